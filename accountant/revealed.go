@@ -1,0 +1,146 @@
+package accountant
+
+import "math"
+
+// revealedDelta returns δ(ε) of rule [Revealed], rounded up by at most a relative 1e-9.
+//
+// Reveal everyone's blanket bit. If the target's says "blanket" its report is independent of
+// its input; else, with probability 1−γ, it reports x. Let A and B count the other users'
+// blanket messages in the cells x and x′. Given all else the likelihood ratio of the two worlds
+// at a histogram is that of the counts in the two cells (the proof of [BBGN19], Theorem 1), so
+//
+//	δ(ε) = (1−γ)·E[(1 − e^ε·B/(A+1))₊],   (A, B) multinomial(n−1; p, p),   p = γ/K.
+//
+// Given C = A+B ~ Bin(n−1, 2p), A is Bin(C, ½), and with t = ⌊(e^ε·C−1)/(1+e^ε)⌋
+//
+//	G(C) = E[(1 − e^ε·B/(A+1))₊ | C] = Σ_{a>t} Pr[A=a]·(1 − e^ε·(C−a)/(a+1)).
+//
+// G is non-increasing and needs no sum except at the largest C: adding one blanket message,
+// with b(C, a) = Pr[Bin(C, ½) = a],
+//
+//	G(C) = G(C+1) + ½·b(C, t)·(e^ε·(C−t)/(t+1) − 1)           if t(C+1) = t(C) = t
+//	G(C) = G(C+1) + ½·b(C, t+1)·(1 − e^ε·(C−t−1)/(t+2))       if t(C+1) = t(C)+1, t = t(C)
+//
+// both corrections being ≥ 0 by the choice of t. So δ is a sum of positive terms taken from the
+// largest C downward, each in O(1).
+//
+// Cut tails. Above the first C, Pr[C′ > C] ≤ e^-60 by Bernstein's inequality, and G there is at
+// most its mean below, so the part left out is below a relative e^-59. Below the last C the
+// binomial probabilities fall at least geometrically; their sum is added, G being at most 1.
+// Rounding. Terms are positive and carry a relative error below 1e-11; the result is raised by
+// a relative 2e-10.
+func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
+	if gamma == 1 {
+		return 0
+	}
+	p := 2 * (gamma / float64(k))
+	cells := newPairSum(float64(users-1), p, math.Exp(eps)*(1-4*ulp))
+	return math.Min(1, (1-gamma)*cells.sum()*(1+2e-10))
+}
+
+// pairSum sums Pr[C]·G(C) over C ~ Bin(n, p) as stated at revealedDelta.
+type pairSum struct {
+	n, p, q float64 // C ~ Bin(n, p), q = 1−p
+	e       float64 // e^ε, rounded down
+	c, t    float64 // the current C and its t
+	weight  float64 // Pr[C]
+	half    float64 // b(C, t)
+	inner   float64 // G(C)
+}
+
+// anchorEvery is the number of steps after which the running probabilities are computed afresh;
+// it bounds their relative error by 256·4·ulp plus that of binomial.
+const anchorEvery = 256
+
+func newPairSum(n, p, e float64) *pairSum {
+	s := &pairSum{n: n, p: p, q: 1 - p, e: e, c: binomialTop(n, p)}
+	s.t = s.threshold(s.c)
+	s.inner = s.direct()
+	s.anchor()
+	return s
+}
+
+// binomialTop returns an x with Pr[Bin(n, p) > x] ≤ e^-60, by Bernstein's inequality:
+// Pr[C ≥ np+d] ≤ exp(−d²/(2(npq+d/3))).
+func binomialTop(n, p float64) float64 {
+	const l = 60
+	d := l/3.0 + math.Sqrt(l*l/9.0+2*l*n*p*(1-p))
+	return math.Min(n, math.Ceil(n*p+d))
+}
+
+// threshold returns t(C), at least −1.
+func (s *pairSum) threshold(c float64) float64 {
+	return math.Max(-1, math.Floor((s.e*c-1)/(1+s.e)))
+}
+
+func (s *pairSum) anchor() {
+	s.weight = binomial(s.c, s.n, s.p, s.q)
+	s.half = binomial(s.t, s.c, 0.5, 0.5)
+}
+
+// direct returns G(C) as the sum of its positive terms. From the mean on, b(C, a) falls at
+// least geometrically; the sum stops when what is left is below a relative 1e-18.
+func (s *pairSum) direct() float64 {
+	sum := 0.0
+	b := binomial(s.t+1, s.c, 0.5, 0.5)
+	for a := s.t + 1; a <= s.c; a++ {
+		sum += b * math.Max(0, 1-s.e*((s.c-a)/(a+1)))
+		ratio := (s.c - a) / (a + 1)
+		b *= ratio
+		if ratio < 1 && b <= 1e-18*sum*(1-ratio) {
+			break
+		}
+	}
+	return sum
+}
+
+// sum adds up Pr[C]·G(C), C descending.
+func (s *pairSum) sum() float64 {
+	total := s.weight * s.inner
+	for step := 1; s.c > 0; step++ {
+		s.down()
+		if step%anchorEvery == 0 {
+			s.anchor()
+		}
+		total += s.weight * s.inner
+		if rest, ok := s.rest(); ok && rest <= 1e-13*total {
+			return total + rest
+		}
+	}
+	return total
+}
+
+// down replaces C by C−1.
+func (s *pairSum) down() {
+	c := s.c - 1
+	s.weight *= s.c * s.q / ((s.n - c) * s.p)
+	t := s.threshold(c)
+	if t == s.t {
+		s.half *= 2 * (s.c - t) / s.c
+		if t >= 0 {
+			s.inner += 0.5 * s.half * math.Max(0, s.e*(c-t)/(t+1)-1)
+		}
+	} else {
+		next := s.half * 2 * s.t / s.c // b(c, t+1) needs b(c+1, t+1): see halfAbove
+		s.inner += 0.5 * s.halfAbove(c, t) * math.Max(0, 1-s.e*((c-t-1)/(t+2)))
+		s.half = next
+	}
+	s.c, s.t = c, t
+	if s.half == 0 && t >= 0 && t <= c {
+		s.half = binomial(t, c, 0.5, 0.5)
+	}
+}
+
+// halfAbove returns b(c, t+1), c = C−1 and t+1 = t(C), from b(C, t+1) by
+// b(C−1, a) = b(C, a)·2(C−a)/C.
+func (s *pairSum) halfAbove(c, t float64) float64 {
+	return s.half * 2 * (c - t) / s.c
+}
+
+// rest bounds Pr[C′ < C] by the geometric sum of its first term, and says whether that works,
+// which it does below the mean.
+func (s *pairSum) rest() (float64, bool) {
+	next := s.weight * s.c * s.q / ((s.n - s.c + 1) * s.p)
+	ratio := (s.c - 1) * s.q / ((s.n - s.c + 2) * s.p)
+	return next / (1 - ratio), ratio < 1
+}

@@ -1,0 +1,19 @@
+// Command verifier is the analyzer's and the task owner's tool: it plans and signs tasks,
+// simulates protocols, accounts for privacy, and turns shuffled batches into estimates.
+//
+// Exit status: 0 success; 1 bad data, a failed check or a refused release; 2 a wrong flag or
+// flag value. With --json the last line of standard output is one JSON object; progress goes
+// to standard error.
+package main
+
+import (
+	"os"
+
+	"github.com/doona-dp/doona/internal/cli"
+)
+
+func main() {
+	root := cli.Root("verifier", "Plan, sign, simulate and analyze private statistics",
+		gammaCommand())
+	os.Exit(cli.Run(root, os.Args[1:]))
+}

@@ -1,0 +1,93 @@
+// Package cli holds what the module's commands share: exit codes, --json output and flag
+// errors that name the flag and the allowed range.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Exit statuses of every command.
+const (
+	ExitOK    = 0
+	ExitData  = 1 // bad data, a failed check or a refused release
+	ExitUsage = 2 // a wrong flag or flag value
+)
+
+// usageError marks an error as the caller's: a wrong flag or flag value.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Usage marks err as a wrong flag or flag value, so that the command exits with [ExitUsage].
+// It returns nil for nil.
+func Usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+// Usagef formats an error marked as by [Usage].
+func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Root returns a root command with subcommands; name and short appear in --help.
+func Root(name, short string, commands ...*cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use: name, Short: short,
+		SilenceUsage: true, SilenceErrors: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.PersistentFlags().Bool("json", false, "print one JSON object as the last line of standard output")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	root.AddCommand(commands...)
+	return root
+}
+
+// Run executes root with args, prints an error if there is one, and returns the exit status.
+func Run(root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return ExitOK
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.CommandPath(), err)
+	var usage usageError
+	if errors.As(err, &usage) || cmd == root {
+		fmt.Fprintf(os.Stderr, "See '%s --help'.\n", cmd.CommandPath())
+		return ExitUsage
+	}
+	return ExitData
+}
+
+// FlagError turns a [invalid.FieldError] about a parameter into one about the flag of that
+// name and marks it as wrong usage; other errors are returned as they are.
+func FlagError(err error) error {
+	var field *invalid.FieldError
+	if errors.As(err, &field) {
+		return Usage(err)
+	}
+	return err
+}
+
+// Print writes result to w: as one line of JSON when the command's --json flag is set, else
+// through human.
+func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error {
+	w := cmd.OutOrStdout()
+	if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {
+		return human(w)
+	}
+	line, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("couldn't encode the result: %w", err)
+	}
+	_, err = fmt.Fprintf(w, "%s\n", line)
+	return err
+}

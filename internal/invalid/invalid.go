@@ -1,0 +1,23 @@
+// Package invalid holds the one error with which every package of the module rejects a value:
+// it names the field, shows what was given and states the allowed range.
+//
+// It formats without package fmt, because it is linked into doona.wasm, where fmt alone would
+// add a third to the download.
+package invalid
+
+// FieldError says that a field holds a value outside its allowed range.
+type FieldError struct {
+	Field string // Name of the field, parameter or flag, as its user writes it.
+	Got   string // The rejected value as text.
+	Want  string // The allowed range, and what would make the value possible where known.
+}
+
+// Error returns "invalid <field> <got>: want <want>".
+func (e *FieldError) Error() string {
+	return "invalid " + e.Field + " " + e.Got + ": want " + e.Want
+}
+
+// Field returns a [FieldError] as an error.
+func Field(field, got, want string) error {
+	return &FieldError{Field: field, Got: got, Want: want}
+}

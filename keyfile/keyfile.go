@@ -1,0 +1,224 @@
+// Package keyfile keeps the private keys of owners, relays and verifiers in files of mode 0600:
+// Ed25519 signing keys, and HPKE keys, one per epoch, that can be erased one by one.
+package keyfile
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// The kinds of key files.
+const (
+	kindSign = "doona sign key"
+	kindHPKE = "doona hpke keys"
+)
+
+// ErrErased is returned for an epoch whose private key is gone.
+var ErrErased = errors.New("the key of this epoch has been erased")
+
+type signFile struct {
+	Kind    string `json:"kind"`
+	Public  string `json:"public"`
+	Private string `json:"private"` // seed, unpadded base64url
+}
+
+type hpkeFile struct {
+	Kind string     `json:"kind"`
+	KEM  string     `json:"kem"`
+	Keys []epochKey `json:"keys"`
+}
+
+type epochKey struct {
+	Epoch   uint64 `json:"epoch"`
+	Private string `json:"private"`
+}
+
+// NewSign writes a new Ed25519 key to a file that must not exist.
+func NewSign(path string) (ed25519.PrivateKey, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't generate key: %w", err)
+	}
+	return private, create(path, &signFile{kindSign, taskfile.FormatKey(public), encode(private.Seed())})
+}
+
+// LoadSign reads an Ed25519 key.
+func LoadSign(path string) (ed25519.PrivateKey, error) {
+	var f signFile
+	if err := load(path, &f); err != nil {
+		return nil, err
+	}
+	seed, err := base64.RawURLEncoding.DecodeString(f.Private)
+	if f.Kind != kindSign || err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("couldn't read %s: not a %s file", path, kindSign)
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+// NewHPKE writes one new HPKE key per epoch to a file that must not exist and returns their
+// public list, signed by the party's signing key.
+func NewHPKE(path, kem string, epochs uint64, sign ed25519.PrivateKey) (*onion.SignedKeyList, error) {
+	f := hpkeFile{Kind: kindHPKE, KEM: kem}
+	keys := make([]*onion.PrivateKey, epochs)
+	for epoch := range keys {
+		key, err := onion.GenerateKey(kem)
+		if err != nil {
+			return nil, err
+		}
+		private, err := key.Bytes()
+		if err != nil {
+			return nil, fmt.Errorf("couldn't encode key: %w", err)
+		}
+		keys[epoch] = key
+		f.Keys = append(f.Keys, epochKey{uint64(epoch), encode(private)})
+	}
+	list, err := onion.NewSignedKeyList(kem, keys, sign)
+	if err != nil {
+		return nil, err
+	}
+	return list, create(path, &f)
+}
+
+// HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
+type HPKE struct {
+	path   string
+	mu     sync.Mutex // guards file and parsed
+	file   hpkeFile
+	parsed map[uint64]*onion.PrivateKey
+}
+
+// LoadHPKE reads a file of HPKE keys.
+func LoadHPKE(path string) (*HPKE, error) {
+	h := &HPKE{path: path, parsed: map[uint64]*onion.PrivateKey{}}
+	if err := load(path, &h.file); err != nil {
+		return nil, err
+	}
+	if h.file.Kind != kindHPKE {
+		return nil, fmt.Errorf("couldn't read %s: not a %s file", path, kindHPKE)
+	}
+	return h, nil
+}
+
+// Key returns the private key of an epoch, or [ErrErased].
+func (h *HPKE) Key(epoch uint64) (*onion.PrivateKey, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if key := h.parsed[epoch]; key != nil {
+		return key, nil
+	}
+	for _, k := range h.file.Keys {
+		if k.Epoch == epoch {
+			raw, err := base64.RawURLEncoding.DecodeString(k.Private)
+			if err != nil {
+				return nil, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
+			}
+			key, err := onion.ParsePrivateKey(h.file.KEM, raw)
+			if err == nil {
+				h.parsed[epoch] = key
+			}
+			return key, err
+		}
+	}
+	return nil, ErrErased
+}
+
+// Erase removes the private key of an epoch from the file, durably; erasing twice is no error.
+// What the file system or a backup keeps of the old file is beyond its reach.
+func (h *HPKE) Erase(epoch uint64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := h.file.Keys[:0:0]
+	for _, k := range h.file.Keys {
+		if k.Epoch != epoch {
+			kept = append(kept, k)
+		}
+	}
+	if len(kept) == len(h.file.Keys) {
+		return nil
+	}
+	f := h.file
+	f.Keys = kept
+	if err := replace(h.path, &f); err != nil {
+		return err
+	}
+	h.file = f
+	delete(h.parsed, epoch)
+	return nil
+}
+
+func encode(private []byte) string { return base64.RawURLEncoding.EncodeToString(private) }
+
+func load(path string, v any) error {
+	in, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("couldn't read key: %w", err)
+	}
+	if err := json.Unmarshal(in, v); err != nil {
+		return fmt.Errorf("couldn't read key %s: %w", path, err)
+	}
+	return nil
+}
+
+// create writes v to a new file.
+func create(path string, v any) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("couldn't write key: %s exists", path)
+	}
+	return replace(path, v)
+}
+
+// replace writes v durably: a temporary file, synced, renamed over path, the folder synced.
+func replace(path string, v any) error {
+	out, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return fmt.Errorf("couldn't encode key: %w", err)
+	}
+	temp := path + ".new"
+	if err := writeSynced(temp, append(out, '\n')); err != nil {
+		return fmt.Errorf("couldn't write key: %w", err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return fmt.Errorf("couldn't write key: %w", err)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("couldn't sync key: %w", err)
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func writeSynced(path string, out []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(out); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// Check is an error unless the file's KEM is the task's and it holds the keys the task names.
+func (h *HPKE) Check(t *task.Task) error {
+	if h.file.KEM != t.KEM {
+		return fmt.Errorf("couldn't use %s: its keys are for kem %s, the task wants %s", h.path, h.file.KEM, t.KEM)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package histogram
+
+import (
+	"github.com/doona-dp/doona/protocols"
+)
+
+// aggregate is the sufficient statistic: N_j for every value j, and n.
+type aggregate struct {
+	krr     protocols.KRR
+	counts  []uint64
+	reports uint64
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate {
+	return &aggregate{krr: m.krr, counts: make([]uint64, m.krr.K)}
+}
+
+func (a *aggregate) Add(lane int, message []byte) error {
+	y, err := a.krr.Symbol(lane, message)
+	if err != nil {
+		return err
+	}
+	a.counts[y]++
+	a.reports++
+	return nil
+}
+
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
+	if !ok || o.krr != a.krr {
+		return protocols.ErrMerge
+	}
+	for j, n := range o.counts {
+		a.counts[j] += n
+	}
+	a.reports += o.reports
+	return nil
+}
+
+func (a *aggregate) Reports() uint64 { return a.reports }
+
+// Total returns formula (1) for every value.
+func (a *aggregate) Total() []float64 {
+	gamma, k := a.krr.Gamma.Float64(), float64(a.krr.K)
+	out := make([]float64, len(a.counts))
+	for j, n := range a.counts {
+		out[j] = (float64(n) - float64(a.reports)*gamma/k) / (1 - gamma) // (1)
+	}
+	return out
+}
+
+// Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	x, err := protocols.Category(m.task.Input, value)
+	if err != nil {
+		return nil, nil, err
+	}
+	own, other := m.variances()
+	total, variance = make([]float64, m.krr.K), make([]float64, m.krr.K)
+	for j := range variance {
+		variance[j] = other
+	}
+	total[x], variance[x] = 1, own
+	return total, variance, nil
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance]: the client holds the value counted.
+func (m *Mechanism) WorstVariance() float64 {
+	own, other := m.variances()
+	return max(own, other)
+}
+
+// variances returns one client's part of formula (2) for the value it holds and for any other.
+func (m *Mechanism) variances() (own, other float64) {
+	gamma, k := m.krr.Gamma.Float64(), float64(m.krr.K)
+	q := gamma / k
+	notP := gamma * (k - 1) / k // 1-p
+	debias := (1 - gamma) * (1 - gamma)
+	return (1 - notP) * notP / debias, q * (1 - q) / debias
+}

@@ -1,0 +1,73 @@
+// Package histogram counts how many clients hold each of K values: k-ary randomized response in
+// the shuffle model [BBGN19].
+//
+// A client with value x reports y = x with probability 1-γ and a uniform one of the K values
+// otherwise. With N_j the number of reports equal to j among n, the analyzer estimates
+//
+//	ĉ_j = (N_j - nγ/K) / (1-γ)                                              (1)
+//	Var ĉ_j = [c_j·p(1-p) + (n-c_j)·q(1-q)] / (1-γ)²,  p = 1-γ+γ/K, q = γ/K (2)
+//
+// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
+// other values, once the messages of n_min honest clients are shuffled together; γ is calibrated
+// by the task's rule (package accountant). Participation is not protected.
+//
+// Accuracy: unbiased; worst-case variance of one count nγ(K-1)/K·p/(1-γ)², independent of how the
+// others are spread.
+//
+// Limits: one message per client. If every relay colludes with the verifier, ε₀-LDP remains,
+// ε₀ = ln(1+K(1-γ)/γ). One malicious client moves counts by at most 1/(1-γ) each.
+//
+// [BBGN19]: https://arxiv.org/abs/1903.02837
+package histogram
+
+import (
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/task"
+	"strconv"
+)
+
+// Name is the protocol's name in tasks.
+const Name = "histogram"
+
+// Mechanism is the protocol with the parameters of one task.
+type Mechanism struct {
+	task *task.Task
+	krr  protocols.KRR
+}
+
+// New returns the mechanism of a task: query histogram, parameter gamma, K = Input.Bins.
+func New(t *task.Task) (protocols.Mechanism, error) {
+	if err := checkQuery(t); err != nil {
+		return nil, err
+	}
+	krr, err := protocols.NewKRR(t, t.Input.Bins)
+	if err != nil {
+		return nil, err
+	}
+	if len(t.Params) != 1 {
+		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", "gamma alone")
+	}
+	return &Mechanism{t, krr}, protocols.CheckSlots(t, krr.Slots())
+}
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
+// are set: the smallest γ that proves the claim.
+func Calibrate(t *task.Task) error {
+	if err := checkQuery(t); err != nil {
+		return err
+	}
+	krr, err := protocols.CalibrateKRR(t, t.Input.Bins)
+	if err != nil {
+		return err
+	}
+	t.Params, t.Slots = []task.Param{{Key: "gamma", Value: krr.Gamma}}, krr.Slots()
+	return nil
+}
+
+func checkQuery(t *task.Task) error {
+	if t.Query != task.Histogram {
+		return invalid.Field("query", strconv.Quote(t.Query), "histogram for protocol histogram")
+	}
+	return nil
+}

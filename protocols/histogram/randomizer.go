@@ -1,0 +1,15 @@
+package histogram
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// Randomize is [protocols.Mechanism.Randomize].
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+	x, err := protocols.Category(m.task.Input, value)
+	if err != nil {
+		return nil, err
+	}
+	return m.krr.Report(src, x), nil
+}

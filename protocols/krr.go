@@ -1,0 +1,115 @@
+package protocols
+
+import (
+	"strconv"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// KRR is k-ary randomized response, the one randomizer that histogram and realsum share: a client
+// reports its symbol with probability 1-γ and a uniform one of K otherwise.
+type KRR struct {
+	K     uint64              // Number of symbols. 2..2³²-1.
+	Gamma randomizer.Rational // Blanket probability γ, in (0, 1).
+}
+
+// NewKRR returns the randomized response over k symbols with the task's parameter gamma, whose
+// denominator must be a power of two of at most 2⁶² and whose numerator must be below 2⁵³, so
+// that the accountant's floating-point γ is the randomizer's exactly.
+func NewKRR(t *task.Task, k uint64) (KRR, error) {
+	gamma, ok := t.Param("gamma")
+	if !ok {
+		return KRR{}, invalid.Field("params.gamma", "missing", "a rational in (0, 1)")
+	}
+	if gamma.Num <= 0 || uint64(gamma.Num) >= gamma.Den || gamma.Num >= 1<<53 || gamma.Den&(gamma.Den-1) != 0 || gamma.Den > 1<<62 {
+		return KRR{}, invalid.Field("params.gamma", gamma.String(), "a rational in (0, 1), numerator below 2^53, denominator a power of two up to 2^62")
+	}
+	return KRR{k, gamma}, nil
+}
+
+// CalibrateKRR returns the randomized response over k symbols with the smallest γ that proves the
+// task's claim for n_min users by the task's rule.
+func CalibrateKRR(t *task.Task, k uint64) (KRR, error) {
+	eps, err := t.Claim.EpsilonValue()
+	if err != nil {
+		return KRR{}, err
+	}
+	delta, err := t.Claim.DeltaValue()
+	if err != nil {
+		return KRR{}, err
+	}
+	num, den, err := accountant.KRRGamma(accountant.Rule(t.Rule), k, t.Batch.Min, eps, delta)
+	if err != nil {
+		return KRR{}, err
+	}
+	return KRR{k, randomizer.NewRational(int64(num), den)}, nil
+}
+
+// Epsilon0 returns ε₀ = ln(1 + K(1-γ)/γ), rounded up.
+func (r KRR) Epsilon0() float64 { return accountant.KRREpsilon0(r.K, r.Gamma.Float64()) }
+
+// CheckClaim is [Mechanism.CheckClaim] for randomized response.
+func (r KRR) CheckClaim(t *task.Task) error {
+	eps, err := t.Claim.EpsilonValue()
+	if err != nil {
+		return err
+	}
+	delta, err := t.Claim.DeltaValue()
+	if err != nil {
+		return err
+	}
+	derived, err := accountant.KRRDelta(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min, eps)
+	if err != nil {
+		return err
+	}
+	if !(derived <= delta) {
+		return invalid.Field("claim.delta", t.Claim.Delta,
+			"at least "+strconv.FormatFloat(derived, 'g', 4, 64)+", the delta that rule "+t.Rule+" derives at epsilon "+t.Claim.Epsilon)
+	}
+	return nil
+}
+
+// Slots returns how randomized response travels: one message per client.
+func (r KRR) Slots() task.Slots {
+	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: uint64(r.width())}
+}
+
+// width is the size of a symbol in bytes: 1, 2 or 4.
+func (r KRR) width() int {
+	switch {
+	case r.K <= 1<<8:
+		return 1
+	case r.K <= 1<<16:
+		return 2
+	}
+	return 4
+}
+
+// Report randomizes a symbol and encodes it as a big-endian integer, in the shape that
+// [Mechanism.Randomize] returns.
+func (r KRR) Report(src *randomizer.Source, symbol uint64) [][][]byte {
+	y := src.RandomizedResponse(symbol, r.K, r.Gamma)
+	message := make([]byte, r.width())
+	for i := range message {
+		message[i] = byte(y >> (8 * (len(message) - 1 - i)))
+	}
+	return [][][]byte{{message}}
+}
+
+// Symbol decodes a message. Another lane, a wrong size or a symbol of K or more is an error.
+func (r KRR) Symbol(lane int, message []byte) (uint64, error) {
+	if lane != 0 || len(message) != r.width() {
+		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes in lane "+strconv.Itoa(lane), strconv.Itoa(r.width())+" bytes in lane 0")
+	}
+	y := uint64(0)
+	for _, b := range message {
+		y = y<<8 | uint64(b)
+	}
+	if y >= r.K {
+		return 0, invalid.Field("message", strconv.FormatUint(y, 10), "a symbol below "+strconv.FormatUint(r.K, 10))
+	}
+	return y, nil
+}

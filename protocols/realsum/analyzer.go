@@ -1,0 +1,85 @@
+package realsum
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/task"
+)
+
+var infinity = math.Inf(1)
+
+// aggregate is the sufficient statistic: Σy and n.
+type aggregate struct {
+	m       *Mechanism
+	sum     uint64
+	reports uint64
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate { return &aggregate{m: m} }
+
+func (a *aggregate) Add(lane int, message []byte) error {
+	y, err := a.m.krr.Symbol(lane, message)
+	if err != nil {
+		return err
+	}
+	a.sum += y
+	a.reports++
+	return nil
+}
+
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
+	if !ok || o.m.krr != a.m.krr {
+		return protocols.ErrMerge
+	}
+	a.sum += o.sum
+	a.reports += o.reports
+	return nil
+}
+
+func (a *aggregate) Reports() uint64 { return a.reports }
+
+// Total returns formula (1), moved from [0, 1] to the task's range.
+func (a *aggregate) Total() []float64 {
+	gamma, n := a.m.krr.Gamma.Float64(), float64(a.reports)
+	z := (float64(a.sum)/float64(a.m.k) - n*gamma/2) / (1 - gamma) // (1)
+	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.width()*z}
+}
+
+// width is the length of the task's range.
+func (m *Mechanism) width() float64 {
+	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
+}
+
+// Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	x, err := m.unit(value)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, f := math.Modf(x * float64(m.k))
+	return []float64{m.task.Input.Lo.Float64() + m.width()*x}, []float64{m.variance(x, f)}, nil
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance]. In the cell [i/k, (i+1)/k] formula (2) is
+// a concave parabola in f, and every cell in the lower half lies below the first one at equal f,
+// where |x-½| is larger; by symmetry the first cell holds the maximum. There x = f/k and the
+// derivative vanishes at f = (1-γk)/(2(1-γ)). A count has f = 0.
+func (m *Mechanism) WorstVariance() float64 {
+	if m.task.Query == task.Count {
+		return m.variance(0, 0)
+	}
+	gamma, k := m.krr.Gamma.Float64(), float64(m.k)
+	f := min(max((1-gamma*k)/(2*(1-gamma)), 0), 1)
+	return m.variance(f/k, f)
+}
+
+// variance returns formula (2), divided by (1-γ)², in the square of the query's units.
+func (m *Mechanism) variance(x, f float64) float64 {
+	gamma, k := m.krr.Gamma.Float64(), float64(m.k)
+	v := (1-gamma)*f*(1-f)/(k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)*(x-0.5)*(x-0.5) // (2)
+	scale := m.width() / (1 - gamma)
+	return v * scale * scale
+}

@@ -1,0 +1,28 @@
+package realsum
+
+import (
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Randomize is [protocols.Mechanism.Randomize].
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+	x, err := m.unit(value)
+	if err != nil {
+		return nil, err
+	}
+	return m.krr.Report(src, src.Round(randomizer.Fixed(x), m.k)), nil
+}
+
+// unit maps a client's value into [0, 1]; for a count it must be 0 or 1.
+func (m *Mechanism) unit(value []float64) (float64, error) {
+	x, err := protocols.Unit(m.task.Input, value)
+	if err == nil && m.task.Query == task.Count && x != 0 && x != 1 {
+		return 0, invalid.Field("value", strconv.FormatFloat(x, 'g', -1, 64), "0 or 1")
+	}
+	return x, err
+}

@@ -1,0 +1,62 @@
+// Package registry maps the names of protocols in tasks to their implementations.
+package registry
+
+import (
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/histogram"
+	"github.com/doona-dp/doona/protocols/realsum"
+	"github.com/doona-dp/doona/task"
+)
+
+// protocol is what the registry knows of one.
+type protocol struct {
+	name      string
+	open      func(*task.Task) (protocols.Mechanism, error)
+	calibrate func(*task.Task) error
+}
+
+var all = []protocol{
+	{histogram.Name, histogram.New, histogram.Calibrate},
+	{realsum.Name, realsum.New, realsum.Calibrate},
+}
+
+func find(t *task.Task) (protocol, error) {
+	names := ""
+	for _, p := range all {
+		if p.name == t.Protocol {
+			return p, nil
+		}
+		names += " " + p.name
+	}
+	return protocol{}, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
+}
+
+// Open returns the mechanism of a task, whose parameters it checks, and not its claim:
+// [protocols.Mechanism.CheckClaim].
+func Open(t *task.Task) (protocols.Mechanism, error) {
+	p, err := find(t)
+	if err != nil {
+		return nil, err
+	}
+	return p.open(t)
+}
+
+// Calibrate sets the parameters and slots of a task from its query, input, claim, batch and rule.
+func Calibrate(t *task.Task) error {
+	p, err := find(t)
+	if err != nil {
+		return err
+	}
+	return p.calibrate(t)
+}
+
+// Default returns the protocol for a query when nothing else is asked for.
+func Default(query string) string {
+	if query == task.Histogram {
+		return histogram.Name
+	}
+	return realsum.Name
+}

@@ -1,0 +1,64 @@
+package randomizer
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Below returns a uniform integer in [0, n), n ≥ 1, by rejection: each draw keeps the low
+// ⌈log₂ n⌉ bits and is redrawn while it is n or more. It consumes one draw per trial, fewer
+// than two on average, and none for n = 1.
+func (s *Source) Below(n uint64) uint64 {
+	if n <= 1 {
+		if n == 0 {
+			panic("randomizer: Below(0)")
+		}
+		return 0
+	}
+	mask := ^uint64(0) >> bits.LeadingZeros64(n-1)
+	for {
+		if v := s.Uint64() & mask; v < n {
+			return v
+		}
+	}
+}
+
+// Bernoulli returns true with probability exactly p, 0 ≤ p ≤ 1: a uniform integer below p.Den
+// is less than p.Num. It consumes what [Source.Below] does.
+func (s *Source) Bernoulli(p Rational) bool {
+	return s.Below(p.Den) < uint64(p.Num)
+}
+
+// RandomizedResponse returns x with probability 1-γ and otherwise a uniform element of
+// {0, …, k-1}: k-ary randomized response with blanket probability γ ([BBGN19] section 3).
+// It consumes one [Source.Bernoulli] and then one [Source.Below] whatever the outcome, so that
+// the work done does not tell whether the blanket was used (rejections are independent of x).
+//
+// [BBGN19]: https://arxiv.org/abs/1903.02837
+func (s *Source) RandomizedResponse(x, k uint64, gamma Rational) uint64 {
+	blanket := s.Bernoulli(gamma)
+	uniform := s.Below(k)
+	if blanket {
+		return uniform
+	}
+	return x
+}
+
+// FixedOne is 1 in the fixed-point form of numbers in [0, 1] that [Source.Round] takes.
+const FixedOne = 1 << 53
+
+// Fixed returns the fixed-point form of u in [0, 1]: the integer nearest to u·2⁵³. It is a
+// deterministic function of the input, so its rounding (at most 2⁻⁵⁴) costs no privacy.
+func Fixed(u float64) uint64 { return uint64(math.RoundToEven(u * FixedOne)) }
+
+// Round returns the stochastic rounding of k·u/2⁵³, for u ≤ 2⁵³ and k < 2³²: with the product
+// i + f, f in [0, 1), it is i+1 with probability exactly f and else i, so its mean is the
+// product. It consumes one draw.
+func (s *Source) Round(u, k uint64) uint64 {
+	hi, lo := bits.Mul64(u, k)
+	whole, frac := hi<<11|lo>>53, lo&(FixedOne-1)
+	if s.Below(FixedOne) < frac {
+		whole++
+	}
+	return whole
+}

@@ -1,0 +1,124 @@
+package task
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// label opens every canonical task.
+const label = "doona-task"
+
+// Canonical returns the canonical form, docs/SPEC.md "Task":
+//
+//	[label, version, name, query, protocol, rule,
+//	 [[key, value] …],                          // value "a" or "a/b"
+//	 [lo, hi, bins, labels, clip],              // labels and clip 0 or 1
+//	 [epsilon, delta],
+//	 [size, honest, min],
+//	 [padding, lanes, perLane, messageBytes],
+//	 [start, length, count],
+//	 [kind, quota],
+//	 [[url, signKey, keyList] …],               // relays
+//	 [url, signKey, keyList],                   // verifier
+//	 kem]
+//
+// The task must be valid: [Task.Validate].
+func (t *Task) Canonical() []byte {
+	w := writer{}
+	w.array(16)
+	w.str(label)
+	w.uint(Version)
+	w.strs(t.Name, t.Query, t.Protocol, t.Rule)
+	w.array(len(t.Params))
+	for _, p := range t.Params {
+		w.array(2)
+		w.strs(p.Key, p.Value.String())
+	}
+	w.array(5)
+	w.strs(t.Input.Lo.String(), t.Input.Hi.String())
+	w.uints(t.Input.Bins, flag(t.Input.Labels), flag(t.Input.Clip))
+	w.array(2)
+	w.strs(t.Claim.Epsilon, t.Claim.Delta)
+	w.array(3)
+	w.uint(t.Batch.Size)
+	w.str(t.Batch.Honest.String())
+	w.uint(t.Batch.Min)
+	w.array(4)
+	w.str(t.Slots.Padding)
+	w.uints(t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes)
+	w.array(3)
+	w.uints(t.Epochs.Start, t.Epochs.Length, t.Epochs.Count)
+	w.array(2)
+	w.str(t.Clients.Kind)
+	w.uint(t.Clients.Quota)
+	w.array(len(t.Relays))
+	for _, relay := range t.Relays {
+		w.party(relay)
+	}
+	w.party(t.Verifier)
+	w.str(t.KEM)
+	return w.out
+}
+
+// Parse reads a canonical form and validates the task. It accepts exactly the bytes that
+// [Task.Canonical] writes: any other encoding of the same values is an error.
+func Parse(canonical []byte) (*Task, error) {
+	r := reader{in: canonical}
+	t := r.task()
+	if r.err == nil && len(r.in) > 0 {
+		r.err = errors.New("trailing bytes")
+	}
+	if r.err != nil {
+		return nil, errors.New("couldn't parse the task: " + r.err.Error())
+	}
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (r *reader) task() *Task {
+	t := &Task{}
+	r.array(16)
+	if s := r.str(); s != label {
+		r.fail("not a doona task")
+	}
+	if v := r.uint(); v != Version && r.err == nil {
+		r.err = invalid.Field("version", strconv.FormatUint(v, 10), strconv.Itoa(Version))
+	}
+	r.strs(&t.Name, &t.Query, &t.Protocol, &t.Rule)
+	for range r.arrayUpTo(maxParams) {
+		r.array(2)
+		t.Params = append(t.Params, Param{Key: r.str(), Value: r.rational()})
+	}
+	r.array(5)
+	t.Input = Input{Lo: r.rational(), Hi: r.rational(), Bins: r.uint(), Labels: r.flag(), Clip: r.flag()}
+	r.array(2)
+	r.strs(&t.Claim.Epsilon, &t.Claim.Delta)
+	r.array(3)
+	t.Batch = Batch{Size: r.uint(), Honest: r.rational(), Min: r.uint()}
+	r.array(4)
+	t.Slots = Slots{Padding: r.str(), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint()}
+	r.array(3)
+	t.Epochs = Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
+	r.array(2)
+	t.Clients = Clients{Kind: r.str(), Quota: r.uint()}
+	for range r.arrayUpTo(8) {
+		t.Relays = append(t.Relays, r.party())
+	}
+	t.Verifier = r.party()
+	t.KEM = r.str()
+	return t
+}
+
+// maxParams bounds the parameters of a task, so that a hostile one cannot ask for memory.
+const maxParams = 4096
+
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}

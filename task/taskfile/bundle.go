@@ -1,0 +1,133 @@
+// Package taskfile holds what surrounds a task outside the browser module: its JSON form, its
+// hash, its owner's signature, and the bundle in which it is handed around.
+package taskfile
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"fmt"
+	"os"
+
+	"github.com/doona-dp/doona/internal/codec"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/task"
+)
+
+// ID returns a task's id: the SHA-256 of its canonical form.
+func ID(t *task.Task) [32]byte { return sha256.Sum256(t.Canonical()) }
+
+// Bundle is a signed task with the key lists it names, the relays' in order and then the
+// verifier's: all a client needs. Its msgpack form is [task, owner, signature, [list …]].
+type Bundle struct {
+	Task      []byte   // Canonical form.
+	Owner     []byte   // The owner's Ed25519 public key, 32 bytes.
+	Signature []byte   // The owner's signature of Task.
+	KeyLists  [][]byte // msgpack forms of the signed key lists.
+}
+
+// Open is a bundle whose signature, hashes and key lists have been checked.
+type Open struct {
+	*task.Task
+	ID       [32]byte
+	Owner    [32]byte
+	KeyLists []*onion.SignedKeyList
+}
+
+// Sign returns the bundle of a valid task.
+func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) (*Bundle, error) {
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	b := &Bundle{Task: t.Canonical(), Owner: owner.Public().(ed25519.PublicKey), KeyLists: [][]byte{}}
+	b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+	for _, list := range lists {
+		raw, err := list.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		b.KeyLists = append(b.KeyLists, raw)
+	}
+	_, err := b.Open(nil)
+	return b, err
+}
+
+// Open checks a bundle: the signature of its owner (who must be the given one unless that is
+// nil), the task, and that every key list is the one the task names, signed by its party.
+func (b *Bundle) Open(owner *[32]byte) (*Open, error) {
+	if len(b.Owner) != 32 || owner != nil && !bytes.Equal(b.Owner, owner[:]) {
+		return nil, fmt.Errorf("couldn't accept the task: its owner is %s", FormatKey(b.Owner))
+	}
+	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
+		return nil, fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
+	}
+	t, err := task.Parse(b.Task)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.KeyLists) != t.VerifierHop()+1 {
+		return nil, fmt.Errorf("couldn't accept the task: %d key lists, want %d", len(b.KeyLists), t.VerifierHop()+1)
+	}
+	open := &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: [32]byte(b.Owner)}
+	for hop, raw := range b.KeyLists {
+		list, err := onion.ParseKeyList(raw)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := onion.PartyKeys(t, hop, list); err != nil {
+			return nil, err
+		}
+		open.KeyLists = append(open.KeyLists, list)
+	}
+	return open, nil
+}
+
+// Bytes returns the msgpack form.
+func (b *Bundle) Bytes() ([]byte, error) { return codec.Marshal(b) }
+
+// ParseBundle reads the msgpack form and nothing else; see [Bundle.Open].
+func ParseBundle(in []byte) (*Bundle, error) {
+	var b Bundle
+	if err := codec.Unmarshal(in, &b); err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// Load reads a task from a file: a JSON document, or a bundle, whose checks it makes. draft is
+// true for a JSON document without parties.
+func Load(path string) (t *task.Task, draft bool, err error) {
+	in, err := os.ReadFile(path)
+	if err != nil {
+		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	if len(in) > 0 && in[0] == '{' {
+		return ParseJSON(in)
+	}
+	open, err := parseOpen(in)
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %w", path, err)
+	}
+	return open.Task, false, nil
+}
+
+// LoadBundle reads a bundle from a file and checks it.
+func LoadBundle(path string) (*Open, error) {
+	in, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	open, err := parseOpen(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return open, nil
+}
+
+func parseOpen(in []byte) (*Open, error) {
+	b, err := ParseBundle(in)
+	if err != nil {
+		return nil, err
+	}
+	return b.Open(nil)
+}
