@@ -145,9 +145,11 @@ func KRRGamma(rule Rule, k, users uint64, eps, delta float64) (num, den uint64, 
 		return theorem1Gamma(k, users, eps, delta)
 	}
 	at := func(gamma float64) float64 { return krrDelta(rule, k, gamma, users, eps) }
-	num, den = dyadic(smallest(at, delta, pureGamma(k, eps)))
-	for at(float64(num)/float64(den)) > delta { // the solver's slack is below dyadic's
-		num++
+	gamma := smallest(at, delta, pureGamma(k, eps))
+	num, den = dyadic(gamma)
+	for at(float64(num)/float64(den)) > delta { // only if the solver's slack exceeds dyadic's
+		gamma *= 1 + 1e-10
+		num, den = dyadic(gamma)
 	}
 	return num, den, nil
 }

@@ -11,7 +11,7 @@ import "math"
 //
 //	δ(ε) = (1−γ)·E[(1 − e^ε·B/(A+1))₊],   (A, B) multinomial(n−1; p, p),   p = γ/K.
 //
-// Given C = A+B ~ Bin(n−1, 2p), A is Bin(C, ½), and with t = ⌊(e^ε·C−1)/(1+e^ε)⌋
+// Given C = A+B ~ Bin(n−1, 2p), A is Bin(C, ½), and with t = C − ⌈(C+1)/(1+e^ε)⌉
 //
 //	G(C) = E[(1 − e^ε·B/(A+1))₊ | C] = Σ_{a>t} Pr[A=a]·(1 − e^ε·(C−a)/(a+1)).
 //
@@ -21,7 +21,7 @@ import "math"
 //	G(C) = G(C+1) + ½·b(C, t)·(e^ε·(C−t)/(t+1) − 1)           if t(C+1) = t(C) = t
 //	G(C) = G(C+1) + ½·b(C, t+1)·(1 − e^ε·(C−t−1)/(t+2))       if t(C+1) = t(C)+1, t = t(C)
 //
-// both corrections being ≥ 0 by the choice of t. So δ is a sum of positive terms taken from the
+// both corrections being ≥ 0 by the choice of t (the identities hold for any t). So δ is a sum of positive terms taken from the
 // largest C downward, each in O(1).
 //
 // Cut tails. Above the first C, Pr[C′ > C] ≤ e^-60 by Bernstein's inequality, and G there is at
@@ -34,26 +34,27 @@ func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 		return 0
 	}
 	p := 2 * (gamma / float64(k))
-	cells := newPairSum(float64(users-1), p, math.Exp(eps)*(1-4*ulp))
+	cells := newPairSum(float64(users-1), p, math.Expm1(eps)*(1-4*ulp))
 	return math.Min(1, (1-gamma)*cells.sum()*(1+2e-10))
 }
 
 // pairSum sums Pr[C]·G(C) over C ~ Bin(n, p) as stated at revealedDelta.
 type pairSum struct {
-	n, p, q float64 // C ~ Bin(n, p), q = 1−p
-	e       float64 // e^ε, rounded down
-	c, t    float64 // the current C and its t
-	weight  float64 // Pr[C]
-	half    float64 // b(C, t)
-	inner   float64 // G(C)
+	n, p, q float64    // C ~ Bin(n, p), q = 1−p
+	e1      splitFloat // e^ε − 1, rounded down
+	r       float64    // 1/(1+e^ε)
+	c, t    float64    // the current C and its t
+	weight  float64    // Pr[C]
+	half    float64    // b(C, t)
+	inner   float64    // G(C)
 }
 
 // anchorEvery is the number of steps after which the running probabilities are computed afresh;
 // it bounds their relative error by 256·4·ulp plus that of binomial.
 const anchorEvery = 256
 
-func newPairSum(n, p, e float64) *pairSum {
-	s := &pairSum{n: n, p: p, q: 1 - p, e: e, c: binomialTop(n, p)}
+func newPairSum(n, p, e1 float64) *pairSum {
+	s := &pairSum{n: n, p: p, q: 1 - p, e1: split(e1), r: 1 / (2 + e1), c: binomialTop(n, p)}
 	s.t = s.threshold(s.c)
 	s.inner = s.direct()
 	s.anchor()
@@ -68,9 +69,26 @@ func binomialTop(n, p float64) float64 {
 	return math.Min(n, math.Ceil(n*p+d))
 }
 
+// splitFloat is a number as a sum of two, the first of at most 22 bits, so that its product
+// with an integer below 2^31 is exact.
+type splitFloat struct{ high, low float64 }
+
+func split(x float64) splitFloat {
+	high := float64(float32(x))
+	high = math.Float64frombits(math.Float64bits(high) &^ (1<<31 - 1))
+	return splitFloat{high, x - high}
+}
+
+// timesPlus returns e·x + y for integers x and y with one rounding where the two nearly cancel.
+func (e splitFloat) timesPlus(x, y float64) float64 { return (e.high*x + y) + e.low*x }
+
 // threshold returns t(C), at least −1.
-func (s *pairSum) threshold(c float64) float64 {
-	return math.Max(-1, math.Floor((s.e*c-1)/(1+s.e)))
+func (s *pairSum) threshold(c float64) float64 { return c - math.Ceil((c+1)*s.r) }
+
+// surplus returns a+1 − e^ε·(C−a), which is positive exactly for a > t(C).
+func (s *pairSum) surplus(a float64) float64 {
+	b := s.c - a
+	return -s.e1.timesPlus(b, b-a-1)
 }
 
 func (s *pairSum) anchor() {
@@ -84,7 +102,7 @@ func (s *pairSum) direct() float64 {
 	sum := 0.0
 	b := binomial(s.t+1, s.c, 0.5, 0.5)
 	for a := s.t + 1; a <= s.c; a++ {
-		sum += b * math.Max(0, 1-s.e*((s.c-a)/(a+1)))
+		sum += b * math.Max(0, s.surplus(a)) / (a + 1)
 		ratio := (s.c - a) / (a + 1)
 		b *= ratio
 		if ratio < 1 && b <= 1e-18*sum*(1-ratio) {
@@ -99,7 +117,7 @@ func (s *pairSum) sum() float64 {
 	total := s.weight * s.inner
 	for step := 1; s.c > 0; step++ {
 		s.down()
-		if step%anchorEvery == 0 {
+		if step%anchorEvery == 0 || s.half == 0 || s.weight == 0 {
 			s.anchor()
 		}
 		total += s.weight * s.inner
@@ -110,31 +128,20 @@ func (s *pairSum) sum() float64 {
 	return total
 }
 
-// down replaces C by C−1.
+// down replaces C by C−1, using b(C−1, a) = b(C, a)·2(C−a)/C and b(C−1, a−1) = b(C, a)·2a/C.
 func (s *pairSum) down() {
-	c := s.c - 1
-	s.weight *= s.c * s.q / ((s.n - c) * s.p)
-	t := s.threshold(c)
-	if t == s.t {
-		s.half *= 2 * (s.c - t) / s.c
-		if t >= 0 {
-			s.inner += 0.5 * s.half * math.Max(0, s.e*(c-t)/(t+1)-1)
-		}
-	} else {
-		next := s.half * 2 * s.t / s.c // b(c, t+1) needs b(c+1, t+1): see halfAbove
-		s.inner += 0.5 * s.halfAbove(c, t) * math.Max(0, 1-s.e*((c-t-1)/(t+2)))
-		s.half = next
+	above, old := s.c, s.t
+	s.c--
+	s.weight *= above * s.q / ((s.n - s.c) * s.p)
+	s.t = s.threshold(s.c)
+	kept := s.half * 2 * (above - old) / above // b(C, old)
+	if s.t == old {
+		s.half = kept
+		s.inner += 0.5 * kept * math.Max(0, -s.surplus(old)) / (old + 1)
+		return
 	}
-	s.c, s.t = c, t
-	if s.half == 0 && t >= 0 && t <= c {
-		s.half = binomial(t, c, 0.5, 0.5)
-	}
-}
-
-// halfAbove returns b(c, t+1), c = C−1 and t+1 = t(C), from b(C, t+1) by
-// b(C−1, a) = b(C, a)·2(C−a)/C.
-func (s *pairSum) halfAbove(c, t float64) float64 {
-	return s.half * 2 * (c - t) / s.c
+	s.half *= 2 * old / above
+	s.inner += 0.5 * kept * math.Max(0, s.surplus(old)) / (old + 1)
 }
 
 // rest bounds Pr[C′ < C] by the geometric sum of its first term, and says whether that works,
