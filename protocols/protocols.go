@@ -40,9 +40,10 @@ type Mechanism interface {
 	// up over clients. Multiply by [Scale] and its square for the query's units.
 	Exact(value []float64) (total, variance []float64, err error)
 
-	// WorstVariance returns, for every entry of the estimated total, the variance that one
-	// client adds for the worst-case input.
+	// WorstVariance returns the largest variance that one client can add to an entry of the
+	// estimated total, and WorstValue a value at which it does.
 	WorstVariance() float64
+	WorstValue() []float64
 }
 
 // Aggregate is the sufficient statistic of the messages of a task's released batches.

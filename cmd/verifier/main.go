@@ -14,6 +14,9 @@ import (
 
 func main() {
 	root := cli.Root("verifier", "Plan, sign, simulate and analyze private statistics",
-		gammaCommand())
+		taskCommand(),
+		gammaCommand(),
+		simulateCommand(),
+	)
 	os.Exit(cli.Run(root, os.Args[1:]))
 }

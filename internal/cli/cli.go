@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -90,4 +92,42 @@ func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error 
 	}
 	_, err = fmt.Fprintf(w, "%s\n", line)
 	return err
+}
+
+// Values is the answer to a query in JSON: a number where it has one entry, else an array; null
+// where there is none.
+type Values []float64
+
+// MarshalJSON implements [json.Marshaler].
+func (v Values) MarshalJSON() ([]byte, error) {
+	if len(v) == 1 {
+		return json.Marshal(v[0])
+	}
+	return json.Marshal([]float64(v))
+}
+
+// Require makes flags required: without them the command exits with [ExitUsage].
+func Require(cmd *cobra.Command, flags ...string) {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		for _, name := range flags {
+			if !cmd.Flags().Changed(name) {
+				return Usagef("missing flag --%s", name)
+			}
+		}
+		return nil
+	}
+}
+
+// NoArgs rejects positional arguments as wrong usage.
+func NoArgs(cmd *cobra.Command, args []string) error { return Usage(cobra.NoArgs(cmd, args)) }
+
+// ParseRange reads the value of a --range flag.
+func ParseRange(s string) (lo, hi float64, err error) {
+	loText, hiText, ok := strings.Cut(s, ",")
+	lo, errLo := strconv.ParseFloat(loText, 64)
+	hi, errHi := strconv.ParseFloat(hiText, 64)
+	if !ok || errLo != nil || errHi != nil || !(lo < hi) {
+		return 0, 0, Usagef("invalid range %q: want LO,HI with LO below HI, such as 0,180", s)
+	}
+	return lo, hi, nil
 }

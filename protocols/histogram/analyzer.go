@@ -71,6 +71,15 @@ func (m *Mechanism) WorstVariance() float64 {
 	return max(own, other)
 }
 
+// WorstValue is [protocols.Mechanism.WorstValue]: any value is as bad as another; this is the
+// lowest.
+func (m *Mechanism) WorstValue() []float64 {
+	if m.task.Input.Labels {
+		return []float64{0}
+	}
+	return []float64{m.task.Input.Lo.Float64()}
+}
+
 // variances returns one client's part of formula (2) for the value it holds and for any other.
 func (m *Mechanism) variances() (own, other float64) {
 	gamma, k := m.krr.Gamma.Float64(), float64(m.krr.K)

@@ -63,17 +63,27 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.width()*x}, []float64{m.variance(x, f)}, nil
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance]. In the cell [i/k, (i+1)/k] formula (2) is
-// a concave parabola in f, and every cell in the lower half lies below the first one at equal f,
-// where |x-½| is larger; by symmetry the first cell holds the maximum. There x = f/k and the
-// derivative vanishes at f = (1-γk)/(2(1-γ)). A count has f = 0.
+// WorstVariance is [protocols.Mechanism.WorstVariance].
 func (m *Mechanism) WorstVariance() float64 {
+	f := m.worstFraction()
+	return m.variance(f/float64(m.k), f)
+}
+
+// WorstValue is [protocols.Mechanism.WorstValue].
+func (m *Mechanism) WorstValue() []float64 {
+	return []float64{m.task.Input.Lo.Float64() + m.width()*m.worstFraction()/float64(m.k)}
+}
+
+// worstFraction returns the f at which formula (2) is largest, at x = f/k. In the cell
+// [i/k, (i+1)/k] the formula is a concave parabola in f, and every cell in the lower half lies
+// below the first one at equal f, where |x-½| is larger; by symmetry the first cell holds the
+// maximum. There the derivative vanishes at f = (1-γk)/(2(1-γ)). A count has f = 0.
+func (m *Mechanism) worstFraction() float64 {
 	if m.task.Query == task.Count {
-		return m.variance(0, 0)
+		return 0
 	}
 	gamma, k := m.krr.Gamma.Float64(), float64(m.k)
-	f := min(max((1-gamma*k)/(2*(1-gamma)), 0), 1)
-	return m.variance(f/k, f)
+	return min(max((1-gamma*k)/(2*(1-gamma)), 0), 1)
 }
 
 // variance returns formula (2), divided by (1-γ)², in the square of the query's units.

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+func taskCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "task", Short: "Make and check tasks"}
+	cmd.AddCommand(taskNewCommand(), taskCheckCommand())
+	return cmd
+}
+
+// taskFlags are the flags of `verifier task new` beyond the query.
+type taskFlags struct {
+	query    planner.Query
+	span     string
+	noClip   bool
+	out      string
+	owner    string
+	relays   []string
+	verifier string
+	start    string
+	length   time.Duration
+	count    uint64
+	quota    uint64
+}
+
+func taskNewCommand() *cobra.Command {
+	var f taskFlags
+	cmd := &cobra.Command{
+		Use:   "new --query Q --batch N --epsilon E --delta D --out FILE",
+		Short: "Calibrate a task; with parties and an owner's key, sign it",
+		Long: `New chooses the protocol's parameters for a query and a privacy target and writes the task.
+
+Without --relay it writes a draft as JSON: enough for 'verifier simulate'. With the relays in the
+order reports visit them, the verifier, and the owner's key it writes the signed bundle that
+relays serve and clients check, and the same as JSON beside it (FILE.json).
+
+The batch size is the number of reports shuffled together; --honest is the share of them you
+assume to come from honest clients. The guarantee is calibrated for their product.`,
+		Example: `  verifier task new --query mean --range 0,180 --batch 5000 --epsilon 1 --delta 1e-6 --out t.json
+  verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
+      --owner-key owner.key --relay https://r1.example,ed25519:KEY,r1.keys.pub \
+      --relay https://r2.example,ed25519:KEY,r2.keys.pub --verifier ed25519:KEY,v.keys.pub \
+      --epochs 30 --epoch-length 24h --out t.bundle`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	q := &f.query
+	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
+	flags.StringVar(&q.Query, "query", "", "count, sum, mean or histogram")
+	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
+	flags.StringVar(&q.Rule, "rule", planner.DefaultRule, "accountant's rule")
+	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value")
+	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
+	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 or more")
+	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
+	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together")
+	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
+	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε, in (0, 100]")
+	flags.Float64Var(&q.Delta, "delta", 0, "δ, in (0, 1)")
+	flags.StringVar(&f.out, "out", "", "file to write")
+	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
+	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; repeat")
+	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,KEYLIST of the verifier")
+	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339 (default: now)")
+	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, whole seconds")
+	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs; the key lists must hold as many keys")
+	flags.Uint64Var(&f.quota, "quota", 1, "reports per client network (IPv4 /24, IPv6 /48) and epoch")
+	cli.Require(cmd, "query", "batch", "epsilon", "delta", "out")
+	return cmd
+}
+
+func (f *taskFlags) run(cmd *cobra.Command) error {
+	var err error
+	if f.query.Lo, f.query.Hi, err = cli.ParseRange(f.span); err != nil {
+		return err
+	}
+	f.query.Clip = !f.noClip
+	t, err := planner.Draft(f.query)
+	if err != nil {
+		return cli.FlagError(err)
+	}
+	t.Clients.Quota = f.quota
+	if len(f.relays) == 0 {
+		if err := writeJSON(f.out, t); err != nil {
+			return err
+		}
+		return printTask(cmd, t, "")
+	}
+	bundle, err := f.sign(t)
+	if err != nil {
+		return err
+	}
+	raw, err := bundle.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.out, raw, 0o644); err != nil {
+		return fmt.Errorf("couldn't write the task: %w", err)
+	}
+	if err := writeJSON(f.out+".json", t); err != nil {
+		return err
+	}
+	id := taskfile.ID(t)
+	return printTask(cmd, t, hex.EncodeToString(id[:]))
+}
+
+// sign adds the parties and epochs to a draft and signs it.
+func (f *taskFlags) sign(t *task.Task) (*taskfile.Bundle, error) {
+	if f.owner == "" || f.verifier == "" {
+		return nil, cli.Usagef("missing flag --owner-key or --verifier: a task with relays needs both")
+	}
+	if f.length <= 0 || f.length%time.Second != 0 {
+		return nil, cli.Usagef("invalid epoch-length %v: want a positive duration in whole seconds", f.length)
+	}
+	start := time.Now()
+	if f.start != "" {
+		var err error
+		if start, err = time.Parse(time.RFC3339, f.start); err != nil {
+			return nil, cli.Usagef("invalid start %q: want RFC 3339, such as 2026-11-20T00:00:00Z", f.start)
+		}
+	}
+	t.Epochs = task.Epochs{Start: uint64(start.Unix()), Length: uint64(f.length / time.Second), Count: f.count}
+	var lists []*onion.SignedKeyList
+	for _, text := range f.relays {
+		url, rest, _ := strings.Cut(text, ",")
+		party, list, err := parseParty("relay", url, rest)
+		if err != nil {
+			return nil, err
+		}
+		t.Relays, lists = append(t.Relays, party), append(lists, list)
+	}
+	party, list, err := parseParty("verifier", "", f.verifier)
+	if err != nil {
+		return nil, err
+	}
+	t.Verifier, lists = party, append(lists, list)
+	owner, err := keyfile.LoadSign(f.owner)
+	if err != nil {
+		return nil, err
+	}
+	return taskfile.Sign(t, owner, lists)
+}
+
+// parseParty reads "ed25519:KEY,KEYLIST-FILE".
+func parseParty(flag, url, text string) (task.Party, *onion.SignedKeyList, error) {
+	keyText, path, ok := strings.Cut(text, ",")
+	if !ok {
+		return task.Party{}, nil, cli.Usagef("invalid %s %q: want a signing key and a key-list file, separated by a comma", flag, text)
+	}
+	key, err := taskfile.ParseKey(flag, keyText)
+	if err != nil {
+		return task.Party{}, nil, cli.Usage(err)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return task.Party{}, nil, fmt.Errorf("couldn't read key list: %w", err)
+	}
+	list, err := onion.ParseKeyList(raw)
+	if err != nil {
+		return task.Party{}, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return task.Party{URL: url, SignKey: key, KeyList: list.Hash()}, list, nil
+}
+
+func writeJSON(path string, t *task.Task) error {
+	out, err := taskfile.MarshalJSON(t)
+	if err != nil {
+		return fmt.Errorf("couldn't encode the task: %w", err)
+	}
+	if err := os.WriteFile(path, append(out, '\n'), 0o644); err != nil {
+		return fmt.Errorf("couldn't write the task: %w", err)
+	}
+	return nil
+}
+
+func taskCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a task's signature, parameters and claim",
+		Long: `Check does what a client does before it reports: it checks the signature and the key lists of a
+bundle, the parameters, and re-derives the claimed (ε, δ) from them. A JSON document has no
+signature; what was not checked is said.`,
+		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, draft, err := taskfile.Load(args[0])
+			if err != nil {
+				return err
+			}
+			m, err := registry.Open(t)
+			if err != nil {
+				return err
+			}
+			if err := m.CheckClaim(); err != nil {
+				return err
+			}
+			id := ""
+			if !draft {
+				hash := taskfile.ID(t)
+				id = hex.EncodeToString(hash[:])
+			}
+			return printTask(cmd, t, id)
+		},
+	}
+}
+
+// taskSummary is what `task new` and `task check` print.
+type taskSummary struct {
+	ID           string            `json:"id,omitempty"`
+	Query        string            `json:"query"`
+	Protocol     string            `json:"protocol"`
+	Rule         string            `json:"rule"`
+	Params       map[string]string `json:"params"`
+	Epsilon      string            `json:"epsilon"`
+	Delta        string            `json:"delta"`
+	LocalEpsilon float64           `json:"local_epsilon"`
+	Batch        uint64            `json:"batch"`
+	NMin         uint64            `json:"n_min"`
+}
+
+func printTask(cmd *cobra.Command, t *task.Task, id string) error {
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	s := taskSummary{id, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, m.Epsilon0(), t.Batch.Size, t.Batch.Min}
+	for _, p := range t.Params {
+		s.Params[p.Key] = p.Value.String()
+	}
+	return cli.Print(cmd, s, func(w io.Writer) error {
+		if id == "" {
+			fmt.Fprintln(w, "a draft: no signature, parties or epochs to check")
+		} else {
+			fmt.Fprintln(w, "task", id)
+		}
+		_, err := fmt.Fprintf(w, `%s by %s, rule %s, parameters %v
+(%s, %s)-DP by substitution, provided at least %d honest clients' messages reach one relay that
+does not collude. If all relays collude, a local ε of %.3f remains. Taking part is not protected.
+`, t.Query, t.Protocol, t.Rule, s.Params, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, s.LocalEpsilon)
+		return err
+	})
+}

@@ -1,0 +1,109 @@
+// Package planner turns a query and a privacy target into a task: it chooses the protocol's
+// parameters and states what they cost.
+package planner
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// DefaultRule is the accountant's rule of new tasks.
+const DefaultRule = "revealed"
+
+// Query is what a task owner asks for.
+type Query struct {
+	Name     string  // For people. 1 to 64 printable ASCII characters.
+	Query    string  // count, sum, mean or histogram. Required.
+	Protocol string  // Empty: the default for the query.
+	Rule     string  // Empty: DefaultRule.
+	Lo, Hi   float64 // Range of the value, Lo < Hi, within ±10⁹; ignored for a count.
+	Bins     uint64  // Histogram only, ≥ 2.
+	Labels   bool    // Histogram only: values are 0..Bins-1.
+	Clip     bool    // Clip values to the range; else they are errors.
+	Batch    uint64  // n. ≥ 1.
+	Honest   float64 // h in (0, 1].
+	Epsilon  float64 // In (0, 100].
+	Delta    float64 // In (0, 1).
+}
+
+// Draft returns a calibrated task without parties or epochs. Errors are [invalid.FieldError]
+// about the task's fields; where no parameters are possible they say what would make them so.
+func Draft(q Query) (*task.Task, error) {
+	if !(q.Epsilon > 0 && q.Epsilon <= 100) {
+		return nil, invalid.Field("epsilon", format(q.Epsilon), "a number in (0, 100]")
+	}
+	if !(q.Delta > 0 && q.Delta < 1) {
+		return nil, invalid.Field("delta", format(q.Delta), "a number in (0, 1), such as 1e-6")
+	}
+	t := &task.Task{
+		Name: q.Name, Query: q.Query, Protocol: q.Protocol, Rule: q.Rule,
+		Claim:   task.Claim{Epsilon: format(q.Epsilon), Delta: format(q.Delta)},
+		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+		KEM:     task.KEMX25519,
+	}
+	if t.Protocol == "" {
+		t.Protocol = registry.Default(q.Query)
+	}
+	if t.Rule == "" {
+		t.Rule = DefaultRule
+	}
+	if err := q.input(t); err != nil {
+		return nil, err
+	}
+	if err := q.batch(t); err != nil {
+		return nil, err
+	}
+	if err := registry.Calibrate(t); err != nil {
+		return nil, fmt.Errorf("couldn't calibrate %s: %w", t.Protocol, err)
+	}
+	return t, t.ValidateDraft()
+}
+
+func (q Query) input(t *task.Task) error {
+	t.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Labels: q.Labels}
+	if q.Query == task.Histogram {
+		t.Input.Bins = q.Bins
+		if q.Bins < 2 {
+			return invalid.Field("bins", strconv.FormatUint(q.Bins, 10), "2 to 4294967295 for a histogram")
+		}
+	}
+	if q.Query == task.Count || q.Labels {
+		return nil
+	}
+	var okLo, okHi bool
+	t.Input.Lo, okLo = randomizer.RationalFromFloat(q.Lo)
+	t.Input.Hi, okHi = randomizer.RationalFromFloat(q.Hi)
+	t.Input.Clip = q.Clip
+	if !okLo || !okHi || !(q.Lo < q.Hi) {
+		return invalid.Field("range", format(q.Lo)+","+format(q.Hi), "LO,HI with LO below HI, both within ±1e9")
+	}
+	return nil
+}
+
+func (q Query) batch(t *task.Task) error {
+	honest, ok := randomizer.RationalFromFloat(q.Honest)
+	if !ok || !(q.Honest > 0 && q.Honest <= 1) {
+		return invalid.Field("honest", format(q.Honest), "a number in (0, 1]")
+	}
+	if q.Batch < 1 || q.Batch > math.MaxUint32 {
+		return invalid.Field("batch", strconv.FormatUint(q.Batch, 10), "1 to 4294967295")
+	}
+	t.Batch = task.Batch{Size: q.Batch, Honest: honest}
+	t.Batch.Min = t.Batch.DefaultMin()
+	if t.Batch.Min == 0 {
+		return invalid.Field("honest", format(q.Honest), "at least one honest client: honest times batch is below 1")
+	}
+	return nil
+}
+
+// format returns the shortest decimal, "1e-6" rather than Go's "1e-06".
+func format(v float64) string {
+	return strings.Replace(strconv.FormatFloat(v, 'g', -1, 64), "e-0", "e-", 1)
+}

@@ -1,0 +1,40 @@
+package protocols
+
+import (
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Pad turns one client's messages into the slots the task's padding asks for, each lane in
+// random order; a nil slot is a cover. Under padding full every lane has exactly PerLane slots,
+// and more messages than that are an error; under padding none a lane without messages gets one
+// cover.
+func Pad(t *task.Task, src *randomizer.Source, messages [][][]byte) ([][][]byte, error) {
+	for lane := range messages {
+		n := uint64(len(messages[lane]))
+		if n > t.Slots.PerLane {
+			return nil, invalid.Field("messages", strconv.FormatUint(n, 10), "at most "+strconv.FormatUint(t.Slots.PerLane, 10)+" in a lane")
+		}
+		want := max(n, 1)
+		if t.Slots.Padding == task.PaddingFull {
+			want = t.Slots.PerLane
+		}
+		for ; n < want; n++ {
+			messages[lane] = append(messages[lane], nil)
+		}
+		shuffle(src, messages[lane])
+	}
+	return messages, nil
+}
+
+// shuffle permutes slots uniformly (Fisher-Yates), so that a slot's place does not tell a cover
+// from a message.
+func shuffle(src *randomizer.Source, slots [][]byte) {
+	for i := len(slots) - 1; i > 0; i-- {
+		j := src.Below(uint64(i) + 1)
+		slots[i], slots[j] = slots[j], slots[i]
+	}
+}

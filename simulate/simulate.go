@@ -1,0 +1,169 @@
+// Package simulate runs a task's randomizer and aggregate on many clients in one process, without
+// encryption or relays, to compare the estimate's error with its prediction. It burns no privacy
+// budget: the clients are synthetic.
+package simulate
+
+import (
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Outcome compares estimates with the truth over repetitions. Slices have the shape of the
+// query's answer, in its units.
+type Outcome struct {
+	Truth             []float64 // Exact answer over the values, after clipping.
+	Estimate          []float64 // Mean of the estimates over the repetitions.
+	Variance          []float64 // Sample variance of the estimates; nil below two repetitions.
+	PredictedVariance []float64 // Exact variance for these values.
+	RMSE              float64   // Root mean square error over repetitions and entries.
+	MessagesPerUser   float64   // Mean number of messages of a client, covers not counted.
+	Repeats           int
+}
+
+// Run simulates repeats batches of clients with the given values. progress, which may be nil, is
+// called after every repetition, from several goroutines.
+func Run(t *task.Task, m protocols.Mechanism, values []float64, repeats int, progress func()) (*Outcome, error) {
+	out := &Outcome{Repeats: repeats}
+	if err := out.predict(t, m, values); err != nil {
+		return nil, err
+	}
+	parts := make([]*sums, min(runtime.GOMAXPROCS(0), repeats))
+	var wg sync.WaitGroup
+	for i := range parts {
+		parts[i] = newSums(out.Truth)
+		share := repeats / len(parts)
+		if i < repeats%len(parts) {
+			share++
+		}
+		wg.Go(func() { parts[i].run(t, m, values, share, progress) })
+	}
+	wg.Wait()
+	for _, p := range parts[1:] {
+		parts[0].merge(p)
+	}
+	if parts[0].err != nil {
+		return nil, parts[0].err
+	}
+	out.summarize(parts[0], len(values))
+	return out, nil
+}
+
+// predict fills the truth and the exact variance.
+func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values []float64) error {
+	for _, v := range values {
+		total, variance, err := m.Exact([]float64{v})
+		if err != nil {
+			return err
+		}
+		if o.Truth == nil {
+			o.Truth, o.PredictedVariance = make([]float64, len(total)), make([]float64, len(total))
+		}
+		for j := range total {
+			o.Truth[j] += total[j]
+			o.PredictedVariance[j] += variance[j]
+		}
+	}
+	scale := protocols.Scale(t.Query, uint64(len(values)))
+	for j := range o.Truth {
+		o.Truth[j] *= scale
+		o.PredictedVariance[j] *= scale * scale
+	}
+	return nil
+}
+
+// sums accumulates errors against the truth and their squares.
+type sums struct {
+	truth, errors, squares []float64
+	repeats, messages      int
+	err                    error
+}
+
+func newSums(truth []float64) *sums {
+	return &sums{truth: truth, errors: make([]float64, len(truth)), squares: make([]float64, len(truth))}
+}
+
+func (s *sums) run(t *task.Task, m protocols.Mechanism, values []float64, repeats int, progress func()) {
+	src := randomizer.NewSource()
+	for range repeats {
+		agg, messages, err := Batch(m, src, values)
+		if err != nil {
+			s.err = err
+			return
+		}
+		scale := protocols.Scale(t.Query, agg.Reports())
+		for j, total := range agg.Total() {
+			e := total*scale - s.truth[j]
+			s.errors[j] += e
+			s.squares[j] += e * e
+		}
+		s.messages += messages
+		s.repeats++
+		if progress != nil {
+			progress()
+		}
+	}
+}
+
+func (s *sums) merge(o *sums) {
+	for j := range s.errors {
+		s.errors[j] += o.errors[j]
+		s.squares[j] += o.squares[j]
+	}
+	s.repeats += o.repeats
+	s.messages += o.messages
+	if s.err == nil {
+		s.err = o.err
+	}
+}
+
+// Batch randomizes and aggregates one batch and returns the number of messages sent.
+func Batch(m protocols.Mechanism, src *randomizer.Source, values []float64) (protocols.Aggregate, int, error) {
+	agg, sent := m.Aggregate(), 0
+	for _, v := range values {
+		lanes, err := m.Randomize(src, []float64{v})
+		if err != nil {
+			return nil, 0, err
+		}
+		for lane, messages := range lanes {
+			for _, message := range messages {
+				if err := agg.Add(lane, message); err != nil {
+					return nil, 0, err
+				}
+				sent++
+			}
+		}
+	}
+	return agg, sent, nil
+}
+
+func (o *Outcome) summarize(s *sums, users int) {
+	r, total := float64(s.repeats), 0.0
+	o.Estimate = make([]float64, len(s.errors))
+	if s.repeats > 1 {
+		o.Variance = make([]float64, len(s.errors))
+	}
+	for j := range s.errors {
+		mean := s.errors[j] / r
+		o.Estimate[j] = o.Truth[j] + mean
+		total += s.squares[j] / r
+		if o.Variance != nil {
+			o.Variance[j] = (s.squares[j] - r*mean*mean) / (r - 1)
+		}
+	}
+	o.RMSE = math.Sqrt(total / float64(len(s.errors)))
+	o.MessagesPerUser = float64(s.messages) / r / float64(users)
+}
+
+// PredictedRMSE returns the root mean square over entries of the predicted standard errors.
+func (o *Outcome) PredictedRMSE() float64 {
+	total := 0.0
+	for _, v := range o.PredictedVariance {
+		total += v
+	}
+	return math.Sqrt(total / float64(len(o.PredictedVariance)))
+}
