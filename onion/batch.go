@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/doona-dp/doona/internal/codec"
@@ -99,6 +100,34 @@ func ParseBatch(in []byte) (*Batch, error) {
 	return &b, nil
 }
 
+// Header returns the batch's manifest as it stands, before any check: enough to know which epoch
+// and number it claims.
+func (b *Batch) Header() (*Manifest, error) {
+	var m Manifest
+	if err := codec.Unmarshal(b.Manifest, &m); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+// ErrCiphertexts is returned where a batch's ciphertexts are not those its manifest was signed
+// for: its maker or someone on the way changed them. A batch of the same number may still come
+// unchanged.
+var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
+
+// Open verifies that the relay at hop signed the manifest, else [ErrSigner], and parses it. It
+// does not check what the manifest says; see [Batch.Check].
+func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
+	if !Verify(t.Relays[hop].SignKey[:], SignManifest, s.Manifest, s.Signature) {
+		return nil, ErrSigner
+	}
+	var m Manifest
+	if err := codec.Unmarshal(s.Manifest, &m); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
 // hashCiphertexts returns SHA-256 over, for each lane, the number of ciphertexts (4 bytes) and
 // for each ciphertext its length (4 bytes) and bytes.
 func hashCiphertexts(lanes [][][]byte) [32]byte {
@@ -129,7 +158,7 @@ func (b *Batch) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	}
 	last := &chain[len(chain)-1]
 	if hash := hashCiphertexts(b.Ciphertexts); string(hash[:]) != string(last.Ciphertexts) {
-		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: its ciphertexts are not those of the manifest", seq, c.Hop)
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, ErrCiphertexts)
 	}
 	layout, err := NewLayout(t)
 	if err != nil {
@@ -156,12 +185,9 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 	fail := func(why string) ([]Manifest, error) {
 		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %s", seq, c.Hop, why)
 	}
-	if !Verify(t.Relays[c.Hop].SignKey[:], SignManifest, s.Manifest, s.Signature) {
-		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, ErrSigner)
-	}
-	var m Manifest
-	if err := codec.Unmarshal(s.Manifest, &m); err != nil {
-		return nil, err
+	m, err := s.Open(t, c.Hop)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, err)
 	}
 	switch {
 	case m.Label != manifestLabel || m.Version != task.Version:
@@ -183,9 +209,9 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 		}
 	}
 	if c.Hop == 0 {
-		return []Manifest{m}, nil
+		return []Manifest{*m}, nil
 	}
-	return checkSource(t, c, seq, m)
+	return checkSource(t, c, seq, *m)
 }
 
 // checkSource verifies that m continues the chain of its source.
