@@ -1,0 +1,111 @@
+//go:build wasip1
+
+package client
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"unsafe"
+)
+
+// Failed is what an export returns where its result holds an error.
+const Failed = -1
+
+// The host writes a call's bytes to in and reads its bytes from out. Both are package variables
+// so that the garbage collector keeps them between calls; WASM has one thread.
+var (
+	in, out []byte
+	handles []*Client
+)
+
+// Input returns the address of a buffer of size bytes for the argument of the next call.
+//
+//go:wasmexport input
+func Input(size uint32) unsafe.Pointer {
+	in = make([]byte, size)
+	return unsafe.Pointer(unsafe.SliceData(in))
+}
+
+//go:wasmexport result
+func result() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(out)) }
+
+//go:wasmexport result_size
+func resultSize() uint32 { return uint32(len(out)) }
+
+// Argument returns the bytes the host wrote for this call.
+func Argument() []byte { return in }
+
+// Result keeps bytes for the host to read, forgets the argument and returns 0.
+func Result(p []byte) int32 {
+	clear(in)
+	out = p
+	return 0
+}
+
+// Fail keeps an error for the host to read and returns [Failed].
+func Fail(err error) int32 {
+	Result(EncodeError(err))
+	return Failed
+}
+
+// Keep returns a handle for a client.
+func Keep(c *Client) int32 {
+	Result(nil)
+	handles = append(handles, c)
+	return int32(len(handles) - 1)
+}
+
+// open opens the canonical task in the input and returns its handle.
+//
+//go:wasmexport open
+func open() int32 {
+	c, err := Open(in)
+	if err != nil {
+		return Fail(err)
+	}
+	return Keep(c)
+}
+
+//go:wasmexport epsilon0
+func epsilon0(handle uint32) float64 {
+	if c := ByHandle(handle); c != nil {
+		return c.Epsilon0()
+	}
+	return math.NaN()
+}
+
+// randomize randomizes the value in the input and leaves its plaintext slots as the result.
+//
+//go:wasmexport randomize
+func randomize(handle uint32) int32 {
+	c := ByHandle(handle)
+	if c == nil {
+		return Fail(ErrHandle)
+	}
+	slots, err := c.Slots(Value(in))
+	if err != nil {
+		return Fail(err)
+	}
+	return Result(c.Plaintexts(slots))
+}
+
+// ErrHandle is returned for a handle that no open call returned.
+var ErrHandle = errors.New("unknown handle")
+
+// ByHandle returns the client of a handle, or nil.
+func ByHandle(handle uint32) *Client {
+	if int(handle) >= len(handles) {
+		return nil
+	}
+	return handles[handle]
+}
+
+// Value reads a value: IEEE 754 doubles, little endian.
+func Value(p []byte) []float64 {
+	value := make([]float64, len(p)/8)
+	for i := range value {
+		value[i] = math.Float64frombits(binary.LittleEndian.Uint64(p[8*i:]))
+	}
+	return value
+}

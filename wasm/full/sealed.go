@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/wasm/client"
+)
+
+// Sealed turns values into submissions for one task.
+type Sealed struct {
+	*client.Client
+	sealer *onion.Sealer
+}
+
+// argument of open_bundle: owner (32 bytes) ‖ task id (32 bytes) ‖ bundle.
+const bundleOffset = 64
+
+// OpenBundle checks a bundle against its owner and the task's id, the key lists it carries, and
+// the task's claim.
+func OpenBundle(argument []byte) (*Sealed, error) {
+	if len(argument) < bundleOffset {
+		return nil, errors.New("couldn't open the bundle: truncated")
+	}
+	bundle, err := taskfile.ParseBundle(argument[bundleOffset:])
+	if err != nil {
+		return nil, err
+	}
+	owner := [32]byte(argument)
+	open, err := bundle.Open(&owner)
+	if err != nil {
+		return nil, err
+	}
+	if open.ID != [32]byte(argument[32:]) {
+		return nil, errors.New("couldn't accept the task: its hash is not the id asked for")
+	}
+	c, err := client.Open(bundle.Task)
+	if err != nil {
+		return nil, err
+	}
+	sealer, err := onion.NewSealer(open.Task, open.ID, open.KeyLists)
+	return &Sealed{c, sealer}, err
+}
+
+// Submission randomizes a value and returns the body to post. The caller must keep the result
+// of at most one call per epoch.
+func (s *Sealed) Submission(epoch uint64, value []float64) ([]byte, error) {
+	slots, err := s.Slots(value)
+	if err != nil {
+		return nil, err
+	}
+	lanes := make([][]onion.Message, len(slots))
+	for lane := range slots {
+		for _, body := range slots[lane] {
+			lanes[lane] = append(lanes[lane], onion.Message{Cover: body == nil, Body: body})
+		}
+	}
+	return s.sealer.Seal(epoch, lanes)
+}

@@ -1,0 +1,242 @@
+package wasm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/fixture"
+)
+
+// instance is a running module, driven as docs/wasm.md says.
+type instance struct {
+	t      *testing.T
+	module api.Module
+}
+
+func start(t *testing.T, module wasm.Module) *instance {
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").
+		WithRandSource(randomizer.NewSource())
+	m, err := engine.InstantiateModule(context.Background(), compiled[module], config)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close(context.Background()) })
+	return &instance{t, m}
+}
+
+func (i *instance) export(name string, args ...uint64) uint64 {
+	out, err := i.module.ExportedFunction(name).Call(context.Background(), args...)
+	require.NoError(i.t, err)
+	return out[0]
+}
+
+// call writes an argument, calls an export that takes its length implicitly, and returns its
+// value and result.
+func (i *instance) call(name string, argument []byte, args ...uint64) (int32, []byte) {
+	address := i.export("input", uint64(len(argument)))
+	require.True(i.t, i.module.Memory().Write(uint32(address), argument))
+	status := int32(i.export(name, args...))
+	result, ok := i.module.Memory().Read(uint32(i.export("result")), uint32(i.export("result_size")))
+	require.True(i.t, ok)
+	return status, bytes.Clone(result)
+}
+
+func (i *instance) open(t *task.Task) uint64 {
+	handle, result := i.call("open", t.Canonical())
+	require.GreaterOrEqual(i.t, handle, int32(0), "%s", result)
+	return uint64(handle)
+}
+
+func value(v ...float64) []byte {
+	out := []byte{}
+	for _, x := range v {
+		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(x))
+	}
+	return out
+}
+
+// strings reads an error result.
+func texts(t *testing.T, result []byte) (out []string) {
+	for len(result) > 0 {
+		n := binary.LittleEndian.Uint32(result)
+		out = append(out, string(result[4:4+n]))
+		result = result[4+n:]
+	}
+	return out
+}
+
+func signed(t *testing.T, draft *task.Task, relays ...string) *fixture.Task {
+	if len(relays) == 0 {
+		relays = []string{"https://a.example", "https://b.example"}
+	}
+	epochs := task.Epochs{Start: uint64(time.Now().Unix()), Length: 3600, Count: 2}
+	f, err := fixture.Sign(draft, relays, epochs)
+	require.NoError(t, err)
+	return f
+}
+
+// TestRandomizeDistribution compares 40,000 reports of doona.wasm with the randomizer's exact
+// probabilities: Pearson's statistic with 3 degrees of freedom exceeds 33.4 once in 3·10⁶ runs.
+func TestRandomizeDistribution(t *testing.T) {
+	f := signed(t, fixture.Draft(task.Histogram, 4))
+	mechanism, err := registry.Open(f.Task)
+	require.NoError(t, err)
+	module := start(t, wasm.Browser)
+	handle := module.open(f.Task)
+	require.Equal(t, mechanism.Epsilon0(), math.Float64frombits(module.export("epsilon0", handle)))
+
+	const n, x = 40000, 2
+	counts := [4]float64{}
+	for range n {
+		status, slots := module.call("randomize", value(x), handle)
+		require.Zero(t, status)
+		require.Equal(t, []byte{1, 0, 0, 0, 1}, slots[:5], "one slot in the lane, a message")
+		require.Len(t, slots, 6)
+		counts[slots[5]]++
+	}
+	gamma, _ := f.Param("gamma")
+	statistic := 0.0
+	for y, got := range counts {
+		want := n * gamma.Float64() / 4
+		if y == x {
+			want += n * (1 - gamma.Float64())
+		}
+		statistic += (got - want) * (got - want) / want
+	}
+	require.Less(t, statistic, 33.4, "counts %v at gamma %v", counts, gamma)
+}
+
+func TestErrorsNameTheField(t *testing.T) {
+	module := start(t, wasm.Browser)
+	f := signed(t, fixture.Draft(task.Histogram, 4))
+	lie := *f.Task
+	lie.Claim.Epsilon = "0.9"
+	unknown := *f.Task
+	unknown.Protocol = "astrology"
+	handle := module.open(f.Task)
+
+	for name, c := range map[string]struct {
+		export   string
+		argument []byte
+		args     []uint64
+		want     string
+	}{
+		"claim":     {"open", lie.Canonical(), nil, "claim.delta"},
+		"protocol":  {"open", unknown.Canonical(), nil, "protocol"},
+		"truncated": {"open", f.Canonical()[:40], nil, "couldn't parse the task: truncated"},
+		"trailing":  {"open", append(f.Canonical(), 0), nil, "couldn't parse the task: trailing bytes"},
+		"domain":    {"randomize", value(4), []uint64{handle}, "value"},
+		"NaN":       {"randomize", value(math.NaN()), []uint64{handle}, "value"},
+		"shape":     {"randomize", value(1, 2), []uint64{handle}, "value"},
+		"empty":     {"randomize", nil, []uint64{handle}, "value"},
+		"handle":    {"randomize", value(1), []uint64{77}, "unknown handle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, result := module.call(c.export, c.argument, c.args...)
+			require.Equal(t, int32(-1), status)
+			require.Equal(t, c.want, texts(t, result)[0])
+		})
+	}
+	status, _ := module.call("randomize", value(1), handle)
+	require.Zero(t, status, "an error leaves the module usable")
+}
+
+// TestArgumentIsForgotten looks for the raw value where the host wrote it.
+func TestArgumentIsForgotten(t *testing.T) {
+	module := start(t, wasm.Browser)
+	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
+	address := uint32(module.export("input", 8))
+	require.True(t, module.module.Memory().Write(address, value(3)))
+	module.export("randomize", handle)
+	left, _ := module.module.Memory().Read(address, 8)
+	require.Equal(t, make([]byte, 8), left)
+}
+
+// TestNoRandomBytes checks that a module without entropy stops instead of sending plain values.
+func TestNoRandomBytes(t *testing.T) {
+	ctx := context.Background()
+	source := &failing{Source: randomizer.NewSource()}
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithRandSource(source)
+	m, err := engine.InstantiateModule(ctx, compiled[wasm.Browser], config)
+	require.NoError(t, err)
+	defer m.Close(ctx)
+	module := &instance{t, m}
+	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
+	source.failed = true
+	module.export("input", 8)
+	_, err = m.ExportedFunction("randomize").Call(ctx, handle)
+	require.Error(t, err)
+}
+
+type failing struct {
+	*randomizer.Source
+	failed bool
+}
+
+func (f *failing) Read(p []byte) (int, error) {
+	if f.failed {
+		return 0, errors.New("no entropy")
+	}
+	return f.Source.Read(p)
+}
+
+// TestSubmission opens what doona-full.wasm seals, under every KEM and one to three relays.
+func TestSubmission(t *testing.T) {
+	module := start(t, wasm.Full)
+	for _, c := range []struct {
+		kem    string
+		relays []string
+	}{
+		{task.KEMX25519, []string{"https://a.example"}},
+		{task.KEMX25519, []string{"https://a.example", "https://b.example", "https://c.example"}},
+		{task.KEMMLKEM768X25519, nil},
+		{task.KEMMLKEM768, nil},
+	} {
+		draft := fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300))
+		draft.KEM = c.kem
+		f := signed(t, draft, c.relays...)
+		handle, result := module.call("open_bundle", openArgument(t, f))
+		require.GreaterOrEqual(t, handle, int32(0), "%s", result)
+		status, body := module.call("submission", value(299), uint64(handle), 1)
+		require.Zero(t, status, "%s", body)
+		messages, err := f.Open(1, body)
+		require.NoError(t, err)
+		require.Equal(t, []byte{299 >> 8, 299 & 0xff}, messages[0][0].Body)
+		_, err = f.Open(0, body)
+		require.Error(t, err, "the wrong epoch's key")
+
+		status, result = module.call("submission", value(299), uint64(handle), 2)
+		require.Equal(t, int32(-1), status)
+		require.Contains(t, texts(t, result)[0], "epoch")
+	}
+}
+
+func TestBundleRefused(t *testing.T) {
+	module := start(t, wasm.Full)
+	argument := openArgument(t, signed(t, fixture.Draft(task.Mean, 0)))
+	for name, at := range map[string]int{"owner": 0, "id": 32, "task": 64 + 10, "key list": len(argument) - 80} {
+		bad := bytes.Clone(argument)
+		bad[at] ^= 1
+		status, _ := module.call("open_bundle", bad)
+		require.Equal(t, int32(-1), status, name)
+	}
+	status, _ := module.call("open_bundle", argument[:50])
+	require.Equal(t, int32(-1), status)
+}
+
+func openArgument(t *testing.T, f *fixture.Task) []byte {
+	bundle, err := f.Bundle.Bytes()
+	require.NoError(t, err)
+	return append(append(bytes.Clone(f.Bundle.Owner), f.ID[:]...), bundle...)
+}
