@@ -1,0 +1,87 @@
+package codec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// maxDepth is how deep arrays may nest: a batch is [manifest, signature, [[ciphertext …] …]].
+const maxDepth = 4
+
+var (
+	errTruncated = errors.New("a length beyond the end of the input")
+	errTrailing  = errors.New("trailing bytes")
+	errDepth     = errors.New("arrays nested too deep")
+)
+
+// scan is an error unless in is one msgpack value made of unsigned integers, byte strings, text
+// and arrays only, whose lengths all fit in what is left of in. It runs before the decoder, which
+// believes lengths: vmihailenco/msgpack v5.4.1 allocates all elements that an array header claims
+// (its limit is never in effect: decode_slice.go compares a flag with 1), so that 8 bytes from any
+// client could ask a relay for 100 GB, and it recurses once per level of the values it skips.
+func scan(in []byte) error {
+	var left [maxDepth + 1]uint64 // values still to come, per depth of open arrays
+	left[0] = 1
+	for depth := 0; ; {
+		for left[depth] == 0 { // an array is complete
+			if depth == 0 {
+				if len(in) > 0 {
+					return errTrailing
+				}
+				return nil
+			}
+			depth--
+		}
+		left[depth]--
+		size, isArray, rest, err := header(in)
+		if err != nil {
+			return err
+		}
+		// An element takes at least one byte, so no honest array claims more than there are.
+		if size > uint64(len(rest)) {
+			return errTruncated
+		}
+		if !isArray {
+			in = rest[size:]
+			continue
+		}
+		if depth++; depth > maxDepth {
+			return errDepth
+		}
+		left[depth], in = size, rest
+	}
+}
+
+// header reads the lead bytes of a value: for an array, the number of its elements; for another
+// value, the number of bytes that follow in rest.
+func header(in []byte) (size uint64, isArray bool, rest []byte, err error) {
+	if len(in) == 0 {
+		return 0, false, nil, errTruncated
+	}
+	lead, width := in[0], 0
+	switch {
+	case lead < 0x80: // an integer in its lead byte
+		return 0, false, in[1:], nil
+	case lead&0xf0 == 0x90:
+		return uint64(lead & 0x0f), true, in[1:], nil
+	case lead&0xe0 == 0xa0:
+		return uint64(lead & 0x1f), false, in[1:], nil
+	case lead >= 0xcc && lead <= 0xcf: // an integer of 1, 2, 4 or 8 bytes
+		return 1 << (lead - 0xcc), false, in[1:], nil
+	case lead >= 0xc4 && lead <= 0xc6: // bytes
+		width = 1 << (lead - 0xc4)
+	case lead >= 0xd9 && lead <= 0xdb: // text
+		width = 1 << (lead - 0xd9)
+	case lead == 0xdc || lead == 0xdd:
+		width, isArray = 2<<(lead-0xdc), true
+	default:
+		return 0, false, nil, fmt.Errorf("a value of type 0x%02x: want integers, bytes, text and arrays", lead)
+	}
+	if len(in) < 1+width {
+		return 0, false, nil, errTruncated
+	}
+	var wide [8]byte
+	copy(wide[8-width:], in[1:])
+	return binary.BigEndian.Uint64(wide[:]), isArray, in[1+width:], nil
+}
