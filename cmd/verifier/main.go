@@ -17,6 +17,8 @@ func main() {
 		taskCommand(),
 		gammaCommand(),
 		simulateCommand(),
+		analyzeCommand(),
+		verifyCommand(),
 	)
 	os.Exit(cli.Run(root, os.Args[1:]))
 }

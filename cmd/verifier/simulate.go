@@ -15,22 +15,23 @@ import (
 	"github.com/doona-dp/doona/simulate"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/verifier"
 )
 
 // simulation is what `verifier simulate --json` prints. Answers with several entries are arrays.
 type simulation struct {
-	Estimate          cli.Values `json:"estimate"`
-	Truth             cli.Values `json:"truth"`
-	Bias              cli.Values `json:"bias"`
-	BiasStandardError cli.Values `json:"bias_standard_error"`
-	EmpiricalVariance cli.Values `json:"empirical_variance"`
-	PredictedVariance cli.Values `json:"predicted_variance"`
-	RMSE              float64    `json:"rmse"`
-	PredictedRMSE     float64    `json:"predicted_rmse"`
-	MessagesPerUser   float64    `json:"messages_per_user"`
-	Slots             *uint64    `json:"slots"`
-	Repeats           int        `json:"repeats"`
-	Fast              bool       `json:"fast"`
+	Estimate          verifier.Values `json:"estimate"`
+	Truth             verifier.Values `json:"truth"`
+	Bias              verifier.Values `json:"bias"`
+	BiasStandardError verifier.Values `json:"bias_standard_error"`
+	EmpiricalVariance verifier.Values `json:"empirical_variance"`
+	PredictedVariance verifier.Values `json:"predicted_variance"`
+	RMSE              float64         `json:"rmse"`
+	PredictedRMSE     float64         `json:"predicted_rmse"`
+	MessagesPerUser   float64         `json:"messages_per_user"`
+	Slots             *uint64         `json:"slots"`
+	Repeats           int             `json:"repeats"`
+	Fast              bool            `json:"fast"`
 }
 
 func simulateCommand() *cobra.Command {
@@ -96,7 +97,7 @@ func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) 
 func describe(t *task.Task, o *simulate.Outcome) *simulation {
 	s := &simulation{
 		Estimate: o.Estimate, Truth: o.Truth, EmpiricalVariance: o.Variance, PredictedVariance: o.PredictedVariance,
-		Bias: make(cli.Values, len(o.Truth)), RMSE: o.RMSE, PredictedRMSE: o.PredictedRMSE(),
+		Bias: make(verifier.Values, len(o.Truth)), RMSE: o.RMSE, PredictedRMSE: o.PredictedRMSE(),
 		MessagesPerUser: o.MessagesPerUser, Repeats: o.Repeats,
 	}
 	for j := range o.Truth {

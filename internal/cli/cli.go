@@ -94,18 +94,6 @@ func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error 
 	return err
 }
 
-// Values is the answer to a query in JSON: a number where it has one entry, else an array; null
-// where there is none.
-type Values []float64
-
-// MarshalJSON implements [json.Marshaler].
-func (v Values) MarshalJSON() ([]byte, error) {
-	if len(v) == 1 {
-		return json.Marshal(v[0])
-	}
-	return json.Marshal([]float64(v))
-}
-
 // Require makes flags required: without them the command exits with [ExitUsage].
 func Require(cmd *cobra.Command, flags ...string) {
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {

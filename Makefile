@@ -1,0 +1,27 @@
+# make demo and make test are the README's two commands; both set up what they need.
+.PHONY: demo test test-full bench build figures
+
+ARGS ?=
+PART ?= all
+BIN := bin
+
+# Main job: real relays, a real verifier and real clients on loopback. Needs Go and make only.
+demo:
+	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/demo ./cmd/demo 1>&2
+	@$(if $(findstring --headless,$(ARGS)),true,go run ./www/build) 1>&2
+	@$(BIN)/demo $(ARGS)
+
+# Everything CI runs, on a fresh Debian-like machine: installs Node packages and Chromium.
+test:
+	@./scripts/test.sh
+
+# The long forms: crash, fuzz, accountant; PART names one.
+test-full:
+	@./scripts/test-full.sh $(PART)
+
+bench:
+	@go run ./bench $(ARGS)
+
+build:
+	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/ ./cmd/verifier ./cmd/relay ./cmd/demo
+	@go run ./www/build

@@ -1,0 +1,175 @@
+// Package shufflerclient is the Go client: it checks a task, randomizes a value once per epoch,
+// seals the report in onion layers and submits it to the first relay.
+//
+//	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: url, Owner: owner, MaxEpsilon: 10})
+//	report, err := client.Report(epoch, []float64{12.5})   // randomized and sealed, once
+//	err = client.Submit(ctx, report)                       // retries send the same bytes
+//
+// That a client takes part is visible to the first relay: report in every epoch, with "nothing
+// happened" as a value of the domain.
+package shufflerclient
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// maxBundle bounds the task document a relay may serve, in bytes.
+const maxBundle = 64 << 20
+
+// Options says which task a client accepts.
+type Options struct {
+	Task       string       // URL of the task at the first relay: …/v1/tasks/ID. Required.
+	Owner      string       // "ed25519:…", the owner's public key. Required.
+	MaxEpsilon float64      // Largest ε over all epochs of the task, by basic composition. Required, > 0.
+	HTTP       *http.Client // Default: a client with a timeout of 30 s.
+	Header     http.Header  // Added to submissions; a proxy's Forwarded header, for instance.
+}
+
+// Client reports to one task. It is safe for concurrent use.
+type Client struct {
+	options   Options
+	open      *taskfile.Open
+	mechanism protocols.Mechanism
+	sealer    *onion.Sealer
+}
+
+// Connect fetches the task from the first relay and checks it: the id in the URL, the owner's
+// signature, the key lists, the claimed guarantee (re-derived from the parameters), and that the
+// claim over all epochs stays within MaxEpsilon. Only the first relay is contacted: asking the
+// others would tell them who takes part; each of them serves only the tasks its operator listed.
+func Connect(ctx context.Context, o Options) (*Client, error) {
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{Timeout: 30 * time.Second}
+	}
+	owner, err := taskfile.ParseKey("owner", o.Owner)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := fetch(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return nil, err
+	}
+	open, err := bundle.Open(&owner)
+	if err != nil {
+		return nil, err
+	}
+	if id := hex.EncodeToString(open.ID[:]); !strings.HasSuffix(o.Task, "/v1/tasks/"+id) {
+		return nil, fmt.Errorf("couldn't accept the task: its id is %s", id)
+	}
+	return New(open, o)
+}
+
+// New returns a client of a task that has been opened already; see [Connect].
+func New(open *taskfile.Open, o Options) (*Client, error) {
+	m, err := registry.Open(open.Task)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.CheckClaim(); err != nil {
+		return nil, err
+	}
+	if err := checkBudget(open, o.MaxEpsilon); err != nil {
+		return nil, err
+	}
+	sealer, err := onion.NewSealer(open.Task, open.ID, open.KeyLists)
+	if err != nil {
+		return nil, err
+	}
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{Timeout: 30 * time.Second}
+	}
+	return &Client{o, open, m, sealer}, nil
+}
+
+// checkBudget composes the claim over all epochs by basic composition.
+func checkBudget(open *taskfile.Open, most float64) error {
+	eps, err := open.Claim.EpsilonValue()
+	if err != nil {
+		return err
+	}
+	total := eps * float64(open.Epochs.Count)
+	if !(most > 0) {
+		return invalid.Field("MaxEpsilon", fmt.Sprint(most), "a number above 0")
+	}
+	if total > most {
+		return invalid.Field("MaxEpsilon", fmt.Sprint(most), fmt.Sprintf("at least %g: epsilon %s in each of %d epochs", total, open.Claim.Epsilon, open.Epochs.Count))
+	}
+	return nil
+}
+
+func fetch(ctx context.Context, o Options) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.Task, nil)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
+	}
+	resp, err := o.HTTP.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBundle+1))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, problemOf(resp, raw)
+	}
+	if len(raw) > maxBundle {
+		return nil, errors.New("couldn't fetch the task: larger than 64 MiB")
+	}
+	return raw, nil
+}
+
+// Task returns the checked task.
+func (c *Client) Task() *taskfile.Open { return c.open }
+
+// Report is one client's randomized and sealed report: what a retry sends again. It holds
+// neither the value nor a message in clear.
+type Report struct {
+	Epoch uint64
+	Body  []byte
+}
+
+// Report randomizes a value for an epoch and seals it. Call it once per client and epoch and keep
+// what it returns: a second draw for the same value would weaken the guarantee. A value outside
+// the task's domain is an error about "value".
+func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
+	src := randomizer.NewSource()
+	messages, err := c.mechanism.Randomize(src, value)
+	if err != nil {
+		return nil, err
+	}
+	slots, err := protocols.Pad(c.open.Task, src, messages)
+	if err != nil {
+		return nil, err
+	}
+	lanes := make([][]onion.Message, len(slots))
+	for lane := range slots {
+		for _, body := range slots[lane] {
+			lanes[lane] = append(lanes[lane], onion.Message{Cover: body == nil, Body: body})
+		}
+	}
+	body, err := c.sealer.Seal(epoch, lanes)
+	if err != nil {
+		return nil, err
+	}
+	return &Report{epoch, body}, nil
+}

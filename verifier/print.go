@@ -1,0 +1,36 @@
+package verifier
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// Print writes the report for people.
+func (r *Report) Print(w io.Writer) error {
+	fmt.Fprintf(w, "%s: %s of %d clients in %d batches through %d relays, by %s\n\n", r.Name, r.Query, r.Users, r.Batches, r.Hops, r.Protocol)
+	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(tab, "\testimate\tstandard error\t%.0f %% interval\t\t\n", 100*r.Confidence)
+	for j, estimate := range r.Estimate {
+		name := r.Query
+		if len(r.Estimate) > 1 {
+			name = fmt.Sprintf("bin %d", j)
+		}
+		fmt.Fprintf(tab, "%s\t%.6g\t%.3g\t%.6g\t%.6g\t\n", name, estimate, r.StandardError[j], r.Interval[j][0], r.Interval[j][1])
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nGuarantee: epsilon %g, delta %g, n_min %d (rule %s). %s\n", r.Epsilon, r.Delta, r.NMin, r.Rule, r.Promise)
+	if r.LocalEpsilon != nil {
+		fmt.Fprintf(w, "If every relay colludes with the verifier, a local epsilon of %.3f remains.\n", *r.LocalEpsilon)
+	}
+	fmt.Fprintf(w, "Ledger: epsilon %g, delta %g over %d epochs, by %s composition, for a client in each.\n",
+		r.Ledger.Epsilon, r.Ledger.Delta, len(r.Ledger.Epochs), r.Ledger.Composition)
+	_, err := fmt.Fprintf(w, "Messages: %d sent, %d covers, %d verified, %d rejected, %d withheld.\n",
+		r.MessagesSent, r.CoverMessages, r.Verified, r.Rejected, r.Withheld)
+	for _, f := range r.Findings {
+		_, err = fmt.Fprintf(w, "Finding: %s, %d, first in %s\n", f.Name, f.Count, f.Example)
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+package verifier
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/task"
+)
+
+// Confidence is the confidence of every printed interval, and its normal quantile.
+const (
+	Confidence = 0.95
+	quantile   = 1.959964
+)
+
+// Answer is an estimate with its error bars, in the query's units; arrays for a histogram.
+type Answer struct {
+	Estimate      Values    `json:"estimate"`
+	StandardError Values    `json:"standard_error"` // For the worst-case input.
+	Interval      Intervals `json:"interval"`
+	Confidence    float64   `json:"confidence"` // Of each interval by itself.
+}
+
+// Values is the answer to a query in JSON: a number where it has one entry, else an array; null
+// where there is none.
+type Values []float64
+
+// MarshalJSON implements [json.Marshaler].
+func (v Values) MarshalJSON() ([]byte, error) {
+	if len(v) == 1 {
+		return json.Marshal(v[0])
+	}
+	return json.Marshal([]float64(v))
+}
+
+// Intervals is [lo, hi], or an array of them.
+type Intervals [][2]float64
+
+// MarshalJSON implements [json.Marshaler].
+func (i Intervals) MarshalJSON() ([]byte, error) {
+	if len(i) == 1 {
+		return json.Marshal(i[0])
+	}
+	return json.Marshal([][2]float64(i))
+}
+
+// Guarantee is what every client was promised.
+type Guarantee struct {
+	HonestFraction float64  `json:"honest_fraction"`
+	NMin           uint64   `json:"n_min"`
+	Epsilon        float64  `json:"epsilon"`
+	Delta          float64  `json:"delta"`
+	LocalEpsilon   *float64 `json:"local_epsilon"` // What remains if every relay colludes; null where nothing does.
+	Gamma          *float64 `json:"gamma"`         // Blanket probability, where the protocol has one.
+	Rule           string   `json:"rule"`
+	Promise        string   `json:"promise"`
+}
+
+// EpochReport is one epoch's line of the ledger: what it cost and what it gave.
+type EpochReport struct {
+	Epoch   uint64  `json:"epoch"`
+	Epsilon float64 `json:"epsilon"`
+	Delta   float64 `json:"delta"`
+	Users   uint64  `json:"users"`
+	Batches uint64  `json:"batches"`
+	Answer
+}
+
+// Ledger composes what the epochs cost a client who reports in each of them. Batches of one epoch
+// hold different clients and do not add up.
+type Ledger struct {
+	Epsilon     float64       `json:"epsilon"`
+	Delta       float64       `json:"delta"`
+	Composition string        `json:"composition"`
+	Epochs      []EpochReport `json:"epochs"`
+}
+
+// Report is what an analysis prints.
+type Report struct {
+	Task     string `json:"task"`
+	Name     string `json:"name"`
+	Query    string `json:"query"`
+	Protocol string `json:"protocol"`
+	Padding  string `json:"padding"`
+	Users    uint64 `json:"users"`
+	Batches  uint64 `json:"batches"`
+	Hops     int    `json:"hops"`
+	Slots    uint64 `json:"slots"`
+	Guarantee
+	Answer
+	MessagesSent  uint64    `json:"messages_sent"`
+	CoverMessages uint64    `json:"cover_messages"`
+	Verified      uint64    `json:"verified"`
+	Rejected      uint64    `json:"rejected"`
+	Withheld      uint64    `json:"withheld"`
+	Findings      []Finding `json:"findings"`
+	Ledger        Ledger    `json:"ledger"`
+}
+
+// Report returns the estimate over all batches added so far.
+func (v *Verifier) Report() (*Report, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.open
+	guarantee, err := describeGuarantee(t.Task, v.mechanism)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{
+		Task: hex.EncodeToString(t.ID[:]), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
+		Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, Findings: []Finding{},
+		Ledger: Ledger{Composition: "basic", Epochs: []EpochReport{}},
+	}
+	total, counts := v.mechanism.Aggregate(), Counts{}
+	for _, number := range v.sortedEpochs() {
+		e := v.epochs[number]
+		if err := total.Merge(e.aggregate); err != nil {
+			return nil, err
+		}
+		counts.add(e.counts)
+		if e.counts.Batches > 0 {
+			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, e.counts.Users, e.counts.Batches, answer(t.Task, v.mechanism, e.aggregate)})
+		}
+	}
+	r.Answer = answer(t.Task, v.mechanism, total)
+	r.Users, r.Batches = counts.Users, counts.Batches
+	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
+	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
+	for _, f := range v.findings {
+		r.Findings = append(r.Findings, *f)
+	}
+	slices.SortFunc(r.Findings, func(a, b Finding) int { return strings.Compare(a.Name, b.Name) })
+	return r, nil
+}
+
+func (l *Ledger) add(e EpochReport) {
+	l.Epochs = append(l.Epochs, e)
+	l.Epsilon += e.Epsilon
+	l.Delta += e.Delta
+}
+
+func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) {
+	eps, err := t.Claim.EpsilonValue()
+	if err != nil {
+		return nil, err
+	}
+	delta, err := t.Claim.DeltaValue()
+	if err != nil {
+		return nil, err
+	}
+	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: eps, Delta: delta, Rule: t.Rule, Promise: Promise}
+	if local := m.Epsilon0(); !math.IsInf(local, 1) {
+		g.LocalEpsilon = &local
+	}
+	if gamma, ok := t.Param("gamma"); ok {
+		value := gamma.Float64()
+		g.Gamma = &value
+	}
+	return g, nil
+}
+
+// Promise is the guarantee in the words used wherever it is stated.
+const Promise = "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least n_min honest clients' messages reach one relay that does not collude. That a client took part is not protected."
+
+// answer turns an aggregate into the query's answer, with the worst-case standard error for the
+// number of reports it holds. It is empty (null) without reports.
+func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer {
+	n := agg.Reports()
+	a := Answer{Confidence: Confidence}
+	if n == 0 {
+		return a
+	}
+	scale := protocols.Scale(t.Query, n)
+	se := math.Sqrt(float64(n)*m.WorstVariance()) * scale
+	for _, total := range agg.Total() {
+		estimate := total * scale
+		a.Estimate = append(a.Estimate, estimate)
+		a.StandardError = append(a.StandardError, se)
+		a.Interval = append(a.Interval, [2]float64{estimate - quantile*se, estimate + quantile*se})
+	}
+	return a
+}
