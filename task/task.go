@@ -35,6 +35,10 @@ const (
 	ClientAddress = "address" // Keyed hash of the network address; not protected against Sybils.
 )
 
+// MaxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission
+// stays below 2³¹ bytes under every KEM and number of relays.
+const MaxSlots = 1 << 17
+
 // The key encapsulation mechanisms.
 const (
 	KEMX25519         = "x25519"         // DHKEM(X25519, HKDF-SHA256)
@@ -68,9 +72,9 @@ type Param struct {
 
 // Input is the domain of one client's value.
 type Input struct {
-	Lo, Hi randomizer.Rational // Range of a real value, Lo < Hi.
-	Bins   uint64              // Bins or categories of a histogram; 0 for other queries.
-	Labels bool                // The value is a category 0..Bins-1 and not a real number.
+	Lo, Hi randomizer.Rational // Range of a real value, Lo < Hi; 0 and 1 for counts and labels.
+	Bins   uint64              // Bins or categories of a histogram, 2..2³²-1; 0 for other queries.
+	Labels bool                // The value is a category 0..Bins-1 and not a real number; without Clip.
 	Clip   bool                // Values outside the range are moved to its nearer end; else they are errors.
 }
 
@@ -90,8 +94,8 @@ type Batch struct {
 // Slots says how messages travel.
 type Slots struct {
 	Padding      string // One of the padding constants.
-	Lanes        uint64 // Separately shuffled and limited groups of slots. 1..65535.
-	PerLane      uint64 // B, slots of one client in one lane. 1..65535.
+	Lanes        uint64 // Separately shuffled and limited groups of slots. 1..65535; times PerLane up to MaxSlots.
+	PerLane      uint64 // B, slots of one client in one lane. 1..65535; times Batch.Size below 2³².
 	MessageBytes uint64 // Size of one protocol message. 1..1024.
 }
 

@@ -17,15 +17,40 @@ func (t *Task) Validate() error {
 	if n := len(t.Relays); n < 1 || n > 8 {
 		return invalid.Field("relays", strconv.Itoa(n)+" entries", "1 to 8")
 	}
-	for _, relay := range t.Relays {
+	for i, relay := range t.Relays {
 		if !isURL(relay.URL) {
-			return invalid.Field("relays.url", strconv.Quote(relay.URL), "http:// or https:// and a host, without a trailing slash")
+			return invalid.Field("relays.url", strconv.Quote(relay.URL), wantURL)
+		}
+		if err := t.validateKeys("relays", i); err != nil {
+			return err
 		}
 	}
 	if u := t.Verifier.URL; u != "" && !isURL(u) {
-		return invalid.Field("verifier.url", strconv.Quote(u), "empty, or http:// or https:// and a host, without a trailing slash")
+		return invalid.Field("verifier.url", strconv.Quote(u), "empty, or "+wantURL)
+	}
+	if err := t.validateKeys("verifier", len(t.Relays)); err != nil {
+		return err
 	}
 	return t.validateEpochs()
+}
+
+// validateKeys checks that the party at a hop has keys, and none of a party before it: a relay
+// that stood in two places would be one relay that looks like two. A zero Ed25519 key is a point
+// of low order, for which anybody can sign.
+func (t *Task) validateKeys(field string, hop int) error {
+	party := t.Party(hop)
+	if party.SignKey == ([32]byte{}) {
+		return invalid.Field(field+".signKey", "all zero", "the party's Ed25519 key")
+	}
+	if party.KeyList == ([32]byte{}) {
+		return invalid.Field(field+".keyList", "all zero", "the hash of the party's list of keys")
+	}
+	for before := range hop {
+		if other := t.Party(before); other.SignKey == party.SignKey || other.KeyList == party.KeyList {
+			return invalid.Field(field, "keys of the party at hop "+strconv.Itoa(hop), "other keys than those of hop "+strconv.Itoa(before)+": each party once")
+		}
+	}
+	return nil
 }
 
 // ValidateDraft checks the fields a simulation needs: all but the parties and the epochs.
@@ -58,24 +83,47 @@ func (t *Task) validateWords() error {
 	if err := inRange("clients.quota", t.Clients.Quota, 1, 65535); err != nil {
 		return err
 	}
+	return t.validateParams()
+}
+
+func (t *Task) validateParams() error {
+	if len(t.Params) > maxParams {
+		return invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", "at most "+strconv.Itoa(maxParams))
+	}
 	for i, p := range t.Params {
 		if !isName(p.Key) || i > 0 && t.Params[i-1].Key >= p.Key {
 			return invalid.Field("params", strconv.Quote(p.Key), "names in ascending order, each once")
+		}
+		if err := validRational("params."+p.Key, p.Value); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// validRational is an error unless r is what [randomizer.NewRational] returns, so that it has one
+// text form.
+func validRational(field string, r randomizer.Rational) error {
+	_, err := randomizer.ParseRational(field, r.String())
+	return err
+}
+
 func (t *Task) validateInput() error {
 	in := t.Input
-	if in.Labels {
-		if t.Query != Histogram {
-			return invalid.Field("input.labels", "true", "false, unless the query is histogram")
+	for _, bound := range []randomizer.Rational{in.Lo, in.Hi} {
+		if err := validRational("input.range", bound); err != nil {
+			return err
 		}
-	} else if !(in.Lo.Float64() < in.Hi.Float64()) {
-		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(), "two rationals, the first below the second")
 	}
-	if t.Query == Count && (in.Lo != randomizer.NewRational(0, 1) || in.Hi != randomizer.NewRational(1, 1) || in.Clip) {
+	unit := in.Lo == randomizer.NewRational(0, 1) && in.Hi == randomizer.NewRational(1, 1)
+	switch {
+	case in.Labels && t.Query != Histogram:
+		return invalid.Field("input.labels", "true", "false, unless the query is histogram")
+	case in.Labels && (!unit || in.Clip): // one form only of a task: labels have neither
+		return invalid.Field("input", "labels with a range or clipping", "labels alone: they are 0 to bins-1")
+	case !(in.Lo.Float64() < in.Hi.Float64()):
+		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(), "two rationals, the first below the second")
+	case t.Query == Count && (!unit || in.Clip):
 		return invalid.Field("input", in.Lo.String()+","+in.Hi.String(), "range 0,1 without clipping for a count")
 	}
 	if t.Query == Histogram {
@@ -95,6 +143,9 @@ func (t *Task) validateClaim() error {
 func (t *Task) validateBatch() error {
 	b := t.Batch
 	if err := inRange("batch.size", b.Size, 1, 1<<32-1); err != nil {
+		return err
+	}
+	if err := validRational("batch.honest", b.Honest); err != nil {
 		return err
 	}
 	if b.Honest.Num <= 0 || uint64(b.Honest.Num) > b.Honest.Den {
@@ -124,7 +175,16 @@ func (t *Task) validateSlots() error {
 	if err := inRange("slots.perLane", s.PerLane, 1, 65535); err != nil {
 		return err
 	}
-	return inRange("slots.messageBytes", s.MessageBytes, 1, 1024)
+	if err := inRange("slots.messageBytes", s.MessageBytes, 1, 1024); err != nil {
+		return err
+	}
+	if n := s.Lanes * s.PerLane; n > MaxSlots {
+		return invalid.Field("slots", strconv.FormatUint(n, 10)+" per client", "lanes times perLane up to "+strconv.Itoa(MaxSlots))
+	}
+	if n := t.Batch.Size * s.PerLane; n > 1<<32-1 {
+		return invalid.Field("slots.perLane", strconv.FormatUint(n, 10)+" slots in a lane of a batch", "batch.size times perLane below 2^32")
+	}
+	return nil
 }
 
 func (t *Task) validateEpochs() error {
@@ -147,14 +207,21 @@ func (c Claim) DeltaValue() (float64, error) {
 	return decimal("claim.delta", c.Delta, 1-1.0/(1<<53), "a decimal in (0, 1), such as 1e-6")
 }
 
-// decimal parses digits with an optional fraction and an optional negative exponent.
+// decimal parses digits, optionally "." and digits, optionally "e", an optional "-" and digits: at
+// most 24 characters, which all languages read alike.
 func decimal(field, s string, max float64, want string) (float64, error) {
+	number, exponent, hasExponent := strings.Cut(s, "e")
+	whole, fraction, hasFraction := strings.Cut(number, ".")
+	ok := len(s) <= 24 && isDigits(whole) && (!hasFraction || isDigits(fraction)) &&
+		(!hasExponent || isDigits(strings.TrimPrefix(exponent, "-")))
 	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || len(s) > 24 || strings.Trim(s, "0123456789.e-") != "" || s[0] == '-' || !(v > 0 && v <= max) {
+	if !ok || err != nil || !(v > 0 && v <= max) {
 		return 0, invalid.Field(field, strconv.Quote(s), want)
 	}
 	return v, nil
 }
+
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 func inRange(field string, v, lo, hi uint64) error {
 	if v < lo || v > hi {
@@ -187,10 +254,13 @@ func isName(s string) bool {
 	return true
 }
 
+const wantURL = "http:// or https:// and a host in lower case, up to 256 characters, without a trailing slash"
+
 func isURL(s string) bool {
-	host, ok := strings.CutPrefix(s, "https://")
+	rest, ok := strings.CutPrefix(s, "https://")
 	if !ok {
-		host, ok = strings.CutPrefix(s, "http://")
+		rest, ok = strings.CutPrefix(s, "http://")
 	}
-	return ok && host != "" && len(s) <= 256 && !strings.HasSuffix(s, "/") && strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-:[]/_~") == ""
+	return ok && rest != "" && len(s) <= 256 && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz0123456789.-:[]/_~") == "" &&
+		!strings.HasPrefix(rest, "/") && !strings.HasPrefix(rest, ":") && !strings.HasSuffix(rest, "/")
 }

@@ -55,8 +55,11 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 // Open checks a bundle: the signature of its owner (who must be the given one unless that is
 // nil), the task, and that every key list is the one the task names, signed by its party.
 func (b *Bundle) Open(owner *[32]byte) (*Open, error) {
-	if len(b.Owner) != 32 || owner != nil && !bytes.Equal(b.Owner, owner[:]) {
-		return nil, fmt.Errorf("couldn't accept the task: its owner is %s", FormatKey(b.Owner))
+	if len(b.Owner) != 32 {
+		return nil, fmt.Errorf("couldn't accept the task: an owner's key of %d bytes, want 32", len(b.Owner))
+	}
+	if owner != nil && !bytes.Equal(b.Owner, owner[:]) {
+		return nil, fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(b.Owner), FormatKey(owner[:]))
 	}
 	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
 		return nil, fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
@@ -101,7 +104,7 @@ func Load(path string) (t *task.Task, draft bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
 	}
-	if len(in) > 0 && in[0] == '{' {
+	if bytes.HasPrefix(bytes.TrimLeft(in, " \t\r\n"), []byte("{")) {
 		return ParseJSON(in)
 	}
 	open, err := parseOpen(in)

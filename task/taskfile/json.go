@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -24,10 +25,10 @@ type document struct {
 	Rule     string            `json:"rule"`
 	Params   map[string]string `json:"params"`
 	Input    struct {
-		Range  *[2]string `json:"range,omitempty"`  // ["lo", "hi"], rationals
-		Bins   uint64     `json:"bins,omitempty"`   // histogram only
-		Labels bool       `json:"labels,omitempty"` // values are categories 0..bins-1
-		Clip   bool       `json:"clip,omitempty"`
+		Range  []string `json:"range,omitempty"`  // ["lo", "hi"], rationals; ["0", "1"] where absent
+		Bins   uint64   `json:"bins,omitempty"`   // histogram only
+		Labels bool     `json:"labels,omitempty"` // values are categories 0..bins-1
+		Clip   bool     `json:"clip,omitempty"`
 	} `json:"input"`
 	Claim struct {
 		Epsilon string `json:"epsilon"`
@@ -79,9 +80,8 @@ func FormatKey(key []byte) string { return prefixEd25519 + base64.RawURLEncoding
 func ParseKey(field, s string) ([32]byte, error) { return parse32(field, s, prefixEd25519) }
 
 func parse32(field, s, prefix string) (out [32]byte, err error) {
-	text, ok := strings.CutPrefix(s, prefix)
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if !ok || err != nil || len(raw) != 32 {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(s, prefix))
+	if err != nil || len(raw) != 32 || prefix+base64.RawURLEncoding.EncodeToString(raw) != s { // the decoder skips line ends
 		return out, invalid.Field(field, fmt.Sprintf("%q", s), prefix+" and 32 bytes as unpadded base64url")
 	}
 	return [32]byte(raw), nil
@@ -96,7 +96,7 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 		d.Params[p.Key] = p.Value.String()
 	}
 	if !t.Input.Labels {
-		d.Input.Range = &[2]string{t.Input.Lo.String(), t.Input.Hi.String()}
+		d.Input.Range = []string{t.Input.Lo.String(), t.Input.Hi.String()}
 	}
 	d.Input.Bins, d.Input.Labels, d.Input.Clip = t.Input.Bins, t.Input.Labels, t.Input.Clip
 	d.Claim.Epsilon, d.Claim.Delta = t.Claim.Epsilon, t.Claim.Delta
@@ -121,13 +121,13 @@ func formatParty(p task.Party) party {
 // ParseJSON reads the JSON form. Unknown and duplicate keys and trailing bytes are errors. A
 // document without relays is a draft: enough to simulate, not to run.
 func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
-	if err := rejectDuplicates(in); err != nil {
-		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
-	}
 	var d document
 	dec := json.NewDecoder(bytes.NewReader(in))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&d); err != nil {
+		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	if err := checkKeys(in); err != nil {
 		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
 	}
 	if t, err = d.task(); err != nil {
@@ -180,8 +180,8 @@ func (d *document) input() (in task.Input, err error) {
 	if d.Input.Range == nil {
 		return in, nil
 	}
-	if in.Labels {
-		return in, invalid.Field("input.range", "with labels", "no range: labels are 0 to bins-1")
+	if in.Labels || len(d.Input.Range) != 2 {
+		return in, invalid.Field("input.range", fmt.Sprintf("%q", d.Input.Range), "two rationals, and none with labels: they are 0 to bins-1")
 	}
 	if in.Lo, err = randomizer.ParseRational("input.range", d.Input.Range[0]); err != nil {
 		return in, err
@@ -219,9 +219,14 @@ func (p party) parse(field string) (out task.Party, err error) {
 	return out, err
 }
 
-// rejectDuplicates reads one JSON value and fails on a key that repeats within an object and on
-// anything after the value; encoding/json would keep the last and ignore the rest.
-func rejectDuplicates(in []byte) error {
+// words are all keys of the document. Names under "params" are the protocol's.
+var words = strings.Fields(`name query protocol rule params input range bins labels clip claim epsilon
+	delta batch size honest min slots padding lanes perLane messageBytes epochs start length count
+	clients kind quota relays verifier url signKey keyList kem`)
+
+// checkKeys makes up for three kindnesses of encoding/json on a document that it has decoded: it
+// keeps the last of duplicate keys, takes "NAME" for "name", and stops after the first value.
+func checkKeys(in []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(in))
 	if err := walk(dec, ""); err != nil {
 		return err
@@ -249,9 +254,12 @@ func walk(dec *json.Decoder, path string) error {
 			if err != nil {
 				return err
 			}
-			at = path + "." + key.(string)
+			at = strings.TrimPrefix(path+"."+key.(string), ".")
 			if seen[at] {
-				return fmt.Errorf("duplicate key %q", strings.TrimPrefix(at, "."))
+				return fmt.Errorf("duplicate key %q", at)
+			}
+			if path != "params" && !slices.Contains(words, key.(string)) {
+				return fmt.Errorf("unknown key %q", at)
 			}
 			seen[at] = true
 		}
