@@ -10,9 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/task/taskfile"
@@ -178,41 +178,16 @@ func create(path string, v any) error {
 	return replace(path, v)
 }
 
-// replace writes v durably: a temporary file, synced, renamed over path, the folder synced.
+// replace writes v durably over path.
 func replace(path string, v any) error {
 	out, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return fmt.Errorf("couldn't encode key: %w", err)
 	}
-	temp := path + ".new"
-	if err := writeSynced(temp, append(out, '\n')); err != nil {
+	if err := durable.WriteFile(path, append(out, '\n'), 0o600); err != nil {
 		return fmt.Errorf("couldn't write key: %w", err)
 	}
-	if err := os.Rename(temp, path); err != nil {
-		return fmt.Errorf("couldn't write key: %w", err)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("couldn't sync key: %w", err)
-	}
-	defer dir.Close()
-	return dir.Sync()
-}
-
-func writeSynced(path string, out []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(out); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return nil
 }
 
 // Check is an error unless the file's KEM is the task's and it holds the keys the task names.

@@ -24,6 +24,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/task/taskfile"
 )
 
@@ -125,12 +126,12 @@ func fetch(ctx context.Context, o Options) ([]byte, error) {
 		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, problem.Read(resp)
+	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxBundle+1))
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, problemOf(resp, raw)
 	}
 	if len(raw) > maxBundle {
 		return nil, errors.New("couldn't fetch the task: larger than 64 MiB")

@@ -66,8 +66,8 @@ func (c *Counts) add(o Counts) {
 
 // Finding is something that did not add up.
 type Finding struct {
-	Name    string `json:"name"`    // dropped, destroyed, unreadable, malformed, repeated or too-few.
-	Count   uint64 `json:"count"`   // Slots, or batches for destroyed and too-few.
+	Name    string `json:"name"`    // dropped, destroyed, unreadable, malformed, repeated, too-few, refused or missing.
+	Count   uint64 `json:"count"`   // Slots, or batches for destroyed, too-few, refused and missing.
 	Example string `json:"example"` // Where the first one was.
 }
 
@@ -255,6 +255,13 @@ func countChain(chain []onion.Manifest, find func(name string, n uint64)) (c Cou
 		find("destroyed", 1)
 	}
 	return c
+}
+
+// Note records a finding about a batch that could not be added.
+func (v *Verifier) Note(name, example string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.find(name, 1, example)
 }
 
 func (v *Verifier) find(name string, n uint64, where string) {
