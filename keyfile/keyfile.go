@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -59,11 +60,15 @@ func LoadSign(path string) (ed25519.PrivateKey, error) {
 	if err := load(path, &f); err != nil {
 		return nil, err
 	}
-	seed, err := base64.RawURLEncoding.DecodeString(f.Private)
+	seed, err := decode(f.Private)
 	if f.Kind != kindSign || err != nil || len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("couldn't read %s: not a %s file", path, kindSign)
 	}
-	return ed25519.NewKeyFromSeed(seed), nil
+	key := ed25519.NewKeyFromSeed(seed)
+	if taskfile.FormatKey(key.Public().(ed25519.PublicKey)) != f.Public {
+		return nil, fmt.Errorf("couldn't read %s: its private key is not that of %s", path, f.Public)
+	}
+	return key, nil
 }
 
 // NewHPKE writes one new HPKE key per epoch to a file that must not exist and returns their
@@ -98,67 +103,112 @@ type HPKE struct {
 	parsed map[uint64]*onion.PrivateKey
 }
 
-// LoadHPKE reads a file of HPKE keys.
+// LoadHPKE reads a file of HPKE keys. [HPKE.Check] tells whether they are those of a task.
 func LoadHPKE(path string) (*HPKE, error) {
 	h := &HPKE{path: path, parsed: map[uint64]*onion.PrivateKey{}}
-	if err := load(path, &h.file); err != nil {
-		return nil, err
+	var err error
+	h.file, err = loadHPKE(path)
+	return h, err
+}
+
+func loadHPKE(path string) (f hpkeFile, err error) {
+	if err := load(path, &f); err != nil {
+		return f, err
 	}
-	if h.file.Kind != kindHPKE {
-		return nil, fmt.Errorf("couldn't read %s: not a %s file", path, kindHPKE)
+	if f.Kind != kindHPKE {
+		return f, fmt.Errorf("couldn't read %s: not a %s file", path, kindHPKE)
 	}
-	return h, nil
+	return f, nil
 }
 
 // Key returns the private key of an epoch, or [ErrErased].
 func (h *HPKE) Key(epoch uint64) (*onion.PrivateKey, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.key(epoch)
+}
+
+// key is Key; the caller holds mu.
+func (h *HPKE) key(epoch uint64) (*onion.PrivateKey, error) {
 	if key := h.parsed[epoch]; key != nil {
 		return key, nil
 	}
 	for _, k := range h.file.Keys {
-		if k.Epoch == epoch {
-			raw, err := base64.RawURLEncoding.DecodeString(k.Private)
-			if err != nil {
-				return nil, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
-			}
-			key, err := onion.ParsePrivateKey(h.file.KEM, raw)
-			if err == nil {
-				h.parsed[epoch] = key
-			}
-			return key, err
+		if k.Epoch != epoch {
+			continue
 		}
+		raw, err := decode(k.Private)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
+		}
+		key, err := onion.ParsePrivateKey(h.file.KEM, raw)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
+		}
+		h.parsed[epoch] = key
+		return key, nil
 	}
 	return nil, ErrErased
 }
 
 // Erase removes the private key of an epoch from the file, durably; erasing twice is no error.
+// It starts from the file as it is now, so that a process with an old view does not bring back
+// what another erased; two that erase in the same instant still can: let one process erase.
 // What the file system or a backup keeps of the old file is beyond its reach.
 func (h *HPKE) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := h.file.Keys[:0:0]
-	for _, k := range h.file.Keys {
-		if k.Epoch != epoch {
-			kept = append(kept, k)
-		}
-	}
-	if len(kept) == len(h.file.Keys) {
-		return nil
-	}
-	f := h.file
-	f.Keys = kept
-	if err := replace(h.path, &f); err != nil {
+	f, err := loadHPKE(h.path)
+	if err != nil {
 		return err
+	}
+	all := len(f.Keys)
+	f.Keys = slices.DeleteFunc(f.Keys, func(k epochKey) bool { return k.Epoch == epoch })
+	if len(f.Keys) < all {
+		if err := replace(h.path, &f); err != nil {
+			return err
+		}
 	}
 	h.file = f
 	delete(h.parsed, epoch)
 	return nil
 }
 
+// Check is an error unless the file holds keys for a task: list is the key list of one of its
+// parties, and the public half of every key that is left in the file stands in it.
+func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	hop := 0
+	for hop < t.VerifierHop() && t.Party(hop).KeyList != list.Hash() {
+		hop++
+	}
+	public, err := onion.PartyKeys(t, hop, list)
+	if err != nil {
+		return fmt.Errorf("couldn't use %s: %w", h.path, err)
+	}
+	if h.file.KEM != t.KEM {
+		return fmt.Errorf("couldn't use %s: its keys are for kem %s, the task wants %s", h.path, h.file.KEM, t.KEM)
+	}
+	for _, k := range h.file.Keys {
+		key, err := h.key(k.Epoch)
+		if err != nil {
+			return err
+		}
+		if k.Epoch >= t.Epochs.Count || key.Public().ID() != public[k.Epoch].ID() {
+			return fmt.Errorf("couldn't use %s: its key of epoch %d is not the one the task names", h.path, k.Epoch)
+		}
+	}
+	return nil
+}
+
 func encode(private []byte) string { return base64.RawURLEncoding.EncodeToString(private) }
 
+func decode(private string) ([]byte, error) {
+	return base64.RawURLEncoding.Strict().DecodeString(private)
+}
+
+// load reads a JSON file into v. Its errors do not quote the file.
 func load(path string, v any) error {
 	in, err := os.ReadFile(path)
 	if err != nil {
@@ -170,12 +220,18 @@ func load(path string, v any) error {
 	return nil
 }
 
-// create writes v to a new file.
+// create writes v to a new file, whose name it reserves first: of two at once one fails.
 func create(path string, v any) error {
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("couldn't write key: %s exists", path)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("couldn't write key: %w", err)
 	}
-	return replace(path, v)
+	f.Close()
+	if err := replace(path, v); err != nil {
+		os.Remove(path)
+		return err
+	}
+	return nil
 }
 
 // replace writes v durably over path.
@@ -186,14 +242,6 @@ func replace(path string, v any) error {
 	}
 	if err := durable.WriteFile(path, append(out, '\n'), 0o600); err != nil {
 		return fmt.Errorf("couldn't write key: %w", err)
-	}
-	return nil
-}
-
-// Check is an error unless the file's KEM is the task's and it holds the keys the task names.
-func (h *HPKE) Check(t *task.Task) error {
-	if h.file.KEM != t.KEM {
-		return fmt.Errorf("couldn't use %s: its keys are for kem %s, the task wants %s", h.path, h.file.KEM, t.KEM)
 	}
 	return nil
 }

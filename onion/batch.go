@@ -59,18 +59,30 @@ func (m *Manifest) Destroyed() bool {
 	return true
 }
 
-// NewBatch signs a batch: lanes holds the ciphertexts for the next hop, already permuted; in
-// holds how many slots came in per lane; source is the batch it was made from, nil at the first
-// relay.
+// NewBatch signs a batch: lanes holds the ciphertexts for the next hop, already permuted (nil for
+// a destroyed batch); in holds how many slots came in per lane; source is the batch it was made
+// from, nil at the first relay.
 func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []uint64, lanes [][][]byte, source *SignedManifest) (*Batch, error) {
-	hash := hashCiphertexts(lanes)
+	out := make([][][]byte, len(in)) // with empty lists for nil ones, which have no encoding
+	if lanes != nil && len(lanes) != len(in) {
+		return nil, fmt.Errorf("invalid batch: %d lanes, counts for %d", len(lanes), len(in))
+	}
+	counts := make([]LaneCount, len(in))
+	for i := range out {
+		out[i] = [][]byte{}
+		if lanes != nil {
+			out[i] = append(out[i], lanes[i]...)
+		}
+		n := uint64(len(out[i]))
+		if n > in[i] {
+			return nil, fmt.Errorf("invalid batch: %d slots out of lane %d, %d in", n, i, in[i])
+		}
+		counts[i] = LaneCount{In: in[i], Out: n, Dropped: in[i] - n}
+	}
+	hash := hashCiphertexts(out)
 	m := Manifest{
 		Label: manifestLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
-		Seq: seq, Submissions: submissions, Lanes: make([]LaneCount, len(lanes)), Ciphertexts: hash[:], Source: []byte{},
-	}
-	for i, lane := range lanes {
-		out := uint64(len(lane))
-		m.Lanes[i] = LaneCount{In: in[i], Out: out, Dropped: in[i] - out}
+		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: hash[:], Source: []byte{},
 	}
 	if source != nil {
 		var err error
@@ -82,7 +94,7 @@ func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []u
 	if err != nil {
 		return nil, err
 	}
-	return &Batch{body, Sign(key, SignManifest, body), lanes}, nil
+	return &Batch{body, Sign(key, SignManifest, body), out}, nil
 }
 
 // Bytes returns the msgpack form.
@@ -118,6 +130,9 @@ var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
 // Open verifies that the relay at hop signed the manifest, else [ErrSigner], and parses it. It
 // does not check what the manifest says; see [Batch.Check].
 func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
+	if hop < 0 || hop >= len(t.Relays) {
+		return nil, fmt.Errorf("the task has no relay at hop %d", hop)
+	}
 	if !Verify(t.Relays[hop].SignKey[:], SignManifest, s.Manifest, s.Signature) {
 		return nil, ErrSigner
 	}
@@ -200,6 +215,8 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 		return fail(fmt.Sprintf("its manifest says batch %d of hop %d", m.Seq, m.Hop))
 	case uint64(len(m.Lanes)) != t.Slots.Lanes:
 		return fail(fmt.Sprintf("%d lanes, want %d", len(m.Lanes), t.Slots.Lanes))
+	case len(m.Ciphertexts) != sha256.Size:
+		return fail("no hash of its ciphertexts")
 	case (c.Hop == 0) != (len(m.Source) == 0):
 		return fail("its chain of manifests does not reach back to the first relay")
 	}
@@ -208,10 +225,32 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 			return fail(fmt.Sprintf("lane %d does not add up: %d in, %d out, %d dropped", lane, n.In, n.Out, n.Dropped))
 		}
 	}
-	if c.Hop == 0 {
-		return []Manifest{*m}, nil
+	if c.Hop > 0 {
+		return checkSource(t, c, seq, *m)
 	}
-	return checkSource(t, c, seq, *m)
+	if why := checkSubmissions(t, m); why != "" {
+		return fail(why)
+	}
+	return []Manifest{*m}, nil
+}
+
+// checkSubmissions says what is wrong with a first relay's counts of slots that came in: each of
+// its submissions has PerLane in every lane, or 1 to PerLane under padding none.
+func checkSubmissions(t *task.Task, m *Manifest) string {
+	if m.Submissions > 1<<32-1 {
+		return fmt.Sprintf("%d submissions, want below 2^32", m.Submissions)
+	}
+	most := m.Submissions * t.Slots.PerLane
+	least := most
+	if t.Slots.Padding == task.PaddingNone {
+		least = m.Submissions
+	}
+	for lane, n := range m.Lanes {
+		if n.In < least || n.In > most {
+			return fmt.Sprintf("%d slots into lane %d from %d submissions, want %d to %d", n.In, lane, m.Submissions, least, most)
+		}
+	}
+	return ""
 }
 
 // checkSource verifies that m continues the chain of its source.
@@ -245,6 +284,9 @@ func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, e
 func CheckCounts(t *task.Task, submissions uint64, valid []uint64) error {
 	if submissions < t.Batch.Size {
 		return fmt.Errorf("couldn't release a batch of %d submissions: want %d", submissions, t.Batch.Size)
+	}
+	if uint64(len(valid)) != t.Slots.Lanes {
+		return fmt.Errorf("couldn't release a batch: counts for %d lanes, want %d", len(valid), t.Slots.Lanes)
 	}
 	least := t.Batch.Min
 	if t.Slots.Padding == task.PaddingFull {

@@ -57,8 +57,32 @@ func (l Layout) SlotsPerClient() int { return int(l.task.Slots.Lanes * l.task.Sl
 
 // MaxBody returns the largest size of a submission: under padding full, the size of all of them.
 func (l Layout) MaxBody() int {
-	frame := 16 + int(l.task.Slots.Lanes)*5 // array and bin headers, version, tag header
-	return frame + TagSize + l.overhead + l.SlotsPerClient()*(l.SlotSize(1)+3)
+	lanes, perLane := int(l.task.Slots.Lanes), int(l.task.Slots.PerLane)
+	lane := arrayHeader(perLane) + perLane*bytesSize(l.SlotSize(1))
+	content := arrayHeader(2) + bytesSize(TagSize) + arrayHeader(lanes) + lanes*lane
+	return arrayHeader(2) + 1 + bytesSize(content+l.overhead) // 1: the version
+}
+
+// arrayHeader returns the size of the msgpack header of an array of n.
+func arrayHeader(n int) int {
+	switch {
+	case n < 1<<4:
+		return 1
+	case n < 1<<16:
+		return 3
+	}
+	return 5
+}
+
+// bytesSize returns the size of n bytes in msgpack.
+func bytesSize(n int) int {
+	switch {
+	case n < 1<<8:
+		return 2 + n
+	case n < 1<<16:
+		return 3 + n
+	}
+	return 5 + n
 }
 
 // Message is what the verifier finds in a slot.
@@ -202,7 +226,16 @@ type Opener struct {
 // NewOpener returns the opener of a hop with its private key of an epoch.
 func NewOpener(t *task.Task, taskID [32]byte, hop int, epoch uint64, key *PrivateKey) (*Opener, error) {
 	layout, err := NewLayout(t)
-	return &Opener{layout, Context{taskID, epoch, hop}, key}, err
+	if err != nil {
+		return nil, err
+	}
+	if hop < 0 || hop > t.VerifierHop() {
+		return nil, fmt.Errorf("invalid hop %d: want 0 to %d", hop, t.VerifierHop())
+	}
+	if key.enc+aeadTag != layout.overhead {
+		return nil, fmt.Errorf("invalid key: not of the task's kem %s", t.KEM)
+	}
+	return &Opener{layout, Context{taskID, epoch, hop}, key}, nil
 }
 
 // Envelope is an opened submission: its replay tag and the slots for hop 1, by lane.
@@ -212,8 +245,11 @@ type Envelope struct {
 }
 
 // OpenEnvelope opens a submission body at the first relay. The error is [ErrOpen] where the
-// ciphertext does not open and another where its content is not what the task demands.
+// ciphertext does not open and another where its size or content is not what the task demands.
 func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
+	if n, most := len(body), o.MaxBody(); n > most || n < most && o.task.Slots.Padding == task.PaddingFull {
+		return nil, fmt.Errorf("invalid submission of %d bytes: want %d, padding %s", n, most, o.task.Slots.Padding)
+	}
 	var sub submission
 	if err := codec.Unmarshal(body, &sub); err != nil {
 		return nil, err

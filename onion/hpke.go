@@ -151,17 +151,22 @@ func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]b
 	return append(enc, ciphertext...), nil
 }
 
-// open reverses seal. A key share of low order, whose shared secret is all zeros, fails in
-// crypto/ecdh as RFC 9180 section 7.1.4 demands.
+// open reverses seal.
 func open(key *PrivateKey, c Context, lane int, kind Kind, sealed []byte) ([]byte, error) {
+	return openWith(key, c.info(key.public.id), aad(lane, kind), sealed)
+}
+
+// openWith opens enc ‖ ciphertext. A key share of low order, whose shared secret is all zeros,
+// fails in crypto/ecdh as RFC 9180 section 7.1.4 demands.
+func openWith(key *PrivateKey, info, aad, sealed []byte) ([]byte, error) {
 	if len(sealed) < key.enc+aeadTag {
 		return nil, ErrOpen
 	}
-	recipient, err := hpke.NewRecipient(sealed[:key.enc], key.key, hpke.HKDFSHA256(), hpke.AES128GCM(), c.info(key.public.id))
+	recipient, err := hpke.NewRecipient(sealed[:key.enc], key.key, hpke.HKDFSHA256(), hpke.AES128GCM(), info)
 	if err != nil {
 		return nil, ErrOpen
 	}
-	plaintext, err := recipient.Open(aad(lane, kind), sealed[key.enc:])
+	plaintext, err := recipient.Open(aad, sealed[key.enc:])
 	if err != nil {
 		return nil, ErrOpen
 	}

@@ -75,12 +75,16 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 		return nil, fmt.Errorf("couldn't accept the keys of hop %d: want version %d, kem %s and %d keys", hop, task.Version, t.KEM, t.Epochs.Count)
 	}
 	keys := make([]*PublicKey, len(list.Keys))
+	epochOf := make(map[[32]byte]int, len(keys))
 	for i, serialized := range list.Keys {
 		key, err := ParsePublicKey(list.KEM, serialized)
 		if err != nil {
 			return nil, fmt.Errorf("hop %d, epoch %d: %w", hop, i, err)
 		}
-		keys[i] = key
+		if before, seen := epochOf[key.id]; seen { // erasing the one would not close the other
+			return nil, fmt.Errorf("couldn't accept the keys of hop %d: epochs %d and %d have the same", hop, before, i)
+		}
+		epochOf[key.id], keys[i] = i, key
 	}
 	return keys, nil
 }

@@ -25,5 +25,6 @@ func platformFill() func([]byte) {
 		stream.XORKeyStream(key[:], key[:])
 		clear(p)
 		stream.XORKeyStream(p, p)
+		*stream = chacha20.Cipher{} // it holds the old key too
 	}
 }

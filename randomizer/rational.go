@@ -40,14 +40,13 @@ func ParseRational(field, s string) (Rational, error) {
 	return Rational{num, den}, nil
 }
 
-// RationalFromFloat returns the fraction nearest to x among those with a denominator of at most
-// 10^9, so that decimal flags such as 0.9 become 9/10. ok is false where x is not finite or
-// beyond ±10^9.
+// RationalFromFloat returns the first convergent of x's continued fraction that is x as a float64,
+// so that decimal flags such as 0.9 become 9/10, or else the last one with a denominator of at
+// most 10^9, which is within 10^-9 of x. ok is false where x is not finite or beyond ±10^9.
 func RationalFromFloat(x float64) (r Rational, ok bool) {
 	if !(math.Abs(x) <= 1e9) {
 		return Rational{}, false
 	}
-	// The best approximation is the last continued-fraction convergent within the bound.
 	p0, q0, p1, q1 := int64(0), int64(1), int64(1), int64(0)
 	for rest := x; ; {
 		whole := math.Floor(rest)
@@ -75,8 +74,8 @@ func (r Rational) String() string {
 	return strconv.FormatInt(r.Num, 10) + "/" + strconv.FormatUint(r.Den, 10)
 }
 
-// Float64 returns the nearest floating-point number, for accounting and printing only. It is
-// exact where Num fits 53 bits and Den is a power of two.
+// Float64 returns Num/Den in floating point, for accounting and printing only. It is exact where
+// Num fits 53 bits and Den is a power of two, and else off by a relative 2^-51 at most.
 func (r Rational) Float64() float64 { return float64(r.Num) / float64(r.Den) }
 
 // MulFloor returns ⌊r·n⌋ for 0 ≤ r ≤ 1.

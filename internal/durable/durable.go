@@ -2,6 +2,7 @@
 package durable
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 )
@@ -24,8 +25,13 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	return dir.Sync()
 }
 
+// writeSynced writes a file anew: one that a crash left, or that someone else put there with
+// another mode or as a link, is not written to.
 func writeSynced(path string, data []byte, mode os.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
