@@ -139,6 +139,13 @@ func fetch(ctx context.Context, o Options) ([]byte, error) {
 	return raw, nil
 }
 
+// WithHeader returns a client of the same task that adds other headers to its submissions.
+func (c *Client) WithHeader(header http.Header) *Client {
+	other := *c
+	other.options.Header = header
+	return &other
+}
+
 // Task returns the checked task.
 func (c *Client) Task() *taskfile.Open { return c.open }
 

@@ -19,6 +19,8 @@ func main() {
 		simulateCommand(),
 		analyzeCommand(),
 		verifyCommand(),
+		serveCommand(),
+		initCommand(),
 	)
 	os.Exit(cli.Run(root, os.Args[1:]))
 }

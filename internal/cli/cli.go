@@ -42,15 +42,19 @@ func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // Root returns a root command with subcommands; name and short appear in --help.
 func Root(name, short string, commands ...*cobra.Command) *cobra.Command {
-	root := &cobra.Command{
-		Use: name, Short: short,
-		SilenceUsage: true, SilenceErrors: true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-	}
-	root.PersistentFlags().Bool("json", false, "print one JSON object as the last line of standard output")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	root := Prepare(name, short, &cobra.Command{})
 	root.AddCommand(commands...)
 	return root
+}
+
+// Prepare makes cmd a root command without subcommands, with what all commands share.
+func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
+	cmd.Use, cmd.Short = name, short
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.CompletionOptions.HiddenDefaultCmd = true
+	cmd.PersistentFlags().Bool("json", false, "print one JSON object as the last line of standard output")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	return cmd
 }
 
 // Run executes root with args, prints an error if there is one, and returns the exit status.
@@ -62,7 +66,7 @@ func Run(root *cobra.Command, args []string) int {
 	}
 	fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.CommandPath(), err)
 	var usage usageError
-	if errors.As(err, &usage) || cmd == root {
+	if errors.As(err, &usage) || !cmd.Runnable() {
 		fmt.Fprintf(os.Stderr, "See '%s --help'.\n", cmd.CommandPath())
 		return ExitUsage
 	}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// road is one task from its clients to its verifier.
+type road struct {
+	url      string // Of the task at the first relay.
+	owner    string
+	open     *taskfile.Open
+	client   *shufflerclient.Client
+	verifier *verifier.Verifier
+}
+
+// networks numbers the networks that simulated clients come from.
+var networks atomic.Uint64
+
+// startRoad connects a client to a task, as any client would, and starts its verifier.
+func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, name string) (*road, error) {
+	workers := 4 * runtime.GOMAXPROCS(0)
+	transport := &http.Transport{MaxIdleConnsPerHost: workers, MaxConnsPerHost: workers}
+	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{
+		Task: d.TaskURL(i), Owner: d.Owner,
+		MaxEpsilon: 1e6, // synthetic clients have nothing to lose
+		HTTP:       &http.Client{Transport: transport, Timeout: time.Minute},
+	})
+	if err != nil {
+		return nil, err
+	}
+	keys, err := keyfile.LoadHPKE(d.VerifierKeys(name))
+	if err != nil {
+		return nil, err
+	}
+	sign, err := keyfile.LoadSign(d.VerifierSign())
+	if err != nil {
+		return nil, err
+	}
+	v, err := verifier.New(client.Task(), keys)
+	if err != nil {
+		return nil, err
+	}
+	puller, err := verifier.NewPuller(v, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	w.running.Go(func() { puller.Run(ctx, pull) })
+	return &road{url: d.TaskURL(i), owner: d.Owner, open: client.Task(), client: client, verifier: v}, nil
+}
+
+// play sends one report per row, batch by batch: a batch's clients are done before the next
+// batch's begin, so the demo knows who is in which.
+func (r *road) play(ctx context.Context, o *options, rows []float64) (sent int, err error) {
+	bar := cli.Progress("reporting", len(rows))
+	batch := int(r.open.Batch.Size)
+	for from := 0; from < len(rows); from += batch {
+		chunk := rows[from:min(from+batch, len(rows))]
+		if err := r.send(ctx, o, 0, chunk, func() { bar.Add(1) }); err != nil {
+			return sent, err
+		}
+		sent += len(chunk)
+	}
+	return sent, nil
+}
+
+// send plays one client per row in an epoch and returns when all are acknowledged, or the first
+// error.
+func (r *road) send(ctx context.Context, o *options, epoch uint64, rows []float64, done func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 * runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(rows)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				if err := r.report(ctx, epoch, o.clientValue(rows[i])); err != nil {
+					cancel(fmt.Errorf("client %d: %w", i, err))
+					return
+				}
+				done()
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// report plays one client, in a network of its own as told by a trusted proxy: the same code
+// that tells clients apart in a deployment.
+func (r *road) report(ctx context.Context, epoch uint64, value float64) error {
+	report, err := r.client.Report(epoch, []float64{value})
+	if err != nil {
+		return err
+	}
+	n := networks.Add(1)
+	address := fmt.Sprintf("fd%02x:%x:%x::1", n>>32&0xff, n>>16&0xffff, n&0xffff)
+	return r.client.WithHeader(http.Header{"X-Forwarded-For": {address}}).Submit(ctx, report)
+}
+
+// waitBatches returns when the verifier has released this many batches of epoch 0.
+func (r *road) waitBatches(ctx context.Context, want uint64) error {
+	for {
+		report, err := r.verifier.Report()
+		if err != nil || report.Batches >= want {
+			return err
+		}
+		if len(report.Findings) > 0 {
+			return fmt.Errorf("a batch was not released: %+v", report.Findings)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pull):
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// result is what the demo prints: the verifier's report, and what only a simulation knows.
+type result struct {
+	*verifier.Report
+	Hops           int             `json:"hops"`
+	Truth          verifier.Values `json:"truth"`           // Over clipped values of users in released batches.
+	TruthUnclipped verifier.Values `json:"truth_unclipped"` // Over the values as they are in the file.
+	ClippedShare   float64         `json:"clipped_share"`   // Share of these users whose value was clipped.
+	MessagesSent   uint64          `json:"messages_sent"`
+	Withheld       uint64          `json:"withheld"`
+	ElapsedSeconds float64         `json:"elapsed_seconds"`
+}
+
+// run plays the main job and then serves the page unless headless.
+func run(ctx context.Context, cmd *cobra.Command, o *options) error {
+	rows, err := o.values()
+	if err != nil {
+		return err
+	}
+	draft, err := o.draft("demo", o.batch)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "doona-demo-")
+	if err != nil {
+		return fmt.Errorf("couldn't make a temporary folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	begin := time.Now()
+	fmt.Fprintf(cmd.ErrOrStderr(), "hops: %d relays and a verifier on loopback, keys and batches in a temporary folder\n", o.hops)
+	w, err := startWorld(ctx, dir, o, draft)
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	sent, err := w.main.play(ctx, o, rows)
+	if err != nil {
+		return err
+	}
+	r, err := w.main.finish(ctx, o, rows, sent)
+	if err != nil {
+		return err
+	}
+	r.ElapsedSeconds = time.Since(begin).Seconds()
+	if err := cli.Print(cmd, r, func(out io.Writer) error { return r.print(out) }); err != nil || o.headless {
+		return err
+	}
+	return w.servePage(ctx, cmd, o, rows)
+}
+
+// finish waits for the verifier to have every full batch and compares its report with the truth.
+func (l *road) finish(ctx context.Context, o *options, rows []float64, sent int) (*result, error) {
+	full := uint64(sent) / l.open.Batch.Size
+	if err := l.waitBatches(ctx, full); err != nil {
+		return nil, err
+	}
+	report, err := l.verifier.Report()
+	if err != nil {
+		return nil, err
+	}
+	r := &result{Report: report, Hops: o.hops, MessagesSent: uint64(sent) * l.open.Slots.PerLane * l.open.Slots.Lanes}
+	r.Withheld = report.Withheld + r.MessagesSent - report.MessagesSent // in batches that were not full
+	released := rows[:full*l.open.Batch.Size]
+	if r.Truth, err = truth(l.open.Task, o, released); err != nil {
+		return nil, err
+	}
+	r.TruthUnclipped, r.ClippedShare = unclipped(l.open.Task, o, released)
+	return r, nil
+}
+
+// truth returns the exact answer over the clipped values, which no party of a deployment knows.
+func truth(t *task.Task, o *options, rows []float64) (verifier.Values, error) {
+	m, err := registry.Open(t)
+	if err != nil {
+		return nil, err
+	}
+	var sum verifier.Values
+	for _, row := range rows {
+		total, _, err := m.Exact([]float64{o.clientValue(row)})
+		if err != nil {
+			return nil, err
+		}
+		if sum == nil {
+			sum = make(verifier.Values, len(total))
+		}
+		for j := range total {
+			sum[j] += total[j]
+		}
+	}
+	scale := protocols.Scale(t.Query, uint64(len(rows)))
+	for j := range sum {
+		sum[j] *= scale
+	}
+	return sum, nil
+}
+
+// unclipped returns the answer over the values as they are (a histogram leaves out those beyond
+// its range) and the share of values that clipping moved.
+func unclipped(t *task.Task, o *options, rows []float64) (verifier.Values, float64) {
+	out, moved := make(verifier.Values, max(t.Input.Bins, 1)), 0
+	for _, row := range rows {
+		inside := row >= o.lo && row <= o.hi
+		switch {
+		case t.Query == task.Count:
+			out[0] += o.clientValue(row)
+			continue
+		case t.Query != task.Histogram:
+			out[0] += row
+		case inside:
+			bin, err := protocols.Category(t.Input, []float64{row})
+			if err != nil {
+				panic("demo: internal error: " + err.Error())
+			}
+			out[bin]++
+		}
+		if !inside {
+			moved++
+		}
+	}
+	if t.Query == task.Mean {
+		out[0] /= float64(len(rows))
+	}
+	return out, float64(moved) / float64(len(rows))
+}
+
+func (r *result) print(w io.Writer) error {
+	if err := r.Report.Print(w); err != nil {
+		return err
+	}
+	worst := 0.0
+	for j, truth := range r.Truth {
+		worst = max(worst, math.Abs(r.Estimate[j]-truth)/r.StandardError[j])
+	}
+	if len(r.Truth) == 1 {
+		fmt.Fprintf(w, "\nTruth %.6g (%.6g before clipping %.1f %% of the values); estimate %.6g.\n",
+			r.Truth[0], r.TruthUnclipped[0], 100*r.ClippedShare, r.Estimate[0])
+	} else {
+		fmt.Fprintf(w, "\nTruth %v; %.1f %% of the values were clipped.\n", []float64(r.Truth), 100*r.ClippedShare)
+	}
+	_, err := fmt.Fprintf(w, "The estimate is at most %.1f standard errors off. %d clients took %.1f s.\n", worst, r.Users, r.ElapsedSeconds)
+	return err
+}

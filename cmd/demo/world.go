@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/task"
+)
+
+// The live task, to which a person reports on the page: short epochs, small batches.
+const (
+	liveBatch  = 1000
+	liveEpoch  = 20 // seconds
+	liveEpochs = 360
+)
+
+// skew is how far the demo's one clock can differ from itself, and pull how often hops look for
+// batches: short, so that a person need not wait.
+const (
+	skew = "1s"
+	pull = 100 * time.Millisecond
+)
+
+// world is a running deployment: relays, and a road through them for each task.
+type world struct {
+	main, live *road // live is nil when headless.
+	cancel     context.CancelFunc
+	running    sync.WaitGroup
+}
+
+// startWorld lays out keys and tasks in dir and starts the relays, each on a port of its own, and
+// the verifier.
+func startWorld(ctx context.Context, dir string, o *options, draft *task.Task) (*world, error) {
+	now := uint64(time.Now().Unix())
+	draft.Epochs = task.Epochs{Start: now, Length: 24 * 3600, Count: 1}
+	drafts := []quickstart.Draft{{Name: "demo", Task: draft}}
+	if !o.headless {
+		live, err := o.draft("live", min(o.batch, liveBatch))
+		if err != nil {
+			return nil, err
+		}
+		live.Epochs = task.Epochs{Start: now, Length: liveEpoch, Count: liveEpochs}
+		drafts = append(drafts, quickstart.Draft{Name: "live", Task: live})
+	}
+	listeners, relays, err := listen(o.hops)
+	if err != nil {
+		return nil, err
+	}
+	d, err := quickstart.Write(filepath.Join(dir, "deployment"), relays, drafts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &world{cancel: cancel}
+	if err := w.startRelays(ctx, d, listeners); err != nil {
+		w.stop()
+		return nil, err
+	}
+	if w.main, err = w.startRoad(ctx, d, 0, "demo"); err == nil && len(drafts) > 1 {
+		w.live, err = w.startRoad(ctx, d, 1, "live")
+	}
+	if err != nil {
+		w.stop()
+		return nil, err
+	}
+	return w, nil
+}
+
+// listen opens a loopback port per relay, so that the tasks can name the relays before they run.
+func listen(hops int) (listeners []net.Listener, relays []quickstart.Relay, err error) {
+	for range hops {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, nil, fmt.Errorf("couldn't open a port: %w", err)
+		}
+		listeners = append(listeners, l)
+		relays = append(relays, quickstart.Relay{
+			URL: "http://" + l.Addr().String(), Listen: l.Addr().String(),
+			TrustedProxies: []string{"127.0.0.0/8"}, Pull: pull.String(), Skew: skew,
+		})
+	}
+	return listeners, relays, nil
+}
+
+func (w *world) startRelays(ctx context.Context, d *quickstart.Deployment, listeners []net.Listener) error {
+	for i, l := range listeners {
+		config, err := relay.LoadConfig(d.RelayConfig(i + 1))
+		if err != nil {
+			return err
+		}
+		config.Listener = l
+		r, err := relay.New(config)
+		if err != nil {
+			return fmt.Errorf("couldn't start relay %d: %w", i+1, err)
+		}
+		w.running.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				fmt.Fprintf(os.Stderr, "relay %d ended: %v\n", i+1, err)
+			}
+		})
+	}
+	return nil
+}
+
+// stop ends relays and verifier and waits for them.
+func (w *world) stop() {
+	w.cancel()
+	w.running.Wait()
+}

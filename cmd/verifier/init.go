@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/task"
+)
+
+func initCommand() *cobra.Command {
+	var epochs uint64
+	cmd := &cobra.Command{
+		Use:   "init DIR",
+		Short: "Lay out a first deployment: keys, a task, two relays and a verifier on one machine",
+		Long: `Init writes everything a first deployment needs into DIR, which must be empty or absent: the
+owner's key, a signed task (the mean of a number from 0 to 100, 1,000 reports a batch, epsilon 1,
+delta 1e-6, one epoch a day from today), two relays' keys and relay.yaml, and the verifier's keys.
+It prints the commands that start them. In earnest every party makes its own keys on its own
+machine ('verifier keygen', 'relay keygen') and the owner signs a task with 'verifier task new'.`,
+		Example: "  verifier init try && cat try/task.json",
+		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if epochs < 1 || epochs > 3650 {
+				return cli.Usagef("invalid epochs %d: want 1 to 3650", epochs)
+			}
+			t, err := planner.Draft(planner.Query{Name: "first task", Query: task.Mean, Hi: 100, Clip: true, Batch: 1000, Honest: 0.9, Epsilon: 1, Delta: 1e-6})
+			if err != nil {
+				return err
+			}
+			today := time.Now().UTC().Truncate(24 * time.Hour)
+			t.Epochs = task.Epochs{Start: uint64(today.Unix()), Length: 24 * 3600, Count: epochs}
+			relays := []quickstart.Relay{
+				{URL: "http://127.0.0.1:8081", Listen: "127.0.0.1:8081", Admin: "127.0.0.1:9081"},
+				{URL: "http://127.0.0.1:8082", Listen: "127.0.0.1:8082", Admin: "127.0.0.1:9082"},
+			}
+			d, err := quickstart.Write(args[0], relays, []quickstart.Draft{{Name: "task", Task: t}})
+			if err != nil {
+				return err
+			}
+			out := deployment{Dir: d.Dir, TaskURL: d.TaskURL(0), Owner: d.Owner, Commands: []string{
+				"relay serve --config " + d.RelayConfig(1),
+				"relay serve --config " + d.RelayConfig(2),
+				fmt.Sprintf("verifier serve --task %s/task.bundle --keys %s --sign-key %s --data %s/batches", d.Dir, d.VerifierKeys("task"), d.VerifierSign(), d.Dir),
+			}}
+			return cli.Print(cmd, out, out.print)
+		},
+	}
+	cmd.Flags().Uint64Var(&epochs, "epochs", 30, "days the task runs, 1 to 3650")
+	return cmd
+}
+
+// deployment is what `verifier init --json` prints.
+type deployment struct {
+	Dir      string   `json:"dir"`
+	TaskURL  string   `json:"task_url"`
+	Owner    string   `json:"owner"`
+	Commands []string `json:"commands"`
+}
+
+func (d deployment) print(w io.Writer) error {
+	fmt.Fprintln(w, "Start, each in a terminal of its own:")
+	for _, c := range d.Commands {
+		fmt.Fprintln(w, "  "+c)
+	}
+	_, err := fmt.Fprintf(w, "\nThen report to it from a page:\n  connect({task: %q, owner: %q, …})\n", d.TaskURL, d.Owner)
+	return err
+}

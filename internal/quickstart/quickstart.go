@@ -1,0 +1,178 @@
+// Package quickstart lays out a whole deployment in one folder: keys of owner, relays and
+// verifier, signed tasks, and the relays' configurations. It is what `verifier init` writes and
+// what the demo runs. In earnest, each party makes its own keys on its own machine.
+package quickstart
+
+import (
+	"crypto/ed25519"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// Relay says where one relay of the deployment will be.
+type Relay struct {
+	URL            string   // As clients and the next hop reach it.
+	Listen, Admin  string   // host:port.
+	TrustedProxies []string // Networks whose forwarding header is believed.
+	Pull           string   // Pull interval, such as "5s".
+	Skew           string   // Clock skew allowed around an epoch, such as "5m".
+}
+
+// Draft is a task without parties, and the name of its files.
+type Draft struct {
+	Name string
+	Task *task.Task
+}
+
+// Deployment is what has been laid out.
+type Deployment struct {
+	Dir     string
+	Owner   string           // "ed25519:…".
+	Bundles []*taskfile.Open // In the order of the drafts.
+}
+
+// party is a relay or the verifier with its folder and signing key.
+type party struct {
+	folder string
+	url    string
+	sign   ed25519.PrivateKey
+}
+
+// Write lays out a deployment in dir, which must be empty or absent. Each draft must be valid and
+// have epochs; Write adds the parties. File names:
+//
+//	owner.key, NAME.bundle, NAME.json
+//	relayI/sign.key, relayI/NAME.keys, relayI/relay.yaml
+//	verifier/sign.key, verifier/NAME.keys
+func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return nil, fmt.Errorf("couldn't write to %s: it is not empty", dir)
+	}
+	parties, err := makeParties(dir, relays)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := keyfile.NewSign(filepath.Join(dir, "owner.key"))
+	if err != nil {
+		return nil, err
+	}
+	d := &Deployment{Dir: dir, Owner: taskfile.FormatKey(owner.Public().(ed25519.PublicKey))}
+	for _, draft := range drafts {
+		open, err := writeTask(dir, draft.Name, draft.Task, parties, owner)
+		if err != nil {
+			return nil, err
+		}
+		d.Bundles = append(d.Bundles, open)
+	}
+	for i, relay := range relays {
+		if err := os.WriteFile(filepath.Join(parties[i].folder, "relay.yaml"), relay.config(d.Owner, drafts, i == 0), 0o600); err != nil {
+			return nil, fmt.Errorf("couldn't write the configuration: %w", err)
+		}
+	}
+	return d, nil
+}
+
+// VerifierKeys returns the path of the verifier's HPKE keys for a task.
+func (d *Deployment) VerifierKeys(name string) string {
+	return filepath.Join(d.Dir, "verifier", name+".keys")
+}
+
+// VerifierSign returns the path of the verifier's signing key.
+func (d *Deployment) VerifierSign() string { return filepath.Join(d.Dir, "verifier", "sign.key") }
+
+// RelayConfig returns the path of a relay's configuration; relays count from 1.
+func (d *Deployment) RelayConfig(number int) string {
+	return filepath.Join(d.Dir, fmt.Sprintf("relay%d", number), "relay.yaml")
+}
+
+// TaskURL returns where clients find a task.
+func (d *Deployment) TaskURL(i int) string {
+	return d.Bundles[i].Relays[0].URL + "/v1/tasks/" + hex.EncodeToString(d.Bundles[i].ID[:])
+}
+
+func makeParties(dir string, relays []Relay) ([]party, error) {
+	var parties []party
+	for i, relay := range relays {
+		parties = append(parties, party{folder: filepath.Join(dir, fmt.Sprintf("relay%d", i+1)), url: relay.URL})
+	}
+	parties = append(parties, party{folder: filepath.Join(dir, "verifier")})
+	for i := range parties {
+		if err := os.MkdirAll(parties[i].folder, 0o700); err != nil {
+			return nil, fmt.Errorf("couldn't write the deployment: %w", err)
+		}
+		var err error
+		if parties[i].sign, err = keyfile.NewSign(filepath.Join(parties[i].folder, "sign.key")); err != nil {
+			return nil, err
+		}
+	}
+	return parties, nil
+}
+
+// writeTask makes every party's keys for a task and signs it.
+func writeTask(dir, name string, draft *task.Task, parties []party, owner ed25519.PrivateKey) (*taskfile.Open, error) {
+	t := *draft
+	var lists []*onion.SignedKeyList
+	for i, p := range parties {
+		list, err := keyfile.NewHPKE(filepath.Join(p.folder, name+".keys"), t.KEM, t.Epochs.Count, p.sign)
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, list)
+		public := task.Party{URL: p.url, SignKey: [32]byte(p.sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+		if i < len(parties)-1 {
+			t.Relays = append(t.Relays, public)
+		} else {
+			t.Verifier = public
+		}
+	}
+	bundle, err := taskfile.Sign(&t, owner, lists)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := bundle.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	text, err := taskfile.MarshalJSON(&t)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't encode the task: %w", err)
+	}
+	for suffix, content := range map[string][]byte{".bundle": raw, ".json": append(text, '\n')} {
+		if err := os.WriteFile(filepath.Join(dir, name+suffix), content, 0o644); err != nil {
+			return nil, fmt.Errorf("couldn't write the task: %w", err)
+		}
+	}
+	return bundle.Open(nil)
+}
+
+// config returns relay.yaml; relay.Config documents every field.
+func (r Relay) config(owner string, tasks []Draft, first bool) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Every field is documented in relay/config.go; relative paths start here.\n")
+	fmt.Fprintf(&b, "listen: %q\nadmin: %q\nsign_key: sign.key\nstore: sqlite:relay.db\n", r.Listen, r.Admin)
+	if first {
+		fmt.Fprintf(&b, "limit_secret: limit.secret\n")
+	}
+	if r.Pull != "" {
+		fmt.Fprintf(&b, "pull_interval: %s\n", r.Pull)
+	}
+	if r.Skew != "" {
+		fmt.Fprintf(&b, "skew: %s\n", r.Skew)
+	}
+	if len(r.TrustedProxies) > 0 {
+		fmt.Fprintf(&b, "trusted_proxies: [%s]\n", strings.Join(r.TrustedProxies, ", "))
+	}
+	fmt.Fprintf(&b, "tasks:\n")
+	for _, t := range tasks {
+		fmt.Fprintf(&b, "  - {file: ../%s.bundle, owner: %q, hpke_keys: %s.keys}\n", t.Name, owner, t.Name)
+	}
+	return []byte(b.String())
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Runs the built commands the way a person would and checks what they print and how they exit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+go build -o "$work/" ./cmd/verifier ./cmd/relay ./cmd/demo
+passed=0
+
+# check NAME JSON EXPRESSION demands that a JavaScript expression over the object d holds.
+check() {
+  if ! node -e 'const d = JSON.parse(process.argv[1]); process.exit(eval(process.argv[2]) ? 0 : 1)' "$2" "$3"; then
+    printf 'FAIL %s: %s does not hold of\n%s\n' "$1" "$3" "$2"
+    exit 1
+  fi
+  passed=$((passed + 1))
+  echo "ok   $1"
+}
+# exits STATUS TEXT COMMAND... demands an exit status and words on standard error.
+exits() {
+  local status=0 want=$1 text=$2
+  shift 2
+  "$@" >"$work/out" 2>"$work/err" || status=$?
+  if [ "$status" != "$want" ] || ! grep -qiF -- "$text" "$work/err"; then
+    printf 'FAIL %s\nexit %s, want %s and "%s" in:\n' "$*" "$status" "$want" "$text"
+    cat "$work/err"
+    exit 1
+  fi
+  passed=$((passed + 1))
+  echo "ok   exit $want: ${*##*/}"
+}
+v="$work/verifier"
+
+gamma=$("$v" gamma --k 4 --users 10000 --epsilon .5 --delta 1e-6 --rule revealed --json | tail -1)
+check "gamma, revealed, n=1e4" "$gamma" 'd.gamma.toPrecision(3) === "0.0541"'
+gamma=$("$v" gamma --k 4 --users 10000 --epsilon .5 --delta 1e-6 --rule theorem1 --json | tail -1)
+check "gamma, theorem1, n=1e4" "$gamma" 'd.gamma.toPrecision(3) === "0.325"'
+gamma=$("$v" gamma --k 10 --users 1000000 --epsilon 1 --delta 1e-8 --rule revealed --json | tail -1)
+check "gamma, revealed, n=1e6" "$gamma" 'd.gamma.toPrecision(3) === "0.000621"'
+
+"$v" task new --query mean --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 --out "$work/mean.json" >/dev/null
+"$v" task check "$work/mean.json" >/dev/null
+sim=$("$v" simulate --task "$work/mean.json" --input worst --repeat 2000 --json | tail -1)
+check "simulate: bias" "$sim" 'Math.abs(d.bias) < 5.7 * d.bias_standard_error'
+check "simulate: variance" "$sim" 'Math.abs(d.empirical_variance / d.predicted_variance - 1) < 0.18'
+
+printf 'x\n' >"$work/header.csv"
+: >"$work/empty.csv"
+printf 'x\n1\nNaN\n' >"$work/nan.csv"
+exits 1 "no rows" "$v" simulate --task "$work/mean.json" --input "$work/header.csv"
+exits 1 "empty" "$v" simulate --task "$work/mean.json" --input "$work/empty.csv"
+exits 1 "line 3" "$v" simulate --task "$work/mean.json" --input "$work/nan.csv"
+exits 1 "no column" "$v" simulate --task "$work/mean.json" --input "$work/nan.csv" --column speed
+exits 2 "epsilon" "$v" task new --query mean --batch 10 --epsilon 0 --delta 1e-6 --out "$work/bad"
+exits 2 "delta" "$v" task new --query mean --batch 10 --epsilon 1 --delta 1 --out "$work/bad"
+exits 2 "users" "$v" task new --query histogram --bins 4 --batch 100 --epsilon .5 --delta 1e-6 --rule theorem1 --out "$work/bad"
+exits 2 "missing flag --task" "$v" simulate
+exits 2 "unknown flag" "$v" gamma --nonsense
+exits 2 "unknown command" "$v" nonsense
+exits 1 "couldn't read the task" "$v" simulate --task "$work/nowhere.json"
+
+"$v" init "$work/first" --epochs 2 --json >"$work/init.json"
+"$v" task check "$work/first/task.bundle" >/dev/null
+exits 1 "not empty" "$v" init "$work/first"
+"$work/relay" check-config --config "$work/first/relay1/relay.yaml" >/dev/null
+
+demo=$("$work/demo" --headless --json --users 2500 --batch 1000 | tail -1)
+check "demo: estimate" "$demo" 'Math.abs(d.estimate - d.truth) <= 5 * d.standard_error'
+check "demo: counts add up" "$demo" 'd.messages_sent - d.cover_messages === d.verified + d.rejected + d.withheld && d.verified === 2000 && d.withheld === 500'
+demo=$("$work/demo" --headless --json --users 2000 --batch 2000 --query histogram --bins 4 --hops 3 | tail -1)
+check "demo: histogram through three relays" "$demo" 'd.estimate.every((e, j) => Math.abs(e - d.truth[j]) <= 5 * d.standard_error[j])'
+exits 2 "batch" "$work/demo" --headless --users 100 --batch 101
+exits 2 "at most 200000" "$work/demo" --headless --users 200001
+exits 1 "no column" "$work/demo" --headless --column speed
+printf 'CLI: %s passed, 0 failed\n' "$passed"

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Everything CI runs: formatting, vet, Go tests, the command line end to end, and the browser
+# tests in real Chromium. Installs what a fresh Debian-like machine lacks; never skips.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$1"; }
+
+step "formatting"
+unformatted=$(git ls-files '*.go' | xargs gofmt -l)
+if [ -n "$unformatted" ]; then
+  echo "not formatted by gofmt: $unformatted"
+  exit 1
+fi
+
+step "go vet"
+go vet ./...
+GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./task ./randomizer ./accountant
+
+step "go test"
+go test ./...
+
+step "command line: verifier, and the demo through two relays"
+./scripts/test-cli.sh
+
+step "browser: type check, SDK, page, in Chromium"
+./www/test.sh
