@@ -19,11 +19,13 @@ var (
 	handles []*Client
 )
 
-// Input returns the address of a buffer of size bytes for the argument of the next call.
+// input returns the address of a buffer of size bytes for the argument of the next call, and
+// forgets the result of the last one.
 //
 //go:wasmexport input
-func Input(size uint32) unsafe.Pointer {
-	in = make([]byte, size)
+func input(size uint32) unsafe.Pointer {
+	clear(out)
+	in, out = make([]byte, size), nil
 	return unsafe.Pointer(unsafe.SliceData(in))
 }
 

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// asset is a file whose name carries its hash, so that it may be cached for ever.
+type asset struct {
+	File      string `json:"file"`
+	Integrity string `json:"integrity"` // Subresource Integrity metadata.
+}
+
+// hashed renames a file NAME.EXT to NAME-HASH.EXT.
+func hashed(file string) (asset, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return asset{}, fmt.Errorf("couldn't read %s: %w", file, err)
+	}
+	sum := sha256.Sum256(content)
+	dir, name := filepath.Split(file)
+	ext := filepath.Ext(name)
+	name = strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:6]) + ext
+	if err := os.Rename(file, filepath.Join(dir, name)); err != nil {
+		return asset{}, fmt.Errorf("couldn't rename %s: %w", file, err)
+	}
+	return asset{name, "sha256-" + base64.StdEncoding.EncodeToString(sum[:])}, nil
+}
+
+// checkVendored compares every file that SHA256SUMS in dir names with its hash.
+func checkVendored(dir string) error {
+	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
+	if err != nil {
+		return fmt.Errorf("couldn't read the hashes of vendored code: %w", err)
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(sums)); lines.Scan(); {
+		want, name, _ := strings.Cut(lines.Text(), "  ")
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("couldn't read vendored code: %w", err)
+		}
+		if got := sha256.Sum256(content); hex.EncodeToString(got[:]) != want {
+			return fmt.Errorf("vendored %s is not the file SHA256SUMS names", name)
+		}
+	}
+	return nil
+}
+
+// copyLicences writes the licences of vendored code, which must travel with the bundles.
+func copyLicences(out string) error {
+	files, err := filepath.Glob(filepath.Join("www", "vendor", "*", "LICENSE*"))
+	if err != nil {
+		return fmt.Errorf("couldn't find licences: %w", err)
+	}
+	var text bytes.Buffer
+	for _, file := range files {
+		licence, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("couldn't read licence: %w", err)
+		}
+		fmt.Fprintf(&text, "%s\n\n%s\n", filepath.Base(filepath.Dir(file)), licence)
+	}
+	if err := os.WriteFile(filepath.Join(out, "LICENSES.txt"), text.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("couldn't write licences: %w", err)
+	}
+	return nil
+}

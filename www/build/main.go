@@ -1,0 +1,73 @@
+// Command build makes build/www: the two WASM modules, the SDK and the demo page, bundled with
+// esbuild's Go API. It needs Go and nothing else; type checking is part of the tests.
+//
+//	go run ./www/build [-out build/www]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/doona-dp/doona/wasm"
+)
+
+func main() {
+	out := flag.String("out", filepath.Join("build", "www"), "folder to write")
+	flag.Parse()
+	if err := build(context.Background(), *out); err != nil {
+		fmt.Fprintln(os.Stderr, "build:", err)
+		os.Exit(1)
+	}
+}
+
+// build replaces the folder out. The working directory is the repository's root.
+func build(ctx context.Context, out string) error {
+	if err := checkVendored(filepath.Join("www", "vendor")); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(out); err != nil {
+		return fmt.Errorf("couldn't empty %s: %w", out, err)
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return fmt.Errorf("couldn't make %s: %w", out, err)
+	}
+	modules, err := buildModules(ctx, out)
+	if err != nil {
+		return err
+	}
+	if err := bundle(out, modules); err != nil {
+		return err
+	}
+	return copyLicences(out)
+}
+
+// buildModules compiles both modules side by side.
+func buildModules(ctx context.Context, out string) (map[wasm.Module]asset, error) {
+	var (
+		wait   sync.WaitGroup
+		names  = []wasm.Module{wasm.Browser, wasm.Full}
+		assets = make([]asset, len(names))
+		errs   = make([]error, len(names))
+	)
+	for i, m := range names {
+		wait.Go(func() {
+			file := filepath.Join(out, m.File())
+			if errs[i] = wasm.Build(ctx, m, file); errs[i] == nil {
+				assets[i], errs[i] = hashed(file)
+			}
+		})
+	}
+	wait.Wait()
+	modules := map[wasm.Module]asset{}
+	for i, m := range names {
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		modules[m] = assets[i]
+	}
+	return modules, nil
+}

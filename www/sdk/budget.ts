@@ -1,0 +1,31 @@
+/**
+ * What many epochs cost together, by basic composition: k reports of (ε, δ) are (kε, kδ). For the
+ * few epochs of a task and ε near 1 no general composition theorem is better.
+ * @module
+ */
+
+import { DoonaError } from './errors.js';
+import type { Spent } from './store.js';
+
+/** Returns the ε of all that has been spent. */
+export function total(spent: readonly Spent[]): number {
+  return spent.reduce((sum, entry) => sum + entry.epsilon * entry.epochs, 0);
+}
+
+/** @throws DoonaError `epsilon-too-large` where all epochs of a task may cost more than `max` */
+export function checkTask(epsilon: number, epochs: number, max: number): void {
+  if (epsilon * epochs <= max) return;
+  const message =
+    `couldn't accept the task: its ${epochs} epochs of epsilon ${epsilon} cost ${epsilon * epochs} together, ` +
+    `maxEpsilon is ${max}`;
+  throw new DoonaError('epsilon-too-large', message, 'maxEpsilon');
+}
+
+/** @throws DoonaError `budget-exceeded` where one more report would exceed `max` at this site */
+export function checkSite(spent: readonly Spent[], epsilon: number, max: number): void {
+  const before = total(spent);
+  if (before + epsilon <= max) return;
+  const message =
+    `couldn't report: this site has spent epsilon ${before}, a report costs ${epsilon}, maxTotalEpsilon is ${max}`;
+  throw new DoonaError('budget-exceeded', message, 'maxTotalEpsilon');
+}

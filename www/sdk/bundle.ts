@@ -1,0 +1,98 @@
+/**
+ * The bundle a relay serves: a signed task and the key lists it names. Nothing in it is trusted
+ * until it hangs on the owner's key and the task's id, both given by the page.
+ * @module
+ */
+
+import { type Bytes, equal } from './bytes.js';
+import { refused } from './errors.js';
+import { FormatError, Reader } from './msgpack.js';
+import { formatKey, sha256, verify } from './signature.js';
+import { type Party, type Task, label, parseTask } from './task.js';
+
+/** The parts of a bundle, decoded and not yet verified. */
+export interface Bundle {
+  readonly task: Task;
+  /** The task's canonical form, which is what is hashed and signed. */
+  readonly canonical: Bytes;
+  readonly owner: Bytes;
+  readonly signature: Bytes;
+  readonly keyLists: readonly Bytes[];
+}
+
+/** @throws DoonaError `task-refused` unless the bytes are a canonical bundle */
+export function parseBundle(input: Bytes): Bundle {
+  return reading('bundle', () => {
+    const r = new Reader(input);
+    r.array(4);
+    const canonical = r.bin();
+    const bundle = {
+      task: parseTask(canonical),
+      canonical,
+      owner: r.bin(32),
+      signature: r.bin(64),
+      keyLists: Array.from({ length: r.arrayLength() }, () => r.bin()),
+    };
+    r.end();
+    return bundle;
+  });
+}
+
+/** @throws DoonaError `task-refused` unless the task is the one asked for, by hash */
+export async function checkId(bundle: Bundle, id: Bytes): Promise<void> {
+  if (!equal(await sha256(bundle.canonical), id)) throw refused('its hash is not the id in its address');
+}
+
+/** @throws DoonaError `task-refused` unless the given owner signed the task */
+export async function checkOwner(bundle: Bundle, owner: Bytes): Promise<void> {
+  if (!equal(bundle.owner, owner)) throw refused(`its owner is ${formatKey(bundle.owner)}`);
+  if (!(await verify(owner, 'task', bundle.canonical, bundle.signature))) {
+    throw refused("the owner's signature is wrong");
+  }
+}
+
+/** All HPKE keys of a task: by hop, the verifier last, and by epoch. */
+export type Keys = readonly (readonly Bytes[])[];
+
+/**
+ * Returns the keys of every hop: each list must be the one the task names by its hash, and
+ * signed by its party, so that nobody can mark one client with a key of its own.
+ * @throws DoonaError `task-refused`
+ */
+export async function checkKeys(bundle: Bundle): Promise<Keys> {
+  const parties = [...bundle.task.relays, bundle.task.verifier];
+  if (bundle.keyLists.length !== parties.length) {
+    throw refused(`it carries ${bundle.keyLists.length} key lists, want ${parties.length}`);
+  }
+  return Promise.all(parties.map((party, hop) => partyKeys(bundle, party, hop)));
+}
+
+async function partyKeys(bundle: Bundle, party: Party, hop: number): Promise<readonly Bytes[]> {
+  const [list, signature] = reading('key list', () => {
+    const r = new Reader(bundle.keyLists[hop]!);
+    r.array(2);
+    const parts = [r.bin(), r.bin(64)] as const;
+    r.end();
+    return parts;
+  });
+  if (!equal(await sha256(list), party.keyList)) throw refused(`hop ${hop} has other keys than it names`);
+  if (!(await verify(party.signKey, 'keys', list, signature))) throw refused(`the keys of hop ${hop} are unsigned`);
+  return reading('key list', () => {
+    const r = new Reader(list);
+    r.array(4);
+    label(r, 'doona-keys');
+    if (r.str() !== bundle.task.kem) throw new FormatError(`want keys for ${bundle.task.kem}`);
+    const keys = Array.from({ length: r.arrayLength() }, () => r.bin());
+    r.end();
+    if (keys.length !== bundle.task.epochs.count) throw new FormatError('want one key per epoch');
+    return keys;
+  });
+}
+
+function reading<T>(what: string, read: () => T): T {
+  try {
+    return read();
+  } catch (cause) {
+    throw refused(`its ${what} is malformed: ${(cause as Error).message}`, cause);
+  }
+}

@@ -1,0 +1,61 @@
+/**
+ * Byte strings: joining, comparing, hexadecimal and base64url.
+ * @module
+ */
+
+/** Bytes that WebCrypto accepts: not shared with another thread. */
+export type Bytes = Uint8Array<ArrayBuffer>;
+
+export function concat(...parts: readonly Uint8Array[]): Bytes {
+  const out = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
+}
+
+/** Compares public values; not for secrets. */
+export function equal(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && a.every((byte, i) => byte === b[i]);
+}
+
+export function utf8(text: string): Bytes {
+  return new TextEncoder().encode(text);
+}
+
+/** An unsigned integer in `size` bytes, big endian. */
+export function bigEndian(value: number, size: number): Bytes {
+  const out = new Uint8Array(size);
+  for (let i = size - 1; i >= 0; i--) {
+    out[i] = value % 256;
+    value = Math.floor(value / 256);
+  }
+  return out;
+}
+
+/** Parses lower-case hexadecimal of exactly `size` bytes; undefined for anything else. */
+export function fromHex(text: string, size: number): Bytes | undefined {
+  if (text.length !== 2 * size || !/^[0-9a-f]*$/.test(text)) return undefined;
+  return Uint8Array.from({ length: size }, (_, i) => parseInt(text.slice(2 * i, 2 * i + 2), 16));
+}
+
+/** Parses unpadded base64url of exactly `size` bytes; undefined for anything else. */
+export function fromBase64url(text: string, size: number): Bytes | undefined {
+  if (!/^[A-Za-z0-9_-]*$/.test(text)) return undefined;
+  let decoded: string;
+  try {
+    decoded = atob(text.replaceAll('-', '+').replaceAll('_', '/'));
+  } catch {
+    return undefined;
+  }
+  const out = Uint8Array.from(decoded, (c) => c.charCodeAt(0));
+  // The spare bits of the last character must be zero: one text per key.
+  return out.length === size && toBase64url(out) === text ? out : undefined;
+}
+
+export function toBase64url(bytes: Uint8Array): string {
+  const text = btoa(String.fromCharCode(...bytes));
+  return text.replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
+}

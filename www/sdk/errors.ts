@@ -1,0 +1,47 @@
+/**
+ * The one error class of the SDK. Callers branch on `code`, never on the message.
+ * @module
+ */
+
+/** What went wrong; docs/wasm.md lists what a page can do about each. */
+export type ErrorCode =
+  | 'insecure-context' // WebCrypto is missing: the page is neither HTTPS nor localhost.
+  | 'invalid-option' // An argument of connect is missing or out of range.
+  | 'task-unreachable' // The task could not be fetched; try again later.
+  | 'task-refused' // Wrong owner, hash, signature, key list or encoding.
+  | 'claim-refused' // The task's parameters do not derive the guarantee it claims.
+  | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon.
+  | 'budget-exceeded' // This site's ledger would exceed maxTotalEpsilon.
+  | 'storage-unavailable' // No place to remember what was reported.
+  | 'module-failed' // The WASM module did not load or stopped.
+  | 'invalid-value' // The value is outside the task's input domain; nothing was used up.
+  | 'epoch-not-open' // The task has not begun.
+  | 'task-ended' // The task's last epoch is over.
+  | 'epoch-closed' // The epoch ended before the report arrived; it was dropped.
+  | 'not-delivered' // The relay did not answer; the sealed report waits for flush().
+  | 'report-refused'; // The relay will never accept this report; it was dropped.
+
+/** An error with a code and, where a field is at fault, its name and range. */
+export class DoonaError extends Error {
+  override readonly name = 'DoonaError';
+
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+    /** The field at fault, as it is called in the task or in the options. */
+    readonly field?: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
+/** Returns an `invalid-option` error that names the option and its range. */
+export function invalidOption(option: string, got: unknown, want: string): DoonaError {
+  return new DoonaError('invalid-option', `invalid ${option} ${String(got)}: want ${want}`, option);
+}
+
+/** Returns a `task-refused` error. */
+export function refused(reason: string, cause?: unknown): DoonaError {
+  return new DoonaError('task-refused', `couldn't accept the task: ${reason}`, undefined, { cause });
+}

@@ -1,0 +1,47 @@
+/**
+ * HPKE base mode, RFC 9180: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM, on WebCrypto.
+ * @module
+ */
+
+import * as HPKE from '../vendor/hpke/index.js';
+
+import { type Bytes, concat } from './bytes.js';
+
+const suite = new HPKE.CipherSuite(
+  HPKE.KEM_DHKEM_X25519_HKDF_SHA256,
+  HPKE.KDF_HKDF_SHA256,
+  HPKE.AEAD_AES_128_GCM,
+);
+
+/** The KEM's identifier in the HPKE registry. */
+export const kemId = 0x0020;
+
+/** A public key ready for use. */
+export type PublicKey = HPKE.CryptoKey;
+
+/** Imports a serialized public key. */
+export function importKey(serialized: Bytes): Promise<PublicKey> {
+  return suite.DeserializePublicKey(serialized);
+}
+
+/**
+ * Returns enc ‖ ciphertext, with a fresh encapsulation. A key of low order, whose shared secret
+ * would be all zeros, is refused (RFC 9180 section 7.1.4).
+ */
+export async function seal(key: PublicKey, info: Bytes, aad: Bytes, plaintext: Bytes): Promise<Bytes> {
+  const { encapsulatedSecret, ciphertext } = await suite.Seal(key, plaintext, { info, aad });
+  return concat(encapsulatedSecret, ciphertext);
+}
+
+/** Whether this WebCrypto has what sealing and the checks of a bundle need. */
+export async function supported(): Promise<boolean> {
+  try {
+    await Promise.all([
+      crypto.subtle.generateKey('X25519', false, ['deriveBits']),
+      crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify']),
+    ]);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,23 @@
+/**
+ * Doona: private statistics from browsers. A value is randomized on the device, sealed in layers
+ * and shuffled by relays; no single party sees who reported what.
+ *
+ *     const doona = await connect({
+ *       task: 'https://relay.example/v1/tasks/…',
+ *       owner: 'ed25519:…',
+ *       maxEpsilon: 1,
+ *       maxTotalEpsilon: 4,
+ *     });
+ *     await doona.report(42);
+ *
+ * @module
+ */
+
+export { connect } from './connect.js';
+export { type Doona, type Flushed, type Receipt } from './doona.js';
+export { DoonaError, type ErrorCode } from './errors.js';
+export { type Guarantee } from './guarantee.js';
+export { type ConnectOptions } from './options.js';
+export { type Report, type Spent, type Store } from './store.js';
+export { memoryStore } from './store-memory.js';
+export { type Party, type Task } from './task.js';

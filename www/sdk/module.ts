@@ -1,0 +1,143 @@
+/**
+ * A running WASM module, doona.wasm or doona-full.wasm: docs/wasm.md is its ABI.
+ * @module
+ */
+
+import { type Bytes, concat } from './bytes.js';
+import { DoonaError } from './errors.js';
+import { wasi } from './wasi.js';
+
+/** The exports of both modules; the last two are doona-full.wasm's. */
+interface Exports {
+  memory: WebAssembly.Memory;
+  _initialize(): void;
+  input(size: number): number;
+  result(): number;
+  result_size(): number;
+  open(): number;
+  epsilon0(handle: number): number;
+  randomize(handle: number): number;
+  open_bundle(): number;
+  submission(handle: number, epoch: bigint): number;
+}
+
+/** An error the module returned: a field error, or a message alone. */
+export class ModuleError extends Error {
+  constructor(
+    readonly field: string | undefined,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+/** Plaintext slots by lane: kind ‖ message, all of one size. */
+export type Lanes = readonly (readonly Bytes[])[];
+
+/** One instance; a page needs one for all its tasks. */
+export class Module {
+  readonly #exports: Exports;
+
+  private constructor(exports: Exports) {
+    this.#exports = exports;
+  }
+
+  /** @throws DoonaError `module-failed` */
+  static async start(compiled: WebAssembly.Module): Promise<Module> {
+    const host = wasi();
+    return running('start', async () => {
+      const instance = await WebAssembly.instantiate(compiled, { wasi_snapshot_preview1: host.imports });
+      const exports = instance.exports as unknown as Exports;
+      host.attach(exports.memory);
+      exports._initialize();
+      return new Module(exports);
+    });
+  }
+
+  /** Opens a canonical task and checks its claim. @throws ModuleError */
+  open(canonical: Bytes): number {
+    this.#write(canonical);
+    return this.#check(this.#exports.open());
+  }
+
+  /** Opens a bundle: all of connect's checks. doona-full.wasm only. @throws ModuleError */
+  openBundle(owner: Bytes, id: Bytes, bundle: Bytes): number {
+    this.#write(concat(owner, id, bundle));
+    return this.#check(this.#exports.open_bundle());
+  }
+
+  /** The ε₀ of one client's messages; Infinity where the protocol has none. */
+  epsilon0(handle: number): number {
+    return this.#exports.epsilon0(handle);
+  }
+
+  /** Randomizes a value into padded slots. @throws ModuleError */
+  randomize(handle: number, value: readonly number[], slotSize: number): Lanes {
+    this.#writeValue(value);
+    this.#check(this.#exports.randomize(handle));
+    const slots = this.#result();
+    this.#exports.input(0); // forget the unsealed result
+    return readLanes(slots, slotSize);
+  }
+
+  /** Randomizes and seals a value. doona-full.wasm only. @throws ModuleError */
+  submission(handle: number, epoch: number, value: readonly number[]): Bytes {
+    this.#writeValue(value);
+    this.#check(this.#exports.submission(handle, BigInt(epoch)));
+    return this.#result();
+  }
+
+  #write(bytes: Uint8Array): void {
+    const at = this.#exports.input(bytes.length);
+    new Uint8Array(this.#exports.memory.buffer, at, bytes.length).set(bytes);
+  }
+
+  #writeValue(value: readonly number[]): void {
+    const bytes = new Uint8Array(8 * value.length);
+    const view = new DataView(bytes.buffer);
+    value.forEach((x, i) => view.setFloat64(8 * i, x, true));
+    this.#write(bytes);
+  }
+
+  #result(): Bytes {
+    return new Uint8Array(this.#exports.memory.buffer, this.#exports.result(), this.#exports.result_size()).slice();
+  }
+
+  #check(status: number): number {
+    if (status >= 0) return status;
+    const [first, got, want] = readStrings(this.#result());
+    if (want === undefined) throw new ModuleError(undefined, first ?? '');
+    throw new ModuleError(first, `invalid ${first} ${got}: want ${want}`);
+  }
+}
+
+/** Runs a step of the module's life; whatever goes wrong there is `module-failed`. */
+export async function running<T>(step: string, run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (cause) {
+    throw new DoonaError('module-failed', `couldn't ${step} the module: ${(cause as Error).message}`, undefined, { cause });
+  }
+}
+
+function readLanes(result: Bytes, slotSize: number): Lanes {
+  const view = new DataView(result.buffer);
+  const lanes: Bytes[][] = [];
+  for (let at = 0; at < result.length; ) {
+    const slots = view.getUint32(at, true);
+    at += 4;
+    lanes.push(Array.from({ length: slots }, () => result.subarray(at, (at += slotSize))));
+  }
+  return lanes;
+}
+
+function readStrings(result: Bytes): string[] {
+  const view = new DataView(result.buffer);
+  const out: string[] = [];
+  for (let at = 0; at < result.length; ) {
+    const size = view.getUint32(at, true);
+    out.push(new TextDecoder().decode(result.subarray(at + 4, at + 4 + size)));
+    at += 4 + size;
+  }
+  return out;
+}

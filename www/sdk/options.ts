@@ -1,0 +1,74 @@
+/**
+ * The options of connect, validated before anything is fetched.
+ * @module
+ */
+
+import { type Bytes, fromHex } from './bytes.js';
+import { invalidOption } from './errors.js';
+import { parseKey } from './signature.js';
+import type { Store } from './store.js';
+
+export interface ConnectOptions {
+  /** Address of the task at its first relay: https://relay.example/v1/tasks/ and the task's id. Required. */
+  readonly task: string | URL;
+  /** The task owner's key, "ed25519:" and base64url. Required. */
+  readonly owner: string;
+  /** The most ε that all epochs of the task may cost together. Required. Above 0. */
+  readonly maxEpsilon: number;
+  /** The most ε that all tasks at this site may cost together. Required. At least maxEpsilon. */
+  readonly maxTotalEpsilon: number;
+  /**
+   * A report leaves at a random moment within so many milliseconds, fixed before the value is
+   * randomized, so that its time tells less about what made the page report. Default 2000.
+   */
+  readonly spread?: number;
+  /** Folder of the WASM modules. Default: that of this script. */
+  readonly modules?: string | URL;
+  /** The modules already compiled, for runtimes that cannot fetch them. */
+  readonly compiled?: { readonly browser?: WebAssembly.Module; readonly full?: WebAssembly.Module };
+  /**
+   * Who encrypts: WebCrypto, or doona-full.wasm. Default: WebCrypto where it can.
+   */
+  readonly sealing?: 'webcrypto' | 'wasm';
+  /** Where reports are remembered. Default: IndexedDB; required where there is none. */
+  readonly store?: Store;
+  /** Aborts connecting. */
+  readonly signal?: AbortSignal;
+}
+
+/** The options that need parsing, parsed. */
+export interface Pinned {
+  readonly url: URL;
+  /** The task's id, in bytes and in hexadecimal. */
+  readonly id: Bytes;
+  readonly idText: string;
+  readonly owner: Bytes;
+  readonly spread: number;
+}
+
+/** @throws DoonaError `invalid-option` */
+export function validate(options: ConnectOptions): Pinned {
+  const url = address(options.task);
+  const idText = /\/v1\/tasks\/([0-9a-f]{64})$/.exec(url.pathname)?.[1] ?? '';
+  const id = fromHex(idText, 32);
+  if (!id) throw invalidOption('task', options.task, '…/v1/tasks/ and 64 hexadecimal digits');
+  const owner = parseKey(options.owner);
+  if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
+  const { maxEpsilon, maxTotalEpsilon, spread = 2000 } = options;
+  if (!(maxEpsilon > 0)) throw invalidOption('maxEpsilon', maxEpsilon, 'a number above 0');
+  if (!(maxTotalEpsilon >= maxEpsilon)) {
+    throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `at least maxEpsilon, ${maxEpsilon}`);
+  }
+  if (!(spread >= 0 && spread <= 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
+  return { url, id, idText, owner, spread };
+}
+
+function address(task: string | URL): URL {
+  try {
+    const url = new URL(task, globalThis.location?.href);
+    if (url.protocol === 'https:' || url.protocol === 'http:') return url;
+  } catch {
+    // Not an address; named below.
+  }
+  throw invalidOption('task', task, 'an http or https address');
+}

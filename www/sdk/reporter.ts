@@ -1,0 +1,86 @@
+/**
+ * The two ways from a value to the bytes to post, behind one interface: doona.wasm with sealing
+ * by WebCrypto, ten times faster, and doona-full.wasm alone, where WebCrypto lacks X25519 or the
+ * task is post-quantum.
+ * @module
+ */
+
+import { type Bundle, checkKeys, checkOwner } from './bundle.js';
+import type { Bytes } from './bytes.js';
+import { DoonaError, refused } from './errors.js';
+import { type Module, ModuleError } from './module.js';
+import { Sealer } from './seal.js';
+
+/** Turns values into submissions for one task whose claim has been checked. */
+export interface Reporter {
+  /** ε₀ of one client's messages; Infinity where the protocol has none. */
+  readonly epsilon0: number;
+  /**
+   * Randomizes and seals; the caller keeps at most one result per epoch.
+   * @throws DoonaError `invalid-value`; `task-refused` where the task's keys cannot be sealed to
+   */
+  submission(epoch: number, value: readonly number[]): Promise<Bytes>;
+}
+
+/** What a bundle is held against. */
+export interface Expected {
+  readonly owner: Bytes;
+  readonly id: Bytes;
+}
+
+/** @throws DoonaError `task-refused` or `claim-refused` */
+export async function withWebCrypto(module: Module, bundle: Bundle, expected: Expected): Promise<Reporter> {
+  await checkOwner(bundle, expected.owner);
+  const keys = await checkKeys(bundle);
+  const handle = opening(() => module.open(bundle.canonical));
+  const sealer = new Sealer(expected.id, keys);
+  const slotSize = 1 + bundle.task.slots.messageBytes;
+  return {
+    epsilon0: module.epsilon0(handle),
+    submission: async (epoch, value) => {
+      const lanes = randomizing(() => module.randomize(handle, value, slotSize));
+      try {
+        return await sealer.submission(epoch, lanes);
+      } catch (cause) {
+        throw refused(`its keys cannot be sealed to: ${(cause as Error).message}`, cause);
+      }
+    },
+  };
+}
+
+/** The same with doona-full.wasm. @throws DoonaError `task-refused` or `claim-refused` */
+export function withFullModule(module: Module, raw: Bytes, expected: Expected): Reporter {
+  const handle = opening(() => module.openBundle(expected.owner, expected.id, raw));
+  return {
+    epsilon0: module.epsilon0(handle),
+    submission: async (epoch, value) => randomizing(() => module.submission(handle, epoch, value)),
+  };
+}
+
+function opening(open: () => number): number {
+  try {
+    return open();
+  } catch (cause) {
+    if (cause instanceof ModuleError && cause.field) {
+      throw new DoonaError('claim-refused', `couldn't accept the task: ${cause.message}`, cause.field, { cause });
+    }
+    if (cause instanceof ModuleError) throw refused(cause.message, cause);
+    throw stopped(cause);
+  }
+}
+
+function randomizing<T>(randomize: () => T): T {
+  try {
+    return randomize();
+  } catch (cause) {
+    if (cause instanceof ModuleError && cause.field) {
+      throw new DoonaError('invalid-value', cause.message, cause.field, { cause });
+    }
+    if (cause instanceof ModuleError) throw refused(cause.message, cause);
+    throw stopped(cause);
+  }
+}
+
+function stopped(cause: unknown): DoonaError {
+  return new DoonaError('module-failed', `the module stopped: ${(cause as Error).message}`, undefined, { cause });
+}

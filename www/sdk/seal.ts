@@ -1,0 +1,75 @@
+/**
+ * The onion (docs/SPEC.md "Onion"): slots sealed to the verifier first and then to the relays
+ * from the last to the second, all of them in one envelope to the first relay.
+ * @module
+ */
+
+import type { Keys } from './bundle.js';
+import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
+import { type PublicKey, importKey, kemId, seal } from './hpke.js';
+import type { Lanes } from './module.js';
+import { array, bin, uint } from './msgpack.js';
+import { sha256 } from './signature.js';
+import { version } from './task.js';
+
+const tagSize = 16;
+
+/** What a ciphertext holds; bound into its associated data. */
+const kindSlot = 0;
+const kindEnvelope = 1;
+
+/** One hop's key for the epoch and the HPKE info string for it. */
+interface Hop {
+  readonly key: PublicKey;
+  readonly info: Bytes;
+}
+
+/** Seals plaintext slots for a task. */
+export class Sealer {
+  readonly #taskId: Bytes;
+  readonly #keys: Keys;
+
+  constructor(taskId: Bytes, keys: Keys) {
+    this.#taskId = taskId;
+    this.#keys = keys;
+  }
+
+  /** Returns the body to post: msgpack [version, envelope]. */
+  async submission(epoch: number, lanes: Lanes): Promise<Bytes> {
+    const hops = await Promise.all(this.#keys.map((_, hop) => this.#hop(hop, epoch)));
+    const sealed = await Promise.all(
+      lanes.map((slots, lane) => Promise.all(slots.map((slot) => sealSlot(hops, lane, slot)))),
+    );
+    const content = array([bin(tag()), array(sealed.map((slots) => array(slots.map(bin))))]);
+    const envelope = await seal(hops[0]!.key, hops[0]!.info, aad(0, kindEnvelope), content);
+    return array([uint(version), bin(envelope)]);
+  }
+
+  /** info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id. */
+  async #hop(hop: number, epoch: number): Promise<Hop> {
+    const serialized = this.#keys[hop]![epoch]!;
+    const keyId = await sha256(concat(bigEndian(kemId, 2), serialized));
+    const label = utf8(`doona-v${version} onion`);
+    const info = concat(label, this.#taskId, bigEndian(epoch, 8), bigEndian(hop, 1), keyId);
+    return { key: await importKey(serialized), info };
+  }
+}
+
+/** Seals tag ‖ slot to the verifier, then tag ‖ that to each relay but the first. */
+async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promise<Bytes> {
+  let inner = slot;
+  for (let hop = hops.length - 1; hop >= 1; hop--) {
+    inner = await seal(hops[hop]!.key, hops[hop]!.info, aad(lane, kindSlot), concat(tag(), inner));
+  }
+  return inner;
+}
+
+/** aad = lane (2 bytes) ‖ kind (1 byte). */
+function aad(lane: number, kind: number): Bytes {
+  return concat(bigEndian(lane, 2), bigEndian(kind, 1));
+}
+
+/** The random tag by which the hop that opens a layer recognizes a replay. */
+function tag(): Bytes {
+  return crypto.getRandomValues(new Uint8Array(tagSize));
+}

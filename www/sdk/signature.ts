@@ -1,0 +1,31 @@
+/**
+ * Ed25519 signatures of owners and relays, each bound to what it signs.
+ * @module
+ */
+
+import { type Bytes, concat, fromBase64url, toBase64url, utf8 } from './bytes.js';
+import { version } from './task.js';
+
+const prefix = 'ed25519:';
+
+/** Parses the text form of a key, "ed25519:" and base64url; undefined for anything else. */
+export function parseKey(text: string): Bytes | undefined {
+  return text.startsWith(prefix) ? fromBase64url(text.slice(prefix.length), 32) : undefined;
+}
+
+/** Returns the text form of a key. */
+export function formatKey(key: Uint8Array): string {
+  return prefix + toBase64url(key);
+}
+
+/** Reports whether `signature` is `key`'s over `body` for a purpose. */
+export async function verify(key: Bytes, purpose: 'task' | 'keys', body: Uint8Array, signature: Bytes): Promise<boolean> {
+  const imported = await crypto.subtle.importKey('raw', key, 'Ed25519', false, ['verify']);
+  const signed = concat(utf8(`doona-v${version} ${purpose}\0`), body);
+  return crypto.subtle.verify('Ed25519', imported, signature, signed);
+}
+
+/** The SHA-256 of public bytes. */
+export async function sha256(bytes: Bytes): Promise<Bytes> {
+  return new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+}

@@ -1,0 +1,103 @@
+/**
+ * The store of a browser: IndexedDB, shared by all tabs and workers of an origin. Its write
+ * transactions exclude each other, so two tabs cannot claim one epoch.
+ * @module
+ */
+
+import { DoonaError } from './errors.js';
+import { type Permit, type Report, type Spent, type Store, charged } from './store.js';
+
+const reports = 'reports';
+const ledger = 'ledger';
+
+/** Opens the origin's store. @throws DoonaError `storage-unavailable` */
+export async function indexedDBStore(): Promise<Store> {
+  let db: IDBDatabase;
+  try {
+    const opening = indexedDB.open('doona', 1);
+    opening.onupgradeneeded = () => {
+      opening.result.createObjectStore(reports, { keyPath: ['task', 'epoch'] });
+      opening.result.createObjectStore(ledger, { keyPath: 'task' });
+    };
+    db = await done(opening);
+  } catch (cause) {
+    // Without a memory every visit would randomize anew, and an average over them is the value.
+    const message = "couldn't open IndexedDB: without it one epoch could be reported twice";
+    throw new DoonaError('storage-unavailable', message, undefined, { cause });
+  }
+  return new IndexedDBStore(db);
+}
+
+class IndexedDBStore implements Store {
+  readonly #db: IDBDatabase;
+
+  constructor(db: IDBDatabase) {
+    this.#db = db;
+  }
+
+  async claim(task: string, epoch: number, epsilon: number, delta: number, permit: Permit): Promise<Report | undefined> {
+    return this.#write([reports, ledger], async (tx) => {
+      const old: Report | undefined = await done(tx.objectStore(reports).get([task, epoch]));
+      if (old) return old;
+      const spent: Spent[] = await done(tx.objectStore(ledger).getAll());
+      permit(spent);
+      const own = spent.find((entry) => entry.task === task);
+      tx.objectStore(ledger).put(charged(own, task, epsilon, delta));
+      tx.objectStore(reports).put({ task, epoch, state: 'claimed' } satisfies Report);
+      return undefined;
+    });
+  }
+
+  async release(task: string, epoch: number): Promise<void> {
+    await this.#write([reports, ledger], async (tx) => {
+      tx.objectStore(reports).delete([task, epoch]);
+      const own: Spent | undefined = await done(tx.objectStore(ledger).get(task));
+      if (own) tx.objectStore(ledger).put({ ...own, epochs: own.epochs - 1 });
+    });
+  }
+
+  async put(report: Report): Promise<void> {
+    await this.#write([reports], async (tx) => {
+      tx.objectStore(reports).put(report);
+    });
+  }
+
+  async sealed(task: string): Promise<Report[]> {
+    const range = IDBKeyRange.bound([task], [task, []]); // arrays sort after numbers
+    const all: Report[] = await done(this.#db.transaction(reports).objectStore(reports).getAll(range));
+    return all.filter((report) => report.state === 'sealed');
+  }
+
+  /** Runs `work` in one transaction and resolves once it is committed; a throw undoes it. */
+  async #write<T>(stores: string[], work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
+    const tx = this.#db.transaction(stores, 'readwrite', { durability: 'strict' });
+    const committed = new Promise<void>((resolve, reject) => {
+      tx.oncomplete = () => resolve();
+      tx.onabort = () => reject(tx.error ?? new Error('transaction aborted'));
+    });
+    try {
+      const result = await work(tx);
+      await committed;
+      return result;
+    } catch (error) {
+      committed.catch(() => {}); // the error that caused the abort is the one to report
+      if (tx.error === null) abort(tx);
+      throw error;
+    }
+  }
+}
+
+function abort(tx: IDBTransaction): void {
+  try {
+    tx.abort();
+  } catch {
+    // It is over already.
+  }
+}
+
+function done<T>(request: IDBRequest<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}

@@ -1,0 +1,100 @@
+/**
+ * Posts sealed bytes to the first relay. A retry sends identical bytes, which the relay stores
+ * once, so it is always safe.
+ * @module
+ */
+
+import type { Bytes } from './bytes.js';
+import { DoonaError } from './errors.js';
+
+/** How often to try, and how long to wait before each further attempt, in milliseconds. */
+const waits = [500, 1500, 4000];
+
+/** The longest Retry-After, in seconds, to wait for; beyond it the report is left to flush(). */
+const patience = 10;
+
+/** The names of the relay's errors after which the same bytes may still be accepted. */
+const passing = new Set(['overloaded', 'internal', 'epoch-not-open']);
+
+const problemPrefix = 'urn:doona:error:';
+
+/**
+ * Resolves once the relay has acknowledged, which means: stored durably.
+ * @throws DoonaError `epoch-closed` or `report-refused` where it never will, `not-delivered` where
+ * it may another time
+ */
+export async function submit(url: string, body: Bytes, signal?: AbortSignal): Promise<void> {
+  for (let attempt = 0; ; attempt++) {
+    const outcome = await post(url, body, signal);
+    if (outcome === undefined) return;
+    if (outcome.final) throw outcome.error;
+    const wait = Math.max(waits[attempt] ?? Infinity, 1000 * outcome.retryAfter);
+    if (wait > 1000 * patience) throw outcome.error;
+    await sleep(wait, signal);
+  }
+}
+
+interface Failure {
+  readonly error: DoonaError;
+  /** Whether trying again is pointless. */
+  readonly final: boolean;
+  /** Seconds. */
+  readonly retryAfter: number;
+}
+
+async function post(url: string, body: Bytes, signal?: AbortSignal): Promise<Failure | undefined> {
+  let response: Response;
+  try {
+    response = await fetch(url, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/msgpack' },
+      body,
+      credentials: 'omit',
+      referrerPolicy: 'no-referrer',
+      redirect: 'error',
+      cache: 'no-store',
+      ...(signal && { signal }),
+    });
+  } catch (cause) {
+    signal?.throwIfAborted();
+    return failure(undelivered("the relay didn't answer", cause), 0);
+  }
+  if (response.ok) return undefined;
+  const name = await problem(response);
+  if (passing.has(name) || (name === '' && response.status >= 500)) {
+    return failure(undelivered(`the relay answered ${name || response.status}`), Number(response.headers.get('Retry-After')) || 0);
+  }
+  const code = name === 'epoch-closed' ? name : 'report-refused';
+  return { error: new DoonaError(code, `the relay refused the report: ${name || response.status}`), final: true, retryAfter: 0 };
+}
+
+function failure(error: DoonaError, retryAfter: number): Failure {
+  return { error, final: false, retryAfter };
+}
+
+function undelivered(reason: string, cause?: unknown): DoonaError {
+  return new DoonaError('not-delivered', `couldn't deliver the report yet: ${reason}`, undefined, { cause });
+}
+
+/** Returns the name of the relay's error, or "" for an answer that is not a relay's. */
+async function problem(response: Response): Promise<string> {
+  if (!response.headers.get('Content-Type')?.startsWith('application/problem+json')) return '';
+  try {
+    const { type } = (await response.json()) as { type?: unknown };
+    return typeof type === 'string' && type.startsWith(problemPrefix) ? type.slice(problemPrefix.length) : '';
+  } catch {
+    return '';
+  }
+}
+
+/** Waits; rejects with the signal's reason when it is aborted. */
+export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal?.addEventListener('abort', () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    });
+    if (signal?.aborted) reject(signal.reason);
+  });
+}
