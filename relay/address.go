@@ -1,0 +1,100 @@
+package relay
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// The headers a proxy may name its client in.
+const (
+	headerXFF       = "X-Forwarded-For"
+	headerForwarded = "Forwarded" // RFC 7239
+)
+
+// proxies says whose word on a client's address is taken, and in which header.
+type proxies struct {
+	trusted []netip.Prefix
+	header  string
+}
+
+// client returns the address a request comes from: its peer's, or, as long as that is a trusted
+// proxy, the address that proxy says it was reached from. So it is the right-most address that
+// is not a trusted proxy's; anything further left is the client's own invention. Where a trusted
+// proxy names no readable address, the proxy itself counts as the client: all such requests then
+// share one quota, which no header can enlarge.
+func (p *proxies) client(r *http.Request) netip.Addr {
+	at, ok := parseAddr(r.RemoteAddr)
+	if !ok {
+		return netip.IPv6Unspecified()
+	}
+	hops := p.forwarded(r.Header)
+	for i := len(hops) - 1; i >= 0 && p.trusts(at); i-- {
+		before, ok := parseAddr(hops[i])
+		if !ok {
+			return at
+		}
+		at = before
+	}
+	return at
+}
+
+func (p *proxies) trusts(a netip.Addr) bool {
+	for _, network := range p.trusted {
+		if network.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// forwarded returns the addresses in the proxies' header from the farthest to the nearest;
+// repeated headers count as one list.
+func (p *proxies) forwarded(h http.Header) []string {
+	if len(p.trusted) == 0 {
+		return nil
+	}
+	list := strings.Split(strings.Join(h.Values(p.header), ","), ",")
+	if p.header == headerForwarded {
+		for i, element := range list {
+			list[i] = forValue(element)
+		}
+	}
+	return list
+}
+
+// forValue returns the value of for= in one element of a Forwarded header, "" if there is none.
+// A quoted comma would split an element, but no address holds one: its halves do not parse.
+func forValue(element string) string {
+	for pair := range strings.SplitSeq(element, ";") {
+		name, value, ok := strings.Cut(pair, "=")
+		if ok && strings.EqualFold(strings.TrimSpace(name), "for") {
+			return strings.Trim(strings.TrimSpace(value), `"`)
+		}
+	}
+	return ""
+}
+
+// parseAddr reads "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or
+// "[2001:db8::1]:80". IPv4-mapped IPv6 addresses become IPv4; zones are dropped.
+func parseAddr(s string) (netip.Addr, bool) {
+	s = strings.TrimSpace(s)
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		if with, err := netip.ParseAddrPort(s); err == nil {
+			a = with.Addr()
+		} else if inner, ok := strings.CutPrefix(s, "["); ok {
+			a, _ = netip.ParseAddr(strings.TrimSuffix(inner, "]"))
+		}
+	}
+	return a.WithZone("").Unmap(), a.IsValid()
+}
+
+// network returns what counts as one client: an IPv4 /24 or an IPv6 /48.
+func network(a netip.Addr) netip.Prefix {
+	bits := 48
+	if a.Is4() {
+		bits = 24
+	}
+	return netip.PrefixFrom(a, bits).Masked()
+}

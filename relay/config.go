@@ -1,0 +1,192 @@
+package relay
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Config is what a relay is told: the fields with yaml names make up relay.yaml, in which
+// unknown keys are errors and relative paths start at the file's own folder.
+type Config struct {
+	// Listen is the public address, "host:port". TLS is the proxy's before it. Required, unless
+	// Listener is set or Handler is served elsewhere.
+	Listen string `yaml:"listen"`
+
+	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it
+	// private: metrics tell when reports arrive. Default: none.
+	Admin string `yaml:"admin"`
+
+	// SignKey is the file of the relay's Ed25519 key (`relay keygen --kind sign`). Required.
+	SignKey string `yaml:"sign_key"`
+
+	// HPKEKeys is the file of the relay's HPKE keys, one per epoch (`relay keygen --kind hpke`).
+	// Tasks may name their own. A file serves one task only, as its keys are erased one by one
+	// when that task's epochs are over. Required, unless every task names its own.
+	HPKEKeys string `yaml:"hpke_keys"`
+
+	// Store is where reports and batches are kept: "sqlite:PATH". Required.
+	Store string `yaml:"store"`
+
+	// LimitSecret is a file outside the database, created with mode 0600 where there is none. It
+	// keys the hashes of clients' networks, forward-securely: what it held for an epoch is gone
+	// when the epoch is. Keep it out of backups. Required on a first relay.
+	LimitSecret string `yaml:"limit_secret"`
+
+	// TrustedProxies are the networks, in CIDR notation, of proxies whose ForwardedHeader is
+	// believed. Default: none.
+	TrustedProxies []string `yaml:"trusted_proxies"`
+
+	// ForwardedHeader is the one header that the trusted proxies set: "X-Forwarded-For" or
+	// "Forwarded". The other is ignored: a proxy may pass on what a client wrote there.
+	// Default "X-Forwarded-For".
+	ForwardedHeader string `yaml:"forwarded_header"`
+
+	// MaxConcurrent bounds the reports in flight; one more is answered 503. With the largest
+	// report it bounds memory. Default 1024. Range 1 to 65536.
+	MaxConcurrent int `yaml:"max_concurrent"`
+
+	// Group bounds how many reports share one durable transaction. Default 1024. Range 1 to 65536.
+	Group int `yaml:"group"`
+
+	// PullInterval is how long a mix waits before it asks again for a batch that was not sealed.
+	// Default 5s. Range 10ms to 1h.
+	PullInterval time.Duration `yaml:"pull_interval"`
+
+	// Skew is by how much clients' clocks may differ: an epoch takes reports from Skew before its
+	// start to Skew after its end. Default 5m, the value every client expects; less is for tests
+	// and demonstrations. Range 1ms to 5m.
+	Skew time.Duration `yaml:"skew"`
+
+	// GiveUp is how long after an epoch's end a mix waits for the relay before it; then the epoch
+	// is over here, its key is erased, and a finding says so. Default 168h. Range above Skew.
+	GiveUp time.Duration `yaml:"give_up"`
+
+	// Tasks lists what the relay serves. Required.
+	Tasks []TaskConfig `yaml:"tasks"`
+
+	// Listener and AdminListener replace Listen and Admin in a program that embeds a relay.
+	Listener      net.Listener `yaml:"-"`
+	AdminListener net.Listener `yaml:"-"`
+
+	// Clock replaces time.Now in tests; epochs follow it, waits between attempts do not.
+	Clock func() time.Time `yaml:"-"`
+
+	// Log receives operational events, without addresses, ids or ciphertexts. Default: none.
+	Log *slog.Logger `yaml:"-"`
+}
+
+// TaskConfig names one task that the operator has agreed to serve.
+type TaskConfig struct {
+	// File is the task's bundle (`verifier task new`). Required.
+	File string `yaml:"file"`
+
+	// Owner is the key that must have signed it, "ed25519:…". Required.
+	Owner string `yaml:"owner"`
+
+	// HPKEKeys is the file of this relay's HPKE keys for this task. Default: the relay's.
+	HPKEKeys string `yaml:"hpke_keys"`
+}
+
+// LoadConfig reads relay.yaml. It does not open the files it names.
+func LoadConfig(path string) (Config, error) {
+	var c Config
+	in, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("couldn't read the configuration: %w", err)
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict()).Decode(&c); err != nil {
+		return c, fmt.Errorf("couldn't read %s: %w", path, err)
+	}
+	c.resolve(filepath.Dir(path))
+	return c, c.validate()
+}
+
+// resolve makes relative paths start at folder.
+func (c *Config) resolve(folder string) {
+	files := []*string{&c.SignKey, &c.HPKEKeys, &c.LimitSecret}
+	for i := range c.Tasks {
+		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys)
+	}
+	for _, file := range files {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(folder, *file)
+		}
+	}
+	if path, ok := strings.CutPrefix(c.Store, schemeSQLite); ok && !filepath.IsAbs(path) {
+		c.Store = schemeSQLite + filepath.Join(folder, path)
+	}
+}
+
+// validate fills in defaults and checks ranges.
+func (c *Config) validate() error {
+	orDefault(&c.ForwardedHeader, headerXFF)
+	orDefault(&c.MaxConcurrent, 1024)
+	orDefault(&c.Group, 1024)
+	orDefault(&c.PullInterval, 5*time.Second)
+	orDefault(&c.Skew, 5*time.Minute)
+	orDefault(&c.GiveUp, 7*24*time.Hour)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case c.SignKey == "":
+		return invalid.Field("sign_key", `""`, "the file of the relay's signing key")
+	case !strings.HasPrefix(c.Store, schemeSQLite) || c.Store == schemeSQLite:
+		return invalid.Field("store", fmt.Sprintf("%q", c.Store), `"sqlite:" and a path`)
+	case c.ForwardedHeader != headerXFF && c.ForwardedHeader != headerForwarded:
+		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), headerXFF+" or "+headerForwarded)
+	case len(c.Tasks) == 0:
+		return invalid.Field("tasks", "none", "at least one")
+	}
+	return c.validateRanges()
+}
+
+func (c *Config) validateRanges() error {
+	switch {
+	case c.MaxConcurrent < 1 || c.MaxConcurrent > 65536:
+		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 65536")
+	case c.Group < 1 || c.Group > 65536:
+		return invalid.Field("group", fmt.Sprint(c.Group), "1 to 65536")
+	case c.PullInterval < 10*time.Millisecond || c.PullInterval > time.Hour:
+		return invalid.Field("pull_interval", c.PullInterval.String(), "10ms to 1h")
+	case c.Skew < time.Millisecond || c.Skew > 5*time.Minute:
+		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
+	case c.GiveUp <= c.Skew:
+		return invalid.Field("give_up", c.GiveUp.String(), "more than skew")
+	}
+	return nil
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// trusted parses TrustedProxies.
+func (c *Config) trusted() ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, text := range c.TrustedProxies {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, invalid.Field("trusted_proxies", fmt.Sprintf("%q", text), "a network such as 10.0.0.0/8")
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}

@@ -1,0 +1,161 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// epochLoop seals batches as they fill, and sees to the ends of epochs. It ends with ctx; what it
+// leaves undone it finds again when the relay starts.
+func (r *Relay) epochLoop(ctx context.Context) {
+	tick := time.NewTicker(min(r.cfg.PullInterval, time.Second))
+	defer tick.Stop()
+	for {
+		r.logged(ctx, "couldn't seal", r.sealFull(ctx))
+		for _, s := range r.order {
+			r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+// logged logs an error, unless the relay is stopping anyway.
+func (r *Relay) logged(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		r.cfg.Log.Error(what, "error", err)
+	}
+}
+
+// scrub is store.scrub; it may fail, and is then done with the next one.
+func (r *Relay) scrub(ctx context.Context) {
+	if err := r.store.scrub(ctx); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("couldn't scrub", "error", err)
+	}
+}
+
+// sealFull seals every batch that has its n submissions, and, of epochs that are closed, what
+// there is.
+func (r *Relay) sealFull(ctx context.Context) error {
+	batches, err := r.store.open(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range batches {
+		s := r.tasks[b.id.task]
+		if s == nil || b.submissions < s.Batch.Size && s.state(b.id.epoch) < stateClosed {
+			continue
+		}
+		if err := r.seal(ctx, s, b); err != nil && !errors.Is(err, errNoBatch) {
+			return err
+		}
+	}
+	return nil
+}
+
+// seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
+// manifest says how many there were, and nothing leaves.
+func (r *Relay) seal(ctx context.Context, s *served, b openBatch) error {
+	begun := time.Now()
+	destroyed := false
+	err := r.store.seal(ctx, b, func(rows []row) (*onion.Batch, error) {
+		lanes := make([][][]byte, s.Slots.Lanes)
+		in := make([]uint64, len(lanes))
+		for _, row := range rows {
+			lanes[row.lane] = append(lanes[row.lane], row.slot)
+			in[row.lane]++
+		}
+		destroyed = onion.CheckCounts(s.Task, b.submissions, in) != nil
+		return r.makeBatch(s, b.id.epoch, b.seq, b.submissions, in, lanes, destroyed, nil)
+	})
+	if err != nil {
+		return err
+	}
+	r.scrub(ctx)
+	r.metrics.seal.Observe(time.Since(begun).Seconds())
+	r.metrics.made(s, destroyed)
+	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", b.id.epoch, "batch", b.seq, "destroyed", destroyed)
+	return nil
+}
+
+// makeBatch permutes lanes, or empties them, and signs.
+func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64, lanes [][][]byte, destroy bool, source *onion.SignedManifest) (*onion.Batch, error) {
+	src := randomizer.NewSource()
+	for i := range lanes {
+		if destroy || lanes[i] == nil {
+			lanes[i] = [][]byte{}
+		}
+		shuffle(src, lanes[i])
+	}
+	return onion.NewBatch(r.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in, lanes, source)
+}
+
+// endEpochs closes what is over. At the first relay that goes by the clock; at a mix, by what
+// the relay before it says: see pull.
+func (r *Relay) endEpochs(ctx context.Context, s *served) error {
+	for epoch := range s.Epochs.Count {
+		_, end, _ := r.window(s, epoch)
+		if r.cfg.Clock().Before(end) {
+			return nil
+		}
+		if s.state(epoch) == stateErased {
+			continue
+		}
+		if s.hop == 0 {
+			if err := r.closeEpoch(ctx, s, epoch); err != nil {
+				return err
+			}
+		}
+		if s.state(epoch) == stateComplete {
+			if err := r.eraseEpoch(ctx, s, epoch); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// closeEpoch stops an epoch's submissions and seals what is left. Every step may be repeated.
+func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
+	if s.state(epoch) == stateOpen {
+		if err := r.advance(ctx, s, epoch, stateClosed); err != nil {
+			return err
+		}
+	}
+	if s.state(epoch) == stateClosed {
+		if err := r.sealFull(ctx); err != nil {
+			return err
+		}
+		return r.advance(ctx, s, epoch, stateComplete)
+	}
+	return nil
+}
+
+// eraseEpoch forgets what could still open the epoch's ciphertexts or name its clients: no
+// further batch can come, and those that are sealed need none of it. The key goes first, so that
+// there is never a key without the replay set of what it has opened.
+func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
+	if err := s.eraseKey(epoch); err != nil {
+		return err
+	}
+	if s.hop == 0 {
+		if err := r.limits.erase(s.epochID(epoch)); err != nil {
+			return err
+		}
+	}
+	if err := r.advance(ctx, s, epoch, stateErased); err != nil {
+		return err
+	}
+	r.scrub(ctx)
+	r.metrics.reveal(s.epochID(epoch))
+	r.cfg.Log.Info("epoch erased", "task", s.name(), "epoch", epoch)
+	return nil
+}

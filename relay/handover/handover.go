@@ -1,0 +1,134 @@
+// Package handover is how a hop takes sealed batches from the relay before it: it pulls them by
+// number and, once they are safe, confirms them so that the relay may delete them.
+//
+//	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}           signed over task ‖ epoch ‖ seq
+//	POST {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm   … ‖ SHA-256(manifest)
+//
+// Both are signed with the hop's Ed25519 key in the header Doona-Signature. Both may be repeated
+// at will: a batch number stands for the same bytes for ever, and confirming twice is no error.
+// Mixes and the verifier use this package.
+package handover
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// Header carries the signature of a pull or confirmation, as unpadded base64url.
+const Header = "Doona-Signature"
+
+// What a relay may answer to a pull instead of a batch; compare with errors.Is. Other errors
+// are of the network, or a [problem.Problem].
+var (
+	ErrNotSealed     error = problem.New(problem.NotSealed, "")    // Ask again later.
+	ErrEpochComplete error = problem.New(problem.Complete, "")     // There is no such batch and no further one.
+	ErrConfirmed     error = problem.New(problem.Confirmed, "")    // It was confirmed before and is gone.
+	ErrUnauthorized  error = problem.New(problem.Unauthorized, "") // The signing key is not the task's next hop's.
+)
+
+// Client pulls for one party. It is safe for concurrent use.
+type Client struct {
+	key  ed25519.PrivateKey
+	http *http.Client
+}
+
+// timeout bounds one request, large batches over slow lines included.
+const timeout = 10 * time.Minute
+
+// NewClient returns a client that signs with a hop's key. A nil transport stands for one with
+// bounded waits for connection and answer.
+func NewClient(key ed25519.PrivateKey, transport http.RoundTripper) *Client {
+	if transport == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.ResponseHeaderTimeout = time.Minute
+		t.DisableCompression = true // ciphertexts do not compress, and bombs do
+		transport = t
+	}
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
+}
+
+// Pull fetches batch seq of an epoch from the relay at hop from. The batch is parsed and not
+// checked: [onion.Batch.Check]. See the errors above.
+func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
+	layout, err := onion.NewLayout(open.Task)
+	if err != nil {
+		return nil, err
+	}
+	body := Body(open.ID, epoch, seq)
+	signature := onion.Sign(c.key, onion.SignPull, body)
+	raw, err := c.do(ctx, http.MethodGet, batchURL(open, from, epoch, seq), signature, MaxBatch(open.Task, layout, from))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
+	}
+	return onion.ParseBatch(raw)
+}
+
+// Confirm tells the relay at hop from that the batch with this manifest is safe here, so that it
+// may delete the ciphertexts.
+func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, manifest []byte) error {
+	signature := onion.Sign(c.key, onion.SignConfirm, ConfirmBody(open.ID, epoch, seq, manifest))
+	if _, err := c.do(ctx, http.MethodPost, batchURL(open, from, epoch, seq)+"/confirm", signature, 0); err != nil {
+		return fmt.Errorf("couldn't confirm batch %d of epoch %d: %w", seq, epoch, err)
+	}
+	return nil
+}
+
+func (c *Client) do(ctx context.Context, method, url string, signature []byte, most int64) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(Header, base64.RawURLEncoding.EncodeToString(signature))
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return nil, problem.Read(resp)
+	}
+	out, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err == nil && int64(len(out)) > most {
+		err = fmt.Errorf("answer longer than %d bytes, the most this task's batches take", most)
+	}
+	return out, err
+}
+
+func batchURL(open *taskfile.Open, from int, epoch, seq uint64) string {
+	return fmt.Sprintf("%s/v1/tasks/%x/epochs/%d/batches/%d", strings.TrimSuffix(open.Relays[from].URL, "/"), open.ID, epoch, seq)
+}
+
+// Body returns what a pull signs: task id ‖ epoch ‖ seq, 8 bytes each, big-endian.
+func Body(taskID [32]byte, epoch, seq uint64) []byte {
+	body := binary.BigEndian.AppendUint64(taskID[:], epoch)
+	return binary.BigEndian.AppendUint64(body, seq)
+}
+
+// ConfirmBody returns what a confirmation signs: the body of the pull ‖ SHA-256 of the manifest.
+func ConfirmBody(taskID [32]byte, epoch, seq uint64, manifest []byte) []byte {
+	hash := sha256.Sum256(manifest)
+	return append(Body(taskID, epoch, seq), hash[:]...)
+}
+
+// MaxBatch returns the most bytes a batch of the relay at hop takes: all slots of Batch.Size
+// clients with their headers, and a manifest for every hop so far.
+func MaxBatch(t *task.Task, layout onion.Layout, hop int) int64 {
+	const header = 5 // of a msgpack binary or array
+	slots := int64(t.Batch.Size) * int64(t.Slots.Lanes) * int64(t.Slots.PerLane)
+	manifest := 512 + int64(t.Slots.Lanes)*(1+3*9) // three counts of at most 9 bytes per lane
+	return slots*int64(layout.SlotSize(hop+1)+header) + int64(t.Slots.Lanes)*header + int64(hop+1)*manifest
+}

@@ -1,0 +1,183 @@
+package relay
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/problem"
+)
+
+// mediaType is that of everything on the wire but problems.
+const mediaType = "application/msgpack"
+
+// answer turns a handler's error into a problem; errors that are none are the relay's own and
+// tell the client nothing.
+func answer(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		err := handle(w, req)
+		if err == nil {
+			return
+		}
+		var p *problem.Problem
+		if !errors.As(err, &p) {
+			p = problem.New(problem.Internal, "")
+		}
+		p.Write(w)
+	}
+}
+
+// open is answer for what pages of any origin may read.
+func open(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	inner := answer(handle)
+	return func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
+		inner(w, req)
+	}
+}
+
+// preflight lets pages of any origin send reports, and browsers remember so for a day.
+func preflight(w http.ResponseWriter, _ *http.Request) {
+	header := w.Header()
+	header.Set("Access-Control-Allow-Origin", "*")
+	header.Set("Access-Control-Allow-Methods", "POST")
+	header.Set("Access-Control-Allow-Headers", "Content-Type")
+	header.Set("Access-Control-Max-Age", "86400")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func readBundle(path string) ([]byte, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	return raw, nil
+}
+
+// task returns the task that a request's path names.
+func (r *Relay) task(req *http.Request) (*served, error) {
+	text := req.PathValue("task")
+	raw, err := hex.DecodeString(text)
+	if err == nil && len(raw) == 32 && hex.EncodeToString(raw) == text {
+		if s := r.tasks[[32]byte(raw)]; s != nil {
+			return s, nil
+		}
+	}
+	return nil, problem.New(problem.UnknownTask, "")
+}
+
+// number reads a decimal number from a request's path.
+func number(req *http.Request, name string) (uint64, error) {
+	text := req.PathValue(name)
+	v, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || strconv.FormatUint(v, 10) != text {
+		return 0, problem.New(problem.Malformed, "%s: want a decimal number", name)
+	}
+	return v, nil
+}
+
+func (r *Relay) handleTask(w http.ResponseWriter, req *http.Request) error {
+	s, err := r.task(req)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	return write(w, s.bundle)
+}
+
+func (r *Relay) handleKeys(w http.ResponseWriter, _ *http.Request) error {
+	return write(w, r.keyLists)
+}
+
+func write(w http.ResponseWriter, body []byte) error {
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Write(body) // an error is the peer's leaving
+	return nil
+}
+
+// batchOf returns what a pull or confirmation is about.
+func (r *Relay) batchOf(req *http.Request) (s *served, epoch, seq uint64, err error) {
+	if s, err = r.task(req); err != nil {
+		return nil, 0, 0, err
+	}
+	if epoch, err = number(req, "epoch"); err != nil {
+		return nil, 0, 0, err
+	}
+	seq, err = number(req, "seq")
+	return s, epoch, seq, err
+}
+
+// signed checks that the next hop signed a request.
+func (s *served) signed(req *http.Request, purpose onion.Purpose, body []byte) error {
+	signature, err := base64.RawURLEncoding.DecodeString(req.Header.Get(handover.Header))
+	next := s.Party(s.hop + 1).SignKey
+	if err != nil || !onion.Verify(next[:], purpose, body, signature) {
+		return problem.New(problem.Unauthorized, "")
+	}
+	return nil
+}
+
+func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
+	s, epoch, seq, err := r.batchOf(req)
+	if err != nil {
+		return err
+	}
+	if err := s.signed(req, onion.SignPull, handover.Body(s.ID, epoch, seq)); err != nil {
+		return err
+	}
+	b, err := r.sealed(req, s, epoch, seq)
+	if err != nil {
+		return err
+	}
+	if b.confirmed {
+		return problem.New(problem.Confirmed, "")
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return write(w, b.bytes)
+}
+
+// sealed returns a sealed batch, or the problem that says whether it may come yet.
+func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*sealed, error) {
+	over := epoch >= s.Epochs.Count || s.state(epoch) >= stateComplete // before looking, lest one comes in between
+	b, err := r.store.batch(req.Context(), s.epochID(epoch), seq)
+	if !errors.Is(err, errNoBatch) {
+		return b, err
+	}
+	if over {
+		return nil, problem.New(problem.Complete, "")
+	}
+	return nil, problem.New(problem.NotSealed, "").Retry(r.cfg.PullInterval)
+}
+
+func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
+	s, epoch, seq, err := r.batchOf(req)
+	if err != nil {
+		return err
+	}
+	b, err := r.store.batch(req.Context(), s.epochID(epoch), seq)
+	if errors.Is(err, errNoBatch) {
+		return problem.New(problem.Unauthorized, "") // and strangers do not learn what exists
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.signed(req, onion.SignConfirm, handover.ConfirmBody(s.ID, epoch, seq, b.manifest)); err != nil {
+		return err
+	}
+	if !b.confirmed {
+		if err := r.store.confirm(req.Context(), s.epochID(epoch), seq); err != nil {
+			return err
+		}
+		r.scrub(req.Context())
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

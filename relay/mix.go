@@ -1,0 +1,311 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/doona-dp/doona/internal/codec"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/task"
+)
+
+// The findings a mix keeps about the relay before it. None of them releases anything.
+const (
+	// Signed by a stranger, about another batch, or with other ciphertexts than the manifest's:
+	// whoever is on the way can make such a batch, so it does not use up the number. The mix asks
+	// again until a good one comes or it gives up on the epoch.
+	findStranger = "signed by a stranger"
+	findOther    = "not the batch asked for"
+	findAltered  = "ciphertexts are not those of the manifest"
+
+	// Signed by the relay before and wrong in itself: refused for good, by a destroyed batch.
+	findInconsistent = "inconsistent manifest"
+
+	// Right, but with too few submissions or valid slots to be released: destroyed.
+	findTooFew = "too few valid slots"
+
+	findLost   = "confirmed from here and not held here: the store was set back"
+	findNoKey  = "no key for the epoch"
+	findGiveUp = "gave up waiting for the end of the epoch"
+)
+
+// pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends.
+func (r *Relay) pullLoop(ctx context.Context, s *served) {
+	tick := time.NewTicker(r.cfg.PullInterval)
+	defer tick.Stop()
+	for {
+		for epoch := range s.Epochs.Count {
+			start, _, _ := r.window(s, epoch)
+			if r.cfg.Clock().Before(start) {
+				break
+			}
+			if s.state(epoch) < stateComplete {
+				r.logged(ctx, "couldn't pull", r.pullEpoch(ctx, s, epoch))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// pullEpoch takes all batches of an epoch that are sealed. The cursor is the number of batches
+// this relay has made of it, so it moves in the transaction that stores one.
+func (r *Relay) pullEpoch(ctx context.Context, s *served, epoch uint64) error {
+	id := s.epochID(epoch)
+	if err := r.confirmPulled(ctx, s, epoch); err != nil {
+		return err
+	}
+	seq, err := r.store.next(ctx, id)
+	if err != nil {
+		return err
+	}
+	for ; ; seq++ {
+		done, err := r.pullBatch(ctx, s, epoch, seq)
+		if err != nil || done {
+			return errors.Join(err, r.giveUp(ctx, s, epoch, seq))
+		}
+	}
+}
+
+// pullBatch takes one batch and says whether the epoch has no further one now.
+func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
+	begun := time.Now()
+	b, err := r.upstream.Pull(ctx, s.Open, s.hop-1, epoch, seq)
+	switch {
+	case errors.Is(err, handover.ErrNotSealed):
+		return true, nil
+	case errors.Is(err, handover.ErrEpochComplete):
+		// Only after its end: the word of another cannot end an epoch early and erase its key.
+		if _, end, _ := r.window(s, epoch); r.cfg.Clock().Before(end) {
+			return true, nil
+		}
+		return true, r.advance(ctx, s, epoch, stateComplete)
+	case errors.Is(err, handover.ErrConfirmed):
+		return true, r.note(ctx, s, epoch, seq, findLost)
+	case err != nil:
+		return true, err
+	}
+	r.metrics.pull.Observe(time.Since(begun).Seconds())
+	if why := r.foreign(s, epoch, seq, b); why != "" {
+		return true, r.note(ctx, s, epoch, seq, why)
+	}
+	if err := r.mixBatch(ctx, s, epoch, seq, b); err != nil && !errors.Is(err, errCursor) {
+		return true, err
+	}
+	return false, r.confirmPulled(ctx, s, epoch)
+}
+
+// giveUp ends an epoch whose end the relay before does not tell.
+func (r *Relay) giveUp(ctx context.Context, s *served, epoch, seq uint64) error {
+	end := time.Unix(int64(s.Epochs.End(epoch)), 0)
+	if s.state(epoch) >= stateComplete || r.cfg.Clock().Before(end.Add(r.cfg.GiveUp)) {
+		return nil
+	}
+	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.advance(ctx, s, epoch, stateComplete))
+}
+
+// note keeps a finding.
+func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why string) error {
+	r.cfg.Log.Warn("finding", "task", s.name(), "epoch", epoch, "batch", seq, "reason", why)
+	return r.store.note(ctx, finding{s.epochID(epoch), seq, why})
+}
+
+// foreign says why a batch cannot be blamed on the relay before, "" if it can: that relay has
+// signed it, for this number, with these ciphertexts.
+func (r *Relay) foreign(s *served, epoch, seq uint64, b *onion.Batch) string {
+	m, err := b.Signed().Open(s.Task, s.hop-1)
+	switch {
+	case errors.Is(err, onion.ErrSigner):
+		return findStranger
+	case err != nil || string(m.TaskID) != string(s.ID[:]) || m.Epoch != epoch || m.Hop != uint64(s.hop-1) || m.Seq != seq:
+		return findOther
+	}
+	if _, err := b.Check(s.Task, r.before(s, epoch), seq); errors.Is(err, onion.ErrCiphertexts) {
+		return findAltered
+	}
+	return ""
+}
+
+// before is the context of the batches that a mix pulls.
+func (r *Relay) before(s *served, epoch uint64) onion.Context {
+	return onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop - 1}
+}
+
+// mixBatch makes this relay's batch out of the one before and stores it with the replay entries.
+func (r *Relay) mixBatch(ctx context.Context, s *served, epoch, seq uint64, b *onion.Batch) error {
+	m, err := b.Signed().Open(s.Task, s.hop-1)
+	if err != nil {
+		return err
+	}
+	if _, err := b.Check(s.Task, r.before(s, epoch), seq); err != nil {
+		r.cfg.Log.Warn("refused a batch", "task", s.name(), "epoch", epoch, "batch", seq, "error", err)
+		return errors.Join(r.refuse(ctx, s, m, b), r.note(ctx, s, epoch, seq, findInconsistent))
+	}
+	opener, err := s.opener(epoch)
+	if errors.Is(err, keyfile.ErrErased) {
+		return errors.Join(r.refuse(ctx, s, m, b), r.note(ctx, s, epoch, seq, findNoKey))
+	}
+	if err != nil {
+		return err
+	}
+	return r.mixOpened(ctx, s, m, b, openAll(opener, b.Ciphertexts))
+}
+
+// mixOpened drops failures and replays, and releases the rest if the task allows it.
+func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *onion.Batch, slots []openedSlot) error {
+	begun := time.Now()
+	in := counts(m, s.Task)
+	hashes := make([]slotHashes, 0, len(slots))
+	for _, slot := range slots {
+		hashes = append(hashes, slot.slotHashes)
+	}
+	var tooFew error
+	repeats := 0
+	id := s.epochID(m.Epoch)
+	err := r.store.mix(ctx, id, m.Seq, hashes, func(fresh []bool) (*onion.Batch, error) {
+		lanes := make([][][]byte, s.Slots.Lanes)
+		valid := make([]uint64, len(lanes))
+		for i, slot := range slots {
+			if !fresh[i] {
+				repeats++
+				continue
+			}
+			lanes[slot.lane] = append(lanes[slot.lane], slot.next)
+			valid[slot.lane]++
+		}
+		tooFew = onion.CheckCounts(s.Task, m.Submissions, valid)
+		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, lanes, tooFew != nil, b.Signed())
+	})
+	if err != nil {
+		return err
+	}
+	r.metrics.seal.Observe(time.Since(begun).Seconds())
+	r.metrics.tally(id, "slot replayed", repeats)
+	r.metrics.tally(id, "slot does not open", total(in)-len(slots))
+	r.metrics.made(s, tooFew != nil)
+	r.scrub(ctx)
+	r.cfg.Log.Info("mixed", "task", s.name(), "epoch", m.Epoch, "batch", m.Seq, "destroyed", tooFew != nil)
+	if tooFew != nil && !m.Destroyed() {
+		return r.note(ctx, s, m.Epoch, m.Seq, findTooFew)
+	}
+	return nil
+}
+
+// refuse stores a destroyed batch of the number that m claims.
+func (r *Relay) refuse(ctx context.Context, s *served, m *onion.Manifest, b *onion.Batch) error {
+	return r.store.mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func([]bool) (*onion.Batch, error) {
+		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, counts(m, s.Task), make([][][]byte, s.Slots.Lanes), true, b.Signed())
+	})
+}
+
+// counts returns how many slots a manifest says came out of the relay before, per lane.
+func counts(m *onion.Manifest, t *task.Task) []uint64 {
+	in := make([]uint64, t.Slots.Lanes)
+	for lane := range min(len(in), len(m.Lanes)) {
+		in[lane] = m.Lanes[lane].Out
+	}
+	return in
+}
+
+func total(counts []uint64) (sum int) {
+	for _, n := range counts {
+		sum += int(n)
+	}
+	return sum
+}
+
+// openedSlot is a slot that opened.
+type openedSlot struct {
+	slotHashes
+	lane int
+	next []byte
+}
+
+// openAll opens the slots of all lanes on all cores and returns those that open.
+func openAll(opener *onion.Opener, lanes [][][]byte) []openedSlot {
+	var all []openedSlot
+	var sealed [][]byte
+	for lane, slots := range lanes {
+		for _, slot := range slots {
+			all = append(all, openedSlot{lane: lane})
+			sealed = append(sealed, slot)
+		}
+	}
+	const chunk = 64
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for from := next.Add(chunk) - chunk; from < int64(len(all)); from = next.Add(chunk) - chunk {
+				for i := from; i < min(from+chunk, int64(len(all))); i++ {
+					all[i].open(opener, sealed[i])
+				}
+			}
+		})
+	}
+	workers.Wait()
+	opened := all[:0]
+	for _, slot := range all {
+		if slot.next != nil {
+			opened = append(opened, slot)
+		}
+	}
+	return opened
+}
+
+// open opens one slot; next stays nil where it does not open.
+func (o *openedSlot) open(opener *onion.Opener, sealed []byte) {
+	tag, next, err := opener.OpenSlot(o.lane, sealed)
+	if err != nil {
+		return
+	}
+	o.next = next
+	o.slotHashes = slotHashes{newShort(domainCiphertext, sealed), newShort(domainTag, tag[:])}
+}
+
+// confirmPulled tells the relay before which of its batches are safe here.
+func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) error {
+	id := s.epochID(epoch)
+	untold, err := r.store.untold(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, seq := range untold {
+		if err := r.confirmOne(ctx, s, epoch, seq); err != nil {
+			return err
+		}
+		if err := r.store.told(ctx, id, seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
+func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) error {
+	b, err := r.store.batch(ctx, s.epochID(epoch), seq)
+	if err != nil {
+		return err
+	}
+	var m onion.Manifest
+	var source onion.SignedManifest
+	if err := errors.Join(codec.Unmarshal(b.manifest, &m), codec.Unmarshal(m.Source, &source)); err != nil {
+		return err
+	}
+	err = r.upstream.Confirm(ctx, s.Open, s.hop-1, epoch, seq, source.Manifest)
+	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
+		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
+		return r.note(ctx, s, epoch, seq, findOther)
+	}
+	return err
+}

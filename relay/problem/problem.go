@@ -1,0 +1,136 @@
+// Package problem holds the errors that relays answer with: application/problem+json documents
+// (RFC 9457) whose types are "urn:doona:error:" and a name from the list below.
+package problem
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// prefix precedes the name in a problem's type.
+const prefix = "urn:doona:error:"
+
+// ContentType is the media type of a problem.
+const ContentType = "application/problem+json"
+
+// Name identifies a problem; docs/relay.md lists what each asks of the client.
+type Name string
+
+// The problems of a relay.
+const (
+	UnknownTask  Name = "unknown-task"   // The relay does not serve this task.
+	NotIngress   Name = "not-ingress"    // Reports go to the task's first relay, which this is not.
+	EpochNotOpen Name = "epoch-not-open" // The epoch has not begun; the same bytes may be sent later.
+	EpochClosed  Name = "epoch-closed"   // The epoch is over; the report is void.
+	MediaType    Name = "media-type"     // The body is not application/msgpack.
+	TooLarge     Name = "too-large"      // The body is longer than any report of the task.
+	Malformed    Name = "malformed"      // The request, or the content of the envelope, is not of the task's form.
+	DoesNotOpen  Name = "does-not-open"  // Sealed to another key, task or epoch, or damaged.
+	Limit        Name = "limit"          // The client's quota for the epoch is used up.
+	Replayed     Name = "replayed"       // Another client has sent this envelope or its tag.
+	NotSealed    Name = "not-sealed"     // The batch does not exist yet.
+	Complete     Name = "epoch-complete" // The epoch is over and has no batch of this number.
+	Confirmed    Name = "confirmed"      // The batch was confirmed and its ciphertexts deleted.
+	Unauthorized Name = "unauthorized"   // Not signed by the next hop.
+	Overloaded   Name = "overloaded"     // Try again after Retry-After.
+	Internal     Name = "internal"       // The relay's fault; nothing was stored.
+)
+
+// kinds gives each name its HTTP status and title.
+var kinds = map[Name]struct {
+	status int
+	title  string
+}{
+	UnknownTask:  {http.StatusNotFound, "this relay does not serve the task"},
+	NotIngress:   {http.StatusNotFound, "this relay is not the task's first"},
+	EpochNotOpen: {http.StatusConflict, "the epoch is not open yet"},
+	EpochClosed:  {http.StatusGone, "the epoch is over"},
+	MediaType:    {http.StatusUnsupportedMediaType, "a report is application/msgpack"},
+	TooLarge:     {http.StatusRequestEntityTooLarge, "longer than any report of the task"},
+	Malformed:    {http.StatusBadRequest, "not of the form the task demands"},
+	DoesNotOpen:  {http.StatusBadRequest, "the envelope does not open"},
+	Limit:        {http.StatusTooManyRequests, "no further report of this client in this epoch"},
+	Replayed:     {http.StatusConflict, "another client has sent this report"},
+	NotSealed:    {http.StatusNotFound, "the batch is not sealed yet"},
+	Complete:     {http.StatusGone, "the epoch has no batch of this number"},
+	Confirmed:    {http.StatusGone, "the batch was confirmed and deleted"},
+	Unauthorized: {http.StatusForbidden, "not signed by the next hop"},
+	Overloaded:   {http.StatusServiceUnavailable, "too much to do"},
+	Internal:     {http.StatusInternalServerError, "the relay failed"},
+}
+
+// Problem is an error as it travels.
+type Problem struct {
+	Name       Name
+	Status     int           // HTTP status.
+	Title      string        // For people; the same for every problem of a name.
+	Detail     string        // For people; may be empty.
+	RetryAfter time.Duration // When to try again; 0 if unknown or never.
+}
+
+// document is the JSON form.
+type document struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// New returns the problem of a name with a detail, formatted as by fmt.Sprintf.
+func New(name Name, format string, args ...any) *Problem {
+	k := kinds[name]
+	return &Problem{Name: name, Status: k.status, Title: k.title, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Retry sets when to try again, rounded up to whole seconds.
+func (p *Problem) Retry(after time.Duration) *Problem {
+	p.RetryAfter = (after + time.Second - 1).Truncate(time.Second)
+	return p
+}
+
+// Error returns the title and the detail.
+func (p *Problem) Error() string {
+	if p.Detail == "" {
+		return fmt.Sprintf("%s: %s", p.Name, p.Title)
+	}
+	return fmt.Sprintf("%s: %s: %s", p.Name, p.Title, p.Detail)
+}
+
+// Is makes errors.Is compare problems by name.
+func (p *Problem) Is(target error) bool {
+	other, ok := target.(*Problem)
+	return ok && other.Name == p.Name
+}
+
+// Write answers with the problem. No problem may be cached.
+func (p *Problem) Write(w http.ResponseWriter) {
+	header := w.Header()
+	header.Set("Content-Type", ContentType)
+	header.Set("Cache-Control", "no-store")
+	if p.RetryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(int(p.RetryAfter/time.Second)))
+	}
+	w.WriteHeader(p.Status)
+	json.NewEncoder(w).Encode(&document{prefix + string(p.Name), p.Title, p.Status, p.Detail})
+}
+
+// maxDocument bounds how much of a problem is read.
+const maxDocument = 4096
+
+// Read returns the problem in an unsuccessful response. A response that holds none is a problem
+// with an empty name.
+func Read(resp *http.Response) *Problem {
+	p := &Problem{Status: resp.StatusCode, Title: resp.Status}
+	var d document
+	if json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&d) == nil && len(d.Type) > len(prefix) && d.Type[:len(prefix)] == prefix {
+		p.Name, p.Title, p.Detail = Name(d.Type[len(prefix):]), d.Title, d.Detail
+	}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		p.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return p
+}

@@ -1,0 +1,209 @@
+// Package relay carries reports from clients to the verifier so that neither can tell whose is
+// whose. It moves opaque bytes and imports no protocol.
+//
+// The first relay of a task (hop 0, the ingress) takes envelopes from clients over HTTP, opens
+// them and keeps their slots; an acknowledged report is on disk. When a batch has exactly n
+// submissions it is permuted and sealed, for good. Every later relay (a mix) pulls the sealed
+// batches of the relay before it by number, opens one layer of every slot, drops what repeats or
+// does not open, permutes what is left and seals its own batch of the same number:
+//
+//	clients → ingress: commit → seal ⇒ batch 0, 1, … → mix: check, open, drop, permute, seal ⇒ …
+//
+// Guarantee: one honest relay suffices, whatever all others do (under padding none it must be
+// the first). Each therefore withholds by itself, as a batch with no slots and a signed manifest,
+// what the task's n and n_min do not allow out; there is no override.
+//
+// Durability: a process may be killed at any moment. No acknowledged report is lost, and a batch
+// number stands for the same bytes for ever.
+//
+// [New] makes a relay from a [Config], [Relay.Run] serves it; docs/relay.md is the manual.
+package relay
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/relay/handover"
+)
+
+// Relay is one relay with its tasks. Its handlers are safe for concurrent use.
+type Relay struct {
+	cfg      Config
+	sign     ed25519.PrivateKey
+	tasks    map[[32]byte]*served // immutable
+	order    []*served            // the same, in the order of the configuration
+	store    store
+	proxies  proxies
+	limits   *limitKeys // nil unless this relay is the first of a task
+	upstream *handover.Client
+	metrics  *metrics
+	keyLists []byte // answer to GET /v1/keys
+
+	queue   chan *pending // to the committer
+	stopped chan struct{} // closed when nothing in queue will be committed any more
+	wake    chan struct{} // tells the sealer that a batch is full
+	busy    chan struct{} // one token per report in flight
+	ready   atomic.Bool
+	once    sync.Once // closes the store
+}
+
+// New opens the files and the store that a configuration names and checks every task: its
+// owner, this relay's place in it, and its keys. The caller must call Run, which closes the
+// store, or Close.
+func New(cfg Config) (*Relay, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	r := &Relay{
+		cfg:     cfg,
+		tasks:   map[[32]byte]*served{},
+		queue:   make(chan *pending, cfg.MaxConcurrent),
+		stopped: make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+		busy:    make(chan struct{}, cfg.MaxConcurrent),
+	}
+	trusted, err := cfg.trusted()
+	if err != nil {
+		return nil, err
+	}
+	r.proxies = proxies{trusted, cfg.ForwardedHeader}
+	if r.sign, err = keyfile.LoadSign(cfg.SignKey); err != nil {
+		return nil, err
+	}
+	r.upstream = handover.NewClient(r.sign, nil)
+	if err := r.loadTasks(); err != nil {
+		return nil, err
+	}
+	if r.store, err = openStore(cfg.Store); err != nil {
+		return nil, err
+	}
+	if err := r.loadStates(context.Background()); err != nil {
+		r.Close()
+		return nil, err
+	}
+	r.metrics = newMetrics(r)
+	return r, nil
+}
+
+// Close closes the store of a relay that is not running.
+func (r *Relay) Close() error {
+	var err error
+	r.once.Do(func() { err = r.store.close() })
+	return err
+}
+
+// Limits of the HTTP servers: a client that dawdles loses its connection.
+const (
+	headerTimeout = 10 * time.Second
+	readTimeout   = time.Minute
+	writeTimeout  = 10 * time.Minute // a large batch over a slow line
+	idleTimeout   = 2 * time.Minute
+	drainTimeout  = 15 * time.Second
+)
+
+// Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and
+// closes the store. It returns nil after a clean drain.
+func (r *Relay) Run(ctx context.Context) error {
+	defer r.Close()
+	servers, err := r.listen()
+	if err != nil {
+		return err
+	}
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	var working sync.WaitGroup
+	working.Go(func() { r.commitLoop(work) })
+	working.Go(func() { r.epochLoop(ctx) })
+	for _, s := range r.order {
+		if s.hop > 0 {
+			working.Go(func() { r.pullLoop(ctx, s) })
+		}
+	}
+	r.ready.Store(true)
+	err = serve(ctx, servers)
+	r.ready.Store(false)
+	err = errors.Join(err, drain(servers))
+	stopWork()
+	working.Wait()
+	return err
+}
+
+// server is an HTTP server with its listener.
+type server struct {
+	http.Server
+	listener net.Listener
+}
+
+func (r *Relay) listen() ([]*server, error) {
+	var out []*server
+	for _, s := range []struct {
+		address  string
+		listener net.Listener
+		handler  http.Handler
+	}{
+		{r.cfg.Listen, r.cfg.Listener, r.Handler()},
+		{r.cfg.Admin, r.cfg.AdminListener, r.AdminHandler()},
+	} {
+		l := s.listener
+		if l == nil && s.address != "" {
+			var err error
+			if l, err = net.Listen("tcp", s.address); err != nil {
+				return nil, fmt.Errorf("couldn't listen: %w", err)
+			}
+		}
+		if l != nil {
+			out = append(out, &server{http.Server{
+				Handler: s.handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
+				WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
+			}, l})
+		}
+	}
+	return out, nil
+}
+
+// serve returns when ctx ends or a server fails.
+func serve(ctx context.Context, servers []*server) error {
+	failed := make(chan error, len(servers))
+	for _, s := range servers {
+		go func() { failed <- s.Serve(s.listener) }()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return fmt.Errorf("couldn't serve: %w", err)
+	}
+}
+
+func drain(servers []*server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	var errs []error
+	for _, s := range servers {
+		if err := s.Shutdown(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("couldn't drain: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Handler returns the public HTTP interface. Reports are answered only while Run runs.
+func (r *Relay) Handler() http.Handler {
+	mux := http.NewServeMux()
+	const epoch = "/v1/tasks/{task}/epochs/{epoch}"
+	mux.HandleFunc("GET /v1/tasks/{task}", open(r.handleTask))
+	mux.HandleFunc("GET /v1/keys", open(r.handleKeys))
+	mux.HandleFunc("OPTIONS "+epoch+"/reports", preflight)
+	mux.HandleFunc("POST "+epoch+"/reports", open(r.handleReport))
+	mux.HandleFunc("GET "+epoch+"/batches/{seq}", answer(r.handlePull))
+	mux.HandleFunc("POST "+epoch+"/batches/{seq}/confirm", answer(r.handleConfirm))
+	return mux
+}

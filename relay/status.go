@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"slices"
+)
+
+// Status is how far a relay has come: what `relay status` prints.
+type Status struct {
+	Tasks []TaskStatus `json:"tasks"`
+}
+
+// TaskStatus is the status of one task.
+type TaskStatus struct {
+	ID       string        `json:"id"`   // lower-case hex
+	Name     string        `json:"name"` // as the task says
+	Hop      int           `json:"hop"`
+	Epochs   []EpochStatus `json:"epochs"` // those that have begun and seen anything
+	Findings []Finding     `json:"findings"`
+}
+
+// EpochStatus is the status of one epoch. The number of reports in an open batch is not in it:
+// watching that would tell when each came.
+type EpochStatus struct {
+	Epoch     uint64 `json:"epoch"`
+	State     string `json:"state"`     // open, closed, complete or erased
+	Batches   uint64 `json:"batches"`   // made so far, destroyed ones too
+	Confirmed uint64 `json:"confirmed"` // of them, those the next hop has
+}
+
+// Finding is something that was wrong with a batch of another relay.
+type Finding struct {
+	Epoch  uint64 `json:"epoch"`
+	Batch  uint64 `json:"batch"`
+	Reason string `json:"reason"`
+}
+
+var stateNames = [...]string{"open", "closed", "complete", "erased"}
+
+// Status reads the store, also beside a running relay.
+func (r *Relay) Status(ctx context.Context) (*Status, error) {
+	states, err := r.store.states(ctx)
+	if err != nil {
+		return nil, err
+	}
+	findings, err := r.store.findings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &Status{Tasks: []TaskStatus{}}
+	for _, s := range r.order {
+		t := TaskStatus{ID: hex.EncodeToString(s.ID[:]), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
+		for id, st := range states {
+			if id.task != s.ID {
+				continue
+			}
+			sum, err := r.store.summary(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+			t.Epochs = append(t.Epochs, EpochStatus{id.epoch, stateNames[st], sum.sealed, sum.confirmed})
+		}
+		slices.SortFunc(t.Epochs, func(a, b EpochStatus) int { return int(a.Epoch) - int(b.Epoch) })
+		for _, f := range findings {
+			if f.id.task == s.ID {
+				t.Findings = append(t.Findings, Finding{f.id.epoch, f.seq, f.reason})
+			}
+		}
+		out.Tasks = append(out.Tasks, t)
+	}
+	return out, nil
+}
+
+// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status.
+// It must not be public.
+func (r *Relay) AdminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /readyz", r.handleReady)
+	mux.HandleFunc("GET /status", r.handleStatus)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, req *http.Request) {
+		if all, err := r.store.findings(req.Context()); err == nil {
+			r.metrics.show(all)
+		}
+		r.metrics.handler().ServeHTTP(w, req)
+	})
+	return mux
+}
+
+// handleReady says whether reports are taken and batches handed out: not before the start, not
+// while draining, not without the store.
+func (r *Relay) handleReady(w http.ResponseWriter, req *http.Request) {
+	if _, err := r.store.open(req.Context()); err != nil || !r.ready.Load() {
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (r *Relay) handleStatus(w http.ResponseWriter, req *http.Request) {
+	status, err := r.Status(req.Context())
+	if err != nil {
+		http.Error(w, "couldn't read the store", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(status)
+}

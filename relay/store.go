@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/doona-dp/doona/onion"
+)
+
+// epochID names one epoch of one task: submissions, replay sets and batches never leave theirs.
+type epochID struct {
+	task  [32]byte
+	epoch uint64
+}
+
+// short is a truncated hash, or the name of a client.
+type short [16]byte
+
+// newShort returns the first half of SHA-256 over a one-letter domain and data.
+func newShort(domain byte, data []byte) (out short) {
+	h := sha256.New()
+	h.Write([]byte{domain})
+	h.Write(data)
+	copy(out[:], h.Sum(nil))
+	return out
+}
+
+// The domains of replay entries.
+const (
+	domainTag        = 't'
+	domainCiphertext = 'c'
+)
+
+// state is how far an epoch has come. It only grows.
+type state int
+
+const (
+	stateOpen     state = iota // May get submissions or batches.
+	stateClosed                // First relay: no more submissions; what is left is being sealed.
+	stateComplete              // There will be no further batch.
+	stateErased                // Replay set, client rows and keys are gone too.
+)
+
+// verdict is what the store decided about a submission.
+type verdict int
+
+const (
+	accepted verdict = iota
+	repeated         // The same envelope of the same client is stored already.
+	replayed         // Another client has sent the envelope, or its tag.
+	limited          // The client's quota is used up.
+	closed           // The epoch takes no more.
+)
+
+// submission is one opened envelope that waits to be stored.
+type submission struct {
+	id       epochID
+	size     uint64 // submissions in a batch
+	quota    uint64 // submissions of a client
+	client   short
+	envelope short // of the ciphertext
+	receipt  short
+	tag      short
+	lanes    [][][]byte // slots for the next hop
+	verdict  verdict    // set by commit
+}
+
+// openBatch is a batch that still takes, or waits to be sealed with, submissions.
+type openBatch struct {
+	id          epochID
+	seq         uint64
+	submissions uint64
+}
+
+// row is one slot of an open batch.
+type row struct {
+	lane int
+	slot []byte
+}
+
+// slotHashes are the two replay entries of a slot.
+type slotHashes struct{ ciphertext, tag short }
+
+// sealed is a batch as it was made, for good.
+type sealed struct {
+	manifest  []byte
+	bytes     []byte // onion.Batch; nil once confirmed
+	confirmed bool
+}
+
+// finding is something an operator should know about another party's batch.
+type finding struct {
+	id     epochID
+	seq    uint64
+	reason string
+}
+
+// errNoBatch is returned for a batch that does not exist (yet).
+var errNoBatch = errors.New("no such batch")
+
+// errCursor is returned by mix where another process has made the batch already.
+var errCursor = errors.New("the batch has been made already")
+
+// store keeps what a relay must not lose: the slots of open batches, replay sets, counts per
+// client, sealed batches, and how far each epoch has come. Every method is one durable
+// transaction: when it returns nil, what it did survives the machine; when it does not, nothing
+// was done. Implementations must be safe for concurrent use, by several processes if they say
+// so, and must keep neither times nor an order of arrival where they can avoid it.
+type store interface {
+	// commit decides on each submission, in the given order, and stores the slots of the
+	// accepted ones. It says whether a batch became full.
+	commit(ctx context.Context, group []*submission) (full bool, err error)
+
+	// open lists the batches that have submissions and are not sealed, by sequence.
+	open(ctx context.Context) ([]openBatch, error)
+
+	// seal replaces the rows of an open batch by the batch that build makes of them.
+	seal(ctx context.Context, b openBatch, build func([]row) (*onion.Batch, error)) error
+
+	// mix stores batch seq, which must be the next of the epoch, else errCursor. fresh[i] tells
+	// build whether slots[i] is in neither the replay set nor before it in slots; all of them are
+	// in the set afterwards.
+	mix(ctx context.Context, id epochID, seq uint64, slots []slotHashes, build func(fresh []bool) (*onion.Batch, error)) error
+
+	// next returns the number of the batch that mix would take.
+	next(ctx context.Context, id epochID) (uint64, error)
+
+	// batch returns a sealed batch, or errNoBatch.
+	batch(ctx context.Context, id epochID, seq uint64) (*sealed, error)
+
+	// confirm deletes the ciphertexts of a sealed batch, which the next hop has. Confirming twice
+	// is no error.
+	confirm(ctx context.Context, id epochID, seq uint64) error
+
+	// unconfirmed lists the batches of mix whose source the relay before has not been told to
+	// delete, and told says that it has.
+	untold(ctx context.Context, id epochID) ([]uint64, error)
+	told(ctx context.Context, id epochID, seq uint64) error
+
+	// states returns how far epochs have come; those not mentioned are open.
+	states(ctx context.Context) (map[epochID]state, error)
+
+	// advance raises the state of an epoch. stateErased deletes its replay set and client rows.
+	advance(ctx context.Context, id epochID, to state) error
+
+	// note keeps a finding, once; findings lists them.
+	note(ctx context.Context, f finding) error
+	findings(ctx context.Context) ([]finding, error)
+
+	// summary counts an epoch's batches.
+	summary(ctx context.Context, id epochID) (summary, error)
+
+	// scrub removes what deleted rows leave behind in logs, as far as the store can.
+	scrub(ctx context.Context) error
+
+	close() error
+}
+
+// summary counts the batches of an epoch.
+type summary struct {
+	sealed    uint64 // all that were made, destroyed ones too
+	confirmed uint64 // those that the next hop has
+}
+
+// schemeSQLite opens the description of a SQLite store.
+const schemeSQLite = "sqlite:"
+
+// openStore opens the store that a configuration describes.
+func openStore(description string) (store, error) {
+	if path, ok := strings.CutPrefix(description, schemeSQLite); ok {
+		return openSQLite(path)
+	}
+	return nil, fmt.Errorf("couldn't open the store %q: want sqlite:PATH", description)
+}

@@ -1,0 +1,204 @@
+package relay
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/hex"
+	"fmt"
+	"math/bits"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/doona-dp/doona/internal/codec"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// served is one task as this relay serves it.
+type served struct {
+	*taskfile.Open
+	bundle []byte // answer to GET /v1/tasks/{id}
+	hop    int
+	layout onion.Layout
+	keys   *keyfile.HPKE
+
+	mu      sync.Mutex // guards openers and states
+	openers map[uint64]*onion.Opener
+	states  map[uint64]state // a copy of the store's, so that a report costs no query
+}
+
+// The sizes up to which this relay serves tasks: a submission is held in memory once per report
+// in flight, a batch a few times.
+const (
+	maxBody  = 16 << 20
+	maxBatch = 900 << 20 // SQLite's largest value is 10⁹ bytes
+)
+
+func (r *Relay) loadTasks() error {
+	files := map[string]bool{}
+	var lists []*onion.SignedKeyList
+	first := false
+	for _, c := range r.cfg.Tasks {
+		s, err := r.loadTask(c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.File, err)
+		}
+		keys := c.HPKEKeys
+		orDefault(&keys, r.cfg.HPKEKeys)
+		if real, err := filepath.EvalSymlinks(keys); err == nil {
+			keys = real
+		}
+		if files[keys] || r.tasks[s.ID] != nil {
+			return fmt.Errorf("%s: %w", c.File, invalid.Field("hpke_keys", keys, "a file of its own for every task, and every task once"))
+		}
+		files[keys] = true
+		r.tasks[s.ID] = s
+		r.order = append(r.order, s)
+		lists = append(lists, s.KeyLists[s.hop])
+		first = first || s.hop == 0
+	}
+	var err error
+	if r.keyLists, err = codec.Marshal(&lists); err != nil || !first {
+		return err
+	}
+	if r.cfg.LimitSecret == "" {
+		return invalid.Field("limit_secret", `""`, "a file, as this relay is the first of a task")
+	}
+	r.limits, err = loadLimitKeys(r.cfg.LimitSecret)
+	return err
+}
+
+func (r *Relay) loadTask(c TaskConfig) (*served, error) {
+	owner, err := taskfile.ParseKey("owner", c.Owner)
+	if err != nil {
+		return nil, err
+	}
+	open, err := taskfile.LoadBundle(c.File)
+	if err != nil {
+		return nil, err
+	}
+	if open.Owner != owner {
+		return nil, invalid.Field("owner", c.Owner, "the task's owner, "+taskfile.FormatKey(open.Owner[:]))
+	}
+	s := &served{Open: open, openers: map[uint64]*onion.Opener{}, states: map[uint64]state{}}
+	if s.bundle, err = readBundle(c.File); err != nil {
+		return nil, err
+	}
+	public := [32]byte(r.sign.Public().(ed25519.PublicKey))
+	s.hop = slices.IndexFunc(open.Relays, func(p task.Party) bool { return p.SignKey == public })
+	if s.hop < 0 {
+		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s", taskfile.FormatKey(public[:]))
+	}
+	if s.layout, err = onion.NewLayout(open.Task); err != nil {
+		return nil, err
+	}
+	if err := s.checkSizes(); err != nil {
+		return nil, err
+	}
+	orDefault(&c.HPKEKeys, r.cfg.HPKEKeys)
+	return s, s.loadKeys(c.HPKEKeys)
+}
+
+// checkSizes refuses what this relay cannot hold.
+func (s *served) checkSizes() error {
+	if s.Clients.Kind != task.ClientAddress {
+		return invalid.Field("clients.kind", fmt.Sprintf("%q", s.Clients.Kind), "address: this version has no tokens yet")
+	}
+	slots := s.Slots.Lanes * s.Slots.PerLane // < 2³²
+	high, total := bits.Mul64(slots, s.Batch.Size)
+	if size := s.layout.SlotSize(1); high > 0 || total > maxBatch/uint64(size) || handover.MaxBatch(s.Task, s.layout, s.hop) > maxBatch {
+		return invalid.Field("batch.size", fmt.Sprint(s.Batch.Size), fmt.Sprintf("batches of at most %d bytes: %d slots of %d bytes each", maxBatch, maxBatch/size, size))
+	}
+	if slots > maxBody || s.layout.MaxBody() > maxBody {
+		return invalid.Field("slots", fmt.Sprint(slots), fmt.Sprintf("submissions of at most %d bytes", maxBody))
+	}
+	return nil
+}
+
+// loadKeys loads the task's HPKE keys and checks them against the list that the task names.
+func (s *served) loadKeys(path string) (err error) {
+	if path == "" {
+		return invalid.Field("hpke_keys", `""`, "a file, for every task or for the relay")
+	}
+	if s.keys, err = keyfile.LoadHPKE(path); err != nil {
+		return err
+	}
+	return s.keys.Check(s.Task, s.KeyLists[s.hop])
+}
+
+// opener returns what opens an epoch's ciphertexts, or [keyfile.ErrErased].
+func (s *served) opener(epoch uint64) (*onion.Opener, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.openers[epoch]; o != nil {
+		return o, nil
+	}
+	key, err := s.keys.Key(epoch)
+	if err != nil {
+		return nil, err
+	}
+	o, err := onion.NewOpener(s.Task, s.ID, s.hop, epoch, key)
+	if err == nil {
+		s.openers[epoch] = o
+	}
+	return o, err
+}
+
+// eraseKey erases the private key of an epoch.
+func (s *served) eraseKey(epoch uint64) error {
+	s.mu.Lock()
+	delete(s.openers, epoch)
+	s.mu.Unlock()
+	return s.keys.Erase(epoch)
+}
+
+// name is how logs and metrics call the task.
+func (s *served) name() string { return hex.EncodeToString(s.ID[:4]) }
+
+func (s *served) epochID(epoch uint64) epochID { return epochID{s.ID, epoch} }
+
+// state returns how far an epoch has come.
+func (s *served) state(epoch uint64) state {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.states[epoch]
+}
+
+// advance raises the state of an epoch, durably.
+func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to state) error {
+	if err := r.store.advance(ctx, s.epochID(epoch), to); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states[epoch] = max(s.states[epoch], to)
+	return nil
+}
+
+// loadStates reads how far the epochs have come, and demands the key of the one that is open now.
+func (r *Relay) loadStates(ctx context.Context) error {
+	states, err := r.store.states(ctx)
+	if err != nil {
+		return err
+	}
+	for id, st := range states {
+		if s := r.tasks[id.task]; s != nil {
+			s.states[id.epoch] = st
+		}
+	}
+	for _, s := range r.order {
+		epoch, now := s.Epochs.At(uint64(r.cfg.Clock().Unix()))
+		if !now || s.state(epoch) >= stateComplete {
+			continue
+		}
+		if _, err := s.opener(epoch); err != nil {
+			return fmt.Errorf("couldn't serve task %s in epoch %d: %w", s.name(), epoch, err)
+		}
+	}
+	return nil
+}
