@@ -1,0 +1,257 @@
+// Package relaytest lays out a task with all its parties on loopback, runs its relays inside a
+// test, and plays their clients and their verifier. Messages are 8 opaque bytes that hold a number,
+// so that a test can follow each of them.
+package relaytest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// Options describes a cascade; the zero value has two relays and one epoch that is open now.
+type Options struct {
+	Hops   int                              // Relays. Default 2.
+	Task   func(*task.Task)                 // Changes the draft: batches of 10, honest 9/10, one lane of one slot, quota 1.
+	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
+}
+
+// Cascade is a task with the keys and addresses of its parties.
+type Cascade struct {
+	*quickstart.Deployment
+	Open      *taskfile.Open
+	Clock     *Clock           // of the relays that run in process
+	Verifier  *handover.Client // signs as the verifier
+	options   Options
+	addresses []string // of the relays
+	sealer    *onion.Sealer
+	http      *http.Client
+}
+
+// Clock is a clock that a test can set.
+type Clock struct{ offset atomic.Int64 }
+
+// Now returns the time of the clock.
+func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
+
+// Advance moves the clock on.
+func (c *Clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }
+
+// Epoch is the length of an epoch in drafts.
+const Epoch = time.Hour
+
+// Draft returns the task that Options.Task changes.
+func Draft() *task.Task {
+	return &task.Task{
+		Name: "test", Query: task.Count, Protocol: "opaque", Rule: "none", KEM: task.KEMX25519,
+		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
+		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Batch:   task.Batch{Size: 10, Honest: randomizer.NewRational(9, 10)},
+		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 8},
+		Epochs:  task.Epochs{Start: uint64(time.Now().Unix()), Length: uint64(Epoch / time.Second), Count: 2},
+		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+	}
+}
+
+// New lays out a cascade in a temporary folder.
+func New(t testing.TB, o Options) *Cascade {
+	t.Helper()
+	if o.Hops == 0 {
+		o.Hops = 2
+	}
+	draft := Draft()
+	if o.Task != nil {
+		o.Task(draft)
+	}
+	if draft.Batch.Min == 0 {
+		draft.Batch.Min = max(draft.Batch.DefaultMin(), 1)
+	}
+	c := &Cascade{Clock: &Clock{}, options: o, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+	relays := make([]quickstart.Relay, o.Hops)
+	for hop := range relays {
+		address, admin := FreeAddress(t), FreeAddress(t)
+		c.addresses = append(c.addresses, address)
+		relays[hop] = quickstart.Relay{URL: "http://" + address, Listen: address, Admin: admin,
+			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: "1s"}
+	}
+	var err error
+	c.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "deployment"), relays, []quickstart.Draft{{Name: "task", Task: draft}})
+	require.NoError(t, err)
+	c.Open = c.Bundles[0]
+	c.sealer, err = onion.NewSealer(c.Open.Task, c.Open.ID, c.Open.KeyLists)
+	require.NoError(t, err)
+	sign, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	c.Verifier = handover.NewClient(sign, nil)
+	return c
+}
+
+// FreeAddress returns a loopback address that nothing listens on.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Config returns the configuration of a relay, with the cascade's clock.
+func (c *Cascade) Config(t testing.TB, hop int) relay.Config {
+	t.Helper()
+	cfg, err := relay.LoadConfig(c.RelayConfig(hop + 1))
+	require.NoError(t, err)
+	cfg.Clock = c.Clock.Now
+	if c.options.Config != nil {
+		c.options.Config(hop, &cfg)
+	}
+	return cfg
+}
+
+// Start runs a relay in process until stop is called or the test ends.
+func (c *Cascade) Start(t testing.TB, hop int) (stop func()) {
+	t.Helper()
+	cfg := c.Config(t, hop)
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(t, <-ended)
+		}
+	}
+	t.Cleanup(stop)
+	c.WaitReady(t, cfg.Admin)
+	return stop
+}
+
+// StartAll runs all relays in process until the test ends.
+func (c *Cascade) StartAll(t testing.TB) {
+	t.Helper()
+	for hop := range c.addresses {
+		c.Start(t, hop)
+	}
+}
+
+// WaitReady waits for a relay with the given admin address.
+func (c *Cascade) WaitReady(t testing.TB, admin string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		resp, err := c.http.Get("http://" + admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusNoContent
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// Seal returns the submission of a client whose first message of every lane holds value; its
+// other slots are covers.
+func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
+	t.Helper()
+	lanes := make([][]onion.Message, c.Open.Slots.Lanes)
+	for lane := range lanes {
+		lanes[lane] = append(lanes[lane], Message(value))
+		for len(lanes[lane]) < int(c.Open.Slots.PerLane) && c.Open.Slots.Padding == task.PaddingFull {
+			lanes[lane] = append(lanes[lane], onion.Message{Cover: true})
+		}
+	}
+	body, err := c.sealer.Seal(epoch, lanes)
+	require.NoError(t, err)
+	return body
+}
+
+// Message returns the message that holds a number.
+func Message(value uint64) onion.Message {
+	return onion.Message{Body: binary.BigEndian.AppendUint64(nil, value)}
+}
+
+// Network returns an address in the n-th of many networks that count as different clients.
+func Network(n int) string { return fmt.Sprintf("10.%d.%d.1", n>>8&0xff, n&0xff) }
+
+// Post sends a submission to the first relay as the client at an address. The error is a
+// [problem.Problem] or the network's.
+func (c *Cascade) Post(ctx context.Context, epoch uint64, body []byte, client string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.ReportsURL(epoch), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/msgpack")
+	req.Header.Set("X-Forwarded-For", client)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		return problem.Read(resp)
+	}
+	return nil
+}
+
+// ReportsURL returns where reports of an epoch go.
+func (c *Cascade) ReportsURL(epoch uint64) string {
+	return fmt.Sprintf("%s/epochs/%d/reports", c.TaskURL(0), epoch)
+}
+
+// Pull waits until the last relay hands a batch to the verifier, and checks it.
+func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.Manifest) {
+	t.Helper()
+	var batch *onion.Batch
+	last := c.Open.VerifierHop() - 1
+	require.Eventually(t, func() bool {
+		var err error
+		batch, err = c.Verifier.Pull(t.Context(), c.Open, last, epoch, seq)
+		return err == nil
+	}, 20*time.Second, 10*time.Millisecond, "batch %d of epoch %d", seq, epoch)
+	chain, err := batch.Check(c.Open.Task, onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: last}, seq)
+	require.NoError(t, err)
+	return batch, chain
+}
+
+// Values opens a batch with the verifier's key and returns the numbers in its messages, lane by
+// lane.
+func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task"))
+	require.NoError(t, err)
+	key, err := keys.Key(epoch)
+	require.NoError(t, err)
+	opener, err := onion.NewOpener(c.Open.Task, c.Open.ID, c.Open.VerifierHop(), epoch, key)
+	require.NoError(t, err)
+	out := make([][]uint64, len(b.Ciphertexts))
+	for lane, slots := range b.Ciphertexts {
+		for _, slot := range slots {
+			_, m, err := opener.OpenMessage(lane, slot)
+			require.NoError(t, err)
+			if !m.Cover {
+				out[lane] = append(out[lane], binary.BigEndian.Uint64(m.Body))
+			}
+		}
+	}
+	return out
+}
