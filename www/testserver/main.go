@@ -1,0 +1,80 @@
+// Command testserver is the other side of the browser tests: a site that serves build/www under
+// the strictest policy a page can have, and on another origin a first relay with real keys that
+// opens every submission through all hops. cmd/demo is the real road; this server also lies.
+//
+// It prints {"site", "relay", "tasks": {name: {task, owner}}} as one line and ends when its
+// standard input does.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	dir := flag.String("dir", filepath.Join("build", "www"), "folder to serve")
+	flag.Parse()
+	if err := run(*dir); err != nil {
+		fmt.Fprintln(os.Stderr, "testserver:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string) error {
+	relayAt, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("couldn't listen: %w", err)
+	}
+	siteAt, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("couldn't listen: %w", err)
+	}
+	relayURL, siteURL := "http://"+relayAt.Addr().String(), "http://"+siteAt.Addr().String()
+	all, err := scenarios(relayURL)
+	if err != nil {
+		return err
+	}
+	r := newRelay(all)
+	go http.Serve(relayAt, r.handler())
+	go http.Serve(siteAt, site(dir, relayURL, r))
+	if err := announce(siteURL, relayURL, all); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func announce(site, relay string, all map[string]*scenario) error {
+	type offer struct {
+		Task  string `json:"task"`
+		Owner string `json:"owner"`
+	}
+	tasks := map[string]offer{}
+	for name, s := range all {
+		tasks[name] = offer{relay + s.Path(), s.OwnerText()}
+	}
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
+}
+
+// site serves the built pages and an empty one for the tests, and the tests' own controls.
+func site(dir, relayURL string, r *relay) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /", http.FileServer(http.Dir(dir)))
+	mux.HandleFunc("GET /blank.html", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		io.WriteString(w, "<!doctype html><html lang=en><title>blank</title><p>blank</p></html>")
+	})
+	mux.HandleFunc("POST /test/take", r.take)
+	mux.HandleFunc("POST /test/fail", r.fail)
+	policy := "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' " + relayURL
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		mux.ServeHTTP(w, req)
+	})
+}

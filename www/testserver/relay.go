@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay/problem"
+)
+
+// relay answers clients like a first relay and opens what they submit through all hops.
+type relay struct {
+	tasks map[string]*scenario // by path
+
+	mu       sync.Mutex // guards what follows
+	received []submission
+	failures []problem.Name // the answers to the next submissions
+}
+
+// submission is one arrived body and what every hop made of it.
+type submission struct {
+	Path     string              `json:"path"`
+	Epoch    uint64              `json:"epoch"`
+	Body     string              `json:"body"` // hexadecimal
+	Answer   problem.Name        `json:"answer"`
+	Messages [][]string          `json:"messages"` // by lane, hexadecimal; "" for a cover
+	Error    string              `json:"error"`
+	Header   map[string][]string `json:"header"`
+}
+
+func newRelay(all map[string]*scenario) *relay {
+	r := &relay{tasks: map[string]*scenario{}}
+	for _, s := range all {
+		r.tasks[s.Path()] = s
+	}
+	return r
+}
+
+func (r *relay) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/tasks/{id}", r.serveTask)
+	mux.HandleFunc("POST /v1/tasks/{id}/epochs/{epoch}/reports", r.receive)
+	mux.HandleFunc("OPTIONS /", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Access-Control-Allow-Headers", "Content-Type")
+		w.Header().Set("Access-Control-Max-Age", "86400")
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		mux.ServeHTTP(w, req)
+	})
+}
+
+func (r *relay) serveTask(w http.ResponseWriter, req *http.Request) {
+	s := r.tasks[req.URL.Path]
+	if s == nil {
+		problem.New(problem.UnknownTask, "").Write(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/msgpack")
+	w.Write(s.bundle)
+}
+
+func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
+	s := r.tasks["/v1/tasks/"+req.PathValue("id")]
+	epoch, err := strconv.ParseUint(req.PathValue("epoch"), 10, 64)
+	if s == nil || err != nil {
+		problem.New(problem.UnknownTask, "").Write(w)
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(req.Body, 1<<20))
+	if err != nil {
+		problem.New(problem.Malformed, "%v", err).Write(w)
+		return
+	}
+	sub := submission{Path: s.Path(), Epoch: epoch, Body: hex.EncodeToString(body), Header: req.Header}
+	lanes, err := s.Open(epoch, body)
+	if err == nil && req.Header.Get("Content-Type") != "application/msgpack" {
+		err = fmt.Errorf("content type %s", req.Header.Get("Content-Type"))
+	}
+	if err != nil {
+		sub.Error = err.Error()
+	}
+	sub.Messages = texts(lanes)
+	if name := r.record(&sub); name != "" {
+		problem.New(name, "as the test asked").Write(w)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+// record keeps a submission and returns the failure it is to be answered with, if any.
+func (r *relay) record(sub *submission) problem.Name {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.failures) > 0 {
+		sub.Answer, r.failures = r.failures[0], r.failures[1:]
+	}
+	r.received = append(r.received, *sub)
+	return sub.Answer
+}
+
+func texts(lanes [][]onion.Message) [][]string {
+	out := make([][]string, len(lanes))
+	for lane, messages := range lanes {
+		for _, m := range messages {
+			text := hex.EncodeToString(m.Body)
+			if m.Cover {
+				text = ""
+			}
+			out[lane] = append(out[lane], text)
+		}
+	}
+	return out
+}
+
+// take returns what has been received and forgets it.
+func (r *relay) take(w http.ResponseWriter, _ *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out bytes.Buffer
+	if err := json.NewEncoder(&out).Encode(append([]submission{}, r.received...)); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	r.received = nil
+	w.Write(out.Bytes())
+}
+
+// fail sets the answers to the next submissions: a JSON array of problem names.
+func (r *relay) fail(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := json.NewDecoder(req.Body).Decode(&r.failures); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}

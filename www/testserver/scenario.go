@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wasm/fixture"
+)
+
+// scenario is one task as the server offers it, honest or not.
+type scenario struct {
+	*fixture.Task
+	bundle []byte // what is served under the task's path
+}
+
+// hour is a single running epoch of the tests; they never wait for another.
+func hour(count uint64) task.Epochs {
+	return task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: count}
+}
+
+// scenarios makes every task of the tests; relay is the first relay's URL.
+func scenarios(relay string) (map[string]*scenario, error) {
+	truthful := func() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
+	two := []string{relay, "https://second.example"}
+	all := map[string]*scenario{}
+	for _, c := range []struct {
+		name   string
+		draft  *task.Task
+		relays []string
+		epochs task.Epochs
+		keys   fixture.Keys
+		serve  func(bundle []byte, t *fixture.Task) []byte
+	}{
+		{name: "truthful", draft: truthful(), relays: two, epochs: hour(3)},
+		{name: "one relay", draft: truthful(), relays: two[:1], epochs: hour(1)},
+		{name: "three relays", draft: truthful(), relays: append(two, "https://third.example"), epochs: hour(1)},
+		{name: "post-quantum", draft: withKEM(truthful(), task.KEMMLKEM768X25519), relays: two, epochs: hour(1)},
+		{name: "histogram", draft: fixture.Draft(task.Histogram, 4), relays: two, epochs: hour(1)},
+		{name: "mean", draft: delay(), relays: two, epochs: hour(1)},
+		{name: "future", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1 << 39, Length: 60, Count: 1}},
+		{name: "ended", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1, Length: 60, Count: 1}},
+		{name: "lie", draft: withEpsilon(fixture.Draft(task.Histogram, 4), "0.9"), relays: two, epochs: hour(1)},
+		{name: "low order", draft: truthful(), relays: two, epochs: hour(1), keys: fixture.LowOrder},
+		{name: "tampered", draft: truthful(), relays: two, epochs: hour(1), serve: tamper},
+		{name: "unsigned", draft: truthful(), relays: two, epochs: hour(1), serve: unsign},
+		{name: "other keys", draft: truthful(), relays: two, epochs: hour(1), serve: otherKeys},
+		{name: "trailing", draft: truthful(), relays: two, epochs: hour(1), serve: trail},
+	} {
+		signed, err := fixture.SignWith(c.draft, c.relays, c.epochs, c.keys)
+		if err != nil {
+			return nil, err
+		}
+		bundle, err := signed.Bundle.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		if c.serve != nil {
+			bundle = c.serve(bundle, signed)
+		}
+		all[c.name] = &scenario{signed, bundle}
+	}
+	return all, nil
+}
+
+// delay is the demo's kind of task: a mean over a clipped range.
+func delay() *task.Task {
+	t := fixture.Draft(task.Mean, 0)
+	t.Name, t.Input.Hi, t.Input.Clip = "flight delay", randomizer.NewRational(180, 1), true
+	return t
+}
+
+func withKEM(t *task.Task, kem string) *task.Task {
+	t.KEM = kem
+	return t
+}
+
+func withEpsilon(t *task.Task, epsilon string) *task.Task {
+	t.Claim.Epsilon = epsilon
+	return t
+}
+
+// tamper changes the task's name in what is served.
+func tamper(bundle []byte, _ *fixture.Task) []byte {
+	return bytes.Replace(bundle, []byte("test histogram"), []byte("test hologram "), 1)
+}
+
+// unsign breaks the owner's signature.
+func unsign(bundle []byte, t *fixture.Task) []byte {
+	at := bytes.Index(bundle, t.Bundle.Signature)
+	bundle[at] ^= 1
+	return bundle
+}
+
+// otherKeys changes a key that the verifier lists.
+func otherKeys(bundle []byte, _ *fixture.Task) []byte {
+	bundle[len(bundle)-80] ^= 1
+	return bundle
+}
+
+func trail(bundle []byte, _ *fixture.Task) []byte { return append(bundle, 0) }
