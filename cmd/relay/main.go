@@ -1,0 +1,23 @@
+// Command relay runs a relay: it takes clients' reports, or the batches of the relay before it,
+// and hands permuted batches to the next hop. docs/relay.md is the operator's manual.
+//
+// Exit status: 0 success; 1 bad data, a bad configuration or a failed check; 2 a wrong flag or
+// flag value. With --json the last line of standard output is one JSON object.
+package main
+
+import (
+	"os"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/keygen"
+)
+
+func main() {
+	root := cli.Root("relay", "Carry private reports so that nobody can tell whose is whose",
+		serveCommand(),
+		checkCommand(),
+		statusCommand(),
+		keygen.Command(),
+	)
+	os.Exit(cli.Run(root, os.Args[1:]))
+}

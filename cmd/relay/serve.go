@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/relay"
+)
+
+// configFlags are the flags of commands that read relay.yaml.
+type configFlags struct{ config, store string }
+
+func (f *configFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration file (relay.yaml)")
+	cmd.Flags().StringVar(&f.store, "store", "", "sqlite:PATH; replaces the configuration's store")
+}
+
+// load reads the configuration. The flag's path is relative to the working folder, as flags are.
+func (f *configFlags) load() (relay.Config, error) {
+	config, err := relay.LoadConfig(f.config)
+	if f.store != "" {
+		config.Store = f.store
+	}
+	return config, err
+}
+
+func serveCommand() *cobra.Command {
+	var f configFlags
+	cmd := &cobra.Command{
+		Use:   "serve --config relay.yaml",
+		Short: "Run the relay until SIGTERM or an interrupt",
+		Long: `Serve runs a relay. Whether it is the first of a task, and takes reports, or a later one, and
+pulls the batches of the relay before it, follows from the task: it finds its signing key there.
+
+It answers clients and the next hop on the public address; /healthz, /readyz, /metrics and
+/status are on the admin address, which must stay private. It may be killed at any moment:
+acknowledged reports are on disk. SIGTERM or an interrupt drains it: what is new is refused, what
+has begun is answered.
+
+relay.yaml, with all that has no default:
+
+  listen: 127.0.0.1:8081        # TLS is the proxy's before it
+  admin: 127.0.0.1:9081
+  sign_key: relay.sign          # relay keygen --kind sign
+  store: sqlite:relay.db
+  limit_secret: relay.limit     # first relay only; created if absent; not in backups
+  trusted_proxies: [127.0.0.0/8]
+  tasks:
+    - file: mean.bundle         # from the task's owner
+      owner: "ed25519:…"        # whom you agreed with
+      hpke_keys: mean.keys      # relay keygen --kind hpke
+
+'go doc github.com/doona-dp/doona/relay.Config' explains every field.`,
+		Example: "  relay serve --config /etc/doona/relay.yaml",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return serve(ctx, cmd, &f)
+		},
+	}
+	f.register(cmd)
+	cli.Require(cmd, "config")
+	return cmd
+}
+
+func serve(ctx context.Context, cmd *cobra.Command, f *configFlags) error {
+	config, err := f.load()
+	if err != nil {
+		return err
+	}
+	config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	r, err := relay.New(config)
+	if err != nil {
+		return err
+	}
+	config.Log.Info("serving", "listen", config.Listen, "admin", config.Admin, "tasks", len(config.Tasks))
+	if err := r.Run(ctx); err != nil {
+		return err
+	}
+	config.Log.Info("drained")
+	return nil
+}
+
+func checkCommand() *cobra.Command {
+	var f configFlags
+	cmd := &cobra.Command{
+		Use:   "check-config --config relay.yaml",
+		Short: "Check a configuration, its keys and its tasks",
+		Long: `Check-config does all that 'relay serve' does before it listens: it reads the configuration,
+the keys and every task, checks owners, key lists and this relay's place in each task, and opens
+the store, which it creates where there is none. It prints the tasks.`,
+		Example: "  relay check-config --config relay.yaml",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			status, err := localStatus(cmd.Context(), &f)
+			if err != nil {
+				return err
+			}
+			return cli.Print(cmd, status, func(w io.Writer) error {
+				for _, t := range status.Tasks {
+					fmt.Fprintf(w, "%s  %q, hop %d\n", t.ID, t.Name, t.Hop)
+				}
+				_, err := fmt.Fprintln(w, "the configuration is good")
+				return err
+			})
+		},
+	}
+	f.register(cmd)
+	cli.Require(cmd, "config")
+	return cmd
+}

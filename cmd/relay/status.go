@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/relay"
+)
+
+func statusCommand() *cobra.Command {
+	var f configFlags
+	var admin string
+	cmd := &cobra.Command{
+		Use:   "status --config relay.yaml | --admin URL",
+		Short: "Show how far every task and epoch has come",
+		Long: `Status prints, for every task and epoch, how many batches the relay has made and how many of
+them the next hop has confirmed, and what was wrong with other relays' batches.
+
+An epoch is open while it takes reports or batches, complete when there will be no further batch,
+and erased when its key, its replay set and its clients' counts are gone too. How many reports an
+open batch has is not shown: watching that number would tell when each of them came.
+
+--config reads the store, also beside a running relay; --admin asks a running relay.`,
+		Example: `  relay status --config relay.yaml
+  relay status --admin http://127.0.0.1:9081 --json`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (f.config == "") == (admin == "") {
+				return cli.Usagef("missing flag: want --config or --admin, one of them")
+			}
+			get := func() (*relay.Status, error) { return localStatus(cmd.Context(), &f) }
+			if admin != "" {
+				get = func() (*relay.Status, error) { return remoteStatus(cmd.Context(), admin) }
+			}
+			status, err := get()
+			if err != nil {
+				return err
+			}
+			return cli.Print(cmd, status, func(w io.Writer) error { return printStatus(w, status) })
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&admin, "admin", "", "base URL of a relay's admin address")
+	return cmd
+}
+
+func localStatus(ctx context.Context, f *configFlags) (*relay.Status, error) {
+	config, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	r, err := relay.New(config)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.Status(ctx)
+}
+
+func remoteStatus(ctx context.Context, admin string) (*relay.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(admin, "/")+"/status", nil)
+	if err != nil {
+		return nil, cli.Usagef("invalid admin %q: want a URL such as http://127.0.0.1:9081", admin)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't ask the relay: %w", err)
+	}
+	defer resp.Body.Close()
+	var status relay.Status
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("couldn't ask the relay: %s", resp.Status)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
+		return nil, fmt.Errorf("couldn't read the relay's answer: %w", err)
+	}
+	return &status, nil
+}
+
+func printStatus(w io.Writer, status *relay.Status) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "TASK\tNAME\tHOP\tEPOCH\tSTATE\tBATCHES\tCONFIRMED")
+	for _, t := range status.Tasks {
+		for _, e := range t.Epochs {
+			fmt.Fprintf(table, "%.8s\t%s\t%d\t%d\t%s\t%d\t%d\n", t.ID, t.Name, t.Hop, e.Epoch, e.State, e.Batches, e.Confirmed)
+		}
+		if len(t.Epochs) == 0 {
+			fmt.Fprintf(table, "%.8s\t%s\t%d\t-\t-\t0\t0\n", t.ID, t.Name, t.Hop)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, t := range status.Tasks {
+		for _, f := range t.Findings {
+			fmt.Fprintf(w, "finding: task %.8s, epoch %d, batch %d: %s\n", t.ID, f.Epoch, f.Batch, f.Reason)
+		}
+	}
+	return nil
+}

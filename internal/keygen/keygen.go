@@ -1,0 +1,119 @@
+// Package keygen is the command with which every party makes its keys: `relay keygen` and
+// `verifier keygen` are the same.
+package keygen
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// result is what keygen prints: what others need of the new key.
+type result struct {
+	KeyID  string `json:"key_id"` // "sha256:…" of the public key, or of the list as tasks name it
+	Public string `json:"public"` // "ed25519:…", or the file with the signed list
+}
+
+// flags are the flags of keygen.
+type flags struct {
+	kind, out, kem, sign string
+	epochs               uint64
+}
+
+// Command returns the keygen command.
+func Command() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "keygen --kind hpke|sign --out FILE",
+		Short: "Make a signing key, or HPKE keys for a task's epochs",
+		Long: `Keygen writes a new private key to a file of mode 0600 that must not exist, and prints the
+public half.
+
+  sign   one Ed25519 key, a party's identity. A task names its public half, "ed25519:…".
+  hpke   one HPKE key per epoch of one task, and FILE.pub, the list of their public halves signed
+         with --sign-key. Give FILE.pub to the task's owner; keep FILE to yourself. The keys are
+         erased one by one as the epochs end, so make new ones for every task.`,
+		Example: `  relay keygen --kind sign --out relay.sign
+  relay keygen --kind hpke --sign-key relay.sign --epochs 30 --out mean.keys`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	set := cmd.Flags()
+	set.StringVar(&f.kind, "kind", "", "sign or hpke")
+	set.StringVar(&f.out, "out", "", "file to write; must not exist")
+	set.StringVar(&f.sign, "sign-key", "", "hpke: file of the signing key that vouches for the list")
+	set.Uint64Var(&f.epochs, "epochs", 1, "hpke: number of epochs of the task, 1 to 65536")
+	set.StringVar(&f.kem, "kem", task.KEMX25519, "hpke: x25519, mlkem768x25519 or mlkem768, as the task says")
+	cli.Require(cmd, "kind", "out")
+	return cmd
+}
+
+func (f *flags) run(cmd *cobra.Command) error {
+	made, err := f.make()
+	if err != nil {
+		return err
+	}
+	return cli.Print(cmd, made, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "key id  %s\npublic  %s\n", made.KeyID, made.Public)
+		return err
+	})
+}
+
+func (f *flags) make() (*result, error) {
+	switch f.kind {
+	case "sign":
+		key, err := keyfile.NewSign(f.out)
+		if err != nil {
+			return nil, err
+		}
+		public := key.Public().(ed25519.PublicKey)
+		return &result{formatHash(sha256.Sum256(public)), taskfile.FormatKey(public)}, nil
+	case "hpke":
+		return f.makeHPKE()
+	}
+	return nil, cli.Usagef("invalid kind %q: want sign or hpke", f.kind)
+}
+
+func (f *flags) makeHPKE() (*result, error) {
+	if f.sign == "" {
+		return nil, cli.Usagef("missing flag --sign-key: a list of HPKE keys is signed by its party")
+	}
+	if f.epochs < 1 || f.epochs > 65536 {
+		return nil, cli.Usagef("invalid epochs %d: want 1 to 65536", f.epochs)
+	}
+	if _, err := onion.Overhead(f.kem); err != nil {
+		return nil, cli.Usage(err)
+	}
+	sign, err := keyfile.LoadSign(f.sign)
+	if err != nil {
+		return nil, err
+	}
+	list, err := keyfile.NewHPKE(f.out, f.kem, f.epochs, sign)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := list.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	public := f.out + ".pub"
+	if err := os.WriteFile(public, raw, 0o644); err != nil {
+		return nil, fmt.Errorf("couldn't write the key list: %w", err)
+	}
+	return &result{formatHash(list.Hash()), public}, nil
+}
+
+func formatHash(hash [32]byte) string {
+	return "sha256:" + base64.RawURLEncoding.EncodeToString(hash[:])
+}
