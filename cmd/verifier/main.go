@@ -10,10 +10,12 @@ import (
 	"os"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/keygen"
 )
 
 func main() {
 	root := cli.Root("verifier", "Plan, sign, simulate and analyze private statistics",
+		keygen.Command(),
 		taskCommand(),
 		gammaCommand(),
 		simulateCommand(),
