@@ -45,6 +45,13 @@ func bundle(out string, modules map[wasm.Module]asset) error {
 		}
 		text = strings.ReplaceAll(text, source, file.File)
 	}
+	icon, err := os.ReadFile(filepath.Join("www", "demo", "icon.svg"))
+	if err != nil {
+		return fmt.Errorf("couldn't read the icon: %w", err)
+	}
+	if err := write(out, "icon.svg", icon); err != nil {
+		return err
+	}
 	return write(out, "index.html", []byte(text))
 }
 
