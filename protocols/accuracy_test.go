@@ -29,6 +29,14 @@ func fill(n int, value func(i int) float64) []float64 {
 	return out
 }
 
+func rows(values []float64) [][]float64 {
+	out := make([][]float64, len(values))
+	for i := range values {
+		out[i] = values[i : i+1]
+	}
+	return out
+}
+
 func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	const n = 1000
 	mixed := func(i int) float64 { return float64(i%97) / 96 }
@@ -55,7 +63,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 			require.NoError(t, err)
 			m, err := registry.Open(draft)
 			require.NoError(t, err)
-			out, err := simulate.Run(draft, m, c.values, repeats, nil)
+			out, err := simulate.Run(draft, m, rows(c.values), repeats, nil)
 			require.NoError(t, err)
 			for j, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[j] / repeats)

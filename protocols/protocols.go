@@ -19,8 +19,8 @@ import (
 // Mechanism is a protocol whose parameters a task has fixed. It is immutable and safe for
 // concurrent use.
 type Mechanism interface {
-	// Randomize draws the messages of one client with a value of shape (1,) for scalar queries:
-	// messages[l] are those of lane l, each Slots.MessageBytes long. A value outside the task's
+	// Randomize draws the messages of one client with a value of shape (1,), or (dim,) for vector
+	// queries: messages[l] are those of lane l, each Slots.MessageBytes long. A value outside the task's
 	// input domain is an [invalid.FieldError] about "value".
 	Randomize(src *randomizer.Source, value []float64) (messages [][][]byte, err error)
 
@@ -51,17 +51,20 @@ type Aggregate interface {
 	// Add adds the message a verifier found in a slot of a lane. A malformed one is an error
 	// and changes nothing.
 	Add(lane int, message []byte) error
+	// AddUsers says that the messages of this many clients are among those added. Protocols of
+	// one message per client ignore it: they count messages.
+	AddUsers(n uint64)
 	// Merge adds all of other, an aggregate of the same mechanism.
 	Merge(other Aggregate) error
-	// Reports returns the number of reports aggregated.
+	// Reports returns the number of clients aggregated.
 	Reports() uint64
-	// Total returns the unbiased estimate of the sum over clients: shape (1,), or (bins,).
+	// Total returns the unbiased estimate of the sum over clients: shape (1,), (bins,) or (dim,).
 	Total() []float64
 }
 
 // Scale returns the factor from totals to the units of a query over a number of reports.
 func Scale(query string, reports uint64) float64 {
-	if query == task.Mean {
+	if query == task.Mean || query == task.VectorMean {
 		return 1 / float64(max(reports, 1))
 	}
 	return 1

@@ -25,9 +25,10 @@ type Outcome struct {
 	Repeats           int
 }
 
-// Run simulates repeats batches of clients with the given values. progress, which may be nil, is
+// Run simulates repeats batches of clients with the given values, one row per client, of the shape
+// [protocols.Mechanism.Randomize] takes. progress, which may be nil, is
 // called after every repetition, from several goroutines.
-func Run(t *task.Task, m protocols.Mechanism, values []float64, repeats int, progress func()) (*Outcome, error) {
+func Run(t *task.Task, m protocols.Mechanism, values [][]float64, repeats int, progress func()) (*Outcome, error) {
 	out := &Outcome{Repeats: repeats}
 	if err := out.predict(t, m, values); err != nil {
 		return nil, err
@@ -54,9 +55,9 @@ func Run(t *task.Task, m protocols.Mechanism, values []float64, repeats int, pro
 }
 
 // predict fills the truth and the exact variance.
-func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values []float64) error {
+func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float64) error {
 	for _, v := range values {
-		total, variance, err := m.Exact([]float64{v})
+		total, variance, err := m.Exact(v)
 		if err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ func newSums(truth []float64) *sums {
 	return &sums{truth: truth, errors: make([]float64, len(truth)), squares: make([]float64, len(truth))}
 }
 
-func (s *sums) run(t *task.Task, m protocols.Mechanism, values []float64, repeats int, progress func()) {
+func (s *sums) run(t *task.Task, m protocols.Mechanism, values [][]float64, repeats int, progress func()) {
 	src := randomizer.NewSource()
 	for range repeats {
 		agg, messages, err := Batch(m, src, values)
@@ -122,10 +123,10 @@ func (s *sums) merge(o *sums) {
 }
 
 // Batch randomizes and aggregates one batch and returns the number of messages sent.
-func Batch(m protocols.Mechanism, src *randomizer.Source, values []float64) (protocols.Aggregate, int, error) {
+func Batch(m protocols.Mechanism, src *randomizer.Source, values [][]float64) (protocols.Aggregate, int, error) {
 	agg, sent := m.Aggregate(), 0
 	for _, v := range values {
-		lanes, err := m.Randomize(src, []float64{v})
+		lanes, err := m.Randomize(src, v)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -138,6 +139,7 @@ func Batch(m protocols.Mechanism, src *randomizer.Source, values []float64) (pro
 			}
 		}
 	}
+	agg.AddUsers(uint64(len(values)))
 	return agg, sent, nil
 }
 

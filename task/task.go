@@ -21,6 +21,9 @@ const (
 	Sum       = "sum"       // Sum of a real number in Input.Lo..Input.Hi.
 	Mean      = "mean"      // The same, divided by the number of reports.
 	Histogram = "histogram" // How many clients fall in each of Input.Bins bins or categories.
+
+	Vector     = "vector"     // Sum of vectors of Input.Bins coordinates, each in Input.Lo..Input.Hi.
+	VectorMean = "vectormean" // Mean of vectors of Input.Bins coordinates with Euclidean norm at most 1.
 )
 
 // The padding modes (docs/SPEC.md).
@@ -72,8 +75,8 @@ type Param struct {
 
 // Input is the domain of one client's value.
 type Input struct {
-	Lo, Hi randomizer.Rational // Range of a real value, Lo < Hi; 0 and 1 for counts and labels.
-	Bins   uint64              // Bins or categories of a histogram, 2..2³²-1; 0 for other queries.
+	Lo, Hi randomizer.Rational // Range of a real value, Lo < Hi; 0 and 1 for counts and labels, -1 and 1 for vectormean.
+	Bins   uint64              // Entries of the answer: bins or categories of a histogram, 2..2³²-1; coordinates of a vector, 1..2²⁰; else 0.
 	Labels bool                // The value is a category 0..Bins-1 and not a real number; without Clip.
 	Clip   bool                // Values outside the range are moved to its nearer end; else they are errors.
 }

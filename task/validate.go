@@ -67,8 +67,8 @@ func (t *Task) validateWords() error {
 	switch {
 	case !isName(t.Name):
 		return invalid.Field("name", strconv.Quote(t.Name), "1 to 64 printable ASCII characters")
-	case !oneOf(t.Query, Count, Sum, Mean, Histogram):
-		return invalid.Field("query", strconv.Quote(t.Query), "count, sum, mean or histogram")
+	case !oneOf(t.Query, Count, Sum, Mean, Histogram, Vector, VectorMean):
+		return invalid.Field("query", strconv.Quote(t.Query), "count, sum, mean, histogram, vector or vectormean")
 	case !isName(t.Protocol):
 		return invalid.Field("protocol", strconv.Quote(t.Protocol), "the name of a protocol")
 	case !isName(t.Rule):
@@ -123,11 +123,16 @@ func (t *Task) validateInput() error {
 		return invalid.Field("input", "labels with a range or clipping", "labels alone: they are 0 to bins-1")
 	case !(in.Lo.Float64() < in.Hi.Float64()):
 		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(), "two rationals, the first below the second")
+	case t.Query == VectorMean && (in.Lo != randomizer.NewRational(-1, 1) || in.Hi != randomizer.NewRational(1, 1)):
+		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(), "-1,1 for vectormean: vectors of norm at most 1")
 	case t.Query == Count && (!unit || in.Clip):
 		return invalid.Field("input", in.Lo.String()+","+in.Hi.String(), "range 0,1 without clipping for a count")
 	}
-	if t.Query == Histogram {
+	switch t.Query {
+	case Histogram:
 		return inRange("input.bins", in.Bins, 2, 1<<32-1)
+	case Vector, VectorMean:
+		return inRange("input.dim", in.Bins, 1, 1<<20)
 	}
 	return inRange("input.bins", in.Bins, 0, 0)
 }

@@ -212,6 +212,7 @@ func (v *Verifier) take(e *epoch, chain []onion.Manifest, opened []slot) (c Coun
 		c.Withheld, c.Verified = c.Withheld+c.Verified, 0
 		return c, false
 	}
+	batch.AddUsers(last.Submissions)
 	if err := e.aggregate.Merge(batch); err != nil {
 		panic("verifier: internal error: " + err.Error())
 	}

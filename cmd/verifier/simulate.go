@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -77,21 +78,27 @@ predicted_variance; both are null for a single repetition.`,
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "task: a JSON document or a signed bundle")
 	cmd.Flags().StringVar(&input, "input", "worst", "CSV file (may be gzip), or 'worst': a full batch of the worst-case value")
-	cmd.Flags().StringVar(&column, "column", "", "column name or index (default: the only one)")
+	cmd.Flags().StringVar(&column, "column", "", "column name or index (default: the only one); vectors take all columns")
 	cmd.Flags().IntVar(&repeats, "repeat", 1, "repetitions, 1 or more")
 	cli.Require(cmd, "task")
 	return cmd
 }
 
-func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) ([]float64, error) {
-	if input != "worst" {
-		return table.Read(input, column, 0)
+// simulationInput returns one value per client: rows of a file (all columns for a vector), or a
+// batch of the worst value.
+func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) ([][]float64, error) {
+	switch {
+	case input == "worst":
+		return slices.Repeat([][]float64{m.WorstValue()}, int(t.Batch.Size)), nil
+	case t.Query == task.Vector || t.Query == task.VectorMean:
+		return table.ReadRows(input, 0)
 	}
-	values := make([]float64, t.Batch.Size)
+	values, err := table.Read(input, column, 0)
+	rows := make([][]float64, len(values))
 	for i := range values {
-		values[i] = m.WorstValue()[0]
+		rows[i] = values[i : i+1]
 	}
-	return values, nil
+	return rows, err
 }
 
 func describe(t *task.Task, o *simulate.Outcome) *simulation {

@@ -19,72 +19,112 @@ import (
 // the header or a zero-based index; empty means the only column. Errors name the file, the line
 // and the column.
 func Read(path, column string, limit int) ([]float64, error) {
+	return readFile(path, func(in io.Reader) ([]float64, error) { return Parse(in, column, limit) })
+}
+
+// ReadRows returns the rows of a CSV file as vectors over all its columns; see [Read].
+func ReadRows(path string, limit int) ([][]float64, error) {
+	return readFile(path, func(in io.Reader) ([][]float64, error) { return ParseRows(in, limit) })
+}
+
+func readFile[T any](path string, parse func(io.Reader) (T, error)) (T, error) {
+	var none T
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't read the input: %w", err)
+		return none, fmt.Errorf("couldn't read the input: %w", err)
 	}
 	defer f.Close()
-	values, err := Parse(f, column, limit)
+	values, err := parse(f)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
+		return none, fmt.Errorf("couldn't read %s: %w", path, err)
 	}
 	return values, nil
 }
 
 // Parse is [Read] from a reader; gzip is recognised by its first bytes.
 func Parse(in io.Reader, column string, limit int) ([]float64, error) {
+	var values []float64
+	at := 0
+	pick := func(first []string, header bool) (err error) {
+		at, err = columnIndex(first, header, column)
+		return err
+	}
+	err := parse(in, limit, pick, func(row []string) (int, error) {
+		v, err := number(row[at])
+		values = append(values, v)
+		return at, err
+	})
+	return values, err
+}
+
+// ParseRows is [ReadRows] from a reader.
+func ParseRows(in io.Reader, limit int) ([][]float64, error) {
+	var rows [][]float64
+	err := parse(in, limit, func([]string, bool) error { return nil }, func(row []string) (int, error) {
+		values := make([]float64, len(row))
+		for i, field := range row {
+			var err error
+			if values[i], err = number(field); err != nil {
+				return i, err
+			}
+		}
+		rows = append(rows, values)
+		return 0, nil
+	})
+	return rows, err
+}
+
+// parse calls start with the first row and whether it is a header, and then take with each row
+// of numbers, up to limit; take returns the column of an error.
+func parse(in io.Reader, limit int, start func(first []string, header bool) error, take func(row []string) (int, error)) error {
+	rows, err := newReader(in)
+	if err != nil {
+		return err
+	}
+	row, err := rows.Read()
+	if errors.Is(err, io.EOF) {
+		return errors.New("it is empty")
+	}
+	if err != nil {
+		return err
+	}
+	header := !allNumbers(row)
+	if err := start(row, header); err != nil {
+		return err
+	}
+	taken := 0
+	if header {
+		row, err = rows.Read()
+	}
+	for ; err == nil && (limit == 0 || taken < limit); taken++ {
+		if at, err := take(row); err != nil {
+			line, _ := rows.FieldPos(at)
+			return fmt.Errorf("line %d, column %d: %w", line, at, err)
+		}
+		row, err = rows.Read()
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if taken == 0 {
+		return errors.New("it has a header and no rows")
+	}
+	return nil
+}
+
+func newReader(in io.Reader) (*csv.Reader, error) {
 	buffered := bufio.NewReaderSize(in, 1<<16)
+	var plain io.Reader = buffered
 	if magic, _ := buffered.Peek(2); string(magic) == "\x1f\x8b" {
 		unzipped, err := gzip.NewReader(buffered)
 		if err != nil {
 			return nil, err
 		}
-		return parseCSV(unzipped, column, limit)
+		plain = unzipped
 	}
-	return parseCSV(buffered, column, limit)
-}
-
-func parseCSV(in io.Reader, column string, limit int) ([]float64, error) {
-	rows := csv.NewReader(in)
+	rows := csv.NewReader(plain)
 	rows.ReuseRecord = true
-	first, err := rows.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, errors.New("it is empty")
-	}
-	if err != nil {
-		return nil, err
-	}
-	header := !allNumbers(first)
-	at, err := columnIndex(first, header, column)
-	if err != nil {
-		return nil, err
-	}
-	var values []float64
-	for row := first; ; {
-		if !header {
-			v, err := number(row[at])
-			if err != nil {
-				line, _ := rows.FieldPos(at)
-				return nil, fmt.Errorf("line %d, column %d: %w", line, at, err)
-			}
-			values = append(values, v)
-		}
-		header = false
-		if limit > 0 && len(values) == limit {
-			return values, nil
-		}
-		row, err = rows.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if len(values) == 0 {
-		return nil, errors.New("it has a header and no rows")
-	}
-	return values, nil
+	return rows, nil
 }
 
 func columnIndex(first []string, header bool, column string) (int, error) {

@@ -39,6 +39,8 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
+func (a *aggregate) AddUsers(uint64) {}
+
 func (a *aggregate) Reports() uint64 { return a.reports }
 
 // Total returns formula (1), moved from [0, 1] to the task's range.

@@ -27,6 +27,7 @@ type document struct {
 	Input    struct {
 		Range  []string `json:"range,omitempty"`  // ["lo", "hi"], rationals; ["0", "1"] where absent
 		Bins   uint64   `json:"bins,omitempty"`   // histogram only
+		Dim    uint64   `json:"dim,omitempty"`    // vector and vectormean only
 		Labels bool     `json:"labels,omitempty"` // values are categories 0..bins-1
 		Clip   bool     `json:"clip,omitempty"`
 	} `json:"input"`
@@ -98,7 +99,12 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	if !t.Input.Labels {
 		d.Input.Range = []string{t.Input.Lo.String(), t.Input.Hi.String()}
 	}
-	d.Input.Bins, d.Input.Labels, d.Input.Clip = t.Input.Bins, t.Input.Labels, t.Input.Clip
+	d.Input.Labels, d.Input.Clip = t.Input.Labels, t.Input.Clip
+	if isVector(t.Query) {
+		d.Input.Dim = t.Input.Bins
+	} else {
+		d.Input.Bins = t.Input.Bins
+	}
 	d.Claim.Epsilon, d.Claim.Delta = t.Claim.Epsilon, t.Claim.Delta
 	d.Batch.Size, d.Batch.Honest, d.Batch.Min = t.Batch.Size, t.Batch.Honest.String(), t.Batch.Min
 	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane, d.Slots.MessageBytes = t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes
@@ -177,6 +183,14 @@ func (d *document) task() (*task.Task, error) {
 func (d *document) input() (in task.Input, err error) {
 	in = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1),
 		Bins: d.Input.Bins, Labels: d.Input.Labels, Clip: d.Input.Clip}
+	switch vector := isVector(d.Query); {
+	case vector && in.Bins != 0:
+		return in, invalid.Field("input.bins", fmt.Sprint(in.Bins), "dim for a vector, and no bins")
+	case !vector && d.Input.Dim != 0:
+		return in, invalid.Field("input.dim", fmt.Sprint(d.Input.Dim), "no dim, unless the query is vector or vectormean")
+	case vector:
+		in.Bins = d.Input.Dim
+	}
 	if d.Input.Range == nil {
 		return in, nil
 	}
@@ -189,6 +203,9 @@ func (d *document) input() (in task.Input, err error) {
 	in.Hi, err = randomizer.ParseRational("input.range", d.Input.Range[1])
 	return in, err
 }
+
+// isVector says whether a query's answer has one entry per coordinate of the value.
+func isVector(query string) bool { return query == task.Vector || query == task.VectorMean }
 
 func (d *document) parties(t *task.Task) error {
 	length, err := time.ParseDuration(d.Epochs.Length)
