@@ -1,0 +1,268 @@
+package verifier_test
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// batchSize is small, so the guarantee of the test's task is local: γ is large.
+const batchSize = 20
+
+// newCascade lays out two relays for the mean of numbers from 0 to 10.
+func newCascade(t *testing.T) *relaytest.Cascade {
+	t.Helper()
+	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2, Delta: 1e-3}
+		calibrated, err := planner.Draft(q)
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		*draft = *calibrated
+	}})
+}
+
+func newVerifier(t *testing.T, c *relaytest.Cascade) *verifier.Verifier {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task"))
+	require.NoError(t, err)
+	v, err := verifier.New(c.Open, keys)
+	require.NoError(t, err)
+	return v
+}
+
+// report submits one report per client to the running first relay.
+func report(t *testing.T, c *relaytest.Cascade, clients, first int, value float64) {
+	t.Helper()
+	client, err := shufflerclient.Connect(t.Context(), shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 10})
+	require.NoError(t, err)
+	for i := range clients {
+		r, err := client.Report(0, []float64{value})
+		require.NoError(t, err)
+		header := http.Header{"X-Forwarded-For": {relaytest.Network(first + i)}}
+		require.NoError(t, client.WithHeader(header).Submit(t.Context(), r))
+	}
+}
+
+func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
+	c := newCascade(t)
+	c.StartAll(t)
+	report(t, c, 2*batchSize+3, 0, 7)
+	dir := filepath.Join(t.TempDir(), "batches")
+	c.Pull(t, 0, 1) // wait until both batches are ready
+	v := newVerifier(t, c)
+	puller, err := verifier.NewPuller(v, c.Verifier, dir, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.NoError(t, puller.Pull(t.Context()))
+	got, err := v.Report()
+	require.NoError(t, err)
+	require.EqualValues(t, 2*batchSize, got.Users)
+	require.EqualValues(t, 2, got.Batches)
+	require.EqualValues(t, 2*batchSize, got.Verified)
+	require.Equal(t, got.MessagesSent, got.CoverMessages+got.Verified+got.Rejected+got.Withheld)
+	require.Empty(t, got.Findings)
+	require.InDelta(t, 7, got.Estimate[0], 5.5*got.StandardError[0]) // 5.5 standard errors: false alarm below 10⁻⁶ for near-normal sums
+	require.Equal(t, 2.0, got.Ledger.Epsilon)
+
+	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+	require.ErrorIs(t, err, handover.ErrConfirmed, "a confirmed batch is gone at the relay")
+	again := newVerifier(t, c)
+	_, err = verifier.NewPuller(again, c.Verifier, dir, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	reread, err := again.Report()
+	require.NoError(t, err)
+	require.Equal(t, got, reread)
+}
+
+func TestThePageAndItsJSONShowTheReport(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	server := httptest.NewServer(v.Handler())
+	defer server.Close()
+	require.Contains(t, get(t, server.URL+"/"), "No batch has been released yet")
+	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
+	require.Contains(t, get(t, server.URL+"/"), "Everything added up")
+	var r struct {
+		Users    uint64
+		Interval [2]float64
+	}
+	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
+	require.EqualValues(t, batchSize, r.Users)
+	require.Less(t, r.Interval[0], r.Interval[1])
+	require.Contains(t, get(t, server.URL+"/page.css"), "font")
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	return string(body)
+}
+
+// slots returns the envelopes' slots of n clients, as the first relay sees them after opening.
+func slots(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	opener := newOpener(t, c, 0)
+	var out [][]byte
+	for i := range n {
+		r, err := client.Report(0, []float64{float64(i % 10)})
+		require.NoError(t, err)
+		envelope, err := opener.OpenEnvelope(r.Body)
+		require.NoError(t, err)
+		out = append(out, envelope.Lanes[0]...)
+	}
+	return out
+}
+
+func newOpener(t *testing.T, c *relaytest.Cascade, hop int) *onion.Opener {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "task.keys"))
+	require.NoError(t, err)
+	key, err := keys.Key(0)
+	require.NoError(t, err)
+	opener, err := onion.NewOpener(c.Open.Task, c.Open.ID, hop, 0, key)
+	require.NoError(t, err)
+	return opener
+}
+
+func signKey(t *testing.T, c *relaytest.Cascade, hop int) ed25519.PrivateKey {
+	t.Helper()
+	key, err := keyfile.LoadSign(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "sign.key"))
+	require.NoError(t, err)
+	return key
+}
+
+// chain plays both relays by hand on the slots of one batch: what two colluding relays could do.
+// change, where given, alters what the second relay passes on before it signs.
+func chain(t *testing.T, c *relaytest.Cascade, seq uint64, first [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
+	t.Helper()
+	in := uint64(len(first))
+	context := onion.Context{TaskID: c.Open.ID, Epoch: 0, Hop: 0}
+	ingress, err := onion.NewBatch(signKey(t, c, 0), context, seq, in, []uint64{in}, [][][]byte{first}, nil)
+	require.NoError(t, err)
+	var next [][]byte
+	for _, slot := range first {
+		_, inner, err := newOpener(t, c, 1).OpenSlot(0, slot)
+		require.NoError(t, err)
+		next = append(next, inner)
+	}
+	for _, f := range change {
+		next = f(next)
+	}
+	context.Hop = 1
+	batch, err := onion.NewBatch(signKey(t, c, 1), context, seq, in, []uint64{in}, [][][]byte{next}, ingress.Signed())
+	require.NoError(t, err)
+	return batch
+}
+
+func TestBatchesThatAreNotAsSignedAreRefused(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	fresh := slots(t, c, batchSize)
+	good := chain(t, c, 0, fresh)
+	other := chain(t, c, 1, slots(t, c, batchSize))
+	stranger, err := keyfile.NewSign(filepath.Join(t.TempDir(), "stranger.key"))
+	require.NoError(t, err)
+	copied := func() [][]byte { return append([][]byte{}, good.Ciphertexts[0]...) }
+	with := func(ciphertexts [][]byte) *onion.Batch {
+		return &onion.Batch{Manifest: good.Manifest, Signature: good.Signature, Ciphertexts: [][][]byte{ciphertexts}}
+	}
+	duplicated, swapped := copied(), copied()
+	duplicated[0] = duplicated[1]
+	swapped[0] = other.Ciphertexts[0][0]
+	for name, bad := range map[string]*onion.Batch{
+		"signed by a stranger":     {Manifest: good.Manifest, Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest), Ciphertexts: good.Ciphertexts},
+		"signature of another":     {Manifest: good.Manifest, Signature: other.Signature, Ciphertexts: good.Ciphertexts},
+		"message removed":          with(copied()[1:]),
+		"message duplicated":       with(duplicated),
+		"message swapped in":       with(swapped),
+		"message truncated":        with(append(copied()[1:], good.Ciphertexts[0][0][1:])),
+		"lane added":               {Manifest: good.Manifest, Signature: good.Signature, Ciphertexts: [][][]byte{copied(), {}}},
+		"batch of the first relay": firstHopOnly(t, c, fresh),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Error(t, v.Add(bad))
+			r, err := v.Report()
+			require.NoError(t, err)
+			require.Zero(t, r.Batches)
+		})
+	}
+	require.NoError(t, v.Add(good))
+	require.ErrorContains(t, v.Add(good), "added before")
+}
+
+func firstHopOnly(t *testing.T, c *relaytest.Cascade, slots [][]byte) *onion.Batch {
+	t.Helper()
+	in := uint64(len(slots))
+	batch, err := onion.NewBatch(signKey(t, c, 0), onion.Context{TaskID: c.Open.ID}, 0, in, []uint64{in}, [][][]byte{slots}, nil)
+	require.NoError(t, err)
+	return batch
+}
+
+func TestSlotsThatDoNotCountBecomeFindings(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
+	fresh := slots(t, c, batchSize)
+	flip := func(next [][]byte) [][]byte {
+		next[0] = append([]byte{}, next[0]...)
+		next[0][40] ^= 1
+		return next
+	}
+	repeat := func(next [][]byte) [][]byte { next[2] = next[3]; return next }
+	require.NoError(t, v.Add(chain(t, c, 1, fresh, flip, repeat)))
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.EqualValues(t, 2, r.Rejected)
+	require.EqualValues(t, 2*batchSize-2, r.Verified)
+	require.Equal(t, []verifier.Finding{
+		{Name: "repeated", Count: 1, Example: "epoch 0, batch 1"},
+		{Name: "unreadable", Count: 1, Example: "epoch 0, batch 1"},
+	}, r.Findings)
+	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
+}
+
+func TestAReplayedBatchIsWithheldForBeingTooSmall(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	fresh := slots(t, c, batchSize)
+	require.NoError(t, v.Add(chain(t, c, 0, fresh)))
+	require.NoError(t, v.Add(chain(t, c, 1, fresh)), "colluding relays can sign it")
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Batches)
+	require.EqualValues(t, batchSize, r.Rejected)
+	require.Equal(t, "too-few", r.Findings[1].Name)
+}
+
+func TestEmptyReportIsNullAndNotZero(t *testing.T) {
+	r, err := newVerifier(t, newCascade(t)).Report()
+	require.NoError(t, err)
+	line, err := json.Marshal(r)
+	require.NoError(t, err)
+	require.Contains(t, string(line), `"estimate":null`)
+	require.False(t, math.IsNaN(r.Epsilon))
+}
