@@ -26,8 +26,9 @@ import (
 // all keys to come.
 type limitKeys struct {
 	path string
-	mu   sync.Mutex // guards file, and its writing
+	mu   sync.Mutex // guards file, its writing, and keys
 	file limitFile
+	keys map[epochID][]byte // those that have been asked for
 }
 
 type limitFile struct {
@@ -44,7 +45,7 @@ const kindLimit = "doona limit secret"
 
 // loadLimitKeys reads the secret file, creating it with mode 0600 where there is none.
 func loadLimitKeys(path string) (*limitKeys, error) {
-	l := &limitKeys{path: path, file: limitFile{kindLimit, map[string]*limitLink{}}}
+	l := &limitKeys{path: path, file: limitFile{kindLimit, map[string]*limitLink{}}, keys: map[epochID][]byte{}}
 	in, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, l.write()
@@ -76,6 +77,9 @@ var errLimitErased = errors.New("the limit key of this epoch has been erased")
 func (l *limitKeys) key(id epochID) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if key := l.keys[id]; key != nil {
+		return key, nil
+	}
 	name := hex.EncodeToString(id.task[:])
 	at := l.file.Tasks[name]
 	if at == nil {
@@ -92,7 +96,8 @@ func (l *limitKeys) key(id epochID) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mac(link, "key"), nil
+	l.keys[id] = mac(link, "key")
+	return l.keys[id], nil
 }
 
 // walk returns the link of an epoch.
@@ -129,6 +134,7 @@ func (l *limitKeys) erase(id epochID) error {
 		*at = before
 		return err
 	}
+	delete(l.keys, id)
 	return nil
 }
 

@@ -22,7 +22,6 @@ package relay
 import (
 	"context"
 	"crypto/ed25519"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -32,6 +31,7 @@ import (
 
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/problem"
 )
 
 // Relay is one relay with its tasks. Its handlers are safe for concurrent use.
@@ -106,7 +106,7 @@ const (
 	readTimeout   = time.Minute
 	writeTimeout  = 10 * time.Minute // a large batch over a slow line
 	idleTimeout   = 2 * time.Minute
-	drainTimeout  = 15 * time.Second
+	drainTimeout  = 10 * time.Second
 )
 
 // Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and
@@ -130,7 +130,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.ready.Store(true)
 	err = serve(ctx, servers)
 	r.ready.Store(false)
-	err = errors.Join(err, drain(servers))
+	drain(servers)
 	stopWork()
 	working.Wait()
 	return err
@@ -183,16 +183,16 @@ func serve(ctx context.Context, servers []*server) error {
 	}
 }
 
-func drain(servers []*server) error {
+// drain lets the servers answer what has begun. Who takes longer than drainTimeout gets no answer,
+// and so knows that the report must be sent again.
+func drain(servers []*server) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
-	var errs []error
 	for _, s := range servers {
-		if err := s.Shutdown(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("couldn't drain: %w", err))
+		if s.Shutdown(ctx) != nil {
+			s.Close()
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // Handler returns the public HTTP interface. Reports are answered only while Run runs.
@@ -205,5 +205,6 @@ func (r *Relay) Handler() http.Handler {
 	mux.HandleFunc("POST "+epoch+"/reports", open(r.handleReport))
 	mux.HandleFunc("GET "+epoch+"/batches/{seq}", answer(r.handlePull))
 	mux.HandleFunc("POST "+epoch+"/batches/{seq}/confirm", answer(r.handleConfirm))
+	mux.HandleFunc("/", open(func(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }))
 	return mux
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"sync"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
@@ -40,7 +41,11 @@ func openSQLite(path string) (*sqlite, error) {
 	}}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 	s := &sqlite{ids: map[epochID]int64{}}
-	var err error
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
+	if err != nil {
+		return nil, fmt.Errorf("couldn't open the store: %w", err)
+	}
+	f.Close()
 	if s.write, err = sql.Open("sqlite", dsn); err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}

@@ -97,15 +97,15 @@ func (r *Relay) loadTask(c TaskConfig) (*served, error) {
 	if s.layout, err = onion.NewLayout(open.Task); err != nil {
 		return nil, err
 	}
-	if err := s.checkSizes(); err != nil {
+	if err := s.checkServable(); err != nil {
 		return nil, err
 	}
 	orDefault(&c.HPKEKeys, r.cfg.HPKEKeys)
 	return s, s.loadKeys(c.HPKEKeys)
 }
 
-// checkSizes refuses what this relay cannot hold.
-func (s *served) checkSizes() error {
+// checkServable refuses what this version cannot do and this relay cannot hold.
+func (s *served) checkServable() error {
 	if s.Clients.Kind != task.ClientAddress {
 		return invalid.Field("clients.kind", fmt.Sprintf("%q", s.Clients.Kind), "address: this version has no tokens yet")
 	}

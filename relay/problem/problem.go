@@ -22,6 +22,7 @@ type Name string
 
 // The problems of a relay.
 const (
+	NotFound     Name = "not-found"      // No such resource or method.
 	UnknownTask  Name = "unknown-task"   // The relay does not serve this task.
 	NotIngress   Name = "not-ingress"    // Reports go to the task's first relay, which this is not.
 	EpochNotOpen Name = "epoch-not-open" // The epoch has not begun; the same bytes may be sent later.
@@ -45,6 +46,7 @@ var kinds = map[Name]struct {
 	status int
 	title  string
 }{
+	NotFound:     {http.StatusNotFound, "no such resource or method"},
 	UnknownTask:  {http.StatusNotFound, "this relay does not serve the task"},
 	NotIngress:   {http.StatusNotFound, "this relay is not the task's first"},
 	EpochNotOpen: {http.StatusConflict, "the epoch is not open yet"},

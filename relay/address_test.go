@@ -1,0 +1,80 @@
+package relay_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/relay"
+)
+
+func TestClientNetwork(t *testing.T) {
+	const xff, fwd = "X-Forwarded-For", "Forwarded"
+	tests := []struct {
+		name, peer, header string
+		values             []string
+		want               string
+	}{
+		{"direct", "203.0.113.7:999", xff, nil, "203.0.113.0/24"},
+		{"direct v6", "[2001:db8:1:2::3]:999", xff, nil, "2001:db8:1::/48"},
+		{"v4-mapped peer", "[::ffff:203.0.113.7]:999", xff, nil, "203.0.113.0/24"},
+		{"zone dropped", "[fe80::1%eth0]:999", xff, nil, "fe80::/48"},
+		{"spoofed by an untrusted peer", "203.0.113.7:999", xff, []string{"198.51.100.1"}, "203.0.113.0/24"},
+		{"trusted proxy", "10.0.0.1:999", xff, []string{"198.51.100.1"}, "198.51.100.0/24"},
+		{"trusted proxy, v4-mapped", "[::ffff:10.0.0.1]:999", xff, []string{"198.51.100.1"}, "198.51.100.0/24"},
+		{"client's own invention to the left", "10.0.0.1:999", xff, []string{"1.2.3.4, 198.51.100.1"}, "198.51.100.0/24"},
+		{"the same in two headers", "10.0.0.1:999", xff, []string{"1.2.3.4", "198.51.100.1"}, "198.51.100.0/24"},
+		{"chain of trusted proxies", "10.0.0.1:999", xff, []string{"1.2.3.4, 198.51.100.1, 10.0.0.3, 10.0.0.2"}, "198.51.100.0/24"},
+		{"untrusted proxy in the chain is the client", "10.0.0.1:999", xff, []string{"1.2.3.4, 198.51.100.1, 10.0.0.3"}, "198.51.100.0/24"},
+		{"all trusted: the farthest", "10.0.0.1:999", xff, []string{"10.9.0.3, 10.0.0.2"}, "10.9.0.0/24"},
+		{"spoofed trusted address at the far end", "10.0.0.1:999", xff, []string{"198.51.100.1, 10.0.0.9"}, "198.51.100.0/24"},
+		{"no header", "10.0.0.1:999", xff, nil, "10.0.0.0/24"},
+		{"empty header", "10.0.0.1:999", xff, []string{""}, "10.0.0.0/24"},
+		{"unreadable: the proxy itself", "10.0.0.1:999", xff, []string{"198.51.100.1, unknown"}, "10.0.0.0/24"},
+		{"v4 with port", "10.0.0.1:999", xff, []string{"198.51.100.1:4711"}, "198.51.100.0/24"},
+		{"v6", "10.0.0.1:999", xff, []string{"2001:db8:7:8::9"}, "2001:db8:7::/48"},
+		{"v6 with port", "10.0.0.1:999", xff, []string{"[2001:db8:7:8::9]:4711"}, "2001:db8:7::/48"},
+		{"v6 in brackets", "10.0.0.1:999", xff, []string{"[2001:db8:7:8::9]"}, "2001:db8:7::/48"},
+		{"v4-mapped in header", "10.0.0.1:999", xff, []string{"::ffff:198.51.100.1"}, "198.51.100.0/24"},
+		{"v4-mapped trusted in header", "10.0.0.1:999", xff, []string{"198.51.100.1, ::ffff:10.0.0.2"}, "198.51.100.0/24"},
+		{"trusted v6 proxy", "[fd00::1]:999", xff, []string{"198.51.100.1"}, "198.51.100.0/24"},
+		{"the other header is ignored", "10.0.0.1:999", fwd, nil, "10.0.0.0/24"},
+		{"forwarded", "10.0.0.1:999", fwd, []string{"for=198.51.100.1;proto=https;by=10.0.0.1"}, "198.51.100.0/24"},
+		{"forwarded, chain", "10.0.0.1:999", fwd, []string{`for=1.2.3.4, For="198.51.100.1:80" , for=10.0.0.2`}, "198.51.100.0/24"},
+		{"forwarded, v6", "10.0.0.1:999", fwd, []string{`proto=http; for="[2001:db8:7::9]:4711"`}, "2001:db8:7::/48"},
+		{"forwarded, obfuscated", "10.0.0.1:999", fwd, []string{"for=198.51.100.1, for=_hidden"}, "10.0.0.0/24"},
+		{"forwarded, no for", "10.0.0.1:999", fwd, []string{"for=198.51.100.1, proto=https"}, "10.0.0.0/24"},
+		{"forwarded, quoted comma", "10.0.0.1:999", fwd, []string{`for="198.51.100.1,x"`}, "10.0.0.0/24"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := &http.Request{RemoteAddr: tt.peer, Header: http.Header{tt.header: tt.values}}
+			if tt.name == "the other header is ignored" {
+				r.Header = http.Header{xff: {"198.51.100.1"}}
+			}
+			got, err := relay.ClientNetwork(r, tt.header, "10.0.0.0/8", "fd00::/8")
+			require.NoError(t, err)
+			require.Equal(t, tt.want, got.String())
+		})
+	}
+}
+
+// FuzzClientNetwork: no header of an untrusted peer changes what counts as its network, and
+// none of a trusted one makes the relay fail.
+func FuzzClientNetwork(f *testing.F) {
+	f.Add("1.2.3.4, [::1]:8, for=_x")
+	f.Add(`for="[2001:db8::1]:4711";proto=http`)
+	f.Fuzz(func(t *testing.T, value string) {
+		for _, header := range []string{"X-Forwarded-For", "Forwarded"} {
+			r := &http.Request{RemoteAddr: "203.0.113.7:999", Header: http.Header{header: {value}}}
+			got, err := relay.ClientNetwork(r, header, "10.0.0.0/8")
+			require.NoError(t, err)
+			require.Equal(t, "203.0.113.0/24", got.String())
+			r.RemoteAddr = "10.0.0.1:999"
+			got, err = relay.ClientNetwork(r, header, "10.0.0.0/8")
+			require.NoError(t, err)
+			require.True(t, got.IsValid())
+		}
+	})
+}
