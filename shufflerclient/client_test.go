@@ -1,0 +1,175 @@
+package shufflerclient_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+func newCascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {
+	t.Helper()
+	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		calibrated, err := planner.Draft(planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9, Epsilon: 2, Delta: 1e-3})
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		*draft = *calibrated
+		if change != nil {
+			change(draft)
+		}
+	}})
+}
+
+func options(c *relaytest.Cascade) shufflerclient.Options {
+	return shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 4}
+}
+
+// serving returns a server that answers every request for the cascade's task with these bytes,
+// and the URL of the task there.
+func serving(t *testing.T, c *relaytest.Cascade, body []byte) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }))
+	t.Cleanup(server.Close)
+	return server.URL + c.TaskURL(0)[strings.Index(c.TaskURL(0), "/v1/"):]
+}
+
+func TestConnectRefusesATaskThatIsNotTheOwners(t *testing.T) {
+	c := newCascade(t, nil)
+	c.Start(t, 0)
+	_, err := shufflerclient.Connect(t.Context(), options(c))
+	require.NoError(t, err)
+
+	stranger, err := keyfile.NewSign(filepath.Join(t.TempDir(), "stranger.key"))
+	require.NoError(t, err)
+	raw, err := os.ReadFile(filepath.Join(c.Dir, "task.bundle"))
+	require.NoError(t, err)
+	tampered := append([]byte{}, raw...)
+	tampered[len(tampered)/4] ^= 1
+	resigned, err := taskfile.Sign(c.Open.Task, stranger, c.Open.KeyLists)
+	require.NoError(t, err)
+	forged, err := resigned.Bytes()
+	require.NoError(t, err)
+
+	other := newCascade(t, func(draft *task.Task) { draft.Name = "another" })
+	otherRaw, err := os.ReadFile(filepath.Join(other.Dir, "task.bundle"))
+	require.NoError(t, err)
+
+	for name, bad := range map[string]shufflerclient.Options{
+		"another owner":         {Task: c.TaskURL(0), Owner: other.Owner, MaxEpsilon: 4},
+		"no owner":              {Task: c.TaskURL(0), MaxEpsilon: 4},
+		"unknown task":          {Task: c.TaskURL(0)[:len(c.TaskURL(0))-1] + "x", Owner: c.Owner, MaxEpsilon: 4},
+		"tampered":              {Task: serving(t, c, tampered), Owner: c.Owner, MaxEpsilon: 4},
+		"truncated":             {Task: serving(t, c, raw[:len(raw)-1]), Owner: c.Owner, MaxEpsilon: 4},
+		"empty":                 {Task: serving(t, c, nil), Owner: c.Owner, MaxEpsilon: 4},
+		"signed by a stranger":  {Task: serving(t, c, forged), Owner: c.Owner, MaxEpsilon: 4},
+		"another task's bundle": {Task: serving(t, c, otherRaw), Owner: other.Owner, MaxEpsilon: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := shufflerclient.Connect(t.Context(), bad)
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestConnectBoundsTheLossOverAllEpochs(t *testing.T) {
+	c := newCascade(t, nil) // epsilon 2 in each of two epochs
+	var field *invalid.FieldError
+	for _, most := range []float64{0, 3.9} {
+		_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: most})
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "MaxEpsilon", field.Field)
+	}
+}
+
+func TestConnectRefusesAClaimTheParametersDoNotProve(t *testing.T) {
+	c := newCascade(t, func(draft *task.Task) { draft.Claim.Epsilon = "1.9" })
+	_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 4})
+	var field *invalid.FieldError
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, "claim.delta", field.Field)
+}
+
+func TestReportsAreOfOneSizeAndRefuseBadValues(t *testing.T) {
+	c := newCascade(t, nil)
+	client, err := shufflerclient.New(c.Open, options(c))
+	require.NoError(t, err)
+	small, err := client.Report(0, []float64{0})
+	require.NoError(t, err)
+	large, err := client.Report(1, []float64{10})
+	require.NoError(t, err)
+	require.Len(t, large.Body, len(small.Body))
+	_, err = client.Report(0, []float64{11})
+	require.ErrorContains(t, err, "value")
+	_, err = client.Report(2, []float64{1})
+	require.ErrorContains(t, err, "epoch")
+}
+
+// flaky answers with the given problems first and then accepts; it keeps every body.
+func flaky(t *testing.T, answers ...*problem.Problem) (*httptest.Server, *[]string) {
+	t.Helper()
+	var bodies []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		bodies = append(bodies, string(body))
+		if len(bodies) <= len(answers) {
+			answers[len(bodies)-1].Write(w)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	t.Cleanup(server.Close)
+	return server, &bodies
+}
+
+func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []*problem.Problem
+		tries   int
+		refused problem.Name
+	}{
+		"overloaded, then accepted": {[]*problem.Problem{problem.New(problem.Overloaded, ""), problem.New(problem.Internal, "")}, 3, ""},
+		"limit":                     {[]*problem.Problem{problem.New(problem.Limit, "")}, 1, problem.Limit},
+		"closed":                    {[]*problem.Problem{problem.New(problem.EpochClosed, "")}, 1, problem.EpochClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, bodies := flaky(t, c.answers...)
+			cascade := newCascade(t, nil)
+			cascade.Open.Relays[0].URL = server.URL
+			client, err := shufflerclient.New(cascade.Open, options(cascade))
+			require.NoError(t, err)
+			report, err := client.Report(0, []float64{5})
+			require.NoError(t, err)
+			err = client.Submit(t.Context(), report)
+			require.Len(t, *bodies, c.tries)
+			for _, body := range *bodies {
+				require.Equal(t, string(report.Body), body)
+			}
+			if c.refused == "" {
+				require.NoError(t, err)
+				return
+			}
+			var refusal *problem.Problem
+			require.True(t, errors.As(err, &refusal))
+			require.Equal(t, c.refused, refusal.Name)
+		})
+	}
+}
