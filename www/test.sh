@@ -27,4 +27,4 @@ go build -o build/demo ./cmd/demo
 
 cd www
 npx --no-install tsc -p .
-node --test --test-concurrency=1 "$@" test/
+node --test --test-concurrency=1 --test-reporter=spec "$@" test/*.test.mjs

@@ -23,7 +23,7 @@ export function showPromise(g: Guarantee): void {
 function local(g: Guarantee): HTMLElement[] {
   const [value, text] =
     g.localEpsilon === null
-      ? ['nothing', 'is left if all relays collude with the verifier.']
-      : [`ε₀ = ${number(g.localEpsilon)}`, 'is left if all relays collude with the verifier: much less.'];
+      ? ['nothing', 'is left if every relay colludes with the verifier.']
+      : [`ε₀ = ${number(g.localEpsilon)}`, 'is all that is left if every relay colludes with the verifier.'];
   return [html('dt', {}, value), html('dd', {}, text)];
 }

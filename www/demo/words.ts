@@ -5,9 +5,10 @@
 
 import type { State } from './state.js';
 
-/** A number with three significant digits or all of its whole ones. */
+/** A number with three significant digits or all of its whole ones, and a real minus sign. */
 export function number(x: number): string {
-  return x.toLocaleString('en', Math.abs(x) >= 100 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 });
+  const digits = Math.abs(x) >= 100 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
+  return x.toLocaleString('en', digits).replace('-', '−');
 }
 
 /** A small probability: 10⁻⁶ as "1 in 1,000,000". */
@@ -20,7 +21,7 @@ export function choiceLabels(state: State, labels: boolean): string[] {
   if (state.query === 'count') return ['No', 'Yes'];
   const width = (state.hi - state.lo) / state.bins;
   return Array.from({ length: state.bins }, (_, i) =>
-    labels ? String(i) : `${number(state.lo + i * width)} – ${number(state.lo + (i + 1) * width)}`,
+    labels ? String(i) : `${number(state.lo + i * width)} to ${number(state.lo + (i + 1) * width)}`,
   );
 }
 

@@ -79,8 +79,8 @@ export class Doona {
    * bytes again if they have not been delivered, and otherwise nothing.
    *
    * @throws DoonaError `invalid-value`, `budget-exceeded`, `epoch-not-open`, `task-ended`;
-   * `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed` and
-   * `report-refused`, where it was dropped
+   * `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
+   * `limit-reached` and `report-refused`, where it was dropped
    */
   async report(value: number, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     const { id, store, reporter, guarantee, maxTotalEpsilon, spread } = this.#parts;

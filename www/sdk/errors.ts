@@ -19,6 +19,7 @@ export type ErrorCode =
   | 'task-ended' // The task's last epoch is over.
   | 'epoch-closed' // The epoch ended before the report arrived; it was dropped.
   | 'not-delivered' // The relay did not answer; the sealed report waits for flush().
+  | 'limit-reached' // The relay takes no further report of this client in this epoch; it was dropped.
   | 'report-refused'; // The relay will never accept this report; it was dropped.
 
 /** An error with a code and, where a field is at fault, its name and range. */

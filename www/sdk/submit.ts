@@ -5,7 +5,7 @@
  */
 
 import type { Bytes } from './bytes.js';
-import { DoonaError } from './errors.js';
+import { DoonaError, type ErrorCode } from './errors.js';
 
 /** How often to try, and how long to wait before each further attempt, in milliseconds. */
 const waits = [500, 1500, 4000];
@@ -16,11 +16,17 @@ const patience = 10;
 /** The names of the relay's errors after which the same bytes may still be accepted. */
 const passing = new Set(['overloaded', 'internal', 'epoch-not-open']);
 
+/** The relay's errors that have a code of their own, and what they mean. */
+const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
+  'epoch-closed': ['epoch-closed', 'its epoch is over'],
+  limit: ['limit-reached', 'this client, or another at its network address, has reported in this epoch'],
+};
+
 const problemPrefix = 'urn:doona:error:';
 
 /**
  * Resolves once the relay has acknowledged, which means: stored durably.
- * @throws DoonaError `epoch-closed` or `report-refused` where it never will, `not-delivered` where
+ * @throws DoonaError `epoch-closed`, `limit-reached` or `report-refused` where it never will, `not-delivered` where
  * it may another time
  */
 export async function submit(url: string, body: Bytes, signal?: AbortSignal): Promise<void> {
@@ -64,8 +70,8 @@ async function post(url: string, body: Bytes, signal?: AbortSignal): Promise<Fai
   if (passing.has(name) || (name === '' && response.status >= 500)) {
     return failure(undelivered(`the relay answered ${name || response.status}`), Number(response.headers.get('Retry-After')) || 0);
   }
-  const code = name === 'epoch-closed' ? name : 'report-refused';
-  return { error: new DoonaError(code, `the relay refused the report: ${name || response.status}`), final: true, retryAfter: 0 };
+  const [code, why] = lasting[name] ?? ['report-refused', name || String(response.status)];
+  return { error: new DoonaError(code, `the relay refused the report: ${why}`), final: true, retryAfter: 0 };
 }
 
 function failure(error: DoonaError, retryAfter: number): Failure {

@@ -1,9 +1,7 @@
 // What the browser tests share: the test server, Chromium, and pages that fail a test when the
 // page's policy is violated or anything is written to the console.
-import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 import { chromium } from 'playwright-core';
@@ -26,25 +24,38 @@ export function launch() {
 }
 
 /**
- * Starts a program that lives until its standard input ends, and returns its first line.
+ * Starts a program and waits for what it prints when it is ready.
  * @param {string} file
  * @param {string[]} args
+ * @param {'stdout' | 'stderr'} stream
+ * @param {RegExp} ready
  */
-export async function startServer(file, args = []) {
-  const child = spawn(file, args, { cwd: root, stdio: ['pipe', 'pipe', 'inherit'] });
-  const lines = createInterface(child.stdout);
-  const [line] = await Promise.race([
-    once(lines, 'line'),
-    once(child, 'exit').then(() => assert.fail(`${file} ended before it was ready`)),
-  ]);
-  return { line: String(line), stop: () => child.stdin.end() };
+async function startServer(file, args, stream, ready) {
+  const child = spawn(file, args, { cwd: root, stdio: ['pipe', 'pipe', 'pipe'] });
+  let text = '';
+  /** @type {Promise<RegExpExecArray>} */
+  const match = new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('exit', () => reject(new Error(`${file} ended before it was ready: ${text}`)));
+    child[stream].on('data', (chunk) => {
+      text += chunk;
+      const found = ready.exec(text);
+      if (found) resolve(found);
+    });
+  });
+  const stop = async () => {
+    const ended = once(child, 'exit');
+    child.kill('SIGTERM');
+    await ended;
+  };
+  return { match: await match, stop };
 }
 
 /** Starts www/testserver. */
 export async function startTestServer() {
-  const { line, stop } = await startServer('build/testserver');
+  const { match, stop } = await startServer('build/testserver', [], 'stdout', /^.*\n/);
   /** @type {{site: string, relay: string, tasks: Record<string, Offer>}} */
-  const offers = JSON.parse(line);
+  const offers = JSON.parse(match[0]);
   const control = (/** @type {string} */ name, /** @type {unknown} */ body) =>
     fetch(`${offers.site}/test/${name}`, { method: 'POST', body: JSON.stringify(body) });
   return {
@@ -55,6 +66,16 @@ export async function startTestServer() {
     /** Answers the next submissions with errors. @param {string[]} names */
     fail: (...names) => control('fail', names),
   };
+}
+
+/**
+ * Starts cmd/demo, real relays and verifier included, with few clients.
+ * @param {string[]} args
+ */
+export async function startDemo(...args) {
+  const few = ['--users', '1000', '--batch', '1000', '--listen', '127.0.0.1:0', '--www', 'build/www'];
+  const { match, stop } = await startServer('build/demo', [...few, ...args], 'stderr', /(http:\/\/127\.0\.0\.1:\d+) /);
+  return { url: String(match[1]), stop };
 }
 
 /**

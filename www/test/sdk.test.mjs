@@ -23,7 +23,7 @@ before(async () => {
 });
 after(async () => {
   await browser?.close();
-  server?.stop();
+  await server?.stop();
 });
 beforeEach(async () => {
   context = await browser.newContext();
@@ -282,7 +282,7 @@ test('an undelivered report waits sealed and is flushed as it is', async () => {
   assert.deepEqual(got.map((s) => s.body), [Buffer.from(stored[0].body).toString('hex')]);
 });
 
-for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'], ['limit', 'report-refused']]) {
+for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'], ['limit', 'limit-reached']]) {
   test(`a relay's "${answer}" drops the report`, async () => {
     await server.fail(String(answer));
     const { receipts, dropped, flushed } = await run('truthful', { values: [7, 7], flush: true });

@@ -2,8 +2,7 @@
 // the strictest policy a page can have, and on another origin a first relay with real keys that
 // opens every submission through all hops. cmd/demo is the real road; this server also lies.
 //
-// It prints {"site", "relay", "tasks": {name: {task, owner}}} as one line and ends when its
-// standard input does.
+// It prints {"site", "relay", "tasks": {name: {task, owner}}} as one line and serves until killed.
 package main
 
 import (
@@ -42,12 +41,10 @@ func run(dir string) error {
 	}
 	r := newRelay(all)
 	go http.Serve(relayAt, r.handler())
-	go http.Serve(siteAt, site(dir, relayURL, r))
 	if err := announce(siteURL, relayURL, all); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	return http.Serve(siteAt, site(dir, relayURL, r))
 }
 
 func announce(site, relay string, all map[string]*scenario) error {
