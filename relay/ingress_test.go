@@ -6,7 +6,6 @@ import (
 	"crypto/hpke"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -18,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/codec"
-	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/problem"
@@ -73,21 +71,9 @@ func submission(t *testing.T, envelope []byte) []byte {
 // openEnvelope opens a submission with the first relay's key.
 func openEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, body []byte) *onion.Envelope {
 	t.Helper()
-	envelope, err := opener(t, c, 0, epoch).OpenEnvelope(body)
+	envelope, err := c.Opener(t, 0, epoch).OpenEnvelope(body)
 	require.NoError(t, err)
 	return envelope
-}
-
-// opener returns what a relay opens with.
-func opener(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64) *onion.Opener {
-	t.Helper()
-	keys, err := keyfile.LoadHPKE(fmt.Sprintf("%s/relay%d/task.keys", c.Dir, hop+1))
-	require.NoError(t, err)
-	key, err := keys.Key(epoch)
-	require.NoError(t, err)
-	o, err := onion.NewOpener(c.Open.Task, c.Open.ID, hop, epoch, key)
-	require.NoError(t, err)
-	return o
 }
 
 // TestBadReports posts what a first relay must refuse, and then sees that nothing of it was

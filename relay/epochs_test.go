@@ -1,0 +1,214 @@
+package relay_test
+
+import (
+	"bytes"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+)
+
+// rows counts what a relay's store holds.
+func rows(t *testing.T, c *relaytest.Cascade, hop int, table string) (n int) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+"?_pragma=busy_timeout(5000)")
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.QueryRow("SELECT COUNT(*) FROM "+table).Scan(&n))
+	return n
+}
+
+// waitState waits until a relay's epoch has come that far.
+func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, e := range c.Status(t, hop).Epochs {
+			if e.Epoch == epoch {
+				return e.State == want
+			}
+		}
+		return false
+	}, 10*time.Second, 10*time.Millisecond, "hop %d, epoch %d: %s", hop, epoch, want)
+}
+
+// TestEpochEnd: what is left below n is destroyed with a manifest that says so, along the whole
+// cascade, and then keys, replay sets and clients' counts are gone.
+func TestEpochEnd(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	c.StartAll(t)
+	for i := range 13 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	_, chain := c.Pull(t, 0, 0)
+	require.False(t, chain[1].Destroyed())
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 1)
+	require.ErrorIs(t, err, handover.ErrNotSealed)
+	require.NotZero(t, rows(t, c, 0, "seen"))
+	require.NotZero(t, rows(t, c, 0, "clients"))
+	late := c.Seal(t, 0, 99)
+
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	batch, chain := c.Pull(t, 0, 1)
+	require.Equal(t, [][][]byte{{}}, batch.Ciphertexts)
+	require.EqualValues(t, 3, chain[0].Submissions)
+	require.Equal(t, []onion.LaneCount{{In: 3, Dropped: 3}}, chain[0].Lanes)
+	require.Equal(t, []onion.LaneCount{{}}, chain[1].Lanes)
+	for hop := range 2 {
+		waitState(t, c, hop, 0, "erased")
+		for _, table := range []string{"seen", "clients", "slots", "open"} {
+			require.Zero(t, rows(t, c, hop, table), table)
+		}
+		keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, []string{"relay1", "relay2"}[hop], "task.keys"))
+		require.NoError(t, err)
+		_, err = keys.Key(0)
+		require.ErrorIs(t, err, keyfile.ErrErased)
+		_, err = keys.Key(1)
+		require.NoError(t, err)
+	}
+	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 2)
+	require.ErrorIs(t, err, handover.ErrEpochComplete)
+	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 5, 0)
+	require.ErrorIs(t, err, handover.ErrEpochComplete, "the task has no such epoch")
+	requireProblem(t, problem.EpochClosed, c.Post(t.Context(), 0, late, relaytest.Network(99)))
+	require.NoError(t, c.Post(t.Context(), 1, c.Seal(t, 1, 1), relaytest.Network(1)), "a new epoch, a new quota")
+
+	again, _ := c.Pull(t, 0, 0)
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, again.Manifest), "sealed batches stay until they are confirmed")
+}
+
+// TestEndWhileDown: a first relay that was down at the end of an epoch sees to it when it starts.
+func TestEndWhileDown(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	stop := c.Start(t, 0)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	stop()
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	c.StartAll(t)
+	_, chain := c.Pull(t, 0, 0)
+	require.True(t, chain[0].Destroyed())
+	require.EqualValues(t, 1, chain[0].Submissions)
+	waitState(t, c, 1, 0, "erased")
+}
+
+// TestEarlyEnd: the first relay's word does not end an epoch before its time; and where that
+// word never comes, the second relay gives up and erases its key.
+func TestEarlyEnd(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.GiveUp = 10 * time.Minute }})
+	first := c.StartFirst(t)
+	c.Start(t, 1)
+	first.End(0)
+	time.Sleep(100 * time.Millisecond)
+	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
+	batch, _ := c.Pull(t, 0, 0)
+	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	waitState(t, c, 1, 0, "erased")
+	c.Clock.Advance(relaytest.Epoch) // epoch 1 is over, and its relay says nothing of that
+	time.Sleep(100 * time.Millisecond)
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 1, 0)
+	require.ErrorIs(t, err, handover.ErrNotSealed)
+	c.Clock.Advance(10 * time.Minute)
+	waitState(t, c, 1, 1, "erased")
+	hasFinding(t, c, relay.Finding{Epoch: 1, Reason: "gave up waiting for the end of the epoch"})
+}
+
+// TestConfirm: only the next hop may pull and confirm; a confirmed batch is gone for good, and
+// every pull before gave the same bytes.
+func TestConfirm(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	stop := c.Start(t, 0)
+	c.Start(t, 1)
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	batch, chain := c.Pull(t, 0, 0)
+	again, _ := c.Pull(t, 0, 0)
+	require.Equal(t, batch, again)
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
+	require.ErrorIs(t, err, handover.ErrUnauthorized, "the verifier is not the first relay's next hop")
+	require.Error(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, chain[0].Ciphertexts), "another manifest")
+	require.ErrorIs(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 1, batch.Manifest), handover.ErrUnauthorized, "another batch")
+	again, _ = c.Pull(t, 0, 0)
+	require.Equal(t, batch, again)
+	for range 2 {
+		require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest))
+		_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+		require.ErrorIs(t, err, handover.ErrConfirmed)
+	}
+	waitConfirmed(t, c, 0, 1)
+	stop()
+}
+
+// waitConfirmed waits until a relay knows that so many batches of epoch 0 are safe elsewhere.
+func waitConfirmed(t *testing.T, c *relaytest.Cascade, hop int, want uint64) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		epochs := c.Status(t, hop).Epochs
+		return len(epochs) > 0 && epochs[0].Confirmed == want
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// TestDiskAfterHandover looks for slots in all files of a relay: when a batch is sealed, only in
+// the sealed batch; when it is confirmed, nowhere. No address is anywhere at any time.
+func TestDiskAfterHandover(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	c.Start(t, 0)
+	var slots [][]byte
+	for i := range 10 {
+		body := c.Seal(t, 0, uint64(i))
+		slots = append(slots, openEnvelope(t, c, 0, body).Lanes[0]...)
+		require.NoError(t, c.Post(t.Context(), 0, body, "198.51.100."+[]string{"1", "2"}[i%2]+", "+relaytest.Network(i)))
+	}
+	stop := c.Start(t, 1)
+	waitConfirmed(t, c, 0, 1)
+	stop()
+	folder := filepath.Join(c.Dir, "relay1")
+	require.Eventually(t, func() bool { return !onDisk(t, folder, slots...) }, 5*time.Second, 20*time.Millisecond)
+	require.False(t, onDisk(t, folder, []byte("198.51.100"), []byte("10.0."), []byte{198, 51, 100}))
+	require.True(t, onDisk(t, folder, c.Open.ID[:]), "the search finds what is there")
+}
+
+// onDisk says whether a file in folder holds one of these strings.
+func onDisk(t *testing.T, folder string, needles ...[]byte) bool {
+	t.Helper()
+	files, err := filepath.Glob(folder + "/relay.db*")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, needle := range needles {
+			if bytes.Contains(content, needle) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestFileModes: nothing of a relay is readable for others.
+func TestFileModes(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	c.Start(t, 0)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	files, err := filepath.Glob(filepath.Join(c.Dir, "relay1", "*"))
+	require.NoError(t, err)
+	require.Greater(t, len(files), 4)
+	for _, file := range files {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		require.Zero(t, info.Mode().Perm()&0o077, file)
+	}
+}

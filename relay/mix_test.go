@@ -1,0 +1,235 @@
+package relay_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/codec"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+)
+
+// span returns the n numbers from first.
+func span(first, n uint64) (out []uint64) {
+	for i := range n {
+		out = append(out, first+i)
+	}
+	return out
+}
+
+// hasFinding waits until the second relay has a finding.
+func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
+	t.Helper()
+	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, 10*time.Second, 10*time.Millisecond, "%v", want)
+}
+
+// TestForgedBatches hands the second relay batches that its first relay has not made, or not
+// like that. None is released, none uses up the number: the right one, when it comes, is mixed.
+func TestForgedBatches(t *testing.T) {
+	_, stranger, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	alter := func(change func(slots [][]byte) [][]byte) func(*testing.T, *relaytest.Cascade, *relaytest.FirstRelay) *onion.Batch {
+		return func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+			b.Ciphertexts[0] = change(slices.Clone(b.Ciphertexts[0]))
+			return b
+		}
+	}
+	const altered = "ciphertexts are not those of the manifest"
+	const other = "not the batch asked for"
+	tests := []struct {
+		name, finding string
+		forge         func(*testing.T, *relaytest.Cascade, *relaytest.FirstRelay) *onion.Batch
+	}{
+		{"signed by a stranger", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+			f.Sign = stranger
+			return f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+		}},
+		{"manifest not the signed one", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+			b.Manifest[len(b.Manifest)-2] ^= 1
+			return b
+		}},
+		{"of another number", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+			return f.Batch(t, 0, 1, 10, c.Slots(t, 0, span(0, 10)...))
+		}},
+		{"of another epoch", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+			return f.Batch(t, 1, 0, 10, c.Slots(t, 0, span(0, 10)...))
+		}},
+		{"of another task", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+			b, err := onion.NewBatch(f.Sign, onion.Context{Epoch: 0}, 0, 10, []uint64{10}, c.Slots(t, 0, span(0, 10)...), nil)
+			require.NoError(t, err)
+			return b
+		}},
+		{"a message removed", altered, alter(func(slots [][]byte) [][]byte { return slots[1:] })},
+		{"a message duplicated", altered, alter(func(slots [][]byte) [][]byte { return append(slots, slots[0]) })},
+		{"a message swapped in", altered, alter(func(slots [][]byte) [][]byte { slots[0] = make([]byte, len(slots[0])); return slots })},
+		{"messages in another order", altered, alter(func(slots [][]byte) [][]byte { slots[0], slots[1] = slots[1], slots[0]; return slots })},
+		{"a bit flipped", altered, alter(func(slots [][]byte) [][]byte { slots[3] = bytes.Clone(slots[3]); slots[3][50] ^= 1; return slots })},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{})
+			first := c.StartFirst(t)
+			sign := first.Sign
+			first.Serve(t, 0, 0, tt.forge(t, c, first))
+			first.Sign = sign
+			c.Start(t, 1)
+			hasFinding(t, c, relay.Finding{Reason: tt.finding})
+			_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+			require.ErrorIs(t, err, handover.ErrNotSealed)
+			require.False(t, first.Confirmed(0, 0))
+
+			first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(50, 10)...)))
+			batch, _ := c.Pull(t, 0, 0)
+			require.ElementsMatch(t, span(50, 10), c.Values(t, 0, batch)[0])
+		})
+	}
+}
+
+// TestMaliciousFirstRelay plays a first relay that signs what it should not. The second relay
+// releases at most the slots that are valid, and nothing where they are fewer than n_min = 9.
+func TestMaliciousFirstRelay(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots.Lanes, t.Epochs.Count = 2, 3 }})
+	first := c.StartFirst(t)
+	slots := func(epoch uint64, values ...uint64) [][][]byte { return c.Slots(t, epoch, values...) }
+	garbage := make([]byte, len(slots(0, 1)[0][0]))
+	zeroShare := func(slot []byte) []byte { return append(make([]byte, 32), slot[32:]...) }
+	replayed := slots(0, span(100, 10)...)
+	type lanes = [][][]byte
+	tests := []struct {
+		name    string
+		lanes   lanes
+		want    []uint64 // messages per lane that come out; nil: destroyed
+		finding bool
+	}{
+		{"honest", replayed, span(100, 10), false},
+		{"one slot replayed from another batch", lanes{
+			append(slots(0, span(200, 9)...)[0], replayed[0][4]), append(slots(0, span(200, 9)...)[1], replayed[1][4])}, span(200, 9), false},
+		{"two slots replayed from another batch", lanes{
+			append(slots(0, span(300, 8)...)[0], replayed[0][:2]...), append(slots(0, span(300, 8)...)[1], replayed[1][:2]...)}, nil, true},
+		{"a whole batch replayed", replayed, nil, true},
+		{"one slot twice", func() lanes { s := slots(0, span(400, 10)...); s[0][9], s[1][9] = s[0][0], s[1][0]; return s }(), span(400, 9), false},
+		{"two slots twice in one lane only", func() lanes {
+			s := slots(0, span(500, 10)...)
+			s[1][8], s[1][9] = s[1][0], s[1][1]
+			return s
+		}(), nil, true},
+		{"lanes exchanged", func() lanes { s := slots(0, span(600, 10)...); s[0], s[1] = s[1], s[0]; return s }(), nil, true},
+		{"slots of another epoch", slots(1, span(700, 10)...), nil, true},
+		{"one corrupt", func() lanes { s := slots(0, span(800, 10)...); s[0][9], s[1][9] = garbage, garbage; return s }(), span(800, 9), false},
+		{"key shares all zero", func() lanes {
+			s := slots(0, span(900, 10)...)
+			for lane := range s {
+				s[lane][9] = zeroShare(s[lane][9])
+			}
+			return s
+		}(), span(900, 9), false},
+		{"all but one client dropped", slots(0, 1000), nil, true},
+		{"nothing", lanes{{}, {}}, nil, false},
+		{"honest again", slots(0, span(1100, 10)...), span(1100, 10), false},
+	}
+	for seq, tt := range tests {
+		first.Serve(t, 0, uint64(seq), first.Batch(t, 0, uint64(seq), 10, tt.lanes))
+	}
+	c.Start(t, 1)
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			seq := uint64(i)
+			batch, chain := c.Pull(t, 0, seq)
+			require.Equal(t, tt.want == nil, chain[1].Destroyed())
+			for _, values := range c.Values(t, 0, batch) {
+				require.ElementsMatch(t, tt.want, values)
+			}
+			require.Len(t, chain, 2, "the chain is kept")
+			require.Equal(t, chain[0].Lanes[0].Out, chain[1].Lanes[0].In)
+			require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, 5*time.Second, 10*time.Millisecond)
+			found := slices.Contains(c.Status(t, 1).Findings, relay.Finding{Batch: seq, Reason: "too few valid slots"})
+			require.Equal(t, tt.finding, found)
+		})
+	}
+}
+
+// TestFewSubmissions: a first relay that signs a batch of fewer than n submissions gets nothing
+// out, although all its slots are valid.
+func TestFewSubmissions(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	first := c.StartFirst(t)
+	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 9, c.Slots(t, 0, span(0, 9)...)))
+	c.Start(t, 1)
+	_, chain := c.Pull(t, 0, 0)
+	require.True(t, chain[1].Destroyed())
+	require.Equal(t, onion.LaneCount{In: 9, Dropped: 9}, chain[1].Lanes[0])
+}
+
+// TestInconsistentManifest: what the first relay has signed and cannot be true is refused for
+// good, and the number is used up.
+func TestInconsistentManifest(t *testing.T) {
+	tests := map[string]func(*onion.Manifest){
+		"counts do not add up":      func(m *onion.Manifest) { m.Lanes[0].Dropped = 1 },
+		"more slots than clients":   func(m *onion.Manifest) { m.Submissions = 9 },
+		"a lane too many":           func(m *onion.Manifest) { m.Lanes = append(m.Lanes, onion.LaneCount{}) },
+		"no lane":                   func(m *onion.Manifest) { m.Lanes = []onion.LaneCount{} },
+		"another count of messages": func(m *onion.Manifest) { m.Lanes[0] = onion.LaneCount{In: 10, Out: 9, Dropped: 1} },
+		"another version":           func(m *onion.Manifest) { m.Version = 2 },
+		"a source":                  func(m *onion.Manifest) { m.Source = []byte{1} },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{})
+			first := c.StartFirst(t)
+			b := first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+			m, err := b.Signed().Open(c.Open.Task, 0)
+			require.NoError(t, err)
+			change(m)
+			b.Manifest, err = codec.Marshal(m)
+			require.NoError(t, err)
+			b.Signature = onion.Sign(first.Sign, onion.SignManifest, b.Manifest)
+			first.Serve(t, 0, 0, b)
+			first.Serve(t, 0, 1, first.Batch(t, 0, 1, 10, c.Slots(t, 0, span(50, 10)...)))
+			c.Start(t, 1)
+			batch, _ := c.Pull(t, 0, 1)
+			require.ElementsMatch(t, span(50, 10), c.Values(t, 0, batch)[0])
+
+			refused, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+			require.NoError(t, err)
+			require.Equal(t, [][][]byte{{}}, refused.Ciphertexts)
+			_, err = refused.Check(c.Open.Task, onion.Context{TaskID: c.Open.ID, Hop: 1}, 0)
+			if name != "another count of messages" { // that one contradicts only its ciphertexts
+				require.Error(t, err, "its source is what it is")
+			}
+			hasFinding(t, c, relay.Finding{Reason: "inconsistent manifest"})
+		})
+	}
+}
+
+// TestPaddingNone: clients have as many slots as messages, and n_min counts slots.
+func TestPaddingNone(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots.Padding, t.Slots.PerLane = task.PaddingNone, 4 }})
+	c.StartAll(t)
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	batch, _ := c.Pull(t, 0, 0)
+	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+}
+
+// TestLongCascade sends a batch through four relays.
+func TestLongCascade(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 4})
+	c.StartAll(t)
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	batch, chain := c.Pull(t, 0, 0)
+	require.Len(t, chain, 4)
+	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+}
