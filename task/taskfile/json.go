@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -236,10 +237,23 @@ func (p party) parse(field string) (out task.Party, err error) {
 	return out, err
 }
 
-// words are all keys of the document. Names under "params" are the protocol's.
-var words = strings.Fields(`name query protocol rule params input range bins labels clip claim epsilon
-	delta batch size honest min slots padding lanes perLane messageBytes epochs start length count
-	clients kind quota relays verifier url signKey keyList kem`)
+// words are the keys of the document. Names under "params" are the protocol's.
+var words = keysOf(reflect.TypeFor[document]())
+
+// keysOf returns the JSON keys of a struct and of all structs in it.
+func keysOf(t reflect.Type) (keys []string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return keysOf(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if key, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); key != "" {
+				keys = append(append(keys, key), keysOf(t.Field(i).Type)...)
+			}
+		}
+	}
+	return keys
+}
 
 // checkKeys makes up for three kindnesses of encoding/json on a document that it has decoded: it
 // keeps the last of duplicate keys, takes "NAME" for "name", and stops after the first value.
