@@ -1,0 +1,229 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+)
+
+// executable is the relay command, built once.
+var executable string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "relay")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		executable = filepath.Join(dir, "relay")
+		build := exec.Command("go", "build", "-o", executable, "github.com/doona-dp/doona/cmd/relay")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("couldn't build the relay: %v\n%s", err, out))
+		}
+		return m.Run()
+	}())
+}
+
+// process is a relay in a process of its own.
+type process struct {
+	cascade *relaytest.Cascade
+	hop     int
+	admin   string
+	cmd     *exec.Cmd
+}
+
+func startProcess(t *testing.T, c *relaytest.Cascade, hop int) *process {
+	t.Helper()
+	p := &process{cascade: c, hop: hop, admin: c.Config(t, hop).Admin}
+	p.start(t)
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+	})
+	return p
+}
+
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	p.cmd = exec.Command(executable, "serve", "--config", p.cascade.RelayConfig(p.hop+1))
+	log, err := os.OpenFile(filepath.Join(p.cascade.Dir, fmt.Sprintf("relay%d.log", p.hop+1)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	defer log.Close()
+	p.cmd.Stderr = log
+	require.NoError(t, p.cmd.Start())
+	p.cascade.WaitReady(t, p.admin)
+}
+
+// crash kills the process without a word (kill -9) and starts it again.
+func (p *process) crash(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))
+	p.cmd.Wait()
+	p.start(t)
+}
+
+// postAll posts one report per value over 32 connections, sending identical bytes again until
+// they are acknowledged, and counts acknowledgements in acked.
+func postAll(ctx context.Context, c *relaytest.Cascade, bodies [][]byte, acked *atomic.Int64) error {
+	var clients sync.WaitGroup
+	failed := make(chan error, len(bodies))
+	queue := make(chan int, len(bodies))
+	for i := range bodies {
+		queue <- i
+	}
+	close(queue)
+	for range 32 {
+		clients.Go(func() {
+			for i := range queue {
+				if err := postUntilTaken(ctx, c, bodies[i], relaytest.Network(i)); err != nil {
+					failed <- fmt.Errorf("report %d: %w", i, err)
+					return
+				}
+				acked.Add(1)
+			}
+		})
+	}
+	clients.Wait()
+	close(failed)
+	return <-failed
+}
+
+func postUntilTaken(ctx context.Context, c *relaytest.Cascade, body []byte, from string) error {
+	for {
+		err := c.Post(ctx, 0, body, from)
+		var p *problem.Problem
+		if err == nil || ctx.Err() != nil || errors.As(err, &p) && p.Name != problem.Overloaded {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func sealAll(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
+	t.Helper()
+	bodies := make([][]byte, n)
+	var sealers sync.WaitGroup
+	for part := range 2 {
+		sealers.Go(func() {
+			for i := part; i < n; i += 2 {
+				bodies[i] = c.Seal(t, 0, uint64(i))
+			}
+		})
+	}
+	sealers.Wait()
+	return bodies
+}
+
+// requireExactlyOnce pulls all batches from the second relay, checks and confirms them, and
+// requires every one of n values exactly once.
+func requireExactlyOnce(t *testing.T, c *relaytest.Cascade, n int, seen map[uint64]*onion.Batch) {
+	t.Helper()
+	count := make([]int, n)
+	batches := uint64(n) / c.Open.Batch.Size
+	for seq := range batches {
+		batch, chain := c.Pull(t, 0, seq)
+		if before := seen[seq]; before != nil {
+			require.Equal(t, before, batch, "a batch number stands for the same bytes for ever")
+		}
+		require.Equal(t, c.Open.Batch.Size, chain[0].Submissions)
+		for _, v := range c.Values(t, 0, batch)[0] {
+			count[v]++
+		}
+		require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, seq, batch.Manifest))
+	}
+	for value, times := range count {
+		require.Equal(t, 1, times, "report %d", value)
+	}
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, batches)
+	require.ErrorIs(t, err, handover.ErrNotSealed, "nothing is left over")
+	waitConfirmed(t, c, 0, batches)
+	require.Empty(t, c.Status(t, 0).Findings)
+	require.Empty(t, c.Status(t, 1).Findings)
+}
+
+// TestCrashFirstRelay kills the first relay amid 5,000 reports, again and again, while the second
+// pulls from it.
+func TestCrashFirstRelay(t *testing.T) {
+	const n, kills = 5000, 6
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 250 }})
+	bodies := sealAll(t, c, n)
+	first := startProcess(t, c, 0)
+	startProcess(t, c, 1)
+	begun := time.Now()
+	var acked atomic.Int64
+	done := make(chan error, 1)
+	go func() { done <- postAll(t.Context(), c, bodies, &acked) }()
+	for k := range int64(kills) {
+		at := (k*n + rand.Int64N(n)) / kills
+		for acked.Load() < at {
+			time.Sleep(time.Millisecond)
+		}
+		first.crash(t)
+	}
+	require.NoError(t, <-done)
+	require.EqualValues(t, n, acked.Load())
+	posted := time.Since(begun)
+	requireExactlyOnce(t, c, n, nil)
+	t.Logf("%d reports posted through %d crashes in %v, all verified after %v", n, kills, posted.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond))
+}
+
+// TestCrashSecondRelay kills the second relay at random moments of pulling, mixing, sealing and
+// confirming until it has done all.
+func TestCrashSecondRelay(t *testing.T) {
+	const n = 3000
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 150 }})
+	bodies := sealAll(t, c, n)
+	startProcess(t, c, 0)
+	var acked atomic.Int64
+	require.NoError(t, postAll(t.Context(), c, bodies, &acked))
+
+	second := startProcess(t, c, 1)
+	seen := map[uint64]*onion.Batch{}
+	kills := 0
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline) && uint64(len(seen)) < n/c.Open.Batch.Size; kills++ {
+		time.Sleep(time.Duration(rand.Int64N(int64(40 * time.Millisecond))))
+		for seq := range uint64(n) / c.Open.Batch.Size {
+			if b, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, seq); err == nil && seen[seq] == nil {
+				seen[seq] = b
+			}
+		}
+		second.crash(t)
+	}
+	requireExactlyOnce(t, c, n, seen)
+	t.Logf("killed %d times", kills)
+	require.Greater(t, kills, 3)
+}
+
+// TestDrain: SIGTERM ends a relay cleanly, and what it has acknowledged is there afterwards.
+func TestDrain(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	first := startProcess(t, c, 0)
+	for i := range 9 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	require.NoError(t, first.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, first.cmd.Wait(), "exit status 0")
+	first.start(t)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 9), relaytest.Network(9)))
+	startProcess(t, c, 1)
+	batch, _ := c.Pull(t, 0, 0)
+	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+}
