@@ -24,7 +24,7 @@ const (
 // skew is how far the demo's one clock can differ from itself, and pull how often hops look for
 // batches: short, so that a person need not wait.
 const (
-	skew = "1s"
+	skew = "5s"
 	pull = 100 * time.Millisecond
 )
 
