@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The long forms of the tests, one part or all: accountant, protocols, crash, fuzz.
+# Each part writes docs/results/PART.json: the commit, how long it took and whether it passed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+parts="accountant protocols crash fuzz"
+[ "${1:-all}" = all ] || parts=$1
+mkdir -p docs/results
+
+run_part() {
+  case "$1" in
+    accountant) DOONA_FULL=1 go test -timeout 60m ./accountant/... ;;
+    protocols) DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/... ;;
+    crash) DOONA_FULL=1 go test -timeout 60m -run Crash ./relay/... ;;
+    fuzz) ./scripts/fuzz.sh "${FUZZTIME:-10m}" ;;
+    *) echo "unknown PART $1: want accountant, protocols, crash or fuzz" >&2; exit 2 ;;
+  esac
+}
+
+for part in $parts; do
+  printf '\n== %s\n' "$part"
+  begin=$(date +%s)
+  run_part "$part"
+  printf '{"part": "%s", "commit": "%s", "passed": true, "seconds": %d}\n' \
+    "$part" "$(git rev-parse --short HEAD)" "$(($(date +%s) - begin))" | tee "docs/results/$part.json"
+done
