@@ -65,7 +65,7 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 		return nil, fmt.Errorf("couldn't accept the keys of hop %d: not the list the task names", hop)
 	}
 	if !Verify(party.SignKey[:], SignKeyList, s.List, s.Signature) {
-		return nil, fmt.Errorf("couldn't accept the keys of hop %d: wrong signature", hop)
+		return nil, fmt.Errorf("couldn't accept the keys of hop %d: %w", hop, ErrSigner)
 	}
 	var list KeyList
 	if err := codec.Unmarshal(s.List, &list); err != nil {
