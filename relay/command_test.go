@@ -1,0 +1,209 @@
+package relay_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+)
+
+// run runs the relay command and returns its exit status and outputs.
+func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(executable, args...)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	err := cmd.Run()
+	if _, ok := err.(*exec.ExitError); !ok {
+		require.NoError(t, err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), log.String()
+}
+
+func TestCommandKeygen(t *testing.T) {
+	dir := t.TempDir()
+	sign, hpke := filepath.Join(dir, "a.sign"), filepath.Join(dir, "a.keys")
+	var made struct {
+		KeyID  string `json:"key_id"`
+		Public string `json:"public"`
+	}
+	status, out, _ := run(t, "keygen", "--kind", "sign", "--out", sign, "--json")
+	require.Zero(t, status)
+	require.NoError(t, json.Unmarshal([]byte(out), &made))
+	require.True(t, strings.HasPrefix(made.Public, "ed25519:"))
+	status, out, _ = run(t, "keygen", "--json", "--kind", "hpke", "--sign-key", sign, "--epochs", "3", "--out", hpke)
+	require.Zero(t, status)
+	require.NoError(t, json.Unmarshal([]byte(out), &made))
+	require.Equal(t, hpke+".pub", made.Public)
+	require.FileExists(t, made.Public)
+	for _, args := range [][]string{
+		{"--kind", "sign"},
+		{"--kind", "rsa", "--out", filepath.Join(dir, "b")},
+		{"--kind", "hpke", "--out", filepath.Join(dir, "b")},
+		{"--kind", "hpke", "--sign-key", sign, "--epochs", "0", "--out", filepath.Join(dir, "b")},
+		{"--kind", "hpke", "--sign-key", sign, "--kem", "rot13", "--out", filepath.Join(dir, "b")},
+		{"--king", "sign"},
+	} {
+		status, _, _ = run(t, append([]string{"keygen"}, args...)...)
+		require.Equal(t, 2, status, "%v", args)
+	}
+	status, _, log := run(t, "keygen", "--kind", "sign", "--out", sign)
+	require.Equal(t, 1, status, "it does not overwrite")
+	require.Contains(t, log, "exists")
+}
+
+func TestCommandCheckAndStatus(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	config := c.RelayConfig(1)
+	status, out, log := run(t, "check-config", "--config", config)
+	require.Zero(t, status, log)
+	require.Contains(t, out, `"test", hop 0`)
+	startProcess(t, c, 0)
+	startProcess(t, c, 1)
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	waitConfirmed(t, c, 0, 1)
+	for _, from := range [][]string{{"--config", config}, {"--admin", "http://" + c.Config(t, 0).Admin}} {
+		status, out, log = run(t, append([]string{"status", "--json"}, from...)...)
+		require.Zero(t, status, log)
+		var got relay.Status
+		require.NoError(t, json.Unmarshal([]byte(out), &got))
+		require.Equal(t, []relay.EpochStatus{{Epoch: 0, State: "open", Batches: 1, Confirmed: 1}}, got.Tasks[0].Epochs)
+		status, out, _ = run(t, append([]string{"status"}, from...)...)
+		require.Zero(t, status)
+		require.Regexp(t, `test +0 +0 +open +1 +1\n`, out)
+	}
+	for _, args := range [][]string{{"status"}, {"status", "--config", "a", "--admin", "b"}, {"serve"}, {"frobnicate"}, {"check-config", "x"}} {
+		status, _, _ = run(t, args...)
+		require.Equal(t, 2, status, "%v", args)
+	}
+	status, _, _ = run(t, "serve", "--config", filepath.Join(t.TempDir(), "none.yaml"))
+	require.Equal(t, 1, status)
+}
+
+// TestBadConfig: what is wrong with a configuration is said, and by its name.
+func TestBadConfig(t *testing.T) {
+	good := relaytest.New(t, relaytest.Options{})
+	text, err := os.ReadFile(good.RelayConfig(1))
+	require.NoError(t, err)
+	replace := func(old, new string) func(t *testing.T) string {
+		return func(t *testing.T) string {
+			require.Contains(t, string(text), old)
+			return strings.Replace(string(text), old, new, 1)
+		}
+	}
+	other := relaytest.New(t, relaytest.Options{})
+	tests := []struct {
+		name   string
+		config func(t *testing.T) string
+		want   string
+	}{
+		{"unknown key", replace("listen:", "lisen:"), "lisen"},
+		{"trailing junk", replace("tasks:", "tasks: 7\ntasks:"), "tasks"},
+		{"store", replace("sqlite:", "oracle:"), "invalid store"},
+		{"skew", replace("skew: 1s", "skew: 6m"), "invalid skew 6m0s: want 1ms to 5m"},
+		{"pull interval", replace("pull_interval: 20ms", "pull_interval: 1ms"), "invalid pull_interval"},
+		{"trusted proxies", replace("127.0.0.0/8", "127.0.0.1"), "invalid trusted_proxies"},
+		{"no secret", replace("limit_secret:", "# "), "invalid limit_secret"},
+		{"another owner", replace(good.Owner, other.Owner), "invalid owner"},
+		{"keys of another relay", replace("hpke_keys: task.keys", "hpke_keys: ../relay2/task.keys"), "not the one the task names"},
+		{"signing key of nobody in the task", replace("sign.key", filepath.Join(other.Dir, "relay1", "sign.key")), "do not include this one"},
+		{"the verifier's signing key", replace("sign.key", "../verifier/sign.key"), "do not include this one"},
+		{"no task", func(t *testing.T) string { return string(text[:bytes.Index(text, []byte("tasks:"))]) }, "invalid tasks"},
+		{"a task twice", func(t *testing.T) string { return string(text) + string(text[bytes.Index(text, []byte("  - ")):]) }, "every task once"},
+		{"not a bundle", replace("../task.bundle", "../task.json"), "task.json"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(good.Dir, "relay1", "bad.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(tt.config(t)), 0o600))
+			config, err := relay.LoadConfig(path)
+			if err == nil {
+				_, err = relay.New(config)
+			}
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+// TestRefusedTasks: tasks that this relay cannot serve.
+func TestRefusedTasks(t *testing.T) {
+	tests := map[string]struct {
+		change func(*task.Task)
+		want   string
+	}{
+		"tokens":          {func(t *task.Task) { t.Clients.Kind = task.ClientToken }, "invalid clients.kind"},
+		"huge batch":      {func(t *task.Task) { t.Batch.Size = 1 << 31 }, "invalid batch.size"},
+		"huge submission": {func(t *task.Task) { t.Slots.PerLane, t.Slots.Lanes, t.Batch.Size = 65535, 2, 2 }, "invalid slots"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{Task: tt.change})
+			_, err := relay.New(c.Config(t, 0))
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+// TestKeylessRelay: a relay whose key of the current epoch is missing says so and does not start.
+func TestKeylessRelay(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	path := filepath.Join(c.Dir, "relay1", "task.keys")
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var file map[string]any
+	require.NoError(t, json.Unmarshal(raw, &file))
+	file["keys"] = file["keys"].([]any)[1:]
+	raw, err = json.Marshal(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	_, err = relay.New(c.Config(t, 0))
+	require.ErrorContains(t, err, "has been erased")
+}
+
+// TestMetrics: what became of reports shows only when their epoch is over, and none of it names
+// a client.
+func TestMetrics(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	c.StartAll(t)
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	require.Error(t, c.Post(t.Context(), 0, c.Seal(t, 0, 99), relaytest.Network(1)))
+	waitConfirmed(t, c, 0, 1)
+	metrics := func() string {
+		resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/metrics")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return string(raw)
+	}
+	text := metrics()
+	require.Contains(t, text, `doona_relay_batches_total{destroyed="no"`)
+	require.Contains(t, text, "doona_relay_queue_depth 0")
+	require.Contains(t, text, "doona_relay_seal_seconds_count 1")
+	require.NotContains(t, text, "doona_relay_refused_total{")
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	waitState(t, c, 0, 0, "erased")
+	text = metrics()
+	require.Regexp(t, `doona_relay_refused_total{reason="limit",task="[0-9a-f]{8}"} 1\n`, text)
+	require.NotContains(t, text, "10.0.")
+	resp, err := http.Get(c.Open.Relays[0].URL + "/metrics")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusNotFound, resp.StatusCode, "not on the public address")
+}
