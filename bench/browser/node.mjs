@@ -1,0 +1,28 @@
+// One report in node, ours and the peer's: prints {kind: {ours, peer}}.
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const request = JSON.parse(await readFile(String(process.argv[2]), 'utf8'));
+const folder = await mkdtemp(join(tmpdir(), 'doona-bench-'));
+
+/** Imports a script from the site. @param {string} name */
+async function load(name) {
+  const file = join(folder, name.replace('.js', '.mjs'));
+  await writeFile(file, await (await fetch(`${request.site}/${name}`)).text());
+  return import(file);
+}
+
+const ours = await load('ours.js');
+const peer = request.peer ? await load('peer.js') : null;
+const module = new Uint8Array(await (await fetch(request.site + request.module)).arrayBuffer());
+/** @type {Record<string, object>} */
+const result = {};
+for (const { kind, bundle, value } of request.offers) {
+  result[kind] = {
+    ours: await ours.measure(module, new Uint8Array(Buffer.from(bundle, 'base64')), value),
+    peer: peer && (await peer.measure(kind, request.relay)),
+  };
+}
+await rm(folder, { recursive: true });
+console.log(JSON.stringify(result));

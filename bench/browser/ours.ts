@@ -1,0 +1,20 @@
+/**
+ * One report of ours, from value to body, without the network: in Chromium and in node.
+ * @module
+ */
+
+import { parseBundle } from '../../www/sdk/bundle.js';
+import type { Bytes } from '../../www/sdk/bytes.js';
+import { Module } from '../../www/sdk/module.js';
+import { withWebCrypto } from '../../www/sdk/reporter.js';
+import { sha256 } from '../../www/sdk/signature.js';
+import { type Samples, sample } from './sample.js';
+
+/** Reports `value` to the task of a bundle again and again. */
+export async function measure(module: Bytes, raw: Bytes, value: number): Promise<Samples> {
+  const bundle = parseBundle(raw);
+  const expected = { owner: bundle.owner, id: await sha256(bundle.canonical) };
+  const started = await Module.start(await WebAssembly.compile(module));
+  const reporter = await withWebCrypto(started, bundle, expected);
+  return sample(async () => (await reporter.submission(0, [value])).length);
+}

@@ -1,0 +1,36 @@
+/**
+ * One report of @divviup/dap: Prio3, as the Distributed Aggregation Protocol sends it.
+ * @module
+ */
+
+import { Task } from '@divviup/dap';
+
+import { type Samples, sample } from './sample.js';
+
+/** The measurements compared, by the names of the rows. */
+const tasks: Readonly<Record<string, readonly [spec: object, measurement: unknown]>> = {
+  count: [{ type: 'count' }, true],
+  sum16: [{ type: 'sum', bits: 16 }, 12345],
+  histogram16: [{ type: 'histogram', length: 16, chunkLength: 4 }, 3],
+  histogram256: [{ type: 'histogram', length: 256, chunkLength: 16 }, 3],
+};
+
+/** Returns a task at the aggregators of an address. */
+function connect(name: string, base: string): { task: any; measurement: unknown } {
+  const [spec, measurement] = tasks[name]!;
+  const id = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA';
+  const parameters = { id, leader: `${base}/leader`, helper: `${base}/helper`, timePrecisionSeconds: 3600, ...spec };
+  return { task: new Task(parameters as any), measurement };
+}
+
+/** Makes a report again and again; the aggregators' keys are fetched before. */
+export async function measure(name: string, base: string): Promise<Samples> {
+  const { task, measurement } = connect(name, base);
+  return sample(async () => (await task.generateReport(measurement)).encode().length);
+}
+
+/** Sends one report. */
+export async function send(name: string, base: string): Promise<void> {
+  const { task, measurement } = connect(name, base);
+  await task.sendMeasurement(measurement);
+}

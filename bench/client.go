@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/doona-dp/doona/shufflerclient"
+)
+
+// peerName is what a web developer would use today: Prio3 to two aggregators.
+const peerName = "@divviup/dap 0.9.1"
+
+// The client rows: time and bytes of one report, from value to body, through two relays.
+var (
+	native   = Group{clientNames("native"), measureNative}
+	node     = Group{clientNames("node"), measureNode}
+	chromium = Group{clientNames("chromium"), measureChromium}
+)
+
+func clientNames(where string) (names []string) {
+	for _, k := range kinds {
+		names = append(names, "client/"+k.name+"/"+where+"/ms", "client/"+k.name+"/"+where+"/bytes")
+	}
+	return names
+}
+
+// samples is what one runtime measured of one kind of report.
+type samples struct {
+	MS    []float64 `json:"ms"`
+	Bytes float64   `json:"bytes"`
+}
+
+// rows returns the two rows of a kind, with the peer's where there are any.
+func (s samples) rows(kind, where string, peer *samples) []Row {
+	name := "client/" + kind + "/" + where
+	ms, bytes := newRow(name+"/ms", "ms", lower, s.MS...), newRow(name+"/bytes", "bytes", lower, s.Bytes)
+	if peer != nil {
+		ms, bytes = ms.against(peerName, peer.MS...), bytes.against(peerName, peer.Bytes)
+	}
+	return []Row{ms, bytes}
+}
+
+func measureNative(ctx context.Context, s *Setup) ([]Row, error) {
+	v, err := s.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for _, k := range kinds {
+		progress("client/%s/native", k.name)
+		open, err := v.tasks[k.name].Bundle.Open(nil)
+		if err != nil {
+			return nil, err
+		}
+		client, err := shufflerclient.New(open, shufflerclient.Options{MaxEpsilon: 1})
+		if err != nil {
+			return nil, err
+		}
+		var got samples
+		for range 200 {
+			before := time.Now()
+			report, err := client.Report(0, []float64{k.value})
+			if err != nil {
+				return nil, err
+			}
+			got.MS = append(got.MS, float64(time.Since(before))/1e6)
+			got.Bytes = float64(len(report.Body))
+		}
+		rows = append(rows, got.rows(k.name, "native", nil)...)
+	}
+	return rows, nil
+}
+
+func measureNode(ctx context.Context, s *Setup) ([]Row, error) {
+	return s.inJavaScript(ctx, "node", "node.mjs")
+}
+
+func measureChromium(ctx context.Context, s *Setup) ([]Row, error) {
+	return s.inJavaScript(ctx, "chromium", "chromium.mjs")
+}
+
+// offer is what the scripts are told of a task.
+type offer struct {
+	Kind   string  `json:"kind"`
+	Bundle []byte  `json:"bundle"` // base64
+	Value  float64 `json:"value"`
+}
+
+// inJavaScript measures every kind of report in a runtime by a script of bench/browser, which
+// prints {kind: {ours, peer}}.
+func (s *Setup) inJavaScript(ctx context.Context, where, script string) ([]Row, error) {
+	v, err := s.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var offers []offer
+	for _, k := range kinds {
+		bundle, err := v.tasks[k.name].Bundle.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		offers = append(offers, offer{k.name, bundle, k.value})
+	}
+	var got map[string]struct {
+		Ours samples  `json:"ours"`
+		Peer *samples `json:"peer"`
+	}
+	progress("client/*/%s", where)
+	if err := s.script(ctx, script, map[string]any{"offers": offers, "peer": s.Peers(ctx)}, &got); err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for _, k := range kinds {
+		rows = append(rows, got[k.name].Ours.rows(k.name, where, got[k.name].Peer)...)
+	}
+	return rows, nil
+}
+
+// script runs a script of bench/browser with the addresses and a request as its argument and
+// decodes what it prints.
+func (s *Setup) script(ctx context.Context, name string, request map[string]any, into any) error {
+	path, err := s.Chromium(ctx)
+	if err != nil {
+		return err
+	}
+	request["site"], request["relay"] = s.server.site, s.server.relay
+	request["module"] = s.moduleName()
+	argument := filepath.Join(s.site, "request.json")
+	text, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("couldn't encode the request: %w", err)
+	}
+	if err := os.WriteFile(argument, text, 0o600); err != nil {
+		return fmt.Errorf("couldn't write the request: %w", err)
+	}
+	if err := os.Setenv("CHROMIUM", path); err != nil {
+		return fmt.Errorf("couldn't name Chromium: %w", err)
+	}
+	out, err := command(ctx, "node", filepath.Join("bench", "browser", name), argument)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		return fmt.Errorf("couldn't read the answer of %s: %w", name, err)
+	}
+	return nil
+}
+
+// moduleName returns the name under which the site serves doona.wasm.
+func (s *Setup) moduleName() string {
+	for name := range s.server.files {
+		if filepath.Ext(name) == ".wasm" {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/andybalholm/brotli"
+
+	"github.com/doona-dp/doona/wasm"
+)
+
+// downloads is what a page loads to report: a module and the SDK's script, once.
+var downloads = Group{
+	Names: []string{
+		"download/browser/raw", "download/browser/gzip", "download/browser/brotli",
+		"download/full/raw", "download/full/gzip", "download/full/brotli",
+	},
+	Run: measureDownloads,
+}
+
+// encodings are the forms in which a file travels, at their best levels.
+var encodings = []struct {
+	name string
+	size func([]byte) float64
+}{
+	{"raw", func(p []byte) float64 { return float64(len(p)) }},
+	{"gzip", func(p []byte) float64 { return float64(len(gzipped(p))) }},
+	{"brotli", func(p []byte) float64 { return float64(len(brotlied(p))) }},
+}
+
+func measureDownloads(ctx context.Context, s *Setup) ([]Row, error) {
+	site, err := s.Site(ctx)
+	if err != nil {
+		return nil, err
+	}
+	glue, err := os.ReadFile(filepath.Join(site, "doona.js"))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the SDK: %w", err)
+	}
+	progress("compressing the downloads")
+	floor, err := emptyModule(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var peer [][]byte
+	if s.Peers(ctx) {
+		bundle, err := bundled("peer.ts")
+		if err != nil {
+			return nil, err
+		}
+		peer = [][]byte{bundle}
+	}
+	var rows []Row
+	for _, m := range []wasm.Module{wasm.Browser, wasm.Full} {
+		module, err := readModule(site, m)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range encodings {
+			row := newRow("download/"+string(m)+"/"+e.name, "bytes", lower, e.size(module)+e.size(glue))
+			for _, bundle := range peer {
+				row = row.against(peerName, e.size(bundle))
+			}
+			rows = append(rows, row.within("an empty Go module", e.size(floor)))
+		}
+	}
+	return rows, nil
+}
+
+// readModule returns a built module, whose name carries its hash.
+func readModule(site string, m wasm.Module) ([]byte, error) {
+	pattern := filepath.Join(site, map[wasm.Module]string{wasm.Browser: "doona-[0-9a-f]*.wasm", wasm.Full: "doona-full-*.wasm"}[m])
+	files, err := filepath.Glob(pattern)
+	for _, file := range files {
+		if m == wasm.Full || !bytes.Contains([]byte(file), []byte("full")) {
+			return os.ReadFile(file)
+		}
+	}
+	return nil, fmt.Errorf("couldn't find %s in %s: %v", m.File(), site, err)
+}
+
+// emptyModule returns a Go module that does nothing: the floor under every one of ours.
+func emptyModule(ctx context.Context) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "doona-bench")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	source, module := filepath.Join(dir, "main.go"), filepath.Join(dir, "empty.wasm")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("couldn't write the empty module: %w", err)
+	}
+	if err := wasm.BuildPackage(ctx, source, module); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(module)
+}
+
+func gzipped(p []byte) []byte {
+	var out bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	w.Write(p)
+	w.Close()
+	return out.Bytes()
+}
+
+func brotlied(p []byte) []byte {
+	var out bytes.Buffer
+	w := brotli.NewWriterOptions(&out, brotli.WriterOptions{Quality: brotli.BestCompression, LGWin: 24})
+	w.Write(p)
+	w.Close()
+	return out.Bytes()
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/evanw/esbuild/pkg/api"
+
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/fixture"
+)
+
+// kinds are the measurements of the client rows, with the value that is reported.
+var kinds = []struct {
+	name  string
+	draft func() *task.Task
+	value float64
+}{
+	{"count", func() *task.Task { return fixture.Draft(task.Count, 0) }, 1},
+	{"sum16", sum16, 12345},
+	{"histogram16", func() *task.Task { return fixture.Draft(task.Histogram, 16) }, 3},
+	{"histogram256", func() *task.Task { return fixture.Draft(task.Histogram, 256) }, 3},
+}
+
+func sum16() *task.Task {
+	t := fixture.Draft(task.Sum, 0)
+	t.Input.Hi = randomizer.NewRational(65535, 1)
+	return t
+}
+
+// server is a site with the SDK, and on another origin a relay that accepts everything and the
+// peer's two aggregators.
+type server struct {
+	site, relay string // addresses
+	module      []byte
+	tasks       map[string]*fixture.Task
+	files       map[string]file
+	closers     []io.Closer
+}
+
+// file is served as it was compressed once.
+type file struct {
+	kind            string
+	plain, brotlied []byte
+}
+
+// Server returns the running server.
+func (s *Setup) Server(ctx context.Context) (*server, error) {
+	if s.server != nil {
+		return s.server, nil
+	}
+	folder, err := s.Site(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &server{tasks: map[string]*fixture.Task{}, files: map[string]file{}}
+	progress("compressing the site")
+	if err := v.load(folder, s.Peers(ctx)); err != nil {
+		return nil, err
+	}
+	if v.site, err = v.listen(v.serveFile); err != nil {
+		return nil, err
+	}
+	if v.relay, err = v.listen(v.serveRelay); err != nil {
+		return nil, err
+	}
+	s.server = v
+	return v, v.sign()
+}
+
+// Close stops listening.
+func (v *server) Close() {
+	for _, c := range v.closers {
+		c.Close()
+	}
+}
+
+func (v *server) listen(handler http.HandlerFunc) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("couldn't listen: %w", err)
+	}
+	v.closers = append(v.closers, l)
+	go http.Serve(l, handler)
+	return "http://" + l.Addr().String(), nil
+}
+
+// sign makes the tasks: one per kind, and two alike for first reports, cold and cached.
+func (v *server) sign() error {
+	add := func(name string, draft *task.Task) error {
+		epochs := task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 24 * 3600, Count: 1}
+		signed, err := fixture.Sign(draft, []string{v.relay, "https://second.example"}, epochs)
+		v.tasks[name] = signed
+		return err
+	}
+	for _, k := range kinds {
+		if err := add(k.name, k.draft()); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"cold", "cached"} {
+		if err := add(name, fixture.Draft(task.Count, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load reads and compresses what the site serves.
+func (v *server) load(folder string, peers bool) error {
+	var err error
+	if v.module, err = readModule(folder, wasm.Browser); err != nil {
+		return err
+	}
+	sources := []string{"ours.ts"}
+	if peers {
+		sources = append(sources, "peer.ts")
+	}
+	for _, source := range sources {
+		code, err := bundled(source)
+		if err != nil {
+			return err
+		}
+		v.add(strings.Replace(source, ".ts", ".js", 1), code)
+	}
+	for _, pattern := range []string{filepath.Join(folder, "doona.js"), filepath.Join(folder, "doona-[0-9a-f]*.wasm"), filepath.Join("bench", "browser", "first*")} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			return fmt.Errorf("couldn't list the site: %w", err)
+		}
+		for _, name := range names {
+			content, err := os.ReadFile(name)
+			if err != nil {
+				return fmt.Errorf("couldn't read the site: %w", err)
+			}
+			if !strings.Contains(name, "doona-full") {
+				v.add(filepath.Base(name), content)
+			}
+		}
+	}
+	v.add("blank.html", []byte("<!doctype html><title>blank</title>"))
+	return nil
+}
+
+func (v *server) add(name string, content []byte) {
+	kind := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript", ".wasm": "application/wasm"}[filepath.Ext(name)]
+	v.files["/"+name] = file{kind, content, brotlied(content)}
+}
+
+func (v *server) serveFile(w http.ResponseWriter, r *http.Request) {
+	f, ok := v.files[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", f.kind)
+	w.Header().Set("Cache-Control", "max-age=31536000, immutable")
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "br") {
+		w.Header().Set("Content-Encoding", "br")
+		w.Write(f.brotlied)
+		return
+	}
+	w.Write(f.plain)
+}
+
+// serveRelay answers clients of both: tasks and the peer's keys; every report is accepted.
+func (v *server) serveRelay(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	w.Header().Set("Access-Control-Allow-Headers", "Content-Type")
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, PUT")
+	w.Header().Set("Access-Control-Max-Age", "86400")
+	io.Copy(io.Discard, r.Body)
+	switch {
+	case r.Method == http.MethodOptions:
+		w.WriteHeader(http.StatusNoContent)
+	case strings.HasSuffix(r.URL.Path, "/hpke_config"):
+		w.Header().Set("Content-Type", "application/dap-hpke-config-list")
+		w.Write(dapKeys())
+	case r.Method != http.MethodGet:
+		w.WriteHeader(http.StatusCreated)
+	default:
+		v.serveTask(w, r)
+	}
+}
+
+func (v *server) serveTask(w http.ResponseWriter, r *http.Request) {
+	for _, t := range v.tasks {
+		if t.Path() != r.URL.Path {
+			continue
+		}
+		bundle, err := t.Bundle.Bytes()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Write(bundle)
+		return
+	}
+	http.NotFound(w, r)
+}
+
+// dapKeys returns the HPKE configuration of an aggregator (draft-ietf-ppm-dap-09 section 4.4.1):
+// a list of id, KEM X25519, KDF HKDF-SHA256, AEAD AES-128-GCM and a public key.
+func dapKeys() []byte {
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err) // crypto/rand does not fail
+	}
+	config := []byte{1, 0, 0x20, 0, 1, 0, 1, 0, 32}
+	config = append(config, key.PublicKey().Bytes()...)
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(config))), config...)
+}
+
+// bundled returns a script of bench/browser as one module.
+func bundled(source string) ([]byte, error) {
+	result := api.Build(api.BuildOptions{
+		EntryPoints: []string{filepath.Join("bench", "browser", source)},
+		NodePaths:   []string{filepath.Join("bench", "peers", "node_modules")},
+		Bundle:      true, Format: api.FormatESModule, Target: api.ES2022,
+		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true,
+		LogLevel: api.LogLevelSilent,
+	})
+	if len(result.Errors) > 0 {
+		return nil, fmt.Errorf("couldn't bundle %s: %s", source, result.Errors[0].Text)
+	}
+	return result.OutputFiles[0].Contents, nil
+}

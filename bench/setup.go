@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Setup holds what several groups need, each made when first asked for.
+type Setup struct {
+	site     string // folder of the built pages
+	chromium string
+	peers    *bool
+	server   *server
+}
+
+// Close stops what was started.
+func (s *Setup) Close() {
+	if s.server != nil {
+		s.server.Close()
+	}
+}
+
+// progress tells on standard error what takes time.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
+}
+
+// Site returns the folder of the SDK and the modules, freshly built.
+func (s *Setup) Site(ctx context.Context) (string, error) {
+	if s.site != "" {
+		return s.site, nil
+	}
+	progress("building the modules and the SDK")
+	dir := filepath.Join("build", "bench")
+	if _, err := command(ctx, "go", "run", "./www/build", "-out", dir); err != nil {
+		return "", err
+	}
+	s.site = dir
+	return dir, nil
+}
+
+// Chromium returns the path of a Chromium, installing it and the Node packages where missing.
+func (s *Setup) Chromium(ctx context.Context) (string, error) {
+	if s.chromium != "" {
+		return s.chromium, nil
+	}
+	progress("setting up Chromium and the Node packages")
+	out, err := command(ctx, "./www/setup.sh")
+	s.chromium = strings.TrimSpace(out)
+	return s.chromium, err
+}
+
+// Peers installs the peers' packages, once, and says whether they are there: a peer that cannot
+// be had leaves its columns empty.
+func (s *Setup) Peers(ctx context.Context) bool {
+	if s.peers == nil {
+		progress("installing the peers' packages")
+		_, err := command(ctx, "npm", "ci", "--prefix", filepath.Join("bench", "peers"),
+			"--omit-lockfile-registry-resolved", "--no-audit", "--no-fund", "--loglevel=error")
+		if err != nil {
+			progress("no peers: %v", err)
+		}
+		s.peers = ptr(err == nil)
+	}
+	return *s.peers
+}
+
+// command runs a program to its end and returns its standard output.
+func command(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("couldn't run %s: %w\n%s", filepath.Base(name), err, strings.TrimSpace(problems.String()))
+	}
+	return out.String(), nil
+}
