@@ -114,10 +114,13 @@ func (r *Relay) giveUp(ctx context.Context, s *served, epoch, seq uint64) error 
 	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.advance(ctx, s, epoch, stateComplete))
 }
 
-// note keeps a finding.
+// note keeps a finding, and logs it the first time.
 func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why string) error {
-	r.cfg.Log.Warn("finding", "task", s.name(), "epoch", epoch, "batch", seq, "reason", why)
-	return r.store.note(ctx, finding{s.epochID(epoch), seq, why})
+	fresh, err := r.store.note(ctx, finding{s.epochID(epoch), seq, why})
+	if fresh {
+		r.cfg.Log.Warn("finding", "task", s.name(), "epoch", epoch, "batch", seq, "reason", why)
+	}
+	return err
 }
 
 // foreign says why a batch cannot be blamed on the relay before, "" if it can: that relay has

@@ -37,7 +37,7 @@ type sqlite struct {
 func openSQLite(path string) (*sqlite, error) {
 	query := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		"busy_timeout(10000)", fmt.Sprintf("page_size(%d)", pageSize), "journal_mode(WAL)", "synchronous(FULL)",
-		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-65536)",
+		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)",
 	}}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 	s := &sqlite{ids: map[epochID]int64{}}
@@ -331,15 +331,17 @@ func (s *sqlite) advance(ctx context.Context, id epochID, to state) error {
 	})
 }
 
-func (s *sqlite) note(ctx context.Context, f finding) error {
-	return s.within(ctx, func(tx *sql.Tx) error {
+func (s *sqlite) note(ctx context.Context, f finding) (fresh bool, err error) {
+	err = s.within(ctx, func(tx *sql.Tx) error {
 		e, err := s.id(ctx, tx, f.id)
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `INSERT OR IGNORE INTO findings (epoch, seq, reason) VALUES (?, ?, ?)`, e, f.seq, f.reason)
+		n, err := changed(tx.ExecContext(ctx, `INSERT OR IGNORE INTO findings (epoch, seq, reason) VALUES (?, ?, ?)`, e, f.seq, f.reason))
+		fresh = n > 0
 		return err
 	})
+	return fresh, err
 }
 
 func (s *sqlite) findings(ctx context.Context) (out []finding, err error) {

@@ -135,7 +135,7 @@ type store interface {
 	// is no error.
 	confirm(ctx context.Context, id epochID, seq uint64) error
 
-	// unconfirmed lists the batches of mix whose source the relay before has not been told to
+	// untold lists the batches of mix whose source the relay before has not been told to
 	// delete, and told says that it has.
 	untold(ctx context.Context, id epochID) ([]uint64, error)
 	told(ctx context.Context, id epochID, seq uint64) error
@@ -146,8 +146,8 @@ type store interface {
 	// advance raises the state of an epoch. stateErased deletes its replay set and client rows.
 	advance(ctx context.Context, id epochID, to state) error
 
-	// note keeps a finding, once; findings lists them.
-	note(ctx context.Context, f finding) error
+	// note keeps a finding and says whether it is new; findings lists them.
+	note(ctx context.Context, f finding) (fresh bool, err error)
 	findings(ctx context.Context) ([]finding, error)
 
 	// summary counts an epoch's batches.

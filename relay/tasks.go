@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"encoding/hex"
 	"fmt"
-	"math/bits"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -109,13 +108,11 @@ func (s *served) checkServable() error {
 	if s.Clients.Kind != task.ClientAddress {
 		return invalid.Field("clients.kind", fmt.Sprintf("%q", s.Clients.Kind), "address: this version has no tokens yet")
 	}
-	slots := s.Slots.Lanes * s.Slots.PerLane // < 2³²
-	high, total := bits.Mul64(slots, s.Batch.Size)
-	if size := s.layout.SlotSize(1); high > 0 || total > maxBatch/uint64(size) || handover.MaxBatch(s.Task, s.layout, s.hop) > maxBatch {
-		return invalid.Field("batch.size", fmt.Sprint(s.Batch.Size), fmt.Sprintf("batches of at most %d bytes: %d slots of %d bytes each", maxBatch, maxBatch/size, size))
+	if most := s.layout.MaxBody(); most > maxBody {
+		return invalid.Field("slots", fmt.Sprintf("for submissions of %d bytes", most), fmt.Sprintf("at most %d bytes", maxBody))
 	}
-	if slots > maxBody || s.layout.MaxBody() > maxBody {
-		return invalid.Field("slots", fmt.Sprint(slots), fmt.Sprintf("submissions of at most %d bytes", maxBody))
+	if most := handover.MaxBatch(s.Task, s.layout, s.hop); most > maxBatch {
+		return invalid.Field("batch.size", fmt.Sprintf("%d, up to %d bytes", s.Batch.Size, most), fmt.Sprintf("at most %d bytes", maxBatch))
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -40,12 +39,18 @@ func (c *Cascade) StartFirst(t testing.TB) *FirstRelay {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/tasks/{task}/epochs/{epoch}/batches/{seq}", f.handlePull)
 	mux.HandleFunc("POST /v1/tasks/{task}/epochs/{epoch}/batches/{seq}/confirm", f.handleConfirm)
-	l, err := net.Listen("tcp", strings.TrimPrefix(c.Open.Relays[0].URL, "http://"))
+	c.Listen(t, 0, mux)
+	return f
+}
+
+// Listen serves a handler at the address of a relay until the test ends.
+func (c *Cascade) Listen(t testing.TB, hop int, handler http.Handler) {
+	t.Helper()
+	l, err := net.Listen("tcp", c.addresses[hop])
 	require.NoError(t, err)
-	server := &http.Server{Handler: mux}
+	server := &http.Server{Handler: handler}
 	go server.Serve(l)
 	t.Cleanup(func() { server.Close() })
-	return f
 }
 
 // place names a batch as its URL does.
