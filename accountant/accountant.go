@@ -85,8 +85,10 @@ func krrDelta(rule Rule, k uint64, gamma float64, users uint64, eps float64) flo
 	switch rule {
 	case Theorem1:
 		delta = theorem1Delta(k, gamma, users, eps)
-	default:
+	case Revealed:
 		delta = revealedDelta(k, gamma, users, eps)
+	default:
+		delta = exactDelta(k, gamma, users, eps)
 	}
 	return math.Min(1, delta+tiny)
 }
@@ -112,7 +114,7 @@ func KRREpsilon(rule Rule, k uint64, gamma float64, users uint64, delta float64)
 		top = math.Min(top, 1)
 	}
 	at := func(eps float64) float64 { return krrDelta(rule, k, gamma, users, eps) }
-	if top == 0 || at(0) <= delta {
+	if top == 0 {
 		return 0, nil
 	}
 	if at(top) > delta {
@@ -185,9 +187,6 @@ func dyadic(gamma float64) (num, den uint64) {
 func checkKRR(rule Rule, k, users uint64) error {
 	if rule != Theorem1 && rule != Revealed && rule != Exact {
 		return invalid.Field("rule", string(rule), "theorem1, revealed or exact")
-	}
-	if rule == Exact {
-		return invalid.Field("rule", string(rule), "theorem1 or revealed: exact is not built yet")
 	}
 	if k < 2 || k > MaxK {
 		return invalid.Field("k", strconv.FormatUint(k, 10), "a whole number from 2 to 2^40")

@@ -5,8 +5,8 @@ import "math"
 // solveTolerance is the relative width at which a search stops.
 const solveTolerance = 1e-12
 
-// smallest returns an x in (0, hi] with f(x) ≤ target, at most a relative 1e-11 above the
-// smallest such x. f must be non-increasing with f(hi) ≤ target < f(0).
+// smallest returns an x in [0, hi] with f(x) ≤ target, at most a relative 1e-11 above the
+// smallest such x. f must be non-increasing with f(hi) ≤ target. Below hi·e^-40 only 0 is tried.
 func smallest(f func(float64) float64, target, hi float64) float64 {
 	excess := func(s float64) float64 { return excessOf(f(math.Exp(s)), target) }
 	top := math.Log(hi)
@@ -15,10 +15,13 @@ func smallest(f func(float64) float64, target, hi float64) float64 {
 	}
 	width := 0.5
 	for excess(top-width) <= 0 {
-		if width > 1500 {
-			return hi
+		if top -= width; math.Log(hi)-top > 40 {
+			if f(0) <= target {
+				return 0
+			}
+			return math.Exp(top)
 		}
-		top, width = top-width, 2*width
+		width *= 2
 	}
 	return math.Min(hi, math.Exp(crossing(excess, top-width, top)))
 }

@@ -57,7 +57,7 @@ privacy that remains if every relay colludes with the verifier.`,
 	flags.Uint64Var(&f.users, "users", 0, "users shuffled together, 1 to 1e9 (required)")
 	flags.Float64Var(&f.epsilon, "epsilon", 0, "target ε after shuffling, above 0 (required)")
 	flags.Float64Var(&f.delta, "delta", 0, "target δ after shuffling, below 1 (required)")
-	flags.StringVar(&f.rule, "rule", string(accountant.Revealed), "theorem1, revealed or exact")
+	flags.StringVar(&f.rule, "rule", string(accountant.Exact), "theorem1, revealed or exact")
 	return cmd
 }
 

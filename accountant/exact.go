@@ -1,0 +1,192 @@
+package accountant
+
+import "math"
+
+// exactDelta returns δ(ε) of rule [Exact], rounded up by at most a relative 1e-9 (see invert for
+// the one exception).
+//
+// Reveal the blanket bits of all users but the target. With m−1 of the others in the blanket,
+// the world where the target holds x has, at the histogram h of the m messages left,
+//
+//	P(h) = Mult(h; m, 1/K)·((1−γ)K·h_x + γm)/m,
+//
+// since removing one message from cell y changes Mult by the factor K·h_y/m. Hence, averaging
+// over m−1 ~ Bin(n−1, γ) and with M ~ Bin(n, γ), N₁ and N₂ its counts in the cells x and x′,
+//
+//	δ(ε) = 1/(γn)·E[((1−γ)K(N₁ − e^ε·N₂) − γ(e^ε−1)M)₊]                (1)
+//
+// which is [BBGN19] (Lemma 8) with equality. In the form used here
+//
+//	δ(ε) = (1−γ)K/(γn)·E[X₊],   X = N₁ − e^ε·N₂ − κM,   κ = (e^ε−1)·γ/((1−γ)K)   (2)
+//
+// X is a sum of n independent steps: 1−κ and −e^ε−κ with probability γ/K each, −κ with
+// probability γ−2γ/K, and 0 with probability 1−γ. κ is rounded down, which can only raise δ.
+func exactDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
+	if gamma == 1 {
+		return 0
+	}
+	w := newExactWalk(k, gamma, users, eps)
+	if w.up == 1 && w.down == 1 {
+		return math.Min(1, w.totalVariation())
+	}
+	return math.Min(1, w.expectation())
+}
+
+// walk is X = up·N₁ − down·N₂ − kappa·R, the counts being multinomial(n; p, p, rho), and the
+// factor that turns E[X₊] into δ.
+type walk struct {
+	n, p, rho       float64
+	up, down, kappa float64
+	scale           float64
+}
+
+func newExactWalk(k uint64, gamma float64, users uint64, eps float64) walk {
+	p, e1 := gamma/float64(k), math.Expm1(eps)*(1-2*ulp)
+	kappa := e1 * p / (1 - gamma) * (1 - 4*ulp)
+	return walk{
+		n: float64(users), p: p, rho: math.Max(0, gamma-2*p),
+		up: 1 - kappa, down: 1 + e1 + kappa, kappa: kappa,
+		scale: (1 - gamma) / (p * float64(users)),
+	}
+}
+
+// expectation returns scale·E[X₊]: by the plain sum where that is short, else by inversion.
+func (w *walk) expectation() float64 {
+	rest := math.Max(0, 1-2*w.p-w.rho)
+	x := steps{n: w.n, atoms: []atom{{w.up, w.p}, {-w.down, w.p}, {-w.kappa, w.rho}, {0, rest}}}
+	t := x.tune()
+	if t.tiny() {
+		return 0
+	}
+	if w.directCost(t) <= directLimit {
+		return w.direct(t)
+	}
+	return w.scale * t.invert()
+}
+
+// directLimit is the number of steps up to which the plain double sum is used.
+const directLimit = 1.5e6
+
+// directCost returns the number of steps direct would take.
+func (w *walk) directCost(t *tuned) float64 {
+	l := w.tailExponent(t)
+	s, r := spread(w.n, 2*w.p, l), spread(w.n, w.rho, l)
+	return math.Min(2*s, w.n) * (math.Min(2*r, w.n) + math.Min(s, w.n) + 20)
+}
+
+// tailExponent returns the L such that cut tails of mass e^-L are below a relative 1e-14 of δ.
+func (w *walk) tailExponent(t *tuned) float64 {
+	return 40 - math.Min(0, t.logEstimate()+math.Log(w.scale))
+}
+
+// spread returns a d with Pr[|Bin(n, p) − np| > d] ≤ 2e^-l, by Bernstein's inequality.
+func spread(n, p, l float64) float64 {
+	return l/3 + math.Sqrt(l*l/9+2*l*n*p*(1-p)) + 1
+}
+
+// direct returns δ as the plain sum over S = N₁+N₂ ~ Bin(n, 2p) and R, which given S is
+// Bin(n−S, ρ/(1−2p)); N₁ is Bin(S, ½). All terms are positive.
+//
+// Cut tails: as X₊ ≤ up·N₁, and size-biasing by N₁ turns (S, R) into (1+S′, R) of one user
+// fewer, what lies outside a set contributes at most scale·np·Pr[(1+S′, R) outside]; the four
+// tails cut by Bernstein's inequality are added as 4e^-L.
+func (w *walk) direct(t *tuned) float64 {
+	l := w.tailExponent(t)
+	d := spread(w.n, 2*w.p, l)
+	low := math.Max(0, math.Floor(w.n*2*w.p-d))
+	high := math.Min(w.n, math.Ceil(w.n*2*w.p+d))
+	given := splitSum{walk: w, exponent: l}
+	if w.rho > 0 {
+		given.q = w.rho / (1 - 2*w.p)
+	}
+	total := 0.0
+	for s := math.Max(1, low); s <= high; s++ {
+		if pr := binomial(s, w.n, 2*w.p, 1-2*w.p); pr > 0 {
+			total += pr * given.expectation(s)
+		}
+	}
+	return w.scale * (total + 4*math.Exp(-l)*w.n*w.p*w.up) * (1 + 2e-12)
+}
+
+// totalVariation returns δ(0). X is then N₁−N₂, a simple random walk of S steps given S, and
+// E[X₊ | S] = ⌈S/2⌉·Pr[Bin(S, ½) = ⌈S/2⌉]. Tails are cut as in direct.
+func (w *walk) totalVariation() float64 {
+	d := spread(w.n, 2*w.p, 50)
+	total := 0.0
+	for s := math.Max(1, math.Floor(w.n*2*w.p-d)); s <= math.Min(w.n, math.Ceil(w.n*2*w.p+d)); s++ {
+		h := math.Ceil(s / 2)
+		total += binomial(s, w.n, 2*w.p, 1-2*w.p) * h * binomial(h, s, 0.5, 0.5)
+	}
+	return (w.scale*total + 2*math.Exp(-50)) * (1 + 1e-13 + 5e-15*math.Sqrt(w.n))
+}
+
+// splitSum sums over R and N₁ for one S.
+type splitSum struct {
+	*walk
+	q, exponent float64   // R is Bin(n−S, q); tails of mass e^-exponent are cut
+	tail        []float64 // tail[i] = Pr[N₁ ≥ first+i]
+	excess      []float64 // excess[i] = E[(N₁ − first − i + 1)₊]
+}
+
+// expectation returns E[X₊ | S = s]. With t = (down·s + kappa·R)/(up+down) and j = ⌊t⌋+1 the
+// expectation over N₁ is (up+down)·(E[(N₁−j)₊] + (j−t)·Pr[N₁ ≥ j]).
+func (g *splitSum) expectation(s float64) float64 {
+	low, high := g.rangeOfRest(s)
+	slope := g.kappa / (g.up + g.down)
+	t0 := s - (s*g.up-g.kappa*low)/(g.up+g.down)
+	first := math.Floor(t0) + 1
+	g.table(s, first, t0+(high-low)*slope)
+	pr, total := 1.0, 0.0
+	for r := low; r <= high; r++ {
+		switch {
+		case g.q > 0 && int(r-low)%anchorEvery == 0:
+			pr = binomial(r, g.n-s, g.q, 1-g.q)
+		case g.q > 0:
+			pr *= (g.n - s - r + 1) * g.q / (r * (1 - g.q))
+		}
+		t := t0 + (r-low)*slope
+		j := math.Floor(t) + 1
+		i := int(j - first)
+		if i >= len(g.tail) {
+			break
+		}
+		total += pr * (g.excess[i+1] + (j-t)*g.tail[i])
+	}
+	return total * (g.up + g.down)
+}
+
+// rangeOfRest returns the values of R that count, given S = s.
+func (g *splitSum) rangeOfRest(s float64) (low, high float64) {
+	if g.q == 0 {
+		return 0, 0
+	}
+	rest := g.n - s
+	d := spread(rest, g.q, g.exponent)
+	return math.Max(0, math.Floor(rest*g.q-d)), math.Min(rest, math.Ceil(rest*g.q+d))
+}
+
+// table fills tail and excess for N₁ ~ Bin(s, ½) from first up to where what is left is below a
+// relative 1e-18 of the mass from last on, the largest threshold asked for.
+func (g *splitSum) table(s, first, last float64) {
+	g.tail = g.tail[:0]
+	b, sum := binomial(first, s, 0.5, 0.5), 0.0
+	for a := first; a <= s && b > 0; a++ {
+		g.tail = append(g.tail, b)
+		ratio := (s - a) / (a + 1)
+		b *= ratio
+		if a < last {
+			continue
+		}
+		if sum += b; ratio < 1 && b <= 1e-18*sum*(1-ratio) {
+			break
+		}
+	}
+	g.excess = append(g.excess[:0], g.tail...)
+	g.excess = append(g.excess, 0)
+	for i := len(g.tail) - 2; i >= 0; i-- {
+		g.tail[i] += g.tail[i+1]
+	}
+	for i := len(g.tail) - 1; i >= 0; i-- {
+		g.excess[i] = g.excess[i+1] + g.tail[i]
+	}
+}

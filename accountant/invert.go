@@ -1,0 +1,290 @@
+package accountant
+
+import "math"
+
+// atom is one value of a step of a random walk and its probability.
+type atom struct{ x, p float64 }
+
+// steps is a sum X of n independent copies of a variable with finitely many values.
+type steps struct {
+	n     float64
+	atoms []atom // probabilities sum to 1
+}
+
+// logMGF returns ln E[e^θG] of one step.
+func (s *steps) logMGF(theta float64) float64 {
+	sum := 0.0
+	for _, a := range s.atoms {
+		sum += a.p * math.Expm1(theta*a.x)
+	}
+	return math.Log1p(sum)
+}
+
+// tilted returns the mean and the variance of one step under the law tilted by e^θx.
+func (s *steps) tilted(theta float64) (mean, variance float64) {
+	shift := theta * s.largest()
+	var total, first, second float64
+	for _, a := range s.atoms {
+		w := a.p * math.Exp(theta*a.x-shift)
+		total, first, second = total+w, first+w*a.x, second+w*a.x*a.x
+	}
+	mean = first / total
+	for _, a := range s.atoms {
+		d := a.x - mean
+		variance += a.p * math.Exp(theta*a.x-shift) / total * d * d
+	}
+	return mean, variance
+}
+
+func (s *steps) largest() float64 {
+	top := math.Inf(-1)
+	for _, a := range s.atoms {
+		if a.p > 0 {
+			top = math.Max(top, a.x)
+		}
+	}
+	return top
+}
+
+// tune returns X with the tilt θ > 0 that minimises E[e^θX]/θ², found by bisection on the
+// stationarity condition n·θ·mean(θ) = 2, whose left side increases wherever it is positive.
+// Any θ > 0 is valid below; this one makes the integrand flat.
+func (s *steps) tune() *tuned {
+	short := func(theta float64) bool { mean, _ := s.tilted(theta); return s.n*theta*mean < 2 }
+	hi := 1.0
+	for short(hi) && hi < 1e6 {
+		hi *= 2
+	}
+	lo := hi / 2
+	for !short(lo) && lo > 1e-12 {
+		lo /= 2
+	}
+	for range 30 {
+		if mid := math.Sqrt(lo * hi); short(mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return newTuned(s, hi)
+}
+
+// tuned is a walk under a tilt; it evaluates E[X₊] by [tuned.invert].
+type tuned struct {
+	*steps
+	theta float64
+	logM  float64   // n·ln E[e^θG]
+	width float64   // √(n·variance + 2/θ²): the scale of X that matters
+	w     []float64 // tilted probabilities of the atoms
+	pairs []pair    // by descending weight·gap², the first setting the period
+}
+
+// pair is two atoms: n·w_i·w_j and |x_i − x_j|.
+type pair struct{ weight, gap float64 }
+
+func newTuned(s *steps, theta float64) *tuned {
+	_, variance := s.tilted(theta)
+	t := &tuned{steps: s, theta: theta, logM: s.n * s.logMGF(theta)}
+	t.width = math.Sqrt(s.n*variance + 2/(theta*theta))
+	norm := math.Exp(-t.logM / s.n)
+	for _, a := range s.atoms {
+		t.w = append(t.w, a.p*math.Exp(theta*a.x)*norm)
+	}
+	for i := range s.atoms {
+		for j := range i {
+			t.addPair(pair{s.n * t.w[i] * t.w[j], math.Abs(s.atoms[i].x - s.atoms[j].x)})
+		}
+	}
+	return t
+}
+
+// addPair keeps the pair of the largest weight·gap² in front.
+func (t *tuned) addPair(p pair) {
+	if p.weight == 0 || p.gap == 0 {
+		return
+	}
+	t.pairs = append(t.pairs, p)
+	if first := t.pairs[0]; p.weight*p.gap*p.gap > first.weight*first.gap*first.gap {
+		t.pairs[0], t.pairs[len(t.pairs)-1] = p, first
+	}
+}
+
+// tiny says whether E[X₊] ≤ E[e^θX]/(eθ) shows the result to be below 1e-295.
+func (t *tuned) tiny() bool { return t.logM-math.Log(t.theta) < -680 }
+
+// logEstimate returns the logarithm of the saddle-point estimate of E[X₊].
+func (t *tuned) logEstimate() float64 {
+	return t.logM - math.Log(t.theta*t.theta*t.width*math.Sqrt(2*math.Pi))
+}
+
+// The accuracy aimed at, as relative errors.
+const (
+	smoothing  = 2e-5  // (smoothing)² is the effect of the noise that ends the integral
+	windowSkip = 1e-10 // all windows left out together
+	wanted     = 6e-10 // retry with finer settings above this
+	margin     = 3e-10 // floating-point error, proven below 2e-10 for n ≤ 10⁹
+	negligible = 42    // e^-42 = 6e-19 ends sums
+	deep       = -160  // below e^-160 = 3e-70 a relative 4e-7 is good enough
+)
+
+// invert returns E[X₊], rounded up by at most a relative 1e-9, or where X is nearly a lattice
+// variable (ε close to 0 or to ε₀ at large n) by the smallest error it reaches in bounded time.
+// Soundness never depends on that: every error has a known sign or a bound that is added.
+//
+// With η > 0, Z standard normal and any θ > 0,
+//
+//	E[X₊] ≤ E[(X+ηZ)₊] = (1/2π)·∫ F(y) dy,   F(y) = E[e^{ζX}]·e^{η²ζ²/2}/ζ²,   ζ = θ+iy   (1)
+//
+// the first step by Jensen's inequality, the second because the two-sided Laplace transform of
+// x₊ is 1/ζ². By Poisson's summation formula the trapezoidal rule with step s gives
+//
+//	(s/2π)·Σ_j F(js) = Σ_k e^{θkT}·E[(X+ηZ−kT)₊] ≥ E[(X+ηZ)₊],   T = 2π/s       (2)
+//
+// all of whose terms are positive: discretisation errs upward. What is left is to cut the sum.
+// With tilted probabilities w_i, E[e^{ζX}] = E[e^{θX}]·φ(y)^n and for every pair of atoms
+//
+//	|φ(y)|² ≤ 1 − 2·w_i·w_j·(1−cos(gap·y)), so |φ|^n ≤ exp(−Σ_pairs n·w_i·w_j·(1−cos(gap·y)))  (3)
+//
+// Terms are evaluated only in windows around the multiples of the period 2π/gap of the first
+// pair, and there only if (3) does not show the window to be negligible. The bounds of all that
+// is left out are added to the result. Beyond y = 9/η the factor e^{−η²y²/2} ends the sum.
+//
+// How far the result lies above E[X₊] is known too: with f the density of X+ηZ at 0, from the
+// same sum without the 1/ζ², E[(X+ηZ)₊] − E[X₊] ≤ η²·f, since √v·(density of √v·Z at x) is
+// increasing in v; and the terms k ≠ 0 of (2) are bounded by Chernoff's inequality.
+func (t *tuned) invert() float64 {
+	best := math.Inf(1)
+	in := inversion{tuned: t, eta: smoothing / t.theta, period: 18 * t.width}
+	if t.logEstimate() < deep {
+		in.eta *= 20
+	}
+	for range 4 {
+		value, slack := in.run()
+		best = math.Min(best, value)
+		if slack <= wanted*value || in.periods() > 8e3 || t.logEstimate() < deep {
+			break
+		}
+		if in.alias > in.blur {
+			in.period *= 1.5
+		} else {
+			in.eta /= 5
+		}
+	}
+	return best * (1 + margin)
+}
+
+// inversion is one evaluation of (2).
+type inversion struct {
+	*tuned
+	eta    float64
+	period float64 // T
+	// Sums over the nodes, in units of the scale e^{n·ln E[e^θG] + η²θ²/2}.
+	value, density float64
+	rest           float64 // bound of what was left out
+	blur, alias    float64 // bounds of the smoothing and of the aliases
+}
+
+// periods returns the number of windows up to where the noise ends the sum.
+func (in *inversion) periods() float64 { return math.Ceil(in.end() / in.window()) }
+
+func (in *inversion) end() float64    { return 9.2 / in.eta }
+func (in *inversion) window() float64 { return 2 * math.Pi / in.pairs[0].gap }
+
+// run returns the upper bound and how far at most it lies above the truth.
+func (in *inversion) run() (value, slack float64) {
+	s := 2 * math.Pi / in.period
+	in.value, in.density, in.rest = 0.5/(in.theta*in.theta), 0.5, 0
+	if half := in.halfWindow(); half < in.window()/2 {
+		in.windows(s, half)
+	} else {
+		in.nodes(s, s, in.end())
+	}
+	in.rest += math.Exp(-9.1*9.1/2) / (in.end() - s)
+	scale := math.Exp(in.logM + in.eta*in.eta*in.theta*in.theta/2)
+	value = scale / math.Pi * (s*in.value + in.rest)
+	in.blur = in.eta * in.eta * scale / math.Pi * (s*in.density + in.rest/(in.eta*in.eta))
+	in.alias = in.aliases(value)
+	return value, in.blur + in.alias + 2*scale/math.Pi*in.rest
+}
+
+// windows adds the terms within half of the multiples of the period and bounds the others.
+func (in *inversion) windows(s, half float64) {
+	in.nodes(s, s, math.Min(half, in.end()))
+	in.rest += math.Exp(-negligible) * 2 / (half - s)
+	p, windows := in.window(), in.periods()
+	spare := windowSkip * in.value * s / windows
+	for k := 1.0; k <= windows; k++ {
+		if bound := in.windowBound(k*p, half, s); bound <= spare {
+			in.rest += bound
+		} else {
+			in.nodes(s, k*p-half, math.Min(k*p+half, in.end()))
+		}
+	}
+}
+
+// halfWindow returns u such that (3) with the first pair gives e^-42 at distance u or more from
+// the multiples of the period; half a period or more if that cannot be.
+func (in *inversion) halfWindow() float64 {
+	first := in.pairs[0]
+	if first.weight*2 <= negligible {
+		return math.Inf(1)
+	}
+	return math.Acos(1-negligible/first.weight) / first.gap
+}
+
+// windowBound bounds the sum over the window around y times the step s, by (3): the first pair
+// gives the Gaussian width through 1−cos x ≥ 2x²/π², the others a factor for the whole window.
+func (in *inversion) windowBound(y, half, s float64) float64 {
+	exponent := 0.0
+	for _, p := range in.pairs[1:] {
+		phase := math.Abs(math.Remainder(p.gap*y, 2*math.Pi)) - p.gap*half
+		if phase > 0 {
+			exponent += p.weight * (1 - math.Cos(phase))
+		}
+	}
+	first := in.pairs[0]
+	beta := 2 * first.weight * first.gap * first.gap / (math.Pi * math.Pi)
+	near := y - half
+	exponent += in.eta * in.eta * near * near / 2
+	return math.Exp(-exponent) * (math.Sqrt(math.Pi/beta) + s) / (near * near)
+}
+
+// nodes adds the terms js of (2) with from ≤ js ≤ to, taking the real part.
+func (in *inversion) nodes(s, from, to float64) {
+	for j := math.Ceil(from / s); j*s <= to; j++ {
+		in.node(j * s)
+	}
+}
+
+// node adds Re F(y) and Re ζ²F(y). φ−1 = a+ib is summed without cancellation.
+func (in *inversion) node(y float64) {
+	var a, b float64
+	for i, atom := range in.atoms {
+		if atom.x != 0 {
+			sin, cos := math.Sincos(atom.x * y / 2)
+			a -= 2 * in.w[i] * sin * sin
+			b += 2 * in.w[i] * sin * cos
+		}
+	}
+	decay := in.n/2*math.Log1p(a*(2+a)+b*b) - in.eta*in.eta*y*y/2
+	if decay < -negligible {
+		in.rest += math.Exp(-negligible) * 2 * math.Pi / in.period / (in.theta*in.theta + y*y)
+		return
+	}
+	sin, cos := math.Sincos(in.n*math.Atan2(b, 1+a) + in.eta*in.eta*in.theta*y)
+	size := math.Exp(decay)
+	re, im := in.theta*in.theta-y*y, 2*in.theta*y // ζ²
+	in.value += size * (cos*re + sin*im) / (re*re + im*im)
+	in.density += size * cos
+}
+
+// aliases bounds the terms k ≠ 0 of (2).
+func (in *inversion) aliases(value float64) float64 {
+	d := in.period / (2 * in.width * in.width)
+	up := in.theta + d
+	rate := d * in.period
+	first := in.n*in.logMGF(up) + in.eta*in.eta*up*up/2 - rate
+	above := math.Exp(first) / (math.E * up * -math.Expm1(-rate))
+	down := math.Exp(-in.theta * in.period)
+	return above + down*(value+in.period)/((1-down)*(1-down))
+}
