@@ -4,7 +4,9 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,18 +22,23 @@ const DefaultRule = "revealed"
 // Query is what a task owner asks for.
 type Query struct {
 	Name     string  // For people. 1 to 64 printable ASCII characters.
-	Query    string  // count, sum, mean or histogram. Required.
+	Query    string  // count, sum, mean, histogram, vector or vectormean. Required.
 	Protocol string  // Empty: the default for the query.
 	Rule     string  // Empty: DefaultRule.
-	Lo, Hi   float64 // Range of the value, Lo < Hi, within ±10⁹; ignored for a count.
+	Lo, Hi   float64 // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
 	Bins     uint64  // Histogram only, ≥ 2.
 	Labels   bool    // Histogram only: values are 0..Bins-1.
-	Clip     bool    // Clip values to the range; else they are errors.
+	Dim      uint64  // Coordinates of a vector or vectormean, 1 to 2²⁰.
+	Params   Params  // Protocol parameters to keep; those left out are chosen.
+	Clip     bool    // Clip values to the range, or to norm 1; else they are errors.
 	Batch    uint64  // n. ≥ 1.
 	Honest   float64 // h in (0, 1].
 	Epsilon  float64 // In (0, 100].
 	Delta    float64 // In (0, 1).
 }
+
+// Params are whole-numbered protocol parameters by name, such as k, t or r.
+type Params map[string]uint64
 
 // Draft returns a calibrated task without parties or epochs. Errors are [invalid.FieldError]
 // about the task's fields; where no parameters are possible they say what would make them so.
@@ -60,10 +67,29 @@ func Draft(q Query) (*task.Task, error) {
 	if err := q.batch(t); err != nil {
 		return nil, err
 	}
+	for _, key := range slices.Sorted(maps.Keys(q.Params)) {
+		if q.Params[key] > math.MaxInt64 {
+			return nil, invalid.Field("params."+key, strconv.FormatUint(q.Params[key], 10), "a whole number below 2^63")
+		}
+		t.Params = append(t.Params, task.Param{Key: key, Value: randomizer.NewRational(int64(q.Params[key]), 1)})
+	}
 	if err := registry.Calibrate(t); err != nil {
 		return nil, fmt.Errorf("couldn't calibrate %s: %w", t.Protocol, err)
 	}
+	if err := q.kept(t); err != nil {
+		return nil, err
+	}
 	return t, t.ValidateDraft()
+}
+
+// kept is an error unless the protocol took the parameters asked for.
+func (q Query) kept(t *task.Task) error {
+	for key, want := range q.Params {
+		if got, ok := t.Param(key); !ok || got.Den != 1 || uint64(got.Num) != want {
+			return invalid.Field("params."+key, strconv.FormatUint(want, 10), "it left out: protocol "+t.Protocol+" does not take it")
+		}
+	}
+	return nil
 }
 
 func (q Query) input(t *task.Task) error {
@@ -74,8 +100,17 @@ func (q Query) input(t *task.Task) error {
 			return invalid.Field("bins", strconv.FormatUint(q.Bins, 10), "2 to 4294967295 for a histogram")
 		}
 	}
+	if q.Query == task.Vector || q.Query == task.VectorMean {
+		t.Input.Bins = q.Dim
+		if q.Dim < 1 || q.Dim > 1<<20 {
+			return invalid.Field("dim", strconv.FormatUint(q.Dim, 10), "1 to 1048576 for a "+q.Query)
+		}
+	}
 	if q.Query == task.Count || q.Labels {
 		return nil
+	}
+	if q.Query == task.VectorMean {
+		q.Lo, q.Hi = -1, 1
 	}
 	var okLo, okHi bool
 	t.Input.Lo, okLo = randomizer.RationalFromFloat(q.Lo)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ func taskCommand() *cobra.Command {
 type taskFlags struct {
 	query    planner.Query
 	span     string
+	params   map[string]string
 	noClip   bool
 	out      string
 	owner    string
@@ -57,19 +59,22 @@ assume to come from honest clients. The guarantee is calibrated for their produc
   verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
       --owner-key owner.key --relay https://r1.example,ed25519:KEY,r1.keys.pub \
       --relay https://r2.example,ed25519:KEY,r2.keys.pub --verifier ed25519:KEY,v.keys.pub \
-      --epochs 30 --epoch-length 24h --out t.bundle`,
+      --epochs 30 --epoch-length 24h --out t.bundle
+  verifier task new --query vector --dim 1000 --batch 5000 --epsilon 1 --delta 1e-6 --param k=1 --out v.json`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	q := &f.query
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
-	flags.StringVar(&q.Query, "query", "", "count, sum, mean or histogram")
+	flags.StringVar(&q.Query, "query", "", "count, sum, mean, histogram, vector or vectormean")
 	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
 	flags.StringVar(&q.Rule, "rule", planner.DefaultRule, "accountant's rule")
 	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value")
 	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 or more")
+	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 or more")
+	flags.StringToStringVar(&f.params, "param", nil, "NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
 	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together")
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
@@ -93,6 +98,12 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	f.query.Clip = !f.noClip
+	f.query.Params = planner.Params{}
+	for key, text := range f.params {
+		if f.query.Params[key], err = strconv.ParseUint(text, 10, 63); err != nil {
+			return cli.Usagef("invalid param %s=%s: want NAME=N with a whole number N", key, text)
+		}
+	}
 	t, err := planner.Draft(f.query)
 	if err != nil {
 		return cli.FlagError(err)

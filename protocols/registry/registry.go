@@ -8,6 +8,8 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/histogram"
 	"github.com/doona-dp/doona/protocols/realsum"
+	"github.com/doona-dp/doona/protocols/vectorgrid"
+	"github.com/doona-dp/doona/protocols/vectorsum"
 	"github.com/doona-dp/doona/task"
 )
 
@@ -21,6 +23,8 @@ type protocol struct {
 var all = []protocol{
 	{histogram.Name, histogram.New, histogram.Calibrate},
 	{realsum.Name, realsum.New, realsum.Calibrate},
+	{vectorsum.Name, vectorsum.New, vectorsum.Calibrate},
+	{vectorgrid.Name, vectorgrid.New, vectorgrid.Calibrate},
 }
 
 func find(t *task.Task) (protocol, error) {
@@ -55,8 +59,13 @@ func Calibrate(t *task.Task) error {
 
 // Default returns the protocol for a query when nothing else is asked for.
 func Default(query string) string {
-	if query == task.Histogram {
+	switch query {
+	case task.Histogram:
 		return histogram.Name
+	case task.Vector:
+		return vectorsum.Name
+	case task.VectorMean:
+		return vectorgrid.Name
 	}
 	return realsum.Name
 }

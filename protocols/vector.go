@@ -1,0 +1,151 @@
+package protocols
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Vector maps a vector of Bins coordinates into [0, 1]^d, each by the task's range as [Unit] does.
+func Vector(in task.Input, value []float64) ([]float64, error) {
+	if err := checkDim(in, value); err != nil {
+		return nil, err
+	}
+	out := make([]float64, len(value))
+	for l := range value {
+		x, err := Unit(in, value[l:l+1])
+		if err != nil {
+			return nil, err
+		}
+		out[l] = x
+	}
+	return out, nil
+}
+
+// ballTolerance is how far above 1 a norm may be for the rounding of the caller's own division.
+const ballTolerance = 1e-9
+
+// Ball returns a vector of Bins coordinates and Euclidean norm at most 1. A longer one is scaled
+// to norm 1 if the task clips, else it is an [invalid.FieldError], as NaN and ±Inf are always.
+func Ball(in task.Input, value []float64) ([]float64, error) {
+	if err := checkDim(in, value); err != nil {
+		return nil, err
+	}
+	largest := 0.0
+	for l := range value {
+		if _, err := scalar(value[l : l+1]); err != nil {
+			return nil, err
+		}
+		largest = max(largest, math.Abs(value[l]))
+	}
+	if largest == 0 {
+		return append([]float64(nil), value...), nil
+	}
+	sum := 0.0
+	for _, x := range value {
+		sum += (x / largest) * (x / largest)
+	}
+	norm := largest * math.Sqrt(sum) // +Inf beyond the largest float64
+	if norm > 1+ballTolerance && !in.Clip {
+		return nil, invalid.Field("value", "a vector of norm "+strconv.FormatFloat(norm, 'g', 6, 64), "norm at most 1")
+	}
+	out := make([]float64, len(value))
+	for l, x := range value {
+		out[l] = x
+		if norm > 1 {
+			out[l] = (x / largest) / math.Sqrt(sum)
+		}
+	}
+	return out, nil
+}
+
+func checkDim(in task.Input, value []float64) error {
+	if uint64(len(value)) != in.Bins {
+		return invalid.Field("value", strconv.Itoa(len(value))+" numbers", strconv.FormatUint(in.Bins, 10)+" numbers")
+	}
+	return nil
+}
+
+// RoundedVariance returns the variance of y/k where y is x ∈ [0, 1] rounded stochastically to
+// {0, …, k} and then put through randomized response over these k+1 symbols:
+//
+//	v(x) = (1-γ)·f(1-f)/k² + γ(k+2)/(12k) + γ(1-γ)(x-½)²,   f the fractional part of xk   (1)
+//
+// The three terms are those of the rounding, of the blanket (uniform on {0, 1/k, …, 1}), and of
+// which of the two is reported.
+func RoundedVariance(gamma float64, k uint64, x float64) float64 {
+	levels := float64(k)
+	_, f := math.Modf(x * levels)
+	return (1-gamma)*f*(1-f)/(levels*levels) + gamma*(levels+2)/(12*levels) + gamma*(1-gamma)*(x-0.5)*(x-0.5) // (1)
+}
+
+// WorstRounded returns an x in [0, 1] that maximises a·v(x) + b·(x-½)², v being (1) of
+// [RoundedVariance] and a, b ≥ 0. With f the fractional part of xk this is A·f(1-f) + D·(x-½)²
+// and a constant, A = a(1-γ)/k², D = aγ(1-γ) + b. At equal f the cell [0, 1/k] has the largest
+// |x-½| of those in the lower half, and the upper half is its mirror image, so the maximum lies
+// there, at x = f/k: where the parabola is concave (A > D/k²) at f = (A-D/k) / (2(A-D/k²)), but
+// not outside [0, 1], and else at 0.
+func WorstRounded(gamma float64, k uint64, a, b float64) float64 {
+	levels := float64(k)
+	rounding := a * (1 - gamma) / (levels * levels)
+	distance := a*gamma*(1-gamma) + b
+	curve := rounding - distance/(levels*levels)
+	if curve <= 0 {
+		return 0
+	}
+	return min(max((rounding-distance/levels)/(2*curve), 0), 1) / levels
+}
+
+// WholeParam returns the whole-numbered parameter of a task with the given key, which must lie in
+// lo..hi.
+func WholeParam(t *task.Task, key string, lo, hi uint64) (uint64, error) {
+	p, ok := t.Param(key)
+	if !ok || p.Den != 1 || p.Num < 0 || uint64(p.Num) < lo || uint64(p.Num) > hi {
+		got := "missing"
+		if ok {
+			got = p.String()
+		}
+		return 0, invalid.Field("params."+key, got, "a whole number from "+strconv.FormatUint(lo, 10)+" to "+strconv.FormatUint(hi, 10))
+	}
+	return uint64(p.Num), nil
+}
+
+// Whole returns a whole-numbered parameter.
+func Whole(key string, v uint64) task.Param {
+	return task.Param{Key: key, Value: randomizer.NewRational(int64(v), 1)}
+}
+
+// EncodeIndex appends a number below count as a big-endian integer of [IndexBytes](count) bytes.
+func EncodeIndex(out []byte, v, count uint64) []byte {
+	for i := IndexBytes(count) - 1; i >= 0; i-- {
+		out = append(out, byte(v>>(8*i)))
+	}
+	return out
+}
+
+// DecodeIndex reads what [EncodeIndex] wrote. A wrong size or a number of count or more is an error.
+func DecodeIndex(message []byte, count uint64) (uint64, error) {
+	if len(message) != IndexBytes(count) {
+		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes", strconv.Itoa(IndexBytes(count))+" bytes")
+	}
+	v := uint64(0)
+	for _, b := range message {
+		v = v<<8 | uint64(b)
+	}
+	if v >= count {
+		return 0, invalid.Field("message", strconv.FormatUint(v, 10), "a number below "+strconv.FormatUint(count, 10))
+	}
+	return v, nil
+}
+
+// IndexBytes returns how many bytes a number below count takes, at least 1.
+func IndexBytes(count uint64) int {
+	n := 1
+	for count > 1<<8 {
+		n, count = n+1, (count+255)>>8
+	}
+	return n
+}

@@ -1,0 +1,113 @@
+package vectorgrid
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/task"
+)
+
+// aggregate is the sufficient statistic: Σ w_j for every coordinate, and n.
+type aggregate struct {
+	m       *Mechanism
+	sums    []uint64
+	reports uint64
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate {
+	return &aggregate{m: m, sums: make([]uint64, m.d)}
+}
+
+func (a *aggregate) Add(lane int, message []byte) error {
+	point, err := a.m.krr.Symbol(lane, message)
+	if err != nil {
+		return err
+	}
+	for j := range a.sums {
+		a.sums[j] += point % (a.m.r + 1)
+		point /= a.m.r + 1
+	}
+	a.reports++
+	return nil
+}
+
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
+	if !ok || o.m.krr != a.m.krr || o.m.r != a.m.r {
+		return protocols.ErrMerge
+	}
+	for j, sum := range o.sums {
+		a.sums[j] += sum
+	}
+	a.reports += o.reports
+	return nil
+}
+
+func (a *aggregate) AddUsers(uint64) {}
+
+func (a *aggregate) Reports() uint64 { return a.reports }
+
+// Total returns formula (1), moved from [0, 1] to the task's range.
+func (a *aggregate) Total() []float64 {
+	gamma, n, r := a.m.krr.Gamma.Float64(), float64(a.reports), float64(a.m.r)
+	out := make([]float64, len(a.sums))
+	for j, sum := range a.sums {
+		z := (float64(sum)/r - n*gamma/2) / (1 - gamma) // (1)
+		out[j] = a.m.task.Input.Lo.Float64()*n + a.m.width()*z
+	}
+	return out
+}
+
+// width is the length of the task's range.
+func (m *Mechanism) width() float64 {
+	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
+}
+
+// Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	u, err := m.unit(value)
+	if err != nil {
+		return nil, nil, err
+	}
+	total, variance = make([]float64, m.d), make([]float64, m.d)
+	for j, x := range u {
+		total[j] = m.task.Input.Lo.Float64() + m.width()*x
+		variance[j] = m.variance(x)
+	}
+	return total, variance, nil
+}
+
+// variance returns formula (2) in the square of the query's units.
+func (m *Mechanism) variance(x float64) float64 {
+	scale := m.width() / (1 - m.krr.Gamma.Float64())
+	return protocols.RoundedVariance(m.krr.Gamma.Float64(), m.r, x) * scale * scale // (2)
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance].
+func (m *Mechanism) WorstVariance() float64 { return m.variance(m.worst()) }
+
+// worst returns the u_j at which formula (2) is largest. A vector of norm at most 1 can have it in
+// one coordinate.
+func (m *Mechanism) worst() float64 { return protocols.WorstRounded(m.krr.Gamma.Float64(), m.r, 1, 0) }
+
+// WorstValue is [protocols.Mechanism.WorstValue]: every coordinate at its worst, or, for vectors
+// of norm at most 1, the first, and the others at 0.
+func (m *Mechanism) WorstValue() []float64 {
+	out := make([]float64, m.d)
+	for j := range out {
+		if j == 0 || m.task.Query == task.Vector {
+			out[j] = m.task.Input.Lo.Float64() + m.width()*m.worst()
+		}
+	}
+	return out
+}
+
+// cost returns the sum of formula (2) over the coordinates, at its largest. For vectors of norm at
+// most 1 that sum is bounded by taking f = ½ everywhere and Σ(u_j-½)² = ¼.
+func (m *Mechanism) cost() float64 {
+	if m.task.Query == task.Vector {
+		return float64(m.d) * m.WorstVariance()
+	}
+	gamma, d, r := m.krr.Gamma.Float64(), float64(m.d), float64(m.r)
+	v := d*((1-gamma)/(4*r*r)+gamma*(r+2)/(12*r)) + gamma*(1-gamma)/4
+	return v / ((1 - gamma) * (1 - gamma))
+}

@@ -1,0 +1,33 @@
+package vectorgrid
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Randomize is [protocols.Mechanism.Randomize]. A grid point w is the number Σ w_j·(r+1)^j.
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+	u, err := m.unit(value)
+	if err != nil {
+		return nil, err
+	}
+	point, place := uint64(0), uint64(1)
+	for _, x := range u {
+		point += place * src.Round(randomizer.Fixed(x), m.r)
+		place *= m.r + 1
+	}
+	return m.krr.Report(src, point), nil
+}
+
+// unit maps a client's vector into [0, 1]^d.
+func (m *Mechanism) unit(value []float64) ([]float64, error) {
+	if m.task.Query == task.Vector {
+		return protocols.Vector(m.task.Input, value)
+	}
+	v, err := protocols.Ball(m.task.Input, value)
+	for j := range v {
+		v[j] = min(max((v[j]+1)/2, 0), 1)
+	}
+	return v, err
+}

@@ -1,0 +1,161 @@
+package vectorsum
+
+import (
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+)
+
+// aggregate is the sufficient statistic: for every coordinate Σy and |y_l|, and n.
+type aggregate struct {
+	m        *Mechanism
+	sums     []uint64
+	counts   []uint64
+	messages uint64
+	users    uint64
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate {
+	return &aggregate{m: m, sums: make([]uint64, m.d), counts: make([]uint64, m.d)}
+}
+
+func (a *aggregate) Add(lane int, message []byte) error {
+	if lane != 0 {
+		return invalid.Field("lane", strconv.Itoa(lane), "0")
+	}
+	v, err := protocols.DecodeIndex(message, a.m.d*a.m.krr.K)
+	if err != nil {
+		return err
+	}
+	l, y := v/a.m.krr.K, v%a.m.krr.K
+	a.sums[l] += y
+	a.counts[l]++
+	a.messages++
+	return nil
+}
+
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
+	if !ok || o.m.krr != a.m.krr || o.m.d != a.m.d || o.m.t != a.m.t {
+		return protocols.ErrMerge
+	}
+	for l := range o.sums {
+		a.sums[l] += o.sums[l]
+		a.counts[l] += o.counts[l]
+	}
+	a.messages += o.messages
+	a.users += o.users
+	return nil
+}
+
+func (a *aggregate) AddUsers(n uint64) { a.users += n }
+
+// Reports counts messages where there is one per client.
+func (a *aggregate) Reports() uint64 {
+	if a.m.t == 1 {
+		return a.messages
+	}
+	return a.users
+}
+
+// Reported returns formula (1): for every coordinate the unbiased estimate of the sum, in [0, 1]
+// units, over those clients that reported it, and their number |y_l|.
+func (a *aggregate) Reported() (sums []float64, counts []uint64) {
+	gamma, k := a.m.krr.Gamma.Float64(), float64(a.m.k)
+	sums = make([]float64, len(a.sums))
+	for l := range sums {
+		sums[l] = (float64(a.sums[l])/k - float64(a.counts[l])*gamma/2) / (1 - gamma) // (1)
+	}
+	return sums, append(counts, a.counts...)
+}
+
+// Total returns formula (2), moved from [0, 1] to the task's range.
+func (a *aggregate) Total() []float64 {
+	n := float64(a.messages) / float64(a.m.t)
+	scale := float64(a.m.d) / float64(a.m.t)
+	out, counts := a.Reported()
+	lo := a.m.task.Input.Lo.Float64()
+	for l, z := range out {
+		sum := n/2 + scale*(z-float64(counts[l])/2) // (2)
+		out[l] = lo*n + a.m.width()*sum
+	}
+	return out
+}
+
+// width is the length of the task's range.
+func (m *Mechanism) width() float64 {
+	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
+}
+
+// Exact is [protocols.Mechanism.Exact]; the variance is formula (3) in the query's units.
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	x, err := protocols.Vector(m.task.Input, value)
+	if err != nil {
+		return nil, nil, err
+	}
+	noise, sampling := m.parts(x)
+	total = x
+	for l := range x {
+		total[l] = m.task.Input.Lo.Float64() + m.width()*x[l]
+		noise[l] += sampling[l]
+	}
+	return total, noise, nil
+}
+
+// Split returns the two terms of formula (3) for one client's value: the variance of rounding and
+// randomized response, which is the paper's, and that of sampling the coordinates.
+func (m *Mechanism) Split(value []float64) (noise, sampling []float64, err error) {
+	x, err := protocols.Vector(m.task.Input, value)
+	if err != nil {
+		return nil, nil, err
+	}
+	noise, sampling = m.parts(x)
+	return noise, sampling, nil
+}
+
+func (m *Mechanism) parts(x []float64) (noise, sampling []float64) {
+	noise, sampling = make([]float64, len(x)), make([]float64, len(x))
+	for l := range x {
+		noise[l], sampling[l] = m.terms(x[l])
+	}
+	return noise, sampling
+}
+
+// terms returns the two terms of formula (3) in the query's units, for one coordinate in [0, 1].
+func (m *Mechanism) terms(x float64) (noise, sampling float64) {
+	gamma, scale := m.krr.Gamma.Float64(), float64(m.d)/float64(m.t)
+	unit := m.width() * m.width()
+	noise = scale * protocols.RoundedVariance(gamma, m.k, x) / ((1 - gamma) * (1 - gamma)) // (3)
+	return noise * unit, (scale - 1) * (x - 0.5) * (x - 0.5) * unit
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance].
+func (m *Mechanism) WorstVariance() float64 {
+	noise, sampling := m.terms(m.worst())
+	return noise + sampling
+}
+
+// WorstValue is [protocols.Mechanism.WorstValue]: all coordinates can be at their worst.
+func (m *Mechanism) WorstValue() []float64 {
+	out := make([]float64, m.d)
+	for l := range out {
+		out[l] = m.task.Input.Lo.Float64() + m.width()*m.worst()
+	}
+	return out
+}
+
+// worst returns the x at which formula (3) is largest.
+func (m *Mechanism) worst() float64 {
+	gamma, scale := m.krr.Gamma.Float64(), float64(m.d)/float64(m.t)
+	return protocols.WorstRounded(gamma, m.k, scale/((1-gamma)*(1-gamma)), scale-1)
+}
+
+// meanVariance returns formula (3) averaged over x uniform in [0, 1]: f(1-f) has mean 1/6 and
+// (x-½)² has mean 1/12.
+func (m *Mechanism) meanVariance() float64 {
+	gamma, scale, k := m.krr.Gamma.Float64(), float64(m.d)/float64(m.t), float64(m.k)
+	v := (1-gamma)/(6*k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)/12
+	return scale*v/((1-gamma)*(1-gamma)) + (scale-1)/12
+}

@@ -1,0 +1,192 @@
+// Package vectorsum adds up one vector of d numbers per client: every client reports t of its
+// coordinates through randomized response in the shuffle model [SCM21] (Algorithms 2 and 3).
+//
+// A client maps its vector to x ∈ [0, 1]^d, draws t of the d coordinates without replacement,
+// rounds each stochastically to {0, …, k}, and sends y = the rounded number with probability 1-γ,
+// else a uniform one of the K = k+1 values, as the message (l, y): t messages per client, each a
+// slot of its own. With n clients and |y_l| the number of reports for coordinate l, the analyzer
+// estimates
+//
+//	z_l  = (Σ y/k - |y_l|·γ/2) / (1-γ)              the reporting clients' sum, [SCM21]   (1)
+//	Σx_l ≈ n/2 + (d/t)·(z_l - |y_l|/2)              the sum over all clients              (2)
+//	Var  = (d/t)·v(x_l)/(1-γ)² + (d/t-1)·(x_l-½)²   one client's part of the variance     (3)
+//
+// with v the variance of one y/k ([protocols.RoundedVariance]). The paper's error is that of (1)
+// against the clients that happened to report l, the first term; the second is the variance of
+// sampling the coordinates, which [Mechanism.Split] returns beside it. Both are in every predicted
+// variance. Scaling z_l by d/t, as the paper's normalisation does, is unbiased too, but has (d/t-1)·x²
+// as its second term: up to four times more. The constant ½ is the one for which the worst case is
+// least.
+//
+// Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all
+// other vectors, once the messages of n_min honest clients are shuffled together. For t = 1 the
+// coordinate is secret and γ is that of plain randomized response over K values: no factor d. For
+// t ≥ 2 it is a bound that gives away all coordinates that were drawn: t shuffled randomized
+// responses over the least number of clients that share a coordinate, composed exactly
+// (privacy.go; proofs in docs/proofs/vectors.md). Participation is not protected. The paper's t
+// coordinates in one message are not private for t ≥ 2 and are not offered.
+//
+// Rule scm21 takes γ and k from the paper (Theorem 4.1 and section 4.5), for comparison: far more
+// noise than needed. The claim is then still checked by rule exact.
+//
+// Accuracy: unbiased; the worst case of (3) is at [Mechanism.WorstVariance]. [Calibrate] takes t = 1
+// and a k whose worst case is within 1 % of the least, unless the task names them.
+//
+// Limits: t messages per client. If every relay colludes with the verifier, tε₀-LDP remains,
+// ε₀ = ln(1+K(1-γ)/γ). One malicious client moves t coordinates of the sum by d/(2t(1-γ)) of the
+// range each, or one coordinate by d/(2(1-γ)): the t messages of one client may name the same one.
+//
+// [SCM21]: https://arxiv.org/abs/2112.05464
+package vectorsum
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/task"
+)
+
+// Name is the protocol's name in tasks.
+const Name = "vectorsum"
+
+// Bounds of the parameters: beyond maxK rounding is negligible for any n < 2³², and maxT messages
+// are what a lane holds.
+const (
+	maxK = 1 << 16
+	maxT = 1<<16 - 1
+)
+
+// Mechanism is the protocol with the parameters of one task.
+type Mechanism struct {
+	task    *task.Task
+	d, t, k uint64 // Coordinates, coordinates a client reports, levels above 0.
+	krr     protocols.KRR
+}
+
+// New returns the mechanism of a task: query vector, parameters gamma, k and t, d = Input.Bins.
+func New(t *task.Task) (protocols.Mechanism, error) {
+	if err := checkTask(t); err != nil {
+		return nil, err
+	}
+	if len(t.Params) != 3 {
+		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", "gamma, k and t")
+	}
+	k, err := protocols.WholeParam(t, "k", 1, maxK)
+	if err != nil {
+		return nil, err
+	}
+	reported, err := protocols.WholeParam(t, "t", 1, min(t.Input.Bins, maxT))
+	if err != nil {
+		return nil, err
+	}
+	krr, err := protocols.NewKRR(t, k+1)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mechanism{t, t.Input.Bins, reported, k, krr}
+	return m, protocols.CheckSlots(t, m.slots())
+}
+
+// slots returns how the reports travel: t messages per client, all in one lane.
+func (m *Mechanism) slots() task.Slots {
+	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.t, MessageBytes: uint64(protocols.IndexBytes(m.d * m.krr.K))}
+}
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
+// are set: the smallest γ that proves the claim. Parameters k and t that the task already names
+// are kept; else t is 1 and k is chosen.
+func Calibrate(t *task.Task) error {
+	if err := checkTask(t); err != nil {
+		return err
+	}
+	reported, levels := uint64(1), uint64(0)
+	var err error
+	if _, ok := t.Param("t"); ok {
+		if reported, err = protocols.WholeParam(t, "t", 1, min(t.Input.Bins, maxT)); err != nil {
+			return err
+		}
+	}
+	if _, ok := t.Param("k"); ok {
+		if levels, err = protocols.WholeParam(t, "k", 1, maxK); err != nil {
+			return err
+		}
+	}
+	m, err := choose(t, reported, levels)
+	if err != nil {
+		return err
+	}
+	t.Params = []task.Param{{Key: "gamma", Value: m.krr.Gamma}, protocols.Whole("k", m.k), protocols.Whole("t", m.t)}
+	t.Slots = m.slots()
+	return nil
+}
+
+// choose returns the mechanism with the given k, or, where it is 0, the best one.
+func choose(t *task.Task, reported, levels uint64) (*Mechanism, error) {
+	if levels == 0 && t.Rule == RuleSCM21 {
+		target, err := newTarget(t)
+		if err != nil {
+			return nil, err
+		}
+		levels = target.publishedK(t.Input.Bins)
+	}
+	if levels > 0 {
+		return candidate(t, reported, levels)
+	}
+	return bestLevels(t, reported)
+}
+
+// candidate returns the mechanism with the smallest γ for its t and k.
+func candidate(t *task.Task, reported, k uint64) (*Mechanism, error) {
+	krr, err := calibrate(t, reported, k+1)
+	return &Mechanism{t, t.Input.Bins, reported, k, krr}, err
+}
+
+// slack is how much worse than the best the worst case of a chosen k may be.
+const slack = 1.01
+
+// bestLevels tries k = 1, 2, 3, 4, 6, 8, 12, … up to the point where the worst case has doubled.
+// The worst case is nearly flat in k where sampling dominates it, while values inside the range
+// fare better with a larger k: among those within the slack of the best, it takes the k with the
+// least variance on average over the range.
+func bestLevels(t *task.Task, reported uint64) (*Mechanism, error) {
+	var tried []*Mechanism
+	least := math.Inf(1)
+	for i := 0; levelsAt(i) <= maxK; i++ {
+		m, err := candidate(t, reported, levelsAt(i))
+		if err != nil {
+			if len(tried) == 0 {
+				return nil, err
+			}
+			break
+		}
+		worst := m.WorstVariance()
+		tried, least = append(tried, m), min(least, worst)
+		if worst > 2*least {
+			break
+		}
+	}
+	var best *Mechanism
+	for _, m := range tried {
+		if m.WorstVariance() <= slack*least && (best == nil || m.meanVariance() < best.meanVariance()) {
+			best = m
+		}
+	}
+	return best, nil
+}
+
+// levelsAt returns the i-th of 1, 2, 3, 4, 6, 8, 12, …
+func levelsAt(i int) uint64 {
+	if i > 0 && i%2 == 0 {
+		return 3 << (i/2 - 1)
+	}
+	return 1 << ((i + 1) / 2)
+}
+
+func checkTask(t *task.Task) error {
+	if t.Query != task.Vector {
+		return invalid.Field("query", strconv.Quote(t.Query), "vector for protocol vectorsum")
+	}
+	return nil
+}
