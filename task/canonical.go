@@ -1,7 +1,6 @@
 package task
 
 import (
-	"errors"
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -68,10 +67,10 @@ func Parse(canonical []byte) (*Task, error) {
 	r := reader{in: canonical}
 	t := r.task()
 	if r.err == nil && len(r.in) > 0 {
-		r.err = errors.New("trailing bytes")
+		r.fail("trailing bytes")
 	}
 	if r.err != nil {
-		return nil, errors.New("couldn't parse the task: " + r.err.Error())
+		return nil, r.err
 	}
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -91,14 +90,15 @@ func (r *reader) task() *Task {
 	r.strs(&t.Name, &t.Query, &t.Protocol, &t.Rule)
 	for range r.arrayUpTo(maxParams) {
 		r.array(2)
-		t.Params = append(t.Params, Param{Key: r.str(), Value: r.rational()})
+		key := r.str()
+		t.Params = append(t.Params, Param{Key: key, Value: r.rational("params." + key)})
 	}
 	r.array(5)
-	t.Input = Input{Lo: r.rational(), Hi: r.rational(), Bins: r.uint(), Labels: r.flag(), Clip: r.flag()}
+	t.Input = Input{Lo: r.rational("input.range"), Hi: r.rational("input.range"), Bins: r.uint(), Labels: r.flag(), Clip: r.flag()}
 	r.array(2)
 	r.strs(&t.Claim.Epsilon, &t.Claim.Delta)
 	r.array(3)
-	t.Batch = Batch{Size: r.uint(), Honest: r.rational(), Min: r.uint()}
+	t.Batch = Batch{Size: r.uint(), Honest: r.rational("batch.honest"), Min: r.uint()}
 	r.array(4)
 	t.Slots = Slots{Padding: r.str(), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint()}
 	r.array(3)

@@ -81,7 +81,7 @@ type reader struct {
 
 func (r *reader) fail(message string) {
 	if r.err == nil {
-		r.err = errors.New(message)
+		r.err = errors.New("couldn't parse the task: " + message)
 	}
 }
 
@@ -182,12 +182,12 @@ func (r *reader) strs(into ...*string) {
 	}
 }
 
-func (r *reader) rational() randomizer.Rational {
+func (r *reader) rational(field string) randomizer.Rational {
 	s := r.str()
 	if r.err != nil {
 		return randomizer.Rational{}
 	}
-	v, err := randomizer.ParseRational("rational", s)
+	v, err := randomizer.ParseRational(field, s)
 	if err != nil {
 		r.err = err
 	}

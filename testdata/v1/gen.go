@@ -1,0 +1,661 @@
+//go:build ignore
+
+// Command gen writes the test vectors beside it: go run ./testdata/v1/gen.go
+//
+// Everything in them follows from the seeds below, also what a sender draws at random: it seals
+// with internal/hpketest, a second implementation, so that package onion is checked against it.
+package main
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/codec"
+	"github.com/doona-dp/doona/internal/hpketest"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+const dir = "testdata/v1"
+
+// object keeps vectors short to write; encoding/json sorts its keys.
+type object map[string]any
+
+func main() {
+	log.SetFlags(0)
+	old, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	check(err)
+	for _, path := range old {
+		check(os.Remove(path))
+	}
+	w := newWorld(task.KEMX25519, 2)
+	tasks(w)
+	randomizerVectors()
+	signatures()
+	keyLists(w)
+	write("bundle", object{"ownerSeed": hexOf(seed("owner")), "owner": taskfile.FormatKey(public(sign("owner"))), "task": hexOf(w.Canonical()), "id": hexOf(w.id[:]), "bundle": hexOf(w.bundle())})
+	slots()
+	submissions(w)
+	batches(w)
+	bad(w)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func write(name string, v any) {
+	out, err := json.MarshalIndent(v, "", " ")
+	check(err)
+	check(os.WriteFile(filepath.Join(dir, name+".json"), append(out, '\n'), 0o644))
+}
+
+func hexOf(b []byte) string { return hex.EncodeToString(b) }
+
+// seed returns 32 bytes that depend on the name only.
+func seed(name string) []byte {
+	sum := sha256.Sum256([]byte("doona vectors " + name))
+	return sum[:]
+}
+
+func sign(name string) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(seed("sign " + name)) }
+
+func public(key ed25519.PrivateKey) []byte { return key.Public().(ed25519.PublicKey) }
+
+func marshal(v any) []byte {
+	out, err := codec.Marshal(v)
+	check(err)
+	return out
+}
+
+// world is a task and the private keys of its parties.
+type world struct {
+	*task.Task
+	id    [32]byte
+	keys  [][]*onion.PrivateKey
+	lists []*onion.SignedKeyList
+}
+
+var names = []string{"one", "two", "three"}
+
+var kemIDs = map[string]uint16{task.KEMX25519: hpketest.X25519, task.KEMMLKEM768: hpketest.MLKEM768, task.KEMMLKEM768X25519: hpketest.MLKEM768X25519}
+
+// privateKey returns the key of a party's epoch; that of ML-KEM-768 is a seed of 64 bytes.
+func privateKey(kem, party string, epoch int) *onion.PrivateKey {
+	raw := seed(fmt.Sprint("hpke ", party, epoch))
+	if kem == task.KEMMLKEM768 {
+		raw = append(raw, seed(fmt.Sprint("hpke z ", party, epoch))...)
+	}
+	key, err := onion.ParsePrivateKey(kem, raw)
+	check(err)
+	return key
+}
+
+// newWorld returns a mean over 5000 submissions: 2 lanes, so that moves between them can be tested.
+func newWorld(kem string, relays int) *world {
+	w := &world{Task: &task.Task{
+		Name: "vectors", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: kem,
+		Params:  []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 4)}, {Key: "k", Value: randomizer.NewRational(8, 1)}},
+		Input:   task.Input{Lo: randomizer.NewRational(-1, 2), Hi: randomizer.NewRational(180, 1), Clip: true},
+		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Batch:   task.Batch{Size: 2, Honest: randomizer.NewRational(1, 2), Min: 1},
+		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: 2, MessageBytes: 1},
+		Epochs:  task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 2},
+		Clients: task.Clients{Kind: task.ClientToken, Quota: 1},
+	}}
+	for hop := range relays + 1 {
+		name := names[hop]
+		if hop == relays {
+			name = "verifier"
+		}
+		var keys []*onion.PrivateKey
+		for epoch := range int(w.Epochs.Count) {
+			keys = append(keys, privateKey(kem, name, epoch))
+		}
+		list, err := onion.NewSignedKeyList(kem, keys, sign(name))
+		check(err)
+		w.keys, w.lists = append(w.keys, keys), append(w.lists, list)
+		party := task.Party{SignKey: [32]byte(public(sign(name))), KeyList: list.Hash()}
+		if hop == relays {
+			w.Verifier = party
+			continue
+		}
+		party.URL = "https://" + name + ".example"
+		w.Relays = append(w.Relays, party)
+	}
+	check(w.Validate())
+	w.id = taskfile.ID(w.Task)
+	return w
+}
+
+func (w *world) bundle() []byte {
+	b, err := taskfile.Sign(w.Task, sign("owner"), w.lists)
+	check(err)
+	out, err := b.Bytes()
+	check(err)
+	return out
+}
+
+func tasks(w *world) {
+	real := *w.Task
+	real.Name, real.Slots = "mean of delays", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}
+	real.Batch = task.Batch{Size: 5000, Honest: randomizer.NewRational(9, 10), Min: 4500}
+	labels := real
+	labels.Name, labels.Query, labels.Protocol = "labels", task.Histogram, "histogram"
+	labels.Params = real.Params[:1]
+	labels.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 300, Labels: true}
+	labels.Slots.MessageBytes, labels.KEM = 2, task.KEMMLKEM768
+	count := real
+	count.Name, count.Query, count.Rule, count.KEM = "count", task.Count, "theorem1", task.KEMMLKEM768X25519
+	count.Params = []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 2)}, {Key: "k", Value: randomizer.NewRational(1, 1)}}
+	count.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)}
+	count.Clients, count.Relays, count.Verifier.URL = task.Clients{Kind: task.ClientAddress, Quota: 300}, real.Relays[:1], "http://127.0.0.1:8080"
+	extremes := real
+	extremes.Name, extremes.Protocol = "~ !\"'\\ extremes", "none"
+	extremes.Params = nil
+	for i := range 20 {
+		extremes.Params = append(extremes.Params, task.Param{Key: fmt.Sprintf("p%02d", i), Value: randomizer.NewRational(-int64(i), 7)})
+	}
+	extremes.Input = task.Input{Lo: randomizer.NewRational(-1<<63+1, 1<<63-1-1), Hi: randomizer.NewRational(1<<63-1, 1)}
+	extremes.Query, extremes.Claim = task.Sum, task.Claim{Epsilon: "2.5e1", Delta: "0.000001"}
+	extremes.Batch = task.Batch{Size: 1<<32 - 1, Honest: randomizer.NewRational(1, 1), Min: 1 << 31}
+	extremes.Slots = task.Slots{Padding: task.PaddingNone, Lanes: 65535, PerLane: 1, MessageBytes: 1024}
+	extremes.Epochs = task.Epochs{Start: 1 << 35, Length: 31622400, Count: 65536}
+	var out []object
+	for _, t := range []*task.Task{&real, &labels, &count, &extremes} {
+		check(t.Validate())
+		text, err := taskfile.MarshalJSON(t)
+		check(err)
+		id := taskfile.ID(t)
+		out = append(out, object{"document": json.RawMessage(text), "canonical": hexOf(t.Canonical()), "id": hexOf(id[:])})
+	}
+	write("task", out)
+}
+
+func signatures() {
+	var out []object
+	for _, p := range []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull, onion.SignConfirm} {
+		body := []byte("body of " + string(p))
+		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))), "purpose": string(p), "body": hexOf(body),
+			"signed": hexOf([]byte("doona-v1 " + string(p) + "\x00" + string(body))), "signature": hexOf(onion.Sign(sign("one"), p, body))})
+	}
+	write("signature", out)
+}
+
+func publicKeys(s *onion.SignedKeyList) [][]byte {
+	var list onion.KeyList
+	check(codec.Unmarshal(s.List, &list))
+	return list.Keys
+}
+
+func keyLists(w *world) {
+	var out []object
+	for _, kem := range []string{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
+		keys := []*onion.PrivateKey{privateKey(kem, "one", 0)}
+		if kem == task.KEMX25519 {
+			keys = w.keys[0]
+		}
+		list, err := onion.NewSignedKeyList(kem, keys, sign("one"))
+		check(err)
+		raw, err := list.Bytes()
+		check(err)
+		hash := list.Hash()
+		var entries []object
+		for i, serialized := range publicKeys(list) {
+			private, err := keys[i].Bytes()
+			check(err)
+			id := keys[i].Public().ID()
+			entries = append(entries, object{"private": hexOf(private), "public": hexOf(serialized), "id": hexOf(id[:])})
+		}
+		out = append(out, object{"kem": kem, "signer": hexOf(public(sign("one"))), "keys": entries, "hash": hexOf(hash[:]), "list": hexOf(raw)})
+	}
+	write("keylist", out)
+}
+
+func ephemeral(name string) hpketest.Ephemeral {
+	return hpketest.Ephemeral{X25519: seed("x " + name), MLKEM: seed("m " + name)}
+}
+
+func info(id [32]byte, epoch uint64, hop int, key *onion.PrivateKey) []byte {
+	out := append([]byte("doona-v1 onion"), id[:]...)
+	out = append(binary.BigEndian.AppendUint64(out, epoch), byte(hop))
+	keyID := key.Public().ID()
+	return append(out, keyID[:]...)
+}
+
+func aad(lane int, kind onion.Kind) []byte { return []byte{byte(lane >> 8), byte(lane), byte(kind)} }
+
+func (w *world) seal(name string, epoch uint64, hop, lane int, kind onion.Kind, plain []byte) []byte {
+	key := w.keys[hop][epoch]
+	out, err := hpketest.Seal(kemIDs[w.KEM], publicKeys(w.lists[hop])[epoch], ephemeral(name), info(w.id, epoch, hop, key), aad(lane, kind), plain)
+	check(err)
+	return out
+}
+
+func tag(name string) []byte { return seed("tag " + name)[:16] }
+
+// message returns the innermost plaintext of slot i of a lane; slot 1 is a cover.
+func message(name string, lane, i int) []byte {
+	if i == 1 {
+		return append(tag(name), 0, 0)
+	}
+	return append(tag(name), 1, byte(3+lane))
+}
+
+// slots is one slot of each KEM, sealed to the verifier behind one relay and to that relay.
+func slots() {
+	var out []object
+	for _, kem := range []string{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
+		w := newWorld(kem, 1)
+		plain := message("slot", 1, 0)
+		key := w.keys[1][1]
+		private, err := key.Bytes()
+		check(err)
+		e := ephemeral("slot " + kem)
+		out = append(out, object{"kem": kem, "task": hexOf(w.Canonical()), "epoch": 1, "hop": 1, "lane": 1, "kind": 0,
+			"private": hexOf(private), "public": hexOf(publicKeys(w.lists[1])[1]), "info": hexOf(info(w.id, 1, 1, key)), "aad": hexOf(aad(1, onion.KindSlot)),
+			"ephemeralX25519": hexOf(e.X25519), "ephemeralMLKEM": hexOf(e.MLKEM), "plaintext": hexOf(plain),
+			"sealed": hexOf(w.seal("slot "+kem, 1, 1, 1, onion.KindSlot, plain))})
+	}
+	write("slot", out)
+}
+
+// content and submission are the shapes of docs/SPEC.md.
+type content struct {
+	Tag   []byte
+	Lanes [][][]byte
+}
+
+type submission struct {
+	Version  uint64
+	Envelope []byte
+}
+
+// content returns what a client puts into its envelope in epoch 0.
+func (w *world) content() content {
+	c := content{Tag: tag("envelope")}
+	for lane := range int(w.Slots.Lanes) {
+		c.Lanes = append(c.Lanes, nil)
+		for i := range int(w.Slots.PerLane) {
+			name := fmt.Sprint("lane ", lane, " slot ", i)
+			plain := message(name, lane, i)
+			for hop := w.VerifierHop(); hop > 0; hop-- {
+				if hop < w.VerifierHop() {
+					plain = append(tag(fmt.Sprint(name, " hop ", hop)), plain...)
+				}
+				plain = w.seal(fmt.Sprint(name, " hop ", hop), 0, hop, lane, onion.KindSlot, plain)
+			}
+			c.Lanes[lane] = append(c.Lanes[lane], plain)
+		}
+	}
+	return c
+}
+
+func (w *world) body(c content) []byte {
+	return marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, onion.KindEnvelope, marshal(&c))})
+}
+
+// private returns the private keys of epoch 0 by hop.
+func (w *world) private() (out []string) {
+	for _, keys := range w.keys {
+		raw, err := keys[0].Bytes()
+		check(err)
+		out = append(out, hexOf(raw))
+	}
+	return out
+}
+
+func submissions(w *world) {
+	c := w.content()
+	var lanes [][]object
+	for lane := range c.Lanes {
+		lanes = append(lanes, nil)
+		for i := range c.Lanes[lane] {
+			name := fmt.Sprint("lane ", lane, " slot ", i)
+			plain := message(name, lane, i)
+			lanes[lane] = append(lanes[lane], object{"relayTag": hexOf(tag(name + " hop 1")), "verifierTag": hexOf(tag(name)), "cover": i == 1, "message": hexOf(plain[17:])})
+		}
+	}
+	write("submission", object{"task": hexOf(w.Canonical()), "epoch": 0, "private": w.private(), "body": hexOf(w.body(c)), "tag": hexOf(c.Tag), "lanes": lanes})
+}
+
+// chain returns the two relays' batches of two submissions: the second relay drops one slot.
+func (w *world) chain() (first, second *onion.Batch) {
+	layout, err := onion.NewLayout(w.Task)
+	check(err)
+	lanes := func(hop int, counts ...int) (out [][][]byte) {
+		for lane, n := range counts {
+			out = append(out, nil)
+			for i := range n {
+				slot := bytes.Repeat(seed(fmt.Sprint("ciphertext ", hop, lane, i)), 8)
+				out[lane] = append(out[lane], slot[:layout.SlotSize(hop+1)])
+			}
+		}
+		return out
+	}
+	first, err = onion.NewBatch(sign("one"), onion.Context{TaskID: w.id, Hop: 0}, 7, 2, []uint64{4, 4}, lanes(0, 4, 4), nil)
+	check(err)
+	second, err = onion.NewBatch(sign("two"), onion.Context{TaskID: w.id, Hop: 1}, 7, 2, []uint64{4, 4}, lanes(1, 4, 3), first.Signed())
+	check(err)
+	return first, second
+}
+
+func batchBytes(b *onion.Batch) string {
+	out, err := b.Bytes()
+	check(err)
+	return hexOf(out)
+}
+
+func batches(w *world) {
+	first, second := w.chain()
+	destroyed, err := onion.NewBatch(sign("one"), onion.Context{TaskID: w.id}, 8, 1, []uint64{2, 2}, nil, nil)
+	check(err)
+	var out []object
+	for _, c := range []struct {
+		b          *onion.Batch
+		hop, seq   int
+		submission int
+		counts     [][3]int // in, out, dropped
+	}{{first, 0, 7, 2, [][3]int{{4, 4, 0}, {4, 4, 0}}}, {second, 1, 7, 2, [][3]int{{4, 4, 0}, {4, 3, 1}}}, {destroyed, 0, 8, 1, [][3]int{{2, 0, 2}, {2, 0, 2}}}} {
+		m, err := c.b.Header()
+		check(err)
+		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": c.hop, "seq": c.seq, "submissions": c.submission, "lanes": c.counts,
+			"ciphertextsHash": hexOf(m.Ciphertexts), "manifest": hexOf(c.b.Manifest), "batch": batchBytes(c.b)})
+	}
+	write("batch", out)
+}
+
+// randomizerVectors gives bytes and what the samplers make of them. Integers are decimal strings,
+// because JavaScript's numbers do not hold 64 bits.
+func randomizerVectors() {
+	var stream []byte
+	for i := range 16 {
+		stream = append(stream, seed(fmt.Sprint("stream ", i))...)
+	}
+	var out []object
+	add := func(v object, draw func(*randomizer.Source) uint64) {
+		used := 0
+		rest := stream
+		src := randomizer.NewSourceFrom(func(p []byte) { copy(p, rest) })
+		got := draw(src)
+		for next := src.Uint64(); binary.BigEndian.Uint64(rest[used:]) != next; used += 8 {
+		}
+		v["bytes"], v["used"], v["result"] = hexOf(stream[:max(used, 8)]), used, strconv.FormatUint(got, 10)
+		out = append(out, v)
+		stream = append(stream[8:], stream[:8]...)
+	}
+	for _, n := range []uint64{1, 2, 3, 5, 8, 100, 1 << 32, 1<<32 + 1, 3 << 62, 1<<64 - 1} {
+		for range 2 {
+			add(object{"sampler": "below", "n": strconv.FormatUint(n, 10)}, func(s *randomizer.Source) uint64 { return s.Below(n) })
+		}
+	}
+	for _, p := range []string{"0", "1", "1/2", "1/3", "5/7", "4503599627370497/18014398509481984"} {
+		r, err := randomizer.ParseRational("p", p)
+		check(err)
+		for range 2 {
+			add(object{"sampler": "bernoulli", "p": p}, func(s *randomizer.Source) uint64 {
+				if s.Bernoulli(r) {
+					return 1
+				}
+				return 0
+			})
+		}
+	}
+	for _, c := range []struct {
+		x, k  uint64
+		gamma string
+	}{{0, 2, "1/2"}, {3, 4, "1/4"}, {2, 300, "7/8"}, {1, 3, "1"}, {299, 300, "1/1024"}} {
+		r, err := randomizer.ParseRational("gamma", c.gamma)
+		check(err)
+		add(object{"sampler": "randomizedResponse", "x": fmt.Sprint(c.x), "k": fmt.Sprint(c.k), "gamma": c.gamma},
+			func(s *randomizer.Source) uint64 { return s.RandomizedResponse(c.x, c.k, r) })
+	}
+	for _, c := range []struct{ u, k uint64 }{{0, 1}, {randomizer.FixedOne, 65536}, {randomizer.FixedOne / 3, 1}, {randomizer.FixedOne - 1, 1<<32 - 1}, {1, 1}, {randomizer.FixedOne / 3, 8}} {
+		add(object{"sampler": "round", "u": fmt.Sprint(c.u), "k": fmt.Sprint(c.k)}, func(s *randomizer.Source) uint64 { return s.Round(c.u, c.k) })
+	}
+	write("randomizer", out)
+}
+
+// bad writes one file per fault. What is not the fault is right, also the signatures over it.
+func bad(w *world) {
+	fault := func(name, kind, expect, description string, v object) {
+		v["kind"], v["expect"], v["description"] = kind, expect, description
+		write("bad_"+name, v)
+	}
+	badTasks(w, fault)
+	badBundles(w, fault)
+	badSubmissions(w, fault)
+	badSlots(w, fault)
+	badBatches(w, fault)
+}
+
+type faultFunc = func(name, kind, expect, description string, v object)
+
+// replaced returns in with old, which must occur in it, replaced by new.
+func replaced(in []byte, old, new string) []byte {
+	if !bytes.Contains(in, []byte(old)) {
+		log.Fatalf("%q does not contain %q", in, old)
+	}
+	return bytes.Replace(in, []byte(old), []byte(new), 1)
+}
+
+func badTasks(w *world, fault faultFunc) {
+	form := w.Canonical()
+	for _, c := range []struct{ name, expect, description, old, new string }{
+		{"task_long_integer", "encoding", "clients.quota 1 as uint8", "\xa5token\x01", "\xa5token\xcc\x01"},
+		{"task_long_string", "encoding", "the name as str8", "\xa7vectors", "\xd9\x07vectors"},
+		{"task_array_length", "encoding", "a parameter with three elements", "\x92\xa5gamma\xa31/4", "\x93\xa5gamma\xa31/4\x01"},
+		{"task_rational_not_reduced", "field:params.gamma", "gamma 2/8 instead of 1/4", "\xa31/4", "\xa32/8"},
+		{"task_boolean", "encoding", "input.clip as true instead of 1", "\xa3180\x00\x00\x01", "\xa3180\x00\x00\xc3"},
+		{"task_version", "field:version", "version 2", "doona-task\x01", "doona-task\x02"},
+		{"task_params_order", "field:params", "parameters not in ascending order", "\xa5gamma", "\xa5zamma"},
+		{"task_min_above_honest", "field:batch.min", "batch.min 2 of size 2 at honest 1/2", "\xa31/2\x01\x94", "\xa31/2\x02\x94"},
+		{"task_too_many_slots", "field:slots", "lanes times perLane above 131072", "\xa4full\x02\x02", "\xa4full\x02\xcd\xff\xff"},
+	} {
+		v := replaced(form, c.old, c.new)
+		if c.name == "task_too_many_slots" {
+			v = replaced(v, "\xa4full\x02\xcd", "\xa4full\x03\xcd")
+		}
+		fault(c.name, "task", c.expect, c.description, object{"task": hexOf(v)})
+	}
+	fault("task_trailing_byte", "task", "encoding", "a byte after the task", object{"task": hexOf(append(bytes.Clone(form), 0))})
+	fault("task_truncated", "task", "encoding", "the last byte missing", object{"task": hexOf(form[:len(form)-1])})
+	labels := *w.Task
+	labels.Query, labels.Params = task.Histogram, labels.Params[:1]
+	labels.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(2, 1), Bins: 4, Labels: true}
+	fault("task_labels_with_range", "task", "field:input", "labels with a range other than 0,1", object{"task": hexOf(labels.Canonical())})
+	twice := *w.Task
+	twice.Relays = []task.Party{w.Relays[0], {URL: "https://two.example", SignKey: w.Relays[0].SignKey, KeyList: w.Relays[1].KeyList}}
+	fault("task_relay_twice", "task", "field:relays", "two relays with one signing key", object{"task": hexOf(twice.Canonical())})
+
+	text, err := taskfile.MarshalJSON(w.Task)
+	check(err)
+	for _, c := range []struct{ name, description, old, new string }{
+		{"document_unknown_key", "an unknown key", `"name"`, `"nome": "x", "name"`},
+		{"document_duplicate_key", "a key twice", `"query"`, `"name": "x", "query"`},
+		{"document_key_case", "a key in another case", `"perLane"`, `"perlane"`},
+		{"document_range_of_three", "a range of three numbers", `"180"`, `"180", "7"`},
+	} {
+		fault(c.name, "document", "document", c.description, object{"document": string(replaced(text, c.old, c.new))})
+	}
+	fault("document_trailing", "document", "document", "a second value after the document", object{"document": string(text) + "{}"})
+}
+
+// bundle is the shape of docs/SPEC.md.
+type bundle struct {
+	Task, Owner, Signature []byte
+	KeyLists               [][]byte
+}
+
+func badBundles(w *world, fault faultFunc) {
+	owner, stranger := sign("owner"), sign("stranger")
+	for _, c := range []struct {
+		name, expect, description string
+		change                    func(b *bundle)
+	}{
+		{"bundle_stranger", "signer", "signed by a stranger", func(b *bundle) { b.Signature = onion.Sign(stranger, onion.SignTask, b.Task) }},
+		{"bundle_purpose", "signer", "the owner's signature for another purpose", func(b *bundle) { b.Signature = onion.Sign(owner, onion.SignManifest, b.Task) }},
+		{"bundle_owner", "owner", "another owner, who signed it", func(b *bundle) {
+			b.Owner, b.Signature = public(stranger), onion.Sign(stranger, onion.SignTask, b.Task)
+		}},
+		{"bundle_lists_swapped", "keylist", "the relays' key lists swapped", func(b *bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }},
+		{"bundle_list_missing", "keylist", "a key list missing", func(b *bundle) { b.KeyLists = b.KeyLists[:2] }},
+		{"bundle_list_stranger", "signer", "a key list signed by a stranger", func(b *bundle) {
+			s := onion.SignedKeyList{List: w.lists[1].List, Signature: onion.Sign(stranger, onion.SignKeyList, w.lists[1].List)}
+			b.KeyLists[1] = marshal(&s)
+		}},
+	} {
+		var b bundle
+		check(codec.Unmarshal(w.bundle(), &b))
+		c.change(&b)
+		fault(c.name, "bundle", c.expect, c.description, object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(public(owner))})
+	}
+	raw := w.bundle()
+	fault("bundle_trailing_byte", "bundle", "encoding", "a byte after the bundle", object{"bundle": hexOf(append(raw, 0)), "owner": taskfile.FormatKey(public(owner))})
+
+	var list onion.KeyList
+	check(codec.Unmarshal(w.lists[0].List, &list))
+	list.Keys[1] = list.Keys[0]
+	body := marshal(&list)
+	signed := &onion.SignedKeyList{List: body, Signature: onion.Sign(sign("one"), onion.SignKeyList, body)}
+	named := *w.Task
+	named.Relays = []task.Party{{URL: w.Relays[0].URL, SignKey: w.Relays[0].SignKey, KeyList: signed.Hash()}, w.Relays[1]}
+	b := bundle{Task: named.Canonical(), Owner: public(owner), KeyLists: [][]byte{marshal(signed), marshal(w.lists[1]), marshal(w.lists[2])}}
+	b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+	fault("bundle_key_twice", "bundle", "keylist", "one HPKE key for two epochs", object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(public(owner))})
+}
+
+func badSubmissions(w *world, fault faultFunc) {
+	at := func(body []byte) object {
+		return object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": 0, "private": w.private()[0], "body": hexOf(body)}
+	}
+	good := w.body(w.content())
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)-1] ^= 1
+	fault("submission_flipped_bit", "submission", "open", "the last bit of the ciphertext flipped", at(flipped))
+	fault("submission_truncated", "submission", "size", "the last byte missing", at(good[:len(good)-1]))
+	fault("submission_trailing_byte", "submission", "size", "a byte after the submission", at(append(bytes.Clone(good), 0)))
+	c := w.content()
+	c.Tag = append(c.Tag[:15:15], 0) // same size, sealed for the wrong epoch
+	wrong := marshal(&submission{task.Version, w.seal("envelope", 1, 0, 0, onion.KindEnvelope, marshal(&c))})
+	fault("submission_wrong_epoch", "submission", "open", "sealed for epoch 1, sent in epoch 0", at(wrong))
+	kind := marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, onion.KindSlot, marshal(&c))})
+	fault("submission_wrong_kind", "submission", "open", "an envelope sealed with the kind of a slot", at(kind))
+	version := w.body(c)
+	version[1] = 2
+	fault("submission_version", "submission", "content", "version 2", at(version))
+	c = w.content()
+	c.Lanes[1] = c.Lanes[1][:1]
+	var short []byte
+	for n := 0; ; n++ { // of the right size in all, with one slot less in lane 1 and one longer in lane 0
+		c.Lanes[0][0] = append(w.content().Lanes[0][0], make([]byte, n)...)
+		if short = w.body(c); len(short) == len(good) {
+			break
+		}
+	}
+	fault("submission_slot_missing", "submission", "content", "a slot missing in lane 1, its bytes added to one in lane 0", at(short))
+
+	plain := marshal(&content{Tag: tag("envelope"), Lanes: w.content().Lanes})
+	sealed := hpketest.SealZero(publicKeys(w.lists[0])[0], make([]byte, 32), info(w.id, 0, 0, w.keys[0][0]), aad(0, onion.KindEnvelope), plain)
+	fault("submission_zero_share", "submission", "open", "the key share is 0, so that the shared secret is all zeros", at(marshal(&submission{task.Version, sealed})))
+}
+
+func badSlots(w *world, fault faultFunc) {
+	hop := w.VerifierHop()
+	plain := message("slot", 0, 0)
+	at := func(slot []byte) object {
+		return object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": hop, "lane": 0, "private": w.private()[hop], "slot": hexOf(slot)}
+	}
+	order8, err := hex.DecodeString("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")
+	check(err)
+	public := publicKeys(w.lists[hop])[0]
+	for name, share := range map[string][]byte{"slot_zero_share": make([]byte, 32), "slot_order_8_share": order8} {
+		sealed := hpketest.SealZero(public, share, info(w.id, 0, hop, w.keys[hop][0]), aad(0, onion.KindSlot), plain)
+		fault(name, "slot", "open", "a key share of low order, so that the shared secret is all zeros", at(sealed))
+	}
+	fault("slot_wrong_lane", "slot", "open", "sealed for lane 1, found in lane 0", at(w.seal("slot", 0, hop, 1, onion.KindSlot, plain)))
+	fault("slot_wrong_hop", "slot", "open", "sealed to the relay before the verifier", at(w.seal("slot", 0, hop-1, 0, onion.KindSlot, plain)))
+	other := *w.Task
+	other.Name = "another task"
+	elsewhere := *w
+	elsewhere.Task, elsewhere.id = &other, taskfile.ID(&other)
+	fault("slot_wrong_task", "slot", "open", "sealed for another task with the same keys", at(elsewhere.seal("slot", 0, hop, 0, onion.KindSlot, plain)))
+	fault("slot_kind", "slot", "content", "a plaintext of kind 2", at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(tag("slot"), 2, 0))))
+	fault("slot_cover_not_zero", "slot", "content", "a cover that carries a message", at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(tag("slot"), 0, 1))))
+	fault("slot_long", "slot", "content", "a message of two bytes", at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(bytes.Clone(plain), 0))))
+}
+
+func badBatches(w *world, fault faultFunc) {
+	first, _ := w.chain()
+	at := func(hop int, b *onion.Batch) object {
+		return object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": hop, "seq": 7, "batch": batchBytes(b)}
+	}
+	clone := func() *onion.Batch {
+		b, _ := w.chain()
+		return b
+	}
+	for _, c := range []struct {
+		name, expect, description string
+		change                    func(b *onion.Batch)
+	}{
+		{"batch_removed", "ciphertexts", "a message removed", func(b *onion.Batch) { b.Ciphertexts[0] = b.Ciphertexts[0][1:] }},
+		{"batch_duplicated", "ciphertexts", "a message replaced by a copy of another", func(b *onion.Batch) { b.Ciphertexts[0][0] = b.Ciphertexts[0][1] }},
+		{"batch_swapped", "ciphertexts", "two messages swapped", func(b *onion.Batch) {
+			b.Ciphertexts[0][0], b.Ciphertexts[0][1] = b.Ciphertexts[0][1], b.Ciphertexts[0][0]
+		}},
+		{"batch_stranger", "signer", "signed by a stranger", func(b *onion.Batch) { b.Signature = onion.Sign(sign("stranger"), onion.SignManifest, b.Manifest) }},
+		{"batch_purpose", "signer", "the relay's signature for another purpose", func(b *onion.Batch) { b.Signature = onion.Sign(sign("one"), onion.SignKeyList, b.Manifest) }},
+	} {
+		b := clone()
+		c.change(b)
+		fault(c.name, "batch", c.expect, c.description, at(0, b))
+	}
+	for _, c := range []struct {
+		name, expect, description string
+		change                    func(m *onion.Manifest)
+	}{
+		{"batch_count", "manifest", "out and dropped do not add up to in", func(m *onion.Manifest) { m.Lanes[0].Dropped = 1 }},
+		{"batch_submissions", "manifest", "more slots came in than the submissions have", func(m *onion.Manifest) { m.Submissions = 1 }},
+		{"batch_epoch", "manifest", "another epoch", func(m *onion.Manifest) { m.Epoch = 1 }},
+		{"batch_seq", "manifest", "another number", func(m *onion.Manifest) { m.Seq = 8 }},
+		{"batch_hop", "manifest", "another hop", func(m *onion.Manifest) { m.Hop = 1 }},
+		{"batch_task", "manifest", "another task", func(m *onion.Manifest) { m.TaskID[0] ^= 1 }},
+	} {
+		m, err := clone().Header()
+		check(err)
+		c.change(m)
+		body := marshal(m)
+		fault(c.name, "batch", c.expect, c.description, at(0, &onion.Batch{Manifest: body, Signature: onion.Sign(sign("one"), onion.SignManifest, body), Ciphertexts: first.Ciphertexts}))
+	}
+	_, second := w.chain()
+	for _, c := range []struct {
+		name, description string
+		in                []uint64
+		source            *onion.SignedManifest
+	}{
+		{"batch_chain_cut", "the second relay's manifest without its source", []uint64{4, 4}, nil},
+		{"batch_chain_counts", "the second relay took in fewer than the first gave out", []uint64{4, 3}, first.Signed()},
+		{"batch_chain_stranger", "the source signed by the second relay itself", []uint64{4, 4}, &onion.SignedManifest{Manifest: first.Manifest, Signature: onion.Sign(sign("two"), onion.SignManifest, first.Manifest)}},
+	} {
+		b, err := onion.NewBatch(sign("two"), onion.Context{TaskID: w.id, Hop: 1}, 7, 2, c.in, second.Ciphertexts, c.source)
+		check(err)
+		expect := "manifest"
+		if c.name == "batch_chain_stranger" {
+			expect = "signer"
+		}
+		fault(c.name, "batch", expect, c.description, at(1, b))
+	}
+}

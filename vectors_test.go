@@ -1,0 +1,350 @@
+package doona_test
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// vectorDir carries the one version constant; testdata/README.md describes the files.
+var vectorDir = "testdata/v" + strconv.Itoa(task.Version)
+
+// hexBytes is a byte string written in hexadecimal.
+type hexBytes []byte
+
+func (h *hexBytes) UnmarshalText(text []byte) (err error) {
+	*h, err = hex.DecodeString(string(text))
+	return err
+}
+
+// readVectors reads a file of vectors into v, whose type must have all of its keys.
+func readVectors(t *testing.T, name string, v any) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(vectorDir, name+".json"))
+	require.NoError(t, err)
+	defer f.Close()
+	dec := json.NewDecoder(f)
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(v), name)
+}
+
+func parseTask(t *testing.T, canonical []byte) (*task.Task, [32]byte) {
+	t.Helper()
+	parsed, err := task.Parse(canonical)
+	require.NoError(t, err)
+	return parsed, taskfile.ID(parsed)
+}
+
+func TestVectorsTask(t *testing.T) {
+	var vectors []struct {
+		Document      json.RawMessage
+		Canonical, ID hexBytes
+	}
+	readVectors(t, "task", &vectors)
+	for _, v := range vectors {
+		fromText, draft, err := taskfile.ParseJSON(v.Document)
+		require.NoError(t, err)
+		require.False(t, draft)
+		require.Equal(t, []byte(v.Canonical), fromText.Canonical())
+		parsed, id := parseTask(t, v.Canonical)
+		require.Equal(t, fromText, parsed)
+		require.Equal(t, []byte(v.ID), id[:])
+	}
+}
+
+func TestVectorsSignature(t *testing.T) {
+	var vectors []struct {
+		Seed, Public, Body, Signed, Signature hexBytes
+		Purpose                               onion.Purpose
+	}
+	readVectors(t, "signature", &vectors)
+	require.Len(t, vectors, 5)
+	for _, v := range vectors {
+		require.True(t, onion.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
+		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body), string(v.Signed))
+	}
+}
+
+func TestVectorsKeyList(t *testing.T) {
+	var vectors []struct {
+		KEM                string
+		Signer, Hash, List hexBytes
+		Keys               []struct{ Private, Public, ID hexBytes }
+	}
+	readVectors(t, "keylist", &vectors)
+	for _, v := range vectors {
+		list, err := onion.ParseKeyList(v.List)
+		require.NoError(t, err)
+		named := &task.Task{KEM: v.KEM, Epochs: task.Epochs{Count: uint64(len(v.Keys))},
+			Verifier: task.Party{SignKey: [32]byte(v.Signer), KeyList: [32]byte(v.Hash)}}
+		keys, err := onion.PartyKeys(named, 0, list)
+		require.NoError(t, err)
+		for i, k := range v.Keys {
+			private, err := onion.ParsePrivateKey(v.KEM, k.Private)
+			require.NoError(t, err)
+			require.Equal(t, [32]byte(k.ID), private.Public().ID())
+			require.Equal(t, [32]byte(k.ID), keys[i].ID())
+			public, err := onion.ParsePublicKey(v.KEM, k.Public)
+			require.NoError(t, err)
+			require.Equal(t, [32]byte(k.ID), public.ID())
+		}
+	}
+}
+
+func TestVectorsBundle(t *testing.T) {
+	var v struct {
+		OwnerSeed, Task, ID, Bundle hexBytes
+		Owner                       string
+	}
+	readVectors(t, "bundle", &v)
+	owner, err := taskfile.ParseKey("owner", v.Owner)
+	require.NoError(t, err)
+	bundle, err := taskfile.ParseBundle(v.Bundle)
+	require.NoError(t, err)
+	open, err := bundle.Open(&owner)
+	require.NoError(t, err)
+	require.Equal(t, []byte(v.ID), open.ID[:])
+	require.Equal(t, []byte(v.Task), open.Canonical())
+}
+
+// opener returns the opener of a hop with a serialized key.
+func opener(t *testing.T, canonical []byte, hop int, epoch uint64, private []byte) *onion.Opener {
+	t.Helper()
+	parsed, id := parseTask(t, canonical)
+	key, err := onion.ParsePrivateKey(parsed.KEM, private)
+	require.NoError(t, err)
+	o, err := onion.NewOpener(parsed, id, hop, epoch, key)
+	require.NoError(t, err)
+	return o
+}
+
+func TestVectorsSlot(t *testing.T) {
+	var vectors []struct {
+		KEM                                                                                  string
+		Epoch                                                                                uint64
+		Hop, Lane, Kind                                                                      int
+		Task, Private, Public, Info, AAD, EphemeralX25519, EphemeralMLKEM, Plaintext, Sealed hexBytes
+	}
+	readVectors(t, "slot", &vectors)
+	require.Len(t, vectors, 3)
+	for _, v := range vectors {
+		tag, m, err := opener(t, v.Task, v.Hop, v.Epoch, v.Private).OpenMessage(v.Lane, v.Sealed)
+		require.NoError(t, err, v.KEM)
+		require.Equal(t, []byte(v.Plaintext[:16]), tag[:])
+		require.Equal(t, onion.Message{Body: v.Plaintext[17:]}, m)
+	}
+}
+
+func TestVectorsSubmission(t *testing.T) {
+	var v struct {
+		Task, Body, Tag hexBytes
+		Private         []hexBytes
+		Epoch           uint64
+		Lanes           [][]struct {
+			RelayTag, VerifierTag, Message hexBytes
+			Cover                          bool
+		}
+	}
+	readVectors(t, "submission", &v)
+	envelope, err := opener(t, v.Task, 0, v.Epoch, v.Private[0]).OpenEnvelope(v.Body)
+	require.NoError(t, err)
+	require.Equal(t, []byte(v.Tag), envelope.Tag[:])
+	require.Len(t, envelope.Lanes, len(v.Lanes))
+	relay, verifier := opener(t, v.Task, 1, v.Epoch, v.Private[1]), opener(t, v.Task, 2, v.Epoch, v.Private[2])
+	require.Len(t, v.Body, relay.MaxBody())
+	for lane, slots := range v.Lanes {
+		require.Len(t, envelope.Lanes[lane], len(slots))
+		for i, want := range slots {
+			tag, next, err := relay.OpenSlot(lane, envelope.Lanes[lane][i])
+			require.NoError(t, err)
+			require.Equal(t, []byte(want.RelayTag), tag[:])
+			tag, m, err := verifier.OpenMessage(lane, next)
+			require.NoError(t, err)
+			require.Equal(t, []byte(want.VerifierTag), tag[:])
+			require.Equal(t, onion.Message{Cover: want.Cover, Body: want.Message}, m)
+		}
+	}
+}
+
+func TestVectorsBatch(t *testing.T) {
+	var vectors []struct {
+		Task, CiphertextsHash, Manifest, Batch hexBytes
+		Epoch, Seq, Submissions                uint64
+		Hop                                    int
+		Lanes                                  [][3]uint64
+	}
+	readVectors(t, "batch", &vectors)
+	for _, v := range vectors {
+		parsed, id := parseTask(t, v.Task)
+		batch, err := onion.ParseBatch(v.Batch)
+		require.NoError(t, err)
+		require.Equal(t, []byte(v.Manifest), batch.Manifest)
+		chain, err := batch.Check(parsed, onion.Context{TaskID: id, Epoch: v.Epoch, Hop: v.Hop}, v.Seq)
+		require.NoError(t, err)
+		last := chain[v.Hop]
+		require.Equal(t, v.Submissions, last.Submissions)
+		require.Equal(t, []byte(v.CiphertextsHash), last.Ciphertexts)
+		for lane, n := range v.Lanes {
+			require.Equal(t, onion.LaneCount{In: n[0], Out: n[1], Dropped: n[2]}, last.Lanes[lane])
+		}
+	}
+}
+
+func TestVectorsRandomizer(t *testing.T) {
+	var vectors []struct {
+		Sampler, N, X, K, U, P, Gamma string
+		Bytes                         hexBytes
+		Used                          int
+		Result                        string
+	}
+	readVectors(t, "randomizer", &vectors)
+	number := func(s string) uint64 {
+		v, err := strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+		return v
+	}
+	rational := func(s string) randomizer.Rational {
+		v, err := randomizer.ParseRational("p", s)
+		require.NoError(t, err)
+		return v
+	}
+	seen := map[string]bool{}
+	for _, v := range vectors {
+		given := append(append([]byte{}, v.Bytes...), 1, 2, 3, 4, 5, 6, 7, 8) // marks what follows
+		src := randomizer.NewSourceFrom(func(p []byte) { copy(p, given) })
+		var got uint64
+		switch v.Sampler {
+		case "below":
+			got = src.Below(number(v.N))
+		case "bernoulli":
+			if src.Bernoulli(rational(v.P)) {
+				got = 1
+			}
+		case "randomizedResponse":
+			got = src.RandomizedResponse(number(v.X), number(v.K), rational(v.Gamma))
+		case "round":
+			got = src.Round(number(v.U), number(v.K))
+		default:
+			t.Fatalf("unknown sampler %q", v.Sampler)
+		}
+		require.Equal(t, number(v.Result), got, "%+v", v)
+		var next [8]byte
+		src.Read(next[:])
+		require.Equal(t, given[v.Used:v.Used+8], next[:], "%+v used another number of bytes", v)
+		seen[v.Sampler] = true
+	}
+	require.Len(t, seen, 4)
+}
+
+// fault is one bad_*.json.
+type fault struct {
+	Kind, Expect, Description, Owner         string
+	Document                                 string
+	Task, Bundle, Private, Body, Slot, Batch hexBytes
+	Epoch, Seq                               uint64
+	Hop, Lane                                int
+}
+
+// TestVectorsBad: every fault is refused, for the reason that is written beside it.
+func TestVectorsBad(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(vectorDir, "bad_*.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		t.Run(name, func(t *testing.T) {
+			var f fault
+			readVectors(t, name, &f)
+			err := f.run(t)
+			require.Error(t, err, f.Description)
+			requireReason(t, f.Expect, err)
+		})
+	}
+}
+
+func (f *fault) run(t *testing.T) error {
+	switch f.Kind {
+	case "task":
+		_, err := task.Parse(f.Task)
+		return err
+	case "document":
+		_, _, err := taskfile.ParseJSON([]byte(f.Document))
+		return err
+	case "bundle":
+		owner, err := taskfile.ParseKey("owner", f.Owner)
+		require.NoError(t, err)
+		bundle, err := taskfile.ParseBundle(f.Bundle)
+		if err != nil {
+			return err
+		}
+		_, err = bundle.Open(&owner)
+		return err
+	case "submission":
+		_, err := opener(t, f.Task, f.Hop, f.Epoch, f.Private).OpenEnvelope(f.Body)
+		return err
+	case "slot":
+		_, _, err := opener(t, f.Task, f.Hop, f.Epoch, f.Private).OpenMessage(f.Lane, f.Slot)
+		return err
+	case "batch":
+		parsed, id := parseTask(t, f.Task)
+		batch, err := onion.ParseBatch(f.Batch)
+		if err != nil {
+			return err
+		}
+		_, err = batch.Check(parsed, onion.Context{TaskID: id, Epoch: f.Epoch, Hop: f.Hop}, f.Seq)
+		return err
+	}
+	t.Fatalf("unknown kind %q", f.Kind)
+	return nil
+}
+
+// requireReason fails unless err is of the kind that a vector expects.
+func requireReason(t *testing.T, expect string, err error) {
+	t.Helper()
+	var field *invalid.FieldError
+	if name, ok := strings.CutPrefix(expect, "field:"); ok {
+		require.True(t, errors.As(err, &field), "%v", err)
+		require.Equal(t, name, field.Field)
+		return
+	}
+	switch expect {
+	case "signer":
+		require.ErrorIs(t, err, onion.ErrSigner)
+	case "open":
+		require.ErrorIs(t, err, onion.ErrOpen)
+	case "ciphertexts":
+		require.ErrorIs(t, err, onion.ErrCiphertexts)
+	case "encoding":
+		require.Regexp(t, "couldn't (parse|decode) ", err.Error())
+	case "document":
+		require.True(t, errors.As(err, &field) || strings.HasPrefix(err.Error(), "couldn't read the task"), "%v", err)
+	case "owner":
+		require.ErrorContains(t, err, "its owner is")
+	case "keylist":
+		require.Regexp(t, "key lists|accept the keys", err.Error())
+	case "size":
+		require.ErrorContains(t, err, "invalid submission of")
+	case "content":
+		require.Regexp(t, "^invalid (version|number of slots|slot|message|tag)", err.Error())
+		require.NotErrorIs(t, err, onion.ErrOpen)
+	case "manifest":
+		require.ErrorContains(t, err, "couldn't accept batch")
+		require.NotErrorIs(t, err, onion.ErrSigner)
+		require.NotErrorIs(t, err, onion.ErrCiphertexts)
+	default:
+		t.Fatalf("unknown reason %q", expect)
+	}
+}
