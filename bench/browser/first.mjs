@@ -13,7 +13,7 @@ const browser = await launch();
 
 /**
  * Opens a page and returns when it had reported, in milliseconds from the start of navigation.
- * @param {import('playwright-core').BrowserContext} context
+ * @param {Awaited<ReturnType<typeof browser.newContext>>} context
  * @param {string} url
  * @returns {Promise<number>}
  */
@@ -31,24 +31,26 @@ async function visit(context, url) {
 /** A cold and a cached visit in a fresh profile. @param {string} cold @param {string} cached */
 async function profile(cold, cached) {
   const context = await browser.newContext();
-  const times = [await visit(context, cold), await visit(context, cached)];
+  const times = { cold: await visit(context, cold), cached: await visit(context, cached) };
   await context.close();
   return times;
 }
 
 const address = (/** @type {string} */ state) => `${request.site}/first.html?${new URLSearchParams(request.tasks[state])}`;
 const peerAddress = `${request.site}/first-peer.html?${new URLSearchParams({ relay: request.relay })}`;
-/** @type {{ours: number[], peer: number[]}[]} */
-const [cold, cached] = [{ ours: [], peer: [] }, { ours: [], peer: [] }];
+/** @type {Record<'cold' | 'cached', {ours: number[], peer: number[]}>} */
+const times = { cold: { ours: [], peer: [] }, cached: { ours: [], peer: [] } };
+
+/** @param {'ours' | 'peer'} whose @param {string} cold @param {string} cached */
+async function measure(whose, cold, cached) {
+  const got = await profile(cold, cached);
+  times.cold[whose].push(got.cold);
+  times.cached[whose].push(got.cached);
+}
+
 for (let i = 0; i < request.visits; i++) {
-  const [first, second] = await profile(address('cold'), address('cached'));
-  cold.ours.push(first);
-  cached.ours.push(second);
-  if (request.peer) {
-    const [peerFirst, peerSecond] = await profile(peerAddress, peerAddress);
-    cold.peer.push(peerFirst);
-    cached.peer.push(peerSecond);
-  }
+  await measure('ours', address('cold'), address('cached'));
+  if (request.peer) await measure('peer', peerAddress, peerAddress);
 }
 await browser.close();
-console.log(JSON.stringify({ cold, cached }));
+console.log(JSON.stringify(times));

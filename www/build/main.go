@@ -24,25 +24,45 @@ func main() {
 	}
 }
 
-// build replaces the folder out. The working directory is the repository's root.
+// build replaces the folder out, once everything in it is made. The working directory is the
+// repository's root.
 func build(ctx context.Context, out string) error {
 	if err := checkVendored(filepath.Join("www", "vendor")); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(out); err != nil {
-		return fmt.Errorf("couldn't empty %s: %w", out, err)
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return fmt.Errorf("couldn't make a folder for %s: %w", out, err)
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return fmt.Errorf("couldn't make %s: %w", out, err)
+	fresh, err := os.MkdirTemp(filepath.Dir(out), "www-")
+	if err != nil {
+		return fmt.Errorf("couldn't make a folder beside %s: %w", out, err)
 	}
-	modules, err := buildModules(ctx, out)
+	defer os.RemoveAll(fresh)
+	modules, err := buildModules(ctx, fresh)
 	if err != nil {
 		return err
 	}
-	if err := bundle(out, modules); err != nil {
+	if err := bundle(fresh, modules); err != nil {
 		return err
 	}
-	return copyLicences(out)
+	if err := copyLicences(fresh); err != nil {
+		return err
+	}
+	return replace(out, fresh)
+}
+
+// replace puts the folder fresh in the place of out.
+func replace(out, fresh string) error {
+	if err := os.RemoveAll(out); err != nil {
+		return fmt.Errorf("couldn't remove the old %s: %w", out, err)
+	}
+	if err := os.Chmod(fresh, 0o755); err != nil {
+		return fmt.Errorf("couldn't open %s to readers: %w", fresh, err)
+	}
+	if err := os.Rename(fresh, out); err != nil {
+		return fmt.Errorf("couldn't put %s in its place: %w", out, err)
+	}
+	return nil
 }
 
 // buildModules compiles both modules side by side.

@@ -11,6 +11,7 @@ import { DoonaError } from './errors.js';
 import { guaranteeOf } from './guarantee.js';
 import { supported } from './hpke.js';
 import { load } from './load.js';
+import type { Module } from './module.js';
 import { type ConnectOptions, type Pinned, validate } from './options.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
 import { indexedDBStore } from './store-indexeddb.js';
@@ -29,16 +30,29 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
     throw new DoonaError('insecure-context', 'WebCrypto is missing: serve the page over HTTPS or from localhost');
   }
   const pinned = validate(options);
-  const store = options.store ?? (await indexedDBStore());
-  const raw = await fetchBundle(pinned.url, options.signal);
+  const [store, raw, native] = await Promise.all([
+    options.store ?? indexedDBStore(),
+    fetchBundle(pinned.url, options.signal),
+    startNative(options),
+  ]);
   const bundle = parseBundle(raw);
   const { task } = bundle;
   await checkId(bundle, pinned.id);
-  const reporter = await reporterFor(options, pinned, bundle, raw);
+  const reporter = await reporterFor(options, pinned, bundle, raw, native);
   const guarantee = guaranteeOf(task, reporter.epsilon0);
   checkTask(guarantee.epsilon, guarantee.epochs, options.maxEpsilon);
   const { maxTotalEpsilon } = options;
   return new Doona({ id: pinned.idText, task, guarantee, reporter, store, maxTotalEpsilon, spread: pinned.spread });
+}
+
+/** Starts doona.wasm while the task is still being fetched, where WebCrypto can seal. */
+async function startNative(options: ConnectOptions): Promise<Module | undefined> {
+  if (options.sealing === 'wasm' || !(await supported())) return undefined;
+  return load('browser', folder(options), options.compiled?.browser);
+}
+
+function folder(options: ConnectOptions): string | URL {
+  return options.modules ?? new URL('.', import.meta.url);
 }
 
 async function fetchBundle(url: URL, signal?: AbortSignal): Promise<Bytes> {
@@ -58,14 +72,16 @@ async function fetchBundle(url: URL, signal?: AbortSignal): Promise<Bytes> {
   }
 }
 
-async function reporterFor(options: ConnectOptions, pinned: Pinned, bundle: Bundle, raw: Bytes): Promise<Reporter> {
-  const base = options.modules ?? new URL('.', import.meta.url);
-  const native = bundle.task.kem === 'x25519' && options.sealing !== 'wasm' && (await supported());
-  if (!native && options.sealing === 'webcrypto') {
+async function reporterFor(
+  options: ConnectOptions,
+  pinned: Pinned,
+  bundle: Bundle,
+  raw: Bytes,
+  native: Module | undefined,
+): Promise<Reporter> {
+  if (native && bundle.task.kem === 'x25519') return withWebCrypto(native, bundle, pinned);
+  if (options.sealing === 'webcrypto') {
     throw new DoonaError('invalid-option', `WebCrypto cannot seal for ${bundle.task.kem} here: want sealing wasm`, 'sealing');
   }
-  if (native) {
-    return withWebCrypto(await load('browser', base, options.compiled?.browser), bundle, pinned);
-  }
-  return withFullModule(await load('full', base, options.compiled?.full), raw, pinned);
+  return withFullModule(await load('full', folder(options), options.compiled?.full), raw, pinned);
 }

@@ -36,7 +36,7 @@ class IndexedDBStore implements Store {
   }
 
   async claim(task: string, epoch: number, epsilon: number, delta: number, permit: Permit): Promise<Report | undefined> {
-    return this.#write([reports, ledger], async (tx) => {
+    return this.#write([reports, ledger], 'strict', async (tx) => {
       const old: Report | undefined = await done(tx.objectStore(reports).get([task, epoch]));
       if (old) return old;
       const spent: Spent[] = await done(tx.objectStore(ledger).getAll());
@@ -49,7 +49,7 @@ class IndexedDBStore implements Store {
   }
 
   async release(task: string, epoch: number): Promise<void> {
-    await this.#write([reports, ledger], async (tx) => {
+    await this.#write([reports, ledger], 'relaxed', async (tx) => {
       tx.objectStore(reports).delete([task, epoch]);
       const own: Spent | undefined = await done(tx.objectStore(ledger).get(task));
       if (own) tx.objectStore(ledger).put({ ...own, epochs: own.epochs - 1 });
@@ -57,7 +57,7 @@ class IndexedDBStore implements Store {
   }
 
   async put(report: Report): Promise<void> {
-    await this.#write([reports], async (tx) => {
+    await this.#write([reports], 'relaxed', async (tx) => {
       tx.objectStore(reports).put(report);
     });
   }
@@ -68,9 +68,12 @@ class IndexedDBStore implements Store {
     return all.filter((report) => report.state === 'sealed');
   }
 
-  /** Runs `work` in one transaction and resolves once it is committed; a throw undoes it. */
-  async #write<T>(stores: string[], work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
-    const tx = this.#db.transaction(stores, 'readwrite', { durability: 'strict' });
+  /**
+   * Runs `work` in one transaction and resolves once it is committed; a throw undoes it. Only a
+   * claim must survive a loss of power, or the next visit would randomize again.
+   */
+  async #write<T>(stores: string[], durability: IDBTransactionDurability, work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
+    const tx = this.#db.transaction(stores, 'readwrite', { durability });
     const committed = new Promise<void>((resolve, reject) => {
       tx.oncomplete = () => resolve();
       tx.onabort = () => reject(tx.error ?? new Error('transaction aborted'));
