@@ -1,0 +1,128 @@
+package correlated
+
+import "math/bits"
+
+// The noise atoms of [GKMPS21] (section 4.4), without those that no right inverse needs. Values
+// of messages run from -⌈Δ/2⌉ to Δ, and there is one atom for each but 0 and 1:
+//
+//	{-1, +1},   s_v = {v, -⌈v/2⌉, -⌊v/2⌋} for 2 ≤ v ≤ Δ,   s_{-v} = {-v, ⌈v/2⌉, ⌊v/2⌋} for 2 ≤ v ≤ ⌈Δ/2⌉
+//
+// Atoms and messages other than +1 are equally many, so the square integer matrix Ã of atoms (rows:
+// messages other than +1) has at most one inverse C; its columns for inputs are
+//
+//	c₀ = c₁ = 0,  c_i = e_{s_i} - c_{-⌈i/2⌉} - c_{-⌊i/2⌋}                            (L1)
+//	c_{-1} = e_{-1,+1},  c_{-i} = e_{s_{-i}} - c_{⌈i/2⌉} - c_{⌊i/2⌋}
+//
+// Unrolled, c_i is a halving tree. Its nodes at depth ℓ are ⌊i/2^ℓ⌋ and ⌊i/2^ℓ⌋+1, 2^ℓ in all, of sign
+// (-1)^ℓ; a node of value 2 or more adds (-1)^ℓ to the entry of the atom of that value and sign, and a
+// node of value 1 ends its branch and adds -1 to {-1,+1} if its sign is negative:
+//
+//	c_i[s_v] = (-1)^ℓ·m_ℓ(v), v = (-1)^ℓ·⌊i/2^ℓ⌋ or (-1)^ℓ·(⌊i/2^ℓ⌋+1),  Σ_v m_ℓ(v) = 2^ℓ        (L2)
+//
+// An atom is met at no two depths by one i: those would differ by 2 or more, and the values by a
+// factor of 4.
+
+// level returns the deepest depth ℓ, of the parity of the sign, at which an input up to top meets the
+// atom of value v ≥ 2: the largest such ℓ with (v-1)·2^ℓ < top. ok is false if there is none: then
+// no input needs the atom.
+func level(top, v uint64, negative bool) (depth int, ok bool) {
+	depth = bits.Len64((top-1)/(v-1)) - 1 // (v-1)·2^ℓ ≤ top-1
+	if negative != (depth%2 == 1) {
+		depth--
+	}
+	return depth, depth >= 0
+}
+
+// levels returns the number of levels: depths at which an input up to top has nodes of 2 or more.
+func levels(top uint64) int { return bits.Len64(top - 1) }
+
+// node is a value at one depth of a halving tree and how often it occurs there.
+type node struct{ value, times uint64 }
+
+// nodes returns the two values at depth ℓ of the halving tree of i: values differ by 1, and times
+// may be 0 for the larger. The nodes above have all to be 2 or more.
+func nodes(i uint64, depth int) (low, high node) {
+	low.value, high.value = i>>depth, i>>depth+1
+	high.times = i & (1<<depth - 1)
+	low.times = 1<<depth - high.times
+	return low, high
+}
+
+// entry is a non-zero of a column of C.
+type entry struct {
+	value    uint64 // |v| of the atom s_v, or 1 for {-1,+1}.
+	negative bool   // v < 0.
+	depth    int    // ℓ
+	shift    int64  // c_i[s_v]
+}
+
+// column returns the non-zeros of c_i, by depth; the entry of {-1,+1} is last.
+func column(i uint64) (out []entry) {
+	for depth := 0; i>>depth >= 1; depth++ {
+		low, high := nodes(i, depth)
+		for _, n := range []node{low, high} {
+			if n.value >= 2 && n.times > 0 {
+				out = append(out, entry{n.value, depth%2 == 1, depth, sign(depth) * int64(n.times)})
+			}
+		}
+		if low.value == 1 { // Nodes of 2 at this depth have their children of 1 at the next.
+			break
+		}
+	}
+	if s := pairShift(i); s != 0 {
+		out = append(out, entry{1, true, bits.Len64(i) - 1, s})
+	}
+	return out
+}
+
+// pairShift returns the entry of c_i for {-1,+1}, between -i and 0: with L = ⌊log₂ i⌋ the branches
+// end in 2^{L+1} - i nodes of 1 at depth L and in 2·(i - 2^L) at depth L+1.
+func pairShift(i uint64) int64 {
+	if i < 2 {
+		return 0
+	}
+	last := bits.Len64(i) - 1
+	if last%2 == 1 {
+		return int64(i) - 2<<last
+	}
+	return -2 * int64(i-1<<last)
+}
+
+func sign(depth int) int64 { return 1 - 2*int64(depth%2) }
+
+// atom is one element of the noise: messages whose sum is 0, or one ±1 of the central noise.
+type atom struct {
+	messages [3]int64
+	size     int // Messages used.
+}
+
+// zeroSum returns the atom of a value, {-1,+1} for 1.
+func zeroSum(value uint64, negative bool) atom {
+	v := int64(value)
+	s := int64(1)
+	if negative {
+		s = -1
+	}
+	if v == 1 {
+		return atom{[3]int64{-1, 1}, 2}
+	}
+	return atom{[3]int64{s * v, -s * (v - v/2), -s * (v / 2)}, 3}
+}
+
+// eachAtom calls f for every zero-sum atom of value 2 or more with its level.
+func eachAtom(top uint64, f func(value uint64, negative bool, level int)) {
+	for v := uint64(2); v <= top; v++ {
+		for _, negative := range []bool{false, true} {
+			if l, ok := level(top, v, negative); ok {
+				f(v, negative, l)
+			}
+		}
+	}
+}
+
+// atomCounts returns the number of atoms of each level.
+func atomCounts(top uint64) []uint64 {
+	counts := make([]uint64, levels(top))
+	eachAtom(top, func(_ uint64, _ bool, l int) { counts[l]++ })
+	return counts
+}

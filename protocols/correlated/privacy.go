@@ -1,0 +1,217 @@
+package correlated
+
+import "math"
+
+// design is the noise of the protocol: what a claim is proven from.
+type design struct {
+	top    uint64  // Δ
+	sparse bool    // Values are 1-sparse vectors: a substitution may move a value to another coordinate.
+	star   float64 // ε*/Δ: the central noise is NB(1, e^{-star}) of +1 and as much of -1.
+	pair   noise   // Atom {-1,+1}.
+	levels []noise // Atoms of each level.
+}
+
+// The proof of a claim.
+//
+// With the square inverse C of the lattice (L1) the shuffled messages are a bijection of the sum
+// S = Σx + z⁺ - z⁻, of y₀ = c[{-1,+1}] + z⁻ + z₀ and of y_s = c[s] + z_s for the other atoms: [GKMPS21]
+// (Theorem 8), as an equality. For inputs i and j of the target, with d = c_i - c_j and t = i - j, the
+// privacy loss is a sum of independent ones, of y_s: ln P(z)/P(z+d_s), and of (S, y₀). There, with a =
+// z⁺ - z⁻ of law ∝ p^|a| and p = e^{-star}, the conditional law of z⁻ is that of max(0,-a) + g, g of law ∝
+// p^{2g}, so that the loss is, given a,
+//
+//	star·(|a-t| - |a|)  and that of z₀ + g against a shift by d₀ + max(0, t-a) - max(0, -a)      (P1)
+//
+// g being the same on both sides, post-processing leaves it out.
+//
+// For a set T of values of the z's, c(θ) = θ^θ/(1+θ)^(1+θ) and every θ > 0, since (1-e^{-x})₊ ≤ c(θ)·e^{θx},
+//
+//	δ_ij(ε) ≤ Pr[z ∉ T] + c(θ)·e^{-θε}·E[e^{θ·loss} 1{z ∈ T}]                        (P2)
+//
+// and ln E splits into the sum of (M1) over the atoms: convex in d and at most 0 at d = 0. Hence for
+// the two nodes (L2) that share depth ℓ, and the two that i and j may have in one atom,
+//
+//	F(m) + F(2^ℓ-m) ≤ F(2^ℓ) + F(0),   F(m-m') ≤ max(F(m), F(-m')) for m, m' ≥ 0         (P3)
+//
+// and F between evaluated shifts lies below its chords. So the right side of (P2) has a bound
+// that is a sum of one term of i and one of j but for (S, y₀), whose term depends on t and d₀ alone:
+// every pair is covered, by classes of neighbouring inputs where there are many.
+
+// bound returns the right side of (P2), maximal over all ordered pairs of inputs.
+func (d *design) bound(eps, theta, miss float64) float64 {
+	c := newCertificate(d, theta, miss)
+	worst := c.worst()
+	c0 := theta*math.Log(theta) - (1+theta)*math.Log1p(theta)
+	return (c.missed + math.Exp(c0-theta*eps+worst)) * (1 + 1e-9)
+}
+
+// miss returns the mass that each law of the design may leave out of T, so that all of them together
+// leave out about δ/500.
+func (d *design) miss(delta float64) float64 {
+	return delta / 1000 / float64(4*len(d.levels)+2)
+}
+
+// chord is the piecewise linear function through points (x, y) with ascending x, and constant
+// beyond them.
+type chord struct{ x, y []float64 }
+
+func (c *chord) add(x, y float64) { c.x, c.y = append(c.x, x), append(c.y, y) }
+
+func (c *chord) at(x float64) float64 {
+	if x <= c.x[0] {
+		return c.y[0]
+	}
+	for k := 1; k < len(c.x); k++ {
+		if x <= c.x[k] {
+			f := (x - c.x[k-1]) / (c.x[k] - c.x[k-1])
+			return c.y[k-1] + f*(c.y[k]-c.y[k-1])
+		}
+	}
+	return c.y[len(c.y)-1]
+}
+
+// certificate holds the moments of a design at one θ.
+type certificate struct {
+	*design
+	theta  float64
+	missed float64    // Bound of Pr[z ∉ T] over the atoms that two inputs touch.
+	pairAt chord      // (M1) of {-1,+1} by shift.
+	moment [][2]chord // (M1) of a level by |shift|, for shifts ≥ 0 and ≤ 0; at least 0.
+}
+
+func newCertificate(d *design, theta, miss float64) *certificate {
+	c := &certificate{design: d, theta: theta}
+	reach := int64(d.top)
+	pair := newLaw(d.pair, reach, miss)
+	c.missed = pair.missed()
+	if d.sparse {
+		c.missed *= 2
+	}
+	for eighth := int64(-8); eighth <= 8; eighth++ {
+		shift := reach * eighth / 8
+		if eighth > -8 && c.pairAt.x[len(c.pairAt.x)-1] == float64(shift) {
+			continue
+		}
+		c.pairAt.add(float64(shift), max(pair.moment(theta, shift), 0))
+	}
+	for l, n := range d.levels {
+		law := newLaw(n, 1<<l, miss)
+		c.missed += 4 * law.missed()
+		var both [2]chord
+		for k, sign := range []int64{1, -1} {
+			both[k].add(0, 0)
+			for _, shift := range []int64{1 << l / 4, 1 << l / 2, 1 << l} {
+				if shift > 0 {
+					both[k].add(float64(shift), max(law.moment(theta, sign*shift), 0))
+				}
+			}
+		}
+		c.moment = append(c.moment, both)
+	}
+	return c
+}
+
+// side returns the bound of Σ (M1) over the zero-sum atoms of 2 or more for an input i before
+// (side 0) or after (side 1) the substitution.
+func (c *certificate) side(i uint64, side int) (sum float64) {
+	for depth := 0; i>>depth >= 1; depth++ {
+		low, high := nodes(i, depth)
+		for _, n := range [2]node{low, high} {
+			if n.value >= 2 && n.times > 0 {
+				l, _ := level(c.top, n.value, depth%2 == 1)
+				sum += c.moment[l][(depth+side)%2].at(float64(n.times))
+			}
+		}
+		if low.value == 1 {
+			break
+		}
+	}
+	return sum
+}
+
+// class is a range of inputs with the ranges of what a bound needs of them.
+type class struct {
+	lo, hi     int64
+	side       [2]float64 // Largest.
+	pair, rest [2]int64   // Smallest and largest c_i[{-1,+1}], and that plus i.
+}
+
+// maxClasses is the largest number of classes beside that of 0 and 1; up to this Δ each input is a
+// class of its own.
+const maxClasses = 64
+
+func (c *certificate) classes() []class {
+	width := (c.top + maxClasses - 1) / maxClasses
+	all := []class{{}, {lo: 1, hi: 1, rest: [2]int64{1, 1}}}
+	for lo := uint64(2); lo <= c.top; lo += width {
+		hi := min(lo+width-1, c.top)
+		k := class{lo: int64(lo), hi: int64(hi), pair: [2]int64{math.MaxInt64, math.MinInt64}}
+		k.rest = k.pair
+		for i := lo; i <= hi; i++ {
+			for side := range k.side {
+				k.side[side] = max(k.side[side], c.side(i, side))
+			}
+			p := pairShift(i)
+			k.pair = [2]int64{min(k.pair[0], p), max(k.pair[1], p)}
+			k.rest = [2]int64{min(k.rest[0], p+int64(i)), max(k.rest[1], p+int64(i))}
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// worst returns the largest ln E of (P2) over all ordered pairs of inputs.
+func (c *certificate) worst() float64 {
+	all := c.classes()
+	worst := math.Inf(-1)
+	gone, come := make([]float64, len(all)), make([]float64, len(all))
+	for i := range all {
+		gone[i], come[i] = c.central(&all[i], &all[0]), c.central(&all[0], &all[i])
+		for j := range all {
+			if i == j && all[i].lo == all[i].hi {
+				continue
+			}
+			worst = max(worst, all[i].side[0]+all[j].side[1]+c.central(&all[i], &all[j]))
+		}
+	}
+	if c.sparse {
+		for i := range all {
+			for j := range all {
+				worst = max(worst, all[i].side[0]+all[j].side[1]+gone[i]+come[j])
+			}
+		}
+	}
+	return worst
+}
+
+// central returns a bound of ln E[e^{θ·loss}] of (S, y₀), for all pairs of inputs from two classes,
+// by (P1). For t > 0 and h = d₀ + t the shift where a ≤ 0, k = d₀ where a ≥ t,
+//
+//	E = [ e^{θ·star·t + F(h)} + (1-p)·Σ_{0<a<t} e^{-star·a + θ·star·(t-2a) + F(h-a)} + e^{-star·(1+θ)·t + F(k)} ] / (1+p)
+//
+// where F(h-a) ≤ F(h) + a/t·(F(k)-F(h)), so that the sum is geometric. For t < 0 the same holds with
+// |t|, h = d₀ and k = d₀ + t, by the reflection a → -a.
+func (c *certificate) central(i, j *class) float64 {
+	least, most := i.lo-j.hi, i.hi-j.lo
+	hot, cold := [2]int64{i.rest[0] - j.rest[1], i.rest[1] - j.rest[0]}, [2]int64{i.pair[0] - j.pair[1], i.pair[1] - j.pair[0]}
+	if most <= 0 {
+		least, most = -most, -least
+		hot, cold = cold, hot
+	}
+	fh := max(c.pairAt.at(float64(hot[0])), c.pairAt.at(float64(hot[1])))
+	fk := max(c.pairAt.at(float64(cold[0])), c.pairAt.at(float64(cold[1])))
+	loss := c.theta * c.star * float64(most)
+	if least <= 0 { // Neither sign: every shift lies between the two, every loss is at most star·|t|.
+		return c.theta*c.star*float64(max(most, -least)) + max(fh, fk)
+	}
+	rate := math.Exp(-c.star*(1+2*c.theta) + max(fk-fh, 0)/float64(least))
+	between := float64(most - 1)
+	if rate < 1 {
+		between = rate * min(between, 1/(1-rate))
+	} else {
+		between *= math.Pow(rate, between)
+	}
+	p := math.Exp(-c.star)
+	e := 1 + (1-p)*between + math.Exp(fk-fh-c.star*(1+c.theta)*float64(least)-loss)
+	return loss + fh + math.Log(e/(1+p))
+}
