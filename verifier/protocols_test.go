@@ -1,0 +1,118 @@
+package verifier_test
+
+import (
+	"log/slog"
+	"math"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// coordinates returns a vector whose entries differ.
+func coordinates(dim int, scale float64) []float64 {
+	out := make([]float64, dim)
+	for i := range out {
+		out[i] = scale * float64(i%7) / 7
+	}
+	return out
+}
+
+// Every protocol takes the whole road: client, two relays over HTTP, verifier. Each entry of the
+// estimate must be within deviations standard errors, exact for the given values, of the truth.
+func TestEveryProtocolEndToEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		query planner.Query
+		value []float64
+	}{
+		"count":     {planner.Query{Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{1}},
+		"sum":       {planner.Query{Query: task.Sum, Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2.5}},
+		"histogram": {planner.Query{Query: task.Histogram, Bins: 4, Labels: true, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2}},
+		"vectorsum": {planner.Query{Query: task.Vector, Protocol: "vectorsum", Hi: 1, Dim: 1000, Batch: 200, Epsilon: 1, Delta: 1e-6,
+			Params: planner.Params{"k": 1}}, coordinates(1000, 1)},
+		"vectorgrid": {planner.Query{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 100, Epsilon: 1, Delta: 1e-6}, coordinates(2, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := c.query
+			q.Name, q.Honest = name, 1
+			cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+				calibrated, err := planner.Draft(q)
+				require.NoError(t, err)
+				calibrated.Epochs = draft.Epochs
+				*draft = *calibrated
+			}})
+			cascade.StartAll(t)
+			begin := time.Now()
+			sendAll(t, cascade, c.value)
+			report := pullAll(t, cascade)
+			t.Logf("%d clients, %d slots each, %v", q.Batch, cascade.Open.Slots.PerLane*cascade.Open.Slots.Lanes, time.Since(begin).Round(time.Millisecond))
+			requireClose(t, cascade, report, c.value)
+		})
+	}
+}
+
+// sendAll plays a batch of clients with the same value.
+func sendAll(t *testing.T, c *relaytest.Cascade, value []float64) {
+	t.Helper()
+	transport := &http.Transport{MaxConnsPerHost: 8}
+	defer transport.CloseIdleConnections()
+	client, err := shufflerclient.Connect(t.Context(), shufflerclient.Options{
+		Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 100, HTTP: &http.Client{Transport: transport},
+	})
+	require.NoError(t, err)
+	errs := make(chan error)
+	for i := range c.Open.Batch.Size {
+		go func() {
+			report, err := client.Report(0, value)
+			if err == nil {
+				header := http.Header{"X-Forwarded-For": {relaytest.Network(int(i))}}
+				err = client.WithHeader(header).Submit(t.Context(), report)
+			}
+			errs <- err
+		}()
+	}
+	for range c.Open.Batch.Size {
+		require.NoError(t, <-errs)
+	}
+}
+
+func pullAll(t *testing.T, c *relaytest.Cascade) *verifier.Report {
+	t.Helper()
+	c.Pull(t, 0, 0) // wait until it is there
+	v := newVerifier(t, c)
+	puller, err := verifier.NewPuller(v, c.Verifier, filepath.Join(t.TempDir(), "batches"), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.NoError(t, puller.Pull(t.Context()))
+	report, err := v.Report()
+	require.NoError(t, err)
+	return report
+}
+
+func requireClose(t *testing.T, c *relaytest.Cascade, r *verifier.Report, value []float64) {
+	t.Helper()
+	require.Empty(t, r.Findings)
+	require.EqualValues(t, c.Open.Batch.Size, r.Users)
+	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
+	m, err := registry.Open(c.Open.Task)
+	require.NoError(t, err)
+	total, variance, err := m.Exact(value)
+	require.NoError(t, err)
+	n := float64(c.Open.Batch.Size)
+	scale := protocols.Scale(c.Open.Query, c.Open.Batch.Size)
+	require.Len(t, r.Estimate, len(total))
+	for j := range total {
+		// 8 standard errors: below 10⁻⁹ for each of at most 1,000 skewed, bounded sums.
+		require.InDelta(t, n*total[j]*scale, r.Estimate[j], 8*math.Sqrt(n*variance[j])*scale, "entry %d", j)
+		require.LessOrEqual(t, math.Sqrt(n*variance[j])*scale, r.StandardError[j]*(1+1e-9), "entry %d", j)
+	}
+}
