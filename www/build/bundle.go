@@ -73,18 +73,46 @@ func script(entry string, modules map[wasm.Module]asset) ([]byte, error) {
 		Define:            map[string]string{"DOONA_MODULES": string(names)},
 		LogLevel:          api.LogLevelSilent,
 	})
+	if err := failure(entry, result); err != nil {
+		return nil, err
+	}
+	return result.OutputFiles[0].Contents, nil
+}
+
+// bundleSpecs writes every www/sdk/NAME.spec.ts as NAME.spec.mjs.
+func bundleSpecs(out string) error {
+	specs, err := filepath.Glob(filepath.Join("www", "sdk", "*.spec.ts"))
+	if err != nil {
+		return fmt.Errorf("couldn't list the tests: %w", err)
+	}
+	result := api.Build(api.BuildOptions{
+		EntryPoints:  specs,
+		Bundle:       true,
+		Format:       api.FormatESModule,
+		Platform:     api.PlatformNode,
+		Target:       api.ES2022,
+		Outdir:       out,
+		OutExtension: map[string]string{".js": ".mjs"},
+		Write:        true,
+		LogLevel:     api.LogLevelSilent,
+	})
+	return failure("the tests", result)
+}
+
+// failure returns the errors and warnings of a bundle as one error, if there are any.
+func failure(what string, result api.BuildResult) error {
 	var problems []error
 	for _, m := range append(result.Errors, result.Warnings...) {
-		at := api.Location{File: entry}
+		at := api.Location{File: what}
 		if m.Location != nil {
 			at = *m.Location
 		}
 		problems = append(problems, fmt.Errorf("%s:%d: %s", at.File, at.Line, m.Text))
 	}
 	if err := errors.Join(problems...); err != nil {
-		return nil, fmt.Errorf("couldn't bundle %s: %w", entry, err)
+		return fmt.Errorf("couldn't bundle %s: %w", what, err)
 	}
-	return result.OutputFiles[0].Contents, nil
+	return nil
 }
 
 func write(out, name string, content []byte) error {

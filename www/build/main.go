@@ -2,6 +2,7 @@
 // esbuild's Go API. It needs Go and nothing else; type checking is part of the tests.
 //
 //	go run ./www/build [-out build/www]
+//	go run ./www/build -specs build/specs   # the SDK's own tests instead, for node --test
 package main
 
 import (
@@ -17,8 +18,15 @@ import (
 
 func main() {
 	out := flag.String("out", filepath.Join("build", "www"), "folder to write")
+	specs := flag.String("specs", "", "folder to write the SDK's tests to, and nothing else")
 	flag.Parse()
-	if err := build(context.Background(), *out); err != nil {
+	err := error(nil)
+	if *specs != "" {
+		err = bundleSpecs(*specs)
+	} else {
+		err = build(context.Background(), *out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 		os.Exit(1)
 	}

@@ -6,6 +6,7 @@
 
 import { type Bytes, equal } from './bytes.js';
 import { refused } from './errors.js';
+import { keySize } from './hpke.js';
 import { FormatError, Reader } from './msgpack.js';
 import { formatKey, sha256, verify } from './signature.js';
 import { type Party, type Task, label, parseTask } from './task.js';
@@ -55,7 +56,7 @@ export async function checkOwner(bundle: Bundle, owner: Bytes): Promise<void> {
 export type Keys = readonly (readonly Bytes[])[];
 
 /**
- * Returns the keys of every hop: each list must be the one the task names by its hash, and
+ * Returns the X25519 keys of every hop: each list must be the one the task names by its hash, and
  * signed by its party, so that nobody can mark one client with a key of its own.
  * @throws DoonaError `task-refused`
  */
@@ -82,9 +83,11 @@ async function partyKeys(bundle: Bundle, party: Party, hop: number): Promise<rea
     r.array(4);
     label(r, 'doona-keys');
     if (r.str() !== bundle.task.kem) throw new FormatError(`want keys for ${bundle.task.kem}`);
-    const keys = Array.from({ length: r.arrayLength() }, () => r.bin());
+    const keys = Array.from({ length: r.arrayLength() }, () => r.bin(keySize));
     r.end();
-    if (keys.length !== bundle.task.epochs.count) throw new FormatError('want one key per epoch');
+    const { count } = bundle.task.epochs;
+    // One key in two epochs would open the first one's reports for as long as the second's.
+    if (keys.length !== count || new Set(keys.map(String)).size !== count) throw new FormatError('want one key per epoch');
     return keys;
   });
 }

@@ -72,7 +72,7 @@ export class Doona {
   }
 
   /**
-   * Reports a value for the current epoch. Call it for every client in every epoch, with "nothing
+   * Reports a value, or a vector for a task that asks for one, for the current epoch. Call it for every client in every epoch, with "nothing
    * happened" as a value: that a client reports is visible to the first relay.
    *
    * The value is randomized once: a further call in the same epoch, in any tab, sends the same
@@ -82,7 +82,7 @@ export class Doona {
    * `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
    * `limit-reached` and `report-refused`, where it was dropped
    */
-  async report(value: number, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+  async report(value: number | readonly number[], options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     const { id, store, reporter, guarantee, maxTotalEpsilon, spread } = this.#parts;
     const epoch = this.epoch;
     const leave = performance.now() + spread * fraction(); // fixed before the value is touched
@@ -90,7 +90,7 @@ export class Doona {
       checkSite(spent, guarantee.epsilon, maxTotalEpsilon),
     );
     if (old) return this.#again(old, options.signal);
-    const body = await this.#sealOnce(epoch, () => reporter.submission(epoch, [value]));
+    const body = await this.#sealOnce(epoch, () => reporter.submission(epoch, typeof value === 'number' ? [value] : value));
     const report: Report = { task: id, epoch, state: 'sealed', body };
     await store.put(report);
     await sleep(leave - performance.now(), options.signal);

@@ -16,6 +16,9 @@ const suite = new HPKE.CipherSuite(
 /** The KEM's identifier in the HPKE registry. */
 export const kemId = 0x0020;
 
+/** The size of a serialized public key, in bytes. */
+export const keySize = 32;
+
 /** A public key ready for use. */
 export type PublicKey = HPKE.CryptoKey;
 

@@ -55,7 +55,12 @@ export class Reader {
     else if (lead === 0xd9) size = this.#shortest(1, 32);
     else if (lead === 0xda) size = this.#shortest(2, 1 << 8);
     else throw new FormatError('want a string');
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(this.#take(size));
+    const bytes = this.#take(size);
+    try {
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    } catch {
+      throw new FormatError('not UTF-8');
+    }
   }
 
   /** Reads a byte string, of exactly `size` bytes where given. */

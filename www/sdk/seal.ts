@@ -41,31 +41,33 @@ export class Sealer {
       lanes.map((slots, lane) => Promise.all(slots.map((slot) => sealSlot(hops, lane, slot)))),
     );
     const content = array([bin(tag()), array(sealed.map((slots) => array(slots.map(bin))))]);
-    const envelope = await seal(hops[0]!.key, hops[0]!.info, aad(0, kindEnvelope), content);
+    const envelope = await seal(hops[0]!.key, hops[0]!.info, aadOf(0, kindEnvelope), content);
     return array([uint(version), bin(envelope)]);
   }
 
-  /** info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id. */
   async #hop(hop: number, epoch: number): Promise<Hop> {
     const serialized = this.#keys[hop]![epoch]!;
-    const keyId = await sha256(concat(bigEndian(kemId, 2), serialized));
-    const label = utf8(`doona-v${version} onion`);
-    const info = concat(label, this.#taskId, bigEndian(epoch, 8), bigEndian(hop, 1), keyId);
-    return { key: await importKey(serialized), info };
+    return { key: await importKey(serialized), info: await infoOf(this.#taskId, epoch, hop, serialized) };
   }
+}
+
+/** info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id, a hash of KEM id ‖ key. */
+export async function infoOf(taskId: Bytes, epoch: number, hop: number, key: Bytes): Promise<Bytes> {
+  const keyId = await sha256(concat(bigEndian(kemId, 2), key));
+  return concat(utf8(`doona-v${version} onion`), taskId, bigEndian(epoch, 8), bigEndian(hop, 1), keyId);
 }
 
 /** Seals tag ‖ slot to the verifier, then tag ‖ that to each relay but the first. */
 async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promise<Bytes> {
   let inner = slot;
   for (let hop = hops.length - 1; hop >= 1; hop--) {
-    inner = await seal(hops[hop]!.key, hops[hop]!.info, aad(lane, kindSlot), concat(tag(), inner));
+    inner = await seal(hops[hop]!.key, hops[hop]!.info, aadOf(lane, kindSlot), concat(tag(), inner));
   }
   return inner;
 }
 
 /** aad = lane (2 bytes) ‖ kind (1 byte). */
-function aad(lane: number, kind: number): Bytes {
+export function aadOf(lane: number, kind: number): Bytes {
   return concat(bigEndian(lane, 2), bigEndian(kind, 1));
 }
 

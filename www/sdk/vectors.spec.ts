@@ -1,0 +1,104 @@
+/**
+ * The vectors of testdata/v1, which the Go implementation reads too (testdata/README.md).
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { test } from 'node:test';
+
+import { type Bytes, equal, fromHex } from './bytes.js';
+import { checkId, checkKeys, checkOwner, parseBundle } from './bundle.js';
+import { DoonaError } from './errors.js';
+import { Module, ModuleError } from './module.js';
+import { FormatError } from './msgpack.js';
+import { aadOf, infoOf } from './seal.js';
+import { parseKey, sha256, verify } from './signature.js';
+import { parseTask } from './task.js';
+
+// node --test runs in www/.
+const vectors = '../testdata/v1/';
+const built = '../build/www/';
+
+function read(name: string): any {
+  return JSON.parse(readFileSync(vectors + name, 'utf8'));
+}
+
+function hex(text: string): Bytes {
+  const bytes = fromHex(text, text.length / 2);
+  assert.ok(bytes, 'hexadecimal');
+  return bytes;
+}
+
+/** The faults of a kind: their names and contents. */
+function bad(kind: string): [name: string, fault: any][] {
+  const names = readdirSync(vectors).filter((name) => name.startsWith(`bad_${kind}_`));
+  assert.ok(names.length > 5, `${names.length} vectors of ${kind}`);
+  return names.map((name) => [name, read(name)]);
+}
+
+async function start(pattern: RegExp): Promise<Module> {
+  const name = readdirSync(built).find((file) => pattern.test(file))!;
+  return Module.start(await WebAssembly.compile(readFileSync(built + name)));
+}
+
+const browser = await start(/^doona-[0-9a-f]+\.wasm$/);
+const full = await start(/^doona-full-[0-9a-f]+\.wasm$/);
+
+test('task.json: canonical forms parse, and hash to their ids', async () => {
+  for (const { canonical, document, id } of read('task.json')) {
+    const task = parseTask(hex(canonical));
+    assert.equal(task.name, document.name);
+    assert.equal(task.query, document.query);
+    assert.deepEqual(Object.fromEntries(task.params), document.params);
+    assert.deepEqual(task.claim, document.claim);
+    assert.deepEqual(task.slots, document.slots);
+    assert.equal(task.relays.length, document.relays.length);
+    assert.ok(equal(await sha256(hex(canonical)), hex(id)));
+  }
+});
+
+test('signature.json: signatures verify for their own purpose only', async () => {
+  for (const { purpose, public: key, body, signature } of read('signature.json')) {
+    for (const tried of ['task', 'keys'] as const) {
+      assert.equal(await verify(hex(key), tried, hex(body), hex(signature)), tried === purpose);
+    }
+  }
+});
+
+test('bundle.json: every check passes', async () => {
+  const { bundle, owner, id } = read('bundle.json');
+  const parsed = parseBundle(hex(bundle));
+  await checkId(parsed, hex(id));
+  await checkOwner(parsed, parseKey(owner)!);
+  const keys = await checkKeys(parsed);
+  assert.equal(keys.length, parsed.task.relays.length + 1);
+  assert.equal(keys[0]?.length, parsed.task.epochs.count);
+});
+
+test('slot.json: info and aad are those of the Go side', async () => {
+  const slot = read('slot.json').find((s: any) => s.kem === 'x25519');
+  const id = await sha256(hex(slot.task));
+  assert.deepEqual(await infoOf(id, Number(slot.epoch), Number(slot.hop), hex(slot.public)), hex(slot.info));
+  assert.deepEqual(aadOf(Number(slot.lane), Number(slot.kind)), hex(slot.aad));
+});
+
+for (const [name, { task, expect }] of bad('task')) {
+  test(`${name}: refused by TypeScript where the encoding is at fault, and by the module always`, () => {
+    if (expect === 'encoding') assert.throws(() => parseTask(hex(task)), FormatError);
+    const field = expect.startsWith('field:') ? expect.slice('field:'.length) : undefined;
+    assert.throws(() => browser.open(hex(task)), (error) => error instanceof ModuleError && error.field === field);
+  });
+}
+
+for (const [name, { bundle, owner }] of bad('bundle')) {
+  test(`${name}: refused on both paths`, async () => {
+    const key = parseKey(owner)!;
+    await assert.rejects(async () => {
+      const parsed = parseBundle(hex(bundle));
+      await checkOwner(parsed, key);
+      await checkKeys(parsed);
+    }, (error) => error instanceof DoonaError && error.code === 'task-refused');
+    assert.throws(() => full.openBundle(key, hex(read('bundle.json').id), hex(bundle)), ModuleError);
+  });
+}
