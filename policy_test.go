@@ -1,0 +1,250 @@
+// Package doona_test holds the walls between the module's packages, and the test vectors that all
+// implementations share.
+package doona_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/task"
+)
+
+const module = "github.com/doona-dp/doona/"
+
+// mayImport lists, for each package and the folders below it, the packages of this module that it
+// may depend on, directly or through others, with the folders below those. A package's own folder
+// and internal/ are always allowed: what internal/ packages import counts as imported by their
+// users. Imports flow one way:
+//
+//	randomizer, accountant <- task <- protocols <- planner, simulate <- clients, verifier, wasm <- cmd
+//	task <- onion <- task/taskfile, keyfile <- relay
+//
+// onion and relay move opaque bytes and know no protocol; protocols know no wire.
+var mayImport = map[string][]string{
+	"randomizer":     {},
+	"accountant":     {},
+	"task":           {"randomizer"},
+	"onion":          {"randomizer", "task"},
+	"task/taskfile":  {"randomizer", "task", "onion"},
+	"keyfile":        {"randomizer", "task", "onion"},
+	"relay":          {"randomizer", "task", "onion", "keyfile"},
+	"protocols":      {"randomizer", "accountant", "task"},
+	"planner":        {"randomizer", "accountant", "task", "protocols"},
+	"simulate":       {"randomizer", "accountant", "task", "protocols"},
+	"audit":          {"randomizer", "accountant", "task", "protocols", "simulate"},
+	"shufflerclient": {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem"},
+	"verifier":       {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem", "relay/handover"},
+	"wasm":           {"randomizer", "accountant", "task", "protocols", "onion"},
+}
+
+// tops may depend on everything, and nothing on them.
+var tops = []string{"cmd", "bench", "www", "docs"}
+
+// testOnly packages are for tests and their generators.
+var testOnly = []string{"internal/hpketest", "relay/relaytest"}
+
+// goPackage is one folder with Go files; tests and generators are not counted.
+type goPackage struct {
+	imports []string // of this module, relative to it
+	outside []string // of other modules
+	doc     bool
+}
+
+// readPackages parses the imports and package comments of the whole module.
+func readPackages(t *testing.T) map[string]*goPackage {
+	t.Helper()
+	out := map[string]*goPackage{}
+	files := token.NewFileSet()
+	eachFile(t, func(name string) {
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		file, err := parser.ParseFile(files, name, nil, parser.ImportsOnly|parser.ParseComments)
+		require.NoError(t, err)
+		if ignored(file) {
+			return
+		}
+		dir := path.Dir(filepath.ToSlash(name))
+		p := out[dir]
+		if p == nil {
+			p = &goPackage{}
+			out[dir] = p
+		}
+		p.doc = p.doc || file.Doc != nil && len(file.Doc.Text()) > 0
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err)
+			if local, ok := strings.CutPrefix(imported, module); ok {
+				p.imports = append(p.imports, local)
+			} else if strings.Contains(imported, ".") {
+				p.outside = append(p.outside, imported)
+			}
+		}
+	})
+	require.NotEmpty(t, out)
+	return out
+}
+
+// eachFile calls f for every file of the module: not for those of other modules within it, of
+// tools and of test data.
+func eachFile(t *testing.T, f func(name string)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() {
+			f(name)
+			return nil
+		}
+		base := filepath.Base(name)
+		if name != "." && (strings.HasPrefix(base, ".") || base == "node_modules" || base == "testdata" || base == "bin") {
+			return fs.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(name, "go.mod")); name != "." && err == nil {
+			return fs.SkipDir
+		}
+		return nil
+	}))
+}
+
+func ignored(file *ast.File) bool {
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			if c.Pos() < file.Package && c.Text == "//go:build ignore" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// within says whether a package is root or in a folder below it.
+func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
+
+func anyWithin(pkg string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(root string) bool { return within(pkg, root) })
+}
+
+// wallOf returns the key of mayImport that a package falls under, the longest.
+func wallOf(pkg string) (wall string) {
+	for root := range mayImport {
+		if within(pkg, root) && len(root) > len(wall) {
+			wall = root
+		}
+	}
+	return wall
+}
+
+// reach returns all packages that pkg depends on, without pkg.
+func reach(packages map[string]*goPackage, pkg string) map[string]bool {
+	seen := map[string]bool{}
+	for todo := []string{pkg}; len(todo) > 0; todo = todo[1:] {
+		if p := packages[todo[0]]; p != nil {
+			for _, imported := range p.imports {
+				if !seen[imported] {
+					seen[imported] = true
+					todo = append(todo, imported)
+				}
+			}
+		}
+	}
+	return seen
+}
+
+func TestImportsFlowOneWay(t *testing.T) {
+	packages := readPackages(t)
+	for pkg := range packages {
+		wall := wallOf(pkg)
+		if anyWithin(pkg, tops) || within(pkg, "internal") {
+			continue
+		}
+		require.NotEmpty(t, wall, "package %s has no entry in mayImport", pkg)
+		if anyWithin(pkg, testOnly) {
+			continue
+		}
+		allowed := append([]string{wall, "internal"}, mayImport[wall]...)
+		for imported := range reach(packages, pkg) {
+			require.False(t, anyWithin(imported, testOnly), "%s depends on %s, which is for tests", pkg, imported)
+			require.True(t, anyWithin(imported, allowed), "%s depends on %s; mayImport allows %v", pkg, imported, mayImport[wall])
+		}
+	}
+	for pkg, p := range packages {
+		for _, imported := range p.imports {
+			if anyWithin(imported, tops) {
+				require.True(t, anyWithin(pkg, tops), "%s imports %s", pkg, imported)
+			}
+			require.Contains(t, packages, imported, "%s imports a package without files", pkg)
+		}
+	}
+	// The walls that matter most, whatever the table says.
+	for _, bytesOnly := range []string{"onion", "relay", "keyfile", "accountant", "randomizer"} {
+		for imported := range reach(packages, bytesOnly) {
+			require.False(t, within(imported, "protocols"), "%s depends on %s", bytesOnly, imported)
+		}
+	}
+}
+
+func TestEveryPackageIsDocumented(t *testing.T) {
+	for pkg, p := range readPackages(t) {
+		require.True(t, p.doc, "package %s has no package comment", pkg)
+	}
+}
+
+// maxDependencies is how many modules this one may require directly.
+const maxDependencies = 15
+
+// TestDependencies: go.mod requires few modules directly, and docs/dependencies.md says why, each.
+func TestDependencies(t *testing.T) {
+	mod, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	doc, err := os.ReadFile("docs/dependencies.md")
+	require.NoError(t, err)
+	var direct []string
+	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1) {
+		direct = append(direct, m[1])
+	}
+	require.NotEmpty(t, direct)
+	require.LessOrEqual(t, len(direct), maxDependencies, "%v", direct)
+	for _, name := range direct {
+		require.Contains(t, string(doc), "| `"+name+"` |", "docs/dependencies.md does not say why")
+	}
+}
+
+// TestOneVersion: what is written outside package task about the version of the format agrees with
+// its one constant: labels, paths of the HTTP interface, folders of vectors.
+func TestOneVersion(t *testing.T) {
+	mention := regexp.MustCompile(`doona-v(\d+)|/v(\d+)/(?:tasks|keys)|testdata/v(\d+)`)
+	found := 0
+	eachFile(t, func(name string) {
+		switch filepath.Ext(name) {
+		case ".go", ".ts", ".md", ".mjs", ".html":
+		default:
+			return
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range mention.FindAllStringSubmatch(string(text), -1) {
+			require.Equal(t, strconv.Itoa(task.Version), m[1]+m[2]+m[3], "%s: %s", name, m[0])
+			found++
+		}
+	})
+	require.NotZero(t, found)
+	_, err := os.Stat(filepath.Join("testdata", "v"+strconv.Itoa(task.Version)))
+	require.NoError(t, err)
+	spec, err := os.ReadFile("docs/SPEC.md")
+	require.NoError(t, err)
+	require.Contains(t, string(spec), "version "+strconv.Itoa(task.Version))
+}
