@@ -50,7 +50,7 @@ type process struct {
 	cmd     *exec.Cmd
 }
 
-func startProcess(t *testing.T, c *relaytest.Cascade, hop int) *process {
+func startProcess(t testing.TB, c *relaytest.Cascade, hop int) *process {
 	t.Helper()
 	p := &process{cascade: c, hop: hop, admin: c.Config(t, hop).Admin}
 	p.start(t)
@@ -61,7 +61,7 @@ func startProcess(t *testing.T, c *relaytest.Cascade, hop int) *process {
 	return p
 }
 
-func (p *process) start(t *testing.T) {
+func (p *process) start(t testing.TB) {
 	t.Helper()
 	p.cmd = exec.Command(executable, "serve", "--config", p.cascade.RelayConfig(p.hop+1))
 	log, err := os.OpenFile(filepath.Join(p.cascade.Dir, fmt.Sprintf("relay%d.log", p.hop+1)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -80,9 +80,9 @@ func (p *process) crash(t *testing.T) {
 	p.start(t)
 }
 
-// postAll posts one report per value over 32 connections, sending identical bytes again until
+// postAll posts one report per value over some connections, sending identical bytes again until
 // they are acknowledged, and counts acknowledgements in acked.
-func postAll(ctx context.Context, c *relaytest.Cascade, bodies [][]byte, acked *atomic.Int64) error {
+func postAll(ctx context.Context, c *relaytest.Cascade, bodies [][]byte, connections int, acked *atomic.Int64) error {
 	var clients sync.WaitGroup
 	failed := make(chan error, len(bodies))
 	queue := make(chan int, len(bodies))
@@ -90,7 +90,7 @@ func postAll(ctx context.Context, c *relaytest.Cascade, bodies [][]byte, acked *
 		queue <- i
 	}
 	close(queue)
-	for range 32 {
+	for range connections {
 		clients.Go(func() {
 			for i := range queue {
 				if err := postUntilTaken(ctx, c, bodies[i], relaytest.Network(i)); err != nil {
@@ -117,7 +117,7 @@ func postUntilTaken(ctx context.Context, c *relaytest.Cascade, body []byte, from
 	}
 }
 
-func sealAll(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
+func sealAll(t testing.TB, c *relaytest.Cascade, n int) [][]byte {
 	t.Helper()
 	bodies := make([][]byte, n)
 	var sealers sync.WaitGroup
@@ -170,7 +170,7 @@ func TestCrashFirstRelay(t *testing.T) {
 	begun := time.Now()
 	var acked atomic.Int64
 	done := make(chan error, 1)
-	go func() { done <- postAll(t.Context(), c, bodies, &acked) }()
+	go func() { done <- postAll(t.Context(), c, bodies, 32, &acked) }()
 	for k := range int64(kills) {
 		at := (k*n + rand.Int64N(n)) / kills
 		for acked.Load() < at {
@@ -193,7 +193,7 @@ func TestCrashSecondRelay(t *testing.T) {
 	bodies := sealAll(t, c, n)
 	startProcess(t, c, 0)
 	var acked atomic.Int64
-	require.NoError(t, postAll(t.Context(), c, bodies, &acked))
+	require.NoError(t, postAll(t.Context(), c, bodies, 32, &acked))
 
 	second := startProcess(t, c, 1)
 	seen := map[uint64]*onion.Batch{}

@@ -151,11 +151,11 @@ func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
 			return err
 		}
 	}
+	r.metrics.reveal(s.epochID(epoch))
 	if err := r.advance(ctx, s, epoch, stateErased); err != nil {
 		return err
 	}
 	r.scrub(ctx)
-	r.metrics.reveal(s.epochID(epoch))
 	r.cfg.Log.Info("epoch erased", "task", s.name(), "epoch", epoch)
 	return nil
 }

@@ -20,12 +20,23 @@ import (
 )
 
 // rows counts what a relay's store holds.
-func rows(t *testing.T, c *relaytest.Cascade, hop int, table string) (n int) {
+func rows(t *testing.T, c *relaytest.Cascade, hop int, table string) int {
+	t.Helper()
+	return query(t, c, hop, "SELECT COUNT(*) FROM "+table)
+}
+
+// pragma reads a setting of a relay's store.
+func pragma(t *testing.T, c *relaytest.Cascade, hop int, name string) int {
+	t.Helper()
+	return query(t, c, hop, "PRAGMA "+name)
+}
+
+func query(t *testing.T, c *relaytest.Cascade, hop int, text string) (n int) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+"?_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
 	defer db.Close()
-	require.NoError(t, db.QueryRow("SELECT COUNT(*) FROM "+table).Scan(&n))
+	require.NoError(t, db.QueryRow(text).Scan(&n))
 	return n
 }
 

@@ -37,13 +37,19 @@ func requireProblem(t *testing.T, name problem.Name, err error) *problem.Problem
 // content in this epoch.
 func sealEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, tag []byte, lanes [][][]byte) []byte {
 	t.Helper()
+	return sealFor(t, c, c.Open.ID, epoch, tag, lanes)
+}
+
+// sealFor is sealEnvelope for any task id.
+func sealFor(t *testing.T, c *relaytest.Cascade, id [32]byte, epoch uint64, tag []byte, lanes [][][]byte) []byte {
+	t.Helper()
 	var list onion.KeyList
 	require.NoError(t, codec.Unmarshal(c.Open.KeyLists[0].List, &list))
 	raw := list.Keys[epoch]
 	key, err := hpke.DHKEM(ecdh.X25519()).NewPublicKey(raw)
 	require.NoError(t, err)
-	id := sha256.Sum256(append([]byte{0x00, 0x20}, raw...))
-	info := slices.Concat([]byte("doona-v1 onion"), c.Open.ID[:], binary.BigEndian.AppendUint64(nil, epoch), []byte{0}, id[:])
+	keyID := sha256.Sum256(append([]byte{0x00, 0x20}, raw...))
+	info := slices.Concat([]byte("doona-v1 onion"), id[:], binary.BigEndian.AppendUint64(nil, epoch), []byte{0}, keyID[:])
 	enc, sender, err := hpke.NewSender(key, hpke.HKDFSHA256(), hpke.AES128GCM(), info)
 	require.NoError(t, err)
 	content := struct {
@@ -100,6 +106,7 @@ func TestBadReports(t *testing.T) {
 		want  problem.Name
 	}{
 		{"sealed for another epoch", 0, future, problem.DoesNotOpen},
+		{"sealed for another task", 0, sealFor(t, c, [32]byte{1}, 0, tag, envelope.Lanes), problem.DoesNotOpen},
 		{"from the future", 1, future, problem.EpochNotOpen},
 		{"beyond the last epoch", 7, good, problem.EpochNotOpen},
 		{"empty", 0, nil, problem.Malformed},

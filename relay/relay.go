@@ -82,7 +82,7 @@ func New(cfg Config) (*Relay, error) {
 	if err := r.loadTasks(); err != nil {
 		return nil, err
 	}
-	if r.store, err = openStore(cfg.Store); err != nil {
+	if r.store, err = openStore(cfg.Store, r.largestSlot()); err != nil {
 		return nil, err
 	}
 	if err := r.loadStates(context.Background()); err != nil {

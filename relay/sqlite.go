@@ -19,9 +19,18 @@ import (
 //go:embed schema.sql
 var schema string
 
-// pageSize keeps slots of up to 4 kB inside the pages of the tree, whose places follow the random
-// keys; longer ones would go to overflow pages, which are numbered in order of arrival.
-const pageSize = 16384
+// pageSize returns the smallest page that keeps rows with slots of this size inside the tree,
+// whose places follow the random keys: longer rows go to overflow pages, which are numbered in
+// order of arrival. Small pages cost less: a commit writes every page it touches. The bound is
+// SQLite's for rows of a WITHOUT ROWID table, (page-12)·64/255-23.
+func pageSize(slot int) int {
+	const columns = 64 // the rest of a row, at most
+	size := 4096
+	for size < 65536 && (size-12)*64/255-23 < slot+columns {
+		size *= 2
+	}
+	return size
+}
 
 // sqlite is a [store] in a file. Several processes may use it at once.
 type sqlite struct {
@@ -32,13 +41,13 @@ type sqlite struct {
 	ids map[epochID]int64 // rows of epochs; they never change
 }
 
-// openSQLite opens or creates a store. Every commit reaches the disk before it returns (WAL,
-// synchronous=FULL), and deleted content is overwritten with zeros.
-func openSQLite(path string) (*sqlite, error) {
-	query := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		"busy_timeout(10000)", fmt.Sprintf("page_size(%d)", pageSize), "journal_mode(WAL)", "synchronous(FULL)",
-		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)",
-	}}
+// openSQLite opens or creates a store for slots up to a size. Every commit reaches the disk
+// before it returns (WAL, synchronous=FULL), and deleted content is overwritten with zeros.
+func openSQLite(path string, slot int) (*sqlite, error) {
+	query := url.Values{
+		"_busy_timeout": {"10000"}, "_txlock": {"immediate"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
+		"_pragma": {fmt.Sprintf("page_size(%d)", pageSize(slot)), "secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)"},
+	}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 	s := &sqlite{ids: map[epochID]int64{}}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
@@ -54,11 +63,33 @@ func openSQLite(path string) (*sqlite, error) {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
 	s.read.SetMaxOpenConns(4)
-	if _, err := s.write.Exec(schema); err != nil {
+	if err := s.prepare(slot); err != nil {
 		s.close()
 		return nil, fmt.Errorf("couldn't open the store %s: %w", path, err)
 	}
 	return s, nil
+}
+
+// prepare creates the tables, and refuses a store that cannot keep what it should, or was made
+// for smaller slots.
+func (s *sqlite) prepare(slot int) error {
+	if _, err := s.write.Exec(schema); err != nil {
+		return err
+	}
+	var size, synchronous, secure int
+	var journal string
+	for pragma, value := range map[string]any{"page_size": &size, "synchronous": &synchronous, "secure_delete": &secure, "journal_mode": &journal} {
+		if err := s.write.QueryRow("PRAGMA " + pragma).Scan(value); err != nil {
+			return err
+		}
+	}
+	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not say when it cannot
+		return errors.New("the file system does not allow a write-ahead log")
+	}
+	if size < pageSize(slot) {
+		return fmt.Errorf("its pages of %d bytes would keep slots of %d bytes in order of arrival: use a new store", size, slot)
+	}
+	return nil
 }
 
 func (s *sqlite) close() error { return errors.Join(s.read.Close(), s.write.Close()) }

@@ -168,10 +168,10 @@ type summary struct {
 // schemeSQLite opens the description of a SQLite store.
 const schemeSQLite = "sqlite:"
 
-// openStore opens the store that a configuration describes.
-func openStore(description string) (store, error) {
+// openStore opens the store that a configuration describes, for slots up to a size.
+func openStore(description string, slot int) (store, error) {
 	if path, ok := strings.CutPrefix(description, schemeSQLite); ok {
-		return openSQLite(path)
+		return openSQLite(path, slot)
 	}
 	return nil, fmt.Errorf("couldn't open the store %q: want sqlite:PATH", description)
 }

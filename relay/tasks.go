@@ -128,6 +128,16 @@ func (s *served) loadKeys(path string) (err error) {
 	return s.keys.Check(s.Task, s.KeyLists[s.hop])
 }
 
+// largestSlot returns the size of the largest slot that waits here for its batch to fill.
+func (r *Relay) largestSlot() (largest int) {
+	for _, s := range r.order {
+		if s.hop == 0 {
+			largest = max(largest, s.layout.SlotSize(1))
+		}
+	}
+	return largest
+}
+
 // opener returns what opens an epoch's ciphertexts, or [keyfile.ErrErased].
 func (s *served) opener(epoch uint64) (*onion.Opener, error) {
 	s.mu.Lock()

@@ -139,6 +139,7 @@ func (c *Cascade) Start(t testing.TB, hop int) (stop func()) {
 	stop = func() {
 		if !stopped {
 			stopped = true
+			c.http.CloseIdleConnections() // a server waits 5 s for a connection that never asked
 			cancel()
 			require.NoError(t, <-ended)
 		}
@@ -175,7 +176,7 @@ func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 	t.Helper()
 	lanes := make([][]onion.Message, c.Open.Slots.Lanes)
 	for lane := range lanes {
-		lanes[lane] = append(lanes[lane], Message(value))
+		lanes[lane] = append(lanes[lane], Message(value, c.Open.Slots.MessageBytes))
 		for len(lanes[lane]) < int(c.Open.Slots.PerLane) && c.Open.Slots.Padding == task.PaddingFull {
 			lanes[lane] = append(lanes[lane], onion.Message{Cover: true})
 		}
@@ -185,9 +186,11 @@ func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 	return body
 }
 
-// Message returns the message that holds a number.
-func Message(value uint64) onion.Message {
-	return onion.Message{Body: binary.BigEndian.AppendUint64(nil, value)}
+// Message returns a message of some bytes, at least 8, that holds a number.
+func Message(value, size uint64) onion.Message {
+	body := make([]byte, size)
+	binary.BigEndian.PutUint64(body, value)
+	return onion.Message{Body: body}
 }
 
 // Network returns an address in the n-th of many networks that count as different clients.
