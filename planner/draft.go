@@ -16,15 +16,12 @@ import (
 	"github.com/doona-dp/doona/task"
 )
 
-// DefaultRule is the accountant's rule of new tasks.
-const DefaultRule = "revealed"
-
 // Query is what a task owner asks for.
 type Query struct {
 	Name     string  // For people. 1 to 64 printable ASCII characters.
 	Query    string  // count, sum, mean, histogram, vector or vectormean. Required.
 	Protocol string  // Empty: the default for the query.
-	Rule     string  // Empty: DefaultRule.
+	Rule     string  // Empty: the default for the protocol.
 	Lo, Hi   float64 // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
 	Bins     uint64  // Histogram only, ≥ 2.
 	Labels   bool    // Histogram only: values are 0..Bins-1.
@@ -59,7 +56,7 @@ func Draft(q Query) (*task.Task, error) {
 		t.Protocol = registry.Default(q.Query)
 	}
 	if t.Rule == "" {
-		t.Rule = DefaultRule
+		t.Rule = registry.Rule(t.Protocol)
 	}
 	if err := q.input(t); err != nil {
 		return nil, err

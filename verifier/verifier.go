@@ -212,6 +212,11 @@ func (v *Verifier) take(e *epoch, chain []onion.Manifest, opened []slot) (c Coun
 		c.Withheld, c.Verified = c.Withheld+c.Verified, 0
 		return c, false
 	}
+	if err := protocols.CheckComplete(batch, last.Submissions); err != nil {
+		v.find("incomplete", 1, where+": "+err.Error())
+		c.Withheld, c.Verified = c.Withheld+c.Verified, 0
+		return c, false
+	}
 	batch.AddUsers(last.Submissions)
 	if err := e.aggregate.Merge(batch); err != nil {
 		panic("verifier: internal error: " + err.Error())

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ assume to come from honest clients. The guarantee is calibrated for their produc
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
 	flags.StringVar(&q.Query, "query", "", "count, sum, mean, histogram, vector or vectormean")
 	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
-	flags.StringVar(&q.Rule, "rule", planner.DefaultRule, "accountant's rule")
+	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the protocol's)")
 	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value")
 	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 or more")
@@ -241,7 +242,7 @@ type taskSummary struct {
 	Params       map[string]string `json:"params"`
 	Epsilon      string            `json:"epsilon"`
 	Delta        string            `json:"delta"`
-	LocalEpsilon float64           `json:"local_epsilon"`
+	LocalEpsilon *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
 	Batch        uint64            `json:"batch"`
 	NMin         uint64            `json:"n_min"`
 }
@@ -251,7 +252,11 @@ func printTask(cmd *cobra.Command, t *task.Task, id string) error {
 	if err != nil {
 		return err
 	}
-	s := taskSummary{id, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, m.Epsilon0(), t.Batch.Size, t.Batch.Min}
+	s := taskSummary{id, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, nil, t.Batch.Size, t.Batch.Min}
+	remains := "nothing remains"
+	if local := m.Epsilon0(); !math.IsInf(local, 1) {
+		s.LocalEpsilon, remains = &local, fmt.Sprintf("a local ε of %.3f remains", local)
+	}
 	for _, p := range t.Params {
 		s.Params[p.Key] = p.Value.String()
 	}
@@ -263,8 +268,8 @@ func printTask(cmd *cobra.Command, t *task.Task, id string) error {
 		}
 		_, err := fmt.Fprintf(w, `%s by %s, rule %s, parameters %v
 (%s, %s)-DP by substitution, provided at least %d honest clients' messages reach one relay that
-does not collude. If all relays collude, a local ε of %.3f remains. Taking part is not protected.
-`, t.Query, t.Protocol, t.Rule, s.Params, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, s.LocalEpsilon)
+does not collude. If all relays collude, %s. Taking part is not protected.
+`, t.Query, t.Protocol, t.Rule, s.Params, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, remains)
 		return err
 	})
 }

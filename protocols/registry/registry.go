@@ -8,6 +8,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/histogram"
 	"github.com/doona-dp/doona/protocols/realsum"
+	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/protocols/vectorsum"
 	"github.com/doona-dp/doona/task"
@@ -18,13 +19,18 @@ type protocol struct {
 	name      string
 	open      func(*task.Task) (protocols.Mechanism, error)
 	calibrate func(*task.Task) error
+	rule      string // Of new tasks.
 }
 
+// krrRule is the accountant's rule for new tasks of randomized response.
+const krrRule = "revealed"
+
 var all = []protocol{
-	{histogram.Name, histogram.New, histogram.Calibrate},
-	{realsum.Name, realsum.New, realsum.Calibrate},
-	{vectorsum.Name, vectorsum.New, vectorsum.Calibrate},
-	{vectorgrid.Name, vectorgrid.New, vectorgrid.Calibrate},
+	{histogram.Name, histogram.New, histogram.Calibrate, krrRule},
+	{realsum.Name, realsum.New, realsum.Calibrate, krrRule},
+	{splitmix.Name, splitmix.New, splitmix.Calibrate, splitmix.RuleComponents},
+	{vectorsum.Name, vectorsum.New, vectorsum.Calibrate, krrRule},
+	{vectorgrid.Name, vectorgrid.New, vectorgrid.Calibrate, krrRule},
 }
 
 func find(t *task.Task) (protocol, error) {
@@ -55,6 +61,16 @@ func Calibrate(t *task.Task) error {
 		return err
 	}
 	return p.calibrate(t)
+}
+
+// Rule returns the accountant's rule that proves the claims of new tasks of a protocol, or "".
+func Rule(name string) string {
+	for _, p := range all {
+		if p.name == name {
+			return p.rule
+		}
+	}
+	return ""
 }
 
 // Default returns the protocol for a query when nothing else is asked for.

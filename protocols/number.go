@@ -1,0 +1,41 @@
+package protocols
+
+import (
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/task"
+)
+
+// Number maps the value of a query of one number (count, sum or mean) into [0, 1] as [Unit] does;
+// for a count it must be 0 or 1.
+func Number(t *task.Task, value []float64) (float64, error) {
+	x, err := Unit(t.Input, value)
+	if err == nil && t.Query == task.Count && x != 0 && x != 1 {
+		return 0, invalid.Field("value", strconv.FormatFloat(x, 'g', -1, 64), "0 or 1")
+	}
+	return x, err
+}
+
+// CheckNumber is an error unless the task's query is of one number, for a protocol of those.
+func CheckNumber(t *task.Task) error {
+	if t.Query != task.Count && t.Query != task.Sum && t.Query != task.Mean {
+		return invalid.Field("query", strconv.Quote(t.Query), "count, sum or mean for protocol "+t.Protocol)
+	}
+	return nil
+}
+
+// Completer is implemented by aggregates that are of no use unless every message of a batch has
+// been added. Whoever aggregates asks Complete before AddUsers; its error says what is missing.
+type Completer interface {
+	Complete(users uint64) error
+}
+
+// CheckComplete is an error where the messages added since the last AddUsers are not all those of
+// the given number of clients, and the protocol needs all.
+func CheckComplete(a Aggregate, users uint64) error {
+	if c, ok := a.(Completer); ok {
+		return c.Complete(users)
+	}
+	return nil
+}

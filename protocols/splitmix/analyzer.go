@@ -1,0 +1,128 @@
+package splitmix
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/task"
+)
+
+// aggregate is the sufficient statistic: the sum mod q of the batch that is being added, and the
+// decoded sums of those before. A sum mod q means nothing before all messages of a batch are in, so
+// AddUsers ends a batch.
+type aggregate struct {
+	m        *Mechanism
+	residue  uint64  // Sum of the current batch's messages mod q.
+	messages uint64  // Number of them.
+	sum      float64 // Decoded sums of the batches before, in units of 1/p. Exact below 2⁵³.
+	reports  uint64  // Clients of the batches before.
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate { return &aggregate{m: m} }
+
+func (a *aggregate) Add(lane int, message []byte) error {
+	if lane != 0 {
+		return invalid.Field("lane", strconv.Itoa(lane), "lane 0")
+	}
+	share, err := protocols.DecodeIndex(message, a.m.q)
+	if err != nil {
+		return err
+	}
+	a.residue = (a.residue + share) % a.m.q
+	a.messages++
+	return nil
+}
+
+// AddUsers ends a batch of n clients: formula (2), corrected for underflow. One that is not complete
+// is left out.
+func (a *aggregate) AddUsers(n uint64) {
+	if a.Complete(n) == nil {
+		a.sum += a.m.decode(a.residue, n)
+		a.reports += n
+	}
+	a.residue, a.messages = 0, 0
+}
+
+// decode returns the integer sum of n clients that a residue stands for: the one in
+// [-(q-np)/2, (np+q)/2].
+func (m *Mechanism) decode(z, n uint64) float64 {
+	if 2*z > n*m.p+m.q { // (2)
+		return float64(z) - float64(m.q)
+	}
+	return float64(z)
+}
+
+// Complete is [protocols.Completer].
+func (a *aggregate) Complete(users uint64) error {
+	if want := users * a.m.m; a.messages != want {
+		return invalid.Field("batch", strconv.FormatUint(a.messages, 10)+" messages",
+			strconv.FormatUint(want, 10)+": with a share missing or added, the sum of a batch is any number")
+	}
+	return nil
+}
+
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
+	if !ok || o.m.m != a.m.m || o.m.p != a.m.p || o.m.q != a.m.q {
+		return protocols.ErrMerge
+	}
+	a.residue = (a.residue + o.residue) % a.m.q
+	a.messages += o.messages
+	a.sum += o.sum
+	a.reports += o.reports
+	return nil
+}
+
+func (a *aggregate) Reports() uint64 { return a.reports }
+
+// Total moves the decoded sum from [0, 1] to the task's range.
+func (a *aggregate) Total() []float64 {
+	return []float64{a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.width()*a.sum/float64(a.m.p)}
+}
+
+// width is the length of the task's range.
+func (m *Mechanism) width() float64 {
+	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
+}
+
+// Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	x, err := protocols.Number(m.task, value)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, f := math.Modf(x * float64(m.p))
+	return []float64{m.task.Input.Lo.Float64() + m.width()*x}, []float64{m.variance(f)}, nil
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance].
+func (m *Mechanism) WorstVariance() float64 { return m.variance(m.worstFraction()) }
+
+// WorstValue is [protocols.Mechanism.WorstValue]: halfway between two levels.
+func (m *Mechanism) WorstValue() []float64 {
+	return []float64{m.task.Input.Lo.Float64() + m.width()*m.worstFraction()/float64(m.p)}
+}
+
+// worstFraction returns the f at which rounding is worst; a count is not rounded.
+func (m *Mechanism) worstFraction() float64 {
+	if m.task.Query == task.Count {
+		return 0
+	}
+	return 0.5
+}
+
+// variance returns one client's part of formula (3) in the square of the query's units: one of
+// n_min shares of the noise, and n clients add theirs.
+func (m *Mechanism) variance(f float64) float64 {
+	scale := m.width() / float64(m.p)
+	return (f*(1-f) + NoiseVariance(m.s.Float64())/float64(m.task.Batch.Min)) * scale * scale // (3)
+}
+
+// NoiseVariance returns the variance 2α/(1-α)² of the discrete Laplace distribution, α = e^{-s}.
+func NoiseVariance(s float64) float64 {
+	half := math.Sinh(s / 2) // 2α/(1-α)² = 1/(2·sinh²(s/2))
+	return 1 / (2 * half * half)
+}
