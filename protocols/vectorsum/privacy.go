@@ -7,6 +7,7 @@ import (
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/compose"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
 )
@@ -46,7 +47,11 @@ func calibrate(t *task.Task, reported, k uint64) (protocols.KRR, error) {
 	if reported == 1 {
 		return protocols.CalibrateKRR(t, k)
 	}
-	return protocols.KRR{}, invalid.Field("params.t", strconv.FormatUint(reported, 10), "1")
+	c, err := newConditional(t, reported, k)
+	if err != nil {
+		return protocols.KRR{}, err
+	}
+	return protocols.KRR{K: k, Gamma: c.smallest()}, nil
 }
 
 // CheckClaim is [protocols.Mechanism.CheckClaim].
@@ -60,7 +65,97 @@ func (m *Mechanism) CheckClaim() error {
 	if m.t == 1 {
 		return m.krr.CheckClaim(t)
 	}
-	return invalid.Field("params.t", strconv.FormatUint(m.t, 10), "1")
+	c, err := newConditional(t, m.t, m.krr.K)
+	if err != nil {
+		return err
+	}
+	if derived := c.delta(m.krr.Gamma.Float64()); !(derived <= c.goal.delta) {
+		return invalid.Field("claim.delta", t.Claim.Delta,
+			"at least "+strconv.FormatFloat(derived, 'g', 4, 64)+", the delta that rule "+t.Rule+" derives for t = "+strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon)
+	}
+	return nil
+}
+
+// tailShare is the share of δ spent on coordinates that too few clients report.
+const tailShare = 0.05
+
+// conditional is the bound for t ≥ 2. Give away which coordinates every client drew, which does
+// not depend on the values. Coordinate l of the target's t is then randomized response shuffled
+// among the s_l clients that drew it, independent of the other coordinates, and s_l - 1 of the
+// others follow Bin(n-1, t/d). More clients only help, so that for any s
+//
+//	δ(ε) ≤ δ_s(ε) + t·Pr[1 + Bin(n-1, t/d) < s]                                (1)
+//
+// δ_s being t-fold randomized response among s clients, composed exactly (package compose). The s
+// taken is the largest with a second term of at most tailShare of the claim. δ_s is composed from the
+// curve of rule revealed whatever the task's rule: a client checks it in a few milliseconds, where
+// rule exact would take a second to save a fifth of γ.
+type conditional struct {
+	goal  target
+	t, k  uint64
+	least uint64  // s.
+	tail  float64 // Second term of (1).
+}
+
+func newConditional(t *task.Task, reported, k uint64) (*conditional, error) {
+	goal, err := newTarget(t)
+	if err != nil {
+		return nil, err
+	}
+	c := &conditional{goal: goal, t: reported, k: k, least: goal.users}
+	if rule := accountant.Rule(t.Rule); rule != accountant.Revealed && rule != accountant.Exact {
+		return nil, invalid.Field("rule", strconv.Quote(t.Rule), "revealed, exact or scm21 where t is 2 or more")
+	}
+	if _, err := accountant.KRRDelta(accountant.Revealed, k, 0.5, goal.users, goal.eps); err != nil {
+		return nil, err
+	}
+	if reported < t.Input.Bins {
+		c.least = 1
+		if goal.users > 1 {
+			others := compose.NewBinomial(goal.users-1, float64(reported)/float64(t.Input.Bins))
+			drew, below := others.LowTail(tailShare * goal.delta / float64(reported))
+			c.least, c.tail = 1+drew, float64(reported)*below
+		}
+	}
+	return c, nil
+}
+
+// delta returns (1) for γ in (0, 1].
+func (c *conditional) delta(gamma float64) float64 {
+	if float64(c.t)*accountant.KRREpsilon0(c.k, gamma) <= c.goal.eps { // pure local privacy
+		return 0
+	}
+	curve := func(eps float64) float64 {
+		delta, err := accountant.KRRDelta(accountant.Revealed, c.k, gamma, c.least, eps)
+		if err != nil {
+			panic("vectorsum: internal error: " + err.Error())
+		}
+		return delta
+	}
+	pairs := []compose.Pair{{Delta: curve, Count: c.t}}
+	return math.Min(1, compose.Delta(pairs, c.goal.eps, c.goal.delta)+c.tail)
+}
+
+// smallest returns the least γ, to a relative 2⁻¹⁶, with which (1) is at most the claimed δ.
+func (c *conditional) smallest() randomizer.Rational {
+	rational := func(gamma float64) randomizer.Rational {
+		return randomizer.NewRational(int64(math.Ceil(gamma*0x1p40)), 1<<40)
+	}
+	e := math.Expm1(c.goal.eps / float64(c.t))
+	lo, hi := 0.0, float64(c.k)/(e+float64(c.k))*(1+1e-9) // pure local privacy at hi
+	hi = math.Min(hi, 1-0x1p-40)
+	for range 60 {
+		mid := math.Sqrt(math.Max(lo, hi*0x1p-8) * hi)
+		if mid >= hi*(1-0x1p-16) || mid < 0x1p-39 {
+			break
+		}
+		if g := rational(mid); c.delta(g.Float64()) <= c.goal.delta {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return rational(hi)
 }
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0]: that of randomized response for each coordinate.

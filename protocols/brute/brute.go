@@ -1,0 +1,93 @@
+// Package brute computes the exact privacy loss of tiny shuffled mechanisms, by enumeration, for
+// the tests of the protocols: what the shuffler lets a verifier see of a client is the histogram
+// of its messages, and of all clients the sum of these.
+package brute
+
+import "math"
+
+// Law is a distribution of histograms; a key has one byte per kind of message.
+type Law map[string]float64
+
+// Add returns the law of the sum of independent histograms.
+func (l Law) Add(o Law) Law {
+	out := make(Law, len(l))
+	for a, p := range l {
+		sum := []byte(a)
+		for b, q := range o {
+			for i := range sum {
+				sum[i] = a[i] + b[i]
+			}
+			out[string(sum)] += p * q
+		}
+	}
+	return out
+}
+
+// Mix adds weight times a law to l.
+func (l Law) Mix(weight float64, o Law) {
+	for key, p := range o {
+		l[key] += weight * p
+	}
+}
+
+// Nothing is the law of no message, of the given number of kinds.
+func Nothing(kinds int) Law { return Law{string(make([]byte, kinds)): 1} }
+
+// One is the law of one message of the given kind.
+func One(kinds, kind int) Law {
+	h := make([]byte, kinds)
+	h[kind] = 1
+	return Law{string(h): 1}
+}
+
+// HockeyStick returns Σ (P − e^ε·Q)₊.
+func HockeyStick(p, q Law, eps float64) (delta float64) {
+	for key, mass := range p {
+		delta += math.Max(0, mass-math.Exp(eps)*q[key])
+	}
+	return delta
+}
+
+// Worst returns the largest hockey-stick divergence over all inputs of users clients with the
+// given laws, one for each input, and all substitutions of one client's input.
+func Worst(laws []Law, users int, eps float64) (worst float64) {
+	kinds := 0
+	for key := range laws[0] {
+		kinds = len(key)
+	}
+	var walk func(from, left int, others Law)
+	walk = func(from, left int, others Law) {
+		if left > 0 {
+			for i := from; i < len(laws); i++ {
+				walk(i, left-1, others.Add(laws[i]))
+			}
+			return
+		}
+		seen := make([]Law, len(laws))
+		for i := range laws {
+			seen[i] = others.Add(laws[i])
+		}
+		for i := range laws {
+			for j := range laws {
+				worst = math.Max(worst, HockeyStick(seen[i], seen[j], eps))
+			}
+		}
+	}
+	walk(0, users-1, Nothing(kinds))
+	return worst
+}
+
+// Vectors returns all vectors over {0, …, k}^d.
+func Vectors(d int, k uint64) [][]uint64 {
+	out := [][]uint64{nil}
+	for range d {
+		var next [][]uint64
+		for _, v := range out {
+			for x := range k + 1 {
+				next = append(next, append(append([]uint64(nil), v...), x))
+			}
+		}
+		out = next
+	}
+	return out
+}

@@ -1,0 +1,269 @@
+package vectorsum_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/protocols/brute"
+	"github.com/doona-dp/doona/protocols/vectorsum"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// draft returns a task of d coordinates in [0, 1], all users honest.
+func draft(d, users uint64, eps, delta, rule string, params ...task.Param) *task.Task {
+	return &task.Task{
+		Name: "test", Query: task.Vector, Protocol: vectorsum.Name, Rule: rule, KEM: task.KEMX25519, Params: params,
+		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: d},
+		Claim:   task.Claim{Epsilon: eps, Delta: delta},
+		Batch:   task.Batch{Size: users, Honest: randomizer.NewRational(1, 1), Min: users},
+	}
+}
+
+func whole(key string, v int64) task.Param {
+	return task.Param{Key: key, Value: randomizer.NewRational(v, 1)}
+}
+
+func calibrated(t *testing.T, d *task.Task) float64 {
+	t.Helper()
+	require.NoError(t, vectorsum.Calibrate(d))
+	require.NoError(t, d.ValidateDraft())
+	m, err := vectorsum.New(d)
+	require.NoError(t, err)
+	require.NoError(t, m.CheckClaim())
+	gamma, _ := d.Param("gamma")
+	return gamma.Float64()
+}
+
+// subsets returns all sets of t of d coordinates.
+func subsets(d, t int) (out [][]int) {
+	for bits := range 1 << d {
+		var set []int
+		for l := range d {
+			if bits>>l&1 == 1 {
+				set = append(set, l)
+			}
+		}
+		if len(set) == t {
+			out = append(out, set)
+		}
+	}
+	return out
+}
+
+// response returns the law of randomized response over k+1 symbols as messages (l, y).
+func response(d, l int, x, k uint64, gamma float64) brute.Law {
+	kinds, size := d*int(k+1), int(k+1)
+	law := brute.Law{}
+	for y := range size {
+		law.Mix(gamma/float64(size), brute.One(kinds, l*size+y))
+	}
+	law.Mix(1-gamma, brute.One(kinds, l*size+int(x)))
+	return law
+}
+
+// reports returns the law of one client's messages, for every input in {0, …, k}^d: t of its d
+// coordinates, each by randomized response. The law of an input in between is a mixture of these.
+func reports(d, t int, k uint64, gamma float64) (laws []brute.Law) {
+	sets := subsets(d, t)
+	for _, x := range brute.Vectors(d, k) {
+		law := brute.Law{}
+		for _, set := range sets {
+			one := brute.Nothing(d * int(k+1))
+			for _, l := range set {
+				one = one.Add(response(d, l, x[l], k, gamma))
+			}
+			law.Mix(1/float64(len(sets)), one)
+		}
+		laws = append(laws, law)
+	}
+	return laws
+}
+
+// jointReports is the paper's reading: the t coordinates in one message.
+func jointReports(d, t int, k uint64, gamma float64) (laws []brute.Law) {
+	sets, kinds := subsets(d, t), 0
+	index := map[string]int{}
+	var separate []map[string]float64
+	for _, x := range brute.Vectors(d, k) {
+		law := map[string]float64{}
+		for _, set := range sets {
+			for _, y := range brute.Vectors(t, k) {
+				p := 1 / float64(len(sets))
+				for i, l := range set {
+					p *= gamma / float64(k+1)
+					if y[i] == x[l] {
+						p *= 1 + (1-gamma)*float64(k+1)/gamma
+					}
+				}
+				law[fmt.Sprint(set, y)] += p
+			}
+		}
+		separate = append(separate, law)
+		for key := range law {
+			if _, ok := index[key]; !ok {
+				index[key] = kinds
+				kinds++
+			}
+		}
+	}
+	for _, law := range separate {
+		out := brute.Law{}
+		for key, p := range law {
+			out.Mix(p, brute.One(kinds, index[key]))
+		}
+		laws = append(laws, out)
+	}
+	return laws
+}
+
+var targets = []struct {
+	eps, delta string
+	e, d       float64
+}{{"0.5", "0.2", 0.5, 0.2}, {"1", "0.1", 1, 0.1}, {"1.5", "0.05", 1.5, 0.05}, {"2", "0.01", 2, 0.01}}
+
+// A secret coordinate costs no factor d: enumerated for every neighbouring input of up to 6 clients.
+func TestOneCoordinateIsPrivate(t *testing.T) {
+	caught := 0
+	for _, shape := range []struct {
+		d     int
+		k     uint64
+		users []int
+	}{{1, 1, []int{2, 6}}, {2, 1, []int{1, 2, 4, 6}}, {3, 1, []int{2, 3}}, {2, 2, []int{2, 3}}, {1, 3, []int{4}}} {
+		for _, users := range shape.users {
+			for _, target := range targets {
+				for _, rule := range []string{"revealed", "exact"} {
+					d := draft(uint64(shape.d), uint64(users), target.eps, target.delta, rule, whole("k", int64(shape.k)))
+					gamma := calibrated(t, d)
+					worst := brute.Worst(reports(shape.d, 1, shape.k, gamma), users, target.e)
+					require.LessOrEqual(t, worst, target.d*(1+1e-9), "d=%d k=%d n=%d %s", shape.d, shape.k, users, rule)
+					if brute.Worst(reports(shape.d, 1, shape.k, gamma/2), users, target.e) > target.d {
+						caught++
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, caught, 60, "of 80: half the noise must be seen")
+}
+
+// The bound is not only sound: with the others' blanket bits known it is attained, whatever d.
+func TestOneCoordinateBoundIsAttained(t *testing.T) {
+	const gamma, users = 0.4, 4
+	for _, shape := range []struct {
+		d int
+		k uint64
+	}{{1, 1}, {2, 1}, {3, 1}, {2, 2}} {
+		kinds := shape.d * int(shape.k+1)
+		blanket := brute.Law{}
+		blanket.Mix(1-gamma, brute.Nothing(kinds)) // known, and therefore removed
+		for kind := range kinds {
+			blanket.Mix(gamma/float64(kinds), brute.One(kinds, kind))
+		}
+		others := brute.Nothing(kinds)
+		for range users - 1 {
+			others = others.Add(blanket)
+		}
+		laws := reports(shape.d, 1, shape.k, gamma)
+		all, none := others.Add(laws[len(laws)-1]), others.Add(laws[0]) // differ in every coordinate
+		for _, eps := range []float64{0.2, 0.5, 1} {
+			want, err := accountant.KRRDelta(accountant.Exact, shape.k+1, gamma, users, eps)
+			require.NoError(t, err)
+			require.InEpsilon(t, want, brute.HockeyStick(all, none, eps), 1e-6, "d=%d k=%d", shape.d, shape.k)
+			for _, law := range laws {
+				require.LessOrEqual(t, brute.HockeyStick(others.Add(law), none, eps), want*(1+1e-9))
+			}
+		}
+	}
+}
+
+// K off by one: noise for k symbols where the domain has k+1.
+func TestNoiseForTooSmallADomainIsCaught(t *testing.T) {
+	const users, k = 4, 2
+	d := draft(2, users, "1", "0.1", "exact", whole("k", k))
+	require.LessOrEqual(t, brute.Worst(reports(2, 1, k, calibrated(t, d)), users, 1), 0.1)
+	low := draft(2, users, "1", "0.1", "exact", whole("k", k-1))
+	weak := calibrated(t, low)
+	require.Greater(t, brute.Worst(reports(2, 1, k, weak), users, 1), 0.1)
+
+	num := randomizer.NewRational(int64(weak*(1<<40)), 1<<40)
+	d.Params[0].Value = num
+	m, err := vectorsum.New(d)
+	require.NoError(t, err)
+	require.ErrorContains(t, m.CheckClaim(), "claim.delta")
+}
+
+func TestSeveralCoordinatesArePrivate(t *testing.T) {
+	for _, shape := range []struct{ d, t, users int }{{3, 2, 1}, {3, 2, 2}, {3, 2, 3}, {3, 2, 4}, {2, 2, 4}, {2, 2, 6}, {3, 3, 3}} {
+		for i, target := range targets {
+			if shape.users == 4 && shape.d == 3 && i%2 == 0 && os.Getenv("DOONA_FULL") == "" {
+				continue // two of the four targets are enough for a quick run
+			}
+			d := draft(uint64(shape.d), uint64(shape.users), target.eps, target.delta, "revealed", whole("k", 1), whole("t", int64(shape.t)))
+			gamma := calibrated(t, d)
+			worst := brute.Worst(reports(shape.d, shape.t, 1, gamma), shape.users, target.e)
+			require.LessOrEqual(t, worst, target.d*(1+1e-9), "d=%d t=%d n=%d ε=%s", shape.d, shape.t, shape.users, target.eps)
+		}
+	}
+}
+
+// The paper sends the t coordinates as one message: then the blanket must cover (k+1)^t symbols.
+// All others hold zeros.
+func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
+	const users, eps, delta = 40, 1.0, 0.1
+	d := draft(2, users, "1", "0.1", "revealed", whole("k", 1), whole("t", 2))
+	gamma := calibrated(t, d)
+	leak := func(laws []brute.Law) (worst float64) {
+		others := laws[0]
+		for range users - 2 {
+			others = others.Add(laws[0])
+		}
+		zero := others.Add(laws[0])
+		for _, law := range laws[1:] {
+			worst = max(worst, brute.HockeyStick(others.Add(law), zero, eps), brute.HockeyStick(zero, others.Add(law), eps))
+		}
+		return worst
+	}
+	require.LessOrEqual(t, leak(reports(2, 2, 1, gamma)), delta)
+	require.Greater(t, leak(jointReports(2, 2, 1, gamma)), 2*delta, "γ = %g", gamma)
+}
+
+func TestNoFactorD(t *testing.T) {
+	d := draft(10, 1_000_000, "0.5", "1e-6", "revealed", whole("k", 4))
+	ours := calibrated(t, d)
+	published := draft(10, 1_000_000, "0.5", "1e-6", vectorsum.RuleSCM21, whole("k", 4))
+	theirs := calibrated(t, published)
+	require.InDelta(t, 0.00068, ours, 0.00003)
+	require.InDelta(t, 14*10*4*math.Log(2e6)/(999999*0.25), theirs, 1e-9)
+}
+
+func TestPublishedParameters(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		d      *task.Task
+		k      int64
+		factor float64 // γ(n-1)
+	}{
+		{"section 4.5, ε < 1", draft(100, 50_000, "0.95", "0.5", vectorsum.RuleSCM21, whole("k", 3)), 3, 300 * 27 / 0.95},
+		{"section 4.5, ε ≥ 1", draft(10, 500_000, "2", "1e-6", vectorsum.RuleSCM21, whole("k", 3)), 3, 30 * 80 * math.Log(2e6) / 4},
+		{"theorem 4.1, ε < 1", draft(2, 10_000_000, "0.5", "1e-6", vectorsum.RuleSCM21, whole("k", 3), whole("t", 2)), 3, 56 * 6 * math.Log(1e6) * math.Log(4e6) / 0.25},
+		{"theorem 4.1, ε ≥ 1", draft(2, 10_000_000, "2", "1e-6", vectorsum.RuleSCM21, whole("k", 3), whole("t", 2)), 3, 2016 * 6 * math.Log(1e6) * math.Log(4e6) / 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.InEpsilon(t, c.factor/float64(c.d.Batch.Size-1), calibrated(t, c.d), 1e-9)
+			require.Equal(t, whole("k", c.k), c.d.Params[1])
+		})
+	}
+	// The paper's own k for its defaults at δ = 1e-6 is min{(nε²/28d·ln(2/δ))^⅓, (nε/54d)^⅓} = 1.04.
+	d := draft(100, 50_000, "0.95", "1e-6", vectorsum.RuleSCM21)
+	calibrated(t, d)
+	require.Equal(t, whole("k", 1), d.Params[1])
+	tooFew := draft(100, 1000, "0.95", "1e-6", vectorsum.RuleSCM21)
+	require.ErrorContains(t, vectorsum.Calibrate(tooFew), "invalid users 1000: want at least 22508")
+}
