@@ -101,13 +101,25 @@ func (m *Mechanism) WorstValue() []float64 {
 	return out
 }
 
-// cost returns the sum of formula (2) over the coordinates, at its largest. For vectors of norm at
-// most 1 that sum is bounded by taking f = ½ everywhere and Σ(u_j-½)² = ¼.
-func (m *Mechanism) cost() float64 {
-	if m.task.Query == task.Vector {
-		return float64(m.d) * m.WorstVariance()
+// WorstTotal returns a bound on the variance that one client can add to every entry of the estimated
+// total: for query vector the worst of each, for vectormean the share of each in the worst sum, which
+// has f = ½ in every coordinate and Σ(u_j-½)² = ¼.
+func (m *Mechanism) WorstTotal() []float64 {
+	out := make([]float64, m.d)
+	for j := range out {
+		out[j] = m.cost() / float64(m.d)
 	}
-	gamma, d, r := m.krr.Gamma.Float64(), float64(m.d), float64(m.r)
+	return out
+}
+
+// cost returns the sum of [Mechanism.WorstTotal].
+func (m *Mechanism) cost() float64 {
+	d, r := float64(m.d), float64(m.r)
+	if m.task.Query == task.Vector {
+		return d * m.WorstVariance()
+	}
+	gamma := m.krr.Gamma.Float64()
 	v := d*((1-gamma)/(4*r*r)+gamma*(r+2)/(12*r)) + gamma*(1-gamma)/4
-	return v / ((1 - gamma) * (1 - gamma))
+	scale := m.width() / (1 - gamma)
+	return v * scale * scale
 }
