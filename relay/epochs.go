@@ -14,7 +14,11 @@ import (
 func (r *Relay) epochLoop(ctx context.Context) {
 	tick := time.NewTicker(min(r.cfg.PullInterval, time.Second))
 	defer tick.Stop()
+	r.unscrubbed.Store(true) // what a crash left
 	for {
+		if r.unscrubbed.Load() {
+			r.scrub(ctx)
+		}
 		r.logged(ctx, "couldn't seal", r.sealFull(ctx))
 		for _, s := range r.order {
 			r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
@@ -35,10 +39,13 @@ func (r *Relay) logged(ctx context.Context, what string, err error) {
 	}
 }
 
-// scrub is store.scrub; it may fail, and is then done with the next one.
+// scrub empties the store's log. Where that fails, as while a batch is being read, epochLoop does
+// it later.
 func (r *Relay) scrub(ctx context.Context) {
-	if err := r.store.scrub(ctx); err != nil && ctx.Err() == nil {
-		r.cfg.Log.Warn("couldn't scrub", "error", err)
+	err := r.store.scrub(ctx)
+	r.unscrubbed.Store(err != nil)
+	if err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("couldn't scrub yet", "error", err)
 	}
 }
 

@@ -52,7 +52,9 @@ type Relay struct {
 	wake    chan struct{} // tells the sealer that a batch is full
 	busy    chan struct{} // one token per report in flight
 	ready   atomic.Bool
-	once    sync.Once // closes the store
+
+	unscrubbed atomic.Bool // the store's log may hold what was deleted
+	once       sync.Once   // closes the store
 }
 
 // New opens the files and the store that a configuration names and checks every task: its
