@@ -91,7 +91,12 @@ func (r KRR) width() int {
 // Report randomizes a symbol and encodes it as a big-endian integer, in the shape that
 // [Mechanism.Randomize] returns.
 func (r KRR) Report(src *randomizer.Source, symbol uint64) [][][]byte {
-	y := src.RandomizedResponse(symbol, r.K, r.Gamma)
+	return r.Certain(src.RandomizedResponse(symbol, r.K, r.Gamma))
+}
+
+// Certain encodes a symbol that has not been randomized, in the same shape: what [KRR.Report] sends,
+// and what a malicious client would.
+func (r KRR) Certain(y uint64) [][][]byte {
 	message := make([]byte, r.width())
 	for i := range message {
 		message[i] = byte(y >> (8 * (len(message) - 1 - i)))

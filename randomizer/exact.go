@@ -55,10 +55,21 @@ func Fixed(u float64) uint64 { return uint64(math.RoundToEven(u * FixedOne)) }
 // i + f, f in [0, 1), it is i+1 with probability exactly f and else i, so its mean is the
 // product. It consumes one draw.
 func (s *Source) Round(u, k uint64) uint64 {
-	hi, lo := bits.Mul64(u, k)
-	whole, frac := hi<<11|lo>>53, lo&(FixedOne-1)
+	whole, frac := product(u, k)
 	if s.Below(FixedOne) < frac {
 		whole++
 	}
 	return whole
+}
+
+// Rounding returns the distribution of [Source.Round]: whole, or whole+1 with probability up.
+func Rounding(u, k uint64) (whole uint64, up Rational) {
+	whole, frac := product(u, k)
+	return whole, NewRational(int64(frac), FixedOne)
+}
+
+// product returns k·u/2⁵³ as a whole number and a fraction of 2⁵³.
+func product(u, k uint64) (whole, frac uint64) {
+	hi, lo := bits.Mul64(u, k)
+	return hi<<11 | lo>>53, lo & (FixedOne - 1)
 }

@@ -291,3 +291,25 @@ func BenchmarkGeometric(b *testing.B) {
 		src.Geometric(rate)
 	}
 }
+
+func TestBinomialFits(t *testing.T) {
+	src := randomizer.NewSource()
+	for _, c := range []struct {
+		n uint64
+		p randomizer.Rational
+	}{{1, rational(3, 8)}, {5, rational(1, 2)}, {64, rational(1, 32)}, {200, rational(5, 64)}, {1000, rational(1<<40+1, 1<<50)}, {3, rational(1<<62-1, 1<<62)}} {
+		logs := func(v float64) float64 { g, _ := math.Lgamma(v + 1); return g }
+		n, p := float64(c.n), c.p.Float64()
+		pmf := func(k int) float64 {
+			if uint64(k) > c.n {
+				return 0
+			}
+			x := float64(k)
+			return math.Exp(logs(n) - logs(x) - logs(n-x) + x*math.Log(p) + (n-x)*math.Log1p(-p))
+		}
+		require.True(t, matches(noiseDraws()/10, pmf, func() int { return int(src.Binomial(c.n, c.p)) }), "%+v", c)
+	}
+	require.EqualValues(t, 7, src.Binomial(7, rational(1, 1)))
+	require.Zero(t, src.Binomial(7, rational(0, 1)))
+	require.Panics(t, func() { src.Binomial(1, rational(1, 3)) })
+}

@@ -25,23 +25,44 @@ type Outcome struct {
 	Repeats           int
 }
 
-// Run simulates repeats batches of clients with the given values, one row per client, of the shape
-// [protocols.Mechanism.Randomize] takes. progress, which may be nil, is
-// called after every repetition, from several goroutines.
+// Options says how to simulate.
+type Options struct {
+	Repeats   int    // Batches to simulate. ≥ 1.
+	Malicious int    // Clients that attack: the last ones. At most all of them.
+	Attack    string // What they do; one of the constants of package protocols. Required with Malicious.
+	Fast      bool   // Draw the aggregate of the honest clients, where the protocol can; not their messages.
+	Progress  func() // Called after every repetition, from several goroutines. May be nil.
+}
+
+// Run simulates repeats batches of honest clients; see [Options.Run].
 func Run(t *task.Task, m protocols.Mechanism, values [][]float64, repeats int, progress func()) (*Outcome, error) {
-	out := &Outcome{Repeats: repeats}
+	return Options{Repeats: repeats, Progress: progress}.Run(t, m, values)
+}
+
+// Run simulates batches of clients with the given values, one row per client, of the shape
+// [protocols.Mechanism.Randomize] takes. The truth and the prediction are those of honest clients
+// with these values, so that an attack shows as a bias and as another variance.
+//
+// It is an [invalid.FieldError] to ask a protocol for an attack it does not know, or for speed where
+// it is no [protocols.FastSimulator].
+func (o Options) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*Outcome, error) {
+	out := &Outcome{Repeats: o.Repeats}
 	if err := out.predict(t, m, values); err != nil {
 		return nil, err
 	}
-	parts := make([]*sums, min(runtime.GOMAXPROCS(0), repeats))
+	b, err := o.newBatches(t, m, values)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]*sums, min(runtime.GOMAXPROCS(0), o.Repeats))
 	var wg sync.WaitGroup
 	for i := range parts {
 		parts[i] = newSums(out.Truth)
-		share := repeats / len(parts)
-		if i < repeats%len(parts) {
+		share := o.Repeats / len(parts)
+		if i < o.Repeats%len(parts) {
 			share++
 		}
-		wg.Go(func() { parts[i].run(t, m, values, share, progress) })
+		wg.Go(func() { parts[i].run(t, b, share, o.Progress) })
 	}
 	wg.Wait()
 	for _, p := range parts[1:] {
@@ -88,10 +109,10 @@ func newSums(truth []float64) *sums {
 	return &sums{truth: truth, errors: make([]float64, len(truth)), squares: make([]float64, len(truth))}
 }
 
-func (s *sums) run(t *task.Task, m protocols.Mechanism, values [][]float64, repeats int, progress func()) {
+func (s *sums) run(t *task.Task, b *batches, repeats int, progress func()) {
 	src := randomizer.NewSource()
 	for range repeats {
-		agg, messages, err := Batch(m, src, values)
+		agg, messages, err := b.next(src)
 		if err != nil {
 			s.err = err
 			return
@@ -120,27 +141,6 @@ func (s *sums) merge(o *sums) {
 	if s.err == nil {
 		s.err = o.err
 	}
-}
-
-// Batch randomizes and aggregates one batch and returns the number of messages sent.
-func Batch(m protocols.Mechanism, src *randomizer.Source, values [][]float64) (protocols.Aggregate, int, error) {
-	agg, sent := m.Aggregate(), 0
-	for _, v := range values {
-		lanes, err := m.Randomize(src, v)
-		if err != nil {
-			return nil, 0, err
-		}
-		for lane, messages := range lanes {
-			for _, message := range messages {
-				if err := agg.Add(lane, message); err != nil {
-					return nil, 0, err
-				}
-				sent++
-			}
-		}
-	}
-	agg.AddUsers(uint64(len(values)))
-	return agg, sent, nil
 }
 
 func (o *Outcome) summarize(s *sums, users int) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/laplace"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/simulate"
 	"github.com/doona-dp/doona/task"
@@ -33,11 +36,20 @@ type simulation struct {
 	Slots             *uint64         `json:"slots"`
 	Repeats           int             `json:"repeats"`
 	Fast              bool            `json:"fast"`
+	Protocol          string          `json:"protocol"` // The task's, or "laplace" under --central.
+	Malicious         int             `json:"malicious"`
+	Attack            string          `json:"attack,omitempty"`
+}
+
+// simulateFlags are the flags of `verifier simulate`.
+type simulateFlags struct {
+	task, input, column string
+	central             bool
+	options             simulate.Options
 }
 
 func simulateCommand() *cobra.Command {
-	var taskPath, input, column string
-	var repeats int
+	var f simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate --task FILE --input CSV|worst",
 		Short: "Run a task's randomizer and analyzer on synthetic clients and compare with the prediction",
@@ -45,43 +57,82 @@ func simulateCommand() *cobra.Command {
 input, without encryption or relays. It burns no privacy budget. The task may be a draft: a JSON
 document without relays, as 'verifier task new' writes it.
 
-The truth and the predicted variance are exact for the given values, after clipping. With enough
-repetitions, bias is within a few bias_standard_error of 0 and empirical_variance agrees with
-predicted_variance; both are null for a single repetition.`,
+The truth and the predicted variance are exact for the given values, after clipping, and for honest
+clients. With enough repetitions, bias is within a few bias_standard_error of 0 and
+empirical_variance agrees with predicted_variance; both are null for a single repetition.
+
+With --malicious F the last F clients attack, and bias and variance show what that does:
+  max             the messages that move the answer most
+  one-coordinate  all their messages on one entry of the answer
+  drop-noise      their values, without the noise that the others count on
+
+With --fast the aggregate of the honest clients is drawn from its own distribution, without their
+messages, where the protocol has a simple one. --central simulates the discrete Laplace mechanism of
+a trusted curator instead of the task's protocol: the least error to hope for at the same epsilon.`,
 		Example: `  verifier task new --query mean --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
   verifier simulate --task t.json --input flights.csv.gz --column delay_minutes --repeat 100
-  verifier simulate --task t.json --input worst --repeat 10000 --json`,
+  verifier simulate --task t.json --input worst --repeat 10000 --fast --json
+  verifier simulate --task t.json --input worst --repeat 1000 --malicious 5 --attack max`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if repeats < 1 {
-				return cli.Usagef("invalid repeat %d: want 1 or more", repeats)
-			}
-			t, _, err := taskfile.Load(taskPath)
-			if err != nil {
-				return err
-			}
-			m, err := registry.Open(t)
-			if err != nil {
-				return err
-			}
-			values, err := simulationInput(t, m, input, column)
-			if err != nil {
-				return err
-			}
-			bar := cli.Progress("simulating", repeats)
-			out, err := simulate.Run(t, m, values, repeats, func() { bar.Add(1) })
-			if err != nil {
-				return err
-			}
-			return cli.Print(cmd, describe(t, out), func(w io.Writer) error { return printSimulation(w, t, len(values), out) })
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.Flags().StringVar(&taskPath, "task", "", "task: a JSON document or a signed bundle")
-	cmd.Flags().StringVar(&input, "input", "worst", "CSV file (may be gzip), or 'worst': a full batch of the worst-case value")
-	cmd.Flags().StringVar(&column, "column", "", "column name or index (default: the only one); vectors take all columns")
-	cmd.Flags().IntVar(&repeats, "repeat", 1, "repetitions, 1 or more")
+	flags := cmd.Flags()
+	flags.StringVar(&f.task, "task", "", "task: a JSON document or a signed bundle")
+	flags.StringVar(&f.input, "input", "worst", "CSV file (may be gzip), or 'worst': a full batch of the worst-case value")
+	flags.StringVar(&f.column, "column", "", "column name or index (default: the only one); vectors take all columns")
+	flags.IntVar(&f.options.Repeats, "repeat", 1, "repetitions, 1 or more")
+	flags.IntVar(&f.options.Malicious, "malicious", 0, "how many clients, the last ones, attack")
+	flags.StringVar(&f.options.Attack, "attack", protocols.AttackMax, "what they do: max, one-coordinate or drop-noise")
+	flags.BoolVar(&f.options.Fast, "fast", false, "draw the aggregate of the honest clients and not their messages")
+	flags.BoolVar(&f.central, "central", false, "simulate the central discrete Laplace mechanism instead")
 	cli.Require(cmd, "task")
 	return cmd
+}
+
+func (f *simulateFlags) run(cmd *cobra.Command) error {
+	if f.options.Repeats < 1 {
+		return cli.Usagef("invalid repeat %d: want 1 or more", f.options.Repeats)
+	}
+	t, _, err := taskfile.Load(f.task)
+	if err != nil {
+		return err
+	}
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	values, err := simulationInput(t, m, f.input, f.column)
+	if err != nil {
+		return err
+	}
+	name := t.Protocol
+	if f.central {
+		name = "laplace"
+		if m, err = laplace.New(t, len(values)); err != nil {
+			return err
+		}
+	}
+	bar := cli.Progress("simulating", f.options.Repeats)
+	f.options.Progress = func() { bar.Add(1) }
+	out, err := f.options.Run(t, m, values)
+	if err != nil {
+		return flagError(err)
+	}
+	result := describe(t, out)
+	result.Protocol, result.Fast = name, f.options.Fast
+	if result.Malicious = f.options.Malicious; result.Malicious > 0 {
+		result.Attack = f.options.Attack
+	}
+	return cli.Print(cmd, result, func(w io.Writer) error { return printSimulation(w, t, len(values), result, out) })
+}
+
+// flagError makes an error about a flag of simulate one of usage; others are about data.
+func flagError(err error) error {
+	var field *invalid.FieldError
+	if errors.As(err, &field) && (field.Field == "malicious" || field.Field == "attack" || field.Field == "fast") {
+		return cli.Usage(err)
+	}
+	return err
 }
 
 // simulationInput returns one value per client: rows of a file (all columns for a vector), or a
@@ -119,9 +170,16 @@ func describe(t *task.Task, o *simulate.Outcome) *simulation {
 	return s
 }
 
-func printSimulation(w io.Writer, t *task.Task, users int, o *simulate.Outcome) error {
-	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %d repetitions\n\n",
-		t.Query, users, t.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
+func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *simulate.Outcome) error {
+	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %d repetitions\n",
+		t.Query, users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
+	if s.Malicious > 0 {
+		fmt.Fprintf(w, "of them %d malicious (%s); the truth and the prediction are as if they were honest\n", s.Malicious, s.Attack)
+	}
+	if s.Fast {
+		fmt.Fprintln(w, "fast: the aggregate of the honest clients was drawn, not their messages")
+	}
+	fmt.Fprintln(w)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "\ttruth\testimate\tstd deviation\tpredicted")
 	for j := range o.Truth {

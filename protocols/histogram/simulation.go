@@ -1,0 +1,49 @@
+package histogram
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// Fast is [protocols.FastSimulator]: of the clients with each value, a binomial number report the
+// blanket, and each of those a uniform value.
+func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+	held := make([]uint64, m.krr.K)
+	for _, v := range values {
+		x, err := protocols.Category(m.task.Input, v)
+		if err != nil {
+			return nil, err
+		}
+		held[x]++
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+		a := &aggregate{krr: m.krr, counts: make([]uint64, m.krr.K), reports: uint64(len(values))}
+		blanket := uint64(0)
+		for x, n := range held {
+			hidden := src.Binomial(n, m.krr.Gamma)
+			a.counts[x] += n - hidden
+			blanket += hidden
+		}
+		for ; blanket > 0; blanket-- {
+			a.counts[src.Below(m.krr.K)]++
+		}
+		return a, a.reports
+	}, nil
+}
+
+// Attack is [protocols.Attacker]: max and one-coordinate both report value 0 without a blanket,
+// which moves its count by 1/(1-γ); drop-noise reports the client's own value.
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
+	x, err := protocols.Category(m.task.Input, value)
+	if err != nil {
+		return nil, err
+	}
+	switch attack {
+	case protocols.AttackMax, protocols.AttackOneCoordinate:
+		x = 0
+	case protocols.AttackDropNoise:
+	default:
+		return nil, protocols.UnknownAttack(attack, "max, one-coordinate or drop-noise")
+	}
+	return m.krr.Certain(x), nil
+}

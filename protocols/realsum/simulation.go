@@ -1,0 +1,44 @@
+package realsum
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// Fast is [protocols.FastSimulator]: of the clients with each value, a binomial number report the
+// blanket, each of those a uniform level, and of the others a binomial number are rounded up.
+func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+	groups, err := protocols.RoundingGroups(values, m.k, m.unit)
+	if err != nil {
+		return nil, err
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+		a, blanket := &aggregate{m: m, reports: uint64(len(values))}, uint64(0)
+		for _, g := range groups {
+			hidden := src.Binomial(g.Clients, m.krr.Gamma)
+			g.Clients -= hidden
+			a.sum += g.Sum(src)
+			blanket += hidden
+		}
+		for ; blanket > 0; blanket-- {
+			a.sum += src.Below(m.krr.K)
+		}
+		return a, a.reports
+	}, nil
+}
+
+// Attack is [protocols.Attacker]: max reports level k, which moves the sum by up to 1/(1-γ) of the
+// range; drop-noise reports the client's own value, rounded.
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
+	x, err := m.unit(value)
+	if err != nil {
+		return nil, err
+	}
+	switch attack {
+	case protocols.AttackMax:
+		return m.krr.Certain(m.k), nil
+	case protocols.AttackDropNoise:
+		return m.krr.Certain(src.Round(randomizer.Fixed(x), m.k)), nil
+	}
+	return nil, protocols.UnknownAttack(attack, "max or drop-noise")
+}

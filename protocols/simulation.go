@@ -1,0 +1,72 @@
+package protocols
+
+import (
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// FastSimulator is implemented by mechanisms whose aggregate can be drawn without drawing every
+// message. For simulations only.
+type FastSimulator interface {
+	// Fast prepares clients with the given values. Each call of draw returns an aggregate with the
+	// distribution that all their messages give it, before AddUsers, and the number of those.
+	Fast(values [][]float64) (draw func(src *randomizer.Source) (a Aggregate, messages uint64), err error)
+}
+
+// The attacks of malicious clients in simulations.
+const (
+	AttackMax           = "max"            // The messages that move the answer most.
+	AttackOneCoordinate = "one-coordinate" // All messages on one entry of the answer.
+	AttackDropNoise     = "drop-noise"     // The client's value, and none of the protocol's noise.
+)
+
+// Attacker is implemented by mechanisms that know how malicious clients would attack. For
+// simulations only.
+type Attacker interface {
+	// Attack draws the messages, in the shape of [Mechanism.Randomize], that malicious client number
+	// index, from 0, of a coalition sends instead of a report of value. They are well-formed and fit
+	// the task's slots: what nobody can tell from an honest client's. An attack that the protocol
+	// does not know is [UnknownAttack].
+	Attack(src *randomizer.Source, attack string, index int, value []float64) ([][][]byte, error)
+}
+
+// UnknownAttack is the error for an attack that a protocol does not know, known being those it does.
+func UnknownAttack(attack, known string) error {
+	return invalid.Field("attack", strconv.Quote(attack), known+" for this protocol")
+}
+
+// RoundingGroup is a number of clients in a simulation whose values round alike: to Whole, or with
+// probability Up to Whole+1.
+type RoundingGroup struct {
+	Clients, Whole uint64
+	Up             randomizer.Rational
+}
+
+// RoundingGroups groups clients by what unit maps their values to, for stochastic rounding to 0..k.
+func RoundingGroups(values [][]float64, k uint64, unit func([]float64) (float64, error)) ([]RoundingGroup, error) {
+	at := map[uint64]int{}
+	var groups []RoundingGroup
+	for _, v := range values {
+		x, err := unit(v)
+		if err != nil {
+			return nil, err
+		}
+		fixed := randomizer.Fixed(x)
+		i, ok := at[fixed]
+		if !ok {
+			i = len(groups)
+			at[fixed] = i
+			whole, up := randomizer.Rounding(fixed, k)
+			groups = append(groups, RoundingGroup{Whole: whole, Up: up})
+		}
+		groups[i].Clients++
+	}
+	return groups, nil
+}
+
+// Sum draws the sum of the clients' rounded values.
+func (g RoundingGroup) Sum(src *randomizer.Source) uint64 {
+	return g.Clients*g.Whole + src.Binomial(g.Clients, g.Up)
+}

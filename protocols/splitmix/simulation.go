@@ -1,0 +1,47 @@
+package splitmix
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// Fast is [protocols.FastSimulator]: the residue of a batch is that of its rounded values and of the
+// noise of all its clients, NB(n/n_min, α) - NB(n/n_min, α); the shares cancel.
+func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
+	if err != nil {
+		return nil, err
+	}
+	r := randomizer.NewRational(int64(len(values)), m.task.Batch.Min)
+	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+		sum := int64(src.Polya(r, m.s)) - int64(src.Polya(r, m.s))
+		for _, g := range groups {
+			sum += int64(g.Sum(src))
+		}
+		messages := uint64(len(values)) * m.m
+		return &aggregate{m: m, residue: m.residue(sum), messages: messages}, messages
+	}, nil
+}
+
+// Attack is [protocols.Attacker]. With max, the first malicious client adds ⌊q/2⌋ to the sum, which
+// moves the estimate of a batch by at least ⌊q/2⌋/p wherever it was, one half of all that can be
+// decoded; the others report as honest clients do, as more of the same would undo it. With
+// drop-noise, every malicious client shares its rounded value without noise.
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) ([][][]byte, error) {
+	x, err := protocols.Number(m.task, value)
+	if err != nil {
+		return nil, err
+	}
+	y := int64(src.Round(randomizer.Fixed(x), m.p))
+	switch attack {
+	case protocols.AttackMax:
+		y += m.draw(src)
+		if index == 0 {
+			y += int64(m.q / 2)
+		}
+	case protocols.AttackDropNoise:
+	default:
+		return nil, protocols.UnknownAttack(attack, "max or drop-noise")
+	}
+	return m.split(src, m.residue(y)), nil
+}
