@@ -17,14 +17,14 @@ import (
 func BenchmarkIngest(b *testing.B) {
 	c := relaytest.New(b, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 1 << 20 }})
 	bodies := sealAll(b, c, b.N)
-	relay := startProcess(b, c, 0)
+	first := startProcess(b, c, 0)
 	var acked atomic.Int64
 	b.ResetTimer()
 	require.NoError(b, postAll(b.Context(), c, bodies, 128, &acked))
 	b.StopTimer()
-	require.NoError(b, relay.cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(b, relay.cmd.Wait())
-	state := relay.cmd.ProcessState
+	require.NoError(b, first.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(b, first.cmd.Wait())
+	state := first.cmd.ProcessState
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reports/s")
 	b.ReportMetric(float64(b.N)/(state.UserTime()+state.SystemTime()).Seconds(), "reports/cpu-s")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/handover"
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
@@ -226,4 +227,36 @@ func TestDrain(t *testing.T) {
 	startProcess(t, c, 1)
 	batch, _ := c.Pull(t, 0, 0)
 	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+}
+
+// TestDiskFull fills the store of either relay: reports are refused and batches wait, and when
+// there is room again, identical bytes are taken and everything comes out once.
+func TestDiskFull(t *testing.T) {
+	const n = 200
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = n }})
+	first, _ := c.StartRelay(t, 0)
+	bodies := sealAll(t, c, n)
+	full := 0
+	require.NoError(t, relay.LimitPages(first, 20))
+	for i, body := range bodies {
+		if err := c.Post(t.Context(), 0, body, relaytest.Network(i)); err != nil {
+			requireProblem(t, problem.Overloaded, err)
+			full++
+		}
+	}
+	require.Greater(t, full, n/10)
+	require.Less(t, full, n)
+	require.NoError(t, relay.LimitPages(first, 0))
+
+	second, _ := c.StartRelay(t, 1)
+	require.NoError(t, relay.LimitPages(second, 1))
+	var acked atomic.Int64
+	require.NoError(t, postAll(t.Context(), c, bodies, 8, &acked))
+	require.Eventually(t, func() bool { e := c.Status(t, 0).Epochs; return e[0].Batches == 1 }, 10*time.Second, 10*time.Millisecond)
+	time.Sleep(200 * time.Millisecond) // the second relay tries
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+	require.ErrorIs(t, err, handover.ErrNotSealed)
+	require.Zero(t, c.Status(t, 0).Epochs[0].Confirmed)
+	require.NoError(t, relay.LimitPages(second, 0))
+	requireExactlyOnce(t, c, n, nil)
 }

@@ -58,23 +58,22 @@ func (r *Relay) pullLoop(ctx context.Context, s *served) {
 	}
 }
 
-// pullEpoch takes all batches of an epoch that are sealed. The cursor is the number of batches
-// this relay has made of it, so it moves in the transaction that stores one.
+// pullEpoch takes all batches of an epoch that are sealed, and ends the epoch when its time is up.
 func (r *Relay) pullEpoch(ctx context.Context, s *served, epoch uint64) error {
-	id := s.epochID(epoch)
+	return errors.Join(r.pullSealed(ctx, s, epoch), r.giveUp(ctx, s, epoch))
+}
+
+// pullSealed takes batches until there is none. The cursor is the number of batches that this
+// relay has made of the epoch, so it moves in the transaction that stores one.
+func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) error {
 	if err := r.confirmPulled(ctx, s, epoch); err != nil {
 		return err
 	}
-	seq, err := r.store.next(ctx, id)
-	if err != nil {
-		return err
+	seq, err := r.store.next(ctx, s.epochID(epoch))
+	for done := false; err == nil && !done; seq++ {
+		done, err = r.pullBatch(ctx, s, epoch, seq)
 	}
-	for ; ; seq++ {
-		done, err := r.pullBatch(ctx, s, epoch, seq)
-		if err != nil || done {
-			return errors.Join(err, r.giveUp(ctx, s, epoch, seq))
-		}
-	}
+	return err
 }
 
 // pullBatch takes one batch and says whether the epoch has no further one now.
@@ -106,10 +105,14 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 }
 
 // giveUp ends an epoch whose end the relay before does not tell.
-func (r *Relay) giveUp(ctx context.Context, s *served, epoch, seq uint64) error {
+func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
 	end := time.Unix(int64(s.Epochs.End(epoch)), 0)
 	if s.state(epoch) >= stateComplete || r.cfg.Clock().Before(end.Add(r.cfg.GiveUp)) {
 		return nil
+	}
+	seq, err := r.store.next(ctx, s.epochID(epoch))
+	if err != nil {
+		return err
 	}
 	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.advance(ctx, s, epoch, stateComplete))
 }

@@ -32,7 +32,8 @@ func pageSize(slot int) int {
 	return size
 }
 
-// sqlite is a [store] in a file. Several processes may use it at once.
+// sqlite is a [store] in a file of one relay process; others may read beside it, as `relay status`
+// does.
 type sqlite struct {
 	write *sql.DB // one connection: SQLite has one writer
 	read  *sql.DB

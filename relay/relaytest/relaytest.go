@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,24 +130,27 @@ func (c *Cascade) Config(t testing.TB, hop int) relay.Config {
 // Start runs a relay in process until stop is called or the test ends.
 func (c *Cascade) Start(t testing.TB, hop int) (stop func()) {
 	t.Helper()
+	_, stop = c.StartRelay(t, hop)
+	return stop
+}
+
+// StartRelay is Start for tests that look into the relay.
+func (c *Cascade) StartRelay(t testing.TB, hop int) (r *relay.Relay, stop func()) {
+	t.Helper()
 	cfg := c.Config(t, hop)
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			c.http.CloseIdleConnections() // a server waits 5 s for a connection that never asked
-			cancel()
-			require.NoError(t, <-ended)
-		}
-	}
+	stop = sync.OnceFunc(func() {
+		c.http.CloseIdleConnections() // a server waits 5 s for a connection that never asked
+		cancel()
+		require.NoError(t, <-ended)
+	})
 	t.Cleanup(stop)
 	c.WaitReady(t, cfg.Admin)
-	return stop
+	return r, stop
 }
 
 // StartAll runs all relays in process until the test ends.
