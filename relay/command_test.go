@@ -69,7 +69,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	config := c.RelayConfig(1)
 	status, out, log := run(t, "check-config", "--config", config)
 	require.Zero(t, status, log)
-	require.Contains(t, out, `"test", hop 0`)
+	require.Contains(t, out, `"test 0", hop 0`)
 	startProcess(t, c, 0)
 	startProcess(t, c, 1)
 	for i := range 10 {
@@ -84,7 +84,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 		require.Equal(t, []relay.EpochStatus{{Epoch: 0, State: "open", Batches: 1, Confirmed: 1}}, got.Tasks[0].Epochs)
 		status, out, _ = run(t, append([]string{"status"}, from...)...)
 		require.Zero(t, status)
-		require.Regexp(t, `test +0 +0 +open +1 +1\n`, out)
+		require.Regexp(t, `test 0 +0 +0 +open +1 +1\n`, out)
 	}
 	for _, args := range [][]string{{"status"}, {"status", "--config", "a", "--admin", "b"}, {"serve"}, {"frobnicate"}, {"check-config", "x"}} {
 		status, _, _ = run(t, args...)
@@ -119,12 +119,12 @@ func TestBadConfig(t *testing.T) {
 		{"trusted proxies", replace("127.0.0.0/8", "127.0.0.1"), "invalid trusted_proxies"},
 		{"no secret", replace("limit_secret:", "# "), "invalid limit_secret"},
 		{"another owner", replace(good.Owner, other.Owner), "invalid owner"},
-		{"keys of another relay", replace("hpke_keys: task.keys", "hpke_keys: ../relay2/task.keys"), "not the one the task names"},
+		{"keys of another relay", replace("hpke_keys: task0.keys", "hpke_keys: ../relay2/task0.keys"), "not the one the task names"},
 		{"signing key of nobody in the task", replace("sign.key", filepath.Join(other.Dir, "relay1", "sign.key")), "do not include this one"},
 		{"the verifier's signing key", replace("sign.key", "../verifier/sign.key"), "do not include this one"},
 		{"no task", func(t *testing.T) string { return string(text[:bytes.Index(text, []byte("tasks:"))]) }, "invalid tasks"},
 		{"a task twice", func(t *testing.T) string { return string(text) + string(text[bytes.Index(text, []byte("  - ")):]) }, "every task once"},
-		{"not a bundle", replace("../task.bundle", "../task.json"), "task.json"},
+		{"not a bundle", replace("../task0.bundle", "../task0.json"), "task0.json"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestRefusedTasks(t *testing.T) {
 // TestKeylessRelay: a relay whose key of the current epoch is missing says so and does not start.
 func TestKeylessRelay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
-	path := filepath.Join(c.Dir, "relay1", "task.keys")
+	path := filepath.Join(c.Dir, "relay1", "task0.keys")
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
 	var file map[string]any

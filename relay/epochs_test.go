@@ -81,7 +81,7 @@ func TestEpochEnd(t *testing.T) {
 		for _, table := range []string{"seen", "clients", "slots", "open"} {
 			require.Zero(t, rows(t, c, hop, table), table)
 		}
-		keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, []string{"relay1", "relay2"}[hop], "task.keys"))
+		keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, []string{"relay1", "relay2"}[hop], "task0.keys"))
 		require.NoError(t, err)
 		_, err = keys.Key(0)
 		require.ErrorIs(t, err, keyfile.ErrErased)

@@ -1,13 +1,17 @@
 package relay_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/ecdh"
 	"crypto/hpke"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -331,18 +335,19 @@ func TestClockSkew(t *testing.T) {
 func TestOverload(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 1 }})
 	c.Start(t, 0)
+	target, err := url.Parse(c.ReportsURL(0))
+	require.NoError(t, err)
+	slow, err := net.Dial("tcp", target.Host)
+	require.NoError(t, err)
+	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/msgpack\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n", target.Path)
+	require.NoError(t, err)
+	line, err := bufio.NewReader(slow).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "100 Continue", "the relay waits for the slow client's body")
+
 	body := c.Seal(t, 0, 1)
-	reader, writer := io.Pipe()
-	req, err := http.NewRequest(http.MethodPost, c.ReportsURL(0), reader)
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", "application/msgpack")
-	go http.DefaultClient.Do(req) // ends with an error when the pipe does
-	_, err = writer.Write(body[:1])
-	require.NoError(t, err)
-	post := func() error { return c.Post(t.Context(), 0, body, relaytest.Network(1)) }
-	var refused error
-	require.Eventually(t, func() bool { refused = post(); return refused != nil }, 10*time.Second, time.Millisecond)
+	refused := c.Post(t.Context(), 0, body, relaytest.Network(1))
 	require.Equal(t, time.Second, requireProblem(t, problem.Overloaded, refused).RetryAfter)
-	require.NoError(t, writer.CloseWithError(io.ErrUnexpectedEOF)) // the slow client leaves
-	require.Eventually(t, func() bool { return post() == nil }, 10*time.Second, time.Millisecond)
+	require.NoError(t, slow.Close())
+	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, relaytest.Network(1)) == nil }, 10*time.Second, time.Millisecond)
 }

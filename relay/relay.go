@@ -158,6 +158,9 @@ func (r *Relay) listen() ([]*server, error) {
 		if l == nil && s.address != "" {
 			var err error
 			if l, err = net.Listen("tcp", s.address); err != nil {
+				for _, opened := range out {
+					opened.listener.Close()
+				}
 				return nil, fmt.Errorf("couldn't listen: %w", err)
 			}
 		}

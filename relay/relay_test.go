@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,4 +35,25 @@ func TestCascade(t *testing.T) {
 	}
 	require.ElementsMatch(t, want, got[0])
 	require.ElementsMatch(t, want, got[1])
+}
+
+// TestNothingMixes sends reports of two tasks and two epochs by the same clients at the same time:
+// quotas and batches are those of one task and epoch.
+func TestNothingMixes(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Tasks: 2})
+	c.StartAll(t)
+	other := c.Other(t, 1)
+	c.Clock.Advance(relaytest.Epoch - 500*time.Millisecond) // both epochs are open, one for another 1.5 s
+	for i := range 10 {
+		for epoch := range uint64(2) {
+			require.NoError(t, c.Post(t.Context(), epoch, c.Seal(t, epoch, 100*epoch+uint64(i)), relaytest.Network(i)))
+			require.NoError(t, other.Post(t.Context(), epoch, other.Seal(t, epoch, 1000+100*epoch+uint64(i)), relaytest.Network(i)))
+		}
+	}
+	for epoch := range uint64(2) {
+		batch, _ := c.Pull(t, epoch, 0)
+		require.ElementsMatch(t, span(100*epoch, 10), c.Values(t, epoch, batch)[0])
+		batch, _ = other.Pull(t, epoch, 0)
+		require.ElementsMatch(t, span(1000+100*epoch, 10), other.Values(t, epoch, batch)[0])
+	}
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"crypto/subtle"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func (g *grouping) judgeAgain(ctx context.Context, f *filling, sub *submission) 
 	if err != nil {
 		return 0, err
 	}
-	if string(before) == string(sub.receipt[:]) {
+	if subtle.ConstantTimeCompare(before, sub.receipt[:]) == 1 {
 		return repeated, nil
 	}
 	return replayed, nil

@@ -142,7 +142,7 @@ func (c *Cascade) Slots(t testing.TB, epoch uint64, values ...uint64) [][][]byte
 // Opener returns what a relay opens with.
 func (c *Cascade) Opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 	t.Helper()
-	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "task.keys"))
+	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), taskName(c.index)+".keys"))
 	require.NoError(t, err)
 	key, err := keys.Key(epoch)
 	require.NoError(t, err)
@@ -159,5 +159,5 @@ func (c *Cascade) Status(t testing.TB, hop int) relay.TaskStatus {
 	defer resp.Body.Close()
 	var status relay.Status
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&status))
-	return status.Tasks[0]
+	return status.Tasks[c.index]
 }

@@ -32,6 +32,7 @@ import (
 // Options describes a cascade; the zero value has two relays and one epoch that is open now.
 type Options struct {
 	Hops   int                              // Relays. Default 2.
+	Tasks  int                              // Tasks of the same relays; see [Cascade.Other]. Default 1.
 	Task   func(*task.Task)                 // Changes the draft: batches of 10, honest 9/10, one lane of one slot, quota 1.
 	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
 }
@@ -42,6 +43,7 @@ type Cascade struct {
 	Open      *taskfile.Open
 	Clock     *Clock           // of the relays that run in process
 	Verifier  *handover.Client // signs as the verifier
+	index     int              // of the task
 	options   Options
 	addresses []string // of the relays
 	sealer    *onion.Sealer
@@ -94,16 +96,39 @@ func New(t testing.TB, o Options) *Cascade {
 		relays[hop] = quickstart.Relay{URL: "http://" + address, Listen: address, Admin: admin,
 			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: "1s"}
 	}
+	drafts := make([]quickstart.Draft, max(o.Tasks, 1))
+	for i := range drafts {
+		copied := *draft
+		copied.Name = fmt.Sprintf("test %d", i)
+		drafts[i] = quickstart.Draft{Name: taskName(i), Task: &copied}
+	}
 	var err error
-	c.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "deployment"), relays, []quickstart.Draft{{Name: "task", Task: draft}})
+	c.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "deployment"), relays, drafts)
 	require.NoError(t, err)
-	c.Open = c.Bundles[0]
-	c.sealer, err = onion.NewSealer(c.Open.Task, c.Open.ID, c.Open.KeyLists)
-	require.NoError(t, err)
+	c.use(t, 0)
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
 	c.Verifier = handover.NewClient(sign, nil)
 	return c
+}
+
+// taskName is the name of the files of a cascade's i-th task.
+func taskName(i int) string { return fmt.Sprint("task", i) }
+
+// Other returns the same cascade with methods for its i-th task.
+func (c *Cascade) Other(t testing.TB, i int) *Cascade {
+	t.Helper()
+	other := *c
+	other.use(t, i)
+	return &other
+}
+
+func (c *Cascade) use(t testing.TB, i int) {
+	t.Helper()
+	var err error
+	c.index, c.Open = i, c.Bundles[i]
+	c.sealer, err = onion.NewSealer(c.Open.Task, c.Open.ID, c.Open.KeyLists)
+	require.NoError(t, err)
 }
 
 // FreeAddress returns a loopback address that nothing listens on.
@@ -222,7 +247,7 @@ func (c *Cascade) Post(ctx context.Context, epoch uint64, body []byte, client st
 
 // ReportsURL returns where reports of an epoch go.
 func (c *Cascade) ReportsURL(epoch uint64) string {
-	return fmt.Sprintf("%s/epochs/%d/reports", c.TaskURL(0), epoch)
+	return fmt.Sprintf("%s/epochs/%d/reports", c.TaskURL(c.index), epoch)
 }
 
 // Pull waits until the last relay hands a batch to the verifier, and checks it.
@@ -244,7 +269,7 @@ func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.M
 // lane.
 func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 {
 	t.Helper()
-	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task"))
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys(taskName(c.index)))
 	require.NoError(t, err)
 	key, err := keys.Key(epoch)
 	require.NoError(t, err)
