@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
 )
@@ -40,10 +41,10 @@ func TestCascade(t *testing.T) {
 // TestNothingMixes sends reports of two tasks and two epochs by the same clients at the same time:
 // quotas and batches are those of one task and epoch.
 func TestNothingMixes(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Tasks: 2})
+	c := relaytest.New(t, relaytest.Options{Tasks: 2, Config: func(_ int, cfg *relay.Config) { cfg.Skew = 5 * time.Minute }})
 	c.StartAll(t)
 	other := c.Other(t, 1)
-	c.Clock.Advance(relaytest.Epoch - 500*time.Millisecond) // both epochs are open, one for another 1.5 s
+	c.Clock.Advance(relaytest.Epoch - time.Minute) // both epochs are open
 	for i := range 10 {
 		for epoch := range uint64(2) {
 			require.NoError(t, c.Post(t.Context(), epoch, c.Seal(t, epoch, 100*epoch+uint64(i)), relaytest.Network(i)))
