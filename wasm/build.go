@@ -7,6 +7,7 @@ package wasm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,8 +38,8 @@ func (m Module) File() string {
 }
 
 // flags are the go build flags of a module. Without inlining in the standard library the code is
-// larger but repeats itself more: 6 % less after compression. Where time counts (our own loops,
-// package math and, in the full module, crypto) inlining stays on.
+// larger but repeats itself more: 1.3 % less after compression. Where time counts (our own
+// loops, package math and, in the full module, crypto) inlining stays on.
 func flags() []string {
 	flags := []string{"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-gcflags=all=-l"}
 	for _, inlined := range []string{modulePath, "math", "crypto"} {
@@ -57,7 +58,7 @@ func Build(ctx context.Context, m Module, file string) error {
 	return BuildPackage(ctx, m.Package(), file)
 }
 
-// BuildPackage compiles any main package as a module, for comparison.
+// BuildPackage compiles and strips any main package as a module, for comparison.
 func BuildPackage(ctx context.Context, main, file string) error {
 	out, err := filepath.Abs(file)
 	if err != nil {
@@ -68,6 +69,23 @@ func BuildPackage(ctx context.Context, main, file string) error {
 	cmd.Env = Environment()
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("couldn't build %s: %w\n%s", main, err, strings.TrimSpace(string(text)))
+	}
+	return stripFile(out)
+}
+
+// stripFile strips a module in place. One that another toolchain laid out in another way works as
+// it is and stays.
+func stripFile(file string) error {
+	module, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("couldn't read the module: %w", err)
+	}
+	stripped, err := Strip(module)
+	if errors.Is(err, ErrLayout) {
+		return nil
+	}
+	if err := os.WriteFile(file, stripped, 0o644); err != nil {
+		return fmt.Errorf("couldn't write the module: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,75 @@
+package wasm_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tetratelabs/wazero"
+
+	"github.com/doona-dp/doona/wasm"
+)
+
+// TestStripped checks that Build stripped the modules under test: all other tests here run what
+// users run. It fails under a toolchain whose layout Strip does not know.
+func TestStripped(t *testing.T) {
+	module := built(t, wasm.Browser)
+	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
+	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
+	again, err := wasm.Strip(module)
+	require.NoError(t, err)
+	require.Equal(t, module, again, "stripping twice")
+}
+
+// TestStripRefusesDamage cuts and changes a module at many places: Strip returns an error or a
+// module, and never panics.
+func TestStripRefusesDamage(t *testing.T) {
+	module := built(t, wasm.Browser)
+	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
+		_, err := wasm.Strip(bad)
+		require.ErrorIs(t, err, wasm.ErrLayout)
+	}
+	at := bytes.Index(module, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
+	require.Positive(t, at, "the table's header")
+	for i := range 100 {
+		bad := bytes.Clone(module)
+		bad[at+8+i] ^= 0xff
+		require.NotPanics(t, func() { wasm.Strip(bad) }, "byte %d of the header", 8+i)
+	}
+}
+
+// TestTrapSaysWhy checks that a stripped module that stops still tells the reason.
+func TestTrapSaysWhy(t *testing.T) {
+	ctx := context.Background()
+	var stderr bytes.Buffer
+	source := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(source, []byte(`package main
+
+//go:wasmexport divide
+func divide(a, b int32) int32 { return a / b }
+
+func main() {}
+`), 0o600))
+	file := filepath.Join(t.TempDir(), "trap.wasm")
+	require.NoError(t, wasm.BuildPackage(ctx, source, file))
+	code, err := os.ReadFile(file)
+	require.NoError(t, err)
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithStderr(&stderr)
+	m, err := engine.InstantiateWithConfig(ctx, code, config)
+	require.NoError(t, err)
+	defer m.Close(ctx)
+	_, err = m.ExportedFunction("divide").Call(ctx, 1, 0)
+	require.Error(t, err)
+	require.Contains(t, stderr.String(), "integer divide by zero")
+}
+
+func built(t *testing.T, module wasm.Module) []byte {
+	file := filepath.Join(t.TempDir(), module.File())
+	require.NoError(t, wasm.Build(context.Background(), module, file))
+	code, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return code
+}
