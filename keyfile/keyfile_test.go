@@ -116,6 +116,8 @@ func TestErase(t *testing.T) {
 	require.NoError(t, err)
 	before, err := os.ReadFile(f.hpke)
 	require.NoError(t, err)
+	_, err = h.Key(1) // what is in memory must go too
+	require.NoError(t, err)
 
 	// What a crash left, or a stranger put there, does not stay and does not spoil the mode.
 	require.NoError(t, os.WriteFile(f.hpke+".new", before, 0o644))

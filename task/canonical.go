@@ -88,7 +88,7 @@ func (r *reader) task() *Task {
 		r.err = invalid.Field("version", strconv.FormatUint(v, 10), strconv.Itoa(Version))
 	}
 	r.strs(&t.Name, &t.Query, &t.Protocol, &t.Rule)
-	for range r.arrayUpTo(maxParams) {
+	for n := r.arrayUpTo(maxParams); n > 0 && r.err == nil; n-- {
 		r.array(2)
 		key := r.str()
 		t.Params = append(t.Params, Param{Key: key, Value: r.rational("params." + key)})
