@@ -105,7 +105,7 @@ func (w *walk) direct(t *tuned) float64 {
 			total += pr * given.expectation(s)
 		}
 	}
-	return w.scale * (total + 4*math.Exp(-l)*w.n*w.p*w.up) * (1 + 2e-12)
+	return w.scale * (total + 4*math.Exp(-l)*w.n*w.p*w.up) * (1 + 2e-13 + 5e-15*math.Sqrt(w.n))
 }
 
 // totalVariation returns δ(0). X is then N₁−N₂, a simple random walk of S steps given S, and

@@ -90,12 +90,16 @@ func newTuned(s *steps, theta float64) *tuned {
 	for _, a := range s.atoms {
 		t.w = append(t.w, a.p*math.Exp(theta*a.x)*norm)
 	}
-	for i := range s.atoms {
+	return t
+}
+
+// setPairs lists all pairs of atoms, for invert.
+func (t *tuned) setPairs() {
+	for i := range t.atoms {
 		for j := range i {
-			t.addPair(pair{s.n * t.w[i] * t.w[j], math.Abs(s.atoms[i].x - s.atoms[j].x)})
+			t.addPair(pair{t.n * t.w[i] * t.w[j], math.Abs(t.atoms[i].x - t.atoms[j].x)})
 		}
 	}
-	return t
 }
 
 // addPair keeps the pair of the largest weight·gap² in front.
@@ -153,6 +157,7 @@ const (
 // same sum without the 1/ζ², E[(X+ηZ)₊] − E[X₊] ≤ η²·f, since √v·(density of √v·Z at x) is
 // increasing in v; and the terms k ≠ 0 of (2) are bounded by Chernoff's inequality.
 func (t *tuned) invert() float64 {
+	t.setPairs()
 	best := math.Inf(1)
 	in := inversion{tuned: t, eta: smoothing / t.theta, period: 18 * t.width}
 	if t.logEstimate() < deep {

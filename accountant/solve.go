@@ -26,9 +26,9 @@ func smallest(f func(float64) float64, target, hi float64) float64 {
 	return math.Min(hi, math.Exp(crossing(excess, top-width, top)))
 }
 
-// excessOf returns ln(value/target), with a floor that keeps it finite.
+// excessOf returns ln(value/target), kept finite.
 func excessOf(value, target float64) float64 {
-	return math.Max(-2000, math.Log(value/target))
+	return math.Max(-2000, math.Min(2000, math.Log(value/target)))
 }
 
 // crossing returns the upper end of an interval of width at most solveTolerance around the
@@ -43,7 +43,7 @@ func crossing(f func(float64) float64, lo, hi float64) float64 {
 	for hi-lo > 2*tol {
 		mid := lo + (hi-lo)/2
 		secant := (flo*hi - fhi*lo) / (flo - fhi)
-		x := project(truncate(secant, mid, 0.2*(hi-lo)*(hi-lo), tol), mid, budget-(hi-lo)/2)
+		x := project(truncate(secant, mid, 0.2*(hi-lo)*(hi-lo), tol), mid, math.Max(0, budget-(hi-lo)/2))
 		if !(x > lo && x < hi) {
 			x = mid
 		}

@@ -18,6 +18,7 @@ func main() {
 		keygen.Command(),
 		taskCommand(),
 		gammaCommand(),
+		amplifyCommand(),
 		simulateCommand(),
 		analyzeCommand(),
 		verifyCommand(),

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/cli"
+)
+
+// runVerifier runs the command line with args and --json and decodes its last line.
+func runVerifier(t *testing.T, args string) (map[string]any, int) {
+	t.Helper()
+	root := cli.Root("verifier", "test", gammaCommand(), amplifyCommand())
+	var out bytes.Buffer
+	root.SetOut(&out)
+	status := cli.Run(root, append(strings.Fields(args), "--json"))
+	result := map[string]any{}
+	if status == cli.ExitOK {
+		require.NoError(t, json.Unmarshal(out.Bytes(), &result))
+	}
+	return result, status
+}
+
+func TestGammaCommand(t *testing.T) {
+	tests := []struct {
+		args  string
+		gamma float64
+	}{
+		{"--k 4 --users 10000 --epsilon .5 --delta 1e-6 --rule revealed", .0541},
+		{"--k 4 --users 10000 --epsilon .5 --delta 1e-6 --rule theorem1", .325},
+		{"--k 10 --users 1000000 --epsilon 1 --delta 1e-8 --rule revealed", .000621},
+		{"--k 10 --users 1000000 --epsilon 1 --delta 1e-8 --rule theorem1", .002676},
+	}
+	for _, tt := range tests {
+		result, status := runVerifier(t, "gamma "+tt.args)
+		require.Equal(t, cli.ExitOK, status)
+		require.InEpsilon(t, tt.gamma, result["gamma"], 2e-3)
+		require.Contains(t, result["gamma_exact"], "/")
+	}
+	result, _ := runVerifier(t, "gamma --k 4 --users 10000 --epsilon .5 --delta 1e-6")
+	require.Equal(t, "exact", result["rule"])
+	require.Less(t, result["gamma"], .0541)
+}
+
+func TestAmplifyCommandSolvesForEachQuantity(t *testing.T) {
+	base := "amplify --mechanism krr --bound exact --k 10 "
+	eps, status := runVerifier(t, base+"--eps0 1 --users 1000000 --delta 1e-6")
+	require.Equal(t, cli.ExitOK, status)
+	require.Equal(t, true, eps["amplified"])
+	require.Equal(t, eps["value"], eps["epsilon"])
+	delta, _ := runVerifier(t, base+"--eps0 1 --users 1000000 --epsilon .002 --solve delta")
+	require.Less(t, delta["value"], 1e-3)
+	users, _ := runVerifier(t, base+"--eps0 1 --delta 1e-6 --epsilon .002 --solve users")
+	require.Equal(t, users["value"], users["users"])
+	eps0, _ := runVerifier(t, base+"--users 1000000 --delta 1e-6 --epsilon .002 --solve eps0")
+	require.Greater(t, eps0["value"], .002)
+}
+
+func TestAmplifyCommandSaysWhenNothingIsGained(t *testing.T) {
+	result, status := runVerifier(t, "amplify --mechanism generic --bound hoeffding --eps0 4 --users 10 --delta 1e-6")
+	require.Equal(t, cli.ExitOK, status)
+	require.Nil(t, result["raw"])
+	require.Equal(t, false, result["amplified"])
+	require.Equal(t, 4.0, result["value"])
+}
+
+func TestAmplifyCommandRejects(t *testing.T) {
+	for _, args := range []string{
+		"--mechanism krr --bound clones --k 10 --eps0 1 --users 10 --delta 1e-6",
+		"--mechanism laplace --bound revealed --eps0 1 --users 10 --delta 1e-6",
+		"--mechanism generic --bound exact --eps0 1 --users 10 --delta 1e-6",
+		"--mechanism krr --bound exact --k 1 --eps0 1 --users 10 --delta 1e-6",
+		"--mechanism krr --bound exact --eps0 1 --users 10 --delta 1e-6",
+		"--mechanism krr --bound exact --k 3 --eps0 0 --users 10 --delta 1e-6",
+		"--mechanism krr --bound exact --k 3 --eps0 1 --users 0 --delta 1e-6",
+		"--mechanism krr --bound exact --k 3 --eps0 1 --users 10 --delta 0",
+		"--mechanism krr --bound exact --k 3 --eps0 1 --users 10 --delta 1e-6 --epsilon 1",
+		"--mechanism krr --bound exact --k 3 --eps0 1 --users 10 --delta 1e-6 --solve gamma",
+		"--mechanism generic --bound efmrtt19 --eps0 .6 --users 10000 --delta 1e-6",
+		"--mechanism generic --bound efmrtt19 --eps0 .4 --users 999 --delta 1e-6",
+		"--mechanism gaussian --bound exact --eps0 1 --users 10 --delta 1e-6",
+		"--mechanism gaussian --sigma -1",
+	} {
+		_, status := runVerifier(t, "amplify "+args)
+		require.Equal(t, cli.ExitUsage, status, args)
+	}
+}
+
+func TestAmplifyPlot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "eps.svg")
+	_, status := runVerifier(t, "amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 1000000 --delta 1e-6 --plot "+path)
+	require.Equal(t, cli.ExitOK, status)
+	svg, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, name := range []string{"krr exact", "krr revealed", "generic clones"} {
+		require.Contains(t, string(svg), name)
+	}
+}
