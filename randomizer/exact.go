@@ -26,16 +26,22 @@ func (s *Source) Below(n uint64) uint64 {
 // Bernoulli returns true with probability exactly p, 0 ≤ p ≤ 1: a uniform integer below p.Den
 // is less than p.Num. It consumes what [Source.Below] does.
 func (s *Source) Bernoulli(p Rational) bool {
+	if p.Num < 0 || uint64(p.Num) > p.Den {
+		panic("randomizer: a probability outside [0, 1]: " + p.String())
+	}
 	return s.Below(p.Den) < uint64(p.Num)
 }
 
-// RandomizedResponse returns x with probability 1-γ and otherwise a uniform element of
+// RandomizedResponse returns x < k with probability 1-γ and otherwise a uniform element of
 // {0, …, k-1}: k-ary randomized response with blanket probability γ ([BBGN19] section 3).
 // It consumes one [Source.Bernoulli] and then one [Source.Below] whatever the outcome, so that
 // the work done does not tell whether the blanket was used (rejections are independent of x).
 //
 // [BBGN19]: https://arxiv.org/abs/1903.02837
 func (s *Source) RandomizedResponse(x, k uint64, gamma Rational) uint64 {
+	if x >= k { // would give its client away
+		panic("randomizer: RandomizedResponse of a value outside its domain")
+	}
 	blanket := s.Bernoulli(gamma)
 	uniform := s.Below(k)
 	if blanket {
@@ -70,6 +76,9 @@ func Rounding(u, k uint64) (whole uint64, up Rational) {
 
 // product returns k·u/2⁵³ as a whole number and a fraction of 2⁵³.
 func product(u, k uint64) (whole, frac uint64) {
+	if u > FixedOne { // NaN and negative numbers may end up here
+		panic("randomizer: rounding of a number above 1")
+	}
 	hi, lo := bits.Mul64(u, k)
 	return hi<<11 | lo>>53, lo & (FixedOne - 1)
 }

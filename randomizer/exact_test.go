@@ -158,3 +158,18 @@ func TestFixed(t *testing.T) {
 	}
 	require.Equal(t, uint64(0), randomizer.Fixed(math.Copysign(0, -1)))
 }
+
+// TestOutOfDomainPanics: a caller's mistake ends the program rather than a client's privacy.
+func TestOutOfDomainPanics(t *testing.T) {
+	src := script(0, 0, 0, 0)
+	for name, call := range map[string]func(){
+		"a value above the domain":   func() { src.RandomizedResponse(4, 4, rational(1, 2)) },
+		"an empty domain":            func() { src.RandomizedResponse(0, 0, rational(1, 2)) },
+		"a negative probability":     func() { src.Bernoulli(rational(-1, 2)) },
+		"a probability above 1":      func() { src.Bernoulli(rational(3, 2)) },
+		"the zero value of Rational": func() { src.Bernoulli(randomizer.Rational{}) },
+		"a number above 1":           func() { src.Round(randomizer.FixedOne+1, 10) },
+	} {
+		require.Panics(t, call, name)
+	}
+}

@@ -6,12 +6,20 @@ import "encoding/binary"
 const sourceBuffer = 4096
 
 // Source is a stream of uniform random bytes, consumed in draws of 8 bytes. It is not safe for
-// concurrent use: give each goroutine its own. The zero value is not usable; see [NewSource].
+// concurrent use: give each goroutine its own. It must not be copied: both copies would draw the
+// same. The zero value is not usable; see [NewSource].
 type Source struct {
+	_    noCopy
 	fill func([]byte) // Overwrites its argument with uniform bytes.
 	buf  [sourceBuffer]byte
 	next int // Bytes of buf already used; those are zeroed.
 }
+
+// noCopy makes go vet report copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
 
 // NewSource returns a Source backed by the platform: a ChaCha20 stream keyed and re-keyed from
 // the operating system natively, the host's cryptographic generator in WASM.
