@@ -86,6 +86,7 @@ func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 	}{
 		"histogram": {planner.Query{Query: task.Histogram, Bins: 4}, planner.Query{Query: task.Histogram, Bins: 4, Epsilon: 0.5, Delta: 1e-6}},
 		"realsum":   {planner.Query{Query: task.Mean}, planner.Query{Query: task.Mean, Epsilon: 0.5, Delta: 1e-6}},
+		"rappor":    {planner.Query{Query: task.Sum, Protocol: "rappor", Epsilon: 2, Delta: 1e-6}, planner.Query{Query: task.Sum, Protocol: "rappor", Epsilon: 1, Delta: 1e-6}},
 		"splitmix":  {planner.Query{Query: task.Mean, Protocol: "splitmix", Honest: 0.8}, planner.Query{Query: task.Mean, Protocol: "splitmix", Honest: 0.3}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/histogram"
+	"github.com/doona-dp/doona/protocols/rappor"
 	"github.com/doona-dp/doona/protocols/realsum"
 	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/protocols/vectorgrid"
@@ -29,6 +30,7 @@ var all = []protocol{
 	{histogram.Name, histogram.New, histogram.Calibrate, krrRule},
 	{realsum.Name, realsum.New, realsum.Calibrate, krrRule},
 	{splitmix.Name, splitmix.New, splitmix.Calibrate, splitmix.RuleComponents},
+	{rappor.Name, rappor.New, rappor.Calibrate, rappor.RuleOthers},
 	{vectorsum.Name, vectorsum.New, vectorsum.Calibrate, krrRule},
 	{vectorgrid.Name, vectorgrid.New, vectorgrid.Calibrate, krrRule},
 }

@@ -1,0 +1,341 @@
+package rappor
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// RuleOthers bounds δ over everything that the other clients can hold.
+//
+// When one client's value goes from x to x', both above 0, the counts of two bits change, and they
+// are independent. At one bit, let u of the N = n_min-1 others hold a one. The count is u plus
+//
+//	D_u = Bin(N-u, f) - Bin(u, f)                                                  (4)
+//
+// plus the client's own bit, and the pair of distributions to tell apart is
+//
+//	E_u: D_u + Ber(1-f)  against  D_u + Ber(f).                                     (5)
+//
+// At the bit x, the pair is E_u, at x' it is E_v with its two sides exchanged, which is the mirror
+// image of E_{N-v}. So the divergence is that of E_u ⊗ E_w for some u and w in 0..N, in either
+// direction; from 0 to x or back, of E_u alone.
+//
+// A bound for all u in an interval [lo, hi]: giving away the flips of the hi-lo clients that may or
+// may not hold a one leaves Bin(N-hi, f) - Bin(lo, f) as noise, and no less is known than before. So
+// finitely many pairs dominate all, and so does the pair whose curve δ(ε), over all real ε, is the
+// maximum of theirs: it is convex in e^ε. That pair is composed with itself. The intervals are
+// narrow near u = 0 and u = N, where the worst case is: 0.2 % of the noise is given away there, so
+// that f is at most about as much too large.
+const RuleOthers = "others"
+
+// CheckClaim is [protocols.Mechanism.CheckClaim].
+func (m *Mechanism) CheckClaim() error {
+	g, err := newTarget(m.task)
+	if err != nil {
+		return err
+	}
+	flips, err := g.flipsDelta(m.f.Float64(), min(m.k, 2))
+	if err != nil {
+		return err
+	}
+	delta := flips + g.overflow(m.k, m.b, m.f.Float64())
+	if !(delta <= g.delta) {
+		return invalid.Field("claim.delta", m.task.Claim.Delta,
+			"at least "+strconv.FormatFloat(delta, 'g', 4, 64)+", the delta that rule others derives at epsilon "+m.task.Claim.Epsilon)
+	}
+	return nil
+}
+
+// target is what the parameters must prove.
+type target struct {
+	eps, delta float64
+	users, all uint64 // n_min and n
+}
+
+// minDelta is the least δ that float64 arithmetic is good for here; slack covers its rounding.
+const (
+	minDelta = 1e-12
+	slack    = 1e-15
+)
+
+func newTarget(t *task.Task) (target, error) {
+	eps, err := t.Claim.EpsilonValue()
+	if err != nil {
+		return target{}, err
+	}
+	delta, err := t.Claim.DeltaValue()
+	if err == nil && delta < minDelta {
+		err = invalid.Field("claim.delta", t.Claim.Delta, "at least 1e-12 for protocol rappor")
+	}
+	return target{eps, delta, t.Batch.Min, t.Batch.Size}, err
+}
+
+// overflow returns (3): what it costs to draw flips conditioned on fitting b slots.
+func (g target) overflow(k, b uint64, f float64) float64 {
+	if b >= k {
+		return 0
+	}
+	p, tail := math.Exp(float64(k)*math.Log1p(-f)), 0.0
+	for j := uint64(0); j < k; j++ {
+		p *= float64(k-j) / float64(j+1) * f / (1 - f) // Pr[Bin(k, f) = j+1]
+		if j+1 > b-1 {
+			tail += p
+		}
+	}
+	return (1 + math.Exp(g.eps)) * float64(g.all) * tail * (1 + 1e-9)
+}
+
+// leastFlip returns the smallest f, to a relative 10⁻⁴, that proves the target for a number of bits.
+func (g target) leastFlip(bits uint64) (randomizer.Rational, error) {
+	budget := g.delta * (1 - overflowShare)
+	proves := func(f randomizer.Rational) (bool, error) {
+		delta, err := g.flipsDelta(f.Float64(), bits)
+		return delta <= budget, err
+	}
+	// Grow from one flip among all clients, as evaluations with few flips are fast.
+	hi := min(1/float64(g.users), 0.25)
+	for {
+		ok, err := proves(dyadic(hi))
+		if err != nil {
+			return randomizer.Rational{}, err
+		}
+		if ok {
+			break
+		}
+		hi = 0.5 - (0.5-hi)*(0.5-hi)/0.5 // Doubles a small f and squares the distance to 1/2.
+		if hi > 0.5-1e-6 {
+			return randomizer.Rational{}, invalid.Field("epsilon", strconv.FormatFloat(g.eps, 'g', -1, 64), "more, or more honest users: no flip probability below 1/2 proves this claim")
+		}
+	}
+	lo := hi / 2.2 // Fails, or is below the first try.
+	for hi-lo > 1e-4*lo {
+		mid := math.Sqrt(lo * hi)
+		ok, err := proves(dyadic(mid))
+		if err != nil {
+			return randomizer.Rational{}, err
+		}
+		if ok {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return dyadic(hi), nil
+}
+
+// dyadic returns f in (0, 1) rounded up to 32 significant bits.
+func dyadic(f float64) randomizer.Rational {
+	frac, exp := math.Frexp(f)
+	shift := min(32-exp, 62)
+	return randomizer.NewRational(int64(math.Ceil(math.Ldexp(frac, exp+shift))), 1<<shift)
+}
+
+// flipsDelta returns the bound of [RuleOthers] for one changed bit or two.
+func (g target) flipsDelta(f float64, bits uint64) (float64, error) {
+	pairs, err := dominatingPairs(float64(g.users-1), f)
+	if err != nil {
+		return 0, err
+	}
+	if bits == 1 {
+		return min(1, highest(pairs, math.Exp(g.eps))*(1+1e-9)+slack), nil
+	}
+	e := newEnvelope(pairs, math.Log((1-f)/f))
+	return min(1, e.twice(math.Exp(g.eps))*(1+1e-9)+slack), nil
+}
+
+// work bounds the products of probabilities in one evaluation, and so its time.
+const work = 1.5e7
+
+// dominatingPairs returns pairs (5) that dominate E_u for every u in 0..n.
+func dominatingPairs(n, f float64) ([]pair, error) {
+	spread := 18 * math.Sqrt(n*f*(1-f)) // About the length of D_u's support.
+	if spread > 2600 {
+		return nil, invalid.Field("params.f", strconv.FormatFloat(f, 'g', 4, 64), "at most 20000 expected flips per bit; take a larger epsilon")
+	}
+	edges := []float64{}
+	for scale := 1.0; ; scale *= 1.5 {
+		edges = intervals(n, scale)
+		if cells := spread*spread/8 + 100; float64(len(edges))*cells < work || scale > 8 {
+			break
+		}
+	}
+	pairs := []pair{newPair(n, 0, f), newPair(0, n, f)}
+	if n > 64 {
+		pairs = pairs[:0]
+	}
+	for i := 1; i < len(edges); i++ {
+		lo, hi := edges[i-1], edges[i]
+		if n <= 64 {
+			lo = hi // every u by itself
+		}
+		pairs = append(pairs, newPair(n-hi, lo, f))
+	}
+	return pairs, nil
+}
+
+// intervals returns the ends of intervals that cover 0..n: every number, where n is at most 64, and
+// else intervals of 0.2 % near both ends, growing by 15 % of their distance from it, times scale.
+func intervals(n, scale float64) []float64 {
+	if n <= 64 {
+		out := []float64{}
+		for u := 0.0; u <= n; u++ {
+			out = append(out, u)
+		}
+		return out
+	}
+	left := []float64{0}
+	for d := 0.0; ; {
+		d += scale * max(0.002, 0.15*d)
+		if d >= 0.5 {
+			break
+		}
+		left = append(left, math.Floor(d*n))
+	}
+	for i := len(left) - 1; i >= 0; i-- {
+		left = append(left, n-left[i])
+	}
+	return left
+}
+
+// pair is two distributions P and Q, as tails: p[i] = Σ_{j≥i} P_j, and where P_j/Q_j grows with j.
+type pair struct{ p, q []float64 }
+
+// newPair returns Bin(a, f) - Bin(b, f) + Ber(1-f) against the same + Ber(f). The likelihood ratio
+// grows with the value, because the distribution of the noise is log-concave.
+func newPair(a, b, f float64) pair {
+	noise := difference(binomial(a, f), binomial(b, f))
+	x := pair{make([]float64, len(noise)+2), make([]float64, len(noise)+2)}
+	for i := len(noise); i >= 0; i-- {
+		with, without := 0.0, 0.0
+		if i > 0 {
+			with = noise[i-1]
+		}
+		if i < len(noise) {
+			without = noise[i]
+		}
+		x.p[i] = x.p[i+1] + (1-f)*with + f*without
+		x.q[i] = x.q[i+1] + f*with + (1-f)*without
+	}
+	return x
+}
+
+// delta returns Σ (P - x·Q)₊ = max_i p[i] - x·q[i], as the ratio grows with i.
+func (d pair) delta(x float64) float64 {
+	lo, hi := 0, len(d.p)-1
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if d.p[mid]-d.p[mid+1] > x*(d.q[mid]-d.q[mid+1]) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return d.p[lo] - x*d.q[lo]
+}
+
+// highest returns the largest delta of several pairs.
+func highest(pairs []pair, x float64) (delta float64) {
+	for _, d := range pairs {
+		delta = max(delta, d.delta(x))
+	}
+	return delta
+}
+
+// cut is the share of the mode's probability below which binomials are cut; slack covers it.
+const cut = 1e-24
+
+// binomial returns the probabilities of Bin(n, f), from the lowest to the highest value kept. The
+// values themselves do not matter here. Ratios of neighbours and a sum keep all digits.
+func binomial(n, f float64) []float64 {
+	mode := math.Min(n, math.Floor((n+1)*f))
+	up, down := []float64{}, []float64{}
+	for k, p := mode, 1.0; p > cut && k <= n; k++ {
+		up = append(up, p)
+		p *= (n - k) / (k + 1) * f / (1 - f)
+	}
+	for k, p := mode, 1.0; k > 0; k-- {
+		p *= k / (n - k + 1) * (1 - f) / f
+		if p <= cut {
+			break
+		}
+		down = append(down, p)
+	}
+	out, sum := make([]float64, 0, len(up)+len(down)), 0.0
+	for i := len(down) - 1; i >= 0; i-- {
+		out = append(out, down[i])
+	}
+	out = append(out, up...)
+	for _, p := range out {
+		sum += p
+	}
+	for i := range out {
+		out[i] /= sum
+	}
+	return out
+}
+
+// difference returns the probabilities of X - Y.
+func difference(x, y []float64) []float64 {
+	out := make([]float64, len(x)+len(y)-1)
+	for j, q := range y {
+		at := out[len(y)-1-j:]
+		for i, p := range x {
+			at[i] += p * q
+		}
+	}
+	return out
+}
+
+// envelope is the pair whose curve is the maximum of several, linear in x = e^ε between the points
+// of a grid, where it is no lower, as the maximum is convex: probability mass q[i] of Q at
+// likelihood ratio x[i], and mass beyond of P where Q has none.
+type envelope struct {
+	x, q   []float64
+	beyond float64
+}
+
+// gridPoints is how many points the grid has on either side of ε = 0.
+const gridPoints = 500
+
+// newEnvelope returns the envelope of pairs, whose privacy loss is at most maxLoss.
+func newEnvelope(pairs []pair, maxLoss float64) envelope {
+	reach := 0.25
+	for reach < maxLoss && highest(pairs, math.Exp(reach)) > 1e-20 {
+		reach *= 1.3
+	}
+	reach = min(reach, maxLoss)
+	e := envelope{x: []float64{0}}
+	lastX, last, slope := 0.0, 1.0, -1.0 // The curve is 1 at x = 0, and falls as 1-x at first.
+	for i := -gridPoints; i <= gridPoints; i++ {
+		x := math.Exp(reach * float64(i) / gridPoints)
+		now := highest(pairs, x)
+		next := min((now-last)/(x-lastX), 0)
+		e.q = append(e.q, max(next-slope, 0))
+		e.x = append(e.x, x)
+		lastX, last, slope = x, now, max(next, slope)
+	}
+	e.q = append(e.q, max(-slope, 0))
+	e.beyond = last
+	return e
+}
+
+// twice returns δ at e^ε = x of the envelope composed with itself.
+func (e envelope) twice(x float64) float64 {
+	n := len(e.x)
+	p, q := make([]float64, n+1), make([]float64, n+1) // tails
+	for i := n - 1; i >= 0; i-- {
+		p[i], q[i] = p[i+1]+e.x[i]*e.q[i], q[i+1]+e.q[i]
+	}
+	delta, from := 1-(1-e.beyond)*(1-e.beyond), n
+	for i := 1; i < n; i++ { // The larger the one ratio, the more of the other exceed x together.
+		for from > 0 && e.x[from-1]*e.x[i] > x {
+			from--
+		}
+		delta += e.q[i] * (e.x[i]*p[from] - x*q[from])
+	}
+	return delta
+}

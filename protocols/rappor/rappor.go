@@ -1,0 +1,222 @@
+// Package rappor adds up one whole number per client by fragmented RAPPOR in the shuffle model
+// [EPK14], [EFMRSTT20]: the baseline of [GKMPS21] (Figure 1).
+//
+// A client maps its value to x in {0, …, k} (stochastically, where it is not whole), writes it as k
+// bits of which bit x is one (none for 0), flips each bit with probability f, and sends the index of
+// every bit that is one as a message of its own. The analyzer adds up the indices of n clients:
+//
+//	Σx ≈ (Σ j - n·f·k(k+1)/2) / (1-2f)                                              (1)
+//	Var = n·f(1-f)/(1-2f)² · k(k+1)(2k+1)/6 + Σ of the rounding variances, in levels  (2)
+//
+// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
+// other values, once the messages of n_min honest clients are shuffled together. δ is the worst
+// case over what the others hold ([RuleOthers], privacy.go): it is worst where all of them hold the
+// same value as the client. Calibrating for others that all hold 0, as is often done, leaves almost
+// five times the δ claimed. Participation is not protected.
+//
+// Accuracy: unbiased; (2), nearly independent of δ once n is large, but growing as k^{3/2}.
+// [Calibrate] chooses the k with the least worst case unless the task names one: take k = Δ for
+// whole numbers 0..Δ.
+//
+// Limits: a client sends 1 + kf messages on average; [Calibrate] provides B slots, and the noise is
+// drawn conditioned on at most B-1 flips, whose price is part of δ:
+//
+//	δ gains (1+e^ε)·n·τ ≤ δ/100,   τ = Pr[Bin(k, f) > B-1]                           (3)
+//
+// Padding is full only. If every relay colludes with the verifier, 2·ln((1-f)/f) of local ε₀ remains
+// (half of it for k = 1), but for the event of probability τ that a client's flips did not fit; ε₀
+// is given where B = k and there is no such event, and is +Inf else. One malicious client moves the
+// sum by at most B/(1-2f) times the range.
+//
+// [EFMRSTT20]: https://arxiv.org/abs/2001.03618
+// [EPK14]: https://arxiv.org/abs/1407.6981
+// [GKMPS21]: https://arxiv.org/abs/2106.04247
+package rappor
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Name is the protocol's name in tasks.
+const Name = "rappor"
+
+// maxK bounds the levels: the error grows with √k for a given range.
+const maxK = 1 << 12
+
+// Mechanism is the protocol with the parameters of one task.
+type Mechanism struct {
+	task *task.Task
+	k    uint64              // Levels above 0.
+	b    uint64              // Slots of a client.
+	f    randomizer.Rational // Probability that a bit is flipped.
+}
+
+// New returns the mechanism of a task: query count, sum or mean, parameters f and k.
+func New(t *task.Task) (protocols.Mechanism, error) {
+	if err := checkTask(t); err != nil {
+		return nil, err
+	}
+	if len(t.Params) != 2 {
+		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", "f and k")
+	}
+	k, err := protocols.WholeParam(t, "k", 1, maxLevels(t))
+	if err != nil {
+		return nil, err
+	}
+	f, ok := t.Param("f")
+	if !ok || f.Num <= 0 || f.Num >= 1<<53 || 2*f.Float64() >= 1 || f.Den&(f.Den-1) != 0 || f.Den > 1<<62 {
+		return nil, invalid.Field("params.f", f.String(), "a rational in (0, 1/2), numerator below 2^53, denominator a power of two up to 2^62")
+	}
+	if t.Slots.PerLane > k {
+		return nil, invalid.Field("slots.perLane", strconv.FormatUint(t.Slots.PerLane, 10), "at most k = "+strconv.FormatUint(k, 10))
+	}
+	m := &Mechanism{t, k, t.Slots.PerLane, f}
+	return m, protocols.CheckSlots(t, m.slots())
+}
+
+// maxLevels returns the largest k of a task: 1 for a count.
+func maxLevels(t *task.Task) uint64 {
+	if t.Query == task.Count {
+		return 1
+	}
+	return maxK
+}
+
+func checkTask(t *task.Task) error {
+	if t.Rule != RuleOthers {
+		return invalid.Field("rule", strconv.Quote(t.Rule), RuleOthers+" for protocol rappor")
+	}
+	return protocols.CheckNumber(t)
+}
+
+// slots returns how the indices travel: up to B messages per client, all in one lane.
+func (m *Mechanism) slots() task.Slots {
+	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.b, MessageBytes: uint64(protocols.IndexBytes(m.k))}
+}
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are
+// set: the smallest f, and the fewest slots, that prove the claim. A k that the task already names
+// is kept; else it is the one of the least worst-case variance.
+func Calibrate(t *task.Task) error {
+	if err := checkTask(t); err != nil {
+		return err
+	}
+	g, err := newTarget(t)
+	if err != nil {
+		return err
+	}
+	var best *Mechanism
+	if _, ok := t.Param("k"); ok || t.Query == task.Count {
+		k := uint64(1)
+		if ok {
+			if k, err = protocols.WholeParam(t, "k", 1, maxLevels(t)); err != nil {
+				return err
+			}
+		}
+		if best, err = g.calibrate(t, k); err != nil {
+			return err
+		}
+	} else if best, err = g.bestLevels(t); err != nil {
+		return err
+	}
+	best.b = g.slots(best)
+	t.Params = []task.Param{{Key: "f", Value: best.f}, protocols.Whole("k", best.k)}
+	t.Slots = best.slots()
+	return nil
+}
+
+// calibrate returns the mechanism with k levels and the smallest f.
+func (g target) calibrate(t *task.Task, k uint64) (*Mechanism, error) {
+	f, err := g.leastFlip(min(k, 2))
+	return &Mechanism{task: t, k: k, f: f}, err
+}
+
+// bestLevels returns the mechanism of the k with the least worst-case variance. f is the same for
+// every k ≥ 2, where two bits differ; for k = 1 it is one.
+func (g target) bestLevels(t *task.Task) (*Mechanism, error) {
+	best, err := g.calibrate(t, 1)
+	if err != nil {
+		return nil, err
+	}
+	m, err := g.calibrate(t, 2)
+	if err != nil {
+		return nil, err
+	}
+	for ; m.k <= maxK; m.k++ {
+		if m.WorstVariance() < best.WorstVariance() {
+			better := *m
+			best = &better
+		}
+	}
+	return best, nil
+}
+
+// slots returns the least B for which (3) holds, k at most.
+func (g target) slots(m *Mechanism) uint64 {
+	for b := uint64(1); b < m.k; b++ {
+		if g.overflow(m.k, b, m.f.Float64()) <= overflowShare*g.delta {
+			return b
+		}
+	}
+	return m.k
+}
+
+// overflowShare is how much of δ overflowing slots may take.
+const overflowShare = 0.01
+
+// Randomize is [protocols.Mechanism.Randomize].
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+	x, err := protocols.Number(m.task, value)
+	if err != nil {
+		return nil, err
+	}
+	bits := m.flips(src)
+	if level := src.Round(randomizer.Fixed(x), m.k); level > 0 {
+		bits[level-1] = !bits[level-1]
+	}
+	return m.encode(bits), nil
+}
+
+// flips draws which bits are flipped: a binomial number of them, redrawn while it does not fit
+// where B < k, at places drawn without replacement.
+func (m *Mechanism) flips(src *randomizer.Source) []bool {
+	count := src.Binomial(m.k, m.f)
+	for m.b < m.k && count > m.b-1 {
+		count = src.Binomial(m.k, m.f)
+	}
+	bits := make([]bool, m.k)
+	for ; count > 0; count-- {
+		i := src.Below(m.k)
+		for bits[i] {
+			i = src.Below(m.k)
+		}
+		bits[i] = true
+	}
+	return bits
+}
+
+// encode returns one message for every bit that is one: its index, from 0.
+func (m *Mechanism) encode(bits []bool) [][][]byte {
+	messages := [][]byte{}
+	for i, one := range bits {
+		if one {
+			messages = append(messages, protocols.EncodeIndex(nil, uint64(i), m.k))
+		}
+	}
+	return [][][]byte{messages}
+}
+
+// Epsilon0 is [protocols.Mechanism.Epsilon0].
+func (m *Mechanism) Epsilon0() float64 {
+	if m.b < m.k {
+		return math.Inf(1)
+	}
+	f := m.f.Float64()
+	return float64(min(m.k, 2)) * math.Log((1-f)/f) * (1 + 1e-15)
+}
