@@ -4,9 +4,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
 )
@@ -27,4 +30,28 @@ func BenchmarkIngest(b *testing.B) {
 	state := first.cmd.ProcessState
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reports/s")
 	b.ReportMetric(float64(b.N)/(state.UserTime()+state.SystemTime()).Seconds(), "reports/cpu-s")
+}
+
+// BenchmarkMix has a second relay pull, open, permute, store and confirm one batch of 5,000 slots
+// per round, one slot per client.
+func BenchmarkMix(b *testing.B) {
+	const n = 5000
+	c := relaytest.New(b, relaytest.Options{
+		Task:   func(t *task.Task) { t.Batch.Size = n },
+		Config: func(_ int, cfg *relay.Config) { cfg.PullInterval = 10 * time.Millisecond },
+	})
+	first := c.StartFirst(b)
+	batches := make([]*onion.Batch, b.N)
+	for seq := range batches {
+		batches[seq] = first.Batch(b, 0, uint64(seq), n, c.Slots(b, 0, span(uint64(seq*n), n)...))
+	}
+	c.Start(b, 1)
+	b.ResetTimer()
+	for seq, batch := range batches {
+		first.Serve(b, 0, uint64(seq), batch)
+		for !first.Confirmed(0, uint64(seq)) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "slots/s")
 }

@@ -4,9 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 
 	"github.com/doona-dp/doona/onion"
@@ -51,14 +49,6 @@ func preflight(w http.ResponseWriter, _ *http.Request) {
 	header.Set("Access-Control-Allow-Headers", "Content-Type")
 	header.Set("Access-Control-Max-Age", "86400")
 	w.WriteHeader(http.StatusNoContent)
-}
-
-func readBundle(path string) ([]byte, error) {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read the task: %w", err)
-	}
-	return raw, nil
 }
 
 // task returns the task that a request's path names.

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -43,17 +44,14 @@ func (r *Relay) loadTasks() error {
 	var lists []*onion.SignedKeyList
 	first := false
 	for _, c := range r.cfg.Tasks {
+		orDefault(&c.HPKEKeys, r.cfg.HPKEKeys)
 		s, err := r.loadTask(c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
-		keys := c.HPKEKeys
-		orDefault(&keys, r.cfg.HPKEKeys)
-		if real, err := filepath.EvalSymlinks(keys); err == nil {
-			keys = real
-		}
-		if files[keys] || r.tasks[s.ID] != nil {
-			return fmt.Errorf("%s: %w", c.File, invalid.Field("hpke_keys", keys, "a file of its own for every task, and every task once"))
+		keys, err := filepath.EvalSymlinks(c.HPKEKeys)
+		if err != nil || files[keys] || r.tasks[s.ID] != nil {
+			return fmt.Errorf("%s: %w", c.File, invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once"))
 		}
 		files[keys] = true
 		r.tasks[s.ID] = s
@@ -73,34 +71,40 @@ func (r *Relay) loadTasks() error {
 }
 
 func (r *Relay) loadTask(c TaskConfig) (*served, error) {
-	owner, err := taskfile.ParseKey("owner", c.Owner)
-	if err != nil {
-		return nil, err
-	}
-	open, err := taskfile.LoadBundle(c.File)
-	if err != nil {
-		return nil, err
-	}
-	if open.Owner != owner {
-		return nil, invalid.Field("owner", c.Owner, "the task's owner, "+taskfile.FormatKey(open.Owner[:]))
-	}
-	s := &served{Open: open, openers: map[uint64]*onion.Opener{}, states: map[uint64]state{}}
-	if s.bundle, err = readBundle(c.File); err != nil {
+	s := &served{openers: map[uint64]*onion.Opener{}, states: map[uint64]state{}}
+	if err := s.loadBundle(c); err != nil {
 		return nil, err
 	}
 	public := [32]byte(r.sign.Public().(ed25519.PublicKey))
-	s.hop = slices.IndexFunc(open.Relays, func(p task.Party) bool { return p.SignKey == public })
+	s.hop = slices.IndexFunc(s.Relays, func(p task.Party) bool { return p.SignKey == public })
 	if s.hop < 0 {
 		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s", taskfile.FormatKey(public[:]))
 	}
-	if s.layout, err = onion.NewLayout(open.Task); err != nil {
+	var err error
+	if s.layout, err = onion.NewLayout(s.Task); err != nil {
 		return nil, err
 	}
 	if err := s.checkServable(); err != nil {
 		return nil, err
 	}
-	orDefault(&c.HPKEKeys, r.cfg.HPKEKeys)
 	return s, s.loadKeys(c.HPKEKeys)
+}
+
+// loadBundle reads the task, which must be its configured owner's.
+func (s *served) loadBundle(c TaskConfig) error {
+	owner, err := taskfile.ParseKey("owner", c.Owner)
+	if err != nil {
+		return err
+	}
+	if s.bundle, err = os.ReadFile(c.File); err != nil {
+		return fmt.Errorf("couldn't read the task: %w", err)
+	}
+	bundle, err := taskfile.ParseBundle(s.bundle)
+	if err != nil {
+		return err
+	}
+	s.Open, err = bundle.Open(&owner)
+	return err
 }
 
 // checkServable refuses what this version cannot do and this relay cannot hold.
