@@ -27,6 +27,8 @@ type Query struct {
 	Labels   bool    // Histogram only: values are 0..Bins-1.
 	Dim      uint64  // Coordinates of a vector or vectormean, 1 to 2²⁰.
 	Params   Params  // Protocol parameters to keep; those left out are chosen.
+	Padding  string  // Where the protocol has a choice: full or none. Empty: its default.
+	Lanes    uint64  // Where the protocol has a choice: 2 or more means one lane per coefficient.
 	Clip     bool    // Clip values to the range, or to norm 1; else they are errors.
 	Batch    uint64  // n. ≥ 1.
 	Honest   float64 // h in (0, 1].
@@ -64,6 +66,7 @@ func Draft(q Query) (*task.Task, error) {
 	if err := q.batch(t); err != nil {
 		return nil, err
 	}
+	t.Slots.Padding, t.Slots.Lanes = q.Padding, q.Lanes
 	for _, key := range slices.Sorted(maps.Keys(q.Params)) {
 		if q.Params[key] > math.MaxInt64 {
 			return nil, invalid.Field("params."+key, strconv.FormatUint(q.Params[key], 10), "a whole number below 2^63")

@@ -76,6 +76,8 @@ assume to come from honest clients. The guarantee is calibrated for their produc
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 or more")
 	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 or more")
 	flags.StringToStringVar(&f.params, "param", nil, "NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
+	flags.StringVar(&q.Padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
+	flags.Uint64Var(&q.Lanes, "lanes", 1, "1, or more for a lane per coefficient, where the protocol has a choice")
 	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together")
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")

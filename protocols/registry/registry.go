@@ -11,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/protocols/realsum"
 	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/protocols/vectorgrid"
+	"github.com/doona-dp/doona/protocols/vectormean"
 	"github.com/doona-dp/doona/protocols/vectorsum"
 	"github.com/doona-dp/doona/task"
 )
@@ -33,6 +34,7 @@ var all = []protocol{
 	{rappor.Name, rappor.New, rappor.Calibrate, rappor.RuleOthers},
 	{vectorsum.Name, vectorsum.New, vectorsum.Calibrate, krrRule},
 	{vectorgrid.Name, vectorgrid.New, vectorgrid.Calibrate, krrRule},
+	{vectormean.Name, vectormean.New, vectormean.Calibrate, vectormean.Rule},
 }
 
 func find(t *task.Task) (protocol, error) {
@@ -83,7 +85,7 @@ func Default(query string) string {
 	case task.Vector:
 		return vectorsum.Name
 	case task.VectorMean:
-		return vectorgrid.Name
+		return vectormean.Name
 	}
 	return realsum.Name
 }
