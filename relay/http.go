@@ -15,9 +15,12 @@ import (
 // mediaType is that of everything on the wire but problems.
 const mediaType = "application/msgpack"
 
-// answer turns a handler's error into a problem; errors that are none are the relay's own and
-// tell the client nothing.
-func answer(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+// handler is an HTTP handler that may fail.
+type handler func(http.ResponseWriter, *http.Request) error
+
+// answer turns a handler's error into a problem; errors that are none are the relay's own, are
+// logged, and tell the client nothing.
+func (r *Relay) answer(handle handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		err := handle(w, req)
 		if err == nil {
@@ -25,6 +28,7 @@ func answer(handle func(http.ResponseWriter, *http.Request) error) http.HandlerF
 		}
 		var p *problem.Problem
 		if !errors.As(err, &p) {
+			r.logged(req.Context(), "couldn't answer", err)
 			p = problem.New(problem.Internal, "")
 		}
 		p.Write(w)
@@ -32,8 +36,8 @@ func answer(handle func(http.ResponseWriter, *http.Request) error) http.HandlerF
 }
 
 // open is answer for what pages of any origin may read.
-func open(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
-	inner := answer(handle)
+func (r *Relay) open(handle handler) http.HandlerFunc {
+	inner := r.answer(handle)
 	return func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		w.Header().Set("Access-Control-Expose-Headers", "Retry-After")

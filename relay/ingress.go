@@ -97,6 +97,10 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	if req.ContentLength > most {
 		return nil, tooLarge
 	}
+	// A client that dawdles holds one of MaxConcurrent places: it has 15 s and what the longest
+	// report takes at 16 kB/s. A connection without deadlines, as in tests, has none.
+	patience := 15*time.Second + time.Duration(most)*time.Second/(16<<10)
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience))
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, most))
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {

@@ -204,12 +204,12 @@ func drain(servers []*server) {
 func (r *Relay) Handler() http.Handler {
 	mux := http.NewServeMux()
 	const epoch = "/v1/tasks/{task}/epochs/{epoch}"
-	mux.HandleFunc("GET /v1/tasks/{task}", open(r.handleTask))
-	mux.HandleFunc("GET /v1/keys", open(r.handleKeys))
+	mux.HandleFunc("GET /v1/tasks/{task}", r.open(r.handleTask))
+	mux.HandleFunc("GET /v1/keys", r.open(r.handleKeys))
 	mux.HandleFunc("OPTIONS "+epoch+"/reports", preflight)
-	mux.HandleFunc("POST "+epoch+"/reports", open(r.handleReport))
-	mux.HandleFunc("GET "+epoch+"/batches/{seq}", answer(r.handlePull))
-	mux.HandleFunc("POST "+epoch+"/batches/{seq}/confirm", answer(r.handleConfirm))
-	mux.HandleFunc("/", open(func(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }))
+	mux.HandleFunc("POST "+epoch+"/reports", r.open(r.handleReport))
+	mux.HandleFunc("GET "+epoch+"/batches/{seq}", r.answer(r.handlePull))
+	mux.HandleFunc("POST "+epoch+"/batches/{seq}/confirm", r.answer(r.handleConfirm))
+	mux.HandleFunc("/", r.open(func(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }))
 	return mux
 }
