@@ -63,7 +63,7 @@ func measureNative(ctx context.Context, s *Setup) ([]Row, error) {
 		var got samples
 		for range 200 {
 			before := time.Now()
-			report, err := client.Report(0, []float64{k.value})
+			report, err := client.Report(0, k.value)
 			if err != nil {
 				return nil, err
 			}
@@ -85,9 +85,9 @@ func measureChromium(ctx context.Context, s *Setup) ([]Row, error) {
 
 // offer is what the scripts are told of a task.
 type offer struct {
-	Kind   string  `json:"kind"`
-	Bundle []byte  `json:"bundle"` // base64
-	Value  float64 `json:"value"`
+	Kind   string    `json:"kind"`
+	Bundle []byte    `json:"bundle"` // base64
+	Value  []float64 `json:"value"`
 }
 
 // inJavaScript measures every kind of report in a runtime by a script of bench/browser, which

@@ -26,12 +26,13 @@ import (
 var kinds = []struct {
 	name  string
 	draft func() *task.Task
-	value float64
+	value []float64
 }{
-	{"count", func() *task.Task { return fixture.Draft(task.Count, 0) }, 1},
-	{"sum16", sum16, 12345},
-	{"histogram16", func() *task.Task { return fixture.Draft(task.Histogram, 16) }, 3},
-	{"histogram256", func() *task.Task { return fixture.Draft(task.Histogram, 256) }, 3},
+	{"count", func() *task.Task { return fixture.Draft(task.Count, 0) }, []float64{1}},
+	{"sum16", sum16, []float64{12345}},
+	{"histogram16", func() *task.Task { return fixture.Draft(task.Histogram, 16) }, []float64{3}},
+	{"histogram256", func() *task.Task { return fixture.Draft(task.Histogram, 256) }, []float64{3}},
+	{"vector1000", func() *task.Task { return fixture.Draft(task.Vector, 1000) }, make([]float64, 1000)},
 }
 
 func sum16() *task.Task {

@@ -11,10 +11,10 @@ import { sha256 } from '../../www/sdk/signature.js';
 import { type Samples, sample } from './sample.js';
 
 /** Reports `value` to the task of a bundle again and again. */
-export async function measure(module: Bytes, raw: Bytes, value: number): Promise<Samples> {
+export async function measure(module: Bytes, raw: Bytes, value: readonly number[]): Promise<Samples> {
   const bundle = parseBundle(raw);
   const expected = { owner: bundle.owner, id: await sha256(bundle.canonical) };
   const started = await Module.start(await WebAssembly.compile(module));
   const reporter = await withWebCrypto(started, bundle, expected);
-  return sample(async () => (await reporter.submission(0, [value])).length);
+  return sample(async () => (await reporter.submission(0, value)).length);
 }

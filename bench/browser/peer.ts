@@ -13,6 +13,7 @@ const tasks: Readonly<Record<string, readonly [spec: object, measurement: unknow
   sum16: [{ type: 'sum', bits: 16 }, 12345],
   histogram16: [{ type: 'histogram', length: 16, chunkLength: 4 }, 3],
   histogram256: [{ type: 'histogram', length: 256, chunkLength: 16 }, 3],
+  vector1000: [{ type: 'sumVec', length: 1000, bits: 1, chunkLength: 32 }, Array(1000).fill(0)],
 };
 
 /** Returns a task at the aggregators of an address. */
