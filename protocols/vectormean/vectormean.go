@@ -47,7 +47,7 @@
 // own limit times c: norm κ·(b+Σm_i), whatever d.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
-// [GKMPS21]: https://arxiv.org/abs/2106.04247
+// [GKMPS21]: https://arxiv.org/abs/2109.13158
 package vectormean
 
 import (
