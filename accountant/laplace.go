@@ -150,7 +150,7 @@ func (l *laplaceLaw) lattice(t *tuned) float64 {
 		total += w[j]
 		phi[(j+int(first)+latticeSize)%latticeSize] += complex(w[j], 0)
 	}
-	transform(phi)
+	Transform(phi)
 	sum := 0.0
 	for j, p := range phi[:latticeSize/2+1] {
 		term := latticeTerm(l.n, p/complex(total, 0), h, t.theta, 2*math.Pi*float64(j)/latticeSize)
@@ -172,33 +172,6 @@ func latticeTerm(n float64, phi complex128, h, theta, angle float64) float64 {
 	a, b := -math.Expm1(-h*theta)+decay*2*math.Sin(angle/2)*math.Sin(angle/2), decay*math.Sin(angle) // 1−e^{−hζ} = a+ib
 	turn := n*math.Atan2(imag(phi), real(phi)) - angle - 2*math.Atan2(b, a)
 	return h * decay * math.Exp(size) / (a*a + b*b) * math.Cos(turn)
-}
-
-// transform replaces x, of length a power of two, by X_j = Σ_i x_i·e^{2πi·ij/len}.
-func transform(x []complex128) {
-	n := len(x)
-	for i, j := 1, 0; i < n; i++ { // bit reversal
-		bit := n >> 1
-		for ; j&bit != 0; bit >>= 1 {
-			j ^= bit
-		}
-		if j ^= bit; i < j {
-			x[i], x[j] = x[j], x[i]
-		}
-	}
-	root := make([]complex128, n/2)
-	for i := range root {
-		sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(n))
-		root[i] = complex(cos, sin)
-	}
-	for size := 2; size <= n; size *= 2 {
-		for start := 0; start < n; start += size {
-			for i := range size / 2 {
-				u, v := x[start+i], x[start+i+size/2]*root[i*(n/size)]
-				x[start+i], x[start+i+size/2] = u+v, u-v
-			}
-		}
-	}
 }
 
 // grid returns the masses of G rounded to the multiples of h, and the index of the first: with
