@@ -26,23 +26,24 @@ func (n noise) mean() float64 {
 }
 
 // law gives the probabilities of a log-concave distribution on the integers from 0 and its moments
-// over a fixed set T = {from, …, to-1}.
+// over a set T of them. T leaves out a rare upper tail where its losses have no bound (with a bound
+// on jumps), and, where cut says so, a lower one.
 type law interface {
 	// logP returns ln P(z), z ≥ 0.
 	logP(z int64) float64
-	// moment returns an upper bound, by a relative 10⁻² at most, of
+	// moment returns an upper bound, tight to a few thousandths, of
 	//
 	//	ln Σ_{z ∈ T} P(z)·(P(z)/P(z+d))^θ                                     (M1)
 	//
-	// for from+d ≥ 0. It is convex in d for every θ ≥ 0 and T: ln P(z+d) is concave in d, so
-	// every term is log-convex in d, and sums of log-convex sequences are log-convex.
-	moment(theta float64, d int64) float64
+	// where a d < 0 needs cut. It is convex in d for every θ ≥ 0 and T: ln P(z+d) is concave in d,
+	// so every term is log-convex in d, and sums of log-convex sequences are log-convex.
+	moment(theta float64, d int64, cut bool) float64
 	// missed returns an upper bound of P outside T.
-	missed() float64
+	missed(cut bool) float64
 }
 
-// newLaw returns the law of n for shifts up to reach, T leaving out at most about a mass of miss
-// on either side and at least what a shift of -reach has to.
+// newLaw returns the law of n for shifts up to reach. T leaves out at most a mass of miss on either
+// side, or what a shift of -reach makes necessary.
 func newLaw(n noise, reach int64, miss float64) law {
 	if n.jump == 0 {
 		return newNegativeBinomial(n, reach, miss)
@@ -54,23 +55,45 @@ func newLaw(n noise, reach int64, miss float64) law {
 type negativeBinomial struct {
 	noise
 	constant float64 // -ln Γ(r) + r·ln(1-p)
-	from, to int64
+	from     int64   // T is z ≥ from where it is cut, else all z.
+	low, to  int64   // Blocks are summed for low ≤ z < to.
+	blocks   []block
 }
 
 func newNegativeBinomial(n noise, reach int64, miss float64) *negativeBinomial {
 	lg, _ := math.Lgamma(n.r)
 	b := &negativeBinomial{noise: n, constant: n.r*math.Log(-math.Expm1(-n.s)) - lg}
 	mode := int64((n.r - 1) / math.Expm1(n.s)) // Pr[z+1] < Pr[z] from z = (r-1)/(e^s-1) on; at most one off.
-	b.from = search(0, mode, func(z int64) bool { return b.below(z) > miss })
-	b.from = max(b.from, reach)
-	hi := mode + 2
-	for b.from >= hi || b.above(hi) > miss {
-		hi = 2*hi + 2
+	quantile := func(mass float64) int64 {
+		return search(0, mode, func(z int64) bool { return b.below(z+1) > mass })
 	}
-	b.to = search(mode+1, hi, func(z int64) bool { return b.above(z) <= miss }) + 1
-	b.to = max(b.to, b.from+1)
+	b.from = max(quantile(miss), reach)
+	b.low = min(quantile(edge), b.from)
+	hi := mode + 2
+	for b.above(hi) > edge {
+		hi *= 2
+	}
+	b.to = max(hi, b.from+1)
+	for z := b.low; z < b.to; {
+		end := min(z+max(int64(blockWidth*float64(z)), 1), b.to)
+		if z < b.from {
+			end = min(end, b.from)
+		}
+		mid := z + (end-z)/2
+		b.blocks = append(b.blocks, block{z, mid, end, b.logP(mid), gammas(float64(mid), b.r), b.slope(mid)})
+		z = end
+	}
 	return b
 }
+
+// block is a range of z, with what is needed of its middle.
+type block struct {
+	first, mid, end     int64
+	logP, gammas, slope float64
+}
+
+// edge is the mass of either tail that is bounded as a whole.
+const edge = 1e-12
 
 // search returns the least z in [lo, hi] for which f holds, f being monotone; hi if there is none
 // below it. Where f is not monotone it is still some z.
@@ -135,7 +158,12 @@ func (b *negativeBinomial) above(z int64) float64 {
 	return math.Exp(b.logP(z)) / fall
 }
 
-func (b *negativeBinomial) missed() float64 { return b.below(b.from) + b.above(b.to) }
+func (b *negativeBinomial) missed(cut bool) float64 {
+	if !cut {
+		return 0
+	}
+	return b.below(b.from)
+}
 
 // loss returns ln P(z)/P(z+d).
 func (b *negativeBinomial) loss(z, d int64) float64 {
@@ -143,32 +171,40 @@ func (b *negativeBinomial) loss(z, d int64) float64 {
 }
 
 // blockWidth is the width of a block of (M1) over z. Within one, ln P lies below its tangent by
-// (r-1)·(w/z)²/24 on average, 5·10⁻⁴ for r = 30.
-const blockWidth = 0.02
+// (r-1)·(w/z)²/24 on average, 0.002 for r = 20.
+const blockWidth = 0.05
 
 // moment sums (M1) by blocks. In a block ln P is replaced by a line through its middle with a slope
-// between the two differences there, which lies above it. The loss ln P(z)/P(z+d) is, with
-// ψ the digamma function, of slope [ψ(z+r)-ψ(z+1)] - [ψ(z+d+r)-ψ(z+d+1)], and ψ” rises: for d > 0 it is concave, and is
-// replaced by a line through its middle too; for d < 0 it is convex, and is replaced by its chord.
-// What is left is a geometric series.
-func (b *negativeBinomial) moment(theta float64, d int64) float64 {
-	total := 0.0
-	for z := b.from; z < b.to; {
-		width := min(max(int64(blockWidth*float64(z)), 1), b.to-z)
-		mid := z + width/2
-		var at, slope float64 // The line that stands for the loss: its value at mid and its slope.
-		if width == 1 {
-			at = b.loss(mid, d)
-		} else if d >= 0 {
-			at, slope = b.loss(mid, d), b.slope(mid)-b.slope(mid+d)
-		} else {
-			first, last := b.loss(z, d), b.loss(z+width-1, d)
-			slope = (last - first) / float64(width-1)
-			at = first + slope*float64(mid-z)
+// between the two differences there, which lies above it. The loss ln P(z)/P(z+d) has the derivative
+// φ(z) - φ(z+d), φ(z) = ψ(z+r) - ψ(z+1) with the digamma function ψ, and φ is positive, falling and
+// convex for r ≥ 1. So for d > 0 the loss rises up to d·s and is concave, and is replaced by a line
+// through its middle too; for d < 0 it falls and is convex, and is replaced by its chord. What is left
+// is a geometric series. The tails are bounded by their mass and largest loss.
+func (b *negativeBinomial) moment(theta float64, d int64, cut bool) float64 {
+	from, total := b.low, 0.0
+	if cut {
+		from = b.from
+	} else {
+		total = b.below(b.low) * math.Exp(theta*max(b.loss(b.low, d), 0))
+	}
+	total += b.above(b.to) * math.Exp(theta*max(b.s*float64(d), b.loss(b.to, d)))
+	for _, k := range b.blocks {
+		if k.first < from {
+			continue
 		}
-		rate := theta*slope + b.slope(mid)
-		total += math.Exp(theta*at+b.logP(mid)+rate*float64(z-mid)) * geometric(rate, float64(width))
-		z += width
+		width := float64(k.end - k.first)
+		var at, slope float64 // The line that stands for the loss: its value at mid and its slope.
+		switch {
+		case d >= 0 || width == 1:
+			at = k.gammas - gammas(float64(k.mid+d), b.r) + b.s*float64(d)
+			slope = k.slope - b.slope(k.mid+d)
+		default:
+			first, last := b.loss(k.first, d), b.loss(k.end-1, d)
+			slope = (last - first) / (width - 1)
+			at = first + slope*float64(k.mid-k.first)
+		}
+		rate := theta*slope + k.slope
+		total += math.Exp(theta*at+k.logP+rate*float64(k.first-k.mid)) * geometric(rate, width)
 	}
 	return math.Log(total)
 }
@@ -191,10 +227,10 @@ type table struct {
 	log      []float64 // ln P(z)
 	upTo     []float64 // P(< z)
 	from, to int64
-	outside  float64
+	miss     float64
 }
 
-// MaxTable bounds the support that is tabulated; calibration keeps below it, and a task with
+// maxTable bounds the support that is tabulated; calibration keeps below it, and a task with
 // more is refused.
 const maxTable = 1 << 22
 
@@ -207,6 +243,9 @@ func newTable(n noise, reach int64, miss float64) *table {
 // fill computes probabilities, in units of P(0) rescaled whenever they grow large, until what is
 // left is below miss, and reach more.
 func (t *table) fill(reach int64, miss float64) {
+	if t.mean()+float64(reach) > maxTable {
+		return
+	}
 	q := math.Exp(-t.s)
 	logZero := 0.0
 	for k, power := uint64(1), q; k <= t.jump; k, power = k+1, power*q {
@@ -234,7 +273,7 @@ func (t *table) fill(reach int64, miss float64) {
 		}
 	}
 	if extra < 0 || int64(len(t.log)) <= extra+reach { // Does not fit: nothing is proven.
-		t.from, t.to, t.outside = 0, 0, 1
+		t.log = nil
 		return
 	}
 	t.to = extra
@@ -242,26 +281,38 @@ func (t *table) fill(reach int64, miss float64) {
 	for z := range t.to {
 		t.upTo[z+1] = t.upTo[z] + math.Exp(t.log[z])
 	}
-	t.from = max(reach, search(0, t.to, func(z int64) bool { return t.upTo[z] > miss })-1)
+	t.from = max(reach, search(0, t.to-1, func(z int64) bool { return t.upTo[z+1] > miss }))
 	t.to = max(t.to, t.from)
-	t.outside = t.upTo[min(t.from, int64(len(t.upTo)-1))]*(1+1e-6) + miss
+	t.miss = miss
 }
 
 func (t *table) logP(z int64) float64 { return t.log[z] }
-func (t *table) missed() float64      { return t.outside }
+
+func (t *table) missed(cut bool) float64 {
+	switch {
+	case t.log == nil:
+		return 1
+	case cut:
+		return t.upTo[t.from]*(1+1e-6) + t.miss
+	}
+	return t.miss
+}
 
 // tableBlocks is the number of blocks of T in which the loss is replaced by its maximum.
-const tableBlocks = 2048
+const tableBlocks = 1024
 
 // moment sums (M1) by blocks; the loss is monotone in z, by log-concavity, and so is largest at an
 // end of the block.
-func (t *table) moment(theta float64, d int64) float64 {
-	if t.outside >= 1 {
+func (t *table) moment(theta float64, d int64, cut bool) float64 {
+	if t.log == nil || t.from >= t.to {
 		return math.Inf(1)
 	}
-	total := 0.0
-	width := max((t.to-t.from)/tableBlocks, 1)
-	for z := t.from; z < t.to; z += width {
+	from, total := int64(0), 0.0
+	if cut {
+		from = t.from
+	}
+	width := max((t.to-from)/tableBlocks, 1)
+	for z := from; z < t.to; z += width {
 		end := min(z+width, t.to)
 		loss := max(t.log[z]-t.log[z+d], t.log[end-1]-t.log[end-1+d])
 		total += (t.upTo[end] - t.upTo[z]) * math.Exp(theta*loss)

@@ -37,18 +37,10 @@ type design struct {
 // that is a sum of one term of i and one of j but for (S, y₀), whose term depends on t and d₀ alone:
 // every pair is covered, by classes of neighbouring inputs where there are many.
 
-// bound returns the right side of (P2), maximal over all ordered pairs of inputs.
+// bound returns the right side of (P2), maximal over all ordered pairs of inputs; T leaves out a
+// mass of about miss of every atom with a shift below 0.
 func (d *design) bound(eps, theta, miss float64) float64 {
-	c := newCertificate(d, theta, miss)
-	worst := c.worst()
-	c0 := theta*math.Log(theta) - (1+theta)*math.Log1p(theta)
-	return (c.missed + math.Exp(c0-theta*eps+worst)) * (1 + 1e-9)
-}
-
-// miss returns the mass that each law of the design may leave out of T, so that all of them together
-// leave out about δ/500.
-func (d *design) miss(delta float64) float64 {
-	return delta / 1000 / float64(4*len(d.levels)+2)
+	return newCertificate(d, theta, miss).worst(eps) * (1 + 1e-9)
 }
 
 // chord is the piecewise linear function through points (x, y) with ascending x, and constant
@@ -56,6 +48,16 @@ func (d *design) miss(delta float64) float64 {
 type chord struct{ x, y []float64 }
 
 func (c *chord) add(x, y float64) { c.x, c.y = append(c.x, x), append(c.y, y) }
+
+func (c *chord) highest() (y float64) {
+	y = c.y[0]
+	for _, v := range c.y {
+		y = max(y, v)
+	}
+	return y
+}
+
+func (c *chord) last() float64 { return c.x[len(c.x)-1] }
 
 func (c *chord) at(x float64) float64 {
 	if x <= c.x[0] {
@@ -74,52 +76,60 @@ func (c *chord) at(x float64) float64 {
 type certificate struct {
 	*design
 	theta  float64
-	missed float64    // Bound of Pr[z ∉ T] over the atoms that two inputs touch.
-	pairAt chord      // (M1) of {-1,+1} by shift.
-	moment [][2]chord // (M1) of a level by |shift|, for shifts ≥ 0 and ≤ 0; at least 0.
+	pair   chord      // (M1) of {-1,+1} by shift; at least 0.
+	levels [][2]chord // (M1) of a level by |shift|, for shifts ≥ 0 and ≤ 0; at least 0.
+	missed []float64  // Bound of Pr[z ∉ T] of an atom of a level, for shifts ≤ 0.
+	always [2]float64 // The same for shifts ≥ 0, the largest over levels, and for {-1,+1}.
 }
 
 func newCertificate(d *design, theta, miss float64) *certificate {
 	c := &certificate{design: d, theta: theta}
 	reach := int64(d.top)
 	pair := newLaw(d.pair, reach, miss)
-	c.missed = pair.missed()
-	if d.sparse {
-		c.missed *= 2
-	}
 	for eighth := int64(-8); eighth <= 8; eighth++ {
 		shift := reach * eighth / 8
-		if eighth > -8 && c.pairAt.x[len(c.pairAt.x)-1] == float64(shift) {
-			continue
+		if eighth == -8 || c.pair.last() != float64(shift) {
+			c.pair.add(float64(shift), max(pair.moment(theta, shift, true), 0))
 		}
-		c.pairAt.add(float64(shift), max(pair.moment(theta, shift), 0))
 	}
+	c.always[1] = pair.missed(true)
 	for l, n := range d.levels {
 		law := newLaw(n, 1<<l, miss)
-		c.missed += 4 * law.missed()
 		var both [2]chord
 		for k, sign := range []int64{1, -1} {
 			both[k].add(0, 0)
 			for _, shift := range []int64{1 << l / 4, 1 << l / 2, 1 << l} {
 				if shift > 0 {
-					both[k].add(float64(shift), max(law.moment(theta, sign*shift), 0))
+					both[k].add(float64(shift), max(law.moment(theta, sign*shift, sign < 0), 0))
 				}
 			}
 		}
-		c.moment = append(c.moment, both)
+		c.levels = append(c.levels, both)
+		c.missed = append(c.missed, law.missed(true))
+		c.always[0] = max(c.always[0], law.missed(false))
 	}
 	return c
 }
 
-// side returns the bound of Σ (M1) over the zero-sum atoms of 2 or more for an input i before
-// (side 0) or after (side 1) the substitution.
-func (c *certificate) side(i uint64, side int) (sum float64) {
+// side is what an input adds to (P2) before or after the substitution: to ln E by the atoms of 2 or
+// more, and to Pr[z ∉ T].
+type side struct{ moment, missed float64 }
+
+// side returns what an input i adds before (which = 0) or after (1) the substitution.
+func (c *certificate) side(i uint64, which int) (sum side) {
 	for depth := 0; i>>depth >= 1; depth++ {
 		low, high := nodes(i, depth)
+		negative := (depth + which) % 2 // A shift below 0.
 		for _, n := range [2]node{low, high} {
-			if n.value >= 2 && n.times > 0 {
-				l, _ := level(c.top, n.value, depth%2 == 1)
-				sum += c.moment[l][(depth+side)%2].at(float64(n.times))
+			if n.value < 2 || n.times == 0 {
+				continue
+			}
+			l, _ := level(c.top, n.value, depth%2 == 1)
+			sum.moment += c.levels[l][negative].at(float64(n.times))
+			if negative == 1 {
+				sum.missed += c.missed[l]
+			} else {
+				sum.missed += c.always[0]
 			}
 		}
 		if low.value == 1 {
@@ -132,11 +142,11 @@ func (c *certificate) side(i uint64, side int) (sum float64) {
 // class is a range of inputs with the ranges of what a bound needs of them.
 type class struct {
 	lo, hi     int64
-	side       [2]float64 // Largest.
-	pair, rest [2]int64   // Smallest and largest c_i[{-1,+1}], and that plus i.
+	sides      [2]side  // Largest.
+	pair, rest [2]int64 // Smallest and largest c_i[{-1,+1}], and that plus i.
 }
 
-// maxClasses is the largest number of classes beside that of 0 and 1; up to this Δ each input is a
+// maxClasses is the largest number of classes beside those of 0 and 1; up to this Δ each input is a
 // class of its own.
 const maxClasses = 64
 
@@ -148,8 +158,10 @@ func (c *certificate) classes() []class {
 		k := class{lo: int64(lo), hi: int64(hi), pair: [2]int64{math.MaxInt64, math.MinInt64}}
 		k.rest = k.pair
 		for i := lo; i <= hi; i++ {
-			for side := range k.side {
-				k.side[side] = max(k.side[side], c.side(i, side))
+			for which := range k.sides {
+				s := c.side(i, which)
+				k.sides[which].moment = max(k.sides[which].moment, s.moment)
+				k.sides[which].missed = max(k.sides[which].missed, s.missed)
 			}
 			p := pairShift(i)
 			k.pair = [2]int64{min(k.pair[0], p), max(k.pair[1], p)}
@@ -160,24 +172,27 @@ func (c *certificate) classes() []class {
 	return all
 }
 
-// worst returns the largest ln E of (P2) over all ordered pairs of inputs.
-func (c *certificate) worst() float64 {
+// worst returns the largest right side of (P2) over all ordered pairs of inputs.
+func (c *certificate) worst(eps float64) (worst float64) {
 	all := c.classes()
-	worst := math.Inf(-1)
+	scale := c.theta*math.Log(c.theta) - (1+c.theta)*math.Log1p(c.theta) - c.theta*eps
 	gone, come := make([]float64, len(all)), make([]float64, len(all))
 	for i := range all {
 		gone[i], come[i] = c.central(&all[i], &all[0]), c.central(&all[0], &all[i])
-		for j := range all {
-			if i == j && all[i].lo == all[i].hi {
-				continue
-			}
-			worst = max(worst, all[i].side[0]+all[j].side[1]+c.central(&all[i], &all[j]))
-		}
 	}
-	if c.sparse {
-		for i := range all {
-			for j := range all {
-				worst = max(worst, all[i].side[0]+all[j].side[1]+gone[i]+come[j])
+	most := c.pair.highest()
+	for i := len(all) - 1; i >= 0; i-- {
+		for j := range all {
+			moment := all[i].sides[0].moment + all[j].sides[1].moment + scale
+			missed := all[i].sides[0].missed + all[j].sides[1].missed + c.always[1]
+			if t := max(all[i].hi-all[j].lo, all[j].hi-all[i].lo); !c.sparse && missed+math.Exp(moment+c.theta*c.star*float64(t)+most) < worst {
+				continue // Cannot be the worst pair: see central.
+			}
+			if i != j || all[i].lo < all[i].hi {
+				worst = max(worst, missed+math.Exp(moment+c.central(&all[i], &all[j])))
+			}
+			if c.sparse { // From i in one coordinate to j in another.
+				worst = max(worst, missed+c.always[1]+math.Exp(moment+gone[i]+come[j]))
 			}
 		}
 	}
@@ -198,8 +213,8 @@ func (c *certificate) central(i, j *class) float64 {
 		least, most = -most, -least
 		hot, cold = cold, hot
 	}
-	fh := max(c.pairAt.at(float64(hot[0])), c.pairAt.at(float64(hot[1])))
-	fk := max(c.pairAt.at(float64(cold[0])), c.pairAt.at(float64(cold[1])))
+	fh := max(c.pair.at(float64(hot[0])), c.pair.at(float64(hot[1])))
+	fk := max(c.pair.at(float64(cold[0])), c.pair.at(float64(cold[1])))
 	loss := c.theta * c.star * float64(most)
 	if least <= 0 { // Neither sign: every shift lies between the two, every loss is at most star·|t|.
 		return c.theta*c.star*float64(max(most, -least)) + max(fh, fk)
@@ -213,5 +228,5 @@ func (c *certificate) central(i, j *class) float64 {
 	}
 	p := math.Exp(-c.star)
 	e := 1 + (1-p)*between + math.Exp(fk-fh-c.star*(1+c.theta)*float64(least)-loss)
-	return loss + fh + math.Log(e/(1+p))
+	return loss + min(fh+math.Log(e/(1+p)), max(fh, fk)) // The latter: probabilities add up to 1.
 }

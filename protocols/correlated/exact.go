@@ -1,0 +1,216 @@
+package correlated
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Exact composition: the privacy loss of every pair of inputs, convolved coordinate by coordinate.
+// It is too slow for a client and serves to measure how far [certificate] lies above the truth, and
+// to test it. Nothing of it is linked into doona.wasm.
+//
+// Pessimistic discretisation. Let (P, Q) be a pair with loss L = ln P/Q under P. Moving the mass of
+// a loss up to the next multiple of a step, and losses above the largest multiple to +∞, is the loss of
+// another pair that dominates it: for every ε
+//
+//	H(ε) = E[(1 - e^{ε-L})₊]                                              (E1)
+//
+// and the integrand increases in L. Sums of the rounded losses dominate sums of the losses, because
+// (E1) of a sum is, given the other summands, (E1) of one at a moved ε. So what [exactDelta] returns is
+// at least the truth, and at most the truth at ε less one step per coordinate.
+
+// grid is a distribution of rounded losses: mass[k] at step·(k - zero), and infinite at +∞.
+type grid struct {
+	mass     []float64
+	infinite float64
+}
+
+// exactStep and exactSize give the grid of total losses: from -exactSize/2 to exactSize/2 - 1 steps.
+type exactGrid struct {
+	step float64
+	size int
+}
+
+func (g exactGrid) add(to *grid, loss, p float64) {
+	k := math.Ceil(loss/g.step-1e-9) + float64(g.size/2)
+	if k >= float64(g.size) {
+		to.infinite += p
+		return
+	}
+	to.mass[int(max(k, 0))] += p
+}
+
+// shift adds to a grid the loss of a law against its shift: ln P(z)/P(z+d) under P, plus a constant,
+// weighed. All z are counted: those outside T at +∞.
+func (g exactGrid) shift(to *grid, l law, d int64, constant, weight float64) {
+	from, to1 := span(l)
+	kept := 0.0
+	for z := from; z < to1; z++ {
+		p := math.Exp(l.logP(z))
+		kept += p
+		g.add(to, l.logP(z)-l.logP(z+d)+constant, p*weight)
+	}
+	to.infinite += weight * max(1-kept, 0)
+}
+
+func span(l law) (from, to int64) {
+	switch l := l.(type) {
+	case *negativeBinomial:
+		return l.from, l.to
+	case *table:
+		return l.from, l.to
+	}
+	panic("correlated: unknown law")
+}
+
+// exactDelta returns δ(ε) of a design, maximal over all ordered pairs of inputs, and that pair.
+func exactDelta(d *design, eps float64, g exactGrid, miss float64) (worst float64, at [2]uint64) {
+	x := exact{design: d, exactGrid: g, spectra: map[[2]int64]*spectrum{}}
+	x.pairLaw = newLaw(d.pair, int64(d.top), miss)
+	for l, n := range d.levels {
+		x.laws = append(x.laws, newLaw(n, 1<<l, miss))
+	}
+	for i := uint64(0); i <= d.top; i++ {
+		for j := uint64(0); j <= d.top; j++ {
+			if i == j {
+				continue
+			}
+			if delta := x.pairDelta(i, j, eps); delta > worst {
+				worst, at = delta, [2]uint64{i, j}
+			}
+		}
+	}
+	return worst, at
+}
+
+type spectrum struct {
+	at       []complex128
+	infinite float64
+}
+
+type exact struct {
+	*design
+	exactGrid
+	pairLaw law
+	laws    []law
+	spectra map[[2]int64]*spectrum // By level (-1 for S and y₀: not kept) and shift.
+}
+
+func (x *exact) spectrum(of *grid) *spectrum {
+	s := &spectrum{make([]complex128, x.size), of.infinite}
+	for k, m := range of.mass {
+		s.at[k] = complex(m, 0)
+	}
+	// Index 0 is loss 0, so that sums add indices.
+	half := x.size / 2
+	for k := range half {
+		s.at[k], s.at[k+half] = s.at[k+half], s.at[k]
+	}
+	fft(s.at, false)
+	return s
+}
+
+func (x *exact) level(l int, shift int64) *spectrum {
+	key := [2]int64{int64(l), shift}
+	if s, ok := x.spectra[key]; ok {
+		return s
+	}
+	g := &grid{mass: make([]float64, x.size)}
+	x.shift(g, x.laws[l], shift, 0, 1)
+	s := x.spectrum(g)
+	x.spectra[key] = s
+	return s
+}
+
+// central is the loss of (S, y₀), formula (P1), by summation over a; g is left out.
+func (x *exact) central(t, d0 int64) *spectrum {
+	g := &grid{mass: make([]float64, x.size)}
+	p := math.Exp(-x.star)
+	lo, hi := min(t, 0), max(t, 0)
+	for a := lo; a <= hi; a++ {
+		mass := (1 - p) / (1 + p) * math.Pow(p, math.Abs(float64(a)))
+		if a == lo && lo < 0 || a == hi && hi > 0 || t == 0 { // The tails beyond, where loss and shift stay.
+			mass /= 1 - p
+		}
+		if a == 0 && t != 0 {
+			mass = 1 / (1 + p)
+		}
+		if t == 0 {
+			mass = 1
+		}
+		loss := x.star * (math.Abs(float64(a-t)) - math.Abs(float64(a)))
+		x.shift(g, x.pairLaw, d0+max(0, t-a)-max(0, -a), loss, mass)
+	}
+	return x.spectrum(g)
+}
+
+func (x *exact) pairDelta(i, j uint64, eps float64) float64 {
+	d := map[[2]int64]int64{}
+	for k, sign := range map[uint64]int64{i: 1, j: -1} {
+		for _, e := range column(k) {
+			if e.value >= 2 {
+				l, _ := level(x.top, e.value, e.negative)
+				v := int64(e.value)
+				if e.negative {
+					v = -v
+				}
+				d[[2]int64{int64(l), v}] += sign * e.shift
+			}
+		}
+	}
+	total := x.central(int64(i)-int64(j), pairShift(i)-pairShift(j))
+	finite := 1 - total.infinite
+	product := append([]complex128{}, total.at...)
+	for key, shift := range d {
+		if shift == 0 {
+			continue
+		}
+		s := x.level(int(key[0]), shift)
+		finite *= 1 - s.infinite
+		for k := range product {
+			product[k] *= s.at[k]
+		}
+	}
+	fft(product, true)
+	delta := 1 - finite
+	for k := range x.size / 2 { // Losses ≥ 0.
+		if loss := float64(k) * x.step; loss > eps {
+			delta += max(real(product[k]), 0) * -math.Expm1(eps-loss)
+		}
+	}
+	return delta
+}
+
+// fft transforms in place (radix 2).
+func fft(a []complex128, inverse bool) {
+	n := len(a)
+	shift := bits.UintSize - bits.TrailingZeros(uint(n))
+	for i := range n {
+		if j := int(bits.Reverse(uint(i)) >> shift); i < j {
+			a[i], a[j] = a[j], a[i]
+		}
+	}
+	direction := -2 * math.Pi
+	if inverse {
+		direction = -direction
+	}
+	roots := make([]complex128, n/2)
+	for k := range roots {
+		sin, cos := math.Sincos(direction * float64(k) / float64(n))
+		roots[k] = complex(cos, sin)
+	}
+	for size := 2; size <= n; size *= 2 {
+		step := n / size
+		for start := 0; start < n; start += size {
+			for k := range size / 2 {
+				u, v := a[start+k], a[start+k+size/2]*roots[k*step]
+				a[start+k], a[start+k+size/2] = u+v, u-v
+			}
+		}
+	}
+	if inverse {
+		for i := range a {
+			a[i] /= complex(float64(n), 0)
+		}
+	}
+}
