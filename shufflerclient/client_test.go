@@ -56,7 +56,7 @@ func TestConnectRefusesATaskThatIsNotTheOwners(t *testing.T) {
 
 	stranger, err := keyfile.NewSign(filepath.Join(t.TempDir(), "stranger.key"))
 	require.NoError(t, err)
-	raw, err := os.ReadFile(filepath.Join(c.Dir, "task.bundle"))
+	raw, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
 	require.NoError(t, err)
 	tampered := append([]byte{}, raw...)
 	tampered[len(tampered)/4] ^= 1
@@ -66,7 +66,7 @@ func TestConnectRefusesATaskThatIsNotTheOwners(t *testing.T) {
 	require.NoError(t, err)
 
 	other := newCascade(t, func(draft *task.Task) { draft.Name = "another" })
-	otherRaw, err := os.ReadFile(filepath.Join(other.Dir, "task.bundle"))
+	otherRaw, err := os.ReadFile(filepath.Join(other.Dir, "task0.bundle"))
 	require.NoError(t, err)
 
 	for name, bad := range map[string]shufflerclient.Options{

@@ -12,21 +12,17 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/task/taskfile"
 )
 
-// Keys yields the verifier's private key of an epoch.
-type Keys interface {
-	Key(epoch uint64) (*onion.PrivateKey, error)
-}
-
 // Verifier aggregates the batches of one task. It is safe for concurrent use.
 type Verifier struct {
 	open      *taskfile.Open
-	keys      Keys
+	keys      *keyfile.HPKE
 	mechanism protocols.Mechanism
 
 	mu       sync.Mutex // guards epochs and findings
@@ -71,8 +67,12 @@ type Finding struct {
 	Example string `json:"example"` // Where the first one was.
 }
 
-// New returns a verifier for a task whose claim it re-derives, with its private keys.
-func New(open *taskfile.Open, keys Keys) (*Verifier, error) {
+// New returns a verifier for a task whose claim it re-derives. The private keys must be those of
+// the key list that the task names for the verifier.
+func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
+	if err := keys.Check(open.Task, open.KeyLists[open.VerifierHop()]); err != nil {
+		return nil, err
+	}
 	m, err := registry.Open(open.Task)
 	if err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func newCascade(t *testing.T) *relaytest.Cascade {
 
 func newVerifier(t *testing.T, c *relaytest.Cascade) *verifier.Verifier {
 	t.Helper()
-	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task"))
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task0"))
 	require.NoError(t, err)
 	v, err := verifier.New(c.Open, keys)
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func slots(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
 
 func newOpener(t *testing.T, c *relaytest.Cascade, hop int) *onion.Opener {
 	t.Helper()
-	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "task.keys"))
+	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "task0.keys"))
 	require.NoError(t, err)
 	key, err := keys.Key(0)
 	require.NoError(t, err)
@@ -265,4 +265,11 @@ func TestEmptyReportIsNullAndNotZero(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(line), `"estimate":null`)
 	require.False(t, math.IsNaN(r.Epsilon))
+}
+
+func TestKeysOfAnotherTaskAreRefused(t *testing.T) {
+	keys, err := keyfile.LoadHPKE(newCascade(t).VerifierKeys("task0"))
+	require.NoError(t, err)
+	_, err = verifier.New(newCascade(t).Open, keys)
+	require.ErrorContains(t, err, "couldn't use")
 }
