@@ -9,7 +9,8 @@ func FlipsDelta(eps, f float64, users, bits uint64) (float64, error) {
 
 // Twice returns δ of E_u ⊗ E_w, exactly, for n others.
 func Twice(eps, f, n, u, w float64) (delta float64) {
-	a, b := newPair(n-u, u, f), newPair(n-w, w, f)
+	a := newPair(difference(binomial(n-u, f), binomial(u, f)), f)
+	b := newPair(difference(binomial(n-w, f), binomial(w, f)), f)
 	for j := range len(b.p) - 1 {
 		p, q := b.p[j]-b.p[j+1], b.q[j]-b.q[j+1]
 		if p <= 0 {

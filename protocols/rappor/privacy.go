@@ -163,18 +163,30 @@ func dominatingPairs(n, f float64) ([]pair, error) {
 			break
 		}
 	}
-	pairs := []pair{newPair(n, 0, f), newPair(0, n, f)}
-	if n > 64 {
-		pairs = pairs[:0]
-	}
-	for i := 1; i < len(edges); i++ {
-		lo, hi := edges[i-1], edges[i]
-		if n <= 64 {
-			lo = hi // every u by itself
+	pairs := []pair{}
+	for i, hi := range edges {
+		lo := hi // every u by itself
+		if n > 64 {
+			if i == 0 {
+				continue
+			}
+			lo = edges[i-1]
 		}
-		pairs = append(pairs, newPair(n-hi, lo, f))
+		if lo > n-hi {
+			break // the mirror image of one before
+		}
+		noise := difference(binomial(n-hi, f), binomial(lo, f))
+		pairs = append(pairs, newPair(noise, f), newPair(mirrored(noise), f))
 	}
 	return pairs, nil
+}
+
+func mirrored(p []float64) []float64 {
+	out := make([]float64, len(p))
+	for i := range p {
+		out[len(p)-1-i] = p[i]
+	}
+	return out
 }
 
 // intervals returns the ends of intervals that cover 0..n: every number, where n is at most 64, and
@@ -204,10 +216,9 @@ func intervals(n, scale float64) []float64 {
 // pair is two distributions P and Q, as tails: p[i] = Σ_{j≥i} P_j, and where P_j/Q_j grows with j.
 type pair struct{ p, q []float64 }
 
-// newPair returns Bin(a, f) - Bin(b, f) + Ber(1-f) against the same + Ber(f). The likelihood ratio
-// grows with the value, because the distribution of the noise is log-concave.
-func newPair(a, b, f float64) pair {
-	noise := difference(binomial(a, f), binomial(b, f))
+// newPair returns noise + Ber(1-f) against noise + Ber(f). The likelihood ratio grows with the
+// value, because noise, a difference of binomials, has a log-concave distribution.
+func newPair(noise []float64, f float64) pair {
 	x := pair{make([]float64, len(noise)+2), make([]float64, len(noise)+2)}
 	for i := len(noise); i >= 0; i-- {
 		with, without := 0.0, 0.0
@@ -246,7 +257,7 @@ func highest(pairs []pair, x float64) (delta float64) {
 }
 
 // cut is the share of the mode's probability below which binomials are cut; slack covers it.
-const cut = 1e-24
+const cut = 1e-20
 
 // binomial returns the probabilities of Bin(n, f), from the lowest to the highest value kept. The
 // values themselves do not matter here. Ratios of neighbours and a sum keep all digits.
@@ -299,7 +310,7 @@ type envelope struct {
 }
 
 // gridPoints is how many points the grid has on either side of ε = 0.
-const gridPoints = 500
+const gridPoints = 200
 
 // newEnvelope returns the envelope of pairs, whose privacy loss is at most maxLoss.
 func newEnvelope(pairs []pair, maxLoss float64) envelope {
