@@ -96,11 +96,15 @@ async function problem(response: Response): Promise<string> {
 /** Waits; rejects with the signal's reason when it is aborted. */
 export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal?.addEventListener('abort', () => {
+    if (signal?.aborted) return reject(signal.reason);
+    const abort = () => {
       clearTimeout(timer);
-      reject(signal.reason);
-    });
-    if (signal?.aborted) reject(signal.reason);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', abort);
+      resolve();
+    }, milliseconds);
+    signal?.addEventListener('abort', abort, { once: true });
   });
 }

@@ -45,7 +45,7 @@ function assertQuiet() {
 /**
  * Connects in a page and reports values one after another. An error comes back as its code.
  * @param {string} name of the task
- * @param {{values?: number[], options?: object, on?: import('playwright-core').Page, flush?: boolean}} [with_]
+ * @param {{values?: (number | number[])[], options?: object, on?: import('playwright-core').Page, flush?: boolean}} [with_]
  */
 function run(name, { values = [], options = {}, on = page, flush = false } = {}) {
   return on.evaluate(
@@ -116,6 +116,24 @@ for (const sealing of paths) {
     const owner = server.tasks['mean']?.owner;
     const { connect } = await run('truthful', { options: { sealing, owner } });
     assert.equal(connect.code, 'task-refused');
+  });
+}
+
+for (const sealing of paths) {
+  test(`${sealing}: a report of many messages fills its slots`, async () => {
+    const { receipts } = await run('shares', { values: [0.5], options: { sealing } });
+    const [got] = await server.take();
+    assert.equal(got?.error, '');
+    assert.ok(Number(got?.messages[0]?.length) > 2, 'several shares');
+    assert.ok(got?.messages[0]?.every((message) => message !== ''), 'none of them a cover');
+    assert.equal(receipts[0].bytes, Number(got?.body.length) / 2);
+  });
+
+  test(`${sealing}: a vector is reported, and one of another length refused`, async () => {
+    const { receipts } = await run('vector', { values: [[1, 2], Array(20).fill(0.5)], options: { sealing } });
+    assert.equal(receipts[0].code, 'invalid-value');
+    assert.equal(receipts[1].repeated, false);
+    assert.equal((await server.take())[0]?.error, '');
   });
 }
 

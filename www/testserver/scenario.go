@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/wasm/fixture"
@@ -39,6 +41,8 @@ func scenarios(relay string) (map[string]*scenario, error) {
 		{name: "post-quantum", draft: withKEM(truthful(), task.KEMMLKEM768X25519), relays: two, epochs: hour(1)},
 		{name: "histogram", draft: fixture.Draft(task.Histogram, 4), relays: two, epochs: hour(1)},
 		{name: "mean", draft: delay(), relays: two, epochs: hour(1)},
+		{name: "shares", draft: shares(), relays: two, epochs: hour(1)},
+		{name: "vector", draft: fixture.Draft(task.Vector, 20), relays: two, epochs: hour(1)},
 		{name: "future", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1 << 39, Length: 60, Count: 1}},
 		{name: "ended", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1, Length: 60, Count: 1}},
 		{name: "lie", draft: withEpsilon(fixture.Draft(task.Histogram, 4), "0.9"), relays: two, epochs: hour(1)},
@@ -68,6 +72,16 @@ func scenarios(relay string) (map[string]*scenario, error) {
 func delay() *task.Task {
 	t := fixture.Draft(task.Mean, 0)
 	t.Name, t.Input.Hi, t.Input.Clip = "flight delay", randomizer.NewRational(180, 1), true
+	return t
+}
+
+// shares is a sum whose clients send several messages each.
+func shares() *task.Task {
+	t := fixture.Draft(task.Sum, 0)
+	t.Protocol, t.Rule = splitmix.Name, splitmix.RuleComponents
+	if err := registry.Calibrate(t); err != nil {
+		panic("testserver: " + err.Error())
+	}
 	return t
 }
 
