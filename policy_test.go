@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"simulate":       {"randomizer", "accountant", "task", "protocols"},
 	"audit":          {"randomizer", "accountant", "task", "protocols", "simulate"},
 	"shufflerclient": {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem"},
-	"verifier":       {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem", "relay/handover"},
+	"verifier":       {"randomizer", "accountant", "task", "protocols", "onion", "keyfile", "relay/problem", "relay/handover"},
 	"wasm":           {"randomizer", "accountant", "task", "protocols", "onion"},
 }
 
