@@ -3,6 +3,7 @@ module github.com/doona-dp/doona
 go 1.26.0
 
 require (
+	github.com/andybalholm/brotli v1.2.1
 	github.com/evanw/esbuild v0.28.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/prometheus/client_golang v1.23.2
@@ -17,7 +18,6 @@ require (
 )
 
 require (
-	github.com/andybalholm/brotli v1.2.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/davecgh/go-spew v1.1.1 // indirect

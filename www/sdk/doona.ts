@@ -76,7 +76,8 @@ export class Doona {
    * happened" as a value: that a client reports is visible to the first relay.
    *
    * The value is randomized once: a further call in the same epoch, in any tab, sends the same
-   * bytes again if they have not been delivered, and otherwise nothing.
+   * bytes again if they have not been delivered, and otherwise nothing. Aborting stops the sending;
+   * the sealed report then waits for {@link flush}.
    *
    * @throws DoonaError `invalid-value`, `budget-exceeded`, `epoch-not-open`, `task-ended`;
    * `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,

@@ -20,6 +20,7 @@ export async function indexedDBStore(): Promise<Store> {
       opening.result.createObjectStore(ledger, { keyPath: 'task' });
     };
     db = await done(opening);
+    db.onversionchange = () => db.close(); // a newer version of the page must not wait for this tab
   } catch (cause) {
     // Without a memory every visit would randomize anew, and an average over them is the value.
     const message = "couldn't open IndexedDB: without it one epoch could be reported twice";
@@ -85,7 +86,8 @@ class IndexedDBStore implements Store {
     } catch (error) {
       committed.catch(() => {}); // the error that caused the abort is the one to report
       if (tx.error === null) abort(tx);
-      throw error;
+      if (error instanceof DoonaError) throw error;
+      throw new DoonaError('storage-unavailable', `couldn't write to IndexedDB: ${error}`, undefined, { cause: error });
     }
   }
 }
