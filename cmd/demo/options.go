@@ -16,6 +16,7 @@ type options struct {
 	input, column string
 	query, span   string
 	bins          uint64
+	padding       string
 	users         int
 	batch         uint64
 	honest        float64
@@ -32,9 +33,10 @@ type options struct {
 func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.input, "input", "", "CSV file, may be gzip-compressed (default: the flights that ship with the demo)")
 	f.StringVar(&o.column, "column", "", "column name or index (default: delay_minutes of the flights, else the only one)")
-	f.StringVar(&o.query, "query", task.Mean, "count (of values within the range), mean, sum or histogram")
-	f.StringVar(&o.span, "range", "0,180", "LO,HI; values outside are clipped")
+	f.StringVar(&o.query, "query", task.Mean, "count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
+	f.StringVar(&o.span, "range", "0,180", "LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
 	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 or more")
+	f.StringVar(&o.padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
 	f.IntVar(&o.users, "users", 20000, "clients: the first rows of the input")
 	f.Uint64Var(&o.batch, "batch", 5000, "n, reports shuffled together; at most users")
 	f.Float64Var(&o.honest, "honest", 0.9, "share of clients assumed honest, in (0, 1]")
@@ -48,6 +50,9 @@ func (o *options) flags(f *pflag.FlagSet) {
 
 // validate checks the flags' values.
 func (o *options) validate(cmd *cobra.Command) error {
+	if o.isVector() && !cmd.Flags().Changed("range") {
+		o.span = "0,1"
+	}
 	var err error
 	if o.lo, o.hi, err = cli.ParseRange(o.span); err != nil {
 		return err
@@ -59,34 +64,52 @@ func (o *options) validate(cmd *cobra.Command) error {
 		return cli.Usagef("invalid users %d: want 1 or more", o.users)
 	case o.batch < 1 || o.batch > uint64(o.users):
 		return cli.Usagef("invalid batch %d: want 1 to users (%d): a smaller batch is never released", o.batch, o.users)
-	case o.query == task.Histogram || o.query == task.Count || o.query == task.Sum || o.query == task.Mean:
+	case o.isVector() && (!o.headless || o.input == ""):
+		return cli.Usagef("invalid query %q: vectors need --headless and --input, a file with a column for each coordinate", o.query)
+	case o.isVector() || o.query == task.Histogram || o.query == task.Count || o.query == task.Sum || o.query == task.Mean:
 		return nil
 	}
-	return cli.Usagef("invalid query %q: want count, mean, sum or histogram", o.query)
+	return cli.Usagef("invalid query %q: want count, mean, sum, histogram, vector or vectormean", o.query)
 }
 
-// values reads the input; more users than rows is a wrong flag.
-func (o *options) values() ([]float64, error) {
-	var values []float64
-	var err error
+// isVector says whether a client's value is a row of the input and not one number of it.
+func (o *options) isVector() bool { return o.query == task.Vector || o.query == task.VectorMean }
+
+// values reads the input, one row per client; more users than rows is a wrong flag.
+func (o *options) values() (rows [][]float64, err error) {
+	if o.isVector() && o.column == "" {
+		rows, err = table.ReadRows(o.input, o.users)
+	} else {
+		var values []float64
+		values, err = o.single()
+		for i := range values {
+			rows = append(rows, values[i:i+1])
+		}
+	}
+	if err == nil && len(rows) < o.users {
+		err = cli.Usagef("invalid users %d: want at most %d, the rows of the input", o.users, len(rows))
+	}
+	return rows, err
+}
+
+// single reads the one column of a query about numbers.
+func (o *options) single() ([]float64, error) {
 	if o.input == "" {
 		if o.column == "" {
 			o.column = "delay_minutes"
 		}
-		values, err = table.Parse(flights.Open(), o.column, o.users)
-	} else {
-		values, err = table.Read(o.input, o.column, o.users)
+		return table.Parse(flights.Open(), o.column, o.users)
 	}
-	if err == nil && len(values) < o.users {
-		err = cli.Usagef("invalid users %d: want at most %d, the rows of the input", o.users, len(values))
-	}
-	return values, err
+	return table.Read(o.input, o.column, o.users)
 }
 
-// draft returns the calibrated task for batches of the given size.
-func (o *options) draft(name string, batch uint64) (*task.Task, error) {
+// draft returns the calibrated task for batches of the given size and vectors of dim coordinates.
+func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) {
 	q := planner.Query{Name: name, Query: o.query, Lo: o.lo, Hi: o.hi, Clip: true,
-		Batch: batch, Honest: o.honest, Epsilon: o.epsilon, Delta: o.delta}
+		Batch: batch, Honest: o.honest, Epsilon: o.epsilon, Delta: o.delta, Padding: o.padding}
+	if o.isVector() {
+		q.Dim = uint64(dim)
+	}
 	if o.query == task.Histogram {
 		q.Bins = o.bins
 	}
@@ -95,12 +118,12 @@ func (o *options) draft(name string, batch uint64) (*task.Task, error) {
 }
 
 // clientValue is what a client with this row reports: for a count, whether the row is in the range.
-func (o *options) clientValue(row float64) float64 {
+func (o *options) clientValue(row []float64) []float64 {
 	if o.query != task.Count {
 		return row
 	}
-	if row >= o.lo && row <= o.hi {
-		return 1
+	if row[0] >= o.lo && row[0] <= o.hi {
+		return []float64{1}
 	}
-	return 0
+	return []float64{0}
 }

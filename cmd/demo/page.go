@@ -54,14 +54,14 @@ type row struct {
 type page struct {
 	o    *options
 	road *road
-	rows []float64
+	rows [][]float64
 
-	mu    sync.Mutex           // guards crowd and next
-	crowd map[uint64][]float64 // Values of the simulated clients, by epoch.
-	next  int                  // Where in rows the next crowd starts.
+	mu    sync.Mutex             // guards crowd and next
+	crowd map[uint64][][]float64 // Rows of the simulated clients, by epoch.
+	next  int                    // Where in rows the next crowd starts.
 }
 
-func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, rows []float64) error {
+func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, rows [][]float64) error {
 	if _, err := os.Stat(filepath.Join(o.www, "index.html")); err != nil {
 		return fmt.Errorf("couldn't find the page in %s: run 'make build', or use --headless", o.www)
 	}
@@ -69,7 +69,7 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, r
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
-	p := &page{o: o, road: w.live, rows: rows, crowd: map[uint64][]float64{}}
+	p := &page{o: o, road: w.live, rows: rows, crowd: map[uint64][][]float64{}}
 	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())
 	stopped := context.AfterFunc(ctx, func() { server.Close() })
@@ -143,10 +143,10 @@ func (p *page) fill(w http.ResponseWriter, r *http.Request) {
 }
 
 // gather picks the rows of the next crowd, one client short of a batch.
-func (p *page) gather(epoch uint64) []float64 {
+func (p *page) gather(epoch uint64) [][]float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	crowd := make([]float64, p.road.open.Batch.Size-1)
+	crowd := make([][]float64, p.road.open.Batch.Size-1)
 	for i := range crowd {
 		crowd[i] = p.rows[p.next%len(p.rows)]
 		p.next++

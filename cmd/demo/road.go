@@ -66,7 +66,7 @@ func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, 
 
 // play sends one report per row, batch by batch: a batch's clients are done before the next
 // batch's begin, so the demo knows who is in which.
-func (r *road) play(ctx context.Context, o *options, rows []float64) (sent int, err error) {
+func (r *road) play(ctx context.Context, o *options, rows [][]float64) (sent int, err error) {
 	bar := cli.Progress("reporting", len(rows))
 	batch := int(r.open.Batch.Size)
 	for from := 0; from < len(rows); from += batch {
@@ -81,7 +81,7 @@ func (r *road) play(ctx context.Context, o *options, rows []float64) (sent int, 
 
 // send plays one client per row in an epoch and returns when all are acknowledged, or the first
 // error.
-func (r *road) send(ctx context.Context, o *options, epoch uint64, rows []float64, done func()) error {
+func (r *road) send(ctx context.Context, o *options, epoch uint64, rows [][]float64, done func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -103,8 +103,8 @@ func (r *road) send(ctx context.Context, o *options, epoch uint64, rows []float6
 
 // report plays one client, in a network of its own as told by a trusted proxy: the same code
 // that tells clients apart in a deployment.
-func (r *road) report(ctx context.Context, epoch uint64, value float64) error {
-	report, err := r.client.Report(epoch, []float64{value})
+func (r *road) report(ctx context.Context, epoch uint64, value []float64) error {
+	report, err := r.client.Report(epoch, value)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	if err != nil {
 		return err
 	}
-	draft, err := o.draft("demo", o.batch)
+	draft, err := o.draft("demo", o.batch, len(rows[0]))
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 }
 
 // finish waits for the verifier to have every full batch and compares its report with the truth.
-func (l *road) finish(ctx context.Context, o *options, rows []float64, sent int) (*result, error) {
+func (l *road) finish(ctx context.Context, o *options, rows [][]float64, sent int) (*result, error) {
 	full := uint64(sent) / l.open.Batch.Size
 	if err := l.waitBatches(ctx, full); err != nil {
 		return nil, err
@@ -76,8 +76,11 @@ func (l *road) finish(ctx context.Context, o *options, rows []float64, sent int)
 	if err != nil {
 		return nil, err
 	}
-	r := &result{Report: report, Hops: o.hops, MessagesSent: uint64(sent) * l.open.Slots.PerLane * l.open.Slots.Lanes}
-	r.Withheld = report.Withheld + r.MessagesSent - report.MessagesSent // in batches that were not full
+	r := &result{Report: report, Hops: o.hops, MessagesSent: report.MessagesSent, Withheld: report.Withheld}
+	if l.open.Slots.Padding == task.PaddingFull { // under padding none only the relay knows what is in a batch not full
+		r.MessagesSent = uint64(sent) * l.open.Slots.PerLane * l.open.Slots.Lanes
+		r.Withheld += r.MessagesSent - report.MessagesSent
+	}
 	released := rows[:full*l.open.Batch.Size]
 	if r.Truth, err = truth(l.open.Task, o, released); err != nil {
 		return nil, err
@@ -87,14 +90,14 @@ func (l *road) finish(ctx context.Context, o *options, rows []float64, sent int)
 }
 
 // truth returns the exact answer over the clipped values, which no party of a deployment knows.
-func truth(t *task.Task, o *options, rows []float64) (verifier.Values, error) {
+func truth(t *task.Task, o *options, rows [][]float64) (verifier.Values, error) {
 	m, err := registry.Open(t)
 	if err != nil {
 		return nil, err
 	}
 	var sum verifier.Values
 	for _, row := range rows {
-		total, _, err := m.Exact([]float64{o.clientValue(row)})
+		total, _, err := m.Exact(o.clientValue(row))
 		if err != nil {
 			return nil, err
 		}
@@ -113,32 +116,55 @@ func truth(t *task.Task, o *options, rows []float64) (verifier.Values, error) {
 }
 
 // unclipped returns the answer over the values as they are (a histogram leaves out those beyond
-// its range) and the share of values that clipping moved.
-func unclipped(t *task.Task, o *options, rows []float64) (verifier.Values, float64) {
+// its range) and the share of values that clipping moved: for vectormean, of vectors, else of numbers.
+func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, float64) {
 	out, moved := make(verifier.Values, max(t.Input.Bins, 1)), 0
 	for _, row := range rows {
-		inside := row >= o.lo && row <= o.hi
+		outside := o.outside(row)
+		moved += outside
 		switch {
 		case t.Query == task.Count:
-			out[0] += o.clientValue(row)
-			continue
+			out[0] += o.clientValue(row)[0]
+			moved -= outside
 		case t.Query != task.Histogram:
-			out[0] += row
-		case inside:
-			bin, err := protocols.Category(t.Input, []float64{row})
+			for l, x := range row {
+				out[l] += x
+			}
+		case outside == 0:
+			bin, err := protocols.Category(t.Input, row)
 			if err != nil {
 				panic("demo: internal error: " + err.Error())
 			}
 			out[bin]++
 		}
-		if !inside {
-			moved++
+	}
+	for l := range out {
+		out[l] *= protocols.Scale(t.Query, uint64(len(rows)))
+	}
+	numbers := len(rows)
+	if t.Query == task.Vector {
+		numbers *= len(out)
+	}
+	return out, float64(moved) / float64(numbers)
+}
+
+// outside returns how many of a row's numbers lie outside the range, for vectormean whether the row's
+// norm is above 1.
+func (o *options) outside(row []float64) (n int) {
+	norm := 0.0
+	for _, x := range row {
+		norm = math.Hypot(norm, x)
+		if x < o.lo || x > o.hi {
+			n++
 		}
 	}
-	if t.Query == task.Mean {
-		out[0] /= float64(len(rows))
+	if o.query != task.VectorMean {
+		return n
 	}
-	return out, float64(moved) / float64(len(rows))
+	if norm > 1+1e-9 {
+		return 1
+	}
+	return 0
 }
 
 func (r *result) print(w io.Writer) error {

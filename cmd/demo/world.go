@@ -42,7 +42,7 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task) (
 	draft.Epochs = task.Epochs{Start: now, Length: 24 * 3600, Count: 1}
 	drafts := []quickstart.Draft{{Name: "demo", Task: draft}}
 	if !o.headless {
-		live, err := o.draft("live", min(o.batch, liveBatch))
+		live, err := o.draft("live", min(o.batch, liveBatch), 0)
 		if err != nil {
 			return nil, err
 		}

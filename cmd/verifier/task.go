@@ -116,7 +116,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		if err := writeJSON(f.out, t); err != nil {
 			return err
 		}
-		return printTask(cmd, t, "")
+		return printTask(cmd, t, "", fullSlots(t))
 	}
 	bundle, err := f.sign(t)
 	if err != nil {
@@ -133,7 +133,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	id := taskfile.ID(t)
-	return printTask(cmd, t, hex.EncodeToString(id[:]))
+	return printTask(cmd, t, hex.EncodeToString(id[:]), fullSlots(t))
 }
 
 // sign adds the parties and epochs to a draft and signs it.
@@ -230,7 +230,7 @@ signature; what was not checked is said.`,
 				hash := taskfile.ID(t)
 				id = hex.EncodeToString(hash[:])
 			}
-			return printTask(cmd, t, id)
+			return printTask(cmd, t, id, nil)
 		},
 	}
 }
@@ -247,15 +247,37 @@ type taskSummary struct {
 	LocalEpsilon *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
 	Batch        uint64            `json:"batch"`
 	NMin         uint64            `json:"n_min"`
+	Padding      string            `json:"padding"`
+	Lanes        uint64            `json:"lanes"`
+	Slots        uint64            `json:"slots"`                // B, of one client in a lane; under padding none at most.
+	SlotsFull    *uint64           `json:"slots_full,omitempty"` // B if the padding were full and not none, where that is possible.
+	MessageBytes uint64            `json:"message_bytes"`
 }
 
-func printTask(cmd *cobra.Command, t *task.Task, id string) error {
+// fullSlots returns the slots in a lane that a new task with padding none would have under full.
+func fullSlots(t *task.Task) *uint64 {
+	if t.Slots.Padding != task.PaddingNone {
+		return nil
+	}
+	full := *t
+	full.Slots.Padding = task.PaddingFull
+	if registry.Calibrate(&full) != nil || full.Slots.Padding != task.PaddingFull {
+		return nil
+	}
+	return &full.Slots.PerLane
+}
+
+func printTask(cmd *cobra.Command, t *task.Task, id string, full *uint64) error {
 	m, err := registry.Open(t)
 	if err != nil {
 		return err
 	}
-	s := taskSummary{id, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, nil, t.Batch.Size, t.Batch.Min}
-	remains := "nothing remains"
+	s := taskSummary{id, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, nil, t.Batch.Size, t.Batch.Min,
+		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes}
+	remains, relay := "nothing remains", "one"
+	if t.Slots.Padding == task.PaddingNone {
+		relay = "a first"
+	}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		s.LocalEpsilon, remains = &local, fmt.Sprintf("a local ε of %.3f remains", local)
 	}
@@ -268,10 +290,17 @@ func printTask(cmd *cobra.Command, t *task.Task, id string) error {
 		} else {
 			fmt.Fprintln(w, "task", id)
 		}
-		_, err := fmt.Fprintf(w, `%s by %s, rule %s, parameters %v
-(%s, %s)-DP by substitution, provided at least %d honest clients' messages reach one relay that
+		fmt.Fprintf(w, `%s by %s, rule %s, parameters %v
+(%s, %s)-DP by substitution, provided at least %d honest clients' messages reach %s relay that
 does not collude. If all relays collude, %s. Taking part is not protected.
-`, t.Query, t.Protocol, t.Rule, s.Params, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, remains)
-		return err
+`, t.Query, t.Protocol, t.Rule, s.Params, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, relay, remains)
+		fmt.Fprintf(w, "Padding %s: %d slots in each of %d lanes, messages of %d bytes.\n", s.Padding, s.Slots, s.Lanes, s.MessageBytes)
+		if s.Padding == task.PaddingNone {
+			fmt.Fprintln(w, "That is at most: the number of a client's messages shows the first relay its noise.")
+		}
+		if full != nil {
+			fmt.Fprintf(w, "Under padding full there would be exactly %d.\n", *full)
+		}
+		return nil
 	})
 }
