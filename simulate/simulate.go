@@ -19,6 +19,7 @@ type Outcome struct {
 	Truth             []float64 // Exact answer over the values, after clipping.
 	Estimate          []float64 // Mean of the estimates over the repetitions.
 	Variance          []float64 // Sample variance of the estimates; nil below two repetitions.
+	VarianceError     []float64 // Standard error of Variance, from the fourth moment; nil with it.
 	PredictedVariance []float64 // Exact variance for these values.
 	RMSE              float64   // Root mean square error over repetitions and entries.
 	MessagesPerUser   float64   // Mean number of messages of a client, covers not counted.
@@ -98,15 +99,16 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 	return nil
 }
 
-// sums accumulates errors against the truth and their squares.
+// sums accumulates the first four powers of the errors against the truth.
 type sums struct {
-	truth, errors, squares []float64
-	repeats, messages      int
-	err                    error
+	truth, errors, squares, cubes, fourths []float64
+	repeats, messages                      int
+	err                                    error
 }
 
 func newSums(truth []float64) *sums {
-	return &sums{truth: truth, errors: make([]float64, len(truth)), squares: make([]float64, len(truth))}
+	n := len(truth)
+	return &sums{truth: truth, errors: make([]float64, n), squares: make([]float64, n), cubes: make([]float64, n), fourths: make([]float64, n)}
 }
 
 func (s *sums) run(t *task.Task, b *batches, repeats int, progress func()) {
@@ -122,6 +124,8 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, progress func()) {
 			e := total*scale - s.truth[j]
 			s.errors[j] += e
 			s.squares[j] += e * e
+			s.cubes[j] += e * e * e
+			s.fourths[j] += e * e * e * e
 		}
 		s.messages += messages
 		s.repeats++
@@ -135,6 +139,8 @@ func (s *sums) merge(o *sums) {
 	for j := range s.errors {
 		s.errors[j] += o.errors[j]
 		s.squares[j] += o.squares[j]
+		s.cubes[j] += o.cubes[j]
+		s.fourths[j] += o.fourths[j]
 	}
 	s.repeats += o.repeats
 	s.messages += o.messages
@@ -147,7 +153,7 @@ func (o *Outcome) summarize(s *sums, users int) {
 	r, total := float64(s.repeats), 0.0
 	o.Estimate = make([]float64, len(s.errors))
 	if s.repeats > 1 {
-		o.Variance = make([]float64, len(s.errors))
+		o.Variance, o.VarianceError = make([]float64, len(s.errors)), make([]float64, len(s.errors))
 	}
 	for j := range s.errors {
 		mean := s.errors[j] / r
@@ -155,6 +161,8 @@ func (o *Outcome) summarize(s *sums, users int) {
 		total += s.squares[j] / r
 		if o.Variance != nil {
 			o.Variance[j] = (s.squares[j] - r*mean*mean) / (r - 1)
+			fourth := (s.fourths[j]-4*mean*s.cubes[j]+6*mean*mean*s.squares[j])/r - 3*mean*mean*mean*mean
+			o.VarianceError[j] = math.Sqrt(max(fourth-o.Variance[j]*o.Variance[j], 0) / r)
 		}
 	}
 	o.RMSE = math.Sqrt(total / float64(len(s.errors)))

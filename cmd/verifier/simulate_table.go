@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/simulate"
+	"github.com/doona-dp/doona/task"
+)
+
+// tableRow is one line of `verifier simulate --table`. Where the answer has several entries, the
+// deviations are those of the worst.
+type tableRow struct {
+	Protocol        string  `json:"protocol"`
+	Query           string  `json:"query"`
+	Users           uint64  `json:"users"`
+	Honest          float64 `json:"honest"`
+	Epsilon         float64 `json:"epsilon"`
+	Delta           float64 `json:"delta"`
+	Repeats         int     `json:"repeats"`
+	Slots           uint64  `json:"slots"`
+	MessagesPerUser float64 `json:"messages_per_user"`
+	PredictedRMSE   float64 `json:"predicted_rmse"`
+	RMSE            float64 `json:"rmse"`
+	BiasDeviations  float64 `json:"bias_deviations"`     // Largest |bias| in standard errors.
+	VarianceRatio   float64 `json:"variance_ratio"`      // Empirical over predicted, of the entry in the next field.
+	VarianceOff     float64 `json:"variance_deviations"` // Largest |empirical - predicted| variance in standard errors.
+	Passed          bool    `json:"passed"`
+}
+
+// The interval of the table: bias within 5 standard errors, variance within the two-sided 10⁻⁶
+// interval of a normal variable.
+const (
+	biasLimit     = 5
+	varianceLimit = 4.892
+)
+
+// tableCases are small tasks of every protocol, at ε = 1 and δ = 10⁻⁶ unless they say otherwise.
+var tableCases = []planner.Query{
+	{Query: task.Histogram, Protocol: "histogram", Bins: 5, Labels: true, Batch: 500},
+	{Query: task.Count, Protocol: "realsum", Batch: 500},
+	{Query: task.Mean, Protocol: "realsum", Batch: 500},
+	{Query: task.Count, Protocol: "splitmix", Batch: 100},
+	{Query: task.Sum, Protocol: "splitmix", Batch: 100},
+	{Query: task.Sum, Protocol: "correlated", Hi: 4, Batch: 100},
+	{Query: task.Sum, Protocol: "rappor", Hi: 4, Batch: 500, Params: planner.Params{"k": 4}},
+	{Query: task.Vector, Protocol: "vectorsum", Dim: 3, Batch: 500},
+	{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 1000, Epsilon: 2},
+	{Query: task.VectorMean, Protocol: "vectormean", Dim: 2, Batch: 100, Epsilon: 4},
+}
+
+// printTable simulates the tables' tasks at h = 1 and h = 0.8.
+func (f *simulateFlags) printTable(cmd *cobra.Command) error {
+	var rows []tableRow
+	bar := cli.Progress("simulating", 2*len(tableCases))
+	for _, q := range tableCases {
+		for _, honest := range []float64{1, 0.8} {
+			bar.Add(1)
+			if registry.Rule(q.Protocol) == "" {
+				continue // not in this build
+			}
+			q.Honest = honest
+			row, err := f.tableRow(q)
+			if err != nil {
+				return fmt.Errorf("couldn't simulate %s: %w", q.Protocol, err)
+			}
+			rows = append(rows, row)
+		}
+	}
+	failed := 0
+	for _, r := range rows {
+		if !r.Passed {
+			failed++
+		}
+	}
+	result := struct {
+		Rows   []tableRow `json:"rows"`
+		Passed bool       `json:"passed"`
+	}{rows, failed == 0}
+	if err := cli.Print(cmd, result, func(w io.Writer) error { return markdownTable(w, rows) }); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d rows are off their prediction", failed, len(rows))
+	}
+	return nil
+}
+
+func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
+	q.Name, q.Clip = "table", q.Query == task.VectorMean
+	if q.Hi == 0 {
+		q.Hi = 1
+	}
+	if q.Epsilon == 0 {
+		q.Epsilon = 1
+	}
+	q.Delta = 1e-6
+	t, err := planner.Draft(q)
+	if err != nil {
+		return tableRow{}, err
+	}
+	m, err := registry.Open(t)
+	if err != nil {
+		return tableRow{}, err
+	}
+	out, err := simulate.Options{Repeats: f.options.Repeats, Fast: f.options.Fast}.Run(t, m, tableValues(q))
+	if err != nil {
+		return tableRow{}, err
+	}
+	r := tableRow{
+		Protocol: q.Protocol, Query: q.Query, Users: q.Batch, Honest: q.Honest, Epsilon: q.Epsilon, Delta: q.Delta,
+		Repeats: out.Repeats, Slots: t.Slots.PerLane * t.Slots.Lanes, MessagesPerUser: out.MessagesPerUser,
+		PredictedRMSE: out.PredictedRMSE(), RMSE: out.RMSE, VarianceOff: -1,
+	}
+	for j, predicted := range out.PredictedVariance {
+		bias := math.Abs(out.Estimate[j]-out.Truth[j]) / math.Sqrt(predicted/float64(out.Repeats))
+		r.BiasDeviations = max(r.BiasDeviations, bias)
+		if off := math.Abs(out.Variance[j]-predicted) / out.VarianceError[j]; off > r.VarianceOff {
+			r.VarianceOff, r.VarianceRatio = off, out.Variance[j]/predicted
+		}
+	}
+	r.Passed = r.BiasDeviations <= biasLimit && r.VarianceOff <= varianceLimit
+	return r, nil
+}
+
+// tableValues returns values that differ from client to client.
+func tableValues(q planner.Query) [][]float64 {
+	width := int(max(q.Dim, 1))
+	rows := make([][]float64, q.Batch)
+	for i := range rows {
+		rows[i] = make([]float64, width)
+		for l := range rows[i] {
+			u := float64((i*(l+3)+l)%11) / 10
+			switch q.Query {
+			case task.Count:
+				u = float64(i % 3 % 2)
+			case task.Histogram:
+				u = float64(uint64(i*i) % q.Bins)
+			case task.VectorMean:
+				u = (u - 0.3) / math.Sqrt(float64(width))
+			default:
+				u *= q.Hi
+			}
+			rows[i][l] = u
+		}
+	}
+	return rows
+}
+
+func markdownTable(w io.Writer, rows []tableRow) error {
+	fmt.Fprintf(w, "| protocol | query | n | h | ε | runs | slots | messages per user | RMSE predicted | RMSE found | bias, standard errors | variance found / predicted | its standard errors | within |\n")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+	for _, r := range rows {
+		within := "yes"
+		if !r.Passed {
+			within = "**no**"
+		}
+		if _, err := fmt.Fprintf(w, "| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %s |\n", r.Protocol, r.Query, r.Users, r.Honest,
+			r.Epsilon, r.Repeats, r.Slots, r.MessagesPerUser, r.PredictedRMSE, r.RMSE, r.BiasDeviations, r.VarianceRatio, r.VarianceOff, within); err != nil {
+			return err
+		}
+	}
+	return nil
+}
