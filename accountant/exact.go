@@ -58,8 +58,8 @@ func (w *walk) expectation() float64 {
 	if t.tiny() {
 		return 0
 	}
-	if w.directCost(t) <= directLimit {
-		return w.direct(t)
+	if cost := w.directCost(t); cost <= directLimit && (cost <= directLimit/20 || t.theta > 0.1) {
+		return w.direct(t) // a large tilt makes the inversion slow
 	}
 	return w.scale * t.invert()
 }

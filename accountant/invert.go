@@ -76,7 +76,7 @@ type tuned struct {
 	logM  float64   // n·ln E[e^θG]
 	width float64   // √(n·variance + 2/θ²): the scale of X that matters
 	w     []float64 // tilted probabilities of the atoms
-	pairs []pair    // by descending weight·gap², the first setting the period
+	pairs []pair    // set by setPairs
 }
 
 // pair is two atoms: n·w_i·w_j and |x_i − x_j|.
@@ -93,11 +93,18 @@ func newTuned(s *steps, theta float64) *tuned {
 	return t
 }
 
-// setPairs lists all pairs of atoms, for invert.
+// setPairs lists all pairs of atoms, for invert: the first sets the period, the others follow
+// by descending weight.
 func (t *tuned) setPairs() {
 	for i := range t.atoms {
 		for j := range i {
 			t.addPair(pair{t.n * t.w[i] * t.w[j], math.Abs(t.atoms[i].x - t.atoms[j].x)})
+		}
+	}
+	rest := t.pairs[1:]
+	for i := range rest {
+		for j := i; j > 0 && rest[j].weight > rest[j-1].weight; j-- {
+			rest[j], rest[j-1] = rest[j-1], rest[j]
 		}
 	}
 }
@@ -124,8 +131,8 @@ func (t *tuned) logEstimate() float64 {
 // The accuracy aimed at, as relative errors.
 const (
 	smoothing  = 2e-5  // (smoothing)² is the effect of the noise that ends the integral
-	windowSkip = 1e-10 // all windows left out together
-	wanted     = 6e-10 // retry with finer settings above this
+	windowSkip = 5e-11 // all damped windows together
+	wanted     = 7e-10 // retry with finer settings above this
 	margin     = 3e-10 // floating-point error, proven below 2e-10 for n ≤ 10⁹
 	negligible = 42    // e^-42 = 6e-19 ends sums
 	deep       = -160  // below e^-160 = 3e-70 a relative 4e-7 is good enough
@@ -212,19 +219,43 @@ func (in *inversion) run() (value, slack float64) {
 	return value, in.blur + in.alias + 2*scale/math.Pi*in.rest
 }
 
-// windows adds the terms within half of the multiples of the period and bounds the others.
+// windows adds the terms within half of the multiples of the period, unless (3) shows a window
+// to be below its share of windowSkip, which is then added instead.
 func (in *inversion) windows(s, half float64) {
 	in.nodes(s, s, math.Min(half, in.end()))
 	in.rest += math.Exp(-negligible) * 2 / (half - s)
 	p, windows := in.window(), in.periods()
-	spare := windowSkip * in.value * s / windows
+	share := windowSkip * in.value * s / windows
+	// The first pair gives the window's Gaussian width through 1−cos x ≥ 2x²/π².
+	first, near := in.pairs[0], p-half
+	beta := 2 * first.weight * first.gap * first.gap / (math.Pi * math.Pi)
+	enough := math.Log((math.Sqrt(math.Pi/beta) + s) / (near * near * share))
 	for k := 1.0; k <= windows; k++ {
-		if bound := in.windowBound(k*p, half, s); bound <= spare {
-			in.rest += bound
+		if in.damped(k*p, half, enough) {
+			in.rest += share
 		} else {
 			in.nodes(s, k*p-half, math.Min(k*p+half, in.end()))
 		}
 	}
+}
+
+// damped says whether the noise and the pairs but the first make the terms within half of y
+// smaller by e^−enough, by (3) and 1−cos x ≥ x²/2−x⁴/24.
+func (in *inversion) damped(y, half, enough float64) bool {
+	near := y - half
+	exponent := in.eta * in.eta * near * near / 2
+	for _, p := range in.pairs[1:] {
+		if exponent >= enough {
+			return true
+		}
+		turns := p.gap * y / (2 * math.Pi)
+		phase := 2*math.Pi*math.Abs(turns-math.Floor(turns+0.5)) - p.gap*half - 1e-9
+		if phase > 0 {
+			phase *= phase
+			exponent += p.weight * phase * (0.5 - phase/24)
+		}
+	}
+	return exponent >= enough
 }
 
 // halfWindow returns u such that (3) with the first pair gives e^-42 at distance u or more from
@@ -235,23 +266,6 @@ func (in *inversion) halfWindow() float64 {
 		return math.Inf(1)
 	}
 	return math.Acos(1-negligible/first.weight) / first.gap
-}
-
-// windowBound bounds the sum over the window around y times the step s, by (3): the first pair
-// gives the Gaussian width through 1−cos x ≥ 2x²/π², the others a factor for the whole window.
-func (in *inversion) windowBound(y, half, s float64) float64 {
-	exponent := 0.0
-	for _, p := range in.pairs[1:] {
-		phase := math.Abs(math.Remainder(p.gap*y, 2*math.Pi)) - p.gap*half
-		if phase > 0 {
-			exponent += p.weight * (1 - math.Cos(phase))
-		}
-	}
-	first := in.pairs[0]
-	beta := 2 * first.weight * first.gap * first.gap / (math.Pi * math.Pi)
-	near := y - half
-	exponent += in.eta * in.eta * near * near / 2
-	return math.Exp(-exponent) * (math.Sqrt(math.Pi/beta) + s) / (near * near)
 }
 
 // nodes adds the terms js of (2) with from ≤ js ≤ to, taking the real part.

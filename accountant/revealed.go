@@ -24,6 +24,9 @@ import "math"
 // both corrections being ≥ 0 by the choice of t (the identities hold for any t). So δ is a sum of positive terms taken from the
 // largest C downward, each in O(1).
 //
+// Where many messages share the cells it is faster to see that (A+1, B) is (N₁, N₂) of all n
+// users size-biased by N₁, so that δ(ε) = (1−γ)/(np)·E[(N₁ − e^ε·N₂)₊]: a walk as in exactDelta.
+//
 // Cut tails. Above the first C, Pr[C′ > C] ≤ e^-60 by Bernstein's inequality, and G there is at
 // most its mean below, so the part left out is below a relative e^-59. Below the last C the
 // binomial probabilities fall at least geometrically; their sum is added, G being at most 1.
@@ -33,8 +36,12 @@ func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	if gamma == 1 {
 		return 0
 	}
-	p := 2 * (gamma / float64(k))
-	cells := newPairSum(float64(users-1), p, math.Expm1(eps)*(1-4*ulp))
+	p, e1 := gamma/float64(k), math.Expm1(eps)*(1-4*ulp)
+	if n := float64(users); n*p > 1e4 && e1 > 0 {
+		w := walk{n: n, p: p, up: 1, down: 1 + e1, scale: (1 - gamma) / (n * p)}
+		return math.Min(1, w.expectation())
+	}
+	cells := newPairSum(float64(users-1), 2*p, e1)
 	return math.Min(1, (1-gamma)*cells.sum()*(1+2e-10))
 }
 

@@ -1,0 +1,98 @@
+package accountant
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The two ways of evaluating rule revealed share no code but binomial.
+func TestRevealedBothWays(t *testing.T) {
+	for _, n := range []float64{1e3, 1e6, 1e8} {
+		for _, p := range []float64{.01, .3} {
+			for _, z := range []float64{.5, 3, 7} {
+				e1 := math.Expm1(z / math.Sqrt(n*p/2))
+				w := walk{n: n, p: p, up: 1, down: 1 + e1, scale: 1 / (n * p)}
+				direct := newPairSum(n-1, 2*p, e1).sum()
+				require.InEpsilon(t, direct, w.expectation(), 2e-9, "n=%g p=%g z=%g", n, p, z)
+			}
+		}
+	}
+}
+
+func TestDyadicRoundsUpAndIsExact(t *testing.T) {
+	for _, gamma := range []float64{1, .5, .3, 1e-3, 1e-8, 0x1p-30} {
+		num, den := dyadic(gamma)
+		got := float64(num) / float64(den)
+		require.GreaterOrEqual(t, got, gamma)
+		require.LessOrEqual(t, got, gamma*(1+1e-9))
+		require.Equal(t, float64(num), got*float64(den))
+	}
+}
+
+func TestBinomialAgainstRecurrence(t *testing.T) {
+	for _, p := range []float64{.01, .3, .9} {
+		const n = 200
+		pr := math.Pow(1-p, n)
+		for x := 0.0; x <= n; x++ {
+			if pr > 1e-290 {
+				require.InEpsilon(t, pr, binomial(x, n, p, 1-p), 1e-12)
+			}
+			pr *= (n - x) * p / ((x + 1) * (1 - p))
+		}
+	}
+}
+
+// The inversion of the Laplace mechanism and its lattice share no code but the law's tilt.
+func TestLaplaceBothWays(t *testing.T) {
+	for _, n := range []float64{6e3, 2e4} {
+		for _, eps0 := range []float64{.5, 1, 2} {
+			for _, f := range []float64{.02, .05} {
+				l := laplaceLaw{n: n, eps0: eps0, eps: f * eps0, shrink: math.Exp(-eps0 / 2)}
+				tuned := l.steps(0).tune()
+				exact, lattice := l.invert(tuned, l.halfWindow(tuned)), l.lattice(tuned)
+				require.LessOrEqual(t, exact, lattice*(1+1e-9))
+				require.InEpsilon(t, exact, lattice, 2e-3, "n=%g ε₀=%g f=%g", n, eps0, f)
+			}
+		}
+	}
+}
+
+// With one user the shuffle does nothing: δ is the local hockey stick of Lap at distance 1,
+// 1 − e^{(ε−ε₀)/2}.
+func TestLaplaceOfOneUser(t *testing.T) {
+	for _, eps := range []float64{0, .2, .9} {
+		want := -math.Expm1((eps - 1) / 2)
+		got := laplaceDelta(1, 1, eps)
+		require.GreaterOrEqual(t, got, want*(1-1e-12))
+		require.InEpsilon(t, want, got, 1e-3)
+	}
+}
+
+// All pairs of inputs are below the pair (0, 1) in convex order (docs/proofs/laplace.md): on a
+// grid of pairs, E[(L−t)₊] by numerical integration is largest there.
+func TestLaplaceWorstPair(t *testing.T) {
+	call := func(eps0, eps, x, y, level float64) float64 {
+		const steps = 2000
+		sum, low, high := 0.0, -12/eps0, 1+12/eps0
+		for i := range steps {
+			z := low + (high-low)*(float64(i)+.5)/steps
+			mu := func(c float64) float64 { return eps0 / 2 * math.Exp(-eps0*math.Abs(z-c)) }
+			sum += math.Max(0, mu(x)-math.Exp(eps)*mu(y)-level*math.Min(mu(0), mu(1)))
+		}
+		return sum * (high - low) / steps
+	}
+	for _, eps0 := range []float64{.5, 2, 5} {
+		for _, eps := range []float64{0, .3} {
+			for level := -3 * math.Exp(eps0); level < math.Exp(eps0); level += math.Exp(eps0) / 7 {
+				worst := call(eps0, eps, 0, 1, level)
+				for _, x := range []float64{0, .2, .5, .8, 1} {
+					for _, y := range []float64{0, .1, .4, .6, 1} {
+						require.LessOrEqual(t, call(eps0, eps, x, y, level), worst+2e-5*math.Exp(eps0), "ε₀=%g x=%g y=%g level=%g", eps0, x, y, level)
+					}
+				}
+			}
+		}
+	}
+}
