@@ -6,7 +6,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
 )
 
@@ -89,53 +88,4 @@ func (m *Mechanism) variance(part float64) float64 {
 	f, k, scale := m.f.Float64(), float64(m.k), m.width()/float64(m.k)
 	flips := f * (1 - f) / ((1 - 2*f) * (1 - 2*f)) * k * (k + 1) * (2*k + 1) / 6
 	return (flips + part*(1-part)) * scale * scale // (2)
-}
-
-// Fast is [protocols.FastSimulator]: of the clients that hold level j all but a binomial number
-// report j, and of the others a binomial number. It leaves out that flips are drawn to fit the
-// slots, an event whose probability over all clients is below δ/100.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
-	groups, err := protocols.RoundingGroups(values, m.k, func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
-	if err != nil {
-		return nil, err
-	}
-	n := uint64(len(values))
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
-		held := make([]uint64, m.k+2) // A group at the top has Up = 0.
-		for _, g := range groups {
-			up := src.Binomial(g.Clients, g.Up)
-			held[g.Whole] += g.Clients - up
-			held[g.Whole+1] += up
-		}
-		a, messages := &aggregate{m: m}, uint64(0)
-		for j := uint64(1); j <= m.k; j++ {
-			count := held[j] - src.Binomial(held[j], m.f) + src.Binomial(n-held[j], m.f)
-			a.sum += j * count
-			messages += count
-		}
-		return a, messages
-	}, nil
-}
-
-// Attack is [protocols.Attacker]: with max, every slot holds level k, which nobody can tell from
-// the level k of others; with drop-noise, the client's own level is all it sends.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
-	x, err := protocols.Number(m.task, value)
-	if err != nil {
-		return nil, err
-	}
-	messages := [][]byte{}
-	switch attack {
-	case protocols.AttackMax:
-		for range m.b {
-			messages = append(messages, protocols.EncodeIndex(nil, m.k-1, m.k))
-		}
-	case protocols.AttackDropNoise:
-		if level := src.Round(randomizer.Fixed(x), m.k); level > 0 {
-			messages = append(messages, protocols.EncodeIndex(nil, level-1, m.k))
-		}
-	default:
-		return nil, protocols.UnknownAttack(attack, "max or drop-noise")
-	}
-	return [][][]byte{messages}, nil
 }

@@ -50,6 +50,15 @@ func (m *Mechanism) CheckClaim() error {
 	return nil
 }
 
+// Epsilon0 is [protocols.Mechanism.Epsilon0].
+func (m *Mechanism) Epsilon0() float64 {
+	if m.b < m.k {
+		return math.Inf(1)
+	}
+	f := m.f.Float64()
+	return float64(min(m.k, 2)) * math.Log((1-f)/f) * (1 + 1e-15)
+}
+
 // target is what the parameters must prove.
 type target struct {
 	eps, delta float64

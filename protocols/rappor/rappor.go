@@ -34,7 +34,6 @@
 package rappor
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -169,54 +168,3 @@ func (g target) slots(m *Mechanism) uint64 {
 
 // overflowShare is how much of δ overflowing slots may take.
 const overflowShare = 0.01
-
-// Randomize is [protocols.Mechanism.Randomize].
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
-	x, err := protocols.Number(m.task, value)
-	if err != nil {
-		return nil, err
-	}
-	bits := m.flips(src)
-	if level := src.Round(randomizer.Fixed(x), m.k); level > 0 {
-		bits[level-1] = !bits[level-1]
-	}
-	return m.encode(bits), nil
-}
-
-// flips draws which bits are flipped: a binomial number of them, redrawn while it does not fit
-// where B < k, at places drawn without replacement.
-func (m *Mechanism) flips(src *randomizer.Source) []bool {
-	count := src.Binomial(m.k, m.f)
-	for m.b < m.k && count > m.b-1 {
-		count = src.Binomial(m.k, m.f)
-	}
-	bits := make([]bool, m.k)
-	for ; count > 0; count-- {
-		i := src.Below(m.k)
-		for bits[i] {
-			i = src.Below(m.k)
-		}
-		bits[i] = true
-	}
-	return bits
-}
-
-// encode returns one message for every bit that is one: its index, from 0.
-func (m *Mechanism) encode(bits []bool) [][][]byte {
-	messages := [][]byte{}
-	for i, one := range bits {
-		if one {
-			messages = append(messages, protocols.EncodeIndex(nil, uint64(i), m.k))
-		}
-	}
-	return [][][]byte{messages}
-}
-
-// Epsilon0 is [protocols.Mechanism.Epsilon0].
-func (m *Mechanism) Epsilon0() float64 {
-	if m.b < m.k {
-		return math.Inf(1)
-	}
-	f := m.f.Float64()
-	return float64(min(m.k, 2)) * math.Log((1-f)/f) * (1 + 1e-15)
-}

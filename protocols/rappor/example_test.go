@@ -1,0 +1,56 @@
+package rappor_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/rappor"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Each client flips bits and sends those that are one, the shuffler mixes them, the analyzer counts.
+func Example() {
+	t := &task.Task{
+		Name: "stars", Query: task.Mean, Protocol: rappor.Name, Rule: rappor.RuleOthers, KEM: task.KEMX25519,
+		Input:  task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(5, 1)},
+		Claim:  task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Batch:  task.Batch{Size: 10000, Honest: randomizer.NewRational(1, 1), Min: 10000},
+		Params: []task.Param{protocols.Whole("k", 5)}, // The values are whole.
+	}
+	if err := rappor.Calibrate(t); err != nil {
+		panic(err)
+	}
+	m, err := rappor.New(t)
+	if err != nil {
+		panic(err)
+	}
+
+	// Clients: 0 to 5 stars, the mean is 2.5.
+	src := randomizer.NewSource()
+	var messages [][]byte
+	for i := range 10000 {
+		lanes, err := m.Randomize(src, []float64{float64(i % 6)})
+		if err != nil {
+			panic(err)
+		}
+		messages = append(messages, lanes[0]...)
+	}
+
+	// Shuffler.
+	rand.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
+
+	// Analyzer: the standard error of the mean is 0.005.
+	agg := m.Aggregate()
+	for _, message := range messages {
+		if err := agg.Add(0, message); err != nil {
+			panic(err)
+		}
+	}
+	agg.AddUsers(10000)
+	fmt.Printf("mean about %.1f stars\n", math.Round(agg.Total()[0]/float64(agg.Reports())*10)/10)
+	// Output:
+	// mean about 2.5 stars
+}
