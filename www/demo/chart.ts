@@ -8,7 +8,6 @@ import { svg } from './dom.js';
 import { type Row, entries } from './state.js';
 import { number } from './words.js';
 
-const width = 900;
 const height = 300;
 const margin = { top: 14, right: 12, bottom: 44, left: 58 };
 
@@ -21,16 +20,16 @@ interface Mark {
   readonly interval: readonly [number, number];
 }
 
-/** Returns a series of the last epochs. */
-export function series(rows: readonly Row[], unit: string): SVGSVGElement {
-  const shown = rows.slice(-24);
-  const marks = shown.map((row, i) => ({ ...entries(row)[0]!, x: place(i, shown.length), label: String(row.epoch) }));
+/** Returns a series of the last epochs, as many as fit the width in pixels. */
+export function series(rows: readonly Row[], unit: string, width: number): SVGSVGElement {
+  const shown = rows.slice(-Math.floor(width / 36));
+  const marks = shown.map((row, i) => ({ ...entries(row)[0]!, x: place(i, shown.length, width), label: String(row.epoch) }));
   const y = scale(marks, false);
   const last = marks.at(-1)!;
   const summary = `Estimate by epoch; the last is ${number(last.estimate)} ${unit}, between ${number(last.interval[0])} and ${number(last.interval[1])}, truth ${number(last.truth)}.`;
   const line = marks.map((m) => `${m.x},${y(m.estimate)}`).join(' ');
-  return canvas(summary, [
-    ...axis(y, marks, 'epoch'),
+  return canvas(width, summary, [
+    ...axis(width, y, marks, 'epoch'),
     ...marks.map((m) => svg('line', { class: 'band', x1: m.x, x2: m.x, y1: y(m.interval[0]), y2: y(m.interval[1]) })),
     svg('polyline', { class: 'line', points: line }),
     ...marks.map((m) => svg('line', { class: 'truth', x1: m.x - 11, x2: m.x + 11, y1: y(m.truth), y2: y(m.truth) })),
@@ -39,13 +38,13 @@ export function series(rows: readonly Row[], unit: string): SVGSVGElement {
 }
 
 /** Returns the bars of one epoch's histogram. */
-export function bars(row: Row, labels: readonly string[]): SVGSVGElement {
+export function bars(row: Row, labels: readonly string[], width: number): SVGSVGElement {
   const list = entries(row);
-  const marks = list.map((entry, i) => ({ ...entry, x: place(i, list.length), label: labels[i] ?? '' }));
+  const marks = list.map((entry, i) => ({ ...entry, x: place(i, list.length, width), label: labels[i] ?? '' }));
   const y = scale(marks, true);
   const half = Math.min(26, (0.36 * (width - margin.left - margin.right)) / list.length);
-  return canvas(`Histogram of epoch ${row.epoch}, ${list.length} bins; the numbers are in the table below.`, [
-    ...axis(y, marks, `epoch ${row.epoch}`),
+  return canvas(width, `Histogram of epoch ${row.epoch}, ${list.length} bins; the numbers are in the table below.`, [
+    ...axis(width, y, marks, `epoch ${row.epoch}`),
     ...marks.map((m) => {
       const [top, bottom] = [Math.min(y(m.estimate), y(0)), Math.max(y(m.estimate), y(0))];
       return svg('rect', { class: 'bar', x: m.x - half, width: 2 * half, y: top, height: bottom - top }, title(m));
@@ -55,7 +54,7 @@ export function bars(row: Row, labels: readonly string[]): SVGSVGElement {
   ]);
 }
 
-function canvas(summary: string, children: SVGElement[]): SVGSVGElement {
+function canvas(width: number, summary: string, children: SVGElement[]): SVGSVGElement {
   return svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': summary }, ...children);
 }
 
@@ -64,7 +63,7 @@ function title(m: Mark): SVGTitleElement {
   return svg('title', {}, `${m.label}: ${number(m.estimate)} (${number(lo)} to ${number(hi)}), truth ${number(m.truth)}`);
 }
 
-function place(i: number, n: number): number {
+function place(i: number, n: number, width: number): number {
   return margin.left + ((i + 0.5) * (width - margin.left - margin.right)) / n;
 }
 
@@ -81,7 +80,7 @@ function scale(marks: readonly Mark[], fromZero: boolean): Scale {
 }
 
 /** Grid lines at round values, and labels below as many marks as fit. */
-function axis(y: Scale, marks: readonly Mark[], name: string): SVGElement[] {
+function axis(width: number, y: Scale, marks: readonly Mark[], name: string): SVGElement[] {
   const out: SVGElement[] = [];
   const step = roundStep((y.hi - y.lo) / 5);
   for (let value = Math.ceil(y.lo / step) * step; value <= y.hi; value += step) {

@@ -8,15 +8,19 @@ import { byId, html } from './dom.js';
 import { type Row, type State, entries } from './state.js';
 import { choiceLabels, number } from './words.js';
 
-/** Redraws when there is something new. */
+/** The chart is drawn for the width it has, so that its text keeps its size. */
+const narrowest = 260;
+
+/** Redraws when there is something new, or another width. */
 export function showHistory(state: State, labels: boolean): void {
   const last = state.history.at(-1);
   const figure = byId('chart');
-  const version = String(state.history.length);
+  const width = Math.max(narrowest, figure.clientWidth);
+  const version = `${state.history.length} ${width}`;
   if (!last || figure.dataset['version'] === version) return;
   figure.dataset['version'] = version;
   const bins = state.query === 'histogram' ? choiceLabels(state, labels) : null;
-  figure.replaceChildren(bins ? bars(last, bins) : series(state.history, state.unit));
+  figure.replaceChildren(bins ? bars(last, bins, width) : series(state.history, state.unit, width));
   byId('empty').hidden = true;
   byId('numbers').hidden = false;
   byId('table').replaceChildren(
