@@ -1,0 +1,42 @@
+package verifier_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+)
+
+// TestABatchWithoutAllItsSharesIsWithheld: one unreadable share of splitmix makes the sum of its
+// batch any number, so the batch is a finding and no part of the estimate. The other one counts.
+func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		// One honest client: one share each, as nobody hides it from the verifier but its noise.
+		q := planner.Query{Name: "pair", Query: task.Sum, Protocol: "splitmix", Hi: 10, Batch: 2, Honest: 0.5, Epsilon: 1, Delta: 1e-6}
+		calibrated, err := planner.Draft(q)
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		*draft = *calibrated
+	}})
+	require.EqualValues(t, 1, c.Open.Slots.PerLane)
+	v := newVerifier(t, c)
+	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, 2))))
+	flip := func(next [][]byte) [][]byte {
+		next[0] = append([]byte{}, next[0]...)
+		next[0][40] ^= 1
+		return next
+	}
+	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), flip)))
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Batches)
+	require.EqualValues(t, 2, r.Users)
+	require.EqualValues(t, 2, r.Verified)
+	require.EqualValues(t, 1, r.Rejected)
+	require.EqualValues(t, 1, r.Withheld)
+	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
+	require.Equal(t, "incomplete", r.Findings[0].Name)
+}
