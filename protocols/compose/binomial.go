@@ -7,16 +7,29 @@ type Binomial struct {
 	n, p   float64
 	first  float64   // The smallest outcome in masses.
 	masses []float64 // Pr[first+i]; what is cut off is below cut of the largest.
+	up     []float64 // Sums of masses from the smallest outcome to i.
+	down   []float64 // From i to the largest.
 }
 
-// cut is the size below which probabilities are left out, relative to the largest.
-const cut = 1e-45
+// cut is the size below which probabilities are left out, relative to the largest, and floor is above
+// the sum of what is left out.
+const (
+	cut   = 1e-45
+	floor = 1e-38
+)
 
-// NewBinomial returns Bin(n, p), 0 < p < 1. The probabilities carry a relative error of about
-// 1e-16 times their number, which is 30 standard deviations: they are chained from the largest by
-// their ratios and then normalized.
+// MaxVariance bounds np(1-p) of [NewBinomial], and with it the memory it takes: 30 standard
+// deviations of numbers.
+const MaxVariance = 1e8
+
+// NewBinomial returns Bin(n, p), 0 < p < 1, with a variance of at most [MaxVariance]. The
+// probabilities are chained from the largest by their ratios and then normalized, and so carry a
+// relative error of about 1e-16 times the root of their number.
 func NewBinomial(n uint64, p float64) *Binomial {
 	b := &Binomial{n: float64(n), p: p}
+	if b.Variance() > MaxVariance {
+		panic("compose: variance out of range")
+	}
 	mode := math.Floor((b.n + 1) * p)
 	var below []float64
 	for y, w := mode, 1.0; y > 0 && w > cut; y-- {
@@ -31,14 +44,25 @@ func NewBinomial(n uint64, p float64) *Binomial {
 		b.masses = append(b.masses, w)
 		w *= (b.n - y) * p / ((y + 1) * (1 - p))
 	}
+	b.normalize()
+	return b
+}
+
+func (b *Binomial) normalize() {
 	total := 0.0
 	for _, w := range b.masses {
 		total += w
 	}
+	last := len(b.masses) - 1
+	b.up, b.down = make([]float64, last+1), make([]float64, last+1)
 	for i := range b.masses {
 		b.masses[i] /= total
 	}
-	return b
+	up, down := 0.0, 0.0
+	for i := range b.masses {
+		up, down = up+b.masses[i], down+b.masses[last-i]
+		b.up[i], b.down[last-i] = up, down
+	}
 }
 
 // Variance returns np(1-p).
@@ -46,30 +70,34 @@ func (b *Binomial) Variance() float64 { return b.n * b.p * (1 - b.p) }
 
 // Delta is the curve of the pair Bin(n, p) and 1 + Bin(n, p), in both directions:
 //
-//	Σ_y (b(y) − e^ε·b(y−1))₊,   b(y)/b(y−1) = (n−y+1)p/(y(1−p)), falling in y        (1)
-//	Σ_y (b(y−1) − e^ε·b(y))₊ = Σ_y (b(y) − e^ε·b(y+1))₊                               (2)
+//	Σ_y (b(y) − e^ε·b(y−1))₊ = b(y₁) − (e^ε−1)·Pr[y < y₁],   b(y)/b(y−1) = (n−y+1)p/(y(1−p)) > e^ε up to y₁       (1)
+//	Σ_y (b(y) − e^ε·b(y+1))₊ = b(y₂) − (e^ε−1)·Pr[y > y₂],   b(y+1)/b(y) < e^−ε from y₂ on                        (2)
 //
-// each a sum of positive terms, raised by a relative 1e-11 for rounding and by what was cut off.
+// Of the y next to the one computed the best is taken, as its rounding could be off. The difference is
+// about 1/z² of its terms z standard deviations out: rounding is below a relative 1e-9, by which the
+// result is raised, and by what was cut off.
 func (b *Binomial) Delta(eps float64) float64 {
-	e, odds := math.Exp(eps), b.p/(1-b.p)
-	up, down := 0.0, 0.0
-	for i, w := range b.masses { // (1), y ascending while terms are positive
-		y := b.first + float64(i)
-		rest := 1 - e*y/((b.n-y+1)*odds)
-		if !(rest > 0) {
-			break
+	e, odds, gain := math.Exp(eps), b.p/(1-b.p), math.Expm1(eps)
+	first := math.Ceil((b.n+1)*odds/(odds+e)) - 1       // y₁
+	second := math.Floor((b.n*odds*e-1)/(1+odds*e)) + 1 // y₂
+	most, last := 0.0, len(b.masses)-1
+	for step := -1.0; step <= 1; step++ {
+		if i := int(first + step - b.first); i >= 0 && i <= last {
+			rest := 0.0
+			if i > 0 {
+				rest = b.up[i-1]
+			}
+			most = math.Max(most, b.masses[i]-gain*rest)
 		}
-		up += w * rest
-	}
-	for i := len(b.masses) - 1; i >= 0; i-- { // (2), y descending
-		y := b.first + float64(i)
-		rest := 1 - e*(b.n-y)*odds/(y+1)
-		if !(rest > 0) {
-			break
+		if i := int(second + step - b.first); i >= 0 && i <= last {
+			rest := 0.0
+			if i < last {
+				rest = b.down[i+1]
+			}
+			most = math.Max(most, b.masses[i]-gain*rest)
 		}
-		down += b.masses[i] * rest
 	}
-	return math.Max(up, down)*(1+1e-11) + cut
+	return math.Min(1, most*(1+1e-9)+floor)
 }
 
 // LowTail returns the largest y with Pr[Bin(n, p) < y] at most mass, and an upper bound on that

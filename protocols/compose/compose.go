@@ -65,9 +65,17 @@ func Delta(pairs []Pair, eps, scale float64) float64 {
 			break
 		}
 	}
+	for _, top := range tops {
+		if !(top/h < maxPoints) {
+			return 1 // one observation leaks far more than all may
+		}
+	}
 	fine := newSum(pairs, tops, func(int) float64 { return h })
 	return math.Min(1, fine.delta(eps, h, size))
 }
+
+// maxPoints bounds the grid, so that a hostile task cannot ask for memory or time.
+const maxPoints = 1 << 18
 
 // windowSigmas is how many standard deviations of the tilted sum lie within half a window.
 const windowSigmas = 14

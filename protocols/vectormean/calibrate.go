@@ -6,6 +6,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/compose"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
 )
@@ -45,11 +46,17 @@ func Calibrate(t *task.Task) error {
 		}
 		given = randomizer.NewRational(bitsFor(float64(t.Batch.Min), single/float64(m.sides)), 1)
 	}
-	m.levels = 1<<given.Num - 1
-	if _, err := m.calibrate(eps, delta, int(given.Num)); err != nil {
-		return err
+	for {
+		m.levels = 1<<given.Num - 1
+		if _, err := m.calibrate(eps, delta, int(given.Num)); err != nil {
+			return err
+		}
+		if err = m.checkSlots(); err == nil || hasBits || given.Num == 1 {
+			break
+		}
+		given.Num-- // fewer bits take fewer slots
 	}
-	if err := m.checkSlots(); err != nil {
+	if err != nil {
 		return err
 	}
 	t.Slots = m.slots()
@@ -97,7 +104,7 @@ func (m *Mechanism) calibrate(eps, delta float64, bits int) (lambda float64, err
 	}
 	hi := float64(m.frame.size) * float64(m.levels) * float64(m.sides) / (eps * eps)
 	for !private(hi) {
-		if hi *= 2; hi > 1e15 {
+		if hi *= 2; hi > compose.MaxVariance {
 			return 0, invalid.Field("claim.epsilon", m.task.Claim.Epsilon, "a larger epsilon or delta, or a smaller dim")
 		}
 	}
@@ -132,7 +139,7 @@ func (m *Mechanism) setNoise(lambda float64, bits int) bool {
 
 // checkSlots is an error where the trials do not fit a lane. It says how many clients would do.
 func (m *Mechanism) checkSlots() error {
-	most := uint64(maxPerLane)
+	most := min(maxPerLane, uint64(math.MaxUint32)/m.task.Batch.Size)
 	if m.lanes > 1 {
 		most = min(most, task.MaxSlots/m.lanes)
 	}
@@ -145,8 +152,8 @@ func (m *Mechanism) checkSlots() error {
 		total += n.variance() * m.trialsPer()
 	}
 	room := float64(most)*float64(m.lanes)/float64(m.frame.size) - bits - bits*float64(m.sides) // trials round up
-	want := "at most " + strconv.FormatUint(most, 10) + ": fewer bits or a smaller dim"
-	if room > 0 {
+	want := "at most " + strconv.FormatUint(most, 10) + ": a smaller dim or batch, or a lane per coefficient"
+	if room > 0 && most >= maxPerLane/2 { // else it is a large batch that leaves no room
 		enough := math.Ceil(total * float64(m.sides) * float64(m.task.Batch.Min) / room)
 		return invalid.Field("users", strconv.FormatUint(m.task.Batch.Min, 10),
 			"at least "+strconv.FormatFloat(enough, 'f', 0, 64)+" honest ones, for the noise of each to fit the slots of a lane, or a smaller dim")

@@ -37,6 +37,9 @@ func (m *Mechanism) CheckClaim() error {
 func (m *Mechanism) delta(eps, scale float64) float64 {
 	var pairs []compose.Pair
 	for _, n := range m.noise {
+		if float64(m.task.Batch.Min)*n.variance() > compose.MaxVariance {
+			return 1 // more noise than anybody needs, and than can be summed up in memory
+		}
 		counter := compose.NewBinomial(m.task.Batch.Min*n.trials, n.chance.Float64())
 		pairs = append(pairs, compose.Pair{Delta: counter.Delta, Count: uint64(m.frame.size) * m.sides})
 	}

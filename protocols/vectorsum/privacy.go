@@ -110,14 +110,27 @@ func newConditional(t *task.Task, reported, k uint64) (*conditional, error) {
 		return nil, err
 	}
 	if reported < t.Input.Bins {
-		c.least = 1
-		if goal.users > 1 {
-			others := compose.NewBinomial(goal.users-1, float64(reported)/float64(t.Input.Bins))
-			drew, below := others.LowTail(tailShare * goal.delta / float64(reported))
-			c.least, c.tail = 1+drew, float64(reported)*below
-		}
+		c.fewest(float64(reported) / float64(t.Input.Bins))
 	}
 	return c, nil
+}
+
+// fewest sets s and the second term of (1), p being t/d. For many clients it is by Chernoff's bound
+// Pr[Bin(m, p) ≤ mp - a] ≤ e^{-a²/(2mp)}, which then gives away next to nothing.
+func (c *conditional) fewest(p float64) {
+	each := tailShare * c.goal.delta / float64(c.t)
+	others := c.goal.users - 1
+	c.least = 1
+	switch mean := float64(others) * p; {
+	case others == 0:
+	case mean > 1e6:
+		c.least += uint64(mean - math.Sqrt(2*mean*-math.Log(each)))
+		c.tail = tailShare * c.goal.delta
+	default:
+		drew, below := compose.NewBinomial(others, p).LowTail(each)
+		c.least += drew
+		c.tail = float64(c.t) * below
+	}
 }
 
 // delta returns (1) for γ in (0, 1].
