@@ -164,16 +164,28 @@ const (
 // same sum without the 1/ζ², E[(X+ηZ)₊] − E[X₊] ≤ η²·f, since √v·(density of √v·Z at x) is
 // increasing in v; and the terms k ≠ 0 of (2) are bounded by Chernoff's inequality.
 func (t *tuned) invert() float64 {
+	value, _ := t.invertWithin()
+	return value
+}
+
+// invertWithin returns the value of invert and how far at most it lies above E[X₊].
+func (t *tuned) invertWithin() (best, excess float64) {
 	t.setPairs()
-	best := math.Inf(1)
+	best = math.Inf(1)
 	in := inversion{tuned: t, eta: smoothing / t.theta, period: 18 * t.width}
-	if t.logEstimate() < deep {
+	sparse := in.halfWindow() >= in.window()/2 // few users: every node counts
+	switch {
+	case sparse:
+		in.eta *= 100
+	case t.logEstimate() < deep:
 		in.eta *= 20
 	}
 	for range 4 {
 		value, slack := in.run()
-		best = math.Min(best, value)
-		if slack <= wanted*value || in.periods() > 8e3 || t.logEstimate() < deep {
+		if value < best {
+			best, excess = value, slack
+		}
+		if slack <= wanted*value || in.periods() > 8e3 || sparse || t.logEstimate() < deep {
 			break
 		}
 		if in.alias > in.blur {
@@ -182,7 +194,7 @@ func (t *tuned) invert() float64 {
 			in.eta /= 5
 		}
 	}
-	return best * (1 + margin)
+	return best * (1 + margin), excess + 2*margin*best
 }
 
 // inversion is one evaluation of (2).

@@ -1,0 +1,84 @@
+package accountant_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant"
+)
+
+// responseMatrix is k-ary randomized response as a matrix.
+func responseMatrix(k int, gamma float64) [][]float64 {
+	rows := make([][]float64, k)
+	for x := range rows {
+		for y := range k {
+			rows[x] = append(rows[x], respond(k, gamma, x, y))
+		}
+	}
+	return rows
+}
+
+func TestFiniteIsExactForRandomizedResponse(t *testing.T) {
+	for _, k := range []int{2, 4} {
+		for _, users := range []uint64{1e3, 1e5, 1e8} {
+			eps, err := accountant.KRREpsilon(accountant.Exact, uint64(k), .4, users, 1e-5)
+			require.NoError(t, err)
+			want, err := accountant.KRRDelta(accountant.Exact, uint64(k), .4, users, eps)
+			require.NoError(t, err)
+			got, excess, err := accountant.FiniteDelta(responseMatrix(k, .4), users, eps)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, got, want*(1-2e-9))
+			require.LessOrEqual(t, got-excess, want*(1+1e-9))
+			require.InEpsilon(t, want, got, 1e-6)
+		}
+	}
+}
+
+// finiteWorst enumerates the shuffled mechanism of rows for n users.
+func finiteWorst(rows [][]float64, n int, eps float64) float64 {
+	law := func(inputs []int) map[int]float64 {
+		law := map[int]float64{0: 1}
+		for _, x := range inputs {
+			next := map[int]float64{}
+			for key, pr := range law {
+				for y, q := range rows[x] {
+					next[key+1<<(4*y)] += pr * q
+				}
+			}
+			law = next
+		}
+		return law
+	}
+	worst := 0.0
+	eachInput(len(rows), n-1, func(others []int) {
+		for x := range rows {
+			for y := range rows {
+				worst = math.Max(worst, hockeyStick(law(append(others, x)), law(append(others, y)), eps))
+			}
+		}
+	})
+	return worst
+}
+
+func TestFiniteIsNotBelowTheShuffledMechanism(t *testing.T) {
+	rows := [][]float64{{.6, .3, .1}, {.2, .5, .3}, {.25, .15, .6}}
+	for n := 1; n <= 4; n++ {
+		for _, eps := range []float64{0, .3, 1} {
+			got, excess, err := accountant.FiniteDelta(rows, uint64(n), eps)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, got, finiteWorst(rows, n, eps)-1e-12, "n=%d ε=%g", n, eps)
+			require.Less(t, excess, .01*got)
+		}
+	}
+}
+
+func TestFiniteRejects(t *testing.T) {
+	for _, rows := range [][][]float64{
+		nil, {{1}}, {{.5, .5}}, {{.5, .5}, {.4, .5}}, {{.5, .5}, {1, 0}}, {{.5, .5}, {1}}, {{.5, .5}, {math.NaN(), 1}},
+	} {
+		_, _, err := accountant.FiniteDelta(rows, 10, 1)
+		require.ErrorContains(t, err, "rows")
+	}
+}
