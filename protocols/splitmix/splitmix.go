@@ -83,8 +83,8 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 		return nil, invalid.Field("params.p", strconv.FormatUint(p, 10), "1 for a count")
 	}
 	s, ok := t.Param("s")
-	if !ok || s.Num <= 0 || s.Float64() < randomizer.MinRate.Float64() || s.Float64() > 100 {
-		return nil, invalid.Field("params.s", s.String(), "a rational from 2^-40 to 100, epsilon over p")
+	if !ok || s.Num <= 0 || s.Float64() < 2*randomizer.MinRate.Float64() || s.Float64() > 100 {
+		return nil, invalid.Field("params.s", s.String(), "a rational from 2^-39 to 100, epsilon over p")
 	}
 	m, err := protocols.WholeParam(t, "m", 1, maxM)
 	if err != nil {
@@ -187,8 +187,8 @@ func (g target) exponent(p uint64) (randomizer.Rational, error) {
 	for eps.Float64() > g.eps {
 		eps.Num--
 	}
-	if eps.Num <= 0 || eps.Float64()/float64(p) < randomizer.MinRate.Float64() {
-		return randomizer.Rational{}, invalid.Field("epsilon", strconv.FormatFloat(g.eps, 'g', -1, 64), "at least p times 2^-40, p = "+strconv.FormatUint(p, 10))
+	if eps.Num <= 0 || eps.Float64()/float64(p) < 2*randomizer.MinRate.Float64() {
+		return randomizer.Rational{}, invalid.Field("epsilon", strconv.FormatFloat(g.eps, 'g', -1, 64), "at least p times 2^-39, p = "+strconv.FormatUint(p, 10))
 	}
 	return randomizer.NewRational(eps.Num, eps.Den*p), nil
 }
