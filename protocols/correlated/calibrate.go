@@ -1,6 +1,215 @@
 package correlated
 
-import "math"
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Objectives of [Options].
+const (
+	Expected = "expected" // Fewest messages on average, in slots that a task can have.
+	Slots    = "slots"    // Fewest slots per client.
+)
+
+// Options are choices of [CalibrateWith]. The zero value is what [Calibrate] uses.
+type Options struct {
+	Share     float64 // ε*/ε, in (0, 1): how much of ε goes to the central noise. Default 0.9.
+	Objective string  // Default: Slots under padding full, Expected under padding none.
+}
+
+// roundingShare is how much rounding may add to the variance of the noise. With ε* = 0.9·ε the
+// standard error is then within 20 % of that of the central discrete Laplace mechanism.
+const roundingShare = 0.16
+
+// maxSlots is the largest B of a lane.
+const maxSlots = 65535
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch, rule and
+// padding (default none) are set; a parameter max that it names is kept.
+func Calibrate(t *task.Task) error { return CalibrateWith(t, Options{}) }
+
+// CalibrateWith is [Calibrate] with choices.
+func CalibrateWith(t *task.Task, o Options) error {
+	if t.Slots.Padding == "" {
+		t.Slots.Padding = task.PaddingNone
+	}
+	if err := checkTask(t); err != nil {
+		return err
+	}
+	eps, delta, err := target2(t)
+	if err != nil {
+		return err
+	}
+	if o.Share == 0 {
+		o.Share = 0.9
+	}
+	if !(o.Share > 0 && o.Share < 1) {
+		return invalid.Field("share", format(o.Share), "a number in (0, 1)")
+	}
+	if o.Objective == "" {
+		o.Objective = Expected
+		if t.Slots.Padding == task.PaddingFull {
+			o.Objective = Slots
+		}
+	}
+	if o.Objective != Expected && o.Objective != Slots {
+		return invalid.Field("objective", strconv.Quote(o.Objective), Expected+" or "+Slots)
+	}
+	top := uint64(1)
+	_, kept := t.Param("max")
+	if kept {
+		if top, err = readTop(t); err != nil {
+			return err
+		}
+	} else if !unit(t) {
+		ideal := math.Ceil(eps * math.Sqrt(float64(t.Batch.Size)/(8*roundingShare)))
+		top = uint64(min(max(ideal, 1), maxTop))
+	}
+	for {
+		err = calibrateTop(*t, t, top, eps, delta, o)
+		if err == nil || kept || top < 4 {
+			return err
+		}
+		top = top * 3 / 4 // Fewer levels: more rounding, fewer slots.
+	}
+}
+
+// slotLimit is the largest B a task can have.
+func slotLimit(t *task.Task) int {
+	return int(min(maxSlots, (1<<32-1)/t.Batch.Size))
+}
+
+// calibrateTop sets the parameters of a task for one Δ, from a copy of it.
+func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64, o Options) error {
+	if draft.Rule == RuleTheorem2 {
+		central := down(o.Share * eps / float64(top))
+		draft.Params = []task.Param{{Key: "central", Value: central}, protocols.Whole("max", top)}
+		return finish(&draft, t, eps, delta)
+	}
+	goal := target{top: top, sparse: sparse(&draft), eps: eps, delta: delta * (1 - overflowShare) * 0.999}
+	share := o.Share
+	if goal.sparse {
+		share /= 2
+	}
+	central := down(share * eps / float64(top))
+	goal.star = central.Float64()
+	goal.zero = draft.Slots.Padding == task.PaddingNone && draft.Query != task.Histogram
+	limit := slotLimit(&draft)
+	alone := []group{{weight: 1, mass: 2 * float64(dim(&draft)) / float64(draft.Batch.Min), s: goal.star}}
+	least, ok := slots(alone, float64(draft.Batch.Size), eps, delta, limit)
+	if !ok {
+		return tooMany(alone, &draft, eps, delta, limit, top)
+	}
+	var err error
+	bursts := []uint64{0}
+	if o.Objective == Slots {
+		bursts = nil
+	}
+	for _, part := range []float64{0.85, 0.6, 0.4, 0.25} {
+		spare := limit
+		if o.Objective == Slots {
+			spare = least
+		}
+		bursts = append(bursts, max(uint64(float64(spare)*part), 6))
+	}
+	best := draft
+	for _, burst := range bursts {
+		goal.burst = burst
+		next := draft
+		d, ok := goal.solve()
+		if !ok {
+			err = first(err, invalid.Field("params.max", strconv.FormatUint(top, 10), "less: no noise was found that proves the claim"))
+			continue
+		}
+		next.Params = d.params(central, top)
+		done := next
+		if e := finish(&next, &done, eps, delta); e != nil {
+			err = e
+			continue
+		}
+		if o.Objective == Expected {
+			*t = done
+			return nil
+		}
+		if best.Slots.PerLane > 0 && float64(done.Slots.PerLane) > 0.97*float64(best.Slots.PerLane) {
+			break // Smaller bursts need more messages.
+		}
+		best = done
+	}
+	if best.Slots.PerLane == 0 {
+		return err
+	}
+	*t = best
+	return nil
+}
+
+// finish sets the slots of a draft with parameters, checks its claim, and assigns it.
+func finish(draft, t *task.Task, eps, delta float64) error {
+	m, err := newMechanism(draft)
+	if err != nil {
+		return err
+	}
+	limit := slotLimit(draft)
+	b, ok := slots(m.groups(), float64(draft.Batch.Size), eps, delta, limit)
+	if !ok {
+		return tooMany(m.groups(), draft, eps, delta, limit, m.top)
+	}
+	draft.Slots = m.slots(uint64(max(b, 2)))
+	if m, err = newMechanism(draft); err != nil {
+		return err
+	}
+	if err := m.CheckClaim(); err != nil {
+		return err
+	}
+	*t = *draft
+	return nil
+}
+
+// tooMany is the error for noise that does not fit into the slots of a task: it names the smallest n
+// at which it would or, where that is not the reason, asks for a smaller Δ.
+func tooMany(groups []group, t *task.Task, eps, delta float64, limit int, top uint64) error {
+	const want = "slots of a client, from 2 to "
+	range1 := want + strconv.Itoa(limit)
+	for n := 2 * t.Batch.Size; n < 1<<33; n *= 2 {
+		scaled := append([]group{}, groups...)
+		for k := range scaled {
+			scaled[k].mass *= float64(t.Batch.Size) / float64(n)
+		}
+		if b, ok := slots(scaled, float64(n), eps, delta, maxSlots); ok && uint64(b)*n < 1<<32 {
+			return invalid.Field("batch.size", strconv.FormatUint(t.Batch.Size, 10), "at least about "+strconv.FormatUint(n, 10)+": with fewer clients the noise takes more than the "+range1)
+		}
+	}
+	return invalid.Field("params.max", strconv.FormatUint(top, 10), "less, or a larger epsilon: the noise takes more than the "+range1)
+}
+
+// params returns the parameters of a solved design, rounded to the side of more noise.
+func (d *solved) params(central randomizer.Rational, top uint64) (out []task.Param) {
+	add := func(key string, v randomizer.Rational) { out = append(out, task.Param{Key: key, Value: v}) }
+	one := func(name string, n noise) {
+		if n.jump > 0 {
+			add(name+".jump", randomizer.NewRational(int64(n.jump), 1))
+		}
+		add(name+".r", randomizer.NewRational(int64(math.Ceil(n.r*rateUnit)), rateUnit))
+		add(name+".s", down(n.s))
+	}
+	add("central", central)
+	add("cut", randomizer.NewRational(int64(d.miss*(1<<60)), 1<<60))
+	for l, n := range d.levels {
+		one(levelName(l), n)
+	}
+	out = append(out, protocols.Whole("max", top))
+	one("pair", d.pair)
+	add("theta", randomizer.NewRational(int64(d.theta*1024), 1024))
+	if d.zero.r > 0 {
+		one("zero", d.zero)
+	}
+	return out
+}
 
 // target is what a design has to achieve.
 type target struct {
@@ -9,6 +218,7 @@ type target struct {
 	star       float64 // ε*/Δ
 	eps, delta float64
 	burst      uint64 // Most messages of one jump of zero-sum noise; 0 for no bound.
+	zero       bool   // 0 has noise of its own.
 }
 
 // solved is a design with what its certificate needs.
@@ -20,6 +230,9 @@ type solved struct {
 // messages returns the expected number of zero-sum noise messages of all clients together.
 func (d *design) messages() float64 {
 	total := 2 * d.pair.mean()
+	if d.zero.r > 0 {
+		total += d.zero.mean()
+	}
 	for l, n := range atomCounts(d.top) {
 		total += 3 * float64(n) * d.levels[l].mean()
 	}
@@ -144,6 +357,9 @@ func (t *target) design(p point, x float64) *design {
 	d.pair = t.noise(theta, math.Exp(p.pairR), math.Exp(x+p.pairX), t.top, t.burst/2)
 	for l := range levels(t.top) {
 		d.levels = append(d.levels, t.noise(theta, r, math.Exp(x+p.tilt*float64(l)), 1<<l, t.burst/3))
+	}
+	if t.zero {
+		d.zero = t.noise(theta, r, math.Exp(x), 1, t.burst)
 	}
 	return d
 }

@@ -333,6 +333,10 @@ type window struct {
 
 // push adds the newest value and returns the sum over the last max values.
 func (w *window) push(v float64) float64 {
+	if w.max == 0 { // No bound: all values.
+		w.recent = w.q * (w.recent + v)
+		return w.recent
+	}
 	if len(w.fresh) == 0 {
 		w.factor = 1
 	}

@@ -9,6 +9,7 @@ type design struct {
 	star   float64 // ε*/Δ: the central noise is NB(1, e^{-star}) of +1 and as much of -1.
 	pair   noise   // Atom {-1,+1}.
 	levels []noise // Atoms of each level.
+	zero   noise   // Atom {0}; none if r = 0.
 }
 
 // The proof of a claim.
@@ -80,6 +81,7 @@ type certificate struct {
 	levels [][2]chord // (M1) of a level by |shift|, for shifts ≥ 0 and ≤ 0; at least 0.
 	missed []float64  // Bound of Pr[z ∉ T] of an atom of a level, for shifts ≤ 0.
 	always [2]float64 // The same for shifts ≥ 0, the largest over levels, and for {-1,+1}.
+	zeros  [2]side    // What an input 0 adds.
 }
 
 func newCertificate(d *design, theta, miss float64) *certificate {
@@ -93,6 +95,11 @@ func newCertificate(d *design, theta, miss float64) *certificate {
 		}
 	}
 	c.always[1] = pair.missed(true)
+	if d.zero.r > 0 {
+		law := newLaw(d.zero, 1, miss)
+		c.zeros[0] = side{max(law.moment(theta, 1, false), 0), law.missed(false)}
+		c.zeros[1] = side{max(law.moment(theta, -1, true), 0), law.missed(true)}
+	}
 	for l, n := range d.levels {
 		law := newLaw(n, 1<<l, miss)
 		var both [2]chord
@@ -152,7 +159,7 @@ const maxClasses = 64
 
 func (c *certificate) classes() []class {
 	width := (c.top + maxClasses - 1) / maxClasses
-	all := []class{{}, {lo: 1, hi: 1, rest: [2]int64{1, 1}}}
+	all := []class{{sides: c.zeros}, {lo: 1, hi: 1, rest: [2]int64{1, 1}}}
 	for lo := uint64(2); lo <= c.top; lo += width {
 		hi := min(lo+width-1, c.top)
 		k := class{lo: int64(lo), hi: int64(hi), pair: [2]int64{math.MaxInt64, math.MinInt64}}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/protocols/histogram"
 	"github.com/doona-dp/doona/protocols/rappor"
 	"github.com/doona-dp/doona/protocols/realsum"
@@ -31,6 +32,7 @@ var all = []protocol{
 	{histogram.Name, histogram.New, histogram.Calibrate, krrRule},
 	{realsum.Name, realsum.New, realsum.Calibrate, krrRule},
 	{splitmix.Name, splitmix.New, splitmix.Calibrate, splitmix.RuleComponents},
+	{correlated.Name, correlated.New, correlated.Calibrate, correlated.RuleMoments},
 	{rappor.Name, rappor.New, rappor.Calibrate, rappor.RuleOthers},
 	{vectorsum.Name, vectorsum.New, vectorsum.Calibrate, krrRule},
 	{vectorgrid.Name, vectorgrid.New, vectorgrid.Calibrate, krrRule},

@@ -1,0 +1,126 @@
+package correlated
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/task"
+)
+
+// aggregate is the sufficient statistic: the sum of the messages of every coordinate, and n.
+type aggregate struct {
+	m     *Mechanism
+	sums  []int64
+	users uint64
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate {
+	return &aggregate{m: m, sums: make([]int64, m.dim)}
+}
+
+func (a *aggregate) Add(lane int, message []byte) error {
+	at, value, err := a.m.decode(lane, message)
+	if err != nil {
+		return err
+	}
+	a.sums[at] += value
+	return nil
+}
+
+func (a *aggregate) AddUsers(n uint64) { a.users += n }
+
+func (a *aggregate) Reports() uint64 { return a.users }
+
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
+	if !ok || o.m.top != a.m.top || o.m.dim != a.m.dim || o.m.task.Slots != a.m.task.Slots {
+		return protocols.ErrMerge
+	}
+	for j, s := range o.sums {
+		a.sums[j] += s
+	}
+	a.users += o.users
+	return nil
+}
+
+// Total returns formula (2), moved from {0, …, Δ} to the task's range.
+func (a *aggregate) Total() []float64 {
+	out := make([]float64, len(a.sums))
+	for j, s := range a.sums {
+		out[j] = float64(s) * a.m.scale() // (2)
+	}
+	if a.m.task.Query == task.Sum || a.m.task.Query == task.Mean {
+		out[0] += a.m.task.Input.Lo.Float64() * float64(a.users)
+	}
+	return out
+}
+
+// scale is the worth of 1 in the query's units.
+func (m *Mechanism) scale() float64 {
+	if m.task.Query == task.Histogram {
+		return 1
+	}
+	return (m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()) / float64(m.top)
+}
+
+// Exact is [protocols.Mechanism.Exact]; the variance is formula (3).
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	at, x, err := m.input(value)
+	if err != nil {
+		return nil, nil, err
+	}
+	total, variance = make([]float64, m.dim), make([]float64, m.dim)
+	for j := range variance {
+		variance[j] = m.noiseVariance() * m.scale() * m.scale()
+	}
+	_, f := math.Modf(x * float64(m.top))
+	variance[at] += f * (1 - f) * m.scale() * m.scale()
+	total[at] = x * float64(m.top) * m.scale()
+	if m.task.Query == task.Sum || m.task.Query == task.Mean {
+		total[at] += m.task.Input.Lo.Float64()
+	}
+	return total, variance, nil
+}
+
+// noiseVariance is one client's part of the variance of the central noise, 2p/((1-p)²·n_min), in
+// units of Δ = 1.
+func (m *Mechanism) noiseVariance() float64 {
+	return centralVariance(m.central.Float64()) / float64(m.task.Batch.Min)
+}
+
+// centralVariance returns 2p/(1-p)², p = e^{-s}: the variance of the discrete Laplace distribution.
+func centralVariance(s float64) float64 {
+	half := math.Sinh(s / 2)
+	return 1 / (2 * half * half)
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance].
+func (m *Mechanism) WorstVariance() float64 {
+	v := m.noiseVariance()
+	if !unit(m.task) {
+		v += 0.25
+	}
+	return v * m.scale() * m.scale()
+}
+
+// WorstValue is [protocols.Mechanism.WorstValue]: half way between two levels.
+func (m *Mechanism) WorstValue() []float64 {
+	in := m.task.Input
+	lo := in.Lo.Float64()
+	half := (in.Hi.Float64() - lo) / float64(2*m.top)
+	switch m.task.Query {
+	case task.Count:
+		return []float64{0}
+	case task.Histogram:
+		if in.Labels {
+			return []float64{0}
+		}
+		return []float64{lo}
+	case task.Vector:
+		v := make([]float64, m.dim)
+		v[0] = half
+		return v
+	}
+	return []float64{lo + half}
+}

@@ -1,0 +1,108 @@
+package correlated
+
+import (
+	"math"
+	"math/bits"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// overflowShare is the share of δ that an overflow of slots may cost.
+const overflowShare = 0.01
+
+// CheckClaim is [protocols.Mechanism.CheckClaim]: one evaluation of (P2), or that the closed form
+// belongs to the claim, and the overflow of slots.
+func (m *Mechanism) CheckClaim() error {
+	eps, delta, err := target2(m.task)
+	if err != nil {
+		return err
+	}
+	t, ok := newTail(m.groups(), m.overflowLimit(eps, delta), maxSlots)
+	gain := math.Inf(1)
+	if ok {
+		gain = (1 + math.Exp(eps)) * float64(m.task.Batch.Size) * t.above(int(m.task.Slots.PerLane)-1)
+	}
+	if !(gain <= overflowShare*delta*(1+1e-6)) {
+		return invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10), "more: noise that does not fit costs a delta of "+format(gain)+", which may be a hundredth of the claim's")
+	}
+	derived := delta * (1 - overflowShare)
+	if m.task.Rule == RuleMoments {
+		derived = m.proof.bound(eps, m.proof.theta, m.proof.miss)
+	} else if star := m.central.Float64() * float64(m.top); !(star < eps) {
+		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon, "above central times max, "+format(star))
+	}
+	if derived += gain; !(derived <= delta*(1+1e-6)) {
+		return invalid.Field("claim.delta", m.task.Claim.Delta, "at least "+format(derived)+", the delta that rule "+m.task.Rule+" derives at epsilon "+m.task.Claim.Epsilon)
+	}
+	return nil
+}
+
+func format(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+
+func target2(t *task.Task) (eps, delta float64, err error) {
+	if eps, err = t.Claim.EpsilonValue(); err == nil {
+		delta, err = t.Claim.DeltaValue()
+	}
+	return eps, delta, err
+}
+
+// overflowLimit returns the largest τ of the overflow rule.
+func (m *Mechanism) overflowLimit(eps, delta float64) float64 {
+	return overflowShare * delta / ((1 + math.Exp(eps)) * float64(m.task.Batch.Size))
+}
+
+// closedForm sets the noise of [GKMPS21] (Theorem 2): with ε₁ = ε₂ = min(1, ε-ε*)/2, δ₁ = δ₂ = 0.99·δ/2, and
+// the dominating vector t_v = ⌈Γ/v⌉, Γ = Δ·(⌈log₂ Δ⌉+1),
+//
+//	{-1,+1}: NB(3(1+ln(1/δ₁)), e^{-0.2·ε₁/Δ}) and as every atom of value v   NB(3(1+ln(|S|/δ₂)), e^{-0.2·ε₂/(2t_v)})
+//
+// |S| = 2Δ-1 is that of the paper, though atoms that no input needs are left out. With the natural
+// logarithm in Γ, t does not dominate.
+//
+// [GKMPS21]: https://arxiv.org/abs/2109.13158
+func (m *Mechanism) closedForm() error {
+	eps, delta, err := target2(m.task)
+	if err != nil {
+		return err
+	}
+	spare := min(eps-m.central.Float64()*float64(m.top), 1)
+	if !(spare > 0) {
+		return invalid.Field("params.central", m.central.String(), "below epsilon over max")
+	}
+	delta *= (1 - overflowShare) / 2
+	top := float64(m.top)
+	gamma := m.top * uint64(bits.Len64(m.top-1)+1)
+	rate := func(share float64) uint64 { return uint64(math.Ceil(3 * (1 + math.Log(1/share)) * rateUnit)) }
+	tilde := rate(delta / (2*top - 1))
+	add := func(a atom, weight uint64, s float64) {
+		m.sources = append(m.sources, source{atom: a, weight: weight, s: down(s)})
+	}
+	add(zeroSum(1, true), rate(delta), 0.2*spare/2/top)
+	add(zeroSum(1, true), tilde, 0.2*spare/2/(2*float64(gamma)))
+	eachAtom(m.top, func(v uint64, negative bool, _ int) {
+		add(zeroSum(v, negative), tilde, 0.2*spare/2/(2*float64((gamma+v-1)/v)))
+	})
+	return nil
+}
+
+// down returns an exponent rounded down to what a task can carry.
+func down(s float64) randomizer.Rational {
+	return randomizer.NewRational(int64(s*exponentUnit), exponentUnit)
+}
+
+// Messages returns how many noise messages a client sends on average: those of atoms whose sum is 0,
+// and those of the central noise.
+func (m *Mechanism) Messages() (zeroSum, central float64) {
+	for _, g := range m.groups() {
+		mean := float64(g.weight) * noise{g.mass, g.s, g.jump}.mean()
+		if g.weight == 1 && g.jump == 0 && g.s == m.central.Float64() {
+			central += mean
+		} else {
+			zeroSum += mean
+		}
+	}
+	return zeroSum, central
+}

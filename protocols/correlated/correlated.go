@@ -1,0 +1,285 @@
+package correlated
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// Name is the protocol's name in tasks.
+const Name = "correlated"
+
+// The rules by which a claim is proven.
+const (
+	// RuleMoments is the bound (P2) of privacy.go, from the noise in the task's parameters.
+	RuleMoments = "moments"
+	// RuleTheorem2 is the closed form of [GKMPS21] (Theorem 2), which determines the noise.
+	//
+	// [GKMPS21]: https://arxiv.org/abs/2109.13158
+	RuleTheorem2 = "theorem2"
+)
+
+// maxTop bounds Δ: a client's check of a claim takes time proportional to it.
+const maxTop = 1 << 13
+
+// The denominators of parameters: r in 64ths, exponents in units of 2⁻⁴⁰. Both are floats exactly.
+const (
+	rateUnit     = 64
+	exponentUnit = 1 << 40
+)
+
+// source is an atom, or several that behave alike, with its noise: over n_min clients compound
+// Poisson with weight/rateUnit·e^{-sk}/k expected jumps of size k ≤ jump.
+type source struct {
+	atom
+	weight uint64
+	s      randomizer.Rational
+	jump   uint64
+}
+
+// Mechanism is the protocol with the parameters of one task.
+type Mechanism struct {
+	task    *task.Task
+	top     uint64 // Δ
+	dim     uint64 // Coordinates of a 1-sparse vector or histogram, else 1.
+	central randomizer.Rational
+	proof   solved // For [RuleMoments].
+	sources []source
+	noise   *randomizer.Superposition
+}
+
+// New returns the mechanism of a task: query count, sum, mean, histogram or vector, and as
+// parameters max (Δ) and central (ε*/Δ); under rule moments also theta and cut, which select the
+// bound, and for the noise NAME.r, NAME.s and where jumps are bounded NAME.jump, NAME being pair for
+// {-1,+1}, zero for {0} under padding none, and level.00, level.01, … for the levels.
+func New(t *task.Task) (protocols.Mechanism, error) {
+	m, err := newMechanism(t)
+	if err != nil {
+		return nil, err
+	}
+	if b := t.Slots.PerLane; b < 2 {
+		return nil, invalid.Field("slots.perLane", strconv.FormatUint(b, 10), "at least 2")
+	}
+	return m, protocols.CheckSlots(t, m.slots(t.Slots.PerLane))
+}
+
+func newMechanism(t *task.Task) (*Mechanism, error) {
+	if err := checkTask(t); err != nil {
+		return nil, err
+	}
+	m := &Mechanism{task: t, dim: dim(t)}
+	var err error
+	if m.top, err = readTop(t); err != nil {
+		return nil, err
+	}
+	r := reader{task: t, used: 1}
+	m.central = r.exponent("central", false)
+	switch t.Rule {
+	case RuleMoments:
+		m.readMoments(&r)
+	case RuleTheorem2:
+		r.err = first(r.err, m.closedForm())
+	}
+	if r.err == nil && r.used != len(t.Params) {
+		r.err = invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", strconv.Itoa(r.used)+" for this rule and max")
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return m, m.superpose()
+}
+
+func first(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func checkTask(t *task.Task) error {
+	switch t.Query {
+	case task.Count, task.Sum, task.Mean, task.Histogram:
+	case task.Vector:
+		if t.Input.Lo.Num != 0 {
+			return invalid.Field("input.range", t.Input.Lo.String()+","+t.Input.Hi.String(), "0 and a positive number, for vectors with at most one coordinate that is not 0")
+		}
+	default:
+		return invalid.Field("query", strconv.Quote(t.Query), "count, sum, mean, histogram or vector for protocol "+Name)
+	}
+	if t.Rule != RuleMoments && t.Rule != RuleTheorem2 {
+		return invalid.Field("rule", strconv.Quote(t.Rule), RuleMoments+" or "+RuleTheorem2)
+	}
+	if t.Rule == RuleTheorem2 && (sparse(t) || t.Slots.Padding == task.PaddingNone) {
+		return invalid.Field("rule", strconv.Quote(t.Rule), RuleMoments+" for vectors, histograms and padding none: the theorem does not cover them")
+	}
+	return nil
+}
+
+// unit says whether Δ is 1: every value is 0 or 1.
+func unit(t *task.Task) bool { return t.Query == task.Count || t.Query == task.Histogram }
+
+func sparse(t *task.Task) bool { return t.Query == task.Histogram || t.Query == task.Vector }
+
+func dim(t *task.Task) uint64 {
+	if sparse(t) {
+		return t.Input.Bins
+	}
+	return 1
+}
+
+// readTop returns Δ.
+func readTop(t *task.Task) (uint64, error) {
+	if unit(t) {
+		return protocols.WholeParam(t, "max", 1, 1)
+	}
+	return protocols.WholeParam(t, "max", 1, maxTop)
+}
+
+// reader reads parameters and keeps the first error.
+type reader struct {
+	task *task.Task
+	used int
+	err  error
+}
+
+func (r *reader) get(key, want string, ok func(randomizer.Rational) bool) randomizer.Rational {
+	p, found := r.task.Param(key)
+	r.used++
+	if r.err == nil && (!found || !ok(p)) {
+		got := "missing"
+		if found {
+			got = p.String()
+		}
+		r.err = invalid.Field("params."+key, got, want)
+	}
+	return p
+}
+
+func dyadic(p randomizer.Rational, den uint64) bool { return p.Den&(p.Den-1) == 0 && p.Den <= den }
+
+func (r *reader) exponent(key string, zero bool) randomizer.Rational {
+	return r.get(key, "a rational in (0, 16], denominator a power of two up to 2^40", func(p randomizer.Rational) bool {
+		return (p.Num > 0 || zero && p.Num == 0) && p.Num <= 16*exponentUnit && p.Float64() <= 16 && dyadic(p, exponentUnit)
+	})
+}
+
+// noise reads the noise of one name.
+func (r *reader) noise(name string) (noise, source) {
+	s := source{}
+	if _, bounded := r.task.Param(name + ".jump"); bounded {
+		j := r.get(name+".jump", "a whole number from 1 to 65535", func(p randomizer.Rational) bool { return p.Den == 1 && p.Num >= 1 && p.Num <= 65535 })
+		s.jump = uint64(j.Num)
+	}
+	rate := r.get(name+".r", "a rational from 1 to 10^9, denominator a power of two up to 64", func(p randomizer.Rational) bool {
+		return dyadic(p, rateUnit) && p.Float64() >= 1 && p.Float64() <= 1e9
+	})
+	if rate.Den > 0 {
+		s.weight = uint64(rate.Num) * (rateUnit / rate.Den)
+	}
+	s.s = r.exponent(name+".s", s.jump > 0)
+	return noise{rate.Float64(), s.s.Float64(), s.jump}, s
+}
+
+func levelName(l int) string { return "level." + string([]byte{'0' + byte(l/10), '0' + byte(l%10)}) }
+
+// readMoments reads the parameters of rule moments.
+func (m *Mechanism) readMoments(r *reader) {
+	d := &m.proof.design
+	d.top, d.sparse, d.star = m.top, m.dim > 1, m.central.Float64()
+	positive := func(p randomizer.Rational) bool { return p.Num > 0 }
+	m.proof.theta = r.get("theta", "a positive rational", positive).Float64()
+	m.proof.miss = r.get("cut", "a positive rational", positive).Float64()
+	var s source
+	d.pair, s = r.noise("pair")
+	s.atom = zeroSum(1, true)
+	m.sources = append(m.sources, s)
+	if m.needsZero() {
+		d.zero, s = r.noise("zero")
+		s.atom = atom{size: 1}
+		m.sources = append(m.sources, s)
+	}
+	byLevel := make([]source, levels(m.top))
+	for l := range byLevel {
+		var n noise
+		n, byLevel[l] = r.noise(levelName(l))
+		d.levels = append(d.levels, n)
+	}
+	eachAtom(m.top, func(value uint64, negative bool, l int) {
+		s := byLevel[l]
+		s.atom = zeroSum(value, negative)
+		m.sources = append(m.sources, s)
+	})
+}
+
+// needsZero says whether 0 is a message with noise of its own: under padding none a client sends
+// one message for its value whatever it is. A histogram has no 0.
+func (m *Mechanism) needsZero() bool {
+	return m.task.Slots.Padding == task.PaddingNone && m.task.Query != task.Histogram
+}
+
+// superpose builds the noise of one client. Noise but for that of 0 is drawn for every coordinate.
+func (m *Mechanism) superpose() error {
+	for _, v := range []int64{1, -1} {
+		m.sources = append(m.sources, source{atom: atom{[3]int64{v}, 1}, weight: rateUnit, s: m.central})
+	}
+	atoms := make([]randomizer.Atom, len(m.sources))
+	total := 0.0
+	for i, s := range m.sources {
+		atoms[i] = randomizer.Atom{Weight: s.weight, Jumps: randomizer.NewJumps(s.s, s.jump)}
+		if s.messages != [3]int64{} {
+			atoms[i].Weight *= m.dim
+		}
+		total += float64(s.weight) * float64(m.dim) * float64(atoms[i].Jumps.Candidates())
+	}
+	if total > 1<<62 || total/float64(rateUnit*m.task.Batch.Min) > 1<<31 {
+		return invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10), "so many clients that each draws fewer than 2^31 times")
+	}
+	m.noise = randomizer.NewSuperposition(atoms, rateUnit*m.task.Batch.Min)
+	return nil
+}
+
+// values returns how many values a message may have: from -⌈Δ/2⌉ to Δ.
+func (m *Mechanism) values() uint64 { return m.top + m.offset() + 1 }
+
+func (m *Mechanism) offset() uint64 { return (m.top + 1) / 2 }
+
+func (m *Mechanism) slots(b uint64) task.Slots {
+	padding := m.task.Slots.Padding
+	if padding == "" {
+		padding = task.PaddingNone
+	}
+	return task.Slots{Padding: padding, Lanes: 1, PerLane: b, MessageBytes: uint64(protocols.IndexBytes(m.values() * m.dim))}
+}
+
+// groups returns the noise of one client for its number of messages.
+func (m *Mechanism) groups() (out []group) {
+	type kind struct {
+		size int
+		s    randomizer.Rational
+		jump uint64
+	}
+	at := map[kind]int{}
+	for _, s := range m.sources {
+		k := kind{s.size, s.s, s.jump}
+		i, ok := at[k]
+		if !ok {
+			i = len(out)
+			at[k] = i
+			out = append(out, group{weight: s.size, s: s.s.Float64(), jump: s.jump})
+		}
+		count := float64(m.dim)
+		if s.messages == [3]int64{} {
+			count = 1
+		}
+		out[i].mass += count * float64(s.weight) / rateUnit / float64(m.task.Batch.Min)
+	}
+	return out
+}
+
+// Epsilon0 is [protocols.Mechanism.Epsilon0]: there is none. One client's messages hold its value
+// in clear.
+func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }

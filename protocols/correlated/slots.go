@@ -1,0 +1,145 @@
+package correlated
+
+import "math"
+
+// group is the noise of like atoms in one client: count·r/n_min times the measure of jumps e^{-sk}/k,
+// k ≤ jump, each jump of weight·k messages.
+type group struct {
+	weight int
+	mass   float64 // count·r/n_min
+	s      float64
+	jump   uint64 // 0: no bound.
+}
+
+// tail is the law of the number N of one client's noise messages, a compound Poisson variable:
+//
+//	m·Pr[N=m] = Σ_groups weight·mass·Σ_k e^{-sk}·Pr[N = m - weight·k]              (S1)
+//
+// with positive terms alone, so that its far tail is as accurate as its bulk.
+type tail struct {
+	upTo []float64 // Pr[N ≥ m], m < len.
+}
+
+// newTail computes the tail down to a probability of least; ok is false beyond most messages.
+func newTail(groups []group, least float64, most int) (t tail, ok bool) {
+	size := 256
+	for rest(groups, size) > least/100 {
+		if size *= 2; size > 2*most {
+			return t, false
+		}
+	}
+	p := make([]float64, size)
+	p[0] = math.Exp(-events(groups))
+	states := make([]state, len(groups))
+	for k, g := range groups {
+		states[k] = newState(g)
+	}
+	for m := range p {
+		if m > 0 {
+			sum := 0.0
+			for k := range states {
+				sum += states[k].at(m)
+			}
+			p[m] = sum / float64(m)
+		}
+		for k := range states {
+			states[k].push(m, p[m])
+		}
+	}
+	t.upTo = make([]float64, size+1)
+	t.upTo[size] = rest(groups, size)
+	for m := size - 1; m >= 0; m-- {
+		t.upTo[m] = t.upTo[m+1] + p[m]
+	}
+	return t, true
+}
+
+// above returns Pr[N > m], rounded up.
+func (t tail) above(m int) float64 {
+	if m+1 >= len(t.upTo) {
+		m = len(t.upTo) - 2
+	}
+	return t.upTo[m+1] * (1 + 1e-9)
+}
+
+// state carries the inner sums of (S1) for one group, one for each residue modulo the weight.
+type state struct {
+	group
+	windows []window
+	sums    []float64
+}
+
+func newState(g group) state {
+	s := state{group: g, windows: make([]window, g.weight), sums: make([]float64, g.weight)}
+	for k := range s.windows {
+		s.windows[k] = window{q: math.Exp(-g.s), max: int(g.jump)}
+	}
+	return s
+}
+
+func (s *state) at(m int) float64 { return s.sums[m%s.weight] }
+
+func (s *state) push(m int, p float64) {
+	s.sums[m%s.weight] = float64(s.weight) * s.mass * s.windows[m%s.weight].push(p)
+}
+
+// events returns the expected number of jumps, -ln Pr[N=0].
+func events(groups []group) (sum float64) {
+	for _, g := range groups {
+		if g.jump == 0 {
+			sum += g.mass * -math.Log(-math.Expm1(-g.s))
+			continue
+		}
+		for k := uint64(1); k <= g.jump; k++ {
+			sum += g.mass * math.Exp(-g.s*float64(k)) / float64(k)
+		}
+	}
+	return sum
+}
+
+// rest bounds Pr[N ≥ m] by (E[e^{ηN}]-1)/(e^{ηm}-1), for the best of some η below the smallest decay of
+// an unbounded group.
+func rest(groups []group, m int) float64 {
+	most := math.Inf(1)
+	for _, g := range groups {
+		if g.jump == 0 {
+			most = min(most, g.s/float64(g.weight))
+		}
+	}
+	eta := most * max(1-1/(most*float64(m)), 0.5)
+	best := 1.0
+	for range 12 {
+		if bound := math.Expm1(cumulant(groups, eta)) / math.Expm1(eta*float64(m)); bound < best {
+			best = bound
+		}
+		eta *= 0.75
+	}
+	return best
+}
+
+// cumulant returns ln E[e^{ηN}].
+func cumulant(groups []group, eta float64) (sum float64) {
+	for _, g := range groups {
+		step := eta * float64(g.weight)
+		if g.jump == 0 {
+			sum += g.mass * (math.Log(-math.Expm1(-g.s)) - math.Log(-math.Expm1(step-g.s)))
+			continue
+		}
+		for k := uint64(1); k <= g.jump; k++ {
+			sum += g.mass * math.Exp(-g.s*float64(k)) * math.Expm1(step*float64(k)) / float64(k)
+		}
+	}
+	return sum
+}
+
+// slots returns the smallest B ≤ most whose overflow τ = Pr[N > B-1] obeys the rule
+// (1+e^ε)·n·τ ≤ δ/100; one slot is for the value. ok is false if there is none.
+func slots(groups []group, users, eps, delta float64, most int) (b int, ok bool) {
+	limit := delta / 100 / ((1 + math.Exp(eps)) * users)
+	t, ok := newTail(groups, limit, most)
+	if !ok {
+		return 0, false
+	}
+	b = int(search(1, int64(len(t.upTo)), func(b int64) bool { return t.above(int(b-1)) <= limit }))
+	return b, b <= most
+}
