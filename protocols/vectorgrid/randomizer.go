@@ -12,12 +12,17 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 	if err != nil {
 		return nil, err
 	}
-	point, place := uint64(0), uint64(1)
+	return m.krr.Report(src, m.point(src, u)), nil
+}
+
+// point rounds u to a point of the grid.
+func (m *Mechanism) point(src *randomizer.Source, u []float64) (point uint64) {
+	place := uint64(1)
 	for _, x := range u {
 		point += place * src.Round(randomizer.Fixed(x), m.r)
 		place *= m.r + 1
 	}
-	return m.krr.Report(src, point), nil
+	return point
 }
 
 // unit maps a client's vector into [0, 1]^d.

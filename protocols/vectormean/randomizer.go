@@ -27,10 +27,8 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 				send(first)
 			}
 			for kind := first; kind < first+m.sides; kind++ {
-				for range n.trials {
-					if src.Bernoulli(n.chance) {
-						send(kind)
-					}
+				for range src.Binomial(n.trials, n.chance) {
+					send(kind)
 				}
 			}
 		}

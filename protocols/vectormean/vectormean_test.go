@@ -346,3 +346,54 @@ func TestTasksWithOtherParametersAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// One malicious client among 50: with one lane the error it makes grows as √d, with a lane per
+// coefficient it does not grow.
+func TestOneMaliciousClient(t *testing.T) {
+	reach := func(dim, lanes uint64) (norm float64) {
+		q := planner.Query{Dim: dim, Batch: 2000, Honest: 1, Epsilon: 1, Delta: 1e-6, Lanes: lanes}
+		q.Params = planner.Params{"bits": 1, "seed": 2}
+		draft, m := open(t, q)
+		kashin, _ := draft.Param("kashin")
+		trials, _ := draft.Param("m0")
+		lanesOf, err := m.(protocols.Attacker).Attack(randomizer.NewSource(), protocols.AttackMax, 0, make([]float64, dim))
+		require.NoError(t, err)
+		honest, attacked := m.Aggregate(), m.Aggregate()
+		for lane, messages := range lanesOf {
+			require.LessOrEqual(t, uint64(len(messages)), draft.Slots.PerLane)
+			for _, message := range messages {
+				require.NoError(t, attacked.Add(lane, message))
+			}
+		}
+		before := honest.Total()
+		for l, after := range attacked.Total() {
+			norm = math.Hypot(norm, after-before[l])
+		}
+		return norm / kashin.Float64() / float64(1+trials.Num)
+	}
+	for _, dim := range []uint64{16, 64, 256} {
+		require.InDelta(t, math.Sqrt(float64(2*dim)*2), reach(dim, 1), 1e-6, "one lane: 2c/L·B in norm √½, c·B = κ√N·(b+m)")
+		require.InDelta(t, 1, reach(dim, 2), 0.5, "a lane each")
+	}
+}
+
+// TestFastPathHasTheSlowPathsMoments: 2,000 estimates each; means within 5.7 standard errors of their
+// difference, variances within 5.7 of theirs.
+func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
+	for _, padding := range []string{task.PaddingFull, task.PaddingNone} {
+		draft, m := open(t, planner.Query{Dim: 2, Batch: 50, Honest: 1, Epsilon: 6, Delta: 1e-4, Padding: padding, Params: planner.Params{"bits": 2}})
+		values := make([][]float64, 50)
+		for i := range values {
+			values[i] = []float64{float64(i) / 60, -0.5}
+		}
+		out, err := simulate.Options{Repeats: 2000, Fast: true}.Run(draft, m, values)
+		require.NoError(t, err)
+		for l, truth := range out.Truth {
+			require.InDelta(t, truth, out.Estimate[l], deviations*math.Sqrt(out.PredictedVariance[l]/2000))
+			require.InEpsilon(t, out.PredictedVariance[l], out.Variance[l], deviations*math.Sqrt(2.0/2000))
+		}
+		slow, err := simulate.Options{Repeats: 500}.Run(draft, m, values)
+		require.NoError(t, err)
+		require.InEpsilon(t, slow.MessagesPerUser, out.MessagesPerUser, 0.01)
+	}
+}
