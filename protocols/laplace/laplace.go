@@ -85,6 +85,31 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 	return [][][]byte{{protocols.EncodeIndex(nil, entry*(m.p+1)+level, m.entries*(m.p+1))}}, nil
 }
 
+// Fast is [protocols.FastSimulator]: counts of a histogram, or a sum of rounded values by groups.
+func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+	counts := make([]float64, m.entries)
+	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) {
+		entry, x, err := m.cell(v)
+		if err == nil {
+			counts[entry]++
+		}
+		return x, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+		a := &aggregate{m: m, src: src, sums: append([]float64(nil), counts...)}
+		if m.task.Query != task.Histogram {
+			a.sums[0] = 0
+			for _, g := range groups {
+				a.sums[0] += float64(g.Sum(src))
+			}
+		}
+		return a, uint64(len(values))
+	}, nil
+}
+
 // CheckClaim is [protocols.Mechanism.CheckClaim]: against its curator the mechanism proves nothing.
 func (m *Mechanism) CheckClaim() error {
 	return invalid.Field("protocol", "laplace", "a protocol of the shuffle model: the central mechanism is for simulations only")

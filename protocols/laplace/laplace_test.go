@@ -24,11 +24,13 @@ func TestErrors(t *testing.T) {
 		require.NoError(t, err)
 		require.Error(t, m.CheckClaim())
 		require.True(t, math.IsInf(m.Epsilon0(), 1))
-		out, err := simulate.Run(d, m, values, repeats, nil)
-		require.NoError(t, err)
-		for j := range out.Truth {
-			require.InDelta(t, out.Truth[j], out.Estimate[j], 5*math.Sqrt(out.PredictedVariance[j]/repeats), query)
-			require.InEpsilon(t, out.PredictedVariance[j], out.Variance[j], 4.9*math.Sqrt(5.3/repeats), query)
+		for _, fast := range []bool{false, true} {
+			out, err := simulate.Options{Repeats: repeats, Fast: fast}.Run(d, m, values)
+			require.NoError(t, err)
+			for j := range out.Truth {
+				require.InDelta(t, out.Truth[j], out.Estimate[j], 5*math.Sqrt(out.PredictedVariance[j]/repeats), query)
+				require.InEpsilon(t, out.PredictedVariance[j], out.Variance[j], 4.9*math.Sqrt(5.3/repeats), query)
+			}
 		}
 	}
 	_, err := laplace.New(&task.Task{Query: task.Vector, Claim: task.Claim{Epsilon: "1", Delta: "1e-6"}}, 1)
