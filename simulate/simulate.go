@@ -21,6 +21,7 @@ type Outcome struct {
 	Variance          []float64 // Sample variance of the estimates; nil below two repetitions.
 	VarianceError     []float64 // Standard error of Variance, from the fourth moment; nil with it.
 	PredictedVariance []float64 // Exact variance for these values.
+	SamplingVariance  []float64 // The part of it due to clients reporting some coordinates only; nil where they report all.
 	RMSE              float64   // Root mean square error over repetitions and entries.
 	MessagesPerUser   float64   // Mean number of messages of a client, covers not counted.
 	Repeats           int
@@ -76,8 +77,16 @@ func (o Options) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*
 	return out, nil
 }
 
+// sampler is a mechanism whose clients report a sample of their coordinates.
+type sampler interface {
+	// Split returns the two parts of the variance that one client's value adds to the estimated total:
+	// of the noise, and of the sampling.
+	Split(value []float64) (noise, sampling []float64, err error)
+}
+
 // predict fills the truth and the exact variance.
 func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float64) error {
+	s, samples := m.(sampler)
 	for _, v := range values {
 		total, variance, err := m.Exact(v)
 		if err != nil {
@@ -90,11 +99,27 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 			o.Truth[j] += total[j]
 			o.PredictedVariance[j] += variance[j]
 		}
+		if !samples {
+			continue
+		}
+		_, sampling, err := s.Split(v)
+		if err != nil {
+			return err
+		}
+		if o.SamplingVariance == nil {
+			o.SamplingVariance = make([]float64, len(sampling))
+		}
+		for j := range sampling {
+			o.SamplingVariance[j] += sampling[j]
+		}
 	}
 	scale := protocols.Scale(t.Query, uint64(len(values)))
 	for j := range o.Truth {
 		o.Truth[j] *= scale
 		o.PredictedVariance[j] *= scale * scale
+	}
+	for j := range o.SamplingVariance {
+		o.SamplingVariance[j] *= scale * scale
 	}
 	return nil
 }

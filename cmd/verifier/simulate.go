@@ -30,6 +30,7 @@ type simulation struct {
 	BiasStandardError verifier.Values `json:"bias_standard_error"`
 	EmpiricalVariance verifier.Values `json:"empirical_variance"`
 	PredictedVariance verifier.Values `json:"predicted_variance"`
+	SamplingVariance  verifier.Values `json:"sampling_variance,omitempty"` // Part of it: coordinates that clients do not report.
 	RMSE              float64         `json:"rmse"`
 	PredictedRMSE     float64         `json:"predicted_rmse"`
 	MessagesPerUser   float64         `json:"messages_per_user"`
@@ -165,7 +166,8 @@ func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) 
 func describe(t *task.Task, o *simulate.Outcome) *simulation {
 	s := &simulation{
 		Estimate: o.Estimate, Truth: o.Truth, EmpiricalVariance: o.Variance, PredictedVariance: o.PredictedVariance,
-		Bias: make(verifier.Values, len(o.Truth)), RMSE: o.RMSE, PredictedRMSE: o.PredictedRMSE(),
+		SamplingVariance: o.SamplingVariance,
+		Bias:             make(verifier.Values, len(o.Truth)), RMSE: o.RMSE, PredictedRMSE: o.PredictedRMSE(),
 		MessagesPerUser: o.MessagesPerUser, Repeats: o.Repeats,
 	}
 	for j := range o.Truth {
@@ -195,7 +197,7 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *sim
 	for j := range o.Truth {
 		name, deviation := t.Query, "-"
 		if len(o.Truth) > 1 {
-			name = fmt.Sprintf("bin %d", j)
+			name = fmt.Sprintf("%s %d", entryName(t.Query), j)
 		}
 		if o.Variance != nil {
 			deviation = fmt.Sprintf("%.4g", math.Sqrt(o.Variance[j]))
@@ -205,6 +207,24 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *sim
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nroot mean square error %.4g, predicted %.4g; %.3g messages per client\n", o.RMSE, o.PredictedRMSE(), o.MessagesPerUser)
+	fmt.Fprintf(w, "\nroot mean square error %.4g, predicted %.4g; %.3g messages per client\n", o.RMSE, o.PredictedRMSE(), o.MessagesPerUser)
+	if o.SamplingVariance == nil {
+		return nil
+	}
+	sampling, total := 0.0, 0.0
+	for j, v := range o.SamplingVariance {
+		sampling, total = sampling+v, total+o.PredictedVariance[j]
+	}
+	n := float64(len(o.Truth))
+	_, err := fmt.Fprintf(w, "of it, %.4g because clients report a sample of their coordinates, and %.4g from rounding and randomized response\n",
+		math.Sqrt(sampling/n), math.Sqrt((total-sampling)/n))
 	return err
+}
+
+// entryName returns what an entry of a query's answer is called.
+func entryName(query string) string {
+	if query == task.Histogram {
+		return "bin"
+	}
+	return "coordinate"
 }
