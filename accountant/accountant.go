@@ -147,9 +147,10 @@ func KRRGamma(rule Rule, k, users uint64, eps, delta float64) (num, den uint64, 
 		return theorem1Gamma(k, users, eps, delta)
 	}
 	at := func(gamma float64) float64 { return krrDelta(rule, k, gamma, users, eps) }
-	gamma := smallest(at, delta, pureGamma(k, eps))
+	target := delta * (1 - 5e-10) // a client's float64 may differ from ours in the last digits
+	gamma := smallest(at, target, pureGamma(k, eps))
 	num, den = dyadic(gamma)
-	for at(float64(num)/float64(den)) > delta { // only if the solver's slack exceeds dyadic's
+	for at(float64(num)/float64(den)) > target { // only if the solver's slack exceeds dyadic's
 		gamma *= 1 + 1e-10
 		num, den = dyadic(gamma)
 	}

@@ -133,7 +133,6 @@ const (
 	smoothing  = 2e-5  // (smoothing)² is the effect of the noise that ends the integral
 	windowSkip = 5e-11 // all damped windows together
 	wanted     = 7e-10 // retry with finer settings above this
-	margin     = 3e-10 // floating-point error, proven below 2e-10 for n ≤ 10⁹
 	negligible = 42    // e^-42 = 6e-19 ends sums
 	deep       = -160  // below e^-160 = 3e-70 a relative 4e-7 is good enough
 )
@@ -194,8 +193,14 @@ func (t *tuned) invertWithin() (best, excess float64) {
 			in.eta /= 5
 		}
 	}
-	return best * (1 + margin), excess + 2*margin*best
+	return best * (1 + t.margin()), excess + 2*t.margin()*best
 }
+
+// margin returns a relative bound on the floating-point error of an inversion. With u = 2^-53
+// the exponents n·ln M and n·ln φ are sums of terms of size n·E|θG| ≤ z√n and n·E|yG| ≤ 9√n at
+// the end of the window, z = θσ√n being below 20 for δ ≥ 1e-80; each term errs by at most 6u of
+// itself, so that 2e-14·√n covers both, and 1e-10 the sum.
+func (t *tuned) margin() float64 { return 1e-10 + 2e-14*math.Sqrt(t.n) }
 
 // inversion is one evaluation of (2).
 type inversion struct {

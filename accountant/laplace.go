@@ -127,7 +127,7 @@ func (l *laplaceLaw) invert(t *tuned, half float64) float64 {
 	in.value = 0.5 / (t.theta * t.theta)
 	in.nodes(s, s, half)
 	in.rest += math.Exp(-negligible) * 2 / (half - s)
-	return math.Exp(fine.logM) / math.Pi * (s*in.value + in.rest) * (1 + margin)
+	return math.Exp(fine.logM) / math.Pi * (s*in.value + in.rest) * (1 + t.margin())
 }
 
 // latticeSize is the number J of frequencies of lattice.
