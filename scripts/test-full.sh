@@ -10,7 +10,9 @@ mkdir -p docs/results
 run_part() {
   case "$1" in
     accountant) DOONA_FULL=1 go test -timeout 60m ./accountant/... ;;
-    protocols) DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/... ;;
+    protocols)
+      DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/...
+      DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
     crash) DOONA_FULL=1 go test -timeout 60m -run Crash ./relay/... ;;
     fuzz) ./scripts/fuzz.sh "${FUZZTIME:-10m}" ;;
     *) echo "unknown PART $1: want accountant, protocols, crash or fuzz" >&2; exit 2 ;;
