@@ -9,7 +9,7 @@ export interface Samples {
   readonly bytes: number;
 }
 
-const warmUp = 10;
+const warmUp = 40;
 const runs = 60;
 
 /** Runs `once` until it is warm and then measures it. */
