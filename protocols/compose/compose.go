@@ -55,23 +55,22 @@ func Delta(pairs []Pair, eps, scale float64) float64 {
 	if coarse.largest() <= eps {
 		return coarse.infinite
 	}
-	_, sigma := coarse.moments(coarse.tilt(eps))
+	theta := coarse.tilt(eps)
+	_, sigma := coarse.moments(theta)
 	sigma = math.Max(sigma, eps/100) // a few observations may leave next to nothing of it
 	size := windowSize(total)
 	h := 2 * windowSigmas * sigma / float64(size)
-	for wide := size; wide <= 16*size; wide *= 2 {
-		if 2*coarse.largest() < h*float64(wide-8*len(pairs)) { // all sums fit: no Chernoff bound is needed
-			size = wide
-			break
-		}
-	}
 	for _, top := range tops {
 		if !(top/h < maxPoints) {
 			return 1 // one observation leaks far more than all may
 		}
 	}
 	fine := newSum(pairs, tops, func(int) float64 { return h })
-	return math.Min(1, fine.delta(eps, h, size))
+	delta, slack := fine.delta(eps, theta, h, size)
+	for wide := 2 * size; slack > 0.01*delta && wide <= 16*size; wide *= 2 {
+		delta, slack = fine.delta(eps, theta, h, wide)
+	}
+	return math.Min(1, delta)
 }
 
 // maxPoints bounds the grid, so that a hostile task cannot ask for memory or time.
@@ -115,6 +114,7 @@ func top(curve func(float64) float64, value float64) float64 {
 type losses struct {
 	h        float64
 	masses   []float64
+	logs     []float64 // Of masses.
 	half     int
 	infinite float64
 	count    float64
@@ -137,6 +137,10 @@ func newLosses(p Pair, top, h float64) losses {
 		}
 		at := corners[j].at
 		l.masses[g+at], l.masses[g-at] = corners[j].alpha*q, q // (2)
+	}
+	l.logs = make([]float64, len(l.masses))
+	for i, p := range l.masses {
+		l.logs[i] = math.Log(p)
 	}
 	return l
 }
@@ -169,13 +173,13 @@ func (l *losses) cumulants(theta float64) (log, mean, variance float64) {
 	shift := math.Inf(-1)
 	for i, p := range l.masses {
 		if p > 0 {
-			shift = math.Max(shift, math.Log(p)+theta*l.loss(i))
+			shift = math.Max(shift, l.logs[i]+theta*l.loss(i))
 		}
 	}
 	var s0, s1, s2 float64
 	for i, p := range l.masses {
 		if p > 0 {
-			w, x := math.Exp(math.Log(p)+theta*l.loss(i)-shift), l.loss(i)
+			w, x := math.Exp(l.logs[i]+theta*l.loss(i)-shift), l.loss(i)
 			s0, s1, s2 = s0+w, s1+w*x, s2+w*x*x
 		}
 	}
@@ -247,29 +251,28 @@ func (s *sum) tilt(eps float64) float64 {
 // roundingError bounds the relative error of the transform per observation and point of the window.
 const roundingError = 1e-15
 
-// delta returns (3) with the additions the package comment names.
-func (s *sum) delta(eps, h float64, size int) float64 {
-	theta := s.tilt(eps)
+// delta returns (3) with the additions the package comment names, and what of it is due to the window
+// and to rounding. It holds for every θ > 0; that of the coarse grid is nearly the best.
+func (s *sum) delta(eps, theta, h float64, size int) (delta, slack float64) {
 	lambda := s.lambda(theta)
 	mean, sigma := s.moments(theta)
 	sigma = math.Max(sigma, h)
-	low := int(math.Round(mean/h)) - size/2
-	if 2*s.largest() < h*float64(size-2) {
+	low, all := int(math.Round(mean/h))-size/2, 2*s.largest() < h*float64(size-2)
+	if all { // every sum fits: no Chernoff bound is needed
 		low = -size / 2
 	}
 	masses, observations := s.convolve(theta, size)
-	total := 0.0
 	for k := low; k < low+size; k++ {
 		if x := float64(k) * h; x > eps {
-			total += math.Max(0, masses[(k%size+size)%size]) * math.Exp(lambda-theta*x) * -math.Expm1(eps-x)
+			delta += math.Max(0, masses[(k%size+size)%size]) * math.Exp(lambda-theta*x) * -math.Expm1(eps-x)
 		}
 	}
-	outside := 0.0
-	if 2*s.largest() >= h*float64(size-2) {
-		outside = s.tail(theta, lambda, float64(low+size)*h, 12/sigma) + s.tail(theta, lambda, float64(low)*h, -math.Min(12/sigma, theta))
+	outside := observations * float64(size) * roundingError
+	if !all {
+		outside += s.tail(theta, lambda, float64(low+size)*h, 12/sigma) + s.tail(theta, lambda, float64(low)*h, -math.Min(12/sigma, theta))
 	}
-	most := math.Exp(lambda - theta*eps + theta*math.Log(theta) - (1+theta)*math.Log1p(theta))
-	return (total+most*(outside+observations*float64(size)*roundingError))*(1+1e-6) + s.infinite
+	slack = outside * math.Exp(lambda-theta*eps+theta*math.Log(theta)-(1+theta)*math.Log1p(theta))
+	return (delta+slack)*(1+1e-6) + s.infinite, slack
 }
 
 // tail bounds the tilted probability of sums beyond x, above it for turn > 0, else below.
@@ -289,7 +292,7 @@ func (s *sum) convolve(theta float64, size int) (masses []float64, observations 
 		one := make([]complex128, size)
 		for j, p := range l.masses {
 			if p > 0 {
-				one[((j-l.half)%size+size)%size] += complex(math.Exp(math.Log(p)+theta*l.loss(j)-log), 0)
+				one[((j-l.half)%size+size)%size] += complex(math.Exp(l.logs[j]+theta*l.loss(j)-log), 0)
 			}
 		}
 		fourier(one, 1)

@@ -14,9 +14,14 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 	}
 	lanes := make([][][]byte, m.lanes)
 	kinds, bits := m.kinds(), uint64(len(m.noise))
+	width := protocols.IndexBytes(kinds)
+	buffer := make([]byte, 0, 4096) // of all messages: a slice of their own each would keep the collector busy
 	for j, u := range unit {
 		lane := &lanes[uint64(j)*m.lanes/uint64(len(unit))]
-		send := func(kind uint64) { *lane = append(*lane, protocols.EncodeIndex(nil, kind, kinds)) }
+		send := func(kind uint64) {
+			buffer = protocols.EncodeIndex(buffer, kind, kinds)
+			*lane = append(*lane, buffer[len(buffer)-width:len(buffer):len(buffer)])
+		}
 		x := src.Round(randomizer.Fixed(u), m.levels)
 		for i, n := range m.noise {
 			first := (uint64(j)*bits + uint64(i)) * m.sides
