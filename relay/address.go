@@ -3,6 +3,7 @@ package relay
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -54,25 +55,50 @@ func (p *proxies) forwarded(h http.Header) []string {
 	if len(p.trusted) == 0 {
 		return nil
 	}
-	list := strings.Split(strings.Join(h.Values(p.header), ","), ",")
-	if p.header == headerForwarded {
-		for i, element := range list {
-			list[i] = forValue(element)
-		}
+	joined := strings.Join(h.Values(p.header), ",")
+	if p.header != headerForwarded {
+		return strings.Split(joined, ",")
+	}
+	list := splitUnquoted(joined, ',')
+	for i, element := range list {
+		list[i] = forValue(element)
 	}
 	return list
 }
 
-// forValue returns the value of for= in one element of a Forwarded header, "" if there is none.
-// A quoted comma would split an element, but no address holds one: its halves do not parse.
-func forValue(element string) string {
-	for pair := range strings.SplitSeq(element, ";") {
+// forValue returns the value of for= in one element of a Forwarded header, "" unless there is
+// exactly one.
+func forValue(element string) (found string) {
+	for _, pair := range splitUnquoted(element, ';') {
 		name, value, ok := strings.Cut(pair, "=")
-		if ok && strings.EqualFold(strings.TrimSpace(name), "for") {
-			return strings.Trim(strings.TrimSpace(value), `"`)
+		if !ok || !strings.EqualFold(strings.TrimSpace(name), "for") {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = strings.Trim(strings.TrimSpace(value), `"`)
+	}
+	return found
+}
+
+// splitUnquoted splits s at a separator outside quoted strings: a proxy may quote a Host header
+// there, which the client wrote. It goes from the right, where the trusted proxies' elements are,
+// so that a quote which the client left open on the left swallows none of them.
+func splitUnquoted(s string, separator byte) (parts []string) {
+	quoted, end := false, len(s)
+	for i := len(s) - 1; i >= 0; i-- {
+		switch {
+		case s[i] == '"':
+			escapes := len(s[:i]) - len(strings.TrimRight(s[:i], `\`))
+			quoted = quoted != (escapes%2 == 0)
+		case s[i] == separator && !quoted:
+			parts, end = append(parts, s[i+1:end]), i
 		}
 	}
-	return ""
+	parts = append(parts, s[:end])
+	slices.Reverse(parts)
+	return parts
 }
 
 // parseAddr reads "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or

@@ -46,6 +46,13 @@ func TestClientNetwork(t *testing.T) {
 		{"forwarded, obfuscated", "10.0.0.1:999", fwd, []string{"for=198.51.100.1, for=_hidden"}, "10.0.0.0/24"},
 		{"forwarded, no for", "10.0.0.1:999", fwd, []string{"for=198.51.100.1, proto=https"}, "10.0.0.0/24"},
 		{"forwarded, quoted comma", "10.0.0.1:999", fwd, []string{`for="198.51.100.1,x"`}, "10.0.0.0/24"},
+		{"forwarded, an address in the host", "10.0.0.1:999", fwd, []string{`for=198.51.100.1;host="x,for=1.2.3.4"`}, "198.51.100.0/24"},
+		{"forwarded, an address in the host before", "10.0.0.1:999", fwd, []string{`host="x;for=1.2.3.4;y";for=198.51.100.1`}, "198.51.100.0/24"},
+		{"forwarded, an escaped quote in the host", "10.0.0.1:999", fwd, []string{`host="\",for=1.2.3.4,\"";for=198.51.100.1`}, "198.51.100.0/24"},
+		{"forwarded, an escaped backslash in the host", "10.0.0.1:999", fwd, []string{`for=198.51.100.1;host="x,for=1.2.3.4\\"`}, "198.51.100.0/24"},
+		{"forwarded, two addresses", "10.0.0.1:999", fwd, []string{`for=1.2.3.4;for=198.51.100.1`}, "10.0.0.0/24"},
+		{"forwarded, a quote left open", "10.0.0.1:999", fwd, []string{`for=1.2.3.4;x=", for=198.51.100.1`}, "198.51.100.0/24"},
+		{"forwarded, a quote left open before quotes", "10.0.0.1:999", fwd, []string{`for=1.2.3.4;x="`, `for="198.51.100.1:8"`}, "198.51.100.0/24"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

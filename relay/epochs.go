@@ -49,23 +49,27 @@ func (r *Relay) scrub(ctx context.Context) {
 	}
 }
 
-// sealFull seals every batch that has its n submissions, and, of epochs that are closed, what
-// there is.
+// sealFull seals every batch that has its n submissions.
 func (r *Relay) sealFull(ctx context.Context) error {
+	return r.sealSome(ctx, func(s *served, b openBatch) bool { return b.submissions >= s.Batch.Size })
+}
+
+// sealSome seals the batches that are wanted. One that fails keeps none of the others.
+func (r *Relay) sealSome(ctx context.Context, want func(*served, openBatch) bool) error {
 	batches, err := r.store.open(ctx)
 	if err != nil {
 		return err
 	}
 	for _, b := range batches {
 		s := r.tasks[b.id.task]
-		if s == nil || b.submissions < s.Batch.Size && s.state(b.id.epoch) < stateClosed {
+		if s == nil || !want(s, b) {
 			continue
 		}
-		if err := r.seal(ctx, s, b); err != nil && !errors.Is(err, errNoBatch) {
-			return err
+		if sealErr := r.seal(ctx, s, b); sealErr != nil && !errors.Is(sealErr, errNoBatch) {
+			err = errors.Join(err, sealErr)
 		}
 	}
-	return nil
+	return err
 }
 
 // seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
@@ -106,28 +110,30 @@ func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64
 }
 
 // endEpochs closes what is over. At the first relay that goes by the clock; at a mix, by what
-// the relay before it says: see pull.
-func (r *Relay) endEpochs(ctx context.Context, s *served) error {
+// the relay before it says: see pullBatch. An epoch that fails keeps no later one.
+func (r *Relay) endEpochs(ctx context.Context, s *served) (failed error) {
 	for epoch := range s.Epochs.Count {
 		_, end, _ := r.window(s, epoch)
 		if r.cfg.Clock().Before(end) {
-			return nil
+			break
 		}
-		if s.state(epoch) == stateErased {
-			continue
-		}
-		if s.hop == 0 {
-			if err := r.closeEpoch(ctx, s, epoch); err != nil {
-				return err
-			}
-		}
-		if s.state(epoch) == stateComplete {
-			if err := r.eraseEpoch(ctx, s, epoch); err != nil {
-				return err
-			}
+		if s.state(epoch) < stateErased {
+			failed = errors.Join(failed, r.endEpoch(ctx, s, epoch))
 		}
 	}
-	return nil
+	return failed
+}
+
+func (r *Relay) endEpoch(ctx context.Context, s *served, epoch uint64) error {
+	if s.hop == 0 {
+		if err := r.closeEpoch(ctx, s, epoch); err != nil {
+			return err
+		}
+	}
+	if s.state(epoch) != stateComplete {
+		return nil
+	}
+	return r.eraseEpoch(ctx, s, epoch)
 }
 
 // closeEpoch stops an epoch's submissions and seals what is left. Every step may be repeated.
@@ -138,7 +144,8 @@ func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
 		}
 	}
 	if s.state(epoch) == stateClosed {
-		if err := r.sealFull(ctx); err != nil {
+		err := r.sealSome(ctx, func(_ *served, b openBatch) bool { return b.id == s.epochID(epoch) })
+		if err != nil {
 			return err
 		}
 		return r.advance(ctx, s, epoch, stateComplete)

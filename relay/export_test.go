@@ -1,9 +1,14 @@
 package relay
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
+
+	"github.com/doona-dp/doona/onion"
 )
 
 // ClientNetwork returns the network that counts as the client of a request behind the trusted
@@ -23,4 +28,43 @@ func LimitPages(r *Relay, n int) error {
 	}
 	_, err := r.store.(*sqlite).write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", n))
 	return err
+}
+
+// Guarded is what stands before a relay's handlers.
+func Guarded(log *slog.Logger, handler http.Handler) http.Handler {
+	return (&Relay{cfg: Config{Log: log}}).guarded(handler)
+}
+
+// FillPulls takes all places for batches on their way out, until free is called.
+func FillPulls(r *Relay) (free func()) {
+	for range maxPulls {
+		r.pulls <- struct{}{}
+	}
+	return func() {
+		for range maxPulls {
+			<-r.pulls
+		}
+	}
+}
+
+// FailSeals lets no batch of a task be sealed, as if the store failed. Call it before Run.
+func FailSeals(r *Relay, task [32]byte) { r.store = failingSeals{r.store, task} }
+
+type failingSeals struct {
+	store
+	task [32]byte
+}
+
+func (f failingSeals) seal(ctx context.Context, b openBatch, build func([]row) (*onion.Batch, error)) error {
+	if b.id.task == f.task {
+		return errors.New("as the test asked")
+	}
+	return f.store.seal(ctx, b, build)
+}
+
+// LimitKeys counts the limit keys that a relay has in memory.
+func LimitKeys(r *Relay) int {
+	r.limits.mu.Lock()
+	defer r.limits.mu.Unlock()
+	return len(r.limits.keys)
 }

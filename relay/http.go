@@ -127,6 +127,12 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err := s.signed(req, onion.SignPull, handover.Body(s.ID, epoch, seq)); err != nil {
 		return err
 	}
+	select {
+	case r.pulls <- struct{}{}:
+		defer func() { <-r.pulls }()
+	default:
+		return r.overloaded()
+	}
 	b, err := r.sealed(req, s, epoch, seq)
 	if err != nil {
 		return err
@@ -156,17 +162,17 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := r.store.batch(req.Context(), s.epochID(epoch), seq)
+	manifest, confirmed, err := r.store.manifest(req.Context(), s.epochID(epoch), seq)
 	if errors.Is(err, errNoBatch) {
 		return problem.New(problem.Unauthorized, "") // and strangers do not learn what exists
 	}
 	if err != nil {
 		return err
 	}
-	if err := s.signed(req, onion.SignConfirm, handover.ConfirmBody(s.ID, epoch, seq, b.manifest)); err != nil {
+	if err := s.signed(req, onion.SignConfirm, handover.ConfirmBody(s.ID, epoch, seq, manifest)); err != nil {
 		return err
 	}
-	if !b.confirmed {
+	if !confirmed {
 		if err := r.store.confirm(req.Context(), s.epochID(epoch), seq); err != nil {
 			return err
 		}

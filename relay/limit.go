@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"sync"
@@ -121,7 +122,11 @@ func (l *limitKeys) erase(id epochID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.file.Tasks[hex.EncodeToString(id.task[:])]
-	if at == nil || id.epoch < at.Epoch {
+	if at == nil {
+		return nil
+	}
+	defer maps.DeleteFunc(l.keys, func(of epochID, _ []byte) bool { return of.task == id.task && of.epoch < at.Epoch })
+	if id.epoch < at.Epoch {
 		return nil
 	}
 	link, err := at.walk(id.epoch + 1)
@@ -134,7 +139,6 @@ func (l *limitKeys) erase(id epochID) error {
 		*at = before
 		return err
 	}
-	delete(l.keys, id)
 	return nil
 }
 

@@ -299,13 +299,16 @@ func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) erro
 
 // confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
 func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) error {
-	b, err := r.store.batch(ctx, s.epochID(epoch), seq)
+	manifest, _, err := r.store.manifest(ctx, s.epochID(epoch), seq)
 	if err != nil {
 		return err
 	}
 	var m onion.Manifest
 	var source onion.SignedManifest
-	if err := errors.Join(codec.Unmarshal(b.manifest, &m), codec.Unmarshal(m.Source, &source)); err != nil {
+	if err := codec.Unmarshal(manifest, &m); err != nil {
+		return err
+	}
+	if err := codec.Unmarshal(m.Source, &source); err != nil {
 		return err
 	}
 	err = r.upstream.Confirm(ctx, s.Open, s.hop-1, epoch, seq, source.Manifest)

@@ -23,8 +23,11 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +54,7 @@ type Relay struct {
 	stopped chan struct{} // closed when nothing in queue will be committed any more
 	wake    chan struct{} // tells the sealer that a batch is full
 	busy    chan struct{} // one token per report in flight
+	pulls   chan struct{} // one token per batch on its way out
 	ready   atomic.Bool
 
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
@@ -71,6 +75,7 @@ func New(cfg Config) (*Relay, error) {
 		stopped: make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		busy:    make(chan struct{}, cfg.MaxConcurrent),
+		pulls:   make(chan struct{}, maxPulls),
 	}
 	trusted, err := cfg.trusted()
 	if err != nil {
@@ -110,6 +115,10 @@ const (
 	idleTimeout   = 2 * time.Minute
 	drainTimeout  = 10 * time.Second
 )
+
+// maxPulls bounds the batches that are handed out at a time, each of which is held in memory:
+// whoever saw a next hop's signature on the way can ask again, and read slowly.
+const maxPulls = 8
 
 // Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and
 // closes the store. It returns nil after a clean drain.
@@ -166,12 +175,30 @@ func (r *Relay) listen() ([]*server, error) {
 		}
 		if l != nil {
 			out = append(out, &server{http.Server{
-				Handler: s.handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
+				Handler: r.guarded(s.handler), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
 				WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
 			}, l})
 		}
 	}
 	return out, nil
+}
+
+// guarded logs a handler's panic without the client's address, which net/http would put there; what
+// net/http logs besides is discarded for the same reason.
+func (r *Relay) guarded(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if v != http.ErrAbortHandler {
+				r.cfg.Log.Error("panic", "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+			}
+			panic(http.ErrAbortHandler)
+		}()
+		handler.ServeHTTP(w, req)
+	})
 }
 
 // serve returns when ctx ends or a server fails.

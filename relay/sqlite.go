@@ -293,6 +293,18 @@ func (s *sqlite) batch(ctx context.Context, id epochID, seq uint64) (*sealed, er
 	return &b, nil
 }
 
+func (s *sqlite) manifest(ctx context.Context, id epochID, seq uint64) (manifest []byte, confirmed bool, err error) {
+	err = s.read.QueryRowContext(ctx, `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = ?`,
+		id.task[:], id.epoch, seq).Scan(&manifest, &confirmed)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, false, errNoBatch
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("couldn't read manifest: %w", err)
+	}
+	return manifest, confirmed, nil
+}
+
 // exec runs one statement in a transaction of its own.
 func (s *sqlite) exec(ctx context.Context, query string, args ...any) error {
 	return s.within(ctx, func(tx *sql.Tx) error {

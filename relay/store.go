@@ -131,6 +131,10 @@ type store interface {
 	// batch returns a sealed batch, or errNoBatch.
 	batch(ctx context.Context, id epochID, seq uint64) (*sealed, error)
 
+	// manifest returns a sealed batch's manifest and whether the batch is confirmed,
+	// without its ciphertexts, or errNoBatch.
+	manifest(ctx context.Context, id epochID, seq uint64) (manifest []byte, confirmed bool, err error)
+
 	// confirm deletes the ciphertexts of a sealed batch, which the next hop has. Confirming twice
 	// is no error.
 	confirm(ctx context.Context, id epochID, seq uint64) error

@@ -160,12 +160,16 @@ func (s *served) opener(epoch uint64) (*onion.Opener, error) {
 	return o, err
 }
 
-// eraseKey erases the private key of an epoch.
+// eraseKey erases the private key of an epoch: the file's first, or a late report could have it
+// cached again.
 func (s *served) eraseKey(epoch uint64) error {
+	if err := s.keys.Erase(epoch); err != nil {
+		return err
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.openers, epoch)
-	s.mu.Unlock()
-	return s.keys.Erase(epoch)
+	return nil
 }
 
 // name is how logs and metrics call the task.
