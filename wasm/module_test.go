@@ -41,8 +41,8 @@ func (i *instance) export(name string, args ...uint64) uint64 {
 	return out[0]
 }
 
-// call writes an argument, calls an export that takes its length implicitly, and returns its
-// value and result.
+// call writes an argument, calls an export, which reads all of it, and returns its value and
+// result.
 func (i *instance) call(name string, argument []byte, args ...uint64) (int32, []byte) {
 	address := i.export("input", uint64(len(argument)))
 	require.True(i.t, i.module.Memory().Write(uint32(address), argument))
@@ -66,7 +66,7 @@ func value(v ...float64) []byte {
 	return out
 }
 
-// strings reads an error result.
+// texts reads an error result.
 func texts(t *testing.T, result []byte) (out []string) {
 	for len(result) > 0 {
 		n := binary.LittleEndian.Uint32(result)

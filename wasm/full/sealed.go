@@ -14,7 +14,8 @@ type Sealed struct {
 	sealer *onion.Sealer
 }
 
-// argument of open_bundle: owner (32 bytes) ‖ task id (32 bytes) ‖ bundle.
+// bundleOffset is where the bundle begins in the argument of open_bundle: owner (32 bytes) ‖
+// task id (32 bytes) ‖ bundle.
 const bundleOffset = 64
 
 // OpenBundle checks a bundle against its owner and the task's id, the key lists it carries, and
