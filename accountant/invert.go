@@ -134,12 +134,15 @@ const (
 	windowSkip = 5e-11 // all damped windows together
 	wanted     = 7e-10 // retry with finer settings above this
 	negligible = 42    // e^-42 = 6e-19 ends sums
+	patience   = 1e5   // no finer settings once this many nodes were evaluated
 	deep       = -160  // below e^-160 = 3e-70 a relative 4e-7 is good enough
 )
 
-// invert returns E[X₊], rounded up by at most a relative 1e-9, or where X is nearly a lattice
-// variable (ε close to 0 or to ε₀ at large n) by the smallest error it reaches in bounded time.
-// Soundness never depends on that: every error has a known sign or a bound that is added.
+// invert returns E[X₊], rounded up by at most a relative 1e-9 (2e-9 above 10⁸ users, 4e-7 where
+// the result is below e^-160). Where X is nearly a lattice variable (γ close to 1, or ε far
+// below what is calibrated) or n is small it stops at the error it reaches in bounded time,
+// below 1e-6. Soundness never depends on that: every error has a known sign or a bound that
+// is added, and invertWithin returns the sum of the bounds.
 //
 // With η > 0, Z standard normal and any θ > 0,
 //
@@ -184,7 +187,7 @@ func (t *tuned) invertWithin() (best, excess float64) {
 		if value < best {
 			best, excess = value, slack
 		}
-		if slack <= wanted*value || in.periods() > 8e3 || sparse || t.logEstimate() < deep {
+		if slack <= wanted*value || in.count > patience || sparse || t.logEstimate() < deep {
 			break
 		}
 		if in.alias > in.blur {
@@ -210,6 +213,7 @@ type inversion struct {
 	// Sums over the nodes, in units of the scale e^{n·ln E[e^θG] + η²θ²/2}.
 	value, density float64
 	rest           float64 // bound of what was left out
+	count          int     // nodes evaluated
 	blur, alias    float64 // bounds of the smoothing and of the aliases
 }
 
@@ -288,6 +292,7 @@ func (in *inversion) halfWindow() float64 {
 // nodes adds the terms js of (2) with from ≤ js ≤ to, taking the real part.
 func (in *inversion) nodes(s, from, to float64) {
 	for j := math.Ceil(from / s); j*s <= to; j++ {
+		in.count++
 		in.node(j * s)
 	}
 }
