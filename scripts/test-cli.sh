@@ -9,8 +9,8 @@ passed=0
 
 # check NAME JSON EXPRESSION demands that a JavaScript expression over the object d holds.
 check() {
-  if ! node -e 'const d = JSON.parse(process.argv[1]); process.exit(eval(process.argv[2]) ? 0 : 1)' "$2" "$3"; then
-    printf 'FAIL %s: %s does not hold of\n%s\n' "$1" "$3" "$2"
+  if ! node -e 'const d = JSON.parse(require("fs").readFileSync(0)); process.exit(eval(process.argv[1]) ? 0 : 1)' "$3" <<<"$2"; then
+    printf 'FAIL %s: %s does not hold of\n%.4000s\n' "$1" "$3" "$2"
     exit 1
   fi
   passed=$((passed + 1))
@@ -54,7 +54,7 @@ exits 1 "no column" "$v" simulate --task "$work/mean.json" --input "$work/nan.cs
 exits 2 "epsilon" "$v" task new --query mean --batch 10 --epsilon 0 --delta 1e-6 --out "$work/bad"
 exits 2 "delta" "$v" task new --query mean --batch 10 --epsilon 1 --delta 1 --out "$work/bad"
 exits 2 "users" "$v" task new --query histogram --bins 4 --batch 100 --epsilon .5 --delta 1e-6 --rule theorem1 --out "$work/bad"
-exits 2 "missing flag --task" "$v" simulate
+exits 2 "--task" "$v" simulate
 exits 2 "unknown flag" "$v" gamma --nonsense
 exits 2 "unknown command" "$v" nonsense
 exits 1 "couldn't read the task" "$v" simulate --task "$work/nowhere.json"
@@ -69,6 +69,20 @@ check "demo: estimate" "$demo" 'Math.abs(d.estimate - d.truth) <= 5 * d.standard
 check "demo: counts add up" "$demo" 'd.messages_sent - d.cover_messages === d.verified + d.rejected + d.withheld && d.verified === 2000 && d.withheld === 500'
 demo=$("$work/demo" --headless --json --users 2000 --batch 2000 --query histogram --bins 4 --hops 3 | tail -1)
 check "demo: histogram through three relays" "$demo" 'd.estimate.every((e, j) => Math.abs(e - d.truth[j]) <= 5 * d.standard_error[j])'
+node -e 'for (let i = 0; i < 200; i++) console.log(Array.from({ length: 1000 }, (_, l) => ((i * 7 + l * 13) % 101) / 100).join())' >"$work/vectors.csv"
+demo=$("$work/demo" --headless --json --query vector --input "$work/vectors.csv" --users 200 --batch 200 --honest 1 --epsilon 1 --delta 1e-6 | tail -1)
+check "demo: sum of vectors, d = 1000, through two relays" "$demo" \
+  'd.protocol === "vectorsum" && d.verified === 200 && d.estimate.length === 1000 && (r => r > 0.5 && r < 1.6)(d.estimate.reduce((s, e, j) => s + ((e - d.truth[j]) / d.standard_error[j]) ** 2, 0) / 1000)'
+node -e 'for (let i = 0; i < 100; i++) console.log(Array.from({ length: 16 }, (_, l) => Math.sin(i + l * l) / 4).join())' >"$work/ball.csv"
+demo=$("$work/demo" --headless --json --query vectormean --padding none --input "$work/ball.csv" --users 100 --batch 100 --honest 1 --epsilon 4 --delta 1e-6 | tail -1)
+check "demo: mean of vectors, d = 16, padding none, through two relays" "$demo" \
+  'd.protocol === "vectormean" && d.padding === "none" && d.messages_sent === d.verified && d.estimate.every((e, j) => Math.abs(e - d.truth[j]) <= 6 * d.standard_error[j])'
+full=$("$v" task new --query vectormean --dim 16 --batch 100 --honest 1 --epsilon 4 --delta 1e-6 --padding none --out "$work/ball.json" --json | tail -1)
+check "task new: slots under padding full beside those under none" "$full" 'd.slots_full > 0 && d.slots_full < d.slots'
+exits 2 "params.t" "$v" task new --query vector --dim 4 --param t=5 --batch 1000 --epsilon 1 --delta 1e-6 --out "$work/bad"
+exits 2 "(r+1)^dim" "$v" task new --query vectormean --protocol vectorgrid --dim 4 --param r=255 --batch 1000 --epsilon 1 --delta 1e-6 --out "$work/bad"
+exits 2 "at least" "$v" task new --query vector --dim 100 --rule scm21 --batch 1000 --epsilon .9 --delta 1e-6 --out "$work/bad"
+exits 2 "at least" "$v" task new --query vectormean --dim 1000 --batch 100 --epsilon 1 --delta 1e-6 --out "$work/bad"
 exits 2 "batch" "$work/demo" --headless --users 100 --batch 101
 exits 2 "at most 200000" "$work/demo" --headless --users 200001
 exits 1 "no column" "$work/demo" --headless --column speed
