@@ -16,15 +16,10 @@ import (
 	"github.com/doona-dp/doona/task"
 )
 
-// The findings a mix keeps about the relay before it. None of them releases anything.
+// The findings a mix keeps about the relay before it, besides the faults of [handover.Foreign],
+// which do not use up a batch's number: the mix asks again until a good one comes or it gives up
+// on the epoch. None of them releases anything.
 const (
-	// Signed by a stranger, about another batch, or with other ciphertexts than the manifest's:
-	// whoever is on the way can make such a batch, so it does not use up the number. The mix asks
-	// again until a good one comes or it gives up on the epoch.
-	findStranger = "signed by a stranger"
-	findOther    = "not the batch asked for"
-	findAltered  = "ciphertexts are not those of the manifest"
-
 	// Signed by the relay before and wrong in itself: refused for good, by a destroyed batch.
 	findInconsistent = "inconsistent manifest"
 
@@ -95,8 +90,8 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return true, err
 	}
 	r.metrics.pull.Observe(time.Since(begun).Seconds())
-	if why := r.foreign(s, epoch, seq, b); why != "" {
-		return true, r.note(ctx, s, epoch, seq, why)
+	if fault := handover.Foreign(s.Open, s.hop-1, epoch, seq, b); fault != nil {
+		return true, r.note(ctx, s, epoch, seq, fault.Error())
 	}
 	if err := r.mixBatch(ctx, s, epoch, seq, b); err != nil && !errors.Is(err, errCursor) {
 		return true, err
@@ -124,22 +119,6 @@ func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why stri
 		r.cfg.Log.Warn("finding", "task", s.name(), "epoch", epoch, "batch", seq, "reason", why)
 	}
 	return err
-}
-
-// foreign says why a batch cannot be blamed on the relay before, "" if it can: that relay has
-// signed it, for this number, with these ciphertexts.
-func (r *Relay) foreign(s *served, epoch, seq uint64, b *onion.Batch) string {
-	m, err := b.Signed().Open(s.Task, s.hop-1)
-	switch {
-	case errors.Is(err, onion.ErrSigner):
-		return findStranger
-	case err != nil || string(m.TaskID) != string(s.ID[:]) || m.Epoch != epoch || m.Hop != uint64(s.hop-1) || m.Seq != seq:
-		return findOther
-	}
-	if _, err := b.Check(s.Task, r.before(s, epoch), seq); errors.Is(err, onion.ErrCiphertexts) {
-		return findAltered
-	}
-	return ""
 }
 
 // before is the context of the batches that a mix pulls.
@@ -314,7 +293,7 @@ func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) er
 	err = r.upstream.Confirm(ctx, s.Open, s.hop-1, epoch, seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
 		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
-		return r.note(ctx, s, epoch, seq, findOther)
+		return r.note(ctx, s, epoch, seq, handover.ErrOther.Error())
 	}
 	return err
 }

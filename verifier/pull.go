@@ -17,7 +17,7 @@ import (
 // Puller takes a task's batches from its last relay. Every batch is kept in a folder as a .batch
 // file before it is confirmed, because confirming deletes it at the relay; after a restart the
 // folder is read first. A batch number stands for the same bytes for ever, so a pull that was cut
-// short is simply repeated.
+// short, or came to something that is not the relay's batch, is simply repeated.
 type Puller struct {
 	verifier *Verifier
 	client   *handover.Client
@@ -30,7 +30,9 @@ type Puller struct {
 type cursor struct {
 	next     uint64            // Number of the next batch.
 	complete bool              // There is no further batch.
+	kept     map[uint64]bool   // Batches in the folder, by number.
 	pending  map[uint64][]byte // Manifests of batches kept and not yet confirmed, by number.
+	noted    map[string]bool   // Findings about batches that are asked for again.
 }
 
 // NewPuller returns a puller that keeps batches in dir, which it creates, and adds those that are
@@ -43,35 +45,54 @@ func NewPuller(v *Verifier, client *handover.Client, dir string, log *slog.Logge
 	return p, p.reload()
 }
 
-// reload adds the batches of an earlier run.
+// reload adds the batches of an earlier run. There may be gaps: numbers that were refused.
 func (p *Puller) reload() error {
 	for epoch := range p.verifier.open.Epochs.Count {
-		c := &cursor{pending: map[uint64][]byte{}}
-		p.cursors[epoch] = c
-		for {
-			raw, err := os.ReadFile(p.path(epoch, c.next))
-			if errors.Is(err, os.ErrNotExist) {
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("couldn't read a kept batch: %w", err)
-			}
-			batch, err := onion.ParseBatch(raw)
-			if err == nil {
-				err = p.verifier.Add(batch)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", p.path(epoch, c.next), err)
-			}
-			c.pending[c.next] = batch.Manifest // the crash may have come before the confirmation
-			c.next++
+		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, pending: map[uint64][]byte{}, noted: map[string]bool{}}
+	}
+	files, err := os.ReadDir(p.dir)
+	if err != nil {
+		return fmt.Errorf("couldn't read the kept batches: %w", err)
+	}
+	for _, file := range files {
+		var epoch, seq uint64
+		if _, err := fmt.Sscanf(file.Name(), fileName, &epoch, &seq); err != nil || file.Name() != fmt.Sprintf(fileName, epoch, seq) {
+			continue
+		}
+		if err := p.reloadOne(epoch, seq); err != nil {
+			return fmt.Errorf("%s: %w", p.path(epoch, seq), err)
 		}
 	}
 	return nil
 }
 
+func (p *Puller) reloadOne(epoch, seq uint64) error {
+	raw, err := os.ReadFile(p.path(epoch, seq))
+	if err != nil {
+		return fmt.Errorf("couldn't read a kept batch: %w", err)
+	}
+	batch, err := onion.ParseBatch(raw)
+	if err != nil {
+		return err
+	}
+	c := p.cursors[epoch]
+	header, err := batch.Header()
+	if err != nil || c == nil || header.Epoch != epoch || header.Seq != seq {
+		return errors.New("not the batch that its name says")
+	}
+	if err := p.verifier.Add(batch); err != nil {
+		return err
+	}
+	c.kept[seq] = true
+	c.pending[seq] = batch.Manifest // the crash may have come before the confirmation
+	return nil
+}
+
+// fileName is the name of a kept batch: its epoch and number.
+const fileName = "%06d-%06d.batch"
+
 func (p *Puller) path(epoch, seq uint64) string {
-	return filepath.Join(p.dir, fmt.Sprintf("%06d-%06d.batch", epoch, seq))
+	return filepath.Join(p.dir, fmt.Sprintf(fileName, epoch, seq))
 }
 
 // Run pulls every interval until ctx ends.
@@ -116,24 +137,34 @@ func (p *Puller) Pull(ctx context.Context) error {
 // confirm lets the relay delete the batches that are kept.
 func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 	open := p.verifier.open
+	var failed error
 	for seq, manifest := range c.pending {
 		err := p.client.Confirm(ctx, open, open.VerifierHop()-1, epoch, seq, manifest)
 		if err != nil && !errors.Is(err, handover.ErrConfirmed) && !errors.Is(err, handover.ErrEpochComplete) {
-			return err
+			failed = err
+			continue
 		}
 		delete(c.pending, seq)
 	}
-	return nil
+	return failed
 }
+
+// errAgain ends a pull where the batch must be asked for again.
+var errAgain = errors.New("not the relay's batch")
 
 func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 	for {
+		if c.kept[c.next] {
+			c.next++
+			continue
+		}
 		err := p.pullOne(ctx, epoch, c)
 		switch {
-		case errors.Is(err, handover.ErrNotSealed):
+		case errors.Is(err, handover.ErrNotSealed) || errors.Is(err, errAgain):
 			return nil
 		case errors.Is(err, handover.ErrEpochComplete):
-			c.complete = true
+			// Only after its end: whoever is on the way can say so.
+			c.complete = uint64(time.Now().Unix()) >= p.verifier.open.Epochs.End(epoch)
 			return nil
 		case errors.Is(err, handover.ErrConfirmed):
 			p.verifier.Note("missing", fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not in %s", epoch, c.next, p.dir))
@@ -144,14 +175,23 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 	}
 }
 
-// pullOne keeps and adds the next batch of an epoch. A batch that fails its checks is the last relay's
-// fault, and final: it is noted, not kept and not confirmed.
+// pullOne keeps and adds the next batch of an epoch. One that the last relay has signed and that
+// fails its checks is that relay's fault, and final: it is noted, not kept and not confirmed. Any
+// other fault may be of someone on the way: errAgain.
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	open, seq := p.verifier.open, c.next
 	last := open.VerifierHop() - 1
 	batch, err := p.client.Pull(ctx, open, last, epoch, seq)
 	if err != nil {
 		return err
+	}
+	if fault := handover.Foreign(open, last, epoch, seq, batch); fault != nil {
+		why := fmt.Sprintf("epoch %d, batch %d: %v", epoch, seq, fault)
+		if !c.noted[why] {
+			p.verifier.Note("foreign", why)
+		}
+		c.noted[why] = true
+		return errAgain
 	}
 	if _, err := batch.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: last}, seq); err != nil {
 		p.verifier.Note("refused", err.Error())

@@ -62,8 +62,8 @@ func (c *Counts) add(o Counts) {
 
 // Finding is something that did not add up.
 type Finding struct {
-	Name    string `json:"name"`    // dropped, destroyed, unreadable, malformed, repeated, too-few, refused or missing.
-	Count   uint64 `json:"count"`   // Slots, or batches for destroyed, too-few, refused and missing.
+	Name    string `json:"name"`    // dropped, destroyed, unreadable, malformed, repeated, too-few, incomplete, foreign, refused or missing.
+	Count   uint64 `json:"count"`   // Slots, or batches for destroyed, too-few, incomplete, foreign, refused and missing.
 	Example string `json:"example"` // Where the first one was.
 }
 

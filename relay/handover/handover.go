@@ -15,6 +15,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -38,6 +39,31 @@ var (
 	ErrConfirmed     error = problem.New(problem.Confirmed, "")    // It was confirmed before and is gone.
 	ErrUnauthorized  error = problem.New(problem.Unauthorized, "") // The signing key is not the task's next hop's.
 )
+
+// The faults of a batch that whoever is on the way can cause; compare with errors.Is.
+var (
+	ErrStranger = errors.New("signed by a stranger")                      // Not by the relay asked.
+	ErrOther    = errors.New("not the batch asked for")                   // Another task, epoch, hop or number.
+	ErrAltered  = errors.New("ciphertexts are not those of the manifest") // Removed, added or changed after signing.
+)
+
+// Foreign returns one of the errors above where a pulled batch cannot be blamed on the relay at
+// hop from. Such a batch is to be asked for again. nil says only that this relay has signed it,
+// for this number, with these ciphertexts: [onion.Batch.Check] says whether it can be true.
+func Foreign(open *taskfile.Open, from int, epoch, seq uint64, b *onion.Batch) error {
+	m, err := b.Signed().Open(open.Task, from)
+	switch {
+	case errors.Is(err, onion.ErrSigner):
+		return ErrStranger
+	case err != nil || string(m.TaskID) != string(open.ID[:]) || m.Epoch != epoch || m.Hop != uint64(from) || m.Seq != seq:
+		return ErrOther
+	}
+	context := onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}
+	if _, err := b.Check(open.Task, context, seq); errors.Is(err, onion.ErrCiphertexts) {
+		return ErrAltered
+	}
+	return nil
+}
 
 // Client pulls for one party. It is safe for concurrent use.
 type Client struct {

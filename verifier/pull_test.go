@@ -1,0 +1,113 @@
+package verifier_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// pulled is a verifier that pulls from a relay of the test's own.
+type pulled struct {
+	*relaytest.Cascade
+	relay *relaytest.FirstRelay
+	dir   string
+}
+
+func newPulled(t *testing.T) *pulled {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
+		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2, Delta: 1e-3}
+		calibrated, err := planner.Draft(q)
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		*draft = *calibrated
+	}})
+	return &pulled{c, c.StartFirst(t), filepath.Join(t.TempDir(), "batches")}
+}
+
+// start returns a verifier that has read what was kept, and its puller.
+func (p *pulled) start(t *testing.T) (*verifier.Verifier, *verifier.Puller) {
+	t.Helper()
+	v := newVerifier(t, p.Cascade)
+	puller, err := verifier.NewPuller(v, p.Verifier, p.dir, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	return v, puller
+}
+
+func (p *pulled) batch(t *testing.T, seq uint64) *onion.Batch {
+	t.Helper()
+	return p.relay.Batch(t, 0, seq, batchSize, [][][]byte{slots(t, p.Cascade, batchSize)})
+}
+
+func requireReport(t *testing.T, v *verifier.Verifier, batches uint64, findings ...string) {
+	t.Helper()
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.Equal(t, batches, r.Batches)
+	var names []string
+	for _, f := range r.Findings {
+		require.EqualValues(t, 1, f.Count)
+		names = append(names, f.Name)
+	}
+	require.Equal(t, findings, names)
+}
+
+// TestAForeignBatchIsAskedForAgain: whoever is on the way can alter a batch, and must not thereby
+// end it.
+func TestAForeignBatchIsAskedForAgain(t *testing.T) {
+	p := newPulled(t)
+	v, puller := p.start(t)
+	good := p.batch(t, 0)
+	altered := *good
+	altered.Ciphertexts = [][][]byte{good.Ciphertexts[0][1:]}
+	p.relay.Serve(t, 0, 0, &altered)
+	for range 3 {
+		require.NoError(t, puller.Pull(t.Context()))
+	}
+	requireReport(t, v, 0, "foreign")
+	require.False(t, p.relay.Confirmed(0, 0))
+	p.relay.Serve(t, 0, 0, good)
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, v, 1, "foreign")
+	require.True(t, p.relay.Confirmed(0, 0))
+}
+
+// TestAnEarlyEndIsNotBelieved: nor may they end an epoch before its time.
+func TestAnEarlyEndIsNotBelieved(t *testing.T) {
+	p := newPulled(t)
+	v, puller := p.start(t)
+	p.relay.End(0)
+	require.NoError(t, puller.Pull(t.Context()))
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, v, 1)
+}
+
+// TestARestartReadsBeyondAGap: what came after a batch that was refused is confirmed, so it is
+// nowhere but in the folder.
+func TestARestartReadsBeyondAGap(t *testing.T) {
+	p := newPulled(t)
+	short := slots(t, p.Cascade, batchSize-1)
+	impossible, err := onion.NewBatch(p.relay.Sign, p.relay.Context(0), 0, batchSize, []uint64{batchSize - 1}, [][][]byte{short}, nil)
+	require.NoError(t, err)
+	p.relay.Serve(t, 0, 0, impossible)
+	p.relay.Serve(t, 0, 1, p.batch(t, 1))
+	v, puller := p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, v, 1, "refused")
+	require.False(t, p.relay.Confirmed(0, 0))
+	require.True(t, p.relay.Confirmed(0, 1))
+
+	again, puller := p.start(t)
+	requireReport(t, again, 1)
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, again, 1, "refused")
+}
