@@ -209,7 +209,8 @@ func (a Amplification) clones(eps float64) float64 {
 		w.down = 1
 		return math.Min(1, w.totalVariation()) + tiny
 	}
-	return math.Min(1, w.expectation()) + tiny
+	value, _ := w.expectation()
+	return math.Min(1, value) + tiny
 }
 
 // hoeffding combines Lemmas 8 and 10 of [BBGN19]. The variables lie in an interval of length b

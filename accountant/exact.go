@@ -29,7 +29,11 @@ func exactDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	if w.up == 1 && w.down == 1 {
 		return math.Min(1, w.totalVariation())
 	}
-	return math.Min(1, w.expectation())
+	value, excess := w.expectation()
+	if excess > 1e-6*value { // an inversion that did not converge: hiding a bit cannot cost more
+		value = math.Min(value, revealedDelta(k, gamma, users, eps))
+	}
+	return math.Min(1, value)
 }
 
 // walk is X = up·N₁ − down·N₂ − kappa·R, the counts being multinomial(n; p, p, rho), and the
@@ -50,21 +54,31 @@ func newExactWalk(k uint64, gamma float64, users uint64, eps float64) walk {
 	}
 }
 
-// expectation returns scale·E[X₊]: by the plain sum where that is short, else by inversion.
-func (w *walk) expectation() float64 {
+// expectation returns scale·E[X₊], by the plain sum where that is short, else by inversion, and
+// how far at most it lies above the truth where that is more than rounding.
+func (w *walk) expectation() (value, excess float64) {
 	rest := math.Max(0, 1-2*w.p-w.rho)
 	x := steps{n: w.n, atoms: []atom{{w.up, w.p}, {-w.down, w.p}, {-w.kappa, w.rho}, {0, rest}}}
 	t := x.tune()
 	if t.tiny() {
-		return 0
+		return 0, 0
 	}
-	if cost := w.directCost(t); cost <= directLimit && (cost <= directLimit/20 || t.theta > 0.1) {
-		return w.direct(t) // a large tilt makes the inversion slow
+	limit := directLimit / 20.0
+	switch {
+	case w.n*w.p < 50: // X is too coarse for the inversion
+		limit = directLimit * 40
+	case t.theta > 0.1: // a large tilt makes the inversion slow
+		limit = directLimit
 	}
-	return w.scale * t.invert()
+	if w.directCost(t) <= limit {
+		return w.direct(t), 0
+	}
+	value, excess = t.invert()
+	return w.scale * value, w.scale * excess
 }
 
-// directLimit is the number of steps up to which the plain double sum is used.
+// directLimit is the number of steps up to which the plain double sum is used where the
+// inversion would be slow; a twentieth of it where it is fast.
 const directLimit = 1.5e6
 
 // directCost returns the number of steps direct would take.

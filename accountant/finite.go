@@ -62,7 +62,7 @@ func pairDelta(p, q, omega []float64, n, eps float64) (delta, excess float64) {
 	if t.tiny() {
 		return tiny, tiny
 	}
-	value, above := t.invertWithin()
+	value, above := t.invert()
 	return value / n, above / n
 }
 

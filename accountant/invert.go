@@ -142,7 +142,7 @@ const (
 // the result is below e^-160). Where X is nearly a lattice variable (γ close to 1, or ε far
 // below what is calibrated) or n is small it stops at the error it reaches in bounded time,
 // below 1e-6. Soundness never depends on that: every error has a known sign or a bound that
-// is added, and invertWithin returns the sum of the bounds.
+// is added; excess is the sum of the bounds.
 //
 // With η > 0, Z standard normal and any θ > 0,
 //
@@ -165,13 +165,7 @@ const (
 // How far the result lies above E[X₊] is known too: with f the density of X+ηZ at 0, from the
 // same sum without the 1/ζ², E[(X+ηZ)₊] − E[X₊] ≤ η²·f, since √v·(density of √v·Z at x) is
 // increasing in v; and the terms k ≠ 0 of (2) are bounded by Chernoff's inequality.
-func (t *tuned) invert() float64 {
-	value, _ := t.invertWithin()
-	return value
-}
-
-// invertWithin returns the value of invert and how far at most it lies above E[X₊].
-func (t *tuned) invertWithin() (best, excess float64) {
+func (t *tuned) invert() (best, excess float64) {
 	t.setPairs()
 	best = math.Inf(1)
 	in := inversion{tuned: t, eta: smoothing / t.theta, period: 18 * t.width}
