@@ -153,6 +153,9 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 		return nil, err
 	}
 	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: eps, Delta: delta, Rule: t.Rule, Promise: Promise}
+	if t.Slots.Padding == task.PaddingNone {
+		g.Promise = PromiseNone
+	}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		g.LocalEpsilon = &local
 	}
@@ -162,6 +165,10 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	}
 	return g, nil
 }
+
+// PromiseNone is [Promise] under padding none, where the number of a client's messages shows the first
+// relay that client's noise.
+const PromiseNone = "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least n_min honest clients' messages reach a first relay that does not collude. That a client took part is not protected."
 
 // Promise is the guarantee in the words used wherever it is stated.
 const Promise = "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least n_min honest clients' messages reach one relay that does not collude. That a client took part is not protected."
