@@ -83,16 +83,23 @@ func newTarget(t *task.Task) (target, error) {
 	return target{eps, delta, t.Batch.Min, t.Batch.Size}, err
 }
 
-// overflow returns (3): what it costs to draw flips conditioned on fitting b slots.
+// overflow returns (3): what it costs to draw flips conditioned on fitting b slots. Up to the mean,
+// where τ may be near 1/2, it is taken to be 1. Above, the terms of the tail fall from the first on,
+// which is computed by logarithms: Pr[Bin(k, f) = 0] may be too small for a float64.
 func (g target) overflow(k, b uint64, f float64) float64 {
 	if b >= k {
 		return 0
 	}
-	p, tail := math.Exp(float64(k)*math.Log1p(-f)), 0.0
-	for j := uint64(0); j < k; j++ {
-		p *= float64(k-j) / float64(j+1) * f / (1 - f) // Pr[Bin(k, f) = j+1]
-		if j+1 > b-1 {
+	tail, from := 1.0, float64(b)
+	if n := float64(k); from > n*f {
+		whole, _ := math.Lgamma(n + 1)
+		in, _ := math.Lgamma(from + 1)
+		out, _ := math.Lgamma(n - from + 1)
+		p := math.Exp(whole - in - out + from*math.Log(f) + (n-from)*math.Log1p(-f)) // Pr[Bin(k, f) = b]
+		tail = 0x1p-1000                                                             // for what is lost to underflow
+		for j := from; j <= n; j++ {
 			tail += p
+			p *= (n - j) / (j + 1) * f / (1 - f)
 		}
 	}
 	return (1 + math.Exp(g.eps)) * float64(g.all) * tail * (1 + 1e-9)

@@ -310,3 +310,26 @@ func TestBadParametersAreNamed(t *testing.T) {
 		requireField(t, err, field)
 	}
 }
+
+// TestFewSlotsForManyFlips: with k = 4096 and f = 0.3 no client has fewer than hundreds of flips:
+// Pr[Bin(k, f) = 0] is below the smallest float64. One that must fit 1200 slots is drawn with 1199
+// flips once in 20 times; then the indices of x and x' in its report rule the other out.
+func TestFewSlotsForManyFlips(t *testing.T) {
+	for _, users := range []uint64{1, 10} {
+		for _, slots := range []uint64{1, 1000, 1200, 1240, 1400} {
+			draft := &task.Task{
+				Query: task.Sum, Protocol: rappor.Name, Rule: rappor.RuleOthers,
+				Input:  task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
+				Claim:  task.Claim{Epsilon: "2", Delta: "1e-10"},
+				Batch:  task.Batch{Size: users, Honest: randomizer.NewRational(1, 1), Min: users},
+				Params: []task.Param{{Key: "f", Value: randomizer.NewRational(5033165, 1<<24)}, protocols.Whole("k", 4096)},
+				Slots:  task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: slots, MessageBytes: 2},
+			}
+			m, err := registry.Open(draft)
+			require.NoError(t, err)
+			var invalidField *invalid.FieldError
+			require.ErrorAs(t, m.CheckClaim(), &invalidField, "%d users, %d slots", users, slots)
+			require.Equal(t, "claim.delta", invalidField.Field)
+		}
+	}
+}
