@@ -74,7 +74,7 @@ func Delta(pairs []Pair, eps, scale float64) float64 {
 }
 
 // maxPoints bounds the grid, so that a hostile task cannot ask for memory or time.
-const maxPoints = 1 << 18
+const maxPoints = 1 << 15
 
 // windowSigmas is how many standard deviations of the tilted sum lie within half a window.
 const windowSigmas = 14

@@ -60,8 +60,7 @@ func TestFrameOfASeedIsFixed(t *testing.T) {
 }
 
 // TestKashinConstant tries what is hard to spread out: rows of U, sums of a few and of many of them,
-// axes, signs. All must have a representation within 11/5, exact to rounding, in few steps. The
-// iteration of [LV10] is beside it for comparison in docs/proofs/vectors.md.
+// axes, signs. All must have a representation within 11/5, exact to rounding, in few steps.
 func TestKashinConstant(t *testing.T) {
 	sizes := []int{12, 16, 32, 64, 100, 256}
 	if os.Getenv("DOONA_FULL") != "" {

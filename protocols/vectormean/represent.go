@@ -2,8 +2,8 @@ package vectormean
 
 import "math"
 
-// maxSteps bounds the search for a representation. At the default kashin, 11/5, fewer than 40 steps
-// were ever needed (TestKashinConstant).
+// maxSteps bounds the search for a representation. At the default kashin, 11/5, more than 40 steps
+// were never needed (TestKashinConstant).
 const maxSteps = 100
 
 // margin is by how much the box aimed at is smaller than the one that must hold, so that the search
@@ -19,8 +19,8 @@ const margin = 0.98
 // found by Douglas-Rachford splitting ([LM79]; [BCL02] for two sets): projections onto the box, by
 // clipping, and onto the space, a + U(x − Uᵀa), of reflected points. Every candidate lies in the
 // space exactly. The iteration of [LV10] (clip, and represent again what clipping took away)
-// alternates between the same two sets without reflection; it takes several times as many steps and
-// stalls above K = 2.3 where this reaches 2.2.
+// alternates between the same two sets without reflection, takes several times as many steps, and
+// stops short of what this reaches (docs/proofs/vectors.md).
 //
 // [LV10]: https://doi.org/10.1109/TIT.2010.2048458
 // [LM79]: https://doi.org/10.1137/0716071

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -395,5 +396,30 @@ func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
 		slow, err := simulate.Options{Repeats: 500}.Run(draft, m, values)
 		require.NoError(t, err)
 		require.InEpsilon(t, slow.MessagesPerUser, out.MessagesPerUser, 0.01)
+	}
+}
+
+// A task may ask a client to check anything; it must not panic, or take memory or time.
+func TestHostileNoiseIsRefusedQuickly(t *testing.T) {
+	for name, noise := range map[string]struct {
+		m, q randomizer.Rational
+		min  uint64
+	}{
+		"more than fits in memory": {randomizer.NewRational(65535, 1), randomizer.NewRational(1, 2), 60_000},
+		"next to none":             {randomizer.NewRational(1, 1), randomizer.NewRational(1, 1<<62), 60_000},
+		"nearly certain":           {randomizer.NewRational(2, 1), randomizer.NewRational(1<<52-1, 1<<52), 60_000},
+		"one client":               {randomizer.NewRational(1, 1), randomizer.NewRational(1, 2), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			draft, _ := open(t, planner.Query{Dim: 2, Batch: 60_000, Honest: 1, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"bits": 1}})
+			draft.Params[2].Value, draft.Params[3].Value = noise.m, noise.q
+			draft.Slots.PerLane = 4 * (1 + uint64(noise.m.Num))
+			draft.Batch.Min = noise.min
+			m, err := vectormean.New(draft)
+			require.NoError(t, err)
+			begin := time.Now()
+			require.ErrorContains(t, m.CheckClaim(), "claim.delta")
+			require.Less(t, time.Since(begin), 10*time.Second)
+		})
 	}
 }
