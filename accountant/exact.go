@@ -142,14 +142,21 @@ type splitSum struct {
 	excess      []float64 // excess[i] = E[(N₁ − first − i + 1)₊]
 }
 
-// expectation returns E[X₊ | S = s]. With t = (down·s + kappa·R)/(up+down) and j = ⌊t⌋+1 the
-// expectation over N₁ is (up+down)·(E[(N₁−j)₊] + (j−t)·Pr[N₁ ≥ j]).
+// expectation returns E[X₊ | S = s]. N₂ is Bin(s, ½) as N₁ is. With y = (up·s − kappa·R)/(up+down)
+// and i = ⌈y⌉−1 the largest N₂ below y, the expectation is
+//
+//	(up+down)·(E[(i−N₂)₊] + (y−i)·Pr[N₂ ≤ i])
+//
+// and, as Bin(s, ½) is symmetric, N₂ ≤ i is as likely as N₁ ≥ s−i. y is not taken from s: where e^ε is
+// large all that counts is how far y is above 0.
 func (g *splitSum) expectation(s float64) float64 {
 	low, high := g.rangeOfRest(s)
-	slope := g.kappa / (g.up + g.down)
-	t0 := s - (s*g.up-g.kappa*low)/(g.up+g.down)
-	first := math.Floor(t0) + 1
-	g.table(s, first, t0+(high-low)*slope)
+	y := func(r float64) float64 { return (s*g.up - g.kappa*r) / (g.up + g.down) }
+	if y(low) <= 0 {
+		return 0
+	}
+	first := s - math.Ceil(y(low)) + 1
+	g.table(s, first, s-y(high))
 	pr, total := 1.0, 0.0
 	for r := low; r <= high; r++ {
 		switch {
@@ -158,13 +165,12 @@ func (g *splitSum) expectation(s float64) float64 {
 		case g.q > 0:
 			pr *= (g.n - s - r + 1) * g.q / (r * (1 - g.q))
 		}
-		t := t0 + (r-low)*slope
-		j := math.Floor(t) + 1
-		i := int(j - first)
-		if i >= len(g.tail) {
+		below := math.Ceil(y(r)) - 1
+		i := int(s - below - first)
+		if below < 0 || i >= len(g.tail) {
 			break
 		}
-		total += pr * (g.excess[i+1] + (j-t)*g.tail[i])
+		total += pr * (g.excess[i+1] + (y(r)-below)*g.tail[i])
 	}
 	return total * (g.up + g.down)
 }

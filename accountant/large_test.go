@@ -1,0 +1,29 @@
+package accountant_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant"
+)
+
+// TestOneUserAtLargeEpsilon: alone, a user has δ(ε) = 1−γ − (e^ε−1)·γ/K. Where e^ε is near 2^53 or
+// above, the weight of the other value must not swallow how little is needed to stay above 0.
+func TestOneUserAtLargeEpsilon(t *testing.T) {
+	for _, k := range []uint64{2, 7, 1 << 30} {
+		for eps := 1.0; eps < 41; eps++ {
+			gamma := float64(k) / (math.Exp(eps+1) + float64(k))
+			want := 1 - gamma - math.Expm1(eps)*gamma/float64(k)
+			for _, rule := range []accountant.Rule{accountant.Revealed, accountant.Exact} {
+				got, err := accountant.KRRDelta(rule, k, gamma, 1, eps)
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, got, want*(1-1e-12), "%s, k = %d, ε = %g", rule, k, eps)
+				if rule == accountant.Exact {
+					require.InEpsilon(t, want, got, 1e-9, "k = %d, ε = %g", k, eps)
+				}
+			}
+		}
+	}
+}
