@@ -156,10 +156,10 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 		eps, delta       float64
 	}{
 		{1, 1, 1, "full", 3, 0.05}, {2, 1, 1, "full", 2, 0.1}, {4, 1, 1, "full", 3, 0.02}, {6, 1, 1, "full", 3, 0.05},
-		{3, 2, 1, "full", 4, 0.1}, {2, 1, 1, "none", 4, 0.1}, {2, 1, 2, "full", 4, 0.1},
+		{3, 2, 1, "full", 4, 0.1}, {1, 1, 1, "none", 4, 0.2}, {1, 1, 2, "full", 5, 0.2}, {2, 1, 1, "none", 5, 0.3},
 	}
 	if os.Getenv("DOONA_FULL") == "" {
-		cases = cases[:5]
+		cases = cases[:7]
 	}
 	for _, c := range cases {
 		t.Run(fmt.Sprintf("n=%d b=%d d=%d %s", c.users, c.bits, c.dim, c.padding), func(t *testing.T) {
@@ -167,7 +167,11 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 			exact := of(t, draft)
 			worst := exact.leak(int(c.users), c.eps)
 			require.LessOrEqual(t, worst, c.delta*(1+1e-9))
-			require.Greater(t, worst, c.delta/2, "the bound is not far off")
+			loose := 2.0
+			if c.padding == task.PaddingNone {
+				loose = 5 // one counter of a pair moves up and the other down; the bound takes the worse for both
+			}
+			require.Greater(t, worst, c.delta/loose, "the bound is not far off")
 
 			weak := exact
 			weak.noise = append([]trials(nil), exact.noise...)
