@@ -36,7 +36,7 @@ type Options struct {
 	Task       string       // URL of the task at the first relay: …/v1/tasks/ID. Required.
 	Owner      string       // "ed25519:…", the owner's public key. Required.
 	MaxEpsilon float64      // Largest ε over all epochs of the task, by basic composition. Required, > 0.
-	HTTP       *http.Client // Default: a client with a timeout of 30 s.
+	HTTP       *http.Client // Default: a client with a timeout of 30 s that follows no redirect.
 	Header     http.Header  // Added to submissions; a proxy's Forwarded header, for instance.
 }
 
@@ -54,7 +54,7 @@ type Client struct {
 // others would tell them who takes part; each of them serves only the tasks its operator listed.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	if o.HTTP == nil {
-		o.HTTP = &http.Client{Timeout: 30 * time.Second}
+		o.HTTP = defaultHTTP()
 	}
 	owner, err := taskfile.ParseKey("owner", o.Owner)
 	if err != nil {
@@ -95,9 +95,15 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 		return nil, err
 	}
 	if o.HTTP == nil {
-		o.HTTP = &http.Client{Timeout: 30 * time.Second}
+		o.HTTP = defaultHTTP()
 	}
 	return &Client{o, open, m, sealer}, nil
+}
+
+// defaultHTTP follows no redirect: it would tell another host who takes part.
+func defaultHTTP() *http.Client {
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Timeout: 30 * time.Second, CheckRedirect: refuse}
 }
 
 // checkBudget composes the claim over all epochs by basic composition.

@@ -147,6 +147,8 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 		refused problem.Name
 	}{
 		"overloaded, then accepted": {[]*problem.Problem{problem.New(problem.Overloaded, ""), problem.New(problem.Internal, "")}, 3, ""},
+		"a proxy's answer":          {[]*problem.Problem{{Status: http.StatusTooManyRequests}}, 2, ""},
+		"stored from elsewhere":     {[]*problem.Problem{problem.New(problem.Replayed, "")}, 1, ""},
 		"limit":                     {[]*problem.Problem{problem.New(problem.Limit, "")}, 1, problem.Limit},
 		"closed":                    {[]*problem.Problem{problem.New(problem.EpochClosed, "")}, 1, problem.EpochClosed},
 	} {
@@ -172,4 +174,13 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 			require.Equal(t, c.refused, refusal.Name)
 		})
 	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was told") }))
+	defer other.Close()
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	_, err := shufflerclient.Connect(t.Context(), shufflerclient.Options{Task: server.URL + "/v1/tasks/x", Owner: newCascade(t, nil).Owner, MaxEpsilon: 4})
+	require.Error(t, err)
 }

@@ -14,16 +14,18 @@ import (
 	"github.com/doona-dp/doona/relay/problem"
 )
 
-// temporary says whether the same bytes may be accepted later.
+// temporary says whether the same bytes may be accepted later. An answer without a name is not of
+// a relay but of a proxy on the way.
 func temporary(p *problem.Problem) bool {
-	return p.Name == problem.Overloaded || p.Status >= http.StatusInternalServerError
+	return p.Name == "" || p.Name == problem.Overloaded || p.Status >= http.StatusInternalServerError
 }
 
 // retries is how often Submit tries again after a temporary failure.
 const retries = 8
 
 // Submit posts a report to the first relay. A lost connection or a temporary refusal is retried
-// with the same bytes, which the relay stores once. Any other refusal is a [*problem.Problem].
+// with the same bytes, which the relay stores once; that it has them from another network, as
+// after a move between two attempts, is success. Any other refusal is a [*problem.Problem].
 func (c *Client) Submit(ctx context.Context, r *Report) error {
 	wait := 100 * time.Millisecond
 	for try := 0; ; try++ {
@@ -59,8 +61,11 @@ func (c *Client) post(ctx context.Context, r *Report) error {
 		return fmt.Errorf("couldn't submit: %w", err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		return problem.Read(resp)
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	if p := problem.Read(resp); p.Name != problem.Replayed {
+		return p
 	}
 	return nil
 }

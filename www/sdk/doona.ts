@@ -5,7 +5,7 @@
 
 import { checkSite } from './budget.js';
 import type { Bytes } from './bytes.js';
-import { nextEpoch, epochAt } from './epochs.js';
+import { closed, epochAt, nextEpoch } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { Guarantee } from './guarantee.js';
 import type { Reporter } from './reporter.js';
@@ -90,7 +90,7 @@ export class Doona {
     const old = await store.claim(id, epoch, guarantee.epsilon, guarantee.delta, (spent) =>
       checkSite(spent, guarantee.epsilon, maxTotalEpsilon),
     );
-    if (old) return this.#again(old, options.signal);
+    if (old) return this.#again(old, leave, options.signal);
     const body = await this.#sealOnce(epoch, () => reporter.submission(epoch, typeof value === 'number' ? [value] : value));
     const report: Report = { task: id, epoch, state: 'sealed', body };
     await store.put(report);
@@ -99,10 +99,15 @@ export class Doona {
     return this.#receipt(epoch, false, body.length);
   }
 
-  /** Sends what earlier visits sealed and could not deliver. */
+  /** Sends what earlier visits sealed and could not deliver; drops what no relay can take any more. */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
     const outcome = { delivered: 0, dropped: 0, waiting: 0 };
     for (const report of await this.#parts.store.sealed(this.#parts.id)) {
+      if (closed(this.task.epochs, report.epoch, Date.now())) {
+        await this.#drop(report.epoch);
+        outcome.dropped++;
+        continue;
+      }
       try {
         await this.#send(report, options.signal);
         outcome.delivered++;
@@ -114,8 +119,12 @@ export class Doona {
     return outcome;
   }
 
-  async #again(old: Report, signal?: AbortSignal): Promise<Receipt> {
-    if (old.state === 'sealed') await this.#send(old, signal);
+  /** Sends what a call before sealed and has not delivered, at a moment that was fixed before, too. */
+  async #again(old: Report, leave: number, signal?: AbortSignal): Promise<Receipt> {
+    if (old.state === 'sealed') {
+      await sleep(leave - performance.now(), signal);
+      await this.#send(old, signal);
+    }
     return this.#receipt(old.epoch, true, old.body?.length ?? 0);
   }
 
@@ -137,12 +146,16 @@ export class Doona {
       await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${report.epoch}/reports`, report.body!, signal);
     } catch (error) {
       if (error instanceof DoonaError && error.code !== 'not-delivered') {
-        this.#dropped++;
-        await store.put({ task: id, epoch: report.epoch, state: 'dropped' });
+        await this.#drop(report.epoch);
       }
       throw error;
     }
     await store.put({ task: id, epoch: report.epoch, state: 'delivered' });
+  }
+
+  async #drop(epoch: number): Promise<void> {
+    this.#dropped++;
+    await this.#parts.store.put({ task: this.#parts.id, epoch, state: 'dropped' });
   }
 
   #receipt(epoch: number, repeated: boolean, bytes: number): Receipt {

@@ -21,6 +21,17 @@ export function startOf(epochs: Epochs, epoch: number): Date {
   return new Date(1000 * (epochs.start + epoch * epochs.length));
 }
 
+/**
+ * How long after an epoch's end a relay may still take its reports, in milliseconds: 5 minutes by
+ * its clock, from which this one may differ by as much.
+ */
+const grace = 600_000;
+
+/** Whether no relay takes reports of the epoch any more. */
+export function closed(epochs: Epochs, epoch: number, milliseconds: number): boolean {
+  return milliseconds > startOf(epochs, epoch + 1).getTime() + grace;
+}
+
 /** When the epoch after this one begins; null after the last. */
 export function nextEpoch(epochs: Epochs, epoch: number): Date | null {
   return epoch + 1 < epochs.count ? startOf(epochs, epoch + 1) : null;

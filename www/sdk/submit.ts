@@ -16,6 +16,9 @@ const patience = 10;
 /** The names of the relay's errors after which the same bytes may still be accepted. */
 const passing = new Set(['overloaded', 'internal', 'epoch-not-open']);
 
+/** The relay's error where these bytes came from another network before: a retry after a move. */
+const stored = 'replayed';
+
 /** The relay's errors that have a code of their own, and what they mean. */
 const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   'epoch-closed': ['epoch-closed', 'its epoch is over'],
@@ -67,7 +70,8 @@ async function post(url: string, body: Bytes, signal?: AbortSignal): Promise<Fai
   }
   if (response.ok) return undefined;
   const name = await problem(response);
-  if (passing.has(name) || (name === '' && response.status >= 500)) {
+  if (name === stored) return undefined;
+  if (passing.has(name) || name === '') { // '': of a proxy or a portal on the way, not of the relay
     return failure(undelivered(`the relay answered ${name || response.status}`), Number(response.headers.get('Retry-After')) || 0);
   }
   const [code, why] = lasting[name] ?? ['report-refused', name || String(response.status)];

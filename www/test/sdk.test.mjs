@@ -301,6 +301,57 @@ test('an undelivered report waits sealed and is flushed as it is', async () => {
   assert.deepEqual(got.map((s) => s.body), [Buffer.from(stored[0].body).toString('hex')]);
 });
 
+test('bytes that the relay has from another network are delivered', async () => {
+  await server.fail('replayed');
+  const { receipts, dropped } = await run('truthful', { values: [7, 7] });
+  assert.deepEqual(receipts.map((r) => r.repeated), [false, true]);
+  assert.equal(dropped, 0);
+  assert.equal((await server.take()).length, 1);
+});
+
+test('an answer that is not of a relay drops nothing', async () => {
+  const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After', 'Retry-After': '60' };
+  await context.route(`${server.relay}/**/reports`, (route) => route.fulfill({ status: 429, headers, body: 'slow down' }));
+  const { receipts } = await run('truthful', { values: [7] });
+  assert.equal(receipts[0].code, 'not-delivered');
+  await context.unroute(`${server.relay}/**/reports`);
+  assert.deepEqual((await run('truthful', { flush: true })).flushed, { delivered: 1, dropped: 0, waiting: 0 });
+});
+
+test('what no relay can take any more is dropped unsent', async () => {
+  await run('ended'); // makes the store
+  const id = new URL(server.tasks['ended']?.task ?? '').pathname.split('/').at(-1);
+  await page.evaluate(
+    (task) => new Promise((resolve) => {
+      const opening = indexedDB.open('doona');
+      opening.onsuccess = () => {
+        const tx = opening.result.transaction('reports', 'readwrite');
+        tx.objectStore('reports').put({ task, epoch: 0, state: 'sealed', body: new Uint8Array(9) });
+        tx.oncomplete = () => resolve(opening.result.close());
+      };
+    }),
+    id,
+  );
+  const { flushed, dropped } = await run('ended', { flush: true });
+  assert.deepEqual(flushed, { delivered: 0, dropped: 1, waiting: 0 });
+  assert.equal(dropped, 1);
+  assert.deepEqual(await server.take(), []);
+});
+
+test('a repeated call waits for its moment, too', async () => {
+  await context.route(`${server.relay}/**/reports`, (route) => route.abort());
+  assert.equal((await run('truthful', { values: [7] })).receipts[0].code, 'not-delivered');
+  await context.unroute(`${server.relay}/**/reports`);
+  await page.evaluate(() => {
+    crypto.getRandomValues = (/** @type {any} */ out) => out.fill(2 ** 31); // half of the spread
+  });
+  const begin = Date.now();
+  const { receipts } = await run('truthful', { values: [7], options: { spread: 1000 } });
+  assert.equal(receipts[0].repeated, true);
+  assert.ok(Date.now() - begin >= 490);
+  assert.equal((await server.take()).length, 1);
+});
+
 for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'], ['limit', 'limit-reached']]) {
   test(`a relay's "${answer}" drops the report`, async () => {
     await server.fail(String(answer));
