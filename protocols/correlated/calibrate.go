@@ -105,6 +105,17 @@ func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64,
 	if !ok {
 		return tooMany(alone, &draft, eps, delta, limit, top)
 	}
+	free, ok := goal.solve()
+	if !ok {
+		return invalid.Field("params.max", strconv.FormatUint(top, 10), "less: no noise was found that proves the claim")
+	}
+	// Without a bound on bursts messages are fewest.
+	total := free.messages() * float64(dim(&draft))
+	if total/float64(draft.Batch.Min) > float64(limit)/2 {
+		need := math.Ceil(2 * total / float64(limit) / draft.Batch.Honest.Float64())
+		return invalid.Field("batch.size", strconv.FormatUint(draft.Batch.Size, 10), "at least "+strconv.FormatFloat(need, 'g', 3, 64)+
+			": fewer clients send more messages of noise each than half of the slots that they can have, "+strconv.Itoa(limit))
+	}
 	var err error
 	bursts := []uint64{0}
 	if o.Objective == Slots {
@@ -121,9 +132,12 @@ func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64,
 	for _, burst := range bursts {
 		goal.burst = burst
 		next := draft
-		d, ok := goal.solve()
+		d, ok := free, true
+		if burst > 0 {
+			d, ok = goal.solve()
+		}
 		if !ok {
-			err = first(err, invalid.Field("params.max", strconv.FormatUint(top, 10), "less: no noise was found that proves the claim"))
+			err = first(err, invalid.Field("params.max", strconv.FormatUint(top, 10), "less: no noise with bursts of up to "+strconv.FormatUint(burst, 10)+" messages was found that proves the claim"))
 			continue
 		}
 		next.Params = d.params(central, top)
@@ -252,7 +266,7 @@ type point struct {
 }
 
 // cutShare is how much of δ an atom may leave out of T below.
-const cutShare = 0.015
+const cutShare = 0.03
 
 // margin keeps claims true where another platform rounds otherwise.
 const margin = 2e-3
@@ -267,7 +281,7 @@ func (t *target) solve() (best solved, ok bool) {
 		return best, false
 	}
 	l := math.Log(1 / t.delta)
-	at := point{pairR: math.Log(0.37 * l), pairX: -0.25, r: math.Log(1.05 * l), theta: math.Log(0.8 * l / rest)}
+	at := point{pairR: math.Log(1.5 * l), pairX: 0.5, r: math.Log(1.3 * l), theta: math.Log(0.75 * l / rest)}
 	x := math.Log(0.35 * rest)
 	cost := math.Inf(1)
 	try := func(p point) bool {
@@ -278,13 +292,12 @@ func (t *target) solve() (best solved, ok bool) {
 		best, ok, cost, at, x = d, true, d.messages(), p, lx
 		return true
 	}
-	try(at)
-	if !ok { // Far from the Gaussian limit: a smaller θ.
-		for k := 1.0; k <= 4 && !ok; k++ {
-			p := at
-			p.theta -= 0.7 * k
-			try(p)
-		}
+	for k := 0; k < 16 && !ok; k++ { // Far from the Gaussian limit: more of r, a smaller θ.
+		p := at
+		p.theta -= 0.6 * float64(k%4)
+		p.r += 0.6 * float64(k/4)
+		p.pairR += 0.6 * float64(k/4)
+		try(p)
 	}
 	for step := 0.24; step > 0.05 && ok; step /= 2 {
 		for _, k := range []func(*point) *float64{
@@ -324,8 +337,11 @@ func (t *target) at(p point, x float64) (best solved, bestX float64, ok bool) {
 	miss := t.delta * cutShare
 	theta := math.Exp(p.theta)
 	lo, hi := math.Inf(-1), math.Inf(1)
-	for range 12 {
+	for range 16 {
 		d := t.design(p, x)
+		if d.tabulated() > maxTabulated {
+			return best, bestX, ok
+		}
 		excess := min(math.Log(d.bound(t.eps, theta, miss)/(t.delta*(1-margin))), 50)
 		if math.IsNaN(excess) {
 			excess = 50
@@ -348,6 +364,18 @@ func (t *target) at(p point, x float64) (best solved, bestX float64, ok bool) {
 		x = next
 	}
 	return best, bestX, ok
+}
+
+// maxTabulated bounds the sum of the means of the laws that a client has to tabulate for its check.
+const maxTabulated = 1 << 20
+
+func (d *design) tabulated() (sum float64) {
+	for _, n := range append([]noise{d.pair, d.zero}, d.levels...) {
+		if n.jump > 0 {
+			sum += n.mean()
+		}
+	}
+	return sum
 }
 
 // design returns the design of a point and ln x.

@@ -26,6 +26,9 @@ const (
 // maxTop bounds Δ: a client's check of a claim takes time proportional to it.
 const maxTop = 1 << 13
 
+// maxDraws bounds the expected number of candidates for jumps that a client draws.
+const maxDraws = 1 << 20
+
 // The denominators of parameters: r in 64ths, exponents in units of 2⁻⁴⁰. Both are floats exactly.
 const (
 	rateUnit     = 64
@@ -235,8 +238,8 @@ func (m *Mechanism) superpose() error {
 		}
 		total += float64(s.weight) * float64(m.dim) * float64(atoms[i].Jumps.Candidates())
 	}
-	if total > 1<<62 || total/float64(rateUnit*m.task.Batch.Min) > 1<<31 {
-		return invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10), "so many clients that each draws fewer than 2^31 times")
+	if draws := total / rateUnit / float64(m.task.Batch.Min); total > 1<<62 || draws > maxDraws {
+		return invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10), "so many clients that none makes more than "+strconv.Itoa(maxDraws)+" draws, here "+format(draws))
 	}
 	m.noise = randomizer.NewSuperposition(atoms, rateUnit*m.task.Batch.Min)
 	return nil

@@ -40,17 +40,32 @@ func (g exactGrid) add(to *grid, loss, p float64) {
 	to.mass[int(max(k, 0))] += p
 }
 
-// shift adds to a grid the loss of a law against its shift: ln P(z)/P(z+d) under P, plus a constant,
-// weighed. All z are counted: those outside T at +∞.
-func (g exactGrid) shift(to *grid, l law, d int64, constant, weight float64) {
-	from, to1 := span(l)
+// shift returns the loss of a law against its shift, ln P(z)/P(z+d) under P. All z are counted:
+// those outside the law's range at +∞.
+func (g exactGrid) shift(l law, d int64) *grid {
+	to := &grid{mass: make([]float64, g.size)}
+	first, end := span(l)
 	kept := 0.0
-	for z := from; z < to1; z++ {
+	for z := first; z < end; z++ {
 		p := math.Exp(l.logP(z))
 		kept += p
-		g.add(to, l.logP(z)-l.logP(z+d)+constant, p*weight)
+		g.add(to, l.logP(z)-l.logP(z+d), p)
 	}
-	to.infinite += weight * max(1-kept, 0)
+	to.infinite += max(1-kept, 0)
+	return to
+}
+
+// mix adds to a grid another one, weighed, with a constant added to its losses.
+func (g exactGrid) mix(to, of *grid, constant, weight float64) {
+	steps := int(math.Ceil(constant/g.step - 1e-9))
+	for k, m := range of.mass {
+		if at := k + steps; m > 0 && at >= g.size {
+			to.infinite += weight * m
+		} else if m > 0 {
+			to.mass[max(at, 0)] += weight * m
+		}
+	}
+	to.infinite += weight * of.infinite
 }
 
 func span(l law) (from, to int64) {
@@ -63,9 +78,9 @@ func span(l law) (from, to int64) {
 	panic("correlated: unknown law")
 }
 
-// exactDelta returns δ(ε) of a design, maximal over all ordered pairs of inputs, and that pair.
+// exactDelta returns δ(ε) of a design for values of one number, without padding's zeros, maximal over all ordered pairs of inputs, and that pair.
 func exactDelta(d *design, eps float64, g exactGrid, miss float64) (worst float64, at [2]uint64) {
-	x := exact{design: d, exactGrid: g, spectra: map[[2]int64]*spectrum{}}
+	x := exact{design: d, exactGrid: g, spectra: map[[2]int64]*spectrum{}, pairs: map[int64]*grid{}}
 	x.pairLaw = newLaw(d.pair, int64(d.top), miss)
 	for l, n := range d.levels {
 		x.laws = append(x.laws, newLaw(n, 1<<l, miss))
@@ -93,7 +108,8 @@ type exact struct {
 	exactGrid
 	pairLaw law
 	laws    []law
-	spectra map[[2]int64]*spectrum // By level (-1 for S and y₀: not kept) and shift.
+	spectra map[[2]int64]*spectrum // By level and shift.
+	pairs   map[int64]*grid        // Of {-1,+1}, by shift.
 }
 
 func (x *exact) spectrum(of *grid) *spectrum {
@@ -115,9 +131,7 @@ func (x *exact) level(l int, shift int64) *spectrum {
 	if s, ok := x.spectra[key]; ok {
 		return s
 	}
-	g := &grid{mass: make([]float64, x.size)}
-	x.shift(g, x.laws[l], shift, 0, 1)
-	s := x.spectrum(g)
+	s := x.spectrum(x.shift(x.laws[l], shift))
 	x.spectra[key] = s
 	return s
 }
@@ -126,7 +140,7 @@ func (x *exact) level(l int, shift int64) *spectrum {
 func (x *exact) central(t, d0 int64) *spectrum {
 	g := &grid{mass: make([]float64, x.size)}
 	p := math.Exp(-x.star)
-	lo, hi := min(t, 0), max(t, 0)
+	lo, hi := min(-t, 0), max(-t, 0)
 	for a := lo; a <= hi; a++ {
 		mass := (1 - p) / (1 + p) * math.Pow(p, math.Abs(float64(a)))
 		if a == lo && lo < 0 || a == hi && hi > 0 || t == 0 { // The tails beyond, where loss and shift stay.
@@ -138,8 +152,12 @@ func (x *exact) central(t, d0 int64) *spectrum {
 		if t == 0 {
 			mass = 1
 		}
-		loss := x.star * (math.Abs(float64(a-t)) - math.Abs(float64(a)))
-		x.shift(g, x.pairLaw, d0+max(0, t-a)-max(0, -a), loss, mass)
+		loss := x.star * (math.Abs(float64(a+t)) - math.Abs(float64(a)))
+		shift := d0 + max(0, -a) - max(0, -a-t)
+		if x.pairs[shift] == nil {
+			x.pairs[shift] = x.shift(x.pairLaw, shift)
+		}
+		x.mix(g, x.pairs[shift], loss, mass)
 	}
 	return x.spectrum(g)
 }

@@ -21,7 +21,7 @@ type design struct {
 // z⁺ - z⁻ of law ∝ p^|a| and p = e^{-star}, the conditional law of z⁻ is that of max(0,-a) + g, g of law ∝
 // p^{2g}, so that the loss is, given a,
 //
-//	star·(|a-t| - |a|)  and that of z₀ + g against a shift by d₀ + max(0, t-a) - max(0, -a)      (P1)
+//	star·(|a+t| - |a|)  and that of z₀ + g against a shift by d₀ + max(0, -a) - max(0, -a-t)     (P1)
 //
 // g being the same on both sides, post-processing leaves it out.
 //
@@ -207,15 +207,15 @@ func (c *certificate) worst(eps float64) (worst float64) {
 }
 
 // central returns a bound of ln E[e^{θ·loss}] of (S, y₀), for all pairs of inputs from two classes,
-// by (P1). For t > 0 and h = d₀ + t the shift where a ≤ 0, k = d₀ where a ≥ t,
+// by (P1). For t > 0 and h = d₀ the shift where a ≥ 0, k = d₀ + t where a ≤ -t, with b = -a between,
 //
-//	E = [ e^{θ·star·t + F(h)} + (1-p)·Σ_{0<a<t} e^{-star·a + θ·star·(t-2a) + F(h-a)} + e^{-star·(1+θ)·t + F(k)} ] / (1+p)
+//	E = [ e^{θ·star·t + F(h)} + (1-p)·Σ_{0<b<t} e^{-star·b + θ·star·(t-2b) + F(h+b)} + e^{-star·(1+θ)·t + F(k)} ] / (1+p)
 //
-// where F(h-a) ≤ F(h) + a/t·(F(k)-F(h)), so that the sum is geometric. For t < 0 the same holds with
-// |t|, h = d₀ and k = d₀ + t, by the reflection a → -a.
+// where F(h+b) ≤ F(h) + b/t·(F(k)-F(h)), so that the sum is geometric. For t < 0 the same holds with
+// |t|, h = d₀ + t and k = d₀, by the reflection a → -a.
 func (c *certificate) central(i, j *class) float64 {
 	least, most := i.lo-j.hi, i.hi-j.lo
-	hot, cold := [2]int64{i.rest[0] - j.rest[1], i.rest[1] - j.rest[0]}, [2]int64{i.pair[0] - j.pair[1], i.pair[1] - j.pair[0]}
+	hot, cold := [2]int64{i.pair[0] - j.pair[1], i.pair[1] - j.pair[0]}, [2]int64{i.rest[0] - j.rest[1], i.rest[1] - j.rest[0]}
 	if most <= 0 {
 		least, most = -most, -least
 		hot, cold = cold, hot

@@ -20,8 +20,13 @@ type tail struct {
 	upTo []float64 // Pr[N ≥ m], m < len.
 }
 
-// newTail computes the tail down to a probability of least; ok is false beyond most messages.
+// newTail computes the tail down to a probability of least; ok is false beyond most
+// messages or 650 jumps.
 func newTail(groups []group, least float64, most int) (t tail, ok bool) {
+	jumps := events(groups)
+	if !(jumps < 650) { // Pr[N=0] would underflow; so many do not fit anyway.
+		return t, false
+	}
 	size := 256
 	for rest(groups, size) > least/100 {
 		if size *= 2; size > 2*most {
@@ -29,7 +34,7 @@ func newTail(groups []group, least float64, most int) (t tail, ok bool) {
 		}
 	}
 	p := make([]float64, size)
-	p[0] = math.Exp(-events(groups))
+	p[0] = math.Exp(-jumps)
 	states := make([]state, len(groups))
 	for k, g := range groups {
 		states[k] = newState(g)

@@ -1,0 +1,173 @@
+package correlated
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/protocols/brute"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+func tinyTask(query, padding, eps, delta string, n, top uint64) *task.Task {
+	t := &task.Task{
+		Name: "test", Query: query, Protocol: Name, Rule: RuleMoments,
+		Params: []task.Param{{Key: "max", Value: randomizer.NewRational(int64(top), 1)}},
+		Input:  task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
+		Claim:  task.Claim{Epsilon: eps, Delta: delta},
+		Batch:  task.Batch{Size: n, Honest: randomizer.NewRational(1, 1), Min: n},
+		Slots:  task.Slots{Padding: padding},
+	}
+	if sparse(t) {
+		t.Input.Bins, t.Input.Labels = 2, query == task.Histogram
+	}
+	return t
+}
+
+// clientNoise returns the law of one client's number of jumps-sizes of a source, from the jump rates
+// that the sampler is given, up to a tail below edge.
+func clientNoise(s source, users uint64, edge float64) []float64 {
+	n := noise{float64(s.weight) / rateUnit / float64(users), s.s.Float64(), s.jump}
+	w := window{q: math.Exp(-n.s), max: int(n.jump)}
+	p := []float64{math.Exp(-events([]group{{weight: 1, mass: n.r, s: n.s, jump: n.jump}}))}
+	for sum := p[0]; sum < 1-edge; {
+		k := len(p)
+		p = append(p, n.r*w.push(p[k-1])/float64(k))
+		sum += p[k]
+	}
+	return p
+}
+
+func convolve(a, b []float64, edge float64) []float64 {
+	out := make([]float64, len(a)+len(b)-1)
+	for i, x := range a {
+		for j, y := range b {
+			out[i+j] += x * y
+		}
+	}
+	for tail := out[len(out)-1]; tail < edge; tail += out[len(out)-1] {
+		out = out[:len(out)-1]
+	}
+	return out
+}
+
+// shuffledNoise returns the law of the histogram of all noise messages of users clients: for every atom
+// the convolution of the clients' laws, and over the atoms the sum of their messages, by enumeration
+// of all outcomes. What is cut of the tails is returned too. Kinds are those of [Mechanism.encode].
+func shuffledNoise(m *Mechanism, users int, edge float64) (brute.Law, float64) {
+	kinds := int(m.values() * m.dim)
+	law, cut := brute.Nothing(kinds), 0.0
+	for _, s := range m.sources {
+		coordinates := m.dim
+		if s.messages == [3]int64{} {
+			coordinates = 1
+		}
+		one := clientNoise(s, m.task.Batch.Min, edge/1000)
+		total := []float64{1}
+		for range users {
+			total = convolve(total, one, edge)
+		}
+		sum := 0.0
+		for _, p := range total {
+			sum += p
+		}
+		for at := range coordinates {
+			cut += 1 - sum
+			next := brute.Law{}
+			for key, p := range law {
+				h := []byte(key)
+				for z, q := range total {
+					if z > 0 {
+						for _, v := range s.messages[:s.size] {
+							h[int(at*m.values())+int(v)+int(m.offset())]++
+						}
+					}
+					if p*q > edge*1e-4 {
+						next[string(h)] += p * q
+					}
+				}
+			}
+			law = next
+		}
+	}
+	sum := 0.0
+	for _, p := range law {
+		sum += p
+	}
+	return law, 1 - sum
+}
+
+// shuffledDelta returns δ(ε) of the shuffled mechanism, maximal over all substitutions; what the others
+// hold moves both laws alike and changes nothing. Inputs are rounded values with their coordinate.
+func shuffledDelta(m *Mechanism, users int, eps, edge float64) (worst, cut float64) {
+	law, cut := shuffledNoise(m, users, edge)
+	var seen []brute.Law
+	for at := range m.dim {
+		for x := range m.top + 1 {
+			if x == 0 && (at > 0 || m.task.Query == task.Histogram) {
+				continue
+			}
+			moved := law
+			if x > 0 || m.needsZero() {
+				moved = law.Add(brute.One(int(m.values()*m.dim), int(at*m.values()+x+m.offset())))
+			}
+			seen = append(seen, moved)
+		}
+	}
+	for i := range seen {
+		for j := range seen {
+			if i != j {
+				worst = max(worst, brute.HockeyStick(seen[i], seen[j], eps))
+			}
+		}
+	}
+	return worst, cut
+}
+
+func TestShuffledMechanismIsPrivate(t *testing.T) {
+	cases := []struct {
+		query, padding, eps, delta string
+		users, top                 uint64
+		share                      float64
+	}{
+		{task.Count, task.PaddingFull, "2", "1e-3", 3, 1, 0.5},
+		{task.Count, task.PaddingNone, "2", "3e-3", 6, 1, 0.5},
+		{task.Sum, task.PaddingFull, "4", "1e-2", 2, 2, 0.4},
+		{task.Sum, task.PaddingNone, "5", "2e-2", 4, 2, 0.4},
+		{task.Histogram, task.PaddingFull, "5", "1e-2", 3, 1, 0.5},
+	}
+	for _, c := range cases {
+		t.Run(fmt.Sprintf("%s/%s/n=%d/Δ=%d", c.query, c.padding, c.users, c.top), func(t *testing.T) {
+			d := tinyTask(c.query, c.padding, c.eps, c.delta, c.users, c.top)
+			require.NoError(t, CalibrateWith(d, Options{Share: c.share}))
+			opened, err := New(d)
+			require.NoError(t, err)
+			m := opened.(*Mechanism)
+			require.NoError(t, m.CheckClaim())
+			eps, delta, err := target2(d)
+			require.NoError(t, err)
+			edge := delta * 3e-4
+			exact, cut := shuffledDelta(m, int(c.users), eps, edge)
+			t.Logf("exact δ %.4g (tails cut %.2g) of claimed %g; B %d", exact, cut, delta, d.Slots.PerLane)
+			require.LessOrEqual(t, exact, delta)
+			require.Less(t, cut, delta/2)
+			// Noise that is too little must be seen by the same test.
+			for i := range m.sources {
+				weak := *m
+				weak.sources = append(append([]source{}, m.sources[:i]...), m.sources[i+1:]...)
+				e, _ := shuffledDelta(&weak, int(c.users), eps, edge)
+				require.Greater(t, e, 2*delta, "without atom %v", m.sources[i].messages)
+			}
+			weak := *m
+			weak.sources = append([]source{}, m.sources...)
+			for i := range weak.sources {
+				weak.sources[i].weight /= 2
+			}
+			e, _ := shuffledDelta(&weak, int(c.users), eps, edge)
+			require.Greater(t, e, 2*delta, "half of every r")
+		})
+	}
+}

@@ -1,0 +1,206 @@
+package correlated_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/correlated"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/simulate"
+	"github.com/doona-dp/doona/task"
+)
+
+const (
+	repeats    = 6000
+	deviations = 5 // Of a mean: two-sided 6·10⁻⁷ for each entry of each case.
+	quantile   = 4.9
+	kurtosis   = 6 // Of the discrete Laplace distribution, the largest of the estimates' here.
+)
+
+func spread(n int, value func(i int) []float64) [][]float64 {
+	out := make([][]float64, n)
+	for i := range out {
+		out[i] = value(i)
+	}
+	return out
+}
+
+func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
+	const n = 60
+	number := func(i int) []float64 { return []float64{float64(i%17) / 16} }
+	cases := []struct {
+		name, query, padding string
+		max                  int64
+		value                func(i int) []float64
+	}{
+		{"sum", task.Sum, task.PaddingNone, 8, number},
+		{"mean", task.Mean, task.PaddingFull, 5, number},
+		{"count", task.Count, task.PaddingFull, 1, func(i int) []float64 { return []float64{float64(i % 2)} }},
+		{"histogram", task.Histogram, task.PaddingNone, 1, func(i int) []float64 { return []float64{float64(i % 8)} }},
+		{"sparse vectors", task.Vector, task.PaddingNone, 2, func(i int) []float64 {
+			v := make([]float64, 8)
+			v[i%8] = float64(i%5) / 4
+			return v
+		}},
+	}
+	for _, c := range cases {
+		for _, honest := range []randomizer.Rational{randomizer.NewRational(1, 1), randomizer.NewRational(4, 5)} {
+			t.Run(c.name+", h = "+honest.String(), func(t *testing.T) {
+				d := draft(c.query, c.padding, n, "3", "1e-3", whole("max", c.max))
+				d.Batch.Honest, d.Batch.Min = honest, honest.MulFloor(n)
+				m := calibrated(t, d, correlated.Options{Share: 0.6})
+				out, err := simulate.Run(d, m, spread(n, c.value), repeats, nil)
+				require.NoError(t, err)
+				for j, truth := range out.Truth {
+					require.InDelta(t, truth, out.Estimate[j], deviations*math.Sqrt(out.PredictedVariance[j]/repeats), "bias of entry %d", j)
+					require.InEpsilon(t, out.PredictedVariance[j], out.Variance[j], quantile*math.Sqrt((kurtosis-1)/float64(repeats)), "variance of entry %d", j)
+				}
+				zeroSum, central := m.Messages()
+				require.InDelta(t, zeroSum+central+1, out.MessagesPerUser, 0.55, "messages per user; full padding sends none for 0")
+				t.Logf("bias %.3g, variance %.4g of predicted %.4g, %.1f messages per user, B = %d", out.Estimate[0]-out.Truth[0], out.Variance[0], out.PredictedVariance[0], out.MessagesPerUser, d.Slots.PerLane)
+			})
+		}
+	}
+}
+
+func requireField(t *testing.T, err error, field string) {
+	t.Helper()
+	var f *invalid.FieldError
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, field, f.Field)
+	require.NotEmpty(t, f.Want)
+	t.Log(err)
+}
+
+func TestImpossibleParametersAreNamed(t *testing.T) {
+	requireField(t, correlated.Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 0))), "params.max")
+	requireField(t, correlated.Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 9000))), "params.max")
+	requireField(t, correlated.Calibrate(draft(task.Count, "", 1000, "1", "1e-6", whole("max", 2))), "params.max")
+	requireField(t, correlated.Calibrate(draft(task.VectorMean, "", 1000, "1", "1e-6")), "query")
+	requireField(t, correlated.Calibrate(draft(task.Sum, task.PaddingFull, 2, "0.05", "1e-6", whole("max", 64))), "batch.size")
+	requireField(t, correlated.CalibrateWith(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 4)), correlated.Options{Share: 1}), "share")
+	d := draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 4))
+	d.Rule = "revealed"
+	requireField(t, correlated.Calibrate(d), "rule")
+}
+
+func TestOtherTasksAreRefused(t *testing.T) {
+	base := draft(task.Sum, task.PaddingNone, 100000, "1", "1e-6", whole("max", 4))
+	require.NoError(t, correlated.Calibrate(base))
+	at := func(d *task.Task, key string) *randomizer.Rational {
+		for i := range d.Params {
+			if d.Params[i].Key == key {
+				return &d.Params[i].Value
+			}
+		}
+		t.Fatal("no parameter " + key)
+		return nil
+	}
+	for name, c := range map[string]struct {
+		change func(*task.Task)
+		field  string
+	}{
+		"Δ of 0":          {func(d *task.Task) { *at(d, "max") = randomizer.NewRational(0, 1) }, "params.max"},
+		"central of 0":    {func(d *task.Task) { *at(d, "central") = randomizer.NewRational(0, 1) }, "params.central"},
+		"r below 1":       {func(d *task.Task) { *at(d, "pair.r") = randomizer.NewRational(1, 2) }, "params.pair.r"},
+		"no level":        {func(d *task.Task) { d.Params = append(d.Params[:2:2], d.Params[5:]...) }, "params.level.00.r"},
+		"one too many":    {func(d *task.Task) { d.Params = append(d.Params, whole("zzz", 1)) }, "params"},
+		"theta of 0":      {func(d *task.Task) { *at(d, "theta") = randomizer.NewRational(0, 1) }, "params.theta"},
+		"two lanes":       {func(d *task.Task) { d.Slots.Lanes = 2 }, "slots"},
+		"no slot for it":  {func(d *task.Task) { d.Slots.PerLane = 1 }, "slots.perLane"},
+		"other size":      {func(d *task.Task) { d.Slots.MessageBytes = 9 }, "slots"},
+		"padding full":    {func(d *task.Task) { d.Slots.Padding = task.PaddingFull }, "params"}, // zero.* are one too many
+		"histogram query": {func(d *task.Task) { d.Query = task.Histogram; d.Input.Bins = 3 }, "params.max"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := *base
+			d.Params = append([]task.Param{}, base.Params...)
+			c.change(&d)
+			_, err := correlated.New(&d)
+			requireField(t, err, c.field)
+		})
+	}
+	for name, change := range map[string]func(*task.Task){
+		"smaller δ":       func(d *task.Task) { d.Claim.Delta = "9.9e-7" },
+		"smaller ε":       func(d *task.Task) { d.Claim.Epsilon = "0.995" },
+		"fewer slots":     func(d *task.Task) { d.Slots.PerLane = d.Slots.PerLane * 9 / 10 },
+		"less pair noise": func(d *task.Task) { at(d, "pair.r").Num = at(d, "pair.r").Num * 9 / 10 },
+		"less of 0":       func(d *task.Task) { at(d, "zero.s").Num *= 2 },
+		"other θ":         func(d *task.Task) { at(d, "theta").Num *= 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := *base
+			d.Params = append([]task.Param{}, base.Params...)
+			change(&d)
+			m, err := correlated.New(&d)
+			require.NoError(t, err)
+			err = m.CheckClaim()
+			require.Error(t, err)
+			t.Log(err)
+		})
+	}
+}
+
+func TestValuesAndMessages(t *testing.T) {
+	src := randomizer.NewSource()
+	d := draft(task.Vector, task.PaddingNone, 1000, "3", "1e-3", whole("max", 3))
+	m := calibrated(t, d, correlated.Options{})
+	_, err := m.Randomize(src, []float64{0, 0.5, 0, 0, 0, 0.1, 0, 0})
+	requireField(t, err, "value")
+	_, err = m.Randomize(src, []float64{0, 1.5, 0, 0, 0, 0, 0, 0})
+	requireField(t, err, "value")
+	a, b := m.Aggregate(), m.Aggregate()
+	for _, bad := range []struct {
+		lane    int
+		message []byte
+	}{{0, nil}, {1, []byte{0}}, {0, []byte{200}}, {0, []byte{0, 0}}, {0, []byte{2 + 6}}} {
+		require.Error(t, a.Add(bad.lane, bad.message), "%v", bad)
+	}
+	require.NoError(t, a.Add(0, []byte{2}))     // 0
+	require.NoError(t, a.Add(0, []byte{6 + 5})) // 3 for coordinate 1
+	require.NoError(t, b.Add(0, []byte{6 + 1})) // -1
+	a.AddUsers(2)
+	b.AddUsers(1)
+	require.NoError(t, a.Merge(b))
+	require.EqualValues(t, 3, a.Reports())
+	require.InDelta(t, 2.0/3, a.Total()[1], 1e-12)
+	other := calibrated(t, draft(task.Sum, task.PaddingNone, 1000, "3", "1e-3", whole("max", 3)), correlated.Options{})
+	require.ErrorIs(t, a.Merge(other.Aggregate()), protocols.ErrMerge)
+	require.True(t, math.IsInf(m.Epsilon0(), 1))
+}
+
+// Under padding none the number of messages is one more than that of the noise, whatever the value.
+func TestTheNumberOfMessagesDoesNotDependOnTheValue(t *testing.T) {
+	m := calibrated(t, draft(task.Sum, task.PaddingNone, 1000, "3", "1e-3", whole("max", 3)), correlated.Options{})
+	for _, x := range []float64{0, 0.2, 1} {
+		stream := uint64(7)
+		src := randomizer.NewSourceFrom(func(p []byte) {
+			for i := range p {
+				stream = stream*6364136223846793005 + 1442695040888963407
+				p[i] = byte(stream >> 56)
+			}
+		})
+		counts := []int{}
+		for range 50 {
+			lanes, err := m.Randomize(src, []float64{x})
+			require.NoError(t, err)
+			require.NotEmpty(t, lanes[0])
+			counts = append(counts, len(lanes[0]))
+		}
+		require.Equal(t, want(t, &seen, counts), counts)
+	}
+}
+
+var seen []int
+
+func want(t *testing.T, first *[]int, counts []int) []int {
+	t.Helper()
+	if *first == nil {
+		*first = counts
+	}
+	return *first
+}
