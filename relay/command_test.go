@@ -86,7 +86,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 		require.Zero(t, status)
 		require.Regexp(t, `test 0 +0 +0 +open +1 +1\n`, out)
 	}
-	for _, args := range [][]string{{"status"}, {"status", "--config", "a", "--admin", "b"}, {"serve"}, {"frobnicate"}, {"check-config", "x"}} {
+	for _, args := range [][]string{{"status"}, {"status", "--config", "a", "--admin", "b"}, {"status", "--admin", "b"}, {"serve"}, {"serve", "--config", config, "--store", "oracle:x"}, {"frobnicate"}, {"check-config", "x"}} {
 		status, _, _ = run(t, args...)
 		require.Equal(t, 2, status, "%v", args)
 	}

@@ -57,11 +57,15 @@ exits 2 "users" "$v" task new --query histogram --bins 4 --batch 100 --epsilon .
 exits 2 "--task" "$v" simulate
 exits 2 "unknown flag" "$v" gamma --nonsense
 exits 2 "unknown command" "$v" nonsense
+exits 2 "unknown command" "$v" task nonsense
+exits 2 "attack" "$v" simulate --task "$work/mean.json" --attack nonsense
 exits 1 "couldn't read the task" "$v" simulate --task "$work/nowhere.json"
 
 "$v" init "$work/first" --epochs 2 --json >"$work/init.json"
 "$v" task check "$work/first/task.bundle" >/dev/null
 exits 1 "not empty" "$v" init "$work/first"
+exits 1 "not the key of the task's verifier" "$v" serve --task "$work/first/task.bundle" \
+  --keys "$work/first/verifier/task.keys" --sign-key "$work/first/owner.key" --data "$work/batches"
 "$work/relay" check-config --config "$work/first/relay1/relay.yaml" >/dev/null
 
 demo=$("$work/demo" --headless --json --users 2500 --batch 1000 | tail -1)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,9 @@ func (f *configFlags) register(cmd *cobra.Command) {
 
 // load reads the configuration. The flag's path is relative to the working folder, as flags are.
 func (f *configFlags) load() (relay.Config, error) {
+	if path, ok := strings.CutPrefix(f.store, "sqlite:"); f.store != "" && (!ok || path == "") {
+		return relay.Config{}, cli.Usagef("invalid store %q: want sqlite:PATH", f.store)
+	}
 	config, err := relay.LoadConfig(f.config)
 	if f.store != "" {
 		config.Store = f.store

@@ -70,7 +70,7 @@ func remoteStatus(ctx context.Context, admin string) (*relay.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(admin, "/")+"/status", nil)
-	if err != nil {
+	if err != nil || req.URL.Scheme != "http" && req.URL.Scheme != "https" || req.URL.Host == "" {
 		return nil, cli.Usagef("invalid admin %q: want a URL such as http://127.0.0.1:9081", admin)
 	}
 	resp, err := http.DefaultClient.Do(req)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,6 +72,9 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if public := sign.Public().(ed25519.PublicKey); [32]byte(public) != open.Verifier.SignKey {
+		return fmt.Errorf("couldn't use %s: it is not the key of the task's verifier", f.sign)
+	}
 	v, err := verifier.New(open, keys)
 	if err != nil {
 		return err
@@ -84,7 +88,7 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
-	server := &http.Server{Handler: v.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: v.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	log.Info("serving", "page", "http://"+l.Addr().String())

@@ -101,6 +101,8 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 		return cli.Usagef("invalid repeat %d: want 1 or more, 100 or more for a table", f.options.Repeats)
 	case f.table == (f.task != ""):
 		return cli.Usagef("invalid flags: want either --task FILE or --table")
+	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise}, f.options.Attack):
+		return cli.Usagef("invalid attack %q: want max, one-coordinate or drop-noise", f.options.Attack)
 	case f.table:
 		return f.printTable(cmd)
 	}

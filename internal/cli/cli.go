@@ -44,6 +44,11 @@ func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func Root(name, short string, commands ...*cobra.Command) *cobra.Command {
 	root := Prepare(name, short, &cobra.Command{})
 	root.AddCommand(commands...)
+	for _, cmd := range commands {
+		if cmd.HasSubCommands() && !cmd.Runnable() { // else an unknown word after it would be ignored
+			cmd.Args, cmd.RunE = NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 	return root
 }
 
