@@ -17,6 +17,7 @@ type options struct {
 	query, span   string
 	bins          uint64
 	padding       string
+	lanes         uint64
 	users         int
 	batch         uint64
 	honest        float64
@@ -37,6 +38,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.span, "range", "0,180", "LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
 	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 or more")
 	f.StringVar(&o.padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
+	f.Uint64Var(&o.lanes, "lanes", 1, "1, or more for a lane per coefficient, where the protocol has a choice")
 	f.IntVar(&o.users, "users", 20000, "clients: the first rows of the input")
 	f.Uint64Var(&o.batch, "batch", 5000, "n, reports shuffled together; at most users")
 	f.Float64Var(&o.honest, "honest", 0.9, "share of clients assumed honest, in (0, 1]")
@@ -106,7 +108,7 @@ func (o *options) single() ([]float64, error) {
 // draft returns the calibrated task for batches of the given size and vectors of dim coordinates.
 func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) {
 	q := planner.Query{Name: name, Query: o.query, Lo: o.lo, Hi: o.hi, Clip: true,
-		Batch: batch, Honest: o.honest, Epsilon: o.epsilon, Delta: o.delta, Padding: o.padding}
+		Batch: batch, Honest: o.honest, Epsilon: o.epsilon, Delta: o.delta, Padding: o.padding, Lanes: o.lanes}
 	if o.isVector() {
 		q.Dim = uint64(dim)
 	}
