@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
 )
@@ -55,10 +55,10 @@ func Draft(q Query) (*task.Task, error) {
 		KEM:     task.KEMX25519,
 	}
 	if t.Protocol == "" {
-		t.Protocol = registry.Default(q.Query)
+		t.Protocol = calibration.Default(q.Query)
 	}
 	if t.Rule == "" {
-		t.Rule = registry.Rule(t.Protocol)
+		t.Rule = calibration.Rule(t.Protocol)
 	}
 	if err := q.input(t); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func Draft(q Query) (*task.Task, error) {
 		}
 		t.Params = append(t.Params, task.Param{Key: key, Value: randomizer.NewRational(int64(q.Params[key]), 1)})
 	}
-	if err := registry.Calibrate(t); err != nil {
+	if err := calibration.Calibrate(t); err != nil {
 		return nil, fmt.Errorf("couldn't calibrate %s: %w", t.Protocol, err)
 	}
 	if err := q.kept(t); err != nil {

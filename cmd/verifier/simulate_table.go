@@ -9,6 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/simulate"
 	"github.com/doona-dp/doona/task"
@@ -62,7 +63,7 @@ func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 	for _, q := range tableCases {
 		for _, honest := range []float64{1, 0.8} {
 			bar.Add(1)
-			if registry.Rule(q.Protocol) == "" {
+			if calibration.Rule(q.Protocol) == "" {
 				continue // not in this build
 			}
 			q.Honest = honest

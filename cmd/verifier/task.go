@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/task/taskfile"
@@ -261,7 +262,7 @@ func fullSlots(t *task.Task) *uint64 {
 	}
 	full := *t
 	full.Slots.Padding = task.PaddingFull
-	if registry.Calibrate(&full) != nil || full.Slots.Padding != task.PaddingFull {
+	if calibration.Calibrate(&full) != nil || full.Slots.Padding != task.PaddingFull {
 		return nil
 	}
 	return &full.Slots.PerLane

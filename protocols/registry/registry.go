@@ -17,77 +17,29 @@ import (
 	"github.com/doona-dp/doona/task"
 )
 
-// protocol is what the registry knows of one.
-type protocol struct {
-	name      string
-	open      func(*task.Task) (protocols.Mechanism, error)
-	calibrate func(*task.Task) error
-	rule      string // Of new tasks.
-}
-
-// krrRule is the accountant's rule for new tasks of randomized response.
-const krrRule = "revealed"
-
-var all = []protocol{
-	{histogram.Name, histogram.New, histogram.Calibrate, krrRule},
-	{realsum.Name, realsum.New, realsum.Calibrate, krrRule},
-	{splitmix.Name, splitmix.New, splitmix.Calibrate, splitmix.RuleComponents},
-	{correlated.Name, correlated.New, correlated.Calibrate, correlated.RuleMoments},
-	{rappor.Name, rappor.New, rappor.Calibrate, rappor.RuleOthers},
-	{vectorsum.Name, vectorsum.New, vectorsum.Calibrate, krrRule},
-	{vectorgrid.Name, vectorgrid.New, vectorgrid.Calibrate, krrRule},
-	{vectormean.Name, vectormean.New, vectormean.Calibrate, vectormean.Rule},
-}
-
-func find(t *task.Task) (protocol, error) {
-	names := ""
-	for _, p := range all {
-		if p.name == t.Protocol {
-			return p, nil
-		}
-		names += " " + p.name
-	}
-	return protocol{}, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
+var all = []struct {
+	protocol string
+	open     func(*task.Task) (protocols.Mechanism, error)
+}{
+	{histogram.Name, histogram.New},
+	{realsum.Name, realsum.New},
+	{splitmix.Name, splitmix.New},
+	{correlated.Name, correlated.New},
+	{rappor.Name, rappor.New},
+	{vectorsum.Name, vectorsum.New},
+	{vectorgrid.Name, vectorgrid.New},
+	{vectormean.Name, vectormean.New},
 }
 
 // Open returns the mechanism of a task, whose parameters it checks, and not its claim:
 // [protocols.Mechanism.CheckClaim].
 func Open(t *task.Task) (protocols.Mechanism, error) {
-	p, err := find(t)
-	if err != nil {
-		return nil, err
-	}
-	return p.open(t)
-}
-
-// Calibrate sets the parameters and slots of a task from its query, input, claim, batch and rule.
-func Calibrate(t *task.Task) error {
-	p, err := find(t)
-	if err != nil {
-		return err
-	}
-	return p.calibrate(t)
-}
-
-// Rule returns the accountant's rule that proves the claims of new tasks of a protocol, or "".
-func Rule(name string) string {
+	names := ""
 	for _, p := range all {
-		if p.name == name {
-			return p.rule
+		if p.protocol == t.Protocol {
+			return p.open(t)
 		}
+		names += " " + p.protocol
 	}
-	return ""
-}
-
-// Default returns the protocol for a query when nothing else is asked for.
-func Default(query string) string {
-	switch query {
-	case task.Histogram:
-		return histogram.Name
-	case task.Vector:
-		return vectorsum.Name
-	case task.VectorMean:
-		return vectormean.Name
-	}
-	return realsum.Name
+	return nil, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
@@ -79,7 +79,7 @@ func delay() *task.Task {
 func shares() *task.Task {
 	t := fixture.Draft(task.Sum, 0)
 	t.Protocol, t.Rule = splitmix.Name, splitmix.RuleComponents
-	if err := registry.Calibrate(t); err != nil {
+	if err := calibration.Calibrate(t); err != nil {
 		panic("testserver: " + err.Error())
 	}
 	return t
