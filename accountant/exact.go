@@ -67,7 +67,7 @@ func (w *walk) expectation() (value, excess float64) {
 	switch {
 	case w.n*w.p < 50: // X is too coarse for the inversion
 		limit = directLimit * 40
-	case t.theta > 0.1: // a large tilt makes the inversion slow
+	case t.theta > 0.03: // a large tilt makes the inversion slow
 		limit = directLimit
 	}
 	if w.directCost(t) <= limit {
@@ -88,9 +88,9 @@ func (w *walk) directCost(t *tuned) float64 {
 	return math.Min(2*s, w.n) * (math.Min(2*r, w.n) + math.Min(s, w.n) + 20)
 }
 
-// tailExponent returns the L such that cut tails of mass e^-L are below a relative 1e-14 of δ.
+// tailExponent returns the L such that cut tails of mass e^-L are below a relative 1e-13 of δ.
 func (w *walk) tailExponent(t *tuned) float64 {
-	return 40 - math.Min(0, t.logEstimate()+math.Log(w.scale))
+	return 34 - math.Min(0, t.logEstimate()+math.Log(w.scale))
 }
 
 // spread returns a d with Pr[|Bin(n, p) − np| > d] ≤ 2e^-l, by Bernstein's inequality.
