@@ -82,8 +82,14 @@ func Draft(q Query) (*task.Task, error) {
 	return t, t.ValidateDraft()
 }
 
-// kept is an error unless the protocol took the parameters asked for.
+// kept is an error unless the protocol took the padding, lanes and parameters asked for.
 func (q Query) kept(t *task.Task) error {
+	if q.Padding != "" && t.Slots.Padding != q.Padding {
+		return invalid.Field("padding", strconv.Quote(q.Padding), t.Slots.Padding+" for protocol "+t.Protocol)
+	}
+	if q.Lanes > 1 && t.Slots.Lanes == 1 {
+		return invalid.Field("lanes", strconv.FormatUint(q.Lanes, 10), "1 for protocol "+t.Protocol)
+	}
 	for key, want := range q.Params {
 		if got, ok := t.Param(key); !ok || got.Den != 1 || uint64(got.Num) != want {
 			return invalid.Field("params."+key, strconv.FormatUint(want, 10), "it left out: protocol "+t.Protocol+" does not take it")
