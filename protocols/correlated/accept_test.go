@@ -63,8 +63,4 @@ func TestDelta16(t *testing.T) {
 		p := math.Exp(-0.9 / 16)
 		require.InEpsilon(t, (2*p/((1-p)*(1-p))+1e6/4)/(16*16), m.WorstVariance()*1e6, 1e-6)
 	}
-	d := draft(task.Sum, task.PaddingFull, 1e6, "1", "1e-6", whole("max", 16))
-	d.Rule = correlated.RuleTheorem2
-	err := correlated.Calibrate(d)
-	t.Log(err)
 }

@@ -117,19 +117,16 @@ func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64,
 			": fewer clients send more messages of noise each than half of the slots that they can have, "+strconv.Itoa(limit))
 	}
 	var err error
-	bursts := []uint64{0}
+	parts := []float64{4, 8, 16, 0, 2.5, 1.5, 0.8, 0.5, 0.3}
 	if o.Objective == Slots {
-		bursts = nil
-	}
-	for _, part := range []float64{0.85, 0.6, 0.4, 0.25} {
-		spare := limit
-		if o.Objective == Slots {
-			spare = least
-		}
-		bursts = append(bursts, max(uint64(float64(spare)*part), 6))
+		parts = []float64{0.6, 0.25}
 	}
 	best := draft
-	for _, burst := range bursts {
+	for _, part := range parts {
+		burst := uint64(0)
+		if part > 0 {
+			burst = max(uint64(float64(least)*part), 6)
+		}
 		goal.burst = burst
 		next := draft
 		d, ok := free, true
@@ -139,6 +136,9 @@ func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64,
 		if !ok {
 			err = first(err, invalid.Field("params.max", strconv.FormatUint(top, 10), "less: no noise with bursts of up to "+strconv.FormatUint(burst, 10)+" messages was found that proves the claim"))
 			continue
+		}
+		if o.Objective == Expected && part > 2.5 && d.messages() > 1.1*free.messages() {
+			continue // Rather longer bursts.
 		}
 		next.Params = d.params(central, top)
 		done := next

@@ -125,7 +125,7 @@ func TestOtherTasksAreRefused(t *testing.T) {
 		})
 	}
 	for name, change := range map[string]func(*task.Task){
-		"smaller δ":       func(d *task.Task) { d.Claim.Delta = "9.9e-7" },
+		"smaller δ":       func(d *task.Task) { d.Claim.Delta = "9.5e-7" },
 		"smaller ε":       func(d *task.Task) { d.Claim.Epsilon = "0.995" },
 		"fewer slots":     func(d *task.Task) { d.Slots.PerLane = d.Slots.PerLane * 9 / 10 },
 		"less pair noise": func(d *task.Task) { at(d, "pair.r").Num = at(d, "pair.r").Num * 9 / 10 },

@@ -25,6 +25,19 @@ func (n noise) mean() float64 {
 	return n.r * -math.Expm1(-n.s*float64(n.jump)) / math.Expm1(n.s)
 }
 
+// nearlyFree says whether the bound on jumps is so high that noise without one stands for the noise.
+func (n noise) nearlyFree() bool { return n.s*float64(n.jump) >= 40 }
+
+// excess returns a bound of the statistical distance to the noise without a bound on jumps, where that
+// stands for it: the expected number of jumps beyond, r·Σ_{k > jump} e^{-sk}/k.
+func (n noise) excess() float64 {
+	if n.jump == 0 || !n.nearlyFree() {
+		return 0
+	}
+	j := float64(n.jump)
+	return n.r * math.Exp(-n.s*j) / (j * math.Expm1(n.s))
+}
+
 // law gives the probabilities of a log-concave distribution on the integers from 0 and its moments
 // over a set T of them. T leaves out a rare upper tail where its losses have no bound (with a bound
 // on jumps), and, where cut says so, a lower one.
@@ -44,8 +57,10 @@ type law interface {
 
 // newLaw returns the law of n for shifts up to reach. T leaves out at most a mass of miss on either
 // side, or what a shift of -reach makes necessary.
+//
+// Where the bound on jumps hardly matters, it is that of the noise without: see [noise.excess].
 func newLaw(n noise, reach int64, miss float64) law {
-	if n.jump == 0 {
+	if n.jump == 0 || n.nearlyFree() {
 		return newNegativeBinomial(n, reach, miss)
 	}
 	return newTable(n, reach, miss)
@@ -226,6 +241,7 @@ type table struct {
 	noise
 	log      []float64 // ln P(z)
 	upTo     []float64 // P(< z)
+	beyond   []float64 // P(z ≤ · < to)
 	from, to int64
 	miss     float64
 }
@@ -281,6 +297,10 @@ func (t *table) fill(reach int64, miss float64) {
 	for z := range t.to {
 		t.upTo[z+1] = t.upTo[z] + math.Exp(t.log[z])
 	}
+	t.beyond = make([]float64, t.to+1)
+	for z := t.to - 1; z >= 0; z-- {
+		t.beyond[z] = t.beyond[z+1] + math.Exp(t.log[z])
+	}
 	t.from = max(reach, search(0, t.to-1, func(z int64) bool { return t.upTo[z+1] > miss }))
 	t.to = max(t.to, t.from)
 	t.miss = miss
@@ -315,9 +335,18 @@ func (t *table) moment(theta float64, d int64, cut bool) float64 {
 	for z := from; z < t.to; z += width {
 		end := min(z+width, t.to)
 		loss := max(t.log[z]-t.log[z+d], t.log[end-1]-t.log[end-1+d])
-		total += (t.upTo[end] - t.upTo[z]) * math.Exp(theta*loss)
+		total += t.mass(z, end) * math.Exp(theta*loss)
 	}
 	return math.Log(total) + 1e-6
+}
+
+// mass returns P(z ≤ · < end), from the sums of the nearer tail: those of the other are close to 1,
+// and their difference could be 0 for a block that a large θ weighs.
+func (t *table) mass(z, end int64) float64 {
+	if t.upTo[z] > 0.5 {
+		return t.beyond[z] - t.beyond[end]
+	}
+	return t.upTo[end] - t.upTo[z]
 }
 
 // window is a queue of the last max values v₁, v₂, … (newest first) that yields Σ_k q^k·v_k with

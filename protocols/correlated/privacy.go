@@ -41,7 +41,7 @@ type design struct {
 // bound returns the right side of (P2), maximal over all ordered pairs of inputs; T leaves out a
 // mass of about miss of every atom with a shift below 0.
 func (d *design) bound(eps, theta, miss float64) float64 {
-	return newCertificate(d, theta, miss).worst(eps) * (1 + 1e-9)
+	return newCertificate(d, eps, theta, miss).worst(eps) * (1 + 1e-9)
 }
 
 // chord is the piecewise linear function through points (x, y) with ascending x, and constant
@@ -84,8 +84,10 @@ type certificate struct {
 	zeros  [2]side    // What an input 0 adds.
 }
 
-func newCertificate(d *design, theta, miss float64) *certificate {
+func newCertificate(d *design, eps, theta, miss float64) *certificate {
 	c := &certificate{design: d, theta: theta}
+	// Other noise at a distance ρ from that of the proof moves δ by (1+e^ε)·ρ.
+	far := func(n noise) float64 { return (1 + math.Exp(eps)) * n.excess() }
 	reach := int64(d.top)
 	pair := newLaw(d.pair, reach, miss)
 	for eighth := int64(-8); eighth <= 8; eighth++ {
@@ -94,11 +96,11 @@ func newCertificate(d *design, theta, miss float64) *certificate {
 			c.pair.add(float64(shift), max(pair.moment(theta, shift, true), 0))
 		}
 	}
-	c.always[1] = pair.missed(true)
+	c.always[1] = pair.missed(true) + far(d.pair)
 	if d.zero.r > 0 {
 		law := newLaw(d.zero, 1, miss)
-		c.zeros[0] = side{max(law.moment(theta, 1, false), 0), law.missed(false)}
-		c.zeros[1] = side{max(law.moment(theta, -1, true), 0), law.missed(true)}
+		c.zeros[0] = side{max(law.moment(theta, 1, false), 0), law.missed(false) + far(d.zero)}
+		c.zeros[1] = side{max(law.moment(theta, -1, true), 0), law.missed(true) + far(d.zero)}
 	}
 	for l, n := range d.levels {
 		law := newLaw(n, 1<<l, miss)
@@ -112,8 +114,8 @@ func newCertificate(d *design, theta, miss float64) *certificate {
 			}
 		}
 		c.levels = append(c.levels, both)
-		c.missed = append(c.missed, law.missed(true))
-		c.always[0] = max(c.always[0], law.missed(false))
+		c.missed = append(c.missed, law.missed(true)+far(n))
+		c.always[0] = max(c.always[0], law.missed(false)+far(n))
 	}
 	return c
 }

@@ -206,3 +206,22 @@ func TestClosedForm(t *testing.T) {
 	}
 	require.Error(t, err)
 }
+
+// TestRareValuesWithLargeLossesCount: a task chooses θ and how rare a value T leaves out. Where jumps are
+// bounded the loss grows without bound, and with a large θ values that are rarer than 2⁻⁵³ decide.
+func TestRareValuesWithLargeLossesCount(t *testing.T) {
+	n := noise{r: 20, jump: 30}
+	for _, c := range []struct {
+		theta, miss float64
+		shift       int64
+	}{{300, 1e-19, 1}, {2000, 1e-19, 1}, {400, 1e-20, 4}} {
+		l := newLaw(n, 4, c.miss).(*table)
+		sum := 0.0
+		for z := range l.to {
+			sum += math.Exp(l.logP(z) + c.theta*(l.logP(z)-l.logP(z+c.shift)))
+		}
+		got := l.moment(c.theta, c.shift, false)
+		require.GreaterOrEqual(t, got, math.Log(sum), "%+v", c)
+		require.InDelta(t, math.Log(sum), got, 0.1, "%+v", c)
+	}
+}

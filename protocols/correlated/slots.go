@@ -122,7 +122,7 @@ func rest(groups []group, m int) float64 {
 	return best
 }
 
-// cumulant returns ln E[e^{ηN}].
+// cumulant returns an upper bound of ln E[e^{ηN}].
 func cumulant(groups []group, eta float64) (sum float64) {
 	for _, g := range groups {
 		step := eta * float64(g.weight)
@@ -130,8 +130,10 @@ func cumulant(groups []group, eta float64) (sum float64) {
 			sum += g.mass * (math.Log(-math.Expm1(-g.s)) - math.Log(-math.Expm1(step-g.s)))
 			continue
 		}
-		for k := uint64(1); k <= g.jump; k++ {
-			sum += g.mass * math.Exp(-g.s*float64(k)) * math.Expm1(step*float64(k)) / float64(k)
+		for k := uint64(1); k <= g.jump; { // By blocks of sizes, each with its largest terms.
+			end := min(k+max(k/16, 1), g.jump+1)
+			sum += g.mass * math.Exp(-g.s*float64(k)) * math.Expm1(step*float64(end-1)) * float64(end-k) / float64(k)
+			k = end
 		}
 	}
 	return sum
