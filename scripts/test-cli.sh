@@ -54,6 +54,9 @@ exits 1 "no column" "$v" simulate --task "$work/mean.json" --input "$work/nan.cs
 exits 2 "epsilon" "$v" task new --query mean --batch 10 --epsilon 0 --delta 1e-6 --out "$work/bad"
 exits 2 "delta" "$v" task new --query mean --batch 10 --epsilon 1 --delta 1 --out "$work/bad"
 exits 2 "users" "$v" task new --query histogram --bins 4 --batch 100 --epsilon .5 --delta 1e-6 --rule theorem1 --out "$work/bad"
+exits 2 "quota" "$v" task new --query mean --batch 1000 --epsilon 1 --delta 1e-6 --quota 0 --out "$work/bad"
+exits 2 "epochs" "$v" task new --query mean --batch 1000 --epsilon 1 --delta 1e-6 --epochs 0 --out "$work/bad"
+exits 2 "--relay" "$v" task new --query mean --batch 1000 --epsilon 1 --delta 1e-6 --owner-key k --out "$work/bad"
 exits 2 "--task" "$v" simulate
 exits 2 "unknown flag" "$v" gamma --nonsense
 exits 2 "unknown command" "$v" nonsense

@@ -24,6 +24,8 @@ func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "\nGuarantee: epsilon %g, delta %g, n_min %d (rule %s). %s\n", r.Epsilon, r.Delta, r.NMin, r.Rule, r.Promise)
 	if r.LocalEpsilon != nil {
 		fmt.Fprintf(w, "If every relay colludes with the verifier, a local epsilon of %.3f remains.\n", *r.LocalEpsilon)
+	} else {
+		fmt.Fprintln(w, "If every relay colludes with the verifier, or one client is surrounded by clients of the verifier's, nothing remains.")
 	}
 	fmt.Fprintf(w, "Ledger: epsilon %g, delta %g over %d epochs, by %s composition, for a client in each.\n",
 		r.Ledger.Epsilon, r.Ledger.Delta, len(r.Ledger.Epochs), r.Ledger.Composition)

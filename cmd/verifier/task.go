@@ -108,6 +108,14 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 			return cli.Usagef("invalid param %s=%s: want NAME=N with a whole number N", key, text)
 		}
 	}
+	switch {
+	case f.quota < 1 || f.quota > 65535:
+		return cli.Usagef("invalid quota %d: want 1 to 65535", f.quota)
+	case f.count < 1 || f.count > 65536:
+		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.count)
+	case len(f.relays) == 0 && (f.owner != "" || f.verifier != ""):
+		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
+	}
 	t, err := planner.Draft(f.query)
 	if err != nil {
 		return cli.FlagError(err)
