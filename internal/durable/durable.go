@@ -8,13 +8,16 @@ import (
 )
 
 // WriteFile replaces path with data: a temporary file, synced, renamed over path, the folder
-// synced. A crash leaves the old file or the new one.
+// synced. A crash leaves the old file or the new one; a failure leaves no temporary file, as it may
+// hold keys.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	temp := path + ".new"
-	if err := writeSynced(temp, data, mode); err != nil {
-		return err
+	err := writeSynced(temp, data, mode)
+	if err == nil {
+		err = os.Rename(temp, path)
 	}
-	if err := os.Rename(temp, path); err != nil {
+	if err != nil {
+		os.Remove(temp)
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))
