@@ -5,6 +5,10 @@
 //	report, err := client.Report(epoch, []float64{12.5})   // randomized and sealed, once
 //	err = client.Submit(ctx, report)                       // retries send the same bytes
 //
+// A Client remembers nothing. What the browser's SDK does by itself is the caller's here: one report
+// per person and epoch, also across restarts (keep the [Report], never the value); the moment of
+// sending, chosen at random before Report; and an account of what all tasks cost together.
+//
 // That a client takes part is visible to the first relay: report in every epoch, with "nothing
 // happened" as a value of the domain.
 package shufflerclient
