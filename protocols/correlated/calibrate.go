@@ -127,7 +127,7 @@ func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64,
 		if part > 0 {
 			burst = max(uint64(float64(least)*part), 6)
 		}
-		goal.burst = burst
+		goal.burst, goal.near = burst, &free
 		next := draft
 		d, ok := free, true
 		if burst > 0 {
@@ -231,14 +231,17 @@ type target struct {
 	sparse     bool
 	star       float64 // ε*/Δ
 	eps, delta float64
-	burst      uint64 // Most messages of one jump of zero-sum noise; 0 for no bound.
-	zero       bool   // 0 has noise of its own.
+	burst      uint64  // Most messages of one jump of zero-sum noise; 0 for no bound.
+	zero       bool    // 0 has noise of its own.
+	near       *solved // Where to begin the search; nil for the default.
 }
 
 // solved is a design with what its certificate needs.
 type solved struct {
 	design
 	theta, miss float64
+	at          point
+	x           float64
 }
 
 // messages returns the expected number of zero-sum noise messages of all clients together.
@@ -283,12 +286,17 @@ func (t *target) solve() (best solved, ok bool) {
 	l := math.Log(1 / t.delta)
 	at := point{pairR: math.Log(1.5 * l), pairX: 0.5, r: math.Log(1.3 * l), theta: math.Log(0.75 * l / rest)}
 	x := math.Log(0.35 * rest)
+	step := 0.24
+	if t.near != nil {
+		at, x, step = t.near.at, t.near.x, 0.12
+	}
 	cost := math.Inf(1)
 	try := func(p point) bool {
 		d, lx, found := t.at(p, x)
 		if !found || !(d.messages() < cost) {
 			return false
 		}
+		d.at, d.x = p, lx
 		best, ok, cost, at, x = d, true, d.messages(), p, lx
 		return true
 	}
@@ -299,7 +307,7 @@ func (t *target) solve() (best solved, ok bool) {
 		p.pairR += 0.6 * float64(k/4)
 		try(p)
 	}
-	for step := 0.24; step > 0.05 && ok; step /= 2 {
+	for ; step > 0.05 && ok; step /= 2 {
 		for _, k := range []func(*point) *float64{
 			func(p *point) *float64 { return &p.theta },
 			func(p *point) *float64 { return &p.r },
@@ -347,11 +355,11 @@ func (t *target) at(p point, x float64) (best solved, bestX float64, ok bool) {
 			excess = 50
 		}
 		if excess <= 0 {
-			best, bestX, ok, lo = solved{*d, theta, miss}, x, true, x
+			best, bestX, ok, lo = solved{design: *d, theta: theta, miss: miss}, x, true, x
 		} else {
 			hi = x
 		}
-		if excess <= 0 && excess > -0.01 || hi-lo < 1e-3 {
+		if excess <= 0 && excess > -0.02 || hi-lo < 1e-3 {
 			break
 		}
 		next := x - 0.25*excess - 0.001*math.Copysign(1, excess) // ln of the bound rises 3 to 10 times as fast as x.

@@ -1,3 +1,46 @@
+// Package correlated adds up one number per client with nearly the error of a trusted curator, and
+// nearly one message: correlated noise in the shuffle model [GKMPS21].
+//
+// A client maps its value to x in [0, 1] and rounds it stochastically to x̄ in {0, …, Δ}. It sends
+// x̄, unless that is 0, as one message, and draws noise, r and q being those of a source of noise:
+//
+//	compound Poisson with r/n_min · q^k/k expected jumps of size k;  n_min clients: NB(r, q)       (1)
+//
+// Sources are the central noise, a message +1 and a message -1 with r = 1 and q = e^{-ε*/Δ}, and the
+// atoms, sets of messages whose sum is 0: {-1, +1}, {v, -⌈v/2⌉, -⌊v/2⌋} and its negative. Every jump
+// of size k of a source sends k copies of its messages. Jumps of atoms may be bounded. With n reports the analyzer
+// estimates
+//
+//	Σx ≈ (Σ messages) / Δ                                                        (2)
+//	Var = Σ f(1-f)/Δ² + n/n_min · 2p/((1-p)²Δ²),  p = e^{-ε*/Δ}, f the fractional part of xΔ  (3)
+//
+// Queries count (Δ = 1), sum and mean take one number; histogram and vector take 1-sparse vectors
+// ([GKMPS21], Corollary 3): messages carry the coordinate, every coordinate has noise of its own, and half of ε*
+// for each of the two coordinates that a substitution may change.
+//
+// Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
+// other values, once the messages of n_min honest clients are shuffled together. By rule
+// [RuleMoments] the noise is in the task's parameters and δ is derived from it, for every pair of
+// values (privacy.go, docs/proofs/correlated.md); [RuleTheorem2] is the paper's closed form.
+// Participation is not protected.
+//
+// Padding full: exactly B slots; noise is drawn again while it does not fit into B-1, which adds
+// (1+e^ε)·n·τ ≤ δ/100 to δ, τ the probability that one client's noise does not fit. Padding none: as
+// many slots as messages. There 0 is a message too, with noise {0} of its own: the verifier can
+// count covers, so that a cover in its place would show it the exact number of zeros. The number of
+// messages is then 1 more than that of the noise, which the first relay sees: it must be honest.
+//
+// Accuracy: unbiased. (3) is the error of the central discrete Laplace mechanism at ε* < ε times
+// n/n_min, plus rounding. [Calibrate] takes ε* = 0.9·ε and, unless told, the Δ with which rounding adds
+// a share of 0.16, or less where the slots do not suffice.
+//
+// Limits: noise comes in bursts, so B is 17.5·Δ/ε* and more (δ = 10⁻⁶). If every relay
+// colludes with the verifier, nothing protects a client: its messages hold its value (ε₀ = +Inf).
+// Clients beyond the honest n_min are not needed, but if fewer than n_min are honest the noise is less than
+// the claim needs. One malicious client sends at most B messages between -⌈Δ/2⌉ and Δ, and so moves a sum by at
+// most B times the range upwards and half of that downwards, undetectably.
+//
+// [GKMPS21]: https://arxiv.org/abs/2109.13158
 package correlated
 
 import (
