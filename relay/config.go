@@ -52,8 +52,8 @@ type Config struct {
 	// Default "X-Forwarded-For".
 	ForwardedHeader string `yaml:"forwarded_header"`
 
-	// MaxConcurrent bounds the reports in flight; one more is answered 503. With the largest
-	// report it bounds memory. Default 1024. Range 1 to 65536.
+	// MaxConcurrent bounds the reports in flight, of which one network may have an eighth; one more
+	// is answered 503. With the largest report it bounds memory. Default 1024. Range 1 to 65536.
 	MaxConcurrent int `yaml:"max_concurrent"`
 
 	// Group bounds how many reports share one durable transaction. Default 1024. Range 1 to 65536.

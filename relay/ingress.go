@@ -6,6 +6,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/keyfile"
@@ -23,6 +25,11 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 	default:
 		return r.overloaded()
 	}
+	client := network(r.proxies.client(req))
+	if !r.shares.take(client) {
+		return r.overloaded()
+	}
+	defer r.shares.free(client)
 	s, epoch, err := r.reportEpoch(req)
 	if err != nil {
 		return err
@@ -38,6 +45,39 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusCreated)
 	return nil
+}
+
+// shares bounds how many places of reports in flight one network has: whoever sends slowly on
+// purpose cannot take them all.
+type shares struct {
+	most int
+	mu   sync.Mutex // guards held
+	held map[netip.Prefix]int
+}
+
+// newShares gives a network an eighth of the places.
+func newShares(places int) *shares {
+	return &shares{most: max(places/8, 1), held: map[netip.Prefix]int{}}
+}
+
+// take takes a place and says whether the network had one left.
+func (s *shares) take(client netip.Prefix) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[client] == s.most {
+		return false
+	}
+	s.held[client]++
+	return true
+}
+
+// free gives a place back.
+func (s *shares) free(client netip.Prefix) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[client]--; s.held[client] == 0 {
+		delete(s.held, client)
+	}
 }
 
 // reportEpoch returns the task and epoch that a submission is for, if the epoch is open.

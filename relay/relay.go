@@ -54,6 +54,7 @@ type Relay struct {
 	stopped chan struct{} // closed when nothing in queue will be committed any more
 	wake    chan struct{} // tells the sealer that a batch is full
 	busy    chan struct{} // one token per report in flight
+	shares  *shares       // of busy
 	pulls   chan struct{} // one token per batch on its way out
 	ready   atomic.Bool
 
@@ -75,6 +76,7 @@ func New(cfg Config) (*Relay, error) {
 		stopped: make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		busy:    make(chan struct{}, cfg.MaxConcurrent),
+		shares:  newShares(cfg.MaxConcurrent),
 		pulls:   make(chan struct{}, maxPulls),
 	}
 	trusted, err := cfg.trusted()
