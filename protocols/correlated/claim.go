@@ -76,6 +76,9 @@ func (m *Mechanism) closedForm() error {
 	top := float64(m.top)
 	gamma := m.top * uint64(bits.Len64(m.top-1)+1)
 	rate := func(share float64) uint64 { return uint64(math.Ceil(3 * (1 + math.Log(1/share)) * rateUnit)) }
+	if least := 0.2 * spare / 2 / (2 * float64(gamma)); !(least >= 1.0/exponentUnit) { // of the exponents below
+		return invalid.Field("params.central", m.central.String(), "further below epsilon over max: noise with exponents below 2^-40 cannot be drawn")
+	}
 	tilde := rate(delta / (2*top - 1))
 	add := func(a atom, weight uint64, s float64) {
 		m.sources = append(m.sources, source{atom: a, weight: weight, s: down(s)})
