@@ -127,6 +127,9 @@ func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64,
 		if part > 0 {
 			burst = max(uint64(float64(least)*part), 6)
 		}
+		if burst >= uint64(limit) {
+			continue
+		}
 		goal.burst, goal.near = burst, &free
 		next := draft
 		d, ok := free, true
@@ -156,7 +159,7 @@ func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64,
 		best = done
 	}
 	if best.Slots.PerLane == 0 {
-		return err
+		return first(err, invalid.Field("params.max", strconv.FormatUint(top, 10), "less: the noise takes more than the "+strconv.Itoa(limit)+" slots of a client"))
 	}
 	*t = best
 	return nil
@@ -234,6 +237,7 @@ type target struct {
 	burst      uint64  // Most messages of one jump of zero-sum noise; 0 for no bound.
 	zero       bool    // 0 has noise of its own.
 	near       *solved // Where to begin the search; nil for the default.
+	coarse     bool    // While searching.
 }
 
 // solved is a design with what its certificate needs.
@@ -268,8 +272,9 @@ type point struct {
 	tilt                   float64 // By how much ln x rises from one level to the next: 0 but for bounded jumps.
 }
 
-// cutShare is how much of δ an atom may leave out of T below.
-const cutShare = 0.03
+// cut returns how much an atom may leave out of T: all that two inputs touch together about a
+// quarter of δ.
+func (t *target) cut() float64 { return t.delta / float64(8*levels(t.top)+8) }
 
 // margin keeps claims true where another platform rounds otherwise.
 const margin = 2e-3
@@ -289,6 +294,11 @@ func (t *target) solve() (best solved, ok bool) {
 	step := 0.24
 	if t.near != nil {
 		at, x, step = t.near.at, t.near.x, 0.12
+	}
+	exact := *t
+	if t.burst > 0 {
+		coarse := *t
+		coarse.coarse, t = true, &coarse
 	}
 	cost := math.Inf(1)
 	try := func(p point) bool {
@@ -334,6 +344,10 @@ func (t *target) solve() (best solved, ok bool) {
 			}
 		}
 	}
+	if t.coarse && ok {
+		best, best.x, ok = exact.at(at, x)
+		best.at = at
+	}
 	return best, ok
 }
 
@@ -342,7 +356,7 @@ func (t *target) at(p point, x float64) (best solved, bestX float64, ok bool) {
 	if p.r < 0 || p.pairR < 0 {
 		return best, x, false
 	}
-	miss := t.delta * cutShare
+	miss := t.cut()
 	theta := math.Exp(p.theta)
 	lo, hi := math.Inf(-1), math.Inf(1)
 	for range 16 {
@@ -388,7 +402,7 @@ func (d *design) tabulated() (sum float64) {
 
 // design returns the design of a point and ln x.
 func (t *target) design(p point, x float64) *design {
-	d := &design{top: t.top, sparse: t.sparse, star: t.star}
+	d := &design{top: t.top, sparse: t.sparse, star: t.star, coarse: t.coarse}
 	theta, r := math.Exp(p.theta), math.Exp(p.r)
 	d.pair = t.noise(theta, math.Exp(p.pairR), math.Exp(x+p.pairX), t.top, t.burst/2)
 	for l := range levels(t.top) {
@@ -412,7 +426,7 @@ func (t *target) noise(theta, r, x float64, reach, jump uint64) noise {
 		scale *= 2
 	}
 	small := int64(reach / scale)
-	l := newLaw(noise{r: r, s: x / float64(small)}, small, t.delta*cutShare)
+	l := newLaw(noise{r: r, s: x / float64(small)}, small, t.cut())
 	kappa := (l.moment(theta, small, false) + l.moment(theta, -small, true)) / 2
 	want := max(r/(n.s*n.s), theta*(theta+1)*float64(reach)*float64(reach)/(2*kappa))
 	n.s = 0

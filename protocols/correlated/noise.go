@@ -5,10 +5,8 @@ import "math"
 // noise is the distribution of one atom's total over n_min clients: compound Poisson with
 // r·e^{-sk}/k expected jumps of size k, k ≤ jump (no bound if 0). Without the bound it is the
 // negative binomial NB(r, e^{-s}). For r ≥ 1 it is log-concave: the sequence 1, r·q, r·q², …, 0, …
-// is, and [BC96] (Theorem 1) and [Han88] carry that over to the coefficients of exp(Σ r·q^k·z^k/k).
-//
-// [BC96]: https://doi.org/10.1006/jcta.1996.0035
-// [Han88]: https://doi.org/10.1214/aop/1176991581
+// is, and E. A. Bender and E. R. Canfield (J. Combin. Theory A 74, 1996, Theorem 1; also B. G. Hansen,
+// Ann. Probab. 16, 1988) carry that over to the coefficients of exp(Σ r·q^k·z^k/k).
 type noise struct {
 	r, s float64
 	jump uint64
@@ -246,6 +244,9 @@ type table struct {
 	miss     float64
 }
 
+// upperShare is how much rarer the upper tail is that T leaves out than the lower one.
+const upperShare = 4
+
 // maxTable bounds the support that is tabulated; calibration keeps below it, and a task with
 // more is refused.
 const maxTable = 1 << 22
@@ -281,7 +282,7 @@ func (t *table) fill(reach int64, miss float64) {
 		}
 		lp := math.Log(value) + scale
 		t.log = append(t.log, lp)
-		if ratio := lp - t.log[z-1]; extra < 0 && z > reach && ratio < 0 && math.Exp(t.log[z-1])/-math.Expm1(ratio) <= miss {
+		if ratio := lp - t.log[z-1]; extra < 0 && z > reach && ratio < 0 && math.Exp(t.log[z-1])/-math.Expm1(ratio) <= miss/upperShare {
 			extra = z - 1 // T ends before z-1; shifts reach up to reach further.
 		}
 		if extra >= 0 && z >= extra+reach {
@@ -303,7 +304,7 @@ func (t *table) fill(reach int64, miss float64) {
 	}
 	t.from = max(reach, search(0, t.to-1, func(z int64) bool { return t.upTo[z+1] > miss }))
 	t.to = max(t.to, t.from)
-	t.miss = miss
+	t.miss = miss / upperShare
 }
 
 func (t *table) logP(z int64) float64 { return t.log[z] }

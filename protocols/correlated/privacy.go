@@ -10,6 +10,7 @@ type design struct {
 	pair   noise   // Atom {-1,+1}.
 	levels []noise // Atoms of each level.
 	zero   noise   // Atom {0}; none if r = 0.
+	coarse bool    // In a search: large tables are scaled down. Proves nothing.
 }
 
 // The proof of a claim.
@@ -89,7 +90,7 @@ func newCertificate(d *design, eps, theta, miss float64) *certificate {
 	// Other noise at a distance ρ from that of the proof moves δ by (1+e^ε)·ρ.
 	far := func(n noise) float64 { return (1 + math.Exp(eps)) * n.excess() }
 	reach := int64(d.top)
-	pair := newLaw(d.pair, reach, miss)
+	pair := d.law(d.pair, reach, miss)
 	for eighth := int64(-8); eighth <= 8; eighth++ {
 		shift := reach * eighth / 8
 		if eighth == -8 || c.pair.last() != float64(shift) {
@@ -103,7 +104,7 @@ func newCertificate(d *design, eps, theta, miss float64) *certificate {
 		c.zeros[1] = side{max(law.moment(theta, -1, true), 0), law.missed(true) + far(d.zero)}
 	}
 	for l, n := range d.levels {
-		law := newLaw(n, 1<<l, miss)
+		law := d.law(n, 1<<l, miss)
 		var both [2]chord
 		for k, sign := range []int64{1, -1} {
 			both[k].add(0, 0)
@@ -118,6 +119,29 @@ func newCertificate(d *design, eps, theta, miss float64) *certificate {
 		c.always[0] = max(c.always[0], law.missed(false)+far(n))
 	}
 	return c
+}
+
+// law returns the law of a noise for shifts up to reach; a scaled one for coarse designs.
+func (d *design) law(n noise, reach int64, miss float64) law {
+	scale := int64(1)
+	for d.coarse && n.jump > 0 && reach/scale > 16 && int64(n.jump)/scale > 32 {
+		scale *= 2
+	}
+	if scale == 1 {
+		return newLaw(n, reach, miss)
+	}
+	small := noise{r: n.r, s: n.s * float64(scale), jump: n.jump / uint64(scale)}
+	return scaledLaw{newLaw(small, (reach+scale-1)/scale, miss), scale}
+}
+
+// scaledLaw is the law of a noise at about scale times another's, for searches.
+type scaledLaw struct {
+	law
+	scale int64
+}
+
+func (s scaledLaw) moment(theta float64, d int64, cut bool) float64 {
+	return s.law.moment(theta, (d+s.scale/2)/s.scale, cut)
 }
 
 // side is what an input adds to (P2) before or after the substitution: to ln E by the atoms of 2 or
