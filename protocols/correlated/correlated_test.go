@@ -195,6 +195,24 @@ func TestTheNumberOfMessagesDoesNotDependOnTheValue(t *testing.T) {
 	}
 }
 
+func TestMaliciousClients(t *testing.T) {
+	const n, malicious = 40, 2
+	d := draft(task.Sum, task.PaddingFull, n, "3", "1e-3", whole("max", 4))
+	m := calibrated(t, d, correlated.Options{})
+	values := spread(n, func(i int) []float64 { return []float64{0.5} })
+	for attack, bias := range map[string]float64{
+		protocols.AttackMax:           malicious * (float64(d.Slots.PerLane) - 0.5),
+		protocols.AttackOneCoordinate: malicious * (float64(d.Slots.PerLane) - 0.5),
+		protocols.AttackDropNoise:     0,
+	} {
+		out, err := simulate.Options{Repeats: 2000, Malicious: malicious, Attack: attack}.Run(d, m, values)
+		require.NoError(t, err)
+		require.InDelta(t, out.Truth[0]+bias, out.Estimate[0], deviations*math.Sqrt(out.PredictedVariance[0]/2000), attack)
+	}
+	_, err := simulate.Options{Repeats: 1, Malicious: 1, Attack: "none"}.Run(d, m, values)
+	requireField(t, err, "attack")
+}
+
 var seen []int
 
 func want(t *testing.T, first *[]int, counts []int) []int {

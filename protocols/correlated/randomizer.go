@@ -24,12 +24,18 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 			break
 		}
 	}
-	if rounded != 0 {
-		messages = append(messages, m.encode(at, rounded))
-	} else if m.needsZero() {
-		messages = append(messages, m.encode(0, 0))
+	return [][][]byte{m.own(messages, at, rounded)}, nil
+}
+
+// own appends the message of a client's rounded value, if it has one.
+func (m *Mechanism) own(messages [][]byte, at uint64, rounded int64) [][]byte {
+	switch {
+	case rounded != 0:
+		return append(messages, m.encode(at, rounded))
+	case m.needsZero():
+		return append(messages, m.encode(0, 0))
 	}
-	return [][][]byte{messages}, nil
+	return messages
 }
 
 // draw returns one draw of a client's noise, nil if it does not fit.
