@@ -456,3 +456,18 @@ func (n noise) variance() float64 {
 	tail := math.Exp(-n.s * j)
 	return n.r * (q*(1-tail)/(1-q) - j*tail*q) / (1 - q)
 }
+
+// Search calibrates the noise for values of one number without the limits of a task on slots: Δ,
+// (ε, δ) and ε*/ε. It returns the expected number of zero-sum messages of all clients together and
+// the δ that the certificate derives; ok is false where no noise was found.
+func Search(top uint64, eps, delta, share float64) (messages, derived float64, ok bool) {
+	if top < 1 || top > maxTop || !(eps > 0) || !(delta > 0 && delta < 1) || !(share > 0 && share < 1) {
+		return 0, 1, false
+	}
+	t := target{top: top, star: share * eps / float64(top), eps: eps, delta: delta}
+	d, ok := t.solve()
+	if !ok {
+		return 0, 1, false
+	}
+	return d.messages(), d.bound(eps, d.theta, d.miss), true
+}
