@@ -167,7 +167,7 @@ func KRREpsilon0(k uint64, gamma float64) float64 {
 
 // pureGamma returns K/(e^ε+K−1) rounded up until [KRREpsilon0] of it is at most ε.
 func pureGamma(k uint64, eps float64) float64 {
-	gamma := float64(k) / (math.Expm1(eps) + float64(k)) * (1 + 8*ulp)
+	gamma := math.Max(float64(k)/(math.Expm1(eps)+float64(k))*(1+8*ulp), 0x1p-62) // the least there is
 	for KRREpsilon0(k, gamma) > eps && gamma < 1 {
 		gamma = math.Min(1, gamma*(1+8*ulp))
 	}

@@ -27,3 +27,14 @@ func TestOneUserAtLargeEpsilon(t *testing.T) {
 		}
 	}
 }
+
+// TestGammaAtHugeEpsilon: e^ε overflows from ε = 710 on.
+func TestGammaAtHugeEpsilon(t *testing.T) {
+	for _, eps := range []float64{60, 100, 709, 710, 1e300} {
+		num, den, err := accountant.KRRGamma(accountant.Exact, 4, 1000, eps, 1e-6)
+		require.NoError(t, err)
+		delta, err := accountant.KRRDelta(accountant.Exact, 4, float64(num)/float64(den), 1000, eps)
+		require.NoError(t, err)
+		require.LessOrEqual(t, delta, 1e-6)
+	}
+}
