@@ -24,7 +24,7 @@ import (
 
 func taskCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "task", Short: "Make and check tasks"}
-	cmd.AddCommand(taskNewCommand(), taskCheckCommand())
+	cmd.AddCommand(taskNewCommand(), taskCheckCommand(), taskTableCommand())
 	return cmd
 }
 

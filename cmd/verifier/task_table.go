@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// costRow is one line of `verifier task table`.
+type costRow struct {
+	Query           string  `json:"query"`
+	Protocol        string  `json:"protocol"`
+	Padding         string  `json:"padding"`
+	Users           uint64  `json:"users"`
+	Slots           uint64  `json:"slots"` // B, in each lane; under padding none at most.
+	Lanes           uint64  `json:"lanes"`
+	MessagesPerUser float64 `json:"messages_per_user"` // Expected, covers not counted.
+	BytesPerReport  float64 `json:"bytes_per_report"`  // Through two relays; under padding none expected.
+	Why             string  `json:"why,omitempty"`     // Why there is no such task.
+}
+
+// costCases are the queries of the table, by every protocol that answers them.
+var costCases = []planner.Query{
+	{Query: task.Histogram, Protocol: "histogram", Bins: 16, Labels: true},
+	{Query: task.Sum, Protocol: "realsum"},
+	{Query: task.Sum, Protocol: "splitmix"},
+	{Query: task.Sum, Protocol: "correlated", Hi: 16, Padding: task.PaddingNone},
+	{Query: task.Sum, Protocol: "correlated", Hi: 16, Padding: task.PaddingFull},
+	{Query: task.Sum, Protocol: "rappor", Hi: 16, Params: planner.Params{"k": 16}},
+	{Query: task.Vector, Protocol: "vectorsum", Dim: 100},
+	{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2},
+	{Query: task.VectorMean, Protocol: "vectormean", Dim: 16, Padding: task.PaddingNone},
+	{Query: task.VectorMean, Protocol: "vectormean", Dim: 16, Padding: task.PaddingFull},
+}
+
+func taskTableCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "table",
+		Short: "Print what a report costs by every protocol, from a thousand to ten million users",
+		Long: `Table calibrates tasks of every protocol at epsilon 1, delta 1e-6 and 90 % honest clients and prints
+the slots of a client, the expected number of messages and the bytes of a report through two
+relays, as docs/costs.md keeps it. Sums are of numbers from 0 to 1, or of whole numbers from 0 to 16;
+vectors have 100 coordinates, vector means 16 (2 for vectorgrid). Expected messages of rappor and
+vectormean are means of 5,000 drawn clients with the worst-case value.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var rows []costRow
+			users := []uint64{1e3, 1e4, 1e5, 1e6, 1e7}
+			bar := cli.Progress("calibrating", len(costCases)*len(users))
+			for _, q := range costCases {
+				for _, n := range users {
+					q.Batch = n
+					rows = append(rows, cost(q))
+					bar.Add(1)
+				}
+			}
+			return cli.Print(cmd, map[string]any{"rows": rows}, func(w io.Writer) error { return printCosts(w, rows) })
+		},
+	}
+}
+
+// cost calibrates one task; where there is none, the row says why.
+func cost(q planner.Query) costRow {
+	q.Name, q.Honest, q.Epsilon, q.Delta = "table", 0.9, 1, 1e-6
+	if q.Hi == 0 {
+		q.Hi = 1
+	}
+	row := costRow{Query: q.Query, Protocol: q.Protocol, Padding: q.Padding, Users: q.Batch}
+	t, err := planner.Draft(q)
+	if err == nil {
+		err = row.fill(t)
+	}
+	if err != nil {
+		row.Why = err.Error()
+	}
+	return row
+}
+
+func (r *costRow) fill(t *task.Task) error {
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	r.Padding, r.Slots, r.Lanes = t.Slots.Padding, t.Slots.PerLane, t.Slots.Lanes
+	if r.MessagesPerUser, err = expectedMessages(m); err != nil {
+		return err
+	}
+	t.Relays = make([]task.Party, 2)
+	layout, err := onion.NewLayout(t)
+	if err != nil {
+		return err
+	}
+	full, slot := float64(layout.MaxBody()), float64(layout.SlotSize(1))
+	r.BytesPerReport = full
+	if r.Padding == task.PaddingNone {
+		r.BytesPerReport = full - (float64(r.Slots*r.Lanes)-r.MessagesPerUser)*slot
+	}
+	return nil
+}
+
+// expectedMessages returns the expected number of messages of a client with the worst-case value.
+func expectedMessages(m protocols.Mechanism) (float64, error) {
+	if known, ok := m.(interface {
+		Messages() (zeroSum, central float64)
+	}); ok {
+		zeroSum, central := known.Messages()
+		return 1 + zeroSum + central, nil
+	}
+	const draws = 5000
+	src, sent := randomizer.NewSource(), 0
+	for range draws {
+		lanes, err := m.Randomize(src, m.WorstValue())
+		if err != nil {
+			return 0, err
+		}
+		for _, messages := range lanes {
+			sent += len(messages)
+		}
+	}
+	return float64(sent) / draws, nil
+}
+
+func printCosts(w io.Writer, rows []costRow) error {
+	fmt.Fprintln(w, "| query | protocol | padding | n | slots × lanes | messages per user | bytes per report |\n|---|---|---|---|---|---|---|")
+	for _, r := range rows {
+		if r.Why != "" {
+			fmt.Fprintf(w, "| %s | %s | %s | %.0e | %s | | |\n", r.Query, r.Protocol, r.Padding, float64(r.Users), r.Why)
+			continue
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %.0e | %d × %d | %.4g | %.0f |\n", r.Query, r.Protocol, r.Padding, float64(r.Users), r.Slots, r.Lanes, r.MessagesPerUser, r.BytesPerReport)
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
