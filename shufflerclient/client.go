@@ -32,6 +32,9 @@ import (
 	"github.com/doona-dp/doona/task/taskfile"
 )
 
+// defaultMaxDelta is the largest δ over all epochs of a task that a client accepts unasked.
+const defaultMaxDelta = 1e-3
+
 // maxBundle bounds the task document a relay may serve, in bytes.
 const maxBundle = 64 << 20
 
@@ -40,6 +43,7 @@ type Options struct {
 	Task       string       // URL of the task at the first relay: …/v1/tasks/ID. Required.
 	Owner      string       // "ed25519:…", the owner's public key. Required.
 	MaxEpsilon float64      // Largest ε over all epochs of the task, by basic composition. Required, > 0.
+	MaxDelta   float64      // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
 	HTTP       *http.Client // Default: a client with a timeout of 30 s that follows no redirect.
 	Header     http.Header  // Added to submissions; a proxy's Forwarded header, for instance.
 }
@@ -54,7 +58,7 @@ type Client struct {
 
 // Connect fetches the task from the first relay and checks it: the id in the URL, the owner's
 // signature, the key lists, the claimed guarantee (re-derived from the parameters), and that the
-// claim over all epochs stays within MaxEpsilon. Only the first relay is contacted: asking the
+// claim over all epochs stays within MaxEpsilon and MaxDelta. Only the first relay is contacted: asking the
 // others would tell them who takes part; each of them serves only the tasks its operator listed.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	if o.HTTP == nil {
@@ -91,7 +95,7 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 	if err := m.CheckClaim(); err != nil {
 		return nil, err
 	}
-	if err := checkBudget(open, o.MaxEpsilon); err != nil {
+	if err := checkBudget(open, o); err != nil {
 		return nil, err
 	}
 	sealer, err := onion.NewSealer(open.Task, open.ID, open.KeyLists)
@@ -110,18 +114,32 @@ func defaultHTTP() *http.Client {
 	return &http.Client{Timeout: 30 * time.Second, CheckRedirect: refuse}
 }
 
-// checkBudget composes the claim over all epochs by basic composition.
-func checkBudget(open *taskfile.Open, most float64) error {
+// checkBudget composes the claim over all epochs by basic composition. Without a bound on δ a
+// claim could be true and worthless: a client that reports its value with probability δ is (0, δ)-DP.
+func checkBudget(open *taskfile.Open, o Options) error {
 	eps, err := open.Claim.EpsilonValue()
 	if err != nil {
 		return err
 	}
-	total := eps * float64(open.Epochs.Count)
-	if !(most > 0) {
-		return invalid.Field("MaxEpsilon", fmt.Sprint(most), "a number above 0")
+	delta, err := open.Claim.DeltaValue()
+	if err != nil {
+		return err
 	}
-	if total > most {
-		return invalid.Field("MaxEpsilon", fmt.Sprint(most), fmt.Sprintf("at least %g: epsilon %s in each of %d epochs", total, open.Claim.Epsilon, open.Epochs.Count))
+	if !(o.MaxEpsilon > 0) {
+		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon), "a number above 0")
+	}
+	if o.MaxDelta == 0 {
+		o.MaxDelta = defaultMaxDelta
+	}
+	if !(o.MaxDelta > 0 && o.MaxDelta <= 1) {
+		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta), "a number in (0, 1]")
+	}
+	n := float64(open.Epochs.Count)
+	if total := n * eps; total > o.MaxEpsilon {
+		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon), fmt.Sprintf("at least %g: epsilon %s in each of %g epochs", total, open.Claim.Epsilon, n))
+	}
+	if total := n * delta; total > o.MaxDelta && o.MaxDelta < 1 {
+		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta), fmt.Sprintf("at least %g: delta %s in each of %g epochs", total, open.Claim.Delta, n))
 	}
 	return nil
 }

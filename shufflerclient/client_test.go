@@ -25,7 +25,7 @@ import (
 func newCascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {
 	t.Helper()
 	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		calibrated, err := planner.Draft(planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9, Epsilon: 2, Delta: 1e-3})
+		calibrated, err := planner.Draft(planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9, Epsilon: 2, Delta: 1e-4})
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
 		*draft = *calibrated
@@ -94,6 +94,18 @@ func TestConnectBoundsTheLossOverAllEpochs(t *testing.T) {
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "MaxEpsilon", field.Field)
 	}
+}
+
+func TestConnectBoundsDeltaOverAllEpochs(t *testing.T) {
+	c := newCascade(t, func(draft *task.Task) { draft.Claim.Delta = "1e-3" }) // in each of two epochs
+	var field *invalid.FieldError
+	for _, most := range []float64{0, 1.9e-3, -1, 1.1} {
+		_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 4, MaxDelta: most})
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "MaxDelta", field.Field)
+	}
+	_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 4, MaxDelta: 2e-3})
+	require.NoError(t, err)
 }
 
 func TestConnectRefusesAClaimTheParametersDoNotProve(t *testing.T) {

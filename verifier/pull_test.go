@@ -24,7 +24,7 @@ type pulled struct {
 func newPulled(t *testing.T) *pulled {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
-		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2, Delta: 1e-3}
+		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2, Delta: 1e-4}
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs

@@ -21,6 +21,18 @@ export function checkTask(epsilon: number, epochs: number, max: number): void {
   throw new DoonaError('epsilon-too-large', message, 'maxEpsilon');
 }
 
+/**
+ * Without a bound on δ a claim could be true and worthless: a client that reports its value with
+ * probability δ is (0, δ)-private. A bound of 1 bounds nothing.
+ *
+ * @throws DoonaError `delta-too-large` where all epochs of a task may add up to more than `max`
+ */
+export function checkDelta(total: number, max: number): void {
+  if (total <= max || max === 1) return;
+  const message = `couldn't accept the task: its epochs' delta adds up to ${total}, maxDelta is ${max}`;
+  throw new DoonaError('delta-too-large', message, 'maxDelta');
+}
+
 /** @throws DoonaError `budget-exceeded` where one more report would exceed `max` at this site */
 export function checkSite(spent: readonly Spent[], epsilon: number, max: number): void {
   const before = total(spent);

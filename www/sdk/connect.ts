@@ -3,7 +3,7 @@
  * @module
  */
 
-import { checkTask } from './budget.js';
+import { checkDelta, checkTask } from './budget.js';
 import { type Bundle, checkId, parseBundle } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { Doona } from './doona.js';
@@ -20,10 +20,10 @@ import { indexedDBStore } from './store-indexeddb.js';
  * Fetches a task and checks, on this device, all that can be checked before any value is given:
  * that it is the task with this id, signed by this owner; that every relay's keys are those the
  * task names; that its parameters derive the guarantee it claims; and that all its epochs
- * together stay within `maxEpsilon`.
+ * together stay within `maxEpsilon` and `maxDelta`.
  *
  * @throws DoonaError `insecure-context`, `invalid-option`, `task-unreachable`, `task-refused`,
- * `claim-refused`, `epsilon-too-large`, `storage-unavailable`, `module-failed`
+ * `claim-refused`, `epsilon-too-large`, `delta-too-large`, `storage-unavailable`, `module-failed`
  */
 export async function connect(options: ConnectOptions): Promise<Doona> {
   if (!globalThis.crypto?.subtle) {
@@ -41,6 +41,7 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
   const reporter = await reporterFor(options, pinned, bundle, raw, native);
   const guarantee = guaranteeOf(task, reporter.epsilon0);
   checkTask(guarantee.epsilon, guarantee.epochs, options.maxEpsilon);
+  checkDelta(guarantee.totalDelta, pinned.maxDelta);
   const { maxTotalEpsilon } = options;
   return new Doona({ id: pinned.idText, task, guarantee, reporter, store, maxTotalEpsilon, spread: pinned.spread });
 }

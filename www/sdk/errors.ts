@@ -11,6 +11,7 @@ export type ErrorCode =
   | 'task-refused' // Wrong owner, hash, signature, key list or encoding.
   | 'claim-refused' // The task's parameters do not derive the guarantee it claims.
   | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon.
+  | 'delta-too-large' // All epochs of the task together exceed maxDelta.
   | 'budget-exceeded' // This site's ledger would exceed maxTotalEpsilon.
   | 'storage-unavailable' // No place to remember what was reported.
   | 'module-failed' // The WASM module did not load or stopped.

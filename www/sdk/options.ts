@@ -15,6 +15,8 @@ export interface ConnectOptions {
   readonly owner: string;
   /** The most ε that all epochs of the task may cost together. Required. Above 0. */
   readonly maxEpsilon: number;
+  /** The most δ that all epochs of the task may add up to. Default 0.001. Above 0, at most 1, which bounds nothing. */
+  readonly maxDelta?: number;
   /** The most ε that all tasks at this site may cost together. Required. At least maxEpsilon. */
   readonly maxTotalEpsilon: number;
   /**
@@ -44,6 +46,7 @@ export interface Pinned {
   readonly idText: string;
   readonly owner: Bytes;
   readonly spread: number;
+  readonly maxDelta: number;
 }
 
 /** @throws DoonaError `invalid-option` */
@@ -54,13 +57,14 @@ export function validate(options: ConnectOptions): Pinned {
   if (!id) throw invalidOption('task', options.task, '…/v1/tasks/ and 64 hexadecimal digits');
   const owner = parseKey(options.owner);
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
-  const { maxEpsilon, maxTotalEpsilon, spread = 2000 } = options;
+  const { maxEpsilon, maxDelta = 0.001, maxTotalEpsilon, spread = 2000 } = options;
   if (!(maxEpsilon > 0)) throw invalidOption('maxEpsilon', maxEpsilon, 'a number above 0');
+  if (!(maxDelta > 0 && maxDelta <= 1)) throw invalidOption('maxDelta', maxDelta, 'a number above 0, at most 1');
   if (!(maxTotalEpsilon >= maxEpsilon)) {
     throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `at least maxEpsilon, ${maxEpsilon}`);
   }
   if (!(spread >= 0 && spread <= 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
-  return { url, id, idText, owner, spread };
+  return { url, id, idText, owner, spread, maxDelta };
 }
 
 function address(task: string | URL): URL {

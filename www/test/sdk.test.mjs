@@ -62,7 +62,7 @@ function run(name, { values = [], options = {}, on = page, flush = false } = {})
         }
       };
       const doona = await attempt(() =>
-        connect({ ...offer, maxEpsilon: 10, maxTotalEpsilon: 10, spread: 0, ...options }),
+        connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, ...options }),
       );
       if (!doona.task) return { connect: doona, receipts: [], guarantee: null };
       const receipts = [];
@@ -208,7 +208,7 @@ function gammaOf(name) {
     const file = '/doona.js';
     /** @type {SDK} */
     const { connect } = await import(file);
-    const { task } = await connect({ ...offer, maxEpsilon: 10, maxTotalEpsilon: 10 });
+    const { task } = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10 });
     const [num, den] = (task.params.get('gamma') ?? '').split('/').map(Number);
     return { gamma: (num ?? NaN) / (den ?? NaN), k: task.input.bins };
   }, /** @type {any} */ (server.tasks[name]));
@@ -232,6 +232,11 @@ test('an epsilon above maxEpsilon is refused', async () => {
   assert.equal(connect.code, 'epsilon-too-large');
 });
 
+test('a claim that is worthless for its delta is refused unless the page asks for it', async () => {
+  const { connect } = await run('truthful', { options: { maxDelta: 0.001 } });
+  assert.equal(connect.code, 'delta-too-large');
+});
+
 test('the ledger of the site stops at maxTotalEpsilon', async () => {
   const options = { maxEpsilon: 1, maxTotalEpsilon: 2 };
   for (const name of ['one relay', 'three relays']) assert.equal((await run(name, { values: [1], options })).receipts[0].repeated, false);
@@ -241,7 +246,7 @@ test('the ledger of the site stops at maxTotalEpsilon', async () => {
 });
 
 test('bad options are named', async () => {
-  for (const options of [{ owner: 'ed25519:x' }, { task: '/v1/tasks/12' }, { maxEpsilon: 0 }, { maxTotalEpsilon: 1 }, { spread: -1 }]) {
+  for (const options of [{ owner: 'ed25519:x' }, { task: '/v1/tasks/12' }, { maxEpsilon: 0 }, { maxDelta: 0 }, { maxTotalEpsilon: 1 }, { spread: -1 }]) {
     const { connect } = await run('truthful', { options });
     assert.equal(connect.code, 'invalid-option');
     assert.ok(Object.keys(options).includes(connect.field));
