@@ -81,6 +81,9 @@ type Input struct {
 	Clip   bool                // Values outside the range are moved to its nearer end; else they are errors.
 }
 
+// Width returns Hi - Lo.
+func (in Input) Width() float64 { return in.Hi.Float64() - in.Lo.Float64() }
+
 // Claim is the (ε, δ) promised, as decimal strings such as "1" and "1e-6".
 type Claim struct {
 	Epsilon string // > 0.

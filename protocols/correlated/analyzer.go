@@ -61,7 +61,7 @@ func (m *Mechanism) scale() float64 {
 	if m.task.Query == task.Histogram {
 		return 1
 	}
-	return (m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()) / float64(m.top)
+	return m.task.Input.Width() / float64(m.top)
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (3).

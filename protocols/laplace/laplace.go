@@ -177,7 +177,7 @@ func (m *Mechanism) width() float64 {
 	if m.task.Query == task.Histogram {
 		return 1
 	}
-	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
+	return m.task.Input.Width()
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is (2), with the noise shared out.

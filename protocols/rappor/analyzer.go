@@ -49,12 +49,7 @@ func (a *aggregate) Reports() uint64 { return a.reports }
 func (a *aggregate) Total() []float64 {
 	f, k, n := a.m.f.Float64(), float64(a.m.k), float64(a.reports)
 	levels := (float64(a.sum) - n*f*k*(k+1)/2) / (1 - 2*f) // (1)
-	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.width()*levels/k}
-}
-
-// width is the length of the task's range.
-func (m *Mechanism) width() float64 {
-	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
+	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*levels/k}
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
@@ -64,7 +59,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 		return nil, nil, err
 	}
 	_, part := math.Modf(x * float64(m.k))
-	return []float64{m.task.Input.Lo.Float64() + m.width()*x}, []float64{m.variance(part)}, nil
+	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(part)}, nil
 }
 
 // WorstVariance is [protocols.Mechanism.WorstVariance].
@@ -72,7 +67,7 @@ func (m *Mechanism) WorstVariance() float64 { return m.variance(m.worstPart()) }
 
 // WorstValue is [protocols.Mechanism.WorstValue]: halfway between two levels.
 func (m *Mechanism) WorstValue() []float64 {
-	return []float64{m.task.Input.Lo.Float64() + m.width()*m.worstPart()/float64(m.k)}
+	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worstPart()/float64(m.k)}
 }
 
 // worstPart returns the fraction of a level at which rounding is worst; a count is not rounded.
@@ -85,7 +80,7 @@ func (m *Mechanism) worstPart() float64 {
 
 // variance returns one client's part of formula (2) in the square of the query's units.
 func (m *Mechanism) variance(part float64) float64 {
-	f, k, scale := m.f.Float64(), float64(m.k), m.width()/float64(m.k)
+	f, k, scale := m.f.Float64(), float64(m.k), m.task.Input.Width()/float64(m.k)
 	flips := f * (1 - f) / ((1 - 2*f) * (1 - 2*f)) * k * (k + 1) * (2*k + 1) / 6
 	return (flips + part*(1-part)) * scale * scale // (2)
 }

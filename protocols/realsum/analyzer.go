@@ -47,12 +47,7 @@ func (a *aggregate) Reports() uint64 { return a.reports }
 func (a *aggregate) Total() []float64 {
 	gamma, n := a.m.krr.Gamma.Float64(), float64(a.reports)
 	z := (float64(a.sum)/float64(a.m.k) - n*gamma/2) / (1 - gamma) // (1)
-	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.width()*z}
-}
-
-// width is the length of the task's range.
-func (m *Mechanism) width() float64 {
-	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
+	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z}
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
@@ -62,7 +57,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 		return nil, nil, err
 	}
 	_, f := math.Modf(x * float64(m.k))
-	return []float64{m.task.Input.Lo.Float64() + m.width()*x}, []float64{m.variance(x, f)}, nil
+	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(x, f)}, nil
 }
 
 // WorstVariance is [protocols.Mechanism.WorstVariance].
@@ -73,7 +68,7 @@ func (m *Mechanism) WorstVariance() float64 {
 
 // WorstValue is [protocols.Mechanism.WorstValue].
 func (m *Mechanism) WorstValue() []float64 {
-	return []float64{m.task.Input.Lo.Float64() + m.width()*m.worstFraction()/float64(m.k)}
+	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worstFraction()/float64(m.k)}
 }
 
 // worstFraction returns the f at which formula (2) is largest, at x = f/k. In the cell
@@ -92,6 +87,6 @@ func (m *Mechanism) worstFraction() float64 {
 func (m *Mechanism) variance(x, f float64) float64 {
 	gamma, k := m.krr.Gamma.Float64(), float64(m.k)
 	v := (1-gamma)*f*(1-f)/(k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)*(x-0.5)*(x-0.5) // (2)
-	scale := m.width() / (1 - gamma)
+	scale := m.task.Input.Width() / (1 - gamma)
 	return v * scale * scale
 }

@@ -80,12 +80,7 @@ func (a *aggregate) Reports() uint64 { return a.reports }
 
 // Total moves the decoded sum from [0, 1] to the task's range.
 func (a *aggregate) Total() []float64 {
-	return []float64{a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.width()*a.sum/float64(a.m.p)}
-}
-
-// width is the length of the task's range.
-func (m *Mechanism) width() float64 {
-	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
+	return []float64{a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.task.Input.Width()*a.sum/float64(a.m.p)}
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).
@@ -95,7 +90,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 		return nil, nil, err
 	}
 	_, f := math.Modf(x * float64(m.p))
-	return []float64{m.task.Input.Lo.Float64() + m.width()*x}, []float64{m.variance(f)}, nil
+	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(f)}, nil
 }
 
 // WorstVariance is [protocols.Mechanism.WorstVariance].
@@ -103,7 +98,7 @@ func (m *Mechanism) WorstVariance() float64 { return m.variance(m.worstFraction(
 
 // WorstValue is [protocols.Mechanism.WorstValue]: halfway between two levels.
 func (m *Mechanism) WorstValue() []float64 {
-	return []float64{m.task.Input.Lo.Float64() + m.width()*m.worstFraction()/float64(m.p)}
+	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worstFraction()/float64(m.p)}
 }
 
 // worstFraction returns the f at which rounding is worst; a count is not rounded.
@@ -117,7 +112,7 @@ func (m *Mechanism) worstFraction() float64 {
 // variance returns one client's part of formula (3) in the square of the query's units: one of
 // n_min shares of the noise, and n clients add theirs.
 func (m *Mechanism) variance(f float64) float64 {
-	scale := m.width() / float64(m.p)
+	scale := m.task.Input.Width() / float64(m.p)
 	return (f*(1-f) + NoiseVariance(m.s.Float64())/float64(m.task.Batch.Min)) * scale * scale // (3)
 }
 

@@ -52,14 +52,9 @@ func (a *aggregate) Total() []float64 {
 	out := make([]float64, len(a.sums))
 	for j, sum := range a.sums {
 		z := (float64(sum)/r - n*gamma/2) / (1 - gamma) // (1)
-		out[j] = a.m.task.Input.Lo.Float64()*n + a.m.width()*z
+		out[j] = a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z
 	}
 	return out
-}
-
-// width is the length of the task's range.
-func (m *Mechanism) width() float64 {
-	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
@@ -70,7 +65,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	}
 	total, variance = make([]float64, m.d), make([]float64, m.d)
 	for j, x := range u {
-		total[j] = m.task.Input.Lo.Float64() + m.width()*x
+		total[j] = m.task.Input.Lo.Float64() + m.task.Input.Width()*x
 		variance[j] = m.variance(x)
 	}
 	return total, variance, nil
@@ -78,7 +73,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 
 // variance returns formula (2) in the square of the query's units.
 func (m *Mechanism) variance(x float64) float64 {
-	scale := m.width() / (1 - m.krr.Gamma.Float64())
+	scale := m.task.Input.Width() / (1 - m.krr.Gamma.Float64())
 	return protocols.RoundedVariance(m.krr.Gamma.Float64(), m.r, x) * scale * scale // (2)
 }
 
@@ -95,7 +90,7 @@ func (m *Mechanism) WorstValue() []float64 {
 	out := make([]float64, m.d)
 	for j := range out {
 		if j == 0 || m.task.Query == task.Vector {
-			out[j] = m.task.Input.Lo.Float64() + m.width()*m.worst()
+			out[j] = m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worst()
 		}
 	}
 	return out
@@ -120,6 +115,6 @@ func (m *Mechanism) cost() float64 {
 	}
 	gamma := m.krr.Gamma.Float64()
 	v := d*((1-gamma)/(4*r*r)+gamma*(r+2)/(12*r)) + gamma*(1-gamma)/4
-	scale := m.width() / (1 - gamma)
+	scale := m.task.Input.Width() / (1 - gamma)
 	return v * scale * scale
 }

@@ -79,14 +79,9 @@ func (a *aggregate) Total() []float64 {
 	lo := a.m.task.Input.Lo.Float64()
 	for l, z := range out {
 		sum := n/2 + scale*(z-float64(counts[l])/2) // (2)
-		out[l] = lo*n + a.m.width()*sum
+		out[l] = lo*n + a.m.task.Input.Width()*sum
 	}
 	return out
-}
-
-// width is the length of the task's range.
-func (m *Mechanism) width() float64 {
-	return m.task.Input.Hi.Float64() - m.task.Input.Lo.Float64()
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (3) in the query's units.
@@ -98,7 +93,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	noise, sampling := m.parts(x)
 	total = x
 	for l := range x {
-		total[l] = m.task.Input.Lo.Float64() + m.width()*x[l]
+		total[l] = m.task.Input.Lo.Float64() + m.task.Input.Width()*x[l]
 		noise[l] += sampling[l]
 	}
 	return total, noise, nil
@@ -126,7 +121,7 @@ func (m *Mechanism) parts(x []float64) (noise, sampling []float64) {
 // terms returns the two terms of formula (3) in the query's units, for one coordinate in [0, 1].
 func (m *Mechanism) terms(x float64) (noise, sampling float64) {
 	gamma, scale := m.krr.Gamma.Float64(), float64(m.d)/float64(m.t)
-	unit := m.width() * m.width()
+	unit := m.task.Input.Width() * m.task.Input.Width()
 	noise = scale * protocols.RoundedVariance(gamma, m.k, x) / ((1 - gamma) * (1 - gamma)) // (3)
 	return noise * unit, (scale - 1) * (x - 0.5) * (x - 0.5) * unit
 }
@@ -141,7 +136,7 @@ func (m *Mechanism) WorstVariance() float64 {
 func (m *Mechanism) WorstValue() []float64 {
 	out := make([]float64, m.d)
 	for l := range out {
-		out[l] = m.task.Input.Lo.Float64() + m.width()*m.worst()
+		out[l] = m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worst()
 	}
 	return out
 }
