@@ -30,7 +30,7 @@
 //
 // [EFMRSTT20]: https://arxiv.org/abs/2001.03618
 // [EPK14]: https://arxiv.org/abs/1407.6981
-// [GKMPS21]: https://arxiv.org/abs/2106.04247
+// [GKMPS21]: https://arxiv.org/abs/2109.13158
 package rappor
 
 import (
