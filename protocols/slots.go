@@ -11,7 +11,7 @@ import (
 // Pad turns one client's messages into the slots the task's padding asks for, each lane in
 // random order; a nil slot is a cover. Under padding full every lane has exactly PerLane slots,
 // and more messages than that are an error; under padding none a lane without messages gets one
-// cover.
+// cover. The verifier can tell a cover, so whether a lane is empty must not depend on the value.
 func Pad(t *task.Task, src *randomizer.Source, messages [][][]byte) ([][][]byte, error) {
 	for lane := range messages {
 		n := uint64(len(messages[lane]))
