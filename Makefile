@@ -15,7 +15,7 @@ demo:
 test:
 	@./scripts/test.sh
 
-# The long forms: crash, fuzz, accountant; PART names one.
+# The long forms; PART names one of accountant, protocols, crash and fuzz, default all.
 test-full:
 	@./scripts/test-full.sh $(PART)
 
