@@ -77,7 +77,7 @@ func newFiles(t *testing.T, kem string) files {
 		Batch:    task.Batch{Size: 1, Honest: randomizer.NewRational(1, 1), Min: 1},
 		Slots:    task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
 		Epochs:   task.Epochs{Start: 1, Length: 1, Count: 3},
-		Clients:  task.Clients{Kind: task.ClientToken, Quota: 1},
+		Clients:  task.Clients{Kind: task.ClientAddress, Quota: 1},
 		Relays:   []task.Party{{URL: "http://one", SignKey: [32]byte(sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}},
 		Verifier: task.Party{SignKey: [32]byte(other.Public().(ed25519.PublicKey)), KeyList: otherList.Hash()},
 	}

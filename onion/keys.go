@@ -20,7 +20,7 @@ type KeyList struct {
 	Label   string
 	Version uint64
 	KEM     string
-	Keys    [][]byte // Serialized public keys; index = epoch.
+	Keys    [][]byte // Serialized public keys, an issuer's 32-byte key ids; index = epoch.
 }
 
 // SignedKeyList is a key list with its party's signature: msgpack [list, signature].
@@ -31,10 +31,15 @@ type SignedKeyList struct {
 
 // NewSignedKeyList returns the list of the public halves of keys, signed.
 func NewSignedKeyList(kemName string, keys []*PrivateKey, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
-	list := KeyList{Label: keysLabel, Version: task.Version, KEM: kemName, Keys: [][]byte{}}
-	for _, k := range keys {
-		list.Keys = append(list.Keys, k.public.key.Bytes())
+	public := make([][]byte, len(keys))
+	for i, k := range keys {
+		public[i] = k.public.key.Bytes()
 	}
+	return newList(kemName, public, signKey)
+}
+
+func newList(kem string, keys [][]byte, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
+	list := KeyList{Label: keysLabel, Version: task.Version, KEM: kem, Keys: keys}
 	body, err := codec.Marshal(&list)
 	if err != nil {
 		return nil, err
@@ -60,24 +65,14 @@ func ParseKeyList(in []byte) (*SignedKeyList, error) {
 // PartyKeys checks a key list against the party a task names, its hash and its signature, and
 // returns the public keys by epoch.
 func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
-	party := t.Party(hop)
-	if s.Hash() != party.KeyList {
-		return nil, fmt.Errorf("couldn't accept the keys of hop %d: not the list the task names", hop)
-	}
-	if !Verify(party.SignKey[:], SignKeyList, s.List, s.Signature) {
-		return nil, fmt.Errorf("couldn't accept the keys of hop %d: %w", hop, ErrSigner)
-	}
-	var list KeyList
-	if err := codec.Unmarshal(s.List, &list); err != nil {
+	listed, err := s.open(fmt.Sprintf("the keys of hop %d", hop), t.Party(hop), t.KEM, t.Epochs.Count)
+	if err != nil {
 		return nil, err
 	}
-	if list.Label != keysLabel || list.Version != task.Version || list.KEM != t.KEM || uint64(len(list.Keys)) != t.Epochs.Count {
-		return nil, fmt.Errorf("couldn't accept the keys of hop %d: want version %d, kem %s and %d keys", hop, task.Version, t.KEM, t.Epochs.Count)
-	}
-	keys := make([]*PublicKey, len(list.Keys))
+	keys := make([]*PublicKey, len(listed))
 	epochOf := make(map[[32]byte]int, len(keys))
-	for i, serialized := range list.Keys {
-		key, err := ParsePublicKey(list.KEM, serialized)
+	for i, serialized := range listed {
+		key, err := ParsePublicKey(t.KEM, serialized)
 		if err != nil {
 			return nil, fmt.Errorf("hop %d, epoch %d: %w", hop, i, err)
 		}
@@ -87,6 +82,60 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 		epochOf[key.id], keys[i] = i, key
 	}
 	return keys, nil
+}
+
+// TokenKEM stands in the place of the KEM in an issuer's list, whose entries are the ids of its
+// 2048-bit keys for blind RSA signatures ([RFC 9578], section 6.5: SHA-256 of the public key).
+//
+// [RFC 9578]: https://www.rfc-editor.org/rfc/rfc9578
+const TokenKEM = "rsabssa-2048"
+
+// IssuerKeys checks the key list of a task's issuer of tokens, and returns the key ids by epoch.
+func IssuerKeys(t *task.Task, s *SignedKeyList) ([][32]byte, error) {
+	listed, err := s.open("the keys of the issuer", t.Clients.Issuer, TokenKEM, t.Epochs.Count)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([][32]byte, len(listed))
+	epochOf := make(map[[32]byte]int, len(ids))
+	for i, id := range listed {
+		if len(id) != 32 {
+			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epoch %d has a key id of %d bytes, want 32", i, len(id))
+		}
+		ids[i] = [32]byte(id)
+		if before, seen := epochOf[ids[i]]; seen { // a token of the one would be worth something in the other
+			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epochs %d and %d have the same", before, i)
+		}
+		epochOf[ids[i]] = i
+	}
+	return ids, nil
+}
+
+// NewIssuerKeyList returns an issuer's list of token key ids, signed.
+func NewIssuerKeyList(ids [][32]byte, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
+	keys := make([][]byte, len(ids))
+	for i := range ids {
+		keys[i] = ids[i][:]
+	}
+	return newList(TokenKEM, keys, signKey)
+}
+
+// open checks a list's hash, signature and form, and returns its entries; what names it in errors.
+func (s *SignedKeyList) open(what string, party task.Party, kem string, count uint64) ([][]byte, error) {
+	if s.Hash() != party.KeyList {
+		return nil, fmt.Errorf("couldn't accept %s: not the list the task names", what)
+	}
+	if !Verify(party.SignKey[:], SignKeyList, s.List, s.Signature) {
+		return nil, fmt.Errorf("couldn't accept %s: %w", what, ErrSigner)
+	}
+	var list KeyList
+	if err := codec.Unmarshal(s.List, &list); err != nil {
+		return nil, err
+	}
+	if list.Label != keysLabel || list.Version != task.Version || list.KEM != kem || uint64(len(list.Keys)) != count {
+		return nil, fmt.Errorf("couldn't accept %s: want version %d, kem %s and %d keys", what, task.Version, kem, count)
+	}
+	return list.Keys, nil
 }
 
 // Purpose separates what an Ed25519 key signs.

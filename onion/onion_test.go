@@ -41,7 +41,7 @@ func newWorld(t testing.TB, kem string, relays int, change func(*task.Task)) *wo
 		Batch:   task.Batch{Size: 3, Honest: randomizer.NewRational(2, 3), Min: 2},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: 3, MessageBytes: 4},
 		Epochs:  task.Epochs{Start: 1, Length: 60, Count: epochs},
-		Clients: task.Clients{Kind: task.ClientToken, Quota: 1},
+		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
 	}}
 	if change != nil {
 		change(w.Task)

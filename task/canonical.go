@@ -18,7 +18,7 @@ const label = "doona-task"
 //	 [size, honest, min],
 //	 [padding, lanes, perLane, messageBytes],
 //	 [start, length, count],
-//	 [kind, quota],
+//	 [kind, quota, [url, signKey, keyList]],    // of the issuer; empty and zeros for addresses
 //	 [[url, signKey, keyList] …],               // relays
 //	 [url, signKey, keyList],                   // verifier
 //	 kem]
@@ -49,9 +49,10 @@ func (t *Task) Canonical() []byte {
 	w.uints(t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes)
 	w.array(3)
 	w.uints(t.Epochs.Start, t.Epochs.Length, t.Epochs.Count)
-	w.array(2)
+	w.array(3)
 	w.str(t.Clients.Kind)
 	w.uint(t.Clients.Quota)
+	w.party(t.Clients.Issuer)
 	w.array(len(t.Relays))
 	for _, relay := range t.Relays {
 		w.party(relay)
@@ -103,8 +104,8 @@ func (r *reader) task() *Task {
 	t.Slots = Slots{Padding: r.str(), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint()}
 	r.array(3)
 	t.Epochs = Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
-	r.array(2)
-	t.Clients = Clients{Kind: r.str(), Quota: r.uint()}
+	r.array(3)
+	t.Clients = Clients{Kind: r.str(), Quota: r.uint(), Issuer: r.party()}
 	for range r.arrayUpTo(8) {
 		t.Relays = append(t.Relays, r.party())
 	}

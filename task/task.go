@@ -114,15 +114,16 @@ type Epochs struct {
 
 // Clients says how the first relay limits clients.
 type Clients struct {
-	Kind  string // One of the client constants.
-	Quota uint64 // Reports per client (token) or per network (address) and epoch. 1..65535; 1 for tokens.
+	Kind   string // One of the client constants.
+	Quota  uint64 // Reports per network and epoch (address), 1..65535; 1 for tokens: each is spent once.
+	Issuer Party  // Who issues tokens, and decides how many a person gets. Zero for addresses.
 }
 
-// Party is a relay or the verifier.
+// Party is a relay, the verifier or the issuer of tokens.
 type Party struct {
 	URL     string   // Base URL, without a trailing slash. The verifier's may be empty: it only pulls.
 	SignKey [32]byte // Ed25519 public key.
-	KeyList [32]byte // SHA-256 of its list of HPKE keys, one per epoch.
+	KeyList [32]byte // SHA-256 of its list of keys, one per epoch: HPKE keys, or the ids of token keys.
 }
 
 // Param returns the parameter with the given key, and whether there is one.

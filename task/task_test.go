@@ -28,7 +28,7 @@ func sample() *task.Task {
 		Batch:   task.Batch{Size: 5000, Honest: r(9, 10), Min: 4500},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
 		Epochs:  task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 30},
-		Clients: task.Clients{Kind: task.ClientToken, Quota: 1},
+		Clients: task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "https://issuer.example", SignKey: key(7), KeyList: key(8)}},
 		Relays: []task.Party{
 			{URL: "https://one.example", SignKey: key(1), KeyList: key(2)},
 			{URL: "https://two.example:8443/relay", SignKey: key(3), KeyList: key(4)},
@@ -103,7 +103,9 @@ func TestEveryFieldIsCanonical(t *testing.T) {
 		"start": func(t *task.Task) { t.Epochs.Start = 9 }, "length": func(t *task.Task) { t.Epochs.Length = 9 },
 		"count": func(t *task.Task) { t.Epochs.Count = 9 },
 		"kind":  func(t *task.Task) { t.Clients.Kind = "address" }, "quota": func(t *task.Task) { t.Clients.Quota = 9 },
-		"relay url": func(t *task.Task) { t.Relays[1].URL = "x" }, "relay key": func(t *task.Task) { t.Relays[1].SignKey[31]++ },
+		"issuer url": func(t *task.Task) { t.Clients.Issuer.URL = "x" }, "issuer key": func(t *task.Task) { t.Clients.Issuer.SignKey[31]++ },
+		"issuer list": func(t *task.Task) { t.Clients.Issuer.KeyList[31]++ },
+		"relay url":   func(t *task.Task) { t.Relays[1].URL = "x" }, "relay key": func(t *task.Task) { t.Relays[1].SignKey[31]++ },
 		"relay list": func(t *task.Task) { t.Relays[1].KeyList[31]++ }, "relays swapped": func(t *task.Task) { t.Relays[0], t.Relays[1] = t.Relays[1], t.Relays[0] },
 		"relays fewer": func(t *task.Task) { t.Relays = t.Relays[:1] },
 		"verifier url": func(t *task.Task) { t.Verifier.URL = "x" }, "verifier key": func(t *task.Task) { t.Verifier.SignKey[0]++ },
@@ -135,6 +137,18 @@ func TestValidateNamesTheField(t *testing.T) {
 			func(t *task.Task) { t.Clients = task.Clients{Kind: task.ClientAddress, Quota: 65536} },
 			func(t *task.Task) { t.Clients = task.Clients{Kind: task.ClientAddress, Quota: 0} },
 		}},
+		{"clients.issuer", []change{
+			func(t *task.Task) { t.Clients.Kind = task.ClientAddress },
+			func(t *task.Task) {
+				t.Clients.Kind, t.Clients.Issuer = task.ClientAddress, task.Party{URL: "https://issuer.example"}
+			},
+			func(t *task.Task) { t.Clients.Issuer.SignKey = t.Verifier.SignKey },
+			func(t *task.Task) { t.Clients.Issuer.SignKey = t.Relays[1].SignKey },
+			func(t *task.Task) { t.Clients.Issuer.KeyList = t.Relays[0].KeyList },
+		}},
+		{"clients.issuer.url", urls(func(t *task.Task, u string) { t.Clients.Issuer.URL = u }, "")},
+		{"clients.issuer.signKey", []change{func(t *task.Task) { t.Clients.Issuer.SignKey = [32]byte{} }}},
+		{"clients.issuer.keyList", []change{func(t *task.Task) { t.Clients.Issuer.KeyList = [32]byte{} }}},
 		{"params", []change{
 			func(t *task.Task) { t.Params[0].Key = "k" }, func(t *task.Task) { t.Params[0].Key = "z" }, func(t *task.Task) { t.Params[0].Key = "" },
 			func(t *task.Task) { t.Params = make([]task.Param, 4097) },

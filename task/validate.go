@@ -31,19 +31,54 @@ func (t *Task) Validate() error {
 	if err := t.validateKeys("verifier", len(t.Relays)); err != nil {
 		return err
 	}
+	if err := t.validateIssuer(); err != nil {
+		return err
+	}
 	return t.validateEpochs()
 }
 
-// validateKeys checks that the party at a hop has keys, and none of a party before it: a relay
-// that stood in two places would be one relay that looks like two. A zero Ed25519 key is a point
-// of low order, for which anybody can sign.
-func (t *Task) validateKeys(field string, hop int) error {
-	party := t.Party(hop)
+// validateIssuer checks that a task with tokens has an issuer of its own, and no other task any. Who
+// issues tokens can mint clients and surround one with them, so it must not be the verifier.
+func (t *Task) validateIssuer() error {
+	issuer := t.Clients.Issuer
+	if t.Clients.Kind != ClientToken {
+		if issuer != (Party{}) {
+			return invalid.Field("clients.issuer", strconv.Quote(issuer.URL), "none, unless clients.kind is token")
+		}
+		return nil
+	}
+	if !isURL(issuer.URL) {
+		return invalid.Field("clients.issuer.url", strconv.Quote(issuer.URL), wantURL)
+	}
+	if err := checkKeys("clients.issuer", issuer); err != nil {
+		return err
+	}
+	for hop := range t.VerifierHop() + 1 {
+		if other := t.Party(hop); other.SignKey == issuer.SignKey || other.KeyList == issuer.KeyList {
+			return invalid.Field("clients.issuer", "keys of the party at hop "+strconv.Itoa(hop), "an issuer that is no relay and not the verifier")
+		}
+	}
+	return nil
+}
+
+// checkKeys checks that a party has keys. A zero Ed25519 key is a point of low order, for which
+// anybody can sign.
+func checkKeys(field string, party Party) error {
 	if party.SignKey == ([32]byte{}) {
 		return invalid.Field(field+".signKey", "all zero", "the party's Ed25519 key")
 	}
 	if party.KeyList == ([32]byte{}) {
 		return invalid.Field(field+".keyList", "all zero", "the hash of the party's list of keys")
+	}
+	return nil
+}
+
+// validateKeys checks that the party at a hop has keys, and none of a party before it: a relay
+// that stood in two places would be one relay that looks like two.
+func (t *Task) validateKeys(field string, hop int) error {
+	party := t.Party(hop)
+	if err := checkKeys(field, party); err != nil {
+		return err
 	}
 	for before := range hop {
 		if other := t.Party(before); other.SignKey == party.SignKey || other.KeyList == party.KeyList {

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/doona-dp/doona/internal/codec"
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/task"
 )
@@ -17,8 +18,8 @@ import (
 // ID returns a task's id: the SHA-256 of its canonical form.
 func ID(t *task.Task) [32]byte { return sha256.Sum256(t.Canonical()) }
 
-// Bundle is a signed task with the key lists it names, the relays' in order and then the
-// verifier's: all a client needs. Its msgpack form is [task, owner, signature, [list …]].
+// Bundle is a signed task with the key lists it names, the relays' in order, then the verifier's
+// and, for a task with tokens, the issuer's: all a client needs. Its msgpack form is [task, owner, signature, [list …]].
 type Bundle struct {
 	Task      []byte   // Canonical form.
 	Owner     []byte   // The owner's Ed25519 public key, 32 bytes.
@@ -31,10 +32,14 @@ type Open struct {
 	*task.Task
 	ID       [32]byte
 	Owner    [32]byte
-	KeyLists []*onion.SignedKeyList
+	KeyLists []*onion.SignedKeyList // By hop, the verifier's last.
+
+	// For tasks with tokens, the issuer's key list and the ids of its keys by epoch.
+	IssuerKeys *onion.SignedKeyList
+	TokenKeys  [][32]byte
 }
 
-// Sign returns the bundle of a valid task.
+// Sign returns the bundle of a valid task, with the key lists in the order of [Bundle].
 func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) (*Bundle, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -68,14 +73,28 @@ func (b *Bundle) Open(owner *[32]byte) (*Open, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(b.KeyLists) != t.VerifierHop()+1 {
-		return nil, fmt.Errorf("couldn't accept the task: %d key lists, want %d", len(b.KeyLists), t.VerifierHop()+1)
+	lists := t.VerifierHop() + 1
+	if t.Clients.Kind == task.ClientToken {
+		lists++
+		if bytes.Equal(b.Owner, t.Clients.Issuer.SignKey[:]) {
+			return nil, invalid.Field("clients.issuer", "the owner's key", "an issuer that is not the owner: who issues tokens can mint clients")
+		}
+	}
+	if len(b.KeyLists) != lists {
+		return nil, fmt.Errorf("couldn't accept the task: %d key lists, want %d", len(b.KeyLists), lists)
 	}
 	open := &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: [32]byte(b.Owner)}
 	for hop, raw := range b.KeyLists {
 		list, err := onion.ParseKeyList(raw)
 		if err != nil {
 			return nil, err
+		}
+		if hop > t.VerifierHop() {
+			if open.TokenKeys, err = onion.IssuerKeys(t, list); err != nil {
+				return nil, err
+			}
+			open.IssuerKeys = list
+			continue
 		}
 		if _, err := onion.PartyKeys(t, hop, list); err != nil {
 			return nil, err

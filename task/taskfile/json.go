@@ -49,8 +49,9 @@ type document struct {
 	} `json:"slots"`
 	Epochs  *epochs `json:"epochs,omitempty"`
 	Clients struct {
-		Kind  string `json:"kind"`
-		Quota uint64 `json:"quota"`
+		Kind   string `json:"kind"`
+		Quota  uint64 `json:"quota"`
+		Issuer *party `json:"issuer,omitempty"` // of tokens only
 	} `json:"clients"`
 	Relays   []party `json:"relays,omitempty"`
 	Verifier *party  `json:"verifier,omitempty"`
@@ -117,6 +118,10 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 		}
 		verifier := formatParty(t.Verifier)
 		d.Verifier = &verifier
+		if t.Clients.Kind == task.ClientToken {
+			issuer := formatParty(t.Clients.Issuer)
+			d.Clients.Issuer = &issuer
+		}
 	}
 	return json.MarshalIndent(&d, "", "  ")
 }
@@ -140,11 +145,11 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 	if t, err = d.task(); err != nil {
 		return nil, false, err
 	}
-	if d.Relays == nil && d.Verifier == nil && d.Epochs == nil {
+	if d.Relays == nil && d.Verifier == nil && d.Epochs == nil && d.Clients.Issuer == nil {
 		return t, true, t.ValidateDraft()
 	}
 	if d.Verifier == nil || d.Epochs == nil {
-		return nil, false, invalid.Field("task", "relays alone", "relays, verifier and epochs, or none of them for a draft")
+		return nil, false, invalid.Field("task", "some of its parties", "relays, verifier and epochs, or none of them for a draft")
 	}
 	if err := d.parties(t); err != nil {
 		return nil, false, err
@@ -223,6 +228,11 @@ func (d *document) parties(t *task.Task) error {
 			return err
 		}
 		t.Relays = append(t.Relays, relay)
+	}
+	if d.Clients.Issuer != nil {
+		if t.Clients.Issuer, err = d.Clients.Issuer.parse("clients.issuer"); err != nil {
+			return err
+		}
 	}
 	t.Verifier, err = d.Verifier.parse("verifier")
 	return err

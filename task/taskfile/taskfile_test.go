@@ -42,7 +42,7 @@ func newList(t testing.TB, party string, keys int) *onion.SignedKeyList {
 	return list
 }
 
-// sample returns a valid task with two relays, and the key lists it names.
+// sample returns a valid task with two relays and an issuer of tokens, and the key lists it names.
 func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 	t.Helper()
 	s := &task.Task{
@@ -67,7 +67,21 @@ func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 		party.URL = "https://" + name + ".example"
 		s.Relays = append(s.Relays, party)
 	}
-	return s, lists
+	list := newIssuerList(t, "issuer", 7, 8)
+	s.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: public(signKey("issuer")), KeyList: list.Hash()}
+	return s, append(lists, list)
+}
+
+// newIssuerList returns an issuer's list of key ids that begin with the given bytes.
+func newIssuerList(t testing.TB, party string, first ...byte) *onion.SignedKeyList {
+	t.Helper()
+	var ids [][32]byte
+	for _, b := range first {
+		ids = append(ids, [32]byte{b})
+	}
+	list, err := onion.NewIssuerKeyList(ids, signKey(party))
+	require.NoError(t, err)
+	return list
 }
 
 func TestJSONRoundTrip(t *testing.T) {
@@ -76,7 +90,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	labels.Query, labels.Input = task.Histogram, task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 7, Labels: true}
 	labels.Params, labels.Batch.Min, labels.Verifier.URL = nil, labels.Batch.DefaultMin(), "http://verifier:1"
 	draft, _ := sample(t)
-	draft.Relays, draft.Verifier, draft.Epochs = nil, task.Party{}, task.Epochs{}
+	draft.Relays, draft.Verifier, draft.Epochs, draft.Clients.Issuer = nil, task.Party{}, task.Epochs{}, task.Party{}
 	for name, want := range map[string]*task.Task{"full": full, "labels": labels, "draft": draft} {
 		text, err := taskfile.MarshalJSON(want)
 		require.NoError(t, err)
@@ -116,6 +130,7 @@ func TestJSONRejects(t *testing.T) {
 		return strings.Replace(good, old, new, 1)
 	}
 	key := taskfile.FormatKey(s.Relays[0].SignKey[:])
+	issuer := taskfile.FormatKey(s.Clients.Issuer.SignKey[:])
 	list := "sha256:" + base64.RawURLEncoding.EncodeToString(s.Relays[0].KeyList[:])
 	for name, c := range map[string]struct{ in, want string }{
 		"empty":                    {"", "EOF"},
@@ -133,6 +148,8 @@ func TestJSONRejects(t *testing.T) {
 		"trailing text":            {good + "x", "trailing"},
 		"an array":                 {"[" + good + "]", "array"},
 		"deep":                     {strings.Repeat(`{"params":`, 20000), "depth"},
+		"an issuer without a key":  {edit(`"signKey": "`+issuer+`",`, ``), "clients.issuer.signKey"},
+		"an issuer's short key":    {edit(issuer, issuer[:len(issuer)-1]), "clients.issuer.signKey"},
 		"a number for a string":    {edit(`"epsilon": "1"`, `"epsilon": 1`), "epsilon"},
 		"a fraction for a number":  {edit(`"size": 5000`, `"size": 5000.5`), "size"},
 		"a negative number":        {edit(`"size": 5000`, `"size": -1`), "size"},
@@ -159,6 +176,12 @@ func TestJSONRejects(t *testing.T) {
 		_, _, err := taskfile.ParseJSON([]byte(c.in))
 		require.ErrorContains(t, err, c.want, name)
 	}
+	alone, _ := sample(t)
+	alone.Relays, alone.Verifier, alone.Epochs = nil, task.Party{}, task.Epochs{}
+	draft, err := taskfile.MarshalJSON(alone)
+	require.NoError(t, err)
+	_, _, err = taskfile.ParseJSON(bytes.Replace(draft, []byte(`"quota": 1`), []byte(`"quota": 1, "issuer": {"url": "https://i", "signKey": "`+issuer+`", "keyList": "`+list+`"}`), 1))
+	require.ErrorContains(t, err, "or none of them for a draft", "an issuer in a draft")
 	for name, strip := range map[string]string{"verifier": "verifier", "epochs": "epochs", "relays": "relays"} {
 		d, err := sampleWithout(t, strip)
 		require.NoError(t, err)
@@ -202,7 +225,9 @@ func TestBundleRoundTrip(t *testing.T) {
 		require.Equal(t, s, open.Task)
 		require.Equal(t, taskfile.ID(s), open.ID)
 		require.Equal(t, id, open.Owner)
-		require.Equal(t, lists, open.KeyLists)
+		require.Equal(t, lists[:3], open.KeyLists)
+		require.Equal(t, lists[3], open.IssuerKeys)
+		require.Equal(t, [][32]byte{{7}, {8}}, open.TokenKeys)
 	}
 	path := filepath.Join(t.TempDir(), "task.bundle")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
@@ -235,10 +260,11 @@ func TestBundleRejects(t *testing.T) {
 			b.Task = append(b.Task, 0)
 			b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
 		}, "trailing"},
-		"key lists swapped": {func(b *taskfile.Bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }, "not the list the task names"},
-		"a key list less":   {func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] }, "2 key lists, want 3"},
-		"a key list more":   {func(b *taskfile.Bundle) { b.KeyLists = append(b.KeyLists, b.KeyLists[0]) }, "4 key lists, want 3"},
-		"another key list":  {func(b *taskfile.Bundle) { b.KeyLists[1] = bytesOf(t, newList(t, "two", 2)) }, "not the list the task names"},
+		"key lists swapped":                        {func(b *taskfile.Bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }, "not the list the task names"},
+		"a key list less":                          {func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] }, "2 key lists, want 4"},
+		"the issuer's key list for the verifier's": {func(b *taskfile.Bundle) { b.KeyLists[2] = b.KeyLists[3] }, "not the list the task names"},
+		"a key list more":                          {func(b *taskfile.Bundle) { b.KeyLists = append(b.KeyLists, b.KeyLists[0]) }, "5 key lists, want 4"},
+		"another key list":                         {func(b *taskfile.Bundle) { b.KeyLists[1] = bytesOf(t, newList(t, "two", 2)) }, "not the list the task names"},
 		"a list signed by another": {func(b *taskfile.Bundle) {
 			b.KeyLists[1] = bytesOf(t, &onion.SignedKeyList{List: lists[1].List, Signature: onion.Sign(stranger, onion.SignKeyList, lists[1].List)})
 		}, onion.ErrSigner.Error()},
@@ -250,8 +276,22 @@ func TestBundleRejects(t *testing.T) {
 		_, err = b.Open(&id)
 		require.ErrorContains(t, err, c.want, name)
 	}
-	_, err := taskfile.Sign(s, owner, lists[:2])
+	_, err := taskfile.Sign(s, owner, lists[:3])
 	require.Error(t, err)
+	owned, ownedLists := sample(t)
+	ownedLists[3] = newIssuerList(t, "owner", 7, 8)
+	owned.Clients.Issuer.SignKey, owned.Clients.Issuer.KeyList = id, ownedLists[3].Hash()
+	_, err = taskfile.Sign(owned, owner, ownedLists)
+	require.ErrorContains(t, err, "clients.issuer", "the owner as issuer")
+	for want, list := range map[string]*onion.SignedKeyList{
+		"2 keys": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
+		"kem rsabssa-2048": newList(t, "issuer", 2), onion.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
+	} {
+		other, otherLists := sample(t)
+		otherLists[3], other.Clients.Issuer.KeyList = list, list.Hash()
+		_, err = taskfile.Sign(other, owner, otherLists)
+		require.ErrorContains(t, err, want)
+	}
 	short, shortLists := sample(t)
 	shortLists[2] = newList(t, "verifier", 1)
 	short.Verifier.KeyList = shortLists[2].Hash()

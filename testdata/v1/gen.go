@@ -136,6 +136,10 @@ func newWorld(kem string, relays int) *world {
 		party.URL = "https://" + name + ".example"
 		w.Relays = append(w.Relays, party)
 	}
+	issuer, err := onion.NewIssuerKeyList([][32]byte{[32]byte(seed("token key 0")), [32]byte(seed("token key 1"))}, sign("issuer"))
+	check(err)
+	w.lists = append(w.lists, issuer)
+	w.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: [32]byte(public(sign("issuer"))), KeyList: issuer.Hash()}
 	check(w.Validate())
 	w.id = taskfile.ID(w.Task)
 	return w
@@ -480,6 +484,18 @@ func badTasks(w *world, fault faultFunc) {
 	twice := *w.Task
 	twice.Relays = []task.Party{w.Relays[0], {URL: "https://two.example", SignKey: w.Relays[0].SignKey, KeyList: w.Relays[1].KeyList}}
 	fault("task_relay_twice", "task", "field:relays", "two relays with one signing key", object{"task": hexOf(twice.Canonical())})
+	for _, c := range []struct {
+		name, expect, description string
+		change                    func(*task.Clients)
+	}{
+		{"task_issuer_missing", "field:clients.issuer.url", "tokens without an issuer", func(c *task.Clients) { c.Issuer = task.Party{} }},
+		{"task_issuer_for_addresses", "field:clients.issuer", "an issuer, and clients are told apart by address", func(c *task.Clients) { c.Kind = task.ClientAddress }},
+		{"task_issuer_verifier", "field:clients.issuer", "the verifier issues the tokens", func(c *task.Clients) { c.Issuer.SignKey = w.Verifier.SignKey }},
+	} {
+		changed := *w.Task
+		c.change(&changed.Clients)
+		fault(c.name, "task", c.expect, c.description, object{"task": hexOf(changed.Canonical())})
+	}
 
 	text, err := taskfile.MarshalJSON(w.Task)
 	check(err)
@@ -517,6 +533,11 @@ func badBundles(w *world, fault faultFunc) {
 			s := onion.SignedKeyList{List: w.lists[1].List, Signature: onion.Sign(stranger, onion.SignKeyList, w.lists[1].List)}
 			b.KeyLists[1] = marshal(&s)
 		}},
+		{"bundle_issuer_missing", "keylist", "no key list of the issuer", func(b *bundle) { b.KeyLists = b.KeyLists[:3] }},
+		{"bundle_issuer_stranger", "signer", "the issuer's key list signed by a relay", func(b *bundle) {
+			s := onion.SignedKeyList{List: w.lists[3].List, Signature: onion.Sign(sign("one"), onion.SignKeyList, w.lists[3].List)}
+			b.KeyLists[3] = marshal(&s)
+		}},
 	} {
 		var b bundle
 		check(codec.Unmarshal(w.bundle(), &b))
@@ -533,9 +554,33 @@ func badBundles(w *world, fault faultFunc) {
 	signed := &onion.SignedKeyList{List: body, Signature: onion.Sign(sign("one"), onion.SignKeyList, body)}
 	named := *w.Task
 	named.Relays = []task.Party{{URL: w.Relays[0].URL, SignKey: w.Relays[0].SignKey, KeyList: signed.Hash()}, w.Relays[1]}
-	b := bundle{Task: named.Canonical(), Owner: public(owner), KeyLists: [][]byte{marshal(signed), marshal(w.lists[1]), marshal(w.lists[2])}}
-	b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
-	fault("bundle_key_twice", "bundle", "keylist", "one HPKE key for two epochs", object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(public(owner))})
+	rebundled := func(t *task.Task, hop int, list *onion.SignedKeyList) object {
+		b := bundle{Task: t.Canonical(), Owner: public(owner)}
+		for i, l := range w.lists {
+			if i == hop {
+				l = list
+			}
+			b.KeyLists = append(b.KeyLists, marshal(l))
+		}
+		b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+		return object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(public(owner))}
+	}
+	fault("bundle_key_twice", "bundle", "keylist", "one HPKE key for two epochs", rebundled(&named, 0, signed))
+
+	id := [32]byte(seed("token key 0"))
+	for name, ids := range map[string][][32]byte{"twice": {id, id}, "epoch_missing": {id}} {
+		list, err := onion.NewIssuerKeyList(ids, sign("issuer"))
+		check(err)
+		named := *w.Task
+		named.Clients.Issuer.KeyList = list.Hash()
+		fault("bundle_token_key_"+name, "bundle", "keylist", map[string]string{"twice": "one token key for two epochs", "epoch_missing": "no token key for the last epoch"}[name],
+			rebundled(&named, len(w.lists)-1, list))
+	}
+	owns := *w.Task
+	issued, err := onion.NewIssuerKeyList([][32]byte{id, [32]byte(seed("token key 1"))}, owner)
+	check(err)
+	owns.Clients.Issuer = task.Party{URL: owns.Clients.Issuer.URL, SignKey: [32]byte(public(owner)), KeyList: issued.Hash()}
+	fault("bundle_issuer_owner", "bundle", "field:clients.issuer", "the owner issues the tokens", rebundled(&owns, len(w.lists)-1, issued))
 }
 
 func badSubmissions(w *world, fault faultFunc) {

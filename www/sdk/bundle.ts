@@ -62,13 +62,29 @@ export type Keys = readonly (readonly Bytes[])[];
  */
 export async function checkKeys(bundle: Bundle): Promise<Keys> {
   const parties = [...bundle.task.relays, bundle.task.verifier];
-  if (bundle.keyLists.length !== parties.length) {
-    throw refused(`it carries ${bundle.keyLists.length} key lists, want ${parties.length}`);
+  const lists = parties.length + Number(withTokens(bundle.task));
+  if (bundle.keyLists.length !== lists) {
+    throw refused(`it carries ${bundle.keyLists.length} key lists, want ${lists}`);
   }
-  return Promise.all(parties.map((party, hop) => partyKeys(bundle, party, hop)));
+  return Promise.all(parties.map((party, hop) => partyKeys(bundle, hop, party, bundle.task.kem, keySize)));
 }
 
-async function partyKeys(bundle: Bundle, party: Party, hop: number): Promise<readonly Bytes[]> {
+/** Whether reports carry tokens. */
+export function withTokens(task: Task): boolean {
+  return task.clients.kind === 'token';
+}
+
+/**
+ * Returns the ids of the issuer's token keys by epoch, for a task with tokens.
+ * @throws DoonaError `task-refused`
+ */
+export async function checkIssuer(bundle: Bundle): Promise<readonly Bytes[]> {
+  // Who issues tokens can mint clients, and surround one of them.
+  if (equal(bundle.task.clients.issuer.signKey, bundle.owner)) throw refused('its owner issues the tokens');
+  return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32);
+}
+
+async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string, size: number): Promise<readonly Bytes[]> {
   const [list, signature] = reading('key list', () => {
     const r = new Reader(bundle.keyLists[hop]!);
     r.array(2);
@@ -82,8 +98,8 @@ async function partyKeys(bundle: Bundle, party: Party, hop: number): Promise<rea
     const r = new Reader(list);
     r.array(4);
     label(r, 'doona-keys');
-    if (r.str() !== bundle.task.kem) throw new FormatError(`want keys for ${bundle.task.kem}`);
-    const keys = Array.from({ length: r.arrayLength() }, () => r.bin(keySize));
+    if (r.str() !== kem) throw new FormatError(`want keys for ${kem}`);
+    const keys = Array.from({ length: r.arrayLength() }, () => r.bin(size));
     r.end();
     const { count } = bundle.task.epochs;
     // One key in two epochs would open the first one's reports for as long as the second's.

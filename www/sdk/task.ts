@@ -9,11 +9,11 @@ import { FormatError, Reader } from './msgpack.js';
 /** The version of the task, of the wire format and of every label in them. */
 export const version = 1;
 
-/** A relay or the verifier. */
+/** A relay, the verifier or the issuer of tokens. */
 export interface Party {
   readonly url: string;
   readonly signKey: Bytes;
-  /** SHA-256 of the party's list of HPKE keys. */
+  /** SHA-256 of the party's list of keys. */
   readonly keyList: Bytes;
 }
 
@@ -29,7 +29,7 @@ export interface Task {
   readonly batch: { size: number; honest: string; min: number };
   readonly slots: { padding: string; lanes: number; perLane: number; messageBytes: number };
   readonly epochs: { start: number; length: number; count: number };
-  readonly clients: { kind: string; quota: number };
+  readonly clients: { kind: string; quota: number; issuer: Party };
   readonly relays: readonly Party[];
   readonly verifier: Party;
   readonly kem: string;
@@ -55,7 +55,7 @@ export function parseTask(canonical: Bytes): Task {
     batch: group(r, 3, () => ({ size: r.uint(), honest: r.str(), min: r.uint() })),
     slots: group(r, 4, () => ({ padding: r.str(), lanes: r.uint(), perLane: r.uint(), messageBytes: r.uint() })),
     epochs: group(r, 3, () => ({ start: r.uint(), length: r.uint(), count: r.uint() })),
-    clients: group(r, 2, () => ({ kind: r.str(), quota: r.uint() })),
+    clients: group(r, 3, () => ({ kind: r.str(), quota: r.uint(), issuer: party(r) })),
     relays: Array.from({ length: r.arrayLength() }, () => party(r)),
     verifier: party(r),
     kem: r.str(),

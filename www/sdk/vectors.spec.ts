@@ -8,7 +8,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { type Bytes, equal, fromHex } from './bytes.js';
-import { checkId, checkKeys, checkOwner, parseBundle } from './bundle.js';
+import { checkId, checkIssuer, checkKeys, checkOwner, parseBundle } from './bundle.js';
 import { DoonaError } from './errors.js';
 import { Module, ModuleError } from './module.js';
 import { FormatError } from './msgpack.js';
@@ -74,6 +74,7 @@ test('bundle.json: every check passes', async () => {
   const keys = await checkKeys(parsed);
   assert.equal(keys.length, parsed.task.relays.length + 1);
   assert.equal(keys[0]?.length, parsed.task.epochs.count);
+  assert.equal((await checkIssuer(parsed)).length, parsed.task.epochs.count);
 });
 
 test('slot.json: info and aad are those of the Go side', async () => {
@@ -98,6 +99,7 @@ for (const [name, { bundle, owner }] of bad('bundle')) {
       const parsed = parseBundle(hex(bundle));
       await checkOwner(parsed, key);
       await checkKeys(parsed);
+      await checkIssuer(parsed);
     }, (error) => error instanceof DoonaError && error.code === 'task-refused');
     assert.throws(() => full.openBundle(key, hex(read('bundle.json').id), hex(bundle)), ModuleError);
   });
