@@ -67,21 +67,27 @@ func TestClientNetwork(t *testing.T) {
 	}
 }
 
-// FuzzClientNetwork: no header of an untrusted peer changes what counts as its network, and
-// none of a trusted one makes the relay fail.
+// FuzzClientNetwork: nothing that a client writes changes what counts as its network: not from
+// an untrusted peer, and not left of what a trusted proxy adds; what such a proxy adds itself never
+// makes the relay fail.
 func FuzzClientNetwork(f *testing.F) {
 	f.Add("1.2.3.4, [::1]:8, for=_x")
 	f.Add(`for="[2001:db8::1]:4711";proto=http`)
+	f.Add(`for=1.2.3.4;x="`)
+	f.Add(`for=1.2.3.4;x="\`)
 	f.Fuzz(func(t *testing.T, value string) {
-		for _, header := range []string{"X-Forwarded-For", "Forwarded"} {
-			r := &http.Request{RemoteAddr: "203.0.113.7:999", Header: http.Header{header: {value}}}
+		network := func(peer, header string, values ...string) string {
+			r := &http.Request{RemoteAddr: peer, Header: http.Header{header: values}}
 			got, err := relay.ClientNetwork(r, header, "10.0.0.0/8")
 			require.NoError(t, err)
-			require.Equal(t, "203.0.113.0/24", got.String())
-			r.RemoteAddr = "10.0.0.1:999"
-			got, err = relay.ClientNetwork(r, header, "10.0.0.0/8")
-			require.NoError(t, err)
 			require.True(t, got.IsValid())
+			return got.String()
+		}
+		for header, added := range map[string]string{"X-Forwarded-For": "198.51.100.1", "Forwarded": "for=198.51.100.1"} {
+			require.Equal(t, "203.0.113.0/24", network("203.0.113.7:999", header, value))
+			require.Equal(t, "198.51.100.0/24", network("10.0.0.1:999", header, value, added), "in a header of its own")
+			require.Equal(t, "198.51.100.0/24", network("10.0.0.1:999", header, value+", "+added), "in the same header")
+			network("10.0.0.1:999", header, value)
 		}
 	})
 }

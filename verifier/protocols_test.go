@@ -28,25 +28,28 @@ func coordinates(dim int, scale float64) []float64 {
 	return out
 }
 
+// everyProtocol is one small task of each protocol, with a value.
+var everyProtocol = map[string]struct {
+	query planner.Query
+	value []float64
+}{
+	"count":     {planner.Query{Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{1}},
+	"sum":       {planner.Query{Query: task.Sum, Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2.5}},
+	"histogram": {planner.Query{Query: task.Histogram, Bins: 4, Labels: true, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2}},
+	"splitmix":  {planner.Query{Query: task.Mean, Protocol: "splitmix", Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-8}, []float64{2.5}},
+	"rappor": {planner.Query{Query: task.Sum, Protocol: "rappor", Hi: 6, Batch: 100, Epsilon: 1, Delta: 1e-6,
+		Params: planner.Params{"k": 6}}, []float64{4}},
+	"vectorsum": {planner.Query{Query: task.Vector, Protocol: "vectorsum", Hi: 1, Dim: 1000, Batch: 200, Epsilon: 1, Delta: 1e-6,
+		Params: planner.Params{"k": 1}}, coordinates(1000, 1)},
+	"correlated, none": {planner.Query{Query: task.Sum, Protocol: "correlated", Hi: 4, Batch: 100, Epsilon: 2, Delta: 1e-6, Padding: task.PaddingNone}, []float64{3}},
+	"vectormean, none": {planner.Query{Query: task.VectorMean, Dim: 16, Batch: 100, Epsilon: 4, Delta: 1e-6, Padding: task.PaddingNone}, coordinates(16, 0.3)},
+	"vectorgrid":       {planner.Query{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 100, Epsilon: 1, Delta: 1e-6}, coordinates(2, 1)},
+}
+
 // Every protocol takes the whole road: client, two relays over HTTP, verifier. Each entry of the
 // estimate must be within deviations standard errors, exact for the given values, of the truth.
 func TestEveryProtocolEndToEnd(t *testing.T) {
-	for name, c := range map[string]struct {
-		query planner.Query
-		value []float64
-	}{
-		"count":     {planner.Query{Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{1}},
-		"sum":       {planner.Query{Query: task.Sum, Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2.5}},
-		"histogram": {planner.Query{Query: task.Histogram, Bins: 4, Labels: true, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2}},
-		"splitmix":  {planner.Query{Query: task.Mean, Protocol: "splitmix", Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-8}, []float64{2.5}},
-		"rappor": {planner.Query{Query: task.Sum, Protocol: "rappor", Hi: 6, Batch: 100, Epsilon: 1, Delta: 1e-6,
-			Params: planner.Params{"k": 6}}, []float64{4}},
-		"vectorsum": {planner.Query{Query: task.Vector, Protocol: "vectorsum", Hi: 1, Dim: 1000, Batch: 200, Epsilon: 1, Delta: 1e-6,
-			Params: planner.Params{"k": 1}}, coordinates(1000, 1)},
-		"correlated, none": {planner.Query{Query: task.Sum, Protocol: "correlated", Hi: 4, Batch: 100, Epsilon: 2, Delta: 1e-6, Padding: task.PaddingNone}, []float64{3}},
-		"vectormean, none": {planner.Query{Query: task.VectorMean, Dim: 16, Batch: 100, Epsilon: 4, Delta: 1e-6, Padding: task.PaddingNone}, coordinates(16, 0.3)},
-		"vectorgrid":       {planner.Query{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 100, Epsilon: 1, Delta: 1e-6}, coordinates(2, 1)},
-	} {
+	for name, c := range everyProtocol {
 		t.Run(name, func(t *testing.T) {
 			q := c.query
 			q.Name, q.Honest = name, 1

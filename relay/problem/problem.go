@@ -8,7 +8,10 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // prefix precedes the name in a problem's type.
@@ -96,6 +99,9 @@ func (p *Problem) Retry(after time.Duration) *Problem {
 
 // Error returns the title and the detail.
 func (p *Problem) Error() string {
+	if p.Name == "" {
+		return fmt.Sprintf("an answer of status %d and no problem of a relay", p.Status)
+	}
 	if p.Detail == "" {
 		return fmt.Sprintf("%s: %s", p.Name, p.Title)
 	}
@@ -120,19 +126,40 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	json.NewEncoder(w).Encode(&document{prefix + string(p.Name), p.Title, p.Status, p.Detail})
 }
 
-// maxDocument bounds how much of a problem is read.
-const maxDocument = 4096
+// What is believed of a problem that another party sent.
+const (
+	maxDocument = 4096           // bytes of the document
+	maxText     = 200            // bytes of the detail
+	maxRetry    = 24 * time.Hour // a later Retry-After counts as this
+)
 
-// Read returns the problem in an unsuccessful response. A response that holds none is a problem
-// with an empty name.
+// Read returns the problem in an unsuccessful response. A response that holds none of the list
+// above is a problem with an empty name. The other party may be hostile: the title is that of the
+// list, or of the status; the detail is cut to 200 bytes of printable text, fit for a log or a
+// terminal; RetryAfter is 0 to 24 hours.
 func Read(resp *http.Response) *Problem {
-	p := &Problem{Status: resp.StatusCode, Title: resp.Status}
+	p := &Problem{Status: resp.StatusCode, Title: http.StatusText(resp.StatusCode)}
+	in, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
 	var d document
-	if json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&d) == nil && len(d.Type) > len(prefix) && d.Type[:len(prefix)] == prefix {
-		p.Name, p.Title, p.Detail = Name(d.Type[len(prefix):]), d.Title, d.Detail
+	if err == nil && json.Unmarshal(in, &d) == nil {
+		name := Name(strings.TrimPrefix(d.Type, prefix))
+		if k, ok := kinds[name]; ok && d.Type != string(name) {
+			p.Name, p.Title, p.Detail = name, k.title, printable(d.Detail)
+		}
 	}
-	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		p.RetryAfter = time.Duration(seconds) * time.Second
+	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 63); err == nil {
+		p.RetryAfter = time.Duration(min(seconds, uint64(maxRetry/time.Second))) * time.Second
 	}
 	return p
+}
+
+// printable returns the first maxText bytes of s without what is not printed.
+func printable(s string) string {
+	s = s[:min(len(s), maxText)]
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s)
 }
