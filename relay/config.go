@@ -53,8 +53,19 @@ type Config struct {
 	ForwardedHeader string `yaml:"forwarded_header"`
 
 	// MaxConcurrent bounds the reports in flight, of which one network may have an eighth; one more
-	// is answered 503. With the largest report it bounds memory. Default 1024. Range 1 to 65536.
+	// is answered 503, or 429 if it is that network's. Default 1024. Range 1 to 65536.
 	MaxConcurrent int `yaml:"max_concurrent"`
+
+	// MaxMemory bounds the memory of reports in flight, such as "256MiB": four times a report's
+	// length and 16 KiB are reserved before it is read. Where there are several tasks, one never
+	// takes more than it leaves free. Default 256MiB. Range 1MiB to 1024GiB, and enough for the
+	// largest report of every task at a time.
+	MaxMemory Size `yaml:"max_memory"`
+
+	// MaxConnections bounds the open connections to the public address, of which one network,
+	// trusted proxies apart, may have an eighth; one more is closed at once. A connection takes
+	// about 20 KiB, 50 KiB with TLS. Default 4096. Range 8 to 1048576.
+	MaxConnections int `yaml:"max_connections"`
 
 	// Group bounds how many reports share one durable transaction. Default 1024. Range 1 to 65536.
 	Group int `yaml:"group"`
@@ -133,6 +144,8 @@ func (c *Config) resolve(folder string) {
 func (c *Config) validate() error {
 	orDefault(&c.ForwardedHeader, headerXFF)
 	orDefault(&c.MaxConcurrent, 1024)
+	orDefault(&c.MaxMemory, 256<<20)
+	orDefault(&c.MaxConnections, 4096)
 	orDefault(&c.Group, 1024)
 	orDefault(&c.PullInterval, 5*time.Second)
 	orDefault(&c.Skew, 5*time.Minute)
@@ -160,6 +173,10 @@ func (c *Config) validateRanges() error {
 	switch {
 	case c.MaxConcurrent < 1 || c.MaxConcurrent > 65536:
 		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 65536")
+	case c.MaxMemory < 1<<20 || c.MaxMemory > 1<<40:
+		return invalid.Field("max_memory", c.MaxMemory.String(), "1MiB to 1024GiB")
+	case c.MaxConnections < 8 || c.MaxConnections > 1<<20:
+		return invalid.Field("max_connections", fmt.Sprint(c.MaxConnections), "8 to 1048576")
 	case c.Group < 1 || c.Group > 65536:
 		return invalid.Field("group", fmt.Sprint(c.Group), "1 to 65536")
 	case c.PullInterval < 10*time.Millisecond || c.PullInterval > time.Hour:

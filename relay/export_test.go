@@ -35,14 +35,16 @@ func Guarded(log *slog.Logger, handler http.Handler) http.Handler {
 	return (&Relay{cfg: Config{Log: log}}).guarded(handler)
 }
 
-// FillPulls takes all places for batches on their way out, until free is called.
-func FillPulls(r *Relay) (free func()) {
-	for range maxPulls {
-		r.pulls <- struct{}{}
+// FillHandouts takes all places for batches of a relay's first task on their way out, until free is
+// called.
+func FillHandouts(r *Relay) (free func()) {
+	n := 0
+	for r.handouts.take(r.order[0]) {
+		n++
 	}
 	return func() {
-		for range maxPulls {
-			<-r.pulls
+		for range n {
+			r.handouts.leave(r.order[0])
 		}
 	}
 }
@@ -68,3 +70,6 @@ func LimitKeys(r *Relay) int {
 	defer r.limits.mu.Unlock()
 	return len(r.limits.keys)
 }
+
+// FreeMemory returns what is left of MaxMemory.
+func FreeMemory(r *Relay) int64 { return r.admission.left().bytes }

@@ -32,7 +32,7 @@ func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	require.Empty(t, standard.String())
 }
 
-// TestHandoverIsBounded: batches on their way out are held in memory, so there are at most so many.
+// TestHandoverIsBounded: batches on their way out are held in memory, so they are bounded.
 func TestHandoverIsBounded(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	r, _ := c.StartRelay(t, 0)
@@ -40,7 +40,7 @@ func TestHandoverIsBounded(t *testing.T) {
 		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
 	}
 	c.Pull(t, 0, 0)
-	free := relay.FillPulls(r)
+	free := relay.FillHandouts(r)
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
 	requireProblem(t, problem.Overloaded, err)
 	free()

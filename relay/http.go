@@ -1,11 +1,13 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/relay/handover"
@@ -127,12 +129,10 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err := s.signed(req, onion.SignPull, handover.Body(s.ID, epoch, seq)); err != nil {
 		return err
 	}
-	select {
-	case r.pulls <- struct{}{}:
-		defer func() { <-r.pulls }()
-	default:
-		return r.overloaded()
+	if !r.handouts.take(s) {
+		return r.turnAway(problem.Overloaded)
 	}
+	defer r.handouts.leave(s)
 	b, err := r.sealed(req, s, epoch, seq)
 	if err != nil {
 		return err
@@ -140,8 +140,12 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if b.confirmed {
 		return problem.New(problem.Confirmed, "")
 	}
+	patience := writeTimeout + time.Duration(len(b.bytes))*time.Second/(64<<10) // at 64 kB/s
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header().Set("Cache-Control", "no-store")
-	return write(w, b.bytes)
+	w.Header().Set("Content-Type", mediaType)
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(b.bytes)) // a range, where a transfer broke off
+	return nil
 }
 
 // sealed returns a sealed batch, or the problem that says whether it may come yet.

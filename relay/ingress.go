@@ -1,13 +1,11 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
-	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/keyfile"
@@ -16,20 +14,9 @@ import (
 	"github.com/doona-dp/doona/relay/problem"
 )
 
-// handleReport takes one client's submission: cheap checks first, then the one public-key
-// operation, then the store. 201 means that it is on disk.
+// handleReport takes one client's submission: cheap checks first, then room for it, then the one
+// public-key operation, then the store. 201 means that it is on disk.
 func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
-	select {
-	case r.busy <- struct{}{}:
-		defer func() { <-r.busy }()
-	default:
-		return r.overloaded()
-	}
-	client := network(r.proxies.client(req))
-	if !r.shares.take(client) {
-		return r.overloaded()
-	}
-	defer r.shares.free(client)
 	s, epoch, err := r.reportEpoch(req)
 	if err != nil {
 		return err
@@ -45,39 +32,6 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusCreated)
 	return nil
-}
-
-// shares bounds how many places of reports in flight one network has: whoever sends slowly on
-// purpose cannot take them all.
-type shares struct {
-	most int
-	mu   sync.Mutex // guards held
-	held map[netip.Prefix]int
-}
-
-// newShares gives a network an eighth of the places.
-func newShares(places int) *shares {
-	return &shares{most: max(places/8, 1), held: map[netip.Prefix]int{}}
-}
-
-// take takes a place and says whether the network had one left.
-func (s *shares) take(client netip.Prefix) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held[client] == s.most {
-		return false
-	}
-	s.held[client]++
-	return true
-}
-
-// free gives a place back.
-func (s *shares) free(client netip.Prefix) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held[client]--; s.held[client] == 0 {
-		delete(s.held, client)
-	}
 }
 
 // reportEpoch returns the task and epoch that a submission is for, if the epoch is open.
@@ -117,7 +71,19 @@ func (r *Relay) window(s *served, epoch uint64) (start, end time.Time, ok bool) 
 }
 
 func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, epoch uint64) error {
-	body, err := readReport(w, req, int64(s.layout.MaxBody()))
+	most := int64(s.layout.MaxBody())
+	if err := checkHeader(req, most); err != nil {
+		return err
+	}
+	if req.ContentLength >= 0 {
+		most = req.ContentLength
+	}
+	client, size := network(r.proxies.client(req)), reportBytes(most)
+	if name := r.admission.take(s, client, size); name != "" {
+		return r.turnAway(name)
+	}
+	defer r.admission.leave(s, client, size)
+	body, err := readReport(w, req, most)
 	if err != nil {
 		return err
 	}
@@ -128,28 +94,35 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 	return r.enqueue(req.Context(), sub)
 }
 
-// readReport reads a body of at most most bytes; it may come without a length.
-func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
+// checkHeader refuses what is not a report, or longer than the longest, before it is read.
+func checkHeader(req *http.Request, most int64) error {
 	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != mediaType {
-		return nil, problem.New(problem.MediaType, "")
+		return problem.New(problem.MediaType, "")
 	}
-	tooLarge := problem.New(problem.TooLarge, "at most %d bytes", most)
 	if req.ContentLength > most {
-		return nil, tooLarge
+		return problem.New(problem.TooLarge, "at most %d bytes", most)
 	}
-	// A client that dawdles holds one of MaxConcurrent places: it has 15 s and what the longest
-	// report takes at 16 kB/s. A connection without deadlines, as in tests, has none.
+	return nil
+}
+
+// readReport reads a body of at most most bytes; it may come without a length. A client that
+// dawdles holds a place and memory: it has 15 s and what the bytes take at 16 kB/s, and then some
+// time to take the answer. A connection without deadlines, as in tests, has none.
+func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
 	patience := 15*time.Second + time.Duration(most)*time.Second/(16<<10)
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience))
-	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, most))
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(patience))
+	_ = connection.SetWriteDeadline(time.Now().Add(patience + writeTimeout))
+	into := bytes.NewBuffer(make([]byte, 0, max(req.ContentLength, 0)+bytes.MinRead)) // ReadFrom wants that much to spare
+	_, err := into.ReadFrom(http.MaxBytesReader(w, req.Body, most))
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
-		return nil, tooLarge
+		return nil, problem.New(problem.TooLarge, "at most %d bytes", most)
 	}
 	if err != nil {
 		return nil, problem.New(problem.Malformed, "the body ends early")
 	}
-	return body, nil
+	return into.Bytes(), nil
 }
 
 // openReport opens a submission and names its client.
@@ -204,7 +177,7 @@ func (r *Relay) enqueue(ctx context.Context, sub *submission) error {
 	select {
 	case r.queue <- p:
 	default:
-		return r.overloaded()
+		return r.turnAway(problem.Overloaded)
 	}
 	select {
 	case err := <-p.done:
@@ -283,10 +256,4 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 		default:
 		}
 	}
-}
-
-// overloaded refuses a request for want of room.
-func (r *Relay) overloaded() error {
-	r.metrics.overload.Inc()
-	return problem.New(problem.Overloaded, "").Retry(time.Second)
 }

@@ -1,17 +1,13 @@
 package relay_test
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/ecdh"
 	"crypto/hpke"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -329,46 +325,4 @@ func TestClockSkew(t *testing.T) {
 	c.Clock.Advance(30 * time.Second)
 	requireProblem(t, problem.EpochClosed, post(0, 4))
 	require.NoError(t, post(1, 4))
-}
-
-// TestOverload: reports beyond MaxConcurrent are refused and may come again.
-func TestOverload(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 1 }})
-	c.Start(t, 0)
-	slow := startSlowly(t, c, relaytest.Network(9))
-
-	body := c.Seal(t, 0, 1)
-	refused := c.Post(t.Context(), 0, body, relaytest.Network(1))
-	require.Equal(t, time.Second, requireProblem(t, problem.Overloaded, refused).RetryAfter)
-	require.NoError(t, slow.Close())
-	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, relaytest.Network(1)) == nil }, 10*time.Second, time.Millisecond)
-}
-
-// startSlowly begins a report as the client at an address, and holds its body back.
-func startSlowly(t *testing.T, c *relaytest.Cascade, client string) net.Conn {
-	t.Helper()
-	target, err := url.Parse(c.ReportsURL(0))
-	require.NoError(t, err)
-	slow, err := net.Dial("tcp", target.Host)
-	require.NoError(t, err)
-	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nContent-Type: application/msgpack\r\n"+
-		"Content-Length: 100\r\nExpect: 100-continue\r\n\r\n", target.Path, client)
-	require.NoError(t, err)
-	line, err := bufio.NewReader(slow).ReadString('\n')
-	require.NoError(t, err)
-	require.Contains(t, line, "100 Continue", "the relay waits for the slow client's body")
-	return slow
-}
-
-// TestOneNetworkTakesAShare: slow clients of one network leave the others room.
-func TestOneNetworkTakesAShare(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 16 }})
-	c.Start(t, 0)
-	slow := []net.Conn{startSlowly(t, c, "198.51.100.1"), startSlowly(t, c, "198.51.100.2")}
-	body := c.Seal(t, 0, 1)
-	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, "198.51.100.3"))
-	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(1)))
-	require.NoError(t, slow[0].Close())
-	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, "198.51.100.3") == nil }, 10*time.Second, time.Millisecond)
-	require.NoError(t, slow[1].Close())
 }

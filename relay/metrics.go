@@ -19,7 +19,9 @@ type metrics struct {
 	batches  *prometheus.CounterVec
 	refused  *prometheus.CounterVec
 	findings *prometheus.GaugeVec
-	overload prometheus.Counter
+	overload *prometheus.CounterVec
+
+	unconnected prometheus.Counter
 
 	tasks   map[[32]byte]*served
 	mu      sync.Mutex // guards tallies
@@ -36,20 +38,21 @@ func newMetrics(r *Relay) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: space, Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		commit:   histogram("commit_seconds", "Durable transactions that reports share."),
-		seal:     histogram("seal_seconds", "Permuting, signing and storing of batches."),
-		pull:     histogram("pull_seconds", "Transfers of batches from the relay before."),
-		batches:  vec("batches_total", "Batches made since the start; destroyed ones have no slots.", "task", "destroyed"),
-		refused:  vec("refused_total", "Reports and slots refused since the start, counted when their epoch is erased.", "task", "reason"),
-		findings: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: space, Name: "findings", Help: "Batches of other parties that were not as they should be."}, []string{"task", "reason"}),
-		overload: prometheus.NewCounter(prometheus.CounterOpts{Namespace: space, Name: "overloaded_total", Help: "Requests refused for want of room."}),
-		tasks:    r.tasks,
-		tallies:  map[epochID]map[string]int{},
+		registry:    prometheus.NewRegistry(),
+		commit:      histogram("commit_seconds", "Durable transactions that reports share."),
+		seal:        histogram("seal_seconds", "Permuting, signing and storing of batches."),
+		pull:        histogram("pull_seconds", "Transfers of batches from the relay before."),
+		batches:     vec("batches_total", "Batches made since the start; destroyed ones have no slots.", "task", "destroyed"),
+		refused:     vec("refused_total", "Reports and slots refused since the start, counted when their epoch is erased.", "task", "reason"),
+		findings:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: space, Name: "findings", Help: "Batches of other parties that were not as they should be."}, []string{"task", "reason"}),
+		overload:    vec("overloaded_total", "Requests refused for want of room: slow-down of one network, overloaded of the relay.", "problem"),
+		unconnected: prometheus.NewCounter(prometheus.CounterOpts{Namespace: space, Name: "connections_refused_total", Help: "Connections closed for want of a place."}),
+		tasks:       r.tasks,
+		tallies:     map[epochID]map[string]int{},
 	}
 	queue := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: space, Name: "queue_depth", Help: "Reports that wait for their transaction."},
 		func() float64 { return float64(len(r.queue)) })
-	m.registry.MustRegister(m.commit, m.seal, m.pull, m.batches, m.refused, m.findings, m.overload, queue,
+	m.registry.MustRegister(m.commit, m.seal, m.pull, m.batches, m.refused, m.findings, m.overload, m.unconnected, queue,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

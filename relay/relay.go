@@ -53,10 +53,11 @@ type Relay struct {
 	queue   chan *pending // to the committer
 	stopped chan struct{} // closed when nothing in queue will be committed any more
 	wake    chan struct{} // tells the sealer that a batch is full
-	busy    chan struct{} // one token per report in flight
-	shares  *shares       // of busy
-	pulls   chan struct{} // one token per batch on its way out
 	ready   atomic.Bool
+
+	admission   *admission   // of reports
+	connections *connections // to the public address
+	handouts    handouts
 
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 	once       sync.Once   // closes the store
@@ -75,9 +76,6 @@ func New(cfg Config) (*Relay, error) {
 		queue:   make(chan *pending, cfg.MaxConcurrent),
 		stopped: make(chan struct{}),
 		wake:    make(chan struct{}, 1),
-		busy:    make(chan struct{}, cfg.MaxConcurrent),
-		shares:  newShares(cfg.MaxConcurrent),
-		pulls:   make(chan struct{}, maxPulls),
 	}
 	trusted, err := cfg.trusted()
 	if err != nil {
@@ -98,6 +96,8 @@ func New(cfg Config) (*Relay, error) {
 		r.Close()
 		return nil, err
 	}
+	r.admission = newAdmission(room{cfg.MaxConcurrent, int64(cfg.MaxMemory)}, len(r.order))
+	r.connections = newConnections(cfg.MaxConnections, r.proxies, func() { r.metrics.unconnected.Inc() })
 	r.metrics = newMetrics(r)
 	return r, nil
 }
@@ -109,18 +109,16 @@ func (r *Relay) Close() error {
 	return err
 }
 
-// Limits of the HTTP servers: a client that dawdles loses its connection.
+// Limits of the HTTP servers: a client that dawdles loses its connection. Reports and batches have
+// longer, by their size.
 const (
 	headerTimeout = 10 * time.Second
-	readTimeout   = time.Minute
-	writeTimeout  = 10 * time.Minute // a large batch over a slow line
-	idleTimeout   = 2 * time.Minute
+	readTimeout   = 15 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = time.Minute
 	drainTimeout  = 10 * time.Second
+	maxHeader     = 16 << 10 // bytes
 )
-
-// maxPulls bounds the batches that are handed out at a time, each of which is held in memory:
-// whoever saw a next hop's signature on the way can ask again, and read slowly.
-const maxPulls = 8
 
 // Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and
 // closes the store. It returns nil after a clean drain.
@@ -155,34 +153,51 @@ type server struct {
 	listener net.Listener
 }
 
-func (r *Relay) listen() ([]*server, error) {
-	var out []*server
-	for _, s := range []struct {
-		address  string
-		listener net.Listener
-		handler  http.Handler
-	}{
-		{r.cfg.Listen, r.cfg.Listener, r.Handler()},
-		{r.cfg.Admin, r.cfg.AdminListener, r.AdminHandler()},
-	} {
-		l := s.listener
-		if l == nil && s.address != "" {
-			var err error
-			if l, err = net.Listen("tcp", s.address); err != nil {
-				for _, opened := range out {
-					opened.listener.Close()
-				}
-				return nil, fmt.Errorf("couldn't listen: %w", err)
+// listen opens the public and the admin address; on the public one connections are bounded.
+func (r *Relay) listen() (out []*server, err error) {
+	defer func() {
+		if err != nil {
+			for _, opened := range out {
+				opened.listener.Close()
 			}
 		}
-		if l != nil {
-			out = append(out, &server{http.Server{
-				Handler: r.guarded(s.handler), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
-				WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
-			}, l})
-		}
+	}()
+	public, err := listenOn(r.cfg.Listen, r.cfg.Listener)
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	if public != nil {
+		out = append(out, r.server(r.connections.sparing(r.Handler()), r.connections.bound(public)))
+	}
+	admin, err := listenOn(r.cfg.Admin, r.cfg.AdminListener)
+	if admin != nil {
+		out = append(out, r.server(r.AdminHandler(), admin))
+	}
+	return out, err
+}
+
+// listenOn opens an address, unless there is a listener already or no address.
+func listenOn(address string, l net.Listener) (net.Listener, error) {
+	if l != nil || address == "" {
+		return l, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't listen: %w", err)
+	}
+	return l, nil
+}
+
+// server speaks HTTP/1.1 only: a client sends one report a visit, so there is nothing to multiplex,
+// and what a connection may take stays small.
+func (r *Relay) server(handler http.Handler, l net.Listener) *server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &server{http.Server{
+		Handler: r.guarded(handler), ErrorLog: log.New(io.Discard, "", 0), Protocols: &protocols,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+	}, l}
 }
 
 // guarded logs a handler's panic without the client's address, which net/http would put there; what

@@ -63,6 +63,9 @@ func (r *Relay) loadTasks() error {
 	if r.keyLists, err = codec.Marshal(&lists); err != nil || !first {
 		return err
 	}
+	if err := r.checkMemory(); err != nil {
+		return err
+	}
 	if r.cfg.LimitSecret == "" {
 		return invalid.Field("limit_secret", `""`, "a file, as this relay is the first of a task")
 	}

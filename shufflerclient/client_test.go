@@ -1,6 +1,7 @@
 package shufflerclient_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -159,6 +161,8 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 		refused problem.Name
 	}{
 		"overloaded, then accepted": {[]*problem.Problem{problem.New(problem.Overloaded, ""), problem.New(problem.Internal, "")}, 3, ""},
+		"slow down, then accepted":  {[]*problem.Problem{problem.New(problem.SlowDown, "").Retry(time.Second)}, 2, ""},
+		"an hour's wait":            {[]*problem.Problem{problem.New(problem.Overloaded, "").Retry(time.Hour)}, 1, problem.Overloaded},
 		"a proxy's answer":          {[]*problem.Problem{{Status: http.StatusTooManyRequests}}, 2, ""},
 		"stored from elsewhere":     {[]*problem.Problem{problem.New(problem.Replayed, "")}, 1, ""},
 		"limit":                     {[]*problem.Problem{problem.New(problem.Limit, "")}, 1, problem.Limit},
@@ -186,6 +190,23 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 			require.Equal(t, c.refused, refusal.Name)
 		})
 	}
+}
+
+// TestSubmitDoesNotOutwaitItsContext: where the relay asks for a wait that ctx does not last, Submit
+// says so at once.
+func TestSubmitDoesNotOutwaitItsContext(t *testing.T) {
+	server, bodies := flaky(t, problem.New(problem.Overloaded, "").Retry(50*time.Second))
+	cascade := newCascade(t, nil)
+	cascade.Open.Relays[0].URL = server.URL
+	client, err := shufflerclient.New(cascade.Open, options(cascade))
+	require.NoError(t, err)
+	report, err := client.Report(0, []float64{5})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	require.ErrorIs(t, client.Submit(ctx, report), problem.New(problem.Overloaded, ""))
+	require.NoError(t, ctx.Err(), "it did not wait")
+	require.Len(t, *bodies, 1)
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {

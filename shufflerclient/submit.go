@@ -17,15 +17,20 @@ import (
 // temporary says whether the same bytes may be accepted later. An answer without a name is not of
 // a relay but of a proxy on the way.
 func temporary(p *problem.Problem) bool {
-	return p.Name == "" || p.Name == problem.Overloaded || p.Status >= http.StatusInternalServerError
+	return p.Name == "" || p.Name == problem.Overloaded || p.Name == problem.SlowDown || p.Status >= http.StatusInternalServerError
 }
 
-// retries is how often Submit tries again after a temporary failure.
-const retries = 8
+// The bounds of Submit: how often it tries again after a temporary failure, and the longest
+// Retry-After it waits for.
+const (
+	retries  = 8
+	patience = time.Minute
+)
 
 // Submit posts a report to the first relay. A lost connection or a temporary refusal is retried
 // with the same bytes, which the relay stores once; that it has them from another network, as
-// after a move between two attempts, is success. Any other refusal is a [*problem.Problem].
+// after a move between two attempts, is success. Any other refusal is a [*problem.Problem], and so
+// is one whose RetryAfter is longer than a minute, or than ctx lasts: keep the report till then.
 func (c *Client) Submit(ctx context.Context, r *Report) error {
 	wait := 100 * time.Millisecond
 	for try := 0; ; try++ {
@@ -36,8 +41,11 @@ func (c *Client) Submit(ctx context.Context, r *Report) error {
 			return err
 		}
 		pause := wait/2 + rand.N(wait) // jitter, so that clients a relay turned away do not return together
-		if refused {
-			pause = max(pause, refusal.RetryAfter)
+		if refused && refusal.RetryAfter > pause {
+			pause = refusal.RetryAfter + rand.N(wait)
+		}
+		if end, bounded := ctx.Deadline(); pause > patience+wait || bounded && time.Until(end) < pause {
+			return err
 		}
 		select {
 		case <-ctx.Done():

@@ -10,6 +10,7 @@
 package handover
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -71,7 +72,8 @@ type Client struct {
 	http *http.Client
 }
 
-// timeout bounds one request, large batches over slow lines included.
+// timeout bounds one request, large batches over slow lines included; a batch that takes longer is
+// asked for from where the transfer broke off.
 const timeout = 10 * time.Minute
 
 // NewClient returns a client that signs with a hop's key. A nil transport stands for one with
@@ -96,42 +98,73 @@ func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 	}
 	body := Body(open.ID, epoch, seq)
 	signature := onion.Sign(c.key, onion.SignPull, body)
-	raw, err := c.do(ctx, http.MethodGet, batchURL(open, from, epoch, seq), signature, MaxBatch(open.Task, layout, from))
+	raw, err := c.fetch(ctx, batchURL(open, from, epoch, seq), signature, MaxBatch(open.Task, layout, from))
 	if err != nil {
 		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
 	}
 	return onion.ParseBatch(raw)
 }
 
+// progress is what an attempt must bring for another to follow.
+const progress = 64 << 10
+
+// fetch reads a batch of at most most bytes. A transfer that breaks off is resumed where it did, as
+// long as each attempt makes progress: a batch number stands for the same bytes for ever.
+func (c *Client) fetch(ctx context.Context, url string, signature []byte, most int64) ([]byte, error) {
+	var got bytes.Buffer
+	for {
+		before := int64(got.Len())
+		resp, err := c.ask(ctx, http.MethodGet, url, signature, before)
+		if err != nil {
+			return nil, err
+		}
+		if before > 0 && resp.StatusCode != http.StatusPartialContent {
+			got.Reset() // it starts afresh
+		}
+		_, err = got.ReadFrom(io.LimitReader(resp.Body, most+1-int64(got.Len())))
+		resp.Body.Close()
+		switch {
+		case int64(got.Len()) > most:
+			return nil, fmt.Errorf("answer longer than %d bytes, the most this task's batches take", most)
+		case err == nil:
+			return got.Bytes(), nil
+		case ctx.Err() != nil || int64(got.Len()) < before+progress:
+			return nil, err
+		}
+	}
+}
+
 // Confirm tells the relay at hop from that the batch with this manifest is safe here, so that it
 // may delete the ciphertexts.
 func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, manifest []byte) error {
 	signature := onion.Sign(c.key, onion.SignConfirm, ConfirmBody(open.ID, epoch, seq, manifest))
-	if _, err := c.do(ctx, http.MethodPost, batchURL(open, from, epoch, seq)+"/confirm", signature, 0); err != nil {
+	resp, err := c.ask(ctx, http.MethodPost, batchURL(open, from, epoch, seq)+"/confirm", signature, 0)
+	if err != nil {
 		return fmt.Errorf("couldn't confirm batch %d of epoch %d: %w", seq, epoch, err)
 	}
-	return nil
+	return resp.Body.Close()
 }
 
-func (c *Client) do(ctx context.Context, method, url string, signature []byte, most int64) ([]byte, error) {
+// ask sends a signed request for what follows the first from bytes. The answer is a success, and its
+// body the caller's to close.
+func (c *Client) ask(ctx context.Context, method, url string, signature []byte, from int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set(Header, base64.RawURLEncoding.EncodeToString(signature))
+	if from > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
 		return nil, problem.Read(resp)
 	}
-	out, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
-	if err == nil && int64(len(out)) > most {
-		err = fmt.Errorf("answer longer than %d bytes, the most this task's batches take", most)
-	}
-	return out, err
+	return resp, nil
 }
 
 func batchURL(open *taskfile.Open, from int, epoch, seq uint64) string {

@@ -2,9 +2,13 @@ package handover_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -12,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/relay/handover"
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
 )
 
 // answering serves a handler where the last relay of a cascade should be.
@@ -85,6 +90,80 @@ func TestBadAnswers(t *testing.T) {
 			require.False(t, isProblem(err, handover.ErrNotSealed))
 		})
 	}
+}
+
+// TestResume: transfers that break off are resumed where they did, by range and from the start where
+// the relay knows no ranges; without progress the pull fails.
+func TestResume(t *testing.T) {
+	const clients = 1500
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
+		t.Batch.Size, t.Slots.MessageBytes = clients, 100 // 270 kB
+	}})
+	want := bigBatch(t, c, clients)
+	raw, err := want.Bytes()
+	require.NoError(t, err)
+	require.Greater(t, len(raw), 250_000)
+	var asked []string
+	answer := func(ranges bool, most int) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			asked = append(asked, req.Header.Get("Range"))
+			if !ranges {
+				req.Header.Del("Range")
+			}
+			broken := &breaking{ResponseWriter: w, left: most}
+			http.ServeContent(broken, req, "", time.Time{}, bytes.NewReader(raw))
+			if broken.left < 0 {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	}
+	pull := func(handler http.HandlerFunc) (*onion.Batch, error) {
+		asked = nil
+		server := httptest.NewServer(handler)
+		defer server.Close()
+		c.Open.Relays[0].URL = server.URL
+		return c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
+	}
+	got, err := pull(answer(true, 100_000))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Equal(t, "", asked[0])
+	require.Regexp(t, `^bytes=\d{5,}-$`, asked[1])
+	require.Len(t, asked, 3)
+	_, err = pull(answer(false, 100_000))
+	require.Error(t, err, "afresh, and again no further")
+	_, err = pull(answer(true, 1000))
+	require.Error(t, err)
+	require.Len(t, asked, 1, "no progress")
+}
+
+// bigBatch is a batch that a first relay of its own signs.
+func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
+	t.Helper()
+	layout, err := onion.NewLayout(c.Open.Task)
+	require.NoError(t, err)
+	slots := make([][]byte, n)
+	for i := range slots {
+		slots[i] = bytes.Repeat([]byte{byte(i)}, layout.SlotSize(1))
+	}
+	_, sign, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID}, 0, uint64(n), []uint64{uint64(n)}, [][][]byte{slots}, nil)
+	require.NoError(t, err)
+	return b
+}
+
+// breaking breaks a body off after some bytes.
+type breaking struct {
+	http.ResponseWriter
+	left int
+}
+
+func (b *breaking) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		return 0, io.ErrClosedPipe
+	}
+	return b.ResponseWriter.Write(p)
 }
 
 // TestMaxBatch: the bound holds for the batches that relays make, and not by much more.

@@ -41,6 +41,7 @@ const (
 	Confirmed    Name = "confirmed"      // The batch was confirmed and its ciphertexts deleted.
 	Unauthorized Name = "unauthorized"   // Not signed by the next hop.
 	Overloaded   Name = "overloaded"     // Try again after Retry-After.
+	SlowDown     Name = "slow-down"      // The client's network has too much in flight; try again after Retry-After.
 	Internal     Name = "internal"       // The relay's fault; nothing was stored.
 )
 
@@ -65,6 +66,7 @@ var kinds = map[Name]struct {
 	Confirmed:    {http.StatusGone, "the batch was confirmed and deleted"},
 	Unauthorized: {http.StatusForbidden, "not signed by the next hop"},
 	Overloaded:   {http.StatusServiceUnavailable, "too much to do"},
+	SlowDown:     {http.StatusTooManyRequests, "too much of this network at a time"},
 	Internal:     {http.StatusInternalServerError, "the relay failed"},
 }
 

@@ -1,0 +1,149 @@
+package relay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/problem"
+)
+
+// room is what reports in flight take, or may take.
+type room struct {
+	places int
+	bytes  int64
+}
+
+// admission bounds what reports in flight take, before their bodies are read:
+//
+//   - all together have MaxConcurrent places and MaxMemory bytes;
+//   - one network has at most an eighth of the places, so that whoever sends slowly on purpose
+//     cannot take them all;
+//   - one of several tasks never has more than is left free, in places and in bytes. So k tasks
+//     that are flooded take k/(k+1) of all, and the next one always finds 1/(k+1) free. (The
+//     dynamic threshold of shared-memory switches [CH98], with factor 1.)
+//
+// [CH98]: https://doi.org/10.1109/90.664262
+type admission struct {
+	perNetwork int
+	alone      bool // only one task, which may have all
+
+	mu       sync.Mutex // guards the rest
+	free     room
+	tasks    map[*served]room
+	networks map[netip.Prefix]int // places
+}
+
+func newAdmission(all room, tasks int) *admission {
+	return &admission{
+		perNetwork: max(all.places/8, 1), alone: tasks == 1, free: all,
+		tasks: map[*served]room{}, networks: map[netip.Prefix]int{},
+	}
+}
+
+// take takes a place and some bytes for a report of a network to a task. It returns "" or the name
+// of the problem: whose fault it is that there is no room.
+func (a *admission) take(s *served, client netip.Prefix, bytes int64) problem.Name {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	held := a.tasks[s]
+	switch {
+	case a.networks[client] == a.perNetwork:
+		return problem.SlowDown
+	case a.free.places == 0 || a.free.bytes < bytes,
+		!a.alone && (held.places >= a.free.places || held.bytes+bytes > a.free.bytes):
+		return problem.Overloaded
+	}
+	a.networks[client]++
+	a.tasks[s] = room{held.places + 1, held.bytes + bytes}
+	a.free = room{a.free.places - 1, a.free.bytes - bytes}
+	return ""
+}
+
+// leave gives back what take took.
+func (a *admission) leave(s *served, client netip.Prefix, bytes int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.networks[client]--; a.networks[client] == 0 {
+		delete(a.networks, client)
+	}
+	held := a.tasks[s]
+	a.tasks[s] = room{held.places - 1, held.bytes - bytes}
+	a.free = room{a.free.places + 1, a.free.bytes + bytes}
+}
+
+// left returns what is free.
+func (a *admission) left() room {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.free
+}
+
+// reportBytes returns the memory that a report with a body of some bytes takes until it is stored:
+// the body, its plaintext and the rows made of them, and what a request costs besides.
+func reportBytes(body int64) int64 { return 4*body + 16<<10 }
+
+// handouts bounds the batches on their way out, each of which is held in memory: whoever saw a next
+// hop's signature on the way can ask again, and read slowly. One batch of each task may always be
+// out, and more as long as all together are within handoutBytes.
+type handouts struct {
+	mu    sync.Mutex // guards the rest
+	bytes int64
+	tasks map[*served]int
+}
+
+const handoutBytes = 64 << 20
+
+// take takes the place of a batch and says whether there was one.
+func (h *handouts) take(s *served) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	size := s.maxBatch()
+	if h.tasks[s] > 0 && h.bytes+size > handoutBytes {
+		return false
+	}
+	if h.tasks == nil {
+		h.tasks = map[*served]int{}
+	}
+	h.tasks[s]++
+	h.bytes += size
+	return true
+}
+
+func (h *handouts) leave(s *served) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tasks[s]--
+	h.bytes -= s.maxBatch()
+}
+
+// maxBatch is the most bytes that a batch of a task takes as it leaves this relay.
+func (s *served) maxBatch() int64 { return handover.MaxBatch(s.Task, s.layout, s.hop) }
+
+// checkMemory demands that every task's largest report finds room while all others are flooded.
+func (r *Relay) checkMemory() error {
+	need := int64(0)
+	for _, s := range r.order {
+		if s.hop == 0 {
+			need = max(need, int64(len(r.order))*reportBytes(int64(s.layout.MaxBody())))
+		}
+	}
+	if int64(r.cfg.MaxMemory) < need {
+		return invalid.Field("max_memory", r.cfg.MaxMemory.String(), fmt.Sprintf("at least %s for reports of these tasks", Size(need).ceil()))
+	}
+	return nil
+}
+
+// later is the longest that a refused client is asked to wait.
+const later = 8 * time.Second
+
+// turnAway refuses a request for want of room. The wait is drawn at random, so that clients which
+// were turned away together do not return together.
+func (r *Relay) turnAway(name problem.Name) error {
+	r.metrics.overload.WithLabelValues(string(name)).Inc()
+	return problem.New(name, "").Retry(time.Second + rand.N(later-time.Second))
+}

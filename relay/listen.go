@@ -1,0 +1,99 @@
+package relay
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+)
+
+// connections bounds the open connections of a listener: all together, and an eighth for one
+// network, trusted proxies apart. One too many is closed at once: without a place for it there is
+// nobody to answer.
+type connections struct {
+	most    int
+	proxies proxies
+
+	mu       sync.Mutex // guards the rest
+	open     int
+	networks map[netip.Prefix]int
+	refused  func()
+}
+
+func newConnections(most int, p proxies, refused func()) *connections {
+	return &connections{most: most, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
+}
+
+// take takes a place and says whether there was one.
+func (c *connections) take(from netip.Prefix, proxy bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == c.most || !proxy && c.networks[from] >= max(c.most/8, 1) {
+		return false
+	}
+	c.open++
+	c.networks[from]++
+	return true
+}
+
+func (c *connections) leave(from netip.Prefix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open--
+	if c.networks[from]--; c.networks[from] == 0 {
+		delete(c.networks, from)
+	}
+}
+
+// count returns how many connections are open.
+func (c *connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
+// sparing has connections closed after their answer while more than half of all are open: else
+// clients that are done would hold the places of others until they are idle for long enough.
+func (c *connections) sparing(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if c.count() > c.most/2 {
+			w.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(w, req)
+	})
+}
+
+// bound returns a listener within the bounds.
+func (c *connections) bound(l net.Listener) net.Listener { return &boundListener{l, c} }
+
+type boundListener struct {
+	net.Listener
+	connections *connections
+}
+
+func (l *boundListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		at, _ := parseAddr(conn.RemoteAddr().String())
+		from := network(at)
+		if l.connections.take(from, l.connections.proxies.trusts(at)) {
+			return &boundConn{Conn: conn, leave: sync.OnceFunc(func() { l.connections.leave(from) })}, nil
+		}
+		conn.Close()
+		l.connections.refused()
+	}
+}
+
+// boundConn gives its place back when it is closed.
+type boundConn struct {
+	net.Conn
+	leave func()
+}
+
+func (c *boundConn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}

@@ -1,0 +1,227 @@
+package relay_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+)
+
+// startSlowly begins a report as the client at an address, and holds its body back.
+func startSlowly(t *testing.T, c *relaytest.Cascade, client string) net.Conn {
+	t.Helper()
+	slow, line := startReport(t, c, client, len(c.Seal(t, 0, 0)))
+	require.Contains(t, line, "100 Continue", "the relay waits for the slow client's body")
+	return slow
+}
+
+// startReport sends the head of a report and returns the first line of the answer.
+func startReport(t *testing.T, c *relaytest.Cascade, client string, size int) (net.Conn, string) {
+	t.Helper()
+	target, err := url.Parse(c.ReportsURL(0))
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", target.Host)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nContent-Type: application/msgpack\r\n"+
+		"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", target.Path, client, size)
+	require.NoError(t, err)
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	return conn, line
+}
+
+// eventuallyTaken waits until a report is taken.
+func eventuallyTaken(t *testing.T, c *relaytest.Cascade, body []byte, client string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, client) == nil }, 10*time.Second, time.Millisecond)
+}
+
+// requireLater requires a wait that is worth its name, and drawn at random.
+func requireLater(t *testing.T, wait time.Duration) {
+	t.Helper()
+	require.GreaterOrEqual(t, wait, 2*time.Second)
+	require.LessOrEqual(t, wait, 8*time.Second)
+}
+
+// TestOverload: reports beyond MaxConcurrent are refused and may come again, not all at once.
+func TestOverload(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 1 }})
+	c.Start(t, 0)
+	slow := startSlowly(t, c, relaytest.Network(9))
+	body := c.Seal(t, 0, 1)
+	waits := map[time.Duration]bool{}
+	for range 60 { // 7 values: all alike with probability 7⁻⁵⁹
+		p := requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(1)))
+		require.Equal(t, http.StatusServiceUnavailable, p.Status)
+		requireLater(t, p.RetryAfter)
+		waits[p.RetryAfter] = true
+	}
+	require.Greater(t, len(waits), 1)
+	require.NoError(t, slow.Close())
+	eventuallyTaken(t, c, body, relaytest.Network(1))
+}
+
+// TestOneNetworkTakesAShare: slow clients of one network leave the others room, and its own
+// further ones learn whose fault it is.
+func TestOneNetworkTakesAShare(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 16 }})
+	c.Start(t, 0)
+	slow := []net.Conn{startSlowly(t, c, "198.51.100.1"), startSlowly(t, c, "198.51.100.2")}
+	body := c.Seal(t, 0, 1)
+	p := requireProblem(t, problem.SlowDown, c.Post(t.Context(), 0, body, "198.51.100.3"))
+	require.Equal(t, http.StatusTooManyRequests, p.Status)
+	requireLater(t, p.RetryAfter)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(1)))
+	require.NoError(t, slow[0].Close())
+	eventuallyTaken(t, c, body, "198.51.100.3")
+}
+
+// TestMemoryIsReserved: a report whose body would not fit into MaxMemory beside the others' is
+// refused before it is read, whether it says how long it is or not.
+func TestMemoryIsReserved(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{
+		Task:   func(t *task.Task) { t.Slots.PerLane, t.Slots.MessageBytes = 100, 500 }, // bodies of 70 kB
+		Config: func(_ int, cfg *relay.Config) { cfg.MaxMemory = 1 << 20 },
+	})
+	r, _ := c.StartRelay(t, 0)
+	before := relay.FreeMemory(r)
+	var slow []net.Conn
+	for n := range 100 {
+		conn, line := startReport(t, c, relaytest.Network(n), len(c.Seal(t, 0, 0)))
+		if !strings.Contains(line, "100 Continue") {
+			require.Contains(t, line, "503")
+			break
+		}
+		slow = append(slow, conn)
+	}
+	require.Len(t, slow, 3, "four times 70 kB are 280 kB")
+	body := c.Seal(t, 0, 1)
+	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(200)))
+	chunked, err := http.NewRequest(http.MethodPost, c.ReportsURL(0), io.MultiReader(strings.NewReader("x"))) // of no known length
+	require.NoError(t, err)
+	chunked.Header.Set("Content-Type", "application/msgpack")
+	resp, err := http.DefaultClient.Do(chunked)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	for _, conn := range slow {
+		conn.Close()
+	}
+	eventuallyTaken(t, c, body, relaytest.Network(200))
+	require.Eventually(t, func() bool { return relay.FreeMemory(r) == before }, 10*time.Second, time.Millisecond, "all is given back")
+}
+
+// TestSmallMemory: a relay whose memory is too small for its tasks' reports says how much it needs.
+func TestSmallMemory(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{
+		Tasks:  2,
+		Task:   func(t *task.Task) { t.Slots.PerLane, t.Slots.MessageBytes = 300, 500 },
+		Config: func(_ int, cfg *relay.Config) { cfg.MaxMemory = 1 << 20 },
+	})
+	_, err := relay.New(c.Config(t, 0))
+	require.ErrorContains(t, err, "invalid max_memory 1MiB: want at least 2MiB for reports of these tasks")
+}
+
+// TestFloodedTask floods one of two tasks from many networks with reports that are sent slowly and
+// with whole ones: every report to the other task is taken at the first attempt.
+func TestFloodedTask(t *testing.T) {
+	const clients = 50
+	c := relaytest.New(t, relaytest.Options{Tasks: 2,
+		Task:   func(t *task.Task) { t.Batch.Size, t.Clients.Quota = 1<<20, 1 },
+		Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 64 }})
+	c.Start(t, 0)
+	other := c.Other(t, 1)
+	bodies := sealAll(t, c, clients)
+	flood, end := context.WithCancel(t.Context())
+	var refused, taken atomic.Int64
+	var flooding sync.WaitGroup
+	for range 16 {
+		startReport(t, c, relaytest.Network(1000+int(taken.Add(1))), len(bodies[0]))
+	}
+	taken.Store(0)
+	for i := range 80 {
+		flooding.Go(func() {
+			for n := i; flood.Err() == nil; n += 80 {
+				if c.Post(flood, 0, bodies[n%clients], relaytest.Network(n%clients)) == nil {
+					taken.Add(1)
+				} else {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return refused.Load() > 100 }, 10*time.Second, time.Millisecond, "the task is flooded")
+	var slowest time.Duration
+	for i := range clients {
+		body := other.Seal(t, 0, uint64(i))
+		begun := time.Now()
+		require.NoError(t, other.Post(t.Context(), 0, body, relaytest.Network(i)))
+		slowest = max(slowest, time.Since(begun))
+	}
+	end()
+	flooding.Wait()
+	t.Logf("flooded task: %d taken, %d refused meanwhile; other task: %d of %d taken, slowest %v", taken.Load(), refused.Load(), clients, clients, slowest.Round(time.Microsecond))
+}
+
+// TestConnectionLimit: one network holds at most an eighth of the connections, and all together
+// MaxConnections; whoever comes from elsewhere finds a place as long as there is one.
+func TestConnectionLimit(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) {
+		cfg.MaxConnections, cfg.TrustedProxies = 16, []string{"127.0.9.0/24"}
+	}})
+	c.Start(t, 0)
+	dial := func(from string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := d.Dial("tcp", c.Config(t, 0).Listen)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	served := func(conn net.Conn) bool {
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.WriteString(conn, "GET /v1/keys HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			return false
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		return err == nil && strings.Contains(line, "200")
+	}
+	a, b := dial("127.0.1.1"), dial("127.0.1.2")
+	require.True(t, served(a) && served(b))
+	require.False(t, served(dial("127.0.1.3")), "a third of one network")
+	require.True(t, served(dial("127.0.2.1")))
+	a.Close()
+	require.Eventually(t, func() bool { return served(dial("127.0.1.3")) }, 10*time.Second, 10*time.Millisecond)
+	for range 12 {
+		dial("127.0.9.1") // of a trusted proxy as many as there are places
+	}
+	last := dial("127.0.3.1")
+	require.True(t, served(last), "the sixteenth, which is then closed to make room")
+	_, err := last.Read(make([]byte, 4096))
+	for ; err == nil; _, err = last.Read(make([]byte, 4096)) {
+	}
+	require.ErrorIs(t, err, io.EOF)
+	dial("127.0.9.1")
+	require.False(t, served(dial("127.0.3.1")), "none is left")
+	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/metrics")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "doona_relay_connections_refused_total")
+}

@@ -1,0 +1,43 @@
+package relay
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Size is a number of bytes, written as "512KiB", "256MiB" or "4GiB".
+type Size int64
+
+var sizeUnits = []struct {
+	name  string
+	bytes Size
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// UnmarshalText reads a whole number of one of the units.
+func (s *Size) UnmarshalText(text []byte) error {
+	for _, unit := range sizeUnits {
+		if number, ok := strings.CutSuffix(string(text), unit.name); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 20)
+			if err != nil {
+				break
+			}
+			*s = Size(n) * unit.bytes
+			return nil
+		}
+	}
+	return fmt.Errorf("invalid size %q: want a whole number of KiB, MiB or GiB, such as 256MiB", text)
+}
+
+// String returns the size in the largest unit of which it is a multiple, as UnmarshalText reads it.
+func (s Size) String() string {
+	for _, unit := range sizeUnits {
+		if s >= unit.bytes && s%unit.bytes == 0 {
+			return fmt.Sprint(int64(s/unit.bytes), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", int64(s))
+}
+
+// ceil rounds up to whole MiB.
+func (s Size) ceil() Size { return (s + 1<<20 - 1) &^ (1<<20 - 1) }
