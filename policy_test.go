@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"shufflerclient": {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem"},
 	"verifier":       {"randomizer", "accountant", "task", "protocols", "onion", "keyfile", "relay/problem", "relay/handover"},
 	"wasm":           {"randomizer", "accountant", "task", "protocols", "onion"},
+	"wasm/edge":      {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem", "shufflerclient", "wasm"},
 }
 
 // tops may depend on everything, and nothing on them.

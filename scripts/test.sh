@@ -25,3 +25,7 @@ step "command line: verifier, and the demo through two relays"
 
 step "browser: type check, SDK, page, in Chromium"
 ./www/test.sh
+
+step "edge worker, in workerd"
+GOOS=js GOARCH=wasm go vet ./wasm/edge/worker
+go test -count=1 -tags workerd ./wasm/edge

@@ -40,12 +40,32 @@ const maxBundle = 64 << 20
 
 // Options says which task a client accepts.
 type Options struct {
-	Task       string       // URL of the task at the first relay: …/v1/tasks/ID. Required.
-	Owner      string       // "ed25519:…", the owner's public key. Required.
-	MaxEpsilon float64      // Largest ε over all epochs of the task, by basic composition. Required, > 0.
-	MaxDelta   float64      // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
-	HTTP       *http.Client // Default: a client with a timeout of 30 s that follows no redirect.
-	Header     http.Header  // Added to submissions; a proxy's Forwarded header, for instance.
+	Task       string      // URL of the task at the first relay: …/v1/tasks/ID. Required.
+	Owner      string      // "ed25519:…", the owner's public key. Required.
+	MaxEpsilon float64     // Largest ε over all epochs of the task, by basic composition. Required, > 0.
+	MaxDelta   float64     // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
+	HTTP       HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
+	Header     http.Header // Added to submissions; a proxy's Forwarded header, for instance.
+	Pause      Pause       // Default: a timer.
+}
+
+// HTTP sends requests; an [http.Client] does. It must not follow redirects: they would tell another
+// host who takes part.
+type HTTP interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
+// Pause waits between two attempts to submit; an error ends the attempts. A host whose timers are
+// not Go's, an edge worker, gives its own.
+type Pause func(ctx context.Context, d time.Duration) error
+
+func pauseByTimer(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // Client reports to one task. It is safe for concurrent use.
@@ -105,13 +125,10 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 	if o.HTTP == nil {
 		o.HTTP = defaultHTTP()
 	}
+	if o.Pause == nil {
+		o.Pause = pauseByTimer
+	}
 	return &Client{o, open, m, sealer}, nil
-}
-
-// defaultHTTP follows no redirect: it would tell another host who takes part.
-func defaultHTTP() *http.Client {
-	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &http.Client{Timeout: 30 * time.Second, CheckRedirect: refuse}
 }
 
 // checkBudget composes the claim over all epochs by basic composition. Without a bound on δ a

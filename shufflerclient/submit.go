@@ -47,10 +47,8 @@ func (c *Client) Submit(ctx context.Context, r *Report) error {
 		if end, bounded := ctx.Deadline(); pause > patience+wait || bounded && time.Until(end) < pause {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if c.options.Pause(ctx, pause) != nil {
 			return err
-		case <-time.After(pause):
 		}
 		wait = min(2*wait, 10*time.Second)
 	}

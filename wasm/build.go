@@ -60,13 +60,18 @@ func Build(ctx context.Context, m Module, file string) error {
 
 // BuildPackage compiles and strips any main package as a module, for comparison.
 func BuildPackage(ctx context.Context, main, file string) error {
+	return compile(ctx, main, file, Environment(), flags())
+}
+
+// compile compiles and strips a main package.
+func compile(ctx context.Context, main, file string, env, flags []string) error {
 	out, err := filepath.Abs(file)
 	if err != nil {
 		return fmt.Errorf("couldn't resolve %s: %w", file, err)
 	}
-	args := append([]string{"build", "-o", out}, flags()...)
+	args := append([]string{"build", "-o", out}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, main)...)
-	cmd.Env = Environment()
+	cmd.Env = env
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("couldn't build %s: %w\n%s", main, err, strings.TrimSpace(string(text)))
 	}

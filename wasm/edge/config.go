@@ -1,0 +1,195 @@
+package edge
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+// Config is the worker's variable DOONA, a JSON object.
+type Config struct {
+	Tasks map[string]*Task `json:"tasks"` // By name: 1 to 64 of a-z 0-9 - _. At least one.
+	Delay *float64         `json:"delay"` // Reports leave after a random time of 0 to this many seconds, 0 to 20. Default 20.
+}
+
+// Task says what is reported to one task.
+type Task struct {
+	URL        string   `json:"task"`       // Of the task at its first relay: …/v1/tasks/ID. Required.
+	Owner      string   `json:"owner"`      // "ed25519:…". Required.
+	MaxEpsilon float64  `json:"maxEpsilon"` // As [shufflerclient.Options]. Required.
+	MaxDelta   float64  `json:"maxDelta"`   // As [shufflerclient.Options].
+	Property   Property `json:"property"`   // Of every request that passes; empty: values are posted.
+	Categories []string `json:"categories"` // For country, cache and status: category i of the task. Any other is the last, len(Categories).
+	Sample     *float64 `json:"sample"`     // Share of the requests that report their property, in (0, 1]. Default 1.
+}
+
+// Property is what a task asks of a passing request.
+type Property string
+
+// The properties.
+const (
+	Country Property = "country" // Of the visitor, ISO 3166: "AU"; "" where unknown.
+	Cache   Property = "cache"   // The origin's cf-cache-status: "HIT"; "" where there is none.
+	Status  Property = "status"  // Class of the origin's answer: "2xx"; "" where there was none.
+	Latency Property = "latency" // Milliseconds to the headers of the origin's answer.
+)
+
+// defaultDelay and maxDelay are in seconds. A runtime lets work go on for 30 s after the answer;
+// what is left is for retries.
+const (
+	defaultDelay = 20
+	maxDelay     = 20
+)
+
+var (
+	namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
+	urlPattern  = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?/v1/tasks/[0-9a-f]{64}$`)
+)
+
+// ParseConfig reads and checks the variable DOONA. Errors name the field.
+func ParseConfig(in []byte) (*Config, error) {
+	if len(in) == 0 {
+		return nil, invalid.Field("DOONA", `""`, "a JSON object with tasks: set the variable in wrangler.jsonc")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(in))
+	decoder.DisallowUnknownFields()
+	var c Config
+	if err := decoder.Decode(&c); err != nil {
+		return nil, decodingError(err)
+	}
+	if decoder.More() {
+		return nil, invalid.Field("DOONA", "", "one JSON object and nothing after it")
+	}
+	if c.Delay != nil && !(*c.Delay >= 0 && *c.Delay <= maxDelay) {
+		return nil, invalid.Field("delay", number(*c.Delay), fmt.Sprintf("seconds, 0 to %d", maxDelay))
+	}
+	if len(c.Tasks) == 0 {
+		return nil, invalid.Field("tasks", "{}", "at least one task")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+		if !namePattern.MatchString(name) {
+			return nil, invalid.Field("tasks", strconv.Quote(name), "names of 1 to 64 of a-z 0-9 - _")
+		}
+		if err := c.Tasks[name].validate("tasks." + name); err != nil {
+			return nil, err
+		}
+	}
+	return &c, nil
+}
+
+// decodingError names the field where the JSON package knows it.
+func decodingError(err error) error {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return invalid.Field(kind.Field, "of type "+kind.Value, "a "+kind.Type.String())
+	}
+	return invalid.Field("DOONA", strconv.Quote(err.Error()), "a JSON object of tasks and delay")
+}
+
+func (t *Task) validate(at string) error {
+	if t == nil {
+		return invalid.Field(at, "null", "an object")
+	}
+	if !urlPattern.MatchString(t.URL) {
+		return invalid.Field(at+".task", strconv.Quote(t.URL), "the URL of a task at its first relay, https://…/v1/tasks/ and 64 hexadecimal digits")
+	}
+	if _, err := taskfile.ParseKey(at+".owner", t.Owner); err != nil {
+		return err
+	}
+	if !(t.MaxEpsilon > 0) {
+		return invalid.Field(at+".maxEpsilon", number(t.MaxEpsilon), "a number above 0")
+	}
+	if !(t.MaxDelta >= 0 && t.MaxDelta <= 1) {
+		return invalid.Field(at+".maxDelta", number(t.MaxDelta), "a number in (0, 1]")
+	}
+	if t.Sample != nil && !(*t.Sample > 0 && *t.Sample <= 1) {
+		return invalid.Field(at+".sample", number(*t.Sample), "a number in (0, 1]")
+	}
+	return t.validateProperty(at)
+}
+
+func (t *Task) validateProperty(at string) error {
+	switch t.Property {
+	case Country, Cache, Status:
+		if len(t.Categories) == 0 {
+			return invalid.Field(at+".categories", "[]", "at least one: what is not in the list is one category more")
+		}
+		for i, c := range t.Categories {
+			if c == "" || slices.Contains(t.Categories[:i], c) {
+				return invalid.Field(at+".categories", strconv.Quote(c), "each category once, none empty")
+			}
+		}
+	case Latency, "":
+		if t.Categories != nil {
+			return invalid.Field(at+".categories", "a list", "no list: only country, cache and status have categories")
+		}
+		if t.Property == "" && t.Sample != nil {
+			return invalid.Field(at+".sample", number(*t.Sample), "no sample: who posts values chooses which")
+		}
+	default:
+		return invalid.Field(at+".property", strconv.Quote(string(t.Property)), "country, cache, status or latency; none where values are posted")
+	}
+	return nil
+}
+
+// fits is an error unless the properties' values are all in the domain of the task: a report must
+// never fail for its value, or the first relay could tell values by who reports.
+func (t *Task) fits(at string, of *task.Task) error {
+	bins := uint64(len(t.Categories)) + 1
+	switch {
+	case t.Property == Latency && (of.Input.Bins != 0 && of.Query != task.Histogram || of.Input.Labels || !of.Input.Clip):
+		return invalid.Field(at+".property", "latency", "a task of a clipped real number: query sum, mean or histogram with clip")
+	case t.Categories != nil && (!of.Input.Labels || of.Input.Bins != bins):
+		return invalid.Field(at+".categories", fmt.Sprintf("%d and one for the rest", len(t.Categories)), fmt.Sprintf("a task of categories (labels) with %d bins; this one has %d", bins, of.Input.Bins))
+	}
+	return nil
+}
+
+// value maps what was observed into the task's domain. Every observation has a value.
+func (t *Task) value(o *Observation) float64 {
+	var category string
+	switch t.Property {
+	case Latency:
+		return max(o.Latency, 0)
+	case Country:
+		category = o.Country
+	case Cache:
+		category = strings.ToUpper(o.Cache)
+	case Status:
+		if o.Status >= 100 && o.Status <= 599 {
+			category = strconv.Itoa(o.Status/100) + "xx"
+		}
+	}
+	if i := slices.Index(t.Categories, category); i >= 0 {
+		return float64(i)
+	}
+	return float64(len(t.Categories))
+}
+
+func (t *Task) sample() float64 {
+	if t.Sample == nil {
+		return 1
+	}
+	return *t.Sample
+}
+
+func (c *Config) delay() time.Duration {
+	seconds := float64(defaultDelay)
+	if c.Delay != nil {
+		seconds = *c.Delay
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

@@ -1,0 +1,170 @@
+// Package workerd runs a worker's folder in Cloudflare's open runtime, the program workerd, without
+// a network: everything the worker fetches goes to one address, whatever its URL. For tests and
+// measurements.
+package workerd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options describes a worker.
+type Options struct {
+	Dir      string         // Folder of modules, as wasm.BuildWorker makes it.
+	Entry    string         // Its entry module: "entry.mjs".
+	Outbound string         // host:port that gets all the worker sends.
+	Vars     map[string]any // Variables, given to the worker as JSON values.
+}
+
+// Process is a running workerd.
+type Process struct {
+	URL     string // Of the worker.
+	command *exec.Cmd
+	log     lockedBuffer
+	config  string
+}
+
+// Path returns the program among the Node packages of www, below the root of this module.
+func Path(root string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(root, "www", "node_modules", "@cloudflare", "workerd-*", "bin", "workerd"))
+	if err != nil || len(found) != 1 {
+		return "", errors.New("couldn't find workerd in www/node_modules: run www/setup.sh")
+	}
+	return found[0], nil
+}
+
+// Start starts the program of a path with a worker and returns when it listens.
+func Start(ctx context.Context, program string, o Options) (*Process, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	text, err := config(o, address)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(o.Dir, "worker-"+strconv.Itoa(os.Getpid())+"-"+address[strings.LastIndex(address, ":")+1:]+".capnp")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("couldn't write workerd's configuration: %w", err)
+	}
+	p := &Process{URL: "http://" + address, config: file, command: exec.CommandContext(ctx, program, "serve", file)}
+	p.command.Stdout, p.command.Stderr = &p.log, &p.log
+	if err := p.command.Start(); err != nil {
+		return nil, fmt.Errorf("couldn't start workerd: %w", err)
+	}
+	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			conn.Close()
+			return p, nil
+		}
+	}
+	p.Close()
+	return nil, fmt.Errorf("workerd does not listen:\n%s", p.Log())
+}
+
+// Close ends the program.
+func (p *Process) Close() {
+	p.command.Process.Kill()
+	p.command.Wait()
+	os.Remove(p.config)
+}
+
+// Log returns all that the program and the worker have printed.
+func (p *Process) Log() string { return p.log.String() }
+
+// CPU returns the processor time that the program has used, with a resolution of 10 ms.
+func (p *Process) CPU() (time.Duration, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.command.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("couldn't read workerd's processor time: %w", err)
+	}
+	// After the name in parentheses: state is field 3; utime and stime are 14 and 15, in 1/100 s.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("couldn't read workerd's processor time: %w", err)
+	}
+	system, err := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond, err
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("couldn't listen: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// config returns workerd's configuration, a Cap'n Proto text.
+func config(o Options, address string) (string, error) {
+	files, err := os.ReadDir(o.Dir)
+	if err != nil {
+		return "", fmt.Errorf("couldn't read the worker's folder: %w", err)
+	}
+	modules := []string{module(o.Entry)}
+	for _, f := range files {
+		if f.Name() != o.Entry && module(f.Name()) != "" {
+			modules = append(modules, module(f.Name()))
+		}
+	}
+	var bindings []string
+	for name, value := range o.Vars {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return "", fmt.Errorf("couldn't encode variable %s: %w", name, err)
+		}
+		bindings = append(bindings, fmt.Sprintf("(name = %s, json = %s)", literal(name), literal(string(text))))
+	}
+	return fmt.Sprintf(`using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [ (name = "main", worker = .worker), (name = "out", external = (address = %s, http = ())) ],
+  sockets = [ (name = "http", address = %s, http = (), service = "main") ] );
+const worker :Workerd.Worker = (
+  modules = [ %s ],
+  bindings = [ %s ],
+  globalOutbound = "out",
+  compatibilityDate = "2026-11-01",
+  compatibilityFlags = [ "nodejs_als" ] );
+`, literal(o.Outbound), literal(address), strings.Join(modules, ", "), strings.Join(bindings, ", ")), nil
+}
+
+func module(file string) string {
+	kind := map[string]string{".mjs": "esModule", ".js": "esModule", ".wasm": "wasm"}[filepath.Ext(file)]
+	if kind == "" {
+		return ""
+	}
+	return fmt.Sprintf("(name = %s, %s = embed %s)", literal(file), kind, literal(file))
+}
+
+func literal(s string) string { return strconv.Quote(s) }
+
+// lockedBuffer is a buffer that a process writes and a test reads.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

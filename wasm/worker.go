@@ -1,0 +1,43 @@
+package wasm
+
+import (
+	"context"
+	_ "embed" // the worker's entry
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed edge/worker/entry.mjs
+var entry []byte
+
+// workersModule is what runs Go in an edge worker; see [BuildWorker].
+const workersModule = "github.com/syumai/workers"
+
+// BuildWorker makes the folder of an edge worker: app.wasm, compiled from a main package for
+// GOOS=js, and the JavaScript that github.com/syumai/workers starts it with. The working directory
+// must be inside this Go module. Nothing else in the folder survives.
+func BuildWorker(ctx context.Context, main, dir string) error {
+	generate := exec.CommandContext(ctx, "go", "run", workersModule+"/cmd/workers-assets-gen", "-mode=go", "-o", dir)
+	if text, err := generate.CombinedOutput(); err != nil {
+		return fmt.Errorf("couldn't make the worker's scripts: %w\n%s", err, strings.TrimSpace(string(text)))
+	}
+	env := append(os.Environ(), "GOOS=js", "GOARCH=wasm", "GOFLAGS=", "CGO_ENABLED=0")
+	flags := []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w"}
+	return compile(ctx, main, filepath.Join(dir, "app.wasm"), env, flags)
+}
+
+// BuildEdge makes the folder of Doona's own edge worker (docs/edge.md), ready for wrangler.
+func BuildEdge(ctx context.Context, dir string) error {
+	if err := BuildWorker(ctx, modulePath+"/wasm/edge/worker", dir); err != nil {
+		return err
+	}
+	for _, stock := range []string{"worker.mjs", "runtime.mjs"} { // entry.mjs stands for them
+		if err := os.Remove(filepath.Join(dir, stock)); err != nil {
+			return fmt.Errorf("couldn't remove the stock entry: %w", err)
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "entry.mjs"), entry, 0o644)
+}
