@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// downloads is what a page loads to report: a module and the SDK's script, once.
+// downloads is what a page loads to report, once: the SDK's script, its worker and a module.
 var downloads = Group{
 	Names: []string{
 		"download/browser/raw", "download/browser/gzip", "download/browser/brotli",
@@ -37,9 +37,9 @@ func measureDownloads(ctx context.Context, s *Setup) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	glue, err := os.ReadFile(filepath.Join(site, "doona.js"))
+	glue, err := readScripts(site)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't read the SDK: %w", err)
+		return nil, err
 	}
 	progress("compressing the downloads")
 	floor, err := emptyModule(ctx)
@@ -61,7 +61,11 @@ func measureDownloads(ctx context.Context, s *Setup) ([]Row, error) {
 			return nil, err
 		}
 		for _, e := range encodings {
-			row := newRow("download/"+string(m)+"/"+e.name, "bytes", lower, e.size(module)+e.size(glue))
+			total := e.size(module)
+			for _, file := range glue {
+				total += e.size(file)
+			}
+			row := newRow("download/"+string(m)+"/"+e.name, "bytes", lower, total)
 			for _, bundle := range peer {
 				row = row.against(peerName, e.size(bundle))
 			}
@@ -69,6 +73,22 @@ func measureDownloads(ctx context.Context, s *Setup) ([]Row, error) {
 		}
 	}
 	return rows, nil
+}
+
+// readScripts returns the SDK's script and its worker, whose name carries its hash.
+func readScripts(site string) (scripts [][]byte, err error) {
+	names, err := filepath.Glob(filepath.Join(site, "doona-worker-*.js"))
+	if err != nil || len(names) != 1 {
+		return nil, fmt.Errorf("couldn't find the SDK's worker in %s: %v", site, names)
+	}
+	for _, name := range append(names, filepath.Join(site, "doona.js")) {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read the SDK: %w", err)
+		}
+		scripts = append(scripts, content)
+	}
+	return scripts, nil
 }
 
 // readModule returns a built module, whose name carries its hash.

@@ -94,10 +94,14 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 	return r.enqueue(req.Context(), sub)
 }
 
-// checkHeader refuses what is not a report, or longer than the longest, before it is read.
+// checkHeader refuses what is not a report, or longer than the longest, before it is read. A report
+// may come without a media type: a browser then asks for no permission first, and a page that is
+// being closed has no time to.
 func checkHeader(req *http.Request, most int64) error {
-	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != mediaType {
-		return problem.New(problem.MediaType, "")
+	if header := req.Header.Get("Content-Type"); header != "" {
+		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != mediaType {
+			return problem.New(problem.MediaType, "")
+		}
 	}
 	if req.ContentLength > most {
 		return problem.New(problem.TooLarge, "at most %d bytes", most)

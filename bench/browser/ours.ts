@@ -16,5 +16,5 @@ export async function measure(module: Bytes, raw: Bytes, value: readonly number[
   const expected = { owner: bundle.owner, id: await sha256(bundle.canonical) };
   const started = await Module.start(await WebAssembly.compile(module));
   const reporter = await withWebCrypto(started, bundle, expected);
-  return sample(async () => (await reporter.submission(0, value)).length);
+  return sample(async () => (await reporter.submission(0, Float64Array.from(value))).length);
 }

@@ -6,32 +6,55 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
-
-	"github.com/doona-dp/doona/wasm"
 )
 
-// sdkFile is the SDK's bundle; pages import it by this name.
-const sdkFile = "doona.js"
+// The SDK's scripts: pages import the first, or name the second in a script tag.
+const (
+	moduleFile = "doona.js"
+	globalFile = "doona.global.js"
+	workerFile = "doona-worker.js"
+)
 
-// bundle writes the SDK and the demo page.
-func bundle(out string, modules map[wasm.Module]asset) error {
-	sdk, err := script(filepath.Join("www", "sdk", "index.ts"), modules)
+// assets are the files that the SDK's scripts fetch, as www/sdk/files.ts declares them.
+type assets map[string]asset
+
+// bundleSDK writes the SDK: first its worker, whose hashed name the other scripts carry.
+func bundleSDK(out string, files assets) error {
+	worker, err := script("worker.ts", options{files: files})
 	if err != nil {
 		return err
 	}
-	if err := write(out, sdkFile, sdk); err != nil {
+	if err := write(out, workerFile, worker); err != nil {
 		return err
 	}
+	if files["worker"], err = hashed(filepath.Join(out, workerFile)); err != nil {
+		return err
+	}
+	for name, global := range map[string]bool{moduleFile: false, globalFile: true} {
+		code, err := script("index.ts", options{files: files, global: global})
+		if err != nil {
+			return err
+		}
+		if err := write(out, name, code); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bundleDemo writes the demo page.
+func bundleDemo(out string, files assets) error {
 	page, err := os.ReadFile(filepath.Join("www", "demo", "index.html"))
 	if err != nil {
 		return fmt.Errorf("couldn't read the demo page: %w", err)
 	}
 	text := string(page)
 	for _, source := range []string{"demo.ts", "demo.css"} {
-		code, err := script(filepath.Join("www", "demo", source), modules)
+		code, err := script(filepath.Join("..", "demo", source), options{files: files})
 		if err != nil {
 			return err
 		}
@@ -55,28 +78,60 @@ func bundle(out string, modules map[wasm.Module]asset) error {
 	return write(out, "index.html", []byte(text))
 }
 
-// script bundles a TypeScript or CSS entry point. DOONA_MODULES is how www/sdk/load.ts learns
-// the modules' names.
-func script(entry string, modules map[wasm.Module]asset) ([]byte, error) {
-	names, err := json.Marshal(modules)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't encode the modules' names: %w", err)
-	}
-	result := api.Build(api.BuildOptions{
-		EntryPoints:       []string{entry},
+// options are how a script is bundled: with the names of its files, as a module or, for a script
+// tag, as the global variable doona.
+type options struct {
+	files  assets
+	global bool
+}
+
+// script bundles a TypeScript or CSS entry point of www/sdk.
+func script(entry string, o options) ([]byte, error) {
+	build := api.BuildOptions{
+		EntryPoints:       []string{filepath.Join("www", "sdk", entry)},
 		Bundle:            true,
 		Format:            api.FormatESModule,
 		Target:            api.ES2022,
 		MinifyWhitespace:  true,
 		MinifyIdentifiers: true,
 		MinifySyntax:      true,
-		Define:            map[string]string{"DOONA_MODULES": string(names)},
+		Define:            map[string]string{},
 		LogLevel:          api.LogLevelSilent,
-	})
+	}
+	for name, file := range o.files {
+		build.Define["DOONA."+name+".file"] = quoted("./" + file.File)
+		build.Define["DOONA."+name+".integrity"] = quoted(file.Integrity)
+	}
+	if worker, ok := o.files["worker"]; ok {
+		build.Plugins = []api.Plugin{keepOutside("./worker.js", "./"+worker.File)}
+	}
+	if o.global {
+		build.Format, build.GlobalName = api.FormatIIFE, "doona"
+		build.Inject = []string{filepath.Join("www", "sdk", "script-tag.ts")}
+		build.Define["import.meta.url"] = "scriptURL"
+	}
+	result := api.Build(build)
 	if err := failure(entry, result); err != nil {
 		return nil, err
 	}
 	return result.OutputFiles[0].Contents, nil
+}
+
+func quoted(text string) string {
+	out, err := json.Marshal(text)
+	if err != nil {
+		panic("build: " + err.Error()) // a string can be encoded
+	}
+	return string(out)
+}
+
+// keepOutside leaves an import of one script to run time, under another name.
+func keepOutside(script, name string) api.Plugin {
+	return api.Plugin{Name: "keep " + script + " outside", Setup: func(b api.PluginBuild) {
+		b.OnResolve(api.OnResolveOptions{Filter: "^" + regexp.QuoteMeta(script) + "$"}, func(api.OnResolveArgs) (api.OnResolveResult, error) {
+			return api.OnResolveResult{Path: name, External: true}, nil
+		})
+	}}
 }
 
 // bundleSpecs writes every www/sdk/NAME.spec.ts as NAME.spec.mjs.

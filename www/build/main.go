@@ -46,11 +46,14 @@ func build(ctx context.Context, out string) error {
 		return fmt.Errorf("couldn't make a folder beside %s: %w", out, err)
 	}
 	defer os.RemoveAll(fresh)
-	modules, err := buildModules(ctx, fresh)
+	files, err := buildModules(ctx, fresh)
 	if err != nil {
 		return err
 	}
-	if err := bundle(fresh, modules); err != nil {
+	if err := bundleSDK(fresh, files); err != nil {
+		return err
+	}
+	if err := bundleDemo(fresh, files); err != nil {
 		return err
 	}
 	if err := copyLicences(fresh); err != nil {
@@ -74,28 +77,28 @@ func replace(out, fresh string) error {
 }
 
 // buildModules compiles both modules side by side.
-func buildModules(ctx context.Context, out string) (map[wasm.Module]asset, error) {
+func buildModules(ctx context.Context, out string) (assets, error) {
 	var (
-		wait   sync.WaitGroup
-		names  = []wasm.Module{wasm.Browser, wasm.Full}
-		assets = make([]asset, len(names))
-		errs   = make([]error, len(names))
+		wait  sync.WaitGroup
+		names = []wasm.Module{wasm.Browser, wasm.Full}
+		built = make([]asset, len(names))
+		errs  = make([]error, len(names))
 	)
 	for i, m := range names {
 		wait.Go(func() {
 			file := filepath.Join(out, m.File())
 			if errs[i] = wasm.Build(ctx, m, file); errs[i] == nil {
-				assets[i], errs[i] = hashed(file)
+				built[i], errs[i] = hashed(file)
 			}
 		})
 	}
 	wait.Wait()
-	modules := map[wasm.Module]asset{}
+	files := assets{}
 	for i, m := range names {
 		if errs[i] != nil {
 			return nil, errs[i]
 		}
-		modules[m] = assets[i]
+		files[string(m)] = built[i]
 	}
-	return modules, nil
+	return files, nil
 }

@@ -4,56 +4,89 @@
  */
 
 import { checkDelta, checkTask } from './budget.js';
-import { type Bundle, checkId, parseBundle } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { Doona } from './doona.js';
-import { DoonaError } from './errors.js';
+import type { Engine, ModuleName, Opened } from './engine.js';
+import { DoonaError, invalidOption } from './errors.js';
 import { guaranteeOf } from './guarantee.js';
-import { supported } from './hpke.js';
-import { load } from './load.js';
-import type { Module } from './module.js';
+import { compile } from './load.js';
+import { abortable, idle } from './moment.js';
 import { type ConnectOptions, type Pinned, validate } from './options.js';
-import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
 import { indexedDBStore } from './store-indexeddb.js';
+import { supported } from './supported.js';
+import { engine } from './thread.js';
 
 /**
  * Fetches a task and checks, on this device, all that can be checked before any value is given:
  * that it is the task with this id, signed by this owner; that every relay's keys are those the
  * task names; that its parameters derive the guarantee it claims; and that all its epochs
- * together stay within `maxEpsilon` and `maxDelta`.
+ * together stay within `maxEpsilon` and `maxDelta`. Reports that earlier visits left are then
+ * sent, unless `flush` is false.
  *
  * @throws DoonaError `insecure-context`, `invalid-option`, `task-unreachable`, `task-refused`,
- * `claim-refused`, `epsilon-too-large`, `delta-too-large`, `storage-unavailable`, `module-failed`
+ * `claim-refused`, `epsilon-too-large`, `delta-too-large`, `storage-unavailable`, `module-failed`;
+ * the signal's reason when it is aborted
  */
 export async function connect(options: ConnectOptions): Promise<Doona> {
   if (!globalThis.crypto?.subtle) {
     throw new DoonaError('insecure-context', 'WebCrypto is missing: serve the page over HTTPS or from localhost');
   }
   const pinned = validate(options);
-  const [store, raw, native] = await Promise.all([
+  const { signal } = options;
+  await abortable(idle(pinned.when), signal);
+  const doona = await abortable(make(options, pinned), signal);
+  if (options.flush !== false) void doona.flushLater();
+  return doona;
+}
+
+async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
+  // Nothing waits for another: a first visit pays for one round trip and the module.
+  const [store, bundle, { engine: ready, module }] = await Promise.all([
     options.store ?? indexedDBStore(),
     fetchBundle(pinned.url, options.signal),
-    startNative(options),
+    startEngine(options, pinned),
   ]);
-  const bundle = parseBundle(raw);
-  const { task } = bundle;
-  await checkId(bundle, pinned.id);
-  const reporter = await reporterFor(options, pinned, bundle, raw, native);
-  const guarantee = guaranteeOf(task, reporter.epsilon0);
+  const { handle, task, epsilon0 } = await open(options, pinned, bundle, ready, module);
+  const guarantee = guaranteeOf(task, epsilon0);
   checkTask(guarantee.epsilon, guarantee.epochs, options.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);
-  const { maxTotalEpsilon } = options;
-  return new Doona({ id: pinned.idText, task, guarantee, reporter, store, maxTotalEpsilon, spread: pinned.spread });
+  return new Doona({
+    id: pinned.idText,
+    task,
+    guarantee,
+    store,
+    maxTotalEpsilon: options.maxTotalEpsilon,
+    spread: pinned.spread,
+    submission: (epoch, value) => ready.submission(handle, epoch, value),
+  });
 }
 
-/** Starts doona.wasm while the task is still being fetched, where WebCrypto can seal. */
-async function startNative(options: ConnectOptions): Promise<Module | undefined> {
-  if (options.sealing === 'wasm' || !(await supported())) return undefined;
-  return load('browser', folder(options), options.compiled?.browser);
+/** Starts the worker and the module that this runtime's WebCrypto asks for, side by side. */
+async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<{ engine: Engine; module: ModuleName }> {
+  const starting = engine(pinned.modules);
+  starting.catch(() => {}); // until it is awaited
+  const module = options.sealing !== 'wasm' && (await supported()) ? 'browser' : 'full';
+  if (module === 'full' && options.sealing === 'webcrypto') throw cannotSeal();
+  return { engine: await withModule(options, pinned, module, starting), module };
 }
 
-function folder(options: ConnectOptions): string | URL {
-  return options.modules ?? new URL('.', import.meta.url);
+async function withModule(options: ConnectOptions, pinned: Pinned, name: ModuleName, starting: Promise<Engine>): Promise<Engine> {
+  const [compiled, ready] = await Promise.all([options.compiled?.[name] ?? compile(name, pinned.modules), starting]);
+  await ready.start(name, compiled);
+  return ready;
+}
+
+async function open(options: ConnectOptions, pinned: Pinned, bundle: Bytes, ready: Engine, module: ModuleName): Promise<Opened> {
+  const request = { bundle, owner: pinned.owner, id: pinned.id };
+  const opened = await ready.open({ ...request, module });
+  if (opened) return opened;
+  if (options.sealing === 'webcrypto') throw cannotSeal();
+  await withModule(options, pinned, 'full', Promise.resolve(ready));
+  return (await ready.open({ ...request, module: 'full' }))!;
+}
+
+function cannotSeal(): DoonaError {
+  return invalidOption('sealing', 'webcrypto', 'wasm, for this task or in this runtime');
 }
 
 async function fetchBundle(url: URL, signal?: AbortSignal): Promise<Bytes> {
@@ -71,18 +104,4 @@ async function fetchBundle(url: URL, signal?: AbortSignal): Promise<Bytes> {
     const message = `couldn't fetch the task: ${(cause as Error).message}`;
     throw new DoonaError('task-unreachable', message, 'task', { cause });
   }
-}
-
-async function reporterFor(
-  options: ConnectOptions,
-  pinned: Pinned,
-  bundle: Bundle,
-  raw: Bytes,
-  native: Module | undefined,
-): Promise<Reporter> {
-  if (native && bundle.task.kem === 'x25519') return withWebCrypto(native, bundle, pinned);
-  if (options.sealing === 'webcrypto') {
-    throw new DoonaError('invalid-option', `WebCrypto cannot seal for ${bundle.task.kem} here: want sealing wasm`, 'sealing');
-  }
-  return withFullModule(await load('full', folder(options), options.compiled?.full), raw, pinned);
 }

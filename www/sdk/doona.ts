@@ -8,9 +8,9 @@ import type { Bytes } from './bytes.js';
 import { closed, epochAt, nextEpoch } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { Guarantee } from './guarantee.js';
-import type { Reporter } from './reporter.js';
+import { abortable, moment } from './moment.js';
 import type { Report, Store } from './store.js';
-import { sleep, submit } from './submit.js';
+import { submit } from './submit.js';
 import type { Task } from './task.js';
 
 /** What became of a report. */
@@ -37,15 +37,18 @@ export interface Parts {
   readonly id: string;
   readonly task: Task;
   readonly guarantee: Guarantee;
-  readonly reporter: Reporter;
   readonly store: Store;
   readonly maxTotalEpsilon: number;
   readonly spread: number;
+  /** Randomizes and seals a value, which it may take away. */
+  readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
 }
 
 /** A task whose promise has been checked. */
 export class Doona {
   readonly #parts: Parts;
+  /** Reports on their way, by epoch, so that none is sent twice at a time. */
+  readonly #sending = new Map<number, Promise<void>>();
   #dropped = 0;
 
   /** @internal */
@@ -72,29 +75,33 @@ export class Doona {
   }
 
   /**
-   * Reports a value, or a vector for a task that asks for one, for the current epoch. Call it for every client in every epoch, with "nothing
-   * happened" as a value: that a client reports is visible to the first relay.
+   * Reports a value, or a vector for a task that asks for one, for the current epoch. Call it for
+   * every client in every epoch, with "nothing happened" as a value: that a client reports is
+   * visible to the first relay.
    *
    * The value is randomized once: a further call in the same epoch, in any tab, sends the same
-   * bytes again if they have not been delivered, and otherwise nothing. Aborting stops the sending;
-   * the sealed report then waits for {@link flush}.
+   * bytes again if they have not been delivered, and otherwise nothing. The report leaves within
+   * `spread`, or when the page is hidden before. Aborting stops the waiting; the sealed report is
+   * sent by {@link flush} or at the next visit.
    *
    * @throws DoonaError `invalid-value`, `budget-exceeded`, `epoch-not-open`, `task-ended`;
    * `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
    * `limit-reached` and `report-refused`, where it was dropped
    */
   async report(value: number | readonly number[], options: { signal?: AbortSignal } = {}): Promise<Receipt> {
-    const { id, store, reporter, guarantee, maxTotalEpsilon, spread } = this.#parts;
+    options.signal?.throwIfAborted();
+    const { id, store, submission, guarantee, maxTotalEpsilon, spread } = this.#parts;
     const epoch = this.epoch;
+    const input = doubles(value);
     const leave = performance.now() + spread * fraction(); // fixed before the value is touched
     const old = await store.claim(id, epoch, guarantee.epsilon, guarantee.delta, (spent) =>
       checkSite(spent, guarantee.epsilon, maxTotalEpsilon),
     );
     if (old) return this.#again(old, leave, options.signal);
-    const body = await this.#sealOnce(epoch, () => reporter.submission(epoch, typeof value === 'number' ? [value] : value));
+    const body = await this.#sealOnce(epoch, () => submission(epoch, input));
     const report: Report = { task: id, epoch, state: 'sealed', body };
     await store.put(report);
-    await sleep(leave - performance.now(), options.signal);
+    await moment(leave - performance.now(), options.signal);
     await this.#send(report, options.signal);
     return this.#receipt(epoch, false, body.length);
   }
@@ -119,10 +126,20 @@ export class Doona {
     return outcome;
   }
 
+  /** @internal What connect does with the reports that earlier visits left: none is urgent. */
+  async flushLater(): Promise<void> {
+    try {
+      await moment(this.#parts.spread * fraction());
+      await this.flush();
+    } catch {
+      // They wait on.
+    }
+  }
+
   /** Sends what a call before sealed and has not delivered, at a moment that was fixed before, too. */
   async #again(old: Report, leave: number, signal?: AbortSignal): Promise<Receipt> {
     if (old.state === 'sealed') {
-      await sleep(leave - performance.now(), signal);
+      await moment(leave - performance.now(), signal);
       await this.#send(old, signal);
     }
     return this.#receipt(old.epoch, true, old.body?.length ?? 0);
@@ -141,6 +158,15 @@ export class Doona {
   }
 
   async #send(report: Report, signal?: AbortSignal): Promise<void> {
+    let sending = this.#sending.get(report.epoch);
+    if (!sending) {
+      sending = this.#deliver(report, signal).finally(() => this.#sending.delete(report.epoch));
+      this.#sending.set(report.epoch, sending);
+    }
+    return abortable(sending, signal);
+  }
+
+  async #deliver(report: Report, signal?: AbortSignal): Promise<void> {
     const { id, task, store } = this.#parts;
     try {
       await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${report.epoch}/reports`, report.body!, signal);
@@ -161,6 +187,13 @@ export class Doona {
   #receipt(epoch: number, repeated: boolean, bytes: number): Receipt {
     return { epoch, repeated, bytes, next: nextEpoch(this.task.epochs, epoch) };
   }
+}
+
+/** @throws DoonaError `invalid-value` for what is neither a number nor a list of numbers */
+function doubles(value: number | readonly number[]): Float64Array {
+  const list = typeof value === 'number' ? [value] : value;
+  if (Array.isArray(list) && list.every((x) => typeof x === 'number')) return Float64Array.from(list);
+  throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a number, or an array of numbers`, 'value');
 }
 
 /** A random number in [0, 1), for the moment of sending only. */

@@ -34,6 +34,11 @@ export class ModuleError extends Error {
 /** Plaintext slots by lane: kind ‖ message, all of one size. */
 export type Lanes = readonly (readonly Bytes[])[];
 
+/** Zeros plaintext slots. */
+export function forget(lanes: Lanes): void {
+  for (const slots of lanes) slots.forEach((slot) => slot.fill(0));
+}
+
 /** One instance; a page needs one for all its tasks. */
 export class Module {
   readonly #exports: Exports;
@@ -45,13 +50,15 @@ export class Module {
   /** @throws DoonaError `module-failed` */
   static async start(compiled: WebAssembly.Module): Promise<Module> {
     const host = wasi();
-    return running('start', async () => {
+    try {
       const instance = await WebAssembly.instantiate(compiled, { wasi_snapshot_preview1: host.imports });
       const exports = instance.exports as unknown as Exports;
       host.attach(exports.memory);
       exports._initialize();
       return new Module(exports);
-    });
+    } catch (cause) {
+      throw new DoonaError('module-failed', `couldn't start the module: ${(cause as Error).message}`, undefined, { cause });
+    }
   }
 
   /** Opens a canonical task and checks its claim. @throws ModuleError */
@@ -72,7 +79,7 @@ export class Module {
   }
 
   /** Randomizes a value into padded slots. @throws ModuleError */
-  randomize(handle: number, value: readonly number[], slotSize: number): Lanes {
+  randomize(handle: number, value: Float64Array, slotSize: number): Lanes {
     this.#writeValue(value);
     this.#check(this.#exports.randomize(handle));
     const slots = this.#result();
@@ -81,7 +88,7 @@ export class Module {
   }
 
   /** Randomizes and seals a value. doona-full.wasm only. @throws ModuleError */
-  submission(handle: number, epoch: number, value: readonly number[]): Bytes {
+  submission(handle: number, epoch: number, value: Float64Array): Bytes {
     this.#writeValue(value);
     this.#check(this.#exports.submission(handle, BigInt(epoch)));
     return this.#result();
@@ -92,11 +99,12 @@ export class Module {
     new Uint8Array(this.#exports.memory.buffer, at, bytes.length).set(bytes);
   }
 
-  #writeValue(value: readonly number[]): void {
+  #writeValue(value: Float64Array): void {
     const bytes = new Uint8Array(8 * value.length);
     const view = new DataView(bytes.buffer);
     value.forEach((x, i) => view.setFloat64(8 * i, x, true));
     this.#write(bytes);
+    bytes.fill(0);
   }
 
   #result(): Bytes {
@@ -108,15 +116,6 @@ export class Module {
     const [first, got, want] = readStrings(this.#result());
     if (want === undefined) throw new ModuleError(undefined, first ?? '');
     throw new ModuleError(first, `invalid ${first} ${got}: want ${want}`);
-  }
-}
-
-/** Runs a step of the module's life; whatever goes wrong there is `module-failed`. */
-export async function running<T>(step: string, run: () => Promise<T>): Promise<T> {
-  try {
-    return await run();
-  } catch (cause) {
-    throw new DoonaError('module-failed', `couldn't ${step} the module: ${(cause as Error).message}`, undefined, { cause });
   }
 }
 

@@ -24,7 +24,14 @@ export interface ConnectOptions {
    * randomized, so that its time tells less about what made the page report. Default 2000.
    */
   readonly spread?: number;
-  /** Folder of the WASM modules. Default: that of this script. */
+  /**
+   * When to begin: `idle`, once the page has loaded and has nothing to do, at the latest 2 seconds
+   * after it loaded, or `now`. Default `idle`.
+   */
+  readonly when?: 'idle' | 'now';
+  /** Whether to send, within `spread` of connecting, what earlier visits left. Default true. */
+  readonly flush?: boolean;
+  /** Folder of the worker and the WASM modules. Default: that of this script. */
   readonly modules?: string | URL;
   /** The modules already compiled, for runtimes that cannot fetch them. */
   readonly compiled?: { readonly browser?: WebAssembly.Module; readonly full?: WebAssembly.Module };
@@ -47,11 +54,13 @@ export interface Pinned {
   readonly owner: Bytes;
   readonly spread: number;
   readonly maxDelta: number;
+  readonly when: 'idle' | 'now';
+  readonly modules: URL | undefined;
 }
 
 /** @throws DoonaError `invalid-option` */
 export function validate(options: ConnectOptions): Pinned {
-  const url = address(options.task);
+  const url = address('task', options.task);
   const idText = /\/v1\/tasks\/([0-9a-f]{64})$/.exec(url.pathname)?.[1] ?? '';
   const id = fromHex(idText, 32);
   if (!id) throw invalidOption('task', options.task, '…/v1/tasks/ and 64 hexadecimal digits');
@@ -64,15 +73,18 @@ export function validate(options: ConnectOptions): Pinned {
     throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `at least maxEpsilon, ${maxEpsilon}`);
   }
   if (!(spread >= 0 && spread <= 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
-  return { url, id, idText, owner, spread, maxDelta };
+  const { when = 'idle', modules } = options;
+  if (when !== 'idle' && when !== 'now') throw invalidOption('when', when, '"idle" or "now"');
+  const folder = modules === undefined ? undefined : address('modules', modules, 'file:');
+  return { url, id, idText, owner, spread, maxDelta, when, modules: folder };
 }
 
-function address(task: string | URL): URL {
+function address(option: string, text: string | URL, also?: string): URL {
   try {
-    const url = new URL(task, globalThis.location?.href);
-    if (url.protocol === 'https:' || url.protocol === 'http:') return url;
+    const url = new URL(text, globalThis.location?.href);
+    if (url.protocol === 'https:' || url.protocol === 'http:' || url.protocol === also) return url;
   } catch {
     // Not an address; named below.
   }
-  throw invalidOption('task', task, 'an http or https address');
+  throw invalidOption(option, text, also ? 'an address of a folder, ending in "/"' : 'an http or https address');
 }

@@ -8,7 +8,7 @@
 import { type Bundle, checkKeys, checkOwner } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { DoonaError, refused } from './errors.js';
-import { type Module, ModuleError } from './module.js';
+import { type Module, ModuleError, forget } from './module.js';
 import { Sealer } from './seal.js';
 
 /** Turns values into submissions for one task whose claim has been checked. */
@@ -19,7 +19,7 @@ export interface Reporter {
    * Randomizes and seals; the caller keeps at most one result per epoch.
    * @throws DoonaError `invalid-value`; `task-refused` where the task's keys cannot be sealed to
    */
-  submission(epoch: number, value: readonly number[]): Promise<Bytes>;
+  submission(epoch: number, value: Float64Array): Promise<Bytes>;
 }
 
 /** What a bundle is held against. */
@@ -43,6 +43,8 @@ export async function withWebCrypto(module: Module, bundle: Bundle, expected: Ex
         return await sealer.submission(epoch, lanes);
       } catch (cause) {
         throw refused(`its keys cannot be sealed to: ${(cause as Error).message}`, cause);
+      } finally {
+        forget(lanes);
       }
     },
   };

@@ -6,6 +6,7 @@
 
 import type { Bytes } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
+import { moment } from './moment.js';
 
 /** How often to try, and how long to wait before each further attempt, in milliseconds. */
 const waits = [500, 1500, 4000];
@@ -39,7 +40,7 @@ export async function submit(url: string, body: Bytes, signal?: AbortSignal): Pr
     if (outcome.final) throw outcome.error;
     const wait = Math.max(waits[attempt] ?? Infinity, 1000 * outcome.retryAfter);
     if (wait > 1000 * patience) throw outcome.error;
-    await sleep(wait, signal);
+    await moment(wait, signal);
   }
 }
 
@@ -51,22 +52,34 @@ interface Failure {
   readonly retryAfter: number;
 }
 
+/**
+ * The most bytes of reports that may outlive their page at one time: browsers refuse more than
+ * 64 kB of all pages' fetches with keepalive.
+ */
+const mostKept = 60_000;
+let kept = 0;
+
 async function post(url: string, body: Bytes, signal?: AbortSignal): Promise<Failure | undefined> {
   let response: Response;
+  const keepalive = kept + body.length <= mostKept;
+  if (keepalive) kept += body.length;
   try {
+    // Without a content type there is no preflight: one round trip less, and a page that is being
+    // closed has no time for two.
     response = await fetch(url, {
       method: 'POST',
-      headers: { 'Content-Type': 'application/msgpack' },
       body,
+      keepalive,
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
       redirect: 'error',
-      cache: 'no-store',
       ...(signal && { signal }),
     });
   } catch (cause) {
     signal?.throwIfAborted();
     return failure(undelivered("the relay didn't answer", cause), 0);
+  } finally {
+    if (keepalive) kept -= body.length;
   }
   if (response.ok) return undefined;
   const name = await problem(response);
@@ -95,20 +108,4 @@ async function problem(response: Response): Promise<string> {
   } catch {
     return '';
   }
-}
-
-/** Waits; rejects with the signal's reason when it is aborted. */
-export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal?.aborted) return reject(signal.reason);
-    const abort = () => {
-      clearTimeout(timer);
-      reject(signal?.reason);
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener('abort', abort);
-      resolve();
-    }, milliseconds);
-    signal?.addEventListener('abort', abort, { once: true });
-  });
 }

@@ -62,7 +62,7 @@ function run(name, { values = [], options = {}, on = page, flush = false } = {})
         }
       };
       const doona = await attempt(() =>
-        connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, ...options }),
+        connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false, ...options }),
       );
       if (!doona.task) return { connect: doona, receipts: [], guarantee: null };
       const receipts = [];

@@ -1,0 +1,82 @@
+/**
+ * The heavy half of the SDK: it checks tasks, randomizes and seals. It runs in a worker where
+ * there are workers (worker.ts), so that a page never waits for it, and else beside its caller.
+ * It fetches nothing: modules and bundles are handed to it.
+ * @module
+ */
+
+import { checkId, parseBundle } from './bundle.js';
+import type { Bytes } from './bytes.js';
+import { DoonaError } from './errors.js';
+import { Module } from './module.js';
+import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
+import type { Task } from './task.js';
+
+/** Which module: the small one for every page, or the one that also seals. */
+export type ModuleName = 'browser' | 'full';
+
+/** A bundle and what it is held against. */
+export interface OpenRequest {
+  readonly bundle: Bytes;
+  readonly owner: Bytes;
+  readonly id: Bytes;
+  /** The module to open it with; started before. */
+  readonly module: ModuleName;
+}
+
+/** A task that passed every check. */
+export interface Opened {
+  readonly handle: number;
+  readonly task: Task;
+  /** ε₀ of one client's messages; Infinity where the protocol has none. */
+  readonly epsilon0: number;
+}
+
+/** What the page calls, here or across threads. */
+export interface Engine {
+  /** Starts a compiled module, once. @throws DoonaError `module-failed` */
+  start(name: ModuleName, compiled: WebAssembly.Module): Promise<void>;
+  /**
+   * Checks a bundle and its claim. Returns null where WebCrypto cannot seal for the task's KEM
+   * and the other module is needed.
+   * @throws DoonaError `task-refused` or `claim-refused`
+   */
+  open(request: OpenRequest): Promise<Opened | null>;
+  /**
+   * Randomizes and seals; the caller keeps at most one result per task and epoch. The value is
+   * zeroed.
+   * @throws DoonaError `invalid-value`; `task-refused` where the task's keys cannot be sealed to
+   */
+  submission(handle: number, epoch: number, value: Float64Array): Promise<Bytes>;
+}
+
+/** Returns an engine of this thread. */
+export function localEngine(): Engine {
+  const modules = new Map<ModuleName, Promise<Module>>();
+  const reporters: Reporter[] = [];
+  return {
+    async start(name, compiled) {
+      if (!modules.has(name)) modules.set(name, Module.start(compiled));
+      await modules.get(name);
+    },
+    async open({ bundle: raw, owner, id, module: name }) {
+      const bundle = parseBundle(raw);
+      const { task } = bundle;
+      await checkId(bundle, id);
+      if (name === 'browser' && task.kem !== 'x25519') return null;
+      const module = await modules.get(name);
+      if (!module) throw new DoonaError('module-failed', `couldn't open the task: module ${name} has not been started`);
+      const expected = { owner, id };
+      const reporter =
+        name === 'browser' ? await withWebCrypto(module, bundle, expected) : withFullModule(module, raw, expected);
+      return { handle: reporters.push(reporter) - 1, task, epsilon0: reporter.epsilon0 };
+    },
+    async submission(handle, epoch, value) {
+      try {
+        return await reporters[handle]!.submission(epoch, value);
+      } finally {
+        value.fill(0);
+      }
+    },
+  };
+}

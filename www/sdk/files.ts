@@ -1,0 +1,20 @@
+/**
+ * The files beside the SDK's script. `www/build` puts their content-hashed names and integrity
+ * hashes in the place of these constants, as literals, so that bundlers find the files.
+ * @module
+ */
+
+/** A file's name and its integrity metadata. */
+interface Asset {
+  readonly file: string;
+  readonly integrity: string;
+}
+
+declare global {
+  const DOONA: { readonly browser: Asset; readonly full: Asset; readonly worker: Asset };
+}
+
+export const modules: { readonly browser: Asset; readonly full: Asset } = {
+  browser: { file: DOONA.browser.file, integrity: DOONA.browser.integrity },
+  full: { file: DOONA.full.file, integrity: DOONA.full.integrity },
+};

@@ -1,0 +1,61 @@
+/**
+ * Waiting: for a moment, for an idle page, for the end of a visit.
+ * @module
+ */
+
+/** Rejects with the signal's reason when it is aborted; what it waited for goes on. */
+export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
+  if (!signal) return promise;
+  promise.catch(() => {}); // nobody may be left to hear of it
+  signal.throwIfAborted();
+  let abort = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(signal.reason);
+    signal.addEventListener('abort', abort);
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}
+
+/**
+ * Waits so long, or until the page is being hidden: it may never run again. Rejects with the
+ * signal's reason when it is aborted.
+ */
+export function moment(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  const waited = new Promise<void>((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      stopListening();
+      resolve();
+    };
+    const timer = setTimeout(done, milliseconds);
+    const stopListening = onHide(done);
+  });
+  return abortable(waited, signal);
+}
+
+/** Calls back when the page is hidden, which on phones is the last it hears, or left. */
+function onHide(callback: () => void): () => void {
+  if (typeof document === 'undefined') return () => {};
+  const hidden = () => document.visibilityState === 'hidden' && callback();
+  document.addEventListener('visibilitychange', hidden);
+  addEventListener('pagehide', callback);
+  return () => {
+    document.removeEventListener('visibilitychange', hidden);
+    removeEventListener('pagehide', callback);
+  };
+}
+
+/** How long an idle moment may take to come, in milliseconds. */
+const patience = 2000;
+
+/** Waits until a page has loaded and is idle; not at all for `now`, or where there is no page. */
+export async function idle(when: 'idle' | 'now'): Promise<void> {
+  if (when === 'now' || typeof document === 'undefined') return;
+  if (document.readyState !== 'complete') await new Promise((resolve) => addEventListener('load', resolve, { once: true }));
+  if (typeof requestIdleCallback === 'undefined') return; // Safari
+  await new Promise((resolve) => requestIdleCallback(resolve, { timeout: patience }));
+}

@@ -1,0 +1,97 @@
+/**
+ * The engine, from the page's side: in a worker of a same-origin file, so that compiling,
+ * checking, randomizing and sealing never hold up the page; where there are no workers (Node,
+ * workerd) or none may start, in this thread.
+ * @module
+ */
+
+import { type Answer, type Call, ready, workerName } from './call.js';
+import type { Engine } from './engine.js';
+import { DoonaError } from './errors.js';
+
+/** Answers calls. */
+interface Port {
+  post(call: Call, transfer: Transferable[]): Promise<Answer>;
+}
+
+const engines = new Map<string, Promise<Engine>>();
+
+/** Returns the engine whose script lies in `folder`, by default beside this one; one per page. */
+export function engine(folder?: URL): Promise<Engine> {
+  const key = String(folder);
+  let found = engines.get(key);
+  if (!found) {
+    found = start(folder).then(remote);
+    engines.set(key, found);
+    found.catch(() => engines.delete(key));
+  }
+  return found;
+}
+
+async function start(folder?: URL): Promise<Port> {
+  try {
+    if (typeof Worker !== 'undefined') return await startWorker(folder);
+  } catch {
+    // A policy without worker-src, another origin, a browser without module workers: go on here.
+  }
+  return startHere(folder);
+}
+
+// Bundlers look for this very expression, and for the import below.
+function makeWorker(folder?: URL): Worker {
+  if (folder) return new Worker(new URL(DOONA.worker.file, folder), { type: 'module', name: workerName });
+  return new Worker(new URL(DOONA.worker.file, import.meta.url), { type: 'module', name: workerName });
+}
+
+function startWorker(folder?: URL): Promise<Port> {
+  return new Promise((resolve, reject) => {
+    const worker = makeWorker(folder);
+    const waiting = new Map<number, (answer: Answer) => void>();
+    worker.addEventListener('message', ({ data }: MessageEvent<Answer | typeof ready>) => {
+      if (data === ready) return resolve(port);
+      waiting.get(data.id)?.(data);
+      waiting.delete(data.id);
+    });
+    worker.addEventListener('error', (event) => {
+      event.preventDefault();
+      reject(new Error(event.message));
+      for (const [id, settle] of waiting) {
+        settle({ id, error: { code: 'module-failed', message: `the worker stopped: ${event.message}`, field: undefined } });
+      }
+      waiting.clear();
+    });
+    const port: Port = {
+      post: (call, transfer) =>
+        new Promise((settle) => {
+          waiting.set(call.id, settle);
+          worker.postMessage(call, transfer);
+        }),
+    };
+  });
+}
+
+async function startHere(folder?: URL): Promise<Port> {
+  try {
+    const { answer } = folder
+      ? ((await import(/* @vite-ignore */ new URL(DOONA.worker.file, folder).href)) as typeof import('./worker.js'))
+      : await import('./worker.js');
+    return { post: answer };
+  } catch (cause) {
+    const message = `couldn't load ${DOONA.worker.file}: ${(cause as Error).message}`;
+    throw new DoonaError('module-failed', message, undefined, { cause });
+  }
+}
+
+function remote(port: Port): Engine {
+  let last = 0;
+  async function call<T>(method: keyof Engine, args: readonly unknown[], transfer: Transferable[] = []): Promise<T> {
+    const answer = await port.post({ id: ++last, method, args }, transfer);
+    if ('error' in answer) throw new DoonaError(answer.error.code, answer.error.message, answer.error.field);
+    return answer.result as T;
+  }
+  return {
+    start: (name, compiled) => call('start', [name, compiled]),
+    open: (request) => call('open', [request]),
+    submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),
+  };
+}

@@ -1,0 +1,29 @@
+/**
+ * The engine as a script of its own: started as a worker it serves the page that started it;
+ * imported, where there are no workers, it answers its importer.
+ * @module
+ */
+
+import { type Answer, type Call, ready, workerName } from './call.js';
+import { localEngine } from './engine.js';
+import { DoonaError } from './errors.js';
+
+const engine = localEngine();
+
+/** Answers a call; never rejects. */
+export async function answer({ id, method, args }: Call): Promise<Answer> {
+  try {
+    const run = engine[method] as (...args: readonly unknown[]) => Promise<unknown>;
+    return { id, result: await run(...args) };
+  } catch (cause) {
+    if (cause instanceof DoonaError) return { id, error: { code: cause.code, message: cause.message, field: cause.field } };
+    return { id, error: { code: 'module-failed', message: `the engine failed: ${String(cause)}`, field: undefined } };
+  }
+}
+
+// Of a dedicated worker's scope, the part used here.
+const scope = globalThis as unknown as { name?: string; document?: unknown; postMessage(message: unknown): void };
+if (scope.name === workerName && scope.document === undefined) {
+  addEventListener('message', async (event: MessageEvent<Call>) => scope.postMessage(await answer(event.data)));
+  scope.postMessage(ready);
+}
