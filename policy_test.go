@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 var tops = []string{"cmd", "bench", "www", "docs"}
 
 // testOnly packages are for tests and their generators.
-var testOnly = []string{"internal/hpketest", "relay/relaytest"}
+var testOnly = []string{"internal/hpketest", "internal/pgtest", "relay/relaytest"}
 
 // goPackage is one folder with Go files; tests and generators are not counted.
 type goPackage struct {

@@ -35,7 +35,9 @@ type Config struct {
 	// when that task's epochs are over. Required, unless every task names its own.
 	HPKEKeys string `yaml:"hpke_keys"`
 
-	// Store is where reports and batches are kept: "sqlite:PATH". Required.
+	// Store is where reports and batches are kept: "sqlite:PATH", or a PostgreSQL URL,
+	// "postgres://USER@HOST/DATABASE", whose database several processes of this relay may share.
+	// Required.
 	Store string `yaml:"store"`
 
 	// LimitSecret is a file outside the database, created with mode 0600 where there is none. It
@@ -159,8 +161,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.SignKey == "":
 		return invalid.Field("sign_key", `""`, "the file of the relay's signing key")
-	case !strings.HasPrefix(c.Store, schemeSQLite) || c.Store == schemeSQLite:
-		return invalid.Field("store", fmt.Sprintf("%q", c.Store), `"sqlite:" and a path`)
+	case CheckStore(c.Store) != nil:
+		return CheckStore(c.Store)
 	case c.ForwardedHeader != headerXFF && c.ForwardedHeader != headerForwarded:
 		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), headerXFF+" or "+headerForwarded)
 	case len(c.Tasks) == 0:
@@ -187,6 +189,14 @@ func (c *Config) validateRanges() error {
 		return invalid.Field("give_up", c.GiveUp.String(), "more than skew")
 	}
 	return nil
+}
+
+// CheckStore is an error unless description can be the Store of a configuration.
+func CheckStore(description string) error {
+	if isPostgres(description) || strings.HasPrefix(description, schemeSQLite) && description != schemeSQLite {
+		return nil
+	}
+	return invalid.Field("store", fmt.Sprintf("%.10q", description), wantStore) // it may hold a password
 }
 
 func orDefault[T comparable](field *T, value T) {

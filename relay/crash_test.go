@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/handover"
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("couldn't build the relay: %v\n%s", err, out))
 		}
+		defer pgtest.StopShared()
 		return m.Run()
 	}())
 }

@@ -56,17 +56,19 @@ func (r *Relay) sealFull(ctx context.Context) error {
 
 // sealSome seals the batches that are wanted. One that fails keeps none of the others.
 func (r *Relay) sealSome(ctx context.Context, want func(*served, openBatch) bool) error {
-	batches, err := r.store.open(ctx)
+	all, err := r.store.progress(ctx)
 	if err != nil {
 		return err
 	}
-	for _, b := range batches {
-		s := r.tasks[b.id.task]
-		if s == nil || !want(s, b) {
-			continue
-		}
-		if sealErr := r.seal(ctx, s, b); sealErr != nil && !errors.Is(sealErr, errNoBatch) {
-			err = errors.Join(err, sealErr)
+	for _, p := range all {
+		for _, b := range p.open {
+			s := r.tasks[b.id.task]
+			if s == nil || !want(s, b) {
+				continue
+			}
+			if sealErr := r.seal(ctx, s, b.id, b.seq); sealErr != nil && !errors.Is(sealErr, errNoBatch) {
+				err = errors.Join(err, sealErr)
+			}
 		}
 	}
 	return err
@@ -74,18 +76,18 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, openBatch) bool
 
 // seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
 // manifest says how many there were, and nothing leaves.
-func (r *Relay) seal(ctx context.Context, s *served, b openBatch) error {
+func (r *Relay) seal(ctx context.Context, s *served, id epochID, seq uint64) error {
 	begun := time.Now()
 	destroyed := false
-	err := r.store.seal(ctx, b, func(rows []row) (*onion.Batch, error) {
+	err := r.store.seal(ctx, id, seq, func(submissions uint64, rows []row) (*onion.Batch, error) {
 		lanes := make([][][]byte, s.Slots.Lanes)
 		in := make([]uint64, len(lanes))
 		for _, row := range rows {
 			lanes[row.lane] = append(lanes[row.lane], row.slot)
 			in[row.lane]++
 		}
-		destroyed = onion.CheckCounts(s.Task, b.submissions, in) != nil
-		return r.makeBatch(s, b.id.epoch, b.seq, b.submissions, in, lanes, destroyed, nil)
+		destroyed = onion.CheckCounts(s.Task, submissions, in) != nil
+		return r.makeBatch(s, id.epoch, seq, submissions, in, lanes, destroyed, nil)
 	})
 	if err != nil {
 		return err
@@ -93,7 +95,7 @@ func (r *Relay) seal(ctx context.Context, s *served, b openBatch) error {
 	r.scrub(ctx)
 	r.metrics.seal.Observe(time.Since(begun).Seconds())
 	r.metrics.made(s, destroyed)
-	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", b.id.epoch, "batch", b.seq, "destroyed", destroyed)
+	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", id.epoch, "batch", seq, "destroyed", destroyed)
 	return nil
 }
 

@@ -26,7 +26,7 @@ func LimitPages(r *Relay, n int) error {
 	if n == 0 {
 		n = 1 << 30
 	}
-	_, err := r.store.(*sqlite).write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", n))
+	_, err := r.store.(*database).write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", n))
 	return err
 }
 
@@ -57,11 +57,11 @@ type failingSeals struct {
 	task [32]byte
 }
 
-func (f failingSeals) seal(ctx context.Context, b openBatch, build func([]row) (*onion.Batch, error)) error {
-	if b.id.task == f.task {
+func (f failingSeals) seal(ctx context.Context, id epochID, seq uint64, build func(uint64, []row) (*onion.Batch, error)) error {
+	if id.task == f.task {
 		return errors.New("as the test asked")
 	}
-	return f.store.seal(ctx, b, build)
+	return f.store.seal(ctx, id, seq, build)
 }
 
 // LimitKeys counts the limit keys that a relay has in memory.

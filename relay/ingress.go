@@ -155,11 +155,10 @@ func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body []by
 	}
 	sub := &submission{
 		id: id, size: s.Batch.Size, quota: s.Clients.Quota, lanes: envelope.Lanes,
-		client:   clientID(key, network(r.proxies.client(req))),
-		envelope: newShort(domainCiphertext, body),
-		tag:      newShort(domainTag, envelope.Tag[:]),
+		client: clientID(key, network(r.proxies.client(req))),
+		tag:    newShort(domainTag, envelope.Tag[:]),
 	}
-	sub.receipt = receipt(key, sub.client, sub.envelope)
+	sub.receipt = receipt(key, sub.client, newShort(domainEnvelope, body))
 	return sub, nil
 }
 

@@ -93,10 +93,11 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	if fault := handover.Foreign(s.Open, s.hop-1, epoch, seq, b); fault != nil {
 		return true, r.note(ctx, s, epoch, seq, fault.Error())
 	}
-	if err := r.mixBatch(ctx, s, epoch, seq, b); err != nil && !errors.Is(err, errCursor) {
+	err = r.mixBatch(ctx, s, epoch, seq, b)
+	if err != nil && !errors.Is(err, errCursor) && !errors.Is(err, errOver) {
 		return true, err
 	}
-	return false, r.confirmPulled(ctx, s, epoch)
+	return errors.Is(err, errOver), r.confirmPulled(ctx, s, epoch)
 }
 
 // giveUp ends an epoch whose end the relay before does not tell.
@@ -150,14 +151,14 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, epoch, seq uint64, b *o
 func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *onion.Batch, slots []openedSlot) error {
 	begun := time.Now()
 	in := counts(m, s.Task)
-	hashes := make([]slotHashes, 0, len(slots))
-	for _, slot := range slots {
-		hashes = append(hashes, slot.slotHashes)
+	tags := make([]short, len(slots))
+	for i, slot := range slots {
+		tags[i] = slot.tag
 	}
 	var tooFew error
 	repeats := 0
 	id := s.epochID(m.Epoch)
-	err := r.store.mix(ctx, id, m.Seq, hashes, func(fresh []bool) (*onion.Batch, error) {
+	err := r.store.mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
 		lanes := make([][][]byte, s.Slots.Lanes)
 		valid := make([]uint64, len(lanes))
 		for i, slot := range slots {
@@ -209,9 +210,10 @@ func total(counts []uint64) (sum int) {
 	return sum
 }
 
-// openedSlot is a slot that opened.
+// openedSlot is a slot that opened. One key opens one ciphertext to one tag, so the tag alone
+// recognizes a ciphertext that comes again.
 type openedSlot struct {
-	slotHashes
+	tag  short
 	lane int
 	next []byte
 }
@@ -254,8 +256,7 @@ func (o *openedSlot) open(opener *onion.Opener, sealed []byte) {
 	if err != nil {
 		return
 	}
-	o.next = next
-	o.slotHashes = slotHashes{newShort(domainCiphertext, sealed), newShort(domainTag, tag[:])}
+	o.next, o.tag = next, newShort(domainTag, tag[:])
 }
 
 // confirmPulled tells the relay before which of its batches are safe here.

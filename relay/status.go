@@ -42,7 +42,7 @@ var stateNames = [...]string{"open", "closed", "complete", "erased"}
 
 // Status reads the store, also beside a running relay.
 func (r *Relay) Status(ctx context.Context) (*Status, error) {
-	states, err := r.store.states(ctx)
+	all, err := r.store.progress(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -53,15 +53,12 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 	out := &Status{Tasks: []TaskStatus{}}
 	for _, s := range r.order {
 		t := TaskStatus{ID: hex.EncodeToString(s.ID[:]), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
-		for id, st := range states {
-			if id.task != s.ID {
+		for _, p := range all {
+			if p.id.task != s.ID {
 				continue
 			}
-			sum, err := r.store.summary(ctx, id)
-			if err != nil {
-				return nil, err
-			}
-			t.Epochs = append(t.Epochs, EpochStatus{id.epoch, stateNames[st], sum.sealed, sum.confirmed})
+			sealed := p.next - uint64(len(p.open))
+			t.Epochs = append(t.Epochs, EpochStatus{p.id.epoch, stateNames[p.state], sealed, sealed - uint64(len(p.held))})
 		}
 		slices.SortFunc(t.Epochs, func(a, b EpochStatus) int { return int(a.Epoch) - int(b.Epoch) })
 		for _, f := range findings {
@@ -93,7 +90,7 @@ func (r *Relay) AdminHandler() http.Handler {
 // handleReady says whether reports are taken and batches handed out: not before the start, not
 // while draining, not without the store.
 func (r *Relay) handleReady(w http.ResponseWriter, req *http.Request) {
-	if _, err := r.store.open(req.Context()); err != nil || !r.ready.Load() {
+	if _, err := r.store.progress(req.Context()); err != nil || !r.ready.Load() {
 		http.Error(w, "not ready", http.StatusServiceUnavailable)
 		return
 	}

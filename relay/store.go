@@ -16,10 +16,11 @@ type epochID struct {
 	epoch uint64
 }
 
-// short is a truncated hash, or the name of a client.
-type short [16]byte
+// short is a hash cut to 64 bits: of a tag, or the name of a client. A false match refuses a report
+// or drops a slot: of n entries in an epoch, one in 2^64/n.
+type short [8]byte
 
-// newShort returns the first half of SHA-256 over a one-letter domain and data.
+// newShort returns the beginning of SHA-256 over a one-letter domain and data.
 func newShort(domain byte, data []byte) (out short) {
 	h := sha256.New()
 	h.Write([]byte{domain})
@@ -28,10 +29,10 @@ func newShort(domain byte, data []byte) (out short) {
 	return out
 }
 
-// The domains of replay entries.
+// The domains of hashes.
 const (
-	domainTag        = 't'
-	domainCiphertext = 'c'
+	domainTag      = 't'
+	domainEnvelope = 'e'
 )
 
 // state is how far an epoch has come. It only grows.
@@ -57,15 +58,14 @@ const (
 
 // submission is one opened envelope that waits to be stored.
 type submission struct {
-	id       epochID
-	size     uint64 // submissions in a batch
-	quota    uint64 // submissions of a client
-	client   short
-	envelope short // of the ciphertext
-	receipt  short
-	tag      short
-	lanes    [][][]byte // slots for the next hop
-	verdict  verdict    // set by commit
+	id      epochID
+	size    uint64 // submissions in a batch
+	quota   uint64 // submissions of a client
+	client  short
+	tag     short
+	receipt short      // ties the envelope to the client
+	lanes   [][][]byte // slots for the next hop, all of one size
+	verdict verdict    // set by commit
 }
 
 // openBatch is a batch that still takes, or waits to be sealed with, submissions.
@@ -80,9 +80,6 @@ type row struct {
 	lane int
 	slot []byte
 }
-
-// slotHashes are the two replay entries of a slot.
-type slotHashes struct{ ciphertext, tag short }
 
 // sealed is a batch as it was made, for good.
 type sealed struct {
@@ -104,26 +101,40 @@ var errNoBatch = errors.New("no such batch")
 // errCursor is returned by mix where another process has made the batch already.
 var errCursor = errors.New("the batch has been made already")
 
+// errOver is returned by mix for an epoch that has no further batch.
+var errOver = errors.New("the epoch is over")
+
+// progress is how far an epoch has come.
+type progress struct {
+	id    epochID
+	state state
+	next  uint64      // number of the batch that will be begun next
+	open  []openBatch // begun and not sealed, by number
+	held  []uint64    // sealed and not confirmed by the next hop, by number
+}
+
 // store keeps what a relay must not lose: the slots of open batches, replay sets, counts per
 // client, sealed batches, and how far each epoch has come. Every method is one durable
-// transaction: when it returns nil, what it did survives the machine; when it does not, nothing
-// was done. Implementations must be safe for concurrent use, by several processes if they say
-// so, and must keep neither times nor an order of arrival where they can avoid it.
+// transaction: when it returns nil, what it did survives the machine; when it does not, it was
+// not done, but where the store broke off while committing, and then doing it again does no harm.
+// Implementations must be safe for concurrent use, by several processes if they say so, and must
+// keep neither times nor an order of arrival where they can avoid it.
 type store interface {
-	// commit decides on each submission, in the given order, and stores the slots of the
-	// accepted ones. It says whether a batch became full.
+	// commit decides on each submission and stores the slots of the accepted ones. It says whether
+	// a batch became full.
 	commit(ctx context.Context, group []*submission) (full bool, err error)
 
-	// open lists the batches that have submissions and are not sealed, by sequence.
-	open(ctx context.Context) ([]openBatch, error)
+	// progress lists the epochs that have seen anything, by id.
+	progress(ctx context.Context) ([]progress, error)
 
-	// seal replaces the rows of an open batch by the batch that build makes of them.
-	seal(ctx context.Context, b openBatch, build func([]row) (*onion.Batch, error)) error
+	// seal replaces the rows of an open batch by the batch that build makes of them, or returns
+	// errNoBatch where another process has done so.
+	seal(ctx context.Context, id epochID, seq uint64, build func(submissions uint64, rows []row) (*onion.Batch, error)) error
 
-	// mix stores batch seq, which must be the next of the epoch, else errCursor. fresh[i] tells
-	// build whether slots[i] is in neither the replay set nor before it in slots; all of them are
-	// in the set afterwards.
-	mix(ctx context.Context, id epochID, seq uint64, slots []slotHashes, build func(fresh []bool) (*onion.Batch, error)) error
+	// mix stores batch seq, which must be the next of the epoch, else errCursor, and the epoch not
+	// complete, else errOver. fresh[i] tells build whether tags[i] is in neither the replay set nor
+	// before it in tags; all of them are in the set afterwards.
+	mix(ctx context.Context, id epochID, seq uint64, tags []short, build func(fresh []bool) (*onion.Batch, error)) error
 
 	// next returns the number of the batch that mix would take.
 	next(ctx context.Context, id epochID) (uint64, error)
@@ -144,9 +155,6 @@ type store interface {
 	untold(ctx context.Context, id epochID) ([]uint64, error)
 	told(ctx context.Context, id epochID, seq uint64) error
 
-	// states returns how far epochs have come; those not mentioned are open.
-	states(ctx context.Context) (map[epochID]state, error)
-
 	// advance raises the state of an epoch. stateErased deletes its replay set and client rows.
 	advance(ctx context.Context, id epochID, to state) error
 
@@ -154,28 +162,22 @@ type store interface {
 	note(ctx context.Context, f finding) (fresh bool, err error)
 	findings(ctx context.Context) ([]finding, error)
 
-	// summary counts an epoch's batches.
-	summary(ctx context.Context, id epochID) (summary, error)
-
 	// scrub removes what deleted rows leave behind in logs, as far as the store can.
 	scrub(ctx context.Context) error
 
 	close() error
 }
 
-// summary counts the batches of an epoch.
-type summary struct {
-	sealed    uint64 // all that were made, destroyed ones too
-	confirmed uint64 // those that the next hop has
-}
-
-// schemeSQLite opens the description of a SQLite store.
-const schemeSQLite = "sqlite:"
-
 // openStore opens the store that a configuration describes, for slots up to a size.
 func openStore(description string, slot int) (store, error) {
 	if path, ok := strings.CutPrefix(description, schemeSQLite); ok {
 		return openSQLite(path, slot)
 	}
-	return nil, fmt.Errorf("couldn't open the store %q: want sqlite:PATH", description)
+	if isPostgres(description) {
+		return openPostgres(description)
+	}
+	return nil, fmt.Errorf("couldn't open the store: want %s", wantStore)
 }
+
+// wantStore says what describes a store.
+const wantStore = "sqlite:PATH or postgres://…"

@@ -36,7 +36,7 @@ type served struct {
 // in flight, a batch a few times.
 const (
 	maxBody  = 16 << 20
-	maxBatch = 900 << 20 // SQLite's largest value is 10⁹ bytes
+	maxBatch = 900 << 20 // the largest value is 10⁹ bytes in SQLite and 2³⁰ in PostgreSQL
 )
 
 func (r *Relay) loadTasks() error {
@@ -200,13 +200,13 @@ func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to state) 
 
 // loadStates reads how far the epochs have come, and demands the key of the one that is open now.
 func (r *Relay) loadStates(ctx context.Context) error {
-	states, err := r.store.states(ctx)
+	all, err := r.store.progress(ctx)
 	if err != nil {
 		return err
 	}
-	for id, st := range states {
-		if s := r.tasks[id.task]; s != nil {
-			s.states[id.epoch] = st
+	for _, p := range all {
+		if s := r.tasks[p.id.task]; s != nil {
+			s.states[p.id.epoch] = p.state
 		}
 	}
 	for _, s := range r.order {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,13 +20,13 @@ type configFlags struct{ config, store string }
 
 func (f *configFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration file (relay.yaml)")
-	cmd.Flags().StringVar(&f.store, "store", "", "sqlite:PATH; replaces the configuration's store")
+	cmd.Flags().StringVar(&f.store, "store", "", "sqlite:PATH or postgres://USER@HOST/DATABASE; replaces the configuration's store")
 }
 
 // load reads the configuration. The flag's path is relative to the working folder, as flags are.
 func (f *configFlags) load() (relay.Config, error) {
-	if path, ok := strings.CutPrefix(f.store, "sqlite:"); f.store != "" && (!ok || path == "") {
-		return relay.Config{}, cli.Usagef("invalid store %q: want sqlite:PATH", f.store)
+	if err := relay.CheckStore(f.store); f.store != "" && err != nil {
+		return relay.Config{}, cli.Usagef("%v", err)
 	}
 	config, err := relay.LoadConfig(f.config)
 	if f.store != "" {

@@ -1,0 +1,283 @@
+//go:build unix
+
+// Package pgtest runs a real PostgreSQL server for tests, benchmarks and demonstrations: in a
+// temporary folder, on a free port of 127.0.0.1, as an unprivileged user, with the durability
+// settings of production.
+package pgtest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
+)
+
+// Server is a running server. It ends with the process that started it.
+type Server struct {
+	// Data is the server's data folder: heap, indexes and write-ahead log.
+	Data string
+
+	dir, bin  string
+	port      int
+	as        *syscall.Credential // nil for this process's own user
+	ended     chan struct{}       // closed when the server has ended
+	process   *os.Process
+	databases atomic.Int64
+}
+
+// The user that owns everything in the server.
+const owner = "doona"
+
+// shared is the server of this process; see Shared.
+var shared struct {
+	sync.Mutex
+	server *Server
+}
+
+// Shared returns this process's one server, which it starts at the first call.
+func Shared() (*Server, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		s, err := Start()
+		if err != nil {
+			return nil, err
+		}
+		shared.server = s
+	}
+	return shared.server, nil
+}
+
+// StopShared ends the server of Shared, if it was started.
+func StopShared() error {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		return nil
+	}
+	s := shared.server
+	shared.server = nil
+	return s.Stop()
+}
+
+// Start makes a new server and waits until it answers. The server's programs are those of
+// /usr/lib/postgresql/VERSION/bin, the highest version, or on the PATH. They refuse to run as
+// root: there, the user postgres or nobody runs them.
+func Start() (*Server, error) {
+	s := &Server{}
+	err := s.lay()
+	if err == nil {
+		err = s.Restart()
+	}
+	if err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("couldn't start PostgreSQL: %w", err)
+	}
+	return s, nil
+}
+
+// lay creates the server's folder and database cluster.
+func (s *Server) lay() (err error) {
+	if s.bin, err = findPrograms(); err != nil {
+		return err
+	}
+	if s.as, err = unprivileged(); err != nil {
+		return err
+	}
+	if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+		return err
+	}
+	s.Data = filepath.Join(s.dir, "data")
+	if s.as != nil {
+		if err := os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid)); err != nil {
+			return err
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.port = l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	initdb := s.command("initdb", "-D", s.Data, "-U", owner, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return nil
+}
+
+// findPrograms returns the folder of initdb and postgres.
+func findPrograms() (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
+	if len(found) > 0 {
+		return filepath.Dir(found[0]), nil
+	}
+	path, err := exec.LookPath("initdb")
+	if err != nil {
+		return "", errors.New("its server programs are neither in /usr/lib/postgresql/*/bin nor on the PATH: install it (Debian: apt-get install postgresql)")
+	}
+	path, err = filepath.EvalSymlinks(path)
+	return filepath.Dir(path), err
+}
+
+// version reads 15 from /usr/lib/postgresql/15/bin/initdb.
+func version(path string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	return n
+}
+
+// unprivileged returns who runs the server in place of root, nil where this process is not root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(uidErr, gidErr); err != nil {
+			return nil, err
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	}
+	return nil, errors.New("root may not run it, and there is no user postgres or nobody")
+}
+
+func (s *Server) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, program), args...)
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
+	return cmd
+}
+
+// Restart starts a server that has ended, and waits until it answers.
+func (s *Server) Restart() error {
+	cmd := s.command("postgres", "-D", s.Data, "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories="+s.dir, "-c", "max_connections=200", "-c", "logging_collector=off")
+	endWithParent(cmd.SysProcAttr)
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	started := make(chan error)
+	ended := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the signal at its parent's end follows the thread that started it
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			cmd.Wait()
+		}
+		close(ended)
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	s.process, s.ended = cmd.Process, ended
+	return s.wait()
+}
+
+// wait returns when the server answers.
+func (s *Server) wait() error {
+	db, err := sql.Open("pgx", s.dsn("postgres"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := db.Ping()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("it ended: %s", s.lastLog())
+		default:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it does not answer: %w: %s", err, s.lastLog())
+		}
+	}
+}
+
+func (s *Server) lastLog() []byte {
+	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return log[max(0, len(log)-1000):]
+}
+
+func (s *Server) dsn(database string) string {
+	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", owner, s.port, database)
+}
+
+// Database creates an empty database and returns its URL.
+func (s *Server) Database() (string, error) {
+	name := fmt.Sprintf("test%d", s.databases.Add(1))
+	db, err := sql.Open("pgx", s.dsn("postgres"))
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := db.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
+		return "", fmt.Errorf("couldn't create a database: %w", err)
+	}
+	return s.dsn(name), nil
+}
+
+// Crash ends the server like a loss of power, for programs: all its processes at once, nothing
+// written down. Restart recovers it.
+func (s *Server) Crash() error { return s.end(syscall.SIGQUIT) }
+
+// Halt ends the server in order, with everything on disk; Restart starts it again.
+func (s *Server) Halt() error { return s.end(syscall.SIGINT) }
+
+func (s *Server) end(how os.Signal) error {
+	if err := s.process.Signal(how); err != nil {
+		return fmt.Errorf("couldn't stop PostgreSQL: %w", err)
+	}
+	<-s.ended
+	return nil
+}
+
+// Stop ends the server and deletes its folder.
+func (s *Server) Stop() error {
+	if s.process != nil {
+		s.process.Signal(syscall.SIGQUIT) // an error: it has ended already
+		<-s.ended
+	}
+	if s.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}
+
+// Log copies the server's log.
+func (s *Server) Log(w io.Writer) error {
+	log, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err == nil {
+		_, err = w.Write(log)
+	}
+	return err
+}

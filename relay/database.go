@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// database is a [store] in SQL. Its statements are written once, for PostgreSQL; what SQLite says
+// otherwise, or not at all, is in its engine.
+//
+// Whoever changes the batches of an epoch, by commit, seal or mix, or its state, first locks the
+// epoch's row, several of them in the order of their ids. So one process at a time decides, on
+// what all before it have committed, and none waits for another in a circle.
+type database struct {
+	engine
+	write, read *sql.DB
+}
+
+// engine is what sets one kind of database apart.
+type engine interface {
+	// sql translates a statement.
+	sql(query string) string
+
+	// again says whether a failed transaction did nothing and may succeed when it is repeated.
+	again(err error) bool
+
+	// scrub is that of [store].
+	scrub(ctx context.Context, write *sql.DB) error
+}
+
+// attempts bounds how often a transaction is repeated.
+const attempts = 10
+
+// within runs do in one durable transaction, more than once where the engine asks for it.
+func (d *database) within(ctx context.Context, do func(tx *transaction) error) (err error) {
+	for range attempts {
+		if err = d.once(ctx, do); err == nil || !d.again(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (d *database) once(ctx context.Context, do func(tx *transaction) error) error {
+	tx, err := d.write.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("couldn't begin: %w", err)
+	}
+	if err := do(&transaction{ctx, tx, d.engine}); err != nil {
+		tx.Rollback()
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("couldn't commit: %w", err)
+	}
+	return nil
+}
+
+func (d *database) scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }
+
+func (d *database) close() error {
+	if d.read == d.write {
+		return d.write.Close()
+	}
+	return errors.Join(d.read.Close(), d.write.Close())
+}
+
+// querier is a transaction or a database.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// collect runs a query and returns what scan makes of its rows.
+func collect[T any](ctx context.Context, q querier, query string, scan func(rows *sql.Rows) (T, error), args ...any) (out []T, err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, rows.Err()
+}
+
+// transaction is a transaction with its context.
+type transaction struct {
+	ctx    context.Context
+	tx     *sql.Tx
+	engine engine
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (t *transaction) exec(query string, args ...any) (int64, error) {
+	r, err := t.tx.ExecContext(t.ctx, t.engine.sql(query), args...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+// row reads one row.
+func (t *transaction) row(query string, args ...any) *sql.Row {
+	return t.tx.QueryRowContext(t.ctx, t.engine.sql(query), args...)
+}
+
+// packed is the head of a statement that runs over rows of equal size in one value, $1, of which
+// there are $2: i.n counts them. One statement of constant text writes or looks up any number of
+// rows, in a fraction of the time of as many statements.
+const packed = `WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < $2) `
+
+// most bounds the rows of one packed statement.
+const most = 1 << 16
+
+// pack concatenates n rows of a size in runs of at most most rows, and calls do with each.
+func pack(n, size int, row func(to []byte, i int) []byte, do func(rows []byte, n int) error) error {
+	for from := 0; from < n; from += most {
+		to := min(from+most, n)
+		rows := make([]byte, 0, (to-from)*size)
+		for i := from; i < to; i++ {
+			rows = row(rows, i)
+		}
+		if err := do(rows, to-from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// epochRow is an epoch's row, locked.
+type epochRow struct {
+	id    int64
+	state state
+	next  uint64
+}
+
+// lock locks the row of an epoch until the transaction ends, and creates it where there is none.
+func (t *transaction) lock(id epochID) (e epochRow, err error) {
+	find := func() error {
+		return t.row(`SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`, id.task[:], id.epoch).Scan(&e.id, &e.state, &e.next)
+	}
+	if err := find(); !errors.Is(err, sql.ErrNoRows) {
+		return e, err
+	}
+	if _, err := t.exec(`INSERT INTO epochs (task, epoch) VALUES ($1, $2) ON CONFLICT DO NOTHING`, id.task[:], id.epoch); err != nil {
+		return e, err
+	}
+	return e, find()
+}

@@ -1,0 +1,187 @@
+package relay
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/onion"
+)
+
+// seal is that of [store].
+func (d *database) seal(ctx context.Context, id epochID, seq uint64, build func(uint64, []row) (*onion.Batch, error)) error {
+	return d.within(ctx, func(tx *transaction) error {
+		e, err := tx.lock(id)
+		if err != nil {
+			return err
+		}
+		var submissions uint64
+		err = tx.row(`SELECT submissions FROM open WHERE epoch = $1 AND seq = $2`, e.id, seq).Scan(&submissions)
+		if errors.Is(err, sql.ErrNoRows) {
+			return errNoBatch
+		}
+		if err != nil {
+			return err
+		}
+		rows, err := collect(ctx, tx.tx, tx.engine.sql(`SELECT slot FROM slots WHERE epoch = $1 AND seq = $2`), scanSlot, e.id, seq)
+		if err != nil {
+			return fmt.Errorf("couldn't read slots: %w", err)
+		}
+		batch, err := build(submissions, rows)
+		if err != nil {
+			return err
+		}
+		if err := tx.insertBatch(e.id, seq, batch, 1); err != nil {
+			return err
+		}
+		for _, table := range []string{"slots", "open"} {
+			if _, err := tx.exec(`DELETE FROM `+table+` WHERE epoch = $1 AND seq = $2`, e.id, seq); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func scanSlot(rows *sql.Rows) (r row, err error) {
+	var in []byte
+	if err := rows.Scan(&in); err != nil {
+		return r, err
+	}
+	if len(in) < rowLane {
+		return r, errors.New("a row is damaged")
+	}
+	return row{int(binary.BigEndian.Uint16(in)), in[rowLane:]}, nil
+}
+
+func (t *transaction) insertBatch(epoch int64, seq uint64, b *onion.Batch, told int) error {
+	raw, err := b.Bytes()
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(`INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES ($1, $2, $3, $4, $5)`, epoch, seq, b.Manifest, raw, told)
+	if err != nil {
+		return fmt.Errorf("couldn't store batch: %w", err)
+	}
+	return nil
+}
+
+// mix is that of [store].
+func (d *database) mix(ctx context.Context, id epochID, seq uint64, tags []short, build func([]bool) (*onion.Batch, error)) error {
+	return d.within(ctx, func(tx *transaction) error {
+		e, err := tx.lock(id)
+		switch {
+		case err != nil:
+			return err
+		case e.next != seq:
+			return errCursor
+		case e.state >= stateComplete:
+			return errOver
+		}
+		fresh, err := tx.admit(e.id, tags)
+		if err != nil {
+			return err
+		}
+		batch, err := build(fresh)
+		if err != nil {
+			return err
+		}
+		if err := tx.insertBatch(e.id, seq, batch, 0); err != nil {
+			return err
+		}
+		_, err = tx.exec(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, seq+1)
+		return err
+	})
+}
+
+// admit adds tags to the replay set and says which were not in it.
+func (t *transaction) admit(epoch int64, tags []short) (fresh []bool, err error) {
+	known := map[short]bool{}
+	if err := t.seen(epoch, tags, func(tag, _ short) { known[tag] = true }); err != nil {
+		return nil, fmt.Errorf("couldn't look up tags: %w", err)
+	}
+	fresh = make([]bool, len(tags))
+	added := make([]short, 0, len(tags))
+	for i, tag := range tags {
+		if fresh[i] = !known[tag]; fresh[i] {
+			known[tag] = true
+			added = append(added, tag)
+		}
+	}
+	const store = `INSERT INTO seen (epoch, hash) ` + packed + `SELECT $3, substr($1::bytea, 8*n + 1, 8) FROM i`
+	err = pack(len(added), len(short{}), func(to []byte, i int) []byte { return append(to, added[i][:]...) }, func(rows []byte, n int) error {
+		_, err := t.exec(store, rows, n, epoch)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("couldn't store tags: %w", err)
+	}
+	return fresh, nil
+}
+
+// epochOf selects the row of an epoch in queries that must not create one.
+const epochOf = `(SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
+
+// next is that of [store].
+func (d *database) next(ctx context.Context, id epochID) (next uint64, err error) {
+	err = d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.task[:], id.epoch).Scan(&next)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return next, err
+}
+
+// batch is that of [store].
+func (d *database) batch(ctx context.Context, id epochID, seq uint64) (*sealed, error) {
+	var b sealed
+	err := d.find(ctx, `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = $3`, id, seq, &b.manifest, &b.bytes, &b.confirmed)
+	if err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// manifest is that of [store].
+func (d *database) manifest(ctx context.Context, id epochID, seq uint64) (manifest []byte, confirmed bool, err error) {
+	err = d.find(ctx, `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = $3`, id, seq, &manifest, &confirmed)
+	return manifest, confirmed, err
+}
+
+// find reads from a batch's row, or returns errNoBatch.
+func (d *database) find(ctx context.Context, query string, id epochID, seq uint64, into ...any) error {
+	err := d.read.QueryRowContext(ctx, query, id.task[:], id.epoch, seq).Scan(into...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return errNoBatch
+	}
+	if err != nil {
+		return fmt.Errorf("couldn't read a batch: %w", err)
+	}
+	return nil
+}
+
+// update changes a batch's row.
+func (d *database) update(ctx context.Context, query string, id epochID, seq uint64) error {
+	return d.within(ctx, func(tx *transaction) error {
+		_, err := tx.exec(query, id.task[:], id.epoch, seq)
+		return err
+	})
+}
+
+// confirm is that of [store].
+func (d *database) confirm(ctx context.Context, id epochID, seq uint64) error {
+	return d.update(ctx, `UPDATE batches SET bytes = NULL WHERE bytes IS NOT NULL AND epoch = `+epochOf+` AND seq = $3`, id, seq)
+}
+
+// told is that of [store].
+func (d *database) told(ctx context.Context, id epochID, seq uint64) error {
+	return d.update(ctx, `UPDATE batches SET told = 1 WHERE epoch = `+epochOf+` AND seq = $3`, id, seq)
+}
+
+// untold is that of [store].
+func (d *database) untold(ctx context.Context, id epochID) ([]uint64, error) {
+	return collect(ctx, d.read, `SELECT seq FROM batches WHERE epoch = `+epochOf+` AND told = 0 ORDER BY seq`, func(rows *sql.Rows) (seq uint64, err error) {
+		return seq, rows.Scan(&seq)
+	}, id.task[:], id.epoch)
+}

@@ -1,0 +1,202 @@
+package relay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// commit is that of [store].
+func (d *database) commit(ctx context.Context, group []*submission) (full bool, err error) {
+	epochs := map[epochID][]*submission{}
+	for _, sub := range group {
+		epochs[sub.id] = append(epochs[sub.id], sub)
+	}
+	order := slices.SortedFunc(maps.Keys(epochs), func(a, b epochID) int {
+		return cmp.Or(bytes.Compare(a.task[:], b.task[:]), cmp.Compare(a.epoch, b.epoch))
+	})
+	err = d.within(ctx, func(tx *transaction) error {
+		full = false
+		for _, id := range order {
+			one, err := tx.commitEpoch(id, epochs[id])
+			if err != nil {
+				return err
+			}
+			full = full || one
+		}
+		return nil
+	})
+	return full, err
+}
+
+// commitEpoch is commit for submissions of one epoch.
+func (t *transaction) commitEpoch(id epochID, group []*submission) (full bool, err error) {
+	e, err := t.lock(id)
+	if err != nil {
+		return false, err
+	}
+	m, err := t.remember(e.id, group)
+	if err != nil {
+		return false, err
+	}
+	taken := m.decide(group, e.state > stateOpen)
+	if len(taken) == 0 {
+		return false, nil
+	}
+	if err := t.learn(e.id, m, taken); err != nil {
+		return false, err
+	}
+	filling := openBatch{id, e.next, 0}
+	err = t.row(`SELECT seq, submissions FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id).Scan(&filling.seq, &filling.submissions)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return false, err
+	}
+	grown, into := place(taken, filling, e.next)
+	for i, b := range grown {
+		full = full || b.submissions == taken[0].size
+		if err := t.fill(e.id, b, into[i]); err != nil {
+			return false, err
+		}
+	}
+	if next := grown[len(grown)-1].seq + 1; next > e.next {
+		_, err = t.exec(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, next)
+	}
+	return full, err
+}
+
+// remember looks up what the store knows about the tags and clients of a group.
+func (t *transaction) remember(epoch int64, group []*submission) (*memory, error) {
+	tags, clients := make([]short, len(group)), make([]short, len(group))
+	for i, sub := range group {
+		tags[i], clients[i] = sub.tag, sub.client
+	}
+	m := &memory{map[short]short{}, map[short]uint64{}}
+	err := t.seen(epoch, tags, func(tag, receipt short) { m.receipts[tag] = receipt })
+	if err != nil {
+		return nil, err
+	}
+	const find = packed + `SELECT client, submissions FROM i CROSS JOIN clients WHERE epoch = $3 AND client = substr($1::bytea, 8*n + 1, 8)`
+	return m, t.lookUp(find, epoch, clients, func(rows *sql.Rows) error {
+		var client []byte
+		var count uint64
+		if err := rows.Scan(&client, &count); err != nil {
+			return err
+		}
+		m.counts[short(client)] = count
+		return nil
+	})
+}
+
+// seen calls found with those of the tags that are in the replay set.
+func (t *transaction) seen(epoch int64, tags []short, found func(tag, receipt short)) error {
+	const find = packed + `SELECT hash, receipt FROM i CROSS JOIN seen WHERE epoch = $3 AND hash = substr($1::bytea, 8*n + 1, 8)`
+	return t.lookUp(find, epoch, tags, func(rows *sql.Rows) error {
+		var tag, receipt []byte
+		if err := rows.Scan(&tag, &receipt); err != nil {
+			return err
+		}
+		var r short
+		copy(r[:], receipt)
+		found(short(tag), r)
+		return nil
+	})
+}
+
+// lookUp runs a packed query for keys and calls scan for every row.
+func (t *transaction) lookUp(query string, epoch int64, keys []short, scan func(rows *sql.Rows) error) error {
+	return pack(len(keys), len(short{}), func(to []byte, i int) []byte { return append(to, keys[i][:]...) }, func(packed []byte, n int) error {
+		_, err := collect(t.ctx, t.tx, t.engine.sql(query), func(rows *sql.Rows) (struct{}, error) { return struct{}{}, scan(rows) }, packed, n, epoch)
+		return err
+	})
+}
+
+// learn stores the tags, receipts and clients of accepted submissions.
+func (t *transaction) learn(epoch int64, m *memory, taken []*submission) error {
+	const tags = `INSERT INTO seen (epoch, hash, receipt) ` + packed + `
+		SELECT $3, substr($1::bytea, 16*n + 1, 8), substr($1::bytea, 16*n + 9, 8) FROM i`
+	err := pack(len(taken), 16, func(to []byte, i int) []byte {
+		return append(append(to, taken[i].tag[:]...), taken[i].receipt[:]...)
+	}, func(rows []byte, n int) error {
+		_, err := t.exec(tags, rows, n, epoch)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("couldn't store tags: %w", err)
+	}
+	return t.count(epoch, m, taken)
+}
+
+// count stores how many submissions the clients of accepted ones have now: in one statement for
+// each count, of which there are at most the quota.
+func (t *transaction) count(epoch int64, m *memory, taken []*submission) error {
+	const store = `INSERT INTO clients (epoch, client, submissions) ` + packed + `
+		SELECT $3, substr($1::bytea, 8*n + 1, 8), $4 FROM i WHERE true
+		ON CONFLICT (epoch, client) DO UPDATE SET submissions = excluded.submissions`
+	clients := map[uint64]map[short]bool{}
+	for _, sub := range taken {
+		count := m.counts[sub.client]
+		if clients[count] == nil {
+			clients[count] = map[short]bool{}
+		}
+		clients[count][sub.client] = true
+	}
+	for count, of := range clients {
+		list := slices.Collect(maps.Keys(of))
+		err := pack(len(list), len(short{}), func(to []byte, i int) []byte { return append(to, list[i][:]...) }, func(rows []byte, n int) error {
+			_, err := t.exec(store, rows, n, epoch, count)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("couldn't count clients: %w", err)
+		}
+	}
+	return nil
+}
+
+// The bytes of a row of an open batch around its slot.
+const (
+	rowID     = 16 // random
+	rowLane   = 2
+	rowExcess = rowID + rowLane
+)
+
+// fill stores the slots of accepted submissions in a random order, and the new size of their
+// batch.
+func (t *transaction) fill(epoch int64, b openBatch, subs []*submission) error {
+	const store = `INSERT INTO slots (epoch, seq, id, slot) ` + packed + `
+		SELECT $3, $4, substr($1::bytea, $5*n + 1, 16), substr($1::bytea, $5*n + 17, $5 - 16) FROM i`
+	var rows []row
+	for _, sub := range subs {
+		for lane, slots := range sub.lanes {
+			for _, slot := range slots {
+				rows = append(rows, row{lane, slot})
+			}
+		}
+	}
+	shuffle(randomizer.NewSource(), rows)
+	size := rowExcess + len(rows[0].slot)
+	err := pack(len(rows), size, func(to []byte, i int) []byte {
+		at := len(to)
+		to = append(to, make([]byte, rowID)...)
+		rand.Read(to[at:])
+		return append(binary.BigEndian.AppendUint16(to, uint16(rows[i].lane)), rows[i].slot...)
+	}, func(packed []byte, n int) error {
+		_, err := t.exec(store, packed, n, epoch, b.seq, size)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("couldn't store slots: %w", err)
+	}
+	_, err = t.exec(`INSERT INTO open (epoch, seq, submissions) VALUES ($1, $2, $3)
+		ON CONFLICT (epoch, seq) DO UPDATE SET submissions = excluded.submissions`, epoch, b.seq, b.submissions)
+	return err
+}

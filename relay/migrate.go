@@ -1,0 +1,50 @@
+package relay
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// migrations holds the steps of every engine's schema, one folder per engine: NNNN_name.sql, from
+// 0001 on. A step that has been released is never changed.
+//
+//go:embed migrations
+var migrations embed.FS
+
+// steps returns the statements of an engine's steps, in order.
+func steps(from fs.FS, engine string) ([]string, error) {
+	files, err := fs.Glob(from, "migrations/"+engine+"/*.sql") // sorted
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for i, file := range files {
+		number, _, _ := strings.Cut(file[strings.LastIndex(file, "/")+1:], "_")
+		if n, err := strconv.Atoi(number); err != nil || n != i+1 {
+			return nil, fmt.Errorf("step %s is not number %d", file, i+1)
+		}
+		text, err := fs.ReadFile(from, file)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, string(text))
+	}
+	return out, nil
+}
+
+// migrate takes the schema from version, which the caller has read under a lock that excludes all
+// other processes, to that of this program, in the caller's transaction.
+func (t *transaction) migrate(all []string, version int) error {
+	if version > len(all) {
+		return fmt.Errorf("its schema is version %d, and this program knows versions up to %d: use a newer one", version, len(all))
+	}
+	for i, step := range all[version:] {
+		if _, err := t.tx.ExecContext(t.ctx, step); err != nil {
+			return fmt.Errorf("couldn't take its schema to version %d: %w", version+i+1, err)
+		}
+	}
+	return nil
+}

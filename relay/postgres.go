@@ -1,0 +1,121 @@
+package relay
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// isPostgres says whether a store's description is a PostgreSQL URL.
+func isPostgres(description string) bool {
+	return strings.HasPrefix(description, "postgres://") || strings.HasPrefix(description, "postgresql://")
+}
+
+// postgres is the [engine] of a PostgreSQL database, version 15 or newer, that several relay
+// processes of one operator may share.
+type postgres struct{}
+
+// settings are those of every connection, where the URL does not say otherwise. A process that
+// hangs or is cut off keeps a lock for a minute at most. Every statement finds its rows by primary
+// key: the planner, which cannot know how many keys a packed statement holds, must not come to
+// read whole tables.
+var settings = map[string]string{
+	"application_name":                    "doona relay",
+	"statement_timeout":                   "300000",
+	"lock_timeout":                        "30000",
+	"idle_in_transaction_session_timeout": "60000",
+	"tcp_keepalives_idle":                 "30",
+	"tcp_keepalives_interval":             "10",
+	"tcp_keepalives_count":                "3",
+	"enable_seqscan":                      "off",
+	"enable_hashjoin":                     "off",
+	"enable_mergejoin":                    "off",
+}
+
+// openPostgres opens a database by its URL and brings its tables up to date. The driver takes new
+// connections when the server has restarted.
+func openPostgres(url string) (*database, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't open the store: %w", err) // without the password
+	}
+	for name, value := range settings {
+		if config.RuntimeParams[name] == "" {
+			config.RuntimeParams[name] = value
+		}
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = 10 * time.Second
+	}
+	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(checkDurable))
+	db.SetMaxOpenConns(16)
+	db.SetMaxIdleConns(16)
+	d := &database{postgres{}, db, db}
+	if err := preparePostgres(d); err != nil {
+		d.close()
+		return nil, fmt.Errorf("couldn't open the store at %s, database %s: %w", config.Host, config.Database, err)
+	}
+	return d, nil
+}
+
+// checkDurable refuses a connection whose commits return before they are on disk.
+func checkDurable(ctx context.Context, conn *pgx.Conn) error {
+	for _, name := range []string{"synchronous_commit", "fsync"} {
+		var value string
+		if err := conn.QueryRow(ctx, "SHOW "+name).Scan(&value); err != nil {
+			return err
+		}
+		if value == "off" || value == "local" {
+			return fmt.Errorf("invalid setting %s = %s of the server: want on, or acknowledged reports could be lost", name, value)
+		}
+	}
+	return nil
+}
+
+// migrationLock is the number of the advisory lock under which the schema changes.
+const migrationLock = 0x646f6f6e61 // "doona"
+
+// preparePostgres brings the tables up to date. Of several processes that start at once, one does.
+func preparePostgres(d *database) error {
+	all, err := steps(migrations, "postgres")
+	if err != nil {
+		return err
+	}
+	return d.within(context.Background(), func(tx *transaction) error {
+		if _, err := tx.exec(`SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+			return err
+		}
+		if _, err := tx.exec(`CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)`); err != nil {
+			return err
+		}
+		var version int
+		if err := tx.row(`SELECT COALESCE(MAX(version), 0) FROM schema_version`).Scan(&version); err != nil {
+			return err
+		}
+		if err := tx.migrate(all, version); err != nil || version == len(all) {
+			return err
+		}
+		_, err := tx.exec(`INSERT INTO schema_version (version) VALUES ($1)`, len(all))
+		return err
+	})
+}
+
+func (postgres) sql(query string) string { return query }
+
+// again: 40001 and 40P01 are the server's words that it has undone a transaction for the sake of
+// another.
+func (postgres) again(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+}
+
+// scrub does nothing: what the server keeps of deleted rows is encrypted or hashed under keys that
+// are destroyed.
+func (postgres) scrub(context.Context, *sql.DB) error { return nil }

@@ -1,0 +1,329 @@
+package relay
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/onion"
+)
+
+// eachStore runs a test on every kind of store; open opens it, also more than once, as several
+// processes do.
+func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
+	t.Helper()
+	for _, description := range []func(t *testing.T) string{
+		func(t *testing.T) string { return schemeSQLite + filepath.Join(t.TempDir(), "relay.db") },
+		postgresURL,
+	} {
+		name := description(t)
+		t.Run(map[bool]string{true: "postgres", false: "sqlite"}[isPostgres(name)], func(t *testing.T) {
+			test(t, func() *database {
+				s, err := openStore(name, 100)
+				require.NoError(t, err)
+				t.Cleanup(func() { s.close() })
+				return s.(*database)
+			})
+		})
+	}
+}
+
+// postgresURL returns the URL of a new database.
+func postgresURL(t *testing.T) string {
+	t.Helper()
+	server, err := pgtest.Shared()
+	require.NoError(t, err)
+	url, err := server.Database()
+	require.NoError(t, err)
+	return url
+}
+
+var testEpoch = epochID{[32]byte{1}, 3}
+
+// number makes a short of a number.
+func number8(n int) (out short) {
+	binary.BigEndian.PutUint64(out[:], uint64(n))
+	return out
+}
+
+// aSubmission returns a submission of client to testEpoch with its own tag, in batches of 10 and
+// with a quota of 1, of two lanes; its slots hold the tag.
+func aSubmission(client, tag int) *submission {
+	slot := fmt.Appendf(nil, "%100d", tag)
+	return &submission{id: testEpoch, size: 10, quota: 1, client: number8(client), tag: number8(tag),
+		receipt: number8(1000*client + tag), lanes: [][][]byte{{slot}, {slot, slot}}}
+}
+
+// verdicts commits submissions and returns what the store decided.
+func verdicts(t *testing.T, s store, group ...*submission) (out []verdict) {
+	t.Helper()
+	_, err := s.commit(t.Context(), group)
+	require.NoError(t, err)
+	for _, sub := range group {
+		out = append(out, sub.verdict)
+	}
+	return out
+}
+
+// progressOf returns the progress of an epoch.
+func progressOf(t *testing.T, s store, id epochID) progress {
+	t.Helper()
+	all, err := s.progress(t.Context())
+	require.NoError(t, err)
+	for _, p := range all {
+		if p.id == id {
+			return p
+		}
+	}
+	return progress{id: id}
+}
+
+var testSign = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+
+// testBatch makes a batch of some slots.
+func testBatch(seq uint64, slots ...[]byte) (*onion.Batch, error) {
+	if slots == nil {
+		slots = [][]byte{}
+	}
+	return onion.NewBatch(testSign, onion.Context{TaskID: testEpoch.task, Epoch: testEpoch.epoch}, seq, 10, []uint64{uint64(len(slots))}, [][][]byte{slots}, nil)
+}
+
+// sealed returns the rows that a batch is sealed from.
+func sealRows(t *testing.T, s store, seq uint64) (submissions uint64, rows []row) {
+	t.Helper()
+	require.NoError(t, s.seal(t.Context(), testEpoch, seq, func(n uint64, all []row) (*onion.Batch, error) {
+		submissions, rows = n, all
+		return testBatch(seq)
+	}))
+	return submissions, rows
+}
+
+// requireRows asserts that rows are those of submissions with some tags.
+func requireRows(t *testing.T, rows []row, tags ...int) {
+	t.Helper()
+	var want []row
+	for _, tag := range tags {
+		sub := aSubmission(0, tag)
+		want = append(want, row{0, sub.lanes[0][0]}, row{1, sub.lanes[1][0]}, row{1, sub.lanes[1][1]})
+	}
+	require.ElementsMatch(t, want, rows)
+}
+
+func TestStoreDecides(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		require.Equal(t, []verdict{accepted, accepted, repeated, replayed, limited, accepted}, verdicts(t, s,
+			aSubmission(1, 1), aSubmission(2, 2), aSubmission(1, 1), aSubmission(3, 1), aSubmission(1, 4), aSubmission(3, 3)), "within a group")
+		require.Equal(t, []verdict{repeated, replayed, limited, accepted}, verdicts(t, open(),
+			aSubmission(1, 1), aSubmission(4, 2), aSubmission(2, 5), aSubmission(4, 4)), "across groups")
+		twice := func(tag int) *submission {
+			sub := aSubmission(9, tag)
+			sub.quota = 2
+			return sub
+		}
+		require.Equal(t, []verdict{accepted}, verdicts(t, s, twice(91)))
+		require.Equal(t, []verdict{accepted, limited}, verdicts(t, s, twice(92), twice(93)))
+		n, rows := sealRows(t, s, 0)
+		require.EqualValues(t, 6, n)
+		requireRows(t, rows, 1, 2, 3, 4, 91, 92)
+		require.NoError(t, s.advance(t.Context(), testEpoch, stateClosed))
+		require.Equal(t, []verdict{closed, closed}, verdicts(t, open(), aSubmission(1, 1), aSubmission(5, 5)))
+		require.NoError(t, s.advance(t.Context(), testEpoch, stateErased))
+		require.NoError(t, s.advance(t.Context(), testEpoch, stateOpen), "the state only grows")
+		require.Equal(t, stateErased, progressOf(t, s, testEpoch).state)
+		for _, table := range []string{"seen", "clients", "slots", "open"} {
+			var rows int
+			require.NoError(t, s.read.QueryRow("SELECT COUNT(*) FROM "+table).Scan(&rows))
+			require.Zero(t, rows, table)
+		}
+	})
+}
+
+// TestStoreFillsBatches: groups straddle batches, of which each has exactly its size.
+func TestStoreFillsBatches(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		var group []*submission
+		var want []int
+		for i := range 37 {
+			group, want = append(group, aSubmission(i, i)), append(want, i)
+		}
+		full, err := s.commit(t.Context(), group[:9])
+		require.NoError(t, err)
+		require.False(t, full)
+		full, err = s.commit(t.Context(), group[9:10])
+		require.NoError(t, err)
+		require.True(t, full)
+		verdicts(t, s, group[10:]...)
+		p := progressOf(t, s, testEpoch)
+		require.Equal(t, []openBatch{{testEpoch, 0, 10}, {testEpoch, 1, 10}, {testEpoch, 2, 10}, {testEpoch, 3, 7}}, p.open)
+		require.EqualValues(t, 4, p.next)
+		for _, seq := range []uint64{1, 0, 3, 2} { // in any order
+			n, rows := sealRows(t, s, seq)
+			require.Equal(t, p.open[seq].submissions, n)
+			requireRows(t, rows, want[10*seq:min(10*seq+10, 37)]...)
+			require.ErrorIs(t, s.seal(t.Context(), testEpoch, seq, nil), errNoBatch)
+		}
+		verdicts(t, s, aSubmission(50, 50))
+		require.Equal(t, []openBatch{{testEpoch, 4, 1}}, progressOf(t, s, testEpoch).open)
+	})
+}
+
+// TestStoreKeepsBatches: a batch is the same bytes until it is confirmed, then only its manifest.
+func TestStoreKeepsBatches(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		_, err := s.batch(t.Context(), testEpoch, 0)
+		require.ErrorIs(t, err, errNoBatch)
+		made, err := testBatch(0, []byte("one"), []byte("two"))
+		require.NoError(t, err)
+		raw, err := made.Bytes()
+		require.NoError(t, err)
+		build := func(fresh []bool) (*onion.Batch, error) {
+			require.Equal(t, []bool{true, true, false}, fresh)
+			return made, nil
+		}
+		require.NoError(t, s.mix(t.Context(), testEpoch, 0, []short{number8(1), number8(2), number8(1)}, build))
+		for range 2 {
+			got, err := open().batch(t.Context(), testEpoch, 0)
+			require.NoError(t, err)
+			require.Equal(t, &sealed{made.Manifest, raw, false}, got)
+		}
+		p := progressOf(t, s, testEpoch)
+		require.Equal(t, []uint64{0}, p.held)
+		next, err := s.next(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, next)
+		untold, err := s.untold(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.Equal(t, []uint64{0}, untold)
+		for range 2 {
+			require.NoError(t, s.told(t.Context(), testEpoch, 0))
+			require.NoError(t, s.confirm(t.Context(), testEpoch, 0))
+			got, err := s.batch(t.Context(), testEpoch, 0)
+			require.NoError(t, err)
+			require.Equal(t, &sealed{made.Manifest, nil, true}, got)
+			require.Empty(t, progressOf(t, s, testEpoch).held)
+		}
+		untold, err = s.untold(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.Empty(t, untold)
+
+		require.ErrorIs(t, s.mix(t.Context(), testEpoch, 0, nil, nil), errCursor)
+		require.NoError(t, s.mix(t.Context(), testEpoch, 1, []short{number8(2), number8(3)}, func(fresh []bool) (*onion.Batch, error) {
+			require.Equal(t, []bool{false, true}, fresh, "across batches")
+			return testBatch(1)
+		}))
+		require.NoError(t, s.advance(t.Context(), testEpoch, stateComplete))
+		require.ErrorIs(t, s.mix(t.Context(), testEpoch, 2, nil, nil), errOver)
+	})
+}
+
+// TestStoreFindings: each is new once.
+func TestStoreFindings(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		f := finding{testEpoch, 7, "odd"}
+		for _, want := range []bool{true, false} {
+			fresh, err := s.note(t.Context(), f)
+			require.NoError(t, err)
+			require.Equal(t, want, fresh)
+		}
+		all, err := open().findings(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []finding{f}, all)
+	})
+}
+
+// together runs do for every handle and i < n at once.
+func together(handles []*database, n int, do func(s *database, i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { do(handles[i%len(handles)], i) })
+	}
+	all.Wait()
+}
+
+// TestStoresRace: two handles commit at once, and a client's 100 submissions of quota 1 are in it;
+// what is accepted is what is stored, and every full batch has its size.
+func TestStoresRace(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		handles := []*database{open(), open()}
+		var mallory, others atomic.Int64
+		var mu sync.Mutex
+		var want []int
+		together(handles, 100, func(s *database, i int) {
+			group := []*submission{aSubmission(100000, 100000+i), aSubmission(2*i, 2*i), aSubmission(2*i+1, 2*i+1)}
+			_, err := s.commit(context.Background(), group)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if group[0].verdict == accepted {
+				mallory.Add(1)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for j, sub := range group {
+				if sub.verdict == accepted {
+					want = append(want, []int{100000 + i, 2 * i, 2*i + 1}[j])
+					others.Add(1)
+				}
+			}
+		})
+		require.EqualValues(t, 1, mallory.Load())
+		require.EqualValues(t, 201, others.Load())
+		p := progressOf(t, handles[0], testEpoch)
+		require.Len(t, p.open, 21)
+		var rows []row
+		for i, b := range p.open {
+			n, some := sealRows(t, handles[i%2], b.seq)
+			require.EqualValues(t, min(10, 201-10*i), n)
+			require.Len(t, some, 3*int(n))
+			rows = append(rows, some...)
+		}
+		requireRows(t, rows, want...)
+	})
+}
+
+// TestStoresSealOnce: of many that seal a batch or mix one at once, one does.
+func TestStoresSealOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		handles := []*database{open(), open()}
+		verdicts(t, handles[0], aSubmission(1, 1))
+		mixed := epochID{testEpoch.task, testEpoch.epoch + 1}
+		var done [2]atomic.Int64
+		var refused sync.Map
+		together(handles, 16, func(s *database, _ int) {
+			sealErr := s.seal(context.Background(), testEpoch, 0, func(uint64, []row) (*onion.Batch, error) { return testBatch(0) })
+			mixErr := s.mix(context.Background(), mixed, 0, []short{number8(1)}, func(fresh []bool) (*onion.Batch, error) {
+				if !slices.Equal(fresh, []bool{true}) {
+					t.Error("what a refused process learned was kept")
+				}
+				return testBatch(0)
+			})
+			for i, err := range []error{sealErr, mixErr} {
+				if err == nil {
+					done[i].Add(1)
+				} else {
+					refused.Store(err, true)
+				}
+			}
+		})
+		require.EqualValues(t, 1, done[0].Load())
+		require.EqualValues(t, 1, done[1].Load())
+		refused.Range(func(err, _ any) bool {
+			require.Contains(t, []error{errNoBatch, errCursor}, err)
+			return true
+		})
+	})
+}
