@@ -3,21 +3,18 @@ package relay_test
 import (
 	"bufio"
 	"bytes"
-	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/handover"
@@ -34,8 +31,7 @@ import (
 func FuzzHandler(f *testing.F) {
 	r, c := fuzzedRelay(f)
 	handler := r.Handler()
-	next, err := keyfile.LoadSign(filepath.Join(c.Dir, "relay2", "sign.key"))
-	require.NoError(f, err)
+	next := c.SignKey(f, 1)
 	batch, err := handover.NewClient(next, nil).Pull(f.Context(), c.Open, 0, 0, 0)
 	require.NoError(f, err)
 	pull := onion.Sign(next, onion.SignPull, handover.Body(c.Open.ID, 0, 1))
@@ -115,10 +111,9 @@ func fuzzedRelay(f *testing.F) (*relay.Relay, *relaytest.Cascade) {
 	for i := range 20 {
 		require.NoError(f, c.Post(f.Context(), 0, c.Seal(f, 0, uint64(i)), relaytest.Network(i)))
 	}
-	next, err := keyfile.LoadSign(filepath.Join(c.Dir, "relay2", "sign.key"))
-	require.NoError(f, err)
+	next := handover.NewClient(c.SignKey(f, 1), nil)
 	require.Eventually(f, func() bool {
-		_, err := handover.NewClient(ed25519.PrivateKey(next), nil).Pull(f.Context(), c.Open, 0, 0, 1)
+		_, err := next.Pull(f.Context(), c.Open, 0, 0, 1)
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond)
 	return r, c

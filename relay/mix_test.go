@@ -36,8 +36,8 @@ func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 func TestForgedBatches(t *testing.T) {
 	_, stranger, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
-	alter := func(change func(slots [][]byte) [][]byte) func(*testing.T, *relaytest.Cascade, *relaytest.FirstRelay) *onion.Batch {
-		return func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+	alter := func(change func(slots [][]byte) [][]byte) func(*testing.T, *relaytest.Cascade, *relaytest.Rogue) *onion.Batch {
+		return func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
 			b.Ciphertexts[0] = change(slices.Clone(b.Ciphertexts[0]))
 			return b
@@ -47,24 +47,24 @@ func TestForgedBatches(t *testing.T) {
 	const other = "not the batch asked for"
 	tests := []struct {
 		name, finding string
-		forge         func(*testing.T, *relaytest.Cascade, *relaytest.FirstRelay) *onion.Batch
+		forge         func(*testing.T, *relaytest.Cascade, *relaytest.Rogue) *onion.Batch
 	}{
-		{"signed by a stranger", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+		{"signed by a stranger", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			f.Sign = stranger
 			return f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
 		}},
-		{"manifest not the signed one", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+		{"manifest not the signed one", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
 			b.Manifest[len(b.Manifest)-2] ^= 1
 			return b
 		}},
-		{"of another number", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+		{"of another number", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			return f.Batch(t, 0, 1, 10, c.Slots(t, 0, span(0, 10)...))
 		}},
-		{"of another epoch", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+		{"of another epoch", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			return f.Batch(t, 1, 0, 10, c.Slots(t, 0, span(0, 10)...))
 		}},
-		{"of another task", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.FirstRelay) *onion.Batch {
+		{"of another task", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			b, err := onion.NewBatch(f.Sign, onion.Context{Epoch: 0}, 0, 10, []uint64{10}, c.Slots(t, 0, span(0, 10)...), nil)
 			require.NoError(t, err)
 			return b

@@ -17,7 +17,7 @@ import (
 // pulled is a verifier that pulls from a relay of the test's own.
 type pulled struct {
 	*relaytest.Cascade
-	relay *relaytest.FirstRelay
+	relay *relaytest.Rogue
 	dir   string
 }
 

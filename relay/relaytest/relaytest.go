@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/codec"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
@@ -286,4 +287,12 @@ func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 
 		}
 	}
 	return out
+}
+
+// PublicKey returns a hop's serialized HPKE key of an epoch.
+func (c *Cascade) PublicKey(t testing.TB, hop int, epoch uint64) []byte {
+	t.Helper()
+	var list onion.KeyList
+	require.NoError(t, codec.Unmarshal(c.Open.KeyLists[hop].List, &list))
+	return list.Keys[epoch]
 }
