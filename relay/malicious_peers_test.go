@@ -1,0 +1,343 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/codec"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+)
+
+// TestEquivocation: a first relay that signs another batch at every pull of one number. One of
+// them is mixed, once; the others never are, and the number goes on to stand for the same bytes.
+func TestEquivocation(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	first := c.StartFirst(t)
+	offers := make([][]byte, 8)
+	for i := range offers {
+		var err error
+		offers[i], err = first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(uint64(100*i), 10)...)).Bytes()
+		require.NoError(t, err)
+	}
+	var asked atomic.Int64
+	first.Answer(0, 0, func(w http.ResponseWriter, _ *http.Request) {
+		w.Write(offers[(asked.Add(1)-1)%int64(len(offers))])
+	})
+	stop := c.Start(t, 1)
+	batch, _ := c.Pull(t, 0, 0)
+	taken := c.Values(t, 0, batch)[0]
+	require.ElementsMatch(t, span(taken[0]-taken[0]%100, 10), taken, "all of one offer")
+	stop()
+	c.Start(t, 1)
+	again, _ := c.Pull(t, 0, 0)
+	require.Equal(t, batch, again)
+	// The offers that were not taken, as other numbers: their slots were never mixed. The one that
+	// was taken has nothing left.
+	for i := range offers {
+		values := span(uint64(100*i), 10)
+		var b onion.Batch
+		require.NoError(t, codec.Unmarshal(offers[i], &b))
+		first.Serve(t, 0, uint64(1+i), first.Batch(t, 0, uint64(1+i), 10, b.Ciphertexts))
+		batch, chain := c.Pull(t, 0, uint64(1+i))
+		if values[0] == taken[0]-taken[0]%100 {
+			require.True(t, chain[1].Destroyed())
+			continue
+		}
+		require.ElementsMatch(t, values, c.Values(t, 0, batch)[0])
+	}
+}
+
+// TestHostileDelivery: a first relay that hangs within a batch, drips it, or never ends it, holds up
+// nothing but its own task's batches; the relay stops when it is told to, and takes the batch when
+// it comes whole.
+func TestHostileDelivery(t *testing.T) {
+	drip := func(pause time.Duration, total int) func([]byte) http.HandlerFunc {
+		return func(raw []byte) http.HandlerFunc {
+			return func(w http.ResponseWriter, req *http.Request) {
+				for i := 0; i < total && req.Context().Err() == nil; i++ {
+					if _, err := w.Write(raw[min(i, len(raw)-1):][:1]); err != nil {
+						return
+					}
+					if pause > 0 {
+						w.(http.Flusher).Flush()
+						time.Sleep(pause)
+					}
+				}
+			}
+		}
+	}
+	for name, hostile := range map[string]func(raw []byte) http.HandlerFunc{
+		"hangs before the answer": func([]byte) http.HandlerFunc {
+			return func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
+		},
+		"hangs mid transfer": func(raw []byte) http.HandlerFunc {
+			return func(w http.ResponseWriter, req *http.Request) {
+				w.Write(raw[:len(raw)/2])
+				w.(http.Flusher).Flush()
+				<-req.Context().Done()
+			}
+		},
+		"drips": drip(50*time.Millisecond, 1<<20),
+		"ends early": func(raw []byte) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) { w.Write(raw[:len(raw)-1]) }
+		},
+		"one byte too many": func(raw []byte) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) { w.Write(append(raw, 0)) }
+		},
+		"never ends": drip(0, 1<<26),
+		"claims more": func(raw []byte) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "99999999")
+				w.Write(raw)
+			}
+		},
+		"a compressed bomb": func([]byte) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip")
+				io.WriteString(w, "\x1f\x8b")
+			}
+		},
+		"redirects": func([]byte) http.HandlerFunc {
+			return func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, req.URL.Path, http.StatusFound) }
+		},
+		"a problem unheard of": func([]byte) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(410)
+				io.WriteString(w, `{"type":"urn:doona:error:epoch-complete\u0000"}`)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := relaytest.New(t, relaytest.Options{Tasks: 2})
+			other := c.Other(t, 1)
+			first := c.StartFirst(t)
+			good := first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+			raw, err := good.Bytes()
+			require.NoError(t, err)
+			ctx, release := context.WithCancel(context.Background())
+			defer release()
+			answer := hostile(raw)
+			first.Answer(0, 0, func(w http.ResponseWriter, req *http.Request) {
+				if req.PathValue("task") == fmt.Sprintf("%x", other.Open.ID) {
+					lanes := other.Slots(t, 0, span(50, 10)...)
+					b, err := onion.NewBatch(first.Sign, onion.Context{TaskID: other.Open.ID}, 0, 10, []uint64{10}, lanes, nil)
+					require.NoError(t, err)
+					raw, err := b.Bytes()
+					require.NoError(t, err)
+					w.Write(raw)
+					return
+				}
+				both, cancel := context.WithCancel(req.Context())
+				defer cancel()
+				context.AfterFunc(ctx, cancel)
+				answer(w, req.WithContext(both))
+			})
+			stop := c.Start(t, 1)
+			batch, _ := other.Pull(t, 0, 0)
+			require.ElementsMatch(t, span(50, 10), other.Values(t, 0, batch)[0])
+			require.Eventually(t, func() bool { return first.Pulls(0, 0) > 1 }, 5*time.Second, 5*time.Millisecond)
+			_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+			require.ErrorIs(t, err, handover.ErrNotSealed)
+			stop() // whatever it waits for
+			c.Start(t, 1)
+			first.Serve(t, 0, 0, good)
+			release()
+			batch, _ = c.Pull(t, 0, 0)
+			require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+		})
+	}
+}
+
+// TestMaliciousMiddleRelay: the second of three relays. The third holds it to the first relay's
+// signature and counts, and to n and n_min, whatever it signs.
+func TestMaliciousMiddleRelay(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 3})
+	middle := c.StartRogue(t, 1)
+	sign := c.SignKey(t, 0)
+	// source is a batch of the first relay, and lanes what the middle relay finds in it.
+	source := func(seq, clients uint64) (*onion.SignedManifest, [][][]byte) {
+		slots := c.Slots(t, 0, span(100*seq, clients)...)
+		b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID}, seq, clients, []uint64{clients}, slots, nil)
+		require.NoError(t, err)
+		opener := c.Opener(t, 1, 0)
+		lanes := [][][]byte{{}}
+		for _, slot := range slots[0] {
+			_, next, err := opener.OpenSlot(0, slot)
+			require.NoError(t, err)
+			lanes[0] = append(lanes[0], next)
+		}
+		return b.Signed(), lanes
+	}
+	const tooFew, inconsistent = "too few valid slots", "inconsistent manifest"
+	_, earlier := source(0, 10)
+	tests := []struct {
+		name    string
+		seq     uint64
+		make    func(*onion.SignedManifest, [][][]byte) *onion.Batch
+		out     uint64
+		finding string
+	}{
+		{"honest", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			return middle.Sealed(t, 0, 0, 10, []uint64{10}, lanes, s)
+		}, 10, ""},
+		{"drops down to n_min", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			return middle.Sealed(t, 0, 1, 10, []uint64{10}, [][][]byte{lanes[0][:9]}, s)
+		}, 9, ""},
+		{"drops all but one", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			return middle.Sealed(t, 0, 2, 10, []uint64{10}, [][][]byte{lanes[0][:1]}, s)
+		}, 0, tooFew},
+		{"one slot ten times", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			for i := range lanes[0] {
+				lanes[0][i] = lanes[0][0]
+			}
+			return middle.Sealed(t, 0, 3, 10, []uint64{10}, lanes, s)
+		}, 0, tooFew},
+		{"more clients than the first relay said", 1, func(s *onion.SignedManifest, _ [][][]byte) *onion.Batch {
+			return middle.Sealed(t, 0, 4, 10, []uint64{10}, earlier, s)
+		}, 0, inconsistent},
+		{"more slots than the first relay sent", 1, func(s *onion.SignedManifest, _ [][][]byte) *onion.Batch {
+			return middle.Sealed(t, 0, 5, 1, []uint64{10}, earlier, s)
+		}, 0, inconsistent},
+		{"a batch of one client, as it is", 1, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			return middle.Sealed(t, 0, 6, 1, []uint64{1}, lanes, s)
+		}, 0, tooFew},
+		{"another number's source", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			s, _ := source(99, 10)
+			return middle.Sealed(t, 0, 7, 10, []uint64{10}, lanes, s)
+		}, 0, inconsistent},
+		{"a source it signed itself", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			own, err := onion.NewBatch(middle.Sign, onion.Context{TaskID: c.Open.ID}, 8, 10, []uint64{10}, lanes, nil)
+			require.NoError(t, err)
+			return middle.Sealed(t, 0, 8, 10, []uint64{10}, lanes, own.Signed())
+		}, 0, inconsistent},
+		{"no source", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			return middle.Sealed(t, 0, 9, 10, []uint64{10}, lanes, nil)
+		}, 0, inconsistent},
+		{"as if it were the first", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			b, err := onion.NewBatch(middle.Sign, onion.Context{TaskID: c.Open.ID}, 10, 10, []uint64{10}, lanes, nil)
+			require.NoError(t, err)
+			return b
+		}, 0, "not the batch asked for"},
+	}
+	for seq, tt := range tests {
+		s, lanes := source(uint64(seq), tt.seq)
+		middle.Serve(t, 0, uint64(seq), tt.make(s, lanes))
+	}
+	c.Start(t, 2)
+	for i, tt := range tests {
+		seq := uint64(i)
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.finding != "" {
+				require.Eventually(t, func() bool {
+					for _, f := range c.Status(t, 2).Findings {
+						if f == (relay.Finding{Batch: seq, Reason: tt.finding}) {
+							return true
+						}
+					}
+					return false
+				}, 10*time.Second, 10*time.Millisecond)
+			}
+			batch, err := c.Verifier.Pull(t.Context(), c.Open, 2, 0, seq)
+			if seq == uint64(len(tests)-1) {
+				require.ErrorIs(t, err, handover.ErrNotSealed)
+				return
+			}
+			for errors := 0; err != nil && errors < 500; errors++ {
+				time.Sleep(10 * time.Millisecond)
+				batch, err = c.Verifier.Pull(t.Context(), c.Open, 2, 0, seq)
+			}
+			require.NoError(t, err)
+			require.EqualValues(t, tt.out, len(batch.Ciphertexts[0]))
+		})
+	}
+}
+
+// TestMaliciousNextHop plays the relay after an honest first one, and others in its name. What a
+// signature allows is one number of one epoch of one task, for one purpose; a stranger learns not
+// even what exists; and a next hop that confirms what it has not stored only loses it.
+func TestMaliciousNextHop(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 3, Tasks: 2, Task: func(t *task.Task) { t.Epochs.Count = 3 }})
+	other := c.Other(t, 1)
+	c.Start(t, 0)
+	for i := range 20 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	next := handover.NewClient(c.SignKey(t, 1), nil)
+	pull := func(client *handover.Client, epoch, seq uint64) (*onion.Batch, error) {
+		return client.Pull(t.Context(), c.Open, 0, epoch, seq)
+	}
+	var batch *onion.Batch
+	require.Eventually(t, func() (ok bool) {
+		_, err := pull(next, 0, 1)
+		batch, ok = must(pull(next, 0, 0)), err == nil
+		return ok
+	}, 10*time.Second, 10*time.Millisecond)
+
+	// Everyone else of the task, and nobody: the same answer for what exists and what does not.
+	for name, key := range map[string]*handover.Client{
+		"itself": handover.NewClient(c.SignKey(t, 0), nil), "the third relay": handover.NewClient(c.SignKey(t, 2), nil), "the verifier": c.Verifier,
+	} {
+		for _, at := range [][2]uint64{{0, 0}, {0, 1}, {0, 2}, {1, 0}, {2, 7}, {9, 0}} {
+			_, err := pull(key, at[0], at[1])
+			require.ErrorIs(t, err, handover.ErrUnauthorized, name)
+			require.ErrorIs(t, key.Confirm(t.Context(), c.Open, 0, at[0], at[1], batch.Manifest), handover.ErrUnauthorized, name)
+		}
+	}
+
+	// Signatures that someone saw on the way, used for something else.
+	signed := func(method, path string, signature string) int {
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+c.Config(t, 0).Listen+path, nil)
+		require.NoError(t, err)
+		req.Header.Set(handover.Header, signature)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	at := func(id [32]byte, epoch, seq int) string {
+		return fmt.Sprintf("/v1/tasks/%x/epochs/%d/batches/%d", id, epoch, seq)
+	}
+	seenPull := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignPull, handover.Body(c.Open.ID, 0, 0))))
+	seenConfirm := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignConfirm, handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))))
+	here := at(c.Open.ID, 0, 0)
+	require.Equal(t, 200, signed("GET", here, seenPull), "a pull can be repeated by who saw one: docs/threat-model.md")
+	for _, elsewhere := range []string{at(c.Open.ID, 0, 1), at(c.Open.ID, 1, 0), at(other.Open.ID, 0, 0)} {
+		require.Equal(t, 403, signed("GET", elsewhere, seenPull))
+		require.Equal(t, 403, signed("POST", elsewhere+"/confirm", seenConfirm))
+	}
+	require.Equal(t, 403, signed("POST", here+"/confirm", seenPull), "a pull is no confirmation")
+	require.Equal(t, 403, signed("GET", here, seenConfirm))
+	require.Equal(t, 403, signed("GET", here, seenPull+"A"))
+	require.Equal(t, 403, signed("GET", here, ""))
+	require.ErrorIs(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, append(batch.Manifest, 0)), handover.ErrUnauthorized, "another batch of the number")
+
+	// It confirms without storing, twice: the batch is gone for it too, and the next one is not.
+	require.Equal(t, 204, signed("POST", here+"/confirm", seenConfirm))
+	require.Equal(t, 204, signed("POST", here+"/confirm", seenConfirm))
+	require.Equal(t, 410, signed("GET", here, seenPull), "and an old signature gets nothing any more")
+	_, err := pull(next, 0, 0)
+	require.ErrorIs(t, err, handover.ErrConfirmed)
+	second := must(pull(next, 0, 1))
+	require.Len(t, second.Ciphertexts[0], 10)
+
+	// Pulling at once and slowly fills no more than the places there are.
+	_, err = pull(next, 0, 2)
+	require.ErrorIs(t, err, handover.ErrNotSealed)
+	require.ErrorIs(t, err, problem.New(problem.NotSealed, ""))
+}
+
+// must drops an error that the caller looks for elsewhere.
+func must[T any](v T, _ error) T { return v }
