@@ -6,12 +6,18 @@ package edge_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +26,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/wasm"
 	"github.com/doona-dp/doona/wasm/edge/workerd"
@@ -65,20 +74,24 @@ type outside struct {
 
 // report is one submission as it arrived.
 type report struct {
+	head  string // all of the request but its body
 	body  []byte
 	lanes [][]onion.Message
-	at    time.Time
 }
 
 const site = "site.example"
 
-// newOutside signs a draft for a relay of its own and serves it.
+// newOutside signs a draft for a relay of its own, with an epoch that is open, and serves it.
 func newOutside(t *testing.T, draft *task.Task) *outside {
+	t.Helper()
+	return newOutsideIn(t, draft, task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: 1})
+}
+
+func newOutsideIn(t *testing.T, draft *task.Task, epochs task.Epochs) *outside {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	o := &outside{address: listener.Addr().String(), origin: http.NotFoundHandler()}
-	epochs := task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: 1}
 	o.relay, err = fixture.Sign(draft, []string{"http://relay.example", "https://second.example"}, epochs)
 	require.NoError(t, err)
 	o.bundle, err = o.relay.Bundle.Bytes()
@@ -118,6 +131,7 @@ func (c recorded) Read(p []byte) (int, error) {
 }
 
 func (o *outside) receive(w http.ResponseWriter, req *http.Request) {
+	head := fmt.Sprint(req.Method, req.URL, req.Proto, req.Header, req.ContentLength, req.TransferEncoding)
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		problem.New(problem.Malformed, "%v", err).Write(w)
@@ -130,7 +144,7 @@ func (o *outside) receive(w http.ResponseWriter, req *http.Request) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.received = append(o.received, report{body, lanes, time.Now()})
+	o.received = append(o.received, report{head, body, lanes})
 	if len(o.answers) > 0 {
 		name := o.answers[0]
 		o.answers = o.answers[1:]
@@ -222,8 +236,7 @@ func only(entry map[string]any) map[string]any {
 // truthful is a task of 300 categories whose messages are the values, but one in a million.
 func truthful() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
 
-// category returns the value in a truthful task's report: a false alarm of a test that compares
-// fewer than 1000 has probability below 10⁻³·300⁻¹ per draw of noise; see truthfulNoise.
+// category returns the value in a truthful task's report.
 func category(t *testing.T, r report) int {
 	t.Helper()
 	require.Len(t, r.lanes, 1)
@@ -237,19 +250,442 @@ func category(t *testing.T, r report) int {
 	return value
 }
 
+// requireValues compares what arrived with what was sent. Up to one may differ: a truthful report is
+// noise with probability 2⁻²⁰, two of 1000 are with less than 10⁻⁶.
+func requireValues(t *testing.T, sent []int, got []report) {
+	t.Helper()
+	count := map[int]int{}
+	for _, v := range sent {
+		count[v]++
+	}
+	missing := len(sent)
+	for _, r := range got {
+		if v := category(t, r); count[v] > 0 {
+			count[v]--
+			missing--
+		}
+	}
+	require.Len(t, got, len(sent))
+	require.LessOrEqual(t, missing, 1, "sent and not arrived: %v", count)
+}
+
+func body(v any) string { return fmt.Sprintf(`{"value": %v}`, v) }
+
 func TestPostedValuesArrive(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, only(o.entry(nil)))
-	want := map[int]int{}
-	for _, v := range []int{0, 7, 150, 299} {
-		status, answer := post(t, p, fmt.Sprintf(`{"value": %d}`, v))
-		require.Equal(t, http.StatusNoContent, status, "%s %s", answer, p.Log())
-		want[v]++
+	sent := []int{0, 7, 150, 299}
+	for _, v := range sent {
+		status, answer := post(t, p, body(v))
+		require.Equal(t, http.StatusNoContent, status, answer)
+		require.Empty(t, answer)
 	}
-	got := map[int]int{}
-	for _, r := range o.reports(t, 4) {
-		got[category(t, r)]++
+	requireValues(t, sent, o.reports(t, len(sent)))
+	require.Empty(t, p.Log())
+	require.Equal(t, 1, strings.Count(string(o.capture()), "GET /v1/tasks/"), "the task is fetched once")
+}
+
+func TestRequestsThatAreRefused(t *testing.T) {
+	o := newOutside(t, truthful())
+	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
+		"x":       o.entry(nil),
+		"country": o.entry(map[string]any{"property": "country", "categories": []string{"AU"}}),
+	}})
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
-	require.Equal(t, want, got)
+	for _, c := range []struct {
+		name, method, path, body string
+		change                   func(*http.Request)
+		status                   int
+		problem                  string
+	}{
+		{"not a number", "POST", "/doona/x", body("NaN"), nil, 400, "invalid-value"},
+		{"infinite", "POST", "/doona/x", body("1e999"), nil, 400, "invalid-value"},
+		{"text", "POST", "/doona/x", body(`"3"`), nil, 400, "invalid-value"},
+		{"nothing", "POST", "/doona/x", "", nil, 400, "invalid-value"},
+		{"too many", "POST", "/doona/x", body("[1, 2]"), nil, 400, "invalid-value"},
+		{"no category", "POST", "/doona/x", body("300"), nil, 400, "invalid-value"},
+		{"between categories", "POST", "/doona/x", body("1.5"), nil, 400, "invalid-value"},
+		{"large", "POST", "/doona/x", body(strings.Repeat("1", 1<<20)), nil, 413, "too-large"},
+		{"method", "GET", "/doona/x", "", nil, 405, "not-found"},
+		{"preflight", "OPTIONS", "/doona/x", "", header("Origin", "http://evil.example"), 405, "not-found"},
+		{"no such task", "POST", "/doona/y", body(1), nil, 404, "not-found"},
+		{"no task", "POST", "/doona/", body(1), nil, 404, "not-found"},
+		{"a property's task", "POST", "/doona/country", body(1), nil, 404, "not-found"},
+		{"another site's page", "POST", "/doona/x", body(1), header("Origin", "http://evil.example"), 403, "foreign-origin"},
+		{"a form", "POST", "/doona/x", body(1), header("Content-Type", "text/plain"), 415, "media-type"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			status, answer, head := send(t, p, c.method, c.path, c.body, c.change)
+			require.Equal(t, c.status, status, answer)
+			require.Equal(t, problem.ContentType, head.Get("Content-Type"))
+			require.Contains(t, answer, `"urn:doona:error:`+c.problem+`"`)
+			require.Empty(t, head.Get("Access-Control-Allow-Origin"))
+		})
+	}
+	status, _, _ := send(t, p, "POST", "/doona/x", body(5), header("Origin", "http://"+site))
+	require.Equal(t, http.StatusNoContent, status)
+	requireValues(t, []int{5}, o.reports(t, 1)) // and nothing of the others
+	require.Empty(t, p.Log())
+}
+
+// With a wrong configuration no value is taken, and the site goes on as without the worker.
+func TestBadConfiguration(t *testing.T) {
+	o := newOutside(t, truthful())
+	o.origin = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "the page") })
+	for name, c := range map[string]struct {
+		config any
+		field  string
+	}{
+		"none":      {nil, "DOONA"},
+		"text":      {"nonsense", "DOONA"},
+		"no tasks":  {map[string]any{}, "tasks"},
+		"no owner":  {only(o.entry(map[string]any{"owner": ""})), "tasks.x.owner"},
+		"no bound":  {only(o.entry(map[string]any{"maxEpsilon": 0})), "tasks.x.maxEpsilon"},
+		"unknown":   {only(o.entry(map[string]any{"propertie": "country"})), "propertie"},
+		"too small": {only(o.entry(map[string]any{"maxEpsilon": 0.5})), "MaxEpsilon"},
+		"categories": {map[string]any{"tasks": map[string]any{"x": o.entry(nil),
+			"y": o.entry(map[string]any{"property": "country", "categories": []string{}})}}, "tasks.y.categories"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := o.start(t, c.config)
+			for range 2 {
+				status, answer := post(t, p, body(1))
+				require.Equal(t, http.StatusInternalServerError, status)
+				require.Contains(t, answer, `"urn:doona:error:configuration"`)
+				require.Contains(t, answer, c.field)
+			}
+			status, answer, _ := send(t, p, "GET", "/", "", nil)
+			require.Equal(t, http.StatusOK, status)
+			require.Equal(t, "the page", answer)
+			o.reports(t, 0)
+		})
+	}
+}
+
+// A task that is not what the configuration pins, or whose claim its parameters do not prove, gets
+// no report.
+func TestBadTasks(t *testing.T) {
+	lie := truthful()
+	lie.Claim = fixture.Draft(task.Histogram, 300).Claim // that of a task that protects
+	wide := newOutside(t, lie)
+	other := newOutside(t, truthful())
+	for name, c := range map[string]struct {
+		o      *outside
+		change map[string]any
+		bundle func([]byte) []byte
+		text   string
+		status int
+	}{
+		"claim":         {o: wide, text: "claim", status: 500},
+		"another owner": {o: newOutside(t, truthful()), change: map[string]any{"owner": other.relay.OwnerText()}, text: "owner"},
+		"another task":  {o: newOutside(t, truthful()), bundle: func([]byte) []byte { return other.bundle }, text: "owner"},
+		"another id":    {o: newOutside(t, truthful()), change: map[string]any{"task": "http://relay.example" + other.relay.Path()}, text: "its id is"},
+		"tampered":      {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { b[40] ^= 1; return b }, text: "couldn't"},
+		"truncated":     {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { return b[:len(b)-1] }, text: "couldn't"},
+		"trailing":      {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { return append(b, 0) }, text: "couldn't"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.bundle != nil {
+				c.o.bundle = c.bundle(bytes.Clone(c.o.bundle))
+			}
+			if c.status == 0 {
+				c.status = http.StatusBadGateway
+			}
+			p := c.o.start(t, only(c.o.entry(c.change)))
+			for range 3 {
+				status, answer := post(t, p, body(1))
+				require.Equal(t, c.status, status, answer)
+				require.Contains(t, answer, c.text)
+			}
+			c.o.reports(t, 0)
+			require.Equal(t, 1, strings.Count(string(c.o.capture()), "GET /v1/tasks/"), "asked again at once")
+		})
+	}
+}
+
+func TestNoRelay(t *testing.T) {
+	o := newOutside(t, truthful())
+	p := o.start(t, only(o.entry(nil)))
+	o.Close()
+	status, answer := post(t, p, body(1))
+	require.Equal(t, http.StatusBadGateway, status)
+	require.Contains(t, answer, `"urn:doona:error:task-unavailable"`)
+}
+
+func TestEpochThatIsNotOpen(t *testing.T) {
+	for _, epochs := range []task.Epochs{{Start: 1 << 39, Length: 60, Count: 1}, {Start: 1, Length: 60, Count: 1}} {
+		o := newOutsideIn(t, truthful(), epochs)
+		p := o.start(t, only(o.entry(nil)))
+		status, answer := post(t, p, body(1))
+		require.Equal(t, http.StatusConflict, status)
+		require.Contains(t, answer, `"urn:doona:error:epoch-not-open"`)
+		o.reports(t, 0)
+	}
+}
+
+// Retries send the same bytes; what cannot be delivered is dropped, and the log says so without a
+// value.
+func TestDelivery(t *testing.T) {
+	o := newOutside(t, truthful())
+	p := o.start(t, only(o.entry(nil)))
+	o.answers = []problem.Name{problem.Overloaded, problem.Internal, ""}
+	post(t, p, body(17))
+	got := o.reports(t, 3)
+	require.Equal(t, got[0].body, got[1].body)
+	require.Equal(t, got[0].body, got[2].body)
+	require.Empty(t, p.Log())
+
+	o.answers = []problem.Name{problem.EpochClosed, problem.Replayed, problem.Limit}
+	for range 3 {
+		post(t, p, body(17))
+	}
+	o.reports(t, 6)
+	require.Eventually(t, func() bool { return strings.Count(p.Log(), "\n") >= 2 }, 5*time.Second, 5*time.Millisecond)
+	require.Contains(t, p.Log(), "doona: dropped a report to task x: epoch-closed")
+	require.Contains(t, p.Log(), "doona: dropped a report to task x: limit")
+	require.NotContains(t, p.Log(), "replayed")
+	require.NotContains(t, p.Log(), "17")
+}
+
+// One instance serves requests that overlap: bodies that arrive slowly, pauses, answers. A request
+// that waited for another, or on a timer of Go's, would end in a 500 or lose its report.
+func TestRequestsThatOverlap(t *testing.T) {
+	o := newOutside(t, truthful())
+	config := only(o.entry(nil))
+	config["delay"] = 2
+	p := o.start(t, config)
+	var sent []int
+	var wait sync.WaitGroup
+	statuses := make([]int, 64)
+	for i := range statuses {
+		sent = append(sent, i)
+		wait.Go(func() {
+			reader, writer := io.Pipe()
+			go func() {
+				text := body(i)
+				io.WriteString(writer, text[:5])
+				time.Sleep(time.Duration(i%8) * 20 * time.Millisecond)
+				io.WriteString(writer, text[5:])
+				writer.Close()
+			}()
+			req, err := http.NewRequest(http.MethodPost, p.URL+"/doona/x", reader)
+			if err != nil {
+				return
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				return
+			}
+			resp.Body.Close()
+			statuses[i] = resp.StatusCode
+		})
+	}
+	wait.Wait()
+	for _, status := range statuses {
+		require.Equal(t, http.StatusNoContent, status)
+	}
+	requireValues(t, sent, o.reports(t, len(sent)))
+	require.Empty(t, p.Log())
+}
+
+// Reports leave in random order: the order of 40 is that of the requests with probability 1/40!.
+func TestOrderIsNotKept(t *testing.T) {
+	o := newOutside(t, truthful())
+	config := only(o.entry(nil))
+	config["delay"] = 2
+	p := o.start(t, config)
+	var sent []int
+	for i := range 40 {
+		sent = append(sent, i)
+		post(t, p, body(i))
+	}
+	got := o.reports(t, len(sent))
+	requireValues(t, sent, got)
+	inversions := 0
+	for i := range got {
+		for j := range i {
+			if category(t, got[j]) > category(t, got[i]) {
+				inversions++
+			}
+		}
+	}
+	require.NotZero(t, inversions)
+}
+
+// TestNothingOfTheValueLeaves searches all that leaves the worker, to whomever, and all it prints,
+// for posted values in text and as doubles, and requires that all that is sent to the relay is the
+// same for every value, up to the sealed bytes, which have one size.
+func TestNothingOfTheValueLeaves(t *testing.T) {
+	draft := fixture.Draft(task.Mean, 0)
+	draft.Input.Clip = true
+	o := newOutside(t, draft)
+	p := o.start(t, only(o.entry(nil)))
+	var values []float64
+	for range 100 {
+		values = append(values, rand.Float64()) // 16 digits
+	}
+	values = append(values, 0, 1, -1e300, 1e300)
+	for _, v := range values {
+		status, answer := post(t, p, fmt.Sprintf(`{"value": %.17g}`, v))
+		require.Equal(t, http.StatusNoContent, status, answer)
+	}
+	post(t, p, `{"value": [0.31415926535, 0.2718281828]}`) // refused: not repeated either
+	o.reports(t, len(values))
+	everything := append(o.capture(), p.Log()...)
+	for _, v := range append(values[:100:100], 0.31415926535, 0.2718281828) {
+		text := strconv.FormatFloat(v, 'g', -1, 64)
+		require.NotContains(t, string(everything), text[2:12])
+		for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+			raw := order.AppendUint64(nil, math.Float64bits(v))
+			require.False(t, bytes.Contains(everything, raw))
+		}
+	}
+	require.Empty(t, p.Log())
+	first := o.reports(t, len(values))[0]
+	for _, r := range o.reports(t, len(values)) {
+		require.Equal(t, first.head, r.head)
+		require.Len(t, r.body, len(first.body))
+	}
+}
+
+// seen is what the origin gets of a request.
+type seen struct {
+	Method, Path, Body string
+	Header             http.Header
+}
+
+// A request passes to the origin and its answer to the visitor as without the worker, byte for byte
+// of the bodies; what was seen of it is reported afterwards, to each task that asks.
+func TestPropertiesOfPassingRequests(t *testing.T) {
+	o := newOutside(t, truthful())
+	var mu sync.Mutex
+	var arrived []seen
+	packed := []byte("\x1f\x8b\x08\x00 not really gzip")
+	o.origin = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		arrived = append(arrived, seen{r.Method, r.URL.RequestURI(), string(text), r.Header})
+		mu.Unlock()
+		w.Header()["Set-Cookie"] = []string{"a=1, b", "c=2"}
+		w.Header().Set("X-Large", strings.Repeat("x", 4000))
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("CF-Cache-Status", r.Header.Get("Cache-Wanted"))
+		w.WriteHeader(http.StatusTeapot)
+		w.Write(packed)
+	})
+	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
+		"country": o.entry(map[string]any{"property": "country", "categories": manyCategories(299, "AU", "NZ")}),
+		"cache":   o.entry(map[string]any{"property": "cache", "categories": manyCategories(299, "unused", "HIT")}),
+		"status":  o.entry(map[string]any{"property": "status", "categories": manyCategories(299, "1xx", "2xx", "3xx", "4xx")}),
+		"posted":  o.entry(nil),
+	}})
+	change := func(r *http.Request) {
+		r.Header = http.Header{"Content-Type": {"text/csv"}, "Cookie": {"secret=1; b=2"}, "Cf-Ipcountry": {"NZ"}, "Cache-Wanted": {"HIT"},
+			"Authorization": {"Basic eA=="}, "X-Twice": {"1", "2"}, "Accept-Encoding": {"identity"}, "User-Agent": {"test"}}
+	}
+	status, answer, head := send(t, p, "PUT", "/a/b%20c?d=e&f", "the body", change)
+	require.Equal(t, http.StatusTeapot, status)
+	require.Equal(t, string(packed), answer)
+	require.Equal(t, []string{"a=1, b", "c=2"}, head["Set-Cookie"])
+	require.Equal(t, strings.Repeat("x", 4000), head.Get("X-Large"))
+
+	// NZ is category 1, HIT is 1, 4xx is 3.
+	requireValues(t, []int{1, 1, 3}, o.reports(t, 3))
+	require.Len(t, arrived, 1)
+	got := arrived[0]
+	require.Equal(t, "PUT", got.Method)
+	require.Equal(t, "/a/b%20c?d=e&f", got.Path)
+	require.Equal(t, "the body", got.Body)
+	expected := &http.Request{}
+	change(expected)
+	for name, values := range expected.Header {
+		require.Equal(t, strings.Join(values, ", "), strings.Join(got.Header[name], ", "), name)
+		delete(got.Header, name)
+	}
+	delete(got.Header, "Content-Length")
+	require.Empty(t, got.Header, "the worker added headers")
+
+	for _, r := range o.reports(t, 3) {
+		require.NotContains(t, r.head, "NZ")
+		require.NotContains(t, r.head, "secret")
+	}
+
+	// An origin that does not answer: the visitor sees the failure, the tasks see a value.
+	o.origin = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	req, err := http.NewRequest(http.MethodGet, p.URL, nil)
+	require.NoError(t, err)
+	req.Host = site
+	once := &http.Transport{DisableKeepAlives: true} // repeats no request by itself
+	_, err = once.RoundTrip(req)
+	require.Error(t, err, "the connection ends without an answer, as the origin's did")
+	requireValues(t, []int{1, 1, 3, 299, 299, 299}, o.reports(t, 6))
+}
+
+// Latencies are milliseconds to the origin's headers: of 40 in a histogram over [0, 3) s with 300
+// bins, all that took a second are in bins 100 and after.
+func TestLatency(t *testing.T) {
+	draft := fixture.Draft(task.Histogram, 300)
+	draft.Input.Labels, draft.Input.Clip, draft.Input.Hi = false, true, randomizer.NewRational(3000, 1)
+	o := newOutside(t, fixture.NearlyTruthful(draft))
+	o.origin = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
+	p := o.start(t, only(o.entry(map[string]any{"property": "latency"})))
+	send(t, p, "GET", "/", "", nil)
+	require.GreaterOrEqual(t, category(t, o.reports(t, 1)[0]), 99, "bins of 10 ms")
+}
+
+// Which requests are sampled does not depend on them: of 400 at 1/2, the number is binomial, outside
+// 150 to 250 with probability below 10⁻⁶.
+func TestSample(t *testing.T) {
+	o := newOutside(t, truthful())
+	p := o.start(t, only(o.entry(map[string]any{"property": "country", "sample": 0.5, "categories": manyCategories(299)})))
+	for range 400 {
+		send(t, p, "GET", "/", "", nil)
+	}
+	time.Sleep(time.Second)
+	n := 0
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		o.mu.Lock()
+		now := len(o.received)
+		o.mu.Unlock()
+		if now == n && n > 0 {
+			break
+		}
+		n = now
+	}
+	require.Greater(t, n, 150)
+	require.Less(t, n, 250)
+}
+
+// manyCategories fills a list up to n categories.
+func manyCategories(n int, first ...string) []string {
+	for i := len(first); i < n; i++ {
+		first = append(first, fmt.Sprint("category ", i))
+	}
+	return first
+}
+
+// A real relay takes what the worker sends, and seals a batch of it.
+func TestRealRelay(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		calibrated, err := planner.Draft(planner.Query{Name: "edge", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9, Epsilon: 2, Delta: 1e-4})
+		require.NoError(t, err)
+		calibrated.Epochs, calibrated.Clients.Quota = draft.Epochs, 100
+		*draft = *calibrated
+	}})
+	c.Start(t, 0)
+	onward := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host
+	}})
+	t.Cleanup(onward.Close)
+	o := &outside{address: onward.Listener.Addr().String()}
+	p := o.start(t, only(map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4}))
+	for i := range 20 {
+		status, answer := post(t, p, body(i/2))
+		require.Equal(t, http.StatusNoContent, status, answer)
+	}
+	require.Eventually(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 1 }, 20*time.Second, 20*time.Millisecond)
 	require.Empty(t, p.Log())
 }
