@@ -29,7 +29,7 @@ const module = "github.com/doona-dp/doona/"
 // users. Imports flow one way:
 //
 //	randomizer, accountant <- task <- protocols <- planner, simulate <- clients, verifier, wasm <- cmd
-//	task <- onion <- task/taskfile, keyfile <- relay
+//	task <- onion <- task/taskfile, keyfile, token <- relay, issuer
 //
 // onion and relay move opaque bytes and know no protocol; protocols know no wire.
 var mayImport = map[string][]string{
@@ -38,13 +38,15 @@ var mayImport = map[string][]string{
 	"task":           {"randomizer"},
 	"onion":          {"randomizer", "task"},
 	"task/taskfile":  {"randomizer", "task", "onion"},
+	"token":          {"randomizer", "task", "onion"},
 	"keyfile":        {"randomizer", "task", "onion"},
-	"relay":          {"randomizer", "task", "onion", "keyfile"},
+	"issuer":         {"randomizer", "task", "onion", "keyfile", "token", "relay/problem"},
+	"relay":          {"randomizer", "task", "onion", "keyfile", "token"},
 	"protocols":      {"randomizer", "accountant", "task"},
 	"planner":        {"randomizer", "accountant", "task", "protocols"},
 	"simulate":       {"randomizer", "accountant", "task", "protocols"},
 	"audit":          {"randomizer", "accountant", "task", "protocols", "simulate"},
-	"shufflerclient": {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem"},
+	"shufflerclient": {"randomizer", "accountant", "task", "protocols", "onion", "token", "relay/problem"},
 	"verifier":       {"randomizer", "accountant", "task", "protocols", "onion", "keyfile", "relay/problem", "relay/handover"},
 	"wasm":           {"randomizer", "accountant", "task", "protocols", "onion"},
 	"wasm/edge":      {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem", "shufflerclient", "wasm"},

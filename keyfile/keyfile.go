@@ -1,5 +1,5 @@
-// Package keyfile keeps the private keys of owners, relays and verifiers in files of mode 0600:
-// Ed25519 signing keys, and HPKE keys, one per epoch, that can be erased one by one.
+// Package keyfile keeps the private keys of owners, relays, verifiers and issuers in files of mode
+// 0600: Ed25519 signing keys, and HPKE or RSA keys, one per epoch, that can be erased one by one.
 package keyfile
 
 import (
@@ -34,9 +34,9 @@ type signFile struct {
 	Private string `json:"private"` // seed, unpadded base64url
 }
 
-type hpkeFile struct {
+type epochFile struct {
 	Kind string     `json:"kind"`
-	KEM  string     `json:"kem"`
+	KEM  string     `json:"kem,omitempty"` // of HPKE keys
 	Keys []epochKey `json:"keys"`
 }
 
@@ -74,7 +74,7 @@ func LoadSign(path string) (ed25519.PrivateKey, error) {
 // NewHPKE writes one new HPKE key per epoch to a file that must not exist and returns their
 // public list, signed by the party's signing key.
 func NewHPKE(path, kem string, epochs uint64, sign ed25519.PrivateKey) (*onion.SignedKeyList, error) {
-	f := hpkeFile{Kind: kindHPKE, KEM: kem}
+	f := epochFile{Kind: kindHPKE, KEM: kem}
 	keys := make([]*onion.PrivateKey, epochs)
 	for epoch := range keys {
 		key, err := onion.GenerateKey(kem)
@@ -95,41 +95,40 @@ func NewHPKE(path, kem string, epochs uint64, sign ed25519.PrivateKey) (*onion.S
 	return list, create(path, &f)
 }
 
-// HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
-type HPKE struct {
+// epochKeys is a loaded file of keys, one per epoch.
+type epochKeys[K any] struct {
 	path   string
+	kind   string
+	parse  func(kem string, private []byte) (*K, error)
 	mu     sync.Mutex // guards file and parsed
-	file   hpkeFile
-	parsed map[uint64]*onion.PrivateKey
+	file   epochFile
+	parsed map[uint64]*K
 }
 
-// LoadHPKE reads a file of HPKE keys. [HPKE.Check] tells whether they are those of a task.
-func LoadHPKE(path string) (*HPKE, error) {
-	h := &HPKE{path: path, parsed: map[uint64]*onion.PrivateKey{}}
-	var err error
-	h.file, err = loadHPKE(path)
-	return h, err
+func newEpochKeys[K any](path, kind string, parse func(string, []byte) (*K, error)) (*epochKeys[K], error) {
+	file, err := loadEpochs(path, kind)
+	return &epochKeys[K]{path: path, kind: kind, parse: parse, file: file, parsed: map[uint64]*K{}}, err
 }
 
-func loadHPKE(path string) (f hpkeFile, err error) {
+func loadEpochs(path, kind string) (f epochFile, err error) {
 	if err := load(path, &f); err != nil {
 		return f, err
 	}
-	if f.Kind != kindHPKE {
-		return f, fmt.Errorf("couldn't read %s: not a %s file", path, kindHPKE)
+	if f.Kind != kind {
+		return f, fmt.Errorf("couldn't read %s: not a %s file", path, kind)
 	}
 	return f, nil
 }
 
 // Key returns the private key of an epoch, or [ErrErased].
-func (h *HPKE) Key(epoch uint64) (*onion.PrivateKey, error) {
+func (h *epochKeys[K]) Key(epoch uint64) (*K, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.key(epoch)
 }
 
 // key is Key; the caller holds mu.
-func (h *HPKE) key(epoch uint64) (*onion.PrivateKey, error) {
+func (h *epochKeys[K]) key(epoch uint64) (*K, error) {
 	if key := h.parsed[epoch]; key != nil {
 		return key, nil
 	}
@@ -141,7 +140,7 @@ func (h *HPKE) key(epoch uint64) (*onion.PrivateKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
 		}
-		key, err := onion.ParsePrivateKey(h.file.KEM, raw)
+		key, err := h.parse(h.file.KEM, raw)
 		if err != nil {
 			return nil, fmt.Errorf("couldn't read %s: epoch %d: %w", h.path, epoch, err)
 		}
@@ -155,10 +154,10 @@ func (h *HPKE) key(epoch uint64) (*onion.PrivateKey, error) {
 // It starts from the file as it is now, so that a process with an old view does not bring back
 // what another erased; two that erase in the same instant still can: let one process erase.
 // What the file system or a backup keeps of the old file is beyond its reach.
-func (h *HPKE) Erase(epoch uint64) error {
+func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f, err := loadHPKE(h.path)
+	f, err := loadEpochs(h.path, h.kind)
 	if err != nil {
 		return err
 	}
@@ -172,6 +171,15 @@ func (h *HPKE) Erase(epoch uint64) error {
 	h.file = f
 	delete(h.parsed, epoch)
 	return nil
+}
+
+// HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
+type HPKE struct{ *epochKeys[onion.PrivateKey] }
+
+// LoadHPKE reads a file of HPKE keys. [HPKE.Check] tells whether they are those of a task.
+func LoadHPKE(path string) (*HPKE, error) {
+	keys, err := newEpochKeys(path, kindHPKE, onion.ParsePrivateKey)
+	return &HPKE{keys}, err
 }
 
 // Check is an error unless the file holds keys for a task: list is the key list of one of its

@@ -1,0 +1,76 @@
+package keyfile
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"fmt"
+	"runtime"
+	"sync"
+)
+
+// kindRSA is the kind of an issuer's key file.
+const kindRSA = "doona token keys"
+
+// rsaBits is the size of an issuer's keys: tokens of type 2 have no other.
+const rsaBits = 2048
+
+// RSA is a loaded file of an issuer's RSA keys, one per epoch. It is safe for concurrent use.
+type RSA struct{ *epochKeys[rsa.PrivateKey] }
+
+// NewRSA writes one new RSA key per epoch to a file that must not exist, and returns the public
+// halves. It takes about a fifth of a second of one core for each; progress, if not nil, is called
+// after each one.
+func NewRSA(path string, epochs uint64, progress func()) ([]*rsa.PublicKey, error) {
+	f := epochFile{Kind: kindRSA, Keys: make([]epochKey, epochs)}
+	public := make([]*rsa.PublicKey, epochs)
+	errs := make(chan error, epochs)
+	next := make(chan uint64)
+	var workers sync.WaitGroup
+	var mu sync.Mutex // guards progress
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for epoch := range next {
+				key, err := rsa.GenerateKey(rand.Reader, rsaBits)
+				if err != nil {
+					errs <- fmt.Errorf("couldn't generate key: %w", err)
+					continue
+				}
+				f.Keys[epoch], public[epoch] = epochKey{epoch, encode(x509.MarshalPKCS1PrivateKey(key))}, &key.PublicKey
+				if progress != nil {
+					mu.Lock()
+					progress()
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for epoch := range epochs {
+		next <- epoch
+	}
+	close(next)
+	workers.Wait()
+	select {
+	case err := <-errs:
+		return nil, err
+	default:
+	}
+	return public, create(path, &f)
+}
+
+// LoadRSA reads an issuer's key file.
+func LoadRSA(path string) (*RSA, error) {
+	parse := func(_ string, raw []byte) (*rsa.PrivateKey, error) { return x509.ParsePKCS1PrivateKey(raw) }
+	keys, err := newEpochKeys(path, kindRSA, parse)
+	return &RSA{keys}, err
+}
+
+// Epochs returns the epochs whose keys are left in the file, in its order.
+func (r *RSA) Epochs() (out []uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range r.file.Keys {
+		out = append(out, k.Epoch)
+	}
+	return out
+}
