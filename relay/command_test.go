@@ -145,7 +145,6 @@ func TestRefusedTasks(t *testing.T) {
 		change func(*task.Task)
 		want   string
 	}{
-		"tokens":          {func(t *task.Task) { t.Clients.Kind = task.ClientToken }, "invalid clients.kind"},
 		"huge batch":      {func(t *task.Task) { t.Batch.Size = 1 << 31 }, "invalid batch.size"},
 		"huge submission": {func(t *task.Task) { t.Slots.PerLane, t.Slots.Lanes, t.Batch.Size = 65535, 2, 2 }, "invalid slots"},
 	}

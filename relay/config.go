@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -109,6 +109,11 @@ type TaskConfig struct {
 
 	// HPKEKeys is the file of this relay's HPKE keys for this task. Default: the relay's.
 	HPKEKeys string `yaml:"hpke_keys"`
+
+	// IssuerKeys is a file with the public keys of the task's issuer of tokens, for a first relay
+	// that cannot reach it (`issuer keygen` writes FILE.directory). Default: they are fetched from
+	// the issuer, one for every epoch.
+	IssuerKeys string `yaml:"issuer_keys"`
 }
 
 // LoadConfig reads relay.yaml. It neither opens the files that it names nor checks values: [New]
@@ -130,7 +135,7 @@ func LoadConfig(path string) (Config, error) {
 func (c *Config) resolve(folder string) {
 	files := []*string{&c.SignKey, &c.HPKEKeys, &c.LimitSecret}
 	for i := range c.Tasks {
-		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys)
+		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].IssuerKeys)
 	}
 	for _, file := range files {
 		if *file != "" && !filepath.IsAbs(*file) {
@@ -144,7 +149,7 @@ func (c *Config) resolve(folder string) {
 
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
-	orDefault(&c.ForwardedHeader, headerXFF)
+	orDefault(&c.ForwardedHeader, clientaddr.HeaderXFF)
 	orDefault(&c.MaxConcurrent, 1024)
 	orDefault(&c.MaxMemory, 256<<20)
 	orDefault(&c.MaxConnections, 4096)
@@ -163,8 +168,8 @@ func (c *Config) validate() error {
 		return invalid.Field("sign_key", `""`, "the file of the relay's signing key")
 	case CheckStore(c.Store) != nil:
 		return CheckStore(c.Store)
-	case c.ForwardedHeader != headerXFF && c.ForwardedHeader != headerForwarded:
-		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), headerXFF+" or "+headerForwarded)
+	case c.ForwardedHeader != clientaddr.HeaderXFF && c.ForwardedHeader != clientaddr.HeaderForwarded:
+		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), clientaddr.HeaderXFF+" or "+clientaddr.HeaderForwarded)
 	case len(c.Tasks) == 0:
 		return invalid.Field("tasks", "none", "at least one")
 	}
@@ -204,17 +209,4 @@ func orDefault[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
-}
-
-// trusted parses TrustedProxies.
-func (c *Config) trusted() ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	for _, text := range c.TrustedProxies {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, invalid.Field("trusted_proxies", fmt.Sprintf("%q", text), "a network such as 10.0.0.0/8")
-		}
-		out = append(out, p.Masked())
-	}
-	return out, nil
 }

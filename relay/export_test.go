@@ -8,16 +8,16 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/onion"
 )
 
 // ClientNetwork returns the network that counts as the client of a request behind the trusted
 // proxies, for tests.
 func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Prefix, error) {
-	c := Config{TrustedProxies: trusted}
-	networks, err := c.trusted()
-	p := proxies{networks, header}
-	return network(p.client(r)), err
+	networks, err := clientaddr.ParseTrusted(trusted)
+	p := clientaddr.Proxies{Trusted: networks, Header: header}
+	return clientaddr.Network(p.Client(r)), err
 }
 
 // LimitPages lets a relay's store grow to n pages, or not at all where it has as many, like a disk

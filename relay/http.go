@@ -42,7 +42,7 @@ func (r *Relay) open(handle handler) http.HandlerFunc {
 	inner := r.answer(handle)
 	return func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
-		w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
+		w.Header().Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate")
 		inner(w, req)
 	}
 }
@@ -52,7 +52,7 @@ func preflight(w http.ResponseWriter, _ *http.Request) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", "*")
 	header.Set("Access-Control-Allow-Methods", "POST")
-	header.Set("Access-Control-Allow-Headers", "Content-Type")
+	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
 	header.Set("Access-Control-Max-Age", "86400")
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/randomizer"
@@ -78,16 +79,23 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 	if req.ContentLength >= 0 {
 		most = req.ContentLength
 	}
-	client, size := network(r.proxies.client(req)), reportBytes(most)
+	client, size := clientaddr.Network(r.proxies.Client(req)), reportBytes(most)
 	if name := r.admission.take(s, client, size); name != "" {
 		return r.turnAway(name)
 	}
 	defer r.admission.leave(s, client, size)
+	var tok []byte
+	if s.withTokens() { // before the body is read: who has none takes no memory
+		var err error
+		if tok, err = r.checkToken(w, req, s, epoch); err != nil {
+			return err
+		}
+	}
 	body, err := readReport(w, req, most)
 	if err != nil {
 		return err
 	}
-	sub, err := r.openReport(req, s, epoch, body)
+	sub, err := r.openReport(req, s, epoch, body, tok)
 	if err != nil {
 		return err
 	}
@@ -129,8 +137,8 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	return into.Bytes(), nil
 }
 
-// openReport opens a submission and names its client.
-func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body []byte) (*submission, error) {
+// openReport opens a submission and names its client: by its token, or else by its network.
+func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body, tok []byte) (*submission, error) {
 	opener, err := s.opener(epoch)
 	if errors.Is(err, keyfile.ErrErased) {
 		return nil, problem.New(problem.EpochClosed, "")
@@ -155,8 +163,12 @@ func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body []by
 	}
 	sub := &submission{
 		id: id, size: s.Batch.Size, quota: s.Clients.Quota, lanes: envelope.Lanes,
-		client: clientID(key, network(r.proxies.client(req))),
-		tag:    newShort(domainTag, envelope.Tag[:]),
+		tag: newShort(domainTag, envelope.Tag[:]),
+	}
+	if tok != nil {
+		sub.client = tokenID(key, tok)
+	} else {
+		sub.client = networkID(key, clientaddr.Network(r.proxies.Client(req)))
 	}
 	sub.receipt = receipt(key, sub.client, newShort(domainEnvelope, body))
 	return sub, nil
@@ -201,7 +213,7 @@ func (sub *submission) answer() error {
 	case replayed:
 		return problem.New(problem.Replayed, "")
 	case limited:
-		return problem.New(problem.Limit, "at most %d reports of a network and epoch", sub.quota)
+		return problem.New(problem.Limit, "at most %d", sub.quota)
 	default:
 		return problem.New(problem.EpochClosed, "")
 	}

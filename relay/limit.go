@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/token"
 )
 
 // limitKeys holds the keys under which a first relay hashes its clients' networks, one per task
@@ -150,10 +151,13 @@ func mac(key []byte, parts ...string) []byte {
 	return h.Sum(nil)
 }
 
-// clientID returns the name of a network under an epoch's key.
-func clientID(key []byte, p netip.Prefix) short {
+// networkID returns the name of a network under an epoch's key.
+func networkID(key []byte, p netip.Prefix) short {
 	return short(mac(key, "client", p.String()))
 }
+
+// tokenID returns the name of a token under an epoch's key.
+func tokenID(key, tok []byte) short { return short(mac(key, "token", string(token.Input(tok)))) }
 
 // receipt ties an envelope to the client that sent it, so that its retry is known as such. Only
 // who holds the key can find the client of a receipt.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+
+	"github.com/doona-dp/doona/internal/clientaddr"
 )
 
 // connections bounds the open connections of a listener: all together, and an eighth for one
@@ -12,7 +14,7 @@ import (
 // nobody to answer.
 type connections struct {
 	most    int
-	proxies proxies
+	proxies clientaddr.Proxies
 
 	mu       sync.Mutex // guards the rest
 	open     int
@@ -20,7 +22,7 @@ type connections struct {
 	refused  func()
 }
 
-func newConnections(most int, p proxies, refused func()) *connections {
+func newConnections(most int, p clientaddr.Proxies, refused func()) *connections {
 	return &connections{most: most, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
 }
 
@@ -77,9 +79,9 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		at, _ := parseAddr(conn.RemoteAddr().String())
-		from := network(at)
-		if l.connections.take(from, l.connections.proxies.trusts(at)) {
+		at, _ := clientaddr.Parse(conn.RemoteAddr().String())
+		from := clientaddr.Network(at)
+		if l.connections.take(from, l.connections.proxies.Trusts(at)) {
 			return &boundConn{Conn: conn, leave: sync.OnceFunc(func() { l.connections.leave(from) })}, nil
 		}
 		conn.Close()

@@ -32,6 +32,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/relay/handover"
 	"github.com/doona-dp/doona/relay/problem"
@@ -44,7 +45,7 @@ type Relay struct {
 	tasks    map[[32]byte]*served // immutable
 	order    []*served            // the same, in the order of the configuration
 	store    store
-	proxies  proxies
+	proxies  clientaddr.Proxies
 	limits   *limitKeys // nil unless this relay is the first of a task
 	upstream *handover.Client
 	metrics  *metrics
@@ -77,11 +78,11 @@ func New(cfg Config) (*Relay, error) {
 		stopped: make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 	}
-	trusted, err := cfg.trusted()
+	trusted, err := clientaddr.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
 	}
-	r.proxies = proxies{trusted, cfg.ForwardedHeader}
+	r.proxies = clientaddr.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
 	if r.sign, err = keyfile.LoadSign(cfg.SignKey); err != nil {
 		return nil, err
 	}
@@ -136,6 +137,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	for _, s := range r.order {
 		if s.hop > 0 {
 			working.Go(func() { r.pullLoop(ctx, s) })
+		}
+		if s.withTokens() {
+			working.Go(func() { r.tokenKeyLoop(ctx, s) })
 		}
 	}
 	r.ready.Store(true)

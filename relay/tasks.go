@@ -27,9 +27,10 @@ type served struct {
 	layout onion.Layout
 	keys   *keyfile.HPKE
 
-	mu      sync.Mutex // guards openers and states
+	mu      sync.Mutex // guards openers, tokens and states
 	openers map[uint64]*onion.Opener
-	states  map[uint64]state // a copy of the store's, so that a report costs no query
+	tokens  map[uint64]*tokenEpoch // by epoch; of a first relay of a task with tokens
+	states  map[uint64]state       // a copy of the store's, so that a report costs no query
 }
 
 // The sizes up to which this relay serves tasks: a submission is held in memory once per report
@@ -74,7 +75,7 @@ func (r *Relay) loadTasks() error {
 }
 
 func (r *Relay) loadTask(c TaskConfig) (*served, error) {
-	s := &served{openers: map[uint64]*onion.Opener{}, states: map[uint64]state{}}
+	s := &served{openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{}, states: map[uint64]state{}}
 	if err := s.loadBundle(c); err != nil {
 		return nil, err
 	}
@@ -88,6 +89,9 @@ func (r *Relay) loadTask(c TaskConfig) (*served, error) {
 		return nil, err
 	}
 	if err := s.checkServable(); err != nil {
+		return nil, err
+	}
+	if err := s.loadIssuerKeys(c.IssuerKeys); err != nil {
 		return nil, err
 	}
 	return s, s.loadKeys(c.HPKEKeys)
@@ -110,11 +114,8 @@ func (s *served) loadBundle(c TaskConfig) error {
 	return err
 }
 
-// checkServable refuses what this version cannot do and this relay cannot hold.
+// checkServable refuses what this relay cannot hold.
 func (s *served) checkServable() error {
-	if s.Clients.Kind != task.ClientAddress {
-		return invalid.Field("clients.kind", fmt.Sprintf("%q", s.Clients.Kind), "address: this version has no tokens yet")
-	}
 	if most := s.layout.MaxBody(); most > maxBody {
 		return invalid.Field("slots", fmt.Sprintf("for submissions of %d bytes", most), fmt.Sprintf("at most %d bytes", maxBody))
 	}
@@ -172,6 +173,7 @@ func (s *served) eraseKey(epoch uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.openers, epoch)
+	delete(s.tokens, epoch)
 	return nil
 }
 

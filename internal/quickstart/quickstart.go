@@ -6,11 +6,14 @@ package quickstart
 import (
 	"crypto/ed25519"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/task"
@@ -26,7 +29,7 @@ type Relay struct {
 	Skew           string   // Clock skew allowed around an epoch, such as "5m".
 }
 
-// Draft is a task without parties, and the name of its files.
+// Draft is a task without parties, and the name of its files. One with tokens has its issuer's URL.
 type Draft struct {
 	Name string
 	Task *task.Task
@@ -52,6 +55,7 @@ type party struct {
 //	owner.key, NAME.bundle, NAME.json
 //	relayI/sign.key, relayI/NAME.keys, relayI/relay.yaml
 //	verifier/sign.key, verifier/NAME.keys
+//	issuer/sign.key, issuer/NAME.keys        for tasks with tokens
 func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("couldn't write to %s: it is not empty", dir)
@@ -133,6 +137,13 @@ func writeTask(dir, name string, draft *task.Task, parties []party, owner ed2551
 			t.Verifier = public
 		}
 	}
+	if t.Clients.Kind == task.ClientToken {
+		list, err := addIssuer(dir, name, &t)
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, list)
+	}
 	bundle, err := taskfile.Sign(&t, owner, lists)
 	if err != nil {
 		return nil, err
@@ -151,6 +162,28 @@ func writeTask(dir, name string, draft *task.Task, parties []party, owner ed2551
 		}
 	}
 	return bundle.Open(nil)
+}
+
+// addIssuer makes the issuer's keys for a task.
+func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
+	folder := filepath.Join(dir, "issuer")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("couldn't write the deployment: %w", err)
+	}
+	path := filepath.Join(folder, "sign.key")
+	sign, err := keyfile.LoadSign(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		sign, err = keyfile.NewSign(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := issuer.NewKeys(filepath.Join(folder, name+".keys"), t.Epochs.Count, sign, nil)
+	if err != nil {
+		return nil, err
+	}
+	t.Clients.Issuer = task.Party{URL: t.Clients.Issuer.URL, SignKey: [32]byte(sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+	return list, nil
 }
 
 // config returns relay.yaml; relay.Config documents every field.

@@ -1,4 +1,4 @@
-// Package problem holds the errors that relays answer with: application/problem+json documents
+// Package problem holds the errors that relays and issuers answer with: application/problem+json documents
 // (RFC 9457) whose types are "urn:doona:error:" and a name from the list below.
 package problem
 
@@ -35,6 +35,8 @@ const (
 	Malformed    Name = "malformed"      // The request, or the content of the envelope, is not of the task's form.
 	DoesNotOpen  Name = "does-not-open"  // Sealed to another key, task or epoch, or damaged.
 	Limit        Name = "limit"          // The client's quota for the epoch is used up.
+	TokenMissing Name = "token-missing"  // The task wants a token with every report.
+	TokenInvalid Name = "token-invalid"  // Not a token of this task, epoch and issuer.
 	Replayed     Name = "replayed"       // Another client has sent this envelope or its tag.
 	NotSealed    Name = "not-sealed"     // The batch does not exist yet.
 	Complete     Name = "epoch-complete" // The epoch is over and has no batch of this number.
@@ -51,23 +53,25 @@ var kinds = map[Name]struct {
 	title  string
 }{
 	NotFound:     {http.StatusNotFound, "no such resource or method"},
-	UnknownTask:  {http.StatusNotFound, "this relay does not serve the task"},
+	UnknownTask:  {http.StatusNotFound, "the task is not served here"},
 	NotIngress:   {http.StatusNotFound, "this relay is not the task's first"},
 	EpochNotOpen: {http.StatusConflict, "the epoch is not open yet"},
 	EpochClosed:  {http.StatusGone, "the epoch is over"},
-	MediaType:    {http.StatusUnsupportedMediaType, "a report is application/msgpack"},
-	TooLarge:     {http.StatusRequestEntityTooLarge, "longer than any report of the task"},
+	MediaType:    {http.StatusUnsupportedMediaType, "the body is of another media type than is wanted here"},
+	TooLarge:     {http.StatusRequestEntityTooLarge, "longer than anything that is wanted here"},
 	Malformed:    {http.StatusBadRequest, "not of the form the task demands"},
 	DoesNotOpen:  {http.StatusBadRequest, "the envelope does not open"},
-	Limit:        {http.StatusTooManyRequests, "no further report of this client in this epoch"},
+	Limit:        {http.StatusTooManyRequests, "nothing further for this client in this epoch"},
+	TokenMissing: {http.StatusUnauthorized, "the report carries no token"},
+	TokenInvalid: {http.StatusUnauthorized, "not a token of this task, epoch and issuer"},
 	Replayed:     {http.StatusConflict, "another client has sent this report"},
 	NotSealed:    {http.StatusNotFound, "the batch is not sealed yet"},
 	Complete:     {http.StatusGone, "the epoch has no batch of this number"},
 	Confirmed:    {http.StatusGone, "the batch was confirmed and deleted"},
-	Unauthorized: {http.StatusForbidden, "not signed by the next hop"},
+	Unauthorized: {http.StatusForbidden, "not signed by the next hop, or without a key that is valid here"},
 	Overloaded:   {http.StatusServiceUnavailable, "too much to do"},
 	SlowDown:     {http.StatusTooManyRequests, "too much of this network at a time"},
-	Internal:     {http.StatusInternalServerError, "the relay failed"},
+	Internal:     {http.StatusInternalServerError, "the server failed"},
 }
 
 // Problem is an error as it travels.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -49,6 +50,7 @@ type Cascade struct {
 	addresses []string // of the relays
 	sealer    *onion.Sealer
 	http      *http.Client
+	issuer    net.Listener // of a task with tokens
 }
 
 // Clock is a clock that a test can set.
@@ -96,6 +98,9 @@ func New(t testing.TB, o Options) *Cascade {
 		c.addresses = append(c.addresses, address)
 		relays[hop] = quickstart.Relay{URL: "http://" + address, Listen: address, Admin: admin,
 			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: "1s"}
+	}
+	if draft.Clients.Kind == task.ClientToken {
+		c.listenIssuer(t, draft)
 	}
 	drafts := make([]quickstart.Draft, max(o.Tasks, 1))
 	for i := range drafts {
@@ -229,12 +234,17 @@ func Network(n int) string { return fmt.Sprintf("10.%d.%d.1", n>>8&0xff, n&0xff)
 // Post sends a submission to the first relay as the client at an address. The error is a
 // [problem.Problem] or the network's.
 func (c *Cascade) Post(ctx context.Context, epoch uint64, body []byte, client string) error {
+	return c.PostWith(ctx, epoch, body, http.Header{"X-Forwarded-For": {client}})
+}
+
+// PostWith is Post with headers of the caller's choice.
+func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, header http.Header) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.ReportsURL(epoch), bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Content-Type", "application/msgpack")
-	req.Header.Set("X-Forwarded-For", client)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return err

@@ -1,37 +1,42 @@
-package relay
+// Package clientaddr tells which address a request comes from, behind proxies that are trusted, and
+// which network counts as one client.
+package clientaddr
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
 )
 
 // The headers a proxy may name its client in.
 const (
-	headerXFF       = "X-Forwarded-For"
-	headerForwarded = "Forwarded" // RFC 7239
+	HeaderXFF       = "X-Forwarded-For"
+	HeaderForwarded = "Forwarded" // RFC 7239
 )
 
-// proxies says whose word on a client's address is taken, and in which header.
-type proxies struct {
-	trusted []netip.Prefix
-	header  string
+// Proxies says whose word on a client's address is taken, and in which header.
+type Proxies struct {
+	Trusted []netip.Prefix
+	Header  string // HeaderXFF or HeaderForwarded; the other is ignored.
 }
 
-// client returns the address a request comes from: its peer's, or, as long as that is a trusted
+// Client returns the address a request comes from: its peer's, or, as long as that is a trusted
 // proxy, the address that proxy says it was reached from. So it is the right-most address that
 // is not a trusted proxy's; anything further left is the client's own invention. Where a trusted
 // proxy names no readable address, the proxy itself counts as the client: all such requests then
 // share one quota, which no header can enlarge.
-func (p *proxies) client(r *http.Request) netip.Addr {
-	at, ok := parseAddr(r.RemoteAddr)
+func (p *Proxies) Client(r *http.Request) netip.Addr {
+	at, ok := Parse(r.RemoteAddr)
 	if !ok {
 		return netip.IPv6Unspecified()
 	}
 	hops := p.forwarded(r.Header)
-	for i := len(hops) - 1; i >= 0 && p.trusts(at); i-- {
-		before, ok := parseAddr(hops[i])
+	for i := len(hops) - 1; i >= 0 && p.Trusts(at); i-- {
+		before, ok := Parse(hops[i])
 		if !ok {
 			return at
 		}
@@ -40,8 +45,9 @@ func (p *proxies) client(r *http.Request) netip.Addr {
 	return at
 }
 
-func (p *proxies) trusts(a netip.Addr) bool {
-	for _, network := range p.trusted {
+// Trusts says whether an address is that of a trusted proxy.
+func (p *Proxies) Trusts(a netip.Addr) bool {
+	for _, network := range p.Trusted {
 		if network.Contains(a) {
 			return true
 		}
@@ -51,12 +57,12 @@ func (p *proxies) trusts(a netip.Addr) bool {
 
 // forwarded returns the addresses in the proxies' header from the farthest to the nearest;
 // repeated headers count as one list.
-func (p *proxies) forwarded(h http.Header) []string {
-	if len(p.trusted) == 0 {
+func (p *Proxies) forwarded(h http.Header) []string {
+	if len(p.Trusted) == 0 {
 		return nil
 	}
-	joined := strings.Join(h.Values(p.header), ",")
-	if p.header != headerForwarded {
+	joined := strings.Join(h.Values(p.Header), ",")
+	if p.Header != HeaderForwarded {
 		return strings.Split(joined, ",")
 	}
 	list := splitUnquoted(joined, ',')
@@ -101,9 +107,9 @@ func splitUnquoted(s string, separator byte) (parts []string) {
 	return parts
 }
 
-// parseAddr reads "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or
+// Parse reads "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or
 // "[2001:db8::1]:80". IPv4-mapped IPv6 addresses become IPv4; zones are dropped.
-func parseAddr(s string) (netip.Addr, bool) {
+func Parse(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -116,11 +122,24 @@ func parseAddr(s string) (netip.Addr, bool) {
 	return a.WithZone("").Unmap(), a.IsValid()
 }
 
-// network returns what counts as one client: an IPv4 /24 or an IPv6 /48.
-func network(a netip.Addr) netip.Prefix {
+// Network returns what counts as one client: an IPv4 /24 or an IPv6 /48.
+func Network(a netip.Addr) netip.Prefix {
 	bits := 48
 	if a.Is4() {
 		bits = 24
 	}
 	return netip.PrefixFrom(a, bits).Masked()
+}
+
+// ParseTrusted reads networks in CIDR notation, as a configuration's trusted_proxies lists them.
+func ParseTrusted(networks []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, text := range networks {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, invalid.Field("trusted_proxies", fmt.Sprintf("%q", text), "a network such as 10.0.0.0/8")
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
 }

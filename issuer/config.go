@@ -1,0 +1,194 @@
+package issuer
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/doona-dp/doona/internal/clientaddr"
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Whom an issuer gives tokens to.
+const (
+	clientsAccount = "account"
+	clientsAddress = "address"
+)
+
+// Config is what an issuer is told: the fields with yaml names make up issuer.yaml, in which unknown
+// keys are errors and relative paths start at the file's own folder.
+type Config struct {
+	// Listen is the public address, "host:port". TLS is the proxy's before it. Required, unless
+	// Listener is set or Handler is served elsewhere.
+	Listen string `yaml:"listen"`
+
+	// Admin is the address of /healthz, /readyz and /status, "host:port". Keep it private.
+	// Default: none.
+	Admin string `yaml:"admin"`
+
+	// Store is where the issuer counts what it has issued: "sqlite:PATH". Required.
+	Store string `yaml:"store"`
+
+	// Clients says who gets tokens. Required. "account": whoever a site's backend, which has an API
+	// key, names in the header Doona-Account. "address": networks, an IPv4 /24 or an IPv6 /48, each
+	// as one client: no protection against someone with many networks (Sybils).
+	Clients string `yaml:"clients"`
+
+	// APIKeys is a file with the API keys of backends, one a line, 32 characters or more
+	// (`openssl rand -base64 32`). Required for clients: account; else none.
+	APIKeys string `yaml:"api_keys"`
+
+	// TrustedProxies are the networks, in CIDR notation, of proxies whose ForwardedHeader is
+	// believed. Default: none.
+	TrustedProxies []string `yaml:"trusted_proxies"`
+
+	// ForwardedHeader is the one header that the trusted proxies set: "X-Forwarded-For" or
+	// "Forwarded". Default "X-Forwarded-For".
+	ForwardedHeader string `yaml:"forwarded_header"`
+
+	// MaxConcurrent bounds the requests at work at a time; one more is answered 503. A signature
+	// takes about a millisecond of one core. Default 64. Range 1 to 4096.
+	MaxConcurrent int `yaml:"max_concurrent"`
+
+	// Skew is by how much clients' clocks may differ, as the relays of the tasks have it: tokens of
+	// an epoch are issued from one epoch and Skew before its start to Skew after its end, when its
+	// key is erased. Default 5m. Range 1ms to 5m.
+	Skew time.Duration `yaml:"skew"`
+
+	// Tasks lists the tasks to issue tokens for. Required.
+	Tasks []TaskConfig `yaml:"tasks"`
+
+	// Listener and AdminListener replace Listen and Admin in a program that embeds an issuer.
+	Listener      net.Listener `yaml:"-"`
+	AdminListener net.Listener `yaml:"-"`
+
+	// Clock replaces time.Now in tests.
+	Clock func() time.Time `yaml:"-"`
+
+	// Log receives operational events, without accounts, addresses or requests. Default: none.
+	Log *slog.Logger `yaml:"-"`
+}
+
+// TaskConfig names one task that the operator has agreed to issue tokens for.
+type TaskConfig struct {
+	// File is the task's bundle (`verifier task new`). Required.
+	File string `yaml:"file"`
+
+	// Owner is the key that must have signed it, "ed25519:…". Required.
+	Owner string `yaml:"owner"`
+
+	// TokenKeys is the file of the issuer's keys for this task (`issuer keygen`). Required.
+	TokenKeys string `yaml:"token_keys"`
+
+	// Quota is how many tokens a client gets per epoch; each is good for one report. The privacy
+	// that the task promises is per report. Default 1. Range 1 to 1000.
+	Quota int `yaml:"quota"`
+}
+
+// schemeSQLite opens the description of a store.
+const schemeSQLite = "sqlite:"
+
+// LoadConfig reads issuer.yaml. It neither opens the files that it names nor checks values: [New]
+// does.
+func LoadConfig(path string) (Config, error) {
+	var c Config
+	in, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("couldn't read the configuration: %w", err)
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict()).Decode(&c); err != nil {
+		return c, fmt.Errorf("couldn't read %s: %w", path, err)
+	}
+	files := []*string{&c.APIKeys}
+	for i := range c.Tasks {
+		files = append(files, &c.Tasks[i].File, &c.Tasks[i].TokenKeys)
+	}
+	folder := filepath.Dir(path)
+	for _, file := range files {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(folder, *file)
+		}
+	}
+	if path, ok := strings.CutPrefix(c.Store, schemeSQLite); ok && !filepath.IsAbs(path) {
+		c.Store = schemeSQLite + filepath.Join(folder, path)
+	}
+	return c, nil
+}
+
+// validate fills in defaults and checks ranges.
+func (c *Config) validate() error {
+	orDefault(&c.ForwardedHeader, clientaddr.HeaderXFF)
+	orDefault(&c.MaxConcurrent, 64)
+	orDefault(&c.Skew, 5*time.Minute)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case !strings.HasPrefix(c.Store, schemeSQLite) || c.Store == schemeSQLite:
+		return invalid.Field("store", fmt.Sprintf("%q", c.Store), `"sqlite:" and a path`)
+	case c.Clients != clientsAccount && c.Clients != clientsAddress:
+		return invalid.Field("clients", fmt.Sprintf("%q", c.Clients), "account or address")
+	case (c.APIKeys != "") != (c.Clients == clientsAccount):
+		return invalid.Field("api_keys", fmt.Sprintf("%q", c.APIKeys), "a file for clients: account, and none for address")
+	case c.ForwardedHeader != clientaddr.HeaderXFF && c.ForwardedHeader != clientaddr.HeaderForwarded:
+		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), clientaddr.HeaderXFF+" or "+clientaddr.HeaderForwarded)
+	case c.MaxConcurrent < 1 || c.MaxConcurrent > 4096:
+		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 4096")
+	case c.Skew < time.Millisecond || c.Skew > 5*time.Minute:
+		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
+	case len(c.Tasks) == 0:
+		return invalid.Field("tasks", "none", "at least one")
+	}
+	for i := range c.Tasks {
+		orDefault(&c.Tasks[i].Quota, 1)
+		if q := c.Tasks[i].Quota; q < 1 || q > 1000 {
+			return invalid.Field("quota", fmt.Sprint(q), "1 to 1000")
+		}
+	}
+	return nil
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// minAPIKey is the length of the shortest API key, in characters.
+const minAPIKey = 32
+
+// loadAPIKeys reads the API keys of backends.
+func loadAPIKeys(path string) (keys []string, err error) {
+	if path == "" {
+		return nil, nil
+	}
+	in, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the API keys: %w", err)
+	}
+	for line := range strings.Lines(string(in)) {
+		key := strings.TrimSpace(line)
+		if key == "" {
+			continue
+		}
+		if len(key) < minAPIKey {
+			return nil, invalid.Field("api_keys", fmt.Sprintf("a key of %d characters", len(key)), "32 or more in each line")
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, invalid.Field("api_keys", path, "a file with at least one key")
+	}
+	return keys, nil
+}

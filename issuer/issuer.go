@@ -1,0 +1,240 @@
+// Package issuer gives out the tokens with which clients report ([token]): so many per account and
+// epoch, and blindly, so that neither it nor a relay can tell whose token a report carries.
+//
+//	page ── TokenRequest ─▶ site's backend ── + API key, Doona-Account ─▶ issuer: count → sign
+//	page ◀──────────────────────────── blind signature ─────────────────────┘
+//
+// What it learns: which account got how many tokens of which epoch, and when. What it cannot: which
+// of them, if any, was spent on which report. What it is trusted with: whoever can have tokens without
+// end can surround one client with clients of their own. So it must be independent of the task's owner
+// and verifier.
+//
+// It keeps a hash of the account and of the request for each token, under a key that is derived from
+// the epoch's private key and erased with it. [New] makes an issuer from a [Config], [Issuer.Run]
+// serves it; docs/issuer.md is the manual.
+package issuer
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/doona-dp/doona/internal/clientaddr"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/token"
+)
+
+// Issuer issues the tokens of its tasks. Its handlers are safe for concurrent use.
+type Issuer struct {
+	cfg     Config
+	tasks   map[[32]byte]*served // immutable
+	order   []*served            // the same, in the order of the configuration
+	store   *store
+	apiKeys [][32]byte // SHA-256 of each
+	proxies clientaddr.Proxies
+	busy    chan struct{} // one for each request at work
+	ready   atomic.Bool
+	once    sync.Once // closes the store
+}
+
+// served is one task with the issuer's keys for it.
+type served struct {
+	*taskfile.Open
+	keys  *keyfile.RSA
+	quota int
+
+	mu    sync.Mutex // guards epochs
+	epoch map[uint64]*epochKey
+}
+
+// epochKey is what an epoch's tokens are signed with.
+type epochKey struct {
+	private *rsa.PrivateKey
+	public  *token.PublicKey
+	counts  []byte // keys the hashes of accounts and requests
+}
+
+// New opens the files and the store that a configuration names, and checks that the keys are those
+// that the tasks name. The caller must call Run, which closes the store, or Close.
+func New(cfg Config) (*Issuer, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	i := &Issuer{cfg: cfg, tasks: map[[32]byte]*served{}, busy: make(chan struct{}, cfg.MaxConcurrent)}
+	trusted, err := clientaddr.ParseTrusted(cfg.TrustedProxies)
+	if err != nil {
+		return nil, err
+	}
+	i.proxies = clientaddr.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
+	keys, err := loadAPIKeys(cfg.APIKeys)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		i.apiKeys = append(i.apiKeys, sha256.Sum256([]byte(key)))
+	}
+	if err := i.loadTasks(); err != nil {
+		return nil, err
+	}
+	i.store, err = openStore(cfg.Store)
+	return i, err
+}
+
+// Close closes the store of an issuer that is not running.
+func (i *Issuer) Close() error {
+	var err error
+	i.once.Do(func() { err = i.store.close() })
+	return err
+}
+
+func (i *Issuer) loadTasks() error {
+	files := map[string]bool{}
+	for _, c := range i.cfg.Tasks {
+		s, err := loadTask(c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.File, err)
+		}
+		path, err := filepath.EvalSymlinks(c.TokenKeys)
+		if err != nil || files[path] || i.tasks[s.ID] != nil {
+			return fmt.Errorf("%s: %w", c.File, invalid.Field("token_keys", c.TokenKeys, "a file of its own for every task, and every task once"))
+		}
+		files[path], i.tasks[s.ID] = true, s
+		i.order = append(i.order, s)
+	}
+	return nil
+}
+
+// loadTask reads a task, which must be its configured owner's, and the keys for it.
+func loadTask(c TaskConfig) (*served, error) {
+	owner, err := taskfile.ParseKey("owner", c.Owner)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(c.File)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	bundle, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return nil, err
+	}
+	open, err := bundle.Open(&owner)
+	if err != nil {
+		return nil, err
+	}
+	if open.Clients.Kind != task.ClientToken {
+		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", open.Clients.Kind), "token")
+	}
+	s := &served{Open: open, quota: c.Quota, epoch: map[uint64]*epochKey{}}
+	if s.keys, err = keyfile.LoadRSA(c.TokenKeys); err != nil {
+		return nil, err
+	}
+	for _, epoch := range s.keys.Epochs() {
+		if _, err := s.epochKey(epoch); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.TokenKeys, err)
+		}
+	}
+	return s, nil
+}
+
+// epochKey returns the key of an epoch, or [keyfile.ErrErased].
+func (s *served) epochKey(epoch uint64) (*epochKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.epoch[epoch]; k != nil {
+		return k, nil
+	}
+	private, err := s.keys.Key(epoch)
+	if err != nil {
+		return nil, err
+	}
+	public, err := token.NewPublicKey(&private.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	if epoch >= s.Epochs.Count || public.ID() != s.TokenKeys[epoch] {
+		return nil, invalid.Field("token_keys", fmt.Sprintf("the key of epoch %d", epoch), "the keys that the task names")
+	}
+	s.epoch[epoch] = &epochKey{private, public, mac(x509.MarshalPKCS1PrivateKey(private), "doona issuer counts")}
+	return s.epoch[epoch], nil
+}
+
+// eraseKey erases the private key of an epoch, and with it what tells whose a hash is.
+func (s *served) eraseKey(epoch uint64) error {
+	if err := s.keys.Erase(epoch); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.epoch, epoch)
+	return nil
+}
+
+// name returns the hash of an account or of a request.
+func (k *epochKey) name(kind string, of []byte) hash {
+	return hash(mac(k.counts, kind, string(of))[:16])
+}
+
+func mac(key []byte, parts ...string) []byte {
+	h := hmac.New(sha256.New, key)
+	for _, p := range parts {
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	return h.Sum(nil)
+}
+
+// window returns when an epoch's tokens are issued: from the beginning of the epoch before it, so
+// that clients can fetch them ahead of the moment they report.
+func (i *Issuer) window(s *served, epoch uint64) (start, end time.Time) {
+	end = time.Unix(int64(s.Epochs.End(epoch)), 0)
+	start = end.Add(-2 * time.Duration(s.Epochs.Length) * time.Second)
+	return start.Add(-i.cfg.Skew), end.Add(i.cfg.Skew)
+}
+
+// erasePause is how long the issuer waits between looking for epochs that are over.
+const erasePause = 10 * time.Second
+
+// eraseLoop erases what is over, until ctx ends.
+func (i *Issuer) eraseLoop(ctx context.Context) {
+	for {
+		if err := i.erase(ctx); err != nil && ctx.Err() == nil {
+			i.cfg.Log.Error("couldn't erase an epoch", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(erasePause):
+		}
+	}
+}
+
+// erase erases counts and keys of the epochs that are over.
+func (i *Issuer) erase(ctx context.Context) error {
+	var errs []error
+	for _, s := range i.order {
+		for _, epoch := range s.keys.Epochs() {
+			if _, end := i.window(s, epoch); i.cfg.Clock().Before(end) {
+				continue
+			}
+			err := i.store.erase(ctx, s.ID, epoch)
+			if err == nil {
+				err = s.eraseKey(epoch)
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,117 @@
+package issuer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
+)
+
+// schema has one row for each token that has been issued. Accounts and requests are hashes under a
+// key that is erased with the epoch.
+const schema = `CREATE TABLE IF NOT EXISTS issued (
+	task BLOB NOT NULL, epoch INTEGER NOT NULL, account BLOB NOT NULL, request BLOB NOT NULL,
+	PRIMARY KEY (task, epoch, account, request)
+) WITHOUT ROWID`
+
+// hash is the name of an account or a request, under the key of an epoch.
+type hash [16]byte
+
+// store counts tokens durably. It is safe for concurrent use, also by several processes.
+type store struct {
+	db *sql.DB // one connection: SQLite has one writer
+}
+
+// openStore opens or creates a store. What is committed is on the disk (WAL, synchronous=FULL), and
+// what is deleted is overwritten with zeros.
+func openStore(description string) (*store, error) {
+	path := strings.TrimPrefix(description, schemeSQLite)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
+	if err != nil {
+		return nil, fmt.Errorf("couldn't open the store: %w", err)
+	}
+	f.Close()
+	query := url.Values{
+		"_busy_timeout": {"10000"}, "_txlock": {"immediate"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
+		"_pragma": {"secure_delete(ON)", "temp_store(MEMORY)"},
+	}
+	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't open the store: %w", err)
+	}
+	db.SetMaxOpenConns(1)
+	s := &store{db}
+	if err := s.prepare(); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("couldn't open the store %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func (s *store) prepare() error {
+	if _, err := s.db.Exec(schema); err != nil {
+		return err
+	}
+	var synchronous, secure int
+	var journal string
+	for pragma, value := range map[string]any{"synchronous": &synchronous, "secure_delete": &secure, "journal_mode": &journal} {
+		if err := s.db.QueryRow("PRAGMA " + pragma).Scan(value); err != nil {
+			return err
+		}
+	}
+	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not say when it cannot
+		return errors.New("the file system does not allow a write-ahead log")
+	}
+	return nil
+}
+
+// count counts a request of an account, durably, and says whether it is within the quota. A request
+// that was counted before is not counted again: its answer may have been lost.
+func (s *store) count(ctx context.Context, task [32]byte, epoch uint64, account, request hash, quota int) (within bool, err error) {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, fmt.Errorf("couldn't begin: %w", err)
+	}
+	defer tx.Rollback()
+	var issued, again int
+	err = tx.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(request = ?), 0) FROM issued WHERE task = ? AND epoch = ? AND account = ?`,
+		request[:], task[:], epoch, account[:]).Scan(&issued, &again)
+	if err != nil {
+		return false, fmt.Errorf("couldn't count: %w", err)
+	}
+	if again > 0 || issued >= quota {
+		return again > 0, nil
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO issued (task, epoch, account, request) VALUES (?, ?, ?, ?)`, task[:], epoch, account[:], request[:]); err != nil {
+		return false, fmt.Errorf("couldn't count: %w", err)
+	}
+	if err := tx.Commit(); err != nil {
+		return false, fmt.Errorf("couldn't commit: %w", err)
+	}
+	return true, nil
+}
+
+// issued returns how many tokens an epoch has.
+func (s *store) issued(ctx context.Context, task [32]byte, epoch uint64) (n uint64, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM issued WHERE task = ? AND epoch = ?`, task[:], epoch).Scan(&n)
+	return n, err
+}
+
+// erase forgets an epoch, in the log too.
+func (s *store) erase(ctx context.Context, task [32]byte, epoch uint64) error {
+	if _, err := s.db.ExecContext(ctx, `DELETE FROM issued WHERE task = ? AND epoch = ?`, task[:], epoch); err != nil {
+		return fmt.Errorf("couldn't erase: %w", err)
+	}
+	if _, err := s.db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+		return fmt.Errorf("couldn't empty the log: %w", err)
+	}
+	return nil
+}
+
+func (s *store) close() error { return s.db.Close() }

@@ -1,0 +1,184 @@
+package relay_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/token"
+)
+
+// with returns the header that carries a token.
+func with(tok []byte) http.Header { return http.Header{"Authorization": {token.Header(tok)}} }
+
+// waitForKey waits until the first relay has the issuer's key: it asks for tokens then.
+func waitForKey(t *testing.T, c *relaytest.Cascade) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return errors.Is(c.PostWith(t.Context(), 0, nil, nil), problem.New(problem.TokenMissing, ""))
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// TestTokens: a token is worth one report of one task and epoch, whoever sends it from wherever.
+func TestTokens(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens, Tasks: 2})
+	c.StartIssuer(t, c.IssuerConfig())
+	_, stop := c.StartRelay(t, 0)
+	waitForKey(t, c)
+	post := func(body []byte, header http.Header) error { return c.PostWith(t.Context(), 0, body, header) }
+	tok, first := c.Token(t, 0), c.Seal(t, 0, 1)
+
+	other := c.Other(t, 1)
+	spare := c.Token(t, 0)
+	changed := func(at int) []byte {
+		out := bytes.Clone(spare)
+		out[at] ^= 1
+		return out
+	}
+	for name, header := range map[string]http.Header{
+		"another task": with(other.Token(t, 0)),
+		"another task's, signed with this one's key": with(c.TokenFor(t, 0, token.Challenge(other.Open.Task, other.Open.ID, 0))),
+		"another epoch": with(c.Token(t, 1)),
+		"the epoch's challenge, the next epoch's key": with(c.TokenFor(t, 1, token.Challenge(c.Open.Task, c.Open.ID, 0))),
+		"another type":      with(changed(1)),
+		"another nonce":     with(changed(2)),
+		"another challenge": with(changed(34)),
+		"another key":       with(changed(66)),
+		"another signature": with(changed(len(spare) - 1)),
+		"truncated":         with(spare[:len(spare)-1]),
+		"a byte more":       with(append(bytes.Clone(spare), 0)),
+		"empty":             with(nil),
+		"oversized":         with(make([]byte, 4000)),
+		"zeros":             with(make([]byte, token.Size)),
+		"another scheme":    {"Authorization": {"Bearer " + base64.URLEncoding.EncodeToString(spare)}},
+		"not base64url":     {"Authorization": {`PrivateToken token="+/"`}},
+	} {
+		require.ErrorIs(t, post(first, header), problem.New(problem.TokenInvalid, ""), name)
+	}
+	require.ErrorIs(t, post(first, nil), problem.New(problem.TokenMissing, ""))
+
+	require.NoError(t, post(first, with(tok)))
+	require.NoError(t, post(first, with(tok)), "a retry")
+	require.NoError(t, c.PostWith(t.Context(), 0, first, http.Header{"Authorization": with(tok)["Authorization"], "X-Forwarded-For": {relaytest.Network(9)}}), "a retry from elsewhere")
+	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(tok)), problem.New(problem.Limit, ""), "spent")
+	require.ErrorIs(t, post(first, with(spare)), problem.New(problem.Replayed, ""), "the envelope of another token")
+	require.NoError(t, post(c.Seal(t, 0, 3), with(spare)), "a second person at one address")
+
+	stop()
+	c.Start(t, 0)
+	waitForKey(t, c)
+	require.ErrorIs(t, post(c.Seal(t, 0, 4), with(tok)), problem.New(problem.Limit, ""), "spent before the restart")
+	require.NoError(t, post(first, with(tok)), "a retry after the restart")
+}
+
+// TestTokenRace: of 100 reports sent at once with one token, exactly one is taken.
+func TestTokenRace(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	c.StartIssuer(t, c.IssuerConfig())
+	c.Start(t, 0)
+	waitForKey(t, c)
+	const clients = 100
+	tok := c.Token(t, 0)
+	errs := make([]error, clients)
+	var sending sync.WaitGroup
+	for i := range clients {
+		body := c.Seal(t, 0, uint64(i))
+		sending.Go(func() {
+			for errs[i] = problem.New(problem.Overloaded, ""); errors.Is(errs[i], problem.New(problem.Overloaded, "")); {
+				errs[i] = c.PostWith(t.Context(), 0, body, http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
+			}
+		})
+	}
+	sending.Wait()
+	taken := 0
+	for _, err := range errs {
+		if err == nil {
+			taken++
+			continue
+		}
+		require.ErrorIs(t, err, problem.New(problem.Limit, ""))
+	}
+	require.Equal(t, 1, taken)
+}
+
+// TestTokenChallenge: who has no token learns which one is wanted; a page of any origin may send it.
+func TestTokenChallenge(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	c.StartIssuer(t, c.IssuerConfig())
+	c.Start(t, 0)
+	waitForKey(t, c)
+	resp, err := http.Post(c.ReportsURL(0), "application/msgpack", bytes.NewReader(c.Seal(t, 0, 1)))
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	key, err := token.FetchKey(t.Context(), http.DefaultClient, c.Open, 0)
+	require.NoError(t, err)
+	challenge := token.Challenge(c.Open.Task, c.Open.ID, 0)
+	require.Equal(t, token.ChallengeHeader(challenge, key), resp.Header.Get("WWW-Authenticate"))
+
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, c.ReportsURL(0), nil)
+	require.NoError(t, err)
+	resp, err = http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Contains(t, resp.Header.Get("Access-Control-Allow-Headers"), "Authorization")
+}
+
+// TestIssuerOutOfReach: a relay without the issuer's key turns reports away for a while, and takes
+// them when the issuer is back; or it has the keys from a file and needs no issuer.
+func TestIssuerOutOfReach(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	stop := c.Start(t, 0)
+	tok, body := c.Token(t, 0), c.Seal(t, 0, 1)
+	err := c.PostWith(t.Context(), 0, body, with(tok))
+	require.ErrorIs(t, err, problem.New(problem.Overloaded, ""))
+	c.StartIssuer(t, c.IssuerConfig())
+	waitForKey(t, c)
+	require.NoError(t, c.PostWith(t.Context(), 0, body, with(tok)))
+	stop()
+
+	file := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	directory := filepath.Join(file.Dir, "issuer", "task0.keys.directory")
+	config := file.Config(t, 0)
+	config.Tasks[0].IssuerKeys = directory
+	r, err := relay.New(config)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	raw, err := os.ReadFile(directory)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(directory, []byte(strings.Replace(string(raw), `"token-type":2`, `"token-type":3`, 1)), 0o600))
+	_, err = relay.New(config)
+	require.ErrorContains(t, err, "issuer_keys")
+	address := relaytest.New(t, relaytest.Options{})
+	config = address.Config(t, 0)
+	config.Tasks[0].IssuerKeys = directory
+	_, err = relay.New(config)
+	require.ErrorContains(t, err, "issuer_keys", "a task without tokens")
+}
+
+// TestForeignIssuer: a relay takes no key from the issuer but the one that the task names.
+func TestForeignIssuer(t *testing.T) {
+	one := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	two := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) { relaytest.WithTokens(draft); draft.Name = "two" }})
+	two.StartIssuer(t, two.IssuerConfig())
+	key, err := token.FetchKey(t.Context(), http.DefaultClient, two.Open, 0)
+	require.NoError(t, err)
+	impostor := *two.Open
+	impostor.TokenKeys = one.Open.TokenKeys
+	_, err = token.FetchKey(t.Context(), http.DefaultClient, &impostor, 0)
+	require.ErrorContains(t, err, "not the one the task names")
+	require.NotEqual(t, one.Open.TokenKeys[0], key.ID())
+}
