@@ -20,6 +20,9 @@ GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./task ./randomizer ./
 step "go test"
 go test ./...
 
+step "fuzzers, briefly"
+./scripts/fuzz.sh brief
+
 step "command line: verifier, and the demo through two relays"
 ./scripts/test-cli.sh
 

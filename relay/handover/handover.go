@@ -105,12 +105,18 @@ func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 	return onion.ParseBatch(raw)
 }
 
-// progress is what an attempt must bring for another to follow.
-const progress = 64 << 10
+// progress is what an attempt must bring for another to follow, and patience bounds all attempts at
+// a batch: a relay that feeds it in drops would put off the end of the epoch, and of its key.
+const (
+	progress = 64 << 10
+	patience = time.Hour
+)
 
 // fetch reads a batch of at most most bytes. A transfer that breaks off is resumed where it did, as
 // long as each attempt makes progress: a batch number stands for the same bytes for ever.
 func (c *Client) fetch(ctx context.Context, url string, signature []byte, most int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	var got bytes.Buffer
 	for {
 		before := int64(got.Len())
