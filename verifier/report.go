@@ -92,13 +92,15 @@ type Report struct {
 	Slots    uint64 `json:"slots"`
 	Guarantee
 	Answer
-	MessagesSent  uint64    `json:"messages_sent"`
-	CoverMessages uint64    `json:"cover_messages"`
-	Verified      uint64    `json:"verified"`
-	Rejected      uint64    `json:"rejected"`
-	Withheld      uint64    `json:"withheld"`
-	Findings      []Finding `json:"findings"`
-	Ledger        Ledger    `json:"ledger"`
+	Distribution  *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
+	MessagesSent  uint64        `json:"messages_sent"`
+	CoverMessages uint64        `json:"cover_messages"`
+	Verified      uint64        `json:"verified"`
+	Rejected      uint64        `json:"rejected"`
+	Withheld      uint64        `json:"withheld"`
+	ByHop         []HopCounts   `json:"by_hop"`
+	Findings      []Finding     `json:"findings"`
+	Ledger        Ledger        `json:"ledger"`
 }
 
 // Report returns the estimate over all batches added so far.
@@ -116,17 +118,22 @@ func (v *Verifier) Report() (*Report, error) {
 		Ledger: Ledger{Composition: "basic", Epochs: []EpochReport{}},
 	}
 	total, counts := v.mechanism.Aggregate(), Counts{}
+	r.ByHop = newHops(r.Hops)
 	for _, number := range v.sortedEpochs() {
 		e := v.epochs[number]
 		if err := total.Merge(e.aggregate); err != nil {
 			return nil, err
 		}
 		counts.add(e.counts)
+		for i := range r.ByHop {
+			r.ByHop[i].add(e.hops[i])
+		}
 		if e.counts.Batches > 0 {
 			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, e.counts.Users, e.counts.Batches, answer(t.Task, v.mechanism, e.aggregate)})
 		}
 	}
 	r.Answer = answer(t.Task, v.mechanism, total)
+	r.Distribution = distribution(t.Task, v.mechanism, r.Answer, total.Reports())
 	r.Users, r.Batches = counts.Users, counts.Batches
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld

@@ -36,6 +36,23 @@ type epoch struct {
 	batches   map[uint64]bool                  // By number; false where nothing was released.
 	tags      map[[onion.TagSize]byte]struct{} // Of all messages opened, to find replays.
 	counts    Counts
+	hops      []HopCounts // By relay.
+}
+
+// HopCounts is what one relay's manifests say became of the slots it took in.
+type HopCounts struct {
+	Relay     int    `json:"relay"`     // From 1, the one clients submit to.
+	In        uint64 `json:"in"`        // Slots taken in: Out + Dropped + Destroyed.
+	Out       uint64 `json:"out"`       // Slots handed on.
+	Dropped   uint64 `json:"dropped"`   // Unreadable or repeated slots.
+	Destroyed uint64 `json:"destroyed"` // Slots of batches destroyed for being too small.
+}
+
+func (h *HopCounts) add(o HopCounts) {
+	h.In += o.In
+	h.Out += o.Out
+	h.Dropped += o.Dropped
+	h.Destroyed += o.Destroyed
 }
 
 // Counts says what became of the messages that the first relay accepted; each is counted once,
@@ -127,7 +144,7 @@ func (v *Verifier) Add(batch *onion.Batch) error {
 	defer v.mu.Unlock()
 	e := v.epochs[last.Epoch]
 	if e == nil {
-		e = &epoch{aggregate: v.mechanism.Aggregate(), batches: map[uint64]bool{}, tags: map[[onion.TagSize]byte]struct{}{}}
+		e = &epoch{aggregate: v.mechanism.Aggregate(), batches: map[uint64]bool{}, tags: map[[onion.TagSize]byte]struct{}{}, hops: newHops(v.open.VerifierHop())}
 		v.epochs[last.Epoch] = e
 	}
 	if _, again := e.batches[last.Seq]; again {
@@ -187,7 +204,7 @@ func openAll(opener *onion.Opener, lanes [][][]byte) []slot {
 func (v *Verifier) take(e *epoch, chain []onion.Manifest, opened []slot) (c Counts, released bool) {
 	last := chain[len(chain)-1]
 	where := fmt.Sprintf("epoch %d, batch %d", last.Epoch, last.Seq)
-	c = countChain(chain, func(name string, n uint64) { v.find(name, n, where) })
+	c = countChain(chain, e.hops, func(name string, n uint64) { v.find(name, n, where) })
 	if last.Destroyed() {
 		return c, false
 	}
@@ -240,19 +257,31 @@ func judge(tags map[[onion.TagSize]byte]struct{}, batch protocols.Aggregate, s s
 	return ""
 }
 
-// countChain counts what the relays did to a batch, from their manifests.
-func countChain(chain []onion.Manifest, find func(name string, n uint64)) (c Counts) {
+func newHops(relays int) []HopCounts {
+	hops := make([]HopCounts, relays)
+	for i := range hops {
+		hops[i].Relay = i + 1
+	}
+	return hops
+}
+
+// countChain counts what the relays did to a batch, from their manifests, and adds it to hops.
+func countChain(chain []onion.Manifest, hops []HopCounts, find func(name string, n uint64)) (c Counts) {
 	for hop, m := range chain {
+		var h HopCounts
 		for _, lane := range m.Lanes {
-			if hop == 0 {
-				c.Sent += lane.In
-			}
 			if m.Destroyed() {
-				c.Withheld += lane.In
+				h.add(HopCounts{In: lane.In, Destroyed: lane.In})
 			} else {
-				c.Rejected += lane.Dropped
+				h.add(HopCounts{In: lane.In, Out: lane.Out, Dropped: lane.Dropped})
 			}
 		}
+		if hop == 0 {
+			c.Sent += h.In
+		}
+		c.Withheld += h.Destroyed
+		c.Rejected += h.Dropped
+		hops[hop].add(h)
 	}
 	if c.Rejected > 0 {
 		find("dropped", c.Rejected)

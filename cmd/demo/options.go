@@ -66,8 +66,8 @@ func (o *options) validate(cmd *cobra.Command) error {
 		return cli.Usagef("invalid users %d: want 1 or more", o.users)
 	case o.batch < 1 || o.batch > uint64(o.users):
 		return cli.Usagef("invalid batch %d: want 1 to users (%d): a smaller batch is never released", o.batch, o.users)
-	case o.isVector() && (!o.headless || o.input == ""):
-		return cli.Usagef("invalid query %q: vectors need --headless and --input, a file with a column for each coordinate", o.query)
+	case o.isVector() && o.input == "":
+		return cli.Usagef("invalid query %q: vectors need --input, a file with a column for each coordinate", o.query)
 	case o.isVector() || o.query == task.Histogram || o.query == task.Count || o.query == task.Sum || o.query == task.Mean:
 		return nil
 	}
@@ -76,6 +76,17 @@ func (o *options) validate(cmd *cobra.Command) error {
 
 // isVector says whether a client's value is a row of the input and not one number of it.
 func (o *options) isVector() bool { return o.query == task.Vector || o.query == task.VectorMean }
+
+// pageCoordinates is how long a vector the page has sliders for.
+const pageCoordinates = 12
+
+// checkPage is an error where the page cannot ask for vectors of dim coordinates.
+func (o *options) checkPage(dim int) error {
+	if o.headless || dim <= pageCoordinates {
+		return nil
+	}
+	return cli.Usagef("invalid input: want at most %d columns for the page, not %d; or use --headless", pageCoordinates, dim)
+}
 
 // values reads the input, one row per client; more users than rows is a wrong flag.
 func (o *options) values() (rows [][]float64, err error) {
@@ -117,6 +128,15 @@ func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) 
 	}
 	t, err := planner.Draft(q)
 	return t, cli.FlagError(err)
+}
+
+// clientValues is clientValue of every row.
+func (o *options) clientValues(rows [][]float64) [][]float64 {
+	out := make([][]float64, len(rows))
+	for i, row := range rows {
+		out[i] = o.clientValue(row)
+	}
+	return out
 }
 
 // clientValue is what a client with this row reports: for a count, whether the row is in the range.

@@ -5,63 +5,28 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/verifier"
 )
 
-// state is what the page polls at /api/demo.
-type state struct {
-	TaskURL   string  `json:"task_url"`
-	Owner     string  `json:"owner"`
-	Title     string  `json:"title"`
-	Unit      string  `json:"unit"`
-	Query     string  `json:"query"`
-	Lo        float64 `json:"lo"`
-	Hi        float64 `json:"hi"`
-	Bins      uint64  `json:"bins"`
-	Batch     uint64  `json:"batch"`
-	Hops      int     `json:"hops"`
-	Simulated bool    `json:"simulated"`
-	verifier.Guarantee
-	Epoch   epochState `json:"epoch"`
-	History []row      `json:"history"`
-}
-
-type epochState struct {
-	Number uint64    `json:"number"`
-	EndsAt time.Time `json:"ends_at"`
-}
-
-// row is a released epoch. Truth is that of the simulated clients alone: the person's value is
-// known to no one here.
-type row struct {
-	Epoch uint64          `json:"epoch"`
-	Users uint64          `json:"users"`
-	Truth verifier.Values `json:"truth"`
-	verifier.Answer
-}
-
-// page serves the site on which a person reports.
+// page serves the site on which a person reports, and the examples.
 type page struct {
-	o    *options
-	road *road
-	rows [][]float64
-
-	mu    sync.Mutex             // guards crowd and next
-	crowd map[uint64][][]float64 // Rows of the simulated clients, by epoch.
-	next  int                    // Where in rows the next crowd starts.
+	www   string
+	tasks map[string]*crowd // By name in the page's addresses.
 }
 
-func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, rows [][]float64) error {
+// servePage serves until ctx ends.
+func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, tasks map[string]*crowd) error {
 	if _, err := os.Stat(filepath.Join(o.www, "index.html")); err != nil {
 		return fmt.Errorf("couldn't find the page in %s: run 'make build', or use --headless", o.www)
 	}
@@ -69,9 +34,13 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, r
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
-	p := &page{o: o, road: w.live, rows: rows, crowd: map[uint64][][]float64{}}
-	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
+	p := &page{o.www, tasks}
+	server := &http.Server{Handler: p.handler(w.main.open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())
+	fmt.Fprintf(cmd.ErrOrStderr(), "Private Core Web Vitals:  http://%s/examples/web-vitals/\n", l.Addr())
+	for _, name := range []string{"live", "lcp", "cls"} {
+		fmt.Fprintf(cmd.ErrOrStderr(), "What the verifier sees:   http://%s/verifier/%s/\n", l.Addr(), name)
+	}
 	stopped := context.AfterFunc(ctx, func() { server.Close() })
 	defer stopped()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -80,92 +49,77 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, r
 	return nil
 }
 
-func (p *page) handler() http.Handler {
+// handler serves the built pages, each task's state, chart and simulated clients, and its
+// verifier's page. The pages may speak to the first relay and to no other host.
+func (p *page) handler(relay string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/demo", p.state)
-	mux.HandleFunc("POST /api/fill", p.fill)
-	mux.Handle("GET /", http.FileServer(http.Dir(p.o.www)))
-	policy := "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' " + p.road.open.Relays[0].URL
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Security-Policy", policy)
-		w.Header().Set("Referrer-Policy", "no-referrer")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		mux.ServeHTTP(w, r)
-	})
+	mux.HandleFunc("GET /api/{task}", p.of(serveState))
+	mux.HandleFunc("GET /api/{task}/chart", p.of(serveChart))
+	mux.HandleFunc("POST /api/{task}/fill", p.of(serveFill))
+	mux.Handle("GET /", http.FileServer(http.Dir(p.www)))
+	site := look.Protect(look.Policy("'wasm-unsafe-eval'", relay), mux)
+	for name, c := range p.tasks {
+		prefix := "/verifier/" + name
+		mux.Handle("GET "+prefix+"/", http.StripPrefix(prefix, c.road.verifier.Handler()))
+	}
+	return site
 }
 
-func (p *page) state(w http.ResponseWriter, _ *http.Request) {
-	report, err := p.road.verifier.Report()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	t := p.road.open
-	number, running := t.Epochs.At(uint64(time.Now().Unix()))
-	if !running {
-		number = t.Epochs.Count - 1
-	}
-	s := state{
-		TaskURL: p.road.url, Owner: p.road.owner, Title: p.title(), Unit: p.unit(), Query: t.Query,
-		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Batch: t.Batch.Size, Hops: p.o.hops,
-		Simulated: true, Guarantee: report.Guarantee,
-		Epoch: epochState{number, time.Unix(int64(t.Epochs.End(number)), 0).UTC()}, History: []row{},
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range report.Ledger.Epochs {
-		exact, err := truth(t.Task, p.o, p.crowd[e.Epoch])
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+func (p *page) of(serve func(*crowd, http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := p.tasks[r.PathValue("task")]
+		if c == nil {
+			http.NotFound(w, r)
 			return
 		}
-		s.History = append(s.History, row{e.Epoch, e.Users, exact, e.Answer})
+		w.Header().Set("Cache-Control", "no-store")
+		if err := serve(c, w, r); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	}
+}
+
+func serveState(c *crowd, w http.ResponseWriter, _ *http.Request) error {
+	s, err := c.state()
+	if err != nil {
+		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	json.NewEncoder(w).Encode(s)
+	return json.NewEncoder(w).Encode(s)
 }
 
-// fill adds the simulated clients that complete the batch a person's report is in.
-func (p *page) fill(w http.ResponseWriter, r *http.Request) {
-	var ask struct {
-		Epoch uint64 `json:"epoch"`
+// serveChart draws the estimates for a width in pixels.
+func serveChart(c *crowd, w http.ResponseWriter, r *http.Request) error {
+	width, err := strconv.Atoi(r.FormValue("width"))
+	if err != nil || width < 260 || width > 4000 {
+		problem.New(problem.Malformed, "invalid width: want 260 to 4000").Write(w)
+		return nil
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1024)).Decode(&ask); err != nil || ask.Epoch >= p.road.open.Epochs.Count {
-		problem.New(problem.Malformed, `want {"epoch": number}`).Write(w)
-		return
+	s, err := c.state()
+	if err != nil {
+		return err
 	}
-	if err := p.road.send(r.Context(), p.o, ask.Epoch, p.gather(ask.Epoch), func() {}); err != nil {
+	w.Header().Set("Content-Type", "image/svg+xml")
+	_, err = io.WriteString(w, string(s.chart(width)))
+	return err
+}
+
+// serveFill adds simulated clients to an epoch: as many as asked for, else one short of a batch.
+func serveFill(c *crowd, w http.ResponseWriter, r *http.Request) error {
+	size := c.road.open.Batch.Size
+	ask := struct {
+		Epoch   uint64 `json:"epoch"`
+		Clients uint64 `json:"clients"`
+	}{Clients: size - 1}
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1024)).Decode(&ask)
+	if err != nil || ask.Epoch >= c.road.open.Epochs.Count || ask.Clients > size {
+		problem.New(problem.Malformed, `want {"epoch": below %d, "clients": at most %d}`, c.road.open.Epochs.Count, size).Write(w)
+		return nil
+	}
+	if err := c.play(r.Context(), ask.Epoch, ask.Clients); err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
+		return nil
 	}
 	w.WriteHeader(http.StatusNoContent)
-}
-
-// gather picks the rows of the next crowd, one client short of a batch.
-func (p *page) gather(epoch uint64) [][]float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	crowd := make([][]float64, p.road.open.Batch.Size-1)
-	for i := range crowd {
-		crowd[i] = p.rows[p.next%len(p.rows)]
-		p.next++
-	}
-	p.crowd[epoch] = append(p.crowd[epoch], crowd...)
-	return crowd
-}
-
-// title and unit describe the question; they are known for the flights only.
-func (p *page) title() string {
-	if p.o.input == "" && p.o.column == "delay_minutes" {
-		return "How late was your flight?"
-	}
-	return "Your " + p.o.column
-}
-
-func (p *page) unit() string {
-	if p.o.input == "" && p.o.column == "delay_minutes" {
-		return "minutes"
-	}
-	return ""
+	return nil
 }

@@ -64,14 +64,14 @@ func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, 
 	return &road{url: d.TaskURL(i), owner: d.Owner, open: client.Task(), client: client, verifier: v}, nil
 }
 
-// play sends one report per row, batch by batch: a batch's clients are done before the next
+// play sends one report per value, batch by batch: a batch's clients are done before the next
 // batch's begin, so the demo knows who is in which.
-func (r *road) play(ctx context.Context, o *options, rows [][]float64) (sent int, err error) {
-	bar := cli.Progress("reporting", len(rows))
+func (r *road) play(ctx context.Context, values [][]float64) (sent int, err error) {
+	bar := cli.Progress("reporting", len(values))
 	batch := int(r.open.Batch.Size)
-	for from := 0; from < len(rows); from += batch {
-		chunk := rows[from:min(from+batch, len(rows))]
-		if err := r.send(ctx, o, 0, chunk, func() { bar.Add(1) }); err != nil {
+	for from := 0; from < len(values); from += batch {
+		chunk := values[from:min(from+batch, len(values))]
+		if err := r.send(ctx, 0, chunk, func() { bar.Add(1) }); err != nil {
 			return sent, err
 		}
 		sent += len(chunk)
@@ -79,17 +79,17 @@ func (r *road) play(ctx context.Context, o *options, rows [][]float64) (sent int
 	return sent, nil
 }
 
-// send plays one client per row in an epoch and returns when all are acknowledged, or the first
-// error.
-func (r *road) send(ctx context.Context, o *options, epoch uint64, rows [][]float64, done func()) error {
+// send plays one client per value in an epoch and returns when all are acknowledged, or the first
+// error. It calls done after each, from several goroutines.
+func (r *road) send(ctx context.Context, epoch uint64, values [][]float64, done func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 * runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(rows)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if err := r.report(ctx, epoch, o.clientValue(rows[i])); err != nil {
+			for i := next.Add(1) - 1; i < int64(len(values)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				if err := r.report(ctx, epoch, values[i]); err != nil {
 					cancel(fmt.Errorf("client %d: %w", i, err))
 					return
 				}

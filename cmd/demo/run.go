@@ -35,6 +35,10 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	if err != nil {
 		return err
 	}
+	if err := o.checkPage(len(rows[0])); err != nil {
+		return err
+	}
+	values := o.clientValues(rows)
 	draft, err := o.draft("demo", o.batch, len(rows[0]))
 	if err != nil {
 		return err
@@ -46,16 +50,16 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	defer os.RemoveAll(dir)
 	begin := time.Now()
 	fmt.Fprintf(cmd.ErrOrStderr(), "hops: %d relays and a verifier on loopback, keys and batches in a temporary folder\n", o.hops)
-	w, err := startWorld(ctx, dir, o, draft)
+	w, err := startWorld(ctx, dir, o, draft, len(rows[0]))
 	if err != nil {
 		return err
 	}
 	defer w.stop()
-	sent, err := w.main.play(ctx, o, rows)
+	sent, err := w.main.play(ctx, values)
 	if err != nil {
 		return err
 	}
-	r, err := w.main.finish(ctx, o, rows, sent)
+	r, err := w.main.finish(ctx, o, rows, values, sent)
 	if err != nil {
 		return err
 	}
@@ -63,11 +67,15 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	if err := cli.Print(cmd, r, func(out io.Writer) error { return r.print(out) }); err != nil || o.headless {
 		return err
 	}
-	return w.servePage(ctx, cmd, o, rows)
+	tasks := map[string]*crowd{"live": newCrowd(w.live, o.words(w.live.open.Task), func(i int) []float64 { return values[i%len(values)] })}
+	for i, v := range vitals {
+		tasks[v.name] = v.crowd(w.vitals[i])
+	}
+	return w.servePage(ctx, cmd, o, tasks)
 }
 
 // finish waits for the verifier to have every full batch and compares its report with the truth.
-func (l *road) finish(ctx context.Context, o *options, rows [][]float64, sent int) (*result, error) {
+func (l *road) finish(ctx context.Context, o *options, rows, values [][]float64, sent int) (*result, error) {
 	full := uint64(sent) / l.open.Batch.Size
 	if err := l.waitBatches(ctx, full); err != nil {
 		return nil, err
@@ -81,23 +89,23 @@ func (l *road) finish(ctx context.Context, o *options, rows [][]float64, sent in
 		r.MessagesSent = uint64(sent) * l.open.Slots.PerLane * l.open.Slots.Lanes
 		r.Withheld += r.MessagesSent - report.MessagesSent
 	}
-	released := rows[:full*l.open.Batch.Size]
-	if r.Truth, err = truth(l.open.Task, o, released); err != nil {
+	released := full * l.open.Batch.Size
+	if r.Truth, err = truth(l.open.Task, values[:released]); err != nil {
 		return nil, err
 	}
-	r.TruthUnclipped, r.ClippedShare = unclipped(l.open.Task, o, released)
+	r.TruthUnclipped, r.ClippedShare = unclipped(l.open.Task, o, rows[:released])
 	return r, nil
 }
 
 // truth returns the exact answer over the clipped values, which no party of a deployment knows.
-func truth(t *task.Task, o *options, rows [][]float64) (verifier.Values, error) {
+func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 	m, err := registry.Open(t)
 	if err != nil {
 		return nil, err
 	}
 	var sum verifier.Values
-	for _, row := range rows {
-		total, _, err := m.Exact(o.clientValue(row))
+	for _, value := range values {
+		total, _, err := m.Exact(value)
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +116,7 @@ func truth(t *task.Task, o *options, rows [][]float64) (verifier.Values, error) 
 			sum[j] += total[j]
 		}
 	}
-	scale := protocols.Scale(t.Query, uint64(len(rows)))
+	scale := protocols.Scale(t.Query, uint64(len(values)))
 	for j := range sum {
 		sum[j] *= scale
 	}

@@ -30,24 +30,33 @@ const (
 
 // world is a running deployment: relays, and a road through them for each task.
 type world struct {
-	main, live *road // live is nil when headless.
-	cancel     context.CancelFunc
-	running    sync.WaitGroup
+	main    *road
+	live    *road   // For a person on the page; nil when headless.
+	vitals  []*road // For the web-vitals example, like vitals; none when headless.
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 }
 
 // startWorld lays out keys and tasks in dir and starts the relays, each on a port of its own, and
-// the verifier.
-func startWorld(ctx context.Context, dir string, o *options, draft *task.Task) (*world, error) {
+// the verifier. The live task is for vectors of dim coordinates, if for vectors.
+func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, dim int) (*world, error) {
 	now := uint64(time.Now().Unix())
 	draft.Epochs = task.Epochs{Start: now, Length: 24 * 3600, Count: 1}
 	drafts := []quickstart.Draft{{Name: "demo", Task: draft}}
 	if !o.headless {
-		live, err := o.draft("live", min(o.batch, liveBatch), 0)
+		live, err := o.draft("live", min(o.batch, liveBatch), dim)
 		if err != nil {
 			return nil, err
 		}
 		live.Epochs = task.Epochs{Start: now, Length: liveEpoch, Count: liveEpochs}
 		drafts = append(drafts, quickstart.Draft{Name: "live", Task: live})
+		for _, v := range vitals {
+			d, err := v.draft(now)
+			if err != nil {
+				return nil, err
+			}
+			drafts = append(drafts, d)
+		}
 	}
 	listeners, relays, err := listen(o.hops)
 	if err != nil {
@@ -63,12 +72,17 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task) (
 		w.stop()
 		return nil, err
 	}
-	if w.main, err = w.startRoad(ctx, d, 0, "demo"); err == nil && len(drafts) > 1 {
-		w.live, err = w.startRoad(ctx, d, 1, "live")
+	var roads []*road
+	for i, draft := range drafts {
+		r, err := w.startRoad(ctx, d, i, draft.Name)
+		if err != nil {
+			w.stop()
+			return nil, err
+		}
+		roads = append(roads, r)
 	}
-	if err != nil {
-		w.stop()
-		return nil, err
+	if w.main = roads[0]; len(roads) > 1 {
+		w.live, w.vitals = roads[1], roads[2:]
 	}
 	return w, nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
+
+	"github.com/doona-dp/doona/internal/look"
 )
 
 // The SDK's scripts: pages import the first, or name the second in a script tag.
@@ -46,15 +48,31 @@ func bundleSDK(out string, files assets) error {
 	return nil
 }
 
-// bundleDemo writes the demo page.
-func bundleDemo(out string, files assets) error {
-	page, err := os.ReadFile(filepath.Join("www", "demo", "index.html"))
+// bundlePages writes the demo and the examples; their scripts lie beside the SDK's, whose files they fetch.
+func bundlePages(out string, files assets) error {
+	for _, page := range []struct{ folder, address string }{{"demo", "."}, {"examples/web-vitals", "examples/web-vitals"}} {
+		if err := bundlePage(filepath.Join("www", page.folder), out, page.address, files); err != nil {
+			return err
+		}
+	}
+	icon, err := look.Files.ReadFile("icon.svg")
 	if err != nil {
-		return fmt.Errorf("couldn't read the demo page: %w", err)
+		return fmt.Errorf("couldn't read the icon: %w", err)
+	}
+	return write(out, "icon.svg", icon)
+}
+
+// bundlePage writes a folder's index.html to an address, and the scripts and style sheets it names,
+// under names that carry their hash.
+func bundlePage(folder, out, address string, files assets) error {
+	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
+	if err != nil {
+		return fmt.Errorf("couldn't read the page: %w", err)
 	}
 	text := string(page)
-	for _, source := range []string{"demo.ts", "demo.css"} {
-		code, err := script(filepath.Join("..", "demo", source), options{files: files})
+	for _, m := range sources.FindAllStringSubmatch(text, -1) {
+		source := m[1]
+		code, err := script(filepath.Join("..", "..", folder, source), options{files: files})
 		if err != nil {
 			return err
 		}
@@ -66,17 +84,16 @@ func bundleDemo(out string, files assets) error {
 		if err != nil {
 			return err
 		}
-		text = strings.ReplaceAll(text, source, file.File)
+		text = strings.Replace(text, m[0], `"/`+file.File+`"`, 1)
 	}
-	icon, err := os.ReadFile(filepath.Join("www", "demo", "icon.svg"))
-	if err != nil {
-		return fmt.Errorf("couldn't read the icon: %w", err)
+	if err := os.MkdirAll(filepath.Join(out, address), 0o755); err != nil {
+		return fmt.Errorf("couldn't make a folder for the page: %w", err)
 	}
-	if err := write(out, "icon.svg", icon); err != nil {
-		return err
-	}
-	return write(out, "index.html", []byte(text))
+	return write(filepath.Join(out, address), "index.html", []byte(text))
 }
+
+// sources are the scripts and style sheets of a page, as it names them.
+var sources = regexp.MustCompile(`"([a-z-]+\.(?:ts|css))"`)
 
 // options are how a script is bundled: with the names of its files, as a module or, for a script
 // tag, as the global variable doona.
@@ -96,7 +113,11 @@ func script(entry string, o options) ([]byte, error) {
 		MinifyIdentifiers: true,
 		MinifySyntax:      true,
 		Define:            map[string]string{},
-		LogLevel:          api.LogLevelSilent,
+		Alias: map[string]string{ // as a page of one's own names them, from npm
+			"doona":      "./www/sdk/index.ts",
+			"web-vitals": "./www/vendor/web-vitals/web-vitals.js",
+		},
+		LogLevel: api.LogLevelSilent,
 	}
 	for name, file := range o.files {
 		build.Define["DOONA."+name+".file"] = quoted("./" + file.File)

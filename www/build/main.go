@@ -1,4 +1,4 @@
-// Command build makes build/www: the two WASM modules, the SDK and the demo page, bundled with
+// Command build makes build/www: the two WASM modules, the SDK and the pages, bundled with
 // esbuild's Go API. It needs Go and nothing else; type checking is part of the tests.
 //
 //	go run ./www/build [-out build/www]
@@ -53,7 +53,7 @@ func build(ctx context.Context, out string) error {
 	if err := bundleSDK(fresh, files); err != nil {
 		return err
 	}
-	if err := bundleDemo(fresh, files); err != nil {
+	if err := bundlePages(fresh, files); err != nil {
 		return err
 	}
 	if err := copyLicences(fresh); err != nil {

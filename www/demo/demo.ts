@@ -7,13 +7,18 @@
 import { type Doona, DoonaError, connect } from '../sdk/index.js';
 import { byId } from './dom.js';
 import { showHistory } from './history.js';
-import { type Progress, showLife } from './life.js';
-import { picker } from './picker.js';
+import { type Picker, picker } from './picker.js';
+import { type Practice, draws, practice } from './practice.js';
 import { showPromise } from './promise.js';
+import { type Own, showRoad } from './road.js';
 import { type State, fetchState, fill } from './state.js';
+import { themeButton } from './theme.js';
 import { number, secondsUntil } from './words.js';
 
-const pollEvery = 1000;
+const task = 'live';
+
+/** How often to ask, in milliseconds: while a batch fills, and else. */
+const [busy, calm] = [150, 1000];
 
 /**
  * The demo's task has hundreds of short epochs with ε each, so that a visitor need not wait a
@@ -21,44 +26,60 @@ const pollEvery = 1000;
  */
 const demoEpsilon = 1e5;
 
-/** What became of this person's last report. */
-interface Own {
-  epoch: number;
-  progress: Progress;
-  bytes: number;
-}
-
 class Page {
   readonly #doona: Doona;
-  readonly #value: () => number;
+  readonly #picker: Picker;
+  #practice: Practice | null = null;
   #state: State;
-  #own: Own = { epoch: -1, progress: 'none', bytes: 0 };
+  #own: Own = { epoch: -1, progress: 'none', bytes: 0, text: '' };
+  #timer = 0;
 
   constructor(doona: Doona, state: State) {
     this.#doona = doona;
     this.#state = state;
-    this.#value = picker(state, doona.task.input.labels);
-    showPromise(doona.guarantee);
+    this.#picker = picker(state, () => this.#picked());
+    showPromise(doona);
     byId('form').addEventListener('submit', (event) => {
       event.preventDefault();
       void this.#report();
     });
     say('Ready. This device has checked the task, its owner and what it promises.');
     this.#show();
-    setInterval(() => void this.#poll(), pollEvery);
+    void this.#startPractice();
+    void this.#poll();
+  }
+
+  /** Practice is an extra: where it cannot start, reporting works all the same. */
+  async #startPractice(): Promise<void> {
+    this.#practice = await practice(this.#state).catch(() => null);
+    if (this.#practice) {
+      byId('practice-note').textContent = `The bars: ${draws} practice messages for this value, each one of ${this.#practice.symbols}, by the module that will draw yours. None is sent. Any message can come from any value.`;
+    }
+    this.#picked();
+  }
+
+  #picked(): void {
+    this.#picker.practice(this.#practice?.draw(this.#picker.value()) ?? null);
+    this.#show();
   }
 
   async #poll(): Promise<void> {
     try {
-      this.#state = await fetchState();
+      this.#state = await fetchState(task);
+      if (this.#own.progress === 'filling' && this.#state.history.some((row) => row.epoch === this.#own.epoch)) {
+        say('Released: your report is in the estimate, and nobody knows which it is.');
+        this.#own = { ...this.#own, progress: 'released' };
+      }
+      this.#show();
     } catch {
-      return; // The demo is busy or gone; the next poll will tell.
+      // The demo is busy or gone; the next poll will tell.
     }
-    if (this.#own.progress !== 'none' && this.#state.history.some((row) => row.epoch === this.#own.epoch)) {
-      if (this.#own.progress !== 'released') say('Released: your report is in the estimate below, and nobody knows which it is.');
-      this.#own.progress = 'released';
-    }
-    this.#show();
+    this.#pollIn(this.#own.progress === 'filling' ? busy : calm);
+  }
+
+  #pollIn(milliseconds: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = window.setTimeout(() => void this.#poll(), milliseconds);
   }
 
   #show(): void {
@@ -69,34 +90,35 @@ class Page {
     byId('epoch').textContent = reported
       ? `You have reported in epoch ${epoch.number}: one report per person and epoch. The next epoch starts in ${left} s.`
       : `Epoch ${epoch.number}, one report per person; the next epoch starts in ${left} s.`;
-    showLife(this.#state, this.#own.progress, this.#own.bytes);
-    showHistory(this.#state, this.#doona.task.input.labels);
+    showRoad(this.#state, this.#own.progress === 'none' ? { ...this.#own, text: this.#picker.text() } : this.#own);
+    void showHistory(task, this.#state).catch(() => undefined); // The next poll will try again.
   }
 
   async #report(): Promise<void> {
     try {
       await this.#reportAndFill();
     } catch (error) {
-      this.#own.progress = 'none';
+      this.#own = { ...this.#own, progress: 'none' };
       say((error as Error).message, true);
     }
     this.#show();
   }
 
   async #reportAndFill(): Promise<void> {
-    this.#own = { epoch: this.#doona.epoch, progress: 'sending', bytes: 0 };
+    this.#own = { epoch: this.#doona.epoch, progress: 'sending', bytes: 0, text: this.#picker.text() };
     say('Randomizing and sealing…');
     this.#show();
-    const receipt = await this.#doona.report(this.#value());
-    this.#own = { epoch: receipt.epoch, progress: 'sent', bytes: receipt.bytes };
+    const receipt = await this.#doona.report(this.#picker.value());
+    this.#own = { ...this.#own, epoch: receipt.epoch, progress: 'sent', bytes: receipt.bytes };
     if (receipt.repeated) {
       say(`You have already reported in epoch ${receipt.epoch}; what you sent first stands.`);
       return;
     }
-    this.#own.progress = 'filling';
+    this.#own = { ...this.#own, progress: 'filling' };
     say(`Sent: ${number(receipt.bytes)} sealed bytes. Alone it would never be opened, so the demo now adds ${number(this.#state.batch - 1)} simulated clients.`);
     this.#show();
-    await fill(receipt.epoch);
+    this.#pollIn(busy);
+    await fill(task, receipt.epoch);
     if (this.#own.progress === 'filling') say('The batch is full. The relays are shuffling it…');
   }
 }
@@ -108,8 +130,9 @@ function say(text: string, bad = false): void {
 }
 
 async function start(): Promise<void> {
+  themeButton();
   try {
-    const state = await fetchState();
+    const state = await fetchState(task);
     byId('title').textContent = state.title;
     byId('simulated').textContent =
       `The crowd is simulated: for each report of yours the demo plays ${number(state.batch - 1)} other clients, over real HTTP and with real encryption, so it knows the truth to compare with. A deployment knows only the estimate.`;

@@ -1,48 +1,80 @@
 /**
- * The released epochs: the chart and, for those who prefer it or cannot see one, a table.
+ * What was released: in a sentence, as a chart, and as a table for those who prefer it or cannot
+ * see one.
  * @module
  */
 
-import { bars, series } from './chart.js';
 import { byId, html } from './dom.js';
-import { type Row, type State, entries } from './state.js';
-import { choiceLabels, number } from './words.js';
+import { type Entry, type Row, type State, entries, fetchChart } from './state.js';
+import { exact, number, percent } from './words.js';
 
 /** The chart is drawn for the width it has, so that its text keeps its size. */
 const narrowest = 260;
 
 /** Redraws when there is something new, or another width. */
-export function showHistory(state: State, labels: boolean): void {
-  const last = state.history.at(-1);
+export async function showHistory(task: string, state: State): Promise<void> {
   const figure = byId('chart');
   const width = Math.max(narrowest, figure.clientWidth);
-  const version = `${state.history.length} ${width}`;
-  if (!last || figure.dataset['version'] === version) return;
+  const version = `${state.history.length} ${state.total?.users} ${width}`;
+  if (!state.total || figure.dataset['version'] === version) return;
   figure.dataset['version'] = version;
-  const bins = state.query === 'histogram' ? choiceLabels(state, labels) : null;
-  figure.replaceChildren(bins ? bars(last, bins, width) : series(state.history, state.unit, width));
-  byId('empty').hidden = true;
-  byId('numbers').hidden = false;
+  const chart = await fetchChart(task, width);
+  if (chart) figure.replaceChildren(chart);
+  byId('answer').replaceChildren(...answer(state, state.total));
   byId('table').replaceChildren(
-    html('thead', {}, html('tr', {}, ...heads(state, bins).map((text) => html('th', { scope: 'col' }, text)))),
-    html('tbody', {}, ...lines(state.history, bins).map((cells) => html('tr', {}, ...cells.map((text) => html('td', {}, text))))),
+    html('thead', {}, html('tr', {}, ...heads(state).map((text) => html('th', { scope: 'col' }, text)))),
+    html('tbody', {}, ...lines(state, state.total)),
   );
+  byId('empty').hidden = true;
+  for (const id of ['answer', 'legend', 'numbers']) byId(id).hidden = false;
 }
 
-function heads(state: State, bins: readonly string[] | null): string[] {
-  return [bins ? state.unit || 'bin' : 'epoch', 'reports', 'estimate', 'interval', 'truth'];
+function isList(state: State): boolean {
+  return Array.isArray(state.total?.estimate);
 }
 
-/** A line per epoch, the newest first; for histograms a line per bin of the newest. */
-function lines(history: readonly Row[], bins: readonly string[] | null): string[][] {
-  const rows = bins ? history.slice(-1) : [...history].reverse();
-  return rows.flatMap((row) =>
-    entries(row).map((e, i) => [
-      bins?.[i] ?? String(row.epoch),
-      number(row.users),
-      number(e.estimate),
-      `${number(e.interval[0])} to ${number(e.interval[1])}`,
-      number(e.truth),
-    ]),
-  );
+/** The estimate over all epochs, in a sentence. */
+function answer(state: State, total: Row): Node[] {
+  const list = entries(total);
+  const from = `${number(total.users)} reports in ${state.history.length === 1 ? 'one epoch' : `${number(state.history.length)} epochs`}`;
+  if (isList(state)) {
+    const hits = list.filter((e) => e.interval[0] <= e.truth && e.truth <= e.interval[1]).length;
+    return [
+      html('p', { class: 'answer' }, `The ${state.measure}, from ${from}.`),
+      html('p', { class: 'quiet' }, `${hits} of the ${list.length} intervals hold the truth of the simulated crowd; about 1 in 20 may miss it.`),
+      ...middle(state),
+    ];
+  }
+  const e = list[0]!;
+  const of = state.query === 'count' ? ` of ${number(total.users)}` : '';
+  const share = state.query === 'count' ? ` (${percent(Math.min(1, Math.max(0, e.estimate / total.users)))})` : '';
+  return [
+    html('p', { class: 'answer' }, html('b', {}, exact(e.estimate)), `${of} ${state.answer_unit}`),
+    html('p', { class: 'quiet' },
+      `is the estimate of the ${state.measure}${share}, from ${from}: between `, exact(e.interval[0]), ' and ', exact(e.interval[1]),
+      '. The truth of the simulated crowd is ', exact(e.truth), '.'),
+  ];
+}
+
+/** The median of a histogram's values. */
+function middle(state: State): Node[] {
+  const median = state.distribution?.quantiles.find((q) => q.p === 0.5);
+  if (!median) return [];
+  return [html('p', { class: 'quiet' }, 'The median is about ', exact(median.estimate), ` ${state.unit}, between `, exact(median.interval[0]), ' and ', exact(median.interval[1]), '.')];
+}
+
+function heads(state: State): string[] {
+  return [isList(state) ? state.axis : 'epoch', ...(isList(state) ? [] : ['reports']), 'estimate', 'from', 'to', 'truth'];
+}
+
+/** A line per epoch, the newest first, and all together; for several entries a line for each. */
+function lines(state: State, total: Row): HTMLElement[] {
+  if (isList(state)) return entries(total).map((e, i) => line(state.entries[i] ?? String(i), null, e));
+  const rows = [...state.history].reverse().map((row) => line(String(row.epoch), row.users, entries(row)[0]!));
+  return rows.length > 1 ? [line('all', total.users, entries(total)[0]!), ...rows] : rows;
+}
+
+function line(name: string, users: number | null, e: Entry): HTMLElement {
+  const cells = [...(users === null ? [] : [users]), e.estimate, ...e.interval, e.truth];
+  return html('tr', {}, html('th', { scope: 'row' }, name), ...cells.map((x) => html('td', {}, exact(x))));
 }

@@ -1,46 +1,85 @@
 /**
- * Where a person picks a value: a slider for numbers, choices for bins and yes or no.
+ * Where a person picks a value: a slider for numbers, choices for bins and yes or no, a slider per
+ * coordinate of a vector. Below it, what practice messages of that value look like.
  * @module
  */
 
-import { byId, html } from './dom.js';
+import { byId, html, svg } from './dom.js';
 import type { State } from './state.js';
-import { choiceLabels, number } from './words.js';
+import { number, withUnit } from './words.js';
 
-/** Fills the form and returns a function that reads the value picked. */
-export function picker(state: State, labels: boolean): () => number {
-  return state.query === 'mean' || state.query === 'sum' ? slider(state) : choices(state, labels);
+/** What a person picked. */
+export interface Picker {
+  /** The value as the task takes it. */
+  value(): number | readonly number[];
+  /** The value in words. */
+  text(): string;
+  /** Shows practice messages: the share of each symbol, or null where the protocol's are not one symbol. */
+  practice(shares: readonly number[] | null): void;
 }
 
-function slider(state: State): () => number {
-  const step = (state.hi - state.lo) / 180;
-  const middle = state.lo + 60 * step;
-  const input = html('input', {
-    type: 'range', id: 'value', min: state.lo, max: state.hi, step, value: middle, 'aria-label': `${state.title} ${state.unit}`,
-  });
+/** Fills the form; changed is called whenever another value is picked. */
+export function picker(state: State, changed: () => void): Picker {
+  const vector = state.query === 'vector' || state.query === 'vectormean';
+  const out = vector ? sliders(state) : state.query === 'mean' || state.query === 'sum' ? slider(state) : choices(state);
+  byId('picker').addEventListener('input', changed);
+  return out;
+}
+
+/** A step of 1, 2 or 5 times a power of ten, about a 180th of the range. */
+function stepOf(state: State): number {
+  const power = 10 ** Math.floor(Math.log10((state.hi - state.lo) / 100));
+  return [1, 2, 5, 10].map((f) => f * power).find((step) => (state.hi - state.lo) / step <= 200)!;
+}
+
+function range(state: State, name: string, at: number): HTMLInputElement {
+  const step = stepOf(state);
+  const value = state.lo + step * Math.round((at * (state.hi - state.lo)) / step);
+  return html('input', { type: 'range', min: state.lo, max: state.hi, step, value, 'aria-label': name });
+}
+
+function slider(state: State): Picker {
+  const input = range(state, state.title, 1 / 3);
+  input.id = 'value';
   const shown = html('output', { class: 'value', for: 'value' });
+  const text = () => withUnit(input.valueAsNumber, state.unit);
   const show = () => {
-    const text = number(input.valueAsNumber);
-    shown.replaceChildren(text, ' ', html('small', {}, state.unit));
-    input.setAttribute('aria-valuetext', `${text} ${state.unit}`);
+    shown.replaceChildren(number(input.valueAsNumber), ' ', html('small', {}, state.unit));
+    input.setAttribute('aria-valuetext', text());
   };
   input.addEventListener('input', show);
   show();
+  const strip = svg('svg', { class: 'strip', viewBox: '0 0 1000 56', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
   const ends = html('div', { class: 'ends', 'aria-hidden': 'true' },
-    html('span', {}, number(state.lo)), html('span', {}, `${number(state.hi)} or more`));
-  byId('picker').append(shown, input, ends);
-  return () => input.valueAsNumber;
+    html('span', {}, `${number(state.lo)} or less`), html('span', {}, `${number(state.hi)} or more`));
+  byId('picker').append(shown, input, strip, ends);
+  return {
+    value: () => input.valueAsNumber,
+    text,
+    practice(shares) {
+      if (!shares) return strip.remove();
+      // A message is one of some levels, the first at the range's low end and the last at its high one.
+      const width = Math.min(60, 500 / shares.length);
+      strip.replaceChildren(...shares.map((share, i) => {
+        const height = share === 0 ? 0 : 3 + 53 * share;
+        return svg('rect', { x: (i / (shares.length - 1)) * (1000 - width), width, y: 56 - height, height });
+      }));
+    },
+  };
 }
 
-function choices(state: State, labels: boolean): () => number {
-  const texts = choiceLabels(state, labels);
-  const group = html('div', { class: 'choices' }, ...texts.map((text, i) => choice(text, i)));
+function choices(state: State): Picker {
+  const group = html('div', { class: 'choices' }, ...state.entries.map((text, i) => choice(text, i)));
   byId('picker').append(group);
   const width = (state.hi - state.lo) / state.bins;
-  return () => {
-    const picked = Number(group.querySelector<HTMLInputElement>('input:checked')!.value);
+  const picked = () => Number(group.querySelector<HTMLInputElement>('input:checked')!.value);
+  return {
     // A bin of a range is reported by its middle, which the task maps back to the bin.
-    return state.query === 'count' || labels ? picked : state.lo + (picked + 0.5) * width;
+    value: () => (state.query === 'count' || state.labels ? picked() : state.lo + (picked() + 0.5) * width),
+    text: () => state.entries[picked()]!,
+    practice(shares) {
+      group.querySelectorAll<HTMLElement>('span').forEach((span, i) => span.style.setProperty('--share', String(shares?.[i] ?? 0)));
+    },
   };
 }
 
@@ -48,4 +87,22 @@ function choice(text: string, index: number): HTMLLabelElement {
   const input = html('input', { type: 'radio', name: 'value', value: index });
   input.defaultChecked = index === 0;
   return html('label', {}, input, html('span', {}, text));
+}
+
+function sliders(state: State): Picker {
+  const inputs = state.entries.map((name, i) => range(state, `coordinate ${name}`, 0.5 + 0.3 * Math.sin(i + 1)));
+  const outputs = inputs.map(() => html('output', {}));
+  const values = () => inputs.map((input) => input.valueAsNumber);
+  const note = html('p', { class: 'quiet' });
+  const show = () => {
+    inputs.forEach((input, i) => outputs[i]!.replaceChildren(number(input.valueAsNumber)));
+    if (state.query !== 'vectormean') return;
+    const norm = Math.hypot(...values());
+    note.textContent = `Length ${number(norm)}${norm > 1 ? ': it will be scaled to 1' : ', at most 1'}.`;
+  };
+  byId('picker').addEventListener('input', show);
+  byId('picker').append(html('div', { class: 'coordinates' },
+    ...inputs.map((input, i) => html('label', {}, html('span', {}, state.entries[i]!), input, outputs[i]!))), note);
+  show();
+  return { value: values, text: () => `(${values().slice(0, 3).map(number).join(', ')}${values().length > 3 ? ', …' : ''})`, practice: () => undefined };
 }

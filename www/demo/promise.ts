@@ -3,27 +3,39 @@
  * @module
  */
 
-import type { Guarantee } from '../sdk/index.js';
+import type { Doona, Guarantee } from '../sdk/index.js';
 import { byId, html } from './dom.js';
 import { number, oneIn } from './words.js';
 
-export function showPromise(g: Guarantee): void {
+export function showPromise({ guarantee: g, task }: Doona): void {
+  const relay = task.slots.padding === 'full' ? 'one relay' : 'the first relay';
   const factor = number(Math.exp(g.epsilon));
   byId('promise').replaceChildren(
-    html('p', {}, `Whatever is published, and even the verifier, who may know everyone else's answer, can hardly tell what you picked: no other answer of yours would change the odds of any outcome by more than a factor ${factor}, except with a chance of ${oneIn(g.delta)}. This device has checked that the task's parameters give that.`),
-    html('dl', {},
-      html('dt', {}, `ε = ${number(g.epsilon)}`), html('dd', {}, `per epoch, δ = ${g.delta.toExponential()}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${number(g.totalEpsilon)}. A real task has few.`),
-      html('dt', {}, `${number(g.minimumHonest)} of ${number(g.batch)}`), html('dd', {}, 'reports in the batch must be of honest clients, and one relay must not collude. That no device can check.'),
+    html('p', {}, `Whatever is published, and even the verifier, who may know everyone else’s answer, can hardly tell what you picked: no other answer of yours would change the odds of any outcome by more than a factor ${factor}, except with a chance of ${oneIn(g.delta)}. This device has checked that the task’s parameters give that.`),
+    html('dl', { class: 'facts' },
+      ...fact(`ε = ${number(g.epsilon)}`, `per epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${number(g.totalEpsilon)}. A real task has few.`),
+      ...fact(`δ = ${g.delta.toExponential()}`, 'per epoch: the chance that the factor does not hold.'),
       ...local(g),
     ),
-    html('p', { class: 'quiet' }, 'Not hidden: that you took part. The first relay sees your network address, though not your answer.'),
+  );
+  byId('not').replaceChildren(
+    missing('That you took part is visible.', 'The first relay sees your network address, though not your answer.'),
+    missing(`${number(g.minimumHonest)} of the ${number(g.batch)} reports must be of honest clients,`, `and ${relay} must not collude with the verifier. No device can check either.`),
+    missing('Whoever can mint clients can surround you with its own.', `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${number(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`),
+    missing('Reports are not checked for truth.', 'A client can lie within the range of values, and the estimate then counts the lie.'),
   );
 }
 
+function fact(term: string, text: string): HTMLElement[] {
+  return [html('dt', {}, term), html('dd', {}, text)];
+}
+
+function missing(what: string, more: string): HTMLElement {
+  return html('li', {}, html('b', {}, what), ` ${more}`);
+}
+
 function local(g: Guarantee): HTMLElement[] {
-  const [value, text] =
-    g.localEpsilon === null
-      ? ['nothing', 'is left if every relay colludes with the verifier.']
-      : [`ε₀ = ${number(g.localEpsilon)}`, 'is all that is left if every relay colludes with the verifier.'];
-  return [html('dt', {}, value), html('dd', {}, text)];
+  return g.localEpsilon === null
+    ? fact('no ε₀', 'If every relay colludes with the verifier, nothing is left.')
+    : fact(`ε₀ = ${number(g.localEpsilon)}`, 'is all that is left if every relay colludes with the verifier.');
 }

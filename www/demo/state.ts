@@ -1,10 +1,10 @@
 /**
- * The demo's own interface: what cmd/demo knows about the task, the running epoch and the
- * released batches. A deployment has none of this; its verifier publishes results.
+ * The demo's own interface: what cmd/demo knows about a task, the running epoch and the released
+ * batches. A deployment has none of this; its verifier publishes results.
  * @module
  */
 
-/** One released epoch; arrays for histograms. */
+/** What was released; arrays where the query has several entries. */
 export interface Row {
   readonly epoch: number;
   readonly users: number;
@@ -13,40 +13,76 @@ export interface Row {
   readonly interval: readonly [number, number] | readonly (readonly [number, number])[];
 }
 
+/** A place on the range of a histogram's values. */
+export interface Location {
+  readonly p?: number;
+  readonly estimate: number;
+  readonly interval: readonly [number, number];
+}
+
 export interface State {
   readonly task_url: string;
   readonly owner: string;
+  readonly query: 'count' | 'sum' | 'mean' | 'histogram' | 'vector' | 'vectormean';
   readonly title: string;
   readonly unit: string;
-  readonly query: 'count' | 'sum' | 'mean' | 'histogram';
+  readonly measure: string;
+  readonly answer_unit: string;
+  readonly axis: string;
+  /** A histogram's bins, a count's two answers, a vector's coordinates. */
+  readonly entries: readonly string[];
+  readonly protocol: string;
   readonly lo: number;
   readonly hi: number;
   readonly bins: number;
+  readonly labels: boolean;
+  readonly epsilon: number;
+  readonly delta: number;
   readonly gamma: number | null;
   readonly batch: number;
   readonly hops: number;
-  readonly epoch: { readonly number: number; readonly ends_at: string };
+  readonly epoch: { readonly number: number; readonly ends_at: string; readonly simulated: number };
+  readonly counts: { readonly messages_sent: number; readonly cover_messages: number; readonly verified: number; readonly rejected: number; readonly withheld: number };
+  readonly by_hop: readonly { readonly relay: number; readonly in: number; readonly out: number; readonly dropped: number; readonly destroyed: number }[];
   readonly history: readonly Row[];
+  readonly total: Row | null;
+  readonly distribution?: { readonly mean: Location; readonly quantiles: readonly Location[] };
 }
 
-export async function fetchState(): Promise<State> {
-  const response = await fetch('/api/demo', { cache: 'no-store' });
-  if (!response.ok) throw new Error(`the demo answered ${response.status}`);
-  return response.json();
+export async function fetchState(task: string): Promise<State> {
+  return (await answered(await fetch(`/api/${task}`, { cache: 'no-store' }))).json();
+}
+
+/** Draws the estimates for a width in pixels; null while there are none. The labels in it are text. */
+export async function fetchChart(task: string, width: number): Promise<Node | null> {
+  const response = await answered(await fetch(`/api/${task}/chart?width=${Math.round(width)}`, { cache: 'no-store' }));
+  const text = await response.text();
+  return text === '' ? null : document.adoptNode(new DOMParser().parseFromString(text, 'image/svg+xml').documentElement);
 }
 
 /** Asks the demo to fill the rest of an epoch's batch with simulated clients. */
-export async function fill(epoch: number): Promise<void> {
-  const response = await fetch('/api/fill', {
+export async function fill(task: string, epoch: number): Promise<void> {
+  await answered(await fetch(`/api/${task}/fill`, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
     body: JSON.stringify({ epoch }),
-  });
-  if (!response.ok) throw new Error(`the demo could not fill the batch: it answered ${response.status}`);
+  }));
 }
 
-/** An interval of a histogram's bin, or a number's, as a list of one. */
-export function entries(row: Row): { estimate: number; truth: number; interval: readonly [number, number] }[] {
+async function answered(response: Response): Promise<Response> {
+  if (!response.ok) throw new Error(`the demo answered ${response.status}: ${await response.text()}`);
+  return response;
+}
+
+/** One entry of a row. */
+export interface Entry {
+  readonly estimate: number;
+  readonly truth: number;
+  readonly interval: readonly [number, number];
+}
+
+/** The entries of a row; one for a number. */
+export function entries(row: Row): Entry[] {
   const list = <T>(value: T | readonly T[]) => (Array.isArray(value) ? value : [value]) as readonly T[];
   const intervals = (Array.isArray(row.interval[0]) ? row.interval : [row.interval]) as [number, number][];
   const truths = list(row.truth);

@@ -1,83 +1,180 @@
 // The demo page against the real road: cmd/demo with its relays and verifier.
 import assert from 'node:assert/strict';
-import { mkdir } from 'node:fs/promises';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { launch, open, startDemo } from './harness.mjs';
+import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
 
-const shots = new URL('../../build/screenshots/', import.meta.url).pathname;
+/** @typedef {import('playwright-core').Page} Page */
 
 /** @type {import('playwright-core').Browser} */
 let browser;
+const folder = mkdtempSync(join(tmpdir(), 'doona-pages-'));
 
 before(async () => {
-  await mkdir(shots, { recursive: true });
   browser = await launch();
 });
-after(() => browser?.close());
+after(async () => {
+  await browser?.close();
+  rmSync(folder, { recursive: true });
+});
 
 /**
- * Reports on the page and waits until the epoch is released.
- * @param {import('playwright-core').Page} page
+ * Runs the demo with arguments and opens its page in a fresh context.
+ * @param {string[]} args
+ * @param {(page: Page, url: string) => Promise<void>} body
  */
-async function reportAndWait(page) {
-  await page.locator('#send:enabled').press('Enter');
-  await page.getByText(/^You have reported in epoch \d+: one report.* next epoch starts in \d+ s\.$/).waitFor();
-  assert.equal(await page.locator('#send').isDisabled(), true);
-  await page.waitForFunction(() => document.querySelectorAll('#life [data-state="done"]').length === 5);
-}
-
-test('a person reports a delay, and the estimate appears with its interval and the truth', async () => {
-  const demo = await startDemo();
+async function onDemo(args, body) {
+  const demo = await startDemo('--users', '500', '--batch', '500', ...args);
   try {
-    const context = await browser.newContext({ colorScheme: 'light', viewport: { width: 1180, height: 900 } });
+    const context = await browser.newContext({ colorScheme: 'light', reducedMotion: 'reduce', viewport: { width: 1180, height: 900 } });
     const { page, complaints } = await open(context, demo.url);
     await page.locator('#send:enabled').waitFor();
-    assert.match(await page.locator('#promise').innerText(), /factor 2\.72.*1 in 1,000,000/s);
-    await page.getByRole('slider').press('ArrowRight');
+    await body(page, demo.url);
+    assert.deepEqual(complaints, []);
+    await context.close();
+  } finally {
+    await demo.stop();
+  }
+}
+
+/**
+ * Waits until what was reported is released and shown.
+ * @param {Page} page
+ */
+async function released(page) {
+  await page.getByText(/^Released: your report is in the estimate/).waitFor();
+  await page.locator('#chart svg').waitFor();
+  assert.equal(await page.locator('#send').isDisabled(), true);
+  assert.equal(await page.locator('#road li').count(), await page.locator('#road li[data-state="done"]').count());
+}
+
+/** @param {string} url @param {string} [task] */
+async function stateOf(url, task = 'live') {
+  return /** @type {any} */ (await (await fetch(`${url}/api/${task}`)).json());
+}
+
+/**
+ * The table must hold the numbers of the demo's JSON, row by row.
+ * @param {Page} page
+ * @param {any} state
+ */
+async function requireTable(page, state) {
+  await page.locator('#numbers summary').press('Enter');
+  const list = (/** @type {any} */ x) => (Array.isArray(x) ? x : [x]);
+  const { estimate, interval, truth, users } = state.total;
+  const intervals = Array.isArray(estimate) ? interval : [interval];
+  const want = list(estimate).flatMap((x, i) => [...(Array.isArray(estimate) ? [] : [users]), x, ...intervals[i], list(truth)[i]]);
+  assert.deepEqual(await numbersIn(page, '#table'), want);
+}
+
+test('by keyboard alone a person picks a delay and reports it; the page shows the numbers of its JSON', async () => {
+  await onDemo([], async (page, url) => {
+    assert.equal(await page.locator('h1').innerText(), 'How late was your flight?');
+    assert.match(await page.locator('#promise').innerText(), /factor 2\.72.*1 in 1,000,000.*ε = 1.*δ = 1e-6.*ε₀ = /s);
+    assert.match(await page.locator('#not').innerText(), /you took part is visible.*450 of the 500.*surround you/s);
+    await page.getByText(/practice messages for this value/).waitFor();
+    assert.ok((await page.locator('.strip rect').count()) >= 2);
+
+    await page.keyboard.press('Tab');
+    assert.equal(await page.evaluate(() => document.activeElement?.id), 'theme');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme), 'dark');
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('ArrowRight');
     assert.equal(await page.locator('#picker output').innerText(), '61 minutes');
-    await reportAndWait(page);
+    assert.equal(await page.getByRole('slider').getAttribute('aria-valuetext'), '61 minutes');
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    await released(page);
 
-    assert.match(await page.locator('#status').innerText(), /Released/);
-    assert.match(await page.locator('#life').innerText(), /your address and [\d,]+ sealed bytes/);
-    assert.equal(await page.locator('#chart circle.estimate').count(), 1);
-    assert.equal(await page.locator('#chart .band').count(), 1);
-    assert.equal(await page.locator('#chart .truth').count(), 1);
-    const released = await history(demo.url);
-    assert.equal(released.users, 1000, 'the person and 999 simulated clients');
-    assert.ok(Math.abs(released.estimate - released.truth) < 6 * released.standard_error);
-    await page.screenshot({ path: `${shots}demo-mean-light.png`, fullPage: true });
-
-    assert.deepEqual(complaints, []);
-    await context.close();
-  } finally {
-    await demo.stop();
-  }
+    const state = await stateOf(url);
+    assert.equal(state.total.users, 500, 'the person and 499 simulated clients');
+    assert.ok(Math.abs(state.total.estimate - state.total.truth) < 6 * state.total.standard_error);
+    const { estimate, interval, truth } = state.total;
+    assert.deepEqual(await numbersIn(page, '#answer'), [estimate, ...interval, truth]);
+    await requireTable(page, state);
+    assert.match(await page.locator('#answer').innerText(), /minutes\s+is the estimate of the mean delay, from 500 reports/);
+    assert.match(await page.locator('#road').innerText(), /61 minutes.*γ = .*3 layers, [\d,]+ bytes.*500 of 500 reports.*500 in, 500 out.*500 messages counted/s);
+    for (const part of ['.point', '.band', '.truth']) assert.equal(await page.locator(`#chart ${part}`).count(), 1);
+    await requireAccessible(page);
+    await screenshotAt(page, 'demo-mean-light', 1180, 'light');
+    await screenshotAt(page, 'demo-mean-dark', 1180, 'dark');
+    await screenshotAt(page, 'demo-mean-360', 360, 'light');
+  });
 });
 
-test('a person reports a bin, and the histogram appears', async () => {
-  const demo = await startDemo('--query', 'histogram', '--bins', '8', '--range', '-30,150');
-  try {
-    const context = await browser.newContext({ colorScheme: 'dark', viewport: { width: 1180, height: 900 } });
-    const { page, complaints } = await open(context, demo.url);
-    await page.getByRole('radio').nth(2).check({ force: true });
-    await reportAndWait(page);
-    assert.equal(await page.locator('#chart .bar').count(), 8);
-    assert.equal(await page.locator('#chart .whisker').count(), 8);
-    const { estimate, truth, standard_error: error } = await history(demo.url);
-    estimate.forEach((/** @type {number} */ count, /** @type {number} */ bin) =>
-      assert.ok(Math.abs(count - truth[bin]) < 6 * error[bin] + 1, `bin ${bin}: ${count}, truth ${truth[bin]}`));
-    await page.screenshot({ path: `${shots}demo-histogram-dark.png`, fullPage: true });
-    assert.deepEqual(complaints, []);
-    await context.close();
-  } finally {
-    await demo.stop();
-  }
+test('a count asks yes or no, by the arrow keys', async () => {
+  await onDemo(['--query', 'count', '--range', '0,30'], async (page, url) => {
+    assert.equal(await page.locator('h1').innerText(), 'Was your flight 0 to 30 minutes late?');
+    await page.getByRole('radio', { name: 'No' }).focus();
+    await page.keyboard.press('ArrowRight');
+    assert.equal(await page.getByRole('radio', { name: 'Yes' }).isChecked(), true);
+    await page.keyboard.press('Enter');
+    await released(page);
+    assert.match(await page.locator('#answer').innerText(), /of 500 clients\s+is the estimate of the number of clients who say yes \([\d.]+ %\)/);
+    await requireTable(page, await stateOf(url));
+    await requireAccessible(page);
+    await screenshotAt(page, 'demo-count', 1180, 'dark');
+  });
 });
 
-/** @param {string} url */
-async function history(url) {
-  const state = /** @type {any} */ (await (await fetch(`${url}/api/demo`)).json());
-  assert.equal(state.history.length, 1);
-  return state.history[0];
+test('a histogram has a choice and a bar per bin, and a median', async () => {
+  await onDemo(['--query', 'histogram', '--bins', '8', '--range', '-30,150'], async (page, url) => {
+    const names = await page.locator('.choices').innerText();
+    assert.match(names, /^below −7.5\s.*\s127 or more$|^below −7.5\s.*128 or more$/s);
+    await page.getByRole('radio').nth(2).focus();
+    await page.keyboard.press('Space');
+    await page.keyboard.press('Enter');
+    await released(page);
+    const state = await stateOf(url);
+    for (const part of ['.bar', '.whisker', '.truth']) assert.equal(await page.locator(`#chart ${part}`).count(), 8);
+    const median = state.distribution.quantiles.find((/** @type {any} */ q) => q.p === 0.5);
+    assert.deepEqual(await numbersIn(page, '#answer'), [median.estimate, ...median.interval]);
+    await requireTable(page, state);
+    await requireAccessible(page);
+    await screenshotAt(page, 'demo-histogram-dark', 1180, 'dark');
+    await screenshotAt(page, 'demo-histogram-360', 360, 'dark');
+  });
+});
+
+test('a sum of another column has its unit; a hostile column name stays text', async () => {
+  const input = join(folder, 'hostile.csv');
+  const name = '<img src=x onerror=alert(1)>';
+  writeFileSync(input, `${name}\n${Array.from({ length: 500 }, (_, i) => i % 7).join('\n')}\n`);
+  await onDemo(['--query', 'sum', '--range', '0,10', '--input', input, '--column', name], async (page, url) => {
+    page.on('dialog', () => assert.fail('a script ran'));
+    await page.locator('#send').press('Enter');
+    await released(page);
+    assert.equal(await page.locator('h1').innerText(), `What is your ${name}?`);
+    assert.match(await page.locator('#answer').innerText(), /estimate of the total <img src=x/);
+    assert.equal(await page.locator('img').count(), 1, 'the icon');
+    await requireTable(page, await stateOf(url));
+    await requireAccessible(page);
+  });
+});
+
+for (const [query, measure, args] of /** @type {const} */ ([
+  ['vector', 'sum of every coordinate', []],
+  ['vectormean', 'mean of every coordinate', ['--users', '100', '--batch', '100', '--honest', '1', '--epsilon', '4', '--padding', 'none']],
+])) {
+  test(`a ${query} has a slider and a bar per coordinate`, async () => {
+    const input = join(folder, `${query}.csv`);
+    writeFileSync(input, Array.from({ length: 500 }, (_, i) => [0, 1, 2, 3].map((l) => (Math.sin(i + l * l) + 1) / 4).join()).join('\n'));
+    await onDemo(['--query', query, '--input', input, ...args], async (page, url) => {
+      assert.equal(await page.getByRole('slider').count(), 4);
+      await page.getByRole('slider').first().press('End');
+      await page.locator('#send').press('Enter');
+      await released(page);
+      assert.match(await page.locator('#answer').innerText(), new RegExp(`The ${measure}, from`));
+      assert.equal(await page.locator('#chart .bar').count(), 4);
+      await requireTable(page, await stateOf(url));
+      await requireAccessible(page);
+      await screenshotAt(page, `demo-${query}`, 1180, 'light');
+    });
+  });
 }

@@ -79,7 +79,8 @@ export async function startDemo(...args) {
 }
 
 /**
- * Opens a page in a context and records every violation and console message.
+ * Opens a page in a context and records every violation, console message and request to another
+ * machine.
  * @param {import('playwright-core').BrowserContext} context
  * @param {string} url
  */
@@ -89,6 +90,9 @@ export async function open(context, url) {
   const complaints = [];
   page.on('console', (message) => complaints.push(message.text()));
   page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('request', (request) => {
+    if (!['127.0.0.1', ''].includes(new URL(request.url()).hostname)) complaints.push(`asked for ${request.url()}`);
+  });
   await page.addInitScript(() => {
     addEventListener('securitypolicyviolation', (event) => {
       console.error(`violated ${event.violatedDirective}: ${event.blockedURI}`);

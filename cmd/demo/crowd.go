@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// crowd is a task to which people report on a page, and its simulated clients: a batch of one
+// person alone would never be released.
+type crowd struct {
+	road  *road
+	words words
+	value func(i int) []float64 // Of the i-th simulated client.
+
+	mu     sync.Mutex             // guards the rest
+	played map[uint64][][]float64 // Values of the simulated clients, by epoch.
+	acked  map[uint64]uint64      // How many of them the first relay has acknowledged.
+	next   int
+}
+
+func newCrowd(r *road, w words, value func(int) []float64) *crowd {
+	return &crowd{road: r, words: w, value: value, played: map[uint64][][]float64{}, acked: map[uint64]uint64{}}
+}
+
+// play sends the reports of so many simulated clients.
+func (c *crowd) play(ctx context.Context, epoch, clients uint64) error {
+	c.mu.Lock()
+	values := make([][]float64, clients)
+	for i := range values {
+		values[i] = c.value(c.next)
+		c.next++
+	}
+	c.played[epoch] = append(c.played[epoch], values...)
+	c.mu.Unlock()
+	return c.road.send(ctx, epoch, values, func() {
+		c.mu.Lock()
+		c.acked[epoch]++
+		c.mu.Unlock()
+	})
+}
+
+// state is what a page polls.
+type state struct {
+	TaskURL string `json:"task_url"`
+	Owner   string `json:"owner"`
+	Query   string `json:"query"`
+	words
+	Protocol string  `json:"protocol"`
+	Lo       float64 `json:"lo"`
+	Hi       float64 `json:"hi"`
+	Bins     uint64  `json:"bins"`
+	Labels   bool    `json:"labels"`
+	Batch    uint64  `json:"batch"`
+	Hops     int     `json:"hops"`
+	verifier.Guarantee
+	Epoch        epochState             `json:"epoch"`
+	Counts       countState             `json:"counts"`
+	ByHop        []verifier.HopCounts   `json:"by_hop"`
+	History      []row                  `json:"history"` // Released epochs, ascending.
+	Total        *row                   `json:"total"`   // All of them together; null without any.
+	Distribution *verifier.Distribution `json:"distribution,omitempty"`
+}
+
+// epochState is the running epoch; Simulated counts acknowledged reports of simulated clients.
+type epochState struct {
+	Number    uint64    `json:"number"`
+	EndsAt    time.Time `json:"ends_at"`
+	Simulated uint64    `json:"simulated"`
+}
+
+// countState says what became of all messages.
+type countState struct {
+	Sent     uint64 `json:"messages_sent"`
+	Covers   uint64 `json:"cover_messages"`
+	Verified uint64 `json:"verified"`
+	Rejected uint64 `json:"rejected"`
+	Withheld uint64 `json:"withheld"`
+}
+
+// row is a released epoch. Truth is that of the simulated clients alone: a person's
+// value is known to no one here.
+type row struct {
+	Epoch uint64          `json:"epoch"`
+	Users uint64          `json:"users"`
+	Truth verifier.Values `json:"truth"`
+	verifier.Answer
+}
+
+func (c *crowd) state() (*state, error) {
+	report, err := c.road.verifier.Report()
+	if err != nil {
+		return nil, err
+	}
+	t := c.road.open
+	number, running := t.Epochs.At(uint64(time.Now().Unix()))
+	if !running {
+		number = t.Epochs.Count - 1
+	}
+	s := &state{
+		TaskURL: c.road.url, Owner: c.road.owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
+		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Labels: t.Input.Labels,
+		Batch: t.Batch.Size, Hops: report.Hops, Guarantee: report.Guarantee, ByHop: report.ByHop, Distribution: report.Distribution,
+		Counts:  countState{report.MessagesSent, report.CoverMessages, report.Verified, report.Rejected, report.Withheld},
+		History: []row{},
+	}
+	if t.Query == task.VectorMean {
+		s.Lo, s.Hi = -1, 1
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.Epoch = epochState{number, time.Unix(int64(t.Epochs.End(number)), 0).UTC(), c.acked[number]}
+	var all [][]float64
+	for _, e := range report.Ledger.Epochs {
+		exact, err := truth(t.Task, c.played[e.Epoch])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c.played[e.Epoch]...)
+		s.History = append(s.History, row{e.Epoch, e.Users, exact, e.Answer})
+	}
+	if len(all) > 0 {
+		exact, err := truth(t.Task, all)
+		if err != nil {
+			return nil, err
+		}
+		s.Total = &row{Users: report.Users, Truth: exact, Answer: report.Answer}
+	}
+	return s, nil
+}
+
+// chart draws a number epoch by epoch, and what has several entries as bars, over all epochs.
+func (s *state) chart(width int) template.HTML {
+	c := look.Chart{Unit: s.AnswerUnit, Axis: s.Axis, Width: width}
+	if s.Total == nil {
+		return ""
+	}
+	if len(s.Total.Estimate) > 1 {
+		if c.Bars = true; s.Query == task.Histogram && !s.Labels {
+			c.Axis += ", from"
+		}
+		c.Name = fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", s.Measure, len(s.Total.Estimate))
+		for j := range s.Total.Estimate {
+			m := s.Total.mark(j, float64(j), s.Entries[j])
+			if s.Query == task.Histogram && !s.Labels {
+				m.Short = look.Number(s.Lo + float64(j)*(s.Hi-s.Lo)/float64(s.Bins))
+			}
+			c.Marks = append(c.Marks, m)
+		}
+		return c.SVG()
+	}
+	c.Axis = "epoch"
+	c.Name = fmt.Sprintf("%s in %d epochs, with intervals; the numbers are in the table below", s.Measure, len(s.History))
+	const narrowest = 30 // pixels per epoch
+	for _, r := range s.History[max(0, len(s.History)-width/narrowest):] {
+		c.Marks = append(c.Marks, r.mark(0, float64(r.Epoch), strconv.FormatUint(r.Epoch, 10)))
+	}
+	return c.SVG()
+}
+
+func (r *row) mark(j int, at float64, label string) look.Mark {
+	m := look.Mark{Label: label, At: at, Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1], Truth: math.NaN()}
+	if j < len(r.Truth) {
+		m.Truth = r.Truth[j]
+	}
+	return m
+}

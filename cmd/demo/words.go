@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/task"
+)
+
+// words say on a page what is asked and what is estimated.
+type words struct {
+	Title      string   `json:"title"`       // The question to a person.
+	Unit       string   `json:"unit"`        // Of a person's value; may be empty.
+	Measure    string   `json:"measure"`     // What is estimated.
+	AnswerUnit string   `json:"answer_unit"` // Of the estimate; may be empty.
+	Axis       string   `json:"axis"`        // What the entries of the estimate are.
+	Entries    []string `json:"entries"`     // A histogram's bins, a count's two answers, a vector's coordinates.
+}
+
+// subject is what a column of the input is about.
+type subject struct {
+	question, noun, unit string
+	within               string // The question whether it is between two numbers.
+}
+
+// subjects are the flights' columns; other inputs are known by their column's name alone.
+var subjects = map[string]subject{
+	"delay_minutes":  {"How late was your flight?", "delay", "minutes", "Was your flight %s to %s minutes late?"},
+	"distance_miles": {"How far was your flight?", "distance", "miles", "Was your flight %s to %s miles long?"},
+	"hour":           {"At what hour did your flight leave?", "hour of departure", "o’clock", "Did your flight leave between %s and %s o’clock?"},
+}
+
+func (o *options) subject() subject {
+	if s, ok := subjects[o.column]; ok && o.input == "" {
+		return s
+	}
+	name := o.column
+	if name == "" {
+		name = "value"
+	} else if _, err := strconv.Atoi(name); err == nil {
+		name = "column " + name
+	}
+	return subject{"What is your " + name + "?", name, "", "Is your " + strings.ReplaceAll(name, "%", "%%") + " between %s and %s?"}
+}
+
+// words returns the words for a task of the demo's query.
+func (o *options) words(t *task.Task) words {
+	s := o.subject()
+	w := words{Title: s.question, Unit: s.unit, Entries: []string{}}
+	switch o.query {
+	case task.Count:
+		from, to := look.Number(o.lo), look.Number(o.hi)
+		w.Title = fmt.Sprintf(s.within, from, to)
+		w.Measure, w.Unit, w.AnswerUnit, w.Entries = "number of clients who say yes", "", "clients", []string{"No", "Yes"}
+	case task.Mean:
+		w.Measure, w.AnswerUnit = "mean "+s.noun, s.unit
+	case task.Sum:
+		w.Measure, w.AnswerUnit = "total "+s.noun, s.unit
+	case task.Histogram:
+		w.Measure, w.AnswerUnit, w.Axis = "clients by "+s.noun, "clients", axis(s)
+		w.Entries = binLabels(t.Input)
+	case task.Vector:
+		w.Title, w.Measure, w.Axis = "What is your vector?", "sum of every coordinate", "coordinate"
+		w.Entries = coordinateLabels(t.Input)
+	case task.VectorMean:
+		w.Title, w.Measure, w.Axis = "What is your vector?", "mean of every coordinate", "coordinate"
+		w.Entries = coordinateLabels(t.Input)
+	}
+	return w
+}
+
+// binLabels names the bins; the outer ones hold what was clipped.
+func binLabels(in task.Input) []string {
+	lo, width := in.Lo.Float64(), (in.Hi.Float64()-in.Lo.Float64())/float64(in.Bins)
+	out := make([]string, in.Bins)
+	for j := range out {
+		from, to := look.Number(lo+float64(j)*width), look.Number(lo+float64(j+1)*width)
+		switch {
+		case in.Labels:
+			out[j] = strconv.Itoa(j)
+		case in.Clip && j == 0:
+			out[j] = "below " + to
+		case in.Clip && j == len(out)-1:
+			out[j] = from + " or more"
+		default:
+			out[j] = from + " to " + to
+		}
+	}
+	return out
+}
+
+func coordinateLabels(in task.Input) []string {
+	out := make([]string, in.Bins)
+	for j := range out {
+		out[j] = strconv.Itoa(j + 1)
+	}
+	return out
+}
+
+func axis(s subject) string {
+	if s.unit == "" {
+		return s.noun
+	}
+	return s.noun + " (" + s.unit + ")"
+}

@@ -1,0 +1,197 @@
+package look
+
+import (
+	"fmt"
+	"html"
+	"html/template"
+	"math"
+	"strings"
+	"unicode/utf8"
+)
+
+// Mark is an estimate on a chart.
+type Mark struct {
+	Label            string  // In the mark's tooltip.
+	Short            string  // Below the axis, where it fits; empty: Label.
+	At               float64 // Place along the axis, ascending; bars are 1 apart.
+	Estimate, Lo, Hi float64
+	Truth            float64 // Of a simulated crowd; NaN where nobody knows it.
+}
+
+// Chart is a picture of estimates: a series over time, or bars side by side. Plain SVG: two shapes
+// and an axis need no library, and take their colors from the page's style sheet.
+type Chart struct {
+	Name  string // What a screen reader says of it.
+	Axis  string // What the places along the horizontal axis are.
+	Unit  string // Of the estimates; may be empty.
+	Width int    // Pixels; 260 or more.
+	Bars  bool   // Bars from zero, else a series of points.
+	Marks []Mark
+}
+
+// The geometry, in pixels.
+const (
+	height    = 300
+	topEdge   = 26
+	rightEdge = 14
+	bottom    = 48
+	charWidth = 7 // Of 12 px text, about.
+)
+
+// plot is a chart with its scales.
+type plot struct {
+	Chart
+	lo, hi, step float64 // Of the vertical axis.
+	left         float64
+	first, slots float64 // Place of the first mark, and how many places there are.
+	out          strings.Builder
+}
+
+// SVG returns the chart as an element to put into a page; empty without marks.
+func (c Chart) SVG() template.HTML {
+	if len(c.Marks) == 0 {
+		return ""
+	}
+	p := &plot{Chart: c, first: c.Marks[0].At}
+	p.slots = max(c.Marks[len(c.Marks)-1].At-p.first+1, 1)
+	p.scale()
+	fmt.Fprintf(&p.out, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s">`, c.Width, height, html.EscapeString(c.Name))
+	p.axes()
+	if !c.Bars {
+		p.line()
+	}
+	for _, m := range c.Marks {
+		p.mark(m)
+	}
+	p.out.WriteString("</svg>")
+	return template.HTML(p.out.String()) // every text in it went through html.EscapeString
+}
+
+// scale chooses the range of the vertical axis, its grid and the room its labels need.
+func (p *plot) scale() {
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, m := range p.Marks {
+		lo, hi = min(lo, m.Lo, m.Estimate), max(hi, m.Hi, m.Estimate)
+		if !math.IsNaN(m.Truth) {
+			lo, hi = min(lo, m.Truth), max(hi, m.Truth)
+		}
+	}
+	if p.Bars {
+		lo, hi = min(lo, 0), max(hi, 0)
+	}
+	pad := 0.07 * (hi - lo)
+	if pad == 0 {
+		pad = max(math.Abs(hi), 1)
+	}
+	if p.hi = hi + pad; !p.Bars || lo < 0 {
+		lo -= pad
+	}
+	p.lo = lo
+	p.step = roundStep((p.hi - p.lo) / 5)
+	longest := 0
+	for v := p.firstTick(); v <= p.hi; v += p.step {
+		longest = max(longest, utf8.RuneCountInString(p.tick(v)))
+	}
+	p.left = float64(longest*charWidth + 16)
+}
+
+func (p *plot) firstTick() float64 { return math.Ceil(p.lo/p.step) * p.step }
+
+// tick writes a value of the vertical axis, with the decimals that tell it from the next.
+func (p *plot) tick(v float64) string {
+	return fixed(v, max(0, -int(math.Floor(math.Log10(p.step)+1e-9))))
+}
+
+// roundStep returns the smallest of 1, 2, 5 times a power of ten that is at least x.
+func roundStep(x float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, f := range []float64{1, 2, 5} {
+		if f*power >= x {
+			return f * power
+		}
+	}
+	return 10 * power
+}
+
+func (p *plot) inner() float64 { return float64(p.Width) - p.left - rightEdge }
+
+func (p *plot) x(m Mark) float64 { return p.left + (m.At-p.first+0.5)*p.inner()/p.slots }
+
+func (p *plot) y(v float64) float64 { return topEdge + (height-topEdge-bottom)*(p.hi-v)/(p.hi-p.lo) }
+
+// axes draws grid lines at round values, and labels below as many marks as fit.
+func (p *plot) axes() {
+	for v := p.firstTick(); v <= p.hi; v += p.step {
+		class := "grid"
+		if math.Abs(v) < p.step/2 {
+			class = "grid zero"
+		}
+		fmt.Fprintf(&p.out, `<line class="%s" x1="%.1f" x2="%d" y1="%.1f" y2="%.1f"/>`, class, p.left, p.Width-rightEdge, p.y(v), p.y(v))
+		fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, p.left-8, p.y(v)+4, p.tick(v))
+	}
+	p.text(4, 12, "start", p.Unit)
+	p.text(p.left+p.inner()/2, height-6, "middle", p.Axis)
+	half, free := 0.0, math.Inf(-1) // of the longest label; where the next may begin
+	for _, m := range p.Marks {
+		half = max(half, float64(utf8.RuneCountInString(m.short())*charWidth)/2)
+	}
+	for _, m := range p.Marks {
+		if at := p.x(m); at-half >= free && at-half > 0 && at+half < float64(p.Width) {
+			p.text(at, height-bottom+18, "middle", m.short())
+			free = at + half + 10
+		}
+	}
+}
+
+func (m Mark) short() string {
+	if m.Short == "" {
+		return m.Label
+	}
+	return m.Short
+}
+
+func (p *plot) text(x, y float64, anchor, text string) {
+	fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(text))
+}
+
+// line joins the points of neighbouring epochs; a gap stays one.
+func (p *plot) line() {
+	path := ""
+	for i, m := range p.Marks {
+		command := "L"
+		if i == 0 || m.At != p.Marks[i-1].At+1 {
+			command = "M"
+		}
+		path += fmt.Sprintf("%s%.1f %.1f", command, p.x(m), p.y(m.Estimate))
+	}
+	fmt.Fprintf(&p.out, `<path class="line" d="%s"/>`, path)
+}
+
+func (p *plot) mark(m Mark) {
+	slot := p.inner() / p.slots
+	x := p.x(m)
+	fmt.Fprintf(&p.out, `<g class="mark"><title>%s</title>`, html.EscapeString(p.title(m)))
+	fmt.Fprintf(&p.out, `<rect class="hit" x="%.1f" width="%.1f" y="%d" height="%d"/>`, x-slot/2, slot, topEdge, height-topEdge-bottom)
+	half := min(26, 0.38*slot)
+	if p.Bars {
+		top, foot := min(p.y(m.Estimate), p.y(0)), max(p.y(m.Estimate), p.y(0))
+		fmt.Fprintf(&p.out, `<rect class="bar" x="%.1f" width="%.1f" y="%.1f" height="%.1f"/>`, x-half, 2*half, top, foot-top)
+		fmt.Fprintf(&p.out, `<line class="whisker" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke-width="%.1f"/>`, x, x, p.y(m.Lo), p.y(m.Hi), min(2.5, max(0.8, half/2)))
+	} else {
+		half = min(11, 0.42*slot)
+		fmt.Fprintf(&p.out, `<rect class="band" x="%.1f" width="%.1f" y="%.1f" height="%.1f" rx="%.1f"/>`, x-half/2, half, p.y(m.Hi), p.y(m.Lo)-p.y(m.Hi), min(4, half/2))
+		fmt.Fprintf(&p.out, `<circle class="point" cx="%.1f" cy="%.1f" r="%.1f"/>`, x, p.y(m.Estimate), min(4.5, max(1.4, 0.35*slot)))
+	}
+	if !math.IsNaN(m.Truth) {
+		fmt.Fprintf(&p.out, `<line class="truth" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x-half, x+half, p.y(m.Truth), p.y(m.Truth))
+	}
+	p.out.WriteString("</g>")
+}
+
+func (p *plot) title(m Mark) string {
+	text := fmt.Sprintf("%s: %s, between %s and %s", m.Label, Number(m.Estimate), Number(m.Lo), Number(m.Hi))
+	if !math.IsNaN(m.Truth) {
+		text += ", truth " + Number(m.Truth)
+	}
+	return text
+}

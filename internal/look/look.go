@@ -1,0 +1,70 @@
+// Package look is what all pages have in common: a style sheet, an icon, numbers as people read
+// them, and charts of estimates with their intervals. Pages load nothing from elsewhere.
+package look
+
+import (
+	"embed"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Files holds look.css and icon.svg.
+//
+//go:embed look.css icon.svg
+var Files embed.FS
+
+// Policy is the Content-Security-Policy of a page that loads from its own origin alone; sources are
+// added for scripts (such as 'wasm-unsafe-eval') and for connections (such as a relay).
+func Policy(script, connect string) string {
+	return "default-src 'none'; style-src 'self'; img-src 'self'; script-src " + strings.TrimSpace("'self' "+script) +
+		"; connect-src " + strings.TrimSpace("'self' "+connect) + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+// Protect sets the headers of every answer of a page's server: its policy, no referrer, no guessing
+// of types.
+func Protect(policy string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Number writes x with three significant digits or all of its whole ones, thousands apart, and a
+// real minus sign, as number() of www/demo/words.ts does.
+func Number(x float64) string {
+	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	}
+	if math.Abs(x) >= 99.95 {
+		return fixed(x, 0)
+	}
+	decimals := max(0, 2-int(math.Floor(math.Log10(math.Abs(x)))))
+	out := fixed(x, decimals)
+	if strings.Contains(out, ".") {
+		out = strings.TrimRight(strings.TrimRight(out, "0"), ".")
+	}
+	return out
+}
+
+// fixed writes x with a number of decimals, half away from zero as browsers round, thousands apart.
+func fixed(x float64, decimals int) string {
+	power := math.Pow(10, float64(decimals))
+	text := strconv.FormatFloat(math.Round(math.Abs(x)*power)/power, 'f', decimals, 64)
+	whole, rest, _ := strings.Cut(text, ".")
+	for at := len(whole) - 3; at > 0; at -= 3 {
+		whole = whole[:at] + "," + whole[at:]
+	}
+	if rest != "" {
+		whole += "." + rest
+	}
+	if x < 0 && strings.Trim(whole, "0.,") != "" {
+		whole = "−" + whole
+	}
+	return whole
+}

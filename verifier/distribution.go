@@ -1,0 +1,148 @@
+package verifier
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/histogram"
+	"github.com/doona-dp/doona/task"
+)
+
+// Distribution is what a histogram over a range says about the values themselves. Values beyond
+// the range count as its ends, to which the task clips them.
+type Distribution struct {
+	Mean      Location   `json:"mean"`
+	Quantiles []Location `json:"quantiles"`
+}
+
+// Location is a place on the range of the values.
+type Location struct {
+	Probability float64    `json:"p,omitempty"` // Of a quantile.
+	Estimate    float64    `json:"estimate"`
+	Interval    [2]float64 `json:"interval"`
+}
+
+// quantileLevels are the quantiles reported; 0.75 is the one that Core Web Vitals are judged by.
+var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
+
+// distribution returns the mean and quantiles of a histogram over a range of n reports; nil for
+// other queries, labels, and without reports.
+//
+// Let c_j be the estimated counts of K bins of width w with middles m_j and edges e_0, …, e_K, and
+// z the normal quantile of [Confidence]. With v(a) the variance of one client's part of Σ a_j·c_j:
+//
+//	F_j = Σ_{i<j} c_i / n for j ≤ K/2,  1 - Σ_{i≥j} c_i / n beyond;  s_j² = v(1_{i<j} or 1_{i≥j}) / n     (1)
+//	mean = M + Σ (m_j - M) c_j / n, M the middle of the range;  s² = v(m - M) / n                     (2)
+//	interval of the mean: ± (z·s + w/2)                                                             (3)
+//
+// The true counts add up to n, so both forms of (1), and (2), are unbiased; a value is at most w/2 from
+// the middle of its bin, which (3) adds. A quantile's interval inverts the band F_j ± z·s_j:
+//
+//	[e_{a-1}, e_{b+1}],  a the first j with F_j + z·s_j ≥ p,  b the last j with F_j - z·s_j ≤ p           (4)
+//
+// where F_0 = 0 and F_K = 1 are known. Let e_i ≤ x_p < e_{i+1}. The interval lies above x_p only if
+// F_{i+1} + z·s_{i+1} < p, and below only if F_i - z·s_i > p: two events at fixed edges, each of
+// probability (1-Confidence)/2 at most, whatever the other edges do. So the band is pointwise, the
+// coverage at least Confidence for each quantile by itself, and no interval is narrower than a bin.
+// The estimate interpolates in the bin where the running maximum of F crosses p.
+func distribution(t *task.Task, m protocols.Mechanism, a Answer, n uint64) *Distribution {
+	if t.Query != task.Histogram || t.Input.Labels || n == 0 {
+		return nil
+	}
+	bins, users := len(a.Estimate), float64(n)
+	lo, hi := t.Input.Lo.Float64(), t.Input.Hi.Float64()
+	width := (hi - lo) / float64(bins)
+	mean, squares := (lo+hi)/2, 0.0
+	for j, count := range a.Estimate { // (2)
+		offset := (float64(j)+0.5)*width - (hi-lo)/2
+		mean += offset * count / users
+		squares += offset * offset
+	}
+	edge := (hi - lo - width) / 2
+	reach := quantile*math.Sqrt(linearVariance(t, m, weights{bins, 0, squares, -edge, edge})/users) + width/2 // (3)
+	out := &Distribution{Mean: Location{Estimate: mean, Interval: [2]float64{max(lo, mean-reach), min(hi, mean+reach)}}}
+	b := newBand(t, m, a.Estimate, users)
+	for _, p := range quantileLevels {
+		first, last := b.ends(p)
+		out.Quantiles = append(out.Quantiles, Location{p, lo + width*b.crossing(p), [2]float64{lo + width*float64(first), lo + width*float64(last)}})
+	}
+	return out
+}
+
+// weights are what linearVariance needs to know of a_1, …, a_K.
+type weights struct {
+	bins            int
+	sum, squares    float64
+	lowest, highest float64
+}
+
+// linearVariance returns the largest variance that one client adds to Σ a_j·c_j.
+//
+// Randomized response over K bins: c_j = (N_j - nγ/K)/(1-γ), so a client in bin x adds
+//
+//	Var(a_Y)/(1-γ)²,  Y = x with probability 1-γ, else uniform                                      (5)
+//
+// which is convex in a_x: the worst x is at the lowest or highest weight. Other protocols add
+// independent noise to every bin: Σ a_j²·WorstVariance.
+func linearVariance(t *task.Task, m protocols.Mechanism, a weights) float64 {
+	parameter, ok := t.Param("gamma")
+	if t.Protocol != histogram.Name || !ok {
+		return a.squares * m.WorstVariance()
+	}
+	gamma, k := parameter.Float64(), float64(a.bins)
+	at := func(w float64) float64 { // (5)
+		first := (1-gamma)*w + gamma*a.sum/k
+		return ((1-gamma)*w*w + gamma*a.squares/k - first*first) / ((1 - gamma) * (1 - gamma))
+	}
+	return max(at(a.lowest), at(a.highest))
+}
+
+// band is the estimated distribution function at the bins' edges, and half its pointwise interval.
+type band struct{ value, half []float64 }
+
+func newBand(t *task.Task, m protocols.Mechanism, counts []float64, users float64) band {
+	k := len(counts)
+	b := band{value: make([]float64, k+1), half: make([]float64, k+1)}
+	b.value[k] = 1
+	half := func(inside int) float64 {
+		c := float64(inside)
+		return quantile * math.Sqrt(linearVariance(t, m, weights{k, c, c, 0, 1})/users)
+	}
+	sum := 0.0
+	for j := 1; 2*j <= k; j++ { // (1)
+		sum += counts[j-1] / users
+		b.value[j], b.half[j] = sum, half(j)
+	}
+	sum = 0
+	for j := k - 1; 2*j > k; j-- {
+		sum += counts[j] / users
+		b.value[j], b.half[j] = 1-sum, half(k-j)
+	}
+	return b
+}
+
+// ends returns (4), as numbers of edges.
+func (b band) ends(p float64) (first, last int) {
+	k := len(b.value) - 1
+	first, last = 1, k-1
+	for first < k && b.value[first]+b.half[first] < p {
+		first++
+	}
+	for last > 0 && b.value[last]-b.half[last] > p {
+		last--
+	}
+	return first - 1, last + 1
+}
+
+// crossing returns where the running maximum reaches p, in bins from the lowest edge.
+func (b band) crossing(p float64) float64 {
+	before := 0.0
+	for j := 1; j < len(b.value); j++ {
+		if here := max(before, b.value[j]); here >= p {
+			return float64(j-1) + (p-before)/(here-before)
+		} else {
+			before = here
+		}
+	}
+	return float64(len(b.value) - 1)
+}

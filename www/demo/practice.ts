@@ -1,0 +1,42 @@
+/**
+ * Practice messages: drawn by the module that draws the real one, from the value picked, and sent
+ * nowhere. They show what randomizing does; whether the real message was replaced is told to no one.
+ * @module
+ */
+
+import { parseBundle } from '../sdk/bundle.js';
+import { compile } from '../sdk/load.js';
+import { Module } from '../sdk/module.js';
+import type { State } from './state.js';
+
+/** How many are drawn for one value. */
+export const draws = 200;
+
+/** Draws practice messages. */
+export interface Practice {
+  /** How many different messages there are. */
+  readonly symbols: number;
+  /** Returns the share of each symbol among messages of a value. */
+  draw(value: number | readonly number[]): readonly number[];
+}
+
+/** Null where a client's messages are not one symbol, or this device cannot run the module. */
+export async function practice(state: State): Promise<Practice | null> {
+  if (state.protocol !== 'histogram' && state.protocol !== 'realsum') return null;
+  const [response, compiled] = await Promise.all([fetch(state.task_url, { credentials: 'omit' }), compile('browser')]);
+  const module = await Module.start(compiled);
+  const { canonical, task } = parseBundle(new Uint8Array(await response.arrayBuffer()));
+  const handle = module.open(canonical);
+  const symbols = task.protocol === 'histogram' ? task.input.bins : Number(task.params.get('k')!) + 1;
+  const draw = (value: number | readonly number[]) => {
+    const counts = new Array<number>(symbols).fill(0);
+    const vector = Float64Array.from(typeof value === 'number' ? [value] : value);
+    for (let i = 0; i < draws; i++) {
+      const slot = module.randomize(handle, vector, 1 + task.slots.messageBytes)[0]![0]!;
+      const symbol = slot.subarray(1).reduce((y, byte) => 256 * y + byte, 0);
+      counts[symbol]!++;
+    }
+    return counts.map((count) => count / draws);
+  };
+  return { symbols, draw };
+}

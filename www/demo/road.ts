@@ -1,0 +1,126 @@
+/**
+ * The road of a report, stage by stage: pictures, live counts, and words that say what each party
+ * learns.
+ * @module
+ */
+
+import { byId, html, svg } from './dom.js';
+import type { State } from './state.js';
+import { number, percent } from './words.js';
+
+/** How far the report has come: nothing yet, randomized and sealed, at the first relay, released. */
+export type Progress = 'none' | 'sending' | 'sent' | 'filling' | 'released';
+
+/** What is known of this person's report. */
+export interface Own {
+  readonly epoch: number;
+  readonly progress: Progress;
+  /** What the first relay received; 0 while nothing was sent. */
+  readonly bytes: number;
+  /** The value picked, in words. */
+  readonly text: string;
+}
+
+interface Stage {
+  readonly name: string;
+  readonly picture: Element;
+  readonly count: string;
+  readonly text: string;
+}
+
+/** Shows the stages. */
+export function showRoad(state: State, own: Own): void {
+  const released = own.progress === 'released';
+  const filled = own.progress === 'none' || own.progress === 'sending' ? 0 : released ? state.batch : 1 + (state.epoch.number === own.epoch ? state.epoch.simulated : 0);
+  const stages = [value(own), coin(state), onion(state, own), first(state, Math.min(filled, state.batch)), ...rest(state, released), verifier(state, released)];
+  const done = released ? stages.length : { none: 0, sending: 1, sent: 3, filling: filled >= state.batch ? 4 : 3 }[own.progress as 'none'];
+  const road = byId('road');
+  const version = JSON.stringify([own, filled, state.by_hop, state.counts]);
+  if (road.dataset['version'] === version) return; // nothing restarts its animation
+  road.dataset['version'] = version;
+  road.replaceChildren(...stages.map((stage, i) => {
+    const now = i === done && own.progress !== 'none';
+    return html('li', { 'data-state': i < done ? 'done' : now ? 'now' : 'ahead', ...(now && { 'aria-current': 'step' }) },
+      html('div', { class: 'picture', 'aria-hidden': 'true' }, stage.picture),
+      html('h3', {}, stage.name), html('p', { class: 'count' }, stage.count), html('p', {}, stage.text));
+  }));
+}
+
+function value(own: Own): Stage {
+  return { name: 'Value', picture: html('span', { class: 'chip' }, own.text), count: 'on this device', text: 'What you picked. It never leaves this page and is not stored.' };
+}
+
+const noise: Readonly<Record<string, string>> = {
+  vectorsum: 'Coordinates are drawn at random, and their messages are random ones with this probability.',
+  vectorgrid: 'Rounded to a point of a grid, and with this probability to a random one.',
+  splitmix: 'Split into random shares with a little noise: any one share says nothing.',
+  correlated: 'Sent with noise that cancels between clients, all but a little.',
+  vectormean: 'Sent with noise that only the sum over all clients outweighs.',
+};
+
+function coin(state: State): Stage {
+  const text = noise[state.protocol] ?? 'With this probability your message is a random one instead. Whether yours was is told to no one, not even this page.';
+  if (state.gamma === null) return { name: 'Noise', picture: ring(1, '≈'), count: 'drawn on this device', text };
+  return { name: 'Coin', picture: ring(state.gamma, percent(state.gamma)), count: `γ = ${percent(state.gamma)}`, text };
+}
+
+/** A ring of which a share is filled, around a text. */
+function ring(share: number, text: string): SVGSVGElement {
+  const length = 2 * Math.PI * 38;
+  return svg('svg', { viewBox: '0 0 100 100' },
+    svg('circle', { class: 'coin', cx: 50, cy: 50, r: 38 }),
+    svg('circle', { class: 'chance', cx: 50, cy: 50, r: 38, 'stroke-dasharray': `${share * length} ${length}`, transform: 'rotate(-90 50 50)' }),
+    svg('text', { x: 50, y: 56, 'text-anchor': 'middle' }, text));
+}
+
+function onion(state: State, own: Own): Stage {
+  const layers = state.hops + 1;
+  const rings = Array.from({ length: layers }, (_, i) => svg('circle', { class: `layer patch-${(i % 4) + 1}`, cx: 50, cy: 50, r: 44 - (i * 36) / layers }));
+  return {
+    name: 'Onion',
+    picture: svg('svg', { viewBox: '0 0 100 100' }, ...rings, svg('circle', { class: 'core', cx: 50, cy: 50, r: 5 })),
+    count: own.bytes > 0 ? `${layers} layers, ${number(own.bytes)} bytes` : `${layers} layers`,
+    text: 'Sealed for the verifier and again for each relay. One size, whatever you picked.',
+  };
+}
+
+function first(state: State, filled: number): Stage {
+  return {
+    name: 'Relay 1',
+    picture: quilt(1, filled / state.batch, filled > 0),
+    count: `${number(filled)} of ${number(state.batch)} reports`,
+    text: 'Sees your address and sealed bytes: the outlined patch. At a full batch it opens one layer, shuffles and hands on.',
+  };
+}
+
+function rest(state: State, released: boolean): Stage[] {
+  if (state.hops === 1) return [];
+  const last = state.by_hop.at(-1)!;
+  return [{
+    name: state.hops === 2 ? 'Relay 2' : `Relays 2 to ${state.hops}`,
+    picture: quilt(2, released ? 1 : 0, false),
+    count: `${number(last.in)} in, ${number(last.out)} out`,
+    text: 'Opens the next layer and shuffles again. Yours is among these, and nobody can say which.',
+  }];
+}
+
+function verifier(state: State, released: boolean): Stage {
+  return {
+    name: 'Verifier',
+    picture: html('span', { class: released ? 'chip sum' : 'chip' }, 'Σ'),
+    count: `${number(state.counts.verified)} messages counted`,
+    text: 'Opens shuffled messages without names, adds them up and takes the expected noise away.',
+  };
+}
+
+/** A batch as a quilt of 100 patches; seed orders their colors, own outlines one. */
+function quilt(seed: number, share: number, own: boolean): SVGSVGElement {
+  const on = Math.ceil(100 * share - 1e-9);
+  const patches = Array.from({ length: 100 }, (_, i) => {
+    const order = (i * 37 + 13 * seed) % 100; // the order in which patches are filled
+    const color = 1 + (((i + seed) * (7 + 4 * seed) * (3 + (i >> 2))) % 4);
+    const mark = own && order === 0 ? ' own' : '';
+    return svg('rect', { class: `patch${order < on ? ` patch-${color}` : ''}${mark}`, x: 10 * (i % 10) + 0.7, y: 10 * Math.floor(i / 10) + 0.7, width: 8.6, height: 8.6, rx: 1.6 });
+  });
+  return svg('svg', { viewBox: '-2 -2 104 104' }, ...patches);
+}

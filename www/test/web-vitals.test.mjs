@@ -1,0 +1,100 @@
+// The web-vitals example: real visits in fresh contexts, through the demo's relays to its verifier.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { launch, open, startDemo } from './harness.mjs';
+import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
+
+const visits = 4;
+
+/** @type {import('playwright-core').Browser} */
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser?.close());
+
+test('each visit reports its LCP and CLS once, and with enough of them both are released', async () => {
+  const demo = await startDemo('--users', '1000', '--batch', '1000');
+  try {
+    for (let i = 0; i < visits; i++) await visit(`${demo.url}/examples/web-vitals/`);
+    for (const task of ['lcp', 'cls']) {
+      assert.equal((await stateOf(demo.url, task)).total, null, 'too few to be opened');
+      await fill(demo.url, task, 1000 - visits);
+      await released(demo.url, task, 1000);
+    }
+    await look(demo.url);
+  } finally {
+    await demo.stop();
+  }
+});
+
+/**
+ * A new visitor loads the page, clicks, and leaves. The task allows a few in one network.
+ * @param {string} url
+ */
+async function visit(url) {
+  const context = await browser.newContext();
+  const { page, complaints } = await open(context, url);
+  /** @type {string[]} */
+  const accepted = [];
+  page.on('response', (response) => {
+    if (response.request().method() === 'POST' && response.ok()) accepted.push(response.url());
+  });
+  await page.getByText('Known when you leave this tab.').waitFor();
+  await page.waitForLoadState('networkidle'); // both tasks are connected to
+  await page.locator('h1').click(); // the first input: LCP is final
+  await page.evaluate(() => {
+    // Headless Chromium never hides a tab: this is what the page would see.
+    Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
+    document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
+  });
+  await page.locator('#LCP', { hasText: /^[\d.,]+ ms on this device; sent as \d+ sealed bytes\.$/ }).waitFor();
+  await page.locator('#CLS', { hasText: /^[\d.]+ on this device; sent as \d+ sealed bytes\.$/ }).waitFor();
+  assert.equal(new Set(accepted.map((u) => u.split('/epochs/')[0])).size, 2, `both tasks' relays said yes: ${accepted}`);
+  assert.deepEqual(complaints, []);
+  await context.close();
+}
+
+/**
+ * What a person sees of all visits.
+ * @param {string} url
+ */
+async function look(url) {
+  const context = await browser.newContext({ colorScheme: 'light', viewport: { width: 1180, height: 900 } });
+  const { page, complaints } = await open(context, `${url}/examples/web-vitals/`);
+  await page.locator('#lcp-chart svg').waitFor();
+  await page.locator('#cls-chart svg').waitFor();
+  const [lcp, cls] = [await stateOf(url, 'lcp'), await stateOf(url, 'cls')];
+  const p75 = lcp.distribution.quantiles.find((/** @type {any} */ q) => q.p === 0.75);
+  assert.deepEqual(await numbersIn(page, '#lcp'), [p75.estimate, ...p75.interval]);
+  assert.deepEqual(await numbersIn(page, '#cls'), [cls.total.estimate, ...cls.total.interval]);
+  assert.equal(await page.locator('#lcp-chart .bar').count(), 12);
+  await requireAccessible(page);
+  await screenshotAt(page, 'web-vitals-light', 1180, 'light');
+  await screenshotAt(page, 'web-vitals-dark', 1180, 'dark');
+  await screenshotAt(page, 'web-vitals-360', 360, 'light');
+  assert.deepEqual(complaints, []);
+  await context.close();
+}
+
+/** @param {string} url @param {string} task */
+async function stateOf(url, task) {
+  return /** @type {any} */ (await (await fetch(`${url}/api/${task}`)).json());
+}
+
+/** @param {string} url @param {string} task @param {number} clients */
+async function fill(url, task, clients) {
+  const response = await fetch(`${url}/api/${task}/fill`, { method: 'POST', body: JSON.stringify({ epoch: 0, clients }) });
+  assert.equal(response.status, 204);
+}
+
+/** @param {string} url @param {string} task @param {number} users */
+async function released(url, task, users) {
+  for (let attempt = 0; attempt < 200; attempt++) {
+    const { total } = await stateOf(url, task);
+    if (total) return assert.equal(total.users, users);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  assert.fail(`${task} was not released: not all visits have reported`);
+}
