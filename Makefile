@@ -23,5 +23,5 @@ bench:
 	@go run ./bench $(ARGS)
 
 build:
-	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/ ./cmd/verifier ./cmd/relay ./cmd/demo
+	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/ ./cmd/verifier ./cmd/relay ./cmd/issuer ./cmd/demo
 	@go run ./www/build

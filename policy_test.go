@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"task":           {"randomizer"},
 	"onion":          {"randomizer", "task"},
 	"task/taskfile":  {"randomizer", "task", "onion"},
-	"token":          {"randomizer", "task", "onion"},
+	"token":          {"randomizer", "task", "onion", "relay/problem"},
 	"keyfile":        {"randomizer", "task", "onion"},
 	"issuer":         {"randomizer", "task", "onion", "keyfile", "token", "relay/problem"},
 	"relay":          {"randomizer", "task", "onion", "keyfile", "token"},
@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"shufflerclient": {"randomizer", "accountant", "task", "protocols", "onion", "token", "relay/problem"},
 	"verifier":       {"randomizer", "accountant", "task", "protocols", "onion", "keyfile", "relay/problem", "relay/handover"},
 	"wasm":           {"randomizer", "accountant", "task", "protocols", "onion"},
-	"wasm/edge":      {"randomizer", "accountant", "task", "protocols", "onion", "relay/problem", "shufflerclient", "wasm"},
+	"wasm/edge":      {"randomizer", "accountant", "task", "protocols", "onion", "token", "relay/problem", "shufflerclient", "wasm"},
 }
 
 // tops may depend on everything, and nothing on them.

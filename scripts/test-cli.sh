@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-go build -o "$work/" ./cmd/verifier ./cmd/relay ./cmd/demo
+go build -o "$work/" ./cmd/verifier ./cmd/relay ./cmd/issuer ./cmd/demo
 passed=0
 
 # check NAME JSON EXPRESSION demands that a JavaScript expression over the object d holds.
@@ -70,6 +70,36 @@ exits 1 "not empty" "$v" init "$work/first"
 exits 1 "not the key of the task's verifier" "$v" serve --task "$work/first/task.bundle" \
   --keys "$work/first/verifier/task.keys" --sign-key "$work/first/owner.key" --data "$work/batches"
 "$work/relay" check-config --config "$work/first/relay1/relay.yaml" >/dev/null
+
+# A task with tokens, each party's keys made as its operator would.
+i="$work/issuer"
+for party in one verifier issuer owner; do "$work/relay" keygen --kind sign --out "$work/$party.sign" --json >"$work/$party.json"; done
+for party in one verifier; do "$work/relay" keygen --kind hpke --sign-key "$work/$party.sign" --epochs 2 --out "$work/$party.keys" >/dev/null; done
+"$i" keygen --sign-key "$work/issuer.sign" --epochs 2 --out "$work/token.keys" >/dev/null
+public() { node -p 'JSON.parse(require("fs").readFileSync(0)).public' <"$work/$1.json"; }
+tokens=(task new --query mean --batch 1000 --epsilon 1 --delta 1e-6 --epochs 2 --owner-key "$work/owner.sign"
+  --relay "http://127.0.0.1:8091,$(public one),$work/one.keys.pub" --verifier "$(public verifier),$work/verifier.keys.pub")
+"$v" "${tokens[@]}" --issuer "http://127.0.0.1:8095,$(public issuer),$work/token.keys.pub" --out "$work/tokens.bundle" >"$work/out"
+grep -q "must be independent of owner and verifier" "$work/out"
+"$v" task check "$work/tokens.bundle" >/dev/null
+exits 1 "invalid clients.issuer" "$v" "${tokens[@]}" --issuer "http://127.0.0.1:8095,$(public owner),$work/token.keys.pub" --out "$work/bad"
+exits 2 "quota" "$v" "${tokens[@]}" --quota 2 --issuer "http://127.0.0.1:8095,$(public issuer),$work/token.keys.pub" --out "$work/bad"
+head -c 32 /dev/urandom | base64 >"$work/api.keys"
+cat >"$work/issuer.yaml" <<YAML
+listen: 127.0.0.1:8095
+store: sqlite:issuer.db
+clients: account
+api_keys: api.keys
+tasks: [{file: tokens.bundle, owner: "$(public owner)", token_keys: token.keys, quota: 2}]
+YAML
+"$i" check-config --config "$work/issuer.yaml" >/dev/null
+status=$("$i" status --config "$work/issuer.yaml" --json | tail -1)
+check "issuer: status" "$status" 'd.tasks[0].quota === 2 && d.tasks[0].epochs.length === 2 && d.tasks[0].epochs.every((e) => e.issued === 0)'
+exits 2 "--config" "$i" serve
+exits 2 "epochs" "$i" keygen --sign-key "$work/issuer.sign" --epochs 0 --out "$work/bad"
+exits 1 "file exists" "$i" keygen --sign-key "$work/issuer.sign" --epochs 1 --out "$work/token.keys"
+sed -i 's/account/address/' "$work/issuer.yaml"
+exits 1 "invalid api_keys" "$i" check-config --config "$work/issuer.yaml"
 
 demo=$("$work/demo" --headless --json --users 2500 --batch 1000 | tail -1)
 check "demo: estimate" "$demo" 'Math.abs(d.estimate - d.truth) <= 5 * d.standard_error'

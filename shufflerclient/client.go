@@ -47,6 +47,11 @@ type Options struct {
 	HTTP       HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
 	Header     http.Header // Added to submissions; a proxy's Forwarded header, for instance.
 	Pause      Pause       // Default: a timer.
+
+	// Tokens gets the issuer's reply to a token request, in tasks with tokens. Default:
+	// IssuerTokens(HTTP, nil), for issuers that count networks. Where they count accounts, it is the
+	// site's backend that asks, with its API key and the account.
+	Tokens TokenSource
 }
 
 // HTTP sends requests; an [http.Client] does. It must not follow redirects: they would tell another
@@ -128,6 +133,9 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 	if o.Pause == nil {
 		o.Pause = pauseByTimer
 	}
+	if o.Tokens == nil {
+		o.Tokens = IssuerTokens(o.HTTP, nil)
+	}
 	return &Client{o, open, m, sealer}, nil
 }
 
@@ -199,6 +207,7 @@ func (c *Client) Task() *taskfile.Open { return c.open }
 type Report struct {
 	Epoch uint64
 	Body  []byte
+	Token []byte // In tasks with tokens, what [Client.Token] returned; Submit gets one where it is nil.
 }
 
 // Report randomizes a value for an epoch and seals it. Call it once per client and epoch and keep
@@ -224,5 +233,5 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Report{epoch, body}, nil
+	return &Report{Epoch: epoch, Body: body}, nil
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/token"
 )
 
 // temporary says whether the same bytes may be accepted later. An answer without a name is not of
@@ -31,10 +33,25 @@ const (
 // with the same bytes, which the relay stores once; that it has them from another network, as
 // after a move between two attempts, is success. Any other refusal is a [*problem.Problem], and so
 // is one whose RetryAfter is longer than a minute, or than ctx lasts: keep the report till then.
+//
+// In a task with tokens, a report without one gets one first, and keeps it. Better get it earlier,
+// with [Client.Token], and keep it with the report: a retry with another token is another client's
+// to the relay, and the time at which a token is issued should tell nothing of when it is spent.
 func (c *Client) Submit(ctx context.Context, r *Report) error {
+	if c.open.Clients.Kind == task.ClientToken && r.Token == nil {
+		var err error
+		if r.Token, err = c.Token(ctx, r.Epoch); err != nil {
+			return err
+		}
+	}
+	return c.retry(ctx, func() error { return c.post(ctx, r) })
+}
+
+// retry does what may be done again, until it succeeds or trying again is of no use.
+func (c *Client) retry(ctx context.Context, do func() error) error {
 	wait := 100 * time.Millisecond
 	for try := 0; ; try++ {
-		err := c.post(ctx, r)
+		err := do()
 		var refusal *problem.Problem
 		refused := errors.As(err, &refusal)
 		if err == nil || ctx.Err() != nil || try == retries || refused && !temporary(refusal) {
@@ -62,6 +79,9 @@ func (c *Client) post(ctx context.Context, r *Report) error {
 	}
 	maps.Copy(req.Header, c.options.Header)
 	req.Header.Set("Content-Type", "application/msgpack")
+	if r.Token != nil {
+		req.Header.Set("Authorization", token.Header(r.Token))
+	}
 	resp, err := c.options.HTTP.Do(req)
 	if err != nil {
 		return fmt.Errorf("couldn't submit: %w", err)

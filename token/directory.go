@@ -11,6 +11,7 @@ import (
 	"net/http"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/task/taskfile"
 )
 
@@ -71,9 +72,15 @@ func EpochURL(open *taskfile.Open, epoch uint64) string {
 	return fmt.Sprintf("%s/v1/tasks/%s/epochs/%d", open.Clients.Issuer.URL, hex.EncodeToString(open.ID[:]), epoch)
 }
 
+// HTTP sends requests; an [http.Client] does.
+type HTTP interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
 // FetchKey fetches the issuer's public key of an epoch, and refuses any but the one that the task
-// names: whoever was given another could be told from the rest.
-func FetchKey(ctx context.Context, client *http.Client, open *taskfile.Open, epoch uint64) (*PublicKey, error) {
+// names ([ErrKey]): whoever was given another could be told from the rest. What the issuer refuses is
+// a [*problem.Problem].
+func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint64) (*PublicKey, error) {
 	if epoch >= uint64(len(open.TokenKeys)) {
 		return nil, invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("below %d, of a task with tokens", len(open.TokenKeys)))
 	}
@@ -87,22 +94,25 @@ func FetchKey(ctx context.Context, client *http.Client, open *taskfile.Open, epo
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("couldn't fetch the issuer's key: %s", resp.Status)
+		return nil, problem.Read(resp)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDirectory+1))
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the issuer's key: %w", err)
 	}
 	if len(body) > maxDirectory {
-		return nil, errors.New("couldn't fetch the issuer's key: a directory of more than 16 KiB")
+		return nil, fmt.Errorf("%w: a directory of more than 16 KiB", ErrKey)
 	}
 	keys, err := ParseDirectory(body)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	key := keys[open.TokenKeys[epoch]]
 	if key == nil {
-		return nil, fmt.Errorf("couldn't accept the issuer's key of epoch %d: not the one the task names", epoch)
+		return nil, fmt.Errorf("%w: that of epoch %d is not the one the task names", ErrKey, epoch)
 	}
 	return key, nil
 }
+
+// ErrKey is returned where what an issuer gave is not the key that the task names.
+var ErrKey = errors.New("couldn't accept the issuer's key")

@@ -38,6 +38,7 @@ type taskFlags struct {
 	owner    string
 	relays   []string
 	verifier string
+	issuer   string
 	start    string
 	length   time.Duration
 	count    uint64
@@ -56,7 +57,12 @@ order reports visit them, the verifier, and the owner's key it writes the signed
 relays serve and clients check, and the same as JSON beside it (FILE.json).
 
 The batch size is the number of reports shuffled together; --honest is the share of them you
-assume to come from honest clients. The guarantee is calibrated for their product.`,
+assume to come from honest clients. The guarantee is calibrated for their product.
+
+With --issuer every report needs an anonymous token, which the issuer gives to persons it can tell
+apart ('issuer --help'). Without, clients are told apart by network address: no protection against
+someone with many networks (Sybils). The issuer must be independent of you and of the verifier:
+whoever has tokens without end can surround one person with clients of their own.`,
 		Example: `  verifier task new --query mean --range 0,180 --batch 5000 --epsilon 1 --delta 1e-6 --out t.json
   verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
       --owner-key owner.key --relay https://r1.example,ed25519:KEY,r1.keys.pub \
@@ -88,6 +94,7 @@ assume to come from honest clients. The guarantee is calibrated for their produc
 	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
 	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; repeat")
 	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,KEYLIST of the verifier")
+	flags.StringVar(&f.issuer, "issuer", "", "URL,ed25519:KEY,KEYLIST of an issuer of tokens: one report per token")
 	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339 (default: now)")
 	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, whole seconds")
 	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs; the key lists must hold as many keys")
@@ -113,7 +120,9 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		return cli.Usagef("invalid quota %d: want 1 to 65535", f.quota)
 	case f.count < 1 || f.count > 65536:
 		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.count)
-	case len(f.relays) == 0 && (f.owner != "" || f.verifier != ""):
+	case f.issuer != "" && f.quota != 1:
+		return cli.Usagef("invalid quota %d: want 1 with --issuer, who decides how many tokens a person gets", f.quota)
+	case len(f.relays) == 0 && (f.owner != "" || f.verifier != "" || f.issuer != ""):
 		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
 	}
 	t, err := planner.Draft(f.query)
@@ -175,6 +184,13 @@ func (f *taskFlags) sign(t *task.Task) (*taskfile.Bundle, error) {
 		return nil, err
 	}
 	t.Verifier, lists = party, append(lists, list)
+	if f.issuer != "" {
+		url, rest, _ := strings.Cut(f.issuer, ",")
+		if party, list, err = parseParty("issuer", url, rest); err != nil {
+			return nil, err
+		}
+		t.Clients, lists = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: party}, append(lists, list)
+	}
 	owner, err := keyfile.LoadSign(f.owner)
 	if err != nil {
 		return nil, err
@@ -303,6 +319,11 @@ func printTask(cmd *cobra.Command, t *task.Task, id string, full *uint64) error 
 (%s, %s)-DP by substitution, provided at least %d honest clients' messages reach %s relay that
 does not collude. If all relays collude, %s. Taking part is not protected.
 `, t.Query, t.Protocol, t.Rule, s.Params, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, relay, remains)
+		if t.Clients.Kind == task.ClientToken {
+			fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)
+		} else {
+			fmt.Fprintf(w, "Clients are networks, %d reports each: no protection against someone with many of them (Sybils).\n", t.Clients.Quota)
+		}
 		fmt.Fprintf(w, "Padding %s: %d slots in each of %d lanes, messages of %d bytes.\n", s.Padding, s.Slots, s.Lanes, s.MessageBytes)
 		if s.Padding == task.PaddingNone {
 			fmt.Fprintln(w, "That is at most: the number of a client's messages shows the first relay its noise.")

@@ -1,0 +1,22 @@
+// Command issuer gives out the anonymous tokens that limit how often a person can report.
+// docs/issuer.md is the operator's manual.
+//
+// Exit status: 0 success; 1 bad data, a bad configuration or a failed check; 2 a wrong flag or
+// flag value. With --json the last line of standard output is one JSON object.
+package main
+
+import (
+	"os"
+
+	"github.com/doona-dp/doona/internal/cli"
+)
+
+func main() {
+	root := cli.Root("issuer", "Give every person so many anonymous tokens, each good for one report",
+		keygenCommand(),
+		serveCommand(),
+		checkCommand(),
+		statusCommand(),
+	)
+	os.Exit(cli.Run(root, os.Args[1:]))
+}

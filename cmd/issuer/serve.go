@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/issuer"
+)
+
+func serveCommand() *cobra.Command {
+	var config string
+	cmd := &cobra.Command{
+		Use:   "serve --config issuer.yaml",
+		Short: "Run the issuer until SIGTERM or an interrupt",
+		Long: `Serve answers token requests on the public address; /healthz, /readyz and /status are on the admin
+address, which must stay private. It may be killed at any moment: what was sent has been counted,
+and the same request is answered again for free. SIGTERM or an interrupt drains it.
+
+issuer.yaml, with all that has no default:
+
+  listen: 127.0.0.1:8085        # TLS is the proxy's before it
+  admin: 127.0.0.1:9085
+  store: sqlite:issuer.db
+  clients: account              # or address: networks; no protection against Sybils
+  api_keys: api.keys            # of the site's backends, one a line: openssl rand -base64 32
+  tasks:
+    - file: mean.bundle         # from the task's owner
+      owner: "ed25519:…"        # whom you agreed with
+      token_keys: mean.keys     # issuer keygen
+      quota: 1                  # tokens of a person in an epoch
+
+A backend posts what its page made, for a person whom it has logged in:
+
+  POST /v1/tasks/ID/epochs/E/token-request
+  Authorization: Bearer API-KEY
+  Doona-Account: opaque-name-of-the-person
+  Content-Type: application/private-token-request
+
+'go doc github.com/doona-dp/doona/issuer.Config' explains every field.`,
+		Example: "  issuer serve --config /etc/doona/issuer.yaml",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return serve(ctx, cmd, config)
+		},
+	}
+	cmd.Flags().StringVar(&config, "config", "", "configuration file (issuer.yaml)")
+	cli.Require(cmd, "config")
+	return cmd
+}
+
+func serve(ctx context.Context, cmd *cobra.Command, path string) error {
+	config, err := issuer.LoadConfig(path)
+	if err != nil {
+		return err
+	}
+	config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	i, err := issuer.New(config)
+	if err != nil {
+		return err
+	}
+	config.Log.Info("serving", "listen", config.Listen, "admin", config.Admin, "tasks", len(config.Tasks))
+	if err := i.Run(ctx); err != nil {
+		return err
+	}
+	config.Log.Info("drained")
+	return nil
+}
+
+func checkCommand() *cobra.Command {
+	var config string
+	cmd := &cobra.Command{
+		Use:   "check-config --config issuer.yaml",
+		Short: "Check a configuration, its keys and its tasks",
+		Long: `Check-config does all that 'issuer serve' does before it listens: it reads the configuration, the
+API keys, every task and its keys, checks owners and that the keys are those the tasks name, and
+opens the store, which it creates where there is none. It prints the tasks.`,
+		Example: "  issuer check-config --config issuer.yaml",
+		Args:    cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			status, err := localStatus(cmd.Context(), config)
+			if err != nil {
+				return err
+			}
+			return cli.Print(cmd, status, func(w io.Writer) error {
+				for _, t := range status.Tasks {
+					fmt.Fprintf(w, "%s  %q, %d tokens for each %s and epoch\n", t.ID, t.Name, t.Quota, status.Clients)
+				}
+				if status.Clients == "address" {
+					fmt.Fprintln(w, "clients are networks: no protection against someone with many of them (Sybils)")
+				}
+				_, err := fmt.Fprintln(w, "the configuration is good")
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&config, "config", "", "configuration file (issuer.yaml)")
+	cli.Require(cmd, "config")
+	return cmd
+}
+
+func statusCommand() *cobra.Command {
+	var config, admin string
+	cmd := &cobra.Command{
+		Use:   "status --config issuer.yaml | --admin URL",
+		Short: "Show how many tokens have been issued",
+		Long: `Status prints how many tokens have been issued for every task and every epoch that is open or next.
+
+--config reads the store, also beside a running issuer; --admin asks a running issuer.`,
+		Example: `  issuer status --config issuer.yaml
+  issuer status --admin http://127.0.0.1:9085 --json`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (config == "") == (admin == "") {
+				return cli.Usagef("missing flag: want --config or --admin, one of them")
+			}
+			get := func() (*issuer.Status, error) { return localStatus(cmd.Context(), config) }
+			if admin != "" {
+				get = func() (*issuer.Status, error) { return remoteStatus(cmd.Context(), admin) }
+			}
+			status, err := get()
+			if err != nil {
+				return err
+			}
+			return cli.Print(cmd, status, func(w io.Writer) error {
+				table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				fmt.Fprintln(table, "TASK\tNAME\tQUOTA\tEPOCH\tISSUED")
+				for _, t := range status.Tasks {
+					for _, e := range t.Epochs {
+						fmt.Fprintf(table, "%.8s\t%s\t%d\t%d\t%d\n", t.ID, t.Name, t.Quota, e.Epoch, e.Issued)
+					}
+					if len(t.Epochs) == 0 {
+						fmt.Fprintf(table, "%.8s\t%s\t%d\t-\t0\n", t.ID, t.Name, t.Quota)
+					}
+				}
+				return table.Flush()
+			})
+		},
+	}
+	cmd.Flags().StringVar(&config, "config", "", "configuration file (issuer.yaml)")
+	cmd.Flags().StringVar(&admin, "admin", "", "base URL of an issuer's admin address")
+	return cmd
+}
+
+func localStatus(ctx context.Context, path string) (*issuer.Status, error) {
+	config, err := issuer.LoadConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	i, err := issuer.New(config)
+	if err != nil {
+		return nil, err
+	}
+	defer i.Close()
+	return i.Status(ctx)
+}
+
+func remoteStatus(ctx context.Context, admin string) (*issuer.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(admin, "/")+"/status", nil)
+	if err != nil || req.URL.Scheme != "http" && req.URL.Scheme != "https" || req.URL.Host == "" {
+		return nil, cli.Usagef("invalid admin %q: want a URL such as http://127.0.0.1:9085", admin)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't ask the issuer: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("couldn't ask the issuer: %s", resp.Status)
+	}
+	var status issuer.Status
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
+		return nil, fmt.Errorf("couldn't read the issuer's answer: %w", err)
+	}
+	return &status, nil
+}

@@ -1,0 +1,364 @@
+package issuer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/token"
+)
+
+const apiKey = "an API key of a backend, 32 characters long"
+
+// newCascade lays out a task with tokens that clients can report to.
+func newCascade(t testing.TB) *relaytest.Cascade {
+	t.Helper()
+	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		calibrated, err := planner.Draft(planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9, Epsilon: 2, Delta: 1e-4})
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		*draft = *calibrated
+		relaytest.WithTokens(draft)
+	}})
+}
+
+// accounts returns the configuration of an issuer that gives quota tokens to accounts.
+func accounts(t testing.TB, c *relaytest.Cascade, quota int) issuer.Config {
+	t.Helper()
+	path := filepath.Join(c.Dir, "api.keys")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("x", 32)+"\n\n"+apiKey+"\n"), 0o600))
+	cfg := c.IssuerConfig()
+	cfg.Clients, cfg.APIKeys, cfg.Tasks[0].Quota = "account", path, quota
+	return cfg
+}
+
+func account(name string) http.Header {
+	return http.Header{"Authorization": {"Bearer " + apiKey}, issuer.AccountHeader: {name}}
+}
+
+func newClient(t testing.TB, c *relaytest.Cascade, header http.Header) *shufflerclient.Client {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 4, Tokens: shufflerclient.IssuerTokens(http.DefaultClient, header)})
+	require.NoError(t, err)
+	return client
+}
+
+// TestEndToEnd: two people behind one address report, with a real issuer and a real relay, each once.
+func TestEndToEnd(t *testing.T) {
+	c := newCascade(t)
+	c.StartIssuer(t, accounts(t, c, 1))
+	c.Start(t, 0)
+	for _, name := range []string{"ann", "bob"} {
+		client := newClient(t, c, account(name))
+		ahead, err := client.Token(t.Context(), 1)
+		require.NoError(t, err, "the next epoch's, ahead of it")
+		require.Len(t, ahead, token.Size)
+		report, err := client.Report(0, []float64{5})
+		require.NoError(t, err)
+		require.NoError(t, client.Submit(t.Context(), report))
+		require.NoError(t, client.Submit(t.Context(), report), "a retry")
+		again, err := client.Report(0, []float64{5})
+		require.NoError(t, err)
+		require.ErrorIs(t, client.Submit(t.Context(), again), problem.New(problem.Limit, ""), "no second token")
+		again.Token = report.Token
+		require.ErrorIs(t, client.Submit(t.Context(), again), problem.New(problem.Limit, ""), "no second report")
+		again.Token = ahead
+		require.ErrorIs(t, client.Submit(t.Context(), again), problem.New(problem.TokenInvalid, ""), "another epoch's token")
+	}
+}
+
+// TestQuotaIsExact: of 50 requests at once, an account gets as many tokens as it may have, and after a
+// restart no more; another account has its own.
+func TestQuotaIsExact(t *testing.T) {
+	c := newCascade(t)
+	cfg := accounts(t, c, 7)
+	issue := func(handler http.Handler, requests, epoch int, name string) (issued int) {
+		server := httptest.NewServer(handler)
+		defer server.Close()
+		var asking sync.WaitGroup
+		var mu sync.Mutex
+		for range requests {
+			asking.Go(func() {
+				err := error(problem.New(problem.Overloaded, ""))
+				for errors.Is(err, problem.New(problem.Overloaded, "")) {
+					_, err = ask(t, server.URL, c, uint64(epoch), request(t, c, uint64(epoch)), account(name))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					issued++
+				} else {
+					require.ErrorIs(t, err, problem.New(problem.Limit, ""))
+				}
+			})
+		}
+		asking.Wait()
+		return issued
+	}
+	for restart := range 2 {
+		i, err := issuer.New(cfg)
+		require.NoError(t, err)
+		require.Equal(t, 7-7*restart, issue(i.Handler(), 50, 0, "ann"))
+		require.Equal(t, 3, issue(i.Handler(), 3, 0, "bob "+strconv.Itoa(restart)))
+		require.Equal(t, 1, issue(i.Handler(), 1, 1, "ann"), "the next epoch has a quota of its own")
+		require.NoError(t, i.Close())
+	}
+}
+
+// request returns a TokenRequest of an epoch, made by another client each time.
+func request(t testing.TB, c *relaytest.Cascade, epoch uint64) []byte {
+	t.Helper()
+	pending, err := token.Blind(publicKey(t, c, epoch), token.Challenge(c.Open.Task, c.Open.ID, epoch))
+	require.NoError(t, err)
+	return pending.Request
+}
+
+func publicKey(t testing.TB, c *relaytest.Cascade, epoch uint64) *token.PublicKey {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(c.Dir, "issuer", "task0.keys.directory"))
+	require.NoError(t, err)
+	keys, err := token.ParseDirectory(raw)
+	require.NoError(t, err)
+	return keys[c.Open.TokenKeys[epoch]]
+}
+
+// ask posts a token request to an issuer at base.
+func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []byte, header http.Header) ([]byte, error) {
+	t.Helper()
+	open := *c.Open
+	renamed := *c.Open.Task
+	renamed.Clients.Issuer.URL = base
+	open.Task = &renamed
+	return shufflerclient.IssuerTokens(http.DefaultClient, header)(t.Context(), token.EpochURL(&open, epoch)+"/token-request", body)
+}
+
+// TestSameRequestCountsOnce: its answer may have been lost.
+func TestSameRequestCountsOnce(t *testing.T) {
+	c := newCascade(t)
+	i, err := issuer.New(accounts(t, c, 1))
+	require.NoError(t, err)
+	defer i.Close()
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	body := request(t, c, 0)
+	first, err := ask(t, server.URL, c, 0, body, account("ann"))
+	require.NoError(t, err)
+	again, err := ask(t, server.URL, c, 0, body, account("ann"))
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	_, err = ask(t, server.URL, c, 0, request(t, c, 0), account("ann"))
+	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
+}
+
+// TestRefusals: who may not have a token, and what is no request.
+func TestRefusals(t *testing.T) {
+	c := newCascade(t)
+	i, err := issuer.New(accounts(t, c, 1000))
+	require.NoError(t, err)
+	defer i.Close()
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	good := request(t, c, 0)
+	changed := func(at int, b byte) []byte {
+		out := bytes.Clone(good)
+		out[at] = b
+		return out
+	}
+	for name, r := range map[string]struct {
+		body   []byte
+		header http.Header
+		epoch  uint64
+		want   problem.Name
+	}{
+		"no key":            {good, http.Header{issuer.AccountHeader: {"ann"}}, 0, problem.Unauthorized},
+		"another key":       {good, http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Bearer " + apiKey + "x"}}, 0, problem.Unauthorized},
+		"an empty key":      {good, http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Bearer "}}, 0, problem.Unauthorized},
+		"another scheme":    {good, http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Basic " + apiKey}}, 0, problem.Unauthorized},
+		"no account":        {good, http.Header{"Authorization": {"Bearer " + apiKey}}, 0, problem.Malformed},
+		"a long account":    {good, account(strings.Repeat("a", 257)), 0, problem.Malformed},
+		"an account in é":   {good, account("é"), 0, problem.Malformed},
+		"no such epoch":     {good, account("ann"), 2, problem.EpochNotOpen},
+		"another epoch":     {changed(2, good[2]^1), account("ann"), 0, problem.Malformed},
+		"another type":      {changed(1, 1), account("ann"), 0, problem.Malformed},
+		"empty":             {nil, account("ann"), 0, problem.Malformed},
+		"truncated":         {good[:len(good)-1], account("ann"), 0, problem.Malformed},
+		"oversized":         {make([]byte, 1<<20), account("ann"), 0, problem.TooLarge},
+		"zero":              {append(bytes.Clone(good[:3]), make([]byte, 256)...), account("ann"), 0, problem.Malformed},
+		"above the modulus": {append(bytes.Clone(good[:3]), bytes.Repeat([]byte{0xff}, 256)...), account("ann"), 0, problem.Malformed},
+	} {
+		_, err := ask(t, server.URL, c, r.epoch, r.body, r.header)
+		require.ErrorIs(t, err, problem.New(r.want, ""), name)
+	}
+	status, err := i.Status(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, status.Tasks[0].Epochs[0].Issued, "refusals count nothing")
+	for path, want := range map[string]problem.Name{
+		"/v1/tasks/" + strings.Repeat("0", 64) + "/epochs/0/issuer-directory": problem.UnknownTask,
+		"/v1/tasks/x/epochs/0/issuer-directory":                               problem.UnknownTask,
+		"/":                                                                   problem.NotFound,
+	} {
+		resp, err := http.Get(server.URL + path)
+		require.NoError(t, err)
+		require.ErrorIs(t, problem.Read(resp), problem.New(want, ""), path)
+		resp.Body.Close()
+	}
+	resp, err := http.Post(server.URL+"/v1/tasks/"+strings.TrimPrefix(c.TaskURL(0), c.Open.Relays[0].URL+"/v1/tasks/")+"/epochs/0/token-request", "text/plain", nil)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.ErrorIs(t, problem.Read(resp), problem.New(problem.Unauthorized, ""))
+	require.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"), "pages go through their backend")
+}
+
+// TestAddresses: networks are clients, for pages of any origin; a proxy that is not trusted is one.
+func TestAddresses(t *testing.T) {
+	c := newCascade(t)
+	c.StartIssuer(t, c.IssuerConfig())
+	from := func(address string) error {
+		_, err := ask(t, c.Open.Clients.Issuer.URL, c, 0, request(t, c, 0), http.Header{"X-Forwarded-For": {address}})
+		return err
+	}
+	require.NoError(t, from("203.0.113.1"))
+	require.ErrorIs(t, from("203.0.113.2"), problem.New(problem.Limit, ""))
+	require.NoError(t, from("198.51.100.1"))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, token.EpochURL(c.Open, 0)+"/token-request", nil)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
+}
+
+// TestEpochsEnd: tokens are issued for the epochs that are open or next, and what tells whose they
+// were is erased with the epoch's key; nothing that names an account is ever on the disk or in the log.
+func TestEpochsEnd(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		relaytest.WithTokens(draft)
+		draft.Epochs.Count = 3
+	}})
+	var log bytes.Buffer
+	var mu sync.Mutex
+	cfg := accounts(t, c, 1)
+	cfg.Log = slog.New(slog.NewTextHandler(locked{&mu, &log}, nil))
+	i, err := issuer.New(cfg)
+	require.NoError(t, err)
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	const secret = "ann-whose-name-is-not-written"
+	issue := func(epoch uint64) error {
+		_, err := ask(t, server.URL, c, epoch, request(t, c, epoch), account(secret))
+		return err
+	}
+	require.NoError(t, issue(0))
+	require.NoError(t, issue(1))
+	require.ErrorIs(t, issue(2), problem.New(problem.EpochNotOpen, ""))
+	c.Clock.Advance(relaytest.Epoch + 6*time.Minute)
+	require.ErrorIs(t, issue(0), problem.New(problem.EpochClosed, ""))
+	require.ErrorIs(t, issue(1), problem.New(problem.Limit, ""))
+	require.NoError(t, issue(2))
+
+	folder := filepath.Join(c.Dir, "issuer")
+	requireAbsent(t, folder, secret)
+	require.NoError(t, i.Close())
+	i, err = issuer.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		keys, err := keyfile.LoadRSA(filepath.Join(folder, "task0.keys"))
+		return err == nil && len(keys.Epochs()) == 2
+	}, 20*time.Second, 10*time.Millisecond)
+	status, err := i.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []issuer.EpochStatus{{Epoch: 1, Issued: 1}, {Epoch: 2, Issued: 1}}, status.Tasks[0].Epochs)
+	cancel()
+	require.NoError(t, <-ended)
+	mu.Lock()
+	defer mu.Unlock()
+	require.NotContains(t, log.String(), secret)
+}
+
+// locked is a writer that several goroutines share.
+type locked struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+func requireAbsent(t *testing.T, folder, secret string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "issuer.db*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NotContains(t, string(raw), secret)
+	}
+}
+
+// TestBadConfigurations are named by their fields.
+func TestBadConfigurations(t *testing.T) {
+	c := newCascade(t)
+	other := newCascade(t)
+	for want, change := range map[string]func(*issuer.Config){
+		"invalid store":           func(cfg *issuer.Config) { cfg.Store = "postgres://" },
+		"invalid clients":         func(cfg *issuer.Config) { cfg.Clients = "" },
+		"invalid api_keys":        func(cfg *issuer.Config) { cfg.APIKeys = "" },
+		"at least one key":        func(cfg *issuer.Config) { cfg.APIKeys = empty(t, "\n") },
+		"a key of 5 characters":   func(cfg *issuer.Config) { cfg.APIKeys = empty(t, "short") },
+		"invalid max_concurrent":  func(cfg *issuer.Config) { cfg.MaxConcurrent = 5000 },
+		"invalid skew":            func(cfg *issuer.Config) { cfg.Skew = time.Hour },
+		"invalid tasks":           func(cfg *issuer.Config) { cfg.Tasks = nil },
+		"invalid quota":           func(cfg *issuer.Config) { cfg.Tasks[0].Quota = 1001 },
+		"invalid owner":           func(cfg *issuer.Config) { cfg.Tasks[0].Owner = "" },
+		"its owner is":            func(cfg *issuer.Config) { cfg.Tasks[0].Owner = other.Owner },
+		"invalid token_keys":      func(cfg *issuer.Config) { cfg.Tasks[0].TokenKeys = other.IssuerConfig().Tasks[0].TokenKeys },
+		"every task once":         func(cfg *issuer.Config) { cfg.Tasks = append(cfg.Tasks, cfg.Tasks[0]) },
+		"not a doona token keys":  func(cfg *issuer.Config) { cfg.Tasks[0].TokenKeys = filepath.Join(c.Dir, "owner.key") },
+		"invalid trusted_proxies": func(cfg *issuer.Config) { cfg.TrustedProxies = []string{"x"} },
+	} {
+		cfg := accounts(t, c, 1)
+		change(&cfg)
+		_, err := issuer.New(cfg)
+		require.ErrorContains(t, err, want)
+	}
+	address := relaytest.New(t, relaytest.Options{})
+	cfg := accounts(t, c, 1)
+	cfg.Tasks = []issuer.TaskConfig{{File: filepath.Join(address.Dir, "task0.bundle"), Owner: address.Owner, TokenKeys: cfg.Tasks[0].TokenKeys}}
+	_, err := issuer.New(cfg)
+	require.ErrorContains(t, err, "invalid clients.kind")
+}
+
+// empty writes a file of keys.
+func empty(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}

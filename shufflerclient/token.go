@@ -1,0 +1,84 @@
+package shufflerclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/token"
+)
+
+// TokenSource hands a TokenRequest to the issuer and returns its reply. uri is where the issuer takes
+// requests of the epoch. It may be called again with the same request, which the issuer answers
+// alike and counts once.
+type TokenSource func(ctx context.Context, uri string, request []byte) (reply []byte, err error)
+
+// Token gets a token for a report of an epoch that is open or next: it fetches the issuer's key of the
+// epoch, which must be the one that the task names, and has it sign blindly. Who issues it cannot tell
+// which report it will be spent on. Keep it secret until then; it is worth one report.
+//
+// That the issuer has no more tokens for this person and epoch is a [*problem.Problem] named
+// [problem.Limit].
+func (c *Client) Token(ctx context.Context, epoch uint64) ([]byte, error) {
+	if c.open.Clients.Kind != task.ClientToken {
+		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", c.open.Clients.Kind), "token")
+	}
+	var key *token.PublicKey
+	var foreign error // trying again is of no use then
+	err := c.retry(ctx, func() (err error) {
+		key, err = token.FetchKey(ctx, c.options.HTTP, c.open, epoch)
+		if errors.Is(err, token.ErrKey) {
+			foreign, err = err, nil
+		}
+		return err
+	})
+	if err = errors.Join(err, foreign); err != nil {
+		return nil, err
+	}
+	pending, err := token.Blind(key, token.Challenge(c.open.Task, c.open.ID, epoch))
+	if err != nil {
+		return nil, err
+	}
+	var reply []byte
+	err = c.retry(ctx, func() (err error) {
+		reply, err = c.options.Tokens(ctx, token.EpochURL(c.open, epoch)+"/token-request", pending.Request)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pending.Finalize(reply)
+}
+
+// IssuerTokens returns a source that asks the issuer itself, with headers such as a backend's
+// "Authorization: Bearer …" and "Doona-Account".
+func IssuerTokens(client HTTP, header http.Header) TokenSource {
+	return func(ctx context.Context, uri string, request []byte) ([]byte, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, uri, bytes.NewReader(request))
+		if err != nil {
+			return nil, fmt.Errorf("couldn't ask for a token: %w", err)
+		}
+		maps.Copy(req.Header, header)
+		req.Header.Set("Content-Type", token.RequestType)
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't ask for a token: %w", err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return nil, problem.Read(resp)
+		}
+		reply, err := io.ReadAll(io.LimitReader(resp.Body, token.ReplySize+1))
+		if err != nil {
+			return nil, fmt.Errorf("couldn't ask for a token: %w", err)
+		}
+		return reply, nil
+	}
+}
