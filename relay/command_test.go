@@ -117,7 +117,7 @@ func TestBadConfig(t *testing.T) {
 		{"skew", replace("skew: 1s", "skew: 6m"), "invalid skew 6m0s: want 1ms to 5m"},
 		{"pull interval", replace("pull_interval: 20ms", "pull_interval: 1ms"), "invalid pull_interval"},
 		{"trusted proxies", replace("127.0.0.0/8", "127.0.0.1"), "invalid trusted_proxies"},
-		{"no secret", replace("limit_secret:", "# "), "invalid limit_secret"},
+		{"no secret", replace("secret:", "# "), "invalid secret"},
 		{"another owner", replace(good.Owner, other.Owner), "its owner is"},
 		{"keys of another relay", replace("hpke_keys: task0.keys", "hpke_keys: ../relay2/task0.keys"), "not the one the task names"},
 		{"signing key of nobody in the task", replace("sign.key", filepath.Join(other.Dir, "relay1", "sign.key")), "do not include this one"},

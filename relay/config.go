@@ -40,10 +40,11 @@ type Config struct {
 	// Required.
 	Store string `yaml:"store"`
 
-	// LimitSecret is a file outside the database, created with mode 0600 where there is none. It
-	// keys the hashes of clients' networks, forward-securely: what it held for an epoch is gone
-	// when the epoch is. Keep it out of backups. Required on a first relay.
-	LimitSecret string `yaml:"limit_secret"`
+	// Secret is a file outside the store, created with mode 0600 where there is none. It holds
+	// the keys under which the store's rows are encrypted and hashed, and each is destroyed as
+	// soon as what it protects is over: keep it out of backups. Several processes on one store
+	// need the same file, or copies of it made before any of them ran. Required.
+	Secret string `yaml:"secret"`
 
 	// TrustedProxies are the networks, in CIDR notation, of proxies whose ForwardedHeader is
 	// believed. Default: none.
@@ -133,7 +134,7 @@ func LoadConfig(path string) (Config, error) {
 
 // resolve makes relative paths start at folder.
 func (c *Config) resolve(folder string) {
-	files := []*string{&c.SignKey, &c.HPKEKeys, &c.LimitSecret}
+	files := []*string{&c.SignKey, &c.HPKEKeys, &c.Secret}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].IssuerKeys)
 	}
@@ -166,6 +167,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.SignKey == "":
 		return invalid.Field("sign_key", `""`, "the file of the relay's signing key")
+	case c.Secret == "":
+		return invalid.Field("secret", `""`, "a file outside the store, created where there is none")
 	case CheckStore(c.Store) != nil:
 		return CheckStore(c.Store)
 	case c.ForwardedHeader != clientaddr.HeaderXFF && c.ForwardedHeader != clientaddr.HeaderForwarded:

@@ -16,6 +16,7 @@ import (
 type database struct {
 	engine
 	write, read *sql.DB
+	vault       *vault // nil where the database is only read
 }
 
 // engine is what sets one kind of database apart.
@@ -48,7 +49,7 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	if err != nil {
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
-	if err := do(&transaction{ctx, tx, d.engine}); err != nil {
+	if err := do(&transaction{ctx, tx, d.engine, d.vault}); err != nil {
 		tx.Rollback()
 		return err
 	}
@@ -95,6 +96,7 @@ type transaction struct {
 	ctx    context.Context
 	tx     *sql.Tx
 	engine engine
+	vault  *vault
 }
 
 // exec runs a statement and returns how many rows it changed.

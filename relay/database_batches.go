@@ -25,7 +25,7 @@ func (d *database) seal(ctx context.Context, id epochID, seq uint64, build func(
 		if err != nil {
 			return err
 		}
-		rows, err := collect(ctx, tx.tx, tx.engine.sql(`SELECT slot FROM slots WHERE epoch = $1 AND seq = $2`), scanSlot, e.id, seq)
+		rows, err := tx.readRows(e.id, id, seq)
 		if err != nil {
 			return fmt.Errorf("couldn't read slots: %w", err)
 		}
@@ -33,7 +33,7 @@ func (d *database) seal(ctx context.Context, id epochID, seq uint64, build func(
 		if err != nil {
 			return err
 		}
-		if err := tx.insertBatch(e.id, seq, batch, 1); err != nil {
+		if err := tx.insertBatch(e.id, id, seq, batch, 1); err != nil {
 			return err
 		}
 		for _, table := range []string{"slots", "open"} {
@@ -45,22 +45,36 @@ func (d *database) seal(ctx context.Context, id epochID, seq uint64, build func(
 	})
 }
 
-func scanSlot(rows *sql.Rows) (r row, err error) {
-	var in []byte
-	if err := rows.Scan(&in); err != nil {
-		return r, err
+// readRows reads and decrypts the rows of an open batch.
+func (t *transaction) readRows(epoch int64, id epochID, seq uint64) ([]row, error) {
+	c, err := t.vault.batchCipher(id, kindRows, seq)
+	if err != nil {
+		return nil, err
 	}
-	if len(in) < rowLane {
-		return r, errors.New("a row is damaged")
-	}
-	return row{int(binary.BigEndian.Uint16(in)), in[rowLane:]}, nil
+	return collect(t.ctx, t.tx, t.engine.sql(`SELECT id, slot FROM slots WHERE epoch = $1 AND seq = $2`), func(rows *sql.Rows) (r row, err error) {
+		var nonce, in []byte
+		if err := rows.Scan(&nonce, &in); err != nil {
+			return r, err
+		}
+		plain, err := decrypt(c, nonce, in)
+		if err != nil {
+			return r, err
+		}
+		return row{int(binary.BigEndian.Uint16(plain)), plain[rowLane:]}, nil
+	}, epoch, seq)
 }
 
-func (t *transaction) insertBatch(epoch int64, seq uint64, b *onion.Batch, told int) error {
+// insertBatch stores a batch, encrypted; told says whether the relay before knows of it.
+func (t *transaction) insertBatch(epoch int64, id epochID, seq uint64, b *onion.Batch, told int) error {
 	raw, err := b.Bytes()
 	if err != nil {
 		return err
 	}
+	c, err := t.vault.batchCipher(id, kindSealed, seq)
+	if err != nil {
+		return err
+	}
+	raw = encrypt(make([]byte, 0, len(raw)+sealedExtra), c, raw)
 	_, err = t.exec(`INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES ($1, $2, $3, $4, $5)`, epoch, seq, b.Manifest, raw, told)
 	if err != nil {
 		return fmt.Errorf("couldn't store batch: %w", err)
@@ -88,7 +102,7 @@ func (d *database) mix(ctx context.Context, id epochID, seq uint64, tags []short
 		if err != nil {
 			return err
 		}
-		if err := tx.insertBatch(e.id, seq, batch, 0); err != nil {
+		if err := tx.insertBatch(e.id, id, seq, batch, 0); err != nil {
 			return err
 		}
 		_, err = tx.exec(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, seq+1)
@@ -137,10 +151,15 @@ func (d *database) next(ctx context.Context, id epochID) (next uint64, err error
 func (d *database) batch(ctx context.Context, id epochID, seq uint64) (*sealed, error) {
 	var b sealed
 	err := d.find(ctx, `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = $3`, id, seq, &b.manifest, &b.bytes, &b.confirmed)
+	if err != nil || b.confirmed {
+		return &b, err
+	}
+	c, err := d.vault.batchCipher(id, kindSealed, seq)
 	if err != nil {
 		return nil, err
 	}
-	return &b, nil
+	b.bytes, err = decrypt(c, b.bytes[:nonceSize], b.bytes[nonceSize:])
+	return &b, err
 }
 
 // manifest is that of [store].

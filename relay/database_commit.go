@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"encoding/binary"
 	"errors"
@@ -162,18 +161,21 @@ func (t *transaction) count(epoch int64, m *memory, taken []*submission) error {
 	return nil
 }
 
-// The bytes of a row of an open batch around its slot.
+// The bytes of a row around its slot: an encrypted lane, and what encryption adds.
 const (
-	rowID     = 16 // random
-	rowLane   = 2
-	rowExcess = rowID + rowLane
+	rowLane  = 2
+	rowExtra = rowLane + sealedExtra
 )
 
 // fill stores the slots of accepted submissions in a random order, and the new size of their
 // batch.
 func (t *transaction) fill(epoch int64, b openBatch, subs []*submission) error {
 	const store = `INSERT INTO slots (epoch, seq, id, slot) ` + packed + `
-		SELECT $3, $4, substr($1::bytea, $5*n + 1, 16), substr($1::bytea, $5*n + 17, $5 - 16) FROM i`
+		SELECT $3, $4, substr($1::bytea, $5*n + 1, 12), substr($1::bytea, $5*n + 13, $5 - 12) FROM i`
+	c, err := t.vault.batchCipher(b.id, kindRows, b.seq)
+	if err != nil {
+		return err
+	}
 	var rows []row
 	for _, sub := range subs {
 		for lane, slots := range sub.lanes {
@@ -183,12 +185,10 @@ func (t *transaction) fill(epoch int64, b openBatch, subs []*submission) error {
 		}
 	}
 	shuffle(randomizer.NewSource(), rows)
-	size := rowExcess + len(rows[0].slot)
-	err := pack(len(rows), size, func(to []byte, i int) []byte {
-		at := len(to)
-		to = append(to, make([]byte, rowID)...)
-		rand.Read(to[at:])
-		return append(binary.BigEndian.AppendUint16(to, uint16(rows[i].lane)), rows[i].slot...)
+	size := len(rows[0].slot) + rowExtra
+	err = pack(len(rows), size, func(to []byte, i int) []byte {
+		lane := binary.BigEndian.AppendUint16(nil, uint16(rows[i].lane))
+		return encrypt(to, c, lane, rows[i].slot) // the nonce is the row's id
 	}, func(packed []byte, n int) error {
 		_, err := t.exec(store, packed, n, epoch, b.seq, size)
 		return err

@@ -20,6 +20,7 @@ func (r *Relay) epochLoop(ctx context.Context) {
 			r.scrub(ctx)
 		}
 		r.logged(ctx, "couldn't seal", r.sealFull(ctx))
+		r.logged(ctx, "couldn't destroy keys", r.settle(ctx))
 		for _, s := range r.order {
 			r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
 		}
@@ -30,6 +31,22 @@ func (r *Relay) epochLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// settle follows the store, which other processes change too: it takes note of how far epochs have
+// come, and destroys this process's keys of all that is over. A crash between a batch's sealing or
+// confirmation and the end of its key is made good here, when the relay starts.
+func (r *Relay) settle(ctx context.Context) error {
+	all, err := r.store.progress(ctx)
+	if err != nil {
+		return err
+	}
+	r.reached(all)
+	var failed error
+	for _, s := range r.order {
+		failed = errors.Join(failed, s.eraseKeys())
+	}
+	return errors.Join(failed, r.vault.settle(all))
 }
 
 // logged logs an error, unless the relay is stopping anyway.
@@ -90,6 +107,9 @@ func (r *Relay) seal(ctx context.Context, s *served, id epochID, seq uint64) err
 		return r.makeBatch(s, id.epoch, seq, submissions, in, lanes, destroyed, nil)
 	})
 	if err != nil {
+		return err
+	}
+	if err := r.settle(ctx); err != nil {
 		return err
 	}
 	r.scrub(ctx)
@@ -162,12 +182,11 @@ func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
 	if err := s.eraseKey(epoch); err != nil {
 		return err
 	}
-	if s.hop == 0 {
-		if err := r.limits.erase(s.epochID(epoch)); err != nil {
-			return err
-		}
+	id := s.epochID(epoch)
+	if err := r.vault.destroy(id.kindLabel(kindEpoch), id.kindLabel(kindRows)); err != nil {
+		return err
 	}
-	r.metrics.reveal(s.epochID(epoch))
+	r.metrics.reveal(id)
 	if err := r.advance(ctx, s, epoch, stateErased); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"bytes"
 	"database/sql"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"github.com/doona-dp/doona/relay/handover"
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
-	"github.com/doona-dp/doona/task"
 )
 
 // rows counts what a relay's store holds.
@@ -170,60 +168,6 @@ func waitConfirmed(t *testing.T, c *relaytest.Cascade, hop int, want uint64) {
 		epochs := c.Status(t, hop).Epochs
 		return len(epochs) > 0 && epochs[0].Confirmed == want
 	}, 10*time.Second, 10*time.Millisecond)
-}
-
-// TestDiskAfterHandover looks for slots in all files of a first relay: when a batch is sealed, they
-// are in the sealed batch only, and the log is empty; when it is confirmed, nowhere. No address is
-// anywhere at any time.
-func TestDiskAfterHandover(t *testing.T) {
-	const n = 300
-	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = n }})
-	stopFirst := c.Start(t, 0)
-	slots := make([][]byte, 0, n)
-	for i := range n {
-		body := c.Seal(t, 0, uint64(i))
-		slots = append(slots, openEnvelope(t, c, 0, body).Lanes[0]...)
-		require.NoError(t, c.Post(t.Context(), 0, body, "198.51.100.1, "+relaytest.Network(i)))
-	}
-	folder := filepath.Join(c.Dir, "relay1")
-	require.Eventually(t, func() bool {
-		info, err := os.Stat(filepath.Join(folder, "relay.db-wal"))
-		return err == nil && info.Size() == 0 && len(c.Status(t, 0).Epochs) == 1 && c.Status(t, 0).Epochs[0].Batches == 1
-	}, 10*time.Second, 20*time.Millisecond)
-	copies := 0
-	for _, slot := range slots {
-		if n := onDisk(t, folder, slot[8:40]); n > 0 { // a slot may straddle two pages of the sealed batch
-			require.Equal(t, 1, n)
-			copies++
-		}
-	}
-	require.Greater(t, copies, n*9/10)
-
-	stopSecond := c.Start(t, 1)
-	waitConfirmed(t, c, 0, 1)
-	stopSecond()
-	stopFirst()
-	for _, slot := range slots {
-		require.Zero(t, onDisk(t, folder, slot[8:40]))
-	}
-	for _, needle := range []string{"198.51.100", "10.0.", string(slots[0][:16])} {
-		require.Zero(t, onDisk(t, folder, []byte(needle)))
-	}
-	require.NotZero(t, onDisk(t, folder, c.Open.ID[:]), "the search finds what is there")
-}
-
-// onDisk counts how often the store's files in a folder hold some bytes.
-func onDisk(t *testing.T, folder string, needle []byte) (times int) {
-	t.Helper()
-	files, err := filepath.Glob(folder + "/relay.db*")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		require.NoError(t, err)
-		times += bytes.Count(content, needle)
-	}
-	return times
 }
 
 // TestFileModes: nothing of a relay is readable for others.

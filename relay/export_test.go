@@ -64,12 +64,45 @@ func (f failingSeals) seal(ctx context.Context, id epochID, seq uint64, build fu
 	return f.store.seal(ctx, id, seq, build)
 }
 
-// LimitKeys counts the limit keys that a relay has in memory.
-func LimitKeys(r *Relay) int {
-	r.limits.mu.Lock()
-	defer r.limits.mu.Unlock()
-	return len(r.limits.keys)
+// HasEpochKey says whether a relay can still name the clients of an epoch.
+func HasEpochKey(r *Relay, task [32]byte, epoch uint64) bool {
+	_, err := r.vault.epochKey(epochID{task, epoch})
+	return err == nil
 }
 
 // FreeMemory returns what is left of MaxMemory.
 func FreeMemory(r *Relay) int64 { return r.admission.left().bytes }
+
+// Unencrypted has a relay store the first batch of epoch 0 of a task as it is, until it seals it.
+func Unencrypted(r *Relay, task [32]byte) {
+	r.vault.mu.Lock()
+	defer r.vault.mu.Unlock()
+	for _, kind := range []byte{kindRows, kindSealed} {
+		r.vault.ciphers[string(epochID{task, 0}.batchLabel(kind, 0))] = noCipher{}
+	}
+}
+
+type noCipher struct{}
+
+func (noCipher) NonceSize() int { return nonceSize }
+func (noCipher) Overhead() int  { return tagSize }
+
+func (noCipher) Seal(dst, _, plain, _ []byte) []byte {
+	return append(append(dst, plain...), make([]byte, tagSize)...)
+}
+
+func (noCipher) Open(dst, _, sealed, _ []byte) ([]byte, error) {
+	return append(dst, sealed[:len(sealed)-tagSize]...), nil
+}
+
+// Decryptable says what a secret file can still decrypt of a batch of epoch 0: its rows, and the
+// batch itself.
+func Decryptable(secret string, task [32]byte, seq uint64) (rows, sealed bool, err error) {
+	v, err := openVault(secret, false)
+	if err != nil {
+		return false, false, err
+	}
+	_, rowsErr := v.batchCipher(epochID{task, 0}, kindRows, seq)
+	_, sealedErr := v.batchCipher(epochID{task, 0}, kindSealed, seq)
+	return rowsErr == nil, sealedErr == nil, nil
+}

@@ -64,11 +64,12 @@ func TestOneTaskFails(t *testing.T) {
 		require.NoError(t, good.Post(t.Context(), 0, good.Seal(t, 0, uint64(i)), relaytest.Network(i)))
 	}
 	require.Eventually(t, func() bool { return good.Status(t, 0).Epochs[0].Batches == 1 }, 10*time.Second, 10*time.Millisecond)
-	require.Equal(t, 2, relay.LimitKeys(r))
+	require.True(t, relay.HasEpochKey(r, good.Open.ID, 0))
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	waitState(t, good, 0, 0, "erased")
 	require.Equal(t, "closed", c.Status(t, 0).Epochs[0].State)
-	require.Equal(t, 1, relay.LimitKeys(r))
+	require.False(t, relay.HasEpochKey(r, good.Open.ID, 0))
+	require.True(t, relay.HasEpochKey(r, c.Open.ID, 0))
 	cancel()
 	require.NoError(t, <-ended)
 }

@@ -180,6 +180,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 		if err := r.store.confirm(req.Context(), s.epochID(epoch), seq); err != nil {
 			return err
 		}
+		r.logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))
 		r.scrub(req.Context())
 	}
 	w.WriteHeader(http.StatusNoContent)

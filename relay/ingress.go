@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
+	"github.com/doona-dp/doona/internal/keytree"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/randomizer"
@@ -154,8 +155,8 @@ func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body, tok
 		return nil, problem.New(problem.Malformed, "%v", err)
 	}
 	id := s.epochID(epoch)
-	key, err := r.limits.key(id)
-	if errors.Is(err, errLimitErased) {
+	key, err := r.vault.epochKey(id)
+	if errors.Is(err, keytree.ErrCut) {
 		return nil, problem.New(problem.EpochClosed, "")
 	}
 	if err != nil {
@@ -163,14 +164,14 @@ func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body, tok
 	}
 	sub := &submission{
 		id: id, size: s.Batch.Size, quota: s.Clients.Quota, lanes: envelope.Lanes,
-		tag: newShort(domainTag, envelope.Tag[:]),
+		tag: tagID(key, envelope.Tag[:]),
 	}
 	if tok != nil {
 		sub.client = tokenID(key, tok)
 	} else {
 		sub.client = networkID(key, clientaddr.Network(r.proxies.Client(req)))
 	}
-	sub.receipt = receipt(key, sub.client, newShort(domainEnvelope, body))
+	sub.receipt = receipt(key, sub.client, body)
 	return sub, nil
 }
 

@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -36,15 +38,42 @@ func steps(from fs.FS, engine string) ([]string, error) {
 }
 
 // migrate takes the schema from version, which the caller has read under a lock that excludes all
-// other processes, to that of this program, in the caller's transaction.
-func (t *transaction) migrate(all []string, version int) error {
+// other processes, to that of this program, in the caller's transaction. A database that is only
+// read must be of this program's version.
+func (d *database) migrate(tx *transaction, all []string, version int) error {
 	if version > len(all) {
 		return fmt.Errorf("its schema is version %d, and this program knows versions up to %d: use a newer one", version, len(all))
 	}
+	if d.vault == nil && version < len(all) {
+		return fmt.Errorf("its schema is version %d of %d: start the relay once", version, len(all))
+	}
 	for i, step := range all[version:] {
-		if _, err := t.tx.ExecContext(t.ctx, step); err != nil {
+		if _, err := tx.tx.ExecContext(tx.ctx, step); err != nil {
 			return fmt.Errorf("couldn't take its schema to version %d: %w", version+i+1, err)
 		}
+	}
+	return tx.sameSecret()
+}
+
+// sameSecret refuses a database whose rows are encrypted under another secret than this process
+// has.
+func (t *transaction) sameSecret() error {
+	if t.vault == nil {
+		return nil
+	}
+	mine, err := t.vault.fingerprint()
+	if err != nil {
+		return err
+	}
+	if _, err := t.exec(`INSERT INTO meta (name, value) VALUES ('secret', $1) ON CONFLICT DO NOTHING`, mine); err != nil {
+		return err
+	}
+	var theirs []byte
+	if err := t.row(`SELECT value FROM meta WHERE name = 'secret'`).Scan(&theirs); err != nil {
+		return err
+	}
+	if !bytes.Equal(mine, theirs) {
+		return errors.New("it belongs to another secret file: want the one, or a copy of it, with which the store was made")
 	}
 	return nil
 }

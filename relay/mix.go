@@ -144,7 +144,11 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, epoch, seq uint64, b *o
 	if err != nil {
 		return err
 	}
-	return r.mixOpened(ctx, s, m, b, openAll(opener, b.Ciphertexts))
+	key, err := r.vault.epochKey(s.epochID(epoch))
+	if err != nil {
+		return err
+	}
+	return r.mixOpened(ctx, s, m, b, openAll(opener, key, b.Ciphertexts))
 }
 
 // mixOpened drops failures and replays, and releases the rest if the task allows it.
@@ -218,8 +222,9 @@ type openedSlot struct {
 	next []byte
 }
 
-// openAll opens the slots of all lanes on all cores and returns those that open.
-func openAll(opener *onion.Opener, lanes [][][]byte) []openedSlot {
+// openAll opens the slots of all lanes on all cores and returns those that open, with their tags
+// hashed under an epoch's key.
+func openAll(opener *onion.Opener, key []byte, lanes [][][]byte) []openedSlot {
 	var all []openedSlot
 	var sealed [][]byte
 	for lane, slots := range lanes {
@@ -235,7 +240,7 @@ func openAll(opener *onion.Opener, lanes [][][]byte) []openedSlot {
 		workers.Go(func() {
 			for from := next.Add(chunk) - chunk; from < int64(len(all)); from = next.Add(chunk) - chunk {
 				for i := from; i < min(from+chunk, int64(len(all))); i++ {
-					all[i].open(opener, sealed[i])
+					all[i].open(opener, key, sealed[i])
 				}
 			}
 		})
@@ -251,12 +256,12 @@ func openAll(opener *onion.Opener, lanes [][][]byte) []openedSlot {
 }
 
 // open opens one slot; next stays nil where it does not open.
-func (o *openedSlot) open(opener *onion.Opener, sealed []byte) {
+func (o *openedSlot) open(opener *onion.Opener, key, sealed []byte) {
 	tag, next, err := opener.OpenSlot(o.lane, sealed)
 	if err != nil {
 		return
 	}
-	o.next, o.tag = next, newShort(domainTag, tag[:])
+	o.next, o.tag = next, tagID(key, tag[:])
 }
 
 // confirmPulled tells the relay before which of its batches are safe here.

@@ -238,7 +238,7 @@ func TestPostQuantum(t *testing.T) {
 	small.Start(t, 0)()
 	require.Equal(t, 4096, pragma(t, small, 0, "page_size"))
 	config := c.Config(t, 0)
-	config.Store = small.Config(t, 0).Store
+	config.Store, config.Secret = small.Config(t, 0).Store, small.Config(t, 0).Secret
 	_, err := relay.New(config)
 	require.ErrorContains(t, err, "use a new store")
 }

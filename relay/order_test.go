@@ -1,33 +1,236 @@
 package relay_test
 
 import (
+	"bytes"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
 )
 
-// TestSealedOrder posts reports one after the other and correlates their order in the sealed
-// batch with that of their arrival. Under a uniform permutation of n = 300 the rank correlation
-// has mean 0 and standard deviation 1/√(n-1) = 0.058; 0.35 is six of them: one false alarm in
-// 5·10⁸ runs.
-func TestSealedOrder(t *testing.T) {
-	const n = 300
-	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = n }})
-	c.StartAll(t)
-	for i := range n {
-		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
-	}
-	batch, _ := c.Pull(t, 0, 0)
-	values := c.Values(t, 0, batch)[0]
-	require.ElementsMatch(t, span(0, n), values)
+// many is how many reports tests of order use. Under a uniform permutation of n = 300 the rank
+// correlation has mean 0 and standard deviation 1/√(n-1) = 0.058; 0.35 is six of them: one false
+// alarm in 5·10⁸ runs.
+const (
+	many       = 300
+	correlated = 0.35
+)
+
+// spearman returns the rank correlation of a permutation of 0, 1, … with its order.
+func spearman(values []uint64) float64 {
+	n := float64(len(values))
 	sum := 0.0
 	for rank, v := range values {
 		sum += math.Pow(float64(rank)-float64(v), 2)
 	}
-	rho := 1 - 6*sum/(n*(n*n-1))
-	require.Less(t, math.Abs(rho), 0.35)
+	return 1 - 6*sum/(n*(n*n-1))
+}
+
+// TestSpearman: the measure sees an order that was not permuted, nor well.
+func TestSpearman(t *testing.T) {
+	values := span(0, many)
+	require.EqualValues(t, 1, spearman(values))
+	for i := 0; i+1 < many; i += 2 {
+		values[i], values[i+1] = values[i+1], values[i]
+	}
+	require.Greater(t, spearman(values), correlated)
+	slices.Reverse(values)
+	require.Less(t, spearman(values), -correlated)
+}
+
+// eachEngine runs a test on a cascade with either kind of store.
+func eachEngine(t *testing.T, test func(t *testing.T, o relaytest.Options)) {
+	t.Helper()
+	for _, postgres := range []bool{false, true} {
+		t.Run(map[bool]string{false: "sqlite", true: "postgres"}[postgres], func(t *testing.T) {
+			test(t, relaytest.Options{Postgres: postgres})
+		})
+	}
+}
+
+// seized returns all bytes of a first relay's store, as who pulls the plug and takes the disk has
+// them: for SQLite its file with the logs beside it, for PostgreSQL the whole data folder.
+func seized(t *testing.T, c *relaytest.Cascade, o relaytest.Options) (out [][]byte) {
+	t.Helper()
+	folder, err := pgtest.Shared()
+	require.NoError(t, err)
+	root := folder.Data
+	if !o.Postgres {
+		root = filepath.Join(c.Dir, "relay1")
+	}
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		database, _ := filepath.Match("relay.db*", d.Name())
+		if os.IsNotExist(err) || err == nil && (d.IsDir() || !o.Postgres && !database) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if os.IsNotExist(err) {
+			return nil // the server has just removed it
+		}
+		out = append(out, raw)
+		return err
+	}))
+	require.NotEmpty(t, out)
+	return out
+}
+
+// places returns where each of some needles, of 8 bytes or more, is first on a disk, or -1.
+func places(disk, needles [][]byte) []int {
+	out := make([]int, len(needles))
+	byHead := map[[8]byte][]int{}
+	var begins [1 << 16]bool // most places are ruled out by two bytes
+	for i, needle := range needles {
+		out[i] = -1
+		head := [8]byte(needle)
+		byHead[head] = append(byHead[head], i)
+		begins[int(head[0])<<8|int(head[1])] = true
+	}
+	before := 0
+	for _, file := range disk {
+		for at := 0; at+8 <= len(file); at++ {
+			if !begins[int(file[at])<<8|int(file[at+1])] {
+				continue
+			}
+			for _, i := range byHead[[8]byte(file[at:])] {
+				if out[i] < 0 && bytes.HasPrefix(file[at:], needles[i]) {
+					out[i] = before + at
+				}
+			}
+		}
+		before += len(file)
+	}
+	return out
+}
+
+// parts returns 32 bytes of each slot: a whole one may straddle two pages.
+func parts(slots [][]byte) (out [][]byte) {
+	for _, slot := range slots {
+		out = append(out, slot[8:40])
+	}
+	return out
+}
+
+// requireOrdered asserts that who searches a disk for slots finds them in about the order of
+// their arrival.
+func requireOrdered(t *testing.T, disk [][]byte, slots [][]byte) {
+	t.Helper()
+	type found struct{ place, rank int }
+	var all []found
+	for _, at := range places(disk, parts(slots)) {
+		if at >= 0 {
+			all = append(all, found{at, len(all)})
+		}
+	}
+	require.Greater(t, len(all), len(slots)*9/10)
+	slices.SortFunc(all, func(a, b found) int { return a.place - b.place })
+	ranks := make([]uint64, len(all))
+	for i, f := range all {
+		ranks[i] = uint64(f.rank)
+	}
+	require.Greater(t, spearman(ranks), correlated)
+}
+
+// post posts the reports from..to-1 one after the other, the i-th with value i, and returns their
+// slots and what else must be on no disk.
+func post(t *testing.T, c *relaytest.Cascade, from, to int) (slots, secrets [][]byte) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		body := c.Seal(t, 0, uint64(i))
+		envelope := openEnvelope(t, c, 0, body)
+		address := relaytest.Network(i)
+		slots = append(slots, envelope.Lanes[0]...)
+		secrets = append(secrets, envelope.Tag[:], body[40:72], []byte(address))
+		require.NoError(t, c.Post(t.Context(), 0, body, "198.51.100.1, "+address))
+	}
+	return slots, append(secrets, []byte("198.51.100"))
+}
+
+func requireAbsent(t *testing.T, disk, slots, secrets [][]byte) {
+	t.Helper()
+	for i, at := range places(disk, append(parts(slots), secrets...)) {
+		require.Negative(t, at, "needle %d of %d slots and %d secrets is on the disk", i, len(slots), len(secrets))
+	}
+}
+
+// TestSeizedDisk posts reports one after the other and searches the store's disk: neither while
+// their batch is open, nor sealed, nor when the next hop has it, does it hold a slot, a tag, an
+// envelope or an address; and from the sealing on the secret file has no key for what is left of
+// the rows, from the confirmation on none for the batch. The batch is in no order of arrival.
+func TestSeizedDisk(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		o.Task = func(t *task.Task) { t.Batch.Size = many }
+		c := relaytest.New(t, o)
+		stop := c.Start(t, 0)
+		secret := c.Config(t, 0).Secret
+		requireKeys := func(rows, batch bool) {
+			t.Helper()
+			hasRows, hasBatch, err := relay.Decryptable(secret, c.Open.ID, 0)
+			require.NoError(t, err)
+			require.Equal(t, []bool{rows, batch}, []bool{hasRows, hasBatch})
+		}
+		slots, secrets := post(t, c, 0, many-1)
+		disk := seized(t, c, o)
+		requireAbsent(t, disk, slots, secrets)
+		require.Positive(t, places(disk, [][]byte{c.Open.ID[:]})[0], "the search finds what is there")
+		requireKeys(true, true)
+
+		lastSlot, lastSecrets := post(t, c, many-1, many)
+		slots, secrets = append(slots, lastSlot...), append(secrets, lastSecrets...)
+		requireSoon(t, func() bool { rows, _, err := relay.Decryptable(secret, c.Open.ID, 0); return err == nil && !rows })
+		requireKeys(false, true)
+		requireAbsent(t, seized(t, c, o), slots, secrets)
+
+		c.Start(t, 1)
+		waitConfirmed(t, c, 0, 1)
+		requireSoon(t, func() bool { _, batch, err := relay.Decryptable(secret, c.Open.ID, 0); return err == nil && !batch })
+		batch, _ := c.Pull(t, 0, 0)
+		values := c.Values(t, 0, batch)[0]
+		require.ElementsMatch(t, span(0, many), values)
+		require.Less(t, math.Abs(spearman(values)), correlated)
+		stop()
+		requireAbsent(t, seized(t, c, o), slots, secrets)
+	})
+}
+
+// TestSeizedDiskUnencrypted is the same search with encryption turned off: it finds all slots, in
+// the order in which they came. So TestSeizedDisk can fail.
+func TestSeizedDiskUnencrypted(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		o.Task = func(t *task.Task) { t.Batch.Size = many + 1 }
+		c := relaytest.New(t, o)
+		first, _ := c.StartRelay(t, 0)
+		relay.Unencrypted(first, c.Open.ID)
+		slots, _ := post(t, c, 0, many)
+		requireOrdered(t, seized(t, c, o), slots)
+	})
+}
+
+// TestSealedOrder: the batch of a first relay itself is in no order of arrival.
+func TestSealedOrder(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = many }})
+	c.StartAll(t)
+	post(t, c, 0, many)
+	batch, _ := c.Pull(t, 0, 0)
+	values := c.Values(t, 0, batch)[0]
+	require.ElementsMatch(t, span(0, many), values)
+	require.Less(t, math.Abs(spearman(values)), correlated)
+}
+
+// requireSoon waits until something holds.
+func requireSoon(t *testing.T, holds func() bool) {
+	t.Helper()
+	require.Eventually(t, holds, 20*time.Second, 10*time.Millisecond)
 }

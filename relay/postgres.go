@@ -41,7 +41,28 @@ var settings = map[string]string{
 
 // openPostgres opens a database by its URL and brings its tables up to date. The driver takes new
 // connections when the server has restarted.
-func openPostgres(url string) (*database, error) {
+func openPostgres(url string, v *vault) (*database, error) {
+	return connectPostgres(url, v, preparePostgres, stdlib.OptionAfterConnect(checkDurable))
+}
+
+// readPostgres opens a database beside its relays, or returns errNoStore.
+func readPostgres(url string) (*database, error) {
+	return connectPostgres(url, nil, func(d *database) error {
+		var table *string
+		if err := d.read.QueryRow(`SELECT to_regclass('schema_version')::text`).Scan(&table); err != nil {
+			return err
+		}
+		if table == nil {
+			return errNoStore
+		}
+		return d.within(context.Background(), func(tx *transaction) error { return migratePostgres(d, tx) })
+	}, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SET default_transaction_read_only = on`)
+		return err
+	}))
+}
+
+func connectPostgres(url string, v *vault, prepare func(d *database) error, option stdlib.OptionOpenDB) (*database, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err) // without the password
@@ -54,11 +75,11 @@ func openPostgres(url string) (*database, error) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 10 * time.Second
 	}
-	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(checkDurable))
+	db := stdlib.OpenDB(*config, option)
 	db.SetMaxOpenConns(16)
 	db.SetMaxIdleConns(16)
-	d := &database{postgres{}, db, db}
-	if err := preparePostgres(d); err != nil {
+	d := &database{postgres{}, db, db, v}
+	if err := prepare(d); err != nil {
 		d.close()
 		return nil, fmt.Errorf("couldn't open the store at %s, database %s: %w", config.Host, config.Database, err)
 	}
@@ -84,10 +105,6 @@ const migrationLock = 0x646f6f6e61 // "doona"
 
 // preparePostgres brings the tables up to date. Of several processes that start at once, one does.
 func preparePostgres(d *database) error {
-	all, err := steps(migrations, "postgres")
-	if err != nil {
-		return err
-	}
 	return d.within(context.Background(), func(tx *transaction) error {
 		if _, err := tx.exec(`SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
 			return err
@@ -95,16 +112,24 @@ func preparePostgres(d *database) error {
 		if _, err := tx.exec(`CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)`); err != nil {
 			return err
 		}
-		var version int
-		if err := tx.row(`SELECT COALESCE(MAX(version), 0) FROM schema_version`).Scan(&version); err != nil {
-			return err
-		}
-		if err := tx.migrate(all, version); err != nil || version == len(all) {
-			return err
-		}
-		_, err := tx.exec(`INSERT INTO schema_version (version) VALUES ($1)`, len(all))
-		return err
+		return migratePostgres(d, tx)
 	})
+}
+
+func migratePostgres(d *database, tx *transaction) error {
+	all, err := steps(migrations, "postgres")
+	if err != nil {
+		return err
+	}
+	var version int
+	if err := tx.row(`SELECT COALESCE(MAX(version), 0) FROM schema_version`).Scan(&version); err != nil {
+		return err
+	}
+	if err := d.migrate(tx, all, version); err != nil || version == len(all) {
+		return err
+	}
+	_, err = tx.exec(`INSERT INTO schema_version (version) VALUES ($1)`, len(all))
+	return err
 }
 
 func (postgres) sql(query string) string { return query }

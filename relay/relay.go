@@ -22,8 +22,10 @@ package relay
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"net/http"
@@ -44,9 +46,9 @@ type Relay struct {
 	sign     ed25519.PrivateKey
 	tasks    map[[32]byte]*served // immutable
 	order    []*served            // the same, in the order of the configuration
-	store    store
+	store    store                // nil where it is only looked at and there is none
 	proxies  clientaddr.Proxies
-	limits   *limitKeys // nil unless this relay is the first of a task
+	vault    *vault // nil where the relay is only looked at
 	upstream *handover.Client
 	metrics  *metrics
 	keyLists []byte // answer to GET /v1/keys
@@ -68,6 +70,31 @@ type Relay struct {
 // owner, this relay's place in it, and its keys. The caller must call Run, which closes the
 // store, or Close.
 func New(cfg Config) (*Relay, error) {
+	return load(cfg, func(r *Relay) (err error) {
+		if r.vault, err = openVault(cfg.Secret, true); err != nil {
+			return err
+		}
+		r.store, err = openStore(cfg.Store, r.largestSlot(), r.vault)
+		return err
+	})
+}
+
+// Inspect is New for [Relay.Status], also beside a running relay: it checks the same, but it
+// neither creates nor changes anything. A relay that has never run has no store yet.
+func Inspect(cfg Config) (*Relay, error) {
+	return load(cfg, func(r *Relay) (err error) {
+		if _, err := openVault(cfg.Secret, false); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if r.store, err = readStore(cfg.Store); errors.Is(err, errNoStore) {
+			r.store, err = nil, nil
+		}
+		return err
+	})
+}
+
+// load makes a relay; openStores opens its secret and its store.
+func load(cfg Config, openStores func(r *Relay) error) (*Relay, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -90,7 +117,7 @@ func New(cfg Config) (*Relay, error) {
 	if err := r.loadTasks(); err != nil {
 		return nil, err
 	}
-	if r.store, err = openStore(cfg.Store, r.largestSlot()); err != nil {
+	if err := openStores(r); err != nil {
 		return nil, err
 	}
 	if err := r.loadStates(context.Background()); err != nil {
@@ -106,7 +133,11 @@ func New(cfg Config) (*Relay, error) {
 // Close closes the store of a relay that is not running.
 func (r *Relay) Close() error {
 	var err error
-	r.once.Do(func() { err = r.store.close() })
+	r.once.Do(func() {
+		if r.store != nil {
+			err = r.store.close()
+		}
+	})
 	return err
 }
 

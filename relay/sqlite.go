@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -22,7 +23,7 @@ const schemeSQLite = "sqlite:"
 func pageSize(slot int) int {
 	const columns = 64 // the rest of a row, at most
 	size := 4096
-	for size < 65536 && (size-12)*64/255-23 < slot+rowExcess+columns {
+	for size < 65536 && (size-12)*64/255-23 < slot+rowExtra+columns {
 		size *= 2
 	}
 	return size
@@ -34,52 +35,71 @@ type sqlite struct{}
 
 // openSQLite opens or creates a store for slots up to a size. Every commit reaches the disk
 // before it returns (WAL, synchronous=FULL), and deleted content is overwritten with zeros.
-func openSQLite(path string, slot int) (*database, error) {
+func openSQLite(path string, slot int, v *vault) (*database, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
 	f.Close()
-	query := url.Values{
-		"_busy_timeout": {"10000"}, "_txlock": {"immediate"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
-		"_pragma": {fmt.Sprintf("page_size(%d)", pageSize(slot)), "secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)"},
+	return connectSQLite(path, v, func(d *database) error { return prepareSQLite(d, slot) },
+		fmt.Sprintf("page_size(%d)", pageSize(slot)), "secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
+}
+
+// readSQLite opens a store beside its relay, or returns errNoStore.
+func readSQLite(path string) (*database, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoStore
+	}
+	return connectSQLite(path, nil, func(d *database) error {
+		return d.within(context.Background(), func(tx *transaction) error { return migrateSQLite(d, tx) })
+	}, "query_only(ON)")
+}
+
+// connectSQLite opens a file with some pragmas on every connection.
+func connectSQLite(path string, v *vault, prepare func(d *database) error, pragmas ...string) (*database, error) {
+	query := url.Values{"_busy_timeout": {"10000"}, "_pragma": pragmas}
+	if v != nil {
+		query["_txlock"], query["_journal_mode"], query["_synchronous"] = []string{"immediate"}, []string{"WAL"}, []string{"FULL"}
 	}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
-	d := &database{engine: sqlite{}}
-	if d.write, err = sql.Open("sqlite", dsn); err != nil {
-		return nil, fmt.Errorf("couldn't open the store: %w", err)
+	d := &database{engine: sqlite{}, vault: v}
+	var err error
+	if d.write, err = sql.Open("sqlite", dsn); err == nil {
+		d.write.SetMaxOpenConns(1) // SQLite has one writer
+		d.read, err = sql.Open("sqlite", dsn)
 	}
-	d.write.SetMaxOpenConns(1) // SQLite has one writer
-	if d.read, err = sql.Open("sqlite", dsn); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
 	d.read.SetMaxOpenConns(4)
-	if err := prepareSQLite(d, slot); err != nil {
+	if err := prepare(d); err != nil {
 		d.close()
 		return nil, fmt.Errorf("couldn't open the store %s: %w", path, err)
 	}
 	return d, nil
 }
 
-// prepareSQLite brings the tables up to date, and refuses a store that cannot keep what it should,
-// or was made for smaller slots. SQLite keeps the version of a schema beside it.
-func prepareSQLite(d *database, slot int) error {
+// migrateSQLite brings the tables up to date. SQLite keeps the version of a schema beside it.
+func migrateSQLite(d *database, tx *transaction) error {
 	all, err := steps(migrations, "sqlite")
 	if err != nil {
 		return err
 	}
-	err = d.within(context.Background(), func(tx *transaction) error {
-		var version int
-		if err := tx.row(`PRAGMA user_version`).Scan(&version); err != nil {
-			return err
-		}
-		if err := tx.migrate(all, version); err != nil {
-			return err
-		}
-		_, err := tx.exec(fmt.Sprintf(`PRAGMA user_version = %d`, len(all)))
+	var version int
+	if err := tx.row(`PRAGMA user_version`).Scan(&version); err != nil {
 		return err
-	})
-	if err != nil {
+	}
+	if err := d.migrate(tx, all, version); err != nil || version == len(all) {
+		return err
+	}
+	_, err = tx.exec(fmt.Sprintf(`PRAGMA user_version = %d`, len(all)))
+	return err
+}
+
+// prepareSQLite brings the tables up to date, and refuses a store that cannot keep what it should,
+// or was made for smaller slots.
+func prepareSQLite(d *database, slot int) error {
+	if err := d.within(context.Background(), func(tx *transaction) error { return migrateSQLite(d, tx) }); err != nil {
 		return err
 	}
 	var size, synchronous, secure int

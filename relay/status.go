@@ -42,13 +42,16 @@ var stateNames = [...]string{"open", "closed", "complete", "erased"}
 
 // Status reads the store, also beside a running relay.
 func (r *Relay) Status(ctx context.Context) (*Status, error) {
-	all, err := r.store.progress(ctx)
-	if err != nil {
-		return nil, err
-	}
-	findings, err := r.store.findings(ctx)
-	if err != nil {
-		return nil, err
+	var all []progress
+	var findings []finding
+	if r.store != nil {
+		var err error
+		if all, err = r.store.progress(ctx); err != nil {
+			return nil, err
+		}
+		if findings, err = r.store.findings(ctx); err != nil {
+			return nil, err
+		}
 	}
 	out := &Status{Tasks: []TaskStatus{}}
 	for _, s := range r.order {

@@ -2,9 +2,7 @@ package relay
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/doona-dp/doona/onion"
@@ -16,24 +14,10 @@ type epochID struct {
 	epoch uint64
 }
 
-// short is a hash cut to 64 bits: of a tag, or the name of a client. A false match refuses a report
-// or drops a slot: of n entries in an epoch, one in 2^64/n.
+// short is a keyed hash cut to 64 bits: the name of a tag or a client, or a receipt. Nobody outside
+// can compute one, so false matches come by chance only. One refuses a report or drops a slot: of
+// n entries in an epoch, each does with probability n/2^64.
 type short [8]byte
-
-// newShort returns the beginning of SHA-256 over a one-letter domain and data.
-func newShort(domain byte, data []byte) (out short) {
-	h := sha256.New()
-	h.Write([]byte{domain})
-	h.Write(data)
-	copy(out[:], h.Sum(nil))
-	return out
-}
-
-// The domains of hashes.
-const (
-	domainTag      = 't'
-	domainEnvelope = 'e'
-)
 
 // state is how far an epoch has come. It only grows.
 type state int
@@ -168,15 +152,25 @@ type store interface {
 	close() error
 }
 
-// openStore opens the store that a configuration describes, for slots up to a size.
-func openStore(description string, slot int) (store, error) {
-	if path, ok := strings.CutPrefix(description, schemeSQLite); ok {
-		return openSQLite(path, slot)
-	}
+// openStore opens the store that a configuration describes, for slots up to a size, and creates it
+// where there is none.
+func openStore(description string, slot int, v *vault) (store, error) {
 	if isPostgres(description) {
-		return openPostgres(description)
+		return openPostgres(description, v)
 	}
-	return nil, fmt.Errorf("couldn't open the store: want %s", wantStore)
+	return openSQLite(strings.TrimPrefix(description, schemeSQLite), slot, v)
+}
+
+// errNoStore is returned where there is no store yet.
+var errNoStore = errors.New("there is no store yet")
+
+// readStore opens a store to read from it, or returns errNoStore. It changes nothing, and cannot
+// return the bytes of a batch.
+func readStore(description string) (store, error) {
+	if isPostgres(description) {
+		return readPostgres(description)
+	}
+	return readSQLite(strings.TrimPrefix(description, schemeSQLite))
 }
 
 // wantStore says what describes a store.

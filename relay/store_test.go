@@ -27,8 +27,11 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
 	} {
 		name := description(t)
 		t.Run(map[bool]string{true: "postgres", false: "sqlite"}[isPostgres(name)], func(t *testing.T) {
+			secret := filepath.Join(t.TempDir(), "secret")
 			test(t, func() *database {
-				s, err := openStore(name, 100)
+				v, err := openVault(secret, true)
+				require.NoError(t, err)
+				s, err := openStore(name, 100, v)
 				require.NoError(t, err)
 				t.Cleanup(func() { s.close() })
 				return s.(*database)

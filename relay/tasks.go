@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -64,14 +65,7 @@ func (r *Relay) loadTasks() error {
 	if r.keyLists, err = codec.Marshal(&lists); err != nil || !first {
 		return err
 	}
-	if err := r.checkMemory(); err != nil {
-		return err
-	}
-	if r.cfg.LimitSecret == "" {
-		return invalid.Field("limit_secret", `""`, "a file, as this relay is the first of a task")
-	}
-	r.limits, err = loadLimitKeys(r.cfg.LimitSecret)
-	return err
+	return r.checkMemory()
 }
 
 func (r *Relay) loadTask(c TaskConfig) (*served, error) {
@@ -177,6 +171,20 @@ func (s *served) eraseKey(epoch uint64) error {
 	return nil
 }
 
+// eraseKeys erases the keys of the epochs that are erased in the store, as another process may have
+// done so.
+func (s *served) eraseKeys() (failed error) {
+	for epoch := range s.Epochs.Count {
+		if s.state(epoch) < stateErased {
+			continue
+		}
+		if _, err := s.keys.Key(epoch); !errors.Is(err, keyfile.ErrErased) {
+			failed = errors.Join(failed, s.eraseKey(epoch))
+		}
+	}
+	return failed
+}
+
 // name is how logs and metrics call the task.
 func (s *served) name() string { return hex.EncodeToString(s.ID[:4]) }
 
@@ -189,27 +197,39 @@ func (s *served) state(epoch uint64) state {
 	return s.states[epoch]
 }
 
+// reached takes note that an epoch has come that far.
+func (s *served) reached(epoch uint64, to state) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states[epoch] = max(s.states[epoch], to)
+}
+
 // advance raises the state of an epoch, durably.
 func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to state) error {
 	if err := r.store.advance(ctx, s.epochID(epoch), to); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.states[epoch] = max(s.states[epoch], to)
+	s.reached(epoch, to)
 	return nil
+}
+
+// reached takes note of how far epochs have come, through whichever process.
+func (r *Relay) reached(all []progress) {
+	for _, p := range all {
+		if s := r.tasks[p.id.task]; s != nil {
+			s.reached(p.id.epoch, p.state)
+		}
+	}
 }
 
 // loadStates reads how far the epochs have come, and demands the key of the one that is open now.
 func (r *Relay) loadStates(ctx context.Context) error {
-	all, err := r.store.progress(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range all {
-		if s := r.tasks[p.id.task]; s != nil {
-			s.states[p.id.epoch] = p.state
+	if r.store != nil {
+		all, err := r.store.progress(ctx)
+		if err != nil {
+			return err
 		}
+		r.reached(all)
 	}
 	for _, s := range r.order {
 		epoch, now := s.Epochs.At(uint64(r.cfg.Clock().Unix()))

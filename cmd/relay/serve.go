@@ -54,7 +54,7 @@ relay.yaml, with all that has no default:
   admin: 127.0.0.1:9081
   sign_key: relay.sign          # relay keygen --kind sign
   store: sqlite:relay.db
-  limit_secret: relay.limit     # first relay only; created if absent; not in backups
+  secret: relay.secret          # created if absent; not in backups
   trusted_proxies: [127.0.0.0/8]
   tasks:
     - file: mean.bundle         # from the task's owner
@@ -99,8 +99,8 @@ func checkCommand() *cobra.Command {
 		Use:   "check-config --config relay.yaml",
 		Short: "Check a configuration, its keys and its tasks",
 		Long: `Check-config does all that 'relay serve' does before it listens: it reads the configuration,
-the keys and every task, checks owners, key lists and this relay's place in each task, and opens
-the store, which it creates where there is none. It prints the tasks.`,
+the keys and every task, checks owners, key lists and this relay's place in each task, and reads
+the store and the secret where there are any. It changes nothing, and prints the tasks.`,
 		Example: "  relay check-config --config relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -58,7 +58,7 @@ func localStatus(ctx context.Context, f *configFlags) (*relay.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := relay.New(config)
+	r, err := relay.Inspect(config)
 	if err != nil {
 		return nil, err
 	}

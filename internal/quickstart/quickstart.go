@@ -4,6 +4,7 @@
 package quickstart
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/hex"
 	"errors"
@@ -27,6 +28,7 @@ type Relay struct {
 	TrustedProxies []string // Networks whose forwarding header is believed.
 	Pull           string   // Pull interval, such as "5s".
 	Skew           string   // Clock skew allowed around an epoch, such as "5m".
+	Store          string   // Default "sqlite:relay.db".
 }
 
 // Draft is a task without parties, and the name of its files. One with tokens has its issuer's URL.
@@ -77,7 +79,7 @@ func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
 		d.Bundles = append(d.Bundles, open)
 	}
 	for i, relay := range relays {
-		if err := os.WriteFile(filepath.Join(parties[i].folder, "relay.yaml"), relay.config(d.Owner, drafts, i == 0), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(parties[i].folder, "relay.yaml"), relay.config(d.Owner, drafts), 0o600); err != nil {
 			return nil, fmt.Errorf("couldn't write the configuration: %w", err)
 		}
 	}
@@ -187,13 +189,10 @@ func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
 }
 
 // config returns relay.yaml; relay.Config documents every field.
-func (r Relay) config(owner string, tasks []Draft, first bool) []byte {
+func (r Relay) config(owner string, tasks []Draft) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Every field is documented in relay/config.go; relative paths start here.\n")
-	fmt.Fprintf(&b, "listen: %q\nadmin: %q\nsign_key: sign.key\nstore: sqlite:relay.db\n", r.Listen, r.Admin)
-	if first {
-		fmt.Fprintf(&b, "limit_secret: limit.secret\n")
-	}
+	fmt.Fprintf(&b, "listen: %q\nadmin: %q\nsign_key: sign.key\nstore: %q\nsecret: relay.secret\n", r.Listen, r.Admin, cmp.Or(r.Store, "sqlite:relay.db"))
 	if r.Pull != "" {
 		fmt.Fprintf(&b, "pull_interval: %s\n", r.Pull)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/codec"
+	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
@@ -37,6 +38,8 @@ type Options struct {
 	Tasks  int                              // Tasks of the same relays; see [Cascade.Other]. Default 1.
 	Task   func(*task.Task)                 // Changes the draft: batches of 10, honest 9/10, one lane of one slot, quota 1.
 	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
+
+	Postgres bool // Stores in PostgreSQL, a database for each relay. Default SQLite.
 }
 
 // Cascade is a task with the keys and addresses of its parties.
@@ -98,6 +101,9 @@ func New(t testing.TB, o Options) *Cascade {
 		c.addresses = append(c.addresses, address)
 		relays[hop] = quickstart.Relay{URL: "http://" + address, Listen: address, Admin: admin,
 			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: "1s"}
+		if o.Postgres {
+			relays[hop].Store = NewDatabase(t)
+		}
 	}
 	if draft.Clients.Kind == task.ClientToken {
 		c.listenIssuer(t, draft)
@@ -116,6 +122,17 @@ func New(t testing.TB, o Options) *Cascade {
 	require.NoError(t, err)
 	c.Verifier = handover.NewClient(sign, nil)
 	return c
+}
+
+// NewDatabase returns the URL of an empty PostgreSQL database. The server ends with
+// [pgtest.StopShared].
+func NewDatabase(t testing.TB) string {
+	t.Helper()
+	server, err := pgtest.Shared()
+	require.NoError(t, err)
+	url, err := server.Database()
+	require.NoError(t, err)
+	return url
 }
 
 // taskName is the name of the files of a cascade's i-th task.

@@ -1,0 +1,244 @@
+package relay
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"sync"
+
+	"github.com/doona-dp/doona/internal/keytree"
+	"github.com/doona-dp/doona/token"
+)
+
+// vault holds the keys without which the store's bytes say nothing, in a file outside the store:
+//
+//	epoch   hashes tags, clients and receipts             destroyed when the epoch is erased
+//	rows    encrypts the slots of one open batch          destroyed when the batch is sealed
+//	sealed  encrypts one sealed batch                     destroyed when the next hop has it
+//
+// So what a database, its logs, indexes and free pages, and backups of them keep of deleted rows is
+// random to everyone, from the moment at which the key is gone. The processes that share a store
+// have the same file, or copies of it: each destroys for itself what the store says is over.
+type vault struct {
+	file *keytree.File
+
+	mu       sync.Mutex // guards the rest
+	epochs   map[epochID][]byte
+	ciphers  map[string]cipher.AEAD  // by label
+	finished map[epochID]finishedSeq // which numbers need not be looked at again
+}
+
+// finishedSeq says up to which batch all keys of an epoch are destroyed.
+type finishedSeq struct{ rows, sealed uint64 }
+
+// The kinds of keys: the byte of their labels behind the epoch.
+const (
+	kindEpoch = iota
+	kindRows
+	kindSealed
+)
+
+// The first byte of labels.
+const (
+	labelIdentity = iota // of the key by which processes know that they have one secret
+	labelTask
+)
+
+// openVault opens the secret file; see [keytree.Open].
+func openVault(path string, create bool) (*vault, error) {
+	file, err := keytree.Open(path, create)
+	if err != nil {
+		return nil, err
+	}
+	return &vault{file: file, epochs: map[epochID][]byte{}, ciphers: map[string]cipher.AEAD{}, finished: map[epochID]finishedSeq{}}, nil
+}
+
+// label returns the label of an epoch and of all its keys. Half of a task's id, which is a hash,
+// stands for it.
+func (id epochID) label() []byte {
+	return binary.BigEndian.AppendUint32(append([]byte{labelTask}, id.task[:16]...), uint32(id.epoch))
+}
+
+// kindLabel returns the label of all keys of a kind.
+func (id epochID) kindLabel(kind byte) []byte { return append(id.label(), kind) }
+
+// batchLabel returns the label of a batch's key.
+func (id epochID) batchLabel(kind byte, seq uint64) []byte {
+	return binary.BigEndian.AppendUint32(id.kindLabel(kind), uint32(seq))
+}
+
+// fingerprint is the same for processes with the same secret, and tells nothing about its keys.
+func (v *vault) fingerprint() ([]byte, error) {
+	return v.file.Key([]byte{labelIdentity}, "fingerprint")
+}
+
+// epochKey returns the key of an epoch's hashes, or [keytree.ErrCut].
+func (v *vault) epochKey(id epochID) ([]byte, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if key := v.epochs[id]; key != nil {
+		return key, nil
+	}
+	key, err := v.file.Key(id.kindLabel(kindEpoch), "hash")
+	if err == nil {
+		v.epochs[id] = key
+	}
+	return key, err
+}
+
+// batchCipher returns what encrypts the rows of an open batch, or a sealed batch, or
+// [keytree.ErrCut].
+func (v *vault) batchCipher(id epochID, kind byte, seq uint64) (cipher.AEAD, error) {
+	if seq > math.MaxUint32 || id.epoch > math.MaxUint32 {
+		return nil, errors.New("an epoch has at most 2^32 batches")
+	}
+	label := id.batchLabel(kind, seq)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if c := v.ciphers[string(label)]; c != nil {
+		return c, nil
+	}
+	key, err := v.file.Key(label, "AES-256-GCM")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w", seq, id.epoch, err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	c, err := cipher.NewGCM(block)
+	if err == nil {
+		v.ciphers[string(label)] = c
+	}
+	return c, err
+}
+
+// The bytes that encryption adds: a random nonce and a tag.
+const (
+	nonceSize   = 12
+	tagSize     = 16
+	sealedExtra = nonceSize + tagSize
+)
+
+// encrypt appends a random nonce and the ciphertext of the concatenated parts to to. One key
+// encrypts the rows of one batch, at most some 2^24: two of their nonces agree with probability
+// 2^-49.
+func encrypt(to []byte, c cipher.AEAD, parts ...[]byte) []byte {
+	at := len(to)
+	to = append(to, make([]byte, nonceSize)...)
+	rand.Read(to[at:])
+	plain := len(to)
+	for _, p := range parts {
+		to = append(to, p...)
+	}
+	return c.Seal(to[:plain], to[at:plain], to[plain:], nil)
+}
+
+// decrypt opens what encrypt made, in place.
+func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
+	plain, err := c.Open(sealed[:0], nonce, sealed, nil)
+	if err != nil {
+		return nil, errors.New("what the store holds is damaged, or encrypted under another secret")
+	}
+	return plain, nil
+}
+
+// destroy destroys the keys below labels.
+func (v *vault) destroy(labels ...[]byte) error {
+	if len(labels) == 0 {
+		return nil
+	}
+	if err := v.file.Cut(labels...); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.epochs) // what lives is derived again
+	clear(v.ciphers)
+	return nil
+}
+
+// settle destroys the keys of what the store says is over.
+func (v *vault) settle(all []progress) error {
+	var over [][]byte
+	at := map[epochID]finishedSeq{}
+	for i := range all {
+		labels, upTo := v.over(&all[i])
+		over = append(over, labels...)
+		at[all[i].id] = upTo
+	}
+	if err := v.destroy(over...); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.finished = at
+	return nil
+}
+
+// over lists the labels of an epoch that are over. From the first batch on that is not finished,
+// it lists finished ones again: cutting twice does nothing.
+func (v *vault) over(p *progress) (labels [][]byte, upTo finishedSeq) {
+	v.mu.Lock()
+	upTo = v.finished[p.id]
+	v.mu.Unlock()
+	switch {
+	case p.state >= stateErased && len(p.held) == 0:
+		return [][]byte{p.id.label()}, upTo
+	case p.state >= stateErased:
+		labels = append(labels, p.id.kindLabel(kindEpoch), p.id.kindLabel(kindRows))
+	}
+	open, held := map[uint64]bool{}, map[uint64]bool{}
+	for _, b := range p.open {
+		open[b.seq], held[b.seq] = true, true
+	}
+	for _, seq := range p.held {
+		held[seq] = true
+	}
+	first := func(from uint64, kind byte, not map[uint64]bool) uint64 {
+		done := true
+		next := from
+		for seq := from; seq < p.next; seq++ {
+			done = done && !not[seq]
+			if done {
+				next = seq + 1
+			}
+			if !not[seq] {
+				labels = append(labels, p.id.batchLabel(kind, seq))
+			}
+		}
+		return next
+	}
+	return labels, finishedSeq{first(upTo.rows, kindRows, open), first(upTo.sealed, kindSealed, held)}
+}
+
+func mac(key []byte, parts ...string) []byte {
+	h := hmac.New(sha256.New, key)
+	for _, p := range parts {
+		h.Write([]byte(p))
+	}
+	return h.Sum(nil)
+}
+
+// networkID returns the name of a network under an epoch's key.
+func networkID(key []byte, p netip.Prefix) short { return short(mac(key, "client", p.String())) }
+
+// tokenID returns the name of a token under an epoch's key.
+func tokenID(key, tok []byte) short { return short(mac(key, "token", string(token.Input(tok)))) }
+
+// tagID returns the name of a tag, in the replay set.
+func tagID(key, tag []byte) short { return short(mac(key, "tag", string(tag))) }
+
+// receipt ties a submission's body to the client that sent it, so that its retry is known as such.
+// Only who holds the key can find the client of a receipt.
+func receipt(key []byte, client short, body []byte) short {
+	hash := sha256.Sum256(body)
+	return short(mac(key, "receipt", string(client[:]), string(hash[:])))
+}
