@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# The browser tests: type check, then the SDK and the demo page in real headless Chromium.
+# The tests of www: type check, then the SDK in Chromium, Node 22 and workerd, and the pages.
 # Sets up what it needs (setup.sh); never skips.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# Node 22 is among the locked packages.
+node22() { echo "$PWD/node_modules/node-linux-$(node -p process.arch)"; }
 
 CHROMIUM="$(./www/setup.sh)"
 export CHROMIUM
@@ -13,5 +16,6 @@ go build -o build/testserver ./www/testserver
 go build -o build/demo ./cmd/demo
 
 cd www
+PATH="$(node22)/bin:$PATH"
 npx --no-install tsc -p .
 node --test --test-concurrency=1 --test-reporter=spec "$@" ../build/specs/*.mjs test/*.test.mjs

@@ -72,7 +72,7 @@ async function post(url: string, body: Bytes, signal?: AbortSignal): Promise<Fai
       keepalive,
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
-      redirect: 'error',
+      redirect: 'manual', // which is not ok; workerd has no 'error'
       ...(signal && { signal }),
     });
   } catch (cause) {

@@ -2,6 +2,8 @@
 // page's policy is violated or anything is written to the console.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { copyFile, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import { chromium } from 'playwright-core';
@@ -77,6 +79,41 @@ export async function startDemo(...args) {
   const { match, stop } = await startServer('build/demo', [...few, ...args], 'stderr', /(http:\/\/127\.0\.0\.1:\d+) /);
   return { url: String(match[1]), stop };
 }
+
+/**
+ * Starts workerd with workerd.mjs, the cases and the built SDK, in a folder of their own; its
+ * requests may go to this machine only.
+ */
+export async function startWorkerd() {
+  const folder = join(root, 'build/workerd');
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
+  const built = await readdir(join(root, 'build/www'));
+  const find = (/** @type {RegExp} */ pattern) => join('build/www', String(built.find((name) => pattern.test(name))));
+  const worker = find(/^doona-worker-/);
+  const modules = [];
+  for (const [name, source] of [
+    ['workerd.mjs', 'www/test/workerd.mjs'], ['cases.mjs', 'www/test/cases.mjs'], ['doona.js', 'build/www/doona.js'],
+    [String(worker.split('/').at(-1)), worker], ['doona.wasm', find(/^doona-[0-9a-f]+\.wasm$/)], ['doona-full.wasm', find(/^doona-full-.*\.wasm$/)],
+  ]) {
+    await copyFile(join(root, String(source)), join(folder, String(name)));
+    modules.push(`(name = "${name}", ${String(name).endsWith('.wasm') ? 'wasm' : 'esModule'} = embed "${name}")`);
+  }
+  const config = `using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [(name = "main", worker = .main), (name = "internet", network = (allow = ["local"]))],
+  sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")],
+);
+const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${modules.join(', ')}]);
+`;
+  await writeFile(join(folder, 'config.capnp'), config);
+  const { match, stop } = await startServer(
+    join(root, 'www/node_modules/.bin/workerd'), ['serve', '--control-fd=1', join(folder, 'config.capnp')], 'stdout', /"port":(\d+)/);
+  return { url: `http://127.0.0.1:${match[1]}/`, stop };
+}
+
+/** Messages the browser itself writes for HTTP errors; the SDK writes none. */
+export const network = /^Failed to load resource/;
 
 /**
  * Opens a page in a context and records every violation, console message and request to another

@@ -1,8 +1,9 @@
-// The SDK in a real browser, against a relay on another origin whose Go code opens what arrives.
+// What only a browser has: tabs, IndexedDB, visits that end, workers, script tags. The cases of every
+// runtime are in cases.mjs.
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, test } from 'node:test';
 
-import { launch, open, startTestServer } from './harness.mjs';
+import { launch, network, open, startTestServer } from './harness.mjs';
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 
@@ -34,9 +35,6 @@ afterEach(async () => {
   await server.fail();
   await context.close();
 });
-
-/** Messages the browser itself writes for HTTP errors; the SDK writes none. */
-const network = /^Failed to load resource/;
 
 function assertQuiet() {
   assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
@@ -74,85 +72,6 @@ function run(name, { values = [], options = {}, on = page, flush = false } = {})
   );
 }
 
-const paths = /** @type {const} */ (['webcrypto', 'wasm']);
-
-for (const sealing of paths) {
-  for (const name of ['truthful', 'one relay', 'three relays']) {
-    test(`${sealing}: what a browser seals for "${name}" opens in Go`, async () => {
-      const { receipts } = await run(name, { values: [258], options: { sealing } });
-      const [got] = await server.take();
-      assert.equal(got?.error, '');
-      assert.deepEqual(got?.messages, [['0102']]);
-      assert.equal(receipts[0].bytes, (got?.body.length ?? 0) / 2);
-      assert.equal(receipts[0].repeated, false);
-      assert.equal(got?.header['Cookie'], undefined);
-      assert.equal(got?.header['Referer'], undefined);
-      assertQuiet();
-    });
-  }
-
-  for (const [name, code, field] of [
-    ['tampered', 'task-refused'],
-    ['unsigned', 'task-refused'],
-    ['other keys', 'task-refused'],
-    ['trailing', 'task-refused'],
-    ['lie', 'claim-refused', 'claim.delta'],
-  ]) {
-    test(`${sealing}: the "${name}" task is refused`, async () => {
-      const { connect } = await run(String(name), { options: { sealing } });
-      assert.equal(connect.code, code);
-      assert.equal(connect.field, field);
-      assertQuiet();
-    });
-  }
-
-  test(`${sealing}: a key whose shared secret is all zeros is refused`, async () => {
-    const { connect, receipts } = await run('low order', { values: [1], options: { sealing } });
-    assert.equal((connect ?? receipts[0]).code, 'task-refused');
-    assert.deepEqual(await server.take(), []);
-  });
-
-  test(`${sealing}: another owner's task is refused`, async () => {
-    const owner = server.tasks['mean']?.owner;
-    const { connect } = await run('truthful', { options: { sealing, owner } });
-    assert.equal(connect.code, 'task-refused');
-  });
-}
-
-for (const sealing of paths) {
-  test(`${sealing}: a report of many messages fills its slots`, async () => {
-    const { receipts } = await run('shares', { values: [0.5], options: { sealing } });
-    const [got] = await server.take();
-    assert.equal(got?.error, '');
-    assert.ok(Number(got?.messages[0]?.length) > 2, 'several shares');
-    assert.ok(got?.messages[0]?.every((message) => message !== ''), 'none of them a cover');
-    assert.equal(receipts[0].bytes, Number(got?.body.length) / 2);
-  });
-
-  test(`${sealing}: a vector is reported, and one of another length refused`, async () => {
-    const { receipts } = await run('vector', { values: [[1, 2], Array(20).fill(0.5)], options: { sealing } });
-    assert.equal(receipts[0].code, 'invalid-value');
-    assert.equal(receipts[1].repeated, false);
-    assert.equal((await server.take())[0]?.error, '');
-  });
-}
-
-test('both paths derive the same guarantee', async () => {
-  const [a, b] = await Promise.all(paths.map((sealing) => run('histogram', { options: { sealing } })));
-  assert.deepEqual(a?.guarantee, b?.guarantee);
-  assert.equal(a?.guarantee?.epsilon, 1);
-  assert.ok(a?.guarantee?.localEpsilon && a.guarantee.localEpsilon > 1);
-});
-
-test('a post-quantum task is sealed by doona-full.wasm', async () => {
-  await run('post-quantum', { values: [7] });
-  const [got] = await server.take();
-  assert.equal(got?.error, '');
-  assert.deepEqual(got?.messages, [['0007']]);
-  const { connect } = await run('post-quantum', { options: { sealing: 'webcrypto' } });
-  assert.equal(connect.field, 'sealing');
-});
-
 test('a browser without X25519 falls back to doona-full.wasm', async () => {
   await page.evaluate(() => {
     const generate = crypto.subtle.generateKey.bind(crypto.subtle);
@@ -168,97 +87,6 @@ test('a browser without X25519 falls back to doona-full.wasm', async () => {
   assertQuiet();
 });
 
-// Pearson's statistic of 600 reports against the exact probabilities: with 3 degrees of freedom it
-// exceeds 33.4 once in 3 million runs.
-test('reports are randomized with the probabilities of the task', async () => {
-  const n = 600;
-  await page.evaluate(
-    async ({ offer, n }) => {
-      const file = '/doona.js';
-      /** @type {SDK} */
-      const { connect, memoryStore } = await import(file);
-      for (let done = 0; done < n; done += 20) {
-        const clients = Array.from({ length: 20 }, async () => {
-          const doona = await connect({ ...offer, maxEpsilon: 1, maxTotalEpsilon: 1, spread: 0, store: memoryStore() });
-          await doona.report(2);
-        });
-        await Promise.all(clients);
-      }
-    },
-    { offer: /** @type {any} */ (server.tasks['histogram']), n },
-  );
-  const got = await server.take();
-  assert.equal(got.length, n);
-  const counts = [0, 0, 0, 0];
-  for (const { messages } of got) {
-    const y = parseInt(messages[0]?.[0] ?? '', 16);
-    counts[y] = (counts[y] ?? 0) + 1;
-  }
-  const { gamma, k } = await gammaOf('histogram');
-  const statistic = counts.reduce((sum, count, y) => {
-    const want = n * (gamma / k + (y === 2 ? 1 - gamma : 0));
-    return sum + (count - want) ** 2 / want;
-  }, 0);
-  assert.ok(statistic < 33.4, `counts ${counts} at gamma ${gamma}`);
-});
-
-/** @param {string} name */
-function gammaOf(name) {
-  return page.evaluate(async (offer) => {
-    const file = '/doona.js';
-    /** @type {SDK} */
-    const { connect } = await import(file);
-    const { task } = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10 });
-    const [num, den] = (task.params.get('gamma') ?? '').split('/').map(Number);
-    return { gamma: (num ?? NaN) / (den ?? NaN), k: task.input.bins };
-  }, /** @type {any} */ (server.tasks[name]));
-}
-
-test('values outside the domain are refused and use up nothing', async () => {
-  const { receipts } = await run('truthful', { values: [300, NaN, 1.5, 5] });
-  assert.deepEqual(receipts.map((r) => r.code ?? 'sent'), ['invalid-value', 'invalid-value', 'invalid-value', 'sent']);
-  assert.equal(receipts[0].field, 'value');
-  assert.deepEqual((await server.take()).map((s) => s.messages), [[['0005']]]);
-});
-
-test('a mean is clipped and reported', async () => {
-  const { receipts } = await run('mean', { values: [1e9] });
-  assert.equal(receipts[0].repeated, false);
-  assert.equal((await server.take())[0]?.error, '');
-});
-
-test('an epsilon above maxEpsilon is refused', async () => {
-  const { connect } = await run('truthful', { options: { maxEpsilon: 2.9 } });
-  assert.equal(connect.code, 'epsilon-too-large');
-});
-
-test('a claim that is worthless for its delta is refused unless the page asks for it', async () => {
-  const { connect } = await run('truthful', { options: { maxDelta: 0.001 } });
-  assert.equal(connect.code, 'delta-too-large');
-});
-
-test('the ledger of the site stops at maxTotalEpsilon', async () => {
-  const options = { maxEpsilon: 1, maxTotalEpsilon: 2 };
-  for (const name of ['one relay', 'three relays']) assert.equal((await run(name, { values: [1], options })).receipts[0].repeated, false);
-  const { receipts } = await run('histogram', { values: [1], options });
-  assert.equal(receipts[0].code, 'budget-exceeded');
-  assert.equal((await server.take()).length, 2);
-});
-
-test('bad options are named', async () => {
-  for (const options of [{ owner: 'ed25519:x' }, { task: '/v1/tasks/12' }, { maxEpsilon: 0 }, { maxDelta: 0 }, { maxTotalEpsilon: 1 }, { spread: -1 }]) {
-    const { connect } = await run('truthful', { options });
-    assert.equal(connect.code, 'invalid-option');
-    assert.ok(Object.keys(options).includes(connect.field));
-  }
-});
-
-test('tasks that are not running accept nothing', async () => {
-  assert.equal((await run('future', { values: [1] })).receipts[0].code, 'epoch-not-open');
-  assert.equal((await run('ended', { values: [1] })).receipts[0].code, 'task-ended');
-  assert.deepEqual(await server.take(), []);
-});
-
 test('an epoch is reported once: again, after a reload, in ten tabs', async () => {
   const first = await run('truthful', { values: [7, 8] });
   assert.equal(first.receipts[1].repeated, true);
@@ -270,15 +98,6 @@ test('an epoch is reported once: again, after a reload, in ten tabs', async () =
   await Promise.all(tabs.map((tab, i) => run('one relay', { values: [i], on: tab.page })));
   // A tab may repeat what another has sealed and not yet delivered: the same bytes, stored once.
   assert.equal(new Set((await server.take()).map((s) => s.body)).size, 1);
-});
-
-test('a retry sends the same bytes', async () => {
-  await server.fail('overloaded', 'internal');
-  const { receipts } = await run('truthful', { values: [7] });
-  assert.equal(receipts[0].repeated, false);
-  const got = await server.take();
-  assert.equal(got.length, 3);
-  assert.equal(new Set(got.map((s) => s.body)).size, 1);
 });
 
 test('an undelivered report waits sealed and is flushed as it is', async () => {
@@ -304,14 +123,6 @@ test('an undelivered report waits sealed and is flushed as it is', async () => {
   assert.deepEqual(later.flushed, { delivered: 1, dropped: 0, waiting: 0 });
   const got = await server.take();
   assert.deepEqual(got.map((s) => s.body), [Buffer.from(stored[0].body).toString('hex')]);
-});
-
-test('bytes that the relay has from another network are delivered', async () => {
-  await server.fail('replayed');
-  const { receipts, dropped } = await run('truthful', { values: [7, 7] });
-  assert.deepEqual(receipts.map((r) => r.repeated), [false, true]);
-  assert.equal(dropped, 0);
-  assert.equal((await server.take()).length, 1);
 });
 
 test('an answer that is not of a relay drops nothing', async () => {
@@ -357,18 +168,6 @@ test('a repeated call waits for its moment, too', async () => {
   assert.equal((await server.take()).length, 1);
 });
 
-for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'], ['limit', 'limit-reached']]) {
-  test(`a relay's "${answer}" drops the report`, async () => {
-    await server.fail(String(answer));
-    const { receipts, dropped, flushed } = await run('truthful', { values: [7, 7], flush: true });
-    assert.equal(receipts[0].code, code);
-    assert.equal(receipts[1].repeated, true);
-    assert.equal(dropped, 1);
-    assert.deepEqual(flushed, { delivered: 0, dropped: 0, waiting: 0 });
-    assert.equal((await server.take()).length, 1);
-  });
-}
-
 test('a changed module is refused by its hash', async () => {
   await context.route(/doona-.*\.wasm$/, async (route) => {
     const response = await route.fetch();
@@ -378,3 +177,122 @@ test('a changed module is refused by its hash', async () => {
   });
   assert.equal((await run('truthful')).connect.code, 'module-failed');
 });
+
+/** Starts a report that would leave in an hour, and waits until it is sealed. */
+async function reportLater() {
+  await page.evaluate(async (offer) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect } = await import(file);
+    const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 3_600_000 });
+    doona.report(7).catch(() => {});
+  }, /** @type {any} */ (server.tasks['truthful']));
+  await page.waitForFunction(
+    () => new Promise((resolve) => {
+      const opening = indexedDB.open('doona');
+      opening.onsuccess = () => {
+        const all = opening.result.transaction('reports').objectStore('reports').getAll();
+        all.onsuccess = () => {
+          opening.result.close();
+          resolve(all.result.some((r) => r.state === 'sealed'));
+        };
+      };
+    }),
+  );
+  assert.deepEqual(await server.take(), [], 'nothing has left');
+}
+
+/** Waits for what a page sent that is no more. */
+async function arrived() {
+  const got = [];
+  for (let i = 0; i < 100 && got.length === 0; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    got.push(...(await server.take()));
+  }
+  return got;
+}
+
+/** Closes the page as a person does. */
+async function closed() {
+  const event = page.waitForEvent('close');
+  await page.close({ runBeforeUnload: true });
+  await event;
+}
+
+/** @type {Record<string, () => Promise<unknown>>} */
+const endings = {
+  'a closed tab': closed,
+  'a link to another site': () => page.goto('about:blank'),
+  'a reload': () => page.reload(),
+};
+for (const [name, end] of Object.entries(endings)) {
+  test(`${name} sends what waits for its moment, and the next visit the same or nothing`, async () => {
+    await reportLater();
+    await end();
+    const got = await arrived();
+    assert.deepEqual(got.map((s) => s.messages), [[['0007']]]);
+    assert.equal(got[0]?.header['Access-Control-Request-Method'], undefined);
+
+    ({ page } = await open(context, `${server.site}/blank.html`));
+    await run('truthful', { options: { flush: true }, flush: true });
+    // The page that left may not have heard the answer: then the same bytes come again.
+    for (const again of await server.take()) assert.equal(again.body, got[0]?.body);
+    assert.deepEqual((await run('truthful', { flush: true })).flushed, { delivered: 0, dropped: 0, waiting: 0 });
+  });
+}
+
+test('offline, closed and opened again: a report arrives once', async () => {
+  await reportLater();
+  await context.setOffline(true);
+  await closed();
+  await context.setOffline(false);
+  assert.deepEqual(await server.take(), []);
+
+  ({ page } = await open(context, `${server.site}/blank.html`));
+  const { flushed, receipts } = await run('truthful', { values: [9], options: { flush: true }, flush: true });
+  assert.equal(receipts[0].repeated, true);
+  assert.deepEqual(flushed, { delivered: 0, dropped: 0, waiting: 0 });
+  const got = await server.take();
+  assert.deepEqual(got.map((s) => s.messages), [[['0007']]]);
+});
+
+test('a report to another origin needs no preflight', async () => {
+  /** @type {string[]} */
+  const methods = [];
+  const session = await context.newCDPSession(page);
+  await session.send('Network.enable');
+  session.on('Network.requestWillBeSent', ({ request, type }) => methods.push(`${type} ${request.method}`));
+  await run('truthful', { values: [7] });
+  assert.ok(methods.includes('Fetch POST'), String(methods));
+  assert.deepEqual(methods.filter((method) => /Preflight|OPTIONS/.test(method)), []);
+});
+
+test('the module lives in one worker for all tasks, and not in the page', async () => {
+  await page.evaluate(() => {
+    WebAssembly.instantiate = /** @type {any} */ (() => Promise.reject(new Error('in the page')));
+  });
+  const workers = /** @type {string[]} */ ([]);
+  page.on('worker', (worker) => workers.push(worker.url()));
+  for (const name of ['truthful', 'histogram', 'post-quantum']) {
+    assert.equal((await run(name, { values: [1] })).receipts[0].repeated, false);
+  }
+  assert.equal(workers.length, 1);
+  assert.match(String(workers[0]), /\/doona-worker-[0-9a-f]{12}\.js$/);
+  assertQuiet();
+});
+
+for (const [name, damage] of Object.entries({
+  'without workers': () => {
+    Reflect.deleteProperty(globalThis, 'Worker');
+  },
+  'where no worker may start': () => {
+    globalThis.Worker = /** @type {any} */ (class { constructor() { throw new DOMException('', 'SecurityError'); } });
+  },
+})) {
+  test(`${name} the engine runs in the page`, async () => {
+    await page.evaluate(damage);
+    assert.equal((await run('truthful', { values: [7] })).receipts[0].repeated, false);
+    assert.deepEqual((await server.take()).map((s) => s.messages), [[['0007']]]);
+    assertQuiet();
+  });
+}

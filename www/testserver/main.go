@@ -59,13 +59,17 @@ func announce(site, relay string, all map[string]*scenario) error {
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
 }
 
-// site serves the built pages and an empty one for the tests, and the tests' own controls.
+// site serves the built pages, an empty one and the list of cases for the tests, and the tests' own
+// controls.
 func site(dir, relayURL string, r *relay) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServer(http.Dir(dir)))
 	mux.HandleFunc("GET /blank.html", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		io.WriteString(w, "<!doctype html><html lang=en><title>blank</title><p>blank</p></html>")
+	})
+	mux.HandleFunc("GET /test/cases.mjs", func(w http.ResponseWriter, req *http.Request) {
+		http.ServeFile(w, req, filepath.Join("www", "test", "cases.mjs"))
 	})
 	mux.HandleFunc("POST /test/take", r.take)
 	mux.HandleFunc("POST /test/fail", r.fail)

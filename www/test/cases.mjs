@@ -1,0 +1,260 @@
+// What the SDK must do in every runtime: a list of cases, run by runtimes.test.mjs in Chromium,
+// Node 22 and workerd. No imports: a case has the SDK and its relay from its host.
+
+/** @typedef {typeof import('../sdk/index.js')} SDK */
+/** @typedef {import('../sdk/options.js').ConnectOptions} ConnectOptions */
+/** @typedef {import('./harness.mjs').Submission} Submission */
+/**
+ * @typedef {object} Host
+ * @property {SDK} sdk
+ * @property {Record<string, {task: string, owner: string}>} tasks
+ * @property {Partial<ConnectOptions>} options of this runtime; every connection of a case has the same store
+ * @property {() => Promise<Submission[]>} take what arrived since the last call
+ * @property {(...names: string[]) => Promise<unknown>} fail answers the next submissions with errors
+ */
+
+const paths = /** @type {const} */ (['webcrypto', 'wasm']);
+
+/** @type {Record<string, (host: Host) => Promise<void>>} */
+export const cases = {};
+
+/** @param {Host} host @param {string} name @param {Partial<ConnectOptions>} [options] */
+function connect(host, name, options = {}) {
+  const offer = host.tasks[name];
+  if (!offer) throw new Error(`no task ${name}`);
+  const generous = { maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false };
+  return host.sdk.connect({ ...offer, ...generous, ...host.options, ...options });
+}
+
+/** @param {unknown} got @param {unknown} want @param {string} [what] */
+function same(got, want, what = 'value') {
+  const [a, b] = [JSON.stringify(got), JSON.stringify(want)];
+  if (a !== b) throw new Error(`${what} ${a}, want ${b}`);
+}
+
+/** Expects an error of a code, and of a field where one is given.
+ * @param {Host} host @param {Promise<unknown>} promise @param {string} code @param {string} [field] */
+async function refused(host, promise, code, field) {
+  try {
+    await promise;
+  } catch (error) {
+    if (!(error instanceof host.sdk.DoonaError)) throw error;
+    same(error.code, code, 'code');
+    if (field) same(error.field, field, 'field');
+    return;
+  }
+  throw new Error(`no error, want ${code}`);
+}
+
+for (const sealing of paths) {
+  for (const name of ['truthful', 'one relay', 'three relays']) {
+    cases[`${sealing}: what is sealed for "${name}" opens in Go`] = async (host) => {
+      const doona = await connect(host, name, { sealing });
+      const receipt = await doona.report(258);
+      const [got] = await host.take();
+      same(got?.error, '');
+      same(got?.messages, [['0102']]);
+      same(receipt.bytes, (got?.body.length ?? 0) / 2);
+      same(receipt.repeated, false);
+      same(got?.header['Cookie'], undefined);
+      same(got?.header['Referer'], undefined);
+    };
+  }
+
+  for (const [name, code, field] of [
+    ['tampered', 'task-refused'],
+    ['unsigned', 'task-refused'],
+    ['other keys', 'task-refused'],
+    ['trailing', 'task-refused'],
+    ['lie', 'claim-refused', 'claim.delta'],
+  ]) {
+    cases[`${sealing}: the "${name}" task is refused`] = (host) =>
+      refused(host, connect(host, String(name), { sealing }), String(code), field);
+  }
+
+  cases[`${sealing}: a key whose shared secret is all zeros is refused`] = async (host) => {
+    const report = async () => (await connect(host, 'low order', { sealing })).report(1);
+    await refused(host, report(), 'task-refused');
+    same(await host.take(), []);
+  };
+
+  cases[`${sealing}: another owner's task is refused`] = (host) =>
+    refused(host, connect(host, 'truthful', { sealing, owner: String(host.tasks['mean']?.owner) }), 'task-refused');
+
+  cases[`${sealing}: another task under this id is refused`] = async (host) => {
+    const { task } = host.tasks['one relay'] ?? { task: '' };
+    const other = `${task.slice(0, -64)}${'0'.repeat(64)}`;
+    await refused(host, connect(host, 'one relay', { sealing, task: other }), 'task-unreachable', 'task');
+    await refused(host, connect(host, 'swapped', { sealing }), 'task-refused');
+  };
+
+  cases[`${sealing}: a report of many messages fills its slots`] = async (host) => {
+    const receipt = await (await connect(host, 'shares', { sealing })).report(0.5);
+    const [got] = await host.take();
+    same(got?.error, '');
+    const messages = got?.messages[0] ?? [];
+    same(messages.length > 2 && messages.every((message) => message !== ''), true, 'several shares and no cover');
+    same(receipt.bytes, Number(got?.body.length) / 2);
+  };
+
+  cases[`${sealing}: a vector is reported, and one of another length refused`] = async (host) => {
+    const doona = await connect(host, 'vector', { sealing });
+    await refused(host, doona.report([1, 2]), 'invalid-value', 'value');
+    same((await doona.report(Array(20).fill(0.5))).repeated, false);
+    same((await host.take())[0]?.error, '');
+  };
+}
+
+cases['both paths derive the same guarantee'] = async (host) => {
+  const [a, b] = await Promise.all(paths.map((sealing) => connect(host, 'histogram', { sealing })));
+  same(a?.guarantee, b?.guarantee);
+  same(a?.guarantee.epsilon, 1);
+  same(Number(a?.guarantee.localEpsilon) > 1, true, 'local epsilon above 1');
+};
+
+cases['a post-quantum task is sealed by doona-full.wasm'] = async (host) => {
+  await (await connect(host, 'post-quantum')).report(7);
+  const [got] = await host.take();
+  same(got?.error, '');
+  same(got?.messages, [['0007']]);
+  await refused(host, connect(host, 'post-quantum', { sealing: 'webcrypto' }), 'invalid-option', 'sealing');
+};
+
+// Pearson's statistic of 600 reports against the exact probabilities: with 3 degrees of freedom it
+// exceeds 33.4 once in 3 million runs.
+cases['reports are randomized with the probabilities of the task'] = async (host) => {
+  const n = 600;
+  /** @type {string | undefined} */
+  let exact;
+  for (let done = 0; done < n; done += 20) {
+    const clients = Array.from({ length: 20 }, async () => {
+      const doona = await connect(host, 'histogram', { store: host.sdk.memoryStore() });
+      exact = doona.task.params.get('gamma');
+      await doona.report(2);
+    });
+    await Promise.all(clients);
+  }
+  const got = await host.take();
+  same(got.length, n, 'reports');
+  const counts = [0, 0, 0, 0];
+  for (const { messages } of got) {
+    const y = parseInt(messages[0]?.[0] ?? '', 16);
+    counts[y] = (counts[y] ?? 0) + 1;
+  }
+  const [num, den] = String(exact).split('/').map(Number);
+  const gamma = Number(num) / Number(den);
+  const statistic = counts.reduce((sum, count, y) => {
+    const want = n * (gamma / counts.length + (y === 2 ? 1 - gamma : 0));
+    return sum + (count - want) ** 2 / want;
+  }, 0);
+  if (!(statistic < 33.4)) throw new Error(`counts ${counts} at gamma ${gamma}`);
+};
+
+cases['values outside the domain are refused and use up nothing'] = async (host) => {
+  const doona = await connect(host, 'truthful');
+  const wrong = /** @type {any[]} */ ([300, NaN, 1.5, 'x', undefined, [1, 2], ['1'], {}, new Array(3)]);
+  for (const value of wrong) await refused(host, doona.report(value), 'invalid-value', 'value');
+  same((await doona.report(5)).repeated, false);
+  same((await host.take()).map((s) => s.messages), [[['0005']]]);
+};
+
+cases['a mean is clipped and reported'] = async (host) => {
+  same((await (await connect(host, 'mean')).report(1e9)).repeated, false);
+  same((await host.take())[0]?.error, '');
+};
+
+cases['an epsilon above maxEpsilon is refused'] = (host) =>
+  refused(host, connect(host, 'truthful', { maxEpsilon: 2.9 }), 'epsilon-too-large', 'maxEpsilon');
+
+cases['a claim that is worthless for its delta is refused unless the page asks for it'] = (host) =>
+  refused(host, connect(host, 'truthful', { maxDelta: 0.001 }), 'delta-too-large', 'maxDelta');
+
+cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async (host) => {
+  const limits = { maxEpsilon: 1, maxTotalEpsilon: 2 };
+  const [a, b, c] = await Promise.all(['one relay', 'three relays', 'histogram'].map((name) => connect(host, name, limits)));
+  same((await a?.report(1))?.repeated, false);
+  same((await b?.report(1))?.repeated, false);
+  await refused(host, /** @type {any} */ (c).report(1), 'budget-exceeded', 'maxTotalEpsilon');
+  same((await host.take()).length, 2);
+};
+
+cases['bad options are named'] = async (host) => {
+  for (const options of [
+    { owner: 'ed25519:x' }, { task: 'https://relay.example/v1/tasks/12' }, { task: 'data:,x' }, { maxEpsilon: 0 }, { maxDelta: 0 },
+    { maxTotalEpsilon: 1 }, { spread: -1 }, { when: 'soon' }, { modules: 'data:,x' },
+  ]) {
+    await refused(host, connect(host, 'truthful', /** @type {any} */ (options)), 'invalid-option', Object.keys(options)[0]);
+  }
+};
+
+cases['tasks that are not running accept nothing'] = async (host) => {
+  await refused(host, (await connect(host, 'future')).report(1), 'epoch-not-open');
+  await refused(host, (await connect(host, 'ended')).report(1), 'task-ended');
+  same(await host.take(), []);
+};
+
+cases['an epoch is reported once, in ten connections at a time'] = async (host) => {
+  const ten = await Promise.all(Array.from({ length: 10 }, () => connect(host, 'truthful')));
+  const receipts = await Promise.all(ten.map((doona, i) => doona.report(i)));
+  same(receipts.filter((receipt) => !receipt.repeated).length, 1);
+  // One may repeat what another has sealed and not yet delivered: the same bytes, stored once.
+  same(new Set((await host.take()).map((s) => s.body)).size, 1);
+};
+
+cases['a retry sends the same bytes'] = async (host) => {
+  await host.fail('overloaded', 'internal');
+  same((await (await connect(host, 'truthful')).report(7)).repeated, false);
+  const got = await host.take();
+  same(got.length, 3);
+  same(new Set(got.map((s) => s.body)).size, 1);
+};
+
+cases['an undelivered report waits and is sent at the next visit, without being asked'] = async (host) => {
+  const stop = new AbortController();
+  const doona = await connect(host, 'truthful', { spread: 3_600_000 });
+  setTimeout(() => stop.abort(), 300);
+  const reason = await doona.report(7, { signal: stop.signal }).catch((/** @type {Error} */ e) => e.name);
+  same(reason, 'AbortError');
+  same(await host.take(), [], 'nothing has left');
+
+  const next = await connect(host, 'truthful', { flush: true });
+  /** @type {Submission[]} */
+  let got = [];
+  for (let i = 0; i < 200 && got.length === 0; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    got = await host.take();
+  }
+  same(got.map((s) => s.messages), [[['0007']]]);
+  same((await next.report(8)).repeated, true);
+  same(await host.take(), [], 'and not sent again');
+};
+
+cases['aborted before it began, a connection or a report leaves nothing behind'] = async (host) => {
+  const signal = AbortSignal.abort();
+  same(await connect(host, 'truthful', { signal }).catch((e) => e.name), 'AbortError');
+  const doona = await connect(host, 'truthful');
+  same(await doona.report(1, { signal }).catch((e) => e.name), 'AbortError');
+  same((await doona.report(2)).repeated, false);
+  same((await host.take()).map((s) => s.messages), [[['0002']]]);
+};
+
+cases['bytes that the relay has from another network are delivered'] = async (host) => {
+  await host.fail('replayed');
+  const doona = await connect(host, 'truthful');
+  same((await doona.report(7)).repeated, false);
+  same((await doona.report(7)).repeated, true);
+  same(doona.dropped, 0);
+  same((await host.take()).length, 1);
+};
+
+for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'], ['limit', 'limit-reached']]) {
+  cases[`a relay's "${answer}" drops the report`] = async (host) => {
+    await host.fail(String(answer));
+    const doona = await connect(host, 'truthful');
+    await refused(host, doona.report(7), String(code));
+    same((await doona.report(7)).repeated, true);
+    same(doona.dropped, 1);
+    same(await doona.flush(), { delivered: 0, dropped: 0, waiting: 0 });
+    same((await host.take()).length, 1);
+  };
+}
