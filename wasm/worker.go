@@ -34,10 +34,18 @@ func BuildEdge(ctx context.Context, dir string) error {
 	if err := BuildWorker(ctx, modulePath+"/wasm/edge/worker", dir); err != nil {
 		return err
 	}
-	for _, stock := range []string{"worker.mjs", "runtime.mjs"} { // entry.mjs stands for them
+	return ReplaceEntry(dir)
+}
+
+// ReplaceEntry puts our entry.mjs, which starts Go once, in the place of the stock worker.mjs.
+func ReplaceEntry(dir string) error {
+	for _, stock := range []string{"worker.mjs", "runtime.mjs"} {
 		if err := os.Remove(filepath.Join(dir, stock)); err != nil {
 			return fmt.Errorf("couldn't remove the stock entry: %w", err)
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "entry.mjs"), entry, 0o644)
+	if err := os.WriteFile(filepath.Join(dir, "entry.mjs"), entry, 0o644); err != nil {
+		return fmt.Errorf("couldn't write the entry: %w", err)
+	}
+	return nil
 }

@@ -83,20 +83,25 @@ func (p *Process) Close() {
 // Log returns all that the program and the worker have printed.
 func (p *Process) Log() string { return p.log.String() }
 
-// CPU returns the processor time that the program has used, with a resolution of 10 ms.
-func (p *Process) CPU() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.command.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("couldn't read workerd's processor time: %w", err)
+// CPU returns the processor time that the program's threads have used.
+func (p *Process) CPU() (total time.Duration, err error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.command.Process.Pid))
+	if err != nil || len(threads) == 0 {
+		return 0, errors.New("couldn't find workerd's threads")
 	}
-	// After the name in parentheses: state is field 3; utime and stime are 14 and 15, in 1/100 s.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:]))
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("couldn't read workerd's processor time: %w", err)
+	for _, file := range threads {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		onCPU, _, _ := strings.Cut(string(stat), " ")
+		nanoseconds, err := strconv.ParseInt(onCPU, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("couldn't read workerd's processor time: %w", err)
+		}
+		total += time.Duration(nanoseconds)
 	}
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond, err
+	return total, nil
 }
 
 func freeAddress() (string, error) {

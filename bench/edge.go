@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/edge/workerd"
+	"github.com/doona-dp/doona/wasm/fixture"
+)
+
+// edgeWorker is what a posted value costs in an edge worker: processor time of workerd, its HTTP
+// and the report to the relay included, and the size of the upload. The peer is a worker that does
+// nothing, with the stock entry of syumai/workers, which starts Go for each request; the limit is one
+// that does nothing with our entry, which starts it once.
+var edgeWorker = Group{Names: []string{"edge/cpu", "edge/gzip"}, Run: measureEdge}
+
+// emptyWorker is the source of a worker that answers 204.
+const emptyWorker = `package main
+
+import (
+	"net/http"
+
+	"github.com/syumai/workers"
+)
+
+func main() {
+	workers.ServeNonBlock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	workers.Ready()
+	select {}
+}
+`
+
+// edgeRuns of edgeRequests each, one at a time, after edgeWarm that are not counted.
+const (
+	edgeRuns     = 3
+	edgeRequests = 250
+	edgeWarm     = 50
+)
+
+func measureEdge(ctx context.Context, s *Setup) ([]Row, error) {
+	dirs, err := buildWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(filepath.Dir(dirs[0]))
+	sizes := make([]float64, len(dirs))
+	for i, dir := range dirs {
+		if sizes[i], err = uploadSize(dir); err != nil {
+			return nil, err
+		}
+	}
+	program, err := workerd.Path(".")
+	if err != nil {
+		if _, err = s.Chromium(ctx); err != nil {
+			return nil, err
+		}
+		if program, err = workerd.Path("."); err != nil {
+			return nil, err
+		}
+	}
+	progress("measuring workers in workerd")
+	costs := make([][]float64, len(dirs))
+	for range edgeRuns {
+		for i, entry := range []string{"entry.mjs", "worker.mjs", "entry.mjs"} {
+			cost, err := workerCost(ctx, program, dirs[i], entry, i == 0)
+			if err != nil {
+				return nil, err
+			}
+			costs[i] = append(costs[i], cost)
+		}
+	}
+	const peer, floor = "an empty worker of syumai/workers", "an empty worker, Go started once"
+	return []Row{
+		newRow("edge/cpu", "ms", lower, costs[0]...).against(peer, costs[1]...).within(floor, median(costs[2])),
+		newRow("edge/gzip", "bytes", lower, sizes[0]).against(peer, sizes[1]).within(floor, sizes[2]),
+	}, nil
+}
+
+// buildWorkers returns the folders of our worker, of an empty one with the stock entry, and of an
+// empty one with ours.
+func buildWorkers(ctx context.Context) ([]string, error) {
+	progress("building the edge workers")
+	root, err := os.MkdirTemp("", "doona-bench")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	dirs := []string{filepath.Join(root, "edge"), filepath.Join(root, "stock"), filepath.Join(root, "once")}
+	source := filepath.Join(root, "main.go")
+	if err := os.WriteFile(source, []byte(emptyWorker), 0o600); err != nil {
+		return nil, fmt.Errorf("couldn't write the empty worker: %w", err)
+	}
+	if err := wasm.BuildEdge(ctx, dirs[0]); err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs[1:] {
+		if err := wasm.BuildWorker(ctx, source, dir); err != nil {
+			return nil, err
+		}
+	}
+	return dirs, wasm.ReplaceEntry(dirs[2])
+}
+
+// uploadSize returns the bytes of a worker's files, each compressed by gzip at its best level.
+func uploadSize(dir string) (total float64, err error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, fmt.Errorf("couldn't read the worker: %w", err)
+	}
+	for _, f := range files {
+		content, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			return 0, fmt.Errorf("couldn't read the worker: %w", err)
+		}
+		total += float64(len(gzipped(content)))
+	}
+	return total, nil
+}
+
+// workerCost returns the median of the processor time of one request, in milliseconds. Where the
+// worker reports, a request ends when the relay has its report.
+func workerCost(ctx context.Context, program, dir, entry string, reports bool) (float64, error) {
+	relay, config, arrived, err := edgeRelay()
+	if err != nil {
+		return 0, err
+	}
+	defer relay.Close()
+	p, err := workerd.Start(ctx, program, workerd.Options{Dir: dir, Entry: entry, Outbound: relay.Listener.Addr().String(), Vars: config})
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	var costs []float64
+	for i := range edgeWarm + edgeRequests {
+		before, err := p.CPU()
+		if err != nil {
+			return 0, err
+		}
+		want := arrived.Load() + 1
+		if err := postValue(p.URL + "/doona/x"); err != nil {
+			return 0, fmt.Errorf("%w\n%s", err, p.Log())
+		}
+		for began := time.Now(); reports && arrived.Load() < want; time.Sleep(time.Millisecond) {
+			if time.Since(began) > 30*time.Second {
+				return 0, fmt.Errorf("a report did not arrive\n%s", p.Log())
+			}
+		}
+		time.Sleep(2 * time.Millisecond) // for what follows the answer
+		after, err := p.CPU()
+		if err != nil {
+			return 0, err
+		}
+		if i >= edgeWarm {
+			costs = append(costs, float64(after-before)/float64(time.Millisecond))
+		}
+	}
+	return median(costs), nil
+}
+
+// edgeRelay serves a task of 16 categories with two relays, and counts the reports to it.
+func edgeRelay() (*httptest.Server, map[string]any, *atomic.Int64, error) {
+	arrived := &atomic.Int64{}
+	var bundle []byte
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodGet {
+			w.Write(bundle)
+			return
+		}
+		io.Copy(io.Discard, req.Body)
+		w.WriteHeader(http.StatusCreated)
+		arrived.Add(1)
+	}))
+	epochs := task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: 1}
+	f, err := fixture.Sign(fixture.Draft(task.Histogram, 16), []string{server.URL, "https://second.example"}, epochs)
+	if err == nil {
+		bundle, err = f.Bundle.Bytes()
+	}
+	if err != nil {
+		server.Close()
+		return nil, nil, nil, err
+	}
+	x := map[string]any{"task": server.URL + f.Path(), "owner": f.OwnerText(), "maxEpsilon": 1}
+	return server, map[string]any{"DOONA": map[string]any{"delay": 0, "tasks": map[string]any{"x": x}}}, arrived, nil
+}
+
+func postValue(url string) error {
+	resp, err := http.Post(url, "application/json", strings.NewReader(`{"value": 3}`))
+	if err != nil {
+		return fmt.Errorf("couldn't post: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("couldn't post: %s", resp.Status)
+	}
+	return nil
+}
