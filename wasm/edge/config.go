@@ -32,6 +32,7 @@ type Task struct {
 	Property   Property `json:"property"`   // Of every request that passes; empty: values are posted.
 	Categories []string `json:"categories"` // For country, cache and status: category i of the task. Any other is the last, len(Categories).
 	Sample     *float64 `json:"sample"`     // Share of the requests that report their property, in (0, 1]. Default 1.
+	Once       bool     `json:"once"`       // At most one report per visitor's network and epoch. Needs the binding DOONA_VISITORS.
 }
 
 // Property is what a task asks of a passing request.

@@ -29,7 +29,12 @@ type Host struct {
 	Pause      func(time.Duration) // Returns after that time.
 	Background func(func())        // Runs work that outlives the answer.
 	Log        func(string)        // Never sees a value.
+	First      First               // Nil without the binding DOONA_VISITORS.
 }
+
+// First says whether a visitor is new to an epoch of a task, and remembers that it was, until the
+// Unix time end. It is an error where that cannot be known.
+type First func(visitor, epoch string, end uint64) (bool, error)
 
 // Observation is what is seen of a request that passes.
 type Observation struct {
@@ -37,6 +42,7 @@ type Observation struct {
 	Cache   string  // "" where unknown.
 	Latency float64 // Milliseconds.
 	Status  int     // 0 where the origin gave no answer.
+	Visitor string  // The network address; only compared with others'.
 }
 
 // Worker reports to the tasks of one configuration. It is safe for concurrent use.
@@ -63,15 +69,19 @@ const retryTask = 10 * time.Second
 // leaves the runtime's 30 s.
 const patience = 8 * time.Second
 
-// New returns the worker of a configuration that [ParseConfig] accepted.
-func New(c *Config, host Host) *Worker {
+// New returns the worker of a configuration that [ParseConfig] accepted. It is an error about a field
+// if the host lacks what the configuration asks for.
+func New(c *Config, host Host) (*Worker, error) {
 	w := &Worker{config: c, host: host, tasks: map[string]connection{}}
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+		if c.Tasks[name].Once && host.First == nil {
+			return nil, invalid.Field("tasks."+name+".once", "true", "the Durable Object binding DOONA_VISITORS of class Visitors in wrangler.jsonc")
+		}
 		if c.Tasks[name].Property != "" {
 			w.observed = append(w.observed, name)
 		}
 	}
-	return w
+	return w, nil
 }
 
 // Observe reports a request's properties to every task that asks for one, after the request has
@@ -83,7 +93,7 @@ func (w *Worker) Observe(o Observation) {
 		}
 		value := []float64{w.config.Tasks[name].value(&o)}
 		w.host.Background(func() {
-			if err := w.Report(context.Background(), name, value); err != nil {
+			if err := w.Report(context.Background(), name, o.Visitor, value); err != nil {
 				w.dropped(name, err)
 			}
 		})
@@ -91,9 +101,10 @@ func (w *Worker) Observe(o Observation) {
 }
 
 // Report randomizes and seals a value, and delivers the report in the background at a random
-// moment. When it returns, the value is no longer needed. Errors are a [*problem.Problem], and one
+// moment. When it returns, the value is no longer needed. Of a visitor who has reported in this epoch
+// it does nothing, if the task says once. Errors are a [*problem.Problem], and one
 // about the value has no part of the value in it.
-func (w *Worker) Report(ctx context.Context, name string, value []float64) error {
+func (w *Worker) Report(ctx context.Context, name, visitor string, value []float64) error {
 	pause := time.Duration(0)
 	if most := w.config.delay(); most > 0 {
 		pause = rand.N(most) // before randomizing: the moment says nothing of the value
@@ -106,6 +117,13 @@ func (w *Worker) Report(ctx context.Context, name string, value []float64) error
 	if !ok {
 		return newProblem(problem.EpochNotOpen, http.StatusConflict, "no epoch of the task is open now", "")
 	}
+	if w.config.Tasks[name].Once {
+		// Remembered before the value is touched: whatever fails from here on, there is no second draw.
+		first, err := w.first(client, name, visitor, epoch)
+		if err != nil || !first {
+			return err
+		}
+	}
 	report, err := client.Report(epoch, value)
 	if err != nil {
 		return valueProblem(err)
@@ -117,6 +135,22 @@ func (w *Worker) Report(ctx context.Context, name string, value []float64) error
 		}
 	})
 	return nil
+}
+
+// erased is how long after an epoch its visitors are forgotten, in seconds: clocks differ by minutes.
+const erased = 600
+
+func (w *Worker) first(client *shufflerclient.Client, name, visitor string, epoch uint64) (bool, error) {
+	of := client.Task()
+	if visitor == "" {
+		return false, newProblem(problem.Internal, http.StatusInternalServerError, "the request names no address", "")
+	}
+	first, err := w.host.First(visitor, fmt.Sprintf("%x/%d", of.ID, epoch), of.Epochs.End(epoch)+erased)
+	if err != nil {
+		w.host.Log(fmt.Sprintf("doona: couldn't tell visitors to task %s apart: %v", name, err))
+		return false, newProblem(problem.Internal, http.StatusInternalServerError, "the worker can't tell visitors apart now", "")
+	}
+	return first, nil
 }
 
 // deadline is a context that has ended at a time, without a timer to tell of it.

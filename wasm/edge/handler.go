@@ -70,7 +70,7 @@ func (w *Worker) take(req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return w.Report(req.Context(), name, value)
+	return w.Report(req.Context(), name, req.Header.Get("CF-Connecting-IP"), value)
 }
 
 // ownOrigin says whether the request comes from a page of this site, or from no page at all.

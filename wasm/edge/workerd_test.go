@@ -187,13 +187,13 @@ func (o *outside) entry(changes map[string]any) map[string]any {
 }
 
 // start runs the worker with a value of DOONA.
-func (o *outside) start(t *testing.T, doona any) *workerd.Process {
+func (o *outside) start(t *testing.T, doona any, objects ...workerd.Object) *workerd.Process {
 	t.Helper()
 	vars := map[string]any{}
 	if doona != nil {
 		vars["DOONA"] = doona
 	}
-	p, err := workerd.Start(context.Background(), program, workerd.Options{Dir: built, Entry: "entry.mjs", Outbound: o.address, Vars: vars})
+	p, err := workerd.Start(context.Background(), program, workerd.Options{Dir: built, Entry: "entry.mjs", Outbound: o.address, Vars: vars, Objects: objects})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		p.Close()
@@ -343,6 +343,7 @@ func TestBadConfiguration(t *testing.T) {
 		"no tasks":  {map[string]any{}, "tasks"},
 		"no owner":  {only(o.entry(map[string]any{"owner": ""})), "tasks.x.owner"},
 		"no bound":  {only(o.entry(map[string]any{"maxEpsilon": 0})), "tasks.x.maxEpsilon"},
+		"once":      {only(o.entry(map[string]any{"once": true})), "tasks.x.once"},
 		"unknown":   {only(o.entry(map[string]any{"propertie": "country"})), "propertie"},
 		"too small": {only(o.entry(map[string]any{"maxEpsilon": 0.5})), "MaxEpsilon"},
 		"categories": {map[string]any{"tasks": map[string]any{"x": o.entry(nil),
@@ -687,5 +688,36 @@ func TestRealRelay(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
 	require.Eventually(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 1 }, 20*time.Second, 20*time.Millisecond)
+	require.Empty(t, p.Log())
+}
+
+// One report per network and epoch: of an IPv4 address, and of an IPv6 address's /48.
+func TestOncePerVisitor(t *testing.T) {
+	o := newOutside(t, truthful())
+	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
+		"x":       o.entry(map[string]any{"once": true}),
+		"country": o.entry(map[string]any{"property": "country", "categories": manyCategories(299), "once": true}),
+	}}, workerd.Object{Binding: "DOONA_VISITORS", Class: "Visitors"})
+	var sent []int
+	for i, v := range []struct {
+		address string
+		first   bool
+	}{
+		{"192.0.2.1", true}, {"192.0.2.1", false}, {"192.0.2.2", true}, {"192.0.2.2", false},
+		{"2001:db8:1::1", true}, {"2001:db8:1:2:3:4:5:6", false}, {"2001:0db8:0001::9", false}, {"2001:db8:2::1", true}, {"2001:db8::1", true},
+		{"::1", true}, {"0:0:0:1::", false}, {"192.0.2.1", false},
+	} {
+		if v.first {
+			sent = append(sent, i)
+		}
+		status, answer, _ := send(t, p, "POST", "/doona/x", body(i), func(r *http.Request) { r.Header.Set("CF-Connecting-IP", v.address) })
+		require.Equal(t, http.StatusNoContent, status, "%s %s", answer, p.Log())
+	}
+	status, answer, _ := send(t, p, "POST", "/doona/x", body(1), nil)
+	require.Equal(t, http.StatusInternalServerError, status)
+	require.Contains(t, answer, "no address")
+	time.Sleep(100 * time.Millisecond)
+	requireValues(t, sent, o.reports(t, len(sent)))
+	require.NotContains(t, string(o.capture()), "192.0.2")
 	require.Empty(t, p.Log())
 }

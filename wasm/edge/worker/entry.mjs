@@ -4,6 +4,7 @@
 // Starting Go costs about 10 ms, so one instance serves many requests. That is sound because
 // nothing in it outlives its request: context is looked up by the request that is running, and
 // Go's timers, which the runtime would cancel with the request that set them, never fire.
+import { DurableObject } from 'cloudflare:workers';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import './wasm_exec.js';
 import module from './app.wasm';
@@ -44,6 +45,7 @@ function observe(request, response, began) {
       response?.headers.get('CF-Cache-Status') ?? '',
       Date.now() - began,
       response?.status ?? 0,
+      request.headers.get('CF-Connecting-IP') ?? '',
     );
   } catch {
     console.error('doona: the module failed; the request was answered without a report');
@@ -65,3 +67,39 @@ export default {
     });
   },
 };
+
+// network is what counts as one visitor: an IPv4 address, or the /48 that an IPv6 address is in.
+function network(address) {
+  if (!address.includes(':')) return address;
+  const [head, tail] = address.split('::');
+  const groups = head.split(':');
+  if (tail !== undefined) while (groups.length < 8 - tail.split(':').length) groups.push('0');
+  return groups.slice(0, 3).map((group) => parseInt(group || '0', 16)).join(':');
+}
+
+// Visitors remembers, for one epoch of one task, who has reported: keyed hashes of addresses, under
+// a key of this epoch alone. All of it is erased when the epoch is over.
+export class Visitors extends DurableObject {
+  constructor(ctx, env) {
+    super(ctx, env);
+    this.sql = ctx.storage.sql;
+  }
+
+  // first says whether this visitor is new. end is in milliseconds since 1970.
+  async first(address, end) {
+    this.sql.exec('create table if not exists visitor (hash blob primary key) without rowid');
+    this.sql.exec('create table if not exists secret (key blob)');
+    if (this.sql.exec('select key from secret').toArray().length === 0) {
+      this.sql.exec('insert into secret values (?)', crypto.getRandomValues(new Uint8Array(32)));
+      await this.ctx.storage.setAlarm(end);
+    }
+    const secret = this.sql.exec('select key from secret').one().key;
+    const key = await crypto.subtle.importKey('raw', secret, { name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
+    const hash = await crypto.subtle.sign('HMAC', key, new TextEncoder().encode(network(address)));
+    return this.sql.exec('insert or ignore into visitor values (?) returning 1', hash).toArray().length === 1;
+  }
+
+  alarm() {
+    return this.ctx.storage.deleteAll();
+  }
+}

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"errors"
 	"net/http"
 	"syscall/js"
 	"time"
@@ -19,13 +20,35 @@ import (
 )
 
 func main() {
-	config, err := edge.ParseConfig(variable("DOONA"))
+	worker, err := open()
 	if err != nil {
 		logLine("doona: " + err.Error())
 		serve(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { edge.Refuse(out, err) }), func(edge.Observation) {})
 	}
-	worker := edge.New(config, edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: cloudflare.WaitUntil, Log: logLine})
 	serve(worker, worker.Observe)
+}
+
+func open() (*edge.Worker, error) {
+	config, err := edge.ParseConfig(variable("DOONA"))
+	if err != nil {
+		return nil, err
+	}
+	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: cloudflare.WaitUntil, Log: logLine}
+	if !cloudflare.GetBinding(visitors).IsUndefined() {
+		host.First = first
+	}
+	return edge.New(config, host)
+}
+
+// visitors names the binding of the Durable Objects of entry.mjs that remember visitors.
+const visitors = "DOONA_VISITORS"
+
+// first asks the object of a task's epoch.
+func first(visitor, epoch string, end uint64) (bool, error) {
+	namespace := cloudflare.GetBinding(visitors)
+	stub := namespace.Call("get", namespace.Call("idFromName", epoch))
+	is, err := await(stub.Call("first", visitor, 1000*float64(end)))
+	return err == nil && is.Truthy(), err
 }
 
 // fetcher sends by the runtime's fetch and follows no redirect. It stands for an http.Client, which
@@ -37,10 +60,10 @@ func (f fetcher) Do(req *http.Request) (*http.Response, error) {
 }
 
 // serve answers requests until the isolate ends. entry.mjs calls observe(country, cache,
-// milliseconds, status) for those that pass.
+// milliseconds, status, address) for those that pass.
 func serve(handler http.Handler, observe func(edge.Observation)) {
 	js.Global().Get("context").Get("binding").Set("observe", js.FuncOf(func(_ js.Value, args []js.Value) any {
-		observe(edge.Observation{Country: args[0].String(), Cache: args[1].String(), Latency: args[2].Float(), Status: args[3].Int()})
+		observe(edge.Observation{Country: args[0].String(), Cache: args[1].String(), Latency: args[2].Float(), Status: args[3].Int(), Visitor: args[4].String()})
 		return nil
 	}))
 	workers.ServeNonBlock(handler)
@@ -61,15 +84,26 @@ func variable(name string) []byte {
 }
 
 // pause waits by the runtime's timer, which belongs to the request at hand as Go's would not.
-func pause(d time.Duration) {
+func pause(d time.Duration) { await(js.Global().Get("scheduler").Call("wait", d.Milliseconds())) }
+
+// await returns what a promise becomes.
+func await(promise js.Value) (value js.Value, err error) {
 	done := make(chan struct{})
-	then := js.FuncOf(func(js.Value, []js.Value) any {
+	then := js.FuncOf(func(_ js.Value, args []js.Value) any {
+		value = args[0]
 		close(done)
 		return nil
 	})
 	defer then.Release()
-	js.Global().Get("scheduler").Call("wait", d.Milliseconds()).Call("then", then, then)
+	failed := js.FuncOf(func(_ js.Value, args []js.Value) any {
+		err = errors.New(args[0].Call("toString").String())
+		close(done)
+		return nil
+	})
+	defer failed.Release()
+	promise.Call("then", then, failed)
 	<-done
+	return value, err
 }
 
 func logLine(line string) { js.Global().Get("console").Call("error", line) }

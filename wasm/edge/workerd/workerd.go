@@ -25,14 +25,19 @@ type Options struct {
 	Entry    string         // Its entry module: "entry.mjs".
 	Outbound string         // host:port that gets all the worker sends.
 	Vars     map[string]any // Variables, given to the worker as JSON values.
+	Objects  []Object       // Durable Objects, whose storage is removed when the program ends.
 }
+
+// Object is a class of Durable Objects that the entry exports, and the binding that holds it.
+type Object struct{ Binding, Class string }
 
 // Process is a running workerd.
 type Process struct {
 	URL     string // Of the worker.
 	command *exec.Cmd
 	log     lockedBuffer
-	config  string
+	folder  string
+	ended   chan struct{}
 }
 
 // Path returns the program among the Node packages of www, below the root of this module.
@@ -50,34 +55,46 @@ func Start(ctx context.Context, program string, o Options) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := config(o, address)
+	folder, err := os.MkdirTemp("", "doona-workerd")
 	if err != nil {
+		return nil, fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	p := &Process{URL: "http://" + address, folder: folder, ended: make(chan struct{})}
+	if err := writeConfig(filepath.Join(folder, "worker.capnp"), o, address); err != nil {
+		p.Close()
 		return nil, err
 	}
-	file := filepath.Join(o.Dir, "worker-"+strconv.Itoa(os.Getpid())+"-"+address[strings.LastIndex(address, ":")+1:]+".capnp")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return nil, fmt.Errorf("couldn't write workerd's configuration: %w", err)
-	}
-	p := &Process{URL: "http://" + address, config: file, command: exec.CommandContext(ctx, program, "serve", file)}
+	p.command = exec.CommandContext(ctx, program, "serve", filepath.Join(folder, "worker.capnp"))
 	p.command.Stdout, p.command.Stderr = &p.log, &p.log
 	if err := p.command.Start(); err != nil {
+		p.Close()
 		return nil, fmt.Errorf("couldn't start workerd: %w", err)
 	}
-	for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
+	go func() {
+		p.command.Wait()
+		close(p.ended)
+	}()
+	for {
 		if conn, err := net.Dial("tcp", address); err == nil {
 			conn.Close()
 			return p, nil
 		}
+		select {
+		case <-p.ended:
+			p.Close()
+			return nil, fmt.Errorf("couldn't start workerd:\n%s", p.Log())
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
-	p.Close()
-	return nil, fmt.Errorf("workerd does not listen:\n%s", p.Log())
 }
 
-// Close ends the program.
+// Close ends the program and removes what it stored.
 func (p *Process) Close() {
-	p.command.Process.Kill()
-	p.command.Wait()
-	os.Remove(p.config)
+	if p.command != nil && p.command.Process != nil { // else it never started
+		p.command.Process.Kill()
+		<-p.ended
+	}
+	os.RemoveAll(p.folder)
 }
 
 // Log returns all that the program and the worker have printed.
@@ -113,45 +130,71 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// config returns workerd's configuration, a Cap'n Proto text.
-func config(o Options, address string) (string, error) {
+// writeConfig writes workerd's configuration, a Cap'n Proto text. Objects store in its folder.
+func writeConfig(file string, o Options, address string) error {
 	files, err := os.ReadDir(o.Dir)
 	if err != nil {
-		return "", fmt.Errorf("couldn't read the worker's folder: %w", err)
+		return fmt.Errorf("couldn't read the worker's folder: %w", err)
 	}
-	modules := []string{module(o.Entry)}
+	names := []string{o.Entry}
 	for _, f := range files {
-		if f.Name() != o.Entry && module(f.Name()) != "" {
-			modules = append(modules, module(f.Name()))
+		if f.Name() != o.Entry {
+			names = append(names, f.Name())
+		}
+	}
+	modules := make([]string, len(names))
+	for i, name := range names {
+		if modules[i], err = module(filepath.Dir(file), o.Dir, name); err != nil {
+			return err
 		}
 	}
 	var bindings []string
 	for name, value := range o.Vars {
 		text, err := json.Marshal(value)
 		if err != nil {
-			return "", fmt.Errorf("couldn't encode variable %s: %w", name, err)
+			return fmt.Errorf("couldn't encode variable %s: %w", name, err)
 		}
 		bindings = append(bindings, fmt.Sprintf("(name = %s, json = %s)", literal(name), literal(string(text))))
 	}
-	return fmt.Sprintf(`using Workerd = import "/workerd/workerd.capnp";
+	var classes []string
+	for _, object := range o.Objects {
+		bindings = append(bindings, fmt.Sprintf("(name = %s, durableObjectNamespace = %s)", literal(object.Binding), literal(object.Class)))
+		classes = append(classes, fmt.Sprintf("(className = %s, uniqueKey = %s, enableSql = true)", literal(object.Class), literal(object.Class)))
+	}
+	text := fmt.Sprintf(`using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
-  services = [ (name = "main", worker = .worker), (name = "out", external = (address = %s, http = ())) ],
+  services = [ (name = "main", worker = .worker), (name = "out", external = (address = %s, http = ())),
+    (name = "disk", disk = (path = %s, writable = true)) ],
   sockets = [ (name = "http", address = %s, http = (), service = "main") ] );
 const worker :Workerd.Worker = (
   modules = [ %s ],
   bindings = [ %s ],
   globalOutbound = "out",
+  durableObjectNamespaces = [ %s ],
+  durableObjectStorage = (localDisk = "disk"),
   compatibilityDate = "2026-11-01",
   compatibilityFlags = [ "nodejs_als" ] );
-`, literal(o.Outbound), literal(address), strings.Join(modules, ", "), strings.Join(bindings, ", ")), nil
+`, literal(o.Outbound), literal(filepath.Dir(file)), literal(address), strings.Join(modules, ", "), strings.Join(bindings, ", "), strings.Join(classes, ", "))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("couldn't write workerd's configuration: %w", err)
+	}
+	return nil
 }
 
-func module(file string) string {
-	kind := map[string]string{".mjs": "esModule", ".js": "esModule", ".wasm": "wasm"}[filepath.Ext(file)]
-	if kind == "" {
-		return ""
+// module returns a file of the worker as a module of its kind; the path is relative to from.
+func module(from, dir, file string) (string, error) {
+	kind := "esModule"
+	if filepath.Ext(file) == ".wasm" {
+		kind = "wasm"
 	}
-	return fmt.Sprintf("(name = %s, %s = embed %s)", literal(file), kind, literal(file))
+	path, err := filepath.Abs(filepath.Join(dir, file))
+	if err == nil {
+		path, err = filepath.Rel(from, path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("couldn't find the worker's folder: %w", err)
+	}
+	return fmt.Sprintf("(name = %s, %s = embed %s)", literal(file), kind, literal(path)), nil
 }
 
 func literal(s string) string { return strconv.Quote(s) }
