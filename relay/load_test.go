@@ -1,0 +1,185 @@
+package relay_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/openloop"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+)
+
+// loadFigures are what TestLoad measures.
+type loadFigures struct {
+	Capacity    float64        `json:"capacity_per_second"` // 128 connections that wait for their answers
+	Offered     float64        `json:"offered_per_second"`
+	Seconds     float64        `json:"overload_seconds"`
+	Sent        int            `json:"sent"`
+	Accepted    int            `json:"accepted"`
+	Refused     map[string]int `json:"refused"`
+	Late        int            `json:"late"`
+	P50         float64        `json:"accepted_p50_ms"`
+	P99         float64        `json:"accepted_p99_ms"`
+	IdleRSS     int            `json:"idle_peak_rss_kb"`
+	CapacityRSS int            `json:"capacity_peak_rss_kb"`
+	OverloadRSS int            `json:"overload_peak_rss_kb"`
+	BoundRSS    int            `json:"bound_rss_kb"`
+	CPUSeconds  float64        `json:"relay_cpu_seconds"`
+	Verified    int            `json:"verified"`
+	Pinned      bool           `json:"pinned"` // relay on processor 0, generator on the others
+}
+
+// greedy is the network that sends a quarter of all reports, far more than its share.
+const greedy = "203.0.113.1"
+
+// TestLoad measures what a relay can take, then offers it four times that, open loop, with a quarter
+// of it from one network: memory stays within its bounds, and exactly the acknowledged reports come
+// out of the sealed batches. The full form (DOONA_FULL) takes 60 s; relay and generator then have
+// processors of their own.
+func TestLoad(t *testing.T) {
+	warm, overload, reports := time.Second, 3*time.Second, 20_000
+	full := os.Getenv("DOONA_FULL") != ""
+	if full {
+		warm, overload, reports = 10*time.Second, time.Minute, 500_000
+	}
+	const n = 1000
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size, t.Clients.Quota = n, 65535 }})
+	pool := make([]*openloop.Report, reports)
+	for i, body := range sealAll(t, c, reports) {
+		pool[i] = &openloop.Report{Body: body, Client: relaytest.Network(i)}
+		if i%4 == 3 {
+			pool[i].Client = greedy
+		}
+	}
+	p := startProcess(t, c, 0)
+	figures := loadFigures{IdleRSS: peakRSS(t, p), Pinned: full && pin(t, p)}
+	target, err := url.Parse(c.ReportsURL(0))
+	require.NoError(t, err)
+
+	// A quarter of the pool, so that the rest is fresh.
+	calm := openloop.Run(t.Context(), openloop.Options{URL: target, Duration: warm, Connections: 128}, pool[:reports/4])
+	figures.Capacity, figures.CapacityRSS = float64(calm.Accepted)/calm.Seconds, peakRSS(t, p)
+	require.Empty(t, calm.Refused["overloaded"])
+
+	figures.Offered = 4 * figures.Capacity
+	storm := openloop.Run(t.Context(), openloop.Options{URL: target, Rate: figures.Offered, Duration: overload, Connections: 2048}, pool)
+	figures.Seconds, figures.Sent, figures.Accepted, figures.Refused, figures.Late = storm.Seconds, storm.Offered, storm.Accepted, storm.Refused, storm.Late
+	figures.P50, figures.P99 = storm.Quantile(0.5), storm.Quantile(0.99)
+	figures.OverloadRSS = peakRSS(t, p)
+
+	// What the configuration allows: reports in flight, connections, and Go's room for garbage above
+	// what an idle relay takes.
+	figures.BoundRSS = figures.IdleRSS + 2*(256<<10+4096*20) // the defaults of max_memory and max_connections
+	require.LessOrEqual(t, figures.OverloadRSS, figures.BoundRSS)
+	require.NotZero(t, storm.Accepted)
+	for name := range storm.Refused {
+		require.Contains(t, []string{"overloaded", "slow-down", "limit", "connection"}, name)
+	}
+	if full {
+		require.NotZero(t, storm.Refused["overloaded"]+storm.Refused["slow-down"])
+	}
+	settle(t, target, pool, n)
+	figures.verify(t, c, pool, n)
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, p.cmd.Wait())
+	figures.CPUSeconds = (p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()).Seconds()
+	out, err := json.MarshalIndent(&figures, "", " ")
+	require.NoError(t, err)
+	t.Logf("%s", out)
+	if path := os.Getenv("DOONA_FIGURES"); path != "" {
+		require.NoError(t, os.WriteFile(path, out, 0o644))
+	}
+}
+
+// settle offers calmly what is of unknown fate, as a client would, and as much of the rest as fills
+// the last batch: then all that was acknowledged is sealed.
+func settle(t *testing.T, target *url.URL, pool []*openloop.Report, n int) {
+	t.Helper()
+	calmly := func(reports []*openloop.Report) {
+		openloop.Run(t.Context(), openloop.Options{URL: target, Duration: time.Minute, Connections: 8}, reports)
+		for _, r := range reports {
+			require.Equal(t, openloop.Taken, r.Fate)
+		}
+	}
+	var unknown, waiting []*openloop.Report
+	taken := 0
+	for _, r := range pool {
+		switch r.Fate {
+		case openloop.Unknown:
+			r.Fate = openloop.Waiting
+			unknown = append(unknown, r)
+		case openloop.Waiting:
+			waiting = append(waiting, r)
+		case openloop.Taken:
+			taken++
+		}
+	}
+	if len(unknown) > 0 {
+		calmly(unknown)
+	}
+	if missing := (n - (taken+len(unknown))%n) % n; missing > 0 {
+		require.GreaterOrEqual(t, len(waiting), missing, "the pool is too small")
+		calmly(waiting[:missing])
+	}
+}
+
+// verify requires that the acknowledged reports, and no other, come out of the sealed batches, each
+// once.
+func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloop.Report, n int) {
+	t.Helper()
+	out := make([]int, len(pool))
+	taken := 0
+	for _, r := range pool {
+		if r.Fate == openloop.Taken {
+			taken++
+		}
+	}
+	for seq := range uint64(taken / n) {
+		batch, chain := c.Pull(t, 0, seq)
+		require.EqualValues(t, n, chain[0].Submissions)
+		for _, value := range c.Values(t, 0, batch)[0] {
+			out[value]++
+		}
+		require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 0, 0, seq, batch.Manifest))
+	}
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, uint64(taken/n))
+	require.ErrorIs(t, err, handover.ErrNotSealed, "nothing is left over")
+	for i, r := range pool {
+		want := 0
+		if r.Fate == openloop.Taken {
+			want = 1
+		}
+		require.Equal(t, want, out[i], "report %d", i)
+	}
+	f.Verified = taken
+}
+
+// peakRSS returns the most memory that a process has held, in kB.
+func peakRSS(t *testing.T, p *process) int {
+	t.Helper()
+	kb, err := openloop.PeakRSS(p.cmd.Process.Pid)
+	require.NoError(t, err)
+	return kb
+}
+
+// pin gives the relay processor 0 and this process the others, where there are several.
+func pin(t *testing.T, p *process) bool {
+	t.Helper()
+	if runtime.NumCPU() < 2 {
+		return false
+	}
+	for pid, processors := range map[int]string{p.cmd.Process.Pid: "0", os.Getpid(): fmt.Sprintf("1-%d", runtime.NumCPU()-1)} {
+		out, err := exec.Command("taskset", "-acp", processors, fmt.Sprint(pid)).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	return true
+}
