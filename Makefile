@@ -15,7 +15,7 @@ demo:
 test:
 	@./scripts/test.sh
 
-# The long forms; PART names one of accountant, protocols, crash and fuzz, default all.
+# The long forms; PART names one of accountant, protocols, crash, fuzz, tls and load, default all.
 test-full:
 	@./scripts/test-full.sh $(PART)
 

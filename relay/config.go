@@ -19,9 +19,21 @@ import (
 // Config is what a relay is told: the fields with yaml names make up relay.yaml, in which
 // unknown keys are errors and relative paths start at the file's own folder.
 type Config struct {
-	// Listen is the public address, "host:port". TLS is the proxy's before it. Required, unless
-	// Listener is set or Handler is served elsewhere.
+	// Listen is the public address, "host:port". Required, unless Listener is set or Handler is
+	// served elsewhere.
 	Listen string `yaml:"listen"`
+
+	// TLS names the certificate of the public address. Default: none; then TLS is the task of a
+	// proxy before it, or of Autocert.
+	TLS *TLSConfig `yaml:"tls"`
+
+	// Autocert has an ACME authority such as Let's Encrypt issue the certificate, and renew it.
+	// Default: none.
+	Autocert *AutocertConfig `yaml:"autocert"`
+
+	// CA is a file of certificates (PEM) of authorities that this relay trusts besides the system's:
+	// for the relay before it and for Autocert's. Default: none.
+	CA string `yaml:"ca"`
 
 	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it
 	// private: metrics tell when reports arrive. Default: none.
@@ -117,6 +129,32 @@ type TaskConfig struct {
 	IssuerKeys string `yaml:"issuer_keys"`
 }
 
+// TLSConfig names a certificate. Files that are replaced are read again at the next connection.
+type TLSConfig struct {
+	// Cert is the file of the certificate and those between it and its authority (PEM). Required.
+	Cert string `yaml:"cert"`
+
+	// Key is the file of its private key (PEM). Required.
+	Key string `yaml:"key"`
+}
+
+// AutocertConfig says how to come by a certificate (RFC 8555). The authority connects to the public
+// address to see that it is the named host's (tls-alpn-01, RFC 8737): it must be reachable on port
+// 443 under each name. Who sets this agrees to the authority's terms.
+type AutocertConfig struct {
+	// Hosts are the names in this relay's URLs. Required.
+	Hosts []string `yaml:"hosts"`
+
+	// Email is where the authority may write to. Default: none.
+	Email string `yaml:"email"`
+
+	// Cache is a folder for keys and certificates, created with mode 0700. Required.
+	Cache string `yaml:"cache"`
+
+	// Directory is the authority's URL. Default: Let's Encrypt.
+	Directory string `yaml:"directory"`
+}
+
 // LoadConfig reads relay.yaml. It neither opens the files that it names nor checks values: [New]
 // does.
 func LoadConfig(path string) (Config, error) {
@@ -134,7 +172,13 @@ func LoadConfig(path string) (Config, error) {
 
 // resolve makes relative paths start at folder.
 func (c *Config) resolve(folder string) {
-	files := []*string{&c.SignKey, &c.HPKEKeys, &c.Secret}
+	files := []*string{&c.SignKey, &c.HPKEKeys, &c.Secret, &c.CA}
+	if c.TLS != nil {
+		files = append(files, &c.TLS.Cert, &c.TLS.Key)
+	}
+	if c.Autocert != nil {
+		files = append(files, &c.Autocert.Cache)
+	}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].IssuerKeys)
 	}
@@ -175,6 +219,9 @@ func (c *Config) validate() error {
 		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), clientaddr.HeaderXFF+" or "+clientaddr.HeaderForwarded)
 	case len(c.Tasks) == 0:
 		return invalid.Field("tasks", "none", "at least one")
+	}
+	if err := c.validateTLS(); err != nil {
+		return err
 	}
 	return c.validateRanges()
 }

@@ -105,7 +105,7 @@ func TestLoad(t *testing.T) {
 func settle(t *testing.T, target *url.URL, pool []*openloop.Report, n int) {
 	t.Helper()
 	calmly := func(reports []*openloop.Report) {
-		openloop.Run(t.Context(), openloop.Options{URL: target, Duration: time.Minute, Connections: 8}, reports)
+		openloop.Run(t.Context(), openloop.Options{URL: target, Duration: 10 * time.Minute, Connections: 8}, reports)
 		for _, r := range reports {
 			require.Equal(t, openloop.Taken, r.Fate)
 		}

@@ -22,6 +22,7 @@ package relay
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -60,6 +61,7 @@ type Relay struct {
 
 	admission   *admission   // of reports
 	connections *connections // to the public address
+	tls         *tls.Config  // of the public address; nil where a proxy speaks TLS
 	handouts    handouts
 
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
@@ -113,7 +115,14 @@ func load(cfg Config, openStores func(r *Relay) error) (*Relay, error) {
 	if r.sign, err = keyfile.LoadSign(cfg.SignKey); err != nil {
 		return nil, err
 	}
-	r.upstream = handover.NewClient(r.sign, nil)
+	transport, err := handover.LoadTransport(cfg.CA)
+	if err != nil {
+		return nil, err
+	}
+	r.upstream = handover.NewClient(r.sign, transport)
+	if r.tls, err = cfg.tlsConfig(); err != nil {
+		return nil, err
+	}
 	if err := r.loadTasks(); err != nil {
 		return nil, err
 	}
@@ -202,7 +211,11 @@ func (r *Relay) listen() (out []*server, err error) {
 		return nil, err
 	}
 	if public != nil {
-		out = append(out, r.server(r.connections.sparing(r.Handler()), r.connections.bound(public)))
+		public = r.connections.bound(public)
+		if r.tls != nil {
+			public = tls.NewListener(public, r.tls)
+		}
+		out = append(out, r.server(r.connections.sparing(r.Handler()), public))
 	}
 	admin, err := listenOn(r.cfg.Admin, r.cfg.AdminListener)
 	if admin != nil {

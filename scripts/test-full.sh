@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The long forms of the tests, one part or all: accountant, protocols, crash, fuzz.
-# Each part writes docs/results/PART.json: the commit, how long it took and whether it passed.
+# The long forms of the tests, one part or all: accountant, protocols, crash, fuzz, tls, load.
+# Each part writes docs/results/PART.json: the commit, how long it took and whether it passed, and
+# what it measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols crash fuzz"
+parts="accountant protocols crash fuzz tls load"
 [ "${1:-all}" = all ] || parts=$1
 mkdir -p docs/results
 
@@ -15,14 +16,19 @@ run_part() {
       DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
     crash) DOONA_FULL=1 go test -timeout 60m -run Crash ./relay/... ;;
     fuzz) ./scripts/fuzz.sh "${FUZZTIME:-10m}" ;;
-    *) echo "unknown PART $1: want accountant, protocols, crash or fuzz" >&2; exit 2 ;;
+    tls) DOONA_FULL=1 go test -timeout 10m -run 'TLS|Autocert' ./relay ;;
+    load) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run TestLoad -v ./relay ;;
+    *) echo "unknown PART $1: want accountant, protocols, crash, fuzz, tls or load" >&2; exit 2 ;;
   esac
 }
 
 for part in $parts; do
   printf '\n== %s\n' "$part"
   begin=$(date +%s)
+  figures=$(mktemp)
+  echo null >"$figures"
   run_part "$part"
-  printf '{"part": "%s", "commit": "%s", "passed": true, "seconds": %d}\n' \
-    "$part" "$(git rev-parse --short HEAD)" "$(($(date +%s) - begin))" | tee "docs/results/$part.json"
+  printf '{"part": "%s", "commit": "%s", "passed": true, "seconds": %d, "figures": %s}\n' \
+    "$part" "$(git rev-parse --short HEAD)" "$(($(date +%s) - begin))" "$(cat "$figures")" | tee "docs/results/$part.json"
+  rm "$figures"
 done

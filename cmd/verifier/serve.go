@@ -24,8 +24,8 @@ import (
 
 // serveFlags are the flags of `verifier serve`.
 type serveFlags struct {
-	task, keys, sign, data, listen string
-	interval                       time.Duration
+	task, keys, sign, data, listen, ca string
+	interval                           time.Duration
 }
 
 func serveCommand() *cobra.Command {
@@ -51,6 +51,7 @@ Restarted, it reads the folder and goes on where it stopped. SIGTERM ends it.`,
 	flags.StringVar(&f.sign, "sign-key", "", "the verifier's signing key file")
 	flags.StringVar(&f.data, "data", "", "folder for batches")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8090", "address of the page")
+	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.DurationVar(&f.interval, "interval", 10*time.Second, "how often to ask for batches, 10ms or more")
 	cli.Require(cmd, "task", "keys", "sign-key", "data")
 	return cmd
@@ -80,7 +81,11 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	puller, err := verifier.NewPuller(v, handover.NewClient(sign, nil), f.data, log)
+	transport, err := handover.LoadTransport(f.ca)
+	if err != nil {
+		return err
+	}
+	puller, err := verifier.NewPuller(v, handover.NewClient(sign, transport), f.data, log)
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options, reports []*Report) *Result {
 	ctx, r.end = context.WithTimeout(ctx, o.Duration)
 	defer r.end()
 	for range o.Connections {
-		r.workers.Go(r.work)
+		r.workers.Go(func() { r.work(ctx) })
 	}
 	r.pace(ctx)
 	close(r.due)
@@ -147,15 +147,15 @@ func (r *run) pace(ctx context.Context) {
 }
 
 // work makes offers over one connection after the other.
-func (r *run) work() {
+func (r *run) work(ctx context.Context) {
 	var c connection
 	defer c.close()
 	for due := range r.due {
 		var report *Report
 		select {
 		case report = <-r.pool:
-		default:
-			continue // all are taken or under way
+		case <-ctx.Done():
+			return
 		}
 		if due.IsZero() {
 			due = time.Now()

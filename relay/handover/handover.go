@@ -76,14 +76,11 @@ type Client struct {
 // asked for from where the transfer broke off.
 const timeout = 10 * time.Minute
 
-// NewClient returns a client that signs with a hop's key. A nil transport stands for one with
-// bounded waits for connection and answer.
+// NewClient returns a client that signs with a hop's key. A nil transport stands for that of
+// [LoadTransport] without a file.
 func NewClient(key ed25519.PrivateKey, transport http.RoundTripper) *Client {
 	if transport == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.ResponseHeaderTimeout = time.Minute
-		t.DisableCompression = true // ciphertexts do not compress, and bombs do
-		transport = t
+		transport, _ = LoadTransport("") // reads nothing, so nothing fails
 	}
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
@@ -148,7 +145,11 @@ func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epo
 	if err != nil {
 		return fmt.Errorf("couldn't confirm batch %d of epoch %d: %w", seq, epoch, err)
 	}
-	return resp.Body.Close()
+	defer resp.Body.Close()
+	if n, err := resp.Body.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+		return fmt.Errorf("couldn't confirm batch %d of epoch %d: the answer has a body", seq, epoch)
+	}
+	return nil
 }
 
 // ask sends a signed request for what follows the first from bytes. The answer is a success, and its

@@ -39,7 +39,8 @@ type Options struct {
 	Task   func(*task.Task)                 // Changes the draft: batches of 10, honest 9/10, one lane of one slot, quota 1.
 	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
 
-	Postgres bool // Stores in PostgreSQL, a database for each relay. Default SQLite.
+	Postgres bool   // Stores in PostgreSQL, a database for each relay. Default SQLite.
+	CA       string // File of the authority of the relays' certificates; then their URLs are https, and Config sets TLS.
 }
 
 // Cascade is a task with the keys and addresses of its parties.
@@ -94,12 +95,19 @@ func New(t testing.TB, o Options) *Cascade {
 	if draft.Batch.Min == 0 {
 		draft.Batch.Min = max(draft.Batch.DefaultMin(), 1)
 	}
-	c := &Cascade{Clock: &Clock{}, options: o, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+	transport, err := handover.LoadTransport(o.CA)
+	require.NoError(t, err)
+	transport.(*http.Transport).MaxIdleConns, transport.(*http.Transport).MaxIdleConnsPerHost = 0, 256
+	c := &Cascade{Clock: &Clock{}, options: o, http: &http.Client{Transport: transport}}
+	scheme := "http://"
+	if o.CA != "" {
+		scheme = "https://"
+	}
 	relays := make([]quickstart.Relay, o.Hops)
 	for hop := range relays {
 		address, admin := FreeAddress(t), FreeAddress(t)
 		c.addresses = append(c.addresses, address)
-		relays[hop] = quickstart.Relay{URL: "http://" + address, Listen: address, Admin: admin,
+		relays[hop] = quickstart.Relay{URL: scheme + address, Listen: address, Admin: admin,
 			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: "1s"}
 		if o.Postgres {
 			relays[hop].Store = NewDatabase(t)
@@ -114,13 +122,12 @@ func New(t testing.TB, o Options) *Cascade {
 		copied.Name = fmt.Sprintf("test %d", i)
 		drafts[i] = quickstart.Draft{Name: taskName(i), Task: &copied}
 	}
-	var err error
 	c.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "deployment"), relays, drafts)
 	require.NoError(t, err)
 	c.use(t, 0)
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
-	c.Verifier = handover.NewClient(sign, nil)
+	c.Verifier = handover.NewClient(sign, transport)
 	return c
 }
 

@@ -1,0 +1,135 @@
+package relay
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/relay/handover"
+)
+
+// tlsConfig returns how the public address speaks TLS, nil where a proxy before it does.
+//
+// TLS 1.3 is the least: every browser that runs the WASM module or has X25519 in WebCrypto speaks it,
+// and so do the other parties, which are this program. It encrypts certificates and has nothing to
+// negotiate down to.
+func (c *Config) tlsConfig() (*tls.Config, error) {
+	if c.TLS == nil && c.Autocert == nil {
+		return nil, nil
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}
+	if c.Autocert != nil {
+		manager, err := c.Autocert.manager(c.CA)
+		if err != nil {
+			return nil, err
+		}
+		out.GetCertificate = c.issued(manager)
+		out.NextProtos = append(out.NextProtos, acme.ALPNProto)
+		return out, nil
+	}
+	cert := &certificate{files: *c.TLS, log: c.Log}
+	if err := cert.load(); err != nil {
+		return nil, err
+	}
+	out.GetCertificate = cert.get
+	return out, nil
+}
+
+// manager returns what asks the certificate authority.
+func (c *AutocertConfig) manager(ca string) (*autocert.Manager, error) {
+	transport, err := handover.LoadTransport(ca)
+	if err != nil {
+		return nil, err
+	}
+	return &autocert.Manager{
+		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(c.Cache), HostPolicy: autocert.HostWhitelist(c.Hosts...), Email: c.Email,
+		Client: &acme.Client{DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: transport, Timeout: time.Minute}},
+	}, nil
+}
+
+// issued returns the manager's certificates and logs why there is none, except for names that are not
+// this relay's, which anyone may ask for.
+func (c *Config) issued(manager *autocert.Manager) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert, err := manager.GetCertificate(hello)
+		if err != nil && slices.Contains(c.Autocert.Hosts, hello.ServerName) {
+			c.Log.Error("no certificate", "host", hello.ServerName, "error", err)
+		}
+		return cert, err
+	}
+}
+
+func (c *Config) validateTLS() error {
+	switch {
+	case c.TLS != nil && c.Autocert != nil:
+		return invalid.Field("autocert", "set", "either tls or autocert")
+	case c.TLS != nil && (c.TLS.Cert == "" || c.TLS.Key == ""):
+		return invalid.Field("tls", fmt.Sprintf("cert %q, key %q", c.TLS.Cert, c.TLS.Key), "the files of both")
+	case c.Autocert == nil:
+		return nil
+	}
+	a := c.Autocert
+	orDefault(&a.Directory, acme.LetsEncryptURL)
+	u, err := url.Parse(a.Directory)
+	switch {
+	case len(a.Hosts) == 0:
+		return invalid.Field("autocert.hosts", "none", "the names in the URLs of this relay")
+	case a.Cache == "":
+		return invalid.Field("autocert.cache", `""`, "a folder for the keys and certificates")
+	case err != nil || u.Scheme != "https" || u.Host == "":
+		return invalid.Field("autocert.directory", fmt.Sprintf("%q", a.Directory), "an https URL")
+	}
+	return nil
+}
+
+// certificate is a certificate with its key in files that may be replaced.
+type certificate struct {
+	files TLSConfig
+	log   *slog.Logger
+
+	mu    sync.Mutex // guards the rest
+	now   *tls.Certificate
+	stamp [2]time.Time // when the files were last written, as of the last attempt to load them
+}
+
+// get returns the certificate as the files say; while they don't make sense, as in the middle of being
+// replaced, the one before.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stamps() != c.stamp {
+		if err := c.load(); err != nil {
+			c.log.Error("couldn't load the new certificate; the old one stays", "error", err)
+		}
+	}
+	return c.now, nil
+}
+
+func (c *certificate) stamps() (out [2]time.Time) {
+	for i, file := range []string{c.files.Cert, c.files.Key} {
+		if info, err := os.Stat(file); err == nil {
+			out[i] = info.ModTime()
+		}
+	}
+	return out
+}
+
+func (c *certificate) load() error {
+	c.stamp = c.stamps()
+	loaded, err := tls.LoadX509KeyPair(c.files.Cert, c.files.Key)
+	if err != nil {
+		return fmt.Errorf("couldn't load the TLS certificate: %w", err)
+	}
+	c.now = &loaded
+	return nil
+}
