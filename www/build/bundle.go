@@ -19,22 +19,26 @@ const (
 	moduleFile = "doona.js"
 	globalFile = "doona.global.js"
 	workerFile = "doona-worker.js"
+	tokensFile = "doona-tokens.js"
 )
 
 // assets are the files that the SDK's scripts fetch, as www/sdk/files.ts declares them.
 type assets map[string]asset
 
-// bundleSDK writes the SDK: first its worker, whose hashed name the other scripts carry.
+// bundleSDK writes the SDK: first its worker and what only tasks with tokens need, whose hashed names
+// the other scripts carry.
 func bundleSDK(out string, files assets) error {
-	worker, err := script("worker.ts", options{files: files})
-	if err != nil {
-		return err
-	}
-	if err := write(out, workerFile, worker); err != nil {
-		return err
-	}
-	if files["worker"], err = hashed(filepath.Join(out, workerFile)); err != nil {
-		return err
+	for _, s := range []struct{ asset, entry, file string }{{"worker", "worker.ts", workerFile}, {"tokens", "blind.ts", tokensFile}} {
+		code, err := script(s.entry, options{files: files})
+		if err != nil {
+			return err
+		}
+		if err := write(out, s.file, code); err != nil {
+			return err
+		}
+		if files[s.asset], err = hashed(filepath.Join(out, s.file)); err != nil {
+			return err
+		}
 	}
 	for name, global := range map[string]bool{moduleFile: false, globalFile: true} {
 		code, err := script("index.ts", options{files: files, global: global})
@@ -123,8 +127,10 @@ func script(entry string, o options) ([]byte, error) {
 		build.Define["DOONA."+name+".file"] = quoted("./" + file.File)
 		build.Define["DOONA."+name+".integrity"] = quoted(file.Integrity)
 	}
-	if worker, ok := o.files["worker"]; ok {
-		build.Plugins = []api.Plugin{keepOutside("./worker.js", "./"+worker.File)}
+	for asset, source := range map[string]string{"worker": "./worker.js", "tokens": "./blind.js"} {
+		if file, ok := o.files[asset]; ok {
+			build.Plugins = append(build.Plugins, keepOutside(source, "./"+file.File))
+		}
 	}
 	if o.global {
 		build.Format, build.GlobalName = api.FormatIIFE, "doona"

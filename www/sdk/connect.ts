@@ -11,10 +11,12 @@ import { DoonaError, invalidOption } from './errors.js';
 import { guaranteeOf } from './guarantee.js';
 import { compile } from './load.js';
 import { abortable, idle } from './moment.js';
-import { type ConnectOptions, type Pinned, validate } from './options.js';
+import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { supported } from './supported.js';
+import type { Task } from './task.js';
 import { engine } from './thread.js';
+import { newToken } from './token.js';
 
 /**
  * Fetches a task and checks, on this device, all that can be checked before any value is given:
@@ -46,7 +48,7 @@ async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
     fetchBundle(pinned.url, options.signal),
     startEngine(options, pinned),
   ]);
-  const { handle, task, epsilon0 } = await open(options, pinned, bundle, ready, module);
+  const { handle, task, epsilon0, tokenKeys } = await open(options, pinned, bundle, ready, module);
   const guarantee = guaranteeOf(task, epsilon0);
   checkTask(guarantee.epsilon, guarantee.epochs, options.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);
@@ -58,6 +60,7 @@ async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
     maxTotalEpsilon: options.maxTotalEpsilon,
     spread: pinned.spread,
     submission: (epoch, value) => ready.submission(handle, epoch, value),
+    ...(tokenKeys.length > 0 && { token: tokenOf(pinned, task, tokenKeys, options.tokens) }),
   });
 }
 
@@ -87,6 +90,13 @@ async function open(options: ConnectOptions, pinned: Pinned, bundle: Bytes, read
 
 function cannotSeal(): DoonaError {
   return invalidOption('sealing', 'webcrypto', 'wasm, for this task or in this runtime');
+}
+
+/** Returns what gets a token. The script for it is loaded when the first one is wanted. */
+function tokenOf(pinned: Pinned, task: Task, keys: readonly Bytes[], source?: TokenSource): (epoch: number) => Promise<Bytes> {
+  const { id, idText, modules } = pinned;
+  const load = () => (modules ? import(/* @vite-ignore */ new URL(DOONA.tokens.file, modules).href) : import('./blind.js'));
+  return (epoch) => newToken({ id, idText, task, epoch, keyId: keys[epoch]!, source }, load());
 }
 
 async function fetchBundle(url: URL, signal?: AbortSignal): Promise<Bytes> {

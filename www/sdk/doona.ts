@@ -42,6 +42,8 @@ export interface Parts {
   readonly spread: number;
   /** Randomizes and seals a value, which it may take away. */
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
+  /** Gets a token for a report, in a task with tokens. */
+  readonly token?: (epoch: number) => Promise<Bytes>;
 }
 
 /** A task whose promise has been checked. */
@@ -101,6 +103,7 @@ export class Doona {
     const body = await this.#sealOnce(epoch, () => submission(epoch, input));
     const report: Report = { task: id, epoch, state: 'sealed', body };
     await store.put(report);
+    await abortable(this.#withToken(report), options.signal); // now, so that it tells less of when the report leaves
     await moment(leave - performance.now(), options.signal);
     await this.#send(report, options.signal);
     return this.#receipt(epoch, false, body.length);
@@ -168,8 +171,10 @@ export class Doona {
 
   async #deliver(report: Report, signal?: AbortSignal): Promise<void> {
     const { id, task, store } = this.#parts;
+    const ready = await this.#withToken(report);
+    if (!ready) return;
     try {
-      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${report.epoch}/reports`, report.body!, signal);
+      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, ready.token, signal);
     } catch (error) {
       if (error instanceof DoonaError && error.code !== 'not-delivered') {
         await this.#drop(report.epoch);
@@ -177,6 +182,27 @@ export class Doona {
       throw error;
     }
     await store.put({ task: id, epoch: report.epoch, state: 'delivered' });
+  }
+
+  /**
+   * Returns a sealed report with its token, where the task wants one; undefined where another tab has
+   * delivered or dropped the report meanwhile. One tab at a time: a person may have no second token.
+   */
+  async #withToken(report: Report): Promise<Report | undefined> {
+    const { id, store, token } = this.#parts;
+    if (!token || report.token) return report;
+    return exclusively(`doona token ${id} ${report.epoch}`, async () => {
+      const now = (await store.sealed(id)).find(({ epoch }) => epoch === report.epoch);
+      if (!now || now.token) return now;
+      try {
+        const ready = { ...now, token: await token(now.epoch) };
+        await store.put(ready);
+        return ready;
+      } catch (error) {
+        if (error instanceof DoonaError && error.code === 'limit-reached') await this.#drop(now.epoch);
+        throw error;
+      }
+    });
   }
 
   async #drop(epoch: number): Promise<void> {
@@ -194,6 +220,12 @@ function doubles(value: number | readonly number[]): Float64Array {
   const list = typeof value === 'number' ? [value] : value;
   if (Array.isArray(list) && list.every((x) => typeof x === 'number')) return Float64Array.from(list);
   throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a number, or an array of numbers`, 'value');
+}
+
+/** Runs `work` in one tab of the site at a time, where the runtime has locks. */
+async function exclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
+  const locks = globalThis.navigator?.locks;
+  return locks ? ((await locks.request(name, work)) as T) : work();
 }
 
 /** A random number in [0, 1), for the moment of sending only. */

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { checkId, parseBundle } from './bundle.js';
+import { checkId, checkIssuer, parseBundle, withTokens } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { Module } from './module.js';
@@ -30,6 +30,8 @@ export interface Opened {
   readonly task: Task;
   /** ε₀ of one client's messages; Infinity where the protocol has none. */
   readonly epsilon0: number;
+  /** The ids of the issuer's keys by epoch, of a task with tokens; else empty. */
+  readonly tokenKeys: readonly Bytes[];
 }
 
 /** What the page calls, here or across threads. */
@@ -69,7 +71,8 @@ export function localEngine(): Engine {
       const expected = { owner, id };
       const reporter =
         name === 'browser' ? await withWebCrypto(module, bundle, expected) : withFullModule(module, raw, expected);
-      return { handle: reporters.push(reporter) - 1, task, epsilon0: reporter.epsilon0 };
+      const tokenKeys = withTokens(task) ? await checkIssuer(bundle) : [];
+      return { handle: reporters.push(reporter) - 1, task, epsilon0: reporter.epsilon0, tokenKeys };
     },
     async submission(handle, epoch, value) {
       try {

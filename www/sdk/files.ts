@@ -11,7 +11,7 @@ interface Asset {
 }
 
 declare global {
-  const DOONA: { readonly browser: Asset; readonly full: Asset; readonly worker: Asset };
+  const DOONA: { readonly browser: Asset; readonly full: Asset; readonly worker: Asset; readonly tokens: Asset };
 }
 
 export const modules: { readonly browser: Asset; readonly full: Asset } = {

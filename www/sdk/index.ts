@@ -17,7 +17,7 @@ export { connect } from './connect.js';
 export { type Doona, type Flushed, type Receipt } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
 export { type Guarantee } from './guarantee.js';
-export { type ConnectOptions } from './options.js';
+export { type ConnectOptions, type TokenSource } from './options.js';
 export { type Report, type Spent, type Store } from './store.js';
 export { memoryStore } from './store-memory.js';
 export { type Party, type Task } from './task.js';

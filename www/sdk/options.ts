@@ -8,6 +8,15 @@ import { invalidOption } from './errors.js';
 import { parseKey } from './signature.js';
 import type { Store } from './store.js';
 
+/**
+ * Posts a token request of 259 bytes; may be called again with the same one. `uri` is where the
+ * issuer takes requests of the epoch.
+ */
+export type TokenSource = (
+  request: Bytes,
+  about: { readonly task: string; readonly epoch: number; readonly uri: string },
+) => Promise<Response>;
+
 export interface ConnectOptions {
   /** Address of the task at its first relay: https://relay.example/v1/tasks/ and the task's id. Required. */
   readonly task: string | URL;
@@ -41,6 +50,12 @@ export interface ConnectOptions {
   readonly sealing?: 'webcrypto' | 'wasm';
   /** Where reports are remembered. Default: IndexedDB; required where there is none. */
   readonly store?: Store;
+  /**
+   * Gets the issuer's answer to a token request, for tasks with tokens: posts the request to the
+   * site's own backend, which knows the person and passes it on with an API key (docs/issuer.md),
+   * and returns the response. Default: asks the issuer itself, which works where it counts networks.
+   */
+  readonly tokens?: TokenSource;
   /** Aborts connecting. */
   readonly signal?: AbortSignal;
 }

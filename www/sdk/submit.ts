@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Bytes } from './bytes.js';
+import { type Bytes, toBase64url } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
 import { moment } from './moment.js';
 
@@ -23,7 +23,7 @@ const stored = 'replayed';
 /** The relay's errors that have a code of their own, and what they mean. */
 const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   'epoch-closed': ['epoch-closed', 'its epoch is over'],
-  limit: ['limit-reached', 'this client, or another at its network address, has reported in this epoch'],
+  limit: ['limit-reached', 'this client, or another at its network address, has reported in this epoch, or its token is spent'],
 };
 
 const problemPrefix = 'urn:doona:error:';
@@ -33,9 +33,9 @@ const problemPrefix = 'urn:doona:error:';
  * @throws DoonaError `epoch-closed`, `limit-reached` or `report-refused` where it never will, `not-delivered` where
  * it may another time
  */
-export async function submit(url: string, body: Bytes, signal?: AbortSignal): Promise<void> {
+export async function submit(url: string, body: Bytes, token?: Bytes, signal?: AbortSignal): Promise<void> {
   for (let attempt = 0; ; attempt++) {
-    const outcome = await post(url, body, signal);
+    const outcome = await post(url, body, token, signal);
     if (outcome === undefined) return;
     if (outcome.final) throw outcome.error;
     const wait = Math.max(waits[attempt] ?? Infinity, 1000 * outcome.retryAfter);
@@ -59,15 +59,16 @@ interface Failure {
 const mostKept = 60_000;
 let kept = 0;
 
-async function post(url: string, body: Bytes, signal?: AbortSignal): Promise<Failure | undefined> {
+async function post(url: string, body: Bytes, token?: Bytes, signal?: AbortSignal): Promise<Failure | undefined> {
   let response: Response;
   const keepalive = kept + body.length <= mostKept;
   if (keepalive) kept += body.length;
   try {
     // Without a content type there is no preflight: one round trip less, and a page that is being
-    // closed has no time for two.
+    // closed has no time for two. A token costs one, which browsers then remember.
     response = await fetch(url, {
       method: 'POST',
+      ...(token && { headers: { Authorization: `PrivateToken token="${toBase64url(token)}"` } }),
       body,
       keepalive,
       credentials: 'omit',
@@ -99,8 +100,8 @@ function undelivered(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('not-delivered', `couldn't deliver the report yet: ${reason}`, undefined, { cause });
 }
 
-/** Returns the name of the relay's error, or "" for an answer that is not a relay's. */
-async function problem(response: Response): Promise<string> {
+/** Returns the name of a relay's or issuer's error, or "" for an answer that is not theirs. */
+export async function problem(response: Response): Promise<string> {
   if (!response.headers.get('Content-Type')?.startsWith('application/problem+json')) return '';
   try {
     const { type } = (await response.json()) as { type?: unknown };

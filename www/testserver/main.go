@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 )
 
 func main() {
@@ -41,18 +44,33 @@ func run(dir string) error {
 	}
 	r := newRelay(all)
 	go http.Serve(relayAt, r.handler())
-	if err := announce(siteURL, relayURL, all); err != nil {
+	temp, err := os.MkdirTemp("", "doona-testserver-")
+	if err != nil {
+		return fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t, err := startTokens(ctx, temp)
+	if err != nil {
 		return err
 	}
-	return http.Serve(siteAt, site(dir, relayURL, r))
+	if err := announce(siteURL, relayURL, all, t); err != nil {
+		return err
+	}
+	go http.Serve(siteAt, site(dir, relayURL, r, t))
+	<-ctx.Done()
+	return nil
 }
 
-func announce(site, relay string, all map[string]*scenario) error {
-	type offer struct {
-		Task  string `json:"task"`
-		Owner string `json:"owner"`
-	}
-	tasks := map[string]offer{}
+// offer is a task as a page names it.
+type offer struct {
+	Task  string `json:"task"`
+	Owner string `json:"owner"`
+}
+
+func announce(site, relay string, all map[string]*scenario, t *tokens) error {
+	tasks := map[string]offer{"tokens": t.offer}
 	for name, s := range all {
 		tasks[name] = offer{relay + s.Path(), s.OwnerText()}
 	}
@@ -61,7 +79,7 @@ func announce(site, relay string, all map[string]*scenario) error {
 
 // site serves the built pages, an empty one and the list of cases for the tests, and the tests' own
 // controls.
-func site(dir, relayURL string, r *relay) http.Handler {
+func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServer(http.Dir(dir)))
 	mux.HandleFunc("GET /blank.html", func(w http.ResponseWriter, _ *http.Request) {
@@ -73,7 +91,9 @@ func site(dir, relayURL string, r *relay) http.Handler {
 	})
 	mux.HandleFunc("POST /test/take", r.take)
 	mux.HandleFunc("POST /test/fail", r.fail)
-	policy := "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' " + relayURL
+	mux.HandleFunc("POST /test/login", t.login)
+	mux.HandleFunc("POST /test/token", t.token)
+	policy := "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' " + relayURL + " " + t.relayURL + " " + t.issuerURL
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
 		mux.ServeHTTP(w, req)

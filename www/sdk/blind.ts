@@ -1,0 +1,67 @@
+/**
+ * The cryptography of tokens: blind RSA signatures of 2048 bits (RFC 9474) in the form of Privacy
+ * Pass tokens of type 2 (RFC 9577, RFC 9578). A script of its own, which only pages of tasks with
+ * tokens load. It fetches nothing.
+ * @module
+ */
+
+import { BlindRSA } from '../vendor/blindrsa/blindrsa.js';
+
+import { type Bytes, bigEndian, concat, equal, fromHex, toBase64url } from './bytes.js';
+import { sha256 } from './signature.js';
+
+const tokenType = bigEndian(2, 2);
+const modulusSize = 256;
+
+/** RSABSSA-SHA384-PSS-Deterministic. */
+const suite = new BlindRSA({
+  name: 'RSABSSA-SHA384-PSS-Deterministic',
+  hash: 'SHA-384',
+  saltLength: 48,
+  prepareType: 0,
+  supportsRSARAW: false,
+});
+
+/** A token that waits for its issuer's signature. */
+export interface Pending {
+  /** What the issuer gets, 259 bytes. */
+  readonly request: Bytes;
+  /** Makes the token, 354 bytes, of the issuer's reply. @throws Error unless that is a signature of the request */
+  finalize(reply: Bytes): Promise<Bytes>;
+}
+
+/**
+ * Begins a token for a challenge with the issuer's key, which must be the one with this id.
+ * @throws Error for any other key
+ */
+export async function blind(spki: Bytes, keyId: Bytes, challenge: Bytes): Promise<Pending> {
+  if (!equal(await sha256(spki), keyId)) throw new Error('its key is not the one the task names');
+  const key = await parseKey(spki);
+  const nonce = crypto.getRandomValues(new Uint8Array(32));
+  const input = concat(tokenType, nonce, await sha256(challenge), keyId);
+  const { blindedMsg, inv } = await suite.blind(key, input);
+  return {
+    request: concat(tokenType, keyId.subarray(31), blindedMsg),
+    finalize: async (reply) => concat(input, await suite.finalize(key, input, reply, inv)),
+  };
+}
+
+/**
+ * Precedes the modulus in a public key: a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, MGF1 of
+ * SHA-384 and a salt of 48 bytes, for exactly 2048 bits. The exponent 65537 follows.
+ */
+const prefix = fromHex(
+  '30820152303d06092a864886f70d01010a3030a00d300b0609608648016503040202a11a301806092a864886f70d010108' +
+    '300b0609608648016503040202a2030201300382010f003082010a0282010100',
+  81,
+)!;
+const suffix = fromHex('0203010001', 5)!;
+
+/** @throws Error unless the bytes are the one form of a public key */
+export function parseKey(spki: Bytes): Promise<CryptoKey> {
+  const modulus = spki.subarray(prefix.length, prefix.length + modulusSize);
+  const whole = concat(prefix, modulus, suffix);
+  if (!equal(whole, spki) || !(modulus[0]! & 0x80) || !(modulus[modulusSize - 1]! & 1)) throw new Error('not a key of 2048 bits');
+  const jwk = { kty: 'RSA', n: toBase64url(modulus), e: 'AQAB', alg: 'PS384', ext: true };
+  return crypto.subtle.importKey('jwk', jwk, { name: 'RSA-PSS', hash: 'SHA-384' }, true, ['verify']);
+}

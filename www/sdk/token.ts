@@ -1,0 +1,122 @@
+/**
+ * Anonymous tokens (docs/SPEC.md, section 9): what is fetched for one, and from whom. The issuer
+ * signs a token without seeing it (blind.ts), so nobody can tell whose token a report carries.
+ * @module
+ */
+
+import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
+import { DoonaError } from './errors.js';
+import { moment } from './moment.js';
+import type { TokenSource } from './options.js';
+import { sha256 } from './signature.js';
+import { problem } from './submit.js';
+import { type Task, version } from './task.js';
+
+/** How long to wait before each further attempt, in milliseconds. */
+const waits = [500, 1500, 4000];
+
+/** What a token is for. */
+export interface Wanted {
+  /** The task's id, in bytes and in hexadecimal. */
+  readonly id: Bytes;
+  readonly idText: string;
+  readonly task: Task;
+  readonly epoch: number;
+  /** The id of the issuer's key of the epoch, as the task names it. */
+  readonly keyId: Bytes;
+  readonly source: TokenSource | undefined;
+}
+
+/**
+ * Gets a token from the task's issuer. A retry sends the same request, which the issuer counts once.
+ * `loading` brings the cryptography, which pages of other tasks do not load.
+ * @throws DoonaError `limit-reached` where the issuer has none left for this person and epoch;
+ * `not-delivered` where it gave none this time
+ */
+export async function newToken(wanted: Wanted, loading: Promise<typeof import('./blind.js')>): Promise<Bytes> {
+  const { id, idText, task, epoch, keyId, source = fromIssuer } = wanted;
+  const base = `${task.clients.issuer.url}/v1/tasks/${idText}/epochs/${epoch}`;
+  loading.catch(() => {}); // until it is awaited
+  const directory = await answered(() => fetch(`${base}/issuer-directory`, { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'error' }));
+  try {
+    const { blind } = await loading;
+    const { request, finalize } = await blind(await keyIn(directory, keyId), keyId, await challengeOf(task, id, epoch));
+    return await finalize(await answered(() => source(request, { task: idText, epoch, uri: `${base}/token-request` })));
+  } catch (cause) {
+    throw cause instanceof DoonaError ? cause : none((cause as Error).message, cause);
+  }
+}
+
+/** The TokenChallenge of a task's epoch. */
+export async function challengeOf(task: Task, id: Bytes, epoch: number): Promise<Bytes> {
+  const context = await sha256(concat(utf8(`doona-v${version} token`), id, bigEndian(epoch, 8)));
+  return concat(
+    bigEndian(2, 2),
+    opaque16(host(task.clients.issuer.url)),
+    bigEndian(context.length, 1),
+    context,
+    opaque16(host(task.relays[0]!.url)),
+  );
+}
+
+function opaque16(text: string): Bytes {
+  const bytes = utf8(text);
+  return concat(bigEndian(bytes.length, 2), bytes);
+}
+
+/** What stands between "//" and the path of a task's URL. */
+function host(url: string): string {
+  return url.slice(url.indexOf('//') + 2).split('/')[0]!;
+}
+
+/** Finds the key of type 2 with this id in an issuer directory (RFC 9578, section 4). */
+async function keyIn(directory: Bytes, keyId: Bytes): Promise<Bytes> {
+  const { 'token-keys': keys } = JSON.parse(new TextDecoder().decode(directory)) as {
+    'token-keys': { 'token-type': number; 'token-key': string }[];
+  };
+  for (const { 'token-type': type, 'token-key': text } of keys) {
+    if (type !== 2) continue;
+    const spki = Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
+    if (String(await sha256(spki)) === String(keyId)) return spki;
+  }
+  throw new Error('its key is not the one the task names');
+}
+
+function fromIssuer(request: Bytes, { uri }: { readonly uri: string }): Promise<Response> {
+  return fetch(uri, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/private-token-request' },
+    body: request,
+    credentials: 'omit',
+    referrerPolicy: 'no-referrer',
+    redirect: 'error',
+    cache: 'no-store',
+  });
+}
+
+/** Returns the body of an answer, after some attempts. */
+async function answered(ask: () => Promise<Response>): Promise<Bytes> {
+  for (let attempt = 0; ; attempt++) {
+    let why: string;
+    try {
+      const response = await ask();
+      if (response.ok) return new Uint8Array(await response.arrayBuffer());
+      const name = await problem(response);
+      if (name === 'limit') {
+        throw new DoonaError('limit-reached', 'the issuer has no further token for this person in this epoch');
+      }
+      why = name || String(response.status);
+      if (response.status < 500) throw none(`it answered ${why}`);
+    } catch (cause) {
+      if (cause instanceof DoonaError) throw cause;
+      why = (cause as Error).message;
+    }
+    const wait = waits[attempt];
+    if (wait === undefined) throw none(why);
+    await moment(wait);
+  }
+}
+
+function none(reason: string, cause?: unknown): DoonaError {
+  return new DoonaError('not-delivered', `couldn't get a token from the issuer: ${reason}`, undefined, { cause });
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/issuer"
+	realrelay "github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wasm/fixture"
+)
+
+// apiKey is that of the site's backend at the issuer.
+const apiKey = "the API key of the test server's site"
+
+// tokens is a task with tokens on a real relay with a real issuer, which gives two tokens to each
+// account that the site names.
+type tokens struct {
+	offer               offer
+	issuerURL, relayURL string
+	account             atomic.Value // string; whom the site takes its visitor for
+}
+
+// startTokens lays out the task in a folder and serves it.
+func startTokens(ctx context.Context, dir string) (*tokens, error) {
+	relayAt, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't listen: %w", err)
+	}
+	issuerAt, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't listen: %w", err)
+	}
+	t := &tokens{issuerURL: "http://" + issuerAt.Addr().String(), relayURL: "http://" + relayAt.Addr().String()}
+	t.account.Store("nobody")
+	draft := fixture.Draft(task.Histogram, 4)
+	draft.Epochs = hour(1)
+	draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: t.issuerURL}}
+	d, err := quickstart.Write(dir, []quickstart.Relay{{URL: t.relayURL}, {URL: "http://127.0.0.1:1"}}, []quickstart.Draft{{Name: "tokens", Task: draft}})
+	if err != nil {
+		return nil, err
+	}
+	t.offer = offer{d.TaskURL(0), d.Owner}
+	if err := t.startRelay(ctx, d, relayAt); err != nil {
+		return nil, err
+	}
+	return t, t.startIssuer(ctx, d, issuerAt)
+}
+
+func (t *tokens) startRelay(ctx context.Context, d *quickstart.Deployment, at net.Listener) error {
+	cfg, err := realrelay.LoadConfig(d.RelayConfig(1))
+	if err != nil {
+		return err
+	}
+	cfg.Listener, cfg.Listen, cfg.Admin = at, "", ""
+	r, err := realrelay.New(cfg)
+	if err == nil {
+		go r.Run(ctx)
+	}
+	return err
+}
+
+func (t *tokens) startIssuer(ctx context.Context, d *quickstart.Deployment, at net.Listener) error {
+	keys := filepath.Join(d.Dir, "api.keys")
+	if err := os.WriteFile(keys, []byte(apiKey), 0o600); err != nil {
+		return fmt.Errorf("couldn't write the API key: %w", err)
+	}
+	i, err := issuer.New(issuer.Config{
+		Store: "sqlite:" + filepath.Join(d.Dir, "issuer", "issuer.db"), Clients: "account", APIKeys: keys, Listener: at,
+		Tasks: []issuer.TaskConfig{{File: filepath.Join(d.Dir, "tokens.bundle"), Owner: d.Owner, TokenKeys: filepath.Join(d.Dir, "issuer", "tokens.keys"), Quota: 2}},
+	})
+	if err == nil {
+		go i.Run(ctx)
+	}
+	return err
+}
+
+// login sets whom the site takes its visitor for: the body.
+func (t *tokens) login(_ http.ResponseWriter, req *http.Request) {
+	name := make([]byte, 64)
+	n, _ := req.Body.Read(name)
+	t.account.Store(strings.TrimSpace(string(name[:n])))
+}
+
+// token is what a site's backend does for its visitor: it passes a request on with its API key and a
+// name that tells the issuer nothing. The page says where the issuer takes it; only there it goes.
+func (t *tokens) token(w http.ResponseWriter, req *http.Request) {
+	uri := req.URL.Query().Get("uri")
+	if !strings.HasPrefix(uri, t.issuerURL+"/v1/tasks/") {
+		http.Error(w, "not the issuer", http.StatusBadRequest)
+		return
+	}
+	out, err := http.NewRequestWithContext(req.Context(), http.MethodPost, uri, req.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	out.Header.Set("Content-Type", "application/private-token-request")
+	out.Header.Set("Authorization", "Bearer "+apiKey)
+	out.Header.Set(issuer.AccountHeader, fmt.Sprintf("%x", sha256.Sum256([]byte("secret of the site"+t.account.Load().(string)))))
+	resp, err := http.DefaultClient.Do(out)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer resp.Body.Close()
+	w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+	w.WriteHeader(resp.StatusCode)
+	io.Copy(w, resp.Body)
+}
