@@ -23,6 +23,7 @@ type Puller struct {
 	client   *handover.Client
 	dir      string
 	log      *slog.Logger
+	release  func() error       // gives the folder back
 	cursors  map[uint64]*cursor // By epoch.
 }
 
@@ -36,14 +37,25 @@ type cursor struct {
 }
 
 // NewPuller returns a puller that keeps batches in dir, which it creates, and adds those that are
-// there already.
+// there already. The folder is its own until [Puller.Close]: two verifiers that pulled into one would
+// confirm each other's batches.
 func NewPuller(v *Verifier, client *handover.Client, dir string, log *slog.Logger) (*Puller, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep batches: %w", err)
 	}
-	p := &Puller{verifier: v, client: client, dir: dir, log: log, cursors: map[uint64]*cursor{}}
-	return p, p.reload()
+	release, err := durable.Claim(dir)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't keep batches in %s: %w", dir, err)
+	}
+	p := &Puller{verifier: v, client: client, dir: dir, log: log, release: release, cursors: map[uint64]*cursor{}}
+	if err := p.reload(); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
 }
+
+// Close gives the folder back.
+func (p *Puller) Close() error { return p.release() }
 
 // reload adds the batches of an earlier run. There may be gaps: numbers that were refused.
 func (p *Puller) reload() error {
@@ -164,7 +176,9 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			return nil
 		case errors.Is(err, handover.ErrEpochComplete):
 			// Only after its end: whoever is on the way can say so.
-			c.complete = uint64(time.Now().Unix()) >= p.verifier.open.Epochs.End(epoch)
+			if c.complete = uint64(time.Now().Unix()) >= p.verifier.open.Epochs.End(epoch); c.complete {
+				p.verifier.complete(epoch)
+			}
 			return nil
 		case errors.Is(err, handover.ErrConfirmed):
 			p.verifier.Note("missing", fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not in %s", epoch, c.next, p.dir))

@@ -19,9 +19,10 @@ type pulled struct {
 	*relaytest.Cascade
 	relay *relaytest.Rogue
 	dir   string
+	last  *verifier.Puller
 }
 
-func newPulled(t *testing.T) *pulled {
+func newPulled(t *testing.T, change ...func(*task.Task)) *pulled {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
 		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2, Delta: 1e-4}
@@ -29,16 +30,23 @@ func newPulled(t *testing.T) *pulled {
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
 		*draft = *calibrated
+		for _, f := range change {
+			f(draft)
+		}
 	}})
-	return &pulled{c, c.StartFirst(t), filepath.Join(t.TempDir(), "batches")}
+	return &pulled{c, c.StartFirst(t), filepath.Join(t.TempDir(), "batches"), nil}
 }
 
 // start returns a verifier that has read what was kept, and its puller.
 func (p *pulled) start(t *testing.T) (*verifier.Verifier, *verifier.Puller) {
 	t.Helper()
+	if p.last != nil {
+		require.NoError(t, p.last.Close())
+	}
 	v := newVerifier(t, p.Cascade)
 	puller, err := verifier.NewPuller(v, p.Verifier, p.dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
+	p.last = puller
 	return v, puller
 }
 
@@ -110,4 +118,21 @@ func TestARestartReadsBeyondAGap(t *testing.T) {
 	requireReport(t, again, 1)
 	require.NoError(t, puller.Pull(t.Context()))
 	requireReport(t, again, 1, "refused")
+}
+
+// TestACompleteEpochIsOver: when there is no further batch of an epoch, its replay set goes, and so
+// none can be added any more.
+func TestACompleteEpochIsOver(t *testing.T) {
+	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	v, puller := p.start(t)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	require.NoError(t, puller.Pull(t.Context()))
+	require.NoError(t, v.Add(p.batch(t, 1)))
+	p.relay.End(0)
+	p.relay.Serve(t, 0, 1, p.batch(t, 2)) // of another number: foreign, and not yet the end
+	require.NoError(t, puller.Pull(t.Context()))
+	require.NoError(t, v.Add(p.batch(t, 3)))
+	p.relay.Answer(0, 1, nil)
+	require.NoError(t, puller.Pull(t.Context()))
+	require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
 }

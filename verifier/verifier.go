@@ -7,6 +7,7 @@
 package verifier
 
 import (
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"slices"
@@ -33,11 +34,15 @@ type Verifier struct {
 // epoch is what has been aggregated of one epoch.
 type epoch struct {
 	aggregate protocols.Aggregate
-	batches   map[uint64]bool                  // By number; false where nothing was released.
-	tags      map[[onion.TagSize]byte]struct{} // Of all messages opened, to find replays.
+	batches   map[uint64]bool // By number; false where nothing was released.
+	tags      tags            // Of all messages opened, to find replays; nil when the epoch is complete.
 	counts    Counts
 	hops      []HopCounts // By relay.
 }
+
+// tags is a replay set of the first halves of tags. Clients draw them at random: of n messages, two
+// share one with probability below n²/2^65, which costs the estimate a message.
+type tags map[uint64]struct{}
 
 // HopCounts is what one relay's manifests say became of the slots it took in.
 type HopCounts struct {
@@ -144,16 +149,29 @@ func (v *Verifier) Add(batch *onion.Batch) error {
 	defer v.mu.Unlock()
 	e := v.epochs[last.Epoch]
 	if e == nil {
-		e = &epoch{aggregate: v.mechanism.Aggregate(), batches: map[uint64]bool{}, tags: map[[onion.TagSize]byte]struct{}{}, hops: newHops(v.open.VerifierHop())}
+		e = &epoch{aggregate: v.mechanism.Aggregate(), batches: map[uint64]bool{}, tags: tags{}, hops: newHops(v.open.VerifierHop())}
 		v.epochs[last.Epoch] = e
 	}
 	if _, again := e.batches[last.Seq]; again {
 		return fmt.Errorf("couldn't add batch %d of epoch %d: added before", last.Seq, last.Epoch)
 	}
+	if e.tags == nil {
+		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", last.Seq, last.Epoch)
+	}
 	counts, released := v.take(e, chain, opened)
 	e.batches[last.Seq] = released
 	e.counts.add(counts)
 	return nil
+}
+
+// complete says that there is no further batch of an epoch, and lets its replay set go. What is kept
+// of all epochs together then does not grow with their messages.
+func (v *Verifier) complete(of uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if e := v.epochs[of]; e != nil {
+		e.tags = nil
+	}
 }
 
 func (v *Verifier) has(epoch, seq uint64) bool {
@@ -243,14 +261,15 @@ func (v *Verifier) take(e *epoch, chain []onion.Manifest, opened []slot) (c Coun
 }
 
 // judge adds one slot to a batch's aggregate; it returns the name of a finding where it cannot.
-func judge(tags map[[onion.TagSize]byte]struct{}, batch protocols.Aggregate, s slot) string {
+func judge(seen tags, batch protocols.Aggregate, s slot) string {
 	if s.err != nil {
 		return "unreadable"
 	}
-	if _, repeated := tags[s.tag]; repeated {
+	half := binary.BigEndian.Uint64(s.tag[:])
+	if _, repeated := seen[half]; repeated {
 		return "repeated"
 	}
-	tags[s.tag] = struct{}{}
+	seen[half] = struct{}{}
 	if !s.message.Cover && batch.Add(s.lane, s.message.Body) != nil {
 		return "malformed"
 	}

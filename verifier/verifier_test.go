@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/planner"
@@ -85,7 +86,11 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.ErrorIs(t, err, handover.ErrConfirmed, "a confirmed batch is gone at the relay")
 	again := newVerifier(t, c)
 	_, err = verifier.NewPuller(again, c.Verifier, dir, slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, durable.ErrClaimed, "one puller per folder")
+	require.NoError(t, puller.Close())
+	puller, err = verifier.NewPuller(again, c.Verifier, dir, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
+	defer puller.Close()
 	reread, err := again.Report()
 	require.NoError(t, err)
 	require.Equal(t, got, reread)

@@ -60,7 +60,10 @@ func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, 
 	if err != nil {
 		return nil, err
 	}
-	w.running.Go(func() { puller.Run(ctx, pull) })
+	w.running.Go(func() {
+		defer puller.Close()
+		puller.Run(ctx, pull)
+	})
 	return &road{url: d.TaskURL(i), owner: d.Owner, open: client.Task(), client: client, verifier: v}, nil
 }
 

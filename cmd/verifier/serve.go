@@ -89,6 +89,7 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	defer puller.Close()
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)

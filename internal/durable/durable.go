@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 )
 
+// ErrClaimed is returned by [Claim].
+var ErrClaimed = errors.New("another process uses it")
+
 // WriteFile replaces path with data: a temporary file, synced, renamed over path, the folder
 // synced. A crash leaves the old file or the new one; a failure leaves no temporary file, as it may
 // hold keys.

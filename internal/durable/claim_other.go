@@ -1,0 +1,6 @@
+//go:build !unix
+
+package durable
+
+// Claim does nothing: on this system, it is for the operator to see that one process uses a folder.
+func Claim(string) (release func() error, err error) { return func() error { return nil }, nil }
