@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 }
 
 // tops may depend on everything, and nothing on them.
-var tops = []string{"cmd", "bench", "www", "docs"}
+var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests and their generators.
 var testOnly = []string{"internal/hpketest", "internal/pgtest", "relay/relaytest"}

@@ -141,9 +141,12 @@ func (r *Relay) checkMemory() error {
 // later is the longest that a refused client is asked to wait.
 const later = 8 * time.Second
 
+// overloads are the problems that turnAway answers with.
+var overloads = []problem.Name{problem.SlowDown, problem.Overloaded}
+
 // turnAway refuses a request for want of room. The wait is drawn at random, so that clients which
 // were turned away together do not return together.
 func (r *Relay) turnAway(name problem.Name) error {
-	r.metrics.overload.WithLabelValues(string(name)).Inc()
+	r.metrics.add(metricOverload, 1, string(name))
 	return problem.New(name, "").Retry(time.Second + rand.N(later-time.Second))
 }

@@ -113,7 +113,7 @@ func (r *Relay) seal(ctx context.Context, s *served, id epochID, seq uint64) err
 		return err
 	}
 	r.scrub(ctx)
-	r.metrics.seal.Observe(time.Since(begun).Seconds())
+	r.metrics.since(metricSeal, begun)
 	r.metrics.made(s, destroyed)
 	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", id.epoch, "batch", seq, "destroyed", destroyed)
 	return nil

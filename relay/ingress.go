@@ -258,8 +258,9 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 	}
 	begun := time.Now()
 	full, err := r.store.commit(ctx, subs)
-	r.metrics.commit.Observe(time.Since(begun).Seconds())
+	r.metrics.since(metricCommit, begun)
 	if err != nil {
+		r.metrics.add(metricStoreErrors, 1)
 		r.cfg.Log.Error("couldn't store reports", "error", err)
 		err = errUnstored
 	}

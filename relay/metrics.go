@@ -1,64 +1,153 @@
 package relay
 
 import (
+	"context"
+	"math/bits"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// Metric is the definition of one metric, from which the relay and its dashboard are made.
+type Metric struct {
+	Name   string // with its prefix
+	Kind   string // "counter", "gauge" or "histogram"
+	Unit   string // as Grafana calls it
+	Help   string
+	Labels []string
+}
+
+// The names of the metrics, without their prefix.
+const (
+	metricReady       = "ready"
+	metricQueue       = "queue_depth"
+	metricInFlight    = "reports_in_flight"
+	metricReserved    = "reserved_bytes"
+	metricConnections = "connections"
+	metricOverload    = "overloaded_total"
+	metricUnconnected = "connections_refused_total"
+	metricCommit      = "commit_seconds"
+	metricSeal        = "seal_seconds"
+	metricPull        = "pull_seconds"
+	metricPulled      = "last_answer_timestamp_seconds"
+	metricStoreErrors = "store_errors_total"
+	metricBatches     = "batches_total"
+	metricUnconfirmed = "unconfirmed_batches"
+	metricEpochsEnd   = "epochs_end_timestamp_seconds"
+	metricRefused     = "refused"
+	metricFindings    = "findings"
+	metricPrefix      = "doona_relay_"
+	kindCounter       = "counter"
+	kindGauge         = "gauge"
+	kindHistogram     = "histogram"
+	unitCount         = "short"
+	unitSeconds       = "s"
+	unitBytes         = "bytes"
+	unitTime          = "dateTimeFromNow"
+	byTask            = "task"
+	byReason          = "reason"
+)
+
+var definitions = []Metric{
+	{metricReady, kindGauge, unitCount, "1 while reports are taken and batches handed out.", nil},
+	{metricQueue, kindGauge, unitCount, "Reports that wait for their transaction.", nil},
+	{metricInFlight, kindGauge, unitCount, "Reports being read, opened or stored.", nil},
+	{metricReserved, kindGauge, unitBytes, "Memory reserved for reports in flight.", nil},
+	{metricConnections, kindGauge, unitCount, "Open connections to the public address.", nil},
+	{metricOverload, kindCounter, unitCount, "Requests refused for want of room: slow-down of one network, overloaded of the relay.", []string{"problem"}},
+	{metricUnconnected, kindCounter, unitCount, "Connections closed for want of a place.", nil},
+	{metricCommit, kindHistogram, unitSeconds, "Durable transactions that reports share.", nil},
+	{metricSeal, kindHistogram, unitSeconds, "Permuting, signing and storing of batches.", nil},
+	{metricPull, kindHistogram, unitSeconds, "Transfers of batches from the relay before.", nil},
+	{metricPulled, kindGauge, unitTime, "When the relay before last answered a pull; 0 for never, and at a first relay.", []string{byTask}},
+	{metricStoreErrors, kindCounter, unitCount, "Transactions that failed: the disk is full, or the database gone.", nil},
+	{metricBatches, kindCounter, unitCount, "Batches made since the start; destroyed ones have no slots.", []string{byTask, "destroyed"}},
+	{metricUnconfirmed, kindGauge, unitCount, "Sealed batches that the next hop has not confirmed.", []string{byTask}},
+	{metricEpochsEnd, kindGauge, unitTime, "When the last epoch of the task ends, and with it its keys: a new task must be out before.", []string{byTask}},
+	{metricRefused, kindGauge, unitCount, "Reports and slots refused in epochs that are erased, rounded up to a power of two per epoch.", []string{byTask, byReason}},
+	{metricFindings, kindGauge, unitCount, "Batches of other parties that were not as they should be.", []string{byTask, byReason}},
+}
+
+// Metrics returns the definitions of all metrics of a relay, those of Go and the process apart.
+func Metrics() []Metric {
+	out := make([]Metric, len(definitions))
+	for i, d := range definitions {
+		d.Name = metricPrefix + d.Name
+		out[i] = d
+	}
+	return out
+}
+
 // metrics is what an operator sees on the admin address. What could tell when a report came, or
 // what became of it, is kept back until its epoch is erased: see tally.
 type metrics struct {
-	registry *prometheus.Registry
-	commit   prometheus.Histogram
-	seal     prometheus.Histogram
-	pull     prometheus.Histogram
-	batches  *prometheus.CounterVec
-	refused  *prometheus.CounterVec
-	findings *prometheus.GaugeVec
-	overload *prometheus.CounterVec
+	registry   *prometheus.Registry
+	counters   map[string]*prometheus.CounterVec
+	gauges     map[string]*prometheus.GaugeVec
+	histograms map[string]prometheus.Histogram
 
-	unconnected prometheus.Counter
-
-	tasks   map[[32]byte]*served
-	mu      sync.Mutex // guards tallies
-	tallies map[epochID]map[string]int
+	mu       sync.Mutex // guards the rest
+	tallies  map[epochID]map[string]uint64
+	revealed map[epochID]bool
 }
 
 func newMetrics(r *Relay) *metrics {
-	const space = "doona_relay"
-	histogram := func(name, help string) prometheus.Histogram {
-		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: space, Name: name, Help: help,
-			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9)}) // to 33 s
-	}
-	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: space, Name: name, Help: help}, labels)
-	}
 	m := &metrics{
-		registry:    prometheus.NewRegistry(),
-		commit:      histogram("commit_seconds", "Durable transactions that reports share."),
-		seal:        histogram("seal_seconds", "Permuting, signing and storing of batches."),
-		pull:        histogram("pull_seconds", "Transfers of batches from the relay before."),
-		batches:     vec("batches_total", "Batches made since the start; destroyed ones have no slots.", "task", "destroyed"),
-		refused:     vec("refused_total", "Reports and slots refused since the start, counted when their epoch is erased.", "task", "reason"),
-		findings:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: space, Name: "findings", Help: "Batches of other parties that were not as they should be."}, []string{"task", "reason"}),
-		overload:    vec("overloaded_total", "Requests refused for want of room: slow-down of one network, overloaded of the relay.", "problem"),
-		unconnected: prometheus.NewCounter(prometheus.CounterOpts{Namespace: space, Name: "connections_refused_total", Help: "Connections closed for want of a place."}),
-		tasks:       r.tasks,
-		tallies:     map[epochID]map[string]int{},
+		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, gauges: map[string]*prometheus.GaugeVec{},
+		histograms: map[string]prometheus.Histogram{}, tallies: map[epochID]map[string]uint64{}, revealed: map[epochID]bool{},
 	}
-	queue := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: space, Name: "queue_depth", Help: "Reports that wait for their transaction."},
-		func() float64 { return float64(len(r.queue)) })
-	m.registry.MustRegister(m.commit, m.seal, m.pull, m.batches, m.refused, m.findings, m.overload, m.unconnected, queue,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, d := range definitions {
+		name := metricPrefix + d.Name
+		switch d.Kind {
+		case kindCounter:
+			m.counters[d.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: d.Help}, d.Labels)
+			m.registry.MustRegister(m.counters[d.Name])
+		case kindGauge:
+			m.gauges[d.Name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: d.Help}, d.Labels)
+			m.registry.MustRegister(m.gauges[d.Name])
+		case kindHistogram:
+			m.histograms[d.Name] = prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: d.Help, Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9)}) // to 33 s
+			m.registry.MustRegister(m.histograms[d.Name])
+		}
+	}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.begin(r)
 	return m
 }
 
+// begin sets what is known from the start, so that it shows before it first changes.
+func (m *metrics) begin(r *Relay) {
+	m.add(metricUnconnected, 0)
+	m.add(metricStoreErrors, 0)
+	for _, name := range overloads {
+		m.add(metricOverload, 0, string(name))
+	}
+	for _, s := range r.order {
+		m.add(metricBatches, 0, s.name(), "no")
+		m.add(metricBatches, 0, s.name(), "yes")
+		m.set(metricPulled, 0, s.name())
+		m.set(metricEpochsEnd, float64(s.Epochs.Start+s.Epochs.Count*s.Epochs.Length), s.name())
+	}
+}
+
+func (m *metrics) add(name string, n float64, labels ...string) {
+	m.counters[name].WithLabelValues(labels...).Add(n)
+}
+
+func (m *metrics) set(name string, value float64, labels ...string) {
+	m.gauges[name].WithLabelValues(labels...).Set(value)
+}
+
+func (m *metrics) since(name string, begun time.Time) {
+	m.histograms[name].Observe(time.Since(begun).Seconds())
+}
+
 // tally counts a reason of an epoch, hidden until reveal: while an epoch runs, a counter that
-// moves tells when a report came and how it fared. Counts do not outlive the process.
+// moves tells when a report came and how it fared.
 func (m *metrics) tally(id epochID, reason string, n int) {
 	if n == 0 {
 		return
@@ -66,33 +155,73 @@ func (m *metrics) tally(id epochID, reason string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tallies[id] == nil {
-		m.tallies[id] = map[string]int{}
+		m.tallies[id] = map[string]uint64{}
 	}
-	m.tallies[id][reason] += n
+	m.tallies[id][reason] += uint64(n)
 }
 
-// reveal adds an epoch's tallies to the metrics.
+// reveal lets an epoch's tallies be seen.
 func (m *metrics) reveal(id epochID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for reason, n := range m.tallies[id] {
-		m.refused.WithLabelValues(m.tasks[id.task].name(), reason).Add(float64(n))
+	m.revealed[id] = true
+}
+
+// refused returns the coarsened tallies of an epoch; none while they are hidden.
+func (m *metrics) refused(id epochID) map[string]uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.revealed[id] {
+		return nil
 	}
-	delete(m.tallies, id)
+	out := map[string]uint64{}
+	for reason, n := range m.tallies[id] {
+		out[reason] = coarse(n)
+	}
+	return out
+}
+
+// coarse rounds a count up to a power of two: an exact one of a small task would tell of single
+// clients.
+func coarse(n uint64) uint64 {
+	if n <= 1 {
+		return n
+	}
+	return 1 << bits.Len64(n-1)
 }
 
 // made counts a batch.
 func (m *metrics) made(s *served, destroyed bool) {
-	label := map[bool]string{false: "no", true: "yes"}[destroyed]
-	m.batches.WithLabelValues(s.name(), label).Inc()
+	m.add(metricBatches, 1, s.name(), map[bool]string{false: "no", true: "yes"}[destroyed])
 }
 
-// show sets the number of findings of each kind.
-func (m *metrics) show(all []finding) {
-	m.findings.Reset()
-	for _, f := range all {
-		if s := m.tasks[f.id.task]; s != nil {
-			m.findings.WithLabelValues(s.name(), f.reason).Inc()
+// look sets the gauges to what is now. What the store cannot tell stays as it was.
+func (m *metrics) look(ctx context.Context, r *Relay) {
+	left := r.admission.left()
+	m.set(metricReady, map[bool]float64{true: 1}[r.ready.Load()])
+	m.set(metricQueue, float64(len(r.queue)))
+	m.set(metricInFlight, float64(r.cfg.MaxConcurrent-left.places))
+	m.set(metricReserved, float64(int64(r.cfg.MaxMemory)-left.bytes))
+	m.set(metricConnections, float64(r.connections.count()))
+	status, err := r.Status(ctx)
+	if err != nil {
+		m.add(metricStoreErrors, 1)
+		return
+	}
+	m.gauges[metricRefused].Reset()
+	m.gauges[metricFindings].Reset()
+	for i, t := range status.Tasks {
+		name := r.order[i].name()
+		waiting := uint64(0)
+		for _, e := range t.Epochs {
+			waiting += e.Batches - e.Confirmed
+			for reason, n := range e.Refused {
+				m.gauges[metricRefused].WithLabelValues(name, reason).Add(float64(n))
+			}
+		}
+		m.set(metricUnconfirmed, float64(waiting), name)
+		for _, f := range t.Findings {
+			m.gauges[metricFindings].WithLabelValues(name, f.Reason).Inc()
 		}
 	}
 }

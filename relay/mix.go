@@ -75,6 +75,9 @@ func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) error {
 func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
 	begun := time.Now()
 	b, err := r.upstream.Pull(ctx, s.Open, s.hop-1, epoch, seq)
+	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
+		r.metrics.set(metricPulled, float64(time.Now().Unix()), s.name())
+	}
 	switch {
 	case errors.Is(err, handover.ErrNotSealed):
 		return true, nil
@@ -89,7 +92,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	case err != nil:
 		return true, err
 	}
-	r.metrics.pull.Observe(time.Since(begun).Seconds())
+	r.metrics.since(metricPull, begun)
 	if fault := handover.Foreign(s.Open, s.hop-1, epoch, seq, b); fault != nil {
 		return true, r.note(ctx, s, epoch, seq, fault.Error())
 	}
@@ -179,7 +182,7 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 	if err != nil {
 		return err
 	}
-	r.metrics.seal.Observe(time.Since(begun).Seconds())
+	r.metrics.since(metricSeal, begun)
 	r.metrics.tally(id, "slot replayed", repeats)
 	r.metrics.tally(id, "slot does not open", total(in)-len(slots))
 	r.metrics.made(s, tooFew != nil)

@@ -29,6 +29,10 @@ type EpochStatus struct {
 	State     string `json:"state"`     // open, closed, complete or erased
 	Batches   uint64 `json:"batches"`   // made so far, destroyed ones too
 	Confirmed uint64 `json:"confirmed"` // of them, those the next hop has
+
+	// Refused counts reports and slots by reason, each rounded up to a power of two, and only when
+	// the epoch is erased: before, a count that moves would tell when a report came and how it fared.
+	Refused map[string]uint64 `json:"refused,omitempty"`
 }
 
 // Finding is something that was wrong with a batch of another relay.
@@ -61,7 +65,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 				continue
 			}
 			sealed := p.next - uint64(len(p.open))
-			t.Epochs = append(t.Epochs, EpochStatus{p.id.epoch, stateNames[p.state], sealed, sealed - uint64(len(p.held))})
+			t.Epochs = append(t.Epochs, EpochStatus{p.id.epoch, stateNames[p.state], sealed, sealed - uint64(len(p.held)), r.metrics.refused(p.id)})
 		}
 		slices.SortFunc(t.Epochs, func(a, b EpochStatus) int { return int(a.Epoch) - int(b.Epoch) })
 		for _, f := range findings {
@@ -82,9 +86,7 @@ func (r *Relay) AdminHandler() http.Handler {
 	mux.HandleFunc("GET /readyz", r.handleReady)
 	mux.HandleFunc("GET /status", r.handleStatus)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, req *http.Request) {
-		if all, err := r.store.findings(req.Context()); err == nil {
-			r.metrics.show(all)
-		}
+		r.metrics.look(req.Context(), r)
 		r.metrics.handler().ServeHTTP(w, req)
 	})
 	return mux
