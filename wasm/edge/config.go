@@ -32,6 +32,7 @@ type Task struct {
 	Property   Property `json:"property"`   // Of every request that passes; empty: values are posted.
 	Categories []string `json:"categories"` // For country, cache and status: category i of the task. Any other is the last, len(Categories).
 	Sample     *float64 `json:"sample"`     // Share of the requests that report their property, in (0, 1]. Default 1.
+	IssuerKey  string   `json:"issuerKey"`  // For tasks with tokens: name of the secret that holds the API key of the task's issuer.
 	Once       bool     `json:"once"`       // At most one report per visitor's network and epoch. Needs the binding DOONA_VISITORS.
 }
 
@@ -149,6 +150,8 @@ func (t *Task) validateProperty(at string) error {
 func (t *Task) fits(at string, of *task.Task) error {
 	bins := uint64(len(t.Categories)) + 1
 	switch {
+	case (of.Clients.Kind == task.ClientToken) != (t.IssuerKey != ""):
+		return invalid.Field(at+".issuerKey", strconv.Quote(t.IssuerKey), "the name of the secret with the issuer's API key if the task's clients need tokens, else none; this task's are of kind "+of.Clients.Kind)
 	case t.Property == Latency && (of.Input.Bins != 0 && of.Query != task.Histogram || of.Input.Labels || !of.Input.Clip):
 		return invalid.Field(at+".property", "latency", "a task of a clipped real number: query sum, mean or histogram with clip")
 	case t.Categories != nil && (!of.Input.Labels || of.Input.Bins != bins):

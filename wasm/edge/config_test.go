@@ -106,6 +106,13 @@ func TestPropertiesMustFitTheTask(t *testing.T) {
 	}
 	country := Task{Property: Country, Categories: []string{"AU", "NZ"}}
 	latency := Task{Property: Latency}
+	tokens := labels(3)
+	tokens.Clients.Kind = task.ClientToken
+	require.ErrorContains(t, country.fits("x", tokens), "x.issuerKey")
+	withKey := country
+	withKey.IssuerKey = "KEY"
+	require.NoError(t, withKey.fits("x", tokens))
+	require.ErrorContains(t, withKey.fits("x", labels(3)), "x.issuerKey")
 	require.NoError(t, country.fits("x", labels(3)))
 	for _, other := range []*task.Task{labels(2), labels(4), reals(task.Histogram, 3, true), reals(task.Mean, 0, true)} {
 		require.ErrorContains(t, country.fits("x", other), "x.categories")
@@ -152,4 +159,27 @@ func TestOwnOrigin(t *testing.T) {
 		}
 		require.Equal(t, own, ownOrigin(req), origin)
 	}
+}
+
+func TestPool(t *testing.T) {
+	var p pool
+	require.Nil(t, p.take(0))
+	seen := map[byte]bool{}
+	for i := range byte(poolSize) {
+		require.True(t, p.lacks(3))
+		p.put(3, []byte{i})
+	}
+	require.False(t, p.lacks(3))
+	require.False(t, p.lacks(2), "tokens of the past")
+	require.Nil(t, p.take(4))
+	for range poolSize {
+		seen[p.take(3)[0]] = true
+	}
+	require.Len(t, seen, poolSize, "each once")
+	require.Nil(t, p.take(3))
+	p.put(3, []byte{1})
+	p.put(2, []byte{2})
+	p.put(4, []byte{3})
+	require.Nil(t, p.take(3))
+	require.Equal(t, []byte{3}, p.take(4))
 }

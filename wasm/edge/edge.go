@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ type Host struct {
 	Background func(func())        // Runs work that outlives the answer.
 	Log        func(string)        // Never sees a value.
 	First      First               // Nil without the binding DOONA_VISITORS.
+	Secret     func(string) string // The secret of a name; "" where there is none.
 }
 
 // First says whether a visitor is new to an epoch of a task, and remembers that it was, until the
@@ -51,8 +53,9 @@ type Worker struct {
 	observed []string // names of the tasks with a property
 	host     Host
 
-	mu    sync.Mutex // guards tasks; never held while waiting
+	mu    sync.Mutex // guards what follows; never held while waiting
 	tasks map[string]connection
+	pools map[string]*pool
 }
 
 // connection is a checked task, or why there is none.
@@ -65,17 +68,20 @@ type connection struct {
 // retryTask is how long a task that could not be had is left alone.
 const retryTask = 10 * time.Second
 
-// patience bounds the pauses between attempts to deliver one report. With the longest delay it
-// leaves the runtime's 30 s.
-const patience = 8 * time.Second
+// patience bounds the pauses between attempts to deliver one report. The longest delay, the token and
+// it fit into the runtime's 30 s.
+const patience = 6 * time.Second
 
 // New returns the worker of a configuration that [ParseConfig] accepted. It is an error about a field
 // if the host lacks what the configuration asks for.
 func New(c *Config, host Host) (*Worker, error) {
-	w := &Worker{config: c, host: host, tasks: map[string]connection{}}
+	w := &Worker{config: c, host: host, tasks: map[string]connection{}, pools: map[string]*pool{}}
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		if c.Tasks[name].Once && host.First == nil {
 			return nil, invalid.Field("tasks."+name+".once", "true", "the Durable Object binding DOONA_VISITORS of class Visitors in wrangler.jsonc")
+		}
+		if key := c.Tasks[name].IssuerKey; key != "" && host.Secret(key) == "" {
+			return nil, invalid.Field("tasks."+name+".issuerKey", strconv.Quote(key), "the name of a secret: wrangler secret put "+key)
 		}
 		if c.Tasks[name].Property != "" {
 			w.observed = append(w.observed, name)
@@ -129,12 +135,21 @@ func (w *Worker) Report(ctx context.Context, name, visitor string, value []float
 		return valueProblem(err)
 	}
 	w.host.Background(func() {
-		w.host.Pause(pause)
-		if err := client.Submit(deadline{ctx, time.Now().Add(patience)}, report); err != nil {
+		if err := w.deliver(ctx, name, client, report, pause); err != nil {
 			w.dropped(name, err)
 		}
+		w.refill(ctx, name, client, epoch)
 	})
 	return nil
+}
+
+// deliver gets a token where the task needs one, and after a pause posts the report.
+func (w *Worker) deliver(ctx context.Context, name string, client *shufflerclient.Client, report *shufflerclient.Report, pause time.Duration) (err error) {
+	if report.Token, err = w.token(ctx, name, client, report.Epoch); err != nil {
+		return err
+	}
+	w.host.Pause(pause)
+	return client.Submit(deadline{ctx, time.Now().Add(patience)}, report)
 }
 
 // erased is how long after an epoch its visitors are forgotten, in seconds: clocks differ by minutes.
@@ -168,11 +183,8 @@ func (d deadline) Err() error {
 	return d.Context.Err()
 }
 
-// pause waits between two attempts, unless that would take longer than there is.
-func (w *Worker) pause(ctx context.Context, d time.Duration) error {
-	if at, ok := ctx.Deadline(); ok && time.Now().Add(d).After(at) {
-		return context.DeadlineExceeded
-	}
+// pause waits between two attempts.
+func (w *Worker) pause(_ context.Context, d time.Duration) error {
 	w.host.Pause(d)
 	return nil
 }
@@ -202,7 +214,7 @@ func (w *Worker) connect(ctx context.Context, name string) (*shufflerclient.Clie
 	c := w.config.Tasks[name]
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{
 		Task: c.URL, Owner: c.Owner, MaxEpsilon: c.MaxEpsilon, MaxDelta: c.MaxDelta,
-		HTTP: w.host.HTTP, Pause: w.pause,
+		HTTP: w.host.HTTP, Pause: w.pause, Tokens: issuerTokens(w.host.HTTP, w.host.Secret(c.IssuerKey)),
 	})
 	if err == nil {
 		err = c.fits("tasks."+name, client.Task().Task)

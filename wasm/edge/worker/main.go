@@ -33,11 +33,19 @@ func open() (*edge.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: cloudflare.WaitUntil, Log: logLine}
+	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: cloudflare.WaitUntil, Log: logLine, Secret: secret}
 	if !cloudflare.GetBinding(visitors).IsUndefined() {
 		host.First = first
 	}
 	return edge.New(config, host)
+}
+
+// secret returns the secret of a name.
+func secret(name string) string {
+	if v := cloudflare.GetBinding(name); name != "" && v.Type() == js.TypeString {
+		return v.String()
+	}
+	return ""
 }
 
 // visitors names the binding of the Durable Objects of entry.mjs that remember visitors.
