@@ -79,6 +79,7 @@ type Client struct {
 	open      *taskfile.Open
 	mechanism protocols.Mechanism
 	sealer    *onion.Sealer
+	issuer    *issuerKey // of the latest epoch that a token was for
 }
 
 // Connect fetches the task from the first relay and checks it: the id in the URL, the owner's
@@ -136,7 +137,7 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 	if o.Tokens == nil {
 		o.Tokens = IssuerTokens(o.HTTP, nil)
 	}
-	return &Client{o, open, m, sealer}, nil
+	return &Client{o, open, m, sealer, &issuerKey{}}, nil
 }
 
 // checkBudget composes the claim over all epochs by basic composition. Without a bound on δ a

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"sync"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/relay/problem"
@@ -30,16 +31,8 @@ func (c *Client) Token(ctx context.Context, epoch uint64) ([]byte, error) {
 	if c.open.Clients.Kind != task.ClientToken {
 		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", c.open.Clients.Kind), "token")
 	}
-	var key *token.PublicKey
-	var foreign error // trying again is of no use then
-	err := c.retry(ctx, func() (err error) {
-		key, err = token.FetchKey(ctx, c.options.HTTP, c.open, epoch)
-		if errors.Is(err, token.ErrKey) {
-			foreign, err = err, nil
-		}
-		return err
-	})
-	if err = errors.Join(err, foreign); err != nil {
+	key, err := c.issuerKey(ctx, epoch)
+	if err != nil {
 		return nil, err
 	}
 	pending, err := token.Blind(key, token.Challenge(c.open.Task, c.open.ID, epoch))
@@ -55,6 +48,40 @@ func (c *Client) Token(ctx context.Context, epoch uint64) ([]byte, error) {
 		return nil, err
 	}
 	return pending.Finalize(reply)
+}
+
+// issuerKey remembers the issuer's key of an epoch. Many reports of one client program, as at the edge,
+// need it once.
+type issuerKey struct {
+	mu    sync.Mutex // never held while waiting
+	epoch uint64
+	key   *token.PublicKey // nil before the first
+}
+
+func (c *Client) issuerKey(ctx context.Context, epoch uint64) (key *token.PublicKey, err error) {
+	c.issuer.mu.Lock()
+	if c.issuer.epoch == epoch {
+		key = c.issuer.key
+	}
+	c.issuer.mu.Unlock()
+	if key != nil {
+		return key, nil
+	}
+	var foreign error // trying again is of no use then
+	err = c.retry(ctx, func() (err error) {
+		key, err = token.FetchKey(ctx, c.options.HTTP, c.open, epoch)
+		if errors.Is(err, token.ErrKey) {
+			foreign, err = err, nil
+		}
+		return err
+	})
+	if err = errors.Join(err, foreign); err != nil {
+		return nil, err
+	}
+	c.issuer.mu.Lock()
+	defer c.issuer.mu.Unlock()
+	c.issuer.epoch, c.issuer.key = epoch, key
+	return key, nil
 }
 
 // IssuerTokens returns a source that asks the issuer itself, with headers such as a backend's
