@@ -1,6 +1,8 @@
 package doona_test
 
 import (
+	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -17,6 +19,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/token"
 )
 
 // vectorDir carries the one version constant; testdata/README.md describes the files.
@@ -203,6 +206,50 @@ func TestVectorsBatch(t *testing.T) {
 	}
 }
 
+func TestVectorsToken(t *testing.T) {
+	var vectors []struct {
+		Task, Private, Key, KeyID, Challenge, Request, Reply, Token hexBytes
+		Epoch                                                       uint64
+		Directory, Authorization, WWWAuthenticate                   string
+	}
+	readVectors(t, "token", &vectors)
+	require.Len(t, vectors, 2)
+	for _, v := range vectors {
+		parsed, id := parseTask(t, v.Task)
+		challenge := token.Challenge(parsed, id, v.Epoch)
+		require.Equal(t, []byte(v.Challenge), challenge)
+		private, err := x509.ParsePKCS1PrivateKey(v.Private)
+		require.NoError(t, err)
+		key, err := token.ParsePublicKey(v.Key)
+		require.NoError(t, err)
+		require.Equal(t, [32]byte(v.KeyID), key.ID())
+		listed, err := token.ParseDirectory([]byte(v.Directory))
+		require.NoError(t, err)
+		require.Equal(t, key, listed[key.ID()])
+		reply, err := token.Sign(private, key, v.Request)
+		require.NoError(t, err)
+		require.Equal(t, []byte(v.Reply), reply)
+		require.NoError(t, token.Verify(key, sha256.Sum256(challenge), v.Token))
+		got, err := token.ParseHeader(v.Authorization)
+		require.NoError(t, err)
+		require.Equal(t, []byte(v.Token), got)
+		require.Equal(t, v.WWWAuthenticate, token.ChallengeHeader(challenge, key))
+	}
+	// The task of bundle.json names these keys.
+	var named struct {
+		OwnerSeed, Task, ID, Bundle hexBytes
+		Owner                       string
+	}
+	readVectors(t, "bundle", &named)
+	bundle, err := taskfile.ParseBundle(named.Bundle)
+	require.NoError(t, err)
+	open, err := bundle.Open(nil)
+	require.NoError(t, err)
+	for epoch, v := range vectors {
+		require.Equal(t, [32]byte(v.KeyID), open.TokenKeys[epoch])
+	}
+}
+
 func TestVectorsRandomizer(t *testing.T) {
 	var vectors []struct {
 		Sampler, N, X, K, U, P, Gamma string
@@ -254,6 +301,7 @@ type fault struct {
 	Kind, Expect, Description, Owner         string
 	Document                                 string
 	Task, Bundle, Private, Body, Slot, Batch hexBytes
+	Key, Token, Request                      hexBytes
 	Epoch, Seq                               uint64
 	Hop, Lane                                int
 }
@@ -306,6 +354,21 @@ func (f *fault) run(t *testing.T) error {
 		}
 		_, err = batch.Check(parsed, onion.Context{TaskID: id, Epoch: f.Epoch, Hop: f.Hop}, f.Seq)
 		return err
+	case "token":
+		parsed, id := parseTask(t, f.Task)
+		key, err := token.ParsePublicKey(f.Key)
+		require.NoError(t, err)
+		return token.Verify(key, sha256.Sum256(token.Challenge(parsed, id, f.Epoch)), f.Token)
+	case "token_key":
+		_, err := token.ParsePublicKey(f.Key)
+		return err
+	case "token_request":
+		private, err := x509.ParsePKCS1PrivateKey(f.Private)
+		require.NoError(t, err)
+		key, err := token.NewPublicKey(&private.PublicKey)
+		require.NoError(t, err)
+		_, err = token.Sign(private, key, f.Request)
+		return err
 	}
 	t.Fatalf("unknown kind %q", f.Kind)
 	return nil
@@ -335,6 +398,12 @@ func requireReason(t *testing.T, expect string, err error) {
 		require.ErrorContains(t, err, "its owner is")
 	case "keylist":
 		require.Regexp(t, "key lists|accept the keys", err.Error())
+	case "token":
+		require.ErrorIs(t, err, token.ErrInvalid)
+	case "key":
+		require.ErrorContains(t, err, "invalid token key")
+	case "request":
+		require.Regexp(t, "^invalid (token request|token type|truncated key id|blinded message)", err.Error())
 	case "size":
 		require.ErrorContains(t, err, "invalid submission of")
 	case "content":

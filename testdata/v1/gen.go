@@ -9,15 +9,21 @@ package main
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log"
+	"math/big"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/cloudflare/circl/blindsign/blindrsa"
 
 	"github.com/doona-dp/doona/internal/codec"
 	"github.com/doona-dp/doona/internal/hpketest"
@@ -25,6 +31,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/token"
 )
 
 const dir = "testdata/v1"
@@ -48,6 +55,7 @@ func main() {
 	slots()
 	submissions(w)
 	batches(w)
+	tokens(w)
 	bad(w)
 }
 
@@ -136,7 +144,7 @@ func newWorld(kem string, relays int) *world {
 		party.URL = "https://" + name + ".example"
 		w.Relays = append(w.Relays, party)
 	}
-	issuer, err := onion.NewIssuerKeyList([][32]byte{[32]byte(seed("token key 0")), [32]byte(seed("token key 1"))}, sign("issuer"))
+	issuer, err := onion.NewIssuerKeyList([][32]byte{tokenKeys[0].public.ID(), tokenKeys[1].public.ID()}, sign("issuer"))
 	check(err)
 	w.lists = append(w.lists, issuer)
 	w.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: [32]byte(public(sign("issuer"))), KeyList: issuer.Hash()}
@@ -227,6 +235,138 @@ func keyLists(w *world) {
 		out = append(out, object{"kem": kem, "signer": hexOf(public(sign("one"))), "keys": entries, "hash": hexOf(hash[:]), "list": hexOf(raw)})
 	}
 	write("keylist", out)
+}
+
+// tokenKey is a key of the issuer of tokens.
+type tokenKey struct {
+	private *rsa.PrivateKey
+	public  *token.PublicKey
+}
+
+// tokenKeys are the issuer's keys of both epochs, and a stranger's.
+var tokenKeys = []tokenKey{newTokenKey("issuer 0"), newTokenKey("issuer 1"), newTokenKey("stranger")}
+
+// newTokenKey returns a key that depends on the name only.
+func newTokenKey(name string) tokenKey {
+	p, q, one := prime("p "+name), prime("q "+name), big.NewInt(1)
+	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
+	private := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: 65537}, D: new(big.Int).ModInverse(big.NewInt(65537), phi), Primes: []*big.Int{p, q}}
+	private.Precompute()
+	check(private.Validate())
+	public, err := token.NewPublicKey(&private.PublicKey)
+	check(err)
+	return tokenKey{private, public}
+}
+
+// prime returns the first prime of 1024 bits, with the two highest set, from where a name points.
+func prime(name string) *big.Int {
+	var bits []byte
+	for i := range 4 {
+		bits = append(bits, seed(fmt.Sprint("prime ", name, i))...)
+	}
+	bits[0] |= 0xc0
+	p, two := new(big.Int).SetBytes(append(bits, bits...)[:128]), big.NewInt(2)
+	for p.SetBit(p, 0, 1); !p.ProbablyPrime(20) || new(big.Int).Mod(p, big.NewInt(65537)).Int64() == 1; p.Add(p, two) {
+	}
+	return p
+}
+
+// issued is a token on its way.
+type issued struct{ request, reply, token []byte }
+
+// issue makes a token for a challenge with the sender's randomness from a name. key signs, named is
+// the key that request and token name.
+func issue(name string, key, named tokenKey, challenge []byte) issued {
+	digest, id := sha256.Sum256(challenge), named.public.ID()
+	input := bytes.Join([][]byte{{0, 2}, seed("nonce " + name), digest[:], id[:]}, nil)
+	client, err := blindrsa.NewClient(blindrsa.SHA384PSSDeterministic, &key.private.PublicKey)
+	check(err)
+	blinded, state, err := client.Blind(rand.NewChaCha8([32]byte(seed("blind "+name))), input)
+	check(err)
+	reply, err := blindrsa.NewSigner(key.private).BlindSign(blinded)
+	check(err)
+	signature, err := client.Finalize(state, reply)
+	check(err)
+	return issued{append([]byte{0, 2, id[31]}, blinded...), reply, append(input, signature...)}
+}
+
+func tokens(w *world) {
+	var out []object
+	for epoch := range w.Epochs.Count {
+		key := tokenKeys[epoch]
+		challenge := token.Challenge(w.Task, w.id, epoch)
+		made := issue(fmt.Sprint("token ", epoch), key, key, challenge)
+		id := key.public.ID()
+		directory, err := token.Directory("token-request", key.public)
+		check(err)
+		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": epoch, "private": hexOf(x509.MarshalPKCS1PrivateKey(key.private)),
+			"key": hexOf(key.public.Bytes()), "keyID": hexOf(id[:]), "directory": string(directory), "challenge": hexOf(challenge),
+			"request": hexOf(made.request), "reply": hexOf(made.reply), "token": hexOf(made.token),
+			"authorization": token.Header(made.token), "wwwAuthenticate": token.ChallengeHeader(challenge, key.public)})
+	}
+	write("token", out)
+}
+
+func badTokens(w *world, fault faultFunc) {
+	key := tokenKeys[0]
+	challenge := token.Challenge(w.Task, w.id, 0)
+	good := issue("bad", key, key, challenge).token
+	at := func(tok []byte) object {
+		return object{"task": hexOf(w.Canonical()), "epoch": 0, "key": hexOf(key.public.Bytes()), "token": hexOf(tok)}
+	}
+	changed := func(in []byte, at int) []byte {
+		out := bytes.Clone(in)
+		out[at] ^= 1
+		return out
+	}
+	another := *w.Task
+	another.Name = "another task"
+	for _, c := range []struct {
+		name, description string
+		token             []byte
+	}{
+		{"token_truncated", "the last byte missing", good[:len(good)-1]},
+		{"token_trailing_byte", "a byte after the token", append(bytes.Clone(good), 0)},
+		{"token_flipped_bit", "the last bit of the signature flipped", changed(good, len(good)-1)},
+		{"token_type", "type 3", changed(good, 1)},
+		{"token_nonce", "a nonce that was not signed", changed(good, 2)},
+		{"token_wrong_epoch", "for epoch 1, spent in epoch 0", issue("bad", key, key, token.Challenge(w.Task, w.id, 1)).token},
+		{"token_wrong_task", "for another task of the same issuer and relay", issue("bad", key, key, token.Challenge(&another, taskfile.ID(&another), 0)).token},
+		{"token_wrong_key", "of the key of epoch 1, for epoch 0", issue("bad", tokenKeys[1], tokenKeys[1], challenge).token},
+		{"token_stranger", "signed by a stranger, in the name of the issuer's key", issue("bad", tokenKeys[2], key, challenge).token},
+	} {
+		fault(c.name, "token", "token", c.description, at(c.token))
+	}
+	spki := key.public.Bytes()
+	even := bytes.Clone(spki)
+	even[len(even)-6] &^= 1
+	encryption, err := x509.MarshalPKIXPublicKey(&key.private.PublicKey)
+	check(err)
+	for _, c := range []struct {
+		name, description string
+		key               []byte
+	}{
+		{"token_key_encryption", "the object identifier of rsaEncryption", encryption},
+		{"token_key_exponent", "exponent 65536", changed(spki, len(spki)-1)},
+		{"token_key_salt", "a salt of 49 bytes", changed(spki, 66)},
+		{"token_key_even", "an even modulus", even},
+		{"token_key_short", "a modulus of 2047 bits", append(append(bytes.Clone(spki[:81]), spki[81]&0x7f), spki[82:]...)},
+		{"token_key_trailing_byte", "a byte after the key", append(bytes.Clone(spki), 0)},
+	} {
+		fault(c.name, "token_key", "key", c.description, object{"key": hexOf(c.key)})
+	}
+	request := issue("bad", key, key, challenge).request
+	for _, c := range []struct {
+		name, description string
+		request           []byte
+	}{
+		{"token_request_type", "type 3", changed(request, 1)},
+		{"token_request_key", "the last byte of another key's id", changed(request, 2)},
+		{"token_request_truncated", "the last byte missing", request[:len(request)-1]},
+		{"token_request_too_large", "a blinded message above the modulus", append(bytes.Clone(request[:3]), bytes.Repeat([]byte{0xff}, 256)...)},
+	} {
+		fault(c.name, "token_request", "request", c.description, object{"private": hexOf(x509.MarshalPKCS1PrivateKey(key.private)), "request": hexOf(c.request)})
+	}
 }
 
 func ephemeral(name string) hpketest.Ephemeral {
@@ -444,6 +584,7 @@ func bad(w *world) {
 	badSubmissions(w, fault)
 	badSlots(w, fault)
 	badBatches(w, fault)
+	badTokens(w, fault)
 }
 
 type faultFunc = func(name, kind, expect, description string, v object)
@@ -567,7 +708,7 @@ func badBundles(w *world, fault faultFunc) {
 	}
 	fault("bundle_key_twice", "bundle", "keylist", "one HPKE key for two epochs", rebundled(&named, 0, signed))
 
-	id := [32]byte(seed("token key 0"))
+	id := tokenKeys[0].public.ID()
 	for name, ids := range map[string][][32]byte{"twice": {id, id}, "epoch_missing": {id}} {
 		list, err := onion.NewIssuerKeyList(ids, sign("issuer"))
 		check(err)
@@ -577,7 +718,7 @@ func badBundles(w *world, fault faultFunc) {
 			rebundled(&named, len(w.lists)-1, list))
 	}
 	owns := *w.Task
-	issued, err := onion.NewIssuerKeyList([][32]byte{id, [32]byte(seed("token key 1"))}, owner)
+	issued, err := onion.NewIssuerKeyList([][32]byte{id, tokenKeys[1].public.ID()}, owner)
 	check(err)
 	owns.Clients.Issuer = task.Party{URL: owns.Clients.Issuer.URL, SignKey: [32]byte(public(owner)), KeyList: issued.Hash()}
 	fault("bundle_issuer_owner", "bundle", "field:clients.issuer", "the owner issues the tokens", rebundled(&owns, len(w.lists)-1, issued))

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 
+import { blind, parseKey as parseTokenKey } from './blind.js';
 import { type Bytes, equal, fromHex } from './bytes.js';
 import { checkId, checkIssuer, checkKeys, checkOwner, parseBundle } from './bundle.js';
 import { DoonaError } from './errors.js';
@@ -15,6 +16,7 @@ import { FormatError } from './msgpack.js';
 import { aadOf, infoOf } from './seal.js';
 import { parseKey, sha256, verify } from './signature.js';
 import { parseTask } from './task.js';
+import { challengeOf } from './token.js';
 
 // node --test runs in www/.
 const vectors = '../testdata/v1/';
@@ -83,6 +85,29 @@ test('slot.json: info and aad are those of the Go side', async () => {
   assert.deepEqual(await infoOf(id, Number(slot.epoch), Number(slot.hop), hex(slot.public)), hex(slot.info));
   assert.deepEqual(aadOf(Number(slot.lane), Number(slot.kind)), hex(slot.aad));
 });
+
+test('token.json: challenges, keys and tokens are those of the Go side', async () => {
+  for (const { task, epoch, challenge, key, token } of read('token.json')) {
+    const id = await sha256(hex(task));
+    assert.deepEqual(await challengeOf(parseTask(hex(task)), id, epoch), hex(challenge));
+    const imported = await parseTokenKey(hex(key));
+    const bytes = hex(token);
+    const valid = crypto.subtle.verify({ name: 'RSA-PSS', saltLength: 48 }, imported, bytes.subarray(98), bytes.subarray(0, 98));
+    assert.equal(await valid, true);
+    assert.deepEqual(bytes.subarray(34, 66), await sha256(hex(challenge)));
+    const { request, finalize } = await blind(hex(key), await sha256(hex(key)), hex(challenge));
+    assert.equal(request.length, 259);
+    assert.equal(request[2], (await sha256(hex(key)))[31]);
+    await assert.rejects(() => finalize(bytes.subarray(98)), 'another request\'s signature');
+    await assert.rejects(() => blind(hex(key), id, hex(challenge)), /not the one/);
+  }
+});
+
+for (const [name, { key }] of bad('token_key')) {
+  test(`${name}: refused`, () => {
+    assert.throws(() => parseTokenKey(hex(key)), /2048 bits/);
+  });
+}
 
 for (const [name, { task, expect }] of bad('task')) {
   test(`${name}: refused by TypeScript where the encoding is at fault, and by the module always`, () => {
