@@ -1,5 +1,5 @@
 /**
- * Anonymous tokens (docs/SPEC.md, section 9): what is fetched for one, and from whom. The issuer
+ * Anonymous tokens (docs/SPEC.md, section 13): what is fetched for one, and from whom. The issuer
  * signs a token without seeing it (blind.ts), so nobody can tell whose token a report carries.
  * @module
  */
