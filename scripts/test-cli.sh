@@ -69,6 +69,8 @@ exits 1 "couldn't read the task" "$v" simulate --task "$work/nowhere.json"
 exits 1 "not empty" "$v" init "$work/first"
 exits 1 "not the key of the task's verifier" "$v" serve --task "$work/first/task.bundle" \
   --keys "$work/first/verifier/task.keys" --sign-key "$work/first/owner.key" --data "$work/batches"
+exits 2 "one for each of 2 tasks" "$v" serve --task "$work/first/task.bundle" --task "$work/first/task.bundle" \
+  --keys "$work/first/verifier/task.keys" --sign-key "$work/first/verifier/sign.key" --data "$work/batches"
 "$work/relay" check-config --config "$work/first/relay1/relay.yaml" >/dev/null
 
 # A task with tokens, each party's keys made as its operator would.

@@ -1,79 +1,134 @@
 package verifier
 
 import (
+	"bytes"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"io"
 	"net/http"
+	"reflect"
+
+	"github.com/doona-dp/doona/internal/look"
 )
 
-//go:embed page.html page.css
+//go:embed page.html index.html page.css page.js
 var assets embed.FS
 
-var pageTemplate = template.Must(template.ParseFS(assets, "page.html"))
-
-// view is what the page shows: the report, and its estimates placed on a common axis.
-type view struct {
-	*Report
-	Percent int
-	Bars    []bar
+var functions = template.FuncMap{
+	"number":  look.Number,
+	"float":   func(n any) float64 { return reflect.ValueOf(n).Convert(reflect.TypeFor[float64]()).Float() },
+	"percent": func(p float64) float64 { return 100 * p },
 }
 
-// bar is one estimate; X, Width and At are in percent of the axis.
-type bar struct {
-	Label                  string
-	Estimate, Half, Lo, Hi float64
-	X, Width, At           float64
-}
+var templates = template.Must(template.New("").Funcs(functions).ParseFS(assets, "page.html", "index.html"))
 
-// Handler serves the verifier's page, and the report as JSON at /api/report.
+// Handler serves the verifier's page; the report as JSON at api/report and as CSV at
+// api/report.csv. Its links are relative, so that it may stand anywhere.
 func (v *Verifier) Handler() http.Handler {
+	return look.Protect(look.Policy("", ""), v.pages(""))
+}
+
+// Handler serves the pages of several tasks, each as [Verifier.Handler] does at tasks/ID/, and a list
+// of them.
+func Handler(tasks ...*Verifier) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", v.serve(func(w http.ResponseWriter, r *Report) error {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		return pageTemplate.Execute(w, newView(r))
-	}))
-	mux.HandleFunc("GET /api/report", v.serve(func(w http.ResponseWriter, r *Report) error {
-		w.Header().Set("Content-Type", "application/json")
-		return json.NewEncoder(w).Encode(r)
-	}))
-	mux.Handle("GET /page.css", http.FileServerFS(assets))
+	mux.Handle("GET /", files())
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, "text/html; charset=utf-8", func(out io.Writer) error { return writeIndex(out, tasks) })
+	})
+	for _, v := range tasks {
+		prefix := "/tasks/" + hex.EncodeToString(v.open.ID[:])
+		mux.Handle("GET "+prefix+"/", http.StripPrefix(prefix, v.pages("../../")))
+	}
+	return look.Protect(look.Policy("", ""), mux)
+}
+
+// pages serves one task; home is where the list of tasks is, if there is one.
+func (v *Verifier) pages(home string) http.Handler {
+	mux := http.NewServeMux()
+	serve := func(path, kind string, write func(io.Writer, *Report) error) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			respond(w, kind, func(out io.Writer) error {
+				r, err := v.Report()
+				if err != nil {
+					return err
+				}
+				return write(out, r)
+			})
+		})
+	}
+	serve("/{$}", "text/html; charset=utf-8", func(w io.Writer, r *Report) error {
+		return templates.ExecuteTemplate(w, "page.html", newView(r, v.open.Task, home))
+	})
+	serve("/api/report", "application/json", func(w io.Writer, r *Report) error { return json.NewEncoder(w).Encode(r) })
+	serve("/api/report.csv", "text/csv; charset=utf-8", func(w io.Writer, r *Report) error { return r.WriteCSV(w, v.open.Task) })
+	mux.Handle("GET /", files())
 	return mux
 }
 
-func (v *Verifier) serve(write func(http.ResponseWriter, *Report) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Security-Policy", "default-src 'self'")
-		w.Header().Set("Cache-Control", "no-store")
-		r, err := v.Report()
-		if err == nil {
-			err = write(w, r)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
-	}
+// files serves what the pages load.
+func files() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		io.WriteString(w, string(styles()))
+	})
+	mux.Handle("GET /page.js", http.FileServerFS(assets))
+	mux.Handle("GET /icon.svg", http.FileServerFS(look.Files))
+	return mux
 }
 
-func newView(r *Report) view {
-	out := view{Report: r, Percent: int(100 * r.Confidence)}
-	if len(r.Interval) == 0 {
-		return out
+// respond writes the whole answer or an error, never half of one.
+func respond(w http.ResponseWriter, kind string, write func(io.Writer) error) {
+	var body bytes.Buffer
+	w.Header().Set("Cache-Control", "no-store")
+	if err := write(&body); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
-	lo, hi := r.Interval[0][0], r.Interval[0][1]
-	for _, i := range r.Interval {
-		lo, hi = min(lo, i[0]), max(hi, i[1])
+	w.Header().Set("Content-Type", kind)
+	w.Write(body.Bytes())
+}
+
+// WriteHTML writes the page as one file that loads nothing.
+func (v *Verifier) WriteHTML(w io.Writer) error {
+	r, err := v.Report()
+	if err != nil {
+		return err
 	}
-	place := func(x float64) float64 { return 100 * (x - lo) / (hi - lo) }
-	for j, estimate := range r.Estimate {
-		b := bar{Label: r.Query, Estimate: estimate, Lo: r.Interval[j][0], Hi: r.Interval[j][1]}
-		if len(r.Estimate) > 1 {
-			b.Label = fmt.Sprintf("bin %d", j)
+	view := newView(r, v.open.Task, "")
+	view.Styles = styles()
+	if err := templates.ExecuteTemplate(w, "page.html", view); err != nil {
+		return fmt.Errorf("couldn't write the page: %w", err)
+	}
+	return nil
+}
+
+// styles returns the pages' style sheet.
+func styles() template.CSS {
+	common, err := look.Files.ReadFile("look.css")
+	if err != nil {
+		panic("verifier: internal error: " + err.Error())
+	}
+	own, err := assets.ReadFile("page.css")
+	if err != nil {
+		panic("verifier: internal error: " + err.Error())
+	}
+	return template.CSS(common) + template.CSS(own)
+}
+
+// writeIndex lists the tasks with their last estimates.
+func writeIndex(w io.Writer, tasks []*Verifier) error {
+	var views []*view
+	for _, v := range tasks {
+		r, err := v.Report()
+		if err != nil {
+			return err
 		}
-		b.Half, b.X, b.At = b.Hi-estimate, place(b.Lo), place(estimate)
-		b.Width = place(b.Hi) - b.X
-		out.Bars = append(out.Bars, b)
+		views = append(views, newView(r, v.open.Task, ""))
 	}
-	return out
+	return templates.ExecuteTemplate(w, "index.html", views)
 }

@@ -68,6 +68,7 @@ type EpochReport struct {
 	Users   uint64  `json:"users"`
 	Batches uint64  `json:"batches"`
 	Answer
+	Distribution *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
 }
 
 // Ledger composes what the epochs cost a client who reports in each of them. Batches of one epoch
@@ -129,7 +130,8 @@ func (v *Verifier) Report() (*Report, error) {
 			r.ByHop[i].add(e.hops[i])
 		}
 		if e.counts.Batches > 0 {
-			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, e.counts.Users, e.counts.Batches, answer(t.Task, v.mechanism, e.aggregate)})
+			a := answer(t.Task, v.mechanism, e.aggregate)
+			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, e.counts.Users, e.counts.Batches, a, distribution(t.Task, v.mechanism, a, e.aggregate.Reports())})
 		}
 	}
 	r.Answer = answer(t.Task, v.mechanism, total)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -112,6 +113,22 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.EqualValues(t, batchSize, r.Users)
 	require.Less(t, r.Interval[0], r.Interval[1])
 	require.Contains(t, get(t, server.URL+"/page.css"), "font")
+	lines := strings.Split(strings.TrimSpace(get(t, server.URL+"/api/report.csv")), "\n")
+	require.Len(t, lines, 3)
+	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi", lines[0])
+	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
+}
+
+// TestThePageInOneFileLoadsNothing: what `verifier analyze --html` writes has no address in it.
+func TestThePageInOneFileLoadsNothing(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
+	var page strings.Builder
+	require.NoError(t, v.WriteHTML(&page))
+	require.Contains(t, page.String(), "<style>")
+	require.Contains(t, page.String(), "aria-label=\"Mean of a client&#39;s value by epoch")
+	require.NotRegexp(t, `(?:src|href|action)=|url\(|@import|<script`, page.String())
 }
 
 func get(t *testing.T, url string) string {

@@ -18,6 +18,7 @@ if [[ -z "$chromium" ]]; then
 fi
 [[ -x "$chromium" ]] || missing "chromium: $chromium is not a program"
 
-npm ci --omit-lockfile-registry-resolved --no-audit --no-fund --loglevel=error >&2 ||
-	missing "the Node packages of www/package-lock.json: npm ci could not install them"
+# Not npm ci: it refuses a lock without the packages of other platforms, which a registry may not have.
+npm install --no-save --omit-lockfile-registry-resolved --no-audit --no-fund --loglevel=error >&2 ||
+	missing "the Node packages of www/package-lock.json: npm could not install them"
 echo "$chromium"

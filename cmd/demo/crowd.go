@@ -68,6 +68,8 @@ type state struct {
 	History      []row                  `json:"history"` // Released epochs, ascending.
 	Total        *row                   `json:"total"`   // All of them together; null without any.
 	Distribution *verifier.Distribution `json:"distribution,omitempty"`
+
+	ticks []string // Of the chart.
 }
 
 // epochState is the running epoch; Simulated counts acknowledged reports of simulated clients.
@@ -110,7 +112,7 @@ func (c *crowd) state() (*state, error) {
 		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Labels: t.Input.Labels,
 		Batch: t.Batch.Size, Hops: report.Hops, Guarantee: report.Guarantee, ByHop: report.ByHop, Distribution: report.Distribution,
 		Counts:  countState{report.MessagesSent, report.CoverMessages, report.Verified, report.Rejected, report.Withheld},
-		History: []row{},
+		History: []row{}, ticks: verifier.Ticks(t.Task),
 	}
 	if t.Query == task.VectorMean {
 		s.Lo, s.Hi = -1, 1
@@ -150,9 +152,7 @@ func (s *state) chart(width int) template.HTML {
 		c.Name = fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", s.Measure, len(s.Total.Estimate))
 		for j := range s.Total.Estimate {
 			m := s.Total.mark(j, float64(j), s.Entries[j])
-			if s.Query == task.Histogram && !s.Labels {
-				m.Short = look.Number(s.Lo + float64(j)*(s.Hi-s.Lo)/float64(s.Bins))
-			}
+			m.Short = s.ticks[j]
 			c.Marks = append(c.Marks, m)
 		}
 		return c.SVG()

@@ -7,6 +7,7 @@ import (
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/verifier"
 )
 
 // vital is a task of the web-vitals example (www/examples/web-vitals).
@@ -25,7 +26,7 @@ var vitals = []vital{
 		words{Title: "Largest contentful paint", Unit: "ms", Measure: "visits by largest contentful paint", AnswerUnit: "visits", Axis: "largest contentful paint (ms)"},
 		func(r *rand.Rand) float64 { return 1700 * math.Exp(0.6*r.NormFloat64()) }},
 	{"cls", planner.Query{Name: "cumulative layout shift", Query: task.Mean, Hi: 1},
-		words{Title: "Cumulative layout shift", Measure: "mean cumulative layout shift", Entries: []string{}},
+		words{Title: "Cumulative layout shift", Measure: "mean cumulative layout shift"},
 		func(r *rand.Rand) float64 { return 0.07 * r.ExpFloat64() }},
 }
 
@@ -53,9 +54,7 @@ func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 // crowd returns the task's page side, with simulated visits.
 func (v *vital) crowd(r *road) *crowd {
 	w := v.words
-	if v.query.Query == task.Histogram {
-		w.Entries = binLabels(r.open.Input)
-	}
+	w.Entries = verifier.Labels(r.open.Task)
 	random := rand.New(rand.NewPCG(1, 2)) // play draws under the crowd's lock
 	return newCrowd(r, w, func(int) []float64 { return []float64{v.value(random)} })
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/verifier"
 )
 
 // words say on a page what is asked and what is estimated.
@@ -60,43 +61,15 @@ func (o *options) words(t *task.Task) words {
 		w.Measure, w.AnswerUnit = "total "+s.noun, s.unit
 	case task.Histogram:
 		w.Measure, w.AnswerUnit, w.Axis = "clients by "+s.noun, "clients", axis(s)
-		w.Entries = binLabels(t.Input)
+		w.Entries = verifier.Labels(t)
 	case task.Vector:
 		w.Title, w.Measure, w.Axis = "What is your vector?", "sum of every coordinate", "coordinate"
-		w.Entries = coordinateLabels(t.Input)
+		w.Entries = verifier.Labels(t)
 	case task.VectorMean:
 		w.Title, w.Measure, w.Axis = "What is your vector?", "mean of every coordinate", "coordinate"
-		w.Entries = coordinateLabels(t.Input)
+		w.Entries = verifier.Labels(t)
 	}
 	return w
-}
-
-// binLabels names the bins; the outer ones hold what was clipped.
-func binLabels(in task.Input) []string {
-	lo, width := in.Lo.Float64(), (in.Hi.Float64()-in.Lo.Float64())/float64(in.Bins)
-	out := make([]string, in.Bins)
-	for j := range out {
-		from, to := look.Number(lo+float64(j)*width), look.Number(lo+float64(j+1)*width)
-		switch {
-		case in.Labels:
-			out[j] = strconv.Itoa(j)
-		case in.Clip && j == 0:
-			out[j] = "below " + to
-		case in.Clip && j == len(out)-1:
-			out[j] = from + " or more"
-		default:
-			out[j] = from + " to " + to
-		}
-	}
-	return out
-}
-
-func coordinateLabels(in task.Input) []string {
-	out := make([]string, in.Bins)
-	for j := range out {
-		out[j] = strconv.Itoa(j + 1)
-	}
-	return out
 }
 
 func axis(s subject) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,7 @@ import (
 )
 
 func analyzeCommand() *cobra.Command {
-	var taskPath, keysPath string
+	var taskPath, keysPath, htmlPath, csvPath string
 	cmd := &cobra.Command{
 		Use:   "analyze --task BUNDLE --keys FILE BATCH...",
 		Short: "Open batch files and print the estimate, its error bars and the guarantee",
@@ -25,7 +26,10 @@ keys, drops what is unreadable or repeated, and adds up the rest. It prints the 
 worst-case standard error and interval, the guarantee and what it rests on, a ledger of what the
 epochs cost together, and findings about what did not add up.
 
-A batch that fails its checks is refused: exit status 1, and nothing is printed of it.`,
+A batch that fails its checks is refused: exit status 1, and nothing is printed of it.
+
+--html writes the page of 'verifier serve' as one file that loads nothing, --csv a line per epoch and
+entry.`,
 		Example: "  verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,6 +56,12 @@ A batch that fails its checks is refused: exit status 1, and nothing is printed 
 			if err != nil {
 				return err
 			}
+			if err := writeFile(htmlPath, v.WriteHTML); err != nil {
+				return err
+			}
+			if err := writeFile(csvPath, func(w io.Writer) error { return r.WriteCSV(w, open.Task) }); err != nil {
+				return err
+			}
 			if err := cli.Print(cmd, r, r.Print); err != nil {
 				return err
 			}
@@ -63,8 +73,25 @@ A batch that fails its checks is refused: exit status 1, and nothing is printed 
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
 	cmd.Flags().StringVar(&keysPath, "keys", "", "the verifier's HPKE key file")
+	cmd.Flags().StringVar(&htmlPath, "html", "", "also write the page to this file")
+	cmd.Flags().StringVar(&csvPath, "csv", "", "also write the estimates to this file")
 	cli.Require(cmd, "task", "keys")
 	return cmd
+}
+
+// writeFile writes a file, unless its path is empty.
+func writeFile(path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	var content bytes.Buffer
+	if err := write(&content); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, content.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("couldn't write the report: %w", err)
+	}
+	return nil
 }
 
 func readBatch(path string) (*onion.Batch, error) {

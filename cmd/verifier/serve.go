@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,19 +27,24 @@ import (
 
 // serveFlags are the flags of `verifier serve`.
 type serveFlags struct {
-	task, keys, sign, data, listen, ca string
-	interval                           time.Duration
+	tasks, keys            []string
+	sign, data, listen, ca string
+	interval               time.Duration
 }
 
 func serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "serve --task BUNDLE --keys FILE --sign-key FILE --data DIR",
+		Use:   "serve --task BUNDLE --keys FILE [--task BUNDLE --keys FILE ...] --sign-key FILE --data DIR",
 		Short: "Pull batches from the last relay and show the estimates",
 		Long: `Serve asks the task's last relay for sealed batches, keeps each as a .batch file in the data
 folder before it lets the relay delete it, adds it to the estimate, and serves a page with the
-estimate, its error bars, the guarantee, the ledger and findings; the same as JSON at /api/report.
-Restarted, it reads the folder and goes on where it stopped. SIGTERM ends it.`,
+estimates over the epochs, their error bars, quantiles of a histogram, counts by hop, findings, the
+guarantee and the ledger; the same as JSON at /api/report and as CSV at /api/report.csv.
+Restarted, it reads the folder and goes on where it stopped. SIGTERM ends it.
+
+--task and --keys may be given several times, in pairs: each task then has a folder of its own in the
+data folder, named by its id, and its page at /tasks/ID/.`,
 		Example: "  verifier serve --task t.bundle --keys verifier/t.keys --sign-key verifier/sign.key --data data --listen 127.0.0.1:8090",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,8 +54,8 @@ Restarted, it reads the folder and goes on where it stopped. SIGTERM ends it.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.task, "task", "", "signed task bundle")
-	flags.StringVar(&f.keys, "keys", "", "the verifier's HPKE key file")
+	flags.StringArrayVar(&f.tasks, "task", nil, "signed task bundle; may be repeated")
+	flags.StringArrayVar(&f.keys, "keys", nil, "the verifier's HPKE key file for the task; as often as --task")
 	flags.StringVar(&f.sign, "sign-key", "", "the verifier's signing key file")
 	flags.StringVar(&f.data, "data", "", "folder for batches")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8090", "address of the page")
@@ -61,22 +69,10 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 	if f.interval < 10*time.Millisecond {
 		return cli.Usagef("invalid interval %v: want 10ms or more", f.interval)
 	}
-	open, err := taskfile.LoadBundle(f.task)
-	if err != nil {
-		return err
-	}
-	keys, err := keyfile.LoadHPKE(f.keys)
-	if err != nil {
-		return err
+	if len(f.keys) != len(f.tasks) {
+		return cli.Usagef("invalid keys: want one for each of %d tasks, not %d", len(f.tasks), len(f.keys))
 	}
 	sign, err := keyfile.LoadSign(f.sign)
-	if err != nil {
-		return err
-	}
-	if public := sign.Public().(ed25519.PublicKey); [32]byte(public) != open.Verifier.SignKey {
-		return fmt.Errorf("couldn't use %s: it is not the key of the task's verifier", f.sign)
-	}
-	v, err := verifier.New(open, keys)
 	if err != nil {
 		return err
 	}
@@ -85,20 +81,34 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	puller, err := verifier.NewPuller(v, handover.NewClient(sign, transport), f.data, log)
-	if err != nil {
-		return err
+	client := handover.NewClient(sign, transport)
+	var verifiers []*verifier.Verifier
+	var pullers []*verifier.Puller
+	for i := range f.tasks {
+		v, p, err := f.open(i, sign, client, log)
+		if err != nil {
+			return err
+		}
+		verifiers, pullers = append(verifiers, v), append(pullers, p)
+	}
+	handler := verifiers[0].Handler()
+	if len(verifiers) > 1 {
+		handler = verifier.Handler(verifiers...)
 	}
 	defer puller.Close()
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
-	server := &http.Server{Handler: v.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	log.Info("serving", "page", "http://"+l.Addr().String())
-	puller.Run(ctx, f.interval)
+	var running sync.WaitGroup
+	for _, p := range pullers {
+		running.Go(func() { p.Run(ctx, f.interval) })
+	}
+	running.Wait()
 	if err := server.Shutdown(context.Background()); err != nil {
 		return fmt.Errorf("couldn't stop serving: %w", err)
 	}
@@ -106,4 +116,29 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
 	return nil
+}
+
+// open loads the task with a number and the batches it has.
+func (f *serveFlags) open(i int, sign ed25519.PrivateKey, client *handover.Client, log *slog.Logger) (*verifier.Verifier, *verifier.Puller, error) {
+	open, err := taskfile.LoadBundle(f.tasks[i])
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err := keyfile.LoadHPKE(f.keys[i])
+	if err != nil {
+		return nil, nil, err
+	}
+	if public := sign.Public().(ed25519.PublicKey); [32]byte(public) != open.Verifier.SignKey {
+		return nil, nil, fmt.Errorf("couldn't use %s: it is not the key of the task's verifier", f.sign)
+	}
+	v, err := verifier.New(open, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	data := f.data
+	if len(f.tasks) > 1 {
+		data = filepath.Join(data, hex.EncodeToString(open.ID[:]))
+	}
+	p, err := verifier.NewPuller(v, client, data, log)
+	return v, p, err
 }

@@ -83,7 +83,10 @@ test('by keyboard alone a person picks a delay and reports it; the page shows th
     assert.equal(await page.evaluate(() => document.activeElement?.id), 'theme');
     await page.keyboard.press('Enter');
     assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme), 'dark');
-    await page.keyboard.press('Enter');
+    await page.evaluate(() => { // back to the system's choice
+      localStorage.removeItem('doona-theme');
+      delete document.documentElement.dataset['theme'];
+    });
     await page.keyboard.press('Tab');
     await page.keyboard.press('ArrowRight');
     assert.equal(await page.locator('#picker output').innerText(), '61 minutes');

@@ -70,6 +70,14 @@ export async function startTestServer() {
   };
 }
 
+/** Starts www/testpages: the verifier's pages in many states. */
+export async function startTestPages() {
+  const { match, stop } = await startServer('build/testpages', [], 'stdout', /^.*\n/);
+  /** @type {{url: string, tasks: Record<string, string>}} */
+  const offer = JSON.parse(match[0]);
+  return { ...offer, stop };
+}
+
 /**
  * Starts cmd/demo, real relays and verifier included, with few clients.
  * @param {string[]} args

@@ -1,0 +1,11 @@
+package verifier
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/task"
+)
+
+// DistributionOf exports distribution for tests, with the answer of an aggregate.
+func DistributionOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) *Distribution {
+	return distribution(t, m, answer(t, m, agg), agg.Reports())
+}

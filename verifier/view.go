@@ -1,0 +1,177 @@
+package verifier
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/task"
+)
+
+// view is what the page shows: the report in words, charts and rows.
+type view struct {
+	*Report
+	Question task.Task
+	Home     string       // Address of the list of tasks; empty: there is none.
+	Styles   template.CSS // Only of a page in one file.
+	Percent  int          // Confidence.
+	Measure  string       // What is estimated.
+	Chart    template.HTML
+	Over     template.HTML // A histogram's median by epoch.
+	Hidden   int           // Entries that the chart and the table leave out.
+	Entries  []entryView
+	Rows     []epochView // The newest first.
+}
+
+// entryView is an entry of an answer.
+type entryView struct {
+	Label            string
+	Estimate, Lo, Hi float64
+}
+
+// epochView is a line of the ledger; Spent is what it and all before it cost together.
+type epochView struct {
+	EpochReport
+	Start string
+	Shown *entryView // The number, or a histogram's median; nil where there is neither.
+	Spent float64
+}
+
+// Widths of charts in pixels, and how many entries they have room for.
+const (
+	chartWidth = 1040
+	halfWidth  = 500
+	maxEntries = 512
+)
+
+func newView(r *Report, t *task.Task, home string) *view {
+	v := &view{Report: r, Question: *t, Home: home, Percent: int(math.Round(100 * r.Confidence)), Measure: measures[t.Query]}
+	labels, ticks := Labels(t), Ticks(t)
+	shown := min(len(r.Estimate), maxEntries)
+	v.Hidden = len(r.Estimate) - shown
+	var bars []look.Mark
+	for j := range shown {
+		e := entryView{Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1]}
+		tick := ""
+		if len(labels) > 0 {
+			e.Label, tick = labels[j], ticks[j]
+		}
+		v.Entries = append(v.Entries, e)
+		bars = append(bars, e.mark(float64(j), tick))
+	}
+	var series []look.Mark
+	for _, e := range r.Ledger.Epochs {
+		row := epochView{EpochReport: e, Start: dated(t, e.Epoch), Shown: headline(e), Spent: e.Epsilon}
+		if n := len(v.Rows); n > 0 {
+			row.Spent += v.Rows[n-1].Spent
+		}
+		v.Rows = append(v.Rows, row)
+		if row.Shown != nil {
+			row.Shown.Label = row.Start
+			series = append(series, row.Shown.mark(float64(e.Epoch), row.Start))
+		}
+	}
+	slices.Reverse(v.Rows)
+	over := look.Chart{Width: chartWidth, Marks: series, Axis: "epoch", Name: fmt.Sprintf("%s by epoch, with intervals; the numbers are in the table of epochs", v.Measure)}
+	if len(labels) == 0 {
+		v.Chart = over.SVG()
+		return v
+	}
+	over.Width = halfWidth
+	if over.Name = "Median by epoch, with intervals; the numbers are in the table of epochs"; len(series) > 1 {
+		v.Over = over.SVG()
+	}
+	chart := look.Chart{Width: chartWidth, Marks: bars, Bars: true, Axis: axes[t.Query],
+		Name: fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", v.Measure, shown)}
+	if t.Query == task.Histogram {
+		if chart.Unit = "clients"; !t.Input.Labels {
+			chart.Axis = "value, from"
+		}
+	}
+	v.Chart = chart.SVG()
+	return v
+}
+
+func (e entryView) mark(at float64, tick string) look.Mark {
+	label := e.Label
+	if label == "" {
+		label = tick
+	}
+	return look.Mark{Label: label, Short: tick, At: at, Estimate: e.Estimate, Lo: e.Lo, Hi: e.Hi, Truth: math.NaN()}
+}
+
+// headline returns what one number says of an epoch.
+func headline(e EpochReport) *entryView {
+	if e.Distribution != nil {
+		m := e.Distribution.Median()
+		return &entryView{Estimate: m.Estimate, Lo: m.Interval[0], Hi: m.Interval[1]}
+	}
+	if len(e.Estimate) != 1 {
+		return nil
+	}
+	return &entryView{Estimate: e.Estimate[0], Lo: e.Interval[0][0], Hi: e.Interval[0][1]}
+}
+
+// dated returns when an epoch began, as finely as its length asks for.
+func dated(t *task.Task, epoch uint64) string {
+	format := "2 Jan 2006"
+	switch length := time.Duration(t.Epochs.Length) * time.Second; {
+	case length < time.Minute:
+		format = "15:04:05"
+	case length < 24*time.Hour:
+		format = "2 Jan 15:04"
+	}
+	return epochStart(t, epoch).Format(format)
+}
+
+// measures name what a query estimates, and axes its entries.
+var (
+	measures = map[string]string{
+		task.Count: "Number of clients who say yes", task.Sum: "Sum over all clients", task.Mean: "Mean of a client's value",
+		task.Histogram: "Clients by value", task.Vector: "Sum of every coordinate", task.VectorMean: "Mean of every coordinate",
+	}
+	axes = map[string]string{task.Histogram: "category", task.Vector: "coordinate", task.VectorMean: "coordinate"}
+)
+
+// Range says which values a client may have; empty for a count.
+func (v *view) Range() string {
+	in := v.Question.Input
+	switch lo, hi := look.Number(in.Lo.Float64()), look.Number(in.Hi.Float64()); {
+	case v.Query == task.Count:
+		return ""
+	case v.Query == task.VectorMean:
+		return fmt.Sprintf("%d coordinates of length at most 1", in.Bins)
+	case v.Query == task.Vector:
+		return fmt.Sprintf("%d coordinates from %s to %s", in.Bins, lo, hi)
+	case in.Labels:
+		return fmt.Sprintf("one of %d categories", in.Bins)
+	case v.Query == task.Histogram:
+		return fmt.Sprintf("%s to %s in %d bins", lo, hi, in.Bins)
+	default:
+		return lo + " to " + hi
+	}
+}
+
+// Explain says what a finding means.
+func (f Finding) Explain() string { return explanations[f.Name] }
+
+var explanations = map[string]string{
+	"dropped":    "slots that a relay dropped as unreadable or repeated",
+	"destroyed":  "batches that a relay destroyed for being too small",
+	"unreadable": "slots that the verifier’s key does not open",
+	"malformed":  "messages that are none of the protocol’s",
+	"repeated":   "slots that were there before",
+	"too-few":    "batches with too few valid slots, withheld",
+	"incomplete": "batches without all their shares, withheld",
+	"foreign":    "batches that are not of this task",
+	"refused":    "batches that are not as their relays signed them",
+	"missing":    "batches that the last relay did not hand over",
+}
+
+// Median returns the quantile at 1/2.
+func (d *Distribution) Median() Location {
+	return d.Quantiles[slices.IndexFunc(d.Quantiles, func(q Location) bool { return q.Probability == 0.5 })]
+}

@@ -1,0 +1,102 @@
+// The verifier's pages, in the states that are hard to come by: www/testpages makes them.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { launch, open, startTestPages } from './harness.mjs';
+import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
+
+/** @type {import('playwright-core').Browser} */
+let browser;
+/** @type {Awaited<ReturnType<typeof startTestPages>>} */
+let pages;
+before(async () => {
+  [browser, pages] = await Promise.all([launch(), startTestPages()]);
+});
+after(() => Promise.all([browser?.close(), pages?.stop()]));
+
+/**
+ * Opens a state's page, holds what holds of all of them, and takes its pictures.
+ * @param {string} state
+ * @param {(page: import('playwright-core').Page, report: any) => Promise<void>} body
+ */
+async function onPage(state, body) {
+  const context = await browser.newContext({ viewport: { width: 1180, height: 900 } });
+  const { page, complaints } = await open(context, pages.url + pages.tasks[state]);
+  page.on('dialog', () => assert.fail('a script ran'));
+  const report = await (await fetch(`${pages.url}${pages.tasks[state]}api/report`)).json();
+  await body(page, report);
+  await requireAccessible(page);
+  await screenshotAt(page, `verifier-${state}-light`, 1180, 'light');
+  await screenshotAt(page, `verifier-${state}-dark`, 1180, 'dark');
+  await screenshotAt(page, `verifier-${state}-360`, 360, 'light');
+  assert.deepEqual(complaints, []);
+  await context.close();
+}
+
+test('without a batch the page says what it waits for', () =>
+  onPage('empty', async (page) => {
+    assert.match(await page.locator('main').innerText(), /No batch has been released yet\. The first one comes when 40 clients/);
+    assert.match(await page.locator('#findings-heading + p').innerText(), /Everything added up/);
+  }));
+
+test('a year of epochs is a series with a gap, and its numbers are the JSON\'s', () =>
+  onPage('year', async (page, report) => {
+    assert.equal(await page.locator('.chart .point').count(), 365 - 14);
+    assert.equal((await page.locator('.chart .line').getAttribute('d'))?.match(/M/g)?.length, 2);
+    assert.deepEqual(await numbersIn(page, '.tiles'), [report.estimate, ...report.interval]);
+    const rows = report.ledger.epochs.reverse().flatMap((/** @type {any} */ e) => [e.estimate, ...e.interval]);
+    assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'), rows);
+    const csv = await (await fetch(`${pages.url}${pages.tasks['year']}api/report.csv`)).text();
+    assert.equal(csv.trim().split('\n').length, 1 + 1 + 351);
+    assert.ok(csv.includes(`\nall,,0,,2808,351,${report.estimate},`));
+  }));
+
+test('256 bins, with quantiles and mean', () =>
+  onPage('bins', async (page, report) => {
+    assert.equal(await page.locator('section[aria-labelledby="estimate-heading"] .bar').count(), 256);
+    const { quantiles, mean } = report.distribution;
+    assert.deepEqual(await numbersIn(page, '[aria-label="Quantiles and mean"]'),
+      [...quantiles, mean].flatMap((/** @type {any} */ q) => [q.estimate, ...q.interval]));
+    await page.locator('summary').press('Enter');
+    const entries = report.estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) => [x, ...report.interval[i]]);
+    assert.deepEqual(await numbersIn(page, '#entries'), entries);
+    await page.locator('summary').press('Enter');
+  }));
+
+test('a vector has a bar per coordinate', () =>
+  onPage('vector', async (page) => {
+    assert.equal(await page.locator('.chart .bar').count(), 24);
+  }));
+
+test('findings are explained, and a hostile name stays text', () =>
+  onPage('findings', async (page, report) => {
+    assert.match(await page.locator('h1').innerText(), /^<script>alert\(1\)<\/script> a name/);
+    assert.equal(await page.locator('script').count(), 1, 'the page\'s own');
+    const text = await page.locator('.findings').innerText();
+    assert.match(text, /unreadable: 1 slots that the verifier’s key does not open; first in epoch 1, batch 0/);
+    assert.match(text, /destroyed: 1 batches that a relay destroyed/);
+    const [one, two] = report.by_hop;
+    assert.deepEqual([one.in, one.out, two.in, two.out, two.destroyed], [240, 240, 240, 180, 60]);
+    assert.match(await page.locator('[aria-label="Messages by hop"]').innerText(), /Relay 1\s+240\s+240\s+0\s+0\s+Relay 2\s+240\s+180\s+0\s+60/);
+  }));
+
+test('the list of tasks leads to each', async () => {
+  const context = await browser.newContext({ viewport: { width: 1180, height: 900 } });
+  const { page, complaints } = await open(context, pages.url);
+  await requireAccessible(page);
+  await screenshotAt(page, 'verifier-tasks', 1180, 'light');
+  await page.getByRole('link', { name: 'load time' }).click();
+  assert.equal(await page.locator('h1').innerText(), 'load time');
+  await page.getByRole('link', { name: 'All tasks' }).click();
+  assert.equal(await page.locator('section').count(), Object.keys(pages.tasks).length);
+  assert.deepEqual(complaints, []);
+  await context.close();
+});
+
+test('every answer has the strict policy', async () => {
+  for (const path of ['/', `${pages.tasks['year']}`, `${pages.tasks['year']}api/report`, '/page.css', '/nothing']) {
+    const { headers } = await fetch(pages.url + path);
+    assert.match(headers.get('content-security-policy') ?? '', /^default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'/, path);
+    assert.equal(headers.get('x-content-type-options'), 'nosniff');
+  }
+});
