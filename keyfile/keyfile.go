@@ -151,9 +151,8 @@ func (h *epochKeys[K]) key(epoch uint64) (*K, error) {
 }
 
 // Erase removes the private key of an epoch from the file, durably; erasing twice is no error.
-// It starts from the file as it is now, so that a process with an old view does not bring back
-// what another erased; two that erase in the same instant still can: let one process erase.
-// What the file system or a backup keeps of the old file is beyond its reach.
+// It starts from the file as it is now, so that no process brings back what another erased. What
+// the file system or a backup keeps of the old file is beyond its reach.
 func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

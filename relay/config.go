@@ -98,6 +98,11 @@ type Config struct {
 	// is over here, its key is erased, and a finding says so. Default 168h. Range above Skew.
 	GiveUp time.Duration `yaml:"give_up"`
 
+	// Retention is how long after an epoch's end its manifests and findings stay. What the next
+	// hop has not confirmed by then is destroyed with them. Default 2160h, 90 days. Range above
+	// GiveUp.
+	Retention time.Duration `yaml:"retention"`
+
 	// Tasks lists what the relay serves. Required.
 	Tasks []TaskConfig `yaml:"tasks"`
 
@@ -202,6 +207,7 @@ func (c *Config) validate() error {
 	orDefault(&c.PullInterval, 5*time.Second)
 	orDefault(&c.Skew, 5*time.Minute)
 	orDefault(&c.GiveUp, 7*24*time.Hour)
+	orDefault(&c.Retention, 90*24*time.Hour)
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -242,6 +248,8 @@ func (c *Config) validateRanges() error {
 		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
 	case c.GiveUp <= c.Skew:
 		return invalid.Field("give_up", c.GiveUp.String(), "more than skew")
+	case c.Retention <= c.GiveUp:
+		return invalid.Field("retention", c.Retention.String(), "more than give_up")
 	}
 	return nil
 }

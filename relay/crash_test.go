@@ -49,13 +49,22 @@ func TestMain(m *testing.M) {
 type process struct {
 	cascade *relaytest.Cascade
 	hop     int
+	config  string
 	admin   string
 	cmd     *exec.Cmd
 }
 
 func startProcess(t testing.TB, c *relaytest.Cascade, hop int) *process {
 	t.Helper()
-	p := &process{cascade: c, hop: hop, admin: c.Config(t, hop).Admin}
+	return startConfig(t, c, hop, c.RelayConfig(hop+1))
+}
+
+// startConfig is startProcess with a configuration file, for a second process of a relay.
+func startConfig(t testing.TB, c *relaytest.Cascade, hop int, config string) *process {
+	t.Helper()
+	loaded, err := relay.LoadConfig(config)
+	require.NoError(t, err)
+	p := &process{cascade: c, hop: hop, config: config, admin: loaded.Admin}
 	p.start(t)
 	t.Cleanup(func() {
 		p.cmd.Process.Kill()
@@ -66,7 +75,7 @@ func startProcess(t testing.TB, c *relaytest.Cascade, hop int) *process {
 
 func (p *process) start(t testing.TB) {
 	t.Helper()
-	p.cmd = exec.Command(executable, "serve", "--config", p.cascade.RelayConfig(p.hop+1))
+	p.cmd = exec.Command(executable, "serve", "--config", p.config)
 	log, err := os.OpenFile(filepath.Join(p.cascade.Dir, fmt.Sprintf("relay%d.log", p.hop+1)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
 	defer log.Close()

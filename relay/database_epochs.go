@@ -59,16 +59,25 @@ func (d *database) advance(ctx context.Context, id epochID, to state) error {
 		if err != nil || e.state >= to {
 			return err
 		}
-		if to == stateErased {
-			for _, table := range []string{"seen", "clients"} {
-				if _, err := tx.exec(`DELETE FROM `+table+` WHERE epoch = $1`, e.id); err != nil {
-					return err
-				}
+		for _, table := range obsolete(to) {
+			if _, err := tx.exec(`DELETE FROM `+table+` WHERE epoch = $1`, e.id); err != nil {
+				return err
 			}
 		}
 		_, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(to))
 		return err
 	})
+}
+
+// obsolete lists the tables that have no rows of an epoch that has come that far.
+func obsolete(at state) (tables []string) {
+	if at >= stateErased {
+		tables = append(tables, "seen", "clients")
+	}
+	if at >= stateExpired {
+		tables = append(tables, "batches", "findings", "tallies")
+	}
+	return tables
 }
 
 // note is that of [store].
@@ -96,6 +105,39 @@ func (d *database) findings(ctx context.Context) ([]finding, error) {
 		})
 	if err != nil {
 		return nil, fmt.Errorf("couldn't list findings: %w", err)
+	}
+	return out, nil
+}
+
+// tally is that of [store].
+func (d *database) tally(ctx context.Context, id epochID, refused map[string]uint64) error {
+	return d.within(ctx, func(tx *transaction) error {
+		e, err := tx.lock(id)
+		if err != nil {
+			return err
+		}
+		for reason, n := range refused {
+			_, err := tx.exec(`INSERT INTO tallies (epoch, reason, refused) VALUES ($1, $2, $3)
+				ON CONFLICT (epoch, reason) DO UPDATE SET refused = tallies.refused + excluded.refused`, e.id, reason, n)
+			if err != nil {
+				return fmt.Errorf("couldn't store tallies: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// tallies is that of [store].
+func (d *database) tallies(ctx context.Context) ([]tally, error) {
+	out, err := collect(ctx, d.read, `SELECT task, e.epoch, reason, refused FROM tallies t JOIN epochs e ON e.id = t.epoch ORDER BY e.id, reason`,
+		func(rows *sql.Rows) (t tally, err error) {
+			var task []byte
+			err = rows.Scan(&task, &t.id.epoch, &t.reason, &t.refused)
+			copy(t.id.task[:], task)
+			return t, err
+		})
+	if err != nil {
+		return nil, fmt.Errorf("couldn't list tallies: %w", err)
 	}
 	return out, nil
 }

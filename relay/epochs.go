@@ -42,6 +42,11 @@ func (r *Relay) settle(ctx context.Context) error {
 		return err
 	}
 	r.reached(all)
+	for _, p := range all {
+		if p.state >= stateErased {
+			r.metrics.reveal(p.id)
+		}
+	}
 	var failed error
 	for _, s := range r.order {
 		failed = errors.Join(failed, s.eraseKeys())
@@ -139,11 +144,25 @@ func (r *Relay) endEpochs(ctx context.Context, s *served) (failed error) {
 		if r.cfg.Clock().Before(end) {
 			break
 		}
-		if s.state(epoch) < stateErased {
+		switch st := s.state(epoch); {
+		case st < stateErased:
 			failed = errors.Join(failed, r.endEpoch(ctx, s, epoch))
+		case st == stateErased && r.cfg.Clock().After(end.Add(r.cfg.Retention)):
+			failed = errors.Join(failed, r.expireEpoch(ctx, s, epoch))
 		}
 	}
 	return failed
+}
+
+// expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all
+// that time go too: a ciphertext that nobody fetches is only a risk.
+func (r *Relay) expireEpoch(ctx context.Context, s *served, epoch uint64) error {
+	if err := r.advance(ctx, s, epoch, stateExpired); err != nil {
+		return err
+	}
+	r.scrub(ctx)
+	r.cfg.Log.Info("epoch expired", "task", s.name(), "epoch", epoch)
+	return nil
 }
 
 func (r *Relay) endEpoch(ctx context.Context, s *served, epoch uint64) error {

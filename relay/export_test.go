@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -105,4 +106,32 @@ func Decryptable(secret string, task [32]byte, seq uint64) (rows, sealed bool, e
 	_, rowsErr := v.batchCipher(epochID{task, 0}, kindRows, seq)
 	_, sealedErr := v.batchCipher(epochID{task, 0}, kindSealed, seq)
 	return rowsErr == nil, sealedErr == nil, nil
+}
+
+// Submissions counts the submissions in open batches of a task in a store.
+func Submissions(cfg Config, task [32]byte) (n uint64, err error) {
+	s, err := readStore(cfg.Store)
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	all, err := s.progress(context.Background())
+	for _, p := range all {
+		for _, b := range p.open {
+			if b.id.task == task {
+				n += b.submissions
+			}
+		}
+	}
+	return n, err
+}
+
+// Tables counts the tables in a PostgreSQL database.
+func Tables(url string) (n int, err error) {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	return n, db.QueryRow(`SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&n)
 }

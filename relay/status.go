@@ -26,7 +26,7 @@ type TaskStatus struct {
 // watching that would tell when each came.
 type EpochStatus struct {
 	Epoch     uint64 `json:"epoch"`
-	State     string `json:"state"`     // open, closed, complete or erased
+	State     string `json:"state"`     // open, closed, complete, erased or expired
 	Batches   uint64 `json:"batches"`   // made so far, destroyed ones too
 	Confirmed uint64 `json:"confirmed"` // of them, those the next hop has
 
@@ -42,7 +42,7 @@ type Finding struct {
 	Reason string `json:"reason"`
 }
 
-var stateNames = [...]string{"open", "closed", "complete", "erased"}
+var stateNames = [...]string{"open", "closed", "complete", "erased", "expired"}
 
 // Status reads the store, also beside a running relay.
 func (r *Relay) Status(ctx context.Context) (*Status, error) {

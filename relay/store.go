@@ -27,6 +27,7 @@ const (
 	stateClosed                // First relay: no more submissions; what is left is being sealed.
 	stateComplete              // There will be no further batch.
 	stateErased                // Replay set, client rows and keys are gone too.
+	stateExpired               // So are batches, manifests and findings.
 )
 
 // verdict is what the store decided about a submission.
@@ -77,6 +78,13 @@ type finding struct {
 	id     epochID
 	seq    uint64
 	reason string
+}
+
+// tally is how many reports or slots of an epoch were refused for a reason.
+type tally struct {
+	id      epochID
+	reason  string
+	refused uint64
 }
 
 // errNoBatch is returned for a batch that does not exist (yet).
@@ -139,12 +147,17 @@ type store interface {
 	untold(ctx context.Context, id epochID) ([]uint64, error)
 	told(ctx context.Context, id epochID, seq uint64) error
 
-	// advance raises the state of an epoch. stateErased deletes its replay set and client rows.
+	// advance raises the state of an epoch. stateErased deletes its replay set and client rows,
+	// stateExpired its batches, confirmed or not, its findings and its tallies.
 	advance(ctx context.Context, id epochID, to state) error
 
 	// note keeps a finding and says whether it is new; findings lists them.
 	note(ctx context.Context, f finding) (fresh bool, err error)
 	findings(ctx context.Context) ([]finding, error)
+
+	// tally adds to the counts of what was refused in an epoch, by reason; tallies lists them.
+	tally(ctx context.Context, id epochID, refused map[string]uint64) error
+	tallies(ctx context.Context) ([]tally, error)
 
 	// scrub removes what deleted rows leave behind in logs, as far as the store can.
 	scrub(ctx context.Context) error

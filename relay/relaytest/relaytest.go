@@ -11,7 +11,9 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,6 +52,7 @@ type Cascade struct {
 	Clock     *Clock           // of the relays that run in process
 	Verifier  *handover.Client // signs as the verifier
 	index     int              // of the task
+	twin      string           // where reports go instead of to the first relay, if anywhere
 	options   Options
 	addresses []string // of the relays
 	sealer    *onion.Sealer
@@ -195,6 +198,12 @@ func (c *Cascade) StartRelay(t testing.TB, hop int) (r *relay.Relay, stop func()
 	cfg := c.Config(t, hop)
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
+	return r, c.Serve(t, r, cfg.Admin)
+}
+
+// Serve runs a relay with an admin address until stop is called or the test ends.
+func (c *Cascade) Serve(t testing.TB, r *relay.Relay, admin string) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -204,8 +213,8 @@ func (c *Cascade) StartRelay(t testing.TB, hop int) (r *relay.Relay, stop func()
 		require.NoError(t, <-ended)
 	})
 	t.Cleanup(stop)
-	c.WaitReady(t, cfg.Admin)
-	return r, stop
+	c.WaitReady(t, admin)
+	return stop
 }
 
 // StartAll runs all relays in process until the test ends.
@@ -282,7 +291,34 @@ func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, heade
 
 // ReportsURL returns where reports of an epoch go.
 func (c *Cascade) ReportsURL(epoch uint64) string {
-	return fmt.Sprintf("%s/epochs/%d/reports", c.TaskURL(c.index), epoch)
+	url := fmt.Sprintf("%s/epochs/%d/reports", c.TaskURL(c.index), epoch)
+	if c.twin != "" {
+		url = "http://" + c.twin + strings.TrimPrefix(url, c.Open.Relays[0].URL)
+	}
+	return url
+}
+
+// Twin lays out a second process of a relay: a copy of its files, for the same store and with
+// addresses of its own. It returns its configuration file, and the cascade as clients see it that
+// talk to that process.
+func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
+	t.Helper()
+	from, to := filepath.Dir(c.RelayConfig(hop+1)), filepath.Dir(c.RelayConfig(hop+1))+"twin"
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+	files, err := filepath.Glob(to + "/*")
+	require.NoError(t, err)
+	for _, file := range files {
+		require.NoError(t, os.Chmod(file, 0o600))
+	}
+	config = filepath.Join(to, "relay.yaml")
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	cfg := c.Config(t, hop)
+	other := *c
+	other.twin = FreeAddress(t)
+	replaced := strings.NewReplacer(cfg.Listen, other.twin, cfg.Admin, FreeAddress(t)).Replace(string(text))
+	require.NoError(t, os.WriteFile(config, []byte(replaced), 0o600))
+	return config, &other
 }
 
 // Pull waits until the last relay hands a batch to the verifier, and checks it.

@@ -1,0 +1,262 @@
+package relay_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/token"
+)
+
+// race sends reports with one token at once, turn by turn to each of some processes, and returns
+// what became of them. A report whose process does not answer is lost, as for a client that gives
+// up.
+func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) []error {
+	t.Helper()
+	errs := make([]error, len(bodies))
+	var sending sync.WaitGroup
+	for i, body := range bodies {
+		sending.Go(func() {
+			to := seen[i%len(seen)]
+			for errs[i] = problem.New(problem.Overloaded, ""); errors.Is(errs[i], problem.New(problem.Overloaded, "")); {
+				errs[i] = to.PostWith(t.Context(), 0, body, http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
+			}
+		})
+	}
+	sending.Wait()
+	return errs
+}
+
+// requireOneTaken asserts that one report was acknowledged and the others hit the limit.
+func requireOneTaken(t *testing.T, errs []error) {
+	t.Helper()
+	taken := 0
+	for _, err := range errs {
+		if err == nil {
+			taken++
+			continue
+		}
+		requireProblem(t, problem.Limit, err)
+	}
+	require.Equal(t, 1, taken)
+}
+
+// TestTwinsSpendOnce: of 100 reports sent at once with one token to two processes on one
+// PostgreSQL, exactly one is taken; so too where one process is killed amid them.
+func TestTwinsSpendOnce(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: relaytest.WithTokens})
+	c.StartIssuer(t, c.IssuerConfig())
+	processes := []*process{startProcess(t, c, 0)}
+	config, twin := c.Twin(t, 0)
+	processes = append(processes, startConfig(t, twin, 0, config))
+	seen := []*relaytest.Cascade{c, twin}
+	waitForKey(t, c)
+	waitForKey(t, twin)
+	stored := 0
+	requireStored := func() {
+		t.Helper()
+		stored++
+		submissions, err := relay.Submissions(c.Config(t, 0), c.Open.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, stored, submissions)
+	}
+	bodies := sealAll(t, c, 100)
+	requireOneTaken(t, race(t, seen, bodies, c.Token(t, 0)))
+	requireStored()
+	for victim := range processes {
+		bodies, tok := sealAll(t, c, 100), c.Token(t, 0)
+		go func() {
+			time.Sleep(time.Duration(rand.Int64N(int64(40 * time.Millisecond))))
+			processes[victim].cmd.Process.Signal(syscall.SIGKILL)
+		}()
+		answered := race(t, seen, bodies, tok)
+		processes[victim].cmd.Wait()
+		again := race(t, seen[1-victim:2-victim], bodies, tok)
+		requireOneTaken(t, again)
+		for i, err := range answered {
+			if err == nil {
+				require.NoError(t, again[i], "it was acknowledged before the crash")
+			}
+		}
+		requireStored()
+		processes[victim].start(t)
+		waitForKey(t, seen[victim])
+	}
+}
+
+// TestTwinsCarryBatches: two processes of each of two relays, of which one or the other is killed
+// again and again, carry every acknowledged report once.
+func TestTwinsCarryBatches(t *testing.T) {
+	const n, kills = 2000, 6
+	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: func(t *task.Task) { t.Batch.Size, t.Clients.Quota = 100, 2 }}) // two parts are posted from the same networks
+	bodies := sealAll(t, c, n)
+	var processes []*process
+	seen := []*relaytest.Cascade{c, nil}
+	for hop := range 2 {
+		processes = append(processes, startProcess(t, c, hop))
+		config, twin := c.Twin(t, hop)
+		processes = append(processes, startConfig(t, twin, hop, config))
+		if hop == 0 {
+			seen[1] = twin
+		}
+	}
+	var acked atomic.Int64
+	done := make(chan error, 2)
+	for i, part := range [][][]byte{bodies[:n/2], bodies[n/2:]} {
+		go func() { done <- postAll(t.Context(), seen[i], part, 16, &acked) }()
+	}
+	for k := range int64(kills) {
+		for acked.Load() < (k*n+rand.Int64N(n))/kills {
+			time.Sleep(time.Millisecond)
+		}
+		processes[rand.IntN(len(processes))].crash(t)
+	}
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
+	requireExactlyOnce(t, c, n, nil)
+}
+
+// TestTwinsForget: what one process ends, the other follows: both lose their keys.
+func TestTwinsForget(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
+	first, stop := c.StartRelay(t, 0)
+	config, _ := c.Twin(t, 0)
+	cfg, err := relay.LoadConfig(config)
+	require.NoError(t, err)
+	cfg.Clock = time.Now // it never sees the end of the epoch by itself
+	second := runBeside(t, c, cfg)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	require.True(t, relay.HasEpochKey(second, c.Open.ID, 0))
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	for i, r := range []*relay.Relay{first, second} {
+		requireSoon(t, func() bool { return !relay.HasEpochKey(r, c.Open.ID, 0) })
+		path := filepath.Join(filepath.Dir([]string{c.RelayConfig(1), config}[i]), "task0.keys")
+		requireSoon(t, func() bool {
+			keys, err := keyfile.LoadHPKE(path)
+			require.NoError(t, err)
+			_, err = keys.Key(0)
+			return errors.Is(err, keyfile.ErrErased)
+		})
+	}
+	stop()
+}
+
+// runBeside runs a relay in process, beside those of a cascade, until the test ends.
+func runBeside(t *testing.T, c *relaytest.Cascade, cfg relay.Config) *relay.Relay {
+	t.Helper()
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	c.Serve(t, r, cfg.Admin)
+	return r
+}
+
+// TestOtherSecret: a process whose secret is not that of the store does not start.
+func TestOtherSecret(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		c := relaytest.New(t, o)
+		c.Start(t, 0)()
+		cfg := c.Config(t, 0)
+		cfg.Secret = filepath.Join(t.TempDir(), "other")
+		_, err := relay.New(cfg)
+		require.ErrorContains(t, err, "it belongs to another secret file")
+		c.Start(t, 0)
+	})
+}
+
+// TestServerGone crashes and restarts the PostgreSQL server under a relay that is taking reports,
+// again and again: meanwhile reports are answered 503, and in the end every one is there once.
+func TestServerGone(t *testing.T) {
+	const n, crashes = 1000, 4
+	server, err := pgtest.Start()
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Stop() })
+	url, err := server.Database()
+	require.NoError(t, err)
+	c := relaytest.New(t, relaytest.Options{
+		Task:   func(t *task.Task) { t.Batch.Size = 100 },
+		Config: func(hop int, cfg *relay.Config) { cfg.Store = map[bool]string{true: url, false: cfg.Store}[hop == 0] },
+	})
+	c.StartAll(t)
+	bodies := sealAll(t, c, n)
+	var acked atomic.Int64
+	done := make(chan error, 1)
+	go func() { done <- postAll(t.Context(), c, bodies, 16, &acked) }()
+	for k := range int64(crashes) {
+		for acked.Load() < (k*n+rand.Int64N(n))/crashes {
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, server.Crash())
+		if k == 0 {
+			requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, bodies[0], relaytest.Network(0)))
+		}
+		require.NoError(t, server.Restart())
+	}
+	require.NoError(t, <-done)
+	requireExactlyOnce(t, c, n, nil)
+}
+
+// TestRetention: at the end of an epoch's retention everything about it goes, batches that nobody
+// fetched among it.
+func TestRetention(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		o.Config = func(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
+		c := relaytest.New(t, o)
+		first := c.StartFirst(t)
+		c.Start(t, 1)
+		first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
+		first.Serve(t, 0, 1, first.Batch(t, 0, 1, 9, c.Slots(t, 0, span(10, 9)...)))
+		c.Pull(t, 0, 1)
+		c.Clock.Advance(2*relaytest.Epoch + 2*time.Hour)
+		waitState(t, c, 1, 0, "erased")
+		batch, _ := c.Pull(t, 0, 0)
+		require.NotEmpty(t, batch.Ciphertexts[0], "sealed batches outlive their epoch")
+		require.NotEmpty(t, c.Status(t, 1).Findings)
+		secret := c.Config(t, 1).Secret
+		_, kept, err := relay.Decryptable(secret, c.Open.ID, 0)
+		require.NoError(t, err)
+		require.True(t, kept)
+		c.Clock.Advance(48 * time.Hour)
+		waitState(t, c, 1, 0, "expired")
+		waitState(t, c, 1, 1, "expired")
+		require.Empty(t, c.Status(t, 1).Findings)
+		requireSoon(t, func() bool { _, kept, err := relay.Decryptable(secret, c.Open.ID, 0); return err == nil && !kept })
+		_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+		requireProblem(t, problem.Complete, err)
+	})
+}
+
+// TestInspect: looking at a relay that has never run creates nothing.
+func TestInspect(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		c := relaytest.New(t, o)
+		before, err := filepath.Glob(filepath.Join(c.Dir, "relay1", "*"))
+		require.NoError(t, err)
+		for _, command := range []string{"check-config", "status"} {
+			status, out, log := run(t, command, "--config", c.RelayConfig(1))
+			require.Zero(t, status, log)
+			require.Contains(t, out, "test 0")
+		}
+		after, err := filepath.Glob(filepath.Join(c.Dir, "relay1", "*"))
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+		if o.Postgres {
+			tables, err := relay.Tables(c.Config(t, 0).Store)
+			require.NoError(t, err)
+			require.Zero(t, tables)
+		}
+	})
+}
