@@ -7,6 +7,7 @@ import { checkSite } from './budget.js';
 import type { Bytes } from './bytes.js';
 import { closed, epochAt, nextEpoch } from './epochs.js';
 import { DoonaError } from './errors.js';
+import { type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import { abortable, moment } from './moment.js';
 import type { Report, Store } from './store.js';
@@ -64,6 +65,11 @@ export class Doona {
 
   get guarantee(): Guarantee {
     return this.#parts.guarantee;
+  }
+
+  /** What is promised to a visitor and what is not, in words and numbers; text for a consent notice. */
+  explain(): Explanation {
+    return explain(this.task, this.guarantee);
   }
 
   /** Reports dropped since connecting: their epoch closed before they arrived, or were refused. */

@@ -16,6 +16,7 @@
 export { connect } from './connect.js';
 export { type Doona, type Flushed, type Receipt } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
+export { type Assumption, type Explanation } from './explain.js';
 export { type Guarantee } from './guarantee.js';
 export { type ConnectOptions, type TokenSource } from './options.js';
 export { type Report, type Spent, type Store } from './store.js';

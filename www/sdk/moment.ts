@@ -20,11 +20,18 @@ export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): P
   }
 }
 
+/** Waits so long. Rejects with the signal's reason when it is aborted. */
+export function pause(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  return abortable(new Promise((resolve) => setTimeout(resolve, milliseconds)), signal);
+}
+
 /**
- * Waits so long, or until the page is being hidden: it may never run again. Rejects with the
- * signal's reason when it is aborted.
+ * Waits so long, but no longer than the page is seen: once hidden it may never run again. Rejects
+ * with the signal's reason when it is aborted.
  */
-export function moment(milliseconds: number, signal?: AbortSignal): Promise<void> {
+export async function moment(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  signal?.throwIfAborted();
+  if (typeof document !== 'undefined' && document.visibilityState === 'hidden') return;
   const waited = new Promise<void>((resolve) => {
     const done = () => {
       clearTimeout(timer);

@@ -6,7 +6,7 @@
 
 import { type Bytes, toBase64url } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
-import { moment } from './moment.js';
+import { pause } from './moment.js';
 
 /** How often to try, and how long to wait before each further attempt, in milliseconds. */
 const waits = [500, 1500, 4000];
@@ -40,7 +40,7 @@ export async function submit(url: string, body: Bytes, token?: Bytes, signal?: A
     if (outcome.final) throw outcome.error;
     const wait = Math.max(waits[attempt] ?? Infinity, 1000 * outcome.retryAfter);
     if (wait > 1000 * patience) throw outcome.error;
-    await moment(wait, signal);
+    await pause(wait, signal);
   }
 }
 

@@ -258,3 +258,57 @@ for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'r
     same((await host.take()).length, 1);
   };
 }
+
+/** ε₀ of randomized response over k symbols, or nothing. @param {number} k @param {import('../sdk/index.js').Task} task */
+function krr(k, task) {
+  const [num, den] = String(task.params.get('gamma')).split('/').map(Number);
+  const gamma = Number(num) / Number(den);
+  return Math.log(1 + (k * (1 - gamma)) / gamma);
+}
+
+/** What is left of one client by protocol, derived anew from the task's parameters. */
+const left = /** @type {Record<string, (task: import('../sdk/index.js').Task) => number | null>} */ ({
+  histogram: (task) => krr(task.input.bins, task),
+  mean: (task) => krr(Number(task.params.get('k')) + 1, task),
+  vector: (task) => Number(task.params.get('t')) * krr(Number(task.params.get('k')) + 1, task),
+  vectorgrid: (task) => krr((Number(task.params.get('r')) + 1) ** task.input.bins, task),
+  rappor: (task) => {
+    const [num, den] = String(task.params.get('f')).split('/').map(Number);
+    return Math.log(Number(den) / Number(num) - 1);
+  },
+  shares: () => null,
+  correlated: () => null,
+  vectormean: () => null,
+});
+
+for (const [name, epsilon0] of Object.entries(left)) {
+  cases[`explain() states the facts of "${name}"`] = async (host) => {
+    const doona = await connect(host, name);
+    const { task } = doona;
+    const { text, guarantee, promise, worstCase, unverified } = doona.explain();
+    const want = epsilon0(task);
+    if (want === null) same(guarantee.localEpsilon, null);
+    else same(Math.abs(Number(guarantee.localEpsilon) / want - 1) < 1e-6, true, `${guarantee.localEpsilon} is ${want}`);
+    same([guarantee.epsilon, guarantee.delta, guarantee.batch, guarantee.minimumHonest], [1, 1e-6, 5000, 4500]);
+    same([guarantee.totalEpsilon, guarantee.epochs], name === 'correlated' ? [2, 2] : [1, 1]);
+
+    // The words say these numbers, and no better ones.
+    same(promise.includes('2.72 times') && promise.includes('epsilon 1,') && promise.includes('delta 0.000001'), true, promise);
+    same(promise.includes('together: epsilon 2, delta 0.000002'), guarantee.epochs === 2, promise);
+    const said = /epsilon ([0-9.]+) would be left/.exec(worstCase)?.[1];
+    same(said === undefined, want === null, worstCase);
+    if (want !== null) same(Number(said) >= want * (1 - 1e-9) && Number(said) < want + 0.011, true, `${said} for ${want}`);
+    same(worstCase.includes('nothing would protect'), want === null, worstCase);
+
+    const several = task.slots.lanes * task.slots.perLane > 1;
+    const names = ['honest-clients', 'relays', 'participation', 'surrounding', ...(several ? ['whole-clients'] : []), 'addresses'];
+    same(unverified.map((assumption) => assumption.name), names);
+    const words = Object.fromEntries(unverified.map((assumption) => [assumption.name, assumption.text]));
+    same(words['honest-clients']?.includes('4500 of the 5000'), true);
+    same(words['relays'], task.slots.padding === 'none'
+      ? 'that the first relay does not work with the verifier'
+      : 'that at least one of the 2 relays does not work with the verifier');
+    same(words['surrounding']?.includes('nothing protects'), want === null);
+    for (const part of [promise, worstCase, ...unverified.map((assumption) => assumption.text)]) same(text.includes(part), true, part);
+  };
+}

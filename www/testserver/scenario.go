@@ -5,7 +5,10 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/protocols/calibration"
+	"github.com/doona-dp/doona/protocols/correlated"
+	"github.com/doona-dp/doona/protocols/rappor"
 	"github.com/doona-dp/doona/protocols/splitmix"
+	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/wasm/fixture"
@@ -41,7 +44,11 @@ func scenarios(relay string) (map[string]*scenario, error) {
 		{name: "post-quantum", draft: withKEM(truthful(), task.KEMMLKEM768X25519), relays: two, epochs: hour(1)},
 		{name: "histogram", draft: fixture.Draft(task.Histogram, 4), relays: two, epochs: hour(1)},
 		{name: "mean", draft: delay(), relays: two, epochs: hour(1)},
-		{name: "shares", draft: shares(), relays: two, epochs: hour(1)},
+		{name: "shares", draft: by(splitmix.Name, fixture.Draft(task.Sum, 0)), relays: two, epochs: hour(1)},
+		{name: "correlated", draft: by(correlated.Name, fixture.Draft(task.Count, 0)), relays: two, epochs: hour(2)},
+		{name: "rappor", draft: by(rappor.Name, fixture.Draft(task.Count, 0)), relays: two, epochs: hour(1)},
+		{name: "vectorgrid", draft: by(vectorgrid.Name, fixture.Draft(task.Vector, 2)), relays: two, epochs: hour(1)},
+		{name: "vectormean", draft: fixture.Draft(task.VectorMean, 4), relays: two, epochs: hour(1)},
 		{name: "vector", draft: fixture.Draft(task.Vector, 20), relays: two, epochs: hour(1)},
 		{name: "future", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1 << 39, Length: 60, Count: 1}},
 		{name: "ended", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1, Length: 60, Count: 1}},
@@ -76,10 +83,9 @@ func delay() *task.Task {
 	return t
 }
 
-// shares is a sum whose clients send several messages each.
-func shares() *task.Task {
-	t := fixture.Draft(task.Sum, 0)
-	t.Protocol, t.Rule = splitmix.Name, splitmix.RuleComponents
+// by calibrates a draft anew for another protocol.
+func by(protocol string, t *task.Task) *task.Task {
+	t.Protocol, t.Rule, t.Params, t.Slots = protocol, calibration.Rule(protocol), nil, task.Slots{}
 	if err := calibration.Calibrate(t); err != nil {
 		panic("testserver: " + err.Error())
 	}

@@ -1,0 +1,103 @@
+/**
+ * The guarantee in words, for a consent notice and for whoever decides on one: what is promised,
+ * what is left in the worst case, and what no device can verify (docs/threat-model.md).
+ * @module
+ */
+
+import type { Guarantee } from './guarantee.js';
+import type { Task } from './task.js';
+
+/** Something the promise rests on and this device takes on trust. */
+export interface Assumption {
+  /** `whole-clients` for tasks whose clients send several slots, `issuer` with tokens, `addresses` without. */
+  readonly name: 'honest-clients' | 'relays' | 'participation' | 'surrounding' | 'whole-clients' | 'issuer' | 'addresses';
+  readonly text: string;
+}
+
+/** The guarantee of a task in words, with the numbers they name. */
+export interface Explanation {
+  /** All of it, in paragraphs of plain text: fit for a consent notice. */
+  readonly text: string;
+  /** What is promised to one visitor. */
+  readonly promise: string;
+  /** What is left if messages are told apart. */
+  readonly worstCase: string;
+  /** What was checked here, before any value was given. */
+  readonly checked: readonly string[];
+  /** What was not verifiable here. */
+  readonly unverified: readonly Assumption[];
+  readonly guarantee: Guarantee;
+}
+
+export function explain(task: Task, guarantee: Guarantee): Explanation {
+  const promise = promiseOf(guarantee);
+  const worstCase = worstCaseOf(guarantee);
+  const checked = [
+    'that the question is the one that its owner signed',
+    'that every party uses the keys that the owner signed, one per epoch for all clients',
+    'that the parameters of the randomization give the promise, by a computation of its own',
+    'that reports already made at this site leave room for this one',
+  ];
+  const unverified = assumptions(task, guarantee);
+  const often = guarantee.epochs === 1 ? 'once' : `once in each of ${guarantee.epochs} periods`;
+  const text = [
+    `Your answer to "${task.name}" is randomized on your device before anything is sent, at most ${often}; what is sent is encrypted in layers and mixed with the reports of others by ${plural(guarantee.relays, 'relay')}.`,
+    promise,
+    worstCase,
+    'Your device has checked all that a device can check. It takes on trust:',
+    ...unverified.map(({ text }) => `- ${text}.`),
+  ].join('\n');
+  return { text, promise, worstCase, checked, unverified, guarantee };
+}
+
+function promiseOf(g: Guarantee): string {
+  const together = g.epochs === 1 ? '' : ` All ${g.epochs} periods together: epsilon ${upward(g.totalEpsilon)}, delta ${upward(g.totalDelta)}.`;
+  return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${upward(g.delta)} (differential privacy with epsilon ${upward(g.epsilon)}, delta ${upward(g.delta)}).${together}`;
+}
+
+function worstCaseOf(g: Guarantee): string {
+  const case_ = 'If all relays worked with the verifier, or if all others in your batch did, your messages would be known as yours';
+  if (g.localEpsilon === null) return `${case_}, and nothing would protect your answer.`;
+  return `${case_}; of their randomization alone epsilon ${upward(g.localEpsilon)} would be left: no message more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
+}
+
+function assumptions(task: Task, g: Guarantee): Assumption[] {
+  const { slots, clients } = task;
+  const left = g.localEpsilon === null ? 'nothing protects that client then' : `epsilon ${upward(g.localEpsilon)} is left to that client then`;
+  const relay =
+    g.relay === 'first'
+      ? 'that the first relay does not work with the verifier'
+      : g.relays === 1
+        ? 'that the only relay does not work with the verifier'
+        : `that at least one of the ${g.relays} relays does not work with the verifier`;
+  const all: Assumption[] = [
+    { name: 'honest-clients', text: `that ${g.minimumHonest} of the ${g.batch} participants in each batch are real and honest` },
+    { name: 'relays', text: relay },
+    { name: 'participation', text: 'that it may be known that you take part: the first relay sees your network address and when you report, but not what' },
+    { name: 'surrounding', text: `that nobody fills a batch with participants of their own around one client (an n-1 attack): ${left}` },
+  ];
+  if (slots.lanes * slots.perLane > 1) {
+    all.push({ name: 'whole-clients', text: 'that the first relay leaves the messages of one client in one batch' });
+  }
+  all.push(
+    clients.kind === 'token'
+      ? { name: 'issuer', text: 'that the issuer of tokens gives them to real participants only, and works with neither the owner of the question nor the verifier' }
+      : { name: 'addresses', text: 'that participants are real: they are counted by network address, which does not stop whoever has many addresses' },
+  );
+  return all;
+}
+
+/** A number with three digits, rounded up but for what floating point added. */
+function upward(x: number): string {
+  const step = 10 ** (Math.floor(Math.log10(x)) - 2);
+  return String(Number((Math.ceil(x / step - 1e-9) * step).toPrecision(3)));
+}
+
+/** e^ε, rounded up. */
+function factor(epsilon: number): string {
+  return upward(Math.exp(epsilon));
+}
+
+function plural(n: number, noun: string): string {
+  return `${n} ${noun}${n === 1 ? '' : 's'}`;
+}
