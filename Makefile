@@ -1,5 +1,5 @@
 # make demo and make test are the README's two commands; both set up what they need.
-.PHONY: demo test test-full bench build figures
+.PHONY: demo test test-full bench build package figures
 
 ARGS ?=
 PART ?= all
@@ -25,3 +25,7 @@ bench:
 build:
 	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/ ./cmd/verifier ./cmd/relay ./cmd/issuer ./cmd/demo
 	@go run ./www/build
+
+# The npm package, build/doona-VERSION.tgz; installs Node packages and Chromium as test does.
+package:
+	@./www/setup.sh >/dev/null && go run ./www/build && ./www/pack.sh

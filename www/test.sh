@@ -12,6 +12,7 @@ export CHROMIUM
 
 go run ./www/build
 go run ./www/build -specs build/specs
+./www/pack.sh
 go build -o build/testserver ./www/testserver
 go build -o build/testpages ./www/testpages
 go build -o build/demo ./cmd/demo

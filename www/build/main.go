@@ -2,7 +2,8 @@
 // esbuild's Go API. It needs Go and nothing else; type checking is part of the tests.
 //
 //	go run ./www/build [-out build/www]
-//	go run ./www/build -specs build/specs   # the SDK's own tests instead, for node --test
+//	go run ./www/build -package build/package   # from what is built: the npm package but its types (www/pack.sh)
+//	go run ./www/build -specs build/specs       # the SDK's own tests, for node --test
 package main
 
 import (
@@ -19,11 +20,15 @@ import (
 func main() {
 	out := flag.String("out", filepath.Join("build", "www"), "folder to write")
 	specs := flag.String("specs", "", "folder to write the SDK's tests to, and nothing else")
+	npm := flag.String("package", "", "folder to write the npm package to, and nothing else")
 	flag.Parse()
 	err := error(nil)
-	if *specs != "" {
+	switch {
+	case *specs != "":
 		err = bundleSpecs(*specs)
-	} else {
+	case *npm != "":
+		err = pack(*out, *npm)
+	default:
 		err = build(context.Background(), *out)
 	}
 	if err != nil {

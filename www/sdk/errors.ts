@@ -3,7 +3,7 @@
  * @module
  */
 
-/** What went wrong; docs/wasm.md lists what a page can do about each. */
+/** What went wrong; README.md lists what a page can do about each. */
 export type ErrorCode =
   | 'insecure-context' // WebCrypto is missing: the page is neither HTTPS nor localhost.
   | 'invalid-option' // An argument of connect is missing or out of range.

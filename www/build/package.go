@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// manifest is the package.json of the npm package doona. Its name, version and so on are those of
+// www/package.json.
+type manifest struct {
+	Name        string         `json:"name"`
+	Version     string         `json:"version"`
+	Description string         `json:"description"`
+	License     string         `json:"license"`
+	Type        string         `json:"type"`
+	Exports     map[string]any `json:"exports"`
+	Types       string         `json:"types"`
+	Unpkg       string         `json:"unpkg"`
+	JSDelivr    string         `json:"jsdelivr"`
+	SideEffects []string       `json:"sideEffects"`
+	Files       []string       `json:"files"`
+	Engines     map[string]any `json:"engines"`
+}
+
+// conditions are an export's; types must come first.
+type conditions struct {
+	Types   string `json:"types"`
+	Default string `json:"default"`
+}
+
+// pack writes the npm package: the SDK as built into www, without the type declarations, which
+// need TypeScript (www/pack.sh).
+func pack(www, out string) error {
+	m, err := readManifest()
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(out); err != nil {
+		return fmt.Errorf("couldn't remove the old %s: %w", out, err)
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return fmt.Errorf("couldn't make %s: %w", out, err)
+	}
+	built, err := filepath.Glob(filepath.Join(www, "doona*"))
+	if err != nil {
+		return fmt.Errorf("couldn't list %s: %w", www, err)
+	}
+	for _, file := range append(built, "LICENSE", filepath.Join(www, "LICENSES.txt"), filepath.Join("www", "sdk", "README.md")) {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("couldn't read %s: %w", file, err)
+		}
+		if err := write(out, filepath.Base(file), content); err != nil {
+			return err
+		}
+		m.add(filepath.Base(file))
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("couldn't encode package.json: %w", err)
+	}
+	return write(out, "package.json", append(text, '\n'))
+}
+
+func readManifest() (*manifest, error) {
+	text, err := os.ReadFile(filepath.Join("www", "package.json"))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read package.json: %w", err)
+	}
+	m := &manifest{}
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("couldn't decode package.json: %w", err)
+	}
+	m.Exports = map[string]any{
+		".":               conditions{"./types/index.d.ts", "./" + moduleFile},
+		"./" + globalFile: "./" + globalFile,
+		"./package.json":  "./package.json",
+	}
+	m.Types, m.Unpkg, m.JSDelivr = "./types/index.d.ts", "./"+globalFile, "./"+globalFile
+	m.Files = []string{"types"}
+	m.Engines = map[string]any{"node": ">=22"}
+	return m, nil
+}
+
+// add names a file of the package: a module under the name that a worker imports, without its hash,
+// and scripts that do something when they are loaded as such.
+func (m *manifest) add(file string) {
+	m.Files = append(m.Files, file)
+	slices.Sort(m.Files)
+	switch {
+	case strings.HasSuffix(file, ".wasm"):
+		m.Exports["./"+file[:strings.LastIndex(file, "-")]+".wasm"] = "./" + file
+	case strings.HasPrefix(file, "doona-worker-"), file == globalFile:
+		m.SideEffects = append(m.SideEffects, "./"+file)
+	}
+}

@@ -1,0 +1,148 @@
+// The npm package as a stranger meets it: installed from its archive into an empty project, used
+// in Node, typed, by a script tag, and through two bundlers, each with a real report.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFile, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { extname, join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+import { launch, open, startTestServer } from './harness.mjs';
+
+const run = promisify(execFile);
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const tools = join(root, 'www/node_modules');
+
+/** @type {Awaited<ReturnType<typeof startTestServer>>} */
+let server;
+/** @type {import('playwright-core').Browser} */
+let browser;
+/** @type {string} */
+let project;
+
+before(async () => {
+  [server, browser] = await Promise.all([startTestServer(), launch()]);
+  project = await mkdtemp(join(tmpdir(), 'doona-package-'));
+  await writeFile(join(project, 'package.json'), '{"private": true, "type": "module"}');
+  const archives = (await readdir(join(root, 'build'))).filter((name) => /^doona-.*\.tgz$/.test(name));
+  assert.equal(archives.length, 1, String(archives));
+  await run('npm', ['install', '--offline', '--no-audit', '--no-fund', join(root, 'build', String(archives[0]))], { cwd: project });
+});
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+  await rm(project, { recursive: true, force: true });
+});
+
+/** The program of a page: it reports 7 and says so, or what went wrong. @param {string} more options */
+const program = (more) => {
+  const options = { ...server.tasks['truthful'], maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0 };
+  return `connect({ ...${JSON.stringify(options)}, ${more} }).then((d) => d.report(7)).then(() => 'reported', String)
+  .then((result) => { globalThis.result = result; });`;
+};
+
+/** Serves a folder under the strictest policy that admits the SDK. @param {string} folder */
+async function serve(folder) {
+  const types = /** @type {Record<string, string>} */ ({ '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm' });
+  const site = createServer(async ({ url }, response) => {
+    try {
+      const body = await readFile(join(folder, String(url)));
+      response.writeHead(200, {
+        'Content-Type': types[extname(String(url))] ?? 'application/octet-stream',
+        'Content-Security-Policy': `default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' ${server.relay}`,
+      });
+      response.end(body);
+    } catch {
+      response.writeHead(404).end();
+    }
+  });
+  site.listen(0, '127.0.0.1');
+  await once(site, 'listening');
+  const { port } = /** @type {import('node:net').AddressInfo} */ (site.address());
+  return { url: `http://127.0.0.1:${port}`, stop: () => site.close() };
+}
+
+/** Opens index.html of a folder and expects its report. @param {string} folder @param {number} workers */
+async function reports(folder, workers) {
+  await server.take();
+  const site = await serve(folder);
+  const context = await browser.newContext();
+  try {
+    const { page, complaints } = await open(context, `${site.url}/index.html`);
+    const result = await page.waitForFunction(() => /** @type {any} */ (globalThis).result);
+    assert.deepEqual(complaints.filter((text) => !/favicon|404/.test(text)), []);
+    assert.equal(await result.jsonValue(), 'reported');
+    assert.deepEqual((await server.take()).map((s) => s.messages), [[['0007']]]);
+    assert.equal(page.workers().length, workers);
+  } finally {
+    await context.close();
+    site.stop();
+  }
+}
+
+test('it has no dependencies and only the files it names', async () => {
+  const installed = await readdir(join(project, 'node_modules'));
+  assert.deepEqual(installed.filter((name) => !name.startsWith('.')), ['doona']);
+  const manifest = JSON.parse(await readFile(join(project, 'node_modules/doona/package.json'), 'utf8'));
+  for (const name of ['dependencies', 'scripts', 'devDependencies', 'private']) assert.equal(manifest[name], undefined);
+  const files = await readdir(join(project, 'node_modules/doona'));
+  assert.deepEqual(files.sort(), [...manifest.files, 'package.json'].sort());
+});
+
+test('ESM in Node', async () => {
+  await server.take();
+  const imports = "import { connect, memoryStore } from 'doona';\n";
+  await writeFile(join(project, 'node.js'), `${imports}${program('store: memoryStore()')}\nconst wait = setInterval(() => globalThis.result && (clearInterval(wait), console.log(result)), 20);`);
+  const { stdout } = await run(process.execPath, ['node.js'], { cwd: project });
+  assert.equal(stdout.trim(), 'reported');
+  assert.deepEqual((await server.take()).map((s) => s.messages), [[['0007']]]);
+});
+
+test('types, strictly, for both ways of resolving modules', async () => {
+  const source = `import { type Doona, type ErrorCode, type Explanation, DoonaError, connect } from 'doona';
+const doona: Doona = await connect({ task: '', owner: '', maxEpsilon: 1, maxTotalEpsilon: 1, when: 'now', flush: true });
+const { bytes }: { bytes: number } = await doona.report([1, 2], { signal: AbortSignal.timeout(1) });
+const words: Explanation = doona.explain();
+export const code: ErrorCode = new DoonaError('task-ended', words.text + bytes).code;
+// @ts-expect-error maxEpsilon is required
+await connect({ task: '', owner: '', maxTotalEpsilon: 1 });
+`;
+  await writeFile(join(project, 'typed.ts'), source);
+  for (const [module, resolution] of [['nodenext', 'nodenext'], ['esnext', 'bundler']]) {
+    const flags = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--target', 'es2022', '--lib', 'es2023,dom', '--types', '', '--module', String(module), '--moduleResolution', String(resolution)];
+    await run(join(tools, '.bin/tsc'), [...flags, 'typed.ts'], { cwd: project }).catch(({ stdout }) => assert.fail(stdout));
+  }
+});
+
+test('a script tag', async () => {
+  const page = '<!doctype html><script src="/node_modules/doona/doona.global.js"></script><script src="/app.js"></script>';
+  await writeFile(join(project, 'index.html'), page);
+  await writeFile(join(project, 'app.js'), `const { connect } = doona;\n${program('')}`);
+  await reports(project, 1);
+});
+
+test('vite, which finds worker and modules by itself', async () => {
+  const folder = join(project, 'with-vite');
+  await mkdir(folder);
+  await writeFile(join(folder, 'index.html'), '<!doctype html><script type="module" src="./app.js"></script>');
+  await writeFile(join(folder, 'app.js'), `import { connect } from 'doona';\n${program('')}`);
+  await run(process.execPath, [join(tools, 'vite/bin/vite.js'), 'build', '--logLevel', 'warn'], { cwd: folder });
+  await reports(join(folder, 'dist'), 1);
+});
+
+test('esbuild, with the files copied beside', async () => {
+  const folder = join(project, 'with-esbuild');
+  await mkdir(join(folder, 'doona'), { recursive: true });
+  await writeFile(join(folder, 'source.js'), `import { connect } from 'doona';\n${program("modules: '/doona/'")}`);
+  await writeFile(join(folder, 'index.html'), '<!doctype html><script type="module" src="./app.js"></script>');
+  await run(join(tools, '.bin/esbuild'), ['--bundle', '--format=esm', '--target=es2022', '--outfile=app.js', 'source.js'], { cwd: folder });
+  const built = join(project, 'node_modules/doona');
+  for (const name of await readdir(built)) {
+    if (name.startsWith('doona-')) await copyFile(join(built, name), join(folder, 'doona', name));
+  }
+  await reports(folder, 1);
+});
