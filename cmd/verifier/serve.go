@@ -89,13 +89,13 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
+		defer p.Close()
 		verifiers, pullers = append(verifiers, v), append(pullers, p)
 	}
 	handler := verifiers[0].Handler()
 	if len(verifiers) > 1 {
 		handler = verifier.Handler(verifiers...)
 	}
-	defer puller.Close()
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
