@@ -15,7 +15,10 @@ run_part() {
       DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/...
       DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
     crash) DOONA_FULL=1 go test -timeout 60m -run Crash ./relay/... ;;
-    fuzz) ./scripts/fuzz.sh "${FUZZTIME:-10m}" ;;
+    fuzz)
+      ./scripts/fuzz.sh "${FUZZTIME:-10m}"
+      ./scripts/fuzz-ts.sh "${FUZZSECONDS:-600}"
+      ;;
     tls) DOONA_FULL=1 go test -timeout 10m -run 'TLS|Autocert' ./relay ;;
     load) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run TestLoad -v ./relay ;;
     *) echo "unknown PART $1: want accountant, protocols, crash, fuzz, tls or load" >&2; exit 2 ;;

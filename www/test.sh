@@ -13,6 +13,7 @@ export CHROMIUM
 go run ./www/build
 go run ./www/build -specs build/specs
 ./www/pack.sh
+go run ./www/fuzzcases -n 2000 >build/fuzzcases.jsonl
 go build -o build/testserver ./www/testserver
 go build -o build/testpages ./www/testpages
 go build -o build/demo ./cmd/demo

@@ -1,0 +1,72 @@
+/**
+ * Damaged tasks and bundles, with the verdicts of the Go parsers (www/fuzzcases): both accept or
+ * both refuse, and the id is the same. What TypeScript leaves to the module, the ranges of a task's
+ * fields and its claim, the module says here too.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { test } from 'node:test';
+
+import { type Bytes, equal } from './bytes.js';
+import { checkId, checkIssuer, checkKeys, checkOwner, parseBundle } from './bundle.js';
+import { DoonaError } from './errors.js';
+import { Module, ModuleError } from './module.js';
+import { FormatError } from './msgpack.js';
+import { sha256 } from './signature.js';
+import { parseTask } from './task.js';
+
+// node --test runs in www/; test.sh and scripts/fuzz.sh write the cases.
+const built = '../build/www/';
+const cases = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl', 'utf8').trim().split('\n').map((line) => JSON.parse(line));
+
+const name = readdirSync(built).find((file) => /^doona-[0-9a-f]+\.wasm$/.test(file))!;
+const module = await Module.start(await WebAssembly.compile(readFileSync(built + name)));
+
+function bytes(text: string): Bytes {
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}
+
+/** Whether `read` succeeds; any error but the expected ones is a fault of the parser. */
+async function accepts(read: () => unknown): Promise<boolean> {
+  try {
+    await read();
+    return true;
+  } catch (error) {
+    if (error instanceof FormatError || error instanceof DoonaError || error instanceof ModuleError) return false;
+    throw error;
+  }
+}
+
+test('tasks are read as Go reads them', async () => {
+  let accepted = 0;
+  for (const c of cases.filter((c) => c.kind === 'task')) {
+    const canonical = bytes(c.bytes);
+    const parsed = await accepts(() => parseTask(canonical));
+    if (c.encoding) assert.ok(!parsed, `an encoding that Go refuses: ${c.bytes}`);
+    if (c.task) assert.ok(parsed, `a task that Go accepts: ${c.bytes}`);
+    const opened = parsed && (await accepts(() => module.open(canonical)));
+    assert.equal(opened, c.accept, c.bytes);
+    if (opened) accepted++;
+    assert.ok(equal(await sha256(canonical), bytes(c.id)));
+  }
+  assert.ok(accepted > 0 && accepted < cases.length / 4, `${accepted} accepted`);
+});
+
+test('bundles are read as Go reads them', async () => {
+  let accepted = 0;
+  for (const c of cases.filter((c) => c.kind === 'bundle')) {
+    const read = await accepts(async () => {
+      const bundle = parseBundle(bytes(c.bytes));
+      await checkOwner(bundle, bytes(c.owner));
+      await checkKeys(bundle);
+      await checkIssuer(bundle);
+      await checkId(bundle, bytes(c.id));
+    });
+    if (c.accept) assert.ok(read, `a bundle that Go accepts: ${c.bytes}`);
+    assert.equal(read && c.task, c.accept, c.bytes);
+    if (read && c.task) accepted++;
+  }
+  assert.ok(accepted > 0 && accepted < cases.length / 4, `${accepted} accepted`);
+});
