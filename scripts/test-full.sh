@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The long forms of the tests, one part or all: accountant, protocols, crash, fuzz, tls, load.
+# The long forms of the tests, one part or all: accountant, protocols, crash, fuzz, tls, load, edge.
 # Each part writes docs/results/PART.json: the commit, how long it took and whether it passed, and
 # what it measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols crash fuzz tls load"
+parts="accountant protocols crash fuzz tls load edge"
 [ "${1:-all}" = all ] || parts=$1
 mkdir -p docs/results
 
@@ -21,7 +21,11 @@ run_part() {
       ;;
     tls) DOONA_FULL=1 go test -timeout 10m -run 'TLS|Autocert' ./relay ;;
     load) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run TestLoad -v ./relay ;;
-    *) echo "unknown PART $1: want accountant, protocols, crash, fuzz, tls or load" >&2; exit 2 ;;
+    edge)
+      ./www/setup.sh >/dev/null
+      DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
+      ./scripts/edge-dry-run.sh ;;
+    *) echo "unknown PART $1: want accountant, protocols, crash, fuzz, tls, load or edge" >&2; exit 2 ;;
   esac
 }
 

@@ -56,6 +56,7 @@ type Worker struct {
 	mu    sync.Mutex // guards what follows; never held while waiting
 	tasks map[string]connection
 	pools map[string]*pool
+	lost  int // reports dropped
 }
 
 // connection is a checked task, or why there is none.
@@ -189,9 +190,14 @@ func (w *Worker) pause(_ context.Context, d time.Duration) error {
 	return nil
 }
 
-// dropped says that a report was lost, and why: a reason of the relay or of the network.
+// dropped says that a report was lost, why (a reason of the relay or of the network), and how many
+// this instance has lost.
 func (w *Worker) dropped(name string, err error) {
-	w.host.Log(fmt.Sprintf("doona: dropped a report to task %s: %v", name, err))
+	w.mu.Lock()
+	w.lost++
+	lost := w.lost
+	w.mu.Unlock()
+	w.host.Log(fmt.Sprintf("doona: dropped a report to task %s: %v (%d dropped)", name, err, lost))
 }
 
 // task returns the checked task of a name, fetched when first asked for. Requests that find none

@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -452,6 +453,7 @@ func TestDelivery(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Count(p.Log(), "\n") >= 2 }, 5*time.Second, 5*time.Millisecond)
 	require.Contains(t, p.Log(), "doona: dropped a report to task x: epoch-closed")
 	require.Contains(t, p.Log(), "doona: dropped a report to task x: limit")
+	require.Contains(t, p.Log(), "(2 dropped)")
 	require.NotContains(t, p.Log(), "replayed")
 	require.NotContains(t, p.Log(), "17")
 }
@@ -495,6 +497,43 @@ func TestRequestsThatOverlap(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, status)
 	}
 	requireValues(t, sent, o.reports(t, len(sent)))
+	require.Empty(t, p.Log())
+}
+
+// 25,000 requests, which need three instances, 16 at a time: no report is lost when one instance
+// follows another. Only under DOONA_FULL=1; prints the memory of workerd.
+func TestInstancesFollowEachOther(t *testing.T) {
+	if os.Getenv("DOONA_FULL") == "" {
+		t.Skip("DOONA_FULL=1 runs it")
+	}
+	const requests = 25_000
+	o := newOutside(t, truthful())
+	config := only(o.entry(nil))
+	config["delay"] = 1
+	p := o.start(t, config)
+	var refused atomic.Int64
+	var wait sync.WaitGroup
+	for range 16 {
+		wait.Go(func() {
+			for i := range requests / 16 {
+				resp, err := http.Post(p.URL+"/doona/x", "application/json", strings.NewReader(body(i%300)))
+				if err != nil || resp.StatusCode != http.StatusNoContent {
+					refused.Add(1)
+				}
+				if err == nil {
+					io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+				if i%500 == 0 {
+					t.Log(i*16, p.Memory()>>20, "MiB")
+				}
+			}
+		})
+	}
+	wait.Wait()
+	require.Zero(t, refused.Load())
+	o.reports(t, requests/16*16)
+	require.Equal(t, 3, strings.Count(string(o.capture()), "GET /v1/tasks/"), "instances")
 	require.Empty(t, p.Log())
 }
 

@@ -20,6 +20,8 @@ function start() {
   const go = new Go();
   go.importObject.gojs['runtime.scheduleTimeoutEvent'] = (sp) => go.mem.setInt32((sp >>> 0) + 16, 1, true);
   go.importObject.gojs['runtime.clearTimeoutEvent'] = () => {};
+  // What Go prints when it fails may hold a value, "index out of range [4]"; worker() says that it did.
+  go.importObject.gojs['runtime.wasmWrite'] = () => {};
   const binding = {};
   const context = {
     binding,
@@ -33,6 +35,7 @@ function start() {
 
 // worker returns a running instance: a new one where there is none, it failed, or it served enough.
 function worker() {
+  if (live?.go.exited) console.error('doona: the module failed; reports that had not left are lost');
   if (!live || live.go.exited || live.served >= lifetime) live = start();
   live.served++;
   return live.binding;

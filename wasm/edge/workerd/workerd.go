@@ -121,6 +121,20 @@ func (p *Process) CPU() (total time.Duration, err error) {
 	return total, nil
 }
 
+// Memory returns the bytes of memory that the program holds; 0 where that is not known.
+func (p *Process) Memory() int64 {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.command.Process.Pid))
+	fields := strings.Fields(string(stat)) // the second is the resident set, in pages
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
