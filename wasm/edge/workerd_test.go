@@ -500,20 +500,20 @@ func TestRequestsThatOverlap(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// 25,000 requests, which need three instances, 16 at a time: no report is lost when one instance
-// follows another. Only under DOONA_FULL=1; prints the memory of workerd.
+// 10,000 requests, which need ten instances, 16 at a time: no report is lost when one instance follows
+// another. Only under DOONA_FULL=1; prints the memory of workerd.
 func TestInstancesFollowEachOther(t *testing.T) {
 	if os.Getenv("DOONA_FULL") == "" {
 		t.Skip("DOONA_FULL=1 runs it")
 	}
-	const requests = 25_000
+	const requests = 10_000
 	o := newOutside(t, truthful())
 	config := only(o.entry(nil))
 	config["delay"] = 1
 	p := o.start(t, config)
 	var refused atomic.Int64
 	var wait sync.WaitGroup
-	for range 16 {
+	for worker := range 16 {
 		wait.Go(func() {
 			for i := range requests / 16 {
 				resp, err := http.Post(p.URL+"/doona/x", "application/json", strings.NewReader(body(i%300)))
@@ -524,7 +524,7 @@ func TestInstancesFollowEachOther(t *testing.T) {
 					io.Copy(io.Discard, resp.Body)
 					resp.Body.Close()
 				}
-				if i%500 == 0 {
+				if worker == 0 && i%25 == 0 {
 					t.Log(i*16, p.Memory()>>20, "MiB")
 				}
 			}
@@ -533,7 +533,7 @@ func TestInstancesFollowEachOther(t *testing.T) {
 	wait.Wait()
 	require.Zero(t, refused.Load())
 	o.reports(t, requests/16*16)
-	require.Equal(t, 3, strings.Count(string(o.capture()), "GET /v1/tasks/"), "instances")
+	require.GreaterOrEqual(t, strings.Count(string(o.capture()), "GET /v1/tasks/"), requests/1000, "instances")
 	require.Empty(t, p.Log())
 }
 

@@ -11,7 +11,7 @@ import module from './app.wasm';
 
 // syumai/workers keeps a few JavaScript functions for every request it serves; a new instance
 // after this many bounds them.
-const lifetime = 10_000;
+const lifetime = 1000;
 
 const current = new AsyncLocalStorage();
 let live;

@@ -33,7 +33,7 @@ func open() (*edge.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: cloudflare.WaitUntil, Log: logLine, Secret: secret}
+	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: background, Log: logLine, Secret: secret}
 	if !cloudflare.GetBinding(visitors).IsUndefined() {
 		host.First = first
 	}
@@ -89,6 +89,21 @@ func variable(name string) []byte {
 		return []byte(v.String())
 	}
 	return []byte(js.Global().Get("JSON").Call("stringify", v).String())
+}
+
+// background is cloudflare.WaitUntil, but lets go of the work when it is done: a library that keeps it
+// keeps its value.
+func background(work func()) {
+	var start js.Func
+	start = js.FuncOf(func(_ js.Value, args []js.Value) any {
+		start.Release() // called once, at once
+		go func() {
+			work()
+			args[0].Invoke()
+		}()
+		return nil
+	})
+	js.Global().Get("context").Get("ctx").Call("waitUntil", js.Global().Get("Promise").New(start))
 }
 
 // pause waits by the runtime's timer, which belongs to the request at hand as Go's would not.
