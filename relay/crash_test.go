@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/pgtest"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/handover"
 	"github.com/doona-dp/doona/relay/problem"
@@ -146,15 +144,12 @@ func sealAll(t testing.TB, c *relaytest.Cascade, n int) [][]byte {
 
 // requireExactlyOnce pulls all batches from the second relay, checks and confirms them, and
 // requires every one of n values exactly once.
-func requireExactlyOnce(t *testing.T, c *relaytest.Cascade, n int, seen map[uint64]*onion.Batch) {
+func requireExactlyOnce(t *testing.T, c *relaytest.Cascade, n int) {
 	t.Helper()
 	count := make([]int, n)
 	batches := uint64(n) / c.Open.Batch.Size
 	for seq := range batches {
 		batch, chain := c.Pull(t, 0, seq)
-		if before := seen[seq]; before != nil {
-			require.Equal(t, before, batch, "a batch number stands for the same bytes for ever")
-		}
 		require.Equal(t, c.Open.Batch.Size, chain[0].Submissions)
 		for _, v := range c.Values(t, 0, batch)[0] {
 			count[v]++
@@ -169,59 +164,6 @@ func requireExactlyOnce(t *testing.T, c *relaytest.Cascade, n int, seen map[uint
 	waitConfirmed(t, c, 0, batches)
 	require.Empty(t, c.Status(t, 0).Findings)
 	require.Empty(t, c.Status(t, 1).Findings)
-}
-
-// TestCrashFirstRelay kills the first relay amid 5,000 reports, again and again, while the second
-// pulls from it.
-func TestCrashFirstRelay(t *testing.T) {
-	const n, kills = 5000, 6
-	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 250 }})
-	bodies := sealAll(t, c, n)
-	first := startProcess(t, c, 0)
-	startProcess(t, c, 1)
-	begun := time.Now()
-	var acked atomic.Int64
-	done := make(chan error, 1)
-	go func() { done <- postAll(t.Context(), c, bodies, 32, &acked) }()
-	for k := range int64(kills) {
-		at := (k*n + rand.Int64N(n)) / kills
-		for acked.Load() < at {
-			time.Sleep(time.Millisecond)
-		}
-		first.crash(t)
-	}
-	require.NoError(t, <-done)
-	require.EqualValues(t, n, acked.Load())
-	posted := time.Since(begun)
-	requireExactlyOnce(t, c, n, nil)
-	t.Logf("%d reports posted through %d crashes in %v, all verified after %v", n, kills, posted.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond))
-}
-
-// TestCrashSecondRelay kills the second relay at random moments of pulling, mixing, sealing and
-// confirming until it has done all.
-func TestCrashSecondRelay(t *testing.T) {
-	const n = 3000
-	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 150 }})
-	bodies := sealAll(t, c, n)
-	startProcess(t, c, 0)
-	var acked atomic.Int64
-	require.NoError(t, postAll(t.Context(), c, bodies, 32, &acked))
-
-	second := startProcess(t, c, 1)
-	seen := map[uint64]*onion.Batch{}
-	kills := 0
-	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline) && uint64(len(seen)) < n/c.Open.Batch.Size; kills++ {
-		time.Sleep(time.Duration(rand.Int64N(int64(40 * time.Millisecond))))
-		for seq := range uint64(n) / c.Open.Batch.Size {
-			if b, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, seq); err == nil && seen[seq] == nil {
-				seen[seq] = b
-			}
-		}
-		second.crash(t)
-	}
-	requireExactlyOnce(t, c, n, seen)
-	t.Logf("killed %d times", kills)
-	require.Greater(t, kills, 3)
 }
 
 // TestDrain: SIGTERM ends a relay cleanly, and what it has acknowledged is there afterwards.
@@ -269,5 +211,5 @@ func TestDiskFull(t *testing.T) {
 	require.ErrorIs(t, err, handover.ErrNotSealed)
 	require.Zero(t, c.Status(t, 0).Epochs[0].Confirmed)
 	require.NoError(t, relay.LimitPages(second, 0))
-	requireExactlyOnce(t, c, n, nil)
+	requireExactlyOnce(t, c, n)
 }

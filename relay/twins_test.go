@@ -127,7 +127,7 @@ func TestTwinsCarryBatches(t *testing.T) {
 	}
 	require.NoError(t, <-done)
 	require.NoError(t, <-done)
-	requireExactlyOnce(t, c, n, nil)
+	requireExactlyOnce(t, c, n)
 }
 
 // TestTwinsForget: what one process ends, the other follows: both lose their keys.
@@ -206,7 +206,7 @@ func TestServerGone(t *testing.T) {
 		require.NoError(t, server.Restart())
 	}
 	require.NoError(t, <-done)
-	requireExactlyOnce(t, c, n, nil)
+	requireExactlyOnce(t, c, n)
 }
 
 // TestRetention: at the end of an epoch's retention everything about it goes, batches that nobody

@@ -195,11 +195,11 @@ func (s *Server) Restart() error {
 		return err
 	}
 	s.process, s.ended = cmd.Process, ended
-	return s.wait()
+	return s.Wait()
 }
 
-// wait returns when the server answers.
-func (s *Server) wait() error {
+// Wait returns when the server takes new connections, as after a recovery of its own.
+func (s *Server) Wait() error {
 	db, err := sql.Open("pgx", s.dsn("postgres"))
 	if err != nil {
 		return err

@@ -1,0 +1,117 @@
+package crashtest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
+)
+
+// store looks into a relay's database, of SQLite while the relay stands still.
+type store struct {
+	kind string  // sqlite or postgres
+	url  string  // SQLite's file
+	db   *sql.DB // PostgreSQL's
+}
+
+func openPostgres(t *testing.T, url string) *store {
+	t.Helper()
+	db, err := sql.Open("pgx", url)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return &store{"postgres", url, db}
+}
+
+// open returns the database and how to leave it. SQLite's is copied with its log: opening it in
+// place would do the recovery that is the relay's to do.
+func (s *store) open() (*sql.DB, func(), error) {
+	if s.db != nil {
+		return s.db, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "crash-db")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove := func() { os.RemoveAll(dir) }
+	for _, suffix := range []string{"", "-wal"} {
+		in, err := os.ReadFile(s.url + suffix)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "copy"+suffix), in, 0o600)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			remove()
+			return nil, nil, err
+		}
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "copy"))
+	return db, func() { db.Close(); remove() }, err
+}
+
+// inside is what a relay's database says is under way.
+type inside struct {
+	sealing int  // open batches that are full, or of an epoch that is closed
+	ending  int  // epochs that are complete and not erased
+	untold  int  // batches that are made, and the relay before does not know
+	busy    bool // the process has a transaction open that does not wait; always true in SQLite
+	made    map[epochPlace]uint64
+}
+
+// look reads what is under way. A database without tables, or away, has nothing. It waits half a
+// second at most: the server may itself wait for a process that stands still.
+func (s *store) look(process string) (in inside) {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	in.made = map[epochPlace]uint64{}
+	db, leave, err := s.open()
+	if err != nil {
+		return in
+	}
+	defer leave()
+	in.busy = true
+	if s.kind == "postgres" {
+		const busy = `SELECT COUNT(*) > 0 FROM pg_stat_activity WHERE application_name = $1 AND xact_start IS NOT NULL AND wait_event_type IS DISTINCT FROM 'Lock'`
+		if err := db.QueryRowContext(ctx, busy, process).Scan(&in.busy); err != nil {
+			return in
+		}
+	}
+	err = db.QueryRowContext(ctx, `SELECT
+		(SELECT COUNT(*) FROM open JOIN epochs ON epochs.id = open.epoch WHERE submissions >= $1 OR state = 1),
+		(SELECT COUNT(*) FROM epochs WHERE state = 2),
+		(SELECT COUNT(*) FROM batches WHERE told = 0)`, batchSize).Scan(&in.sealing, &in.ending, &in.untold)
+	if err != nil {
+		return in
+	}
+	rows, err := db.QueryContext(ctx, `SELECT task, epoch, next FROM epochs`)
+	if err != nil {
+		return in
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id []byte
+		var at epochPlace
+		var next uint64
+		if rows.Scan(&id, &at.epoch, &next) == nil {
+			copy(at.task[:], id)
+			in.made[at] = next
+		}
+	}
+	return in
+}
+
+// rows counts the rows of a table.
+func (s *store) rows(t *testing.T, table string) (n int) {
+	t.Helper()
+	db, leave, err := s.open()
+	require.NoError(t, err)
+	defer leave()
+	require.NoError(t, db.QueryRow(`SELECT COUNT(*) FROM `+table).Scan(&n))
+	return n
+}
