@@ -122,6 +122,7 @@ exits 2 "params.t" "$v" task new --query vector --dim 4 --param t=5 --batch 1000
 exits 2 "(r+1)^dim" "$v" task new --query vectormean --protocol vectorgrid --dim 4 --param r=255 --batch 1000 --epsilon 1 --delta 1e-6 --out "$work/bad"
 exits 2 "at least" "$v" task new --query vector --dim 100 --rule scm21 --batch 1000 --epsilon .9 --delta 1e-6 --out "$work/bad"
 exits 2 "at least" "$v" task new --query vectormean --dim 1000 --batch 100 --epsilon 1 --delta 1e-6 --out "$work/bad"
+exits 2 "10 to 86400" "$work/demo" --headless --epoch 5
 exits 2 "batch" "$work/demo" --headless --users 100 --batch 101
 exits 2 "at most 200000" "$work/demo" --headless --users 200001
 exits 1 "no column" "$work/demo" --headless --column speed

@@ -27,6 +27,7 @@ type options struct {
 	headless      bool
 	listen        string
 	www           string
+	epoch         uint64
 
 	lo, hi float64
 }
@@ -47,6 +48,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.hops, "hops", 2, "relays, 1 to 8")
 	f.BoolVar(&o.headless, "headless", false, "end after the estimate instead of serving the page")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the page")
+	f.Uint64Var(&o.epoch, "epoch", 20, "seconds of an epoch on the page, 10 to 86400")
 	f.StringVar(&o.www, "www", "build/www", "folder of the built page")
 }
 
@@ -62,6 +64,8 @@ func (o *options) validate(cmd *cobra.Command) error {
 	switch {
 	case o.hops < 1 || o.hops > 8:
 		return cli.Usagef("invalid hops %d: want 1 to 8", o.hops)
+	case o.epoch < 10 || o.epoch > 86400:
+		return cli.Usagef("invalid epoch %d: want 10 to 86400 seconds", o.epoch)
 	case o.users < 1:
 		return cli.Usagef("invalid users %d: want 1 or more", o.users)
 	case o.batch < 1 || o.batch > uint64(o.users):

@@ -17,7 +17,6 @@ import (
 // The live task, to which a person reports on the page: short epochs, small batches.
 const (
 	liveBatch  = 1000
-	liveEpoch  = 20 // seconds
 	liveEpochs = 360
 )
 
@@ -48,7 +47,7 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 		if err != nil {
 			return nil, err
 		}
-		live.Epochs = task.Epochs{Start: now, Length: liveEpoch, Count: liveEpochs}
+		live.Epochs = task.Epochs{Start: now, Length: o.epoch, Count: liveEpochs}
 		drafts = append(drafts, quickstart.Draft{Name: "live", Task: live})
 		for _, v := range vitals {
 			d, err := v.draft(now)

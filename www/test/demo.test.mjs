@@ -28,7 +28,7 @@ after(async () => {
  * @param {(page: Page, url: string) => Promise<void>} body
  */
 async function onDemo(args, body) {
-  const demo = await startDemo('--users', '500', '--batch', '500', ...args);
+  const demo = await startDemo('--users', '500', '--batch', '500', '--epoch', '600', ...args);
   try {
     const context = await browser.newContext({ colorScheme: 'light', reducedMotion: 'reduce', viewport: { width: 1180, height: 900 } });
     const { page, complaints } = await open(context, demo.url);
