@@ -3,6 +3,7 @@ package issuer_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"log/slog"
@@ -155,7 +156,7 @@ func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []b
 // TestSameRequestCountsOnce: its answer may have been lost.
 func TestSameRequestCountsOnce(t *testing.T) {
 	c := newCascade(t)
-	i, err := issuer.New(accounts(t, c, 1))
+	i, err := issuer.New(accounts(t, c, 2))
 	require.NoError(t, err)
 	defer i.Close()
 	server := httptest.NewServer(i.Handler())
@@ -166,6 +167,13 @@ func TestSameRequestCountsOnce(t *testing.T) {
 	again, err := ask(t, server.URL, c, 0, body, account("ann"))
 	require.NoError(t, err)
 	require.Equal(t, first, again)
+	_, err = ask(t, server.URL, c, 0, request(t, c, 0), account("ann"))
+	require.NoError(t, err)
+	again, err = ask(t, server.URL, c, 0, body, account("ann"))
+	require.NoError(t, err, "at the quota, too")
+	require.Equal(t, first, again)
+	_, err = ask(t, server.URL, c, 0, body, account("bob"))
+	require.NoError(t, err, "somebody else's copy counts as theirs")
 	_, err = ask(t, server.URL, c, 0, request(t, c, 0), account("ann"))
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
 }
@@ -293,6 +301,12 @@ func TestEpochsEnd(t *testing.T) {
 	require.Equal(t, []issuer.EpochStatus{{Epoch: 1, Issued: 1}, {Epoch: 2, Issued: 1}}, status.Tasks[0].Epochs)
 	cancel()
 	require.NoError(t, <-ended)
+	db, err := sql.Open("sqlite", filepath.Join(folder, "issuer.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	var first, rows int
+	require.NoError(t, db.QueryRow(`SELECT min(epoch), count(*) FROM issued`).Scan(&first, &rows))
+	require.Equal(t, []int{1, 2}, []int{first, rows}, "what was counted in epoch 0 is gone")
 	mu.Lock()
 	defer mu.Unlock()
 	require.NotContains(t, log.String(), secret)
