@@ -2,16 +2,12 @@ package relay_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"errors"
-	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -93,109 +89,11 @@ func TestTokenRace(t *testing.T) {
 	c.StartIssuer(t, c.IssuerConfig())
 	c.Start(t, 0)
 	waitForKey(t, c)
-	const clients = 100
-	tok := c.Token(t, 0)
-	errs := make([]error, clients)
-	var sending sync.WaitGroup
-	for i := range clients {
-		body := c.Seal(t, 0, uint64(i))
-		sending.Go(func() {
-			for errs[i] = problem.New(problem.Overloaded, ""); again(errs[i]); {
-				errs[i] = c.PostWith(t.Context(), 0, body, http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
-			}
-		})
+	bodies := make([][]byte, 100)
+	for i := range bodies {
+		bodies[i] = c.Seal(t, 0, uint64(i))
 	}
-	sending.Wait()
-	requireOneTaken(t, errs)
-}
-
-// TestTokenRaceOfTwoProcesses: two relays share a PostgreSQL database and a secret; of 100 reports sent
-// to both at once with one token, exactly one is taken, and after both have stopped and one has come
-// back, no other.
-func TestTokenRaceOfTwoProcesses(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens, Postgres: true})
-	c.StartIssuer(t, c.IssuerConfig())
-	_, stop := c.StartRelay(t, 0)
-	waitForKey(t, c)
-	config := c.Config(t, 0)
-	config.Admin = ""
-	var err error
-	config.Listener, err = net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	second, err := relay.New(config)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- second.Run(ctx) }()
-	post := func(i int, body []byte, header http.Header) error {
-		if i%2 == 0 {
-			return c.PostWith(t.Context(), 0, body, header)
-		}
-		url := strings.Replace(c.ReportsURL(0), c.Open.Relays[0].URL, "http://"+config.Listener.Addr().String(), 1)
-		return postTo(t, url, body, header)
-	}
-	require.Eventually(t, func() bool {
-		return errors.Is(post(1, nil, nil), problem.New(problem.TokenMissing, ""))
-	}, 20*time.Second, 10*time.Millisecond)
-
-	tok := c.Token(t, 0)
-	const clients = 100
-	errs := make([]error, clients)
-	var sending sync.WaitGroup
-	for i := range clients {
-		body := c.Seal(t, 0, uint64(i))
-		sending.Go(func() {
-			for errs[i] = problem.New(problem.Overloaded, ""); again(errs[i]); {
-				errs[i] = post(i, body, http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
-			}
-		})
-	}
-	sending.Wait()
-	requireOneTaken(t, errs)
-	stop()
-	cancel()
-	require.NoError(t, <-ended)
-	c.Start(t, 0)
-	waitForKey(t, c)
-	require.ErrorIs(t, c.PostWith(t.Context(), 0, c.Seal(t, 0, clients), with(tok)), problem.New(problem.Limit, ""))
-}
-
-// again says whether a report was turned away for a while.
-func again(err error) bool {
-	return errors.Is(err, problem.New(problem.Overloaded, "")) || errors.Is(err, problem.New(problem.SlowDown, ""))
-}
-
-// postTo posts a report to a relay at another address than the task says.
-func postTo(t *testing.T, url string, body []byte, header http.Header) error {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	maps.Copy(req.Header, header)
-	req.Header.Set("Content-Type", "application/msgpack")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusCreated {
-		return problem.Read(resp)
-	}
-	return nil
-}
-
-// requireOneTaken fails unless exactly one report was taken, and the others had a spent token.
-func requireOneTaken(t *testing.T, errs []error) {
-	t.Helper()
-	taken := 0
-	for _, err := range errs {
-		if err == nil {
-			taken++
-			continue
-		}
-		require.ErrorIs(t, err, problem.New(problem.Limit, ""))
-	}
-	require.Equal(t, 1, taken)
+	requireOneTaken(t, race(t, []*relaytest.Cascade{c}, bodies, c.Token(t, 0)))
 }
 
 // TestTokenChallenge: who has no token learns which one is wanted; a page of any origin may send it.
