@@ -24,6 +24,10 @@ type engine interface {
 	// sql translates a statement.
 	sql(query string) string
 
+	// among returns a packed query for the rows of epoch $3 in a table whose key is among packed
+	// shorts.
+	among(columns, table, key string) string
+
 	// again says whether a failed transaction did nothing and may succeed when it is repeated.
 	again(err error) bool
 

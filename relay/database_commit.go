@@ -83,8 +83,7 @@ func (t *transaction) remember(epoch int64, group []*submission) (*memory, error
 	if err != nil {
 		return nil, err
 	}
-	const find = packed + `SELECT client, submissions FROM i CROSS JOIN clients WHERE epoch = $3 AND client = substr($1::bytea, 8*n + 1, 8)`
-	return m, t.lookUp(find, epoch, clients, func(rows *sql.Rows) error {
+	return m, t.lookUp(t.engine.among("client, submissions", "clients", "client"), epoch, clients, func(rows *sql.Rows) error {
 		var client []byte
 		var count uint64
 		if err := rows.Scan(&client, &count); err != nil {
@@ -97,8 +96,7 @@ func (t *transaction) remember(epoch int64, group []*submission) (*memory, error
 
 // seen calls found with those of the tags that are in the replay set.
 func (t *transaction) seen(epoch int64, tags []short, found func(tag, receipt short)) error {
-	const find = packed + `SELECT hash, receipt FROM i CROSS JOIN seen WHERE epoch = $3 AND hash = substr($1::bytea, 8*n + 1, 8)`
-	return t.lookUp(find, epoch, tags, func(rows *sql.Rows) error {
+	return t.lookUp(t.engine.among("hash, receipt", "seen", "hash"), epoch, tags, func(rows *sql.Rows) error {
 		var tag, receipt []byte
 		if err := rows.Scan(&tag, &receipt); err != nil {
 			return err
@@ -113,7 +111,7 @@ func (t *transaction) seen(epoch int64, tags []short, found func(tag, receipt sh
 // lookUp runs a packed query for keys and calls scan for every row.
 func (t *transaction) lookUp(query string, epoch int64, keys []short, scan func(rows *sql.Rows) error) error {
 	return pack(len(keys), len(short{}), func(to []byte, i int) []byte { return append(to, keys[i][:]...) }, func(packed []byte, n int) error {
-		_, err := collect(t.ctx, t.tx, t.engine.sql(query), func(rows *sql.Rows) (struct{}, error) { return struct{}{}, scan(rows) }, packed, n, epoch)
+		_, err := collect(t.ctx, t.tx, query, func(rows *sql.Rows) (struct{}, error) { return struct{}{}, scan(rows) }, packed, n, epoch)
 		return err
 	})
 }

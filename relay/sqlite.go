@@ -124,6 +124,11 @@ var toSQLite = strings.NewReplacer("::bytea", "", " FOR UPDATE", "")
 
 func (sqlite) sql(query string) string { return toSQLite.Replace(query) }
 
+// among joins in this order, which is SQLite's meaning of CROSS.
+func (sqlite) among(columns, table, key string) string {
+	return packed + `SELECT ` + columns + ` FROM i CROSS JOIN ` + table + ` WHERE epoch = $3 AND ` + key + ` = substr($1, 8*n + 1, 8)`
+}
+
 // again is false: the driver waits for the one lock there is.
 func (sqlite) again(error) bool { return false }
 

@@ -1,0 +1,226 @@
+package relay
+
+import (
+	"database/sql"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/keytree"
+)
+
+// raw opens a store's database as it is.
+func raw(t *testing.T, description string) *sql.DB {
+	t.Helper()
+	driver, dsn := "pgx", description
+	if path, ok := strings.CutPrefix(description, schemeSQLite); ok {
+		driver, dsn = "sqlite", path
+	}
+	db, err := sql.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// TestUpgrade: a store of the first schema is brought up to date with what is in it, once, also
+// where two processes start at once; one of a schema to come is refused, by those who only read
+// too.
+func TestUpgrade(t *testing.T) {
+	for engine, description := range map[string]string{"sqlite": schemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
+		t.Run(engine, func(t *testing.T) {
+			v, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
+			require.NoError(t, err)
+			all, err := steps(migrations, engine)
+			require.NoError(t, err)
+			require.Greater(t, len(all), 1)
+			setVersion := map[string]string{"sqlite": "PRAGMA user_version = %d", "postgres": "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL); INSERT INTO schema_version VALUES (%d)"}[engine]
+			db := raw(t, description)
+			_, err = db.Exec(all[0])
+			require.NoError(t, err)
+			_, err = db.Exec(fmt.Sprintf(setVersion, 1))
+			require.NoError(t, err)
+			insert := `INSERT INTO epochs (task, epoch, state, next) VALUES ($1, 3, 1, 7)`
+			_, err = db.Exec(insert, testEpoch.task[:])
+			require.NoError(t, err)
+
+			_, err = readStore(description)
+			require.ErrorContains(t, err, "its schema is version 1 of 2: start the relay once")
+			opened := make(chan error, 4)
+			for range cap(opened) {
+				go func() {
+					s, err := openStore(description, 100, v)
+					if err == nil {
+						err = s.tally(t.Context(), testEpoch, map[string]uint64{"limit": 2})
+						s.close()
+					}
+					opened <- err
+				}()
+			}
+			for range cap(opened) {
+				require.NoError(t, <-opened)
+			}
+			s, err := readStore(description)
+			require.NoError(t, err)
+			defer s.close()
+			require.Equal(t, progress{id: testEpoch, state: stateClosed, next: 7}, progressOf(t, s, testEpoch))
+			tallies, err := s.tallies(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []tally{{testEpoch, "limit", 8}}, tallies)
+			require.Error(t, s.tally(t.Context(), testEpoch, map[string]uint64{"limit": 2}), "it is only read")
+
+			_, err = db.Exec(fmt.Sprintf(setVersion, 99))
+			require.NoError(t, err)
+			_, err = openStore(description, 100, v)
+			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 2")
+			_, err = readStore(description)
+			require.ErrorContains(t, err, "version 99")
+		})
+	}
+}
+
+// TestDurable: a server that would acknowledge before it has written is refused.
+func TestDurable(t *testing.T) {
+	v, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	url := postgresURL(t)
+	for _, value := range []string{"off", "local"} {
+		_, err := openStore(url+"&synchronous_commit="+value, 100, v)
+		require.ErrorContains(t, err, "invalid setting synchronous_commit = "+value)
+	}
+	for _, value := range []string{"on", "remote_apply"} {
+		s, err := openStore(url+"&synchronous_commit="+value, 100, v)
+		require.NoError(t, err)
+		s.close()
+	}
+	for _, bad := range []string{"postgres://u:hush@127.0.0.1:1/x?connect_timeout=1", "postgres://u:hush@[::1/x"} {
+		_, err := openStore(bad, 100, v)
+		require.ErrorContains(t, err, "couldn't open the store")
+		require.NotContains(t, err.Error(), "hush")
+	}
+}
+
+// TestVaultSettles: the keys of what is over go, in whatever order it ends, and those of what is
+// not stay; a vault that missed it all, as after a crash, catches up.
+func TestVaultSettles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	v, err := openVault(path, true)
+	require.NoError(t, err)
+	id, other := testEpoch, epochID{testEpoch.task, 4}
+	batch := func(seq uint64) openBatch { return openBatch{id, seq, 1} }
+	tests := []struct {
+		p            progress
+		rows, sealed string // for the batches 0 to 4: which keys are left
+		epoch        bool
+	}{
+		{progress{id: id}, "01234", "01234", true},
+		{progress{id: id, next: 2, open: []openBatch{batch(0), batch(1)}}, "01234", "01234", true},
+		{progress{id: id, next: 3, open: []openBatch{batch(0), batch(2)}, held: []uint64{1}}, "0234", "01234", true},
+		{progress{id: id, next: 4, open: []openBatch{batch(3)}, held: []uint64{0, 2}}, "34", "0234", true},
+		{progress{id: id, next: 4, held: []uint64{0}, state: stateComplete}, "4", "04", true},
+		{progress{id: id, next: 4, held: []uint64{0}, state: stateErased}, "", "04", false},
+		{progress{id: id, next: 4, state: stateErased}, "", "", false},
+	}
+	left := func(v *vault, kind byte) (out string) {
+		for seq := range uint64(5) {
+			_, err := v.batchCipher(id, kind, seq)
+			if err == nil {
+				out += fmt.Sprint(seq)
+				continue
+			}
+			require.ErrorIs(t, err, keytree.ErrCut)
+		}
+		return out
+	}
+	for i, tt := range tests {
+		require.NoError(t, v.settle([]progress{tt.p, {id: other, next: 1, open: []openBatch{{other, 0, 1}}}}))
+		late, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
+		require.NoError(t, err)
+		require.NoError(t, late.settle([]progress{tt.p}))
+		fromDisk, err := openVault(path, false)
+		require.NoError(t, err)
+		for _, v := range []*vault{v, fromDisk, late} {
+			require.Equal(t, tt.rows, left(v, kindRows), "step %d", i)
+			require.Equal(t, tt.sealed, left(v, kindSealed), "step %d", i)
+			_, err := v.epochKey(id)
+			require.Equal(t, tt.epoch, err == nil, "step %d", i)
+		}
+		_, err = v.batchCipher(other, kindRows, 0)
+		require.NoError(t, err)
+	}
+}
+
+// TestSealNeedsItsKey: rows whose key is gone cannot be read any more, and nothing is made of them.
+func TestSealNeedsItsKey(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		verdicts(t, s, aSubmission(1, 1))
+		require.NoError(t, s.vault.destroy(testEpoch.batchLabel(kindRows, 0)))
+		require.ErrorIs(t, s.seal(t.Context(), testEpoch, 0, nil), keytree.ErrCut)
+		_, err := s.commit(t.Context(), []*submission{aSubmission(2, 2)})
+		require.ErrorIs(t, err, keytree.ErrCut)
+		require.Len(t, progressOf(t, s, testEpoch).open, 1)
+	})
+}
+
+// fillEpoch commits n submissions of one slot, each of its own client.
+func fillEpoch(t *testing.T, s *database, n int, quota uint64) {
+	t.Helper()
+	key, err := s.vault.epochKey(testEpoch)
+	require.NoError(t, err)
+	const group = 500
+	for from := 0; from < n; from += group {
+		var subs []*submission
+		for i := from; i < from+group; i++ {
+			sub := aSubmission(0, i)
+			sub.size, sub.quota, sub.lanes = uint64(n)+1, quota, sub.lanes[:1]
+			sub.tag, sub.client = tagID(key, fmt.Append(nil, i)), short(mac(key, fmt.Sprint(i)))
+			subs = append(subs, sub)
+		}
+		verdicts(t, s, subs...)
+	}
+}
+
+// TestPlans: PostgreSQL looks keys up by the whole primary key, also in tables that it has never
+// analyzed. By the epoch alone, every commit would read all of the epoch.
+func TestPlans(t *testing.T) {
+	v, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	opened, err := openStore(postgresURL(t), 100, v)
+	require.NoError(t, err)
+	defer opened.close()
+	s := opened.(*database)
+	fillEpoch(t, s, 6000, 1)
+	for table, key := range map[string]string{"seen": "hash", "clients": "client"} {
+		plan, err := collect(t.Context(), s.read, "EXPLAIN "+s.among(key, table, key), func(rows *sql.Rows) (line string, err error) {
+			return line, rows.Scan(&line)
+		}, make([]byte, 4000), 500, 1)
+		require.NoError(t, err)
+		require.Regexp(t, `Index Cond: \(\(epoch = 1\) AND \(`+key+` = `, strings.Join(plan, "\n"))
+	}
+}
+
+// TestCounterState prints how many bytes a client costs while its epoch is open, beside the
+// n·log₂(B+1) bits that counts up to a quota of B need at least.
+func TestCounterState(t *testing.T) {
+	const n, quota = 8000, 4
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		size := func() (clients, seen float64) {
+			query := `SELECT pg_total_relation_size('clients'), pg_total_relation_size('seen')`
+			if _, ok := s.engine.(sqlite); ok {
+				query = `SELECT SUM(CASE WHEN name = 'clients' THEN pgsize ELSE 0 END), SUM(CASE WHEN name = 'seen' THEN pgsize ELSE 0 END) FROM dbstat`
+			}
+			require.NoError(t, s.read.QueryRow(query).Scan(&clients, &seen))
+			return clients, seen
+		}
+		clients0, seen0 := size()
+		fillEpoch(t, s, n, quota)
+		clients, seen := size()
+		t.Logf("quota %d: %.1f bytes of counter and %.1f bytes of replay set per client; log₂(B+1) is %.2f bytes",
+			quota, (clients-clients0)/n, (seen-seen0)/n, math.Log2(quota+1)/8)
+	})
+}
