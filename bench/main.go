@@ -23,7 +23,7 @@ import (
 )
 
 // groups are all measurements, in the order in which they run.
-var groups = []Group{downloads, native, node, chromium, firstReport, calculations, edgeWorker}
+var groups = []Group{downloads, native, node, chromium, firstReport, hostPage, calculations, edgeWorker}
 
 func main() {
 	asJSON := flag.Bool("json", false, "print one JSON object as the last line of standard output")

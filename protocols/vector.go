@@ -10,6 +10,7 @@ import (
 )
 
 // Vector maps a vector of Bins coordinates into [0, 1]^d, each by the task's range as [Unit] does.
+// A randomizer clears the result when it has used it: a client's memory shall not keep a value.
 func Vector(in task.Input, value []float64) ([]float64, error) {
 	if err := checkDim(in, value); err != nil {
 		return nil, err

@@ -163,6 +163,45 @@ func TestArgumentIsForgotten(t *testing.T) {
 	require.Equal(t, make([]byte, 8), left)
 }
 
+// TestValueIsForgotten looks for the coordinates of a vector in all of a module's memory, after it
+// has been randomized. What the stack still holds of a few is allowed: the next call overwrites it.
+func TestValueIsForgotten(t *testing.T) {
+	for query, lo := range map[string]float64{task.Vector: 0, task.VectorMean: -1} {
+		t.Run(query, func(t *testing.T) {
+			module := start(t, wasm.Browser)
+			handle := module.open(signed(t, fixture.Draft(query, 100)).Task)
+			vector := make([]float64, 100)
+			for i := range vector {
+				vector[i] = (float64(i) + 0.123456789) / 1234
+			}
+			argument := value(vector...)
+			address := uint32(module.export("input", uint64(len(argument))))
+			require.True(t, module.module.Memory().Write(address, argument))
+			require.Equal(t, 100, module.occurrences(argument), "the search finds what is there")
+			require.Zero(t, int32(module.export("randomize", handle)))
+			module.export("input", 0)
+			mapped := make([]float64, len(vector))
+			for i, x := range vector {
+				mapped[i] = (x - lo) / (1 - lo)
+			}
+			require.LessOrEqual(t, module.occurrences(argument), 4)
+			require.LessOrEqual(t, module.occurrences(value(mapped...)), 4)
+		})
+	}
+}
+
+// occurrences counts how many of the doubles in p are somewhere in the module's memory.
+func (i *instance) occurrences(p []byte) (found int) {
+	memory, ok := i.module.Memory().Read(0, i.module.Memory().Size())
+	require.True(i.t, ok)
+	for at := 0; at < len(p); at += 8 {
+		if bytes.Contains(memory, p[at:at+8]) {
+			found++
+		}
+	}
+	return found
+}
+
 // TestNoRandomBytes checks that a module without entropy stops instead of sending plain values.
 func TestNoRandomBytes(t *testing.T) {
 	ctx := context.Background()

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Packs the SDK that `go run ./www/build` built as the rm -f build/doona-*.tgz
-npm package doona, with type declarations,
+# Packs the SDK that `go run ./www/build` built as the npm package doona, with type declarations,
 # and prints the package's path. Needs the Node packages of setup.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."

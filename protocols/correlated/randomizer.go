@@ -75,6 +75,7 @@ func (m *Mechanism) input(value []float64) (at uint64, x float64, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
+		defer clear(v)
 		others := 0
 		for l, y := range v {
 			if y != 0 {

@@ -12,6 +12,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 	if err != nil {
 		return nil, err
 	}
+	defer clear(u)
 	return m.krr.Report(src, m.point(src, u)), nil
 }
 

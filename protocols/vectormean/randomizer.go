@@ -12,6 +12,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 	if err != nil {
 		return nil, err
 	}
+	defer clear(unit)
 	lanes := make([][][]byte, m.lanes)
 	kinds, bits := m.kinds(), uint64(len(m.noise))
 	width := protocols.IndexBytes(kinds)
@@ -47,6 +48,7 @@ func (m *Mechanism) unit(value []float64) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer clear(v)
 	return m.spread(v), nil
 }
 

@@ -11,6 +11,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 	if err != nil {
 		return nil, err
 	}
+	defer clear(x)
 	lane := make([][]byte, 0, m.t)
 	for _, l := range m.sample(src) {
 		rounded := src.Round(randomizer.Fixed(x[l]), m.k)

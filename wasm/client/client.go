@@ -43,14 +43,25 @@ func Open(canonical []byte) (*Client, error) {
 // are; +Inf where the protocol has none.
 func (c *Client) Epsilon0() float64 { return c.mechanism.Epsilon0() }
 
-// Slots randomizes one value and pads the messages: slots by lane, a nil slot being a cover.
+// Slots randomizes one value, which it zeroes, and pads the messages: slots by lane, a nil slot being
+// a cover.
 // The caller must keep the result of at most one call per task and epoch.
 func (c *Client) Slots(value []float64) ([][][]byte, error) {
+	defer clear(value)
 	messages, err := c.mechanism.Randomize(c.source, value)
 	if err != nil {
 		return nil, err
 	}
 	return protocols.Pad(c.task, c.source, messages)
+}
+
+// Forget zeroes slots that have been written or sealed.
+func Forget(slots [][][]byte) {
+	for _, lane := range slots {
+		for _, message := range lane {
+			clear(message)
+		}
+	}
 }
 
 // The first byte of a plaintext slot, as in package onion.

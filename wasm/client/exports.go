@@ -94,6 +94,7 @@ func randomize(handle uint32) int32 {
 	if err != nil {
 		return Fail(err)
 	}
+	defer Forget(slots)
 	return Result(c.Plaintexts(slots))
 }
 

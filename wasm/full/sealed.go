@@ -51,6 +51,7 @@ func (s *Sealed) Submission(epoch uint64, value []float64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer client.Forget(slots)
 	lanes := make([][]onion.Message, len(slots))
 	for lane := range slots {
 		for _, body := range slots[lane] {

@@ -1,0 +1,41 @@
+/**
+ * What explain() says of the tasks of testdata/v1; www/test/cases.mjs asks it of real ones.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+
+import { fromHex } from './bytes.js';
+import { explain } from './explain.js';
+import { guaranteeOf } from './guarantee.js';
+import { parseTask } from './task.js';
+
+const vectors: { canonical: string }[] = JSON.parse(readFileSync('../testdata/v1/task.json', 'utf8'));
+const tasks = vectors.map(({ canonical }) => parseTask(fromHex(canonical, canonical.length / 2)!));
+
+test('who counts participants: an issuer of tokens, or addresses, and never both', () => {
+  const kinds = new Set<string>();
+  for (const task of tasks) {
+    const names = explain(task, guaranteeOf(task, 2)).unverified.map(({ name }) => name);
+    assert.equal(names.includes('issuer'), task.clients.kind === 'token');
+    assert.equal(names.includes('addresses'), task.clients.kind === 'address');
+    kinds.add(task.clients.kind);
+  }
+  assert.equal(kinds.size, 2);
+});
+
+test('one relay is the only one', () => {
+  const [task] = tasks;
+  const alone = { ...task!, relays: task!.relays.slice(0, 1), slots: { ...task!.slots, padding: 'full' } };
+  const relays = explain(alone, guaranteeOf(alone, 2)).unverified.find(({ name }) => name === 'relays');
+  assert.equal(relays?.text, 'that the only relay does not work with the verifier');
+});
+
+test('numbers are rounded against us', () => {
+  const [task] = tasks;
+  for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 would'], [0.3, 'epsilon 0.3 would'], [12.3456, 'epsilon 12.4 would'], [9.999, 'epsilon 10 would']] as const) {
+    assert.ok(explain(task!, guaranteeOf(task!, epsilon0)).worstCase.includes(words), words);
+  }
+});
