@@ -3,6 +3,7 @@ package crashtest_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/codec"
-	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/internal/keytree"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/task"
@@ -27,13 +28,6 @@ import (
 
 // batchFile is how a verifier names a batch.
 func batchFile(epoch, seq uint64) string { return fmt.Sprintf("%06d-%06d.batch", epoch, seq) }
-
-func loadKeys(t *testing.T, path string) *keyfile.HPKE {
-	t.Helper()
-	keys, err := keyfile.LoadHPKE(path)
-	require.NoError(t, err)
-	return keys
-}
 
 // slot is a message as it reaches the verifier: by the hash of what only the verifier can open,
 // which no relay changes.
@@ -346,13 +340,13 @@ func statusOf(t *testing.T, p *process) (status relay.Status) {
 	return status
 }
 
-// private returns the private keys in the key files of the relays, of epochs up to last.
+// private returns the private keys in the key files of all processes, by file and epoch.
 func (w *world) private(t *testing.T) (out map[string][][]byte) {
 	t.Helper()
 	out = map[string][][]byte{}
-	for hop := range w.roads {
-		for index := range queries {
-			path := w.keyFile(hop, index)
+	for _, p := range w.relays {
+		for _, q := range queries {
+			path := filepath.Join(p.folder, q.Name+".keys")
 			in, err := os.ReadFile(path)
 			require.NoError(t, err)
 			var file struct {
@@ -373,7 +367,8 @@ func (w *world) private(t *testing.T) (out map[string][][]byte) {
 }
 
 // checkErased demands that nothing of the epochs up to last is left in any file of a relay or row
-// of its store, however often it was killed: no key that opens them, no replay set, no client.
+// of its store, however often it was killed: no key that opens them or decrypts what the database
+// keeps of deleted rows, no replay set, no client.
 func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64) {
 	t.Helper()
 	for path, private := range keys {
@@ -392,9 +387,41 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 			}
 		}
 	}
+	for hop := range w.roads {
+		files, err := filepath.Glob(filepath.Join(w.folder(hop), "relay.secret*"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, name := range files {
+			if !strings.HasSuffix(name, ".lock") {
+				w.checkSecret(t, name, last)
+			}
+		}
+	}
 	for _, r := range w.roads {
 		for _, table := range []string{"seen", "clients", "slots", "open", "batches WHERE bytes IS NOT NULL", "batches WHERE told = 0"} {
 			require.Zero(t, r.store.rows(t, table), "hop %d: %s", r.hop, table)
+		}
+	}
+}
+
+// checkSecret demands that a secret file, or what a crash left of one, holds no key of the epochs up
+// to last: neither of their hashes, nor of their open, nor of their sealed batches.
+func (w *world) checkSecret(t *testing.T, name string, last uint64) {
+	t.Helper()
+	file, err := keytree.Open(name, false)
+	require.NoError(t, err)
+	now, _ := w.epochAt(time.Now())
+	for _, open := range w.Bundles {
+		for epoch := range uint64(epochCount) {
+			for kind := range byte(3) {
+				label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch)) // as in relay/vault.go
+				_, err := file.Key(append(label, kind), "")
+				if epoch <= last {
+					require.ErrorIs(t, err, keytree.ErrCut, "%s still holds keys of epoch %d", name, epoch)
+				} else if epoch > now {
+					require.NoError(t, err, "%s: the keys of epoch %d are gone before their time", name, epoch)
+				}
+			}
 		}
 	}
 }

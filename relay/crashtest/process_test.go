@@ -19,6 +19,7 @@ import (
 type process struct {
 	name    string
 	args    []string // of the command in bin
+	folder  string   // of a relay's files
 	address string   // of a relay, behind its road
 	admin   string   // of a relay's admin address, or of a verifier's page
 	log     string

@@ -24,6 +24,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/relay/relaytest"
@@ -54,7 +55,7 @@ func TestMain(m *testing.M) {
 const (
 	batchSize   = 20
 	epochLength = 2 * time.Second
-	epochCount  = 300 // more than any run lasts
+	epochCount  = 900 // more than any run lasts
 	skew        = 100 * time.Millisecond
 )
 
@@ -115,7 +116,8 @@ func (w *world) openersOf(t *testing.T, index int) (out [][]*onion.Opener) {
 	t.Helper()
 	open := w.Bundles[index]
 	for hop := range open.VerifierHop() {
-		keys := loadKeys(t, w.keyFile(hop, index))
+		keys, err := keyfile.LoadHPKE(filepath.Join(w.folder(hop), queries[index].Name+".keys"))
+		require.NoError(t, err)
 		var openers []*onion.Opener
 		for epoch := range uint64(epochCount) {
 			key, err := keys.Key(epoch)
@@ -132,12 +134,7 @@ func (w *world) openersOf(t *testing.T, index int) (out [][]*onion.Opener) {
 // folder is where a relay's files are.
 func (w *world) folder(hop int) string { return filepath.Dir(w.RelayConfig(hop + 1)) }
 
-func (w *world) keyFile(hop, index int) string {
-	return filepath.Join(w.folder(hop), queries[index].Name+".keys")
-}
-
-// layProcesses makes the processes: on PostgreSQL the first relay has two, which share its files
-// and its database.
+// layProcesses makes the processes: on PostgreSQL the first relay has two, which share a database.
 func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 	t.Helper()
 	for hop, r := range relays {
@@ -155,12 +152,7 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 			continue
 		}
 		listen, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
-		config, err := os.ReadFile(w.RelayConfig(1))
-		require.NoError(t, err)
-		other := strings.NewReplacer(r.Listen, listen, r.Admin, admin).Replace(string(config))
-		path := filepath.Join(w.folder(0), "relay-b.yaml")
-		require.NoError(t, os.WriteFile(path, []byte(other), 0o600))
-		w.addRelay(t, 0, "b", path, description, listen, admin)
+		w.addRelay(t, 0, "b", w.twin(t, strings.NewReplacer(r.Listen, listen, r.Admin, admin)), description, listen, admin)
 	}
 	for i, open := range w.Bundles {
 		page := relaytest.FreeAddress(t)
@@ -190,13 +182,35 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 	})
 }
 
+// twin lays out the second process of the first relay: with copies of its keys, and the same secret.
+func (w *world) twin(t *testing.T, addresses *strings.Replacer) (config string) {
+	t.Helper()
+	from, to := w.folder(0), w.folder(0)+"b"
+	require.NoError(t, os.Mkdir(to, 0o700))
+	files := []string{"sign.key", "relay.yaml"}
+	for _, q := range queries {
+		files = append(files, q.Name+".keys")
+	}
+	for _, name := range files {
+		content, err := os.ReadFile(filepath.Join(from, name))
+		require.NoError(t, err)
+		if name == "relay.yaml" {
+			text := addresses.Replace(string(content))
+			require.Contains(t, text, "secret: relay.secret")
+			content = []byte(strings.Replace(text, "secret: ", "secret: ../relay1/", 1))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(to, name), content, 0o600))
+	}
+	return filepath.Join(to, "relay.yaml")
+}
+
 func (w *world) addRelay(t *testing.T, hop int, letter, config, description, listen, admin string) {
 	name := fmt.Sprintf("relay%d%s", hop+1, letter)
 	if w.server != nil {
 		description += "&application_name=" + name
 	}
 	p := &process{
-		name: name, address: listen, admin: admin, seat: hop, log: filepath.Join(w.Dir, name+".log"), world: w,
+		name: name, folder: filepath.Dir(config), address: listen, admin: admin, seat: hop, log: filepath.Join(w.Dir, name+".log"), world: w,
 		args: []string{"relay", "serve", "--config", config, "--store", description},
 	}
 	w.relays = append(w.relays, p)
