@@ -3,11 +3,8 @@ package relay_test
 import (
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,84 +16,7 @@ import (
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/token"
 )
-
-// race sends reports with one token at once, turn by turn to each of some processes, and returns
-// what became of them. A report whose process does not answer is lost, as for a client that gives
-// up.
-func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) []error {
-	t.Helper()
-	errs := make([]error, len(bodies))
-	var sending sync.WaitGroup
-	for i, body := range bodies {
-		sending.Go(func() {
-			to := seen[i%len(seen)]
-			for errs[i] = problem.New(problem.Overloaded, ""); errors.Is(errs[i], problem.New(problem.Overloaded, "")); {
-				errs[i] = to.PostWith(t.Context(), 0, body, http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
-			}
-		})
-	}
-	sending.Wait()
-	return errs
-}
-
-// requireOneTaken asserts that one report was acknowledged and the others hit the limit.
-func requireOneTaken(t *testing.T, errs []error) {
-	t.Helper()
-	taken := 0
-	for _, err := range errs {
-		if err == nil {
-			taken++
-			continue
-		}
-		requireProblem(t, problem.Limit, err)
-	}
-	require.Equal(t, 1, taken)
-}
-
-// TestTwinsSpendOnce: of 100 reports sent at once with one token to two processes on one
-// PostgreSQL, exactly one is taken; so too where one process is killed amid them.
-func TestTwinsSpendOnce(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: relaytest.WithTokens})
-	c.StartIssuer(t, c.IssuerConfig())
-	processes := []*process{startProcess(t, c, 0)}
-	config, twin := c.Twin(t, 0)
-	processes = append(processes, startConfig(t, twin, 0, config))
-	seen := []*relaytest.Cascade{c, twin}
-	waitForKey(t, c)
-	waitForKey(t, twin)
-	stored := 0
-	requireStored := func() {
-		t.Helper()
-		stored++
-		submissions, err := relay.Submissions(c.Config(t, 0), c.Open.ID)
-		require.NoError(t, err)
-		require.EqualValues(t, stored, submissions)
-	}
-	bodies := sealAll(t, c, 100)
-	requireOneTaken(t, race(t, seen, bodies, c.Token(t, 0)))
-	requireStored()
-	for victim := range processes {
-		bodies, tok := sealAll(t, c, 100), c.Token(t, 0)
-		go func() {
-			time.Sleep(time.Duration(rand.Int64N(int64(40 * time.Millisecond))))
-			processes[victim].cmd.Process.Signal(syscall.SIGKILL)
-		}()
-		answered := race(t, seen, bodies, tok)
-		processes[victim].cmd.Wait()
-		again := race(t, seen[1-victim:2-victim], bodies, tok)
-		requireOneTaken(t, again)
-		for i, err := range answered {
-			if err == nil {
-				require.NoError(t, again[i], "it was acknowledged before the crash")
-			}
-		}
-		requireStored()
-		processes[victim].start(t)
-		waitForKey(t, seen[victim])
-	}
-}
 
 // TestTwinsCarryBatches: two processes of each of two relays, of which one or the other is killed
 // again and again, carry every acknowledged report once.

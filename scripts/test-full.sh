@@ -14,7 +14,10 @@ run_part() {
     protocols)
       DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/...
       DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
-    crash) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run Crash -v ./relay/crashtest ;;
+    crash)
+      DOONA_FULL=1 go test -timeout 60m -run CrashSpendsOnce -v ./relay
+      DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run Crash -v ./relay/crashtest
+      ;;
     fuzz)
       ./scripts/fuzz.sh "${FUZZTIME:-10m}"
       ./scripts/fuzz-ts.sh "${FUZZSECONDS:-600}"

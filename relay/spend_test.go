@@ -1,0 +1,119 @@
+package relay_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/token"
+)
+
+// race sends reports with one token at once, turn by turn to each of some processes, and returns
+// what became of them. A report whose process does not answer is lost, as for a client that gives
+// up.
+func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) []error {
+	t.Helper()
+	errs := make([]error, len(bodies))
+	var sending sync.WaitGroup
+	for i, body := range bodies {
+		sending.Go(func() {
+			to := seen[i%len(seen)]
+			for errs[i] = problem.New(problem.Overloaded, ""); errors.Is(errs[i], problem.New(problem.Overloaded, "")); {
+				errs[i] = to.PostWith(t.Context(), 0, body, http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
+			}
+		})
+	}
+	sending.Wait()
+	return errs
+}
+
+// requireOneTaken asserts that one report was acknowledged and the others hit the limit.
+func requireOneTaken(t *testing.T, errs []error) {
+	t.Helper()
+	taken := 0
+	for _, err := range errs {
+		if err == nil {
+			taken++
+			continue
+		}
+		requireProblem(t, problem.Limit, err)
+	}
+	require.Equal(t, 1, taken)
+}
+
+// TestCrashSpendsOnce: of 100 reports sent at once with one token to two processes on one
+// PostgreSQL, exactly one is taken and stored; so too where one of the processes, or the server, is
+// killed amid them and all are sent again, and it is the one that was acknowledged before. 24 races
+// and 24 crashes with DOONA_FULL=1, else 3 of each.
+func TestCrashSpendsOnce(t *testing.T) {
+	rounds := 3
+	if os.Getenv("DOONA_FULL") != "" {
+		rounds = 24
+	}
+	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: relaytest.WithTokens})
+	c.StartIssuer(t, c.IssuerConfig())
+	processes := []*process{startProcess(t, c, 0)}
+	config, twin := c.Twin(t, 0)
+	processes = append(processes, startConfig(t, twin, 0, config))
+	seen := []*relaytest.Cascade{c, twin}
+	waitForKey(t, c)
+	waitForKey(t, twin)
+	stored := 0
+	requireStored := func() {
+		t.Helper()
+		stored++
+		submissions, err := relay.Submissions(c.Config(t, 0), c.Open.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, stored, submissions)
+	}
+	early := 0 // crashes after an acknowledgement
+	for range rounds {
+		requireOneTaken(t, race(t, seen, sealAll(t, c, 100), c.Token(t, 0)))
+		requireStored()
+	}
+	for round := range rounds {
+		bodies, tok := sealAll(t, c, 100), c.Token(t, 0)
+		raced := make(chan []error, 1)
+		go func() { raced <- race(t, seen, bodies, tok) }()
+		time.Sleep(time.Duration(rand.Int64N(int64(40 * time.Millisecond))))
+		crashOne(t, processes, round%3)
+		answered := <-raced
+		waitForKey(t, c)
+		waitForKey(t, twin)
+		again := race(t, seen, bodies, tok)
+		requireOneTaken(t, again)
+		requireStored()
+		for i, err := range answered {
+			if err == nil {
+				require.NoError(t, again[i], "it was acknowledged before the crash")
+				early++
+			}
+		}
+	}
+	t.Logf("%d races and %d with a crash, %d of these after the acknowledgement", rounds, rounds, early)
+}
+
+// crashOne kills a process, or the server that both use, and starts it again.
+func crashOne(t *testing.T, processes []*process, victim int) {
+	if victim < len(processes) {
+		processes[victim].cmd.Process.Signal(syscall.SIGKILL)
+		processes[victim].cmd.Wait()
+		processes[victim].start(t)
+		return
+	}
+	server, err := pgtest.Shared()
+	require.NoError(t, err)
+	require.NoError(t, server.Crash())
+	require.NoError(t, server.Restart())
+}
