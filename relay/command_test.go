@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
@@ -172,6 +174,48 @@ func TestKeylessRelay(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 	_, err = relay.New(c.Config(t, 0))
 	require.ErrorContains(t, err, "has been erased")
+}
+
+// TestCommandLoad: the load generator's reports are real, each of a network of its own; it counts what
+// the relay takes, and says why not the rest.
+func TestCommandLoad(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		planned, err := planner.Draft(planner.Query{Name: "load", Query: task.Mean, Hi: 10, Batch: 100, Honest: 0.9, Epsilon: 2, Delta: 1e-4})
+		require.NoError(t, err)
+		planned.Epochs = draft.Epochs
+		*draft = *planned
+	}})
+	p := startProcess(t, c, 0)
+	args := []string{"load", "--json", "--task", c.TaskURL(0), "--owner", c.Owner, "--clients", "250", "--connections", "8"}
+	var got struct {
+		Offered, Accepted int
+		Refused           map[string]int
+		P50               float64 `json:"p50_ms"`
+		P99               float64 `json:"p99_ms"`
+		PeakRSS           int     `json:"relay_peak_rss_kb"`
+	}
+	status, out, log := run(t, append(args, "--rate", "0", "--duration", "30s", "--pid", fmt.Sprint(p.cmd.Process.Pid))...)
+	require.Zero(t, status, log)
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Equal(t, 250, got.Offered)
+	require.Equal(t, 250, got.Accepted)
+	require.Positive(t, got.P50)
+	require.GreaterOrEqual(t, got.P99, got.P50)
+	require.Greater(t, got.PeakRSS, 1000)
+	require.Eventually(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 }, 10*time.Second, 10*time.Millisecond)
+
+	status, out, log = run(t, append(args, "--rate", "500", "--duration", "400ms", "--admin", "http://"+p.admin)...)
+	require.Zero(t, status, log)
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Zero(t, got.Accepted, "the same networks again")
+	require.Equal(t, got.Offered, got.Refused["limit"])
+	for _, args := range [][]string{{"--task", "x"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--clients", "0"}, {"--duration", "1ms"}, {"--connections", "0"}, {"--header", "Via"}} {
+		status, _, log = run(t, append([]string{"load", "--task", c.TaskURL(0), "--owner", c.Owner}, args...)...)
+		require.Equal(t, 2, status, "%v", args)
+		require.Contains(t, log, "invalid "+args[0][2:])
+	}
+	status, _, _ = run(t, "load", "--task", c.TaskURL(0), "--owner", "ed25519:x")
+	require.Equal(t, 1, status)
 }
 
 // TestMetrics: what became of reports shows only when their epoch is over, and none of it names

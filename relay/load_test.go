@@ -49,7 +49,7 @@ func TestLoad(t *testing.T) {
 	warm, overload, reports := time.Second, 3*time.Second, 20_000
 	full := os.Getenv("DOONA_FULL") != ""
 	if full {
-		warm, overload, reports = 10*time.Second, time.Minute, 500_000
+		warm, overload, reports = 10*time.Second, time.Minute, 300_000
 	}
 	const n = 1000
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size, t.Clients.Quota = n, 65535 }})

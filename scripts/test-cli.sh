@@ -103,6 +103,13 @@ exits 1 "file exists" "$i" keygen --sign-key "$work/issuer.sign" --epochs 1 --ou
 sed -i 's/account/address/' "$work/issuer.yaml"
 exits 1 "invalid api_keys" "$i" check-config --config "$work/issuer.yaml"
 
+r="$work/relay"
+exits 2 "--task" "$r" load
+exits 2 "task" "$r" load --task here --owner x
+exits 2 "rate" "$r" load --task http://127.0.0.1:1/v1/tasks/x --owner x --rate -1
+exits 2 "clients" "$r" load --task http://127.0.0.1:1/v1/tasks/x --owner x --clients 0
+exits 1 "owner" "$r" load --task http://127.0.0.1:1/v1/tasks/x --owner x
+
 demo=$("$work/demo" --headless --json --users 2500 --batch 1000 | tail -1)
 check "demo: estimate" "$demo" 'Math.abs(d.estimate - d.truth) <= 5 * d.standard_error'
 check "demo: counts add up" "$demo" 'd.messages_sent - d.cover_messages === d.verified + d.rejected + d.withheld && d.verified === 2000 && d.withheld === 500'

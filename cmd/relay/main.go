@@ -17,6 +17,7 @@ func main() {
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
+		loadCommand(),
 		keygen.Command(),
 	)
 	os.Exit(cli.Run(root, os.Args[1:]))

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/openloop"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/task"
+)
+
+// loadFlags are the flags of `relay load`.
+type loadFlags struct {
+	task, owner, header, admin string
+	rate                       float64
+	clients, connections, pid  int
+	duration                   time.Duration
+}
+
+// loadResult is what `relay load` prints.
+type loadResult struct {
+	Clients   int            `json:"clients"`
+	Rate      float64        `json:"rate_per_second"` // asked for; 0: as fast as answers come
+	Seconds   float64        `json:"seconds"`
+	Offered   int            `json:"offered"`
+	Late      int            `json:"late"` // due, and not offered: every connection was in use
+	Accepted  int            `json:"accepted"`
+	PerSecond float64        `json:"accepted_per_second"`
+	Refused   map[string]int `json:"refused"`
+	P50       float64        `json:"p50_ms"`
+	P99       float64        `json:"p99_ms"`
+	PeakRSS   int            `json:"relay_peak_rss_kb,omitempty"`
+}
+
+func loadCommand() *cobra.Command {
+	var f loadFlags
+	cmd := &cobra.Command{
+		Use:   "load --task URL --owner ed25519:… --rate R --clients N --duration D",
+		Short: "Offer a test relay reports at a rate and measure what it takes",
+		Long: `Load plays N clients of a task. Each checks the task and seals one report of a synthetic value in
+advance; then the reports are offered at a fixed rate, whatever the relay does, over at most
+--connections connections. What is refused for want of room is offered again after all others.
+Latency is measured from the moment a report was due, so a slow relay does not slow the clock.
+
+Only for a test relay: the reports are real, fill batches, and spoil the task's estimate.
+
+A relay counts networks. Each client therefore names a network of its own in the header
+--header, which the relay believes if its trusted_proxies include this machine. Without that all
+clients are one network: most are answered 429.
+
+To find a relay's capacity, use --rate 0, which sends as fast as answers come; then offer more
+than that and see that memory and the latency of what is accepted stay bounded. Clients need
+processor time too: run this on another machine, or read the figures as of both together.
+
+--pid (on the same machine) or --admin adds the relay's peak memory.`,
+		Example: `  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 20000 --duration 10s
+  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+			defer stop()
+			result, err := f.run(ctx)
+			if err != nil {
+				return err
+			}
+			return cli.Print(cmd, result, result.print)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.task, "task", "", "URL of the task at its first relay: …/v1/tasks/ID")
+	flags.StringVar(&f.owner, "owner", "", "the owner's public key, ed25519:…")
+	flags.Float64Var(&f.rate, "rate", 100, "reports per second, 0 or more; 0: as fast as answers come")
+	flags.IntVar(&f.clients, "clients", 1000, "clients, 1 to 10000000; each has one report")
+	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to offer, 100ms or more")
+	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
+	flags.StringVar(&f.header, "header", "X-Forwarded-For", "header for the synthetic networks, X-Forwarded-For or Forwarded")
+	flags.StringVar(&f.admin, "admin", "", "base URL of the relay's admin address, for its peak memory")
+	flags.IntVar(&f.pid, "pid", 0, "the relay's process on this machine, for its peak memory")
+	cli.Require(cmd, "task", "owner")
+	return cmd
+}
+
+func (f *loadFlags) check() error {
+	u, err := url.Parse(f.task)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return cli.Usagef("invalid task %q: want a URL such as https://relay.example/v1/tasks/ID", f.task)
+	case !(f.rate >= 0) || math.IsInf(f.rate, 1):
+		return cli.Usagef("invalid rate %g: want 0 or more reports per second", f.rate)
+	case f.clients < 1 || f.clients > 10_000_000:
+		return cli.Usagef("invalid clients %d: want 1 to 10000000", f.clients)
+	case f.duration < 100*time.Millisecond:
+		return cli.Usagef("invalid duration %v: want 100ms or more", f.duration)
+	case f.connections < 1 || f.connections > 65536:
+		return cli.Usagef("invalid connections %d: want 1 to 65536", f.connections)
+	case f.header != "X-Forwarded-For" && f.header != "Forwarded":
+		return cli.Usagef("invalid header %q: want X-Forwarded-For or Forwarded", f.header)
+	}
+	return nil
+}
+
+func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	// It spends nobody's privacy: the values are made up.
+	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: f.task, Owner: f.owner, MaxEpsilon: math.MaxFloat64, MaxDelta: 1})
+	if err != nil {
+		return nil, err
+	}
+	open := client.Task()
+	if open.Clients.Kind != task.ClientAddress {
+		return nil, fmt.Errorf("couldn't load the relay: clients of this task need tokens, of which this command has none")
+	}
+	epoch, now := open.Epochs.At(uint64(time.Now().Unix()))
+	if !now {
+		return nil, fmt.Errorf("couldn't load the relay: no epoch of the task is open now")
+	}
+	reports, err := f.seal(ctx, client, epoch)
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", open.Relays[0].URL, hex.EncodeToString(open.ID[:]), epoch))
+	if err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	most := make(chan int, 1)
+	if f.admin != "" {
+		go f.watch(watching, most)
+	} else {
+		most <- 0
+	}
+	bar := cli.Progress("offering", int(f.rate*f.duration.Seconds()))
+	r := openloop.Run(ctx, openloop.Options{
+		URL: target, Header: f.header, Rate: f.rate, Duration: f.duration, Connections: f.connections,
+		TLS: &tls.Config{ServerName: target.Hostname()}, Progress: func() { bar.Add(1) },
+	}, reports)
+	bar.Finish()
+	stop()
+	out := &loadResult{f.clients, f.rate, r.Seconds, r.Offered, r.Late, r.Accepted, float64(r.Accepted) / r.Seconds, r.Refused, r.Quantile(0.5), r.Quantile(0.99), <-most}
+	if f.pid != 0 {
+		out.PeakRSS, err = openloop.PeakRSS(f.pid)
+	}
+	return out, err
+}
+
+// seal makes the clients' reports on all processors.
+func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64) ([]*openloop.Report, error) {
+	mechanism, err := registry.Open(client.Task().Task)
+	if err != nil {
+		return nil, err
+	}
+	value := mechanism.WorstValue()
+	reports := make([]*openloop.Report, f.clients)
+	bar := cli.Progress("sealing", f.clients)
+	defer bar.Finish()
+	failed := make(chan error, runtime.NumCPU())
+	var sealers sync.WaitGroup
+	for part := range runtime.NumCPU() {
+		sealers.Go(func() {
+			for i := part; i < f.clients && ctx.Err() == nil; i += runtime.NumCPU() {
+				sealed, err := client.Report(epoch, value)
+				if err != nil {
+					failed <- err
+					return
+				}
+				reports[i] = &openloop.Report{Body: sealed.Body, Client: f.network(i)}
+				bar.Add(1)
+			}
+		})
+	}
+	sealers.Wait()
+	close(failed)
+	if err := <-failed; err != nil {
+		return nil, err
+	}
+	return reports, ctx.Err()
+}
+
+// network returns what the header says of the i-th client: an address in a private IPv6 /48 of its own.
+func (f *loadFlags) network(i int) string {
+	address := fmt.Sprintf("fd00:%x:%x::1", i>>16, i&0xffff)
+	if f.header == "Forwarded" {
+		return fmt.Sprintf(`for="[%s]"`, address)
+	}
+	return address
+}
+
+// resident matches the memory of a process in its metrics.
+var resident = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`)
+
+// watch asks for the relay's memory, in kB, until ctx ends, and sends the most.
+func (f *loadFlags) watch(ctx context.Context, most chan<- int) {
+	peak := 0
+	defer func() { most <- peak }()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if text, err := fetch(ctx, strings.TrimSuffix(f.admin, "/")+"/metrics"); err == nil {
+				if m := resident.FindStringSubmatch(text); m != nil {
+					bytes, _ := strconv.ParseFloat(m[1], 64)
+					peak = max(peak, int(bytes)>>10)
+				}
+			}
+		}
+	}
+}
+
+func fetch(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
+}
+
+func (r *loadResult) print(w io.Writer) error {
+	fmt.Fprintf(w, "offered   %d reports of %d clients in %.1f s; %d more were due and not offered, as every connection was in use\n", r.Offered, r.Clients, r.Seconds, r.Late)
+	fmt.Fprintf(w, "accepted  %d (%.0f/s), p50 %.1f ms, p99 %.1f ms\n", r.Accepted, r.PerSecond, r.P50, r.P99)
+	for name, n := range r.Refused {
+		fmt.Fprintf(w, "refused   %d %s\n", n, name)
+	}
+	if r.PeakRSS > 0 {
+		fmt.Fprintf(w, "memory    %d kB at most, the relay\n", r.PeakRSS)
+	}
+	return nil
+}
