@@ -1,19 +1,22 @@
 package deploy_test
 
 import (
+	"debug/elf"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/relaytest"
@@ -78,4 +81,66 @@ func TestDashboardShowsWhatARelaySays(t *testing.T) {
 			require.NoError(t, yaml.Unmarshal(text, &rules))
 		}
 	}
+}
+
+// buildStatic builds the relay as the Dockerfile does.
+func buildStatic(t *testing.T, into string) {
+	t.Helper()
+	dockerfile, err := os.ReadFile("Dockerfile")
+	require.NoError(t, err)
+	command := `CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o`
+	require.Contains(t, string(dockerfile), command+" /relay ./cmd/relay")
+	build := exec.Command("sh", "-c", command+" "+into+" ../cmd/relay")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// TestStatic: what the Dockerfile builds needs no library and no file: it serves as an unprivileged
+// user in a root folder that has only its own files.
+func TestStatic(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	root := c.Dir
+	program := filepath.Join(root, "relay")
+	buildStatic(t, program)
+	binary, err := elf.Open(program)
+	require.NoError(t, err)
+	defer binary.Close()
+	libraries, err := binary.ImportedLibraries()
+	require.NoError(t, err)
+	require.Empty(t, libraries)
+	for _, segment := range binary.Progs {
+		require.NotEqual(t, elf.PT_INTERP, segment.Type, "it asks for a dynamic loader")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root may change the root folder")
+	}
+	const nobody = 65532
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Chown(path, nobody, nobody))
+	}))
+	cmd := exec.Command("/relay", "serve", "--config", "/relay1/relay.yaml")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill() })
+	c.WaitReady(t, c.Config(t, 0).Admin)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+}
+
+// TestUnit: systemd finds nothing wrong with the unit, and little exposed.
+func TestUnit(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not here")
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "relay")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
+	text, err := os.ReadFile("doona-relay.service")
+	require.NoError(t, err)
+	unit := filepath.Join(dir, "doona-relay.service")
+	require.NoError(t, os.WriteFile(unit, []byte(strings.Replace(string(text), "/usr/local/bin/relay", program, 1)), 0o644))
+	out, err := exec.Command(analyze, "verify", unit).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NotContains(t, string(out), "doona-relay.service:", "%s", out)
 }

@@ -1,12 +1,16 @@
 package relay_test
 
 import (
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
 )
@@ -56,5 +60,45 @@ func TestNothingMixes(t *testing.T) {
 		require.ElementsMatch(t, span(100*epoch, 10), c.Values(t, epoch, batch)[0])
 		batch, _ = other.Pull(t, epoch, 0)
 		require.ElementsMatch(t, span(1000+100*epoch, 10), other.Values(t, epoch, batch)[0])
+	}
+}
+
+// TestOtherVersions: a request or a submission of another version of the wire is told so.
+func TestOtherVersions(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	c.Start(t, 0)
+	body := c.Seal(t, 0, 1)
+	require.EqualValues(t, task.Version, body[1], "[version, envelope]")
+	body[1]++
+	p := requireProblem(t, problem.Malformed, c.Post(t.Context(), 0, body, relaytest.Network(1)))
+	require.Contains(t, p.Detail, fmt.Sprintf("invalid version %d: want %d", task.Version+1, task.Version))
+	other := strings.Replace(c.TaskURL(0), fmt.Sprintf("/v%d/", task.Version), fmt.Sprintf("/v%d/", task.Version+1), 1)
+	resp, err := http.Get(other)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, problem.NotFound, problem.Read(resp).Name)
+}
+
+// TestCascadesOfAnyLength sends a batch of each of two epochs through 1, 3 and 5 relays: keys change
+// between, every hop erases those of the epoch that is over, and every message comes out once.
+func TestCascadesOfAnyLength(t *testing.T) {
+	for _, hops := range []int{1, 3, 5} {
+		t.Run(fmt.Sprint(hops), func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{Hops: hops})
+			c.StartAll(t)
+			for epoch := range uint64(2) {
+				for i := range 10 {
+					require.NoError(t, c.Post(t.Context(), epoch, c.Seal(t, epoch, 100*epoch+uint64(i)), relaytest.Network(i)))
+				}
+				batch, chain := c.Pull(t, epoch, 0)
+				require.Len(t, chain, hops)
+				require.ElementsMatch(t, span(100*epoch, 10), c.Values(t, epoch, batch)[0])
+				require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, hops-1, epoch, 0, batch.Manifest))
+				c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+				for hop := range hops {
+					waitState(t, c, hop, epoch, "erased")
+				}
+			}
+		})
 	}
 }
