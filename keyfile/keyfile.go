@@ -151,11 +151,16 @@ func (h *epochKeys[K]) key(epoch uint64) (*K, error) {
 }
 
 // Erase removes the private key of an epoch from the file, durably; erasing twice is no error.
-// It starts from the file as it is now, so that no process brings back what another erased. What
-// the file system or a backup keeps of the old file is beyond its reach.
+// It starts from the file as it is now, and under the file's lock, so that no process brings back
+// what another erased. What the file system or a backup keeps of the old file is beyond its reach.
 func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	unlock, err := durable.Lock(h.path)
+	if err != nil {
+		return fmt.Errorf("couldn't lock key: %w", err)
+	}
+	defer unlock()
 	f, err := loadEpochs(h.path, h.kind)
 	if err != nil {
 		return err

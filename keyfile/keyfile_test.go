@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -165,6 +166,46 @@ func TestEraseThroughALink(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "untouched", string(got))
 	requirePrivate(t, f.hpke)
+}
+
+// TestEraseBehindALink: where the path is a link, the key goes from the file behind it, and no
+// other file appears in its place.
+func TestEraseBehindALink(t *testing.T) {
+	f := newFiles(t, task.KEMX25519)
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(f.hpke, link))
+	h, err := keyfile.LoadHPKE(link)
+	require.NoError(t, err)
+	require.NoError(t, h.Erase(1))
+	left, err := os.ReadFile(f.hpke)
+	require.NoError(t, err)
+	require.Len(t, keysOf(t, left), 2, "the key is where it was")
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSymlink, info.Mode().Type())
+}
+
+// TestEraseAtOnce: of several processes with one file each erases another key, at once. None brings
+// back what another erased, nor does one find half a file.
+func TestEraseAtOnce(t *testing.T) {
+	const epochs = 24
+	path := filepath.Join(t.TempDir(), "keys")
+	_, err := keyfile.NewHPKE(path, task.KEMX25519, epochs, ed25519.NewKeyFromSeed(make([]byte, 32)))
+	require.NoError(t, err)
+	errs := make([]error, epochs)
+	var all sync.WaitGroup
+	for epoch := range uint64(epochs) {
+		h, err := keyfile.LoadHPKE(path)
+		require.NoError(t, err)
+		all.Go(func() { errs[epoch] = h.Erase(epoch) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	left, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Empty(t, keysOf(t, left))
 }
 
 func keysOf(t *testing.T, file []byte) (out []string) {

@@ -12,10 +12,16 @@ var ErrClaimed = errors.New("another process uses it")
 
 // WriteFile replaces path with data: a temporary file, synced, renamed over path, the folder
 // synced. A crash leaves the old file or the new one; a failure leaves no temporary file, as it may
-// hold keys.
+// hold keys. Where path is a link, it is the file behind it that is replaced: were it the link, the
+// old content, and keys that are to be destroyed, would stay where they were. Of several that write
+// at once, each must hold the file's [Lock].
 func WriteFile(path string, data []byte, mode os.FileMode) error {
+	path, err := follow(path)
+	if err != nil {
+		return err
+	}
 	temp := path + ".new"
-	err := writeSynced(temp, data, mode)
+	err = writeSynced(temp, data, mode)
 	if err == nil {
 		err = os.Rename(temp, path)
 	}

@@ -4,7 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -45,4 +47,49 @@ func TestWriteFileDoesNotFollowWhatIsThere(t *testing.T) {
 	got, err := os.ReadFile(elsewhere)
 	require.NoError(t, err)
 	require.Equal(t, "untouched", string(got))
+}
+
+// TestWriteFileThroughLinks: what a link names is replaced, so that nothing is left of its old content;
+// locks of all its names are one.
+func TestWriteFileThroughLinks(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "disk", "file")
+	require.NoError(t, os.Mkdir(filepath.Dir(file), 0o700))
+	require.NoError(t, os.Symlink("disk", filepath.Join(folder, "mount")))
+	link, second := filepath.Join(folder, "link"), filepath.Join(folder, "disk", "second")
+	require.NoError(t, os.Symlink("mount/../disk/second", link))
+	require.NoError(t, os.Symlink(file, second))
+	for _, text := range []string{"made behind the link", "secret", "less"} {
+		require.NoError(t, durable.WriteFile(link, []byte(text), 0o600))
+		info, err := os.Lstat(file)
+		require.NoError(t, err)
+		require.True(t, info.Mode().IsRegular())
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+	}
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Len(t, entries, 3, "nothing beside the link")
+
+	unlock, err := durable.Lock(link)
+	require.NoError(t, err)
+	locked := make(chan func())
+	go func() {
+		again, err := durable.Lock(file)
+		assert.NoError(t, err)
+		locked <- again
+	}()
+	select {
+	case <-locked:
+		t.Fatal("two names, two locks")
+	case <-time.After(100 * time.Millisecond):
+	}
+	unlock()
+	(<-locked)()
+
+	require.NoError(t, os.Symlink("self", filepath.Join(folder, "self")))
+	require.ErrorContains(t, durable.WriteFile(filepath.Join(folder, "self"), nil, 0o600), "too many links")
+	_, err = durable.Lock(filepath.Join(folder, "self"))
+	require.ErrorContains(t, err, "too many links")
 }

@@ -8,9 +8,12 @@ import (
 )
 
 // Lock waits until no other process, and no other caller in this one, holds the lock of path, and
-// takes it; it ends with unlock or with the process. It locks a file beside path, as path itself
-// may be replaced.
+// takes it; it ends with unlock or with the process. It locks a file beside path, or beside what path
+// links to, as path itself may be replaced.
 func Lock(path string) (unlock func(), err error) {
+	if path, err = follow(path); err != nil {
+		return nil, err
+	}
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
