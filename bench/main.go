@@ -23,7 +23,7 @@ import (
 )
 
 // groups are all measurements, in the order in which they run.
-var groups = []Group{downloads, native, node, chromium, firstReport, hostPage, calculations, edgeWorker}
+var groups = []Group{downloads, native, node, chromium, firstReport, hostPage, ingest, edgeWorker, calculations}
 
 func main() {
 	asJSON := flag.Bool("json", false, "print one JSON object as the last line of standard output")
@@ -46,7 +46,7 @@ func run(ctx context.Context, pattern string, asJSON bool) error {
 	if len(selected) == 0 {
 		return fmt.Errorf("no row matches %q: the rows are\n  %s", pattern, strings.Join(names(), "\n  "))
 	}
-	setup := &Setup{}
+	setup := &Setup{wanted: matcher(pattern)}
 	defer setup.Close()
 	rows := []Row{}
 	for _, g := range selected {

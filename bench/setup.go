@@ -16,12 +16,17 @@ type Setup struct {
 	chromium string
 	peers    *bool
 	server   *server
+	folders  []string
+	wanted   func(name string) bool
 }
 
 // Close stops what was started.
 func (s *Setup) Close() {
 	if s.server != nil {
 		s.server.Close()
+	}
+	for _, dir := range s.folders {
+		os.RemoveAll(dir)
 	}
 }
 
@@ -41,6 +46,16 @@ func (s *Setup) Site(ctx context.Context) (string, error) {
 		return "", err
 	}
 	s.site = dir
+	return dir, nil
+}
+
+// Folder returns a new folder for what a group makes, removed by Close.
+func (s *Setup) Folder(name string) (string, error) {
+	dir, err := os.MkdirTemp("", "doona-bench-"+name)
+	if err != nil {
+		return "", fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	s.folders = append(s.folders, dir)
 	return dir, nil
 }
 

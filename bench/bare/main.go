@@ -1,0 +1,176 @@
+// Command bare is the least that could take reports durably: an HTTP server that reads a body,
+// opens it once, and inserts as many rows of the same sizes as a relay does, in transactions that
+// waiting reports share. It checks no client, no repetition and no epoch, hides nothing, and
+// never seals. The bench holds the relay against it.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/task/taskfile"
+)
+
+func main() {
+	bundle := flag.String("bundle", "", "the task's bundle")
+	keys := flag.String("keys", "", "file of the first relay's HPKE keys")
+	store := flag.String("store", "", "sqlite:PATH or postgres://…")
+	listen := flag.String("listen", "", "address for reports")
+	admin := flag.String("admin", "", "address of /readyz")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *bundle, *keys, *store, *listen, *admin); err != nil {
+		log.Fatal("bare: ", err)
+	}
+}
+
+func run(ctx context.Context, bundle, keys, store, listen, admin string) error {
+	opener, err := openerOf(bundle, keys)
+	if err != nil {
+		return err
+	}
+	db, insert, err := open(store)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	s := &server{opener: opener, queue: make(chan *report, 1024)}
+	go s.commitLoop(db, insert)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/tasks/{task}/epochs/{epoch}/reports", s.take)
+	failed := make(chan error, 2)
+	go func() { failed <- http.ListenAndServe(listen, mux) }()
+	go func() {
+		failed <- http.ListenAndServe(admin, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	}()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+func openerOf(bundle, keys string) (*onion.Opener, error) {
+	task, err := taskfile.LoadBundle(bundle)
+	if err != nil {
+		return nil, err
+	}
+	file, err := keyfile.LoadHPKE(keys)
+	if err != nil {
+		return nil, err
+	}
+	key, err := file.Key(0)
+	if err != nil {
+		return nil, err
+	}
+	return onion.NewOpener(task.Task, task.ID, 0, 0, key)
+}
+
+// report is an opened envelope on its way to the store.
+type report struct {
+	slots [][]byte
+	done  chan error
+}
+
+type server struct {
+	opener *onion.Opener
+	queue  chan *report
+}
+
+func (s *server) take(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, int64(s.opener.MaxBody())))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	envelope, err := s.opener.OpenEnvelope(body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	r := &report{done: make(chan error, 1)}
+	for _, lane := range envelope.Lanes {
+		r.slots = append(r.slots, lane...)
+	}
+	s.queue <- r
+	if err := <-r.done; err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+// commitLoop stores whatever has queued up while the last transaction reached the disk.
+func (s *server) commitLoop(db *sql.DB, insert inserter) {
+	for first := range s.queue {
+		group := []*report{first}
+		for more := true; more && len(group) < 1024; {
+			select {
+			case r := <-s.queue:
+				group = append(group, r)
+			default:
+				more = false
+			}
+		}
+		err := store(db, insert, group)
+		for _, r := range group {
+			r.done <- err
+		}
+	}
+}
+
+func store(db *sql.DB, insert inserter, group []*report) error {
+	tx, err := db.Begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	var r rows
+	for _, report := range group {
+		r.seen = append(r.seen, random(16), random(16))
+		r.receipts = append(r.receipts, random(16), nil)
+		r.clients = append(r.clients, random(16))
+		for _, slot := range report.slots {
+			r.ids, r.slots = append(r.ids, random(16)), append(r.slots, slot)
+		}
+	}
+	if err := insert(tx, &r); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// rows are what one transaction inserts.
+type rows struct{ seen, receipts, clients, ids, slots [][]byte }
+
+type inserter func(*sql.Tx, *rows) error
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	rand.Read(b)
+	return b
+}
+
+func open(store string) (db *sql.DB, insert inserter, err error) {
+	if path, ok := strings.CutPrefix(store, "sqlite:"); ok {
+		return openSQLite(path)
+	}
+	if strings.HasPrefix(store, "postgres:") {
+		return openPostgres(store)
+	}
+	return nil, nil, fmt.Errorf("couldn't open the store %q: want sqlite:PATH or postgres://…", store)
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/task"
+)
+
+// ingest is what a first relay takes: durable reports per second of its process's CPU time. The
+// limit, in the same run, is bench/bare: the same HTTP server, one open and the same rows,
+// with nothing that makes it a relay. The peer is not a competitor but the floor below any relay:
+// bare HPKE opens of the same envelopes.
+var ingest = Group{
+	Names: []string{"relay/ingest/sqlite", "relay/ingest/postgres", "relay/ingest/sqlite/b16", "relay/ingest/postgres/b16"},
+	Run:   measureIngest,
+}
+
+// ingestRuns is how often each server is measured, by turns.
+const ingestRuns = 5
+
+// connections is how many clients post at a time.
+const connections = 64
+
+func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
+	bins, err := s.Folder("ingest")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := command(ctx, "go", "build", "-o", bins+"/", "./cmd/relay", "./bench/bare"); err != nil {
+		return nil, err
+	}
+	postgres, err := pgtest.Start()
+	if err != nil {
+		return nil, err
+	}
+	defer postgres.Stop()
+	stores := map[string]func(folder string) (string, error){
+		"sqlite":   func(folder string) (string, error) { return "sqlite:" + filepath.Join(folder, "store.db"), nil },
+		"postgres": func(string) (string, error) { return postgres.Database() },
+	}
+	for _, size := range []struct {
+		suffix         string
+		slots, reports int
+	}{{"", 1, 12_000}, {"/b16", 16, 4_000}} {
+		progress("sealing %d reports of %d slots", size.reports, size.slots)
+		f, err := newField(filepath.Join(bins, fmt.Sprint("b", size.slots)), size.slots, size.reports)
+		if err != nil {
+			return nil, err
+		}
+		for _, store := range []string{"sqlite", "postgres"} {
+			name := "relay/ingest/" + store + size.suffix
+			if !s.wanted(name) {
+				continue
+			}
+			row, err := f.measure(ctx, bins, name, stores[store])
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+// field is a deployment whose first relay is measured, with reports for it.
+type field struct {
+	*quickstart.Deployment
+	listen, admin string
+	bodies        [][]byte
+	opens         float64 // bare HPKE opens per second of CPU time
+}
+
+// newField lays out two relays and seals reports of some slots.
+func newField(dir string, slots, reports int) (*field, error) {
+	f := &field{bodies: make([][]byte, reports)}
+	var addresses [4]string
+	for i := range addresses {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("couldn't listen: %w", err)
+		}
+		addresses[i] = l.Addr().String()
+		l.Close()
+	}
+	f.listen, f.admin = addresses[0], addresses[1]
+	var err error
+	f.Deployment, err = quickstart.Write(dir, []quickstart.Relay{
+		{URL: "http://" + addresses[0], Listen: addresses[0], Admin: addresses[1], TrustedProxies: []string{"127.0.0.0/8"}},
+		{URL: "http://" + addresses[2], Listen: addresses[2], Admin: addresses[3]},
+	}, []quickstart.Draft{{Name: "ingest", Task: ingestTask(slots, reports)}})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.seal(slots); err != nil {
+		return nil, err
+	}
+	return f, f.measureOpens()
+}
+
+// ingestTask is a task whose batch is never full, so that none is sealed while reports are counted.
+func ingestTask(slots, reports int) *task.Task {
+	return &task.Task{
+		Name: "ingest", Query: task.Count, Protocol: "opaque", Rule: "none", KEM: task.KEMX25519,
+		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
+		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Batch:   task.Batch{Size: uint64(reports) + 1, Honest: randomizer.NewRational(9, 10), Min: 1},
+		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: uint64(slots), MessageBytes: 8},
+		Epochs:  task.Epochs{Start: uint64(time.Now().Unix()), Length: 24 * 3600, Count: 1},
+		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+	}
+}
+
+func (f *field) seal(slots int) error {
+	open := f.Bundles[0]
+	sealer, err := onion.NewSealer(open.Task, open.ID, open.KeyLists)
+	if err != nil {
+		return err
+	}
+	return inParallel(runtime.NumCPU(), len(f.bodies), func(i int) error {
+		messages := make([]onion.Message, slots)
+		for j := range messages {
+			messages[j] = onion.Message{Body: make([]byte, 8)}
+		}
+		var err error
+		f.bodies[i], err = sealer.Seal(0, [][]onion.Message{messages})
+		return err
+	})
+}
+
+// measureOpens opens envelopes and does nothing else.
+func (f *field) measureOpens() error {
+	opener, err := f.opener()
+	if err != nil {
+		return err
+	}
+	var rates []float64
+	for range ingestRuns {
+		before, err := cpuSeconds(os.Getpid())
+		if err != nil {
+			return err
+		}
+		for _, body := range f.bodies {
+			if _, err := opener.OpenEnvelope(body); err != nil {
+				return err
+			}
+		}
+		after, err := cpuSeconds(os.Getpid())
+		if err != nil {
+			return err
+		}
+		rates = append(rates, float64(len(f.bodies))/(after-before))
+	}
+	f.opens = median(rates)
+	return nil
+}
+
+func (f *field) opener() (*onion.Opener, error) {
+	keys, err := keyfile.LoadHPKE(f.keys())
+	if err != nil {
+		return nil, err
+	}
+	key, err := keys.Key(0)
+	if err != nil {
+		return nil, err
+	}
+	return onion.NewOpener(f.Bundles[0].Task, f.Bundles[0].ID, 0, 0, key)
+}
+
+func (f *field) keys() string { return filepath.Join(f.Dir, "relay1", "ingest.keys") }
+
+// measure has the relay and the bare server take all reports by turns, each time into a new store.
+func (f *field) measure(ctx context.Context, bins, name string, store func(string) (string, error)) (Row, error) {
+	var ours, bare []float64
+	for run := range ingestRuns {
+		progress("%s %d of %d", name, run+1, ingestRuns)
+		for _, side := range []struct {
+			into *[]float64
+			args []string
+		}{
+			{&ours, []string{filepath.Join(bins, "relay"), "serve", "--config", f.RelayConfig(1)}},
+			{&bare, []string{filepath.Join(bins, "bare"), "--bundle", filepath.Join(f.Dir, "ingest.bundle"), "--keys", f.keys(), "--listen", f.listen, "--admin", f.admin}},
+		} {
+			rate, err := f.rate(ctx, side.args, store)
+			if err != nil {
+				return Row{}, err
+			}
+			*side.into = append(*side.into, rate)
+		}
+	}
+	row := newRow(name, "reports/cpu-s", higher, ours...)
+	return row.against("bare HPKE opens", f.opens).within("same HTTP server, one open, same rows inserted bare", median(bare)), nil
+}
+
+// rate starts a server on a new store, posts every report once and returns reports per second of
+// its CPU time.
+func (f *field) rate(ctx context.Context, args []string, store func(string) (string, error)) (float64, error) {
+	folder, err := os.MkdirTemp("", "doona-ingest")
+	if err != nil {
+		return 0, fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	where, err := store(folder)
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, args[0], append(args[1:], "--store", where)...)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("couldn't start %s: %w", filepath.Base(args[0]), err)
+	}
+	defer func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	}()
+	if err := ready("http://" + f.admin + "/readyz"); err != nil {
+		return 0, fmt.Errorf("%w\n%s", err, &problems)
+	}
+	before, err := cpuSeconds(cmd.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	if err := f.post(ctx); err != nil {
+		return 0, fmt.Errorf("%w\n%s", err, &problems)
+	}
+	after, err := cpuSeconds(cmd.Process.Pid)
+	return float64(len(f.bodies)) / (after - before), err
+}
+
+// post sends all reports, each from a network of its own.
+func (f *field) post(ctx context.Context) error {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections}}
+	defer client.CloseIdleConnections()
+	url := f.TaskURL(0) + "/epochs/0/reports"
+	return inParallel(connections, len(f.bodies), func(i int) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(f.bodies[i]))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/msgpack")
+		req.Header.Set("X-Forwarded-For", fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff))
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		answer, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusCreated {
+			return fmt.Errorf("report %d: status %d: %s", i, resp.StatusCode, answer)
+		}
+		return nil
+	})
+}
+
+// inParallel runs do for 0 to n-1 on some goroutines and returns the first error.
+func inParallel(workers, n int, do func(int) error) error {
+	var next atomic.Int64
+	failed := make([]error, workers)
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n) && failed[w] == nil; i = next.Add(1) - 1 {
+				failed[w] = do(int(i))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// ready waits for an address to answer with success.
+func ready(url string) error {
+	for range 200 {
+		resp, err := http.Get(url)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode < 300 {
+				return nil
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return fmt.Errorf("%s isn't ready after 10 s", url)
+}
+
+// cpuSeconds returns the user and system time of a process (proc_pid_stat(5), fields 14 and 15, in
+// hundredths of a second on Linux).
+func cpuSeconds(pid int) (float64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("couldn't read the CPU time: %w", err)
+	}
+	_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold anything
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0, errors.New("couldn't read the CPU time: too few fields")
+	}
+	var ticks float64
+	for _, field := range fields[11:13] {
+		v, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return 0, fmt.Errorf("couldn't read the CPU time: %w", err)
+		}
+		ticks += v
+	}
+	return ticks / 100, nil
+}
