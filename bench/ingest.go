@@ -40,7 +40,7 @@ var ingest = Group{
 const ingestRuns = 5
 
 // connections is how many clients post at a time.
-const connections = 64
+const connections = 256
 
 func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
 	bins, err := s.Folder("ingest")

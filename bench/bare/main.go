@@ -133,19 +133,25 @@ func (s *server) commitLoop(db *sql.DB, insert inserter) {
 	}
 }
 
+// The sizes of what a relay keeps of a report, in bytes (relay/database_commit.go).
+const (
+	sizeTag    = 16 // hash of the tag and receipt
+	sizeClient = 8
+	sizeID     = 16     // of a row
+	sizeSeal   = 2 + 16 // its lane, and what encryption adds
+)
+
 func store(db *sql.DB, insert inserter, group []*report) error {
 	tx, err := db.Begin()
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	var r rows
+	r := rows{reports: len(group), tags: random(len(group) * sizeTag), clients: random(len(group) * sizeClient)}
 	for _, report := range group {
-		r.seen = append(r.seen, random(16), random(16))
-		r.receipts = append(r.receipts, random(16), nil)
-		r.clients = append(r.clients, random(16))
 		for _, slot := range report.slots {
-			r.ids, r.slots = append(r.ids, random(16)), append(r.slots, slot)
+			r.slots = append(append(r.slots, random(sizeID+sizeSeal)...), slot...)
+			r.slot = sizeID + sizeSeal + len(slot)
 		}
 	}
 	if err := insert(tx, &r); err != nil {
@@ -154,8 +160,12 @@ func store(db *sql.DB, insert inserter, group []*report) error {
 	return tx.Commit()
 }
 
-// rows are what one transaction inserts.
-type rows struct{ seen, receipts, clients, ids, slots [][]byte }
+// rows are what one transaction inserts, end to end.
+type rows struct {
+	reports              int
+	tags, clients, slots []byte
+	slot                 int // size of one row of slots
+}
 
 type inserter func(*sql.Tx, *rows) error
 

@@ -12,24 +12,9 @@ func openPostgres(url string) (*sql.DB, inserter, error) {
 		return nil, nil, err
 	}
 	_, err = db.Exec(`
-		CREATE TABLE seen (epoch bigint, hash bytea, receipt bytea, PRIMARY KEY (epoch, hash));
-		CREATE TABLE clients (epoch bigint, client bytea, submissions bigint, PRIMARY KEY (epoch, client));
-		CREATE TABLE slots (epoch bigint, seq bigint, id bytea, lane bigint, slot bytea, PRIMARY KEY (epoch, seq, id))`)
-	return db, insertPostgres, err
-}
-
-func insertPostgres(tx *sql.Tx, r *rows) error {
-	for _, s := range []struct {
-		query string
-		args  []any
-	}{
-		{`INSERT INTO seen SELECT 1, h, r FROM unnest($1::bytea[], $2::bytea[]) AS x(h, r)`, []any{r.seen, r.receipts}},
-		{`INSERT INTO clients SELECT 1, c, 1 FROM unnest($1::bytea[]) AS x(c)`, []any{r.clients}},
-		{`INSERT INTO slots SELECT 1, 0, i, 0, s FROM unnest($1::bytea[], $2::bytea[]) AS x(i, s)`, []any{r.ids, r.slots}},
-	} {
-		if _, err := tx.Exec(s.query, s.args...); err != nil {
-			return err
-		}
-	}
-	return nil
+		CREATE TABLE seen (epoch integer, hash bytea, receipt bytea, PRIMARY KEY (epoch, hash));
+		CREATE TABLE clients (epoch integer, client bytea, submissions integer, PRIMARY KEY (epoch, client));
+		CREATE TABLE slots (epoch integer, seq bigint, id bytea, slot bytea, PRIMARY KEY (epoch, seq, id));
+		ALTER TABLE slots ALTER slot SET STORAGE EXTERNAL`)
+	return db, func(tx *sql.Tx, r *rows) error { return r.insert(tx, "::bytea") }, err
 }

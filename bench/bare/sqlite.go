@@ -15,35 +15,20 @@ func openSQLite(path string) (*sql.DB, inserter, error) {
 	_, err = db.Exec(`
 		CREATE TABLE seen (epoch INTEGER, hash BLOB, receipt BLOB, PRIMARY KEY (epoch, hash)) WITHOUT ROWID;
 		CREATE TABLE clients (epoch INTEGER, client BLOB, submissions INTEGER, PRIMARY KEY (epoch, client)) WITHOUT ROWID;
-		CREATE TABLE slots (epoch INTEGER, seq INTEGER, id BLOB, lane INTEGER, slot BLOB, PRIMARY KEY (epoch, seq, id)) WITHOUT ROWID`)
-	return db, insertSQLite, err
+		CREATE TABLE slots (epoch INTEGER, seq INTEGER, id BLOB, slot BLOB, PRIMARY KEY (epoch, seq, id)) WITHOUT ROWID`)
+	return db, func(tx *sql.Tx, r *rows) error { return r.insert(tx, "") }, err
 }
 
-func insertSQLite(tx *sql.Tx, r *rows) error {
-	if err := insertMany(tx, `INSERT INTO seen VALUES (1, ?, ?)`, r.seen, r.receipts); err != nil {
+// insert runs three statements, each over all rows of a table.
+func (r *rows) insert(tx *sql.Tx, bytes string) error {
+	const each = `WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < $2) `
+	value := `substr($1` + bytes + `, `
+	if _, err := tx.Exec(`INSERT INTO seen `+each+`SELECT 1, `+value+`16*n + 1, 8), `+value+`16*n + 9, 8) FROM i`, r.tags, r.reports); err != nil {
 		return err
 	}
-	if err := insertMany(tx, `INSERT INTO clients VALUES (1, ?, 1)`, r.clients); err != nil {
+	if _, err := tx.Exec(`INSERT INTO clients `+each+`SELECT 1, `+value+`8*n + 1, 8), 1 FROM i`, r.clients, r.reports); err != nil {
 		return err
 	}
-	return insertMany(tx, `INSERT INTO slots VALUES (1, 0, ?, 0, ?)`, r.ids, r.slots)
-}
-
-// insertMany inserts rows by columns.
-func insertMany(tx *sql.Tx, query string, columns ...[][]byte) error {
-	insert, err := tx.Prepare(query)
-	if err != nil {
-		return err
-	}
-	defer insert.Close()
-	args := make([]any, len(columns))
-	for i := range columns[0] {
-		for j, column := range columns {
-			args[j] = column[i]
-		}
-		if _, err := insert.Exec(args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := tx.Exec(`INSERT INTO slots `+each+`SELECT 1, 0, `+value+`$3*n + 1, 16), `+value+`$3*n + 17, $3 - 16) FROM i`, r.slots, len(r.slots)/r.slot, r.slot)
+	return err
 }
