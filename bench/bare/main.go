@@ -137,7 +137,7 @@ func (s *server) commitLoop(db *sql.DB, insert inserter) {
 const (
 	sizeTag    = 16 // hash of the tag and receipt
 	sizeClient = 8
-	sizeID     = 16     // of a row
+	sizeID     = 12     // of a row, which is its nonce
 	sizeSeal   = 2 + 16 // its lane, and what encryption adds
 )
 

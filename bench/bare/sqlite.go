@@ -29,6 +29,6 @@ func (r *rows) insert(tx *sql.Tx, bytes string) error {
 	if _, err := tx.Exec(`INSERT INTO clients `+each+`SELECT 1, `+value+`8*n + 1, 8), 1 FROM i`, r.clients, r.reports); err != nil {
 		return err
 	}
-	_, err := tx.Exec(`INSERT INTO slots `+each+`SELECT 1, 0, `+value+`$3*n + 1, 16), `+value+`$3*n + 17, $3 - 16) FROM i`, r.slots, len(r.slots)/r.slot, r.slot)
+	_, err := tx.Exec(`INSERT INTO slots `+each+`SELECT 1, 0, `+value+`$3*n + 1, 12), `+value+`$3*n + 13, $3 - 12) FROM i`, r.slots, len(r.slots)/r.slot, r.slot)
 	return err
 }
