@@ -177,7 +177,8 @@ func (r *Relay) endEpoch(ctx context.Context, s *served, epoch uint64) error {
 	return r.eraseEpoch(ctx, s, epoch)
 }
 
-// closeEpoch stops an epoch's submissions and seals what is left. Every step may be repeated.
+// closeEpoch stops an epoch's submissions and seals what is left. Every step may be repeated. The keys
+// go before the sealing, which the store may keep from succeeding for as long as it likes.
 func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
 	if s.state(epoch) == stateOpen {
 		if err := r.advance(ctx, s, epoch, stateClosed); err != nil {
@@ -185,6 +186,9 @@ func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
 		}
 	}
 	if s.state(epoch) == stateClosed {
+		if err := r.forget(s, epoch); err != nil {
+			return err
+		}
 		err := r.sealSome(ctx, func(_ *served, b openBatch) bool { return b.id == s.epochID(epoch) })
 		if err != nil {
 			return err
@@ -194,15 +198,24 @@ func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
 	return nil
 }
 
-// eraseEpoch forgets what could still open the epoch's ciphertexts or name its clients: no
-// further batch can come, and those that are sealed need none of it. The key goes first, so that
-// there is never a key without the replay set of what it has opened.
-func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
+// forget destroys the keys that open an epoch's ciphertexts and name its clients, when nothing more
+// will be opened. The HPKE key goes first, so that there is never one without the replay set of what
+// it has opened.
+func (r *Relay) forget(s *served, epoch uint64) error {
 	if err := s.eraseKey(epoch); err != nil {
 		return err
 	}
+	return r.vault.destroy(s.epochID(epoch).kindLabel(kindEpoch))
+}
+
+// eraseEpoch forgets all that is kept about an epoch but its sealed batches, which need none of it:
+// no further one can come.
+func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
+	if err := r.forget(s, epoch); err != nil {
+		return err
+	}
 	id := s.epochID(epoch)
-	if err := r.vault.destroy(id.kindLabel(kindEpoch), id.kindLabel(kindRows)); err != nil {
+	if err := r.vault.destroy(id.kindLabel(kindRows)); err != nil {
 		return err
 	}
 	r.metrics.reveal(id)

@@ -233,7 +233,7 @@ func (r *Relay) loadStates(ctx context.Context) error {
 	}
 	for _, s := range r.order {
 		epoch, now := s.Epochs.At(uint64(r.cfg.Clock().Unix()))
-		if !now || s.state(epoch) >= stateComplete {
+		if !now || s.state(epoch) >= stateClosed {
 			continue
 		}
 		if _, err := s.opener(epoch); err != nil {

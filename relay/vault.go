@@ -19,7 +19,7 @@ import (
 
 // vault holds the keys without which the store's bytes say nothing, in a file outside the store:
 //
-//	epoch   hashes tags, clients and receipts             destroyed when the epoch is erased
+//	epoch   hashes tags, clients and receipts             destroyed when the epoch takes no more
 //	rows    encrypts the slots of one open batch          destroyed when the batch is sealed
 //	sealed  encrypts one sealed batch                     destroyed when the next hop has it
 //
