@@ -7,7 +7,8 @@ import (
 )
 
 // progress is that of [store]. A batch that one query misses was made after the query before it:
-// what next and open say together holds for good.
+// what next and open say together holds for good. A batch from next on was begun after the first
+// query, and is left out.
 func (d *database) progress(ctx context.Context) ([]progress, error) {
 	index := map[int64]int{}
 	all, err := collect(ctx, d.read, `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`, func(rows *sql.Rows) (p progress, err error) {
@@ -30,7 +31,7 @@ func (d *database) progress(ctx context.Context) ([]progress, error) {
 			if err := rows.Scan(&id, &seq, &n); err != nil {
 				return struct{}{}, err
 			}
-			if i, ok := index[id]; ok {
+			if i, ok := index[id]; ok && seq < all[i].next {
 				add(&all[i], seq, n)
 			}
 			return struct{}{}, nil

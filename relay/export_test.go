@@ -65,6 +65,21 @@ func (f failingSeals) seal(ctx context.Context, id epochID, seq uint64, build fu
 	return f.store.seal(ctx, id, seq, build)
 }
 
+// RetryMixes has every mix's transaction done twice, as where a server undoes the first. Call it before
+// Run.
+func RetryMixes(r *Relay) { r.store = retriedMixes{r.store} }
+
+type retriedMixes struct{ store }
+
+func (m retriedMixes) mix(ctx context.Context, id epochID, seq uint64, tags []short, build func([]bool) (*onion.Batch, error)) error {
+	return m.store.mix(ctx, id, seq, tags, func(fresh []bool) (*onion.Batch, error) {
+		if _, err := build(fresh); err != nil {
+			return nil, err
+		}
+		return build(fresh)
+	})
+}
+
 // HasEpochKey says whether a relay can still name the clients of an epoch.
 func HasEpochKey(r *Relay, task [32]byte, epoch uint64) bool {
 	_, err := r.vault.epochKey(epochID{task, epoch})

@@ -168,6 +168,7 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 	err := r.store.mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
 		lanes := make([][][]byte, s.Slots.Lanes)
 		valid := make([]uint64, len(lanes))
+		repeats = 0 // the store may repeat the transaction
 		for i, slot := range slots {
 			if !fresh[i] {
 				repeats++

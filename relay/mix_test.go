@@ -254,3 +254,22 @@ func TestLongCascade(t *testing.T) {
 	require.Len(t, chain, 4)
 	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
 }
+
+// TestRetriedMix: a transaction that is repeated makes one batch, and counts what it refused once.
+func TestRetriedMix(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	first := c.StartFirst(t)
+	r, err := relay.New(c.Config(t, 1))
+	require.NoError(t, err)
+	relay.RetryMixes(r)
+	c.Serve(t, r, c.Config(t, 1).Admin)
+	slots := c.Slots(t, 0, span(0, 10)...)
+	slots[0] = append(slots[0], slots[0][3])
+	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 11, slots))
+	batch, _ := c.Pull(t, 0, 0)
+	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	first.End(0)
+	waitState(t, c, 1, 0, "erased")
+	require.EqualValues(t, 1, c.Status(t, 1).Epochs[0].Refused["slot replayed"])
+}

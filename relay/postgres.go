@@ -23,10 +23,13 @@ func isPostgres(description string) bool {
 type postgres struct{}
 
 // settings are those of every connection, where the URL does not say otherwise. A process that
-// hangs or is cut off keeps a lock for a minute at most. Every statement finds its rows by primary
-// key: a planner that has no statistics yet must not come to read whole tables.
+// hangs or is cut off keeps a lock for a minute at most. Whoever waited for an epoch's lock must see
+// what was committed meanwhile, whatever the server's default is: under a stricter isolation it would
+// see what was there when it began to wait. Every statement finds its rows by primary key: a planner
+// that has no statistics yet must not come to read whole tables.
 var settings = map[string]string{
 	"application_name":                    "doona relay",
+	"default_transaction_isolation":       "read committed",
 	"statement_timeout":                   "300000",
 	"lock_timeout":                        "30000",
 	"idle_in_transaction_session_timeout": "60000",
@@ -83,11 +86,18 @@ func connectPostgres(url string, v *vault, prepare func(d *database) error, opti
 	return d, nil
 }
 
-// checkDurable refuses a connection whose commits return before they are on disk.
+// checkDurable refuses a connection whose commits return before they are on disk, or whose transactions
+// see a past.
 func checkDurable(ctx context.Context, conn *pgx.Conn) error {
+	show := func(name string) (value string, err error) {
+		return value, conn.QueryRow(ctx, "SHOW "+name).Scan(&value)
+	}
+	if value, err := show("default_transaction_isolation"); err != nil || value != "read committed" {
+		return errors.Join(err, fmt.Errorf("invalid setting default_transaction_isolation = %s: want read committed", value))
+	}
 	for _, name := range []string{"synchronous_commit", "fsync"} {
-		var value string
-		if err := conn.QueryRow(ctx, "SHOW "+name).Scan(&value); err != nil {
+		value, err := show(name)
+		if err != nil {
 			return err
 		}
 		if value == "off" || value == "local" {

@@ -330,3 +330,31 @@ func TestStoresSealOnce(t *testing.T) {
 		})
 	})
 }
+
+// TestProgressAmidMixes: what is read while batches are made never lists more of them than there are.
+func TestProgressAmidMixes(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s, reader := open(), open()
+		done := make(chan error, 1)
+		go func() {
+			for seq := range uint64(100) {
+				if err := s.mix(context.Background(), testEpoch, seq, nil, func([]bool) (*onion.Batch, error) { return testBatch(seq) }); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+		for {
+			p := progressOf(t, reader, testEpoch)
+			require.LessOrEqual(t, uint64(len(p.open)+len(p.held)), p.next)
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+				require.Len(t, progressOf(t, reader, testEpoch).held, 100)
+				return
+			default:
+			}
+		}
+	})
+}

@@ -96,6 +96,19 @@ func TestDurable(t *testing.T) {
 		require.NoError(t, err)
 		s.close()
 	}
+	_, err = raw(t, url).Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
+	require.NoError(t, err)
+	s, err := openStore(url, 100, v)
+	require.NoError(t, err)
+	defer s.close()
+	require.NoError(t, s.(*database).within(t.Context(), func(tx *transaction) error {
+		var isolation string
+		err := tx.row("SHOW transaction_isolation").Scan(&isolation)
+		require.Equal(t, "read committed", isolation, "whatever the database's default")
+		return err
+	}))
+	_, err = openStore(url+"&default_transaction_isolation=serializable", 100, v)
+	require.ErrorContains(t, err, "invalid setting default_transaction_isolation = serializable")
 	for _, bad := range []string{"postgres://u:hush@127.0.0.1:1/x?connect_timeout=1", "postgres://u:hush@[::1/x"} {
 		_, err := openStore(bad, 100, v)
 		require.ErrorContains(t, err, "couldn't open the store")
