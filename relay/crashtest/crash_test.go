@@ -18,22 +18,22 @@ import (
 
 // TestCrash kills the processes of a deployment at random moments, under load, on both stores: no
 // acknowledged report is lost, none is delivered twice, no batch leaves with fewer than n, every
-// chain of manifests holds, and no key outlives its epoch. DOONA_FULL=1 kills 200 on each store, 20
-// in every phase; DOONA_FIGURES names the file for what it counted.
+// chain of manifests holds, and no key outlives its epoch. DOONA_FIGURES names the file for what it
+// counted.
 func TestCrash(t *testing.T) {
-	total, each := 12, 1
+	p := short
 	if os.Getenv("DOONA_FULL") != "" {
-		total, each = 200, 20
+		p = full
 	}
 	var counted [2]*figures
 	t.Run("stores", func(t *testing.T) {
 		t.Run("sqlite", func(t *testing.T) {
 			t.Parallel()
-			counted[0] = crash(t, newWorld(t, 2, nil), "sqlite", total, each)
+			counted[0] = crash(t, newWorld(t, p, 2, nil), "sqlite")
 		})
 		t.Run("postgres", func(t *testing.T) {
 			t.Parallel()
-			counted[1] = crash(t, newWorld(t, 3, startServer(t)), "postgres", total, each)
+			counted[1] = crash(t, newWorld(t, p, 3, startServer(t)), "postgres")
 		})
 	})
 	out, err := json.MarshalIndent(counted, "", " ")
@@ -46,7 +46,7 @@ func TestCrash(t *testing.T) {
 
 // crash runs a deployment, kills its processes until there are enough kills, in all and in each
 // phase, and accounts for everything.
-func crash(t *testing.T, w *world, store string, total, each int) *figures {
+func crash(t *testing.T, w *world, store string) *figures {
 	begun := time.Now()
 	keys := w.private(t)
 	for _, p := range w.all() {
@@ -54,9 +54,9 @@ func crash(t *testing.T, w *world, store string, total, each int) *figures {
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), w.over(epochCount-2))
 	defer cancel()
-	load := startLoad(t.Context(), w, 24, 200*time.Millisecond)
+	load := startLoad(t.Context(), w, 32, 200*time.Millisecond)
 	stopProbing := w.probeAll(t)
-	killers := startKillers(ctx, w, total, each)
+	killers := startKillers(ctx, w)
 	require.NoError(t, killers.finish(t), "%s", w.logs())
 	require.NoError(t, ctx.Err(), "not enough kills in %d epochs: %v", epochCount, killers.inPhase)
 	last, _ := w.epochAt(time.Now())

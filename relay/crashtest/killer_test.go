@@ -87,8 +87,6 @@ func (p *process) keptEvidence(before *road, out map[phase]bool) {
 // killers kill processes until there are enough kills, in all and in every phase.
 type killers struct {
 	world  *world
-	total  int
-	each   int
 	done   chan struct{}
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -101,9 +99,9 @@ type killers struct {
 }
 
 // startKillers kills every process again and again, and starts it again at once.
-func startKillers(ctx context.Context, w *world, total, each int) *killers {
+func startKillers(ctx context.Context, w *world) *killers {
 	ctx, cancel := context.WithCancel(ctx)
-	k := &killers{world: w, total: total, each: each, done: make(chan struct{}), cancel: cancel, kills: map[string]int{}, inPhase: map[phase]int{}}
+	k := &killers{world: w, done: make(chan struct{}), cancel: cancel, kills: map[string]int{}, inPhase: map[phase]int{}}
 	run := func(loop func(context.Context) error) {
 		k.work.Go(func() {
 			if err := loop(ctx); err != nil && ctx.Err() == nil {
@@ -138,11 +136,11 @@ func (k *killers) all() (n int) {
 // enough says whether there are, and batches have come through; the caller holds mu.
 func (k *killers) enough() bool {
 	for _, ph := range []phase{ingesting, sealing, pulling, mixing, confirming, erasing} {
-		if k.inPhase[ph] < k.each {
+		if k.inPhase[ph] < k.world.plan.each {
 			return false
 		}
 	}
-	return k.all() >= k.total && k.world.released() >= k.each*len(queries)
+	return k.all() >= k.world.plan.kills && k.world.released() >= k.world.plan.each*len(queries)
 }
 
 // pause bounds how long a process is left alone: the longer, the longer there are not enough kills,
@@ -150,7 +148,7 @@ func (k *killers) enough() bool {
 func (k *killers) pause() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return 2 * time.Second * time.Duration(1+k.all()/k.total)
+	return k.world.plan.pause * time.Duration(1+k.all()/k.world.plan.kills)
 }
 
 // want picks the phase that a process is to die in: half of the time any, else the rarest so far.
@@ -240,7 +238,7 @@ func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 // strike stops a process at random moments until it is in the middle of what is wanted, and kills
 // it there. It returns nil if that did not come to pass within two seconds.
 func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase]bool, error) {
-	for deadline := time.Now().Add(2 * time.Second); ctx.Err() == nil && time.Now().Before(deadline); sleep(ctx, rand.N(10*time.Millisecond)) {
+	for deadline := time.Now().Add(2 * time.Second); ctx.Err() == nil && time.Now().Before(deadline); sleep(ctx, rand.N(30*time.Millisecond)) {
 		if err := p.freeze(); err != nil {
 			return nil, err
 		}
@@ -260,7 +258,7 @@ func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase
 func (k *killers) hauntServer(ctx context.Context) error {
 	s := k.world.server
 	for ctx.Err() == nil {
-		sleep(ctx, between(4*time.Second, 12*time.Second))
+		sleep(ctx, between(2*k.world.plan.pause, 6*k.world.plan.pause))
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -330,7 +328,7 @@ func (k *killers) finish(t *testing.T) error {
 			return k.failed
 		case <-tick.C:
 			k.mu.Lock()
-			t.Logf("kills %v, in phases %v", k.kills, k.inPhase)
+			t.Logf("%d batches out, kills %v, in phases %v", k.world.released(), k.kills, k.inPhase)
 			k.mu.Unlock()
 		}
 	}

@@ -53,10 +53,21 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	batchSize   = 20
-	epochLength = 2 * time.Second
-	epochCount  = 900 // more than any run lasts
-	skew        = 100 * time.Millisecond
+	batchSize  = 10
+	epochCount = 300 // more than any run lasts
+	skew       = 100 * time.Millisecond
+)
+
+// plan says how long a run is.
+type plan struct {
+	kills, each int           // in all, and in every phase
+	epoch       time.Duration // in whole seconds
+	pause       time.Duration // how long at most a process is left alone
+}
+
+var (
+	short = plan{12, 1, 2 * time.Second, 2 * time.Second}
+	full  = plan{200, 20, 4 * time.Second, 4 * time.Second} // under DOONA_FULL=1
 )
 
 // queries are the tasks of a world: one slot a client, many, and as many as the noise asks for.
@@ -69,6 +80,7 @@ var queries = []planner.Query{
 // world is a deployment with its processes.
 type world struct {
 	*quickstart.Deployment
+	plan      plan
 	epochs    task.Epochs
 	clients   []*shufflerclient.Client // by task
 	openers   [][][]*onion.Opener      // by task, hop and epoch, made before any key is erased
@@ -79,10 +91,10 @@ type world struct {
 }
 
 // newWorld lays out a deployment. Nothing runs yet but the database server.
-func newWorld(t *testing.T, hops int, server *server) *world {
+func newWorld(t *testing.T, plan plan, hops int, server *server) *world {
 	t.Helper()
-	w := &world{server: server, epochs: task.Epochs{
-		Start: uint64(time.Now().Unix()) + 2, Length: uint64(epochLength / time.Second), Count: epochCount,
+	w := &world{plan: plan, server: server, epochs: task.Epochs{
+		Start: uint64(time.Now().Unix()) + 2, Length: uint64(plan.epoch / time.Second), Count: epochCount,
 	}}
 	relays := make([]quickstart.Relay, hops)
 	for hop := range relays {
