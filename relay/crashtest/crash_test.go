@@ -52,13 +52,13 @@ func crash(t *testing.T, w *world, store string) *figures {
 	for _, p := range w.all() {
 		require.NoError(t, p.start())
 	}
-	ctx, cancel := context.WithDeadline(t.Context(), w.over(epochCount-2))
+	ctx, cancel := context.WithTimeout(t.Context(), w.plan.patience)
 	defer cancel()
 	load := startLoad(t.Context(), w, 32, 200*time.Millisecond)
 	stopProbing := w.probeAll(t)
 	killers := startKillers(ctx, w)
 	require.NoError(t, killers.finish(t), "%s", w.logs())
-	require.NoError(t, ctx.Err(), "not enough kills in %d epochs: %v", epochCount, killers.inPhase)
+	require.NoError(t, ctx.Err(), "not enough: %d batches out, kills %v, in phases %v%s", w.released(), killers.kills, killers.inPhase, w.logs())
 	last, _ := w.epochAt(time.Now())
 	all, err := load.end()
 	require.NoError(t, err, "%s", w.logs())

@@ -238,7 +238,7 @@ func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 // strike stops a process at random moments until it is in the middle of what is wanted, and kills
 // it there. It returns nil if that did not come to pass within two seconds.
 func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase]bool, error) {
-	for deadline := time.Now().Add(2 * time.Second); ctx.Err() == nil && time.Now().Before(deadline); sleep(ctx, rand.N(30*time.Millisecond)) {
+	for deadline := time.Now().Add(2 * time.Second); ctx.Err() == nil && time.Now().Before(deadline); sleep(ctx, rand.N(60*time.Millisecond)) {
 		if err := p.freeze(); err != nil {
 			return nil, err
 		}

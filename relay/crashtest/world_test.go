@@ -63,11 +63,12 @@ type plan struct {
 	kills, each int           // in all, and in every phase
 	epoch       time.Duration // in whole seconds
 	pause       time.Duration // how long at most a process is left alone
+	patience    time.Duration // after which there must have been enough
 }
 
 var (
-	short = plan{12, 1, 2 * time.Second, 2 * time.Second}
-	full  = plan{200, 20, 4 * time.Second, 4 * time.Second} // under DOONA_FULL=1
+	short = plan{12, 1, 2 * time.Second, 2 * time.Second, 3 * time.Minute}
+	full  = plan{200, 20, 6 * time.Second, 4 * time.Second, 25 * time.Minute} // under DOONA_FULL=1
 )
 
 // queries are the tasks of a world: one slot a client, many, and as many as the noise asks for.
