@@ -76,22 +76,29 @@ func (r *Relay) sealFull(ctx context.Context) error {
 	return r.sealSome(ctx, func(s *served, b openBatch) bool { return b.submissions >= s.Batch.Size })
 }
 
-// sealSome seals the batches that are wanted. One that fails keeps none of the others.
+// sealSome seals the batches that are wanted, and then destroys the keys of their rows: at once, as
+// that writes the whole secret. A batch that fails keeps none of the others.
 func (r *Relay) sealSome(ctx context.Context, want func(*served, openBatch) bool) error {
 	all, err := r.store.progress(ctx)
 	if err != nil {
 		return err
 	}
+	tried := false
 	for _, p := range all {
 		for _, b := range p.open {
 			s := r.tasks[b.id.task]
 			if s == nil || !want(s, b) {
 				continue
 			}
+			tried = true
 			if sealErr := r.seal(ctx, s, b.id, b.seq); sealErr != nil && !errors.Is(sealErr, errNoBatch) {
 				err = errors.Join(err, sealErr)
 			}
 		}
+	}
+	if tried {
+		err = errors.Join(err, r.settle(ctx))
+		r.scrub(ctx)
 	}
 	return err
 }
@@ -114,10 +121,6 @@ func (r *Relay) seal(ctx context.Context, s *served, id epochID, seq uint64) err
 	if err != nil {
 		return err
 	}
-	if err := r.settle(ctx); err != nil {
-		return err
-	}
-	r.scrub(ctx)
 	r.metrics.since(metricSeal, begun)
 	r.metrics.made(s, destroyed)
 	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", id.epoch, "batch", seq, "destroyed", destroyed)

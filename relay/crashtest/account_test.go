@@ -462,8 +462,8 @@ func (w *world) settled(last uint64) string {
 func (w *world) settle(t *testing.T, last uint64) {
 	t.Helper()
 	waits := "?"
-	for deadline := time.Now().Add(2 * time.Minute); waits != ""; time.Sleep(20 * time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "after two minutes without crashes: %s%s", waits, w.logs())
+	for deadline := time.Now().Add(w.plan.patience); waits != ""; time.Sleep(20 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "after %v without crashes: %s%s", w.plan.patience, waits, w.logs())
 		for _, p := range w.all() {
 			if p.cmd == nil {
 				require.NoError(t, p.start())
