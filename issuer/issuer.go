@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,8 +56,9 @@ type served struct {
 	keys  *keyfile.RSA
 	quota int
 
-	mu    sync.Mutex // guards epochs
-	epoch map[uint64]*epochKey
+	mu     sync.Mutex // guards epoch
+	epoch  map[uint64]*epochKey
+	erased uint64 // how many epochs, from the first, are erased; of eraseLoop
 }
 
 // epochKey is what an epoch's tokens are signed with.
@@ -173,6 +175,9 @@ func (s *served) epochKey(epoch uint64) (*epochKey, error) {
 
 // eraseKey erases the private key of an epoch, and with it what tells whose a hash is.
 func (s *served) eraseKey(epoch uint64) error {
+	if !slices.Contains(s.keys.Epochs(), epoch) {
+		return nil
+	}
 	if err := s.keys.Erase(epoch); err != nil {
 		return err
 	}
@@ -221,19 +226,21 @@ func (i *Issuer) eraseLoop(ctx context.Context) {
 	}
 }
 
-// erase erases counts and keys of the epochs that are over.
+// erase erases keys and counts of the epochs that are over, also of those whose keys an earlier start
+// erased. The key goes first, and whatever becomes of the counts, which say nothing without it.
 func (i *Issuer) erase(ctx context.Context) error {
 	var errs []error
 	for _, s := range i.order {
-		for _, epoch := range s.keys.Epochs() {
+		whole := true
+		for epoch := s.erased; epoch < s.Epochs.Count; epoch++ {
 			if _, end := i.window(s, epoch); i.cfg.Clock().Before(end) {
-				continue
+				break
 			}
-			err := i.store.erase(ctx, s.ID, epoch)
-			if err == nil {
-				err = s.eraseKey(epoch)
-			}
+			err := errors.Join(s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))
 			errs = append(errs, err)
+			if whole = whole && err == nil; whole {
+				s.erased = epoch + 1
+			}
 		}
 	}
 	return errors.Join(errs...)

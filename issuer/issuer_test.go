@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -310,6 +311,42 @@ func TestEpochsEnd(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	require.NotContains(t, log.String(), secret)
+}
+
+// TestKeysEndWithoutTheStore: where the counts of an epoch cannot be erased its key is erased all the
+// same; and the counts, when they can be, though no key is left that they belong to.
+func TestKeysEndWithoutTheStore(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	cfg := c.IssuerConfig()
+	run := func() (stop func()) {
+		i, err := issuer.New(cfg)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- i.Run(ctx) }()
+		return func() { cancel(); require.NoError(t, <-ended) }
+	}
+	run()()
+	db, err := sql.Open("sqlite", strings.TrimPrefix(cfg.Store, "sqlite:"))
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec(`INSERT INTO issued VALUES ($1, 0, 'account', 'request');
+		CREATE TRIGGER kept BEFORE DELETE ON issued BEGIN SELECT RAISE(ABORT, 'as the test asked'); END`, c.Open.ID[:])
+	require.NoError(t, err)
+	c.Clock.Advance(relaytest.Epoch + 6*time.Minute)
+	stop := run()
+	require.Eventually(t, func() bool {
+		keys, err := keyfile.LoadRSA(cfg.Tasks[0].TokenKeys)
+		return err == nil && !slices.Contains(keys.Epochs(), 0)
+	}, 20*time.Second, 10*time.Millisecond)
+	stop()
+	_, err = db.Exec(`DROP TRIGGER kept`)
+	require.NoError(t, err)
+	defer run()()
+	require.Eventually(t, func() bool {
+		var rows int
+		return db.QueryRow(`SELECT count(*) FROM issued`).Scan(&rows) == nil && rows == 0
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 // locked is a writer that several goroutines share.

@@ -108,8 +108,12 @@ func (s *store) erase(ctx context.Context, task [32]byte, epoch uint64) error {
 	if _, err := s.db.ExecContext(ctx, `DELETE FROM issued WHERE task = ? AND epoch = ?`, task[:], epoch); err != nil {
 		return fmt.Errorf("couldn't erase: %w", err)
 	}
-	if _, err := s.db.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+	var busy, log, done int
+	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
 		return fmt.Errorf("couldn't empty the log: %w", err)
+	}
+	if busy != 0 {
+		return errors.New("couldn't empty the log: it is being read")
 	}
 	return nil
 }
