@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/token"
 )
 
@@ -61,7 +62,10 @@ func TestCrashSpendsOnce(t *testing.T) {
 	if os.Getenv("DOONA_FULL") != "" {
 		rounds = 24
 	}
-	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: relaytest.WithTokens})
+	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: func(t *task.Task) {
+		relaytest.WithTokens(t)
+		t.Batch.Size = 1000 // more than there are rounds
+	}})
 	c.StartIssuer(t, c.IssuerConfig())
 	processes := []*process{startProcess(t, c, 0)}
 	config, twin := c.Twin(t, 0)
