@@ -125,6 +125,8 @@ func TestStatic(t *testing.T) {
 	t.Cleanup(func() { cmd.Process.Kill() })
 	c.WaitReady(t, c.Config(t, 0).Admin)
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait())
 }
 
 // TestUnit: systemd finds nothing wrong with the unit, and little exposed.

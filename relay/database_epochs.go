@@ -114,7 +114,7 @@ func (d *database) findings(ctx context.Context) ([]finding, error) {
 func (d *database) tally(ctx context.Context, id epochID, refused map[string]uint64) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
-		if err != nil {
+		if err != nil || e.state >= stateExpired {
 			return err
 		}
 		for reason, n := range refused {

@@ -34,7 +34,8 @@ func (r *Relay) epochLoop(ctx context.Context) {
 }
 
 // settle follows the store, which other processes change too: it takes note of how far epochs have
-// come, and destroys this process's keys of all that is over. A crash between a batch's sealing or
+// come, keeps the tallies of those that are over, and destroys this process's keys of all that is over.
+// A crash between a batch's sealing or
 // confirmation and the end of its key is made good here, when the relay starts.
 func (r *Relay) settle(ctx context.Context) error {
 	all, err := r.store.progress(ctx)
@@ -42,12 +43,11 @@ func (r *Relay) settle(ctx context.Context) error {
 		return err
 	}
 	r.reached(all)
+	over := map[epochID]bool{}
 	for _, p := range all {
-		if p.state >= stateErased {
-			r.metrics.reveal(p.id)
-		}
+		over[p.id] = p.state >= stateClosed
 	}
-	var failed error
+	failed := r.keepTallies(ctx, func(id epochID) bool { return over[id] })
 	for _, s := range r.order {
 		failed = errors.Join(failed, s.eraseKeys())
 	}
@@ -221,7 +221,9 @@ func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
 	if err := r.vault.destroy(id.kindLabel(kindRows)); err != nil {
 		return err
 	}
-	r.metrics.reveal(id)
+	if err := r.keepTallies(ctx, func(of epochID) bool { return of == id }); err != nil {
+		return err
+	}
 	if err := r.advance(ctx, s, epoch, stateErased); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"net/http"
 	"sync"
@@ -83,22 +84,21 @@ func Metrics() []Metric {
 }
 
 // metrics is what an operator sees on the admin address. What could tell when a report came, or
-// what became of it, is kept back until its epoch is erased: see tally.
+// what became of it, is kept back until its epoch is erased: see [Relay.keepTallies].
 type metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
 	gauges     map[string]*prometheus.GaugeVec
 	histograms map[string]prometheus.Histogram
 
-	mu       sync.Mutex // guards the rest
-	tallies  map[epochID]map[string]uint64
-	revealed map[epochID]bool
+	mu      sync.Mutex                    // guards tallies
+	tallies map[epochID]map[string]uint64 // of refusals by reason, that are not in the store yet
 }
 
 func newMetrics(r *Relay) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, gauges: map[string]*prometheus.GaugeVec{},
-		histograms: map[string]prometheus.Histogram{}, tallies: map[epochID]map[string]uint64{}, revealed: map[epochID]bool{},
+		histograms: map[string]prometheus.Histogram{}, tallies: map[epochID]map[string]uint64{},
 	}
 	for _, d := range definitions {
 		name := metricPrefix + d.Name
@@ -146,39 +146,49 @@ func (m *metrics) since(name string, begun time.Time) {
 	m.histograms[name].Observe(time.Since(begun).Seconds())
 }
 
-// tally counts a reason of an epoch, hidden until reveal: while an epoch runs, a counter that
-// moves tells when a report came and how it fared.
+// tally counts what was refused in an epoch for a reason.
 func (m *metrics) tally(id epochID, reason string, n int) {
-	if n == 0 {
-		return
+	if n > 0 {
+		m.addTallies(id, map[string]uint64{reason: uint64(n)})
 	}
+}
+
+func (m *metrics) addTallies(id epochID, refused map[string]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tallies[id] == nil {
 		m.tallies[id] = map[string]uint64{}
 	}
-	m.tallies[id][reason] += uint64(n)
-}
-
-// reveal lets an epoch's tallies be seen.
-func (m *metrics) reveal(id epochID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.revealed[id] = true
-}
-
-// refused returns the coarsened tallies of an epoch; none while they are hidden.
-func (m *metrics) refused(id epochID) map[string]uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.revealed[id] {
-		return nil
+	for reason, n := range refused {
+		m.tallies[id][reason] += n
 	}
-	out := map[string]uint64{}
-	for reason, n := range m.tallies[id] {
-		out[reason] = coarse(n)
+}
+
+// takeTallies returns the tallies of the wanted epochs, and forgets them.
+func (m *metrics) takeTallies(want func(epochID) bool) map[epochID]map[string]uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[epochID]map[string]uint64{}
+	for id, refused := range m.tallies {
+		if want(id) {
+			out[id] = refused
+			delete(m.tallies, id)
+		}
 	}
 	return out
+}
+
+// keepTallies moves the tallies of the wanted epochs to the store. That is done when an epoch is over
+// and when the relay stops, and not in between: a count that moves on the disk, as on a screen, would
+// tell when a report came and how it fared.
+func (r *Relay) keepTallies(ctx context.Context, want func(epochID) bool) (failed error) {
+	for id, refused := range r.metrics.takeTallies(want) {
+		if err := r.store.tally(ctx, id, refused); err != nil {
+			r.metrics.addTallies(id, refused)
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
 }
 
 // coarse rounds a count up to a power of two: an exact one of a small task would tell of single

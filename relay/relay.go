@@ -188,6 +188,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	drain(servers)
 	stopWork()
 	working.Wait()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer stop()
+	r.logged(ctx, "couldn't keep tallies", r.keepTallies(ctx, func(epochID) bool { return true }))
 	return err
 }
 

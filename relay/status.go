@@ -48,12 +48,16 @@ var stateNames = [...]string{"open", "closed", "complete", "erased", "expired"}
 func (r *Relay) Status(ctx context.Context) (*Status, error) {
 	var all []progress
 	var findings []finding
+	refused := map[epochID]map[string]uint64{}
 	if r.store != nil {
 		var err error
 		if all, err = r.store.progress(ctx); err != nil {
 			return nil, err
 		}
 		if findings, err = r.store.findings(ctx); err != nil {
+			return nil, err
+		}
+		if refused, err = r.refused(ctx, all); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +69,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 				continue
 			}
 			sealed := p.next - uint64(len(p.open))
-			t.Epochs = append(t.Epochs, EpochStatus{p.id.epoch, stateNames[p.state], sealed, sealed - uint64(len(p.held)), r.metrics.refused(p.id)})
+			t.Epochs = append(t.Epochs, EpochStatus{p.id.epoch, stateNames[p.state], sealed, sealed - uint64(len(p.held)), refused[p.id]})
 		}
 		slices.SortFunc(t.Epochs, func(a, b EpochStatus) int { return int(a.Epoch) - int(b.Epoch) })
 		for _, f := range findings {
@@ -74,6 +78,26 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 			}
 		}
 		out.Tasks = append(out.Tasks, t)
+	}
+	return out, nil
+}
+
+// refused returns the coarsened tallies of the epochs that are erased.
+func (r *Relay) refused(ctx context.Context, all []progress) (map[epochID]map[string]uint64, error) {
+	tallies, err := r.store.tallies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[epochID]map[string]uint64{}
+	for _, p := range all {
+		if p.state >= stateErased {
+			out[p.id] = map[string]uint64{}
+		}
+	}
+	for _, t := range tallies {
+		if of := out[t.id]; of != nil {
+			of[t.reason] = coarse(t.refused)
+		}
 	}
 	return out, nil
 }

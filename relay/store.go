@@ -155,7 +155,8 @@ type store interface {
 	note(ctx context.Context, f finding) (fresh bool, err error)
 	findings(ctx context.Context) ([]finding, error)
 
-	// tally adds to the counts of what was refused in an epoch, by reason; tallies lists them.
+	// tally adds to the counts of what was refused in an epoch, by reason, unless it is expired; doing
+	// it again counts again. tallies lists the counts.
 	tally(ctx context.Context, id epochID, refused map[string]uint64) error
 	tallies(ctx context.Context) ([]tally, error)
 

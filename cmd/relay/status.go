@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,7 +25,8 @@ func statusCommand() *cobra.Command {
 		Use:   "status --config relay.yaml | --admin URL",
 		Short: "Show how far every task and epoch has come",
 		Long: `Status prints, for every task and epoch, how many batches the relay has made and how many of
-them the next hop has confirmed, and what was wrong with other relays' batches.
+them the next hop has confirmed, and what was wrong with other relays' batches. Of an erased epoch it
+also prints how many reports and slots were refused, by reason, rounded up to a power of two.
 
 An epoch is open while it takes reports or batches, complete when there will be no further batch,
 and erased when its key, its replay set and its clients' counts are gone too. How many reports an
@@ -103,6 +106,11 @@ func printStatus(w io.Writer, status *relay.Status) error {
 		return err
 	}
 	for _, t := range status.Tasks {
+		for _, e := range t.Epochs {
+			for _, reason := range slices.Sorted(maps.Keys(e.Refused)) {
+				fmt.Fprintf(w, "refused: task %.8s, epoch %d: at most %d, %s\n", t.ID, e.Epoch, e.Refused[reason], reason)
+			}
+		}
 		for _, f := range t.Findings {
 			fmt.Fprintf(w, "finding: task %.8s, epoch %d, batch %d: %s\n", t.ID, f.Epoch, f.Batch, f.Reason)
 		}

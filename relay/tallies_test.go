@@ -1,0 +1,81 @@
+package relay_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/relaytest"
+)
+
+// refuse has a first relay refuse n reports of a client that has sent one.
+func refuse(t *testing.T, c *relaytest.Cascade, client string, n int) {
+	t.Helper()
+	for range n {
+		requireProblem(t, problem.Limit, c.Post(t.Context(), 0, c.Seal(t, 0, 99), client))
+	}
+}
+
+// refused returns what the first relay's status says of the reports that were refused in epoch 0.
+func refused(t *testing.T, c *relaytest.Cascade) map[string]uint64 {
+	t.Helper()
+	epochs := c.Status(t, 0).Epochs
+	require.NotEmpty(t, epochs)
+	return epochs[0].Refused
+}
+
+// TestTalliesSurviveRestarts: what was refused is counted over restarts, and shown only when the epoch
+// is erased: 3 before one and 2 after it are at most 8, in the status and in the metrics.
+func TestTalliesSurviveRestarts(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	stop := c.Start(t, 0)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	refuse(t, c, relaytest.Network(1), 3)
+	stop()
+	stop = c.Start(t, 0)
+	refuse(t, c, relaytest.Network(1), 2)
+	require.Empty(t, refused(t, c))
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	waitState(t, c, 0, 0, "erased")
+	require.Equal(t, map[string]uint64{"limit": 8}, refused(t, c))
+	stop()
+	status, out, log := run(t, "status", "--config", c.RelayConfig(1))
+	require.Zero(t, status, log)
+	require.Contains(t, out, "epoch 0: at most 8, limit\n")
+	c.Start(t, 0)
+	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/metrics")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Regexp(t, `doona_relay_refused{reason="limit",task="[0-9a-f]{8}"} 8\n`, string(text))
+}
+
+// TestTalliesOfTwins: what two processes on one PostgreSQL refuse is counted together: 3 and 2, the
+// first of them restarted, are at most 8, whichever is asked.
+func TestTalliesOfTwins(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
+	stop := c.Start(t, 0)
+	config, twin := c.Twin(t, 0)
+	cfg, err := relay.LoadConfig(config)
+	require.NoError(t, err)
+	cfg.Clock = c.Clock.Now
+	second := runBeside(t, twin, cfg)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	refuse(t, c, relaytest.Network(1), 3)
+	refuse(t, twin, relaytest.Network(1), 2)
+	stop()
+	c.Start(t, 0)
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	waitState(t, c, 0, 0, "erased")
+	eight := map[string]uint64{"limit": 8}
+	requireSoon(t, func() bool { return refused(t, c)["limit"] == 8 }) // each process brings its own
+	status, err := second.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, eight, status.Tasks[0].Epochs[0].Refused)
+}
