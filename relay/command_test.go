@@ -202,7 +202,7 @@ func TestCommandLoad(t *testing.T) {
 	require.Positive(t, got.P50)
 	require.GreaterOrEqual(t, got.P99, got.P50)
 	require.Greater(t, got.PeakRSS, 1000)
-	require.Eventually(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 }, relaytest.Patience, 10*time.Millisecond)
 
 	status, out, log = run(t, append(args, "--rate", "500", "--duration", "400ms", "--admin", "http://"+p.admin)...)
 	require.Zero(t, status, log)

@@ -251,7 +251,7 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, relay.LimitPages(second, 1))
 	var acked atomic.Int64
 	require.NoError(t, postAll(t.Context(), c, bodies, 8, &acked))
-	require.Eventually(t, func() bool { e := c.Status(t, 0).Epochs; return e[0].Batches == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { e := c.Status(t, 0).Epochs; return e[0].Batches == 1 }, relaytest.Patience, 10*time.Millisecond)
 	time.Sleep(200 * time.Millisecond) // the second relay tries
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorIs(t, err, handover.ErrNotSealed)

@@ -49,7 +49,7 @@ func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want s
 			}
 		}
 		return false
-	}, 10*time.Second, 10*time.Millisecond, "hop %d, epoch %d: %s", hop, epoch, want)
+	}, relaytest.Patience, 10*time.Millisecond, "hop %d, epoch %d: %s", hop, epoch, want)
 }
 
 // TestEpochEnd: what is left below n is destroyed with a manifest that says so, along the whole
@@ -167,7 +167,7 @@ func waitConfirmed(t *testing.T, c *relaytest.Cascade, hop int, want uint64) {
 	require.Eventually(t, func() bool {
 		epochs := c.Status(t, hop).Epochs
 		return len(epochs) > 0 && epochs[0].Confirmed == want
-	}, 10*time.Second, 10*time.Millisecond)
+	}, relaytest.Patience, 10*time.Millisecond)
 }
 
 // TestFileModes: nothing of a relay is readable for others.

@@ -115,7 +115,7 @@ func fuzzedRelay(f *testing.F) (*relay.Relay, *relaytest.Cascade) {
 	require.Eventually(f, func() bool {
 		_, err := next.Pull(f.Context(), c.Open, 0, 0, 1)
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, relaytest.Patience, 10*time.Millisecond)
 	return r, c
 }
 

@@ -251,7 +251,7 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 						}
 					}
 					return false
-				}, 10*time.Second, 10*time.Millisecond)
+				}, relaytest.Patience, 10*time.Millisecond)
 			}
 			batch, err := c.Verifier.Pull(t.Context(), c.Open, 2, 0, seq)
 			if seq == uint64(len(tests)-1) {
@@ -287,7 +287,7 @@ func TestMaliciousNextHop(t *testing.T) {
 		_, err := pull(next, 0, 1)
 		batch, ok = must(pull(next, 0, 0)), err == nil
 		return ok
-	}, 10*time.Second, 10*time.Millisecond)
+	}, relaytest.Patience, 10*time.Millisecond)
 
 	// Everyone else of the task, and nobody: the same answer for what exists and what does not.
 	for name, key := range map[string]*handover.Client{

@@ -28,7 +28,7 @@ func span(first, n uint64) (out []uint64) {
 // hasFinding waits until the second relay has a finding.
 func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 	t.Helper()
-	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, 10*time.Second, 10*time.Millisecond, "%v", want)
+	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, relaytest.Patience, 10*time.Millisecond, "%v", want)
 }
 
 // TestForgedBatches hands the second relay batches that its first relay has not made, or not

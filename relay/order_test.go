@@ -232,5 +232,5 @@ func TestSealedOrder(t *testing.T) {
 // requireSoon waits until something holds.
 func requireSoon(t *testing.T, holds func() bool) {
 	t.Helper()
-	require.Eventually(t, holds, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, holds, relaytest.Patience, 10*time.Millisecond)
 }

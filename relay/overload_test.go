@@ -49,7 +49,7 @@ func startReport(t *testing.T, c *relaytest.Cascade, client string, size int) (n
 // eventuallyTaken waits until a report is taken.
 func eventuallyTaken(t *testing.T, c *relaytest.Cascade, body []byte, client string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, client) == nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, client) == nil }, relaytest.Patience, time.Millisecond)
 }
 
 // requireLater requires a wait that is worth its name, and drawn at random.
@@ -124,7 +124,7 @@ func TestMemoryIsReserved(t *testing.T) {
 		conn.Close()
 	}
 	eventuallyTaken(t, c, body, relaytest.Network(200))
-	require.Eventually(t, func() bool { return relay.FreeMemory(r) == before }, 10*time.Second, time.Millisecond, "all is given back")
+	require.Eventually(t, func() bool { return relay.FreeMemory(r) == before }, relaytest.Patience, time.Millisecond, "all is given back")
 }
 
 // TestSmallMemory: a relay whose memory is too small for its tasks' reports says how much it needs.
@@ -166,7 +166,7 @@ func TestFloodedTask(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return refused.Load() > 100 }, 10*time.Second, time.Millisecond, "the task is flooded")
+	require.Eventually(t, func() bool { return refused.Load() > 100 }, relaytest.Patience, time.Millisecond, "the task is flooded")
 	var slowest time.Duration
 	for i := range clients {
 		body := other.Seal(t, 0, uint64(i))
@@ -206,7 +206,7 @@ func TestConnectionLimit(t *testing.T) {
 	require.False(t, served(dial("127.0.1.3")), "a third of one network")
 	require.True(t, served(dial("127.0.2.1")))
 	a.Close()
-	require.Eventually(t, func() bool { return served(dial("127.0.1.3")) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return served(dial("127.0.1.3")) }, relaytest.Patience, 10*time.Millisecond)
 	for range 12 {
 		dial("127.0.9.1") // of a trusted proxy as many as there are places
 	}

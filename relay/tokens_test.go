@@ -28,7 +28,7 @@ func waitForKey(t *testing.T, c *relaytest.Cascade) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return errors.Is(c.PostWith(t.Context(), 0, nil, nil), problem.New(problem.TokenMissing, ""))
-	}, 20*time.Second, 10*time.Millisecond)
+	}, relaytest.Patience, 10*time.Millisecond)
 }
 
 // TestTokens: a token is worth one report of one task and epoch, whoever sends it from wherever.

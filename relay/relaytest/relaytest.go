@@ -235,8 +235,11 @@ func (c *Cascade) WaitReady(t testing.TB, admin string) {
 		}
 		resp.Body.Close()
 		return resp.StatusCode == http.StatusNoContent
-	}, 20*time.Second, 10*time.Millisecond)
+	}, Patience, 10*time.Millisecond)
 }
+
+// Patience is how long to wait for what must come: long, as the machine may be busy with other things.
+const Patience = 2 * time.Minute
 
 // Seal returns the submission of a client whose first message of every lane holds value; its
 // other slots are covers.
@@ -330,7 +333,7 @@ func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.M
 		var err error
 		batch, err = c.Verifier.Pull(t.Context(), c.Open, last, epoch, seq)
 		return err == nil
-	}, 20*time.Second, 10*time.Millisecond, "batch %d of epoch %d", seq, epoch)
+	}, Patience, 10*time.Millisecond, "batch %d of epoch %d", seq, epoch)
 	chain, err := batch.Check(c.Open.Task, onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: last}, seq)
 	require.NoError(t, err)
 	return batch, chain
