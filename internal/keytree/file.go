@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -76,6 +79,12 @@ func read(path string) (*Tree, error) {
 		}
 		t.nodes[at] = value
 	}
+	all := slices.Sorted(maps.Keys(t.nodes)) // what is below a node follows it
+	for i := range len(all) - 1 {
+		if strings.HasPrefix(all[i+1], all[i]) { // as where copies were merged: cut below, it would come back from above
+			return nil, damaged
+		}
+	}
 	return t, nil
 }
 
@@ -132,6 +141,7 @@ func (f *File) Cut(labels ...[]byte) error {
 			return err
 		}
 	}
+	f.tree.forget()
 	f.tree = tree
 	return nil
 }

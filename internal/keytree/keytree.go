@@ -139,3 +139,10 @@ func (t *Tree) drop(at string) {
 	clear(t.nodes[at])
 	delete(t.nodes, at)
 }
+
+// forget overwrites the values of a tree that is replaced.
+func (t *Tree) forget() {
+	for _, value := range t.nodes {
+		clear(value)
+	}
+}

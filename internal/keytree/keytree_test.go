@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -137,7 +138,8 @@ func TestOpenAtOnce(t *testing.T) {
 // TestBadFiles: what is not a tree is refused, and not replaced.
 func TestBadFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	for _, text := range []string{"", "{}", `{"kind": "doona secret"}`, `{"kind": "other", "nodes": {}}`,
+	value := strings.Repeat("A", 43)
+	for _, text := range []string{fmt.Sprintf(`{"kind": "doona secret", "nodes": {"01": %q, "0110": %q}}`, value, value), "", "{}", `{"kind": "doona secret"}`, `{"kind": "other", "nodes": {}}`,
 		`{"kind": "doona secret", "nodes": {"0": "AA"}}`, `{"kind": "doona secret", "nodes": {"2": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}`} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := keytree.Open(path, true)
