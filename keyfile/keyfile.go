@@ -35,9 +35,10 @@ type signFile struct {
 }
 
 type epochFile struct {
-	Kind string     `json:"kind"`
-	KEM  string     `json:"kem,omitempty"` // of HPKE keys
-	Keys []epochKey `json:"keys"`
+	Kind  string     `json:"kind"`
+	KEM   string     `json:"kem,omitempty"`   // of HPKE keys
+	Store string     `json:"store,omitempty"` // of a relay's keys in use: see [HPKE.Bind]
+	Keys  []epochKey `json:"keys"`
 }
 
 type epochKey struct {
@@ -184,6 +185,40 @@ type HPKE struct{ *epochKeys[onion.PrivateKey] }
 func LoadHPKE(path string) (*HPKE, error) {
 	keys, err := newEpochKeys(path, kindHPKE, onion.ParsePrivateKey)
 	return &HPKE{keys}, err
+}
+
+// ErrStore is returned for keys that have been used with another store.
+var ErrStore = errors.New("its keys have been used with another store, which alone knows what they have opened")
+
+// Bind ties the file to the store that remembers what its keys have opened, durably, or is [ErrStore]
+// where it is tied to another: beside a store that remembers nothing, every ciphertext could be
+// opened once more.
+func (h *HPKE) Bind(store string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file.Store == store {
+		return nil
+	}
+	unlock, err := durable.Lock(h.path)
+	if err != nil {
+		return fmt.Errorf("couldn't lock key: %w", err)
+	}
+	defer unlock()
+	f, err := loadEpochs(h.path, h.kind)
+	if err != nil {
+		return err
+	}
+	if f.Store == "" {
+		f.Store = store
+		if err := replace(h.path, &f); err != nil {
+			return err
+		}
+	}
+	if f.Store != store {
+		return fmt.Errorf("couldn't use %s: %w", h.path, ErrStore)
+	}
+	h.file = f
+	return nil
 }
 
 // Check is an error unless the file holds keys for a task: list is the key list of one of its

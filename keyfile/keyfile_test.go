@@ -208,6 +208,34 @@ func TestEraseAtOnce(t *testing.T) {
 	require.Empty(t, keysOf(t, left))
 }
 
+// TestBind: keys that were used with one store are used with no other, whoever loaded them when; what
+// is erased stays erased.
+func TestBind(t *testing.T) {
+	f := newFiles(t, task.KEMX25519)
+	load := func() *keyfile.HPKE {
+		h, err := keyfile.LoadHPKE(f.hpke)
+		require.NoError(t, err)
+		return h
+	}
+	early, first := load(), load()
+	require.NoError(t, first.Erase(0))
+	for range 2 {
+		require.NoError(t, first.Bind("one"))
+	}
+	require.NoError(t, first.Erase(1))
+	require.NoError(t, load().Bind("one"))
+	for _, h := range []*keyfile.HPKE{early, first, load()} {
+		require.ErrorIs(t, h.Bind("two"), keyfile.ErrStore)
+	}
+	require.NoError(t, early.Bind("one"))
+	_, err := early.Key(0)
+	require.ErrorIs(t, err, keyfile.ErrErased)
+	require.NoError(t, load().Check(f.task, f.list))
+	raw, err := os.ReadFile(f.hpke)
+	require.NoError(t, err)
+	require.Len(t, keysOf(t, raw), 1)
+}
+
 func keysOf(t *testing.T, file []byte) (out []string) {
 	t.Helper()
 	var f struct{ Keys []struct{ Private string } }

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -80,4 +82,40 @@ func TestOneTaskFails(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// TestStoreLost: where the store is gone, the keys that were used with it open nothing more beside a new
+// one, which does not know what they have opened. Without those of the epochs that have begun, the
+// others may be used.
+func TestStoreLost(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		c, other := relaytest.New(t, o), relaytest.New(t, o)
+		first := c.StartFirst(t)
+		stop := c.Start(t, 1)
+		batch := first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+		first.Serve(t, 0, 0, batch)
+		c.Pull(t, 0, 0)
+		stop()
+		cfg := c.Config(t, 1)
+		cfg.Store, cfg.Secret = other.Config(t, 1).Store, other.Config(t, 1).Secret
+		_, err := relay.New(cfg)
+		require.ErrorIs(t, err, keyfile.ErrStore)
+		require.ErrorContains(t, err, "task0.keys")
+
+		path := filepath.Join(c.Dir, "relay2", "task0.keys")
+		keys, err := keyfile.LoadHPKE(path)
+		require.NoError(t, err)
+		require.NoError(t, keys.Erase(0))
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		line := regexp.MustCompile(`\n "store": "[A-Z2-7]+",`)
+		require.Regexp(t, line, string(raw))
+		require.NoError(t, os.WriteFile(path, line.ReplaceAll(raw, nil), 0o600))
+		c.Clock.Advance(relaytest.Epoch)
+		r, err := relay.New(cfg)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		_, err = relay.New(c.Config(t, 1))
+		require.ErrorIs(t, err, keyfile.ErrStore, "they are the new store's now")
+	})
 }

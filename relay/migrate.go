@@ -2,6 +2,8 @@ package relay
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"embed"
 	"errors"
 	"fmt"
@@ -52,7 +54,23 @@ func (d *database) migrate(tx *transaction, all []string, version int) error {
 			return fmt.Errorf("couldn't take its schema to version %d: %w", version+i+1, err)
 		}
 	}
-	return tx.sameSecret()
+	return errors.Join(tx.name(), tx.sameSecret())
+}
+
+// name gives a store that has none a random name, by which key files know it again.
+func (t *transaction) name() error {
+	if t.vault == nil {
+		return nil
+	}
+	_, err := t.exec(`INSERT INTO meta (name, value) VALUES ('store', $1) ON CONFLICT DO NOTHING`, []byte(rand.Text()))
+	return err
+}
+
+// name is that of [store].
+func (d *database) name(ctx context.Context) (string, error) {
+	var name []byte
+	err := d.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'store'`).Scan(&name)
+	return string(name), err
 }
 
 // sameSecret refuses a database whose rows are encrypted under another secret than this process

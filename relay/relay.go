@@ -76,8 +76,10 @@ func New(cfg Config) (*Relay, error) {
 		if r.vault, err = openVault(cfg.Secret, true); err != nil {
 			return err
 		}
-		r.store, err = openStore(cfg.Store, r.largestSlot(), r.vault)
-		return err
+		if r.store, err = openStore(cfg.Store, r.largestSlot(), r.vault); err != nil {
+			return err
+		}
+		return r.bindKeys()
 	})
 }
 

@@ -112,6 +112,9 @@ type progress struct {
 // Implementations must be safe for concurrent use, by several processes if they say so, and must
 // keep neither times nor an order of arrival where they can avoid it.
 type store interface {
+	// name returns the name that the store was given when it was made: no other has it.
+	name(ctx context.Context) (string, error)
+
 	// commit decides on each submission and stores the slots of the accepted ones. It says whether
 	// a batch became full.
 	commit(ctx context.Context, group []*submission) (full bool, err error)

@@ -130,6 +130,21 @@ func (s *served) loadKeys(path string) (err error) {
 	return s.keys.Check(s.Task, s.KeyLists[s.hop])
 }
 
+// bindKeys ties every task's keys to this store. One that is new, where the old one was lost, has none
+// of the replay sets of the epochs that have begun, and must not be used with their keys.
+func (r *Relay) bindKeys() error {
+	name, err := r.store.name(context.Background())
+	for _, s := range r.order {
+		if err == nil {
+			err = s.keys.Bind(name)
+		}
+	}
+	if err != nil {
+		r.Close()
+	}
+	return err
+}
+
 // largestSlot returns the size of the largest slot that waits here for its batch to fill.
 func (r *Relay) largestSlot() (largest int) {
 	for _, s := range r.order {
