@@ -130,14 +130,17 @@ func postUntilTaken(ctx context.Context, c *relaytest.Cascade, body []byte, from
 	}
 }
 
-func sealAll(t testing.TB, c *relaytest.Cascade, n int) [][]byte {
+func sealAll(t testing.TB, c *relaytest.Cascade, n int) [][]byte { return sealFrom(t, c, 0, n) }
+
+// sealFrom is sealAll for the values from, from+1, …
+func sealFrom(t testing.TB, c *relaytest.Cascade, from, n int) [][]byte {
 	t.Helper()
 	bodies := make([][]byte, n)
 	var sealers sync.WaitGroup
 	for part := range 2 {
 		sealers.Go(func() {
 			for i := part; i < n; i += 2 {
-				bodies[i] = c.Seal(t, 0, uint64(i))
+				bodies[i] = c.Seal(t, 0, uint64(from+i))
 			}
 		})
 	}
