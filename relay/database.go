@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -61,6 +62,23 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 		return fmt.Errorf("couldn't commit: %w", err)
 	}
 	return nil
+}
+
+// probe is that of [store]. Random bytes do not compress.
+func (d *database) probe(ctx context.Context) error {
+	filler := make([]byte, 1<<20)
+	rand.Read(filler)
+	err := d.within(ctx, func(tx *transaction) error {
+		_, err := tx.exec(`INSERT INTO meta (name, value) VALUES ('probe', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value`, filler)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return d.within(ctx, func(tx *transaction) error {
+		_, err := tx.exec(`DELETE FROM meta WHERE name = 'probe'`)
+		return err
+	})
 }
 
 func (d *database) scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }

@@ -208,7 +208,7 @@ func (m *metrics) made(s *served, destroyed bool) {
 // look sets the gauges to what is now. What the store cannot tell stays as it was.
 func (m *metrics) look(ctx context.Context, r *Relay) {
 	left := r.admission.left()
-	m.set(metricReady, map[bool]float64{true: 1}[r.ready.Load()])
+	m.set(metricReady, map[bool]float64{true: 1}[r.ready.Load() && !r.failing.Load()])
 	m.set(metricQueue, float64(len(r.queue)))
 	m.set(metricInFlight, float64(r.cfg.MaxConcurrent-left.places))
 	m.set(metricReserved, float64(int64(r.cfg.MaxMemory)-left.bytes))

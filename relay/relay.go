@@ -58,6 +58,7 @@ type Relay struct {
 	stopped chan struct{} // closed when nothing in queue will be committed any more
 	wake    chan struct{} // tells the sealer that a batch is full
 	ready   atomic.Bool
+	failing atomic.Bool // the last transaction of reports failed
 
 	admission   *admission   // of reports
 	connections *connections // to the public address

@@ -117,9 +117,16 @@ func (r *Relay) AdminHandler() http.Handler {
 }
 
 // handleReady says whether reports are taken and batches handed out: not before the start, not
-// while draining, not without the store.
+// while draining, not without the store, and not where it cannot be written to. That is tried again
+// here, as nobody sends reports to a relay that is not ready.
 func (r *Relay) handleReady(w http.ResponseWriter, req *http.Request) {
-	if _, err := r.store.progress(req.Context()); err != nil || !r.ready.Load() {
+	_, err := r.store.progress(req.Context())
+	if err == nil && r.failing.Load() {
+		if err = r.store.probe(req.Context()); err == nil {
+			r.failing.Store(false)
+		}
+	}
+	if err != nil || !r.ready.Load() {
 		http.Error(w, "not ready", http.StatusServiceUnavailable)
 		return
 	}

@@ -163,6 +163,9 @@ type store interface {
 	tally(ctx context.Context, id epochID, refused map[string]uint64) error
 	tallies(ctx context.Context) ([]tally, error)
 
+	// probe writes 1 MiB, and deletes it: it fails where commit would for want of room.
+	probe(ctx context.Context) error
+
 	// scrub removes what deleted rows leave behind in logs, as far as the store can.
 	scrub(ctx context.Context) error
 
