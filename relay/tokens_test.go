@@ -2,6 +2,10 @@ package relay_test
 
 import (
 	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha512"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -13,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
@@ -22,6 +27,21 @@ import (
 
 // with returns the header that carries a token.
 func with(tok []byte) http.Header { return http.Header{"Authorization": {token.Header(tok)}} }
+
+// signAgain returns a token of epoch 0 with another signature, which is as good.
+func signAgain(t *testing.T, c *relaytest.Cascade, tok []byte) []byte {
+	t.Helper()
+	keys, err := keyfile.LoadRSA(filepath.Join(c.Dir, "issuer", "task0.keys"))
+	require.NoError(t, err)
+	private, err := keys.Key(0)
+	require.NoError(t, err)
+	input := token.Input(tok)
+	hash := sha512.Sum384(input)
+	signature, err := rsa.SignPSS(rand.Reader, private, crypto.SHA384, hash[:], &rsa.PSSOptions{SaltLength: 48})
+	require.NoError(t, err)
+	require.NotEqual(t, tok[len(input):], signature)
+	return append(bytes.Clone(input), signature...)
+}
 
 // waitForKey waits until the first relay has the issuer's key: it asks for tokens then.
 func waitForKey(t *testing.T, c *relaytest.Cascade) {
@@ -73,6 +93,7 @@ func TestTokens(t *testing.T) {
 	require.NoError(t, post(first, with(tok)), "a retry")
 	require.NoError(t, c.PostWith(t.Context(), 0, first, http.Header{"Authorization": with(tok)["Authorization"], "X-Forwarded-For": {relaytest.Network(9)}}), "a retry from elsewhere")
 	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(tok)), problem.New(problem.Limit, ""), "spent")
+	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(signAgain(t, c, tok))), problem.New(problem.Limit, ""), "spent, under another signature")
 	require.ErrorIs(t, post(first, with(spare)), problem.New(problem.Replayed, ""), "the envelope of another token")
 	require.NoError(t, post(c.Seal(t, 0, 3), with(spare)), "a second person at one address")
 
