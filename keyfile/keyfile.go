@@ -221,6 +221,16 @@ func (h *HPKE) Bind(store string) error {
 	return nil
 }
 
+// CheckStore is [ErrStore] where [HPKE.Bind] would be.
+func (h *HPKE) CheckStore(store string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file.Store != "" && h.file.Store != store {
+		return fmt.Errorf("couldn't use %s: %w", h.path, ErrStore)
+	}
+	return nil
+}
+
 // Check is an error unless the file holds keys for a task: list is the key list of one of its
 // parties, and the public half of every key that is left in the file stands in it.
 func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {

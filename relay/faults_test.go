@@ -101,6 +101,8 @@ func TestStoreLost(t *testing.T) {
 		_, err := relay.New(cfg)
 		require.ErrorIs(t, err, keyfile.ErrStore)
 		require.ErrorContains(t, err, "task0.keys")
+		_, err = relay.Inspect(cfg)
+		require.ErrorIs(t, err, keyfile.ErrStore, "check-config says so before")
 
 		path := filepath.Join(c.Dir, "relay2", "task0.keys")
 		keys, err := keyfile.LoadHPKE(path)
@@ -113,6 +115,9 @@ func TestStoreLost(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, line.ReplaceAll(raw, nil), 0o600))
 		c.Clock.Advance(relaytest.Epoch)
 		r, err := relay.New(cfg)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		r, err = relay.Inspect(cfg)
 		require.NoError(t, err)
 		require.NoError(t, r.Close())
 		_, err = relay.New(c.Config(t, 1))

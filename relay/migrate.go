@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -70,6 +71,9 @@ func (t *transaction) name() error {
 func (d *database) name(ctx context.Context) (string, error) {
 	var name []byte
 	err := d.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'store'`).Scan(&name)
+	if errors.Is(err, sql.ErrNoRows) { // it was made before stores had names, and is only read
+		err = nil
+	}
 	return string(name), err
 }
 

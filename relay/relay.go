@@ -94,7 +94,10 @@ func Inspect(cfg Config) (*Relay, error) {
 		if r.store, err = readStore(cfg.Store); errors.Is(err, errNoStore) {
 			r.store, err = nil, nil
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return r.checkKeys()
 	})
 }
 

@@ -145,6 +145,23 @@ func (r *Relay) bindKeys() error {
 	return err
 }
 
+// checkKeys checks what bindKeys would, and changes nothing.
+func (r *Relay) checkKeys() (err error) {
+	name := "" // of a store that is not there
+	if r.store != nil {
+		name, err = r.store.name(context.Background())
+	}
+	for _, s := range r.order {
+		if err == nil {
+			err = s.keys.CheckStore(name)
+		}
+	}
+	if err != nil {
+		r.Close()
+	}
+	return err
+}
+
 // largestSlot returns the size of the largest slot that waits here for its batch to fill.
 func (r *Relay) largestSlot() (largest int) {
 	for _, s := range r.order {
