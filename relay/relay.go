@@ -9,9 +9,11 @@
 //
 //	clients → ingress: commit → seal ⇒ batch 0, 1, … → mix: check, open, drop, permute, seal ⇒ …
 //
-// Guarantee: one honest relay suffices, whatever all others do (under padding none it must be
-// the first). Each therefore withholds by itself, as a batch with no slots and a signed manifest,
-// what the task's n and n_min do not allow out; there is no override.
+// Guarantee: where clients send one slot, one honest relay suffices, whatever all others do. Where
+// they send several, the proofs take all slots of n_min honest clients in one batch, and a malicious
+// first relay can part them, unseen; under padding none the first relay must be honest. Each relay
+// withholds by itself, as a batch with no slots and a signed manifest, what the task's n and n_min
+// do not allow out; there is no override.
 //
 // Durability: a process may be killed at any moment. No acknowledged report is lost, and a batch
 // number stands for the same bytes for ever.

@@ -164,6 +164,8 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: eps, Delta: delta, Rule: t.Rule, Promise: Promise}
 	if t.Slots.Padding == task.PaddingNone {
 		g.Promise = PromiseNone
+	} else if t.Slots.Lanes*t.Slots.PerLane > 1 {
+		g.Promise += " " + WholeClients
 	}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		g.LocalEpsilon = &local
@@ -181,6 +183,10 @@ const PromiseNone = "(epsilon, delta)-DP by substitution against the verifier an
 
 // Promise is the guarantee in the words used wherever it is stated.
 const Promise = "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least n_min honest clients' messages reach one relay that does not collude. That a client took part is not protected."
+
+// WholeClients is what [Promise] rests on besides where clients send several messages each: the
+// proofs take all messages of n_min clients in one batch.
+const WholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first relay that deviates can part them."
 
 // answer turns an aggregate into the query's answer, with the worst-case standard error for the
 // number of reports it holds. It is empty (null) without reports.

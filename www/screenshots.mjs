@@ -13,7 +13,7 @@ const page = await browser.newPage({ viewport: { width: 1180, height: 1200 } });
 const session = await page.context().newCDPSession(page);
 for (const [from, to, height] of /** @type {const} */ ([
   ['demo-mean-light', 'demo', 1270],
-  ['verifier-year-dark', 'verifier', 1200],
+  ['verifier-bins-light', 'verifier', 1200],
   ['web-vitals-light', 'web-vitals', 1090],
 ])) {
   const source = readFileSync(`${shots}${from}.png`).toString('base64');

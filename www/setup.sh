@@ -18,7 +18,10 @@ if [[ -z "$chromium" ]]; then
 fi
 [[ -x "$chromium" ]] || missing "chromium: $chromium is not a program"
 
-# Not npm ci: it refuses a lock without the packages of other platforms, which a registry may not have.
-npm install --no-save --omit-lockfile-registry-resolved --no-audit --no-fund --loglevel=error >&2 ||
-	missing "the Node packages of www/package-lock.json: npm could not install them"
+# What is installed keeps a copy of the lock it came from.
+if ! cmp -s package-lock.json node_modules/installed.json; then
+	npm ci --no-audit --no-fund --loglevel=error >&2 ||
+		missing "the Node packages of www/package-lock.json: npm could not install them"
+	cp package-lock.json node_modules/installed.json
+fi
 echo "$chromium"

@@ -10,15 +10,13 @@ node22() { echo "$PWD/node_modules/node-linux-$(node -p process.arch)"; }
 CHROMIUM="$(./www/setup.sh)"
 export CHROMIUM
 
+go build -o build/ ./www/testserver ./www/testpages ./cmd/demo
 go run ./www/build
 go run ./www/build -specs build/specs
 ./www/pack.sh
 go run ./www/fuzzcases -n 2000 >build/fuzzcases.jsonl
-go build -o build/testserver ./www/testserver
-go build -o build/testpages ./www/testpages
-go build -o build/demo ./cmd/demo
 
 cd www
 PATH="$(node22)/bin:$PATH"
 npx --no-install tsc -p .
-node --test --test-concurrency=1 --test-reporter=spec "$@" ../build/specs/*.mjs test/*.test.mjs
+node --test --test-concurrency=2 --test-reporter=spec "$@" ../build/specs/*.mjs test/*.test.mjs

@@ -20,6 +20,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/verifier"
 )
 
 func taskCommand() *cobra.Command {
@@ -319,6 +320,9 @@ func printTask(cmd *cobra.Command, t *task.Task, id string, full *uint64) error 
 (%s, %s)-DP by substitution, provided at least %d honest clients' messages reach %s relay that
 does not collude. If all relays collude, %s. Taking part is not protected.
 `, t.Query, t.Protocol, t.Rule, s.Params, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, relay, remains)
+		if t.Slots.Padding == task.PaddingFull && t.Slots.Lanes*t.Slots.PerLane > 1 {
+			fmt.Fprintln(w, verifier.WholeClients)
+		}
 		if t.Clients.Kind == task.ClientToken {
 			fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)
 		} else {

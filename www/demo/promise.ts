@@ -8,7 +8,9 @@ import { byId, html } from './dom.js';
 import { number, oneIn } from './words.js';
 
 export function showPromise({ guarantee: g, task }: Doona): void {
-  const relay = task.slots.padding === 'full' ? 'one relay' : 'the first relay';
+  const { padding, lanes, perLane } = task.slots;
+  const relay = padding === 'full' ? 'one relay' : 'the first relay';
+  const several = padding === 'full' && lanes * perLane > 1;
   const factor = number(Math.exp(g.epsilon));
   byId('promise').replaceChildren(
     html('p', {}, `Whatever is published, and even the verifier, who may know everyone else’s answer, can hardly tell what you picked: no other answer of yours would change the odds of any outcome by more than a factor ${factor}, except with a chance of ${oneIn(g.delta)}. This device has checked that the task’s parameters give that.`),
@@ -21,6 +23,7 @@ export function showPromise({ guarantee: g, task }: Doona): void {
   byId('not').replaceChildren(
     missing('That you took part is visible.', 'The first relay sees your network address, though not your answer.'),
     missing(`${number(g.minimumHonest)} of the ${number(g.batch)} reports must be of honest clients,`, `and ${relay} must not collude with the verifier. No device can check either.`),
+    ...(several ? [missing('Your messages must stay in one batch.', 'You send several; a first relay that deviates can part them, and no later one can see it.')] : []),
     missing('Whoever can mint clients can surround you with its own.', `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${number(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`),
     missing('Reports are not checked for truth.', 'A client can lie within the range of values, and the estimate then counts the lie.'),
   );

@@ -12,6 +12,7 @@ import { guaranteeOf } from './guarantee.js';
 import { compile } from './load.js';
 import { abortable, idle } from './moment.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
+import { bodyOf } from './read.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { supported } from './supported.js';
 import type { Task } from './task.js';
@@ -99,6 +100,9 @@ function tokenOf(pinned: Pinned, task: Task, keys: readonly Bytes[], source?: To
   return (epoch) => newToken({ id, idText, task, epoch, keyId: keys[epoch]!, source }, load());
 }
 
+/** The most bytes of a bundle: some 100 for each party and epoch, and up to a hundred times as many post-quantum. */
+const mostBundle = 64 << 20;
+
 async function fetchBundle(url: URL, signal?: AbortSignal): Promise<Bytes> {
   try {
     const response = await fetch(url, {
@@ -108,7 +112,7 @@ async function fetchBundle(url: URL, signal?: AbortSignal): Promise<Bytes> {
       ...(signal && { signal }),
     });
     if (!response.ok) throw new Error(`the relay answered ${response.status}`);
-    return new Uint8Array(await response.arrayBuffer());
+    return await bodyOf(response, mostBundle);
   } catch (cause) {
     signal?.throwIfAborted();
     const message = `couldn't fetch the task: ${(cause as Error).message}`;

@@ -9,7 +9,7 @@ import type { Task } from './task.js';
 
 /** Something the promise rests on and this device takes on trust. */
 export interface Assumption {
-  /** `whole-clients` for tasks whose clients send several slots, `issuer` with tokens, `addresses` without. */
+  /** `whole-clients` where any one relay should do and clients send several slots, `issuer` with tokens, `addresses` without. */
   readonly name: 'honest-clients' | 'relays' | 'participation' | 'surrounding' | 'whole-clients' | 'issuer' | 'addresses';
   readonly text: string;
 }
@@ -76,8 +76,9 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
     { name: 'participation', text: 'that it may be known that you take part: the first relay sees your network address and when you report, but not what' },
     { name: 'surrounding', text: `that nobody fills a batch with participants of their own around one client (an n-1 attack): ${left}` },
   ];
-  if (slots.lanes * slots.perLane > 1) {
-    all.push({ name: 'whole-clients', text: 'that the first relay leaves the messages of one client in one batch' });
+  if (slots.padding === 'full' && slots.lanes * slots.perLane > 1) {
+    const text = 'that the first relay leaves all messages of one client in one batch: the proof needs it, and no later relay can see it';
+    all.push({ name: 'whole-clients', text });
   }
   all.push(
     clients.kind === 'token'

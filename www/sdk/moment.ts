@@ -22,7 +22,7 @@ export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): P
 
 /** Waits so long. Rejects with the signal's reason when it is aborted. */
 export function pause(milliseconds: number, signal?: AbortSignal): Promise<void> {
-  return abortable(new Promise((resolve) => setTimeout(resolve, milliseconds)), signal);
+  return wait(milliseconds, signal, () => () => {});
 }
 
 /**
@@ -32,16 +32,25 @@ export function pause(milliseconds: number, signal?: AbortSignal): Promise<void>
 export async function moment(milliseconds: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
   if (typeof document !== 'undefined' && document.visibilityState === 'hidden') return;
+  return wait(milliseconds, signal, onHide);
+}
+
+/** Waits so long or for an event; leaves no timer behind, which would keep a Node process alive. */
+async function wait(milliseconds: number, signal: AbortSignal | undefined, listen: (callback: () => void) => () => void): Promise<void> {
+  let stop = () => {};
   const waited = new Promise<void>((resolve) => {
-    const done = () => {
+    const timer = setTimeout(resolve, milliseconds);
+    const stopListening = listen(resolve);
+    stop = () => {
       clearTimeout(timer);
       stopListening();
-      resolve();
     };
-    const timer = setTimeout(done, milliseconds);
-    const stopListening = onHide(done);
   });
-  return abortable(waited, signal);
+  try {
+    await abortable(waited, signal);
+  } finally {
+    stop();
+  }
 }
 
 /** Calls back when the page is hidden, which on phones is the last it hears, or left. */

@@ -7,6 +7,7 @@
 import { type Bytes, toBase64url } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
 import { pause } from './moment.js';
+import { problem } from './read.js';
 
 /** How often to try, and how long to wait before each further attempt, in milliseconds. */
 const waits = [500, 1500, 4000];
@@ -25,8 +26,6 @@ const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   'epoch-closed': ['epoch-closed', 'its epoch is over'],
   limit: ['limit-reached', 'this client, or another at its network address, has reported in this epoch, or its token is spent'],
 };
-
-const problemPrefix = 'urn:doona:error:';
 
 /**
  * Resolves once the relay has acknowledged, which means: stored durably.
@@ -82,7 +81,10 @@ async function post(url: string, body: Bytes, token?: Bytes, signal?: AbortSigna
   } finally {
     if (keepalive) kept -= body.length;
   }
-  if (response.ok) return undefined;
+  if (response.ok) {
+    response.body?.cancel().catch(() => {}); // it says nothing, for however long
+    return undefined;
+  }
   const name = await problem(response);
   if (name === stored) return undefined;
   if (passing.has(name) || name === '') { // '': of a proxy or a portal on the way, not of the relay
@@ -98,15 +100,4 @@ function failure(error: DoonaError, retryAfter: number): Failure {
 
 function undelivered(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('not-delivered', `couldn't deliver the report yet: ${reason}`, undefined, { cause });
-}
-
-/** Returns the name of a relay's or issuer's error, or "" for an answer that is not theirs. */
-export async function problem(response: Response): Promise<string> {
-  if (!response.headers.get('Content-Type')?.startsWith('application/problem+json')) return '';
-  try {
-    const { type } = (await response.json()) as { type?: unknown };
-    return typeof type === 'string' && type.startsWith(problemPrefix) ? type.slice(problemPrefix.length) : '';
-  } catch {
-    return '';
-  }
 }

@@ -8,9 +8,12 @@ import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { moment } from './moment.js';
 import type { TokenSource } from './options.js';
+import { bodyOf, problem } from './read.js';
 import { sha256 } from './signature.js';
-import { problem } from './submit.js';
 import { type Task, version } from './task.js';
+
+/** The most bytes of an issuer's answer; a directory of one key has some 600. */
+const mostAnswer = 16 << 10;
 
 /** How long to wait before each further attempt, in milliseconds. */
 const waits = [500, 1500, 4000];
@@ -100,7 +103,7 @@ async function answered(ask: () => Promise<Response>): Promise<Bytes> {
     let why: string;
     try {
       const response = await ask();
-      if (response.ok) return new Uint8Array(await response.arrayBuffer());
+      if (response.ok) return await bodyOf(response, mostAnswer);
       const name = await problem(response);
       if (name === 'limit') {
         throw new DoonaError('limit-reached', 'the issuer has no further token for this person in this epoch');

@@ -259,6 +259,20 @@ for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'r
   };
 }
 
+for (const answer of ['hostile-name', 'long-answer']) {
+  cases[`a relay's "${answer}" is not a relay's, and none of it is repeated`] = async (host) => {
+    await host.fail(answer);
+    const doona = await connect(host, 'truthful');
+    const error = await doona.report(7).catch((/** @type {any} */ e) => e);
+    same([error.code, error.message], ['not-delivered', "couldn't deliver the report yet: the relay answered 400"]);
+    await host.take();
+    same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
+    same((await host.take()).map((s) => s.messages), [[['0007']]]);
+  };
+}
+
+cases['an endless task is not read to its end'] = (host) => refused(host, connect(host, 'endless'), 'task-unreachable', 'task');
+
 /** ε₀ of randomized response over k symbols, or nothing. @param {number} k @param {import('../sdk/index.js').Task} task */
 function krr(k, task) {
   const [num, den] = String(task.params.get('gamma')).split('/').map(Number);
@@ -300,7 +314,7 @@ for (const [name, epsilon0] of Object.entries(left)) {
     if (want !== null) same(Number(said) >= want * (1 - 1e-9) && Number(said) < want + 0.011, true, `${said} for ${want}`);
     same(worstCase.includes('nothing would protect'), want === null, worstCase);
 
-    const several = task.slots.lanes * task.slots.perLane > 1;
+    const several = task.slots.padding === 'full' && task.slots.lanes * task.slots.perLane > 1;
     const names = ['honest-clients', 'relays', 'participation', 'surrounding', ...(several ? ['whole-clients'] : []), 'addresses'];
     same(unverified.map((assumption) => assumption.name), names);
     const words = Object.fromEntries(unverified.map((assumption) => [assumption.name, assumption.text]));
@@ -308,6 +322,7 @@ for (const [name, epsilon0] of Object.entries(left)) {
     same(words['relays'], task.slots.padding === 'none'
       ? 'that the first relay does not work with the verifier'
       : 'that at least one of the 2 relays does not work with the verifier');
+    if (several) same(words['whole-clients']?.includes('first relay') && words['whole-clients'].includes('one batch'), true);
     same(words['surrounding']?.includes('nothing protects'), want === null);
     for (const part of [promise, worstCase, ...unverified.map((assumption) => assumption.text)]) same(text.includes(part), true, part);
   };

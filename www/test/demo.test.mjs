@@ -104,7 +104,7 @@ test('by keyboard alone a person picks a delay and reports it; the page shows th
     assert.match(await page.locator('#answer').innerText(), /minutes\s+is the estimate of the mean delay, from 500 reports/);
     assert.match(await page.locator('#road').innerText(), /61 minutes.*γ = .*3 layers, [\d,]+ bytes.*500 of 500 reports.*500 in, 500 out.*500 messages counted/s);
     for (const part of ['.point', '.band', '.truth']) assert.equal(await page.locator(`#chart ${part}`).count(), 1);
-    await requireAccessible(page);
+    await requireAccessible(page, 'light', 'dark');
     await screenshotAt(page, 'demo-mean-light', 1180, 'light');
     await screenshotAt(page, 'demo-mean-dark', 1180, 'dark');
     await screenshotAt(page, 'demo-mean-360', 360, 'light');
@@ -121,7 +121,7 @@ test('a count asks yes or no, by the arrow keys', async () => {
     await released(page);
     assert.match(await page.locator('#answer').innerText(), /of 500 clients\s+is the estimate of the number of clients who say yes \([\d.]+ %\)/);
     await requireTable(page, await stateOf(url));
-    await requireAccessible(page);
+    await requireAccessible(page, 'dark');
     await screenshotAt(page, 'demo-count', 1180, 'dark');
   });
 });
@@ -139,7 +139,7 @@ test('a histogram has a choice and a bar per bin, and a median', async () => {
     const median = state.distribution.quantiles.find((/** @type {any} */ q) => q.p === 0.5);
     assert.deepEqual(await numbersIn(page, '#answer'), [median.estimate, ...median.interval]);
     await requireTable(page, state);
-    await requireAccessible(page);
+    await requireAccessible(page, 'dark');
     await screenshotAt(page, 'demo-histogram-dark', 1180, 'dark');
     await screenshotAt(page, 'demo-histogram-360', 360, 'dark');
   });
@@ -157,7 +157,7 @@ test('a sum of another column has its unit; a hostile column name stays text', a
     assert.match(await page.locator('#answer').innerText(), /estimate of the total <img src=x/);
     assert.equal(await page.locator('img').count(), 1, 'the icon');
     await requireTable(page, await stateOf(url));
-    await requireAccessible(page);
+    await requireAccessible(page, 'light');
   });
 });
 
@@ -176,7 +176,7 @@ for (const [query, measure, args] of /** @type {const} */ ([
       assert.match(await page.locator('#answer').innerText(), new RegExp(`The ${measure}, from`));
       assert.equal(await page.locator('#chart .bar').count(), 4);
       await requireTable(page, await stateOf(url));
-      await requireAccessible(page);
+      await requireAccessible(page, 'light');
       await screenshotAt(page, `demo-${query}`, 1180, 'light');
     });
   });

@@ -116,7 +116,7 @@ const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${mod
 `;
   await writeFile(join(folder, 'config.capnp'), config);
   const { match, stop } = await startServer(
-    join(root, 'www/node_modules/.bin/workerd'), ['serve', '--control-fd=1', join(folder, 'config.capnp')], 'stdout', /"port":(\d+)/);
+    join(root, 'www/node_modules/@cloudflare', `workerd-linux-${process.arch === 'x64' ? '64' : process.arch}`, 'bin/workerd'), ['serve', '--control-fd=1', join(folder, 'config.capnp')], 'stdout', /"port":(\d+)/);
   return { url: `http://127.0.0.1:${match[1]}/`, stop };
 }
 

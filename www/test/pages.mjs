@@ -12,12 +12,14 @@ mkdirSync(shots, { recursive: true });
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /**
- * Fails where axe-core finds a serious or critical violation, in light or in dark colors.
+ * Fails where axe-core finds a serious or critical violation, in the given colors. One style sheet
+ * has the colors of all pages of a kind: one of them is tried in both, and with DOONA_FULL=1 all.
  * @param {Page} page
+ * @param {...('light' | 'dark')} colors
  */
-export async function requireAccessible(page) {
+export async function requireAccessible(page, ...colors) {
   await page.evaluate(axe); // through the debugger: the page's policy allows no such script
-  for (const colorScheme of /** @type {const} */ (['light', 'dark'])) {
+  for (const colorScheme of process.env['DOONA_FULL'] === '1' ? /** @type {const} */ (['light', 'dark']) : colors) {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
     const found = await page.evaluate(async () => {
       // @ts-expect-error axe is a global of the script above
@@ -51,7 +53,7 @@ export async function screenshot(page, name) {
 export async function screenshotAt(page, name, width, colorScheme) {
   await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
   await page.setViewportSize({ width, height: 900 });
-  await page.waitForTimeout(100);
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
   await screenshot(page, name);
 }
 

@@ -70,7 +70,7 @@ async function look(url) {
   assert.deepEqual(await numbersIn(page, '#lcp'), [p75.estimate, ...p75.interval]);
   assert.deepEqual(await numbersIn(page, '#cls'), [cls.total.estimate, ...cls.total.interval]);
   assert.equal(await page.locator('#lcp-chart .bar').count(), 12);
-  await requireAccessible(page);
+  await requireAccessible(page, 'light', 'dark');
   await screenshotAt(page, 'web-vitals-light', 1180, 'light');
   await screenshotAt(page, 'web-vitals-dark', 1180, 'dark');
   await screenshotAt(page, 'web-vitals-360', 360, 'light');

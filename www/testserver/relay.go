@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/doona-dp/doona/onion"
@@ -32,6 +33,13 @@ type submission struct {
 	Messages [][]string          `json:"messages"` // by lane, hexadecimal; "" for a cover
 	Error    string              `json:"error"`
 	Header   map[string][]string `json:"header"`
+}
+
+// hostile answers are documents that no relay of ours sends, by the name that asks for them: a name
+// that would do harm in a page or a terminal, and a known one that takes 8 MiB to say.
+var hostile = map[problem.Name]string{
+	"hostile-name": `{"type":"urn:doona:error:<script>alert(1)</script>\u001b[2J\u202e` + strings.Repeat("x", 1000) + `"}`,
+	"long-answer":  `{"type":"urn:doona:error:malformed","detail":"` + strings.Repeat("x", 8<<20) + `"}`,
 }
 
 func newRelay(all map[string]*scenario) *relay {
@@ -88,7 +96,14 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 		sub.Error = err.Error()
 	}
 	sub.Messages = texts(lanes)
-	if name := r.record(&sub); name != "" {
+	if name := r.record(&sub); hostile[name] != "" {
+		w.Header().Set("Content-Type", problem.ContentType)
+		w.Header().Set("Retry-After", "60") // longer than a client waits
+		w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, hostile[name])
+		return
+	} else if name != "" {
 		problem.New(name, "as the test asked").Write(w)
 		return
 	}

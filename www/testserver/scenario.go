@@ -58,6 +58,7 @@ func scenarios(relay string) (map[string]*scenario, error) {
 		{name: "unsigned", draft: truthful(), relays: two, epochs: hour(1), serve: unsign},
 		{name: "other keys", draft: truthful(), relays: two, epochs: hour(1), serve: otherKeys},
 		{name: "trailing", draft: truthful(), relays: two, epochs: hour(1), serve: trail},
+		{name: "endless", draft: truthful(), relays: two, epochs: hour(1), serve: lengthen},
 		{name: "swapped", draft: truthful(), relays: two, epochs: hour(1), serve: func([]byte, *fixture.Task) []byte { return all["truthful"].bundle }},
 	} {
 		signed, err := fixture.SignWith(c.draft, c.relays, c.epochs, c.keys)
@@ -105,6 +106,11 @@ func withEpsilon(t *task.Task, epsilon string) *task.Task {
 // tamper changes the task's name in what is served.
 func tamper(bundle []byte, _ *fixture.Task) []byte {
 	return bytes.Replace(bundle, []byte("test histogram"), []byte("test hologram "), 1)
+}
+
+// lengthen adds more than any bundle may have.
+func lengthen(bundle []byte, _ *fixture.Task) []byte {
+	return append(bundle, make([]byte, 65<<20)...)
 }
 
 // unsign breaks the owner's signature.
