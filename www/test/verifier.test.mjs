@@ -25,7 +25,8 @@ async function onPage(state, body) {
   page.on('dialog', () => assert.fail('a script ran'));
   const report = await (await fetch(`${pages.url}${pages.tasks[state]}api/report`)).json();
   await body(page, report);
-  const colors = /** @type {const} */ (state === 'bins' ? ['light', 'dark'] : ['light']);
+  /** @type {('light' | 'dark')[]} */
+  const colors = state === 'bins' ? ['light', 'dark'] : ['light'];
   await requireAccessible(page, ...colors);
   for (const color of colors) await screenshotAt(page, `verifier-${state}-${color}`, 1180, color);
   await screenshotAt(page, `verifier-${state}-360`, 360, 'light');
