@@ -196,10 +196,14 @@ func (f *field) measure(ctx context.Context, bins, name string, store func(strin
 		progress("%s %d of %d", name, run+1, ingestRuns)
 		for _, side := range []struct {
 			into *[]float64
-			args []string
+			args func(folder string) []string
 		}{
-			{&ours, []string{filepath.Join(bins, "relay"), "serve", "--config", f.RelayConfig(1)}},
-			{&bare, []string{filepath.Join(bins, "bare"), "--bundle", filepath.Join(f.Dir, "ingest.bundle"), "--keys", f.keys(), "--listen", f.listen, "--admin", f.admin}},
+			{&ours, func(folder string) []string {
+				return []string{filepath.Join(bins, "relay"), "serve", "--config", filepath.Join(folder, "relay.yaml")}
+			}},
+			{&bare, func(string) []string {
+				return []string{filepath.Join(bins, "bare"), "--bundle", filepath.Join(f.Dir, "ingest.bundle"), "--keys", f.keys(), "--listen", f.listen, "--admin", f.admin}
+			}},
 		} {
 			rate, err := f.rate(ctx, side.args, store)
 			if err != nil {
@@ -213,17 +217,22 @@ func (f *field) measure(ctx context.Context, bins, name string, store func(strin
 }
 
 // rate starts a server on a new store, posts every report once and returns reports per second of
-// its CPU time.
-func (f *field) rate(ctx context.Context, args []string, store func(string) (string, error)) (float64, error) {
-	folder, err := os.MkdirTemp("", "doona-ingest")
+// its CPU time. The server has a copy of the first relay's folder: a relay's keys are good for one
+// store only.
+func (f *field) rate(ctx context.Context, command func(folder string) []string, store func(string) (string, error)) (float64, error) {
+	folder, err := os.MkdirTemp(f.Dir, "run")
 	if err != nil {
 		return 0, fmt.Errorf("couldn't make a folder: %w", err)
 	}
 	defer os.RemoveAll(folder)
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join(f.Dir, "relay1"))); err != nil {
+		return 0, fmt.Errorf("couldn't copy the relay's folder: %w", err)
+	}
 	where, err := store(folder)
 	if err != nil {
 		return 0, err
 	}
+	args := command(folder)
 	cmd := exec.CommandContext(ctx, args[0], append(args[1:], "--store", where)...)
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
