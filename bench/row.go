@@ -42,7 +42,7 @@ func newRow(name, unit, better string, runs ...float64) Row {
 func (r Row) against(name string, runs ...float64) Row {
 	if len(runs) > 0 && r.Ours != nil {
 		r.Peer, r.PeerName = ptr(median(runs)), &name
-		r.PeerRatio = ptr(r.advantage(*r.Ours, *r.Peer))
+		r.PeerRatio = r.advantage(*r.Ours, *r.Peer)
 	}
 	return r
 }
@@ -51,17 +51,22 @@ func (r Row) against(name string, runs ...float64) Row {
 func (r Row) within(name string, limit float64) Row {
 	if r.Ours != nil {
 		r.Limit, r.LimitName = &limit, &name
-		r.LimitRatio = ptr(min(1, r.advantage(*r.Ours, limit)))
+		if r.LimitRatio = r.advantage(*r.Ours, limit); r.LimitRatio != nil {
+			*r.LimitRatio = min(1, *r.LimitRatio)
+		}
 	}
 	return r
 }
 
-// advantage is above 1 where a is better than b.
-func (r Row) advantage(a, b float64) float64 {
-	if r.Better == lower {
-		return b / a
+// advantage is above 1 where a is better than b, and nil where either is 0: no ratio says how much.
+func (r Row) advantage(a, b float64) *float64 {
+	if a == 0 || b == 0 {
+		return nil
 	}
-	return a / b
+	if r.Better == lower {
+		return ptr(b / a)
+	}
+	return ptr(a / b)
 }
 
 func median(runs []float64) float64 {
