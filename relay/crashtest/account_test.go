@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -408,8 +410,17 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 // to last: neither of their hashes, nor of their open, nor of their sealed batches.
 func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	t.Helper()
-	file, err := keytree.Open(name, false)
-	require.NoError(t, err)
+	var file *keytree.File
+	gone := false
+	require.Eventually(t, func() bool { // a live process may be writing the next file
+		var err error
+		file, err = keytree.Open(name, false)
+		gone = strings.HasSuffix(name, ".new") && errors.Is(err, fs.ErrNotExist)
+		return err == nil || gone
+	}, 10*time.Second, 10*time.Millisecond, name)
+	if gone {
+		return
+	}
 	now, _ := w.epochAt(time.Now())
 	for _, open := range w.Bundles {
 		for epoch := range uint64(epochCount) {
