@@ -68,10 +68,17 @@ function onHide(callback: () => void): () => void {
 /** How long an idle moment may take to come, in milliseconds. */
 const patience = 2000;
 
-/** Waits until a page has loaded and is idle; not at all for `now`, or where there is no page. */
+/** Waits until a page has loaded, been painted and is idle; not at all for `now`, or where there is no page. */
 export async function idle(when: 'idle' | 'now'): Promise<void> {
   if (when === 'now' || typeof document === 'undefined') return;
   if (document.readyState !== 'complete') await new Promise((resolve) => addEventListener('load', resolve, { once: true }));
+  await painted();
   if (typeof requestIdleCallback === 'undefined') return; // Safari
   await new Promise((resolve) => requestIdleCallback(resolve, { timeout: patience }));
+}
+
+/** Waits until what has loaded is on the screen: the second frame begins when the first is done. A hidden page has none. */
+function painted(): Promise<unknown> {
+  const frames = new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+  return Promise.race([frames, new Promise((resolve) => setTimeout(resolve, patience / 10))]);
 }
