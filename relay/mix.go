@@ -88,7 +88,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		}
 		return true, r.advance(ctx, s, epoch, stateComplete)
 	case errors.Is(err, handover.ErrConfirmed):
-		return true, r.note(ctx, s, epoch, seq, findLost)
+		return r.lost(ctx, s, epoch, seq)
 	case err != nil:
 		return true, err
 	}
@@ -101,6 +101,16 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return true, err
 	}
 	return errors.Is(err, errOver), r.confirmPulled(ctx, s, epoch)
+}
+
+// lost notes that a batch was confirmed from here and is not held here, unless another process on the
+// same store has made it since this one looked. It is pullBatch for the rest.
+func (r *Relay) lost(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
+	next, err := r.store.next(ctx, s.epochID(epoch))
+	if err != nil || next > seq {
+		return err != nil, err
+	}
+	return true, r.note(ctx, s, epoch, seq, findLost)
 }
 
 // giveUp ends an epoch whose end the relay before does not tell.
