@@ -1,7 +1,6 @@
 package issuer
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
 )
 
 // Whom an issuer gives tokens to.
@@ -92,41 +90,27 @@ type TaskConfig struct {
 	Quota int `yaml:"quota"`
 }
 
-// schemeSQLite opens the description of a store.
-const schemeSQLite = "sqlite:"
-
 // LoadConfig reads issuer.yaml. It neither opens the files that it names nor checks values: [New]
 // does.
 func LoadConfig(path string) (Config, error) {
 	var c Config
-	in, err := os.ReadFile(path)
-	if err != nil {
-		return c, fmt.Errorf("couldn't read the configuration: %w", err)
-	}
-	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict()).Decode(&c); err != nil {
-		return c, fmt.Errorf("couldn't read %s: %w", path, err)
+	if err := service.ReadConfig(path, &c); err != nil {
+		return c, err
 	}
 	files := []*string{&c.APIKeys}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].TokenKeys)
 	}
-	folder := filepath.Dir(path)
-	for _, file := range files {
-		if *file != "" && !filepath.IsAbs(*file) {
-			*file = filepath.Join(folder, *file)
-		}
-	}
-	if path, ok := strings.CutPrefix(c.Store, schemeSQLite); ok && !filepath.IsAbs(path) {
-		c.Store = schemeSQLite + filepath.Join(folder, path)
-	}
+	service.Resolve(filepath.Dir(path), files...)
+	service.ResolveStore(filepath.Dir(path), &c.Store)
 	return c, nil
 }
 
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
-	orDefault(&c.ForwardedHeader, clientaddr.HeaderXFF)
-	orDefault(&c.MaxConcurrent, 64)
-	orDefault(&c.Skew, 5*time.Minute)
+	service.Default(&c.ForwardedHeader, clientaddr.HeaderXFF)
+	service.Default(&c.MaxConcurrent, 64)
+	service.Default(&c.Skew, 5*time.Minute)
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -134,7 +118,7 @@ func (c *Config) validate() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	switch {
-	case !strings.HasPrefix(c.Store, schemeSQLite) || c.Store == schemeSQLite:
+	case !strings.HasPrefix(c.Store, service.SchemeSQLite) || c.Store == service.SchemeSQLite:
 		return invalid.Field("store", fmt.Sprintf("%q", c.Store), `"sqlite:" and a path`)
 	case c.Clients != clientsAccount && c.Clients != clientsAddress:
 		return invalid.Field("clients", fmt.Sprintf("%q", c.Clients), "account or address")
@@ -150,19 +134,12 @@ func (c *Config) validate() error {
 		return invalid.Field("tasks", "none", "at least one")
 	}
 	for i := range c.Tasks {
-		orDefault(&c.Tasks[i].Quota, 1)
+		service.Default(&c.Tasks[i].Quota, 1)
 		if q := c.Tasks[i].Quota; q < 1 || q > 1000 {
 			return invalid.Field("quota", fmt.Sprint(q), "1 to 1000")
 		}
 	}
 	return nil
-}
-
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // minAPIKey is the length of the shortest API key, in characters.

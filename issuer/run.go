@@ -7,17 +7,17 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/doona-dp/doona/internal/service"
 )
 
 // Limits of the HTTP servers: a client that dawdles loses its connection.
 const (
-	ioTimeout    = 15 * time.Second
-	idleTimeout  = 2 * time.Minute
-	drainTimeout = 10 * time.Second
-	maxHeader    = 8 << 10
+	ioTimeout   = 15 * time.Second
+	idleTimeout = 2 * time.Minute
+	maxHeader   = 8 << 10
 )
 
 // Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and closes
@@ -28,7 +28,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	defer func() {
 		i.ready.Store(false)
-		drain(servers)
+		service.Drain(servers)
 	}()
 	for _, s := range []struct {
 		address  string
@@ -45,7 +45,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 		if l == nil {
 			continue
 		}
-		server := &http.Server{Handler: i.guarded(s.handler), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: ioTimeout,
+		server := &http.Server{Handler: service.Guard(i.cfg.Log, s.handler), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: ioTimeout,
 			ReadTimeout: ioTimeout, WriteTimeout: 2 * ioTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
 		servers = append(servers, server)
 		go func() { failed <- server.Serve(l) }()
@@ -62,34 +62,6 @@ func (i *Issuer) Run(ctx context.Context) error {
 	case err := <-failed:
 		return fmt.Errorf("couldn't serve: %w", err)
 	}
-}
-
-// drain lets the servers answer what has begun.
-func drain(servers []*http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
-	defer cancel()
-	for _, s := range servers {
-		if s.Shutdown(ctx) != nil {
-			s.Close()
-		}
-	}
-}
-
-// guarded logs a handler's panic without the client's address, which net/http would put there.
-func (i *Issuer) guarded(handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		defer func() {
-			v := recover()
-			if v == nil {
-				return
-			}
-			if v != http.ErrAbortHandler {
-				i.cfg.Log.Error("panic", "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
-			}
-			panic(http.ErrAbortHandler)
-		}()
-		handler.ServeHTTP(w, req)
-	})
 }
 
 // Status is what `issuer status` prints.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
+
+	"github.com/doona-dp/doona/internal/service"
 )
 
 // schema has one row for each token that has been issued. Accounts and requests are hashes under a
@@ -30,7 +32,7 @@ type store struct {
 // openStore opens or creates a store. What is committed is on the disk (WAL, synchronous=FULL), and
 // what is deleted is overwritten with zeros.
 func openStore(description string) (*store, error) {
-	path := strings.TrimPrefix(description, schemeSQLite)
+	path := strings.TrimPrefix(description, service.SchemeSQLite)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)

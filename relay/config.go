@@ -1,19 +1,16 @@
 package relay
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
 )
 
 // Config is what a relay is told: the fields with yaml names make up relay.yaml, in which
@@ -164,12 +161,8 @@ type AutocertConfig struct {
 // does.
 func LoadConfig(path string) (Config, error) {
 	var c Config
-	in, err := os.ReadFile(path)
-	if err != nil {
-		return c, fmt.Errorf("couldn't read the configuration: %w", err)
-	}
-	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict()).Decode(&c); err != nil {
-		return c, fmt.Errorf("couldn't read %s: %w", path, err)
+	if err := service.ReadConfig(path, &c); err != nil {
+		return c, err
 	}
 	c.resolve(filepath.Dir(path))
 	return c, nil
@@ -187,27 +180,21 @@ func (c *Config) resolve(folder string) {
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].IssuerKeys)
 	}
-	for _, file := range files {
-		if *file != "" && !filepath.IsAbs(*file) {
-			*file = filepath.Join(folder, *file)
-		}
-	}
-	if path, ok := strings.CutPrefix(c.Store, schemeSQLite); ok && !filepath.IsAbs(path) {
-		c.Store = schemeSQLite + filepath.Join(folder, path)
-	}
+	service.Resolve(folder, files...)
+	service.ResolveStore(folder, &c.Store)
 }
 
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
-	orDefault(&c.ForwardedHeader, clientaddr.HeaderXFF)
-	orDefault(&c.MaxConcurrent, 1024)
-	orDefault(&c.MaxMemory, 256<<20)
-	orDefault(&c.MaxConnections, 4096)
-	orDefault(&c.Group, 1024)
-	orDefault(&c.PullInterval, 5*time.Second)
-	orDefault(&c.Skew, 5*time.Minute)
-	orDefault(&c.GiveUp, 7*24*time.Hour)
-	orDefault(&c.Retention, 90*24*time.Hour)
+	service.Default(&c.ForwardedHeader, clientaddr.HeaderXFF)
+	service.Default(&c.MaxConcurrent, 1024)
+	service.Default(&c.MaxMemory, 256<<20)
+	service.Default(&c.MaxConnections, 4096)
+	service.Default(&c.Group, 1024)
+	service.Default(&c.PullInterval, 5*time.Second)
+	service.Default(&c.Skew, 5*time.Minute)
+	service.Default(&c.GiveUp, 7*24*time.Hour)
+	service.Default(&c.Retention, 90*24*time.Hour)
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -256,15 +243,8 @@ func (c *Config) validateRanges() error {
 
 // CheckStore is an error unless description can be the Store of a configuration.
 func CheckStore(description string) error {
-	if isPostgres(description) || strings.HasPrefix(description, schemeSQLite) && description != schemeSQLite {
+	if isPostgres(description) || strings.HasPrefix(description, service.SchemeSQLite) && description != service.SchemeSQLite {
 		return nil
 	}
 	return invalid.Field("store", fmt.Sprintf("%.10q", description), wantStore) // it may hold a password
-}
-
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

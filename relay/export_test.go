@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
 
@@ -29,11 +28,6 @@ func LimitPages(r *Relay, n int) error {
 	}
 	_, err := r.store.(*database).write.Exec(fmt.Sprintf("PRAGMA max_page_count = %d", n))
 	return err
-}
-
-// Guarded is what stands before a relay's handlers.
-func Guarded(log *slog.Logger, handler http.Handler) http.Handler {
-	return (&Relay{cfg: Config{Log: log}}).guarded(handler)
 }
 
 // FillHandouts takes all places for batches of a relay's first task on their way out, until free is

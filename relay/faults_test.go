@@ -1,13 +1,8 @@
 package relay_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,21 +16,6 @@ import (
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
 )
-
-// TestPanicsAreLoggedWithoutAddresses: net/http would log the client's.
-func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
-	var ours, standard bytes.Buffer
-	defer log.SetOutput(log.Writer())
-	log.SetOutput(&standard)
-	server := httptest.NewServer(relay.Guarded(slog.New(slog.NewTextHandler(&ours, nil)),
-		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { panic("bad " + r.RemoteAddr) })))
-	_, err := http.Get(server.URL)
-	require.Error(t, err)
-	server.Close()
-	require.Contains(t, ours.String(), "faults_test.go")
-	require.NotContains(t, ours.String(), "127.0.0.1")
-	require.Empty(t, standard.String())
-}
 
 // TestHandoverIsBounded: batches on their way out are held in memory, so they are bounded.
 func TestHandoverIsBounded(t *testing.T) {

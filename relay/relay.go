@@ -32,12 +32,12 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/relay/handover"
 	"github.com/doona-dp/doona/relay/problem"
@@ -165,7 +165,6 @@ const (
 	readTimeout   = 15 * time.Second
 	writeTimeout  = 30 * time.Second
 	idleTimeout   = time.Minute
-	drainTimeout  = 10 * time.Second
 	maxHeader     = 16 << 10 // bytes
 )
 
@@ -193,10 +192,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.ready.Store(true)
 	err = serve(ctx, servers)
 	r.ready.Store(false)
-	drain(servers)
+	service.Drain(servers)
 	stopWork()
 	working.Wait()
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), service.DrainTimeout)
 	defer stop()
 	r.logged(ctx, "couldn't keep tallies", r.keepTallies(ctx, func(epochID) bool { return true }))
 	return err
@@ -253,28 +252,10 @@ func (r *Relay) server(handler http.Handler, l net.Listener) *server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &server{http.Server{
-		Handler: r.guarded(handler), ErrorLog: log.New(io.Discard, "", 0), Protocols: &protocols,
+		Handler: service.Guard(r.cfg.Log, handler), ErrorLog: log.New(io.Discard, "", 0), Protocols: &protocols,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 	}, l}
-}
-
-// guarded logs a handler's panic without the client's address, which net/http would put there; what
-// net/http logs besides is discarded for the same reason.
-func (r *Relay) guarded(handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		defer func() {
-			v := recover()
-			if v == nil {
-				return
-			}
-			if v != http.ErrAbortHandler {
-				r.cfg.Log.Error("panic", "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
-			}
-			panic(http.ErrAbortHandler)
-		}()
-		handler.ServeHTTP(w, req)
-	})
 }
 
 // serve returns when ctx ends or a server fails.
@@ -288,18 +269,6 @@ func serve(ctx context.Context, servers []*server) error {
 		return nil
 	case err := <-failed:
 		return fmt.Errorf("couldn't serve: %w", err)
-	}
-}
-
-// drain lets the servers answer what has begun. Who takes longer than drainTimeout gets no answer,
-// and so knows that the report must be sent again.
-func drain(servers []*server) {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
-	defer cancel()
-	for _, s := range servers {
-		if s.Shutdown(ctx) != nil {
-			s.Close()
-		}
 	}
 }
 

@@ -13,9 +13,6 @@ import (
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 )
 
-// schemeSQLite opens the description of a SQLite store.
-const schemeSQLite = "sqlite:"
-
 // pageSize returns the smallest page that keeps rows with slots of this size inside the tree,
 // whose places follow the random keys: longer rows go to overflow pages, which are numbered in
 // order of arrival. Small pages cost less: a commit writes every page it touches. The bound is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/onion"
 )
 
@@ -178,7 +179,7 @@ func openStore(description string, slot int, v *vault) (store, error) {
 	if isPostgres(description) {
 		return openPostgres(description, v)
 	}
-	return openSQLite(strings.TrimPrefix(description, schemeSQLite), slot, v)
+	return openSQLite(strings.TrimPrefix(description, service.SchemeSQLite), slot, v)
 }
 
 // errNoStore is returned where there is no store yet.
@@ -190,7 +191,7 @@ func readStore(description string) (store, error) {
 	if isPostgres(description) {
 		return readPostgres(description)
 	}
-	return readSQLite(strings.TrimPrefix(description, schemeSQLite))
+	return readSQLite(strings.TrimPrefix(description, service.SchemeSQLite))
 }
 
 // wantStore says what describes a store.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/onion"
 )
 
@@ -22,7 +23,7 @@ import (
 func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
 	t.Helper()
 	for _, description := range []func(t *testing.T) string{
-		func(t *testing.T) string { return schemeSQLite + filepath.Join(t.TempDir(), "relay.db") },
+		func(t *testing.T) string { return service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db") },
 		postgresURL,
 	} {
 		name := description(t)

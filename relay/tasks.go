@@ -13,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/codec"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/relay/handover"
@@ -46,7 +47,7 @@ func (r *Relay) loadTasks() error {
 	var lists []*onion.SignedKeyList
 	first := false
 	for _, c := range r.cfg.Tasks {
-		orDefault(&c.HPKEKeys, r.cfg.HPKEKeys)
+		service.Default(&c.HPKEKeys, r.cfg.HPKEKeys)
 		s, err := r.loadTask(c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/handover"
 )
 
@@ -79,7 +80,7 @@ func (c *Config) validateTLS() error {
 		return nil
 	}
 	a := c.Autocert
-	orDefault(&a.Directory, acme.LetsEncryptURL)
+	service.Default(&a.Directory, acme.LetsEncryptURL)
 	u, err := url.Parse(a.Directory)
 	switch {
 	case len(a.Hosts) == 0:

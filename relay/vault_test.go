@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/keytree"
+	"github.com/doona-dp/doona/internal/service"
 )
 
 // raw opens a store's database as it is.
 func raw(t *testing.T, description string) *sql.DB {
 	t.Helper()
 	driver, dsn := "pgx", description
-	if path, ok := strings.CutPrefix(description, schemeSQLite); ok {
+	if path, ok := strings.CutPrefix(description, service.SchemeSQLite); ok {
 		driver, dsn = "sqlite", path
 	}
 	db, err := sql.Open(driver, dsn)
@@ -30,7 +31,7 @@ func raw(t *testing.T, description string) *sql.DB {
 // where two processes start at once; one of a schema to come is refused, by those who only read
 // too.
 func TestUpgrade(t *testing.T) {
-	for engine, description := range map[string]string{"sqlite": schemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
+	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
 		t.Run(engine, func(t *testing.T) {
 			v, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
 			require.NoError(t, err)

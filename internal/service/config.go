@@ -1,0 +1,50 @@
+package service
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// SchemeSQLite opens the description of a store in a SQLite file.
+const SchemeSQLite = "sqlite:"
+
+// ReadConfig reads a YAML file into a struct. Unknown keys are errors.
+func ReadConfig(path string, into any) error {
+	in, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("couldn't read the configuration: %w", err)
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict()).Decode(into); err != nil {
+		return fmt.Errorf("couldn't read %s: %w", path, err)
+	}
+	return nil
+}
+
+// Resolve makes the relative ones of some paths start at folder; empty ones stay empty.
+func Resolve(folder string, paths ...*string) {
+	for _, path := range paths {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(folder, *path)
+		}
+	}
+}
+
+// ResolveStore is Resolve for the path in the description of a SQLite store.
+func ResolveStore(folder string, store *string) {
+	if path, ok := strings.CutPrefix(*store, SchemeSQLite); ok && !filepath.IsAbs(path) {
+		*store = SchemeSQLite + filepath.Join(folder, path)
+	}
+}
+
+// Default sets a field that is not set.
+func Default[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
