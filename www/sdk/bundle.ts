@@ -75,16 +75,17 @@ export function withTokens(task: Task): boolean {
 }
 
 /**
- * Returns the ids of the issuer's token keys by epoch, for a task with tokens.
+ * Returns the ids of the issuer's token keys by epoch, for a task with tokens. Where doona-full.wasm
+ * has verified the list's signature, WebCrypto need not, which may lack Ed25519.
  * @throws DoonaError `task-refused`
  */
-export async function checkIssuer(bundle: Bundle): Promise<readonly Bytes[]> {
+export async function checkIssuer(bundle: Bundle, verified = false): Promise<readonly Bytes[]> {
   // Who issues tokens can mint clients, and surround one of them.
   if (equal(bundle.task.clients.issuer.signKey, bundle.owner)) throw refused('its owner issues the tokens');
-  return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32);
+  return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32, verified);
 }
 
-async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string, size: number): Promise<readonly Bytes[]> {
+async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string, size: number, verified = false): Promise<readonly Bytes[]> {
   const [list, signature] = reading('key list', () => {
     const r = new Reader(bundle.keyLists[hop]!);
     r.array(2);
@@ -93,7 +94,7 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
     return parts;
   });
   if (!equal(await sha256(list), party.keyList)) throw refused(`hop ${hop} has other keys than it names`);
-  if (!(await verify(party.signKey, 'keys', list, signature))) throw refused(`the keys of hop ${hop} are unsigned`);
+  if (!verified && !(await verify(party.signKey, 'keys', list, signature))) throw refused(`the keys of hop ${hop} are unsigned`);
   return reading('key list', () => {
     const r = new Reader(list);
     r.array(4);

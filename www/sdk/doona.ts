@@ -5,7 +5,7 @@
 
 import { checkSite } from './budget.js';
 import type { Bytes } from './bytes.js';
-import { closed, epochAt, nextEpoch } from './epochs.js';
+import { closed, epochAt, nextEpoch, startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
@@ -50,7 +50,7 @@ export interface Parts {
 /** A task whose promise has been checked. */
 export class Doona {
   readonly #parts: Parts;
-  /** Reports on their way, by epoch, so that none is sent twice at a time. */
+  /** Reports on their way or delivered, by epoch, so that none is sent twice. */
   readonly #sending = new Map<number, Promise<void>>();
   #dropped = 0;
 
@@ -89,19 +89,20 @@ export class Doona {
    *
    * The value is randomized once: a further call in the same epoch, in any tab, sends the same
    * bytes again if they have not been delivered, and otherwise nothing. The report leaves within
-   * `spread`, or when the page is hidden before. Aborting stops the waiting; the sealed report is
-   * sent by {@link flush} or at the next visit.
+   * `spread` and the epoch, or when the page is hidden before. Aborting stops the waiting; a sealed
+   * report that is not on its way yet is sent by {@link flush} or at the next visit.
    *
-   * @throws DoonaError `invalid-value`, `budget-exceeded`, `epoch-not-open`, `task-ended`;
+   * @throws DoonaError `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`, `task-ended`;
    * `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
    * `limit-reached` and `report-refused`, where it was dropped
    */
   async report(value: number | readonly number[], options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     options.signal?.throwIfAborted();
-    const { id, store, submission, guarantee, maxTotalEpsilon, spread } = this.#parts;
+    const { id, store, submission, guarantee, maxTotalEpsilon } = this.#parts;
     const epoch = this.epoch;
     const input = doubles(value);
-    const leave = performance.now() + spread * fraction(); // fixed before the value is touched
+    const rest = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
+    const leave = performance.now() + Math.min(this.#parts.spread, rest) * fraction(); // fixed before the value is touched
     const old = await store.claim(id, epoch, guarantee.epsilon, guarantee.delta, (spent) =>
       checkSite(spent, guarantee.epsilon, maxTotalEpsilon),
     );
@@ -109,13 +110,17 @@ export class Doona {
     const body = await this.#sealOnce(epoch, () => submission(epoch, input));
     const report: Report = { task: id, epoch, state: 'sealed', body };
     await store.put(report);
-    await abortable(this.#withToken(report), options.signal); // now, so that it tells less of when the report leaves
+    // The token now, so that its time tells less of when the report leaves, and an ended visit can send both.
+    const ready = await abortable(this.#withToken(report), options.signal);
     await moment(leave - performance.now(), options.signal);
-    await this.#send(report, options.signal);
+    if (ready) await this.#send(ready, options.signal);
     return this.#receipt(epoch, false, body.length);
   }
 
-  /** Sends what earlier visits sealed and could not deliver; drops what no relay can take any more. */
+  /**
+   * Sends what earlier visits sealed and could not deliver; drops what no relay can take any more.
+   * @throws DoonaError `storage-unavailable`; the signal's reason when it is aborted
+   */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
     const outcome = { delivered: 0, dropped: 0, waiting: 0 };
     for (const report of await this.#parts.store.sealed(this.#parts.id)) {
@@ -128,7 +133,7 @@ export class Doona {
         await this.#send(report, options.signal);
         outcome.delivered++;
       } catch (error) {
-        if (!(error instanceof DoonaError)) throw error;
+        if (!(error instanceof DoonaError) || error.code === 'storage-unavailable') throw error;
         outcome[error.code === 'not-delivered' ? 'waiting' : 'dropped']++;
       }
     }
@@ -166,21 +171,23 @@ export class Doona {
     }
   }
 
+  /** An abort ends the waiting, not the sending, which others may wait for. */
   async #send(report: Report, signal?: AbortSignal): Promise<void> {
     let sending = this.#sending.get(report.epoch);
     if (!sending) {
-      sending = this.#deliver(report, signal).finally(() => this.#sending.delete(report.epoch));
+      sending = this.#deliver(report);
       this.#sending.set(report.epoch, sending);
+      sending.catch(() => this.#sending.delete(report.epoch));
     }
     return abortable(sending, signal);
   }
 
-  async #deliver(report: Report, signal?: AbortSignal): Promise<void> {
+  async #deliver(report: Report): Promise<void> {
     const { id, task, store } = this.#parts;
     const ready = await this.#withToken(report);
     if (!ready) return;
     try {
-      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, ready.token, signal);
+      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, ready.token);
     } catch (error) {
       if (error instanceof DoonaError && error.code !== 'not-delivered') {
         await this.#drop(report.epoch);

@@ -58,8 +58,13 @@ export function localEngine(): Engine {
   const reporters: Reporter[] = [];
   return {
     async start(name, compiled) {
-      if (!modules.has(name)) modules.set(name, Module.start(compiled));
-      await modules.get(name);
+      let module = modules.get(name);
+      if (!module) {
+        module = Module.start(compiled);
+        modules.set(name, module);
+        module.catch(() => modules.delete(name)); // another attempt may succeed
+      }
+      await module;
     },
     async open({ bundle: raw, owner, id, module: name }) {
       const bundle = parseBundle(raw);
@@ -71,7 +76,7 @@ export function localEngine(): Engine {
       const expected = { owner, id };
       const reporter =
         name === 'browser' ? await withWebCrypto(module, bundle, expected) : withFullModule(module, raw, expected);
-      const tokenKeys = withTokens(task) ? await checkIssuer(bundle) : [];
+      const tokenKeys = withTokens(task) ? await checkIssuer(bundle, name === 'full') : [];
       return { handle: reporters.push(reporter) - 1, task, epsilon0: reporter.epsilon0, tokenKeys };
     },
     async submission(handle, epoch, value) {

@@ -88,15 +88,15 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
   return all;
 }
 
-/** A number with three digits, rounded up but for what floating point added. */
+/** A positive number with three digits, rounded up but for what floating point added. */
 function upward(x: number): string {
   const step = 10 ** (Math.floor(Math.log10(x)) - 2);
   return String(Number((Math.ceil(x / step - 1e-9) * step).toPrecision(3)));
 }
 
-/** e^ε, rounded up. */
+/** e^ε, rounded up; as a power where it is no double. */
 function factor(epsilon: number): string {
-  return upward(Math.exp(epsilon));
+  return epsilon > 700 ? `e^${upward(epsilon)}` : upward(Math.exp(epsilon));
 }
 
 function plural(n: number, noun: string): string {

@@ -20,27 +20,23 @@ export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): P
   }
 }
 
-/** Waits so long. Rejects with the signal's reason when it is aborted. */
-export function pause(milliseconds: number, signal?: AbortSignal): Promise<void> {
-  return wait(milliseconds, signal, () => () => {});
+/** Waits so long. */
+export function pause(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
 /**
  * Waits so long, but no longer than the page is seen: once hidden it may never run again. Rejects
- * with the signal's reason when it is aborted.
+ * with the signal's reason when it is aborted. Leaves no timer behind, which would keep a Node
+ * process alive.
  */
 export async function moment(milliseconds: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
   if (typeof document !== 'undefined' && document.visibilityState === 'hidden') return;
-  return wait(milliseconds, signal, onHide);
-}
-
-/** Waits so long or for an event; leaves no timer behind, which would keep a Node process alive. */
-async function wait(milliseconds: number, signal: AbortSignal | undefined, listen: (callback: () => void) => () => void): Promise<void> {
   let stop = () => {};
   const waited = new Promise<void>((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
-    const stopListening = listen(resolve);
+    const stopListening = onHide(resolve);
     stop = () => {
       clearTimeout(timer);
       stopListening();
@@ -80,5 +76,5 @@ export async function idle(when: 'idle' | 'now'): Promise<void> {
 /** Waits until what has loaded is on the screen: the second frame begins when the first is done. A hidden page has none. */
 function painted(): Promise<unknown> {
   const frames = new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
-  return Promise.race([frames, new Promise((resolve) => setTimeout(resolve, patience / 10))]);
+  return Promise.race([frames, pause(patience / 10)]);
 }

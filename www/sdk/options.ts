@@ -30,7 +30,8 @@ export interface ConnectOptions {
   readonly maxTotalEpsilon: number;
   /**
    * A report leaves at a random moment within so many milliseconds, fixed before the value is
-   * randomized, so that its time tells less about what made the page report. Default 2000.
+   * randomized, so that its time tells less about what made the page report; within the epoch in
+   * any case. Default 2000. 0 to 3600000, an hour.
    */
   readonly spread?: number;
   /**
@@ -79,19 +80,27 @@ export function validate(options: ConnectOptions): Pinned {
   const idText = /\/v1\/tasks\/([0-9a-f]{64})$/.exec(url.pathname)?.[1] ?? '';
   const id = fromHex(idText, 32);
   if (!id) throw invalidOption('task', options.task, '…/v1/tasks/ and 64 hexadecimal digits');
-  const owner = parseKey(options.owner);
+  const owner = typeof options.owner === 'string' ? parseKey(options.owner) : undefined;
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
   const { maxEpsilon, maxDelta = 0.001, maxTotalEpsilon, spread = 2000 } = options;
-  if (!(maxEpsilon > 0)) throw invalidOption('maxEpsilon', maxEpsilon, 'a number above 0');
-  if (!(maxDelta > 0 && maxDelta <= 1)) throw invalidOption('maxDelta', maxDelta, 'a number above 0, at most 1');
-  if (!(maxTotalEpsilon >= maxEpsilon)) {
-    throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `at least maxEpsilon, ${maxEpsilon}`);
+  if (!within(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon, 'a number above 0');
+  if (!within(maxDelta, Number.MIN_VALUE, 1)) throw invalidOption('maxDelta', maxDelta, 'a number above 0, at most 1');
+  if (!within(maxTotalEpsilon, maxEpsilon, Infinity)) {
+    throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `a number of at least maxEpsilon, ${maxEpsilon}`);
   }
-  if (!(spread >= 0 && spread <= 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
-  const { when = 'idle', modules } = options;
+  if (!within(spread, 0, 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
+  const { when = 'idle', modules, sealing } = options;
   if (when !== 'idle' && when !== 'now') throw invalidOption('when', when, '"idle" or "now"');
+  if (sealing !== undefined && sealing !== 'webcrypto' && sealing !== 'wasm') {
+    throw invalidOption('sealing', sealing, '"webcrypto" or "wasm"');
+  }
   const folder = modules === undefined ? undefined : address('modules', modules, 'file:');
   return { url, id, idText, owner, spread, maxDelta, when, modules: folder };
+}
+
+/** Whether x is a number from low to high; callers without types pass anything. */
+function within(x: unknown, low: number, high: number): boolean {
+  return typeof x === 'number' && x >= low && x <= high;
 }
 
 function address(option: string, text: string | URL, also?: string): URL {

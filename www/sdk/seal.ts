@@ -61,7 +61,9 @@ export async function infoOf(taskId: Bytes, epoch: number, hop: number, key: Byt
 async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promise<Bytes> {
   let inner = slot;
   for (let hop = hops.length - 1; hop >= 1; hop--) {
-    inner = await seal(hops[hop]!.key, hops[hop]!.info, aadOf(lane, kindSlot), concat(tag(), inner));
+    const plain = concat(tag(), inner);
+    inner = await seal(hops[hop]!.key, hops[hop]!.info, aadOf(lane, kindSlot), plain);
+    plain.fill(0); // the innermost holds a copy of the message
   }
   return inner;
 }

@@ -65,8 +65,12 @@ class IndexedDBStore implements Store {
 
   async sealed(task: string): Promise<Report[]> {
     const range = IDBKeyRange.bound([task], [task, []]); // arrays sort after numbers
-    const all: Report[] = await done(this.#db.transaction(reports).objectStore(reports).getAll(range));
-    return all.filter((report) => report.state === 'sealed');
+    try {
+      const all: Report[] = await done(this.#db.transaction(reports).objectStore(reports).getAll(range));
+      return all.filter((report) => report.state === 'sealed');
+    } catch (cause) {
+      throw unavailable('read', cause);
+    }
   }
 
   /**
@@ -74,30 +78,40 @@ class IndexedDBStore implements Store {
    * claim must survive a loss of power, or the next visit would randomize again.
    */
   async #write<T>(stores: string[], durability: IDBTransactionDurability, work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
-    const tx = this.#db.transaction(stores, 'readwrite', { durability });
-    const committed = new Promise<void>((resolve, reject) => {
-      tx.oncomplete = () => resolve();
-      tx.onabort = () => reject(tx.error ?? new Error('transaction aborted'));
-    });
+    let tx: IDBTransaction | undefined;
     try {
+      tx = this.#db.transaction(stores, 'readwrite', { durability }); // fails once the site's data has been cleared
+      const committed = over(tx);
       const result = await work(tx);
       await committed;
       return result;
     } catch (error) {
-      committed.catch(() => {}); // the error that caused the abort is the one to report
-      if (tx.error === null) abort(tx);
-      if (error instanceof DoonaError) throw error;
-      throw new DoonaError('storage-unavailable', `couldn't write to IndexedDB: ${error}`, undefined, { cause: error });
+      abort(tx);
+      throw error instanceof DoonaError ? error : unavailable('write to', error);
     }
   }
 }
 
-function abort(tx: IDBTransaction): void {
+/** Resolves once a transaction is committed. */
+function over(tx: IDBTransaction): Promise<void> {
+  const committed = new Promise<void>((resolve, reject) => {
+    tx.oncomplete = () => resolve();
+    tx.onabort = () => reject(tx.error ?? new Error('transaction aborted'));
+  });
+  committed.catch(() => {}); // the error that caused an abort is the one to report
+  return committed;
+}
+
+function abort(tx?: IDBTransaction): void {
   try {
-    tx.abort();
+    tx?.abort();
   } catch {
     // It is over already.
   }
+}
+
+function unavailable(what: string, cause: unknown): DoonaError {
+  return new DoonaError('storage-unavailable', `couldn't ${what} IndexedDB: ${cause}`, undefined, { cause });
 }
 
 function done<T>(request: IDBRequest<T>): Promise<T> {

@@ -32,14 +32,14 @@ const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
  * @throws DoonaError `epoch-closed`, `limit-reached` or `report-refused` where it never will, `not-delivered` where
  * it may another time
  */
-export async function submit(url: string, body: Bytes, token?: Bytes, signal?: AbortSignal): Promise<void> {
+export async function submit(url: string, body: Bytes, token?: Bytes): Promise<void> {
   for (let attempt = 0; ; attempt++) {
-    const outcome = await post(url, body, token, signal);
+    const outcome = await post(url, body, token);
     if (outcome === undefined) return;
     if (outcome.final) throw outcome.error;
     const wait = Math.max(waits[attempt] ?? Infinity, 1000 * outcome.retryAfter);
     if (wait > 1000 * patience) throw outcome.error;
-    await pause(wait, signal);
+    await pause(wait);
   }
 }
 
@@ -58,7 +58,7 @@ interface Failure {
 const mostKept = 60_000;
 let kept = 0;
 
-async function post(url: string, body: Bytes, token?: Bytes, signal?: AbortSignal): Promise<Failure | undefined> {
+async function post(url: string, body: Bytes, token?: Bytes): Promise<Failure | undefined> {
   let response: Response;
   const keepalive = kept + body.length <= mostKept;
   if (keepalive) kept += body.length;
@@ -73,10 +73,8 @@ async function post(url: string, body: Bytes, token?: Bytes, signal?: AbortSigna
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
       redirect: 'manual', // which is not ok; workerd has no 'error'
-      ...(signal && { signal }),
     });
   } catch (cause) {
-    signal?.throwIfAborted();
     return failure(undelivered("the relay didn't answer", cause), 0);
   } finally {
     if (keepalive) kept -= body.length;

@@ -6,7 +6,7 @@
 
 import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
 import { DoonaError } from './errors.js';
-import { moment } from './moment.js';
+import { pause } from './moment.js';
 import type { TokenSource } from './options.js';
 import { bodyOf, problem } from './read.js';
 import { sha256 } from './signature.js';
@@ -40,7 +40,7 @@ export async function newToken(wanted: Wanted, loading: Promise<typeof import('.
   const { id, idText, task, epoch, keyId, source = fromIssuer } = wanted;
   const base = `${task.clients.issuer.url}/v1/tasks/${idText}/epochs/${epoch}`;
   loading.catch(() => {}); // until it is awaited
-  const directory = await answered(() => fetch(`${base}/issuer-directory`, { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'error' }));
+  const directory = await answered(() => fetch(`${base}/issuer-directory`, { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual' }));
   try {
     const { blind } = await loading;
     const { request, finalize } = await blind(await keyIn(directory, keyId), keyId, await challengeOf(task, id, epoch));
@@ -92,7 +92,7 @@ function fromIssuer(request: Bytes, { uri }: { readonly uri: string }): Promise<
     body: request,
     credentials: 'omit',
     referrerPolicy: 'no-referrer',
-    redirect: 'error',
+    redirect: 'manual', // which is not ok; workerd has no 'error'
     cache: 'no-store',
   });
 }
@@ -116,7 +116,7 @@ async function answered(ask: () => Promise<Response>): Promise<Bytes> {
     }
     const wait = waits[attempt];
     if (wait === undefined) throw none(why);
-    await moment(wait);
+    await pause(wait);
   }
 }
 

@@ -1,5 +1,5 @@
 // What the SDK must do in every runtime: a list of cases, run by runtimes.test.mjs in Chromium,
-// Node 22 and workerd. No imports: a case has the SDK and its relay from its host.
+// Node 22 and workerd. No imports: a case has the SDK and its test server from its host.
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {import('../sdk/options.js').ConnectOptions} ConnectOptions */
@@ -7,16 +7,51 @@
 /**
  * @typedef {object} Host
  * @property {SDK} sdk
+ * @property {string} site address of www/testserver
  * @property {Record<string, {task: string, owner: string}>} tasks
  * @property {Partial<ConnectOptions>} options of this runtime; every connection of a case has the same store
- * @property {() => Promise<Submission[]>} take what arrived since the last call
- * @property {(...names: string[]) => Promise<unknown>} fail answers the next submissions with errors
  */
 
 const paths = /** @type {const} */ (['webcrypto', 'wasm']);
 
 /** @type {Record<string, (host: Host) => Promise<void>>} */
 export const cases = {};
+
+/** Asks something of the test server. @param {Host} host @param {string} what @param {unknown} body */
+function control({ site }, what, body) {
+  return fetch(`${site}/test/${what}`, { method: 'POST', body: JSON.stringify(body) });
+}
+
+/** What arrived since the last call. @param {Host} host @returns {Promise<Submission[]>} */
+async function take(host) {
+  return (await control(host, 'take', null)).json();
+}
+
+/** Answers the next submissions with errors. @param {Host} host @param {...string} names */
+function fail(host, ...names) {
+  return control(host, 'fail', names);
+}
+
+/** Waits for what the SDK sends by itself. @param {Host} host @returns {Promise<Submission[]>} */
+async function arrived(host) {
+  for (;;) {
+    const got = await take(host);
+    if (got.length > 0) return got;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** Runs what draws a moment within a spread: it is the middle. @template T @param {() => Promise<T>} body */
+async function halfway(body) {
+  const { getRandomValues } = crypto;
+  crypto.getRandomValues = /** @type {any} */ ((/** @type {any} */ out) =>
+    out instanceof Uint32Array ? out.fill(2 ** 31) : Reflect.apply(getRandomValues, crypto, [out]));
+  try {
+    return await body();
+  } finally {
+    crypto.getRandomValues = getRandomValues;
+  }
+}
 
 /** @param {Host} host @param {string} name @param {Partial<ConnectOptions>} [options] */
 function connect(host, name, options = {}) {
@@ -51,7 +86,7 @@ for (const sealing of paths) {
     cases[`${sealing}: what is sealed for "${name}" opens in Go`] = async (host) => {
       const doona = await connect(host, name, { sealing });
       const receipt = await doona.report(258);
-      const [got] = await host.take();
+      const [got] = await take(host);
       same(got?.error, '');
       same(got?.messages, [['0102']]);
       same(receipt.bytes, (got?.body.length ?? 0) / 2);
@@ -75,7 +110,7 @@ for (const sealing of paths) {
   cases[`${sealing}: a key whose shared secret is all zeros is refused`] = async (host) => {
     const report = async () => (await connect(host, 'low order', { sealing })).report(1);
     await refused(host, report(), 'task-refused');
-    same(await host.take(), []);
+    same(await take(host), []);
   };
 
   cases[`${sealing}: another owner's task is refused`] = (host) =>
@@ -90,7 +125,7 @@ for (const sealing of paths) {
 
   cases[`${sealing}: a report of many messages fills its slots`] = async (host) => {
     const receipt = await (await connect(host, 'shares', { sealing })).report(0.5);
-    const [got] = await host.take();
+    const [got] = await take(host);
     same(got?.error, '');
     const messages = got?.messages[0] ?? [];
     same(messages.length > 2 && messages.every((message) => message !== ''), true, 'several shares and no cover');
@@ -101,7 +136,33 @@ for (const sealing of paths) {
     const doona = await connect(host, 'vector', { sealing });
     await refused(host, doona.report([1, 2]), 'invalid-value', 'value');
     same((await doona.report(Array(20).fill(0.5))).repeated, false);
-    same((await host.take())[0]?.error, '');
+    same((await take(host))[0]?.error, '');
+  };
+}
+
+for (const sealing of paths) {
+  cases[`${sealing}: a report with a token is taken, and the site's quota ends at two`] = async (host) => {
+    const { importKey } = crypto.subtle;
+    // What doona-full.wasm checks must not be asked of a WebCrypto without Ed25519.
+    if (sealing === 'wasm') crypto.subtle.importKey = /** @type {any} */ ((/** @type {any[]} */ ...args) =>
+      args[2] === 'Ed25519' ? Promise.reject(new DOMException('as the test asked', 'NotSupportedError')) : Reflect.apply(importKey, crypto.subtle, args));
+    const visit = async () => {
+      const doona = await connect(host, 'tokens', {
+        sealing,
+        store: host.sdk.memoryStore(),
+        tokens: (request, { uri }) => fetch(`${host.site}/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body: request }),
+      });
+      return (await doona.report(1)).repeated;
+    };
+    try {
+      await control(host, 'login', crypto.randomUUID());
+      same([await visit(), await visit()], [false, false]);
+      await refused(host, visit(), 'limit-reached');
+      await control(host, 'login', crypto.randomUUID());
+      same(await visit(), false, 'another person at the same address');
+    } finally {
+      crypto.subtle.importKey = importKey;
+    }
   };
 }
 
@@ -114,7 +175,7 @@ cases['both paths derive the same guarantee'] = async (host) => {
 
 cases['a post-quantum task is sealed by doona-full.wasm'] = async (host) => {
   await (await connect(host, 'post-quantum')).report(7);
-  const [got] = await host.take();
+  const [got] = await take(host);
   same(got?.error, '');
   same(got?.messages, [['0007']]);
   await refused(host, connect(host, 'post-quantum', { sealing: 'webcrypto' }), 'invalid-option', 'sealing');
@@ -134,7 +195,7 @@ cases['reports are randomized with the probabilities of the task'] = async (host
     });
     await Promise.all(clients);
   }
-  const got = await host.take();
+  const got = await take(host);
   same(got.length, n, 'reports');
   const counts = [0, 0, 0, 0];
   for (const { messages } of got) {
@@ -155,12 +216,12 @@ cases['values outside the domain are refused and use up nothing'] = async (host)
   const wrong = /** @type {any[]} */ ([300, NaN, 1.5, 'x', undefined, [1, 2], ['1'], {}, new Array(3)]);
   for (const value of wrong) await refused(host, doona.report(value), 'invalid-value', 'value');
   same((await doona.report(5)).repeated, false);
-  same((await host.take()).map((s) => s.messages), [[['0005']]]);
+  same((await take(host)).map((s) => s.messages), [[['0005']]]);
 };
 
 cases['a mean is clipped and reported'] = async (host) => {
   same((await (await connect(host, 'mean')).report(1e9)).repeated, false);
-  same((await host.take())[0]?.error, '');
+  same((await take(host))[0]?.error, '');
 };
 
 cases['an epsilon above maxEpsilon is refused'] = (host) =>
@@ -175,13 +236,14 @@ cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async 
   same((await a?.report(1))?.repeated, false);
   same((await b?.report(1))?.repeated, false);
   await refused(host, /** @type {any} */ (c).report(1), 'budget-exceeded', 'maxTotalEpsilon');
-  same((await host.take()).length, 2);
+  same((await take(host)).length, 2);
 };
 
 cases['bad options are named'] = async (host) => {
   for (const options of [
     { owner: 'ed25519:x' }, { task: 'https://relay.example/v1/tasks/12' }, { task: 'data:,x' }, { maxEpsilon: 0 }, { maxDelta: 0 },
-    { maxTotalEpsilon: 1 }, { spread: -1 }, { when: 'soon' }, { modules: 'data:,x' },
+    { maxTotalEpsilon: 1 }, { spread: -1 }, { when: 'soon' }, { modules: 'data:,x' }, { owner: undefined }, { sealing: 'none' },
+    { maxEpsilon: '5' }, { spread: NaN },
   ]) {
     await refused(host, connect(host, 'truthful', /** @type {any} */ (options)), 'invalid-option', Object.keys(options)[0]);
   }
@@ -190,7 +252,7 @@ cases['bad options are named'] = async (host) => {
 cases['tasks that are not running accept nothing'] = async (host) => {
   await refused(host, (await connect(host, 'future')).report(1), 'epoch-not-open');
   await refused(host, (await connect(host, 'ended')).report(1), 'task-ended');
-  same(await host.take(), []);
+  same(await take(host), []);
 };
 
 cases['an epoch is reported once, in ten connections at a time'] = async (host) => {
@@ -198,13 +260,13 @@ cases['an epoch is reported once, in ten connections at a time'] = async (host) 
   const receipts = await Promise.all(ten.map((doona, i) => doona.report(i)));
   same(receipts.filter((receipt) => !receipt.repeated).length, 1);
   // One may repeat what another has sealed and not yet delivered: the same bytes, stored once.
-  same(new Set((await host.take()).map((s) => s.body)).size, 1);
+  same(new Set((await take(host)).map((s) => s.body)).size, 1);
 };
 
 cases['a retry sends the same bytes'] = async (host) => {
-  await host.fail('overloaded', 'internal');
+  await fail(host, 'overloaded', 'internal');
   same((await (await connect(host, 'truthful')).report(7)).repeated, false);
-  const got = await host.take();
+  const got = await take(host);
   same(got.length, 3);
   same(new Set(got.map((s) => s.body)).size, 1);
 };
@@ -213,20 +275,41 @@ cases['an undelivered report waits and is sent at the next visit, without being 
   const stop = new AbortController();
   const doona = await connect(host, 'truthful', { spread: 3_600_000 });
   setTimeout(() => stop.abort(), 300);
-  const reason = await doona.report(7, { signal: stop.signal }).catch((/** @type {Error} */ e) => e.name);
+  const reason = await halfway(() => doona.report(7, { signal: stop.signal }).catch((/** @type {Error} */ e) => e.name));
   same(reason, 'AbortError');
-  same(await host.take(), [], 'nothing has left');
+  same(await take(host), [], 'nothing has left');
 
   const next = await connect(host, 'truthful', { flush: true });
-  /** @type {Submission[]} */
-  let got = [];
-  for (let i = 0; i < 200 && got.length === 0; i++) {
-    await new Promise((resolve) => setTimeout(resolve, 20));
-    got = await host.take();
-  }
+  const got = await arrived(host);
   same(got.map((s) => s.messages), [[['0007']]]);
   same((await next.report(8)).repeated, true);
-  same(await host.take(), [], 'and not sent again');
+  same(await take(host), [], 'and not sent again');
+};
+
+cases['a report leaves before its epoch ends, however long the spread'] = async (host) => {
+  const doona = await connect(host, 'truthful', { spread: 3_600_000 });
+  const { start, length } = doona.task.epochs;
+  const { now } = Date;
+  Date.now = () => 1000 * (start + length) - 500;
+  try {
+    same((await halfway(() => doona.report(7, { signal: AbortSignal.timeout(60_000) }))).epoch, 0);
+  } finally {
+    Date.now = now;
+  }
+  same((await take(host)).map((s) => s.messages), [[['0007']]]);
+};
+
+cases['aborting one wait for a delivery ends no other'] = async (host) => {
+  await fail(host, 'overloaded');
+  const doona = await connect(host, 'truthful');
+  const stop = new AbortController();
+  const report = doona.report(7, { signal: stop.signal }).catch((/** @type {Error} */ e) => e.name);
+  await arrived(host);
+  const flushed = doona.flush();
+  stop.abort();
+  same(await report, 'AbortError');
+  same(await flushed, { delivered: 1, dropped: 0, waiting: 0 });
+  same((await take(host)).map((s) => s.messages), [[['0007']]]);
 };
 
 cases['aborted before it began, a connection or a report leaves nothing behind'] = async (host) => {
@@ -235,39 +318,39 @@ cases['aborted before it began, a connection or a report leaves nothing behind']
   const doona = await connect(host, 'truthful');
   same(await doona.report(1, { signal }).catch((e) => e.name), 'AbortError');
   same((await doona.report(2)).repeated, false);
-  same((await host.take()).map((s) => s.messages), [[['0002']]]);
+  same((await take(host)).map((s) => s.messages), [[['0002']]]);
 };
 
 cases['bytes that the relay has from another network are delivered'] = async (host) => {
-  await host.fail('replayed');
+  await fail(host, 'replayed');
   const doona = await connect(host, 'truthful');
   same((await doona.report(7)).repeated, false);
   same((await doona.report(7)).repeated, true);
   same(doona.dropped, 0);
-  same((await host.take()).length, 1);
+  same((await take(host)).length, 1);
 };
 
 for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'], ['limit', 'limit-reached']]) {
   cases[`a relay's "${answer}" drops the report`] = async (host) => {
-    await host.fail(String(answer));
+    await fail(host, String(answer));
     const doona = await connect(host, 'truthful');
     await refused(host, doona.report(7), String(code));
     same((await doona.report(7)).repeated, true);
     same(doona.dropped, 1);
     same(await doona.flush(), { delivered: 0, dropped: 0, waiting: 0 });
-    same((await host.take()).length, 1);
+    same((await take(host)).length, 1);
   };
 }
 
 for (const answer of ['hostile-name', 'long-answer']) {
   cases[`a relay's "${answer}" is not a relay's, and none of it is repeated`] = async (host) => {
-    await host.fail(answer);
+    await fail(host, answer);
     const doona = await connect(host, 'truthful');
     const error = await doona.report(7).catch((/** @type {any} */ e) => e);
     same([error.code, error.message], ['not-delivered', "couldn't deliver the report yet: the relay answered 400"]);
-    await host.take();
+    await take(host);
     same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
-    same((await host.take()).map((s) => s.messages), [[['0007']]]);
+    same((await take(host)).map((s) => s.messages), [[['0007']]]);
   };
 }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { after, beforeEach, test } from 'node:test';
 
 import { launch, open, startDemo } from './harness.mjs';
 import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
@@ -14,8 +14,8 @@ import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
 let browser;
 const folder = mkdtempSync(join(tmpdir(), 'doona-pages-'));
 
-before(async () => {
-  browser = await launch();
+beforeEach(async () => {
+  browser ??= await launch();
 });
 after(async () => {
   await browser?.close();

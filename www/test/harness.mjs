@@ -1,9 +1,11 @@
 // What the browser tests share: the test server, Chromium, and pages that fail a test when the
-// page's policy is violated or anything is written to the console.
+// page's policy is violated or anything is written to the console. Tests start them in beforeEach,
+// with ??=, and not in before: where no test matches --test-name-pattern, node runs that one without
+// after() and waits for the servers for ever.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import { chromium } from 'playwright-core';
@@ -16,9 +18,13 @@ import { chromium } from 'playwright-core';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
+/** How long anything in a browser may take, in milliseconds: on a machine with much else to do. */
+const patience = 120_000;
+
 /** Launches Debian's Chromium; CHROMIUM names another. */
 export function launch() {
   return chromium.launch({
+    timeout: patience,
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
       '--disable-background-networking', '--disable-component-update', '--disable-sync'],
@@ -33,20 +39,22 @@ export function launch() {
  * @param {RegExp} ready
  */
 async function startServer(file, args, stream, ready) {
-  const child = spawn(file, args, { cwd: root, stdio: ['pipe', 'pipe', 'pipe'] });
-  let text = '';
+  const child = spawn(file, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
+  const said = { stdout: '', stderr: '' };
   /** @type {Promise<RegExpExecArray>} */
   const match = new Promise((resolve, reject) => {
     child.once('error', reject);
-    child.once('exit', () => reject(new Error(`${file} ended before it was ready: ${text}`)));
-    child[stream].on('data', (chunk) => {
-      text += chunk;
-      const found = ready.exec(text);
-      if (found) resolve(found);
-    });
+    child.once('exit', () => reject(new Error(`${file} ended before it was ready: ${said.stdout}${said.stderr}`)));
+    for (const name of /** @type {const} */ (['stdout', 'stderr'])) {
+      child[name].on('data', (chunk) => {
+        said[name] += chunk;
+        const found = ready.exec(said[stream]);
+        if (found) resolve(found);
+      });
+    }
   });
+  const ended = once(child, 'exit');
   const stop = async () => {
-    const ended = once(child, 'exit');
     child.kill('SIGTERM');
     await ended;
   };
@@ -98,11 +106,10 @@ export async function startWorkerd() {
   await mkdir(folder, { recursive: true });
   const built = await readdir(join(root, 'build/www'));
   const find = (/** @type {RegExp} */ pattern) => join('build/www', String(built.find((name) => pattern.test(name))));
-  const worker = find(/^doona-worker-/);
   const modules = [];
   for (const [name, source] of [
     ['workerd.mjs', 'www/test/workerd.mjs'], ['cases.mjs', 'www/test/cases.mjs'], ['doona.js', 'build/www/doona.js'],
-    [String(worker.split('/').at(-1)), worker], ['doona.wasm', find(/^doona-[0-9a-f]+\.wasm$/)], ['doona-full.wasm', find(/^doona-full-.*\.wasm$/)],
+    ...[/^doona-worker-/, /^doona-tokens-/].map((pattern) => [basename(find(pattern)), find(pattern)]), ['doona.wasm', find(/^doona-[0-9a-f]+\.wasm$/)], ['doona-full.wasm', find(/^doona-full-.*\.wasm$/)],
   ]) {
     await copyFile(join(root, String(source)), join(folder, String(name)));
     modules.push(`(name = "${name}", ${String(name).endsWith('.wasm') ? 'wasm' : 'esModule'} = embed "${name}")`);
@@ -130,6 +137,7 @@ export const network = /^Failed to load resource/;
  * @param {string} url
  */
 export async function open(context, url) {
+  context.setDefaultTimeout(patience);
   const page = await context.newPage();
   /** @type {string[]} */
   const complaints = [];

@@ -7,7 +7,7 @@ import { copyFile, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { extname, join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { after, beforeEach, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
@@ -24,18 +24,26 @@ let browser;
 /** @type {string} */
 let project;
 
-before(async () => {
-  [server, browser] = await Promise.all([startTestServer(), launch()]);
-  project = await mkdtemp(join(tmpdir(), 'doona-package-'));
+beforeEach(async () => {
+  server ??= await startTestServer();
+  browser ??= await launch();
+  project ??= await install();
+});
+
+/** Makes an empty project and installs the archive into it; returns its folder. */
+async function install() {
+  const project = await mkdtemp(join(tmpdir(), 'doona-package-'));
   await writeFile(join(project, 'package.json'), '{"private": true, "type": "module"}');
   const archives = (await readdir(join(root, 'build'))).filter((name) => /^doona-.*\.tgz$/.test(name));
   assert.equal(archives.length, 1, String(archives));
   await run('npm', ['install', '--offline', '--no-audit', '--no-fund', join(root, 'build', String(archives[0]))], { cwd: project });
-});
+  return project;
+}
+
 after(async () => {
   await browser?.close();
   await server?.stop();
-  await rm(project, { recursive: true, force: true });
+  if (project) await rm(project, { recursive: true, force: true });
 });
 
 /** The program of a page: it reports 7 and says so, or what went wrong. @param {string} more options */

@@ -1,7 +1,7 @@
 // The cases of cases.mjs in Chromium, Node 22 and workerd, against a relay on another origin whose
 // Go code opens what arrives.
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { after, beforeEach, describe, test } from 'node:test';
 
 import { cases } from './cases.mjs';
 import { launch, network, open, startTestServer, startWorkerd } from './harness.mjs';
@@ -10,8 +10,8 @@ import { launch, network, open, startTestServer, startWorkerd } from './harness.
 
 /** @type {Awaited<ReturnType<typeof startTestServer>>} */
 let server;
-before(async () => {
-  server = await startTestServer();
+beforeEach(async () => {
+  server ??= await startTestServer();
 });
 after(() => server?.stop());
 
@@ -33,12 +33,12 @@ function suite(run) {
 describe('Node 22', () => {
   test('it is', () => assert.match(process.version, /^v22\./));
   suite(async (name) => {
-    const { tasks, take, fail } = server;
+    const { site, tasks } = server;
     const built = '../../build/www/doona.js';
     /** @type {SDK} */
     const sdk = await import(built);
     const options = { store: sdk.memoryStore() };
-    await cases[name]?.({ sdk, tasks, take, fail, options });
+    await cases[name]?.({ sdk, site, tasks, options });
   });
 });
 
@@ -47,9 +47,9 @@ describe('Chromium', () => {
   let browser;
   /** @type {import('playwright-core').BrowserContext} */
   let context;
-  before(async () => {
-    browser = await launch();
-    context = await browser.newContext();
+  beforeEach(async () => {
+    browser ??= await launch();
+    context ??= await browser.newContext();
   });
   after(() => browser?.close());
 
@@ -58,14 +58,10 @@ describe('Chromium', () => {
     const error = await page.evaluate(
       async ({ name, tasks }) => {
         const load = (/** @type {string} */ file) => import(file);
-        const control = (/** @type {string} */ what, /** @type {unknown} */ body) =>
-          fetch(`/test/${what}`, { method: 'POST', body: JSON.stringify(body) });
         const [sdk, { cases }] = await Promise.all([load('/doona.js'), load('/test/cases.mjs')]);
-        const take = async () => (await control('take', null)).json();
-        const fail = (/** @type {string[]} */ ...names) => control('fail', names);
         await new Promise((resolve) => (indexedDB.deleteDatabase('doona').onsuccess = resolve));
         try {
-          await cases[name]({ sdk, tasks, take, fail, options: {} });
+          await cases[name]({ sdk, site: location.origin, tasks, options: {} });
           return null;
         } catch (error) {
           return /** @type {Error} */ (error).stack;
@@ -84,8 +80,8 @@ describe('Chromium', () => {
 describe('workerd', () => {
   /** @type {Awaited<ReturnType<typeof startWorkerd>>} */
   let workerd;
-  before(async () => {
-    workerd = await startWorkerd();
+  beforeEach(async () => {
+    workerd ??= await startWorkerd();
   });
   after(() => workerd?.stop());
 

@@ -1,7 +1,7 @@
-// What only a browser has: tabs, IndexedDB, visits that end, workers, script tags. The cases of every
-// runtime are in cases.mjs.
+// What only a browser has: tabs, IndexedDB, visits that end, workers; and what its requests show of
+// tokens. The cases of every runtime are in cases.mjs.
 import assert from 'node:assert/strict';
-import { after, afterEach, before, beforeEach, test } from 'node:test';
+import { after, afterEach, beforeEach, test } from 'node:test';
 
 import { launch, network, open, startTestServer } from './harness.mjs';
 
@@ -18,15 +18,15 @@ let page;
 /** @type {string[]} */
 let complaints;
 
-before(async () => {
-  server = await startTestServer();
-  browser = await launch();
-});
 after(async () => {
   await browser?.close();
   await server?.stop();
 });
-beforeEach(newVisitor);
+beforeEach(async () => {
+  server ??= await startTestServer();
+  browser ??= await launch();
+  await newVisitor();
+});
 afterEach(async () => {
   await server.fail();
   await context.close();
@@ -47,6 +47,7 @@ function assertQuiet() {
  * Connects in a page and reports values one after another. An error comes back as its code.
  * @param {string} name of the task
  * @param {{values?: (number | number[])[], options?: object, on?: import('playwright-core').Page, flush?: boolean}} [with_]
+ * flush: whether to flush in the end; the options' own is whether connect does
  */
 function run(name, { values = [], options = {}, on = page, flush = false } = {}) {
   return on.evaluate(
@@ -62,8 +63,10 @@ function run(name, { values = [], options = {}, on = page, flush = false } = {})
           return { code: error.code, field: error.field, message: error.message };
         }
       };
+      /** @type {import('../sdk/options.js').TokenSource} */
+      const tokens = (body, { uri }) => fetch(`/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body });
       const doona = await attempt(() =>
-        connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false, ...options }),
+        connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false, tokens, ...options }),
       );
       if (!doona.task) return { connect: doona, receipts: [], guarantee: null };
       const receipts = [];
@@ -187,6 +190,7 @@ async function reportLater() {
     const file = '/doona.js';
     /** @type {SDK} */
     const { connect } = await import(file);
+    crypto.getRandomValues = (/** @type {any} */ out) => out.fill(2 ** 31); // half of the spread, or of the epoch's rest
     const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 3_600_000 });
     doona.report(7).catch(() => {});
   }, /** @type {any} */ (server.tasks['truthful']));
@@ -309,3 +313,81 @@ for (const [name, damage] of Object.entries({
     assertQuiet();
   });
 }
+
+/** Makes the test's visitor a new person; returns the URLs that the page then asks for. */
+async function login() {
+  await fetch(`${server.site}/test/login`, { method: 'POST', body: crypto.randomUUID() });
+  /** @type {string[]} */
+  const asked = [];
+  page.on('request', (request) => asked.push(request.url()));
+  return asked;
+}
+
+/** How many tokens have been asked for. @param {string[]} urls */
+const tokensOf = (urls) => urls.filter((url) => url.includes('/test/token')).length;
+
+test('a retry, also by flush, sends the same bytes with the same token', async () => {
+  const asked = await login();
+  /** @type {{body: string, token: string | undefined}[]} */
+  const sent = [];
+  await page.route('**/reports', async (route) => {
+    const request = route.request();
+    if (request.method() !== 'POST') return route.continue();
+    sent.push({ body: request.postDataBuffer()?.toString('hex') ?? '', token: (await request.allHeaders())['authorization'] });
+    if (sent.length > 1) return route.continue();
+    const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After', 'Retry-After': '100' };
+    return route.fulfill({ status: 503, headers, contentType: 'application/problem+json', body: '{"type":"urn:doona:error:overloaded"}' });
+  });
+  const { receipts, flushed } = await run('tokens', { values: [1], flush: true });
+  assert.equal(receipts[0].code, 'not-delivered');
+  assert.deepEqual(flushed, { delivered: 1, dropped: 0, waiting: 0 });
+  assert.equal(sent.length, 2);
+  assert.deepEqual(sent[0], sent[1]);
+  assert.match(sent[0]?.token ?? '', /^PrivateToken token="[A-Za-z0-9_-]{472}"$/);
+  assert.equal(tokensOf(asked), 1);
+});
+
+test('a second call in the epoch asks for no second token', async () => {
+  const asked = await login();
+  assert.deepEqual((await run('tokens', { values: [1, 1] })).receipts.map(({ repeated }) => repeated), [false, true]);
+  assert.equal(tokensOf(asked), 1);
+});
+
+test("an issuer's key that the task does not name marks nobody: no token, and the report waits", async () => {
+  const asked = await login();
+  await page.route('**/issuer-directory', async (route) => {
+    const response = await route.fetch();
+    const directory = await response.json();
+    directory['token-keys'][0]['token-key'] = directory['token-keys'][0]['token-key'].replace(/.{10}(.{6})$/, 'AAAAAAAAAA$1');
+    return route.fulfill({ response, json: directory });
+  });
+  const { receipts, flushed } = await run('tokens', { values: [1], flush: true });
+  assert.equal(receipts[0].code, 'not-delivered');
+  assert.match(receipts[0].message, /not the one the task names/);
+  assert.deepEqual(flushed, { delivered: 0, dropped: 0, waiting: 1 });
+  assert.equal(tokensOf(asked), 0);
+});
+
+test('only pages of tasks with tokens load what tokens need', async () => {
+  const asked = await login();
+  const loaded = () => asked.some((url) => url.includes('doona-tokens'));
+  await run('histogram', { values: [1] });
+  assert.ok(asked.some((url) => /doona-.*\.wasm/.test(url)), 'the module');
+  assert.equal(loaded(), false);
+  await run('tokens', { values: [1] });
+  assert.equal(loaded(), true);
+});
+
+test("a report after the site's data has been cleared fails by its code", async () => {
+  const code = await page.evaluate(async (offer) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect } = await import(file);
+    const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, flush: false });
+    await new Promise((resolve) => (indexedDB.deleteDatabase('doona').onsuccess = resolve));
+    const codeOf = (/** @type {any} */ error) => error.code;
+    return Promise.all([doona.report(1).catch(codeOf), doona.flush().catch(codeOf)]);
+  }, /** @type {any} */ (server.tasks['truthful']));
+  assert.deepEqual(code, ['storage-unavailable', 'storage-unavailable']);
+  assert.deepEqual(await server.take(), []);
+});

@@ -1,6 +1,6 @@
 // The verifier's pages, in the states that are hard to come by: www/testpages makes them.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, beforeEach, test } from 'node:test';
 
 import { launch, open, startTestPages } from './harness.mjs';
 import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
@@ -9,8 +9,9 @@ import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
 let browser;
 /** @type {Awaited<ReturnType<typeof startTestPages>>} */
 let pages;
-before(async () => {
-  [browser, pages] = await Promise.all([launch(), startTestPages()]);
+beforeEach(async () => {
+  browser ??= await launch();
+  pages ??= await startTestPages();
 });
 after(() => Promise.all([browser?.close(), pages?.stop()]));
 

@@ -1,6 +1,6 @@
 // The web-vitals example: real visits in fresh contexts, through the demo's relays to its verifier.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, beforeEach, test } from 'node:test';
 
 import { launch, open, startDemo } from './harness.mjs';
 import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
@@ -9,8 +9,8 @@ const visits = 4;
 
 /** @type {import('playwright-core').Browser} */
 let browser;
-before(async () => {
-  browser = await launch();
+beforeEach(async () => {
+  browser ??= await launch();
 });
 after(() => browser?.close());
 

@@ -9,17 +9,9 @@ export default {
   /** @param {Request} request */
   async fetch(request) {
     const { name, site, tasks } = await request.json();
-    const control = (/** @type {string} */ what, /** @type {unknown} */ body) =>
-      fetch(`${site}/test/${what}`, { method: 'POST', body: JSON.stringify(body) });
-    const host = {
-      sdk,
-      tasks,
-      take: async () => (await control('take', null)).json(),
-      fail: (/** @type {string[]} */ ...names) => control('fail', names),
-      options: { store: sdk.memoryStore(), compiled: { browser, full } },
-    };
+    const options = { store: sdk.memoryStore(), compiled: { browser, full } };
     try {
-      await cases[name]?.(host);
+      await cases[name]?.({ sdk, site, tasks, options });
       return Response.json({ error: null });
     } catch (error) {
       return Response.json({ error: /** @type {Error} */ (error).stack });
