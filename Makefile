@@ -1,5 +1,5 @@
 # make demo and make test are the README's two commands; both set up what they need.
-.PHONY: demo test test-full bench build package figures
+.PHONY: demo test test-full bench build package
 
 ARGS ?=
 PART ?= all
@@ -15,7 +15,7 @@ demo:
 test:
 	@./scripts/test.sh
 
-# The long forms; PART names one of accountant, protocols, crash, fuzz, tls and load, default all.
+# The long forms; PART names one of accountant, protocols, crash, fuzz, tls, load and edge, default all.
 test-full:
 	@./scripts/test-full.sh $(PART)
 

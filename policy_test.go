@@ -6,7 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/doctest"
 	"github.com/doona-dp/doona/task"
 )
 
@@ -45,7 +46,6 @@ var mayImport = map[string][]string{
 	"protocols":      {"randomizer", "accountant", "task"},
 	"planner":        {"randomizer", "accountant", "task", "protocols"},
 	"simulate":       {"randomizer", "accountant", "task", "protocols"},
-	"audit":          {"randomizer", "accountant", "task", "protocols", "simulate"},
 	"shufflerclient": {"randomizer", "accountant", "task", "protocols", "onion", "token", "relay/problem"},
 	"verifier":       {"randomizer", "accountant", "task", "protocols", "onion", "keyfile", "relay/problem", "relay/handover"},
 	"wasm":           {"randomizer", "accountant", "task", "protocols", "onion"},
@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests and their generators.
-var testOnly = []string{"internal/hpketest", "internal/pgtest", "relay/relaytest"}
+var testOnly = []string{"internal/doctest", "internal/hpketest", "internal/pgtest", "relay/relaytest"}
 
 // goPackage is one folder with Go files; tests and generators are not counted.
 type goPackage struct {
@@ -70,7 +70,7 @@ func readPackages(t *testing.T) map[string]*goPackage {
 	t.Helper()
 	out := map[string]*goPackage{}
 	files := token.NewFileSet()
-	eachFile(t, func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return
 		}
@@ -79,7 +79,7 @@ func readPackages(t *testing.T) map[string]*goPackage {
 		if ignored(file) {
 			return
 		}
-		dir := path.Dir(filepath.ToSlash(name))
+		dir := path.Dir(name)
 		p := out[dir]
 		if p == nil {
 			p = &goPackage{}
@@ -98,29 +98,6 @@ func readPackages(t *testing.T) map[string]*goPackage {
 	})
 	require.NotEmpty(t, out)
 	return out
-}
-
-// eachFile calls f for every file of the module: not for those of other modules within it, of
-// tools and of test data.
-func eachFile(t *testing.T, f func(name string)) {
-	t.Helper()
-	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if !d.IsDir() {
-			f(name)
-			return nil
-		}
-		base := filepath.Base(name)
-		if name != "." && (strings.HasPrefix(base, ".") || base == "node_modules" || base == "testdata" || base == "bin") {
-			return fs.SkipDir
-		}
-		if _, err := os.Stat(filepath.Join(name, "go.mod")); name != "." && err == nil {
-			return fs.SkipDir
-		}
-		return nil
-	}))
 }
 
 func ignored(file *ast.File) bool {
@@ -169,6 +146,9 @@ func reach(packages map[string]*goPackage, pkg string) map[string]bool {
 
 func TestImportsFlowOneWay(t *testing.T) {
 	packages := readPackages(t)
+	for root := range mayImport {
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(packages)), func(pkg string) bool { return within(pkg, root) }), "no package %s", root)
+	}
 	for pkg := range packages {
 		wall := wallOf(pkg)
 		if anyWithin(pkg, tops) || within(pkg, "internal") {
@@ -231,7 +211,7 @@ func TestDependencies(t *testing.T) {
 func TestOneVersion(t *testing.T) {
 	mention := regexp.MustCompile(`doona-v(\d+)|/v(\d+)/(?:tasks|keys)|testdata/v(\d+)`)
 	found := 0
-	eachFile(t, func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		switch filepath.Ext(name) {
 		case ".go", ".ts", ".md", ".mjs", ".html":
 		default:

@@ -133,7 +133,8 @@ func (s *SignedKeyList) open(what string, party task.Party, kem string, count ui
 		return nil, err
 	}
 	if list.Label != keysLabel || list.Version != task.Version || list.KEM != kem || uint64(len(list.Keys)) != count {
-		return nil, fmt.Errorf("couldn't accept %s: want version %d, kem %s and %d keys", what, task.Version, kem, count)
+		return nil, fmt.Errorf("couldn't accept %s: %d keys of kem %.20q, version %d; want %d keys of kem %s, version %d",
+			what, len(list.Keys), list.KEM, list.Version, count, kem, task.Version)
 	}
 	return list.Keys, nil
 }

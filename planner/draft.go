@@ -3,6 +3,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -34,6 +35,7 @@ type Query struct {
 	Honest   float64 // h in (0, 1].
 	Epsilon  float64 // In (0, 100].
 	Delta    float64 // In (0, 1).
+	KEM      string  // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 }
 
 // Params are whole-numbered protocol parameters by name, such as k, t or r.
@@ -52,7 +54,7 @@ func Draft(q Query) (*task.Task, error) {
 		Name: q.Name, Query: q.Query, Protocol: q.Protocol, Rule: q.Rule,
 		Claim:   task.Claim{Epsilon: format(q.Epsilon), Delta: format(q.Delta)},
 		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
-		KEM:     task.KEMX25519,
+		KEM:     cmp.Or(q.KEM, task.KEMX25519),
 	}
 	if t.Protocol == "" {
 		t.Protocol = calibration.Default(q.Query)

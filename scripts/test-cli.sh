@@ -83,9 +83,18 @@ tokens=(task new --query mean --batch 1000 --epsilon 1 --delta 1e-6 --epochs 2 -
   --relay "http://127.0.0.1:8091,$(public one),$work/one.keys.pub" --verifier "$(public verifier),$work/verifier.keys.pub")
 "$v" "${tokens[@]}" --issuer "http://127.0.0.1:8095,$(public issuer),$work/token.keys.pub" --out "$work/tokens.bundle" >"$work/out"
 grep -q "must be independent of owner and verifier" "$work/out"
-"$v" task check "$work/tokens.bundle" >/dev/null
+"$v" task check "$work/tokens.bundle" >"$work/out"
+grep -q "signed by $(public owner)" "$work/out"
+"$v" task check "$work/tokens.bundle.json" >"$work/out"
+grep -q "signature and key lists are not checked" "$work/out"
 exits 1 "invalid clients.issuer" "$v" "${tokens[@]}" --issuer "http://127.0.0.1:8095,$(public owner),$work/token.keys.pub" --out "$work/bad"
 exits 2 "quota" "$v" "${tokens[@]}" --quota 2 --issuer "http://127.0.0.1:8095,$(public issuer),$work/token.keys.pub" --out "$work/bad"
+for party in one verifier; do "$work/relay" keygen --kind hpke --kem mlkem768 --sign-key "$work/$party.sign" --epochs 2 --out "$work/$party.pq" >/dev/null; done
+quantum=(task new --query mean --batch 1000 --epsilon 1 --delta 1e-6 --epochs 2 --owner-key "$work/owner.sign"
+  --relay "http://127.0.0.1:8091,$(public one),$work/one.pq.pub" --verifier "$(public verifier),$work/verifier.pq.pub")
+"$v" "${quantum[@]}" --kem mlkem768 --out "$work/quantum.bundle" >/dev/null
+exits 1 'of kem "mlkem768"' "$v" "${quantum[@]}" --out "$work/bad"
+exits 2 "mlkem768x25519" "$v" "${quantum[@]}" --kem rsa --out "$work/bad"
 head -c 32 /dev/urandom | base64 >"$work/api.keys"
 cat >"$work/issuer.yaml" <<YAML
 listen: 127.0.0.1:8095

@@ -17,6 +17,14 @@ import (
 )
 
 func main() {
+	code := cli.Run(root(), os.Args[1:])
+	if code != cli.ExitOK {
+		fmt.Fprintln(os.Stderr)
+	}
+	os.Exit(code)
+}
+
+func root() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Args: cli.NoArgs,
@@ -41,10 +49,5 @@ count: counted as 0), and the share of them is printed. The page it then serves 
 		},
 	}
 	o.flags(cmd.Flags())
-	root := cli.Prepare("demo", "Private statistics from browsers, end to end on one machine", cmd)
-	code := cli.Run(root, os.Args[1:])
-	if code != cli.ExitOK {
-		fmt.Fprintln(os.Stderr)
-	}
-	os.Exit(code)
+	return cli.Prepare("demo", "Private statistics from browsers, end to end on one machine", cmd)
 }

@@ -8,15 +8,18 @@ package main
 import (
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/doona-dp/doona/internal/cli"
 )
 
-func main() {
-	root := cli.Root("issuer", "Give every person so many anonymous tokens, each good for one report",
+func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
+
+func root() *cobra.Command {
+	return cli.Root("issuer", "Give every person so many anonymous tokens, each good for one report",
 		keygenCommand(),
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
 	)
-	os.Exit(cli.Run(root, os.Args[1:]))
 }

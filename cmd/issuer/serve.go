@@ -98,7 +98,7 @@ opens the store, which it creates where there is none. It prints the tasks.`,
 			}
 			return cli.Print(cmd, status, func(w io.Writer) error {
 				for _, t := range status.Tasks {
-					fmt.Fprintf(w, "%s  %q, %d tokens for each %s and epoch\n", t.ID, t.Name, t.Quota, status.Clients)
+					fmt.Fprintf(w, "%s  %q, tokens for each %s and epoch: %d\n", t.ID, t.Name, status.Clients, t.Quota)
 				}
 				if status.Clients == "address" {
 					fmt.Fprintln(w, "clients are networks: no protection against someone with many of them (Sybils)")

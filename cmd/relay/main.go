@@ -8,17 +8,20 @@ package main
 import (
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/keygen"
 )
 
-func main() {
-	root := cli.Root("relay", "Carry private reports so that nobody can tell whose is whose",
+func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
+
+func root() *cobra.Command {
+	return cli.Root("relay", "Carry private reports so that nobody can tell whose is whose",
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
 		loadCommand(),
 		keygen.Command(),
 	)
-	os.Exit(cli.Run(root, os.Args[1:]))
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +23,9 @@ func initCommand() *cobra.Command {
 		Long: `Init writes everything a first deployment needs into DIR, which must be empty or absent: the
 owner's key, a signed task (the mean of a number from 0 to 100, 1,000 reports a batch, epsilon 1,
 delta 1e-6, one epoch a day from today), two relays' keys and relay.yaml, and the verifier's keys.
-It prints the commands that start them. In earnest every party makes its own keys on its own
-machine ('verifier keygen', 'relay keygen') and the owner signs a task with 'verifier task new'.`,
+It prints the commands that start them, and one that plays clients. In earnest every party makes
+its own keys on its own machine ('verifier keygen', 'relay keygen') and the owner signs a task with
+'verifier task new'.`,
 		Example: "  verifier init try && cat try/task.json",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,19 +38,20 @@ machine ('verifier keygen', 'relay keygen') and the owner signs a task with 'ver
 			}
 			today := time.Now().UTC().Truncate(24 * time.Hour)
 			t.Epochs = task.Epochs{Start: uint64(today.Unix()), Length: 24 * 3600, Count: epochs}
-			relays := []quickstart.Relay{
-				{URL: "http://127.0.0.1:8081", Listen: "127.0.0.1:8081", Admin: "127.0.0.1:9081"},
+			relays := []quickstart.Relay{ // The first believes this machine, so that `relay load` can play many networks.
+				{URL: "http://127.0.0.1:8081", Listen: "127.0.0.1:8081", Admin: "127.0.0.1:9081", TrustedProxies: []string{"127.0.0.0/8"}},
 				{URL: "http://127.0.0.1:8082", Listen: "127.0.0.1:8082", Admin: "127.0.0.1:9082"},
 			}
-			d, err := quickstart.Write(args[0], relays, []quickstart.Draft{{Name: "task", Task: t}})
+			d, err := quickstart.Write(filepath.Clean(args[0]), relays, []quickstart.Draft{{Name: "task", Task: t}})
 			if err != nil {
 				return err
 			}
-			out := deployment{Dir: d.Dir, TaskURL: d.TaskURL(0), Owner: d.Owner, Commands: []string{
-				"relay serve --config " + d.RelayConfig(1),
-				"relay serve --config " + d.RelayConfig(2),
-				fmt.Sprintf("verifier serve --task %s/task.bundle --keys %s --sign-key %s --data %s/batches", d.Dir, d.VerifierKeys("task"), d.VerifierSign(), d.Dir),
-			}}
+			relay, url := beside("relay"), d.TaskURL(0)
+			out := deployment{Dir: d.Dir, TaskURL: url, Owner: d.Owner, Commands: []string{
+				relay + " serve --config " + d.RelayConfig(1),
+				relay + " serve --config " + d.RelayConfig(2),
+				fmt.Sprintf("%s serve --task %s/task.bundle --keys %s --sign-key %s --data %s/batches", os.Args[0], d.Dir, d.VerifierKeys("task"), d.VerifierSign(), d.Dir),
+			}, Load: fmt.Sprintf("%s load --task %s --owner %s --rate 0 --clients 2000", relay, url, d.Owner)}
 			return cli.Print(cmd, out, out.print)
 		},
 	}
@@ -61,6 +65,7 @@ type deployment struct {
 	TaskURL  string   `json:"task_url"`
 	Owner    string   `json:"owner"`
 	Commands []string `json:"commands"`
+	Load     string   `json:"load"`
 }
 
 func (d deployment) print(w io.Writer) error {
@@ -68,6 +73,15 @@ func (d deployment) print(w io.Writer) error {
 	for _, c := range d.Commands {
 		fmt.Fprintln(w, "  "+c)
 	}
-	_, err := fmt.Fprintf(w, "\nThen report to it from a page:\n  connect({task: %q, owner: %q, …})\n", d.TaskURL, d.Owner)
+	_, err := fmt.Fprintf(w, "\nThen play 2,000 clients, enough for two batches:\n  %s\nor report from a page:\n  connect({task: %q, owner: %q, …})\n", d.Load, d.TaskURL, d.Owner)
 	return err
+}
+
+// beside returns how to call a program that was built next to this one.
+func beside(name string) string {
+	folder, _ := filepath.Split(os.Args[0])
+	if _, err := os.Stat(folder + name); err != nil {
+		return name
+	}
+	return folder + name
 }

@@ -1,4 +1,4 @@
-// Command verifier is the analyzer's and the task owner's tool: it plans and signs tasks,
+// Command verifier is the analyzer's and the task owner's tool: it calibrates and signs tasks,
 // simulates protocols, accounts for privacy, and turns shuffled batches into estimates.
 //
 // Exit status: 0 success; 1 bad data, a failed check or a refused release; 2 a wrong flag or
@@ -9,12 +9,16 @@ package main
 import (
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/keygen"
 )
 
-func main() {
-	root := cli.Root("verifier", "Plan, sign, simulate and analyze private statistics",
+func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
+
+func root() *cobra.Command {
+	return cli.Root("verifier", "Calibrate, sign, simulate and analyze private statistics",
 		keygen.Command(),
 		taskCommand(),
 		gammaCommand(),
@@ -25,5 +29,4 @@ func main() {
 		serveCommand(),
 		initCommand(),
 	)
-	os.Exit(cli.Run(root, os.Args[1:]))
 }

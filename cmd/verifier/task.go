@@ -91,6 +91,7 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
 	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε, in (0, 100]")
 	flags.Float64Var(&q.Delta, "delta", 0, "δ, in (0, 1)")
+	flags.StringVar(&q.KEM, "kem", "", "x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
 	flags.StringVar(&f.out, "out", "", "file to write")
 	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
 	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; repeat")
@@ -151,8 +152,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	if err := writeJSON(f.out+".json", t); err != nil {
 		return err
 	}
-	id := taskfile.ID(t)
-	return printTask(cmd, t, hex.EncodeToString(id[:]), fullSlots(t))
+	return printTask(cmd, t, taskfile.FormatKey(bundle.Owner), fullSlots(t))
 }
 
 // sign adds the parties and epochs to a draft and signs it.
@@ -240,7 +240,7 @@ bundle, the parameters, and re-derives the claimed (ε, δ) from them. A JSON do
 signature; what was not checked is said.`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, draft, err := taskfile.Load(args[0])
+			t, open, err := taskfile.Load(args[0])
 			if err != nil {
 				return err
 			}
@@ -251,19 +251,19 @@ signature; what was not checked is said.`,
 			if err := m.CheckClaim(); err != nil {
 				return err
 			}
-			id := ""
-			if !draft {
-				hash := taskfile.ID(t)
-				id = hex.EncodeToString(hash[:])
+			owner := ""
+			if open != nil {
+				owner = taskfile.FormatKey(open.Owner[:])
 			}
-			return printTask(cmd, t, id, nil)
+			return printTask(cmd, t, owner, nil)
 		},
 	}
 }
 
 // taskSummary is what `task new` and `task check` print.
 type taskSummary struct {
-	ID           string            `json:"id,omitempty"`
+	ID           string            `json:"id,omitempty"`    // Of a task with parties.
+	Owner        string            `json:"owner,omitempty"` // Whose signature is good; none for a JSON document.
 	Query        string            `json:"query"`
 	Protocol     string            `json:"protocol"`
 	Rule         string            `json:"rule"`
@@ -293,13 +293,19 @@ func fullSlots(t *task.Task) *uint64 {
 	return &full.Slots.PerLane
 }
 
-func printTask(cmd *cobra.Command, t *task.Task, id string, full *uint64) error {
+// printTask prints a task, its owner where that is known from a signature, and its slots under
+// padding full where it has none.
+func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64) error {
 	m, err := registry.Open(t)
 	if err != nil {
 		return err
 	}
-	s := taskSummary{id, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, nil, t.Batch.Size, t.Batch.Min,
+	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, nil, t.Batch.Size, t.Batch.Min,
 		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes}
+	if len(t.Relays) > 0 {
+		id := taskfile.ID(t)
+		s.ID = hex.EncodeToString(id[:])
+	}
 	remains, relay := "nothing remains", "one"
 	if t.Slots.Padding == task.PaddingNone {
 		relay = "a first"
@@ -307,28 +313,33 @@ func printTask(cmd *cobra.Command, t *task.Task, id string, full *uint64) error 
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		s.LocalEpsilon, remains = &local, fmt.Sprintf("a local ε of %.3f remains", local)
 	}
+	var params []string
 	for _, p := range t.Params {
 		s.Params[p.Key] = p.Value.String()
+		params = append(params, p.Key+" = "+p.Value.String())
 	}
 	return cli.Print(cmd, s, func(w io.Writer) error {
-		if id == "" {
+		switch {
+		case s.ID == "":
 			fmt.Fprintln(w, "a draft: no signature, parties or epochs to check")
-		} else {
-			fmt.Fprintln(w, "task", id)
+		case owner == "":
+			fmt.Fprintf(w, "task %s\na JSON document: signature and key lists are not checked\n", s.ID)
+		default:
+			fmt.Fprintf(w, "task %s\nsigned by %s\n", s.ID, owner)
 		}
-		fmt.Fprintf(w, `%s by %s, rule %s, parameters %v
+		fmt.Fprintf(w, `%s by %s, rule %s, parameters %s
 (%s, %s)-DP by substitution, provided at least %d honest clients' messages reach %s relay that
 does not collude. If all relays collude, %s. Taking part is not protected.
-`, t.Query, t.Protocol, t.Rule, s.Params, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, relay, remains)
+`, t.Query, t.Protocol, t.Rule, strings.Join(params, ", "), t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, relay, remains)
 		if t.Slots.Padding == task.PaddingFull && t.Slots.Lanes*t.Slots.PerLane > 1 {
 			fmt.Fprintln(w, verifier.WholeClients)
 		}
 		if t.Clients.Kind == task.ClientToken {
 			fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)
 		} else {
-			fmt.Fprintf(w, "Clients are networks, %d reports each: no protection against someone with many of them (Sybils).\n", t.Clients.Quota)
+			fmt.Fprintf(w, "Clients are networks, each with a quota of %d: no protection against someone with many of them (Sybils).\n", t.Clients.Quota)
 		}
-		fmt.Fprintf(w, "Padding %s: %d slots in each of %d lanes, messages of %d bytes.\n", s.Padding, s.Slots, s.Lanes, s.MessageBytes)
+		fmt.Fprintf(w, "Padding %s. Lanes: %d, slots in each: %d, bytes of a message: %d.\n", s.Padding, s.Lanes, s.Slots, s.MessageBytes)
 		if s.Padding == task.PaddingNone {
 			fmt.Fprintln(w, "That is at most: the number of a client's messages shows the first relay its noise.")
 		}

@@ -116,21 +116,21 @@ func ParseBundle(in []byte) (*Bundle, error) {
 	return &b, nil
 }
 
-// Load reads a task from a file: a JSON document, or a bundle, whose checks it makes. draft is
-// true for a JSON document without parties.
-func Load(path string) (t *task.Task, draft bool, err error) {
+// Load reads a task from a file: a JSON document, for which open is nil, or a bundle, whose checks
+// it makes.
+func Load(path string) (t *task.Task, open *Open, err error) {
 	in, err := os.ReadFile(path)
 	if err != nil {
-		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
+		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(in, " \t\r\n"), []byte("{")) {
-		return ParseJSON(in)
+		t, _, err := ParseJSON(in)
+		return t, nil, err
 	}
-	open, err := parseOpen(in)
-	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", path, err)
+	if open, err = parseOpen(in); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return open.Task, false, nil
+	return open.Task, open, nil
 }
 
 // LoadBundle reads a bundle from a file and checks it.

@@ -103,10 +103,10 @@ func TestJSONRoundTrip(t *testing.T) {
 
 		path := filepath.Join(t.TempDir(), "task.json")
 		require.NoError(t, os.WriteFile(path, append([]byte("\n "), text...), 0o600))
-		loaded, isDraft, err := taskfile.Load(path)
+		loaded, open, err := taskfile.Load(path)
 		require.NoError(t, err)
 		require.Equal(t, want, loaded)
-		require.Equal(t, name == "draft", isDraft)
+		require.Nil(t, open, "nobody signs a JSON document")
 	}
 }
 
@@ -234,10 +234,10 @@ func TestBundleRoundTrip(t *testing.T) {
 	open, err := taskfile.LoadBundle(path)
 	require.NoError(t, err)
 	require.Equal(t, s, open.Task)
-	loaded, draft, err := taskfile.Load(path)
+	loaded, signed, err := taskfile.Load(path)
 	require.NoError(t, err)
-	require.False(t, draft)
 	require.Equal(t, s, loaded)
+	require.Equal(t, open, signed)
 }
 
 func TestBundleRejects(t *testing.T) {

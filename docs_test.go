@@ -1,0 +1,116 @@
+package doona_test
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/doctest"
+)
+
+// eachDocument calls f for every Markdown file.
+func eachDocument(t *testing.T, f func(name, text string)) {
+	t.Helper()
+	doctest.EachFile(t, ".", func(name string) {
+		if strings.HasSuffix(name, ".md") {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			f(name, string(text))
+		}
+	})
+}
+
+// TestLinksInDocuments: what Markdown files link to within the repository is there, headings too.
+func TestLinksInDocuments(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	found := 0
+	eachDocument(t, func(name, text string) {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if file, ours := strings.CutPrefix(target, "https://github.com/doona-dp/doona/blob/main/"); ours {
+				target = file
+			} else if strings.Contains(target, ":") {
+				continue
+			} else if target = path.Join(path.Dir(name), target); m[1][0] == '#' {
+				target = name
+			}
+			linked, _ := os.ReadFile(target) // None of a folder.
+			_, statErr := os.Stat(target)
+			assert.NoError(t, statErr, "%s: %s", name, m[1])
+			if anchor != "" {
+				assert.Contains(t, anchors(string(linked)), anchor, "%s: %s", name, m[1])
+			}
+			found++
+		}
+	})
+	require.NotZero(t, found)
+}
+
+// anchors returns the names of a Markdown text's headings, as GitHub makes them.
+func anchors(text string) (names []string) {
+	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		names = append(names, strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return names
+}
+
+// TestNamesInDocuments: files, tests and targets of make that Markdown files name exist. What a
+// build or a user makes is named by its place in build/ or outside of the repository's folders.
+func TestNamesInDocuments(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	full, err := os.ReadFile("scripts/test-full.sh")
+	require.NoError(t, err)
+	parts := strings.Fields(regexp.MustCompile(`(?m)^parts="(.*)"$`).FindStringSubmatch(string(full))[1])
+	tests := map[string]bool{}
+	doctest.EachFile(t, ".", func(name string) {
+		if strings.HasSuffix(name, "_test.go") {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(string(text), -1) {
+				tests[m[1]] = true
+			}
+		}
+	})
+	file := regexp.MustCompile(`^(?:\./)?([a-z]+/[\w./*-]+)$`)
+	target := regexp.MustCompile(`^make ([a-z-]+)(?: PART=(\S+))?`)
+	found := map[string]int{}
+	eachDocument(t, func(name, text string) {
+		for _, m := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(text, -1) {
+			assert.True(t, tests[m], "%s: no test %s", name, m)
+			found["test"]++
+		}
+		for _, code := range doctest.Code(text) {
+			if m := target.FindStringSubmatch(code); m != nil {
+				assert.Contains(t, string(makefile), "\n"+m[1]+":", "%s: %s", name, code)
+				for _, part := range strings.Split(m[2], "|") {
+					assert.True(t, part == "" || part == "…" || slices.Contains(parts, part), "%s: %s", name, code)
+				}
+				found["target"]++
+			}
+			for _, word := range strings.Fields(code) {
+				m := file.FindStringSubmatch(word)
+				if m == nil {
+					continue
+				}
+				top, _, _ := strings.Cut(m[1], "/")
+				if _, err := os.Stat(top); err != nil || top == "build" || top == "bin" {
+					continue
+				}
+				files, err := filepath.Glob(strings.TrimSuffix(m[1], "/..."))
+				require.NoError(t, err)
+				assert.NotEmpty(t, files, "%s: no file %s", name, m[1])
+				found["file"]++
+			}
+		}
+	})
+	require.Len(t, found, 3)
+}

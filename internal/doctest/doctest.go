@@ -1,0 +1,102 @@
+// Package doctest holds the documentation to the programs: what it tells to type exists.
+package doctest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	fence  = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```")
+	inline = regexp.MustCompile("`([^`]+)`")
+	help   = regexp.MustCompile("(?m)(?:'|(?:^|[`\"])  )([a-z]+ [^`'\"\n]+)")
+	flag   = regexp.MustCompile(`(?:^|\s|\[)--([a-z0-9-]+)`)
+)
+
+// Code returns what a Markdown text shows as code: the lines of fenced blocks, and inline code.
+func Code(text string) (code []string) {
+	for _, m := range fence.FindAllStringSubmatch(text, -1) {
+		code = append(code, strings.Split(strings.ReplaceAll(m[1], "\\\n", ""), "\n")...)
+	}
+	return append(code, matches(inline, fence.ReplaceAllString(text, ""))...)
+}
+
+// helpCode returns what the help texts in a Go file show as code: quotes and indented lines.
+func helpCode(text string) []string { return matches(help, strings.ReplaceAll(text, "\\\n", "")) }
+
+func matches(form *regexp.Regexp, text string) (out []string) {
+	for _, m := range form.FindAllStringSubmatch(text, -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// Commands checks that every call of the program root, in the Markdown files and in the programs'
+// help, names a command and flags that the program has. It runs in a folder of cmd.
+func Commands(t *testing.T, root *cobra.Command) {
+	form := `^(?:\$ )?(?:\S+/)?` + root.Name() + `((?: +[^\s|;&#]+)*)`
+	if !root.HasSubCommands() {
+		form = `^make ` + root.Name() + ` ARGS="([^"]*)"`
+	}
+	call, calls := regexp.MustCompile(form), 0
+	EachFile(t, "../..", func(name string) {
+		read := helpCode
+		switch {
+		case strings.HasSuffix(name, ".md"):
+			read = Code
+		case !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "internal/keygen/"):
+			return
+		}
+		text, err := os.ReadFile(filepath.Join("../..", name))
+		require.NoError(t, err)
+		for _, line := range read(string(text)) {
+			if m := call.FindStringSubmatch(line); m != nil {
+				calls++
+				check(t, root, name, m[1])
+			}
+		}
+	})
+	require.NotZero(t, calls)
+}
+
+// check looks up the words and flags of one call.
+func check(t *testing.T, root *cobra.Command, path, args string) {
+	t.Helper()
+	cmd, rest, err := root.Find(strings.Fields(args))
+	require.NoError(t, err, path)
+	require.True(t, cmd.Runnable() || len(rest) == 0 || rest[0] == "--help", "%s: %s%s is no command", path, root.Name(), args)
+	cmd.InitDefaultHelpFlag()
+	for _, m := range flag.FindAllStringSubmatch(args, -1) {
+		require.True(t, cmd.Flag(m[1]) != nil, "%s: %s%s has no flag --%s", path, root.Name(), args, m[1])
+	}
+}
+
+// EachFile calls f with the path, below root, of every file of the module in the folder root: not
+// of other modules within it, of tools and of what is built.
+func EachFile(t *testing.T, root string, f func(name string)) {
+	t.Helper()
+	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() {
+			f(name)
+			return nil
+		}
+		base := d.Name()
+		if name != "." && (strings.HasPrefix(base, ".") || base == "node_modules" || name == "bin" || name == "build") {
+			return fs.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(root, name, "go.mod")); name != "." && err == nil {
+			return fs.SkipDir
+		}
+		return nil
+	}))
+}
