@@ -29,7 +29,7 @@ func serveCommand() *cobra.Command {
 address, which must stay private. It may be killed at any moment: what was sent has been counted,
 and the same request is answered again for free. SIGTERM or an interrupt drains it.
 
-issuer.yaml, with all that has no default:
+issuer.yaml, for example:
 
   listen: 127.0.0.1:8085        # TLS is the proxy's before it
   admin: 127.0.0.1:9085

@@ -64,7 +64,8 @@ Only for a test relay: the reports are real, fill batches, and spoil the task's 
 
 A relay counts networks. Each client therefore names a network of its own in the header
 --header, which the relay believes if its trusted_proxies include this machine. Without that all
-clients are one network: most are answered 429.
+clients are one network: most are answered 429. A second run in an epoch plays the same networks,
+which have reported: give the task a quota (task new --quota) for as many runs as you want.
 
 To find a relay's capacity, use --rate 0, which sends as fast as answers come; then offer more
 than that and see that memory and the latency of what is accepted stay bounded. Clients need

@@ -48,9 +48,9 @@ It answers clients and the next hop on the public address; /healthz, /readyz, /m
 acknowledged reports are on disk. SIGTERM or an interrupt drains it: what is new is refused, what
 has begun is answered.
 
-relay.yaml, with all that has no default:
+relay.yaml, such as this one behind a TLS proxy:
 
-  listen: 127.0.0.1:8081        # TLS is the proxy's before it
+  listen: 127.0.0.1:8081
   admin: 127.0.0.1:9081
   sign_key: relay.sign          # relay keygen --kind sign
   store: sqlite:relay.db

@@ -159,9 +159,9 @@ func TestBoundIsAboveEveryPair(t *testing.T) {
 	}
 }
 
-// TestPublishedFigures: math.md's for ε = 1, δ = 10⁻⁶. With others at 0 and n·f = 42.6 the true δ is
+// TestFlipsAgainstExact: ε = 1, δ = 10⁻⁶. With others at 0 and n·f = 42.6 the true δ is
 // 4.7e-6, and n·f = 50.0 would be needed; the bound asks for 50.3.
-func TestPublishedFigures(t *testing.T) {
+func TestFlipsAgainstExact(t *testing.T) {
 	const n = 100_000
 	require.InEpsilon(t, 4.72e-6, rappor.Twice(1, 42.6/n, n-1, n-1, n-1), 0.001)
 	require.InEpsilon(t, 1.0e-6, rappor.Twice(1, 42.6/n, n-1, 0, n-1), 0.001, "all others at 0")

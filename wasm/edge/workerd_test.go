@@ -1,6 +1,6 @@
 //go:build workerd
 
-// These tests run the built worker in real workerd; www/test.sh runs them with -tags workerd.
+// These tests run the built worker in real workerd; scripts/test.sh runs them with -tags workerd.
 package edge_test
 
 import (

@@ -41,7 +41,7 @@ export interface ConnectOptions {
   readonly when?: 'idle' | 'now';
   /** Whether to send, within `spread` of connecting, what earlier visits left. Default true. */
   readonly flush?: boolean;
-  /** Folder of the worker and the WASM modules. Default: that of this script. */
+  /** Folder of the worker and the WASM modules, ending in "/". Default: that of this script. */
   readonly modules?: string | URL;
   /** The modules already compiled, for runtimes that cannot fetch them. */
   readonly compiled?: { readonly browser?: WebAssembly.Module; readonly full?: WebAssembly.Module };
@@ -106,7 +106,8 @@ function within(x: unknown, low: number, high: number): boolean {
 function address(option: string, text: string | URL, also?: string): URL {
   try {
     const url = new URL(text, globalThis.location?.href);
-    if (url.protocol === 'https:' || url.protocol === 'http:' || url.protocol === also) return url;
+    const folder = also === undefined || url.pathname.endsWith('/'); // Else its last part would be replaced.
+    if (folder && (url.protocol === 'https:' || url.protocol === 'http:' || url.protocol === also)) return url;
   } catch {
     // Not an address; named below.
   }

@@ -242,7 +242,7 @@ cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async 
 cases['bad options are named'] = async (host) => {
   for (const options of [
     { owner: 'ed25519:x' }, { task: 'https://relay.example/v1/tasks/12' }, { task: 'data:,x' }, { maxEpsilon: 0 }, { maxDelta: 0 },
-    { maxTotalEpsilon: 1 }, { spread: -1 }, { when: 'soon' }, { modules: 'data:,x' }, { owner: undefined }, { sealing: 'none' },
+    { maxTotalEpsilon: 1 }, { spread: -1 }, { when: 'soon' }, { modules: 'data:,x' }, { modules: 'https://site.example/doona' }, { owner: undefined }, { sealing: 'none' },
     { maxEpsilon: '5' }, { spread: NaN },
   ]) {
     await refused(host, connect(host, 'truthful', /** @type {any} */ (options)), 'invalid-option', Object.keys(options)[0]);
