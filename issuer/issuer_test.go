@@ -296,7 +296,7 @@ func TestEpochsEnd(t *testing.T) {
 	require.Eventually(t, func() bool {
 		keys, err := keyfile.LoadRSA(filepath.Join(folder, "task0.keys"))
 		return err == nil && len(keys.Epochs()) == 2
-	}, 20*time.Second, 10*time.Millisecond)
+	}, relaytest.Patience, 10*time.Millisecond)
 	status, err := i.Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []issuer.EpochStatus{{Epoch: 1, Issued: 1}, {Epoch: 2, Issued: 1}}, status.Tasks[0].Epochs)
@@ -338,7 +338,7 @@ func TestKeysEndWithoutTheStore(t *testing.T) {
 	require.Eventually(t, func() bool {
 		keys, err := keyfile.LoadRSA(cfg.Tasks[0].TokenKeys)
 		return err == nil && !slices.Contains(keys.Epochs(), 0)
-	}, 20*time.Second, 10*time.Millisecond)
+	}, relaytest.Patience, 10*time.Millisecond)
 	stop()
 	_, err = db.Exec(`DROP TRIGGER kept`)
 	require.NoError(t, err)
@@ -346,7 +346,7 @@ func TestKeysEndWithoutTheStore(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var rows int
 		return db.QueryRow(`SELECT count(*) FROM issued`).Scan(&rows) == nil && rows == 0
-	}, 20*time.Second, 10*time.Millisecond)
+	}, relaytest.Patience, 10*time.Millisecond)
 }
 
 // locked is a writer that several goroutines share.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -231,11 +232,27 @@ func postOnce(c *relaytest.Cascade, body []byte, from string) error {
 	return nil
 }
 
+// attempts counts the lines of a log that say that batches could not be pulled.
+type attempts struct{ atomic.Int64 }
+
+func (a *attempts) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("couldn't pull")) {
+		a.Add(1)
+	}
+	return len(line), nil
+}
+
 // TestDiskFull fills the store of either relay: reports are refused and batches wait, and when
 // there is room again, identical bytes are taken and everything comes out once.
 func TestDiskFull(t *testing.T) {
 	const n = 200
-	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = n }})
+	var failed attempts // of the second relay
+	c := relaytest.New(t, relaytest.Options{
+		Task: func(t *task.Task) { t.Batch.Size = n },
+		Config: func(hop int, cfg *relay.Config) {
+			cfg.Log = []*slog.Logger{nil, slog.New(slog.NewTextHandler(&failed, nil))}[hop]
+		},
+	})
 	first, _ := c.StartRelay(t, 0)
 	bodies := sealAll(t, c, n)
 	full := 0
@@ -255,7 +272,7 @@ func TestDiskFull(t *testing.T) {
 	var acked atomic.Int64
 	require.NoError(t, postAll(t.Context(), c, bodies, 8, &acked))
 	require.Eventually(t, func() bool { e := c.Status(t, 0).Epochs; return e[0].Batches == 1 }, relaytest.Patience, 10*time.Millisecond)
-	time.Sleep(200 * time.Millisecond) // the second relay tries
+	requireSoon(t, func() bool { return failed.Load() > 1 })
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorIs(t, err, handover.ErrNotSealed)
 	require.Zero(t, c.Status(t, 0).Epochs[0].Confirmed)

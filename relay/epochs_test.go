@@ -118,7 +118,7 @@ func TestEarlyEnd(t *testing.T) {
 	first := c.StartFirst(t)
 	c.Start(t, 1)
 	first.End(0)
-	time.Sleep(100 * time.Millisecond)
+	waitPulls(t, first, 0, 0)
 	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
 	batch, _ := c.Pull(t, 0, 0)
 	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
@@ -126,12 +126,19 @@ func TestEarlyEnd(t *testing.T) {
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	waitState(t, c, 1, 0, "erased")
 	c.Clock.Advance(relaytest.Epoch) // epoch 1 is over, and its relay says nothing of that
-	time.Sleep(100 * time.Millisecond)
+	waitPulls(t, first, 1, 0)
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 1, 0)
 	require.ErrorIs(t, err, handover.ErrNotSealed)
 	c.Clock.Advance(10 * time.Minute)
 	waitState(t, c, 1, 1, "erased")
 	hasFinding(t, c, relay.Finding{Epoch: 1, Reason: "gave up waiting for the end of the epoch"})
+}
+
+// waitPulls waits until the second relay has made something of an answer that the first gives from now on.
+func waitPulls(t *testing.T, first *relaytest.Rogue, epoch, seq uint64) {
+	t.Helper()
+	before := first.Pulls(epoch, seq)
+	requireSoon(t, func() bool { return first.Pulls(epoch, seq) > before+2 }) // one may be under way, the next is answered anew
 }
 
 // TestConfirm: only the next hop may pull and confirm; a confirmed batch is gone for good, and

@@ -96,6 +96,6 @@ type boundConn struct {
 }
 
 func (c *boundConn) Close() error {
-	defer c.leave()
+	c.leave() // first: who sees that the connection is closed finds its place free
 	return c.Conn.Close()
 }

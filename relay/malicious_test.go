@@ -329,7 +329,7 @@ func TestIntersection(t *testing.T) {
 		views = append(views, c.Values(t, epoch, batch)...)
 	}
 	for seq := range uint64(3) {
-		require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, 5*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, relaytest.Patience, 10*time.Millisecond)
 	}
 	// Another batch under numbers that the second relay has; and the same slots again after a restart.
 	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, among(400)))

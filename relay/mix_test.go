@@ -151,7 +151,7 @@ func TestMaliciousFirstRelay(t *testing.T) {
 			}
 			require.Len(t, chain, 2, "the chain is kept")
 			require.Equal(t, chain[0].Lanes[0].Out, chain[1].Lanes[0].In)
-			require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, 5*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, relaytest.Patience, 10*time.Millisecond)
 			found := slices.Contains(c.Status(t, 1).Findings, relay.Finding{Batch: seq, Reason: "too few valid slots"})
 			require.Equal(t, tt.finding, found)
 		})

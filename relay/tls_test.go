@@ -210,7 +210,7 @@ func TestAutocert(t *testing.T) {
 		defer resp.Body.Close()
 		pem, err := io.ReadAll(resp.Body)
 		return err == nil && roots.AppendCertsFromPEM(pem)
-	}, 20*time.Second, 50*time.Millisecond)
+	}, relaytest.Patience, 50*time.Millisecond)
 
 	stop := c.Start(t, 0)
 	serial := func() *big.Int {

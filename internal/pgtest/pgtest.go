@@ -1,8 +1,8 @@
 //go:build unix
 
 // Package pgtest runs a real PostgreSQL server for tests, benchmarks and demonstrations: in a
-// temporary folder, on a free port of 127.0.0.1, as an unprivileged user, with the durability
-// settings of production.
+// temporary folder, on a socket in it, as an unprivileged user, with the durability settings of
+// production.
 package pgtest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
@@ -33,7 +33,6 @@ type Server struct {
 	Data string
 
 	dir, bin  string
-	port      int
 	as        *syscall.Credential // nil for this process's own user
 	ended     chan struct{}       // closed when the server has ended
 	process   *os.Process
@@ -108,12 +107,6 @@ func (s *Server) lay() (err error) {
 			return err
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	s.port = l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	initdb := s.command("initdb", "-D", s.Data, "-U", owner, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
@@ -171,8 +164,8 @@ func (s *Server) command(program string, args ...string) *exec.Cmd {
 
 // Restart starts a server that has ended, and waits until it answers.
 func (s *Server) Restart() error {
-	cmd := s.command("postgres", "-D", s.Data, "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1",
-		"-c", "unix_socket_directories="+s.dir, "-c", "max_connections=200", "-c", "logging_collector=off")
+	cmd := s.command("postgres", "-D", s.Data, "-c", "listen_addresses=", "-c", "unix_socket_directories="+s.dir,
+		"-c", "max_connections=200", "-c", "logging_collector=off")
 	endWithParent(cmd.SysProcAttr)
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -227,7 +220,7 @@ func (s *Server) lastLog() []byte {
 }
 
 func (s *Server) dsn(database string) string {
-	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", owner, s.port, database)
+	return fmt.Sprintf("postgres://%s@/%s?host=%s", owner, database, url.QueryEscape(s.dir))
 }
 
 // Database creates an empty database and returns its URL.

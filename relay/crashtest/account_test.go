@@ -24,6 +24,7 @@ import (
 	"github.com/doona-dp/doona/internal/keytree"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -420,7 +421,7 @@ func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 		file, err = keytree.Open(name, false)
 		gone = strings.HasSuffix(name, ".new") && errors.Is(err, fs.ErrNotExist)
 		return err == nil || gone
-	}, 10*time.Second, 10*time.Millisecond, name)
+	}, relaytest.Patience, 10*time.Millisecond, name)
 	if gone {
 		return
 	}

@@ -13,9 +13,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -164,13 +166,28 @@ func (c *Cascade) use(t testing.TB, i int) {
 	require.NoError(t, err)
 }
 
-// FreeAddress returns a loopback address that nothing listens on.
+// FreeAddress returns a loopback address that nothing listens on, and that on Linux nobody else is given
+// until the test ends: a socket is bound to it that does not listen, beside which whoever names the
+// address can. Of the free ports as they are, two tests that run at once would now and then get one.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
 	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	require.NoError(t, syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	if runtime.GOOS == "linux" {
+		t.Cleanup(func() { syscall.Close(fd) })
+	} else {
+		syscall.Close(fd)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
 }
 
 // Config returns the configuration of a relay, with the cascade's clock.
