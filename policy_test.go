@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests and their generators.
-var testOnly = []string{"internal/doctest", "internal/hpketest", "internal/pgtest", "relay/relaytest"}
+var testOnly = []string{"internal/doctest", "internal/hpketest", "internal/pgtest", "internal/pipenet", "relay/relaytest"}
 
 // goPackage is one folder with Go files; tests and generators are not counted.
 type goPackage struct {

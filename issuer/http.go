@@ -1,10 +1,8 @@
 package issuer
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,11 +10,11 @@ import (
 	"math/big"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/token"
@@ -33,57 +31,33 @@ func (i *Issuer) Handler() http.Handler {
 	mux.HandleFunc("GET "+epoch+"/issuer-directory", i.answer(i.handleDirectory))
 	mux.HandleFunc("POST "+epoch+"/token-request", i.answer(i.handleRequest))
 	if i.cfg.Clients == clientsAddress {
-		mux.HandleFunc("OPTIONS "+epoch+"/token-request", preflight)
+		mux.HandleFunc("OPTIONS "+epoch+"/token-request", service.Preflight("Content-Type"))
 	}
-	mux.HandleFunc("/", i.answer(func(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }))
+	mux.HandleFunc("/", i.answer(service.NotFound))
 	return mux
 }
 
-// answer turns a handler's error into a problem; errors that are none are the issuer's own, are
-// logged, and tell the client nothing. Pages of any origin may read directories; and, where
-// networks are clients, get tokens: with accounts, a page must go through its site's backend.
-func (i *Issuer) answer(handle func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, req *http.Request) {
+// answer is [service.Answer]. Pages of any origin may read directories; and, where networks are clients,
+// get tokens: with accounts, a page must go through its site's backend.
+func (i *Issuer) answer(handle service.Handler) http.HandlerFunc {
+	return service.Answer(i.cfg.Log, func(w http.ResponseWriter, req *http.Request) error {
 		if i.cfg.Clients == clientsAddress || req.Method == http.MethodGet {
-			w.Header().Set("Access-Control-Allow-Origin", "*")
-			w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
+			service.AllowOrigins(w)
 		}
-		err := handle(w, req)
-		if err == nil {
-			return
-		}
-		var p *problem.Problem
-		if !errors.As(err, &p) {
-			i.cfg.Log.Error("couldn't answer", "error", err)
-			p = problem.New(problem.Internal, "")
-		}
-		p.Write(w)
-	}
-}
-
-// preflight lets pages of any origin ask for tokens, and browsers remember so for a day.
-func preflight(w http.ResponseWriter, _ *http.Request) {
-	header := w.Header()
-	header.Set("Access-Control-Allow-Origin", "*")
-	header.Set("Access-Control-Allow-Methods", "POST")
-	header.Set("Access-Control-Allow-Headers", "Content-Type")
-	header.Set("Access-Control-Max-Age", "86400")
-	w.WriteHeader(http.StatusNoContent)
+		return handle(w, req)
+	})
 }
 
 // epochOf returns the task, the epoch and its key that a request's path names, if tokens of it are
 // issued now.
 func (i *Issuer) epochOf(req *http.Request) (*served, uint64, *epochKey, error) {
-	text := req.PathValue("task")
-	raw, err := hex.DecodeString(text)
-	if err != nil || len(raw) != 32 || hex.EncodeToString(raw) != text || i.tasks[[32]byte(raw)] == nil {
-		return nil, 0, nil, problem.New(problem.UnknownTask, "")
+	s, err := service.PathTask(req, i.tasks)
+	if err != nil {
+		return nil, 0, nil, err
 	}
-	s := i.tasks[[32]byte(raw)]
-	text = req.PathValue("epoch")
-	epoch, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || strconv.FormatUint(epoch, 10) != text {
-		return nil, 0, nil, problem.New(problem.Malformed, "epoch: want a decimal number")
+	epoch, err := service.PathNumber(req, "epoch")
+	if err != nil {
+		return nil, 0, nil, err
 	}
 	if epoch >= s.Epochs.Count {
 		return nil, 0, nil, problem.New(problem.EpochNotOpen, "the task has epochs 0 to %d", s.Epochs.Count-1)
@@ -111,16 +85,10 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	}
 	_, end := i.window(s, epoch)
 	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", max(0, min(3600, int(end.Sub(i.cfg.Clock())/time.Second)))))
-	return write(w, token.DirectoryType, body)
+	return service.Write(w, token.DirectoryType, body)
 }
 
 func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
-	select {
-	case i.busy <- struct{}{}:
-		defer func() { <-i.busy }()
-	default:
-		return problem.New(problem.Overloaded, "").Retry(time.Second)
-	}
 	account, err := i.account(req)
 	if err != nil {
 		return err
@@ -140,10 +108,17 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	if b := new(big.Int).SetBytes(blinded); b.Sign() == 0 || b.Cmp(key.private.N) >= 0 {
 		return problem.New(problem.Malformed, "invalid blinded message: want a number from 1 to below the modulus")
 	}
+	select { // once it has been read, which may take its time
+	case i.busy <- struct{}{}:
+		defer func() { <-i.busy }()
+	default:
+		return service.TryLater(problem.Overloaded, "")
+	}
 	// Counted before it is signed: what is sent has been counted, whatever happens in between.
 	within, err := i.store.count(req.Context(), s.ID, epoch, key.name("account", account), key.name("request", blinded), s.quota)
 	if err != nil {
-		return err
+		i.cfg.Log.Error("couldn't count", "error", err)
+		return service.TryLater(problem.Overloaded, "not counted; send the same bytes again")
 	}
 	if !within {
 		return problem.New(problem.Limit, "at most %d tokens", s.quota)
@@ -153,7 +128,7 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return write(w, token.ReplyType, reply)
+	return service.Write(w, token.ReplyType, reply)
 }
 
 // account returns who asks: the account that a backend with an API key names, or the network.
@@ -192,13 +167,6 @@ func readRequest(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-func write(w http.ResponseWriter, kind string, body []byte) error {
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = io.Copy(w, bytes.NewReader(body)) // an error is the peer's leaving
-	return nil
-}
-
 // AdminHandler returns the private HTTP interface.
 func (i *Issuer) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -219,7 +187,7 @@ func (i *Issuer) AdminHandler() http.Handler {
 		if err != nil {
 			return fmt.Errorf("couldn't encode the status: %w", err)
 		}
-		return write(w, "application/json", out)
+		return service.Write(w, "application/json", out)
 	}))
 	return mux
 }

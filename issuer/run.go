@@ -3,65 +3,31 @@ package issuer
 import (
 	"context"
 	"fmt"
-	"io"
-	"log"
-	"net"
-	"net/http"
 	"sync"
-	"time"
 
 	"github.com/doona-dp/doona/internal/service"
-)
-
-// Limits of the HTTP servers: a client that dawdles loses its connection.
-const (
-	ioTimeout   = 15 * time.Second
-	idleTimeout = 2 * time.Minute
-	maxHeader   = 8 << 10
 )
 
 // Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and closes
 // the store. It returns nil after a clean drain.
 func (i *Issuer) Run(ctx context.Context) error {
 	defer i.Close()
-	var servers []*http.Server
-	failed := make(chan error, 2)
-	defer func() {
-		i.ready.Store(false)
-		service.Drain(servers)
-	}()
-	for _, s := range []struct {
-		address  string
-		listener net.Listener
-		handler  http.Handler
-	}{{i.cfg.Listen, i.cfg.Listener, i.Handler()}, {i.cfg.Admin, i.cfg.AdminListener, i.AdminHandler()}} {
-		l := s.listener
-		if l == nil && s.address != "" {
-			var err error
-			if l, err = net.Listen("tcp", s.address); err != nil {
-				return fmt.Errorf("couldn't listen: %w", err)
-			}
-		}
-		if l == nil {
-			continue
-		}
-		server := &http.Server{Handler: service.Guard(i.cfg.Log, s.handler), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: ioTimeout,
-			ReadTimeout: ioTimeout, WriteTimeout: 2 * ioTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
-		servers = append(servers, server)
-		go func() { failed <- server.Serve(l) }()
+	servers, err := service.Listen(i.cfg.Log,
+		service.Endpoint{Address: i.cfg.Listen, Listener: i.cfg.Listener, Handler: i.Handler()},
+		service.Endpoint{Address: i.cfg.Admin, Listener: i.cfg.AdminListener, Handler: i.AdminHandler()})
+	if err != nil {
+		return err
 	}
+	work, stopWork := context.WithCancel(ctx)
 	var erasing sync.WaitGroup
-	defer erasing.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	erasing.Go(func() { i.eraseLoop(ctx) })
+	erasing.Go(func() { i.eraseLoop(work) })
 	i.ready.Store(true)
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-failed:
-		return fmt.Errorf("couldn't serve: %w", err)
-	}
+	err = service.Serve(ctx, servers)
+	i.ready.Store(false)
+	service.Drain(servers)
+	stopWork()
+	erasing.Wait()
+	return err
 }
 
 // Status is what `issuer status` prints.

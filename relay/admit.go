@@ -2,12 +2,11 @@ package relay
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/handover"
 	"github.com/doona-dp/doona/relay/problem"
 )
@@ -138,15 +137,11 @@ func (r *Relay) checkMemory() error {
 	return nil
 }
 
-// later is the longest that a refused client is asked to wait.
-const later = 8 * time.Second
-
 // overloads are the problems that turnAway answers with.
 var overloads = []problem.Name{problem.SlowDown, problem.Overloaded}
 
-// turnAway refuses a request for want of room. The wait is drawn at random, so that clients which
-// were turned away together do not return together.
+// turnAway refuses a request for want of room.
 func (r *Relay) turnAway(name problem.Name) error {
 	r.metrics.add(metricOverload, 1, string(name))
-	return problem.New(name, "").Retry(time.Second + rand.N(later-time.Second))
+	return service.TryLater(name, "")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/keytree"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/randomizer"
@@ -38,14 +39,14 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 
 // reportEpoch returns the task and epoch that a submission is for, if the epoch is open.
 func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
-	s, err := r.task(req)
+	s, err := service.PathTask(req, r.tasks)
 	if err != nil {
 		return nil, 0, err
 	}
 	if s.hop != 0 {
 		return nil, 0, problem.New(problem.NotIngress, "reports go to %s", s.Relays[0].URL)
 	}
-	epoch, err := number(req, "epoch")
+	epoch, err := service.PathNumber(req, "epoch")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -122,10 +123,10 @@ func checkHeader(req *http.Request, most int64) error {
 // dawdles holds a place and memory: it has 15 s and what the bytes take at 16 kB/s, and then some
 // time to take the answer. A connection without deadlines, as in tests, has none.
 func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
-	patience := 15*time.Second + time.Duration(most)*time.Second/(16<<10)
+	patience := service.ReadTimeout + time.Duration(most)*time.Second/(16<<10)
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(patience))
-	_ = connection.SetWriteDeadline(time.Now().Add(patience + writeTimeout))
+	_ = connection.SetWriteDeadline(time.Now().Add(patience + service.WriteTimeout))
 	into := bytes.NewBuffer(make([]byte, 0, max(req.ContentLength, 0)+bytes.MinRead)) // ReadFrom wants that much to spare
 	_, err := into.ReadFrom(http.MaxBytesReader(w, req.Body, most))
 	var over *http.MaxBytesError
@@ -178,30 +179,32 @@ func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body, tok
 // pending is a submission on its way to the store.
 type pending struct {
 	*submission
-	done chan error // gets one value
+	done chan bool // gets one value: whether the transaction was made
 }
 
-// errUnstored is the answer where the store did not take a submission, or may not have: the same
-// bytes may be sent again.
-var errUnstored = problem.New(problem.Overloaded, "not stored; send the same bytes again").Retry(2 * time.Second)
+// unstored is the answer where the store did not take a submission, or may not have: the same bytes may be
+// sent again.
+func unstored() error {
+	return service.TryLater(problem.Overloaded, "not stored; send the same bytes again")
+}
 
 // enqueue hands a submission to the committer and returns its verdict. The queue has room for
 // every report that may be in flight, so it never blocks long. A client that leaves meanwhile
 // will find its report stored, or not, when it sends it again.
 func (r *Relay) enqueue(ctx context.Context, sub *submission) error {
-	p := &pending{sub, make(chan error, 1)}
+	p := &pending{sub, make(chan bool, 1)}
 	select {
 	case r.queue <- p:
 	default:
 		return r.turnAway(problem.Overloaded)
 	}
 	select {
-	case err := <-p.done:
-		if err != nil {
-			return err
+	case stored := <-p.done:
+		if !stored {
+			return unstored()
 		}
 	case <-r.stopped:
-		return errUnstored
+		return unstored()
 	}
 	return sub.answer()
 }
@@ -263,10 +266,9 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 	if err != nil {
 		r.metrics.add(metricStoreErrors, 1)
 		r.cfg.Log.Error("couldn't store reports", "error", err)
-		err = errUnstored
 	}
 	for _, p := range group {
-		p.done <- err
+		p.done <- err == nil
 	}
 	if full {
 		select {

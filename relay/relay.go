@@ -26,21 +26,16 @@ import (
 	"crypto/ed25519"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"log"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/relay/handover"
-	"github.com/doona-dp/doona/relay/problem"
 )
 
 // Relay is one relay with its tasks. Its handlers are safe for concurrent use.
@@ -158,16 +153,6 @@ func (r *Relay) Close() error {
 	return err
 }
 
-// Limits of the HTTP servers: a client that dawdles loses its connection. Reports and batches have
-// longer, by their size.
-const (
-	headerTimeout = 10 * time.Second
-	readTimeout   = 15 * time.Second
-	writeTimeout  = 30 * time.Second
-	idleTimeout   = time.Minute
-	maxHeader     = 16 << 10 // bytes
-)
-
 // Run serves until ctx ends, then drains: it refuses what is new, answers what has begun, and
 // closes the store. It returns nil after a clean drain.
 func (r *Relay) Run(ctx context.Context) error {
@@ -190,7 +175,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	}
 	r.ready.Store(true)
-	err = serve(ctx, servers)
+	err = service.Serve(ctx, servers)
 	r.ready.Store(false)
 	service.Drain(servers)
 	stopWork()
@@ -201,75 +186,20 @@ func (r *Relay) Run(ctx context.Context) error {
 	return err
 }
 
-// server is an HTTP server with its listener.
-type server struct {
-	http.Server
-	listener net.Listener
+// listen opens the public and the admin address.
+func (r *Relay) listen() ([]*service.Server, error) {
+	return service.Listen(r.cfg.Log,
+		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener, Handler: r.connections.sparing(r.Handler()), Wrap: r.bound},
+		service.Endpoint{Address: r.cfg.Admin, Listener: r.cfg.AdminListener, Handler: r.AdminHandler()})
 }
 
-// listen opens the public and the admin address; on the public one connections are bounded.
-func (r *Relay) listen() (out []*server, err error) {
-	defer func() {
-		if err != nil {
-			for _, opened := range out {
-				opened.listener.Close()
-			}
-		}
-	}()
-	public, err := listenOn(r.cfg.Listen, r.cfg.Listener)
-	if err != nil {
-		return nil, err
+// bound returns the public listener with bounded connections and TLS.
+func (r *Relay) bound(public net.Listener) net.Listener {
+	public = r.connections.bound(public)
+	if r.tls != nil {
+		public = tls.NewListener(public, r.tls)
 	}
-	if public != nil {
-		public = r.connections.bound(public)
-		if r.tls != nil {
-			public = tls.NewListener(public, r.tls)
-		}
-		out = append(out, r.server(r.connections.sparing(r.Handler()), public))
-	}
-	admin, err := listenOn(r.cfg.Admin, r.cfg.AdminListener)
-	if admin != nil {
-		out = append(out, r.server(r.AdminHandler(), admin))
-	}
-	return out, err
-}
-
-// listenOn opens an address, unless there is a listener already or no address.
-func listenOn(address string, l net.Listener) (net.Listener, error) {
-	if l != nil || address == "" {
-		return l, nil
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't listen: %w", err)
-	}
-	return l, nil
-}
-
-// server speaks HTTP/1.1 only: a client sends one report a visit, so there is nothing to multiplex,
-// and what a connection may take stays small.
-func (r *Relay) server(handler http.Handler, l net.Listener) *server {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	return &server{http.Server{
-		Handler: service.Guard(r.cfg.Log, handler), ErrorLog: log.New(io.Discard, "", 0), Protocols: &protocols,
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-	}, l}
-}
-
-// serve returns when ctx ends or a server fails.
-func serve(ctx context.Context, servers []*server) error {
-	failed := make(chan error, len(servers))
-	for _, s := range servers {
-		go func() { failed <- s.Serve(s.listener) }()
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-failed:
-		return fmt.Errorf("couldn't serve: %w", err)
-	}
+	return public
 }
 
 // Handler returns the public HTTP interface. Reports are answered only while Run runs.
@@ -278,10 +208,10 @@ func (r *Relay) Handler() http.Handler {
 	const epoch = "/v1/tasks/{task}/epochs/{epoch}"
 	mux.HandleFunc("GET /v1/tasks/{task}", r.open(r.handleTask))
 	mux.HandleFunc("GET /v1/keys", r.open(r.handleKeys))
-	mux.HandleFunc("OPTIONS "+epoch+"/reports", preflight)
+	mux.HandleFunc("OPTIONS "+epoch+"/reports", service.Preflight("Authorization, Content-Type"))
 	mux.HandleFunc("POST "+epoch+"/reports", r.open(r.handleReport))
 	mux.HandleFunc("GET "+epoch+"/batches/{seq}", r.answer(r.handlePull))
 	mux.HandleFunc("POST "+epoch+"/batches/{seq}/confirm", r.answer(r.handleConfirm))
-	mux.HandleFunc("/", r.open(func(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }))
+	mux.HandleFunc("/", r.open(service.NotFound))
 	return mux
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/token"
@@ -73,7 +74,7 @@ func (s *served) loadIssuerKeys(path string) error {
 func (r *Relay) checkToken(w http.ResponseWriter, req *http.Request, s *served, epoch uint64) ([]byte, error) {
 	at := s.tokenEpoch(epoch)
 	if at == nil {
-		return nil, problem.New(problem.Overloaded, "the issuer's key is not here yet").Retry(tokenKeyPause)
+		return nil, service.TryLater(problem.Overloaded, "the issuer's key is not here yet")
 	}
 	header := req.Header.Get("Authorization")
 	name := problem.TokenMissing

@@ -2,28 +2,86 @@ package service_test
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/pipenet"
 	"github.com/doona-dp/doona/internal/service"
 )
+
+// serve serves a handler until end is called, which waits for the drain.
+func serve(t *testing.T, l net.Listener, to *slog.Logger, handler http.HandlerFunc) (end func()) {
+	t.Helper()
+	servers, err := service.Listen(to, service.Endpoint{Listener: l, Handler: handler}, service.Endpoint{})
+	require.NoError(t, err)
+	require.Len(t, servers, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Serve(ctx, servers) }()
+	return func() {
+		cancel()
+		require.NoError(t, <-ended)
+		service.Drain(servers)
+	}
+}
 
 // TestPanicsAreLoggedWithoutAddresses: net/http would log the client's.
 func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	var ours, standard bytes.Buffer
 	defer log.SetOutput(log.Writer())
 	log.SetOutput(&standard)
-	server := httptest.NewServer(service.Guard(slog.New(slog.NewTextHandler(&ours, nil)),
-		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { panic("bad " + r.RemoteAddr) })))
-	_, err := http.Get(server.URL)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	end := serve(t, l, slog.New(slog.NewTextHandler(&ours, nil)), func(_ http.ResponseWriter, r *http.Request) { panic("bad " + r.RemoteAddr) })
+	_, err = http.Get("http://" + l.Addr().String())
 	require.Error(t, err)
-	server.Close()
+	end()
 	require.Contains(t, ours.String(), "service_test.go")
 	require.NotContains(t, ours.String(), "127.0.0.1")
 	require.Empty(t, standard.String())
+}
+
+// TestListenAllOrNone: an address that is taken leaves no other open.
+func TestListenAllOrNone(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, err = service.Listen(slog.New(slog.DiscardHandler), service.Endpoint{Listener: free}, service.Endpoint{Address: taken.Addr().String()})
+	require.ErrorContains(t, err, "couldn't listen")
+	_, err = free.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// TestDrain, in virtual time: what has begun is answered, and a connection that never speaks, as browsers
+// open them in advance, does not hold up the end for the 5 s that net/http would wait for it.
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := pipenet.Listen()
+		end := serve(t, network, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
+		begun, silent := network.Dial("192.0.2.1:1"), network.Dial("192.0.2.2:1")
+		answer := make(chan string, 1)
+		go func() {
+			io.WriteString(begun, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			all, _ := io.ReadAll(begun)
+			answer <- string(all)
+		}()
+		synctest.Wait()
+		at := time.Now()
+		end()
+		require.Less(t, time.Since(at), 3*time.Second) // net/http looks every half second
+		require.Contains(t, <-answer, "200 OK")
+		_, err := silent.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+	})
 }

@@ -225,7 +225,7 @@ func (c *Cascade) Serve(t testing.TB, r *relay.Relay, admin string) (stop func()
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
-		c.http.CloseIdleConnections() // a server waits 5 s for a connection that never asked
+		c.http.CloseIdleConnections() // the next relay at this address knows nothing of them
 		cancel()
 		require.NoError(t, <-ended)
 	})

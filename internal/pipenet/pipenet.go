@@ -1,0 +1,59 @@
+// Package pipenet is a network inside a test: its connections block as goroutines do, so that package
+// testing/synctest can run servers and clients in virtual time. They have no buffer: a peer that does
+// not read is a peer that reads slowly from the first byte on.
+package pipenet
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Listener is a [net.Listener] of connections made with Dial.
+type Listener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Listen returns a new network's listener.
+func Listen() *Listener { return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+// Dial connects from an address, "192.0.2.1:80", as the listener's side sees it. It waits until the
+// connection is accepted; where the listener is closed, it returns a closed one.
+func (l *Listener) Dial(from string) net.Conn {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- conn{server, netip.MustParseAddrPort(from)}:
+	case <-l.closed:
+		server.Close()
+	}
+	return client
+}
+
+// Accept is that of [net.Listener].
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close is that of [net.Listener].
+func (l *Listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr returns an address that means nothing.
+func (l *Listener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// conn is a connection with a peer's address.
+type conn struct {
+	net.Conn
+	from netip.AddrPort
+}
+
+func (c conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.from) }

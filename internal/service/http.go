@@ -1,0 +1,92 @@
+package service
+
+import (
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/doona-dp/doona/relay/problem"
+)
+
+// Handler is an HTTP handler that may fail.
+type Handler func(http.ResponseWriter, *http.Request) error
+
+// Answer turns a handler's error into a problem; errors that are none are the program's own, are
+// logged, and tell the client nothing.
+func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		err := handle(w, req)
+		if err == nil {
+			return
+		}
+		var p *problem.Problem
+		if !errors.As(err, &p) {
+			if req.Context().Err() == nil { // else the client has left
+				log.Error("couldn't answer", "error", err)
+			}
+			p = problem.New(problem.Internal, "")
+		}
+		p.Write(w)
+	}
+}
+
+// TryLater returns a problem that asks to wait 2 to 8 seconds, at random: so those who were turned away
+// together do not return together.
+func TryLater(name problem.Name, detail string) *problem.Problem {
+	return problem.New(name, "%s", detail).Retry(time.Second + rand.N(7*time.Second))
+}
+
+// NotFound is the [Handler] of what there is not.
+func NotFound(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }
+
+// AllowOrigins lets pages of any origin read an answer.
+func AllowOrigins(w http.ResponseWriter) {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate")
+}
+
+// Preflight lets pages of any origin post with some headers, and browsers remember so for a day.
+func Preflight(headers string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		header := w.Header()
+		header.Set("Access-Control-Allow-Origin", "*")
+		header.Set("Access-Control-Allow-Methods", "POST")
+		header.Set("Access-Control-Allow-Headers", headers)
+		header.Set("Access-Control-Max-Age", "86400")
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// PathTask returns which of some tasks a request's path names, in lower-case hex.
+func PathTask[T any](req *http.Request, tasks map[[32]byte]*T) (*T, error) {
+	text := req.PathValue("task")
+	raw, err := hex.DecodeString(text)
+	if err == nil && len(raw) == 32 && hex.EncodeToString(raw) == text {
+		if found := tasks[[32]byte(raw)]; found != nil {
+			return found, nil
+		}
+	}
+	return nil, problem.New(problem.UnknownTask, "")
+}
+
+// PathNumber reads a decimal number from a request's path.
+func PathNumber(req *http.Request, name string) (uint64, error) {
+	text := req.PathValue(name)
+	v, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || strconv.FormatUint(v, 10) != text {
+		return 0, problem.New(problem.Malformed, "%s: want a decimal number", name)
+	}
+	return v, nil
+}
+
+// Write answers with a body of a media type.
+func Write(w http.ResponseWriter, mediaType string, body []byte) error {
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Write(body) // an error is the peer's leaving
+	return nil
+}

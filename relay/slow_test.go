@@ -1,0 +1,220 @@
+package relay_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/pipenet"
+	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/relay/relaytest"
+	"github.com/doona-dp/doona/task"
+)
+
+// slowLane is a first relay, with a real store, on a network in virtual time.
+type slowLane struct {
+	*relaytest.Cascade
+	relay   *relay.Relay
+	network *pipenet.Listener
+	clients int
+}
+
+// inSlowLane runs a test beside a relay that takes few clients at a time, each with 20 slots of 1 kB.
+func inSlowLane(t *testing.T, test func(t *testing.T, l *slowLane)) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &slowLane{network: pipenet.Listen()}
+		l.Cascade = relaytest.New(t, relaytest.Options{Hops: 1,
+			Task: func(t *task.Task) { t.Slots.PerLane, t.Slots.MessageBytes = 20, 1000 },
+			Config: func(_ int, cfg *relay.Config) {
+				cfg.Listener, cfg.Admin, cfg.TrustedProxies, cfg.MaxConcurrent = l.network, "", nil, 16
+			}})
+		var err error
+		l.relay, err = relay.New(l.Config(t, 0))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.relay.Run(ctx) }()
+		test(t, l)
+		cancel()
+		require.NoError(t, <-ended)
+		time.Sleep(time.Second) // slow clients see that it is over
+	})
+}
+
+// path returns the path of something about epoch 0.
+func (l *slowLane) path(of string) string {
+	return fmt.Sprintf("/v1/tasks/%x/epochs/0/%s", l.Open.ID, of)
+}
+
+// report posts a report as a client of its own and requires that it is taken.
+func (l *slowLane) report(t *testing.T) {
+	t.Helper()
+	l.clients++
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return l.network.Dial(relaytest.Network(l.clients) + ":1"), nil
+	}}}
+	resp, err := client.Post("http://relay"+l.path("reports"), "application/msgpack", bytes.NewReader(l.Seal(t, 0, uint64(l.clients))))
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+}
+
+// lasts returns how long a slow client has its connection, while others report.
+func (l *slowLane) lasts(t *testing.T, slow func(conn net.Conn)) time.Duration {
+	t.Helper()
+	before, ended := relay.FreeMemory(l.relay), make(chan time.Duration, 1)
+	go func() {
+		conn, begun := l.network.Dial("198.51.100.1:1"), time.Now()
+		defer conn.Close()
+		slow(conn)
+		ended <- time.Since(begun)
+	}()
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		l.report(t)
+		select {
+		case lasted := <-ended:
+			synctest.Wait()
+			require.Equal(t, before, relay.FreeMemory(l.relay))
+			return lasted
+		case <-tick.C:
+		}
+	}
+}
+
+// drip writes a byte every quarter of a second until the connection is closed.
+func drip(conn net.Conn, text io.Reader) {
+	for one := make([]byte, 1); ; time.Sleep(time.Second / 4) {
+		text.Read(one)
+		if _, err := conn.Write(one); err != nil {
+			return
+		}
+	}
+}
+
+// endless repeats a text.
+type endless struct {
+	text string
+	at   int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	p[0] = e.text[e.at%len(e.text)]
+	e.at++
+	return 1, nil
+}
+
+// read reads until the connection is closed.
+func read(conn net.Conn) string {
+	all, _ := io.ReadAll(conn)
+	return string(all)
+}
+
+// TestSlowClients: each kind of slow client loses its connection at the bound that docs/relay.md names, to
+// the second in which it sees so, and others report meanwhile. Time is virtual.
+func TestSlowClients(t *testing.T) {
+	header := func(l *slowLane, size int) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: relay\r\nContent-Length: %d\r\n\r\n", l.path("reports"), size)
+	}
+	const grace = time.Second
+	for name, tt := range map[string]struct {
+		slow func(l *slowLane, conn net.Conn)
+		want time.Duration
+	}{
+		"never speaks": {func(_ *slowLane, conn net.Conn) { read(conn) }, 10 * time.Second},
+		"headers trickle": {func(l *slowLane, conn net.Conn) {
+			go read(conn)
+			drip(conn, io.MultiReader(strings.NewReader("GET / HTTP/1.1\r\nHost: relay\r\n"), &endless{text: "A: b\r\n"}))
+		}, 10 * time.Second},
+		"headers trickle after a request": {func(l *slowLane, conn net.Conn) {
+			io.WriteString(conn, "GET /v1/keys HTTP/1.1\r\nHost: relay\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err == nil {
+				io.Copy(io.Discard, resp.Body)
+			}
+			go read(conn)
+			drip(conn, &endless{text: "A"})
+		}, 10 * time.Second},
+		"a body trickles": {func(l *slowLane, conn net.Conn) {
+			io.WriteString(conn, header(l, 16<<10))
+			go drip(conn, &endless{text: "A"})
+			read(conn)
+		}, 16 * time.Second}, // 15 s, and 16 KiB at 16 kB/s
+		"a body never comes": {func(l *slowLane, conn net.Conn) {
+			io.WriteString(conn, header(l, 160))
+			read(conn)
+		}, 15 * time.Second},
+		"never reads an answer": {func(l *slowLane, conn net.Conn) {
+			io.WriteString(conn, "GET /v1/keys HTTP/1.1\r\nHost: relay\r\n\r\n")
+			time.Sleep(time.Minute)
+			_, err := conn.Read(make([]byte, 1))
+			require.Error(t, err)
+			_, err = conn.Write([]byte("x"))
+			require.Error(t, err)
+		}, time.Minute},
+		"says nothing more": {func(l *slowLane, conn net.Conn) {
+			io.WriteString(conn, "GET /v1/keys HTTP/1.1\r\nHost: relay\r\n\r\n")
+			read(conn)
+		}, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSlowLane(t, func(t *testing.T, l *slowLane) {
+				lasted := l.lasts(t, func(conn net.Conn) { tt.slow(l, conn) })
+				require.GreaterOrEqual(t, lasted, tt.want)
+				require.LessOrEqual(t, lasted, tt.want+grace)
+			})
+		})
+	}
+}
+
+// TestSlowNextHop: who pulls a batch and does not read it has 30 s, and what the batch takes at 64 kB/s.
+func TestSlowNextHop(t *testing.T) {
+	inSlowLane(t, func(t *testing.T, l *slowLane) {
+		for range l.Open.Batch.Size {
+			l.report(t)
+		}
+		time.Sleep(5 * time.Second) // until it is sealed
+		signature := base64.RawURLEncoding.EncodeToString(onion.Sign(verifierKey(t, l.Cascade), onion.SignPull, handover.Body(l.Open.ID, 0, 0)))
+		var batch int64
+		lasted := l.lasts(t, func(conn net.Conn) {
+			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: relay\r\n%s: %s\r\n\r\n", l.path("batches/0"), handover.Header, signature)
+			in := bufio.NewReaderSize(conn, 1)
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				return
+			}
+			batch = resp.ContentLength
+			for err == nil { // the buffer's 16 bytes at a time, and far too slowly
+				time.Sleep(time.Second)
+				_, err = in.Discard(16)
+			}
+		})
+		require.Greater(t, batch, int64(l.Open.Batch.Size*20_000))
+		bound := 30*time.Second + time.Duration(batch)*time.Second/(64<<10)
+		require.GreaterOrEqual(t, lasted, bound)
+		require.LessOrEqual(t, lasted, bound+2*time.Second)
+	})
+}
+
+func verifierKey(t *testing.T, c *relaytest.Cascade) ed25519.PrivateKey {
+	t.Helper()
+	key, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	return key
+}
