@@ -8,10 +8,12 @@ import (
 
 // hostPage is what the SDK does to the page around it, beside the same page without the SDK, on a
 // first visit with the largest reports: the longest of the long tasks that the browser's Long Tasks
-// API counts on the page's thread, 0 without any; the largest paint and the slowest interaction.
+// API counts on the page's thread, 0 without any; the most CPU time of one task on it, which other
+// programs do not lengthen; the largest paint and the slowest interaction.
 var hostPage = Group{
 	Names: []string{
 		"client/main-thread/histogram256/ms", "client/main-thread/vector1000/ms",
+		"client/main-thread/histogram256/cpu-ms", "client/main-thread/vector1000/cpu-ms",
 		"client/host-page/lcp/ms", "client/host-page/inp/ms",
 	},
 	Run: measureHost,
@@ -21,7 +23,7 @@ var hostPage = Group{
 const longTask = 50
 
 // measuredPage is what one visit measured, in milliseconds.
-type measuredPage struct{ LCP, INP, Blocked float64 }
+type measuredPage struct{ LCP, INP, Blocked, CPU float64 }
 
 func measureHost(ctx context.Context, s *Setup) ([]Row, error) {
 	v, err := s.Server(ctx)
@@ -51,6 +53,8 @@ func measureHost(ctx context.Context, s *Setup) ([]Row, error) {
 	return []Row{
 		beside("client/main-thread/histogram256/ms", "histogram256", measuredPage.blocked).within("a long task", longTask),
 		beside("client/main-thread/vector1000/ms", "vector1000", measuredPage.blocked).within("a long task", longTask),
+		beside("client/main-thread/histogram256/cpu-ms", "histogram256", measuredPage.cpu).within("a long task", longTask),
+		beside("client/main-thread/vector1000/cpu-ms", "vector1000", measuredPage.cpu).within("a long task", longTask),
 		beside("client/host-page/lcp/ms", "vector1000", measuredPage.lcp),
 		beside("client/host-page/inp/ms", "vector1000", measuredPage.inp),
 	}, nil
@@ -59,6 +63,7 @@ func measureHost(ctx context.Context, s *Setup) ([]Row, error) {
 func (m measuredPage) lcp() float64     { return m.LCP }
 func (m measuredPage) inp() float64     { return m.INP }
 func (m measuredPage) blocked() float64 { return m.Blocked }
+func (m measuredPage) cpu() float64     { return m.CPU }
 
 func each(pages []measuredPage, value func(measuredPage) float64) (out []float64) {
 	for _, p := range pages {

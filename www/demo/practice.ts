@@ -5,7 +5,8 @@
  */
 
 import { parseBundle } from '../sdk/bundle.js';
-import { compile } from '../sdk/load.js';
+import { modules } from '../sdk/files.js';
+import { addressOf } from '../sdk/load.js';
 import { Module } from '../sdk/module.js';
 import type { State } from './state.js';
 
@@ -23,7 +24,11 @@ export interface Practice {
 /** Null where a client's messages are not one symbol, or this device cannot run the module. */
 export async function practice(state: State): Promise<Practice | null> {
   if (state.protocol !== 'histogram' && state.protocol !== 'realsum') return null;
-  const [response, compiled] = await Promise.all([fetch(state.task_url, { credentials: 'omit' }), compile('browser')]);
+  const { integrity } = modules.browser;
+  const [response, compiled] = await Promise.all([
+    fetch(state.task_url, { credentials: 'omit' }),
+    WebAssembly.compileStreaming(fetch(addressOf('browser'), { integrity })),
+  ]);
   const module = await Module.start(compiled);
   const { canonical, task } = parseBundle(new Uint8Array(await response.arrayBuffer()));
   const handle = module.open(canonical);

@@ -9,7 +9,7 @@ import { Doona } from './doona.js';
 import type { Engine, ModuleName, Opened } from './engine.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { guaranteeOf } from './guarantee.js';
-import { compile } from './load.js';
+import { startModule } from './load.js';
 import { abortable, idle } from './moment.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
 import { bodyOf } from './read.js';
@@ -71,13 +71,8 @@ async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<{ e
   starting.catch(() => {}); // until it is awaited
   const module = options.sealing !== 'wasm' && (await supported()) ? 'browser' : 'full';
   if (module === 'full' && options.sealing === 'webcrypto') throw cannotSeal();
-  return { engine: await withModule(options, pinned, module, starting), module };
-}
-
-async function withModule(options: ConnectOptions, pinned: Pinned, name: ModuleName, starting: Promise<Engine>): Promise<Engine> {
-  const [compiled, ready] = await Promise.all([options.compiled?.[name] ?? compile(name, pinned.modules), starting]);
-  await ready.start(name, compiled);
-  return ready;
+  await startModule(module, starting, pinned.modules, options.compiled?.[module]);
+  return { engine: await starting, module };
 }
 
 async function open(options: ConnectOptions, pinned: Pinned, bundle: Bytes, ready: Engine, module: ModuleName): Promise<Opened> {
@@ -85,7 +80,7 @@ async function open(options: ConnectOptions, pinned: Pinned, bundle: Bytes, read
   const opened = await ready.open({ ...request, module });
   if (opened) return opened;
   if (options.sealing === 'webcrypto') throw cannotSeal();
-  await withModule(options, pinned, 'full', Promise.resolve(ready));
+  await startModule('full', Promise.resolve(ready), pinned.modules, options.compiled?.full);
   return (await ready.open({ ...request, module: 'full' }))!;
 }
 

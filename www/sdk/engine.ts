@@ -1,19 +1,24 @@
 /**
  * The heavy half of the SDK: it checks tasks, randomizes and seals. It runs in a worker where
  * there are workers (worker.ts), so that a page never waits for it, and else beside its caller.
- * It fetches nothing: modules and bundles are handed to it.
+ * It fetches nothing: modules and bundles are handed to it. A changed module is refused by its hash.
  * @module
  */
 
 import { checkId, checkIssuer, parseBundle, withTokens } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { DoonaError } from './errors.js';
+import { modules as assets } from './files.js';
 import { Module } from './module.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
+import { sha256 } from './signature.js';
 import type { Task } from './task.js';
 
 /** Which module: the small one for every page, or the one that also seals. */
 export type ModuleName = 'browser' | 'full';
+
+/** A module as it was fetched, or compiled where its caller has done that. */
+export type Code = Bytes | WebAssembly.Module;
 
 /** A bundle and what it is held against. */
 export interface OpenRequest {
@@ -36,8 +41,8 @@ export interface Opened {
 
 /** What the page calls, here or across threads. */
 export interface Engine {
-  /** Starts a compiled module, once. @throws DoonaError `module-failed` */
-  start(name: ModuleName, compiled: WebAssembly.Module): Promise<void>;
+  /** Starts a module, once. Its bytes are taken away. @throws DoonaError `module-failed` */
+  start(name: ModuleName, code: Code): Promise<void>;
   /**
    * Checks a bundle and its claim. Returns null where WebCrypto cannot seal for the task's KEM
    * and the other module is needed.
@@ -57,10 +62,10 @@ export function localEngine(): Engine {
   const modules = new Map<ModuleName, Promise<Module>>();
   const reporters: Reporter[] = [];
   return {
-    async start(name, compiled) {
+    async start(name, code) {
       let module = modules.get(name);
       if (!module) {
-        module = Module.start(compiled);
+        module = compile(name, code).then(Module.start);
         modules.set(name, module);
         module.catch(() => modules.delete(name)); // another attempt may succeed
       }
@@ -87,4 +92,16 @@ export function localEngine(): Engine {
       }
     },
   };
+}
+
+async function compile(name: ModuleName, code: Code): Promise<WebAssembly.Module> {
+  if (!(code instanceof Uint8Array)) return code;
+  const { file, integrity } = assets[name];
+  try {
+    const hash = btoa(String.fromCharCode(...(await sha256(code))));
+    if (`sha256-${hash}` !== integrity) throw new Error('its hash is not the one this script names');
+    return await WebAssembly.compile(code);
+  } catch (cause) {
+    throw new DoonaError('module-failed', `couldn't compile ${file}: ${(cause as Error).message}`, undefined, { cause });
+  }
 }

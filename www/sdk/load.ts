@@ -1,54 +1,54 @@
 /**
- * Fetches and compiles the WASM modules: off the main thread, while they arrive. A changed
- * module is refused by its hash.
+ * Brings the WASM modules to the engine, which holds them against their hashes and compiles them:
+ * the page only fetches, while the engine's worker starts.
  * @module
  */
 
-import type { ModuleName } from './engine.js';
+import type { Bytes } from './bytes.js';
+import type { Engine, ModuleName } from './engine.js';
 import { DoonaError } from './errors.js';
 import { modules } from './files.js';
-import { sha256 } from './signature.js';
 
-const started = new Map<string, Promise<WebAssembly.Module>>();
+const started = new Map<string, Promise<void>>();
 
-/** Returns a compiled module of `folder`, by default this script's; fetched once per page. */
-export function compile(name: ModuleName, folder?: URL): Promise<WebAssembly.Module> {
-  const url = address(name, folder);
-  let module = started.get(url.href);
-  if (!module) {
-    const from = url.protocol === 'file:' ? compileFile : compileStream;
-    module = failing(url, from(url, modules[name].integrity));
-    started.set(url.href, module);
-    module.catch(() => started.delete(url.href));
+/** Starts a module of `folder`, by default this script's, in the engine of that folder; once per page. */
+export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL, compiled?: WebAssembly.Module): Promise<void> {
+  const key = `${name} ${folder}`;
+  let starting = started.get(key);
+  if (!starting) {
+    starting = start(name, engine, folder, compiled);
+    started.set(key, starting);
+    starting.catch(() => started.delete(key));
   }
-  return module;
+  return starting;
 }
 
-function address(name: ModuleName, folder?: URL): URL {
+async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL, compiled?: WebAssembly.Module): Promise<void> {
+  const [ready, code] = await Promise.all([engine, compiled ?? load(addressOf(name, folder))]);
+  await ready.start(name, code);
+}
+
+/** Where a module lies. */
+export function addressOf(name: ModuleName, folder?: URL): URL {
   if (folder) return new URL(modules[name].file, folder);
   // Bundlers look for these very expressions.
   if (name === 'full') return new URL(DOONA.full.file, import.meta.url);
   return new URL(DOONA.browser.file, import.meta.url);
 }
 
-function compileStream(url: URL, integrity: string): Promise<WebAssembly.Module> {
-  return WebAssembly.compileStreaming(fetch(url, { integrity, credentials: 'same-origin' }));
-}
-
-/** Node cannot fetch its own files. */
-async function compileFile(url: URL, integrity: string): Promise<WebAssembly.Module> {
-  const { readFile } = process.getBuiltinModule('node:fs/promises');
-  const bytes = new Uint8Array(await readFile(url));
-  const hash = btoa(String.fromCharCode(...(await sha256(bytes))));
-  if (`sha256-${hash}` !== integrity) throw new Error('its hash is not the one this script names');
-  return WebAssembly.compile(bytes);
-}
-
-async function failing(url: URL, module: Promise<WebAssembly.Module>): Promise<WebAssembly.Module> {
+async function load(url: URL): Promise<Bytes> {
   try {
-    return await module;
+    if (url.protocol === 'file:') return await readFile(url);
+    const response = await fetch(url, { credentials: 'same-origin' });
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    return new Uint8Array(await response.arrayBuffer());
   } catch (cause) {
     const message = `couldn't load ${url.pathname.split('/').at(-1)}: ${(cause as Error).message}`;
     throw new DoonaError('module-failed', message, undefined, { cause });
   }
+}
+
+/** Node cannot fetch its own files. */
+async function readFile(url: URL): Promise<Bytes> {
+  return new Uint8Array(await process.getBuiltinModule('node:fs/promises').readFile(url));
 }

@@ -90,7 +90,7 @@ function remote(port: Port): Engine {
     return answer.result as T;
   }
   return {
-    start: (name, compiled) => call('start', [name, compiled]),
+    start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),
   };

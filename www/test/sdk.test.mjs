@@ -181,7 +181,9 @@ test('a changed module is refused by its hash', async () => {
     body.writeUInt8(body.readUInt8(body.length - 1) ^ 1, body.length - 1);
     await route.fulfill({ response, body });
   });
-  assert.equal((await run('truthful')).connect.code, 'module-failed');
+  const { code, message } = (await run('truthful')).connect;
+  assert.equal(code, 'module-failed');
+  assert.match(message, /couldn't compile .*doona-[0-9a-f]+\.wasm: its hash is not the one/);
 });
 
 /** Starts a report that would leave in an hour, and waits until it is sealed. */
@@ -286,7 +288,9 @@ test('a report to another origin needs no preflight', async () => {
 
 test('the module lives in one worker for all tasks, and not in the page', async () => {
   await page.evaluate(() => {
-    WebAssembly.instantiate = /** @type {any} */ (() => Promise.reject(new Error('in the page')));
+    for (const name of /** @type {const} */ (['compile', 'compileStreaming', 'instantiate', 'instantiateStreaming'])) {
+      WebAssembly[name] = /** @type {any} */ (() => Promise.reject(new Error('in the page')));
+    }
   });
   const workers = /** @type {string[]} */ ([]);
   page.on('worker', (worker) => workers.push(worker.url()));
