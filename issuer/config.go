@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 )
@@ -39,7 +39,7 @@ type Config struct {
 	// as one client: no protection against someone with many networks (Sybils).
 	Clients string `yaml:"clients"`
 
-	// APIKeys is a file with the API keys of backends, one a line, 32 characters or more
+	// APIKeys is a file of mode 0600 with the API keys of backends, one a line, 32 characters or more
 	// (`openssl rand -base64 32`). Required for clients: account; else none.
 	APIKeys string `yaml:"api_keys"`
 
@@ -150,7 +150,7 @@ func loadAPIKeys(path string) (keys []string, err error) {
 	if path == "" {
 		return nil, nil
 	}
-	in, err := os.ReadFile(path)
+	in, err := durable.ReadPrivate(path)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the API keys: %w", err)
 	}

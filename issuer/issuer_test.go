@@ -378,11 +378,15 @@ func TestBadConfigurations(t *testing.T) {
 	c := newCascade(t)
 	other := newCascade(t)
 	for want, change := range map[string]func(*issuer.Config){
-		"invalid store":           func(cfg *issuer.Config) { cfg.Store = "postgres://" },
-		"invalid clients":         func(cfg *issuer.Config) { cfg.Clients = "" },
-		"invalid api_keys":        func(cfg *issuer.Config) { cfg.APIKeys = "" },
-		"at least one key":        func(cfg *issuer.Config) { cfg.APIKeys = empty(t, "\n") },
-		"a key of 5 characters":   func(cfg *issuer.Config) { cfg.APIKeys = empty(t, "short") },
+		"invalid store":         func(cfg *issuer.Config) { cfg.Store = "postgres://" },
+		"invalid clients":       func(cfg *issuer.Config) { cfg.Clients = "" },
+		"invalid api_keys":      func(cfg *issuer.Config) { cfg.APIKeys = "" },
+		"at least one key":      func(cfg *issuer.Config) { cfg.APIKeys = empty(t, "\n") },
+		"a key of 5 characters": func(cfg *issuer.Config) { cfg.APIKeys = empty(t, "short") },
+		"is open to others": func(cfg *issuer.Config) {
+			cfg.APIKeys = empty(t, apiKey)
+			require.NoError(t, os.Chmod(cfg.APIKeys, 0o644))
+		},
 		"invalid max_concurrent":  func(cfg *issuer.Config) { cfg.MaxConcurrent = 5000 },
 		"invalid skew":            func(cfg *issuer.Config) { cfg.Skew = time.Hour },
 		"invalid tasks":           func(cfg *issuer.Config) { cfg.Tasks = nil },

@@ -267,7 +267,7 @@ func decode(private string) ([]byte, error) {
 
 // load reads a JSON file into v. Its errors do not quote the file.
 func load(path string, v any) error {
-	in, err := os.ReadFile(path)
+	in, err := durable.ReadPrivate(path)
 	if err != nil {
 		return fmt.Errorf("couldn't read key: %w", err)
 	}

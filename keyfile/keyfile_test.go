@@ -52,6 +52,26 @@ func TestSign(t *testing.T) {
 	require.Equal(t, before, after, "an existing key is left alone")
 }
 
+// TestOpenToOthers: no key is read from a file that others may read.
+func TestOpenToOthers(t *testing.T) {
+	dir := t.TempDir()
+	sign, hpke, rsa := filepath.Join(dir, "sign"), filepath.Join(dir, "hpke"), filepath.Join(dir, "rsa")
+	key := newSign(t, sign)
+	_, err := keyfile.NewHPKE(hpke, task.KEMX25519, 1, key)
+	require.NoError(t, err)
+	_, err = keyfile.NewRSA(rsa, 1, nil)
+	require.NoError(t, err)
+	for path, load := range map[string]func(string) error{
+		sign: func(path string) error { _, err := keyfile.LoadSign(path); return err },
+		hpke: func(path string) error { _, err := keyfile.LoadHPKE(path); return err },
+		rsa:  func(path string) error { _, err := keyfile.LoadRSA(path); return err },
+	} {
+		require.NoError(t, load(path))
+		require.NoError(t, os.Chmod(path, 0o644))
+		require.ErrorContains(t, load(path), "couldn't read key: "+path+" is open to others than its owner: want mode 0600, have 0644: chmod 600 "+path)
+	}
+}
+
 // files is a relay's signing key and HPKE keys for three epochs, and the task that names them.
 type files struct {
 	hpke string

@@ -95,7 +95,7 @@ quantum=(task new --query mean --batch 1000 --epsilon 1 --delta 1e-6 --epochs 2 
 "$v" "${quantum[@]}" --kem mlkem768 --out "$work/quantum.bundle" >/dev/null
 exits 1 'of kem "mlkem768"' "$v" "${quantum[@]}" --out "$work/bad"
 exits 2 "mlkem768x25519" "$v" "${quantum[@]}" --kem rsa --out "$work/bad"
-head -c 32 /dev/urandom | base64 >"$work/api.keys"
+(umask 077 && head -c 32 /dev/urandom | base64 >"$work/api.keys")
 cat >"$work/issuer.yaml" <<YAML
 listen: 127.0.0.1:8095
 store: sqlite:issuer.db

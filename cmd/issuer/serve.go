@@ -35,7 +35,7 @@ issuer.yaml, for example:
   admin: 127.0.0.1:9085
   store: sqlite:issuer.db
   clients: account              # or address: networks; no protection against Sybils
-  api_keys: api.keys            # of the site's backends, one a line: openssl rand -base64 32
+  api_keys: api.keys            # mode 0600; of the site's backends, one a line: openssl rand -base64 32
   tasks:
     - file: mean.bundle         # from the task's owner
       owner: "ed25519:…"        # whom you agreed with

@@ -93,3 +93,35 @@ func TestWriteFileThroughLinks(t *testing.T) {
 	_, err = durable.Lock(filepath.Join(folder, "self"))
 	require.ErrorContains(t, err, "too many links")
 }
+
+// TestReadPrivate: what others may read or write is refused, with what to do. What belongs to somebody
+// else, as a credential does that root gives a service, may be read by the file's group.
+func TestReadPrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(path, []byte("secret"), 0o600))
+	read := func(mode os.FileMode) error {
+		require.NoError(t, os.Chmod(path, mode))
+		got, err := durable.ReadPrivate(path)
+		if err == nil {
+			require.Equal(t, "secret", string(got))
+		}
+		return err
+	}
+	for _, mode := range []os.FileMode{0o600, 0o400} {
+		require.NoError(t, read(mode))
+	}
+	for _, mode := range []os.FileMode{0o640, 0o620, 0o610, 0o604, 0o602, 0o644, 0o777} {
+		require.ErrorContains(t, read(mode), "chmod 600 "+path)
+	}
+	if os.Geteuid() != 0 {
+		t.Log("only root may give a file away")
+		return
+	}
+	require.NoError(t, os.Chown(path, 65532, 65532))
+	for _, mode := range []os.FileMode{0o600, 0o400, 0o440, 0o640} {
+		require.NoError(t, read(mode))
+	}
+	for _, mode := range []os.FileMode{0o620, 0o660, 0o604, 0o444, 0o644} {
+		require.ErrorContains(t, read(mode), "chmod 600 "+path)
+	}
+}

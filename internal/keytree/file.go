@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,14 +54,7 @@ var validPath = regexp.MustCompile(`^[01]*$`)
 
 // read reads a tree. Its errors do not quote the file.
 func read(path string) (*Tree, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read the secret: %w", err)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("couldn't read the secret %s: others may read it too: want mode 0600, have %#o", path, mode)
-	}
-	in, err := os.ReadFile(path)
+	in, err := durable.ReadPrivate(path)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the secret: %w", err)
 	}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package durable
+
+import "io/fs"
+
+// exposed is false: this system keeps no such modes.
+func exposed(fs.FileInfo) bool { return false }
