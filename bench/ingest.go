@@ -225,8 +225,8 @@ func (f *field) rate(ctx context.Context, command func(folder string) []string, 
 		return 0, fmt.Errorf("couldn't make a folder: %w", err)
 	}
 	defer os.RemoveAll(folder)
-	if err := os.CopyFS(folder, os.DirFS(filepath.Join(f.Dir, "relay1"))); err != nil {
-		return 0, fmt.Errorf("couldn't copy the relay's folder: %w", err)
+	if err := quickstart.Copy(folder, filepath.Join(f.Dir, "relay1")); err != nil {
+		return 0, err
 	}
 	where, err := store(folder)
 	if err != nil {

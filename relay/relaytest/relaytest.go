@@ -324,12 +324,7 @@ func (c *Cascade) ReportsURL(epoch uint64) string {
 func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
 	t.Helper()
 	from, to := filepath.Dir(c.RelayConfig(hop+1)), filepath.Dir(c.RelayConfig(hop+1))+"twin"
-	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
-	files, err := filepath.Glob(to + "/*")
-	require.NoError(t, err)
-	for _, file := range files {
-		require.NoError(t, os.Chmod(file, 0o600))
-	}
+	require.NoError(t, quickstart.Copy(to, from))
 	config = filepath.Join(to, "relay.yaml")
 	text, err := os.ReadFile(config)
 	require.NoError(t, err)

@@ -1,0 +1,26 @@
+package quickstart
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Copy copies a party's folder, for another process of it. [os.CopyFS] by itself would make its keys
+// readable for others.
+func Copy(to, from string) error {
+	err := os.CopyFS(to, os.DirFS(from))
+	if err == nil {
+		err = filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			return os.Chmod(path, 0o600)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("couldn't copy %s: %w", from, err)
+	}
+	return nil
+}
