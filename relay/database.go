@@ -29,6 +29,9 @@ type engine interface {
 	// shorts.
 	among(columns, table, key string) string
 
+	// context returns that of a transaction which begins under ctx.
+	context(ctx context.Context) context.Context
+
 	// again says whether a failed transaction did nothing and may succeed when it is repeated.
 	again(err error) bool
 
@@ -50,6 +53,7 @@ func (d *database) within(ctx context.Context, do func(tx *transaction) error) (
 }
 
 func (d *database) once(ctx context.Context, do func(tx *transaction) error) error {
+	ctx = d.engine.context(ctx)
 	tx, err := d.write.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("couldn't begin: %w", err)

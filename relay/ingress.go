@@ -6,6 +6,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
@@ -239,7 +240,12 @@ func (r *Relay) commitLoop(ctx context.Context) {
 
 // gather returns first and what waits behind it, in a random order: neither the order of arrival
 // nor that of the queue reaches the disk.
+//
+// Reports that have come and wait for a processor join the group. Else, on one processor, a group is
+// often of the one report that was opened since the last: a transaction costs several times what a
+// report does, and while the committer is busy with one after the other the others never get there.
 func (r *Relay) gather(first *pending) []*pending {
+	runtime.Gosched()
 	group := []*pending{first}
 	for len(group) < r.cfg.Group {
 		select {

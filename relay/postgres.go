@@ -148,6 +148,9 @@ func (postgres) among(columns, table, key string) string {
 		SELECT ` + columns + ` FROM ` + table + ` WHERE epoch = $3 AND ` + key + ` = substr($1::bytea, 8*n + 1, 8) LIMIT 1) found`
 }
 
+// context: whoever waits for a server that hangs can be stopped.
+func (postgres) context(ctx context.Context) context.Context { return ctx }
+
 // again: 40001 and 40P01 are the server's words that it has undone a transaction for the sake of
 // another.
 func (postgres) again(err error) bool {
