@@ -1,5 +1,5 @@
 // Package planner turns a query and a privacy target into a task: it chooses the protocol's
-// parameters and states what they cost.
+// parameters.
 package planner
 
 import (

@@ -63,7 +63,7 @@ epochs end, so make new ones for every task.`,
 	set := cmd.Flags()
 	set.StringVar(&out, "out", "", "file to write; must not exist")
 	set.StringVar(&sign, "sign-key", "", "file of the issuer's signing key, which vouches for the list")
-	set.Uint64Var(&epochs, "epochs", 0, "number of epochs of the task, 1 to 65536; each takes about 0.2 s of a core")
+	set.Uint64Var(&epochs, "epochs", 0, "number of epochs of the task, 1 to 65536")
 	cli.Require(cmd, "out", "sign-key", "epochs")
 	return cmd
 }

@@ -1,8 +1,7 @@
 //go:build unix
 
-// Package pgtest runs a real PostgreSQL server for tests, benchmarks and demonstrations: in a
-// temporary folder, on a socket in it, as an unprivileged user, with the durability settings of
-// production.
+// Package pgtest runs a real PostgreSQL server for tests and benchmarks: in a temporary folder, on
+// a socket in it, as an unprivileged user, with the durability settings of production.
 package pgtest
 
 import (
