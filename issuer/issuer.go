@@ -22,6 +22,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,8 +43,8 @@ type Issuer struct {
 	cfg     Config
 	tasks   map[[32]byte]*served // immutable
 	order   []*served            // the same, in the order of the configuration
-	store   *store
-	apiKeys [][32]byte // SHA-256 of each
+	store   *store               // none where Inspect found none
+	apiKeys [][32]byte           // SHA-256 of each
 	proxies clientaddr.Proxies
 	busy    chan struct{} // one for each request at work
 	ready   atomic.Bool
@@ -71,6 +72,29 @@ type epochKey struct {
 // New opens the files and the store that a configuration names, and checks that the keys are those
 // that the tasks name. The caller must call Run, which closes the store, or Close.
 func New(cfg Config) (*Issuer, error) {
+	i, err := load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	i.store, err = openStore(cfg.Store)
+	return i, err
+}
+
+// Inspect is New for who asks for nothing but the Status: it creates no store.
+func Inspect(cfg Config) (*Issuer, error) {
+	i, err := load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(storePath(cfg.Store)); errors.Is(err, fs.ErrNotExist) {
+		return i, nil
+	}
+	i.store, err = openStore(cfg.Store)
+	return i, err
+}
+
+// load makes an issuer without its store.
+func load(cfg Config) (*Issuer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -87,17 +111,15 @@ func New(cfg Config) (*Issuer, error) {
 	for _, key := range keys {
 		i.apiKeys = append(i.apiKeys, sha256.Sum256([]byte(key)))
 	}
-	if err := i.loadTasks(); err != nil {
-		return nil, err
-	}
-	i.store, err = openStore(cfg.Store)
-	return i, err
+	return i, i.loadTasks()
 }
 
 // Close closes the store of an issuer that is not running.
 func (i *Issuer) Close() error {
 	var err error
-	i.once.Do(func() { err = i.store.close() })
+	if i.store != nil {
+		i.once.Do(func() { err = i.store.close() })
+	}
 	return err
 }
 

@@ -410,6 +410,31 @@ func TestBadConfigurations(t *testing.T) {
 	require.ErrorContains(t, err, "invalid clients.kind")
 }
 
+// TestInspect: who asks for the status makes no store, and reads the one that there is.
+func TestInspect(t *testing.T) {
+	c := newCascade(t)
+	cfg := accounts(t, c, 1)
+	cfg.Store = "sqlite:" + filepath.Join(t.TempDir(), "issuer.db")
+	issued := func() uint64 {
+		i, err := issuer.Inspect(cfg)
+		require.NoError(t, err)
+		defer i.Close()
+		status, err := i.Status(t.Context())
+		require.NoError(t, err)
+		return status.Tasks[0].Epochs[0].Issued
+	}
+	require.Zero(t, issued())
+	require.NoFileExists(t, strings.TrimPrefix(cfg.Store, "sqlite:"))
+	i, err := issuer.New(cfg)
+	require.NoError(t, err)
+	defer i.Close()
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	_, err = ask(t, server.URL, c, 0, request(t, c, 0), account("ann"))
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), issued())
+}
+
 // empty writes a file of keys.
 func empty(t *testing.T, content string) string {
 	t.Helper()

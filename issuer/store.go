@@ -29,10 +29,15 @@ type store struct {
 	db *sql.DB // one connection: SQLite has one writer
 }
 
+// storePath returns the file of a store.
+func storePath(description string) string {
+	return strings.TrimPrefix(description, service.SchemeSQLite)
+}
+
 // openStore opens or creates a store. What is committed is on the disk (WAL, synchronous=FULL), and
 // what is deleted is overwritten with zeros.
 func openStore(description string) (*store, error) {
-	path := strings.TrimPrefix(description, service.SchemeSQLite)
+	path := storePath(description)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)

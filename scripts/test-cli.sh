@@ -105,6 +105,7 @@ tasks: [{file: tokens.bundle, owner: "$(public owner)", token_keys: token.keys, 
 YAML
 "$i" check-config --config "$work/issuer.yaml" >/dev/null
 status=$("$i" status --config "$work/issuer.yaml" --json | tail -1)
+[ ! -e "$work/issuer.db" ]
 check "issuer: status" "$status" 'd.tasks[0].quota === 2 && d.tasks[0].epochs.length === 2 && d.tasks[0].epochs.every((e) => e.issued === 0)'
 exits 2 "--config" "$i" serve
 exits 2 "epochs" "$i" keygen --sign-key "$work/issuer.sign" --epochs 0 --out "$work/bad"

@@ -88,7 +88,7 @@ func checkCommand() *cobra.Command {
 		Short: "Check a configuration, its keys and its tasks",
 		Long: `Check-config does all that 'issuer serve' does before it listens: it reads the configuration, the
 API keys, every task and its keys, checks owners and that the keys are those the tasks name, and
-opens the store, which it creates where there is none. It prints the tasks.`,
+reads the store where there is one. It changes nothing, and prints the tasks.`,
 		Example: "  issuer check-config --config issuer.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -161,7 +161,7 @@ func localStatus(ctx context.Context, path string) (*issuer.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	i, err := issuer.New(config)
+	i, err := issuer.Inspect(config)
 	if err != nil {
 		return nil, err
 	}
