@@ -46,7 +46,8 @@ type Relay struct {
 	order    []*served            // the same, in the order of the configuration
 	store    store                // nil where it is only looked at and there is none
 	proxies  clientaddr.Proxies
-	vault    *vault // nil where the relay is only looked at
+	vault    *vault            // nil where the relay is only looked at
+	outgoing http.RoundTripper // of all requests that the relay makes
 	upstream *handover.Client
 	metrics  *metrics
 	keyLists []byte // answer to GET /v1/keys
@@ -118,12 +119,11 @@ func load(cfg Config, openStores func(r *Relay) error) (*Relay, error) {
 	if r.sign, err = keyfile.LoadSign(cfg.SignKey); err != nil {
 		return nil, err
 	}
-	transport, err := handover.LoadTransport(cfg.CA)
-	if err != nil {
+	if r.outgoing, err = handover.LoadTransport(cfg.CA); err != nil {
 		return nil, err
 	}
-	r.upstream = handover.NewClient(r.sign, transport)
-	if r.tls, err = cfg.tlsConfig(); err != nil {
+	r.upstream = handover.NewClient(r.sign, r.outgoing)
+	if r.tls, err = cfg.tlsConfig(r.outgoing); err != nil {
 		return nil, err
 	}
 	if err := r.loadTasks(); err != nil {

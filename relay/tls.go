@@ -16,7 +16,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/handover"
 )
 
 // tlsConfig returns how the public address speaks TLS, nil where a proxy before it does.
@@ -24,17 +23,13 @@ import (
 // TLS 1.3 is the least: every browser that runs the WASM module or has X25519 in WebCrypto speaks it,
 // and so do the other parties, which are this program. It encrypts certificates and has nothing to
 // negotiate down to.
-func (c *Config) tlsConfig() (*tls.Config, error) {
+func (c *Config) tlsConfig(outgoing http.RoundTripper) (*tls.Config, error) {
 	if c.TLS == nil && c.Autocert == nil {
 		return nil, nil
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}
 	if c.Autocert != nil {
-		manager, err := c.Autocert.manager(c.CA)
-		if err != nil {
-			return nil, err
-		}
-		out.GetCertificate = c.issued(manager)
+		out.GetCertificate = c.issued(c.Autocert.manager(outgoing))
 		out.NextProtos = append(out.NextProtos, acme.ALPNProto)
 		return out, nil
 	}
@@ -47,15 +42,11 @@ func (c *Config) tlsConfig() (*tls.Config, error) {
 }
 
 // manager returns what asks the certificate authority.
-func (c *AutocertConfig) manager(ca string) (*autocert.Manager, error) {
-	transport, err := handover.LoadTransport(ca)
-	if err != nil {
-		return nil, err
-	}
+func (c *AutocertConfig) manager(outgoing http.RoundTripper) *autocert.Manager {
 	return &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(c.Cache), HostPolicy: autocert.HostWhitelist(c.Hosts...), Email: c.Email,
-		Client: &acme.Client{DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: transport, Timeout: time.Minute}},
-	}, nil
+		Client: &acme.Client{DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: outgoing, Timeout: time.Minute}},
+	}
 }
 
 // issued returns the manager's certificates and logs why there is none, except for names that are not

@@ -122,6 +122,16 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, err, "certificate", "who does not trust the authority does not ask")
 }
 
+// TestTLSIssuer: the relay fetches the issuer's keys under the authority of its configuration, too.
+func TestTLSIssuer(t *testing.T) {
+	a := newAuthority(t)
+	files := a.issue(t)
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens, CA: a.file, Config: func(_ int, cfg *relay.Config) { cfg.TLS, cfg.CA = files, a.file }})
+	c.StartIssuer(t, c.IssuerConfig())
+	c.Start(t, 0)
+	waitForKey(t, c)
+}
+
 // TestBadTLS: what is wrong with TLS in a configuration is said by its name.
 func TestBadTLS(t *testing.T) {
 	a := newAuthority(t)

@@ -97,7 +97,7 @@ const fetchTimeout = 20 * time.Second
 // tokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
 // and once each: what the issuer sees does not depend on who reports.
 func (r *Relay) tokenKeyLoop(ctx context.Context, s *served) {
-	client := &http.Client{Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: r.outgoing, Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for failed := false; ; {
 		err := r.fetchTokenKeys(ctx, client, s)
 		if err != nil && !failed && ctx.Err() == nil {

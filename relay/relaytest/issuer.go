@@ -2,6 +2,7 @@ package relaytest
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -26,7 +27,7 @@ func (c *Cascade) listenIssuer(t testing.TB, draft *task.Task) {
 	c.issuer, err = net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { c.issuer.Close() })
-	draft.Clients.Issuer.URL = "http://" + c.issuer.Addr().String()
+	draft.Clients.Issuer.URL = c.scheme() + c.issuer.Addr().String()
 }
 
 // IssuerConfig returns a configuration of the issuer, which gives tokens to networks.
@@ -44,6 +45,11 @@ func (c *Cascade) IssuerConfig() issuer.Config {
 func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) {
 	t.Helper()
 	cfg.Listener = c.issuer
+	if files := c.Config(t, 0).TLS; files != nil { // as a proxy before it would
+		cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		require.NoError(t, err)
+		cfg.Listener = tls.NewListener(c.issuer, &tls.Config{Certificates: []tls.Certificate{cert}})
+	}
 	i, err := issuer.New(cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

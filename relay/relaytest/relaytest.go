@@ -44,7 +44,7 @@ type Options struct {
 	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
 
 	Postgres bool   // Stores in PostgreSQL, a database for each relay. Default SQLite.
-	CA       string // File of the authority of the relays' certificates; then their URLs are https, and Config sets TLS.
+	CA       string // File of the authority of all certificates; then URLs are https, and Config sets TLS.
 }
 
 // Cascade is a task with the keys and addresses of its parties.
@@ -104,15 +104,11 @@ func New(t testing.TB, o Options) *Cascade {
 	require.NoError(t, err)
 	transport.(*http.Transport).MaxIdleConns, transport.(*http.Transport).MaxIdleConnsPerHost = 0, 256
 	c := &Cascade{Clock: &Clock{}, options: o, http: &http.Client{Transport: transport}}
-	scheme := "http://"
-	if o.CA != "" {
-		scheme = "https://"
-	}
 	relays := make([]quickstart.Relay, o.Hops)
 	for hop := range relays {
 		address, admin := FreeAddress(t), FreeAddress(t)
 		c.addresses = append(c.addresses, address)
-		relays[hop] = quickstart.Relay{URL: scheme + address, Listen: address, Admin: admin,
+		relays[hop] = quickstart.Relay{URL: c.scheme() + address, Listen: address, Admin: admin,
 			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: "1s"}
 		if o.Postgres {
 			relays[hop].Store = NewDatabase(t)
@@ -134,6 +130,13 @@ func New(t testing.TB, o Options) *Cascade {
 	require.NoError(t, err)
 	c.Verifier = handover.NewClient(sign, transport)
 	return c
+}
+
+func (c *Cascade) scheme() string {
+	if c.options.CA != "" {
+		return "https://"
+	}
+	return "http://"
 }
 
 // NewDatabase returns the URL of an empty PostgreSQL database. The server ends with
