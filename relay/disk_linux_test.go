@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/task"
@@ -23,16 +25,12 @@ func TestFullFileSystem(t *testing.T) {
 	const n, before = 60, 40
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = n }})
 	disk := filepath.Join(c.Dir, "disk")
-	require.NoError(t, os.Mkdir(disk, 0o700))
-	if err := syscall.Mount("none", disk, "tmpfs", 0, "size=8m"); err != nil {
-		t.Skipf("a file system of its own takes the right to mount one: %v", err)
-	}
+	mount(t, disk, "size=8m")
 	text, err := os.ReadFile(c.RelayConfig(1))
 	require.NoError(t, err)
 	config := strings.NewReplacer("sqlite:", "sqlite:../disk/", "secret: ", "secret: ../disk/").Replace(string(text))
 	require.NoError(t, os.WriteFile(c.RelayConfig(1), []byte(config), 0o600))
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(disk, 0)) }) // after the relay's end
-	p := startProcess(t, c, 0)
+	startProcess(t, c, 0)
 	require.FileExists(t, filepath.Join(disk, "relay.db"))
 	require.FileExists(t, filepath.Join(disk, "relay.secret"))
 	bodies := sealAll(t, c, n)
@@ -44,15 +42,9 @@ func TestFullFileSystem(t *testing.T) {
 		got := requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(before+i)))
 		require.Equal(t, http.StatusServiceUnavailable, got.Status)
 	}
-	ready := func() int {
-		resp, err := http.Get("http://" + p.admin + "/readyz")
-		require.NoError(t, err)
-		resp.Body.Close()
-		return resp.StatusCode
-	}
-	require.Equal(t, http.StatusServiceUnavailable, ready())
+	requireReady(t, c, false)
 	free()
-	require.Equal(t, http.StatusNoContent, ready())
+	requireReady(t, c, true)
 	for i, body := range bodies {
 		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)), "those from before are known")
 	}
@@ -63,6 +55,54 @@ func TestFullFileSystem(t *testing.T) {
 		values[value] = true
 	}
 	require.Len(t, values, n)
+}
+
+// mount mounts an empty file system until the test and what it has started since have ended.
+func mount(t *testing.T, folder, options string) {
+	t.Helper()
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	if err := syscall.Mount("none", folder, "tmpfs", 0, options); err != nil {
+		t.Skipf("a file system of its own takes the right to mount one: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(folder, 0)) })
+}
+
+// TestFullServer fills the file system of a PostgreSQL server under a relay: reports are refused with 503
+// and a wait, nothing that was acknowledged is lost, and when there is room again the relay goes on by
+// itself, and every report comes out once.
+func TestFullServer(t *testing.T) {
+	const n, before = 400, 100
+	parent, err := os.MkdirTemp("", "relay") // that of t.TempDir is closed to the server's user
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(parent, 0o755))
+	t.Cleanup(func() { os.RemoveAll(parent) })
+	disk := filepath.Join(parent, "disk")
+	mount(t, disk, "size=96m,mode=755")
+	server := startServer(t, disk)
+	url, err := server.Database()
+	require.NoError(t, err)
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = n },
+		Config: func(_ int, cfg *relay.Config) { cfg.Store = url }})
+	c.Start(t, 0)
+	bodies := sealAll(t, c, n)
+	var acked atomic.Int64
+	require.NoError(t, postAll(t.Context(), c, bodies[:before], 8, &acked))
+	refused := 0
+	free := fill(t, disk)
+	for i, body := range bodies {
+		if err := c.Post(t.Context(), 0, body, relaytest.Network(i)); err != nil {
+			requireLater(t, requireProblem(t, problem.Overloaded, err).RetryAfter)
+			refused++
+		}
+	}
+	t.Logf("%d of %d reports refused, of which %d had been taken before", refused, n, before)
+	require.Positive(t, refused)
+	requireReady(t, c, false)
+	free()
+	c.WaitReady(t, c.Config(t, 0).Admin)
+	require.NoError(t, postAll(t.Context(), c, bodies, 8, &acked))
+	batch, _ := c.Pull(t, 0, 0)
+	require.ElementsMatch(t, span(0, n), c.Values(t, 0, batch)[0])
 }
 
 // fill takes all that is left of a file system, until free is called.

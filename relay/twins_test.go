@@ -3,6 +3,7 @@ package relay_test
 import (
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -97,13 +98,33 @@ func TestOtherSecret(t *testing.T) {
 	})
 }
 
-// TestServerGone crashes and restarts the PostgreSQL server under a relay that is taking reports,
-// again and again: meanwhile reports are answered 503, and in the end every one is there once.
-func TestServerGone(t *testing.T) {
-	const n, crashes = 1000, 4
+// startServer starts a PostgreSQL server of the test's own, in a folder, or that of temporary files.
+func startServer(t *testing.T, folder string) *pgtest.Server {
+	t.Helper()
+	if folder != "" {
+		t.Setenv("TMPDIR", folder)
+	}
 	server, err := pgtest.Start()
 	require.NoError(t, err)
 	t.Cleanup(func() { server.Stop() })
+	return server
+}
+
+// requireReady asserts what the first relay says of itself.
+func requireReady(t *testing.T, c *relaytest.Cascade, ready bool) {
+	t.Helper()
+	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/readyz")
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, map[bool]int{true: http.StatusNoContent, false: http.StatusServiceUnavailable}[ready], resp.StatusCode)
+}
+
+// TestServerGone crashes or stops the PostgreSQL server under a relay that is taking reports, and starts
+// it, again and again: meanwhile reports are answered 503 with a wait, and in the end every one is there
+// once. A relay that starts without its server says where it has looked, and ends.
+func TestServerGone(t *testing.T) {
+	const n, ends = 1000, 4
+	server := startServer(t, "")
 	url, err := server.Database()
 	require.NoError(t, err)
 	c := relaytest.New(t, relaytest.Options{
@@ -115,13 +136,19 @@ func TestServerGone(t *testing.T) {
 	var acked atomic.Int64
 	done := make(chan error, 1)
 	go func() { done <- postAll(t.Context(), c, bodies, 16, &acked) }()
-	for k := range int64(crashes) {
-		for acked.Load() < (k*n+rand.Int64N(n))/crashes {
+	for k := range int64(ends) {
+		for acked.Load() < (k*n+rand.Int64N(n))/ends {
 			time.Sleep(time.Millisecond)
 		}
-		require.NoError(t, server.Crash())
+		require.NoError(t, []func() error{server.Crash, server.Halt}[k%2]())
+		p := requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, bodies[0], relaytest.Network(0)))
+		require.Equal(t, http.StatusServiceUnavailable, p.Status)
+		requireLater(t, p.RetryAfter)
+		requireReady(t, c, false)
 		if k == 0 {
-			requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, bodies[0], relaytest.Network(0)))
+			status, _, log := run(t, "serve", "--config", c.RelayConfig(1), "--store", url)
+			require.Equal(t, 1, status)
+			require.Contains(t, log, "couldn't open the store at "+filepath.Dir(server.Data)+", database test1: ")
 		}
 		require.NoError(t, server.Restart())
 	}
