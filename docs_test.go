@@ -27,7 +27,8 @@ func eachDocument(t *testing.T, f func(name, text string)) {
 	})
 }
 
-// TestLinksInDocuments: what Markdown files link to within the repository is there, headings too.
+// TestLinksInDocuments: what Markdown files link to within the repository is there, headings too, and
+// the README links to every document.
 func TestLinksInDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	found := 0
@@ -51,6 +52,13 @@ func TestLinksInDocuments(t *testing.T) {
 		}
 	})
 	require.NotZero(t, found)
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	documents, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, document := range append(documents, "www/sdk/README.md") {
+		assert.Contains(t, string(readme), "]("+document+")")
+	}
 }
 
 // anchors returns the names of a Markdown text's headings, as GitHub makes them.

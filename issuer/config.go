@@ -1,6 +1,7 @@
 package issuer
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -116,6 +117,9 @@ func (c *Config) validate() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := errors.Join(service.CheckAddress("listen", c.Listen), service.CheckAddress("admin", c.Admin)); err != nil {
+		return err
 	}
 	switch {
 	case !strings.HasPrefix(c.Store, service.SchemeSQLite) || c.Store == service.SchemeSQLite:

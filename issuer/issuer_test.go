@@ -387,6 +387,7 @@ func TestBadConfigurations(t *testing.T) {
 			cfg.APIKeys = empty(t, apiKey)
 			require.NoError(t, os.Chmod(cfg.APIKeys, 0o644))
 		},
+		"invalid admin":           func(cfg *issuer.Config) { cfg.Admin = "127.0.0.1:port" },
 		"invalid max_concurrent":  func(cfg *issuer.Config) { cfg.MaxConcurrent = 5000 },
 		"invalid skew":            func(cfg *issuer.Config) { cfg.Skew = time.Hour },
 		"invalid tasks":           func(cfg *issuer.Config) { cfg.Tasks = nil },

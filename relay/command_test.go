@@ -115,6 +115,7 @@ func TestBadConfig(t *testing.T) {
 	}{
 		{"unknown key", replace("listen:", "lisen:"), "lisen"},
 		{"trailing junk", replace("tasks:", "tasks: 7\ntasks:"), "tasks"},
+		{"no port", replace("listen: \"127.0.0.1:", "listen: \""), "want host:port"},
 		{"store", replace("sqlite:", "oracle:"), "invalid store"},
 		{"skew", replace("skew: 1s", "skew: 6m"), "invalid skew 6m0s: want 1ms to 5m"},
 		{"pull interval", replace("pull_interval: 20ms", "pull_interval: 1ms"), "invalid pull_interval"},

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -200,6 +201,9 @@ func (c *Config) validate() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := errors.Join(service.CheckAddress("listen", c.Listen), service.CheckAddress("admin", c.Admin)); err != nil {
+		return err
 	}
 	switch {
 	case c.SignKey == "":

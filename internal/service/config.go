@@ -3,11 +3,15 @@ package service
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/doona-dp/doona/internal/invalid"
 )
 
 // SchemeSQLite opens the description of a store in a SQLite file.
@@ -39,6 +43,18 @@ func ResolveStore(folder string, store *string) {
 	if path, ok := strings.CutPrefix(*store, SchemeSQLite); ok && !filepath.IsAbs(path) {
 		*store = SchemeSQLite + filepath.Join(folder, path)
 	}
+}
+
+// CheckAddress is an error unless an address to listen on, if there is one, has the form host:port.
+func CheckAddress(field, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if address != "" && err != nil {
+		return invalid.Field(field, strconv.Quote(address), "host:port, such as 127.0.0.1:8081")
+	}
+	return nil
 }
 
 // Default sets a field that is not set.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 
@@ -109,6 +110,9 @@ func (b *Bundle) Bytes() ([]byte, error) { return codec.Marshal(b) }
 
 // ParseBundle reads the msgpack form and nothing else; see [Bundle.Open].
 func ParseBundle(in []byte) (*Bundle, error) {
+	if isJSON(in) {
+		return nil, errors.New("couldn't read the task: a JSON document, want the signed bundle")
+	}
 	var b Bundle
 	if err := codec.Unmarshal(in, &b); err != nil {
 		return nil, err
@@ -123,7 +127,7 @@ func Load(path string) (t *task.Task, open *Open, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
 	}
-	if bytes.HasPrefix(bytes.TrimLeft(in, " \t\r\n"), []byte("{")) {
+	if isJSON(in) {
 		t, _, err := ParseJSON(in)
 		return t, nil, err
 	}
@@ -145,6 +149,8 @@ func LoadBundle(path string) (*Open, error) {
 	}
 	return open, nil
 }
+
+func isJSON(in []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(in, " \t\r\n"), []byte("{")) }
 
 func parseOpen(in []byte) (*Open, error) {
 	b, err := ParseBundle(in)

@@ -107,6 +107,8 @@ func TestJSONRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, loaded)
 		require.Nil(t, open, "nobody signs a JSON document")
+		_, err = taskfile.LoadBundle(path)
+		require.ErrorContains(t, err, "want the signed bundle")
 	}
 }
 
