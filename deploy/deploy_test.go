@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"debug/elf"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -18,6 +17,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/relaytest"
 )
@@ -33,7 +34,7 @@ func TestGenerated(t *testing.T) {
 	generate.Dir = dir
 	out, err = generate.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"relay.json", "alerts.yaml"} {
+	for _, name := range []string{"relay.json", "issuer.json", "alerts.yaml"} {
 		want, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
 		got, err := os.ReadFile(filepath.Join("grafana", name))
@@ -42,45 +43,61 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestDashboardShowsWhatARelaySays: every metric of a running relay is on the dashboard, and every one
-// on the dashboard and in the alerts is a running relay's.
-func TestDashboardShowsWhatARelaySays(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{})
-	c.StartAll(t)
-	first := c.Seal(t, 0, 1)
-	require.NoError(t, c.Post(t.Context(), 0, first, relaytest.Network(1)))
-	require.Error(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(1)))
-	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/metrics")
+// TestDashboardsShowWhatIsSaid: every metric of a running relay and issuer is on its dashboard, and every
+// one on a dashboard and in the alerts is a running program's.
+func TestDashboardsShowWhatIsSaid(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	config := c.IssuerConfig()
+	config.Admin = relaytest.FreeAddress(t)
+	c.StartIssuer(t, config)
+	c.Start(t, 0)
+	said := map[string]bool{}
+	for program, definitions := range map[string][]service.Metric{"relay": relay.Metrics(), "issuer": issuer.Metrics()} {
+		admin := map[string]string{"relay": c.Config(t, 0).Admin, "issuer": config.Admin}[program]
+		c.WaitReady(t, admin)
+		text := get(t, "http://"+admin+"/metrics")
+		require.Contains(t, text, "doona_"+program+"_ready 1")
+		its, defined := map[string]bool{}, map[string]bool{}
+		for _, m := range regexp.MustCompile(`(?m)^# TYPE (doona_\w+)`).FindAllStringSubmatch(text, -1) {
+			its[m[1]], said[m[1]] = true, true
+		}
+		if program == "relay" {
+			its["doona_relay_refused"], its["doona_relay_findings"] = true, true // when there are any
+		}
+		for _, m := range definitions {
+			defined[m.Name] = true
+		}
+		require.Equal(t, defined, its)
+		require.Equal(t, its, shown(t, program+".json"))
+	}
+	said["doona_relay_findings"] = true
+	for metric := range shown(t, "alerts.yaml") {
+		require.True(t, said[metric], metric)
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	said := map[string]bool{"doona_relay_refused": true, "doona_relay_findings": true} // when there are any
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (doona_relay_\w+)`).FindAllStringSubmatch(string(text), -1) {
-		said[m[1]] = true
+	return string(text)
+}
+
+// shown returns the metrics that a file names, which must be well formed.
+func shown(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("grafana", name))
+	require.NoError(t, err)
+	var rules map[string]any
+	require.NoError(t, yaml.Unmarshal(text, &rules)) // JSON is YAML
+	out := map[string]bool{}
+	for _, metric := range regexp.MustCompile(`doona_[a-z_]+`).FindAllString(string(text), -1) {
+		out[strings.TrimSuffix(metric, "_bucket")] = true
 	}
-	defined := map[string]bool{}
-	for _, m := range relay.Metrics() {
-		defined[m.Name] = true
-	}
-	require.Equal(t, defined, said)
-	for _, name := range []string{"relay.json", "alerts.yaml"} {
-		text, err := os.ReadFile(filepath.Join("grafana", name))
-		require.NoError(t, err)
-		shown := map[string]bool{}
-		for _, metric := range regexp.MustCompile(`doona_relay_[a-z_]+`).FindAllString(string(text), -1) {
-			metric = strings.TrimSuffix(metric, "_bucket")
-			require.True(t, said[metric], "%s: %s", name, metric)
-			shown[metric] = true
-		}
-		if name == "relay.json" {
-			require.Equal(t, said, shown)
-			require.True(t, json.Valid(text))
-		} else {
-			var rules map[string]any
-			require.NoError(t, yaml.Unmarshal(text, &rules))
-		}
-	}
+	return out
 }
 
 // buildStatic builds the relay as the Dockerfile does.

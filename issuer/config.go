@@ -28,7 +28,7 @@ type Config struct {
 	// Listener is set or Handler is served elsewhere.
 	Listen string `yaml:"listen"`
 
-	// Admin is the address of /healthz, /readyz and /status, "host:port". Keep it private.
+	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it private.
 	// Default: none.
 	Admin string `yaml:"admin"`
 

@@ -1,9 +1,9 @@
 package issuer
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -112,11 +112,13 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	case i.busy <- struct{}{}:
 		defer func() { <-i.busy }()
 	default:
+		i.metrics.Add(metricOverloaded, 1)
 		return service.TryLater(problem.Overloaded, "")
 	}
 	// Counted before it is signed: what is sent has been counted, whatever happens in between.
 	within, err := i.store.count(req.Context(), s.ID, epoch, key.name("account", account), key.name("request", blinded), s.quota)
 	if err != nil {
+		i.metrics.Add(metricStoreErrors, 1)
 		i.cfg.Log.Error("couldn't count", "error", err)
 		return service.TryLater(problem.Overloaded, "not counted; send the same bytes again")
 	}
@@ -167,27 +169,14 @@ func readRequest(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// AdminHandler returns the private HTTP interface.
+// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not
+// be public.
 func (i *Issuer) AdminHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !i.ready.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("GET /status", i.answer(func(w http.ResponseWriter, req *http.Request) error {
-		status, err := i.Status(req.Context())
-		if err != nil {
-			return err
-		}
-		out, err := json.Marshal(status)
-		if err != nil {
-			return fmt.Errorf("couldn't encode the status: %w", err)
-		}
-		return service.Write(w, "application/json", out)
-	}))
-	return mux
+	admin := service.Admin{
+		Ready:   func(context.Context) bool { return i.ready.Load() },
+		Status:  func(ctx context.Context) (any, error) { return i.Status(ctx) },
+		Look:    i.look,
+		Metrics: i.metrics,
+	}
+	return admin.Handler(i.cfg.Log)
 }

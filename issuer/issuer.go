@@ -32,6 +32,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/task/taskfile"
@@ -43,8 +44,9 @@ type Issuer struct {
 	cfg     Config
 	tasks   map[[32]byte]*served // immutable
 	order   []*served            // the same, in the order of the configuration
-	store   *store               // none where Inspect found none
-	apiKeys [][32]byte           // SHA-256 of each
+	metrics *service.Metrics
+	store   *store     // none where Inspect found none
+	apiKeys [][32]byte // SHA-256 of each
 	proxies clientaddr.Proxies
 	busy    chan struct{} // one for each request at work
 	ready   atomic.Bool
@@ -76,6 +78,7 @@ func New(cfg Config) (*Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
+	i.metrics = newMetrics(i.order)
 	i.store, err = openStore(cfg.Store)
 	return i, err
 }
@@ -172,6 +175,9 @@ func loadTask(c TaskConfig) (*served, error) {
 	}
 	return s, nil
 }
+
+// name is how metrics call the task.
+func (s *served) name() string { return fmt.Sprintf("%x", s.ID[:4]) }
 
 // epochKey returns the key of an epoch, or [keyfile.ErrErased].
 func (s *served) epochKey(epoch uint64) (*epochKey, error) {

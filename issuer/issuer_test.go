@@ -1,14 +1,18 @@
 package issuer_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,6 +181,57 @@ func TestSameRequestCountsOnce(t *testing.T) {
 	require.NoError(t, err, "somebody else's copy counts as theirs")
 	_, err = ask(t, server.URL, c, 0, request(t, c, 0), account("ann"))
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
+}
+
+// TestStoreFails: where a request cannot be counted there is no token; the same one is good later.
+func TestStoreFails(t *testing.T) {
+	c := newCascade(t)
+	cfg := accounts(t, c, 1)
+	i, err := issuer.New(cfg)
+	require.NoError(t, err)
+	defer i.Close()
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	db, err := sql.Open("sqlite", strings.TrimPrefix(cfg.Store, "sqlite:"))
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec(`CREATE TRIGGER kept BEFORE INSERT ON issued BEGIN SELECT RAISE(ABORT, 'as the test asked'); END`)
+	require.NoError(t, err)
+	body := request(t, c, 0)
+	_, err = ask(t, server.URL, c, 0, body, account("ann"))
+	var p *problem.Problem
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, problem.Overloaded, p.Name)
+	require.GreaterOrEqual(t, p.RetryAfter, 2*time.Second)
+	_, err = db.Exec(`DROP TRIGGER kept`)
+	require.NoError(t, err)
+	_, err = ask(t, server.URL, c, 0, body, account("ann"))
+	require.NoError(t, err)
+}
+
+// TestSlowSenders: who is slow to send a request takes no place from others.
+func TestSlowSenders(t *testing.T) {
+	c := newCascade(t)
+	cfg := accounts(t, c, 1)
+	cfg.MaxConcurrent = 1
+	i, err := issuer.New(cfg)
+	require.NoError(t, err)
+	defer i.Close()
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	slow, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer slow.Close()
+	target, err := url.Parse(token.EpochURL(c.Open, 0) + "/token-request")
+	require.NoError(t, err)
+	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s: bob\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+		target.Path, apiKey, issuer.AccountHeader, token.RequestType, token.RequestSize)
+	require.NoError(t, err)
+	line, err := bufio.NewReader(slow).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "100 Continue", "it waits for the body")
+	_, err = ask(t, server.URL, c, 0, request(t, c, 0), account("ann"))
+	require.NoError(t, err)
 }
 
 // TestRefusals: who may not have a token, and what is no request.

@@ -142,6 +142,6 @@ var overloads = []problem.Name{problem.SlowDown, problem.Overloaded}
 
 // turnAway refuses a request for want of room.
 func (r *Relay) turnAway(name problem.Name) error {
-	r.metrics.add(metricOverload, 1, string(name))
+	r.metrics.Add(metricOverload, 1, string(name))
 	return service.TryLater(name, "")
 }

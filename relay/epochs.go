@@ -121,7 +121,7 @@ func (r *Relay) seal(ctx context.Context, s *served, id epochID, seq uint64) err
 	if err != nil {
 		return err
 	}
-	r.metrics.since(metricSeal, begun)
+	r.metrics.Since(metricSeal, begun)
 	r.metrics.made(s, destroyed)
 	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", id.epoch, "batch", seq, "destroyed", destroyed)
 	return nil

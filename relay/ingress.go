@@ -267,10 +267,10 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 	}
 	begun := time.Now()
 	full, err := r.store.commit(ctx, subs)
-	r.metrics.since(metricCommit, begun)
+	r.metrics.Since(metricCommit, begun)
 	r.failing.Store(err != nil)
 	if err != nil {
-		r.metrics.add(metricStoreErrors, 1)
+		r.metrics.Add(metricStoreErrors, 1)
 		r.cfg.Log.Error("couldn't store reports", "error", err)
 	}
 	for _, p := range group {

@@ -76,7 +76,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	begun := time.Now()
 	b, err := r.upstream.Pull(ctx, s.Open, s.hop-1, epoch, seq)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
-		r.metrics.set(metricPulled, float64(time.Now().Unix()), s.name())
+		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
 	}
 	switch {
 	case errors.Is(err, handover.ErrNotSealed):
@@ -92,7 +92,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	case err != nil:
 		return true, err
 	}
-	r.metrics.since(metricPull, begun)
+	r.metrics.Since(metricPull, begun)
 	if fault := handover.Foreign(s.Open, s.hop-1, epoch, seq, b); fault != nil {
 		return true, r.note(ctx, s, epoch, seq, fault.Error())
 	}
@@ -193,7 +193,7 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 	if err != nil {
 		return err
 	}
-	r.metrics.since(metricSeal, begun)
+	r.metrics.Since(metricSeal, begun)
 	r.metrics.tally(id, "slot replayed", repeats)
 	r.metrics.tally(id, "slot does not open", total(in)-len(slots))
 	r.metrics.made(s, tooFew != nil)

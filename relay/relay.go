@@ -137,7 +137,7 @@ func load(cfg Config, openStores func(r *Relay) error) (*Relay, error) {
 		return nil, err
 	}
 	r.admission = newAdmission(room{cfg.MaxConcurrent, int64(cfg.MaxMemory)}, len(r.order))
-	r.connections = newConnections(cfg.MaxConnections, r.proxies, func() { r.metrics.add(metricUnconnected, 1) })
+	r.connections = newConnections(cfg.MaxConnections, r.proxies, func() { r.metrics.Add(metricUnconnected, 1) })
 	r.metrics = newMetrics(r)
 	return r, nil
 }

@@ -3,9 +3,10 @@ package relay
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"net/http"
 	"slices"
+
+	"github.com/doona-dp/doona/internal/service"
 )
 
 // Status is how far a relay has come: what `relay status` prints.
@@ -105,40 +106,24 @@ func (r *Relay) refused(ctx context.Context, all []progress) (map[epochID]map[st
 // AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status.
 // It must not be public.
 func (r *Relay) AdminHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	mux.HandleFunc("GET /readyz", r.handleReady)
-	mux.HandleFunc("GET /status", r.handleStatus)
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, req *http.Request) {
-		r.metrics.look(req.Context(), r)
-		r.metrics.handler().ServeHTTP(w, req)
-	})
-	return mux
+	admin := service.Admin{
+		Ready:   r.isReady,
+		Status:  func(ctx context.Context) (any, error) { return r.Status(ctx) },
+		Look:    func(ctx context.Context) { r.metrics.look(ctx, r) },
+		Metrics: r.metrics.Metrics,
+	}
+	return admin.Handler(r.cfg.Log)
 }
 
-// handleReady says whether reports are taken and batches handed out: not before the start, not
-// while draining, not without the store, and not where it cannot be written to. That is tried again
-// here, as nobody sends reports to a relay that is not ready.
-func (r *Relay) handleReady(w http.ResponseWriter, req *http.Request) {
-	_, err := r.store.progress(req.Context())
+// isReady says whether reports are taken and batches handed out: not before the start, not while
+// draining, not without the store, and not where it cannot be written to. That is tried again here, as
+// nobody sends reports to a relay that is not ready.
+func (r *Relay) isReady(ctx context.Context) bool {
+	_, err := r.store.progress(ctx)
 	if err == nil && r.failing.Load() {
-		if err = r.store.probe(req.Context()); err == nil {
+		if err = r.store.probe(ctx); err == nil {
 			r.failing.Store(false)
 		}
 	}
-	if err != nil || !r.ready.Load() {
-		http.Error(w, "not ready", http.StatusServiceUnavailable)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func (r *Relay) handleStatus(w http.ResponseWriter, req *http.Request) {
-	status, err := r.Status(req.Context())
-	if err != nil {
-		http.Error(w, "couldn't read the store", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(status)
+	return err == nil && r.ready.Load()
 }

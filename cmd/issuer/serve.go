@@ -25,8 +25,8 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --config issuer.yaml",
 		Short: "Run the issuer until SIGTERM or an interrupt",
-		Long: `Serve answers token requests on the public address; /healthz, /readyz and /status are on the admin
-address, which must stay private. It may be killed at any moment: what was sent has been counted,
+		Long: `Serve answers token requests on the public address; /healthz, /readyz, /metrics and /status are on
+the admin address, which must stay private. It may be killed at any moment: what was sent has been counted,
 and the same request is answered again for free. SIGTERM or an interrupt drains it.
 
 issuer.yaml, for example:

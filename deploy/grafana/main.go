@@ -1,5 +1,5 @@
-// Command grafana writes relay.json, a Grafana dashboard with a panel for every metric of a relay,
-// and alerts.yaml, rules for Prometheus, both from the metrics' definitions in package relay:
+// Command grafana writes relay.json and issuer.json, Grafana dashboards with a panel for every metric of
+// either program, from the definitions in their packages, and alerts.yaml, rules for Prometheus:
 //
 //	go generate ./deploy/grafana
 package main
@@ -13,11 +13,17 @@ import (
 	"os"
 	"strings"
 
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
 )
 
 func main() {
-	for name, content := range map[string][]byte{"relay.json": dashboard(), "alerts.yaml": alerts()} {
+	for name, content := range map[string][]byte{
+		"relay.json":  dashboard("relay", relay.Metrics()),
+		"issuer.json": dashboard("issuer", issuer.Metrics()),
+		"alerts.yaml": alerts(),
+	} {
 		if err := os.WriteFile(name, content, 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -27,23 +33,24 @@ func main() {
 
 type object = map[string]any
 
-// dashboard returns the dashboard, two panels a row.
-func dashboard() []byte {
+// dashboard returns the dashboard of a program, two panels a row.
+func dashboard(program string, metrics []service.Metric) []byte {
 	var panels []object
-	for i, m := range relay.Metrics() {
+	prefix := "doona_" + program + "_"
+	for i, m := range metrics {
 		panels = append(panels, object{
-			"id": i + 1, "type": "timeseries", "title": strings.TrimPrefix(m.Name, "doona_relay_"), "description": m.Help,
+			"id": i + 1, "type": "timeseries", "title": strings.TrimPrefix(m.Name, prefix), "description": m.Help,
 			"datasource": object{"type": "prometheus", "uid": "${source}"}, "targets": targets(m),
 			"fieldConfig": object{"defaults": object{"unit": unit(m)}},
 			"gridPos":     object{"x": 12 * (i % 2), "y": 8 * (i / 2), "w": 12, "h": 8},
 		})
 	}
 	out, err := json.MarshalIndent(object{
-		"title": "Doona relay", "uid": "doona-relay", "schemaVersion": 39, "refresh": "30s", "time": object{"from": "now-6h", "to": "now"}, "panels": panels,
+		"title": "Doona " + program, "uid": "doona-" + program, "schemaVersion": 39, "refresh": "30s", "time": object{"from": "now-6h", "to": "now"}, "panels": panels,
 		"templating": object{"list": []object{
 			{"name": "source", "type": "datasource", "query": "prometheus"},
 			{"name": "instance", "type": "query", "datasource": object{"type": "prometheus", "uid": "${source}"},
-				"query": "label_values(doona_relay_ready, instance)", "includeAll": true, "multi": true},
+				"query": "label_values(" + prefix + "ready, instance)", "includeAll": true, "multi": true},
 		}},
 	}, "", " ")
 	if err != nil {
@@ -53,14 +60,14 @@ func dashboard() []byte {
 }
 
 // unit returns what a panel's values are in; of a counter it shows the rate.
-func unit(m relay.Metric) string {
-	if m.Kind == "counter" {
+func unit(m service.Metric) string {
+	if m.Kind == service.KindCounter {
 		return "ops"
 	}
 	return m.Unit
 }
 
-func targets(m relay.Metric) (out []object) {
+func targets(m service.Metric) (out []object) {
 	by := strings.Join(append([]string{"instance"}, m.Labels...), ", ")
 	legend := "{{" + strings.Join(append([]string{"instance"}, m.Labels...), "}} {{") + "}}"
 	add := func(expr, legend string) {
@@ -68,13 +75,13 @@ func targets(m relay.Metric) (out []object) {
 	}
 	const where = `{instance=~"$instance"}`
 	switch {
-	case m.Kind == "counter":
+	case m.Kind == service.KindCounter:
 		add(fmt.Sprintf("sum by (%s) (rate(%s%s[5m]))", by, m.Name, where), legend)
-	case m.Kind == "histogram":
+	case m.Kind == service.KindHistogram:
 		for _, q := range []string{"0.5", "0.99"} {
 			add(fmt.Sprintf("histogram_quantile(%s, sum by (le, %s) (rate(%s_bucket%s[5m])))", q, by, m.Name, where), "p"+q[2:]+" "+legend)
 		}
-	case m.Unit == "dateTimeFromNow":
+	case m.Unit == service.UnitTime:
 		add(fmt.Sprintf("%s%s * 1000", m.Name, where), legend) // Grafana counts milliseconds
 	default:
 		add(m.Name+where, legend)
@@ -87,7 +94,7 @@ type alert struct{ name, expr, lasting, summary string }
 
 func alerts() []byte {
 	var b bytes.Buffer
-	b.WriteString("# Written by go generate ./deploy/grafana; for Prometheus' rule_files.\ngroups:\n  - name: doona-relay\n    rules:\n")
+	b.WriteString("# Written by go generate ./deploy/grafana; for Prometheus' rule_files.\ngroups:\n  - name: doona\n    rules:\n")
 	for _, a := range []alert{
 		{"DoonaRelayNotReady", "doona_relay_ready == 0", "2m", "the relay takes no reports: see its log, and whether its disk is full"},
 		{"DoonaRelayStoreErrors", "rate(doona_relay_store_errors_total[5m]) > 0", "2m", "transactions fail: the disk is full, or the database gone"},
@@ -96,6 +103,9 @@ func alerts() []byte {
 		{"DoonaRelayNotFetched", "doona_relay_unconfirmed_batches > 0", "24h", "sealed batches wait for the next hop"},
 		{"DoonaRelayNoAnswer", "doona_relay_last_answer_timestamp_seconds > 0 and time() - doona_relay_last_answer_timestamp_seconds > 3600", "10m", "the relay before has not answered for an hour"},
 		{"DoonaRelayFinding", "increase(doona_relay_findings[1h]) > 0", "0m", "a batch of the relay before was not as it should be: see relay status"},
+		{"DoonaIssuerNotReady", "doona_issuer_ready == 0", "2m", "the issuer gives no tokens: see its log"},
+		{"DoonaIssuerStoreErrors", "rate(doona_issuer_store_errors_total[5m]) > 0", "2m", "transactions fail: is the disk full?"},
+		{"DoonaIssuerEpochsEnd", "doona_issuer_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h", "the task's last epoch and its keys end within two weeks: agree on the next task"},
 	} {
 		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        annotations:\n          summary: %q\n", a.name, a.expr, a.lasting, a.summary)
 	}

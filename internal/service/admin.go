@@ -1,0 +1,47 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+)
+
+// Admin is what a program shows its operator, at an address that must not be public.
+type Admin struct {
+	Ready   func(context.Context) bool         // whether it does its work
+	Status  func(context.Context) (any, error) // as JSON
+	Look    func(context.Context)              // sets the gauges of Metrics to what is now
+	Metrics *Metrics
+}
+
+// Handler returns /healthz, /readyz, /metrics and /status.
+func (a *Admin) Handler(log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
+		if !a.Ready(req.Context()) {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	scrape := a.Metrics.Handler()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, req *http.Request) {
+		a.Look(req.Context())
+		scrape.ServeHTTP(w, req)
+	})
+	mux.HandleFunc("GET /status", Answer(log, func(w http.ResponseWriter, req *http.Request) error {
+		status, err := a.Status(req.Context())
+		if err != nil {
+			return err
+		}
+		out, err := json.Marshal(status)
+		if err != nil {
+			return fmt.Errorf("couldn't encode the status: %w", err)
+		}
+		return Write(w, "application/json", out)
+	}))
+	return mux
+}

@@ -1,0 +1,109 @@
+package service
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metric is the definition of one metric, from which a program and its dashboard are made.
+type Metric struct {
+	Name   string // with the program's prefix
+	Kind   string
+	Unit   string // as Grafana calls it
+	Help   string
+	Labels []string
+}
+
+// The kinds and units of metrics.
+const (
+	KindCounter   = "counter"
+	KindGauge     = "gauge"
+	KindHistogram = "histogram"
+
+	UnitCount   = "short"
+	unitSeconds = "s"
+	UnitBytes   = "bytes"
+	UnitTime    = "dateTimeFromNow"
+)
+
+// Counter defines a counter.
+func Counter(name, help string, labels ...string) Metric {
+	return Metric{name, KindCounter, UnitCount, help, labels}
+}
+
+// Gauge defines a gauge.
+func Gauge(name, unit, help string, labels ...string) Metric {
+	return Metric{name, KindGauge, unit, help, labels}
+}
+
+// Histogram defines a histogram of seconds, up to 33.
+func Histogram(name, help string) Metric {
+	return Metric{name, KindHistogram, unitSeconds, help, nil}
+}
+
+// Metrics are a program's metrics by their names, and those of Go and the process. It is safe for
+// concurrent use.
+type Metrics struct {
+	registry   *prometheus.Registry
+	counters   map[string]*prometheus.CounterVec
+	gauges     map[string]*prometheus.GaugeVec
+	histograms map[string]prometheus.Histogram
+}
+
+// NewMetrics makes metrics as defined.
+func NewMetrics(definitions []Metric) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, gauges: map[string]*prometheus.GaugeVec{},
+		histograms: map[string]prometheus.Histogram{},
+	}
+	for _, d := range definitions {
+		switch d.Kind {
+		case KindCounter:
+			m.counters[d.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, d.Labels)
+			m.registry.MustRegister(m.counters[d.Name])
+		case KindGauge:
+			m.gauges[d.Name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
+			m.registry.MustRegister(m.gauges[d.Name])
+		case KindHistogram:
+			m.histograms[d.Name] = prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.Name, Help: d.Help, Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9)})
+			m.registry.MustRegister(m.histograms[d.Name])
+		}
+	}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Add adds to a counter. Adding 0 has it show before it first changes.
+func (m *Metrics) Add(name string, n float64, labels ...string) {
+	m.counters[name].WithLabelValues(labels...).Add(n)
+}
+
+// Gauge returns a gauge.
+func (m *Metrics) Gauge(name string, labels ...string) prometheus.Gauge {
+	return m.gauges[name].WithLabelValues(labels...)
+}
+
+// Set sets a gauge.
+func (m *Metrics) Set(name string, value float64, labels ...string) {
+	m.Gauge(name, labels...).Set(value)
+}
+
+// Forget removes all values of a gauge.
+func (m *Metrics) Forget(name string) { m.gauges[name].Reset() }
+
+// Since adds the time since a moment to a histogram.
+func (m *Metrics) Since(name string, begun time.Time) {
+	m.histograms[name].Observe(time.Since(begun).Seconds())
+}
+
+// Handler returns what Prometheus scrapes.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Boolean is 1 for true, as metrics say it.
+func Boolean(b bool) float64 { return map[bool]float64{true: 1}[b] }
