@@ -23,8 +23,8 @@ export async function indexedDBStore(): Promise<Store> {
     db.onversionchange = () => db.close(); // a newer version of the page must not wait for this tab
   } catch (cause) {
     // Without a memory every visit would randomize anew, and an average over them is the value.
-    const message = "couldn't open IndexedDB: without it one epoch could be reported twice";
-    throw new DoonaError('storage-unavailable', message, undefined, { cause });
+    const message = "couldn't open IndexedDB, without which one epoch could be reported twice: give a store that remembers";
+    throw new DoonaError('storage-unavailable', message, 'store', { cause });
   }
   return new IndexedDBStore(db);
 }
