@@ -18,36 +18,85 @@ import (
 // for the message about a deadlock, and whether a panic comes from the runtime, which is then a
 // panic and not a throw.
 //
+// Functions that never run are emptied, where the module has their names (unused.go), which go with
+// all custom sections.
+//
 // The error is [ErrLayout] where the module is not laid out as this toolchain does it.
 func Strip(module []byte) ([]byte, error) {
-	for at := len(header); at < len(module); {
-		size, n := binary.Uvarint(module[at+1:])
-		body := at + 1 + n
-		if n <= 0 || size > uint64(len(module)-body) {
-			return nil, ErrLayout
+	sections, err := readSections(module)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		names   map[int]string
+		imports int
+		data    bool
+	)
+	for _, s := range sections { // names come last
+		switch s.id {
+		case sectionCustom:
+			if found, err := functionNames(s.body); err != nil {
+				return nil, err
+			} else if found != nil {
+				names = found
+			}
+		case sectionImport:
+			if imports, err = countImports(s.body); err != nil {
+				return nil, err
+			}
 		}
-		end := body + int(size)
-		if module[at] != sectionData {
-			at = end
+	}
+	out := []byte(header)
+	for _, s := range sections {
+		body := s.body
+		switch s.id {
+		case sectionCustom:
 			continue
+		case sectionCode:
+			body, err = dropUnused(body, names, imports)
+		case sectionData:
+			data = true
+			body, err = stripData(body)
 		}
-		data, err := stripData(module[body:end])
 		if err != nil {
 			return nil, err
 		}
-		out := append(bytes.Clone(module[:at]), sectionData)
-		out = binary.AppendUvarint(out, uint64(len(data)))
-		return append(append(out, data...), module[end:]...), nil
+		out = append(binary.AppendUvarint(append(out, s.id), uint64(len(body))), body...)
 	}
-	return nil, ErrLayout
+	if !data {
+		return nil, ErrLayout
+	}
+	return out, nil
+}
+
+// section is a part of a module.
+type section struct {
+	id   byte
+	body []byte
+}
+
+func readSections(module []byte) (all []section, err error) {
+	rest, ok := bytes.CutPrefix(module, []byte(header))
+	r := &segments{rest: rest, bad: !ok}
+	for len(r.rest) > 0 && !r.bad {
+		id := r.unsigned()
+		all = append(all, section{byte(id), r.bytes(r.unsigned())})
+	}
+	if r.bad {
+		return nil, ErrLayout
+	}
+	return all, nil
 }
 
 // ErrLayout is returned for a module that [Strip] does not understand.
 var ErrLayout = errors.New("couldn't strip the module: not laid out as by Go 1.26")
 
 const (
-	header      = "\x00asm\x01\x00\x00\x00"
-	sectionData = 11
+	header        = "\x00asm\x01\x00\x00\x00"
+	sectionCustom = 0
+	sectionImport = 2
+	sectionCode   = 10
+	sectionData   = 11
 )
 
 func stripData(section []byte) ([]byte, error) {

@@ -19,6 +19,8 @@ func TestStripped(t *testing.T) {
 	module := built(t, wasm.Browser)
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
 	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
+	require.Greater(t, bytes.Count(module, []byte("\x03\x00\x00\x0b")), 120, "functions that never run")
+	require.Greater(t, bytes.Count(module, []byte("\x0b\x00\x23\x00\x41\x08\x6a\x24\x00\x41\x00\x0b")), 10, "functions that have nothing to do")
 	again, err := wasm.Strip(module)
 	require.NoError(t, err)
 	require.Equal(t, module, again, "stripping twice")
