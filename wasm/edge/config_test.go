@@ -134,7 +134,7 @@ func TestReadValue(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	for _, body := range []string{``, `{`, `1`, `{}`, `{"value": null}`, `{"value": "1"}`, `{"value": NaN}`, `{"value": 1e999}`,
-		`{"value": [null]}`, `{"value": [[1]]}`, `{"value": {}}`, `{"value": true}`, `{"value": 1} 2`, `{"value": 1, "name": 2}`,
+		`{"value": [null]}`, `{"value": [[1]]}`, `{"value": {}}`, `{"value": true}`, `{"value": 1} 2`, `{"value": 1}]`, `{"value": 1}}`, `{"value": 1, "name": 2}`,
 		`{"value": 1` + strings.Repeat(" ", maxBody) + `}`} {
 		_, err := readValue(strings.NewReader(body))
 		require.Error(t, err, body[:min(len(body), 30)])

@@ -105,7 +105,10 @@ func readValue(body io.Reader) ([]float64, error) {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
-	if decoder.Decode(&document) != nil || decoder.More() {
+	if decoder.Decode(&document) != nil {
+		return nil, malformed()
+	}
+	if _, err := decoder.Token(); err != io.EOF {
 		return nil, malformed()
 	}
 	var one *float64
