@@ -100,26 +100,17 @@ func shown(t *testing.T, name string) map[string]bool {
 	return out
 }
 
-// buildStatic builds the relay as the Dockerfile does.
-func buildStatic(t *testing.T, into string) {
+// buildStatic builds a program as the Dockerfile does, and requires that it needs no library.
+func buildStatic(t *testing.T, program, into string) {
 	t.Helper()
 	dockerfile, err := os.ReadFile("Dockerfile")
 	require.NoError(t, err)
 	command := `CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o`
-	require.Contains(t, string(dockerfile), command+" /relay ./cmd/relay")
-	build := exec.Command("sh", "-c", command+" "+into+" ../cmd/relay")
+	require.Contains(t, string(dockerfile), command+" /program ./cmd/$PROGRAM")
+	build := exec.Command("sh", "-c", command+" "+into+" ../cmd/"+program)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-}
-
-// TestStatic: what the Dockerfile builds needs no library and no file: it serves as an unprivileged
-// user in a root folder that has only its own files.
-func TestStatic(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Hops: 1})
-	root := c.Dir
-	program := filepath.Join(root, "relay")
-	buildStatic(t, program)
-	binary, err := elf.Open(program)
+	binary, err := elf.Open(into)
 	require.NoError(t, err)
 	defer binary.Close()
 	libraries, err := binary.ImportedLibraries()
@@ -127,6 +118,16 @@ func TestStatic(t *testing.T) {
 	require.Empty(t, libraries)
 	for _, segment := range binary.Progs {
 		require.NotEqual(t, elf.PT_INTERP, segment.Type, "it asks for a dynamic loader")
+	}
+}
+
+// TestStatic: what the Dockerfile builds needs no library and no file: it serves as an unprivileged
+// user in a root folder that has only its own files.
+func TestStatic(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	root := c.Dir
+	for _, program := range []string{"relay", "issuer"} {
+		buildStatic(t, program, filepath.Join(root, program))
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("only root may change the root folder")
@@ -146,20 +147,22 @@ func TestStatic(t *testing.T) {
 	require.NoError(t, cmd.Wait())
 }
 
-// TestUnit: systemd finds nothing wrong with the unit, and little exposed.
+// TestUnit: systemd finds nothing wrong with the unit as either program's.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("systemd-analyze is not here")
 	}
-	dir := t.TempDir()
-	program := filepath.Join(dir, "relay")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
-	text, err := os.ReadFile("doona-relay.service")
+	text, err := os.ReadFile("doona@.service")
 	require.NoError(t, err)
-	unit := filepath.Join(dir, "doona-relay.service")
-	require.NoError(t, os.WriteFile(unit, []byte(strings.Replace(string(text), "/usr/local/bin/relay", program, 1)), 0o644))
-	out, err := exec.Command(analyze, "verify", unit).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.NotContains(t, string(out), "doona-relay.service:", "%s", out)
+	require.Contains(t, string(text), "ExecStart=/usr/local/bin/%i ")
+	dir := t.TempDir()
+	for _, program := range []string{"relay", "issuer"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755))
+		unit := filepath.Join(dir, "doona@"+program+".service")
+		require.NoError(t, os.WriteFile(unit, []byte(strings.Replace(string(text), "/usr/local/bin/", dir+"/", 1)), 0o644))
+		out, err := exec.Command(analyze, "verify", unit).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.NotContains(t, string(out), "doona@", "%s", out)
+	}
 }
