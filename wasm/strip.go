@@ -18,8 +18,8 @@ import (
 // for the message about a deadlock, and whether a panic comes from the runtime, which is then a
 // panic and not a throw.
 //
-// Functions that never run are emptied, where the module has their names (unused.go), which go with
-// all custom sections.
+// Functions that never run are emptied, where the module has their names and is of the toolchain that
+// unused.go knows. Names and all other custom sections go.
 //
 // The error is [ErrLayout] where the module is not laid out as this toolchain does it.
 func Strip(module []byte) ([]byte, error) {
@@ -28,23 +28,27 @@ func Strip(module []byte) ([]byte, error) {
 		return nil, err
 	}
 	var (
-		names   map[int]string
-		imports int
-		data    bool
+		imports     int
+		names       map[int]string
+		known, data bool // whether the toolchain is the one of unused.go, and there is memory to strip
 	)
 	for _, s := range sections { // names come last
-		switch s.id {
-		case sectionCustom:
-			if found, err := functionNames(s.body); err != nil {
-				return nil, err
-			} else if found != nil {
-				names = found
-			}
-		case sectionImport:
-			if imports, err = countImports(s.body); err != nil {
-				return nil, err
-			}
+		r := &segments{rest: s.body}
+		switch {
+		case s.id == sectionImport:
+			imports, err = countImports(r)
+		case s.id != sectionCustom:
+		case string(r.bytes(r.unsigned())) == "name":
+			names, err = functionNames(r)
+		default: // among them "producers"
+			known = known || bytes.Contains(s.body, []byte(toolchain))
 		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if !known {
+		names = nil
 	}
 	out := []byte(header)
 	for _, s := range sections {

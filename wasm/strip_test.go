@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -19,11 +20,37 @@ func TestStripped(t *testing.T) {
 	module := built(t, wasm.Browser)
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
 	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
-	require.Greater(t, bytes.Count(module, []byte("\x03\x00\x00\x0b")), 120, "functions that never run")
-	require.Greater(t, bytes.Count(module, []byte("\x0b\x00\x23\x00\x41\x08\x6a\x24\x00\x41\x00\x0b")), 10, "functions that have nothing to do")
+	require.Greater(t, bytes.Count(module, trap), 120, "functions that never run")
+	require.Greater(t, bytes.Count(module, back), 10, "functions that have nothing to do")
 	again, err := wasm.Strip(module)
 	require.NoError(t, err)
 	require.Equal(t, module, again, "stripping twice")
+}
+
+// The bodies of emptied functions, after their lengths.
+var (
+	trap = []byte("\x03\x00\x00\x0b")
+	back = []byte("\x0b\x00\x23\x00\x41\x08\x6a\x24\x00\x41\x00\x0b")
+)
+
+// TestStripKeepsFunctionsOfOtherToolchains checks that nothing is emptied that was never looked at.
+func TestStripKeepsFunctionsOfOtherToolchains(t *testing.T) {
+	dir := t.TempDir()
+	source, file := filepath.Join(dir, "main.go"), filepath.Join(dir, "empty.wasm")
+	require.NoError(t, os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600))
+	build := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-w", "-o", file, source)
+	build.Env = wasm.Environment()
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	module, err := os.ReadFile(file)
+	require.NoError(t, err)
+	ours, err := wasm.Strip(module)
+	require.NoError(t, err)
+	others, err := wasm.Strip(bytes.ReplaceAll(module, []byte("go1.26"), []byte("go1.99")))
+	require.NoError(t, err)
+	require.Greater(t, bytes.Count(ours, trap), 100)
+	require.Less(t, bytes.Count(others, trap), 10, "bytes that look like it")
+	require.Less(t, len(ours)+100_000, len(others))
 }
 
 // TestStripRefusesDamage cuts and changes a module at many places: Strip returns an error or a

@@ -60,12 +60,11 @@ func dropUnused(code []byte, names map[int]string, imports int) ([]byte, error) 
 	return out, nil
 }
 
-// functionNames reads a custom section: if it is the name section, the functions' names by number.
-func functionNames(custom []byte) (names map[int]string, err error) {
-	r := &segments{rest: custom}
-	if string(r.bytes(r.unsigned())) != "name" {
-		return nil, nil
-	}
+// toolchain is the one whose runtime unused and idle were read from; another's stays whole.
+const toolchain = "go1.26"
+
+// functionNames reads a name section: the functions' names by number.
+func functionNames(r *segments) (names map[int]string, err error) {
 	names = map[int]string{}
 	for len(r.rest) > 0 && !r.bad {
 		kind, size := r.unsigned(), r.unsigned()
@@ -91,8 +90,7 @@ func functionNames(custom []byte) (names map[int]string, err error) {
 const partFunctions = 1
 
 // countImports reads an import section, of functions only.
-func countImports(section []byte) (int, error) {
-	r := &segments{rest: section}
+func countImports(r *segments) (int, error) {
 	count := r.unsigned()
 	for range count {
 		r.bytes(r.unsigned())
