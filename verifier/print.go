@@ -27,7 +27,7 @@ func (r *Report) Print(w io.Writer) error {
 	} else {
 		fmt.Fprintln(w, "If every relay colludes with the verifier, or one client is surrounded by clients of the verifier's, nothing remains.")
 	}
-	fmt.Fprintf(w, "Ledger: epsilon %g, delta %g over %d epochs, by %s composition, for a client in each.\n",
+	fmt.Fprintf(w, "Ledger: epsilon %g, delta %g for a client in every epoch so far (%d), by %s composition.\n",
 		r.Ledger.Epsilon, r.Ledger.Delta, len(r.Ledger.Epochs), r.Ledger.Composition)
 	_, err := fmt.Fprintf(w, "Messages: %d sent, %d covers, %d verified, %d rejected, %d withheld.\n",
 		r.MessagesSent, r.CoverMessages, r.Verified, r.Rejected, r.Withheld)

@@ -2,12 +2,15 @@ package service
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -24,6 +27,10 @@ func ReadConfig(path string, into any) error {
 		return fmt.Errorf("couldn't read the configuration: %w", err)
 	}
 	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict()).Decode(into); err != nil {
+		var wrong *yaml.TypeError
+		if errors.As(err, &wrong) && wrong.DstType == reflect.TypeFor[time.Duration]() {
+			return fmt.Errorf("couldn't read %s: %w\nWant a number with its unit, such as 5s, 10m or 48h", path, err)
+		}
 		return fmt.Errorf("couldn't read %s: %w", path, err)
 	}
 	return nil
