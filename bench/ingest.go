@@ -12,13 +12,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/keyfile"
@@ -156,7 +155,7 @@ func (f *field) measureOpens() error {
 	}
 	var rates []float64
 	for range ingestRuns {
-		before, err := cpuSeconds(os.Getpid())
+		before, err := openloop.CPUSeconds(os.Getpid())
 		if err != nil {
 			return err
 		}
@@ -165,7 +164,7 @@ func (f *field) measureOpens() error {
 				return err
 			}
 		}
-		after, err := cpuSeconds(os.Getpid())
+		after, err := openloop.CPUSeconds(os.Getpid())
 		if err != nil {
 			return err
 		}
@@ -246,14 +245,14 @@ func (f *field) rate(ctx context.Context, command func(folder string) []string, 
 	if err := ready("http://" + f.admin + "/readyz"); err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, &problems)
 	}
-	before, err := cpuSeconds(cmd.Process.Pid)
+	before, err := openloop.CPUSeconds(cmd.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
 	if err := f.post(ctx); err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, &problems)
 	}
-	after, err := cpuSeconds(cmd.Process.Pid)
+	after, err := openloop.CPUSeconds(cmd.Process.Pid)
 	return float64(len(f.bodies)) / (after - before), err
 }
 
@@ -311,27 +310,4 @@ func ready(url string) error {
 		time.Sleep(50 * time.Millisecond)
 	}
 	return fmt.Errorf("%s isn't ready after 10 s", url)
-}
-
-// cpuSeconds returns the user and system time of a process (proc_pid_stat(5), fields 14 and 15, in
-// hundredths of a second on Linux).
-func cpuSeconds(pid int) (float64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("couldn't read the CPU time: %w", err)
-	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the name before may hold anything
-	fields := strings.Fields(after)
-	if len(fields) < 13 {
-		return 0, errors.New("couldn't read the CPU time: too few fields")
-	}
-	var ticks float64
-	for _, field := range fields[11:13] {
-		v, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return 0, fmt.Errorf("couldn't read the CPU time: %w", err)
-		}
-		ticks += v
-	}
-	return ticks / 100, nil
 }

@@ -34,6 +34,8 @@ type loadFigures struct {
 	CapacityRSS int            `json:"capacity_peak_rss_kb"`
 	OverloadRSS int            `json:"overload_peak_rss_kb"`
 	BoundRSS    int            `json:"bound_rss_kb"`
+	CalmCPU     float64        `json:"capacity_cpu_us_per_accepted"` // of the relay; its sealing included
+	StormCPU    float64        `json:"overload_cpu_us_per_accepted"` // and its refusals
 	CPUSeconds  float64        `json:"relay_cpu_seconds"`
 	Verified    int            `json:"verified"`
 	Pinned      bool           `json:"pinned"` // relay on processor 0, generator on the others
@@ -71,22 +73,26 @@ func TestLoad(t *testing.T) {
 	require.NoError(t, err)
 
 	pool := sealPool(t, c, 0, int(10_000*warm.Seconds()))
+	begun := cpuSeconds(t, p)
 	calm := openloop.Run(t.Context(), openloop.Options{URL: target, Duration: warm, Connections: 128}, pool)
 	figures.Capacity, figures.CapacityRSS = float64(calm.Accepted)/calm.Seconds, peakRSS(t, p)
+	figures.CalmCPU = 1e6 * (cpuSeconds(t, p) - begun) / float64(calm.Accepted)
 	require.Empty(t, calm.Refused["overloaded"])
 
 	figures.Offered = 4 * figures.Capacity
 	pool = append(pool, sealPool(t, c, len(pool), int(1.5*figures.Capacity*overload.Seconds()))...)
+	begun = cpuSeconds(t, p)
 	storm := openloop.Run(t.Context(), openloop.Options{URL: target, Rate: figures.Offered, Duration: overload, Connections: loadConnections}, pool)
 	figures.Seconds, figures.Sent, figures.Accepted, figures.Refused, figures.Late = storm.Seconds, storm.Offered, storm.Accepted, storm.Refused, storm.Late
 	figures.Goodput, figures.P50, figures.P99 = float64(storm.Accepted)/storm.Seconds, storm.Quantile(0.5), storm.Quantile(0.99)
 	figures.OverloadRSS = peakRSS(t, p)
+	require.NotZero(t, storm.Accepted)
+	figures.StormCPU = 1e6 * (cpuSeconds(t, p) - begun) / float64(storm.Accepted)
 
 	// What an idle relay takes, its database's cache, and twice what reports and connections may
 	// take: Go lets the heap double before it collects.
 	figures.BoundRSS = figures.IdleRSS + (sqliteCache+2*(maxMemory+loadConnections*connectionMemory))>>10
 	require.LessOrEqual(t, figures.OverloadRSS, figures.BoundRSS)
-	require.NotZero(t, storm.Accepted)
 	for name := range storm.Refused {
 		require.Contains(t, []string{"overloaded", "slow-down", "connection"}, name)
 	}
@@ -198,6 +204,14 @@ func peakRSS(t *testing.T, p *process) int {
 	kb, err := openloop.PeakRSS(p.cmd.Process.Pid)
 	require.NoError(t, err)
 	return kb
+}
+
+// cpuSeconds returns the user and system time of a process so far.
+func cpuSeconds(t *testing.T, p *process) float64 {
+	t.Helper()
+	seconds, err := openloop.CPUSeconds(p.cmd.Process.Pid)
+	require.NoError(t, err)
+	return seconds
 }
 
 // pin gives the relay processor 0 and this process the others, where there are several.
