@@ -64,9 +64,15 @@ function onHide(callback: () => void): () => void {
 /** How long an idle moment may take to come, in milliseconds. */
 const patience = 2000;
 
-/** Waits until a page has loaded, been painted and is idle; not at all for `now`, or where there is no page. */
+/**
+ * Waits until a page has a visitor, which one that the browser prerenders has not; and, but for
+ * `now`, until it has loaded, been painted and is idle. Waits for nothing where there is no page.
+ */
 export async function idle(when: 'idle' | 'now'): Promise<void> {
-  if (when === 'now' || typeof document === 'undefined') return;
+  if (typeof document === 'undefined') return;
+  const { prerendering } = document as { prerendering?: boolean }; // Chromium's alone
+  if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve, { once: true }));
+  if (when === 'now') return;
   if (document.readyState !== 'complete') await new Promise((resolve) => addEventListener('load', resolve, { once: true }));
   await painted();
   if (typeof requestIdleCallback === 'undefined') return; // Safari

@@ -36,7 +36,7 @@ export interface ConnectOptions {
   readonly spread?: number;
   /**
    * When to begin: `idle`, once the page has loaded and has nothing to do, at the latest 2 seconds
-   * after it loaded, or `now`. Default `idle`.
+   * after it loaded, or `now`. A page that is only prerendered waits to be shown. Default `idle`.
    */
   readonly when?: 'idle' | 'now';
   /** Whether to send, within `spread` of connecting, what earlier visits left. Default true. */

@@ -174,6 +174,18 @@ test('a repeated call waits for its moment, too', async () => {
   assert.equal((await server.take()).length, 1);
 });
 
+test('a page that is prerendered waits for its visitor', async () => {
+  /** @type {string[]} */
+  const asked = [];
+  page.on('request', (request) => asked.push(request.url()));
+  await page.evaluate(() => Object.defineProperty(document, 'prerendering', { value: true, configurable: true }));
+  const visit = run('truthful', { values: [7], options: { when: 'now' } });
+  await page.waitForTimeout(500);
+  assert.deepEqual(asked.filter((url) => !url.endsWith('/doona.js')), []);
+  await page.evaluate(() => document.dispatchEvent(new Event('prerenderingchange')));
+  assert.equal((await visit).receipts[0].repeated, false);
+});
+
 test('a changed module is refused by its hash', async () => {
   await context.route(/doona-.*\.wasm$/, async (route) => {
     const response = await route.fetch();
