@@ -110,14 +110,17 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	manifest, confirmed, err := r.store.manifest(req.Context(), s.epochID(epoch), seq)
-	if errors.Is(err, errNoBatch) {
-		return problem.New(problem.Unauthorized, "") // and strangers do not learn what exists
-	}
-	if err != nil {
+	missing := errors.Is(err, errNoBatch)
+	if err != nil && !missing {
 		return err
 	}
+	// Also where there is nothing to confirm: strangers learn what exists neither by the answer nor by how long
+	// a signature takes to check.
 	if err := s.signed(req, onion.SignConfirm, handover.ConfirmBody(s.ID, epoch, seq, manifest)); err != nil {
 		return err
+	}
+	if missing {
+		return problem.New(problem.Unauthorized, "")
 	}
 	if !confirmed {
 		if err := r.store.confirm(req.Context(), s.epochID(epoch), seq); err != nil {
