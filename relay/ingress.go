@@ -6,6 +6,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"time"
 
@@ -99,7 +100,7 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 		return err
 	}
 	begun := time.Now()
-	sub, err := r.openReport(req, s, epoch, body, tok)
+	sub, err := r.openReport(s, epoch, body, client, tok)
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 }
 
 // openReport opens a submission and names its client: by its token, or else by its network.
-func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body, tok []byte) (*submission, error) {
+func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.Prefix, tok []byte) (*submission, error) {
 	opener, err := s.opener(epoch)
 	if errors.Is(err, keyfile.ErrErased) {
 		return nil, problem.New(problem.EpochClosed, "")
@@ -172,7 +173,7 @@ func (r *Relay) openReport(req *http.Request, s *served, epoch uint64, body, tok
 	if tok != nil {
 		sub.client = tokenID(key, tok)
 	} else {
-		sub.client = networkID(key, clientaddr.Network(r.proxies.Client(req)))
+		sub.client = networkID(key, network)
 	}
 	sub.receipt = receipt(key, sub.client, body)
 	return sub, nil

@@ -1,4 +1,4 @@
-// Command bare is the least that could take reports durably: an HTTP server that reads a body,
+// Command bare is the least that could take reports durably: the relay's HTTP server reads a body,
 // opens it once, and inserts as many rows of the same sizes as a relay does, in transactions that
 // waiting reports share. It checks no client, no repetition and no epoch, hides nothing, and
 // never seals. The bench holds the relay against it.
@@ -12,12 +12,14 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/keyfile"
 	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/task/taskfile"
@@ -51,17 +53,13 @@ func run(ctx context.Context, bundle, keys, store, listen, admin string) error {
 	go s.commitLoop(db, insert)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/tasks/{task}/epochs/{epoch}/reports", s.take)
-	failed := make(chan error, 2)
-	go func() { failed <- http.ListenAndServe(listen, mux) }()
-	go func() {
-		failed <- http.ListenAndServe(admin, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	}()
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-failed:
+	servers, err := service.Listen(slog.Default(),
+		service.Endpoint{Address: listen, Handler: mux},
+		service.Endpoint{Address: admin, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })})
+	if err != nil {
 		return err
 	}
+	return service.Serve(ctx, servers)
 }
 
 func openerOf(bundle, keys string) (*onion.Opener, error) {
