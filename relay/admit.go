@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
@@ -20,8 +19,7 @@ type room struct {
 
 // admission bounds what reports in flight take, before their bodies are read:
 //
-//   - all together have MaxConcurrent places and MaxMemory bytes; fewer places while the relay is so
-//     slow that reports wait for longer than longestWait: see adapt;
+//   - all together have MaxConcurrent places and MaxMemory bytes;
 //   - one network has at most an eighth of the places, so that whoever sends slowly on purpose
 //     cannot take them all;
 //   - one of several tasks never has more than is left free, in places and in bytes. So k tasks
@@ -30,18 +28,20 @@ type room struct {
 //
 // [CH98]: https://doi.org/10.1109/90.664262
 type admission struct {
-	all   room
-	alone bool // only one task, which may have all
+	perNetwork int
+	alone      bool // only one task, which may have all
 
 	mu       sync.Mutex // guards the rest
-	places   int        // that there are now, at most all.places
-	taken    room
+	free     room
 	tasks    map[*served]room
 	networks map[netip.Prefix]int // places
 }
 
 func newAdmission(all room, tasks int) *admission {
-	return &admission{all: all, alone: tasks == 1, places: all.places, tasks: map[*served]room{}, networks: map[netip.Prefix]int{}}
+	return &admission{
+		perNetwork: max(all.places/8, 1), alone: tasks == 1, free: all,
+		tasks: map[*served]room{}, networks: map[netip.Prefix]int{},
+	}
 }
 
 // take takes a place and some bytes for a report of a network to a task. It returns "" or the name
@@ -49,17 +49,17 @@ func newAdmission(all room, tasks int) *admission {
 func (a *admission) take(s *served, client netip.Prefix, bytes int64) problem.Name {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	held, free := a.tasks[s], room{a.places - a.taken.places, a.all.bytes - a.taken.bytes}
+	held := a.tasks[s]
 	switch {
-	case a.networks[client] >= max(a.places/8, 1):
+	case a.networks[client] == a.perNetwork:
 		return problem.SlowDown
-	case free.places <= 0 || free.bytes < bytes,
-		!a.alone && (held.places >= free.places || held.bytes+bytes > free.bytes):
+	case a.free.places == 0 || a.free.bytes < bytes,
+		!a.alone && (held.places >= a.free.places || held.bytes+bytes > a.free.bytes):
 		return problem.Overloaded
 	}
 	a.networks[client]++
 	a.tasks[s] = room{held.places + 1, held.bytes + bytes}
-	a.taken = room{a.taken.places + 1, a.taken.bytes + bytes}
+	a.free = room{a.free.places - 1, a.free.bytes - bytes}
 	return ""
 }
 
@@ -72,35 +72,14 @@ func (a *admission) leave(s *served, client netip.Prefix, bytes int64) {
 	}
 	held := a.tasks[s]
 	a.tasks[s] = room{held.places - 1, held.bytes - bytes}
-	a.taken = room{a.taken.places - 1, a.taken.bytes - bytes}
+	a.free = room{a.free.places + 1, a.free.bytes + bytes}
 }
 
-// longestWait is about how long a report may wait for its answer once it is here. A client gains
-// nothing by a longer wait: it may as well come back.
-const longestWait = 2 * time.Second
-
-// leastPlaces are there however slow the relay is, so that one network's share is not all.
-const leastPlaces = 16
-
-// adapt takes note of how long the longest wait in a group of reports was that are answered now.
-// Reports wait for as long as the relay takes for those in flight (Little's law): where that was too
-// long, the places are from now on as many as would have made it longestWait; where it was not, every
-// report of the group brings a place back.
-func (a *admission) adapt(group int, waited time.Duration) {
+// left returns what is free.
+func (a *admission) left() room {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	places := a.places + group
-	if waited > longestWait {
-		places = int(float64(a.taken.places) * float64(longestWait) / float64(waited))
-	}
-	a.places = min(max(places, leastPlaces), a.all.places)
-}
-
-// inFlight returns what is taken.
-func (a *admission) inFlight() room {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.taken
+	return a.free
 }
 
 // reportBytes returns the memory that a report with a body of some bytes takes until it is stored:

@@ -66,8 +66,7 @@ type Config struct {
 	ForwardedHeader string `yaml:"forwarded_header"`
 
 	// MaxConcurrent bounds the reports in flight, of which one network may have an eighth; one more
-	// is answered 503, or 429 if it is that network's. A relay so slow that they wait for more than
-	// two seconds takes fewer. Default 1024. Range 1 to 65536.
+	// is answered 503, or 429 if it is that network's. Default 1024. Range 1 to 65536.
 	MaxConcurrent int `yaml:"max_concurrent"`
 
 	// MaxMemory bounds the memory of reports in flight, such as "256MiB": four times a report's

@@ -53,6 +53,9 @@ func (d *database) within(ctx context.Context, do func(tx *transaction) error) (
 }
 
 func (d *database) once(ctx context.Context, do func(tx *transaction) error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("couldn't begin: %w", err)
+	}
 	ctx = d.engine.context(ctx)
 	tx, err := d.write.BeginTx(ctx, nil)
 	if err != nil {

@@ -80,17 +80,8 @@ func HasEpochKey(r *Relay, task [32]byte, epoch uint64) bool {
 	return err == nil
 }
 
-// ReservedMemory returns what is taken of MaxMemory.
-func ReservedMemory(r *Relay) int64 { return r.admission.inFlight().bytes }
-
-// HoldWrites lets no transaction of a relay with SQLite begin until release is called.
-func HoldWrites(r *Relay) (release func() error, err error) {
-	conn, err := r.store.(*database).write.Conn(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	return conn.Close, nil
-}
+// FreeMemory returns what is left of MaxMemory.
+func FreeMemory(r *Relay) int64 { return r.admission.left().bytes }
 
 // Unencrypted has a relay store the first batch of epoch 0 of a task as it is, until it seals it.
 func Unencrypted(r *Relay, task [32]byte) {

@@ -99,12 +99,11 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
 	sub, err := r.openReport(s, epoch, body, client, tok)
 	if err != nil {
 		return err
 	}
-	return r.enqueue(sub, begun)
+	return r.enqueue(sub)
 }
 
 // checkHeader refuses what is not a report, or longer than the longest, before it is read. A report
@@ -182,8 +181,7 @@ func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.P
 // pending is a submission on its way to the store.
 type pending struct {
 	*submission
-	begun time.Time // when it had been read
-	done  chan bool // gets one value: whether the transaction was made
+	done chan bool // gets one value: whether the transaction was made
 }
 
 // unstored is the answer where the store did not take a submission, or may not have: the same bytes may be
@@ -195,8 +193,8 @@ func unstored() error {
 // enqueue hands a submission to the committer and returns its verdict. The queue has room for
 // every report that may be in flight, so it never blocks long. A client that leaves meanwhile
 // will find its report stored, or not, when it sends it again.
-func (r *Relay) enqueue(sub *submission, begun time.Time) error {
-	p := &pending{sub, begun, make(chan bool, 1)}
+func (r *Relay) enqueue(sub *submission) error {
+	p := &pending{sub, make(chan bool, 1)}
 	select {
 	case r.queue <- p:
 	default:
@@ -264,14 +262,11 @@ func (r *Relay) gather(first *pending) []*pending {
 }
 
 func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
-	begun := time.Now()
-	subs, first := make([]*submission, len(group)), begun
+	subs := make([]*submission, len(group))
 	for i, p := range group {
 		subs[i] = p.submission
-		if p.begun.Before(first) {
-			first = p.begun
-		}
 	}
+	begun := time.Now()
 	full, err := r.store.commit(ctx, subs)
 	r.metrics.Since(metricCommit, begun)
 	r.failing.Store(err != nil)
@@ -279,7 +274,6 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 		r.metrics.Add(metricStoreErrors, 1)
 		r.cfg.Log.Error("couldn't store reports", "error", err)
 	}
-	r.admission.adapt(len(group), time.Since(first))
 	for _, p := range group {
 		p.done <- err == nil
 	}

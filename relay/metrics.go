@@ -146,11 +146,11 @@ func (m *metrics) made(s *served, destroyed bool) {
 
 // look sets the gauges to what is now. What the store cannot tell stays as it was.
 func (m *metrics) look(ctx context.Context, r *Relay) {
-	taken := r.admission.inFlight()
+	left := r.admission.left()
 	m.Set(metricReady, service.Boolean(r.ready.Load() && !r.failing.Load()))
 	m.Set(metricQueue, float64(len(r.queue)))
-	m.Set(metricInFlight, float64(taken.places))
-	m.Set(metricReserved, float64(taken.bytes))
+	m.Set(metricInFlight, float64(r.cfg.MaxConcurrent-left.places))
+	m.Set(metricReserved, float64(int64(r.cfg.MaxMemory)-left.bytes))
 	m.Set(metricConnections, float64(r.connections.count()))
 	status, err := r.Status(ctx)
 	if err != nil {

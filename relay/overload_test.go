@@ -100,7 +100,7 @@ func TestMemoryIsReserved(t *testing.T) {
 		Config: func(_ int, cfg *relay.Config) { cfg.MaxMemory = 1 << 20 },
 	})
 	r, _ := c.StartRelay(t, 0)
-	before := relay.ReservedMemory(r)
+	before := relay.FreeMemory(r)
 	var slow []net.Conn
 	for n := range 100 {
 		conn, line := startReport(t, c, relaytest.Network(n), len(c.Seal(t, 0, 0)))
@@ -124,7 +124,7 @@ func TestMemoryIsReserved(t *testing.T) {
 		conn.Close()
 	}
 	eventuallyTaken(t, c, body, relaytest.Network(200))
-	require.Eventually(t, func() bool { return relay.ReservedMemory(r) == before }, relaytest.Patience, time.Millisecond, "all is given back")
+	require.Eventually(t, func() bool { return relay.FreeMemory(r) == before }, relaytest.Patience, time.Millisecond, "all is given back")
 }
 
 // TestSmallMemory: a relay whose memory is too small for its tasks' reports says how much it needs.

@@ -126,8 +126,9 @@ func (sqlite) among(columns, table, key string) string {
 	return packed + `SELECT ` + columns + ` FROM i CROSS JOIN ` + table + ` WHERE epoch = $3 AND ` + key + ` = substr($1, 8*n + 1, 8)`
 }
 
-// context cannot be cancelled: transactions are short, and to watch for the end the driver would start
-// a goroutine for every statement, all of which compete with the requests for a processor.
+// context cannot be cancelled: no transaction waits for anybody (the longest seals a batch), and to watch
+// for the end the driver would start a goroutine for every statement, all of which compete with the
+// requests for a processor.
 func (sqlite) context(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
 // again is false: the driver waits for the one lock there is.

@@ -30,8 +30,9 @@ type Server struct {
 	http.Server
 	listener net.Listener
 
-	mu    sync.Mutex // guards fresh
-	fresh map[net.Conn]bool
+	mu      sync.Mutex // guards the rest
+	fresh   map[net.Conn]bool
+	closing bool
 }
 
 // Endpoint is what is served at an address.
@@ -82,10 +83,13 @@ func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 func (s *Server) follow(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if state == http.StateNew {
-		s.fresh[conn] = true
-	} else {
+	switch {
+	case state != http.StateNew:
 		delete(s.fresh, conn)
+	case s.closing: // accepted just before the listener was closed
+		conn.Close()
+	default:
+		s.fresh[conn] = true
 	}
 }
 
@@ -94,6 +98,7 @@ func (s *Server) follow(conn net.Conn, state http.ConnState) {
 func (s *Server) closeFresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closing = true
 	for conn := range s.fresh {
 		conn.Close()
 	}
