@@ -19,7 +19,7 @@ export interface Receipt {
   readonly epoch: number;
   /** Whether this call found a report of the epoch already made; the value it was given is unused. */
   readonly repeated: boolean;
-  /** What the first relay received, in bytes; 0 where a repeated report was delivered before. */
+  /** What the first relay received, in bytes; 0 where a repeated report was delivered or dropped before, or is not sealed yet. */
   readonly bytes: number;
   /** When the next report can be made; null if never. */
   readonly next: Date | null;
@@ -122,6 +122,7 @@ export class Doona {
    * @throws DoonaError `storage-unavailable`; the signal's reason when it is aborted
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
+    options.signal?.throwIfAborted();
     const outcome = { delivered: 0, dropped: 0, waiting: 0 };
     for (const report of await this.#parts.store.sealed(this.#parts.id)) {
       if (closed(this.task.epochs, report.epoch, Date.now())) {
@@ -173,6 +174,7 @@ export class Doona {
 
   /** An abort ends the waiting, not the sending, which others may wait for. */
   async #send(report: Report, signal?: AbortSignal): Promise<void> {
+    signal?.throwIfAborted();
     let sending = this.#sending.get(report.epoch);
     if (!sending) {
       sending = this.#deliver(report);

@@ -1,5 +1,5 @@
 /**
- * Waiting: for a moment, for an idle page, for the end of a visit.
+ * Waiting: for an answer, for a moment, for an idle page, for the end of a visit.
  * @module
  */
 
@@ -18,6 +18,15 @@ export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): P
   } finally {
     signal.removeEventListener('abort', abort);
   }
+}
+
+/** The longest to wait for another party's answer, its body included, in milliseconds. */
+const longest = 30_000;
+
+/** Asks another party something; rejects with a TimeoutError where the answer takes longer than that. */
+export function asked<T>(ask: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const signal = AbortSignal.timeout(longest);
+  return abortable(ask(signal), signal);
 }
 
 /** Waits so long. */

@@ -10,11 +10,12 @@ import type { Store } from './store.js';
 
 /**
  * Posts a token request of 259 bytes; may be called again with the same one. `uri` is where the
- * issuer takes requests of the epoch.
+ * issuer takes requests of the epoch; `signal` ends when the answer is not waited for any longer,
+ * after 30 seconds.
  */
 export type TokenSource = (
   request: Bytes,
-  about: { readonly task: string; readonly epoch: number; readonly uri: string },
+  about: { readonly task: string; readonly epoch: number; readonly uri: string; readonly signal: AbortSignal },
 ) => Promise<Response>;
 
 export interface ConnectOptions {

@@ -62,8 +62,11 @@ async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promis
   let inner = slot;
   for (let hop = hops.length - 1; hop >= 1; hop--) {
     const plain = concat(tag(), inner);
-    inner = await seal(hops[hop]!.key, hops[hop]!.info, aadOf(lane, kindSlot), plain);
-    plain.fill(0); // the innermost holds a copy of the message
+    try {
+      inner = await seal(hops[hop]!.key, hops[hop]!.info, aadOf(lane, kindSlot), plain);
+    } finally {
+      plain.fill(0); // the innermost holds a copy of the message
+    }
   }
   return inner;
 }

@@ -6,7 +6,7 @@
 
 import { type Bytes, toBase64url } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
-import { pause } from './moment.js';
+import { asked, pause } from './moment.js';
 import { problem } from './read.js';
 
 /** How often to try, and how long to wait before each further attempt, in milliseconds. */
@@ -34,7 +34,7 @@ const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
  */
 export async function submit(url: string, body: Bytes, token?: Bytes): Promise<void> {
   for (let attempt = 0; ; attempt++) {
-    const outcome = await post(url, body, token);
+    const outcome = await asked((signal) => post(url, body, token, signal)).catch(unanswered);
     if (outcome === undefined) return;
     if (outcome.final) throw outcome.error;
     const wait = Math.max(waits[attempt] ?? Infinity, 1000 * outcome.retryAfter);
@@ -58,7 +58,7 @@ interface Failure {
 const mostKept = 60_000;
 let kept = 0;
 
-async function post(url: string, body: Bytes, token?: Bytes): Promise<Failure | undefined> {
+async function post(url: string, body: Bytes, token: Bytes | undefined, signal: AbortSignal): Promise<Failure | undefined> {
   let response: Response;
   const keepalive = kept + body.length <= mostKept;
   if (keepalive) kept += body.length;
@@ -73,9 +73,8 @@ async function post(url: string, body: Bytes, token?: Bytes): Promise<Failure | 
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
       redirect: 'manual', // which is not ok; workerd has no 'error'
+      signal,
     });
-  } catch (cause) {
-    return failure(undelivered("the relay didn't answer", cause), 0);
   } finally {
     if (keepalive) kept -= body.length;
   }
@@ -90,6 +89,10 @@ async function post(url: string, body: Bytes, token?: Bytes): Promise<Failure | 
   }
   const [code, why] = lasting[name] ?? ['report-refused', name || String(response.status)];
   return { error: new DoonaError(code, `the relay refused the report: ${why}`), final: true, retryAfter: 0 };
+}
+
+function unanswered(cause: unknown): Failure {
+  return failure(undelivered("the relay didn't answer", cause), 0);
 }
 
 function failure(error: DoonaError, retryAfter: number): Failure {

@@ -6,7 +6,7 @@
 
 import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
 import { DoonaError } from './errors.js';
-import { pause } from './moment.js';
+import { asked, pause } from './moment.js';
 import type { TokenSource } from './options.js';
 import { bodyOf, problem } from './read.js';
 import { sha256 } from './signature.js';
@@ -40,11 +40,13 @@ export async function newToken(wanted: Wanted, loading: Promise<typeof import('.
   const { id, idText, task, epoch, keyId, source = fromIssuer } = wanted;
   const base = `${task.clients.issuer.url}/v1/tasks/${idText}/epochs/${epoch}`;
   loading.catch(() => {}); // until it is awaited
-  const directory = await answered(() => fetch(`${base}/issuer-directory`, { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual' }));
+  const directory = await answered((signal) =>
+    fetch(`${base}/issuer-directory`, { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', signal }),
+  );
   try {
     const { blind } = await loading;
     const { request, finalize } = await blind(await keyIn(directory, keyId), keyId, await challengeOf(task, id, epoch));
-    return await finalize(await answered(() => source(request, { task: idText, epoch, uri: `${base}/token-request` })));
+    return await finalize(await answered((signal) => source(request, { task: idText, epoch, uri: `${base}/token-request`, signal })));
   } catch (cause) {
     throw cause instanceof DoonaError ? cause : none((cause as Error).message, cause);
   }
@@ -85,7 +87,7 @@ async function keyIn(directory: Bytes, keyId: Bytes): Promise<Bytes> {
   throw new Error('its key is not the one the task names');
 }
 
-function fromIssuer(request: Bytes, { uri }: { readonly uri: string }): Promise<Response> {
+function fromIssuer(request: Bytes, { uri, signal }: { readonly uri: string; readonly signal: AbortSignal }): Promise<Response> {
   return fetch(uri, {
     method: 'POST',
     headers: { 'Content-Type': 'application/private-token-request' },
@@ -94,22 +96,16 @@ function fromIssuer(request: Bytes, { uri }: { readonly uri: string }): Promise<
     referrerPolicy: 'no-referrer',
     redirect: 'manual', // which is not ok; workerd has no 'error'
     cache: 'no-store',
+    signal,
   });
 }
 
 /** Returns the body of an answer, after some attempts. */
-async function answered(ask: () => Promise<Response>): Promise<Bytes> {
+async function answered(ask: (signal: AbortSignal) => Promise<Response>): Promise<Bytes> {
   for (let attempt = 0; ; attempt++) {
     let why: string;
     try {
-      const response = await ask();
-      if (response.ok) return await bodyOf(response, mostAnswer);
-      const name = await problem(response);
-      if (name === 'limit') {
-        throw new DoonaError('limit-reached', 'the issuer has no further token for this person in this epoch');
-      }
-      why = name || String(response.status);
-      if (response.status < 500) throw none(`it answered ${why}`);
+      return await asked(async (signal) => read(await ask(signal)));
     } catch (cause) {
       if (cause instanceof DoonaError) throw cause;
       why = (cause as Error).message;
@@ -118,6 +114,17 @@ async function answered(ask: () => Promise<Response>): Promise<Bytes> {
     if (wait === undefined) throw none(why);
     await pause(wait);
   }
+}
+
+/** @throws Error where another attempt may succeed; else DoonaError */
+async function read(response: Response): Promise<Bytes> {
+  if (response.ok) return bodyOf(response, mostAnswer);
+  const name = await problem(response);
+  if (name === 'limit') {
+    throw new DoonaError('limit-reached', 'the issuer has no further token for this person in this epoch');
+  }
+  const why = name || String(response.status);
+  throw response.status < 500 ? none(`it answered ${why}`) : new Error(why);
 }
 
 function none(reason: string, cause?: unknown): DoonaError {

@@ -53,6 +53,25 @@ async function halfway(body) {
   }
 }
 
+/** @typedef {{milliseconds: number, signal: AbortSignal, end: () => void}} Timeout */
+
+/** Runs what waits for others: no time ends a wait, but `end` does. @param {(timeouts: Timeout[]) => Promise<void>} body */
+async function patient(body) {
+  /** @type {Timeout[]} */
+  const timeouts = [];
+  const { timeout } = AbortSignal;
+  AbortSignal.timeout = (milliseconds) => {
+    const stop = new AbortController();
+    timeouts.push({ milliseconds, signal: stop.signal, end: () => stop.abort(new DOMException('as the test asked', 'TimeoutError')) });
+    return stop.signal;
+  };
+  try {
+    await body(timeouts);
+  } finally {
+    AbortSignal.timeout = timeout;
+  }
+}
+
 /** @param {Host} host @param {string} name @param {Partial<ConnectOptions>} [options] */
 function connect(host, name, options = {}) {
   const offer = host.tasks[name];
@@ -299,8 +318,8 @@ cases['a report leaves before its epoch ends, however long the spread'] = async 
   same((await take(host)).map((s) => s.messages), [[['0007']]]);
 };
 
-cases['aborting one wait for a delivery ends no other'] = async (host) => {
-  await fail(host, 'overloaded');
+cases['aborting one wait for a delivery ends no other'] = (host) => patient(async (timeouts) => {
+  await fail(host, 'stall');
   const doona = await connect(host, 'truthful');
   const stop = new AbortController();
   const report = doona.report(7, { signal: stop.signal }).catch((/** @type {Error} */ e) => e.name);
@@ -308,8 +327,48 @@ cases['aborting one wait for a delivery ends no other'] = async (host) => {
   const flushed = doona.flush();
   stop.abort();
   same(await report, 'AbortError');
+  timeouts[0]?.end();
   same(await flushed, { delivered: 1, dropped: 0, waiting: 0 });
   same((await take(host)).map((s) => s.messages), [[['0007']]]);
+});
+
+for (const answer of ['stall', 'stall-body']) {
+  cases[`a relay's "${answer}" ends after 30 seconds, and the report is sent again`] = (host) => patient(async (timeouts) => {
+    await fail(host, answer);
+    const report = (await connect(host, 'truthful')).report(7);
+    await arrived(host);
+    await new Promise((resolve) => setTimeout(resolve, 100)); // for the answer's header
+    timeouts[0]?.end();
+    same((await report).repeated, false);
+    same((await take(host)).map((s) => s.messages), [[['0007']]]);
+    same(timeouts.map(({ milliseconds }) => milliseconds), [30_000, 30_000]);
+  });
+}
+
+cases["a site's answer about tokens that never comes ends after 30 seconds, and is asked for again"] = (host) => patient(async (timeouts) => {
+  await control(host, 'login', crypto.randomUUID());
+  let calls = 0;
+  /** @type {import('../sdk/options.js').TokenSource} */
+  const tokens = (request, { uri, signal }) => {
+    if (calls++ > 0) return fetch(`${host.site}/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body: request });
+    setTimeout(() => timeouts.find((timeout) => timeout.signal === signal)?.end());
+    return new Promise(() => {});
+  };
+  const doona = await connect(host, 'tokens', { tokens });
+  same((await doona.report(1)).repeated, false);
+  same(calls, 2);
+  same(timeouts.map(({ milliseconds }) => milliseconds), Array(4).fill(30_000)); // directory, twice the site, relay
+});
+
+cases['a flush that was aborted before sends nothing'] = async (host) => {
+  await fail(host, 'hostile-name');
+  const doona = await connect(host, 'truthful');
+  await refused(host, doona.report(7), 'not-delivered');
+  await take(host);
+  same(await doona.flush({ signal: AbortSignal.abort() }).catch((e) => e.name), 'AbortError');
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  same(await take(host), []);
+  same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
 };
 
 cases['aborted before it began, a connection or a report leaves nothing behind'] = async (host) => {

@@ -35,6 +35,12 @@ type submission struct {
 	Header   map[string][]string `json:"header"`
 }
 
+// An answer that never comes, and one whose body never comes.
+const (
+	stall     problem.Name = "stall"
+	stallBody problem.Name = "stall-body"
+)
+
 // hostile answers are documents that no relay of ours sends, by the name that asks for them: a name
 // that would do harm in a page or a terminal, and a known one that takes 8 MiB to say.
 var hostile = map[problem.Name]string{
@@ -96,7 +102,16 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 		sub.Error = err.Error()
 	}
 	sub.Messages = texts(lanes)
-	if name := r.record(&sub); hostile[name] != "" {
+	if name := r.record(&sub); name == stall {
+		<-req.Context().Done()
+		return
+	} else if name == stallBody {
+		w.Header().Set("Content-Type", problem.ContentType)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		http.NewResponseController(w).Flush()
+		<-req.Context().Done()
+		return
+	} else if hostile[name] != "" {
 		w.Header().Set("Content-Type", problem.ContentType)
 		w.Header().Set("Retry-After", "60") // longer than a client waits
 		w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
