@@ -52,6 +52,10 @@ export class Doona {
   readonly #parts: Parts;
   /** Reports on their way or delivered, by epoch, so that none is sent twice. */
   readonly #sending = new Map<number, Promise<void>>();
+  /** Tokens on their way, by the epoch of their report, so that none is asked for twice. */
+  readonly #tokens = new Map<number, Promise<Report | undefined>>();
+  /** The calls of report() that wait for their moment. */
+  readonly #waiting = new Set<{ readonly epoch: number }>();
   #dropped = 0;
 
   /** @internal */
@@ -110,28 +114,36 @@ export class Doona {
     const body = await this.#sealOnce(epoch, () => submission(epoch, input));
     const report: Report = { task: id, epoch, state: 'sealed', body };
     await store.put(report);
-    // The token now, so that its time tells less of when the report leaves, and an ended visit can send both.
-    const ready = await abortable(this.#withToken(report), options.signal);
-    await moment(leave - performance.now(), options.signal);
-    if (ready) await this.#send(ready, options.signal);
+    await this.#sendAt(leave, report, options.signal);
     return this.#receipt(epoch, false, body.length);
   }
 
   /**
    * Sends what earlier visits sealed and could not deliver; drops what no relay can take any more.
+   * It sends at once: a report that lacks a token leaves right after it, and the issuer and the first
+   * relay could tell so by the time. What a call of {@link report} on this connection holds
+   * back for its moment is left to it and counts as waiting; what one in another tab does, is sent.
    * @throws DoonaError `storage-unavailable`; the signal's reason when it is aborted
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
     options.signal?.throwIfAborted();
+    return this.#flush(await this.#sealed(), options.signal);
+  }
+
+  async #flush(reports: readonly Report[], signal?: AbortSignal): Promise<Flushed> {
     const outcome = { delivered: 0, dropped: 0, waiting: 0 };
-    for (const report of await this.#parts.store.sealed(this.#parts.id)) {
-      if (closed(this.task.epochs, report.epoch, Date.now())) {
+    for (const report of reports) {
+      if ([...this.#waiting].some(({ epoch }) => epoch === report.epoch)) {
+        outcome.waiting++;
+        continue;
+      }
+      if (this.#closed(report)) {
         await this.#drop(report.epoch);
         outcome.dropped++;
         continue;
       }
       try {
-        await this.#send(report, options.signal);
+        await this.#send(report, signal);
         outcome.delivered++;
       } catch (error) {
         if (!(error instanceof DoonaError) || error.code === 'storage-unavailable') throw error;
@@ -144,20 +156,46 @@ export class Doona {
   /** @internal What connect does with the reports that earlier visits left: none is urgent. */
   async flushLater(): Promise<void> {
     try {
-      await moment(this.#parts.spread * fraction());
-      await this.flush();
+      const leave = performance.now() + this.#parts.spread * fraction();
+      for (const report of await this.#sealed()) {
+        if (!this.#closed(report)) await this.#withToken(report).catch(() => {});
+      }
+      await moment(leave - performance.now());
+      await this.#flush((await this.#sealed()).filter((report) => report.token || !this.#parts.token || this.#closed(report)));
     } catch {
       // They wait on.
     }
   }
 
+  #sealed(): Promise<Report[]> {
+    return this.#parts.store.sealed(this.#parts.id);
+  }
+
+  #closed({ epoch }: Report): boolean {
+    return closed(this.task.epochs, epoch, Date.now());
+  }
+
   /** Sends what a call before sealed and has not delivered, at a moment that was fixed before, too. */
   async #again(old: Report, leave: number, signal?: AbortSignal): Promise<Receipt> {
-    if (old.state === 'sealed') {
-      await moment(leave - performance.now(), signal);
-      await this.#send(old, signal);
-    }
+    if (old.state === 'sealed') await this.#sendAt(leave, old, signal);
     return this.#receipt(old.epoch, true, old.body?.length ?? 0);
+  }
+
+  /**
+   * Sends a report at its moment. It gets its token now, so that the token's time tells less of when
+   * the report leaves, and an ended visit can send both.
+   */
+  async #sendAt(leave: number, report: Report, signal?: AbortSignal): Promise<void> {
+    const call = { epoch: report.epoch };
+    this.#waiting.add(call);
+    let ready: Report | undefined;
+    try {
+      ready = await abortable(this.#withToken(report), signal);
+      await moment(leave - performance.now(), signal);
+    } finally {
+      this.#waiting.delete(call);
+    }
+    if (ready) await this.#send(ready, signal);
   }
 
   /** A value the task does not allow uses up nothing: the claim on the epoch is given back. */
@@ -201,23 +239,32 @@ export class Doona {
 
   /**
    * Returns a sealed report with its token, where the task wants one; undefined where another tab has
-   * delivered or dropped the report meanwhile. One tab at a time: a person may have no second token.
+   * delivered or dropped the report meanwhile. One call at a time, in one tab: a person may have no
+   * second token.
    */
   async #withToken(report: Report): Promise<Report | undefined> {
-    const { id, store, token } = this.#parts;
+    const { id, token } = this.#parts;
     if (!token || report.token) return report;
-    return exclusively(`doona token ${id} ${report.epoch}`, async () => {
-      const now = (await store.sealed(id)).find(({ epoch }) => epoch === report.epoch);
-      if (!now || now.token) return now;
-      try {
-        const ready = { ...now, token: await token(now.epoch) };
-        await store.put(ready);
-        return ready;
-      } catch (error) {
-        if (error instanceof DoonaError && error.code === 'limit-reached') await this.#drop(now.epoch);
-        throw error;
-      }
-    });
+    let getting = this.#tokens.get(report.epoch);
+    if (!getting) {
+      getting = exclusively(`doona token ${id} ${report.epoch}`, () => this.#getToken(report.epoch, token));
+      getting = getting.finally(() => this.#tokens.delete(report.epoch));
+      this.#tokens.set(report.epoch, getting);
+    }
+    return getting;
+  }
+
+  async #getToken(epoch: number, token: (epoch: number) => Promise<Bytes>): Promise<Report | undefined> {
+    const now = (await this.#sealed()).find((report) => report.epoch === epoch);
+    if (!now || now.token) return now;
+    try {
+      const ready = { ...now, token: await token(epoch) };
+      await this.#parts.store.put(ready);
+      return ready;
+    } catch (error) {
+      if (error instanceof DoonaError && error.code === 'limit-reached') await this.#drop(epoch);
+      throw error;
+    }
   }
 
   async #drop(epoch: number): Promise<void> {

@@ -3,6 +3,8 @@
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {import('../sdk/options.js').ConnectOptions} ConnectOptions */
+/** @typedef {import('../sdk/options.js').TokenSource} TokenSource */
+/** @typedef {import('../sdk/bytes.js').Bytes} Bytes */
 /** @typedef {import('./harness.mjs').Submission} Submission */
 /**
  * @typedef {object} Host
@@ -84,6 +86,11 @@ function connect(host, name, options = {}) {
 function same(got, want, what = 'value') {
   const [a, b] = [JSON.stringify(got), JSON.stringify(want)];
   if (a !== b) throw new Error(`${what} ${a}, want ${b}`);
+}
+
+/** The backend of the site: who posts a token request there is who logged in last. @param {Host} host @param {Bytes} request @param {string} uri */
+function backend(host, request, uri) {
+  return fetch(`${host.site}/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body: request });
 }
 
 /** Expects an error of a code, and of a field where one is given.
@@ -169,7 +176,7 @@ for (const sealing of paths) {
       const doona = await connect(host, 'tokens', {
         sealing,
         store: host.sdk.memoryStore(),
-        tokens: (request, { uri }) => fetch(`${host.site}/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body: request }),
+        tokens: (request, { uri }) => backend(host, request, uri),
       });
       return (await doona.report(1)).repeated;
     };
@@ -348,9 +355,9 @@ for (const answer of ['stall', 'stall-body']) {
 cases["a site's answer about tokens that never comes ends after 30 seconds, and is asked for again"] = (host) => patient(async (timeouts) => {
   await control(host, 'login', crypto.randomUUID());
   let calls = 0;
-  /** @type {import('../sdk/options.js').TokenSource} */
+  /** @type {TokenSource} */
   const tokens = (request, { uri, signal }) => {
-    if (calls++ > 0) return fetch(`${host.site}/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body: request });
+    if (calls++ > 0) return backend(host, request, uri);
     setTimeout(() => timeouts.find((timeout) => timeout.signal === signal)?.end());
     return new Promise(() => {});
   };
@@ -359,6 +366,42 @@ cases["a site's answer about tokens that never comes ends after 30 seconds, and 
   same(calls, 2);
   same(timeouts.map(({ milliseconds }) => milliseconds), Array(4).fill(30_000)); // directory, twice the site, relay
 });
+
+cases['a repeated report gets its token at once and waits for its moment, in which flush leaves it'] = async (host) => {
+  await control(host, 'login', crypto.randomUUID());
+  const store = host.sdk.memoryStore();
+  let calls = 0;
+  /** @type {TokenSource} */
+  const tokens = async (request, { uri }) => (calls++ === 0 ? new Response(null, { status: 400 }) : backend(host, request, uri));
+  const doona = await connect(host, 'tokens', { store, tokens, spread: 3_600_000 });
+  await refused(host, doona.report(1), 'not-delivered');
+  const stop = new AbortController();
+  const again = halfway(() => doona.report(1, { signal: stop.signal }).catch((/** @type {Error} */ e) => e.name));
+  const id = String(host.tasks['tokens']?.task.slice(-64));
+  while (!(await store.sealed(id))[0]?.token) await new Promise((resolve) => setTimeout(resolve, 20));
+  same(await doona.flush(), { delivered: 0, dropped: 0, waiting: 1 });
+  stop.abort();
+  same(await again, 'AbortError');
+  same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
+  same(calls, 2);
+};
+
+cases['a call while another gets a token asks for none'] = async (host) => {
+  await control(host, 'login', crypto.randomUUID());
+  let calls = 0;
+  let second = Promise.resolve(/** @type {any} */ (null));
+  /** @type {TokenSource} */
+  const tokens = async (request, { uri }) => {
+    if (calls++ === 0) {
+      second = doona.report(2);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    }
+    return backend(host, request, uri);
+  };
+  const doona = await connect(host, 'tokens', { tokens });
+  same([(await doona.report(1)).repeated, (await second).repeated], [false, true]);
+  same(calls, 1);
+};
 
 cases['a flush that was aborted before sends nothing'] = async (host) => {
   await fail(host, 'hostile-name');

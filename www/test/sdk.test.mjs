@@ -78,6 +78,22 @@ function run(name, { values = [], options = {}, on = page, flush = false } = {})
   );
 }
 
+/** The page's memory of reports, as arrays of bytes. @returns {Promise<any[]>} */
+function stored() {
+  return page.evaluate(
+    () => new Promise((resolve) => {
+      const opening = indexedDB.open('doona');
+      opening.onsuccess = () => {
+        const all = opening.result.transaction('reports').objectStore('reports').getAll();
+        all.onsuccess = () => {
+          opening.result.close();
+          resolve(all.result.map((r) => ({ ...r, ...(r.body && { body: Array.from(r.body) }) })));
+        };
+      };
+    }),
+  );
+}
+
 test('a browser without X25519 falls back to doona-full.wasm', async () => {
   await page.evaluate(() => {
     const generate = crypto.subtle.generateKey.bind(crypto.subtle);
@@ -111,24 +127,16 @@ test('an undelivered report waits sealed and is flushed as it is', async () => {
   const { receipts } = await run('truthful', { values: [7] });
   assert.equal(receipts[0].code, 'not-delivered');
 
-  const stored = await page.evaluate(
-    () => new Promise((resolve) => {
-      const opening = indexedDB.open('doona');
-      opening.onsuccess = () => {
-        const all = opening.result.transaction('reports').objectStore('reports').getAll();
-        all.onsuccess = () => resolve(all.result.map((r) => ({ ...r, body: Array.from(r.body) })));
-      };
-    }),
-  );
-  assert.equal(stored.length, 1);
-  assert.deepEqual(Object.keys(stored[0]).sort(), ['body', 'epoch', 'state', 'task']);
+  const reports = await stored();
+  assert.equal(reports.length, 1);
+  assert.deepEqual(Object.keys(reports[0]).sort(), ['body', 'epoch', 'state', 'task']);
 
   await context.unroute(`${server.relay}/**/reports`);
   await page.reload();
   const later = await run('truthful', { flush: true });
   assert.deepEqual(later.flushed, { delivered: 1, dropped: 0, waiting: 0 });
   const got = await server.take();
-  assert.deepEqual(got.map((s) => s.body), [Buffer.from(stored[0].body).toString('hex')]);
+  assert.deepEqual(got.map((s) => s.body), [Buffer.from(reports[0].body).toString('hex')]);
 });
 
 test('an answer that is not of a relay drops nothing', async () => {
@@ -208,18 +216,7 @@ async function reportLater() {
     const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 3_600_000 });
     doona.report(7).catch(() => {});
   }, /** @type {any} */ (server.tasks['truthful']));
-  await page.waitForFunction(
-    () => new Promise((resolve) => {
-      const opening = indexedDB.open('doona');
-      opening.onsuccess = () => {
-        const all = opening.result.transaction('reports').objectStore('reports').getAll();
-        all.onsuccess = () => {
-          opening.result.close();
-          resolve(all.result.some((r) => r.state === 'sealed'));
-        };
-      };
-    }),
-  );
+  while (!(await stored()).some(({ state }) => state === 'sealed')) await page.waitForTimeout(20);
   assert.deepEqual(await server.take(), [], 'nothing has left');
 }
 
@@ -361,6 +358,24 @@ test('a retry, also by flush, sends the same bytes with the same token', async (
   assert.deepEqual(sent[0], sent[1]);
   assert.match(sent[0]?.token ?? '', /^PrivateToken token="[A-Za-z0-9_-]{472}"$/);
   assert.equal(tokensOf(asked), 1);
+});
+
+test('what an earlier visit left gets its token at once, and waits for its moment', async () => {
+  const asked = await login();
+  await page.route('**/test/token?*', (route) => route.fulfill({ status: 400 }));
+  assert.equal((await run('tokens', { values: [1] })).receipts[0].code, 'not-delivered');
+  await page.unroute('**/test/token?*');
+  await page.reload();
+  await page.evaluate(() => {
+    const { getRandomValues } = crypto;
+    crypto.getRandomValues = (/** @type {any} */ out) =>
+      out instanceof Uint32Array ? out.fill(2 ** 31) : Reflect.apply(getRandomValues, crypto, [out]); // half of the spread
+  });
+  await run('tokens', { options: { flush: true, spread: 3_600_000 } });
+  while (!(await stored()).some(({ token }) => token)) await page.waitForTimeout(20);
+  assert.deepEqual(asked.filter((url) => url.endsWith('/reports')), []);
+  assert.deepEqual((await run('tokens', { flush: true })).flushed, { delivered: 1, dropped: 0, waiting: 0 });
+  assert.equal(tokensOf(asked), 2);
 });
 
 test('a second call in the epoch asks for no second token', async () => {
