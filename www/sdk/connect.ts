@@ -60,6 +60,7 @@ async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
     store,
     maxTotalEpsilon: options.maxTotalEpsilon,
     spread: pinned.spread,
+    check: () => ready.check(),
     submission: (epoch, value) => ready.submission(handle, epoch, value),
     ...(tokenKeys.length > 0 && { token: tokenOf(pinned, task, tokenKeys, options.tokens) }),
   });

@@ -41,6 +41,8 @@ export interface Parts {
   readonly store: Store;
   readonly maxTotalEpsilon: number;
   readonly spread: number;
+  /** Rejects with `module-failed` where nothing can be randomized any more. */
+  readonly check: () => Promise<void>;
   /** Randomizes and seals a value, which it may take away. */
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
   /** Gets a token for a report, in a task with tokens. */
@@ -96,17 +98,18 @@ export class Doona {
    * `spread` and the epoch, or when the page is hidden before. Aborting stops the waiting; a sealed
    * report that is not on its way yet is sent by {@link flush} or at the next visit.
    *
-   * @throws DoonaError `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`, `task-ended`;
-   * `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
+   * @throws DoonaError `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`, `task-ended`,
+   * `module-failed`; `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
    * `limit-reached` and `report-refused`, where it was dropped
    */
   async report(value: number | readonly number[], options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     options.signal?.throwIfAborted();
-    const { id, store, submission, guarantee, maxTotalEpsilon } = this.#parts;
+    const { id, store, check, submission, guarantee, maxTotalEpsilon } = this.#parts;
     const epoch = this.epoch;
     const input = doubles(value);
     const rest = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     const leave = performance.now() + Math.min(this.#parts.spread, rest) * fraction(); // fixed before the value is touched
+    await check(); // before the claim, which is charged for
     const old = await store.claim(id, epoch, guarantee.epsilon, guarantee.delta, (spent) =>
       checkSite(spent, guarantee.epsilon, maxTotalEpsilon),
     );

@@ -49,6 +49,8 @@ export interface Engine {
    * @throws DoonaError `task-refused` or `claim-refused`
    */
   open(request: OpenRequest): Promise<Opened | null>;
+  /** Resolves while the engine runs. @throws DoonaError `module-failed` */
+  check(): Promise<void>;
   /**
    * Randomizes and seals; the caller keeps at most one result per task and epoch. The value is
    * zeroed.
@@ -84,6 +86,7 @@ export function localEngine(): Engine {
       const tokenKeys = withTokens(task) ? await checkIssuer(bundle, name === 'full') : [];
       return { handle: reporters.push(reporter) - 1, task, epsilon0: reporter.epsilon0, tokenKeys };
     },
+    async check() {}, // that it answers is the answer
     async submission(handle, epoch, value) {
       try {
         return await reporters[handle]!.submission(epoch, value);

@@ -47,6 +47,7 @@ function startWorker(folder?: URL): Promise<Port> {
   return new Promise((resolve, reject) => {
     const worker = makeWorker(folder);
     const waiting = new Map<number, (answer: Answer) => void>();
+    let stopped = '';
     worker.addEventListener('message', ({ data }: MessageEvent<Answer | typeof ready>) => {
       if (data === ready) return resolve(port);
       waiting.get(data.id)?.(data);
@@ -55,19 +56,23 @@ function startWorker(folder?: URL): Promise<Port> {
     worker.addEventListener('error', (event) => {
       event.preventDefault();
       reject(new Error(event.message));
-      for (const [id, settle] of waiting) {
-        settle({ id, error: { code: 'module-failed', message: `the worker stopped: ${event.message}`, field: undefined } });
-      }
+      stopped = `the worker stopped: ${event.message}`;
+      for (const [id, settle] of waiting) settle(failure(id, stopped));
       waiting.clear();
     });
     const port: Port = {
       post: (call, transfer) =>
         new Promise((settle) => {
+          if (stopped) return settle(failure(call.id, stopped));
           waiting.set(call.id, settle);
           worker.postMessage(call, transfer);
         }),
     };
   });
+}
+
+function failure(id: number, message: string): Answer {
+  return { id, error: { code: 'module-failed', message, field: undefined } };
 }
 
 async function startHere(folder?: URL): Promise<Port> {
@@ -84,14 +89,19 @@ async function startHere(folder?: URL): Promise<Port> {
 
 function remote(port: Port): Engine {
   let last = 0;
+  let failed: DoonaError | undefined; // a module that stopped while it randomized is of no further use
   async function call<T>(method: keyof Engine, args: readonly unknown[], transfer: Transferable[] = []): Promise<T> {
+    if (failed) throw failed;
     const answer = await port.post({ id: ++last, method, args }, transfer);
-    if ('error' in answer) throw new DoonaError(answer.error.code, answer.error.message, answer.error.field);
-    return answer.result as T;
+    if (!('error' in answer)) return answer.result as T;
+    const error = new DoonaError(answer.error.code, answer.error.message, answer.error.field);
+    if (error.code === 'module-failed' && method === 'submission') failed = error;
+    throw error;
   }
   return {
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
+    check: () => call('check', []),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),
   };
 }

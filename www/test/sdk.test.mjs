@@ -327,6 +327,32 @@ for (const [name, damage] of Object.entries({
   });
 }
 
+test('a module that stopped uses up no further epoch', async () => {
+  const got = await page.evaluate(async (offers) => {
+    Reflect.deleteProperty(globalThis, 'Worker'); // the module shall meet the page's random numbers
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect, memoryStore } = await import(file);
+    const store = memoryStore();
+    let claims = 0;
+    /** @type {typeof store.claim} */
+    const claim = (...args) => (claims++, store.claim(...args));
+    const limits = { maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false };
+    const [a, b] = await Promise.all(offers.map((offer) => connect({ ...offer, ...limits, store: { ...store, claim } })));
+    const { getRandomValues } = crypto;
+    crypto.getRandomValues = (/** @type {any} */ out) => {
+      if (out instanceof Uint8Array) throw new Error('as the test asked');
+      return Reflect.apply(getRandomValues, crypto, [out]);
+    };
+    const codeOf = (/** @type {any} */ error) => error.code;
+    const codes = [await a?.report(1).catch(codeOf)];
+    crypto.getRandomValues = getRandomValues;
+    codes.push(await a?.report(1).catch(codeOf), await b?.report(1).catch(codeOf));
+    return { codes, claims };
+  }, /** @type {any[]} */ (['histogram', 'mean'].map((name) => server.tasks[name])));
+  assert.deepEqual(got, { codes: Array(3).fill('module-failed'), claims: 1 });
+});
+
 /** Makes the test's visitor a new person; returns the URLs that the page then asks for. */
 async function login() {
   await fetch(`${server.site}/test/login`, { method: 'POST', body: crypto.randomUUID() });
