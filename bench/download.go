@@ -22,6 +22,32 @@ var downloads = Group{
 	Run: measureDownloads,
 }
 
+// imports is what the packages of doona.wasm take of it: rows by their paths.
+var imports = Group{Names: importNames(), Run: measureImports}
+
+func importNames() (names []string) {
+	for _, path := range wasm.Imports() {
+		names = append(names, importName(path))
+	}
+	return names
+}
+
+func importName(path string) string { return "download/import/" + path }
+
+func measureImports(ctx context.Context, _ *Setup) (rows []Row, err error) {
+	progress("building the module with names")
+	sizes, err := wasm.Sizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range wasm.Imports() {
+		if sizes[path] > 0 { // else all of it is inlined, or only types
+			rows = append(rows, newRow(importName(path), "bytes", lower, float64(sizes[path])))
+		}
+	}
+	return rows, nil
+}
+
 // encodings are the forms in which a file travels, at their best levels.
 var encodings = []struct {
 	name string

@@ -157,15 +157,11 @@ func (h *epochKeys[K]) key(epoch uint64) (*K, error) {
 func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	unlock, err := durable.Lock(h.path)
-	if err != nil {
-		return fmt.Errorf("couldn't lock key: %w", err)
-	}
-	defer unlock()
-	f, err := loadEpochs(h.path, h.kind)
+	f, unlock, err := h.current()
 	if err != nil {
 		return err
 	}
+	defer unlock()
 	all := len(f.Keys)
 	f.Keys = slices.DeleteFunc(f.Keys, func(k epochKey) bool { return k.Epoch == epoch })
 	if len(f.Keys) < all {
@@ -176,6 +172,17 @@ func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.file = f
 	delete(h.parsed, epoch)
 	return nil
+}
+
+// current locks the file against other processes, until unlock, and returns what it holds now.
+func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
+	if unlock, err = durable.Lock(h.path); err != nil {
+		return f, nil, fmt.Errorf("couldn't lock key: %w", err)
+	}
+	if f, err = loadEpochs(h.path, h.kind); err != nil {
+		unlock()
+	}
+	return f, unlock, err
 }
 
 // HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
@@ -199,15 +206,11 @@ func (h *HPKE) Bind(store string) error {
 	if h.file.Store == store {
 		return nil
 	}
-	unlock, err := durable.Lock(h.path)
-	if err != nil {
-		return fmt.Errorf("couldn't lock key: %w", err)
-	}
-	defer unlock()
-	f, err := loadEpochs(h.path, h.kind)
+	f, unlock, err := h.current()
 	if err != nil {
 		return err
 	}
+	defer unlock()
 	if f.Store == "" {
 		f.Store = store
 		if err := replace(h.path, &f); err != nil {

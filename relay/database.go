@@ -53,7 +53,7 @@ func (d *database) within(ctx context.Context, do func(tx *transaction) error) (
 }
 
 func (d *database) once(ctx context.Context, do func(tx *transaction) error) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil { // the engine may keep it from being seen later
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
 	ctx = d.engine.context(ctx)

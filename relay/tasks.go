@@ -133,28 +133,20 @@ func (s *served) loadKeys(path string) (err error) {
 
 // bindKeys ties every task's keys to this store. One that is new, where the old one was lost, has none
 // of the replay sets of the epochs that have begun, and must not be used with their keys.
-func (r *Relay) bindKeys() error {
-	name, err := r.store.name(context.Background())
-	for _, s := range r.order {
-		if err == nil {
-			err = s.keys.Bind(name)
-		}
-	}
-	if err != nil {
-		r.Close()
-	}
-	return err
-}
+func (r *Relay) bindKeys() error { return r.forKeys((*keyfile.HPKE).Bind) }
 
 // checkKeys checks what bindKeys would, and changes nothing.
-func (r *Relay) checkKeys() (err error) {
+func (r *Relay) checkKeys() error { return r.forKeys((*keyfile.HPKE).CheckStore) }
+
+// forKeys calls do with every task's keys and the store's name, and closes the relay where it fails.
+func (r *Relay) forKeys(do func(keys *keyfile.HPKE, store string) error) (err error) {
 	name := "" // of a store that is not there
 	if r.store != nil {
 		name, err = r.store.name(context.Background())
 	}
 	for _, s := range r.order {
 		if err == nil {
-			err = s.keys.CheckStore(name)
+			err = do(s.keys, name)
 		}
 	}
 	if err != nil {

@@ -65,6 +65,14 @@ func BuildPackage(ctx context.Context, main, file string) error {
 
 // compile compiles and strips a main package.
 func compile(ctx context.Context, main, file string, env, flags []string) error {
+	if err := link(ctx, main, file, env, flags); err != nil {
+		return err
+	}
+	return stripFile(file)
+}
+
+// link compiles a main package.
+func link(ctx context.Context, main, file string, env, flags []string) error {
 	out, err := filepath.Abs(file)
 	if err != nil {
 		return fmt.Errorf("couldn't resolve %s: %w", file, err)
@@ -75,7 +83,7 @@ func compile(ctx context.Context, main, file string, env, flags []string) error 
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("couldn't build %s: %w\n%s", main, err, strings.TrimSpace(string(text)))
 	}
-	return stripFile(out)
+	return nil
 }
 
 // stripFile strips a module in place. One that another toolchain laid out in another way works as

@@ -27,37 +27,21 @@ func Strip(module []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var (
-		imports     int
-		names       map[int]string
-		known, data bool // whether the toolchain is the one of unused.go, and there is memory to strip
-	)
-	for _, s := range sections { // names come last
-		r := &segments{rest: s.body}
-		switch {
-		case s.id == sectionImport:
-			imports, err = countImports(r)
-		case s.id != sectionCustom:
-		case string(r.bytes(r.unsigned())) == "name":
-			names, err = functionNames(r)
-		default: // among them "producers"
-			known = known || bytes.Contains(s.body, []byte(toolchain))
-		}
-		if err != nil {
-			return nil, err
-		}
+	f, err := readFunctions(sections)
+	if err != nil {
+		return nil, err
 	}
-	if !known {
-		names = nil
+	if !f.known {
+		f.names = nil
 	}
-	out := []byte(header)
+	out, data := []byte(header), false
 	for _, s := range sections {
 		body := s.body
 		switch s.id {
 		case sectionCustom:
 			continue
 		case sectionCode:
-			body, err = dropUnused(body, names, imports)
+			body, err = dropUnused(body, f)
 		case sectionData:
 			data = true
 			body, err = stripData(body)

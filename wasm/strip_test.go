@@ -27,6 +27,23 @@ func TestStripped(t *testing.T) {
 	require.Equal(t, module, again, "stripping twice")
 }
 
+// TestSizes: every function is counted, under its package.
+func TestSizes(t *testing.T) {
+	sizes, err := wasm.Sizes(t.Context())
+	require.NoError(t, err)
+	total := 0
+	for path, size := range sizes {
+		require.Contains(t, wasm.Imports(), path)
+		total += size
+	}
+	module := len(built(t, wasm.Browser))
+	require.Less(t, total, module)
+	require.Greater(t, total, module/2, "the rest is memory as it starts")
+	for _, path := range []string{"task", "randomizer", "protocols/histogram", "protocols/correlated"} {
+		require.Greater(t, sizes["github.com/doona-dp/doona/"+path], 1000, path)
+	}
+}
+
 // The bodies of emptied functions, after their lengths.
 var (
 	trap = []byte("\x03\x00\x00\x0b")

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"encoding/binary"
 	"regexp"
 )
@@ -39,25 +40,62 @@ const (
 	opAdd       = 0x6a
 )
 
-// dropUnused empties the functions in a code section that never run or have nothing to do. A
-// function's name is found by its number, which counts from the module's imports.
-func dropUnused(code []byte, names map[int]string, imports int) ([]byte, error) {
+// dropUnused empties the functions in a code section that never run or have nothing to do.
+func dropUnused(code []byte, f functions) ([]byte, error) {
+	bodies, err := f.bodies(code)
+	out := binary.AppendUvarint(nil, uint64(len(bodies)))
+	for _, b := range bodies {
+		if unused.MatchString(b.name) {
+			b.code = trap
+		} else if idle.MatchString(b.name) {
+			b.code = back
+		}
+		out = append(binary.AppendUvarint(out, uint64(len(b.code))), b.code...)
+	}
+	return out, err
+}
+
+// functions is what a module says about its functions.
+type functions struct {
+	imports int            // Functions of the host, whose numbers come first.
+	names   map[int]string // By number.
+	known   bool           // Whether they are of the toolchain that unused.go knows.
+}
+
+func readFunctions(sections []section) (f functions, err error) {
+	for _, s := range sections {
+		r := &segments{rest: s.body}
+		switch {
+		case s.id == sectionImport:
+			f.imports, err = countImports(r)
+		case s.id != sectionCustom:
+		case string(r.bytes(r.unsigned())) == "name":
+			f.names, err = functionNames(r)
+		default: // among them "producers"
+			f.known = f.known || bytes.Contains(s.body, []byte(toolchain))
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// body is a function in a code section.
+type body struct {
+	name string
+	code []byte
+}
+
+func (f functions) bodies(code []byte) (all []body, err error) {
 	r := &segments{rest: code}
-	count := r.unsigned()
-	out := binary.AppendUvarint(nil, uint64(count))
-	for i := range count {
-		body := r.bytes(r.unsigned())
+	for i := range r.unsigned() {
+		all = append(all, body{f.names[f.imports+i], r.bytes(r.unsigned())})
 		if r.bad {
 			return nil, ErrLayout
 		}
-		if name := names[imports+i]; unused.MatchString(name) {
-			body = trap
-		} else if idle.MatchString(name) {
-			body = back
-		}
-		out = append(binary.AppendUvarint(out, uint64(len(body))), body...)
 	}
-	return out, nil
+	return all, nil
 }
 
 // toolchain is the one whose runtime unused and idle were read from; another's stays whole.

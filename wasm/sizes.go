@@ -1,0 +1,69 @@
+package wasm
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed browser/imports.txt
+var imports string
+
+// Imports returns the packages of doona.wasm, without the toolchain's internal ones.
+func Imports() []string { return strings.Fields(imports) }
+
+// Sizes returns what each of [Imports] takes of doona.wasm, by its path: the bytes of its functions
+// before compression. "runtime" stands for the toolchain's internal packages, too.
+func Sizes(ctx context.Context) (map[string]int, error) {
+	dir, err := os.MkdirTemp("", "doona-sizes")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, Browser.File())
+	if err := link(ctx, Browser.Package(), file, Environment(), flags()); err != nil {
+		return nil, err
+	}
+	module, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the module: %w", err)
+	}
+	sections, err := readSections(module)
+	if err != nil {
+		return nil, err
+	}
+	f, err := readFunctions(sections)
+	if err != nil {
+		return nil, err
+	}
+	sizes := map[string]int{}
+	for _, s := range slices.DeleteFunc(sections, func(s section) bool { return s.id != sectionCode }) {
+		code, err := dropUnused(s.body, f)
+		if err != nil {
+			return nil, err
+		}
+		bodies, err := f.bodies(code)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range bodies {
+			sizes[packageOf(b.name)] += len(b.code)
+		}
+	}
+	return sizes, nil
+}
+
+// packageOf returns which of Imports a function's name in the name section begins with, where all but
+// letters, digits and dots are underscores.
+func packageOf(name string) string {
+	for _, path := range Imports() {
+		if strings.HasPrefix(name, strings.NewReplacer("/", "_", "-", "_").Replace(path)+".") {
+			return path
+		}
+	}
+	return "runtime"
+}
