@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // vectorDir carries the one version constant; testdata/README.md describes the files.

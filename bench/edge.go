@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/workerd"
 	"github.com/doona-dp/doona/wasm"
-	"github.com/doona-dp/doona/wasm/edge/workerd"
-	"github.com/doona-dp/doona/wasm/fixture"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // edgeWorker is what a posted value costs in an edge worker: processor time of workerd, its HTTP

@@ -20,10 +20,10 @@ import (
 	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // ingest is what a first relay takes: durable reports per second of its process's CPU time. The

@@ -16,10 +16,10 @@ import (
 
 	"github.com/evanw/esbuild/pkg/api"
 
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/wasm"
-	"github.com/doona-dp/doona/wasm/fixture"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // kinds are the measurements of the client rows, with the value that is reported.

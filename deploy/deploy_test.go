@@ -1,4 +1,4 @@
-package deploy_test
+package main_test
 
 import (
 	"debug/elf"
@@ -17,29 +17,30 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/relaytest"
 )
 
 // TestGenerated: the dashboard and the alerts are what go generate makes of the definitions.
 func TestGenerated(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "generator")
-	build := exec.Command("go", "build", "-o", program, "./grafana")
+	build := exec.Command("go", "build", "-o", program, ".")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	generate := exec.Command(program)
 	generate.Dir = dir
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "grafana"), 0o755))
 	out, err = generate.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, name := range []string{"relay.json", "issuer.json", "alerts.yaml"} {
-		want, err := os.ReadFile(filepath.Join(dir, name))
+		want, err := os.ReadFile(filepath.Join(dir, "grafana", name))
 		require.NoError(t, err)
 		got, err := os.ReadFile(filepath.Join("grafana", name))
 		require.NoError(t, err)
-		require.Equal(t, string(want), string(got), "run go generate ./deploy/grafana")
+		require.Equal(t, string(want), string(got), "run go generate ./deploy")
 	}
 }
 

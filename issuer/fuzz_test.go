@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/issuer"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // FuzzRequest sends an issuer's handler requests for tokens with whatever credentials and bodies.

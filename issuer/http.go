@@ -15,9 +15,9 @@ import (
 
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // AccountHeader is where a backend names the account a request is for: an opaque word of 1 to 256

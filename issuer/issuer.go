@@ -33,10 +33,10 @@ import (
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // Issuer issues the tokens of its tasks. Its handlers are safe for concurrent use.

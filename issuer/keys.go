@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // Suffixes of the files beside a file of private keys.

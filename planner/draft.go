@@ -1,5 +1,6 @@
 // Package planner turns a query and a privacy target into a task: it chooses the protocol's
-// parameters.
+// parameters ([Draft]). It also tries a task on synthetic clients ([Trial]), to compare the errors of
+// its estimates with their prediction.
 package planner
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Query is what a task owner asks for.

@@ -8,8 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Each of the checks below compares a mean with its standard error, or a sample variance, whose
@@ -63,7 +62,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 			require.NoError(t, err)
 			m, err := registry.Open(draft)
 			require.NoError(t, err)
-			out, err := simulate.Run(draft, m, rows(c.values), repeats, nil)
+			out, err := planner.Trial{Repeats: repeats}.Run(draft, m, rows(c.values))
 			require.NoError(t, err)
 			for j, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[j] / repeats)

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 func open(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism) {

@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // KRR is k-ary randomized response, the one randomizer that histogram and realsum share: a client

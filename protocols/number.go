@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Number maps the value of a query of one number (count, sum or mean) into [0, 1] as [Unit] does;

@@ -9,7 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // claim returns what CalibrateKRR and CheckClaim read of a task.

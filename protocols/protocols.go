@@ -13,7 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Mechanism is a protocol whose parameters a task has fixed. It is immutable and safe for

@@ -6,7 +6,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Vector maps a vector of Bins coordinates into [0, 1]^d, each by the task's range as [Unit] does.

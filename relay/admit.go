@@ -7,8 +7,8 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/handover"
-	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // room is what reports in flight take, or may take.

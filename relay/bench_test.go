@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/relaytest"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // BenchmarkIngest posts sealed reports of one slot over 128 connections to a relay in a process

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // seal is that of [store].

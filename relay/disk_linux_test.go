@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/relay/relaytest"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestFullFileSystem fills the file system of a relay's store and secret: reports are refused with 503,

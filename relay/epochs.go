@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // epochLoop seals batches as they fill, and sees to the ends of epochs. It ends with ctx; what it

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
-	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // ClientNetwork returns the network that counts as the client of a request behind the trusted

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/relay/handover"
-	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // mediaType is that of everything on the wire but problems.

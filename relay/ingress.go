@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
-	"github.com/doona-dp/doona/internal/keytree"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/relay/internal/keytree"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // handleReport takes one client's submission: cheap checks first, then room for it, then the one

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/openloop"
-	"github.com/doona-dp/doona/relay/handover"
-	"github.com/doona-dp/doona/relay/relaytest"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // loadFigures are what TestLoad measures.

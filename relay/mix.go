@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/doona-dp/doona/internal/codec"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/relay/handover"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // The findings a mix keeps about the relay before it, besides the faults of [handover.Foreign],

@@ -16,10 +16,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/relay/relaytest"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // startSlowly begins a report as the client at an address, and holds its body back.

@@ -34,8 +34,8 @@ import (
 
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
 )
 
 // Relay is one relay with its tasks. Its handlers are safe for concurrent use.

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/relay/relaytest"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // race sends reports with one token at once, turn by turn to each of some processes, and returns

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // epochID names one epoch of one task: submissions, replay sets and batches never leave theirs.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // eachStore runs a test on every kind of store; open opens it, also more than once, as several

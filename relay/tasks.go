@@ -11,14 +11,14 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/doona-dp/doona/internal/codec"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/relay/handover"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // served is one task as this relay serves it.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // tokenEpoch is what checks the tokens of an epoch.

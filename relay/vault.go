@@ -13,8 +13,8 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/doona-dp/doona/internal/keytree"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/relay/internal/keytree"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // vault holds the keys without which the store's bytes say nothing, in a file outside the store:

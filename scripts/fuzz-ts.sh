@@ -8,7 +8,7 @@ work=build/fuzz-ts
 mkdir -p $work
 go run ./www/build >&2
 go run ./www/build -specs build/specs
-go build -o $work/fuzzcases ./www/fuzzcases
+go build -o $work/fuzzcases ./wasm/fuzzcases
 begin=$SECONDS cases=0
 while [ $((SECONDS - begin)) -lt "${1:-10}" ]; do
   $work/fuzzcases -n 20000 -seed $RANDOM$RANDOM >$work/cases.jsonl

@@ -16,7 +16,7 @@ run_part() {
       DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
     crash)
       DOONA_FULL=1 go test -timeout 60m -run CrashSpendsOnce -v ./relay
-      DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run Crash -v ./relay/crashtest
+      DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run Crash -v ./relay/internal/crashtest
       ;;
     fuzz)
       ./scripts/fuzz.sh "${FUZZTIME:-10m}"

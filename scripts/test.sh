@@ -15,7 +15,7 @@ fi
 
 step "go vet"
 go vet ./...
-GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./task ./randomizer ./accountant
+GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomizer ./accountant
 
 step "go test"
 go test ./...

@@ -24,12 +24,12 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // defaultMaxDelta is the largest δ over all epochs of a task that a client accepts unasked.

@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 func newCascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {

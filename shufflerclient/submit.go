@@ -11,9 +11,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // temporary says whether the same bytes may be accepted later. An answer without a name is not of

@@ -11,9 +11,9 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // TokenSource hands a TokenRequest to the issuer and returns its reply. uri is where the issuer takes

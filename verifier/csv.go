@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // csvHeader names the columns of [Report.WriteCSV].

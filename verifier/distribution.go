@@ -5,7 +5,7 @@ import (
 
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/histogram"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Distribution is what a histogram over a range says about the values themselves. Values beyond

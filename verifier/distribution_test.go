@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestQuantilesAndMeanAreCovered: each interval holds the truth at least as often as it says. A run's

@@ -2,7 +2,7 @@ package verifier
 
 import (
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // DistributionOf exports distribution for tests, with the answer of an aggregate.

@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Labels names the entries of the answer: a histogram's bins or categories, a vector's coordinates

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/relay/handover"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // Puller takes a task's batches from its last relay. Every batch is kept in a folder as a .batch

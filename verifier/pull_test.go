@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/relay/relaytest"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // pulled is a verifier that pulls from a relay of the test's own.

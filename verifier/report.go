@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Confidence is the confidence of every printed interval, and its normal quantile.

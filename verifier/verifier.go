@@ -13,11 +13,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
-	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // Verifier aggregates the batches of one task. It is safe for concurrent use.

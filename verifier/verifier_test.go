@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/relay/handover"
-	"github.com/doona-dp/doona/relay/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // batchSize is small, so the guarantee of the test's task is local: γ is large.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // view is what the page shows: the report in words, charts and rows.

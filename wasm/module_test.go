@@ -13,11 +13,11 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/wasm"
-	"github.com/doona-dp/doona/wasm/fixture"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // instance is a running module, driven as docs/wasm.md says.

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/protocols/rappor"
 	"github.com/doona-dp/doona/protocols/splitmix"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestNoiseDistribution compares the noise of splitmix from doona.wasm with its exact distribution,

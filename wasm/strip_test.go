@@ -39,7 +39,7 @@ func TestSizes(t *testing.T) {
 	module := len(built(t, wasm.Browser))
 	require.Less(t, total, module)
 	require.Greater(t, total, module/2, "the rest is memory as it starts")
-	for _, path := range []string{"task", "randomizer", "protocols/histogram", "protocols/correlated"} {
+	for _, path := range []string{"wire/task", "randomizer", "protocols/histogram", "protocols/correlated"} {
 		require.Greater(t, sizes["github.com/doona-dp/doona/"+path], 1000, path)
 	}
 }

@@ -14,7 +14,7 @@ go build -o build/ ./www/testserver ./www/testpages ./cmd/demo
 go run ./www/build
 go run ./www/build -specs build/specs
 ./www/pack.sh
-go run ./www/fuzzcases -n 2000 >build/fuzzcases.jsonl
+go run ./wasm/fuzzcases -n 2000 >build/fuzzcases.jsonl
 
 cd www
 PATH="$(node22)/bin:$PATH"

@@ -20,9 +20,9 @@ import (
 	"syscall"
 
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 func main() {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // crowd is a task to which people report on a page, and its simulated clients: a batch of one

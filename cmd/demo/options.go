@@ -4,11 +4,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/doona-dp/doona/cmd/demo/flights"
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // options are the demo's flags.
@@ -115,7 +114,7 @@ func (o *options) single() ([]float64, error) {
 		if o.column == "" {
 			o.column = "delay_minutes"
 		}
-		return table.Parse(flights.Open(), o.column, o.users)
+		return table.Parse(flights(), o.column, o.users)
 	}
 	return table.Read(o.input, o.column, o.users)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // page serves the site on which a person reports, and the examples.

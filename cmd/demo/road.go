@@ -13,11 +13,11 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/relay/handover"
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/task/taskfile"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // road is one task from its clients to its verifier.

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // words say on a page what is asked and what is estimated.

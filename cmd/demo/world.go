@@ -11,7 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // The live task, to which a person reports on the page: short epochs, small batches.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/issuer"
-	"github.com/doona-dp/doona/keyfile"
+	"github.com/doona-dp/doona/wire/keyfile"
 )
 
 // keygenResult is what keygen prints: what the task's owner needs.

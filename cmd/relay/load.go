@@ -24,7 +24,7 @@ import (
 	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // loadFlags are the flags of `relay load`.

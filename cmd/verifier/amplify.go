@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/accountant/plot"
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/plot"
 )
 
 // amplifyResult is what `verifier amplify` prints: value with the fallback to pure local

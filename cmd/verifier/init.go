@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 func initCommand() *cobra.Command {

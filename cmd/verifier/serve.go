@@ -19,10 +19,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/relay/handover"
-	"github.com/doona-dp/doona/task/taskfile"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // serveFlags are the flags of `verifier serve`.

@@ -10,16 +10,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/doona-dp/doona/internal/central"
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/table"
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/laplace"
 	"github.com/doona-dp/doona/protocols/registry"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // simulation is what `verifier simulate --json` prints. Answers with several entries are arrays.
@@ -46,7 +46,7 @@ type simulation struct {
 type simulateFlags struct {
 	task, input, column string
 	central, table      bool
-	options             simulate.Options
+	options             planner.Trial
 }
 
 func simulateCommand() *cobra.Command {
@@ -121,7 +121,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	name := t.Protocol
 	if f.central {
 		name = "laplace"
-		if m, err = laplace.New(t, len(values)); err != nil {
+		if m, err = central.New(t, len(values)); err != nil {
 			return err
 		}
 	}
@@ -165,7 +165,7 @@ func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) 
 	return rows, err
 }
 
-func describe(t *task.Task, o *simulate.Outcome) *simulation {
+func describe(t *task.Task, o *planner.Outcome) *simulation {
 	s := &simulation{
 		Estimate: o.Estimate, Truth: o.Truth, EmpiricalVariance: o.Variance, PredictedVariance: o.PredictedVariance,
 		SamplingVariance: o.SamplingVariance,
@@ -184,7 +184,7 @@ func describe(t *task.Task, o *simulate.Outcome) *simulation {
 	return s
 }
 
-func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *simulate.Outcome) error {
+func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *planner.Outcome) error {
 	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %d repetitions\n",
 		t.Query, users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
 	if s.Malicious > 0 {

@@ -11,8 +11,7 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/registry"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // tableRow is one line of `verifier simulate --table`. Where the answer has several entries, the
@@ -110,7 +109,7 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 	if err != nil {
 		return tableRow{}, err
 	}
-	out, err := simulate.Options{Repeats: f.options.Repeats, Fast: f.options.Fast}.Run(t, m, tableValues(q))
+	out, err := planner.Trial{Repeats: f.options.Repeats, Fast: f.options.Fast}.Run(t, m, tableValues(q))
 	if err != nil {
 		return tableRow{}, err
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/registry"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 func taskCommand() *cobra.Command {

@@ -21,7 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // Report is a sealed report and what became of it.

@@ -15,10 +15,10 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/issuer"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // Relay says where one relay of the deployment will be.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // Handler is an HTTP handler that may fail.

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/protocols/vectormean"
 	"github.com/doona-dp/doona/protocols/vectorsum"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // krrRule is the rule of new tasks of randomized response.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // draft returns a task of the protocol before calibration.

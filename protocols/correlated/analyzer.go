@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // aggregate is the sufficient statistic: the sum of the messages of every coordinate, and n.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/protocols/brute"
+	"github.com/doona-dp/doona/internal/brute"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 func tinyTask(query, padding, eps, delta string, n, top uint64) *task.Task {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestClosedFormNextToEpsilon: what the closed form leaves for the zero-sum noise may be too little to be

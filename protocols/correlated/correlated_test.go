@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 const (
@@ -53,7 +53,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 				d := draft(c.query, c.padding, n, "3", "1e-3", whole("max", c.max))
 				d.Batch.Honest, d.Batch.Min = honest, honest.MulFloor(n)
 				m := calibrated(t, d, correlated.Options{Share: 0.6})
-				out, err := simulate.Run(d, m, spread(n, c.value), repeats, nil)
+				out, err := planner.Trial{Repeats: repeats}.Run(d, m, spread(n, c.value))
 				require.NoError(t, err)
 				for j, truth := range out.Truth {
 					require.InDelta(t, truth, out.Estimate[j], deviations*math.Sqrt(out.PredictedVariance[j]/repeats), "bias of entry %d", j)
@@ -205,11 +205,11 @@ func TestMaliciousClients(t *testing.T) {
 		protocols.AttackOneCoordinate: malicious * (float64(d.Slots.PerLane) - 0.5),
 		protocols.AttackDropNoise:     0,
 	} {
-		out, err := simulate.Options{Repeats: 2000, Malicious: malicious, Attack: attack}.Run(d, m, values)
+		out, err := planner.Trial{Repeats: 2000, Malicious: malicious, Attack: attack}.Run(d, m, values)
 		require.NoError(t, err)
 		require.InDelta(t, out.Truth[0]+bias, out.Estimate[0], deviations*math.Sqrt(out.PredictedVariance[0]/2000), attack)
 	}
-	_, err := simulate.Options{Repeats: 1, Malicious: 1, Attack: "none"}.Run(d, m, values)
+	_, err := planner.Trial{Repeats: 1, Malicious: 1, Attack: "none"}.Run(d, m, values)
 	requireField(t, err, "attack")
 }
 

@@ -23,7 +23,7 @@ package histogram
 import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 	"strconv"
 )
 

@@ -14,8 +14,7 @@ import (
 	"github.com/doona-dp/doona/protocols/rappor"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // distribution is that of the counts of the k indices, one byte each.
@@ -227,7 +226,7 @@ func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 			q := c.query
 			q.Batch, q.Epsilon, q.Delta = uint64(len(c.values)), 2, 1e-4
 			d, m := draft(t, q)
-			out, err := simulate.Options{Repeats: repeats, Fast: c.fast}.Run(d, m, c.values)
+			out, err := planner.Trial{Repeats: repeats, Fast: c.fast}.Run(d, m, c.values)
 			require.NoError(t, err)
 			require.InDelta(t, out.Truth[0], out.Estimate[0], 5*math.Sqrt(out.PredictedVariance[0]/repeats))
 			require.InEpsilon(t, out.PredictedVariance[0], out.Variance[0], 4.9*math.Sqrt(2.1/repeats))
@@ -262,7 +261,7 @@ func TestAttacksAndMerge(t *testing.T) {
 	d, m := draft(t, planner.Query{Batch: 1000, Honest: 1, Hi: 8, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"k": 8}})
 	zeros := column(1000, func(int) float64 { return 0 })
 	f, _ := d.Param("f")
-	out, err := simulate.Options{Repeats: 200, Malicious: 3, Attack: protocols.AttackMax, Fast: true}.Run(d, m, zeros)
+	out, err := planner.Trial{Repeats: 200, Malicious: 3, Attack: protocols.AttackMax, Fast: true}.Run(d, m, zeros)
 	require.NoError(t, err)
 	want := (3*8*float64(d.Slots.PerLane) - 3*f.Float64()*36) / (1 - 2*f.Float64())
 	require.InDelta(t, want, out.Estimate[0], 6*math.Sqrt(out.PredictedVariance[0]/200))

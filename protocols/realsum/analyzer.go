@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 var infinity = math.Inf(1)

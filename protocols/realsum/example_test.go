@@ -6,7 +6,7 @@ import (
 
 	"github.com/doona-dp/doona/protocols/realsum"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Each client randomizes, the shuffler forgets who sent what, the analyzer adds up.

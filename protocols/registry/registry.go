@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/protocols/vectormean"
 	"github.com/doona-dp/doona/protocols/vectorsum"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 var all = []struct {

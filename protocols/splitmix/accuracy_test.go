@@ -11,8 +11,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 func column(n int, value func(i int) float64) [][]float64 {
@@ -45,7 +44,7 @@ func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 			d := draft(t, q)
 			m, err := registry.Open(d)
 			require.NoError(t, err)
-			out, err := simulate.Run(d, m, c.values, repeats, nil)
+			out, err := planner.Trial{Repeats: repeats}.Run(d, m, c.values)
 			require.NoError(t, err)
 			require.InDelta(t, out.Truth[0], out.Estimate[0], 5*math.Sqrt(out.PredictedVariance[0]/repeats))
 			require.InEpsilon(t, out.PredictedVariance[0], out.Variance[0], 4.9*math.Sqrt(5.5/repeats))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Each client splits its noisy value, the shuffler mixes all shares, the analyzer adds them up.

@@ -2,7 +2,7 @@ package splitmix
 
 import (
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // For tests.

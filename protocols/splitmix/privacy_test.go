@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // exactZ returns E[q^{C-1}] over all (mn)! matchings of out-stubs to in-stubs of n vertices.

@@ -2,7 +2,7 @@ package vectorgrid
 
 import (
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // aggregate is the sufficient statistic: Σ w_j for every coordinate, and n.

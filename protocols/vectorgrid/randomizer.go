@@ -3,7 +3,7 @@ package vectorgrid
 import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Randomize is [protocols.Mechanism.Randomize]. A grid point w is the number Σ w_j·(r+1)^j.

@@ -8,15 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/brute"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/brute"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // As in vectorsum's tests: fewer than 80 checks at 5.7 standard deviations, together a false alarm
@@ -64,7 +63,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 					values[i] = append(values[i], x)
 				}
 			}
-			out, err := simulate.Run(draft, m, values, repeats, nil)
+			out, err := planner.Trial{Repeats: repeats}.Run(draft, m, values)
 			require.NoError(t, err)
 			for l, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[l] / repeats)

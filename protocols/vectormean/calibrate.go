@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/compose"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule

@@ -7,15 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/brute"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/brute"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/vectormean"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // As in vectorsum's tests: 80 checks at 5.7 standard deviations, together a false alarm in 10⁶.
@@ -56,7 +55,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 					values[i] = append(values[i], math.Sin(float64(i)/5+float64(j)*float64(j))*float64(i%3)/2)
 				}
 			}
-			out, err := simulate.Run(draft, m, values, repeats, nil)
+			out, err := planner.Trial{Repeats: repeats}.Run(draft, m, values)
 			require.NoError(t, err)
 			for l, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[l] / repeats)
@@ -373,13 +372,13 @@ func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
 		for i := range values {
 			values[i] = []float64{float64(i) / 60, -0.5}
 		}
-		out, err := simulate.Options{Repeats: 2000, Fast: true}.Run(draft, m, values)
+		out, err := planner.Trial{Repeats: 2000, Fast: true}.Run(draft, m, values)
 		require.NoError(t, err)
 		for l, truth := range out.Truth {
 			require.InDelta(t, truth, out.Estimate[l], deviations*math.Sqrt(out.PredictedVariance[l]/2000))
 			require.InEpsilon(t, out.PredictedVariance[l], out.Variance[l], deviations*math.Sqrt(2.0/2000))
 		}
-		slow, err := simulate.Options{Repeats: 500}.Run(draft, m, values)
+		slow, err := planner.Trial{Repeats: 500}.Run(draft, m, values)
 		require.NoError(t, err)
 		require.InEpsilon(t, slow.MessagesPerUser, out.MessagesPerUser, 0.01)
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/protocols/brute"
+	"github.com/doona-dp/doona/internal/brute"
 	"github.com/doona-dp/doona/protocols/vectorsum"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // draft returns a task of d coordinates in [0, 1], all users honest.

@@ -11,8 +11,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/vectorsum"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/simulate"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // A mean within 5.7 standard errors and a variance within 5.7 of its own standard deviations
@@ -49,7 +48,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 			for i := range values {
 				values[i] = []float64{-1, 3, 1, -1 + float64(i%97)/24, float64(i % 2)}
 			}
-			out, err := simulate.Run(draft, m, values, repeats, nil)
+			out, err := planner.Trial{Repeats: repeats}.Run(draft, m, values)
 			require.NoError(t, err)
 			for l, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[l] / repeats)

@@ -25,13 +25,13 @@ import (
 
 	"github.com/cloudflare/circl/blindsign/blindrsa"
 
-	"github.com/doona-dp/doona/internal/codec"
 	"github.com/doona-dp/doona/internal/hpketest"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
-	"github.com/doona-dp/doona/token"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 const dir = "testdata/v1"

@@ -6,6 +6,6 @@
 // Every package it links is listed in imports.txt and costs every visitor of every page.
 package main
 
-import _ "github.com/doona-dp/doona/wasm/client" // its exports are the module
+import _ "github.com/doona-dp/doona/wasm/internal/client" // its exports are the module
 
 func main() {}

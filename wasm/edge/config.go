@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // Config is the worker's variable DOONA, a JSON object.

@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/relay/problem"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // Host is what the runtime does for the request at hand.

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // Prefix begins the paths under which values are posted: Prefix and the name of a task.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/task"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // poolSize is how many tokens an instance holds ahead for a task. A report spends one of them at

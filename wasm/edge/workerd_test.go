@@ -27,15 +27,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/onion"
+	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/workerd"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/relay/problem"
-	"github.com/doona-dp/doona/relay/relaytest"
-	"github.com/doona-dp/doona/task"
 	"github.com/doona-dp/doona/wasm"
-	"github.com/doona-dp/doona/wasm/edge/workerd"
-	"github.com/doona-dp/doona/wasm/fixture"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // built is the worker's folder; program is workerd.

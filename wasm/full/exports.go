@@ -2,7 +2,7 @@
 
 package main
 
-import "github.com/doona-dp/doona/wasm/client"
+import "github.com/doona-dp/doona/wasm/internal/client"
 
 // sealers holds the sealing half of the handles that open_bundle returned.
 var sealers = map[uint32]*Sealed{}

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/task/taskfile"
-	"github.com/doona-dp/doona/wasm/client"
+	"github.com/doona-dp/doona/wasm/internal/client"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // Sealed turns values into submissions for one task.

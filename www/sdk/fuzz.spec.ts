@@ -1,5 +1,5 @@
 /**
- * Damaged tasks and bundles, with the verdicts of the Go parsers (www/fuzzcases): both accept or
+ * Damaged tasks and bundles, with the verdicts of the Go parsers (wasm/fuzzcases): both accept or
  * both refuse, and the id is the same. What TypeScript leaves to the module, the ranges of a task's
  * fields and its claim, the module says here too.
  * @module

@@ -17,13 +17,13 @@ import (
 	"path/filepath"
 
 	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/keyfile"
-	"github.com/doona-dp/doona/onion"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/task/taskfile"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // state is a task and the batches that its verifier has.

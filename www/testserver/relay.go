@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/doona-dp/doona/onion"
-	"github.com/doona-dp/doona/relay/problem"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // relay answers clients like a first relay and opens what they submit through all hops.

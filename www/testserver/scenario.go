@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/protocols/rappor"
 	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/wasm/fixture"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // scenario is one task as the server offers it, honest or not.

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/issuer"
 	realrelay "github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/task"
-	"github.com/doona-dp/doona/wasm/fixture"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // apiKey is that of the site's backend at the issuer.

@@ -1,0 +1,39 @@
+//go:build ignore
+
+// Gen makes flights.csv.gz from the table sorted by hour it is given: the same rows in an order
+// fixed by a seed, so that the first N users of a demo are a sample of the day.
+//
+//	go run flights_gen.go < sorted.csv > flights.csv
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+)
+
+func main() {
+	in := bufio.NewScanner(os.Stdin)
+	if !in.Scan() {
+		log.Fatal("couldn't read a header from standard input")
+	}
+	fmt.Println(in.Text())
+	var rows []string
+	for in.Scan() {
+		rows = append(rows, in.Text())
+	}
+	if err := in.Err(); err != nil {
+		log.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(2026, 11))
+	rng.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+	out := bufio.NewWriter(os.Stdout)
+	for _, row := range rows {
+		fmt.Fprintln(out, row)
+	}
+	if err := out.Flush(); err != nil {
+		log.Fatal(err)
+	}
+}

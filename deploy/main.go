@@ -1,0 +1,115 @@
+// Command deploy writes the folder grafana: relay.json and issuer.json, Grafana dashboards with a panel for
+// every metric of either program, from the definitions in their packages, and alerts.yaml, rules for
+// Prometheus. Beside it stand a systemd unit and a Dockerfile; docs/deployment.md is the guide.
+//
+//	go generate ./deploy
+package main
+
+//go:generate go run .
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/relay"
+)
+
+func main() {
+	for name, content := range map[string][]byte{
+		"relay.json":  dashboard("relay", relay.Metrics()),
+		"issuer.json": dashboard("issuer", issuer.Metrics()),
+		"alerts.yaml": alerts(),
+	} {
+		if err := os.WriteFile(filepath.Join("grafana", name), content, 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+type object = map[string]any
+
+// dashboard returns the dashboard of a program, two panels a row.
+func dashboard(program string, metrics []service.Metric) []byte {
+	var panels []object
+	prefix := "doona_" + program + "_"
+	for i, m := range metrics {
+		panels = append(panels, object{
+			"id": i + 1, "type": "timeseries", "title": strings.TrimPrefix(m.Name, prefix), "description": m.Help,
+			"datasource": object{"type": "prometheus", "uid": "${source}"}, "targets": targets(m),
+			"fieldConfig": object{"defaults": object{"unit": unit(m)}},
+			"gridPos":     object{"x": 12 * (i % 2), "y": 8 * (i / 2), "w": 12, "h": 8},
+		})
+	}
+	out, err := json.MarshalIndent(object{
+		"title": "Doona " + program, "uid": "doona-" + program, "schemaVersion": 39, "refresh": "30s", "time": object{"from": "now-6h", "to": "now"}, "panels": panels,
+		"templating": object{"list": []object{
+			{"name": "source", "type": "datasource", "query": "prometheus"},
+			{"name": "instance", "type": "query", "datasource": object{"type": "prometheus", "uid": "${source}"},
+				"query": "label_values(" + prefix + "ready, instance)", "includeAll": true, "multi": true},
+		}},
+	}, "", " ")
+	if err != nil {
+		panic(err)
+	}
+	return append(out, '\n')
+}
+
+// unit returns what a panel's values are in; of a counter it shows the rate.
+func unit(m service.Metric) string {
+	if m.Kind == service.KindCounter {
+		return "ops"
+	}
+	return m.Unit
+}
+
+func targets(m service.Metric) (out []object) {
+	by := strings.Join(append([]string{"instance"}, m.Labels...), ", ")
+	legend := "{{" + strings.Join(append([]string{"instance"}, m.Labels...), "}} {{") + "}}"
+	add := func(expr, legend string) {
+		out = append(out, object{"refId": string(rune('A' + len(out))), "expr": expr, "legendFormat": legend})
+	}
+	const where = `{instance=~"$instance"}`
+	switch {
+	case m.Kind == service.KindCounter:
+		add(fmt.Sprintf("sum by (%s) (rate(%s%s[5m]))", by, m.Name, where), legend)
+	case m.Kind == service.KindHistogram:
+		for _, q := range []string{"0.5", "0.99"} {
+			add(fmt.Sprintf("histogram_quantile(%s, sum by (le, %s) (rate(%s_bucket%s[5m])))", q, by, m.Name, where), "p"+q[2:]+" "+legend)
+		}
+	case m.Unit == service.UnitTime:
+		add(fmt.Sprintf("%s%s * 1000", m.Name, where), legend) // Grafana counts milliseconds
+	default:
+		add(m.Name+where, legend)
+	}
+	return out
+}
+
+// alert is a rule: what holds for too long, and what to do.
+type alert struct{ name, expr, lasting, summary string }
+
+func alerts() []byte {
+	var b bytes.Buffer
+	b.WriteString("# Written by go generate ./deploy; for Prometheus' rule_files.\ngroups:\n  - name: doona\n    rules:\n")
+	for _, a := range []alert{
+		{"DoonaRelayNotReady", "doona_relay_ready == 0", "2m", "the relay takes no reports: see its log, and whether its disk is full"},
+		{"DoonaRelayStoreErrors", "rate(doona_relay_store_errors_total[5m]) > 0", "2m", "transactions fail: the disk is full, or the database gone"},
+		{"DoonaRelayOverloaded", `rate(doona_relay_overloaded_total{problem="overloaded"}[5m]) > 1`, "10m", "reports are turned away for want of room: see docs/deployment.md on capacity"},
+		{"DoonaRelayEpochsEnd", "doona_relay_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h", "the task's last epoch and its keys end within two weeks: agree on the next task"},
+		{"DoonaRelayNotFetched", "doona_relay_unconfirmed_batches > 0", "24h", "sealed batches wait for the next hop"},
+		{"DoonaRelayNoAnswer", "doona_relay_last_answer_timestamp_seconds > 0 and time() - doona_relay_last_answer_timestamp_seconds > 3600", "10m", "the relay before has not answered for an hour"},
+		{"DoonaRelayFinding", "increase(doona_relay_findings[1h]) > 0", "0m", "a batch of the relay before was not as it should be: see relay status"},
+		{"DoonaIssuerNotReady", "doona_issuer_ready == 0", "2m", "the issuer gives no tokens: see its log"},
+		{"DoonaIssuerStoreErrors", "rate(doona_issuer_store_errors_total[5m]) > 0", "2m", "transactions fail: is the disk full?"},
+		{"DoonaIssuerEpochsEnd", "doona_issuer_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h", "the task's last epoch and its keys end within two weeks: agree on the next task"},
+	} {
+		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        annotations:\n          summary: %q\n", a.name, a.expr, a.lasting, a.summary)
+	}
+	return b.Bytes()
+}

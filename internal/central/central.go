@@ -1,0 +1,224 @@
+// Package central is the central discrete Laplace mechanism [GRS12], for simulations only: the error
+// that a curator who sees all values would make at the same ε, to compare shuffled protocols with. No
+// task can name it, because its clients send their values as they are.
+//
+// The curator rounds every value stochastically to x̃ in {0, …, p}, and adds to the sum, or to every
+// count of a histogram, one discrete Laplace variable:
+//
+//	Σx ≈ (Σx̃ + DLap(α)) / p,   Pr[DLap(α) = k] = (1-α)/(1+α)·α^|k|,   α = e^{-ε/p}   (1)
+//	Var = 2α/((1-α)²p²) + Σ f(1-f)/p²,  f the fractional part of xp                   (2)
+//
+// p is 1 for a count and 2¹⁶ else, where rounding is negligible. For a histogram p is 1 and α =
+// e^{-ε/2}: substitution moves one client from one count to another.
+//
+// Guarantee: ε-DP by substitution against everyone but the curator, who sees everything. Accuracy:
+// unbiased, (2). Limits: trust in the curator; a malicious client moves the sum by the range at most,
+// which is the least that any protocol allows.
+//
+// [GRS12]: https://arxiv.org/abs/0811.2841
+package central
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// levels is p for real values.
+const levels = 1 << 16
+
+// Mechanism is the central mechanism for the query and ε of a task.
+type Mechanism struct {
+	task    *task.Task
+	entries uint64 // Of the answer.
+	p       uint64
+	rate    randomizer.Rational // -ln α.
+	clients float64
+}
+
+// New returns the central mechanism for the query and ε of a task: count, sum, mean or histogram.
+// Predictions spread the noise over the given number of clients.
+func New(t *task.Task, clients int) (protocols.Mechanism, error) {
+	claim, err := t.Claim.EpsilonValue()
+	if err != nil {
+		return nil, err
+	}
+	eps, ok := randomizer.RationalFromFloat(claim)
+	if !ok || eps.Num <= 0 {
+		return nil, invalid.Field("claim.epsilon", t.Claim.Epsilon, "at least 1e-9")
+	}
+	m := &Mechanism{task: t, entries: 1, p: levels, clients: float64(clients)}
+	switch t.Query {
+	case task.Count:
+		m.p = 1
+	case task.Sum, task.Mean:
+	case task.Histogram:
+		m.entries, m.p, eps = t.Input.Bins, 1, randomizer.NewRational(eps.Num, 2*eps.Den)
+	default:
+		return nil, invalid.Field("query", strconv.Quote(t.Query), "count, sum, mean or histogram for the central mechanism")
+	}
+	m.rate = randomizer.NewRational(eps.Num, eps.Den*m.p)
+	return m, nil
+}
+
+// cell returns the entry of the answer that a value adds to, and what it adds in [0, 1].
+func (m *Mechanism) cell(value []float64) (entry uint64, x float64, err error) {
+	if m.task.Query == task.Histogram {
+		entry, err = protocols.Category(m.task.Input, value)
+		return entry, 1, err
+	}
+	x, err = protocols.Number(m.task, value)
+	return 0, x, err
+}
+
+// Randomize is [protocols.Mechanism.Randomize]: the value itself, rounded, and its entry.
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+	entry, x, err := m.cell(value)
+	if err != nil {
+		return nil, err
+	}
+	level := src.Round(randomizer.Fixed(x), m.p)
+	return [][][]byte{{protocols.EncodeIndex(nil, entry*(m.p+1)+level, m.entries*(m.p+1))}}, nil
+}
+
+// Fast is [protocols.FastSimulator]: counts of a histogram, or a sum of rounded values by groups.
+func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+	counts := make([]float64, m.entries)
+	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) {
+		entry, x, err := m.cell(v)
+		if err == nil {
+			counts[entry]++
+		}
+		return x, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+		a := &aggregate{m: m, src: src, sums: append([]float64(nil), counts...)}
+		if m.task.Query != task.Histogram {
+			a.sums[0] = 0
+			for _, g := range groups {
+				a.sums[0] += float64(g.Sum(src))
+			}
+		}
+		return a, uint64(len(values))
+	}, nil
+}
+
+// CheckClaim is [protocols.Mechanism.CheckClaim]: against its curator the mechanism proves nothing.
+func (m *Mechanism) CheckClaim() error {
+	return invalid.Field("protocol", "laplace", "a protocol of the shuffle model: the central mechanism is for simulations only")
+}
+
+// Epsilon0 is [protocols.Mechanism.Epsilon0].
+func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
+
+// aggregate is the curator: AddUsers adds the noise of a batch.
+type aggregate struct {
+	m       *Mechanism
+	src     *randomizer.Source
+	sums    []float64
+	reports uint64
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate {
+	return &aggregate{m: m, src: randomizer.NewSource(), sums: make([]float64, m.entries)}
+}
+
+func (a *aggregate) Add(_ int, message []byte) error {
+	v, err := protocols.DecodeIndex(message, a.m.entries*(a.m.p+1))
+	if err != nil {
+		return err
+	}
+	a.sums[v/(a.m.p+1)] += float64(v % (a.m.p + 1))
+	return nil
+}
+
+func (a *aggregate) AddUsers(n uint64) {
+	for j := range a.sums {
+		a.sums[j] += float64(a.src.DiscreteLaplace(a.m.rate))
+	}
+	a.reports += n
+}
+
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
+	if !ok || o.m != a.m {
+		return protocols.ErrMerge
+	}
+	for j, s := range o.sums {
+		a.sums[j] += s
+	}
+	a.reports += o.reports
+	return nil
+}
+
+func (a *aggregate) Reports() uint64 { return a.reports }
+
+func (a *aggregate) Total() []float64 {
+	out := make([]float64, len(a.sums))
+	for j, s := range a.sums {
+		out[j] = s / float64(a.m.p) // (1)
+		if a.m.task.Query != task.Histogram {
+			out[j] = a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.width()*out[j]
+		}
+	}
+	return out
+}
+
+// width is the length of the range of a number; counts of a histogram have none.
+func (m *Mechanism) width() float64 {
+	if m.task.Query == task.Histogram {
+		return 1
+	}
+	return m.task.Input.Width()
+}
+
+// Exact is [protocols.Mechanism.Exact]; the variance is (2), with the noise shared out.
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	entry, x, err := m.cell(value)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, f := math.Modf(x * float64(m.p))
+	total, variance = make([]float64, m.entries), make([]float64, m.entries)
+	for j := range variance {
+		variance[j] = m.variance(0)
+	}
+	total[entry], variance[entry] = x, m.variance(f)
+	if m.task.Query != task.Histogram {
+		total[entry] = m.task.Input.Lo.Float64() + m.width()*x
+	}
+	return total, variance, nil
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance].
+func (m *Mechanism) WorstVariance() float64 {
+	if m.p == 1 {
+		return m.variance(0)
+	}
+	return m.variance(0.5)
+}
+
+// WorstValue is [protocols.Mechanism.WorstValue].
+func (m *Mechanism) WorstValue() []float64 {
+	switch {
+	case m.task.Input.Labels:
+		return []float64{0}
+	case m.p == 1:
+		return []float64{m.task.Input.Lo.Float64()}
+	}
+	return []float64{m.task.Input.Lo.Float64() + m.width()/(2*levels)}
+}
+
+// variance returns one client's part of (2) in the square of the query's units.
+func (m *Mechanism) variance(f float64) float64 {
+	half, scale := math.Sinh(m.rate.Float64()/2), m.width()/float64(m.p)
+	return (f*(1-f) + 1/(2*half*half*m.clients)) * scale * scale // 2α/(1-α)² = 1/(2·sinh²(rate/2))
+}

@@ -1,0 +1,88 @@
+package relaytest
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/token"
+)
+
+// WithTokens makes a draft one whose clients need tokens; New then reserves the issuer's address,
+// and [Cascade.StartIssuer] runs it.
+func WithTokens(draft *task.Task) { draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1} }
+
+// listenIssuer reserves the issuer's address.
+func (c *Cascade) listenIssuer(t testing.TB, draft *task.Task) {
+	t.Helper()
+	var err error
+	c.issuer, err = net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { c.issuer.Close() })
+	draft.Clients.Issuer.URL = c.scheme() + c.issuer.Addr().String()
+}
+
+// IssuerConfig returns a configuration of the issuer, which gives tokens to networks.
+func (c *Cascade) IssuerConfig() issuer.Config {
+	cfg := issuer.Config{Store: "sqlite:" + filepath.Join(c.Dir, "issuer", "issuer.db"), Clients: "address",
+		TrustedProxies: []string{"127.0.0.0/8"}, Clock: c.Clock.Now}
+	for i := range c.Bundles {
+		cfg.Tasks = append(cfg.Tasks, issuer.TaskConfig{File: filepath.Join(c.Dir, taskName(i)+".bundle"), Owner: c.Owner,
+			TokenKeys: filepath.Join(c.Dir, "issuer", taskName(i)+".keys")})
+	}
+	return cfg
+}
+
+// StartIssuer runs the issuer at its address until the test ends.
+func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) {
+	t.Helper()
+	cfg.Listener = c.issuer
+	if files := c.Config(t, 0).TLS; files != nil { // as a proxy before it would
+		cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		require.NoError(t, err)
+		cfg.Listener = tls.NewListener(c.issuer, &tls.Config{Certificates: []tls.Certificate{cert}})
+	}
+	i, err := issuer.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+// Token makes a token of an epoch with the issuer's private key, as a client and the issuer would
+// together.
+func (c *Cascade) Token(t testing.TB, epoch uint64) []byte {
+	t.Helper()
+	return c.TokenFor(t, epoch, token.Challenge(c.Open.Task, c.Open.ID, epoch))
+}
+
+// TokenFor is Token for a challenge of the caller's choice.
+func (c *Cascade) TokenFor(t testing.TB, epoch uint64, challenge []byte) []byte {
+	t.Helper()
+	keys, err := keyfile.LoadRSA(filepath.Join(c.Dir, "issuer", taskName(c.index)+".keys"))
+	require.NoError(t, err)
+	private, err := keys.Key(epoch)
+	require.NoError(t, err)
+	key, err := token.NewPublicKey(&private.PublicKey)
+	require.NoError(t, err)
+	pending, err := token.Blind(key, challenge)
+	require.NoError(t, err)
+	reply, err := token.Sign(private, key, pending.Request)
+	require.NoError(t, err)
+	out, err := pending.Finalize(reply)
+	require.NoError(t, err)
+	return out
+}

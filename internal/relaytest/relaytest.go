@@ -1,0 +1,386 @@
+// Package relaytest lays out a task with all its parties on loopback, runs its relays inside a
+// test, and plays their clients and their verifier. Messages are 8 opaque bytes that hold a number,
+// so that a test can follow each of them.
+package relaytest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// Options describes a cascade; the zero value has two relays and one epoch that is open now.
+type Options struct {
+	Hops   int                              // Relays. Default 2.
+	Tasks  int                              // Tasks of the same relays; see [Cascade.Other]. Default 1.
+	Task   func(*task.Task)                 // Changes the draft: batches of 10, honest 9/10, one lane of one slot, quota 1.
+	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
+
+	Postgres bool   // Stores in PostgreSQL, a database for each relay. Default SQLite.
+	CA       string // File of the authority of all certificates; then URLs are https, and Config sets TLS.
+}
+
+// Cascade is a task with the keys and addresses of its parties.
+type Cascade struct {
+	*quickstart.Deployment
+	Open      *taskfile.Open
+	Clock     *Clock           // of the relays that run in process
+	Verifier  *handover.Client // signs as the verifier
+	index     int              // of the task
+	twin      string           // where reports go instead of to the first relay, if anywhere
+	options   Options
+	addresses []string // of the relays
+	sealer    *onion.Sealer
+	http      *http.Client
+	issuer    net.Listener // of a task with tokens
+}
+
+// Clock is a clock that a test can set.
+type Clock struct{ offset atomic.Int64 }
+
+// Now returns the time of the clock.
+func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
+
+// Advance moves the clock on.
+func (c *Clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }
+
+// Epoch is the length of an epoch in drafts.
+const Epoch = time.Hour
+
+// Draft returns the task that Options.Task changes.
+func Draft() *task.Task {
+	return &task.Task{
+		Name: "test", Query: task.Count, Protocol: "opaque", Rule: "none", KEM: task.KEMX25519,
+		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
+		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Batch:   task.Batch{Size: 10, Honest: randomizer.NewRational(9, 10)},
+		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 8},
+		Epochs:  task.Epochs{Start: uint64(time.Now().Unix()), Length: uint64(Epoch / time.Second), Count: 2},
+		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+	}
+}
+
+// New lays out a cascade in a temporary folder.
+func New(t testing.TB, o Options) *Cascade {
+	t.Helper()
+	if o.Hops == 0 {
+		o.Hops = 2
+	}
+	draft := Draft()
+	if o.Task != nil {
+		o.Task(draft)
+	}
+	if draft.Batch.Min == 0 {
+		draft.Batch.Min = max(draft.Batch.DefaultMin(), 1)
+	}
+	transport, err := handover.LoadTransport(o.CA)
+	require.NoError(t, err)
+	transport.(*http.Transport).MaxIdleConns, transport.(*http.Transport).MaxIdleConnsPerHost = 0, 256
+	c := &Cascade{Clock: &Clock{}, options: o, http: &http.Client{Transport: transport}}
+	relays := make([]quickstart.Relay, o.Hops)
+	for hop := range relays {
+		address, admin := FreeAddress(t), FreeAddress(t)
+		c.addresses = append(c.addresses, address)
+		relays[hop] = quickstart.Relay{URL: c.scheme() + address, Listen: address, Admin: admin,
+			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: "1s"}
+		if o.Postgres {
+			relays[hop].Store = NewDatabase(t)
+		}
+	}
+	if draft.Clients.Kind == task.ClientToken {
+		c.listenIssuer(t, draft)
+	}
+	drafts := make([]quickstart.Draft, max(o.Tasks, 1))
+	for i := range drafts {
+		copied := *draft
+		copied.Name = fmt.Sprintf("test %d", i)
+		drafts[i] = quickstart.Draft{Name: taskName(i), Task: &copied}
+	}
+	c.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "deployment"), relays, drafts)
+	require.NoError(t, err)
+	c.use(t, 0)
+	sign, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	c.Verifier = handover.NewClient(sign, transport)
+	return c
+}
+
+func (c *Cascade) scheme() string {
+	if c.options.CA != "" {
+		return "https://"
+	}
+	return "http://"
+}
+
+// NewDatabase returns the URL of an empty PostgreSQL database. The server ends with
+// [pgtest.StopShared].
+func NewDatabase(t testing.TB) string {
+	t.Helper()
+	server, err := pgtest.Shared()
+	require.NoError(t, err)
+	url, err := server.Database()
+	require.NoError(t, err)
+	return url
+}
+
+// taskName is the name of the files of a cascade's i-th task.
+func taskName(i int) string { return fmt.Sprint("task", i) }
+
+// Other returns the same cascade with methods for its i-th task.
+func (c *Cascade) Other(t testing.TB, i int) *Cascade {
+	t.Helper()
+	other := *c
+	other.use(t, i)
+	return &other
+}
+
+func (c *Cascade) use(t testing.TB, i int) {
+	t.Helper()
+	var err error
+	c.index, c.Open = i, c.Bundles[i]
+	c.sealer, err = onion.NewSealer(c.Open.Task, c.Open.ID, c.Open.KeyLists)
+	require.NoError(t, err)
+}
+
+// FreeAddress returns a loopback address that nothing listens on, and that on Linux nobody else is given
+// until the test ends: a socket is bound to it that does not listen, beside which whoever names the
+// address can. Of the free ports as they are, two tests that run at once would now and then get one.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
+	require.NoError(t, syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1))
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	if runtime.GOOS == "linux" {
+		t.Cleanup(func() { syscall.Close(fd) })
+	} else {
+		syscall.Close(fd)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
+}
+
+// Config returns the configuration of a relay, with the cascade's clock.
+func (c *Cascade) Config(t testing.TB, hop int) relay.Config {
+	t.Helper()
+	cfg, err := relay.LoadConfig(c.RelayConfig(hop + 1))
+	require.NoError(t, err)
+	cfg.Clock = c.Clock.Now
+	if c.options.Config != nil {
+		c.options.Config(hop, &cfg)
+	}
+	return cfg
+}
+
+// Start runs a relay in process until stop is called or the test ends.
+func (c *Cascade) Start(t testing.TB, hop int) (stop func()) {
+	t.Helper()
+	_, stop = c.StartRelay(t, hop)
+	return stop
+}
+
+// StartRelay is Start for tests that look into the relay.
+func (c *Cascade) StartRelay(t testing.TB, hop int) (r *relay.Relay, stop func()) {
+	t.Helper()
+	cfg := c.Config(t, hop)
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	return r, c.Serve(t, r, cfg.Admin)
+}
+
+// Serve runs a relay with an admin address until stop is called or the test ends.
+func (c *Cascade) Serve(t testing.TB, r *relay.Relay, admin string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		c.http.CloseIdleConnections() // the next relay at this address knows nothing of them
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	t.Cleanup(stop)
+	c.WaitReady(t, admin)
+	return stop
+}
+
+// StartAll runs all relays in process until the test ends.
+func (c *Cascade) StartAll(t testing.TB) {
+	t.Helper()
+	for hop := range c.addresses {
+		c.Start(t, hop)
+	}
+}
+
+// WaitReady waits for a relay with the given admin address.
+func (c *Cascade) WaitReady(t testing.TB, admin string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		resp, err := c.http.Get("http://" + admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusNoContent
+	}, Patience, 10*time.Millisecond)
+}
+
+// Patience is how long to wait for what must come: long, as the machine may be busy with other things.
+const Patience = 2 * time.Minute
+
+// Seal returns the submission of a client whose first message of every lane holds value; its
+// other slots are covers.
+func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
+	t.Helper()
+	lanes := make([][]onion.Message, c.Open.Slots.Lanes)
+	for lane := range lanes {
+		lanes[lane] = append(lanes[lane], Message(value, c.Open.Slots.MessageBytes))
+		for len(lanes[lane]) < int(c.Open.Slots.PerLane) && c.Open.Slots.Padding == task.PaddingFull {
+			lanes[lane] = append(lanes[lane], onion.Message{Cover: true})
+		}
+	}
+	body, err := c.sealer.Seal(epoch, lanes)
+	require.NoError(t, err)
+	return body
+}
+
+// Message returns a message of some bytes, at least 8, that holds a number.
+func Message(value, size uint64) onion.Message {
+	body := make([]byte, size)
+	binary.BigEndian.PutUint64(body, value)
+	return onion.Message{Body: body}
+}
+
+// Network returns an address in the n-th of many networks that count as different clients.
+func Network(n int) string { return fmt.Sprintf("10.%d.%d.1", n>>8&0xff, n&0xff) }
+
+// Post sends a submission to the first relay as the client at an address. The error is a
+// [problem.Problem] or the network's.
+func (c *Cascade) Post(ctx context.Context, epoch uint64, body []byte, client string) error {
+	return c.PostWith(ctx, epoch, body, http.Header{"X-Forwarded-For": {client}})
+}
+
+// PostWith is Post with headers of the caller's choice.
+func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, header http.Header) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.ReportsURL(epoch), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	maps.Copy(req.Header, header)
+	req.Header.Set("Content-Type", "application/msgpack")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		return problem.Read(resp)
+	}
+	return nil
+}
+
+// ReportsURL returns where reports of an epoch go.
+func (c *Cascade) ReportsURL(epoch uint64) string {
+	url := fmt.Sprintf("%s/epochs/%d/reports", c.TaskURL(c.index), epoch)
+	if c.twin != "" {
+		url = "http://" + c.twin + strings.TrimPrefix(url, c.Open.Relays[0].URL)
+	}
+	return url
+}
+
+// Twin lays out a second process of a relay: a copy of its files, for the same store and with
+// addresses of its own. It returns its configuration file, and the cascade as clients see it that
+// talk to that process.
+func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
+	t.Helper()
+	from, to := filepath.Dir(c.RelayConfig(hop+1)), filepath.Dir(c.RelayConfig(hop+1))+"twin"
+	require.NoError(t, quickstart.Copy(to, from))
+	config = filepath.Join(to, "relay.yaml")
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	cfg := c.Config(t, hop)
+	other := *c
+	other.twin = FreeAddress(t)
+	replaced := strings.NewReplacer(cfg.Listen, other.twin, cfg.Admin, FreeAddress(t)).Replace(string(text))
+	require.NoError(t, os.WriteFile(config, []byte(replaced), 0o600))
+	return config, &other
+}
+
+// Pull waits until the last relay hands a batch to the verifier, and checks it.
+func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.Manifest) {
+	t.Helper()
+	var batch *onion.Batch
+	last := c.Open.VerifierHop() - 1
+	require.Eventually(t, func() bool {
+		var err error
+		batch, err = c.Verifier.Pull(t.Context(), c.Open, last, epoch, seq)
+		return err == nil
+	}, Patience, 10*time.Millisecond, "batch %d of epoch %d", seq, epoch)
+	chain, err := batch.Check(c.Open.Task, onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: last}, seq)
+	require.NoError(t, err)
+	return batch, chain
+}
+
+// Values opens a batch with the verifier's key and returns the numbers in its messages, lane by
+// lane.
+func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys(taskName(c.index)))
+	require.NoError(t, err)
+	key, err := keys.Key(epoch)
+	require.NoError(t, err)
+	opener, err := onion.NewOpener(c.Open.Task, c.Open.ID, c.Open.VerifierHop(), epoch, key)
+	require.NoError(t, err)
+	out := make([][]uint64, len(b.Ciphertexts))
+	for lane, slots := range b.Ciphertexts {
+		for _, slot := range slots {
+			_, m, err := opener.OpenMessage(lane, slot)
+			require.NoError(t, err)
+			if !m.Cover {
+				out[lane] = append(out[lane], binary.BigEndian.Uint64(m.Body))
+			}
+		}
+	}
+	return out
+}
+
+// PublicKey returns a hop's serialized HPKE key of an epoch.
+func (c *Cascade) PublicKey(t testing.TB, hop int, epoch uint64) []byte {
+	t.Helper()
+	var list onion.KeyList
+	require.NoError(t, codec.Unmarshal(c.Open.KeyLists[hop].List, &list))
+	return list.Keys[epoch]
+}

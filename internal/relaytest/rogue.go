@@ -1,0 +1,199 @@
+package relaytest
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Rogue stands where a relay of a cascade should: it has its keys and hands out whatever batches
+// a test gives it.
+type Rogue struct {
+	Sign    ed25519.PrivateKey
+	cascade *Cascade
+	hop     int
+
+	mu        sync.Mutex // guards the rest
+	answers   map[string]http.HandlerFunc
+	pulls     map[string]int
+	over      map[uint64]bool
+	confirmed map[string]bool
+}
+
+// StartFirst runs a first relay of the test's own until the test ends.
+func (c *Cascade) StartFirst(t testing.TB) *Rogue { return c.StartRogue(t, 0) }
+
+// StartRogue runs a relay of the test's own until the test ends.
+func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
+	t.Helper()
+	r := &Rogue{Sign: c.SignKey(t, hop), cascade: c, hop: hop, answers: map[string]http.HandlerFunc{}, pulls: map[string]int{},
+		over: map[uint64]bool{}, confirmed: map[string]bool{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/tasks/{task}/epochs/{epoch}/batches/{seq}", r.handlePull)
+	mux.HandleFunc("POST /v1/tasks/{task}/epochs/{epoch}/batches/{seq}/confirm", r.handleConfirm)
+	c.Listen(t, hop, mux)
+	return r
+}
+
+// SignKey returns a relay's signing key.
+func (c *Cascade) SignKey(t testing.TB, hop int) ed25519.PrivateKey {
+	t.Helper()
+	sign, err := keyfile.LoadSign(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "sign.key"))
+	require.NoError(t, err)
+	return sign
+}
+
+// Listen serves a handler at the address of a relay until the test ends.
+func (c *Cascade) Listen(t testing.TB, hop int, handler http.Handler) {
+	t.Helper()
+	l, err := net.Listen("tcp", c.addresses[hop])
+	require.NoError(t, err)
+	server := &http.Server{Handler: handler}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+}
+
+// place names a batch as its URL does.
+func place(epoch, seq any) string { return fmt.Sprint(epoch, "/", seq) }
+
+func (r *Rogue) handlePull(w http.ResponseWriter, req *http.Request) {
+	at := place(req.PathValue("epoch"), req.PathValue("seq"))
+	r.mu.Lock()
+	r.pulls[at]++
+	answer, over := r.answers[at], r.over[parse(req.PathValue("epoch"))]
+	r.mu.Unlock()
+	switch {
+	case answer != nil:
+		answer(w, req)
+	case over:
+		problem.New(problem.Complete, "").Write(w)
+	default:
+		problem.New(problem.NotSealed, "").Write(w)
+	}
+}
+
+func parse(text string) (n uint64) {
+	fmt.Sscan(text, &n)
+	return n
+}
+
+func (r *Rogue) handleConfirm(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.confirmed[place(req.PathValue("epoch"), req.PathValue("seq"))] = true
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// Serve hands out a batch under a number from now on.
+func (r *Rogue) Serve(t testing.TB, epoch, seq uint64, b *onion.Batch) {
+	t.Helper()
+	raw, err := b.Bytes()
+	require.NoError(t, err)
+	r.Answer(epoch, seq, func(w http.ResponseWriter, _ *http.Request) { w.Write(raw) })
+}
+
+// Answer has a handler answer the pulls of a number from now on.
+func (r *Rogue) Answer(epoch, seq uint64, answer http.HandlerFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answers[place(epoch, seq)] = answer
+}
+
+// Pulls counts the requests for a number.
+func (r *Rogue) Pulls(epoch, seq uint64) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pulls[place(epoch, seq)]
+}
+
+// End says from now on that an epoch is over.
+func (r *Rogue) End(epoch uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over[epoch] = true
+}
+
+// Confirmed says whether the next relay has confirmed a batch.
+func (r *Rogue) Confirmed(epoch, seq uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.confirmed[place(epoch, seq)]
+}
+
+// Batch signs a batch of these slots as an honest first relay would.
+func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes [][][]byte) *onion.Batch {
+	t.Helper()
+	in := make([]uint64, len(lanes))
+	for lane := range lanes {
+		in[lane] = submissions * r.cascade.Open.Slots.PerLane
+		if r.cascade.Open.Slots.Padding == task.PaddingNone {
+			in[lane] = max(submissions, uint64(len(lanes[lane])))
+		}
+	}
+	return r.Sealed(t, epoch, seq, submissions, in, lanes, nil)
+}
+
+// Sealed signs a batch with counts and a source of the test's own.
+func (r *Rogue) Sealed(t testing.TB, epoch, seq, submissions uint64, in []uint64, lanes [][][]byte, source *onion.SignedManifest) *onion.Batch {
+	t.Helper()
+	b, err := onion.NewBatch(r.Sign, r.Context(epoch), seq, submissions, in, lanes, source)
+	require.NoError(t, err)
+	return b
+}
+
+// Context is the context of the rogue's batches.
+func (r *Rogue) Context(epoch uint64) onion.Context {
+	return onion.Context{TaskID: r.cascade.Open.ID, Epoch: epoch, Hop: r.hop}
+}
+
+// Slots returns what the first relay finds in the envelopes of clients with these values, by
+// lane.
+func (c *Cascade) Slots(t testing.TB, epoch uint64, values ...uint64) [][][]byte {
+	t.Helper()
+	opener := c.Opener(t, 0, epoch)
+	lanes := make([][][]byte, c.Open.Slots.Lanes)
+	for _, value := range values {
+		envelope, err := opener.OpenEnvelope(c.Seal(t, epoch, value))
+		require.NoError(t, err)
+		for lane, slots := range envelope.Lanes {
+			lanes[lane] = append(lanes[lane], slots...)
+		}
+	}
+	return lanes
+}
+
+// Opener returns what a relay opens with.
+func (c *Cascade) Opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), taskName(c.index)+".keys"))
+	require.NoError(t, err)
+	key, err := keys.Key(epoch)
+	require.NoError(t, err)
+	o, err := onion.NewOpener(c.Open.Task, c.Open.ID, hop, epoch, key)
+	require.NoError(t, err)
+	return o
+}
+
+// Status asks a running relay how far it has come.
+func (c *Cascade) Status(t testing.TB, hop int) relay.TaskStatus {
+	t.Helper()
+	resp, err := c.http.Get("http://" + c.Config(t, hop).Admin + "/status")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var status relay.Status
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&status))
+	return status.Tasks[c.index]
+}

@@ -1,0 +1,198 @@
+package planner
+
+import (
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Outcome compares estimates with the truth over repetitions. Slices have the shape of the
+// query's answer, in its units.
+type Outcome struct {
+	Truth             []float64 // Exact answer over the values, after clipping.
+	Estimate          []float64 // Mean of the estimates over the repetitions.
+	Variance          []float64 // Sample variance of the estimates; nil below two repetitions.
+	VarianceError     []float64 // Standard error of Variance, from the fourth moment; nil with it.
+	PredictedVariance []float64 // Exact variance for these values.
+	SamplingVariance  []float64 // The part of it due to clients reporting some coordinates only; nil where they report all.
+	RMSE              float64   // Root mean square error over repetitions and entries.
+	MessagesPerUser   float64   // Mean number of messages of a client, covers not counted.
+	Repeats           int
+}
+
+// Trial runs a task's randomizer and aggregate on many clients in one process, without encryption or
+// relays, to compare the estimate's error with its prediction. It burns no privacy budget: the clients
+// are synthetic.
+type Trial struct {
+	Repeats   int    // Batches to simulate. ≥ 1.
+	Malicious int    // Clients that attack: the last ones. At most all of them.
+	Attack    string // What they do; one of the constants of package protocols. Required with Malicious.
+	Fast      bool   // Draw the aggregate of the honest clients, where the protocol can; not their messages.
+	Progress  func() // Called after every repetition, from several goroutines. May be nil.
+}
+
+// Run simulates batches of clients with the given values, one row per client, of the shape
+// [protocols.Mechanism.Randomize] takes. The truth and the prediction are those of honest clients
+// with these values, so that an attack shows as a bias and as another variance.
+//
+// It is an [invalid.FieldError] to ask a protocol for an attack it does not know, or for speed where
+// it is no [protocols.FastSimulator].
+func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*Outcome, error) {
+	out := &Outcome{Repeats: tr.Repeats}
+	if err := out.predict(t, m, values); err != nil {
+		return nil, err
+	}
+	b, err := tr.newBatches(t, m, values)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]*sums, min(runtime.GOMAXPROCS(0), tr.Repeats))
+	var wg sync.WaitGroup
+	for i := range parts {
+		parts[i] = newSums(out.Truth)
+		share := tr.Repeats / len(parts)
+		if i < tr.Repeats%len(parts) {
+			share++
+		}
+		wg.Go(func() { parts[i].run(t, b, share, tr.Progress) })
+	}
+	wg.Wait()
+	for _, p := range parts[1:] {
+		parts[0].merge(p)
+	}
+	if parts[0].err != nil {
+		return nil, parts[0].err
+	}
+	out.summarize(parts[0], len(values))
+	return out, nil
+}
+
+// sampler is a mechanism whose clients report a sample of their coordinates.
+type sampler interface {
+	// Split returns the two parts of the variance that one client's value adds to the estimated total:
+	// of the noise, and of the sampling.
+	Split(value []float64) (noise, sampling []float64, err error)
+}
+
+// predict fills the truth and the exact variance.
+func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float64) error {
+	s, samples := m.(sampler)
+	for _, v := range values {
+		total, variance, err := m.Exact(v)
+		if err != nil {
+			return err
+		}
+		if o.Truth == nil {
+			o.Truth, o.PredictedVariance = make([]float64, len(total)), make([]float64, len(total))
+		}
+		for j := range total {
+			o.Truth[j] += total[j]
+			o.PredictedVariance[j] += variance[j]
+		}
+		if !samples {
+			continue
+		}
+		_, sampling, err := s.Split(v)
+		if err != nil {
+			return err
+		}
+		if o.SamplingVariance == nil {
+			o.SamplingVariance = make([]float64, len(sampling))
+		}
+		for j := range sampling {
+			o.SamplingVariance[j] += sampling[j]
+		}
+	}
+	scale := protocols.Scale(t.Query, uint64(len(values)))
+	for j := range o.Truth {
+		o.Truth[j] *= scale
+		o.PredictedVariance[j] *= scale * scale
+	}
+	for j := range o.SamplingVariance {
+		o.SamplingVariance[j] *= scale * scale
+	}
+	return nil
+}
+
+// sums accumulates the first four powers of the errors against the truth.
+type sums struct {
+	truth, errors, squares, cubes, fourths []float64
+	repeats, messages                      int
+	err                                    error
+}
+
+func newSums(truth []float64) *sums {
+	n := len(truth)
+	return &sums{truth: truth, errors: make([]float64, n), squares: make([]float64, n), cubes: make([]float64, n), fourths: make([]float64, n)}
+}
+
+func (s *sums) run(t *task.Task, b *batches, repeats int, progress func()) {
+	src := randomizer.NewSource()
+	for range repeats {
+		agg, messages, err := b.next(src)
+		if err != nil {
+			s.err = err
+			return
+		}
+		scale := protocols.Scale(t.Query, agg.Reports())
+		for j, total := range agg.Total() {
+			e := total*scale - s.truth[j]
+			s.errors[j] += e
+			s.squares[j] += e * e
+			s.cubes[j] += e * e * e
+			s.fourths[j] += e * e * e * e
+		}
+		s.messages += messages
+		s.repeats++
+		if progress != nil {
+			progress()
+		}
+	}
+}
+
+func (s *sums) merge(o *sums) {
+	for j := range s.errors {
+		s.errors[j] += o.errors[j]
+		s.squares[j] += o.squares[j]
+		s.cubes[j] += o.cubes[j]
+		s.fourths[j] += o.fourths[j]
+	}
+	s.repeats += o.repeats
+	s.messages += o.messages
+	if s.err == nil {
+		s.err = o.err
+	}
+}
+
+func (o *Outcome) summarize(s *sums, users int) {
+	r, total := float64(s.repeats), 0.0
+	o.Estimate = make([]float64, len(s.errors))
+	if s.repeats > 1 {
+		o.Variance, o.VarianceError = make([]float64, len(s.errors)), make([]float64, len(s.errors))
+	}
+	for j := range s.errors {
+		mean := s.errors[j] / r
+		o.Estimate[j] = o.Truth[j] + mean
+		total += s.squares[j] / r
+		if o.Variance != nil {
+			o.Variance[j] = (s.squares[j] - r*mean*mean) / (r - 1)
+			fourth := (s.fourths[j]-4*mean*s.cubes[j]+6*mean*mean*s.squares[j])/r - 3*mean*mean*mean*mean
+			o.VarianceError[j] = math.Sqrt(max(fourth-o.Variance[j]*o.Variance[j], 0) / r)
+		}
+	}
+	o.RMSE = math.Sqrt(total / float64(len(s.errors)))
+	o.MessagesPerUser = float64(s.messages) / r / float64(users)
+}
+
+// PredictedRMSE returns the root mean square over entries of the predicted standard errors.
+func (o *Outcome) PredictedRMSE() float64 {
+	total := 0.0
+	for _, v := range o.PredictedVariance {
+		total += v
+	}
+	return math.Sqrt(total / float64(len(o.PredictedVariance)))
+}

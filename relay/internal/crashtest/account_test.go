@@ -1,0 +1,504 @@
+package crashtest_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/internal/keytree"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// batchFile is how a verifier names a batch.
+func batchFile(epoch, seq uint64) string { return fmt.Sprintf("%06d-%06d.batch", epoch, seq) }
+
+// slot is a message as it reaches the verifier: by the hash of what only the verifier can open,
+// which no relay changes.
+type slot = [sha256.Size]byte
+
+// owner says whose a message is and in which lane.
+type owner struct{ report, lane int }
+
+// peel opens every layer of every report as the relays would, and says whose each message is.
+func (w *world) peel(t *testing.T, all []sent) (owners map[slot]owner, slots []int) {
+	t.Helper()
+	owners, slots = map[slot]owner{}, make([]int, len(all))
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	parts := runtime.GOMAXPROCS(0)
+	failed := make(chan error, parts)
+	for part := range parts {
+		workers.Go(func() {
+			for i := part; i < len(all); i += parts {
+				found, err := w.peelOne(&all[i])
+				if err != nil {
+					failed <- err
+					return
+				}
+				mu.Lock()
+				for hash, lane := range found {
+					owners[hash] = owner{i, lane}
+				}
+				mu.Unlock()
+				slots[i] = len(found)
+			}
+		})
+	}
+	workers.Wait()
+	close(failed)
+	require.NoError(t, <-failed)
+	total := 0
+	for _, n := range slots {
+		total += n
+	}
+	require.Len(t, owners, total, "every slot is another")
+	return owners, slots
+}
+
+func (w *world) peelOne(s *sent) (map[slot]int, error) {
+	openers := w.openers[s.task]
+	envelope, err := openers[0][s.epoch].OpenEnvelope(s.body)
+	if err != nil {
+		return nil, err
+	}
+	found := map[slot]int{}
+	for lane, slots := range envelope.Lanes {
+		for _, in := range slots {
+			for hop := 1; hop < len(openers); hop++ {
+				if _, in, err = openers[hop][s.epoch].OpenSlot(lane, in); err != nil {
+					return nil, err
+				}
+			}
+			found[sha256.Sum256(in)] = lane
+		}
+	}
+	return found, nil
+}
+
+// tally is what came of the reports of one epoch of a task.
+type tally struct {
+	batches, withheld, slots uint64 // released batches; submissions in destroyed ones; slots released
+}
+
+// figures is what a run prints and leaves behind.
+type figures struct {
+	Store        string         `json:"store"`
+	Hops         int            `json:"hops"`
+	Kills        int            `json:"kills"`
+	ByVictim     map[string]int `json:"by_victim"`
+	ByPhase      map[phase]int  `json:"by_phase"`
+	Idle         int            `json:"in_no_phase"`
+	Epochs       uint64         `json:"epochs"`
+	Reports      int            `json:"reports"`
+	Acknowledged int            `json:"acknowledged"`
+	Unanswered   int64          `json:"attempts_without_answer"`
+	Delivered    int            `json:"delivered"`
+	Withheld     int            `json:"withheld"`
+	Messages     int            `json:"messages"`
+	Batches      int            `json:"batches"`
+	Repeats      int            `json:"batches_pulled_again"`
+	Lost         int            `json:"lost"`
+	Twice        int            `json:"twice"`
+	BelowMin     int            `json:"below_n_min"`
+	Seconds      float64        `json:"seconds"`
+}
+
+// account follows every message and compares what came out with what was acknowledged.
+func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
+	t.Helper()
+	owners, slots := w.peel(t, all)
+	in := make([]map[place]int, len(all)) // batches in which a report's messages came out, and how many
+	tallies := map[epochPlace]*tally{}
+	for index := range w.Bundles {
+		w.readBatches(t, index, last, func(at place, batch *onion.Batch, chain []onion.Manifest) {
+			e := epochPlace{at.task, at.epoch}
+			if tallies[e] == nil {
+				tallies[e] = &tally{}
+			}
+			f.Batches++
+			w.takeBatch(t, at, batch, chain, tallies[e], f)
+			for lane, ciphertexts := range batch.Ciphertexts {
+				for _, c := range ciphertexts {
+					own, known := owners[sha256.Sum256(c)]
+					require.True(t, known, "a message that no client sent, in %v", at)
+					require.Equal(t, lane, own.lane)
+					r := &all[own.report]
+					require.Equal(t, e, epochPlace{w.Bundles[r.task].ID, r.epoch}, "a message in another's epoch or task")
+					if in[own.report] == nil {
+						in[own.report] = map[place]int{}
+					}
+					in[own.report][at]++
+				}
+			}
+		})
+	}
+	missing := map[epochPlace]*[kinds]uint64{}
+	for i := range all {
+		w.judge(t, &all[i], in[i], slots[i], missing, f)
+	}
+	for e, lost := range missing {
+		withheld := uint64(0)
+		if tallies[e] != nil {
+			withheld = tallies[e].withheld
+		}
+		if lost[acknowledged] > withheld {
+			f.Lost += int(lost[acknowledged] - withheld)
+		}
+		require.GreaterOrEqual(t, withheld, lost[acknowledged], "epoch %d: acknowledged reports that are neither delivered nor withheld", e.epoch)
+		require.LessOrEqual(t, withheld, lost[acknowledged]+lost[unknown], "epoch %d: more withheld than sent", e.epoch)
+	}
+	require.Zero(t, f.Twice)
+	require.Zero(t, f.BelowMin)
+	w.checkVerifiers(t, tallies)
+}
+
+// judge compares what a client knows of its report with what came out.
+func (w *world) judge(t *testing.T, r *sent, in map[place]int, slots int, missing map[epochPlace]*[kinds]uint64, f *figures) {
+	t.Helper()
+	e := epochPlace{w.Bundles[r.task].ID, r.epoch}
+	if missing[e] == nil {
+		missing[e] = &[kinds]uint64{}
+	}
+	f.Reports++
+	if r.fate == acknowledged {
+		f.Acknowledged++
+	}
+	if len(in) == 0 {
+		missing[e][r.fate]++
+		return
+	}
+	require.NotEqual(t, refused, r.fate, "a report was delivered that its client was told is not taken")
+	if len(in) > 1 {
+		f.Twice++
+	}
+	for at, n := range in {
+		if n > slots {
+			f.Twice++
+		}
+		require.Equal(t, slots, n, "messages of one report in %v", at)
+		f.Messages += n
+	}
+	f.Delivered++
+}
+
+// readBatches calls do with every batch file of a verifier, and demands that the numbers of an
+// epoch have no gap and each its chain.
+func (w *world) readBatches(t *testing.T, index int, last uint64, do func(place, *onion.Batch, []onion.Manifest)) {
+	t.Helper()
+	open := w.Bundles[index]
+	for epoch := range last + 1 {
+		count := w.made(t, index, epoch)
+		for seq := range count {
+			raw, err := os.ReadFile(filepath.Join(w.data(index), batchFile(epoch, seq)))
+			require.NoError(t, err, "a gap")
+			batch, err := onion.ParseBatch(raw)
+			require.NoError(t, err)
+			chain, err := verifier.Check(open, batch)
+			require.NoError(t, err)
+			at := place{open.ID, epoch, seq}
+			require.Equal(t, at, place{[32]byte(chain[0].TaskID), chain[0].Epoch, chain[0].Seq})
+			w.checkSeen(t, at, batch, raw)
+			do(at, batch, chain)
+		}
+		require.NoFileExists(t, filepath.Join(w.data(index), batchFile(epoch, count)))
+	}
+}
+
+// made returns how many batches all relays say an epoch had.
+func (w *world) made(t *testing.T, index int, epoch uint64) uint64 {
+	t.Helper()
+	counts := map[uint64]bool{}
+	var out uint64
+	for _, p := range w.relays {
+		status := statusOf(t, p)
+		require.Empty(t, status.Tasks[index].Findings, p.name)
+		out = 0
+		for _, e := range status.Tasks[index].Epochs {
+			if e.Epoch != epoch {
+				continue
+			}
+			require.Equal(t, "erased", e.State, p.name)
+			require.Equal(t, e.Batches, e.Confirmed, p.name)
+			out = e.Batches
+		}
+		counts[out] = true
+	}
+	require.Len(t, counts, 1, "relays disagree on how many batches epoch %d had: %v", epoch, counts)
+	return out
+}
+
+// checkSeen compares a batch and its chain with what the roads saw under its number, the first
+// time and ever since.
+func (w *world) checkSeen(t *testing.T, at place, batch *onion.Batch, raw []byte) {
+	t.Helper()
+	for _, r := range w.roads {
+		require.Empty(t, r.faults)
+	}
+	require.Equal(t, w.roads[len(w.roads)-1].batches[at], sha256.Sum256(raw))
+	manifest := batch.Manifest
+	for hop := len(w.roads) - 1; ; hop-- {
+		require.Equal(t, w.roads[hop].manifests[at], manifest, "hop %d", hop)
+		var m onion.Manifest
+		require.NoError(t, codec.Unmarshal(manifest, &m))
+		if hop == 0 {
+			return
+		}
+		var source onion.SignedManifest
+		require.NoError(t, codec.Unmarshal(m.Source, &source))
+		manifest = source.Manifest
+	}
+}
+
+// takeBatch demands that a batch is of exactly n submissions, or destroyed with fewer.
+func (w *world) takeBatch(t *testing.T, at place, batch *onion.Batch, chain []onion.Manifest, to *tally, f *figures) {
+	t.Helper()
+	_, open := w.placeOf(at.task)
+	final := chain[len(chain)-1]
+	if final.Destroyed() {
+		require.Less(t, chain[0].Submissions, open.Batch.Size, "nothing but the rest of an epoch is withheld")
+		require.True(t, chain[0].Destroyed())
+		to.withheld += chain[0].Submissions
+		f.Withheld += int(chain[0].Submissions)
+		return
+	}
+	require.Zero(t, to.withheld, "a batch after the rest of its epoch")
+	released := uint64(0)
+	for lane, slots := range batch.Ciphertexts {
+		least := open.Batch.Min
+		if open.Slots.Padding == task.PaddingFull {
+			least *= open.Slots.PerLane
+		}
+		if uint64(len(slots)) < least {
+			f.BelowMin++
+		}
+		for _, m := range chain {
+			require.Equal(t, open.Batch.Size, m.Submissions)
+			require.EqualValues(t, onion.LaneCount{In: uint64(len(slots)), Out: uint64(len(slots))}, m.Lanes[lane], "nothing is dropped where all are honest")
+		}
+		released += uint64(len(slots))
+	}
+	to.batches++
+	to.slots += released
+}
+
+// checkVerifiers compares the verifiers' own accounts.
+func (w *world) checkVerifiers(t *testing.T, tallies map[epochPlace]*tally) {
+	t.Helper()
+	for index, open := range w.Bundles {
+		var want tally
+		for e, one := range tallies {
+			if e.task == open.ID {
+				want.batches += one.batches
+				want.slots += one.slots
+			}
+		}
+		var r struct {
+			Users, Batches, Verified, Rejected uint64
+			Covers                             uint64 `json:"cover_messages"`
+			Findings                           []verifier.Finding
+		}
+		fetch(t, "http://"+w.verifiers[index].admin+"/api/report", &r)
+		require.Equal(t, want.batches, r.Batches)
+		require.Equal(t, want.batches*batchSize, r.Users)
+		require.Equal(t, want.slots, r.Verified+r.Covers)
+		require.Zero(t, r.Rejected)
+		for _, finding := range r.Findings {
+			require.Equal(t, "destroyed", finding.Name)
+		}
+	}
+}
+
+func fetch(t *testing.T, url string, into any) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode, url)
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(into))
+}
+
+func statusOf(t *testing.T, p *process) (status relay.Status) {
+	t.Helper()
+	fetch(t, "http://"+p.admin+"/status", &status)
+	return status
+}
+
+// private returns the private keys in the key files of all processes, by file and epoch.
+func (w *world) private(t *testing.T) (out map[string][][]byte) {
+	t.Helper()
+	out = map[string][][]byte{}
+	for _, p := range w.relays {
+		for _, q := range queries {
+			path := filepath.Join(p.folder, q.Name+".keys")
+			in, err := os.ReadFile(path)
+			require.NoError(t, err)
+			var file struct {
+				Keys []struct {
+					Epoch   uint64
+					Private string
+				}
+			}
+			require.NoError(t, json.Unmarshal(in, &file))
+			require.Len(t, file.Keys, epochCount)
+			for _, key := range file.Keys {
+				require.EqualValues(t, len(out[path]), key.Epoch)
+				out[path] = append(out[path], []byte(key.Private))
+			}
+		}
+	}
+	return out
+}
+
+// checkErased demands that nothing of the epochs up to last is left in any file of a relay or row
+// of its store, however often it was killed: no key that opens them or decrypts what the database
+// keeps of deleted rows, no replay set, no client.
+func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64) {
+	t.Helper()
+	for path, private := range keys {
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+		require.NoError(t, err)
+		require.Contains(t, files, path)
+		for _, name := range files {
+			content, err := os.ReadFile(name)
+			if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, ".new") {
+				continue // a live process was writing it
+			}
+			require.NoError(t, err)
+			for epoch, key := range private {
+				if uint64(epoch) <= last {
+					require.False(t, bytes.Contains(content, key), "%s still holds the key of epoch %d of %s", name, epoch, path)
+				} else if now, _ := w.epochAt(time.Now()); name == path && uint64(epoch) > now {
+					require.True(t, bytes.Contains(content, key), "the key of epoch %d is gone before its time", epoch)
+				}
+			}
+		}
+	}
+	for hop := range w.roads {
+		files, err := filepath.Glob(filepath.Join(w.folder(hop), "relay.secret*"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, name := range files {
+			if !strings.HasSuffix(name, ".lock") {
+				w.checkSecret(t, name, last)
+			}
+		}
+	}
+	for _, r := range w.roads {
+		for _, table := range []string{"seen", "clients", "slots", "open", "batches WHERE bytes IS NOT NULL", "batches WHERE told = 0"} {
+			require.Zero(t, r.store.rows(t, table), "hop %d: %s", r.hop, table)
+		}
+	}
+}
+
+// checkSecret demands that a secret file, or what a crash left of one, holds no key of the epochs up
+// to last: neither of their hashes, nor of their open, nor of their sealed batches.
+func (w *world) checkSecret(t *testing.T, name string, last uint64) {
+	t.Helper()
+	var file *keytree.File
+	gone := false
+	require.Eventually(t, func() bool { // a live process may be writing the next file
+		var err error
+		file, err = keytree.Open(name, false)
+		gone = strings.HasSuffix(name, ".new") && errors.Is(err, fs.ErrNotExist)
+		return err == nil || gone
+	}, relaytest.Patience, 10*time.Millisecond, name)
+	if gone {
+		return
+	}
+	now, _ := w.epochAt(time.Now())
+	for _, open := range w.Bundles {
+		for epoch := range uint64(epochCount) {
+			for kind := range byte(3) {
+				label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch)) // as in relay/vault.go
+				_, err := file.Key(append(label, kind), "")
+				if epoch <= last {
+					require.ErrorIs(t, err, keytree.ErrCut, "%s still holds keys of epoch %d", name, epoch)
+				} else if epoch > now {
+					require.NoError(t, err, "%s: the keys of epoch %d are gone before their time", name, epoch)
+				}
+			}
+		}
+	}
+}
+
+// settled says what an epoch still waits for, "" when every relay has erased it and the verifiers
+// have all of it.
+func (w *world) settled(last uint64) string {
+	for _, p := range w.relays {
+		resp, err := http.Get("http://" + p.admin + "/status")
+		if err != nil {
+			return p.name + " does not answer"
+		}
+		var status relay.Status
+		err = json.NewDecoder(resp.Body).Decode(&status)
+		resp.Body.Close()
+		if err != nil {
+			return p.name + " does not answer"
+		}
+		for _, task := range status.Tasks {
+			for _, e := range task.Epochs {
+				if e.Epoch <= last && (e.State != "erased" || e.Confirmed < e.Batches) {
+					return fmt.Sprintf("%s: task %s, epoch %d: %s, %d of %d batches confirmed", p.name, task.ID[:8], e.Epoch, e.State, e.Confirmed, e.Batches)
+				}
+			}
+		}
+	}
+	for _, v := range w.verifiers {
+		resp, err := http.Get("http://" + v.admin + "/api/report")
+		if err != nil {
+			return v.name + " does not answer"
+		}
+		resp.Body.Close()
+	}
+	return ""
+}
+
+// settle waits until all is over, with every process running.
+func (w *world) settle(t *testing.T, last uint64) {
+	t.Helper()
+	waits := "?"
+	for deadline := time.Now().Add(w.plan.patience); waits != ""; time.Sleep(20 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "after %v without crashes: %s%s", w.plan.patience, waits, w.logs())
+		for _, p := range w.all() {
+			if p.cmd == nil {
+				require.NoError(t, p.start())
+			}
+			require.NoError(t, p.check(), "%s", w.logs())
+		}
+		waits = w.settled(last)
+	}
+}
+
+// logs returns the ends of all logs.
+func (w *world) logs() string {
+	var out strings.Builder
+	for _, p := range w.all() {
+		in, _ := os.ReadFile(p.log)
+		fmt.Fprintf(&out, "\n== %s\n%s", p.name, in[max(0, len(in)-1500):])
+	}
+	if w.server != nil {
+		fmt.Fprintf(&out, "\n== postgres\n")
+		w.server.Log(io.Writer(&out))
+	}
+	return out.String()
+}

@@ -1,0 +1,125 @@
+package crashtest_test
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+)
+
+// TestCrash kills the processes of a deployment at random moments, under load, on both stores: no
+// acknowledged report is lost, none is delivered twice, no batch leaves with fewer than n, every
+// chain of manifests holds, and no key outlives its epoch. DOONA_FIGURES names the file for what it
+// counted.
+func TestCrash(t *testing.T) {
+	p := short
+	if os.Getenv("DOONA_FULL") != "" {
+		p = full
+	}
+	var counted [2]*figures
+	t.Run("stores", func(t *testing.T) {
+		t.Run("sqlite", func(t *testing.T) {
+			t.Parallel()
+			counted[0] = crash(t, newWorld(t, p, 2, nil), "sqlite")
+		})
+		t.Run("postgres", func(t *testing.T) {
+			t.Parallel()
+			counted[1] = crash(t, newWorld(t, p, 3, startServer(t)), "postgres")
+		})
+	})
+	out, err := json.MarshalIndent(counted, "", " ")
+	require.NoError(t, err)
+	t.Logf("%s", out)
+	if path := os.Getenv("DOONA_FIGURES"); path != "" {
+		require.NoError(t, os.WriteFile(path, out, 0o644))
+	}
+}
+
+// crash runs a deployment, kills its processes until there are enough kills, in all and in each
+// phase, and accounts for everything.
+func crash(t *testing.T, w *world, store string) *figures {
+	begun := time.Now()
+	keys := w.private(t)
+	for _, p := range w.all() {
+		require.NoError(t, p.start())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), w.plan.patience)
+	defer cancel()
+	load := startLoad(t.Context(), w, 32, 200*time.Millisecond)
+	stopProbing := w.probeAll(t)
+	killers := startKillers(ctx, w)
+	require.NoError(t, killers.finish(t), "%s", w.logs())
+	require.NoError(t, ctx.Err(), "not enough: %d batches out, kills %v, in phases %v%s", w.released(), killers.kills, killers.inPhase, w.logs())
+	last, _ := w.epochAt(time.Now())
+	all, err := load.end()
+	require.NoError(t, err, "%s", w.logs())
+	for i := range all {
+		last = max(last, all[i].epoch)
+	}
+	time.Sleep(time.Until(w.over(last)))
+	w.settle(t, last)
+	stopProbing()
+
+	f := &figures{Store: store, Hops: len(w.roads), ByVictim: killers.kills, ByPhase: killers.inPhase, Idle: killers.idle,
+		Epochs: last + 1, Unanswered: load.attempts.Load()}
+	for _, n := range killers.kills {
+		f.Kills += n
+	}
+	for _, r := range w.roads {
+		f.Repeats += r.repeats
+	}
+	w.account(t, all, last, f)
+	w.checkErased(t, keys, last)
+	require.NotZero(t, f.Delivered)
+	f.Seconds = time.Since(begun).Seconds()
+	return f
+}
+
+// probing marks the harness's own pulls.
+type probing struct{ http.RoundTripper }
+
+func (p probing) RoundTrip(req *http.Request) (*http.Response, error) {
+	req.Header.Set(probe, "1")
+	return p.RoundTripper.RoundTrip(req)
+}
+
+// probeAll pulls batches again and again that were handed out and are not confirmed, as the next
+// hop may; the roads compare them.
+func (w *world) probeAll(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	clients := make([]*handover.Client, len(w.roads))
+	for hop := range clients {
+		path := w.VerifierSign()
+		if hop < len(clients)-1 {
+			path = filepath.Join(w.folder(hop+1), "sign.key")
+		}
+		sign, err := keyfile.LoadSign(path)
+		require.NoError(t, err)
+		clients[hop] = handover.NewClient(sign, probing{&http.Transport{ResponseHeaderTimeout: 10 * time.Second}})
+	}
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			sleep(ctx, rand.N(20*time.Millisecond))
+			hop := rand.IntN(len(clients))
+			if at, ok := w.roads[hop].unconfirmed(); ok {
+				_, open := w.placeOf(at.task)
+				clients[hop].Pull(ctx, open, hop, at.epoch, at.seq) // an error: it was killed, or confirmed
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,143 @@
+package crashtest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// fate is what a client knows of its report.
+type fate int
+
+const (
+	acknowledged fate = iota // 201: the relay must not lose it
+	refused                  // epoch-closed at the first attempt: it must not come out
+	unknown                  // epoch-closed after an attempt without an answer: either may be
+)
+
+// sent is a report that was sent, and what became of it at the client.
+type sent struct {
+	task  int
+	epoch uint64
+	body  []byte
+	fate  fate
+}
+
+// load is clients that report all the time, each with as many reports as it can get acknowledged.
+type load struct {
+	world    *world
+	clients  sync.WaitGroup
+	stop     atomic.Bool
+	acked    atomic.Int64
+	attempts atomic.Int64 // that had no answer, or one that asks for another attempt
+	networks atomic.Int64
+
+	mu     sync.Mutex // guards the rest
+	sent   []sent
+	failed error
+}
+
+// startLoad starts clients, each of which thinks for up to pause before it reports.
+func startLoad(ctx context.Context, w *world, clients int, pause time.Duration) *load {
+	l := &load{world: w}
+	for range clients {
+		l.clients.Go(func() {
+			for !l.stop.Load() && ctx.Err() == nil {
+				time.Sleep(rand.N(pause))
+				if err := l.one(ctx); err != nil {
+					l.mu.Lock()
+					l.failed = errors.Join(l.failed, err)
+					l.mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	return l
+}
+
+// one makes a report for the epoch of now and sends it until it has an answer.
+func (l *load) one(ctx context.Context) error {
+	epoch, ok := l.world.epochAt(time.Now())
+	if !ok {
+		return nil
+	}
+	index := rand.IntN(len(l.world.clients))
+	r, err := l.world.clients[index].Report(epoch, []float64{float64(rand.IntN(2))})
+	if err != nil {
+		return err
+	}
+	s := sent{task: index, epoch: epoch, body: r.Body}
+	if s.fate, err = l.send(ctx, &s); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent = append(l.sent, s)
+	return nil
+}
+
+// send posts identical bytes until the relay takes them or closes the epoch.
+func (l *load) send(ctx context.Context, s *sent) (fate, error) {
+	from := relaytest.Network(int(l.networks.Add(1)))
+	for try := 0; ; try++ {
+		err := l.post(ctx, s, from)
+		var p *problem.Problem
+		named := errors.As(err, &p)
+		switch {
+		case err == nil:
+			l.acked.Add(1)
+			return acknowledged, nil
+		case ctx.Err() != nil:
+			return unknown, ctx.Err()
+		case named && p.Name == problem.EpochClosed && try == 0:
+			return refused, nil
+		case named && p.Name == problem.EpochClosed:
+			return unknown, nil
+		case named && p.Name != problem.Overloaded:
+			return unknown, fmt.Errorf("a report of epoch %d was refused: %w", s.epoch, err)
+		}
+		l.attempts.Add(1)
+		time.Sleep(between(20*time.Millisecond, 150*time.Millisecond))
+	}
+}
+
+// line is the clients' way to the road.
+var line = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: 30 * time.Second}
+
+func (l *load) post(ctx context.Context, s *sent, from string) error {
+	id := l.world.Bundles[s.task].ID
+	url := fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", l.world.roads[0].url, hex.EncodeToString(id[:]), s.epoch)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(s.body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/msgpack")
+	req.Header.Set("X-Forwarded-For", from)
+	resp, err := line.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		return problem.Read(resp)
+	}
+	return nil
+}
+
+// end stops the clients and returns what they sent, when each has its answer.
+func (l *load) end() ([]sent, error) {
+	l.stop.Store(true)
+	l.clients.Wait()
+	return l.sent, l.failed
+}

@@ -1,0 +1,280 @@
+// Package crashtest_test kills relays, verifiers and a database server at random moments, under
+// load, and then accounts for every message.
+//
+//	clients ⇒ road ⇒ first relay (two processes on PostgreSQL) ⇐ road ⇐ mix … ⇐ road ⇐ verifiers
+//
+// All are real commands in processes of their own. Each relay is behind a road, the harness's
+// reverse proxy, which sees what is under way and the bytes of every batch. A process is killed by
+// SIGKILL while it is stopped by SIGSTOP, so that what it was doing can be read off the roads and
+// off its store before it dies. Nothing in the product knows of the test.
+package crashtest_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// bin is the folder of the commands, which are built once.
+var bin string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if bin, err = os.MkdirTemp("", "crash"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(bin)
+		const module = "github.com/doona-dp/doona/cmd/"
+		build := exec.Command("go", "build", "-o", bin+"/", module+"relay", module+"verifier")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("couldn't build the commands: %v\n%s", err, out))
+		}
+		return m.Run()
+	}())
+}
+
+const (
+	batchSize  = 10
+	epochCount = 300 // more than any run lasts
+	skew       = 100 * time.Millisecond
+)
+
+// plan says how long a run is.
+type plan struct {
+	kills, each int           // in all, and in every phase
+	epoch       time.Duration // in whole seconds
+	pause       time.Duration // how long at most a process is left alone
+	patience    time.Duration // after which there must have been enough
+}
+
+var (
+	short = plan{12, 1, 2 * time.Second, 2 * time.Second, 3 * time.Minute}
+	full  = plan{200, 20, 6 * time.Second, 4 * time.Second, 15 * time.Minute} // under DOONA_FULL=1
+)
+
+// queries are the tasks of a world: one slot a client, many, and as many as the noise asks for.
+var queries = []planner.Query{
+	{Name: "one", Query: task.Mean, Hi: 10, Epsilon: 2, Delta: 1e-4},
+	{Name: "many", Query: task.Count, Protocol: "splitmix", Epsilon: 2, Delta: 1e-2},
+	{Name: "burst", Query: task.Count, Protocol: "correlated", Padding: task.PaddingNone, Epsilon: 8, Delta: 1e-2},
+}
+
+// world is a deployment with its processes.
+type world struct {
+	*quickstart.Deployment
+	plan      plan
+	epochs    task.Epochs
+	clients   []*shufflerclient.Client // by task
+	openers   [][][]*onion.Opener      // by task, hop and epoch, made before any key is erased
+	roads     []*road                  // by hop
+	relays    []*process               // all processes of relays
+	verifiers []*process               // by task
+	server    *server                  // nil with SQLite
+}
+
+// newWorld lays out a deployment. Nothing runs yet but the database server.
+func newWorld(t *testing.T, plan plan, hops int, server *server) *world {
+	t.Helper()
+	w := &world{plan: plan, server: server, epochs: task.Epochs{
+		Start: uint64(time.Now().Unix()) + 2, Length: uint64(plan.epoch / time.Second), Count: epochCount,
+	}}
+	relays := make([]quickstart.Relay, hops)
+	for hop := range relays {
+		w.roads = append(w.roads, newRoad(t, hop))
+		relays[hop] = quickstart.Relay{URL: w.roads[hop].url, Listen: relaytest.FreeAddress(t), Admin: relaytest.FreeAddress(t),
+			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: skew.String()}
+	}
+	var drafts []quickstart.Draft
+	for _, q := range queries {
+		q.Batch, q.Honest = batchSize, 0.9
+		draft, err := planner.Draft(q)
+		require.NoError(t, err)
+		draft.Epochs = w.epochs
+		drafts = append(drafts, quickstart.Draft{Name: q.Name, Task: draft})
+	}
+	var err error
+	w.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "world"), relays, drafts)
+	require.NoError(t, err)
+	for i, open := range w.Bundles {
+		client, err := shufflerclient.New(open, shufflerclient.Options{MaxEpsilon: 1e9, MaxDelta: 1})
+		require.NoError(t, err)
+		w.clients = append(w.clients, client)
+		w.openers = append(w.openers, w.openersOf(t, i))
+	}
+	w.layProcesses(t, relays)
+	return w
+}
+
+// openersOf returns what the relays open a task's slots with.
+func (w *world) openersOf(t *testing.T, index int) (out [][]*onion.Opener) {
+	t.Helper()
+	open := w.Bundles[index]
+	for hop := range open.VerifierHop() {
+		keys, err := keyfile.LoadHPKE(filepath.Join(w.folder(hop), queries[index].Name+".keys"))
+		require.NoError(t, err)
+		var openers []*onion.Opener
+		for epoch := range uint64(epochCount) {
+			key, err := keys.Key(epoch)
+			require.NoError(t, err)
+			opener, err := onion.NewOpener(open.Task, open.ID, hop, epoch, key)
+			require.NoError(t, err)
+			openers = append(openers, opener)
+		}
+		out = append(out, openers)
+	}
+	return out
+}
+
+// folder is where a relay's files are.
+func (w *world) folder(hop int) string { return filepath.Dir(w.RelayConfig(hop + 1)) }
+
+// layProcesses makes the processes: on PostgreSQL the first relay has two, which share a database.
+func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
+	t.Helper()
+	for hop, r := range relays {
+		store := &store{kind: "sqlite", url: filepath.Join(w.folder(hop), "relay.db")}
+		description := "sqlite:" + store.url
+		if w.server != nil {
+			url, err := w.server.Database()
+			require.NoError(t, err)
+			store = openPostgres(t, url)
+			description = url
+		}
+		w.roads[hop].store = store
+		w.addRelay(t, hop, "a", w.RelayConfig(hop+1), description, r.Listen, r.Admin)
+		if hop > 0 || w.server == nil {
+			continue
+		}
+		listen, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
+		w.addRelay(t, 0, "b", w.twin(t, strings.NewReplacer(r.Listen, listen, r.Admin, admin)), description, listen, admin)
+	}
+	for i, open := range w.Bundles {
+		page := relaytest.FreeAddress(t)
+		name := queries[i].Name
+		w.verifiers = append(w.verifiers, &process{
+			name: "verifier " + name, admin: page, task: open, seat: open.VerifierHop(),
+			log: filepath.Join(w.Dir, "verifier-"+name+".log"), world: w,
+			args: []string{"verifier", "serve", "--task", filepath.Join(w.Dir, name+".bundle"), "--keys", w.VerifierKeys(name),
+				"--sign-key", w.VerifierSign(), "--data", w.data(i), "--listen", page, "--interval", "100ms"},
+		})
+	}
+	for h, road := range w.roads[:len(w.roads)-1] {
+		road.next = func([32]byte) *process { return w.roads[h+1].backends[0] }
+	}
+	w.roads[len(w.roads)-1].next = func(id [32]byte) *process {
+		for i, open := range w.Bundles {
+			if open.ID == id {
+				return w.verifiers[i]
+			}
+		}
+		return nil
+	}
+	t.Cleanup(func() {
+		for _, p := range w.all() {
+			p.end()
+		}
+	})
+}
+
+// twin lays out the second process of the first relay: with copies of its keys, and the same secret.
+func (w *world) twin(t *testing.T, addresses *strings.Replacer) (config string) {
+	t.Helper()
+	from, to := w.folder(0), w.folder(0)+"b"
+	require.NoError(t, os.Mkdir(to, 0o700))
+	files := []string{"sign.key", "relay.yaml"}
+	for _, q := range queries {
+		files = append(files, q.Name+".keys")
+	}
+	for _, name := range files {
+		content, err := os.ReadFile(filepath.Join(from, name))
+		require.NoError(t, err)
+		if name == "relay.yaml" {
+			text := addresses.Replace(string(content))
+			require.Contains(t, text, "secret: relay.secret")
+			content = []byte(strings.Replace(text, "secret: ", "secret: ../relay1/", 1))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(to, name), content, 0o600))
+	}
+	return filepath.Join(to, "relay.yaml")
+}
+
+func (w *world) addRelay(t *testing.T, hop int, letter, config, description, listen, admin string) {
+	name := fmt.Sprintf("relay%d%s", hop+1, letter)
+	if w.server != nil {
+		description += "&application_name=" + name
+	}
+	p := &process{
+		name: name, folder: filepath.Dir(config), address: listen, admin: admin, seat: hop, log: filepath.Join(w.Dir, name+".log"), world: w,
+		args: []string{"relay", "serve", "--config", config, "--store", description},
+	}
+	w.relays = append(w.relays, p)
+	w.roads[hop].backends = append(w.roads[hop].backends, p)
+}
+
+// data is the folder of a verifier's batches.
+func (w *world) data(index int) string {
+	return filepath.Join(w.Dir, "verifier", queries[index].Name+".data")
+}
+
+func (w *world) all() []*process { return append(append([]*process{}, w.relays...), w.verifiers...) }
+
+// epochAt returns the epoch of a moment; ok is false before the first.
+func (w *world) epochAt(at time.Time) (epoch uint64, ok bool) { return w.epochs.At(uint64(at.Unix())) }
+
+// over returns when the relays close an epoch.
+func (w *world) over(epoch uint64) time.Time {
+	return time.Unix(int64(w.epochs.End(epoch)), 0).Add(skew)
+}
+
+// placeOf finds a task by its id.
+func (w *world) placeOf(id [32]byte) (index int, open *taskfile.Open) {
+	for i, open := range w.Bundles {
+		if open.ID == id {
+			return i, open
+		}
+	}
+	return -1, nil
+}
+
+// server is a PostgreSQL server that crashes and comes back.
+type server struct {
+	*pgtest.Server
+	outages outages
+}
+
+func startServer(t *testing.T) *server {
+	t.Helper()
+	s, err := pgtest.Start()
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Stop() })
+	return &server{Server: s}
+}
+
+// between returns a random duration.
+func between(from, to time.Duration) time.Duration { return from + rand.N(to-from) }
+
+func listenLoopback(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return l
+}

@@ -1,0 +1,298 @@
+// Command fuzzcases prints tasks and bundles, most of them damaged, with what the Go parsers say of
+// each, for sdk/fuzz.spec.ts: what TypeScript reads must be what Go reads. One JSON object per line.
+//
+// Damage inside a signed part is signed again, and a damaged key list is named by the task, so that
+// what lies behind the signatures is reached.
+//
+//	go run ./wasm/fuzzcases [-n 4000] [-seed 1]
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wasm/internal/client"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// testCase is one line of output.
+type testCase struct {
+	Kind     string `json:"kind"`     // task or bundle.
+	Bytes    string `json:"bytes"`    // base64.
+	Owner    string `json:"owner"`    // base64; of a bundle.
+	Task     bool   `json:"task"`     // Whether the task in it parses.
+	Encoding bool   `json:"encoding"` // Whether the task's encoding is at fault, and no field.
+	Accept   bool   `json:"accept"`   // Whether all checks pass: a task's with its claim.
+	ID       string `json:"id"`       // base64 of the task's id.
+}
+
+func main() {
+	n := flag.Int("n", 4000, "number of cases")
+	seed := flag.Uint64("seed", 1, "seed of the damage; keys differ in every run")
+	flag.Parse()
+	if err := run(*n, *seed); err != nil {
+		fmt.Fprintln(os.Stderr, "fuzzcases:", err)
+		os.Exit(1)
+	}
+}
+
+func run(n int, seed uint64) error {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	worlds, err := makeWorlds()
+	if err != nil {
+		return err
+	}
+	buffered := bufio.NewWriter(os.Stdout)
+	out := json.NewEncoder(buffered)
+	for i := range n {
+		w := worlds[i%len(worlds)]
+		c, err := w.next(rng, i)
+		if err != nil {
+			return err
+		}
+		if err := out.Encode(c); err != nil {
+			return err
+		}
+	}
+	return buffered.Flush()
+}
+
+// world is a task with the keys of everyone who signs.
+type world struct {
+	task  *task.Task
+	owner ed25519.PrivateKey
+	signs []ed25519.PrivateKey // of the hops, and of the issuer if there is one
+	lists []*onion.SignedKeyList
+}
+
+func makeWorlds() (out []*world, err error) {
+	for _, q := range []planner.Query{
+		{Name: "count", Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6},
+		{Name: "a histogram with a name beyond thirty-one", Query: task.Histogram, Bins: 4, Labels: true, Batch: 70000, Epsilon: 1, Delta: 1e-6},
+		{Name: "mean", Query: task.Mean, Protocol: "splitmix", Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-8},
+	} {
+		for _, tokens := range []bool{false, true} {
+			q.Honest = 0.9
+			w := &world{}
+			if w.task, err = planner.Draft(q); err != nil {
+				return nil, err
+			}
+			w.task.Epochs = task.Epochs{Start: 1_800_000_000, Length: 3600, Count: 3}
+			if err := w.addParties(tokens); err != nil {
+				return nil, err
+			}
+			out = append(out, w)
+		}
+	}
+	return out, nil
+}
+
+func (w *world) addParties(tokens bool) error {
+	sign := func() ed25519.PrivateKey {
+		_, key, _ := ed25519.GenerateKey(nil) // never fails
+		return key
+	}
+	party := func(key ed25519.PrivateKey, list *onion.SignedKeyList) task.Party {
+		w.signs, w.lists = append(w.signs, key), append(w.lists, list)
+		return task.Party{URL: fmt.Sprintf("https://party%d.example", len(w.signs)), SignKey: [32]byte(key.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+	}
+	w.owner = sign()
+	for hop := range 3 {
+		keys := make([]*onion.PrivateKey, w.task.Epochs.Count)
+		for i := range keys {
+			var err error
+			if keys[i], err = onion.GenerateKey(w.task.KEM); err != nil {
+				return err
+			}
+		}
+		key := sign()
+		list, err := onion.NewSignedKeyList(w.task.KEM, keys, key)
+		if err != nil {
+			return err
+		}
+		if p := party(key, list); hop < 2 {
+			w.task.Relays = append(w.task.Relays, p)
+		} else {
+			w.task.Verifier = p
+		}
+	}
+	w.task.Clients = task.Clients{Kind: task.ClientAddress, Quota: 1}
+	if tokens {
+		ids := make([][32]byte, w.task.Epochs.Count)
+		for i := range ids {
+			ids[i][0] = byte(i + 1)
+		}
+		key := sign()
+		list, err := onion.NewIssuerKeyList(ids, key)
+		if err != nil {
+			return err
+		}
+		w.task.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: party(key, list)}
+	}
+	return w.task.Validate()
+}
+
+// next returns a case: a task, or a bundle with damage at one of four depths or none.
+func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
+	canonical := w.task.Canonical()
+	if i%2 == 0 {
+		if rng.IntN(20) > 0 {
+			canonical = damage(rng, canonical)
+		}
+		return taskCase(canonical), nil
+	}
+	t, lists := *w.task, append([]*onion.SignedKeyList{}, w.lists...)
+	t.Relays = append([]task.Party{}, t.Relays...)
+	depth := rng.IntN(5)
+	if depth == 1 { // a key list, signed by its party and named by the task
+		hop := rng.IntN(len(lists))
+		list := damageList(rng, lists[hop].List)
+		lists[hop] = &onion.SignedKeyList{List: list, Signature: onion.Sign(w.signs[hop], onion.SignKeyList, list)}
+		switch {
+		case hop < len(t.Relays):
+			t.Relays[hop].KeyList = sha256.Sum256(list)
+		case hop == len(t.Relays):
+			t.Verifier.KeyList = sha256.Sum256(list)
+		default:
+			t.Clients.Issuer.KeyList = sha256.Sum256(list)
+		}
+		canonical = t.Canonical()
+	}
+	if depth == 2 { // the task, signed by its owner
+		canonical = damage(rng, canonical)
+	}
+	b := taskfile.Bundle{Task: canonical, Owner: w.owner.Public().(ed25519.PublicKey), Signature: onion.Sign(w.owner, onion.SignTask, canonical), KeyLists: [][]byte{}}
+	for _, list := range lists {
+		raw, err := list.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		b.KeyLists = append(b.KeyLists, raw)
+	}
+	if hop := rng.IntN(len(lists)); depth == 3 { // around a key list
+		b.KeyLists[hop] = damage(rng, b.KeyLists[hop])
+	}
+	raw, err := codec.Marshal(&b)
+	if err != nil {
+		return nil, err
+	}
+	if depth == 4 {
+		raw = damage(rng, raw)
+	}
+	return bundleCase(raw, [32]byte(b.Owner)), nil
+}
+
+func taskCase(canonical []byte) *testCase {
+	c := &testCase{Kind: "task", Bytes: base64.StdEncoding.EncodeToString(canonical)}
+	c.judge(canonical)
+	_, err := client.Open(canonical)
+	c.Accept = err == nil
+	return c
+}
+
+// judge fills in what the parser says of a task.
+func (c *testCase) judge(canonical []byte) {
+	id := sha256.Sum256(canonical)
+	c.ID = base64.StdEncoding.EncodeToString(id[:])
+	_, err := task.Parse(canonical)
+	var field *invalid.FieldError
+	c.Task = err == nil
+	c.Encoding = err != nil && !errors.As(err, &field)
+}
+
+func bundleCase(raw []byte, owner [32]byte) *testCase {
+	c := &testCase{Kind: "bundle", Bytes: base64.StdEncoding.EncodeToString(raw), Owner: base64.StdEncoding.EncodeToString(owner[:])}
+	b, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return c
+	}
+	c.judge(b.Task)
+	_, err = b.Open(&owner)
+	c.Accept = err == nil
+	return c
+}
+
+// damageList damages a key list, or has it name one key twice.
+func damageList(rng *rand.Rand, in []byte) []byte {
+	var list onion.KeyList
+	if rng.IntN(4) > 0 || codec.Unmarshal(in, &list) != nil {
+		return damage(rng, in)
+	}
+	list.Keys[1+rng.IntN(len(list.Keys)-1)] = list.Keys[0]
+	out, err := codec.Marshal(&list)
+	if err != nil {
+		return in
+	}
+	return out
+}
+
+// damage returns a changed copy: bytes flipped, lost, doubled or put elsewhere, or a header of
+// msgpack in another width or of another type.
+func damage(rng *rand.Rand, in []byte) []byte {
+	out := bytes.Clone(in)
+	for range 1 + rng.IntN(2) {
+		at := rng.IntN(len(out))
+		to := min(len(out), at+1+rng.IntN(8))
+		switch rng.IntN(8) {
+		case 0:
+			out[at] ^= 1 << rng.IntN(8)
+		case 1:
+			out[at] = byte(rng.Uint32())
+		case 2:
+			out = append(out[:at], out[to:]...)
+		case 3:
+			out = append(out[:to], append(bytes.Clone(out[at:to]), out[to:]...)...)
+		case 4:
+			out = out[:max(at, 1)]
+		case 5:
+			out = append(out, byte(rng.Uint32()))
+		case 6:
+			out = widen(rng, out)
+		case 7:
+			leads := []byte{0xc0, 0xc2, 0xc4, 0xc5, 0xc6, 0xca, 0xcc, 0xcd, 0xce, 0xcf, 0xd0, 0xd9, 0xda, 0xdb, 0xdc, 0xdd, 0x80, 0x90, 0xa0, 0xff}
+			out[at] = leads[rng.IntN(len(leads))]
+		}
+		if len(out) == 0 {
+			return []byte{0x90}
+		}
+	}
+	return out
+}
+
+// widen writes a length or an integer that stands in its lead byte, or in one byte after it, in one
+// byte more, as other encoders would.
+func widen(rng *rand.Rand, in []byte) []byte {
+	for range 64 {
+		at := rng.IntN(len(in))
+		wide := []byte(nil)
+		used := 1
+		switch lead := in[at]; {
+		case lead < 0x80:
+			wide = []byte{0xcc, lead}
+		case lead&0xf0 == 0x90:
+			wide = []byte{0xdc, 0, lead & 0x0f}
+		case lead&0xe0 == 0xa0:
+			wide = []byte{0xd9, lead & 0x1f}
+		case lead == 0xc4 && at+1 < len(in):
+			wide, used = []byte{0xc5, 0, in[at+1]}, 2
+		default:
+			continue
+		}
+		return bytes.Join([][]byte{in[:at], wide, in[at+used:]}, nil)
+	}
+	return in
+}

@@ -1,0 +1,73 @@
+package handover_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// answer is a transport that gives every request the same answer, and counts what is read of it.
+type answer struct {
+	status int
+	header http.Header
+	body   *bytes.Reader
+}
+
+func (a *answer) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(a.body), Request: req, ContentLength: -1}, nil
+}
+
+// FuzzAnswer: whatever a relay answers to a pull or a confirmation is an error, or a batch that
+// re-encodes to the same bytes, which may then be judged without a panic. No more is read than the
+// task's batches take, and no redirect is followed.
+func FuzzAnswer(f *testing.F) {
+	c := relaytest.New(f, relaytest.Options{Hops: 1})
+	_, stranger, err := ed25519.GenerateKey(nil)
+	require.NoError(f, err)
+	layout, err := onion.NewLayout(c.Open.Task)
+	require.NoError(f, err)
+	most := int(handover.MaxBatch(c.Open.Task, layout, 0))
+	slots := make([][]byte, 10)
+	for i := range slots {
+		slots[i] = make([]byte, layout.SlotSize(1))
+	}
+	b, err := onion.NewBatch(stranger, onion.Context{TaskID: c.Open.ID}, 0, 10, []uint64{10}, [][][]byte{slots}, nil)
+	require.NoError(f, err)
+	raw, err := b.Bytes()
+	require.NoError(f, err)
+	f.Add(200, "", "", raw)
+	f.Add(204, "", "", []byte{})
+	f.Add(307, "http://127.0.0.1:1/", "", []byte{})
+	f.Add(404, "", "1", []byte(`{"type":"urn:doona:error:not-sealed"}`))
+	f.Add(410, "", "-1", []byte(`{"type":"urn:doona:error:epoch-complete"}`))
+	f.Add(200, "", "", bytes.Repeat([]byte{0x93}, most+2))
+	f.Fuzz(func(t *testing.T, status int, location, retry string, body []byte) {
+		a := &answer{status, http.Header{"Location": {location}, "Retry-After": {retry}}, bytes.NewReader(body)}
+		client := handover.NewClient(stranger, a)
+		b, err := client.Pull(t.Context(), c.Open, 0, 0, 0)
+		require.LessOrEqual(t, len(body)-a.body.Len(), max(most, 4096)+1)
+		if err == nil {
+			require.Equal(t, 2, status/100)
+			again, err := b.Bytes()
+			require.NoError(t, err)
+			require.Equal(t, body, again)
+			require.Error(t, handover.Foreign(c.Open, 0, 0, 0, b), "the relay has signed none of these")
+		} else {
+			var p *problem.Problem
+			require.False(t, errors.As(err, &p) && status/100 == 2)
+		}
+		a.body = bytes.NewReader(body)
+		err = client.Confirm(t.Context(), c.Open, 0, 0, 0, nil)
+		require.Equal(t, status/100 == 2 && len(body) == 0, err == nil)
+	})
+}

@@ -1,0 +1,184 @@
+package handover_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// answering serves a handler where the last relay of a cascade should be.
+func answering(t *testing.T, handler http.HandlerFunc) *relaytest.Cascade {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	c.Listen(t, 0, handler)
+	return c
+}
+
+func TestPullErrors(t *testing.T) {
+	problemOf := func(name problem.Name) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { problem.New(name, "").Write(w) }
+	}
+	tests := []struct {
+		name    string
+		handler http.HandlerFunc
+		want    error
+	}{
+		{"not sealed", problemOf(problem.NotSealed), handover.ErrNotSealed},
+		{"complete", problemOf(problem.Complete), handover.ErrEpochComplete},
+		{"confirmed", problemOf(problem.Confirmed), handover.ErrConfirmed},
+		{"unauthorized", problemOf(problem.Unauthorized), handover.ErrUnauthorized},
+		{"overloaded", problemOf(problem.Overloaded), problem.New(problem.Overloaded, "")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := answering(t, tt.handler)
+			_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
+			require.ErrorIs(t, err, tt.want)
+			for _, other := range tests {
+				require.Equal(t, other.name == tt.name, isProblem(err, other.want), other.name)
+			}
+			require.ErrorIs(t, c.Verifier.Confirm(t.Context(), c.Open, 0, 0, 0, nil), tt.want)
+		})
+	}
+}
+
+func isProblem(err, target error) bool {
+	p := &problem.Problem{}
+	return errors.As(err, &p) && p.Is(target)
+}
+
+// TestBadAnswers: an answer that is neither a batch nor a problem is an error, and never more
+// than the task's batches take is read of it.
+func TestBadAnswers(t *testing.T) {
+	tests := map[string]http.HandlerFunc{
+		"endless": func(w http.ResponseWriter, req *http.Request) {
+			for chunk := make([]byte, 1<<16); req.Context().Err() == nil; {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+		},
+		"redirect": func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+		},
+		"empty":       func(http.ResponseWriter, *http.Request) {},
+		"not msgpack": func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) },
+		"plain 404":   http.NotFound,
+		"huge problem": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			w.Write(bytes.Repeat([]byte{'['}, 1<<20))
+		},
+	}
+	for name, handler := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := answering(t, handler)
+			_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
+			require.Error(t, err)
+			require.False(t, isProblem(err, handover.ErrNotSealed))
+		})
+	}
+}
+
+// TestResume: transfers that break off are resumed where they did, by range and from the start where
+// the relay knows no ranges; without progress the pull fails.
+func TestResume(t *testing.T) {
+	const clients = 1500
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
+		t.Batch.Size, t.Slots.MessageBytes = clients, 100 // 270 kB
+	}})
+	want := bigBatch(t, c, clients)
+	raw, err := want.Bytes()
+	require.NoError(t, err)
+	require.Greater(t, len(raw), 250_000)
+	var asked []string
+	answer := func(ranges bool, most int) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			asked = append(asked, req.Header.Get("Range"))
+			if !ranges {
+				req.Header.Del("Range")
+			}
+			broken := &breaking{ResponseWriter: w, left: most}
+			http.ServeContent(broken, req, "", time.Time{}, bytes.NewReader(raw))
+			if broken.left < 0 {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	}
+	pull := func(handler http.HandlerFunc) (*onion.Batch, error) {
+		asked = nil
+		server := httptest.NewServer(handler)
+		defer server.Close()
+		c.Open.Relays[0].URL = server.URL
+		return c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
+	}
+	got, err := pull(answer(true, 100_000))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Equal(t, "", asked[0])
+	require.Regexp(t, `^bytes=\d{5,}-$`, asked[1])
+	require.Len(t, asked, 3)
+	_, err = pull(answer(false, 100_000))
+	require.Error(t, err, "afresh, and again no further")
+	_, err = pull(answer(true, 1000))
+	require.Error(t, err)
+	require.Len(t, asked, 1, "no progress")
+}
+
+// bigBatch is a batch that a first relay of its own signs.
+func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
+	t.Helper()
+	layout, err := onion.NewLayout(c.Open.Task)
+	require.NoError(t, err)
+	slots := make([][]byte, n)
+	for i := range slots {
+		slots[i] = bytes.Repeat([]byte{byte(i)}, layout.SlotSize(1))
+	}
+	_, sign, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID}, 0, uint64(n), []uint64{uint64(n)}, [][][]byte{slots}, nil)
+	require.NoError(t, err)
+	return b
+}
+
+// breaking breaks a body off after some bytes.
+type breaking struct {
+	http.ResponseWriter
+	left int
+}
+
+func (b *breaking) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		return 0, io.ErrClosedPipe
+	}
+	return b.ResponseWriter.Write(p)
+}
+
+// TestMaxBatch: the bound holds for the batches that relays make, and not by much more.
+func TestMaxBatch(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 3})
+	c.StartAll(t)
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	batch, _ := c.Pull(t, 0, 0)
+	raw, err := batch.Bytes()
+	require.NoError(t, err)
+	layout, err := onion.NewLayout(c.Open.Task)
+	require.NoError(t, err)
+	most := handover.MaxBatch(c.Open.Task, layout, 2)
+	require.LessOrEqual(t, int64(len(raw)), most)
+	require.Less(t, most, int64(len(raw))+2048)
+}

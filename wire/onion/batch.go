@@ -1,0 +1,301 @@
+package onion
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// manifestLabel opens every manifest.
+const manifestLabel = "doona-manifest"
+
+// Manifest is what a relay signs about a batch: counts per lane and hashes, no reasons and no
+// times finer than the epoch. Source holds the signed manifest of the batch it was made from,
+// so a batch carries its whole chain back to the first relay.
+type Manifest struct {
+	Label       string
+	Version     uint64
+	TaskID      []byte      // 32 bytes.
+	Epoch       uint64      // Epoch of every slot in the batch.
+	Hop         uint64      // The relay that made the batch.
+	Seq         uint64      // Number of the batch within the epoch, from 0; the same at every hop.
+	Submissions uint64      // Clients' submissions the batch was made from.
+	Lanes       []LaneCount // Slots per lane.
+	Ciphertexts []byte      // [Batch] ciphertexts' hash, 32 bytes.
+	Source      []byte      // [SignedManifest] of the previous hop; empty at the first.
+}
+
+// LaneCount counts slots of one lane: In = Out + Dropped.
+type LaneCount struct {
+	In, Out, Dropped uint64
+}
+
+// SignedManifest is msgpack [manifest, signature].
+type SignedManifest struct {
+	Manifest  []byte
+	Signature []byte
+}
+
+// Batch is a shuffled batch as one hop hands it to the next and as .batch files hold it: msgpack
+// [manifest, signature, [[ciphertext …] …]], one inner list per lane. A destroyed batch has none.
+type Batch struct {
+	Manifest    []byte
+	Signature   []byte
+	Ciphertexts [][][]byte
+}
+
+// Destroyed says whether the batch was withheld: nothing left the relay.
+func (m *Manifest) Destroyed() bool {
+	for _, lane := range m.Lanes {
+		if lane.Out > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// NewBatch signs a batch: lanes holds the ciphertexts for the next hop, already permuted (nil for
+// a destroyed batch); in holds how many slots came in per lane; source is the batch it was made
+// from, nil at the first relay.
+func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []uint64, lanes [][][]byte, source *SignedManifest) (*Batch, error) {
+	out := make([][][]byte, len(in)) // with empty lists for nil ones, which have no encoding
+	if lanes != nil && len(lanes) != len(in) {
+		return nil, fmt.Errorf("invalid batch: %d lanes, counts for %d", len(lanes), len(in))
+	}
+	counts := make([]LaneCount, len(in))
+	for i := range out {
+		out[i] = [][]byte{}
+		if lanes != nil {
+			out[i] = append(out[i], lanes[i]...)
+		}
+		n := uint64(len(out[i]))
+		if n > in[i] {
+			return nil, fmt.Errorf("invalid batch: %d slots out of lane %d, %d in", n, i, in[i])
+		}
+		counts[i] = LaneCount{In: in[i], Out: n, Dropped: in[i] - n}
+	}
+	hash := hashCiphertexts(out)
+	m := Manifest{
+		Label: manifestLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
+		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: hash[:], Source: []byte{},
+	}
+	if source != nil {
+		var err error
+		if m.Source, err = codec.Marshal(source); err != nil {
+			return nil, err
+		}
+	}
+	body, err := codec.Marshal(&m)
+	if err != nil {
+		return nil, err
+	}
+	return &Batch{body, Sign(key, SignManifest, body), out}, nil
+}
+
+// Bytes returns the msgpack form.
+func (b *Batch) Bytes() ([]byte, error) { return codec.Marshal(b) }
+
+// Signed returns the batch's manifest and signature.
+func (b *Batch) Signed() *SignedManifest { return &SignedManifest{b.Manifest, b.Signature} }
+
+// ParseBatch reads the msgpack form without checking it; see [Batch.Check].
+func ParseBatch(in []byte) (*Batch, error) {
+	var b Batch
+	if err := codec.Unmarshal(in, &b); err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// Header returns the batch's manifest as it stands, before any check: enough to know which epoch
+// and number it claims.
+func (b *Batch) Header() (*Manifest, error) {
+	var m Manifest
+	if err := codec.Unmarshal(b.Manifest, &m); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+// ErrCiphertexts is returned where a batch's ciphertexts are not those its manifest was signed
+// for: its maker or someone on the way changed them. A batch of the same number may still come
+// unchanged.
+var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
+
+// Open verifies that the relay at hop signed the manifest, else [ErrSigner], and parses it. It
+// does not check what the manifest says; see [Batch.Check].
+func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
+	if hop < 0 || hop >= len(t.Relays) {
+		return nil, fmt.Errorf("the task has no relay at hop %d", hop)
+	}
+	if !Verify(t.Relays[hop].SignKey[:], SignManifest, s.Manifest, s.Signature) {
+		return nil, ErrSigner
+	}
+	var m Manifest
+	if err := codec.Unmarshal(s.Manifest, &m); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+// hashCiphertexts returns SHA-256 over, for each lane, the number of ciphertexts (4 bytes) and
+// for each ciphertext its length (4 bytes) and bytes.
+func hashCiphertexts(lanes [][][]byte) [32]byte {
+	h := sha256.New()
+	var n [4]byte
+	put := func(v int) {
+		binary.BigEndian.PutUint32(n[:], uint32(v))
+		h.Write(n[:])
+	}
+	for _, lane := range lanes {
+		put(len(lane))
+		for _, c := range lane {
+			put(len(c))
+			h.Write(c)
+		}
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// Check verifies a batch that relay hop is said to have made for a task, epoch and number: the
+// signatures of the whole chain, the conservation of counts, the hash and sizes of the
+// ciphertexts. It returns the chain of manifests from the first relay to this one. It does not
+// judge whether the counts suffice: [CheckCounts].
+func (b *Batch) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
+	chain, err := checkChain(t, c, seq, b.Signed())
+	if err != nil {
+		return nil, err
+	}
+	last := &chain[len(chain)-1]
+	if hash := hashCiphertexts(b.Ciphertexts); string(hash[:]) != string(last.Ciphertexts) {
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, ErrCiphertexts)
+	}
+	layout, err := NewLayout(t)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.Ciphertexts) != len(last.Lanes) {
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d lanes, want %d", seq, c.Hop, len(b.Ciphertexts), len(last.Lanes))
+	}
+	for lane, slots := range b.Ciphertexts {
+		if uint64(len(slots)) != last.Lanes[lane].Out {
+			return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d slots in lane %d, manifest says %d", seq, c.Hop, len(slots), lane, last.Lanes[lane].Out)
+		}
+		for _, slot := range slots {
+			if len(slot) != layout.SlotSize(c.Hop+1) {
+				return nil, fmt.Errorf("couldn't accept batch %d of hop %d: a slot of %d bytes, want %d", seq, c.Hop, len(slot), layout.SlotSize(c.Hop+1))
+			}
+		}
+	}
+	return chain, nil
+}
+
+// checkChain verifies a signed manifest of hop c.Hop and, through its sources, of all hops before.
+func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manifest, error) {
+	fail := func(why string) ([]Manifest, error) {
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %s", seq, c.Hop, why)
+	}
+	m, err := s.Open(t, c.Hop)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, err)
+	}
+	switch {
+	case m.Label != manifestLabel || m.Version != task.Version:
+		return fail("not a manifest of this version")
+	case string(m.TaskID) != string(c.TaskID[:]):
+		return fail("made for another task")
+	case m.Epoch != c.Epoch:
+		return fail(fmt.Sprintf("made for epoch %d, want %d", m.Epoch, c.Epoch))
+	case m.Hop != uint64(c.Hop) || m.Seq != seq:
+		return fail(fmt.Sprintf("its manifest says batch %d of hop %d", m.Seq, m.Hop))
+	case uint64(len(m.Lanes)) != t.Slots.Lanes:
+		return fail(fmt.Sprintf("%d lanes, want %d", len(m.Lanes), t.Slots.Lanes))
+	case len(m.Ciphertexts) != sha256.Size:
+		return fail("no hash of its ciphertexts")
+	case (c.Hop == 0) != (len(m.Source) == 0):
+		return fail("its chain of manifests does not reach back to the first relay")
+	}
+	for lane, n := range m.Lanes {
+		if n.In != n.Out+n.Dropped || n.Out > n.In {
+			return fail(fmt.Sprintf("lane %d does not add up: %d in, %d out, %d dropped", lane, n.In, n.Out, n.Dropped))
+		}
+	}
+	if c.Hop > 0 {
+		return checkSource(t, c, seq, *m)
+	}
+	if why := checkSubmissions(t, m); why != "" {
+		return fail(why)
+	}
+	return []Manifest{*m}, nil
+}
+
+// checkSubmissions says what is wrong with a first relay's counts of slots that came in: each of
+// its submissions has PerLane in every lane, or 1 to PerLane under padding none.
+func checkSubmissions(t *task.Task, m *Manifest) string {
+	if m.Submissions > 1<<32-1 {
+		return fmt.Sprintf("%d submissions, want below 2^32", m.Submissions)
+	}
+	most := m.Submissions * t.Slots.PerLane
+	least := most
+	if t.Slots.Padding == task.PaddingNone {
+		least = m.Submissions
+	}
+	for lane, n := range m.Lanes {
+		if n.In < least || n.In > most {
+			return fmt.Sprintf("%d slots into lane %d from %d submissions, want %d to %d", n.In, lane, m.Submissions, least, most)
+		}
+	}
+	return ""
+}
+
+// checkSource verifies that m continues the chain of its source.
+func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, error) {
+	var source SignedManifest
+	if err := codec.Unmarshal(m.Source, &source); err != nil {
+		return nil, err
+	}
+	previous := c
+	previous.Hop--
+	chain, err := checkChain(t, previous, seq, &source)
+	if err != nil {
+		return nil, err
+	}
+	before := chain[len(chain)-1]
+	if before.Submissions != m.Submissions {
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d submissions, hop %d said %d", seq, c.Hop, m.Submissions, previous.Hop, before.Submissions)
+	}
+	for lane, n := range m.Lanes {
+		if n.In != before.Lanes[lane].Out {
+			return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d slots into lane %d, hop %d sent %d", seq, c.Hop, n.In, lane, previous.Hop, before.Lanes[lane].Out)
+		}
+	}
+	return append(chain, m), nil
+}
+
+// CheckCounts says whether a batch of this many submissions and valid slots per lane may be
+// released: at least n submissions, and in every lane n_min·B valid slots (n_min under padding
+// none). Every relay and the verifier apply it as if all others were malicious. The error says
+// what is missing.
+func CheckCounts(t *task.Task, submissions uint64, valid []uint64) error {
+	if submissions < t.Batch.Size {
+		return fmt.Errorf("couldn't release a batch of %d submissions: want %d", submissions, t.Batch.Size)
+	}
+	if uint64(len(valid)) != t.Slots.Lanes {
+		return fmt.Errorf("couldn't release a batch: counts for %d lanes, want %d", len(valid), t.Slots.Lanes)
+	}
+	least := t.Batch.Min
+	if t.Slots.Padding == task.PaddingFull {
+		least *= t.Slots.PerLane
+	}
+	for lane, n := range valid {
+		if n < least {
+			return fmt.Errorf("couldn't release a batch with %d valid slots in lane %d: want %d", n, lane, least)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,364 @@
+package onion_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// slots returns n ciphertexts of the right size for a hop, all different.
+func (w *world) slots(t testing.TB, hop, n int) [][]byte {
+	layout, err := onion.NewLayout(w.Task)
+	require.NoError(t, err)
+	out := make([][]byte, n)
+	for i := range out {
+		out[i] = make([]byte, layout.SlotSize(hop))
+		out[i][0], out[i][1] = byte(i), byte(hop)
+	}
+	return out
+}
+
+func (w *world) context(hop int) onion.Context {
+	return onion.Context{TaskID: w.id, Epoch: 1, Hop: hop}
+}
+
+// chain returns batch 7 of every relay: three submissions of three slots in each of two lanes, of
+// which every relay after the first drops one in lane 1.
+func (w *world) chain(t testing.TB) []*onion.Batch {
+	t.Helper()
+	var out []*onion.Batch
+	var source *onion.SignedManifest
+	in := []uint64{9, 9}
+	for hop := range w.Relays {
+		lanes := [][][]byte{w.slots(t, hop+1, 9), w.slots(t, hop+1, 9-hop)}
+		b, err := onion.NewBatch(w.sign[hop], w.context(hop), 7, 3, in, lanes, source)
+		require.NoError(t, err)
+		out, source, in = append(out, b), b.Signed(), []uint64{9, uint64(9 - hop)}
+	}
+	return out
+}
+
+func TestBatchRoundTrip(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 3, nil)
+	for hop, b := range w.chain(t) {
+		raw, err := b.Bytes()
+		require.NoError(t, err)
+		back, err := onion.ParseBatch(raw)
+		require.NoError(t, err)
+		require.Equal(t, b, back)
+		chain, err := back.Check(w.Task, w.context(hop), 7)
+		require.NoError(t, err)
+		require.Len(t, chain, hop+1)
+		for h, m := range chain {
+			require.Equal(t, uint64(h), m.Hop)
+			require.False(t, m.Destroyed())
+		}
+		require.Equal(t, onion.LaneCount{In: 9 - uint64(max(hop-1, 0)), Out: 9 - uint64(hop), Dropped: min(1, uint64(hop))}, chain[hop].Lanes[1])
+		header, err := back.Header()
+		require.NoError(t, err)
+		require.Equal(t, chain[hop], *header)
+	}
+}
+
+func TestDestroyedBatch(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 2, nil)
+	for name, lanes := range map[string][][][]byte{"nil": nil, "nil lanes": {nil, nil}, "empty lanes": {{}, {}}} {
+		b, err := onion.NewBatch(w.sign[0], w.context(0), 0, 2, []uint64{6, 6}, lanes, nil)
+		require.NoError(t, err, name)
+		raw, err := b.Bytes()
+		require.NoError(t, err)
+		back, err := onion.ParseBatch(raw)
+		require.NoError(t, err)
+		chain, err := back.Check(w.Task, w.context(0), 0)
+		require.NoError(t, err)
+		require.True(t, chain[0].Destroyed())
+		require.Equal(t, onion.LaneCount{In: 6, Out: 0, Dropped: 6}, chain[0].Lanes[1])
+		require.Error(t, onion.CheckCounts(w.Task, 2, []uint64{0, 0}))
+	}
+	_, err := onion.NewBatch(w.sign[0], w.context(0), 0, 2, []uint64{0, 0}, [][][]byte{w.slots(t, 1, 1), nil}, nil)
+	require.ErrorContains(t, err, "1 slots out of lane 0, 0 in", "out of nothing")
+	_, err = onion.NewBatch(w.sign[0], w.context(0), 0, 2, []uint64{6, 6}, [][][]byte{{}}, nil)
+	require.ErrorContains(t, err, "1 lanes")
+}
+
+// manifest returns hop 0's manifest of the chain, changed and signed anew by key.
+func (w *world) manifest(t *testing.T, key ed25519.PrivateKey, change func(*onion.Manifest)) *onion.Batch {
+	b := w.chain(t)[0]
+	m, err := b.Header()
+	require.NoError(t, err)
+	change(m)
+	if b.Manifest, err = codec.Marshal(m); err != nil {
+		require.NoError(t, err)
+	}
+	b.Signature = onion.Sign(key, onion.SignManifest, b.Manifest)
+	return b
+}
+
+func TestBatchCheckRejects(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 2, nil)
+	stranger := ed25519.NewKeyFromSeed(make([]byte, 32))
+	first := func(change func(*onion.Batch)) *onion.Batch {
+		b := w.chain(t)[0]
+		change(b)
+		return b
+	}
+	signed := func(change func(*onion.Manifest)) *onion.Batch { return w.manifest(t, w.sign[0], change) }
+	for name, c := range map[string]struct {
+		batch *onion.Batch
+		want  string
+	}{
+		"a stranger's signature":      {w.manifest(t, stranger, func(*onion.Manifest) {}), onion.ErrSigner.Error()},
+		"another relay's signature":   {w.manifest(t, w.sign[1], func(*onion.Manifest) {}), onion.ErrSigner.Error()},
+		"no signature":                {first(func(b *onion.Batch) { b.Signature = []byte{} }), onion.ErrSigner.Error()},
+		"a signature for another use": {first(func(b *onion.Batch) { b.Signature = onion.Sign(w.sign[0], onion.SignKeyList, b.Manifest) }), onion.ErrSigner.Error()},
+		"a changed manifest":          {first(func(b *onion.Batch) { b.Manifest[len(b.Manifest)-1] ^= 1 }), onion.ErrSigner.Error()},
+		"a message removed":           {first(func(b *onion.Batch) { b.Ciphertexts[0] = b.Ciphertexts[0][1:] }), onion.ErrCiphertexts.Error()},
+		"a message duplicated":        {first(func(b *onion.Batch) { b.Ciphertexts[0][0] = b.Ciphertexts[0][1] }), onion.ErrCiphertexts.Error()},
+		"a message added":             {first(func(b *onion.Batch) { b.Ciphertexts[0] = append(b.Ciphertexts[0], b.Ciphertexts[0][0]) }), onion.ErrCiphertexts.Error()},
+		"a message changed":           {first(func(b *onion.Batch) { b.Ciphertexts[1][8][40] ^= 1 }), onion.ErrCiphertexts.Error()},
+		"messages swapped":            {first(func(b *onion.Batch) { s := b.Ciphertexts[0]; s[0], s[1] = s[1], s[0] }), onion.ErrCiphertexts.Error()},
+		"lanes swapped":               {first(func(b *onion.Batch) { slices.Reverse(b.Ciphertexts); b.Ciphertexts[0][0][2] = 1 }), onion.ErrCiphertexts.Error()},
+		"a lane removed":              {first(func(b *onion.Batch) { b.Ciphertexts = b.Ciphertexts[:1] }), onion.ErrCiphertexts.Error()},
+		"another label":               {signed(func(m *onion.Manifest) { m.Label = "doona-manifesto" }), "not a manifest"},
+		"another version":             {signed(func(m *onion.Manifest) { m.Version++ }), "not a manifest"},
+		"another task":                {signed(func(m *onion.Manifest) { m.TaskID[0]++ }), "another task"},
+		"another epoch":               {signed(func(m *onion.Manifest) { m.Epoch = 0 }), "epoch 0, want 1"},
+		"another hop":                 {signed(func(m *onion.Manifest) { m.Hop = 1 }), "of hop 1"},
+		"another number":              {signed(func(m *onion.Manifest) { m.Seq = 8 }), "batch 8"},
+		"a lane less":                 {signed(func(m *onion.Manifest) { m.Lanes = m.Lanes[:1] }), "1 lanes, want 2"},
+		"no hash":                     {signed(func(m *onion.Manifest) { m.Ciphertexts = []byte{} }), "no hash"},
+		"a source at the first relay": {signed(func(m *onion.Manifest) { m.Source = []byte{0x92, 0xc4, 0, 0xc4, 0} }), "chain"},
+		"slots that vanish":           {signed(func(m *onion.Manifest) { m.Lanes[0].Out-- }), "does not add up"},
+		"slots from nowhere":          {signed(func(m *onion.Manifest) { m.Lanes[0].In-- }), "does not add up"},
+		"a wrapped difference":        {signed(func(m *onion.Manifest) { m.Lanes[0] = onion.LaneCount{In: 8, Out: 9, Dropped: 1<<64 - 1} }), "does not add up"},
+		"fewer slots than submitted":  {signed(func(m *onion.Manifest) { m.Submissions = 4 }), "from 4 submissions"},
+		"more slots than submitted":   {signed(func(m *onion.Manifest) { m.Submissions = 2 }), "from 2 submissions"},
+		"a wrapped product":           {signed(func(m *onion.Manifest) { m.Submissions = 0x5555555555555558 }), "submissions, want below"}, // ·3 = 8 mod 2^64
+		"counts that are not those of its ciphertexts": {signed(func(m *onion.Manifest) {
+			m.Lanes[0].Out, m.Lanes[0].Dropped = 8, 1
+		}), "9 slots in lane 0, manifest says 8"},
+	} {
+		_, err := c.batch.Check(w.Task, w.context(0), 7)
+		require.ErrorContains(t, err, c.want, name)
+	}
+	for name, check := range map[string]func(b *onion.Batch) error{
+		"number": func(b *onion.Batch) error { _, err := b.Check(w.Task, w.context(0), 8); return err },
+		"hop":    func(b *onion.Batch) error { _, err := b.Check(w.Task, w.context(1), 7); return err },
+		"epoch": func(b *onion.Batch) error {
+			_, err := b.Check(w.Task, onion.Context{TaskID: w.id, Epoch: 0}, 7)
+			return err
+		},
+		"task":                   func(b *onion.Batch) error { _, err := b.Check(w.Task, onion.Context{Epoch: 1}, 7); return err },
+		"hop before the first":   func(b *onion.Batch) error { _, err := b.Check(w.Task, w.context(-1), 7); return err },
+		"hop after the last one": func(b *onion.Batch) error { _, err := b.Check(w.Task, w.context(2), 7); return err },
+	} {
+		require.Error(t, check(w.chain(t)[0]), "wrong %s", name)
+	}
+	// Slots of the wrong size, honestly signed.
+	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{9, 9}, [][][]byte{w.slots(t, 1, 9), w.slots(t, 2, 9)}, nil)
+	require.NoError(t, err)
+	_, err = b.Check(w.Task, w.context(0), 7)
+	require.ErrorContains(t, err, "a slot of")
+}
+
+func TestChainIsChecked(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 3, nil)
+	last := w.context(2)
+	lanes := [][][]byte{w.slots(t, 3, 9), w.slots(t, 3, 7)}
+	build := func(in []uint64, submissions uint64, source *onion.SignedManifest) *onion.Batch {
+		b, err := onion.NewBatch(w.sign[2], last, 7, submissions, in, lanes, source)
+		require.NoError(t, err)
+		return b
+	}
+	chain := w.chain(t)
+	resign := func(hop int, change func(*onion.Manifest)) *onion.SignedManifest {
+		var m onion.Manifest
+		require.NoError(t, codec.Unmarshal(chain[hop].Manifest, &m))
+		change(&m)
+		body, err := codec.Marshal(&m)
+		require.NoError(t, err)
+		return &onion.SignedManifest{Manifest: body, Signature: onion.Sign(w.sign[hop], onion.SignManifest, body)}
+	}
+	forged := chain[1].Signed()
+	forged = &onion.SignedManifest{Manifest: forged.Manifest, Signature: onion.Sign(w.sign[2], onion.SignManifest, forged.Manifest)}
+	_, err := build([]uint64{9, 8}, 3, chain[1].Signed()).Check(w.Task, last, 7)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		batch *onion.Batch
+		want  string
+	}{
+		"cut":                         {build([]uint64{9, 8}, 3, nil), "chain"},
+		"a hop left out":              {build([]uint64{9, 9}, 3, chain[0].Signed()), onion.ErrSigner.Error()},
+		"a source by a stranger":      {build([]uint64{9, 8}, 3, forged), onion.ErrSigner.Error()},
+		"more in than went out":       {build([]uint64{9, 9}, 3, chain[1].Signed()), "9 slots into lane 1, hop 1 sent 8"},
+		"fewer in than went out":      {build([]uint64{9, 7}, 3, chain[1].Signed()), "7 slots into lane 1, hop 1 sent 8"},
+		"other submissions":           {build([]uint64{9, 8}, 4, chain[1].Signed()), "4 submissions, hop 1 said 3"},
+		"a source of another number":  {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Seq++ })), "batch 8"},
+		"a source of another epoch":   {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Epoch = 0 })), "epoch 0"},
+		"a source of another task":    {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.TaskID[0]++ })), "another task"},
+		"a source of its own hop":     {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Hop = 2 })), "of hop 2"},
+		"a source cut short":          {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Source = []byte{} })), "chain"},
+		"a source that is no msgpack": {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Source = []byte{0xc1} })), "couldn't decode"},
+	} {
+		_, err := c.batch.Check(w.Task, last, 7)
+		require.ErrorContains(t, err, c.want, name)
+	}
+}
+
+func TestCheckCounts(t *testing.T) {
+	full := newWorld(t, task.KEMX25519, 1, nil).Task // n = 3, n_min = 2, B = 3, 2 lanes
+	none := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.Padding = task.PaddingNone }).Task
+	for _, c := range []struct {
+		task        *task.Task
+		submissions uint64
+		valid       []uint64
+		ok          bool
+	}{
+		{full, 3, []uint64{9, 9}, true}, {full, 3, []uint64{6, 6}, true}, {full, 4, []uint64{6, 6}, true},
+		{full, 3, []uint64{5, 9}, false}, {full, 3, []uint64{9, 5}, false}, {full, 2, []uint64{6, 6}, false}, {full, 0, []uint64{9, 9}, false},
+		{full, 3, nil, false}, {full, 3, []uint64{9}, false}, {full, 3, []uint64{9, 9, 9}, false},
+		{none, 3, []uint64{2, 2}, true}, {none, 3, []uint64{2, 1}, false}, {none, 2, []uint64{6, 6}, false},
+	} {
+		require.Equal(t, c.ok, onion.CheckCounts(c.task, c.submissions, c.valid) == nil, "%s, %d, %v", c.task.Slots.Padding, c.submissions, c.valid)
+	}
+}
+
+// TestCiphertextHashIsInjective: the same bytes cut up in another way have another hash.
+func TestCiphertextHashIsInjective(t *testing.T) {
+	seen := map[[32]byte]bool{}
+	for _, lanes := range [][][][]byte{
+		{}, {{}}, {{}, {}}, {{{}}}, {{{}}, {}}, {{}, {{}}}, {{{1, 2}}}, {{{1}, {2}}}, {{{1}}, {{2}}}, {{{2}, {1}}}, {{{1, 2}}, {}}, {{{0, 0, 0, 0}}},
+	} {
+		h := onion.HashCiphertexts(lanes)
+		require.False(t, seen[h], "%v", lanes)
+		seen[h] = true
+	}
+	require.Equal(t, sha256.Sum256([]byte{0, 0, 0, 1, 0, 0, 0, 2, 7, 8, 0, 0, 0, 0}), onion.HashCiphertexts([][][]byte{{{7, 8}}, {}}))
+}
+
+func TestKeyLists(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 2, nil)
+	keys, err := onion.PartyKeys(w.Task, 1, w.lists[1])
+	require.NoError(t, err)
+	require.Equal(t, w.keys[1][0].Public().ID(), keys[0].ID())
+	raw, err := w.lists[1].Bytes()
+	require.NoError(t, err)
+	back, err := onion.ParseKeyList(raw)
+	require.NoError(t, err)
+	require.Equal(t, w.lists[1], back)
+
+	_, err = onion.PartyKeys(w.Task, 0, w.lists[1])
+	require.ErrorContains(t, err, "not the list the task names")
+
+	// Lists that the task does name, by their hash, and that are wrong.
+	for name, c := range map[string]struct {
+		kem    string
+		keys   []*onion.PrivateKey
+		change func(*onion.KeyList)
+		signer int
+		want   string
+	}{
+		"a stranger's signature": {task.KEMX25519, w.keys[1], func(*onion.KeyList) {}, 0, onion.ErrSigner.Error()},
+		"too few keys":           {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys = l.Keys[:1] }, 1, "2 keys"},
+		"too many keys":          {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys = append(l.Keys, l.Keys[0]) }, 1, "2 keys"},
+		"a key twice":            {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys[1] = l.Keys[0] }, 1, "epochs 0 and 1"},
+		"another kem":            {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.KEM = task.KEMMLKEM768 }, 1, "kem x25519"},
+		"another label":          {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Label = "x" }, 1, "version 1"},
+		"another version":        {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Version = 2 }, 1, "version 1"},
+		"a short key":            {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys[1] = l.Keys[1][1:] }, 1, "epoch 1"},
+	} {
+		var list onion.KeyList
+		require.NoError(t, codec.Unmarshal(w.lists[1].List, &list))
+		c.change(&list)
+		body, err := codec.Marshal(&list)
+		require.NoError(t, err)
+		signed := &onion.SignedKeyList{List: body, Signature: onion.Sign(w.sign[c.signer], onion.SignKeyList, body)}
+		named := *w.Task
+		named.Relays = slices.Clone(w.Relays)
+		named.Relays[1].KeyList = signed.Hash()
+		_, err = onion.PartyKeys(&named, 1, signed)
+		require.ErrorContains(t, err, c.want, name)
+	}
+}
+
+// TestPurposesAreSeparate: a signature for one purpose is none for another, even if the bodies
+// could be shifted against the label.
+func TestPurposesAreSeparate(t *testing.T) {
+	key := ed25519.NewKeyFromSeed(make([]byte, 32))
+	public := key.Public().(ed25519.PublicKey)
+	purposes := []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull, onion.SignConfirm}
+	for _, made := range purposes {
+		signature := onion.Sign(key, made, []byte("body"))
+		for _, used := range purposes {
+			require.Equal(t, made == used, onion.Verify(public, used, []byte("body"), signature), "%s used as %s", made, used)
+		}
+		require.True(t, ed25519.Verify(public, []byte("doona-v1 "+string(made)+"\x00body"), signature))
+		require.False(t, onion.Verify(public, made, []byte("bodY"), signature))
+		require.False(t, onion.Verify(public[:31], made, []byte("body"), signature))
+		require.False(t, onion.Verify(public, made, []byte("body"), signature[:63]))
+	}
+}
+
+// TestSignaturesAreNotMalleable: S + L is refused.
+func TestSignaturesAreNotMalleable(t *testing.T) {
+	order := []byte{0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 31: 0x10}
+	key := ed25519.NewKeyFromSeed(make([]byte, 32))
+	signature := onion.Sign(key, onion.SignTask, nil)
+	carry := 0
+	for i := range 32 {
+		carry += int(signature[32+i]) + int(order[i])
+		signature[32+i] = byte(carry)
+		carry >>= 8
+	}
+	require.False(t, onion.Verify(key.Public().(ed25519.PublicKey), onion.SignTask, nil, signature))
+}
+
+// FuzzParseBatch: what parses re-encodes to the same bytes.
+func FuzzParseBatch(f *testing.F) {
+	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.PerLane = 1 })
+	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{3, 3}, [][][]byte{w.slots(f, 1, 3), {}}, nil)
+	require.NoError(f, err)
+	raw, err := b.Bytes()
+	require.NoError(f, err)
+	f.Add(raw)
+	f.Add(bytes.Replace(raw, []byte{0x90}, []byte{0xc0}, 1))
+	f.Add([]byte{0x93, 0xc4, 0, 0xc4, 0, 0xdd, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		b, err := onion.ParseBatch(in)
+		if err != nil {
+			return
+		}
+		again, err := b.Bytes()
+		require.NoError(t, err)
+		require.Equal(t, in, again)
+		_, _ = b.Check(w.Task, w.context(0), 7) // must not panic
+		_, _ = b.Header()
+	})
+}
+
+// FuzzParseKeyList: what parses re-encodes to the same bytes.
+func FuzzParseKeyList(f *testing.F) {
+	w := newWorld(f, task.KEMX25519, 1, nil)
+	raw, err := w.lists[0].Bytes()
+	require.NoError(f, err)
+	f.Add(raw)
+	f.Add([]byte{0x92, 0xc6, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		s, err := onion.ParseKeyList(in)
+		if err != nil {
+			return
+		}
+		again, err := s.Bytes()
+		require.NoError(t, err)
+		require.Equal(t, in, again)
+		_, _ = onion.PartyKeys(w.Task, 0, s)
+	})
+}

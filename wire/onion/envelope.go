@@ -1,0 +1,327 @@
+// Package onion is the wire: HPKE layers over slots, envelopes that carry one client's slots to
+// the first relay, and signed manifests and batches that carry them from hop to hop.
+//
+// A slot is sealed to the verifier first and then to the relays from the last to the second;
+// all slots of a client travel in one envelope to the first relay, which therefore pays one
+// public-key operation per client. Every layer opens to a random 16-byte tag for the hop that
+// opens it, followed by the next layer. With relays 0..H-1 and the verifier as hop H:
+//
+//	slot at hop H   = Seal(verifier, tag ‖ kind ‖ message)
+//	slot at hop h   = Seal(relay h,  tag ‖ slot at hop h+1)         1 ≤ h < H
+//	envelope        = Seal(relay 0,  [tag, [[slot at hop 1 …] …]])    one inner list per lane
+//
+// docs/SPEC.md is the full format. The package imports no protocol: messages are opaque bytes
+// of one size.
+package onion
+
+import (
+	"crypto/rand"
+	"fmt"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TagSize is the size of the random tag in every layer, in bytes.
+const TagSize = 16
+
+// The first byte of the innermost plaintext.
+const (
+	slotCover   = 0 // A cover: the message is all zeros.
+	slotMessage = 1
+)
+
+// Layout is the geometry of a task's messages; all sizes are in bytes.
+type Layout struct {
+	task     *task.Task
+	overhead int
+}
+
+// NewLayout returns the layout of a task.
+func NewLayout(t *task.Task) (Layout, error) {
+	overhead, err := Overhead(t.KEM)
+	return Layout{t, overhead}, err
+}
+
+// SlotSize returns the size of one slot as it arrives at hop 1 ≤ hop ≤ H.
+func (l Layout) SlotSize(hop int) int {
+	size := TagSize + 1 + int(l.task.Slots.MessageBytes) + l.overhead
+	for h := l.task.VerifierHop(); h > hop; h-- {
+		size += TagSize + l.overhead
+	}
+	return size
+}
+
+// SlotsPerClient returns the number of slots of one client under padding full.
+func (l Layout) SlotsPerClient() int { return int(l.task.Slots.Lanes * l.task.Slots.PerLane) }
+
+// MaxBody returns the largest size of a submission: under padding full, the size of all of them.
+func (l Layout) MaxBody() int {
+	lanes, perLane := int(l.task.Slots.Lanes), int(l.task.Slots.PerLane)
+	lane := arrayHeader(perLane) + perLane*bytesSize(l.SlotSize(1))
+	content := arrayHeader(2) + bytesSize(TagSize) + arrayHeader(lanes) + lanes*lane
+	return arrayHeader(2) + 1 + bytesSize(content+l.overhead) // 1: the version
+}
+
+// arrayHeader returns the size of the msgpack header of an array of n.
+func arrayHeader(n int) int {
+	switch {
+	case n < 1<<4:
+		return 1
+	case n < 1<<16:
+		return 3
+	}
+	return 5
+}
+
+// bytesSize returns the size of n bytes in msgpack.
+func bytesSize(n int) int {
+	switch {
+	case n < 1<<8:
+		return 2 + n
+	case n < 1<<16:
+		return 3 + n
+	}
+	return 5 + n
+}
+
+// Message is what the verifier finds in a slot.
+type Message struct {
+	Cover bool
+	Body  []byte // MessageBytes bytes; all zero for a cover.
+}
+
+// plaintext returns tag ‖ kind ‖ message. Every cover has the same plaintext but for its tag.
+func (l Layout) plaintext(m Message) []byte {
+	p := newTag(1 + int(l.task.Slots.MessageBytes))
+	if !m.Cover {
+		p = append(p, slotMessage)
+		return append(p, m.Body...)
+	}
+	return append(p, make([]byte, 1+l.task.Slots.MessageBytes)...)
+}
+
+// newTag returns a random tag with room for more bytes.
+func newTag(room int) []byte {
+	tag := make([]byte, TagSize, TagSize+room)
+	rand.Read(tag)
+	return tag
+}
+
+// Sealer seals one client's reports for one task: keys[h] holds hop h's keys by epoch.
+type Sealer struct {
+	Layout
+	taskID [32]byte
+	keys   [][]*PublicKey
+}
+
+// NewSealer returns a sealer for the task with the given id, from the key lists of all hops in
+// order, the verifier's last.
+func NewSealer(t *task.Task, taskID [32]byte, lists []*SignedKeyList) (*Sealer, error) {
+	layout, err := NewLayout(t)
+	if err != nil {
+		return nil, err
+	}
+	if len(lists) != t.VerifierHop()+1 {
+		return nil, fmt.Errorf("invalid key lists: got %d, want %d", len(lists), t.VerifierHop()+1)
+	}
+	s := &Sealer{Layout: layout, taskID: taskID}
+	for hop, list := range lists {
+		keys, err := PartyKeys(t, hop, list)
+		if err != nil {
+			return nil, err
+		}
+		s.keys = append(s.keys, keys)
+	}
+	return s, nil
+}
+
+// Seal returns the submission body of one report: lanes[l] holds the messages of lane l, already
+// padded with covers to what the task's padding asks for.
+func (s *Sealer) Seal(epoch uint64, lanes [][]Message) ([]byte, error) {
+	if epoch >= s.task.Epochs.Count {
+		return nil, fmt.Errorf("invalid epoch %d: want below %d", epoch, s.task.Epochs.Count)
+	}
+	if err := s.checkLanes(lanes); err != nil {
+		return nil, err
+	}
+	content := envelopeContent{Tag: newTag(0), Lanes: make([][][]byte, len(lanes))}
+	for lane, messages := range lanes {
+		content.Lanes[lane] = make([][]byte, len(messages))
+		for i, m := range messages {
+			slot, err := s.sealSlot(epoch, lane, m)
+			if err != nil {
+				return nil, err
+			}
+			content.Lanes[lane][i] = slot
+		}
+	}
+	plain, err := codec.Marshal(&content)
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := seal(s.keys[0][epoch], Context{s.taskID, epoch, 0}, 0, KindEnvelope, plain)
+	if err != nil {
+		return nil, err
+	}
+	return codec.Marshal(&submission{task.Version, sealed})
+}
+
+func (s *Sealer) sealSlot(epoch uint64, lane int, m Message) ([]byte, error) {
+	plain := s.plaintext(m)
+	for hop := s.task.VerifierHop(); ; hop-- {
+		slot, err := seal(s.keys[hop][epoch], Context{s.taskID, epoch, hop}, lane, KindSlot, plain)
+		if err != nil || hop == 1 {
+			return slot, err
+		}
+		plain = append(newTag(len(slot)), slot...)
+	}
+}
+
+func (s *Sealer) checkLanes(lanes [][]Message) error {
+	if uint64(len(lanes)) != s.task.Slots.Lanes {
+		return fmt.Errorf("invalid lanes %d: want %d", len(lanes), s.task.Slots.Lanes)
+	}
+	for lane, messages := range lanes {
+		if !slotCountOK(s.task, len(messages)) {
+			return fmt.Errorf("invalid number of slots %d in lane %d: want %d, padding %s", len(messages), lane, s.task.Slots.PerLane, s.task.Slots.Padding)
+		}
+		for _, m := range messages {
+			if !m.Cover && len(m.Body) != int(s.task.Slots.MessageBytes) {
+				return fmt.Errorf("invalid message of %d bytes: want %d", len(m.Body), s.task.Slots.MessageBytes)
+			}
+		}
+	}
+	return nil
+}
+
+// slotCountOK says whether a client may have n slots in a lane: exactly PerLane under padding
+// full, 1 to PerLane under padding none.
+func slotCountOK(t *task.Task, n int) bool {
+	if t.Slots.Padding == task.PaddingFull {
+		return uint64(n) == t.Slots.PerLane
+	}
+	return n >= 1 && uint64(n) <= t.Slots.PerLane
+}
+
+// submission is the body a client posts: msgpack [version, envelope].
+type submission struct {
+	Version  uint64
+	Envelope []byte
+}
+
+// envelopeContent is the plaintext of an envelope: msgpack [tag, [[slot …] …]].
+type envelopeContent struct {
+	Tag   []byte
+	Lanes [][][]byte
+}
+
+// Opener opens what arrives at one hop of one task in one epoch.
+type Opener struct {
+	Layout
+	context Context
+	key     *PrivateKey
+}
+
+// NewOpener returns the opener of a hop with its private key of an epoch.
+func NewOpener(t *task.Task, taskID [32]byte, hop int, epoch uint64, key *PrivateKey) (*Opener, error) {
+	layout, err := NewLayout(t)
+	if err != nil {
+		return nil, err
+	}
+	if hop < 0 || hop > t.VerifierHop() {
+		return nil, fmt.Errorf("invalid hop %d: want 0 to %d", hop, t.VerifierHop())
+	}
+	if key.enc+aeadTag != layout.overhead {
+		return nil, fmt.Errorf("invalid key: not of the task's kem %s", t.KEM)
+	}
+	return &Opener{layout, Context{taskID, epoch, hop}, key}, nil
+}
+
+// Envelope is an opened submission: its replay tag and the slots for hop 1, by lane.
+type Envelope struct {
+	Tag   [TagSize]byte
+	Lanes [][][]byte
+}
+
+// OpenEnvelope opens a submission body at the first relay. The error is [ErrOpen] where the
+// ciphertext does not open and another where its size or content is not what the task demands.
+func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
+	if n, most := len(body), o.MaxBody(); n > most || n < most && o.task.Slots.Padding == task.PaddingFull {
+		return nil, fmt.Errorf("invalid submission of %d bytes: want %d, padding %s", n, most, o.task.Slots.Padding)
+	}
+	var sub submission
+	if err := codec.Unmarshal(body, &sub); err != nil {
+		return nil, err
+	}
+	if sub.Version != task.Version {
+		return nil, fmt.Errorf("invalid version %d: want %d", sub.Version, task.Version)
+	}
+	plain, err := open(o.key, o.context, 0, KindEnvelope, sub.Envelope)
+	if err != nil {
+		return nil, err
+	}
+	var content envelopeContent
+	if err := codec.Unmarshal(plain, &content); err != nil {
+		return nil, err
+	}
+	return o.checkContent(&content)
+}
+
+func (o *Opener) checkContent(c *envelopeContent) (*Envelope, error) {
+	if len(c.Tag) != TagSize {
+		return nil, fmt.Errorf("invalid tag of %d bytes: want %d", len(c.Tag), TagSize)
+	}
+	if uint64(len(c.Lanes)) != o.task.Slots.Lanes {
+		return nil, fmt.Errorf("invalid lanes %d: want %d", len(c.Lanes), o.task.Slots.Lanes)
+	}
+	for lane, slots := range c.Lanes {
+		if !slotCountOK(o.task, len(slots)) {
+			return nil, fmt.Errorf("invalid number of slots %d in lane %d: want %d, padding %s", len(slots), lane, o.task.Slots.PerLane, o.task.Slots.Padding)
+		}
+		for _, slot := range slots {
+			if len(slot) != o.SlotSize(1) {
+				return nil, fmt.Errorf("invalid slot of %d bytes in lane %d: want %d", len(slot), lane, o.SlotSize(1))
+			}
+		}
+	}
+	return &Envelope{[TagSize]byte(c.Tag), c.Lanes}, nil
+}
+
+// OpenSlot opens a slot at a relay after the first and returns its replay tag and the slot for
+// the next hop.
+func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte, err error) {
+	plain, err := open(o.key, o.context, lane, KindSlot, slot)
+	if err != nil {
+		return tag, nil, err
+	}
+	if len(plain) != TagSize+o.SlotSize(o.context.Hop+1) {
+		return tag, nil, fmt.Errorf("invalid slot of %d bytes inside a layer: want %d", len(plain)-TagSize, o.SlotSize(o.context.Hop+1))
+	}
+	return [TagSize]byte(plain), plain[TagSize:], nil
+}
+
+// OpenMessage opens a slot at the verifier.
+func (o *Opener) OpenMessage(lane int, slot []byte) (tag [TagSize]byte, m Message, err error) {
+	plain, err := open(o.key, o.context, lane, KindSlot, slot)
+	if err != nil {
+		return tag, m, err
+	}
+	if len(plain) != TagSize+1+int(o.task.Slots.MessageBytes) {
+		return tag, m, fmt.Errorf("invalid message of %d bytes: want %d", len(plain)-TagSize-1, o.task.Slots.MessageBytes)
+	}
+	kind, body := plain[TagSize], plain[TagSize+1:]
+	if kind > slotMessage || kind == slotCover && !allZero(body) {
+		return tag, m, fmt.Errorf("invalid slot kind %d", kind)
+	}
+	return [TagSize]byte(plain), Message{Cover: kind == slotCover, Body: body}, nil
+}
+
+func allZero(p []byte) bool {
+	for _, b := range p {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,15 @@
+package onion
+
+import "github.com/doona-dp/doona/wire/codec"
+
+// Exported for tests.
+var (
+	OpenWith          = openWith
+	SealFor           = seal
+	HashCiphertexts   = hashCiphertexts
+	MarshalSubmission = func(sealed []byte) ([]byte, error) { return codec.Marshal(&submission{1, sealed}) }
+	AAD               = aad
+)
+
+// Info returns the HPKE info string of a context.
+func (c Context) Info(keyID [32]byte) []byte { return c.info(keyID) }

@@ -1,0 +1,168 @@
+package onion_test
+
+import (
+	"crypto/sha256"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// FuzzOpenSlot: whatever a client seals inside a layer, for a relay or for the verifier, and
+// whatever comes instead of a ciphertext, is an error, or tag ‖ next layer or tag ‖ kind ‖ message
+// of the task's sizes, byte for byte.
+func FuzzOpenSlot(f *testing.F) {
+	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.MessageBytes = 1 })
+	relay, verifier := w.opener(f, 1, 0), w.opener(f, 2, 0)
+	const tag = "sixteen byte tag"
+	f.Add([]byte(tag+"\x01m"), true, true)
+	f.Add([]byte(tag+"\x00\x00"), true, true)
+	f.Add([]byte(tag+"\x00\x01"), true, true)
+	f.Add([]byte(tag+"\x02\x00"), true, true)
+	f.Add([]byte(tag), true, true)
+	f.Add(append([]byte(tag), make([]byte, relay.SlotSize(2))...), false, true)
+	f.Add(make([]byte, relay.SlotSize(1)), false, false)
+	f.Fuzz(func(t *testing.T, in []byte, last, inside bool) {
+		hop, sealed := 1, in
+		if last {
+			hop = 2
+		}
+		if inside {
+			var err error
+			sealed, err = onion.SealFor(w.keys[hop][0].Public(), onion.Context{TaskID: w.id, Hop: hop}, 1, onion.KindSlot, in)
+			require.NoError(t, err)
+		}
+		if last {
+			tag, m, err := verifier.OpenMessage(1, sealed)
+			if err == nil {
+				kind := byte(1)
+				if m.Cover {
+					kind = 0
+					require.Equal(t, make([]byte, w.Slots.MessageBytes), m.Body)
+				}
+				require.True(t, inside)
+				require.Equal(t, in, append(append(tag[:], kind), m.Body...))
+			}
+			return
+		}
+		tag, next, err := relay.OpenSlot(1, sealed)
+		if err == nil {
+			require.True(t, inside)
+			require.Len(t, next, relay.SlotSize(2))
+			require.Equal(t, in, append(tag[:], next...))
+		}
+	})
+}
+
+// FuzzManifestChain signs whatever a first and a second relay may want to say. What the next hop
+// accepts is exactly what was signed, and its counts add up from the first relay on.
+func FuzzManifestChain(f *testing.F) {
+	w := newWorld(f, task.KEMX25519, 2, nil)
+	none := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.Padding = task.PaddingNone })
+	for _, b := range [][]*onion.Batch{w.chain(f), none.chain(f)} {
+		f.Add(b[0].Manifest, b[1].Manifest, true, false)
+		f.Add(b[0].Manifest, b[1].Manifest, true, true)
+		f.Add(b[1].Manifest, b[1].Manifest, true, false)
+		f.Add([]byte{}, b[1].Manifest, false, false)
+	}
+	f.Add([]byte{0x9a}, []byte{0x9a, 0xae}, true, false)
+	f.Fuzz(func(t *testing.T, first, second []byte, embed, unpadded bool) {
+		w := w
+		if unpadded {
+			w = none
+		}
+		var m onion.Manifest
+		if embed && codec.Unmarshal(second, &m) == nil {
+			source := onion.SignedManifest{Manifest: first, Signature: onion.Sign(w.sign[0], onion.SignManifest, first)}
+			m.TaskID = w.id[:] // of this process's keys
+			var s onion.Manifest
+			if codec.Unmarshal(first, &s) == nil && len(s.TaskID) == 32 {
+				s.TaskID = w.id[:]
+				source.Manifest, _ = codec.Marshal(&s)
+				source.Signature = onion.Sign(w.sign[0], onion.SignManifest, source.Manifest)
+			}
+			var err error
+			m.Source, err = codec.Marshal(&source)
+			require.NoError(t, err)
+			lanes := make([][][]byte, min(len(m.Lanes), 4))
+			for i := range lanes {
+				lanes[i] = w.slots(t, 2, int(min(m.Lanes[i].Out, 16)))
+			}
+			hash := onion.HashCiphertexts(lanes)
+			m.Ciphertexts = hash[:]
+			second, err = codec.Marshal(&m)
+			require.NoError(t, err)
+			b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second), Ciphertexts: lanes}
+			chain, err := b.Check(w.Task, w.context(1), 7)
+			if err == nil {
+				requireChain(t, w, chain)
+				last, err := codec.Marshal(&chain[1])
+				require.NoError(t, err)
+				require.Equal(t, second, last)
+				for lane := range lanes {
+					require.EqualValues(t, len(lanes[lane]), chain[1].Lanes[lane].Out)
+				}
+			}
+			return
+		}
+		b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second), Ciphertexts: [][][]byte{}}
+		_, err := b.Check(w.Task, w.context(1), 7)
+		require.Error(t, err, "no first relay has signed its source")
+	})
+}
+
+// requireChain checks the conservation of counts anew, without sums that could overflow.
+func requireChain(t *testing.T, w *world, chain []onion.Manifest) {
+	t.Helper()
+	require.Len(t, chain, 2)
+	for hop, m := range chain {
+		require.Equal(t, w.id[:], m.TaskID)
+		require.Equal(t, []uint64{1, uint64(hop), 7}, []uint64{m.Epoch, m.Hop, m.Seq})
+		require.Equal(t, chain[0].Submissions, m.Submissions)
+		require.EqualValues(t, w.Slots.Lanes, len(m.Lanes))
+		for lane, n := range m.Lanes {
+			require.LessOrEqual(t, n.Out, n.In)
+			require.Equal(t, n.In-n.Out, n.Dropped)
+			if hop > 0 {
+				require.Equal(t, chain[hop-1].Lanes[lane].Out, n.In)
+				continue
+			}
+			require.Less(t, n.In, uint64(1)<<50)
+			if w.Slots.Padding == task.PaddingFull {
+				require.Equal(t, m.Submissions*w.Slots.PerLane, n.In)
+			} else {
+				require.GreaterOrEqual(t, n.In, m.Submissions)
+				require.LessOrEqual(t, n.In, m.Submissions*w.Slots.PerLane)
+			}
+		}
+	}
+}
+
+// FuzzPartyKeys: a party that the task names signs whatever it likes as its key list, and the
+// task names it. What is accepted has one valid key for every epoch, no two the same.
+func FuzzPartyKeys(f *testing.F) {
+	w := newWorld(f, task.KEMX25519, 1, nil)
+	f.Add(w.lists[0].List)
+	f.Add([]byte("\x94\xaadoona-keys\x01\xa6x25519\xdd\xff\xff\xff\xff"))
+	f.Add(append([]byte("\x94\xaadoona-keys\x01\xa6x25519\x92\xc4\x20"), append(make([]byte, 32), append([]byte{0xc4, 32}, make([]byte, 32)...)...)...))
+	f.Fuzz(func(t *testing.T, list []byte) {
+		named := *w.Task
+		named.Relays = []task.Party{named.Relays[0]}
+		named.Relays[0].KeyList = sha256.Sum256(list)
+		s := &onion.SignedKeyList{List: list, Signature: onion.Sign(w.sign[0], onion.SignKeyList, list)}
+		keys, err := onion.PartyKeys(&named, 0, s)
+		if err != nil {
+			return
+		}
+		var parsed onion.KeyList
+		require.NoError(t, codec.Unmarshal(list, &parsed))
+		again, err := codec.Marshal(&parsed)
+		require.NoError(t, err)
+		require.Equal(t, list, again)
+		require.EqualValues(t, epochs, len(keys))
+		require.NotEqual(t, keys[0].ID(), keys[1].ID())
+	})
+}

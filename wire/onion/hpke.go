@@ -1,0 +1,174 @@
+package onion
+
+import (
+	"crypto/ecdh"
+	"crypto/hpke"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// infoLabel opens every HPKE info string. It carries the one version constant.
+var infoLabel = fmt.Sprintf("doona-v%d onion", task.Version)
+
+// ErrOpen is returned for a ciphertext that does not open under the given key and context:
+// corrupt, truncated, sealed for another party, task, epoch, lane or kind, or carrying an
+// invalid key share. Which of these it was cannot be told.
+var ErrOpen = errors.New("ciphertext does not open")
+
+// Kind says what a ciphertext holds; it is bound into the associated data.
+type Kind uint8
+
+// The kinds of ciphertext.
+const (
+	KindSlot     Kind = 0 // One slot, for a later relay or the verifier.
+	KindEnvelope Kind = 1 // All slots of one client, for the first relay.
+)
+
+// Context binds a ciphertext to its task, epoch, hop and key.
+type Context struct {
+	TaskID [32]byte
+	Epoch  uint64
+	Hop    int
+}
+
+// info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id.
+func (c Context) info(keyID [32]byte) []byte {
+	info := append([]byte(infoLabel), c.TaskID[:]...)
+	info = binary.BigEndian.AppendUint64(info, c.Epoch)
+	info = append(info, byte(c.Hop))
+	return append(info, keyID[:]...)
+}
+
+// aad = lane (2 bytes) ‖ kind (1 byte).
+func aad(lane int, kind Kind) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, uint16(lane)), byte(kind))
+}
+
+// kem returns the mechanism of a task's KEM name and the size of its encapsulated key.
+func kem(name string) (hpke.KEM, int, error) {
+	switch name {
+	case task.KEMX25519:
+		return hpke.DHKEM(ecdh.X25519()), 32, nil
+	case task.KEMMLKEM768X25519:
+		return hpke.MLKEM768X25519(), 1120, nil
+	case task.KEMMLKEM768:
+		return hpke.MLKEM768(), 1088, nil
+	}
+	return nil, 0, fmt.Errorf("invalid kem %q: want x25519, mlkem768x25519 or mlkem768", name)
+}
+
+// aeadTag is the size of an AES-128-GCM tag.
+const aeadTag = 16
+
+// Overhead returns how many bytes one layer of encryption adds to its plaintext under the
+// named KEM: the encapsulated key and the AEAD tag.
+func Overhead(kemName string) (int, error) {
+	_, enc, err := kem(kemName)
+	return enc + aeadTag, err
+}
+
+// PublicKey is a party's HPKE key for one epoch. Its id is the SHA-256 of the KEM id
+// (2 bytes) and the serialized key.
+type PublicKey struct {
+	key hpke.PublicKey
+	id  [32]byte
+}
+
+// ParsePublicKey reads a serialized public key.
+func ParsePublicKey(kemName string, serialized []byte) (*PublicKey, error) {
+	k, _, err := kem(kemName)
+	if err != nil {
+		return nil, err
+	}
+	key, err := k.NewPublicKey(serialized)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't parse public key: %w", err)
+	}
+	return newPublicKey(key), nil
+}
+
+func newPublicKey(key hpke.PublicKey) *PublicKey {
+	id := binary.BigEndian.AppendUint16(nil, key.KEM().ID())
+	return &PublicKey{key: key, id: sha256.Sum256(append(id, key.Bytes()...))}
+}
+
+// PrivateKey is the decapsulation key of one epoch. Parsing costs more than opening: keep it.
+type PrivateKey struct {
+	key    hpke.PrivateKey
+	public *PublicKey
+	enc    int
+}
+
+// GenerateKey returns a new private key.
+func GenerateKey(kemName string) (*PrivateKey, error) {
+	k, enc, err := kem(kemName)
+	if err != nil {
+		return nil, err
+	}
+	key, err := k.GenerateKey()
+	if err != nil {
+		return nil, fmt.Errorf("couldn't generate key: %w", err)
+	}
+	return &PrivateKey{key, newPublicKey(key.PublicKey()), enc}, nil
+}
+
+// ParsePrivateKey reads a serialized private key.
+func ParsePrivateKey(kemName string, serialized []byte) (*PrivateKey, error) {
+	k, enc, err := kem(kemName)
+	if err != nil {
+		return nil, err
+	}
+	key, err := k.NewPrivateKey(serialized)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't parse private key: %w", err)
+	}
+	return &PrivateKey{key, newPublicKey(key.PublicKey()), enc}, nil
+}
+
+// Bytes returns the serialized private key.
+func (k *PrivateKey) Bytes() ([]byte, error) { return k.key.Bytes() }
+
+// Public returns the public half.
+func (k *PrivateKey) Public() *PublicKey { return k.public }
+
+// ID returns the key id.
+func (k *PublicKey) ID() [32]byte { return k.id }
+
+// seal encrypts plaintext to key: enc ‖ ciphertext, with a fresh encapsulation.
+func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]byte, error) {
+	enc, sender, err := hpke.NewSender(key.key, hpke.HKDFSHA256(), hpke.AES128GCM(), c.info(key.id))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't encapsulate: %w", err)
+	}
+	ciphertext, err := sender.Seal(aad(lane, kind), plaintext)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't seal: %w", err)
+	}
+	return append(enc, ciphertext...), nil
+}
+
+// open reverses seal.
+func open(key *PrivateKey, c Context, lane int, kind Kind, sealed []byte) ([]byte, error) {
+	return openWith(key, c.info(key.public.id), aad(lane, kind), sealed)
+}
+
+// openWith opens enc ‖ ciphertext. A key share of low order, whose shared secret is all zeros,
+// fails in crypto/ecdh as RFC 9180 section 7.1.4 demands.
+func openWith(key *PrivateKey, info, aad, sealed []byte) ([]byte, error) {
+	if len(sealed) < key.enc+aeadTag {
+		return nil, ErrOpen
+	}
+	recipient, err := hpke.NewRecipient(sealed[:key.enc], key.key, hpke.HKDFSHA256(), hpke.AES128GCM(), info)
+	if err != nil {
+		return nil, ErrOpen
+	}
+	plaintext, err := recipient.Open(aad, sealed[key.enc:])
+	if err != nil {
+		return nil, ErrOpen
+	}
+	return plaintext, nil
+}

@@ -1,0 +1,160 @@
+// Package task defines the one document all parties agree on: what is asked, how it is
+// randomized, what is promised, and who carries it.
+//
+// A task is identified by the SHA-256 of its canonical form ([Task.Canonical]): msgpack arrays
+// in a fixed order with the shortest encodings and no floating-point numbers, so that Go and
+// TypeScript hash alike. Package [github.com/doona-dp/doona/wire/taskfile] holds its JSON form,
+// its hash and its owner's signature; they stand apart because this package is linked into
+// doona.wasm, where hashing and package fmt would double the download.
+package task
+
+import (
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// Version is the version of the task, of the wire format and of every label in them.
+const Version = 1
+
+// The queries of an analyzer: how it presents what it has aggregated.
+const (
+	Count     = "count"     // How many clients have the property; input 0 or 1.
+	Sum       = "sum"       // Sum of a real number in Input.Lo..Input.Hi.
+	Mean      = "mean"      // The same, divided by the number of reports.
+	Histogram = "histogram" // How many clients fall in each of Input.Bins bins or categories.
+
+	Vector     = "vector"     // Sum of vectors of Input.Bins coordinates, each in Input.Lo..Input.Hi.
+	VectorMean = "vectormean" // Mean of vectors of Input.Bins coordinates with Euclidean norm at most 1.
+)
+
+// The padding modes (docs/SPEC.md).
+const (
+	PaddingFull = "full" // Exactly Slots.PerLane slots in every lane of every client.
+	PaddingNone = "none" // As many slots as messages, at least one.
+)
+
+// The ways a first relay tells clients apart to enforce their limit.
+const (
+	ClientToken   = "token"   // Privacy Pass tokens of an independent issuer.
+	ClientAddress = "address" // Keyed hash of the network address; not protected against Sybils.
+)
+
+// MaxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission
+// stays below 2³¹ bytes under every KEM and number of relays.
+const MaxSlots = 1 << 17
+
+// The key encapsulation mechanisms.
+const (
+	KEMX25519         = "x25519"         // DHKEM(X25519, HKDF-SHA256)
+	KEMMLKEM768X25519 = "mlkem768x25519" // hybrid, post-quantum
+	KEMMLKEM768       = "mlkem768"       // post-quantum
+)
+
+// Task is the document. The zero value is not valid; see [Task.Validate].
+type Task struct {
+	Name     string  // For people. Required. 1 to 64 printable ASCII characters.
+	Query    string  // One of the query constants. Required.
+	Protocol string  // Name in the protocol registry. Required.
+	Rule     string  // Accountant's rule the claim is proven by. Required.
+	Params   []Param // Protocol parameters, sorted by key, each key once.
+	Input    Input   // The value domain.
+	Claim    Claim   // The guarantee promised to every client.
+	Batch    Batch   // How many reports are shuffled together.
+	Slots    Slots   // How messages travel.
+	Epochs   Epochs  // When clients report.
+	Clients  Clients // How the first relay limits clients.
+	Relays   []Party // In the order a report visits them. 1 to 8; empty in a draft.
+	Verifier Party   // Who decrypts the batches. Empty in a draft.
+	KEM      string  // One of the KEM constants. Required.
+}
+
+// Param is one protocol parameter.
+type Param struct {
+	Key   string              // Lower-case name, "k" or "gamma".
+	Value randomizer.Rational // Exact value.
+}
+
+// Input is the domain of one client's value.
+type Input struct {
+	Lo, Hi randomizer.Rational // Range of a real value, Lo < Hi; 0 and 1 for counts and labels, -1 and 1 for vectormean.
+	Bins   uint64              // Entries of the answer: bins or categories of a histogram, 2..2³²-1; coordinates of a vector, 1..2²⁰; else 0.
+	Labels bool                // The value is a category 0..Bins-1 and not a real number; without Clip.
+	Clip   bool                // Values outside the range are moved to its nearer end; else they are errors.
+}
+
+// Width returns Hi - Lo.
+func (in Input) Width() float64 { return in.Hi.Float64() - in.Lo.Float64() }
+
+// Claim is the (ε, δ) promised, as decimal strings such as "1" and "1e-6".
+type Claim struct {
+	Epsilon string // > 0.
+	Delta   string // In (0, 1).
+}
+
+// Batch says how many reports are shuffled together.
+type Batch struct {
+	Size   uint64              // n, submissions in a sealed batch. ≥ 1.
+	Honest randomizer.Rational // h, share of them assumed honest. In (0, 1].
+	Min    uint64              // n_min, honest messages the guarantee needs. In 1..Size; ⌊h·n⌋ by default.
+}
+
+// Slots says how messages travel.
+type Slots struct {
+	Padding      string // One of the padding constants.
+	Lanes        uint64 // Separately shuffled and limited groups of slots. 1..65535; times PerLane up to MaxSlots.
+	PerLane      uint64 // B, slots of one client in one lane. 1..65535; times Batch.Size below 2³².
+	MessageBytes uint64 // Size of one protocol message. 1..1024.
+}
+
+// Epochs says when clients report: Count epochs of Length seconds from Start.
+type Epochs struct {
+	Start  uint64 // Unix time, seconds.
+	Length uint64 // Seconds. 1..31622400 (366 days).
+	Count  uint64 // 1..65536.
+}
+
+// Clients says how the first relay limits clients.
+type Clients struct {
+	Kind   string // One of the client constants.
+	Quota  uint64 // Reports per network and epoch (address), 1..65535; 1 for tokens: each is spent once.
+	Issuer Party  // Who issues tokens, and decides how many a person gets. Zero for addresses.
+}
+
+// Party is a relay, the verifier or the issuer of tokens.
+type Party struct {
+	URL     string   // Base URL, without a trailing slash. The verifier's may be empty: it only pulls.
+	SignKey [32]byte // Ed25519 public key.
+	KeyList [32]byte // SHA-256 of its list of keys, one per epoch: HPKE keys, or the ids of token keys.
+}
+
+// Param returns the parameter with the given key, and whether there is one.
+func (t *Task) Param(key string) (randomizer.Rational, bool) {
+	for _, p := range t.Params {
+		if p.Key == key {
+			return p.Value, true
+		}
+	}
+	return randomizer.Rational{}, false
+}
+
+// VerifierHop returns the hop index of the verifier; relays are hops 0 to VerifierHop()-1.
+func (t *Task) VerifierHop() int { return len(t.Relays) }
+
+// Party returns the party at a hop.
+func (t *Task) Party(hop int) Party {
+	if hop < len(t.Relays) {
+		return t.Relays[hop]
+	}
+	return t.Verifier
+}
+
+// End returns the Unix time at which epoch ends.
+func (e Epochs) End(epoch uint64) uint64 { return e.Start + (epoch+1)*e.Length }
+
+// At returns the epoch that holds the Unix time now, and whether there is one.
+func (e Epochs) At(now uint64) (epoch uint64, ok bool) {
+	if now < e.Start {
+		return 0, false
+	}
+	epoch = (now - e.Start) / e.Length
+	return epoch, epoch < e.Count
+}

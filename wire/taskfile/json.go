@@ -1,0 +1,313 @@
+package taskfile
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// document is the JSON form of a task. Epochs, relays and verifier are absent in a draft.
+type document struct {
+	Name     string            `json:"name"`
+	Query    string            `json:"query"`
+	Protocol string            `json:"protocol"`
+	Rule     string            `json:"rule"`
+	Params   map[string]string `json:"params"`
+	Input    struct {
+		Range  []string `json:"range,omitempty"`  // ["lo", "hi"], rationals; ["0", "1"] where absent
+		Bins   uint64   `json:"bins,omitempty"`   // histogram only
+		Dim    uint64   `json:"dim,omitempty"`    // vector and vectormean only
+		Labels bool     `json:"labels,omitempty"` // values are categories 0..bins-1
+		Clip   bool     `json:"clip,omitempty"`
+	} `json:"input"`
+	Claim struct {
+		Epsilon string `json:"epsilon"`
+		Delta   string `json:"delta"`
+	} `json:"claim"`
+	Batch struct {
+		Size   uint64 `json:"size"`
+		Honest string `json:"honest"`        // a rational in (0, 1]
+		Min    uint64 `json:"min,omitempty"` // ⌊honest·size⌋ where absent
+	} `json:"batch"`
+	Slots struct {
+		Padding      string `json:"padding"`
+		Lanes        uint64 `json:"lanes"`
+		PerLane      uint64 `json:"perLane"`
+		MessageBytes uint64 `json:"messageBytes"`
+	} `json:"slots"`
+	Epochs  *epochs `json:"epochs,omitempty"`
+	Clients struct {
+		Kind   string `json:"kind"`
+		Quota  uint64 `json:"quota"`
+		Issuer *party `json:"issuer,omitempty"` // of tokens only
+	} `json:"clients"`
+	Relays   []party `json:"relays,omitempty"`
+	Verifier *party  `json:"verifier,omitempty"`
+	KEM      string  `json:"kem"`
+}
+
+type epochs struct {
+	Start  time.Time `json:"start"`  // RFC 3339, whole seconds
+	Length string    `json:"length"` // Go duration, whole seconds: "24h"
+	Count  uint64    `json:"count"`
+}
+
+type party struct {
+	URL     string `json:"url,omitempty"`
+	SignKey string `json:"signKey"` // "ed25519:" and unpadded base64url
+	KeyList string `json:"keyList"` // "sha256:" and unpadded base64url
+}
+
+// Prefixes of keys and hashes in text.
+const (
+	prefixEd25519 = "ed25519:"
+	prefixSHA256  = "sha256:"
+)
+
+// FormatKey returns the text form of an Ed25519 public key, as in connect({owner: …}).
+func FormatKey(key []byte) string { return prefixEd25519 + base64.RawURLEncoding.EncodeToString(key) }
+
+// ParseKey reads the text form of an Ed25519 public key.
+func ParseKey(field, s string) ([32]byte, error) { return parse32(field, s, prefixEd25519) }
+
+func parse32(field, s, prefix string) (out [32]byte, err error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(s, prefix))
+	if err != nil || len(raw) != 32 || prefix+base64.RawURLEncoding.EncodeToString(raw) != s { // the decoder skips line ends
+		return out, invalid.Field(field, fmt.Sprintf("%q", s), prefix+" and 32 bytes as unpadded base64url")
+	}
+	return [32]byte(raw), nil
+}
+
+// MarshalJSON returns the JSON form of a task or draft, indented for people.
+func MarshalJSON(t *task.Task) ([]byte, error) {
+	var d document
+	d.Name, d.Query, d.Protocol, d.Rule, d.KEM = t.Name, t.Query, t.Protocol, t.Rule, t.KEM
+	d.Params = map[string]string{}
+	for _, p := range t.Params {
+		d.Params[p.Key] = p.Value.String()
+	}
+	if !t.Input.Labels {
+		d.Input.Range = []string{t.Input.Lo.String(), t.Input.Hi.String()}
+	}
+	d.Input.Labels, d.Input.Clip = t.Input.Labels, t.Input.Clip
+	if isVector(t.Query) {
+		d.Input.Dim = t.Input.Bins
+	} else {
+		d.Input.Bins = t.Input.Bins
+	}
+	d.Claim.Epsilon, d.Claim.Delta = t.Claim.Epsilon, t.Claim.Delta
+	d.Batch.Size, d.Batch.Honest, d.Batch.Min = t.Batch.Size, t.Batch.Honest.String(), t.Batch.Min
+	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane, d.Slots.MessageBytes = t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes
+	d.Clients.Kind, d.Clients.Quota = t.Clients.Kind, t.Clients.Quota
+	if len(t.Relays) > 0 {
+		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(), (time.Duration(t.Epochs.Length) * time.Second).String(), t.Epochs.Count}
+		for _, relay := range t.Relays {
+			d.Relays = append(d.Relays, formatParty(relay))
+		}
+		verifier := formatParty(t.Verifier)
+		d.Verifier = &verifier
+		if t.Clients.Kind == task.ClientToken {
+			issuer := formatParty(t.Clients.Issuer)
+			d.Clients.Issuer = &issuer
+		}
+	}
+	return json.MarshalIndent(&d, "", "  ")
+}
+
+func formatParty(p task.Party) party {
+	return party{p.URL, FormatKey(p.SignKey[:]), prefixSHA256 + base64.RawURLEncoding.EncodeToString(p.KeyList[:])}
+}
+
+// ParseJSON reads the JSON form. Unknown and duplicate keys and trailing bytes are errors. A
+// document without relays is a draft: enough to simulate, not to run.
+func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
+	var d document
+	dec := json.NewDecoder(bytes.NewReader(in))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&d); err != nil {
+		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	if err := checkKeys(in); err != nil {
+		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
+	}
+	if t, err = d.task(); err != nil {
+		return nil, false, err
+	}
+	if d.Relays == nil && d.Verifier == nil && d.Epochs == nil && d.Clients.Issuer == nil {
+		return t, true, t.ValidateDraft()
+	}
+	if d.Verifier == nil || d.Epochs == nil {
+		return nil, false, invalid.Field("task", "some of its parties", "relays, verifier and epochs, or none of them for a draft")
+	}
+	if err := d.parties(t); err != nil {
+		return nil, false, err
+	}
+	return t, false, t.Validate()
+}
+
+func (d *document) task() (*task.Task, error) {
+	t := &task.Task{
+		Name: d.Name, Query: d.Query, Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
+		Claim:   task.Claim{Epsilon: d.Claim.Epsilon, Delta: d.Claim.Delta},
+		Slots:   task.Slots{Padding: d.Slots.Padding, Lanes: d.Slots.Lanes, PerLane: d.Slots.PerLane, MessageBytes: d.Slots.MessageBytes},
+		Clients: task.Clients{Kind: d.Clients.Kind, Quota: d.Clients.Quota},
+	}
+	for key, text := range d.Params {
+		v, err := randomizer.ParseRational("params."+key, text)
+		if err != nil {
+			return nil, err
+		}
+		t.Params = append(t.Params, task.Param{Key: key, Value: v})
+	}
+	sort.Slice(t.Params, func(i, j int) bool { return t.Params[i].Key < t.Params[j].Key })
+	var err error
+	if t.Input, err = d.input(); err != nil {
+		return nil, err
+	}
+	t.Batch = task.Batch{Size: d.Batch.Size, Min: d.Batch.Min}
+	if t.Batch.Honest, err = randomizer.ParseRational("batch.honest", d.Batch.Honest); err != nil {
+		return nil, err
+	}
+	if h := t.Batch.Honest; t.Batch.Min == 0 && h.Num > 0 && uint64(h.Num) <= h.Den {
+		t.Batch.Min = t.Batch.DefaultMin()
+	}
+	return t, nil
+}
+
+func (d *document) input() (in task.Input, err error) {
+	in = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1),
+		Bins: d.Input.Bins, Labels: d.Input.Labels, Clip: d.Input.Clip}
+	switch vector := isVector(d.Query); {
+	case vector && in.Bins != 0:
+		return in, invalid.Field("input.bins", fmt.Sprint(in.Bins), "dim for a vector, and no bins")
+	case !vector && d.Input.Dim != 0:
+		return in, invalid.Field("input.dim", fmt.Sprint(d.Input.Dim), "no dim, unless the query is vector or vectormean")
+	case vector:
+		in.Bins = d.Input.Dim
+	}
+	if d.Input.Range == nil {
+		return in, nil
+	}
+	if in.Labels || len(d.Input.Range) != 2 {
+		return in, invalid.Field("input.range", fmt.Sprintf("%q", d.Input.Range), "two rationals, and none with labels: they are 0 to bins-1")
+	}
+	if in.Lo, err = randomizer.ParseRational("input.range", d.Input.Range[0]); err != nil {
+		return in, err
+	}
+	in.Hi, err = randomizer.ParseRational("input.range", d.Input.Range[1])
+	return in, err
+}
+
+// isVector says whether a query's answer has one entry per coordinate of the value.
+func isVector(query string) bool { return query == task.Vector || query == task.VectorMean }
+
+func (d *document) parties(t *task.Task) error {
+	length, err := time.ParseDuration(d.Epochs.Length)
+	if err != nil || length%time.Second != 0 || length <= 0 {
+		return invalid.Field("epochs.length", fmt.Sprintf("%q", d.Epochs.Length), `a positive duration in whole seconds, such as "24h"`)
+	}
+	if d.Epochs.Start.Unix() < 1 || d.Epochs.Start.Nanosecond() != 0 {
+		return invalid.Field("epochs.start", d.Epochs.Start.String(), "a time in whole seconds after 1970")
+	}
+	t.Epochs = task.Epochs{Start: uint64(d.Epochs.Start.Unix()), Length: uint64(length / time.Second), Count: d.Epochs.Count}
+	for _, p := range d.Relays {
+		relay, err := p.parse("relays")
+		if err != nil {
+			return err
+		}
+		t.Relays = append(t.Relays, relay)
+	}
+	if d.Clients.Issuer != nil {
+		if t.Clients.Issuer, err = d.Clients.Issuer.parse("clients.issuer"); err != nil {
+			return err
+		}
+	}
+	t.Verifier, err = d.Verifier.parse("verifier")
+	return err
+}
+
+func (p party) parse(field string) (out task.Party, err error) {
+	out.URL = p.URL
+	if out.SignKey, err = ParseKey(field+".signKey", p.SignKey); err != nil {
+		return out, err
+	}
+	out.KeyList, err = parse32(field+".keyList", p.KeyList, prefixSHA256)
+	return out, err
+}
+
+// words are the keys of the document. Names under "params" are the protocol's.
+var words = keysOf(reflect.TypeFor[document]())
+
+// keysOf returns the JSON keys of a struct and of all structs in it.
+func keysOf(t reflect.Type) (keys []string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return keysOf(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if key, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); key != "" {
+				keys = append(append(keys, key), keysOf(t.Field(i).Type)...)
+			}
+		}
+	}
+	return keys
+}
+
+// checkKeys makes up for three kindnesses of encoding/json on a document that it has decoded: it
+// keeps the last of duplicate keys, takes "NAME" for "name", and stops after the first value.
+func checkKeys(in []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(in))
+	if err := walk(dec, ""); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("trailing bytes after the document")
+	}
+	return nil
+}
+
+func walk(dec *json.Decoder, path string) error {
+	token, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	delim, ok := token.(json.Delim)
+	if !ok {
+		return nil
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		at := path
+		if delim == '{' {
+			key, err := dec.Token()
+			if err != nil {
+				return err
+			}
+			at = strings.TrimPrefix(path+"."+key.(string), ".")
+			if seen[at] {
+				return fmt.Errorf("duplicate key %q", at)
+			}
+			if path != "params" && !slices.Contains(words, key.(string)) {
+				return fmt.Errorf("unknown key %q", at)
+			}
+			seen[at] = true
+		}
+		if err := walk(dec, at); err != nil {
+			return err
+		}
+	}
+	_, err = dec.Token()
+	return err
+}

@@ -1,0 +1,369 @@
+package taskfile_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+func signKey(name string) ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte(name))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+func public(key ed25519.PrivateKey) [32]byte { return [32]byte(key.Public().(ed25519.PublicKey)) }
+
+func newList(t testing.TB, party string, keys int) *onion.SignedKeyList {
+	t.Helper()
+	private := make([]*onion.PrivateKey, keys)
+	for i := range private {
+		var err error
+		private[i], err = onion.GenerateKey(task.KEMX25519)
+		require.NoError(t, err)
+	}
+	list, err := onion.NewSignedKeyList(task.KEMX25519, private, signKey(party))
+	require.NoError(t, err)
+	return list
+}
+
+// sample returns a valid task with two relays and an issuer of tokens, and the key lists it names.
+func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
+	t.Helper()
+	s := &task.Task{
+		Name: "delays", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: task.KEMX25519,
+		Params:  []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 32)}, {Key: "k", Value: randomizer.NewRational(40, 1)}},
+		Input:   task.Input{Lo: randomizer.NewRational(-1, 2), Hi: randomizer.NewRational(180, 1), Clip: true},
+		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Batch:   task.Batch{Size: 5000, Honest: randomizer.NewRational(9, 10), Min: 4000},
+		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
+		Epochs:  task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 2},
+		Clients: task.Clients{Kind: task.ClientToken, Quota: 1},
+	}
+	var lists []*onion.SignedKeyList
+	for _, name := range []string{"one", "two", "verifier"} {
+		list := newList(t, name, 2)
+		lists = append(lists, list)
+		party := task.Party{SignKey: public(signKey(name)), KeyList: list.Hash()}
+		if name == "verifier" {
+			s.Verifier = party
+			continue
+		}
+		party.URL = "https://" + name + ".example"
+		s.Relays = append(s.Relays, party)
+	}
+	list := newIssuerList(t, "issuer", 7, 8)
+	s.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: public(signKey("issuer")), KeyList: list.Hash()}
+	return s, append(lists, list)
+}
+
+// newIssuerList returns an issuer's list of key ids that begin with the given bytes.
+func newIssuerList(t testing.TB, party string, first ...byte) *onion.SignedKeyList {
+	t.Helper()
+	var ids [][32]byte
+	for _, b := range first {
+		ids = append(ids, [32]byte{b})
+	}
+	list, err := onion.NewIssuerKeyList(ids, signKey(party))
+	require.NoError(t, err)
+	return list
+}
+
+func TestJSONRoundTrip(t *testing.T) {
+	full, _ := sample(t)
+	labels, _ := sample(t)
+	labels.Query, labels.Input = task.Histogram, task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 7, Labels: true}
+	labels.Params, labels.Batch.Min, labels.Verifier.URL = nil, labels.Batch.DefaultMin(), "http://verifier:1"
+	draft, _ := sample(t)
+	draft.Relays, draft.Verifier, draft.Epochs, draft.Clients.Issuer = nil, task.Party{}, task.Epochs{}, task.Party{}
+	for name, want := range map[string]*task.Task{"full": full, "labels": labels, "draft": draft} {
+		text, err := taskfile.MarshalJSON(want)
+		require.NoError(t, err)
+		got, isDraft, err := taskfile.ParseJSON(text)
+		require.NoError(t, err, name)
+		require.Equal(t, want, got, name)
+		require.Equal(t, name == "draft", isDraft)
+		require.Equal(t, taskfile.ID(want), taskfile.ID(got))
+		require.Equal(t, sha256.Sum256(want.Canonical()), taskfile.ID(want))
+
+		path := filepath.Join(t.TempDir(), "task.json")
+		require.NoError(t, os.WriteFile(path, append([]byte("\n "), text...), 0o600))
+		loaded, open, err := taskfile.Load(path)
+		require.NoError(t, err)
+		require.Equal(t, want, loaded)
+		require.Nil(t, open, "nobody signs a JSON document")
+		_, err = taskfile.LoadBundle(path)
+		require.ErrorContains(t, err, "want the signed bundle")
+	}
+}
+
+func TestJSONDefaults(t *testing.T) {
+	s, _ := sample(t)
+	text, err := taskfile.MarshalJSON(s)
+	require.NoError(t, err)
+	without := strings.Replace(string(text), `"min": 4000`, `"min": 0`, 1)
+	got, _, err := taskfile.ParseJSON([]byte(without))
+	require.NoError(t, err)
+	require.Equal(t, uint64(4500), got.Batch.Min, "⌊h·n⌋")
+}
+
+func TestJSONRejects(t *testing.T) {
+	s, _ := sample(t)
+	text, err := taskfile.MarshalJSON(s)
+	require.NoError(t, err)
+	good := string(text)
+	edit := func(old, new string) string {
+		require.Contains(t, good, old)
+		return strings.Replace(good, old, new, 1)
+	}
+	key := taskfile.FormatKey(s.Relays[0].SignKey[:])
+	issuer := taskfile.FormatKey(s.Clients.Issuer.SignKey[:])
+	list := "sha256:" + base64.RawURLEncoding.EncodeToString(s.Relays[0].KeyList[:])
+	for name, c := range map[string]struct{ in, want string }{
+		"empty":                    {"", "EOF"},
+		"unknown key":              {edit(`"name"`, `"nome": 1, "name"`), "nome"},
+		"unknown key inside":       {edit(`"epsilon"`, `"rho": "1", "epsilon"`), "rho"},
+		"a known key out of place": {edit(`"name"`, `"size": 1, "name"`), "size"},
+		"a key in capitals":        {edit(`"name"`, `"NAME"`), "NAME"},
+		"a key in other capitals":  {edit(`"perLane"`, `"perlane"`), "perlane"},
+		"duplicate key":            {edit(`"query"`, `"name": "other", "query"`), `duplicate key "name"`},
+		"duplicate in capitals":    {edit(`"query"`, `"Name": "other", "query"`), "Name"},
+		"duplicate key inside":     {edit(`"honest"`, `"size": 5000, "honest"`), `duplicate key "batch.size"`},
+		"duplicate parameter":      {edit(`"gamma"`, `"gamma": "1/2", "gamma"`), `duplicate key "params.gamma"`},
+		"duplicate escaped":        {edit(`"query"`, `"n\u0061me": "other", "query"`), `duplicate key "name"`},
+		"trailing bytes":           {good + "{}", "trailing"},
+		"trailing text":            {good + "x", "trailing"},
+		"an array":                 {"[" + good + "]", "array"},
+		"deep":                     {strings.Repeat(`{"params":`, 20000), "depth"},
+		"an issuer without a key":  {edit(`"signKey": "`+issuer+`",`, ``), "clients.issuer.signKey"},
+		"an issuer's short key":    {edit(issuer, issuer[:len(issuer)-1]), "clients.issuer.signKey"},
+		"a number for a string":    {edit(`"epsilon": "1"`, `"epsilon": 1`), "epsilon"},
+		"a fraction for a number":  {edit(`"size": 5000`, `"size": 5000.5`), "size"},
+		"a negative number":        {edit(`"size": 5000`, `"size": -1`), "size"},
+		"a range of three":         {edit(`"180"`, `"180", "7"`), "input.range"},
+		"a range of one": {edit(`,
+      "180"`, ``), "input.range"},
+		"a decimal for a rational":   {edit(`"1/32"`, `"0.03125"`), "params.gamma"},
+		"a rational not reduced":     {edit(`"9/10"`, `"18/20"`), "batch.honest"},
+		"honest above one":           {edit(`"9/10"`, `"11/10"`), "batch.honest"},
+		"honest zero":                {edit(`"9/10"`, `"0"`), "batch.honest"},
+		"a start with a fraction":    {edit(`:00Z`, `:00.5Z`), "epochs.start"},
+		"a start before 1970":        {edit(`"2027-`, `"1927-`), "epochs.start"},
+		"a length in fractions":      {edit(`"24h0m0s"`, `"1.5s"`), "epochs.length"},
+		"a length without a unit":    {edit(`"24h0m0s"`, `"86400"`), "epochs.length"},
+		"a key without its prefix":   {edit(key, strings.TrimPrefix(key, "ed25519:")), "relays.signKey"},
+		"a key with another prefix":  {edit(key, "sha256:"+strings.TrimPrefix(key, "ed25519:")), "relays.signKey"},
+		"a short key":                {edit(key, key[:len(key)-2]), "relays.signKey"},
+		"a key with padding":         {edit(key, key+"="), "relays.signKey"},
+		"a key over two lines":       {edit(key, key[:20]+`\n`+key[20:]), "relays.signKey"},
+		"spare bits in a key":        {edit(key, key[:len(key)-1]+next(key[len(key)-1])), "relays.signKey"},
+		"a list in another alphabet": {edit(list, "sha256:"+strings.Repeat("+", 43)), "relays.keyList"},
+		"invalid UTF-8":              {edit("delays", "delay\xff"), "name"},
+	} {
+		_, _, err := taskfile.ParseJSON([]byte(c.in))
+		require.ErrorContains(t, err, c.want, name)
+	}
+	alone, _ := sample(t)
+	alone.Relays, alone.Verifier, alone.Epochs = nil, task.Party{}, task.Epochs{}
+	draft, err := taskfile.MarshalJSON(alone)
+	require.NoError(t, err)
+	_, _, err = taskfile.ParseJSON(bytes.Replace(draft, []byte(`"quota": 1`), []byte(`"quota": 1, "issuer": {"url": "https://i", "signKey": "`+issuer+`", "keyList": "`+list+`"}`), 1))
+	require.ErrorContains(t, err, "or none of them for a draft", "an issuer in a draft")
+	for name, strip := range map[string]string{"verifier": "verifier", "epochs": "epochs", "relays": "relays"} {
+		d, err := sampleWithout(t, strip)
+		require.NoError(t, err)
+		_, _, err = taskfile.ParseJSON(d)
+		var field *invalid.FieldError
+		require.True(t, errors.As(err, &field), "without %s: %v", name, err)
+	}
+}
+
+// next returns the next character of base64url: for the last of 43, it changes spare bits only.
+func next(c byte) string {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return alphabet[strings.IndexByte(alphabet, c)+1:][:1]
+}
+
+// sampleWithout returns the sample's JSON form with a key set to null.
+func sampleWithout(t *testing.T, key string) ([]byte, error) {
+	s, _ := sample(t)
+	text, err := taskfile.MarshalJSON(s)
+	start := bytes.Index(text, []byte("\n  \""+key+"\": ")) + len("\n  \""+key+"\": ")
+	end := start + bytes.IndexAny(text[start:], "\n") // the opening line
+	shut := map[byte]string{'{': "\n  }", '[': "\n  ]"}[text[end-1]]
+	end += bytes.Index(text[end:], []byte(shut)) + len(shut)
+	return slices.Concat(text[:start], []byte("null"), text[end:]), err
+}
+
+func TestBundleRoundTrip(t *testing.T) {
+	s, lists := sample(t)
+	owner := signKey("owner")
+	b, err := taskfile.Sign(s, owner, lists)
+	require.NoError(t, err)
+	raw, err := b.Bytes()
+	require.NoError(t, err)
+	back, err := taskfile.ParseBundle(raw)
+	require.NoError(t, err)
+	require.Equal(t, b, back)
+	id := public(owner)
+	for _, want := range []*[32]byte{nil, &id} {
+		open, err := back.Open(want)
+		require.NoError(t, err)
+		require.Equal(t, s, open.Task)
+		require.Equal(t, taskfile.ID(s), open.ID)
+		require.Equal(t, id, open.Owner)
+		require.Equal(t, lists[:3], open.KeyLists)
+		require.Equal(t, lists[3], open.IssuerKeys)
+		require.Equal(t, [][32]byte{{7}, {8}}, open.TokenKeys)
+	}
+	path := filepath.Join(t.TempDir(), "task.bundle")
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	open, err := taskfile.LoadBundle(path)
+	require.NoError(t, err)
+	require.Equal(t, s, open.Task)
+	loaded, signed, err := taskfile.Load(path)
+	require.NoError(t, err)
+	require.Equal(t, s, loaded)
+	require.Equal(t, open, signed)
+}
+
+func TestBundleRejects(t *testing.T) {
+	s, lists := sample(t)
+	owner, stranger := signKey("owner"), signKey("stranger")
+	id := public(owner)
+	for name, c := range map[string]struct {
+		change func(*taskfile.Bundle)
+		want   string
+	}{
+		"another owner, who signed": {func(b *taskfile.Bundle) {
+			b.Owner, b.Signature = stranger.Public().(ed25519.PublicKey), onion.Sign(stranger, onion.SignTask, b.Task)
+		}, "its owner is"},
+		"a stranger's signature":      {func(b *taskfile.Bundle) { b.Signature = onion.Sign(stranger, onion.SignTask, b.Task) }, onion.ErrSigner.Error()},
+		"a signature for another use": {func(b *taskfile.Bundle) { b.Signature = onion.Sign(owner, onion.SignManifest, b.Task) }, onion.ErrSigner.Error()},
+		"no signature":                {func(b *taskfile.Bundle) { b.Signature = []byte{} }, onion.ErrSigner.Error()},
+		"a short owner":               {func(b *taskfile.Bundle) { b.Owner = b.Owner[1:] }, "31 bytes"},
+		"a changed task":              {func(b *taskfile.Bundle) { b.Task[20] ^= 1 }, onion.ErrSigner.Error()},
+		"a signed task that is not canonical": {func(b *taskfile.Bundle) {
+			b.Task = append(b.Task, 0)
+			b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
+		}, "trailing"},
+		"key lists swapped":                        {func(b *taskfile.Bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }, "not the list the task names"},
+		"a key list less":                          {func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] }, "2 key lists, want 4"},
+		"the issuer's key list for the verifier's": {func(b *taskfile.Bundle) { b.KeyLists[2] = b.KeyLists[3] }, "not the list the task names"},
+		"a key list more":                          {func(b *taskfile.Bundle) { b.KeyLists = append(b.KeyLists, b.KeyLists[0]) }, "5 key lists, want 4"},
+		"another key list":                         {func(b *taskfile.Bundle) { b.KeyLists[1] = bytesOf(t, newList(t, "two", 2)) }, "not the list the task names"},
+		"a list signed by another": {func(b *taskfile.Bundle) {
+			b.KeyLists[1] = bytesOf(t, &onion.SignedKeyList{List: lists[1].List, Signature: onion.Sign(stranger, onion.SignKeyList, lists[1].List)})
+		}, onion.ErrSigner.Error()},
+		"a list with trailing bytes": {func(b *taskfile.Bundle) { b.KeyLists[1] = append(b.KeyLists[1], 0) }, "trailing"},
+	} {
+		b, err := taskfile.Sign(s, owner, lists)
+		require.NoError(t, err)
+		c.change(b)
+		_, err = b.Open(&id)
+		require.ErrorContains(t, err, c.want, name)
+	}
+	_, err := taskfile.Sign(s, owner, lists[:3])
+	require.Error(t, err)
+	owned, ownedLists := sample(t)
+	ownedLists[3] = newIssuerList(t, "owner", 7, 8)
+	owned.Clients.Issuer.SignKey, owned.Clients.Issuer.KeyList = id, ownedLists[3].Hash()
+	_, err = taskfile.Sign(owned, owner, ownedLists)
+	require.ErrorContains(t, err, "clients.issuer", "the owner as issuer")
+	for want, list := range map[string]*onion.SignedKeyList{
+		"2 keys": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
+		"kem rsabssa-2048": newList(t, "issuer", 2), onion.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
+	} {
+		other, otherLists := sample(t)
+		otherLists[3], other.Clients.Issuer.KeyList = list, list.Hash()
+		_, err = taskfile.Sign(other, owner, otherLists)
+		require.ErrorContains(t, err, want)
+	}
+	short, shortLists := sample(t)
+	shortLists[2] = newList(t, "verifier", 1)
+	short.Verifier.KeyList = shortLists[2].Hash()
+	_, err = taskfile.Sign(short, owner, shortLists)
+	require.ErrorContains(t, err, "2 keys", "a list with too few keys, rightly named and signed")
+	short.Name = ""
+	_, err = taskfile.Sign(short, owner, lists)
+	require.Error(t, err)
+}
+
+func bytesOf(t *testing.T, list *onion.SignedKeyList) []byte {
+	t.Helper()
+	raw, err := list.Bytes()
+	require.NoError(t, err)
+	return raw
+}
+
+func TestParseKey(t *testing.T) {
+	key := public(signKey("owner"))
+	got, err := taskfile.ParseKey("owner", taskfile.FormatKey(key[:]))
+	require.NoError(t, err)
+	require.Equal(t, key, got)
+	_, err = taskfile.ParseKey("owner", "")
+	var field *invalid.FieldError
+	require.True(t, errors.As(err, &field))
+	require.Equal(t, "owner", field.Field)
+}
+
+// FuzzParseBundle: what parses re-encodes to the same bytes, and opening it does not panic.
+func FuzzParseBundle(f *testing.F) {
+	s, lists := sample(f)
+	b, err := taskfile.Sign(s, signKey("owner"), lists)
+	require.NoError(f, err)
+	raw, err := b.Bytes()
+	require.NoError(f, err)
+	f.Add(raw)
+	f.Add([]byte{0x94, 0xc4, 0, 0xc4, 0, 0xc4, 0, 0xdd, 0xff, 0xff, 0xff, 0xff})
+	f.Add([]byte{0x94, 0xc4, 0, 0xc4, 0, 0xc4, 0, 0xc0})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		b, err := taskfile.ParseBundle(in)
+		if err != nil {
+			return
+		}
+		again, err := codec.Marshal(b)
+		require.NoError(t, err)
+		require.Equal(t, in, again)
+		_, _ = b.Open(nil)
+	})
+}
+
+// FuzzParseJSON: a document that parses means one task, whose own JSON form says the same.
+func FuzzParseJSON(f *testing.F) {
+	s, _ := sample(f)
+	text, err := taskfile.MarshalJSON(s)
+	require.NoError(f, err)
+	f.Add(text)
+	s.Relays = nil
+	text, err = taskfile.MarshalJSON(s)
+	require.NoError(f, err)
+	f.Add(text)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		parsed, draft, err := taskfile.ParseJSON(in)
+		if err != nil {
+			return
+		}
+		again, err := taskfile.MarshalJSON(parsed)
+		require.NoError(t, err)
+		reparsed, stillDraft, err := taskfile.ParseJSON(again)
+		require.NoError(t, err)
+		require.Equal(t, draft, stillDraft)
+		require.Equal(t, parsed.Canonical(), reparsed.Canonical())
+	})
+}

@@ -1,0 +1,215 @@
+// Package token holds the anonymous tokens that limit how often a person can report: Privacy Pass
+// tokens of type 2, blind RSA signatures of 2048 bits ([RFC 9577], [RFC 9578], [RFC 9474]).
+//
+//	client                                issuer                     first relay
+//	Blind(key, challenge) → Request  ───▶  Sign        (who asks)
+//	Pending.Finalize      ◀───────────────  response
+//	Header(token) with a report ─────────────────────────────────────▶  Verify  (not who)
+//
+// Unlinkability: the issuer sees m·rᵉ mod N for a uniform r that the client forgets, which is
+// uniform on the units of N whatever m is, so it is independent of the token (m, m^d) that the relay
+// sees. That holds for keys made in bad faith too, because m holds 48 random bytes of salt and a
+// random nonce ([RFC 9474] section 7.3), as long as all clients of an epoch use one key: the task
+// names the hash of the list of the issuer's key ids, one per epoch, and nobody uses another.
+//
+// A token is worth something in one task and epoch only: the challenge that is signed names both.
+//
+// [RFC 9474]: https://www.rfc-editor.org/rfc/rfc9474
+// [RFC 9577]: https://www.rfc-editor.org/rfc/rfc9577
+// [RFC 9578]: https://www.rfc-editor.org/rfc/rfc9578
+package token
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cloudflare/circl/blindsign/blindrsa"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// tokenType is that of blind RSA signatures with 2048 bits.
+const tokenType = 0x0002
+
+// The sizes of what travels, in bytes.
+const (
+	modulusSize = 256
+	inputSize   = 2 + 32 + 32 + 32        // type ‖ nonce ‖ SHA-256(challenge) ‖ key id
+	Size        = inputSize + modulusSize // a token: input ‖ signature
+	RequestSize = 2 + 1 + modulusSize     // type ‖ last byte of the key id ‖ blinded message
+	ReplySize   = modulusSize             // blind signature
+)
+
+// Media types of [RFC 9578].
+const (
+	RequestType   = "application/private-token-request"
+	ReplyType     = "application/private-token-response"
+	DirectoryType = "application/private-token-issuer-directory"
+)
+
+// pss are the parameters of RSABSSA-SHA384-PSS-Deterministic.
+var pss = &rsa.PSSOptions{Hash: crypto.SHA384, SaltLength: 48}
+
+// Challenge returns the TokenChallenge ([RFC 9577] section 2.1) of a task's epoch:
+//
+//	be16(2) ‖ opaque16(issuer's host) ‖ opaque8(context) ‖ opaque16(first relay's host)
+//	context = SHA-256("doona-v1 token" ‖ task id ‖ be64(epoch))
+//
+// The task must be valid and of clients with tokens.
+func Challenge(t *task.Task, id [32]byte, epoch uint64) []byte {
+	context := sha256.Sum256(binary.BigEndian.AppendUint64(append(fmt.Appendf(nil, "doona-v%d token", task.Version), id[:]...), epoch))
+	out := binary.BigEndian.AppendUint16(nil, tokenType)
+	out = opaque16(out, host(t.Clients.Issuer.URL))
+	out = append(append(out, byte(len(context))), context[:]...)
+	return opaque16(out, host(t.Relays[0].URL))
+}
+
+func opaque16(out []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint16(out, uint16(len(s))), s...)
+}
+
+// host returns the authority of a task's URL: what stands between "//" and the path.
+func host(url string) string {
+	_, rest, _ := strings.Cut(url, "//")
+	authority, _, _ := strings.Cut(rest, "/")
+	return authority
+}
+
+// Pending is a token that waits for its issuer's signature. It holds the secret that links the two:
+// forget it once the token is there.
+type Pending struct {
+	Request []byte // TokenRequest, what the issuer gets.
+
+	input  []byte
+	client blindrsa.Client
+	state  blindrsa.State
+}
+
+// Blind begins a token for a challenge: key must be the one that the task names for the epoch
+// ([FetchKey]).
+func Blind(key *PublicKey, challenge []byte) (*Pending, error) {
+	client, err := blindrsa.NewClient(blindrsa.SHA384PSSDeterministic, key.key)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't blind a token: %w", err)
+	}
+	var nonce [32]byte
+	rand.Read(nonce[:])
+	digest := sha256.Sum256(challenge)
+	p := &Pending{client: client, input: binary.BigEndian.AppendUint16(nil, tokenType)}
+	for _, part := range [][32]byte{nonce, digest, key.id} {
+		p.input = append(p.input, part[:]...)
+	}
+	var blinded []byte
+	if blinded, p.state, err = client.Blind(rand.Reader, p.input); err != nil {
+		return nil, fmt.Errorf("couldn't blind a token: %w", err)
+	}
+	p.Request = append(binary.BigEndian.AppendUint16(nil, tokenType), key.id[31])
+	p.Request = append(p.Request, blinded...)
+	return p, nil
+}
+
+// Finalize makes the token of the issuer's reply. It is an error if the reply is not a signature of
+// this request by the key.
+func (p *Pending) Finalize(reply []byte) ([]byte, error) {
+	if len(reply) != ReplySize {
+		return nil, invalid.Field("token reply", fmt.Sprintf("of %d bytes", len(reply)), fmt.Sprintf("%d bytes", ReplySize))
+	}
+	signature, err := p.client.Finalize(p.state, reply)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't accept the issuer's reply: %w", err)
+	}
+	return append(bytes.Clone(p.input), signature...), nil
+}
+
+// BlindedMessage returns what a TokenRequest asks the key to sign.
+func BlindedMessage(key *PublicKey, request []byte) ([]byte, error) {
+	switch {
+	case len(request) != RequestSize:
+		return nil, invalid.Field("token request", fmt.Sprintf("of %d bytes", len(request)), fmt.Sprintf("%d bytes", RequestSize))
+	case binary.BigEndian.Uint16(request) != tokenType:
+		return nil, invalid.Field("token type", fmt.Sprint(binary.BigEndian.Uint16(request)), fmt.Sprint(tokenType))
+	case request[2] != key.id[31]:
+		return nil, invalid.Field("truncated key id", fmt.Sprint(request[2]), fmt.Sprintf("%d, of the epoch's key", key.id[31]))
+	}
+	return request[3:], nil
+}
+
+// Sign returns the reply to a TokenRequest. The same request has the same reply.
+func Sign(private *rsa.PrivateKey, key *PublicKey, request []byte) ([]byte, error) {
+	blinded, err := BlindedMessage(key, request)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := blindrsa.NewSigner(private).BlindSign(blinded)
+	if err != nil {
+		return nil, invalid.Field("blinded message", "not below the modulus", "a blinded message")
+	}
+	return reply, nil
+}
+
+// ErrInvalid is returned for a token that is not one of the challenge and key.
+var ErrInvalid = errors.New("not a token of this task, epoch and issuer")
+
+// Verify is [ErrInvalid] unless token is one for the challenge with this digest (SHA-256), signed by
+// key. It says nothing about whether the token has been spent.
+func Verify(key *PublicKey, digest [32]byte, token []byte) error {
+	if len(token) != Size || binary.BigEndian.Uint16(token) != tokenType ||
+		subtle.ConstantTimeCompare(token[34:66], digest[:]) != 1 || subtle.ConstantTimeCompare(token[66:98], key.id[:]) != 1 {
+		return ErrInvalid
+	}
+	hash := sha512.Sum384(token[:inputSize])
+	if rsa.VerifyPSS(key.key, crypto.SHA384, hash[:], token[inputSize:], pss) != nil {
+		return ErrInvalid
+	}
+	return nil
+}
+
+// Input returns the part of a token that its signature covers: whoever counts tokens counts these,
+// so that a second signature of one input is no second token.
+func Input(token []byte) []byte { return token[:inputSize] }
+
+// scheme is the authentication scheme of [RFC 9577].
+const scheme = "PrivateToken"
+
+// Header returns the Authorization header that carries a token.
+func Header(token []byte) string {
+	return scheme + ` token="` + base64.URLEncoding.EncodeToString(token) + `"`
+}
+
+// ParseHeader returns the token in an Authorization header. It accepts what [Header] writes, with or
+// without quotes, and nothing else; the token may still be of a wrong size.
+func ParseHeader(header string) ([]byte, error) {
+	name, value, _ := strings.Cut(header, " ")
+	value, ok := strings.CutPrefix(strings.TrimSpace(value), "token=")
+	if !strings.EqualFold(name, scheme) || !ok {
+		return nil, fmt.Errorf("invalid Authorization: want %s token=…", scheme)
+	}
+	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
+		value = value[1 : n-1]
+	}
+	out, err := base64.URLEncoding.Strict().DecodeString(value)
+	if err != nil || base64.URLEncoding.EncodeToString(out) != value { // the decoder skips line ends
+		return nil, errors.New("invalid Authorization: want a token in padded base64url")
+	}
+	return out, nil
+}
+
+// ChallengeHeader returns the WWW-Authenticate header that asks for a token; key may be nil.
+func ChallengeHeader(challenge []byte, key *PublicKey) string {
+	out := scheme + ` challenge="` + base64.URLEncoding.EncodeToString(challenge) + `"`
+	if key != nil {
+		out += `, token-key="` + base64.URLEncoding.EncodeToString(key.spki) + `"`
+	}
+	return out
+}
