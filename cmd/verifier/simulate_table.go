@@ -51,6 +51,7 @@ var tableCases = []planner.Query{
 	{Query: task.Sum, Protocol: "correlated", Hi: 4, Batch: 100},
 	{Query: task.Sum, Protocol: "rappor", Hi: 4, Batch: 500, Params: planner.Params{"k": 4}},
 	{Query: task.Vector, Protocol: "vectorsum", Dim: 3, Batch: 500},
+	{Query: task.Vector, Protocol: "vectorsum", Dim: 3, Batch: 500, Params: planner.Params{"t": 2}},
 	{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 1000, Epsilon: 2},
 	{Query: task.VectorMean, Protocol: "vectormean", Dim: 2, Batch: 100, Epsilon: 4},
 }

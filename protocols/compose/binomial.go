@@ -99,23 +99,3 @@ func (b *Binomial) Delta(eps float64) float64 {
 	}
 	return math.Min(1, most*(1+1e-9)+floor)
 }
-
-// LowTail returns the largest y with Pr[Bin(n, p) < y] at most mass, and an upper bound on that
-// probability.
-func (b *Binomial) LowTail(mass float64) (y uint64, below float64) {
-	sum := (b.n + 1) * cut // what lies before masses
-	if b.first == 0 {
-		sum = 0
-	}
-	if sum > mass {
-		return 0, 0
-	}
-	at := b.first
-	for _, w := range b.masses {
-		if (sum+w)*(1+1e-11) > mass {
-			break
-		}
-		sum, at = sum+w, at+1
-	}
-	return uint64(math.Min(at, b.n)), sum * (1 + 1e-11)
-}

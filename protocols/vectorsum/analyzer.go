@@ -12,27 +12,31 @@ type aggregate struct {
 	m        *Mechanism
 	sums     []uint64
 	counts   []uint64
-	messages uint64
+	messages []uint64 // Per block.
 	users    uint64
 }
 
 // Aggregate is [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
-	return &aggregate{m: m, sums: make([]uint64, m.d), counts: make([]uint64, m.d)}
+	return &aggregate{m: m, sums: make([]uint64, m.d), counts: make([]uint64, m.d), messages: make([]uint64, m.t)}
 }
 
 func (a *aggregate) Add(lane int, message []byte) error {
-	if lane != 0 {
-		return invalid.Field("lane", strconv.Itoa(lane), "0")
+	if lane < 0 || uint64(lane) >= a.m.t {
+		return invalid.Field("lane", strconv.Itoa(lane), "0 to "+strconv.FormatUint(a.m.t-1, 10))
 	}
 	v, err := protocols.DecodeIndex(message, a.m.d*a.m.krr.K)
 	if err != nil {
 		return err
 	}
 	l, y := v/a.m.krr.K, v%a.m.krr.K
+	if first, size := a.m.block(uint64(lane)); l < first || l >= first+size {
+		return invalid.Field("message", "coordinate "+strconv.FormatUint(l, 10),
+			strconv.FormatUint(first, 10)+" to "+strconv.FormatUint(first+size-1, 10)+" in lane "+strconv.Itoa(lane))
+	}
 	a.sums[l] += y
 	a.counts[l]++
-	a.messages++
+	a.messages[lane]++
 	return nil
 }
 
@@ -45,7 +49,9 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 		a.sums[l] += o.sums[l]
 		a.counts[l] += o.counts[l]
 	}
-	a.messages += o.messages
+	for b := range o.messages {
+		a.messages[b] += o.messages[b]
+	}
 	a.users += o.users
 	return nil
 }
@@ -55,7 +61,7 @@ func (a *aggregate) AddUsers(n uint64) { a.users += n }
 // Reports counts messages where there is one per client.
 func (a *aggregate) Reports() uint64 {
 	if a.m.t == 1 {
-		return a.messages
+		return a.messages[0]
 	}
 	return a.users
 }
@@ -73,12 +79,11 @@ func (a *aggregate) Reported() (sums []float64, counts []uint64) {
 
 // Total returns formula (2), moved from [0, 1] to the task's range.
 func (a *aggregate) Total() []float64 {
-	n := float64(a.messages) / float64(a.m.t)
-	scale := float64(a.m.d) / float64(a.m.t)
 	out, counts := a.Reported()
 	lo := a.m.task.Input.Lo.Float64()
 	for l, z := range out {
-		sum := n/2 + scale*(z-float64(counts[l])/2) // (2)
+		n := float64(a.messages[a.m.blockOf(uint64(l))])
+		sum := n/2 + a.m.sizeOf(l)*(z-float64(counts[l])/2) // (2)
 		out[l] = lo*n + a.m.task.Input.Width()*sum
 	}
 	return out
@@ -113,26 +118,27 @@ func (m *Mechanism) Split(value []float64) (noise, sampling []float64, err error
 func (m *Mechanism) parts(x []float64) (noise, sampling []float64) {
 	noise, sampling = make([]float64, len(x)), make([]float64, len(x))
 	for l := range x {
-		noise[l], sampling[l] = m.terms(x[l])
+		noise[l], sampling[l] = m.terms(x[l], m.sizeOf(l))
 	}
 	return noise, sampling
 }
 
-// terms returns the two terms of formula (3) in the query's units, for one coordinate in [0, 1].
-func (m *Mechanism) terms(x float64) (noise, sampling float64) {
-	gamma, scale := m.krr.Gamma.Float64(), float64(m.d)/float64(m.t)
+// terms returns the two terms of formula (3) in the query's units, for one coordinate in [0, 1] of a
+// block of the given size.
+func (m *Mechanism) terms(x, size float64) (noise, sampling float64) {
+	gamma := m.krr.Gamma.Float64()
 	unit := m.task.Input.Width() * m.task.Input.Width()
-	noise = scale * protocols.RoundedVariance(gamma, m.k, x) / ((1 - gamma) * (1 - gamma)) // (3)
-	return noise * unit, (scale - 1) * (x - 0.5) * (x - 0.5) * unit
+	noise = size * protocols.RoundedVariance(gamma, m.k, x) / ((1 - gamma) * (1 - gamma)) // (3)
+	return noise * unit, (size - 1) * (x - 0.5) * (x - 0.5) * unit
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance].
+// WorstVariance is [protocols.Mechanism.WorstVariance]: that of a coordinate of the largest block.
 func (m *Mechanism) WorstVariance() float64 {
-	noise, sampling := m.terms(m.worst())
+	noise, sampling := m.terms(m.worst(), m.largest())
 	return noise + sampling
 }
 
-// WorstValue is [protocols.Mechanism.WorstValue]: all coordinates can be at their worst.
+// WorstValue is [protocols.Mechanism.WorstValue]: all coordinates can be at the worst of the largest block.
 func (m *Mechanism) WorstValue() []float64 {
 	out := make([]float64, m.d)
 	for l := range out {
@@ -141,16 +147,16 @@ func (m *Mechanism) WorstValue() []float64 {
 	return out
 }
 
-// worst returns the x at which formula (3) is largest.
+// worst returns the x at which formula (3) is largest in the largest block.
 func (m *Mechanism) worst() float64 {
-	gamma, scale := m.krr.Gamma.Float64(), float64(m.d)/float64(m.t)
-	return protocols.WorstRounded(gamma, m.k, scale/((1-gamma)*(1-gamma)), scale-1)
+	gamma, size := m.krr.Gamma.Float64(), m.largest()
+	return protocols.WorstRounded(gamma, m.k, size/((1-gamma)*(1-gamma)), size-1)
 }
 
-// meanVariance returns formula (3) averaged over x uniform in [0, 1]: f(1-f) has mean 1/6 and
-// (x-½)² has mean 1/12.
+// meanVariance returns formula (3) in the largest block, averaged over x uniform in [0, 1]: f(1-f) has
+// mean 1/6 and (x-½)² has mean 1/12.
 func (m *Mechanism) meanVariance() float64 {
-	gamma, scale, k := m.krr.Gamma.Float64(), float64(m.d)/float64(m.t), float64(m.k)
+	gamma, size, k := m.krr.Gamma.Float64(), m.largest(), float64(m.k)
 	v := (1-gamma)/(6*k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)/12
-	return scale*v/((1-gamma)*(1-gamma)) + (scale-1)/12
+	return size*v/((1-gamma)*(1-gamma)) + (size-1)/12
 }

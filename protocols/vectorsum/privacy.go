@@ -34,7 +34,7 @@ func newTarget(t *task.Task) (target, error) {
 }
 
 // calibrate returns randomized response over k symbols with the γ of the task's rule for clients
-// that report the given number of coordinates.
+// that send the given number of messages.
 func calibrate(t *task.Task, reported, k uint64) (protocols.KRR, error) {
 	if t.Rule == RuleSCM21 {
 		goal, err := newTarget(t)
@@ -47,7 +47,7 @@ func calibrate(t *task.Task, reported, k uint64) (protocols.KRR, error) {
 	if reported == 1 {
 		return protocols.CalibrateKRR(t, k)
 	}
-	c, err := newConditional(t, reported, k)
+	c, err := newComposed(t, reported, k)
 	if err != nil {
 		return protocols.KRR{}, err
 	}
@@ -65,7 +65,7 @@ func (m *Mechanism) CheckClaim() error {
 	if m.t == 1 {
 		return m.krr.CheckClaim(t)
 	}
-	c, err := newConditional(t, m.t, m.krr.K)
+	c, err := newComposed(t, m.t, m.krr.K)
 	if err != nil {
 		return err
 	}
@@ -76,81 +76,46 @@ func (m *Mechanism) CheckClaim() error {
 	return nil
 }
 
-// tailShare is the share of δ spent on coordinates that too few clients report.
-const tailShare = 0.05
-
-// conditional is the bound for t ≥ 2. Give away which coordinates every client drew, which does
-// not depend on the values. Coordinate l of the target's t is then randomized response shuffled
-// among the s_l clients that drew it, independent of the other coordinates, and s_l - 1 of the
-// others follow Bin(n-1, t/d). More clients only help, so that for any s
-//
-//	δ(ε) ≤ δ_s(ε) + t·Pr[1 + Bin(n-1, t/d) < s]                                (1)
-//
-// δ_s being t-fold randomized response among s clients, composed exactly (package compose). The s
-// taken is the largest with a second term of at most tailShare of the claim. δ_s is composed from the
+// composed is the bound for t ≥ 2. The message in each lane is one observation of randomized response
+// with a secret coordinate, shuffled among n_min clients; the messages of all lanes are independent,
+// given the values. So δ is that of t observations, each of which plain randomized response over K
+// values dominates (docs/proofs/vectors.md, theorem 2). They are composed (package compose) from the
 // curve of rule revealed whatever the task's rule: a client checks it in a few milliseconds, where
-// rule exact would take a second to save a fifth of γ.
-type conditional struct {
-	goal  target
-	t, k  uint64
-	least uint64  // s.
-	tail  float64 // Second term of (1).
+// rule exact would take a second to save a hundredth of γ at t = 2 and a tenth at t = 100.
+type composed struct {
+	goal target
+	t, k uint64
 }
 
-func newConditional(t *task.Task, reported, k uint64) (*conditional, error) {
+func newComposed(t *task.Task, reported, k uint64) (*composed, error) {
 	goal, err := newTarget(t)
 	if err != nil {
 		return nil, err
 	}
-	c := &conditional{goal: goal, t: reported, k: k, least: goal.users}
 	if rule := accountant.Rule(t.Rule); rule != accountant.Revealed && rule != accountant.Exact {
 		return nil, invalid.Field("rule", strconv.Quote(t.Rule), "revealed, exact or scm21 where t is 2 or more")
 	}
-	if _, err := accountant.KRRDelta(accountant.Revealed, k, 0.5, goal.users, goal.eps); err != nil {
-		return nil, err
-	}
-	if reported < t.Input.Bins {
-		c.fewest(float64(reported) / float64(t.Input.Bins))
-	}
-	return c, nil
+	_, err = accountant.KRRDelta(accountant.Revealed, k, 0.5, goal.users, goal.eps)
+	return &composed{goal, reported, k}, err
 }
 
-// fewest sets s and the second term of (1), p being t/d. For many clients it is by Chernoff's bound
-// Pr[Bin(m, p) ≤ mp - a] ≤ e^{-a²/(2mp)}, which then gives away next to nothing.
-func (c *conditional) fewest(p float64) {
-	each := tailShare * c.goal.delta / float64(c.t)
-	others := c.goal.users - 1
-	c.least = 1
-	switch mean := float64(others) * p; {
-	case others == 0:
-	case mean > 1e6:
-		c.least += uint64(mean - math.Sqrt(2*mean*-math.Log(each)))
-		c.tail = tailShare * c.goal.delta
-	default:
-		drew, below := compose.NewBinomial(others, p).LowTail(each)
-		c.least += drew
-		c.tail = float64(c.t) * below
-	}
-}
-
-// delta returns (1) for γ in (0, 1].
-func (c *conditional) delta(gamma float64) float64 {
+// delta returns δ(ε) for γ in (0, 1].
+func (c *composed) delta(gamma float64) float64 {
 	if float64(c.t)*accountant.KRREpsilon0(c.k, gamma) <= c.goal.eps { // pure local privacy
 		return 0
 	}
 	curve := func(eps float64) float64 {
-		delta, err := accountant.KRRDelta(accountant.Revealed, c.k, gamma, c.least, eps)
+		delta, err := accountant.KRRDelta(accountant.Revealed, c.k, gamma, c.goal.users, eps)
 		if err != nil {
 			panic("vectorsum: internal error: " + err.Error())
 		}
 		return delta
 	}
-	pairs := []compose.Pair{{Delta: curve, Count: c.t}}
-	return math.Min(1, compose.Delta(pairs, c.goal.eps, c.goal.delta)+c.tail)
+	return compose.Delta([]compose.Pair{{Delta: curve, Count: c.t}}, c.goal.eps, c.goal.delta)
 }
 
-// smallest returns the least γ, to a relative 2⁻¹⁶, with which (1) is at most the claimed δ.
-func (c *conditional) smallest() randomizer.Rational {
+// smallest returns the least γ, to a relative 2⁻¹⁶, with which δ is at most the claimed one.
+func (c *composed) smallest() randomizer.Rational {
 	rational := func(gamma float64) randomizer.Rational {
 		return randomizer.NewRational(int64(math.Ceil(gamma*0x1p40)), 1<<40)
 	}
@@ -171,7 +136,7 @@ func (c *conditional) smallest() randomizer.Rational {
 	return rational(hi)
 }
 
-// Epsilon0 is [protocols.Mechanism.Epsilon0]: that of randomized response for each coordinate.
+// Epsilon0 is [protocols.Mechanism.Epsilon0]: that of randomized response for each message.
 func (m *Mechanism) Epsilon0() float64 { return float64(m.t) * m.krr.Epsilon0() }
 
 // publishedGamma returns γ as printed in [SCM21], rounded up to a multiple of 2⁻⁴⁰: section 4.5 for

@@ -12,30 +12,23 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 		return nil, err
 	}
 	defer clear(x)
-	lane := make([][]byte, 0, m.t)
-	for _, l := range m.sample(src) {
+	lanes := make([][][]byte, m.t)
+	for b := range lanes {
+		l := m.draw(src, b)
 		rounded := src.Round(randomizer.Fixed(x[l]), m.k)
-		y := src.RandomizedResponse(rounded, m.krr.K, m.krr.Gamma)
-		lane = append(lane, protocols.EncodeIndex(nil, l*m.krr.K+y, m.d*m.krr.K))
+		lanes[b] = m.message(l, src.RandomizedResponse(rounded, m.krr.K, m.krr.Gamma))
 	}
-	return [][][]byte{lane}, nil
+	return lanes, nil
 }
 
-// sample returns t of the d coordinates, every set being equally likely (Floyd's algorithm,
-// Communications of the ACM 30(9), 1987). It consumes one [randomizer.Source.Below] per coordinate
-// drawn.
-func (m *Mechanism) sample(src *randomizer.Source) []uint64 {
-	if m.t == 1 {
-		return []uint64{src.Below(m.d)}
-	}
-	drawn, out := make([]bool, m.d), make([]uint64, 0, m.t)
-	for j := m.d - m.t; j < m.d; j++ {
-		l := src.Below(j + 1)
-		if drawn[l] {
-			l = j
-		}
-		drawn[l] = true
-		out = append(out, l)
-	}
-	return out
+// draw returns a coordinate of block b, each being equally likely. It consumes one
+// [randomizer.Source.Below].
+func (m *Mechanism) draw(src *randomizer.Source, b int) uint64 {
+	first, size := m.block(uint64(b))
+	return first + src.Below(size)
+}
+
+// message returns what one lane carries.
+func (m *Mechanism) message(l, y uint64) [][]byte {
+	return [][]byte{protocols.EncodeIndex(nil, l*m.krr.K+y, m.d*m.krr.K)}
 }

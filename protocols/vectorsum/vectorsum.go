@@ -1,40 +1,43 @@
 // Package vectorsum adds up one vector of d numbers per client: every client reports t of its
 // coordinates through randomized response in the shuffle model [SCM21] (Algorithms 2 and 3).
 //
-// A client maps its vector to x ∈ [0, 1]^d, draws t of the d coordinates without replacement,
-// rounds each stochastically to {0, …, k}, and sends y = the rounded number with probability 1-γ,
-// else a uniform one of the K = k+1 values, as the message (l, y): t messages per client, each a
-// slot of its own. With n clients and |y_l| the number of reports for coordinate l, the analyzer
-// estimates
+// The d coordinates are cut into t blocks of d/t, rounded up or down: coordinate l is in block ⌊lt/d⌋.
+// A client maps its vector to x ∈ [0, 1]^d. From every block it draws one coordinate l uniformly,
+// rounds x_l stochastically to {0, …, k}, and sends y = the rounded number with probability 1-γ, else a
+// uniform one of the K = k+1 values, as the message (l, y). It sends t messages, one in each of t lanes.
+// With s the size of l's block, n the messages of the block and |y_l| those of them about l, the
+// analyzer estimates
 //
 //	z_l  = (Σ y/k - |y_l|·γ/2) / (1-γ)              the reporting clients' sum, [SCM21]   (1)
-//	Σx_l ≈ n/2 + (d/t)·(z_l - |y_l|/2)              the sum over all clients              (2)
-//	Var  = (d/t)·v(x_l)/(1-γ)² + (d/t-1)·(x_l-½)²   one client's part of the variance     (3)
+//	Σx_l ≈ n/2 + s·(z_l - |y_l|/2)                  the sum over all clients              (2)
+//	Var  = s·v(x_l)/(1-γ)² + (s-1)·(x_l-½)²         one client's part of the variance     (3)
 //
 // with v the variance of one y/k ([protocols.RoundedVariance]). The paper's error is that of (1)
 // against the clients that happened to report l, the first term; the second is the variance of
 // sampling the coordinates, which [Mechanism.Split] returns beside it. Both are in every predicted
-// variance. Scaling z_l by d/t, as the paper's normalisation does, is unbiased too, but has (d/t-1)·x²
+// variance. Scaling z_l by s, as the paper's normalisation does, is unbiased too, but has (s-1)·x²
 // as its second term: up to four times more. The constant ½ is the one for which the worst case is
 // least.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all
-// other vectors, once the messages of n_min honest clients are shuffled together. For t = 1 the
-// coordinate is secret and γ is that of plain randomized response over K values: no factor d. For
-// t ≥ 2 it is a bound that gives away all coordinates that were drawn: t shuffled randomized
-// responses over the least number of clients that share a coordinate, composed exactly
-// (privacy.go; proofs in docs/proofs/vectors.md). Participation is not protected. The paper's t
-// coordinates in one message are not private for t ≥ 2 and are not offered.
+// other vectors, once every lane's messages of n_min honest clients are shuffled together. Within its
+// block the coordinate is secret, and one message is as private as plain randomized response over K
+// values among n clients: no factor d. The t messages of a client are drawn independently, and each
+// travels in its own lane, so that δ is exactly that of t such observations (privacy.go; proofs in
+// docs/proofs/vectors.md). This holds per slot: a first relay may put a client's messages into
+// different batches. Participation is not protected. The paper draws its t coordinates from all d
+// without replacement, which makes the messages dependent, and sends them as one, which is not private
+// for t ≥ 2. Neither is offered.
 //
 // Rule scm21 takes γ and k from the paper (Theorem 4.1 and section 4.5), for comparison: far more
 // noise than needed. The claim is then still checked by rule exact.
 //
-// Accuracy: unbiased; the worst case of (3) is at [Mechanism.WorstVariance]. [Calibrate] takes t = 1
-// and a k whose worst case is within 1 % of the least, unless the task names them.
+// Accuracy: unbiased; the worst case of (3), that of the largest block, is at [Mechanism.WorstVariance].
+// [Calibrate] takes t = 1 and a k whose worst case is within 1 % of the least, unless the task names them.
 //
 // Limits: t messages per client. If every relay colludes with the verifier, tε₀-LDP remains,
-// ε₀ = ln(1+K(1-γ)/γ). One malicious client moves t coordinates of the sum by d/(2t(1-γ)) of the
-// range each, or one coordinate by d/(2(1-γ)): the t messages of one client may name the same one.
+// ε₀ = ln(1+K(1-γ)/γ). One malicious client moves one coordinate of each block by s/(2(1-γ)) of the
+// range: a message about a coordinate of another lane's block is rejected.
 //
 // [SCM21]: https://arxiv.org/abs/2112.05464
 package vectorsum
@@ -51,8 +54,8 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "vectorsum"
 
-// Bounds of the parameters: beyond maxK rounding is negligible for any n < 2³², and maxT messages
-// are what a lane holds.
+// Bounds of the parameters: beyond maxK rounding is negligible for any n < 2³², and maxT lanes
+// are what a task has.
 const (
 	maxK = 1 << 16
 	maxT = 1<<16 - 1
@@ -61,7 +64,7 @@ const (
 // Mechanism is the protocol with the parameters of one task.
 type Mechanism struct {
 	task    *task.Task
-	d, t, k uint64 // Coordinates, coordinates a client reports, levels above 0.
+	d, t, k uint64 // Coordinates, blocks of them, levels above 0.
 	krr     protocols.KRR
 }
 
@@ -89,9 +92,9 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 	return m, protocols.CheckSlots(t, m.slots())
 }
 
-// slots returns how the reports travel: t messages per client, all in one lane.
+// slots returns how the reports travel: one message per client in each block's lane.
 func (m *Mechanism) slots() task.Slots {
-	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.t, MessageBytes: uint64(protocols.IndexBytes(m.d * m.krr.K))}
+	return task.Slots{Padding: task.PaddingFull, Lanes: m.t, PerLane: 1, MessageBytes: uint64(protocols.IndexBytes(m.d * m.krr.K))}
 }
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
@@ -183,6 +186,24 @@ func levelsAt(i int) uint64 {
 	}
 	return 1 << ((i + 1) / 2)
 }
+
+// blockOf returns the block of coordinate l.
+func (m *Mechanism) blockOf(l uint64) uint64 { return l * m.t / m.d }
+
+// block returns the first coordinate of a block and how many it has.
+func (m *Mechanism) block(b uint64) (first, size uint64) {
+	first = (b*m.d + m.t - 1) / m.t
+	return first, ((b+1)*m.d+m.t-1)/m.t - first
+}
+
+// sizeOf returns the size of the block of coordinate l.
+func (m *Mechanism) sizeOf(l int) float64 {
+	_, size := m.block(m.blockOf(uint64(l)))
+	return float64(size)
+}
+
+// largest returns the size of the largest block, ⌈d/t⌉.
+func (m *Mechanism) largest() float64 { return float64((m.d + m.t - 1) / m.t) }
 
 func checkTask(t *task.Task) error {
 	if t.Query != task.Vector {
