@@ -37,7 +37,7 @@ func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 		return 0
 	}
 	p, e1 := gamma/float64(k), math.Expm1(eps)*(1-4*ulp)
-	if n := float64(users); n*p > 1e4 && e1 > 0 {
+	if n := float64(users); n*p > 1.5e5 && e1 > 0 {
 		w := walk{n: n, p: p, up: 1, down: 1 + e1, scale: (1 - gamma) / (n * p)}
 		value, _ := w.expectation()
 		return math.Min(1, value)

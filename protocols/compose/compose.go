@@ -110,6 +110,26 @@ func top(curve func(float64) float64, value float64) float64 {
 	return math.Min(hi, never)
 }
 
+// Chords returns an upper bound on a curve for the price of some points+14 evaluations of it: its chords in
+// α between points+1 equally spaced points, which lie above it, as it is convex. The last is where the
+// curve has fallen to tail, or nearly; beyond it the bound is flat. With 64 points and the tail far below
+// the δ of interest, the variance of a privacy loss grows by some thousandths.
+func Chords(curve func(eps float64) float64, points int, tail float64) func(eps float64) float64 {
+	h := top(curve, tail) / float64(points)
+	values := make([]float64, points+1)
+	for i := range values {
+		values[i] = curve(float64(i) * h)
+	}
+	return func(eps float64) float64 {
+		i := int(eps / h)
+		if i >= points {
+			return values[points]
+		}
+		part := math.Expm1(eps-float64(i)*h) / math.Expm1(h)
+		return values[i] + (values[i+1]-values[i])*part
+	}
+}
+
 // losses is a discretized pair: masses[i] is P's mass at loss (i−half)·h.
 type losses struct {
 	h        float64

@@ -45,6 +45,22 @@ func TestComposedRandomizedResponse(t *testing.T) {
 	}
 }
 
+// A curve known at 65 points is never below the curve, and composes to nearly the same.
+func TestChordsLieJustAboveTheCurve(t *testing.T) {
+	noise := compose.NewBinomial(40_000, 0.5)
+	few := compose.Chords(noise.Delta, 64, 1e-14)
+	for i := range 20_001 {
+		eps := float64(i) * 1e-5
+		require.GreaterOrEqual(t, few(eps)*(1+1e-12), noise.Delta(eps), "ε=%g", eps)
+	}
+	for _, count := range []uint64{1, 2, 100} {
+		all := compose.Delta([]compose.Pair{{Delta: noise.Delta, Count: count}}, 0.3, 1e-6)
+		got := compose.Delta([]compose.Pair{{Delta: few, Count: count}}, 0.3, 1e-6)
+		require.GreaterOrEqual(t, got, all*(1-1e-3), "count=%d", count)
+		require.Less(t, got, all*1.15+1e-13, "count=%d", count) // 15 % of δ is 1 % of a standard deviation here
+	}
+}
+
 // enumerated is δ(ε) of counters with binomial noise, counters[i] having 1 added under P if up[i],
 // else under Q, by enumerating all outcomes.
 func enumerated(n []int, p []float64, up []bool, eps float64) float64 {
