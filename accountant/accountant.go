@@ -44,7 +44,18 @@ const (
 	// Exact is the exact divergence when the blanket bits of all users but the target are
 	// revealed ([BBGN19], Lemma 8, which is an equality there). Any ε.
 	Exact Rule = "exact"
+	// Others is the divergence when nobody's blanket bit is revealed, at the worst inputs of the
+	// other users (docs/proofs/two-valued.md). K = 2 only. Any ε.
+	Others Rule = "others"
 )
+
+// Tightest returns the rule that gives the smallest γ: [Others] for two values, else [Exact].
+func Tightest(k uint64) Rule {
+	if k == 2 {
+		return Others
+	}
+	return Exact
+}
 
 // Limits of the arguments. Within them the stated rounding holds.
 const (
@@ -89,6 +100,8 @@ func krrDelta(rule Rule, k uint64, gamma float64, users uint64, eps float64) flo
 		delta = theorem1Delta(k, gamma, users, eps)
 	case Revealed:
 		delta = revealedDelta(k, gamma, users, eps)
+	case Others:
+		delta = othersDelta(gamma, users, eps)
 	default:
 		delta = exactDelta(k, gamma, users, eps)
 	}
@@ -128,7 +141,7 @@ func KRREpsilon(rule Rule, k uint64, gamma float64, users uint64, delta float64)
 // KRRGamma returns the smallest blanket probability γ = num/den for which [KRRDelta] at ε = eps
 // is at most delta. den is a power of two up to 2^62 and num/den is exact in float64; γ is
 // rounded up by at most a relative 1e-9. Pure local privacy, γ = K/(e^ε+K−1), is always a valid
-// answer of [Revealed] and [Exact]; they return it where it is the smaller.
+// answer of the rules but [Theorem1]; they return it where it is the smaller.
 //
 // Under [Theorem1], ε > 1 is an error, and so is γ ≥ 1: it says how many users would do.
 // Errors are of type [invalid.FieldError].
@@ -188,11 +201,14 @@ func dyadic(gamma float64) (num, den uint64) {
 }
 
 func checkKRR(rule Rule, k, users uint64) error {
-	if rule != Theorem1 && rule != Revealed && rule != Exact {
-		return invalid.Field("rule", string(rule), "theorem1, revealed or exact")
+	if rule != Theorem1 && rule != Revealed && rule != Exact && rule != Others {
+		return invalid.Field("rule", string(rule), "theorem1, revealed, exact or, for k = 2, others")
 	}
 	if k < 2 || k > MaxK {
 		return invalid.Field("k", strconv.FormatUint(k, 10), "a whole number from 2 to 2^40")
+	}
+	if rule == Others && k != 2 {
+		return invalid.Field("rule", string(rule), "theorem1, revealed or exact for k = "+strconv.FormatUint(k, 10)+": others is proven for k = 2 only")
 	}
 	return checkUsers(users)
 }
@@ -216,7 +232,7 @@ func checkEpsilon(rule Rule, eps float64) error {
 		return invalid.Field("epsilon", text(eps), "a finite number, 0 or more")
 	}
 	if rule == Theorem1 && eps > 1 {
-		return invalid.Field("epsilon", text(eps), "at most 1 for rule theorem1; revealed and exact allow any")
+		return invalid.Field("epsilon", text(eps), "at most 1 for rule theorem1; the other rules allow any")
 	}
 	return nil
 }

@@ -30,15 +30,21 @@ const (
 	Clones       Bound = "clones"    // Feldman, McMillan, Talwar 2021
 	RevealedBits Bound = "revealed"  // rule Revealed
 	ExactBits    Bound = "exact"     // rule Exact; for laplace the same by Lemma 8
+	OthersBits   Bound = "others"    // rule Others, for two values
 )
 
-// Bounds returns the bounds valid for mechanism, nil for an unknown one and for gaussian.
-func Bounds(mechanism Mechanism) []Bound {
+// Bounds returns the bounds valid for mechanism, nil for an unknown one and for gaussian. k is the
+// domain size of krr and ignored for others.
+func Bounds(mechanism Mechanism, k uint64) []Bound {
 	switch mechanism {
 	case Generic:
 		return []Bound{EFMRTT19, Hoeffding, Bennett, Theorem6, Clones}
 	case KRR:
-		return []Bound{Hoeffding, Bennett, RevealedBits, ExactBits}
+		bounds := []Bound{Hoeffding, Bennett, RevealedBits, ExactBits}
+		if k == 2 {
+			bounds = append(bounds, OthersBits)
+		}
+		return bounds
 	case Laplace:
 		return []Bound{Hoeffding, Bennett, ExactBits}
 	}
@@ -48,7 +54,7 @@ func Bounds(mechanism Mechanism) []Bound {
 // Amplification is a bound on a mechanism: everything but (ε, δ).
 type Amplification struct {
 	Mechanism Mechanism // Required.
-	Bound     Bound     // Required. One of [Bounds](Mechanism).
+	Bound     Bound     // Required. One of [Bounds](Mechanism, K).
 	Epsilon0  float64   // Local ε₀. Required. Above 0, at most 40; below ½ for efmrtt19.
 	K         uint64    // Domain size. Required for krr, else ignored. 2 to 2^40.
 	Users     uint64    // Users shuffled, all counted. Required. 1 to 1e9; 1000 or more for efmrtt19.
@@ -80,7 +86,7 @@ func (a Amplification) Validate() error {
 
 // checkPair checks the mechanism, the bound and k.
 func (a Amplification) checkPair() error {
-	valid := Bounds(a.Mechanism)
+	valid := Bounds(a.Mechanism, a.K)
 	if valid == nil {
 		return invalid.Field("mechanism", string(a.Mechanism), "generic, krr or laplace")
 	}
@@ -93,7 +99,11 @@ func (a Amplification) checkPair() error {
 		names += string(b)
 	}
 	if !found {
-		return invalid.Field("bound", string(a.Bound), "one valid for mechanism "+string(a.Mechanism)+": "+names)
+		which := string(a.Mechanism)
+		if a.Mechanism == KRR {
+			which += " with k = " + strconv.FormatUint(a.K, 10)
+		}
+		return invalid.Field("bound", string(a.Bound), "one valid for mechanism "+which+": "+names)
 	}
 	if a.Mechanism == KRR && (a.K < 2 || a.K > MaxK) {
 		return invalid.Field("k", strconv.FormatUint(a.K, 10), "a whole number from 2 to 2^40")
@@ -134,6 +144,9 @@ func (a Amplification) raw(eps float64) float64 {
 	}
 	if eps >= a.Epsilon0 {
 		return 0
+	}
+	if a.Bound == OthersBits {
+		return othersDelta(a.gamma(), a.Users, eps) + tiny
 	}
 	return exactDelta(a.K, a.gamma(), a.Users, eps) + tiny
 }

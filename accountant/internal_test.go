@@ -97,3 +97,40 @@ func TestLaplaceWorstPair(t *testing.T) {
 		}
 	}
 }
+
+// The inversion against the plain sum of formula (1) of othersDelta over every outcome that matters.
+func TestTwoValuedAgainstPlainSum(t *testing.T) {
+	for _, tt := range []struct{ ones, zeros, f, eps float64 }{
+		{1e4, 0, 3e-3, 1}, {0, 1e4, 3e-3, 1}, {1e6, 2e5, 1e-3, .1}, {1e6, 0, .3, .005}, {5e4, 5e4, .2, .02},
+		{1e9, 0, 5e-8, .8}, {1e9, 1e6, 1e-6, .15}, {1e8, 3e7, 1e-4, .001}, {40, 60, .01, 3}, {1e5, 1e5, 1e-4, 1.5},
+	} {
+		l := newTwoValued(tt.f, tt.eps)
+		want := twoValuedPlain(tt.ones, tt.zeros, tt.f, tt.eps)
+		got := l.delta(tt.ones, tt.zeros)
+		require.InEpsilon(t, want, got, 1e-9, "%+v", tt)
+		require.GreaterOrEqual(t, got, want*(1-2e-11), "%+v", tt)
+		require.GreaterOrEqual(t, l.ceiling(tt.ones, tt.zeros), want, "%+v", tt)
+	}
+}
+
+// twoValuedPlain adds up Σ_j (a·Pr[D=j−1] − b·Pr[D=j])₊ with j = ones + s.
+func twoValuedPlain(ones, zeros, f, eps float64) float64 {
+	within := func(n float64) (lo, hi float64) {
+		d := 15*math.Sqrt(n*f) + 50
+		return math.Max(0, math.Floor(n*f-d)), math.Min(n, math.Ceil(n*f+d))
+	}
+	lo1, hi1 := within(ones)
+	lo0, hi0 := within(zeros)
+	law := make([]float64, int(hi1+hi0-lo1-lo0)+3) // of zeros' flips − ones' flips, from lo0−hi1−1
+	for x := lo1; x <= hi1; x++ {
+		p := binomial(x, ones, f, 1-f)
+		for y := lo0; y <= hi0; y++ {
+			law[int(y-lo0+hi1-x)+1] += p * binomial(y, zeros, f, 1-f)
+		}
+	}
+	a, b, sum := 1-f*(2+math.Expm1(eps)), 1-f*(2+math.Expm1(eps))+math.Expm1(eps), 0.0
+	for j := 1; j < len(law); j++ {
+		sum += math.Max(0, a*law[j-1]-b*law[j])
+	}
+	return sum
+}

@@ -229,7 +229,7 @@ func plotAmplify(path string, r amplifyResult) error {
 		mechanisms = append(mechanisms, accountant.Mechanism(r.Mechanism))
 	}
 	for _, m := range mechanisms {
-		for _, b := range accountant.Bounds(m) {
+		for _, b := range accountant.Bounds(m, r.K) {
 			chart.Lines = append(chart.Lines, amplifyLine(m, b, r))
 		}
 	}

@@ -1,0 +1,182 @@
+package accountant
+
+import "math"
+
+// othersDelta returns δ(ε) of rule [Others]: two-valued randomized response with nobody's blanket
+// bit revealed, at the worst inputs of the other users. It is rounded up. docs/proofs/two-valued.md
+// proves all that follows.
+//
+// A report is the user's bit, flipped with probability f = γ/2, and shuffled reports are no more
+// than their number of ones. With c ones among the N = n−1 others that is D_c + Ber(1−f) or
+// D_c + Ber(f), where
+//
+//	D_c = Bin(c, 1−f) + Bin(N−c, f)
+//	δ_c = max_T a·Pr[D_c ≥ T−1] − b·Pr[D_c ≥ T],   a = 1−f−e^ε·f,  b = e^ε·(1−f)−f         (1)
+//
+// and δ is the maximum over c. It lies near c = N, where the upper tail is the lightest, but not
+// always at that corner, as T is whole. So all c are covered, by intervals: for N−v ≤ c ≤ N−u the
+// flips of v−u users are given away, which leaves N−v ones and u zeros.
+func othersDelta(gamma float64, users uint64, eps float64) float64 {
+	l := newTwoValued(gamma/2, eps)
+	n, worst := float64(users-1), 0.0
+	for u := 0.0; u <= n; {
+		v := math.Min(n, u+othersWidth(n, u)-1)
+		if l.ceiling(n-v, u) > worst {
+			worst = math.Max(worst, l.delta(n-v, u))
+		}
+		u = v + 1
+	}
+	return worst
+}
+
+// othersWidth returns how many values of c the interval from c = n−u down covers: a fiftieth of its
+// distance from the corner, of n between 10⁻⁶ and 10⁻³, which is the share of the noise given away.
+// Below 2000 users nothing is. The width does not depend on γ or ε, so δ falls with both.
+func othersWidth(n, u float64) float64 {
+	return math.Max(1, math.Floor(math.Max(1e-6*n, math.Min(u/50, 1e-3*n))))
+}
+
+// twoValued evaluates (1). With e^θ = b/a and t the law of D tilted by e^θj,
+//
+//	a·Pr[D=j−1] − b·Pr[D=j] = b·E[e^θD]·e^−θj·(t_{j−1} − t_j)                              (2)
+//
+// so the best T is one more than the mode of t, which is less than 1 from its mean [Darroch 1964].
+type twoValued struct {
+	b, theta float64
+	one      tiltedFlip // Of a one, which takes 1 from the count.
+	zero     tiltedFlip // Of a zero, which adds 1.
+	grid     *twoValuedGrid
+}
+
+// tiltedFlip is Ber(f) tilted by e^±θj: its probability and variance, and ln E[e^±θBer(f)].
+type tiltedFlip struct{ p, variance, log float64 }
+
+func newTiltedFlip(f, theta float64) tiltedFlip {
+	log := math.Log1p(f * math.Expm1(theta))
+	p := f * math.Exp(theta-log)
+	return tiltedFlip{p, p * (1 - f) * math.Exp(-log), log}
+}
+
+// newTwoValued takes ε ≤ ε₀, so that a ≥ 0. a is rounded up and b down, by more than their error.
+func newTwoValued(f, eps float64) *twoValued {
+	grow := math.Expm1(eps) // b−a
+	a := math.Max(0, 1-f*(2+grow)) + 8*ulp
+	l := &twoValued{b: a + grow*(1-8*ulp), theta: math.Log1p(grow * (1 - 8*ulp) / a)}
+	l.one, l.zero = newTiltedFlip(f, -l.theta), newTiltedFlip(f, l.theta)
+	return l
+}
+
+// moments returns mean and variance of D−c under the tilt.
+func (l *twoValued) moments(ones, zeros float64) (mean, variance float64) {
+	return zeros*l.zero.p - ones*l.one.p, zeros*l.zero.variance + ones*l.one.variance
+}
+
+// scale returns b·E[e^θ(D−T)] for T = ones + s.
+func (l *twoValued) scale(ones, zeros, s float64) float64 {
+	return l.b * math.Exp(ones*l.one.log+zeros*l.zero.log-l.theta*s)
+}
+
+// ceiling bounds delta from above in no time: the sum of (2) over j ≥ T is at most t_{T−1}, and no
+// probability of D is above 0.627/σ.
+func (l *twoValued) ceiling(ones, zeros float64) float64 {
+	mean, variance := l.moments(ones, zeros)
+	return l.scale(ones, zeros, mean) * math.Min(1, 0.627/math.Sqrt(variance)) * (1 + 1e-9)
+}
+
+// delta returns δ_c of (1) for any numbers of ones and zeros, rounded up: the sum over j ≥ T of (2),
+//
+//	Σ_{0≤l<L} e^−θl·(t_{T+l−1} − t_{T+l}) = (1/J)·Σ_k φ(y)·e^−iyT·(e^iy−1)·Σ_l e^{−(θ+iy)l},  y = 2πk/J
+//
+// with φ the transform of t and J = 2L. What the sum over l leaves out and what the sum over k
+// takes in besides is bounded by tails of t beyond L−4 from its mean, below 2·e^−60 by Bernstein's
+// inequality. Nodes with |φ| < e^−50 are not evaluated; theirs is less than 4·e^−50.
+func (l *twoValued) delta(ones, zeros float64) float64 {
+	mean, variance := l.moments(ones, zeros)
+	reach := 24 + math.Sqrt(400+120*variance) // x + 4, where x²/(2(σ²+x/3)) ≥ 60
+	if l.grid == nil || reach > l.grid.half || reach < l.grid.half/4 {
+		l.grid = newTwoValuedGrid(l, reach)
+	}
+	s := math.Round(mean) + 1
+	sums := l.grid.sums(ones, zeros, s)
+	best := 0.0
+	for i, sum := range sums {
+		at := s + float64(i-1)
+		best = math.Max(best, l.scale(ones, zeros, at)*(sum+5*math.Exp(-50)))
+	}
+	width := math.Sqrt(variance)
+	return best * (1 + 1e-11 + 4e-15*width*(1+l.theta*width))
+}
+
+// twoValuedGrid holds what the nodes of one J have in common. Nodes are added as they are needed.
+type twoValuedGrid struct {
+	l     *twoValued
+	half  float64 // L
+	nodes []twoValuedNode
+}
+
+// twoValuedNode is one y = 2πk/J, 1 ≤ k ≤ L.
+type twoValuedNode struct {
+	y         float64
+	turn      complex128 // e^iy
+	kernel    complex128 // (e^iy−1)·Σ_{0≤l<L} e^{−(θ+iy)l}, twice for k < L, whose mirror image counts too
+	one, zero logTransform
+}
+
+func newTwoValuedGrid(l *twoValued, reach float64) *twoValuedGrid {
+	half := 32.0
+	for half < reach {
+		half *= 2
+	}
+	return &twoValuedGrid{l: l, half: half}
+}
+
+// sums returns the sum over k for T = ones + s + (−1, 0, 1).
+func (g *twoValuedGrid) sums(ones, zeros, s float64) (out [3]float64) {
+	for k := 1; k <= int(g.half); k++ {
+		if k > len(g.nodes) {
+			g.nodes = append(g.nodes, g.node(float64(k)))
+		}
+		x := &g.nodes[k-1]
+		size := ones*x.one.size + zeros*x.zero.size
+		if size < -50 {
+			break
+		}
+		sin, cos := math.Sincos(zeros*x.zero.angle - ones*x.one.angle - s*x.y)
+		size = math.Exp(size)
+		term := complex(size*cos, size*sin) * x.kernel
+		out[0] += real(term * x.turn)
+		out[1] += real(term)
+		out[2] += real(term)*real(x.turn) + imag(term)*imag(x.turn) // times e^−iy
+	}
+	for i := range out {
+		out[i] /= 2 * g.half
+	}
+	return out
+}
+
+func (g *twoValuedGrid) node(k float64) twoValuedNode {
+	y := math.Pi * k / g.half
+	sin, cos := math.Sincos(y)
+	fall := 2 * math.Sin(y/2) * math.Sin(y/2) // 1 − cos y
+	shrink := math.Exp(-g.l.theta)
+	all := -math.Expm1(-g.l.theta * g.half) // 1 − e^{−(θ+iy)L}, e^−iyL being ±1
+	if math.Mod(k, 2) == 1 {
+		all = 2 - all
+	}
+	if k < g.half {
+		all *= 2
+	}
+	below := complex(-math.Expm1(-g.l.theta)+shrink*fall, shrink*sin) // 1 − e^{−θ−iy}
+	return twoValuedNode{
+		y: y, turn: complex(cos, sin), kernel: complex(-all*fall, all*sin) / below,
+		one: g.l.one.transform(sin, fall), zero: g.l.zero.transform(sin, fall),
+	}
+}
+
+// logTransform is ln E[e^iyB] of a flip B: its real part and its imaginary part.
+type logTransform struct{ size, angle float64 }
+
+// transform takes sin y and 1 − cos y.
+func (t tiltedFlip) transform(sin, fall float64) logTransform {
+	return logTransform{math.Log1p(-2*t.variance*fall) / 2, math.Atan2(t.p*sin, 1-t.p*fall)}
+}
