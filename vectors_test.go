@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -42,6 +43,28 @@ func readVectors(t *testing.T, name string, v any) {
 	dec := json.NewDecoder(f)
 	dec.DisallowUnknownFields()
 	require.NoError(t, dec.Decode(v), name)
+}
+
+// TestVectorsAreGenerated: the generator still writes these bytes, so no vector is changed by hand or
+// by a change of the code that it was written with.
+func TestVectorsAreGenerated(t *testing.T) {
+	sources, err := filepath.Glob(filepath.Join(vectorDir, "*.go"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	out, err := exec.Command("go", slices.Concat([]string{"run"}, sources, []string{"-out", dir})...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	written, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	require.NoError(t, err)
+	kept, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
+	require.NoError(t, err)
+	require.Len(t, written, len(kept))
+	for _, path := range kept {
+		want, err := os.ReadFile(path)
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(dir, filepath.Base(path)))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), path)
+	}
 }
 
 func parseTask(t *testing.T, canonical []byte) (*task.Task, [32]byte) {
@@ -248,52 +271,6 @@ func TestVectorsToken(t *testing.T) {
 	for epoch, v := range vectors {
 		require.Equal(t, [32]byte(v.KeyID), open.TokenKeys[epoch])
 	}
-}
-
-func TestVectorsRandomizer(t *testing.T) {
-	var vectors []struct {
-		Sampler, N, X, K, U, P, Gamma string
-		Bytes                         hexBytes
-		Used                          int
-		Result                        string
-	}
-	readVectors(t, "randomizer", &vectors)
-	number := func(s string) uint64 {
-		v, err := strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-		return v
-	}
-	rational := func(s string) randomizer.Rational {
-		v, err := randomizer.ParseRational("p", s)
-		require.NoError(t, err)
-		return v
-	}
-	seen := map[string]bool{}
-	for _, v := range vectors {
-		given := append(append([]byte{}, v.Bytes...), 1, 2, 3, 4, 5, 6, 7, 8) // marks what follows
-		src := randomizer.NewSourceFrom(func(p []byte) { copy(p, given) })
-		var got uint64
-		switch v.Sampler {
-		case "below":
-			got = src.Below(number(v.N))
-		case "bernoulli":
-			if src.Bernoulli(rational(v.P)) {
-				got = 1
-			}
-		case "randomizedResponse":
-			got = src.RandomizedResponse(number(v.X), number(v.K), rational(v.Gamma))
-		case "round":
-			got = src.Round(number(v.U), number(v.K))
-		default:
-			t.Fatalf("unknown sampler %q", v.Sampler)
-		}
-		require.Equal(t, number(v.Result), got, "%+v", v)
-		var next [8]byte
-		src.Read(next[:])
-		require.Equal(t, given[v.Used:v.Used+8], next[:], "%+v used another number of bytes", v)
-		seen[v.Sampler] = true
-	}
-	require.Len(t, seen, 4)
 }
 
 // fault is one bad_*.json.

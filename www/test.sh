@@ -19,4 +19,4 @@ go run ./wasm/fuzzcases -n 2000 >build/fuzzcases.jsonl
 cd www
 PATH="$(node22)/bin:$PATH"
 npx --no-install tsc -p .
-node --test --test-timeout=600000 --test-concurrency=2 --test-reporter=spec "$@" ../build/specs/*.mjs test/*.test.mjs
+node --test --test-timeout=600000 --test-concurrency=2 --test-reporter=spec "$@" ../build/specs/*.mjs test/*.test.mjs test/reader/*.test.ts

@@ -1,6 +1,6 @@
 //go:build ignore
 
-// Command gen writes the test vectors beside it: go run ./testdata/v1/gen.go
+// Command gen writes the test vectors beside it: go run ./testdata/v1/*.go
 //
 // Everything in them follows from the seeds below, also what a sender draws at random: it seals
 // with internal/hpketest, a second implementation, so that package onion is checked against it.
@@ -15,13 +15,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log"
 	"math/big"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/cloudflare/circl/blindsign/blindrsa"
 
@@ -34,14 +34,16 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-const dir = "testdata/v1"
+// dir is where the vectors go.
+var dir = flag.String("out", "testdata/v1", "`folder` to write the vectors to")
 
 // object keeps vectors short to write; encoding/json sorts its keys.
 type object map[string]any
 
 func main() {
 	log.SetFlags(0)
-	old, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	flag.Parse()
+	old, err := filepath.Glob(filepath.Join(*dir, "*.json"))
 	check(err)
 	for _, path := range old {
 		check(os.Remove(path))
@@ -68,7 +70,7 @@ func check(err error) {
 func write(name string, v any) {
 	out, err := json.MarshalIndent(v, "", " ")
 	check(err)
-	check(os.WriteFile(filepath.Join(dir, name+".json"), append(out, '\n'), 0o644))
+	check(os.WriteFile(filepath.Join(*dir, name+".json"), append(out, '\n'), 0o644))
 }
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
@@ -520,57 +522,6 @@ func batches(w *world) {
 			"ciphertextsHash": hexOf(m.Ciphertexts), "manifest": hexOf(c.b.Manifest), "batch": batchBytes(c.b)})
 	}
 	write("batch", out)
-}
-
-// randomizerVectors gives bytes and what the samplers make of them. Integers are decimal strings,
-// because JavaScript's numbers do not hold 64 bits.
-func randomizerVectors() {
-	var stream []byte
-	for i := range 16 {
-		stream = append(stream, seed(fmt.Sprint("stream ", i))...)
-	}
-	var out []object
-	add := func(v object, draw func(*randomizer.Source) uint64) {
-		used := 0
-		rest := stream
-		src := randomizer.NewSourceFrom(func(p []byte) { copy(p, rest) })
-		got := draw(src)
-		for next := src.Uint64(); binary.BigEndian.Uint64(rest[used:]) != next; used += 8 {
-		}
-		v["bytes"], v["used"], v["result"] = hexOf(stream[:max(used, 8)]), used, strconv.FormatUint(got, 10)
-		out = append(out, v)
-		stream = append(stream[8:], stream[:8]...)
-	}
-	for _, n := range []uint64{1, 2, 3, 5, 8, 100, 1 << 32, 1<<32 + 1, 3 << 62, 1<<64 - 1} {
-		for range 2 {
-			add(object{"sampler": "below", "n": strconv.FormatUint(n, 10)}, func(s *randomizer.Source) uint64 { return s.Below(n) })
-		}
-	}
-	for _, p := range []string{"0", "1", "1/2", "1/3", "5/7", "4503599627370497/18014398509481984"} {
-		r, err := randomizer.ParseRational("p", p)
-		check(err)
-		for range 2 {
-			add(object{"sampler": "bernoulli", "p": p}, func(s *randomizer.Source) uint64 {
-				if s.Bernoulli(r) {
-					return 1
-				}
-				return 0
-			})
-		}
-	}
-	for _, c := range []struct {
-		x, k  uint64
-		gamma string
-	}{{0, 2, "1/2"}, {3, 4, "1/4"}, {2, 300, "7/8"}, {1, 3, "1"}, {299, 300, "1/1024"}} {
-		r, err := randomizer.ParseRational("gamma", c.gamma)
-		check(err)
-		add(object{"sampler": "randomizedResponse", "x": fmt.Sprint(c.x), "k": fmt.Sprint(c.k), "gamma": c.gamma},
-			func(s *randomizer.Source) uint64 { return s.RandomizedResponse(c.x, c.k, r) })
-	}
-	for _, c := range []struct{ u, k uint64 }{{0, 1}, {randomizer.FixedOne, 65536}, {randomizer.FixedOne / 3, 1}, {randomizer.FixedOne - 1, 1<<32 - 1}, {1, 1}, {randomizer.FixedOne / 3, 8}} {
-		add(object{"sampler": "round", "u": fmt.Sprint(c.u), "k": fmt.Sprint(c.k)}, func(s *randomizer.Source) uint64 { return s.Round(c.u, c.k) })
-	}
-	write("randomizer", out)
 }
 
 // bad writes one file per fault. What is not the fault is right, also the signatures over it.
