@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything CI runs: formatting, vet, Go tests, the command line end to end, and the browser
-# tests in real Chromium. Installs what a fresh Debian-like machine lacks; never skips.
+# Everything CI runs: formatting, vet, Go tests (scripts of the command lines and the demo among them),
+# and the browser tests in real Chromium. Installs what a fresh Debian-like machine lacks; never skips.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,14 +17,11 @@ step "go vet"
 go vet ./...
 GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomizer ./accountant
 
-step "go test"
+step "go test, command lines among them"
 go test ./...
 
 step "fuzzers, briefly"
 ./scripts/fuzz.sh brief
-
-step "command line: verifier, and the demo through two relays"
-./scripts/test-cli.sh
 
 step "browser: type check, SDK, page, in Chromium"
 ./www/test.sh

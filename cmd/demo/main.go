@@ -48,6 +48,6 @@ count: counted as 0), and the share of them is printed. The page it then serves 
 			return run(ctx, cmd, &o)
 		},
 	}
-	o.flags(cmd.Flags())
+	o.flags(cmd)
 	return cli.Prepare("demo", "Private statistics from browsers, end to end on one machine", cmd)
 }

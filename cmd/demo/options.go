@@ -2,7 +2,6 @@ package main
 
 import (
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/table"
@@ -31,7 +30,8 @@ type options struct {
 	lo, hi float64
 }
 
-func (o *options) flags(f *pflag.FlagSet) {
+func (o *options) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVar(&o.input, "input", "", "CSV file, may be gzip-compressed (default: the flights that ship with the demo)")
 	f.StringVar(&o.column, "column", "", "column name or index (default: delay_minutes of the flights, else the only one)")
 	f.StringVar(&o.query, "query", task.Mean, "count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")

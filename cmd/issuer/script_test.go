@@ -1,0 +1,11 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/doona-dp/doona/internal/clitest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, "issuer", main) }
+
+func TestScripts(t *testing.T) { clitest.Run(t, "relay", "verifier") }
