@@ -25,16 +25,7 @@ func Pad(t *task.Task, src *randomizer.Source, messages [][][]byte) ([][][]byte,
 		for ; n < want; n++ {
 			messages[lane] = append(messages[lane], nil)
 		}
-		shuffle(src, messages[lane])
+		randomizer.Shuffle(src, messages[lane])
 	}
 	return messages, nil
-}
-
-// shuffle permutes slots uniformly (Fisher-Yates), so that a slot's place does not tell a cover
-// from a message.
-func shuffle(src *randomizer.Source, slots [][]byte) {
-	for i := len(slots) - 1; i > 0; i-- {
-		j := src.Below(uint64(i) + 1)
-		slots[i], slots[j] = slots[j], slots[i]
-	}
 }

@@ -124,7 +124,7 @@ func (h *handouts) leave(s *served) {
 func (s *served) maxBatch() int64 { return handover.MaxBatch(s.Task, s.layout, s.hop) }
 
 // checkMemory demands that every task's largest report finds room while all others are flooded.
-func (r *Relay) checkMemory() error {
+func (r *setup) checkMemory() error {
 	need := int64(0)
 	for _, s := range r.order {
 		if s.hop == 0 {

@@ -6,12 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
 )
 
 // Config is what a relay is told: the fields with yaml names make up relay.yaml, in which
@@ -210,8 +210,8 @@ func (c *Config) validate() error {
 		return invalid.Field("sign_key", `""`, "the file of the relay's signing key")
 	case c.Secret == "":
 		return invalid.Field("secret", `""`, "a file outside the store, created where there is none")
-	case CheckStore(c.Store) != nil:
-		return CheckStore(c.Store)
+	case store.Check(c.Store) != nil:
+		return store.Check(c.Store)
 	case c.ForwardedHeader != clientaddr.HeaderXFF && c.ForwardedHeader != clientaddr.HeaderForwarded:
 		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), clientaddr.HeaderXFF+" or "+clientaddr.HeaderForwarded)
 	case len(c.Tasks) == 0:
@@ -246,9 +246,4 @@ func (c *Config) validateRanges() error {
 }
 
 // CheckStore is an error unless description can be the Store of a configuration.
-func CheckStore(description string) error {
-	if isPostgres(description) || strings.HasPrefix(description, service.SchemeSQLite) && description != service.SchemeSQLite {
-		return nil
-	}
-	return invalid.Field("store", fmt.Sprintf("%.10q", description), wantStore) // it may hold a password
-}
+func CheckStore(description string) error { return store.Check(description) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
 )
 
@@ -38,20 +39,20 @@ func (r *Relay) epochLoop(ctx context.Context) {
 // A crash between a batch's sealing or
 // confirmation and the end of its key is made good here, when the relay starts.
 func (r *Relay) settle(ctx context.Context) error {
-	all, err := r.store.progress(ctx)
+	all, err := r.store.Progress(ctx)
 	if err != nil {
 		return err
 	}
 	r.reached(all)
-	over := map[epochID]bool{}
+	over := map[store.EpochID]bool{}
 	for _, p := range all {
-		over[p.id] = p.state >= stateClosed
+		over[p.ID] = p.State >= store.StateClosed
 	}
-	failed := r.keepTallies(ctx, func(id epochID) bool { return over[id] })
+	failed := r.keepTallies(ctx, func(id store.EpochID) bool { return over[id] })
 	for _, s := range r.order {
 		failed = errors.Join(failed, s.eraseKeys())
 	}
-	return errors.Join(failed, r.vault.settle(all))
+	return errors.Join(failed, r.vault.Settle(all))
 }
 
 // logged logs an error, unless the relay is stopping anyway.
@@ -64,7 +65,7 @@ func (r *Relay) logged(ctx context.Context, what string, err error) {
 // scrub empties the store's log. Where that fails, as while a batch is being read, epochLoop does
 // it later.
 func (r *Relay) scrub(ctx context.Context) {
-	err := r.store.scrub(ctx)
+	err := r.store.Scrub(ctx)
 	r.unscrubbed.Store(err != nil)
 	if err != nil && ctx.Err() == nil {
 		r.cfg.Log.Warn("couldn't scrub yet", "error", err)
@@ -73,25 +74,25 @@ func (r *Relay) scrub(ctx context.Context) {
 
 // sealFull seals every batch that has its n submissions.
 func (r *Relay) sealFull(ctx context.Context) error {
-	return r.sealSome(ctx, func(s *served, b openBatch) bool { return b.submissions >= s.Batch.Size })
+	return r.sealSome(ctx, func(s *served, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
 }
 
 // sealSome seals the batches that are wanted, and then destroys the keys of their rows: at once, as
 // that writes the whole secret. A batch that fails keeps none of the others.
-func (r *Relay) sealSome(ctx context.Context, want func(*served, openBatch) bool) error {
-	all, err := r.store.progress(ctx)
+func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch) bool) error {
+	all, err := r.store.Progress(ctx)
 	if err != nil {
 		return err
 	}
 	tried := false
 	for _, p := range all {
-		for _, b := range p.open {
-			s := r.tasks[b.id.task]
+		for _, b := range p.Open {
+			s := r.tasks[b.ID.Task]
 			if s == nil || !want(s, b) {
 				continue
 			}
 			tried = true
-			if sealErr := r.seal(ctx, s, b.id, b.seq); sealErr != nil && !errors.Is(sealErr, errNoBatch) {
+			if sealErr := r.seal(ctx, s, b.ID, b.Seq); sealErr != nil && !errors.Is(sealErr, store.ErrNoBatch) {
 				err = errors.Join(err, sealErr)
 			}
 		}
@@ -105,25 +106,25 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, openBatch) bool
 
 // seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
 // manifest says how many there were, and nothing leaves.
-func (r *Relay) seal(ctx context.Context, s *served, id epochID, seq uint64) error {
+func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint64) error {
 	begun := time.Now()
 	destroyed := false
-	err := r.store.seal(ctx, id, seq, func(submissions uint64, rows []row) (*onion.Batch, error) {
+	err := r.store.Seal(ctx, id, seq, func(submissions uint64, rows []store.Row) (*onion.Batch, error) {
 		lanes := make([][][]byte, s.Slots.Lanes)
 		in := make([]uint64, len(lanes))
 		for _, row := range rows {
-			lanes[row.lane] = append(lanes[row.lane], row.slot)
-			in[row.lane]++
+			lanes[row.Lane] = append(lanes[row.Lane], row.Slot)
+			in[row.Lane]++
 		}
 		destroyed = onion.CheckCounts(s.Task, submissions, in) != nil
-		return r.makeBatch(s, id.epoch, seq, submissions, in, lanes, destroyed, nil)
+		return r.makeBatch(s, id.Epoch, seq, submissions, in, lanes, destroyed, nil)
 	})
 	if err != nil {
 		return err
 	}
 	r.metrics.Since(metricSeal, begun)
 	r.metrics.made(s, destroyed)
-	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", id.epoch, "batch", seq, "destroyed", destroyed)
+	r.cfg.Log.Info("sealed", "task", s.name(), "epoch", id.Epoch, "batch", seq, "destroyed", destroyed)
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64
 		if destroy || lanes[i] == nil {
 			lanes[i] = [][]byte{}
 		}
-		shuffle(src, lanes[i])
+		randomizer.Shuffle(src, lanes[i])
 	}
 	return onion.NewBatch(r.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in, lanes, source)
 }
@@ -148,9 +149,9 @@ func (r *Relay) endEpochs(ctx context.Context, s *served) (failed error) {
 			break
 		}
 		switch st := s.state(epoch); {
-		case st < stateErased:
+		case st < store.StateErased:
 			failed = errors.Join(failed, r.endEpoch(ctx, s, epoch))
-		case st == stateErased && r.cfg.Clock().After(end.Add(r.cfg.Retention)):
+		case st == store.StateErased && r.cfg.Clock().After(end.Add(r.cfg.Retention)):
 			failed = errors.Join(failed, r.expireEpoch(ctx, s, epoch))
 		}
 	}
@@ -160,7 +161,7 @@ func (r *Relay) endEpochs(ctx context.Context, s *served) (failed error) {
 // expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all
 // that time go too: a ciphertext that nobody fetches is only a risk.
 func (r *Relay) expireEpoch(ctx context.Context, s *served, epoch uint64) error {
-	if err := r.advance(ctx, s, epoch, stateExpired); err != nil {
+	if err := r.advance(ctx, s, epoch, store.StateExpired); err != nil {
 		return err
 	}
 	r.scrub(ctx)
@@ -174,7 +175,7 @@ func (r *Relay) endEpoch(ctx context.Context, s *served, epoch uint64) error {
 			return err
 		}
 	}
-	if s.state(epoch) != stateComplete {
+	if s.state(epoch) != store.StateComplete {
 		return nil
 	}
 	return r.eraseEpoch(ctx, s, epoch)
@@ -183,20 +184,20 @@ func (r *Relay) endEpoch(ctx context.Context, s *served, epoch uint64) error {
 // closeEpoch stops an epoch's submissions and seals what is left. Every step may be repeated. The keys
 // go before the sealing, which the store may keep from succeeding for as long as it likes.
 func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
-	if s.state(epoch) == stateOpen {
-		if err := r.advance(ctx, s, epoch, stateClosed); err != nil {
+	if s.state(epoch) == store.StateOpen {
+		if err := r.advance(ctx, s, epoch, store.StateClosed); err != nil {
 			return err
 		}
 	}
-	if s.state(epoch) == stateClosed {
+	if s.state(epoch) == store.StateClosed {
 		if err := r.forget(s, epoch); err != nil {
 			return err
 		}
-		err := r.sealSome(ctx, func(_ *served, b openBatch) bool { return b.id == s.epochID(epoch) })
+		err := r.sealSome(ctx, func(_ *served, b store.OpenBatch) bool { return b.ID == s.epochID(epoch) })
 		if err != nil {
 			return err
 		}
-		return r.advance(ctx, s, epoch, stateComplete)
+		return r.advance(ctx, s, epoch, store.StateComplete)
 	}
 	return nil
 }
@@ -208,7 +209,7 @@ func (r *Relay) forget(s *served, epoch uint64) error {
 	if err := s.eraseKey(epoch); err != nil {
 		return err
 	}
-	return r.vault.destroy(s.epochID(epoch).kindLabel(kindEpoch))
+	return r.vault.DestroyEpochKey(s.epochID(epoch))
 }
 
 // eraseEpoch forgets all that is kept about an epoch but its sealed batches, which need none of it:
@@ -218,13 +219,13 @@ func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
 		return err
 	}
 	id := s.epochID(epoch)
-	if err := r.vault.destroy(id.kindLabel(kindRows)); err != nil {
+	if err := r.vault.DestroyRows(id); err != nil {
 		return err
 	}
-	if err := r.keepTallies(ctx, func(of epochID) bool { return of == id }); err != nil {
+	if err := r.keepTallies(ctx, func(of store.EpochID) bool { return of == id }); err != nil {
 		return err
 	}
-	if err := r.advance(ctx, s, epoch, stateErased); err != nil {
+	if err := r.advance(ctx, s, epoch, store.StateErased); err != nil {
 		return err
 	}
 	r.scrub(ctx)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -80,22 +81,22 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if b.confirmed {
+	if b.Confirmed {
 		return problem.New(problem.Confirmed, "")
 	}
-	patience := service.WriteTimeout + time.Duration(len(b.bytes))*time.Second/(64<<10) // at 64 kB/s
+	patience := service.WriteTimeout + time.Duration(len(b.Bytes))*time.Second/(64<<10) // at 64 kB/s
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", mediaType)
-	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(b.bytes)) // a range, where a transfer broke off
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(b.Bytes)) // a range, where a transfer broke off
 	return nil
 }
 
 // sealed returns a sealed batch, or the problem that says whether it may come yet.
-func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*sealed, error) {
-	over := epoch >= s.Epochs.Count || s.state(epoch) >= stateComplete // before looking, lest one comes in between
-	b, err := r.store.batch(req.Context(), s.epochID(epoch), seq)
-	if !errors.Is(err, errNoBatch) {
+func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.Sealed, error) {
+	over := epoch >= s.Epochs.Count || s.state(epoch) >= store.StateComplete // before looking, lest one comes in between
+	b, err := r.store.Batch(req.Context(), s.epochID(epoch), seq)
+	if !errors.Is(err, store.ErrNoBatch) {
 		return b, err
 	}
 	if over {
@@ -109,8 +110,8 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	manifest, confirmed, err := r.store.manifest(req.Context(), s.epochID(epoch), seq)
-	missing := errors.Is(err, errNoBatch)
+	manifest, confirmed, err := r.store.Manifest(req.Context(), s.epochID(epoch), seq)
+	missing := errors.Is(err, store.ErrNoBatch)
 	if err != nil && !missing {
 		return err
 	}
@@ -123,7 +124,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.Unauthorized, "")
 	}
 	if !confirmed {
-		if err := r.store.confirm(req.Context(), s.epochID(epoch), seq); err != nil {
+		if err := r.store.Confirm(req.Context(), s.epochID(epoch), seq); err != nil {
 			return err
 		}
 		r.logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))

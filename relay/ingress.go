@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/relay/internal/keytree"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -59,7 +59,7 @@ func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
 		return nil, 0, problem.New(problem.EpochNotOpen, "the task has epochs 0 to %d", s.Epochs.Count-1)
 	case now.Before(start):
 		return nil, 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now))
-	case !now.Before(end) || s.state(epoch) != stateOpen:
+	case !now.Before(end) || s.state(epoch) != store.StateOpen:
 		return nil, 0, problem.New(problem.EpochClosed, "")
 	}
 	return s, epoch, nil
@@ -142,7 +142,7 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 }
 
 // openReport opens a submission and names its client: by its token, or else by its network.
-func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.Prefix, tok []byte) (*submission, error) {
+func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.Prefix, tok []byte) (*store.Submission, error) {
 	opener, err := s.opener(epoch)
 	if errors.Is(err, keyfile.ErrErased) {
 		return nil, problem.New(problem.EpochClosed, "")
@@ -158,29 +158,29 @@ func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.P
 		return nil, problem.New(problem.Malformed, "%v", err)
 	}
 	id := s.epochID(epoch)
-	key, err := r.vault.epochKey(id)
-	if errors.Is(err, keytree.ErrCut) {
+	key, err := r.vault.EpochKey(id)
+	if errors.Is(err, store.ErrDestroyed) {
 		return nil, problem.New(problem.EpochClosed, "")
 	}
 	if err != nil {
 		return nil, err
 	}
-	sub := &submission{
-		id: id, size: s.Batch.Size, quota: s.Clients.Quota, lanes: envelope.Lanes,
-		tag: tagID(key, envelope.Tag[:]),
+	sub := &store.Submission{
+		ID: id, Size: s.Batch.Size, Quota: s.Clients.Quota, Lanes: envelope.Lanes,
+		Tag: key.Tag(envelope.Tag[:]),
 	}
 	if tok != nil {
-		sub.client = tokenID(key, tok)
+		sub.Client = key.Token(tok)
 	} else {
-		sub.client = networkID(key, network)
+		sub.Client = key.Network(network)
 	}
-	sub.receipt = receipt(key, sub.client, body)
+	sub.Receipt = key.Receipt(sub.Client, body)
 	return sub, nil
 }
 
 // pending is a submission on its way to the store.
 type pending struct {
-	*submission
+	*store.Submission
 	done chan bool // gets one value: whether the transaction was made
 }
 
@@ -193,7 +193,7 @@ func unstored() error {
 // enqueue hands a submission to the committer and returns its verdict. The queue has room for
 // every report that may be in flight, so it never blocks long. A client that leaves meanwhile
 // will find its report stored, or not, when it sends it again.
-func (r *Relay) enqueue(sub *submission) error {
+func (r *Relay) enqueue(sub *store.Submission) error {
 	p := &pending{sub, make(chan bool, 1)}
 	select {
 	case r.queue <- p:
@@ -208,18 +208,18 @@ func (r *Relay) enqueue(sub *submission) error {
 	case <-r.stopped:
 		return unstored()
 	}
-	return sub.answer()
+	return answer(sub)
 }
 
 // answer returns the problem that a verdict means to the client, nil for an acknowledgement.
-func (sub *submission) answer() error {
-	switch sub.verdict {
-	case accepted, repeated:
+func answer(sub *store.Submission) error {
+	switch sub.Verdict {
+	case store.Accepted, store.Repeated:
 		return nil
-	case replayed:
+	case store.Replayed:
 		return problem.New(problem.Replayed, "")
-	case limited:
-		return problem.New(problem.Limit, "at most %d", sub.quota)
+	case store.Limited:
+		return problem.New(problem.Limit, "at most %d", sub.Quota)
 	default:
 		return problem.New(problem.EpochClosed, "")
 	}
@@ -257,17 +257,17 @@ func (r *Relay) gather(first *pending) []*pending {
 		}
 		break
 	}
-	shuffle(randomizer.NewSource(), group)
+	randomizer.Shuffle(randomizer.NewSource(), group)
 	return group
 }
 
 func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
-	subs := make([]*submission, len(group))
+	subs := make([]*store.Submission, len(group))
 	for i, p := range group {
-		subs[i] = p.submission
+		subs[i] = p.Submission
 	}
 	begun := time.Now()
-	full, err := r.store.commit(ctx, subs)
+	full, err := r.store.Commit(ctx, subs)
 	r.metrics.Since(metricCommit, begun)
 	r.failing.Store(err != nil)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
 )
 
 // The names of the metrics and of their labels.
@@ -60,12 +61,12 @@ func Metrics() []service.Metric { return definitions }
 type metrics struct {
 	*service.Metrics
 
-	mu      sync.Mutex                    // guards tallies
-	tallies map[epochID]map[string]uint64 // of refusals by reason, that are not in the store yet
+	mu      sync.Mutex                          // guards tallies
+	tallies map[store.EpochID]map[string]uint64 // of refusals by reason, that are not in the store yet
 }
 
 func newMetrics(r *Relay) *metrics {
-	m := &metrics{Metrics: service.NewMetrics(definitions), tallies: map[epochID]map[string]uint64{}}
+	m := &metrics{Metrics: service.NewMetrics(definitions), tallies: map[store.EpochID]map[string]uint64{}}
 	m.begin(r)
 	return m
 }
@@ -86,13 +87,13 @@ func (m *metrics) begin(r *Relay) {
 }
 
 // tally counts what was refused in an epoch for a reason.
-func (m *metrics) tally(id epochID, reason string, n int) {
+func (m *metrics) tally(id store.EpochID, reason string, n int) {
 	if n > 0 {
 		m.addTallies(id, map[string]uint64{reason: uint64(n)})
 	}
 }
 
-func (m *metrics) addTallies(id epochID, refused map[string]uint64) {
+func (m *metrics) addTallies(id store.EpochID, refused map[string]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tallies[id] == nil {
@@ -104,10 +105,10 @@ func (m *metrics) addTallies(id epochID, refused map[string]uint64) {
 }
 
 // takeTallies returns the tallies of the wanted epochs, and forgets them.
-func (m *metrics) takeTallies(want func(epochID) bool) map[epochID]map[string]uint64 {
+func (m *metrics) takeTallies(want func(store.EpochID) bool) map[store.EpochID]map[string]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[epochID]map[string]uint64{}
+	out := map[store.EpochID]map[string]uint64{}
 	for id, refused := range m.tallies {
 		if want(id) {
 			out[id] = refused
@@ -120,9 +121,9 @@ func (m *metrics) takeTallies(want func(epochID) bool) map[epochID]map[string]ui
 // keepTallies moves the tallies of the wanted epochs to the store. That is done when an epoch is over
 // and when the relay stops, and not in between: a count that moves on the disk, as on a screen, would
 // tell when a report came and how it fared.
-func (r *Relay) keepTallies(ctx context.Context, want func(epochID) bool) (failed error) {
+func (r *Relay) keepTallies(ctx context.Context, want func(store.EpochID) bool) (failed error) {
 	for id, refused := range r.metrics.takeTallies(want) {
-		if err := r.store.tally(ctx, id, refused); err != nil {
+		if err := r.store.Tally(ctx, id, refused); err != nil {
 			r.metrics.addTallies(id, refused)
 			failed = errors.Join(failed, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -41,7 +42,7 @@ func (r *Relay) pullLoop(ctx context.Context, s *served) {
 			if r.cfg.Clock().Before(start) {
 				break
 			}
-			if s.state(epoch) < stateComplete {
+			if s.state(epoch) < store.StateComplete {
 				r.logged(ctx, "couldn't pull", r.pullEpoch(ctx, s, epoch))
 			}
 		}
@@ -64,7 +65,7 @@ func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) error {
 	if err := r.confirmPulled(ctx, s, epoch); err != nil {
 		return err
 	}
-	seq, err := r.store.next(ctx, s.epochID(epoch))
+	seq, err := r.store.Next(ctx, s.epochID(epoch))
 	for done := false; err == nil && !done; seq++ {
 		done, err = r.pullBatch(ctx, s, epoch, seq)
 	}
@@ -86,7 +87,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		if _, end, _ := r.window(s, epoch); r.cfg.Clock().Before(end) {
 			return true, nil
 		}
-		return true, r.advance(ctx, s, epoch, stateComplete)
+		return true, r.advance(ctx, s, epoch, store.StateComplete)
 	case errors.Is(err, handover.ErrConfirmed):
 		return r.lost(ctx, s, epoch, seq)
 	case err != nil:
@@ -97,16 +98,16 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return true, r.note(ctx, s, epoch, seq, fault.Error())
 	}
 	err = r.mixBatch(ctx, s, epoch, seq, b)
-	if err != nil && !errors.Is(err, errCursor) && !errors.Is(err, errOver) {
+	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
 		return true, err
 	}
-	return errors.Is(err, errOver), r.confirmPulled(ctx, s, epoch)
+	return errors.Is(err, store.ErrOver), r.confirmPulled(ctx, s, epoch)
 }
 
 // lost notes that a batch was confirmed from here and is not held here, unless another process on the
 // same store has made it since this one looked. It is pullBatch for the rest.
 func (r *Relay) lost(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
-	next, err := r.store.next(ctx, s.epochID(epoch))
+	next, err := r.store.Next(ctx, s.epochID(epoch))
 	if err != nil || next > seq {
 		return err != nil, err
 	}
@@ -116,19 +117,19 @@ func (r *Relay) lost(ctx context.Context, s *served, epoch, seq uint64) (done bo
 // giveUp ends an epoch whose end the relay before does not tell.
 func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
 	end := time.Unix(int64(s.Epochs.End(epoch)), 0)
-	if s.state(epoch) >= stateComplete || r.cfg.Clock().Before(end.Add(r.cfg.GiveUp)) {
+	if s.state(epoch) >= store.StateComplete || r.cfg.Clock().Before(end.Add(r.cfg.GiveUp)) {
 		return nil
 	}
-	seq, err := r.store.next(ctx, s.epochID(epoch))
+	seq, err := r.store.Next(ctx, s.epochID(epoch))
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.advance(ctx, s, epoch, stateComplete))
+	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.advance(ctx, s, epoch, store.StateComplete))
 }
 
 // note keeps a finding, and logs it the first time.
 func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why string) error {
-	fresh, err := r.store.note(ctx, finding{s.epochID(epoch), seq, why})
+	fresh, err := r.store.Note(ctx, store.Finding{ID: s.epochID(epoch), Seq: seq, Reason: why})
 	if fresh {
 		r.cfg.Log.Warn("finding", "task", s.name(), "epoch", epoch, "batch", seq, "reason", why)
 	}
@@ -157,7 +158,7 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, epoch, seq uint64, b *o
 	if err != nil {
 		return err
 	}
-	key, err := r.vault.epochKey(s.epochID(epoch))
+	key, err := r.vault.EpochKey(s.epochID(epoch))
 	if err != nil {
 		return err
 	}
@@ -168,14 +169,14 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, epoch, seq uint64, b *o
 func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *onion.Batch, slots []openedSlot) error {
 	begun := time.Now()
 	in := counts(m, s.Task)
-	tags := make([]short, len(slots))
+	tags := make([]store.Short, len(slots))
 	for i, slot := range slots {
 		tags[i] = slot.tag
 	}
 	var tooFew error
 	repeats := 0
 	id := s.epochID(m.Epoch)
-	err := r.store.mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
+	err := r.store.Mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
 		lanes := make([][][]byte, s.Slots.Lanes)
 		valid := make([]uint64, len(lanes))
 		repeats = 0 // the store may repeat the transaction
@@ -207,7 +208,7 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 
 // refuse stores a destroyed batch of the number that m claims.
 func (r *Relay) refuse(ctx context.Context, s *served, m *onion.Manifest, b *onion.Batch) error {
-	return r.store.mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func([]bool) (*onion.Batch, error) {
+	return r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func([]bool) (*onion.Batch, error) {
 		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, counts(m, s.Task), make([][][]byte, s.Slots.Lanes), true, b.Signed())
 	})
 }
@@ -231,14 +232,14 @@ func total(counts []uint64) (sum int) {
 // openedSlot is a slot that opened. One key opens one ciphertext to one tag, so the tag alone
 // recognizes a ciphertext that comes again.
 type openedSlot struct {
-	tag  short
+	tag  store.Short
 	lane int
 	next []byte
 }
 
 // openAll opens the slots of all lanes on all cores and returns those that open, with their tags
 // hashed under an epoch's key.
-func openAll(opener *onion.Opener, key []byte, lanes [][][]byte) []openedSlot {
+func openAll(opener *onion.Opener, key store.EpochKey, lanes [][][]byte) []openedSlot {
 	var all []openedSlot
 	var sealed [][]byte
 	for lane, slots := range lanes {
@@ -270,18 +271,18 @@ func openAll(opener *onion.Opener, key []byte, lanes [][][]byte) []openedSlot {
 }
 
 // open opens one slot; next stays nil where it does not open.
-func (o *openedSlot) open(opener *onion.Opener, key, sealed []byte) {
+func (o *openedSlot) open(opener *onion.Opener, key store.EpochKey, sealed []byte) {
 	tag, next, err := opener.OpenSlot(o.lane, sealed)
 	if err != nil {
 		return
 	}
-	o.next, o.tag = next, tagID(key, tag[:])
+	o.next, o.tag = next, key.Tag(tag[:])
 }
 
 // confirmPulled tells the relay before which of its batches are safe here.
 func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) error {
 	id := s.epochID(epoch)
-	untold, err := r.store.untold(ctx, id)
+	untold, err := r.store.Untold(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -289,7 +290,7 @@ func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) erro
 		if err := r.confirmOne(ctx, s, epoch, seq); err != nil {
 			return err
 		}
-		if err := r.store.told(ctx, id, seq); err != nil {
+		if err := r.store.Told(ctx, id, seq); err != nil {
 			return err
 		}
 	}
@@ -298,7 +299,7 @@ func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) erro
 
 // confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
 func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) error {
-	manifest, _, err := r.store.manifest(ctx, s.epochID(epoch), seq)
+	manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq)
 	if err != nil {
 		return err
 	}

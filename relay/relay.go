@@ -34,23 +34,30 @@ import (
 
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// Relay is one relay with its tasks. Its handlers are safe for concurrent use.
-type Relay struct {
+// setup is what a configuration comes to without its store: keys, a certificate, the tasks.
+type setup struct {
 	cfg      Config
 	sign     ed25519.PrivateKey
 	tasks    map[[32]byte]*served // immutable
 	order    []*served            // the same, in the order of the configuration
-	store    store                // nil where it is only looked at and there is none
+	keyLists []byte               // answer to GET /v1/keys
 	proxies  clientaddr.Proxies
-	vault    *vault            // nil where the relay is only looked at
 	outgoing http.RoundTripper // of all requests that the relay makes
+	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
+}
+
+// Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.
+type Relay struct {
+	*setup
+	store    store.Store
+	vault    *store.Vault
 	upstream *handover.Client
 	metrics  *metrics
-	keyLists []byte // answer to GET /v1/keys
 
 	queue   chan *pending // to the committer
 	stopped chan struct{} // closed when nothing in queue will be committed any more
@@ -60,7 +67,6 @@ type Relay struct {
 
 	admission   *admission   // of reports
 	connections *connections // to the public address
-	tls         *tls.Config  // of the public address; nil where a proxy speaks TLS
 	handouts    handouts
 
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
@@ -71,85 +77,93 @@ type Relay struct {
 // owner, this relay's place in it, and its keys. The caller must call Run, which closes the
 // store, or Close.
 func New(cfg Config) (*Relay, error) {
-	return load(cfg, func(r *Relay) (err error) {
-		if r.vault, err = openVault(cfg.Secret, true); err != nil {
-			return err
-		}
-		if r.store, err = openStore(cfg.Store, r.largestSlot(), r.vault); err != nil {
-			return err
-		}
-		return r.bindKeys()
-	})
-}
-
-// Inspect is New for [Relay.Status], also beside a running relay: it checks the same, but it
-// neither creates nor changes anything. A relay that has never run has no store yet.
-func Inspect(cfg Config) (*Relay, error) {
-	return load(cfg, func(r *Relay) (err error) {
-		if _, err := openVault(cfg.Secret, false); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if r.store, err = readStore(cfg.Store); errors.Is(err, errNoStore) {
-			r.store, err = nil, nil
-		}
-		if err != nil {
-			return err
-		}
-		return r.checkKeys()
-	})
-}
-
-// load makes a relay; openStores opens its secret and its store.
-func load(cfg Config, openStores func(r *Relay) error) (*Relay, error) {
-	if err := cfg.validate(); err != nil {
+	s, err := load(cfg)
+	if err != nil {
 		return nil, err
 	}
 	r := &Relay{
-		cfg:     cfg,
-		tasks:   map[[32]byte]*served{},
-		queue:   make(chan *pending, cfg.MaxConcurrent),
-		stopped: make(chan struct{}),
-		wake:    make(chan struct{}, 1),
+		setup:     s,
+		upstream:  handover.NewClient(s.sign, s.outgoing),
+		queue:     make(chan *pending, s.cfg.MaxConcurrent),
+		stopped:   make(chan struct{}),
+		wake:      make(chan struct{}, 1),
+		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, len(s.order)),
 	}
+	r.metrics = newMetrics(r)
+	r.connections = newConnections(s.cfg.MaxConnections, s.proxies, func() { r.metrics.Add(metricUnconnected, 1) })
+	if r.vault, err = store.OpenVault(s.cfg.Secret, true); err != nil {
+		return nil, err
+	}
+	if r.store, err = store.Open(s.cfg.Store, s.largestSlot(), r.vault); err != nil {
+		return nil, err
+	}
+	if err := s.join(r.store, (*keyfile.HPKE).Bind); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Inspected is a relay that is only looked at, also beside the process that serves it.
+type Inspected struct {
+	*setup
+	store store.Reader
+}
+
+// Inspect checks what [New] checks, and neither creates nor changes anything. A relay that has never
+// run has no store yet, and no secret. The caller must call Close.
+func Inspect(cfg Config) (*Inspected, error) {
+	s, err := load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := store.OpenVault(s.cfg.Secret, false); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	kept, err := store.Read(s.cfg.Store)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.join(kept, (*keyfile.HPKE).CheckStore); err != nil {
+		kept.Close()
+		return nil, err
+	}
+	return &Inspected{s, kept}, nil
+}
+
+// Status reads the store.
+func (i *Inspected) Status(ctx context.Context) (*Status, error) { return i.status(ctx, i.store) }
+
+// Close closes the store.
+func (i *Inspected) Close() error { return i.store.Close() }
+
+// load reads all that a configuration names but the secret and the store.
+func load(cfg Config) (*setup, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &setup{cfg: cfg, tasks: map[[32]byte]*served{}}
 	trusted, err := clientaddr.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
 	}
-	r.proxies = clientaddr.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
-	if r.sign, err = keyfile.LoadSign(cfg.SignKey); err != nil {
+	s.proxies = clientaddr.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
+	if s.sign, err = keyfile.LoadSign(cfg.SignKey); err != nil {
 		return nil, err
 	}
-	if r.outgoing, err = handover.LoadTransport(cfg.CA); err != nil {
+	if s.outgoing, err = handover.LoadTransport(cfg.CA); err != nil {
 		return nil, err
 	}
-	r.upstream = handover.NewClient(r.sign, r.outgoing)
-	if r.tls, err = cfg.tlsConfig(r.outgoing); err != nil {
+	if s.tls, err = cfg.tlsConfig(s.outgoing); err != nil {
 		return nil, err
 	}
-	if err := r.loadTasks(); err != nil {
-		return nil, err
-	}
-	if err := openStores(r); err != nil {
-		return nil, err
-	}
-	if err := r.loadStates(context.Background()); err != nil {
-		r.Close()
-		return nil, err
-	}
-	r.admission = newAdmission(room{cfg.MaxConcurrent, int64(cfg.MaxMemory)}, len(r.order))
-	r.connections = newConnections(cfg.MaxConnections, r.proxies, func() { r.metrics.Add(metricUnconnected, 1) })
-	r.metrics = newMetrics(r)
-	return r, nil
+	return s, s.loadTasks()
 }
 
 // Close closes the store of a relay that is not running.
 func (r *Relay) Close() error {
 	var err error
-	r.once.Do(func() {
-		if r.store != nil {
-			err = r.store.close()
-		}
-	})
+	r.once.Do(func() { err = r.store.Close() })
 	return err
 }
 
@@ -182,7 +196,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	working.Wait()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), service.DrainTimeout)
 	defer stop()
-	r.logged(ctx, "couldn't keep tallies", r.keepTallies(ctx, func(epochID) bool { return true }))
+	r.logged(ctx, "couldn't keep tallies", r.keepTallies(ctx, func(store.EpochID) bool { return true }))
 	return err
 }
 

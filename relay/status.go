@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
 )
 
 // Status is how far a relay has come: what `relay status` prints.
@@ -43,39 +44,37 @@ type Finding struct {
 	Reason string `json:"reason"`
 }
 
-var stateNames = [...]string{"open", "closed", "complete", "erased", "expired"}
+// Status reads the store.
+func (r *Relay) Status(ctx context.Context) (*Status, error) { return r.status(ctx, r.store) }
 
-// Status reads the store, also beside a running relay.
-func (r *Relay) Status(ctx context.Context) (*Status, error) {
-	var all []progress
-	var findings []finding
-	refused := map[epochID]map[string]uint64{}
-	if r.store != nil {
-		var err error
-		if all, err = r.store.progress(ctx); err != nil {
-			return nil, err
-		}
-		if findings, err = r.store.findings(ctx); err != nil {
-			return nil, err
-		}
-		if refused, err = r.refused(ctx, all); err != nil {
-			return nil, err
-		}
+// status reads how far the tasks have come in a store.
+func (r *setup) status(ctx context.Context, kept store.Reader) (*Status, error) {
+	all, err := kept.Progress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	findings, err := kept.Findings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	refused, err := refusedIn(ctx, kept, all)
+	if err != nil {
+		return nil, err
 	}
 	out := &Status{Tasks: []TaskStatus{}}
 	for _, s := range r.order {
 		t := TaskStatus{ID: hex.EncodeToString(s.ID[:]), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
 		for _, p := range all {
-			if p.id.task != s.ID {
+			if p.ID.Task != s.ID {
 				continue
 			}
-			sealed := p.next - uint64(len(p.open))
-			t.Epochs = append(t.Epochs, EpochStatus{p.id.epoch, stateNames[p.state], sealed, sealed - uint64(len(p.held)), refused[p.id]})
+			sealed := p.Next - uint64(len(p.Open))
+			t.Epochs = append(t.Epochs, EpochStatus{p.ID.Epoch, p.State.String(), sealed, sealed - uint64(len(p.Held)), refused[p.ID]})
 		}
 		slices.SortFunc(t.Epochs, func(a, b EpochStatus) int { return int(a.Epoch) - int(b.Epoch) })
 		for _, f := range findings {
-			if f.id.task == s.ID {
-				t.Findings = append(t.Findings, Finding{f.id.epoch, f.seq, f.reason})
+			if f.ID.Task == s.ID {
+				t.Findings = append(t.Findings, Finding{f.ID.Epoch, f.Seq, f.Reason})
 			}
 		}
 		out.Tasks = append(out.Tasks, t)
@@ -83,21 +82,21 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 	return out, nil
 }
 
-// refused returns the coarsened tallies of the epochs that are erased.
-func (r *Relay) refused(ctx context.Context, all []progress) (map[epochID]map[string]uint64, error) {
-	tallies, err := r.store.tallies(ctx)
+// refusedIn returns the coarsened tallies of the epochs that are erased.
+func refusedIn(ctx context.Context, kept store.Reader, all []store.Progress) (map[store.EpochID]map[string]uint64, error) {
+	tallies, err := kept.Tallies(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := map[epochID]map[string]uint64{}
+	out := map[store.EpochID]map[string]uint64{}
 	for _, p := range all {
-		if p.state >= stateErased {
-			out[p.id] = map[string]uint64{}
+		if p.State >= store.StateErased {
+			out[p.ID] = map[string]uint64{}
 		}
 	}
 	for _, t := range tallies {
-		if of := out[t.id]; of != nil {
-			of[t.reason] = coarse(t.refused)
+		if of := out[t.ID]; of != nil {
+			of[t.Reason] = coarse(t.Refused)
 		}
 	}
 	return out, nil
@@ -119,9 +118,9 @@ func (r *Relay) AdminHandler() http.Handler {
 // draining, not without the store, and not where it cannot be written to. That is tried again here, as
 // nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) bool {
-	_, err := r.store.progress(ctx)
+	_, err := r.store.Progress(ctx)
 	if err == nil && r.failing.Load() {
-		if err = r.store.probe(ctx); err == nil {
+		if err = r.store.Probe(ctx); err == nil {
 			r.failing.Store(false)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -32,7 +33,7 @@ type served struct {
 	mu      sync.Mutex // guards openers, tokens and states
 	openers map[uint64]*onion.Opener
 	tokens  map[uint64]*tokenEpoch // by epoch; of a first relay of a task with tokens
-	states  map[uint64]state       // a copy of the store's, so that a report costs no query
+	states  map[uint64]store.State // a copy of the store's, so that a report costs no query
 }
 
 // The sizes up to which this relay serves tasks: a submission is held in memory once per report
@@ -42,7 +43,7 @@ const (
 	maxBatch = 900 << 20 // the largest value is 10⁹ bytes in SQLite and 2³⁰ in PostgreSQL
 )
 
-func (r *Relay) loadTasks() error {
+func (r *setup) loadTasks() error {
 	files := map[string]bool{}
 	var lists []*onion.SignedKeyList
 	first := false
@@ -69,8 +70,8 @@ func (r *Relay) loadTasks() error {
 	return r.checkMemory()
 }
 
-func (r *Relay) loadTask(c TaskConfig) (*served, error) {
-	s := &served{openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{}, states: map[uint64]state{}}
+func (r *setup) loadTask(c TaskConfig) (*served, error) {
+	s := &served{openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{}, states: map[uint64]store.State{}}
 	if err := s.loadBundle(c); err != nil {
 		return nil, err
 	}
@@ -131,32 +132,25 @@ func (s *served) loadKeys(path string) (err error) {
 	return s.keys.Check(s.Task, s.KeyLists[s.hop])
 }
 
-// bindKeys ties every task's keys to this store. One that is new, where the old one was lost, has none
-// of the replay sets of the epochs that have begun, and must not be used with their keys.
-func (r *Relay) bindKeys() error { return r.forKeys((*keyfile.HPKE).Bind) }
-
-// checkKeys checks what bindKeys would, and changes nothing.
-func (r *Relay) checkKeys() error { return r.forKeys((*keyfile.HPKE).CheckStore) }
-
-// forKeys calls do with every task's keys and the store's name, and closes the relay where it fails.
-func (r *Relay) forKeys(do func(keys *keyfile.HPKE, store string) error) (err error) {
-	name := "" // of a store that is not there
-	if r.store != nil {
-		name, err = r.store.name(context.Background())
+// join checks the tasks' keys against the store by bind, which ties them to it, or only looks whether they
+// could be, and takes note of how far the store's epochs have come. A store that is new, where the old
+// one was lost, has none of the replay sets of the epochs that have begun, and must not be used with
+// their keys.
+func (r *setup) join(kept store.Reader, bind func(keys *keyfile.HPKE, store string) error) error {
+	name, err := kept.Name(context.Background())
+	if err != nil {
+		return err
 	}
 	for _, s := range r.order {
-		if err == nil {
-			err = do(s.keys, name)
+		if err := bind(s.keys, name); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		r.Close()
-	}
-	return err
+	return r.loadStates(context.Background(), kept)
 }
 
 // largestSlot returns the size of the largest slot that waits here for its batch to fill.
-func (r *Relay) largestSlot() (largest int) {
+func (r *setup) largestSlot() (largest int) {
 	for _, s := range r.order {
 		if s.hop == 0 {
 			largest = max(largest, s.layout.SlotSize(1))
@@ -200,7 +194,7 @@ func (s *served) eraseKey(epoch uint64) error {
 // done so.
 func (s *served) eraseKeys() (failed error) {
 	for epoch := range s.Epochs.Count {
-		if s.state(epoch) < stateErased {
+		if s.state(epoch) < store.StateErased {
 			continue
 		}
 		if _, err := s.keys.Key(epoch); !errors.Is(err, keyfile.ErrErased) {
@@ -213,25 +207,25 @@ func (s *served) eraseKeys() (failed error) {
 // name is how logs and metrics call the task.
 func (s *served) name() string { return hex.EncodeToString(s.ID[:4]) }
 
-func (s *served) epochID(epoch uint64) epochID { return epochID{s.ID, epoch} }
+func (s *served) epochID(epoch uint64) store.EpochID { return store.EpochID{Task: s.ID, Epoch: epoch} }
 
 // state returns how far an epoch has come.
-func (s *served) state(epoch uint64) state {
+func (s *served) state(epoch uint64) store.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.states[epoch]
 }
 
 // reached takes note that an epoch has come that far.
-func (s *served) reached(epoch uint64, to state) {
+func (s *served) reached(epoch uint64, to store.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.states[epoch] = max(s.states[epoch], to)
 }
 
 // advance raises the state of an epoch, durably.
-func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to state) error {
-	if err := r.store.advance(ctx, s.epochID(epoch), to); err != nil {
+func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to store.State) error {
+	if err := r.store.Advance(ctx, s.epochID(epoch), to); err != nil {
 		return err
 	}
 	s.reached(epoch, to)
@@ -239,26 +233,24 @@ func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to state) 
 }
 
 // reached takes note of how far epochs have come, through whichever process.
-func (r *Relay) reached(all []progress) {
+func (r *setup) reached(all []store.Progress) {
 	for _, p := range all {
-		if s := r.tasks[p.id.task]; s != nil {
-			s.reached(p.id.epoch, p.state)
+		if s := r.tasks[p.ID.Task]; s != nil {
+			s.reached(p.ID.Epoch, p.State)
 		}
 	}
 }
 
 // loadStates reads how far the epochs have come, and demands the key of the one that is open now.
-func (r *Relay) loadStates(ctx context.Context) error {
-	if r.store != nil {
-		all, err := r.store.progress(ctx)
-		if err != nil {
-			return err
-		}
-		r.reached(all)
+func (r *setup) loadStates(ctx context.Context, kept store.Reader) error {
+	all, err := kept.Progress(ctx)
+	if err != nil {
+		return err
 	}
+	r.reached(all)
 	for _, s := range r.order {
 		epoch, now := s.Epochs.At(uint64(r.cfg.Clock().Unix()))
-		if !now || s.state(epoch) >= stateClosed {
+		if !now || s.state(epoch) >= store.StateClosed {
 			continue
 		}
 		if _, err := s.opener(epoch); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/token"
@@ -31,7 +32,7 @@ func (s *served) setTokenKey(epoch uint64, key *token.PublicKey) {
 	challenge := token.Challenge(s.Task, s.ID, epoch)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.states[epoch] < stateErased {
+	if s.states[epoch] < store.StateErased {
 		s.tokens[epoch] = &tokenEpoch{key, challenge, sha256.Sum256(challenge)}
 	}
 }

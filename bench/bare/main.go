@@ -131,7 +131,7 @@ func (s *server) commitLoop(db *sql.DB, insert inserter) {
 	}
 }
 
-// The sizes of what a relay keeps of a report, in bytes (relay/database_commit.go).
+// The sizes of what a relay keeps of a report, in bytes (relay/internal/store/commit.go).
 const (
 	sizeTag    = 16 // hash of the tag and receipt
 	sizeClient = 8

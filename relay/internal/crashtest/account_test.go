@@ -429,7 +429,7 @@ func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	for _, open := range w.Bundles {
 		for epoch := range uint64(epochCount) {
 			for kind := range byte(3) {
-				label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch)) // as in relay/vault.go
+				label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch)) // as in relay/internal/store/vault.go
 				_, err := file.Key(append(label, kind), "")
 				if epoch <= last {
 					require.ErrorIs(t, err, keytree.ErrCut, "%s still holds keys of epoch %d", name, epoch)

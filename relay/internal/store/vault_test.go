@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"database/sql"
@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 
 // raw opens a store's database as it is.
@@ -33,7 +32,7 @@ func raw(t *testing.T, description string) *sql.DB {
 func TestUpgrade(t *testing.T) {
 	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
 		t.Run(engine, func(t *testing.T) {
-			v, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
+			v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 			require.NoError(t, err)
 			all, err := steps(migrations, engine)
 			require.NoError(t, err)
@@ -45,18 +44,18 @@ func TestUpgrade(t *testing.T) {
 			_, err = db.Exec(fmt.Sprintf(setVersion, 1))
 			require.NoError(t, err)
 			insert := `INSERT INTO epochs (task, epoch, state, next) VALUES ($1, 3, 1, 7)`
-			_, err = db.Exec(insert, testEpoch.task[:])
+			_, err = db.Exec(insert, testEpoch.Task[:])
 			require.NoError(t, err)
 
-			_, err = readStore(description)
+			_, err = Read(description)
 			require.ErrorContains(t, err, "its schema is version 1 of 2: start the relay once")
 			opened := make(chan error, 4)
 			for range cap(opened) {
 				go func() {
-					s, err := openStore(description, 100, v)
+					s, err := Open(description, 100, v)
 					if err == nil {
-						err = s.tally(t.Context(), testEpoch, map[string]uint64{"limit": 2})
-						s.close()
+						err = s.Tally(t.Context(), testEpoch, map[string]uint64{"limit": 2})
+						s.Close()
 					}
 					opened <- err
 				}()
@@ -64,20 +63,20 @@ func TestUpgrade(t *testing.T) {
 			for range cap(opened) {
 				require.NoError(t, <-opened)
 			}
-			s, err := readStore(description)
+			s, err := readDatabase(description)
 			require.NoError(t, err)
-			defer s.close()
-			require.Equal(t, progress{id: testEpoch, state: stateClosed, next: 7}, progressOf(t, s, testEpoch))
-			tallies, err := s.tallies(t.Context())
+			defer s.Close()
+			require.Equal(t, Progress{ID: testEpoch, State: StateClosed, Next: 7}, progressOf(t, s, testEpoch))
+			tallies, err := s.Tallies(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, []tally{{testEpoch, "limit", 8}}, tallies)
-			require.Error(t, s.tally(t.Context(), testEpoch, map[string]uint64{"limit": 2}), "it is only read")
+			require.Equal(t, []Tally{{testEpoch, "limit", 8}}, tallies)
+			require.Error(t, s.Tally(t.Context(), testEpoch, map[string]uint64{"limit": 2}), "it is only read")
 
 			_, err = db.Exec(fmt.Sprintf(setVersion, 99))
 			require.NoError(t, err)
-			_, err = openStore(description, 100, v)
+			_, err = Open(description, 100, v)
 			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 2")
-			_, err = readStore(description)
+			_, err = Read(description)
 			require.ErrorContains(t, err, "version 99")
 		})
 	}
@@ -85,33 +84,33 @@ func TestUpgrade(t *testing.T) {
 
 // TestDurable: a server that would acknowledge before it has written is refused.
 func TestDurable(t *testing.T) {
-	v, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 	require.NoError(t, err)
 	url := postgresURL(t)
 	for _, value := range []string{"off", "local"} {
-		_, err := openStore(url+"&synchronous_commit="+value, 100, v)
+		_, err := Open(url+"&synchronous_commit="+value, 100, v)
 		require.ErrorContains(t, err, "invalid setting synchronous_commit = "+value)
 	}
 	for _, value := range []string{"on", "remote_apply"} {
-		s, err := openStore(url+"&synchronous_commit="+value, 100, v)
+		s, err := Open(url+"&synchronous_commit="+value, 100, v)
 		require.NoError(t, err)
-		s.close()
+		s.Close()
 	}
 	_, err = raw(t, url).Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
 	require.NoError(t, err)
-	s, err := openStore(url, 100, v)
+	s, err := Open(url, 100, v)
 	require.NoError(t, err)
-	defer s.close()
+	defer s.Close()
 	require.NoError(t, s.(*database).within(t.Context(), func(tx *transaction) error {
 		var isolation string
 		err := tx.row("SHOW transaction_isolation").Scan(&isolation)
 		require.Equal(t, "read committed", isolation, "whatever the database's default")
 		return err
 	}))
-	_, err = openStore(url+"&default_transaction_isolation=serializable", 100, v)
+	_, err = Open(url+"&default_transaction_isolation=serializable", 100, v)
 	require.ErrorContains(t, err, "invalid setting default_transaction_isolation = serializable")
 	for _, bad := range []string{"postgres://u:hush@127.0.0.1:1/x?connect_timeout=1", "postgres://u:hush@[::1/x"} {
-		_, err := openStore(bad, 100, v)
+		_, err := Open(bad, 100, v)
 		require.ErrorContains(t, err, "couldn't open the store")
 		require.NotContains(t, err.Error(), "hush")
 	}
@@ -121,45 +120,45 @@ func TestDurable(t *testing.T) {
 // not stay; a vault that missed it all, as after a crash, catches up.
 func TestVaultSettles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	v, err := openVault(path, true)
+	v, err := OpenVault(path, true)
 	require.NoError(t, err)
-	id, other := testEpoch, epochID{testEpoch.task, 4}
-	batch := func(seq uint64) openBatch { return openBatch{id, seq, 1} }
+	id, other := testEpoch, EpochID{testEpoch.Task, 4}
+	batch := func(seq uint64) OpenBatch { return OpenBatch{id, seq, 1} }
 	tests := []struct {
-		p            progress
+		p            Progress
 		rows, sealed string // for the batches 0 to 4: which keys are left
 		epoch        bool
 	}{
-		{progress{id: id}, "01234", "01234", true},
-		{progress{id: id, next: 2, open: []openBatch{batch(0), batch(1)}}, "01234", "01234", true},
-		{progress{id: id, next: 3, open: []openBatch{batch(0), batch(2)}, held: []uint64{1}}, "0234", "01234", true},
-		{progress{id: id, next: 4, open: []openBatch{batch(3)}, held: []uint64{0, 2}}, "34", "0234", true},
-		{progress{id: id, next: 4, held: []uint64{0}, state: stateComplete}, "4", "04", true},
-		{progress{id: id, next: 4, held: []uint64{0}, state: stateErased}, "", "04", false},
-		{progress{id: id, next: 4, state: stateErased}, "", "", false},
+		{Progress{ID: id}, "01234", "01234", true},
+		{Progress{ID: id, Next: 2, Open: []OpenBatch{batch(0), batch(1)}}, "01234", "01234", true},
+		{Progress{ID: id, Next: 3, Open: []OpenBatch{batch(0), batch(2)}, Held: []uint64{1}}, "0234", "01234", true},
+		{Progress{ID: id, Next: 4, Open: []OpenBatch{batch(3)}, Held: []uint64{0, 2}}, "34", "0234", true},
+		{Progress{ID: id, Next: 4, Held: []uint64{0}, State: StateComplete}, "4", "04", true},
+		{Progress{ID: id, Next: 4, Held: []uint64{0}, State: StateErased}, "", "04", false},
+		{Progress{ID: id, Next: 4, State: StateErased}, "", "", false},
 	}
-	left := func(v *vault, kind byte) (out string) {
+	left := func(v *Vault, kind byte) (out string) {
 		for seq := range uint64(5) {
 			_, err := v.batchCipher(id, kind, seq)
 			if err == nil {
 				out += fmt.Sprint(seq)
 				continue
 			}
-			require.ErrorIs(t, err, keytree.ErrCut)
+			require.ErrorIs(t, err, ErrDestroyed)
 		}
 		return out
 	}
 	for i, tt := range tests {
-		require.NoError(t, v.settle([]progress{tt.p, {id: other, next: 1, open: []openBatch{{other, 0, 1}}}}))
-		late, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
+		require.NoError(t, v.Settle([]Progress{tt.p, {ID: other, Next: 1, Open: []OpenBatch{{other, 0, 1}}}}))
+		late, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 		require.NoError(t, err)
-		require.NoError(t, late.settle([]progress{tt.p}))
-		fromDisk, err := openVault(path, false)
+		require.NoError(t, late.Settle([]Progress{tt.p}))
+		fromDisk, err := OpenVault(path, false)
 		require.NoError(t, err)
-		for _, v := range []*vault{v, fromDisk, late} {
+		for _, v := range []*Vault{v, fromDisk, late} {
 			require.Equal(t, tt.rows, left(v, kindRows), "step %d", i)
 			require.Equal(t, tt.sealed, left(v, kindSealed), "step %d", i)
-			_, err := v.epochKey(id)
+			_, err := v.EpochKey(id)
 			require.Equal(t, tt.epoch, err == nil, "step %d", i)
 		}
 		_, err = v.batchCipher(other, kindRows, 0)
@@ -173,25 +172,25 @@ func TestSealNeedsItsKey(t *testing.T) {
 		s := open()
 		verdicts(t, s, aSubmission(1, 1))
 		require.NoError(t, s.vault.destroy(testEpoch.batchLabel(kindRows, 0)))
-		require.ErrorIs(t, s.seal(t.Context(), testEpoch, 0, nil), keytree.ErrCut)
-		_, err := s.commit(t.Context(), []*submission{aSubmission(2, 2)})
-		require.ErrorIs(t, err, keytree.ErrCut)
-		require.Len(t, progressOf(t, s, testEpoch).open, 1)
+		require.ErrorIs(t, s.Seal(t.Context(), testEpoch, 0, nil), ErrDestroyed)
+		_, err := s.Commit(t.Context(), []*Submission{aSubmission(2, 2)})
+		require.ErrorIs(t, err, ErrDestroyed)
+		require.Len(t, progressOf(t, s, testEpoch).Open, 1)
 	})
 }
 
 // fillEpoch commits n submissions of one slot, each of its own client.
 func fillEpoch(t *testing.T, s *database, n int, quota uint64) {
 	t.Helper()
-	key, err := s.vault.epochKey(testEpoch)
+	key, err := s.vault.EpochKey(testEpoch)
 	require.NoError(t, err)
 	const group = 500
 	for from := 0; from < n; from += group {
-		var subs []*submission
+		var subs []*Submission
 		for i := from; i < from+group; i++ {
 			sub := aSubmission(0, i)
-			sub.size, sub.quota, sub.lanes = uint64(n)+1, quota, sub.lanes[:1]
-			sub.tag, sub.client = tagID(key, fmt.Append(nil, i)), short(mac(key, fmt.Sprint(i)))
+			sub.Size, sub.Quota, sub.Lanes = uint64(n)+1, quota, sub.Lanes[:1]
+			sub.Tag, sub.Client = key.Tag(fmt.Append(nil, i)), key.mac(fmt.Sprint(i))
 			subs = append(subs, sub)
 		}
 		verdicts(t, s, subs...)
@@ -201,11 +200,11 @@ func fillEpoch(t *testing.T, s *database, n int, quota uint64) {
 // TestPlans: PostgreSQL looks keys up by the whole primary key, also in tables that it has never
 // analyzed. By the epoch alone, every commit would read all of the epoch.
 func TestPlans(t *testing.T) {
-	v, err := openVault(filepath.Join(t.TempDir(), "secret"), true)
+	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 	require.NoError(t, err)
-	opened, err := openStore(postgresURL(t), 100, v)
+	opened, err := Open(postgresURL(t), 100, v)
 	require.NoError(t, err)
-	defer opened.close()
+	defer opened.Close()
 	s := opened.(*database)
 	fillEpoch(t, s, 6000, 1)
 	for table, key := range map[string]string{"seen": "hash", "clients": "client"} {

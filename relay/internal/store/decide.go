@@ -1,12 +1,12 @@
-package relay
+package store
 
 import "crypto/subtle"
 
 // memory is what a store remembers about an epoch of the tags and clients in a group, which is
 // nothing for most of them.
 type memory struct {
-	receipts map[short]short  // of the submission that brought a tag
-	counts   map[short]uint64 // submissions of a client
+	receipts map[Short]Short  // of the submission that brought a tag
+	counts   map[Short]uint64 // submissions of a client
 }
 
 // decide gives the submissions of one epoch their verdicts, in the given order, and returns the
@@ -14,22 +14,22 @@ type memory struct {
 //
 // The tag alone recognizes a repeated envelope: one key opens one ciphertext to one tag. The
 // receipt tells whether it comes from the same client.
-func (m *memory) decide(group []*submission, over bool) (taken []*submission) {
+func (m *memory) decide(group []*Submission, over bool) (taken []*Submission) {
 	for _, sub := range group {
-		before, known := m.receipts[sub.tag]
+		before, known := m.receipts[sub.Tag]
 		switch {
 		case over:
-			sub.verdict = closed
-		case known && subtle.ConstantTimeCompare(before[:], sub.receipt[:]) == 1:
-			sub.verdict = repeated
+			sub.Verdict = Late
+		case known && subtle.ConstantTimeCompare(before[:], sub.Receipt[:]) == 1:
+			sub.Verdict = Repeated
 		case known:
-			sub.verdict = replayed
-		case m.counts[sub.client] >= sub.quota:
-			sub.verdict = limited
+			sub.Verdict = Replayed
+		case m.counts[sub.Client] >= sub.Quota:
+			sub.Verdict = Limited
 		default:
-			sub.verdict = accepted
-			m.receipts[sub.tag] = sub.receipt
-			m.counts[sub.client]++
+			sub.Verdict = Accepted
+			m.receipts[sub.Tag] = sub.Receipt
+			m.counts[sub.Client]++
 			taken = append(taken, sub)
 		}
 	}
@@ -39,20 +39,20 @@ func (m *memory) decide(group []*submission, over bool) (taken []*submission) {
 // place gives accepted submissions their batches: first the one that is filling, then new ones
 // from next on. It returns the batches that have grown, with their new sizes, and for each the
 // submissions that go there.
-func place(taken []*submission, filling openBatch, next uint64) (grown []openBatch, into [][]*submission) {
+func place(taken []*Submission, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]*Submission) {
 	b := filling
-	var here []*submission
+	var here []*Submission
 	flush := func() {
 		if len(here) > 0 {
 			grown, into, here = append(grown, b), append(into, here), nil
 		}
 	}
 	for _, sub := range taken {
-		if b.submissions == sub.size {
+		if b.Submissions == sub.Size {
 			flush()
-			b = openBatch{filling.id, max(next, b.seq+1), 0}
+			b = OpenBatch{filling.ID, max(next, b.Seq+1), 0}
 		}
-		b.submissions++
+		b.Submissions++
 		here = append(here, sub)
 	}
 	flush()

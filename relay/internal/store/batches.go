@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// seal is that of [store].
-func (d *database) seal(ctx context.Context, id epochID, seq uint64, build func(uint64, []row) (*onion.Batch, error)) error {
+// Seal is that of [Store].
+func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build func(uint64, []Row) (*onion.Batch, error)) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil {
@@ -20,7 +20,7 @@ func (d *database) seal(ctx context.Context, id epochID, seq uint64, build func(
 		var submissions uint64
 		err = tx.row(`SELECT submissions FROM open WHERE epoch = $1 AND seq = $2`, e.id, seq).Scan(&submissions)
 		if errors.Is(err, sql.ErrNoRows) {
-			return errNoBatch
+			return ErrNoBatch
 		}
 		if err != nil {
 			return err
@@ -46,12 +46,12 @@ func (d *database) seal(ctx context.Context, id epochID, seq uint64, build func(
 }
 
 // readRows reads and decrypts the rows of an open batch.
-func (t *transaction) readRows(epoch int64, id epochID, seq uint64) ([]row, error) {
+func (t *transaction) readRows(epoch int64, id EpochID, seq uint64) ([]Row, error) {
 	c, err := t.vault.batchCipher(id, kindRows, seq)
 	if err != nil {
 		return nil, err
 	}
-	return collect(t.ctx, t.tx, t.engine.sql(`SELECT id, slot FROM slots WHERE epoch = $1 AND seq = $2`), func(rows *sql.Rows) (r row, err error) {
+	return collect(t.ctx, t.tx, t.engine.sql(`SELECT id, slot FROM slots WHERE epoch = $1 AND seq = $2`), func(rows *sql.Rows) (r Row, err error) {
 		var nonce, in []byte
 		if err := rows.Scan(&nonce, &in); err != nil {
 			return r, err
@@ -60,12 +60,12 @@ func (t *transaction) readRows(epoch int64, id epochID, seq uint64) ([]row, erro
 		if err != nil {
 			return r, err
 		}
-		return row{int(binary.BigEndian.Uint16(plain)), plain[rowLane:]}, nil
+		return Row{int(binary.BigEndian.Uint16(plain)), plain[rowLane:]}, nil
 	}, epoch, seq)
 }
 
 // insertBatch stores a batch, encrypted; told says whether the relay before knows of it.
-func (t *transaction) insertBatch(epoch int64, id epochID, seq uint64, b *onion.Batch, told int) error {
+func (t *transaction) insertBatch(epoch int64, id EpochID, seq uint64, b *onion.Batch, told int) error {
 	raw, err := b.Bytes()
 	if err != nil {
 		return err
@@ -82,17 +82,17 @@ func (t *transaction) insertBatch(epoch int64, id epochID, seq uint64, b *onion.
 	return nil
 }
 
-// mix is that of [store].
-func (d *database) mix(ctx context.Context, id epochID, seq uint64, tags []short, build func([]bool) (*onion.Batch, error)) error {
+// Mix is that of [Store].
+func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build func([]bool) (*onion.Batch, error)) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		switch {
 		case err != nil:
 			return err
 		case e.next != seq:
-			return errCursor
-		case e.state >= stateComplete:
-			return errOver
+			return ErrMade
+		case e.state >= StateComplete:
+			return ErrOver
 		}
 		fresh, err := tx.admit(e.id, tags)
 		if err != nil {
@@ -111,13 +111,13 @@ func (d *database) mix(ctx context.Context, id epochID, seq uint64, tags []short
 }
 
 // admit adds tags to the replay set and says which were not in it.
-func (t *transaction) admit(epoch int64, tags []short) (fresh []bool, err error) {
-	known := map[short]bool{}
-	if err := t.seen(epoch, tags, func(tag, _ short) { known[tag] = true }); err != nil {
+func (t *transaction) admit(epoch int64, tags []Short) (fresh []bool, err error) {
+	known := map[Short]bool{}
+	if err := t.seen(epoch, tags, func(tag, _ Short) { known[tag] = true }); err != nil {
 		return nil, fmt.Errorf("couldn't look up tags: %w", err)
 	}
 	fresh = make([]bool, len(tags))
-	added := make([]short, 0, len(tags))
+	added := make([]Short, 0, len(tags))
 	for i, tag := range tags {
 		if fresh[i] = !known[tag]; fresh[i] {
 			known[tag] = true
@@ -125,7 +125,7 @@ func (t *transaction) admit(epoch int64, tags []short) (fresh []bool, err error)
 		}
 	}
 	const store = `INSERT INTO seen (epoch, hash) ` + packed + `SELECT $3, substr($1::bytea, 8*n + 1, 8) FROM i`
-	err = pack(len(added), len(short{}), func(to []byte, i int) []byte { return append(to, added[i][:]...) }, func(rows []byte, n int) error {
+	err = pack(len(added), len(Short{}), func(to []byte, i int) []byte { return append(to, added[i][:]...) }, func(rows []byte, n int) error {
 		_, err := t.exec(store, rows, n, epoch)
 		return err
 	})
@@ -138,41 +138,41 @@ func (t *transaction) admit(epoch int64, tags []short) (fresh []bool, err error)
 // epochOf selects the row of an epoch in queries that must not create one.
 const epochOf = `(SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
 
-// next is that of [store].
-func (d *database) next(ctx context.Context, id epochID) (next uint64, err error) {
-	err = d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.task[:], id.epoch).Scan(&next)
+// Next is that of [Store].
+func (d *database) Next(ctx context.Context, id EpochID) (next uint64, err error) {
+	err = d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch).Scan(&next)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}
 	return next, err
 }
 
-// batch is that of [store].
-func (d *database) batch(ctx context.Context, id epochID, seq uint64) (*sealed, error) {
-	var b sealed
-	err := d.find(ctx, `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = $3`, id, seq, &b.manifest, &b.bytes, &b.confirmed)
-	if err != nil || b.confirmed {
+// Batch is that of [Store].
+func (d *database) Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error) {
+	var b Sealed
+	err := d.find(ctx, `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = $3`, id, seq, &b.Manifest, &b.Bytes, &b.Confirmed)
+	if err != nil || b.Confirmed {
 		return &b, err
 	}
 	c, err := d.vault.batchCipher(id, kindSealed, seq)
 	if err != nil {
 		return nil, err
 	}
-	b.bytes, err = decrypt(c, b.bytes[:nonceSize], b.bytes[nonceSize:])
+	b.Bytes, err = decrypt(c, b.Bytes[:nonceSize], b.Bytes[nonceSize:])
 	return &b, err
 }
 
-// manifest is that of [store].
-func (d *database) manifest(ctx context.Context, id epochID, seq uint64) (manifest []byte, confirmed bool, err error) {
+// Manifest is that of [Store].
+func (d *database) Manifest(ctx context.Context, id EpochID, seq uint64) (manifest []byte, confirmed bool, err error) {
 	err = d.find(ctx, `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = $3`, id, seq, &manifest, &confirmed)
 	return manifest, confirmed, err
 }
 
-// find reads from a batch's row, or returns errNoBatch.
-func (d *database) find(ctx context.Context, query string, id epochID, seq uint64, into ...any) error {
-	err := d.read.QueryRowContext(ctx, query, id.task[:], id.epoch, seq).Scan(into...)
+// find reads from a batch's row, or returns ErrNoBatch.
+func (d *database) find(ctx context.Context, query string, id EpochID, seq uint64, into ...any) error {
+	err := d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch, seq).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
-		return errNoBatch
+		return ErrNoBatch
 	}
 	if err != nil {
 		return fmt.Errorf("couldn't read a batch: %w", err)
@@ -181,26 +181,26 @@ func (d *database) find(ctx context.Context, query string, id epochID, seq uint6
 }
 
 // update changes a batch's row.
-func (d *database) update(ctx context.Context, query string, id epochID, seq uint64) error {
+func (d *database) update(ctx context.Context, query string, id EpochID, seq uint64) error {
 	return d.within(ctx, func(tx *transaction) error {
-		_, err := tx.exec(query, id.task[:], id.epoch, seq)
+		_, err := tx.exec(query, id.Task[:], id.Epoch, seq)
 		return err
 	})
 }
 
-// confirm is that of [store].
-func (d *database) confirm(ctx context.Context, id epochID, seq uint64) error {
+// Confirm is that of [Store].
+func (d *database) Confirm(ctx context.Context, id EpochID, seq uint64) error {
 	return d.update(ctx, `UPDATE batches SET bytes = NULL WHERE bytes IS NOT NULL AND epoch = `+epochOf+` AND seq = $3`, id, seq)
 }
 
-// told is that of [store].
-func (d *database) told(ctx context.Context, id epochID, seq uint64) error {
+// Told is that of [Store].
+func (d *database) Told(ctx context.Context, id EpochID, seq uint64) error {
 	return d.update(ctx, `UPDATE batches SET told = 1 WHERE epoch = `+epochOf+` AND seq = $3`, id, seq)
 }
 
-// untold is that of [store].
-func (d *database) untold(ctx context.Context, id epochID) ([]uint64, error) {
+// Untold is that of [Store].
+func (d *database) Untold(ctx context.Context, id EpochID) ([]uint64, error) {
 	return collect(ctx, d.read, `SELECT seq FROM batches WHERE epoch = `+epochOf+` AND told = 0 ORDER BY seq`, func(rows *sql.Rows) (seq uint64, err error) {
 		return seq, rows.Scan(&seq)
-	}, id.task[:], id.epoch)
+	}, id.Task[:], id.Epoch)
 }

@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"context"
@@ -6,46 +6,46 @@ import (
 	"fmt"
 )
 
-// progress is that of [store]. A batch that one query misses was made after the query before it:
+// Progress is that of [Reader]. A batch that one query misses was made after the query before it:
 // what next and open say together holds for good. A batch from next on was begun after the first
 // query, and is left out.
-func (d *database) progress(ctx context.Context) ([]progress, error) {
+func (d *database) Progress(ctx context.Context) ([]Progress, error) {
 	index := map[int64]int{}
-	all, err := collect(ctx, d.read, `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`, func(rows *sql.Rows) (p progress, err error) {
+	all, err := collect(ctx, d.read, `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`, func(rows *sql.Rows) (p Progress, err error) {
 		var id int64
 		var task []byte
-		if err := rows.Scan(&id, &task, &p.id.epoch, &p.state, &p.next); err != nil {
+		if err := rows.Scan(&id, &task, &p.ID.Epoch, &p.State, &p.Next); err != nil {
 			return p, err
 		}
-		copy(p.id.task[:], task)
+		copy(p.ID.Task[:], task)
 		index[id] = len(index)
 		return p, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("couldn't list epochs: %w", err)
 	}
-	each := func(query string, add func(p *progress, seq, n uint64)) error {
+	each := func(query string, add func(p *Progress, seq, n uint64)) error {
 		_, err := collect(ctx, d.read, query, func(rows *sql.Rows) (_ struct{}, err error) {
 			var id int64
 			var seq, n uint64
 			if err := rows.Scan(&id, &seq, &n); err != nil {
 				return struct{}{}, err
 			}
-			if i, ok := index[id]; ok && seq < all[i].next {
+			if i, ok := index[id]; ok && seq < all[i].Next {
 				add(&all[i], seq, n)
 			}
 			return struct{}{}, nil
 		})
 		return err
 	}
-	err = each(`SELECT epoch, seq, submissions FROM open ORDER BY epoch, seq`, func(p *progress, seq, n uint64) {
-		p.open = append(p.open, openBatch{p.id, seq, n})
+	err = each(`SELECT epoch, seq, submissions FROM open ORDER BY epoch, seq`, func(p *Progress, seq, n uint64) {
+		p.Open = append(p.Open, OpenBatch{p.ID, seq, n})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("couldn't list open batches: %w", err)
 	}
-	err = each(`SELECT epoch, seq, 0 FROM batches WHERE bytes IS NOT NULL ORDER BY epoch, seq`, func(p *progress, seq, _ uint64) {
-		p.held = append(p.held, seq)
+	err = each(`SELECT epoch, seq, 0 FROM batches WHERE bytes IS NOT NULL ORDER BY epoch, seq`, func(p *Progress, seq, _ uint64) {
+		p.Held = append(p.Held, seq)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("couldn't list sealed batches: %w", err)
@@ -53,8 +53,8 @@ func (d *database) progress(ctx context.Context) ([]progress, error) {
 	return all, nil
 }
 
-// advance is that of [store].
-func (d *database) advance(ctx context.Context, id epochID, to state) error {
+// Advance is that of [Store].
+func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil || e.state >= to {
@@ -71,37 +71,37 @@ func (d *database) advance(ctx context.Context, id epochID, to state) error {
 }
 
 // obsolete lists the tables that have no rows of an epoch that has come that far.
-func obsolete(at state) (tables []string) {
-	if at >= stateErased {
+func obsolete(at State) (tables []string) {
+	if at >= StateErased {
 		tables = append(tables, "seen", "clients")
 	}
-	if at >= stateExpired {
+	if at >= StateExpired {
 		tables = append(tables, "batches", "findings", "tallies")
 	}
 	return tables
 }
 
-// note is that of [store].
-func (d *database) note(ctx context.Context, f finding) (fresh bool, err error) {
+// Note is that of [Store].
+func (d *database) Note(ctx context.Context, f Finding) (fresh bool, err error) {
 	err = d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(f.id)
+		e, err := tx.lock(f.ID)
 		if err != nil {
 			return err
 		}
-		n, err := tx.exec(`INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, e.id, f.seq, f.reason)
+		n, err := tx.exec(`INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, e.id, f.Seq, f.Reason)
 		fresh = n > 0
 		return err
 	})
 	return fresh, err
 }
 
-// findings is that of [store].
-func (d *database) findings(ctx context.Context) ([]finding, error) {
+// Findings is that of [Reader].
+func (d *database) Findings(ctx context.Context) ([]Finding, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason FROM findings f JOIN epochs e ON e.id = f.epoch ORDER BY e.epoch, seq, reason`,
-		func(rows *sql.Rows) (f finding, err error) {
+		func(rows *sql.Rows) (f Finding, err error) {
 			var task []byte
-			err = rows.Scan(&task, &f.id.epoch, &f.seq, &f.reason)
-			copy(f.id.task[:], task)
+			err = rows.Scan(&task, &f.ID.Epoch, &f.Seq, &f.Reason)
+			copy(f.ID.Task[:], task)
 			return f, err
 		})
 	if err != nil {
@@ -110,11 +110,11 @@ func (d *database) findings(ctx context.Context) ([]finding, error) {
 	return out, nil
 }
 
-// tally is that of [store].
-func (d *database) tally(ctx context.Context, id epochID, refused map[string]uint64) error {
+// Tally is that of [Store].
+func (d *database) Tally(ctx context.Context, id EpochID, refused map[string]uint64) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
-		if err != nil || e.state >= stateExpired {
+		if err != nil || e.state >= StateExpired {
 			return err
 		}
 		for reason, n := range refused {
@@ -128,13 +128,13 @@ func (d *database) tally(ctx context.Context, id epochID, refused map[string]uin
 	})
 }
 
-// tallies is that of [store].
-func (d *database) tallies(ctx context.Context) ([]tally, error) {
+// Tallies is that of [Reader].
+func (d *database) Tallies(ctx context.Context) ([]Tally, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, reason, refused FROM tallies t JOIN epochs e ON e.id = t.epoch ORDER BY e.id, reason`,
-		func(rows *sql.Rows) (t tally, err error) {
+		func(rows *sql.Rows) (t Tally, err error) {
 			var task []byte
-			err = rows.Scan(&task, &t.id.epoch, &t.reason, &t.refused)
-			copy(t.id.task[:], task)
+			err = rows.Scan(&task, &t.ID.Epoch, &t.Reason, &t.Refused)
+			copy(t.ID.Task[:], task)
 			return t, err
 		})
 	if err != nil {

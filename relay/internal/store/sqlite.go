@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"context"
@@ -32,7 +32,7 @@ type sqlite struct{}
 
 // openSQLite opens or creates a store for slots up to a size. Every commit reaches the disk
 // before it returns (WAL, synchronous=FULL), and deleted content is overwritten with zeros.
-func openSQLite(path string, slot int, v *vault) (*database, error) {
+func openSQLite(path string, slot int, v *Vault) (*database, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
@@ -53,7 +53,7 @@ func readSQLite(path string) (*database, error) {
 }
 
 // connectSQLite opens a file with some pragmas on every connection.
-func connectSQLite(path string, v *vault, prepare func(d *database) error, pragmas ...string) (*database, error) {
+func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragmas ...string) (*database, error) {
 	query := url.Values{"_busy_timeout": {"10000"}, "_pragma": pragmas}
 	if v != nil {
 		query["_txlock"], query["_journal_mode"], query["_synchronous"] = []string{"immediate"}, []string{"WAL"}, []string{"FULL"}
@@ -70,7 +70,7 @@ func connectSQLite(path string, v *vault, prepare func(d *database) error, pragm
 	}
 	d.read.SetMaxOpenConns(4)
 	if err := prepare(d); err != nil {
-		d.close()
+		d.Close()
 		return nil, fmt.Errorf("couldn't open the store %s: %w", path, err)
 	}
 	return d, nil

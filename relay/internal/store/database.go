@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"context"
@@ -8,16 +8,16 @@ import (
 	"fmt"
 )
 
-// database is a [store] in SQL. Its statements are written once, for PostgreSQL; what SQLite says
+// database is a [Store] in SQL. Its statements are written once, for PostgreSQL; what SQLite says
 // otherwise, or not at all, is in its engine.
 //
-// Whoever changes the batches of an epoch, by commit, seal or mix, or its state, first locks the
+// Whoever changes the batches of an epoch, by Commit, Seal or Mix, or its state, first locks the
 // epoch's row, several of them in the order of their ids. So one process at a time decides, on
 // what all before it have committed, and none waits for another in a circle.
 type database struct {
 	engine
 	write, read *sql.DB
-	vault       *vault // nil where the database is only read
+	vault       *Vault // nil where the database is only read
 }
 
 // engine is what sets one kind of database apart.
@@ -35,7 +35,7 @@ type engine interface {
 	// again says whether a failed transaction did nothing and may succeed when it is repeated.
 	again(err error) bool
 
-	// scrub is that of [store].
+	// scrub is that of [Store].
 	scrub(ctx context.Context, write *sql.DB) error
 }
 
@@ -71,8 +71,8 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	return nil
 }
 
-// probe is that of [store]. Random bytes do not compress.
-func (d *database) probe(ctx context.Context) error {
+// Probe is that of [Store]. Random bytes do not compress.
+func (d *database) Probe(ctx context.Context) error {
 	filler := make([]byte, 1<<20)
 	rand.Read(filler)
 	err := d.within(ctx, func(tx *transaction) error {
@@ -88,9 +88,9 @@ func (d *database) probe(ctx context.Context) error {
 	})
 }
 
-func (d *database) scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }
+func (d *database) Scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }
 
-func (d *database) close() error {
+func (d *database) Close() error {
 	if d.read == d.write {
 		return d.write.Close()
 	}
@@ -125,7 +125,7 @@ type transaction struct {
 	ctx    context.Context
 	tx     *sql.Tx
 	engine engine
-	vault  *vault
+	vault  *Vault
 }
 
 // exec runs a statement and returns how many rows it changed.
@@ -168,19 +168,19 @@ func pack(n, size int, row func(to []byte, i int) []byte, do func(rows []byte, n
 // epochRow is an epoch's row, locked.
 type epochRow struct {
 	id    int64
-	state state
+	state State
 	next  uint64
 }
 
 // lock locks the row of an epoch until the transaction ends, and creates it where there is none.
-func (t *transaction) lock(id epochID) (e epochRow, err error) {
+func (t *transaction) lock(id EpochID) (e epochRow, err error) {
 	find := func() error {
-		return t.row(`SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`, id.task[:], id.epoch).Scan(&e.id, &e.state, &e.next)
+		return t.row(`SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`, id.Task[:], id.Epoch).Scan(&e.id, &e.state, &e.next)
 	}
 	if err := find(); !errors.Is(err, sql.ErrNoRows) {
 		return e, err
 	}
-	if _, err := t.exec(`INSERT INTO epochs (task, epoch) VALUES ($1, $2) ON CONFLICT DO NOTHING`, id.task[:], id.epoch); err != nil {
+	if _, err := t.exec(`INSERT INTO epochs (task, epoch) VALUES ($1, $2) ON CONFLICT DO NOTHING`, id.Task[:], id.Epoch); err != nil {
 		return e, err
 	}
 	return e, find()

@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"bytes"
@@ -14,14 +14,14 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// commit is that of [store].
-func (d *database) commit(ctx context.Context, group []*submission) (full bool, err error) {
-	epochs := map[epochID][]*submission{}
+// Commit is that of [Store].
+func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, err error) {
+	epochs := map[EpochID][]*Submission{}
 	for _, sub := range group {
-		epochs[sub.id] = append(epochs[sub.id], sub)
+		epochs[sub.ID] = append(epochs[sub.ID], sub)
 	}
-	order := slices.SortedFunc(maps.Keys(epochs), func(a, b epochID) int {
-		return cmp.Or(bytes.Compare(a.task[:], b.task[:]), cmp.Compare(a.epoch, b.epoch))
+	order := slices.SortedFunc(maps.Keys(epochs), func(a, b EpochID) int {
+		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
 	})
 	err = d.within(ctx, func(tx *transaction) error {
 		full = false
@@ -37,8 +37,8 @@ func (d *database) commit(ctx context.Context, group []*submission) (full bool, 
 	return full, err
 }
 
-// commitEpoch is commit for submissions of one epoch.
-func (t *transaction) commitEpoch(id epochID, group []*submission) (full bool, err error) {
+// commitEpoch is Commit for submissions of one epoch.
+func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, err error) {
 	e, err := t.lock(id)
 	if err != nil {
 		return false, err
@@ -47,39 +47,39 @@ func (t *transaction) commitEpoch(id epochID, group []*submission) (full bool, e
 	if err != nil {
 		return false, err
 	}
-	taken := m.decide(group, e.state > stateOpen)
+	taken := m.decide(group, e.state > StateOpen)
 	if len(taken) == 0 {
 		return false, nil
 	}
 	if err := t.learn(e.id, m, taken); err != nil {
 		return false, err
 	}
-	filling := openBatch{id, e.next, 0}
-	err = t.row(`SELECT seq, submissions FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id).Scan(&filling.seq, &filling.submissions)
+	filling := OpenBatch{id, e.next, 0}
+	err = t.row(`SELECT seq, submissions FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id).Scan(&filling.Seq, &filling.Submissions)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return false, err
 	}
 	grown, into := place(taken, filling, e.next)
 	for i, b := range grown {
-		full = full || b.submissions == taken[0].size
+		full = full || b.Submissions == taken[0].Size
 		if err := t.fill(e.id, b, into[i]); err != nil {
 			return false, err
 		}
 	}
-	if next := grown[len(grown)-1].seq + 1; next > e.next {
+	if next := grown[len(grown)-1].Seq + 1; next > e.next {
 		_, err = t.exec(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, next)
 	}
 	return full, err
 }
 
 // remember looks up what the store knows about the tags and clients of a group.
-func (t *transaction) remember(epoch int64, group []*submission) (*memory, error) {
-	tags, clients := make([]short, len(group)), make([]short, len(group))
+func (t *transaction) remember(epoch int64, group []*Submission) (*memory, error) {
+	tags, clients := make([]Short, len(group)), make([]Short, len(group))
 	for i, sub := range group {
-		tags[i], clients[i] = sub.tag, sub.client
+		tags[i], clients[i] = sub.Tag, sub.Client
 	}
-	m := &memory{map[short]short{}, map[short]uint64{}}
-	err := t.seen(epoch, tags, func(tag, receipt short) { m.receipts[tag] = receipt })
+	m := &memory{map[Short]Short{}, map[Short]uint64{}}
+	err := t.seen(epoch, tags, func(tag, receipt Short) { m.receipts[tag] = receipt })
 	if err != nil {
 		return nil, err
 	}
@@ -89,39 +89,39 @@ func (t *transaction) remember(epoch int64, group []*submission) (*memory, error
 		if err := rows.Scan(&client, &count); err != nil {
 			return err
 		}
-		m.counts[short(client)] = count
+		m.counts[Short(client)] = count
 		return nil
 	})
 }
 
 // seen calls found with those of the tags that are in the replay set.
-func (t *transaction) seen(epoch int64, tags []short, found func(tag, receipt short)) error {
+func (t *transaction) seen(epoch int64, tags []Short, found func(tag, receipt Short)) error {
 	return t.lookUp(t.engine.among("hash, receipt", "seen", "hash"), epoch, tags, func(rows *sql.Rows) error {
 		var tag, receipt []byte
 		if err := rows.Scan(&tag, &receipt); err != nil {
 			return err
 		}
-		var r short
+		var r Short
 		copy(r[:], receipt)
-		found(short(tag), r)
+		found(Short(tag), r)
 		return nil
 	})
 }
 
 // lookUp runs a packed query for keys and calls scan for every row.
-func (t *transaction) lookUp(query string, epoch int64, keys []short, scan func(rows *sql.Rows) error) error {
-	return pack(len(keys), len(short{}), func(to []byte, i int) []byte { return append(to, keys[i][:]...) }, func(packed []byte, n int) error {
+func (t *transaction) lookUp(query string, epoch int64, keys []Short, scan func(rows *sql.Rows) error) error {
+	return pack(len(keys), len(Short{}), func(to []byte, i int) []byte { return append(to, keys[i][:]...) }, func(packed []byte, n int) error {
 		_, err := collect(t.ctx, t.tx, query, func(rows *sql.Rows) (struct{}, error) { return struct{}{}, scan(rows) }, packed, n, epoch)
 		return err
 	})
 }
 
 // learn stores the tags, receipts and clients of accepted submissions.
-func (t *transaction) learn(epoch int64, m *memory, taken []*submission) error {
+func (t *transaction) learn(epoch int64, m *memory, taken []*Submission) error {
 	const tags = `INSERT INTO seen (epoch, hash, receipt) ` + packed + `
 		SELECT $3, substr($1::bytea, 16*n + 1, 8), substr($1::bytea, 16*n + 9, 8) FROM i`
 	err := pack(len(taken), 16, func(to []byte, i int) []byte {
-		return append(append(to, taken[i].tag[:]...), taken[i].receipt[:]...)
+		return append(append(to, taken[i].Tag[:]...), taken[i].Receipt[:]...)
 	}, func(rows []byte, n int) error {
 		_, err := t.exec(tags, rows, n, epoch)
 		return err
@@ -134,21 +134,21 @@ func (t *transaction) learn(epoch int64, m *memory, taken []*submission) error {
 
 // count stores how many submissions the clients of accepted ones have now: in one statement for
 // each count, of which there are at most the quota.
-func (t *transaction) count(epoch int64, m *memory, taken []*submission) error {
+func (t *transaction) count(epoch int64, m *memory, taken []*Submission) error {
 	const store = `INSERT INTO clients (epoch, client, submissions) ` + packed + `
 		SELECT $3, substr($1::bytea, 8*n + 1, 8), $4 FROM i WHERE true
 		ON CONFLICT (epoch, client) DO UPDATE SET submissions = excluded.submissions`
-	clients := map[uint64]map[short]bool{}
+	clients := map[uint64]map[Short]bool{}
 	for _, sub := range taken {
-		count := m.counts[sub.client]
+		count := m.counts[sub.Client]
 		if clients[count] == nil {
-			clients[count] = map[short]bool{}
+			clients[count] = map[Short]bool{}
 		}
-		clients[count][sub.client] = true
+		clients[count][sub.Client] = true
 	}
 	for count, of := range clients {
 		list := slices.Collect(maps.Keys(of))
-		err := pack(len(list), len(short{}), func(to []byte, i int) []byte { return append(to, list[i][:]...) }, func(rows []byte, n int) error {
+		err := pack(len(list), len(Short{}), func(to []byte, i int) []byte { return append(to, list[i][:]...) }, func(rows []byte, n int) error {
 			_, err := t.exec(store, rows, n, epoch, count)
 			return err
 		})
@@ -167,34 +167,34 @@ const (
 
 // fill stores the slots of accepted submissions in a random order, and the new size of their
 // batch.
-func (t *transaction) fill(epoch int64, b openBatch, subs []*submission) error {
+func (t *transaction) fill(epoch int64, b OpenBatch, subs []*Submission) error {
 	const store = `INSERT INTO slots (epoch, seq, id, slot) ` + packed + `
 		SELECT $3, $4, substr($1::bytea, $5*n + 1, 12), substr($1::bytea, $5*n + 13, $5 - 12) FROM i`
-	c, err := t.vault.batchCipher(b.id, kindRows, b.seq)
+	c, err := t.vault.batchCipher(b.ID, kindRows, b.Seq)
 	if err != nil {
 		return err
 	}
-	var rows []row
+	var rows []Row
 	for _, sub := range subs {
-		for lane, slots := range sub.lanes {
+		for lane, slots := range sub.Lanes {
 			for _, slot := range slots {
-				rows = append(rows, row{lane, slot})
+				rows = append(rows, Row{lane, slot})
 			}
 		}
 	}
-	shuffle(randomizer.NewSource(), rows)
-	size := len(rows[0].slot) + rowExtra
+	randomizer.Shuffle(randomizer.NewSource(), rows)
+	size := len(rows[0].Slot) + rowExtra
 	err = pack(len(rows), size, func(to []byte, i int) []byte {
-		lane := binary.BigEndian.AppendUint16(nil, uint16(rows[i].lane))
-		return encrypt(to, c, lane, rows[i].slot) // the nonce is the row's id
+		lane := binary.BigEndian.AppendUint16(nil, uint16(rows[i].Lane))
+		return encrypt(to, c, lane, rows[i].Slot) // the nonce is the row's id
 	}, func(packed []byte, n int) error {
-		_, err := t.exec(store, packed, n, epoch, b.seq, size)
+		_, err := t.exec(store, packed, n, epoch, b.Seq, size)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("couldn't store slots: %w", err)
 	}
 	_, err = t.exec(`INSERT INTO open (epoch, seq, submissions) VALUES ($1, $2, $3)
-		ON CONFLICT (epoch, seq) DO UPDATE SET submissions = excluded.submissions`, epoch, b.seq, b.submissions)
+		ON CONFLICT (epoch, seq) DO UPDATE SET submissions = excluded.submissions`, epoch, b.Seq, b.Submissions)
 	return err
 }

@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"crypto/aes"
@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// vault holds the keys without which the store's bytes say nothing, in a file outside the store:
+// Vault holds the keys without which the store's bytes say nothing, in a file outside the store:
 //
 //	epoch   hashes tags, clients and receipts             destroyed when the epoch takes no more
 //	rows    encrypts the slots of one open batch          destroyed when the batch is sealed
@@ -26,13 +26,13 @@ import (
 // So what a database, its logs, indexes and free pages, and backups of them keep of deleted rows is
 // random to everyone, from the moment at which the key is gone. The processes that share a store
 // have the same file, or copies of it: each destroys for itself what the store says is over.
-type vault struct {
+type Vault struct {
 	file *keytree.File
 
 	mu       sync.Mutex // guards the rest
-	epochs   map[epochID][]byte
+	epochs   map[EpochID]EpochKey
 	ciphers  map[string]cipher.AEAD  // by label
-	finished map[epochID]finishedSeq // which numbers need not be looked at again
+	finished map[EpochID]finishedSeq // which numbers need not be looked at again
 }
 
 // finishedSeq says up to which batch all keys of an epoch are destroyed.
@@ -51,36 +51,40 @@ const (
 	labelTask
 )
 
-// openVault opens the secret file; see [keytree.Open].
-func openVault(path string, create bool) (*vault, error) {
+// OpenVault opens the secret file, or creates it where there is none and create says so; without, its
+// absence is [fs.ErrNotExist].
+func OpenVault(path string, create bool) (*Vault, error) {
 	file, err := keytree.Open(path, create)
 	if err != nil {
 		return nil, err
 	}
-	return &vault{file: file, epochs: map[epochID][]byte{}, ciphers: map[string]cipher.AEAD{}, finished: map[epochID]finishedSeq{}}, nil
+	return &Vault{file: file, epochs: map[EpochID]EpochKey{}, ciphers: map[string]cipher.AEAD{}, finished: map[EpochID]finishedSeq{}}, nil
 }
 
 // label returns the label of an epoch and of all its keys. Half of a task's id, which is a hash,
 // stands for it.
-func (id epochID) label() []byte {
-	return binary.BigEndian.AppendUint32(append([]byte{labelTask}, id.task[:16]...), uint32(id.epoch))
+func (id EpochID) label() []byte {
+	return binary.BigEndian.AppendUint32(append([]byte{labelTask}, id.Task[:16]...), uint32(id.Epoch))
 }
 
 // kindLabel returns the label of all keys of a kind.
-func (id epochID) kindLabel(kind byte) []byte { return append(id.label(), kind) }
+func (id EpochID) kindLabel(kind byte) []byte { return append(id.label(), kind) }
 
 // batchLabel returns the label of a batch's key.
-func (id epochID) batchLabel(kind byte, seq uint64) []byte {
+func (id EpochID) batchLabel(kind byte, seq uint64) []byte {
 	return binary.BigEndian.AppendUint32(id.kindLabel(kind), uint32(seq))
 }
 
 // fingerprint is the same for processes with the same secret, and tells nothing about its keys.
-func (v *vault) fingerprint() ([]byte, error) {
+func (v *Vault) fingerprint() ([]byte, error) {
 	return v.file.Key([]byte{labelIdentity}, "fingerprint")
 }
 
-// epochKey returns the key of an epoch's hashes, or [keytree.ErrCut].
-func (v *vault) epochKey(id epochID) ([]byte, error) {
+// ErrDestroyed is returned for a key that has been destroyed.
+var ErrDestroyed = keytree.ErrCut
+
+// EpochKey returns the key of an epoch's hashes, or [ErrDestroyed].
+func (v *Vault) EpochKey(id EpochID) (EpochKey, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if key := v.epochs[id]; key != nil {
@@ -94,9 +98,9 @@ func (v *vault) epochKey(id epochID) ([]byte, error) {
 }
 
 // batchCipher returns what encrypts the rows of an open batch, or a sealed batch, or
-// [keytree.ErrCut].
-func (v *vault) batchCipher(id epochID, kind byte, seq uint64) (cipher.AEAD, error) {
-	if seq > math.MaxUint32 || id.epoch > math.MaxUint32 {
+// [ErrDestroyed].
+func (v *Vault) batchCipher(id EpochID, kind byte, seq uint64) (cipher.AEAD, error) {
+	if seq > math.MaxUint32 || id.Epoch > math.MaxUint32 {
 		return nil, errors.New("an epoch has at most 2^32 batches")
 	}
 	label := id.batchLabel(kind, seq)
@@ -107,7 +111,7 @@ func (v *vault) batchCipher(id epochID, kind byte, seq uint64) (cipher.AEAD, err
 	}
 	key, err := v.file.Key(label, "AES-256-GCM")
 	if err != nil {
-		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w", seq, id.epoch, err)
+		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w", seq, id.Epoch, err)
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -151,7 +155,7 @@ func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
 }
 
 // destroy destroys the keys below labels.
-func (v *vault) destroy(labels ...[]byte) error {
+func (v *Vault) destroy(labels ...[]byte) error {
 	if len(labels) == 0 {
 		return nil
 	}
@@ -165,14 +169,27 @@ func (v *vault) destroy(labels ...[]byte) error {
 	return nil
 }
 
-// settle destroys the keys of what the store says is over.
-func (v *vault) settle(all []progress) error {
+// DestroyEpochKey destroys the key that names an epoch's tags and clients.
+func (v *Vault) DestroyEpochKey(id EpochID) error { return v.destroy(id.kindLabel(kindEpoch)) }
+
+// DestroyRows destroys the keys of all rows of an epoch's open batches.
+func (v *Vault) DestroyRows(id EpochID) error { return v.destroy(id.kindLabel(kindRows)) }
+
+// Holds says which keys of a batch are left: that of its rows, and that of the batch as it was sealed.
+func (v *Vault) Holds(id EpochID, seq uint64) (rows, sealed bool) {
+	_, rowsErr := v.batchCipher(id, kindRows, seq)
+	_, sealedErr := v.batchCipher(id, kindSealed, seq)
+	return rowsErr == nil, sealedErr == nil
+}
+
+// Settle destroys the keys of what the store says is over.
+func (v *Vault) Settle(all []Progress) error {
 	var over [][]byte
-	at := map[epochID]finishedSeq{}
+	at := map[EpochID]finishedSeq{}
 	for i := range all {
 		labels, upTo := v.over(&all[i])
 		over = append(over, labels...)
-		at[all[i].id] = upTo
+		at[all[i].ID] = upTo
 	}
 	if err := v.destroy(over...); err != nil {
 		return err
@@ -185,33 +202,33 @@ func (v *vault) settle(all []progress) error {
 
 // over lists the labels of an epoch that are over. From the first batch on that is not finished,
 // it lists finished ones again: cutting twice does nothing.
-func (v *vault) over(p *progress) (labels [][]byte, upTo finishedSeq) {
+func (v *Vault) over(p *Progress) (labels [][]byte, upTo finishedSeq) {
 	v.mu.Lock()
-	upTo = v.finished[p.id]
+	upTo = v.finished[p.ID]
 	v.mu.Unlock()
 	switch {
-	case p.state >= stateErased && len(p.held) == 0:
-		return [][]byte{p.id.label()}, upTo
-	case p.state >= stateErased:
-		labels = append(labels, p.id.kindLabel(kindEpoch), p.id.kindLabel(kindRows))
+	case p.State >= StateErased && len(p.Held) == 0:
+		return [][]byte{p.ID.label()}, upTo
+	case p.State >= StateErased:
+		labels = append(labels, p.ID.kindLabel(kindEpoch), p.ID.kindLabel(kindRows))
 	}
 	open, held := map[uint64]bool{}, map[uint64]bool{}
-	for _, b := range p.open {
-		open[b.seq], held[b.seq] = true, true
+	for _, b := range p.Open {
+		open[b.Seq], held[b.Seq] = true, true
 	}
-	for _, seq := range p.held {
+	for _, seq := range p.Held {
 		held[seq] = true
 	}
 	first := func(from uint64, kind byte, not map[uint64]bool) uint64 {
 		done := true
 		next := from
-		for seq := from; seq < p.next; seq++ {
+		for seq := from; seq < p.Next; seq++ {
 			done = done && !not[seq]
 			if done {
 				next = seq + 1
 			}
 			if !not[seq] {
-				labels = append(labels, p.id.batchLabel(kind, seq))
+				labels = append(labels, p.ID.batchLabel(kind, seq))
 			}
 		}
 		return next
@@ -219,26 +236,29 @@ func (v *vault) over(p *progress) (labels [][]byte, upTo finishedSeq) {
 	return labels, finishedSeq{first(upTo.rows, kindRows, open), first(upTo.sealed, kindSealed, held)}
 }
 
-func mac(key []byte, parts ...string) []byte {
-	h := hmac.New(sha256.New, key)
+// EpochKey hashes the names of one epoch's tags and clients.
+type EpochKey []byte
+
+func (k EpochKey) mac(parts ...string) Short {
+	h := hmac.New(sha256.New, k)
 	for _, p := range parts {
 		h.Write([]byte(p))
 	}
-	return h.Sum(nil)
+	return Short(h.Sum(nil))
 }
 
-// networkID returns the name of a network under an epoch's key.
-func networkID(key []byte, p netip.Prefix) short { return short(mac(key, "client", p.String())) }
+// Network returns the name of a network, as a client's.
+func (k EpochKey) Network(p netip.Prefix) Short { return k.mac("client", p.String()) }
 
-// tokenID returns the name of a token under an epoch's key.
-func tokenID(key, tok []byte) short { return short(mac(key, "token", string(token.Input(tok)))) }
+// Token returns the name of a token, as a client's.
+func (k EpochKey) Token(tok []byte) Short { return k.mac("token", string(token.Input(tok))) }
 
-// tagID returns the name of a tag, in the replay set.
-func tagID(key, tag []byte) short { return short(mac(key, "tag", string(tag))) }
+// Tag returns the name of a tag, in the replay set.
+func (k EpochKey) Tag(tag []byte) Short { return k.mac("tag", string(tag)) }
 
-// receipt ties a submission's body to the client that sent it, so that its retry is known as such.
+// Receipt ties a submission's body to the client that sent it, so that its retry is known as such.
 // Only who holds the key can find the client of a receipt.
-func receipt(key []byte, client short, body []byte) short {
+func (k EpochKey) Receipt(client Short, body []byte) Short {
 	hash := sha256.Sum256(body)
-	return short(mac(key, "receipt", string(client[:]), string(hash[:])))
+	return k.mac("receipt", string(client[:]), string(hash[:]))
 }

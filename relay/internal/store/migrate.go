@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"bytes"
@@ -67,8 +67,8 @@ func (t *transaction) name() error {
 	return err
 }
 
-// name is that of [store].
-func (d *database) name(ctx context.Context) (string, error) {
+// Name is that of [Reader].
+func (d *database) Name(ctx context.Context) (string, error) {
 	var name []byte
 	err := d.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'store'`).Scan(&name)
 	if errors.Is(err, sql.ErrNoRows) { // it was made before stores had names, and is only read

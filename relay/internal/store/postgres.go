@@ -1,4 +1,4 @@
-package relay
+package store
 
 import (
 	"context"
@@ -41,7 +41,7 @@ var settings = map[string]string{
 
 // openPostgres opens a database by its URL and brings its tables up to date. The driver takes new
 // connections when the server has restarted.
-func openPostgres(url string, v *vault) (*database, error) {
+func openPostgres(url string, v *Vault) (*database, error) {
 	return connectPostgres(url, v, preparePostgres, stdlib.OptionAfterConnect(checkDurable))
 }
 
@@ -62,7 +62,7 @@ func readPostgres(url string) (*database, error) {
 	}))
 }
 
-func connectPostgres(url string, v *vault, prepare func(d *database) error, option stdlib.OptionOpenDB) (*database, error) {
+func connectPostgres(url string, v *Vault, prepare func(d *database) error, option stdlib.OptionOpenDB) (*database, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err) // without the password
@@ -80,7 +80,7 @@ func connectPostgres(url string, v *vault, prepare func(d *database) error, opti
 	db.SetMaxIdleConns(16)
 	d := &database{postgres{}, db, db, v}
 	if err := prepare(d); err != nil {
-		d.close()
+		d.Close()
 		return nil, fmt.Errorf("couldn't open the store at %s, database %s: %w", config.Host, config.Database, err)
 	}
 	return d, nil

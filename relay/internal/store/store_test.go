@@ -1,10 +1,11 @@
-package relay
+package store
 
 import (
 	"context"
 	"crypto/ed25519"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -18,6 +19,12 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
+func TestMain(m *testing.M) {
+	code := m.Run()
+	pgtest.StopShared()
+	os.Exit(code)
+}
+
 // eachStore runs a test on every kind of store; open opens it, also more than once, as several
 // processes do.
 func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
@@ -30,11 +37,11 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
 		t.Run(map[bool]string{true: "postgres", false: "sqlite"}[isPostgres(name)], func(t *testing.T) {
 			secret := filepath.Join(t.TempDir(), "secret")
 			test(t, func() *database {
-				v, err := openVault(secret, true)
+				v, err := OpenVault(secret, true)
 				require.NoError(t, err)
-				s, err := openStore(name, 100, v)
+				s, err := Open(name, 100, v)
 				require.NoError(t, err)
-				t.Cleanup(func() { s.close() })
+				t.Cleanup(func() { s.Close() })
 				return s.(*database)
 			})
 		})
@@ -51,44 +58,44 @@ func postgresURL(t *testing.T) string {
 	return url
 }
 
-var testEpoch = epochID{[32]byte{1}, 3}
+var testEpoch = EpochID{[32]byte{1}, 3}
 
 // number makes a short of a number.
-func number8(n int) (out short) {
+func number8(n int) (out Short) {
 	binary.BigEndian.PutUint64(out[:], uint64(n))
 	return out
 }
 
 // aSubmission returns a submission of client to testEpoch with its own tag, in batches of 10 and
 // with a quota of 1, of two lanes; its slots hold the tag.
-func aSubmission(client, tag int) *submission {
+func aSubmission(client, tag int) *Submission {
 	slot := fmt.Appendf(nil, "%100d", tag)
-	return &submission{id: testEpoch, size: 10, quota: 1, client: number8(client), tag: number8(tag),
-		receipt: number8(1000*client + tag), lanes: [][][]byte{{slot}, {slot, slot}}}
+	return &Submission{ID: testEpoch, Size: 10, Quota: 1, Client: number8(client), Tag: number8(tag),
+		Receipt: number8(1000*client + tag), Lanes: [][][]byte{{slot}, {slot, slot}}}
 }
 
 // verdicts commits submissions and returns what the store decided.
-func verdicts(t *testing.T, s store, group ...*submission) (out []verdict) {
+func verdicts(t *testing.T, s Store, group ...*Submission) (out []Verdict) {
 	t.Helper()
-	_, err := s.commit(t.Context(), group)
+	_, err := s.Commit(t.Context(), group)
 	require.NoError(t, err)
 	for _, sub := range group {
-		out = append(out, sub.verdict)
+		out = append(out, sub.Verdict)
 	}
 	return out
 }
 
 // progressOf returns the progress of an epoch.
-func progressOf(t *testing.T, s store, id epochID) progress {
+func progressOf(t *testing.T, s Reader, id EpochID) Progress {
 	t.Helper()
-	all, err := s.progress(t.Context())
+	all, err := s.Progress(t.Context())
 	require.NoError(t, err)
 	for _, p := range all {
-		if p.id == id {
+		if p.ID == id {
 			return p
 		}
 	}
-	return progress{id: id}
+	return Progress{ID: id}
 }
 
 var testSign = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
@@ -98,13 +105,13 @@ func testBatch(seq uint64, slots ...[]byte) (*onion.Batch, error) {
 	if slots == nil {
 		slots = [][]byte{}
 	}
-	return onion.NewBatch(testSign, onion.Context{TaskID: testEpoch.task, Epoch: testEpoch.epoch}, seq, 10, []uint64{uint64(len(slots))}, [][][]byte{slots}, nil)
+	return onion.NewBatch(testSign, onion.Context{TaskID: testEpoch.Task, Epoch: testEpoch.Epoch}, seq, 10, []uint64{uint64(len(slots))}, [][][]byte{slots}, nil)
 }
 
 // sealed returns the rows that a batch is sealed from.
-func sealRows(t *testing.T, s store, seq uint64) (submissions uint64, rows []row) {
+func sealRows(t *testing.T, s Store, seq uint64) (submissions uint64, rows []Row) {
 	t.Helper()
-	require.NoError(t, s.seal(t.Context(), testEpoch, seq, func(n uint64, all []row) (*onion.Batch, error) {
+	require.NoError(t, s.Seal(t.Context(), testEpoch, seq, func(n uint64, all []Row) (*onion.Batch, error) {
 		submissions, rows = n, all
 		return testBatch(seq)
 	}))
@@ -112,12 +119,12 @@ func sealRows(t *testing.T, s store, seq uint64) (submissions uint64, rows []row
 }
 
 // requireRows asserts that rows are those of submissions with some tags.
-func requireRows(t *testing.T, rows []row, tags ...int) {
+func requireRows(t *testing.T, rows []Row, tags ...int) {
 	t.Helper()
-	var want []row
+	var want []Row
 	for _, tag := range tags {
 		sub := aSubmission(0, tag)
-		want = append(want, row{0, sub.lanes[0][0]}, row{1, sub.lanes[1][0]}, row{1, sub.lanes[1][1]})
+		want = append(want, Row{0, sub.Lanes[0][0]}, Row{1, sub.Lanes[1][0]}, Row{1, sub.Lanes[1][1]})
 	}
 	require.ElementsMatch(t, want, rows)
 }
@@ -125,25 +132,25 @@ func requireRows(t *testing.T, rows []row, tags ...int) {
 func TestStoreDecides(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
-		require.Equal(t, []verdict{accepted, accepted, repeated, replayed, limited, accepted}, verdicts(t, s,
+		require.Equal(t, []Verdict{Accepted, Accepted, Repeated, Replayed, Limited, Accepted}, verdicts(t, s,
 			aSubmission(1, 1), aSubmission(2, 2), aSubmission(1, 1), aSubmission(3, 1), aSubmission(1, 4), aSubmission(3, 3)), "within a group")
-		require.Equal(t, []verdict{repeated, replayed, limited, accepted}, verdicts(t, open(),
+		require.Equal(t, []Verdict{Repeated, Replayed, Limited, Accepted}, verdicts(t, open(),
 			aSubmission(1, 1), aSubmission(4, 2), aSubmission(2, 5), aSubmission(4, 4)), "across groups")
-		twice := func(tag int) *submission {
+		twice := func(tag int) *Submission {
 			sub := aSubmission(9, tag)
-			sub.quota = 2
+			sub.Quota = 2
 			return sub
 		}
-		require.Equal(t, []verdict{accepted}, verdicts(t, s, twice(91)))
-		require.Equal(t, []verdict{accepted, limited}, verdicts(t, s, twice(92), twice(93)))
+		require.Equal(t, []Verdict{Accepted}, verdicts(t, s, twice(91)))
+		require.Equal(t, []Verdict{Accepted, Limited}, verdicts(t, s, twice(92), twice(93)))
 		n, rows := sealRows(t, s, 0)
 		require.EqualValues(t, 6, n)
 		requireRows(t, rows, 1, 2, 3, 4, 91, 92)
-		require.NoError(t, s.advance(t.Context(), testEpoch, stateClosed))
-		require.Equal(t, []verdict{closed, closed}, verdicts(t, open(), aSubmission(1, 1), aSubmission(5, 5)))
-		require.NoError(t, s.advance(t.Context(), testEpoch, stateErased))
-		require.NoError(t, s.advance(t.Context(), testEpoch, stateOpen), "the state only grows")
-		require.Equal(t, stateErased, progressOf(t, s, testEpoch).state)
+		require.NoError(t, s.Advance(t.Context(), testEpoch, StateClosed))
+		require.Equal(t, []Verdict{Late, Late}, verdicts(t, open(), aSubmission(1, 1), aSubmission(5, 5)))
+		require.NoError(t, s.Advance(t.Context(), testEpoch, StateErased))
+		require.NoError(t, s.Advance(t.Context(), testEpoch, StateOpen), "the state only grows")
+		require.Equal(t, StateErased, progressOf(t, s, testEpoch).State)
 		for _, table := range []string{"seen", "clients", "slots", "open"} {
 			var rows int
 			require.NoError(t, s.read.QueryRow("SELECT COUNT(*) FROM "+table).Scan(&rows))
@@ -156,29 +163,29 @@ func TestStoreDecides(t *testing.T) {
 func TestStoreFillsBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
-		var group []*submission
+		var group []*Submission
 		var want []int
 		for i := range 37 {
 			group, want = append(group, aSubmission(i, i)), append(want, i)
 		}
-		full, err := s.commit(t.Context(), group[:9])
+		full, err := s.Commit(t.Context(), group[:9])
 		require.NoError(t, err)
 		require.False(t, full)
-		full, err = s.commit(t.Context(), group[9:10])
+		full, err = s.Commit(t.Context(), group[9:10])
 		require.NoError(t, err)
 		require.True(t, full)
 		verdicts(t, s, group[10:]...)
 		p := progressOf(t, s, testEpoch)
-		require.Equal(t, []openBatch{{testEpoch, 0, 10}, {testEpoch, 1, 10}, {testEpoch, 2, 10}, {testEpoch, 3, 7}}, p.open)
-		require.EqualValues(t, 4, p.next)
+		require.Equal(t, []OpenBatch{{testEpoch, 0, 10}, {testEpoch, 1, 10}, {testEpoch, 2, 10}, {testEpoch, 3, 7}}, p.Open)
+		require.EqualValues(t, 4, p.Next)
 		for _, seq := range []uint64{1, 0, 3, 2} { // in any order
 			n, rows := sealRows(t, s, seq)
-			require.Equal(t, p.open[seq].submissions, n)
+			require.Equal(t, p.Open[seq].Submissions, n)
 			requireRows(t, rows, want[10*seq:min(10*seq+10, 37)]...)
-			require.ErrorIs(t, s.seal(t.Context(), testEpoch, seq, nil), errNoBatch)
+			require.ErrorIs(t, s.Seal(t.Context(), testEpoch, seq, nil), ErrNoBatch)
 		}
 		verdicts(t, s, aSubmission(50, 50))
-		require.Equal(t, []openBatch{{testEpoch, 4, 1}}, progressOf(t, s, testEpoch).open)
+		require.Equal(t, []OpenBatch{{testEpoch, 4, 1}}, progressOf(t, s, testEpoch).Open)
 	})
 }
 
@@ -186,8 +193,8 @@ func TestStoreFillsBatches(t *testing.T) {
 func TestStoreKeepsBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
-		_, err := s.batch(t.Context(), testEpoch, 0)
-		require.ErrorIs(t, err, errNoBatch)
+		_, err := s.Batch(t.Context(), testEpoch, 0)
+		require.ErrorIs(t, err, ErrNoBatch)
 		made, err := testBatch(0, []byte("one"), []byte("two"))
 		require.NoError(t, err)
 		raw, err := made.Bytes()
@@ -196,39 +203,39 @@ func TestStoreKeepsBatches(t *testing.T) {
 			require.Equal(t, []bool{true, true, false}, fresh)
 			return made, nil
 		}
-		require.NoError(t, s.mix(t.Context(), testEpoch, 0, []short{number8(1), number8(2), number8(1)}, build))
+		require.NoError(t, s.Mix(t.Context(), testEpoch, 0, []Short{number8(1), number8(2), number8(1)}, build))
 		for range 2 {
-			got, err := open().batch(t.Context(), testEpoch, 0)
+			got, err := open().Batch(t.Context(), testEpoch, 0)
 			require.NoError(t, err)
-			require.Equal(t, &sealed{made.Manifest, raw, false}, got)
+			require.Equal(t, &Sealed{made.Manifest, raw, false}, got)
 		}
 		p := progressOf(t, s, testEpoch)
-		require.Equal(t, []uint64{0}, p.held)
-		next, err := s.next(t.Context(), testEpoch)
+		require.Equal(t, []uint64{0}, p.Held)
+		next, err := s.Next(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, next)
-		untold, err := s.untold(t.Context(), testEpoch)
+		untold, err := s.Untold(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.Equal(t, []uint64{0}, untold)
 		for range 2 {
-			require.NoError(t, s.told(t.Context(), testEpoch, 0))
-			require.NoError(t, s.confirm(t.Context(), testEpoch, 0))
-			got, err := s.batch(t.Context(), testEpoch, 0)
+			require.NoError(t, s.Told(t.Context(), testEpoch, 0))
+			require.NoError(t, s.Confirm(t.Context(), testEpoch, 0))
+			got, err := s.Batch(t.Context(), testEpoch, 0)
 			require.NoError(t, err)
-			require.Equal(t, &sealed{made.Manifest, nil, true}, got)
-			require.Empty(t, progressOf(t, s, testEpoch).held)
+			require.Equal(t, &Sealed{made.Manifest, nil, true}, got)
+			require.Empty(t, progressOf(t, s, testEpoch).Held)
 		}
-		untold, err = s.untold(t.Context(), testEpoch)
+		untold, err = s.Untold(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.Empty(t, untold)
 
-		require.ErrorIs(t, s.mix(t.Context(), testEpoch, 0, nil, nil), errCursor)
-		require.NoError(t, s.mix(t.Context(), testEpoch, 1, []short{number8(2), number8(3)}, func(fresh []bool) (*onion.Batch, error) {
+		require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 0, nil, nil), ErrMade)
+		require.NoError(t, s.Mix(t.Context(), testEpoch, 1, []Short{number8(2), number8(3)}, func(fresh []bool) (*onion.Batch, error) {
 			require.Equal(t, []bool{false, true}, fresh, "across batches")
 			return testBatch(1)
 		}))
-		require.NoError(t, s.advance(t.Context(), testEpoch, stateComplete))
-		require.ErrorIs(t, s.mix(t.Context(), testEpoch, 2, nil, nil), errOver)
+		require.NoError(t, s.Advance(t.Context(), testEpoch, StateComplete))
+		require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 2, nil, nil), ErrOver)
 	})
 }
 
@@ -236,15 +243,15 @@ func TestStoreKeepsBatches(t *testing.T) {
 func TestStoreFindings(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
-		f := finding{testEpoch, 7, "odd"}
+		f := Finding{testEpoch, 7, "odd"}
 		for _, want := range []bool{true, false} {
-			fresh, err := s.note(t.Context(), f)
+			fresh, err := s.Note(t.Context(), f)
 			require.NoError(t, err)
 			require.Equal(t, want, fresh)
 		}
-		all, err := open().findings(t.Context())
+		all, err := open().Findings(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []finding{f}, all)
+		require.Equal(t, []Finding{f}, all)
 	})
 }
 
@@ -266,19 +273,19 @@ func TestStoresRace(t *testing.T) {
 		var mu sync.Mutex
 		var want []int
 		together(handles, 100, func(s *database, i int) {
-			group := []*submission{aSubmission(100000, 100000+i), aSubmission(2*i, 2*i), aSubmission(2*i+1, 2*i+1)}
-			_, err := s.commit(context.Background(), group)
+			group := []*Submission{aSubmission(100000, 100000+i), aSubmission(2*i, 2*i), aSubmission(2*i+1, 2*i+1)}
+			_, err := s.Commit(context.Background(), group)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if group[0].verdict == accepted {
+			if group[0].Verdict == Accepted {
 				mallory.Add(1)
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			for j, sub := range group {
-				if sub.verdict == accepted {
+				if sub.Verdict == Accepted {
 					want = append(want, []int{100000 + i, 2 * i, 2*i + 1}[j])
 					others.Add(1)
 				}
@@ -287,10 +294,10 @@ func TestStoresRace(t *testing.T) {
 		require.EqualValues(t, 1, mallory.Load())
 		require.EqualValues(t, 201, others.Load())
 		p := progressOf(t, handles[0], testEpoch)
-		require.Len(t, p.open, 21)
-		var rows []row
-		for i, b := range p.open {
-			n, some := sealRows(t, handles[i%2], b.seq)
+		require.Len(t, p.Open, 21)
+		var rows []Row
+		for i, b := range p.Open {
+			n, some := sealRows(t, handles[i%2], b.Seq)
 			require.EqualValues(t, min(10, 201-10*i), n)
 			require.Len(t, some, 3*int(n))
 			rows = append(rows, some...)
@@ -304,12 +311,12 @@ func TestStoresSealOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		handles := []*database{open(), open()}
 		verdicts(t, handles[0], aSubmission(1, 1))
-		mixed := epochID{testEpoch.task, testEpoch.epoch + 1}
+		mixed := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
 		var done [2]atomic.Int64
 		var refused sync.Map
 		together(handles, 16, func(s *database, _ int) {
-			sealErr := s.seal(context.Background(), testEpoch, 0, func(uint64, []row) (*onion.Batch, error) { return testBatch(0) })
-			mixErr := s.mix(context.Background(), mixed, 0, []short{number8(1)}, func(fresh []bool) (*onion.Batch, error) {
+			sealErr := s.Seal(context.Background(), testEpoch, 0, func(uint64, []Row) (*onion.Batch, error) { return testBatch(0) })
+			mixErr := s.Mix(context.Background(), mixed, 0, []Short{number8(1)}, func(fresh []bool) (*onion.Batch, error) {
 				if !slices.Equal(fresh, []bool{true}) {
 					t.Error("what a refused process learned was kept")
 				}
@@ -326,7 +333,7 @@ func TestStoresSealOnce(t *testing.T) {
 		require.EqualValues(t, 1, done[0].Load())
 		require.EqualValues(t, 1, done[1].Load())
 		refused.Range(func(err, _ any) bool {
-			require.Contains(t, []error{errNoBatch, errCursor}, err)
+			require.Contains(t, []error{ErrNoBatch, ErrMade}, err)
 			return true
 		})
 	})
@@ -339,7 +346,7 @@ func TestProgressAmidMixes(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			for seq := range uint64(100) {
-				if err := s.mix(context.Background(), testEpoch, seq, nil, func([]bool) (*onion.Batch, error) { return testBatch(seq) }); err != nil {
+				if err := s.Mix(context.Background(), testEpoch, seq, nil, func([]bool) (*onion.Batch, error) { return testBatch(seq) }); err != nil {
 					done <- err
 					return
 				}
@@ -348,11 +355,11 @@ func TestProgressAmidMixes(t *testing.T) {
 		}()
 		for {
 			p := progressOf(t, reader, testEpoch)
-			require.LessOrEqual(t, uint64(len(p.open)+len(p.held)), p.next)
+			require.LessOrEqual(t, uint64(len(p.Open)+len(p.Held)), p.Next)
 			select {
 			case err := <-done:
 				require.NoError(t, err)
-				require.Len(t, progressOf(t, reader, testEpoch).held, 100)
+				require.Len(t, progressOf(t, reader, testEpoch).Held, 100)
 				return
 			default:
 			}

@@ -1,0 +1,252 @@
+// Package store keeps what a relay must not lose, in SQLite or PostgreSQL: the slots of open batches,
+// replay sets, counts per client, sealed batches, and how far each epoch has come.
+//
+// A [Store] is what a relay serves from; a [Reader] is the part of it that only looks, also beside a
+// relay that runs. Every row about a client is encrypted or hashed under a key of the [Vault], a file
+// outside the store, which destroys each key as soon as what it protects is over: what a disk, a log or
+// a backup keeps of deleted rows is then random to everyone.
+//
+// What it promises: a method that returned nil has done its work durably, as one transaction. What it
+// does not: it neither opens ciphertexts nor permutes batches, which the relay does in the functions
+// that it hands to Seal and Mix.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// EpochID names one epoch of one task: submissions, replay sets and batches never leave theirs.
+type EpochID struct {
+	Task  [32]byte
+	Epoch uint64
+}
+
+// Short is a keyed hash cut to 64 bits: the name of a tag or a client, or a receipt. Nobody outside
+// can compute one, so false matches come by chance only. One refuses a report or drops a slot: of
+// n entries in an epoch, each does with probability n/2^64.
+type Short [8]byte
+
+// State is how far an epoch has come. It only grows.
+type State int
+
+// The states of an epoch, in their order.
+const (
+	StateOpen     State = iota // May get submissions or batches.
+	StateClosed                // First relay: no more submissions; what is left is being sealed.
+	StateComplete              // There will be no further batch.
+	StateErased                // Replay set, client rows and keys are gone too.
+	StateExpired               // So are batches, manifests and findings.
+)
+
+// String returns the name by which `relay status` calls a state.
+func (s State) String() string {
+	return [...]string{"open", "closed", "complete", "erased", "expired"}[s]
+}
+
+// Verdict is what the store decided about a submission.
+type Verdict int
+
+// The verdicts. Accepted and Repeated submissions are acknowledged.
+const (
+	Accepted Verdict = iota
+	Repeated         // The same envelope of the same client is stored already.
+	Replayed         // Another client has sent the envelope, or its tag.
+	Limited          // The client's quota is used up.
+	Late             // The epoch takes no more.
+)
+
+// Submission is one opened envelope that waits to be stored.
+type Submission struct {
+	ID      EpochID
+	Size    uint64 // submissions in a batch
+	Quota   uint64 // submissions of a client
+	Client  Short
+	Tag     Short
+	Receipt Short      // ties the envelope to the client
+	Lanes   [][][]byte // slots for the next hop, all of one size
+	Verdict Verdict    // set by Commit
+}
+
+// OpenBatch is a batch that still takes, or waits to be sealed with, submissions.
+type OpenBatch struct {
+	ID          EpochID
+	Seq         uint64
+	Submissions uint64
+}
+
+// Row is one slot of an open batch.
+type Row struct {
+	Lane int
+	Slot []byte
+}
+
+// Sealed is a batch as it was made, for good.
+type Sealed struct {
+	Manifest  []byte
+	Bytes     []byte // onion.Batch; nil once confirmed
+	Confirmed bool
+}
+
+// Finding is something an operator should know about another party's batch.
+type Finding struct {
+	ID     EpochID
+	Seq    uint64
+	Reason string
+}
+
+// Tally is how many reports or slots of an epoch were refused for a reason.
+type Tally struct {
+	ID      EpochID
+	Reason  string
+	Refused uint64
+}
+
+// Progress is how far an epoch has come.
+type Progress struct {
+	ID    EpochID
+	State State
+	Next  uint64      // number of the batch that will be begun next
+	Open  []OpenBatch // begun and not sealed, by number
+	Held  []uint64    // sealed and not confirmed by the next hop, by number
+}
+
+// What a store answers where a batch is not as its caller thought.
+var (
+	ErrNoBatch = errors.New("no such batch")                   // It does not exist (yet).
+	ErrMade    = errors.New("the batch has been made already") // By another process, where Mix would.
+	ErrOver    = errors.New("the epoch is over")               // Mix: it has no further batch.
+)
+
+// Reader is a store that is only looked at.
+type Reader interface {
+	// Name returns the name that the store was given when it was made, which no other has: none
+	// where it has not been made yet.
+	Name(ctx context.Context) (string, error)
+
+	// Progress lists the epochs that have seen anything, by id.
+	Progress(ctx context.Context) ([]Progress, error)
+
+	// Findings lists what Note has kept.
+	Findings(ctx context.Context) ([]Finding, error)
+
+	// Tallies lists the counts that Tally has kept.
+	Tallies(ctx context.Context) ([]Tally, error)
+
+	Close() error
+}
+
+// Store is a store that a relay serves from. Every method is one durable transaction: when it returns
+// nil, what it did survives the machine; when it does not, it was not done, but where the store broke
+// off while committing, and then doing it again does no harm. Implementations must be safe for
+// concurrent use, by several processes if they say so, and must keep neither times nor an order of
+// arrival where they can avoid it.
+type Store interface {
+	Reader
+
+	// Commit decides on each submission and stores the slots of the accepted ones. It says whether
+	// a batch became full.
+	Commit(ctx context.Context, group []*Submission) (full bool, err error)
+
+	// Seal replaces the rows of an open batch by the batch that build makes of them, or returns
+	// ErrNoBatch where another process has done so.
+	Seal(ctx context.Context, id EpochID, seq uint64, build func(submissions uint64, rows []Row) (*onion.Batch, error)) error
+
+	// Mix stores batch seq, which must be the next of the epoch, else ErrMade, and the epoch not
+	// complete, else ErrOver. fresh[i] tells build whether tags[i] is in neither the replay set nor
+	// before it in tags; all of them are in the set afterwards. The transaction may be repeated, and
+	// with it build.
+	Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error
+
+	// Next returns the number of the batch that Mix would take.
+	Next(ctx context.Context, id EpochID) (uint64, error)
+
+	// Batch returns a sealed batch, or ErrNoBatch.
+	Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error)
+
+	// Manifest returns a sealed batch's manifest and whether the batch is confirmed,
+	// without its ciphertexts, or ErrNoBatch.
+	Manifest(ctx context.Context, id EpochID, seq uint64) (manifest []byte, confirmed bool, err error)
+
+	// Confirm deletes the ciphertexts of a sealed batch, which the next hop has. Confirming twice
+	// is no error.
+	Confirm(ctx context.Context, id EpochID, seq uint64) error
+
+	// Untold lists the batches of Mix whose source the relay before has not been told to
+	// delete, and Told says that it has.
+	Untold(ctx context.Context, id EpochID) ([]uint64, error)
+	Told(ctx context.Context, id EpochID, seq uint64) error
+
+	// Advance raises the state of an epoch. StateErased deletes its replay set and client rows,
+	// StateExpired its batches, confirmed or not, its findings and its tallies.
+	Advance(ctx context.Context, id EpochID, to State) error
+
+	// Note keeps a finding and says whether it is new.
+	Note(ctx context.Context, f Finding) (fresh bool, err error)
+
+	// Tally adds to the counts of what was refused in an epoch, by reason, unless it is expired; doing
+	// it again counts again.
+	Tally(ctx context.Context, id EpochID, refused map[string]uint64) error
+
+	// Probe writes 1 MiB, and deletes it: it fails where Commit would for want of room.
+	Probe(ctx context.Context) error
+
+	// Scrub removes what deleted rows leave behind in logs, as far as the store can.
+	Scrub(ctx context.Context) error
+}
+
+// Check is an error unless description is of a store: "sqlite:PATH" or a PostgreSQL URL.
+func Check(description string) error {
+	if isPostgres(description) || strings.HasPrefix(description, service.SchemeSQLite) && description != service.SchemeSQLite {
+		return nil
+	}
+	return invalid.Field("store", fmt.Sprintf("%.10q", description), "sqlite:PATH or postgres://…") // it may hold a password
+}
+
+// Open opens the store of a description that passes [Check], for slots up to a size, and creates it
+// where there is none.
+func Open(description string, slot int, v *Vault) (Store, error) {
+	if isPostgres(description) {
+		return openPostgres(description, v)
+	}
+	return openSQLite(strings.TrimPrefix(description, service.SchemeSQLite), slot, v)
+}
+
+// errNoStore is returned where there is no store yet.
+var errNoStore = errors.New("there is no store yet")
+
+// Read opens a store to look at it, and changes nothing. One that has not been made yet is empty.
+func Read(description string) (Reader, error) {
+	r, err := readDatabase(description)
+	if errors.Is(err, errNoStore) {
+		return empty{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// readDatabase opens a database to look at it, or returns errNoStore. It cannot return the bytes of a
+// batch.
+func readDatabase(description string) (*database, error) {
+	if isPostgres(description) {
+		return readPostgres(description)
+	}
+	return readSQLite(strings.TrimPrefix(description, service.SchemeSQLite))
+}
+
+// empty is the [Reader] of a store that has not been made yet.
+type empty struct{}
+
+func (empty) Name(context.Context) (string, error)         { return "", nil }
+func (empty) Progress(context.Context) ([]Progress, error) { return nil, nil }
+func (empty) Findings(context.Context) ([]Finding, error)  { return nil, nil }
+func (empty) Tallies(context.Context) ([]Tally, error)     { return nil, nil }
+func (empty) Close() error                                 { return nil }
