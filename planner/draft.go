@@ -23,7 +23,7 @@ type Query struct {
 	Name     string  // For people. 1 to 64 printable ASCII characters.
 	Query    string  // count, sum, mean, histogram, vector or vectormean. Required.
 	Protocol string  // Empty: the default for the query.
-	Rule     string  // Empty: the default for the protocol.
+	Rule     string  // Empty: the one that gives the least error.
 	Lo, Hi   float64 // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
 	Bins     uint64  // Histogram only, ≥ 2.
 	Labels   bool    // Histogram only: values are 0..Bins-1.
@@ -59,9 +59,6 @@ func Draft(q Query) (*task.Task, error) {
 	}
 	if t.Protocol == "" {
 		t.Protocol = calibration.Default(q.Query)
-	}
-	if t.Rule == "" {
-		t.Rule = calibration.Rule(t.Protocol)
 	}
 	if err := q.input(t); err != nil {
 		return nil, err

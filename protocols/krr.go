@@ -1,6 +1,7 @@
 package protocols
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
@@ -31,7 +32,7 @@ func NewKRR(t *task.Task, k uint64) (KRR, error) {
 }
 
 // CalibrateKRR returns the randomized response over k symbols with the smallest γ that proves the
-// task's claim for n_min users by the task's rule.
+// task's claim for n_min users by [RuleKRR].
 func CalibrateKRR(t *task.Task, k uint64) (KRR, error) {
 	eps, err := t.Claim.EpsilonValue()
 	if err != nil {
@@ -41,12 +42,15 @@ func CalibrateKRR(t *task.Task, k uint64) (KRR, error) {
 	if err != nil {
 		return KRR{}, err
 	}
-	num, den, err := accountant.KRRGamma(accountant.Rule(t.Rule), k, t.Batch.Min, eps, delta)
+	num, den, err := accountant.KRRGamma(accountant.Rule(RuleKRR(t, k)), k, t.Batch.Min, eps, delta)
 	if err != nil {
 		return KRR{}, err
 	}
 	return KRR{k, randomizer.NewRational(int64(num), den)}, nil
 }
+
+// RuleKRR returns the task's rule or, where it has none yet, the tightest for k symbols.
+func RuleKRR(t *task.Task, k uint64) string { return cmp.Or(t.Rule, string(accountant.Tightest(k))) }
 
 // Epsilon0 returns ε₀ = ln(1 + K(1-γ)/γ), rounded up.
 func (r KRR) Epsilon0() float64 { return accountant.KRREpsilon0(r.K, r.Gamma.Float64()) }

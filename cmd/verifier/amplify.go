@@ -55,7 +55,7 @@ been shuffled. N counts all users, the target among them; neighbours differ in o
 
 Bounds for each mechanism, all proven (docs/accountant.md):
   generic   any ε₀-LDP randomizer: efmrtt19, hoeffding, bennett, theorem6, clones
-  krr       k-ary randomized response: hoeffding, bennett, revealed, exact
+  krr       k-ary randomized response: hoeffding, bennett, revealed, exact; others for K = 2
   laplace   x + Lap(1/ε₀) on [0,1]: hoeffding, bennett, exact
   gaussian  x + N(0,σ²) on [0,1]: only its blanket probability γ, from --sigma
 

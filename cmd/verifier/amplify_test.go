@@ -46,6 +46,11 @@ func TestGammaCommand(t *testing.T) {
 	result, _ := runVerifier(t, "gamma --k 4 --users 10000 --epsilon .5 --delta 1e-6")
 	require.Equal(t, "exact", result["rule"])
 	require.Less(t, result["gamma"], .0541)
+	result, _ = runVerifier(t, "gamma --k 2 --users 10000 --epsilon 1 --delta 1e-6")
+	require.Equal(t, "others", result["rule"])
+	require.InEpsilon(t, .006743, result["gamma"], 1e-3)
+	_, status := runVerifier(t, "gamma --k 3 --users 10000 --epsilon 1 --delta 1e-6 --rule others")
+	require.Equal(t, cli.ExitUsage, status)
 }
 
 func TestAmplifyCommandSolvesForEachQuantity(t *testing.T) {
@@ -56,6 +61,9 @@ func TestAmplifyCommandSolvesForEachQuantity(t *testing.T) {
 	require.Equal(t, eps["value"], eps["epsilon"])
 	delta, _ := runVerifier(t, base+"--eps0 1 --users 1000000 --epsilon .002 --solve delta")
 	require.Less(t, delta["value"], 1e-3)
+	two, _ := runVerifier(t, "amplify --mechanism krr --bound others --k 2 --eps0 1 --users 1000000 --delta 1e-6")
+	one, _ := runVerifier(t, "amplify --mechanism krr --bound exact --k 2 --eps0 1 --users 1000000 --delta 1e-6")
+	require.Less(t, two["value"], one["value"])
 	users, _ := runVerifier(t, base+"--eps0 1 --delta 1e-6 --epsilon .002 --solve users")
 	require.Equal(t, users["value"], users["users"])
 	eps0, _ := runVerifier(t, base+"--users 1000000 --delta 1e-6 --epsilon .002 --solve eps0")
@@ -75,6 +83,8 @@ func TestAmplifyCommandRejects(t *testing.T) {
 		"--mechanism krr --bound clones --k 10 --eps0 1 --users 10 --delta 1e-6",
 		"--mechanism laplace --bound revealed --eps0 1 --users 10 --delta 1e-6",
 		"--mechanism generic --bound exact --eps0 1 --users 10 --delta 1e-6",
+		"--mechanism krr --bound others --k 3 --eps0 1 --users 10 --delta 1e-6",
+		"--mechanism laplace --bound others --eps0 1 --users 10 --delta 1e-6",
 		"--mechanism krr --bound exact --k 1 --eps0 1 --users 10 --delta 1e-6",
 		"--mechanism krr --bound exact --eps0 1 --users 10 --delta 1e-6",
 		"--mechanism krr --bound exact --k 3 --eps0 0 --users 10 --delta 1e-6",

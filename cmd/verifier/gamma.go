@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -41,7 +42,10 @@ users whose reports are ever released together, not the number you hope for.
 Rules, each a proven bound:
   theorem1   closed form of Balle et al. 2019, Theorem 1; only for ε up to 1; loose
   revealed   exact, when the adversary sees who sent a blanket message; any ε
-  exact      exact, when the target's own choice stays hidden; any ε; the smallest γ
+  exact      exact, when the target's own choice stays hidden; any ε
+  others     K = 2 only: when everybody's choice stays hidden; any ε; the smallest γ
+
+Without --rule it is others for K = 2 and exact else.
 
 γ is rounded up by at most a relative 1e-9 and printed as a fraction too. eps0 is the local
 privacy that remains if every relay colludes with the verifier.`,
@@ -57,7 +61,7 @@ privacy that remains if every relay colludes with the verifier.`,
 	flags.Uint64Var(&f.users, "users", 0, "users shuffled together, 1 to 1e9 (required)")
 	flags.Float64Var(&f.epsilon, "epsilon", 0, "target ε after shuffling, above 0 (required)")
 	flags.Float64Var(&f.delta, "delta", 0, "target δ after shuffling, below 1 (required)")
-	flags.StringVar(&f.rule, "rule", string(accountant.Exact), "theorem1, revealed or exact")
+	flags.StringVar(&f.rule, "rule", "", "theorem1, revealed, exact or, for K = 2, others (default: the tightest)")
 	return cmd
 }
 
@@ -67,6 +71,7 @@ func runGamma(cmd *cobra.Command, f gammaFlags) error {
 			return cli.Usagef("missing --%s: gamma needs --k, --users, --epsilon and --delta", name)
 		}
 	}
+	f.rule = cmp.Or(f.rule, string(accountant.Tightest(f.k)))
 	num, den, err := accountant.KRRGamma(accountant.Rule(f.rule), f.k, f.users, f.epsilon, f.delta)
 	if err != nil {
 		return cli.FlagError(err)

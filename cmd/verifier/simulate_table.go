@@ -9,7 +9,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -63,9 +62,6 @@ func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 	for _, q := range tableCases {
 		for _, honest := range []float64{1, 0.8} {
 			bar.Add(1)
-			if calibration.Rule(q.Protocol) == "" {
-				continue // not in this build
-			}
 			q.Honest = honest
 			row, err := f.tableRow(q)
 			if err != nil {

@@ -78,7 +78,7 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
 	flags.StringVar(&q.Query, "query", "", "count, sum, mean, histogram, vector or vectormean")
 	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
-	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the protocol's)")
+	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
 	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value")
 	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 or more")

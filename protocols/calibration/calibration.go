@@ -4,6 +4,7 @@
 package calibration
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
@@ -19,44 +20,33 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// krrRule is the rule of new tasks of randomized response.
-const krrRule = string(accountant.Exact)
-
 var all = []struct {
 	protocol  string
 	calibrate func(*task.Task) error
-	rule      string // Of new tasks.
+	rule      string // Of new tasks; "" where calibrate chooses it.
 }{
-	{histogram.Name, histogram.Calibrate, krrRule},
-	{realsum.Name, realsum.Calibrate, krrRule},
+	{histogram.Name, histogram.Calibrate, ""},
+	{realsum.Name, realsum.Calibrate, ""},
 	{splitmix.Name, splitmix.Calibrate, splitmix.RuleComponents},
 	{correlated.Name, correlated.Calibrate, correlated.RuleMoments},
 	{rappor.Name, rappor.Calibrate, rappor.RuleOthers},
-	{vectorsum.Name, vectorsum.Calibrate, krrRule},
-	{vectorgrid.Name, vectorgrid.Calibrate, krrRule},
+	{vectorsum.Name, vectorsum.Calibrate, string(accountant.Exact)},
+	{vectorgrid.Name, vectorgrid.Calibrate, string(accountant.Exact)},
 	{vectormean.Name, vectormean.Calibrate, vectormean.Rule},
 }
 
-// Calibrate sets the parameters and slots of a task from its query, input, claim, batch and rule.
+// Calibrate sets the parameters and slots of a task from its query, input, claim, batch and rule. A
+// rule that is not set becomes the one that gives the least error.
 func Calibrate(t *task.Task) error {
 	names := ""
 	for _, p := range all {
 		if p.protocol == t.Protocol {
+			t.Rule = cmp.Or(t.Rule, p.rule)
 			return p.calibrate(t)
 		}
 		names += " " + p.protocol
 	}
 	return invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
-}
-
-// Rule returns the accountant's rule that proves the claims of new tasks of a protocol, or "".
-func Rule(protocol string) string {
-	for _, p := range all {
-		if p.protocol == protocol {
-			return p.rule
-		}
-	}
-	return ""
 }
 
 // Default returns the protocol for a query when nothing else is asked for.

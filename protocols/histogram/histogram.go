@@ -51,8 +51,8 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 	return &Mechanism{t, krr}, protocols.CheckSlots(t, krr.Slots())
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
-// are set: the smallest γ that proves the claim.
+// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set:
+// the smallest γ that proves the claim, by the task's rule or else by the tightest for K.
 func Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -61,6 +61,7 @@ func Calibrate(t *task.Task) error {
 	if err != nil {
 		return err
 	}
+	t.Rule = protocols.RuleKRR(t, krr.K)
 	t.Params, t.Slots = []task.Param{{Key: "gamma", Value: krr.Gamma}}, krr.Slots()
 	return nil
 }

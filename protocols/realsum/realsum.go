@@ -67,10 +67,9 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 	return &Mechanism{t, k, krr}, protocols.CheckSlots(t, krr.Slots())
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
-// are set: the k, and the smallest γ that proves the claim for it, which minimise the worst-case
-// mean squared error. The error falls and then rises in k, so the search doubles k until it
-// rises and then narrows by thirds.
+// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set: the
+// k, and the smallest γ that proves the claim for it, which minimise the worst-case mean squared
+// error. γ is that of the task's rule. Where it has none it gets the tightest for k+1 values.
 func Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -80,10 +79,9 @@ func Calibrate(t *task.Task) error {
 		return err
 	}
 	if t.Query != task.Count {
-		if best, err = searchK(t, best); err != nil {
-			return err
-		}
+		best = searchK(t, best)
 	}
+	t.Rule = protocols.RuleKRR(t, best.krr.K)
 	t.Params = []task.Param{
 		{Key: "gamma", Value: best.krr.Gamma},
 		{Key: "k", Value: randomizer.NewRational(int64(best.k), 1)},
@@ -98,9 +96,11 @@ func candidate(t *task.Task, k uint64) (*Mechanism, error) {
 	return &Mechanism{t, k, krr}, err
 }
 
-// searchK returns the mechanism of least worst-case variance, given the one for k = 1. A k that
-// no γ < 1 makes private counts as infinitely bad.
-func searchK(t *task.Task, first *Mechanism) (*Mechanism, error) {
+// searchK returns the mechanism of least worst-case variance, given the one for k = 1. That stands
+// apart, as two values have a rule of their own. From k = 2 on the error falls and then rises, so the
+// search doubles k until it rises and then narrows by thirds. A k that no γ < 1 makes private, or
+// that the rule does not cover, counts as infinitely bad.
+func searchK(t *task.Task, first *Mechanism) *Mechanism {
 	known := map[uint64]*Mechanism{1: first}
 	cost := func(k uint64) float64 {
 		m, ok := known[k]
@@ -113,7 +113,7 @@ func searchK(t *task.Task, first *Mechanism) (*Mechanism, error) {
 		}
 		return m.WorstVariance()
 	}
-	lo, hi := uint64(1), uint64(2)
+	lo, hi := uint64(2), uint64(4)
 	for hi < maxK && cost(hi) < cost(hi/2) {
 		lo, hi = hi/2, hi*2
 	}
@@ -125,13 +125,13 @@ func searchK(t *task.Task, first *Mechanism) (*Mechanism, error) {
 			lo += third
 		}
 	}
-	best := lo
+	best := uint64(1)
 	for k := lo; k <= hi; k++ {
 		if cost(k) < cost(best) {
 			best = k
 		}
 	}
-	return known[best], nil
+	return known[best]
 }
 
 func checkQuery(t *task.Task) error {

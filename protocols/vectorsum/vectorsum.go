@@ -46,6 +46,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
@@ -208,6 +209,9 @@ func (m *Mechanism) largest() float64 { return float64((m.d + m.t - 1) / m.t) }
 func checkTask(t *task.Task) error {
 	if t.Query != task.Vector {
 		return invalid.Field("query", strconv.Quote(t.Query), "vector for protocol vectorsum")
+	}
+	if t.Rule == string(accountant.Others) { // Its proof is about one count, not about d of them.
+		return invalid.Field("rule", t.Rule, "exact, revealed or scm21 for protocol vectorsum")
 	}
 	return nil
 }

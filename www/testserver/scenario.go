@@ -86,7 +86,7 @@ func delay() *task.Task {
 
 // by calibrates a draft anew for another protocol.
 func by(protocol string, t *task.Task) *task.Task {
-	t.Protocol, t.Rule, t.Params, t.Slots = protocol, calibration.Rule(protocol), nil, task.Slots{}
+	t.Protocol, t.Rule, t.Params, t.Slots = protocol, "", nil, task.Slots{}
 	if err := calibration.Calibrate(t); err != nil {
 		panic("testserver: " + err.Error())
 	}
