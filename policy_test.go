@@ -53,7 +53,10 @@ var mayImport = map[string][]string{
 var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests and their generators.
-var testOnly = []string{"internal/brute", "internal/clitest", "internal/doctest", "internal/hpketest", "internal/pgtest", "internal/pipenet", "internal/relaytest"}
+var testOnly = []string{
+	"internal/brute", "internal/clitest", "internal/count", "internal/doctest", "internal/hpketest", "internal/pgtest", "internal/pipenet",
+	"internal/relaytest",
+}
 
 // goPackage is one folder with Go files; tests and generators are not counted.
 type goPackage struct {

@@ -67,7 +67,7 @@ func TestVectorsAreGenerated(t *testing.T) {
 	}
 }
 
-func parseTask(t *testing.T, canonical []byte) (*task.Task, [32]byte) {
+func parseTask(t *testing.T, canonical []byte) (*task.Task, task.ID) {
 	t.Helper()
 	parsed, err := task.Parse(canonical)
 	require.NoError(t, err)
@@ -115,17 +115,17 @@ func TestVectorsKeyList(t *testing.T) {
 		list, err := onion.ParseKeyList(v.List)
 		require.NoError(t, err)
 		named := &task.Task{KEM: v.KEM, Epochs: task.Epochs{Count: uint64(len(v.Keys))},
-			Verifier: task.Party{SignKey: [32]byte(v.Signer), KeyList: [32]byte(v.Hash)}}
+			Verifier: task.Party{SignKey: task.SignKey(v.Signer), KeyList: task.KeyListHash(v.Hash)}}
 		keys, err := onion.PartyKeys(named, 0, list)
 		require.NoError(t, err)
 		for i, k := range v.Keys {
 			private, err := onion.ParsePrivateKey(v.KEM, k.Private)
 			require.NoError(t, err)
-			require.Equal(t, [32]byte(k.ID), private.Public().ID())
-			require.Equal(t, [32]byte(k.ID), keys[i].ID())
+			require.Equal(t, onion.KeyID(k.ID), private.Public().ID())
+			require.Equal(t, onion.KeyID(k.ID), keys[i].ID())
 			public, err := onion.ParsePublicKey(v.KEM, k.Public)
 			require.NoError(t, err)
-			require.Equal(t, [32]byte(k.ID), public.ID())
+			require.Equal(t, onion.KeyID(k.ID), public.ID())
 		}
 	}
 }
@@ -245,7 +245,7 @@ func TestVectorsToken(t *testing.T) {
 		require.NoError(t, err)
 		key, err := token.ParsePublicKey(v.Key)
 		require.NoError(t, err)
-		require.Equal(t, [32]byte(v.KeyID), key.ID())
+		require.Equal(t, onion.KeyID(v.KeyID), key.ID())
 		listed, err := token.ParseDirectory([]byte(v.Directory))
 		require.NoError(t, err)
 		require.Equal(t, key, listed[key.ID()])
@@ -269,7 +269,7 @@ func TestVectorsToken(t *testing.T) {
 	open, err := bundle.Open(nil)
 	require.NoError(t, err)
 	for epoch, v := range vectors {
-		require.Equal(t, [32]byte(v.KeyID), open.TokenKeys[epoch])
+		require.Equal(t, onion.KeyID(v.KeyID), open.TokenKeys[epoch])
 	}
 }
 

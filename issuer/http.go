@@ -134,13 +134,18 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, token.ReplyType, reply)
 }
 
+// keyHash is the SHA-256 of an API key; it says nothing about a key drawn at random.
+type keyHash [sha256.Size]byte
+
+func hashKey(key string) keyHash { return sha256.Sum256([]byte(key)) }
+
 // account returns who asks: the account that a backend with an API key names, or the network.
 func (i *Issuer) account(req *http.Request) ([]byte, error) {
 	if i.cfg.Clients == clientsAddress {
 		return []byte(clientaddr.Network(i.proxies.Client(req)).String()), nil
 	}
 	key, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
-	given, known := sha256.Sum256([]byte(key)), 0
+	given, known := hashKey(key), 0
 	for _, k := range i.apiKeys {
 		known |= subtle.ConstantTimeCompare(k[:], given[:])
 	}

@@ -42,11 +42,11 @@ import (
 // Issuer issues the tokens of its tasks. Its handlers are safe for concurrent use.
 type Issuer struct {
 	cfg     Config
-	tasks   map[[32]byte]*served // immutable
-	order   []*served            // the same, in the order of the configuration
+	tasks   map[task.ID]*served // immutable
+	order   []*served           // the same, in the order of the configuration
 	metrics *service.Metrics
-	store   *store     // none where Inspect found none
-	apiKeys [][32]byte // SHA-256 of each
+	store   *store // none where Inspect found none
+	apiKeys []keyHash
 	proxies clientaddr.Proxies
 	busy    chan struct{} // one for each request at work
 	ready   atomic.Bool
@@ -101,7 +101,7 @@ func load(cfg Config) (*Issuer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	i := &Issuer{cfg: cfg, tasks: map[[32]byte]*served{}, busy: make(chan struct{}, cfg.MaxConcurrent)}
+	i := &Issuer{cfg: cfg, tasks: map[task.ID]*served{}, busy: make(chan struct{}, cfg.MaxConcurrent)}
 	trusted, err := clientaddr.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func load(cfg Config) (*Issuer, error) {
 		return nil, err
 	}
 	for _, key := range keys {
-		i.apiKeys = append(i.apiKeys, sha256.Sum256([]byte(key)))
+		i.apiKeys = append(i.apiKeys, hashKey(key))
 	}
 	return i, i.loadTasks()
 }
@@ -177,7 +177,7 @@ func loadTask(c TaskConfig) (*served, error) {
 }
 
 // name is how metrics call the task.
-func (s *served) name() string { return fmt.Sprintf("%x", s.ID[:4]) }
+func (s *served) name() string { return s.ID.String()[:8] }
 
 // epochKey returns the key of an epoch, or [keyfile.ErrErased].
 func (s *served) epochKey(epoch uint64) (*epochKey, error) {

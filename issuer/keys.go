@@ -25,7 +25,7 @@ func NewKeys(path string, epochs uint64, sign ed25519.PrivateKey, progress func(
 		return nil, err
 	}
 	public := make([]*token.PublicKey, len(rsaKeys))
-	ids := make([][32]byte, len(rsaKeys))
+	ids := make([]onion.KeyID, len(rsaKeys))
 	for i, key := range rsaKeys {
 		if public[i], err = token.NewPublicKey(key); err != nil {
 			return nil, err

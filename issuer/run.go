@@ -55,7 +55,7 @@ func (i *Issuer) Status(ctx context.Context) (*Status, error) {
 	out := &Status{Clients: i.cfg.Clients}
 	now := i.cfg.Clock()
 	for _, s := range i.order {
-		t := TaskStatus{ID: fmt.Sprintf("%x", s.ID), Name: s.Name, Quota: s.quota, Epochs: []EpochStatus{}}
+		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Quota: s.quota, Epochs: []EpochStatus{}}
 		for _, epoch := range s.keys.Epochs() {
 			if start, end := i.window(s, epoch); now.Before(start) || !now.Before(end) {
 				continue

@@ -12,6 +12,7 @@ import (
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // schema has one row for each token that has been issued. Accounts and requests are hashes under a
@@ -80,7 +81,7 @@ func (s *store) prepare() error {
 
 // count counts a request of an account, durably, and says whether it is within the quota. A request
 // that was counted before is not counted again: its answer may have been lost.
-func (s *store) count(ctx context.Context, task [32]byte, epoch uint64, account, request hash, quota int) (within bool, err error) {
+func (s *store) count(ctx context.Context, task task.ID, epoch uint64, account, request hash, quota int) (within bool, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return false, fmt.Errorf("couldn't begin: %w", err)
@@ -105,13 +106,13 @@ func (s *store) count(ctx context.Context, task [32]byte, epoch uint64, account,
 }
 
 // issued returns how many tokens an epoch has.
-func (s *store) issued(ctx context.Context, task [32]byte, epoch uint64) (n uint64, err error) {
+func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint64, err error) {
 	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM issued WHERE task = ? AND epoch = ?`, task[:], epoch).Scan(&n)
 	return n, err
 }
 
 // erase forgets an epoch, in the log too.
-func (s *store) erase(ctx context.Context, task [32]byte, epoch uint64) error {
+func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 	if _, err := s.db.ExecContext(ctx, `DELETE FROM issued WHERE task = ? AND epoch = ?`, task[:], epoch); err != nil {
 		return fmt.Errorf("couldn't erase: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // ClientNetwork returns the network that counts as the client of a request behind the trusted
@@ -39,11 +40,11 @@ func FillHandouts(r *Relay) (free func()) {
 }
 
 // FailSeals lets no batch of a task be sealed, as if the store failed. Call it before Run.
-func FailSeals(r *Relay, task [32]byte) { r.store = failingSeals{r.store, task} }
+func FailSeals(r *Relay, task task.ID) { r.store = failingSeals{r.store, task} }
 
 type failingSeals struct {
 	store.Store
-	task [32]byte
+	task task.ID
 }
 
 func (f failingSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, build func(uint64, []store.Row) (*onion.Batch, error)) error {
@@ -69,7 +70,7 @@ func (m retriedMixes) Mix(ctx context.Context, id store.EpochID, seq uint64, tag
 }
 
 // HasEpochKey says whether a relay can still name the clients of an epoch.
-func HasEpochKey(r *Relay, task [32]byte, epoch uint64) bool {
+func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
 	_, err := r.vault.EpochKey(store.EpochID{Task: task, Epoch: epoch})
 	return err == nil
 }
@@ -78,11 +79,11 @@ func HasEpochKey(r *Relay, task [32]byte, epoch uint64) bool {
 func FreeMemory(r *Relay) int64 { return r.admission.left().bytes }
 
 // Unencrypted has a relay store the first batch of epoch 0 of a task as it is, until it seals it.
-func Unencrypted(r *Relay, task [32]byte) { r.vault.Unencrypted(store.EpochID{Task: task}, 0) }
+func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Task: task}, 0) }
 
 // Decryptable says what a secret file can still decrypt of a batch of epoch 0: its rows, and the
 // batch itself.
-func Decryptable(secret string, task [32]byte, seq uint64) (rows, sealed bool, err error) {
+func Decryptable(secret string, task task.ID, seq uint64) (rows, sealed bool, err error) {
 	v, err := store.OpenVault(secret, false)
 	if err != nil {
 		return false, false, err
@@ -92,7 +93,7 @@ func Decryptable(secret string, task [32]byte, seq uint64) (rows, sealed bool, e
 }
 
 // Submissions counts the submissions in open batches of a task in a store.
-func Submissions(cfg Config, task [32]byte) (n uint64, err error) {
+func Submissions(cfg Config, task task.ID) (n uint64, err error) {
 	s, err := store.Read(cfg.Store)
 	if err != nil {
 		return 0, err

@@ -15,6 +15,7 @@ import (
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestHandoverIsBounded: batches on their way out are held in memory, so they are bounded.
@@ -53,7 +54,7 @@ func TestOneTaskFails(t *testing.T) {
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	waitState(t, good, 0, 0, "erased")
 	require.Equal(t, "closed", c.Status(t, 0).Epochs[0].State)
-	for task, id := range [][32]byte{c.Open.ID, good.Open.ID} {
+	for task, id := range []task.ID{c.Open.ID, good.Open.ID} {
 		require.False(t, relay.HasEpochKey(r, id, 0))
 		keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, "relay1", fmt.Sprintf("task%d.keys", task)))
 		require.NoError(t, err)

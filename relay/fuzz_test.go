@@ -48,7 +48,7 @@ func FuzzHandler(f *testing.F) {
 			name string
 			text []byte
 		}{
-			{"{task}", fmt.Appendf(nil, "%x", c.Open.ID)}, {"{report}", report},
+			{"{task}", []byte(c.Open.ID.String())}, {"{report}", report},
 			{"{pull}", encoded(pull)}, {"{confirm}", encoded(confirm)},
 		} {
 			text = bytes.Replace(text, []byte(part.name), part.text, 1)

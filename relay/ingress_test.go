@@ -41,7 +41,7 @@ func sealEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, tag []byte, 
 }
 
 // sealFor is sealEnvelope for any task id.
-func sealFor(t *testing.T, c *relaytest.Cascade, id [32]byte, epoch uint64, tag []byte, lanes [][][]byte) []byte {
+func sealFor(t *testing.T, c *relaytest.Cascade, id task.ID, epoch uint64, tag []byte, lanes [][][]byte) []byte {
 	t.Helper()
 	var list onion.KeyList
 	require.NoError(t, codec.Unmarshal(c.Open.KeyLists[0].List, &list))
@@ -106,7 +106,7 @@ func TestBadReports(t *testing.T) {
 		want  problem.Name
 	}{
 		{"sealed for another epoch", 0, future, problem.DoesNotOpen},
-		{"sealed for another task", 0, sealFor(t, c, [32]byte{1}, 0, tag, envelope.Lanes), problem.DoesNotOpen},
+		{"sealed for another task", 0, sealFor(t, c, task.ID{1}, 0, tag, envelope.Lanes), problem.DoesNotOpen},
 		{"from the future", 1, future, problem.EpochNotOpen},
 		{"beyond the last epoch", 7, good, problem.EpochNotOpen},
 		{"empty", 0, nil, problem.Malformed},

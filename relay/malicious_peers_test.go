@@ -131,7 +131,7 @@ func TestHostileDelivery(t *testing.T) {
 			defer release()
 			answer := hostile(raw)
 			first.Answer(0, 0, func(w http.ResponseWriter, req *http.Request) {
-				if req.PathValue("task") == fmt.Sprintf("%x", other.Open.ID) {
+				if req.PathValue("task") == other.Open.ID.String() {
 					lanes := other.Slots(t, 0, span(50, 10)...)
 					b, err := onion.NewBatch(first.Sign, onion.Context{TaskID: other.Open.ID}, 0, 10, []uint64{10}, lanes, nil)
 					require.NoError(t, err)
@@ -311,8 +311,8 @@ func TestMaliciousNextHop(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	at := func(id [32]byte, epoch, seq int) string {
-		return fmt.Sprintf("/v1/tasks/%x/epochs/%d/batches/%d", id, epoch, seq)
+	at := func(id task.ID, epoch, seq int) string {
+		return fmt.Sprintf("/v1/tasks/%s/epochs/%d/batches/%d", id, epoch, seq)
 	}
 	seenPull := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignPull, handover.Body(c.Open.ID, 0, 0))))
 	seenConfirm := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignConfirm, handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))))

@@ -37,15 +37,16 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // setup is what a configuration comes to without its store: keys, a certificate, the tasks.
 type setup struct {
 	cfg      Config
 	sign     ed25519.PrivateKey
-	tasks    map[[32]byte]*served // immutable
-	order    []*served            // the same, in the order of the configuration
-	keyLists []byte               // answer to GET /v1/keys
+	tasks    map[task.ID]*served // immutable
+	order    []*served           // the same, in the order of the configuration
+	keyLists []byte              // answer to GET /v1/keys
 	proxies  clientaddr.Proxies
 	outgoing http.RoundTripper // of all requests that the relay makes
 	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
@@ -142,7 +143,7 @@ func load(cfg Config) (*setup, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &setup{cfg: cfg, tasks: map[[32]byte]*served{}}
+	s := &setup{cfg: cfg, tasks: map[task.ID]*served{}}
 	trusted, err := clientaddr.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err

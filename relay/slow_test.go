@@ -58,7 +58,7 @@ func inSlowLane(t *testing.T, test func(t *testing.T, l *slowLane)) {
 
 // path returns the path of something about epoch 0.
 func (l *slowLane) path(of string) string {
-	return fmt.Sprintf("/v1/tasks/%x/epochs/0/%s", l.Open.ID, of)
+	return fmt.Sprintf("/v1/tasks/%s/epochs/0/%s", l.Open.ID, of)
 }
 
 // report posts a report as a client of its own and requires that it is taken.

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"encoding/hex"
 	"net/http"
 	"slices"
 
@@ -63,7 +62,7 @@ func (r *setup) status(ctx context.Context, kept store.Reader) (*Status, error) 
 	}
 	out := &Status{Tasks: []TaskStatus{}}
 	for _, s := range r.order {
-		t := TaskStatus{ID: hex.EncodeToString(s.ID[:]), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
+		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
 		for _, p := range all {
 			if p.ID.Task != s.ID {
 				continue

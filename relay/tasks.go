@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"crypto/ed25519"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -75,10 +74,10 @@ func (r *setup) loadTask(c TaskConfig) (*served, error) {
 	if err := s.loadBundle(c); err != nil {
 		return nil, err
 	}
-	public := [32]byte(r.sign.Public().(ed25519.PublicKey))
+	public := task.SignKey(r.sign.Public().(ed25519.PublicKey))
 	s.hop = slices.IndexFunc(s.Relays, func(p task.Party) bool { return p.SignKey == public })
 	if s.hop < 0 {
-		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s", taskfile.FormatKey(public[:]))
+		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s", taskfile.FormatKey(public))
 	}
 	var err error
 	if s.layout, err = onion.NewLayout(s.Task); err != nil {
@@ -205,7 +204,7 @@ func (s *served) eraseKeys() (failed error) {
 }
 
 // name is how logs and metrics call the task.
-func (s *served) name() string { return hex.EncodeToString(s.ID[:4]) }
+func (s *served) name() string { return s.ID.String()[:8] }
 
 func (s *served) epochID(epoch uint64) store.EpochID { return store.EpochID{Task: s.ID, Epoch: epoch} }
 

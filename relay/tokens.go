@@ -21,7 +21,7 @@ import (
 type tokenEpoch struct {
 	key       *token.PublicKey
 	challenge []byte
-	digest    [32]byte // of challenge
+	digest    token.Digest // of challenge
 }
 
 // withTokens says whether this relay takes reports of the task, and takes them with tokens.

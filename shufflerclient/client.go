@@ -15,7 +15,6 @@ package shufflerclient
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -106,7 +105,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if id := hex.EncodeToString(open.ID[:]); !strings.HasSuffix(o.Task, "/v1/tasks/"+id) {
+	if id := open.ID.String(); !strings.HasSuffix(o.Task, "/v1/tasks/"+id) {
 		return nil, fmt.Errorf("couldn't accept the task: its id is %s", id)
 	}
 	return New(open, o)

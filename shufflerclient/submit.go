@@ -3,7 +3,6 @@ package shufflerclient
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -72,7 +71,7 @@ func (c *Client) retry(ctx context.Context, do func() error) error {
 }
 
 func (c *Client) post(ctx context.Context, r *Report) error {
-	url := fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", c.open.Relays[0].URL, hex.EncodeToString(c.open.ID[:]), r.Epoch)
+	url := fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", c.open.Relays[0].URL, c.open.ID, r.Epoch)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(r.Body))
 	if err != nil {
 		return fmt.Errorf("couldn't submit: %w", err)

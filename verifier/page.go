@@ -3,7 +3,6 @@ package verifier
 import (
 	"bytes"
 	"embed"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -40,7 +39,7 @@ func Handler(tasks ...*Verifier) http.Handler {
 		respond(w, "text/html; charset=utf-8", func(out io.Writer) error { return writeIndex(out, tasks) })
 	})
 	for _, v := range tasks {
-		prefix := "/tasks/" + hex.EncodeToString(v.open.ID[:])
+		prefix := "/tasks/" + v.open.ID.String()
 		mux.Handle("GET "+prefix+"/", http.StripPrefix(prefix, v.pages("../../")))
 	}
 	return look.Protect(look.Policy("", ""), mux)

@@ -1,7 +1,6 @@
 package verifier
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"math"
 	"slices"
@@ -114,7 +113,7 @@ func (v *Verifier) Report() (*Report, error) {
 		return nil, err
 	}
 	r := &Report{
-		Task: hex.EncodeToString(t.ID[:]), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
+		Task: t.ID.String(), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
 		Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, Findings: []Finding{},
 		Ledger: Ledger{Composition: "basic", Epochs: []EpochReport{}},
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/base64"
 	"fmt"
 	"io"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // keygenResult is what keygen prints: what the task's owner needs.
@@ -52,8 +52,7 @@ epochs end, so make new ones for every task.`,
 			if err != nil {
 				return err
 			}
-			hash := list.Hash()
-			made := keygenResult{"sha256:" + base64.RawURLEncoding.EncodeToString(hash[:]), out + ".pub", out + ".directory"}
+			made := keygenResult{taskfile.FormatHash(list.Hash()), out + ".pub", out + ".directory"}
 			return cli.Print(cmd, made, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "key list   %s\npublic     %s\ndirectory  %s\n", made.KeyList, made.Public, made.Directory)
 				return err

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"math"
@@ -139,7 +138,7 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	target, err := url.Parse(fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", open.Relays[0].URL, hex.EncodeToString(open.ID[:]), epoch))
+	target, err := url.Parse(fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", open.Relays[0].URL, open.ID, epoch))
 	if err != nil {
 		return nil, err
 	}

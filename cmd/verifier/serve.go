@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/ed25519"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +21,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -128,7 +128,7 @@ func (f *serveFlags) open(i int, sign ed25519.PrivateKey, client *handover.Clien
 	if err != nil {
 		return nil, nil, err
 	}
-	if public := sign.Public().(ed25519.PublicKey); [32]byte(public) != open.Verifier.SignKey {
+	if public := sign.Public().(ed25519.PublicKey); task.SignKey(public) != open.Verifier.SignKey {
 		return nil, nil, fmt.Errorf("couldn't use %s: it is not the key of the task's verifier", f.sign)
 	}
 	v, err := verifier.New(open, keys)
@@ -137,7 +137,7 @@ func (f *serveFlags) open(i int, sign ed25519.PrivateKey, client *handover.Clien
 	}
 	data := f.data
 	if len(f.tasks) > 1 {
-		data = filepath.Join(data, hex.EncodeToString(open.ID[:]))
+		data = filepath.Join(data, open.ID.String())
 	}
 	p, err := verifier.NewPuller(v, client, data, log)
 	return v, p, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/hex"
 	"fmt"
 	"io"
 	"math"
@@ -152,7 +151,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	if err := writeJSON(f.out+".json", t); err != nil {
 		return err
 	}
-	return printTask(cmd, t, taskfile.FormatKey(bundle.Owner), fullSlots(t))
+	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t))
 }
 
 // sign adds the parties and epochs to a draft and signs it.
@@ -253,7 +252,7 @@ signature; what was not checked is said.`,
 			}
 			owner := ""
 			if open != nil {
-				owner = taskfile.FormatKey(open.Owner[:])
+				owner = taskfile.FormatKey(open.Owner)
 			}
 			return printTask(cmd, t, owner, nil)
 		},
@@ -303,8 +302,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64) err
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, nil, t.Batch.Size, t.Batch.Min,
 		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes}
 	if len(t.Relays) > 0 {
-		id := taskfile.ID(t)
-		s.ID = hex.EncodeToString(id[:])
+		s.ID = taskfile.ID(t).String()
 	}
 	remains, relay := "nothing remains", "one"
 	if t.Slots.Padding == task.PaddingNone {

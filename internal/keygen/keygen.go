@@ -5,7 +5,6 @@ package keygen
 import (
 	"crypto/ed25519"
 	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"os"
@@ -78,7 +77,7 @@ func (f *flags) make() (*result, error) {
 			return nil, err
 		}
 		public := key.Public().(ed25519.PublicKey)
-		return &result{formatHash(sha256.Sum256(public)), taskfile.FormatKey(public)}, nil
+		return &result{taskfile.FormatHash(sha256.Sum256(public)), taskfile.FormatKey(task.SignKey(public))}, nil
 	case "hpke":
 		return f.makeHPKE()
 	}
@@ -111,9 +110,5 @@ func (f *flags) makeHPKE() (*result, error) {
 	if err := os.WriteFile(public, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the key list: %w", err)
 	}
-	return &result{formatHash(list.Hash()), public}, nil
-}
-
-func formatHash(hash [32]byte) string {
-	return "sha256:" + base64.RawURLEncoding.EncodeToString(hash[:])
+	return &result{taskfile.FormatHash(list.Hash()), public}, nil
 }

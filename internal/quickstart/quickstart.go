@@ -6,7 +6,6 @@ package quickstart
 import (
 	"cmp"
 	"crypto/ed25519"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,7 +69,7 @@ func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Deployment{Dir: dir, Owner: taskfile.FormatKey(owner.Public().(ed25519.PublicKey))}
+	d := &Deployment{Dir: dir, Owner: taskfile.FormatKey(task.SignKey(owner.Public().(ed25519.PublicKey)))}
 	for _, draft := range drafts {
 		open, err := writeTask(dir, draft.Name, draft.Task, parties, owner)
 		if err != nil {
@@ -101,7 +100,7 @@ func (d *Deployment) RelayConfig(number int) string {
 
 // TaskURL returns where clients find a task.
 func (d *Deployment) TaskURL(i int) string {
-	return d.Bundles[i].Relays[0].URL + "/v1/tasks/" + hex.EncodeToString(d.Bundles[i].ID[:])
+	return d.Bundles[i].Relays[0].URL + "/v1/tasks/" + d.Bundles[i].ID.String()
 }
 
 func makeParties(dir string, relays []Relay) ([]party, error) {
@@ -132,7 +131,7 @@ func writeTask(dir, name string, draft *task.Task, parties []party, owner ed2551
 			return nil, err
 		}
 		lists = append(lists, list)
-		public := task.Party{URL: p.url, SignKey: [32]byte(p.sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+		public := task.Party{URL: p.url, SignKey: task.SignKey(p.sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
 		if i < len(parties)-1 {
 			t.Relays = append(t.Relays, public)
 		} else {
@@ -184,7 +183,7 @@ func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Clients.Issuer = task.Party{URL: t.Clients.Issuer.URL, SignKey: [32]byte(sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+	t.Clients.Issuer = task.Party{URL: t.Clients.Issuer.URL, SignKey: task.SignKey(sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
 	return list, nil
 }
 

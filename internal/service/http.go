@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Handler is an HTTP handler that may fail.
@@ -62,11 +63,11 @@ func Preflight(headers string) http.HandlerFunc {
 }
 
 // PathTask returns which of some tasks a request's path names, in lower-case hex.
-func PathTask[T any](req *http.Request, tasks map[[32]byte]*T) (*T, error) {
+func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
 	text := req.PathValue("task")
 	raw, err := hex.DecodeString(text)
-	if err == nil && len(raw) == 32 && hex.EncodeToString(raw) == text {
-		if found := tasks[[32]byte(raw)]; found != nil {
+	if err == nil && len(raw) == 32 && task.ID(raw).String() == text {
+		if found := tasks[task.ID(raw)]; found != nil {
 			return found, nil
 		}
 	}

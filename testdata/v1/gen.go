@@ -53,7 +53,7 @@ func main() {
 	randomizerVectors()
 	signatures()
 	keyLists(w)
-	write("bundle", object{"ownerSeed": hexOf(seed("owner")), "owner": taskfile.FormatKey(public(sign("owner"))), "task": hexOf(w.Canonical()), "id": hexOf(w.id[:]), "bundle": hexOf(w.bundle())})
+	write("bundle", object{"ownerSeed": hexOf(seed("owner")), "owner": taskfile.FormatKey(signKey(sign("owner"))), "task": hexOf(w.Canonical()), "id": hexOf(w.id[:]), "bundle": hexOf(w.bundle())})
 	slots()
 	submissions(w)
 	batches(w)
@@ -85,6 +85,8 @@ func sign(name string) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(seed("
 
 func public(key ed25519.PrivateKey) []byte { return key.Public().(ed25519.PublicKey) }
 
+func signKey(key ed25519.PrivateKey) task.SignKey { return task.SignKey(public(key)) }
+
 func marshal(v any) []byte {
 	out, err := codec.Marshal(v)
 	check(err)
@@ -94,7 +96,7 @@ func marshal(v any) []byte {
 // world is a task and the private keys of its parties.
 type world struct {
 	*task.Task
-	id    [32]byte
+	id    task.ID
 	keys  [][]*onion.PrivateKey
 	lists []*onion.SignedKeyList
 }
@@ -138,7 +140,7 @@ func newWorld(kem string, relays int) *world {
 		list, err := onion.NewSignedKeyList(kem, keys, sign(name))
 		check(err)
 		w.keys, w.lists = append(w.keys, keys), append(w.lists, list)
-		party := task.Party{SignKey: [32]byte(public(sign(name))), KeyList: list.Hash()}
+		party := task.Party{SignKey: signKey(sign(name)), KeyList: list.Hash()}
 		if hop == relays {
 			w.Verifier = party
 			continue
@@ -146,10 +148,10 @@ func newWorld(kem string, relays int) *world {
 		party.URL = "https://" + name + ".example"
 		w.Relays = append(w.Relays, party)
 	}
-	issuer, err := onion.NewIssuerKeyList([][32]byte{tokenKeys[0].public.ID(), tokenKeys[1].public.ID()}, sign("issuer"))
+	issuer, err := onion.NewIssuerKeyList([]onion.KeyID{tokenKeys[0].public.ID(), tokenKeys[1].public.ID()}, sign("issuer"))
 	check(err)
 	w.lists = append(w.lists, issuer)
-	w.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: [32]byte(public(sign("issuer"))), KeyList: issuer.Hash()}
+	w.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: signKey(sign("issuer")), KeyList: issuer.Hash()}
 	check(w.Validate())
 	w.id = taskfile.ID(w.Task)
 	return w
@@ -375,7 +377,7 @@ func ephemeral(name string) hpketest.Ephemeral {
 	return hpketest.Ephemeral{X25519: seed("x " + name), MLKEM: seed("m " + name)}
 }
 
-func info(id [32]byte, epoch uint64, hop int, key *onion.PrivateKey) []byte {
+func info(id task.ID, epoch uint64, hop int, key *onion.PrivateKey) []byte {
 	out := append([]byte("doona-v1 onion"), id[:]...)
 	out = append(binary.BigEndian.AppendUint64(out, epoch), byte(hop))
 	keyID := key.Public().ID()
@@ -634,10 +636,10 @@ func badBundles(w *world, fault faultFunc) {
 		var b bundle
 		check(codec.Unmarshal(w.bundle(), &b))
 		c.change(&b)
-		fault(c.name, "bundle", c.expect, c.description, object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(public(owner))})
+		fault(c.name, "bundle", c.expect, c.description, object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(signKey(owner))})
 	}
 	raw := w.bundle()
-	fault("bundle_trailing_byte", "bundle", "encoding", "a byte after the bundle", object{"bundle": hexOf(append(raw, 0)), "owner": taskfile.FormatKey(public(owner))})
+	fault("bundle_trailing_byte", "bundle", "encoding", "a byte after the bundle", object{"bundle": hexOf(append(raw, 0)), "owner": taskfile.FormatKey(signKey(owner))})
 
 	var list onion.KeyList
 	check(codec.Unmarshal(w.lists[0].List, &list))
@@ -655,12 +657,12 @@ func badBundles(w *world, fault faultFunc) {
 			b.KeyLists = append(b.KeyLists, marshal(l))
 		}
 		b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
-		return object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(public(owner))}
+		return object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(signKey(owner))}
 	}
 	fault("bundle_key_twice", "bundle", "keylist", "one HPKE key for two epochs", rebundled(&named, 0, signed))
 
 	id := tokenKeys[0].public.ID()
-	for name, ids := range map[string][][32]byte{"twice": {id, id}, "epoch_missing": {id}} {
+	for name, ids := range map[string][]onion.KeyID{"twice": {id, id}, "epoch_missing": {id}} {
 		list, err := onion.NewIssuerKeyList(ids, sign("issuer"))
 		check(err)
 		named := *w.Task
@@ -669,9 +671,9 @@ func badBundles(w *world, fault faultFunc) {
 			rebundled(&named, len(w.lists)-1, list))
 	}
 	owns := *w.Task
-	issued, err := onion.NewIssuerKeyList([][32]byte{id, tokenKeys[1].public.ID()}, owner)
+	issued, err := onion.NewIssuerKeyList([]onion.KeyID{id, tokenKeys[1].public.ID()}, owner)
 	check(err)
-	owns.Clients.Issuer = task.Party{URL: owns.Clients.Issuer.URL, SignKey: [32]byte(public(owner)), KeyList: issued.Hash()}
+	owns.Clients.Issuer = task.Party{URL: owns.Clients.Issuer.URL, SignKey: signKey(owner), KeyList: issued.Hash()}
 	fault("bundle_issuer_owner", "bundle", "field:clients.issuer", "the owner issues the tokens", rebundled(&owns, len(w.lists)-1, issued))
 }
 

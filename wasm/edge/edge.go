@@ -161,7 +161,7 @@ func (w *Worker) first(client *shufflerclient.Client, name, visitor string, epoc
 	if visitor == "" {
 		return false, newProblem(problem.Internal, http.StatusInternalServerError, "the request names no address", "")
 	}
-	first, err := w.host.First(visitor, fmt.Sprintf("%x/%d", of.ID, epoch), of.Epochs.End(epoch)+erased)
+	first, err := w.host.First(visitor, fmt.Sprintf("%s/%d", of.ID, epoch), of.Epochs.End(epoch)+erased)
 	if err != nil {
 		w.host.Log(fmt.Sprintf("doona: couldn't tell visitors to task %s apart: %v", name, err))
 		return false, newProblem(problem.Internal, http.StatusInternalServerError, "the worker can't tell visitors apart now", "")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/doona-dp/doona/wasm/internal/client"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -28,12 +29,12 @@ func OpenBundle(argument []byte) (*Sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner := [32]byte(argument)
+	owner := task.SignKey(argument)
 	open, err := bundle.Open(&owner)
 	if err != nil {
 		return nil, err
 	}
-	if open.ID != [32]byte(argument[32:]) {
+	if open.ID != task.ID(argument[32:]) {
 		return nil, errors.New("couldn't accept the task: its hash is not the id asked for")
 	}
 	c, err := client.Open(bundle.Task)

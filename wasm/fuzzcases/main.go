@@ -108,7 +108,7 @@ func (w *world) addParties(tokens bool) error {
 	}
 	party := func(key ed25519.PrivateKey, list *onion.SignedKeyList) task.Party {
 		w.signs, w.lists = append(w.signs, key), append(w.lists, list)
-		return task.Party{URL: fmt.Sprintf("https://party%d.example", len(w.signs)), SignKey: [32]byte(key.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+		return task.Party{URL: fmt.Sprintf("https://party%d.example", len(w.signs)), SignKey: task.SignKey(key.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
 	}
 	w.owner = sign()
 	for hop := range 3 {
@@ -132,7 +132,7 @@ func (w *world) addParties(tokens bool) error {
 	}
 	w.task.Clients = task.Clients{Kind: task.ClientAddress, Quota: 1}
 	if tokens {
-		ids := make([][32]byte, w.task.Epochs.Count)
+		ids := make([]onion.KeyID, w.task.Epochs.Count)
 		for i := range ids {
 			ids[i][0] = byte(i + 1)
 		}
@@ -193,7 +193,7 @@ func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 	if depth == 4 {
 		raw = damage(rng, raw)
 	}
-	return bundleCase(raw, [32]byte(b.Owner)), nil
+	return bundleCase(raw, task.SignKey(b.Owner)), nil
 }
 
 func taskCase(canonical []byte) *testCase {
@@ -206,7 +206,7 @@ func taskCase(canonical []byte) *testCase {
 
 // judge fills in what the parser says of a task.
 func (c *testCase) judge(canonical []byte) {
-	id := sha256.Sum256(canonical)
+	id := task.ID(sha256.Sum256(canonical))
 	c.ID = base64.StdEncoding.EncodeToString(id[:])
 	_, err := task.Parse(canonical)
 	var field *invalid.FieldError
@@ -214,7 +214,7 @@ func (c *testCase) judge(canonical []byte) {
 	c.Encoding = err != nil && !errors.As(err, &field)
 }
 
-func bundleCase(raw []byte, owner [32]byte) *testCase {
+func bundleCase(raw []byte, owner task.SignKey) *testCase {
 	c := &testCase{Kind: "bundle", Bytes: base64.StdEncoding.EncodeToString(raw), Owner: base64.StdEncoding.EncodeToString(owner[:])}
 	b, err := taskfile.ParseBundle(raw)
 	if err != nil {

@@ -175,19 +175,19 @@ func (c *Client) ask(ctx context.Context, method, url string, signature []byte, 
 }
 
 func batchURL(open *taskfile.Open, from int, epoch, seq uint64) string {
-	return fmt.Sprintf("%s/v1/tasks/%x/epochs/%d/batches/%d", strings.TrimSuffix(open.Relays[from].URL, "/"), open.ID, epoch, seq)
+	return fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/batches/%d", strings.TrimSuffix(open.Relays[from].URL, "/"), open.ID, epoch, seq)
 }
 
 // Body returns what a pull signs: task id ‖ epoch ‖ seq, 8 bytes each, big-endian.
-func Body(taskID [32]byte, epoch, seq uint64) []byte {
-	body := binary.BigEndian.AppendUint64(taskID[:], epoch)
+func Body(id task.ID, epoch, seq uint64) []byte {
+	body := binary.BigEndian.AppendUint64(id[:], epoch)
 	return binary.BigEndian.AppendUint64(body, seq)
 }
 
 // ConfirmBody returns what a confirmation signs: the body of the pull ‖ SHA-256 of the manifest.
-func ConfirmBody(taskID [32]byte, epoch, seq uint64, manifest []byte) []byte {
+func ConfirmBody(id task.ID, epoch, seq uint64, manifest []byte) []byte {
 	hash := sha256.Sum256(manifest)
-	return append(Body(taskID, epoch, seq), hash[:]...)
+	return append(Body(id, epoch, seq), hash[:]...)
 }
 
 // MaxBatch returns the most bytes a batch of the relay at hop takes: all slots of Batch.Size

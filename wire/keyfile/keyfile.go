@@ -52,7 +52,7 @@ func NewSign(path string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't generate key: %w", err)
 	}
-	return private, create(path, &signFile{kindSign, taskfile.FormatKey(public), encode(private.Seed())})
+	return private, create(path, &signFile{kindSign, taskfile.FormatKey(task.SignKey(public)), encode(private.Seed())})
 }
 
 // LoadSign reads an Ed25519 key.
@@ -66,7 +66,7 @@ func LoadSign(path string) (ed25519.PrivateKey, error) {
 		return nil, fmt.Errorf("couldn't read %s: not a %s file", path, kindSign)
 	}
 	key := ed25519.NewKeyFromSeed(seed)
-	if taskfile.FormatKey(key.Public().(ed25519.PublicKey)) != f.Public {
+	if taskfile.FormatKey(task.SignKey(key.Public().(ed25519.PublicKey))) != f.Public {
 		return nil, fmt.Errorf("couldn't read %s: its private key is not that of %s", path, f.Public)
 	}
 	return key, nil

@@ -99,8 +99,8 @@ func newFiles(t *testing.T, kem string) files {
 		Slots:    task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
 		Epochs:   task.Epochs{Start: 1, Length: 1, Count: 3},
 		Clients:  task.Clients{Kind: task.ClientAddress, Quota: 1},
-		Relays:   []task.Party{{URL: "http://one", SignKey: [32]byte(sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}},
-		Verifier: task.Party{SignKey: [32]byte(other.Public().(ed25519.PublicKey)), KeyList: otherList.Hash()},
+		Relays:   []task.Party{{URL: "http://one", SignKey: task.SignKey(sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}},
+		Verifier: task.Party{SignKey: task.SignKey(other.Public().(ed25519.PublicKey)), KeyList: otherList.Hash()},
 	}
 	require.NoError(t, f.task.Validate())
 	return f

@@ -1,6 +1,7 @@
 package onion
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/binary"
@@ -79,10 +80,9 @@ func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []u
 		}
 		counts[i] = LaneCount{In: in[i], Out: n, Dropped: in[i] - n}
 	}
-	hash := hashCiphertexts(out)
 	m := Manifest{
 		Label: manifestLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
-		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: hash[:], Source: []byte{},
+		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: hashCiphertexts(out), Source: []byte{},
 	}
 	if source != nil {
 		var err error
@@ -145,7 +145,7 @@ func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 
 // hashCiphertexts returns SHA-256 over, for each lane, the number of ciphertexts (4 bytes) and
 // for each ciphertext its length (4 bytes) and bytes.
-func hashCiphertexts(lanes [][][]byte) [32]byte {
+func hashCiphertexts(lanes [][][]byte) []byte {
 	h := sha256.New()
 	var n [4]byte
 	put := func(v int) {
@@ -159,7 +159,7 @@ func hashCiphertexts(lanes [][][]byte) [32]byte {
 			h.Write(c)
 		}
 	}
-	return [32]byte(h.Sum(nil))
+	return h.Sum(nil)
 }
 
 // Check verifies a batch that relay hop is said to have made for a task, epoch and number: the
@@ -172,7 +172,7 @@ func (b *Batch) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 		return nil, err
 	}
 	last := &chain[len(chain)-1]
-	if hash := hashCiphertexts(b.Ciphertexts); string(hash[:]) != string(last.Ciphertexts) {
+	if !bytes.Equal(hashCiphertexts(b.Ciphertexts), last.Ciphertexts) {
 		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, ErrCiphertexts)
 	}
 	layout, err := NewLayout(t)

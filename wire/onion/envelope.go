@@ -111,13 +111,13 @@ func newTag(room int) []byte {
 // Sealer seals one client's reports for one task: keys[h] holds hop h's keys by epoch.
 type Sealer struct {
 	Layout
-	taskID [32]byte
+	taskID task.ID
 	keys   [][]*PublicKey
 }
 
 // NewSealer returns a sealer for the task with the given id, from the key lists of all hops in
 // order, the verifier's last.
-func NewSealer(t *task.Task, taskID [32]byte, lists []*SignedKeyList) (*Sealer, error) {
+func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, error) {
 	layout, err := NewLayout(t)
 	if err != nil {
 		return nil, err
@@ -224,7 +224,7 @@ type Opener struct {
 }
 
 // NewOpener returns the opener of a hop with its private key of an epoch.
-func NewOpener(t *task.Task, taskID [32]byte, hop int, epoch uint64, key *PrivateKey) (*Opener, error) {
+func NewOpener(t *task.Task, taskID task.ID, hop int, epoch uint64, key *PrivateKey) (*Opener, error) {
 	layout, err := NewLayout(t)
 	if err != nil {
 		return nil, err

@@ -12,4 +12,4 @@ var (
 )
 
 // Info returns the HPKE info string of a context.
-func (c Context) Info(keyID [32]byte) []byte { return c.info(keyID) }
+func (c Context) Info(keyID KeyID) []byte { return c.info(keyID) }

@@ -30,17 +30,17 @@ const (
 
 // Context binds a ciphertext to its task, epoch, hop and key.
 type Context struct {
-	TaskID [32]byte
+	TaskID task.ID
 	Epoch  uint64
 	Hop    int
 }
 
 // info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id.
-func (c Context) info(keyID [32]byte) []byte {
+func (c Context) info(key KeyID) []byte {
 	info := append([]byte(infoLabel), c.TaskID[:]...)
 	info = binary.BigEndian.AppendUint64(info, c.Epoch)
 	info = append(info, byte(c.Hop))
-	return append(info, keyID[:]...)
+	return append(info, key[:]...)
 }
 
 // aad = lane (2 bytes) ‖ kind (1 byte).
@@ -71,11 +71,14 @@ func Overhead(kemName string) (int, error) {
 	return enc + aeadTag, err
 }
 
+// KeyID names a key of a signed list: the SHA-256 of its public form.
+type KeyID [32]byte
+
 // PublicKey is a party's HPKE key for one epoch. Its id is the SHA-256 of the KEM id
 // (2 bytes) and the serialized key.
 type PublicKey struct {
 	key hpke.PublicKey
-	id  [32]byte
+	id  KeyID
 }
 
 // ParsePublicKey reads a serialized public key.
@@ -136,7 +139,7 @@ func (k *PrivateKey) Bytes() ([]byte, error) { return k.key.Bytes() }
 func (k *PrivateKey) Public() *PublicKey { return k.public }
 
 // ID returns the key id.
-func (k *PublicKey) ID() [32]byte { return k.id }
+func (k *PublicKey) ID() KeyID { return k.id }
 
 // seal encrypts plaintext to key: enc ‖ ciphertext, with a fresh encapsulation.
 func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]byte, error) {

@@ -48,7 +48,7 @@ func newList(kem string, keys [][]byte, signKey ed25519.PrivateKey) (*SignedKeyL
 }
 
 // Hash returns the SHA-256 of the list, by which a task names it.
-func (s *SignedKeyList) Hash() [32]byte { return sha256.Sum256(s.List) }
+func (s *SignedKeyList) Hash() task.KeyListHash { return sha256.Sum256(s.List) }
 
 // Bytes returns the msgpack form.
 func (s *SignedKeyList) Bytes() ([]byte, error) { return codec.Marshal(s) }
@@ -70,7 +70,7 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 		return nil, err
 	}
 	keys := make([]*PublicKey, len(listed))
-	epochOf := make(map[[32]byte]int, len(keys))
+	epochOf := make(map[KeyID]int, len(keys))
 	for i, serialized := range listed {
 		key, err := ParsePublicKey(t.KEM, serialized)
 		if err != nil {
@@ -91,18 +91,18 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 const TokenKEM = "rsabssa-2048"
 
 // IssuerKeys checks the key list of a task's issuer of tokens, and returns the key ids by epoch.
-func IssuerKeys(t *task.Task, s *SignedKeyList) ([][32]byte, error) {
+func IssuerKeys(t *task.Task, s *SignedKeyList) ([]KeyID, error) {
 	listed, err := s.open("the keys of the issuer", t.Clients.Issuer, TokenKEM, t.Epochs.Count)
 	if err != nil {
 		return nil, err
 	}
-	ids := make([][32]byte, len(listed))
-	epochOf := make(map[[32]byte]int, len(ids))
+	ids := make([]KeyID, len(listed))
+	epochOf := make(map[KeyID]int, len(ids))
 	for i, id := range listed {
 		if len(id) != 32 {
 			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epoch %d has a key id of %d bytes, want 32", i, len(id))
 		}
-		ids[i] = [32]byte(id)
+		ids[i] = KeyID(id)
 		if before, seen := epochOf[ids[i]]; seen { // a token of the one would be worth something in the other
 			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epochs %d and %d have the same", before, i)
 		}
@@ -112,7 +112,7 @@ func IssuerKeys(t *task.Task, s *SignedKeyList) ([][32]byte, error) {
 }
 
 // NewIssuerKeyList returns an issuer's list of token key ids, signed.
-func NewIssuerKeyList(ids [][32]byte, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
+func NewIssuerKeyList(ids []KeyID, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
 	keys := make([][]byte, len(ids))
 	for i := range ids {
 		keys[i] = ids[i][:]

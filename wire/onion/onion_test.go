@@ -22,7 +22,7 @@ var kems = []string{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}
 // world is a task with all parties' keys.
 type world struct {
 	*task.Task
-	id    [32]byte
+	id    task.ID
 	sign  []ed25519.PrivateKey
 	keys  [][]*onion.PrivateKey // by hop and epoch
 	lists []*onion.SignedKeyList
@@ -58,7 +58,7 @@ func newWorld(t testing.TB, kem string, relays int, change func(*task.Task)) *wo
 		list, err := onion.NewSignedKeyList(kem, w.keys[hop], w.sign[hop])
 		require.NoError(t, err)
 		w.lists = append(w.lists, list)
-		party := task.Party{URL: "https://relay.example", SignKey: [32]byte(w.sign[hop].Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+		party := task.Party{URL: "https://relay.example", SignKey: task.SignKey(w.sign[hop].Public().(ed25519.PublicKey)), KeyList: list.Hash()}
 		if hop < relays {
 			w.Relays = append(w.Relays, party)
 		} else {
@@ -249,7 +249,7 @@ func TestContextIsBound(t *testing.T) {
 		require.NoError(t, err)
 		other, err := onion.GenerateKey(kem)
 		require.NoError(t, err)
-		base := onion.Context{TaskID: [32]byte{1}, Epoch: 2, Hop: 3}
+		base := onion.Context{TaskID: task.ID{1}, Epoch: 2, Hop: 3}
 		sealed, err := onion.SealFor(key.Public(), base, 4, onion.KindSlot, []byte("slot"))
 		require.NoError(t, err)
 
@@ -282,7 +282,7 @@ func TestContextIsBoundOnEveryPath(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
 	body, err := w.sealer(t).Seal(0, w.messages(3))
 	require.NoError(t, err)
-	opener := func(hop int, epoch uint64, key *onion.PrivateKey, id [32]byte) *onion.Opener {
+	opener := func(hop int, epoch uint64, key *onion.PrivateKey, id task.ID) *onion.Opener {
 		o, err := onion.NewOpener(w.Task, id, hop, epoch, key)
 		require.NoError(t, err)
 		return o

@@ -67,10 +67,13 @@ func (w *writer) strs(ss ...string) {
 func (w *writer) party(p Party) {
 	w.array(3)
 	w.str(p.URL)
-	for _, key := range [][32]byte{p.SignKey, p.KeyList} {
-		w.big(0xc4, 32, 1)
-		w.out = append(w.out, key[:]...)
-	}
+	w.bytes32(p.SignKey[:])
+	w.bytes32(p.KeyList[:])
+}
+
+func (w *writer) bytes32(b []byte) {
+	w.big(0xc4, 32, 1)
+	w.out = append(w.out, b...)
 }
 
 // reader consumes msgpack and keeps the first error; after it, every read returns a zero value.
@@ -197,11 +200,14 @@ func (r *reader) rational(field string) randomizer.Rational {
 func (r *reader) party() (p Party) {
 	r.array(3)
 	p.URL = r.str()
-	for _, key := range []*[32]byte{&p.SignKey, &p.KeyList} {
-		if head := r.take(2); r.err == nil && (head[0] != 0xc4 || head[1] != 32) {
-			r.fail("want 32 bytes")
-		}
-		copy(key[:], r.take(32))
-	}
+	r.bytes32(p.SignKey[:])
+	r.bytes32(p.KeyList[:])
 	return p
+}
+
+func (r *reader) bytes32(into []byte) {
+	if head := r.take(2); r.err == nil && (head[0] != 0xc4 || head[1] != 32) {
+		r.fail("want 32 bytes")
+	}
+	copy(into, r.take(32))
 }

@@ -121,9 +121,9 @@ type Clients struct {
 
 // Party is a relay, the verifier or the issuer of tokens.
 type Party struct {
-	URL     string   // Base URL, without a trailing slash. The verifier's may be empty: it only pulls.
-	SignKey [32]byte // Ed25519 public key.
-	KeyList [32]byte // SHA-256 of its list of keys, one per epoch: HPKE keys, or the ids of token keys.
+	URL     string      // Base URL, without a trailing slash. The verifier's may be empty: it only pulls.
+	SignKey SignKey     // Who signs what the party says.
+	KeyList KeyListHash // SHA-256 of its list of keys, one per epoch: HPKE keys, or the ids of token keys.
 }
 
 // Param returns the parameter with the given key, and whether there is one.

@@ -147,8 +147,8 @@ func TestValidateNamesTheField(t *testing.T) {
 			func(t *task.Task) { t.Clients.Issuer.KeyList = t.Relays[0].KeyList },
 		}},
 		{"clients.issuer.url", urls(func(t *task.Task, u string) { t.Clients.Issuer.URL = u }, "")},
-		{"clients.issuer.signKey", []change{func(t *task.Task) { t.Clients.Issuer.SignKey = [32]byte{} }}},
-		{"clients.issuer.keyList", []change{func(t *task.Task) { t.Clients.Issuer.KeyList = [32]byte{} }}},
+		{"clients.issuer.signKey", []change{func(t *task.Task) { t.Clients.Issuer.SignKey = task.SignKey{} }}},
+		{"clients.issuer.keyList", []change{func(t *task.Task) { t.Clients.Issuer.KeyList = task.KeyListHash{} }}},
 		{"params", []change{
 			func(t *task.Task) { t.Params[0].Key = "k" }, func(t *task.Task) { t.Params[0].Key = "z" }, func(t *task.Task) { t.Params[0].Key = "" },
 			func(t *task.Task) { t.Params = make([]task.Param, 4097) },
@@ -202,12 +202,12 @@ func TestValidateNamesTheField(t *testing.T) {
 			func(t *task.Task) { t.Relays[1].SignKey = t.Relays[0].SignKey }, func(t *task.Task) { t.Relays[1].KeyList = t.Relays[0].KeyList },
 		}},
 		{"relays.url", urls(func(t *task.Task, u string) { t.Relays[1].URL = u }, "")},
-		{"relays.signKey", []change{func(t *task.Task) { t.Relays[0].SignKey = [32]byte{} }}},
-		{"relays.keyList", []change{func(t *task.Task) { t.Relays[0].KeyList = [32]byte{} }}},
+		{"relays.signKey", []change{func(t *task.Task) { t.Relays[0].SignKey = task.SignKey{} }}},
+		{"relays.keyList", []change{func(t *task.Task) { t.Relays[0].KeyList = task.KeyListHash{} }}},
 		{"verifier.url", urls(func(t *task.Task, u string) { t.Verifier.URL = u })},
 		{"verifier", []change{func(t *task.Task) { t.Verifier.SignKey = t.Relays[0].SignKey }, func(t *task.Task) { t.Verifier.KeyList = t.Relays[1].KeyList }}},
-		{"verifier.signKey", []change{func(t *task.Task) { t.Verifier.SignKey = [32]byte{} }}},
-		{"verifier.keyList", []change{func(t *task.Task) { t.Verifier.KeyList = [32]byte{} }}},
+		{"verifier.signKey", []change{func(t *task.Task) { t.Verifier.SignKey = task.SignKey{} }}},
+		{"verifier.keyList", []change{func(t *task.Task) { t.Verifier.KeyList = task.KeyListHash{} }}},
 	} {
 		for i, change := range c.changes {
 			bad := sample()
@@ -351,4 +351,10 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, parsed.Validate())
 		require.Equal(t, in, parsed.Canonical())
 	})
+}
+
+func TestIDInText(t *testing.T) {
+	id := task.ID{0, 0x1a, 0xa1, 0xff}
+	require.Equal(t, "001aa1ff"+strings.Repeat("00", 28), id.String())
+	require.Equal(t, hex.EncodeToString(id[:]), id.String())
 }

@@ -64,10 +64,10 @@ func (t *Task) validateIssuer() error {
 // checkKeys checks that a party has keys. A zero Ed25519 key is a point of low order, for which
 // anybody can sign.
 func checkKeys(field string, party Party) error {
-	if party.SignKey == ([32]byte{}) {
+	if party.SignKey.IsZero() {
 		return invalid.Field(field+".signKey", "all zero", "the party's Ed25519 key")
 	}
-	if party.KeyList == ([32]byte{}) {
+	if party.KeyList.IsZero() {
 		return invalid.Field(field+".keyList", "all zero", "the hash of the party's list of keys")
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 )
 
 // ID returns a task's id: the SHA-256 of its canonical form.
-func ID(t *task.Task) [32]byte { return sha256.Sum256(t.Canonical()) }
+func ID(t *task.Task) task.ID { return sha256.Sum256(t.Canonical()) }
 
 // Bundle is a signed task with the key lists it names, the relays' in order, then the verifier's
 // and, for a task with tokens, the issuer's: all a client needs. Its msgpack form is [task, owner, signature, [list …]].
@@ -31,13 +31,13 @@ type Bundle struct {
 // Open is a bundle whose signature, hashes and key lists have been checked.
 type Open struct {
 	*task.Task
-	ID       [32]byte
-	Owner    [32]byte
+	ID       task.ID
+	Owner    task.SignKey
 	KeyLists []*onion.SignedKeyList // By hop, the verifier's last.
 
 	// For tasks with tokens, the issuer's key list and the ids of its keys by epoch.
 	IssuerKeys *onion.SignedKeyList
-	TokenKeys  [][32]byte
+	TokenKeys  []onion.KeyID
 }
 
 // Sign returns the bundle of a valid task, with the key lists in the order of [Bundle].
@@ -60,12 +60,13 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 
 // Open checks a bundle: the signature of its owner (who must be the given one unless that is
 // nil), the task, and that every key list is the one the task names, signed by its party.
-func (b *Bundle) Open(owner *[32]byte) (*Open, error) {
+func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	if len(b.Owner) != 32 {
 		return nil, fmt.Errorf("couldn't accept the task: an owner's key of %d bytes, want 32", len(b.Owner))
 	}
-	if owner != nil && !bytes.Equal(b.Owner, owner[:]) {
-		return nil, fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(b.Owner), FormatKey(owner[:]))
+	signer := task.SignKey(b.Owner)
+	if owner != nil && signer != *owner {
+		return nil, fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(signer), FormatKey(*owner))
 	}
 	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
 		return nil, fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
@@ -77,14 +78,14 @@ func (b *Bundle) Open(owner *[32]byte) (*Open, error) {
 	lists := t.VerifierHop() + 1
 	if t.Clients.Kind == task.ClientToken {
 		lists++
-		if bytes.Equal(b.Owner, t.Clients.Issuer.SignKey[:]) {
+		if signer == t.Clients.Issuer.SignKey {
 			return nil, invalid.Field("clients.issuer", "the owner's key", "an issuer that is not the owner: who issues tokens can mint clients")
 		}
 	}
 	if len(b.KeyLists) != lists {
 		return nil, fmt.Errorf("couldn't accept the task: %d key lists, want %d", len(b.KeyLists), lists)
 	}
-	open := &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: [32]byte(b.Owner)}
+	open := &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: signer}
 	for hop, raw := range b.KeyLists {
 		list, err := onion.ParseKeyList(raw)
 		if err != nil {

@@ -77,17 +77,27 @@ const (
 )
 
 // FormatKey returns the text form of an Ed25519 public key, as in connect({owner: …}).
-func FormatKey(key []byte) string { return prefixEd25519 + base64.RawURLEncoding.EncodeToString(key) }
+func FormatKey(key task.SignKey) string {
+	return prefixEd25519 + base64.RawURLEncoding.EncodeToString(key[:])
+}
+
+// FormatHash returns the text form of a SHA-256, as a task's JSON form names a list of keys.
+func FormatHash(hash task.KeyListHash) string {
+	return prefixSHA256 + base64.RawURLEncoding.EncodeToString(hash[:])
+}
 
 // ParseKey reads the text form of an Ed25519 public key.
-func ParseKey(field, s string) ([32]byte, error) { return parse32(field, s, prefixEd25519) }
+func ParseKey(field, s string) (key task.SignKey, err error) {
+	return key, parse32(key[:], field, s, prefixEd25519)
+}
 
-func parse32(field, s, prefix string) (out [32]byte, err error) {
+func parse32(out []byte, field, s, prefix string) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(s, prefix))
 	if err != nil || len(raw) != 32 || prefix+base64.RawURLEncoding.EncodeToString(raw) != s { // the decoder skips line ends
-		return out, invalid.Field(field, fmt.Sprintf("%q", s), prefix+" and 32 bytes as unpadded base64url")
+		return invalid.Field(field, fmt.Sprintf("%q", s), prefix+" and 32 bytes as unpadded base64url")
 	}
-	return [32]byte(raw), nil
+	copy(out, raw)
+	return nil
 }
 
 // MarshalJSON returns the JSON form of a task or draft, indented for people.
@@ -127,7 +137,7 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 }
 
 func formatParty(p task.Party) party {
-	return party{p.URL, FormatKey(p.SignKey[:]), prefixSHA256 + base64.RawURLEncoding.EncodeToString(p.KeyList[:])}
+	return party{p.URL, FormatKey(p.SignKey), FormatHash(p.KeyList)}
 }
 
 // ParseJSON reads the JSON form. Unknown and duplicate keys and trailing bytes are errors. A
@@ -243,8 +253,7 @@ func (p party) parse(field string) (out task.Party, err error) {
 	if out.SignKey, err = ParseKey(field+".signKey", p.SignKey); err != nil {
 		return out, err
 	}
-	out.KeyList, err = parse32(field+".keyList", p.KeyList, prefixSHA256)
-	return out, err
+	return out, parse32(out.KeyList[:], field+".keyList", p.KeyList, prefixSHA256)
 }
 
 // words are the keys of the document. Names under "params" are the protocol's.

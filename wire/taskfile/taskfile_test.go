@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
@@ -27,7 +26,9 @@ func signKey(name string) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-func public(key ed25519.PrivateKey) [32]byte { return [32]byte(key.Public().(ed25519.PublicKey)) }
+func public(key ed25519.PrivateKey) task.SignKey {
+	return task.SignKey(key.Public().(ed25519.PublicKey))
+}
 
 func newList(t testing.TB, party string, keys int) *onion.SignedKeyList {
 	t.Helper()
@@ -75,9 +76,9 @@ func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 // newIssuerList returns an issuer's list of key ids that begin with the given bytes.
 func newIssuerList(t testing.TB, party string, first ...byte) *onion.SignedKeyList {
 	t.Helper()
-	var ids [][32]byte
+	var ids []onion.KeyID
 	for _, b := range first {
-		ids = append(ids, [32]byte{b})
+		ids = append(ids, onion.KeyID{b})
 	}
 	list, err := onion.NewIssuerKeyList(ids, signKey(party))
 	require.NoError(t, err)
@@ -99,7 +100,7 @@ func TestJSONRoundTrip(t *testing.T) {
 		require.Equal(t, want, got, name)
 		require.Equal(t, name == "draft", isDraft)
 		require.Equal(t, taskfile.ID(want), taskfile.ID(got))
-		require.Equal(t, sha256.Sum256(want.Canonical()), taskfile.ID(want))
+		require.Equal(t, task.ID(sha256.Sum256(want.Canonical())), taskfile.ID(want))
 
 		path := filepath.Join(t.TempDir(), "task.json")
 		require.NoError(t, os.WriteFile(path, append([]byte("\n "), text...), 0o600))
@@ -131,9 +132,9 @@ func TestJSONRejects(t *testing.T) {
 		require.Contains(t, good, old)
 		return strings.Replace(good, old, new, 1)
 	}
-	key := taskfile.FormatKey(s.Relays[0].SignKey[:])
-	issuer := taskfile.FormatKey(s.Clients.Issuer.SignKey[:])
-	list := "sha256:" + base64.RawURLEncoding.EncodeToString(s.Relays[0].KeyList[:])
+	key := taskfile.FormatKey(s.Relays[0].SignKey)
+	issuer := taskfile.FormatKey(s.Clients.Issuer.SignKey)
+	list := taskfile.FormatHash(s.Relays[0].KeyList)
 	for name, c := range map[string]struct{ in, want string }{
 		"empty":                    {"", "EOF"},
 		"unknown key":              {edit(`"name"`, `"nome": 1, "name"`), "nome"},
@@ -221,7 +222,7 @@ func TestBundleRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, b, back)
 	id := public(owner)
-	for _, want := range []*[32]byte{nil, &id} {
+	for _, want := range []*task.SignKey{nil, &id} {
 		open, err := back.Open(want)
 		require.NoError(t, err)
 		require.Equal(t, s, open.Task)
@@ -229,7 +230,7 @@ func TestBundleRoundTrip(t *testing.T) {
 		require.Equal(t, id, open.Owner)
 		require.Equal(t, lists[:3], open.KeyLists)
 		require.Equal(t, lists[3], open.IssuerKeys)
-		require.Equal(t, [][32]byte{{7}, {8}}, open.TokenKeys)
+		require.Equal(t, []onion.KeyID{{7}, {8}}, open.TokenKeys)
 	}
 	path := filepath.Join(t.TempDir(), "task.bundle")
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
@@ -313,7 +314,7 @@ func bytesOf(t *testing.T, list *onion.SignedKeyList) []byte {
 
 func TestParseKey(t *testing.T) {
 	key := public(signKey("owner"))
-	got, err := taskfile.ParseKey("owner", taskfile.FormatKey(key[:]))
+	got, err := taskfile.ParseKey("owner", taskfile.FormatKey(key))
 	require.NoError(t, err)
 	require.Equal(t, key, got)
 	_, err = taskfile.ParseKey("owner", "")

@@ -3,7 +3,6 @@ package token
 import (
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"net/http"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -40,12 +40,12 @@ func Directory(uri string, keys ...*PublicKey) ([]byte, error) {
 }
 
 // ParseDirectory returns the keys of type 2 in an issuer directory by their ids.
-func ParseDirectory(in []byte) (map[[32]byte]*PublicKey, error) {
+func ParseDirectory(in []byte) (map[onion.KeyID]*PublicKey, error) {
 	var d directory
 	if err := json.Unmarshal(in, &d); err != nil {
 		return nil, fmt.Errorf("couldn't read the issuer directory: %w", err)
 	}
-	out := map[[32]byte]*PublicKey{}
+	out := map[onion.KeyID]*PublicKey{}
 	for _, listed := range d.Keys {
 		if listed.Type != tokenType {
 			continue
@@ -69,7 +69,7 @@ const maxDirectory = 16 << 10
 // EpochURL returns where a task's issuer serves an epoch: its directory is at …/issuer-directory, and
 // token requests go to …/token-request.
 func EpochURL(open *taskfile.Open, epoch uint64) string {
-	return fmt.Sprintf("%s/v1/tasks/%s/epochs/%d", open.Clients.Issuer.URL, hex.EncodeToString(open.ID[:]), epoch)
+	return fmt.Sprintf("%s/v1/tasks/%s/epochs/%d", open.Clients.Issuer.URL, open.ID, epoch)
 }
 
 // HTTP sends requests; an [http.Client] does.

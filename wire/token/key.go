@@ -8,6 +8,7 @@ import (
 	"math/big"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // exponent is the one public exponent in use.
@@ -17,7 +18,7 @@ const exponent = 65537
 type PublicKey struct {
 	key  *rsa.PublicKey
 	spki []byte
-	id   [32]byte
+	id   onion.KeyID
 }
 
 // spkiPrefix precedes the modulus in a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, MGF1 of
@@ -67,7 +68,7 @@ func ParsePublicKey(spki []byte) (*PublicKey, error) {
 
 // ID returns the token key id: SHA-256 of the public key's form, by which the issuer's signed list
 // names it.
-func (k *PublicKey) ID() [32]byte { return k.id }
+func (k *PublicKey) ID() onion.KeyID { return k.id }
 
 // Bytes returns the public key's form.
 func (k *PublicKey) Bytes() []byte { return bytes.Clone(k.spki) }

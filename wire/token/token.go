@@ -31,6 +31,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cloudflare/circl/blindsign/blindrsa"
@@ -45,7 +46,8 @@ const tokenType = 0x0002
 // The sizes of what travels, in bytes.
 const (
 	modulusSize = 256
-	inputSize   = 2 + 32 + 32 + 32        // type ‖ nonce ‖ SHA-256(challenge) ‖ key id
+	nonceSize   = 32
+	inputSize   = 2 + nonceSize + 32 + 32 // type ‖ nonce ‖ SHA-256(challenge) ‖ key id
 	Size        = inputSize + modulusSize // a token: input ‖ signature
 	RequestSize = 2 + 1 + modulusSize     // type ‖ last byte of the key id ‖ blinded message
 	ReplySize   = modulusSize             // blind signature
@@ -67,11 +69,13 @@ var pss = &rsa.PSSOptions{Hash: crypto.SHA384, SaltLength: 48}
 //	context = SHA-256("doona-v1 token" ‖ task id ‖ be64(epoch))
 //
 // The task must be valid and of clients with tokens.
-func Challenge(t *task.Task, id [32]byte, epoch uint64) []byte {
-	context := sha256.Sum256(binary.BigEndian.AppendUint64(append(fmt.Appendf(nil, "doona-v%d token", task.Version), id[:]...), epoch))
+func Challenge(t *task.Task, id task.ID, epoch uint64) []byte {
+	context := sha256.New()
+	fmt.Fprintf(context, "doona-v%d token", task.Version)
+	context.Write(binary.BigEndian.AppendUint64(id[:], epoch))
 	out := binary.BigEndian.AppendUint16(nil, tokenType)
 	out = opaque16(out, host(t.Clients.Issuer.URL))
-	out = append(append(out, byte(len(context))), context[:]...)
+	out = context.Sum(append(out, sha256.Size))
 	return opaque16(out, host(t.Relays[0].URL))
 }
 
@@ -85,6 +89,12 @@ func host(url string) string {
 	authority, _, _ := strings.Cut(rest, "/")
 	return authority
 }
+
+// Digest is the SHA-256 of a [Challenge], which a token carries.
+type Digest [32]byte
+
+// NewDigest returns the digest of a challenge.
+func NewDigest(challenge []byte) Digest { return sha256.Sum256(challenge) }
 
 // Pending is a token that waits for its issuer's signature. It holds the secret that links the two:
 // forget it once the token is there.
@@ -103,13 +113,10 @@ func Blind(key *PublicKey, challenge []byte) (*Pending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't blind a token: %w", err)
 	}
-	var nonce [32]byte
-	rand.Read(nonce[:])
-	digest := sha256.Sum256(challenge)
+	nonce, digest := make([]byte, nonceSize), NewDigest(challenge)
+	rand.Read(nonce)
 	p := &Pending{client: client, input: binary.BigEndian.AppendUint16(nil, tokenType)}
-	for _, part := range [][32]byte{nonce, digest, key.id} {
-		p.input = append(p.input, part[:]...)
-	}
+	p.input = slices.Concat(p.input, nonce, digest[:], key.id[:])
 	var blinded []byte
 	if blinded, p.state, err = client.Blind(rand.Reader, p.input); err != nil {
 		return nil, fmt.Errorf("couldn't blind a token: %w", err)
@@ -161,9 +168,9 @@ func Sign(private *rsa.PrivateKey, key *PublicKey, request []byte) ([]byte, erro
 // ErrInvalid is returned for a token that is not one of the challenge and key.
 var ErrInvalid = errors.New("not a token of this task, epoch and issuer")
 
-// Verify is [ErrInvalid] unless token is one for the challenge with this digest (SHA-256), signed by
+// Verify is [ErrInvalid] unless token is one for the challenge with this digest, signed by
 // key. It says nothing about whether the token has been spent.
-func Verify(key *PublicKey, digest [32]byte, token []byte) error {
+func Verify(key *PublicKey, digest Digest, token []byte) error {
 	if len(token) != Size || binary.BigEndian.Uint16(token) != tokenType ||
 		subtle.ConstantTimeCompare(token[34:66], digest[:]) != 1 || subtle.ConstantTimeCompare(token[66:98], key.id[:]) != 1 {
 		return ErrInvalid

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/token"
 )
@@ -44,7 +45,7 @@ func issue(t testing.TB, private *rsa.PrivateKey, key *token.PublicKey, challeng
 func TestVerify(t *testing.T) {
 	private, key := newKey(t)
 	_, stranger := newKey(t)
-	challenge, digest := []byte("challenge"), sha256.Sum256([]byte("challenge"))
+	challenge, digest := []byte("challenge"), token.NewDigest([]byte("challenge"))
 	tok := issue(t, private, key, challenge)
 	require.NoError(t, token.Verify(key, digest, tok))
 	require.ErrorIs(t, token.Verify(stranger, digest, tok), token.ErrInvalid)
@@ -130,7 +131,7 @@ func TestPublicKeyHasOneForm(t *testing.T) {
 	private, key := newKey(t)
 	again, err := token.ParsePublicKey(key.Bytes())
 	require.NoError(t, err)
-	require.Equal(t, sha256.Sum256(key.Bytes()), again.ID())
+	require.Equal(t, onion.KeyID(sha256.Sum256(key.Bytes())), again.ID())
 	for at := range key.Bytes() {
 		if at >= len(key.Bytes())-261 && at < len(key.Bytes())-5 { // inside the modulus
 			continue
@@ -184,7 +185,7 @@ func TestDirectory(t *testing.T) {
 // TestChallengeNamesTaskAndEpoch: and the hosts, as RFC 9577 lays them out.
 func TestChallengeNamesTaskAndEpoch(t *testing.T) {
 	named := &task.Task{Clients: task.Clients{Issuer: task.Party{URL: "https://issuer.example:8443/a/b"}}, Relays: []task.Party{{URL: "http://[::1]:80"}}}
-	got := token.Challenge(named, [32]byte{1}, 2)
+	got := token.Challenge(named, task.ID{1}, 2)
 	context := sha256.Sum256([]byte("doona-v1 token\x01" + strings.Repeat("\x00", 31) + "\x00\x00\x00\x00\x00\x00\x00\x02"))
 	require.Equal(t, "\x00\x02\x00\x13issuer.example:8443\x20"+string(context[:])+"\x00\x08[::1]:80", string(got))
 }

@@ -7,7 +7,6 @@ package main
 
 import (
 	"crypto/ed25519"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -84,7 +83,7 @@ func run() error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		all = append(all, v)
-		tasks[s.name] = "/tasks/" + hex.EncodeToString(d.Bundles[i].ID[:]) + "/"
+		tasks[s.name] = "/tasks/" + d.Bundles[i].ID.String() + "/"
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -216,7 +216,7 @@ func (w *world) readBatches(t *testing.T, index int, last uint64, do func(place,
 			chain, err := verifier.Check(open, batch)
 			require.NoError(t, err)
 			at := place{open.ID, epoch, seq}
-			require.Equal(t, at, place{[32]byte(chain[0].TaskID), chain[0].Epoch, chain[0].Seq})
+			require.Equal(t, at, place{task.ID(chain[0].TaskID), chain[0].Epoch, chain[0].Seq})
 			w.checkSeen(t, at, batch, raw)
 			do(at, batch, chain)
 		}

@@ -3,7 +3,6 @@ package crashtest_test
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -117,7 +116,7 @@ var line = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Tim
 
 func (l *load) post(ctx context.Context, s *sent, from string) error {
 	id := l.world.Bundles[s.task].ID
-	url := fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", l.world.roads[0].url, hex.EncodeToString(id[:]), s.epoch)
+	url := fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", l.world.roads[0].url, id, s.epoch)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(s.body))
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // kind is what a request is for.
@@ -31,13 +32,13 @@ const (
 
 // place names a batch.
 type place struct {
-	task       [32]byte
+	task       task.ID
 	epoch, seq uint64
 }
 
 // epochPlace names an epoch of a task.
 type epochPlace struct {
-	task  [32]byte
+	task  task.ID
 	epoch uint64
 }
 
@@ -48,7 +49,7 @@ type road struct {
 	url      string
 	store    *store
 	backends []*process
-	next     func(task [32]byte) *process // who pulls here
+	next     func(task task.ID) *process // who pulls here
 	turn     atomic.Uint64
 	line     http.Transport
 

@@ -178,9 +178,9 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 		})
 	}
 	for h, road := range w.roads[:len(w.roads)-1] {
-		road.next = func([32]byte) *process { return w.roads[h+1].backends[0] }
+		road.next = func(task.ID) *process { return w.roads[h+1].backends[0] }
 	}
-	w.roads[len(w.roads)-1].next = func(id [32]byte) *process {
+	w.roads[len(w.roads)-1].next = func(id task.ID) *process {
 		for i, open := range w.Bundles {
 			if open.ID == id {
 				return w.verifiers[i]
@@ -246,7 +246,7 @@ func (w *world) over(epoch uint64) time.Time {
 }
 
 // placeOf finds a task by its id.
-func (w *world) placeOf(id [32]byte) (index int, open *taskfile.Open) {
+func (w *world) placeOf(id task.ID) (index int, open *taskfile.Open) {
 	for i, open := range w.Bundles {
 		if open.ID == id {
 			return i, open

@@ -20,11 +20,12 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // EpochID names one epoch of one task: submissions, replay sets and batches never leave theirs.
 type EpochID struct {
-	Task  [32]byte
+	Task  task.ID
 	Epoch uint64
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +59,7 @@ func postgresURL(t *testing.T) string {
 	return url
 }
 
-var testEpoch = EpochID{[32]byte{1}, 3}
+var testEpoch = EpochID{task.ID{1}, 3}
 
 // number makes a short of a number.
 func number8(n int) (out Short) {

@@ -1,0 +1,133 @@
+// Package count counts, by the types the compiler sees, what the code says without a name: arrays of
+// 32 bytes, messages by lane, privacy parameters as text, switches over queries. Its test fails above
+// the limits, so that the domain's nouns keep their types.
+package count
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+)
+
+// Package is one type-checked package without its tests.
+type Package struct {
+	Path  string // Import path.
+	Files []*ast.File
+	Info  *types.Info
+	Fset  *token.FileSet
+}
+
+// listed is what `go list -export -json` says of a package.
+type listed struct {
+	Dir, ImportPath, Export string
+	DepOnly                 bool
+	GoFiles                 []string
+}
+
+// Load type-checks the packages that the patterns name, below dir, for the given GOOS and GOARCH.
+// It runs the go command, which compiles what has changed.
+func Load(dir, goos, goarch string, patterns ...string) ([]*Package, error) {
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=Dir,ImportPath,Export,DepOnly,GoFiles"}, patterns...)...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
+	raw, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("couldn't list packages: %w", err)
+	}
+	exports := map[string]string{}
+	var own []listed
+	for dec := json.NewDecoder(bytes.NewReader(raw)); ; {
+		var p listed
+		if err := dec.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		exports[p.ImportPath] = p.Export
+		if !p.DepOnly && len(p.GoFiles) > 0 {
+			own = append(own, p)
+		}
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	var out []*Package
+	for _, p := range own {
+		checked, err := check(fset, imports, p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, checked)
+	}
+	return out, nil
+}
+
+func check(fset *token.FileSet, imports types.Importer, p listed) (*Package, error) {
+	out := &Package{Path: p.ImportPath, Fset: fset, Info: &types.Info{
+		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
+		Implicits: map[ast.Node]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{},
+	}}
+	for _, name := range p.GoFiles {
+		file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		out.Files = append(out.Files, file)
+	}
+	config := types.Config{Importer: imports}
+	if _, err := config.Check(p.ImportPath, fset, out.Files, out.Info); err != nil {
+		return nil, fmt.Errorf("couldn't check %s: %w", p.ImportPath, err)
+	}
+	return out, nil
+}
+
+// Declarations returns the fields, parameters, results, variables and keys of maps whose type contains one that is
+// looked for and has no name: inside pointers, slices, arrays, maps and channels, but not inside named
+// types. Aliases count as what they stand for. A file that two builds share counts once.
+func Declarations(packages []*Package, has func(types.Type) bool) []string {
+	found := map[string]bool{}
+	for _, p := range packages {
+		add := func(pos token.Pos, object types.Object) {
+			if v, ok := object.(*types.Var); ok && contains(v.Type(), has) {
+				found[fmt.Sprintf("%s: %s %s", p.Fset.Position(pos), v.Name(), v.Type())] = true
+			}
+		}
+		for ident, object := range p.Info.Defs {
+			add(ident.Pos(), object)
+		}
+		for expr, t := range p.Info.Types {
+			if _, ok := expr.(*ast.MapType); ok && contains(t.Type.(*types.Map).Key(), has) {
+				found[fmt.Sprintf("%s: key of %s", p.Fset.Position(expr.Pos()), t.Type)] = true
+			}
+		}
+		for node, object := range p.Info.Implicits { // parameters and results without names
+			add(node.Pos(), object)
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// contains looks into a type as far as it has no name.
+func contains(t types.Type, has func(types.Type) bool) bool {
+	t = types.Unalias(t)
+	if has(t) {
+		return true
+	}
+	switch t := t.(type) {
+	case *types.Map:
+		return contains(t.Key(), has) || contains(t.Elem(), has)
+	case interface{ Elem() types.Type }:
+		return contains(t.Elem(), has)
+	}
+	return false
+}
