@@ -13,12 +13,24 @@ if [ -n "$unformatted" ]; then
   exit 1
 fi
 
-step "go vet"
+step "go vet and staticcheck"
 go vet ./...
 GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomizer ./accountant
+go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
-step "go test, command lines among them"
-go test ./...
+# Servers are tested under the race detector instead of without: it runs the same tests.
+servers="./relay/... ./issuer/... ./verifier/... ./wire/keyfile/..."
+step "go test, with the race detector: $servers"
+# shellcheck disable=SC2086
+go test -race -timeout 20m $servers
+
+step "go test, everything else, command lines among them"
+# shellcheck disable=SC2046,SC2086
+go test $(comm -23 <(go list ./... | sort) <(go list $servers | sort))
+
+step "go test for GOOS=js, as the edge worker runs"
+wasm_exec="$(go env GOROOT)/lib/wasm/go_js_wasm_exec"
+GOOS=js GOARCH=wasm go test -exec "$wasm_exec" ./wire/task ./wire/codec ./wire/onion ./wire/token ./protocols/histogram ./protocols/realsum
 
 step "fuzzers, briefly"
 ./scripts/fuzz.sh brief

@@ -105,9 +105,6 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	return &Verifier{open: open, keys: keys, mechanism: m, epochs: map[uint64]*epoch{}, findings: map[string]*Finding{}}, nil
 }
 
-// Task returns the task.
-func (v *Verifier) Task() *taskfile.Open { return v.open }
-
 // Check verifies a batch of the last relay without opening it, and returns its chain of manifests
 // from the first relay on. It needs no key.
 func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What tests and measurements in a browser need, on a fresh Debian-like machine: node, the locked
-# Node packages and Chromium. Prints Chromium's path; fails, and says what is missing.
+# Node packages, Chromium and Firefox. Prints Chromium's path; fails, and says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -9,14 +9,20 @@ missing() { echo "www/setup.sh: missing $1" >&2; exit 1; }
 command -v npm >/dev/null || missing "npm and node 20 or newer: apt-get install nodejs npm"
 (( $(node -p 'process.versions.node.split(".")[0]') >= 20 )) || missing "node 20 or newer: this one is $(node --version)"
 
-chromium="${CHROMIUM:-$(command -v chromium || true)}"
-if [[ -z "$chromium" ]]; then
-	echo "www/setup.sh: installing chromium" >&2
-	{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >&2 ||
-		missing "chromium: apt-get could not install it; install it, or set CHROMIUM to a Chromium's path"
-	chromium="$(command -v chromium)"
-fi
-[[ -x "$chromium" ]] || missing "chromium: $chromium is not a program"
+# program PACKAGE COMMAND VARIABLE: installs a browser that is not there yet. Its path may be given by a variable.
+program() {
+	local path="${!3:-$(command -v "$2" || true)}"
+	if [[ -z "$path" ]]; then
+		echo "www/setup.sh: installing $1" >&2
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1"; } >&2 ||
+			missing "$1: apt-get could not install it; install it, or set $3 to its path"
+		path="$(command -v "$2")"
+	fi
+	[[ -x "$path" ]] || missing "$1: $path is not a program"
+	echo "$path"
+}
+chromium="$(program chromium chromium CHROMIUM)"
+program firefox-esr firefox-esr FIREFOX >/dev/null
 
 # What is installed keeps a copy of the lock it came from.
 if ! cmp -s package-lock.json node_modules/installed.json; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The tests of www: type check, then the SDK in Chromium, Node 22 and workerd, and the pages.
+# The tests of www: type check and lint, then the SDK in Chromium, Node 22, workerd and, briefly, Firefox,
+# and the pages.
 # Sets up what it needs (setup.sh); never skips.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,4 +20,5 @@ go run ./wasm/fuzzcases -n 2000 >build/fuzzcases.jsonl
 cd www
 PATH="$(node22)/bin:$PATH"
 npx --no-install tsc -p .
+npx --no-install oxlint --deny-warnings
 node --test --test-timeout=600000 --test-concurrency=2 --test-reporter=spec "$@" ../build/specs/*.mjs test/*.test.mjs test/reader/*.test.ts

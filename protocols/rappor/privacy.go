@@ -177,7 +177,7 @@ func dominatingPairs(n, f float64) ([]pair, error) {
 	if spread > 2600 {
 		return nil, invalid.Field("params.f", strconv.FormatFloat(f, 'g', 4, 64), "at most 20000 expected flips per bit; take a larger epsilon")
 	}
-	edges := []float64{}
+	var edges []float64
 	for scale := 1.0; ; scale *= 1.5 {
 		edges = intervals(n, scale)
 		if cells := spread*spread/8 + 100; float64(len(edges))*cells < work || scale > 8 {

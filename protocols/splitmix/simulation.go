@@ -14,7 +14,8 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 	}
 	r := randomizer.NewRational(int64(len(values)), m.task.Batch.Min)
 	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
-		sum := int64(src.Polya(r, m.s)) - int64(src.Polya(r, m.s))
+		up, down := src.Polya(r, m.s), src.Polya(r, m.s)
+		sum := int64(up) - int64(down)
 		for _, g := range groups {
 			sum += int64(g.Sum(src))
 		}

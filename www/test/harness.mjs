@@ -19,7 +19,7 @@ import { chromium } from 'playwright-core';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
 /** How long anything in a browser may take, in milliseconds: on a machine with much else to do. */
-const patience = 120_000;
+export const patience = 120_000;
 
 /** Launches Debian's Chromium; CHROMIUM names another. */
 export function launch() {
