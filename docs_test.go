@@ -1,6 +1,8 @@
 package doona_test
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,6 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
 )
 
 // eachDocument calls f for every Markdown file.
@@ -143,4 +148,32 @@ func TestNamesInDocuments(t *testing.T) {
 		}
 	})
 	require.Len(t, found, 3)
+}
+
+// TestProtocolsInReadme: README's table has every protocol, the queries it answers, and whether anything
+// remains of a client's privacy if all relays collude.
+func TestProtocolsInReadme(t *testing.T) {
+	table := doctest.Table(t, "README.md", "protocol", "queries", "what remains if all relays collude")
+	all := registry.All()
+	require.Len(t, table, len(all))
+	for i, p := range all {
+		require.Equal(t, fmt.Sprintf("[%[1]s](protocols/%[1]s/%[1]s.go)", p.Name()), table[i][0])
+		var queries []string
+		for _, word := range regexp.MustCompile(`\w+`).FindAllString(table[i][1], -1) {
+			if answers(all, word) {
+				queries = append(queries, word)
+			}
+		}
+		require.ElementsMatch(t, p.Row().Queries, queries, p.Name())
+		draft, err := planner.Draft(planner.Example(p.Name(), p.Row().Trials[0], 1))
+		require.NoError(t, err)
+		m, err := registry.Open(draft)
+		require.NoError(t, err)
+		require.Equal(t, math.IsInf(m.Epsilon0(), 1), table[i][2] == "nothing", p.Name())
+	}
+}
+
+// answers says whether some protocol answers a query.
+func answers(all []protocols.Protocol, query string) bool {
+	return slices.ContainsFunc(all, func(p protocols.Protocol) bool { return slices.Contains(p.Row().Queries, query) })
 }

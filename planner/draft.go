@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/protocols/calibration"
+	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -57,9 +57,6 @@ func Draft(q Query) (*task.Task, error) {
 		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
 		KEM:     cmp.Or(q.KEM, task.KEMX25519),
 	}
-	if t.Protocol == "" {
-		t.Protocol = calibration.Default(q.Query)
-	}
 	if err := q.input(t); err != nil {
 		return nil, err
 	}
@@ -73,8 +70,8 @@ func Draft(q Query) (*task.Task, error) {
 		}
 		t.Params = append(t.Params, task.Param{Key: key, Value: randomizer.NewRational(int64(q.Params[key]), 1)})
 	}
-	if err := calibration.Calibrate(t); err != nil {
-		return nil, fmt.Errorf("couldn't calibrate %s: %w", t.Protocol, err)
+	if err := registry.Calibrate(t); err != nil {
+		return nil, fmt.Errorf("couldn't calibrate %s: %w", cmp.Or(t.Protocol, "the task"), err)
 	}
 	if err := q.kept(t); err != nil {
 		return nil, err

@@ -2,7 +2,8 @@
 // the analyzer, and a guarantee that can be re-derived from a task.
 //
 // Each protocol has a folder of its own with the same files: NAME.go (package comment and
-// parameters), randomizer.go, analyzer.go, privacy.go. Package registry maps names to protocols.
+// parameters), randomizer.go, analyzer.go, privacy.go, calibrate.go (parameters of new tasks, and the
+// protocol's row), simulation.go, example_test.go. Package registry has the one table of protocols.
 // All of them are linked into doona.wasm: no fmt, no reflection, no math/big.
 package protocols
 

@@ -40,35 +40,29 @@ const (
 	varianceLimit = 4.892
 )
 
-// tableCases are small tasks of every protocol, at ε = 1 and δ = 10⁻⁶ unless they say otherwise.
-var tableCases = []planner.Query{
-	{Query: task.Histogram, Protocol: "histogram", Bins: 5, Labels: true, Batch: 500},
-	{Query: task.Count, Protocol: "realsum", Batch: 500},
-	{Query: task.Mean, Protocol: "realsum", Batch: 500},
-	{Query: task.Count, Protocol: "splitmix", Batch: 100},
-	{Query: task.Sum, Protocol: "splitmix", Batch: 100},
-	{Query: task.Sum, Protocol: "correlated", Hi: 4, Batch: 100},
-	{Query: task.Sum, Protocol: "rappor", Hi: 4, Batch: 500, Params: planner.Params{"k": 4}},
-	{Query: task.Vector, Protocol: "vectorsum", Dim: 3, Batch: 500},
-	{Query: task.Vector, Protocol: "vectorsum", Dim: 3, Batch: 500, Params: planner.Params{"t": 2}},
-	{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 1000, Epsilon: 2},
-	{Query: task.VectorMean, Protocol: "vectormean", Dim: 2, Batch: 100, Epsilon: 4},
+// tableQueries returns the queries of the table: the small examples of every protocol, with all
+// clients honest and with 80 %.
+func tableQueries() (out []planner.Query) {
+	for _, p := range registry.All() {
+		for _, c := range p.Row().Trials {
+			out = append(out, planner.Example(p.Name(), c, 1), planner.Example(p.Name(), c, 0.8))
+		}
+	}
+	return out
 }
 
-// printTable simulates the tables' tasks at h = 1 and h = 0.8.
+// printTable simulates the table's tasks.
 func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 	var rows []tableRow
-	bar := cli.Progress("simulating", 2*len(tableCases))
-	for _, q := range tableCases {
-		for _, honest := range []float64{1, 0.8} {
-			bar.Add(1)
-			q.Honest = honest
-			row, err := f.tableRow(q)
-			if err != nil {
-				return fmt.Errorf("couldn't simulate %s: %w", q.Protocol, err)
-			}
-			rows = append(rows, row)
+	queries := tableQueries()
+	bar := cli.Progress("simulating", len(queries))
+	for _, q := range queries {
+		bar.Add(1)
+		row, err := f.tableRow(q)
+		if err != nil {
+			return fmt.Errorf("couldn't simulate %s: %w", q.Protocol, err)
 		}
+		rows = append(rows, row)
 	}
 	failed := 0
 	for _, r := range rows {
@@ -90,14 +84,6 @@ func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 }
 
 func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
-	q.Name, q.Clip = "table", q.Query == task.VectorMean
-	if q.Hi == 0 {
-		q.Hi = 1
-	}
-	if q.Epsilon == 0 {
-		q.Epsilon = 1
-	}
-	q.Delta = 1e-6
 	t, err := planner.Draft(q)
 	if err != nil {
 		return tableRow{}, err

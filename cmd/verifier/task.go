@@ -13,7 +13,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -286,7 +285,7 @@ func fullSlots(t *task.Task) *uint64 {
 	}
 	full := *t
 	full.Slots.Padding = task.PaddingFull
-	if calibration.Calibrate(&full) != nil || full.Slots.Padding != task.PaddingFull {
+	if registry.Calibrate(&full) != nil || full.Slots.Padding != task.PaddingFull {
 		return nil
 	}
 	return &full.Slots.PerLane

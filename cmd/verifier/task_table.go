@@ -28,18 +28,17 @@ type costRow struct {
 	Why             string  `json:"why,omitempty"`     // Why there is no such task.
 }
 
-// costCases are the queries of the table, by every protocol that answers them.
-var costCases = []planner.Query{
-	{Query: task.Histogram, Protocol: "histogram", Bins: 16, Labels: true},
-	{Query: task.Sum, Protocol: "realsum"},
-	{Query: task.Sum, Protocol: "splitmix"},
-	{Query: task.Sum, Protocol: "correlated", Hi: 16, Params: planner.Params{"max": 16}, Padding: task.PaddingNone},
-	{Query: task.Sum, Protocol: "correlated", Hi: 16, Params: planner.Params{"max": 16}, Padding: task.PaddingFull},
-	{Query: task.Sum, Protocol: "rappor", Hi: 16, Params: planner.Params{"k": 16}},
-	{Query: task.Vector, Protocol: "vectorsum", Dim: 100},
-	{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2},
-	{Query: task.VectorMean, Protocol: "vectormean", Dim: 16, Padding: task.PaddingNone},
-	{Query: task.VectorMean, Protocol: "vectormean", Dim: 16, Padding: task.PaddingFull},
+// costQueries returns the queries of the table: the examples of every protocol, from a thousand to ten
+// million users of whom 90 % are honest.
+func costQueries() (out []planner.Query) {
+	for _, p := range registry.All() {
+		for _, c := range p.Row().Costs {
+			for c.Users = 1e3; c.Users <= 1e7; c.Users *= 10 {
+				out = append(out, planner.Example(p.Name(), c, 0.9))
+			}
+		}
+	}
+	return out
 }
 
 func taskTableCommand() *cobra.Command {
@@ -54,14 +53,11 @@ vectormean are means of 5,000 drawn clients with the worst-case value.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var rows []costRow
-			users := []uint64{1e3, 1e4, 1e5, 1e6, 1e7}
-			bar := cli.Progress("calibrating", len(costCases)*len(users))
-			for _, q := range costCases {
-				for _, n := range users {
-					q.Batch = n
-					rows = append(rows, cost(q))
-					bar.Add(1)
-				}
+			queries := costQueries()
+			bar := cli.Progress("calibrating", len(queries))
+			for _, q := range queries {
+				rows = append(rows, cost(q))
+				bar.Add(1)
 			}
 			return cli.Print(cmd, map[string]any{"rows": rows}, func(w io.Writer) error { return printCosts(w, rows) })
 		},
@@ -70,10 +66,6 @@ vectormean are means of 5,000 drawn clients with the worst-case value.`,
 
 // cost calibrates one task; where there is none, the row says why.
 func cost(q planner.Query) costRow {
-	q.Name, q.Honest, q.Epsilon, q.Delta = "table", 0.9, 1, 1e-6
-	if q.Hi == 0 {
-		q.Hi = 1
-	}
 	row := costRow{Query: q.Query, Protocol: q.Protocol, Padding: q.Padding, Users: q.Batch}
 	t, err := planner.Draft(q)
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,4 +100,45 @@ func EachFile(t *testing.T, root string, f func(name string)) {
 		}
 		return nil
 	}))
+}
+
+// Table returns the cells of some columns, row by row, of the one table in a Markdown file that has
+// all of them.
+func Table(t *testing.T, file string, columns ...string) (rows [][]string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var at []int // Of the columns in the table, while inside of it.
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			at = nil
+		case at == nil:
+			at = find(cells, columns)
+		case !strings.HasPrefix(line, "|-"):
+			row := make([]string, len(at))
+			for i, column := range at {
+				row[i] = cells[column]
+			}
+			rows = append(rows, row)
+		}
+	}
+	require.NotEmpty(t, rows, "%s has no table with the columns %v", file, columns)
+	return rows
+}
+
+// find returns the places of columns in a table's header, nil where one is not there.
+func find(header, columns []string) (at []int) {
+	for _, c := range columns {
+		i := slices.Index(header, c)
+		if i < 0 {
+			return nil
+		}
+		at = append(at, i)
+	}
+	return at
 }

@@ -16,7 +16,7 @@ const (
 	Slots    = "slots"    // Fewest slots per client.
 )
 
-// Options are choices of [CalibrateWith]. The zero value is what [Calibrate] uses.
+// Options are choices of [CalibrateWith]. The zero value is what [Protocol.Calibrate] uses.
 type Options struct {
 	Share     float64 // ε*/ε, in (0, 1): how much of ε goes to the central noise. Default 0.9.
 	Objective string  // Default: Slots under padding full, Expected under padding none.
@@ -29,11 +29,24 @@ const roundingShare = 0.16
 // maxSlots is the largest B of a lane.
 const maxSlots = 65535
 
+// Row is [protocols.Protocol.Row].
+func (Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []string{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector},
+		Rule:    RuleMoments,
+		Costs: []protocols.Case{
+			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingNone},
+			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingFull},
+		},
+		Trials: []protocols.Case{{Query: task.Sum, Hi: 4, Users: 100}},
+	}
+}
+
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch, rule and
 // padding (default none) are set; a parameter max that it names is kept.
-func Calibrate(t *task.Task) error { return CalibrateWith(t, Options{}) }
+func (Protocol) Calibrate(t *task.Task) error { return CalibrateWith(t, Options{}) }
 
-// CalibrateWith is [Calibrate] with choices.
+// CalibrateWith is [Protocol.Calibrate] with choices.
 func CalibrateWith(t *task.Task, o Options) error {
 	if t.Slots.Padding == "" {
 		t.Slots.Padding = task.PaddingNone

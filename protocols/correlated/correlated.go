@@ -31,7 +31,7 @@
 // messages is then 1 more than that of the noise, which the first relay sees: it must be honest.
 //
 // Accuracy: unbiased. (3) is the error of the central discrete Laplace mechanism at ε* < ε times
-// n/n_min, plus rounding. [Calibrate] takes ε* = 0.9·ε and, unless told, the Δ with which rounding adds
+// n/n_min, plus rounding. [Protocol.Calibrate] takes ε* = 0.9·ε and, unless told, the Δ with which rounding adds
 // a share of 0.16, or less where the slots do not suffice.
 //
 // Limits: noise comes in bursts, so B is 17.5·Δ/ε* and more (δ = 10⁻⁶). If every relay
@@ -55,6 +55,12 @@ import (
 
 // Name is the protocol's name in tasks.
 const Name = "correlated"
+
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// Name is [Name].
+func (Protocol) Name() string { return Name }
 
 // The rules by which a claim is proven.
 const (
@@ -98,11 +104,11 @@ type Mechanism struct {
 	noise   *randomizer.Superposition
 }
 
-// New returns the mechanism of a task: query count, sum, mean, histogram or vector, and as
+// Open returns the mechanism of a task: query count, sum, mean, histogram or vector, and as
 // parameters max (Δ) and central (ε*/Δ); under rule moments also theta and cut, which select the
 // bound, and for the noise NAME.r, NAME.s and where jumps are bounded NAME.jump, NAME being pair for
 // {-1,+1}, zero for {0} under padding none, and level.00, level.01, … for the levels.
-func New(t *task.Task) (protocols.Mechanism, error) {
+func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	m, err := newMechanism(t)
 	if err != nil {
 		return nil, err

@@ -18,10 +18,11 @@ func Example() {
 		Claim: task.Claim{Epsilon: "1", Delta: "1e-6"},
 		Batch: task.Batch{Size: 100000, Honest: randomizer.NewRational(9, 10), Min: 90000},
 	}
-	if err := histogram.Calibrate(t); err != nil {
+	var protocol histogram.Protocol
+	if err := protocol.Calibrate(t); err != nil {
 		panic(err)
 	}
-	m, err := histogram.New(t)
+	m, err := protocol.Open(t)
 	if err != nil {
 		panic(err)
 	}

@@ -30,14 +30,20 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "histogram"
 
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// Name is [Name].
+func (Protocol) Name() string { return Name }
+
 // Mechanism is the protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
 	krr  protocols.KRR
 }
 
-// New returns the mechanism of a task: query histogram, parameter gamma, K = Input.Bins.
-func New(t *task.Task) (protocols.Mechanism, error) {
+// Open returns the mechanism of a task: query histogram, parameter gamma, K = Input.Bins.
+func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
 	}
@@ -49,21 +55,6 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", "gamma alone")
 	}
 	return &Mechanism{t, krr}, protocols.CheckSlots(t, krr.Slots())
-}
-
-// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set:
-// the smallest γ that proves the claim, by the task's rule or else by the tightest for K.
-func Calibrate(t *task.Task) error {
-	if err := checkQuery(t); err != nil {
-		return err
-	}
-	krr, err := protocols.CalibrateKRR(t, t.Input.Bins)
-	if err != nil {
-		return err
-	}
-	t.Rule = protocols.RuleKRR(t, krr.K)
-	t.Params, t.Slots = []task.Param{{Key: "gamma", Value: krr.Gamma}}, krr.Slots()
-	return nil
 }
 
 func checkQuery(t *task.Task) error {

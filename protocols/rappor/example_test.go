@@ -20,10 +20,11 @@ func Example() {
 		Batch:  task.Batch{Size: 10000, Honest: randomizer.NewRational(1, 1), Min: 10000},
 		Params: []task.Param{protocols.Whole("k", 5)}, // The values are whole.
 	}
-	if err := rappor.Calibrate(t); err != nil {
+	var protocol rappor.Protocol
+	if err := protocol.Calibrate(t); err != nil {
 		panic(err)
 	}
-	m, err := rappor.New(t)
+	m, err := protocol.Open(t)
 	if err != nil {
 		panic(err)
 	}

@@ -15,10 +15,10 @@
 // five times the δ claimed. Participation is not protected.
 //
 // Accuracy: unbiased; (2), nearly independent of δ once n is large, but growing as k^{3/2}.
-// [Calibrate] chooses the k with the least worst case unless the task names one: take k = Δ for
+// [Protocol.Calibrate] chooses the k with the least worst case unless the task names one: take k = Δ for
 // whole numbers 0..Δ.
 //
-// Limits: a client sends 1 + kf messages on average; [Calibrate] provides B slots, and the noise is
+// Limits: a client sends 1 + kf messages on average; [Protocol.Calibrate] provides B slots, and the noise is
 // drawn conditioned on at most B-1 flips, whose price is part of δ:
 //
 //	δ gains (1+e^ε)·n·τ ≤ δ/100,   τ = Pr[Bin(k, f) > B-1]                           (3)
@@ -45,6 +45,12 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "rappor"
 
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// Name is [Name].
+func (Protocol) Name() string { return Name }
+
 // maxK bounds the levels: the error grows with √k for a given range.
 const maxK = 1 << 12
 
@@ -56,8 +62,8 @@ type Mechanism struct {
 	f    randomizer.Rational // Probability that a bit is flipped.
 }
 
-// New returns the mechanism of a task: query count, sum or mean, parameters f and k.
-func New(t *task.Task) (protocols.Mechanism, error) {
+// Open returns the mechanism of a task: query count, sum or mean, parameters f and k.
+func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkTask(t); err != nil {
 		return nil, err
 	}
@@ -97,73 +103,6 @@ func checkTask(t *task.Task) error {
 // slots returns how the indices travel: up to B messages per client, all in one lane.
 func (m *Mechanism) slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.b, MessageBytes: uint64(protocols.IndexBytes(m.k))}
-}
-
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are
-// set: the smallest f, and the fewest slots, that prove the claim. A k that the task already names
-// is kept; else it is the one of the least worst-case variance.
-func Calibrate(t *task.Task) error {
-	if err := checkTask(t); err != nil {
-		return err
-	}
-	g, err := newTarget(t)
-	if err != nil {
-		return err
-	}
-	var best *Mechanism
-	if _, ok := t.Param("k"); ok || t.Query == task.Count {
-		k := uint64(1)
-		if ok {
-			if k, err = protocols.WholeParam(t, "k", 1, maxLevels(t)); err != nil {
-				return err
-			}
-		}
-		if best, err = g.calibrate(t, k); err != nil {
-			return err
-		}
-	} else if best, err = g.bestLevels(t); err != nil {
-		return err
-	}
-	best.b = g.slots(best)
-	t.Params = []task.Param{{Key: "f", Value: best.f}, protocols.Whole("k", best.k)}
-	t.Slots = best.slots()
-	return nil
-}
-
-// calibrate returns the mechanism with k levels and the smallest f.
-func (g target) calibrate(t *task.Task, k uint64) (*Mechanism, error) {
-	f, err := g.leastFlip(min(k, 2))
-	return &Mechanism{task: t, k: k, f: f}, err
-}
-
-// bestLevels returns the mechanism of the k with the least worst-case variance. f is the same for
-// every k ≥ 2, where two bits differ; for k = 1 it is one.
-func (g target) bestLevels(t *task.Task) (*Mechanism, error) {
-	best, err := g.calibrate(t, 1)
-	if err != nil {
-		return nil, err
-	}
-	m, err := g.calibrate(t, 2)
-	if err != nil {
-		return nil, err
-	}
-	for ; m.k <= maxK; m.k++ {
-		if m.WorstVariance() < best.WorstVariance() {
-			better := *m
-			best = &better
-		}
-	}
-	return best, nil
-}
-
-// slots returns the least B for which (3) holds, k at most.
-func (g target) slots(m *Mechanism) uint64 {
-	for b := uint64(1); b < m.k; b++ {
-		if g.overflow(m.k, b, m.f.Float64()) <= overflowShare*g.delta {
-			return b
-		}
-	}
-	return m.k
 }
 
 // overflowShare is how much of δ overflowing slots may take.

@@ -17,10 +17,11 @@ func Example() {
 		Claim: task.Claim{Epsilon: "1", Delta: "1e-6"},
 		Batch: task.Batch{Size: 100000, Honest: randomizer.NewRational(9, 10), Min: 90000},
 	}
-	if err := realsum.Calibrate(t); err != nil {
+	var protocol realsum.Protocol
+	if err := protocol.Calibrate(t); err != nil {
 		panic(err)
 	}
-	m, err := realsum.New(t)
+	m, err := protocol.Open(t)
 	if err != nil {
 		panic(err)
 	}

@@ -16,7 +16,7 @@
 // Participation is not protected.
 //
 // Accuracy: unbiased; mean squared error Σv(x)/(1-γ)², at most n·v* / (1-γ)² with v* the maximum of
-// v (see worst). [Calibrate] chooses k and γ together to minimise that under the exact γ(k); the
+// v (see worst). [Protocol.Calibrate] chooses k and γ together to minimise that under the exact γ(k); the
 // paper's k = (n/c)^{1/3} is only its rate, O(n^{1/3}), which matches its lower bound for one message.
 //
 // Limits: one message per client. If every relay colludes with the verifier, ε₀-LDP remains,
@@ -30,12 +30,17 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // Name is the protocol's name in tasks.
 const Name = "realsum"
+
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// Name is [Name].
+func (Protocol) Name() string { return Name }
 
 // maxK bounds the fixed-point levels: beyond it rounding is negligible for any n < 2³².
 const maxK = 1 << 16
@@ -47,8 +52,8 @@ type Mechanism struct {
 	krr  protocols.KRR
 }
 
-// New returns the mechanism of a task: query count, sum or mean, parameters gamma and k.
-func New(t *task.Task) (protocols.Mechanism, error) {
+// Open returns the mechanism of a task: query count, sum or mean, parameters gamma and k.
+func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
 	}
@@ -65,73 +70,6 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 		return nil, err
 	}
 	return &Mechanism{t, k, krr}, protocols.CheckSlots(t, krr.Slots())
-}
-
-// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set: the
-// k, and the smallest γ that proves the claim for it, which minimise the worst-case mean squared
-// error. γ is that of the task's rule. Where it has none it gets the tightest for k+1 values.
-func Calibrate(t *task.Task) error {
-	if err := checkQuery(t); err != nil {
-		return err
-	}
-	best, err := candidate(t, 1)
-	if err != nil {
-		return err
-	}
-	if t.Query != task.Count {
-		best = searchK(t, best)
-	}
-	t.Rule = protocols.RuleKRR(t, best.krr.K)
-	t.Params = []task.Param{
-		{Key: "gamma", Value: best.krr.Gamma},
-		{Key: "k", Value: randomizer.NewRational(int64(best.k), 1)},
-	}
-	t.Slots = best.krr.Slots()
-	return nil
-}
-
-// candidate returns the mechanism with k levels and its smallest γ.
-func candidate(t *task.Task, k uint64) (*Mechanism, error) {
-	krr, err := protocols.CalibrateKRR(t, k+1)
-	return &Mechanism{t, k, krr}, err
-}
-
-// searchK returns the mechanism of least worst-case variance, given the one for k = 1. That stands
-// apart, as two values have a rule of their own. From k = 2 on the error falls and then rises, so the
-// search doubles k until it rises and then narrows by thirds. A k that no γ < 1 makes private, or
-// that the rule does not cover, counts as infinitely bad.
-func searchK(t *task.Task, first *Mechanism) *Mechanism {
-	known := map[uint64]*Mechanism{1: first}
-	cost := func(k uint64) float64 {
-		m, ok := known[k]
-		if !ok {
-			m, _ = candidate(t, k)
-			known[k] = m
-		}
-		if m.krr.Gamma.Den == 0 {
-			return infinity
-		}
-		return m.WorstVariance()
-	}
-	lo, hi := uint64(2), uint64(4)
-	for hi < maxK && cost(hi) < cost(hi/2) {
-		lo, hi = hi/2, hi*2
-	}
-	for hi-lo > 2 {
-		third := (hi - lo) / 3
-		if cost(lo+third) <= cost(hi-third) {
-			hi -= third
-		} else {
-			lo += third
-		}
-	}
-	best := uint64(1)
-	for k := lo; k <= hi; k++ {
-		if cost(k) < cost(best) {
-			best = k
-		}
-	}
-	return known[best]
 }
 
 func checkQuery(t *task.Task) error {

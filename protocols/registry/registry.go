@@ -1,7 +1,9 @@
-// Package registry maps the names of protocols in tasks to their implementations.
+// Package registry holds the one table of protocols: whatever lists protocols or chooses one is made
+// from it.
 package registry
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -17,29 +19,72 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-var all = []struct {
-	protocol string
-	open     func(*task.Task) (protocols.Mechanism, error)
-}{
-	{histogram.Name, histogram.New},
-	{realsum.Name, realsum.New},
-	{splitmix.Name, splitmix.New},
-	{correlated.Name, correlated.New},
-	{rappor.Name, rappor.New},
-	{vectorsum.Name, vectorsum.New},
-	{vectorgrid.Name, vectorgrid.New},
-	{vectormean.Name, vectormean.New},
+var all = []protocols.Protocol{
+	histogram.Protocol{},
+	realsum.Protocol{},
+	splitmix.Protocol{},
+	correlated.Protocol{},
+	rappor.Protocol{},
+	vectorsum.Protocol{},
+	vectorgrid.Protocol{},
+	vectormean.Protocol{},
 }
 
-// Open returns the mechanism of a task, whose parameters it checks, and not its claim:
-// [protocols.Mechanism.CheckClaim].
-func Open(t *task.Task) (protocols.Mechanism, error) {
+// All returns the table.
+func All() []protocols.Protocol { return slices.Clone(all) }
+
+// find returns the protocol of a task.
+func find(t *task.Task) (protocols.Protocol, error) {
 	names := ""
 	for _, p := range all {
-		if p.protocol == t.Protocol {
-			return p.open(t)
+		if p.Name() == t.Protocol {
+			return p, nil
 		}
-		names += " " + p.protocol
+		names += " " + p.Name()
 	}
 	return nil, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
+}
+
+// Open is [protocols.Protocol.Open] of the task's protocol.
+func Open(t *task.Task) (protocols.Mechanism, error) {
+	p, err := find(t)
+	if err != nil {
+		return nil, err
+	}
+	return p.Open(t)
+}
+
+// Calibrate is [protocols.Protocol.Calibrate] of the task's protocol. A task that names no protocol
+// gets the default one for its query, a task that names no rule the protocol's or the one of the least
+// error.
+func Calibrate(t *task.Task) error {
+	if t.Protocol == "" {
+		name, err := byQuery(t.Query)
+		if err != nil {
+			return err
+		}
+		t.Protocol = name
+	}
+	p, err := find(t)
+	if err != nil {
+		return err
+	}
+	if t.Rule == "" {
+		t.Rule = p.Row().Rule
+	}
+	return p.Calibrate(t)
+}
+
+// byQuery returns the name of the default protocol for a query.
+func byQuery(query string) (string, error) {
+	queries := ""
+	for _, p := range all {
+		for _, answered := range p.Row().Default {
+			if answered == query {
+				return p.Name(), nil
+			}
+			queries += " " + answered
+		}
+	}
+	return "", invalid.Field("query", strconv.Quote(query), "one of"+queries)
 }

@@ -18,10 +18,11 @@ func Example() {
 		Claim: task.Claim{Epsilon: "1", Delta: "1e-8"},
 		Batch: task.Batch{Size: 10000, Honest: randomizer.NewRational(1, 1), Min: 10000},
 	}
-	if err := splitmix.Calibrate(t); err != nil {
+	var protocol splitmix.Protocol
+	if err := protocol.Calibrate(t); err != nil {
 		panic(err)
 	}
-	m, err := splitmix.New(t)
+	m, err := protocol.Open(t)
 	if err != nil {
 		panic(err)
 	}

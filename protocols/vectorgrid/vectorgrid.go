@@ -20,7 +20,7 @@
 // other vectors, once the messages of n_min honest clients are shuffled together; γ is calibrated
 // for K by the task's rule (package accountant). Participation is not protected.
 //
-// Accuracy: unbiased. [Calibrate] takes the r and γ that together minimise the largest sum of (2)
+// Accuracy: unbiased. [Protocol.Calibrate] takes the r and γ that together minimise the largest sum of (2)
 // over the coordinates. The error grows as d·n^{d/(d+2)}, which is optimal for one message, so this
 // is for d of 1 to about 4; vectormean has the error of central noise at more messages.
 //
@@ -33,7 +33,6 @@
 package vectorgrid
 
 import (
-	"math"
 	"math/bits"
 	"strconv"
 
@@ -44,6 +43,12 @@ import (
 
 // Name is the protocol's name in tasks.
 const Name = "vectorgrid"
+
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// Name is [Name].
+func (Protocol) Name() string { return Name }
 
 // Bounds of r, and of the points of a grid.
 const (
@@ -58,9 +63,9 @@ type Mechanism struct {
 	krr  protocols.KRR
 }
 
-// New returns the mechanism of a task: query vector or vectormean, parameters gamma and r,
+// Open returns the mechanism of a task: query vector or vectormean, parameters gamma and r,
 // d = Input.Bins.
-func New(t *task.Task) (protocols.Mechanism, error) {
+func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
 	}
@@ -80,90 +85,6 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 		return nil, err
 	}
 	return &Mechanism{t, t.Input.Bins, r, krr}, protocols.CheckSlots(t, krr.Slots())
-}
-
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
-// are set. A parameter r that the task already names is kept; else r is chosen. γ is the smallest
-// that proves the claim.
-func Calibrate(t *task.Task) error {
-	if err := checkQuery(t); err != nil {
-		return err
-	}
-	lo, hi := uint64(1), mostLevels(t.Input.Bins)
-	if _, ok := t.Param("r"); ok {
-		r, err := protocols.WholeParam(t, "r", 1, maxR)
-		if err != nil {
-			return err
-		}
-		lo, hi = r, r
-	}
-	if _, err := checkPoints(t.Input.Bins, lo); err != nil {
-		return err
-	}
-	m, err := search(t, lo, hi)
-	if err != nil {
-		return err
-	}
-	t.Params = []task.Param{{Key: "gamma", Value: m.krr.Gamma}, protocols.Whole("r", m.r)}
-	t.Slots = m.krr.Slots()
-	return nil
-}
-
-// search returns the mechanism of least cost with r in lo..hi. The cost falls and then rises in
-// r: the search doubles r until it rises and then narrows by thirds. An r that no γ < 1 makes
-// private counts as infinitely bad, unless it is the smallest.
-func search(t *task.Task, lo, hi uint64) (*Mechanism, error) {
-	first, err := candidate(t, lo)
-	if err != nil {
-		return nil, err
-	}
-	known := map[uint64]*Mechanism{lo: first}
-	cost := func(r uint64) float64 {
-		if _, ok := known[r]; !ok {
-			known[r], _ = candidate(t, r)
-		}
-		if known[r] == nil {
-			return math.Inf(1)
-		}
-		return known[r].cost()
-	}
-	top := lo
-	for top < hi {
-		next := min(2*top, hi)
-		rises := cost(next) >= cost(top)
-		if top = next; rises {
-			break
-		}
-		lo = max(lo, top/4)
-	}
-	for top-lo > 2 {
-		third := (top - lo) / 3
-		if cost(lo+third) <= cost(top-third) {
-			top -= third
-		} else {
-			lo += third
-		}
-	}
-	best := lo
-	for r := lo; r <= top; r++ {
-		if cost(r) < cost(best) {
-			best = r
-		}
-	}
-	return known[best], nil
-}
-
-// candidate returns the mechanism with the given r and its smallest γ.
-func candidate(t *task.Task, r uint64) (*Mechanism, error) {
-	points, err := checkPoints(t.Input.Bins, r)
-	if err != nil {
-		return nil, err
-	}
-	krr, err := protocols.CalibrateKRR(t, points)
-	if err != nil {
-		return nil, err
-	}
-	return &Mechanism{t, t.Input.Bins, r, krr}, nil
 }
 
 // points returns (r+1)^d, and whether it is at most maxPoints.
@@ -190,24 +111,6 @@ func checkPoints(d, r uint64) (uint64, error) {
 		return 0, invalid.Field("input.dim", strconv.FormatUint(d, 10), "1 to 31 for protocol vectorgrid: (r+1)^dim must be below 2^32; protocol vectormean has no such limit")
 	}
 	return 0, invalid.Field("params.r", strconv.FormatUint(r, 10), want)
-}
-
-// mostLevels returns the largest r whose grid is not too large, 0 where none is.
-func mostLevels(d uint64) uint64 {
-	lo, hi := uint64(0), uint64(maxR+1)
-	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; fits(d, mid) {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return lo
-}
-
-func fits(d, r uint64) bool {
-	_, ok := points(d, r)
-	return ok
 }
 
 func checkQuery(t *task.Task) error {

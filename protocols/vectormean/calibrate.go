@@ -17,6 +17,9 @@ import (
 // the frame is the first of a few whose constant is small, and b the least within 20 % of the best
 // error. The noise is the least that proves the claim.
 func Calibrate(t *task.Task) error {
+	if err := checkQuery(t); err != nil {
+		return err
+	}
 	eps, err := t.Claim.EpsilonValue()
 	if err != nil {
 		return err

@@ -122,8 +122,8 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 
 // open returns a mechanism without noise.
 func open(t *task.Task) (*Mechanism, uint64, error) {
-	if t.Query != task.VectorMean {
-		return nil, 0, invalid.Field("query", strconv.Quote(t.Query), "vectormean for protocol vectormean")
+	if err := checkQuery(t); err != nil {
+		return nil, 0, err
 	}
 	if most := uint64(maxPerLane / 2); uint64(frameSize(int(t.Input.Bins))) > most {
 		return nil, 0, invalid.Field("input.dim", strconv.FormatUint(t.Input.Bins, 10), "1 to 8192 for protocol vectormean: 2·dim slots, rounded up to a power of two, with one for noise each, must fit a lane")
@@ -150,6 +150,13 @@ func open(t *task.Task) (*Mechanism, uint64, error) {
 		m.lanes = uint64(f.size)
 	}
 	return m, bits, nil
+}
+
+func checkQuery(t *task.Task) error {
+	if t.Query != task.VectorMean {
+		return invalid.Field("query", strconv.Quote(t.Query), "vectormean for protocol vectormean")
+	}
+	return nil
 }
 
 // kinds returns the number of different messages.

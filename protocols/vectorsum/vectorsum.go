@@ -33,7 +33,7 @@
 // noise than needed. The claim is then still checked by rule exact.
 //
 // Accuracy: unbiased; the worst case of (3), that of the largest block, is at [Mechanism.WorstVariance].
-// [Calibrate] takes t = 1 and a k whose worst case is within 1 % of the least, unless the task names them.
+// [Protocol.Calibrate] takes t = 1 and a k whose worst case is within 1 % of the least, unless the task names them.
 //
 // Limits: t messages per client. If every relay colludes with the verifier, tε₀-LDP remains,
 // ε₀ = ln(1+K(1-γ)/γ). One malicious client moves one coordinate of each block by s/(2(1-γ)) of the
@@ -43,7 +43,6 @@
 package vectorsum
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
@@ -54,6 +53,12 @@ import (
 
 // Name is the protocol's name in tasks.
 const Name = "vectorsum"
+
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// Name is [Name].
+func (Protocol) Name() string { return Name }
 
 // Bounds of the parameters: beyond maxK rounding is negligible for any n < 2³², and maxT lanes
 // are what a task has.
@@ -69,8 +74,8 @@ type Mechanism struct {
 	krr     protocols.KRR
 }
 
-// New returns the mechanism of a task: query vector, parameters gamma, k and t, d = Input.Bins.
-func New(t *task.Task) (protocols.Mechanism, error) {
+// Open returns the mechanism of a task: query vector, parameters gamma, k and t, d = Input.Bins.
+func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkTask(t); err != nil {
 		return nil, err
 	}
@@ -96,96 +101,6 @@ func New(t *task.Task) (protocols.Mechanism, error) {
 // slots returns how the reports travel: one message per client in each block's lane.
 func (m *Mechanism) slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: m.t, PerLane: 1, MessageBytes: uint64(protocols.IndexBytes(m.d * m.krr.K))}
-}
-
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
-// are set: the smallest γ that proves the claim. Parameters k and t that the task already names
-// are kept; else t is 1 and k is chosen.
-func Calibrate(t *task.Task) error {
-	if err := checkTask(t); err != nil {
-		return err
-	}
-	reported, levels := uint64(1), uint64(0)
-	var err error
-	if _, ok := t.Param("t"); ok {
-		if reported, err = protocols.WholeParam(t, "t", 1, min(t.Input.Bins, maxT)); err != nil {
-			return err
-		}
-	}
-	if _, ok := t.Param("k"); ok {
-		if levels, err = protocols.WholeParam(t, "k", 1, maxK); err != nil {
-			return err
-		}
-	}
-	m, err := choose(t, reported, levels)
-	if err != nil {
-		return err
-	}
-	t.Params = []task.Param{{Key: "gamma", Value: m.krr.Gamma}, protocols.Whole("k", m.k), protocols.Whole("t", m.t)}
-	t.Slots = m.slots()
-	return nil
-}
-
-// choose returns the mechanism with the given k, or, where it is 0, the best one.
-func choose(t *task.Task, reported, levels uint64) (*Mechanism, error) {
-	if levels == 0 && t.Rule == RuleSCM21 {
-		target, err := newTarget(t)
-		if err != nil {
-			return nil, err
-		}
-		levels = target.publishedK(t.Input.Bins)
-	}
-	if levels > 0 {
-		return candidate(t, reported, levels)
-	}
-	return bestLevels(t, reported)
-}
-
-// candidate returns the mechanism with the smallest γ for its t and k.
-func candidate(t *task.Task, reported, k uint64) (*Mechanism, error) {
-	krr, err := calibrate(t, reported, k+1)
-	return &Mechanism{t, t.Input.Bins, reported, k, krr}, err
-}
-
-// slack is how much worse than the best the worst case of a chosen k may be.
-const slack = 1.01
-
-// bestLevels tries k = 1, 2, 3, 4, 6, 8, 12, … up to the point where the worst case has doubled.
-// The worst case is nearly flat in k where sampling dominates it, while values inside the range
-// fare better with a larger k: among those within the slack of the best, it takes the k with the
-// least variance on average over the range.
-func bestLevels(t *task.Task, reported uint64) (*Mechanism, error) {
-	var tried []*Mechanism
-	least := math.Inf(1)
-	for i := 0; levelsAt(i) <= maxK; i++ {
-		m, err := candidate(t, reported, levelsAt(i))
-		if err != nil {
-			if len(tried) == 0 {
-				return nil, err
-			}
-			break
-		}
-		worst := m.WorstVariance()
-		tried, least = append(tried, m), min(least, worst)
-		if worst > 2*least {
-			break
-		}
-	}
-	var best *Mechanism
-	for _, m := range tried {
-		if m.WorstVariance() <= slack*least && (best == nil || m.meanVariance() < best.meanVariance()) {
-			best = m
-		}
-	}
-	return best, nil
-}
-
-// levelsAt returns the i-th of 1, 2, 3, 4, 6, 8, 12, …
-func levelsAt(i int) uint64 {
-	if i > 0 && i%2 == 0 {
-		return 3 << (i/2 - 1)
-	}
-	return 1 << ((i + 1) / 2)
 }
 
 // blockOf returns the block of coordinate l.

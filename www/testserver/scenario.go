@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/fixture"
-	"github.com/doona-dp/doona/protocols/calibration"
 	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/protocols/rappor"
+	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/splitmix"
 	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/randomizer"
@@ -87,7 +87,7 @@ func delay() *task.Task {
 // by calibrates a draft anew for another protocol.
 func by(protocol string, t *task.Task) *task.Task {
 	t.Protocol, t.Rule, t.Params, t.Slots = protocol, "", nil, task.Slots{}
-	if err := calibration.Calibrate(t); err != nil {
+	if err := registry.Calibrate(t); err != nil {
 		panic("testserver: " + err.Error())
 	}
 	return t

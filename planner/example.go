@@ -1,0 +1,23 @@
+package planner
+
+import (
+	"cmp"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Example returns the query of a protocol's example: at ε = 1, unless it says otherwise, δ = 10⁻⁶, and
+// with the given share of honest clients. Histograms are of labels, vector means clip.
+func Example(protocol string, c protocols.Case, honest float64) Query {
+	q := Query{
+		Name: "example", Query: c.Query, Protocol: protocol,
+		Hi: cmp.Or(c.Hi, 1), Bins: c.Bins, Labels: c.Query == task.Histogram, Dim: c.Dim, Clip: c.Query == task.VectorMean,
+		Params: Params{}, Padding: c.Padding,
+		Batch: c.Users, Honest: honest, Epsilon: cmp.Or(c.Epsilon, 1), Delta: 1e-6,
+	}
+	for _, p := range c.Params {
+		q.Params[p.Key] = uint64(p.Value.Num)
+	}
+	return q
+}

@@ -1,0 +1,31 @@
+package histogram
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Row is [protocols.Protocol.Row].
+func (Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []string{task.Histogram},
+		Default: []string{task.Histogram},
+		Costs:   []protocols.Case{{Query: task.Histogram, Bins: 16}},
+		Trials:  []protocols.Case{{Query: task.Histogram, Bins: 5, Users: 500}},
+	}
+}
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set:
+// the smallest γ that proves the claim, by the task's rule or else by the tightest for K.
+func (Protocol) Calibrate(t *task.Task) error {
+	if err := checkQuery(t); err != nil {
+		return err
+	}
+	krr, err := protocols.CalibrateKRR(t, t.Input.Bins)
+	if err != nil {
+		return err
+	}
+	t.Rule = protocols.RuleKRR(t, krr.K)
+	t.Params, t.Slots = []task.Param{{Key: "gamma", Value: krr.Gamma}}, krr.Slots()
+	return nil
+}

@@ -1,0 +1,84 @@
+package realsum
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Row is [protocols.Protocol.Row].
+func (Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []string{task.Count, task.Sum, task.Mean},
+		Default: []string{task.Count, task.Sum, task.Mean},
+		Costs:   []protocols.Case{{Query: task.Sum}},
+		Trials:  []protocols.Case{{Query: task.Count, Users: 500}, {Query: task.Mean, Users: 500}},
+	}
+}
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set: the
+// k, and the smallest γ that proves the claim for it, which minimise the worst-case mean squared
+// error. γ is that of the task's rule. Where it has none it gets the tightest for k+1 values.
+func (Protocol) Calibrate(t *task.Task) error {
+	if err := checkQuery(t); err != nil {
+		return err
+	}
+	best, err := candidate(t, 1)
+	if err != nil {
+		return err
+	}
+	if t.Query != task.Count {
+		best = searchK(t, best)
+	}
+	t.Rule = protocols.RuleKRR(t, best.krr.K)
+	t.Params = []task.Param{
+		{Key: "gamma", Value: best.krr.Gamma},
+		{Key: "k", Value: randomizer.NewRational(int64(best.k), 1)},
+	}
+	t.Slots = best.krr.Slots()
+	return nil
+}
+
+// candidate returns the mechanism with k levels and its smallest γ.
+func candidate(t *task.Task, k uint64) (*Mechanism, error) {
+	krr, err := protocols.CalibrateKRR(t, k+1)
+	return &Mechanism{t, k, krr}, err
+}
+
+// searchK returns the mechanism of least worst-case variance, given the one for k = 1. That stands
+// apart, as two values have a rule of their own. From k = 2 on the error falls and then rises, so the
+// search doubles k until it rises and then narrows by thirds. A k that no γ < 1 makes private, or
+// that the rule does not cover, counts as infinitely bad.
+func searchK(t *task.Task, first *Mechanism) *Mechanism {
+	known := map[uint64]*Mechanism{1: first}
+	cost := func(k uint64) float64 {
+		m, ok := known[k]
+		if !ok {
+			m, _ = candidate(t, k)
+			known[k] = m
+		}
+		if m.krr.Gamma.Den == 0 {
+			return infinity
+		}
+		return m.WorstVariance()
+	}
+	lo, hi := uint64(2), uint64(4)
+	for hi < maxK && cost(hi) < cost(hi/2) {
+		lo, hi = hi/2, hi*2
+	}
+	for hi-lo > 2 {
+		third := (hi - lo) / 3
+		if cost(lo+third) <= cost(hi-third) {
+			hi -= third
+		} else {
+			lo += third
+		}
+	}
+	best := uint64(1)
+	for k := lo; k <= hi; k++ {
+		if cost(k) < cost(best) {
+			best = k
+		}
+	}
+	return known[best]
+}

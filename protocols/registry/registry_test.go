@@ -1,0 +1,136 @@
+package registry_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+var queries = []string{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector, task.VectorMean}
+
+func names() (out []string) {
+	for _, p := range registry.All() {
+		out = append(out, p.Name())
+	}
+	return out
+}
+
+// TestTheTableHoldsEveryProtocol: a folder beside this one whose package says what a protocol is has
+// its row in the table.
+func TestTheTableHoldsEveryProtocol(t *testing.T) {
+	files, err := filepath.Glob("../*/*.go")
+	require.NoError(t, err)
+	var folders []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if strings.Contains(string(text), "\ntype Protocol struct") {
+			folders = append(folders, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	require.ElementsMatch(t, folders, names(), "protocols/registry/registry.go has the table")
+}
+
+// TestEveryProtocolHasTheSameFiles, and an Example that runs: one with an output.
+func TestEveryProtocolHasTheSameFiles(t *testing.T) {
+	output := regexp.MustCompile(`(?s)\nfunc Example\(\) \{.*\n\t// (Unordered o|O)utput:\n`)
+	for _, name := range names() {
+		for _, file := range []string{name, "randomizer", "analyzer", "privacy", "calibrate", "simulation", "example_test"} {
+			text, err := os.ReadFile(filepath.Join("..", name, file+".go"))
+			require.NoError(t, err)
+			if file == "example_test" {
+				require.Regexp(t, output, string(text), "%s", name)
+			}
+		}
+	}
+}
+
+func TestEveryQueryHasOneDefault(t *testing.T) {
+	found := map[string]string{}
+	for _, p := range registry.All() {
+		for _, query := range p.Row().Default {
+			require.Contains(t, p.Row().Queries, query, p.Name())
+			require.NotContains(t, found, query)
+			found[query] = p.Name()
+		}
+	}
+	require.Len(t, found, len(queries))
+	for _, query := range queries {
+		require.Contains(t, found, query)
+	}
+}
+
+// TestEveryProtocolAnswersTheQueriesItSays: and refuses the others in the field's name.
+func TestEveryProtocolAnswersTheQueriesItSays(t *testing.T) {
+	for _, p := range registry.All() {
+		for _, query := range queries {
+			draft, err := planner.Draft(planner.Example(p.Name(), protocols.Case{Query: query, Bins: 2, Dim: 2, Users: 2000, Epsilon: 4}, 1))
+			if !slices.Contains(p.Row().Queries, query) {
+				var field *invalid.FieldError
+				require.ErrorAs(t, err, &field, "%s, %s", p.Name(), query)
+				require.Equal(t, "query", field.Field, "%s, %s", p.Name(), query)
+				continue
+			}
+			require.NoError(t, err, "%s, %s", p.Name(), query)
+			require.Equal(t, p.Name(), draft.Protocol)
+			require.NotEmpty(t, draft.Rule)
+			m, err := registry.Open(draft)
+			require.NoError(t, err)
+			require.NoError(t, m.CheckClaim(), "%s, %s", p.Name(), query)
+		}
+	}
+}
+
+// TestEveryTrialRuns: a client of each small example randomizes, attacks in the way that every
+// protocol knows, and all of that reaches the aggregate.
+func TestEveryTrialRuns(t *testing.T) {
+	src := randomizer.NewSource()
+	for _, p := range registry.All() {
+		require.NotEmpty(t, p.Row().Trials, p.Name())
+		require.NotEmpty(t, p.Row().Costs, p.Name())
+		for _, c := range p.Row().Trials {
+			draft, err := planner.Draft(planner.Example(p.Name(), c, 1))
+			require.NoError(t, err, p.Name())
+			m, err := registry.Open(draft)
+			require.NoError(t, err, p.Name())
+			attacker, ok := m.(protocols.Attacker)
+			require.True(t, ok, "%s knows no attack", p.Name())
+			own, err := m.Randomize(src, m.WorstValue())
+			require.NoError(t, err, p.Name())
+			attack, err := attacker.Attack(src, protocols.AttackMax, 0, m.WorstValue())
+			require.NoError(t, err, p.Name())
+			for _, lanes := range [][][][]byte{own, attack} {
+				agg := m.Aggregate()
+				for lane, messages := range lanes {
+					for _, message := range messages {
+						require.NoError(t, agg.Add(lane, message), p.Name())
+					}
+				}
+				agg.AddUsers(1)
+				require.EqualValues(t, 1, agg.Reports(), p.Name())
+			}
+		}
+	}
+}
+
+func TestUnknownNamesAreListed(t *testing.T) {
+	_, err := registry.Open(&task.Task{Protocol: "toy"})
+	require.EqualError(t, err, `invalid protocol "toy": want one of `+strings.Join(names(), " "))
+	err = registry.Calibrate(&task.Task{Query: "median"})
+	require.ErrorContains(t, err, `invalid query "median": want one of `)
+	for _, query := range queries {
+		require.ErrorContains(t, err, " "+query)
+	}
+}

@@ -1,0 +1,45 @@
+package protocols
+
+import "github.com/doona-dp/doona/wire/task"
+
+// Protocol is a row of the one table of protocols, package registry.
+//
+// Clients call Name and Open alone, and only what is called is linked into doona.wasm: choosing the
+// parameters of new tasks costs its download nothing.
+type Protocol interface {
+	// Name returns the protocol's name in tasks.
+	Name() string
+
+	// Open returns the mechanism of a task, whose parameters it checks, and not its claim:
+	// [Mechanism.CheckClaim].
+	Open(t *task.Task) (Mechanism, error)
+
+	// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are
+	// set; the rule too, where [Row.Rule] names none. Parameters that the task already names are kept
+	// where the protocol has a choice.
+	Calibrate(t *task.Task) error
+
+	// Row says what the planner and the tables in documents need to know of the protocol.
+	Row() Row
+}
+
+// Row is what the planner and the tables in documents need to know of a protocol.
+type Row struct {
+	Queries []string // The queries it answers. At least one.
+	Default []string // Those of them that it answers where a new task names no protocol.
+	Rule    string   // The rule of new tasks that name none. Empty: Calibrate chooses.
+	Costs   []Case   // The tasks of docs/costs.md, for numbers of users that the document has. At least one.
+	Trials  []Case   // The tasks of docs/simulations.md: small ones. At least one.
+}
+
+// Case is an example of a task.
+type Case struct {
+	Query   string
+	Hi      float64      // The range is 0 to Hi. 0 means 1.
+	Bins    uint64       // Labels of a histogram.
+	Dim     uint64       // Coordinates of a vector or vectormean.
+	Params  []task.Param // To keep: whole numbers.
+	Padding string       // Empty: the protocol's default.
+	Users   uint64       // n. 0 in [Row.Costs].
+	Epsilon float64      // 0 means 1.
+}

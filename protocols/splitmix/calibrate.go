@@ -1,0 +1,122 @@
+package splitmix
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// roundingShare is how much rounding may add to the variance of the noise.
+const roundingShare = 0.02
+
+// Row is [protocols.Protocol.Row].
+func (Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []string{task.Count, task.Sum, task.Mean},
+		Rule:    RuleComponents,
+		Costs:   []protocols.Case{{Query: task.Sum}},
+		Trials:  []protocols.Case{{Query: task.Count, Users: 100}, {Query: task.Sum, Users: 100}},
+	}
+}
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are
+// set: the p with which rounding adds at most 2 % to the variance, s = ε/p, the smallest q with
+// which the noise wraps around with a probability of at most [MaxWrap], and the smallest m that
+// proves the claim by the rule. Parameters p and m that the task already names are kept.
+func (Protocol) Calibrate(t *task.Task) error {
+	if err := protocols.CheckNumber(t); err != nil {
+		return err
+	}
+	if err := checkRule(t.Rule); err != nil {
+		return err
+	}
+	target, err := newTarget(t)
+	if err != nil {
+		return err
+	}
+	p := uint64(1)
+	if t.Query != task.Count {
+		p = uint64(min(max(math.Ceil(target.eps*math.Sqrt(float64(t.Batch.Size)/(8*roundingShare))), 1), maxP))
+	}
+	if _, ok := t.Param("p"); ok {
+		if p, err = protocols.WholeParam(t, "p", 1, maxP); err != nil {
+			return err
+		}
+	}
+	s, err := target.exponent(p)
+	if err != nil {
+		return err
+	}
+	mech := newMechanism(t, 0, p, 0, s)
+	mech.q = mech.leastQ()
+	if mech.q > maxQ {
+		return invalid.Field("params.p", strconv.FormatUint(p, 10), "a p for which q = batch times p, and room for noise, stays below 2^56")
+	}
+	if _, ok := t.Param("m"); ok {
+		mech.m, err = protocols.WholeParam(t, "m", 1, maxM)
+	} else {
+		mech.m, err = target.messages(t.Rule, mech.q)
+	}
+	if err != nil {
+		return err
+	}
+	if limit := (1<<32 - 1) / t.Batch.Size; mech.m > limit {
+		return invalid.Field("batch.size", strconv.FormatUint(t.Batch.Size, 10),
+			"at most "+strconv.FormatUint((1<<32-1)/mech.m, 10)+" for "+strconv.FormatUint(mech.m, 10)+" messages per client by rule "+t.Rule+", below 2^32 in a batch")
+	}
+	t.Params = []task.Param{protocols.Whole("m", mech.m), protocols.Whole("p", p), protocols.Whole("q", mech.q), {Key: "s", Value: s}}
+	t.Slots = mech.slots()
+	return nil
+}
+
+// target is what the parameters must prove.
+type target struct {
+	eps, delta float64
+	users      uint64 // n_min
+}
+
+func newTarget(t *task.Task) (target, error) {
+	eps, err := t.Claim.EpsilonValue()
+	if err != nil {
+		return target{}, err
+	}
+	delta, err := t.Claim.DeltaValue()
+	return target{eps, delta, t.Batch.Min}, err
+}
+
+// exponent returns s = ε/p, rounded down to a rational.
+func (g target) exponent(p uint64) (randomizer.Rational, error) {
+	eps, _ := randomizer.RationalFromFloat(g.eps)
+	for eps.Float64() > g.eps {
+		eps.Num--
+	}
+	if eps.Num <= 0 || eps.Float64()/float64(p) < 2*randomizer.MinRate.Float64() {
+		return randomizer.Rational{}, invalid.Field("epsilon", strconv.FormatFloat(g.eps, 'g', -1, 64), "at least p times 2^-39, p = "+strconv.FormatUint(p, 10))
+	}
+	return randomizer.NewRational(eps.Num, eps.Den*p), nil
+}
+
+// messages returns the smallest m that proves the target by a rule.
+func (g target) messages(rule string, q uint64) (uint64, error) {
+	proves := func(m uint64) bool { return statisticalDistance(rule, g.users, m, q)*(1+math.Exp(g.eps)) <= g.delta }
+	hi := uint64(1)
+	for !proves(hi) {
+		if hi *= 2; hi > maxM {
+			return 0, invalid.Field("delta", strconv.FormatFloat(g.delta, 'g', -1, 64),
+				"a delta that "+strconv.Itoa(maxM)+" messages can prove by rule "+rule+"; more honest users need fewer")
+		}
+	}
+	lo := hi / 2 // does not prove it, or is 0
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; proves(mid) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi, nil
+}

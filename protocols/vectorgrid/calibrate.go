@@ -1,0 +1,121 @@
+package vectorgrid
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Row is [protocols.Protocol.Row].
+func (Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []string{task.Vector, task.VectorMean},
+		Rule:    string(accountant.Exact),
+		Costs:   []protocols.Case{{Query: task.VectorMean, Dim: 2}},
+		Trials:  []protocols.Case{{Query: task.VectorMean, Dim: 2, Users: 1000, Epsilon: 2}},
+	}
+}
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
+// are set. A parameter r that the task already names is kept; else r is chosen. γ is the smallest
+// that proves the claim.
+func (Protocol) Calibrate(t *task.Task) error {
+	if err := checkQuery(t); err != nil {
+		return err
+	}
+	lo, hi := uint64(1), mostLevels(t.Input.Bins)
+	if _, ok := t.Param("r"); ok {
+		r, err := protocols.WholeParam(t, "r", 1, maxR)
+		if err != nil {
+			return err
+		}
+		lo, hi = r, r
+	}
+	if _, err := checkPoints(t.Input.Bins, lo); err != nil {
+		return err
+	}
+	m, err := search(t, lo, hi)
+	if err != nil {
+		return err
+	}
+	t.Params = []task.Param{{Key: "gamma", Value: m.krr.Gamma}, protocols.Whole("r", m.r)}
+	t.Slots = m.krr.Slots()
+	return nil
+}
+
+// search returns the mechanism of least cost with r in lo..hi. The cost falls and then rises in
+// r: the search doubles r until it rises and then narrows by thirds. An r that no γ < 1 makes
+// private counts as infinitely bad, unless it is the smallest.
+func search(t *task.Task, lo, hi uint64) (*Mechanism, error) {
+	first, err := candidate(t, lo)
+	if err != nil {
+		return nil, err
+	}
+	known := map[uint64]*Mechanism{lo: first}
+	cost := func(r uint64) float64 {
+		if _, ok := known[r]; !ok {
+			known[r], _ = candidate(t, r)
+		}
+		if known[r] == nil {
+			return math.Inf(1)
+		}
+		return known[r].cost()
+	}
+	top := lo
+	for top < hi {
+		next := min(2*top, hi)
+		rises := cost(next) >= cost(top)
+		if top = next; rises {
+			break
+		}
+		lo = max(lo, top/4)
+	}
+	for top-lo > 2 {
+		third := (top - lo) / 3
+		if cost(lo+third) <= cost(top-third) {
+			top -= third
+		} else {
+			lo += third
+		}
+	}
+	best := lo
+	for r := lo; r <= top; r++ {
+		if cost(r) < cost(best) {
+			best = r
+		}
+	}
+	return known[best], nil
+}
+
+// candidate returns the mechanism with the given r and its smallest γ.
+func candidate(t *task.Task, r uint64) (*Mechanism, error) {
+	points, err := checkPoints(t.Input.Bins, r)
+	if err != nil {
+		return nil, err
+	}
+	krr, err := protocols.CalibrateKRR(t, points)
+	if err != nil {
+		return nil, err
+	}
+	return &Mechanism{t, t.Input.Bins, r, krr}, nil
+}
+
+// mostLevels returns the largest r whose grid is not too large, 0 where none is.
+func mostLevels(d uint64) uint64 {
+	lo, hi := uint64(0), uint64(maxR+1)
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; fits(d, mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+func fits(d, r uint64) bool {
+	_, ok := points(d, r)
+	return ok
+}

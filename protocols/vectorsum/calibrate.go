@@ -1,0 +1,113 @@
+package vectorsum
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Row is [protocols.Protocol.Row].
+func (Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []string{task.Vector},
+		Default: []string{task.Vector},
+		Rule:    string(accountant.Exact),
+		Costs:   []protocols.Case{{Query: task.Vector, Dim: 100}},
+		Trials: []protocols.Case{
+			{Query: task.Vector, Dim: 3, Users: 500},
+			{Query: task.Vector, Dim: 3, Users: 500, Params: []task.Param{protocols.Whole("t", 2)}},
+		},
+	}
+}
+
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
+// are set: the smallest γ that proves the claim. Parameters k and t that the task already names
+// are kept; else t is 1 and k is chosen.
+func (Protocol) Calibrate(t *task.Task) error {
+	if err := checkTask(t); err != nil {
+		return err
+	}
+	reported, levels := uint64(1), uint64(0)
+	var err error
+	if _, ok := t.Param("t"); ok {
+		if reported, err = protocols.WholeParam(t, "t", 1, min(t.Input.Bins, maxT)); err != nil {
+			return err
+		}
+	}
+	if _, ok := t.Param("k"); ok {
+		if levels, err = protocols.WholeParam(t, "k", 1, maxK); err != nil {
+			return err
+		}
+	}
+	m, err := choose(t, reported, levels)
+	if err != nil {
+		return err
+	}
+	t.Params = []task.Param{{Key: "gamma", Value: m.krr.Gamma}, protocols.Whole("k", m.k), protocols.Whole("t", m.t)}
+	t.Slots = m.slots()
+	return nil
+}
+
+// choose returns the mechanism with the given k, or, where it is 0, the best one.
+func choose(t *task.Task, reported, levels uint64) (*Mechanism, error) {
+	if levels == 0 && t.Rule == RuleSCM21 {
+		target, err := newTarget(t)
+		if err != nil {
+			return nil, err
+		}
+		levels = target.publishedK(t.Input.Bins)
+	}
+	if levels > 0 {
+		return candidate(t, reported, levels)
+	}
+	return bestLevels(t, reported)
+}
+
+// candidate returns the mechanism with the smallest γ for its t and k.
+func candidate(t *task.Task, reported, k uint64) (*Mechanism, error) {
+	krr, err := calibrate(t, reported, k+1)
+	return &Mechanism{t, t.Input.Bins, reported, k, krr}, err
+}
+
+// slack is how much worse than the best the worst case of a chosen k may be.
+const slack = 1.01
+
+// bestLevels tries k = 1, 2, 3, 4, 6, 8, 12, … up to the point where the worst case has doubled.
+// The worst case is nearly flat in k where sampling dominates it, while values inside the range
+// fare better with a larger k: among those within the slack of the best, it takes the k with the
+// least variance on average over the range.
+func bestLevels(t *task.Task, reported uint64) (*Mechanism, error) {
+	var tried []*Mechanism
+	least := math.Inf(1)
+	for i := 0; levelsAt(i) <= maxK; i++ {
+		m, err := candidate(t, reported, levelsAt(i))
+		if err != nil {
+			if len(tried) == 0 {
+				return nil, err
+			}
+			break
+		}
+		worst := m.WorstVariance()
+		tried, least = append(tried, m), min(least, worst)
+		if worst > 2*least {
+			break
+		}
+	}
+	var best *Mechanism
+	for _, m := range tried {
+		if m.WorstVariance() <= slack*least && (best == nil || m.meanVariance() < best.meanVariance()) {
+			best = m
+		}
+	}
+	return best, nil
+}
+
+// levelsAt returns the i-th of 1, 2, 3, 4, 6, 8, 12, …
+func levelsAt(i int) uint64 {
+	if i > 0 && i%2 == 0 {
+		return 3 << (i/2 - 1)
+	}
+	return 1 << ((i + 1) / 2)
+}
