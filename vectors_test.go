@@ -278,7 +278,8 @@ type fault struct {
 	Kind, Expect, Description, Owner         string
 	Document                                 string
 	Task, Bundle, Private, Body, Slot, Batch hexBytes
-	Key, Token, Request                      hexBytes
+	Key, Token, Request, Message             hexBytes
+	Value                                    []float64
 	Epoch, Seq                               uint64
 	Hop, Lane                                int
 }
@@ -301,6 +302,9 @@ func TestVectorsBad(t *testing.T) {
 }
 
 func (f *fault) run(t *testing.T) error {
+	if err, ok := f.runProtocol(t); ok {
+		return err
+	}
 	switch f.Kind {
 	case "task":
 		_, err := task.Parse(f.Task)
@@ -383,6 +387,8 @@ func requireReason(t *testing.T, expect string, err error) {
 		require.Regexp(t, "^invalid (token request|token type|truncated key id|blinded message)", err.Error())
 	case "size":
 		require.ErrorContains(t, err, "invalid submission of")
+	case "message":
+		requireMessageReason(t, err)
 	case "content":
 		require.Regexp(t, "^invalid (version|number of slots|slot|message|tag)", err.Error())
 		require.NotErrorIs(t, err, onion.ErrOpen)

@@ -538,6 +538,7 @@ func bad(w *world) {
 	badSlots(w, fault)
 	badBatches(w, fault)
 	badTokens(w, fault)
+	protocolVectors(w, fault)
 }
 
 type faultFunc = func(name, kind, expect, description string, v object)

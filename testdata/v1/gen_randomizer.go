@@ -84,15 +84,12 @@ func stream(name string, blocks int) (out []byte) {
 	return out
 }
 
-// source returns a source that yields the bytes, and then zeros, and counts them.
-func source(given []byte) (*randomizer.Source, func() int) {
-	read := 0
-	counted := func() int { return read }
-	src := randomizer.NewSourceFrom(func(p []byte) {
+// source returns a source that yields the bytes, and then zeros.
+func source(given []byte) *randomizer.Source {
+	return randomizer.NewSourceFrom(func(p []byte) {
 		clear(p)
-		read += copy(p, given[min(read, len(given)):])
+		given = given[copy(p, given):]
 	})
-	return src, counted
 }
 
 // drawer makes vectors of samplers, each from bytes of its own.
@@ -103,7 +100,7 @@ type drawer struct {
 
 // add draws once.
 func (d *drawer) add(v object, draw func(*randomizer.Source) string) {
-	src, _ := source(d.stream)
+	src := source(d.stream)
 	v["result"] = draw(src)
 	used := 0
 	for next := src.Uint64(); binary.BigEndian.Uint64(d.stream[used:]) != next; used += 8 {

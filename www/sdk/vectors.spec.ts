@@ -39,13 +39,47 @@ function bad(kind: string): [name: string, fault: any][] {
   return names.map((name) => [name, read(name)]);
 }
 
-async function start(pattern: RegExp): Promise<Module> {
+async function compile(pattern: RegExp): Promise<WebAssembly.Module> {
   const name = readdirSync(built).find((file) => pattern.test(file))!;
-  return Module.start(await WebAssembly.compile(readFileSync(built + name)));
+  return WebAssembly.compile(readFileSync(built + name));
 }
 
-const browser = await start(/^doona-[0-9a-f]+\.wasm$/);
-const full = await start(/^doona-full-[0-9a-f]+\.wasm$/);
+const compiled = await compile(/^doona-[0-9a-f]+\.wasm$/);
+const browser = await Module.start(compiled);
+const full = await Module.start(await compile(/^doona-full-[0-9a-f]+\.wasm$/));
+
+/** A generator that yields `bytes` to the module's randomizer, which asks for 4096 at a time. */
+function yielding(bytes: Bytes): (into: Uint8Array) => Uint8Array {
+  let rest = bytes;
+  return (into) => {
+    into.fill(0);
+    if (into.length === 4096) {
+      into.set(rest.subarray(0, 4096));
+      rest = rest.subarray(4096);
+    }
+    return into;
+  };
+}
+
+for (const file of readdirSync(vectors).filter((name) => name.endsWith('.json'))) {
+  const vector = read(file);
+  if (!Array.isArray(vector) || !vector[0].reports) continue;
+  test(`${file}: on the vector's bytes the module writes the vector's slots`, async (t) => {
+    for (const { name, unproven, task, bytes, reports } of vector) {
+      if (unproven) continue; // bad_*.json and wasm/vectors_test.go have what is refused
+      const generator = t.mock.method(crypto, 'getRandomValues', yielding(hex(bytes)));
+      const module = await Module.start(compiled);
+      const handle = module.open(hex(task));
+      const size = parseTask(hex(task)).slots.messageBytes;
+      for (const { value, slots } of reports) {
+        const want = slots.map((lane: string[]) => lane.map((m) => (m ? `01${m}` : '00'.repeat(1 + size))));
+        const got = module.randomize(handle, Float64Array.from(value), 1 + size);
+        assert.deepEqual(got.map((lane) => lane.map((slot) => Buffer.from(slot).toString('hex'))), want, name);
+      }
+      generator.mock.restore();
+    }
+  });
+}
 
 test('task.json: canonical forms parse, and hash to their ids', async () => {
   for (const { canonical, document, id } of read('task.json')) {

@@ -219,17 +219,22 @@ export class Source {
     return v === 0n ? 64n + this.#zeros() : bitLength(v & -v) - 1n;
   }
 
-  events(atoms: readonly Atom[], den: bigint): Event[] {
+  /** Events: `found` may draw, between one event and the next. */
+  eachEvent(atoms: readonly Atom[], den: bigint, found: (event: Event) => void): void {
     const masses = atoms.map(({ weight, jumps }) => weight * candidates(jumps).count);
     const total = masses.reduce((a, b) => a + b, 0n);
-    const out: Event[] = [];
-    if (total === 0n) return out;
+    if (total === 0n) return;
     for (let n = this.poisson(reduced(total, den)); n > 0n; n--) {
       let v = this.below(total);
       const atom = masses.findIndex((mass) => (v -= mass) < 0n);
       const size = this.jump(atoms[atom]!.jumps);
-      if (size > 0n) out.push({ atom, size });
+      if (size > 0n) found({ atom, size });
     }
+  }
+
+  events(atoms: readonly Atom[], den: bigint): Event[] {
+    const out: Event[] = [];
+    this.eachEvent(atoms, den, (event) => out.push(event));
     return out;
   }
 }

@@ -1,0 +1,223 @@
+//go:build ignore
+
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// sample is a task of one protocol with what its clients hold. Parameters are written out, so that
+// no vector follows from a calibration.
+type sample struct {
+	name, query, rule string
+	claim             task.Claim
+	batch             task.Batch
+	input             task.Input
+	params            string // NAME=RATIONAL, in ascending order.
+	slots             task.Slots
+	values            [][]float64
+	blocks            int // Random bytes for the reports, in blocks of 32; 0 for 64.
+	batches           []batch
+	unproven          string // The field by which the claim is refused, for what no proven task shows.
+}
+
+// batch is the messages of a number of clients.
+type batch struct {
+	users uint64
+	lanes [][][]byte
+}
+
+// full is slots under padding full.
+func full(lanes, perLane, messageBytes uint64) task.Slots {
+	return task.Slots{Padding: task.PaddingFull, Lanes: lanes, PerLane: perLane, MessageBytes: messageBytes}
+}
+
+// honest is a batch all of whose clients count.
+func honest(size uint64) task.Batch {
+	return task.Batch{Size: size, Honest: randomizer.NewRational(1, 1), Min: size}
+}
+
+// between is the range of a query of numbers or vectors.
+func between(lo, hi int64) task.Input {
+	return task.Input{Lo: randomizer.NewRational(lo, 1), Hi: randomizer.NewRational(hi, 1)}
+}
+
+// task returns the sample's task, with the parties of a world.
+func (s *sample) task(w *world, protocol string) *task.Task {
+	t := *w.Task
+	t.Name, t.Query, t.Protocol, t.Rule = s.name, s.query, protocol, s.rule
+	t.Claim, t.Batch, t.Input, t.Slots = s.claim, s.batch, s.input, s.slots
+	t.Params = nil
+	for _, field := range strings.Fields(s.params) {
+		key, value, _ := strings.Cut(field, "=")
+		t.Params = append(t.Params, task.Param{Key: key, Value: rational(value)})
+	}
+	check(t.Validate())
+	return &t
+}
+
+// vectorSet is the vectors of a protocol. Each negative has one fault, of the first sample.
+type vectorSet struct {
+	protocol string
+	samples  []sample
+	tasks    []badTask
+	values   []badValue
+	messages []badMessage
+}
+
+// badTask is a change that makes a task invalid, and the field it is told by.
+type badTask struct {
+	name, field, description string
+	change                   func(t *task.Task)
+}
+
+// badValue is one that a client must not have.
+type badValue struct {
+	name, description string
+	value             []float64
+}
+
+// badMessage is one that a verifier must leave out.
+type badMessage struct {
+	name, description string
+	lane              int
+	message           []byte
+}
+
+// param changes one parameter.
+func param(key, value string) func(t *task.Task) {
+	return func(t *task.Task) {
+		for i, p := range t.Params {
+			if p.Key == key {
+				t.Params[i].Value = rational(value)
+				return
+			}
+		}
+		panic("no parameter " + key)
+	}
+}
+
+// protocolVectors writes the vectors and negatives of every protocol.
+func protocolVectors(w *world, fault faultFunc) {
+	for _, set := range []vectorSet{
+		histogramVectors(), realsumVectors(), splitmixVectors(), correlatedVectors(),
+		rapporVectors(), vectorsumVectors(), vectorgridVectors(),
+	} {
+		var out []object
+		for i := range set.samples {
+			out = append(out, set.samples[i].vector(w, set.protocol))
+		}
+		write(set.protocol, out)
+		set.bad(w, fault)
+	}
+}
+
+// bad writes the negatives.
+func (set *vectorSet) bad(w *world, fault faultFunc) {
+	first := func() *task.Task {
+		t := set.samples[0].task(w, set.protocol)
+		return t
+	}
+	for _, c := range set.tasks {
+		t := first()
+		c.change(t)
+		check(t.Validate())
+		fault(set.protocol+"_"+c.name, "mechanism", "field:"+c.field, c.description, object{"task": hexOf(t.Canonical())})
+	}
+	for _, c := range set.values {
+		fault(set.protocol+"_"+c.name, "value", "field:value", c.description,
+			object{"task": hexOf(first().Canonical()), "value": c.value})
+	}
+	for _, c := range set.messages {
+		fault(set.protocol+"_"+c.name, "message", "message", c.description,
+			object{"task": hexOf(first().Canonical()), "lane": c.lane, "message": hexOf(c.message)})
+	}
+}
+
+// run is a sample at work.
+type run struct {
+	*sample
+	task      *task.Task
+	mechanism protocols.Mechanism
+	given     []byte
+}
+
+// vector returns a sample's vector: reports drawn one after the other from one stream of bytes, and
+// the estimates of batches, the first being that of the reports.
+func (s *sample) vector(w *world, protocol string) object {
+	r := run{sample: s, task: s.task(w, protocol), given: stream(protocol+" "+s.name, max(s.blocks, 64))}
+	var err error
+	r.mechanism, err = registry.Open(r.task)
+	check(err)
+	if err := r.mechanism.CheckClaim(); err != nil && s.unproven == "" || err == nil && s.unproven != "" {
+		panic(fmt.Sprint(protocol, " ", s.name, ": ", err))
+	}
+	var reports []object
+	own, used := batch{uint64(len(s.values)), make([][][]byte, r.task.Slots.Lanes)}, 0
+	for i, value := range s.values {
+		messages, drawn := r.report(i, false, used)
+		slots, padded := r.report(i, true, drawn)
+		for lane := range messages {
+			own.lanes[lane] = append(own.lanes[lane], messages[lane]...)
+		}
+		used = padded
+		reports = append(reports, object{"value": value, "messages": hexLanes(messages), "messagesEnd": drawn,
+			"slots": hexLanes(slots), "slotsEnd": padded})
+	}
+	return object{"name": s.name, "unproven": s.unproven, "task": hexOf(r.task.Canonical()), "bytes": hexOf(r.given[:max(used, 8)]), "reports": reports,
+		"batches": estimates(r.mechanism, append([]batch{own}, s.batches...))}
+}
+
+// report returns report i, as messages or as slots, and up to where the bytes are used then, at least
+// from. A source reads ahead, so it draws all reports before again, and looks for the next draw.
+func (r *run) report(i int, slots bool, from int) (lanes [][][]byte, end int) {
+	src := source(r.given)
+	for j := range i + 1 {
+		var err error
+		lanes, err = r.mechanism.Randomize(src, append([]float64{}, r.values[j]...))
+		check(err)
+		if j < i || slots {
+			lanes, err = protocols.Pad(r.task, src, lanes)
+			check(err)
+		}
+	}
+	next := src.Uint64()
+	for end = from; binary.BigEndian.Uint64(r.given[end:]) != next; end += 8 {
+	}
+	return lanes, end
+}
+
+// estimates returns the batches, one after the other in one aggregate, with the total after each.
+func estimates(m protocols.Mechanism, batches []batch) (out []object) {
+	aggregate := m.Aggregate()
+	for _, b := range batches {
+		for lane, messages := range b.lanes {
+			for _, message := range messages {
+				check(aggregate.Add(lane, message))
+			}
+		}
+		check(protocols.CheckComplete(aggregate, b.users))
+		aggregate.AddUsers(b.users)
+		out = append(out, object{"users": b.users, "lanes": hexLanes(b.lanes), "total": aggregate.Total()})
+	}
+	return out
+}
+
+// hexLanes writes messages by lane; a cover is empty.
+func hexLanes(lanes [][][]byte) [][]string {
+	out := make([][]string, len(lanes))
+	for lane, messages := range lanes {
+		out[lane] = []string{}
+		for _, message := range messages {
+			out[lane] = append(out[lane], hexOf(message))
+		}
+	}
+	return out
+}

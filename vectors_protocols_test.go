@@ -1,0 +1,178 @@
+package doona_test
+
+import (
+	"errors"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// protocolVector is one task of a protocol's vectors: reports drawn one after the other from one
+// stream of bytes, and batches added one after the other to one aggregate.
+type protocolVector struct {
+	Name, Unproven string
+	Task, Bytes    hexBytes
+	Reports        []struct {
+		Value                 []float64
+		Messages, Slots       [][]hexBytes
+		MessagesEnd, SlotsEnd int
+	}
+	Batches []struct {
+		Users uint64
+		Lanes [][]hexBytes
+		Total []float64
+	}
+}
+
+// protocolNames are those of the protocols with vectors.
+var protocolNames = []string{"histogram", "realsum", "splitmix", "correlated", "rappor", "vectorsum", "vectorgrid"}
+
+// TestVectorsProtocols: the same bytes give the same messages and slots, the same messages the same
+// estimate, and every protocol has negatives.
+func TestVectorsProtocols(t *testing.T) {
+	for _, name := range protocolNames {
+		var vectors []protocolVector
+		readVectors(t, name, &vectors)
+		for _, v := range vectors {
+			t.Run(name+"/"+v.Name, func(t *testing.T) {
+				parsed, _ := parseTask(t, v.Task)
+				require.Equal(t, name, parsed.Protocol)
+				m, err := registry.Open(parsed)
+				require.NoError(t, err)
+				v.requireClaim(t, m)
+				v.requireReports(t, m)
+				v.requireEstimates(t, m)
+			})
+		}
+		bad, err := filepath.Glob(filepath.Join(vectorDir, "bad_"+name+"_*.json"))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, len(bad), 3, name)
+	}
+}
+
+// requireClaim fails unless the claim is proven, or refused where the vector says so.
+func (v *protocolVector) requireClaim(t *testing.T, m protocols.Mechanism) {
+	err := m.CheckClaim()
+	if v.Unproven == "" {
+		require.NoError(t, err)
+		return
+	}
+	requireReason(t, "field:"+v.Unproven, err)
+}
+
+// source yields a vector's bytes, and then others.
+func (v *protocolVector) source() *randomizer.Source {
+	rest := append(append([]byte{}, v.Bytes...), "marks the end"...)
+	return randomizer.NewSourceFrom(func(p []byte) {
+		clear(p)
+		rest = rest[copy(p, rest):]
+	})
+}
+
+func (v *protocolVector) requireReports(t *testing.T, m protocols.Mechanism) {
+	parsed, _ := parseTask(t, v.Task)
+	src := v.source()
+	for i, report := range v.Reports {
+		messages, err := m.Randomize(src, append([]float64{}, report.Value...))
+		require.NoError(t, err)
+		requireLanes(t, report.Messages, messages)
+		v.requireUsed(t, m, i, false)
+		slots, err := protocols.Pad(parsed, src, messages)
+		require.NoError(t, err)
+		requireLanes(t, report.Slots, slots)
+		v.requireUsed(t, m, i, true)
+	}
+}
+
+// requireUsed fails unless report i used the bytes up to the place the vector names. It draws all again:
+// a source reads ahead.
+func (v *protocolVector) requireUsed(t *testing.T, m protocols.Mechanism, i int, slots bool) {
+	parsed, _ := parseTask(t, v.Task)
+	src := v.source()
+	for j, report := range v.Reports[:i+1] {
+		messages, err := m.Randomize(src, append([]float64{}, report.Value...))
+		require.NoError(t, err)
+		if j < i || slots {
+			_, err := protocols.Pad(parsed, src, messages)
+			require.NoError(t, err)
+		}
+	}
+	end := v.Reports[i].MessagesEnd
+	if slots {
+		end = v.Reports[i].SlotsEnd
+	}
+	var next [8]byte
+	src.Read(next[:])
+	marked := append(append([]byte{}, v.Bytes...), "marks the end"...)
+	require.Equal(t, marked[end:end+8], next[:], "report %d used another number of bytes", i)
+}
+
+// requireLanes compares messages or slots by lane; a cover is empty.
+func requireLanes(t *testing.T, want [][]hexBytes, got [][][]byte) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for lane := range want {
+		require.Len(t, got[lane], len(want[lane]))
+		for i := range want[lane] {
+			require.Equal(t, string(want[lane][i]), string(got[lane][i]))
+		}
+	}
+}
+
+// requireEstimates compares the total after every batch. Compilers may round differently where they
+// fuse a multiplication with an addition.
+func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
+	aggregate := m.Aggregate()
+	for _, b := range v.Batches {
+		for lane, messages := range b.Lanes {
+			for _, message := range messages {
+				require.NoError(t, aggregate.Add(lane, message))
+			}
+		}
+		require.NoError(t, protocols.CheckComplete(aggregate, b.Users))
+		aggregate.AddUsers(b.Users)
+		total := aggregate.Total()
+		require.Len(t, total, len(b.Total))
+		most := 1.0
+		for _, x := range b.Total {
+			most = max(most, math.Abs(x))
+		}
+		for i, x := range b.Total {
+			require.InDelta(t, x, total[i], 1e-12*most)
+		}
+	}
+}
+
+// runProtocol reads a negative of a protocol; ok is false for another kind.
+func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
+	if f.Kind != "mechanism" && f.Kind != "value" && f.Kind != "message" {
+		return nil, false
+	}
+	parsed, _ := parseTask(t, f.Task)
+	m, err := registry.Open(parsed)
+	if f.Kind == "mechanism" {
+		return err, true
+	}
+	require.NoError(t, err)
+	if f.Kind == "value" {
+		_, err = m.Randomize(randomizer.NewSource(), f.Value)
+		return err, true
+	}
+	return m.Aggregate().Add(f.Lane, f.Message), true
+}
+
+// requireMessageReason fails unless an aggregate refused a message for what it is or where it was.
+func requireMessageReason(t *testing.T, err error) {
+	t.Helper()
+	var field *invalid.FieldError
+	require.True(t, errors.As(err, &field), "%v", err)
+	require.True(t, strings.HasPrefix(field.Field, "message") || field.Field == "lane", "%v", err)
+}

@@ -1,0 +1,154 @@
+package wasm_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tetratelabs/wazero"
+
+	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// vectorDir is testdata/v1; testdata/README.md describes the files.
+var vectorDir = filepath.Join("..", "testdata", "v"+strconv.Itoa(task.Version))
+
+// sourceBuffer is how many bytes a randomizer.Source asks of its host at a time. What the Go runtime
+// asks for is shorter.
+const sourceBuffer = 4096
+
+// vectorBytes is a host whose generator yields a vector's bytes to the randomizer.
+type vectorBytes struct{ rest []byte }
+
+func (v *vectorBytes) Read(p []byte) (int, error) {
+	clear(p)
+	if len(p) == sourceBuffer {
+		v.rest = v.rest[copy(p, v.rest):]
+	}
+	return len(p), nil
+}
+
+// startWith starts doona.wasm on a vector's bytes.
+func startWith(t *testing.T, given []byte) *instance {
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithRandSource(&vectorBytes{given})
+	m, err := engine.InstantiateModule(context.Background(), compiled[wasm.Browser], config)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close(context.Background()) })
+	return &instance{t, m}
+}
+
+func unhex(t *testing.T, text string) []byte {
+	t.Helper()
+	out, err := hex.DecodeString(text)
+	require.NoError(t, err)
+	return out
+}
+
+func readVectors(t *testing.T, path string, v any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, v))
+}
+
+// plaintexts writes slots by lane as the module does (docs/wasm.md).
+func plaintexts(t *testing.T, lanes [][]string, messageBytes int) (out []byte) {
+	t.Helper()
+	for _, slots := range lanes {
+		out = binary.LittleEndian.AppendUint32(out, uint32(len(slots)))
+		for _, slot := range slots {
+			message := unhex(t, slot)
+			if len(message) == 0 {
+				out = append(out, make([]byte, 1+messageBytes)...)
+				continue
+			}
+			out = append(append(out, 1), message...)
+		}
+	}
+	return out
+}
+
+// TestVectors: on a vector's bytes doona.wasm writes the vector's slots, report after report, and
+// refuses tasks whose claim is not proven.
+func TestVectors(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
+	require.NoError(t, err)
+	met := 0
+	for _, path := range files {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		var vectors []struct {
+			Name, Unproven, Task, Bytes string
+			Reports                     []struct {
+				Value []float64
+				Slots [][]string
+			}
+		}
+		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), `"slotsEnd"`) {
+			require.NoError(t, err)
+			continue
+		}
+		met++
+		readVectors(t, path, &vectors)
+		for _, v := range vectors {
+			t.Run(name+"/"+v.Name, func(t *testing.T) {
+				module, canonical := startWith(t, unhex(t, v.Bytes)), unhex(t, v.Task)
+				parsed, err := task.Parse(canonical)
+				require.NoError(t, err)
+				handle, result := module.call("open", canonical)
+				if v.Unproven != "" {
+					require.Negative(t, handle)
+					require.Equal(t, v.Unproven, texts(t, result)[0])
+					return
+				}
+				require.GreaterOrEqual(t, handle, int32(0), "%s", result)
+				for _, report := range v.Reports {
+					status, slots := module.call("randomize", value(report.Value...), uint64(handle))
+					require.Zero(t, status, "%s", slots)
+					require.Equal(t, plaintexts(t, report.Slots, int(parsed.Slots.MessageBytes)), slots)
+				}
+			})
+		}
+	}
+	require.Equal(t, 7, met, "protocols with vectors")
+}
+
+// TestVectorsBad: doona.wasm refuses the tasks and values that the negatives of protocols say, and names
+// the field.
+func TestVectorsBad(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(vectorDir, "bad_*.json"))
+	require.NoError(t, err)
+	module := start(t, wasm.Browser)
+	met := map[string]int{}
+	for _, path := range files {
+		var fault struct {
+			Kind, Expect, Task string
+			Value              json.RawMessage
+		}
+		readVectors(t, path, &fault)
+		if fault.Kind != "mechanism" && fault.Kind != "value" {
+			continue
+		}
+		met[fault.Kind]++
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			handle, result := module.call("open", unhex(t, fault.Task))
+			if fault.Kind == "value" {
+				require.GreaterOrEqual(t, handle, int32(0), "%s", result)
+				var x []float64
+				require.NoError(t, json.Unmarshal(fault.Value, &x))
+				handle, result = module.call("randomize", value(x...), uint64(handle))
+			}
+			require.Negative(t, handle)
+			require.Equal(t, fault.Expect, "field:"+texts(t, result)[0])
+		})
+	}
+	require.Greater(t, met["mechanism"], 20)
+	require.Greater(t, met["value"], 7)
+}

@@ -1,0 +1,65 @@
+/**
+ * Every protocol: the same bytes give the same messages and slots, the same messages the same
+ * estimate, and each negative is refused for its reason.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { hex, names, read, toHex } from './files.ts';
+import { open, slotsOf } from './protocols.ts';
+import { Source } from './source.ts';
+import { Malformed, parseTask } from './task.ts';
+import type { Lanes } from './values.ts';
+
+const protocols = ['histogram', 'realsum', 'splitmix', 'correlated', 'rappor', 'vectorsum', 'vectorgrid'];
+
+const written = (lanes: Lanes) => lanes.map((lane) => lane.map(toHex));
+
+/** Estimates differ by the order of additions only. */
+function close(got: number[], want: number[]): void {
+  assert.equal(got.length, want.length);
+  const most = Math.max(1, ...want.map(Math.abs));
+  got.forEach((x, i) => assert.ok(Math.abs(x - want[i]!) <= 1e-12 * most, `${x} and not ${want[i]}`));
+}
+
+for (const name of protocols) {
+  for (const v of read(name)) {
+    test(`${name}.json: ${v.name}`, () => {
+      const task = parseTask(hex(v.task));
+      assert.equal(task.protocol, name);
+      const protocol = open(task);
+      const source = new Source(hex(v.bytes));
+      for (const report of v.reports) {
+        const messages = protocol.randomize(source, report.value);
+        assert.deepEqual(written(messages), report.messages, `of ${report.value}`);
+        assert.equal(source.used, report.messagesEnd);
+        assert.deepEqual(written(slotsOf(task, source, messages)), report.slots);
+        assert.equal(source.used, report.slotsEnd);
+      }
+      const batches: { users: number; lanes: Lanes }[] = [];
+      for (const { users, lanes, total } of v.batches) {
+        batches.push({ users, lanes: lanes.map((lane: string[]) => lane.map(hex)) });
+        close(protocol.estimate(batches), total);
+      }
+      assert.ok(v.batches.length > 0 && v.reports.length > 1);
+    });
+  }
+
+  const bad = names(`bad_${name}_`);
+  test(`${name}: has negatives`, () => assert.ok(bad.length >= 3));
+  for (const file of bad) {
+    const fault = read(file);
+    test(`${file}: ${fault.description}`, () => {
+      const field = fault.expect.replace(/^field:/, '');
+      const refused = (error: unknown) => error instanceof Malformed && error.field === field;
+      const task = parseTask(hex(fault.task));
+      if (fault.kind === 'mechanism') return assert.throws(() => open(task), refused);
+      const protocol = open(task);
+      if (fault.kind === 'value') assert.throws(() => protocol.randomize(new Source(new Uint8Array(4096)), fault.value), refused);
+      else if (fault.kind === 'message') assert.throws(() => protocol.check(fault.lane, hex(fault.message)), refused);
+      else assert.fail(fault.kind);
+    });
+  }
+}

@@ -1,0 +1,31 @@
+/**
+ * The protocols by name: docs/SPEC.md section 11.
+ * @module
+ */
+
+import { correlated } from './correlated.ts';
+import { rappor } from './rappor.ts';
+import { histogram, realsum, vectorgrid } from './response.ts';
+import type { Source } from './source.ts';
+import { splitmix } from './splitmix.ts';
+import type { Task } from './task.ts';
+import type { Lanes, Protocol } from './values.ts';
+import { vectorsum } from './vectorsum.ts';
+
+const protocols: Record<string, (task: Task) => Protocol> = {
+  histogram, realsum, splitmix, correlated, rappor, vectorsum, vectorgrid,
+};
+
+export function open(task: Task): Protocol {
+  return protocols[task.protocol]!(task);
+}
+
+/** A client's slots: sections 6 and 10. An empty message is a cover. */
+export function slotsOf(task: Task, source: Source, messages: Lanes): Lanes {
+  return messages.map((lane) => {
+    const slots = [...lane];
+    const least = task.padding === 'full' ? Number(task.perLane) : 1;
+    while (slots.length < least) slots.push(new Uint8Array());
+    return source.shuffle(slots);
+  });
+}

@@ -1,0 +1,112 @@
+/**
+ * The fields of a task that a protocol reads: docs/SPEC.md sections 3 and 4.
+ * @module
+ */
+
+import { rational, type Rational, toNumber } from './source.ts';
+
+/** A value that a task, a client or a message must not have. */
+export class Malformed extends Error {
+  readonly field: string;
+
+  constructor(field: string) {
+    super(`invalid ${field}`);
+    this.field = field;
+  }
+}
+
+export interface Task {
+  query: string;
+  protocol: string;
+  rule: string;
+  params: Map<string, Rational>;
+  lo: number;
+  hi: number;
+  loExact: Rational;
+  bins: bigint;
+  labels: boolean;
+  clip: boolean;
+  epsilon: number;
+  delta: number;
+  size: bigint;
+  min: bigint;
+  padding: string;
+  lanes: bigint;
+  perLane: bigint;
+  messageBytes: bigint;
+}
+
+/** Reads the msgpack of section 3: integers, bin, str and arrays. */
+function decode(bytes: Uint8Array): any {
+  let at = 0;
+  const uint = (size: number): bigint => {
+    let v = 0n;
+    for (; size > 0; size--) v = (v << 8n) | BigInt(bytes[at++]!);
+    return v;
+  };
+  const take = (size: number) => bytes.subarray(at, (at += size));
+  const text = (size: number) => new TextDecoder().decode(take(size));
+  const array = (size: number) => Array.from({ length: size }, value);
+  function value(): any {
+    const lead = bytes[at++]!;
+    if (lead < 0x80) return BigInt(lead);
+    if (lead >> 4 === 0x9) return array(lead & 0x0f);
+    if (lead >> 5 === 0x5) return text(lead & 0x1f);
+    switch (lead) {
+      case 0xc4: return take(Number(uint(1)));
+      case 0xcc: return uint(1);
+      case 0xcd: return uint(2);
+      case 0xce: return uint(4);
+      case 0xcf: return uint(8);
+      case 0xd9: return text(Number(uint(1)));
+      case 0xdc: return array(Number(uint(2)));
+      default: throw new Error(`lead byte ${lead}`);
+    }
+  }
+  const out = value();
+  if (at !== bytes.length) throw new Error('trailing bytes');
+  return out;
+}
+
+export function parseTask(canonical: Uint8Array): Task {
+  const [label, version, , query, protocol, rule, params, input, claim, batch, slots] = decode(canonical);
+  if (label !== 'doona-task' || version !== 1n) throw new Malformed('version');
+  const [lo, hi, bins, labels, clip] = input;
+  const [size, , min] = batch;
+  const [padding, lanes, perLane, messageBytes] = slots;
+  return {
+    query, protocol, rule, bins, size, min, padding, lanes, perLane, messageBytes,
+    params: new Map(params.map(([key, text]: [string, string]) => [key, rational(text)])),
+    lo: toNumber(rational(lo)),
+    hi: toNumber(rational(hi)),
+    loExact: rational(lo),
+    labels: labels === 1n,
+    clip: clip === 1n,
+    epsilon: Number(claim[0]),
+    delta: Number(claim[1]),
+  };
+}
+
+/** A whole-numbered parameter from lo to hi. */
+export function whole(task: Task, key: string, lo: bigint, hi: bigint): bigint {
+  const p = task.params.get(key);
+  if (!p || p.den !== 1n || p.num < lo || p.num > hi) throw new Malformed(`params.${key}`);
+  return p.num;
+}
+
+/** Refuses parameters other than those named. */
+export function onlyParams(task: Task, ...keys: string[]): void {
+  if (task.params.size !== keys.length || !keys.every((key) => task.params.has(key))) throw new Malformed('params');
+}
+
+export function oneOf(field: 'query' | 'rule', task: Task, ...allowed: string[]): void {
+  if (!allowed.includes(task[field])) throw new Malformed(field);
+}
+
+/** Refuses slots other than those of the protocol. */
+export function checkSlots(task: Task, padding: string, lanes: bigint, perLane: bigint, messageBytes: bigint): void {
+  const right = task.padding === padding && task.lanes === lanes && task.perLane === perLane;
+  if (!right || task.messageBytes !== messageBytes) throw new Malformed('slots');
+}
+
+export const isPowerOfTwo = (n: bigint): boolean => (n & (n - 1n)) === 0n;

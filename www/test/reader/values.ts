@@ -1,0 +1,95 @@
+/**
+ * Values and messages: docs/SPEC.md section 11.
+ * @module
+ */
+
+import { Malformed, type Task } from './task.ts';
+
+/** Messages by lane. */
+export type Lanes = Uint8Array[][];
+
+/** A protocol with the parameters of one task. */
+export interface Protocol {
+  randomize(source: import('./source.ts').Source, value: number[]): Lanes;
+  /** Throws Malformed for a message that the verifier must leave out. */
+  check(lane: number, message: Uint8Array): void;
+  /** Sums over the clients, from messages that passed. */
+  estimate(batches: { users: number; lanes: Lanes }[]): number[];
+}
+
+function finite(value: number[], count: bigint): void {
+  if (BigInt(value.length) !== count || !value.every(Number.isFinite)) throw new Malformed('value');
+}
+
+function unit(task: Task, x: number): number {
+  if ((x < task.lo || x > task.hi) && !task.clip) throw new Malformed('value');
+  return Math.min(Math.max((x - task.lo) / (task.hi - task.lo), 0), 1);
+}
+
+/** u of a number. */
+export function numberOf(task: Task, value: number[]): number {
+  finite(value, 1n);
+  const u = unit(task, value[0]!);
+  if (task.query === 'count' && u !== 0 && u !== 1) throw new Malformed('value');
+  return u;
+}
+
+export function categoryOf(task: Task, value: number[]): bigint {
+  finite(value, 1n);
+  const x = value[0]!;
+  if (!task.labels) {
+    const bin = BigInt(Math.floor(unit(task, x) * Number(task.bins)));
+    return bin < task.bins ? bin : task.bins - 1n;
+  }
+  if (!Number.isInteger(x) || x < 0 || x >= Number(task.bins)) throw new Malformed('value');
+  return BigInt(x);
+}
+
+export function vectorOf(task: Task, value: number[]): number[] {
+  finite(value, task.bins);
+  return value.map((x) => unit(task, x));
+}
+
+/** A vector in the ball. */
+export function ballOf(task: Task, value: number[]): number[] {
+  finite(value, task.bins);
+  const largest = Math.max(...value.map(Math.abs));
+  if (largest === 0) return value;
+  const sum = value.reduce((s, x) => s + (x / largest) * (x / largest), 0);
+  const norm = largest * Math.sqrt(sum);
+  if (norm > 1 + 1e-9 && !task.clip) throw new Malformed('value');
+  return norm > 1 ? value.map((x) => x / largest / Math.sqrt(sum)) : value;
+}
+
+/** The fixed-point form of u: u·2^53 is exact, and halves go to even. */
+export function fixed(u: number): bigint {
+  const scaled = u * 2 ** 53;
+  const down = Math.floor(scaled);
+  const rest = scaled - down;
+  return BigInt(rest > 0.5 || (rest === 0.5 && down % 2 === 1) ? down + 1 : down);
+}
+
+/** The bytes of a number below `count`. */
+export function bytesOf(count: bigint): bigint {
+  let n = 1n;
+  while (1n << (8n * n) < count) n++;
+  return n;
+}
+
+/** The bytes of a symbol of `k`. */
+export const symbolBytes = (k: bigint): bigint => (k <= 256n ? 1n : k <= 65536n ? 2n : 4n);
+
+export function encode(v: bigint, size: bigint): Uint8Array {
+  return Uint8Array.from({ length: Number(size) }, (_, i) => Number((v >> (8n * (size - 1n - BigInt(i)))) & 0xffn));
+}
+
+export function decode(message: Uint8Array, count: bigint, size: bigint): bigint {
+  if (BigInt(message.length) !== size) throw new Malformed('message');
+  const v = message.reduce((sum, b) => (sum << 8n) | BigInt(b), 0n);
+  if (v >= count) throw new Malformed('message');
+  return v;
+}
+
+export function inLane(lane: number, right: number): void {
+  if (lane !== right) throw new Malformed('message');
+}
