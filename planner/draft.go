@@ -25,12 +25,12 @@ type Query struct {
 	Protocol string  // Empty: the default for the query.
 	Rule     string  // Empty: the one that gives the least error.
 	Lo, Hi   float64 // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
-	Bins     uint64  // Histogram only, ≥ 2.
+	Bins     uint64  // Histogram only, 2 to [task.MaxEntries].
 	Labels   bool    // Histogram only: values are 0..Bins-1.
 	Dim      uint64  // Coordinates of a vector or vectormean, 1 to 2²⁰.
 	Params   Params  // Protocol parameters to keep; those left out are chosen.
 	Padding  string  // Where the protocol has a choice: full or none. Empty: its default.
-	Lanes    uint64  // Where the protocol has a choice: 2 or more means one lane per coefficient.
+	Lanes    uint64  // Where the protocol has a choice: 1, or one per coefficient. 0: its default.
 	Clip     bool    // Clip values to the range, or to norm 1; else they are errors.
 	Batch    uint64  // n. ≥ 1.
 	Honest   float64 // h in (0, 1].
@@ -45,6 +45,9 @@ type Params map[string]uint64
 // Draft returns a calibrated task without parties or epochs. Errors are [invalid.FieldError]
 // about the task's fields; where no parameters are possible they say what would make them so.
 func Draft(q Query) (*task.Task, error) {
+	if err := CheckOptions(q.Query, q.given); err != nil {
+		return nil, err
+	}
 	if !(q.Epsilon > 0 && q.Epsilon <= 100) {
 		return nil, invalid.Field("epsilon", format(q.Epsilon), "a number in (0, 100]")
 	}
@@ -84,8 +87,12 @@ func (q Query) kept(t *task.Task) error {
 	if q.Padding != "" && t.Slots.Padding != q.Padding {
 		return invalid.Field("padding", strconv.Quote(q.Padding), t.Slots.Padding+" for protocol "+t.Protocol)
 	}
-	if q.Lanes > 1 && t.Slots.Lanes == 1 {
-		return invalid.Field("lanes", strconv.FormatUint(q.Lanes, 10), "1 for protocol "+t.Protocol)
+	if q.Lanes != 0 && t.Slots.Lanes != q.Lanes {
+		want := strconv.FormatUint(t.Slots.Lanes, 10)
+		if q.Lanes > 1 && t.Slots.Lanes > 1 {
+			want = "1, or " + want + ", one for each coefficient,"
+		}
+		return invalid.Field("lanes", strconv.FormatUint(q.Lanes, 10), want+" for protocol "+t.Protocol)
 	}
 	for key, want := range q.Params {
 		if got, ok := t.Param(key); !ok || got.Den != 1 || uint64(got.Num) != want {
@@ -99,13 +106,13 @@ func (q Query) input(t *task.Task) error {
 	t.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Labels: q.Labels}
 	if q.Query == task.Histogram {
 		t.Input.Bins = q.Bins
-		if q.Bins < 2 {
-			return invalid.Field("bins", strconv.FormatUint(q.Bins, 10), "2 to 4294967295 for a histogram")
+		if q.Bins < 2 || q.Bins > task.MaxEntries {
+			return invalid.Field("bins", strconv.FormatUint(q.Bins, 10), "2 to 1048576 for a histogram")
 		}
 	}
 	if q.Query == task.Vector || q.Query == task.VectorMean {
 		t.Input.Bins = q.Dim
-		if q.Dim < 1 || q.Dim > 1<<20 {
+		if q.Dim < 1 || q.Dim > task.MaxEntries {
 			return invalid.Field("dim", strconv.FormatUint(q.Dim, 10), "1 to 1048576 for a "+q.Query)
 		}
 	}

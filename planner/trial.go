@@ -42,6 +42,9 @@ type Trial struct {
 // It is an [invalid.FieldError] to ask a protocol for an attack it does not know, or for speed where
 // it is no [protocols.FastSimulator].
 func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*Outcome, error) {
+	if err := t.Input.CheckEntries(); err != nil {
+		return nil, err
+	}
 	out := &Outcome{Repeats: tr.Repeats}
 	if err := out.predict(t, m, values); err != nil {
 		return nil, err

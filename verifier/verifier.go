@@ -95,6 +95,9 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	if err := keys.Check(open.Task, open.KeyLists[open.VerifierHop()]); err != nil {
 		return nil, err
 	}
+	if err := open.Input.CheckEntries(); err != nil {
+		return nil, err
+	}
 	m, err := registry.Open(open.Task)
 	if err != nil {
 		return nil, err

@@ -74,13 +74,26 @@ func ParseRows(in io.Reader, limit int) ([][]float64, error) {
 	return rows, err
 }
 
-// parse calls start with the first row and whether it is a header, and then take with each row
-// of numbers, up to limit; take returns the column of an error.
+// parse reads the rows as [readRows] does. A compressed file is read to its end also where fewer rows
+// are asked for: its checksum stands there, and of a truncated file no part is taken for the whole.
 func parse(in io.Reader, limit int, start func(first []string, header bool) error, take func(row []string) (int, error)) error {
-	rows, err := newReader(in)
-	if err != nil {
-		return err
+	in, zipped, err := unzip(in)
+	if err == nil {
+		err = readRows(csv.NewReader(in), limit, start, take)
 	}
+	if err == nil && zipped {
+		_, err = io.Copy(io.Discard, in)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("it is truncated: want a whole gzip file: %w", err)
+	}
+	return err
+}
+
+// readRows calls start with the first row and whether it is a header, and then take with each row
+// of numbers, up to limit; take returns the column of an error.
+func readRows(rows *csv.Reader, limit int, start func(first []string, header bool) error, take func(row []string) (int, error)) error {
+	rows.ReuseRecord = true
 	row, err := rows.Read()
 	if errors.Is(err, io.EOF) {
 		return errors.New("it is empty")
@@ -112,19 +125,14 @@ func parse(in io.Reader, limit int, start func(first []string, header bool) erro
 	return nil
 }
 
-func newReader(in io.Reader) (*csv.Reader, error) {
+// unzip returns what is in a file, and whether it was compressed.
+func unzip(in io.Reader) (plain io.Reader, zipped bool, err error) {
 	buffered := bufio.NewReaderSize(in, 1<<16)
-	var plain io.Reader = buffered
-	if magic, _ := buffered.Peek(2); string(magic) == "\x1f\x8b" {
-		unzipped, err := gzip.NewReader(buffered)
-		if err != nil {
-			return nil, err
-		}
-		plain = unzipped
+	if magic, _ := buffered.Peek(2); string(magic) != "\x1f\x8b" {
+		return buffered, false, nil
 	}
-	rows := csv.NewReader(plain)
-	rows.ReuseRecord = true
-	return rows, nil
+	plain, err = gzip.NewReader(buffered)
+	return plain, true, err
 }
 
 func columnIndex(first []string, header bool, column string) (int, error) {

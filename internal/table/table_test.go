@@ -2,7 +2,10 @@ package table_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -59,6 +62,31 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 			_, err := table.Parse(strings.NewReader(c.in), c.column, 0)
 			require.ErrorContains(t, err, c.want)
 		})
+	}
+}
+
+// Whatever is missing at the end of a compressed file, it is an error, also where only the first rows
+// are asked for.
+func TestParseRefusesTruncatedGzip(t *testing.T) {
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	for i := range 20_000 {
+		fmt.Fprintln(w, i*i%10_007)
+	}
+	require.NoError(t, w.Close())
+	whole := zipped.Bytes()
+	for _, limit := range []int{0, 5} {
+		for _, missing := range []int{1, 8, 9, len(whole) / 2} {
+			_, err := table.Parse(bytes.NewReader(whole[:len(whole)-missing]), "", limit)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%d bytes missing, limit %d", missing, limit)
+		}
+		damaged := bytes.Clone(whole)
+		damaged[len(damaged)-5] ^= 1 // of the checksum
+		_, err := table.Parse(bytes.NewReader(damaged), "", limit)
+		require.ErrorIs(t, err, gzip.ErrChecksum)
+		values, err := table.Parse(bytes.NewReader(whole), "", limit)
+		require.NoError(t, err)
+		require.Len(t, values, cmp.Or(limit, 20_000))
 	}
 }
 

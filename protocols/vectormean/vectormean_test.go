@@ -41,9 +41,9 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 		"d = 3, 80 % honest":          {Dim: 3, Honest: 0.8},
 		"d = 4, padding none":         {Dim: 4, Honest: 1, Padding: task.PaddingNone},
 		"d = 4, none, 80 % honest":    {Dim: 4, Honest: 0.8, Padding: task.PaddingNone},
-		"d = 5, a lane each":          {Dim: 5, Honest: 1, Lanes: 2},
+		"d = 5, a lane each":          {Dim: 5, Honest: 1, Lanes: 16},
 		"d = 2, 4 bits":               {Dim: 2, Honest: 1, Params: planner.Params{"bits": 4}},
-		"d = 2, 4 bits, padding none": {Dim: 2, Honest: 1, Padding: task.PaddingNone, Lanes: 2, Params: planner.Params{"bits": 3}},
+		"d = 2, 4 bits, padding none": {Dim: 2, Honest: 1, Padding: task.PaddingNone, Lanes: 4, Params: planner.Params{"bits": 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -359,7 +359,7 @@ func TestOneMaliciousClient(t *testing.T) {
 	}
 	for _, dim := range []uint64{16, 64, 256} {
 		require.InDelta(t, math.Sqrt(float64(2*dim)*2), reach(dim, 1), 1e-6, "one lane: 2c/L·B in norm √½, c·B = κ√N·(b+m)")
-		require.InDelta(t, 1, reach(dim, 2), 0.5, "a lane each")
+		require.InDelta(t, 1, reach(dim, 2*dim), 0.5, "a lane each")
 	}
 }
 

@@ -81,6 +81,13 @@ type Input struct {
 	Clip   bool                // Values outside the range are moved to its nearer end; else they are errors.
 }
 
+// MaxEntries is the most entries of an answer that a verifier holds, and the most coordinates of a
+// vector. A histogram of more bins has a place in the format, but takes memory to no end.
+const MaxEntries = 1 << 20
+
+// CheckEntries is an error where the answer has more than [MaxEntries] entries.
+func (in Input) CheckEntries() error { return inRange("input.bins", in.Bins, 0, MaxEntries) }
+
 // Width returns Hi - Lo.
 func (in Input) Width() float64 { return in.Hi.Float64() - in.Lo.Float64() }
 

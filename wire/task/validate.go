@@ -167,7 +167,7 @@ func (t *Task) validateInput() error {
 	case Histogram:
 		return inRange("input.bins", in.Bins, 2, 1<<32-1)
 	case Vector, VectorMean:
-		return inRange("input.dim", in.Bins, 1, 1<<20)
+		return inRange("input.dim", in.Bins, 1, MaxEntries)
 	}
 	return inRange("input.bins", in.Bins, 0, 0)
 }

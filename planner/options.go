@@ -1,0 +1,70 @@
+package planner
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// queries lists all queries, each with the options that it takes beyond those of every query: parts
+// of a [Query] by the names of their flags.
+var queries = []struct {
+	name    string
+	options []string
+}{
+	{task.Count, nil},
+	{task.Sum, []string{"range", "no-clip"}},
+	{task.Mean, []string{"range", "no-clip"}},
+	{task.Histogram, []string{"range", "no-clip", "bins", "labels"}},
+	{task.Vector, []string{"range", "no-clip", "dim"}},
+	{task.VectorMean, []string{"no-clip", "dim"}},
+}
+
+// CheckOptions is an [invalid.FieldError] for an unknown query, and for an option that is given and
+// that the query does not take: it would be ignored. given returns an option's value as its user
+// wrote it, and whether it was given.
+func CheckOptions(query string, given func(option string) (value string, ok bool)) error {
+	var names []string
+	takers := map[string][]string{} // Queries by the option that they take.
+	for _, q := range queries {
+		names = append(names, q.name)
+		for _, option := range q.options {
+			takers[option] = append(takers[option], q.name)
+		}
+	}
+	if !slices.Contains(names, query) {
+		return invalid.Field("query", strconv.Quote(query), list(names, "or"))
+	}
+	for _, option := range []string{"range", "no-clip", "bins", "labels", "dim"} {
+		value, ok := given(option)
+		if ok && !slices.Contains(takers[option], query) {
+			return invalid.Field(option, value, "none for query "+query+": it is for "+list(takers[option], "and"))
+		}
+	}
+	return nil
+}
+
+// list returns "a, b or c".
+func list(names []string, last string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	n := len(names) - 1
+	return strings.Join(names[:n], ", ") + " " + last + " " + names[n]
+}
+
+// given is the argument of [CheckOptions] for what a query itself shows: it has a range in any case.
+func (q Query) given(option string) (value string, ok bool) {
+	switch option {
+	case "bins":
+		return strconv.FormatUint(q.Bins, 10), q.Bins != 0
+	case "dim":
+		return strconv.FormatUint(q.Dim, 10), q.Dim != 0
+	case "labels":
+		return "true", q.Labels
+	}
+	return "", false
+}
