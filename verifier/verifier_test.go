@@ -289,6 +289,22 @@ func TestEmptyReportIsNullAndNotZero(t *testing.T) {
 	require.False(t, math.IsNaN(r.Epsilon))
 }
 
+// A task may name more bins than a machine has memory for the counts of.
+func TestMoreBinsThanAVerifierHolds(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		q := planner.Query{Name: "bins", Query: task.Histogram, Bins: task.MaxEntries, Labels: true, Batch: 20, Honest: 1, Epsilon: 20, Delta: 1e-4}
+		calibrated, err := planner.Draft(q)
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		calibrated.Input.Bins++
+		*draft = *calibrated
+	}})
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task0"))
+	require.NoError(t, err)
+	_, err = verifier.New(c.Open, keys)
+	require.ErrorContains(t, err, "invalid input.bins 1048577: want at most 1048576")
+}
+
 func TestKeysOfAnotherTaskAreRefused(t *testing.T) {
 	keys, err := keyfile.LoadHPKE(newCascade(t).VerifierKeys("task0"))
 	require.NoError(t, err)

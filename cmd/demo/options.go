@@ -36,16 +36,17 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.column, "column", "", "column name or index (default: delay_minutes of the flights, else the only one)")
 	f.StringVar(&o.query, "query", task.Mean, "count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
 	f.StringVar(&o.span, "range", "0,180", "LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
-	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 or more")
+	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 to 1048576")
 	f.StringVar(&o.padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
-	f.Uint64Var(&o.lanes, "lanes", 1, "1, or more for a lane per coefficient, where the protocol has a choice")
+	f.Uint64Var(&o.lanes, "lanes", 0, "1, or one for each coefficient, where the protocol has a choice (default: its own)")
 	f.IntVar(&o.users, "users", 20000, "clients: the first rows of the input")
 	f.Uint64Var(&o.batch, "batch", 5000, "n, reports shuffled together; at most users")
 	f.Float64Var(&o.honest, "honest", 0.9, "share of clients assumed honest, in (0, 1]")
 	f.Float64Var(&o.epsilon, "epsilon", 1, "ε, in (0, 100]")
 	f.Float64Var(&o.delta, "delta", 1e-6, "δ, in (0, 1)")
 	f.IntVar(&o.hops, "hops", 2, "relays, 1 to 8")
-	f.BoolVar(&o.headless, "headless", false, "end after the estimate instead of serving the page")
+	f.BoolVar(&o.headless, "headless", false, "end after the estimate instead of serving the page; without --listen, --epoch and --www")
+	f.Lookup("delta").DefValue = "1e-6" // as it is written everywhere, and not 1e-06
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the page")
 	f.Uint64Var(&o.epoch, "epoch", 20, "seconds of an epoch on the page, 10 to 86400")
 	f.StringVar(&o.www, "www", "build/www", "folder of the built page")
@@ -53,14 +54,19 @@ func (o *options) flags(cmd *cobra.Command) {
 
 // validate checks the flags' values.
 func (o *options) validate(cmd *cobra.Command) error {
+	err := o.refuse(cmd)
+	if err != nil {
+		return err
+	}
 	if o.isVector() && !cmd.Flags().Changed("range") {
 		o.span = "0,1"
 	}
-	var err error
 	if o.lo, o.hi, err = cli.ParseRange(o.span); err != nil {
 		return err
 	}
 	switch {
+	case cmd.Flags().Changed("lanes") && o.lanes == 0:
+		return cli.Usagef("invalid lanes 0: want 1 or more")
 	case o.hops < 1 || o.hops > 8:
 		return cli.Usagef("invalid hops %d: want 1 to 8", o.hops)
 	case o.epoch < 10 || o.epoch > 86400:
@@ -70,11 +76,24 @@ func (o *options) validate(cmd *cobra.Command) error {
 	case o.batch < 1 || o.batch > uint64(o.users):
 		return cli.Usagef("invalid batch %d: want 1 to users (%d): a smaller batch is never released", o.batch, o.users)
 	case o.isVector() && o.input == "":
-		return cli.Usagef("invalid query %q: vectors need --input, a file with a column for each coordinate", o.query)
-	case o.isVector() || o.query == task.Histogram || o.query == task.Count || o.query == task.Sum || o.query == task.Mean:
-		return nil
+		return cli.Usagef("invalid query %q: want it with --input, a file with a column for each coordinate", o.query)
 	}
-	return cli.Usagef("invalid query %q: want count, mean, sum, histogram, vector or vectormean", o.query)
+	return nil
+}
+
+// refuse is an error about a flag that would be ignored.
+func (o *options) refuse(cmd *cobra.Command) error {
+	given := cli.Given(cmd)
+	err := planner.CheckOptions(o.query, func(option string) (string, bool) {
+		if option == "range" && o.query == task.Count {
+			return "", false // the demo counts the values within it
+		}
+		return given(option)
+	})
+	if err == nil && o.headless {
+		err = cli.Refuse(cmd, "with --headless: no page is served", "listen", "epoch", "www")
+	}
+	return cli.FlagError(err)
 }
 
 // isVector says whether a client's value is a row of the input and not one number of it.

@@ -55,6 +55,9 @@ A backend posts what its page made, for a person whom it has logged in:
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			if err := cli.Refuse(cmd, "for serve: it has no result to print", "json"); err != nil {
+				return err
+			}
 			return serve(ctx, cmd, config)
 		},
 	}

@@ -77,6 +77,9 @@ processor time too: run this on another machine, or read the figures as of both 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 			defer stop()
+			if err := f.check(cmd); err != nil {
+				return err
+			}
 			result, err := f.run(ctx)
 			if err != nil {
 				return err
@@ -92,16 +95,16 @@ processor time too: run this on another machine, or read the figures as of both 
 	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to offer, 100ms or more")
 	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
 	flags.StringVar(&f.header, "header", "X-Forwarded-For", "header for the synthetic networks, X-Forwarded-For or Forwarded")
-	flags.StringVar(&f.admin, "admin", "", "base URL of the relay's admin address, for its peak memory")
-	flags.IntVar(&f.pid, "pid", 0, "the relay's process on this machine, for its peak memory")
+	flags.StringVar(&f.admin, "admin", "", "base URL of the relay's admin address, for its peak memory in kB; without --pid")
+	flags.IntVar(&f.pid, "pid", 0, "the relay's process on this machine, 1 or more, for its peak memory in kB")
 	cli.Require(cmd, "task", "owner")
 	return cmd
 }
 
-func (f *loadFlags) check() error {
-	u, err := url.Parse(f.task)
+func (f *loadFlags) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+	case !isURL(f.task):
 		return cli.Usagef("invalid task %q: want a URL such as https://relay.example/v1/tasks/ID", f.task)
 	case !(f.rate >= 0) || math.IsInf(f.rate, 1):
 		return cli.Usagef("invalid rate %g: want 0 or more reports per second", f.rate)
@@ -113,14 +116,22 @@ func (f *loadFlags) check() error {
 		return cli.Usagef("invalid connections %d: want 1 to 65536", f.connections)
 	case f.header != "X-Forwarded-For" && f.header != "Forwarded":
 		return cli.Usagef("invalid header %q: want X-Forwarded-For or Forwarded", f.header)
+	case given("admin") && !isURL(f.admin):
+		return cli.Usagef("invalid admin %q: want a URL such as http://127.0.0.1:9081", f.admin)
+	case given("pid") && f.pid < 1:
+		return cli.Usagef("invalid pid %d: want the number of a process, 1 or more", f.pid)
+	case given("pid"):
+		return cli.Refuse(cmd, "with --pid: one of them says the relay's peak memory", "admin")
 	}
 	return nil
 }
 
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+}
+
 func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
-	if err := f.check(); err != nil {
-		return nil, err
-	}
 	// It spends nobody's privacy: the values are made up.
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: f.task, Owner: f.owner, MaxEpsilon: math.MaxFloat64, MaxDelta: 1})
 	if err != nil {
@@ -160,6 +171,8 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	out := &loadResult{f.clients, f.rate, r.Seconds, r.Offered, r.Late, r.Accepted, float64(r.Accepted) / r.Seconds, r.Refused, r.Quantile(0.5), r.Quantile(0.99), <-most}
 	if f.pid != 0 {
 		out.PeakRSS, err = openloop.PeakRSS(f.pid)
+	} else if f.admin != "" && out.PeakRSS == 0 {
+		err = fmt.Errorf("couldn't read the relay's memory: %s/metrics does not say it", strings.TrimSuffix(f.admin, "/"))
 	}
 	return out, err
 }
@@ -216,16 +229,16 @@ func (f *loadFlags) watch(ctx context.Context, most chan<- int) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		if text, err := fetch(ctx, strings.TrimSuffix(f.admin, "/")+"/metrics"); err == nil {
+			if m := resident.FindStringSubmatch(text); m != nil {
+				bytes, _ := strconv.ParseFloat(m[1], 64)
+				peak = max(peak, int(bytes)>>10)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if text, err := fetch(ctx, strings.TrimSuffix(f.admin, "/")+"/metrics"); err == nil {
-				if m := resident.FindStringSubmatch(text); m != nil {
-					bytes, _ := strconv.ParseFloat(m[1], 64)
-					peak = max(peak, int(bytes)>>10)
-				}
-			}
 		}
 	}
 }

@@ -67,6 +67,9 @@ relay.yaml, such as this one behind a TLS proxy:
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			if err := cli.Refuse(cmd, "for serve: it has no result to print", "json"); err != nil {
+				return err
+			}
 			return serve(ctx, cmd, &f)
 		},
 	}

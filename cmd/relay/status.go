@@ -42,6 +42,9 @@ open batch has is not shown: watching that number would tell when each of them c
 			}
 			get := func() (*relay.Status, error) { return localStatus(cmd.Context(), &f) }
 			if admin != "" {
+				if err := cli.Refuse(cmd, "with --admin: the running relay has opened its store", "store"); err != nil {
+					return err
+				}
 				get = func() (*relay.Status, error) { return remoteStatus(cmd.Context(), admin) }
 			}
 			status, err := get()

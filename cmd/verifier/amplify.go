@@ -137,6 +137,11 @@ func checkAmplify(cmd *cobra.Command, f amplifyFlags) error {
 	if f.mechanism == string(accountant.KRR) && !given("k") {
 		return cli.Usagef("missing --k: mechanism krr needs the number of values")
 	}
+	if f.mechanism != string(accountant.KRR) {
+		if err := cli.Refuse(cmd, "with --mechanism "+f.mechanism+": it is for krr", "k"); err != nil {
+			return err
+		}
+	}
 	target := f.solve
 	if target == "eps" {
 		target = "epsilon"

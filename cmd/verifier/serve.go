@@ -50,6 +50,9 @@ data folder, named by its id, and its page at /tasks/ID/.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			if err := cli.Refuse(cmd, "for serve: it has no result to print", "json"); err != nil {
+				return err
+			}
 			return f.run(ctx, cmd)
 		},
 	}

@@ -64,7 +64,7 @@ empirical_variance agrees with predicted_variance; both are null for a single re
 
 With --malicious F the last F clients attack, and bias and variance show what that does:
   max             the messages that move the answer most
-  one-coordinate  all their messages on one entry of the answer
+  one-coordinate  all their messages on one bin or coordinate
   drop-noise      their values, without the noise that the others count on
 
 With --fast the aggregate of the honest clients is drawn from its own distribution, without their
@@ -84,11 +84,11 @@ errors, or a variance outside of its two-sided 1e-6 interval.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.task, "task", "", "task: a JSON document or a signed bundle")
-	flags.StringVar(&f.input, "input", "worst", "CSV file (may be gzip), or 'worst': a full batch of the worst-case value")
-	flags.StringVar(&f.column, "column", "", "column name or index (default: the only one); vectors take all columns")
+	flags.StringVar(&f.input, "input", worst, "CSV file (may be gzip), or 'worst': a full batch of the worst-case value")
+	flags.StringVar(&f.column, "column", "", "column name or index from 0 (default: the only one); vectors take all columns, and not this flag")
 	flags.IntVar(&f.options.Repeats, "repeat", 1, "repetitions, 1 or more")
-	flags.IntVar(&f.options.Malicious, "malicious", 0, "how many clients, the last ones, attack")
-	flags.StringVar(&f.options.Attack, "attack", protocols.AttackMax, "what they do: max, one-coordinate or drop-noise")
+	flags.IntVar(&f.options.Malicious, "malicious", 0, "how many clients, the last ones, attack; 0 to all")
+	flags.StringVar(&f.options.Attack, "attack", protocols.AttackMax, "what malicious clients do: max, one-coordinate or drop-noise")
 	flags.BoolVar(&f.options.Fast, "fast", false, "draw the aggregate of the honest clients and not their messages")
 	flags.BoolVar(&f.central, "central", false, "simulate the central discrete Laplace mechanism instead")
 	flags.BoolVar(&f.table, "table", false, "simulate small tasks of every protocol and compare each with its prediction; without --task")
@@ -96,14 +96,10 @@ errors, or a variance outside of its two-sided 1e-6 interval.`,
 }
 
 func (f *simulateFlags) run(cmd *cobra.Command) error {
-	switch {
-	case f.options.Repeats < 1 || f.table && f.options.Repeats < 100:
-		return cli.Usagef("invalid repeat %d: want 1 or more, 100 or more for a table", f.options.Repeats)
-	case f.table == (f.task != ""):
-		return cli.Usagef("invalid flags: want either --task FILE or --table")
-	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise}, f.options.Attack):
-		return cli.Usagef("invalid attack %q: want max, one-coordinate or drop-noise", f.options.Attack)
-	case f.table:
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	if f.table {
 		return f.printTable(cmd)
 	}
 	t, _, err := taskfile.Load(f.task)
@@ -113,6 +109,11 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	m, err := registry.Open(t)
 	if err != nil {
 		return err
+	}
+	if isVector(t) {
+		if err := cli.Refuse(cmd, "for query "+t.Query+": every column is a coordinate", "column"); err != nil {
+			return err
+		}
 	}
 	values, err := simulationInput(t, m, f.input, f.column)
 	if err != nil {
@@ -139,6 +140,29 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	return cli.Print(cmd, result, func(w io.Writer) error { return printSimulation(w, t, len(values), result, out) })
 }
 
+// check refuses flags that would be ignored and values that are not allowed.
+func (f *simulateFlags) check(cmd *cobra.Command) error {
+	switch {
+	case f.options.Repeats < 1 || f.table && f.options.Repeats < 100:
+		return cli.Usagef("invalid repeat %d: want 1 or more, 100 or more for a table", f.options.Repeats)
+	case f.table == (f.task != ""):
+		return cli.Usagef("invalid flags: want either --task FILE or --table")
+	case f.table:
+		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", "input", "column", "malicious", "attack", "central")
+	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise}, f.options.Attack):
+		return cli.Usagef("invalid attack %q: want max, one-coordinate or drop-noise", f.options.Attack)
+	}
+	if f.options.Malicious == 0 {
+		if err := cli.Refuse(cmd, "without --malicious: nobody attacks", "attack"); err != nil {
+			return err
+		}
+	}
+	if f.input == worst {
+		return cli.Refuse(cmd, "without --input FILE: the worst-case value has no columns", "column")
+	}
+	return nil
+}
+
 // flagError makes an error about a flag of simulate one of usage; others are about data.
 func flagError(err error) error {
 	var field *invalid.FieldError
@@ -148,13 +172,23 @@ func flagError(err error) error {
 	return err
 }
 
+// worst is the input that is no file: every client has the worst-case value.
+const worst = "worst"
+
+// mostClients bounds the memory of that input, 24 bytes a client.
+const mostClients = 100_000_000
+
+func isVector(t *task.Task) bool { return t.Query == task.Vector || t.Query == task.VectorMean }
+
 // simulationInput returns one value per client: rows of a file (all columns for a vector), or a
 // batch of the worst value.
 func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) ([][]float64, error) {
 	switch {
-	case input == "worst":
+	case input == worst && t.Batch.Size > mostClients:
+		return nil, invalid.Field("batch.size", fmt.Sprint(t.Batch.Size), fmt.Sprintf("at most %d clients to simulate", mostClients))
+	case input == worst:
 		return slices.Repeat([][]float64{m.WorstValue()}, int(t.Batch.Size)), nil
-	case t.Query == task.Vector || t.Query == task.VectorMean:
+	case isVector(t):
 		return table.ReadRows(input, 0)
 	}
 	values, err := table.Read(input, column, 0)

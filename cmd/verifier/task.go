@@ -31,7 +31,7 @@ func taskCommand() *cobra.Command {
 type taskFlags struct {
 	query    planner.Query
 	span     string
-	params   map[string]string
+	params   []string
 	noClip   bool
 	out      string
 	owner    string
@@ -79,11 +79,11 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
 	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value")
 	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
-	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 or more")
-	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 or more")
-	flags.StringToStringVar(&f.params, "param", nil, "NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
+	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
+	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
+	flags.StringSliceVar(&f.params, "param", nil, "NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
 	flags.StringVar(&q.Padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
-	flags.Uint64Var(&q.Lanes, "lanes", 1, "1, or more for a lane per coefficient, where the protocol has a choice")
+	flags.Uint64Var(&q.Lanes, "lanes", 0, "1, or one for each coefficient, where the protocol has a choice (default: its own)")
 	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together")
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
@@ -104,26 +104,16 @@ whoever has tokens without end can surround one person with clients of their own
 }
 
 func (f *taskFlags) run(cmd *cobra.Command) error {
-	var err error
+	err := f.check(cmd)
+	if err != nil {
+		return err
+	}
 	if f.query.Lo, f.query.Hi, err = cli.ParseRange(f.span); err != nil {
 		return err
 	}
 	f.query.Clip = !f.noClip
-	f.query.Params = planner.Params{}
-	for key, text := range f.params {
-		if f.query.Params[key], err = strconv.ParseUint(text, 10, 63); err != nil {
-			return cli.Usagef("invalid param %s=%s: want NAME=N with a whole number N", key, text)
-		}
-	}
-	switch {
-	case f.quota < 1 || f.quota > 65535:
-		return cli.Usagef("invalid quota %d: want 1 to 65535", f.quota)
-	case f.count < 1 || f.count > 65536:
-		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.count)
-	case f.issuer != "" && f.quota != 1:
-		return cli.Usagef("invalid quota %d: want 1 with --issuer, who decides how many tokens a person gets", f.quota)
-	case len(f.relays) == 0 && (f.owner != "" || f.verifier != "" || f.issuer != ""):
-		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
+	if f.query.Params, err = parseParams(f.params); err != nil {
+		return err
 	}
 	t, err := planner.Draft(f.query)
 	if err != nil {
@@ -151,6 +141,50 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t))
+}
+
+// parseParams reads "NAME=N" of protocol parameters, each once.
+func parseParams(texts []string) (planner.Params, error) {
+	params := planner.Params{}
+	for _, text := range texts {
+		name, number, _ := strings.Cut(text, "=")
+		n, err := strconv.ParseUint(number, 10, 63)
+		if err != nil {
+			return nil, cli.Usagef("invalid param %s: want NAME=N with a whole number N", text)
+		}
+		if _, ok := params[name]; ok {
+			return nil, cli.Usagef("invalid param %s: want each name once", text)
+		}
+		params[name] = n
+	}
+	return params, nil
+}
+
+// check refuses flags that would be ignored and numbers out of range.
+func (f *taskFlags) check(cmd *cobra.Command) error {
+	if err := cli.FlagError(planner.CheckOptions(f.query.Query, cli.Given(cmd))); err != nil {
+		return err
+	}
+	if f.query.Labels {
+		if err := cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range", "no-clip"); err != nil {
+			return err
+		}
+	}
+	switch {
+	case cmd.Flags().Changed("lanes") && f.query.Lanes == 0:
+		return cli.Usagef("invalid lanes 0: want 1 or more")
+	case f.quota < 1 || f.quota > 65535:
+		return cli.Usagef("invalid quota %d: want 1 to 65535", f.quota)
+	case f.count < 1 || f.count > 65536:
+		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.count)
+	case f.issuer != "" && f.quota != 1:
+		return cli.Usagef("invalid quota %d: want 1 with --issuer, who decides how many tokens a person gets", f.quota)
+	case len(f.relays) > 0:
+		return nil
+	case f.owner != "" || f.verifier != "" || f.issuer != "":
+		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
+	}
+	return cli.Refuse(cmd, "without --relay: a draft has no epochs", "start", "epoch-length", "epochs")
 }
 
 // sign adds the parties and epochs to a draft and signs it.

@@ -59,6 +59,11 @@ public half.
 }
 
 func (f *flags) run(cmd *cobra.Command) error {
+	if f.kind == "sign" {
+		if err := cli.Refuse(cmd, "with --kind sign: one key signs for all epochs", "sign-key", "epochs", "kem"); err != nil {
+			return err
+		}
+	}
 	made, err := f.make()
 	if err != nil {
 		return err

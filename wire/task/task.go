@@ -9,6 +9,9 @@
 package task
 
 import (
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
 )
 
@@ -86,7 +89,12 @@ type Input struct {
 const MaxEntries = 1 << 20
 
 // CheckEntries is an error where the answer has more than [MaxEntries] entries.
-func (in Input) CheckEntries() error { return inRange("input.bins", in.Bins, 0, MaxEntries) }
+func (in Input) CheckEntries() error {
+	if in.Bins > MaxEntries {
+		return invalid.Field("input.bins", strconv.FormatUint(in.Bins, 10), "at most "+strconv.Itoa(MaxEntries)+" for one verifier to hold")
+	}
+	return nil
+}
 
 // Width returns Hi - Lo.
 func (in Input) Width() float64 { return in.Hi.Float64() - in.Lo.Float64() }
