@@ -54,8 +54,8 @@ var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests and their generators.
 var testOnly = []string{
-	"internal/brute", "internal/clitest", "internal/count", "internal/doctest", "internal/hpketest", "internal/pgtest", "internal/pipenet",
-	"internal/relaytest",
+	"internal/brute", "internal/clitest", "internal/count", "internal/doctest", "internal/hpketest", "internal/ordertest",
+	"internal/pgtest", "internal/pipenet", "internal/relaytest",
 }
 
 // goPackage is one folder with Go files; tests and generators are not counted.

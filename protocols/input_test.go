@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/ordertest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -167,4 +168,36 @@ func TestPadFillsWithCoversAndRefusesOverflow(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, slots[0], 2)
 	require.Equal(t, [][]byte{nil}, slots[1])
+}
+
+// TestPadOrdersSlotsAtRandom: under either padding a client's slots, messages and covers, travel in a
+// uniform order in each lane, and the orders of two lanes have nothing to do with each other.
+func TestPadOrdersSlotsAtRandom(t *testing.T) {
+	for padding, messages := range map[string]int{task.PaddingFull: ordertest.Things - 1, task.PaddingNone: ordertest.Things} {
+		draft := &task.Task{Slots: task.Slots{Padding: padding, Lanes: 2, PerLane: ordertest.Things}}
+		src := randomizer.NewSource()
+		ordertest.UniformLanes(t, 2, func() (orders [][]int) {
+			slots, err := protocols.Pad(draft, src, [][][]byte{numbered(messages), numbered(messages)})
+			require.NoError(t, err)
+			for _, lane := range slots {
+				var order []int
+				for _, slot := range lane {
+					if slot == nil {
+						slot = []byte{ordertest.Things - 1} // the one cover
+					}
+					order = append(order, int(slot[0]))
+				}
+				orders = append(orders, order)
+			}
+			return orders
+		})
+	}
+}
+
+// numbered returns the messages {0}, {1}, …, {n-1}.
+func numbered(n int) (out [][]byte) {
+	for i := range byte(n) {
+		out = append(out, []byte{i})
+	}
+	return out
 }

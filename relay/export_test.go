@@ -119,3 +119,72 @@ func Tables(url string) (n int, err error) {
 	defer db.Close()
 	return n, db.QueryRow(`SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&n)
 }
+
+// GroupOrder returns the order in which a relay stores n submissions that wait in its queue, 0, 1, …
+func GroupOrder(r *Relay, n int) (order []int) {
+	waiting := make([]*pending, n)
+	at := map[*pending]int{}
+	for i := range waiting {
+		waiting[i] = &pending{Submission: &store.Submission{}}
+		at[waiting[i]] = i
+	}
+	for _, p := range waiting[1:] {
+		r.queue <- p
+	}
+	for _, p := range r.gather(waiting[0]) {
+		order = append(order, at[p])
+	}
+	return order
+}
+
+// Orders returns a function that has a relay make a batch of the slots {0}, {1}, …, {n-1} in each of its
+// lanes, as often as it is called, each time by the code that makes its real batches, and returns their
+// order there. Nothing is stored: source is the batch before, of which a mix makes its own.
+func Orders(r *Relay, n int, source *onion.Batch) func() ([][]int, error) {
+	s, made := r.order[0], &builder{Store: r.store, submissions: uint64(n)}
+	r.store = made
+	var slots []openedSlot
+	for lane := range int(s.Slots.Lanes) {
+		for i := range byte(n) {
+			made.rows = append(made.rows, store.Row{Lane: lane, Slot: []byte{i}})
+			made.fresh = append(made.fresh, true)
+			slots = append(slots, openedSlot{lane: lane, next: []byte{i}})
+		}
+	}
+	return func() (orders [][]int, err error) {
+		if s.hop == 0 {
+			err = r.seal(context.Background(), s, s.epochID(0), 0)
+		} else if m, headErr := source.Header(); headErr == nil {
+			err = r.mixOpened(context.Background(), s, m, source, slots)
+		}
+		for _, lane := range made.batch.Ciphertexts {
+			var order []int
+			for _, slot := range lane {
+				order = append(order, int(slot[0]))
+			}
+			orders = append(orders, order)
+		}
+		return orders, err
+	}
+}
+
+// builder is a store that only has batches built.
+type builder struct {
+	store.Store
+	submissions uint64
+	rows        []store.Row
+	fresh       []bool
+	batch       *onion.Batch
+}
+
+func (b *builder) Seal(_ context.Context, _ store.EpochID, _ uint64, build func(uint64, []store.Row) (*onion.Batch, error)) (err error) {
+	b.batch, err = build(b.submissions, b.rows)
+	return err
+}
+
+func (b *builder) Mix(_ context.Context, _ store.EpochID, _ uint64, _ []store.Short, build func([]bool) (*onion.Batch, error)) (err error) {
+	b.batch, err = build(b.fresh)
+	return err
+}
+
+func (b *builder) Scrub(context.Context) error { return nil }

@@ -214,6 +214,20 @@ type Report struct {
 // what it returns: a second draw for the same value would weaken the guarantee. A value outside
 // the task's domain is an error about "value".
 func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
+	lanes, err := c.draw(value)
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.sealer.Seal(epoch, lanes)
+	if err != nil {
+		return nil, err
+	}
+	return &Report{Epoch: epoch, Body: body}, nil
+}
+
+// draw randomizes a value and returns the messages of its slots, lane by lane, in the order in which they
+// travel.
+func (c *Client) draw(value []float64) ([][]onion.Message, error) {
 	src := randomizer.NewSource()
 	messages, err := c.mechanism.Randomize(src, value)
 	if err != nil {
@@ -229,9 +243,5 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 			lanes[lane] = append(lanes[lane], onion.Message{Cover: body == nil, Body: body})
 		}
 	}
-	body, err := c.sealer.Seal(epoch, lanes)
-	if err != nil {
-		return nil, err
-	}
-	return &Report{Epoch: epoch, Body: body}, nil
+	return lanes, nil
 }

@@ -165,6 +165,19 @@ const (
 	rowExtra = rowLane + sealedExtra
 )
 
+// rowsOf returns the slots of accepted submissions in a random order.
+func rowsOf(subs []*Submission) (rows []Row) {
+	for _, sub := range subs {
+		for lane, slots := range sub.Lanes {
+			for _, slot := range slots {
+				rows = append(rows, Row{lane, slot})
+			}
+		}
+	}
+	randomizer.Shuffle(randomizer.NewSource(), rows)
+	return rows
+}
+
 // fill stores the slots of accepted submissions in a random order, and the new size of their
 // batch.
 func (t *transaction) fill(epoch int64, b OpenBatch, subs []*Submission) error {
@@ -174,15 +187,7 @@ func (t *transaction) fill(epoch int64, b OpenBatch, subs []*Submission) error {
 	if err != nil {
 		return err
 	}
-	var rows []Row
-	for _, sub := range subs {
-		for lane, slots := range sub.Lanes {
-			for _, slot := range slots {
-				rows = append(rows, Row{lane, slot})
-			}
-		}
-	}
-	randomizer.Shuffle(randomizer.NewSource(), rows)
+	rows := rowsOf(subs)
 	size := len(rows[0].Slot) + rowExtra
 	err = pack(len(rows), size, func(to []byte, i int) []byte {
 		lane := binary.BigEndian.AppendUint16(nil, uint16(rows[i].Lane))

@@ -1,0 +1,177 @@
+// Package ordertest tells an order that is uniformly random from one that is not, in tests: it counts
+// in many trials where each of n things goes.
+//
+// With C[i][j] how often thing i went to place j in N trials, and E = N/n, uniform orders make
+//
+//	T = (n-1)/N · Σ_ij (C[i][j] - E)²   ~   χ² with (n-1)² degrees of freedom        (1)
+//
+// as N grows: the entries of a random permutation matrix have the covariances of H⊗H/(n-1), where H
+// takes off the mean of n numbers and has rank n-1. Where things go one by one does not tell a random
+// rotation, so for things i and i+1 the places of both are counted too: Pearson's χ² over n(n-1) pairs
+// of places, of equal probability,
+//
+//	T_i = n(n-1)/N · Σ_(j≠k) (C_i[j][k] - N/(n(n-1)))²   ~   χ² with n(n-1)-1 degrees of freedom.   (2)
+//
+// A χ² variable with d degrees of freedom exceeds d + 2√(d·x) + 2x with probability e^-x at most [LM00]
+// (Lemma 1). With x = ln((n+1)/α) for each of the n+1 statistics, uniform orders are refused with
+// probability α = 10⁻⁶ at most, in the limit of large N.
+//
+// [LM00]: https://doi.org/10.1214/aos/1015957395
+package ordertest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// FalseAlarm is the probability with which uniform orders are refused.
+const FalseAlarm = 1e-6
+
+// Things and Trials are the sizes at which every permutation of the system is tested.
+const (
+	Things = 8
+	Trials = 100_000
+)
+
+// minExpected is the least expected count of a cell for which χ² is the distribution of (2) closely
+// enough. With fewer trials only (1) is tested.
+const minExpected = 100
+
+// Orders counts the orders of n things.
+type Orders struct {
+	trials int
+	places [][]int   // C, by thing and place
+	pairs  [][][]int // C_i, by thing and the places of it and the next
+}
+
+// New returns the counts of no orders of n ≥ 2 things.
+func New(n int) *Orders {
+	o := &Orders{places: square(n)}
+	for range n {
+		o.pairs = append(o.pairs, square(n))
+	}
+	return o
+}
+
+func square(n int) [][]int {
+	out := make([][]int, n)
+	for i := range out {
+		out[i] = make([]int, n)
+	}
+	return out
+}
+
+// Add counts one order: order[j] is the number of the thing at place j, from 0 on.
+func (o *Orders) Add(t testing.TB, order []int) {
+	t.Helper()
+	n := len(o.places)
+	place := make([]int, n)
+	for j, thing := range order {
+		place[thing] = j + 1
+	}
+	if len(order) != n || slices.Contains(place, 0) {
+		require.Fail(t, "not an order of all things", "%v", order)
+	}
+	for i, at := range place {
+		o.places[i][at-1]++
+		o.pairs[i][at-1][place[(i+1)%n]-1]++
+	}
+	o.trials++
+}
+
+// Biased is an error unless the orders look uniform.
+func (o *Orders) Biased() error {
+	n := float64(len(o.places))
+	x := math.Log((n + 1) / FalseAlarm)
+	most := func(df float64) float64 { return df + 2*math.Sqrt(df*x) + 2*x }
+	trials := float64(o.trials)
+	single := 0.0
+	for _, row := range o.places {
+		for _, count := range row {
+			single += (n - 1) / trials * math.Pow(float64(count)-trials/n, 2) // (1)
+		}
+	}
+	if limit := most((n - 1) * (n - 1)); !(single <= limit) {
+		return fmt.Errorf("not a uniform order: χ² over places is %.0f, want at most %.0f; %d trials: %v", single, limit, o.trials, o.places)
+	}
+	cells := n * (n - 1)
+	if trials < minExpected*cells {
+		return nil
+	}
+	for i, counts := range o.pairs {
+		both := 0.0
+		for j, row := range counts {
+			for k, count := range row {
+				if j != k {
+					both += cells / trials * math.Pow(float64(count)-trials/cells, 2) // (2)
+				}
+			}
+		}
+		if limit := most(cells - 1); !(both <= limit) {
+			return fmt.Errorf("not a uniform order: χ² over the places of %d and the next is %.0f, want at most %.0f; %d trials", i, both, limit, o.trials)
+		}
+	}
+	return nil
+}
+
+// Uniform asserts that what order returns, in [Trials] trials, are uniform orders of [Things] things.
+func Uniform(t *testing.T, order func() []int) {
+	t.Helper()
+	o := New(Things)
+	for range Trials {
+		o.Add(t, order())
+	}
+	require.NoError(t, o.Biased())
+}
+
+// UniformLanes is [Uniform] for several lanes at once: each has a uniform order, and so has what is at
+// the same place as thing 0, 1, … of the first lane: else the orders would tell which belong together.
+func UniformLanes(t *testing.T, lanes int, orders func() [][]int) {
+	t.Helper()
+	each, beside := make([]*Orders, lanes), make([]*Orders, lanes)
+	for lane := range lanes {
+		each[lane], beside[lane] = New(Things), New(Things)
+	}
+	across := make([]int, Things)
+	for range Trials {
+		all := orders()
+		require.Len(t, all, lanes)
+		for lane, order := range all {
+			each[lane].Add(t, order)
+			if lane > 0 {
+				for place, thing := range all[0] {
+					across[thing] = order[place]
+				}
+				beside[lane].Add(t, across)
+			}
+		}
+	}
+	for lane := range lanes {
+		require.NoError(t, each[lane].Biased(), "lane %d", lane)
+		if lane > 0 {
+			require.NoError(t, beside[lane].Biased(), "lane %d beside the first", lane)
+		}
+	}
+}
+
+// InOrder is a protocol whose clients send the messages {0}, {1}, … in each of two lanes, in that order.
+type InOrder struct{ protocols.Mechanism }
+
+// Randomize returns the messages, whatever the value.
+func (InOrder) Randomize(*randomizer.Source, []float64) ([][][]byte, error) {
+	return [][][]byte{numbered(), numbered()}, nil
+}
+
+func numbered() (messages [][]byte) {
+	for i := range byte(Things) {
+		messages = append(messages, []byte{i})
+	}
+	return messages
+}
