@@ -256,6 +256,14 @@ cases['an epsilon above maxEpsilon is refused'] = (host) =>
 cases['a claim that is worthless for its delta is refused unless the page asks for it'] = (host) =>
   refused(host, connect(host, 'truthful', { maxDelta: 0.001 }), 'delta-too-large', 'maxDelta');
 
+cases['a task may cost exactly maxEpsilon and maxDelta, and no more'] = async (host) => {
+  const { totalEpsilon, totalDelta } = (await connect(host, 'histogram')).guarantee;
+  await connect(host, 'histogram', { maxEpsilon: totalEpsilon, maxDelta: totalDelta });
+  const less = 1 - 1e-12;
+  await refused(host, connect(host, 'histogram', { maxEpsilon: less * totalEpsilon }), 'epsilon-too-large', 'maxEpsilon');
+  await refused(host, connect(host, 'histogram', { maxDelta: less * totalDelta }), 'delta-too-large', 'maxDelta');
+};
+
 cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async (host) => {
   const limits = { maxEpsilon: 1, maxTotalEpsilon: 2 };
   const [a, b, c] = await Promise.all(['one relay', 'three relays', 'histogram'].map((name) => connect(host, name, limits)));

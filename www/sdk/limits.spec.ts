@@ -1,0 +1,50 @@
+/**
+ * Limits, held to the last digit: what a task may cost, and how long a relay may take a report.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { checkDelta, checkSite, checkTask } from './budget.js';
+import { closed, epochAt } from './epochs.js';
+import { DoonaError } from './errors.js';
+
+/** The next number above. */
+const above = (x: number) => x * (1 + 2 * Number.EPSILON);
+
+function refused(check: () => void, code: string, field: string): void {
+  assert.throws(check, (error) => error instanceof DoonaError && error.code === code && error.field === field);
+}
+
+test('the epsilon of all epochs together is at most maxEpsilon', () => {
+  for (const [epsilon, epochs, max] of [[1, 3, 3], [0.25, 4, 1], [1.5, 1, 1.5]] as const) {
+    checkTask(epsilon, epochs, max);
+    refused(() => checkTask(above(epsilon), epochs, max), 'epsilon-too-large', 'maxEpsilon');
+    refused(() => checkTask(epsilon, epochs + 1, max), 'epsilon-too-large', 'maxEpsilon');
+  }
+});
+
+test('the delta of all epochs together is at most maxDelta, which bounds nothing at 1', () => {
+  for (const max of [0.001, 3e-6, 0.5]) {
+    checkDelta(max, max);
+    refused(() => checkDelta(above(max), max), 'delta-too-large', 'maxDelta');
+  }
+  checkDelta(2.9, 1);
+});
+
+test('the epsilon of all reports at this site is at most maxTotalEpsilon', () => {
+  const spent = [{ epsilon: 0.5, epochs: 3, delta: 1e-6 }, { epsilon: 0.25, epochs: 2, delta: 1e-6 }] as unknown as Parameters<typeof checkSite>[0];
+  checkSite(spent, 0.5, 2.5);
+  refused(() => checkSite(spent, 0.5 + 1e-12, 2.5), 'budget-exceeded', 'maxTotalEpsilon');
+});
+
+test('an epoch is closed 10 minutes after its end: 5 that a relay waits, 5 by which clocks differ', () => {
+  const epochs = { start: 1_800_000_000, length: 3600, count: 2 };
+  const end = (epochs.start + epochs.length) * 1000;
+  assert.equal(epochAt(epochs, end - 1), 0);
+  assert.equal(epochAt(epochs, end), 1);
+  assert.equal(closed(epochs, 0, end + 600_000), false);
+  assert.equal(closed(epochs, 0, end + 600_001), true);
+  assert.equal(closed(epochs, 1, end + 600_001), false);
+});
