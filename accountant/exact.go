@@ -103,23 +103,27 @@ func spread(n, p, l float64) float64 {
 //
 // Cut tails: as X₊ ≤ up·N₁, and size-biasing by N₁ turns (S, R) into (1+S′, R) of one user
 // fewer, what lies outside a set contributes at most scale·np·Pr[(1+S′, R) outside]; the four
-// tails cut by Bernstein's inequality are added as 4e^-L.
+// tails cut by Bernstein's inequality are added as 4e^-L. Where E[X₊ | S, R] is taken to be linear in R
+// (see expectation), it lies above that line by at most κ·R or κ·(R−high) outside the range, as its
+// slope is between −κ and 0: in all at most 4e^-L′·κ·E[R], which is added too. L′ is as much above L as
+// makes that no more than the other tails.
 func (w *walk) direct(t *tuned) float64 {
 	l := w.tailExponent(t)
 	d := spread(w.n, 2*w.p, l)
 	low := math.Max(0, math.Floor(w.n*2*w.p-d))
 	high := math.Min(w.n, math.Ceil(w.n*2*w.p+d))
-	given := splitSum{walk: w, exponent: l}
+	given := splitSum{walk: w}
 	if w.rho > 0 {
 		given.q = w.rho / (1 - 2*w.p)
 	}
+	given.exponent = l + math.Log1p(w.kappa*given.q/(w.p*math.Max(w.up, ulp)))
 	total := 0.0
 	for s := math.Max(1, low); s <= high; s++ {
 		if pr := binomial(s, w.n, 2*w.p, 1-2*w.p); pr > 0 {
 			total += pr * given.expectation(s)
 		}
 	}
-	return w.scale * (total + 4*math.Exp(-l)*w.n*w.p*w.up) * (1 + 2e-13 + 5e-15*math.Sqrt(w.n))
+	return w.scale * (total + 4*w.n*(math.Exp(-l)*w.p*w.up+math.Exp(-given.exponent)*w.kappa*given.q)) * (1 + 2e-13 + 5e-15*math.Sqrt(w.n))
 }
 
 // totalVariation returns δ(0). X is then N₁−N₂, a simple random walk of S steps given S, and
@@ -157,6 +161,9 @@ func (g *splitSum) expectation(s float64) float64 {
 	}
 	first := s - math.Ceil(y(low)) + 1
 	g.table(s, first, s-y(high))
+	if below := math.Ceil(y(low)) - 1; y(high) > below { // linear in R
+		return (g.excess[1] + (y((g.n-s)*g.q)-below)*g.tail[0]) * (g.up + g.down)
+	}
 	pr, total := 1.0, 0.0
 	for r := low; r <= high; r++ {
 		switch {

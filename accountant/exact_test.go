@@ -262,6 +262,7 @@ func TestExactMatchesPlainLogSum(t *testing.T) {
 	}{
 		{2, 100000, .05, .05}, {10, 100000, .02, .25}, {100, 100000, .1, .4},
 		{100, 1000000, .02, .25}, {1000, 1000000, .05, .6},
+		{1000000, 10000000, .5, .9}, // for most S the rest is linear
 	}
 	for _, tt := range tests {
 		want := exactLogSum(tt.k, tt.gamma, tt.n, tt.eps)
