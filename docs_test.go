@@ -157,19 +157,19 @@ func TestProtocolsInReadme(t *testing.T) {
 	all := registry.All()
 	require.Len(t, table, len(all))
 	for i, p := range all {
-		require.Equal(t, fmt.Sprintf("[%[1]s](protocols/%[1]s/%[1]s.go)", p.Name()), table[i][0])
+		require.Equal(t, fmt.Sprintf("[%[1]s](protocols/%[1]s/%[1]s.go)", p.ProtocolName()), table[i][0])
 		var queries []string
 		for _, word := range regexp.MustCompile(`\w+`).FindAllString(table[i][1], -1) {
 			if answers(all, word) {
 				queries = append(queries, word)
 			}
 		}
-		require.ElementsMatch(t, p.Row().Queries, queries, p.Name())
-		draft, err := planner.Draft(planner.Example(p.Name(), p.Row().Trials[0], 1))
+		require.ElementsMatch(t, p.Row().Queries, queries, p.ProtocolName())
+		draft, err := planner.Draft(planner.Example(p.ProtocolName(), p.Row().Trials[0], 1))
 		require.NoError(t, err)
 		m, err := registry.Open(draft)
 		require.NoError(t, err)
-		require.Equal(t, math.IsInf(m.Epsilon0(), 1), table[i][2] == "nothing", p.Name())
+		require.Equal(t, math.IsInf(m.Epsilon0(), 1), table[i][2] == "nothing", p.ProtocolName())
 	}
 }
 

@@ -4,11 +4,12 @@ import "github.com/doona-dp/doona/wire/task"
 
 // Protocol is a row of the one table of protocols, package registry.
 //
-// Clients call Name and Open alone, and only what is called is linked into doona.wasm: choosing the
-// parameters of new tasks costs its download nothing.
+// Clients call ProtocolName and Open alone, and only what is called is linked into doona.wasm: choosing
+// the parameters of new tasks costs its download nothing. Methods have pointer receivers, as others
+// would be linked twice; a method Name would bring that of the standard library's types.
 type Protocol interface {
-	// Name returns the protocol's name in tasks.
-	Name() string
+	// ProtocolName returns the protocol's name in tasks.
+	ProtocolName() string
 
 	// Open returns the mechanism of a task, whose parameters it checks, and not its claim:
 	// [Mechanism.CheckClaim].

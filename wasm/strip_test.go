@@ -27,6 +27,17 @@ func TestStripped(t *testing.T) {
 	require.Equal(t, module, again, "stripping twice")
 }
 
+// TestSearchesAreLeftOut: a module has the checks of every protocol's parameters and not the search for
+// those of new tasks, as the strings of both tell.
+func TestSearchesAreLeftOut(t *testing.T) {
+	for _, m := range []wasm.Module{wasm.Browser, wasm.Full} {
+		module := string(built(t, m))
+		require.Contains(t, module, "so that the noise rarely wraps around", "splitmix.Open")
+		require.NotContains(t, module, "more honest users need fewer", "splitmix.Calibrate")
+		require.NotContains(t, module, "that proves the claim", "correlated.Calibrate")
+	}
+}
+
 // TestSizes: every function is counted, under its package.
 func TestSizes(t *testing.T) {
 	sizes, err := wasm.Sizes(t.Context())

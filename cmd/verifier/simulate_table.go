@@ -45,7 +45,7 @@ const (
 func tableQueries() (out []planner.Query) {
 	for _, p := range registry.All() {
 		for _, c := range p.Row().Trials {
-			out = append(out, planner.Example(p.Name(), c, 1), planner.Example(p.Name(), c, 0.8))
+			out = append(out, planner.Example(p.ProtocolName(), c, 1), planner.Example(p.ProtocolName(), c, 0.8))
 		}
 	}
 	return out

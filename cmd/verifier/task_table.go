@@ -34,7 +34,7 @@ func costQueries() (out []planner.Query) {
 	for _, p := range registry.All() {
 		for _, c := range p.Row().Costs {
 			for c.Users = 1e3; c.Users <= 1e7; c.Users *= 10 {
-				out = append(out, planner.Example(p.Name(), c, 0.9))
+				out = append(out, planner.Example(p.ProtocolName(), c, 0.9))
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func calibrated(t *testing.T, d *task.Task, o correlated.Options) *correlated.Me
 	require.NoError(t, correlated.CalibrateWith(d, o))
 	took := time.Since(start)
 	require.NoError(t, d.ValidateDraft())
-	m, err := correlated.Protocol{}.Open(d)
+	m, err := new(correlated.Protocol).Open(d)
 	require.NoError(t, err)
 	start = time.Now()
 	require.NoError(t, m.CheckClaim())

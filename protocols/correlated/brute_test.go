@@ -143,7 +143,7 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%s/n=%d/Δ=%d", c.query, c.padding, c.users, c.top), func(t *testing.T) {
 			d := tinyTask(c.query, c.padding, c.eps, c.delta, c.users, c.top)
 			require.NoError(t, CalibrateWith(d, Options{Share: c.share}))
-			opened, err := Protocol{}.Open(d)
+			opened, err := new(Protocol).Open(d)
 			require.NoError(t, err)
 			m := opened.(*Mechanism)
 			require.NoError(t, m.CheckClaim())

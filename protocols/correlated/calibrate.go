@@ -30,7 +30,7 @@ const roundingShare = 0.16
 const maxSlots = 65535
 
 // Row is [protocols.Protocol.Row].
-func (Protocol) Row() protocols.Row {
+func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []string{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector},
 		Rule:    RuleMoments,
@@ -44,7 +44,7 @@ func (Protocol) Row() protocols.Row {
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch, rule and
 // padding (default none) are set; a parameter max that it names is kept.
-func (Protocol) Calibrate(t *task.Task) error { return CalibrateWith(t, Options{}) }
+func (*Protocol) Calibrate(t *task.Task) error { return CalibrateWith(t, Options{}) }
 
 // CalibrateWith is [Protocol.Calibrate] with choices.
 func CalibrateWith(t *task.Task, o Options) error {

@@ -18,10 +18,10 @@ func TestClosedFormNextToEpsilon(t *testing.T) {
 	d.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 100, MessageBytes: 1}
 	for _, below := range []int64{1, 10} {
 		d.Params = []task.Param{{Key: "central", Value: randomizer.NewRational(1<<40-below, 1<<40)}, whole("max", 1)}
-		_, err := correlated.Protocol{}.Open(d)
+		_, err := new(correlated.Protocol).Open(d)
 		requireField(t, err, "params.central")
 	}
 	d.Params[0].Value = randomizer.NewRational(1<<40-100, 1<<40)
-	_, err := correlated.Protocol{}.Open(d)
+	_, err := new(correlated.Protocol).Open(d)
 	require.NoError(t, err)
 }

@@ -59,8 +59,8 @@ const Name = "correlated"
 // Protocol is the protocol's row in the table of all.
 type Protocol struct{}
 
-// Name is [Name].
-func (Protocol) Name() string { return Name }
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // The rules by which a claim is proven.
 const (
@@ -108,7 +108,7 @@ type Mechanism struct {
 // parameters max (Δ) and central (ε*/Δ); under rule moments also theta and cut, which select the
 // bound, and for the noise NAME.r, NAME.s and where jumps are bounded NAME.jump, NAME being pair for
 // {-1,+1}, zero for {0} under padding none, and level.00, level.01, … for the levels.
-func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	m, err := newMechanism(t)
 	if err != nil {
 		return nil, err

@@ -77,20 +77,20 @@ func requireField(t *testing.T, err error, field string) {
 }
 
 func TestImpossibleParametersAreNamed(t *testing.T) {
-	requireField(t, correlated.Protocol{}.Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 0))), "params.max")
-	requireField(t, correlated.Protocol{}.Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 9000))), "params.max")
-	requireField(t, correlated.Protocol{}.Calibrate(draft(task.Count, "", 1000, "1", "1e-6", whole("max", 2))), "params.max")
-	requireField(t, correlated.Protocol{}.Calibrate(draft(task.VectorMean, "", 1000, "1", "1e-6")), "query")
-	requireField(t, correlated.Protocol{}.Calibrate(draft(task.Sum, task.PaddingFull, 2, "0.05", "1e-6", whole("max", 64))), "batch.size")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 0))), "params.max")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 9000))), "params.max")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Count, "", 1000, "1", "1e-6", whole("max", 2))), "params.max")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.VectorMean, "", 1000, "1", "1e-6")), "query")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, task.PaddingFull, 2, "0.05", "1e-6", whole("max", 64))), "batch.size")
 	requireField(t, correlated.CalibrateWith(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 4)), correlated.Options{Share: 1}), "share")
 	d := draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 4))
 	d.Rule = "revealed"
-	requireField(t, correlated.Protocol{}.Calibrate(d), "rule")
+	requireField(t, new(correlated.Protocol).Calibrate(d), "rule")
 }
 
 func TestOtherTasksAreRefused(t *testing.T) {
 	base := draft(task.Sum, task.PaddingNone, 100000, "1", "1e-6", whole("max", 4))
-	require.NoError(t, correlated.Protocol{}.Calibrate(base))
+	require.NoError(t, new(correlated.Protocol).Calibrate(base))
 	at := func(d *task.Task, key string) *randomizer.Rational {
 		for i := range d.Params {
 			if d.Params[i].Key == key {
@@ -120,7 +120,7 @@ func TestOtherTasksAreRefused(t *testing.T) {
 			d := *base
 			d.Params = append([]task.Param{}, base.Params...)
 			c.change(&d)
-			_, err := correlated.Protocol{}.Open(&d)
+			_, err := new(correlated.Protocol).Open(&d)
 			requireField(t, err, c.field)
 		})
 	}
@@ -136,7 +136,7 @@ func TestOtherTasksAreRefused(t *testing.T) {
 			d := *base
 			d.Params = append([]task.Param{}, base.Params...)
 			change(&d)
-			m, err := correlated.Protocol{}.Open(&d)
+			m, err := new(correlated.Protocol).Open(&d)
 			require.NoError(t, err)
 			err = m.CheckClaim()
 			require.Error(t, err)

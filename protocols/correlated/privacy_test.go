@@ -191,11 +191,11 @@ func TestClosedForm(t *testing.T) {
 	d = tinyTask("sum", "full", "2", "1e-3", 1000, 2)
 	d.Rule = RuleTheorem2
 	require.NoError(t, CalibrateWith(d, Options{Share: 0.5}))
-	opened, err := Protocol{}.Open(d)
+	opened, err := new(Protocol).Open(d)
 	require.NoError(t, err)
 	require.NoError(t, opened.CheckClaim())
 	d.Claim.Epsilon = "0.99"
-	opened, err = Protocol{}.Open(d)
+	opened, err = new(Protocol).Open(d)
 	if err == nil {
 		err = opened.CheckClaim()
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // Row is [protocols.Protocol.Row].
-func (Protocol) Row() protocols.Row {
+func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []string{task.Histogram},
 		Default: []string{task.Histogram},
@@ -17,7 +17,7 @@ func (Protocol) Row() protocols.Row {
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set:
 // the smallest γ that proves the claim, by the task's rule or else by the tightest for K.
-func (Protocol) Calibrate(t *task.Task) error {
+func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
 	}

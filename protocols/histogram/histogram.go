@@ -33,8 +33,8 @@ const Name = "histogram"
 // Protocol is the protocol's row in the table of all.
 type Protocol struct{}
 
-// Name is [Name].
-func (Protocol) Name() string { return Name }
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // Mechanism is the protocol with the parameters of one task.
 type Mechanism struct {
@@ -43,7 +43,7 @@ type Mechanism struct {
 }
 
 // Open returns the mechanism of a task: query histogram, parameter gamma, K = Input.Bins.
-func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
 	}

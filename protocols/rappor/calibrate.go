@@ -6,7 +6,7 @@ import (
 )
 
 // Row is [protocols.Protocol.Row].
-func (Protocol) Row() protocols.Row {
+func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []string{task.Count, task.Sum, task.Mean},
 		Rule:    RuleOthers,
@@ -18,7 +18,7 @@ func (Protocol) Row() protocols.Row {
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are
 // set: the smallest f, and the fewest slots, that prove the claim. A k that the task already names
 // is kept; else it is the one of the least worst-case variance.
-func (Protocol) Calibrate(t *task.Task) error {
+func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkTask(t); err != nil {
 		return err
 	}

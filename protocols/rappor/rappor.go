@@ -48,8 +48,8 @@ const Name = "rappor"
 // Protocol is the protocol's row in the table of all.
 type Protocol struct{}
 
-// Name is [Name].
-func (Protocol) Name() string { return Name }
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // maxK bounds the levels: the error grows with √k for a given range.
 const maxK = 1 << 12
@@ -63,7 +63,7 @@ type Mechanism struct {
 }
 
 // Open returns the mechanism of a task: query count, sum or mean, parameters f and k.
-func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkTask(t); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // Row is [protocols.Protocol.Row].
-func (Protocol) Row() protocols.Row {
+func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []string{task.Count, task.Sum, task.Mean},
 		Default: []string{task.Count, task.Sum, task.Mean},
@@ -19,7 +19,7 @@ func (Protocol) Row() protocols.Row {
 // Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set: the
 // k, and the smallest γ that proves the claim for it, which minimise the worst-case mean squared
 // error. γ is that of the task's rule. Where it has none it gets the tightest for k+1 values.
-func (Protocol) Calibrate(t *task.Task) error {
+func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
 	}

@@ -39,8 +39,8 @@ const Name = "realsum"
 // Protocol is the protocol's row in the table of all.
 type Protocol struct{}
 
-// Name is [Name].
-func (Protocol) Name() string { return Name }
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // maxK bounds the fixed-point levels: beyond it rounding is negligible for any n < 2³².
 const maxK = 1 << 16
@@ -53,7 +53,7 @@ type Mechanism struct {
 }
 
 // Open returns the mechanism of a task: query count, sum or mean, parameters gamma and k.
-func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
 	}

@@ -20,14 +20,14 @@ import (
 )
 
 var all = []protocols.Protocol{
-	histogram.Protocol{},
-	realsum.Protocol{},
-	splitmix.Protocol{},
-	correlated.Protocol{},
-	rappor.Protocol{},
-	vectorsum.Protocol{},
-	vectorgrid.Protocol{},
-	vectormean.Protocol{},
+	&histogram.Protocol{},
+	&realsum.Protocol{},
+	&splitmix.Protocol{},
+	&correlated.Protocol{},
+	&rappor.Protocol{},
+	&vectorsum.Protocol{},
+	&vectorgrid.Protocol{},
+	&vectormean.Protocol{},
 }
 
 // All returns the table.
@@ -37,10 +37,10 @@ func All() []protocols.Protocol { return slices.Clone(all) }
 func find(t *task.Task) (protocols.Protocol, error) {
 	names := ""
 	for _, p := range all {
-		if p.Name() == t.Protocol {
+		if p.ProtocolName() == t.Protocol {
 			return p, nil
 		}
-		names += " " + p.Name()
+		names += " " + p.ProtocolName()
 	}
 	return nil, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
 }
@@ -81,7 +81,7 @@ func byQuery(query string) (string, error) {
 	for _, p := range all {
 		for _, answered := range p.Row().Default {
 			if answered == query {
-				return p.Name(), nil
+				return p.ProtocolName(), nil
 			}
 			queries += " " + answered
 		}

@@ -22,7 +22,7 @@ var queries = []string{task.Count, task.Sum, task.Mean, task.Histogram, task.Vec
 
 func names() (out []string) {
 	for _, p := range registry.All() {
-		out = append(out, p.Name())
+		out = append(out, p.ProtocolName())
 	}
 	return out
 }
@@ -61,9 +61,9 @@ func TestEveryQueryHasOneDefault(t *testing.T) {
 	found := map[string]string{}
 	for _, p := range registry.All() {
 		for _, query := range p.Row().Default {
-			require.Contains(t, p.Row().Queries, query, p.Name())
+			require.Contains(t, p.Row().Queries, query, p.ProtocolName())
 			require.NotContains(t, found, query)
-			found[query] = p.Name()
+			found[query] = p.ProtocolName()
 		}
 	}
 	require.Len(t, found, len(queries))
@@ -83,19 +83,19 @@ func TestEveryProtocolAnswersTheQueriesItSays(t *testing.T) {
 			case task.Vector, task.VectorMean:
 				example.Dim = 2
 			}
-			draft, err := planner.Draft(planner.Example(p.Name(), example, 1))
+			draft, err := planner.Draft(planner.Example(p.ProtocolName(), example, 1))
 			if !slices.Contains(p.Row().Queries, query) {
 				var field *invalid.FieldError
-				require.ErrorAs(t, err, &field, "%s, %s", p.Name(), query)
-				require.Equal(t, "query", field.Field, "%s, %s", p.Name(), query)
+				require.ErrorAs(t, err, &field, "%s, %s", p.ProtocolName(), query)
+				require.Equal(t, "query", field.Field, "%s, %s", p.ProtocolName(), query)
 				continue
 			}
-			require.NoError(t, err, "%s, %s", p.Name(), query)
-			require.Equal(t, p.Name(), draft.Protocol)
+			require.NoError(t, err, "%s, %s", p.ProtocolName(), query)
+			require.Equal(t, p.ProtocolName(), draft.Protocol)
 			require.NotEmpty(t, draft.Rule)
 			m, err := registry.Open(draft)
 			require.NoError(t, err)
-			require.NoError(t, m.CheckClaim(), "%s, %s", p.Name(), query)
+			require.NoError(t, m.CheckClaim(), "%s, %s", p.ProtocolName(), query)
 		}
 	}
 }
@@ -105,28 +105,28 @@ func TestEveryProtocolAnswersTheQueriesItSays(t *testing.T) {
 func TestEveryTrialRuns(t *testing.T) {
 	src := randomizer.NewSource()
 	for _, p := range registry.All() {
-		require.NotEmpty(t, p.Row().Trials, p.Name())
-		require.NotEmpty(t, p.Row().Costs, p.Name())
+		require.NotEmpty(t, p.Row().Trials, p.ProtocolName())
+		require.NotEmpty(t, p.Row().Costs, p.ProtocolName())
 		for _, c := range p.Row().Trials {
-			draft, err := planner.Draft(planner.Example(p.Name(), c, 1))
-			require.NoError(t, err, p.Name())
+			draft, err := planner.Draft(planner.Example(p.ProtocolName(), c, 1))
+			require.NoError(t, err, p.ProtocolName())
 			m, err := registry.Open(draft)
-			require.NoError(t, err, p.Name())
+			require.NoError(t, err, p.ProtocolName())
 			attacker, ok := m.(protocols.Attacker)
-			require.True(t, ok, "%s knows no attack", p.Name())
+			require.True(t, ok, "%s knows no attack", p.ProtocolName())
 			own, err := m.Randomize(src, m.WorstValue())
-			require.NoError(t, err, p.Name())
+			require.NoError(t, err, p.ProtocolName())
 			attack, err := attacker.Attack(src, protocols.AttackMax, 0, m.WorstValue())
-			require.NoError(t, err, p.Name())
+			require.NoError(t, err, p.ProtocolName())
 			for _, lanes := range [][][][]byte{own, attack} {
 				agg := m.Aggregate()
 				for lane, messages := range lanes {
 					for _, message := range messages {
-						require.NoError(t, agg.Add(lane, message), p.Name())
+						require.NoError(t, agg.Add(lane, message), p.ProtocolName())
 					}
 				}
 				agg.AddUsers(1)
-				require.EqualValues(t, 1, agg.Reports(), p.Name())
+				require.EqualValues(t, 1, agg.Reports(), p.ProtocolName())
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 const roundingShare = 0.02
 
 // Row is [protocols.Protocol.Row].
-func (Protocol) Row() protocols.Row {
+func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []string{task.Count, task.Sum, task.Mean},
 		Rule:    RuleComponents,
@@ -27,7 +27,7 @@ func (Protocol) Row() protocols.Row {
 // set: the p with which rounding adds at most 2 % to the variance, s = ε/p, the smallest q with
 // which the noise wraps around with a probability of at most [MaxWrap], and the smallest m that
 // proves the claim by the rule. Parameters p and m that the task already names are kept.
-func (Protocol) Calibrate(t *task.Task) error {
+func (*Protocol) Calibrate(t *task.Task) error {
 	if err := protocols.CheckNumber(t); err != nil {
 		return err
 	}

@@ -51,8 +51,8 @@ const Name = "splitmix"
 // Protocol is the protocol's row in the table of all.
 type Protocol struct{}
 
-// Name is [Name].
-func (Protocol) Name() string { return Name }
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // Bounds of the parameters: products of n, p and q stay exact in float64 and in 64 bits.
 const (
@@ -70,7 +70,7 @@ type Mechanism struct {
 }
 
 // Open returns the mechanism of a task: query count, sum or mean, parameters m, p, q and s.
-func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := protocols.CheckNumber(t); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Row is [protocols.Protocol.Row].
-func (Protocol) Row() protocols.Row {
+func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []string{task.Vector, task.VectorMean},
 		Rule:    string(accountant.Exact),
@@ -21,7 +21,7 @@ func (Protocol) Row() protocols.Row {
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
 // are set. A parameter r that the task already names is kept; else r is chosen. γ is the smallest
 // that proves the claim.
-func (Protocol) Calibrate(t *task.Task) error {
+func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
 	}

@@ -47,8 +47,8 @@ const Name = "vectorgrid"
 // Protocol is the protocol's row in the table of all.
 type Protocol struct{}
 
-// Name is [Name].
-func (Protocol) Name() string { return Name }
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // Bounds of r, and of the points of a grid.
 const (
@@ -65,7 +65,7 @@ type Mechanism struct {
 
 // Open returns the mechanism of a task: query vector or vectormean, parameters gamma and r,
 // d = Input.Bins.
-func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
 	}

@@ -115,7 +115,7 @@ func TestPublishedGammaIsNotPrivate(t *testing.T) {
 	require.LessOrEqual(t, brute.Worst(reports(4, gamma.Float64()), users, 1), 0.1)
 	require.NoError(t, m.CheckClaim())
 	draft.Params[0].Value = randomizer.NewRational(int64(num), den)
-	m, err = vectorgrid.Protocol{}.Open(draft)
+	m, err = new(vectorgrid.Protocol).Open(draft)
 	require.NoError(t, err)
 	require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 }

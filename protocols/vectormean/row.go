@@ -8,17 +8,17 @@ import (
 // Protocol is the protocol's row in the table of all.
 type Protocol struct{}
 
-// Name is [Name].
-func (Protocol) Name() string { return Name }
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // Open is [New].
-func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) { return New(t) }
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) { return New(t) }
 
 // Calibrate is [Calibrate].
-func (Protocol) Calibrate(t *task.Task) error { return Calibrate(t) }
+func (*Protocol) Calibrate(t *task.Task) error { return Calibrate(t) }
 
 // Row is [protocols.Protocol.Row].
-func (Protocol) Row() protocols.Row {
+func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []string{task.VectorMean},
 		Default: []string{task.VectorMean},

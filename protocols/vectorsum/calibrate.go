@@ -9,7 +9,7 @@ import (
 )
 
 // Row is [protocols.Protocol.Row].
-func (Protocol) Row() protocols.Row {
+func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []string{task.Vector},
 		Default: []string{task.Vector},
@@ -25,7 +25,7 @@ func (Protocol) Row() protocols.Row {
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
 // are set: the smallest γ that proves the claim. Parameters k and t that the task already names
 // are kept; else t is 1 and k is chosen.
-func (Protocol) Calibrate(t *task.Task) error {
+func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkTask(t); err != nil {
 		return err
 	}

@@ -30,9 +30,9 @@ func whole(key string, v int64) task.Param {
 
 func calibrated(t *testing.T, d *task.Task) float64 {
 	t.Helper()
-	require.NoError(t, vectorsum.Protocol{}.Calibrate(d))
+	require.NoError(t, new(vectorsum.Protocol).Calibrate(d))
 	require.NoError(t, d.ValidateDraft())
-	m, err := vectorsum.Protocol{}.Open(d)
+	m, err := new(vectorsum.Protocol).Open(d)
 	require.NoError(t, err)
 	require.NoError(t, m.CheckClaim())
 	gamma, _ := d.Param("gamma")
@@ -174,7 +174,7 @@ func TestNoiseForTooSmallADomainIsCaught(t *testing.T) {
 
 	num := randomizer.NewRational(int64(weak*(1<<40)), 1<<40)
 	d.Params[0].Value = num
-	m, err := vectorsum.Protocol{}.Open(d)
+	m, err := new(vectorsum.Protocol).Open(d)
 	require.NoError(t, err)
 	require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 }
@@ -370,5 +370,5 @@ func TestPublishedParameters(t *testing.T) {
 	calibrated(t, d)
 	require.Equal(t, whole("k", 1), d.Params[1])
 	tooFew := draft(100, 1000, "0.95", "1e-6", vectorsum.RuleSCM21)
-	require.ErrorContains(t, vectorsum.Protocol{}.Calibrate(tooFew), "invalid users 1000: want at least 22508")
+	require.ErrorContains(t, new(vectorsum.Protocol).Calibrate(tooFew), "invalid users 1000: want at least 22508")
 }

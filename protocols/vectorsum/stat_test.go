@@ -64,7 +64,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 func TestVarianceIsNoisePlusSampling(t *testing.T) {
 	d := draft(8, 10_000, "1", "1e-6", "revealed", whole("k", 2))
 	calibrated(t, d)
-	m, err := vectorsum.Protocol{}.Open(d)
+	m, err := new(vectorsum.Protocol).Open(d)
 	require.NoError(t, err)
 	value := []float64{0, 0.25, 0.5, 0.75, 1, 0.1, 0.2, 0.3}
 	_, variance, err := m.Exact(value)
@@ -84,7 +84,7 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 		for _, users := range []uint64{300, 100_000} {
 			d := draft(8, users, "1", "1e-6", "revealed", params...)
 			calibrated(t, d)
-			m, err := vectorsum.Protocol{}.Open(d)
+			m, err := new(vectorsum.Protocol).Open(d)
 			require.NoError(t, err)
 			_, at, err := m.Exact(m.WorstValue())
 			require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 60_000
 	d := draft(3, 100, "1", "1e-6", "revealed", whole("k", 1))
 	gamma := calibrated(t, d)
-	m, err := vectorsum.Protocol{}.Open(d)
+	m, err := new(vectorsum.Protocol).Open(d)
 	require.NoError(t, err)
 	law := reports(3, 1, 1, gamma)[0b101] // x = (1, 0, 1)
 	src, counts := randomizer.NewSource(), [6]float64{}
@@ -137,7 +137,7 @@ func TestCoordinatesAreDrawnUniformly(t *testing.T) {
 	calibrated(t, d)
 	require.EqualValues(t, 2, d.Slots.Lanes)
 	require.EqualValues(t, 1, d.Slots.PerLane)
-	m, err := vectorsum.Protocol{}.Open(d)
+	m, err := new(vectorsum.Protocol).Open(d)
 	require.NoError(t, err)
 	src, counts := randomizer.NewSource(), map[[2]byte]float64{}
 	for range draws {
@@ -159,7 +159,7 @@ func TestCoordinatesAreDrawnUniformly(t *testing.T) {
 func TestCoordinateOfAnotherLaneIsRefused(t *testing.T) {
 	d := draft(5, 100, "1", "1e-6", "revealed", whole("k", 1), whole("t", 2))
 	calibrated(t, d)
-	m, err := vectorsum.Protocol{}.Open(d)
+	m, err := new(vectorsum.Protocol).Open(d)
 	require.NoError(t, err)
 	a := m.Aggregate()
 	for l := range byte(5) {
@@ -210,7 +210,7 @@ func TestBadParametersNameTheField(t *testing.T) {
 func TestValuesOutsideTheDomainAreRefused(t *testing.T) {
 	d := draft(2, 100, "1", "1e-6", "revealed")
 	calibrated(t, d)
-	m, err := vectorsum.Protocol{}.Open(d)
+	m, err := new(vectorsum.Protocol).Open(d)
 	require.NoError(t, err)
 	for _, bad := range [][]float64{nil, {1}, {0, 1, 0}, {0, math.NaN()}, {math.Inf(1), 0}, {0, 1.01}, {-0.01, 0}} {
 		_, err := m.Randomize(randomizer.NewSource(), bad)
@@ -225,7 +225,7 @@ func TestValuesOutsideTheDomainAreRefused(t *testing.T) {
 func TestMalformedMessagesChangeNothing(t *testing.T) {
 	d := draft(200, 100, "1", "1e-6", "revealed", whole("k", 1))
 	calibrated(t, d)
-	m, err := vectorsum.Protocol{}.Open(d)
+	m, err := new(vectorsum.Protocol).Open(d)
 	require.NoError(t, err)
 	a, b, both := m.Aggregate(), m.Aggregate(), m.Aggregate()
 	for _, bad := range [][]byte{nil, {1}, {1, 144}, {0, 0, 1}} { // 400 = 200·2 is the first number too large

@@ -57,8 +57,8 @@ const Name = "vectorsum"
 // Protocol is the protocol's row in the table of all.
 type Protocol struct{}
 
-// Name is [Name].
-func (Protocol) Name() string { return Name }
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // Bounds of the parameters: beyond maxK rounding is negligible for any n < 2³², and maxT lanes
 // are what a task has.
@@ -75,7 +75,7 @@ type Mechanism struct {
 }
 
 // Open returns the mechanism of a task: query vector, parameters gamma, k and t, d = Input.Bins.
-func (Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkTask(t); err != nil {
 		return nil, err
 	}
