@@ -13,6 +13,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // protocolVector is one task of a protocol's vectors: reports drawn one after the other from one
@@ -87,7 +88,7 @@ func (v *protocolVector) requireReports(t *testing.T, m protocols.Mechanism) {
 		v.requireUsed(t, m, i, false)
 		slots, err := protocols.Pad(parsed, src, messages)
 		require.NoError(t, err)
-		requireLanes(t, report.Slots, slots)
+		requireLanes(t, report.Slots, bodies(slots))
 		v.requireUsed(t, m, i, true)
 	}
 }
@@ -115,8 +116,19 @@ func (v *protocolVector) requireUsed(t *testing.T, m protocols.Mechanism, i int,
 	require.Equal(t, marked[end:end+8], next[:], "report %d used another number of bytes", i)
 }
 
+// bodies returns what slots carry; of a cover, nothing.
+func bodies(slots [][]task.Message) protocols.Messages {
+	out := make(protocols.Messages, len(slots))
+	for lane := range slots {
+		for _, slot := range slots[lane] {
+			out[lane] = append(out[lane], slot.Body)
+		}
+	}
+	return out
+}
+
 // requireLanes compares messages or slots by lane; a cover is empty.
-func requireLanes(t *testing.T, want [][]hexBytes, got [][][]byte) {
+func requireLanes(t *testing.T, want [][]hexBytes, got protocols.Messages) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for lane := range want {

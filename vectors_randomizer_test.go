@@ -113,13 +113,13 @@ func shuffled(s *randomizer.Source, v *draw) string {
 		slots[i] = []byte(strconv.Itoa(i))
 	}
 	padding := &task.Task{Slots: task.Slots{Padding: task.PaddingFull, PerLane: uint64(v.N)}}
-	lanes, err := protocols.Pad(padding, s, [][][]byte{slots})
+	lanes, err := protocols.Pad(padding, s, protocols.Messages{slots})
 	if err != nil {
 		return err.Error()
 	}
 	var out []string
 	for _, slot := range lanes[0] {
-		out = append(out, string(slot))
+		out = append(out, string(slot.Body))
 	}
 	return strings.Join(out, " ")
 }

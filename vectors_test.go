@@ -170,7 +170,7 @@ func TestVectorsSlot(t *testing.T) {
 		tag, m, err := opener(t, v.Task, v.Hop, v.Epoch, v.Private).OpenMessage(v.Lane, v.Sealed)
 		require.NoError(t, err, v.KEM)
 		require.Equal(t, []byte(v.Plaintext[:16]), tag[:])
-		require.Equal(t, onion.Message{Body: v.Plaintext[17:]}, m)
+		require.Equal(t, task.Message{Body: v.Plaintext[17:]}, m)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestVectorsSubmission(t *testing.T) {
 			tag, m, err := verifier.OpenMessage(lane, next)
 			require.NoError(t, err)
 			require.Equal(t, []byte(want.VerifierTag), tag[:])
-			require.Equal(t, onion.Message{Cover: want.Cover, Body: want.Message}, m)
+			require.Equal(t, task.Message{Cover: want.Cover, Body: want.Message}, m)
 		}
 	}
 }

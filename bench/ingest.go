@@ -137,12 +137,12 @@ func (f *field) seal(slots int) error {
 		return err
 	}
 	return inParallel(runtime.NumCPU(), len(f.bodies), func(i int) error {
-		messages := make([]onion.Message, slots)
+		messages := make([]task.Message, slots)
 		for j := range messages {
-			messages[j] = onion.Message{Body: make([]byte, 8)}
+			messages[j] = task.Message{Body: make([]byte, 8)}
 		}
 		var err error
-		f.bodies[i], err = sealer.Seal(0, [][]onion.Message{messages})
+		f.bodies[i], err = sealer.Seal(0, [][]task.Message{messages})
 		return err
 	})
 }

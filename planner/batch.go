@@ -80,7 +80,7 @@ func (b *batches) next(src *randomizer.Source) (agg protocols.Aggregate, message
 }
 
 // fits holds a malicious client to the slots that the relays hold it to.
-func (b *batches) fits(lanes [][][]byte) error {
+func (b *batches) fits(lanes protocols.Messages) error {
 	s := b.task.Slots
 	if uint64(len(lanes)) > s.Lanes {
 		return invalid.Field("attack", strconv.Itoa(len(lanes))+" lanes", "at most "+strconv.FormatUint(s.Lanes, 10))
@@ -94,7 +94,7 @@ func (b *batches) fits(lanes [][][]byte) error {
 }
 
 // add adds the messages of one client and returns their number plus those before.
-func add(agg protocols.Aggregate, lanes [][][]byte, before int) (int, error) {
+func add(agg protocols.Aggregate, lanes protocols.Messages, before int) (int, error) {
 	for lane, messages := range lanes {
 		for _, message := range messages {
 			if err := agg.Add(lane, message); err != nil {

@@ -162,6 +162,6 @@ type slow struct{ protocols.Mechanism }
 // greedy is one whose malicious clients send more than they may.
 type greedy struct{ protocols.Mechanism }
 
-func (greedy) Attack(*randomizer.Source, string, int, []float64) ([][][]byte, error) {
-	return [][][]byte{{{0}, {0}}}, nil
+func (greedy) Attack(*randomizer.Source, string, int, []float64) (protocols.Messages, error) {
+	return protocols.Messages{{{0}, {0}}}, nil
 }

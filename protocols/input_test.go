@@ -156,18 +156,19 @@ func TestPadFillsWithCoversAndRefusesOverflow(t *testing.T) {
 	draft, _ := open(t, planner.Query{Query: task.Mean, Lo: 0, Hi: 10})
 	draft.Slots.PerLane, draft.Slots.Lanes = 4, 2
 	src := randomizer.NewSource()
-	slots, err := protocols.Pad(draft, src, [][][]byte{{{1}, {2}}, {}})
+	slots, err := protocols.Pad(draft, src, protocols.Messages{{{1}, {2}}, {}})
 	require.NoError(t, err)
 	require.Len(t, slots[0], 4)
 	require.Len(t, slots[1], 4)
-	require.ElementsMatch(t, [][]byte{{1}, {2}, nil, nil}, slots[0])
-	_, err = protocols.Pad(draft, src, [][][]byte{{{1}, {2}, {3}, {4}, {5}}, {}})
+	cover := task.Message{Cover: true}
+	require.ElementsMatch(t, []task.Message{{Body: []byte{1}}, {Body: []byte{2}}, cover, cover}, slots[0])
+	_, err = protocols.Pad(draft, src, protocols.Messages{{{1}, {2}, {3}, {4}, {5}}, {}})
 	requireField(t, err, "messages")
 	draft.Slots.Padding = task.PaddingNone
-	slots, err = protocols.Pad(draft, src, [][][]byte{{{1}, {2}}, {}})
+	slots, err = protocols.Pad(draft, src, protocols.Messages{{{1}, {2}}, {}})
 	require.NoError(t, err)
 	require.Len(t, slots[0], 2)
-	require.Equal(t, [][]byte{nil}, slots[1])
+	require.Equal(t, []task.Message{cover}, slots[1])
 }
 
 // TestPadOrdersSlotsAtRandom: under either padding a client's slots, messages and covers, travel in a
@@ -177,15 +178,15 @@ func TestPadOrdersSlotsAtRandom(t *testing.T) {
 		draft := &task.Task{Slots: task.Slots{Padding: padding, Lanes: 2, PerLane: ordertest.Things}}
 		src := randomizer.NewSource()
 		ordertest.UniformLanes(t, 2, func() (orders [][]int) {
-			slots, err := protocols.Pad(draft, src, [][][]byte{numbered(messages), numbered(messages)})
+			slots, err := protocols.Pad(draft, src, protocols.Messages{numbered(messages), numbered(messages)})
 			require.NoError(t, err)
 			for _, lane := range slots {
 				var order []int
 				for _, slot := range lane {
-					if slot == nil {
-						slot = []byte{ordertest.Things - 1} // the one cover
+					if slot.Cover {
+						slot.Body = []byte{ordertest.Things - 1} // the one cover
 					}
-					order = append(order, int(slot[0]))
+					order = append(order, int(slot.Body[0]))
 				}
 				orders = append(orders, order)
 			}

@@ -94,18 +94,18 @@ func (r KRR) width() int {
 
 // Report randomizes a symbol and encodes it as a big-endian integer, in the shape that
 // [Mechanism.Randomize] returns.
-func (r KRR) Report(src *randomizer.Source, symbol uint64) [][][]byte {
+func (r KRR) Report(src *randomizer.Source, symbol uint64) Messages {
 	return r.Certain(src.RandomizedResponse(symbol, r.K, r.Gamma))
 }
 
 // Certain encodes a symbol that has not been randomized, in the same shape: what [KRR.Report] sends,
 // and what a malicious client would.
-func (r KRR) Certain(y uint64) [][][]byte {
+func (r KRR) Certain(y uint64) Messages {
 	message := make([]byte, r.width())
 	for i := range message {
 		message[i] = byte(y >> (8 * (len(message) - 1 - i)))
 	}
-	return [][][]byte{{message}}
+	return Messages{{message}}
 }
 
 // Symbol decodes a message. Another lane, a wrong size or a symbol of K or more is an error.

@@ -17,13 +17,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
+// Messages are one client's messages: Messages[l][i] is number i of lane l, Slots.MessageBytes long.
+type Messages [][][]byte
+
 // Mechanism is a protocol whose parameters a task has fixed. It is immutable and safe for
 // concurrent use.
 type Mechanism interface {
 	// Randomize draws the messages of one client with a value of shape (1,), or (dim,) for vector
-	// queries: messages[l] are those of lane l, each Slots.MessageBytes long. A value outside the task's
-	// input domain is an [invalid.FieldError] about "value".
-	Randomize(src *randomizer.Source, value []float64) (messages [][][]byte, err error)
+	// queries. A value outside the task's input domain is an [invalid.FieldError] about "value".
+	Randomize(src *randomizer.Source, value []float64) (Messages, error)
 
 	// Aggregate returns an empty aggregate.
 	Aggregate() Aggregate

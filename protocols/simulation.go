@@ -29,7 +29,7 @@ type Attacker interface {
 	// index, from 0, of a coalition sends instead of a report of value. They are well-formed and fit
 	// the task's slots: what nobody can tell from an honest client's. An attack that the protocol
 	// does not know is [UnknownAttack].
-	Attack(src *randomizer.Source, attack string, index int, value []float64) ([][][]byte, error)
+	Attack(src *randomizer.Source, attack string, index int, value []float64) (Messages, error)
 }
 
 // UnknownAttack is the error for an attack that a protocol does not know, known being those it does.

@@ -8,13 +8,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Pad turns one client's messages into the slots the task's padding asks for, each lane in
-// random order; a nil slot is a cover. Under padding full every lane has exactly PerLane slots,
-// and more messages than that are an error; under padding none a lane without messages gets one
-// cover. The verifier can tell a cover, so whether a lane is empty must not depend on the value.
-func Pad(t *task.Task, src *randomizer.Source, messages [][][]byte) ([][][]byte, error) {
-	for lane := range messages {
-		n := uint64(len(messages[lane]))
+// Pad turns one client's messages into the slots the task's padding asks for, by lane, each lane in
+// random order. Under padding full every lane has exactly PerLane slots, and more messages than that
+// are an error; under padding none a lane without messages gets one cover. The verifier can tell a
+// cover, so whether a lane is empty must not depend on the value.
+func Pad(t *task.Task, src *randomizer.Source, messages Messages) ([][]task.Message, error) {
+	slots := make([][]task.Message, len(messages))
+	for lane, bodies := range messages {
+		n := uint64(len(bodies))
 		if n > t.Slots.PerLane {
 			return nil, invalid.Field("messages", strconv.FormatUint(n, 10), "at most "+strconv.FormatUint(t.Slots.PerLane, 10)+" in a lane")
 		}
@@ -22,10 +23,14 @@ func Pad(t *task.Task, src *randomizer.Source, messages [][][]byte) ([][][]byte,
 		if t.Slots.Padding == task.PaddingFull {
 			want = t.Slots.PerLane
 		}
-		for ; n < want; n++ {
-			messages[lane] = append(messages[lane], nil)
+		slots[lane] = make([]task.Message, 0, want)
+		for _, body := range bodies {
+			slots[lane] = append(slots[lane], task.Message{Body: body})
 		}
-		randomizer.Shuffle(src, messages[lane])
+		for ; n < want; n++ {
+			slots[lane] = append(slots[lane], task.Message{Cover: true})
+		}
+		randomizer.Shuffle(src, slots[lane])
 	}
-	return messages, nil
+	return slots, nil
 }

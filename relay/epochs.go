@@ -110,7 +110,7 @@ func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint6
 	begun := time.Now()
 	destroyed := false
 	err := r.store.Seal(ctx, id, seq, func(submissions uint64, rows []store.Row) (*onion.Batch, error) {
-		lanes := make([][][]byte, s.Slots.Lanes)
+		lanes := make(onion.Lanes, s.Slots.Lanes)
 		in := make([]uint64, len(lanes))
 		for _, row := range rows {
 			lanes[row.Lane] = append(lanes[row.Lane], row.Slot)
@@ -129,7 +129,7 @@ func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint6
 }
 
 // makeBatch permutes lanes, or empties them, and signs.
-func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64, lanes [][][]byte, destroy bool, source *onion.SignedManifest) (*onion.Batch, error) {
+func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes, destroy bool, source *onion.SignedManifest) (*onion.Batch, error) {
 	src := randomizer.NewSource()
 	for i := range lanes {
 		if destroy || lanes[i] == nil {

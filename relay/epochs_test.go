@@ -70,7 +70,7 @@ func TestEpochEnd(t *testing.T) {
 
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	batch, chain := c.Pull(t, 0, 1)
-	require.Equal(t, [][][]byte{{}}, batch.Ciphertexts)
+	require.Equal(t, onion.Lanes{{}}, batch.Ciphertexts)
 	require.EqualValues(t, 3, chain[0].Submissions)
 	require.Equal(t, []onion.LaneCount{{In: 3, Dropped: 3}}, chain[0].Lanes)
 	require.Equal(t, []onion.LaneCount{{}}, chain[1].Lanes)

@@ -177,7 +177,7 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 	repeats := 0
 	id := s.epochID(m.Epoch)
 	err := r.store.Mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
-		lanes := make([][][]byte, s.Slots.Lanes)
+		lanes := make(onion.Lanes, s.Slots.Lanes)
 		valid := make([]uint64, len(lanes))
 		repeats = 0 // the store may repeat the transaction
 		for i, slot := range slots {
@@ -209,7 +209,7 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 // refuse stores a destroyed batch of the number that m claims.
 func (r *Relay) refuse(ctx context.Context, s *served, m *onion.Manifest, b *onion.Batch) error {
 	return r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func([]bool) (*onion.Batch, error) {
-		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, counts(m, s.Task), make([][][]byte, s.Slots.Lanes), true, b.Signed())
+		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, counts(m, s.Task), make(onion.Lanes, s.Slots.Lanes), true, b.Signed())
 	})
 }
 
@@ -239,7 +239,7 @@ type openedSlot struct {
 
 // openAll opens the slots of all lanes on all cores and returns those that open, with their tags
 // hashed under an epoch's key.
-func openAll(opener *onion.Opener, key store.EpochKey, lanes [][][]byte) []openedSlot {
+func openAll(opener *onion.Opener, key store.EpochKey, lanes onion.Lanes) []openedSlot {
 	var all []openedSlot
 	var sealed [][]byte
 	for lane, slots := range lanes {

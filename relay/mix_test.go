@@ -201,7 +201,7 @@ func TestInconsistentManifest(t *testing.T) {
 
 			refused, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 			require.NoError(t, err)
-			require.Equal(t, [][][]byte{{}}, refused.Ciphertexts)
+			require.Equal(t, onion.Lanes{{}}, refused.Ciphertexts)
 			_, err = refused.Check(c.Open.Task, onion.Context{TaskID: c.Open.ID, Hop: 1}, 0)
 			if name != "another count of messages" { // that one contradicts only its ciphertexts
 				require.Error(t, err, "its source is what it is")

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,7 +32,7 @@ func (s *served) setTokenKey(epoch uint64, key *token.PublicKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.states[epoch] < store.StateErased {
-		s.tokens[epoch] = &tokenEpoch{key, challenge, sha256.Sum256(challenge)}
+		s.tokens[epoch] = &tokenEpoch{key, challenge, token.NewDigest(challenge)}
 	}
 }
 

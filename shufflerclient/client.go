@@ -28,6 +28,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -227,21 +228,11 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 
 // draw randomizes a value and returns the messages of its slots, lane by lane, in the order in which they
 // travel.
-func (c *Client) draw(value []float64) ([][]onion.Message, error) {
+func (c *Client) draw(value []float64) ([][]task.Message, error) {
 	src := randomizer.NewSource()
 	messages, err := c.mechanism.Randomize(src, value)
 	if err != nil {
 		return nil, err
 	}
-	slots, err := protocols.Pad(c.open.Task, src, messages)
-	if err != nil {
-		return nil, err
-	}
-	lanes := make([][]onion.Message, len(slots))
-	for lane := range slots {
-		for _, body := range slots[lane] {
-			lanes[lane] = append(lanes[lane], onion.Message{Cover: body == nil, Body: body})
-		}
-	}
-	return lanes, nil
+	return protocols.Pad(c.open.Task, src, messages)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -189,12 +190,12 @@ func (v *Verifier) has(epoch, seq uint64) bool {
 type slot struct {
 	lane    int
 	tag     [onion.TagSize]byte
-	message onion.Message
+	message task.Message
 	err     error
 }
 
 // openAll opens all ciphertexts on all cores.
-func openAll(opener *onion.Opener, lanes [][][]byte) []slot {
+func openAll(opener *onion.Opener, lanes onion.Lanes) []slot {
 	var slots []slot
 	var sealed [][]byte
 	for lane, ciphertexts := range lanes {

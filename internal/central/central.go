@@ -76,13 +76,13 @@ func (m *Mechanism) cell(value []float64) (entry uint64, x float64, err error) {
 }
 
 // Randomize is [protocols.Mechanism.Randomize]: the value itself, rounded, and its entry.
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	entry, x, err := m.cell(value)
 	if err != nil {
 		return nil, err
 	}
 	level := src.Round(randomizer.Fixed(x), m.p)
-	return [][][]byte{{protocols.EncodeIndex(nil, entry*(m.p+1)+level, m.entries*(m.p+1))}}, nil
+	return protocols.Messages{{protocols.EncodeIndex(nil, entry*(m.p+1)+level, m.entries*(m.p+1))}}, nil
 }
 
 // Fast is [protocols.FastSimulator]: counts of a histogram, or a sum of rounded values by groups.

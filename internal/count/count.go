@@ -63,7 +63,7 @@ func Load(dir, goos, goarch string, patterns ...string) ([]*Package, error) {
 	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	var out []*Package
 	for _, p := range own {
-		checked, err := check(fset, imports, p)
+		checked, err := parse(fset, imports, p)
 		if err != nil {
 			return nil, err
 		}
@@ -72,21 +72,27 @@ func Load(dir, goos, goarch string, patterns ...string) ([]*Package, error) {
 	return out, nil
 }
 
-func check(fset *token.FileSet, imports types.Importer, p listed) (*Package, error) {
-	out := &Package{Path: p.ImportPath, Fset: fset, Info: &types.Info{
-		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
-		Implicits: map[ast.Node]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{},
-	}}
+func parse(fset *token.FileSet, imports types.Importer, p listed) (*Package, error) {
+	var files []*ast.File
 	for _, name := range p.GoFiles {
 		file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
-		out.Files = append(out.Files, file)
+		files = append(files, file)
 	}
+	return check(p.ImportPath, fset, imports, files)
+}
+
+// check type-checks the files of a package.
+func check(path string, fset *token.FileSet, imports types.Importer, files []*ast.File) (*Package, error) {
+	out := &Package{Path: path, Files: files, Fset: fset, Info: &types.Info{
+		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
+		Implicits: map[ast.Node]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{},
+	}}
 	config := types.Config{Importer: imports}
-	if _, err := config.Check(p.ImportPath, fset, out.Files, out.Info); err != nil {
-		return nil, fmt.Errorf("couldn't check %s: %w", p.ImportPath, err)
+	if _, err := config.Check(path, fset, files, out.Info); err != nil {
+		return nil, fmt.Errorf("couldn't check %s: %w", path, err)
 	}
 	return out, nil
 }

@@ -165,8 +165,8 @@ func UniformLanes(t *testing.T, lanes int, orders func() [][]int) {
 type InOrder struct{ protocols.Mechanism }
 
 // Randomize returns the messages, whatever the value.
-func (InOrder) Randomize(*randomizer.Source, []float64) ([][][]byte, error) {
-	return [][][]byte{numbered(), numbered()}, nil
+func (InOrder) Randomize(*randomizer.Source, []float64) (protocols.Messages, error) {
+	return protocols.Messages{numbered(), numbered()}, nil
 }
 
 func numbered() (messages [][]byte) {

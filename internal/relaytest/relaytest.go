@@ -265,11 +265,11 @@ const Patience = 2 * time.Minute
 // other slots are covers.
 func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 	t.Helper()
-	lanes := make([][]onion.Message, c.Open.Slots.Lanes)
+	lanes := make([][]task.Message, c.Open.Slots.Lanes)
 	for lane := range lanes {
 		lanes[lane] = append(lanes[lane], Message(value, c.Open.Slots.MessageBytes))
 		for len(lanes[lane]) < int(c.Open.Slots.PerLane) && c.Open.Slots.Padding == task.PaddingFull {
-			lanes[lane] = append(lanes[lane], onion.Message{Cover: true})
+			lanes[lane] = append(lanes[lane], task.Message{Cover: true})
 		}
 	}
 	body, err := c.sealer.Seal(epoch, lanes)
@@ -278,10 +278,10 @@ func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 }
 
 // Message returns a message of some bytes, at least 8, that holds a number.
-func Message(value, size uint64) onion.Message {
+func Message(value, size uint64) task.Message {
 	body := make([]byte, size)
 	binary.BigEndian.PutUint64(body, value)
-	return onion.Message{Body: body}
+	return task.Message{Body: body}
 }
 
 // Network returns an address in the n-th of many networks that count as different clients.

@@ -134,7 +134,7 @@ func (r *Rogue) Confirmed(epoch, seq uint64) bool {
 }
 
 // Batch signs a batch of these slots as an honest first relay would.
-func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes [][][]byte) *onion.Batch {
+func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes onion.Lanes) *onion.Batch {
 	t.Helper()
 	in := make([]uint64, len(lanes))
 	for lane := range lanes {
@@ -147,7 +147,7 @@ func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes [][][]
 }
 
 // Sealed signs a batch with counts and a source of the test's own.
-func (r *Rogue) Sealed(t testing.TB, epoch, seq, submissions uint64, in []uint64, lanes [][][]byte, source *onion.SignedManifest) *onion.Batch {
+func (r *Rogue) Sealed(t testing.TB, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes, source *onion.SignedManifest) *onion.Batch {
 	t.Helper()
 	b, err := onion.NewBatch(r.Sign, r.Context(epoch), seq, submissions, in, lanes, source)
 	require.NoError(t, err)
@@ -161,10 +161,10 @@ func (r *Rogue) Context(epoch uint64) onion.Context {
 
 // Slots returns what the first relay finds in the envelopes of clients with these values, by
 // lane.
-func (c *Cascade) Slots(t testing.TB, epoch uint64, values ...uint64) [][][]byte {
+func (c *Cascade) Slots(t testing.TB, epoch uint64, values ...uint64) onion.Lanes {
 	t.Helper()
 	opener := c.Opener(t, 0, epoch)
-	lanes := make([][][]byte, c.Open.Slots.Lanes)
+	lanes := make(onion.Lanes, c.Open.Slots.Lanes)
 	for _, value := range values {
 		envelope, err := opener.OpenEnvelope(c.Seal(t, epoch, value))
 		require.NoError(t, err)

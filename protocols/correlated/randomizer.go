@@ -11,7 +11,7 @@ import (
 
 // Randomize is [protocols.Mechanism.Randomize]. Noise that does not fit into B-1 slots is drawn again:
 // one slot is for the value.
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	at, x, err := m.input(value)
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]by
 			break
 		}
 	}
-	return [][][]byte{m.own(messages, at, rounded)}, nil
+	return protocols.Messages{m.own(messages, at, rounded)}, nil
 }
 
 // own appends the message of a client's rounded value, if it has one.

@@ -8,7 +8,7 @@ import (
 // Attack is [protocols.Attacker]. With max, every malicious client fills its B slots with messages Δ, of
 // coordinates in turn; with one-coordinate, of the first. With drop-noise, it sends its rounded value
 // without noise, which moves nothing on average and takes its share of the noise away.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages, error) {
 	at, x, err := m.input(value)
 	if err != nil {
 		return nil, err
@@ -28,5 +28,5 @@ func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, val
 	default:
 		return nil, protocols.UnknownAttack(attack, "max, one-coordinate or drop-noise")
 	}
-	return [][][]byte{messages}, nil
+	return protocols.Messages{messages}, nil
 }

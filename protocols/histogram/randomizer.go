@@ -6,7 +6,7 @@ import (
 )
 
 // Randomize is [protocols.Mechanism.Randomize].
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Category(m.task.Input, value)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 
 // Attack is [protocols.Attacker]: max and one-coordinate both report value 0 without a blanket,
 // which moves its count by 1/(1-γ); drop-noise reports the client's own value.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Category(m.task.Input, value)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 )
 
 // Randomize is [protocols.Mechanism.Randomize].
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, err
@@ -37,12 +37,12 @@ func (m *Mechanism) flips(src *randomizer.Source) []bool {
 }
 
 // encode returns one message for every bit that is one: its index, from 0.
-func (m *Mechanism) encode(bits []bool) [][][]byte {
+func (m *Mechanism) encode(bits []bool) protocols.Messages {
 	messages := [][]byte{}
 	for i, one := range bits {
 		if one {
 			messages = append(messages, protocols.EncodeIndex(nil, uint64(i), m.k))
 		}
 	}
-	return [][][]byte{messages}
+	return protocols.Messages{messages}
 }

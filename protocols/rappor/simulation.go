@@ -33,7 +33,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 
 // Attack is [protocols.Attacker]: with max, every slot holds level k, which nobody can tell from
 // the level k of others; with drop-noise, the client's own level is all it sends.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, err
@@ -51,5 +51,5 @@ func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value [
 	default:
 		return nil, protocols.UnknownAttack(attack, "max or drop-noise")
 	}
-	return [][][]byte{messages}, nil
+	return protocols.Messages{messages}, nil
 }

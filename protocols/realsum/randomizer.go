@@ -10,7 +10,7 @@ import (
 )
 
 // Randomize is [protocols.Mechanism.Randomize].
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := m.unit(value)
 	if err != nil {
 		return nil, err

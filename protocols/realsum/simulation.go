@@ -29,7 +29,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 
 // Attack is [protocols.Attacker]: max reports level k, which moves the sum by up to 1/(1-γ) of the
 // range; drop-noise reports the client's own value, rounded.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := m.unit(value)
 	if err != nil {
 		return nil, err

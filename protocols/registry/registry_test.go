@@ -118,7 +118,7 @@ func TestEveryTrialRuns(t *testing.T) {
 			require.NoError(t, err, p.ProtocolName())
 			attack, err := attacker.Attack(src, protocols.AttackMax, 0, m.WorstValue())
 			require.NoError(t, err, p.ProtocolName())
-			for _, lanes := range [][][][]byte{own, attack} {
+			for _, lanes := range []protocols.Messages{own, attack} {
 				agg := m.Aggregate()
 				for lane, messages := range lanes {
 					for _, message := range messages {

@@ -61,7 +61,7 @@ func open(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism) {
 	return d, m
 }
 
-func addAll(t *testing.T, a protocols.Aggregate, lanes [][][]byte) {
+func addAll(t *testing.T, a protocols.Aggregate, lanes protocols.Messages) {
 	t.Helper()
 	for _, message := range lanes[0] {
 		require.NoError(t, a.Add(0, message))

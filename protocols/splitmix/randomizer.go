@@ -6,7 +6,7 @@ import (
 )
 
 // Randomize is [protocols.Mechanism.Randomize]: formula (1), split.
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (m *Mechanism) residue(v int64) uint64 {
 
 // split returns m messages that are uniform among those that add up to y mod q: m-1 are uniform, and
 // the last one makes up the sum.
-func (m *Mechanism) split(src *randomizer.Source, y uint64) [][][]byte {
+func (m *Mechanism) split(src *randomizer.Source, y uint64) protocols.Messages {
 	width := protocols.IndexBytes(m.q)
 	buffer := make([]byte, 0, int(m.m)*width)
 	shares := make([][]byte, m.m)
@@ -51,5 +51,5 @@ func (m *Mechanism) split(src *randomizer.Source, y uint64) [][][]byte {
 		buffer = protocols.EncodeIndex(buffer, share, m.q)
 		shares[i] = buffer[i*width : (i+1)*width : (i+1)*width]
 	}
-	return [][][]byte{shares}
+	return protocols.Messages{shares}
 }

@@ -28,7 +28,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 // moves the estimate of a batch by at least ⌊q/2⌋/p wherever it was, one half of all that can be
 // decoded; the others report as honest clients do, as more of the same would undo it. With
 // drop-noise, every malicious client shares its rounded value without noise.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, err

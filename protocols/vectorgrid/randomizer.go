@@ -7,7 +7,7 @@ import (
 )
 
 // Randomize is [protocols.Mechanism.Randomize]. A grid point w is the number Σ w_j·(r+1)^j.
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	u, err := m.unit(value)
 	if err != nil {
 		return nil, err

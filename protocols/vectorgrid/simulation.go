@@ -9,7 +9,7 @@ import (
 // largest, which for vectormean lies √d times as far out as any vector may; one-coordinate reports
 // the client's own vector but for the first coordinate, which is largest; drop-noise reports its own
 // vector, rounded.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	u, err := m.unit(value)
 	if err != nil {
 		return nil, err

@@ -7,13 +7,13 @@ import (
 
 // Randomize is [protocols.Mechanism.Randomize]. Message (j, i, s) is the number (j·b+i)·sides + s; with
 // one side s is 0 and a bit that is 0 sends none.
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	unit, err := m.unit(value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(unit)
-	lanes := make([][][]byte, m.lanes)
+	lanes := make(protocols.Messages, m.lanes)
 	kinds, bits := m.kinds(), uint64(len(m.noise))
 	width := protocols.IndexBytes(kinds)
 	buffer := make([]byte, 0, 4096) // of all messages: a slice of their own each would keep the collector busy

@@ -52,12 +52,12 @@ func (a *aggregate) addValue(j int, x uint64) {
 // coefficient, or, with a lane for each, of every coefficient that counts for the first entry of the
 // answer with a positive sign: an error of norm about κ√N·(b+Σm) or ½κ·(b+Σm). drop-noise sends the
 // client's bits alone.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	unit, err := m.unit(value)
 	if err != nil {
 		return nil, err
 	}
-	lanes := make([][][]byte, m.lanes)
+	lanes := make(protocols.Messages, m.lanes)
 	send := func(j int, kind uint64) {
 		lane := &lanes[uint64(j)*m.lanes/uint64(m.frame.size)]
 		*lane = append(*lane, protocols.EncodeIndex(nil, kind, m.kinds()))

@@ -6,13 +6,13 @@ import (
 )
 
 // Randomize is [protocols.Mechanism.Randomize]. A message is the number l·K + y.
-func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(x)
-	lanes := make([][][]byte, m.t)
+	lanes := make(protocols.Messages, m.t)
 	for b := range lanes {
 		l := m.draw(src, b)
 		rounded := src.Round(randomizer.Fixed(x[l]), m.k)

@@ -9,12 +9,12 @@ import (
 // it moves by s/(2(1-γ)) of the range, s being the block's size; one-coordinate does so for the first
 // of every block, so that all malicious clients move the same ones; drop-noise reports one of the
 // client's own coordinates per block, rounded.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) ([][][]byte, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {
 		return nil, err
 	}
-	lanes := make([][][]byte, m.t)
+	lanes := make(protocols.Messages, m.t)
 	for b := range lanes {
 		l, y := m.draw(src, b), m.k
 		switch attack {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -26,7 +27,7 @@ func correlatedVectors() vectorSet {
 					" max=3 pair.jump=120 pair.r=589/32 pair.s=17164442825/1099511627776 theta=56377/512" +
 					" zero.jump=240 zero.r=1151/64 zero.s=44265620249/1099511627776",
 				values:  numbers(-2, 6, 0, 2.5),
-				batches: []batch{{users: 3, lanes: [][][]byte{{{0}, {5}, {2}}}}},
+				batches: []batch{{users: 3, lanes: protocols.Messages{{{0}, {5}, {2}}}}},
 			},
 			{
 				name: "sum with padding", query: task.Sum, rule: "moments", claim: one, batch: honest(5000),

@@ -31,7 +31,7 @@ type sample struct {
 // batch is the messages of a number of clients.
 type batch struct {
 	users uint64
-	lanes [][][]byte
+	lanes protocols.Messages
 }
 
 // full is slots under padding full.
@@ -160,7 +160,7 @@ func (s *sample) vector(w *world, protocol string) object {
 		panic(fmt.Sprint(protocol, " ", s.name, ": ", err))
 	}
 	var reports []object
-	own, used := batch{uint64(len(s.values)), make([][][]byte, r.task.Slots.Lanes)}, 0
+	own, used := batch{uint64(len(s.values)), make(protocols.Messages, r.task.Slots.Lanes)}, 0
 	for i, value := range s.values {
 		messages, drawn := r.report(i, false, used)
 		slots, padded := r.report(i, true, drawn)
@@ -177,21 +177,33 @@ func (s *sample) vector(w *world, protocol string) object {
 
 // report returns report i, as messages or as slots, and up to where the bytes are used then, at least
 // from. A source reads ahead, so it draws all reports before again, and looks for the next draw.
-func (r *run) report(i int, slots bool, from int) (lanes [][][]byte, end int) {
+func (r *run) report(i int, slots bool, from int) (lanes protocols.Messages, end int) {
 	src := source(r.given)
 	for j := range i + 1 {
 		var err error
 		lanes, err = r.mechanism.Randomize(src, append([]float64{}, r.values[j]...))
 		check(err)
 		if j < i || slots {
-			lanes, err = protocols.Pad(r.task, src, lanes)
+			padded, err := protocols.Pad(r.task, src, lanes)
 			check(err)
+			lanes = bodies(padded)
 		}
 	}
 	next := src.Uint64()
 	for end = from; binary.BigEndian.Uint64(r.given[end:]) != next; end += 8 {
 	}
 	return lanes, end
+}
+
+// bodies returns what slots carry; of a cover, nothing.
+func bodies(slots [][]task.Message) protocols.Messages {
+	out := make(protocols.Messages, len(slots))
+	for lane := range slots {
+		for _, slot := range slots[lane] {
+			out[lane] = append(out[lane], slot.Body)
+		}
+	}
+	return out
 }
 
 // estimates returns the batches, one after the other in one aggregate, with the total after each.
@@ -211,7 +223,7 @@ func estimates(m protocols.Mechanism, batches []batch) (out []object) {
 }
 
 // hexLanes writes messages by lane; a cover is empty.
-func hexLanes(lanes [][][]byte) [][]string {
+func hexLanes(lanes protocols.Messages) [][]string {
 	out := make([][]string, len(lanes))
 	for lane, messages := range lanes {
 		out[lane] = []string{}

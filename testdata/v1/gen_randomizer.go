@@ -225,11 +225,11 @@ func shuffled(s *randomizer.Source, n uint64) string {
 		slots[i] = strconv.AppendInt(nil, int64(i), 10)
 	}
 	t := &task.Task{Slots: task.Slots{Padding: task.PaddingFull, PerLane: n}}
-	lanes, err := protocols.Pad(t, s, [][][]byte{slots})
+	lanes, err := protocols.Pad(t, s, protocols.Messages{slots})
 	check(err)
 	var out []string
 	for _, slot := range lanes[0] {
-		out = append(out, string(slot))
+		out = append(out, string(slot.Body))
 	}
 	return strings.Join(out, " ")
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -14,7 +15,7 @@ func rapporVectors() vectorSet {
 				name: "twenty levels", query: task.Mean, rule: "others", claim: one, batch: honest(500),
 				input: between(-2, 3), params: "f=1/8 k=20", slots: full(1, 20, 1), blocks: 128,
 				values:  numbers(-2, 3, 0, 0.6, 2.99, -1.9),
-				batches: []batch{{users: 2, lanes: [][][]byte{{{0}, {19}, {19}}}}},
+				batches: []batch{{users: 2, lanes: protocols.Messages{{{0}, {19}, {19}}}}},
 			},
 			{
 				name: "count", query: task.Count, rule: "others", claim: one, batch: honest(5000),

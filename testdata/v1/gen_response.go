@@ -3,6 +3,7 @@
 package main
 
 import (
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -19,7 +20,7 @@ func numbers(xs ...float64) (out [][]float64) {
 
 // oneLane is a batch of one message per client in one lane.
 func oneLane(messages ...string) batch {
-	b := batch{users: uint64(len(messages)), lanes: [][][]byte{nil}}
+	b := batch{users: uint64(len(messages)), lanes: protocols.Messages{nil}}
 	for _, m := range messages {
 		b.lanes[0] = append(b.lanes[0], []byte(m))
 	}

@@ -5,12 +5,13 @@ package main
 import (
 	"encoding/binary"
 
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // shares returns a batch of messages of `size` bytes, all 0 but for the first and the last.
 func shares(users, messages uint64, size int, first, last uint64) batch {
-	b := batch{users: users, lanes: [][][]byte{nil}}
+	b := batch{users: users, lanes: protocols.Messages{nil}}
 	for i := range messages {
 		v := uint64(0)
 		if i == 0 {

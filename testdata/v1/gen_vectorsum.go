@@ -3,6 +3,7 @@
 package main
 
 import (
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -23,7 +24,7 @@ func vectorsumVectors() vectorSet {
 				name: "three lanes", query: task.Vector, rule: "exact", claim: one, batch: honest(5000),
 				input: four, params: "gamma=1/2 k=4 t=3", slots: full(3, 1, 1),
 				values:  [][]float64{{-1, -0.5, 0, 0.5, 1}, {1, 1, 1, 1, 1}, {0.3, -0.3, 0.1, 0, -1}, {0, 0, 0, 0, 0}},
-				batches: []batch{{users: 2, lanes: [][][]byte{{{9}, {0}}, {{10}, {19}}, {{24}, {20}}}}},
+				batches: []batch{{users: 2, lanes: protocols.Messages{{{9}, {0}}, {{10}, {19}}, {{24}, {20}}}}},
 			},
 			{
 				name: "one lane", query: task.Vector, rule: "exact", claim: one, batch: honest(5000),

@@ -33,7 +33,6 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wasm"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -78,7 +77,7 @@ type outside struct {
 type report struct {
 	head  string // all of the request but its body
 	body  []byte
-	lanes [][]onion.Message
+	lanes [][]task.Message
 }
 
 const site = "site.example"

@@ -53,11 +53,5 @@ func (s *Sealed) Submission(epoch uint64, value []float64) ([]byte, error) {
 		return nil, err
 	}
 	defer client.Forget(slots)
-	lanes := make([][]onion.Message, len(slots))
-	for lane := range slots {
-		for _, body := range slots[lane] {
-			lanes[lane] = append(lanes[lane], onion.Message{Cover: body == nil, Body: body})
-		}
-	}
-	return s.sealer.Seal(epoch, lanes)
+	return s.sealer.Seal(epoch, slots)
 }

@@ -47,8 +47,11 @@ type SignedManifest struct {
 type Batch struct {
 	Manifest    []byte
 	Signature   []byte
-	Ciphertexts [][][]byte
+	Ciphertexts Lanes
 }
+
+// Lanes are the ciphertexts of a batch or of one client's slots: Lanes[l][i] is number i of lane l.
+type Lanes [][][]byte
 
 // Destroyed says whether the batch was withheld: nothing left the relay.
 func (m *Manifest) Destroyed() bool {
@@ -63,8 +66,8 @@ func (m *Manifest) Destroyed() bool {
 // NewBatch signs a batch: lanes holds the ciphertexts for the next hop, already permuted (nil for
 // a destroyed batch); in holds how many slots came in per lane; source is the batch it was made
 // from, nil at the first relay.
-func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []uint64, lanes [][][]byte, source *SignedManifest) (*Batch, error) {
-	out := make([][][]byte, len(in)) // with empty lists for nil ones, which have no encoding
+func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []uint64, lanes Lanes, source *SignedManifest) (*Batch, error) {
+	out := make(Lanes, len(in)) // with empty lists for nil ones, which have no encoding
 	if lanes != nil && len(lanes) != len(in) {
 		return nil, fmt.Errorf("invalid batch: %d lanes, counts for %d", len(lanes), len(in))
 	}
@@ -145,7 +148,7 @@ func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 
 // hashCiphertexts returns SHA-256 over, for each lane, the number of ciphertexts (4 bytes) and
 // for each ciphertext its length (4 bytes) and bytes.
-func hashCiphertexts(lanes [][][]byte) []byte {
+func hashCiphertexts(lanes Lanes) []byte {
 	h := sha256.New()
 	var n [4]byte
 	put := func(v int) {

@@ -85,14 +85,8 @@ func bytesSize(n int) int {
 	return 5 + n
 }
 
-// Message is what the verifier finds in a slot.
-type Message struct {
-	Cover bool
-	Body  []byte // MessageBytes bytes; all zero for a cover.
-}
-
 // plaintext returns tag ‖ kind ‖ message. Every cover has the same plaintext but for its tag.
-func (l Layout) plaintext(m Message) []byte {
+func (l Layout) plaintext(m task.Message) []byte {
 	p := newTag(1 + int(l.task.Slots.MessageBytes))
 	if !m.Cover {
 		p = append(p, slotMessage)
@@ -138,14 +132,14 @@ func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, e
 
 // Seal returns the submission body of one report: lanes[l] holds the messages of lane l, already
 // padded with covers to what the task's padding asks for.
-func (s *Sealer) Seal(epoch uint64, lanes [][]Message) ([]byte, error) {
+func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	if epoch >= s.task.Epochs.Count {
 		return nil, fmt.Errorf("invalid epoch %d: want below %d", epoch, s.task.Epochs.Count)
 	}
 	if err := s.checkLanes(lanes); err != nil {
 		return nil, err
 	}
-	content := envelopeContent{Tag: newTag(0), Lanes: make([][][]byte, len(lanes))}
+	content := envelopeContent{Tag: newTag(0), Lanes: make(Lanes, len(lanes))}
 	for lane, messages := range lanes {
 		content.Lanes[lane] = make([][]byte, len(messages))
 		for i, m := range messages {
@@ -167,7 +161,7 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]Message) ([]byte, error) {
 	return codec.Marshal(&submission{task.Version, sealed})
 }
 
-func (s *Sealer) sealSlot(epoch uint64, lane int, m Message) ([]byte, error) {
+func (s *Sealer) sealSlot(epoch uint64, lane int, m task.Message) ([]byte, error) {
 	plain := s.plaintext(m)
 	for hop := s.task.VerifierHop(); ; hop-- {
 		slot, err := seal(s.keys[hop][epoch], Context{s.taskID, epoch, hop}, lane, KindSlot, plain)
@@ -178,7 +172,7 @@ func (s *Sealer) sealSlot(epoch uint64, lane int, m Message) ([]byte, error) {
 	}
 }
 
-func (s *Sealer) checkLanes(lanes [][]Message) error {
+func (s *Sealer) checkLanes(lanes [][]task.Message) error {
 	if uint64(len(lanes)) != s.task.Slots.Lanes {
 		return fmt.Errorf("invalid lanes %d: want %d", len(lanes), s.task.Slots.Lanes)
 	}
@@ -213,7 +207,7 @@ type submission struct {
 // envelopeContent is the plaintext of an envelope: msgpack [tag, [[slot …] …]].
 type envelopeContent struct {
 	Tag   []byte
-	Lanes [][][]byte
+	Lanes Lanes
 }
 
 // Opener opens what arrives at one hop of one task in one epoch.
@@ -241,7 +235,7 @@ func NewOpener(t *task.Task, taskID task.ID, hop int, epoch uint64, key *Private
 // Envelope is an opened submission: its replay tag and the slots for hop 1, by lane.
 type Envelope struct {
 	Tag   [TagSize]byte
-	Lanes [][][]byte
+	Lanes Lanes
 }
 
 // OpenEnvelope opens a submission body at the first relay. The error is [ErrOpen] where the
@@ -302,7 +296,7 @@ func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte
 }
 
 // OpenMessage opens a slot at the verifier.
-func (o *Opener) OpenMessage(lane int, slot []byte) (tag [TagSize]byte, m Message, err error) {
+func (o *Opener) OpenMessage(lane int, slot []byte) (tag [TagSize]byte, m task.Message, err error) {
 	plain, err := open(o.key, o.context, lane, KindSlot, slot)
 	if err != nil {
 		return tag, m, err
@@ -314,7 +308,7 @@ func (o *Opener) OpenMessage(lane int, slot []byte) (tag [TagSize]byte, m Messag
 	if kind > slotMessage || kind == slotCover && !allZero(body) {
 		return tag, m, fmt.Errorf("invalid slot kind %d", kind)
 	}
-	return [TagSize]byte(plain), Message{Cover: kind == slotCover, Body: body}, nil
+	return [TagSize]byte(plain), task.Message{Cover: kind == slotCover, Body: body}, nil
 }
 
 func allZero(p []byte) bool {

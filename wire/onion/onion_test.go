@@ -85,11 +85,11 @@ func (w *world) opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 }
 
 // messages returns lanes of perLane slots each, every third a cover.
-func (w *world) messages(perLane int) [][]onion.Message {
-	lanes := make([][]onion.Message, w.Slots.Lanes)
+func (w *world) messages(perLane int) [][]task.Message {
+	lanes := make([][]task.Message, w.Slots.Lanes)
 	for lane := range lanes {
 		for i := range perLane {
-			m := onion.Message{Cover: i%3 == 2}
+			m := task.Message{Cover: i%3 == 2}
 			if !m.Cover {
 				m.Body = bytes.Repeat([]byte{byte(16*lane + i)}, int(w.Slots.MessageBytes))
 			}
@@ -101,7 +101,7 @@ func (w *world) messages(perLane int) [][]onion.Message {
 
 // carry opens a submission at every hop and returns what the verifier finds, by lane. It fails
 // unless tags are fresh and slots at each hop have the layout's size.
-func (w *world) carry(t *testing.T, epoch uint64, body []byte) [][]onion.Message {
+func (w *world) carry(t *testing.T, epoch uint64, body []byte) [][]task.Message {
 	t.Helper()
 	layout, err := onion.NewLayout(w.Task)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func (w *world) carry(t *testing.T, epoch uint64, body []byte) [][]onion.Message
 			}
 		}
 	}
-	out := make([][]onion.Message, len(slots))
+	out := make([][]task.Message, len(slots))
 	verifier := w.opener(t, w.VerifierHop(), epoch)
 	for lane := range slots {
 		for _, slot := range slots[lane] {
@@ -182,7 +182,7 @@ func TestMaxBodyIsExact(t *testing.T) {
 			lanes := w.messages(3)
 			for lane := range lanes {
 				for i := range lanes[lane] {
-					lanes[lane][i] = onion.Message{Cover: covers, Body: make([]byte, 4)}
+					lanes[lane][i] = task.Message{Cover: covers, Body: make([]byte, 4)}
 				}
 			}
 			body, err := sealer.Seal(0, lanes)
@@ -390,7 +390,7 @@ func TestSecondImplementation(t *testing.T) {
 		tag, m, err := w.opener(t, 1, 1).OpenMessage(1, slot)
 		require.NoError(t, err, kem)
 		require.Equal(t, plain[:16], tag[:])
-		require.Equal(t, onion.Message{Body: []byte{1, 2, 3, 4}}, m)
+		require.Equal(t, task.Message{Body: []byte{1, 2, 3, 4}}, m)
 	}
 }
 

@@ -120,6 +120,12 @@ type Slots struct {
 	MessageBytes uint64 // Size of one protocol message. 1..1024.
 }
 
+// Message is what one slot carries: a protocol's message, or a cover in its place.
+type Message struct {
+	Cover bool
+	Body  []byte // MessageBytes bytes. Of a cover nothing on the way in, zeros on the way out.
+}
+
 // Epochs says when clients report: Count epochs of Length seconds from Start.
 type Epochs struct {
 	Start  uint64 // Unix time, seconds.

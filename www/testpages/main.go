@@ -200,13 +200,13 @@ func (r *relays) batch(epoch uint64, value func(int) []float64, garbled, destroy
 	if garbled {
 		passed[0][len(passed[0])-1] ^= 1
 	}
-	lanes := [][][]byte{passed}
+	lanes := onion.Lanes{passed}
 	if destroyed {
 		lanes = nil
 	}
 	in := []uint64{uint64(len(taken))}
 	context := onion.Context{TaskID: r.open.ID, Epoch: epoch}
-	from, err := onion.NewBatch(r.sign[0], context, 0, r.open.Batch.Size, in, [][][]byte{taken}, nil)
+	from, err := onion.NewBatch(r.sign[0], context, 0, r.open.Batch.Size, in, onion.Lanes{taken}, nil)
 	if err != nil {
 		return nil, err
 	}

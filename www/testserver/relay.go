@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // relay answers clients like a first relay and opens what they submit through all hops.
@@ -136,7 +136,7 @@ func (r *relay) record(sub *submission) problem.Name {
 	return sub.Answer
 }
 
-func texts(lanes [][]onion.Message) [][]string {
+func texts(lanes [][]task.Message) [][]string {
 	out := make([][]string, len(lanes))
 	for lane, messages := range lanes {
 		for _, m := range messages {

@@ -70,9 +70,9 @@ type Submission struct {
 	Quota   uint64 // submissions of a client
 	Client  Short
 	Tag     Short
-	Receipt Short      // ties the envelope to the client
-	Lanes   [][][]byte // slots for the next hop, all of one size
-	Verdict Verdict    // set by Commit
+	Receipt Short       // ties the envelope to the client
+	Lanes   onion.Lanes // slots for the next hop, all of one size
+	Verdict Verdict     // set by Commit
 }
 
 // OpenBatch is a batch that still takes, or waits to be sealed with, submissions.

@@ -43,10 +43,9 @@ func Open(canonical []byte) (*Client, error) {
 // are; +Inf where the protocol has none.
 func (c *Client) Epsilon0() float64 { return c.mechanism.Epsilon0() }
 
-// Slots randomizes one value, which it zeroes, and pads the messages: slots by lane, a nil slot being
-// a cover.
+// Slots randomizes one value, which it zeroes, and pads the messages: slots by lane.
 // The caller must keep the result of at most one call per task and epoch.
-func (c *Client) Slots(value []float64) ([][][]byte, error) {
+func (c *Client) Slots(value []float64) ([][]task.Message, error) {
 	defer clear(value)
 	messages, err := c.mechanism.Randomize(c.source, value)
 	if err != nil {
@@ -56,10 +55,10 @@ func (c *Client) Slots(value []float64) ([][][]byte, error) {
 }
 
 // Forget zeroes slots that have been written or sealed.
-func Forget(slots [][][]byte) {
+func Forget(slots [][]task.Message) {
 	for _, lane := range slots {
 		for _, message := range lane {
-			clear(message)
+			clear(message.Body)
 		}
 	}
 }
@@ -72,18 +71,18 @@ const (
 
 // Plaintexts writes slots as the host reads them: for each lane their number in 4 bytes, little
 // endian, and then every slot as kind ‖ message, all of one size; a cover's message is zeros.
-func (c *Client) Plaintexts(slots [][][]byte) []byte {
+func (c *Client) Plaintexts(slots [][]task.Message) []byte {
 	out := make([]byte, 0, int(c.task.Slots.Lanes)*(4+int(c.task.Slots.PerLane)*c.slotSize()))
 	for _, lane := range slots {
 		out = appendUint32(out, len(lane))
 		for _, message := range lane {
-			if message == nil {
+			if message.Cover {
 				out = append(out, kindCover)
 				out = append(out, make([]byte, c.task.Slots.MessageBytes)...)
 				continue
 			}
 			out = append(out, kindMessage)
-			out = append(out, message...)
+			out = append(out, message.Body...)
 		}
 	}
 	return out

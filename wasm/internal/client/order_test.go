@@ -20,7 +20,7 @@ func TestSlotsAreInRandomOrder(t *testing.T) {
 		orders := make([][]int, len(lanes))
 		for lane, messages := range lanes {
 			for _, message := range messages {
-				orders[lane] = append(orders[lane], int(message[0]))
+				orders[lane] = append(orders[lane], int(message.Body[0]))
 			}
 		}
 		return orders
