@@ -36,9 +36,9 @@ the truth beside the estimate, which nobody in a deployment could.
 By default 20,000 US flights report their delay. Rows outside the range are clipped to it (for a
 count: counted as 0), and the share of them is printed. The page it then serves lets you add a report of your own.`,
 		Example: `  make demo
-  make demo ARGS="--headless --json"
+  make demo ARGS="--headless --json --users 2000 --batch 2000"
   make demo ARGS="--query histogram --bins 12 --range -30,150 --epsilon 2"
-  make demo ARGS="--input times.csv --column ms --query mean --range 0,4000 --users 5000 --batch 5000"`,
+  make demo ARGS="--headless --input cmd/demo/flights.csv.gz --column hour --range 0,24 --users 500 --batch 500"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()

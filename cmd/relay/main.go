@@ -18,10 +18,12 @@ func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
 func root() *cobra.Command {
 	return cli.Root("relay", "Carry private reports so that nobody can tell whose is whose",
+		`  verifier init try
+  relay check-config --config try/relay1/relay.yaml`,
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
 		loadCommand(),
-		keygen.Command(),
+		keygen.Command("relay"),
 	)
 }

@@ -62,7 +62,7 @@ relay.yaml, such as this one behind a TLS proxy:
       hpke_keys: mean.keys      # relay keygen --kind hpke
 
 'go doc github.com/doona-dp/doona/relay.Config' explains every field.`,
-		Example: "  relay serve --config /etc/doona/relay.yaml",
+		Example: "  relay serve --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -104,7 +104,7 @@ func checkCommand() *cobra.Command {
 		Long: `Check-config does all that 'relay serve' does before it listens: it reads the configuration,
 the keys and every task, checks owners, key lists and this relay's place in each task, and reads
 the store and the secret where there are any. It changes nothing, and prints the tasks.`,
-		Example: "  relay check-config --config relay.yaml",
+		Example: "  verifier init try && relay check-config --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := localStatus(cmd.Context(), &f)

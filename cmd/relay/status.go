@@ -33,7 +33,7 @@ and erased when its key, its replay set and its clients' counts are gone too. Ho
 open batch has is not shown: watching that number would tell when each of them came.
 
 --config reads the store, also beside a running relay; --admin asks a running relay.`,
-		Example: `  relay status --config relay.yaml
+		Example: `  verifier init try && relay status --config try/relay1/relay.yaml
   relay status --admin http://127.0.0.1:9081 --json`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

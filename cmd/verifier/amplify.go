@@ -82,8 +82,8 @@ valid for the mechanism and for generic randomizers.`,
 	flags.Uint64Var(&f.k, "k", 0, "number of values, for krr, at least 2")
 	flags.Uint64Var(&f.users, "users", 0, "users shuffled together, 1 to 1e9")
 	flags.Float64Var(&f.delta, "delta", 0, "δ after shuffling, above 0 and below 1")
-	flags.Float64Var(&f.epsilon, "epsilon", 0, "ε after shuffling")
-	flags.Float64Var(&f.sigma, "sigma", 0, "standard deviation, for gaussian")
+	flags.Float64Var(&f.epsilon, "epsilon", 0, "ε after shuffling, above 0")
+	flags.Float64Var(&f.sigma, "sigma", 0, "standard deviation of the noise on [0,1], for gaussian, above 0")
 	flags.StringVar(&f.plot, "plot", "", "write a chart of ε against users to this SVG file")
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 // runVerifier runs the command line with args and --json and decodes its last line.
 func runVerifier(t *testing.T, args string) (map[string]any, int) {
 	t.Helper()
-	root := cli.Root("verifier", "test", gammaCommand(), amplifyCommand())
+	root := cli.Root("verifier", "test", "", gammaCommand(), amplifyCommand())
 	var out bytes.Buffer
 	root.SetOut(&out)
 	status := cli.Run(root, append(strings.Fields(args), "--json"))

@@ -123,7 +123,8 @@ func verifyCommand() *cobra.Command {
 		Short: "Check batch files against their manifests; needs no key",
 		Long: `Verify checks signatures, counts and hashes of batches along their whole chain of relays. Anyone
 with the task can do it: nothing is opened. Exit status 1 when a batch fails.`,
-		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
+		Example: "  verifier verify --task mean.bundle batches/*.batch",
+		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			open, err := taskfile.LoadBundle(taskPath)
 			if err != nil {

@@ -75,7 +75,7 @@ a trusted curator instead of the task's protocol: the least error to hope for at
 docs/simulations.md keeps it, and fails where one is off its prediction: bias beyond 5 standard
 errors, or a variance outside of its two-sided 1e-6 interval.`,
 		Example: `  verifier task new --query mean --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
-  verifier simulate --task t.json --input flights.csv.gz --column delay_minutes --repeat 100
+  verifier simulate --task t.json --input cmd/demo/flights.csv.gz --column delay_minutes --repeat 100
   verifier simulate --task t.json --input worst --repeat 10000 --fast --json
   verifier simulate --task t.json --input worst --repeat 1000 --malicious 5 --attack max
   verifier simulate --table --repeat 5000`,

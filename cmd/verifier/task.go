@@ -22,7 +22,9 @@ import (
 )
 
 func taskCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "task", Short: "Make and check tasks"}
+	cmd := &cobra.Command{Use: "task", Short: "Make and check tasks",
+		Example: `  verifier task new --query count --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
+  verifier task check t.json`}
 	cmd.AddCommand(taskNewCommand(), taskCheckCommand(), taskTableCommand())
 	return cmd
 }
@@ -77,7 +79,7 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.StringVar(&q.Query, "query", "", "count, sum, mean, histogram, vector or vectormean")
 	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
 	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
-	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value")
+	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value, in its own unit, both within ±1e9")
 	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
 	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
@@ -85,7 +87,7 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.StringVar(&q.Padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
 	flags.Uint64Var(&q.Lanes, "lanes", 0, "1, or one for each coefficient, where the protocol has a choice (default: its own)")
 	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
-	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together")
+	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together, 1 to 4294967295")
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
 	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε, in (0, 100]")
 	flags.Float64Var(&q.Delta, "delta", 0, "δ, in (0, 1)")
@@ -95,10 +97,10 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; repeat")
 	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,KEYLIST of the verifier")
 	flags.StringVar(&f.issuer, "issuer", "", "URL,ed25519:KEY,KEYLIST of an issuer of tokens: one report per token")
-	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339 (default: now)")
-	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, whole seconds")
-	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs; the key lists must hold as many keys")
-	flags.Uint64Var(&f.quota, "quota", 1, "reports per client network (IPv4 /24, IPv6 /48) and epoch")
+	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339, such as 2026-11-20T00:00:00Z (default: now)")
+	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, 1s or more in whole seconds")
+	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs, 1 to 65536; the key lists must hold as many keys")
+	flags.Uint64Var(&f.quota, "quota", 1, "reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; with --issuer 1")
 	cli.Require(cmd, "query", "batch", "epsilon", "delta", "out")
 	return cmd
 }
@@ -270,6 +272,8 @@ func taskCheckCommand() *cobra.Command {
 		Long: `Check does what a client does before it reports: it checks the signature and the key lists of a
 bundle, the parameters, and re-derives the claimed (ε, δ) from them. A JSON document has no
 signature; what was not checked is said.`,
+		Example: `  verifier init try
+  verifier task check try/task.bundle`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, open, err := taskfile.Load(args[0])

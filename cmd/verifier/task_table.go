@@ -50,7 +50,8 @@ the slots of a client, the expected number of messages and the bytes of a report
 relays, as docs/costs.md keeps it. Sums are of numbers from 0 to 1, or of whole numbers from 0 to 16;
 vectors have 100 coordinates, vector means 16 (2 for vectorgrid). Expected messages of rappor and
 vectormean are means of 5,000 drawn clients with the worst-case value.`,
-		Args: cli.NoArgs,
+		Example: "  verifier task table --json",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var rows []costRow
 			queries := costQueries()

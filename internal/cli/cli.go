@@ -40,9 +40,9 @@ func Usage(err error) error {
 // Usagef formats an error marked as by [Usage].
 func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Root returns a root command with subcommands; name and short appear in --help.
-func Root(name, short string, commands ...*cobra.Command) *cobra.Command {
-	root := Prepare(name, short, &cobra.Command{})
+// Root returns a root command with subcommands; name, short and example appear in --help.
+func Root(name, short, example string, commands ...*cobra.Command) *cobra.Command {
+	root := Prepare(name, short, &cobra.Command{Example: example})
 	root.AddCommand(commands...)
 	for _, cmd := range commands {
 		if cmd.HasSubCommands() && !cmd.Runnable() { // else an unknown word after it would be ignored
@@ -106,8 +106,11 @@ func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error 
 	return err
 }
 
-// Require makes flags required: without them the command exits with [ExitUsage].
+// Require makes flags required: without them the command exits with [ExitUsage]. Help says so.
 func Require(cmd *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		cmd.Flag(name).Usage += " (required)"
+	}
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		for _, name := range flags {
 			if !cmd.Flags().Changed(name) {

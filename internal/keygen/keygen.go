@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,8 +31,8 @@ type flags struct {
 	epochs               uint64
 }
 
-// Command returns the keygen command.
-func Command() *cobra.Command {
+// Command returns the keygen command of a program.
+func Command(program string) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   "keygen --kind hpke|sign --out FILE",
@@ -43,8 +44,8 @@ public half.
   hpke   one HPKE key per epoch of one task, and FILE.pub, the list of their public halves signed
          with --sign-key. Give FILE.pub to the task's owner; keep FILE to yourself. The keys are
          erased one by one as the epochs end, so make new ones for every task.`,
-		Example: `  relay keygen --kind sign --out relay.sign
-  relay keygen --kind hpke --sign-key relay.sign --epochs 30 --out mean.keys`,
+		Example: strings.ReplaceAll(`  PROGRAM keygen --kind sign --out PROGRAM.sign
+  PROGRAM keygen --kind hpke --sign-key PROGRAM.sign --epochs 30 --out mean.keys`, "PROGRAM", program),
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/doona-dp/doona/internal/clitest"
+)
+
+func TestHelp(t *testing.T) {
+	const config = "needs the keys of every party, as TestScripts makes them"
+	clitest.Help(t, root(), map[string]string{
+		"issuer serve --config /etc/doona/issuer.yaml":       config,
+		"issuer check-config --config issuer.yaml":           config,
+		"issuer status --config issuer.yaml":                 config,
+		"issuer status --admin http://127.0.0.1:9085 --json": "needs a running issuer",
+	}, "relay")
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/doona-dp/doona/internal/clitest"
+)
+
+func TestHelp(t *testing.T) {
+	const batches = "needs batches that came through relays"
+	signed := "verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 " +
+		"--owner-key owner.key --relay https://r1.example,ed25519:KEY,r1.keys.pub " +
+		"--relay https://r2.example,ed25519:KEY,r2.keys.pub --verifier ed25519:KEY,v.keys.pub " +
+		"--epochs 30 --epoch-length 24h --out t.bundle"
+	serve := "verifier serve --task t.bundle --keys verifier/t.keys --sign-key verifier/sign.key " +
+		"--data data --listen 127.0.0.1:8090"
+	clitest.Help(t, root(), map[string]string{
+		signed:                       "needs the parties' keys, as TestScripts/parties makes them",
+		serve:                        "runs until it is stopped",
+		"verifier task table --json": "takes a minute; TestDocumentedTablesHaveEveryExample has it",
+		"verifier simulate --table --repeat 5000":                                         "takes minutes",
+		"verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json": batches,
+		"verifier verify --task mean.bundle batches/*.batch":                              batches,
+	}, "relay")
+}

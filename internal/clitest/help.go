@@ -1,0 +1,96 @@
+package clitest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// data is a file that examples may read, below the module's root.
+const data = "cmd/demo/flights.csv.gz"
+
+// Help checks that --help of root and of all its commands teaches: a sentence, an example, and what
+// numbers every flag takes. It runs the examples, each command's in a folder of its own in which a
+// clone's flights are, but for the lines in skip, whose values say why.
+func Help(t *testing.T, root *cobra.Command, skip map[string]string, others ...string) {
+	t.Setenv("PATH", build(t, others)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	flights, err := os.ReadFile(filepath.Join("../..", data))
+	require.NoError(t, err)
+	skipped := map[string]bool{}
+	for _, cmd := range commands(root) {
+		t.Run(cmd.CommandPath(), func(t *testing.T) {
+			require.NotEmpty(t, cmd.Short)
+			require.True(t, cmd.Long != "" || cmd.HasSubCommands(), "no text")
+			require.NotEmpty(t, cmd.Example, "no example")
+			checkFlags(t, cmd)
+			dir := t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(data)), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, data), flights, 0o644))
+			for _, line := range exampleLines(cmd) {
+				if _, ok := skip[line]; ok {
+					skipped[line] = true
+				} else {
+					runExample(t, dir, line)
+				}
+			}
+		})
+	}
+	for line := range skip {
+		require.True(t, skipped[line], "no example is %q", line)
+	}
+}
+
+// commands returns root and all commands below it that are the module's own.
+func commands(root *cobra.Command) []*cobra.Command {
+	out := []*cobra.Command{root}
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "help" && cmd.Name() != "completion" {
+			out = append(out, commands(cmd)...)
+		}
+	}
+	return out
+}
+
+// flagLine is a line of cobra's list of flags: a name, a type for all but booleans, and the usage.
+var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)(?: (\w+))?   +(.*)$`)
+
+// checkFlags: every flag has a usage, and that of a number has a number: its range.
+func checkFlags(t *testing.T, cmd *cobra.Command) {
+	t.Helper()
+	for _, m := range flagLine.FindAllStringSubmatch(cmd.LocalFlags().FlagUsages(), -1) {
+		name, kind, usage := m[1], m[2], m[3]
+		require.NotEmpty(t, usage, "--%s", name)
+		if slices.Contains([]string{"int", "uint", "float", "duration"}, kind) {
+			usage, _, _ = strings.Cut(usage, "(default")
+			require.Regexp(t, `[0-9]`, usage, "--%s does not say what numbers it takes", name)
+		}
+	}
+}
+
+// exampleLines returns the command lines of a command's examples.
+func exampleLines(cmd *cobra.Command) (lines []string) {
+	for line := range strings.Lines(strings.ReplaceAll(cmd.Example, "\\\n", "")) {
+		if line = strings.Join(strings.Fields(line), " "); line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// makeDemo is how a clone runs the demo.
+var makeDemo = regexp.MustCompile(`^make demo ARGS="(.*)"$`)
+
+func runExample(t *testing.T, dir, line string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", makeDemo.ReplaceAllString(line, "demo $1"))
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", line, out)
+}
