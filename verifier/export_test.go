@@ -9,3 +9,8 @@ import (
 func DistributionOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) *Distribution {
 	return distribution(t, m, answer(t, m, agg), agg.Reports())
 }
+
+// AnswerOf exports answer for tests.
+func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer {
+	return answer(t, m, agg)
+}

@@ -10,11 +10,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestABatchWithoutAllItsSharesIsWithheld: one unreadable share of splitmix makes the sum of its
-// batch any number, so the batch is a finding and no part of the estimate. The other one counts.
-func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
+// newPair lays out splitmix for two clients, of whom one is honest: one share each, as nobody hides it
+// from the verifier but its noise.
+func newPair(t *testing.T) *relaytest.Cascade {
+	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		// One honest client: one share each, as nobody hides it from the verifier but its noise.
 		q := planner.Query{Name: "pair", Query: task.Sum, Protocol: "splitmix", Hi: 10, Batch: 2, Honest: 0.5, Epsilon: 1, Delta: 1e-6}
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
@@ -22,13 +22,16 @@ func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
 		*draft = *calibrated
 	}})
 	require.EqualValues(t, 1, c.Open.Slots.PerLane)
+	return c
+}
+
+// TestABatchWithoutAllItsSharesIsWithheld: one unreadable share of splitmix makes the sum of its
+// batch any number, so the batch is a finding and no part of the estimate. The other one counts.
+func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
+	c := newPair(t)
 	v := newVerifier(t, c)
 	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, 2))))
-	flip := func(next [][]byte) [][]byte {
-		next[0] = append([]byte{}, next[0]...)
-		next[0][40] ^= 1
-		return next
-	}
+	flip := func(next [][]byte) [][]byte { return spoil(next, 1) }
 	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), flip)))
 	r, err := v.Report()
 	require.NoError(t, err)

@@ -145,29 +145,24 @@ func get(t *testing.T, url string) string {
 // slots returns the envelopes' slots of n clients, as the first relay sees them after opening.
 func slots(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
 	t.Helper()
+	return slotsOf(t, c, 0, n)
+}
+
+// slotsOf is slots for an epoch.
+func slotsOf(t *testing.T, c *relaytest.Cascade, epoch uint64, n int) [][]byte {
+	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
 	require.NoError(t, err)
-	opener := newOpener(t, c, 0)
+	opener := c.Opener(t, 0, epoch)
 	var out [][]byte
 	for i := range n {
-		r, err := client.Report(0, []float64{float64(i % 10)})
+		r, err := client.Report(epoch, []float64{float64(i % 10)})
 		require.NoError(t, err)
 		envelope, err := opener.OpenEnvelope(r.Body)
 		require.NoError(t, err)
 		out = append(out, envelope.Lanes[0]...)
 	}
 	return out
-}
-
-func newOpener(t *testing.T, c *relaytest.Cascade, hop int) *onion.Opener {
-	t.Helper()
-	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "task0.keys"))
-	require.NoError(t, err)
-	key, err := keys.Key(0)
-	require.NoError(t, err)
-	opener, err := onion.NewOpener(c.Open.Task, c.Open.ID, hop, 0, key)
-	require.NoError(t, err)
-	return opener
 }
 
 func signKey(t *testing.T, c *relaytest.Cascade, hop int) ed25519.PrivateKey {
@@ -181,13 +176,20 @@ func signKey(t *testing.T, c *relaytest.Cascade, hop int) ed25519.PrivateKey {
 // change, where given, alters what the second relay passes on before it signs.
 func chain(t *testing.T, c *relaytest.Cascade, seq uint64, first [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
 	t.Helper()
+	return chainOf(t, c, 0, seq, first, change...)
+}
+
+// chainOf is chain for an epoch.
+func chainOf(t *testing.T, c *relaytest.Cascade, epoch, seq uint64, first [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
+	t.Helper()
 	in := uint64(len(first))
-	context := onion.Context{TaskID: c.Open.ID, Epoch: 0, Hop: 0}
+	context := onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: 0}
 	ingress, err := onion.NewBatch(signKey(t, c, 0), context, seq, in, []uint64{in}, [][][]byte{first}, nil)
 	require.NoError(t, err)
+	opener := c.Opener(t, 1, epoch)
 	var next [][]byte
 	for _, slot := range first {
-		_, inner, err := newOpener(t, c, 1).OpenSlot(0, slot)
+		_, inner, err := opener.OpenSlot(0, slot)
 		require.NoError(t, err)
 		next = append(next, inner)
 	}
@@ -249,11 +251,7 @@ func TestSlotsThatDoNotCountBecomeFindings(t *testing.T) {
 	v := newVerifier(t, c)
 	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
 	fresh := slots(t, c, batchSize)
-	flip := func(next [][]byte) [][]byte {
-		next[0] = append([]byte{}, next[0]...)
-		next[0][40] ^= 1
-		return next
-	}
+	flip := func(next [][]byte) [][]byte { return spoil(next, 1) }
 	repeat := func(next [][]byte) [][]byte { next[2] = next[3]; return next }
 	require.NoError(t, v.Add(chain(t, c, 1, fresh, flip, repeat)))
 	r, err := v.Report()
@@ -278,6 +276,92 @@ func TestAReplayedBatchIsWithheldForBeingTooSmall(t *testing.T) {
 	require.EqualValues(t, 1, r.Batches)
 	require.EqualValues(t, batchSize, r.Rejected)
 	require.Equal(t, "too-few", r.Findings[1].Name)
+}
+
+// covers returns the slots of n clients who send a cover each, as the first relay sees them.
+func covers(t *testing.T, c *relaytest.Cascade, n int) (out [][]byte) {
+	t.Helper()
+	sealer, err := onion.NewSealer(c.Open.Task, c.Open.ID, c.Open.KeyLists)
+	require.NoError(t, err)
+	opener := c.Opener(t, 0, 0)
+	for range n {
+		body, err := sealer.Seal(0, [][]task.Message{{{Cover: true}}})
+		require.NoError(t, err)
+		envelope, err := opener.OpenEnvelope(body)
+		require.NoError(t, err)
+		out = append(out, envelope.Lanes[0]...)
+	}
+	return out
+}
+
+// TestARepeatedCoverIsAFinding: a cover that comes again, within a batch or in another one, is repeated
+// like any message. Else colluding relays could fill a batch with covers that are there already.
+func TestARepeatedCoverIsAFinding(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	first := append(slots(t, c, batchSize-1), covers(t, c, 1)...)
+	require.NoError(t, v.Add(chain(t, c, 0, first)))
+	second := append(slots(t, c, batchSize-1), first[batchSize-1])
+	require.NoError(t, v.Add(chain(t, c, 1, second)))
+	third := append(slots(t, c, batchSize-2), covers(t, c, 2)...)
+	third[batchSize-2] = third[batchSize-1]
+	require.NoError(t, v.Add(chain(t, c, 2, third)))
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, r.Batches)
+	require.EqualValues(t, 2, r.CoverMessages)
+	require.EqualValues(t, 2, r.Rejected)
+	require.Equal(t, []verifier.Finding{{Name: "repeated", Count: 2, Example: "epoch 0, batch 1"}}, r.Findings)
+}
+
+// TestCoversAreNotWithheld: a batch that is not released withholds messages; its covers are counted as
+// such, and every slot once.
+func TestCoversAreNotWithheld(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	lost := func(next [][]byte) [][]byte { return spoil(next, 3) } // two too many: n_min is 18
+	require.NoError(t, v.Add(chain(t, c, 0, append(slots(t, c, batchSize-4), covers(t, c, 4)...), lost)))
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.Zero(t, r.Batches)
+	require.EqualValues(t, []uint64{batchSize, 4, 3, batchSize - 7}, []uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
+	require.Equal(t, "too-few", r.Findings[0].Name)
+
+	c = newPair(t)
+	v = newVerifier(t, c)
+	require.NoError(t, v.Add(chain(t, c, 0, append(slots(t, c, 1), covers(t, c, 1)...))))
+	r, err = v.Report()
+	require.NoError(t, err)
+	require.Zero(t, r.Batches)
+	require.Equal(t, []uint64{2, 1, 0, 1}, []uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
+	require.Equal(t, "incomplete", r.Findings[0].Name)
+}
+
+// spoil makes the first n slots unreadable.
+func spoil(next [][]byte, n int) [][]byte {
+	for i := range n {
+		next[i] = append([]byte{}, next[i]...)
+		next[i][40] ^= 1
+	}
+	return next
+}
+
+// TestTheLedgerAddsUp: over two epochs a client pays for both, whatever the number of batches in each.
+func TestTheLedgerAddsUp(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	for _, at := range [][2]uint64{{0, 0}, {0, 1}, {1, 0}} {
+		require.NoError(t, v.Add(chainOf(t, c, at[0], at[1], slotsOf(t, c, at[0], batchSize))))
+	}
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.Equal(t, []float64{2, 1e-4}, []float64{r.Epsilon, r.Delta})
+	require.Equal(t, []float64{4, 2e-4}, []float64{r.Ledger.Epsilon, r.Ledger.Delta})
+	require.Len(t, r.Ledger.Epochs, 2)
+	for i, e := range r.Ledger.Epochs {
+		require.Equal(t, []float64{2, 1e-4}, []float64{e.Epsilon, e.Delta}, "what one epoch costs")
+		require.EqualValues(t, 2-i, e.Batches)
+	}
 }
 
 func TestEmptyReportIsNullAndNotZero(t *testing.T) {

@@ -2,9 +2,11 @@ package token_test
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
 	"math/big"
@@ -57,6 +59,16 @@ func TestVerify(t *testing.T) {
 		bad := bytes.Clone(tok)
 		bad[at] ^= 0x10
 		require.ErrorIs(t, token.Verify(key, digest, bad), token.ErrInvalid, "byte %d", at)
+	}
+	// What the issuer itself signed is no token of another challenge, nor of another key's id: only the
+	// nonce is free.
+	for at, want := range map[int]error{2: nil, 33: nil, 34: token.ErrInvalid, 65: token.ErrInvalid, 66: token.ErrInvalid, 97: token.ErrInvalid} {
+		signed := bytes.Clone(tok[:98])
+		signed[at] ^= 1
+		hash := sha512.Sum384(signed)
+		signature, err := rsa.SignPSS(rand.Reader, private, crypto.SHA384, hash[:], &rsa.PSSOptions{SaltLength: 48})
+		require.NoError(t, err)
+		require.ErrorIs(t, token.Verify(key, digest, append(signed, signature...)), want, "byte %d", at)
 	}
 	// s + N is the same signature to whoever reduces it first.
 	s := new(big.Int).SetBytes(tok[98:])
