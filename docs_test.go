@@ -177,3 +177,27 @@ func TestProtocolsInReadme(t *testing.T) {
 func answers(all []protocols.Protocol, query string) bool {
 	return slices.ContainsFunc(all, func(p protocols.Protocol) bool { return slices.Contains(p.Row().Queries, query) })
 }
+
+// longestParagraph is how many words a paragraph may have before a tired reader stops.
+const longestParagraph = 90
+
+// TestParagraphsAreShort: no paragraph or item of a list in a Markdown file has more than that. Tables
+// and code do not count.
+func TestParagraphsAreShort(t *testing.T) {
+	fence := regexp.MustCompile("(?ms)^```.*?^```")
+	item := regexp.MustCompile(`\n\s*(?:[*-] |\d+\. |#)`)
+	found := 0
+	eachDocument(t, func(name, text string) {
+		for _, block := range regexp.MustCompile(`\n\s*\n`).Split(fence.ReplaceAllString(text, ""), -1) {
+			for _, paragraph := range item.Split(block, -1) {
+				if strings.HasPrefix(strings.TrimSpace(paragraph), "|") || strings.Contains(name, "/vendor/") {
+					continue
+				}
+				words := strings.Fields(paragraph)
+				assert.LessOrEqual(t, len(words), longestParagraph, "%s: %.60s", name, paragraph)
+				found++
+			}
+		}
+	})
+	require.NotZero(t, found)
+}
