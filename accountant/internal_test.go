@@ -60,6 +60,33 @@ func TestLaplaceBothWays(t *testing.T) {
 	}
 }
 
+// The same where only some 30 to 100 users are in the blanket, which the bound on the density's
+// variation makes open to inversion.
+func TestLaplaceBothWaysForFewUsers(t *testing.T) {
+	for _, tt := range []struct{ n, eps0, eps float64 }{{200, 1, .31}, {300, 1, .25}, {300, 2, .63}, {1000, .2, .02}, {1000, 2, .33}} {
+		l := laplaceLaw{n: tt.n, eps0: tt.eps0, eps: tt.eps, shrink: math.Exp(-tt.eps0 / 2)}
+		tuned := l.steps(0).tune()
+		exact, lattice := l.invert(tuned, l.halfWindow(tuned)), l.lattice(tuned)
+		require.LessOrEqual(t, exact, lattice*(1+1e-9), "%+v", tt)
+		require.InEpsilon(t, exact, lattice, 5e-5, "%+v", tt)
+	}
+}
+
+// Where nobody else is in the blanket, one user's hockey stick is left. Few users with ε close to ε₀
+// are where the grid's tilt once overflowed.
+func TestLaplaceIsNotBelowOneUser(t *testing.T) {
+	for _, users := range []uint64{1, 2, 3, 30, 300} {
+		for _, eps0 := range []float64{.2, 1, 2, 4, 8} {
+			for _, gap := range []float64{.3, 1e-2, 1e-4, 1e-6} {
+				got := laplaceDelta(eps0, users, eps0*(1-gap))
+				least := math.Pow(-math.Expm1(-eps0/2), float64(users-1)) * -math.Expm1(-eps0*gap/2)
+				require.GreaterOrEqual(t, got, least*(1-1e-9), "n=%d ε₀=%g gap %g", users, eps0, gap)
+				require.LessOrEqual(t, got, 1.0)
+			}
+		}
+	}
+}
+
 // With one user the shuffle does nothing: δ is the local hockey stick of Lap at distance 1,
 // 1 − e^{(ε−ε₀)/2}.
 func TestLaplaceOfOneUser(t *testing.T) {

@@ -16,22 +16,25 @@ import "math"
 //	G = 1 − e^{ε+u}     with the same density            (between ½ and 1)
 //	G = 1 − e^{ε+ε₀}    with probability ½e^{−ε₀}        (report above 1)
 //
-// For many users the sum is inverted as in invert, with no discretisation of G: its transform
-// is integrated by Gauss and Legendre's rule, whose error is below 1e-16 (see steps), and
-// the relative error of δ below 1e-9. For few users G is rounded to a grid by splitting mass
-// between the two neighbours, which keeps the mean and can only raise a convex expectation; see
-// lattice for the size of that error.
+// Where some 30 users or more are in the blanket under the tilt, the sum is inverted as in invert,
+// with no discretisation of G: its transform is integrated by Gauss and Legendre's rule, whose error
+// is below 1e-16 (see steps), and the relative error of δ below 1e-9. For fewer G is rounded to a grid
+// by splitting mass between the two neighbours, which keeps the mean and can only raise a convex
+// expectation; see lattice for the size of that error. For one user E[G₊] has a closed form.
 func laplaceDelta(eps0 float64, users uint64, eps float64) float64 {
 	if eps >= eps0 {
 		return 0
 	}
 	n := float64(users)
 	l := laplaceLaw{n: n, eps0: eps0, eps: eps, shrink: math.Exp(-eps0 / 2)}
+	if users == 1 {
+		return math.Min(1, l.call(0)*(1+1e-12)+1e-15)
+	}
 	t := l.steps(0).tune()
 	if t.tiny() {
 		return 0
 	}
-	if half := l.halfWindow(t); half*t.width*(200+half*math.Exp(eps0+eps)) < 2e5 {
+	if half := l.halfWindow(t); half*t.width*(200+half*math.Exp(eps0+eps)) < inversionCost {
 		return math.Min(1, l.invert(t, half)/n)
 	}
 	return math.Min(1, l.lattice(t)/n)
@@ -94,10 +97,21 @@ var (
 	}
 )
 
-// halfWindow returns a y from which on |φ(y)|^n ≤ e^-42, φ being the transform of G under the
-// tilt, +Inf if the argument below does not give one.
+// inversionCost bounds the time of an inversion, in units of some 2 µs.
+const inversionCost = 1e5
+
+// flat is the D for which halfWindow bounds |φ|^n by e^-D.
+const flat = 30
+
+// halfWindow returns a y from which on |φ(y)|^n ≤ e^-D, φ being the transform of G under the
+// tilt, +Inf if the two arguments below do not give one.
 //
-// Under the tilt G has a uniform component of some weight w on an interval of some length d:
+// A density of total variation V has a transform of at most V/|y|. Those of the second and the third
+// case above are, in v = e^u and under the tilt, v^{−3/2}·e^{θv} from 1 to e^ε₀, which falls and then
+// rises, and v^{−3/2}·e^{−θ·e^ε·v}, which falls, up to constants. With c the mass of both and V their
+// total variation, |φ(y)| ≤ 1−c+V/|y|, and so |φ(y)|^n ≤ e^{−n(c−V/|y|)}.
+//
+// Also, under the tilt G has a uniform component of some weight w on an interval of some length d:
 // the density of the second case above, in G, times the tilt is e^{−3u/2+θ(e^u−e^ε)} up to a
 // constant, and is at least its minimum over 0 ≤ u ≤ u₂, at e^u = 3/(2θ) or the nearer end. So
 //
@@ -106,16 +120,35 @@ var (
 // by |sin x/x| ≤ 1−x²/6+x⁴/120 for x ≤ π/2 and ≤ 2/π above.
 func (l *laplaceLaw) halfWindow(t *tuned) float64 {
 	best := math.Inf(1)
-	for _, u2 := range []float64{math.Min(l.eps0, 1.1), l.eps0} {
+	if mass, variation := l.spreadOut(t); l.n*mass > flat {
+		best = variation / (mass - flat/l.n)
+	}
+	for i := 1.0; i <= 24; i++ {
+		u2 := l.eps0 * i / 24
 		low := math.Max(0, math.Min(u2, math.Log(1.5/t.theta)))
 		d := math.Expm1(u2)
 		tilt := -1.5*low + t.theta*(math.Expm1(low)-math.Expm1(l.eps)) - t.logM/l.n
 		w := l.n * l.shrink / 4 * d * math.Exp(tilt) * (1 - 1e-9)
-		if 0.363*w > negligible {
-			best = math.Min(best, 2/d*math.Sqrt(negligible/(0.146*w)))
+		if 0.363*w > flat {
+			best = math.Min(best, 2/d*math.Sqrt(flat/(0.146*w)))
 		}
 	}
 	return best
+}
+
+// spreadOut returns the c and V of halfWindow.
+func (l *laplaceLaw) spreadOut(t *tuned) (mass, variation float64) {
+	for i, w := range t.w {
+		if i > 2 { // the first three are G's atoms
+			mass += w
+		}
+	}
+	density := func(g, v float64) float64 { // at g, v^{−3/2} included
+		return l.shrink / 4 * math.Exp(t.theta*g-1.5*v-t.logM/l.n)
+	}
+	right := density(-math.Expm1(l.eps), 0) + density(l.high(), l.eps0)
+	left := density(-math.Expm1(l.eps), 0) * math.Exp(-l.eps)
+	return mass * (1 - 1e-9), 2 * (right + left) * (1 + 1e-9)
 }
 
 // invert returns E[(ΣG)₊] by (1) and (2) of [tuned.invert] without noise (η = 0): the integrand
@@ -126,7 +159,7 @@ func (l *laplaceLaw) invert(t *tuned, half float64) float64 {
 	s := 2 * math.Pi / in.period
 	in.value = 0.5 / (t.theta * t.theta)
 	in.nodes(s, s, half)
-	in.rest += math.Exp(-negligible) * 2 / (half - s)
+	in.rest += math.Exp(-flat) * 2 / (half - s)
 	return math.Exp(fine.logM) / math.Pi * (s*in.value + in.rest) * (1 + t.margin())
 }
 
@@ -139,47 +172,58 @@ const latticeSize = 1 << 17
 //	E[X₊] ≤ (1/J)·Σ_j E[e^{ζX}]·κ(ζ),   ζ = θ+2πij/T,   κ(ζ) = Σ_{i≥1} hi·e^{−hiζ} = h·e^{−hζ}/(1−e^{−hζ})²
 //
 // the excess being positive aliases again. Rounding adds at most h²/4 to the variance of each
-// of the n steps, and raises δ by about a relative θ²nh²/12, below 1e-4 where this is used.
+// of the n steps, and raises δ by about a relative θ²nh²/12: 1e-5 or less where this is used.
+//
+// Values of G below −40/θ and −100 are raised to that, which can only raise δ, by some e^-40, and makes
+// the grid finer. The tilt is kept below 1/(10h): more would not help, as the grid shows nothing finer, and would
+// drown the sum in rounding. The terms' errors, at most 10⁻¹⁴ of their absolute values for each step,
+// are added.
 func (l *laplaceLaw) lattice(t *tuned) float64 {
-	h := math.Max(18*t.width, 2*(l.high()-l.low())) / latticeSize
-	w, first := l.grid(h)
+	lowest := math.Max(l.low(), -math.Max(40/t.theta, 100))
+	h := math.Max(18*t.width, 2*(l.high()-lowest)) / latticeSize
+	theta := math.Min(t.theta, 0.1/h)
+	w, first := l.grid(h, lowest)
 	total := 0.0
 	phi := make([]complex128, latticeSize)
 	for j := range w {
-		w[j] *= math.Exp(t.theta * h * (first + float64(j)))
+		w[j] *= math.Exp(theta * h * (first + float64(j)))
 		total += w[j]
 		phi[(j+int(first)+latticeSize)%latticeSize] += complex(w[j], 0)
 	}
 	Transform(phi)
-	sum := 0.0
+	sum, size := 0.0, 0.0
 	for j, p := range phi[:latticeSize/2+1] {
-		term := latticeTerm(l.n, p/complex(total, 0), h, t.theta, 2*math.Pi*float64(j)/latticeSize)
+		term, most := latticeTerm(l.n, p/complex(total, 0), h, theta, 2*math.Pi*float64(j)/latticeSize)
 		if j > 0 && j < latticeSize/2 {
-			term *= 2
+			term, most = 2*term, 2*most
 		}
-		sum += term
+		sum, size = sum+term, size+most
 	}
-	return sum / latticeSize * math.Exp(l.n*math.Log(total)) * (1 + 1e-8)
+	return (sum*(1+1e-8) + size*1e-14*(l.n+20)) / latticeSize * math.Exp(l.n*math.Log(total))
 }
 
-// latticeTerm returns the real part of φⁿ·κ(ζ), angle being y·h.
-func latticeTerm(n float64, phi complex128, h, theta, angle float64) float64 {
+// latticeTerm returns the real part of φⁿ·κ(ζ) and its absolute value, angle being y·h.
+func latticeTerm(n float64, phi complex128, h, theta, angle float64) (term, most float64) {
 	size := n * math.Log(math.Hypot(real(phi), imag(phi)))
 	if size < -negligible-10 {
-		return math.Exp(-negligible-10) * h / (h * theta * h * theta)
+		term = math.Exp(-negligible-10) * h / (h * theta * h * theta)
+		return term, term
 	}
 	decay := math.Exp(-h * theta)
 	a, b := -math.Expm1(-h*theta)+decay*2*math.Sin(angle/2)*math.Sin(angle/2), decay*math.Sin(angle) // 1−e^{−hζ} = a+ib
 	turn := n*math.Atan2(imag(phi), real(phi)) - angle - 2*math.Atan2(b, a)
-	return h * decay * math.Exp(size) / (a*a + b*b) * math.Cos(turn)
+	most = h * decay * math.Exp(size) / (a*a + b*b)
+	return most * math.Cos(turn), most
 }
 
-// grid returns the masses of G rounded to the multiples of h, and the index of the first: with
-// C(x) = E[(G−x)₊], they are the second differences of C over h.
-func (l *laplaceLaw) grid(h float64) (w []float64, first float64) {
-	first = math.Floor(l.low()/h) - 1
+// grid returns the masses of G, raised to lowest and rounded to the multiples of h, and the index of
+// the first: with C(x) = E[(G−x)₊], they are the second differences of C over h. Below lowest C falls
+// at the rate of the blanket's mass.
+func (l *laplaceLaw) grid(h, lowest float64) (w []float64, first float64) {
+	first = math.Floor(lowest/h) - 1
 	last := math.Ceil(l.high()/h) + 1
-	before, here := l.call((first-1)*h), l.call(first*h)
+	here := l.call(first * h)
+	before := here + h*l.shrink
 	for j := first; j <= last; j++ {
 		after := l.call((j + 1) * h)
 		w = append(w, math.Max(0, (before-2*here+after)/h))
