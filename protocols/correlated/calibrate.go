@@ -1,11 +1,13 @@
 package correlated
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/correlated/internal/design"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -21,6 +23,12 @@ type Options struct {
 	Share     float64 // ε*/ε, in (0, 1): how much of ε goes to the central noise. Default 0.9.
 	Objective string  // Default: Slots under padding full, Expected under padding none.
 }
+
+// defaultShare is how much of ε goes to the central noise, as in the experiments of [GKMPS21]: the error
+// is then about 1/0.9 times that of a trusted curator, before rounding.
+//
+// [GKMPS21]: https://arxiv.org/abs/2109.13158
+const defaultShare = 0.9
 
 // roundingShare is how much rounding may add to the variance of the noise. With ε* = 0.9·ε the
 // standard error is then within 20 % of that of the central discrete Laplace mechanism.
@@ -58,38 +66,57 @@ func CalibrateWith(t *task.Task, o Options) error {
 	if err != nil {
 		return err
 	}
-	if o.Share == 0 {
-		o.Share = 0.9
+	if o, err = o.complete(t.Slots.Padding); err != nil {
+		return err
 	}
-	if !(o.Share > 0 && o.Share < 1) {
-		return invalid.Field("share", format(o.Share), "a number in (0, 1)")
-	}
-	if o.Objective == "" {
-		o.Objective = Expected
-		if t.Slots.Padding == task.PaddingFull {
-			o.Objective = Slots
-		}
-	}
-	if o.Objective != Expected && o.Objective != Slots {
-		return invalid.Field("objective", strconv.Quote(o.Objective), Expected+" or "+Slots)
-	}
-	top := uint64(1)
-	_, kept := t.Param("max")
-	if kept {
-		if top, err = readTop(t); err != nil {
-			return err
-		}
-	} else if !unit(t) {
-		ideal := math.Ceil(eps * math.Sqrt(float64(t.Batch.Size)/(8*roundingShare)))
-		top = uint64(min(max(ideal, 1), maxTop))
+	top, kept, err := firstTop(t, eps)
+	if err != nil {
+		return err
 	}
 	for {
-		err = calibrateTop(*t, t, top, eps, delta, o)
-		if err == nil || kept || top < 4 {
+		done, err := newCalibration(t, top, eps, delta, o).run()
+		if err == nil {
+			*t = *done
+			return nil
+		}
+		if kept || top < 4 {
 			return err
 		}
 		top = top * 3 / 4 // Fewer levels: more rounding, fewer slots.
 	}
+}
+
+// complete checks the options and returns them with the defaults for a padding.
+func (o Options) complete(padding string) (Options, error) {
+	o.Share = cmp.Or(o.Share, defaultShare)
+	if !(o.Share > 0 && o.Share < 1) {
+		return o, invalid.Field("share", format(o.Share), "a number in (0, 1)")
+	}
+	if o.Objective == "" {
+		o.Objective = Expected
+		if padding == task.PaddingFull {
+			o.Objective = Slots
+		}
+	}
+	if o.Objective != Expected && o.Objective != Slots {
+		return o, invalid.Field("objective", strconv.Quote(o.Objective), Expected+" or "+Slots)
+	}
+	return o, nil
+}
+
+// firstTop returns the Δ to try first, and whether it is the task's own: else 1 for a count, or that
+// with which rounding adds [roundingShare]. Rounding has the variance 1/4 for each of n clients and the
+// noise about 2/s² with s = ε/Δ, in units of a level.
+func firstTop(t *task.Task, eps float64) (top uint64, kept bool, err error) {
+	if _, kept = t.Param("max"); kept {
+		top, err = readTop(t)
+		return top, kept, err
+	}
+	if unit(t) {
+		return 1, false, nil
+	}
+	ideal := math.Ceil(eps * math.Sqrt(float64(t.Batch.Size)/(8*roundingShare)))
+	return uint64(min(max(ideal, 1), maxTop)), false, nil
 }
 
 // slotLimit is the largest B a task can have.
@@ -97,377 +124,228 @@ func slotLimit(t *task.Task) int {
 	return int(min(maxSlots, (1<<32-1)/t.Batch.Size))
 }
 
-// calibrateTop sets the parameters of a task for one Δ, from a copy of it.
-func calibrateTop(draft task.Task, t *task.Task, top uint64, eps, delta float64, o Options) error {
-	if draft.Rule == RuleTheorem2 {
-		central := down(o.Share * eps / float64(top))
-		draft.Params = []task.Param{{Key: "central", Value: central}, protocols.Whole("max", top)}
-		return finish(&draft, t, eps, delta)
-	}
-	goal := target{top: top, sparse: sparse(&draft), eps: eps, delta: delta * (1 - overflowShare) * 0.999}
+// What is tried for the longest burst, the messages of one jump, as multiples of the slots that the
+// central noise alone takes. 0 is no bound.
+var (
+	// Where messages count, bursts longer than most come first, as messages are then fewest.
+	burstsForMessages = []float64{4, 8, 16, 0, 2.5, 1.5, 0.8, 0.5, 0.3}
+	// Where slots count, bursts are shorter than those of the central noise.
+	burstsForSlots = []float64{0.6, 0.25}
+)
+
+const (
+	leastBurst   = 6     // Two messages of each of an atom's three.
+	longBurst    = 2.5   // Above this multiple a burst is dropped unless it is cheap.
+	cheap        = 1.1   // How many times the messages of unbounded bursts a cheap one takes.
+	worthwhile   = 0.97  // How many times the slots a shorter burst may take to be of use.
+	roundingRoom = 0.999 // Share of δ that is left when parameters are rounded to what a task carries.
+)
+
+// calibration looks for the noise of one Δ.
+type calibration struct {
+	task       task.Task // A copy, whose parameters are set.
+	top        uint64    // Δ
+	eps, delta float64
+	central    randomizer.Rational // ε*/Δ
+	objective  string
+	limit      int // Most slots.
+}
+
+// newCalibration prepares the search for a Δ. A substitution changes two coordinates of a 1-sparse
+// vector, each of which gets half of ε*.
+func newCalibration(t *task.Task, top uint64, eps, delta float64, o Options) *calibration {
 	share := o.Share
-	if goal.sparse {
+	if sparse(t) {
 		share /= 2
 	}
-	central := down(share * eps / float64(top))
-	goal.star = central.Float64()
-	goal.zero = draft.Slots.Padding == task.PaddingNone && draft.Query != task.Histogram
-	limit := slotLimit(&draft)
-	alone := []group{{weight: 1, mass: 2 * float64(dim(&draft)) / float64(draft.Batch.Min), s: goal.star}}
-	least, ok := slots(alone, float64(draft.Batch.Size), eps, delta, limit)
+	return &calibration{*t, top, eps, delta, down(share * eps / float64(top)), o.Objective, slotLimit(t)}
+}
+
+// run returns the task with its parameters and slots.
+func (c *calibration) run() (*task.Task, error) {
+	if c.task.Rule == RuleTheorem2 {
+		return c.finish([]task.Param{{Key: "central", Value: c.central}, protocols.Whole("max", c.top)})
+	}
+	least, err := c.centralSlots()
+	if err != nil {
+		return nil, err
+	}
+	goal := design.Target{
+		Top: c.top, Sparse: sparse(&c.task), Star: c.central.Float64(),
+		Epsilon: c.eps, Delta: c.delta * (1 - overflowShare) * roundingRoom,
+		Zero: c.task.Slots.Padding == task.PaddingNone && c.task.Query != task.Histogram,
+	}
+	free, err := c.unbounded(goal)
+	if err != nil {
+		return nil, err
+	}
+	goal.Near = free
+	if c.objective == Slots {
+		return c.fewestSlots(goal, least)
+	}
+	return c.fewestMessages(goal, least)
+}
+
+// centralSlots returns the slots that the central noise takes alone.
+func (c *calibration) centralSlots() (int, error) {
+	mass := 2 * float64(dim(&c.task)) / float64(c.task.Batch.Min)
+	alone := []design.Group{{Weight: 1, Mass: mass, S: c.central.Float64()}}
+	least, ok := design.LeastSlots(alone, overflowLimit(&c.task, c.eps, c.delta), c.limit)
 	if !ok {
-		return tooMany(alone, &draft, eps, delta, limit, top)
+		return 0, c.tooMany(alone)
 	}
-	free, ok := goal.solve()
+	return least, nil
+}
+
+// unbounded returns the design without a bound on bursts, whose messages are fewest. Where even those
+// are more than half of the slots there is no use in trying others.
+func (c *calibration) unbounded(goal design.Target) (*design.Solved, error) {
+	free, ok := goal.Solve()
 	if !ok {
-		return invalid.Field("params.max", strconv.FormatUint(top, 10), "less: no noise was found that proves the claim")
+		return nil, c.invalidTop("less: no noise was found that proves the claim")
 	}
-	// Without a bound on bursts messages are fewest.
-	total := free.messages() * float64(dim(&draft))
-	if total/float64(draft.Batch.Min) > float64(limit)/2 {
-		need := math.Ceil(2 * total / float64(limit) / draft.Batch.Honest.Float64())
-		return invalid.Field("batch.size", strconv.FormatUint(draft.Batch.Size, 10), "at least "+strconv.FormatFloat(need, 'g', 3, 64)+
-			": fewer clients send more messages of noise each than half of the slots that they can have, "+strconv.Itoa(limit))
+	total := free.Messages() * float64(dim(&c.task))
+	if total/float64(c.task.Batch.Min) > float64(c.limit)/2 {
+		need := math.Ceil(2 * total / float64(c.limit) / c.task.Batch.Honest.Float64())
+		return nil, invalid.Field("batch.size", strconv.FormatUint(c.task.Batch.Size, 10), "at least "+strconv.FormatFloat(need, 'g', 3, 64)+
+			": fewer clients send more messages of noise each than half of the slots that they can have, "+strconv.Itoa(c.limit))
 	}
-	var err error
-	parts := []float64{4, 8, 16, 0, 2.5, 1.5, 0.8, 0.5, 0.3}
-	if o.Objective == Slots {
-		parts = []float64{0.6, 0.25}
+	return &free, nil
+}
+
+// bounded returns the design with bursts of up to a multiple of the slots of the central noise.
+func (c *calibration) bounded(goal design.Target, least int, multiple float64) (*design.Solved, error) {
+	if multiple == 0 {
+		return goal.Near, nil
 	}
-	best := draft
-	for _, part := range parts {
-		burst := uint64(0)
-		if part > 0 {
-			burst = max(uint64(float64(least)*part), 6)
-		}
-		if burst >= uint64(limit) {
+	goal.Burst = max(uint64(float64(least)*multiple), leastBurst)
+	if goal.Burst >= uint64(c.limit) {
+		return nil, nil
+	}
+	d, ok := goal.Solve()
+	if !ok {
+		return nil, c.invalidTop("less: no noise with bursts of up to " + strconv.FormatUint(goal.Burst, 10) + " messages was found that proves the claim")
+	}
+	return &d, nil
+}
+
+// fewestMessages returns the task with the first bound on bursts that fits the slots.
+func (c *calibration) fewestMessages(goal design.Target, least int) (*task.Task, error) {
+	var failed error
+	for _, multiple := range burstsForMessages {
+		d, err := c.bounded(goal, least, multiple)
+		if d == nil || multiple > longBurst && d.Messages() > cheap*goal.Near.Messages() {
+			failed = first(failed, err)
 			continue
 		}
-		goal.burst, goal.near = burst, &free
-		next := draft
-		d, ok := free, true
-		if burst > 0 {
-			d, ok = goal.solve()
+		done, err := c.finish(params(d, c.central, c.top))
+		if err == nil {
+			return done, nil
 		}
-		if !ok {
-			err = first(err, invalid.Field("params.max", strconv.FormatUint(top, 10), "less: no noise with bursts of up to "+strconv.FormatUint(burst, 10)+" messages was found that proves the claim"))
+		failed = err
+	}
+	return nil, c.orNoRoom(failed)
+}
+
+// fewestSlots returns the task with the bound on bursts that needs the fewest slots: shorter bursts need
+// more messages, so that it stops where slots are hardly fewer.
+func (c *calibration) fewestSlots(goal design.Target, least int) (best *task.Task, failed error) {
+	for _, multiple := range burstsForSlots {
+		d, err := c.bounded(goal, least, multiple)
+		if d == nil {
+			failed = first(failed, err)
 			continue
 		}
-		if o.Objective == Expected && part > 2.5 && d.messages() > 1.1*free.messages() {
-			continue // Rather longer bursts.
-		}
-		next.Params = d.params(central, top)
-		done := next
-		if e := finish(&next, &done, eps, delta); e != nil {
-			err = e
+		done, err := c.finish(params(d, c.central, c.top))
+		if err != nil {
+			failed = err
 			continue
 		}
-		if o.Objective == Expected {
-			*t = done
-			return nil
-		}
-		if best.Slots.PerLane > 0 && float64(done.Slots.PerLane) > 0.97*float64(best.Slots.PerLane) {
-			break // Smaller bursts need more messages.
+		if best != nil && float64(done.Slots.PerLane) > worthwhile*float64(best.Slots.PerLane) {
+			break
 		}
 		best = done
 	}
-	if best.Slots.PerLane == 0 {
-		return first(err, invalid.Field("params.max", strconv.FormatUint(top, 10), "less: the noise takes more than the "+strconv.Itoa(limit)+" slots of a client"))
+	if best == nil {
+		return nil, c.orNoRoom(failed)
 	}
-	*t = best
-	return nil
+	return best, nil
 }
 
-// finish sets the slots of a draft with parameters, checks its claim, and assigns it.
-func finish(draft, t *task.Task, eps, delta float64) error {
-	m, err := newMechanism(draft)
+// finish returns the task with parameters, and the slots for them, if it proves its claim.
+func (c *calibration) finish(params []task.Param) (*task.Task, error) {
+	done := c.task
+	done.Params = params
+	m, err := newMechanism(&done)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	limit := slotLimit(draft)
-	b, ok := slots(m.groups(), float64(draft.Batch.Size), eps, delta, limit)
+	b, ok := design.LeastSlots(m.groups(), overflowLimit(&done, c.eps, c.delta), c.limit)
 	if !ok {
-		return tooMany(m.groups(), draft, eps, delta, limit, m.top)
+		return nil, c.tooMany(m.groups())
 	}
-	draft.Slots = m.slots(uint64(max(b, 2)))
-	if m, err = newMechanism(draft); err != nil {
-		return err
+	done.Slots = m.slots(uint64(max(b, 2)))
+	if m, err = newMechanism(&done); err != nil {
+		return nil, err
 	}
-	if err := m.CheckClaim(); err != nil {
-		return err
-	}
-	*t = *draft
-	return nil
+	return &done, m.CheckClaim()
 }
 
 // tooMany is the error for noise that does not fit into the slots of a task: it names the smallest n
 // at which it would or, where that is not the reason, asks for a smaller Δ.
-func tooMany(groups []group, t *task.Task, eps, delta float64, limit int, top uint64) error {
-	const want = "slots of a client, from 2 to "
-	range1 := want + strconv.Itoa(limit)
-	for n := 2 * t.Batch.Size; n < 1<<33; n *= 2 {
-		scaled := append([]group{}, groups...)
+func (c *calibration) tooMany(groups []design.Group) error {
+	room := "the noise takes more than the slots of a client, from 2 to " + strconv.Itoa(c.limit)
+	for n := 2 * c.task.Batch.Size; n < 1<<33; n *= 2 {
+		more := c.task
+		more.Batch.Size = n
+		scaled := append([]design.Group{}, groups...)
 		for k := range scaled {
-			scaled[k].mass *= float64(t.Batch.Size) / float64(n)
+			scaled[k].Mass *= float64(c.task.Batch.Size) / float64(n)
 		}
-		if b, ok := slots(scaled, float64(n), eps, delta, maxSlots); ok && uint64(b)*n < 1<<32 {
-			return invalid.Field("batch.size", strconv.FormatUint(t.Batch.Size, 10), "at least about "+strconv.FormatUint(n, 10)+": with fewer clients the noise takes more than the "+range1)
+		if b, ok := design.LeastSlots(scaled, overflowLimit(&more, c.eps, c.delta), maxSlots); ok && uint64(b)*n < 1<<32 {
+			return invalid.Field("batch.size", strconv.FormatUint(c.task.Batch.Size, 10),
+				"at least about "+strconv.FormatUint(n, 10)+": with fewer clients "+room)
 		}
 	}
-	return invalid.Field("params.max", strconv.FormatUint(top, 10), "less, or a larger epsilon: the noise takes more than the "+range1)
+	return c.invalidTop("less, or a larger epsilon: " + room)
 }
 
+func (c *calibration) orNoRoom(err error) error {
+	return first(err, c.invalidTop("less: the noise takes more than the "+strconv.Itoa(c.limit)+" slots of a client"))
+}
+
+func (c *calibration) invalidTop(want string) error {
+	return invalid.Field("params.max", strconv.FormatUint(c.top, 10), want)
+}
+
+// The denominators of the parameters that select the bound. Any θ and cut prove something.
+const (
+	thetaUnit = 1 << 10
+	cutUnit   = 1 << 60
+)
+
 // params returns the parameters of a solved design, rounded to the side of more noise.
-func (d *solved) params(central randomizer.Rational, top uint64) (out []task.Param) {
+func params(d *design.Solved, central randomizer.Rational, top uint64) (out []task.Param) {
 	add := func(key string, v randomizer.Rational) { out = append(out, task.Param{Key: key, Value: v}) }
-	one := func(name string, n noise) {
-		if n.jump > 0 {
-			add(name+".jump", randomizer.NewRational(int64(n.jump), 1))
+	one := func(name string, n design.Noise) {
+		if n.Jump > 0 {
+			add(name+".jump", randomizer.NewRational(int64(n.Jump), 1))
 		}
-		add(name+".r", randomizer.NewRational(int64(math.Ceil(n.r*rateUnit)), rateUnit))
-		add(name+".s", down(n.s))
+		add(name+".r", randomizer.NewRational(int64(math.Ceil(n.R*rateUnit)), rateUnit))
+		add(name+".s", down(n.S))
 	}
 	add("central", central)
-	add("cut", randomizer.NewRational(int64(d.miss*(1<<60)), 1<<60))
-	for l, n := range d.levels {
+	add("cut", randomizer.NewRational(int64(d.Miss*cutUnit), cutUnit))
+	for l, n := range d.Levels {
 		one(levelName(l), n)
 	}
 	out = append(out, protocols.Whole("max", top))
-	one("pair", d.pair)
-	add("theta", randomizer.NewRational(int64(d.theta*1024), 1024))
-	if d.zero.r > 0 {
-		one("zero", d.zero)
+	one("pair", d.Pair)
+	add("theta", randomizer.NewRational(int64(d.Theta*thetaUnit), thetaUnit))
+	if d.Zero.R > 0 {
+		one("zero", d.Zero)
 	}
 	return out
-}
-
-// target is what a design has to achieve.
-type target struct {
-	top        uint64
-	sparse     bool
-	star       float64 // ε*/Δ
-	eps, delta float64
-	burst      uint64  // Most messages of one jump of zero-sum noise; 0 for no bound.
-	zero       bool    // 0 has noise of its own.
-	near       *solved // Where to begin the search; nil for the default.
-	coarse     bool    // While searching.
-}
-
-// solved is a design with what its certificate needs.
-type solved struct {
-	design
-	theta, miss float64
-	at          point
-	x           float64
-}
-
-// messages returns the expected number of zero-sum noise messages of all clients together.
-func (d *design) messages() float64 {
-	total := 2 * d.pair.mean()
-	if d.zero.r > 0 {
-		total += d.zero.mean()
-	}
-	for l, n := range atomCounts(d.top) {
-		total += 3 * float64(n) * d.levels[l].mean()
-	}
-	return total
-}
-
-// The search. Where the scale of the noise is large against 1, (M1) depends on r, θ and x = s·shift alone,
-// and every level costs alike: so all levels share r and x, with a shift by 2^ℓ, and {-1,+1} has its own
-// for a shift by Δ. A level whose jumps are bounded well below its scale 1/s takes s = 0 and the r
-// with which (M1) is the same. x is found by the certificate of the whole design, the other
-// unknowns by coordinate descent, from where they are optimal at ε = 1, δ = 10⁻⁶.
-
-// point is where the search is: logarithms.
-type point struct {
-	pairR, pairX, r, theta float64
-	tilt                   float64 // By how much ln x rises from one level to the next: 0 but for bounded jumps.
-}
-
-// cut returns how much an atom may leave out of T: all that two inputs touch together about a
-// quarter of δ.
-func (t *target) cut() float64 { return t.delta / float64(8*levels(t.top)+8) }
-
-// margin keeps claims true where another platform rounds otherwise.
-const margin = 2e-3
-
-// solve returns the design of fewest messages that (P2) proves private; ok is false if none was found.
-func (t *target) solve() (best solved, ok bool) {
-	rest := t.eps - t.star*float64(t.top)
-	if t.sparse {
-		rest -= t.star * float64(t.top)
-	}
-	if !(rest > 0) {
-		return best, false
-	}
-	l := math.Log(1 / t.delta)
-	at := point{pairR: math.Log(1.5 * l), pairX: 0.5, r: math.Log(1.3 * l), theta: math.Log(0.75 * l / rest)}
-	x := math.Log(0.35 * rest)
-	step := 0.24
-	if t.near != nil {
-		at, x, step = t.near.at, t.near.x, 0.12
-	}
-	exact := *t
-	if t.burst > 0 {
-		coarse := *t
-		coarse.coarse, t = true, &coarse
-	}
-	cost := math.Inf(1)
-	try := func(p point) bool {
-		d, lx, found := t.at(p, x)
-		if !found || !(d.messages() < cost) {
-			return false
-		}
-		d.at, d.x = p, lx
-		best, ok, cost, at, x = d, true, d.messages(), p, lx
-		return true
-	}
-	for k := 0; k < 16 && !ok; k++ { // Far from the Gaussian limit: more of r, a smaller θ.
-		p := at
-		p.theta -= 0.6 * float64(k%4)
-		p.r += 0.6 * float64(k/4)
-		p.pairR += 0.6 * float64(k/4)
-		try(p)
-	}
-	for ; step > 0.05 && ok; step /= 2 {
-		for _, k := range []func(*point) *float64{
-			func(p *point) *float64 { return &p.theta },
-			func(p *point) *float64 { return &p.r },
-			func(p *point) *float64 { return &p.pairX },
-			func(p *point) *float64 { return &p.pairR },
-			func(p *point) *float64 { return &p.tilt },
-		} {
-			if t.burst == 0 && k(&at) == &at.tilt {
-				continue
-			}
-			for _, by := range []float64{step, -step} {
-				moved := false
-				for range 4 {
-					p := at
-					*k(&p) += by
-					if !try(p) {
-						break
-					}
-					moved = true
-				}
-				if moved {
-					break
-				}
-			}
-		}
-	}
-	if t.coarse && ok {
-		best, best.x, ok = exact.at(at, x)
-		best.at = at
-	}
-	return best, ok
-}
-
-// at returns the design of largest x that is private at a point, beginning the search at x.
-func (t *target) at(p point, x float64) (best solved, bestX float64, ok bool) {
-	if p.r < 0 || p.pairR < 0 {
-		return best, x, false
-	}
-	miss := t.cut()
-	theta := math.Exp(p.theta)
-	lo, hi := math.Inf(-1), math.Inf(1)
-	for range 16 {
-		d := t.design(p, x)
-		if d.tabulated() > maxTabulated {
-			return best, bestX, ok
-		}
-		excess := min(math.Log(d.bound(t.eps, theta, miss)/(t.delta*(1-margin))), 50)
-		if math.IsNaN(excess) {
-			excess = 50
-		}
-		if excess <= 0 {
-			best, bestX, ok, lo = solved{design: *d, theta: theta, miss: miss}, x, true, x
-		} else {
-			hi = x
-		}
-		if excess <= 0 && excess > -0.02 || hi-lo < 1e-3 {
-			break
-		}
-		next := x - 0.25*excess - 0.001*math.Copysign(1, excess) // ln of the bound rises 3 to 10 times as fast as x.
-		switch {
-		case math.IsInf(hi, 1) || math.IsInf(lo, -1):
-			next = min(max(next, x-1), x+0.5)
-		case !(next > lo && next < hi):
-			next = (lo + hi) / 2
-		}
-		x = next
-	}
-	return best, bestX, ok
-}
-
-// maxTabulated bounds the sum of the means of the laws that a client has to tabulate for its check.
-const maxTabulated = 1 << 20
-
-func (d *design) tabulated() (sum float64) {
-	for _, n := range append([]noise{d.pair, d.zero}, d.levels...) {
-		if n.jump > 0 {
-			sum += n.mean()
-		}
-	}
-	return sum
-}
-
-// design returns the design of a point and ln x.
-func (t *target) design(p point, x float64) *design {
-	d := &design{top: t.top, sparse: t.sparse, star: t.star, coarse: t.coarse}
-	theta, r := math.Exp(p.theta), math.Exp(p.r)
-	d.pair = t.noise(theta, math.Exp(p.pairR), math.Exp(x+p.pairX), t.top, t.burst/2)
-	for l := range levels(t.top) {
-		d.levels = append(d.levels, t.noise(theta, r, math.Exp(x+p.tilt*float64(l)), 1<<l, t.burst/3))
-	}
-	if t.zero {
-		d.zero = t.noise(theta, r, math.Exp(x), 1, t.burst)
-	}
-	return d
-}
-
-// noise returns the noise with r and s = x/reach or, where jumps are bounded too low for that, one
-// that is about as good: of the same variance, and of that which the Gaussian limit of (M1) asks for.
-func (t *target) noise(theta, r, x float64, reach, jump uint64) noise {
-	n := noise{r: r, s: x / float64(reach), jump: jump}
-	if jump == 0 || float64(jump)*n.s > 12 {
-		return n
-	}
-	scale := uint64(1) // Scale down what is continuous for all purposes.
-	for reach/scale > 16 {
-		scale *= 2
-	}
-	small := int64(reach / scale)
-	l := newLaw(noise{r: r, s: x / float64(small)}, small, t.cut())
-	kappa := (l.moment(theta, small, false) + l.moment(theta, -small, true)) / 2
-	want := max(r/(n.s*n.s), theta*(theta+1)*float64(reach)*float64(reach)/(2*kappa))
-	n.s = 0
-	if n.variance() < want {
-		n.r *= want / n.variance()
-		return n
-	}
-	lo, hi := 0.0, x/float64(reach)
-	for range 30 {
-		if n.s = (lo + hi) / 2; n.variance() < want {
-			hi = n.s
-		} else {
-			lo = n.s
-		}
-	}
-	n.s = lo
-	return n
-}
-
-// variance returns r·Σ_{k ≤ jump} k·e^{-sk}, for a bound on jumps.
-func (n noise) variance() float64 {
-	j := float64(n.jump)
-	if n.s*j < 1e-4 {
-		return n.r * j * (j + 1) / 2
-	}
-	q := math.Exp(-n.s)
-	tail := math.Exp(-n.s * j)
-	return n.r * (q*(1-tail)/(1-q) - j*tail*q) / (1 - q)
 }
 
 // Search calibrates the noise for values of one number without the limits of a task on slots: Δ,
@@ -477,10 +355,10 @@ func Search(top uint64, eps, delta, share float64) (messages, derived float64, o
 	if top < 1 || top > maxTop || !(eps > 0) || !(delta > 0 && delta < 1) || !(share > 0 && share < 1) {
 		return 0, 1, false
 	}
-	t := target{top: top, star: share * eps / float64(top), eps: eps, delta: delta}
-	d, ok := t.solve()
+	goal := design.Target{Top: top, Star: share * eps / float64(top), Epsilon: eps, Delta: delta}
+	d, ok := goal.Solve()
 	if !ok {
 		return 0, 1, false
 	}
-	return d.messages(), d.bound(eps, d.theta, d.miss), true
+	return d.Messages(), d.Bound(eps, d.Theta, d.Miss), true
 }

@@ -21,7 +21,7 @@
 // Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
 // other values, once the messages of n_min honest clients are shuffled together. By rule
 // [RuleMoments] the noise is in the task's parameters and δ is derived from it, for every pair of
-// values (privacy.go, docs/proofs/correlated.md); [RuleTheorem2] is the paper's closed form.
+// values (internal/design, docs/proofs/correlated.md); [RuleTheorem2] is the paper's closed form.
 // Participation is not protected.
 //
 // Padding full: exactly B slots; noise is drawn again while it does not fit into B-1, which adds
@@ -44,11 +44,11 @@
 package correlated
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/correlated/internal/design"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -64,7 +64,7 @@ func (*Protocol) ProtocolName() string { return Name }
 
 // The rules by which a claim is proven.
 const (
-	// RuleMoments is the bound (P2) of privacy.go, from the noise in the task's parameters.
+	// RuleMoments is the bound (P2) of internal/design/certificate.go, from the noise in the task's parameters.
 	RuleMoments = "moments"
 	// RuleTheorem2 is the closed form of [GKMPS21] (Theorem 2), which determines the noise.
 	//
@@ -87,7 +87,7 @@ const (
 // source is an atom, or several that behave alike, with its noise: over n_min clients compound
 // Poisson with weight/rateUnit·e^{-sk}/k expected jumps of size k ≤ jump.
 type source struct {
-	atom
+	design.Atom
 	weight uint64
 	s      randomizer.Rational
 	jump   uint64
@@ -99,7 +99,7 @@ type Mechanism struct {
 	top     uint64 // Δ
 	dim     uint64 // Coordinates of a 1-sparse vector or histogram, else 1.
 	central randomizer.Rational
-	proof   solved // For [RuleMoments].
+	proof   design.Solved // For [RuleMoments].
 	sources []source
 	noise   *randomizer.Superposition
 }
@@ -220,7 +220,7 @@ func (r *reader) exponent(key string, zero bool) randomizer.Rational {
 }
 
 // noise reads the noise of one name.
-func (r *reader) noise(name string) (noise, source) {
+func (r *reader) noise(name string) (design.Noise, source) {
 	s := source{}
 	if _, bounded := r.task.Param(name + ".jump"); bounded {
 		j := r.get(name+".jump", "a whole number from 1 to 65535", func(p randomizer.Rational) bool { return p.Den == 1 && p.Num >= 1 && p.Num <= 65535 })
@@ -233,36 +233,36 @@ func (r *reader) noise(name string) (noise, source) {
 		s.weight = uint64(rate.Num) * (rateUnit / rate.Den)
 	}
 	s.s = r.exponent(name+".s", s.jump > 0)
-	return noise{rate.Float64(), s.s.Float64(), s.jump}, s
+	return design.Noise{R: rate.Float64(), S: s.s.Float64(), Jump: s.jump}, s
 }
 
 func levelName(l int) string { return "level." + string([]byte{'0' + byte(l/10), '0' + byte(l%10)}) }
 
 // readMoments reads the parameters of rule moments.
 func (m *Mechanism) readMoments(r *reader) {
-	d := &m.proof.design
-	d.top, d.sparse, d.star = m.top, m.dim > 1, m.central.Float64()
+	d := &m.proof.Design
+	d.Top, d.Sparse, d.Star = m.top, m.dim > 1, m.central.Float64()
 	positive := func(p randomizer.Rational) bool { return p.Num > 0 }
-	m.proof.theta = r.get("theta", "a positive rational", positive).Float64()
-	m.proof.miss = r.get("cut", "a positive rational", positive).Float64()
+	m.proof.Theta = r.get("theta", "a positive rational", positive).Float64()
+	m.proof.Miss = r.get("cut", "a positive rational", positive).Float64()
 	var s source
-	d.pair, s = r.noise("pair")
-	s.atom = zeroSum(1, true)
+	d.Pair, s = r.noise("pair")
+	s.Atom = design.ZeroSum(1, true)
 	m.sources = append(m.sources, s)
 	if m.needsZero() {
-		d.zero, s = r.noise("zero")
-		s.atom = atom{size: 1}
+		d.Zero, s = r.noise("zero")
+		s.Atom = design.Atom{Size: 1}
 		m.sources = append(m.sources, s)
 	}
-	byLevel := make([]source, levels(m.top))
+	byLevel := make([]source, design.Levels(m.top))
 	for l := range byLevel {
-		var n noise
+		var n design.Noise
 		n, byLevel[l] = r.noise(levelName(l))
-		d.levels = append(d.levels, n)
+		d.Levels = append(d.Levels, n)
 	}
-	eachAtom(m.top, func(value uint64, negative bool, l int) {
+	design.EachAtom(m.top, func(value uint64, negative bool, l int) {
 		s := byLevel[l]
-		s.atom = zeroSum(value, negative)
+		s.Atom = design.ZeroSum(value, negative)
 		m.sources = append(m.sources, s)
 	})
 }
@@ -276,13 +276,13 @@ func (m *Mechanism) needsZero() bool {
 // superpose builds the noise of one client. Noise but for that of 0 is drawn for every coordinate.
 func (m *Mechanism) superpose() error {
 	for _, v := range []int64{1, -1} {
-		m.sources = append(m.sources, source{atom: atom{[3]int64{v}, 1}, weight: rateUnit, s: m.central})
+		m.sources = append(m.sources, source{Atom: design.Atom{Messages: [3]int64{v}, Size: 1}, weight: rateUnit, s: m.central})
 	}
 	atoms := make([]randomizer.Atom, len(m.sources))
 	total := 0.0
 	for i, s := range m.sources {
 		atoms[i] = randomizer.Atom{Weight: s.weight, Jumps: randomizer.NewJumps(s.s, s.jump)}
-		if s.messages != [3]int64{} {
+		if s.Messages != [3]int64{} {
 			atoms[i].Weight *= m.dim
 		}
 		total += float64(s.weight) * float64(m.dim) * float64(atoms[i].Jumps.Candidates())
@@ -308,7 +308,7 @@ func (m *Mechanism) slots(b uint64) task.Slots {
 }
 
 // groups returns the noise of one client for its number of messages.
-func (m *Mechanism) groups() (out []group) {
+func (m *Mechanism) groups() (out []design.Group) {
 	type kind struct {
 		size int
 		s    randomizer.Rational
@@ -316,22 +316,18 @@ func (m *Mechanism) groups() (out []group) {
 	}
 	at := map[kind]int{}
 	for _, s := range m.sources {
-		k := kind{s.size, s.s, s.jump}
+		k := kind{s.Size, s.s, s.jump}
 		i, ok := at[k]
 		if !ok {
 			i = len(out)
 			at[k] = i
-			out = append(out, group{weight: s.size, s: s.s.Float64(), jump: s.jump})
+			out = append(out, design.Group{Weight: s.Size, S: s.s.Float64(), Jump: s.jump})
 		}
 		count := float64(m.dim)
-		if s.messages == [3]int64{} {
+		if s.Messages == [3]int64{} {
 			count = 1
 		}
-		out[i].mass += count * float64(s.weight) / rateUnit / float64(m.task.Batch.Min)
+		out[i].Mass += count * float64(s.weight) / rateUnit / float64(m.task.Batch.Min)
 	}
 	return out
 }
-
-// Epsilon0 is [protocols.Mechanism.Epsilon0]: there is none. One client's messages hold its value
-// in clear.
-func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }

@@ -45,14 +45,14 @@ func (m *Mechanism) draw(src *randomizer.Source) [][]byte {
 	fits := true
 	src.Events(m.noise, func(i int, size uint64) {
 		s := &m.sources[i]
-		if fits = fits && size <= room && size*uint64(s.size) <= room-uint64(len(messages)); !fits {
+		if fits = fits && size <= room && size*uint64(s.Size) <= room-uint64(len(messages)); !fits {
 			return
 		}
 		at := uint64(0)
-		if s.messages != [3]int64{} {
+		if s.Messages != [3]int64{} {
 			at = src.Below(m.dim)
 		}
-		for _, v := range s.messages[:s.size] {
+		for _, v := range s.Messages[:s.Size] {
 			for range size {
 				messages = append(messages, m.encode(at, v))
 			}

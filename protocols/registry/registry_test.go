@@ -1,6 +1,9 @@
 package registry_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/doctest"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
@@ -140,4 +144,34 @@ func TestUnknownNamesAreListed(t *testing.T) {
 	for _, query := range queries {
 		require.ErrorContains(t, err, " "+query)
 	}
+}
+
+// TestProtocolsAreReadable: a protocol's folder has few files, and no function is long.
+func TestProtocolsAreReadable(t *testing.T) {
+	const mostFiles, mostLines = 10, 60
+	for _, name := range names() {
+		files, err := filepath.Glob(filepath.Join("..", name, "*.go"))
+		require.NoError(t, err)
+		if name != "correlated" { // Whose tests count, too.
+			files = slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
+		}
+		require.LessOrEqual(t, len(files), mostFiles, "%v", files)
+	}
+	functions := 0
+	doctest.EachFile(t, "..", func(name string) {
+		if !strings.HasSuffix(name, ".go") {
+			return
+		}
+		positions := token.NewFileSet()
+		file, err := parser.ParseFile(positions, filepath.Join("..", name), nil, 0)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				lines := positions.Position(f.End()).Line - positions.Position(f.Pos()).Line + 1
+				require.LessOrEqual(t, lines, mostLines, "%s: %s", name, f.Name.Name)
+				functions++
+			}
+		}
+	})
+	require.Greater(t, functions, 100)
 }

@@ -101,3 +101,143 @@ func (m *Mechanism) leastQ() uint64 {
 	t := math.Ceil(reach((lo+hi)/2)*(1+1e-9)) + 1
 	return m.task.Batch.Size*m.p + 2*uint64(min(t, maxQ))
 }
+
+// maxTable bounds the table of logExcess, and with it the time of a claim check.
+const maxTable = 1024
+
+// negligible is the logarithm below which a term is counted at this size and not evaluated.
+const negligible = -45
+
+// slack is added to logarithms of sums: more than they can be rounded by.
+const slack = 1e-8
+
+// logExcess returns an upper bound on ln(Z_n - 1), where Z_n = E[q^{C-1}] and C is the number of
+// connected components of the random multigraph on n vertices that matches m out-stubs of each vertex
+// to m in-stubs of each (docs/proofs/splitmix.md). With
+//
+//	b_N(t) = C(N-1, t)/C(mN, mt),   κ_N = 1/N + N·(2/(N-1))^{m-1}
+//
+// the component of the first vertex leaves t others in components of their own, so that
+//
+//	Z_N - 1 ≤ Σ_{t=1}^{N-1} b_N(t)·q·Z_t                                    (5)
+//
+// A table holds Z_1, Z_2, … by (5) up to the first N where (5) and 2q·κ·N/C(mN, m) together are at
+// most 1 at N+1. From there on, Z stays below 2 and for every n > N
+//
+//	Z_n - 1 ≤ Σ_{t=1}^{N} b_n(t)·q·Z_t + 2q·κ_n·n/C(mn, m)                  (6)
+//
+// It returns +Inf where the table would need more than maxTable entries or m < 2.
+func logExcess(n, m uint64, q float64) float64 {
+	if m < 1 || m < 2 && n > maxTable {
+		return math.Inf(1)
+	}
+	z := newTable(m, q)
+	for size := uint64(2); size <= maxTable; size++ {
+		excess := z.next()
+		if size == n {
+			return excess
+		}
+		if m >= 2 && logAdd(excess, z.rest(size)) <= 0 { // Here size is N+1.
+			return logAdd(z.far(n), z.rest(n)) // (6)
+		}
+		z.push(size, log1pExp(excess))
+	}
+	return math.Inf(1)
+}
+
+// table holds upper bounds on ln Z_1, …, ln Z_N.
+type table struct {
+	m        uint64
+	logQ     float64
+	logZ     []float64 // logZ[t-1] = ln Z_t
+	others   []float64 // others[t-1] = ln(Z_t·(mt)!/t!)
+	first    []float64 // first[s-1] = ln((ms)!/(s-1)!)
+	exponent []float64 // scratch
+}
+
+func newTable(m uint64, q float64) *table {
+	z := &table{m: m, logQ: math.Log(q)}
+	z.push(1, 0)
+	return z
+}
+
+// push appends ln Z_t.
+func (z *table) push(t uint64, logZ float64) {
+	all, fact := logFactorial(t*z.m), logFactorial(t)
+	z.logZ = append(z.logZ, logZ)
+	z.others = append(z.others, logZ+all-fact)
+	z.first = append(z.first, all-fact+math.Log(float64(t)))
+}
+
+// next returns (5) for N one more than the entries of the table, in the form
+//
+//	q·(N-1)!/(mN)! · Σ Z_t·(mt)!/t! · (m(N-t))!/(N-t-1)!
+func (z *table) next() float64 {
+	n := len(z.logZ)
+	z.exponent = z.exponent[:0]
+	for t := range n {
+		z.exponent = append(z.exponent, z.others[t]+z.first[n-1-t])
+	}
+	size := uint64(n + 1)
+	return logSum(z.exponent) + z.logQ + logFactorial(size-1) - logFactorial(size*z.m)
+}
+
+func logFactorial(n uint64) float64 {
+	v, _ := math.Lgamma(float64(n) + 1)
+	return v
+}
+
+// far returns the sum in (6): the same for an n beyond the table, with binomials that do not cancel.
+func (z *table) far(n uint64) float64 {
+	z.exponent = z.exponent[:0]
+	users, m := float64(n), float64(z.m)
+	b := 0.0
+	for t := range z.logZ { // b_n(t+1) from b_n(t), t others so far
+		done := float64(t)
+		b += math.Log((users - 1 - done) / (done + 1))
+		for i := 1.0; i <= m; i++ {
+			b += math.Log((m*done + i) / (m*(users-done) - m + i))
+		}
+		z.exponent = append(z.exponent, b+z.logQ+z.logZ[t])
+	}
+	return logSum(z.exponent)
+}
+
+// rest returns ln(2q·κ_n·n/C(mn, m)).
+func (z *table) rest(n uint64) float64 {
+	users, m := float64(n), float64(z.m)
+	b := math.Log(users)
+	for i := 1.0; i <= m; i++ {
+		b += math.Log(i / (m*users - m + i))
+	}
+	kappa := 1/users + users*math.Pow(2/(users-1), m-1)
+	return b + z.logQ + math.Log(2*kappa) + slack
+}
+
+// logSum returns ln Σe^x, rounded up.
+func logSum(xs []float64) float64 {
+	top := math.Inf(-1)
+	for _, x := range xs {
+		top = max(top, x)
+	}
+	if math.IsInf(top, -1) {
+		return top
+	}
+	sum := 0.0
+	for _, x := range xs {
+		if x > top+negligible {
+			sum += math.Exp(x - top)
+		}
+	}
+	return top + math.Log(sum+float64(len(xs))*math.Exp(negligible)) + slack
+}
+
+func logAdd(a, b float64) float64 { return logSum([]float64{a, b}) }
+
+// log1pExp returns ln(1 + e^x).
+func log1pExp(x float64) float64 {
+	if x > 700 {
+		return x
+	}
+	return math.Log1p(math.Exp(x))
+}

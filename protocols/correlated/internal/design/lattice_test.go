@@ -1,4 +1,4 @@
-package correlated
+package design
 
 import (
 	"math"
@@ -46,9 +46,9 @@ func TestRightInverse(t *testing.T) {
 			}
 			got := map[int64]int64{}
 			for k, x := range c[i] {
-				a := zeroSum(k.value, k.negative)
+				a := ZeroSum(k.value, k.negative)
 				total := int64(0)
-				for _, m := range a.messages[:a.size] {
+				for _, m := range a.Messages[:a.Size] {
 					got[m] += x
 					total += m
 				}
@@ -68,7 +68,7 @@ func TestColumnsAreTheHalvingTree(t *testing.T) {
 	for _, top := range tops {
 		c := inverse(top)
 		kept := map[key]int{}
-		eachAtom(top, func(v uint64, negative bool, l int) { kept[key{v, negative}] = l })
+		EachAtom(top, func(v uint64, negative bool, l int) { kept[key{v, negative}] = l })
 		largest := map[key]int64{}
 		for i := uint64(0); i <= top; i++ {
 			got := map[key]int64{}

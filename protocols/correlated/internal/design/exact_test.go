@@ -1,4 +1,4 @@
-package correlated
+package design
 
 import (
 	"math"
@@ -79,14 +79,14 @@ func span(l law) (from, to int64) {
 }
 
 // exactDelta returns δ(ε) of a design for values of one number, without padding's zeros, maximal over all ordered pairs of inputs, and that pair.
-func exactDelta(d *design, eps float64, g exactGrid, miss float64) (worst float64, at [2]uint64) {
-	x := exact{design: d, exactGrid: g, spectra: map[[2]int64]*spectrum{}, pairs: map[int64]*grid{}}
-	x.pairLaw = newLaw(d.pair, int64(d.top), miss)
-	for l, n := range d.levels {
+func exactDelta(d *Design, eps float64, g exactGrid, miss float64) (worst float64, at [2]uint64) {
+	x := exact{Design: d, exactGrid: g, spectra: map[[2]int64]*spectrum{}, pairs: map[int64]*grid{}}
+	x.pairLaw = newLaw(d.Pair, int64(d.Top), miss)
+	for l, n := range d.Levels {
 		x.laws = append(x.laws, newLaw(n, 1<<l, miss))
 	}
-	for i := uint64(0); i <= d.top; i++ {
-		for j := uint64(0); j <= d.top; j++ {
+	for i := uint64(0); i <= d.Top; i++ {
+		for j := uint64(0); j <= d.Top; j++ {
 			if i == j {
 				continue
 			}
@@ -104,7 +104,7 @@ type spectrum struct {
 }
 
 type exact struct {
-	*design
+	*Design
 	exactGrid
 	pairLaw law
 	laws    []law
@@ -139,7 +139,7 @@ func (x *exact) level(l int, shift int64) *spectrum {
 // central is the loss of (S, y₀), formula (P1), by summation over a; g is left out.
 func (x *exact) central(t, d0 int64) *spectrum {
 	g := &grid{mass: make([]float64, x.size)}
-	p := math.Exp(-x.star)
+	p := math.Exp(-x.Star)
 	lo, hi := min(-t, 0), max(-t, 0)
 	for a := lo; a <= hi; a++ {
 		mass := (1 - p) / (1 + p) * math.Pow(p, math.Abs(float64(a)))
@@ -152,7 +152,7 @@ func (x *exact) central(t, d0 int64) *spectrum {
 		if t == 0 {
 			mass = 1
 		}
-		loss := x.star * (math.Abs(float64(a+t)) - math.Abs(float64(a)))
+		loss := x.Star * (math.Abs(float64(a+t)) - math.Abs(float64(a)))
 		shift := d0 + max(0, -a) - max(0, -a-t)
 		if x.pairs[shift] == nil {
 			x.pairs[shift] = x.shift(x.pairLaw, shift)
@@ -167,7 +167,7 @@ func (x *exact) pairDelta(i, j uint64, eps float64) float64 {
 	for k, sign := range map[uint64]int64{i: 1, j: -1} {
 		for _, e := range column(k) {
 			if e.value >= 2 {
-				l, _ := level(x.top, e.value, e.negative)
+				l, _ := level(x.Top, e.value, e.negative)
 				v := int64(e.value)
 				if e.negative {
 					v = -v

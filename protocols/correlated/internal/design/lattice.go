@@ -1,4 +1,4 @@
-package correlated
+package design
 
 import "math/bits"
 
@@ -34,7 +34,7 @@ func level(top, v uint64, negative bool) (depth int, ok bool) {
 }
 
 // levels returns the number of levels: depths at which an input up to top has nodes of 2 or more.
-func levels(top uint64) int { return bits.Len64(top - 1) }
+func Levels(top uint64) int { return bits.Len64(top - 1) }
 
 // node is a value at one depth of a halving tree and how often it occurs there.
 type node struct{ value, times uint64 }
@@ -91,26 +91,26 @@ func pairShift(i uint64) int64 {
 func sign(depth int) int64 { return 1 - 2*int64(depth%2) }
 
 // atom is one element of the noise: messages whose sum is 0, or one ±1 of the central noise.
-type atom struct {
-	messages [3]int64
-	size     int // Messages used.
+type Atom struct {
+	Messages [3]int64
+	Size     int // Messages used.
 }
 
 // zeroSum returns the atom of a value, {-1,+1} for 1.
-func zeroSum(value uint64, negative bool) atom {
+func ZeroSum(value uint64, negative bool) Atom {
 	v := int64(value)
 	s := int64(1)
 	if negative {
 		s = -1
 	}
 	if v == 1 {
-		return atom{[3]int64{-1, 1}, 2}
+		return Atom{[3]int64{-1, 1}, 2}
 	}
-	return atom{[3]int64{s * v, -s * (v - v/2), -s * (v / 2)}, 3}
+	return Atom{[3]int64{s * v, -s * (v - v/2), -s * (v / 2)}, 3}
 }
 
 // eachAtom calls f for every zero-sum atom of value 2 or more with its level.
-func eachAtom(top uint64, f func(value uint64, negative bool, level int)) {
+func EachAtom(top uint64, f func(value uint64, negative bool, level int)) {
 	for v := uint64(2); v <= top; v++ {
 		for _, negative := range []bool{false, true} {
 			if l, ok := level(top, v, negative); ok {
@@ -122,7 +122,7 @@ func eachAtom(top uint64, f func(value uint64, negative bool, level int)) {
 
 // atomCounts returns the number of atoms of each level.
 func atomCounts(top uint64) []uint64 {
-	counts := make([]uint64, levels(top))
-	eachAtom(top, func(_ uint64, _ bool, l int) { counts[l]++ })
+	counts := make([]uint64, Levels(top))
+	EachAtom(top, func(_ uint64, _ bool, l int) { counts[l]++ })
 	return counts
 }

@@ -1,14 +1,14 @@
-package correlated
+package design
 
 import "math"
 
 // group is the noise of like atoms in one client: count·r/n_min times the measure of jumps e^{-sk}/k,
 // k ≤ jump, each jump of weight·k messages.
-type group struct {
-	weight int
-	mass   float64 // count·r/n_min
-	s      float64
-	jump   uint64 // 0: no bound.
+type Group struct {
+	Weight int
+	Mass   float64 // count·r/n_min
+	S      float64
+	Jump   uint64 // 0: no bound.
 }
 
 // tail is the law of the number N of one client's noise messages, a compound Poisson variable:
@@ -20,11 +20,15 @@ type tail struct {
 	upTo []float64 // Pr[N ≥ m], m < len.
 }
 
+// maxJumps is how many jumps a client may expect: Pr[N=0] = e^-650 is still a normal float, and so many
+// do not fit anyway.
+const maxJumps = 650
+
 // newTail computes the tail down to a probability of least; ok is false beyond most
 // messages or 650 jumps.
-func newTail(groups []group, least float64, most int) (t tail, ok bool) {
+func NewTail(groups []Group, least float64, most int) (t tail, ok bool) {
 	jumps := events(groups)
-	if !(jumps < 650) { // Pr[N=0] would underflow; so many do not fit anyway.
+	if !(jumps < maxJumps) {
 		return t, false
 	}
 	size := 256
@@ -60,7 +64,7 @@ func newTail(groups []group, least float64, most int) (t tail, ok bool) {
 }
 
 // above returns Pr[N > m], rounded up.
-func (t tail) above(m int) float64 {
+func (t tail) Above(m int) float64 {
 	if m+1 >= len(t.upTo) {
 		m = len(t.upTo) - 2
 	}
@@ -69,34 +73,34 @@ func (t tail) above(m int) float64 {
 
 // state carries the inner sums of (S1) for one group, one for each residue modulo the weight.
 type state struct {
-	group
+	Group
 	windows []window
 	sums    []float64
 }
 
-func newState(g group) state {
-	s := state{group: g, windows: make([]window, g.weight), sums: make([]float64, g.weight)}
+func newState(g Group) state {
+	s := state{Group: g, windows: make([]window, g.Weight), sums: make([]float64, g.Weight)}
 	for k := range s.windows {
-		s.windows[k] = window{q: math.Exp(-g.s), max: int(g.jump)}
+		s.windows[k] = window{q: math.Exp(-g.S), max: int(g.Jump)}
 	}
 	return s
 }
 
-func (s *state) at(m int) float64 { return s.sums[m%s.weight] }
+func (s *state) at(m int) float64 { return s.sums[m%s.Weight] }
 
 func (s *state) push(m int, p float64) {
-	s.sums[m%s.weight] = float64(s.weight) * s.mass * s.windows[m%s.weight].push(p)
+	s.sums[m%s.Weight] = float64(s.Weight) * s.Mass * s.windows[m%s.Weight].push(p)
 }
 
 // events returns the expected number of jumps, -ln Pr[N=0].
-func events(groups []group) (sum float64) {
+func events(groups []Group) (sum float64) {
 	for _, g := range groups {
-		if g.jump == 0 {
-			sum += g.mass * -math.Log(-math.Expm1(-g.s))
+		if g.Jump == 0 {
+			sum += g.Mass * -math.Log(-math.Expm1(-g.S))
 			continue
 		}
-		for k := uint64(1); k <= g.jump; k++ {
-			sum += g.mass * math.Exp(-g.s*float64(k)) / float64(k)
+		for k := uint64(1); k <= g.Jump; k++ {
+			sum += g.Mass * math.Exp(-g.S*float64(k)) / float64(k)
 		}
 	}
 	return sum
@@ -104,11 +108,11 @@ func events(groups []group) (sum float64) {
 
 // rest bounds Pr[N ≥ m] by (E[e^{ηN}]-1)/(e^{ηm}-1), for the best of some η below the smallest decay of
 // an unbounded group.
-func rest(groups []group, m int) float64 {
+func rest(groups []Group, m int) float64 {
 	most := math.Inf(1)
 	for _, g := range groups {
-		if g.jump == 0 {
-			most = min(most, g.s/float64(g.weight))
+		if g.Jump == 0 {
+			most = min(most, g.S/float64(g.Weight))
 		}
 	}
 	eta := most * max(1-1/(most*float64(m)), 0.5)
@@ -123,30 +127,29 @@ func rest(groups []group, m int) float64 {
 }
 
 // cumulant returns an upper bound of ln E[e^{ηN}].
-func cumulant(groups []group, eta float64) (sum float64) {
+func cumulant(groups []Group, eta float64) (sum float64) {
 	for _, g := range groups {
-		step := eta * float64(g.weight)
-		if g.jump == 0 {
-			sum += g.mass * (math.Log(-math.Expm1(-g.s)) - math.Log(-math.Expm1(step-g.s)))
+		step := eta * float64(g.Weight)
+		if g.Jump == 0 {
+			sum += g.Mass * (math.Log(-math.Expm1(-g.S)) - math.Log(-math.Expm1(step-g.S)))
 			continue
 		}
-		for k := uint64(1); k <= g.jump; { // By blocks of sizes, each with its largest terms.
-			end := min(k+max(k/16, 1), g.jump+1)
-			sum += g.mass * math.Exp(-g.s*float64(k)) * math.Expm1(step*float64(end-1)) * float64(end-k) / float64(k)
+		for k := uint64(1); k <= g.Jump; { // By blocks of sizes, each with its largest terms.
+			end := min(k+max(k/16, 1), g.Jump+1)
+			sum += g.Mass * math.Exp(-g.S*float64(k)) * math.Expm1(step*float64(end-1)) * float64(end-k) / float64(k)
 			k = end
 		}
 	}
 	return sum
 }
 
-// slots returns the smallest B ≤ most whose overflow τ = Pr[N > B-1] obeys the rule
-// (1+e^ε)·n·τ ≤ δ/100; one slot is for the value. ok is false if there is none.
-func slots(groups []group, users, eps, delta float64, most int) (b int, ok bool) {
-	limit := delta / 100 / ((1 + math.Exp(eps)) * users)
-	t, ok := newTail(groups, limit, most)
+// LeastSlots returns the smallest B ≤ most with Pr[N > B-1] ≤ limit; one slot is for the value. ok is
+// false if there is none.
+func LeastSlots(groups []Group, limit float64, most int) (b int, ok bool) {
+	t, ok := NewTail(groups, limit, most)
 	if !ok {
 		return 0, false
 	}
-	b = int(search(1, int64(len(t.upTo)), func(b int64) bool { return t.above(int(b-1)) <= limit }))
+	b = int(search(1, int64(len(t.upTo)), func(b int64) bool { return t.Above(int(b-1)) <= limit }))
 	return b, b <= most
 }

@@ -1,0 +1,280 @@
+// Package design has the noise of protocol correlated: what hides the messages of n_min clients, the
+// certificate that it does, and the search for the least of it. The sections of [GKMPS21] that it
+// follows:
+//
+//	lattice.go      the noise atoms and the right inverse of their matrix (section 4.4)
+//	noise.go        the distribution of one atom's noise, and moments of its privacy loss (section 4.3)
+//	table.go        the same where the size of jumps is bounded, which the paper has not
+//	certificate.go  the claim of a design, for every pair of inputs (section 4.2, in place of Theorem 8)
+//	slots.go        how many messages one client sends, and so how rarely they do not fit its slots
+//	search.go       the design of fewest messages; it proves nothing, and clients do not link it
+//
+// docs/proofs/correlated.md has the proof as one text. A certificate takes a design from anywhere: that
+// of a task's parameters when a client checks it, that of the search when an owner makes it.
+//
+// [GKMPS21]: https://arxiv.org/abs/2109.13158
+package design
+
+import "math"
+
+// design is the noise of the protocol: what a claim is proven from.
+type Design struct {
+	Top    uint64  // Δ
+	Sparse bool    // Values are 1-sparse vectors: a substitution may move a value to another coordinate.
+	Star   float64 // ε*/Δ: the central noise is NB(1, e^{-star}) of +1 and as much of -1.
+	Pair   Noise   // Atom {-1,+1}.
+	Levels []Noise // Atoms of each level.
+	Zero   Noise   // Atom {0}; none if r = 0.
+	coarse bool    // In a search: large tables are scaled down. Proves nothing.
+}
+
+// The proof of a claim.
+//
+// With the square inverse C of the lattice (L1) the shuffled messages are a bijection of the sum
+// S = Σx + z⁺ - z⁻, of y₀ = c[{-1,+1}] + z⁻ + z₀ and of y_s = c[s] + z_s for the other atoms: [GKMPS21]
+// (Theorem 8), as an equality. For inputs i and j of the target, with d = c_i - c_j and t = i - j, the
+// privacy loss is a sum of independent ones, of y_s: ln P(z)/P(z+d_s), and of (S, y₀). There, with a =
+// z⁺ - z⁻ of law ∝ p^|a| and p = e^{-star}, the conditional law of z⁻ is that of max(0,-a) + g, g of law ∝
+// p^{2g}, so that the loss is, given a,
+//
+//	star·(|a+t| - |a|)  and that of z₀ + g against a shift by d₀ + max(0, -a) - max(0, -a-t)     (P1)
+//
+// g being the same on both sides, post-processing leaves it out.
+//
+// For a set T of values of the z's, c(θ) = θ^θ/(1+θ)^(1+θ) and every θ > 0, since (1-e^{-x})₊ ≤ c(θ)·e^{θx},
+//
+//	δ_ij(ε) ≤ Pr[z ∉ T] + c(θ)·e^{-θε}·E[e^{θ·loss} 1{z ∈ T}]                        (P2)
+//
+// and ln E splits into the sum of (M1) over the atoms: convex in d and at most 0 at d = 0. Hence for
+// the two nodes (L2) that share depth ℓ, and the two that i and j may have in one atom,
+//
+//	F(m) + F(2^ℓ-m) ≤ F(2^ℓ) + F(0),   F(m-m') ≤ max(F(m), F(-m')) for m, m' ≥ 0         (P3)
+//
+// and F between evaluated shifts lies below its chords. So the right side of (P2) has a bound
+// that is a sum of one term of i and one of j but for (S, y₀), whose term depends on t and d₀ alone:
+// every pair is covered, by classes of neighbouring inputs where there are many.
+
+// bound returns the right side of (P2), maximal over all ordered pairs of inputs; T leaves out a
+// mass of about miss of every atom with a shift below 0.
+func (d *Design) Bound(eps, theta, miss float64) float64 {
+	return newCertificate(d, eps, theta, miss).worst(eps) * (1 + 1e-9)
+}
+
+// chord is the piecewise linear function through points (x, y) with ascending x, and constant
+// beyond them.
+type chord struct{ x, y []float64 }
+
+func (c *chord) add(x, y float64) { c.x, c.y = append(c.x, x), append(c.y, y) }
+
+func (c *chord) highest() (y float64) {
+	y = c.y[0]
+	for _, v := range c.y {
+		y = max(y, v)
+	}
+	return y
+}
+
+func (c *chord) last() float64 { return c.x[len(c.x)-1] }
+
+func (c *chord) at(x float64) float64 {
+	if x <= c.x[0] {
+		return c.y[0]
+	}
+	for k := 1; k < len(c.x); k++ {
+		if x <= c.x[k] {
+			f := (x - c.x[k-1]) / (c.x[k] - c.x[k-1])
+			return c.y[k-1] + f*(c.y[k]-c.y[k-1])
+		}
+	}
+	return c.y[len(c.y)-1]
+}
+
+// certificate holds the moments of a design at one θ.
+type certificate struct {
+	*Design
+	theta  float64
+	pair   chord      // (M1) of {-1,+1} by shift; at least 0.
+	levels [][2]chord // (M1) of a level by |shift|, for shifts ≥ 0 and ≤ 0; at least 0.
+	missed []float64  // Bound of Pr[z ∉ T] of an atom of a level, for shifts ≤ 0.
+	always [2]float64 // The same for shifts ≥ 0, the largest over levels, and for {-1,+1}.
+	zeros  [2]side    // What an input 0 adds.
+}
+
+func newCertificate(d *Design, eps, theta, miss float64) *certificate {
+	c := &certificate{Design: d, theta: theta}
+	// Other noise at a distance ρ from that of the proof moves δ by (1+e^ε)·ρ.
+	far := func(n Noise) float64 { return (1 + math.Exp(eps)) * n.excess() }
+	reach := int64(d.Top)
+	pair := d.law(d.Pair, reach, miss)
+	for eighth := int64(-8); eighth <= 8; eighth++ {
+		shift := reach * eighth / 8
+		if eighth == -8 || c.pair.last() != float64(shift) {
+			c.pair.add(float64(shift), max(pair.moment(theta, shift, true), 0))
+		}
+	}
+	c.always[1] = pair.missed(true) + far(d.Pair)
+	if d.Zero.R > 0 {
+		law := newLaw(d.Zero, 1, miss)
+		c.zeros[0] = side{max(law.moment(theta, 1, false), 0), law.missed(false) + far(d.Zero)}
+		c.zeros[1] = side{max(law.moment(theta, -1, true), 0), law.missed(true) + far(d.Zero)}
+	}
+	for l, n := range d.Levels {
+		law := d.law(n, 1<<l, miss)
+		var both [2]chord
+		for k, sign := range []int64{1, -1} {
+			both[k].add(0, 0)
+			for _, shift := range []int64{1 << l / 4, 1 << l / 2, 1 << l} {
+				if shift > 0 {
+					both[k].add(float64(shift), max(law.moment(theta, sign*shift, sign < 0), 0))
+				}
+			}
+		}
+		c.levels = append(c.levels, both)
+		c.missed = append(c.missed, law.missed(true)+far(n))
+		c.always[0] = max(c.always[0], law.missed(false)+far(n))
+	}
+	return c
+}
+
+// law returns the law of a noise for shifts up to reach; a scaled one for coarse designs.
+func (d *Design) law(n Noise, reach int64, miss float64) law {
+	scale := int64(1)
+	for d.coarse && n.Jump > 0 && reach/scale > 16 && int64(n.Jump)/scale > 32 {
+		scale *= 2
+	}
+	if scale == 1 {
+		return newLaw(n, reach, miss)
+	}
+	small := Noise{R: n.R, S: n.S * float64(scale), Jump: n.Jump / uint64(scale)}
+	return scaledLaw{newLaw(small, (reach+scale-1)/scale, miss), scale}
+}
+
+// scaledLaw is the law of a noise at about scale times another's, for searches.
+type scaledLaw struct {
+	law
+	scale int64
+}
+
+func (s scaledLaw) moment(theta float64, d int64, cut bool) float64 {
+	return s.law.moment(theta, (d+s.scale/2)/s.scale, cut)
+}
+
+// side is what an input adds to (P2) before or after the substitution: to ln E by the atoms of 2 or
+// more, and to Pr[z ∉ T].
+type side struct{ moment, missed float64 }
+
+// side returns what an input i adds before (which = 0) or after (1) the substitution.
+func (c *certificate) side(i uint64, which int) (sum side) {
+	for depth := 0; i>>depth >= 1; depth++ {
+		low, high := nodes(i, depth)
+		negative := (depth + which) % 2 // A shift below 0.
+		for _, n := range [2]node{low, high} {
+			if n.value < 2 || n.times == 0 {
+				continue
+			}
+			l, _ := level(c.Top, n.value, depth%2 == 1)
+			sum.moment += c.levels[l][negative].at(float64(n.times))
+			if negative == 1 {
+				sum.missed += c.missed[l]
+			} else {
+				sum.missed += c.always[0]
+			}
+		}
+		if low.value == 1 {
+			break
+		}
+	}
+	return sum
+}
+
+// class is a range of inputs with the ranges of what a bound needs of them.
+type class struct {
+	lo, hi     int64
+	sides      [2]side  // Largest.
+	pair, rest [2]int64 // Smallest and largest c_i[{-1,+1}], and that plus i.
+}
+
+// maxClasses is the largest number of classes beside those of 0 and 1; up to this Δ each input is a
+// class of its own.
+const maxClasses = 64
+
+func (c *certificate) classes() []class {
+	width := (c.Top + maxClasses - 1) / maxClasses
+	all := []class{{sides: c.zeros}, {lo: 1, hi: 1, rest: [2]int64{1, 1}}}
+	for lo := uint64(2); lo <= c.Top; lo += width {
+		hi := min(lo+width-1, c.Top)
+		k := class{lo: int64(lo), hi: int64(hi), pair: [2]int64{math.MaxInt64, math.MinInt64}}
+		k.rest = k.pair
+		for i := lo; i <= hi; i++ {
+			for which := range k.sides {
+				s := c.side(i, which)
+				k.sides[which].moment = max(k.sides[which].moment, s.moment)
+				k.sides[which].missed = max(k.sides[which].missed, s.missed)
+			}
+			p := pairShift(i)
+			k.pair = [2]int64{min(k.pair[0], p), max(k.pair[1], p)}
+			k.rest = [2]int64{min(k.rest[0], p+int64(i)), max(k.rest[1], p+int64(i))}
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// worst returns the largest right side of (P2) over all ordered pairs of inputs.
+func (c *certificate) worst(eps float64) (worst float64) {
+	all := c.classes()
+	scale := c.theta*math.Log(c.theta) - (1+c.theta)*math.Log1p(c.theta) - c.theta*eps
+	gone, come := make([]float64, len(all)), make([]float64, len(all))
+	for i := range all {
+		gone[i], come[i] = c.central(&all[i], &all[0]), c.central(&all[0], &all[i])
+	}
+	most := c.pair.highest()
+	for i := len(all) - 1; i >= 0; i-- {
+		for j := range all {
+			moment := all[i].sides[0].moment + all[j].sides[1].moment + scale
+			missed := all[i].sides[0].missed + all[j].sides[1].missed + c.always[1]
+			if t := max(all[i].hi-all[j].lo, all[j].hi-all[i].lo); !c.Sparse && missed+math.Exp(moment+c.theta*c.Star*float64(t)+most) < worst {
+				continue // Cannot be the worst pair: see central.
+			}
+			if i != j || all[i].lo < all[i].hi {
+				worst = max(worst, missed+math.Exp(moment+c.central(&all[i], &all[j])))
+			}
+			if c.Sparse { // From i in one coordinate to j in another.
+				worst = max(worst, missed+c.always[1]+math.Exp(moment+gone[i]+come[j]))
+			}
+		}
+	}
+	return worst
+}
+
+// central returns a bound of ln E[e^{θ·loss}] of (S, y₀), for all pairs of inputs from two classes,
+// by (P1). For t > 0 and h = d₀ the shift where a ≥ 0, k = d₀ + t where a ≤ -t, with b = -a between,
+//
+//	E = [ e^{θ·star·t + F(h)} + (1-p)·Σ_{0<b<t} e^{-star·b + θ·star·(t-2b) + F(h+b)} + e^{-star·(1+θ)·t + F(k)} ] / (1+p)
+//
+// where F(h+b) ≤ F(h) + b/t·(F(k)-F(h)), so that the sum is geometric. For t < 0 the same holds with
+// |t|, h = d₀ + t and k = d₀, by the reflection a → -a.
+func (c *certificate) central(i, j *class) float64 {
+	least, most := i.lo-j.hi, i.hi-j.lo
+	hot, cold := [2]int64{i.pair[0] - j.pair[1], i.pair[1] - j.pair[0]}, [2]int64{i.rest[0] - j.rest[1], i.rest[1] - j.rest[0]}
+	if most <= 0 {
+		least, most = -most, -least
+		hot, cold = cold, hot
+	}
+	fh := max(c.pair.at(float64(hot[0])), c.pair.at(float64(hot[1])))
+	fk := max(c.pair.at(float64(cold[0])), c.pair.at(float64(cold[1])))
+	loss := c.theta * c.Star * float64(most)
+	if least <= 0 { // Neither sign: every shift lies between the two, every loss is at most star·|t|.
+		return c.theta*c.Star*float64(max(most, -least)) + max(fh, fk)
+	}
+	rate := math.Exp(-c.Star*(1+2*c.theta) + max(fk-fh, 0)/float64(least))
+	between := float64(most - 1)
+	if rate < 1 {
+		between = rate * min(between, 1/(1-rate))
+	} else {
+		between *= math.Pow(rate, between)
+	}
+	p := math.Exp(-c.Star)
+	e := 1 + (1-p)*between + math.Exp(fk-fh-c.Star*(1+c.theta)*float64(least)-loss)
+	return loss + min(fh+math.Log(e/(1+p)), max(fh, fk)) // The latter: probabilities add up to 1.
+}

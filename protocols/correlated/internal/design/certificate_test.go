@@ -1,0 +1,222 @@
+package design
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var noises = []Noise{
+	{R: 1, S: 0.5}, {R: 3.5, S: 0.1}, {R: 15, S: 0.03}, {R: 17, S: 0.004}, {R: 40, S: 0.3},
+	{R: 4, S: 0.1, Jump: 5}, {R: 20, S: 0, Jump: 10}, {R: 100, S: 0.02, Jump: 50}, {R: 1, S: 0, Jump: 2},
+}
+
+// probabilities returns P(z) from (M2), with the recursion as it stands.
+func probabilities(n Noise, size int) []float64 {
+	p := make([]float64, size)
+	p[0] = math.Exp(-events([]Group{{Weight: 1, Mass: n.R, S: n.S, Jump: n.Jump}}))
+	for z := 1; z < size; z++ {
+		for k := 1; k <= z && (n.Jump == 0 || k <= int(n.Jump)); k++ {
+			p[z] += n.R * math.Exp(-n.S*float64(k)) * p[z-k] / float64(z)
+		}
+	}
+	return p
+}
+
+func TestLawsAreTheCompoundPoissonDistributionAndLogConcave(t *testing.T) {
+	for _, n := range noises {
+		l := newLaw(n, 4, 1e-9)
+		first, end := span(l)
+		size := int(min(end+4, 3000))
+		want := probabilities(n, size)
+		for z := range size {
+			require.InDelta(t, math.Log(want[z]), l.logP(int64(z)), 1e-9, "%v at %d", n, z)
+			if z >= 2 {
+				require.LessOrEqual(t, l.logP(int64(z))+l.logP(int64(z-2)), 2*l.logP(int64(z-1))+1e-9, "%v at %d", n, z)
+			}
+		}
+		kept := 0.0
+		for z := first; z < min(end, int64(size)); z++ {
+			kept += want[z]
+		}
+		if end < int64(size) {
+			require.LessOrEqual(t, 1-kept, l.missed(true)+edge+1e-12, "%v", n)
+		}
+	}
+}
+
+// direct sums (M1) over T as it stands.
+func direct(l law, theta float64, d int64, cut bool) float64 {
+	first, end := span(l)
+	if !cut {
+		first = 0
+	}
+	sum := 0.0
+	for z := first; z < end; z++ {
+		sum += math.Exp(l.logP(z) + theta*(l.logP(z)-l.logP(z+d)))
+	}
+	return math.Log(sum)
+}
+
+func TestMomentsAreUpperBoundsConvexInTheShift(t *testing.T) {
+	for _, n := range noises {
+		l := newLaw(n, 4, 1e-4)
+		for _, theta := range []float64{0.5, 3, 20} {
+			for d := int64(-4); d <= 4; d++ {
+				got, want := l.moment(theta, d, true), direct(l, theta, d, true)
+				require.GreaterOrEqual(t, got, want-1e-9, "%v θ=%g d=%d", n, theta, d)
+				require.LessOrEqual(t, got, want+0.03+0.03*math.Abs(want), "%v θ=%g d=%d", n, theta, d)
+				if d >= 0 {
+					require.GreaterOrEqual(t, l.moment(theta, d, false), direct(l, theta, d, false)-1e-9)
+				}
+				if d > -4 && d < 4 {
+					require.LessOrEqual(t, 2*want, direct(l, theta, d-1, true)+direct(l, theta, d+1, true)+1e-9)
+				}
+			}
+		}
+	}
+}
+
+// stick returns the hockey stick of a law against its shift, Σ (P(z) - e^ε·P(z+d))₊.
+func stick(l law, eps float64, d int64) (delta float64) {
+	_, end := span(l)
+	for z := int64(0); z < end; z++ {
+		q := 0.0
+		if z+d >= 0 {
+			q = math.Exp(eps + l.logP(z+d))
+		}
+		delta += max(math.Exp(l.logP(z))-q, 0)
+	}
+	return delta
+}
+
+// The closed form of the paper is private by far, in both directions, and the moment bound lies
+// between the exact hockey stick and a few times it.
+func TestShiftOfOneNegativeBinomial(t *testing.T) {
+	for _, c := range []struct{ eps, delta float64 }{{0.1, 1e-6}, {0.5, 1e-3}, {0.9, 1e-9}} {
+		const top = 16
+		n := Noise{R: 3 * (1 + math.Log(1/c.delta)), S: 0.2 * c.eps / top}
+		l := newLaw(n, top, 1e-13)
+		for _, d := range []int64{top, -top} {
+			exact := stick(l, c.eps, d)
+			require.Less(t, exact, c.delta*1e-2)
+			t.Logf("ε=%g δ=%g: closed form has δ = %.2g for a shift by %d", c.eps, c.delta, exact, d)
+		}
+		n.S *= 2.5
+		n.R /= 2.4
+		l = newLaw(n, top, c.delta*1e-3)
+		for _, d := range []int64{top, -top} {
+			exact, bound := stick(l, c.eps, d), math.Inf(1)
+			for theta := 1.0; theta < 1000; theta *= 1.1 {
+				scale := theta*math.Log(theta) - (1+theta)*math.Log1p(theta) - theta*c.eps
+				bound = min(bound, l.missed(d < 0)+math.Exp(scale+l.moment(theta, d, d < 0)))
+			}
+			require.GreaterOrEqual(t, bound, exact)
+			require.LessOrEqual(t, bound, 50*exact+2*l.missed(true))
+		}
+	}
+}
+
+// halved returns a design with half of every r but that of the central noise.
+func halved(d Design) *Design {
+	d.Levels = append([]Noise{}, d.Levels...)
+	for l := range d.Levels {
+		d.Levels[l].R /= 2
+	}
+	d.Pair.R /= 2
+	return &d
+}
+
+func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
+	cases := []Target{
+		{Top: 2, Star: 0.45, Epsilon: 1, Delta: 1e-5},
+		{Top: 3, Star: 0.3, Epsilon: 1, Delta: 1e-6},
+		{Top: 5, Star: 0.2, Epsilon: 1.2, Delta: 1e-6},
+		{Top: 7, Star: 0.1, Epsilon: 1, Delta: 1e-5, Burst: 60},
+		{Top: 16, Star: 0.9 / 16, Epsilon: 1, Delta: 1e-6},
+	}
+	if os.Getenv("DOONA_FULL") != "" {
+		cases = append(cases, Target{Top: 16, Star: 0.9 / 16, Epsilon: 1, Delta: 1e-6, Burst: 150}, Target{Top: 37, Star: 0.9 / 37, Epsilon: 1, Delta: 1e-8},
+			Target{Top: 64, Star: 0.9 / 64, Epsilon: 1, Delta: 1e-6})
+	}
+	for _, c := range cases {
+		t.Run(fmt.Sprintf("Δ=%d/burst=%d", c.Top, c.Burst), func(t *testing.T) {
+			d, ok := c.Solve()
+			require.True(t, ok)
+			g := exactGrid{c.Epsilon * 4 / 8192, 8192}
+			exact, at := exactDelta(&d.Design, c.Epsilon, g, c.Delta*1e-6)
+			t.Logf("all pairs exactly: δ = %.3g at inputs %v, bound %.3g", exact, at, d.Bound(c.Epsilon, d.Theta, d.Miss))
+			require.LessOrEqual(t, exact, d.Bound(c.Epsilon, d.Theta, d.Miss))
+			require.LessOrEqual(t, d.Bound(c.Epsilon, d.Theta, d.Miss), c.Delta)
+			require.Greater(t, exact, c.Delta/100, "the bound must not waste noise")
+			weak, _ := exactDelta(halved(d.Design), c.Epsilon, g, c.Delta*1e-6)
+			require.Greater(t, weak, 2*c.Delta, "half of every r")
+			none := d.Design
+			none.Levels = append([]Noise{}, d.Levels...)
+			none.Levels[0] = Noise{R: 1, S: 10}
+			weak, _ = exactDelta(&none, c.Epsilon, g, c.Delta*1e-6)
+			require.Greater(t, weak, 2*c.Delta, "almost no noise at level 0")
+		})
+	}
+}
+
+// TestRareValuesWithLargeLossesCount: a task chooses θ and how rare a value T leaves out. Where jumps are
+// bounded the loss grows without bound, and with a large θ values that are rarer than 2⁻⁵³ decide.
+func TestRareValuesWithLargeLossesCount(t *testing.T) {
+	n := Noise{R: 20, Jump: 30}
+	for _, c := range []struct {
+		theta, miss float64
+		shift       int64
+	}{{300, 1e-19, 1}, {2000, 1e-19, 1}, {400, 1e-20, 4}} {
+		l := newLaw(n, 4, c.miss).(*table)
+		sum := 0.0
+		for z := range l.to {
+			sum += math.Exp(l.logP(z) + c.theta*(l.logP(z)-l.logP(z+c.shift)))
+		}
+		got := l.moment(c.theta, c.shift, false)
+		require.GreaterOrEqual(t, got, math.Log(sum), "%+v", c)
+		require.InDelta(t, math.Log(sum), got, 0.1, "%+v", c)
+	}
+}
+
+// Above Δ = 64 inputs are taken in classes: no pair may exceed what its classes were given.
+func TestClassesCoverEveryPair(t *testing.T) {
+	for _, c := range []Target{{Top: 100, Star: 0.9 / 100, Epsilon: 1, Delta: 1e-6}, {Top: 301, Star: 0.45 / 301, Epsilon: 1, Delta: 1e-6, Sparse: true, Zero: true}} {
+		d, ok := c.Solve()
+		require.True(t, ok)
+		certificate := newCertificate(&d.Design, c.Epsilon, d.Theta, d.Miss)
+		scale := d.Theta*math.Log(d.Theta) - (1+d.Theta)*math.Log1p(d.Theta) - d.Theta*c.Epsilon
+		single := func(i uint64) class {
+			k := class{lo: int64(i), hi: int64(i), pair: [2]int64{pairShift(i), pairShift(i)}}
+			k.rest = [2]int64{k.pair[0] + int64(i), k.pair[0] + int64(i)}
+			for which := range k.sides {
+				k.sides[which] = certificate.side(i, which)
+				if i == 0 {
+					k.sides[which] = certificate.zeros[which]
+				}
+			}
+			return k
+		}
+		worst, zero := 0.0, single(0)
+		for i := range c.Top + 1 {
+			for j := range c.Top + 1 {
+				a, b := single(i), single(j)
+				moment := a.sides[0].moment + b.sides[1].moment + scale
+				missed := a.sides[0].missed + b.sides[1].missed + certificate.always[1]
+				if i != j {
+					worst = max(worst, missed+math.Exp(moment+certificate.central(&a, &b)))
+				}
+				if c.Sparse {
+					worst = max(worst, missed+certificate.always[1]+math.Exp(moment+certificate.central(&a, &zero)+certificate.central(&zero, &b)))
+				}
+			}
+		}
+		bound := d.Bound(c.Epsilon, d.Theta, d.Miss)
+		t.Logf("Δ=%d: %.4g by classes, %.4g pair by pair", c.Top, bound, worst)
+		require.LessOrEqual(t, worst, bound)
+		require.Greater(t, worst, bound/4)
+	}
+}

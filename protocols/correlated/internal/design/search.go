@@ -1,0 +1,265 @@
+package design
+
+import "math"
+
+// target is what a design has to achieve.
+type Target struct {
+	Top            uint64
+	Sparse         bool
+	Star           float64 // ε*/Δ
+	Epsilon, Delta float64
+	Burst          uint64  // Most messages of one jump of zero-sum noise; 0 for no bound.
+	Zero           bool    // 0 has noise of its own.
+	Near           *Solved // Where to begin the search; nil for the default.
+	coarse         bool    // While searching.
+}
+
+// solved is a design with what its certificate needs.
+type Solved struct {
+	Design
+	Theta, Miss float64
+	at          point
+	x           float64
+}
+
+// messages returns the expected number of zero-sum noise messages of all clients together.
+func (d *Design) Messages() float64 {
+	total := 2 * d.Pair.Mean()
+	if d.Zero.R > 0 {
+		total += d.Zero.Mean()
+	}
+	for l, n := range atomCounts(d.Top) {
+		total += 3 * float64(n) * d.Levels[l].Mean()
+	}
+	return total
+}
+
+// The search. Where the scale of the noise is large against 1, (M1) depends on r, θ and x = s·shift alone,
+// and every level costs alike: so all levels share r and x, with a shift by 2^ℓ, and {-1,+1} has its own
+// for a shift by Δ. A level whose jumps are bounded well below its scale 1/s takes s = 0 and the r
+// with which (M1) is the same. x is found by the certificate of the whole design, the other
+// unknowns by coordinate descent, from where they are optimal at ε = 1, δ = 10⁻⁶.
+
+// point is where the search is: logarithms.
+type point struct {
+	pairR, pairX, r, theta float64
+	tilt                   float64 // By how much ln x rises from one level to the next: 0 but for bounded jumps.
+}
+
+// cut returns how much an atom may leave out of T: all that two inputs touch together about a
+// quarter of δ.
+func (t *Target) cut() float64 { return t.Delta / float64(8*Levels(t.Top)+8) }
+
+// margin keeps claims true where another platform rounds otherwise.
+const margin = 2e-3
+
+// Steps of the search, in logarithms.
+const (
+	firstStep = 0.24
+	nearStep  = 0.12 // From a design that is close.
+	lastStep  = 0.05 // Below it messages change by less than a hundredth.
+	retryStep = 0.6  // Between the points that are tried until one is private.
+)
+
+// start returns where the search begins: what is optimal at ε = 1, δ = 10⁻⁶, Δ = 16, scaled with
+// ln(1/δ) and with what the central noise leaves of ε.
+func start(delta, rest float64) (at point, x float64) {
+	l := math.Log(1 / delta)
+	at = point{pairR: math.Log(1.5 * l), pairX: 0.5, r: math.Log(1.3 * l), theta: math.Log(0.75 * l / rest)}
+	return at, math.Log(0.35 * rest)
+}
+
+// descent is the state of the search: the best design so far and where it was found.
+type descent struct {
+	target Target
+	at     point
+	x      float64
+	best   Solved
+	found  bool
+}
+
+// Solve returns the design of fewest messages that (P2) proves private; ok is false if none was found.
+func (t *Target) Solve() (best Solved, ok bool) {
+	rest := t.Epsilon - t.Star*float64(t.Top)
+	if t.Sparse {
+		rest -= t.Star * float64(t.Top)
+	}
+	if !(rest > 0) {
+		return best, false
+	}
+	s, step := descent{target: *t}, firstStep
+	s.at, s.x = start(t.Delta, rest)
+	if t.Near != nil {
+		s.at, s.x, step = t.Near.at, t.Near.x, nearStep
+	}
+	s.target.coarse = t.Burst > 0
+	s.begin()
+	for ; s.found && step > lastStep; step /= 2 {
+		s.sweep(step)
+	}
+	if s.found && s.target.coarse { // Once more, with tables that are not scaled down.
+		s.best, s.best.x, s.found = t.at(s.at, s.x)
+		s.best.at = s.at
+	}
+	return s.best, s.found
+}
+
+// try moves the search to a point if its design is private and has fewer messages.
+func (s *descent) try(p point) bool {
+	d, x, ok := s.target.at(p, s.x)
+	if !ok || s.found && !(d.Messages() < s.best.Messages()) {
+		return false
+	}
+	d.at, d.x = p, x
+	s.best, s.found, s.at, s.x = d, true, p, x
+	return true
+}
+
+// begin tries the first point and, far from the Gaussian limit, some with more of r and a smaller θ,
+// until one is private.
+func (s *descent) begin() {
+	for k := 0; k < 16 && !s.found; k++ {
+		p := s.at
+		p.theta -= retryStep * float64(k%4)
+		p.r += retryStep * float64(k/4)
+		p.pairR += retryStep * float64(k/4)
+		s.try(p)
+	}
+}
+
+// sweep moves along every coordinate as long as messages become fewer, four steps at most.
+func (s *descent) sweep(step float64) {
+	coordinates := []func(*point) *float64{
+		func(p *point) *float64 { return &p.theta },
+		func(p *point) *float64 { return &p.r },
+		func(p *point) *float64 { return &p.pairX },
+		func(p *point) *float64 { return &p.pairR },
+	}
+	if s.target.Burst > 0 {
+		coordinates = append(coordinates, func(p *point) *float64 { return &p.tilt })
+	}
+	for _, k := range coordinates {
+		if !s.move(k, step) {
+			s.move(k, -step)
+		}
+	}
+}
+
+// move takes steps along a coordinate and says whether it took any.
+func (s *descent) move(k func(*point) *float64, by float64) (moved bool) {
+	for range 4 {
+		p := s.at
+		*k(&p) += by
+		if !s.try(p) {
+			return moved
+		}
+		moved = true
+	}
+	return moved
+}
+
+// at returns the design of largest x that is private at a point, beginning the search at x.
+func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
+	if p.r < 0 || p.pairR < 0 {
+		return best, x, false
+	}
+	miss := t.cut()
+	theta := math.Exp(p.theta)
+	lo, hi := math.Inf(-1), math.Inf(1)
+	for range 16 {
+		d := t.design(p, x)
+		if d.tabulated() > maxTabulated {
+			return best, bestX, ok
+		}
+		excess := min(math.Log(d.Bound(t.Epsilon, theta, miss)/(t.Delta*(1-margin))), 50)
+		if math.IsNaN(excess) {
+			excess = 50
+		}
+		if excess <= 0 {
+			best, bestX, ok, lo = Solved{Design: *d, Theta: theta, Miss: miss}, x, true, x
+		} else {
+			hi = x
+		}
+		if excess <= 0 && excess > -0.02 || hi-lo < 1e-3 {
+			break
+		}
+		next := x - 0.25*excess - 0.001*math.Copysign(1, excess) // ln of the bound rises 3 to 10 times as fast as x.
+		switch {
+		case math.IsInf(hi, 1) || math.IsInf(lo, -1):
+			next = min(max(next, x-1), x+0.5)
+		case !(next > lo && next < hi):
+			next = (lo + hi) / 2
+		}
+		x = next
+	}
+	return best, bestX, ok
+}
+
+// maxTabulated bounds the sum of the means of the laws that a client has to tabulate for its check.
+const maxTabulated = 1 << 20
+
+func (d *Design) tabulated() (sum float64) {
+	for _, n := range append([]Noise{d.Pair, d.Zero}, d.Levels...) {
+		if n.Jump > 0 {
+			sum += n.Mean()
+		}
+	}
+	return sum
+}
+
+// design returns the design of a point and ln x.
+func (t *Target) design(p point, x float64) *Design {
+	d := &Design{Top: t.Top, Sparse: t.Sparse, Star: t.Star, coarse: t.coarse}
+	theta, r := math.Exp(p.theta), math.Exp(p.r)
+	d.Pair = t.noise(theta, math.Exp(p.pairR), math.Exp(x+p.pairX), t.Top, t.Burst/2)
+	for l := range Levels(t.Top) {
+		d.Levels = append(d.Levels, t.noise(theta, r, math.Exp(x+p.tilt*float64(l)), 1<<l, t.Burst/3))
+	}
+	if t.Zero {
+		d.Zero = t.noise(theta, r, math.Exp(x), 1, t.Burst)
+	}
+	return d
+}
+
+// noise returns the noise with r and s = x/reach or, where jumps are bounded too low for that, one
+// that is about as good: of the same variance, and of that which the Gaussian limit of (M1) asks for.
+func (t *Target) noise(theta, r, x float64, reach, jump uint64) Noise {
+	n := Noise{R: r, S: x / float64(reach), Jump: jump}
+	if jump == 0 || float64(jump)*n.S > 12 {
+		return n
+	}
+	scale := uint64(1) // Scale down what is continuous for all purposes.
+	for reach/scale > 16 {
+		scale *= 2
+	}
+	small := int64(reach / scale)
+	l := newLaw(Noise{R: r, S: x / float64(small)}, small, t.cut())
+	kappa := (l.moment(theta, small, false) + l.moment(theta, -small, true)) / 2
+	want := max(r/(n.S*n.S), theta*(theta+1)*float64(reach)*float64(reach)/(2*kappa))
+	n.S = 0
+	if n.variance() < want {
+		n.R *= want / n.variance()
+		return n
+	}
+	lo, hi := 0.0, x/float64(reach)
+	for range 30 {
+		if n.S = (lo + hi) / 2; n.variance() < want {
+			hi = n.S
+		} else {
+			lo = n.S
+		}
+	}
+	n.S = lo
+	return n
+}
+
+// variance returns r·Σ_{k ≤ jump} k·e^{-sk}, for a bound on jumps.
+func (n Noise) variance() float64 {
+	j := float64(n.Jump)
+	if n.S*j < 1e-4 {
+		return n.R * j * (j + 1) / 2
+	}
+	q := math.Exp(-n.S)
+	tail := math.Exp(-n.S * j)
+	return n.R * (q*(1-tail)/(1-q) - j*tail*q) / (1 - q)
+}
