@@ -64,14 +64,14 @@ func correlatedVectors() vectorSet {
 			},
 			{
 				name: "closed form", query: task.Sum, rule: "theorem2", claim: one, batch: honest(20000),
-				input: between(0, 3), slots: full(1, 40, 1), blocks: 512, unproven: "slots.perLane",
-				params: "central=1/8 max=3", values: numbers(0, 3, 2.9, 1),
+				input: between(-1, 2), slots: full(1, 40, 1), blocks: 512, unproven: "slots.perLane",
+				params: "central=1/8 max=3", values: numbers(-1, 2, 1.9, 0),
 			},
 			{
 				// Noise often does not fit, and is drawn again.
 				name: "few slots", query: task.Vector, rule: "moments", claim: one, batch: honest(200),
 				input: sparse, slots: full(1, 3, 1), blocks: 2048, unproven: "slots.perLane",
-				params: "central=1/2 cut=1 level.00.r=64 level.00.s=2 max=2 pair.r=200 pair.s=2 theta=1",
+				params: "central=1/2 cut=1 level.00.r=64 level.00.s=2 max=2 pair.r=300 pair.s=1 theta=1",
 				values: [][]float64{{0, 0, 0}, {0, 6, 0}, {0, 0, 1.7}, {1, 0, 0}, {0, 3, 0}, {0, 0, 0.1}, {6, 0, 0}, {0, 0, 6}},
 			},
 		},

@@ -73,7 +73,24 @@ func noiseVectors() []object {
 	for _, n := range []uint64{0, 1, 2, 3, 5, 17, 300} {
 		d.add(object{"sampler": "shuffle", "n": fmt.Sprint(n)}, func(s *randomizer.Source) string { return shuffled(s, n) })
 	}
+	d.edges()
 	return d.out
+}
+
+// edges are draws that just do and just do not decide.
+func (d *drawer) edges() {
+	for _, c := range []struct{ u, draw uint64 }{{1 << 52, 1<<52 - 1}, {1 << 52, 1 << 52}, {1, 0}, {1, 1}} {
+		d.stream = append(binary.BigEndian.AppendUint64(nil, c.draw), d.stream...)
+		d.add(object{"sampler": "round", "u": fmt.Sprint(c.u), "k": "1"},
+			func(s *randomizer.Source) string { return fmt.Sprint(s.Round(c.u, 1)) })
+	}
+	for _, draw := range []uint64{0, 1 << 63, 1} { // Of 64 zero bits, 63, and none.
+		d.stream = append(make([]byte, 8), d.stream...)
+		binary.BigEndian.PutUint64(d.stream, draw)
+		jumps := randomizer.NewJumps(rational("1"), 0)
+		d.add(object{"sampler": "jump", "rate": "1", "max": "0", "candidates": "1"},
+			func(s *randomizer.Source) string { return fmt.Sprint(s.Jump(jumps)) })
+	}
 }
 
 // stream returns bytes that depend on the name only, 32 to a block.

@@ -93,6 +93,14 @@ func realsumVectors() vectorSet {
 				batches: []batch{oneLane("\x01\x2c")},
 			},
 			{
+				name: "256 symbols, one byte", query: task.Sum, rule: "exact", claim: one, batch: honest(1000000),
+				input: between(0, 1), slots: full(1, 1, 1), params: "gamma=1/2 k=255", values: numbers(0, 1, 0.5),
+			},
+			{
+				name: "65536 symbols, two bytes", query: task.Sum, rule: "exact", claim: one, batch: honest(100000000),
+				input: between(0, 1), slots: full(1, 1, 2), params: "gamma=1/2 k=65535", values: numbers(0, 1, 0.5),
+			},
+			{
 				name: "four bytes", query: task.Sum, rule: "exact", claim: task.Claim{Epsilon: "12", Delta: "1e-6"},
 				batch: honest(1000000000), input: between(-1, 1), slots: full(1, 1, 4),
 				params: "gamma=4503599627370497/9007199254740992 k=65536",
@@ -133,7 +141,7 @@ func vectorgridVectors() vectorSet {
 			{
 				name: "the ball", query: task.VectorMean, rule: "exact", claim: one, batch: honest(50000),
 				input: ball, params: "gamma=1/2 r=6", slots: full(1, 1, 2),
-				values: [][]float64{{0, 0, 0}, {1, 0, 0}, {0.6, -0.8, 0}, {3, 4, 12}, {0.9, 0.5, 0.1}, {-1e200, 1e200, 0}, {0.1, 0.2, 0.3}},
+				values: [][]float64{{0, 0, 0}, {1, 0, 0}, {0.6, -0.8, 0}, {3, 4, 12}, {0.9, 0.5, 0.1}, {-1e200, 1e200, 0}, {1.7e308, 1.7e308, 0}, {0.1, 0.2, 0.3}},
 			},
 		},
 		tasks: []badTask{
