@@ -65,7 +65,7 @@ func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 // Run executes root with args, prints an error if there is one, and returns the exit status.
 func Run(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
-	cmd, err := refuseTwice(root, args)
+	cmd, err := checkWords(root, args)
 	if err == nil {
 		cmd, err = root.ExecuteC()
 	}

@@ -30,25 +30,32 @@ func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	return nil
 }
 
-// refuseTwice is an error where a flag that has one value is given twice: the first would be ignored.
-// It returns the command too.
-func refuseTwice(root *cobra.Command, args []string) (*cobra.Command, error) {
+// checkWords is an error where a flag is given twice that has one value, since the first would be
+// ignored, and where a flag is given an empty value, as by a shell's unset variable: the default would
+// take its place. It returns the command too.
+func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return root, nil // the command that is not there is the error
 	}
 	seen := map[string]bool{}
-	for _, word := range rest {
+	for i, word := range rest {
 		name, long := strings.CutPrefix(word, "--")
-		name, _, _ = strings.Cut(name, "=")
+		name, value, with := strings.Cut(name, "=")
 		if long && name == "" {
 			return cmd, nil // arguments alone come after "--"
 		}
 		f := cmd.Flag(name)
-		if !long || f == nil || manyValued(f.Value.Type()) {
+		if !long || f == nil {
 			continue
 		}
-		if seen[name] {
+		if !with && f.NoOptDefVal == "" && i+1 < len(rest) {
+			value, with = rest[i+1], true
+		}
+		if with && value == "" {
+			return cmd, Usagef("invalid %s %q: want a value, or no --%s", name, value, name)
+		}
+		if seen[name] && !manyValued(f.Value.Type()) {
 			return cmd, Usagef("invalid %s: want --%s once, not twice", name, name)
 		}
 		seen[name] = true
