@@ -114,6 +114,10 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 		if err := cli.Refuse(cmd, "for query "+t.Query+": every column is a coordinate", "column"); err != nil {
 			return err
 		}
+		why := "for query " + t.Query + ": the central mechanism is for count, sum, mean and histogram"
+		if err := cli.Refuse(cmd, why, "central"); err != nil {
+			return err
+		}
 	}
 	values, err := simulationInput(t, m, f.input, f.column)
 	if err != nil {
@@ -151,6 +155,11 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", "input", "column", "malicious", "attack", "central")
 	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise}, f.options.Attack):
 		return cli.Usagef("invalid attack %q: want max, one-coordinate or drop-noise", f.options.Attack)
+	}
+	if f.central {
+		if err := cli.Refuse(cmd, "with --central: its clients send their values as they are", "malicious", "attack"); err != nil {
+			return err
+		}
 	}
 	if f.options.Malicious == 0 {
 		if err := cli.Refuse(cmd, "without --malicious: nobody attacks", "attack"); err != nil {

@@ -98,7 +98,7 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,KEYLIST of the verifier")
 	flags.StringVar(&f.issuer, "issuer", "", "URL,ed25519:KEY,KEYLIST of an issuer of tokens: one report per token")
 	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339, such as 2026-11-20T00:00:00Z (default: now)")
-	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, 1s or more in whole seconds")
+	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, 1s to 8784h in whole seconds")
 	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs, 1 to 65536; the key lists must hold as many keys")
 	flags.Uint64Var(&f.quota, "quota", 1, "reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; with --issuer 1")
 	cli.Require(cmd, "query", "batch", "epsilon", "delta", "out")
@@ -194,14 +194,17 @@ func (f *taskFlags) sign(t *task.Task) (*taskfile.Bundle, error) {
 	if f.owner == "" || f.verifier == "" {
 		return nil, cli.Usagef("missing flag --owner-key or --verifier: a task with relays needs both")
 	}
-	if f.length <= 0 || f.length%time.Second != 0 {
-		return nil, cli.Usagef("invalid epoch-length %v: want a positive duration in whole seconds", f.length)
+	if f.length < time.Second || f.length > 366*24*time.Hour || f.length%time.Second != 0 {
+		return nil, cli.Usagef("invalid epoch-length %v: want 1s to 8784h (366 days), in whole seconds", f.length)
 	}
 	start := time.Now()
 	if f.start != "" {
 		var err error
 		if start, err = time.Parse(time.RFC3339, f.start); err != nil {
 			return nil, cli.Usagef("invalid start %q: want RFC 3339, such as 2026-11-20T00:00:00Z", f.start)
+		}
+		if start.Unix() < 1 {
+			return nil, cli.Usagef("invalid start %q: want a time after 1970-01-01T00:00:00Z", f.start)
 		}
 	}
 	t.Epochs = task.Epochs{Start: uint64(start.Unix()), Length: uint64(f.length / time.Second), Count: f.count}

@@ -205,7 +205,7 @@ func levels(d int) (out []randomizer.Rational) {
 }
 
 // holds says whether a family of vectors has representations within κ: the coordinate axes, Uᵀs for
-// s with one to half of the entries ±1 (whose coefficients Ux stand out the most), vectors
+// s with one to half of the coordinates ±1 (whose coefficients Ux stand out the most), vectors
 // of signs, and sums of signs at random. All are drawn by a fixed generator.
 func (f *frame) holds(kashin float64) bool {
 	if kashin > math.Sqrt(float64(f.size)) {
