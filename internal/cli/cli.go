@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -58,8 +59,20 @@ func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.PersistentFlags().Bool("json", false, "print one JSON object as the last line of standard output")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	cmd.SetFlagErrorFunc(flagError)
 	return cmd
+}
+
+// notParsed matches pflag's error about a value that is not of the flag's type.
+var notParsed = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?--([a-z0-9-]+)" flag: `)
+
+// flagError says of such a value what is allowed: what the flag's usage says.
+func flagError(cmd *cobra.Command, err error) error {
+	if m := notParsed.FindStringSubmatch(err.Error()); m != nil {
+		usage, _, _ := strings.Cut(cmd.Flag(m[2]).Usage, " (required)")
+		return Usagef("invalid %s %s: want %s", m[2], m[1], usage)
+	}
+	return Usage(err)
 }
 
 // Run executes root with args, prints an error if there is one, and returns the exit status.
