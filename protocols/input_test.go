@@ -177,7 +177,7 @@ func TestPadOrdersSlotsAtRandom(t *testing.T) {
 	for padding, messages := range map[string]int{task.PaddingFull: ordertest.Things - 1, task.PaddingNone: ordertest.Things} {
 		draft := &task.Task{Slots: task.Slots{Padding: padding, Lanes: 2, PerLane: ordertest.Things}}
 		src := randomizer.NewSource()
-		ordertest.UniformLanes(t, 2, func() (orders [][]int) {
+		ordertest.UniformLanes(t, ordertest.Trials, 2, func() (orders [][]int) {
 			slots, err := protocols.Pad(draft, src, protocols.Messages{numbered(messages), numbered(messages)})
 			require.NoError(t, err)
 			for _, lane := range slots {

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,13 +10,14 @@ import (
 	"github.com/doona-dp/doona/internal/ordertest"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestEveryHopPermutes: the first relay, a mix and the last relay each put the slots of either lane in a
-// uniform order of its own, whatever the others do: their input is in order. The batches are made by the code that
-// seals and mixes, signatures among it; only the opening of slots and the store are left out.
+// uniform order of its own, whatever the others do: their input is in order. The batches are made by the
+// code that seals and mixes, signatures among it; only the opening of slots and the store are left out.
 func TestEveryHopPermutes(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) { t.Batch.Size, t.Slots.Lanes = ordertest.Things, 2 }})
 	for hop := range 3 {
@@ -24,7 +26,7 @@ func TestEveryHopPermutes(t *testing.T) {
 			require.NoError(t, err)
 			defer r.Close()
 			order := relay.Orders(r, ordertest.Things, sealedInOrder(t, c, hop-1))
-			ordertest.UniformLanes(t, 2, func() [][]int {
+			ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int {
 				made, err := order()
 				require.NoError(t, err)
 				return made
@@ -44,7 +46,7 @@ func sealedInOrder(t *testing.T, c *relaytest.Cascade, hop int) *onion.Batch {
 		lane = append(lane, []byte{i})
 	}
 	at := onion.Context{TaskID: c.Open.ID, Hop: hop}
-	b, err := onion.NewBatch(c.SignKey(t, hop), at, 0, ordertest.Things, []uint64{ordertest.Things, ordertest.Things}, [][][]byte{lane, lane}, nil)
+	b, err := onion.NewBatch(c.SignKey(t, hop), at, 0, ordertest.Things, []uint64{ordertest.Things, ordertest.Things}, onion.Lanes{lane, lane}, nil)
 	require.NoError(t, err)
 	return b
 }
@@ -56,5 +58,88 @@ func TestReportsAreStoredInRandomOrder(t *testing.T) {
 	r, err := relay.New(c.Config(t, 0))
 	require.NoError(t, err)
 	defer r.Close()
-	ordertest.Uniform(t, func() []int { return relay.GroupOrder(r, ordertest.Things) })
+	ordertest.Uniform(t, ordertest.Trials, func() []int { return relay.GroupOrder(r, ordertest.Things) })
+}
+
+// TestProcessesPermute: so do three `relay serve` processes, over HTTP: the first is sent reports one after
+// the other, the mix and the last relay get batches in order from the relay before, which the test plays.
+// 100 batches for each, 2000 with DOONA_FULL=1. At the first relay this does not tell the permutation from
+// the random keys by which the store finds its rows; [TestEveryHopPermutes] does.
+func TestProcessesPermute(t *testing.T) {
+	trials := uint64(ordertest.FewTrials)
+	if os.Getenv("DOONA_FULL") != "" {
+		trials = 2000
+	}
+	for hop := range 3 {
+		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) {
+				t.Batch.Size, t.Clients.Quota = ordertest.Things, 1000
+			}})
+			if hop > 0 {
+				serveInOrder(t, c, hop-1, trials)
+			}
+			startProcess(t, c, hop)
+			if hop == 0 {
+				for i := range trials * ordertest.Things {
+					require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, i%ordertest.Things), relaytest.Network(int(i/1000))))
+				}
+			}
+			seq := uint64(0)
+			ordertest.Uniform(t, int(trials), func() []int {
+				seq++
+				return orderBehind(t, c, hop, seq-1)
+			})
+		})
+	}
+}
+
+// serveInOrder plays the relay at a hop, with n batches whose slots hold 0, 1, … in that order.
+func serveInOrder(t *testing.T, c *relaytest.Cascade, hop int, n uint64) {
+	t.Helper()
+	const size = ordertest.Things
+	rogue := c.StartRogue(t, hop)
+	for seq := range n {
+		lanes, chain := c.Slots(t, 0, span(0, size)...), (*onion.SignedManifest)(nil)
+		for before := range hop {
+			at := onion.Context{TaskID: c.Open.ID, Hop: before}
+			b, err := onion.NewBatch(c.SignKey(t, before), at, seq, size, []uint64{size}, lanes, chain)
+			require.NoError(t, err)
+			lanes, chain = opened(t, c, before+1, lanes), b.Signed()
+		}
+		rogue.Serve(t, 0, seq, rogue.Sealed(t, 0, seq, size, []uint64{size}, lanes, chain))
+	}
+}
+
+// opened opens one layer of the slots in a lane, in their order.
+func opened(t *testing.T, c *relaytest.Cascade, hop int, lanes onion.Lanes) onion.Lanes {
+	t.Helper()
+	opener, out := c.Opener(t, hop, 0), onion.Lanes{nil}
+	for _, slot := range lanes[0] {
+		_, next, err := opener.OpenSlot(0, slot)
+		require.NoError(t, err)
+		out[0] = append(out[0], next)
+	}
+	return out
+}
+
+// orderBehind pulls a batch from the relay at a hop, as the next hop, and returns the numbers in its slots.
+func orderBehind(t *testing.T, c *relaytest.Cascade, hop int, seq uint64) (order []int) {
+	t.Helper()
+	next := c.Verifier
+	if hop+1 < c.Open.VerifierHop() {
+		next = handover.NewClient(c.SignKey(t, hop+1), nil)
+	}
+	var batch *onion.Batch
+	requireSoon(t, func() (ready bool) {
+		var err error
+		batch, err = next.Pull(t.Context(), c.Open, hop, 0, seq)
+		return err == nil
+	})
+	for at := hop + 1; at < c.Open.VerifierHop(); at++ {
+		batch.Ciphertexts = opened(t, c, at, batch.Ciphertexts)
+	}
+	for _, value := range c.Values(t, 0, batch)[0] {
+		order = append(order, int(value))
+	}
+	return order
 }

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/ordertest"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -15,12 +17,38 @@ import (
 func TestReportOrdersSlotsAtRandom(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: ordertest.Things, MessageBytes: 1}
 	c := &Client{open: &taskfile.Open{Task: &task.Task{Slots: slots}}, mechanism: ordertest.InOrder{}}
-	ordertest.UniformLanes(t, 2, func() [][]int {
+	ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int {
 		lanes, err := c.draw(nil)
 		require.NoError(t, err)
 		orders := make([][]int, len(lanes))
 		for lane, messages := range lanes {
 			for _, m := range messages {
+				orders[lane] = append(orders[lane], int(m.Body[0]))
+			}
+		}
+		return orders
+	})
+}
+
+// TestSealedSlotsAreInRandomOrder: so are those of the submission that a relay opens, layer by layer.
+func TestSealedSlotsAreInRandomOrder(t *testing.T) {
+	cascade := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
+		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: ordertest.Things, MessageBytes: 1}
+	}})
+	sealer, err := onion.NewSealer(cascade.Open.Task, cascade.Open.ID, cascade.Open.KeyLists)
+	require.NoError(t, err)
+	c := &Client{open: cascade.Open, mechanism: ordertest.InOrder{}, sealer: sealer}
+	relay, verifier := cascade.Opener(t, 0, 0), cascade.VerifierOpener(t, 0)
+	ordertest.UniformLanes(t, ordertest.FewTrials, 2, func() [][]int {
+		report, err := c.Report(0, nil)
+		require.NoError(t, err)
+		envelope, err := relay.OpenEnvelope(report.Body)
+		require.NoError(t, err)
+		orders := make([][]int, 2)
+		for lane, slots := range envelope.Lanes {
+			for _, slot := range slots {
+				_, m, err := verifier.OpenMessage(lane, slot)
+				require.NoError(t, err)
 				orders[lane] = append(orders[lane], int(m.Body[0]))
 			}
 		}

@@ -34,10 +34,13 @@ import (
 // FalseAlarm is the probability with which uniform orders are refused.
 const FalseAlarm = 1e-6
 
-// Things and Trials are the sizes at which every permutation of the system is tested.
+// The sizes at which every permutation of the system is tested: the code that permutes in [Trials] trials,
+// the whole way through sealed slots or processes in [FewTrials], which see a missing permutation and not
+// a slight bias. In 200,000 simulated runs of as few trials (1) never came within 10 of its limit.
 const (
-	Things = 8
-	Trials = 100_000
+	Things    = 8
+	Trials    = 100_000
+	FewTrials = 100
 )
 
 // minExpected is the least expected count of a cell for which χ² is the distribution of (2) closely
@@ -121,11 +124,11 @@ func (o *Orders) Biased() error {
 	return nil
 }
 
-// Uniform asserts that what order returns, in [Trials] trials, are uniform orders of [Things] things.
-func Uniform(t *testing.T, order func() []int) {
+// Uniform asserts that what order returns, in a number of trials, are uniform orders of [Things] things.
+func Uniform(t *testing.T, trials int, order func() []int) {
 	t.Helper()
 	o := New(Things)
-	for range Trials {
+	for range trials {
 		o.Add(t, order())
 	}
 	require.NoError(t, o.Biased())
@@ -133,14 +136,14 @@ func Uniform(t *testing.T, order func() []int) {
 
 // UniformLanes is [Uniform] for several lanes at once: each has a uniform order, and so has what is at
 // the same place as thing 0, 1, … of the first lane: else the orders would tell which belong together.
-func UniformLanes(t *testing.T, lanes int, orders func() [][]int) {
+func UniformLanes(t *testing.T, trials, lanes int, orders func() [][]int) {
 	t.Helper()
 	each, beside := make([]*Orders, lanes), make([]*Orders, lanes)
 	for lane := range lanes {
 		each[lane], beside[lane] = New(Things), New(Things)
 	}
 	across := make([]int, Things)
-	for range Trials {
+	for range trials {
 		all := orders()
 		require.Len(t, all, lanes)
 		for lane, order := range all {

@@ -27,14 +27,14 @@ func swaps(rng *rand.Rand, first, last int, bound func(i int) int) []int {
 func TestUniformOrdersPass(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		ordertest.Uniform(t, func() []int { return rng.Perm(ordertest.Things) })
+		ordertest.Uniform(t, ordertest.Trials, func() []int { return rng.Perm(ordertest.Things) })
 	}
 }
 
 // TestUniformLanes: two orders of their own pass.
 func TestUniformLanes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
-	ordertest.UniformLanes(t, 2, func() [][]int { return [][]int{rng.Perm(ordertest.Things), rng.Perm(ordertest.Things)} })
+	ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int { return [][]int{rng.Perm(ordertest.Things), rng.Perm(ordertest.Things)} })
 }
 
 // TestOrdersThatAreNotUniform: what goes wrong with a shuffle is seen, at the size of the tests that use

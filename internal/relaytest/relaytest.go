@@ -358,12 +358,7 @@ func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.M
 // lane.
 func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 {
 	t.Helper()
-	keys, err := keyfile.LoadHPKE(c.VerifierKeys(taskName(c.index)))
-	require.NoError(t, err)
-	key, err := keys.Key(epoch)
-	require.NoError(t, err)
-	opener, err := onion.NewOpener(c.Open.Task, c.Open.ID, c.Open.VerifierHop(), epoch, key)
-	require.NoError(t, err)
+	opener := c.VerifierOpener(t, epoch)
 	out := make([][]uint64, len(b.Ciphertexts))
 	for lane, slots := range b.Ciphertexts {
 		for _, slot := range slots {
@@ -375,6 +370,18 @@ func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 
 		}
 	}
 	return out
+}
+
+// VerifierOpener returns what the verifier opens with.
+func (c *Cascade) VerifierOpener(t testing.TB, epoch uint64) *onion.Opener {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys(taskName(c.index)))
+	require.NoError(t, err)
+	key, err := keys.Key(epoch)
+	require.NoError(t, err)
+	opener, err := onion.NewOpener(c.Open.Task, c.Open.ID, c.Open.VerifierHop(), epoch, key)
+	require.NoError(t, err)
+	return opener
 }
 
 // PublicKey returns a hop's serialized HPKE key of an epoch.

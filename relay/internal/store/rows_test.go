@@ -13,7 +13,7 @@ func TestRowsAreInRandomOrder(t *testing.T) {
 	for i := range byte(ordertest.Things / 2) {
 		subs = append(subs, &Submission{Lanes: [][][]byte{{{2 * i}}, {{2*i + 1}}}})
 	}
-	ordertest.Uniform(t, func() (order []int) {
+	ordertest.Uniform(t, ordertest.Trials, func() (order []int) {
 		for _, row := range rowsOf(subs) {
 			order = append(order, int(row.Slot[0]))
 		}

@@ -14,7 +14,7 @@ import (
 func TestSlotsAreInRandomOrder(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: ordertest.Things, MessageBytes: 1}
 	c := &Client{&task.Task{Slots: slots}, ordertest.InOrder{}, randomizer.NewSource()}
-	ordertest.UniformLanes(t, 2, func() [][]int {
+	ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int {
 		lanes, err := c.Slots(nil)
 		require.NoError(t, err)
 		orders := make([][]int, len(lanes))
