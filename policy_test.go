@@ -186,6 +186,19 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 	}
 }
 
+// TestPackagesHaveNamesOfTheirOwn: no two folders with Go files are called alike, but for programs.
+func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
+	seen := map[string]string{}
+	for pkg := range readPackages(t) {
+		if anyWithin(pkg, tops) {
+			continue
+		}
+		name := path.Base(pkg)
+		require.NotContains(t, seen, name, "%s and %s", seen[name], pkg)
+		seen[name] = pkg
+	}
+}
+
 // maxDependencies is how many modules this one may require directly.
 const maxDependencies = 15
 

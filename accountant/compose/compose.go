@@ -1,33 +1,48 @@
-// Package compose accounts for several releases about the same users: T epochs of a task, or
-// several tasks.
+// Package compose accounts for several observations of the same users together: several messages of
+// one report, T epochs of a task, or several tasks. It errs on the safe side.
 //
-// A pair of distributions (P, Q) dominates a mechanism when its hockey-stick divergence is at
-// least the mechanism's for every pair of neighbouring inputs and every order e^ε, ε < 0
-// included. Products of dominating pairs dominate compositions, adaptive ones too [ZDW22]
-// (Thm 10). With the privacy loss ℓ = ln(P/Q) and its law under P,
+// An observation is a pair of distributions (P, Q): what a verifier sees in it if the client's
+// value is x, and if it is x′. Its curve, taken over both directions, is
 //
-//	δ(ε) = Σ_ℓ P(ℓ)·(1 − e^{ε−ℓ})₊ + P(∞)                                (1)
+//	δ(ε) = max{ Σ(P − e^ε·Q)₊, Σ(Q − e^ε·P)₊ },   ε ≥ 0                              (1)
 //
-// and the losses of a product add up: the law of the sum is a convolution, done by FFT.
+// A pair (A, B) whose curve lies on or above another's at every real ε dominates it: products of
+// dominating pairs dominate the product, adaptive ones too ([ZDW22], Theorem 10), so that the curve of
+// the product of the pairs made here bounds that of all observations. For ε < 0 a curve follows from the
+// other direction, δ(−ε) = 1 − e^−ε + e^−ε·δ(ε); (1) is symmetric, so it is known by ε ≥ 0 alone. A
+// privacy amplification random variable is not a privacy loss, and convolving those is unsound.
 //
-// [FromCurve] builds a dominating pair from a proven bound δ(ε), ε ≥ 0, that holds for both
-// orders of every two neighbours; every bound of package accountant does. A privacy
-// amplification random variable is not a privacy loss, and a curve's half ε ≥ 0 alone is not a
-// pair: convolving either is unsound, and this package offers neither. [Basic] and [Advanced]
-// are the textbook theorems, for comparison.
+// Discretization. Between the points α_i = e^{ih} of a grid, (1) is replaced by its chord in α,
+// which lies above it, as it is convex in α ("connect the dots", [DGKKM22]). The result is the curve
+// of the pair with masses
 //
-// All results are rounded up; see [Composition.Delta] for by how much.
+//	q_i = s_i − s_{i−1},  p_i = α_i·q_i,  p_{−i} = q_i,  s_i = (δ_{i+1} − δ_i)/(α_{i+1} − α_i)   (2)
 //
+// on privacy losses ih, and mass δ_G on an infinite loss beyond the last point.
+//
+// Convolution. With Λ(θ) = ln E_P[e^{θS}] the losses' sum S is convolved under the tilted measure
+// e^{θs−Λ(θ)}dP, whose bulk is where the answer comes from, by a Fourier transform:
+//
+//	δ(ε) = E_P[(1 − e^{ε−S})₊] = E_θ[f(S)],  f(s) = e^{Λ−θs}(1 − e^{ε−s})₊ ≤ F = e^{Λ−θε}·θ^θ/(1+θ)^{1+θ}   (3)
+//
+// [Delta] does so for many different observations in a window around the tilted mean: sums outside of it
+// wrap around and can only add to the result; what they themselves are worth is at most F times their
+// tilted probability, which Chernoff's bound gives and which is added, as is F times the rounding error
+// of the transform. [Repeat] does so for one pair and a grid that holds every sum, down to any δ.
+// [Basic] and [Advanced] are the textbook theorems, for comparison.
+//
+// [DGKKM22]: https://arxiv.org/abs/2207.04380
 // [ZDW22]: https://arxiv.org/abs/2106.08567
 //
 // [DR14]: https://www.cis.upenn.edu/~aaroth/Papers/privacybook.pdf
 package compose
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/invalid"
 )
 
 // Pair is a dominating pair: the law under P of a privacy loss on a grid. Immutable.
@@ -47,53 +62,71 @@ type Pair struct {
 // lower convex hull F of these values at the grid points, their mirror images and α = 0:
 // at the hull's corners f ≤ F, and in between a convex function lies below the chord. Beyond
 // top, f ≤ δ(top). And F is itself the divergence of a pair: with the corner α_j's change of
-// slope q_j, F(α) = Σ q_j(α_j−α)₊ + δ(top), that is Q(ℓ = ln α_j) = q_j, P = α_j·q_j and
+// slope q_j, F(α) = Σ q_j(α_j−α)₊ + δ(top), that is (2) with Q(ℓ = ln α_j) = q_j, P = α_j·q_j and
 // P(∞) = δ(top). No rounding of losses is needed, as the corners are on the grid.
 func FromCurve(delta func(eps float64) (float64, error), top float64, steps int) (*Pair, error) {
 	if !(top > 0 && top <= 100) || steps < 2 || steps > 1<<20 {
-		return nil, fmt.Errorf("couldn't build a pair: want 0 < top ≤ 100 and 2 to 2^20 steps, got %v and %d", top, steps)
+		return nil, invalid.Field("grid", strconv.Itoa(steps)+" steps up to the top "+strconv.FormatFloat(top, 'g', -1, 64), "2 to 2^20 steps, and a top in (0, 100]")
 	}
 	h := top / float64(steps)
-	points := make([]point, 2*steps+2) // α = 0, e^{−top}, …, e^{top}
-	points[0] = point{0, 1}
-	for i := range steps + 1 {
-		d, err := delta(float64(i) * h)
-		if err != nil {
-			return nil, err
+	var failed error
+	p := fromCorners(hull(func(eps float64) float64 {
+		d, err := delta(eps)
+		if failed == nil {
+			failed = err
 		}
-		alpha := math.Exp(float64(i) * h)
-		points[steps+1+i] = point{alpha, math.Min(1, d)}
-		points[steps+1-i] = point{1 / alpha, 1 - 1/alpha + math.Min(1, d)/alpha}
-	}
-	return fromHull(points, h, steps), nil
-}
-
-// point is a value of F at α.
-type point struct{ alpha, value float64 }
-
-// fromHull returns the pair of the lower convex hull of points.
-func fromHull(points []point, h float64, steps int) *Pair {
-	last := points[len(points)-1]
-	p := &Pair{step: h, first: -steps, mass: make([]float64, 2*steps+1), infinity: math.Max(0, last.value)}
-	hull, index := points[:1:1], []int{0}
-	for i, next := range points[1:] {
-		for len(hull) > 1 && slope(hull[len(hull)-2], hull[len(hull)-1]) >= slope(hull[len(hull)-1], next) {
-			hull, index = hull[:len(hull)-1], index[:len(index)-1]
-		}
-		hull, index = append(hull, next), append(index, i+1)
-	}
-	for i := 1; i < len(hull); i++ {
-		change := -slope(hull[i-1], hull[i])
-		if i+1 < len(hull) {
-			change += slope(hull[i], hull[i+1])
-		}
-		p.mass[index[i]-1] = math.Max(0, change) * hull[i].alpha
+		return math.Min(1, d)
+	}, h, steps), h)
+	if failed != nil {
+		return nil, failed
 	}
 	p.normalize()
+	return p, nil
+}
+
+// corner is a point of a curve at loss at·h, α = e^{at·h}.
+type corner struct {
+	at           int
+	alpha, delta float64
+}
+
+func slope(a, b corner) float64 { return (b.delta - a.delta) / (b.alpha - a.alpha) }
+
+// hull returns the corners of the lower convex hull of a curve on the grid from 0 to steps. The values
+// may be any upper bounds: as the true curve is convex in α, it lies below their hull too.
+func hull(curve func(eps float64) float64, h float64, steps int) (corners []corner) {
+	for i := range steps + 1 {
+		c := corner{i, math.Exp(float64(i) * h), curve(float64(i) * h)}
+		for n := len(corners); n > 1 && slope(corners[n-2], corners[n-1]) >= slope(corners[n-1], c); n-- {
+			corners = corners[:n-1]
+		}
+		if n := len(corners); n > 0 {
+			c.delta = math.Min(c.delta, corners[n-1].delta) // curves do not rise
+		}
+		corners = append(corners, c)
+	}
+	return corners
+}
+
+// fromCorners returns the pair (2) of a hull, symmetric as the curve is that of both directions.
+func fromCorners(corners []corner, h float64) *Pair {
+	first, next, last := corners[0], corners[1], corners[len(corners)-1]
+	p := &Pair{step: h, first: -last.at, mass: make([]float64, 2*last.at+1), infinity: math.Max(0, last.delta)}
+	mirrored := (first.delta-next.delta/next.alpha)/(1-1/next.alpha) - 1 // s_{−1}, by symmetry
+	p.mass[last.at] = math.Max(0, slope(first, next)-mirrored)
+	for j := 1; j < len(corners); j++ {
+		q := -slope(corners[j-1], corners[j])
+		if j+1 < len(corners) {
+			q += slope(corners[j], corners[j+1])
+		}
+		q = math.Max(0, q)
+		p.mass[last.at+corners[j].at], p.mass[last.at-corners[j].at] = corners[j].alpha*q, q // (2)
+	}
 	return p
 }
 
-func slope(a, b point) float64 { return (b.value - a.value) / (b.alpha - a.alpha) }
+// loss returns the privacy loss of mass[i].
+func (p *Pair) loss(i int) float64 { return float64(p.first+i) * p.step }
 
 // normalize moves what rounding left out of the total mass 1 to the largest loss, upward.
 func (p *Pair) normalize() {
@@ -121,11 +154,11 @@ func KRR(rule accountant.Rule, k uint64, gamma float64, users uint64, tail float
 	}, top, steps)
 }
 
-// Delta returns δ(ε) of the pair, by (1).
+// Delta returns δ(ε) of the pair, Σ_ℓ P(ℓ)·(1 − e^{ε−ℓ})₊ + P(∞).
 func (p *Pair) Delta(eps float64) float64 {
 	sum := p.infinity
 	for i, m := range p.mass {
-		if loss := float64(p.first+i) * p.step; loss > eps {
+		if loss := p.loss(i); loss > eps {
 			sum -= m * math.Expm1(eps-loss)
 		}
 	}

@@ -4,19 +4,33 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/compose"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
+
+// Row is [protocols.Protocol.Row].
+func (*Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []string{task.VectorMean},
+		Default: []string{task.VectorMean},
+		Rule:    Rule,
+		Costs: []protocols.Case{
+			{Query: task.VectorMean, Dim: 16, Padding: task.PaddingNone},
+			{Query: task.VectorMean, Dim: 16, Padding: task.PaddingFull},
+		},
+		Trials: []protocols.Case{{Query: task.VectorMean, Dim: 2, Users: 100, Epsilon: 4}},
+	}
+}
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
 // are set. Parameters bits, kashin and seed that the task already names are kept, as are the padding
 // (full where empty) and the choice between one lane and one per coefficient (one where 0); else
 // the frame is the first of a few whose constant is small, and b the least within 20 % of the best
 // error. The noise is the least that proves the claim.
-func Calibrate(t *task.Task) error {
+func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
 	}

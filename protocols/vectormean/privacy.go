@@ -4,8 +4,8 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/protocols/compose"
 )
 
 // Rule is the name of the protocol's only rule: exact composition over the counters.
@@ -35,13 +35,13 @@ func (m *Mechanism) CheckClaim() error {
 // counters for each side with noise Bin(n_min·m_i, q_i), each of which another vector of one client
 // moves by 1 at most. Its own noise is among the n_min: it does not depend on the vector.
 func (m *Mechanism) delta(eps, scale float64) float64 {
-	var pairs []compose.Pair
+	var pairs []compose.Observation
 	for _, n := range m.noise {
 		if float64(m.task.Batch.Min)*n.variance() > compose.MaxVariance {
 			return 1 // more noise than anybody needs, and than can be summed up in memory
 		}
 		counter := compose.NewBinomial(m.task.Batch.Min*n.trials, n.chance.Float64())
-		pairs = append(pairs, compose.Pair{Delta: counter.Delta, Count: uint64(m.frame.size) * m.sides})
+		pairs = append(pairs, compose.Observation{Delta: counter.Delta, Count: uint64(m.frame.size) * m.sides})
 	}
 	return compose.Delta(pairs, eps, scale)
 }

@@ -37,7 +37,7 @@
 // counter, and its noise is bounded: slots never overflow.
 //
 // Accuracy: unbiased as long as representations within c are found; one that is not (none was, of
-// those tried) is clipped, which costs accuracy and no privacy. [Calibrate] takes the least b whose
+// those tried) is clipped, which costs accuracy and no privacy. [Protocol.Calibrate] takes the least b whose
 // error is within 20 % of b = ∞.
 //
 // Limits: N·Σ(1+m_i) slots up to 65535 in a lane. If every relay colludes with the verifier, nothing
@@ -62,6 +62,12 @@ import (
 
 // Name is the protocol's name in tasks.
 const Name = "vectormean"
+
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
 
 // Bounds: bits so that parameter names stay one digit (1023 levels round away nothing that noise
 // would not hide), trials and slots by what a lane holds.
@@ -91,10 +97,10 @@ type noise struct {
 func (n noise) mean() float64     { return float64(n.trials) * n.chance.Float64() }
 func (n noise) variance() float64 { return n.mean() * (1 - n.chance.Float64()) }
 
-// New returns the mechanism of a task: query vectormean, d = Input.Bins, parameters bits (b), kashin
+// Open returns the mechanism of a task: query vectormean, d = Input.Bins, parameters bits (b), kashin
 // (κ), seed (of the frame), and m0, q0, m1, q1, … for the noise of every bit. The slots say whether
 // there is one lane or N.
-func New(t *task.Task) (protocols.Mechanism, error) {
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	m, bits, err := open(t)
 	if err != nil {
 		return nil, err

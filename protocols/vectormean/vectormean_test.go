@@ -173,7 +173,7 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 					draft.Params[i].Value = randomizer.NewRational(draft.Params[i].Value.Num, 2*draft.Params[i].Value.Den)
 				}
 			}
-			m, err := vectormean.New(draft)
+			m, err := new(vectormean.Protocol).Open(draft)
 			require.NoError(t, err)
 			require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 		})
@@ -400,7 +400,7 @@ func TestHostileNoiseIsRefusedQuickly(t *testing.T) {
 			draft.Params[2].Value, draft.Params[3].Value = noise.m, noise.q
 			draft.Slots.PerLane = 4 * (1 + uint64(noise.m.Num))
 			draft.Batch.Min = noise.min
-			m, err := vectormean.New(draft)
+			m, err := new(vectormean.Protocol).Open(draft)
 			require.NoError(t, err)
 			require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 		})

@@ -5,9 +5,9 @@ import (
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/compose"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -115,7 +115,7 @@ func (c *composed) delta(gamma float64) float64 {
 		return delta
 	}
 	few := compose.Chords(curve, chords, 1e-5*c.goal.delta/float64(c.t))
-	return compose.Delta([]compose.Pair{{Delta: few, Count: c.t}}, c.goal.eps, c.goal.delta)
+	return compose.Delta([]compose.Observation{{Delta: few, Count: c.t}}, c.goal.eps, c.goal.delta)
 }
 
 // smallest returns the least γ, to a relative 2⁻¹⁶, with which δ is at most the claimed one.

@@ -2,7 +2,8 @@ package design
 
 import (
 	"math"
-	"math/bits"
+
+	"github.com/doona-dp/doona/accountant"
 )
 
 // Exact composition: the privacy loss of every pair of inputs, convolved coordinate by coordinate.
@@ -122,7 +123,7 @@ func (x *exact) spectrum(of *grid) *spectrum {
 	for k := range half {
 		s.at[k], s.at[k+half] = s.at[k+half], s.at[k]
 	}
-	fft(s.at, false)
+	accountant.Transform(s.at)
 	return s
 }
 
@@ -189,46 +190,12 @@ func (x *exact) pairDelta(i, j uint64, eps float64) float64 {
 			product[k] *= s.at[k]
 		}
 	}
-	fft(product, true)
+	accountant.Transform(product)
 	delta := 1 - finite
 	for k := range x.size / 2 { // Losses ≥ 0.
 		if loss := float64(k) * x.step; loss > eps {
-			delta += max(real(product[k]), 0) * -math.Expm1(eps-loss)
+			delta += max(real(product[(x.size-k)%x.size])/float64(x.size), 0) * -math.Expm1(eps-loss)
 		}
 	}
 	return delta
-}
-
-// fft transforms in place (radix 2).
-func fft(a []complex128, inverse bool) {
-	n := len(a)
-	shift := bits.UintSize - bits.TrailingZeros(uint(n))
-	for i := range n {
-		if j := int(bits.Reverse(uint(i)) >> shift); i < j {
-			a[i], a[j] = a[j], a[i]
-		}
-	}
-	direction := -2 * math.Pi
-	if inverse {
-		direction = -direction
-	}
-	roots := make([]complex128, n/2)
-	for k := range roots {
-		sin, cos := math.Sincos(direction * float64(k) / float64(n))
-		roots[k] = complex(cos, sin)
-	}
-	for size := 2; size <= n; size *= 2 {
-		step := n / size
-		for start := 0; start < n; start += size {
-			for k := range size / 2 {
-				u, v := a[start+k], a[start+k+size/2]*roots[k*step]
-				a[start+k], a[start+k+size/2] = u+v, u-v
-			}
-		}
-	}
-	if inverse {
-		for i := range a {
-			a[i] /= complex(float64(n), 0)
-		}
-	}
 }

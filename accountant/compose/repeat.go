@@ -1,10 +1,11 @@
 package compose
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/invalid"
 )
 
 // maxSize is the largest grid of a composition.
@@ -21,7 +22,7 @@ type Composition struct {
 // times·(grid points of the pair) at most 2^22: fewer steps allow more releases.
 func Repeat(pair *Pair, times int) (*Composition, error) {
 	if times < 1 || times > maxSize/len(pair.mass) {
-		return nil, fmt.Errorf("couldn't compose %d releases: want 1 to %d with this grid", times, maxSize/len(pair.mass))
+		return nil, invalid.Field("releases", strconv.Itoa(times), "1 to "+strconv.Itoa(maxSize/len(pair.mass))+" with this grid")
 	}
 	size := 1
 	for size < times*(len(pair.mass)-1)+1 {
@@ -104,7 +105,7 @@ func (c *Composition) convolve(theta float64) (law []float64, logM float64) {
 	}
 	accountant.Transform(x)
 	for i := range x {
-		x[i] = power(x[i], c.times)
+		x[i] = power(x[i], uint64(c.times))
 	}
 	accountant.Transform(x)
 	law = make([]float64, c.size)
@@ -114,8 +115,8 @@ func (c *Composition) convolve(theta float64) (law []float64, logM float64) {
 	return law, math.Log(total) + theta*top
 }
 
-// power returns z^n by squaring.
-func power(z complex128, n int) complex128 {
+// power returns zⁿ by squaring.
+func power(z complex128, n uint64) complex128 {
 	result := complex(1, 0)
 	for ; n > 0; n /= 2 {
 		if n%2 == 1 {
@@ -132,8 +133,8 @@ func power(z complex128, n int) complex128 {
 func (c *Composition) Epsilon(delta float64) (float64, error) {
 	low, high := 0.0, float64(c.times*(c.pair.first+len(c.pair.mass)-1))*c.pair.step
 	if !(delta > 0 && delta < 1) || c.Delta(high) > delta {
-		return 0, fmt.Errorf("couldn't reach delta %v: want one below 1 and above the mass beyond the grid, %.3g",
-			delta, c.Delta(high))
+		return 0, invalid.Field("delta", strconv.FormatFloat(delta, 'g', -1, 64),
+			"below 1 and above the mass beyond the grid, "+strconv.FormatFloat(c.Delta(high), 'g', 3, 64))
 	}
 	if c.Delta(0) <= delta {
 		return 0, nil

@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant"
-	"github.com/doona-dp/doona/protocols/compose"
+	"github.com/doona-dp/doona/accountant/compose"
 )
 
 // response is the pair of k-ary randomized response, symmetric, with k = 2.
-func response(gamma float64, count uint64) compose.Pair {
-	return compose.Pair{Count: count, Delta: func(eps float64) float64 {
+func response(gamma float64, count uint64) compose.Observation {
+	return compose.Observation{Count: count, Delta: func(eps float64) float64 {
 		return max(1-gamma/2-math.Exp(eps)*gamma/2, 0)
 	}}
 }
@@ -35,7 +35,7 @@ func TestComposedRandomizedResponse(t *testing.T) {
 		for _, gamma := range []float64{0.5, 0.9, 0.98} {
 			for _, eps := range []float64{0.3, 1, 2} {
 				want := composedResponse(gamma, n, eps)
-				got := compose.Delta([]compose.Pair{response(gamma, uint64(n))}, eps, max(want, 1e-9))
+				got := compose.Delta([]compose.Observation{response(gamma, uint64(n))}, eps, max(want, 1e-9))
 				require.GreaterOrEqual(t, got, want*(1-1e-12), "n=%d γ=%g ε=%g", n, gamma, eps)
 				if want > 1e-12 {
 					require.Less(t, got, want*1.05, "n=%d γ=%g ε=%g", n, gamma, eps)
@@ -54,8 +54,8 @@ func TestChordsLieJustAboveTheCurve(t *testing.T) {
 		require.GreaterOrEqual(t, few(eps)*(1+1e-12), noise.Delta(eps), "ε=%g", eps)
 	}
 	for _, count := range []uint64{1, 2, 100} {
-		all := compose.Delta([]compose.Pair{{Delta: noise.Delta, Count: count}}, 0.3, 1e-6)
-		got := compose.Delta([]compose.Pair{{Delta: few, Count: count}}, 0.3, 1e-6)
+		all := compose.Delta([]compose.Observation{{Delta: noise.Delta, Count: count}}, 0.3, 1e-6)
+		got := compose.Delta([]compose.Observation{{Delta: few, Count: count}}, 0.3, 1e-6)
 		require.GreaterOrEqual(t, got, all*(1-1e-3), "count=%d", count)
 		require.Less(t, got, all*1.15+1e-13, "count=%d", count) // 15 % of δ is 1 % of a standard deviation here
 	}
@@ -100,7 +100,7 @@ func TestComposedCountersBoundEveryPattern(t *testing.T) {
 		for pattern := range 8 {
 			worst = max(worst, enumerated(n, p, []bool{pattern&1 > 0, pattern&2 > 0, pattern&4 > 0}, eps))
 		}
-		pairs := []compose.Pair{
+		pairs := []compose.Observation{
 			{Delta: compose.NewBinomial(12, 0.3).Delta, Count: 2},
 			{Delta: compose.NewBinomial(30, 0.15).Delta, Count: 1},
 		}
@@ -114,7 +114,7 @@ func TestOneCounterIsItsCurve(t *testing.T) {
 	b := compose.NewBinomial(1000, 0.2)
 	for _, eps := range []float64{0.1, 0.3, 0.6} {
 		want := b.Delta(eps)
-		require.InEpsilon(t, want, compose.Delta([]compose.Pair{{Delta: b.Delta, Count: 1}}, eps, want), 5e-3)
+		require.InEpsilon(t, want, compose.Delta([]compose.Observation{{Delta: b.Delta, Count: 1}}, eps, want), 5e-3)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestManyCountersAreNearlyGaussian(t *testing.T) {
 		for _, eps := range []float64{4 * mu, 5 * mu} {
 			phi := func(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
 			want := phi(-eps/mu+mu/2) - math.Exp(eps)*phi(-eps/mu-mu/2)
-			got := compose.Delta([]compose.Pair{{Delta: b.Delta, Count: count}}, eps, want)
+			got := compose.Delta([]compose.Observation{{Delta: b.Delta, Count: count}}, eps, want)
 			require.InEpsilon(t, want, got, 0.15, fmt.Sprintf("%d counters at ε=%g", count, eps))
 		}
 	}
@@ -139,7 +139,7 @@ func TestComposedKRRIsAboveOneAndBelowBasic(t *testing.T) {
 		require.NoError(t, err)
 		return d
 	}
-	two := compose.Delta([]compose.Pair{{Delta: curve, Count: 2}}, 1, 1e-6)
+	two := compose.Delta([]compose.Observation{{Delta: curve, Count: 2}}, 1, 1e-6)
 	require.Greater(t, two, curve(1))
 	require.Less(t, two, 2*curve(0.5))
 }
