@@ -29,6 +29,7 @@ type Row struct {
 	Queries []string // The queries it answers. At least one.
 	Default []string // Those of them that it answers where a new task names no protocol.
 	Rule    string   // The rule of new tasks that name none. Empty: Calibrate chooses.
+	First   bool     // The claim needs an honest first relay under every padding. Else see [Row.Trust].
 	Costs   []Case   // The tasks of docs/costs.md, for numbers of users that the document has. At least one.
 	Trials  []Case   // The tasks of docs/simulations.md: small ones. At least one.
 }

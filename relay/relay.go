@@ -9,9 +9,9 @@
 //
 //	clients → ingress: commit → seal ⇒ batch 0, 1, … → mix: check, open, drop, permute, seal ⇒ …
 //
-// Guarantee: where clients send one slot, one honest relay suffices, whatever all others do. Where
-// they send several, the proofs take all slots of n_min honest clients in one batch, and a malicious
-// first relay can part them, unseen; under padding none the first relay must be honest. Each relay
+// Guarantee: where clients send one slot in each lane, one honest relay suffices, whatever all others do.
+// Where they send several, a malicious first relay can put them into different batches, unseen: what
+// then holds is in docs/proofs/slots.md. Under padding none the first relay must be honest. Each relay
 // withholds by itself, as a batch with no slots and a signed manifest, what the task's n and n_min
 // do not allow out; there is no override.
 //

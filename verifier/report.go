@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -160,12 +161,11 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	if err != nil {
 		return nil, err
 	}
-	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: eps, Delta: delta, Rule: t.Rule, Promise: Promise}
-	if t.Slots.Padding == task.PaddingNone {
-		g.Promise = PromiseNone
-	} else if t.Slots.Lanes*t.Slots.PerLane > 1 {
-		g.Promise += " " + WholeClients
+	promise, err := Promise(t)
+	if err != nil {
+		return nil, err
 	}
+	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: eps, Delta: delta, Rule: t.Rule, Promise: promise}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		g.LocalEpsilon = &local
 	}
@@ -176,16 +176,33 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	return g, nil
 }
 
-// PromiseNone is [Promise] under padding none, where the number of a client's messages shows the first
-// relay that client's noise.
-const PromiseNone = "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least n_min honest clients' messages reach a first relay that does not collude. That a client took part is not protected."
+// Promise returns a task's guarantee in the words used wherever it is stated.
+func Promise(t *task.Task) (string, error) {
+	relay, caveat, err := Trusted(t)
+	text := "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least n_min honest clients' messages reach " +
+		relay + " relay that does not collude. That a client took part is not protected."
+	if caveat != "" {
+		text += " " + caveat
+	}
+	return text, err
+}
 
-// Promise is the guarantee in the words used wherever it is stated.
-const Promise = "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least n_min honest clients' messages reach one relay that does not collude. That a client took part is not protected."
+// Trusted returns the relay that a task's guarantee rests on, "one" or "a first", and what it rests on
+// besides, or "" (docs/proofs/slots.md).
+func Trusted(t *task.Task) (relay, caveat string, err error) {
+	trust, err := registry.Trust(t)
+	switch trust {
+	case protocols.TrustAny:
+		return "one", "", err
+	case protocols.TrustWhole:
+		return "one", wholeClients, err
+	}
+	return "a first", "", err
+}
 
-// WholeClients is what [Promise] rests on besides where clients send several messages each: the
-// proofs take all messages of n_min clients in one batch.
-const WholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first relay that deviates can part them."
+// wholeClients is what the guarantee rests on where the proofs take all messages of n_min clients in one
+// batch.
+const wholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first relay that deviates can part them."
 
 // answer turns an aggregate into the query's answer, with the worst-case standard error for the
 // number of reports it holds. It is empty (null) without reports.

@@ -344,9 +344,10 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64) err
 	if len(t.Relays) > 0 {
 		s.ID = taskfile.ID(t).String()
 	}
-	remains, relay := "nothing remains", "one"
-	if t.Slots.Padding == task.PaddingNone {
-		relay = "a first"
+	remains := "nothing remains"
+	relay, caveat, err := verifier.Trusted(t)
+	if err != nil {
+		return err
 	}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		s.LocalEpsilon, remains = &local, fmt.Sprintf("a local ε of %.3f remains", local)
@@ -369,8 +370,8 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64) err
 (%s, %s)-DP by substitution, provided at least %d honest clients' messages reach %s relay that
 does not collude. If all relays collude, %s. Taking part is not protected.
 `, t.Query, t.Protocol, t.Rule, strings.Join(params, ", "), t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, relay, remains)
-		if t.Slots.Padding == task.PaddingFull && t.Slots.Lanes*t.Slots.PerLane > 1 {
-			fmt.Fprintln(w, verifier.WholeClients)
+		if caveat != "" {
+			fmt.Fprintln(w, caveat)
 		}
 		if t.Clients.Kind == task.ClientToken {
 			fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)

@@ -40,6 +40,7 @@ const maxSlots = 65535
 // Row is [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
+		First:   true,
 		Queries: []string{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector},
 		Rule:    RuleMoments,
 		Costs: []protocols.Case{

@@ -19,7 +19,8 @@
 // for each of the two coordinates that a substitution may change.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all
-// other values, once the messages of n_min honest clients are shuffled together. By rule
+// other values, once the messages of n_min honest clients are shuffled together, which takes an honest
+// first relay: another cannot know that they are (docs/proofs/slots.md, section 6). By rule
 // [RuleMoments] the noise is in the task's parameters and δ is derived from it, for every pair of
 // values (internal/design, docs/proofs/correlated.md); [RuleTheorem2] is the paper's closed form.
 // Participation is not protected.

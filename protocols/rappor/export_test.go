@@ -20,3 +20,19 @@ func Twice(eps, f, n, u, w float64) (delta float64) {
 	}
 	return delta
 }
+
+// PartedDelta is (1) of docs/proofs/slots.md with 2t = δ/200, for a claim with the given δ.
+func (m *Mechanism) PartedDelta() (float64, error) {
+	g, err := newTarget(m.task)
+	if err != nil {
+		return 1, err
+	}
+	others, tail := float64(g.users-1), g.delta/400
+	left := others - math.Sqrt(2*others*-math.Log(tail))
+	if left < 1 {
+		return 1, nil
+	}
+	fewer := target{g.eps, g.delta, 1 + uint64(left), 2*g.users*m.b + 1}
+	flips, err := fewer.flipsDelta(m.f.Float64(), min(m.k, 2))
+	return min(1, flips+2*tail+fewer.overflow(m.k, m.b, m.f.Float64())), err
+}

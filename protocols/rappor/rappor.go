@@ -12,7 +12,8 @@
 // other values, once the messages of n_min honest clients are shuffled together. δ is the worst
 // case over what the others hold ([RuleOthers], privacy.go): it is worst where all of them hold the
 // same value as the client. Calibrating for others that all hold 0, as is often done, leaves almost
-// five times the δ claimed. Participation is not protected.
+// five times the δ claimed. What holds should a first relay put the messages of a client into different
+// batches is in docs/proofs/slots.md, section 3. Participation is not protected.
 //
 // Accuracy: unbiased; (2), nearly independent of δ once n is large, but growing as k^{3/2}.
 // [Protocol.Calibrate] chooses the k with the least worst case unless the task names one: take k = Δ for

@@ -75,6 +75,15 @@ func Calibrate(t *task.Task) error {
 	return p.Calibrate(t)
 }
 
+// Trust is [protocols.Row.Trust] of the task's protocol.
+func Trust(t *task.Task) (protocols.Trust, error) {
+	p, err := find(t)
+	if err != nil {
+		return protocols.TrustFirst, err
+	}
+	return p.Row().Trust(t), nil
+}
+
 // byQuery returns the name of the default protocol for a query.
 func byQuery(query string) (string, error) {
 	queries := ""

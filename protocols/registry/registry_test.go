@@ -175,3 +175,28 @@ func TestProtocolsAreReadable(t *testing.T) {
 	})
 	require.Greater(t, functions, 100)
 }
+
+// TestTrust: which relay a task rests on, as docs/proofs/slots.md has it and www/sdk/guarantee.ts too.
+func TestTrust(t *testing.T) {
+	for _, c := range []struct {
+		protocol, padding string
+		lanes, perLane    uint64
+		want              protocols.Trust
+	}{
+		{"histogram", task.PaddingFull, 1, 1, protocols.TrustAny},
+		{"vectorsum", task.PaddingFull, 3, 1, protocols.TrustAny},
+		{"splitmix", task.PaddingFull, 1, 1, protocols.TrustAny},
+		{"splitmix", task.PaddingFull, 1, 8, protocols.TrustWhole},
+		{"rappor", task.PaddingFull, 1, 5, protocols.TrustWhole},
+		{"correlated", task.PaddingFull, 1, 300, protocols.TrustFirst},
+		{"correlated", task.PaddingNone, 1, 300, protocols.TrustFirst},
+		{"vectormean", task.PaddingFull, 32, 7, protocols.TrustFirst},
+		{"realsum", task.PaddingNone, 1, 1, protocols.TrustFirst},
+	} {
+		got, err := registry.Trust(&task.Task{Protocol: c.protocol, Slots: task.Slots{Padding: c.padding, Lanes: c.lanes, PerLane: c.perLane}})
+		require.NoError(t, err)
+		require.Equal(t, c.want, got, "%+v", c)
+	}
+	_, err := registry.Trust(&task.Task{Protocol: "none"})
+	require.Error(t, err)
+}

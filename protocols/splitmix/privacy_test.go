@@ -112,6 +112,17 @@ func shares(m, q, y uint64) distribution {
 	return all.scale(float64(q)) // Pr[sum = y] = 1/q
 }
 
+// uniform returns the distribution of one uniform message.
+func uniform(q uint64) distribution {
+	out := distribution{}
+	for v := range q {
+		one := make([]byte, q)
+		one[v] = 1
+		out[string(one)] = 1 / float64(q)
+	}
+	return out
+}
+
 func shuffled(m, q uint64, ys []uint64) distribution {
 	out := distribution{string(make([]byte, q)): 1}
 	for _, y := range ys {
@@ -304,6 +315,13 @@ func noisePMF(r, s float64, q uint64) []float64 {
 type tiny struct {
 	users, m, p, q uint64
 	s, share       float64 // Exponent; r of one client's Pólya noise.
+	strays         uint64  // Messages of clients whose other shares are not there: uniform.
+}
+
+// besides returns the mechanism with so many strays.
+func (c tiny) besides(strays uint64) tiny {
+	c.strays = strays
+	return c
 }
 
 // reports returns the distribution of one client's messages for the rounded value x.
@@ -345,7 +363,11 @@ func (c tiny) worstDelta(eps float64) (worst float64) {
 			}
 		}
 	}
-	others(c.users-1, 0, distribution{string(make([]byte, c.q)): 1})
+	start := distribution{string(make([]byte, c.q)): 1}
+	for range c.strays {
+		start = start.add(uniform(c.q))
+	}
+	others(c.users-1, 0, start)
 	return worst
 }
 
@@ -359,17 +381,17 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 	} {
 		for _, eps := range []float64{0.5, 1, 2} {
 			claimed := min(1, splitmix.StatisticalDistance(splitmix.RuleComponents, c.users, c.m, c.q)*(1+math.Exp(eps)))
-			honest := tiny{c.users, c.m, c.p, c.q, eps / float64(c.p), 1 / float64(c.users)}
+			honest := tiny{c.users, c.m, c.p, c.q, eps / float64(c.p), 1 / float64(c.users), 0}
 			require.LessOrEqual(t, honest.worstDelta(eps), claimed, "%+v, ε = %g", c, eps)
 
 			weaker++
 			for name, w := range map[string]tiny{
-				"α²":                  {c.users, c.m, c.p, c.q, 2 * honest.s, honest.share},
-				"Pólya(1/2n)":         {c.users, c.m, c.p, c.q, honest.s, honest.share / 2},
-				"one client's noise":  {c.users, c.m, c.p, c.q, honest.s, honest.share / float64(c.users)},
-				"one message":         {c.users, 1, c.p, c.q, honest.s, honest.share},
-				"two messages":        {c.users, 2, c.p, c.q, honest.s, honest.share},
-				"sensitivity ignored": {c.users, c.m, c.p, c.q, eps * float64(c.p), honest.share},
+				"α²":                  {c.users, c.m, c.p, c.q, 2 * honest.s, honest.share, 0},
+				"Pólya(1/2n)":         {c.users, c.m, c.p, c.q, honest.s, honest.share / 2, 0},
+				"one client's noise":  {c.users, c.m, c.p, c.q, honest.s, honest.share / float64(c.users), 0},
+				"one message":         {c.users, 1, c.p, c.q, honest.s, honest.share, 0},
+				"two messages":        {c.users, 2, c.p, c.q, honest.s, honest.share, 0},
+				"sensitivity ignored": {c.users, c.m, c.p, c.q, eps * float64(c.p), honest.share, 0},
 			} {
 				if w.worstDelta(eps) > claimed {
 					caught[name]++

@@ -18,8 +18,9 @@
 //
 // The noise of n_min clients adds up to a discrete Laplace variable, which is ε-DP; SD is the
 // statistical distance of the shuffled shares to a function of their sum, by one of the rules
-// ([RulePaper], [RuleRoot], [RuleComponents]; privacy.go, docs/proofs/splitmix.md). Participation
-// is not protected.
+// ([RulePaper], [RuleRoot], [RuleComponents]; privacy.go, docs/proofs/splitmix.md). Should a first relay
+// put the shares of a client into different batches, δ by the default rule still holds if one batch of the
+// epoch is released; for more nothing is proven (docs/proofs/slots.md). Participation is not protected.
 //
 // Accuracy: unbiased but for wrap-around, noise beyond (q-np)/2, which has a probability of at most
 // [MaxWrap] per batch. (3) is the error of the central discrete Laplace mechanism times n/n_min,

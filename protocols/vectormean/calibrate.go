@@ -14,6 +14,7 @@ import (
 // Row is [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
+		First:   true,
 		Queries: []string{task.VectorMean},
 		Default: []string{task.VectorMean},
 		Rule:    Rule,

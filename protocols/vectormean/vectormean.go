@@ -25,8 +25,9 @@
 // counter by at most 1, up or down, and noise is independent: the claim is the exact composition of
 // all N·b (under padding none 2N·b) counters moving at once, in the worse direction each (package
 // compose; docs/proofs/vectors.md). No closed form, no Gaussian approximation. Participation is not
-// protected. Under padding none the number of a client's messages shows the first relay that client's
-// noise: the guarantee then needs an honest first relay.
+// protected. The guarantee needs an honest first relay: one that puts a client's slots into different
+// batches thins the noise of each (docs/proofs/slots.md, section 6), and under padding none the number of
+// a client's messages shows it that client's noise.
 //
 // Why bits and one-sided noise, where the paper has [GKMPS21] per coordinate: its noise is discrete
 // Laplace, which composed over many coordinates needs twice the variance of this binomial noise for

@@ -7,10 +7,9 @@ import type { Doona, Guarantee } from '../sdk/index.js';
 import { byId, html } from './dom.js';
 import { number, oneIn } from './words.js';
 
-export function showPromise({ guarantee: g, task }: Doona): void {
-  const { padding, lanes, perLane } = task.slots;
-  const relay = padding === 'full' ? 'one relay' : 'the first relay';
-  const several = padding === 'full' && lanes * perLane > 1;
+export function showPromise({ guarantee: g }: Doona): void {
+  const relay = g.relay === 'first' ? 'the first relay' : 'one relay';
+  const several = g.relay === 'whole';
   const factor = number(Math.exp(g.epsilon));
   byId('promise').replaceChildren(
     html('p', {}, `Whatever is published, and even the verifier, who may know everyone else’s answer, can hardly tell what you picked: no other answer of yours would change the odds of any outcome by more than a factor ${factor}, except with a chance of ${oneIn(g.delta)}. This device has checked that the task’s parameters give that.`),

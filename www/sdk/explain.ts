@@ -9,7 +9,7 @@ import type { Task } from './task.js';
 
 /** Something the promise rests on and this device takes on trust. */
 export interface Assumption {
-  /** `whole-clients` where any one relay should do and clients send several slots, `issuer` with tokens, `addresses` without. */
+  /** `whole-clients` where the first relay must follow the protocol though any one may be the honest one, `issuer` with tokens, `addresses` without. */
   readonly name: 'honest-clients' | 'relays' | 'participation' | 'surrounding' | 'whole-clients' | 'issuer' | 'addresses';
   readonly text: string;
 }
@@ -62,7 +62,7 @@ function worstCaseOf(g: Guarantee): string {
 }
 
 function assumptions(task: Task, g: Guarantee): Assumption[] {
-  const { slots, clients } = task;
+  const { clients } = task;
   const left = g.localEpsilon === null ? 'nothing protects that client then' : `epsilon ${upward(g.localEpsilon)} is left to that client then`;
   const relay =
     g.relay === 'first'
@@ -76,7 +76,7 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
     { name: 'participation', text: 'that it may be known that you take part: the first relay sees your network address and when you report, but not what' },
     { name: 'surrounding', text: `that nobody fills a batch with participants of their own around one client (an n-1 attack): ${left}` },
   ];
-  if (slots.padding === 'full' && slots.lanes * slots.perLane > 1) {
+  if (g.relay === 'whole') {
     const text = 'that the first relay leaves all messages of one client in one batch: the proof needs it, and no later relay can see it';
     all.push({ name: 'whole-clients', text });
   }

@@ -20,8 +20,11 @@ export interface Guarantee {
   readonly minimumHonest: number;
   /** Clients in a batch. */
   readonly batch: number;
-  /** Which relay must not collude: any one of so many, or the first. */
-  readonly relay: 'any' | 'first';
+  /**
+   * Which relay must not collude: any one of so many, whatever the others do; any one, as long as the
+   * first leaves all messages of one client in one batch; or the first.
+   */
+  readonly relay: 'any' | 'whole' | 'first';
   readonly relays: number;
 }
 
@@ -38,7 +41,17 @@ export function guaranteeOf(task: Task, epsilon0: number): Guarantee {
     localEpsilon: Number.isFinite(epsilon0) ? epsilon0 : null,
     minimumHonest: task.batch.min,
     batch: task.batch.size,
-    relay: task.slots.padding === 'full' ? 'any' : 'first',
+    relay: trustOf(task),
     relays: task.relays.length,
   };
+}
+
+/** Protocols whose proofs need an honest first relay under every padding (docs/proofs/slots.md). */
+const firstRelay = ['correlated', 'vectormean'];
+
+/** What protocols.Row.Trust says: one slot of a client in a lane leaves nothing to part. */
+function trustOf({ protocol, slots }: Task): Guarantee['relay'] {
+  if (slots.padding === 'none') return 'first';
+  if (slots.perLane === 1) return 'any';
+  return firstRelay.includes(protocol) ? 'first' : 'whole';
 }

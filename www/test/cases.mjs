@@ -507,12 +507,13 @@ for (const [name, epsilon0] of Object.entries(left)) {
     if (want !== null) same(Number(said) >= want * (1 - 1e-9) && Number(said) < want + 0.011, true, `${said} for ${want}`);
     same(worstCase.includes('nothing would protect'), want === null, worstCase);
 
-    const several = task.slots.padding === 'full' && task.slots.lanes * task.slots.perLane > 1;
+    const first = task.slots.padding === 'none' || ['correlated', 'vectormean'].includes(task.protocol);
+    const several = !first && task.slots.perLane > 1;
     const names = ['honest-clients', 'relays', 'participation', 'surrounding', ...(several ? ['whole-clients'] : []), 'addresses'];
     same(unverified.map((assumption) => assumption.name), names);
     const words = Object.fromEntries(unverified.map((assumption) => [assumption.name, assumption.text]));
     same(words['honest-clients']?.includes('4500 of the 5000'), true);
-    same(words['relays'], task.slots.padding === 'none'
+    same(words['relays'], first
       ? 'that the first relay does not work with the verifier'
       : 'that at least one of the 2 relays does not work with the verifier');
     if (several) same(words['whole-clients']?.includes('first relay') && words['whole-clients'].includes('one batch'), true);

@@ -1,0 +1,26 @@
+package protocols
+
+import "github.com/doona-dp/doona/wire/task"
+
+// Trust says which relay must be honest for a task's claim to hold (docs/proofs/slots.md).
+type Trust string
+
+// The kinds of trust.
+const (
+	TrustAny   Trust = "any"   // Any one relay, whatever all others do.
+	TrustWhole Trust = "whole" // Any one relay, as long as the first puts all slots of a client into one batch.
+	TrustFirst Trust = "first" // The first relay.
+)
+
+// Trust returns the trust that a task of the protocol needs. Under padding none the number of a client's
+// slots shows the first relay its noise. With one slot of a client in a lane there is nothing in the
+// lane to part.
+func (r Row) Trust(t *task.Task) Trust {
+	switch {
+	case t.Slots.Padding == task.PaddingNone || r.First && t.Slots.PerLane > 1:
+		return TrustFirst
+	case t.Slots.PerLane > 1:
+		return TrustWhole
+	}
+	return TrustAny
+}
