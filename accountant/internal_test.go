@@ -161,3 +161,22 @@ func twoValuedPlain(ones, zeros, f, eps float64) float64 {
 	}
 	return sum
 }
+
+// What intervals of inputs are bounded by is not below any single input in them.
+func TestOthersIntervalsCoverEveryInput(t *testing.T) {
+	for _, tt := range []struct {
+		users      uint64
+		gamma, eps float64
+	}{{1e8, .000028, .1}, {1e8, .0000041, .3}, {1e8, .001886, .01}} {
+		bound, l, n := othersDelta(tt.gamma, tt.users, tt.eps), newTwoValued(tt.gamma/2, tt.eps), float64(tt.users-1)
+		worst, at := 0.0, 0.0
+		for u := 0.0; u < 3000; u++ {
+			if d := l.delta(n-u, u); d > worst {
+				worst, at = d, u
+			}
+		}
+		require.Greater(t, othersWidth(n, at), 1.0, "%+v", tt)
+		require.GreaterOrEqual(t, bound, worst, "%+v", tt)
+		require.LessOrEqual(t, bound, worst*1.01, "%+v", tt)
+	}
+}
