@@ -18,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // eachDocument calls f for every Markdown file.
@@ -158,10 +159,10 @@ func TestProtocolsInReadme(t *testing.T) {
 	require.Len(t, table, len(all))
 	for i, p := range all {
 		require.Equal(t, fmt.Sprintf("[%[1]s](protocols/%[1]s/%[1]s.go)", p.ProtocolName()), table[i][0])
-		var queries []string
+		var queries []task.Query
 		for _, word := range regexp.MustCompile(`\w+`).FindAllString(table[i][1], -1) {
-			if answers(all, word) {
-				queries = append(queries, word)
+			if query := task.Query(word); answers(all, query) {
+				queries = append(queries, query)
 			}
 		}
 		require.ElementsMatch(t, p.Row().Queries, queries, p.ProtocolName())
@@ -174,7 +175,7 @@ func TestProtocolsInReadme(t *testing.T) {
 }
 
 // answers says whether some protocol answers a query.
-func answers(all []protocols.Protocol, query string) bool {
+func answers(all []protocols.Protocol, query task.Query) bool {
 	return slices.ContainsFunc(all, func(p protocols.Protocol) bool { return slices.Contains(p.Row().Queries, query) })
 }
 

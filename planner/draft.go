@@ -20,23 +20,23 @@ import (
 
 // Query is what a task owner asks for.
 type Query struct {
-	Name     string  // For people. 1 to 64 printable ASCII characters.
-	Query    string  // count, sum, mean, histogram, vector or vectormean. Required.
-	Protocol string  // Empty: the default for the query.
-	Rule     string  // Empty: the one that gives the least error.
-	Lo, Hi   float64 // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
-	Bins     uint64  // Histogram only, 2 to [task.MaxEntries].
-	Labels   bool    // Histogram only: values are 0..Bins-1.
-	Dim      uint64  // Coordinates of a vector or vectormean, 1 to 2²⁰.
-	Params   Params  // Protocol parameters to keep; those left out are chosen.
-	Padding  string  // Where the protocol has a choice: full or none. Empty: its default.
-	Lanes    uint64  // Where the protocol has a choice: 1, or one per coefficient. 0: its default.
-	Clip     bool    // Clip values to the range, or to norm 1; else they are errors.
-	Batch    uint64  // n. ≥ 1.
-	Honest   float64 // h in (0, 1].
-	Epsilon  float64 // In (0, 100].
-	Delta    float64 // In (0, 1).
-	KEM      string  // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
+	Name     string     // For people. 1 to 64 printable ASCII characters.
+	Query    task.Query // count, sum, mean, histogram, vector or vectormean. Required.
+	Protocol string     // Empty: the default for the query.
+	Rule     string     // Empty: the one that gives the least error.
+	Lo, Hi   float64    // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
+	Bins     uint64     // Histogram only, 2 to [task.MaxEntries].
+	Labels   bool       // Histogram only: values are 0..Bins-1.
+	Dim      uint64     // Coordinates of a vector or vectormean, 1 to 2²⁰.
+	Params   Params     // Protocol parameters to keep; those left out are chosen.
+	Padding  string     // Where the protocol has a choice: full or none. Empty: its default.
+	Lanes    uint64     // Where the protocol has a choice: 1, or one per coefficient. 0: its default.
+	Clip     bool       // Clip values to the range, or to norm 1; else they are errors.
+	Batch    uint64     // n. ≥ 1.
+	Honest   float64    // h in (0, 1].
+	Epsilon  float64    // In (0, 100].
+	Delta    float64    // In (0, 1).
+	KEM      string     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 }
 
 // Params are whole-numbered protocol parameters by name, such as k, t or r.
@@ -104,22 +104,23 @@ func (q Query) kept(t *task.Task) error {
 
 func (q Query) input(t *task.Task) error {
 	t.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Labels: q.Labels}
-	if q.Query == task.Histogram {
+	info := q.Query.Info()
+	if info.Shape == task.PerBin {
 		t.Input.Bins = q.Bins
 		if q.Bins < 2 || q.Bins > task.MaxEntries {
 			return invalid.Field("bins", strconv.FormatUint(q.Bins, 10), "2 to 1048576 for a histogram")
 		}
 	}
-	if q.Query == task.Vector || q.Query == task.VectorMean {
+	if info.Shape == task.PerVector {
 		t.Input.Bins = q.Dim
 		if q.Dim < 1 || q.Dim > task.MaxEntries {
-			return invalid.Field("dim", strconv.FormatUint(q.Dim, 10), "1 to 1048576 for a "+q.Query)
+			return invalid.Field("dim", strconv.FormatUint(q.Dim, 10), "1 to 1048576 for a "+string(q.Query))
 		}
 	}
-	if q.Query == task.Count || q.Labels {
+	if q.Labels || info.YesNo() {
 		return nil
 	}
-	if q.Query == task.VectorMean {
+	if info.Ball() {
 		q.Lo, q.Hi = -1, 1
 	}
 	var okLo, okHi bool

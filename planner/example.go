@@ -10,9 +10,10 @@ import (
 // Example returns the query of a protocol's example: at ε = 1, unless it says otherwise, δ = 10⁻⁶, and
 // with the given share of honest clients. Histograms are of labels, vector means clip.
 func Example(protocol string, c protocols.Case, honest float64) Query {
+	info := c.Query.Info()
 	q := Query{
 		Name: "example", Query: c.Query, Protocol: protocol,
-		Hi: cmp.Or(c.Hi, 1), Bins: c.Bins, Labels: c.Query == task.Histogram, Dim: c.Dim, Clip: c.Query == task.VectorMean,
+		Hi: cmp.Or(c.Hi, 1), Bins: c.Bins, Labels: info.Shape == task.PerBin, Dim: c.Dim, Clip: info.Ball(),
 		Params: Params{}, Padding: c.Padding,
 		Batch: c.Users, Honest: honest, Epsilon: cmp.Or(c.Epsilon, 1), Delta: 1e-6,
 	}

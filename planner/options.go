@@ -9,39 +9,25 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// queries lists all queries, each with the options that it takes beyond those of every query: parts
-// of a [Query] by the names of their flags.
-var queries = []struct {
-	name    string
-	options []string
-}{
-	{task.Count, nil},
-	{task.Sum, []string{"range", "no-clip"}},
-	{task.Mean, []string{"range", "no-clip"}},
-	{task.Histogram, []string{"range", "no-clip", "bins", "labels"}},
-	{task.Vector, []string{"range", "no-clip", "dim"}},
-	{task.VectorMean, []string{"no-clip", "dim"}},
-}
-
 // CheckOptions is an [invalid.FieldError] for an unknown query, and for an option that is given and
 // that the query does not take: it would be ignored. given returns an option's value as its user
 // wrote it, and whether it was given.
-func CheckOptions(query string, given func(option string) (value string, ok bool)) error {
+func CheckOptions(query task.Query, given func(option string) (value string, ok bool)) error {
 	var names []string
 	takers := map[string][]string{} // Queries by the option that they take.
-	for _, q := range queries {
-		names = append(names, q.name)
-		for _, option := range q.options {
-			takers[option] = append(takers[option], q.name)
+	for _, q := range task.Queries {
+		names = append(names, string(q.Query))
+		for _, option := range q.Options {
+			takers[option] = append(takers[option], string(q.Query))
 		}
 	}
-	if !slices.Contains(names, query) {
-		return invalid.Field("query", strconv.Quote(query), list(names, "or"))
+	if !slices.Contains(names, string(query)) {
+		return invalid.Field("query", strconv.Quote(string(query)), list(names, "or"))
 	}
 	for _, option := range []string{"range", "no-clip", "bins", "labels", "dim"} {
 		value, ok := given(option)
-		if ok && !slices.Contains(takers[option], query) {
-			return invalid.Field(option, value, "none for query "+query+": it is for "+list(takers[option], "and"))
+		if ok && !slices.Contains(takers[option], string(query)) {
+			return invalid.Field(option, value, "none for query "+string(query)+": it is for "+list(takers[option], "and"))
 		}
 	}
 	return nil

@@ -74,7 +74,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 }
 
 func TestWorstValueHasTheWorstVariance(t *testing.T) {
-	for _, query := range []string{task.Count, task.Sum, task.Mean} {
+	for _, query := range []task.Query{task.Count, task.Sum, task.Mean} {
 		draft, err := planner.Draft(planner.Query{Name: "test", Query: query, Lo: -3, Hi: 5, Batch: 5000, Honest: 0.9, Epsilon: 1, Delta: 1e-6})
 		require.NoError(t, err)
 		m, err := registry.Open(draft)

@@ -20,7 +20,7 @@ func Number(t *task.Task, value []float64) (float64, error) {
 // CheckNumber is an error unless the task's query is of one number, for a protocol of those.
 func CheckNumber(t *task.Task) error {
 	if t.Query != task.Count && t.Query != task.Sum && t.Query != task.Mean {
-		return invalid.Field("query", strconv.Quote(t.Query), "count, sum or mean for protocol "+t.Protocol)
+		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum or mean for protocol "+t.Protocol)
 	}
 	return nil
 }

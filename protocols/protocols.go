@@ -66,8 +66,8 @@ type Aggregate interface {
 }
 
 // Scale returns the factor from totals to the units of a query over a number of reports.
-func Scale(query string, reports uint64) float64 {
-	if query == task.Mean || query == task.VectorMean {
+func Scale(query task.Query, reports uint64) float64 {
+	if query.Info().Mean {
 		return 1 / float64(max(reports, 1))
 	}
 	return 1

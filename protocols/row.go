@@ -26,17 +26,17 @@ type Protocol interface {
 
 // Row is what the planner and the tables in documents need to know of a protocol.
 type Row struct {
-	Queries []string // The queries it answers. At least one.
-	Default []string // Those of them that it answers where a new task names no protocol.
-	Rule    string   // The rule of new tasks that name none. Empty: Calibrate chooses.
-	First   bool     // The claim needs an honest first relay under every padding. Else see [Row.Trust].
-	Costs   []Case   // The tasks of docs/costs.md, for numbers of users that the document has. At least one.
-	Trials  []Case   // The tasks of docs/simulations.md: small ones. At least one.
+	Queries []task.Query // The queries it answers. At least one.
+	Default []task.Query // Those of them that it answers where a new task names no protocol.
+	Rule    string       // The rule of new tasks that name none. Empty: Calibrate chooses.
+	First   bool         // The claim needs an honest first relay under every padding. Else see [Row.Trust].
+	Costs   []Case       // The tasks of docs/costs.md, for numbers of users that the document has. At least one.
+	Trials  []Case       // The tasks of docs/simulations.md: small ones. At least one.
 }
 
 // Case is an example of a task.
 type Case struct {
-	Query   string
+	Query   task.Query
 	Hi      float64      // The range is 0 to Hi. 0 means 1.
 	Bins    uint64       // Labels of a histogram.
 	Dim     uint64       // Coordinates of a vector or vectormean.

@@ -46,7 +46,7 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 // coverage at least Confidence for each quantile by itself, and no interval is narrower than a bin.
 // The estimate interpolates in the bin where the running maximum of F crosses p.
 func distribution(t *task.Task, m protocols.Mechanism, a Answer, n uint64) *Distribution {
-	if t.Query != task.Histogram || t.Input.Labels || n == 0 {
+	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || n == 0 {
 		return nil
 	}
 	bins, users := len(a.Estimate), float64(n)

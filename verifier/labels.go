@@ -15,7 +15,7 @@ func Labels(t *task.Task) []string {
 	for j := range out {
 		from, to := look.Number(binEdge(in, j)), look.Number(binEdge(in, j+1))
 		switch {
-		case t.Query != task.Histogram:
+		case t.Query.Info().Shape != task.PerBin:
 			out[j] = strconv.Itoa(j + 1)
 		case in.Labels:
 			out[j] = strconv.Itoa(j)
@@ -32,7 +32,7 @@ func Labels(t *task.Task) []string {
 
 // Ticks are the labels as a chart has room for them: of bins of a range their lower edges.
 func Ticks(t *task.Task) []string {
-	if t.Query != task.Histogram || t.Input.Labels {
+	if t.Query.Info().Shape != task.PerBin || t.Input.Labels {
 		return Labels(t)
 	}
 	out := make([]string, t.Input.Bins)

@@ -12,9 +12,9 @@ func (r *Report) Print(w io.Writer) error {
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(tab, "\testimate\tstandard error\t%.0f %% interval\t\t\n", 100*r.Confidence)
 	for j, estimate := range r.Estimate {
-		name := r.Query
+		name := string(r.Query)
 		if len(r.Estimate) > 1 {
-			name = fmt.Sprintf("bin %d", j)
+			name = fmt.Sprintf("%s %d", r.Query.Info().Entry, j)
 		}
 		fmt.Fprintf(tab, "%s\t%.6g\t%.3g\t%.6g\t%.6g\t\n", name, estimate, r.StandardError[j], r.Interval[j][0], r.Interval[j][1])
 	}

@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/internal/look"
@@ -48,7 +49,9 @@ const (
 )
 
 func newView(r *Report, t *task.Task, home string) *view {
-	v := &view{Report: r, Question: *t, Home: home, Percent: int(math.Round(100 * r.Confidence)), Measure: measures[t.Query]}
+	info := t.Query.Info()
+	measure := strings.ToUpper(info.Measure[:1]) + info.Measure[1:]
+	v := &view{Report: r, Question: *t, Home: home, Percent: int(math.Round(100 * r.Confidence)), Measure: measure}
 	labels, ticks := Labels(t), Ticks(t)
 	shown := min(len(r.Estimate), maxEntries)
 	v.Hidden = len(r.Estimate) - shown
@@ -84,10 +87,10 @@ func newView(r *Report, t *task.Task, home string) *view {
 	if over.Name = "Median by epoch, with intervals; the numbers are in the table of epochs"; len(series) > 1 {
 		v.Over = over.SVG()
 	}
-	chart := look.Chart{Width: chartWidth, Marks: bars, Bars: true, Axis: axes[t.Query],
+	chart := look.Chart{Width: chartWidth, Marks: bars, Bars: true, Axis: info.Entry,
 		Name: fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", v.Measure, shown)}
-	if t.Query == task.Histogram {
-		if chart.Unit = "clients"; !t.Input.Labels {
+	if info.Shape == task.PerBin {
+		if chart.Unit, chart.Axis = "clients", "category"; !t.Input.Labels {
 			chart.Axis = "value, from"
 		}
 	}
@@ -127,29 +130,20 @@ func dated(t *task.Task, epoch uint64) string {
 	return epochStart(t, epoch).Format(format)
 }
 
-// measures name what a query estimates, and axes its entries.
-var (
-	measures = map[string]string{
-		task.Count: "Number of clients who say yes", task.Sum: "Sum over all clients", task.Mean: "Mean of a client's value",
-		task.Histogram: "Clients by value", task.Vector: "Sum of every coordinate", task.VectorMean: "Mean of every coordinate",
-	}
-	axes = map[string]string{task.Histogram: "category", task.Vector: "coordinate", task.VectorMean: "coordinate"}
-)
-
 // Range says which values a client may have; empty for a count.
 func (v *view) Range() string {
-	in := v.Question.Input
+	in, info := v.Question.Input, v.Query.Info()
 	switch lo, hi := look.Number(in.Lo.Float64()), look.Number(in.Hi.Float64()); {
-	case v.Query == task.Count:
-		return ""
-	case v.Query == task.VectorMean:
+	case info.Ball():
 		return fmt.Sprintf("%d coordinates of length at most 1", in.Bins)
-	case v.Query == task.Vector:
+	case info.Shape == task.PerVector:
 		return fmt.Sprintf("%d coordinates from %s to %s", in.Bins, lo, hi)
 	case in.Labels:
 		return fmt.Sprintf("one of %d categories", in.Bins)
-	case v.Query == task.Histogram:
+	case info.Shape == task.PerBin:
 		return fmt.Sprintf("%s to %s in %d bins", lo, hi, in.Bins)
+	case info.YesNo():
+		return ""
 	default:
 		return lo + " to " + hi
 	}

@@ -166,8 +166,8 @@ func TestArgumentIsForgotten(t *testing.T) {
 // TestValueIsForgotten looks for the coordinates of a vector in all of a module's memory, after it
 // has been randomized. What the stack still holds of a few is allowed: the next call overwrites it.
 func TestValueIsForgotten(t *testing.T) {
-	for query, lo := range map[string]float64{task.Vector: 0, task.VectorMean: -1} {
-		t.Run(query, func(t *testing.T) {
+	for query, lo := range map[task.Query]float64{task.Vector: 0, task.VectorMean: -1} {
+		t.Run(string(query), func(t *testing.T) {
 			module := start(t, wasm.Browser)
 			handle := module.open(signed(t, fixture.Draft(query, 100)).Task)
 			vector := make([]float64, 100)

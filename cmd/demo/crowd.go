@@ -50,9 +50,9 @@ func (c *crowd) play(ctx context.Context, epoch, clients uint64) error {
 
 // state is what a page polls.
 type state struct {
-	TaskURL string `json:"task_url"`
-	Owner   string `json:"owner"`
-	Query   string `json:"query"`
+	TaskURL string     `json:"task_url"`
+	Owner   string     `json:"owner"`
+	Query   task.Query `json:"query"`
 	words
 	Protocol string  `json:"protocol"`
 	Lo       float64 `json:"lo"`
@@ -114,9 +114,6 @@ func (c *crowd) state() (*state, error) {
 		Counts:  countState{report.MessagesSent, report.CoverMessages, report.Verified, report.Rejected, report.Withheld},
 		History: []row{}, ticks: verifier.Ticks(t.Task),
 	}
-	if t.Query == task.VectorMean {
-		s.Lo, s.Hi = -1, 1
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.Epoch = epochState{number, time.Unix(int64(t.Epochs.End(number)), 0).UTC(), c.acked[number]}
@@ -146,7 +143,7 @@ func (s *state) chart(width int) template.HTML {
 		return ""
 	}
 	if len(s.Total.Estimate) > 1 {
-		if c.Bars = true; s.Query == task.Histogram && !s.Labels {
+		if c.Bars = true; s.Query.Info().Shape == task.PerBin && !s.Labels {
 			c.Axis += ", from"
 		}
 		c.Name = fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", s.Measure, len(s.Total.Estimate))

@@ -12,7 +12,8 @@ import (
 // options are the demo's flags.
 type options struct {
 	input, column string
-	query, span   string
+	query         task.Query
+	span          string
 	bins          uint64
 	padding       string
 	lanes         uint64
@@ -34,7 +35,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.input, "input", "", "CSV file, may be gzip-compressed (default: the flights that ship with the demo)")
 	f.StringVar(&o.column, "column", "", "column name or index (default: delay_minutes of the flights, else the only one)")
-	f.StringVar(&o.query, "query", task.Mean, "count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
+	f.StringVar((*string)(&o.query), "query", string(task.Mean), "count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
 	f.StringVar(&o.span, "range", "0,180", "LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
 	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 to 1048576")
 	f.StringVar(&o.padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
@@ -85,7 +86,7 @@ func (o *options) validate(cmd *cobra.Command) error {
 func (o *options) refuse(cmd *cobra.Command) error {
 	given := cli.Given(cmd)
 	err := planner.CheckOptions(o.query, func(option string) (string, bool) {
-		if option == "range" && o.query == task.Count {
+		if option == "range" && o.query.Info().YesNo() {
 			return "", false // the demo counts the values within it
 		}
 		return given(option)
@@ -97,7 +98,7 @@ func (o *options) refuse(cmd *cobra.Command) error {
 }
 
 // isVector says whether a client's value is a row of the input and not one number of it.
-func (o *options) isVector() bool { return o.query == task.Vector || o.query == task.VectorMean }
+func (o *options) isVector() bool { return o.query.Info().Shape == task.PerVector }
 
 // pageCoordinates is how long a vector the page has sliders for.
 const pageCoordinates = 12
@@ -145,7 +146,7 @@ func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) 
 	if o.isVector() {
 		q.Dim = uint64(dim)
 	}
-	if o.query == task.Histogram {
+	if o.query.Info().Shape == task.PerBin {
 		q.Bins = o.bins
 	}
 	t, err := planner.Draft(q)
@@ -163,7 +164,7 @@ func (o *options) clientValues(rows [][]float64) [][]float64 {
 
 // clientValue is what a client with this row reports: for a count, whether the row is in the range.
 func (o *options) clientValue(row []float64) []float64 {
-	if o.query != task.Count {
+	if !o.query.Info().YesNo() {
 		return row
 	}
 	if row[0] >= o.lo && row[0] <= o.hi {

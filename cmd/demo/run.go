@@ -126,31 +126,32 @@ func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 // unclipped returns the answer over the values as they are (a histogram leaves out those beyond
 // its range) and the share of values that clipping moved: for vectormean, of vectors, else of numbers.
 func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, float64) {
-	out, moved := make(verifier.Values, max(t.Input.Bins, 1)), 0
+	out, moved, info := make(verifier.Values, max(t.Input.Bins, 1)), 0, t.Query.Info()
 	for _, row := range rows {
 		outside := o.outside(row)
 		moved += outside
 		switch {
-		case t.Query == task.Count:
-			out[0] += o.clientValue(row)[0]
-			moved -= outside
-		case t.Query != task.Histogram:
-			for l, x := range row {
-				out[l] += x
-			}
-		case outside == 0:
+		case info.Shape == task.PerBin && outside == 0:
 			bin, err := protocols.Category(t.Input, row)
 			if err != nil {
 				panic("demo: internal error: " + err.Error())
 			}
 			out[bin]++
+		case info.Shape == task.PerBin:
+		case info.YesNo():
+			out[0] += o.clientValue(row)[0]
+			moved -= outside
+		default:
+			for l, x := range row {
+				out[l] += x
+			}
 		}
 	}
 	for l := range out {
 		out[l] *= protocols.Scale(t.Query, uint64(len(rows)))
 	}
 	numbers := len(rows)
-	if t.Query == task.Vector {
+	if info.Shape == task.PerVector && info.Ranged {
 		numbers *= len(out)
 	}
 	return out, float64(moved) / float64(numbers)
@@ -166,7 +167,7 @@ func (o *options) outside(row []float64) (n int) {
 			n++
 		}
 	}
-	if o.query != task.VectorMean {
+	if !o.query.Info().Ball() {
 		return n
 	}
 	if norm > 1+1e-9 {

@@ -48,26 +48,27 @@ func (o *options) subject() subject {
 
 // words returns the words for a task of the demo's query.
 func (o *options) words(t *task.Task) words {
-	s := o.subject()
-	w := words{Title: s.question, Unit: s.unit, Entries: []string{}}
+	s, info := o.subject(), o.query.Info()
+	w := words{Title: s.question, Unit: s.unit, Measure: info.Measure, Entries: []string{}}
 	switch o.query {
 	case task.Count:
 		from, to := look.Number(o.lo), look.Number(o.hi)
 		w.Title = fmt.Sprintf(s.within, from, to)
-		w.Measure, w.Unit, w.AnswerUnit, w.Entries = "number of clients who say yes", "", "clients", []string{"No", "Yes"}
+		w.Unit, w.Entries = "", []string{"No", "Yes"}
 	case task.Mean:
-		w.Measure, w.AnswerUnit = "mean "+s.noun, s.unit
+		w.Measure = "mean " + s.noun
 	case task.Sum:
-		w.Measure, w.AnswerUnit = "total "+s.noun, s.unit
+		w.Measure = "total " + s.noun
 	case task.Histogram:
-		w.Measure, w.AnswerUnit, w.Axis = "clients by "+s.noun, "clients", axis(s)
-		w.Entries = verifier.Labels(t)
-	case task.Vector:
-		w.Title, w.Measure, w.Axis = "What is your vector?", "sum of every coordinate", "coordinate"
-		w.Entries = verifier.Labels(t)
-	case task.VectorMean:
-		w.Title, w.Measure, w.Axis = "What is your vector?", "mean of every coordinate", "coordinate"
-		w.Entries = verifier.Labels(t)
+		w.Measure, w.Axis, w.Entries = "clients by "+s.noun, axis(s), verifier.Labels(t)
+	case task.Vector, task.VectorMean:
+		w.Title, w.Axis, w.Entries = "What is your vector?", info.Entry, verifier.Labels(t)
+	}
+	switch {
+	case info.Clients:
+		w.AnswerUnit = "clients"
+	case info.Shape == task.Scalar:
+		w.AnswerUnit = s.unit
 	}
 	return w
 }

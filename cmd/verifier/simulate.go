@@ -111,10 +111,10 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if isVector(t) {
-		if err := cli.Refuse(cmd, "for query "+t.Query+": every column is a coordinate", "column"); err != nil {
+		if err := cli.Refuse(cmd, "for query "+string(t.Query)+": every column is a coordinate", "column"); err != nil {
 			return err
 		}
-		why := "for query " + t.Query + ": the central mechanism is for count, sum, mean and histogram"
+		why := "for query " + string(t.Query) + ": the central mechanism is for count, sum, mean and histogram"
 		if err := cli.Refuse(cmd, why, "central"); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ const worst = "worst"
 // mostClients bounds the memory of that input, 24 bytes a client.
 const mostClients = 100_000_000
 
-func isVector(t *task.Task) bool { return t.Query == task.Vector || t.Query == task.VectorMean }
+func isVector(t *task.Task) bool { return t.Query.Info().Shape == task.PerVector }
 
 // simulationInput returns one value per client: rows of a file (all columns for a vector), or a
 // batch of the worst value.
@@ -240,9 +240,9 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *pla
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "\ttruth\testimate\tstd deviation\tpredicted")
 	for j := range o.Truth {
-		name, deviation := t.Query, "-"
+		name, deviation := string(t.Query), "-"
 		if len(o.Truth) > 1 {
-			name = fmt.Sprintf("%s %d", entryName(t.Query), j)
+			name = fmt.Sprintf("%s %d", t.Query.Info().Entry, j)
 		}
 		if o.Variance != nil {
 			deviation = fmt.Sprintf("%.4g", math.Sqrt(o.Variance[j]))
@@ -264,12 +264,4 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *pla
 	_, err := fmt.Fprintf(w, "of it, %.4g because clients report a sample of their coordinates, and %.4g from rounding and randomized response\n",
 		math.Sqrt(sampling/n), math.Sqrt((total-sampling)/n))
 	return err
-}
-
-// entryName returns what an entry of a query's answer is called.
-func entryName(query string) string {
-	if query == task.Histogram {
-		return "bin"
-	}
-	return "coordinate"
 }

@@ -16,21 +16,21 @@ import (
 // tableRow is one line of `verifier simulate --table`. Where the answer has several entries, the
 // deviations are those of the worst.
 type tableRow struct {
-	Protocol        string  `json:"protocol"`
-	Query           string  `json:"query"`
-	Users           uint64  `json:"users"`
-	Honest          float64 `json:"honest"`
-	Epsilon         float64 `json:"epsilon"`
-	Delta           float64 `json:"delta"`
-	Repeats         int     `json:"repeats"`
-	Slots           uint64  `json:"slots"`
-	MessagesPerUser float64 `json:"messages_per_user"`
-	PredictedRMSE   float64 `json:"predicted_rmse"`
-	RMSE            float64 `json:"rmse"`
-	BiasDeviations  float64 `json:"bias_deviations"`     // Largest |bias| in standard errors.
-	VarianceRatio   float64 `json:"variance_ratio"`      // Empirical over predicted, of the entry in the next field.
-	VarianceOff     float64 `json:"variance_deviations"` // Largest |empirical - predicted| variance in standard errors.
-	Passed          bool    `json:"passed"`
+	Protocol        string     `json:"protocol"`
+	Query           task.Query `json:"query"`
+	Users           uint64     `json:"users"`
+	Honest          float64    `json:"honest"`
+	Epsilon         float64    `json:"epsilon"`
+	Delta           float64    `json:"delta"`
+	Repeats         int        `json:"repeats"`
+	Slots           uint64     `json:"slots"`
+	MessagesPerUser float64    `json:"messages_per_user"`
+	PredictedRMSE   float64    `json:"predicted_rmse"`
+	RMSE            float64    `json:"rmse"`
+	BiasDeviations  float64    `json:"bias_deviations"`     // Largest |bias| in standard errors.
+	VarianceRatio   float64    `json:"variance_ratio"`      // Empirical over predicted, of the entry in the next field.
+	VarianceOff     float64    `json:"variance_deviations"` // Largest |empirical - predicted| variance in standard errors.
+	Passed          bool       `json:"passed"`
 }
 
 // The interval of the table: bias within 5 standard errors, variance within the two-sided 10⁻⁶

@@ -76,7 +76,7 @@ whoever has tokens without end can surround one person with clients of their own
 	flags := cmd.Flags()
 	q := &f.query
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
-	flags.StringVar(&q.Query, "query", "", "count, sum, mean, histogram, vector or vectormean")
+	flags.StringVar((*string)(&q.Query), "query", "", "count, sum, mean, histogram, vector or vectormean")
 	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
 	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
 	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value, in its own unit, both within ±1e9")
@@ -303,7 +303,7 @@ signature; what was not checked is said.`,
 type taskSummary struct {
 	ID           string            `json:"id,omitempty"`    // Of a task with parties.
 	Owner        string            `json:"owner,omitempty"` // Whose signature is good; none for a JSON document.
-	Query        string            `json:"query"`
+	Query        task.Query        `json:"query"`
 	Protocol     string            `json:"protocol"`
 	Rule         string            `json:"rule"`
 	Params       map[string]string `json:"params"`

@@ -59,7 +59,7 @@ func New(t *task.Task, clients int) (protocols.Mechanism, error) {
 	case task.Histogram:
 		m.entries, m.p, eps = t.Input.Bins, 1, randomizer.NewRational(eps.Num, 2*eps.Den)
 	default:
-		return nil, invalid.Field("query", strconv.Quote(t.Query), "count, sum, mean or histogram for the central mechanism")
+		return nil, invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum, mean or histogram for the central mechanism")
 	}
 	m.rate = randomizer.NewRational(eps.Num, eps.Den*m.p)
 	return m, nil
@@ -67,7 +67,7 @@ func New(t *task.Task, clients int) (protocols.Mechanism, error) {
 
 // cell returns the entry of the answer that a value adds to, and what it adds in [0, 1].
 func (m *Mechanism) cell(value []float64) (entry uint64, x float64, err error) {
-	if m.task.Query == task.Histogram {
+	if m.entries > 1 {
 		entry, err = protocols.Category(m.task.Input, value)
 		return entry, 1, err
 	}
@@ -100,7 +100,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 	}
 	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
 		a := &aggregate{m: m, src: src, sums: append([]float64(nil), counts...)}
-		if m.task.Query != task.Histogram {
+		if m.entries == 1 {
 			a.sums[0] = 0
 			for _, g := range groups {
 				a.sums[0] += float64(g.Sum(src))
@@ -165,7 +165,7 @@ func (a *aggregate) Total() []float64 {
 	out := make([]float64, len(a.sums))
 	for j, s := range a.sums {
 		out[j] = s / float64(a.m.p) // (1)
-		if a.m.task.Query != task.Histogram {
+		if a.m.entries == 1 {
 			out[j] = a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.width()*out[j]
 		}
 	}
@@ -174,7 +174,7 @@ func (a *aggregate) Total() []float64 {
 
 // width is the length of the range of a number; counts of a histogram have none.
 func (m *Mechanism) width() float64 {
-	if m.task.Query == task.Histogram {
+	if m.entries > 1 {
 		return 1
 	}
 	return m.task.Input.Width()
@@ -192,7 +192,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 		variance[j] = m.variance(0)
 	}
 	total[entry], variance[entry] = x, m.variance(f)
-	if m.task.Query != task.Histogram {
+	if m.entries == 1 {
 		total[entry] = m.task.Input.Lo.Float64() + m.width()*x
 	}
 	return total, variance, nil

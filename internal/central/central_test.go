@@ -16,7 +16,7 @@ import (
 // prediction (excess kurtosis of the discrete Laplace distribution: 3 + 2sinh²(ε/2p), below 3.3).
 func TestErrors(t *testing.T) {
 	const repeats = 20_000
-	for query, bins := range map[string]uint64{task.Count: 0, task.Sum: 0, task.Mean: 0, task.Histogram: 3} {
+	for query, bins := range map[task.Query]uint64{task.Count: 0, task.Sum: 0, task.Mean: 0, task.Histogram: 3} {
 		d := &task.Task{Query: query, Claim: task.Claim{Epsilon: "0.7", Delta: "1e-6"},
 			Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: bins}}
 		values := [][]float64{{0}, {1}, {1}, {0}, {1}}

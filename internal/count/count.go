@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Package is one type-checked package without its tests.
@@ -137,3 +138,28 @@ func contains(t types.Type, has func(types.Type) bool) bool {
 	}
 	return false
 }
+
+// Branches returns the files, outside the packages whose path begins with one of those given, that
+// switch over values of a named type or compare one with another.
+func Branches(packages []*Package, of string, outside ...string) []string {
+	found := map[string]bool{}
+	for _, p := range packages {
+		if slices.ContainsFunc(outside, func(root string) bool { return within(p.Path, root) }) {
+			continue
+		}
+		is := func(e ast.Expr) bool { return e != nil && p.Info.TypeOf(e) != nil && p.Info.TypeOf(e).String() == of }
+		for _, file := range p.Files {
+			ast.Inspect(file, func(n ast.Node) bool {
+				s, isSwitch := n.(*ast.SwitchStmt)
+				b, isBinary := n.(*ast.BinaryExpr)
+				if isSwitch && is(s.Tag) || isBinary && (b.Op == token.EQL || b.Op == token.NEQ) && is(b.X) {
+					found[p.Fset.Position(file.Pos()).Filename] = true
+				}
+				return true
+			})
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }

@@ -55,6 +55,38 @@ func TestDeclarations(t *testing.T) {
 	require.Len(t, found, 11, strings.Join(found, "\n"))
 }
 
+func TestBranches(t *testing.T) {
+	const source = `package sample
+
+type Query string
+
+func switched(q Query) bool {
+	switch q {
+	}
+	return false
+}
+`
+	const compared = `package sample
+
+func compared(q, r Query) bool { return q != "a" && r == q }
+`
+	const other = `package sample
+
+func other(s string, q Query) bool { return s == string(q) }
+`
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for name, text := range map[string]string{"switched.go": source, "compared.go": compared, "other.go": other} {
+		file, err := parser.ParseFile(fset, name, text, 0)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	p, err := check("sample", fset, nil, files)
+	require.NoError(t, err)
+	require.Equal(t, []string{"compared.go", "switched.go"}, Branches([]*Package{p}, "sample.Query", "samples"))
+	require.Empty(t, Branches([]*Package{p}, "sample.Query", "sample"))
+}
+
 func array32(t types.Type) bool { return types.Identical(t, types.NewArray(types.Typ[types.Byte], 32)) }
 
 // load type-checks the module as built for a server, and what is built for browsers and edge workers.
@@ -85,5 +117,11 @@ func TestNouns(t *testing.T) {
 	t.Run("bytes by lane", func(t *testing.T) {
 		lanes := types.NewSlice(types.NewSlice(types.NewSlice(types.Typ[types.Byte])))
 		most(t, packages, 5, func(t types.Type) bool { return types.Identical(t, lanes) })
+	})
+	t.Run("branches over queries", func(t *testing.T) {
+		const module = "github.com/doona-dp/doona/"
+		found := Branches(packages, module+"wire/task.Query", module+"wire/task", module+"protocols")
+		require.LessOrEqual(t, len(found), 3, "let these read task.Queries:\n%s", strings.Join(found, "\n"))
+		t.Logf("%d files of at most 3\n%s", len(found), strings.Join(found, "\n"))
 	})
 }

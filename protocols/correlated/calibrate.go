@@ -41,7 +41,7 @@ const maxSlots = 65535
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		First:   true,
-		Queries: []string{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector},
+		Queries: []task.Query{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector},
 		Rule:    RuleMoments,
 		Costs: []protocols.Case{
 			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingNone},

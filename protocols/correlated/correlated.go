@@ -161,7 +161,7 @@ func checkTask(t *task.Task) error {
 			return invalid.Field("input.range", t.Input.Lo.String()+","+t.Input.Hi.String(), "0 and a positive number, for vectors with at most one coordinate that is not 0")
 		}
 	default:
-		return invalid.Field("query", strconv.Quote(t.Query), "count, sum, mean, histogram or vector for protocol "+Name)
+		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum, mean, histogram or vector for protocol "+Name)
 	}
 	if t.Rule != RuleMoments && t.Rule != RuleTheorem2 {
 		return invalid.Field("rule", strconv.Quote(t.Rule), RuleMoments+" or "+RuleTheorem2)

@@ -23,7 +23,7 @@ const (
 )
 
 // draft returns a task of the protocol before calibration.
-func draft(query, padding string, n uint64, eps, delta string, params ...task.Param) *task.Task {
+func draft(query task.Query, padding string, n uint64, eps, delta string, params ...task.Param) *task.Task {
 	t := &task.Task{
 		Name: "test", Query: query, Protocol: correlated.Name, Rule: correlated.RuleMoments, Params: params,
 		Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
@@ -87,9 +87,11 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	const n = 60
 	number := func(i int) []float64 { return []float64{float64(i%17) / 16} }
 	cases := []struct {
-		name, query, padding string
-		max                  int64
-		value                func(i int) []float64
+		name    string
+		query   task.Query
+		padding string
+		max     int64
+		value   func(i int) []float64
 	}{
 		{"sum", task.Sum, task.PaddingNone, 8, number},
 		{"mean", task.Mean, task.PaddingFull, 5, number},

@@ -8,8 +8,8 @@ import (
 // Row is [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
-		Queries: []string{task.Histogram},
-		Default: []string{task.Histogram},
+		Queries: []task.Query{task.Histogram},
+		Default: []task.Query{task.Histogram},
 		Costs:   []protocols.Case{{Query: task.Histogram, Bins: 16}},
 		Trials:  []protocols.Case{{Query: task.Histogram, Bins: 5, Users: 500}},
 	}

@@ -8,7 +8,7 @@ import (
 // Row is [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
-		Queries: []string{task.Count, task.Sum, task.Mean},
+		Queries: []task.Query{task.Count, task.Sum, task.Mean},
 		Rule:    RuleOthers,
 		Costs:   []protocols.Case{{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("k", 16)}}},
 		Trials:  []protocols.Case{{Query: task.Sum, Hi: 4, Params: []task.Param{protocols.Whole("k", 4)}, Users: 500}},

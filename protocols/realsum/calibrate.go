@@ -9,8 +9,8 @@ import (
 // Row is [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
-		Queries: []string{task.Count, task.Sum, task.Mean},
-		Default: []string{task.Count, task.Sum, task.Mean},
+		Queries: []task.Query{task.Count, task.Sum, task.Mean},
+		Default: []task.Query{task.Count, task.Sum, task.Mean},
 		Costs:   []protocols.Case{{Query: task.Sum}},
 		Trials:  []protocols.Case{{Query: task.Count, Users: 500}, {Query: task.Mean, Users: 500}},
 	}

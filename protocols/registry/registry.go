@@ -85,15 +85,15 @@ func Trust(t *task.Task) (protocols.Trust, error) {
 }
 
 // byQuery returns the name of the default protocol for a query.
-func byQuery(query string) (string, error) {
+func byQuery(query task.Query) (string, error) {
 	queries := ""
 	for _, p := range all {
 		for _, answered := range p.Row().Default {
 			if answered == query {
 				return p.ProtocolName(), nil
 			}
-			queries += " " + answered
+			queries += " " + string(answered)
 		}
 	}
-	return "", invalid.Field("query", strconv.Quote(query), "one of"+queries)
+	return "", invalid.Field("query", strconv.Quote(string(query)), "one of"+queries)
 }

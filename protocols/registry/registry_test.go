@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-var queries = []string{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector, task.VectorMean}
+var queries = []task.Query{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector, task.VectorMean}
 
 func names() (out []string) {
 	for _, p := range registry.All() {
@@ -62,7 +62,7 @@ func TestEveryProtocolHasTheSameFiles(t *testing.T) {
 }
 
 func TestEveryQueryHasOneDefault(t *testing.T) {
-	found := map[string]string{}
+	found := map[task.Query]string{}
 	for _, p := range registry.All() {
 		for _, query := range p.Row().Default {
 			require.Contains(t, p.Row().Queries, query, p.ProtocolName())
@@ -142,7 +142,7 @@ func TestUnknownNamesAreListed(t *testing.T) {
 	err = registry.Calibrate(&task.Task{Query: "median"})
 	require.ErrorContains(t, err, `invalid query "median": want one of `)
 	for _, query := range queries {
-		require.ErrorContains(t, err, " "+query)
+		require.ErrorContains(t, err, " "+string(query))
 	}
 }
 

@@ -165,7 +165,7 @@ func TestSharesAreUniform(t *testing.T) {
 }
 
 func TestWorstValueHasTheWorstVariance(t *testing.T) {
-	for _, query := range []string{task.Count, task.Mean} {
+	for _, query := range []task.Query{task.Count, task.Mean} {
 		_, m := open(t, planner.Query{Query: query, Lo: -1, Hi: 4, Batch: 100, Honest: 0.9, Epsilon: 1, Delta: 1e-6})
 		_, at, err := m.Exact(m.WorstValue())
 		require.NoError(t, err)

@@ -16,7 +16,7 @@ const roundingShare = 0.02
 // Row is [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
-		Queries: []string{task.Count, task.Sum, task.Mean},
+		Queries: []task.Query{task.Count, task.Sum, task.Mean},
 		Rule:    RuleComponents,
 		Costs:   []protocols.Case{{Query: task.Sum}},
 		Trials:  []protocols.Case{{Query: task.Count, Users: 100}, {Query: task.Sum, Users: 100}},

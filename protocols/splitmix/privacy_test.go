@@ -442,7 +442,7 @@ func TestTenThousandUsers(t *testing.T) {
 func TestClaims(t *testing.T) {
 	for _, rule := range []string{splitmix.RuleComponents, splitmix.RuleRoot, splitmix.RulePaper} {
 		for _, n := range []uint64{1, 2, 3, 10, 100, 1000, 100_000, 10_000_000} {
-			for _, query := range []string{task.Count, task.Mean} {
+			for _, query := range []task.Query{task.Count, task.Mean} {
 				d := draft(t, planner.Query{Query: query, Rule: rule, Batch: n, Honest: 1, Epsilon: 0.7, Delta: 1e-10})
 				require.Equal(t, rule, d.Rule)
 				m, err := registry.Open(d)

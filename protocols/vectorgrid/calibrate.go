@@ -11,7 +11,7 @@ import (
 // Row is [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
-		Queries: []string{task.Vector, task.VectorMean},
+		Queries: []task.Query{task.Vector, task.VectorMean},
 		Rule:    string(accountant.Exact),
 		Costs:   []protocols.Case{{Query: task.VectorMean, Dim: 2}},
 		Trials:  []protocols.Case{{Query: task.VectorMean, Dim: 2, Users: 1000, Epsilon: 2}},

@@ -122,7 +122,7 @@ func TestPublishedGammaIsNotPrivate(t *testing.T) {
 
 // r and γ are chosen together: no other r has a smaller cost.
 func TestChosenGridIsTheBest(t *testing.T) {
-	for _, query := range []string{task.Vector, task.VectorMean} {
+	for _, query := range []task.Query{task.Vector, task.VectorMean} {
 		for _, dim := range []uint64{1, 2, 3} {
 			q := planner.Query{Query: query, Dim: dim, Lo: 0, Hi: 1, Batch: 20_000, Honest: 0.9, Epsilon: 1, Delta: 1e-6}
 			cost := func(m protocols.Mechanism) (sum float64) {
@@ -146,7 +146,7 @@ func TestChosenGridIsTheBest(t *testing.T) {
 }
 
 func TestWorstValueHasTheWorstVariance(t *testing.T) {
-	for _, query := range []string{task.Vector, task.VectorMean} {
+	for _, query := range []task.Query{task.Vector, task.VectorMean} {
 		for _, r := range []uint64{1, 2, 7, 60} {
 			_, m := open(t, planner.Query{Query: query, Dim: 2, Lo: -1, Hi: 1, Batch: 20_000, Honest: 0.9, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"r": r}})
 			_, at, err := m.Exact(m.WorstValue())

@@ -15,8 +15,8 @@ import (
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		First:   true,
-		Queries: []string{task.VectorMean},
-		Default: []string{task.VectorMean},
+		Queries: []task.Query{task.VectorMean},
+		Default: []task.Query{task.VectorMean},
 		Rule:    Rule,
 		Costs: []protocols.Case{
 			{Query: task.VectorMean, Dim: 16, Padding: task.PaddingNone},

@@ -161,7 +161,7 @@ func open(t *task.Task) (*Mechanism, uint64, error) {
 
 func checkQuery(t *task.Task) error {
 	if t.Query != task.VectorMean {
-		return invalid.Field("query", strconv.Quote(t.Query), "vectormean for protocol vectormean")
+		return invalid.Field("query", strconv.Quote(string(t.Query)), "vectormean for protocol vectormean")
 	}
 	return nil
 }

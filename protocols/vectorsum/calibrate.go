@@ -11,8 +11,8 @@ import (
 // Row is [protocols.Protocol.Row].
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
-		Queries: []string{task.Vector},
-		Default: []string{task.Vector},
+		Queries: []task.Query{task.Vector},
+		Default: []task.Query{task.Vector},
 		Rule:    string(accountant.Exact),
 		Costs:   []protocols.Case{{Query: task.Vector, Dim: 100}},
 		Trials: []protocols.Case{

@@ -123,7 +123,7 @@ func (m *Mechanism) largest() float64 { return float64((m.d + m.t - 1) / m.t) }
 
 func checkTask(t *task.Task) error {
 	if t.Query != task.Vector {
-		return invalid.Field("query", strconv.Quote(t.Query), "vector for protocol vectorsum")
+		return invalid.Field("query", strconv.Quote(string(t.Query)), "vector for protocol vectorsum")
 	}
 	if t.Rule == string(accountant.Others) { // Its proof is about one count, not about d of them.
 		return invalid.Field("rule", t.Rule, "exact, revealed or scm21 for protocol vectorsum")

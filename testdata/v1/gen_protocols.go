@@ -16,16 +16,17 @@ import (
 // sample is a task of one protocol with what its clients hold. Parameters are written out, so that
 // no vector follows from a calibration.
 type sample struct {
-	name, query, rule string
-	claim             task.Claim
-	batch             task.Batch
-	input             task.Input
-	params            string // NAME=RATIONAL, in ascending order.
-	slots             task.Slots
-	values            [][]float64
-	blocks            int // Random bytes for the reports, in blocks of 32; 0 for 64.
-	batches           []batch
-	unproven          string // The field by which the claim is refused, for what no proven task shows.
+	name, rule string
+	query      task.Query
+	claim      task.Claim
+	batch      task.Batch
+	input      task.Input
+	params     string // NAME=RATIONAL, in ascending order.
+	slots      task.Slots
+	values     [][]float64
+	blocks     int // Random bytes for the reports, in blocks of 32; 0 for 64.
+	batches    []batch
+	unproven   string // The field by which the claim is refused, for what no proven task shows.
 }
 
 // batch is the messages of a number of clients.

@@ -152,7 +152,7 @@ func (t *Task) fits(at string, of *task.Task) error {
 	switch {
 	case (of.Clients.Kind == task.ClientToken) != (t.IssuerKey != ""):
 		return invalid.Field(at+".issuerKey", strconv.Quote(t.IssuerKey), "the name of the secret with the issuer's API key if the task's clients need tokens, else none; this task's are of kind "+of.Clients.Kind)
-	case t.Property == Latency && (of.Input.Bins != 0 && of.Query != task.Histogram || of.Input.Labels || !of.Input.Clip):
+	case t.Property == Latency && (of.Input.Bins != 0 && of.Query.Info().Shape != task.PerBin || of.Input.Labels || !of.Input.Clip):
 		return invalid.Field(at+".property", "latency", "a task of a clipped real number: query sum, mean or histogram with clip")
 	case t.Categories != nil && (!of.Input.Labels || of.Input.Bins != bins):
 		return invalid.Field(at+".categories", fmt.Sprintf("%d and one for the rest", len(t.Categories)), fmt.Sprintf("a task of categories (labels) with %d bins; this one has %d", bins, of.Input.Bins))

@@ -101,7 +101,7 @@ func TestPropertiesMustFitTheTask(t *testing.T) {
 	labels := func(bins uint64) *task.Task {
 		return &task.Task{Query: task.Histogram, Input: task.Input{Bins: bins, Labels: true}}
 	}
-	reals := func(query string, bins uint64, clip bool) *task.Task {
+	reals := func(query task.Query, bins uint64, clip bool) *task.Task {
 		return &task.Task{Query: query, Input: task.Input{Hi: randomizer.NewRational(1, 1), Bins: bins, Clip: clip}}
 	}
 	country := Task{Property: Country, Categories: []string{"AU", "NZ"}}

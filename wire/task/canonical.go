@@ -29,7 +29,7 @@ func (t *Task) Canonical() []byte {
 	w.array(16)
 	w.str(label)
 	w.uint(Version)
-	w.strs(t.Name, t.Query, t.Protocol, t.Rule)
+	w.strs(t.Name, string(t.Query), t.Protocol, t.Rule)
 	w.array(len(t.Params))
 	for _, p := range t.Params {
 		w.array(2)
@@ -88,7 +88,7 @@ func (r *reader) task() *Task {
 	if v := r.uint(); v != Version && r.err == nil {
 		r.err = invalid.Field("version", strconv.FormatUint(v, 10), strconv.Itoa(Version))
 	}
-	r.strs(&t.Name, &t.Query, &t.Protocol, &t.Rule)
+	r.strs(&t.Name, (*string)(&t.Query), &t.Protocol, &t.Rule)
 	for n := r.arrayUpTo(maxParams); n > 0 && r.err == nil; n-- {
 		r.array(2)
 		key := r.str()

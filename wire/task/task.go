@@ -18,17 +18,6 @@ import (
 // Version is the version of the task, of the wire format and of every label in them.
 const Version = 1
 
-// The queries of an analyzer: how it presents what it has aggregated.
-const (
-	Count     = "count"     // How many clients have the property; input 0 or 1.
-	Sum       = "sum"       // Sum of a real number in Input.Lo..Input.Hi.
-	Mean      = "mean"      // The same, divided by the number of reports.
-	Histogram = "histogram" // How many clients fall in each of Input.Bins bins or categories.
-
-	Vector     = "vector"     // Sum of vectors of Input.Bins coordinates, each in Input.Lo..Input.Hi.
-	VectorMean = "vectormean" // Mean of vectors of Input.Bins coordinates with Euclidean norm at most 1.
-)
-
 // The padding modes (docs/SPEC.md).
 const (
 	PaddingFull = "full" // Exactly Slots.PerLane slots in every lane of every client.
@@ -55,7 +44,7 @@ const (
 // Task is the document. The zero value is not valid; see [Task.Validate].
 type Task struct {
 	Name     string  // For people. Required. 1 to 64 printable ASCII characters.
-	Query    string  // One of the query constants. Required.
+	Query    Query   // Required.
 	Protocol string  // Name in the protocol registry. Required.
 	Rule     string  // Accountant's rule the claim is proven by. Required.
 	Params   []Param // Protocol parameters, sorted by key, each key once.

@@ -102,8 +102,8 @@ func (t *Task) validateWords() error {
 	switch {
 	case !isName(t.Name):
 		return invalid.Field("name", strconv.Quote(t.Name), "1 to 64 printable ASCII characters")
-	case !oneOf(t.Query, Count, Sum, Mean, Histogram, Vector, VectorMean):
-		return invalid.Field("query", strconv.Quote(t.Query), "count, sum, mean, histogram, vector or vectormean")
+	case t.Query.Info().Query == "":
+		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum, mean, histogram, vector or vectormean")
 	case !isName(t.Protocol):
 		return invalid.Field("protocol", strconv.Quote(t.Protocol), "the name of a protocol")
 	case !isName(t.Rule):

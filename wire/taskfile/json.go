@@ -103,7 +103,7 @@ func parse32(out []byte, field, s, prefix string) error {
 // MarshalJSON returns the JSON form of a task or draft, indented for people.
 func MarshalJSON(t *task.Task) ([]byte, error) {
 	var d document
-	d.Name, d.Query, d.Protocol, d.Rule, d.KEM = t.Name, t.Query, t.Protocol, t.Rule, t.KEM
+	d.Name, d.Query, d.Protocol, d.Rule, d.KEM = t.Name, string(t.Query), t.Protocol, t.Rule, t.KEM
 	d.Params = map[string]string{}
 	for _, p := range t.Params {
 		d.Params[p.Key] = p.Value.String()
@@ -112,7 +112,7 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 		d.Input.Range = []string{t.Input.Lo.String(), t.Input.Hi.String()}
 	}
 	d.Input.Labels, d.Input.Clip = t.Input.Labels, t.Input.Clip
-	if isVector(t.Query) {
+	if t.Query.Info().Shape == task.PerVector {
 		d.Input.Dim = t.Input.Bins
 	} else {
 		d.Input.Bins = t.Input.Bins
@@ -169,7 +169,7 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 
 func (d *document) task() (*task.Task, error) {
 	t := &task.Task{
-		Name: d.Name, Query: d.Query, Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
+		Name: d.Name, Query: task.Query(d.Query), Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
 		Claim:   task.Claim{Epsilon: d.Claim.Epsilon, Delta: d.Claim.Delta},
 		Slots:   task.Slots{Padding: d.Slots.Padding, Lanes: d.Slots.Lanes, PerLane: d.Slots.PerLane, MessageBytes: d.Slots.MessageBytes},
 		Clients: task.Clients{Kind: d.Clients.Kind, Quota: d.Clients.Quota},
@@ -199,7 +199,7 @@ func (d *document) task() (*task.Task, error) {
 func (d *document) input() (in task.Input, err error) {
 	in = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1),
 		Bins: d.Input.Bins, Labels: d.Input.Labels, Clip: d.Input.Clip}
-	switch vector := isVector(d.Query); {
+	switch vector := task.Query(d.Query).Info().Shape == task.PerVector; {
 	case vector && in.Bins != 0:
 		return in, invalid.Field("input.bins", fmt.Sprint(in.Bins), "dim for a vector, and no bins")
 	case !vector && d.Input.Dim != 0:
@@ -219,9 +219,6 @@ func (d *document) input() (in task.Input, err error) {
 	in.Hi, err = randomizer.ParseRational("input.range", d.Input.Range[1])
 	return in, err
 }
-
-// isVector says whether a query's answer has one entry per coordinate of the value.
-func isVector(query string) bool { return query == task.Vector || query == task.VectorMean }
 
 func (d *document) parties(t *task.Task) error {
 	length, err := time.ParseDuration(d.Epochs.Length)

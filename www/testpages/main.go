@@ -101,7 +101,7 @@ func deploy(dir string) (*quickstart.Deployment, error) {
 	var drafts []quickstart.Draft
 	for _, s := range states {
 		q := s.query
-		q.Honest, q.Epsilon, q.Delta, q.Clip = 1, 2, 1e-4, q.Query != task.Count
+		q.Honest, q.Epsilon, q.Delta, q.Clip = 1, 2, 1e-4, !q.Query.Info().YesNo()
 		t, err := planner.Draft(q)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)

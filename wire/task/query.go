@@ -1,0 +1,67 @@
+package task
+
+// Query says what is asked about all clients together.
+type Query string
+
+// The queries.
+const (
+	Count     Query = "count"     // How many clients have the property; input 0 or 1.
+	Sum       Query = "sum"       // Sum of a real number in Input.Lo..Input.Hi.
+	Mean      Query = "mean"      // The same, divided by the number of reports.
+	Histogram Query = "histogram" // How many clients fall in each of Input.Bins bins or categories.
+
+	Vector     Query = "vector"     // Sum of vectors of Input.Bins coordinates, each in Input.Lo..Input.Hi.
+	VectorMean Query = "vectormean" // Mean of vectors of Input.Bins coordinates with Euclidean norm at most 1.
+)
+
+// Shape is that of an answer.
+type Shape uint8
+
+// The shapes.
+const (
+	Scalar    Shape = iota // One number.
+	PerBin                 // A number for each of Input.Bins bins or categories.
+	PerVector              // A number for each of Input.Bins coordinates, as a client's value has.
+)
+
+// QueryInfo says how a query is asked and how its answer reads.
+type QueryInfo struct {
+	Query   Query
+	Shape   Shape
+	Ranged  bool     // Input.Lo and Input.Hi, chosen by the owner, bound the value or its coordinates.
+	Mean    bool     // The answer is the sum over clients divided by the number of reports.
+	Clients bool     // The answer counts clients; else it has the unit of a client's value.
+	Entry   string   // What an entry of the answer is called; empty for one number.
+	Measure string   // What the answer is, of a "value".
+	Options []string // The flags that it takes beyond those of every query.
+}
+
+// Queries describes all queries, in the order in which they are named. Command lines, reports, pages
+// and the demo read here what a query is.
+var Queries = []QueryInfo{
+	{Query: Count, Clients: true, Measure: "number of clients who say yes"},
+	{Query: Sum, Ranged: true, Measure: "sum over all clients", Options: []string{"range", "no-clip"}},
+	{Query: Mean, Ranged: true, Mean: true, Measure: "mean of a client's value", Options: []string{"range", "no-clip"}},
+	{Query: Histogram, Shape: PerBin, Ranged: true, Clients: true, Entry: "bin", Measure: "clients by value",
+		Options: []string{"range", "no-clip", "bins", "labels"}},
+	{Query: Vector, Shape: PerVector, Ranged: true, Entry: "coordinate", Measure: "sum of every coordinate",
+		Options: []string{"range", "no-clip", "dim"}},
+	{Query: VectorMean, Shape: PerVector, Mean: true, Entry: "coordinate", Measure: "mean of every coordinate",
+		Options: []string{"no-clip", "dim"}},
+}
+
+// Info describes the query; an unknown one has no name.
+func (q Query) Info() QueryInfo {
+	for _, info := range Queries {
+		if info.Query == q {
+			return info
+		}
+	}
+	return QueryInfo{}
+}
+
+// YesNo says whether a client's value is 0 or 1.
+func (i QueryInfo) YesNo() bool { return i.Shape == Scalar && !i.Ranged }
+
+// Ball says whether a client's value is a vector of Euclidean norm at most 1.
+func (i QueryInfo) Ball() bool { return i.Shape == PerVector && !i.Ranged }
