@@ -25,7 +25,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	if err != nil {
 		return err
 	}
-	if want := kind * a.m.lanes / a.m.kinds(); uint64(lane) != want {
+	if want := kind / a.m.perLane(); uint64(lane) != want {
 		return invalid.Field("lane", strconv.Itoa(lane), strconv.FormatUint(want, 10)+" for this message")
 	}
 	a.counts[kind]++
@@ -34,7 +34,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 
 func (a *aggregate) Merge(other protocols.Aggregate) error {
 	o, ok := other.(*aggregate)
-	if !ok || len(o.counts) != len(a.counts) || o.m.levels != a.m.levels {
+	if !ok || len(o.counts) != len(a.counts) || o.m.units != a.m.units {
 		return protocols.ErrMerge
 	}
 	for kind, n := range o.counts {
@@ -48,62 +48,68 @@ func (a *aggregate) AddUsers(n uint64) { a.users += n }
 
 func (a *aggregate) Reports() uint64 { return a.users }
 
-// Total returns formula (2).
+// Total returns (1), or (3) with a lane per coefficient.
 func (a *aggregate) Total() []float64 {
-	m, n := a.m, float64(a.users)
-	coefficients := make([]float64, m.frame.size)
-	for j := range coefficients {
-		x := 0.0
-		for i := range m.noise {
-			x += math.Ldexp(a.bit(j, i), i) // (1)
-		}
-		coefficients[j] = m.bound * (2*x/float64(m.levels) - n)
+	m := a.m
+	out := make([]float64, m.size)
+	each := uint64(m.size) / m.lanes
+	for j := range out {
+		plus := uint64(j)/each*m.perLane() + 2*(uint64(j)%each)
+		out[j] = (float64(a.counts[plus]) - float64(a.counts[plus+1])) * m.bound / m.units // (1)
 	}
-	return m.frame.synthesize(coefficients) // (2)
+	if m.frame != nil {
+		return m.frame.synthesize(out) // (3)
+	}
+	return out
 }
 
-// bit returns the unbiased estimate of the number of clients whose bit i of coefficient j is 1.
-func (a *aggregate) bit(j, i int) float64 {
-	first := uint64(j*len(a.m.noise)+i) * a.m.sides
-	if a.m.sides == 2 {
-		return (float64(a.counts[first+1]) - float64(a.counts[first]) + float64(a.users)) / 2
-	}
-	return float64(a.counts[first]) - float64(a.users)*a.m.noise[i].mean()
-}
-
-// Exact is [protocols.Mechanism.Exact]; the variance is formula (3).
+// Exact is [protocols.Mechanism.Exact]; the variance is (2) or (4).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	if total, err = protocols.Ball(m.task.Input, value); err != nil {
 		return nil, nil, err
 	}
-	unit, err := m.unit(total)
+	parts, err := m.parts(total)
 	if err != nil {
 		return nil, nil, err
 	}
-	rounding := 0.0
-	for _, u := range unit {
-		_, f := math.Modf(u * float64(m.levels))
-		rounding += f * (1 - f)
+	rounding, mean := make([]float64, m.size), 0.0
+	for j, p := range parts {
+		f := float64(p.fraction) / one
+		rounding[j] = f * (1 - f)
+		mean += rounding[j] / float64(m.size)
 	}
 	variance = make([]float64, len(total))
 	for l := range variance {
-		variance[l] = m.variance(rounding / float64(m.frame.size))
+		if variance[l] = m.variance(rounding[l]); m.frame != nil {
+			variance[l] = m.variance(mean)
+		}
 	}
 	return total, variance, nil
 }
 
-// variance returns (3) for a given mean of f(1-f).
+// variance returns (2) or (4) for f(1-f) or its mean.
 func (m *Mechanism) variance(rounding float64) float64 {
-	for i, n := range m.noise {
-		rounding += math.Ldexp(n.variance(), 2*i) / float64(m.sides)
-	}
-	scale := 2 * m.bound / float64(m.levels)
-	return scale * scale * rounding // (3)
+	unit := m.bound / m.units
+	return unit * unit * (2*m.noise.variance() + rounding)
 }
 
-// WorstVariance is [protocols.Mechanism.WorstVariance]: f = ½ for every coefficient.
+// WorstVariance is [protocols.Mechanism.WorstVariance]: f = ½.
 func (m *Mechanism) WorstVariance() float64 { return m.variance(0.25) }
 
-// WorstValue is [protocols.Mechanism.WorstValue]: the zero vector, whose coefficients lie halfway
-// between two levels, L being odd.
-func (m *Mechanism) WorstValue() []float64 { return make([]float64, m.task.Input.Bins) }
+// WorstValue is [protocols.Mechanism.WorstValue]: half a unit in every coordinate, or in as many as fit
+// norm 1. With a frame, half a unit in every coefficient: those of the first axis are all equal but for
+// their signs, and as small as can be.
+func (m *Mechanism) WorstValue() []float64 {
+	v := make([]float64, m.task.Input.Bins)
+	half := 0.5 / m.units
+	if m.frame != nil {
+		v[0] = half * m.bound * math.Sqrt(float64(m.size))
+		return v
+	}
+	for l := range v {
+		if float64(l+1)*half*half <= 1 {
+			v[l] = half
+		}
+	}
+	return v
+}

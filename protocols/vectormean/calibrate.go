@@ -27,10 +27,10 @@ func (*Protocol) Row() protocols.Row {
 }
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule
-// are set. Parameters bits, kashin and seed that the task already names are kept, as are the padding
+// are set. Parameters units, kashin and seed that the task already names are kept, as are the padding
 // (full where empty) and the choice between one lane and one per coefficient (one where 0); else
-// the frame is the first of a few whose constant is small, and b the least within 20 % of the best
-// error. The noise is the least that proves the claim.
+// the frame is the first of a few whose constant is small, and the units are those of [plan.choose].
+// The noise is the least that proves the claim.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -47,83 +47,210 @@ func (*Protocol) Calibrate(t *task.Task) error {
 		return invalid.Field("rule", strconv.Quote(t.Rule), Rule+" for protocol vectormean")
 	}
 	chosen := *t
-	chosen.Params = chooseFrame(t)
-	given, hasBits := t.Param("bits")
-	if !hasBits {
-		given = randomizer.NewRational(1, 1)
+	chosen.Params = nil
+	if t.Slots.Lanes > 1 {
+		chosen.Params = chooseFrame(t)
 	}
-	chosen.Params = append(chosen.Params, task.Param{Key: "bits", Value: given})
-	m, _, err := open(&chosen)
+	p := newPlan(t, eps, delta, chosen.Params)
+	units, trials := p.choose()
+	if given, ok := t.Param("units"); ok {
+		units, trials = given, 0
+	}
+	frame := chosen.Params
+	chosen.Params = append(frame[:len(frame):len(frame)], task.Param{Key: "units", Value: units})
+	m, err := open(&chosen)
 	if err != nil {
 		return err
 	}
-	single := math.NaN()
-	if !hasBits {
-		if single, err = m.calibrate(eps, delta, 1); err != nil {
+	if trials == 0 || !m.fill(&units, trials, p.most(16, 256), eps, delta) {
+		if err := m.calibrate(eps, delta); err != nil {
 			return err
 		}
-		given = randomizer.NewRational(bitsFor(float64(t.Batch.Min), single/float64(m.sides)), 1)
 	}
-	for {
-		m.levels = 1<<given.Num - 1
-		if _, err := m.calibrate(eps, delta, int(given.Num)); err != nil {
-			return err
-		}
-		if err = m.checkSlots(); err == nil || hasBits || given.Num == 1 {
-			break
-		}
-		given.Num-- // fewer bits take fewer slots
-	}
-	if err != nil {
+	if err := m.checkSlots(); err != nil {
 		return err
 	}
 	t.Slots = m.slots()
-	t.Params = []task.Param{{Key: "bits", Value: given}}
-	kashin, _ := chosen.Param("kashin")
-	seed, _ := chosen.Param("seed")
-	t.Params = append(t.Params, task.Param{Key: "kashin", Value: kashin})
-	for i, n := range m.noise {
-		t.Params = append(t.Params, protocols.Whole("m"+strconv.Itoa(i), n.trials))
-	}
-	for i, n := range m.noise {
-		t.Params = append(t.Params, task.Param{Key: "q" + strconv.Itoa(i), Value: n.chance})
-	}
-	t.Params = append(t.Params, task.Param{Key: "seed", Value: seed})
+	t.Params = m.params(append(frame, task.Param{Key: "units", Value: units}))
 	return nil
 }
 
-// bitsFor returns the least b with which the root of noise and rounding is within 20 % of that of
-// the noise alone. In units of one level of L = 1, n clients' noise has the given variance for any b
-// and their rounding has n/(4L²): L² ≥ n/(4·0.44·variance).
-func bitsFor(n, variance float64) int64 {
-	bits := int64(1)
-	for bits < maxBits && math.Pow(math.Ldexp(1, int(bits))-1, 2) < n/(4*0.44*variance) {
-		bits++
+// fill sets the units to the most, up to a limit, that the given trials of a counter hide. It is false
+// if less noise than theirs at q = ½ does for the limit, or if they are too few for any.
+func (m *Mechanism) fill(units *randomizer.Rational, trials uint64, limit, eps, delta float64) bool {
+	half := noise{trials, randomizer.NewRational(1, 2)}
+	private := func(k int64) bool {
+		m.noise, m.units = half, float64(k)/fineness
+		return m.delta(eps, delta) <= delta
 	}
-	return bits
+	lo, hi := int64(fineness), max(int64(limit*fineness), fineness)
+	if enough := private(hi); enough || !private(lo) {
+		m.units = units.Float64()
+		if enough {
+			*units, m.units = fine(limit), float64(hi)/fineness
+		}
+		return false
+	}
+	for hi > lo+1 {
+		if mid := (lo + hi) / 2; private(mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	m.noise, m.units, *units = half, float64(lo)/fineness, randomizer.NewRational(lo, fineness)
+	return true
 }
 
-// trialsPer is how many trials a client makes per unit of variance, m ≥ trialsPer·λ/n: 4 is the
-// least, at q = ½, and has the fewest slots; 8 means q ≈ 0.15, and the fewer messages for the same
-// variance where slots do not count.
-func (m *Mechanism) trialsPer() float64 {
-	if m.sides == 2 {
-		return 8
+// params returns the parameters of a task in the order of their keys, given those that are not noise.
+func (m *Mechanism) params(others []task.Param) (out []task.Param) {
+	add := func(key string) {
+		for _, p := range others {
+			if p.Key == key {
+				out = append(out, p)
+			}
+		}
 	}
-	return 4
+	add("kashin")
+	out = append(out, protocols.Whole("m", m.noise.trials))
+	if m.null.trials > 0 {
+		out = append(out, protocols.Whole("m0", m.null.trials))
+	}
+	out = append(out, task.Param{Key: "q", Value: m.noise.chance})
+	if m.null.trials > 0 {
+		out = append(out, task.Param{Key: "q0", Value: m.null.chance})
+	}
+	add("seed")
+	add("units")
+	return out
 }
 
-// calibrate sets the noise of b bits, with variances λ/2^i over the n_min honest clients and the least
-// λ that proves the claim, to a relative 10⁻³, and returns λ. These proportions minimise the total
-// Σ 4^i·λ_i for a given Σ 1/λ_i, which is what composition comes down to where there are many counters.
-func (m *Mechanism) calibrate(eps, delta float64, bits int) (lambda float64, err error) {
+// plan is what the choice of units depends on. It uses the Gaussian limit, which the noise that is
+// then calibrated comes near to.
+type plan struct {
+	n, size float64 // n_min, and d or N.
+	square  float64 // μ² of the Gaussian mechanism with the claim.
+	none    bool    // Padding none.
+	kashin  float64 // κ with a lane per coefficient, else 0.
+}
+
+func newPlan(t *task.Task, eps, delta float64, frame []task.Param) plan {
+	p := plan{n: float64(t.Batch.Min), size: float64(t.Input.Bins), none: t.Slots.Padding == task.PaddingNone}
+	for _, param := range frame {
+		if param.Key == "kashin" {
+			p.kashin, p.size = param.Value.Float64(), float64(frameSize(int(min(t.Input.Bins, maxDim))))
+		}
+	}
+	lo, hi := 1e-12, 1e6
+	for range 100 {
+		p.square = math.Sqrt(lo * hi)
+		if d, _ := compose.GaussianDelta(p.square, eps); d > delta {
+			hi = p.square
+		} else {
+			lo = p.square
+		}
+	}
+	return p
+}
+
+// Of the variance relative to that of the central Gaussian mechanism, in one lane: what rounding is to
+// add to it where that is cheap, and what is good enough, a standard error of 1.14.
+const (
+	aim    = 0.26
+	enough = 1.30
+)
+
+// fewTrials is how many noise messages of a kind are worth sending for a variance of [enough].
+const fewTrials = 3
+
+// choose returns s or h, and in one lane under padding full the trials of a counter that shall do for it,
+// else 0.
+//
+// A lane each: the least h with which rounding adds at most 0.3 to the variance. One lane, padding
+// none: the s that minimises messages times the 5/2 power of the variance, with A ≤ max(7.75·d, 124). Padding full, with
+// A ≤ max(16d, 256) and for every m the largest s that m trials at q = ½ hide: the least m ≤ 3 that is
+// good [enough], else the m that minimises slots times variance squared.
+func (p plan) choose() (units randomizer.Rational, trials uint64) {
+	if p.kashin > 0 {
+		h := math.Sqrt(p.n * p.square / (16 * p.size * 0.3))
+		return randomizer.NewRational(int64(min(math.Ceil(max(h, p.kashin/2)), 256)), 1), 0
+	}
+	best, least := 1.0, math.Inf(1)
+	if p.none {
+		for s := p.most(7.75, 124); s >= 1; s /= 1.02 {
+			if cost := p.messages(s) * math.Pow(p.variance(s), 2.5); cost < least {
+				best, least = s, cost
+			}
+		}
+		return fine(best), 0
+	}
+	for m := 1.0; m <= maxTrials && p.slots(m, 1) < least; m *= max((m+1)/m, 1.02) {
+		s := p.hidden(math.Floor(m))
+		if s < 1 {
+			continue
+		}
+		v := p.variance(s)
+		if m <= fewTrials && v <= enough {
+			return fine(s), uint64(m)
+		}
+		if cost := p.slots(m, s) * v * v; cost < least {
+			best, least, trials = s, cost, uint64(m)
+		}
+	}
+	return fine(best), trials
+}
+
+// fineness is the denominator of s where it is chosen.
+const fineness = 256
+
+func fine(s float64) randomizer.Rational {
+	return randomizer.NewRational(max(int64(s*fineness), fineness), fineness)
+}
+
+// most returns the largest s worth its messages and with A ≤ max(each·d, least).
+func (p plan) most(each, least float64) float64 {
+	return min((max(each*p.size, least)-1)/math.Sqrt(p.size), math.Sqrt((p.size/4+p.n*p.square/16)/aim), maxUnits)
+}
+
+// nullTimes is how much more variance than a counter's, per coordinate, the noise of the null message
+// has in one lane. Its share of the squared distance is then 1/(2·nullTimes) of the counters'.
+const nullTimes = 2
+
+// variance returns that of the estimate relative to the central Gaussian mechanism's.
+func (p plan) variance(s float64) float64 {
+	return p.noise(s)*p.square/(2*s*s) + p.n*p.square/(16*s*s)
+}
+
+// noise returns the variance of a counter, all n_min clients together.
+func (p plan) noise(s float64) float64 {
+	square := 2 * (s*s + p.size/4)
+	if p.none {
+		square *= 1 + 1.0/(2*nullTimes)
+	}
+	return square / p.square
+}
+
+// hidden returns the largest s worth its messages for which m trials of a counter suffice.
+func (p plan) hidden(m float64) float64 {
+	square := p.n*m/4*p.square/2 - p.size/4
+	return min(p.most(16, 256), math.Sqrt(max(square, 0)))
+}
+
+func (p plan) slots(m, s float64) float64 { return 2*p.size*m + s*math.Sqrt(p.size) }
+
+func (p plan) messages(s float64) float64 {
+	return s*math.Sqrt(p.size) + (2+nullTimes)*p.size*p.noise(s)/p.n
+}
+
+// calibrate sets the least noise that proves the claim, to a relative 10⁻³ of the variance.
+func (m *Mechanism) calibrate(eps, delta float64) error {
 	private := func(lambda float64) bool {
-		return m.setNoise(lambda, bits) && m.delta(eps, delta) <= delta
+		return m.setNoise(lambda) && m.delta(eps, delta) <= delta
 	}
-	hi := float64(m.frame.size) * float64(m.levels) * float64(m.sides) / (eps * eps)
+	hi := m.units * m.units
 	for !private(hi) {
 		if hi *= 2; hi > compose.MaxVariance {
-			return 0, invalid.Field("claim.epsilon", m.task.Claim.Epsilon, "a larger epsilon or delta, or a smaller dim")
+			return invalid.Field("claim.epsilon", m.task.Claim.Epsilon, "a larger epsilon or delta, or a smaller dim")
 		}
 	}
 	lo := hi / 2
@@ -138,21 +265,36 @@ func (m *Mechanism) calibrate(eps, delta float64, bits int) (lambda float64, err
 		}
 	}
 	private(hi)
-	return hi, nil
+	return nil
 }
 
-// setNoise sets the noise of b bits to variances lambda/2^i, rounded up, over n_min clients.
-func (m *Mechanism) setNoise(lambda float64, bits int) bool {
-	m.noise = m.noise[:0]
-	n := float64(m.task.Batch.Min)
-	for i := range bits {
-		variance := math.Ldexp(lambda, -i) / n
-		trials := math.Ceil(m.trialsPer() * variance)
-		q := (1 - math.Sqrt(math.Max(0, 1-4*variance/trials))) / 2
-		num := min(max(int64(math.Ceil(q*0x1p32)), 1), 1<<31)
-		m.noise = append(m.noise, noise{uint64(trials), randomizer.NewRational(num, 1<<32)})
+// setNoise sets noise of variance lambda for each counter over n_min clients, and for the null message
+// of padding none nullTimes·d times that, or with a lane each the same. It is false where that is more
+// than can be summed up. The fewest trials are 4·λ/n, at q = ½. Under padding none, where slots
+// do not count, there are twice as many, at q ≈ 0.15, with fewer messages for the same variance.
+func (m *Mechanism) setNoise(lambda float64) bool {
+	none := m.task.Slots.Padding == task.PaddingNone
+	per := 4.0
+	if none {
+		per = 8
 	}
-	return true
+	m.noise = m.noiseFor(lambda, per)
+	most := lambda
+	if none {
+		if m.frame == nil {
+			most = max(lambda, min(nullTimes*float64(m.size)*lambda, 0.9*compose.MaxVariance))
+		}
+		m.null = m.noiseFor(most, per)
+	}
+	return most <= compose.MaxVariance
+}
+
+func (m *Mechanism) noiseFor(lambda, trialsPer float64) noise {
+	variance := lambda / float64(m.task.Batch.Min)
+	trials := math.Ceil(trialsPer * variance)
+	q := (1 - math.Sqrt(math.Max(0, 1-4*variance/trials))) / 2
+	num := min(max(int64(math.Ceil(q*0x1p32)), 1), 1<<31)
+	return noise{uint64(trials), randomizer.NewRational(num, 1<<32)}
 }
 
 // checkSlots is an error where the trials do not fit a lane. It says how many clients would do.
@@ -162,111 +304,16 @@ func (m *Mechanism) checkSlots() error {
 		most = min(most, task.MaxSlots/m.lanes)
 	}
 	slots := m.slots()
-	if slots.PerLane <= most {
+	if slots.PerLane <= most && max(m.noise.trials, m.null.trials) <= maxTrials {
 		return nil
 	}
-	bits, total := float64(len(m.noise)), 0.0
-	for _, n := range m.noise {
-		total += n.variance() * m.trialsPer()
-	}
-	room := float64(most)*float64(m.lanes)/float64(m.frame.size) - bits - bits*float64(m.sides) // trials round up
-	want := "at most " + strconv.FormatUint(most, 10) + ": a smaller dim or batch, or a lane per coefficient"
-	if room > 0 && most >= maxPerLane/2 { // else it is a large batch that leaves no room
-		enough := math.Ceil(total * float64(m.sides) * float64(m.task.Batch.Min) / room)
+	kinds := float64(m.perLane())
+	room := float64(most) - float64(m.most()) - kinds // trials round up
+	if room > 0 && most >= maxPerLane/2 {             // else it is a large batch that leaves no room
+		enough := math.Ceil(float64(slots.PerLane-m.most()) * float64(m.task.Batch.Min) / room)
 		return invalid.Field("users", strconv.FormatUint(m.task.Batch.Min, 10),
 			"at least "+strconv.FormatFloat(enough, 'f', 0, 64)+" honest ones, for the noise of each to fit the slots of a lane, or a smaller dim")
 	}
-	return invalid.Field("slots.perLane", strconv.FormatUint(slots.PerLane, 10), want)
-}
-
-// defaultKashin is κ where frames of ratio 2 are random enough, for d above a few: every vector that
-// was tried has a representation within it.
-var defaultKashin = randomizer.NewRational(11, 5)
-
-// chooseFrame returns parameters kashin and seed: those given, else of the first 16 seeds the first
-// with which all of a family of vectors, among them the hardest known, have a representation within
-// κ, which is 1, 3/2, 7/4, 2 for small d or else 11/5 and up.
-func chooseFrame(t *task.Task) []task.Param {
-	kashin, hasKashin := t.Param("kashin")
-	seed, hasSeed := t.Param("seed")
-	d := int(min(t.Input.Bins, maxPerLane/4))
-	if !hasKashin {
-		kashin = defaultKashin
-		for _, k := range levels(d) {
-			first, last := uint64(1), uint64(16)
-			if hasSeed {
-				first, last = uint64(seed.Num), uint64(seed.Num)
-			}
-			for s := first; s <= last; s++ {
-				if newFrame(d, s).holds(k.Float64()) {
-					return []task.Param{{Key: "kashin", Value: k}, protocols.Whole("seed", s)}
-				}
-			}
-		}
-	}
-	if !hasSeed {
-		seed = randomizer.NewRational(1, 1)
-	}
-	return []task.Param{{Key: "kashin", Value: kashin}, {Key: "seed", Value: seed}}
-}
-
-// levels returns the κ to try. Below 11/5 a family of vectors says too little about all of them
-// unless d is small.
-func levels(d int) (out []randomizer.Rational) {
-	if d <= 8 {
-		out = append(out, randomizer.NewRational(1, 1), randomizer.NewRational(3, 2), randomizer.NewRational(7, 4), randomizer.NewRational(2, 1))
-	}
-	return append(out, defaultKashin, randomizer.NewRational(12, 5), randomizer.NewRational(13, 5), randomizer.NewRational(3, 1), randomizer.NewRational(4, 1))
-}
-
-// holds says whether a family of vectors has representations within κ: the coordinate axes, Uᵀs for
-// s with one to half of the coordinates ±1 (whose coefficients Ux stand out the most), vectors
-// of signs, and sums of signs at random. All are drawn by a fixed generator.
-func (f *frame) holds(kashin float64) bool {
-	if kashin > math.Sqrt(float64(f.size)) {
-		return false
-	}
-	bound, d, state := kashin/math.Sqrt(float64(f.size)), len(f.columns), uint64(0)
-	next := func() uint64 {
-		state += 0x9e3779b97f4a7c15
-		return mix(state)
-	}
-	trials := 12 + min(32_000/d, 2000)
-	for trial := range trials {
-		x := make([]float64, d)
-		switch trial % 4 {
-		case 0:
-			x[int(next()%uint64(d))] = 1
-		case 1, 2:
-			s := make([]float64, f.size)
-			entries := 1 + trial/4%3
-			if trial%4 == 2 {
-				entries = 1 + int(next()%uint64(f.size/2))
-			}
-			for range entries {
-				s[int(next()%uint64(f.size))] = 1 - 2*float64(next()>>63)
-			}
-			x = f.synthesize(s)
-		case 3:
-			for l := range x {
-				for range 1 + trial/4%4 {
-					x[l] += 1 - 2*float64(next()>>63)
-				}
-			}
-		}
-		norm := 0.0
-		for _, v := range x {
-			norm += v * v
-		}
-		if norm == 0 {
-			continue
-		}
-		for l := range x {
-			x[l] /= math.Sqrt(norm)
-		}
-		if a, _ := f.represent(x, bound); largest(a) > bound*(1+1e-12) {
-			return false
-		}
-	}
-	return true
+	return invalid.Field("slots.perLane", strconv.FormatUint(slots.PerLane, 10),
+		"at most "+strconv.FormatUint(most, 10)+": a smaller dim or batch, or a lane per coefficient")
 }

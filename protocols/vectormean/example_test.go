@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client sends the bits of its vector's coefficients among others at random, the analyzer counts
-// every bit.
+// Each client sends the units of its vector's coordinates among others at random, the analyzer counts
+// every kind.
 func Example() {
 	t := &task.Task{
 		Name: "gradient", Query: task.VectorMean, Protocol: vectormean.Name, Rule: vectormean.Rule, KEM: task.KEMX25519,

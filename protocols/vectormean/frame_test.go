@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/task"
 )
 
 func norm(v []float64) (n float64) {
@@ -118,13 +120,16 @@ func TestFirstColumnsAreNotEnough(t *testing.T) {
 	require.Greater(t, largest(a)*math.Sqrt(2*d), 4.0)
 }
 
-// What the randomizer gets lies in [0, 1] whatever the search returned.
+// What the randomizer gets is at most the units whatever the search returned.
 func TestCoefficientsBeyondTheBoundAreClipped(t *testing.T) {
-	m := &Mechanism{frame: newFrame(64, 1), bound: 0.5 / math.Sqrt(128)}
-	a, steps := m.frame.represent(gaussian(rand.New(rand.NewPCG(5, 6)), 64), m.bound)
+	m := &Mechanism{task: &task.Task{Input: task.Input{Bins: 64}}, frame: newFrame(64, 1), bound: 0.5 / math.Sqrt(128), units: 3}
+	x := gaussian(rand.New(rand.NewPCG(5, 6)), 64)
+	a, steps := m.frame.represent(x, m.bound)
 	require.Equal(t, maxSteps, steps)
 	require.Greater(t, largest(a), m.bound)
-	for _, u := range m.spread(gaussian(rand.New(rand.NewPCG(5, 6)), 64)) {
-		require.True(t, u >= 0 && u <= 1)
+	parts, err := m.parts(x)
+	require.NoError(t, err)
+	for _, p := range parts {
+		require.True(t, p.whole < 3 || p.whole == 3 && p.fraction == 0)
 	}
 }

@@ -8,8 +8,12 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Rule is the name of the protocol's only rule: exact composition over the counters.
-const Rule = "composed"
+// Rule is the name of the protocol's only rule: every counter is dominated by a Gaussian
+// (docs/proofs/vectormean.md).
+const Rule = "gaussian"
+
+// slack is above the relative error of norms and their roots.
+const slack = 1e-9
 
 // CheckClaim is [protocols.Mechanism.CheckClaim].
 func (m *Mechanism) CheckClaim() error {
@@ -31,21 +35,108 @@ func (m *Mechanism) CheckClaim() error {
 	return nil
 }
 
-// delta returns an upper bound on δ(eps) that resolves values around scale: for every bit, N
-// counters for each side with noise Bin(n_min·m_i, q_i), each of which another vector of one client
-// moves by 1 at most. Its own noise is among the n_min: it does not depend on the vector.
-func (m *Mechanism) delta(eps, scale float64) float64 {
-	var pairs []compose.Observation
-	for _, n := range m.noise {
-		if float64(m.task.Batch.Min)*n.variance() > compose.MaxVariance {
-			return 1 // more noise than anybody needs, and than can be summed up in memory
-		}
-		counter := compose.NewBinomial(m.task.Batch.Min*n.trials, n.chance.Float64())
-		pairs = append(pairs, compose.Observation{Delta: counter.Delta, Count: uint64(m.frame.size) * m.sides})
+// shares are those of δ to try for the events in which a counter is not dominated. Much noise needs
+// next to none, and little noise has most of its δ there.
+var shares = [...]float64{1e-3, 1e-2, 0.1, 0.4}
+
+// delta returns an upper bound on δ(eps) that resolves values around scale (Theorem 2 of the proofs).
+// A client's own noise is among that of the n_min: it does not depend on the vector.
+func (m *Mechanism) delta(eps, scale float64) (least float64) {
+	n := m.task.Batch.Min
+	if float64(n)*max(m.noise.variance(), m.null.variance()) > compose.MaxVariance {
+		return 1 // more noise than anybody needs, and than can be summed up in memory
 	}
-	return compose.Delta(pairs, eps, scale)
+	counters, nulls := 2*float64(m.size), float64(m.lanes)
+	counter := compose.NewBinomial(n*m.noise.trials, m.noise.chance.Float64())
+	var null *compose.Binomial
+	if m.null.trials > 0 {
+		null = compose.NewBinomial(n*m.null.trials, m.null.chance.Float64())
+	}
+	least = 1
+	for _, share := range shares {
+		rate, missed := counter.Rate(uint64(math.Ceil(m.units)), share*scale/counters)
+		total, rate0 := counters*missed, 0.0
+		if null != nil {
+			rate0, missed = null.Rate(m.most(), share*scale/nulls)
+			total += nulls * missed
+		}
+		if total += m.gaussian(rate, rate0, eps); total > least && least < 1 {
+			break // of the shares, the one before was best
+		}
+		least = min(least, total)
+	}
+	return least
+}
+
+// gaussian bounds δ(eps) of the Gaussians that dominate counters and null messages, whose shifts count
+// rate and rate0 each. With a lane for each of N coefficients of at most h units, the squared norm is at
+// most N·h²·max(2·rate², rate²+rate0²). In one lane it is, given the roundings,
+//
+//	S ≤ rate²·(‖x‖² + ‖x'‖²) + rate0²·A²                                              (5)
+//
+// and as ln δ is concave in S, with slope κ at S₀, E[δ] ≤ δ(S₀)·E[e^{κ(S-S₀)}] for every S₀.
+func (m *Mechanism) gaussian(rate, rate0, eps float64) float64 {
+	if math.IsInf(rate+rate0, 1) {
+		return 1
+	}
+	square := m.units * m.units * (1 + slack)
+	if m.frame != nil {
+		delta, _ := compose.GaussianDelta(float64(m.size)*square*max(2*rate*rate, rate*rate+rate0*rate0), eps)
+		return delta
+	}
+	fixed := math.Pow(rate0*float64(m.most()), 2)
+	least := fixed + 2*rate*rate*square
+	at := func(log float64) float64 {
+		point := least * math.Exp(log) // S₀
+		delta, slope := compose.GaussianDelta(point, eps)
+		return math.Log(delta) + slope*(fixed-point) + 2*m.roundingMoment(slope*rate*rate, square)
+	}
+	bound := math.Exp(at(lowest(at, 0, 5))) * (1 + slack)
+	if !(bound <= 1) {
+		return 1
+	}
+	return bound
+}
+
+// lowest returns where between lo and hi a function with one dip has it, nearly.
+func lowest(f func(float64) float64, lo, hi float64) float64 {
+	for range 20 {
+		left, right := lo+(hi-lo)/3, hi-(hi-lo)/3
+		if f(left) < f(right) {
+			hi = right
+		} else {
+			lo = left
+		}
+	}
+	return (lo + hi) / 2
+}
+
+// roundingMoment bounds ln E[e^{a‖x‖²}] over all vectors t of squared norm at most square, x being t
+// rounded (Lemma 4): for every α
+//
+//	Σ_l ln E[e^{a·x_l²}] ≤ α·Σ t_l² + d·β(α),   β(α) = max_t { ln E[e^{a·x²}] - α·t² }
+//
+// It is convex in α, a maximum of lines; any α gives a bound.
+func (m *Mechanism) roundingMoment(a, square float64) float64 {
+	at := func(alpha float64) float64 { return alpha*square + float64(m.size)*m.excess(a, alpha) }
+	return at(lowest(at, a, 8*a))
+}
+
+// excess returns β(α). Between the whole numbers y and y+1, with t = y+f, the function is
+//
+//	ln(1 + f·r) + a·y² - α(y+f)²,   r = e^{a(2y+1)} - 1
+//
+// concave in f, with its peak where 2α(y+f)(1+fr) = r.
+func (m *Mechanism) excess(a, alpha float64) (most float64) {
+	for y := 0.0; y < m.units; y++ {
+		r := math.Expm1(a * (2*y + 1))
+		b, c := 2*alpha*(1+y*r), 2*alpha*y-r
+		f := min(max(-2*c/(b+math.Sqrt(b*b-8*alpha*r*c)), 0), 1)
+		most = max(most, math.Log1p(f*r)+a*y*y-alpha*(y+f)*(y+f))
+	}
+	return most
 }
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0]: there is none. A client that sent a message of no kind
-// but those of its ones shows them.
+// but those of its units shows them.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }

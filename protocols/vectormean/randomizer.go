@@ -1,63 +1,177 @@
 package vectormean
 
 import (
+	"math"
+
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize is [protocols.Mechanism.Randomize]. Message (j, i, s) is the number (j·b+i)·sides + s; with
-// one side s is 0 and a bit that is 0 sends none.
+// Randomize is [protocols.Mechanism.Randomize].
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
-	unit, err := m.unit(value)
+	parts, err := m.parts(value)
 	if err != nil {
 		return nil, err
 	}
-	defer clear(unit)
-	lanes := make(protocols.Messages, m.lanes)
-	kinds, bits := m.kinds(), uint64(len(m.noise))
-	width := protocols.IndexBytes(kinds)
-	buffer := make([]byte, 0, 4096) // of all messages: a slice of their own each would keep the collector busy
-	for j, u := range unit {
-		lane := &lanes[uint64(j)*m.lanes/uint64(len(unit))]
-		send := func(kind uint64) {
-			buffer = protocols.EncodeIndex(buffer, kind, kinds)
-			*lane = append(*lane, buffer[len(buffer)-width:len(buffer):len(buffer)])
-		}
-		x := src.Round(randomizer.Fixed(u), m.levels)
-		for i, n := range m.noise {
-			first := (uint64(j)*bits + uint64(i)) * m.sides
-			bit := x >> i & 1
-			if m.sides == 2 {
-				send(first + bit)
-			} else if bit == 1 {
-				send(first)
-			}
-			for kind := first; kind < first+m.sides; kind++ {
-				for range src.Binomial(n.trials, n.chance) {
-					send(kind)
-				}
-			}
-		}
+	defer clear(parts)
+	counts := make([]uint64, m.kinds())
+	defer clear(counts)
+	m.addUnits(counts, m.round(src, parts))
+	for kind := range counts {
+		n := m.noiseOf(uint64(kind))
+		counts[kind] += src.Binomial(n.trials, n.chance)
 	}
-	return lanes, nil
+	return m.messages(counts), nil
 }
 
-// unit returns (a_j/c+1)/2 of a client's vector, in [0, 1].
-func (m *Mechanism) unit(value []float64) ([]float64, error) {
+// messages returns as many messages of each kind as counted, by lane.
+func (m *Mechanism) messages(counts []uint64) protocols.Messages {
+	lanes := make(protocols.Messages, m.lanes)
+	width := protocols.IndexBytes(m.kinds())
+	buffer := make([]byte, 0, 4096) // of all messages: a slice of their own each would keep the collector busy
+	for kind, n := range counts {
+		lane := &lanes[uint64(kind)/m.perLane()]
+		for range n {
+			buffer = protocols.EncodeIndex(buffer, uint64(kind), m.kinds())
+			*lane = append(*lane, buffer[len(buffer)-width:len(buffer):len(buffer)])
+		}
+	}
+	return lanes
+}
+
+// noiseOf returns the noise of a kind of message.
+func (m *Mechanism) noiseOf(kind uint64) noise {
+	if m.null.trials > 0 && kind%m.perLane() == m.perLane()-1 {
+		return m.null
+	}
+	return m.noise
+}
+
+// addUnits counts the messages of one client's rounded coefficients, and under padding none the null
+// messages that fill each lane up to [Mechanism.most].
+func (m *Mechanism) addUnits(counts []uint64, x []int64) {
+	kinds, each := m.perLane(), m.size/int(m.lanes)
+	sent := uint64(0)
+	for j, units := range x {
+		kind := uint64(j/each)*kinds + 2*uint64(j%each)
+		if units < 0 {
+			kind, units = kind+1, -units
+		}
+		counts[kind] += uint64(units)
+		if sent += uint64(units); (j+1)%each == 0 {
+			if m.null.trials > 0 {
+				counts[uint64(j/each+1)*kinds-1] += m.most() - sent
+			}
+			sent = 0
+		}
+	}
+}
+
+// part is a coefficient in units: whole of them and a fraction of [one], of a sign.
+type part struct {
+	whole    int64
+	fraction uint64
+	negative bool
+}
+
+// one is a whole unit in the fixed point of fractions.
+const one = 1 << 53
+
+// parts returns a client's coefficients in units, cut off at [Mechanism.units]: what follows must never
+// see a larger one, whatever the search for a representation did. Fractions are rounded down, so that
+// norms stay below what they were.
+func (m *Mechanism) parts(value []float64) ([]part, error) {
 	v, err := protocols.Ball(m.task.Input, value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(v)
-	return m.spread(v), nil
+	if m.frame != nil {
+		v, _ = m.frame.represent(v, m.bound)
+		defer clear(v)
+	}
+	out := make([]part, len(v))
+	for j, a := range v {
+		whole, fraction := math.Modf(math.Min(math.Abs(a)/m.bound, 1) * m.units)
+		out[j] = part{int64(whole), uint64(fraction * one), a < 0}
+	}
+	return out, nil
 }
 
-// spread returns (a_j/c+1)/2. A coefficient beyond c is clipped: what follows must never see one,
-// whatever the search for a representation did.
-func (m *Mechanism) spread(v []float64) []float64 {
-	a, _ := m.frame.represent(v, m.bound)
-	for j := range a {
-		a[j] = min(max((a[j]/m.bound+1)/2, 0), 1)
+// round rounds coefficients to whole units. Each is unbiased. With a lane each they are independent.
+func (m *Mechanism) round(src *randomizer.Source, parts []part) []int64 {
+	f := make([]uint64, len(parts))
+	defer clear(f)
+	for k, p := range parts {
+		f[k] = p.fraction
 	}
-	return a
+	if m.frame != nil {
+		for k := range f {
+			settle(src, f, k)
+		}
+	} else {
+		roundTogether(src, f)
+	}
+	x := make([]int64, len(parts))
+	for k, p := range parts {
+		if x[k] = p.whole + int64(f[k]/one); p.negative {
+			x[k] = -x[k]
+		}
+	}
+	return x
+}
+
+// roundTogether replaces each fraction by 0 or one, by dependent rounding ([S01]): of two at a time, one
+// becomes a whole number, at random so that neither's expected value changes, and their sum stays. So the
+// sum of all becomes one of the two whole numbers next to it.
+//
+// [S01]: https://doi.org/10.1109/SFCS.2001.959935
+func roundTogether(src *randomizer.Source, f []uint64) {
+	open := -1 // The one so far that is a fraction still.
+	for k := range f {
+		switch {
+		case f[k] == 0:
+		case open < 0:
+			open = k
+		default:
+			open = pair(src, f, open, k)
+		}
+	}
+	if open >= 0 {
+		settle(src, f, open)
+	}
+}
+
+// settle replaces a fraction by 0 or one.
+func settle(src *randomizer.Source, f []uint64, k int) {
+	if src.Below(one) < f[k] {
+		f[k] = one
+	} else {
+		f[k] = 0
+	}
+}
+
+// pair makes one of two fractions 0 or one and the other what is left of their sum. It returns which
+// one still is a fraction, or -1.
+//
+//	sum ≤ 1: (sum, 0) with probability f_j/sum, else (0, sum)
+//	sum > 1: (1, sum-1) with probability (1-f_k)/(2-sum), else (sum-1, 1)
+func pair(src *randomizer.Source, f []uint64, j, k int) (open int) {
+	sum := f[j] + f[k]
+	first, whole, rest := false, uint64(0), sum
+	if sum <= one {
+		first = src.Below(sum) >= f[j] // j becomes 0
+	} else {
+		first = src.Below(2*one-sum) < one-f[k] // j becomes 1
+		whole, rest = one, sum-one
+	}
+	if first {
+		f[j], f[k], open = whole, rest, k
+	} else {
+		f[j], f[k], open = rest, whole, j
+	}
+	if rest == one {
+		return -1
+	}
+	return open
 }

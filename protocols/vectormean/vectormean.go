@@ -1,54 +1,61 @@
-// Package vectormean adds up one vector of Euclidean norm at most 1 per client with many messages:
-// Kashin's representation and one counter for each of its bits, after [AFNNTZ24] (Algorithms 3 and 4).
+// Package vectormean adds up one vector of Euclidean norm at most 1 per client with many messages of one
+// unit each, hidden by binomial noise: nearly the accuracy of the central Gaussian mechanism. It grew out
+// of [AFNNTZ24] (Algorithms 3 and 4).
 //
-// A public frame (frame.go) of N ≥ 2d vectors gives a client's vector v coefficients a with
-// Uᵀa = v and |a_j| ≤ c = κ/√N: spread so evenly that each is worth the same few bits. The client
-// rounds (a_j/c+1)/2 stochastically to x_j/L, x_j an integer of b bits, L = 2^b-1, and for every bit i
-// of every x_j that is 1 sends the message (j, i). To hide it, the client also sends, for every
-// (j, i), the same message again Bin(m_i, q_i) times. Messages of one counter are all alike: what
-// the verifier learns of n clients is the number C_ji of each, bit counts plus Bin(n·m_i, q_i).
+// A client counts the entries of its vector v in units: t_l = s·v_l. It rounds |t_l| at random to one of
+// the two whole numbers next to it, so that the expected value is |t_l|, and calls the result, with t_l's
+// sign, x_l. For every unit of x_l it sends one message (l, +) or (l, -). To hide them, it also sends each
+// of the 2d messages again Bin(m, q) times. Messages of a kind are all alike: what the verifier
+// learns of n clients is how many there are of each, C_l+ and C_l-.
 //
-//	X_j  = Σ_i 2^i·(C_ji - n·m_i·q_i)                                                 (1)
-//	Σv   ≈ Uᵀ·c(2X/L - n)                                                             (2)
-//	Var  = (2c/L)²·(Σ_i 4^i·m_i·q_i(1-q_i) + Σ_j f_j(1-f_j)/N), one client, every entry  (3)
+//	Σv_l ≈ (C_l+ - C_l-)/s                                                            (1)
+//	Var  = (2m·q(1-q) + f_l(1-f_l))/s², one client, f_l the fractional part of |t_l|     (2)
 //
-// f_j being the fractional part that x_j's rounding decides on. (3) holds as every entry of U is
-// ±1/√N.
+// Roundings of one client's entries depend on each other: their total is the sum of |t_l| to within 1
+// ([S01]), so that no vector takes more than A = ⌈s√d⌉ units. Each by itself is unbiased and as in (2).
 //
-// Under padding none a client must send the same number of messages for every v, and a cover for
-// every 0 would tell the verifier, who can count covers, the exact number of zeros. So there a 0 is
-// a message (j, i, 0), a 1 is (j, i, 1), and both kinds get noise Bin(m_i, q_i): then C_ji in (1) is
-// (C_ji1 - C_ji0 + n)/2 and needs no correction, and (3) has half the noise's variance.
+// Under padding none a client must send the same number of messages for every v, and a cover for every
+// unit not used would tell the verifier, who can count covers, the exact number of units. So there the
+// client fills up to A with messages of one more kind, the null message, which has noise Bin(m0, q0).
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all other
-// vectors, once the messages of n_min honest clients are shuffled together. A client moves each
-// counter by at most 1, up or down, and noise is independent: the claim is the exact composition of
-// all N·b (under padding none 2N·b) counters moving at once, in the worse direction each (package
-// compose; docs/proofs/vectors.md). No closed form, no Gaussian approximation. Participation is not
-// protected. The guarantee needs an honest first relay: one that puts a client's slots into different
+// vectors, once the messages of n_min honest clients are shuffled together. A counter with
+// v added is no easier to tell from the counter itself than N(vη, 1) from N(0, 1), η being read off the exact
+// distribution function of Bin(n_min·m, q); so all counters together are no worse than the Gaussian
+// mechanism for the Euclidean distance of what two vectors add to the counters, which the rounding
+// moves about and whose moment is bounded over all vectors (docs/proofs/vectormean.md). Participation is
+// not protected. The guarantee needs an honest first relay: one that puts a client's slots into different
 // batches thins the noise of each (docs/proofs/slots.md, section 6), and under padding none the number of
 // a client's messages shows it that client's noise.
 //
-// Why bits and one-sided noise, where the paper has [GKMPS21] per coordinate: its noise is discrete
-// Laplace, which composed over many coordinates needs twice the variance of this binomial noise for
-// the same (ε, δ), and its messages carry signed numbers, which takes zero-sum noise to hide and
-// comes in bursts. Splitting x_j into bits costs no accuracy: noise variances proportional to 2^-i
-// give the total of L² times that of a single bit, exactly what L levels cost in one counter; in
-// return a client sends at most b messages per coordinate, none of which says anything but its
-// counter, and its noise is bounded: slots never overflow.
+// Why units and one kind of message for each sign: two vectors x, x' shift the 2d counters by a vector of
+// squared norm at most ‖x‖² + ‖x'‖², where one counter for both signs would be shifted by up to (‖x‖+‖x'‖)²:
+// what the second counter adds to the variance it saves in privacy. Bits of weight 2^i instead of units
+// are fewer messages for large s, but all of them can change at once, for whatever two vectors: that cost
+// 2.2 times the error.
 //
-// Accuracy: unbiased as long as representations within c are found; one that is not (none was, of
-// those tried) is clipped, which costs accuracy and no privacy. [Protocol.Calibrate] takes the least b whose
-// error is within 20 % of b = ∞.
+// Accuracy: 1.15 times the error of the central Gaussian mechanism, unless the noise of few clients or
+// the units of many do not fit into some slots per coordinate ([Protocol.Calibrate]).
 //
-// Limits: N·Σ(1+m_i) slots up to 65535 in a lane. If every relay colludes with the verifier, nothing
-// remains: one client's bit counts show. One malicious client can put all its slots B on one counter
-// of the highest bit and move one coefficient by about B·c: an error of norm about κ√N·(b+Σm_i). With
-// one lane per coefficient, whose limit relays enforce, the same client moves each by at most its
-// own limit times c: norm κ·(b+Σm_i), whatever d.
+// A lane per coefficient. If all slots are in one lane, a malicious client can put all of them, B, on one
+// coordinate, and move it by B/s, about √d. So a task may ask for lanes. There the client sends not v but
+// its Kashin representation: coefficients a with Uᵀa = v and |a_j| ≤ c = κ/√N in a public frame (frame.go) of
+// N ≥ 2d vectors, each in a lane of its own whose limit relays enforce. A unit is worth c/h there, no
+// coefficient has more than h, roundings are independent, and null messages are of each lane:
+//
+//	Σv  ≈ Uᵀ·(c/h)·(C_j+ - C_j-)                                                      (3)
+//	Var = (c/h)²·(2m·q(1-q) + Σ_j f_j(1-f_j)/N), one client, every entry               (4)
+//
+// as every entry of U is ±1/√N. A malicious client moves each coefficient by a lane's slots at most, an
+// error of norm κ(1 + 2m/h) whatever d. The price is accuracy: coefficients have norm κ, not 1. A
+// representation is searched for; one that is not found (none was, of those tried) is clipped, which
+// costs accuracy and no privacy.
+//
+// Limits: slots up to 65535 in a lane. If every relay colludes with the verifier, nothing remains: one
+// client's units show.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
-// [GKMPS21]: https://arxiv.org/abs/2109.13158
+// [S01]: https://doi.org/10.1109/SFCS.2001.959935
 package vectormean
 
 import (
@@ -70,93 +77,101 @@ type Protocol struct{}
 // ProtocolName is [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Bounds: bits so that parameter names stay one digit (1023 levels round away nothing that noise
-// would not hide), trials and slots by what a lane holds.
+// Bounds of the parameters: trials and slots by what a lane holds, dim by the frame of a lane each, units
+// by what leaves each its message.
 const (
-	maxBits    = 10
 	maxTrials  = 1<<16 - 1
 	maxPerLane = 1<<16 - 1
+	maxDim     = 1 << 13
+	maxUnits   = 1 << 12
 )
 
 // Mechanism is the protocol with the parameters of one task.
 type Mechanism struct {
-	task   *task.Task
-	frame  *frame
-	bound  float64 // c.
-	noise  []noise // Of bit 0, 1, …
-	sides  uint64  // Kinds of message per bit: 1, or 2 under padding none.
-	lanes  uint64  // 1, or N.
-	levels uint64  // L.
+	task  *task.Task
+	frame *frame  // Of a lane per coefficient; nil with one lane.
+	size  int     // d, or N.
+	bound float64 // Largest coefficient: 1, or c.
+	units float64 // What bound is in units: s, or h.
+	noise noise   // Of each (l, ±).
+	null  noise   // Of each null message; zero trials under padding full, where there are none.
+	lanes uint64  // 1, or N.
 }
 
-// noise is Bin(trials, chance) per client: m_i and q_i.
+// noise is Bin(trials, chance) per client: m and q.
 type noise struct {
 	trials uint64
 	chance randomizer.Rational
 }
 
-func (n noise) mean() float64     { return float64(n.trials) * n.chance.Float64() }
-func (n noise) variance() float64 { return n.mean() * (1 - n.chance.Float64()) }
+// variance returns mq(1-q), 0 without trials.
+func (n noise) variance() float64 {
+	if n.trials == 0 {
+		return 0
+	}
+	return float64(n.trials) * n.chance.Float64() * (1 - n.chance.Float64())
+}
 
-// Open returns the mechanism of a task: query vectormean, d = Input.Bins, parameters bits (b), kashin
-// (κ), seed (of the frame), and m0, q0, m1, q1, … for the noise of every bit. The slots say whether
-// there is one lane or N.
+// Open returns the mechanism of a task: query vectormean, d = Input.Bins, parameters units (s, or h), m
+// and q for the noise of a counter, under padding none m0 and q0 for that of a null message, and with a
+// lane per coefficient kashin (κ) and seed (of the frame).
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
-	m, bits, err := open(t)
+	m, err := open(t)
 	if err != nil {
 		return nil, err
 	}
-	if want := 3 + 2*int(bits); len(t.Params) != want {
-		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", strconv.Itoa(want)+": bits, kashin, seed, and an m and a q for every bit")
+	want := "units, m and q"
+	params := 3
+	if m.noise, err = noiseParam(t, "m", "q"); err != nil {
+		return nil, err
 	}
-	for i := range bits {
-		trials, err := protocols.WholeParam(t, "m"+strconv.FormatUint(i, 10), 1, maxTrials)
-		if err != nil {
+	if t.Slots.Padding == task.PaddingNone {
+		want, params = want+", m0 and q0", params+2
+		if m.null, err = noiseParam(t, "m0", "q0"); err != nil {
 			return nil, err
 		}
-		key := "q" + strconv.FormatUint(i, 10)
-		q, ok := t.Param(key)
-		if !ok || q.Num <= 0 || uint64(q.Num) >= q.Den || q.Num >= 1<<53 || q.Den&(q.Den-1) != 0 {
-			return nil, invalid.Field("params."+key, q.String(), "a rational in (0, 1), numerator below 2^53, denominator a power of two")
-		}
-		m.noise = append(m.noise, noise{trials, q})
+	}
+	if m.frame != nil {
+		want, params = want+", kashin and seed", params+2
+	}
+	if len(t.Params) != params {
+		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", strconv.Itoa(params)+": "+want)
 	}
 	if t.Slots.Lanes != 1 && t.Slots.Lanes != m.lanes {
-		return nil, invalid.Field("slots.lanes", strconv.FormatUint(t.Slots.Lanes, 10), "1 or "+strconv.Itoa(m.frame.size))
+		return nil, invalid.Field("slots.lanes", strconv.FormatUint(t.Slots.Lanes, 10), "1 or "+strconv.FormatUint(m.lanes, 10))
 	}
 	return m, protocols.CheckSlots(t, m.slots())
 }
 
+func noiseParam(t *task.Task, trials, chance string) (n noise, err error) {
+	if n.trials, err = protocols.WholeParam(t, trials, 1, maxTrials); err != nil {
+		return n, err
+	}
+	q, ok := t.Param(chance)
+	if !ok || q.Num <= 0 || uint64(q.Num) >= q.Den || q.Num >= 1<<53 || q.Den&(q.Den-1) != 0 {
+		return n, invalid.Field("params."+chance, q.String(), "a rational in (0, 1), numerator below 2^53, denominator a power of two")
+	}
+	n.chance = q
+	return n, nil
+}
+
 // open returns a mechanism without noise.
-func open(t *task.Task) (*Mechanism, uint64, error) {
+func open(t *task.Task) (*Mechanism, error) {
 	if err := checkQuery(t); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	if most := uint64(maxPerLane / 2); uint64(frameSize(int(t.Input.Bins))) > most {
-		return nil, 0, invalid.Field("input.dim", strconv.FormatUint(t.Input.Bins, 10), "1 to 8192 for protocol vectormean: 2·dim slots, rounded up to a power of two, with one for noise each, must fit a lane")
+	if t.Input.Bins < 1 || t.Input.Bins > maxDim {
+		return nil, invalid.Field("input.dim", strconv.FormatUint(t.Input.Bins, 10), "1 to 8192 for protocol vectormean: a counter for each sign, with one slot for noise each, must fit a lane")
 	}
-	bits, err := protocols.WholeParam(t, "bits", 1, maxBits)
-	if err != nil {
-		return nil, 0, err
+	units, ok := t.Param("units")
+	if s := units.Float64(); !ok || !(s >= 1 && s <= maxUnits) {
+		return nil, invalid.Field("params.units", units.String(), "from 1 to "+strconv.Itoa(maxUnits))
 	}
-	seed, err := protocols.WholeParam(t, "seed", 0, math.MaxInt64)
-	if err != nil {
-		return nil, 0, err
-	}
-	f := newFrame(int(t.Input.Bins), seed)
-	kashin, ok := t.Param("kashin")
-	if most := math.Sqrt(float64(f.size)); !ok || !(kashin.Float64() >= 1 && kashin.Float64() <= most) {
-		return nil, 0, invalid.Field("params.kashin", kashin.String(), "a rational from 1 to the root of the frame's size, "+strconv.FormatFloat(most, 'g', 5, 64))
-	}
-	m := &Mechanism{task: t, frame: f, sides: 1, lanes: 1, levels: 1<<bits - 1}
-	m.bound = kashin.Float64() / math.Sqrt(float64(f.size))
-	if t.Slots.Padding == task.PaddingNone {
-		m.sides = 2
-	}
+	m := &Mechanism{task: t, size: int(t.Input.Bins), bound: 1, units: units.Float64(), lanes: 1}
 	if t.Slots.Lanes > 1 {
-		m.lanes = uint64(f.size)
+		return m, m.openFrame(units)
 	}
-	return m, bits, nil
+	return m, nil
 }
 
 func checkQuery(t *task.Task) error {
@@ -166,17 +181,52 @@ func checkQuery(t *task.Task) error {
 	return nil
 }
 
-// kinds returns the number of different messages.
-func (m *Mechanism) kinds() uint64 { return uint64(m.frame.size*len(m.noise)) * m.sides }
-
-// slots returns how messages travel: at most one for the value of each bit and all its trials.
-func (m *Mechanism) slots() task.Slots {
-	perCoefficient := uint64(0)
-	for _, n := range m.noise {
-		perCoefficient += 1 + m.sides*n.trials
+// openFrame makes a mechanism one of a lane per coefficient.
+func (m *Mechanism) openFrame(units randomizer.Rational) error {
+	seed, err := protocols.WholeParam(m.task, "seed", 0, math.MaxInt64)
+	if err != nil {
+		return err
 	}
-	s := task.Slots{Padding: task.PaddingFull, Lanes: m.lanes, PerLane: perCoefficient * uint64(m.frame.size) / m.lanes}
-	if m.sides == 2 {
+	m.frame = newFrame(m.size, seed)
+	m.size, m.lanes = m.frame.size, uint64(m.frame.size)
+	kashin, ok := m.task.Param("kashin")
+	if most := math.Sqrt(float64(m.size)); !ok || !(kashin.Float64() >= 1 && kashin.Float64() <= most) {
+		return invalid.Field("params.kashin", kashin.String(), "a rational from 1 to the root of the frame's size, "+strconv.FormatFloat(most, 'g', 5, 64))
+	}
+	m.bound = kashin.Float64() / math.Sqrt(float64(m.size))
+	if units.Den != 1 || 2*m.units < kashin.Float64() {
+		return invalid.Field("params.units", units.String(), "a whole number, at least half of kashin, where each coefficient has a lane")
+	}
+	return nil
+}
+
+// most returns the largest number of units that a client has in a lane: A, or h. The root is raised
+// by more than the rounding of vectors and their sums can come to.
+func (m *Mechanism) most() uint64 {
+	if m.frame != nil {
+		return uint64(m.units)
+	}
+	return uint64(m.units*math.Sqrt(float64(m.size))*(1+slack)) + 1
+}
+
+// perLane returns the number of kinds of message in a lane: two for each of its coefficients, and
+// under padding none the null message, which is the last.
+func (m *Mechanism) perLane() uint64 {
+	kinds := 2 * uint64(m.size) / m.lanes
+	if m.null.trials > 0 {
+		kinds++
+	}
+	return kinds
+}
+
+// kinds returns the number of different messages. Message (j, +) is number 2j of its lane, (j, -) the next.
+func (m *Mechanism) kinds() uint64 { return m.perLane() * m.lanes }
+
+// slots returns how messages travel: at most one for each unit and all trials.
+func (m *Mechanism) slots() task.Slots {
+	s := task.Slots{Padding: task.PaddingFull, Lanes: m.lanes}
+	s.PerLane = m.most() + 2*uint64(m.size)/m.lanes*m.noise.trials + m.null.trials
+	if m.null.trials > 0 {
 		s.Padding = task.PaddingNone
 	}
 	s.MessageBytes = uint64(protocols.IndexBytes(m.kinds()))

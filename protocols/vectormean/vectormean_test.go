@@ -37,13 +37,13 @@ func open(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism) {
 func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	const n = 60
 	for name, q := range map[string]planner.Query{
-		"d = 3":                       {Dim: 3, Honest: 1},
-		"d = 3, 80 % honest":          {Dim: 3, Honest: 0.8},
-		"d = 4, padding none":         {Dim: 4, Honest: 1, Padding: task.PaddingNone},
-		"d = 4, none, 80 % honest":    {Dim: 4, Honest: 0.8, Padding: task.PaddingNone},
-		"d = 5, a lane each":          {Dim: 5, Honest: 1, Lanes: 16},
-		"d = 2, 4 bits":               {Dim: 2, Honest: 1, Params: planner.Params{"bits": 4}},
-		"d = 2, 4 bits, padding none": {Dim: 2, Honest: 1, Padding: task.PaddingNone, Lanes: 4, Params: planner.Params{"bits": 3}},
+		"d = 3":                    {Dim: 3, Honest: 1},
+		"d = 3, 80 % honest":       {Dim: 3, Honest: 0.8},
+		"d = 4, padding none":      {Dim: 4, Honest: 1, Padding: task.PaddingNone},
+		"d = 4, none, 80 % honest": {Dim: 4, Honest: 0.8, Padding: task.PaddingNone},
+		"d = 5, a lane each":       {Dim: 5, Honest: 1, Lanes: 16},
+		"d = 2, 15 units":          {Dim: 2, Honest: 1, Params: planner.Params{"units": 15}},
+		"d = 2, a lane each, none": {Dim: 2, Honest: 1, Padding: task.PaddingNone, Lanes: 4, Params: planner.Params{"units": 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,111 +66,250 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	}
 }
 
-// counters describes a tiny mechanism: N coefficients of len(noise) bits.
-type counters struct {
-	size, sides int
-	noise       []trials
+// exact describes the counters of a tiny mechanism in one lane: each of the 2N counters has noise
+// Bin(trials, q), the null message under padding none Bin(trials0, q0).
+type exact struct {
+	size             int
+	units            float64
+	most             int // A.
+	trials, trials0  int
+	q, q0            float64
+	withoutSecond    bool // A broken variant: no noise on the messages (l, -).
+	withoutNullNoise bool // Another.
 }
 
-type trials struct {
-	m uint64
-	q float64
-}
-
-// leak returns the largest δ(ε) of the counters for users clients, all of whose vectors are known but
-// one: the others' values move every count by a constant, which changes nothing, so they are left out.
-func (c counters) leak(users int, eps float64) (worst float64) {
-	bits := len(c.noise)
-	kinds := c.size * bits * c.sides
-	blanket := brute.Nothing(kinds)
-	for kind := range kinds {
-		n := c.noise[kind/c.sides%bits]
-		trial := brute.Law{}
-		trial.Mix(1-n.q, brute.Nothing(kinds))
-		trial.Mix(n.q, brute.One(kinds, kind))
-		for range uint64(users) * n.m {
-			blanket = blanket.Add(trial)
-		}
+func of(t *testing.T, draft *task.Task, users int) exact {
+	e := exact{size: int(draft.Input.Bins)}
+	get := func(key string) float64 {
+		p, ok := draft.Param(key)
+		require.True(t, ok, key)
+		return p.Float64()
 	}
-	var seen []brute.Law
-	for _, x := range brute.Vectors(c.size*bits, 1) {
-		law := blanket
-		for i, bit := range x {
-			if c.sides == 2 {
-				law = law.Add(brute.One(kinds, 2*i+int(bit)))
-			} else if bit == 1 {
-				law = law.Add(brute.One(kinds, i))
+	e.units, e.trials, e.q = get("units"), users*int(get("m")), get("q")
+	e.most = int(draft.Slots.PerLane) - 2*e.size*int(get("m"))
+	if draft.Slots.Padding == task.PaddingNone {
+		e.trials0, e.q0 = users*int(get("m0")), get("q0")
+		e.most -= int(get("m0"))
+	}
+	return e
+}
+
+func (e exact) kinds() int {
+	if e.trials0 > 0 {
+		return 2*e.size + 1
+	}
+	return 2 * e.size
+}
+
+// noise returns the law of a kind's noise.
+func (e exact) noise(kind int) []float64 {
+	n, q := e.trials, e.q
+	if kind == 2*e.size {
+		if n, q = e.trials0, e.q0; e.withoutNullNoise {
+			n = 0
+		}
+	} else if kind%2 == 1 && e.withoutSecond {
+		n = 0
+	}
+	pmf := make([]float64, n+1)
+	for k := range pmf {
+		choose, _ := math.Lgamma(float64(n + 1))
+		a, _ := math.Lgamma(float64(k + 1))
+		b, _ := math.Lgamma(float64(n - k + 1))
+		pmf[k] = math.Exp(choose - a - b + float64(k)*math.Log(q) + float64(n-k)*math.Log1p(-q))
+	}
+	return pmf
+}
+
+// outcome is a rounded vector and its probability.
+type outcome struct {
+	x []int
+	p float64
+}
+
+// outcomes enumerates dependent rounding: of the first two fractions one becomes whole, and so on.
+func (e exact) outcomes(v []float64) (out []outcome) {
+	var walk func(f []float64, p float64)
+	walk = func(f []float64, p float64) {
+		var open []int
+		for k, t := range f {
+			if frac := t - math.Floor(t); frac > 1e-9 && frac < 1-1e-9 {
+				open = append(open, k)
 			}
 		}
-		seen = append(seen, law)
+		with := func(p float64, values ...float64) {
+			g := append([]float64(nil), f...)
+			for i, value := range values {
+				g[open[i]] = math.Floor(f[open[i]]) + value
+			}
+			walk(g, p)
+		}
+		switch {
+		case p <= 1e-15:
+		case len(open) == 0:
+			x := make([]int, len(f))
+			for k := range f {
+				x[k] = int(math.Round(f[k]))
+				if v[k] < 0 {
+					x[k] = -x[k]
+				}
+			}
+			out = append(out, outcome{x, p})
+		case len(open) == 1:
+			a := f[open[0]] - math.Floor(f[open[0]])
+			with(p*(1-a), 0)
+			with(p*a, 1)
+		default:
+			a, b := f[open[0]]-math.Floor(f[open[0]]), f[open[1]]-math.Floor(f[open[1]])
+			if sum := a + b; sum <= 1 {
+				with(p*a/sum, sum, 0)
+				with(p*b/sum, 0, sum)
+			} else {
+				with(p*(1-b)/(2-sum), 1, sum-1)
+				with(p*(1-a)/(2-sum), sum-1, 1)
+			}
+		}
 	}
-	for i := range seen {
-		for j := range seen {
-			worst = max(worst, brute.HockeyStick(seen[i], seen[j], eps))
+	f := make([]float64, len(v))
+	for k := range v {
+		f[k] = math.Abs(v[k]) * e.units
+	}
+	walk(f, 1)
+	return out
+}
+
+// sent returns how many messages of each kind a rounded vector is, without noise.
+func (e exact) sent(x []int) []int {
+	out := make([]int, e.kinds())
+	total := 0
+	for k, units := range x {
+		if units >= 0 {
+			out[2*k] = units
+		} else {
+			out[2*k+1] = -units
+		}
+		total += max(units, -units)
+	}
+	if e.trials0 > 0 {
+		out[2*e.size] = e.most - total
+	}
+	return out
+}
+
+// law returns what the verifier sees if the client's vector is v. All others' are known: their units move
+// every count by a constant, which changes nothing, so they are left out.
+func (e exact) law(blanket brute.Law, v []float64) brute.Law {
+	law := brute.Law{}
+	for _, o := range e.outcomes(v) {
+		key := make([]byte, e.kinds())
+		for kind, n := range e.sent(o.x) {
+			key[kind] = byte(n)
+		}
+		law.Mix(o.p, blanket.Add(brute.Law{string(key): 1}))
+	}
+	return law
+}
+
+// leak returns the largest δ(ε) over all ordered pairs of some vectors, by enumeration of all counts.
+func (e exact) leak(vectors [][]float64, eps float64) (worst float64) {
+	blanket := brute.Nothing(e.kinds())
+	for kind := range e.kinds() {
+		one := brute.Law{}
+		for n, p := range e.noise(kind) {
+			key := make([]byte, e.kinds())
+			key[kind] = byte(n)
+			one[string(key)] = p
+		}
+		blanket = blanket.Add(one)
+	}
+	var laws []brute.Law
+	for _, v := range vectors {
+		laws = append(laws, e.law(blanket, v))
+	}
+	for i := range laws {
+		for j := range laws {
+			worst = max(worst, brute.HockeyStick(laws[i], laws[j], eps))
 		}
 	}
 	return worst
 }
 
-func of(t *testing.T, draft *task.Task) counters {
-	size := 2
-	for size < 2*int(draft.Input.Bins) {
-		size *= 2
+// pairLeak returns δ(ε) of two vectors whose entries are whole numbers of units: counters are
+// independent then, and their privacy losses add up. Each is rounded up to a thousandth.
+func (e exact) pairLeak(v, w []float64, eps float64) (delta float64) {
+	a, b := e.sent(e.outcomes(v)[0].x), e.sent(e.outcomes(w)[0].x)
+	const half = 40_000
+	total := make([]float64, 2*half+1)
+	total[half] = 1
+	for kind := range a {
+		shift, pmf := a[kind]-b[kind], e.noise(kind)
+		if shift == 0 {
+			continue
+		}
+		next := make([]float64, len(total))
+		for z, p := range pmf {
+			if z+shift < 0 || z+shift >= len(pmf) || p < 1e-12 {
+				continue // infinite, or little enough to be taken for it
+			}
+			loss := int(math.Ceil(1000 * math.Log(p/pmf[z+shift])))
+			for i := max(0, -loss); i < min(len(total), len(total)-loss); i++ {
+				next[i+loss] += p * total[i]
+			}
+		}
+		total = next
 	}
-	c := counters{size: size, sides: 1}
-	if draft.Slots.Padding == task.PaddingNone {
-		c.sides = 2
+	infinite := 1.0
+	for i, p := range total {
+		infinite -= p
+		delta += p * max(0, -math.Expm1(eps-float64(i-half)/1000))
 	}
-	bits, ok := draft.Param("bits")
-	require.True(t, ok)
-	for i := range bits.Num {
-		m, _ := draft.Param(fmt.Sprint("m", i))
-		q, _ := draft.Param(fmt.Sprint("q", i))
-		c.noise = append(c.noise, trials{uint64(m.Num), q.Float64()})
+	return delta + infinite
+}
+
+// corners are vectors of one or two coordinates that include the extremes of both norms and vectors
+// whose entries are between whole units.
+func corners(d int) (out [][]float64) {
+	if d == 1 {
+		return [][]float64{{-1}, {-0.7}, {-0.2}, {0}, {0.5}, {0.9}, {1}}
 	}
-	return c
+	r := math.Sqrt(0.5)
+	return [][]float64{{1, 0}, {-1, 0}, {0, 1}, {r, r}, {-r, -r}, {r, -r}, {0, 0}, {0.3, -0.2}}
 }
 
 // The counters of tiny mechanisms, enumerated from their parameters, leak no more than claimed, and
-// more if there are fewer honest clients, less noise, or one coefficient more than calibrated for.
+// more if there is less noise, or none on the messages of one sign, or none on the null message.
 func TestShuffledCountersArePrivate(t *testing.T) {
-	cases := []struct {
-		users, bits, dim uint64
-		padding          string
-		eps, delta       float64
+	for _, c := range []struct {
+		users, units, dim uint64
+		padding           string
+		eps, delta        float64
 	}{
-		{1, 1, 1, "full", 3, 0.05}, {2, 1, 1, "full", 2, 0.1}, {4, 1, 1, "full", 3, 0.02}, {6, 1, 1, "full", 3, 0.05},
-		{3, 2, 1, "full", 4, 0.1}, {1, 1, 1, "none", 6, 0.3}, {1, 1, 2, "full", 5, 0.2}, {2, 1, 1, "none", 7, 0.3},
-	}
-	for _, c := range cases {
-		t.Run(fmt.Sprintf("n=%d b=%d d=%d %s", c.users, c.bits, c.dim, c.padding), func(t *testing.T) {
-			draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: c.eps, Delta: c.delta, Padding: c.padding, Params: planner.Params{"bits": c.bits}})
-			exact := of(t, draft)
-			worst := exact.leak(int(c.users), c.eps)
+		{1, 1, 1, "full", 1, 0.05}, {2, 2, 1, "full", 2, 0.05}, {3, 3, 1, "full", 3, 0.02}, {6, 4, 1, "full", 1.5, 0.1},
+		{4, 1, 2, "full", 3, 0.3}, {6, 1, 2, "full", 1.5, 0.3}, {2, 1, 1, "none", 3, 0.3}, {6, 1, 1, "none", 4, 0.2},
+	} {
+		t.Run(fmt.Sprintf("n=%d s=%d d=%d %s", c.users, c.units, c.dim, c.padding), func(t *testing.T) {
+			draft, m := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: c.eps, Delta: c.delta, Padding: c.padding, Params: planner.Params{"units": c.units}})
+			good, vectors := of(t, draft, int(c.users)), corners(int(c.dim))
+			t.Logf("%+v", good)
+			worst := good.leak(vectors, c.eps)
+			t.Logf("δ = %.4g of %g", worst, c.delta)
 			require.LessOrEqual(t, worst, c.delta*(1+1e-9))
-			loose := 2.0
-			if c.padding == task.PaddingNone {
-				loose = 5 // one counter of a pair moves up and the other down; the bound takes the worse for both
-			}
-			require.Greater(t, worst, c.delta/loose, "the bound is not far off")
+			require.Greater(t, worst, c.delta/50, "the bound is not far off")
 
-			weak := exact
-			weak.noise = append([]trials(nil), exact.noise...)
-			for i := range weak.noise {
-				weak.noise[i].q /= 2
+			weak := good
+			weak.trials /= 3
+			require.Greater(t, weak.leak(vectors, c.eps), c.delta, "a third of the noise")
+			weak = good
+			weak.withoutSecond = true
+			require.Greater(t, weak.leak(vectors, c.eps), c.delta, "no noise on (l, -)")
+			if c.padding == task.PaddingNone {
+				weak = good
+				weak.withoutNullNoise = true
+				require.Greater(t, weak.leak(vectors, c.eps), c.delta, "no noise on the null message")
 			}
-			require.Greater(t, weak.leak(int(c.users), c.eps), c.delta, "half the noise")
-			if c.users > 1 && exact.noise[0].m > 0 {
-				fewer := exact
-				fewer.noise = append([]trials(nil), exact.noise...)
-				for i := range fewer.noise {
-					fewer.noise[i].m = fewer.noise[i].m * 2 / 3
-				}
-				require.Greater(t, fewer.leak(int(c.users), c.eps), c.delta, "two thirds of the trials")
-			}
-			for i := range draft.Params {
-				if draft.Params[i].Key == "q0" {
-					draft.Params[i].Value = randomizer.NewRational(draft.Params[i].Value.Num, 2*draft.Params[i].Value.Den)
+			for i, p := range draft.Params {
+				if p.Key == "q" {
+					draft.Params[i].Value = randomizer.NewRational(p.Value.Num, 2*p.Value.Den)
 				}
 			}
 			m, err := new(vectormean.Protocol).Open(draft)
@@ -180,19 +319,41 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 	}
 }
 
-// Noise calibrated for one counter does not hide two: composition is needed.
-func TestNoiseOfOneCounterIsNotEnoughForTwo(t *testing.T) {
-	draft, _ := open(t, planner.Query{Dim: 1, Batch: 4, Honest: 1, Epsilon: 3, Delta: 0.05, Params: planner.Params{"bits": 1}})
-	exact := of(t, draft)
-	require.Equal(t, 2, exact.size)
-	one := counters{size: 1, sides: 1, noise: append([]trials(nil), exact.noise...)}
-	for one.leak(4, 3) < 0.05 { // as little noise as one counter alone needs
-		one.noise[0].q *= 0.95
+// Three and four coordinates, n ≤ 6, by exact composition: the worst pairs of whole vectors, opposite ones and
+// those with no coordinate in common. Noise that hides one coordinate alone is not enough.
+func TestManyCountersTogetherArePrivate(t *testing.T) {
+	for _, c := range []struct{ users, dim uint64 }{{1, 4}, {4, 3}, {6, 4}} {
+		draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 2, Delta: 0.05, Params: planner.Params{"units": 2}})
+		good := of(t, draft, int(c.users))
+		flat, spike, other := make([]float64, c.dim), make([]float64, c.dim), make([]float64, c.dim)
+		for l := range flat {
+			flat[l] = 0.5
+		}
+		spike[0], other[1] = 1, 1
+		worst := func(e exact) (most float64) {
+			for _, pair := range [][2][]float64{{flat, negative(flat)}, {spike, negative(spike)}, {spike, other}, {flat, spike}, {spike, flat}} {
+				most = max(most, e.pairLeak(pair[0], pair[1], 2))
+			}
+			return most
+		}
+		t.Logf("N = %d, n = %d: %+v: δ = %.4g of 0.05", c.dim, c.users, good, worst(good))
+		require.LessOrEqual(t, worst(good), 0.05)
+		require.Greater(t, worst(good), 0.05/30)
+		weak := good
+		for weak.pairLeak(flat, spike, 2) <= 0.05 {
+			weak.trials--
+		}
+		weak.trials++ // enough for this pair, but not for opposite ones
+		require.Greater(t, worst(weak), 0.05)
 	}
-	one.noise[0].q /= 0.95
-	require.LessOrEqual(t, one.leak(4, 3), 0.05)
-	both := counters{size: 2, sides: 1, noise: one.noise}
-	require.Greater(t, both.leak(4, 3), 0.05)
+}
+
+func negative(v []float64) []float64 {
+	out := make([]float64, len(v))
+	for l := range v {
+		out[l] = -v[l]
+	}
+	return out
 }
 
 // Covers in place of zeros, as many as make the number of a client's slots the same for every vector,
@@ -220,17 +381,18 @@ func TestCountingCoversWouldShowTheVector(t *testing.T) {
 }
 
 // TestRandomizerFollowsItsLaw compares the mean and variance of all counters over 4,000 clients with
-// Bin(m, q) and the bit, each within 6 standard deviations: 64 checks, a false alarm in 10⁷.
+// Bin(m, q) and the rounded units, each within 6 standard deviations: 27 checks, a false alarm in 10⁷.
 func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 4000
 	for _, padding := range []string{task.PaddingFull, task.PaddingNone} {
-		draft, m := open(t, planner.Query{Dim: 2, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: padding, Params: planner.Params{"bits": 2}})
-		c := of(t, draft)
-		kinds := c.size * 2 * c.sides
+		draft, m := open(t, planner.Query{Dim: 3, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: padding, Params: planner.Params{"units": 4}})
+		e := of(t, draft, 1)
+		kinds := e.kinds()
 		sums, squares := make([]float64, kinds), make([]float64, kinds)
 		src := randomizer.NewSource()
+		value := []float64{0.125, -0.3, 0.7} // ½, 1.2, 2.8 units
 		for range draws {
-			lanes, err := m.Randomize(src, []float64{0, 0}) // every coefficient halfway between levels 1 and 2
+			lanes, err := m.Randomize(src, value)
 			require.NoError(t, err)
 			require.LessOrEqual(t, uint64(len(lanes[0])), draft.Slots.PerLane)
 			counts := make([]float64, kinds)
@@ -243,9 +405,21 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 			}
 		}
 		for kind := range kinds {
-			n := c.noise[kind/c.sides%2]
-			mean := 0.5 + float64(n.m)*n.q
-			variance := 0.25 + float64(n.m)*n.q*(1-n.q)
+			mean, variance := float64(e.trials)*e.q, float64(e.trials)*e.q*(1-e.q)
+			if kind == 2*e.size {
+				mean, variance = float64(e.trials0)*e.q0, float64(e.trials0)*e.q0*(1-e.q0)
+			}
+			for _, o := range e.outcomes(value) {
+				mean += o.p * float64(e.sent(o.x)[kind])
+			}
+			for _, o := range e.outcomes(value) {
+				variance += o.p * math.Pow(float64(e.sent(o.x)[kind]), 2)
+			}
+			units := mean - float64(e.trials)*e.q
+			if kind == 2*e.size {
+				units = mean - float64(e.trials0)*e.q0
+			}
+			variance -= units * units
 			got := sums[kind] / draws
 			require.InDelta(t, mean, got, 6*math.Sqrt(variance/draws), "%s, kind %d", padding, kind)
 			require.InDelta(t, variance, squares[kind]/draws-got*got, 6*variance*math.Sqrt(3.0/draws), "%s, kind %d", padding, kind)
@@ -253,22 +427,64 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 	}
 }
 
-// The composition over 32 coefficients is far below the closed form of the paper, which needs
-// ε/(2√(2d·ln(2/δ))) in each, and near the Gaussian limit.
-func TestNoiseIsNearTheGaussianLimit(t *testing.T) {
-	draft, m := open(t, planner.Query{Dim: 16, Batch: 100_000, Honest: 1, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"bits": 8}})
-	kashin, _ := draft.Param("kashin")
-	mu := 0.2308 // δ = Φ(−1/μ + μ/2) − e·Φ(−1/μ − μ/2) = 10⁻⁶
-	limit := 2 * kashin.Float64() / mu
-	got := math.Sqrt(m.WorstVariance() * 100_000)
-	require.InEpsilon(t, limit, got, 0.05, "standard error of the sum")
-	closed := 16 / (1 / (2 * math.Sqrt(2*16*math.Log(2e6)))) // discrete Laplace of scale Δ/ε₀ on [-c, c], c = κ/√32
-	require.Less(t, 3*got, closed*2*kashin.Float64()/math.Sqrt(32))
+// Under padding none the units and null messages are A for every vector: only noise changes the number
+// of a client's messages.
+func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
+	for _, lanes := range []uint64{1, 8} {
+		draft, m := open(t, planner.Query{Dim: 4, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: task.PaddingNone, Lanes: lanes, Params: planner.Params{"units": 5}})
+		var sent []int
+		for _, v := range [][]float64{{0, 0, 0, 0}, {1, 0, 0, 0}, {0.5, -0.5, 0.5, 0.5}, {0.1, 0.33, 0, -0.2}} {
+			got, err := m.(protocols.Attacker).Attack(randomizer.NewSource(), protocols.AttackDropNoise, 0, v)
+			require.NoError(t, err)
+			require.Len(t, got, int(draft.Slots.Lanes))
+			for lane := range got {
+				sent = append(sent, len(got[lane]))
+			}
+		}
+		for _, n := range sent {
+			require.Equal(t, sent[0], n)
+			require.GreaterOrEqual(t, n, 5)
+		}
+	}
+}
+
+// central is the standard error of a sum by the Gaussian mechanism for vectors of norm at most 1 at
+// ε = 1, δ = 10⁻⁶: distance 2 over μ, δ = Φ(−1/μ + μ/2) − e·Φ(−1/μ − μ/2).
+const central = 2 / 0.2367044
+
+// The error is at most 1.15 times the central Gaussian mechanism's, with no more slots than bits of Kashin
+// coefficients took, at 2.3 to 2.65 times that error.
+func TestNearTheCentralGaussian(t *testing.T) {
+	for _, c := range []struct{ users, dim, slots uint64 }{{10_000, 16, 224}, {10_000, 64, 896}, {100_000, 256, 2560}} {
+		draft, m := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 1, Delta: 1e-6})
+		ratio := math.Sqrt(m.WorstVariance()*float64(c.users)) / central
+		t.Logf("n = %d, d = %d: %.4f times the central Gaussian's error in %d slots", c.users, c.dim, ratio, draft.Slots.PerLane)
+		require.Less(t, ratio, 1.15)
+		require.Greater(t, ratio, 1.0)
+		require.LessOrEqual(t, draft.Slots.PerLane, c.slots)
+	}
+}
+
+// No slots and messages of the table of costs (d = 16, 90 % honest) are more than with bits of Kashin coefficients.
+func TestCostsNoMoreThanBits(t *testing.T) {
+	for _, c := range []struct {
+		users, slots uint64
+		messages     float64
+	}{{1e3, 128, 127.3}, {1e4, 128, 105.4}, {1e5, 256, 153.4}, {1e6, 320, 165.1}, {1e7, 384, 128.2}} {
+		q := planner.Query{Dim: 16, Batch: c.users, Honest: 0.9, Epsilon: 1, Delta: 1e-6}
+		draft, _ := open(t, q)
+		require.LessOrEqual(t, draft.Slots.PerLane, c.slots)
+		q.Padding = task.PaddingNone
+		draft, _ = open(t, q)
+		e := of(t, draft, 1)
+		require.LessOrEqual(t, float64(e.most)+32*float64(e.trials)*e.q+float64(e.trials0)*e.q0, c.messages, "n = %d", c.users)
+	}
 }
 
 func TestWorstValueHasTheWorstVariance(t *testing.T) {
-	for _, bits := range []uint64{1, 2, 5} {
-		_, m := open(t, planner.Query{Dim: 3, Batch: 1000, Honest: 0.9, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"bits": bits}})
+	for _, q := range []planner.Query{{Lanes: 1, Params: planner.Params{"units": 1}}, {Lanes: 1}, {Lanes: 8}} {
+		q.Dim, q.Batch, q.Honest, q.Epsilon, q.Delta = 3, 1000, 0.9, 1, 1e-6
+		_, m := open(t, q)
 		_, at, err := m.Exact(m.WorstValue())
 		require.NoError(t, err)
 		require.InEpsilon(t, m.WorstVariance(), at[0], 1e-9)
@@ -286,13 +502,14 @@ func TestBadParametersNameTheField(t *testing.T) {
 		field string
 		want  string
 	}{
-		"bits of zero":        {planner.Query{Dim: 4, Params: planner.Params{"bits": 0}}, "params.bits", "1 to 10"},
-		"too many bits":       {planner.Query{Dim: 4, Params: planner.Params{"bits": 11}}, "params.bits", "1 to 10"},
-		"kashin below 1":      {planner.Query{Dim: 4, Params: planner.Params{"kashin": 0}}, "params.kashin", "from 1 to"},
-		"kashin too large":    {planner.Query{Dim: 4, Params: planner.Params{"kashin": 3}}, "params.kashin", "2.8284"},
+		"no units":            {planner.Query{Dim: 4, Params: planner.Params{"units": 0}}, "params.units", "1 to 4096"},
+		"too many units":      {planner.Query{Dim: 4, Params: planner.Params{"units": 4097}}, "params.units", "1 to 4096"},
+		"kashin below 1":      {planner.Query{Dim: 4, Lanes: 8, Params: planner.Params{"kashin": 0}}, "params.kashin", "from 1 to"},
+		"kashin too large":    {planner.Query{Dim: 4, Lanes: 8, Params: planner.Params{"kashin": 3}}, "params.kashin", "2.8284"},
+		"units below kashin":  {planner.Query{Dim: 64, Lanes: 128, Params: planner.Params{"units": 1, "kashin": 3}}, "params.units", "half of kashin"},
 		"dimension too large": {planner.Query{Dim: 8193}, "input.dim", "1 to 8192"},
 		"too few users":       {planner.Query{Dim: 1000, Batch: 100}, "users", "at least"},
-		"rule":                {planner.Query{Dim: 4, Rule: "revealed"}, "rule", "composed"},
+		"rule":                {planner.Query{Dim: 4, Rule: "revealed"}, "rule", vectormean.Rule},
 		"unknown parameter":   {planner.Query{Dim: 4, Params: planner.Params{"r": 1}}, "params.r", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -309,21 +526,32 @@ func TestBadParametersNameTheField(t *testing.T) {
 }
 
 func TestTasksWithOtherParametersAreRefused(t *testing.T) {
+	set := func(key string, v randomizer.Rational) func(*task.Task) {
+		return func(d *task.Task) {
+			for i := range d.Params {
+				if d.Params[i].Key == key {
+					d.Params[i].Value = v
+				}
+			}
+		}
+	}
 	for name, c := range map[string]struct {
 		change func(*task.Task)
 		field  string
 	}{
-		"no bits":         {func(d *task.Task) { d.Params = d.Params[1:] }, "params.bits"},
-		"no noise":        {func(d *task.Task) { d.Params[2].Value = randomizer.NewRational(0, 1) }, "params.m0"},
-		"certain noise":   {func(d *task.Task) { d.Params[3].Value = randomizer.NewRational(1, 1) }, "params.q0"},
-		"q not dyadic":    {func(d *task.Task) { d.Params[3].Value = randomizer.NewRational(1, 3) }, "params.q0"},
+		"no noise":        {set("m", randomizer.NewRational(0, 1)), "params.m"},
+		"no null noise":   {set("m0", randomizer.NewRational(0, 1)), "params.m0"},
+		"certain noise":   {set("q", randomizer.NewRational(1, 1)), "params.q"},
+		"q not dyadic":    {set("q0", randomizer.NewRational(1, 3)), "params.q0"},
+		"other units":     {set("units", randomizer.NewRational(20, 1)), "slots"},
 		"a slot too few":  {func(d *task.Task) { d.Slots.PerLane-- }, "slots"},
-		"padding changed": {func(d *task.Task) { d.Slots.Padding = task.PaddingNone }, "slots"},
-		"odd lanes":       {func(d *task.Task) { d.Slots.Lanes = 3 }, "slots.lanes"},
-		"seed missing":    {func(d *task.Task) { d.Params = d.Params[:4] }, "params.seed"},
+		"padding changed": {func(d *task.Task) { d.Slots.Padding = task.PaddingFull }, "params"},
+		"odd lanes":       {func(d *task.Task) { d.Slots.Lanes = 3 }, "params.seed"},
+		"units missing":   {func(d *task.Task) { d.Params = d.Params[:4] }, "params.units"},
+		"one too many":    {func(d *task.Task) { d.Params = append(d.Params, protocols.Whole("v", 1)) }, "params"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			draft, _ := open(t, planner.Query{Dim: 4, Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"bits": 1}})
+			draft, _ := open(t, planner.Query{Dim: 4, Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-6, Padding: task.PaddingNone})
 			c.change(draft)
 			_, err := registry.Open(draft)
 			var field *invalid.FieldError
@@ -333,20 +561,16 @@ func TestTasksWithOtherParametersAreRefused(t *testing.T) {
 	}
 }
 
-// One malicious client among 50: with one lane the error it makes grows as √d, with a lane per
-// coefficient it does not grow.
+// One malicious client among 2,000: with one lane the error it makes is its slots' units, growing as √d with
+// them, with a lane per coefficient it does not grow.
 func TestOneMaliciousClient(t *testing.T) {
-	reach := func(dim, lanes uint64) (norm float64) {
-		q := planner.Query{Dim: dim, Batch: 2000, Honest: 1, Epsilon: 1, Delta: 1e-6, Lanes: lanes}
-		q.Params = planner.Params{"bits": 1, "seed": 2}
-		draft, m := open(t, q)
-		kashin, _ := draft.Param("kashin")
-		trials, _ := draft.Param("m0")
+	reach := func(dim, lanes uint64) (norm float64, draft *task.Task) {
+		draft, m := open(t, planner.Query{Dim: dim, Batch: 2000, Honest: 1, Epsilon: 4, Delta: 1e-6, Lanes: lanes, Params: planner.Params{"units": 3}})
 		lanesOf, err := m.(protocols.Attacker).Attack(randomizer.NewSource(), protocols.AttackMax, 0, make([]float64, dim))
 		require.NoError(t, err)
 		honest, attacked := m.Aggregate(), m.Aggregate()
 		for lane, messages := range lanesOf {
-			require.LessOrEqual(t, uint64(len(messages)), draft.Slots.PerLane)
+			require.Len(t, messages, int(draft.Slots.PerLane))
 			for _, message := range messages {
 				require.NoError(t, attacked.Add(lane, message))
 			}
@@ -355,11 +579,15 @@ func TestOneMaliciousClient(t *testing.T) {
 		for l, after := range attacked.Total() {
 			norm = math.Hypot(norm, after-before[l])
 		}
-		return norm / kashin.Float64() / float64(1+trials.Num)
+		return norm, draft
 	}
 	for _, dim := range []uint64{16, 64, 256} {
-		require.InDelta(t, math.Sqrt(float64(2*dim)*2), reach(dim, 1), 1e-6, "one lane: 2c/L·B in norm √½, c·B = κ√N·(b+m)")
-		require.InDelta(t, 1, reach(dim, 2*dim), 0.5, "a lane each")
+		one, draft := reach(dim, 1)
+		require.InDelta(t, float64(draft.Slots.PerLane)/3, one, 1e-9)
+		require.GreaterOrEqual(t, one, math.Sqrt(float64(dim)))
+		each, draft := reach(dim, 2*dim)
+		kashin, _ := draft.Param("kashin")
+		require.InDelta(t, kashin.Float64()*float64(draft.Slots.PerLane)/3, each, 1e-9)
 	}
 }
 
@@ -367,7 +595,7 @@ func TestOneMaliciousClient(t *testing.T) {
 // difference, variances within 5.7 of theirs.
 func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
 	for _, padding := range []string{task.PaddingFull, task.PaddingNone} {
-		draft, m := open(t, planner.Query{Dim: 2, Batch: 50, Honest: 1, Epsilon: 6, Delta: 1e-4, Padding: padding, Params: planner.Params{"bits": 2}})
+		draft, m := open(t, planner.Query{Dim: 2, Batch: 50, Honest: 1, Epsilon: 6, Delta: 1e-4, Padding: padding})
 		values := make([][]float64, 50)
 		for i := range values {
 			values[i] = []float64{float64(i) / 60, -0.5}
@@ -390,15 +618,15 @@ func TestHostileNoiseIsRefusedQuickly(t *testing.T) {
 		m, q randomizer.Rational
 		min  uint64
 	}{
-		"more than fits in memory": {randomizer.NewRational(65535, 1), randomizer.NewRational(1, 2), 60_000},
+		"more than fits in memory": {randomizer.NewRational(16000, 1), randomizer.NewRational(1, 2), 60_000},
 		"next to none":             {randomizer.NewRational(1, 1), randomizer.NewRational(1, 1<<62), 60_000},
 		"nearly certain":           {randomizer.NewRational(2, 1), randomizer.NewRational(1<<52-1, 1<<52), 60_000},
 		"one client":               {randomizer.NewRational(1, 1), randomizer.NewRational(1, 2), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			draft, _ := open(t, planner.Query{Dim: 2, Batch: 60_000, Honest: 1, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"bits": 1}})
-			draft.Params[2].Value, draft.Params[3].Value = noise.m, noise.q
-			draft.Slots.PerLane = 4 * (1 + uint64(noise.m.Num))
+			draft, _ := open(t, planner.Query{Dim: 2, Batch: 60_000, Honest: 1, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"units": 2}})
+			draft.Slots.PerLane += 4 * uint64(noise.m.Num-draft.Params[0].Value.Num)
+			draft.Params[0].Value, draft.Params[1].Value = noise.m, noise.q
 			draft.Batch.Min = noise.min
 			m, err := new(vectormean.Protocol).Open(draft)
 			require.NoError(t, err)

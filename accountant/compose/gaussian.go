@@ -1,0 +1,101 @@
+package compose
+
+import "math"
+
+// GaussianDelta is δ(ε) of the pair N(0, 1), N(μ, 1) for μ² > 0 ([BW18], Theorem 8), ε ≥ 0, rounded up:
+//
+//	δ = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ)
+//
+// and slope is d ln δ/dμ² = φ(ε/μ − μ/2)/(2μδ). ln δ is concave in μ² (docs/proofs/vectormean.md,
+// Lemma 3), so that ln δ at any other μ² lies below the tangent.
+//
+// [BW18]: https://arxiv.org/abs/1805.06530
+func GaussianDelta(square, eps float64) (delta, slope float64) {
+	mu := math.Sqrt(square)
+	x := eps/mu - mu/2
+	delta = upper(x) - math.Exp(eps)*upper(x+mu)
+	delta = math.Max(delta*(1+1e-9), 1e-300)
+	return delta, density(x) / (2 * mu * delta)
+}
+
+// upper returns 1 − Φ(x), and density φ(x).
+func upper(x float64) float64   { return math.Erfc(x/math.Sqrt2) / 2 }
+func density(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
+
+// finest is how many blocks there are at most to a standard deviation in [Binomial.Rate].
+const finest = 1000
+
+// rateRounding is above the relative error of a rate: differences of scores, which are of size 10 at
+// most and exact to 1e-14, over a finest'th of a standard deviation.
+const rateRounding = 1e-9
+
+// Rate compares a counter with a Gaussian. It returns η, so that the counter seen with v added is, for
+// every |v| ≤ shift, no easier to tell from the counter itself than N(vη, 1) from N(0, 1), save for an
+// event of probability missed, at most miss if that can be had (docs/proofs/vectormean.md, Theorem 1):
+//
+//	η = max { Φ⁻¹(F(t)) − Φ⁻¹(F(t−1)) : lo − shift < t ≤ hi + shift },   missed = Pr[y < lo or y > hi]      (3)
+//
+// F being the distribution function. η is +Inf where the noise is too little for any such interval.
+func (b *Binomial) Rate(shift uint64, miss float64) (eta, missed float64) {
+	last := len(b.masses) - 1
+	if last < 2*int(min(shift, math.MaxInt32))+1 {
+		return math.Inf(1), 1
+	}
+	margin := int(shift)
+	lo, hi := margin, last-1-margin // The scores of 0 and 1 are infinite: F(last) = 1.
+	for lo < hi && b.up[lo] <= miss/2 {
+		lo++
+	}
+	for hi > lo && b.down[hi] <= miss/2 {
+		hi--
+	}
+	missed = b.down[hi+1]
+	if lo > 0 {
+		missed += b.up[lo-1]
+	}
+	return b.steepest(lo-margin, hi+margin) * (1 + rateRounding), missed*(1+1e-9) + floor
+}
+
+// steepest returns the largest difference of the scores of neighbours from one index to another, or,
+// where a standard deviation has more than finest of them, a bound on it over blocks: a mass is at most
+// its block's largest, which is at an end or at the mode, and the mass b(t) is the integral of φ from
+// score to score, at least the smaller of φ at the block's ends times their difference.
+func (b *Binomial) steepest(from, to int) (most float64) {
+	block := 1 + int(math.Sqrt(b.Variance())/finest)
+	mode := int(math.Floor((b.n+1)*b.p) - b.first)
+	before := b.score(from, 0)
+	for at := from; at < to; {
+		next := min(at+block, to)
+		after := b.score(next, before)
+		step := after - before
+		if block > 1 {
+			peak := math.Max(b.masses[at+1], b.masses[next])
+			if at < mode && mode <= next {
+				peak = b.masses[mode]
+			}
+			step = peak / density(math.Max(math.Abs(before), math.Abs(after)))
+		}
+		most = math.Max(most, step)
+		at, before = next, after
+	}
+	return most
+}
+
+// score returns Φ⁻¹(F(first+i)), by Newton's method on the logarithm of the smaller tail, which is
+// concave, from a guess.
+func (b *Binomial) score(i int, guess float64) float64 {
+	tail, side := b.down[i+1], 1.0
+	if b.up[i] < tail {
+		tail, side = b.up[i], -1
+	}
+	z := math.Max(0, guess*side)
+	for range 100 {
+		q := upper(z)
+		step := q / density(z) * math.Log(q/tail)
+		z += step
+		if math.Abs(step) < 1e-13 {
+			break
+		}
+	}
+	return z * side
+}

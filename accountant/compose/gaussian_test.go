@@ -1,0 +1,81 @@
+package compose
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestGaussianDelta(t *testing.T) {
+	delta, slope := GaussianDelta(0.236704*0.236704, 1)
+	require.InEpsilon(t, 1e-6, delta, 0.01)
+	more, _ := GaussianDelta(0.236704*0.236704*(1+1e-6), 1)
+	require.InEpsilon(t, slope, math.Log(more/delta)/(0.236704*0.236704*1e-6), 1e-4)
+}
+
+// ln δ lies below its tangents, on a grid of μ² and of points of contact.
+func TestGaussianDeltaIsLogConcave(t *testing.T) {
+	for _, eps := range []float64{0, 0.01, 1, 8} {
+		for at := 1e-3; at < 100; at *= 1.7 {
+			delta, slope := GaussianDelta(at, eps)
+			for other := 1e-3; other < 100; other *= 1.3 {
+				d, _ := GaussianDelta(other, eps)
+				if delta > 1e-200 && d > 1e-200 {
+					require.LessOrEqual(t, math.Log(d), math.Log(delta)+slope*(other-at)+1e-6, "%g: %g from %g", eps, other, at)
+				}
+			}
+		}
+	}
+}
+
+// Every shift of a counter, at every ε, is below the Gaussian's curve plus what was missed, and the rate
+// is not far above the Gaussian limit. A rate a hundredth less is not enough.
+func TestRateDominates(t *testing.T) {
+	for _, c := range []struct {
+		n     uint64
+		p     float64
+		shift int
+		loose float64
+	}{{40, 0.5, 3, 2}, {400, 0.5, 8, 1.05}, {400, 0.1, 5, 2}, {20_000, 0.5, 11, 1.001}, {20_000, 0.15, 11, 1.1}, {100_000_000, 0.2, 700, 1.01}} {
+		b := NewBinomial(c.n, c.p)
+		eta, missed := b.Rate(uint64(c.shift), 1e-9)
+		require.Less(t, eta*math.Sqrt(b.Variance()), c.loose)
+		require.Greater(t, eta*math.Sqrt(b.Variance()), 1.0)
+		broken := 0
+		for _, v := range []int{1, 2, c.shift} {
+			for _, down := range []bool{false, true} {
+				for _, eps := range []float64{0, 0.1, 0.5, 1, 2} {
+					got := b.shifted(v, down, eps)
+					bound, _ := GaussianDelta(math.Pow(eta*float64(v), 2), eps)
+					require.LessOrEqual(t, got, bound+missed, "%v, shift %d", c, v)
+					if less, _ := GaussianDelta(math.Pow(0.95*eta/c.loose*float64(v), 2), eps); got > less+missed {
+						broken++
+					}
+				}
+			}
+		}
+		require.Positive(t, broken)
+	}
+}
+
+// shifted returns Σ (b(y) − e^ε·b(y∓v))₊.
+func (b *Binomial) shifted(v int, down bool, eps float64) (delta float64) {
+	if down {
+		v = -v
+	}
+	for i, p := range b.masses {
+		q := 0.0
+		if j := i - v; j >= 0 && j < len(b.masses) {
+			q = b.masses[j]
+		}
+		delta += math.Max(0, p-math.Exp(eps)*q)
+	}
+	return delta
+}
+
+func TestTooLittleNoiseHasNoRate(t *testing.T) {
+	eta, missed := NewBinomial(4, 0.5).Rate(3, 0.1)
+	require.True(t, math.IsInf(eta, 1))
+	require.Equal(t, 1.0, missed)
+}

@@ -1,0 +1,101 @@
+package vectormean
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// defaultKashin is κ where frames of ratio 2 are random enough, for d above a few: every vector that
+// was tried has a representation within it.
+var defaultKashin = randomizer.NewRational(11, 5)
+
+// chooseFrame returns parameters kashin and seed: those given, else of the first 16 seeds the first
+// with which all of a family of vectors, among them the hardest known, have a representation within
+// κ, which is 1, 3/2, 7/4, 2 for small d or else 11/5 and up.
+func chooseFrame(t *task.Task) []task.Param {
+	kashin, hasKashin := t.Param("kashin")
+	seed, hasSeed := t.Param("seed")
+	d := int(min(t.Input.Bins, maxDim))
+	if !hasKashin {
+		kashin = defaultKashin
+		for _, k := range levels(d) {
+			first, last := uint64(1), uint64(16)
+			if hasSeed {
+				first, last = uint64(seed.Num), uint64(seed.Num)
+			}
+			for s := first; s <= last; s++ {
+				if newFrame(d, s).holds(k.Float64()) {
+					return []task.Param{{Key: "kashin", Value: k}, protocols.Whole("seed", s)}
+				}
+			}
+		}
+	}
+	if !hasSeed {
+		seed = randomizer.NewRational(1, 1)
+	}
+	return []task.Param{{Key: "kashin", Value: kashin}, {Key: "seed", Value: seed}}
+}
+
+// levels returns the κ to try. Below 11/5 a family of vectors says too little about all of them
+// unless d is small.
+func levels(d int) (out []randomizer.Rational) {
+	if d <= 8 {
+		out = append(out, randomizer.NewRational(1, 1), randomizer.NewRational(3, 2), randomizer.NewRational(7, 4), randomizer.NewRational(2, 1))
+	}
+	return append(out, defaultKashin, randomizer.NewRational(12, 5), randomizer.NewRational(13, 5), randomizer.NewRational(3, 1), randomizer.NewRational(4, 1))
+}
+
+// holds says whether a family of vectors has representations within κ: the coordinate axes, Uᵀs for
+// s with one to half of the entries ±1 (whose coefficients Ux stand out the most), vectors
+// of signs, and sums of signs at random. All are drawn by a fixed generator.
+func (f *frame) holds(kashin float64) bool {
+	if kashin > math.Sqrt(float64(f.size)) {
+		return false
+	}
+	bound, d, state := kashin/math.Sqrt(float64(f.size)), len(f.columns), uint64(0)
+	next := func() uint64 {
+		state += 0x9e3779b97f4a7c15
+		return mix(state)
+	}
+	trials := 12 + min(32_000/d, 2000)
+	for trial := range trials {
+		x := make([]float64, d)
+		switch trial % 4 {
+		case 0:
+			x[int(next()%uint64(d))] = 1
+		case 1, 2:
+			s := make([]float64, f.size)
+			entries := 1 + trial/4%3
+			if trial%4 == 2 {
+				entries = 1 + int(next()%uint64(f.size/2))
+			}
+			for range entries {
+				s[int(next()%uint64(f.size))] = 1 - 2*float64(next()>>63)
+			}
+			x = f.synthesize(s)
+		case 3:
+			for l := range x {
+				for range 1 + trial/4%4 {
+					x[l] += 1 - 2*float64(next()>>63)
+				}
+			}
+		}
+		norm := 0.0
+		for _, v := range x {
+			norm += v * v
+		}
+		if norm == 0 {
+			continue
+		}
+		for l := range x {
+			x[l] /= math.Sqrt(norm)
+		}
+		if a, _ := f.represent(x, bound); largest(a) > bound*(1+1e-12) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,78 @@
+package vectormean
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// Dependent rounding of four fractions, 40,000 times: the sum is one of the two whole numbers next to
+// it, means stay, and no two of them are both rounded up more often than if independent. Each of the 10
+// checks allows 5.5 standard errors: a false alarm in 10⁶.
+func TestDependentRounding(t *testing.T) {
+	const draws = 40_000
+	fractions := []float64{0.3, 0.9, 0.05, 0.6}
+	src := randomizer.NewSource()
+	var up [4]float64
+	var both [4][4]float64
+	for range draws {
+		f := make([]uint64, 4)
+		for k, v := range fractions {
+			f[k] = uint64(v * one)
+		}
+		roundTogether(src, f)
+		total := uint64(0)
+		for j := range f {
+			require.True(t, f[j] == 0 || f[j] == one)
+			total += f[j] / one
+			up[j] += float64(f[j] / one)
+			for k := range j {
+				both[j][k] += float64(f[j] / one * (f[k] / one))
+			}
+		}
+		require.True(t, total == 1 || total == 2, "of 1.85")
+	}
+	for j, p := range fractions {
+		require.InDelta(t, p, up[j]/draws, 5.5*math.Sqrt(p*(1-p)/draws))
+		for k := range j {
+			q := p * fractions[k]
+			require.LessOrEqual(t, both[j][k]/draws, q+5.5*math.Sqrt(q*(1-q)/draws))
+		}
+	}
+}
+
+// The bound of E[e^{a‖x‖²}] holds for vectors of norm s, flat, with one large entry and at random, and
+// its logarithm is at most a third above that of the worst of them (for several coordinates, much less).
+func TestRoundingMoment(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, c := range []struct {
+		size int
+		s, a float64
+	}{{1, 1, 0.5}, {2, 3, 0.1}, {16, 11.5, 0.02}, {64, 13, 0.01}, {64, 3, 0.2}, {4, 60, 0.0005}} {
+		m := &Mechanism{size: c.size, units: c.s}
+		bound, worst := m.roundingMoment(c.a, c.s*c.s), 0.0
+		for trial := range 3000 {
+			v := gaussian(rng, c.size)
+			for l := range v {
+				if trial%3 == 0 {
+					v[l] = 1 / math.Sqrt(float64(c.size)) * (1 + 0.2*rng.Float64())
+				} else if trial%3 == 1 && l > 0 {
+					v[l] *= 0.1
+				}
+			}
+			scale := c.s / norm(v)
+			moment := 0.0
+			for _, x := range v {
+				y, f := math.Modf(math.Abs(x) * scale)
+				moment += math.Log((1-f)*math.Exp(c.a*y*y) + f*math.Exp(c.a*(y+1)*(y+1)))
+			}
+			worst = max(worst, moment)
+			require.LessOrEqual(t, moment, bound)
+		}
+		require.Greater(t, worst, 0.75*bound, "%+v", c)
+	}
+}
