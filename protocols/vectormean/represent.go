@@ -20,7 +20,7 @@ const margin = 0.98
 // clipping, and onto the space, a + U(x − Uᵀa), of reflected points. Every candidate lies in the
 // space exactly. The iteration of [LV10] (clip, and represent again what clipping took away)
 // alternates between the same two sets without reflection, takes several times as many steps, and
-// stops short of what this reaches (docs/proofs/vectors.md).
+// stops short of what this reaches (docs/proofs/vectormean.md).
 //
 // [LV10]: https://doi.org/10.1109/TIT.2010.2048458
 // [LM79]: https://doi.org/10.1137/0716071
