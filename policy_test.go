@@ -244,3 +244,30 @@ func TestOneVersion(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(spec), "version "+strconv.Itoa(task.Version))
 }
+
+// TestPathsStandInOnePlace: no other Go code than package taskfile puts the paths of the HTTP interface
+// together; tests and texts for people write them out.
+func TestPathsStandInOnePlace(t *testing.T) {
+	built := regexp.MustCompile(`/v\d+/(?:tasks/?(?:[%{]|$)|keys)|/(?:epochs|batches)/(?:[%{]|$)|^/(?:reports|confirm)$`)
+	require.Regexp(t, built, "%s/v1/tasks/%s", "the search finds what there was")
+	require.Regexp(t, built, "/epochs/")
+	found := map[string]int{}
+	doctest.EachFile(t, ".", func(name string) {
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			if text, err := strconv.Unquote(literal.Value); err == nil && built.MatchString(text) {
+				found[path.Dir(name)]++
+			}
+			return true
+		})
+	})
+	require.Equal(t, []string{"wire/taskfile"}, slices.Collect(maps.Keys(found)))
+}

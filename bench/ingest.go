@@ -260,7 +260,7 @@ func (f *field) rate(ctx context.Context, command func(folder string) []string, 
 func (f *field) post(ctx context.Context) error {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections}}
 	defer client.CloseIdleConnections()
-	url := f.TaskURL(0) + "/epochs/0/reports"
+	url := f.Bundles[0].ReportsURL(0)
 	return inParallel(connections, len(f.bodies), func(i int) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(f.bodies[i]))
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func FuzzRequest(f *testing.F) {
 	f.Cleanup(func() { i.Close() })
 	handler := i.Handler()
 	honest := request(f, c, 0)
-	path := token.EpochURL(c.Open, 0)[len(c.Open.Clients.Issuer.URL):] + "/token-request"
+	path := strings.TrimPrefix(c.Open.TokenRequestURL(0), c.Open.Clients.Issuer.URL)
 	f.Add("Bearer "+apiKey, "ann", token.RequestType, honest, false)
 	f.Add("Bearer "+apiKey, "ann", token.RequestType, honest[:len(honest)-1], false)
 	f.Add("Bearer "+apiKey, "ann", token.RequestType, append(honest[:3:3], bytes.Repeat([]byte{0xff}, 256)...), false)

@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/taskfile"
 	"github.com/doona-dp/doona/wire/token"
 )
 
@@ -27,11 +28,10 @@ const AccountHeader = "Doona-Account"
 // Handler returns the public HTTP interface.
 func (i *Issuer) Handler() http.Handler {
 	mux := http.NewServeMux()
-	const epoch = "/v1/tasks/{task}/epochs/{epoch}"
-	mux.HandleFunc("GET "+epoch+"/issuer-directory", i.answer(i.handleDirectory))
-	mux.HandleFunc("POST "+epoch+"/token-request", i.answer(i.handleRequest))
+	mux.HandleFunc("GET "+taskfile.DirectoryPath, i.answer(i.handleDirectory))
+	mux.HandleFunc("POST "+taskfile.TokenRequestPath, i.answer(i.handleRequest))
 	if i.cfg.Clients == clientsAddress {
-		mux.HandleFunc("OPTIONS "+epoch+"/token-request", service.Preflight("Content-Type"))
+		mux.HandleFunc("OPTIONS "+taskfile.TokenRequestPath, service.Preflight("Content-Type"))
 	}
 	mux.HandleFunc("/", i.answer(service.NotFound))
 	return mux
@@ -79,7 +79,7 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	if err != nil {
 		return err
 	}
-	body, err := token.Directory("token-request", key.public)
+	body, err := token.Directory(taskfile.TokenRequest, key.public)
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []b
 	renamed := *c.Open.Task
 	renamed.Clients.Issuer.URL = base
 	open.Task = &renamed
-	return shufflerclient.IssuerTokens(http.DefaultClient, header)(t.Context(), token.EpochURL(&open, epoch)+"/token-request", body)
+	return shufflerclient.IssuerTokens(http.DefaultClient, header)(t.Context(), open.TokenRequestURL(epoch), body)
 }
 
 // TestSameRequestCountsOnce: its answer may have been lost.
@@ -222,7 +222,7 @@ func TestSlowSenders(t *testing.T) {
 	slow, err := net.Dial("tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer slow.Close()
-	target, err := url.Parse(token.EpochURL(c.Open, 0) + "/token-request")
+	target, err := url.Parse(c.Open.TokenRequestURL(0))
 	require.NoError(t, err)
 	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s: bob\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
 		target.Path, apiKey, issuer.AccountHeader, token.RequestType, token.RequestSize)
@@ -304,7 +304,7 @@ func TestAddresses(t *testing.T) {
 	require.NoError(t, from("203.0.113.1"))
 	require.ErrorIs(t, from("203.0.113.2"), problem.New(problem.Limit, ""))
 	require.NoError(t, from("198.51.100.1"))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, token.EpochURL(c.Open, 0)+"/token-request", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, c.Open.TokenRequestURL(0), nil)
 	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)

@@ -38,6 +38,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // setup is what a configuration comes to without its store: keys, a certificate, the tasks.
@@ -220,13 +221,12 @@ func (r *Relay) bound(public net.Listener) net.Listener {
 // Handler returns the public HTTP interface. Reports are answered only while Run runs.
 func (r *Relay) Handler() http.Handler {
 	mux := http.NewServeMux()
-	const epoch = "/v1/tasks/{task}/epochs/{epoch}"
-	mux.HandleFunc("GET /v1/tasks/{task}", r.open(r.handleTask))
-	mux.HandleFunc("GET /v1/keys", r.open(r.handleKeys))
-	mux.HandleFunc("OPTIONS "+epoch+"/reports", service.Preflight("Authorization, Content-Type"))
-	mux.HandleFunc("POST "+epoch+"/reports", r.open(r.handleReport))
-	mux.HandleFunc("GET "+epoch+"/batches/{seq}", r.answer(r.handlePull))
-	mux.HandleFunc("POST "+epoch+"/batches/{seq}/confirm", r.answer(r.handleConfirm))
+	mux.HandleFunc("GET "+taskfile.TaskPath, r.open(r.handleTask))
+	mux.HandleFunc("GET "+taskfile.KeysPath, r.open(r.handleKeys))
+	mux.HandleFunc("OPTIONS "+taskfile.ReportsPath, service.Preflight("Authorization, Content-Type"))
+	mux.HandleFunc("POST "+taskfile.ReportsPath, r.open(r.handleReport))
+	mux.HandleFunc("GET "+taskfile.BatchPath, r.answer(r.handlePull))
+	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.answer(r.handleConfirm))
 	mux.HandleFunc("/", r.open(service.NotFound))
 	return mux
 }

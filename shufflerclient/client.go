@@ -106,7 +106,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if id := open.ID.String(); !strings.HasSuffix(o.Task, "/v1/tasks/"+id) {
+	if id := open.ID.String(); !strings.HasSuffix(o.Task, taskfile.PathOf(open.ID)) {
 		return nil, fmt.Errorf("couldn't accept the task: its id is %s", id)
 	}
 	return New(open, o)

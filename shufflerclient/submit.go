@@ -71,8 +71,7 @@ func (c *Client) retry(ctx context.Context, do func() error) error {
 }
 
 func (c *Client) post(ctx context.Context, r *Report) error {
-	url := fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", c.open.Relays[0].URL, c.open.ID, r.Epoch)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(r.Body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.open.ReportsURL(r.Epoch), bytes.NewReader(r.Body))
 	if err != nil {
 		return fmt.Errorf("couldn't submit: %w", err)
 	}

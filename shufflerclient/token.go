@@ -41,7 +41,7 @@ func (c *Client) Token(ctx context.Context, epoch uint64) ([]byte, error) {
 	}
 	var reply []byte
 	err = c.retry(ctx, func() (err error) {
-		reply, err = c.options.Tokens(ctx, token.EpochURL(c.open, epoch)+"/token-request", pending.Request)
+		reply, err = c.options.Tokens(ctx, c.open.TokenRequestURL(epoch), pending.Request)
 		return err
 	})
 	if err != nil {

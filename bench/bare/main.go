@@ -52,7 +52,7 @@ func run(ctx context.Context, bundle, keys, store, listen, admin string) error {
 	s := &server{opener: opener, queue: make(chan *report, 1024)}
 	go s.commitLoop(db, insert)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/tasks/{task}/epochs/{epoch}/reports", s.take)
+	mux.HandleFunc("POST "+taskfile.ReportsPath, s.take)
 	servers, err := service.Listen(slog.Default(),
 		service.Endpoint{Address: listen, Handler: mux},
 		service.Endpoint{Address: admin, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })})

@@ -149,7 +149,7 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	target, err := url.Parse(fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", open.Relays[0].URL, open.ID, epoch))
+	target, err := url.Parse(open.ReportsURL(epoch))
 	if err != nil {
 		return nil, err
 	}

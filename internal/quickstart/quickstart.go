@@ -99,9 +99,7 @@ func (d *Deployment) RelayConfig(number int) string {
 }
 
 // TaskURL returns where clients find a task.
-func (d *Deployment) TaskURL(i int) string {
-	return d.Bundles[i].Relays[0].URL + "/v1/tasks/" + d.Bundles[i].ID.String()
-}
+func (d *Deployment) TaskURL(i int) string { return d.Bundles[i].URL() }
 
 func makeParties(dir string, relays []Relay) ([]party, error) {
 	var parties []party

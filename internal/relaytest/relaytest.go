@@ -314,7 +314,7 @@ func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, heade
 
 // ReportsURL returns where reports of an epoch go.
 func (c *Cascade) ReportsURL(epoch uint64) string {
-	url := fmt.Sprintf("%s/epochs/%d/reports", c.TaskURL(c.index), epoch)
+	url := c.Open.ReportsURL(epoch)
 	if c.twin != "" {
 		url = "http://" + c.twin + strings.TrimPrefix(url, c.Open.Relays[0].URL)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // Rogue stands where a relay of a cascade should: it has its keys and hands out whatever batches
@@ -42,8 +43,8 @@ func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
 	r := &Rogue{Sign: c.SignKey(t, hop), cascade: c, hop: hop, answers: map[string]http.HandlerFunc{}, pulls: map[string]int{},
 		over: map[uint64]bool{}, confirmed: map[string]bool{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/tasks/{task}/epochs/{epoch}/batches/{seq}", r.handlePull)
-	mux.HandleFunc("POST /v1/tasks/{task}/epochs/{epoch}/batches/{seq}/confirm", r.handleConfirm)
+	mux.HandleFunc("GET "+taskfile.BatchPath, r.handlePull)
+	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.handleConfirm)
 	c.Listen(t, hop, mux)
 	return r
 }

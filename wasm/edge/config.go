@@ -56,7 +56,7 @@ const (
 
 var (
 	namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-	urlPattern  = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?/v1/tasks/[0-9a-f]{64}$`)
+	urlPattern  = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(taskfile.TaskPath, "{task}", "[0-9a-f]{64}", 1) + `$`)
 )
 
 // ParseConfig reads and checks the variable DOONA. Errors name the field.

@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/wire/onion"
@@ -95,7 +94,7 @@ func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 	}
 	body := Body(open.ID, epoch, seq)
 	signature := onion.Sign(c.key, onion.SignPull, body)
-	raw, err := c.fetch(ctx, batchURL(open, from, epoch, seq), signature, MaxBatch(open.Task, layout, from))
+	raw, err := c.fetch(ctx, open.BatchURL(from, epoch, seq), signature, MaxBatch(open.Task, layout, from))
 	if err != nil {
 		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
 	}
@@ -141,7 +140,7 @@ func (c *Client) fetch(ctx context.Context, url string, signature []byte, most i
 // may delete the ciphertexts.
 func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, manifest []byte) error {
 	signature := onion.Sign(c.key, onion.SignConfirm, ConfirmBody(open.ID, epoch, seq, manifest))
-	resp, err := c.ask(ctx, http.MethodPost, batchURL(open, from, epoch, seq)+"/confirm", signature, 0)
+	resp, err := c.ask(ctx, http.MethodPost, open.ConfirmURL(from, epoch, seq), signature, 0)
 	if err != nil {
 		return fmt.Errorf("couldn't confirm batch %d of epoch %d: %w", seq, epoch, err)
 	}
@@ -172,10 +171,6 @@ func (c *Client) ask(ctx context.Context, method, url string, signature []byte, 
 		return nil, problem.Read(resp)
 	}
 	return resp, nil
-}
-
-func batchURL(open *taskfile.Open, from int, epoch, seq uint64) string {
-	return fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/batches/%d", strings.TrimSuffix(open.Relays[from].URL, "/"), open.ID, epoch, seq)
 }
 
 // Body returns what a pull signs: task id ‖ epoch ‖ seq, 8 bytes each, big-endian.

@@ -66,12 +66,6 @@ func ParseDirectory(in []byte) (map[onion.KeyID]*PublicKey, error) {
 // maxDirectory bounds the directory of one epoch, in bytes.
 const maxDirectory = 16 << 10
 
-// EpochURL returns where a task's issuer serves an epoch: its directory is at …/issuer-directory, and
-// token requests go to …/token-request.
-func EpochURL(open *taskfile.Open, epoch uint64) string {
-	return fmt.Sprintf("%s/v1/tasks/%s/epochs/%d", open.Clients.Issuer.URL, open.ID, epoch)
-}
-
 // HTTP sends requests; an [http.Client] does.
 type HTTP interface {
 	Do(*http.Request) (*http.Response, error)
@@ -84,7 +78,7 @@ func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint6
 	if epoch >= uint64(len(open.TokenKeys)) {
 		return nil, invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("below %d, of a task with tokens", len(open.TokenKeys)))
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, EpochURL(open, epoch)+"/issuer-directory", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, open.DirectoryURL(epoch), nil)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the issuer's key: %w", err)
 	}

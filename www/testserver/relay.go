@@ -13,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // relay answers clients like a first relay and opens what they submit through all hops.
@@ -58,8 +59,8 @@ func newRelay(all map[string]*scenario) *relay {
 
 func (r *relay) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/tasks/{id}", r.serveTask)
-	mux.HandleFunc("POST /v1/tasks/{id}/epochs/{epoch}/reports", r.receive)
+	mux.HandleFunc("GET "+taskfile.TaskPath, r.serveTask)
+	mux.HandleFunc("POST "+taskfile.ReportsPath, r.receive)
 	mux.HandleFunc("OPTIONS /", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Access-Control-Allow-Headers", "Content-Type")
 		w.Header().Set("Access-Control-Max-Age", "86400")
@@ -82,7 +83,7 @@ func (r *relay) serveTask(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
-	s := r.tasks["/v1/tasks/"+req.PathValue("id")]
+	s := r.tasks[strings.Replace(taskfile.TaskPath, "{task}", req.PathValue("task"), 1)]
 	epoch, err := strconv.ParseUint(req.PathValue("epoch"), 10, 64)
 	if s == nil || err != nil {
 		problem.New(problem.UnknownTask, "").Write(w)

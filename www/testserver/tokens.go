@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/issuer"
 	realrelay "github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // apiKey is that of the site's backend at the issuer.
@@ -95,7 +96,7 @@ func (t *tokens) login(_ http.ResponseWriter, req *http.Request) {
 // name that tells the issuer nothing. The page says where the issuer takes it; only there it goes.
 func (t *tokens) token(w http.ResponseWriter, req *http.Request) {
 	uri := req.URL.Query().Get("uri")
-	if !strings.HasPrefix(uri, t.issuerURL+"/v1/tasks/") {
+	if !strings.HasPrefix(uri, t.issuerURL+strings.TrimSuffix(taskfile.TaskPath, "{task}")) {
 		http.Error(w, "not the issuer", http.StatusBadRequest)
 		return
 	}

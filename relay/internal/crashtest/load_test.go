@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,8 +116,8 @@ func (l *load) send(ctx context.Context, s *sent) (fate, error) {
 var line = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: 30 * time.Second}
 
 func (l *load) post(ctx context.Context, s *sent, from string) error {
-	id := l.world.Bundles[s.task].ID
-	url := fmt.Sprintf("%s/v1/tasks/%s/epochs/%d/reports", l.world.roads[0].url, id, s.epoch)
+	open := l.world.Bundles[s.task]
+	url := l.world.roads[0].url + strings.TrimPrefix(open.ReportsURL(s.epoch), open.Relays[0].URL)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(s.body))
 	if err != nil {
 		return err

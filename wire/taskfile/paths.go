@@ -1,0 +1,64 @@
+package taskfile
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// The paths of the HTTP interface, in the form that [net/http.ServeMux] takes and with its names: a task
+// by its id in lower-case hex, an epoch and a batch by their numbers. Relays serve the first five, a
+// task's issuer the last two.
+const (
+	KeysPath    = "/v1/keys"
+	TaskPath    = "/v1/tasks/{task}"
+	ReportsPath = epochPath + "/reports"
+	BatchPath   = epochPath + "/batches/{seq}"
+	ConfirmPath = BatchPath + "/confirm"
+
+	DirectoryPath    = epochPath + "/issuer-directory"
+	TokenRequestPath = epochPath + "/" + TokenRequest
+
+	epochPath = TaskPath + "/epochs/{epoch}"
+)
+
+// TokenRequest is where token requests go, relative to the issuer's directory.
+const TokenRequest = "token-request"
+
+// PathOf returns the path of a task at its relays.
+func PathOf(id task.ID) string { return strings.Replace(TaskPath, "{task}", id.String(), 1) }
+
+// URL returns where clients find the task: at its first relay, the only one they speak to.
+func (o *Open) URL() string { return o.Relays[0].URL + PathOf(o.ID) }
+
+// ReportsURL returns where clients post the reports of an epoch.
+func (o *Open) ReportsURL(epoch uint64) string {
+	return o.Relays[0].URL + o.path(ReportsPath, epoch, 0)
+}
+
+// BatchURL returns where the relay at a hop hands out a batch.
+func (o *Open) BatchURL(hop int, epoch, seq uint64) string {
+	return o.Relays[hop].URL + o.path(BatchPath, epoch, seq)
+}
+
+// ConfirmURL returns where the relay at a hop is told that the next one has a batch.
+func (o *Open) ConfirmURL(hop int, epoch, seq uint64) string {
+	return o.Relays[hop].URL + o.path(ConfirmPath, epoch, seq)
+}
+
+// DirectoryURL returns where the issuer of a task with tokens lists its key of an epoch.
+func (o *Open) DirectoryURL(epoch uint64) string {
+	return o.Clients.Issuer.URL + o.path(DirectoryPath, epoch, 0)
+}
+
+// TokenRequestURL returns where the issuer of a task with tokens takes the token requests of an epoch.
+func (o *Open) TokenRequestURL(epoch uint64) string {
+	return o.Clients.Issuer.URL + o.path(TokenRequestPath, epoch, 0)
+}
+
+// path fills in a path's names.
+func (o *Open) path(pattern string, epoch, seq uint64) string {
+	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	return strings.NewReplacer("{task}", o.ID.String(), "{epoch}", number(epoch), "{seq}", number(seq)).Replace(pattern)
+}
