@@ -100,6 +100,8 @@ func TestClaimChecks(t *testing.T) {
 		"vectorsum, two reports":  {Query: task.Vector, Dim: 100, Batch: 100_000, Params: planner.Params{"t": 2}},
 		"vectorsum, many reports": {Query: task.Vector, Dim: 1000, Batch: 1_000_000, Params: planner.Params{"t": 1000}},
 		"vectormean":              {Query: task.VectorMean, Dim: 16, Batch: 1_000_000},
+		"vectormean, none":        {Query: task.VectorMean, Dim: 16, Batch: 1_000_000, Padding: task.PaddingNone},
+		"vectormean, large":       {Query: task.VectorMean, Dim: 256, Batch: 100_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q.Name, q.Honest = "claim", 1

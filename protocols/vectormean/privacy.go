@@ -98,14 +98,20 @@ func (m *Mechanism) gaussian(rate, rate0, eps float64) float64 {
 	return bound
 }
 
-// lowest returns where between lo and hi a function with one dip has it, nearly.
+// lowest returns where between lo and hi a function with one dip has it, nearly, by golden sections.
 func lowest(f func(float64) float64, lo, hi float64) float64 {
-	for range 20 {
-		left, right := lo+(hi-lo)/3, hi-(hi-lo)/3
-		if f(left) < f(right) {
-			hi = right
+	const golden = 0.6180339887498949
+	left, right := hi-golden*(hi-lo), lo+golden*(hi-lo)
+	atLeft, atRight := f(left), f(right)
+	for range 14 {
+		if atLeft < atRight {
+			hi, right, atRight = right, left, atLeft
+			left = hi - golden*(hi-lo)
+			atLeft = f(left)
 		} else {
-			lo = left
+			lo, left, atLeft = left, right, atRight
+			right = lo + golden*(hi-lo)
+			atRight = f(right)
 		}
 	}
 	return (lo + hi) / 2

@@ -163,6 +163,38 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 	}
 }
 
+// How much of δ the moment bound leaves unused where every pair can be composed exactly, and how many
+// zero-sum messages the exact composition would save, all r being scaled alike. It prints the figures
+// of docs/proofs/correlated.md, section 6.
+func TestSlackAtSmallMax(t *testing.T) {
+	for _, top := range []uint64{1, 2, 3} {
+		c := Target{Top: top, Star: 0.9 / float64(top), Epsilon: 1, Delta: 1e-6}
+		d, ok := c.Solve()
+		require.True(t, ok)
+		g := exactGrid{c.Epsilon * 4 / 8192, 8192}
+		exact, at := exactDelta(&d.Design, c.Epsilon, g, c.Delta*1e-6)
+		lo, hi := 0.25, 1.0
+		for range 12 {
+			mid := (lo + hi) / 2
+			less := d.Design
+			less.Pair.R *= mid
+			less.Levels = append([]Noise{}, d.Levels...)
+			for l := range less.Levels {
+				less.Levels[l].R *= mid
+			}
+			if delta, _ := exactDelta(&less, c.Epsilon, g, c.Delta*1e-6); delta > c.Delta {
+				lo = mid
+			} else {
+				hi = mid
+			}
+		}
+		t.Logf("Δ=%d: exact δ %.3g at inputs %v of a claim of %g; %.0f %% of the zero-sum messages would do", top, exact, at, c.Delta, 100*hi)
+		require.LessOrEqual(t, exact, c.Delta)
+		require.Greater(t, exact, c.Delta/20)
+		require.Greater(t, hi, 0.5)
+	}
+}
+
 // TestRareValuesWithLargeLossesCount: a task chooses θ and how rare a value T leaves out. Where jumps are
 // bounded the loss grows without bound, and with a large θ values that are rarer than 2⁻⁵³ decide.
 func TestRareValuesWithLargeLossesCount(t *testing.T) {
