@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,13 +34,11 @@ type protocolVector struct {
 	}
 }
 
-// protocolNames are those of the protocols with vectors.
-var protocolNames = []string{"histogram", "realsum", "splitmix", "correlated", "rappor", "vectorsum", "vectorgrid"}
-
 // TestVectorsProtocols: the same bytes give the same messages and slots, the same messages the same
 // estimate, and every protocol has negatives.
 func TestVectorsProtocols(t *testing.T) {
-	for _, name := range protocolNames {
+	for _, protocol := range registry.All() {
+		name := protocol.ProtocolName()
 		var vectors []protocolVector
 		readVectors(t, name, &vectors)
 		for _, v := range vectors {
@@ -165,7 +164,7 @@ func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
 
 // runProtocol reads a negative of a protocol; ok is false for another kind.
 func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
-	if f.Kind != "mechanism" && f.Kind != "value" && f.Kind != "message" {
+	if !slices.Contains([]string{"mechanism", "value", "message", "messages"}, f.Kind) {
 		return nil, false
 	}
 	parsed, _ := parseTask(t, f.Task)
@@ -178,7 +177,16 @@ func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
 		_, err = m.Randomize(randomizer.NewSource(), f.Value)
 		return err, true
 	}
-	return m.Aggregate().Add(f.Lane, f.Message), true
+	aggregate := m.Aggregate()
+	if f.Kind == "message" {
+		return aggregate.Add(f.Lane, f.Message), true
+	}
+	for lane, messages := range f.Lanes {
+		for _, message := range messages {
+			require.NoError(t, aggregate.Add(lane, message))
+		}
+	}
+	return protocols.CheckComplete(aggregate, f.Users), true
 }
 
 // requireMessageReason fails unless an aggregate refused a message for what it is or where it was.

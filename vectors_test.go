@@ -280,8 +280,9 @@ type fault struct {
 	Task, Bundle, Private, Body, Slot, Batch hexBytes
 	Key, Token, Request, Message             hexBytes
 	Value                                    []float64
-	Epoch, Seq                               uint64
+	Epoch, Seq, Users                        uint64
 	Hop, Lane                                int
+	Lanes                                    [][]hexBytes
 }
 
 // TestVectorsBad: every fault is refused, for the reason that is written beside it.

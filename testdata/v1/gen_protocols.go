@@ -71,6 +71,7 @@ type vectorSet struct {
 	tasks    []badTask
 	values   []badValue
 	messages []badMessage
+	batches  []badBatch
 }
 
 // badTask is a change that makes a task invalid, and the field it is told by.
@@ -92,6 +93,12 @@ type badMessage struct {
 	message           []byte
 }
 
+// badBatch is one that has no estimate.
+type badBatch struct {
+	name, description string
+	batch
+}
+
 // param changes one parameter.
 func param(key, value string) func(t *task.Task) {
 	return func(t *task.Task) {
@@ -109,7 +116,7 @@ func param(key, value string) func(t *task.Task) {
 func protocolVectors(w *world, fault faultFunc) {
 	for _, set := range []vectorSet{
 		histogramVectors(), realsumVectors(), splitmixVectors(), correlatedVectors(),
-		rapporVectors(), vectorsumVectors(), vectorgridVectors(),
+		rapporVectors(), vectorsumVectors(), vectorgridVectors(), vectormeanVectors(),
 	} {
 		var out []object
 		for i := range set.samples {
@@ -122,10 +129,7 @@ func protocolVectors(w *world, fault faultFunc) {
 
 // bad writes the negatives.
 func (set *vectorSet) bad(w *world, fault faultFunc) {
-	first := func() *task.Task {
-		t := set.samples[0].task(w, set.protocol)
-		return t
-	}
+	first := func() *task.Task { return set.samples[0].task(w, set.protocol) }
 	for _, c := range set.tasks {
 		t := first()
 		c.change(t)
@@ -139,6 +143,10 @@ func (set *vectorSet) bad(w *world, fault faultFunc) {
 	for _, c := range set.messages {
 		fault(set.protocol+"_"+c.name, "message", "message", c.description,
 			object{"task": hexOf(first().Canonical()), "lane": c.lane, "message": hexOf(c.message)})
+	}
+	for _, c := range set.batches {
+		fault(set.protocol+"_"+c.name, "messages", "field:batch", c.description,
+			object{"task": hexOf(first().Canonical()), "users": c.users, "lanes": hexLanes(c.lanes)})
 	}
 }
 

@@ -57,5 +57,9 @@ func splitmixVectors() vectorSet {
 			{"message_large", "1024 modulo 1024", 0, []byte{4, 0}},
 			{"message_short", "a share of one byte", 0, []byte{1}},
 		},
+		batches: []badBatch{
+			{"share_missing", "two clients and 15 shares", shares(2, 15, 2, 1, 2)},
+			{"share_added", "two clients and 17 shares", shares(2, 17, 2, 1, 2)},
+		},
 	}
 }

@@ -13,9 +13,11 @@ import { Source } from './source.ts';
 import { Malformed, parseTask } from './task.ts';
 import type { Lanes } from './values.ts';
 
-const protocols = ['histogram', 'realsum', 'splitmix', 'correlated', 'rappor', 'vectorsum', 'vectorgrid'];
+const protocols = ['histogram', 'realsum', 'splitmix', 'correlated', 'rappor', 'vectorsum', 'vectorgrid', 'vectormean'];
 
 const written = (lanes: Lanes) => lanes.map((lane) => lane.map(toHex));
+
+const batchOf = ({ users, lanes }: any): { users: number; lanes: Lanes } => ({ users, lanes: lanes.map((lane: string[]) => lane.map(hex)) });
 
 /** Estimates differ by the order of additions only. */
 function close(got: number[], want: number[]): void {
@@ -23,6 +25,11 @@ function close(got: number[], want: number[]): void {
   const most = Math.max(1, ...want.map(Math.abs));
   got.forEach((x, i) => assert.ok(Math.abs(x - want[i]!) <= 1e-12 * most, `${x} and not ${want[i]}`));
 }
+
+test('no protocol with vectors is left out', () => {
+  const withReports = names('').filter((name) => read(name)[0]?.reports);
+  assert.deepEqual(withReports.sort(), [...protocols].sort());
+});
 
 for (const name of protocols) {
   for (const v of read(name)) {
@@ -39,9 +46,9 @@ for (const name of protocols) {
         assert.equal(source.used, report.slotsEnd);
       }
       const batches: { users: number; lanes: Lanes }[] = [];
-      for (const { users, lanes, total } of v.batches) {
-        batches.push({ users, lanes: lanes.map((lane: string[]) => lane.map(hex)) });
-        close(protocol.estimate(batches), total);
+      for (const batch of v.batches) {
+        batches.push(batchOf(batch));
+        close(protocol.estimate(batches), batch.total);
       }
       assert.ok(v.batches.length > 0 && v.reports.length > 1);
     });
@@ -59,6 +66,7 @@ for (const name of protocols) {
       const protocol = open(task);
       if (fault.kind === 'value') assert.throws(() => protocol.randomize(new Source(new Uint8Array(4096)), fault.value), refused);
       else if (fault.kind === 'message') assert.throws(() => protocol.check(fault.lane, hex(fault.message)), refused);
+      else if (fault.kind === 'messages') assert.throws(() => protocol.estimate([batchOf(fault)]), refused);
       else assert.fail(fault.kind);
     });
   }

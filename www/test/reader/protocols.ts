@@ -10,10 +10,11 @@ import type { Source } from './source.ts';
 import { splitmix } from './splitmix.ts';
 import type { Task } from './task.ts';
 import type { Lanes, Protocol } from './values.ts';
+import { vectormean } from './vectormean.ts';
 import { vectorsum } from './vectorsum.ts';
 
 const protocols: Record<string, (task: Task) => Protocol> = {
-  histogram, realsum, splitmix, correlated, rappor, vectorsum, vectorgrid,
+  histogram, realsum, splitmix, correlated, rappor, vectorsum, vectorgrid, vectormean,
 };
 
 export function open(task: Task): Protocol {
