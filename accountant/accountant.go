@@ -28,6 +28,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -245,4 +246,4 @@ func checkDelta(delta float64) error {
 }
 
 // text formats x for an error message.
-func text(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+func text(x float64) string { return decimal.Format(x, -1) }

@@ -10,8 +10,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
@@ -149,7 +149,4 @@ func (q Query) batch(t *task.Task) error {
 	return nil
 }
 
-// format returns the shortest decimal, "1e-6" rather than Go's "1e-06".
-func format(v float64) string {
-	return strings.Replace(strconv.FormatFloat(v, 'g', -1, 64), "e-0", "e-", 1)
-}
+func format(v float64) string { return decimal.Format(v, -1) }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -71,7 +72,7 @@ func (r KRR) CheckClaim(t *task.Task) error {
 	}
 	if !(derived <= delta) {
 		return invalid.Field("claim.delta", t.Claim.Delta,
-			"at least "+strconv.FormatFloat(derived, 'g', 4, 64)+", the delta that rule "+t.Rule+" derives at epsilon "+t.Claim.Epsilon)
+			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives at epsilon "+t.Claim.Epsilon)
 	}
 	return nil
 }

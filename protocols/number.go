@@ -3,6 +3,7 @@ package protocols
 import (
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -12,7 +13,7 @@ import (
 func Number(t *task.Task, value []float64) (float64, error) {
 	x, err := Unit(t.Input, value)
 	if err == nil && t.Query == task.Count && x != 0 && x != 1 {
-		return 0, invalid.Field("value", strconv.FormatFloat(x, 'g', -1, 64), "0 or 1")
+		return 0, invalid.Field("value", decimal.Format(x, -1), "0 or 1")
 	}
 	return x, err
 }

@@ -12,6 +12,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -82,7 +83,7 @@ func Unit(in task.Input, value []float64) (float64, error) {
 	}
 	lo, hi := in.Lo.Float64(), in.Hi.Float64()
 	if (x < lo || x > hi) && !in.Clip {
-		return 0, invalid.Field("value", strconv.FormatFloat(x, 'g', -1, 64), in.Lo.String()+" to "+in.Hi.String())
+		return 0, invalid.Field("value", decimal.Format(x, -1), in.Lo.String()+" to "+in.Hi.String())
 	}
 	return min(max((x-lo)/(hi-lo), 0), 1), nil
 }
@@ -99,7 +100,7 @@ func Category(in task.Input, value []float64) (uint64, error) {
 		return 0, err
 	}
 	if x != math.Trunc(x) || x < 0 || x >= float64(in.Bins) {
-		return 0, invalid.Field("value", strconv.FormatFloat(x, 'g', -1, 64), "a whole number from 0 to "+strconv.FormatUint(in.Bins-1, 10))
+		return 0, invalid.Field("value", decimal.Format(x, -1), "a whole number from 0 to "+strconv.FormatUint(in.Bins-1, 10))
 	}
 	return uint64(x), nil
 }
@@ -109,7 +110,7 @@ func scalar(value []float64) (float64, error) {
 		return 0, invalid.Field("value", strconv.Itoa(len(value))+" numbers", "one number")
 	}
 	if math.IsNaN(value[0]) || math.IsInf(value[0], 0) {
-		return 0, invalid.Field("value", strconv.FormatFloat(value[0], 'g', -1, 64), "a finite number")
+		return 0, invalid.Field("value", decimal.Format(value[0], -1), "a finite number")
 	}
 	return value[0], nil
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -51,7 +52,7 @@ func Ball(in task.Input, value []float64) ([]float64, error) {
 	}
 	norm := largest * math.Sqrt(sum) // +Inf beyond the largest float64
 	if norm > 1+ballTolerance && !in.Clip {
-		return nil, invalid.Field("value", "a vector of norm "+strconv.FormatFloat(norm, 'g', 6, 64), "norm at most 1")
+		return nil, invalid.Field("value", "a vector of norm "+decimal.Format(norm, 6), "norm at most 1")
 	}
 	out := make([]float64, len(value))
 	for l, x := range value {

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -165,7 +166,7 @@ func checkBudget(open *taskfile.Open, o Options) error {
 		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon), fmt.Sprintf("at least %g: epsilon %s in each of %g epochs", total, open.Claim.Epsilon, n))
 	}
 	if total := n * delta; total > o.MaxDelta && o.MaxDelta < 1 {
-		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta), fmt.Sprintf("at least %g: delta %s in each of %g epochs", total, open.Claim.Delta, n))
+		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta), fmt.Sprintf("at least %s: delta %s in each of %g epochs", decimal.Format(total, -1), open.Claim.Delta, n))
 	}
 	return nil
 }

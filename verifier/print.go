@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/doona-dp/doona/internal/decimal"
 )
 
 // Print writes the report for people.
@@ -21,14 +23,14 @@ func (r *Report) Print(w io.Writer) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nGuarantee: epsilon %g, delta %g, n_min %d (rule %s). %s\n", r.Epsilon, r.Delta, r.NMin, r.Rule, r.Promise)
+	fmt.Fprintf(w, "\nGuarantee: epsilon %g, delta %s, n_min %d (rule %s). %s\n", r.Epsilon, decimal.Format(r.Delta, -1), r.NMin, r.Rule, r.Promise)
 	if r.LocalEpsilon != nil {
 		fmt.Fprintf(w, "If every relay colludes with the verifier, a local epsilon of %.3f remains.\n", *r.LocalEpsilon)
 	} else {
 		fmt.Fprintln(w, "If every relay colludes with the verifier, or one client is surrounded by clients of the verifier's, nothing remains.")
 	}
-	fmt.Fprintf(w, "Ledger: epsilon %g, delta %g for a client in every epoch so far (%d), by %s composition.\n",
-		r.Ledger.Epsilon, r.Ledger.Delta, len(r.Ledger.Epochs), r.Ledger.Composition)
+	fmt.Fprintf(w, "Ledger: epsilon %g, delta %s for a client in every epoch so far (%d), by %s composition.\n",
+		r.Ledger.Epsilon, decimal.Format(r.Ledger.Delta, -1), len(r.Ledger.Epochs), r.Ledger.Composition)
 	_, err := fmt.Fprintf(w, "Messages: %d sent, %d covers, %d verified, %d rejected, %d withheld.\n",
 		r.MessagesSent, r.CoverMessages, r.Verified, r.Rejected, r.Withheld)
 	for _, f := range r.Findings {

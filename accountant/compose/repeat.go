@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -133,8 +134,8 @@ func power(z complex128, n uint64) complex128 {
 func (c *Composition) Epsilon(delta float64) (float64, error) {
 	low, high := 0.0, float64(c.times*(c.pair.first+len(c.pair.mass)-1))*c.pair.step
 	if !(delta > 0 && delta < 1) || c.Delta(high) > delta {
-		return 0, invalid.Field("delta", strconv.FormatFloat(delta, 'g', -1, 64),
-			"below 1 and above the mass beyond the grid, "+strconv.FormatFloat(c.Delta(high), 'g', 3, 64))
+		return 0, invalid.Field("delta", decimal.Format(delta, -1),
+			"below 1 and above the mass beyond the grid, "+decimal.Format(c.Delta(high), 3))
 	}
 	if c.Delta(0) <= delta {
 		return 0, nil

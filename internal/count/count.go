@@ -162,4 +162,20 @@ func Branches(packages []*Package, of string, outside ...string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
+// Calls returns where a function is named, by its package's path and name, outside some packages.
+func Calls(packages []*Package, name string, outside ...string) []string {
+	found := map[string]bool{}
+	for _, p := range packages {
+		if slices.ContainsFunc(outside, func(root string) bool { return within(p.Path, root) }) {
+			continue
+		}
+		for ident, object := range p.Info.Uses {
+			if f, ok := object.(*types.Func); ok && f.FullName() == name {
+				found[p.Fset.Position(ident.Pos()).String()] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
 func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }

@@ -124,4 +124,10 @@ func TestNouns(t *testing.T) {
 		require.LessOrEqual(t, len(found), 3, "let these read task.Queries:\n%s", strings.Join(found, "\n"))
 		t.Logf("%d files of at most 3\n%s", len(found), strings.Join(found, "\n"))
 	})
+	t.Run("epsilon and delta are parsed in one place", func(t *testing.T) {
+		const module = "github.com/doona-dp/doona/"
+		found := Calls(packages, "strconv.ParseFloat", module+"cmd", module+"internal")
+		require.Len(t, found, 1, strings.Join(found, "\n"))
+		require.Contains(t, found[0], "wire/task/")
+	})
 }

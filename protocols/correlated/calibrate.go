@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/correlated/internal/design"
@@ -208,7 +209,7 @@ func (c *calibration) unbounded(goal design.Target) (*design.Solved, error) {
 	total := free.Messages() * float64(dim(&c.task))
 	if total/float64(c.task.Batch.Min) > float64(c.limit)/2 {
 		need := math.Ceil(2 * total / float64(c.limit) / c.task.Batch.Honest.Float64())
-		return nil, invalid.Field("batch.size", strconv.FormatUint(c.task.Batch.Size, 10), "at least "+strconv.FormatFloat(need, 'g', 3, 64)+
+		return nil, invalid.Field("batch.size", strconv.FormatUint(c.task.Batch.Size, 10), "at least "+decimal.Format(need, 3)+
 			": fewer clients send more messages of noise each than half of the slots that they can have, "+strconv.Itoa(c.limit))
 	}
 	return &free, nil

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols/correlated/internal/design"
 	"github.com/doona-dp/doona/randomizer"
@@ -45,7 +46,7 @@ func (m *Mechanism) CheckClaim() error {
 // in clear.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
 
-func format(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+func format(v float64) string { return decimal.Format(v, 4) }
 
 func target2(t *task.Task) (eps, delta float64, err error) {
 	if eps, err = t.Claim.EpsilonValue(); err == nil {

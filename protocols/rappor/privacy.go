@@ -2,8 +2,8 @@ package rappor
 
 import (
 	"math"
-	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -50,7 +50,7 @@ func (m *Mechanism) CheckClaim() error {
 	delta := flips + g.overflow(m.k, m.b, m.f.Float64())
 	if !(delta <= g.delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta,
-			"at least "+strconv.FormatFloat(delta, 'g', 4, 64)+", the delta that rule others derives at epsilon "+m.task.Claim.Epsilon)
+			"at least "+decimal.Format(delta, 4)+", the delta that rule others derives at epsilon "+m.task.Claim.Epsilon)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (g target) leastFlip(bits uint64) (randomizer.Rational, error) {
 		}
 		hi = 0.5 - (0.5-hi)*(0.5-hi)/0.5 // Doubles a small f and squares the distance to 1/2.
 		if hi > 0.5-1e-6 {
-			return randomizer.Rational{}, invalid.Field("epsilon", strconv.FormatFloat(g.eps, 'g', -1, 64), "more, or more honest users: no flip probability below 1/2 proves this claim")
+			return randomizer.Rational{}, invalid.Field("epsilon", decimal.Format(g.eps, -1), "more, or more honest users: no flip probability below 1/2 proves this claim")
 		}
 	}
 	lo := hi / 2.2 // Fails, or is below the first try.
@@ -175,7 +175,7 @@ const work = 1.5e7
 func dominatingPairs(n, f float64) ([]pair, error) {
 	spread := 18 * math.Sqrt(n*f*(1-f)) // About the length of D_u's support.
 	if spread > 2600 {
-		return nil, invalid.Field("params.f", strconv.FormatFloat(f, 'g', 4, 64), "at most 20000 expected flips per bit; take a larger epsilon")
+		return nil, invalid.Field("params.f", decimal.Format(f, 4), "at most 20000 expected flips per bit; take a larger epsilon")
 	}
 	var edges []float64
 	for scale := 1.0; ; scale *= 1.5 {

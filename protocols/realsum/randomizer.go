@@ -1,8 +1,7 @@
 package realsum
 
 import (
-	"strconv"
-
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
@@ -22,7 +21,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 func (m *Mechanism) unit(value []float64) (float64, error) {
 	x, err := protocols.Unit(m.task.Input, value)
 	if err == nil && m.task.Query == task.Count && x != 0 && x != 1 {
-		return 0, invalid.Field("value", strconv.FormatFloat(x, 'g', -1, 64), "0 or 1")
+		return 0, invalid.Field("value", decimal.Format(x, -1), "0 or 1")
 	}
 	return x, err
 }

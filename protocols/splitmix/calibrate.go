@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
@@ -95,7 +96,7 @@ func (g target) exponent(p uint64) (randomizer.Rational, error) {
 		eps.Num--
 	}
 	if eps.Num <= 0 || eps.Float64()/float64(p) < 2*randomizer.MinRate.Float64() {
-		return randomizer.Rational{}, invalid.Field("epsilon", strconv.FormatFloat(g.eps, 'g', -1, 64), "at least p times 2^-39, p = "+strconv.FormatUint(p, 10))
+		return randomizer.Rational{}, invalid.Field("epsilon", decimal.Format(g.eps, -1), "at least p times 2^-39, p = "+strconv.FormatUint(p, 10))
 	}
 	return randomizer.NewRational(eps.Num, eps.Den*p), nil
 }
@@ -106,7 +107,7 @@ func (g target) messages(rule string, q uint64) (uint64, error) {
 	hi := uint64(1)
 	for !proves(hi) {
 		if hi *= 2; hi > maxM {
-			return 0, invalid.Field("delta", strconv.FormatFloat(g.delta, 'g', -1, 64),
+			return 0, invalid.Field("delta", decimal.Format(g.delta, -1),
 				"a delta that "+strconv.Itoa(maxM)+" messages can prove by rule "+rule+"; more honest users need fewer")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -54,12 +55,12 @@ func (m *Mechanism) CheckClaim() error {
 		return err
 	}
 	if eps := m.epsilon(); !(eps <= g.eps) {
-		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon, "at least "+strconv.FormatFloat(eps, 'g', 6, 64)+", s times p")
+		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon, "at least "+decimal.Format(eps, 6)+", s times p")
 	}
 	delta := statisticalDistance(m.task.Rule, g.users, m.m, m.q) * (1 + math.Exp(g.eps)) * (1 + 1e-12)
 	if !(delta <= g.delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta,
-			"at least "+strconv.FormatFloat(delta, 'g', 4, 64)+", the delta that rule "+m.task.Rule+" derives for "+strconv.FormatUint(m.m, 10)+" messages")
+			"at least "+decimal.Format(delta, 4)+", the delta that rule "+m.task.Rule+" derives for "+strconv.FormatUint(m.m, 10)+" messages")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -30,7 +31,7 @@ func (m *Mechanism) CheckClaim() error {
 	}
 	if derived := m.delta(eps, delta); !(derived <= delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta,
-			"at least "+strconv.FormatFloat(derived, 'g', 4, 64)+", the delta that rule "+Rule+" derives at epsilon "+m.task.Claim.Epsilon)
+			"at least "+decimal.Format(derived, 4)+", the delta that rule "+Rule+" derives at epsilon "+m.task.Claim.Epsilon)
 	}
 	return nil
 }

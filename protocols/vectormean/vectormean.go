@@ -62,6 +62,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
@@ -191,7 +192,7 @@ func (m *Mechanism) openFrame(units randomizer.Rational) error {
 	m.size, m.lanes = m.frame.size, uint64(m.frame.size)
 	kashin, ok := m.task.Param("kashin")
 	if most := math.Sqrt(float64(m.size)); !ok || !(kashin.Float64() >= 1 && kashin.Float64() <= most) {
-		return invalid.Field("params.kashin", kashin.String(), "a rational from 1 to the root of the frame's size, "+strconv.FormatFloat(most, 'g', 5, 64))
+		return invalid.Field("params.kashin", kashin.String(), "a rational from 1 to the root of the frame's size, "+decimal.Format(most, 5))
 	}
 	m.bound = kashin.Float64() / math.Sqrt(float64(m.size))
 	if units.Den != 1 || 2*m.units < kashin.Float64() {

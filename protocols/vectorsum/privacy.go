@@ -6,6 +6,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
@@ -71,7 +72,7 @@ func (m *Mechanism) CheckClaim() error {
 	}
 	if derived := c.delta(m.krr.Gamma.Float64()); !(derived <= c.goal.delta) {
 		return invalid.Field("claim.delta", t.Claim.Delta,
-			"at least "+strconv.FormatFloat(derived, 'g', 4, 64)+", the delta that rule "+t.Rule+" derives for t = "+strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon)
+			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives for t = "+strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon)
 	}
 	return nil
 }
@@ -149,7 +150,7 @@ func (m *Mechanism) Epsilon0() float64 { return float64(m.t) * m.krr.Epsilon0() 
 // [SCM21]: https://arxiv.org/abs/2112.05464
 func (g target) publishedGamma(d, k, t uint64) (randomizer.Rational, error) {
 	if !(g.eps < 6) {
-		return randomizer.Rational{}, invalid.Field("claim.epsilon", strconv.FormatFloat(g.eps, 'g', -1, 64), "below 6 for rule scm21")
+		return randomizer.Rational{}, invalid.Field("claim.epsilon", decimal.Format(g.eps, -1), "below 6 for rule scm21")
 	}
 	need := g.publishedNeed(float64(d), float64(k), float64(t))
 	if !(need < float64(g.users-1)*(1-0x1p-40)) {
