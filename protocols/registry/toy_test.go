@@ -1,0 +1,90 @@
+package registry_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/doctest"
+)
+
+// mostFilesOutside is how many Go files a new protocol may touch outside of its folder.
+const mostFilesOutside = 5
+
+// A clone is a copy of the module in a folder of its own.
+type clone struct {
+	t   *testing.T
+	dir string
+}
+
+func newClone(t *testing.T) clone {
+	c := clone{t, t.TempDir()}
+	doctest.EachFile(t, "../..", func(name string) {
+		text, err := os.ReadFile(filepath.Join("../..", name))
+		require.NoError(t, err)
+		c.write(name, text)
+	})
+	return c
+}
+
+func (c clone) write(name string, text []byte) {
+	path := filepath.Join(c.dir, name)
+	require.NoError(c.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(c.t, os.WriteFile(path, text, 0o600))
+}
+
+// run runs a command in the clone and returns all that it prints. Nothing is fetched from a network.
+func (c clone) run(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = c.dir
+	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off", "GIT_CEILING_DIRECTORIES="+filepath.Dir(c.dir))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestToyProtocol: testdata/toy.patch adds a protocol with all that belongs to one: a sampler, vectors and
+// negatives, its row with the examples of the cost and simulation tables, README's line, and the list
+// of what doona.wasm links. It is applied to a copy of the module, whose tests then pass. That takes a
+// few Go files outside of the protocol's folder; without the line in the table a test fails.
+func TestToyProtocol(t *testing.T) {
+	patch, err := filepath.Abs("testdata/toy.patch")
+	require.NoError(t, err)
+	c := newClone(t)
+	stat, err := c.run("git", "apply", "-C1", "--numstat", "--apply", patch)
+	require.NoError(t, err, stat)
+	outside := 0
+	for line := range strings.Lines(stat) {
+		name := strings.Fields(line)[2]
+		if strings.HasSuffix(name, ".go") && !strings.HasPrefix(name, "protocols/toy/") {
+			outside++
+		}
+	}
+	require.NotZero(t, outside)
+	require.LessOrEqual(t, outside, mostFilesOutside, stat)
+
+	out, err := c.run("go", "test", ".", "./protocols/toy", "./protocols/registry", "./cmd/verifier", "-run",
+		"^(Example|TestSimulation|TestVectorsProtocols|TestVectorsBad|TestProtocolsInReadme|TestEveryPackageIsDocumented|"+
+			"TestTheTableHoldsEveryProtocol|TestEveryProtocolHasTheSameFiles|TestEveryQueryHasOneDefault|TestEveryTrialRuns|"+
+			"TestProtocolsAreReadable|TestDocumentedTablesHaveEveryExample)$")
+	require.NoError(t, err, out)
+	require.Equal(t, 4, strings.Count(out, "ok  \t"), out)
+	require.NotContains(t, out, "no tests to run")
+
+	generator, err := filepath.Glob(filepath.Join(c.dir, "testdata/v1/*.go"))
+	require.NoError(t, err)
+	require.Contains(t, generator, filepath.Join(c.dir, "testdata/v1/gen_toy.go"))
+	out, err = c.run("go", append([]string{"vet"}, generator...)...)
+	require.NoError(t, err, out)
+
+	table, err := os.ReadFile("registry.go")
+	require.NoError(t, err)
+	c.write("protocols/registry/registry.go", table)
+	out, err = c.run("go", "test", "./protocols/registry", "-run", "^TestTheTableHoldsEveryProtocol$")
+	require.Error(t, err)
+	require.Contains(t, out, "--- FAIL: TestTheTableHoldsEveryProtocol")
+	require.Contains(t, out, `"toy"`)
+}
