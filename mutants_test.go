@@ -38,7 +38,8 @@ func (m *mutant) apply(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(m.File)
 	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(text), m.Text), "%s: %s does not hold the text once: %q", m.Name, m.File, m.Text)
+	times := strings.Count(string(text), m.Text)
+	require.Equal(t, 1, times, "%s: %s does not hold the text once: %q", m.Name, m.File, m.Text)
 	return strings.Replace(string(text), m.Text, m.Replacement, 1)
 }
 

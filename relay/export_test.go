@@ -47,7 +47,7 @@ type failingSeals struct {
 	task task.ID
 }
 
-func (f failingSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, build func(uint64, []store.Row) (*onion.Batch, error)) error {
+func (f failingSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
 	if id.Task == f.task {
 		return errors.New("as the test asked")
 	}
@@ -60,7 +60,9 @@ func RetryMixes(r *Relay) { r.store = retriedMixes{r.store} }
 
 type retriedMixes struct{ store.Store }
 
-func (m retriedMixes) Mix(ctx context.Context, id store.EpochID, seq uint64, tags []store.Short, build func([]bool) (*onion.Batch, error)) error {
+func (m retriedMixes) Mix(
+	ctx context.Context, id store.EpochID, seq uint64, tags []store.Short, build store.MixFunc,
+) error {
 	return m.Store.Mix(ctx, id, seq, tags, func(fresh []bool) (*onion.Batch, error) {
 		if _, err := build(fresh); err != nil {
 			return nil, err
@@ -177,12 +179,12 @@ type builder struct {
 	batch       *onion.Batch
 }
 
-func (b *builder) Seal(_ context.Context, _ store.EpochID, _ uint64, build func(uint64, []store.Row) (*onion.Batch, error)) (err error) {
+func (b *builder) Seal(_ context.Context, _ store.EpochID, _ uint64, build store.SealFunc) (err error) {
 	b.batch, err = build(b.submissions, b.rows)
 	return err
 }
 
-func (b *builder) Mix(_ context.Context, _ store.EpochID, _ uint64, _ []store.Short, build func([]bool) (*onion.Batch, error)) (err error) {
+func (b *builder) Mix(_ context.Context, _ store.EpochID, _ uint64, _ []store.Short, build store.MixFunc) (err error) {
 	b.batch, err = build(b.fresh)
 	return err
 }

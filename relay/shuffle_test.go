@@ -19,7 +19,9 @@ import (
 // uniform order of its own, whatever the others do: their input is in order. The batches are made by the
 // code that seals and mixes, signatures among it; only the opening of slots and the store are left out.
 func TestEveryHopPermutes(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) { t.Batch.Size, t.Slots.Lanes = ordertest.Things, 2 }})
+	c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) {
+		t.Batch.Size, t.Slots.Lanes = ordertest.Things, 2
+	}})
 	for hop := range 3 {
 		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
 			r, err := relay.New(c.Config(t, hop))
@@ -46,7 +48,8 @@ func sealedInOrder(t *testing.T, c *relaytest.Cascade, hop int) *onion.Batch {
 		lane = append(lane, []byte{i})
 	}
 	at := onion.Context{TaskID: c.Open.ID, Hop: hop}
-	b, err := onion.NewBatch(c.SignKey(t, hop), at, 0, ordertest.Things, []uint64{ordertest.Things, ordertest.Things}, onion.Lanes{lane, lane}, nil)
+	in := []uint64{ordertest.Things, ordertest.Things}
+	b, err := onion.NewBatch(c.SignKey(t, hop), at, 0, ordertest.Things, in, onion.Lanes{lane, lane}, nil)
 	require.NoError(t, err)
 	return b
 }

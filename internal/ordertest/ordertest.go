@@ -102,7 +102,8 @@ func (o *Orders) Biased() error {
 		}
 	}
 	if limit := most((n - 1) * (n - 1)); !(single <= limit) {
-		return fmt.Errorf("not a uniform order: χ² over places is %.0f, want at most %.0f; %d trials: %v", single, limit, o.trials, o.places)
+		return fmt.Errorf("not a uniform order: χ² over places is %.0f, want at most %.0f; %d trials: %v",
+			single, limit, o.trials, o.places)
 	}
 	cells := n * (n - 1)
 	if trials < minExpected*cells {
@@ -118,7 +119,8 @@ func (o *Orders) Biased() error {
 			}
 		}
 		if limit := most(cells - 1); !(both <= limit) {
-			return fmt.Errorf("not a uniform order: χ² over the places of %d and the next is %.0f, want at most %.0f; %d trials", i, both, limit, o.trials)
+			return fmt.Errorf("not a uniform order: χ² over the places of %d and the next is %.0f, want at most %.0f; %d trials",
+				i, both, limit, o.trials)
 		}
 	}
 	return nil

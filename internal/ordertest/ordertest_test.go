@@ -34,7 +34,9 @@ func TestUniformOrdersPass(t *testing.T) {
 // TestUniformLanes: two orders of their own pass.
 func TestUniformLanes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
-	ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int { return [][]int{rng.Perm(ordertest.Things), rng.Perm(ordertest.Things)} })
+	ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int {
+		return [][]int{rng.Perm(ordertest.Things), rng.Perm(ordertest.Things)}
+	})
 }
 
 // TestOrdersThatAreNotUniform: what goes wrong with a shuffle is seen, at the size of the tests that use

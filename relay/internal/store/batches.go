@@ -11,7 +11,7 @@ import (
 )
 
 // Seal is that of [Store].
-func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build func(uint64, []Row) (*onion.Batch, error)) error {
+func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealFunc) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil {
@@ -51,7 +51,8 @@ func (t *transaction) readRows(epoch int64, id EpochID, seq uint64) ([]Row, erro
 	if err != nil {
 		return nil, err
 	}
-	return collect(t.ctx, t.tx, t.engine.sql(`SELECT id, slot FROM slots WHERE epoch = $1 AND seq = $2`), func(rows *sql.Rows) (r Row, err error) {
+	query := t.engine.sql(`SELECT id, slot FROM slots WHERE epoch = $1 AND seq = $2`)
+	return collect(t.ctx, t.tx, query, func(rows *sql.Rows) (r Row, err error) {
 		var nonce, in []byte
 		if err := rows.Scan(&nonce, &in); err != nil {
 			return r, err
@@ -75,7 +76,8 @@ func (t *transaction) insertBatch(epoch int64, id EpochID, seq uint64, b *onion.
 		return err
 	}
 	raw = encrypt(make([]byte, 0, len(raw)+sealedExtra), c, raw)
-	_, err = t.exec(`INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES ($1, $2, $3, $4, $5)`, epoch, seq, b.Manifest, raw, told)
+	const store = `INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES ($1, $2, $3, $4, $5)`
+	_, err = t.exec(store, epoch, seq, b.Manifest, raw, told)
 	if err != nil {
 		return fmt.Errorf("couldn't store batch: %w", err)
 	}
@@ -83,7 +85,7 @@ func (t *transaction) insertBatch(epoch int64, id EpochID, seq uint64, b *onion.
 }
 
 // Mix is that of [Store].
-func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build func([]bool) (*onion.Batch, error)) error {
+func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build MixFunc) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		switch {
@@ -125,7 +127,7 @@ func (t *transaction) admit(epoch int64, tags []Short) (fresh []bool, err error)
 		}
 	}
 	const store = `INSERT INTO seen (epoch, hash) ` + packed + `SELECT $3, substr($1::bytea, 8*n + 1, 8) FROM i`
-	err = pack(len(added), len(Short{}), func(to []byte, i int) []byte { return append(to, added[i][:]...) }, func(rows []byte, n int) error {
+	err = packShorts(added, func(rows []byte, n int) error {
 		_, err := t.exec(store, rows, n, epoch)
 		return err
 	})
@@ -140,7 +142,8 @@ const epochOf = `(SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
 
 // Next is that of [Store].
 func (d *database) Next(ctx context.Context, id EpochID) (next uint64, err error) {
-	err = d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch).Scan(&next)
+	row := d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch)
+	err = row.Scan(&next)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}
@@ -150,7 +153,8 @@ func (d *database) Next(ctx context.Context, id EpochID) (next uint64, err error
 // Batch is that of [Store].
 func (d *database) Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error) {
 	var b Sealed
-	err := d.find(ctx, `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = $3`, id, seq, &b.Manifest, &b.Bytes, &b.Confirmed)
+	const query = `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
+	err := d.find(ctx, query, id, seq, &b.Manifest, &b.Bytes, &b.Confirmed)
 	if err != nil || b.Confirmed {
 		return &b, err
 	}
@@ -164,7 +168,8 @@ func (d *database) Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, 
 
 // Manifest is that of [Store].
 func (d *database) Manifest(ctx context.Context, id EpochID, seq uint64) (manifest []byte, confirmed bool, err error) {
-	err = d.find(ctx, `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = `+epochOf+` AND seq = $3`, id, seq, &manifest, &confirmed)
+	const query = `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
+	err = d.find(ctx, query, id, seq, &manifest, &confirmed)
 	return manifest, confirmed, err
 }
 
@@ -190,7 +195,8 @@ func (d *database) update(ctx context.Context, query string, id EpochID, seq uin
 
 // Confirm is that of [Store].
 func (d *database) Confirm(ctx context.Context, id EpochID, seq uint64) error {
-	return d.update(ctx, `UPDATE batches SET bytes = NULL WHERE bytes IS NOT NULL AND epoch = `+epochOf+` AND seq = $3`, id, seq)
+	const query = `UPDATE batches SET bytes = NULL WHERE bytes IS NOT NULL AND epoch = ` + epochOf + ` AND seq = $3`
+	return d.update(ctx, query, id, seq)
 }
 
 // Told is that of [Store].
@@ -200,7 +206,8 @@ func (d *database) Told(ctx context.Context, id EpochID, seq uint64) error {
 
 // Untold is that of [Store].
 func (d *database) Untold(ctx context.Context, id EpochID) ([]uint64, error) {
-	return collect(ctx, d.read, `SELECT seq FROM batches WHERE epoch = `+epochOf+` AND told = 0 ORDER BY seq`, func(rows *sql.Rows) (seq uint64, err error) {
+	const query = `SELECT seq FROM batches WHERE epoch = ` + epochOf + ` AND told = 0 ORDER BY seq`
+	return collect(ctx, d.read, query, func(rows *sql.Rows) (seq uint64, err error) {
 		return seq, rows.Scan(&seq)
 	}, id.Task[:], id.Epoch)
 }

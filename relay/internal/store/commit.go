@@ -55,7 +55,8 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 		return false, err
 	}
 	filling := OpenBatch{id, e.next, 0}
-	err = t.row(`SELECT seq, submissions FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id).Scan(&filling.Seq, &filling.Submissions)
+	latest := t.row(`SELECT seq, submissions FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id)
+	err = latest.Scan(&filling.Seq, &filling.Submissions)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return false, err
 	}
@@ -83,7 +84,8 @@ func (t *transaction) remember(epoch int64, group []*Submission) (*memory, error
 	if err != nil {
 		return nil, err
 	}
-	return m, t.lookUp(t.engine.among("client, submissions", "clients", "client"), epoch, clients, func(rows *sql.Rows) error {
+	query := t.engine.among("client, submissions", "clients", "client")
+	return m, t.lookUp(query, epoch, clients, func(rows *sql.Rows) error {
 		var client []byte
 		var count uint64
 		if err := rows.Scan(&client, &count); err != nil {
@@ -110,8 +112,9 @@ func (t *transaction) seen(epoch int64, tags []Short, found func(tag, receipt Sh
 
 // lookUp runs a packed query for keys and calls scan for every row.
 func (t *transaction) lookUp(query string, epoch int64, keys []Short, scan func(rows *sql.Rows) error) error {
-	return pack(len(keys), len(Short{}), func(to []byte, i int) []byte { return append(to, keys[i][:]...) }, func(packed []byte, n int) error {
-		_, err := collect(t.ctx, t.tx, query, func(rows *sql.Rows) (struct{}, error) { return struct{}{}, scan(rows) }, packed, n, epoch)
+	each := func(rows *sql.Rows) (struct{}, error) { return struct{}{}, scan(rows) }
+	return packShorts(keys, func(packed []byte, n int) error {
+		_, err := collect(t.ctx, t.tx, query, each, packed, n, epoch)
 		return err
 	})
 }
@@ -148,7 +151,7 @@ func (t *transaction) count(epoch int64, m *memory, taken []*Submission) error {
 	}
 	for count, of := range clients {
 		list := slices.Collect(maps.Keys(of))
-		err := pack(len(list), len(Short{}), func(to []byte, i int) []byte { return append(to, list[i][:]...) }, func(rows []byte, n int) error {
+		err := packShorts(list, func(rows []byte, n int) error {
 			_, err := t.exec(store, rows, n, epoch, count)
 			return err
 		})

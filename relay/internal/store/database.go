@@ -76,7 +76,8 @@ func (d *database) Probe(ctx context.Context) error {
 	filler := make([]byte, 1<<20)
 	rand.Read(filler)
 	err := d.within(ctx, func(tx *transaction) error {
-		_, err := tx.exec(`INSERT INTO meta (name, value) VALUES ('probe', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value`, filler)
+		_, err := tx.exec(`INSERT INTO meta (name, value) VALUES ('probe', $1)
+			ON CONFLICT (name) DO UPDATE SET value = excluded.value`, filler)
 		return err
 	})
 	if err != nil {
@@ -104,7 +105,9 @@ type querier interface {
 }
 
 // collect runs a query and returns what scan makes of its rows.
-func collect[T any](ctx context.Context, q querier, query string, scan func(rows *sql.Rows) (T, error), args ...any) (out []T, err error) {
+func collect[T any](
+	ctx context.Context, q querier, query string, scan func(rows *sql.Rows) (T, error), args ...any,
+) (out []T, err error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -165,6 +168,12 @@ func pack(n, size int, row func(to []byte, i int) []byte, do func(rows []byte, n
 	return nil
 }
 
+// packShorts is pack for shorts.
+func packShorts(shorts []Short, do func(rows []byte, n int) error) error {
+	row := func(to []byte, i int) []byte { return append(to, shorts[i][:]...) }
+	return pack(len(shorts), len(Short{}), row, do)
+}
+
 // epochRow is an epoch's row, locked.
 type epochRow struct {
 	id    int64
@@ -175,12 +184,14 @@ type epochRow struct {
 // lock locks the row of an epoch until the transaction ends, and creates it where there is none.
 func (t *transaction) lock(id EpochID) (e epochRow, err error) {
 	find := func() error {
-		return t.row(`SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`, id.Task[:], id.Epoch).Scan(&e.id, &e.state, &e.next)
+		const query = `SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`
+		return t.row(query, id.Task[:], id.Epoch).Scan(&e.id, &e.state, &e.next)
 	}
 	if err := find(); !errors.Is(err, sql.ErrNoRows) {
 		return e, err
 	}
-	if _, err := t.exec(`INSERT INTO epochs (task, epoch) VALUES ($1, $2) ON CONFLICT DO NOTHING`, id.Task[:], id.Epoch); err != nil {
+	const create = `INSERT INTO epochs (task, epoch) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	if _, err := t.exec(create, id.Task[:], id.Epoch); err != nil {
 		return e, err
 	}
 	return e, find()

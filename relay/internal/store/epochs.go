@@ -11,7 +11,8 @@ import (
 // query, and is left out.
 func (d *database) Progress(ctx context.Context) ([]Progress, error) {
 	index := map[int64]int{}
-	all, err := collect(ctx, d.read, `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`, func(rows *sql.Rows) (p Progress, err error) {
+	const epochs = `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`
+	all, err := collect(ctx, d.read, epochs, func(rows *sql.Rows) (p Progress, err error) {
 		var id int64
 		var task []byte
 		if err := rows.Scan(&id, &task, &p.ID.Epoch, &p.State, &p.Next); err != nil {
@@ -44,7 +45,8 @@ func (d *database) Progress(ctx context.Context) ([]Progress, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't list open batches: %w", err)
 	}
-	err = each(`SELECT epoch, seq, 0 FROM batches WHERE bytes IS NOT NULL ORDER BY epoch, seq`, func(p *Progress, seq, _ uint64) {
+	const held = `SELECT epoch, seq, 0 FROM batches WHERE bytes IS NOT NULL ORDER BY epoch, seq`
+	err = each(held, func(p *Progress, seq, _ uint64) {
 		p.Held = append(p.Held, seq)
 	})
 	if err != nil {
@@ -88,7 +90,8 @@ func (d *database) Note(ctx context.Context, f Finding) (fresh bool, err error) 
 		if err != nil {
 			return err
 		}
-		n, err := tx.exec(`INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, e.id, f.Seq, f.Reason)
+		const store = `INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
+		n, err := tx.exec(store, e.id, f.Seq, f.Reason)
 		fresh = n > 0
 		return err
 	})
@@ -97,7 +100,8 @@ func (d *database) Note(ctx context.Context, f Finding) (fresh bool, err error) 
 
 // Findings is that of [Reader].
 func (d *database) Findings(ctx context.Context) ([]Finding, error) {
-	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason FROM findings f JOIN epochs e ON e.id = f.epoch ORDER BY e.epoch, seq, reason`,
+	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason
+		FROM findings f JOIN epochs e ON e.id = f.epoch ORDER BY e.epoch, seq, reason`,
 		func(rows *sql.Rows) (f Finding, err error) {
 			var task []byte
 			err = rows.Scan(&task, &f.ID.Epoch, &f.Seq, &f.Reason)
@@ -130,7 +134,8 @@ func (d *database) Tally(ctx context.Context, id EpochID, refused map[string]uin
 
 // Tallies is that of [Reader].
 func (d *database) Tallies(ctx context.Context) ([]Tally, error) {
-	out, err := collect(ctx, d.read, `SELECT task, e.epoch, reason, refused FROM tallies t JOIN epochs e ON e.id = t.epoch ORDER BY e.id, reason`,
+	out, err := collect(ctx, d.read, `SELECT task, e.epoch, reason, refused
+		FROM tallies t JOIN epochs e ON e.id = t.epoch ORDER BY e.id, reason`,
 		func(rows *sql.Rows) (t Tally, err error) {
 			var task []byte
 			err = rows.Scan(&task, &t.ID.Epoch, &t.Reason, &t.Refused)

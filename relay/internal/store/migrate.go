@@ -45,7 +45,8 @@ func steps(from fs.FS, engine string) ([]string, error) {
 // read must be of this program's version.
 func (d *database) migrate(tx *transaction, all []string, version int) error {
 	if version > len(all) {
-		return fmt.Errorf("its schema is version %d, and this program knows versions up to %d: use a newer one", version, len(all))
+		return fmt.Errorf("its schema is version %d, and this program knows versions up to %d: use a newer one",
+			version, len(all))
 	}
 	if d.vault == nil && version < len(all) {
 		return fmt.Errorf("its schema is version %d of %d: start the relay once", version, len(all))

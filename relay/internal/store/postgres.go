@@ -62,7 +62,9 @@ func readPostgres(url string) (*database, error) {
 	}))
 }
 
-func connectPostgres(url string, v *Vault, prepare func(d *database) error, option stdlib.OptionOpenDB) (*database, error) {
+func connectPostgres(
+	url string, v *Vault, prepare func(d *database) error, option stdlib.OptionOpenDB,
+) (*database, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err) // without the password
@@ -101,7 +103,8 @@ func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		if value == "off" || value == "local" {
-			return fmt.Errorf("invalid setting %s = %s of the server: want on, or acknowledged reports could be lost", name, value)
+			return fmt.Errorf("invalid setting %s = %s of the server: want on, or acknowledged reports could be lost",
+				name, value)
 		}
 	}
 	return nil
@@ -145,7 +148,8 @@ func (postgres) sql(query string) string { return query }
 // or by its epoch alone, which it takes for cheaper while the table has not been analyzed.
 func (postgres) among(columns, table, key string) string {
 	return packed + `SELECT found.* FROM i CROSS JOIN LATERAL (
-		SELECT ` + columns + ` FROM ` + table + ` WHERE epoch = $3 AND ` + key + ` = substr($1::bytea, 8*n + 1, 8) LIMIT 1) found`
+		SELECT ` + columns + ` FROM ` + table + `
+		WHERE epoch = $3 AND ` + key + ` = substr($1::bytea, 8*n + 1, 8) LIMIT 1) found`
 }
 
 // context: whoever waits for a server that hangs can be stopped.

@@ -56,7 +56,9 @@ func readSQLite(path string) (*database, error) {
 func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragmas ...string) (*database, error) {
 	query := url.Values{"_busy_timeout": {"10000"}, "_pragma": pragmas}
 	if v != nil {
-		query["_txlock"], query["_journal_mode"], query["_synchronous"] = []string{"immediate"}, []string{"WAL"}, []string{"FULL"}
+		query.Set("_txlock", "immediate")
+		query.Set("_journal_mode", "WAL")
+		query.Set("_synchronous", "FULL")
 	}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 	d := &database{engine: sqlite{}, vault: v}
@@ -101,7 +103,9 @@ func prepareSQLite(d *database, slot int) error {
 	}
 	var size, synchronous, secure int
 	var journal string
-	for pragma, value := range map[string]any{"page_size": &size, "synchronous": &synchronous, "secure_delete": &secure, "journal_mode": &journal} {
+	for pragma, value := range map[string]any{
+		"page_size": &size, "synchronous": &synchronous, "secure_delete": &secure, "journal_mode": &journal,
+	} {
 		if err := d.write.QueryRow("PRAGMA " + pragma).Scan(value); err != nil {
 			return err
 		}
@@ -110,7 +114,8 @@ func prepareSQLite(d *database, slot int) error {
 		return errors.New("the file system does not allow a write-ahead log")
 	}
 	if size < pageSize(slot) {
-		return fmt.Errorf("its pages of %d bytes would keep slots of %d bytes in order of arrival: use a new store", size, slot)
+		return fmt.Errorf("its pages of %d bytes would keep slots of %d bytes in order of arrival: use a new store",
+			size, slot)
 	}
 	return nil
 }
@@ -123,7 +128,8 @@ func (sqlite) sql(query string) string { return toSQLite.Replace(query) }
 
 // among joins in this order, which is SQLite's meaning of CROSS.
 func (sqlite) among(columns, table, key string) string {
-	return packed + `SELECT ` + columns + ` FROM i CROSS JOIN ` + table + ` WHERE epoch = $3 AND ` + key + ` = substr($1, 8*n + 1, 8)`
+	return packed + `SELECT ` + columns + ` FROM i CROSS JOIN ` + table + `
+		WHERE epoch = $3 AND ` + key + ` = substr($1, 8*n + 1, 8)`
 }
 
 // context cannot be cancelled: no transaction waits for anybody (the longest seals a batch), and to watch

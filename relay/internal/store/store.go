@@ -143,6 +143,12 @@ type Reader interface {
 	Close() error
 }
 
+// SealFunc makes a batch of the rows of so many submissions.
+type SealFunc func(submissions uint64, rows []Row) (*onion.Batch, error)
+
+// MixFunc makes a batch of the slots whose tags are fresh.
+type MixFunc func(fresh []bool) (*onion.Batch, error)
+
 // Store is a store that a relay serves from. Every method is one durable transaction: when it returns
 // nil, what it did survives the machine; when it does not, it was not done, but where the store broke
 // off while committing, and then doing it again does no harm. Implementations must be safe for
@@ -157,13 +163,13 @@ type Store interface {
 
 	// Seal replaces the rows of an open batch by the batch that build makes of them, or returns
 	// ErrNoBatch where another process has done so.
-	Seal(ctx context.Context, id EpochID, seq uint64, build func(submissions uint64, rows []Row) (*onion.Batch, error)) error
+	Seal(ctx context.Context, id EpochID, seq uint64, build SealFunc) error
 
 	// Mix stores batch seq, which must be the next of the epoch, else ErrMade, and the epoch not
 	// complete, else ErrOver. fresh[i] tells build whether tags[i] is in neither the replay set nor
 	// before it in tags; all of them are in the set afterwards. The transaction may be repeated, and
 	// with it build.
-	Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error
+	Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build MixFunc) error
 
 	// Next returns the number of the batch that Mix would take.
 	Next(ctx context.Context, id EpochID) (uint64, error)
@@ -204,10 +210,12 @@ type Store interface {
 
 // Check is an error unless description is of a store: "sqlite:PATH" or a PostgreSQL URL.
 func Check(description string) error {
-	if isPostgres(description) || strings.HasPrefix(description, service.SchemeSQLite) && description != service.SchemeSQLite {
+	path, ok := strings.CutPrefix(description, service.SchemeSQLite)
+	if ok && path != "" || isPostgres(description) {
 		return nil
 	}
-	return invalid.Field("store", fmt.Sprintf("%.10q", description), "sqlite:PATH or postgres://…") // it may hold a password
+	start := fmt.Sprintf("%.10q", description) // the rest may hold a password
+	return invalid.Field("store", start, "sqlite:PATH or postgres://…")
 }
 
 // Open opens the store of a description that passes [Check], for slots up to a size, and creates it

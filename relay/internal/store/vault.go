@@ -58,7 +58,12 @@ func OpenVault(path string, create bool) (*Vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Vault{file: file, epochs: map[EpochID]EpochKey{}, ciphers: map[string]cipher.AEAD{}, finished: map[EpochID]finishedSeq{}}, nil
+	return &Vault{
+		file:     file,
+		epochs:   map[EpochID]EpochKey{},
+		ciphers:  map[string]cipher.AEAD{},
+		finished: map[EpochID]finishedSeq{},
+	}, nil
 }
 
 // label returns the label of an epoch and of all its keys. Half of a task's id, which is a hash,
@@ -111,7 +116,8 @@ func (v *Vault) batchCipher(id EpochID, kind byte, seq uint64) (cipher.AEAD, err
 	}
 	key, err := v.file.Key(label, "AES-256-GCM")
 	if err != nil {
-		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w", seq, id.Epoch, err)
+		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w",
+			seq, id.Epoch, err)
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
