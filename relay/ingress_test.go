@@ -195,7 +195,7 @@ func TestPublicResources(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
 		require.Equal(t, "application/msgpack", resp.Header.Get("Content-Type"))
-		sum := sha256.Sum256(c.Open.Canonical())
+		sum := task.ID(sha256.Sum256(c.Open.Canonical()))
 		require.Equal(t, c.Open.ID, sum)
 		require.Contains(t, string(raw), string(c.Open.Canonical()))
 
