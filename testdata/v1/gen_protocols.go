@@ -180,7 +180,8 @@ func (s *sample) vector(w *world, protocol string) object {
 		reports = append(reports, object{"value": value, "messages": hexLanes(messages), "messagesEnd": drawn,
 			"slots": hexLanes(slots), "slotsEnd": padded})
 	}
-	return object{"name": s.name, "unproven": s.unproven, "task": hexOf(r.task.Canonical()), "bytes": hexOf(r.given[:max(used, 8)]), "reports": reports,
+	return object{"name": s.name, "unproven": s.unproven, "task": hexOf(r.task.Canonical()),
+		"bytes": hexOf(r.given[:max(used, 8)]), "reports": reports,
 		"batches": estimates(r.mechanism, append([]batch{own}, s.batches...))}
 }
 

@@ -34,7 +34,8 @@ func randomizerVectors() {
 	}
 	for _, n := range []uint64{1, 2, 3, 5, 8, 100, 1 << 32, 1<<32 + 1, 3 << 62, 1<<64 - 1} {
 		for range 2 {
-			add(object{"sampler": "below", "n": strconv.FormatUint(n, 10)}, func(s *randomizer.Source) uint64 { return s.Below(n) })
+			add(object{"sampler": "below", "n": strconv.FormatUint(n, 10)},
+				func(s *randomizer.Source) uint64 { return s.Below(n) })
 		}
 	}
 	for _, p := range []string{"0", "1", "1/2", "1/3", "5/7", "4503599627370497/18014398509481984"} {
@@ -58,8 +59,12 @@ func randomizerVectors() {
 		add(object{"sampler": "randomizedResponse", "x": fmt.Sprint(c.x), "k": fmt.Sprint(c.k), "gamma": c.gamma},
 			func(s *randomizer.Source) uint64 { return s.RandomizedResponse(c.x, c.k, r) })
 	}
-	for _, c := range []struct{ u, k uint64 }{{0, 1}, {randomizer.FixedOne, 65536}, {randomizer.FixedOne / 3, 1}, {randomizer.FixedOne - 1, 1<<32 - 1}, {1, 1}, {randomizer.FixedOne / 3, 8}} {
-		add(object{"sampler": "round", "u": fmt.Sprint(c.u), "k": fmt.Sprint(c.k)}, func(s *randomizer.Source) uint64 { return s.Round(c.u, c.k) })
+	for _, c := range []struct{ u, k uint64 }{
+		{0, 1}, {randomizer.FixedOne, 65536}, {randomizer.FixedOne / 3, 1},
+		{randomizer.FixedOne - 1, 1<<32 - 1}, {1, 1}, {randomizer.FixedOne / 3, 8},
+	} {
+		add(object{"sampler": "round", "u": fmt.Sprint(c.u), "k": fmt.Sprint(c.k)},
+			func(s *randomizer.Source) uint64 { return s.Round(c.u, c.k) })
 	}
 	write("randomizer", append(out, noiseVectors()...))
 }
@@ -164,7 +169,9 @@ func (d *drawer) sums() {
 				func(s *randomizer.Source) string { return fmt.Sprint(s.Poisson(rational(lambda))) })
 		}
 	}
-	for _, c := range []struct{ r, rate string }{{"0", "1"}, {"3", "1/2"}, {"1/5", "1/50"}, {"7/3", "1/4"}, {"1/4500", "1/10"}, {"5/2", "3"}} {
+	for _, c := range []struct{ r, rate string }{
+		{"0", "1"}, {"3", "1/2"}, {"1/5", "1/50"}, {"7/3", "1/4"}, {"1/4500", "1/10"}, {"5/2", "3"},
+	} {
 		for range 2 {
 			d.add(object{"sampler": "negativeBinomial", "r": c.r, "rate": c.rate},
 				func(s *randomizer.Source) string {
@@ -175,7 +182,10 @@ func (d *drawer) sums() {
 	for _, c := range []struct {
 		n uint64
 		p string
-	}{{0, "1/2"}, {5, "0"}, {5, "1"}, {1, "1/2"}, {64, "1/2"}, {63, "1/4"}, {65, "3/4"}, {200, "5/16"}, {1000, "4503599627370497/18014398509481984"}} {
+	}{
+		{0, "1/2"}, {5, "0"}, {5, "1"}, {1, "1/2"}, {64, "1/2"}, {63, "1/4"}, {65, "3/4"}, {200, "5/16"},
+		{1000, "4503599627370497/18014398509481984"},
+	} {
 		d.add(object{"sampler": "binomial", "n": fmt.Sprint(c.n), "p": c.p},
 			func(s *randomizer.Source) string { return fmt.Sprint(s.Binomial(c.n, rational(c.p))) })
 	}
@@ -189,7 +199,9 @@ func (d *drawer) jumps() {
 	}{{"2", 0}, {"1/100", 0}, {"1/100", 16}, {"3/1048576", 65535}, {"0", 5}, {"1/3", 1}, {"1", 3}} {
 		jumps := randomizer.NewJumps(rational(c.rate), c.max)
 		for range 4 {
-			d.add(object{"sampler": "jump", "rate": c.rate, "max": fmt.Sprint(c.max), "candidates": fmt.Sprint(jumps.Candidates())},
+			v := object{"sampler": "jump", "rate": c.rate, "max": fmt.Sprint(c.max)}
+			v["candidates"] = fmt.Sprint(jumps.Candidates())
+			d.add(v,
 				func(s *randomizer.Source) string { return fmt.Sprint(s.Jump(jumps)) })
 		}
 	}

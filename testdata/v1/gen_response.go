@@ -55,7 +55,8 @@ func histogramVectors() vectorSet {
 		tasks: []badTask{
 			{"gamma_denominator", "params.gamma", "gamma 1/3, whose denominator is no power of two", param("gamma", "1/3")},
 			{"gamma_one", "params.gamma", "gamma 1", param("gamma", "1")},
-			{"message_bytes", "slots", "symbols of two bytes where one is enough", func(t *task.Task) { t.Slots.MessageBytes = 2 }},
+			{"message_bytes", "slots", "symbols of two bytes where one is enough",
+				func(t *task.Task) { t.Slots.MessageBytes = 2 }},
 		},
 		values: []badValue{
 			{"value_large", "category 4 of four", []float64{4}},
@@ -108,7 +109,7 @@ func realsumVectors() vectorSet {
 			},
 		},
 		tasks: []badTask{
-			{"gamma_long", "params.gamma", "a numerator of 2^53", func(t *task.Task) { param("gamma", "9007199254740993/18014398509481984")(t) }},
+			{"gamma_long", "params.gamma", "a numerator of 2^53", param("gamma", "9007199254740993/18014398509481984")},
 			{"k_zero", "params.k", "no level above 0", param("k", "0")},
 			{"query", "query", "query histogram", func(t *task.Task) { t.Query, t.Input.Bins = task.Histogram, 7 }},
 			{"padding", "slots", "padding none", func(t *task.Task) { t.Slots.Padding = task.PaddingNone }},
@@ -141,7 +142,10 @@ func vectorgridVectors() vectorSet {
 			{
 				name: "the ball", query: task.VectorMean, rule: "exact", claim: one, batch: honest(50000),
 				input: ball, params: "gamma=1/2 r=6", slots: full(1, 1, 2),
-				values: [][]float64{{0, 0, 0}, {1, 0, 0}, {0.6, -0.8, 0}, {3, 4, 12}, {0.9, 0.5, 0.1}, {-1e200, 1e200, 0}, {1.7e308, 1.7e308, 0}, {0.1, 0.2, 0.3}},
+				values: [][]float64{
+					{0, 0, 0}, {1, 0, 0}, {0.6, -0.8, 0}, {3, 4, 12}, {0.9, 0.5, 0.1}, {-1e200, 1e200, 0},
+					{1.7e308, 1.7e308, 0}, {0.1, 0.2, 0.3},
+				},
 			},
 		},
 		tasks: []badTask{

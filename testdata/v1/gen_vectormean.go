@@ -32,7 +32,9 @@ func vectormeanVectors() vectorSet {
 			{
 				name: "one lane", query: task.VectorMean, rule: "gaussian", claim: claim, batch: honest(100000),
 				input: ball(3, false), params: "m=2 q=55448795/134217728 units=9405/256", slots: full(1, 76, 1), blocks: 512,
-				values:  [][]float64{{0, 0, 0}, {1, 0, 0}, {0.6, -0.8, 0}, {-third, third, third}, {0.1, -0.2, 0.3}, {0.01, 0.999, 0.02}},
+				values: [][]float64{
+					{0, 0, 0}, {1, 0, 0}, {0.6, -0.8, 0}, {-third, third, third}, {0.1, -0.2, 0.3}, {0.01, 0.999, 0.02},
+				},
 				batches: []batch{{users: 2, lanes: protocols.Messages{{{0}, {0}, {3}, {4}, {5}}}}},
 			},
 			{
@@ -42,14 +44,17 @@ func vectormeanVectors() vectorSet {
 			{
 				name: "one lane without padding", query: task.VectorMean, rule: "gaussian", claim: claim, batch: honest(1000000),
 				input:  ball(3, true),
-				params: "m=2 m0=11 q=561930505/4294967296 q0=311626657/2147483648 units=18179/256", slots: none(1, 146), blocks: 512,
+				params: "m=2 m0=11 q=561930505/4294967296 q0=311626657/2147483648 units=18179/256",
+				slots:  none(1, 146), blocks: 512,
 				values:  [][]float64{{0, 0, 0}, {3, 4, 0}, {-third, -third, third}, {1.7e308, 0, 1.7e308}},
 				batches: []batch{{users: 1, lanes: protocols.Messages{{{6}, {0}, {5}}}}},
 			},
 			{
-				name: "a lane per coefficient without padding", query: task.VectorMean, rule: "gaussian", claim: claim, batch: honest(200),
+				name: "a lane per coefficient without padding", query: task.VectorMean, rule: "gaussian",
+				claim: claim, batch: honest(200),
 				input:  ball(2, false),
-				params: "kashin=3/2 m=8 m0=8 q=142794277/1073741824 q0=142794277/1073741824 seed=1 units=1", slots: none(4, 25), blocks: 512,
+				params: "kashin=3/2 m=8 m0=8 q=142794277/1073741824 q0=142794277/1073741824 seed=1 units=1",
+				slots:  none(4, 25), blocks: 512,
 				values: [][]float64{{0, 1}, {0.6, -0.8}, {0.25, 0.5}},
 			},
 		},
@@ -57,7 +62,8 @@ func vectormeanVectors() vectorSet {
 			{"units_small", "params.units", "half a unit", param("units", "1/2")},
 			{"q_one", "params.q", "q 1", param("q", "1")},
 			{"m_zero", "params.m", "no noise", param("m", "0")},
-			{"padding", "params.m0", "padding none without noise for null messages", func(t *task.Task) { t.Slots.Padding = task.PaddingNone }},
+			{"padding", "params.m0", "padding none without noise for null messages",
+				func(t *task.Task) { t.Slots.Padding = task.PaddingNone }},
 			{"per_lane", "slots", "a slot fewer than messages may be", func(t *task.Task) { t.Slots.PerLane-- }},
 		},
 		values: []badValue{{"value_long", "a vector of norm 1.1", []float64{0, 1.1, 0}}},
@@ -72,7 +78,8 @@ func vectormeanVectors() vectorSet {
 // fractions returns vectors whose parts of a unit, at 64 units, add up to just one, to less and to more.
 func fractions() (out [][]float64) {
 	for range 2 {
-		out = append(out, []float64{0.5, 0.5, 32}, []float64{-0.75, 3, 0.25}, []float64{0.25, -0.5, 0}, []float64{0.75, 0.5, -0.5})
+		out = append(out, []float64{0.5, 0.5, 32}, []float64{-0.75, 3, 0.25})
+		out = append(out, []float64{0.25, -0.5, 0}, []float64{0.75, 0.5, -0.5})
 	}
 	for _, v := range out {
 		for l := range v {

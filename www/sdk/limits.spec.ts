@@ -34,7 +34,8 @@ test('the delta of all epochs together is at most maxDelta, which bounds nothing
 });
 
 test('the epsilon of all reports at this site is at most maxTotalEpsilon', () => {
-  const spent = [{ epsilon: 0.5, epochs: 3, delta: 1e-6 }, { epsilon: 0.25, epochs: 2, delta: 1e-6 }] as unknown as Parameters<typeof checkSite>[0];
+  const entries = [{ epsilon: 0.5, epochs: 3, delta: 1e-6 }, { epsilon: 0.25, epochs: 2, delta: 1e-6 }];
+  const spent = entries as unknown as Parameters<typeof checkSite>[0];
   checkSite(spent, 0.5, 2.5);
   refused(() => checkSite(spent, 0.5 + 1e-12, 2.5), 'budget-exceeded', 'maxTotalEpsilon');
 });

@@ -29,7 +29,8 @@ const keysOf = ({ directory }: { directory: string }): Entry[] => JSON.parse(dir
 /** Asks an issuer with this directory for a token; returns whether it was sent a request, and the error. */
 async function ask(t: TestContext, keys: Entry[]): Promise<{ asked: boolean; error: DoonaError }> {
   let asked = false;
-  t.mock.method(globalThis, 'fetch', async () => new Response(JSON.stringify({ 'issuer-request-uri': 'token-request', 'token-keys': keys })));
+  const directory = JSON.stringify({ 'issuer-request-uri': 'token-request', 'token-keys': keys });
+  t.mock.method(globalThis, 'fetch', async () => new Response(directory));
   const canonical = hex(vector.task);
   const task = parseTask(canonical);
   const source = async () => {

@@ -16,7 +16,8 @@ import { sha256 } from './signature.js';
 
 // node --test runs in www/; test.sh writes the cases.
 const built = '../build/www/';
-const cases = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl', 'utf8').trim().split('\n').map((line) => JSON.parse(line));
+const lines = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl', 'utf8').trim().split('\n');
+const cases = lines.map((line) => JSON.parse(line));
 
 function bytes(text: string): Bytes {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -33,11 +34,13 @@ const secret = 1.2345678901234567;
 
 /** Opens the bundle with a module; returns its memory too. */
 async function open(name: ModuleName): Promise<{ engine: Engine; handle: number; memory: () => Uint8Array }> {
-  const file = readdirSync(built).find((file) => (name === 'full' ? /^doona-full-[0-9a-f]+\.wasm$/ : /^doona-[0-9a-f]+\.wasm$/).test(file))!;
+  const pattern = name === 'full' ? /^doona-full-[0-9a-f]+\.wasm$/ : /^doona-[0-9a-f]+\.wasm$/;
+  const file = readdirSync(built).find((file) => pattern.test(file))!;
   const engine = localEngine();
   const { instantiate } = WebAssembly;
   let instance: WebAssembly.Instance | undefined;
-  WebAssembly.instantiate = (async (code: WebAssembly.Module, imports: WebAssembly.Imports) => (instance = await instantiate(code, imports))) as typeof instantiate;
+  const kept = async (code: WebAssembly.Module, imports: WebAssembly.Imports) => (instance = await instantiate(code, imports));
+  WebAssembly.instantiate = kept as typeof instantiate;
   try {
     await engine.start(name, await WebAssembly.compile(readFileSync(built + file)));
   } finally {
@@ -74,7 +77,8 @@ for (const name of ['browser', 'full'] as const) {
   test(`${name}: a value that is refused is zeroed too`, async () => {
     const { engine, handle } = await open(name);
     const value = Float64Array.of(secret, secret);
-    await assert.rejects(() => engine.submission(handle, 0, value), (error) => error instanceof DoonaError && error.code === 'invalid-value');
+    const refused = (error: unknown) => error instanceof DoonaError && error.code === 'invalid-value';
+    await assert.rejects(() => engine.submission(handle, 0, value), refused);
     assert.ok(isZero(raw(value)));
   });
 }
@@ -85,7 +89,8 @@ test('browser: messages are zeroed once they are sealed, and the module has forg
   let message: Bytes = new Uint8Array();
   let kept = 0;
   const { randomize } = Module.prototype;
-  const spy = t.mock.method(Module.prototype, 'randomize', function (this: Module, ...args: Parameters<typeof randomize>) {
+  type Arguments = Parameters<typeof randomize>;
+  const spy = t.mock.method(Module.prototype, 'randomize', function (this: Module, ...args: Arguments) {
     lanes = Reflect.apply(randomize, this, args) as Lanes;
     message = lanes[0]!.map((slot) => [...slot]).flat() as unknown as Bytes;
     kept = Buffer.from(memory()).indexOf(Buffer.from(message));

@@ -5,7 +5,9 @@
 
 import { type Rational, type Source, toNumber } from './source.ts';
 import { checkSlots, isPowerOfTwo, Malformed, oneOf, onlyParams, type Task, whole } from './task.ts';
-import { ballOf, categoryOf, decode, encode, fixed, inLane, type Lanes, numberOf, type Protocol, symbolBytes, vectorOf } from './values.ts';
+import {
+  ballOf, categoryOf, decode, encode, fixed, inLane, type Lanes, numberOf, type Protocol, symbolBytes, vectorOf,
+} from './values.ts';
 
 /** Parameter gamma. */
 export function gammaOf(task: Task): Rational {

@@ -22,7 +22,8 @@ interface Noise {
 function noiseOf(task: Task, trials: string, chance: string): Noise {
   const q = task.params.get(chance);
   const m = whole(task, trials, 1n, 65535n);
-  if (!q || q.num <= 0n || q.num >= q.den || q.num >= one || !isPowerOfTwo(q.den)) throw new Malformed(`params.${chance}`);
+  const fits = q && q.num > 0n && q.num < q.den && q.num < one && isPowerOfTwo(q.den);
+  if (!fits) throw new Malformed(`params.${chance}`);
   return { trials: m, chance: q };
 }
 
@@ -65,7 +66,8 @@ export function vectormean(task: Task): Protocol {
   if (task.lanes > 1n) {
     frame = new Frame(d, whole(task, 'seed', 0n, (1n << 63n) - 1n));
     const kashin = task.params.get('kashin');
-    if (!kashin || toNumber(kashin) < 1 || toNumber(kashin) > Math.sqrt(frame.size)) throw new Malformed('params.kashin');
+    const fits = kashin && toNumber(kashin) >= 1 && toNumber(kashin) <= Math.sqrt(frame.size);
+    if (!fits) throw new Malformed('params.kashin');
     bound = toNumber(kashin) / Math.sqrt(frame.size);
     if (s.den !== 1n || 2 * units < toNumber(kashin)) throw new Malformed('params.units');
     known.push('kashin', 'seed');
@@ -131,7 +133,9 @@ export function vectormean(task: Task): Protocol {
     check: (lane, message) => void read(lane, message),
     estimate: (batches) => {
       const counts = new Array<number>(Number(count)).fill(0);
-      for (const batch of batches) batch.lanes.forEach((messages, lane) => messages.forEach((m) => counts[read(lane, m)]!++));
+      for (const { lanes } of batches) {
+        lanes.forEach((messages, lane) => messages.forEach((m) => counts[read(lane, m)]!++));
+      }
       const a = Array.from({ length: size }, (_, j) => {
         const plus = Math.floor(j / each) * kinds + 2 * (j % each);
         return ((counts[plus]! - counts[plus + 1]!) * bound) / units;
