@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/clitest"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -54,8 +54,7 @@ var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests and their generators.
 var testOnly = []string{
-	"internal/brute", "internal/clitest", "internal/count", "internal/doctest", "internal/hpketest", "internal/ordertest",
-	"internal/pgtest", "internal/pipenet", "internal/relaytest",
+	"internal/clitest", "internal/count", "internal/pgtest", "internal/relaytest", "internal/stattest",
 }
 
 // goPackage is one folder with Go files; tests and generators are not counted.
@@ -63,6 +62,7 @@ type goPackage struct {
 	imports []string // of this module, relative to it
 	outside []string // of other modules
 	doc     bool
+	main    bool // A program.
 }
 
 // readPackages parses the imports and package comments of the whole module.
@@ -70,7 +70,7 @@ func readPackages(t *testing.T) map[string]*goPackage {
 	t.Helper()
 	out := map[string]*goPackage{}
 	files := token.NewFileSet()
-	doctest.EachFile(t, ".", func(name string) {
+	clitest.EachFile(t, ".", func(name string) {
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return
 		}
@@ -85,6 +85,7 @@ func readPackages(t *testing.T) map[string]*goPackage {
 			p = &goPackage{}
 			out[dir] = p
 		}
+		p.main = file.Name.Name == "main"
 		p.doc = p.doc || file.Doc != nil && len(file.Doc.Text()) > 0
 		for _, spec := range file.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
@@ -199,6 +200,36 @@ func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
+// How many packages there may be: what others may import, and all, tests' and commands' included. A new
+// one wants a reason why it is no file of an old one.
+const (
+	maxImportable = 28
+	maxPackages   = 65
+	maxFolders    = 18 // At the top.
+)
+
+// TestHouseStaysSmall counts packages and folders.
+func TestHouseStaysSmall(t *testing.T) {
+	packages, importable := readPackages(t), 0
+	for pkg, p := range packages {
+		if !p.main && !strings.Contains("/"+pkg+"/", "/internal/") {
+			importable++
+		}
+	}
+	require.LessOrEqual(t, importable, maxImportable, "packages that others may import")
+	folders, all := map[string]bool{}, map[string]bool{}
+	clitest.EachFile(t, ".", func(name string) {
+		if top, _, below := strings.Cut(name, "/"); below && !strings.HasPrefix(top, ".") {
+			folders[top] = true
+		}
+		if strings.HasSuffix(name, ".go") && !strings.Contains(name, "testdata/") {
+			all[path.Dir(name)] = true
+		}
+	})
+	require.LessOrEqual(t, len(all), maxPackages, "packages: %v", slices.Sorted(maps.Keys(all)))
+	require.LessOrEqual(t, len(folders), maxFolders, "folders at the top: %v", slices.Sorted(maps.Keys(folders)))
+}
+
 // maxDependencies is how many modules this one may require directly.
 const maxDependencies = 15
 
@@ -224,7 +255,7 @@ func TestDependencies(t *testing.T) {
 func TestOneVersion(t *testing.T) {
 	mention := regexp.MustCompile(`doona-v(\d+)|/v(\d+)/(?:tasks|keys)|testdata/v(\d+)`)
 	found := 0
-	doctest.EachFile(t, ".", func(name string) {
+	clitest.EachFile(t, ".", func(name string) {
 		switch filepath.Ext(name) {
 		case ".go", ".ts", ".md", ".mjs", ".html":
 		default:
@@ -252,7 +283,7 @@ func TestPathsStandInOnePlace(t *testing.T) {
 	require.Regexp(t, built, "%s/v1/tasks/%s", "the search finds what there was")
 	require.Regexp(t, built, "/epochs/")
 	found := map[string]int{}
-	doctest.EachFile(t, ".", func(name string) {
+	clitest.EachFile(t, ".", func(name string) {
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return
 		}

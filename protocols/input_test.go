@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/ordertest"
+	"github.com/doona-dp/doona/internal/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -174,17 +174,17 @@ func TestPadFillsWithCoversAndRefusesOverflow(t *testing.T) {
 // TestPadOrdersSlotsAtRandom: under either padding a client's slots, messages and covers, travel in a
 // uniform order in each lane, and the orders of two lanes have nothing to do with each other.
 func TestPadOrdersSlotsAtRandom(t *testing.T) {
-	for padding, messages := range map[string]int{task.PaddingFull: ordertest.Things - 1, task.PaddingNone: ordertest.Things} {
-		draft := &task.Task{Slots: task.Slots{Padding: padding, Lanes: 2, PerLane: ordertest.Things}}
+	for padding, messages := range map[string]int{task.PaddingFull: stattest.Things - 1, task.PaddingNone: stattest.Things} {
+		draft := &task.Task{Slots: task.Slots{Padding: padding, Lanes: 2, PerLane: stattest.Things}}
 		src := randomizer.NewSource()
-		ordertest.UniformLanes(t, ordertest.Trials, 2, func() (orders [][]int) {
+		stattest.UniformLanes(t, stattest.Trials, 2, func() (orders [][]int) {
 			slots, err := protocols.Pad(draft, src, protocols.Messages{numbered(messages), numbered(messages)})
 			require.NoError(t, err)
 			for _, lane := range slots {
 				var order []int
 				for _, slot := range lane {
 					if slot.Cover {
-						slot.Body = []byte{ordertest.Things - 1} // the one cover
+						slot.Body = []byte{stattest.Things - 1} // the one cover
 					}
 					order = append(order, int(slot.Body[0]))
 				}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/ordertest"
 	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/stattest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
@@ -20,15 +20,15 @@ import (
 // code that seals and mixes, signatures among it; only the opening of slots and the store are left out.
 func TestEveryHopPermutes(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) {
-		t.Batch.Size, t.Slots.Lanes = ordertest.Things, 2
+		t.Batch.Size, t.Slots.Lanes = stattest.Things, 2
 	}})
 	for hop := range 3 {
 		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
 			r, err := relay.New(c.Config(t, hop))
 			require.NoError(t, err)
 			defer r.Close()
-			order := relay.Orders(r, ordertest.Things, sealedInOrder(t, c, hop-1))
-			ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int {
+			order := relay.Orders(r, stattest.Things, sealedInOrder(t, c, hop-1))
+			stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
 				made, err := order()
 				require.NoError(t, err)
 				return made
@@ -44,12 +44,12 @@ func sealedInOrder(t *testing.T, c *relaytest.Cascade, hop int) *onion.Batch {
 		return nil
 	}
 	var lane [][]byte
-	for i := range byte(ordertest.Things) {
+	for i := range byte(stattest.Things) {
 		lane = append(lane, []byte{i})
 	}
 	at := onion.Context{TaskID: c.Open.ID, Hop: hop}
-	in := []uint64{ordertest.Things, ordertest.Things}
-	b, err := onion.NewBatch(c.SignKey(t, hop), at, 0, ordertest.Things, in, onion.Lanes{lane, lane}, nil)
+	in := []uint64{stattest.Things, stattest.Things}
+	b, err := onion.NewBatch(c.SignKey(t, hop), at, 0, stattest.Things, in, onion.Lanes{lane, lane}, nil)
 	require.NoError(t, err)
 	return b
 }
@@ -61,7 +61,7 @@ func TestReportsAreStoredInRandomOrder(t *testing.T) {
 	r, err := relay.New(c.Config(t, 0))
 	require.NoError(t, err)
 	defer r.Close()
-	ordertest.Uniform(t, ordertest.Trials, func() []int { return relay.GroupOrder(r, ordertest.Things) })
+	stattest.Uniform(t, stattest.Trials, func() []int { return relay.GroupOrder(r, stattest.Things) })
 }
 
 // TestProcessesPermute: so do three `relay serve` processes, over HTTP: the first is sent reports one after
@@ -69,26 +69,26 @@ func TestReportsAreStoredInRandomOrder(t *testing.T) {
 // 100 batches for each, 2000 with DOONA_FULL=1. At the first relay this does not tell the permutation from
 // the random keys by which the store finds its rows; [TestEveryHopPermutes] does.
 func TestProcessesPermute(t *testing.T) {
-	trials := uint64(ordertest.FewTrials)
+	trials := uint64(stattest.FewTrials)
 	if os.Getenv("DOONA_FULL") != "" {
 		trials = 2000
 	}
 	for hop := range 3 {
 		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
 			c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) {
-				t.Batch.Size, t.Clients.Quota = ordertest.Things, 1000
+				t.Batch.Size, t.Clients.Quota = stattest.Things, 1000
 			}})
 			if hop > 0 {
 				serveInOrder(t, c, hop-1, trials)
 			}
 			startProcess(t, c, hop)
 			if hop == 0 {
-				for i := range trials * ordertest.Things {
-					require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, i%ordertest.Things), relaytest.Network(int(i/1000))))
+				for i := range trials * stattest.Things {
+					require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, i%stattest.Things), relaytest.Network(int(i/1000))))
 				}
 			}
 			seq := uint64(0)
-			ordertest.Uniform(t, int(trials), func() []int {
+			stattest.Uniform(t, int(trials), func() []int {
 				seq++
 				return orderBehind(t, c, hop, seq-1)
 			})
@@ -99,7 +99,7 @@ func TestProcessesPermute(t *testing.T) {
 // serveInOrder plays the relay at a hop, with n batches whose slots hold 0, 1, … in that order.
 func serveInOrder(t *testing.T, c *relaytest.Cascade, hop int, n uint64) {
 	t.Helper()
-	const size = ordertest.Things
+	const size = stattest.Things
 	rogue := c.StartRogue(t, hop)
 	for seq := range n {
 		lanes, chain := c.Slots(t, 0, span(0, size)...), (*onion.SignedManifest)(nil)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/pipenet"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/handover"
@@ -30,14 +29,14 @@ import (
 type slowLane struct {
 	*relaytest.Cascade
 	relay   *relay.Relay
-	network *pipenet.Listener
+	network *relaytest.PipeListener
 	clients int
 }
 
 // inSlowLane runs a test beside a relay that takes few clients at a time, each with 20 slots of 1 kB.
 func inSlowLane(t *testing.T, test func(t *testing.T, l *slowLane)) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &slowLane{network: pipenet.Listen()}
+		l := &slowLane{network: relaytest.ListenPipe()}
 		l.Cascade = relaytest.New(t, relaytest.Options{Hops: 1,
 			Task: func(t *task.Task) { t.Slots.PerLane, t.Slots.MessageBytes = 20, 1000 },
 			Config: func(_ int, cfg *relay.Config) {

@@ -10,5 +10,5 @@ export PATH="$node:$PATH" WRANGLER_SEND_METRICS=false CI=1
 dir="$(mktemp -d)"
 trap 'rm -rf "$dir"' EXIT
 npm install --prefix "$dir" --no-audit --no-fund --loglevel=error wrangler@4.164.0 >&2
-go run ./wasm/edge/build
+go run ./www/build -edge build/edge
 "$dir/node_modules/.bin/wrangler" deploy --dry-run --config wasm/edge/wrangler.jsonc --outdir "$dir/out"

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/ordertest"
 	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/internal/stattest"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -15,9 +15,9 @@ import (
 // TestReportOrdersSlotsAtRandom: the slots of a report are in a uniform order before they are sealed,
 // whatever the protocol's.
 func TestReportOrdersSlotsAtRandom(t *testing.T) {
-	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: ordertest.Things, MessageBytes: 1}
-	c := &Client{open: &taskfile.Open{Task: &task.Task{Slots: slots}}, mechanism: ordertest.InOrder{}}
-	ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int {
+	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
+	c := &Client{open: &taskfile.Open{Task: &task.Task{Slots: slots}}, mechanism: stattest.InOrder{}}
+	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
 		lanes, err := c.draw(nil)
 		require.NoError(t, err)
 		orders := make([][]int, len(lanes))
@@ -33,13 +33,13 @@ func TestReportOrdersSlotsAtRandom(t *testing.T) {
 // TestSealedSlotsAreInRandomOrder: so are those of the submission that a relay opens, layer by layer.
 func TestSealedSlotsAreInRandomOrder(t *testing.T) {
 	cascade := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
-		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: ordertest.Things, MessageBytes: 1}
+		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
 	}})
 	sealer, err := onion.NewSealer(cascade.Open.Task, cascade.Open.ID, cascade.Open.KeyLists)
 	require.NoError(t, err)
-	c := &Client{open: cascade.Open, mechanism: ordertest.InOrder{}, sealer: sealer}
+	c := &Client{open: cascade.Open, mechanism: stattest.InOrder{}, sealer: sealer}
 	relay, verifier := cascade.Opener(t, 0, 0), cascade.VerifierOpener(t, 0)
-	ordertest.UniformLanes(t, ordertest.FewTrials, 2, func() [][]int {
+	stattest.UniformLanes(t, stattest.FewTrials, 2, func() [][]int {
 		report, err := c.Report(0, nil)
 		require.NoError(t, err)
 		envelope, err := relay.OpenEnvelope(report.Body)

@@ -11,7 +11,7 @@ node22() { echo "$PWD/node_modules/node-linux-$(node -p process.arch)"; }
 CHROMIUM="$(./www/setup.sh)"
 export CHROMIUM
 
-go build -o build/ ./www/testserver ./www/testpages ./cmd/demo
+go build -o build/ ./www/testserver ./cmd/demo
 go run ./www/build
 go run ./www/build -specs build/specs
 ./www/pack.sh

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/keygen"
 )
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
@@ -24,6 +23,6 @@ func root() *cobra.Command {
 		checkCommand(),
 		statusCommand(),
 		loadCommand(),
-		keygen.Command("relay"),
+		cli.Keygen("relay"),
 	)
 }

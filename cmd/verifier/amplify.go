@@ -12,7 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/plot"
+	"github.com/doona-dp/doona/internal/look"
 )
 
 // amplifyResult is what `verifier amplify` prints: value with the fallback to pure local
@@ -225,7 +225,7 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 
 // plotAmplify writes the chart of ε against users around r to path.
 func plotAmplify(path string, r amplifyResult) error {
-	chart := plot.Chart{
+	chart := look.LogLogChart{
 		Title:  fmt.Sprintf("ε after shuffling: %s, ε₀ = %.4g, δ = %.4g", r.Mechanism, r.Epsilon0, r.Delta),
 		XLabel: "users", YLabel: "ε",
 	}
@@ -247,8 +247,8 @@ func plotAmplify(path string, r amplifyResult) error {
 }
 
 // amplifyLine evaluates one bound at 25 numbers of users from a hundredth to a hundredfold.
-func amplifyLine(m accountant.Mechanism, b accountant.Bound, r amplifyResult) plot.Line {
-	line := plot.Line{Name: string(m) + " " + string(b)}
+func amplifyLine(m accountant.Mechanism, b accountant.Bound, r amplifyResult) look.LogLogLine {
+	line := look.LogLogLine{Name: string(m) + " " + string(b)}
 	for i := range 25 {
 		users := math.Round(float64(r.Users) * math.Pow(10, float64(i-12)/6))
 		if users < 1 || users > accountant.MaxUsers {

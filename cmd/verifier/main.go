@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/keygen"
 )
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
@@ -21,7 +20,7 @@ func root() *cobra.Command {
 	return cli.Root("verifier", "Calibrate, sign, simulate and analyze private statistics",
 		`  verifier task new --query mean --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
   verifier simulate --task t.json --repeat 100`,
-		keygen.Command("verifier"),
+		cli.Keygen("verifier"),
 		taskCommand(),
 		gammaCommand(),
 		amplifyCommand(),

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/pipenet"
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/service"
 )
 
@@ -67,7 +67,7 @@ func TestListenAllOrNone(t *testing.T) {
 // open them in advance, does not hold up the end for the 5 s that net/http would wait for it.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := pipenet.Listen()
+		network := relaytest.ListenPipe()
 		end := serve(t, network, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
 		begun, silent := network.Dial("192.0.2.1:1"), network.Dial("192.0.2.2:1")
 		answer := make(chan string, 1)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/internal/clitest"
 )
 
 // mostFilesOutside is how many Go files a new protocol may touch outside of its folder.
@@ -23,7 +23,7 @@ type clone struct {
 
 func newClone(t *testing.T) clone {
 	c := clone{t, t.TempDir()}
-	doctest.EachFile(t, "../..", func(name string) {
+	clitest.EachFile(t, "../..", func(name string) {
 		text, err := os.ReadFile(filepath.Join("../..", name))
 		require.NoError(t, err)
 		c.write(name, text)

@@ -25,7 +25,7 @@ import (
 
 	"github.com/cloudflare/circl/blindsign/blindrsa"
 
-	"github.com/doona-dp/doona/internal/hpketest"
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
@@ -103,7 +103,7 @@ type world struct {
 
 var names = []string{"one", "two", "three"}
 
-var kemIDs = map[string]uint16{task.KEMX25519: hpketest.X25519, task.KEMMLKEM768: hpketest.MLKEM768, task.KEMMLKEM768X25519: hpketest.MLKEM768X25519}
+var kemIDs = map[string]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768, task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
 
 // privateKey returns the key of a party's epoch; that of ML-KEM-768 is a seed of 64 bytes.
 func privateKey(kem, party string, epoch int) *onion.PrivateKey {
@@ -373,8 +373,8 @@ func badTokens(w *world, fault faultFunc) {
 	}
 }
 
-func ephemeral(name string) hpketest.Ephemeral {
-	return hpketest.Ephemeral{X25519: seed("x " + name), MLKEM: seed("m " + name)}
+func ephemeral(name string) fixture.Ephemeral {
+	return fixture.Ephemeral{X25519: seed("x " + name), MLKEM: seed("m " + name)}
 }
 
 func info(id task.ID, epoch uint64, hop int, key *onion.PrivateKey) []byte {
@@ -388,7 +388,7 @@ func aad(lane int, kind onion.Kind) []byte { return []byte{byte(lane >> 8), byte
 
 func (w *world) seal(name string, epoch uint64, hop, lane int, kind onion.Kind, plain []byte) []byte {
 	key := w.keys[hop][epoch]
-	out, err := hpketest.Seal(kemIDs[w.KEM], publicKeys(w.lists[hop])[epoch], ephemeral(name), info(w.id, epoch, hop, key), aad(lane, kind), plain)
+	out, err := fixture.Seal(kemIDs[w.KEM], publicKeys(w.lists[hop])[epoch], ephemeral(name), info(w.id, epoch, hop, key), aad(lane, kind), plain)
 	check(err)
 	return out
 }
@@ -709,7 +709,7 @@ func badSubmissions(w *world, fault faultFunc) {
 	fault("submission_slot_missing", "submission", "content", "a slot missing in lane 1, its bytes added to one in lane 0", at(short))
 
 	plain := marshal(&content{Tag: tag("envelope"), Lanes: w.content().Lanes})
-	sealed := hpketest.SealZero(publicKeys(w.lists[0])[0], make([]byte, 32), info(w.id, 0, 0, w.keys[0][0]), aad(0, onion.KindEnvelope), plain)
+	sealed := fixture.SealZero(publicKeys(w.lists[0])[0], make([]byte, 32), info(w.id, 0, 0, w.keys[0][0]), aad(0, onion.KindEnvelope), plain)
 	fault("submission_zero_share", "submission", "open", "the key share is 0, so that the shared secret is all zeros", at(marshal(&submission{task.Version, sealed})))
 }
 
@@ -723,7 +723,7 @@ func badSlots(w *world, fault faultFunc) {
 	check(err)
 	public := publicKeys(w.lists[hop])[0]
 	for name, share := range map[string][]byte{"slot_zero_share": make([]byte, 32), "slot_order_8_share": order8} {
-		sealed := hpketest.SealZero(public, share, info(w.id, 0, hop, w.keys[hop][0]), aad(0, onion.KindSlot), plain)
+		sealed := fixture.SealZero(public, share, info(w.id, 0, hop, w.keys[hop][0]), aad(0, onion.KindSlot), plain)
 		fault(name, "slot", "open", "a key share of low order, so that the shared secret is all zeros", at(sealed))
 	}
 	fault("slot_wrong_lane", "slot", "open", "sealed for lane 1, found in lane 0", at(w.seal("slot", 0, hop, 1, onion.KindSlot, plain)))

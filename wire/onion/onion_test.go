@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/hpketest"
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
@@ -351,7 +351,7 @@ func TestLowOrderKeyShares(t *testing.T) {
 	info, aad := onion.Context{TaskID: w.id, Hop: 1}.Info(id), onion.AAD(0, onion.KindSlot)
 	plain := append(make([]byte, onion.TagSize), 1, 9, 9, 9, 9)
 	for _, point := range lowOrder(t) {
-		slot := hpketest.SealZero(public, point, info, aad, plain)
+		slot := fixture.SealZero(public, point, info, aad, plain)
 		_, _, err := w.opener(t, 1, 0).OpenMessage(0, slot)
 		require.ErrorIs(t, err, onion.ErrOpen, "share %x", point)
 
@@ -375,17 +375,17 @@ func TestLowOrderKeyShares(t *testing.T) {
 
 // TestSecondImplementation: the second implementation's ciphertexts open here, for every KEM.
 func TestSecondImplementation(t *testing.T) {
-	ids := map[string]uint16{task.KEMX25519: hpketest.X25519, task.KEMMLKEM768: hpketest.MLKEM768, task.KEMMLKEM768X25519: hpketest.MLKEM768X25519}
+	ids := map[string]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768, task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
 	for _, kem := range kems {
 		w := newWorld(t, kem, 1, nil)
 		c := onion.Context{TaskID: w.id, Epoch: 1, Hop: 1}
 		plain := append(bytes.Repeat([]byte{7}, onion.TagSize), 1, 1, 2, 3, 4)
-		e := hpketest.Ephemeral{X25519: bytes.Repeat([]byte{5}, 32), MLKEM: bytes.Repeat([]byte{6}, 32)}
+		e := fixture.Ephemeral{X25519: bytes.Repeat([]byte{5}, 32), MLKEM: bytes.Repeat([]byte{6}, 32)}
 		id := w.keys[1][1].Public().ID()
 		info := append([]byte("doona-v1 onion"), w.id[:]...)
 		info = append(append(info, 0, 0, 0, 0, 0, 0, 0, 1, 1), id[:]...)
 		require.Equal(t, info, c.Info(id))
-		slot, err := hpketest.Seal(ids[kem], publicKeyOf(t, w.lists[1], 1), e, info, []byte{0, 1, 0}, plain)
+		slot, err := fixture.Seal(ids[kem], publicKeyOf(t, w.lists[1], 1), e, info, []byte{0, 1, 0}, plain)
 		require.NoError(t, err)
 		tag, m, err := w.opener(t, 1, 1).OpenMessage(1, slot)
 		require.NoError(t, err, kem)

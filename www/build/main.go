@@ -4,6 +4,7 @@
 //	go run ./www/build [-out build/www]
 //	go run ./www/build -package build/package   # from what is built: the npm package but its types (www/pack.sh)
 //	go run ./www/build -specs build/specs       # the SDK's own tests, for node --test
+//	go run ./www/build -edge build/edge         # the edge worker: app.wasm and the JavaScript around it
 package main
 
 import (
@@ -21,6 +22,7 @@ func main() {
 	out := flag.String("out", filepath.Join("build", "www"), "folder to write")
 	specs := flag.String("specs", "", "folder to write the SDK's tests to, and nothing else")
 	npm := flag.String("package", "", "folder to write the npm package to, and nothing else")
+	edge := flag.String("edge", "", "folder to write the edge worker to, and nothing else (docs/edge.md)")
 	flag.Parse()
 	err := error(nil)
 	switch {
@@ -28,6 +30,8 @@ func main() {
 		err = bundleSpecs(*specs)
 	case *npm != "":
 		err = pack(*out, *npm)
+	case *edge != "":
+		err = wasm.BuildEdge(context.Background(), *edge)
 	default:
 		err = build(context.Background(), *out)
 	}

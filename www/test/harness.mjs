@@ -78,9 +78,9 @@ export async function startTestServer() {
   };
 }
 
-/** Starts www/testpages: the verifier's pages in many states. */
+/** Starts www/testserver -pages: the verifier's pages in many states. */
 export async function startTestPages() {
-  const { match, stop } = await startServer('build/testpages', [], 'stdout', /^.*\n/);
+  const { match, stop } = await startServer('build/testserver', ['-pages'], 'stdout', /^.*\n/);
   /** @type {{url: string, tasks: Record<string, string>}} */
   const offer = JSON.parse(match[0]);
   return { ...offer, stop };

@@ -1,4 +1,4 @@
-// The verifier's pages, in the states that are hard to come by: www/testpages makes them.
+// The verifier's pages, in the states that are hard to come by: www/testserver makes them.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 

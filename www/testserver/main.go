@@ -2,7 +2,8 @@
 // the strictest policy a page can have, and on another origin a first relay with real keys that
 // opens every submission through all hops. cmd/demo is the real road; this server also lies.
 //
-// It prints {"site", "relay", "tasks": {name: {task, owner}}} as one line and serves until killed.
+// It prints {"site", "relay", "tasks": {name: {task, owner}}} as one line and serves until killed. With
+// -pages it serves the verifier's pages instead (pages.go).
 package main
 
 import (
@@ -21,8 +22,13 @@ import (
 
 func main() {
 	dir := flag.String("dir", filepath.Join("build", "www"), "folder to serve")
+	pages := flag.Bool("pages", false, "serve the verifier's pages in many states instead")
 	flag.Parse()
-	if err := run(*dir); err != nil {
+	serve := func() error { return run(*dir) }
+	if *pages {
+		serve = runPages
+	}
+	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "testserver:", err)
 		os.Exit(1)
 	}

@@ -3,7 +3,7 @@
 // Command worker is the edge worker's module, app.wasm: package edge on Cloudflare's runtime, by
 // github.com/syumai/workers. entry.mjs starts it, once for many requests (docs/edge.md).
 //
-//	go run ./wasm/edge/build
+//	go run ./www/build -edge build/edge
 package main
 
 import (

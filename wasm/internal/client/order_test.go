@@ -5,16 +5,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/ordertest"
+	"github.com/doona-dp/doona/internal/stattest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestSlotsAreInRandomOrder: what the SDK seals is in a uniform order, whatever the protocol's.
 func TestSlotsAreInRandomOrder(t *testing.T) {
-	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: ordertest.Things, MessageBytes: 1}
-	c := &Client{&task.Task{Slots: slots}, ordertest.InOrder{}, randomizer.NewSource()}
-	ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int {
+	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
+	c := &Client{&task.Task{Slots: slots}, stattest.InOrder{}, randomizer.NewSource()}
+	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
 		lanes, err := c.Slots(nil)
 		require.NoError(t, err)
 		orders := make([][]int, len(lanes))

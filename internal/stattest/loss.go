@@ -1,9 +1,10 @@
-// Package brute computes the exact privacy loss of tiny shuffled mechanisms, by enumeration, for
-// the tests of the protocols: what the shuffler lets a verifier see of a client is the histogram
-// of its messages, and of all clients the sum of these.
-package brute
+package stattest
 
 import "math"
+
+// This file computes the exact privacy loss of tiny shuffled mechanisms, by enumeration, for the tests of the
+// protocols: what the shuffler lets a verifier see of a client is the histogram of its messages, and of all
+// clients the sum of these.
 
 // Law is a distribution of histograms; a key has one byte per kind of message.
 type Law map[string]float64

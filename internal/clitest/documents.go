@@ -1,5 +1,4 @@
-// Package doctest holds the documentation to the programs: what it tells to type exists.
-package doctest
+package clitest
 
 import (
 	"io/fs"
@@ -52,7 +51,7 @@ func Commands(t *testing.T, root *cobra.Command) {
 		switch {
 		case strings.HasSuffix(name, ".md"):
 			read = Code
-		case !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "internal/keygen/"):
+		case !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "internal/cli/"):
 			return
 		}
 		text, err := os.ReadFile(filepath.Join("../..", name))

@@ -1,6 +1,4 @@
-// Package keygen is the command with which every party makes its keys: `relay keygen` and
-// `verifier keygen` are the same.
-package keygen
+package cli
 
 import (
 	"crypto/ed25519"
@@ -12,28 +10,28 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// result is what keygen prints: what others need of the new key.
-type result struct {
+// generated is what keygen prints: what others need of the new key.
+type generated struct {
 	KeyID  string `json:"key_id"` // "sha256:…" of the public key, or of the list as tasks name it
 	Public string `json:"public"` // "ed25519:…", or the file with the signed list
 }
 
-// flags are the flags of keygen.
-type flags struct {
+// keygenFlags are the flags of keygen.
+type keygenFlags struct {
 	kind, out, kem, sign string
 	epochs               uint64
 }
 
-// Command returns the keygen command of a program.
-func Command(program string) *cobra.Command {
-	var f flags
+// Keygen returns the command with which every party makes its keys: `relay keygen` and `verifier keygen`
+// are the same.
+func Keygen(program string) *cobra.Command {
+	var f keygenFlags
 	cmd := &cobra.Command{
 		Use:   "keygen --kind hpke|sign --out FILE",
 		Short: "Make a signing key, or HPKE keys for a task's epochs",
@@ -46,7 +44,7 @@ public half.
          erased one by one as the epochs end, so make new ones for every task.`,
 		Example: strings.ReplaceAll(`  PROGRAM keygen --kind sign --out PROGRAM.sign
   PROGRAM keygen --kind hpke --sign-key PROGRAM.sign --epochs 30 --out mean.keys`, "PROGRAM", program),
-		Args: cli.NoArgs,
+		Args: NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	set := cmd.Flags()
@@ -55,13 +53,13 @@ public half.
 	set.StringVar(&f.sign, "sign-key", "", "hpke: file of the signing key that vouches for the list")
 	set.Uint64Var(&f.epochs, "epochs", 1, "hpke: number of epochs of the task, 1 to 65536")
 	set.StringVar(&f.kem, "kem", task.KEMX25519, "hpke: x25519, mlkem768x25519 or mlkem768, as the task says")
-	cli.Require(cmd, "kind", "out")
+	Require(cmd, "kind", "out")
 	return cmd
 }
 
-func (f *flags) run(cmd *cobra.Command) error {
+func (f *keygenFlags) run(cmd *cobra.Command) error {
 	if f.kind == "sign" {
-		if err := cli.Refuse(cmd, "with --kind sign: one key signs for all epochs", "sign-key", "epochs", "kem"); err != nil {
+		if err := Refuse(cmd, "with --kind sign: one key signs for all epochs", "sign-key", "epochs", "kem"); err != nil {
 			return err
 		}
 	}
@@ -69,13 +67,13 @@ func (f *flags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return cli.Print(cmd, made, func(w io.Writer) error {
+	return Print(cmd, made, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "key id  %s\npublic  %s\n", made.KeyID, made.Public)
 		return err
 	})
 }
 
-func (f *flags) make() (*result, error) {
+func (f *keygenFlags) make() (*generated, error) {
 	switch f.kind {
 	case "sign":
 		key, err := keyfile.NewSign(f.out)
@@ -83,22 +81,22 @@ func (f *flags) make() (*result, error) {
 			return nil, err
 		}
 		public := key.Public().(ed25519.PublicKey)
-		return &result{taskfile.FormatHash(sha256.Sum256(public)), taskfile.FormatKey(task.SignKey(public))}, nil
+		return &generated{taskfile.FormatHash(sha256.Sum256(public)), taskfile.FormatKey(task.SignKey(public))}, nil
 	case "hpke":
 		return f.makeHPKE()
 	}
-	return nil, cli.Usagef("invalid kind %q: want sign or hpke", f.kind)
+	return nil, Usagef("invalid kind %q: want sign or hpke", f.kind)
 }
 
-func (f *flags) makeHPKE() (*result, error) {
+func (f *keygenFlags) makeHPKE() (*generated, error) {
 	if f.sign == "" {
-		return nil, cli.Usagef("missing flag --sign-key: a list of HPKE keys is signed by its party")
+		return nil, Usagef("missing flag --sign-key: a list of HPKE keys is signed by its party")
 	}
 	if f.epochs < 1 || f.epochs > 65536 {
-		return nil, cli.Usagef("invalid epochs %d: want 1 to 65536", f.epochs)
+		return nil, Usagef("invalid epochs %d: want 1 to 65536", f.epochs)
 	}
 	if _, err := onion.Overhead(f.kem); err != nil {
-		return nil, cli.Usage(err)
+		return nil, Usage(err)
 	}
 	sign, err := keyfile.LoadSign(f.sign)
 	if err != nil {
@@ -116,5 +114,5 @@ func (f *flags) makeHPKE() (*result, error) {
 	if err := os.WriteFile(public, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the key list: %w", err)
 	}
-	return &result{taskfile.FormatHash(list.Hash()), public}, nil
+	return &generated{taskfile.FormatHash(list.Hash()), public}, nil
 }

@@ -1,5 +1,19 @@
-// Package ordertest tells an order that is uniformly random from one that is not, in tests: it counts
-// in many trials where each of n things goes.
+package stattest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// This file tells an order that is uniformly random from one that is not: it counts in many trials where
+// each of n things goes.
 //
 // With C[i][j] how often thing i went to place j in N trials, and E = N/n, uniform orders make
 //
@@ -17,19 +31,6 @@
 // probability α = 10⁻⁶ at most, in the limit of large N.
 //
 // [LM00]: https://doi.org/10.1214/aos/1015957395
-package ordertest
-
-import (
-	"fmt"
-	"math"
-	"slices"
-	"testing"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/randomizer"
-)
 
 // FalseAlarm is the probability with which uniform orders are refused.
 const FalseAlarm = 1e-6

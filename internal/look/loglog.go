@@ -1,6 +1,4 @@
-// Package plot draws line charts with logarithmic axes as SVG, without any dependency. It is
-// kept out of package accountant, which is linked into doona.wasm.
-package plot
+package look
 
 import (
 	"fmt"
@@ -9,45 +7,45 @@ import (
 	"math"
 )
 
-// Chart is a chart of positive data.
-type Chart struct {
+// LogLogChart is a chart of positive data.
+type LogLogChart struct {
 	Title          string
 	XLabel, YLabel string
-	Lines          []Line
+	Lines          []LogLogLine
 }
 
-// Line is a named series of (x, y) points, x ascending, both positive. An empty one is left out.
-type Line struct {
+// LogLogLine is a named series of (x, y) points, x ascending, both positive. An empty one is left out.
+type LogLogLine struct {
 	Name   string
 	Points [][2]float64
 }
 
 // The geometry, in pixels.
 const (
-	width, height = 860, 520
-	left, right   = 80, 230
-	top, bottom   = 50, 60
+	logWidth, logHeight = 860, 520
+	left, right         = 80, 230
+	top, logBottom      = 50, 60
 )
 
 // colors are distinguishable for most color-blind readers (Okabe and Ito); dashes repeat them.
 var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"}
 
 // SVG writes the chart to w. A chart without points has axes only.
-func (c Chart) SVG(w io.Writer) {
+func (c LogLogChart) SVG(w io.Writer) {
 	x, y := c.axes()
-	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">`+"\n", width, height)
-	fmt.Fprintf(w, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", width, height)
+	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">`+"\n", logWidth, logHeight)
+	fmt.Fprintf(w, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", logWidth, logHeight)
 	fmt.Fprintf(w, `<text x="%d" y="28" font-size="16">%s</text>`+"\n", left, html.EscapeString(c.Title))
 	for _, tick := range x.ticks() {
 		fmt.Fprintf(w, `<path d="M%.1f %d V%d" stroke="#ddd"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
-			x.at(tick), top, height-bottom, x.at(tick), height-bottom+20, label(tick))
+			x.at(tick), top, logHeight-logBottom, x.at(tick), logHeight-logBottom+20, label(tick))
 	}
 	for _, tick := range y.ticks() {
 		fmt.Fprintf(w, `<path d="M%d %.1f H%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
-			left, y.at(tick), width-right, left-8, y.at(tick)+4, label(tick))
+			left, y.at(tick), logWidth-right, left-8, y.at(tick)+4, label(tick))
 	}
-	fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", (left+width-right)/2, height-15, html.EscapeString(c.XLabel))
-	fmt.Fprintf(w, `<text x="20" y="%d">%s</text>`+"\n", (top+height-bottom)/2, html.EscapeString(c.YLabel))
+	fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", (left+logWidth-right)/2, logHeight-15, html.EscapeString(c.XLabel))
+	fmt.Fprintf(w, `<text x="20" y="%d">%s</text>`+"\n", (top+logHeight-logBottom)/2, html.EscapeString(c.YLabel))
 	drawn := 0
 	for _, line := range c.Lines {
 		if len(line.Points) > 0 {
@@ -59,7 +57,7 @@ func (c Chart) SVG(w io.Writer) {
 }
 
 // svg writes line and its entry in the legend.
-func (l Line) svg(w io.Writer, x, y axis, index int) {
+func (l LogLogLine) svg(w io.Writer, x, y axis, index int) {
 	color, dash := colors[index%len(colors)], ""
 	if index >= len(colors) {
 		dash = ` stroke-dasharray="6 4"`
@@ -70,13 +68,13 @@ func (l Line) svg(w io.Writer, x, y axis, index int) {
 	}
 	line := top + 10 + 22*index
 	fmt.Fprintf(w, `"/><path d="M%d %d h28" stroke="%s" stroke-width="2"%s/><text x="%d" y="%d">%s</text>`+"\n",
-		width-right+15, line, color, dash, width-right+50, line+4, html.EscapeString(l.Name))
+		logWidth-right+15, line, color, dash, logWidth-right+50, line+4, html.EscapeString(l.Name))
 }
 
 // axes returns the axes that hold all points.
-func (c Chart) axes() (x, y axis) {
-	x = axis{1, 10, left, width - right}
-	y = axis{0.1, 1, height - bottom, top}
+func (c LogLogChart) axes() (x, y axis) {
+	x = axis{1, 10, left, logWidth - right}
+	y = axis{0.1, 1, logHeight - logBottom, top}
 	first := true
 	for _, line := range c.Lines {
 		for _, p := range line.Points {

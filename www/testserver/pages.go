@@ -1,8 +1,3 @@
-// Command testpages serves the verifier's pages in the states that are hard to come by: empty, many
-// epochs, many bins, long and hostile names, findings. The batches are real: clients' onions, opened
-// and signed by the keys of two relays; only HTTP between them is left out.
-//
-// It prints {"url", "tasks": {state: address}} as one line and serves until killed.
 package main
 
 import (
@@ -58,14 +53,12 @@ var states = []state{
 		}, false},
 }
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "testpages:", err)
-		os.Exit(1)
-	}
-}
-
-func run() error {
+// runPages serves the verifier's pages in the states that are hard to come by: empty, many epochs, many
+// bins, long and hostile names, findings. The batches are real: clients' onions, opened and signed by the
+// keys of two relays; only HTTP between them is left out.
+//
+// It prints {"url", "tasks": {state: address}} as one line and serves until killed.
+func runPages() error {
 	dir, err := os.MkdirTemp("", "doona-testpages-")
 	if err != nil {
 		return err

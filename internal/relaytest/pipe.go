@@ -1,7 +1,4 @@
-// Package pipenet is a network inside a test: its connections block as goroutines do, so that package
-// testing/synctest can run servers and clients in virtual time. They have no buffer: a peer that does
-// not read is a peer that reads slowly from the first byte on.
-package pipenet
+package relaytest
 
 import (
 	"net"
@@ -9,19 +6,23 @@ import (
 	"sync"
 )
 
-// Listener is a [net.Listener] of connections made with Dial.
-type Listener struct {
+// PipeListener is a network inside a test, a [net.Listener] of connections made with Dial. They block as
+// goroutines do, so that package testing/synctest can run servers and clients in virtual time. They have no
+// buffer: a peer that does not read is a peer that reads slowly from the first byte on.
+type PipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-// Listen returns a new network's listener.
-func Listen() *Listener { return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})} }
+// ListenPipe returns a new network's listener.
+func ListenPipe() *PipeListener {
+	return &PipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
 
 // Dial connects from an address, "192.0.2.1:80", as the listener's side sees it. It waits until the
 // connection is accepted; where the listener is closed, it returns a closed one.
-func (l *Listener) Dial(from string) net.Conn {
+func (l *PipeListener) Dial(from string) net.Conn {
 	client, server := net.Pipe()
 	select {
 	case l.conns <- conn{server, netip.MustParseAddrPort(from)}:
@@ -32,7 +33,7 @@ func (l *Listener) Dial(from string) net.Conn {
 }
 
 // Accept is that of [net.Listener].
-func (l *Listener) Accept() (net.Conn, error) {
+func (l *PipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
@@ -42,13 +43,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // Close is that of [net.Listener].
-func (l *Listener) Close() error {
+func (l *PipeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
 // Addr returns an address that means nothing.
-func (l *Listener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // conn is a connection with a peer's address.
 type conn struct {

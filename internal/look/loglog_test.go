@@ -1,4 +1,4 @@
-package plot_test
+package look_test
 
 import (
 	"encoding/xml"
@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/plot"
+	"github.com/doona-dp/doona/internal/look"
 )
 
 func TestChartIsWellFormedAndNamesItsLines(t *testing.T) {
 	var svg strings.Builder
-	plot.Chart{
+	look.LogLogChart{
 		Title: "a < b & c", XLabel: "users", YLabel: "ε",
-		Lines: []plot.Line{{Name: "exact", Points: [][2]float64{{10, .5}, {1000, .02}}}, {Name: "empty"}},
+		Lines: []look.LogLogLine{{Name: "exact", Points: [][2]float64{{10, .5}, {1000, .02}}}, {Name: "empty"}},
 	}.SVG(&svg)
 	decoder := xml.NewDecoder(strings.NewReader(svg.String()))
 	for {
@@ -32,6 +32,6 @@ func TestChartIsWellFormedAndNamesItsLines(t *testing.T) {
 
 func TestChartWithoutPoints(t *testing.T) {
 	var svg strings.Builder
-	plot.Chart{Title: "nothing"}.SVG(&svg)
+	look.LogLogChart{Title: "nothing"}.SVG(&svg)
 	require.Contains(t, svg.String(), "</svg>")
 }

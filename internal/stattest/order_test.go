@@ -1,4 +1,4 @@
-package ordertest_test
+package stattest_test
 
 import (
 	"math/rand/v2"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/ordertest"
+	"github.com/doona-dp/doona/internal/stattest"
 )
 
 func straight() []int { return []int{0, 1, 2, 3, 4, 5, 6, 7} }
@@ -27,15 +27,15 @@ func swaps(rng *rand.Rand, first, last int, bound func(i int) int) []int {
 func TestUniformOrdersPass(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		ordertest.Uniform(t, ordertest.Trials, func() []int { return rng.Perm(ordertest.Things) })
+		stattest.Uniform(t, stattest.Trials, func() []int { return rng.Perm(stattest.Things) })
 	}
 }
 
 // TestUniformLanes: two orders of their own pass.
 func TestUniformLanes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
-	ordertest.UniformLanes(t, ordertest.Trials, 2, func() [][]int {
-		return [][]int{rng.Perm(ordertest.Things), rng.Perm(ordertest.Things)}
+	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
+		return [][]int{rng.Perm(stattest.Things), rng.Perm(stattest.Things)}
 	})
 }
 
@@ -57,8 +57,8 @@ func TestOrdersThatAreNotUniform(t *testing.T) {
 		"in one of 50 straight": func() []int { return rare(rng) },
 	}
 	for name, order := range tests {
-		o := ordertest.New(ordertest.Things)
-		for range ordertest.Trials {
+		o := stattest.New(stattest.Things)
+		for range stattest.Trials {
 			o.Add(t, order())
 		}
 		require.Error(t, o.Biased(), name)
@@ -71,5 +71,5 @@ func rare(rng *rand.Rand) []int {
 	if rng.IntN(50) == 0 {
 		return straight()
 	}
-	return rng.Perm(ordertest.Things)
+	return rng.Perm(stattest.Things)
 }
