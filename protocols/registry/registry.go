@@ -45,8 +45,12 @@ func find(t *task.Task) (protocols.Protocol, error) {
 	return nil, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
 }
 
-// Open is [protocols.Protocol.Open] of the task's protocol.
+// Open is [protocols.Protocol.Open] of the task's protocol. It refuses what no party supports yet:
+// [task.Task.CheckSupported].
 func Open(t *task.Task) (protocols.Mechanism, error) {
+	if err := t.CheckSupported(); err != nil {
+		return nil, err
+	}
 	p, err := find(t)
 	if err != nil {
 		return nil, err

@@ -191,7 +191,7 @@ func tasks(w *world) {
 	extremes.Slots = task.Slots{Padding: task.PaddingNone, Lanes: 65535, PerLane: 1, MessageBytes: 1024}
 	extremes.Epochs = task.Epochs{Start: 1 << 35, Length: 31622400, Count: 65536}
 	var out []object
-	for _, t := range []*task.Task{&real, &labels, &count, &extremes} {
+	for _, t := range append([]*task.Task{&real, &labels, &count, &extremes}, withParts(&real)...) {
 		check(t.Validate())
 		text, err := taskfile.MarshalJSON(t)
 		check(err)
@@ -199,6 +199,24 @@ func tasks(w *world) {
 		out = append(out, object{"document": json.RawMessage(text), "canonical": hexOf(t.Canonical()), "id": hexOf(id[:])})
 	}
 	write("task", out)
+}
+
+// withParts returns tasks with the parts that others leave out.
+func withParts(plain *task.Task) []*task.Task {
+	first, later, cells, pool := *plain, *plain, *plain, *plain
+	first.Name, first.Stream = "first of a stream", &task.Stream{Name: "site", Allow: []string{"batch.size", "claim.delta", "relays.url"}}
+	id := taskfile.ID(&first)
+	later.Name, later.Stream = "later in a stream", &task.Stream{Name: "site", Position: 300, Before: id}
+	later.Claim.Total = task.Total{Epsilon: "5.11", Delta: "3e-5"}
+	total := uint64(11)
+	cells.Name, cells.Claim.Assumption = "noise by cell", task.NoneHonest
+	cells.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Batches: 1000,
+		Tables: [][]uint64{{1, 3, 9, 3, 1}, {0, 1 << 52, 0, 1}},
+		Which:  []task.Run{{Count: 2, Table: 0}, {Count: 2, Table: 1}, {Count: 1, Table: 0}},
+		Tilt:   &task.Tilt{Centre: 20, Weights: []uint64{0, 1, 2, 3, 4}, Factors: []uint64{70000, 300, 0, 1}}, Total: &total}
+	pool.Name, pool.Claim.Assumption = "noise from a pool", task.NoneHonest
+	pool.Slots.MessageBytes, pool.Noise = 5, &task.Noise{Kind: task.NoisePool, Cells: 1 << 40, Pool: 4000}
+	return []*task.Task{&first, &later, &cells, &pool}
 }
 
 func signatures() {
@@ -570,6 +588,7 @@ func badTasks(w *world, fault faultFunc) {
 		}
 		fault(c.name, "task", c.expect, c.description, object{"task": hexOf(v)})
 	}
+	badParts(w, fault)
 	fault("task_trailing_byte", "task", "encoding", "a byte after the task", object{"task": hexOf(append(bytes.Clone(form), 0))})
 	fault("task_truncated", "task", "encoding", "the last byte missing", object{"task": hexOf(form[:len(form)-1])})
 	labels := *w.Task
@@ -603,6 +622,57 @@ func badTasks(w *world, fault faultFunc) {
 		fault(c.name, "document", "document", c.description, object{"document": string(replaced(text, c.old, c.new))})
 	}
 	fault("document_trailing", "document", "document", "a second value after the document", object{"document": string(text) + "{}"})
+}
+
+// badParts are faults in what a task may leave out.
+func badParts(w *world, fault faultFunc) {
+	for _, c := range []struct {
+		name, expect, description string
+		change                    func(first, later, cells, pool *task.Task) *task.Task
+	}{
+		{"assumption", "field:claim.assumption", "no honest client assumed, and no noise by relays", func(_, _, cells, _ *task.Task) *task.Task { cells.Noise = nil; return cells }},
+		{"total_epsilon", "field:claim.total.epsilon", "a total epsilon of 101", func(_, later, _, _ *task.Task) *task.Task { later.Claim.Total.Epsilon = "101"; return later }},
+		{"stream_order", "field:stream.allow", "what may change is not in ascending order", func(first, _, _, _ *task.Task) *task.Task {
+			first.Stream.Allow = []string{"claim.delta", "batch.size"}
+			return first
+		}},
+		{"stream_allow", "field:stream.allow", "what may change may change", func(first, _, _, _ *task.Task) *task.Task {
+			first.Stream.Allow = []string{"stream.allow"}
+			return first
+		}},
+		{"stream_before", "field:stream.before", "position 300 with zeros for the task before", func(_, later, _, _ *task.Task) *task.Task { later.Stream.Before = task.ID{}; return later }},
+		{"noise_padding", "field:noise", "noise and padding none", func(_, _, cells, _ *task.Task) *task.Task { cells.Slots.Padding = task.PaddingNone; return cells }},
+		{"noise_cells_many", "field:noise.cells", "257 cells in messages of one byte", func(_, _, _, pool *task.Task) *task.Task {
+			pool.Slots.MessageBytes, pool.Noise.Cells = 1, 257
+			return pool
+		}},
+		{"noise_table_end", "field:noise.tables", "a table that ends with 0", func(_, _, cells, _ *task.Task) *task.Task {
+			cells.Noise.Tables[0] = []uint64{1, 3, 9, 3, 1, 0}
+			return cells
+		}},
+		{"noise_which", "field:noise.which", "runs of 4 of 5 cells", func(_, _, cells, _ *task.Task) *task.Task { cells.Noise.Which = cells.Noise.Which[:2]; return cells }},
+		{"noise_weights", "field:noise.tilt.weights", "weights of 4 of 5 cells", func(_, _, cells, _ *task.Task) *task.Task {
+			cells.Noise.Tilt.Weights = cells.Noise.Tilt.Weights[:4]
+			return cells
+		}},
+		{"noise_total", "field:noise.total", "more dummies than the tables allow", func(_, _, cells, _ *task.Task) *task.Task { *cells.Noise.Total = 19; return cells }},
+		{"noise_pool", "field:noise.pool", "a pool of no dummies", func(_, _, _, pool *task.Task) *task.Task { pool.Noise.Pool = 0; return pool }},
+	} {
+		plain := *w.Task
+		plain.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}
+		parts := withParts(&plain)
+		fault("task_"+c.name, "task", c.expect, c.description, object{"task": hexOf(c.change(parts[0], parts[1], parts[2], parts[3]).Canonical())})
+	}
+	form := withParts(w.Task)[1].Canonical()
+	fault("task_total_empty", "task", "field:claim.total.epsilon", "a total of two empty texts", object{"task": hexOf(replaced(form, "\x92\xa45.11\xa43e-5", "\x92\xa0\xa0"))})
+	for _, c := range []struct{ name, description, old, new string }{
+		{"stream_before_first", "a task before position 0", "\xa4site\xcd\x01\x2c", "\xa4site\x00"},
+		{"stream_short", "a stream without what may change", "\x94\xa4site", "\x93\xa4site"},
+	} {
+		fault("task_"+c.name, "task", "encoding", c.description, object{"task": hexOf(replaced(form, c.old, c.new))})
+	}
+	law := withParts(w.Task)[2].Canonical()
+	fault("task_noise_kind", "task", "encoding", "noise of kind calls", object{"task": hexOf(replaced(law, "\xa5cells", "\xa5calls"))})
 }
 
 // bundle is the shape of docs/SPEC.md.

@@ -585,3 +585,29 @@ func FuzzOpenEnvelope(f *testing.F) {
 		}
 	})
 }
+
+// TestReportSizes: what a client sends takes as many bytes as when this was written, and the parts
+// that a task may leave out cost nothing on it, as it carries no task.
+func TestReportSizes(t *testing.T) {
+	parts := map[string]func(*task.Task){
+		"plain":  func(*task.Task) {},
+		"total":  func(t *task.Task) { t.Claim.Total = task.Total{Epsilon: "5", Delta: "1e-5"} },
+		"stream": func(t *task.Task) { t.Stream = &task.Stream{Name: "site", Allow: task.Changeable} },
+		"noise": func(t *task.Task) {
+			t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 256, Tables: [][]uint64{{1, 2, 1}}}
+		},
+	}
+	for name, change := range parts {
+		for _, c := range []struct {
+			kem          string
+			relays, want int
+		}{{task.KEMX25519, 1, 141}, {task.KEMX25519, 2, 205}, {task.KEMMLKEM768X25519, 2, 3471}, {task.KEMMLKEM768, 3, 4495}} {
+			s := &task.Task{KEM: c.kem, Relays: make([]task.Party, c.relays),
+				Slots: task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}}
+			change(s)
+			layout, err := onion.NewLayout(s)
+			require.NoError(t, err)
+			require.Equal(t, c.want, layout.MaxBody(), "%s, %s, %d relays", name, c.kem, c.relays)
+		}
+	}
+}

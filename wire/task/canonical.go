@@ -14,19 +14,21 @@ const label = "doona-task"
 //	[label, version, name, query, protocol, rule,
 //	 [[key, value] …],                          // value "a" or "a/b"
 //	 [lo, hi, bins, labels, clip],              // labels and clip 0 or 1
-//	 [epsilon, delta],
+//	 [epsilon, delta, total, assumption],       // total [] or [epsilon, delta]
 //	 [size, honest, min],
 //	 [padding, lanes, perLane, messageBytes],
 //	 [start, length, count],
 //	 [kind, quota, [url, signKey, keyList]],    // of the issuer; empty and zeros for addresses
 //	 [[url, signKey, keyList] …],               // relays
 //	 [url, signKey, keyList],                   // verifier
-//	 kem]
+//	 kem,
+//	 stream,                                    // [] or [name, position, before, [allow …]]
+//	 noise]                                     // [] or as [Noise] says
 //
 // The task must be valid: [Task.Validate].
 func (t *Task) Canonical() []byte {
 	w := writer{}
-	w.array(16)
+	w.array(18)
 	w.str(label)
 	w.uint(Version)
 	w.strs(t.Name, string(t.Query), t.Protocol, t.Rule)
@@ -38,8 +40,7 @@ func (t *Task) Canonical() []byte {
 	w.array(5)
 	w.strs(t.Input.Lo.String(), t.Input.Hi.String())
 	w.uints(t.Input.Bins, flag(t.Input.Labels), flag(t.Input.Clip))
-	w.array(2)
-	w.strs(t.Claim.Epsilon, t.Claim.Delta)
+	w.claim(t.Claim)
 	w.array(3)
 	w.uint(t.Batch.Size)
 	w.str(t.Batch.Honest.String())
@@ -59,7 +60,21 @@ func (t *Task) Canonical() []byte {
 	}
 	w.party(t.Verifier)
 	w.str(t.KEM)
+	w.stream(t.Stream)
+	w.noise(t.Noise)
 	return w.out
+}
+
+func (w *writer) claim(c Claim) {
+	w.array(4)
+	w.strs(c.Epsilon, c.Delta)
+	if c.Total.IsZero() {
+		w.array(0)
+	} else {
+		w.array(2)
+		w.strs(c.Total.Epsilon, c.Total.Delta)
+	}
+	w.str(c.Assumption.String())
 }
 
 // Parse reads a canonical form and validates the task. It accepts exactly the bytes that
@@ -81,7 +96,7 @@ func Parse(canonical []byte) (*Task, error) {
 
 func (r *reader) task() *Task {
 	t := &Task{}
-	r.array(16)
+	r.array(18)
 	if s := r.str(); s != label {
 		r.fail("not a doona task")
 	}
@@ -96,8 +111,7 @@ func (r *reader) task() *Task {
 	}
 	r.array(5)
 	t.Input = Input{Lo: r.rational("input.range"), Hi: r.rational("input.range"), Bins: r.uint(), Labels: r.flag(), Clip: r.flag()}
-	r.array(2)
-	r.strs(&t.Claim.Epsilon, &t.Claim.Delta)
+	t.Claim = r.claim()
 	r.array(3)
 	t.Batch = Batch{Size: r.uint(), Honest: r.rational("batch.honest"), Min: r.uint()}
 	r.array(4)
@@ -111,7 +125,25 @@ func (r *reader) task() *Task {
 	}
 	t.Verifier = r.party()
 	t.KEM = r.str()
+	t.Stream = r.stream()
+	t.Noise = r.noise()
 	return t
+}
+
+func (r *reader) claim() (c Claim) {
+	r.array(4)
+	r.strs(&c.Epsilon, &c.Delta)
+	if r.optional(2) {
+		r.strs(&c.Total.Epsilon, &c.Total.Delta)
+		if r.err == nil && c.Total.IsZero() { // which would read as absent
+			r.err = invalid.Field("claim.total.epsilon", `""`, wantEpsilon)
+		}
+	}
+	word := r.str()
+	if r.err == nil {
+		c.Assumption, r.err = ParseAssumption(word)
+	}
+	return c
 }
 
 // maxParams bounds the parameters of a task, so that a hostile one cannot ask for memory.

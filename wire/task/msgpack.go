@@ -38,6 +38,12 @@ func (w *writer) uints(vs ...uint64) {
 	}
 }
 
+// numbers writes a list.
+func (w *writer) numbers(vs []uint64) {
+	w.array(len(vs))
+	w.uints(vs...)
+}
+
 func (w *writer) array(n int) {
 	if n < 16 {
 		w.out = append(w.out, 0x90|byte(n))
@@ -159,6 +165,24 @@ func (r *reader) array(n int) {
 	if r.arrayUpTo(n) != n {
 		r.fail("want an array of " + strconv.Itoa(n))
 	}
+}
+
+// optional reads the head of a part that is empty where it is absent, else an array of n, and says
+// whether it is there.
+func (r *reader) optional(n int) bool {
+	got := r.arrayUpTo(n)
+	if got != 0 && got != n {
+		r.fail("want an array of 0 or " + strconv.Itoa(n))
+	}
+	return got != 0 && r.err == nil
+}
+
+// numbers reads a list of up to most numbers. It takes memory as they come, whatever the head claims.
+func (r *reader) numbers(most int) (vs []uint64) {
+	for n := r.arrayUpTo(most); n > 0 && r.err == nil; n-- {
+		vs = append(vs, r.uint())
+	}
+	return vs
 }
 
 func (r *reader) str() string {

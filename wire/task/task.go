@@ -57,6 +57,8 @@ type Task struct {
 	Relays   []Party // In the order a report visits them. 1 to 8; empty in a draft.
 	Verifier Party   // Who decrypts the batches. Empty in a draft.
 	KEM      string  // One of the KEM constants. Required.
+	Stream   *Stream // The stream of tasks that this one continues; nil for a task by itself.
+	Noise    *Noise  // What every relay adds to every batch; nil for nothing.
 }
 
 // Param is one protocol parameter.
@@ -88,10 +90,52 @@ func (in Input) CheckEntries() error {
 // Width returns Hi - Lo.
 func (in Input) Width() float64 { return in.Hi.Float64() - in.Lo.Float64() }
 
-// Claim is the (ε, δ) promised, as decimal strings such as "1" and "1e-6".
+// Claim is the (ε, δ) promised for one epoch, as decimal strings such as "1" and "1e-6".
 type Claim struct {
-	Epsilon string // > 0.
+	Epsilon    string     // In (0, 100].
+	Delta      string     // In (0, 1).
+	Total      Total      // Over all epochs of the task together.
+	Assumption Assumption // Which other clients must be honest.
+}
+
+// Total is the (ε, δ) promised for all epochs of a task together. The zero value promises no more
+// than what the claims of the epochs add up to.
+type Total struct {
+	Epsilon string // In (0, 100].
 	Delta   string // In (0, 1).
+}
+
+// IsZero says whether there is no claim over all epochs.
+func (t Total) IsZero() bool { return t == Total{} }
+
+// Assumption is what a claim needs of the other clients.
+type Assumption uint8
+
+// The assumptions. One relay that does not collude with the verifier is needed under each.
+const (
+	CrowdHonest Assumption = iota // Batch.Min of the clients of a batch are honest.
+	NoneHonest                    // No other client need be: what relays add suffices.
+)
+
+// assumptions are the words of the wire.
+var assumptions = []string{CrowdHonest: "crowd", NoneHonest: "none"}
+
+// String returns the word of the wire.
+func (a Assumption) String() string {
+	if int(a) < len(assumptions) {
+		return assumptions[a]
+	}
+	return ""
+}
+
+// ParseAssumption reads the word of the wire.
+func ParseAssumption(word string) (Assumption, error) {
+	for a, known := range assumptions {
+		if word == known {
+			return Assumption(a), nil
+		}
+	}
+	return 0, invalid.Field("claim.assumption", strconv.Quote(word), "crowd or none")
 }
 
 // Batch says how many reports are shuffled together.

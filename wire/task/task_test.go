@@ -71,6 +71,9 @@ func variants() map[string]*task.Task {
 			t.Params = append(t.Params, task.Param{Key: "p" + hex.EncodeToString([]byte{byte(i >> 8), byte(i)}), Value: r(-int64(i), 7)})
 		}
 	})
+	for name, change := range parts {
+		add(name, change)
+	}
 	return out
 }
 
@@ -111,12 +114,20 @@ func TestEveryFieldIsCanonical(t *testing.T) {
 		"verifier url": func(t *task.Task) { t.Verifier.URL = "x" }, "verifier key": func(t *task.Task) { t.Verifier.SignKey[0]++ },
 		"verifier list": func(t *task.Task) { t.Verifier.KeyList[0]++ }, "kem": func(t *task.Task) { t.KEM = "x" },
 	} {
-		changed := sample()
-		change(changed)
-		form := string(changed.Canonical())
-		require.NotContains(t, forms, form, name)
-		forms[form] = name
+		addForm(t, forms, name, sample(), change)
 	}
+	for name, change := range partFields() {
+		addForm(t, forms, name, sample(), change)
+	}
+}
+
+// addForm adds a changed task's canonical form to those seen, which must not have it.
+func addForm(t *testing.T, seen map[string]string, name string, changed *task.Task, change func(*task.Task)) {
+	t.Helper()
+	change(changed)
+	form := string(changed.Canonical())
+	require.NotContains(t, seen, form, name)
+	seen[form] = name
 }
 
 func TestValidateNamesTheField(t *testing.T) {
@@ -259,7 +270,7 @@ func TestParseIsStrict(t *testing.T) {
 		"another label":           spliced(t, "doona-task", "doona-tusk"),
 		"another version":         spliced(t, "doona-task\x01", "doona-task\x02"),
 		"version in two bytes":    spliced(t, "doona-task\x01", "doona-task\xcc\x01"),
-		"array16 outside":         append([]byte{0xdc, 0, 16 + 1}, form[3:]...),
+		"array16 outside":         append([]byte{0xdc, 0, 18 + 1}, form[3:]...),
 		"str8 for fixstr":         spliced(t, "\xa6delays", "\xd9\x06delays"),
 		"str16 for fixstr":        spliced(t, "\xa6delays", "\xda\x00\x06delays"),
 		"bytes for text":          spliced(t, "\xa6delays", "\xc4\x06delays"),
@@ -298,8 +309,8 @@ func TestParseHostileLengths(t *testing.T) {
 		"params array16": append(bytes.Clone(head), 0xdc, 0x0f, 0xff),
 		"more params":    append(append(bytes.Clone(head), 0xdc, 0x10, 0x01), bytes.Repeat([]byte("\x92\xa1k\xa11"), 4097)...),
 		"params array32": append(bytes.Clone(head), 0xdd, 0xff, 0xff, 0xff, 0xff),
-		"name str16":     []byte("\xdc\x00\x10\xaadoona-task\x01\xda\xff\xff"),
-		"name str32":     []byte("\xdc\x00\x10\xaadoona-task\x01\xdb\xff\xff\xff\xff"),
+		"name str16":     []byte("\xdc\x00\x12\xaadoona-task\x01\xda\xff\xff"),
+		"name str32":     []byte("\xdc\x00\x12\xaadoona-task\x01\xdb\xff\xff\xff\xff"),
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -90,7 +90,9 @@ func (t *Task) validateKeys(field string, hop int) error {
 
 // ValidateDraft checks the fields a simulation needs: all but the parties and the epochs.
 func (t *Task) ValidateDraft() error {
-	for _, check := range []func() error{t.validateWords, t.validateInput, t.validateClaim, t.validateBatch, t.validateSlots} {
+	for _, check := range []func() error{
+		t.validateWords, t.validateInput, t.validateClaim, t.validateBatch, t.validateSlots, t.validateStream, t.validateNoise,
+	} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -176,7 +178,20 @@ func (t *Task) validateClaim() error {
 	if _, err := t.Claim.EpsilonValue(); err != nil {
 		return err
 	}
-	_, err := t.Claim.DeltaValue()
+	if _, err := t.Claim.DeltaValue(); err != nil {
+		return err
+	}
+	if t.Claim.Assumption.String() == "" {
+		return invalid.Field("claim.assumption", strconv.Itoa(int(t.Claim.Assumption)), "crowd or none")
+	}
+	total := t.Claim.Total
+	if total.IsZero() {
+		return nil
+	}
+	if _, err := decimal("claim.total.epsilon", total.Epsilon, 100, wantEpsilon); err != nil {
+		return err
+	}
+	_, err := decimal("claim.total.delta", total.Delta, 1-1.0/(1<<53), wantDelta)
 	return err
 }
 
@@ -237,14 +252,19 @@ func (t *Task) validateEpochs() error {
 	return inRange("epochs.count", t.Epochs.Count, 1, 65536)
 }
 
+const (
+	wantEpsilon = "a decimal in (0, 100]"
+	wantDelta   = "a decimal in (0, 1), such as 1e-6"
+)
+
 // EpsilonValue returns ε. It is an error unless ε is a decimal in (0, 100].
 func (c Claim) EpsilonValue() (float64, error) {
-	return decimal("claim.epsilon", c.Epsilon, 100, "a decimal in (0, 100]")
+	return decimal("claim.epsilon", c.Epsilon, 100, wantEpsilon)
 }
 
 // DeltaValue returns δ. It is an error unless δ is a decimal in (0, 1).
 func (c Claim) DeltaValue() (float64, error) {
-	return decimal("claim.delta", c.Delta, 1-1.0/(1<<53), "a decimal in (0, 1), such as 1e-6")
+	return decimal("claim.delta", c.Delta, 1-1.0/(1<<53), wantDelta)
 }
 
 // decimal parses digits, optionally "." and digits, optionally "e", an optional "-" and digits: at

@@ -59,7 +59,8 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 }
 
 // Open checks a bundle: the signature of its owner (who must be the given one unless that is
-// nil), the task, and that every key list is the one the task names, signed by its party.
+// nil), the task, and that every key list is the one the task names, signed by its party. It refuses
+// what no party supports yet: [task.Task.CheckSupported].
 func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	if len(b.Owner) != 32 {
 		return nil, fmt.Errorf("couldn't accept the task: an owner's key of %d bytes, want 32", len(b.Owner))
@@ -73,6 +74,9 @@ func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	}
 	t, err := task.Parse(b.Task)
 	if err != nil {
+		return nil, err
+	}
+	if err := t.CheckSupported(); err != nil {
 		return nil, err
 	}
 	lists := t.VerifierHop() + 1

@@ -33,8 +33,10 @@ type document struct {
 		Clip   bool     `json:"clip,omitempty"`
 	} `json:"input"`
 	Claim struct {
-		Epsilon string `json:"epsilon"`
-		Delta   string `json:"delta"`
+		Epsilon    string `json:"epsilon"`
+		Delta      string `json:"delta"`
+		Total      *total `json:"total,omitempty"`      // over all epochs
+		Assumption string `json:"assumption,omitempty"` // crowd where absent
 	} `json:"claim"`
 	Batch struct {
 		Size   uint64 `json:"size"`
@@ -56,6 +58,37 @@ type document struct {
 	Relays   []party `json:"relays,omitempty"`
 	Verifier *party  `json:"verifier,omitempty"`
 	KEM      string  `json:"kem"`
+	Stream   *stream `json:"stream,omitempty"`
+	Noise    *noise  `json:"noise,omitempty"`
+}
+
+type total struct {
+	Epsilon string `json:"epsilon"`
+	Delta   string `json:"delta"`
+}
+
+type stream struct {
+	Name     string   `json:"name"`
+	Position uint64   `json:"position"`
+	Before   string   `json:"before,omitempty"` // 64 hexadecimal digits; absent at position 0
+	Allow    []string `json:"allow"`
+}
+
+type noise struct {
+	Kind    string     `json:"kind"`
+	Cells   uint64     `json:"cells"`
+	Batches uint64     `json:"batches"` // 0 for no bound
+	Tables  [][]uint64 `json:"tables,omitempty"`
+	Which   [][]uint64 `json:"which,omitempty"` // [count, table]
+	Tilt    *tilt      `json:"tilt,omitempty"`
+	Total   *uint64    `json:"total,omitempty"`
+	Pool    uint64     `json:"pool,omitempty"`
+}
+
+type tilt struct {
+	Centre  uint64   `json:"centre"`
+	Weights []uint64 `json:"weights"`
+	Factors []uint64 `json:"factors"`
 }
 
 type epochs struct {
@@ -117,7 +150,8 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	} else {
 		d.Input.Bins = t.Input.Bins
 	}
-	d.Claim.Epsilon, d.Claim.Delta = t.Claim.Epsilon, t.Claim.Delta
+	d.formatClaim(t.Claim)
+	d.Stream, d.Noise = formatStream(t.Stream), formatNoise(t.Noise)
 	d.Batch.Size, d.Batch.Honest, d.Batch.Min = t.Batch.Size, t.Batch.Honest.String(), t.Batch.Min
 	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane, d.Slots.MessageBytes = t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes
 	d.Clients.Kind, d.Clients.Quota = t.Clients.Kind, t.Clients.Quota
@@ -170,7 +204,6 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 func (d *document) task() (*task.Task, error) {
 	t := &task.Task{
 		Name: d.Name, Query: task.Query(d.Query), Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
-		Claim:   task.Claim{Epsilon: d.Claim.Epsilon, Delta: d.Claim.Delta},
 		Slots:   task.Slots{Padding: d.Slots.Padding, Lanes: d.Slots.Lanes, PerLane: d.Slots.PerLane, MessageBytes: d.Slots.MessageBytes},
 		Clients: task.Clients{Kind: d.Clients.Kind, Quota: d.Clients.Quota},
 	}
@@ -184,6 +217,15 @@ func (d *document) task() (*task.Task, error) {
 	sort.Slice(t.Params, func(i, j int) bool { return t.Params[i].Key < t.Params[j].Key })
 	var err error
 	if t.Input, err = d.input(); err != nil {
+		return nil, err
+	}
+	if t.Claim, err = d.claim(); err != nil {
+		return nil, err
+	}
+	if t.Stream, err = d.Stream.parse(); err != nil {
+		return nil, err
+	}
+	if t.Noise, err = d.Noise.parse(); err != nil {
 		return nil, err
 	}
 	t.Batch = task.Batch{Size: d.Batch.Size, Min: d.Batch.Min}

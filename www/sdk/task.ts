@@ -25,7 +25,7 @@ export interface Task {
   readonly rule: string;
   readonly params: ReadonlyMap<string, string>;
   readonly input: { lo: string; hi: string; bins: number; labels: boolean; clip: boolean };
-  readonly claim: { epsilon: string; delta: string };
+  readonly claim: Claim;
   readonly batch: { size: number; honest: string; min: number };
   readonly slots: { padding: string; lanes: number; perLane: number; messageBytes: number };
   readonly epochs: { start: number; length: number; count: number };
@@ -33,6 +33,28 @@ export interface Task {
   readonly relays: readonly Party[];
   readonly verifier: Party;
   readonly kem: string;
+  /** The task's place in a stream of tasks of one owner; undefined for a task by itself. */
+  readonly stream: { name: string; position: number; before: Bytes; allow: readonly string[] } | undefined;
+  /** What every relay adds to every batch; undefined for nothing. */
+  readonly noise: Noise | undefined;
+}
+
+/** (ε, δ) of one epoch, of all epochs together where the task claims that, and what it takes. */
+export interface Claim {
+  readonly epsilon: string;
+  readonly delta: string;
+  readonly total: { epsilon: string; delta: string } | undefined;
+  /** "crowd": n_min honest clients; "none": no other client need be honest. */
+  readonly assumption: string;
+}
+
+/** The law of the relays' dummies; the WASM module checks and reads it. */
+export interface Noise {
+  /** "cells" or "pool". */
+  readonly kind: string;
+  readonly cells: number;
+  /** Most batches of an epoch, 0 for no bound. */
+  readonly batches: number;
 }
 
 /**
@@ -42,7 +64,7 @@ export interface Task {
  */
 export function parseTask(canonical: Bytes): Task {
   const r = new Reader(canonical);
-  r.array(16);
+  r.array(18);
   label(r, 'doona-task');
   const task: Task = {
     name: r.str(),
@@ -51,14 +73,24 @@ export function parseTask(canonical: Bytes): Task {
     rule: r.str(),
     params: params(r),
     input: group(r, 5, () => ({ lo: r.str(), hi: r.str(), bins: r.uint(), labels: r.flag(), clip: r.flag() })),
-    claim: group(r, 2, () => ({ epsilon: r.str(), delta: r.str() })),
+    claim: group(r, 4, () => ({
+      epsilon: r.str(),
+      delta: r.str(),
+      total: optional(r, 2, () => ({ epsilon: r.str(), delta: r.str() })),
+      assumption: r.str(),
+    })),
     batch: group(r, 3, () => ({ size: r.uint(), honest: r.str(), min: r.uint() })),
     slots: group(r, 4, () => ({ padding: r.str(), lanes: r.uint(), perLane: r.uint(), messageBytes: r.uint() })),
     epochs: group(r, 3, () => ({ start: r.uint(), length: r.uint(), count: r.uint() })),
     clients: group(r, 3, () => ({ kind: r.str(), quota: r.uint(), issuer: party(r) })),
-    relays: Array.from({ length: r.arrayLength() }, () => party(r)),
+    relays: list(r, () => party(r)),
     verifier: party(r),
     kem: r.str(),
+    stream: optional(r, 4, () => {
+      const [name, position] = [r.str(), r.uint()];
+      return { name, position, before: r.bin(position > 0 ? 32 : 0), allow: list(r, () => r.str()) };
+    }),
+    noise: noise(r),
   };
   r.end();
   return task;
@@ -72,6 +104,35 @@ export function label(r: Reader, want: string): void {
 function group<T>(r: Reader, length: number, read: () => T): T {
   r.array(length);
   return read();
+}
+
+/** Reads a part that is an empty array where it is absent. */
+function optional<T>(r: Reader, length: number, read: () => T): T | undefined {
+  const got = r.arrayLength();
+  if (got !== 0 && got !== length) throw new FormatError(`want an array of 0 or ${length}`);
+  return got === 0 ? undefined : read();
+}
+
+function list<T>(r: Reader, read: () => T): T[] {
+  const out: T[] = [];
+  for (let n = r.arrayLength(); n > 0; n--) out.push(read());
+  return out;
+}
+
+function noise(r: Reader): Noise | undefined {
+  const parts = r.arrayLength();
+  if (parts === 0) return undefined;
+  const law = { kind: r.str(), cells: r.uint(), batches: r.uint() };
+  const number = () => r.uint();
+  const numbers = () => list(r, number);
+  if (law.kind === 'pool' && parts === 4) r.uint();
+  else if (law.kind === 'cells' && parts === 7) {
+    list(r, numbers); // tables
+    list(r, () => group(r, 2, () => [r.uint(), r.uint()])); // runs of cells with one table
+    optional(r, 3, () => [r.uint(), numbers(), numbers()]); // tilt
+    optional(r, 1, number); // total
+  } else throw new FormatError('noise of no known kind');
+  return law;
 }
 
 function params(r: Reader): Map<string, string> {

@@ -87,11 +87,27 @@ test('task.json: canonical forms parse, and hash to their ids', async () => {
     assert.equal(task.name, document.name);
     assert.equal(task.query, document.query);
     assert.deepEqual(Object.fromEntries(task.params), document.params);
-    assert.deepEqual(task.claim, document.claim);
+    assert.deepEqual(task.claim, { total: undefined, assumption: 'crowd', ...document.claim });
+    const { stream, noise } = task;
+    assert.deepEqual(stream && { ...stream, before: Buffer.from(stream.before).toString('hex') }, document.stream && { before: '', ...document.stream });
+    const law = document.noise;
+    assert.deepEqual(noise, law && { kind: law.kind, cells: law.cells, batches: law.batches });
     assert.deepEqual(task.slots, document.slots);
     assert.equal(task.relays.length, document.relays.length);
     assert.ok(equal(await sha256(hex(canonical)), hex(id)));
   }
+});
+
+test('task.json: the module refuses parts that it does not honour yet, by name', () => {
+  const names = [];
+  for (const { canonical, document } of read('task.json')) {
+    const field = document.noise ? 'noise' : document.stream ? 'stream' : undefined;
+    if (!field) continue;
+    names.push(field);
+    const refused = (error: unknown) => error instanceof ModuleError && error.field === field && /not supported yet/.test(error.message);
+    assert.throws(() => browser.open(hex(canonical)), refused);
+  }
+  assert.deepEqual(names, ['stream', 'stream', 'noise', 'noise']);
 });
 
 test('signature.json: signatures verify for their own purpose only', async () => {

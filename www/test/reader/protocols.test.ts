@@ -34,6 +34,25 @@ test('no protocol with vectors is left out', () => {
   assert.deepEqual(withReports.sort(), [...protocols].sort());
 });
 
+/** What JSON says of a part, with the types of {@link parseTask}. */
+function typed(part: any): any {
+  if (typeof part === 'number') return BigInt(part);
+  if (Array.isArray(part)) return part.map(typed);
+  if (typeof part !== 'object' || part === null) return part;
+  return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, typed(value)]));
+}
+
+test('task.json: claim, stream and noise', () => {
+  for (const { canonical, document } of read('task')) {
+    const { total, assumption, stream, noise } = parseTask(hex(canonical));
+    assert.deepEqual(total, document.claim.total);
+    assert.equal(assumption, document.claim.assumption ?? 'crowd');
+    assert.deepEqual(stream && { ...stream, before: toHex(stream.before) }, document.stream && typed({ before: '', ...document.stream }));
+    const cells = { which: [], tilt: undefined, total: undefined };
+    assert.deepEqual(noise, document.noise && typed({ ...(document.noise.kind === 'cells' && cells), ...document.noise }));
+  }
+});
+
 for (const name of protocols) {
   for (const v of read(name)) {
     test(`${name}.json: ${v.name}`, () => {

@@ -34,6 +34,29 @@ export interface Task {
   lanes: bigint;
   perLane: bigint;
   messageBytes: bigint;
+  total: { epsilon: string; delta: string } | undefined;
+  assumption: string;
+  stream: Stream | undefined;
+  noise: Noise | undefined;
+}
+
+export interface Stream {
+  name: string;
+  position: bigint;
+  before: Uint8Array;
+  allow: string[];
+}
+
+export interface Noise {
+  kind: string;
+  cells: bigint;
+  batches: bigint;
+  pool?: bigint;
+  tables?: bigint[][];
+  /** [count, table] of cells that follow each other. */
+  which?: [bigint, bigint][];
+  tilt?: { centre: bigint; weights: bigint[]; factors: bigint[] } | undefined;
+  total?: bigint | undefined;
 }
 
 /** Reads the msgpack of section 3: integers, bin, str and arrays. */
@@ -54,6 +77,7 @@ function decode(bytes: Uint8Array): any {
     if (lead >> 5 === 0x5) return text(lead & 0x1f);
     switch (lead) {
       case 0xc4: return take(Number(uint(1)));
+      case 0xc5: return take(Number(uint(2)));
       case 0xcc: return uint(1);
       case 0xcd: return uint(2);
       case 0xce: return uint(4);
@@ -69,11 +93,14 @@ function decode(bytes: Uint8Array): any {
 }
 
 export function parseTask(canonical: Uint8Array): Task {
-  const [label, version, , query, protocol, rule, params, input, claim, batch, slots] = decode(canonical);
+  const [label, version, , query, protocol, rule, params, input, claim, batch, slots, ...rest] = decode(canonical);
+  const [, , , , , stream, noise] = rest; // after epochs, clients, relays, verifier and kem
+  if (rest.length !== 7) throw new Malformed('task');
   if (label !== 'doona-task' || version !== 1n) throw new Malformed('version');
   const [lo, hi, bins, labels, clip] = input;
   const [size, , min] = batch;
   const [padding, lanes, perLane, messageBytes] = slots;
+  const [epsilon, delta, total, assumption] = claim;
   return {
     query, protocol, rule, bins, size, min, padding, lanes, perLane, messageBytes,
     params: new Map(params.map(([key, text]: [string, string]) => [key, rational(text)])),
@@ -82,8 +109,28 @@ export function parseTask(canonical: Uint8Array): Task {
     loExact: rational(lo),
     labels: labels === 1n,
     clip: clip === 1n,
-    epsilon: Number(claim[0]),
-    delta: Number(claim[1]),
+    epsilon: Number(epsilon),
+    delta: Number(delta),
+    total: total.length ? { epsilon: total[0], delta: total[1] } : undefined,
+    assumption,
+    stream: stream.length ? streamOf(stream) : undefined,
+    noise: noise.length ? noiseOf(noise) : undefined,
+  };
+}
+
+function streamOf([name, position, before, allow]: [string, bigint, Uint8Array, string[]]): Stream {
+  if (before.length !== (position === 0n ? 0 : 32)) throw new Malformed('stream.before');
+  return { name, position, before, allow };
+}
+
+function noiseOf([kind, cells, batches, ...law]: [string, bigint, bigint, ...any]): Noise {
+  if (kind === 'pool') return { kind, cells, batches, pool: law[0] };
+  if (kind !== 'cells') throw new Malformed('noise.kind');
+  const [tables, which, tilt, total] = law;
+  return {
+    kind, cells, batches, tables, which,
+    tilt: tilt.length ? { centre: tilt[0], weights: tilt[1], factors: tilt[2] } : undefined,
+    total: total[0],
   };
 }
 

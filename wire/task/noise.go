@@ -1,0 +1,328 @@
+package task
+
+import (
+	"math"
+	"math/bits"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Noise is what every relay adds to every batch: a law over numbers of dummy messages, as data that
+// is drawn from without knowing a protocol. Cell j is the message whose big-endian number is j, in
+// lane 0. What a relay adds is independent of all that it was sent.
+//
+// Its canonical form is one of
+//
+//	["cells", cells, batches, [[weight …] …], [[count, table] …], tilt, total]
+//	["pool", cells, batches, pool]
+//
+// with tilt [] or [centre, [weight …], [factor …]], and total [] or [T].
+//
+// The law of kind cells, for the numbers z_0 … z_{cells−1} of dummies of each cell, is
+//
+//	Pr[z] ∝ ∏_j Tables[table of j][z_j] · Factors[|Σ_j Weights_j·z_j − Centre|] · 1[Σ_j z_j = T],
+//
+// where what stands beyond the end of a table, or of the factors, is 0, and an absent tilt or total
+// is 1. Of kind pool exactly Pool dummies are added, of independent and uniform cells.
+type Noise struct {
+	Kind    string // NoiseCells or NoisePool.
+	Cells   uint64 // Numbers of messages that have dummies: 1..2²⁰ of kind cells, 1..2⁵³ of kind pool.
+	Batches uint64 // Most batches of an epoch, below 2³²; 0 for no bound. A first relay must not multiply dummies.
+
+	Tables [][]uint64 // Kind cells: weights by number of dummies of a cell. At least one table.
+	Which  []Run      // Kind cells: the cells' tables in order; nil where there is one for all.
+	Tilt   *Tilt      // Kind cells: nil for none.
+	Total  *uint64    // Kind cells: T; nil for any.
+
+	Pool uint64 // Kind pool: the number of dummies. 1..2³²-1.
+}
+
+// The kinds of noise.
+const (
+	NoiseCells = "cells"
+	NoisePool  = "pool"
+)
+
+// Run is a number of cells that follow each other and have one table.
+type Run struct {
+	Count uint64 // ≥ 1.
+	Table uint64 // Index in Noise.Tables, another than that of the run before.
+}
+
+// Tilt is a factor of a law that depends on one weighted sum of the cells' dummies.
+type Tilt struct {
+	Centre  uint64   // In units of Weights.
+	Weights []uint64 // By cell.
+	Factors []uint64 // By distance of the sum from Centre.
+}
+
+// What bounds the memory that a hostile task can ask for.
+const (
+	maxCells   = 1 << 20
+	maxNumbers = 1<<16 - 1 // Numbers in tables, runs and tilt together.
+	maxWeight  = 1<<53 - 1 // Of one weight, so that it is exact in every language.
+)
+
+func (w *writer) noise(n *Noise) {
+	switch {
+	case n == nil:
+		w.array(0)
+	case n.Kind == NoisePool:
+		w.array(4)
+		w.str(n.Kind)
+		w.uints(n.Cells, n.Batches, n.Pool)
+	default:
+		w.array(7)
+		w.str(n.Kind)
+		w.uints(n.Cells, n.Batches)
+		w.array(len(n.Tables))
+		for _, table := range n.Tables {
+			w.numbers(table)
+		}
+		w.array(len(n.Which))
+		for _, run := range n.Which {
+			w.numbers([]uint64{run.Count, run.Table})
+		}
+		w.tilt(n.Tilt)
+		if n.Total == nil {
+			w.array(0)
+		} else {
+			w.numbers([]uint64{*n.Total})
+		}
+	}
+}
+
+func (w *writer) tilt(t *Tilt) {
+	if t == nil {
+		w.array(0)
+		return
+	}
+	w.array(3)
+	w.uint(t.Centre)
+	w.numbers(t.Weights)
+	w.numbers(t.Factors)
+}
+
+func (r *reader) noise() *Noise {
+	parts := r.arrayUpTo(7)
+	if parts == 0 || r.err != nil {
+		return nil
+	}
+	n := &Noise{Kind: r.str(), Cells: r.uint(), Batches: r.uint()}
+	switch {
+	case n.Kind == NoisePool && parts == 4:
+		n.Pool = r.uint()
+	case n.Kind == NoiseCells && parts == 7:
+		r.cells(n)
+	default:
+		r.fail("noise of no known kind")
+	}
+	return n
+}
+
+func (r *reader) cells(n *Noise) {
+	for left := r.arrayUpTo(maxNumbers); left > 0 && r.err == nil; left-- {
+		n.Tables = append(n.Tables, r.numbers(maxNumbers))
+	}
+	for left := r.arrayUpTo(maxNumbers); left > 0 && r.err == nil; left-- {
+		r.array(2)
+		n.Which = append(n.Which, Run{Count: r.uint(), Table: r.uint()})
+	}
+	if r.optional(3) {
+		n.Tilt = &Tilt{Centre: r.uint(), Weights: r.numbers(maxNumbers), Factors: r.numbers(maxNumbers)}
+	}
+	if r.optional(1) {
+		total := r.uint()
+		n.Total = &total
+	}
+}
+
+func (t *Task) validateNoise() error {
+	n := t.Noise
+	if n == nil {
+		if t.Claim.Assumption == NoneHonest {
+			return invalid.Field("claim.assumption", "none", "crowd, unless relays add noise")
+		}
+		return nil
+	}
+	if s := t.Slots; s.Padding != PaddingFull || s.Lanes != 1 || s.PerLane != 1 {
+		return invalid.Field("noise", n.Kind, "none, unless a client has one slot in one lane, padding full")
+	}
+	most := uint64(maxWeight)
+	if t.Slots.MessageBytes < 7 {
+		most = 1 << (8 * t.Slots.MessageBytes)
+	}
+	if n.Kind == NoiseCells {
+		most = min(most, maxCells)
+	}
+	if err := inRange("noise.cells", n.Cells, 1, most); err != nil {
+		return err
+	}
+	if err := inRange("noise.batches", n.Batches, 0, 1<<32-1); err != nil {
+		return err
+	}
+	switch n.Kind {
+	case NoiseCells:
+		return n.validateCells()
+	case NoisePool:
+		if n.Tables != nil || n.Which != nil || n.Tilt != nil || n.Total != nil {
+			return invalid.Field("noise", n.Kind, "pool alone, without tables, which, tilt and total")
+		}
+		return inRange("noise.pool", n.Pool, 1, 1<<32-1)
+	}
+	return invalid.Field("noise.kind", strconv.Quote(n.Kind), "cells or pool")
+}
+
+// validateCells checks that the law has one form and that its numbers stay below 2⁶³.
+func (n *Noise) validateCells() error {
+	if n.Pool != 0 {
+		return invalid.Field("noise.pool", strconv.FormatUint(n.Pool, 10), "none of kind cells")
+	}
+	if count := n.numbers(); count > maxNumbers {
+		return invalid.Field("noise", strconv.Itoa(count)+" numbers", "at most "+strconv.Itoa(maxNumbers)+" in tables, which and tilt together")
+	}
+	if len(n.Tables) == 0 {
+		return invalid.Field("noise.tables", "none", "at least one table")
+	}
+	for _, table := range n.Tables {
+		if err := validateWeights("noise.tables", table); err != nil {
+			return err
+		}
+	}
+	if err := n.validateWhich(); err != nil {
+		return err
+	}
+	if err := n.validateTilt(); err != nil {
+		return err
+	}
+	return n.validateTotal()
+}
+
+// numbers counts what takes memory.
+func (n *Noise) numbers() int {
+	count := 2*len(n.Which) + len(n.Tables)
+	for _, table := range n.Tables {
+		count += len(table)
+	}
+	if n.Tilt != nil {
+		count += len(n.Tilt.Weights) + len(n.Tilt.Factors)
+	}
+	return count
+}
+
+// validateWeights checks a table of weights: the last is above 0, so that each law has one form.
+func validateWeights(field string, table []uint64) error {
+	sum := uint64(0)
+	for _, weight := range table {
+		if weight > maxWeight {
+			return invalid.Field(field, strconv.FormatUint(weight, 10), "weights below 2^53")
+		}
+		sum += weight // no overflow before it is seen: each is below 2⁵³
+		if sum > math.MaxInt64 {
+			return invalid.Field(field, "a sum above 2^63", "a sum of weights below 2^63")
+		}
+	}
+	if len(table) == 0 || table[len(table)-1] == 0 {
+		return invalid.Field(field, "a last weight of 0, or none", "weights of which the last is above 0")
+	}
+	return nil
+}
+
+func (n *Noise) validateWhich() error {
+	const want = "a run for every stretch of cells with one table, each table in use; none for one table"
+	if len(n.Which) == 0 && len(n.Tables) == 1 {
+		return nil
+	}
+	left, used := n.Cells, make([]bool, len(n.Tables))
+	for i, run := range n.Which {
+		if run.Count == 0 || run.Count > left || run.Table >= uint64(len(used)) || i > 0 && n.Which[i-1].Table == run.Table {
+			return invalid.Field("noise.which", "run "+strconv.Itoa(i), want)
+		}
+		left -= run.Count
+		used[run.Table] = true
+	}
+	if left != 0 || len(n.Which) < 2 {
+		return invalid.Field("noise.which", strconv.FormatUint(n.Cells-left, 10)+" cells", want)
+	}
+	for table, is := range used {
+		if !is {
+			return invalid.Field("noise.which", "table "+strconv.Itoa(table)+" unused", want)
+		}
+	}
+	return nil
+}
+
+// each calls f for every run of cells with one table, with the index of its first cell.
+func (n *Noise) each(f func(first uint64, run Run)) {
+	if len(n.Which) == 0 {
+		f(0, Run{Count: n.Cells})
+		return
+	}
+	first := uint64(0)
+	for _, run := range n.Which {
+		f(first, run)
+		first += run.Count
+	}
+}
+
+func (n *Noise) validateTilt() error {
+	if n.Tilt == nil {
+		return nil
+	}
+	if uint64(len(n.Tilt.Weights)) != n.Cells {
+		return invalid.Field("noise.tilt.weights", strconv.Itoa(len(n.Tilt.Weights))+" weights", "one for each of "+strconv.FormatUint(n.Cells, 10)+" cells")
+	}
+	if err := validateWeights("noise.tilt.factors", n.Tilt.Factors); err != nil {
+		return err
+	}
+	if err := inRange("noise.tilt.centre", n.Tilt.Centre, 0, maxWeight); err != nil {
+		return err
+	}
+	sum, over := uint64(0), false
+	n.each(func(first uint64, run Run) {
+		most := uint64(len(n.Tables[run.Table]) - 1)
+		for _, weight := range n.Tilt.Weights[first : first+run.Count] {
+			hi, lo := bits.Mul64(weight, most)
+			sum += lo
+			over = over || weight > maxWeight || hi > 0 || lo > math.MaxInt64 || sum > math.MaxInt64
+		}
+	})
+	if over {
+		return invalid.Field("noise.tilt.weights", "weights too large", "weights below 2^53, and below 2^63 times all dummies")
+	}
+	return nil
+}
+
+// validateTotal checks that the tables allow the total at all.
+func (n *Noise) validateTotal() error {
+	if n.Total == nil {
+		return nil
+	}
+	least, most := uint64(0), uint64(0) // below 2²⁰ cells times 2¹⁶ dummies
+	n.each(func(_ uint64, run Run) {
+		table := n.Tables[run.Table]
+		low := 0
+		for table[low] == 0 {
+			low++
+		}
+		least += run.Count * uint64(low)
+		most += run.Count * uint64(len(table)-1)
+	})
+	return inRange("noise.total", *n.Total, least, most)
+}
+
+// CheckSupported refuses what has a place in the format and is not built yet, in tasks and drafts. A
+// party that took such a task without honouring it would break its promise.
+func (t *Task) CheckSupported() error {
+	const yet = "none: not supported yet"
+	switch {
+	case t.Noise != nil:
+		return invalid.Field("noise", t.Noise.Kind, yet)
+	case t.Stream != nil:
+		return invalid.Field("stream", strconv.Quote(t.Stream.Name), yet)
+	case !t.Claim.Total.IsZero():
+		return invalid.Field("claim.total", t.Claim.Total.Epsilon+", "+t.Claim.Total.Delta, yet)
+	}
+	return nil
+}

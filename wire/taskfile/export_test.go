@@ -1,0 +1,27 @@
+package taskfile
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// wholes are parts that stand as one for what is in them.
+var wholes = []string{"params", "claim.total", "noise"}
+
+// Fields returns the dotted names of the document's fields; a list of parties is a party.
+func Fields() []string { return fieldsOf(reflect.TypeFor[document](), "") }
+
+func fieldsOf(t reflect.Type, path string) (names []string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || slices.Contains(wholes, path) || path == "epochs.start" {
+		return []string{path}
+	}
+	for i := range t.NumField() {
+		key, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, fieldsOf(t.Field(i).Type, strings.TrimPrefix(path+"."+key, "."))...)
+	}
+	return names
+}
