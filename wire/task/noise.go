@@ -180,7 +180,8 @@ func (n *Noise) validateCells() error {
 		return invalid.Field("noise.pool", strconv.FormatUint(n.Pool, 10), "none of kind cells")
 	}
 	if count := n.numbers(); count > maxNumbers {
-		return invalid.Field("noise", strconv.Itoa(count)+" numbers", "at most "+strconv.Itoa(maxNumbers)+" in tables, which and tilt together")
+		return invalid.Field("noise", strconv.Itoa(count)+" numbers",
+			"at most "+strconv.Itoa(maxNumbers)+" in tables, which and tilt together")
 	}
 	if len(n.Tables) == 0 {
 		return invalid.Field("noise.tables", "none", "at least one table")
@@ -271,7 +272,8 @@ func (n *Noise) validateTilt() error {
 		return nil
 	}
 	if uint64(len(n.Tilt.Weights)) != n.Cells {
-		return invalid.Field("noise.tilt.weights", strconv.Itoa(len(n.Tilt.Weights))+" weights", "one for each of "+strconv.FormatUint(n.Cells, 10)+" cells")
+		return invalid.Field("noise.tilt.weights", strconv.Itoa(len(n.Tilt.Weights))+" weights",
+			"one for each of "+strconv.FormatUint(n.Cells, 10)+" cells")
 	}
 	if err := validateWeights("noise.tilt.factors", n.Tilt.Factors); err != nil {
 		return err
@@ -289,7 +291,8 @@ func (n *Noise) validateTilt() error {
 		}
 	})
 	if over {
-		return invalid.Field("noise.tilt.weights", "weights too large", "weights below 2^53, and below 2^63 times all dummies")
+		return invalid.Field("noise.tilt.weights", "weights too large",
+			"weights below 2^53, and below 2^63 times all dummies")
 	}
 	return nil
 }

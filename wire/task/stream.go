@@ -81,7 +81,8 @@ func (t *Task) validateStream() error {
 	}
 	for i, name := range s.Allow {
 		if !oneOf(name, Changeable...) || i > 0 && s.Allow[i-1] >= name {
-			return invalid.Field("stream.allow", strconv.Quote(name), "names of parts that may change, in ascending order, each once")
+			return invalid.Field("stream.allow", strconv.Quote(name),
+				"names of parts that may change, in ascending order, each once")
 		}
 	}
 	return nil
