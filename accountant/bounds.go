@@ -123,8 +123,15 @@ func (a Amplification) checkDelta(delta float64) error {
 }
 
 // raw returns the bound's own δ(ε), without the fallback to local privacy, for valid arguments:
-// rounded up by at most a relative 1e-9, +Inf where the bound says nothing.
+// rounded up by at most a relative 1e-9, +Inf where the bound says nothing or float64 does not reach.
 func (a Amplification) raw(eps float64) float64 {
+	if delta := a.formula(eps); !math.IsNaN(delta) {
+		return delta
+	}
+	return math.Inf(1)
+}
+
+func (a Amplification) formula(eps float64) float64 {
 	switch a.Bound {
 	case EFMRTT19:
 		return a.efmrtt19(eps)

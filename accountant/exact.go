@@ -26,6 +26,9 @@ func exactDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 		return 0
 	}
 	w := newExactWalk(k, gamma, users, eps)
+	if w.up <= 0 { // ε is ε₀ but for rounding, and no step of X is above 0
+		return 0
+	}
 	if w.up == 1 && w.down == 1 {
 		return math.Min(1, w.totalVariation())
 	}
@@ -161,6 +164,9 @@ func (g *splitSum) expectation(s float64) float64 {
 	}
 	first := s - math.Ceil(y(low)) + 1
 	g.table(s, first, s-y(high))
+	if len(g.tail) == 0 { // so rare that its probability is 0 in floating point
+		return 0
+	}
 	if below := math.Ceil(y(low)) - 1; y(high) > below { // linear in R
 		return (g.excess[1] + (y((g.n-s)*g.q)-below)*g.tail[0]) * (g.up + g.down)
 	}

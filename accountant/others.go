@@ -57,7 +57,7 @@ func newTiltedFlip(f, theta float64) tiltedFlip {
 	return tiltedFlip{p, p * (1 - f) * math.Exp(-log), log}
 }
 
-// newTwoValued takes ε ≤ ε₀, so that a ≥ 0. a is rounded up and b down, by more than their error.
+// newTwoValued takes ε ≤ ε₀, so that a ≥ 0. a is rounded up and b−a down, by more than their error.
 func newTwoValued(f, eps float64) *twoValued {
 	grow := math.Expm1(eps) // b−a
 	a := math.Max(0, 1-f*(2+grow)) + 8*ulp
@@ -176,7 +176,9 @@ func (g *twoValuedGrid) node(k float64) twoValuedNode {
 // logTransform is ln E[e^iyB] of a flip B: its real part and its imaginary part.
 type logTransform struct{ size, angle float64 }
 
-// transform takes sin y and 1 − cos y.
+// transform takes sin y and 1 − cos y. That of a fair flip is 0 at y = π: its logarithm is kept finite,
+// as it may be taken 0 times.
 func (t tiltedFlip) transform(sin, fall float64) logTransform {
-	return logTransform{math.Log1p(-2*t.variance*fall) / 2, math.Atan2(t.p*sin, 1-t.p*fall)}
+	size := math.Log1p(math.Max(-1, -2*t.variance*fall)) / 2
+	return logTransform{math.Max(-1000, size), math.Atan2(t.p*sin, 1-t.p*fall)}
 }

@@ -82,16 +82,17 @@ func (b *Binomial) steepest(from, to int) (most float64) {
 }
 
 // score returns Φ⁻¹(F(first+i)), by Newton's method on the logarithm of the smaller tail, which is
-// concave, from a guess.
+// concave, from a guess. As upper(z) < e^{−z²/2}, no root is above √(−2·ln tail): beyond that a step from
+// far away could lead to where the tail is 0.
 func (b *Binomial) score(i int, guess float64) float64 {
 	tail, side := b.down[i+1], 1.0
 	if b.up[i] < tail {
 		tail, side = b.up[i], -1
 	}
-	z := math.Max(0, guess*side)
+	z, top := math.Max(0, guess*side), math.Sqrt(-2*math.Log(tail))
 	for range 100 {
 		q := upper(z)
-		step := q / density(z) * math.Log(q/tail)
+		step := math.Min(q/density(z)*math.Log(q/tail), top-z)
 		z += step
 		if math.Abs(step) < 1e-13 {
 			break

@@ -79,3 +79,15 @@ func TestTooLittleNoiseHasNoRate(t *testing.T) {
 	require.True(t, math.IsInf(eta, 1))
 	require.Equal(t, 1.0, missed)
 }
+
+// Far out in the tails scores are far from where the search for them starts.
+func TestRateFarOut(t *testing.T) {
+	b, last := NewBinomial(200_000, 0.5), 0.0
+	for _, miss := range []float64{1e-6, 1e-15, 1e-20, 1e-35} {
+		eta, missed := b.Rate(30, miss)
+		require.LessOrEqual(t, missed, miss*(1+1e-6))
+		require.Greater(t, eta, last)
+		require.Less(t, eta*math.Sqrt(b.Variance()), 1.001)
+		last = eta
+	}
+}
