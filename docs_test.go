@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/doctest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -24,7 +24,7 @@ import (
 // eachDocument calls f for every Markdown file.
 func eachDocument(t *testing.T, f func(name, text string)) {
 	t.Helper()
-	clitest.EachFile(t, ".", func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		if strings.HasSuffix(name, ".md") {
 			text, err := os.ReadFile(name)
 			require.NoError(t, err)
@@ -80,7 +80,7 @@ func anchors(text string) (names []string) {
 func TestMentionedDocuments(t *testing.T) {
 	mention := regexp.MustCompile(`[\w./-]*\w\.md\b`)
 	found := 0
-	clitest.EachFile(t, ".", func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		if !slices.Contains([]string{".go", ".md", ".mjs", ".sh", ".ts"}, path.Ext(name)) || strings.Contains(name, "/vendor/") {
 			return
 		}
@@ -107,7 +107,7 @@ func TestNamesInDocuments(t *testing.T) {
 	require.NoError(t, err)
 	parts := strings.Fields(regexp.MustCompile(`(?m)^parts="(.*)"$`).FindStringSubmatch(string(full))[1])
 	tests := map[string]bool{}
-	clitest.EachFile(t, ".", func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		if strings.HasSuffix(name, "_test.go") {
 			text, err := os.ReadFile(name)
 			require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestNamesInDocuments(t *testing.T) {
 			assert.True(t, tests[m], "%s: no test %s", name, m)
 			found["test"]++
 		}
-		for _, code := range clitest.Code(text) {
+		for _, code := range doctest.Code(text) {
 			if m := target.FindStringSubmatch(code); m != nil {
 				assert.Contains(t, string(makefile), "\n"+m[1]+":", "%s: %s", name, code)
 				for _, part := range strings.Split(m[2], "|") {
@@ -154,7 +154,7 @@ func TestNamesInDocuments(t *testing.T) {
 // TestProtocolsInReadme: README's table has every protocol, the queries it answers, and whether anything
 // remains of a client's privacy if all relays collude.
 func TestProtocolsInReadme(t *testing.T) {
-	table := clitest.Table(t, "README.md", "protocol", "queries", "what remains if all relays collude")
+	table := doctest.Table(t, "README.md", "protocol", "queries", "what remains if all relays collude")
 	all := registry.All()
 	require.Len(t, table, len(all))
 	for i, p := range all {

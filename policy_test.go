@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/doctest"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -54,7 +54,7 @@ var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests and their generators.
 var testOnly = []string{
-	"internal/clitest", "internal/count", "internal/pgtest", "internal/relaytest", "internal/stattest",
+	"internal/clitest", "internal/count", "internal/doctest", "internal/pgtest", "internal/relaytest", "internal/stattest",
 }
 
 // goPackage is one folder with Go files; tests and generators are not counted.
@@ -70,7 +70,7 @@ func readPackages(t *testing.T) map[string]*goPackage {
 	t.Helper()
 	out := map[string]*goPackage{}
 	files := token.NewFileSet()
-	clitest.EachFile(t, ".", func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return
 		}
@@ -218,7 +218,7 @@ func TestHouseStaysSmall(t *testing.T) {
 	}
 	require.LessOrEqual(t, importable, maxImportable, "packages that others may import")
 	folders, all := map[string]bool{}, map[string]bool{}
-	clitest.EachFile(t, ".", func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		if top, _, below := strings.Cut(name, "/"); below && !strings.HasPrefix(top, ".") {
 			folders[top] = true
 		}
@@ -255,7 +255,7 @@ func TestDependencies(t *testing.T) {
 func TestOneVersion(t *testing.T) {
 	mention := regexp.MustCompile(`doona-v(\d+)|/v(\d+)/(?:tasks|keys)|testdata/v(\d+)`)
 	found := 0
-	clitest.EachFile(t, ".", func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		switch filepath.Ext(name) {
 		case ".go", ".ts", ".md", ".mjs", ".html":
 		default:
@@ -283,7 +283,7 @@ func TestPathsStandInOnePlace(t *testing.T) {
 	require.Regexp(t, built, "%s/v1/tasks/%s", "the search finds what there was")
 	require.Regexp(t, built, "/epochs/")
 	found := map[string]int{}
-	clitest.EachFile(t, ".", func(name string) {
+	doctest.EachFile(t, ".", func(name string) {
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			return
 		}

@@ -48,11 +48,6 @@ func (a Amplification) rawEpsilon(delta float64) float64 {
 	return smallest(a.raw, delta, top)
 }
 
-// meets says whether the mechanism is (ε, δ)-DP, by the bound or by pure local privacy.
-func (a Amplification) meets(eps, delta float64) bool {
-	return eps >= a.Epsilon0 || a.raw(eps) <= delta
-}
-
 // SolveEpsilon0 returns the largest ε₀ for which the mechanism is (eps, delta)-DP, rounded down
 // by at most a relative 1e-9: raw by the bound alone, 0 if there is none, and value =
 // max(raw, eps), as ε₀ = ε always will do. The field Epsilon0 is ignored.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
@@ -109,7 +108,7 @@ func LoadConfig(path string) (Config, error) {
 
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
-	service.Default(&c.ForwardedHeader, clientaddr.HeaderXFF)
+	service.Default(&c.ForwardedHeader, service.HeaderXFF)
 	service.Default(&c.MaxConcurrent, 64)
 	service.Default(&c.Skew, 5*time.Minute)
 	if c.Clock == nil {
@@ -128,8 +127,8 @@ func (c *Config) validate() error {
 		return invalid.Field("clients", fmt.Sprintf("%q", c.Clients), "account or address")
 	case (c.APIKeys != "") != (c.Clients == clientsAccount):
 		return invalid.Field("api_keys", fmt.Sprintf("%q", c.APIKeys), "a file for clients: account, and none for address")
-	case c.ForwardedHeader != clientaddr.HeaderXFF && c.ForwardedHeader != clientaddr.HeaderForwarded:
-		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), clientaddr.HeaderXFF+" or "+clientaddr.HeaderForwarded)
+	case c.ForwardedHeader != service.HeaderXFF && c.ForwardedHeader != service.HeaderForwarded:
+		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), service.HeaderXFF+" or "+service.HeaderForwarded)
 	case c.MaxConcurrent < 1 || c.MaxConcurrent > 4096:
 		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 4096")
 	case c.Skew < time.Millisecond || c.Skew > 5*time.Minute:

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
@@ -142,7 +141,7 @@ func hashKey(key string) keyHash { return sha256.Sum256([]byte(key)) }
 // account returns who asks: the account that a backend with an API key names, or the network.
 func (i *Issuer) account(req *http.Request) ([]byte, error) {
 	if i.cfg.Clients == clientsAddress {
-		return []byte(clientaddr.Network(i.proxies.Client(req)).String()), nil
+		return []byte(service.Network(i.proxies.Client(req)).String()), nil
 	}
 	key, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
 	given, known := hashKey(key), 0

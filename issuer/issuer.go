@@ -30,7 +30,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -47,7 +46,7 @@ type Issuer struct {
 	metrics *service.Metrics
 	store   *store // none where Inspect found none
 	apiKeys []keyHash
-	proxies clientaddr.Proxies
+	proxies service.Proxies
 	busy    chan struct{} // one for each request at work
 	ready   atomic.Bool
 	once    sync.Once // closes the store
@@ -102,11 +101,11 @@ func load(cfg Config) (*Issuer, error) {
 		return nil, err
 	}
 	i := &Issuer{cfg: cfg, tasks: map[task.ID]*served{}, busy: make(chan struct{}, cfg.MaxConcurrent)}
-	trusted, err := clientaddr.ParseTrusted(cfg.TrustedProxies)
+	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
 	}
-	i.proxies = clientaddr.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
+	i.proxies = service.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
 	keys, err := loadAPIKeys(cfg.APIKeys)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -187,7 +186,7 @@ func (c *Config) resolve(folder string) {
 
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
-	service.Default(&c.ForwardedHeader, clientaddr.HeaderXFF)
+	service.Default(&c.ForwardedHeader, service.HeaderXFF)
 	service.Default(&c.MaxConcurrent, 1024)
 	service.Default(&c.MaxMemory, 256<<20)
 	service.Default(&c.MaxConnections, 4096)
@@ -212,8 +211,8 @@ func (c *Config) validate() error {
 		return invalid.Field("secret", `""`, "a file outside the store, created where there is none")
 	case store.Check(c.Store) != nil:
 		return store.Check(c.Store)
-	case c.ForwardedHeader != clientaddr.HeaderXFF && c.ForwardedHeader != clientaddr.HeaderForwarded:
-		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), clientaddr.HeaderXFF+" or "+clientaddr.HeaderForwarded)
+	case c.ForwardedHeader != service.HeaderXFF && c.ForwardedHeader != service.HeaderForwarded:
+		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), service.HeaderXFF+" or "+service.HeaderForwarded)
 	case len(c.Tasks) == 0:
 		return invalid.Field("tasks", "none", "at least one")
 	}

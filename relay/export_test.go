@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/doona-dp/doona/internal/clientaddr"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -16,9 +16,9 @@ import (
 // ClientNetwork returns the network that counts as the client of a request behind the trusted
 // proxies, for tests.
 func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Prefix, error) {
-	networks, err := clientaddr.ParseTrusted(trusted)
-	p := clientaddr.Proxies{Trusted: networks, Header: header}
-	return clientaddr.Network(p.Client(r)), err
+	networks, err := service.ParseTrusted(trusted)
+	p := service.Proxies{Trusted: networks, Header: header}
+	return service.Network(p.Client(r)), err
 }
 
 // LimitPages lets a relay's store grow to n pages, or not at all where it has as many, like a disk

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -83,7 +82,7 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 	if req.ContentLength >= 0 {
 		most = req.ContentLength
 	}
-	client, size := clientaddr.Network(r.proxies.Client(req)), reportBytes(most)
+	client, size := service.Network(r.proxies.Client(req)), reportBytes(most)
 	if name := r.admission.take(s, client, size); name != "" {
 		return r.turnAway(name)
 	}

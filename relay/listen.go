@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/doona-dp/doona/internal/clientaddr"
+	"github.com/doona-dp/doona/internal/service"
 )
 
 // connections bounds the open connections of a listener: all together, and an eighth for one
@@ -14,7 +14,7 @@ import (
 // nobody to answer.
 type connections struct {
 	most    int
-	proxies clientaddr.Proxies
+	proxies service.Proxies
 
 	mu       sync.Mutex // guards the rest
 	open     int
@@ -22,7 +22,7 @@ type connections struct {
 	refused  func()
 }
 
-func newConnections(most int, p clientaddr.Proxies, refused func()) *connections {
+func newConnections(most int, p service.Proxies, refused func()) *connections {
 	return &connections{most: most, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
 }
 
@@ -79,8 +79,8 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		at, _ := clientaddr.Parse(conn.RemoteAddr().String())
-		from := clientaddr.Network(at)
+		at, _ := service.ParseAddress(conn.RemoteAddr().String())
+		from := service.Network(at)
 		if l.connections.take(from, l.connections.proxies.Trusts(at)) {
 			return &boundConn{Conn: conn, leave: sync.OnceFunc(func() { l.connections.leave(from) })}, nil
 		}

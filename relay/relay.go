@@ -32,7 +32,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/doona-dp/doona/internal/clientaddr"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
@@ -48,7 +47,7 @@ type setup struct {
 	tasks    map[task.ID]*served // immutable
 	order    []*served           // the same, in the order of the configuration
 	keyLists []byte              // answer to GET /v1/keys
-	proxies  clientaddr.Proxies
+	proxies  service.Proxies
 	outgoing http.RoundTripper // of all requests that the relay makes
 	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
 }
@@ -145,11 +144,11 @@ func load(cfg Config) (*setup, error) {
 		return nil, err
 	}
 	s := &setup{cfg: cfg, tasks: map[task.ID]*served{}}
-	trusted, err := clientaddr.ParseTrusted(cfg.TrustedProxies)
+	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
 	}
-	s.proxies = clientaddr.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
+	s.proxies = service.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
 	if s.sign, err = keyfile.LoadSign(cfg.SignKey); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/doctest"
 )
 
-func TestDocumentedCommandsExist(t *testing.T) { clitest.Commands(t, root()) }
+func TestDocumentedCommandsExist(t *testing.T) { doctest.Commands(t, root()) }

@@ -30,6 +30,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/doctest"
 )
 
 // Main is the TestMain of a command: it makes the command's main function a program that scripts can
@@ -65,7 +67,7 @@ func build(t *testing.T, commands []string) string {
 	}
 	// Go runs a test again if a file that it has looked at is another. What a build reads does not
 	// count, so look at all files of the module.
-	EachFile(t, "../..", func(string) {})
+	doctest.EachFile(t, "../..", func(string) {})
 	args := []string{"build", "-o", bin + string(filepath.Separator)}
 	for _, name := range commands {
 		args = append(args, "../"+name)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/doctest"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
@@ -158,7 +158,7 @@ func TestProtocolsAreReadable(t *testing.T) {
 		require.LessOrEqual(t, len(files), mostFiles, "%v", files)
 	}
 	functions := 0
-	clitest.EachFile(t, "..", func(name string) {
+	doctest.EachFile(t, "..", func(name string) {
 		if !strings.HasSuffix(name, ".go") {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/doctest"
 )
 
 // mostFilesOutside is how many Go files a new protocol may touch outside of its folder.
@@ -23,7 +23,7 @@ type clone struct {
 
 func newClone(t *testing.T) clone {
 	c := clone{t, t.TempDir()}
-	clitest.EachFile(t, "../..", func(name string) {
+	doctest.EachFile(t, "../..", func(name string) {
 		text, err := os.ReadFile(filepath.Join("../..", name))
 		require.NoError(t, err)
 		c.write(name, text)

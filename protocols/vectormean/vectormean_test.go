@@ -288,7 +288,7 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 		{4, 1, 2, "full", 3, 0.3}, {6, 1, 2, "full", 1.5, 0.3}, {2, 1, 1, "none", 3, 0.3}, {6, 1, 1, "none", 4, 0.2},
 	} {
 		t.Run(fmt.Sprintf("n=%d s=%d d=%d %s", c.users, c.units, c.dim, c.padding), func(t *testing.T) {
-			draft, m := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: c.eps, Delta: c.delta, Padding: c.padding, Params: planner.Params{"units": c.units}})
+			draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: c.eps, Delta: c.delta, Padding: c.padding, Params: planner.Params{"units": c.units}})
 			good, vectors := of(t, draft, int(c.users)), corners(int(c.dim))
 			t.Logf("%+v", good)
 			worst := good.leak(vectors, c.eps)

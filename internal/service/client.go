@@ -1,6 +1,4 @@
-// Package clientaddr tells which address a request comes from, behind proxies that are trusted, and
-// which network counts as one client.
-package clientaddr
+package service
 
 import (
 	"fmt"
@@ -12,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// The headers a proxy may name its client in.
+// The headers in which a proxy may name its client.
 const (
 	HeaderXFF       = "X-Forwarded-For"
 	HeaderForwarded = "Forwarded" // RFC 7239
@@ -30,13 +28,13 @@ type Proxies struct {
 // proxy names no readable address, the proxy itself counts as the client: all such requests then
 // share one quota, which no header can enlarge.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
-	at, ok := Parse(r.RemoteAddr)
+	at, ok := ParseAddress(r.RemoteAddr)
 	if !ok {
 		return netip.IPv6Unspecified()
 	}
 	hops := p.forwarded(r.Header)
 	for i := len(hops) - 1; i >= 0 && p.Trusts(at); i-- {
-		before, ok := Parse(hops[i])
+		before, ok := ParseAddress(hops[i])
 		if !ok {
 			return at
 		}
@@ -107,9 +105,9 @@ func splitUnquoted(s string, separator byte) (parts []string) {
 	return parts
 }
 
-// Parse reads "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or
+// ParseAddress reads "192.0.2.1", "192.0.2.1:80", "2001:db8::1", "[2001:db8::1]" or
 // "[2001:db8::1]:80". IPv4-mapped IPv6 addresses become IPv4; zones are dropped.
-func Parse(s string) (netip.Addr, bool) {
+func ParseAddress(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
 	a, err := netip.ParseAddr(s)
 	if err != nil {

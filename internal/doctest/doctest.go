@@ -1,4 +1,6 @@
-package clitest
+// Package doctest holds the documentation to the programs: what it tells to type exists. It stands apart from
+// clitest, which cannot be compiled for a browser.
+package doctest
 
 import (
 	"io/fs"
