@@ -106,7 +106,7 @@ func TestVectorsSignature(t *testing.T) {
 
 func TestVectorsKeyList(t *testing.T) {
 	var vectors []struct {
-		KEM                string
+		KEM                task.KEM
 		Signer, Hash, List hexBytes
 		Keys               []struct{ Private, Public, ID hexBytes }
 	}

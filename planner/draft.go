@@ -20,23 +20,23 @@ import (
 
 // Query is what a task owner asks for.
 type Query struct {
-	Name     string     // For people. 1 to 64 printable ASCII characters.
-	Query    task.Query // count, sum, mean, histogram, vector or vectormean. Required.
-	Protocol string     // Empty: the default for the query.
-	Rule     string     // Empty: the one that gives the least error.
-	Lo, Hi   float64    // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
-	Bins     uint64     // Histogram only, 2 to [task.MaxEntries].
-	Labels   bool       // Histogram only: values are 0..Bins-1.
-	Dim      uint64     // Coordinates of a vector or vectormean, 1 to 2²⁰.
-	Params   Params     // Protocol parameters to keep; those left out are chosen.
-	Padding  string     // Where the protocol has a choice: full or none. Empty: its default.
-	Lanes    uint64     // Where the protocol has a choice: 1, or one per coefficient. 0: its default.
-	Clip     bool       // Clip values to the range, or to norm 1; else they are errors.
-	Batch    uint64     // n. ≥ 1.
-	Honest   float64    // h in (0, 1].
-	Epsilon  float64    // In (0, 100].
-	Delta    float64    // In (0, 1).
-	KEM      string     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
+	Name     string       // For people. 1 to 64 printable ASCII characters.
+	Query    task.Query   // count, sum, mean, histogram, vector or vectormean. Required.
+	Protocol string       // Empty: the default for the query.
+	Rule     string       // Empty: the one that gives the least error.
+	Lo, Hi   float64      // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
+	Bins     uint64       // Histogram only, 2 to [task.MaxEntries].
+	Labels   bool         // Histogram only: values are 0..Bins-1.
+	Dim      uint64       // Coordinates of a vector or vectormean, 1 to 2²⁰.
+	Params   Params       // Protocol parameters to keep; those left out are chosen.
+	Padding  task.Padding // Where the protocol has a choice: full or none. Empty: its default.
+	Lanes    uint64       // Where the protocol has a choice: 1, or one per coefficient. 0: its default.
+	Clip     bool         // Clip values to the range, or to norm 1; else they are errors.
+	Batch    uint64       // n. ≥ 1.
+	Honest   float64      // h in (0, 1].
+	Epsilon  float64      // In (0, 100].
+	Delta    float64      // In (0, 1).
+	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 }
 
 // Params are whole-numbered protocol parameters by name, such as k, t or r.
@@ -85,7 +85,7 @@ func Draft(q Query) (*task.Task, error) {
 // kept is an error unless the protocol took the padding, lanes and parameters asked for.
 func (q Query) kept(t *task.Task) error {
 	if q.Padding != "" && t.Slots.Padding != q.Padding {
-		return invalid.Field("padding", strconv.Quote(q.Padding), t.Slots.Padding+" for protocol "+t.Protocol)
+		return invalid.Field("padding", strconv.Quote(string(q.Padding)), string(t.Slots.Padding)+" for protocol "+t.Protocol)
 	}
 	if q.Lanes != 0 && t.Slots.Lanes != q.Lanes {
 		want := strconv.FormatUint(t.Slots.Lanes, 10)

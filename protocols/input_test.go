@@ -174,7 +174,7 @@ func TestPadFillsWithCoversAndRefusesOverflow(t *testing.T) {
 // TestPadOrdersSlotsAtRandom: under either padding a client's slots, messages and covers, travel in a
 // uniform order in each lane, and the orders of two lanes have nothing to do with each other.
 func TestPadOrdersSlotsAtRandom(t *testing.T) {
-	for padding, messages := range map[string]int{task.PaddingFull: stattest.Things - 1, task.PaddingNone: stattest.Things} {
+	for padding, messages := range map[task.Padding]int{task.PaddingFull: stattest.Things - 1, task.PaddingNone: stattest.Things} {
 		draft := &task.Task{Slots: task.Slots{Padding: padding, Lanes: 2, PerLane: stattest.Things}}
 		src := randomizer.NewSource()
 		stattest.UniformLanes(t, stattest.Trials, 2, func() (orders [][]int) {

@@ -124,7 +124,7 @@ func CheckSlots(t *task.Task, want task.Slots) error {
 }
 
 func describe(s task.Slots) string {
-	return "padding " + s.Padding + ", " + strconv.FormatUint(s.Lanes, 10) + " lanes, " +
+	return "padding " + string(s.Padding) + ", " + strconv.FormatUint(s.Lanes, 10) + " lanes, " +
 		strconv.FormatUint(s.PerLane, 10) + " per lane, " + strconv.FormatUint(s.MessageBytes, 10) + " bytes"
 }
 

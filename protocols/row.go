@@ -41,7 +41,7 @@ type Case struct {
 	Bins    uint64       // Labels of a histogram.
 	Dim     uint64       // Coordinates of a vector or vectormean.
 	Params  []task.Param // To keep: whole numbers.
-	Padding string       // Empty: the protocol's default.
+	Padding task.Padding // Empty: the protocol's default.
 	Users   uint64       // n. 0 in [Row.Costs].
 	Epsilon float64      // 0 means 1.
 }

@@ -281,7 +281,7 @@ func TestBoundary(t *testing.T) {
 		{Padding: task.PaddingFull, Lanes: 2, PerLane: 3, MessageBytes: 8},
 		{Padding: task.PaddingNone, Lanes: 2, PerLane: 3, MessageBytes: 8},
 	} {
-		t.Run(slots.Padding, func(t *testing.T) {
+		t.Run(string(slots.Padding), func(t *testing.T) {
 			l := &loot{relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots, t.Batch.Min = slots, 7 }}), rand.New(rand.NewPCG(1, 2)), map[string]inner{}, 0}
 			least := 7
 			if slots.Padding == task.PaddingFull {

@@ -82,15 +82,15 @@ type Ledger struct {
 
 // Report is what an analysis prints.
 type Report struct {
-	Task     string     `json:"task"`
-	Name     string     `json:"name"`
-	Query    task.Query `json:"query"`
-	Protocol string     `json:"protocol"`
-	Padding  string     `json:"padding"`
-	Users    uint64     `json:"users"`
-	Batches  uint64     `json:"batches"`
-	Hops     int        `json:"hops"`
-	Slots    uint64     `json:"slots"`
+	Task     string       `json:"task"`
+	Name     string       `json:"name"`
+	Query    task.Query   `json:"query"`
+	Protocol string       `json:"protocol"`
+	Padding  task.Padding `json:"padding"`
+	Users    uint64       `json:"users"`
+	Batches  uint64       `json:"batches"`
+	Hops     int          `json:"hops"`
+	Slots    uint64       `json:"slots"`
 	Guarantee
 	Answer
 	Distribution  *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.

@@ -234,7 +234,7 @@ func (f *failing) Read(p []byte) (int, error) {
 func TestSubmission(t *testing.T) {
 	module := start(t, wasm.Full)
 	for _, c := range []struct {
-		kem    string
+		kem    task.KEM
 		relays []string
 	}{
 		{task.KEMX25519, []string{"https://a.example"}},

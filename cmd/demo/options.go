@@ -15,7 +15,7 @@ type options struct {
 	query         task.Query
 	span          string
 	bins          uint64
-	padding       string
+	padding       task.Padding
 	lanes         uint64
 	users         int
 	batch         uint64
@@ -38,7 +38,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar((*string)(&o.query), "query", string(task.Mean), "count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
 	f.StringVar(&o.span, "range", "0,180", "LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
 	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 to 1048576")
-	f.StringVar(&o.padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
+	f.StringVar((*string)(&o.padding), "padding", "", "full or none, where the protocol has a choice (default: its own)")
 	f.Uint64Var(&o.lanes, "lanes", 0, "1, or one for each coefficient, where the protocol has a choice (default: its own)")
 	f.IntVar(&o.users, "users", 20000, "clients: the first rows of the input, 1 to all of them")
 	f.Uint64Var(&o.batch, "batch", 5000, "n, reports shuffled together; 1 to users")

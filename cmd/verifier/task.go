@@ -84,14 +84,14 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
 	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
 	flags.StringSliceVar(&f.params, "param", nil, "NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
-	flags.StringVar(&q.Padding, "padding", "", "full or none, where the protocol has a choice (default: its own)")
+	flags.StringVar((*string)(&q.Padding), "padding", "", "full or none, where the protocol has a choice (default: its own)")
 	flags.Uint64Var(&q.Lanes, "lanes", 0, "1, or one for each coefficient, where the protocol has a choice (default: its own)")
 	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together, 1 to 4294967295")
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
 	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε, in (0, 100]")
 	flags.Float64Var(&q.Delta, "delta", 0, "δ, in (0, 1)")
-	flags.StringVar(&q.KEM, "kem", "", "x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
+	flags.StringVar((*string)(&q.KEM), "kem", "", "x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
 	flags.StringVar(&f.out, "out", "", "file to write")
 	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
 	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; repeat")
@@ -312,7 +312,7 @@ type taskSummary struct {
 	LocalEpsilon *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
 	Batch        uint64            `json:"batch"`
 	NMin         uint64            `json:"n_min"`
-	Padding      string            `json:"padding"`
+	Padding      task.Padding      `json:"padding"`
 	Lanes        uint64            `json:"lanes"`
 	Slots        uint64            `json:"slots"`                // B, of one client in a lane; under padding none at most.
 	SlotsFull    *uint64           `json:"slots_full,omitempty"` // B if the padding were full and not none, where that is possible.

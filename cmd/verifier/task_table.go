@@ -17,15 +17,15 @@ import (
 
 // costRow is one line of `verifier task table`.
 type costRow struct {
-	Query           task.Query `json:"query"`
-	Protocol        string     `json:"protocol"`
-	Padding         string     `json:"padding"`
-	Users           uint64     `json:"users"`
-	Slots           uint64     `json:"slots"` // B, in each lane; under padding none at most.
-	Lanes           uint64     `json:"lanes"`
-	MessagesPerUser float64    `json:"messages_per_user"` // Expected, covers not counted.
-	BytesPerReport  float64    `json:"bytes_per_report"`  // Through two relays; under padding none expected.
-	Why             string     `json:"why,omitempty"`     // Why there is no such task.
+	Query           task.Query   `json:"query"`
+	Protocol        string       `json:"protocol"`
+	Padding         task.Padding `json:"padding"`
+	Users           uint64       `json:"users"`
+	Slots           uint64       `json:"slots"` // B, in each lane; under padding none at most.
+	Lanes           uint64       `json:"lanes"`
+	MessagesPerUser float64      `json:"messages_per_user"` // Expected, covers not counted.
+	BytesPerReport  float64      `json:"bytes_per_report"`  // Through two relays; under padding none expected.
+	Why             string       `json:"why,omitempty"`     // Why there is no such task.
 }
 
 // costQueries returns the queries of the table: the examples of every protocol, from a thousand to ten

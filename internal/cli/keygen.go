@@ -24,8 +24,9 @@ type generated struct {
 
 // keygenFlags are the flags of keygen.
 type keygenFlags struct {
-	kind, out, kem, sign string
-	epochs               uint64
+	kind, out, sign string
+	kem             task.KEM
+	epochs          uint64
 }
 
 // Keygen returns the command with which every party makes its keys: `relay keygen` and `verifier keygen`
@@ -52,7 +53,7 @@ public half.
 	set.StringVar(&f.out, "out", "", "file to write; must not exist")
 	set.StringVar(&f.sign, "sign-key", "", "hpke: file of the signing key that vouches for the list")
 	set.Uint64Var(&f.epochs, "epochs", 1, "hpke: number of epochs of the task, 1 to 65536")
-	set.StringVar(&f.kem, "kem", task.KEMX25519, "hpke: x25519, mlkem768x25519 or mlkem768, as the task says")
+	set.StringVar((*string)(&f.kem), "kem", string(task.KEMX25519), "hpke: x25519, mlkem768x25519 or mlkem768, as the task says")
 	Require(cmd, "kind", "out")
 	return cmd
 }

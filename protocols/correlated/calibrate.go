@@ -89,7 +89,7 @@ func CalibrateWith(t *task.Task, o Options) error {
 }
 
 // complete checks the options and returns them with the defaults for a padding.
-func (o Options) complete(padding string) (Options, error) {
+func (o Options) complete(padding task.Padding) (Options, error) {
 	o.Share = cmp.Or(o.Share, defaultShare)
 	if !(o.Share > 0 && o.Share < 1) {
 		return o, invalid.Field("share", format(o.Share), "a number in (0, 1)")

@@ -23,7 +23,7 @@ const (
 )
 
 // draft returns a task of the protocol before calibration.
-func draft(query task.Query, padding string, n uint64, eps, delta string, params ...task.Param) *task.Task {
+func draft(query task.Query, padding task.Padding, n uint64, eps, delta string, params ...task.Param) *task.Task {
 	t := &task.Task{
 		Name: "test", Query: query, Protocol: correlated.Name, Rule: correlated.RuleMoments, Params: params,
 		Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
@@ -59,7 +59,7 @@ func calibrated(t *testing.T, d *task.Task, o correlated.Options) *correlated.Me
 }
 
 func TestDelta16(t *testing.T) {
-	for _, padding := range []string{task.PaddingNone, task.PaddingFull} {
+	for _, padding := range []task.Padding{task.PaddingNone, task.PaddingFull} {
 		d := draft(task.Sum, padding, 1e6, "1", "1e-6", whole("max", 16))
 		m := calibrated(t, d, correlated.Options{})
 		zeroSum, central := m.Messages()
@@ -89,7 +89,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	cases := []struct {
 		name    string
 		query   task.Query
-		padding string
+		padding task.Padding
 		max     int64
 		value   func(i int) []float64
 	}{

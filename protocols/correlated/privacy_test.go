@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-func tinyTask(query task.Query, padding, eps, delta string, n, top uint64) *task.Task {
+func tinyTask(query task.Query, padding task.Padding, eps, delta string, n, top uint64) *task.Task {
 	t := &task.Task{
 		Name: "test", Query: query, Protocol: Name, Rule: RuleMoments,
 		Params: []task.Param{{Key: "max", Value: randomizer.NewRational(int64(top), 1)}},
@@ -137,10 +137,11 @@ func shuffledDelta(m *Mechanism, users int, eps, edge float64) (worst, cut float
 
 func TestShuffledMechanismIsPrivate(t *testing.T) {
 	cases := []struct {
-		query               task.Query
-		padding, eps, delta string
-		users, top          uint64
-		share               float64
+		query      task.Query
+		padding    task.Padding
+		eps, delta string
+		users, top uint64
+		share      float64
 	}{
 		{task.Count, task.PaddingFull, "2", "1e-3", 3, 1, 0.5},
 		{task.Count, task.PaddingNone, "2", "3e-3", 6, 1, 0.5},

@@ -179,9 +179,10 @@ func TestProtocolsAreReadable(t *testing.T) {
 // TestTrust: which relay a task rests on, as docs/proofs/slots.md has it and www/sdk/guarantee.ts too.
 func TestTrust(t *testing.T) {
 	for _, c := range []struct {
-		protocol, padding string
-		lanes, perLane    uint64
-		want              protocols.Trust
+		protocol       string
+		padding        task.Padding
+		lanes, perLane uint64
+		want           protocols.Trust
 	}{
 		{"histogram", task.PaddingFull, 1, 1, protocols.TrustAny},
 		{"vectorsum", task.PaddingFull, 3, 1, protocols.TrustAny},

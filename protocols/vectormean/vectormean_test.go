@@ -281,7 +281,7 @@ func corners(d int) (out [][]float64) {
 func TestShuffledCountersArePrivate(t *testing.T) {
 	for _, c := range []struct {
 		users, units, dim uint64
-		padding           string
+		padding           task.Padding
 		eps, delta        float64
 	}{
 		{1, 1, 1, "full", 1, 0.05}, {2, 2, 1, "full", 2, 0.05}, {3, 3, 1, "full", 3, 0.02}, {6, 4, 1, "full", 1.5, 0.1},
@@ -384,7 +384,7 @@ func TestCountingCoversWouldShowTheVector(t *testing.T) {
 // Bin(m, q) and the rounded units, each within 6 standard deviations: 27 checks, a false alarm in 10⁷.
 func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 4000
-	for _, padding := range []string{task.PaddingFull, task.PaddingNone} {
+	for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
 		draft, m := open(t, planner.Query{Dim: 3, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: padding, Params: planner.Params{"units": 4}})
 		e := of(t, draft, 1)
 		kinds := e.kinds()
@@ -594,7 +594,7 @@ func TestOneMaliciousClient(t *testing.T) {
 // TestFastPathHasTheSlowPathsMoments: 2,000 estimates each; means within 5.7 standard errors of their
 // difference, variances within 5.7 of theirs.
 func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
-	for _, padding := range []string{task.PaddingFull, task.PaddingNone} {
+	for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
 		draft, m := open(t, planner.Query{Dim: 2, Batch: 50, Honest: 1, Epsilon: 6, Delta: 1e-4, Padding: padding})
 		values := make([][]float64, 50)
 		for i := range values {

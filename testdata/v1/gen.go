@@ -103,10 +103,10 @@ type world struct {
 
 var names = []string{"one", "two", "three"}
 
-var kemIDs = map[string]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768, task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
+var kemIDs = map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768, task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
 
 // privateKey returns the key of a party's epoch; that of ML-KEM-768 is a seed of 64 bytes.
-func privateKey(kem, party string, epoch int) *onion.PrivateKey {
+func privateKey(kem task.KEM, party string, epoch int) *onion.PrivateKey {
 	raw := seed(fmt.Sprint("hpke ", party, epoch))
 	if kem == task.KEMMLKEM768 {
 		raw = append(raw, seed(fmt.Sprint("hpke z ", party, epoch))...)
@@ -117,7 +117,7 @@ func privateKey(kem, party string, epoch int) *onion.PrivateKey {
 }
 
 // newWorld returns a mean over 5000 submissions: 2 lanes, so that moves between them can be tested.
-func newWorld(kem string, relays int) *world {
+func newWorld(kem task.KEM, relays int) *world {
 	w := &world{Task: &task.Task{
 		Name: "vectors", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: kem,
 		Params:  []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 4)}, {Key: "k", Value: randomizer.NewRational(8, 1)}},
@@ -237,7 +237,7 @@ func publicKeys(s *onion.SignedKeyList) [][]byte {
 
 func keyLists(w *world) {
 	var out []object
-	for _, kem := range []string{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
+	for _, kem := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
 		keys := []*onion.PrivateKey{privateKey(kem, "one", 0)}
 		if kem == task.KEMX25519 {
 			keys = w.keys[0]
@@ -424,17 +424,17 @@ func message(name string, lane, i int) []byte {
 // slots is one slot of each KEM, sealed to the verifier behind one relay and to that relay.
 func slots() {
 	var out []object
-	for _, kem := range []string{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
+	for _, kem := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
 		w := newWorld(kem, 1)
 		plain := message("slot", 1, 0)
 		key := w.keys[1][1]
 		private, err := key.Bytes()
 		check(err)
-		e := ephemeral("slot " + kem)
+		e := ephemeral("slot " + string(kem))
 		out = append(out, object{"kem": kem, "task": hexOf(w.Canonical()), "epoch": 1, "hop": 1, "lane": 1, "kind": 0,
 			"private": hexOf(private), "public": hexOf(publicKeys(w.lists[1])[1]), "info": hexOf(info(w.id, 1, 1, key)), "aad": hexOf(aad(1, onion.KindSlot)),
 			"ephemeralX25519": hexOf(e.X25519), "ephemeralMLKEM": hexOf(e.MLKEM), "plaintext": hexOf(plain),
-			"sealed": hexOf(w.seal("slot "+kem, 1, 1, 1, onion.KindSlot, plain))})
+			"sealed": hexOf(w.seal("slot "+string(kem), 1, 1, 1, onion.KindSlot, plain))})
 	}
 	write("slot", out)
 }

@@ -151,7 +151,7 @@ func (t *Task) fits(at string, of *task.Task) error {
 	bins := uint64(len(t.Categories)) + 1
 	switch {
 	case (of.Clients.Kind == task.ClientToken) != (t.IssuerKey != ""):
-		return invalid.Field(at+".issuerKey", strconv.Quote(t.IssuerKey), "the name of the secret with the issuer's API key if the task's clients need tokens, else none; this task's are of kind "+of.Clients.Kind)
+		return invalid.Field(at+".issuerKey", strconv.Quote(t.IssuerKey), "the name of the secret with the issuer's API key if the task's clients need tokens, else none; this task's are of kind "+string(of.Clients.Kind))
 	case t.Property == Latency && (of.Input.Bins != 0 && of.Query.Info().Shape != task.PerBin || of.Input.Labels || !of.Input.Clip):
 		return invalid.Field(at+".property", "latency", "a task of a clipped real number: query sum, mean or histogram with clip")
 	case t.Categories != nil && (!of.Input.Labels || of.Input.Bins != bins):

@@ -36,7 +36,7 @@ type signFile struct {
 
 type epochFile struct {
 	Kind  string     `json:"kind"`
-	KEM   string     `json:"kem,omitempty"`   // of HPKE keys
+	KEM   task.KEM   `json:"kem,omitempty"`   // of HPKE keys
 	Store string     `json:"store,omitempty"` // of a relay's keys in use: see [HPKE.Bind]
 	Keys  []epochKey `json:"keys"`
 }
@@ -74,7 +74,7 @@ func LoadSign(path string) (ed25519.PrivateKey, error) {
 
 // NewHPKE writes one new HPKE key per epoch to a file that must not exist and returns their
 // public list, signed by the party's signing key.
-func NewHPKE(path, kem string, epochs uint64, sign ed25519.PrivateKey) (*onion.SignedKeyList, error) {
+func NewHPKE(path string, kem task.KEM, epochs uint64, sign ed25519.PrivateKey) (*onion.SignedKeyList, error) {
 	f := epochFile{Kind: kindHPKE, KEM: kem}
 	keys := make([]*onion.PrivateKey, epochs)
 	for epoch := range keys {
@@ -100,13 +100,13 @@ func NewHPKE(path, kem string, epochs uint64, sign ed25519.PrivateKey) (*onion.S
 type epochKeys[K any] struct {
 	path   string
 	kind   string
-	parse  func(kem string, private []byte) (*K, error)
+	parse  func(kem task.KEM, private []byte) (*K, error)
 	mu     sync.Mutex // guards file and parsed
 	file   epochFile
 	parsed map[uint64]*K
 }
 
-func newEpochKeys[K any](path, kind string, parse func(string, []byte) (*K, error)) (*epochKeys[K], error) {
+func newEpochKeys[K any](path, kind string, parse func(task.KEM, []byte) (*K, error)) (*epochKeys[K], error) {
 	file, err := loadEpochs(path, kind)
 	return &epochKeys[K]{path: path, kind: kind, parse: parse, file: file, parsed: map[uint64]*K{}}, err
 }

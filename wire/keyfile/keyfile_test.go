@@ -79,7 +79,7 @@ type files struct {
 	task *task.Task
 }
 
-func newFiles(t *testing.T, kem string) files {
+func newFiles(t *testing.T, kem task.KEM) files {
 	t.Helper()
 	dir := t.TempDir()
 	f := files{hpke: filepath.Join(dir, "hpke.json")}
@@ -107,7 +107,7 @@ func newFiles(t *testing.T, kem string) files {
 }
 
 func TestHPKE(t *testing.T) {
-	for _, kem := range []string{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
+	for _, kem := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
 		f := newFiles(t, kem)
 		public, err := onion.PartyKeys(f.task, 0, f.list)
 		require.NoError(t, err)

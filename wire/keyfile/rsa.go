@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // kindRSA is the kind of an issuer's key file.
@@ -60,7 +62,7 @@ func NewRSA(path string, epochs uint64, progress func()) ([]*rsa.PublicKey, erro
 
 // LoadRSA reads an issuer's key file.
 func LoadRSA(path string) (*RSA, error) {
-	parse := func(_ string, raw []byte) (*rsa.PrivateKey, error) { return x509.ParsePKCS1PrivateKey(raw) }
+	parse := func(_ task.KEM, raw []byte) (*rsa.PrivateKey, error) { return x509.ParsePKCS1PrivateKey(raw) }
 	keys, err := newEpochKeys(path, kindRSA, parse)
 	return &RSA{keys}, err
 }

@@ -262,7 +262,7 @@ func TestKeyLists(t *testing.T) {
 
 	// Lists that the task does name, by their hash, and that are wrong.
 	for name, c := range map[string]struct {
-		kem    string
+		kem    task.KEM
 		keys   []*onion.PrivateKey
 		change func(*onion.KeyList)
 		signer int

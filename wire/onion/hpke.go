@@ -49,7 +49,7 @@ func aad(lane int, kind Kind) []byte {
 }
 
 // kem returns the mechanism of a task's KEM name and the size of its encapsulated key.
-func kem(name string) (hpke.KEM, int, error) {
+func kem(name task.KEM) (hpke.KEM, int, error) {
 	switch name {
 	case task.KEMX25519:
 		return hpke.DHKEM(ecdh.X25519()), 32, nil
@@ -66,7 +66,7 @@ const aeadTag = 16
 
 // Overhead returns how many bytes one layer of encryption adds to its plaintext under the
 // named KEM: the encapsulated key and the AEAD tag.
-func Overhead(kemName string) (int, error) {
+func Overhead(kemName task.KEM) (int, error) {
 	_, enc, err := kem(kemName)
 	return enc + aeadTag, err
 }
@@ -82,7 +82,7 @@ type PublicKey struct {
 }
 
 // ParsePublicKey reads a serialized public key.
-func ParsePublicKey(kemName string, serialized []byte) (*PublicKey, error) {
+func ParsePublicKey(kemName task.KEM, serialized []byte) (*PublicKey, error) {
 	k, _, err := kem(kemName)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ type PrivateKey struct {
 }
 
 // GenerateKey returns a new private key.
-func GenerateKey(kemName string) (*PrivateKey, error) {
+func GenerateKey(kemName task.KEM) (*PrivateKey, error) {
 	k, enc, err := kem(kemName)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func GenerateKey(kemName string) (*PrivateKey, error) {
 }
 
 // ParsePrivateKey reads a serialized private key.
-func ParsePrivateKey(kemName string, serialized []byte) (*PrivateKey, error) {
+func ParsePrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	k, enc, err := kem(kemName)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ const keysLabel = "doona-keys"
 type KeyList struct {
 	Label   string
 	Version uint64
-	KEM     string
+	KEM     task.KEM
 	Keys    [][]byte // Serialized public keys, an issuer's 32-byte key ids; index = epoch.
 }
 
@@ -30,7 +30,7 @@ type SignedKeyList struct {
 }
 
 // NewSignedKeyList returns the list of the public halves of keys, signed.
-func NewSignedKeyList(kemName string, keys []*PrivateKey, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
+func NewSignedKeyList(kemName task.KEM, keys []*PrivateKey, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
 	public := make([][]byte, len(keys))
 	for i, k := range keys {
 		public[i] = k.public.key.Bytes()
@@ -38,7 +38,7 @@ func NewSignedKeyList(kemName string, keys []*PrivateKey, signKey ed25519.Privat
 	return newList(kemName, public, signKey)
 }
 
-func newList(kem string, keys [][]byte, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
+func newList(kem task.KEM, keys [][]byte, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
 	list := KeyList{Label: keysLabel, Version: task.Version, KEM: kem, Keys: keys}
 	body, err := codec.Marshal(&list)
 	if err != nil {
@@ -121,7 +121,7 @@ func NewIssuerKeyList(ids []KeyID, signKey ed25519.PrivateKey) (*SignedKeyList, 
 }
 
 // open checks a list's hash, signature and form, and returns its entries; what names it in errors.
-func (s *SignedKeyList) open(what string, party task.Party, kem string, count uint64) ([][]byte, error) {
+func (s *SignedKeyList) open(what string, party task.Party, kem task.KEM, count uint64) ([][]byte, error) {
 	if s.Hash() != party.KeyList {
 		return nil, fmt.Errorf("couldn't accept %s: not the list the task names", what)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-var kems = []string{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}
+var kems = []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}
 
 // world is a task with all parties' keys.
 type world struct {
@@ -32,7 +32,7 @@ const epochs = 2
 
 // newWorld returns a task of n = 3 submissions with the given number of relays; change, which may
 // be nil, edits it before its id is taken.
-func newWorld(t testing.TB, kem string, relays int, change func(*task.Task)) *world {
+func newWorld(t testing.TB, kem task.KEM, relays int, change func(*task.Task)) *world {
 	t.Helper()
 	w := &world{Task: &task.Task{
 		Name: "t", Query: task.Sum, Protocol: "p", Rule: "r", KEM: kem,
@@ -164,7 +164,7 @@ func TestMaxBodyIsExact(t *testing.T) {
 		{1, 1, 1}, {1, 1, 1024}, {1, 15, 100}, {1, 16, 100}, {15, 1, 4}, {16, 1, 4}, {17, 2, 4}, {1, 2, 142}, {1, 2, 143}, {1, 700, 30}, {3, 300, 1},
 	} {
 		for relays := 1; relays <= 2; relays++ {
-			for _, padding := range []string{task.PaddingFull, task.PaddingNone} {
+			for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
 				w := newWorld(t, task.KEMMLKEM768, relays, func(t *task.Task) {
 					t.Slots = task.Slots{Padding: padding, Lanes: c.lanes, PerLane: c.perLane, MessageBytes: c.bytes}
 				})
@@ -375,7 +375,7 @@ func TestLowOrderKeyShares(t *testing.T) {
 
 // TestSecondImplementation: the second implementation's ciphertexts open here, for every KEM.
 func TestSecondImplementation(t *testing.T) {
-	ids := map[string]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768, task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
+	ids := map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768, task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
 	for _, kem := range kems {
 		w := newWorld(t, kem, 1, nil)
 		c := onion.Context{TaskID: w.id, Epoch: 1, Hop: 1}

@@ -46,12 +46,12 @@ func (t *Task) Canonical() []byte {
 	w.str(t.Batch.Honest.String())
 	w.uint(t.Batch.Min)
 	w.array(4)
-	w.str(t.Slots.Padding)
+	w.str(string(t.Slots.Padding))
 	w.uints(t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes)
 	w.array(3)
 	w.uints(t.Epochs.Start, t.Epochs.Length, t.Epochs.Count)
 	w.array(3)
-	w.str(t.Clients.Kind)
+	w.str(string(t.Clients.Kind))
 	w.uint(t.Clients.Quota)
 	w.party(t.Clients.Issuer)
 	w.array(len(t.Relays))
@@ -59,7 +59,7 @@ func (t *Task) Canonical() []byte {
 		w.party(relay)
 	}
 	w.party(t.Verifier)
-	w.str(t.KEM)
+	w.str(string(t.KEM))
 	w.stream(t.Stream)
 	w.noise(t.Noise)
 	return w.out
@@ -115,16 +115,16 @@ func (r *reader) task() *Task {
 	r.array(3)
 	t.Batch = Batch{Size: r.uint(), Honest: r.rational("batch.honest"), Min: r.uint()}
 	r.array(4)
-	t.Slots = Slots{Padding: r.str(), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint()}
+	t.Slots = Slots{Padding: Padding(r.str()), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint()}
 	r.array(3)
 	t.Epochs = Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
 	r.array(3)
-	t.Clients = Clients{Kind: r.str(), Quota: r.uint(), Issuer: r.party()}
+	t.Clients = Clients{Kind: ClientKind(r.str()), Quota: r.uint(), Issuer: r.party()}
 	for range r.arrayUpTo(8) {
 		t.Relays = append(t.Relays, r.party())
 	}
 	t.Verifier = r.party()
-	t.KEM = r.str()
+	t.KEM = KEM(r.str())
 	t.Stream = r.stream()
 	t.Noise = r.noise()
 	return t

@@ -18,27 +18,36 @@ import (
 // Version is the version of the task, of the wire format and of every label in them.
 const Version = 1
 
-// The padding modes (docs/SPEC.md).
+// Padding says how many slots a client sends (docs/SPEC.md).
+type Padding string
+
+// The paddings.
 const (
-	PaddingFull = "full" // Exactly Slots.PerLane slots in every lane of every client.
-	PaddingNone = "none" // As many slots as messages, at least one.
+	PaddingFull Padding = "full" // Exactly Slots.PerLane slots in every lane of every client.
+	PaddingNone Padding = "none" // As many slots as messages, at least one.
 )
 
-// The ways a first relay tells clients apart to enforce their limit.
+// ClientKind is how a first relay tells clients apart to enforce their limit.
+type ClientKind string
+
+// The kinds of clients.
 const (
-	ClientToken   = "token"   // Privacy Pass tokens of an independent issuer.
-	ClientAddress = "address" // Keyed hash of the network address; not protected against Sybils.
+	ClientToken   ClientKind = "token"   // Privacy Pass tokens of an independent issuer.
+	ClientAddress ClientKind = "address" // Keyed hash of the network address; not protected against Sybils.
 )
 
 // MaxSlots bounds the slots of one client over all lanes, so that no size overflows: a submission
 // stays below 2³¹ bytes under every KEM and number of relays.
 const MaxSlots = 1 << 17
 
+// KEM is a key encapsulation mechanism, by which a message is sealed for one hop.
+type KEM string
+
 // The key encapsulation mechanisms.
 const (
-	KEMX25519         = "x25519"         // DHKEM(X25519, HKDF-SHA256)
-	KEMMLKEM768X25519 = "mlkem768x25519" // hybrid, post-quantum
-	KEMMLKEM768       = "mlkem768"       // post-quantum
+	KEMX25519         KEM = "x25519"         // DHKEM(X25519, HKDF-SHA256)
+	KEMMLKEM768X25519 KEM = "mlkem768x25519" // hybrid, post-quantum
+	KEMMLKEM768       KEM = "mlkem768"       // post-quantum
 )
 
 // Task is the document. The zero value is not valid; see [Task.Validate].
@@ -56,7 +65,7 @@ type Task struct {
 	Clients  Clients // How the first relay limits clients.
 	Relays   []Party // In the order a report visits them. 1 to 8; empty in a draft.
 	Verifier Party   // Who decrypts the batches. Empty in a draft.
-	KEM      string  // One of the KEM constants. Required.
+	KEM      KEM     // Required.
 	Stream   *Stream // The stream of tasks that this one continues; nil for a task by itself.
 	Noise    *Noise  // What every relay adds to every batch; nil for nothing.
 }
@@ -147,10 +156,10 @@ type Batch struct {
 
 // Slots says how messages travel.
 type Slots struct {
-	Padding      string // One of the padding constants.
-	Lanes        uint64 // Separately shuffled and limited groups of slots. 1..65535; times PerLane up to MaxSlots.
-	PerLane      uint64 // B, slots of one client in one lane. 1..65535; times Batch.Size below 2³².
-	MessageBytes uint64 // Size of one protocol message. 1..1024.
+	Padding      Padding // Required.
+	Lanes        uint64  // Separately shuffled and limited groups of slots. 1..65535; times PerLane up to MaxSlots.
+	PerLane      uint64  // B, slots of one client in one lane. 1..65535; times Batch.Size below 2³².
+	MessageBytes uint64  // Size of one protocol message. 1..1024.
 }
 
 // Message is what one slot carries: a protocol's message, or a cover in its place.
@@ -168,9 +177,9 @@ type Epochs struct {
 
 // Clients says how the first relay limits clients.
 type Clients struct {
-	Kind   string // One of the client constants.
-	Quota  uint64 // Reports per network and epoch (address), 1..65535; 1 for tokens: each is spent once.
-	Issuer Party  // Who issues tokens, and decides how many a person gets. Zero for addresses.
+	Kind   ClientKind // Required.
+	Quota  uint64     // Reports per network and epoch (address), 1..65535; 1 for tokens: each is spent once.
+	Issuer Party      // Who issues tokens, and decides how many a person gets. Zero for addresses.
 }
 
 // Party is a relay, the verifier or the issuer of tokens.

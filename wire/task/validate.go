@@ -111,9 +111,9 @@ func (t *Task) validateWords() error {
 	case !isName(t.Rule):
 		return invalid.Field("rule", strconv.Quote(t.Rule), "the name of an accountant's rule")
 	case !oneOf(t.KEM, KEMX25519, KEMMLKEM768X25519, KEMMLKEM768):
-		return invalid.Field("kem", strconv.Quote(t.KEM), "x25519, mlkem768x25519 or mlkem768")
+		return invalid.Field("kem", strconv.Quote(string(t.KEM)), "x25519, mlkem768x25519 or mlkem768")
 	case !oneOf(t.Clients.Kind, ClientToken, ClientAddress):
-		return invalid.Field("clients.kind", strconv.Quote(t.Clients.Kind), "token or address")
+		return invalid.Field("clients.kind", strconv.Quote(string(t.Clients.Kind)), "token or address")
 	case t.Clients.Kind == ClientToken && t.Clients.Quota != 1:
 		return invalid.Field("clients.quota", strconv.FormatUint(t.Clients.Quota, 10), "1 for tokens: each is spent once")
 	}
@@ -222,7 +222,7 @@ func (b Batch) DefaultMin() uint64 { return b.Honest.MulFloor(b.Size) }
 func (t *Task) validateSlots() error {
 	s := t.Slots
 	if !oneOf(s.Padding, PaddingFull, PaddingNone) {
-		return invalid.Field("slots.padding", strconv.Quote(s.Padding), "full or none")
+		return invalid.Field("slots.padding", strconv.Quote(string(s.Padding)), "full or none")
 	}
 	if err := inRange("slots.lanes", s.Lanes, 1, 65535); err != nil {
 		return err
@@ -291,7 +291,7 @@ func inRange(field string, v, lo, hi uint64) error {
 	return nil
 }
 
-func oneOf(s string, words ...string) bool {
+func oneOf[T ~string](s T, words ...T) bool {
 	for _, w := range words {
 		if s == w {
 			return true

@@ -21,7 +21,7 @@ import (
 // document is the JSON form of a task. Epochs, relays and verifier are absent in a draft.
 type document struct {
 	Name     string            `json:"name"`
-	Query    string            `json:"query"`
+	Query    task.Query        `json:"query"`
 	Protocol string            `json:"protocol"`
 	Rule     string            `json:"rule"`
 	Params   map[string]string `json:"params"`
@@ -44,22 +44,22 @@ type document struct {
 		Min    uint64 `json:"min,omitempty"` // ⌊honest·size⌋ where absent
 	} `json:"batch"`
 	Slots struct {
-		Padding      string `json:"padding"`
-		Lanes        uint64 `json:"lanes"`
-		PerLane      uint64 `json:"perLane"`
-		MessageBytes uint64 `json:"messageBytes"`
+		Padding      task.Padding `json:"padding"`
+		Lanes        uint64       `json:"lanes"`
+		PerLane      uint64       `json:"perLane"`
+		MessageBytes uint64       `json:"messageBytes"`
 	} `json:"slots"`
 	Epochs  *epochs `json:"epochs,omitempty"`
 	Clients struct {
-		Kind   string `json:"kind"`
-		Quota  uint64 `json:"quota"`
-		Issuer *party `json:"issuer,omitempty"` // of tokens only
+		Kind   task.ClientKind `json:"kind"`
+		Quota  uint64          `json:"quota"`
+		Issuer *party          `json:"issuer,omitempty"` // of tokens only
 	} `json:"clients"`
-	Relays   []party `json:"relays,omitempty"`
-	Verifier *party  `json:"verifier,omitempty"`
-	KEM      string  `json:"kem"`
-	Stream   *stream `json:"stream,omitempty"`
-	Noise    *noise  `json:"noise,omitempty"`
+	Relays   []party  `json:"relays,omitempty"`
+	Verifier *party   `json:"verifier,omitempty"`
+	KEM      task.KEM `json:"kem"`
+	Stream   *stream  `json:"stream,omitempty"`
+	Noise    *noise   `json:"noise,omitempty"`
 }
 
 type total struct {
@@ -136,7 +136,7 @@ func parse32(out []byte, field, s, prefix string) error {
 // MarshalJSON returns the JSON form of a task or draft, indented for people.
 func MarshalJSON(t *task.Task) ([]byte, error) {
 	var d document
-	d.Name, d.Query, d.Protocol, d.Rule, d.KEM = t.Name, string(t.Query), t.Protocol, t.Rule, t.KEM
+	d.Name, d.Query, d.Protocol, d.Rule, d.KEM = t.Name, t.Query, t.Protocol, t.Rule, t.KEM
 	d.Params = map[string]string{}
 	for _, p := range t.Params {
 		d.Params[p.Key] = p.Value.String()
@@ -203,7 +203,7 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 
 func (d *document) task() (*task.Task, error) {
 	t := &task.Task{
-		Name: d.Name, Query: task.Query(d.Query), Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
+		Name: d.Name, Query: d.Query, Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
 		Slots:   task.Slots{Padding: d.Slots.Padding, Lanes: d.Slots.Lanes, PerLane: d.Slots.PerLane, MessageBytes: d.Slots.MessageBytes},
 		Clients: task.Clients{Kind: d.Clients.Kind, Quota: d.Clients.Quota},
 	}
@@ -241,7 +241,7 @@ func (d *document) task() (*task.Task, error) {
 func (d *document) input() (in task.Input, err error) {
 	in = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1),
 		Bins: d.Input.Bins, Labels: d.Input.Labels, Clip: d.Input.Clip}
-	switch vector := task.Query(d.Query).Info().Shape == task.PerVector; {
+	switch vector := d.Query.Info().Shape == task.PerVector; {
 	case vector && in.Bins != 0:
 		return in, invalid.Field("input.bins", fmt.Sprint(in.Bins), "dim for a vector, and no bins")
 	case !vector && d.Input.Dim != 0:

@@ -93,7 +93,7 @@ func by(protocol string, t *task.Task) *task.Task {
 	return t
 }
 
-func withKEM(t *task.Task, kem string) *task.Task {
+func withKEM(t *task.Task, kem task.KEM) *task.Task {
 	t.KEM = kem
 	return t
 }
