@@ -188,7 +188,7 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 		seq     uint64
 		make    func(*onion.SignedManifest, [][][]byte) *onion.Batch
 		out     uint64
-		finding string
+		finding relay.Reason
 	}{
 		{"honest", 10, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
 			return middle.Sealed(t, 0, 0, 10, []uint64{10}, lanes, s)

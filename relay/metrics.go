@@ -171,7 +171,7 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 		}
 		m.Set(metricUnconfirmed, float64(waiting), name)
 		for _, f := range t.Findings {
-			m.Gauge(metricFindings, name, f.Reason).Inc()
+			m.Gauge(metricFindings, name, string(f.Reason)).Inc()
 		}
 	}
 }

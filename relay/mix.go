@@ -22,14 +22,14 @@ import (
 // on the epoch. None of them releases anything.
 const (
 	// Signed by the relay before and wrong in itself: refused for good, by a destroyed batch.
-	findInconsistent = "inconsistent manifest"
+	findInconsistent Reason = "inconsistent manifest"
 
 	// Right, but with too few submissions or valid slots to be released: destroyed.
-	findTooFew = "too few valid slots"
+	findTooFew Reason = "too few valid slots"
 
-	findLost   = "confirmed from here and not held here: the store was set back"
-	findNoKey  = "no key for the epoch"
-	findGiveUp = "gave up waiting for the end of the epoch"
+	findLost   Reason = "confirmed from here and not held here: the store was set back"
+	findNoKey  Reason = "no key for the epoch"
+	findGiveUp Reason = "gave up waiting for the end of the epoch"
 )
 
 // pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends.
@@ -95,7 +95,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	}
 	r.metrics.Since(metricPull, begun)
 	if fault := handover.Foreign(s.Open, s.hop-1, epoch, seq, b); fault != nil {
-		return true, r.note(ctx, s, epoch, seq, fault.Error())
+		return true, r.note(ctx, s, epoch, seq, Reason(fault.Error()))
 	}
 	err = r.mixBatch(ctx, s, epoch, seq, b)
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
@@ -128,7 +128,7 @@ func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
 }
 
 // note keeps a finding, and logs it the first time.
-func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why string) error {
+func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why Reason) error {
 	fresh, err := r.store.Note(ctx, store.Finding{ID: s.epochID(epoch), Seq: seq, Reason: why})
 	if fresh {
 		r.cfg.Log.Warn("finding", "task", s.name(), "epoch", epoch, "batch", seq, "reason", why)
@@ -314,7 +314,7 @@ func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) er
 	err = r.upstream.Confirm(ctx, s.Open, s.hop-1, epoch, seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
 		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
-		return r.note(ctx, s, epoch, seq, handover.ErrOther.Error())
+		return r.note(ctx, s, epoch, seq, Reason(handover.ErrOther.Error()))
 	}
 	return err
 }

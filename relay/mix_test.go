@@ -46,8 +46,9 @@ func TestForgedBatches(t *testing.T) {
 	const altered = "ciphertexts are not those of the manifest"
 	const other = "not the batch asked for"
 	tests := []struct {
-		name, finding string
-		forge         func(*testing.T, *relaytest.Cascade, *relaytest.Rogue) *onion.Batch
+		name    string
+		finding relay.Reason
+		forge   func(*testing.T, *relaytest.Cascade, *relaytest.Rogue) *onion.Batch
 	}{
 		{"signed by a stranger", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			f.Sign = stranger

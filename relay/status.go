@@ -40,8 +40,11 @@ type EpochStatus struct {
 type Finding struct {
 	Epoch  uint64 `json:"epoch"`
 	Batch  uint64 `json:"batch"`
-	Reason string `json:"reason"`
+	Reason Reason `json:"reason"`
 }
+
+// Reason says what was wrong.
+type Reason = store.Reason
 
 // Status reads the store.
 func (r *Relay) Status(ctx context.Context) (*Status, error) { return r.status(ctx, r.store) }

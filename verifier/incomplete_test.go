@@ -7,6 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -41,5 +42,5 @@ func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
 	require.EqualValues(t, 1, r.Rejected)
 	require.EqualValues(t, 1, r.Withheld)
 	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
-	require.Equal(t, "incomplete", r.Findings[0].Name)
+	require.Equal(t, verifier.FindingIncomplete, r.Findings[0].Name)
 }

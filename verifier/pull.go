@@ -181,7 +181,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			}
 			return nil
 		case errors.Is(err, handover.ErrConfirmed):
-			p.verifier.Note("missing", fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not in %s", epoch, c.next, p.dir))
+			p.verifier.Note(FindingMissing, fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not in %s", epoch, c.next, p.dir))
 		case err != nil:
 			return err
 		}
@@ -202,13 +202,13 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	if fault := handover.Foreign(open, last, epoch, seq, batch); fault != nil {
 		why := fmt.Sprintf("epoch %d, batch %d: %v", epoch, seq, fault)
 		if !c.noted[why] {
-			p.verifier.Note("foreign", why)
+			p.verifier.Note(FindingForeign, why)
 		}
 		c.noted[why] = true
 		return errAgain
 	}
 	if _, err := batch.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: last}, seq); err != nil {
-		p.verifier.Note("refused", err.Error())
+		p.verifier.Note(FindingRefused, err.Error())
 		return nil
 	}
 	if err := p.keep(batch, epoch, seq); err != nil {

@@ -55,12 +55,12 @@ func (p *pulled) batch(t *testing.T, seq uint64) *onion.Batch {
 	return p.relay.Batch(t, 0, seq, batchSize, [][][]byte{slots(t, p.Cascade, batchSize)})
 }
 
-func requireReport(t *testing.T, v *verifier.Verifier, batches uint64, findings ...string) {
+func requireReport(t *testing.T, v *verifier.Verifier, batches uint64, findings ...verifier.FindingName) {
 	t.Helper()
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Equal(t, batches, r.Batches)
-	var names []string
+	var names []verifier.FindingName
 	for _, f := range r.Findings {
 		require.EqualValues(t, 1, f.Count)
 		names = append(names, f.Name)
@@ -80,11 +80,11 @@ func TestAForeignBatchIsAskedForAgain(t *testing.T) {
 	for range 3 {
 		require.NoError(t, puller.Pull(t.Context()))
 	}
-	requireReport(t, v, 0, "foreign")
+	requireReport(t, v, 0, verifier.FindingForeign)
 	require.False(t, p.relay.Confirmed(0, 0))
 	p.relay.Serve(t, 0, 0, good)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, v, 1, "foreign")
+	requireReport(t, v, 1, verifier.FindingForeign)
 	require.True(t, p.relay.Confirmed(0, 0))
 }
 
@@ -110,14 +110,14 @@ func TestARestartReadsBeyondAGap(t *testing.T) {
 	p.relay.Serve(t, 0, 1, p.batch(t, 1))
 	v, puller := p.start(t)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, v, 1, "refused")
+	requireReport(t, v, 1, verifier.FindingRefused)
 	require.False(t, p.relay.Confirmed(0, 0))
 	require.True(t, p.relay.Confirmed(0, 1))
 
 	again, puller := p.start(t)
 	requireReport(t, again, 1)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, again, 1, "refused")
+	requireReport(t, again, 1, verifier.FindingRefused)
 }
 
 // TestACompleteEpochIsOver: when there is no further batch of an epoch, its replay set goes, and so

@@ -142,7 +142,7 @@ func (v *Verifier) Report() (*Report, error) {
 	for _, f := range v.findings {
 		r.Findings = append(r.Findings, *f)
 	}
-	slices.SortFunc(r.Findings, func(a, b Finding) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(r.Findings, func(a, b Finding) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return r, nil
 }
 

@@ -29,7 +29,7 @@ type Verifier struct {
 
 	mu       sync.Mutex // guards epochs and findings
 	epochs   map[uint64]*epoch
-	findings map[string]*Finding
+	findings map[FindingName]*Finding
 }
 
 // epoch is what has been aggregated of one epoch.
@@ -83,11 +83,29 @@ func (c *Counts) add(o Counts) {
 	c.Withheld += o.Withheld
 }
 
+// FindingName says what did not add up.
+type FindingName string
+
+// The names of findings. The first four count slots, the others batches.
+const (
+	FindingDropped    FindingName = "dropped"    // A relay dropped it as unreadable or repeated.
+	FindingUnreadable FindingName = "unreadable" // The verifier's key does not open it.
+	FindingMalformed  FindingName = "malformed"  // It is none of the protocol's messages.
+	FindingRepeated   FindingName = "repeated"   // It was there before.
+
+	FindingDestroyed  FindingName = "destroyed"  // A relay destroyed it for being too small.
+	FindingTooFew     FindingName = "too-few"    // Too few of its slots are valid; withheld.
+	FindingIncomplete FindingName = "incomplete" // Not all of its shares are there; withheld.
+	FindingForeign    FindingName = "foreign"    // It is not of this task.
+	FindingRefused    FindingName = "refused"    // It is not as its relays signed it.
+	FindingMissing    FindingName = "missing"    // The last relay did not hand it over.
+)
+
 // Finding is something that did not add up.
 type Finding struct {
-	Name    string `json:"name"`    // dropped, destroyed, unreadable, malformed, repeated, too-few, incomplete, foreign, refused or missing.
-	Count   uint64 `json:"count"`   // Slots, or batches for destroyed, too-few, incomplete, foreign, refused and missing.
-	Example string `json:"example"` // Where the first one was.
+	Name    FindingName `json:"name"`
+	Count   uint64      `json:"count"`   // Slots or batches, as the name says.
+	Example string      `json:"example"` // Where the first one was.
 }
 
 // New returns a verifier for a task whose claim it re-derives. The private keys must be those of
@@ -106,7 +124,7 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	if err := m.CheckClaim(); err != nil {
 		return nil, err
 	}
-	return &Verifier{open: open, keys: keys, mechanism: m, epochs: map[uint64]*epoch{}, findings: map[string]*Finding{}}, nil
+	return &Verifier{open: open, keys: keys, mechanism: m, epochs: map[uint64]*epoch{}, findings: map[FindingName]*Finding{}}, nil
 }
 
 // Check verifies a batch of the last relay without opening it, and returns its chain of manifests
@@ -223,7 +241,7 @@ func openAll(opener *onion.Opener, lanes onion.Lanes) []slot {
 func (v *Verifier) take(e *epoch, chain []onion.Manifest, opened []slot) (c Counts, released bool) {
 	last := chain[len(chain)-1]
 	where := fmt.Sprintf("epoch %d, batch %d", last.Epoch, last.Seq)
-	c = countChain(chain, e.hops, func(name string, n uint64) { v.find(name, n, where) })
+	c = countChain(chain, e.hops, func(name FindingName, n uint64) { v.find(name, n, where) })
 	if last.Destroyed() {
 		return c, false
 	}
@@ -244,12 +262,12 @@ func (v *Verifier) take(e *epoch, chain []onion.Manifest, opened []slot) (c Coun
 		valid[s.lane]++
 	}
 	if err := onion.CheckCounts(v.open.Task, last.Submissions, valid); err != nil {
-		v.find("too-few", 1, where+": "+err.Error())
+		v.find(FindingTooFew, 1, where+": "+err.Error())
 		c.Withheld, c.Verified = c.Withheld+c.Verified, 0
 		return c, false
 	}
 	if err := protocols.CheckComplete(batch, last.Submissions); err != nil {
-		v.find("incomplete", 1, where+": "+err.Error())
+		v.find(FindingIncomplete, 1, where+": "+err.Error())
 		c.Withheld, c.Verified = c.Withheld+c.Verified, 0
 		return c, false
 	}
@@ -262,17 +280,17 @@ func (v *Verifier) take(e *epoch, chain []onion.Manifest, opened []slot) (c Coun
 }
 
 // judge adds one slot to a batch's aggregate; it returns the name of a finding where it cannot.
-func judge(seen tags, batch protocols.Aggregate, s slot) string {
+func judge(seen tags, batch protocols.Aggregate, s slot) FindingName {
 	if s.err != nil {
-		return "unreadable"
+		return FindingUnreadable
 	}
 	half := binary.BigEndian.Uint64(s.tag[:])
 	if _, repeated := seen[half]; repeated {
-		return "repeated"
+		return FindingRepeated
 	}
 	seen[half] = struct{}{}
 	if !s.message.Cover && batch.Add(s.lane, s.message.Body) != nil {
-		return "malformed"
+		return FindingMalformed
 	}
 	return ""
 }
@@ -286,7 +304,7 @@ func newHops(relays int) []HopCounts {
 }
 
 // countChain counts what the relays did to a batch, from their manifests, and adds it to hops.
-func countChain(chain []onion.Manifest, hops []HopCounts, find func(name string, n uint64)) (c Counts) {
+func countChain(chain []onion.Manifest, hops []HopCounts, find func(name FindingName, n uint64)) (c Counts) {
 	for hop, m := range chain {
 		var h HopCounts
 		for _, lane := range m.Lanes {
@@ -304,22 +322,22 @@ func countChain(chain []onion.Manifest, hops []HopCounts, find func(name string,
 		hops[hop].add(h)
 	}
 	if c.Rejected > 0 {
-		find("dropped", c.Rejected)
+		find(FindingDropped, c.Rejected)
 	}
 	if chain[len(chain)-1].Destroyed() {
-		find("destroyed", 1)
+		find(FindingDestroyed, 1)
 	}
 	return c
 }
 
 // Note records a finding about a batch that could not be added.
-func (v *Verifier) Note(name, example string) {
+func (v *Verifier) Note(name FindingName, example string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.find(name, 1, example)
 }
 
-func (v *Verifier) find(name string, n uint64, where string) {
+func (v *Verifier) find(name FindingName, n uint64, where string) {
 	f := v.findings[name]
 	if f == nil {
 		f = &Finding{Name: name, Example: where}

@@ -259,8 +259,8 @@ func TestSlotsThatDoNotCountBecomeFindings(t *testing.T) {
 	require.EqualValues(t, 2, r.Rejected)
 	require.EqualValues(t, 2*batchSize-2, r.Verified)
 	require.Equal(t, []verifier.Finding{
-		{Name: "repeated", Count: 1, Example: "epoch 0, batch 1"},
-		{Name: "unreadable", Count: 1, Example: "epoch 0, batch 1"},
+		{Name: verifier.FindingRepeated, Count: 1, Example: "epoch 0, batch 1"},
+		{Name: verifier.FindingUnreadable, Count: 1, Example: "epoch 0, batch 1"},
 	}, r.Findings)
 	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
 }
@@ -275,7 +275,7 @@ func TestAReplayedBatchIsWithheldForBeingTooSmall(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, r.Batches)
 	require.EqualValues(t, batchSize, r.Rejected)
-	require.Equal(t, "too-few", r.Findings[1].Name)
+	require.Equal(t, verifier.FindingTooFew, r.Findings[1].Name)
 }
 
 // covers returns the slots of n clients who send a cover each, as the first relay sees them.
@@ -311,7 +311,7 @@ func TestARepeatedCoverIsAFinding(t *testing.T) {
 	require.EqualValues(t, 3, r.Batches)
 	require.EqualValues(t, 2, r.CoverMessages)
 	require.EqualValues(t, 2, r.Rejected)
-	require.Equal(t, []verifier.Finding{{Name: "repeated", Count: 2, Example: "epoch 0, batch 1"}}, r.Findings)
+	require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 2, Example: "epoch 0, batch 1"}}, r.Findings)
 }
 
 // TestCoversAreNotWithheld: a batch that is not released withholds messages; its covers are counted as
@@ -325,7 +325,7 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, r.Batches)
 	require.EqualValues(t, []uint64{batchSize, 4, 3, batchSize - 7}, []uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
-	require.Equal(t, "too-few", r.Findings[0].Name)
+	require.Equal(t, verifier.FindingTooFew, r.Findings[0].Name)
 
 	c = newPair(t)
 	v = newVerifier(t, c)
@@ -334,7 +334,7 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, r.Batches)
 	require.Equal(t, []uint64{2, 1, 0, 1}, []uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
-	require.Equal(t, "incomplete", r.Findings[0].Name)
+	require.Equal(t, verifier.FindingIncomplete, r.Findings[0].Name)
 }
 
 // spoil makes the first n slots unreadable.

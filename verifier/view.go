@@ -152,17 +152,17 @@ func (v *view) Range() string {
 // Explain says what a finding means.
 func (f Finding) Explain() string { return explanations[f.Name] }
 
-var explanations = map[string]string{
-	"dropped":    "slots that a relay dropped as unreadable or repeated",
-	"destroyed":  "batches that a relay destroyed for being too small",
-	"unreadable": "slots that the verifier’s key does not open",
-	"malformed":  "messages that are none of the protocol’s",
-	"repeated":   "slots that were there before",
-	"too-few":    "batches with too few valid slots, withheld",
-	"incomplete": "batches without all their shares, withheld",
-	"foreign":    "batches that are not of this task",
-	"refused":    "batches that are not as their relays signed them",
-	"missing":    "batches that the last relay did not hand over",
+var explanations = map[FindingName]string{
+	FindingDropped:    "slots that a relay dropped as unreadable or repeated",
+	FindingDestroyed:  "batches that a relay destroyed for being too small",
+	FindingUnreadable: "slots that the verifier’s key does not open",
+	FindingMalformed:  "messages that are none of the protocol’s",
+	FindingRepeated:   "slots that were there before",
+	FindingTooFew:     "batches with too few valid slots, withheld",
+	FindingIncomplete: "batches without all their shares, withheld",
+	FindingForeign:    "batches that are not of this task",
+	FindingRefused:    "batches that are not as their relays signed them",
+	FindingMissing:    "batches that the last relay did not hand over",
 }
 
 // Median returns the quantile at 1/2.

@@ -323,7 +323,7 @@ func (w *world) checkVerifiers(t *testing.T, tallies map[epochPlace]*tally) {
 		require.Equal(t, want.slots, r.Verified+r.Covers)
 		require.Zero(t, r.Rejected)
 		for _, finding := range r.Findings {
-			require.Equal(t, "destroyed", finding.Name)
+			require.Equal(t, verifier.FindingDestroyed, finding.Name)
 		}
 	}
 }

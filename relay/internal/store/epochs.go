@@ -91,7 +91,7 @@ func (d *database) Note(ctx context.Context, f Finding) (fresh bool, err error) 
 			return err
 		}
 		const store = `INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
-		n, err := tx.exec(store, e.id, f.Seq, f.Reason)
+		n, err := tx.exec(store, e.id, f.Seq, string(f.Reason))
 		fresh = n > 0
 		return err
 	})

@@ -95,11 +95,14 @@ type Sealed struct {
 	Confirmed bool
 }
 
+// Reason says what was wrong with another party's batch.
+type Reason string
+
 // Finding is something an operator should know about another party's batch.
 type Finding struct {
 	ID     EpochID
 	Seq    uint64
-	Reason string
+	Reason Reason
 }
 
 // Tally is how many reports or slots of an epoch were refused for a reason.
