@@ -599,7 +599,7 @@ func TestReportSizes(t *testing.T) {
 	}
 	for name, change := range parts {
 		for _, c := range []struct {
-			kem          string
+			kem          task.KEM
 			relays, want int
 		}{{task.KEMX25519, 1, 141}, {task.KEMX25519, 2, 205}, {task.KEMMLKEM768X25519, 2, 3471}, {task.KEMMLKEM768, 3, 4495}} {
 			s := &task.Task{KEM: c.kem, Relays: make([]task.Party, c.relays),
