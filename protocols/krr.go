@@ -77,6 +77,13 @@ func (r KRR) CheckClaim(t *task.Task) error {
 	return nil
 }
 
+// Cell returns the law of the number of clients that hold a symbol, of whom n clients' reports name it seen
+// times: the client's own with probability 1-γ+γ/K, another's with γ/K.
+func (r KRR) Cell(seen, n uint64) Cell {
+	gamma, k := r.Gamma.Float64(), float64(r.K)
+	return Cell{Seen: seen, Users: n, Own: 1 - gamma*(k-1)/k, Other: gamma / k}
+}
+
 // Slots returns how randomized response travels: one message per client.
 func (r KRR) Slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: uint64(r.width())}

@@ -45,7 +45,8 @@ type Mechanism interface {
 	Exact(value []float64) (total, variance []float64, err error)
 
 	// WorstVariance returns the largest variance that one client can add to an entry of the
-	// estimated total, and WorstValue a value at which it does.
+	// estimated total, and WorstValue a value at which it does: the worst case, where
+	// [Aggregate.Errors] is what the data show.
 	WorstVariance() float64
 	WorstValue() []float64
 }
@@ -64,6 +65,8 @@ type Aggregate interface {
 	Reports() uint64
 	// Total returns the unbiased estimate of the sum over clients: shape (1,), (bins,) or (dim,).
 	Total() []float64
+	// Errors returns what is known of the error of each entry of Total. Reports must not be 0.
+	Errors() []ErrorLaw
 }
 
 // Scale returns the factor from totals to the units of a query over a number of reports.

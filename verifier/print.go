@@ -8,21 +8,39 @@ import (
 	"github.com/doona-dp/doona/internal/decimal"
 )
 
+// ErrorBars says what the error bars are, in the words used wherever they are shown.
+func (r *Report) ErrorBars() string {
+	text := "The standard error and the interval are from the data; the worst case is the standard error of as many clients who all have the worst value."
+	if len(r.Estimate) > 1 {
+		text += fmt.Sprintf(" Each interval holds its entry with %.0f %%; the band, which is wider, holds all of them at once.", 100*r.Confidence)
+	}
+	return text
+}
+
 // Print writes the report for people.
 func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s of %d clients in %d batches through %d relays, by %s\n\n", r.Name, r.Query, r.Users, r.Batches, r.Hops, r.Protocol)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(tab, "\testimate\tstandard error\t%.0f %% interval\t\t\n", 100*r.Confidence)
+	fmt.Fprintf(tab, "\testimate\tstandard error\t%.0f %% interval\t\tworst case\t", 100*r.Confidence)
+	if len(r.Estimate) > 1 {
+		fmt.Fprintf(tab, "%.0f %% band\t\t", 100*r.Confidence)
+	}
+	fmt.Fprintln(tab)
 	for j, estimate := range r.Estimate {
 		name := string(r.Query)
 		if len(r.Estimate) > 1 {
 			name = fmt.Sprintf("%s %d", r.Query.Info().Entry, j)
 		}
-		fmt.Fprintf(tab, "%s\t%.6g\t%.3g\t%.6g\t%.6g\t\n", name, estimate, r.StandardError[j], r.Interval[j][0], r.Interval[j][1])
+		fmt.Fprintf(tab, "%s\t%.6g\t%.3g\t%.6g\t%.6g\t%.3g\t", name, estimate, r.StandardError[j], r.Interval[j][0], r.Interval[j][1], r.StandardErrorWorst[j])
+		if len(r.Estimate) > 1 {
+			fmt.Fprintf(tab, "%.6g\t%.6g\t", r.Band[j][0], r.Band[j][1])
+		}
+		fmt.Fprintln(tab)
 	}
 	if err := tab.Flush(); err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "\n%s\n", r.ErrorBars())
 	fmt.Fprintf(w, "\nGuarantee: epsilon %g, delta %s, n_min %d (rule %s). %s\n", r.Epsilon, decimal.Format(r.Delta, -1), r.NMin, r.Rule, r.Promise)
 	if r.LocalEpsilon != nil {
 		fmt.Fprintf(w, "If every relay colludes with the verifier, a local epsilon of %.3f remains.\n", *r.LocalEpsilon)

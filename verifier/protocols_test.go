@@ -129,6 +129,6 @@ func requireClose(t *testing.T, c *relaytest.Cascade, r *verifier.Report, value 
 	}
 	for j := range total {
 		require.InDelta(t, n*total[j]*scale, r.Estimate[j], deviations*math.Sqrt(n*variance[j])*scale, "entry %d", j)
-		require.LessOrEqual(t, math.Sqrt(n*variance[j])*scale, r.StandardError[j]*(1+1e-9), "entry %d", j)
+		require.LessOrEqual(t, math.Sqrt(n*variance[j])*scale, r.StandardErrorWorst[j]*(1+1e-9), "entry %d", j)
 	}
 }

@@ -14,15 +14,17 @@ import (
 // Confidence is the confidence of every printed interval, and its normal quantile.
 const (
 	Confidence = 0.95
-	quantile   = 1.959964
+	quantile   = 1.959963984540054
 )
 
-// Answer is an estimate with its error bars, in the query's units; arrays for a histogram.
+// Answer is an estimate with its error bars, in the query's units; arrays where there are several entries.
 type Answer struct {
-	Estimate      Values    `json:"estimate"`
-	StandardError Values    `json:"standard_error"` // For the worst-case input.
-	Interval      Intervals `json:"interval"`
-	Confidence    float64   `json:"confidence"` // Of each interval by itself.
+	Estimate           Values    `json:"estimate"`
+	StandardError      Values    `json:"standard_error"`       // From the data; of what they cannot show, such as rounding, the worst.
+	StandardErrorWorst Values    `json:"standard_error_worst"` // For as many clients who all have the worst-case value.
+	Interval           Intervals `json:"interval"`             // From the data.
+	Band               Intervals `json:"band"`                 // Wider: all entries are in it at once.
+	Confidence         float64   `json:"confidence"`           // Of each interval by itself, and of the band as a whole.
 }
 
 // Values is the answer to a query in JSON: a number where it has one entry, else an array; null
@@ -204,8 +206,10 @@ func Trusted(t *task.Task) (relay, caveat string, err error) {
 // batch.
 const wholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first relay that deviates can part them."
 
-// answer turns an aggregate into the query's answer, with the worst-case standard error for the
-// number of reports it holds. It is empty (null) without reports.
+// answer turns an aggregate into the query's answer. It is empty (null) without reports.
+//
+// The band is Bonferroni's: intervals of confidence 1 - (1-c)/d each, for d entries. Their errors depend on
+// each other, and it holds however they do.
 func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer {
 	n := agg.Reports()
 	a := Answer{Confidence: Confidence}
@@ -213,12 +217,19 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer
 		return a
 	}
 	scale := protocols.Scale(t.Query, n)
-	se := math.Sqrt(float64(n)*m.WorstVariance()) * scale
-	for _, total := range agg.Total() {
-		estimate := total * scale
-		a.Estimate = append(a.Estimate, estimate)
-		a.StandardError = append(a.StandardError, se)
-		a.Interval = append(a.Interval, [2]float64{estimate - quantile*se, estimate + quantile*se})
+	worst := math.Sqrt(float64(n)*m.WorstVariance()) * scale
+	totals := agg.Total()
+	each := 1 - (1-Confidence)/float64(len(totals))
+	for j, law := range agg.Errors() {
+		interval := func(confidence float64) [2]float64 {
+			lo, hi := law.Interval(confidence)
+			return [2]float64{lo * scale, hi * scale}
+		}
+		a.Estimate = append(a.Estimate, totals[j]*scale)
+		a.StandardError = append(a.StandardError, math.Sqrt(law.Variance())*scale)
+		a.StandardErrorWorst = append(a.StandardErrorWorst, worst)
+		a.Interval = append(a.Interval, interval(Confidence))
+		a.Band = append(a.Band, interval(each))
 	}
 	return a
 }

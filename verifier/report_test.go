@@ -13,9 +13,10 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// TestErrorBarsAreWhatTheySay: for every protocol the standard error is that of n clients who all have the
-// worst value, by what the protocol says of that value exactly, and the interval is wide enough for 95 %
-// of a normal error, and no wider: P(|Z| ≤ half/se) = erf(half/(se·√2)).
+// TestErrorBarsAreWhatTheySay: for every protocol the worst-case standard error is that of n clients who all
+// have the worst value, by what the protocol says of that value exactly; the standard error is the data's, and
+// no larger; the interval is that of 95 % of the law of the error, and the band of as much more as leaves 5 %
+// for all entries together.
 func TestErrorBarsAreWhatTheySay(t *testing.T) {
 	for name, c := range everyProtocol {
 		q := c.query
@@ -25,20 +26,26 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 		m, err := registry.Open(draft)
 		require.NoError(t, err)
 		const clients = 7
-		a := verifier.AnswerOf(draft, m, aggregate(t, m, clients, c.value))
+		agg := aggregate(t, m, clients, c.value)
+		a := verifier.AnswerOf(draft, m, agg)
 		_, variance, err := m.Exact(m.WorstValue())
 		require.NoError(t, err)
 		worst := 0.0
 		for _, v := range variance {
 			worst = math.Max(worst, v)
 		}
-		se := math.Sqrt(clients*worst) * protocols.Scale(draft.Query, clients)
+		scale := protocols.Scale(draft.Query, clients)
 		require.NotEmpty(t, a.Estimate, name)
-		for i, estimate := range a.Estimate {
-			require.InEpsilon(t, se, a.StandardError[i], 1e-9, "%s, entry %d", name, i)
-			require.InDelta(t, estimate-a.Interval[i][0], a.Interval[i][1]-estimate, 1e-9*se)
-			half := (a.Interval[i][1] - a.Interval[i][0]) / 2
-			require.InDelta(t, verifier.Confidence, math.Erf(half/(a.StandardError[i]*math.Sqrt2)), 1e-7, "%s, entry %d", name, i)
+		for i, law := range agg.Errors() {
+			require.InEpsilon(t, math.Sqrt(clients*worst)*scale, a.StandardErrorWorst[i], 1e-9, "%s, entry %d", name, i)
+			require.InEpsilon(t, math.Sqrt(law.Variance())*scale, a.StandardError[i], 1e-9, "%s, entry %d", name, i)
+			require.LessOrEqual(t, a.StandardError[i], a.StandardErrorWorst[i]*(1+1e-9), "%s, entry %d", name, i)
+			lo, hi := law.Interval(0.95)
+			require.InDeltaSlice(t, []float64{lo * scale, hi * scale}, a.Interval[i][:], 1e-12, "%s, entry %d", name, i)
+			require.LessOrEqual(t, a.Interval[i][0], a.Estimate[i])
+			require.GreaterOrEqual(t, a.Interval[i][1], a.Estimate[i])
+			lo, hi = law.Interval(1 - 0.05/float64(len(a.Estimate)))
+			require.InDeltaSlice(t, []float64{lo * scale, hi * scale}, a.Band[i][:], 1e-12, "%s, entry %d", name, i)
 		}
 	}
 }

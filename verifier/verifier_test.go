@@ -115,7 +115,7 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.Contains(t, get(t, server.URL+"/page.css"), "font")
 	lines := strings.Split(strings.TrimSpace(get(t, server.URL+"/api/report.csv")), "\n")
 	require.Len(t, lines, 3)
-	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi", lines[0])
+	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,band_lo,band_hi", lines[0])
 	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
 }
 

@@ -31,6 +31,8 @@ type view struct {
 type entryView struct {
 	Label            string
 	Estimate, Lo, Hi float64
+	Error, Worst     float64    // Standard errors.
+	Band             [2]float64 // Of all entries at once.
 }
 
 // epochView is a line of the ledger; Spent is what it and all before it cost together.
@@ -57,7 +59,10 @@ func newView(r *Report, t *task.Task, home string) *view {
 	v.Hidden = len(r.Estimate) - shown
 	var bars []look.Mark
 	for j := range shown {
-		e := entryView{Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1]}
+		e := entryView{
+			Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1],
+			Error: r.StandardError[j], Worst: r.StandardErrorWorst[j], Band: r.Band[j],
+		}
 		tick := ""
 		if len(labels) > 0 {
 			e.Label, tick = labels[j], ticks[j]

@@ -23,8 +23,8 @@ func analyzeCommand() *cobra.Command {
 		Short: "Open batch files and print the estimate, its error bars and the guarantee",
 		Long: `Analyze checks each batch against its chain of signed manifests, opens it with the verifier's
 keys, drops what is unreadable or repeated, and adds up the rest. It prints the estimate with its
-worst-case standard error and interval, the guarantee and what it rests on, a ledger of what the
-epochs cost together, and findings about what did not add up.
+standard error and interval from the data, the standard error of the worst case, the guarantee and
+what it rests on, a ledger of what the epochs cost together, and findings about what did not add up.
 
 A batch that fails its checks is refused: exit status 1, and nothing is printed of it.
 

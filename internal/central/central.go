@@ -123,6 +123,7 @@ type aggregate struct {
 	m       *Mechanism
 	src     *randomizer.Source
 	sums    []float64
+	batches uint64
 	reports uint64
 }
 
@@ -144,6 +145,7 @@ func (a *aggregate) AddUsers(n uint64) {
 	for j := range a.sums {
 		a.sums[j] += float64(a.src.DiscreteLaplace(a.m.rate))
 	}
+	a.batches++
 	a.reports += n
 }
 
@@ -155,6 +157,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	for j, s := range o.sums {
 		a.sums[j] += s
 	}
+	a.batches += o.batches
 	a.reports += o.reports
 	return nil
 }
@@ -168,6 +171,20 @@ func (a *aggregate) Total() []float64 {
 		if a.m.entries == 1 {
 			out[j] = a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.width()*out[j]
 		}
+	}
+	return out
+}
+
+// Errors is [protocols.Aggregate.Errors]: the noise of each batch and the worst rounding.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	noise := &protocols.Noise{}
+	noise.AddPolya(float64(a.batches), a.m.rate.Float64())
+	if a.m.p > 1 {
+		noise.AddHalves(a.reports)
+	}
+	out := make([]protocols.ErrorLaw, len(a.sums))
+	for j, total := range a.Total() {
+		out[j] = protocols.Noisy{Estimate: total, Unit: a.m.width() / float64(a.m.p), Noise: noise}
 	}
 	return out
 }

@@ -56,6 +56,22 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
+// Errors is [protocols.Aggregate.Errors]: n/n_min times the central noise of n_min clients, and the worst
+// rounding. Atoms add up to 0. Noise that was drawn again to fit the slots is left out: over all clients
+// that has a probability below δ/100.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	noise := &protocols.Noise{}
+	noise.AddPolya(float64(a.users)/float64(a.m.task.Batch.Min), a.m.central.Float64())
+	if !unit(a.m.task) {
+		noise.AddHalves(a.users)
+	}
+	out := make([]protocols.ErrorLaw, len(a.sums))
+	for j, total := range a.Total() {
+		out[j] = protocols.Noisy{Estimate: total, Unit: a.m.scale(), Noise: noise}
+	}
+	return out
+}
+
 // scale is the worth of 1 in the query's units.
 func (m *Mechanism) scale() float64 {
 	if m.task.Query == task.Histogram {

@@ -52,6 +52,20 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
+// Errors is [protocols.Aggregate.Errors]: N_j is the sum of two binomial variables. Of a million bins most
+// have one of a few N_j, whose intervals are computed once.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	out := make([]protocols.ErrorLaw, len(a.counts))
+	known := map[uint64]protocols.ErrorLaw{}
+	for j, n := range a.counts {
+		if known[n] == nil {
+			known[n] = protocols.Once(a.krr.Cell(n, a.reports))
+		}
+		out[j] = known[n]
+	}
+	return out
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Category(m.task.Input, value)

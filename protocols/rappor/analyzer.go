@@ -52,6 +52,17 @@ func (a *aggregate) Total() []float64 {
 	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*levels/k}
 }
 
+// Errors is [protocols.Aggregate.Errors]: that of two binomial variables for a count, and normal, with the
+// worst rounding, for a sum.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	f := a.m.f.Float64()
+	if a.m.task.Query == task.Count {
+		return []protocols.ErrorLaw{protocols.Cell{Seen: a.sum, Users: a.reports, Own: 1 - f, Other: f}}
+	}
+	step := a.m.task.Input.Width() / (float64(a.m.k) * (1 - 2*f))
+	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0], Plugged: float64(a.reports) * a.m.WorstVariance(), Step: step}}
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Number(m.task, value)

@@ -9,11 +9,11 @@ import (
 
 var infinity = math.Inf(1)
 
-// aggregate is the sufficient statistic: Σy and n.
+// aggregate is the sufficient statistic, Σy and n, and Σy², which its error bars need.
 type aggregate struct {
-	m       *Mechanism
-	sum     uint64
-	reports uint64
+	m            *Mechanism
+	sum, squares uint64
+	reports      uint64
 }
 
 // Aggregate is [protocols.Mechanism.Aggregate].
@@ -24,9 +24,15 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	if err != nil {
 		return err
 	}
-	a.sum += y
+	a.add(1, y)
 	a.reports++
 	return nil
+}
+
+// add adds a level that some clients reported.
+func (a *aggregate) add(clients, y uint64) {
+	a.sum += clients * y
+	a.squares += clients * y * y
 }
 
 func (a *aggregate) Merge(other protocols.Aggregate) error {
@@ -35,6 +41,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 		return protocols.ErrMerge
 	}
 	a.sum += o.sum
+	a.squares += o.squares
 	a.reports += o.reports
 	return nil
 }
@@ -48,6 +55,20 @@ func (a *aggregate) Total() []float64 {
 	gamma, n := a.m.krr.Gamma.Float64(), float64(a.reports)
 	z := (float64(a.sum)/float64(a.m.k) - n*gamma/2) / (1 - gamma) // (1)
 	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z}
+}
+
+// Errors is [protocols.Aggregate.Errors]: that of randomized response for a count, and normal for a sum.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	if a.m.task.Query == task.Count {
+		return []protocols.ErrorLaw{a.m.krr.Cell(a.sum, a.reports)}
+	}
+	n, width := float64(a.reports), a.m.task.Input.Width()
+	levels := protocols.RoundedLevels{
+		K: a.m.k, Gamma: a.m.krr.Gamma.Float64(), Reports: n, Sum: float64(a.sum), Squares: float64(a.squares),
+	}
+	variance := min(levels.Variance()*width*width, n*a.m.WorstVariance())
+	step := width / (float64(a.m.k) * (1 - levels.Gamma))
+	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0], Plugged: variance, Step: step}}
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.

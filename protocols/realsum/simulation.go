@@ -17,11 +17,13 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 		for _, g := range groups {
 			hidden := src.Binomial(g.Clients, m.krr.Gamma)
 			g.Clients -= hidden
-			a.sum += g.Sum(src)
+			up := src.Binomial(g.Clients, g.Up)
+			a.add(g.Clients-up, g.Whole)
+			a.add(up, g.Whole+1)
 			blanket += hidden
 		}
 		for ; blanket > 0; blanket-- {
-			a.sum += src.Below(m.krr.K)
+			a.add(1, src.Below(m.krr.K))
 		}
 		return a, a.reports
 	}, nil

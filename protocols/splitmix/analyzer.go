@@ -83,6 +83,18 @@ func (a *aggregate) Total() []float64 {
 	return []float64{a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.task.Input.Width()*a.sum/float64(a.m.p)}
 }
 
+// Errors is [protocols.Aggregate.Errors]: n/n_min times the noise of n_min clients, which is discrete Laplace,
+// and the worst rounding.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	noise := &protocols.Noise{}
+	noise.AddPolya(float64(a.reports)/float64(a.m.task.Batch.Min), a.m.s.Float64())
+	if a.m.task.Query != task.Count {
+		noise.AddHalves(a.reports)
+	}
+	unit := a.m.task.Input.Width() / float64(a.m.p)
+	return []protocols.ErrorLaw{protocols.Noisy{Estimate: a.Total()[0], Unit: unit, Noise: noise}}
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Number(m.task, value)

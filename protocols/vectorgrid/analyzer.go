@@ -5,16 +5,17 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: Σ w_j for every coordinate, and n.
+// aggregate is the sufficient statistic: Σ w_j for every coordinate, and n; and Σ w_j², which its error bars
+// need.
 type aggregate struct {
-	m       *Mechanism
-	sums    []uint64
-	reports uint64
+	m             *Mechanism
+	sums, squares []uint64
+	reports       uint64
 }
 
 // Aggregate is [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
-	return &aggregate{m: m, sums: make([]uint64, m.d)}
+	return &aggregate{m: m, sums: make([]uint64, m.d), squares: make([]uint64, m.d)}
 }
 
 func (a *aggregate) Add(lane int, message []byte) error {
@@ -23,7 +24,9 @@ func (a *aggregate) Add(lane int, message []byte) error {
 		return err
 	}
 	for j := range a.sums {
-		a.sums[j] += point % (a.m.r + 1)
+		level := point % (a.m.r + 1)
+		a.sums[j] += level
+		a.squares[j] += level * level
 		point /= a.m.r + 1
 	}
 	a.reports++
@@ -37,6 +40,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	}
 	for j, sum := range o.sums {
 		a.sums[j] += sum
+		a.squares[j] += o.squares[j]
 	}
 	a.reports += o.reports
 	return nil
@@ -53,6 +57,21 @@ func (a *aggregate) Total() []float64 {
 	for j, sum := range a.sums {
 		z := (float64(sum)/r - n*gamma/2) / (1 - gamma) // (1)
 		out[j] = a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z
+	}
+	return out
+}
+
+// Errors is [protocols.Aggregate.Errors]. A coordinate of a point of the grid is randomized response over its
+// r+1 levels.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	n, width := float64(a.reports), a.m.task.Input.Width()
+	out := make([]protocols.ErrorLaw, len(a.sums))
+	for j, total := range a.Total() {
+		levels := protocols.RoundedLevels{
+			K: a.m.r, Gamma: a.m.krr.Gamma.Float64(), Reports: n, Sum: float64(a.sums[j]), Squares: float64(a.squares[j]),
+		}
+		variance := min(levels.Variance()*width*width, n*a.m.WorstVariance())
+		out[j] = protocols.Normal{Estimate: total, Plugged: variance, Step: width / (float64(a.m.r) * (1 - levels.Gamma))}
 	}
 	return out
 }

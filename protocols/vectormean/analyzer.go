@@ -63,6 +63,24 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
+// Errors is [protocols.Aggregate.Errors]: the noise of two counters and the worst rounding. With a frame, an
+// entry is the mean of those of N coefficients, and normal.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	noise, unit := &protocols.Noise{}, a.m.bound/a.m.units
+	noise.AddHalves(a.users)
+	if a.m.noise.trials > 0 {
+		noise.AddBinomials(float64(a.users*a.m.noise.trials), a.m.noise.chance.Float64())
+	}
+	totals := a.Total()
+	out := make([]protocols.ErrorLaw, len(totals))
+	for l, total := range totals {
+		if out[l] = (protocols.Noisy{Estimate: total, Unit: unit, Noise: noise}); a.m.frame != nil {
+			out[l] = protocols.Normal{Estimate: total, Plugged: noise.Variance() * unit * unit}
+		}
+	}
+	return out
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is (2) or (4).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	if total, err = protocols.Ball(m.task.Input, value); err != nil {

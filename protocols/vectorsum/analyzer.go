@@ -7,10 +7,12 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// aggregate is the sufficient statistic: for every coordinate Σy and |y_l|, and n.
+// aggregate is the sufficient statistic: for every coordinate Σy and |y_l|, and n; and Σy², which its error
+// bars need.
 type aggregate struct {
 	m        *Mechanism
 	sums     []uint64
+	squares  []uint64
 	counts   []uint64
 	messages []uint64 // Per block.
 	users    uint64
@@ -18,7 +20,9 @@ type aggregate struct {
 
 // Aggregate is [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
-	return &aggregate{m: m, sums: make([]uint64, m.d), counts: make([]uint64, m.d), messages: make([]uint64, m.t)}
+	return &aggregate{
+		m: m, sums: make([]uint64, m.d), squares: make([]uint64, m.d), counts: make([]uint64, m.d), messages: make([]uint64, m.t),
+	}
 }
 
 func (a *aggregate) Add(lane int, message []byte) error {
@@ -35,6 +39,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 			strconv.FormatUint(first, 10)+" to "+strconv.FormatUint(first+size-1, 10)+" in lane "+strconv.Itoa(lane))
 	}
 	a.sums[l] += y
+	a.squares[l] += y * y
 	a.counts[l]++
 	a.messages[lane]++
 	return nil
@@ -47,6 +52,7 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	}
 	for l := range o.sums {
 		a.sums[l] += o.sums[l]
+		a.squares[l] += o.squares[l]
 		a.counts[l] += o.counts[l]
 	}
 	for b := range o.messages {
@@ -86,6 +92,42 @@ func (a *aggregate) Total() []float64 {
 		sum := n/2 + a.m.sizeOf(l)*(z-float64(counts[l])/2) // (2)
 		out[l] = lo*n + a.m.task.Input.Width()*sum
 	}
+	return out
+}
+
+// Errors is [protocols.Aggregate.Errors].
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	out := make([]protocols.ErrorLaw, len(a.sums))
+	for l, total := range a.Total() {
+		out[l] = a.errorOf(uint64(l), total)
+	}
+	return out
+}
+
+// errorOf returns the law of the error of a coordinate. The reports about it are a sample of the block's n
+// with known probability 1/s, so that n/|y_l| times their levels stand for those of all clients, and with
+// Q and R of [protocols.RoundedLevels] formula (3) adds up to
+//
+//	R + s·nγ·v/(1-γ)² + (sγ/(1-γ) + s-1)·Q,   v the blanket's variance,
+//
+// as s·(γ(1-γ)Q + R(1-γ)²)/(1-γ)² + (s-1)(Q-R). One report moves the estimate by s/(2(1-γ)) at most.
+func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
+	gamma, s, n := a.m.krr.Gamma.Float64(), a.m.sizeOf(int(l)), float64(a.messages[a.m.blockOf(l)])
+	unit := a.m.task.Input.Width() * a.m.task.Input.Width()
+	limit := n * a.m.WorstVariance()
+	step := s * a.m.task.Input.Width() / (float64(2*a.m.k) * (1 - gamma)) // of y/k - ½ times s/(1-γ)
+	out := protocols.Normal{Estimate: total, Plugged: limit, Step: step}
+	if a.counts[l] == 0 {
+		return out
+	}
+	factor := n / float64(a.counts[l])
+	levels := protocols.RoundedLevels{
+		K: a.m.k, Gamma: gamma, Reports: n, Sum: factor * float64(a.sums[l]), Squares: factor * float64(a.squares[l]),
+	}
+	squares, rounding := levels.Parts()
+	blanket := s * n * gamma * protocols.BlanketVariance(a.m.k) / ((1 - gamma) * (1 - gamma))
+	out.Plugged = min(unit*(rounding+blanket+(s*gamma/(1-gamma)+s-1)*squares), limit)
+	out.Largest, out.Limit = unit*s*s/(4*(1-gamma)*(1-gamma)), limit
 	return out
 }
 

@@ -1,0 +1,205 @@
+package protocols
+
+import "math"
+
+// Cell is the law of a count by randomized response: of n clients, each of the ν who hold the value counted
+// sends it with probability Own, and each of the others with probability Other,
+//
+//	N ~ Bin(ν, a) + Bin(n-ν, b),   a > b                    (1)
+//	ν ≈ (N - nb) / (a-b),   Var = (ν·a(1-a) + (n-ν)·b(1-b)) / (a-b)²   (2)
+//
+// The interval inverts the two tests of (1): it holds every ν with Pr_ν[N ≥ seen] and Pr_ν[N ≤ seen] both
+// above (1-confidence)/2, as Clopper's and Pearson's does for one binomial variable. N grows
+// stochastically with ν, so these ν are an interval. It is not cut off at 0 and n: beyond them the law of N
+// is taken to move without changing.
+type Cell struct {
+	Seen       uint64  // N.
+	Users      uint64  // n. At least 1.
+	Own, Other float64 // a and b, in (0, 1).
+}
+
+// Estimate returns the ν of (2).
+func (c Cell) Estimate() float64 {
+	return (float64(c.Seen) - float64(c.Users)*c.Other) / (c.Own - c.Other)
+}
+
+// Variance is [ErrorLaw.Variance]: (2) at the estimate, in which it is linear, or the nearer end of 0..n.
+func (c Cell) Variance() float64 {
+	at := c.cumulants(min(max(c.Estimate(), 0), float64(c.Users)))
+	return at.variance / ((c.Own - c.Other) * (c.Own - c.Other))
+}
+
+// cumulants are the mean and variance of N, and its third and fourth cumulants.
+type cumulants struct{ mean, variance, third, fourth float64 }
+
+func (c Cell) cumulants(nu float64) cumulants {
+	rest := float64(c.Users) - nu
+	own, other := c.Own*(1-c.Own), c.Other*(1-c.Other)
+	return cumulants{
+		mean:     nu*c.Own + rest*c.Other,
+		variance: nu*own + rest*other,
+		third:    nu*own*(1-2*c.Own) + rest*other*(1-2*c.Other),
+		fourth:   nu*own*(1-6*own) + rest*other*(1-6*other),
+	}
+}
+
+// Interval is [ErrorLaw.Interval].
+func (c Cell) Interval(confidence float64) (lo, hi float64) {
+	tail := (1 - confidence) / 2
+	return c.low(tail), c.high(tail)
+}
+
+// low returns the least ν for which Pr[N ≥ seen] is at least tail.
+func (c Cell) low(tail float64) float64 {
+	seen, n := float64(c.Seen), float64(c.Users)
+	reached := func(nu float64) float64 { return 1 - c.below(seen-1, nu) }
+	switch {
+	case reached(0) > tail:
+		least := c.quantile(0, 1-tail) + 1 // Pr[N ≥ least] ≤ tail.
+		return min(seen-least+1, 0) / (c.Own - c.Other)
+	case reached(n) <= tail:
+		least := c.quantile(n, 1-tail) + 1
+		return n + max(seen-least+1, 0)/(c.Own-c.Other)
+	}
+	return c.solve(reached, tail, -1)
+}
+
+// high returns the largest ν for which Pr[N ≤ seen] is at least tail.
+func (c Cell) high(tail float64) float64 {
+	seen, n := float64(c.Seen), float64(c.Users)
+	reached := func(nu float64) float64 { return c.below(seen, nu) }
+	switch {
+	case reached(n) > tail:
+		most := c.quantile(n, tail) - 1 // Pr[N ≤ most] < tail.
+		return n + max(seen-most-1, 0)/(c.Own-c.Other)
+	case reached(0) <= tail:
+		most := c.quantile(0, tail) - 1
+		return min(seen-most-1, 0) / (c.Own - c.Other)
+	}
+	return c.solve(reached, tail, 1)
+}
+
+// quantile returns the least y with Pr_ν[N ≤ y] ≥ p, for a p that [least] tells from 0 and 1.
+func (c Cell) quantile(nu, p float64) float64 {
+	k := c.cumulants(nu)
+	span := 40*math.Sqrt(k.variance) + 40
+	lo, hi := max(math.Floor(k.mean-span), -1), min(math.Ceil(k.mean+span), float64(c.Users))
+	for hi-lo > 1 {
+		if mid := math.Floor((lo + hi) / 2); c.below(mid, nu) >= p {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi
+}
+
+// solve returns the ν in [0, n] at which a tail probability, which rises with ν where side is -1 and falls
+// where it is 1, has the given value. On the scale of normal quantiles it is almost straight, so that false
+// position (Illinois) from the normal interval's end needs few steps.
+func (c Cell) solve(probability func(nu float64) float64, tail, side float64) float64 {
+	reach := Quantile(1 - 2*tail)
+	f := func(nu float64) float64 { // rises with ν
+		p := min(max(probability(nu), least), 1-least)
+		return -side * (Quantile(2*p-1) + reach)
+	}
+	lo, hi := 0.0, float64(c.Users)
+	flo, fhi := f(lo), f(hi)
+	x, last := c.Estimate()+side*reach*math.Sqrt(c.Variance()), 0.0
+	for range 100 {
+		if !(x > lo && x < hi) {
+			x = (lo*fhi - hi*flo) / (fhi - flo)
+		}
+		fx := f(x)
+		if math.Abs(fx) < 1e-9 || hi-lo < 1e-9*(1+hi) {
+			return x
+		}
+		if fx < 0 {
+			lo, flo = x, fx
+		} else {
+			hi, fhi = x, fx
+		}
+		if fx*last > 0 && fx < 0 {
+			fhi /= 2
+		} else if fx*last > 0 {
+			flo /= 2
+		}
+		last, x = fx, (lo*fhi-hi*flo)/(fhi-flo)
+	}
+	return x
+}
+
+// least is the smallest tail probability that below can tell from 0.
+const least = 1e-13
+
+// below returns Pr_ν[N ≤ y] for a whole y. Where ν is not whole, one client sends the value with a
+// probability between Other and Own, which keeps (1) a law and monotone.
+func (c Cell) below(y, nu float64) float64 {
+	k := c.cumulants(nu)
+	if k.variance > many {
+		return k.nearNormal(y)
+	}
+	sd := math.Sqrt(k.variance)
+	first := max(math.Floor(k.mean-12*sd-12), 0)
+	points := 2*math.Ceil(12*sd+20) + 1
+	switch {
+	case y < first:
+		return 0
+	case y >= first+points:
+		return 1
+	}
+	return min(max(c.inverted(first, y, points, nu), 0), 1)
+}
+
+// inverted returns Pr[first ≤ N ≤ y] from N's characteristic function φ at the given number M of points,
+// odd, with θ = 2πj/M:
+//
+//	1/M · Σ_j φ(θ)·Σ_{x=first..y} e^{-iθx} = 1/M · Σ_j |φ|·cos(arg φ - θ(first+y)/2) · sin(θw/2)/sin(θ/2)
+//
+// w = y-first+1, up to what lies M or more away.
+func (c Cell) inverted(first, y, points, nu float64) float64 {
+	width := y - first + 1
+	whole, part := math.Modf(nu)
+	rest := float64(c.Users) - whole
+	between := part*c.Own + (1-part)*c.Other
+	if part > 0 {
+		rest--
+	}
+	sum := width
+	for j := 1.0; 2*j < points; j++ {
+		half := math.Pi * j / points
+		sin, cos := math.Sincos(half)
+		own, ownTurn := logFactor(c.Own, sin, cos)
+		other, otherTurn := logFactor(c.Other, sin, cos)
+		log, turn := whole*own+rest*other, whole*ownTurn+rest*otherTurn-half*(first+y)
+		if part > 0 {
+			one, oneTurn := logFactor(between, sin, cos)
+			log, turn = log+one, turn+oneTurn
+		}
+		size := math.Exp(log)
+		if size < vanished {
+			break
+		}
+		sum += 2 * size * math.Cos(turn) * math.Sin(width*half) / sin
+	}
+	return sum / points
+}
+
+// logFactor returns the logarithm of the size of 1-p + p·e^{iθ}, and its argument, of the sine and cosine
+// of θ/2 ∈ [0, π/2).
+func logFactor(p, sin, cos float64) (log, argument float64) {
+	return math.Log1p(-4*p*(1-p)*sin*sin) / 2, math.Atan2(2*p*sin*cos, 1-2*p*sin*sin)
+}
+
+// many is the variance from which on the normal distribution, corrected for the next two cumulants, takes
+// the place of the exact law.
+const many = 400
+
+// nearNormal returns Pr[N ≤ y] by the inverse Cornish-Fisher expansion of the second order, with the
+// continuity correction for whole numbers.
+func (k cumulants) nearNormal(y float64) float64 {
+	sd := math.Sqrt(k.variance)
+	x, skew, excess := (y+0.5-k.mean)/sd, k.third/(k.variance*sd), k.fourth/(k.variance*k.variance)
+	z := x - skew*(x*x-1)/6 + skew*skew*(4*x*x*x-7*x)/36 - excess*(x*x*x-3*x)/24
+	return math.Erfc(-z/math.Sqrt2) / 2
+}

@@ -1,0 +1,154 @@
+package protocols_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/protocols"
+)
+
+// binomial returns the law of Bin(n, p) on 0..n by n convolutions.
+func binomial(n int, p float64) []float64 {
+	out := []float64{1}
+	for range n {
+		out = convolve(out, []float64{1 - p, p})
+	}
+	return out
+}
+
+func convolve(a, b []float64) []float64 {
+	out := make([]float64, len(a)+len(b)-1)
+	for i, x := range a {
+		for j, y := range b {
+			out[i+j] += x * y
+		}
+	}
+	return out
+}
+
+// TestCellsAreExact: the interval of a count holds a ν if and only if neither tail of the exact law of N
+// under ν, by convolution, is below (1-confidence)/2. Where the normal distribution takes over, a tail that
+// is within 1 % of that may go either way.
+func TestCellsAreExact(t *testing.T) {
+	for _, c := range []struct {
+		users      int
+		own, other float64
+		margin     float64
+	}{
+		{1, 0.9, 0.2, 1e-6}, {20, 0.9, 0.01, 1e-6}, {200, 0.95, 0.002, 1e-6}, {300, 0.7, 0.3, 1e-6}, {400, 0.999, 0.0001, 1e-6},
+		{2500, 0.75, 0.25, 0.01}, {2200, 0.999, 0.4, 0.01},
+	} {
+		for _, nu := range []int{0, 1, c.users / 3, c.users - 1, c.users} {
+			law := convolve(binomial(nu, c.own), binomial(c.users-nu, c.other))
+			for _, confidence := range []float64{0.95, 0.999} {
+				tail, up, below := (1-confidence)/2, 1.0, 0.0
+				for seen, p := range law {
+					below += p
+					least := math.Min(up, below) / tail
+					up -= p
+					if p < 1e-9 || math.Abs(least-1) < c.margin {
+						continue
+					}
+					cell := protocols.Cell{Seen: uint64(seen), Users: uint64(c.users), Own: c.own, Other: c.other}
+					lo, hi := cell.Interval(confidence)
+					require.LessOrEqual(t, lo, hi)
+					inside := lo <= float64(nu)+1e-6 && float64(nu)-1e-6 <= hi
+					require.Equal(t, least > 1, inside, "%+v, ν = %d, [%g, %g], smaller tail %g", cell, nu, lo, hi, least*tail)
+				}
+			}
+		}
+	}
+}
+
+// TestNoiseIsExact: the reach is the quantile of the exact law, by convolution.
+func TestNoiseIsExact(t *testing.T) {
+	for _, s := range []float64{0.05, 1, 4} {
+		for _, clients := range []uint64{0, 1, 2, 25} {
+			law := make([]float64, 4001) // of the discrete Laplace variable, 0 in the middle
+			for k := range law {
+				law[k] = math.Exp(-s*math.Abs(float64(k-2000))) * math.Tanh(s/2)
+			}
+			law = convolve(law, binomial(int(clients), 0.5))
+			noise := &protocols.Noise{}
+			noise.AddPolya(1, s)
+			noise.AddHalves(clients)
+			variance := 0.0
+			for k, p := range law {
+				at := float64(k) - 2000 - float64(clients)/2
+				variance += p * at * at
+			}
+			require.InEpsilon(t, variance, noise.Variance(), 1e-9)
+			for _, confidence := range []float64{0.5, 0.95, 0.999, 1 - 1e-6} {
+				within := func(q float64) (sum float64) {
+					for k, p := range law {
+						if math.Abs(float64(k)-2000-float64(clients)/2) <= q {
+							sum += p
+						}
+					}
+					return sum
+				}
+				reach := noise.Reach(confidence)
+				require.GreaterOrEqual(t, within(reach), confidence-1e-12, "s = %g, %d clients", s, clients)
+				require.Less(t, within(reach-1), confidence+1e-12, "s = %g, %d clients, reach %g", s, clients, reach)
+			}
+		}
+	}
+}
+
+// TestNoiseOfPolyaAndBinomials: of parts that add up, Pólya(2, ·) is twice Pólya(1, ·); and two binomials
+// differ by Bin(2n, ½) - n where p is ½.
+func TestNoiseOfPolyaAndBinomials(t *testing.T) {
+	var whole, halves protocols.Noise
+	whole.AddPolya(2, 0.3)
+	halves.AddPolya(1, 0.3)
+	halves.AddPolya(1, 0.3)
+	require.InDelta(t, halves.Reach(0.95), whole.Reach(0.95), 0)
+
+	var pair, bits protocols.Noise
+	pair.AddBinomials(50, 0.5)
+	bits.AddHalves(100)
+	for _, confidence := range []float64{0.9, 0.95, 0.9999} {
+		require.InDelta(t, bits.Reach(confidence), pair.Reach(confidence), 0)
+	}
+	require.InDelta(t, 25, pair.Variance(), 1e-12)
+	require.InDelta(t, 25, bits.Variance(), 1e-12)
+}
+
+// TestNormalInterval: ±1.96 standard errors hold 95 % of a normal law; with reports that add much, as many
+// more as might have been missed, and no more than the worst values have.
+func TestNormalInterval(t *testing.T) {
+	lo, hi := protocols.Normal{Estimate: 3, Plugged: 4}.Interval(0.95)
+	require.InDelta(t, 3-2*1.959964, lo, 1e-6)
+	require.InDelta(t, 3+2*1.959964, hi, 1e-6)
+	_, hi = protocols.Normal{Plugged: 1, Step: 0.5}.Interval(0.95)
+	require.InDelta(t, 1.959964+0.25, hi, 1e-5)
+	_, hi = protocols.Normal{Largest: 1, Limit: 100}.Interval(0.95) // none of a Poisson number seen
+	require.InDelta(t, 1.959964*1.959964, hi, 1e-5)
+	_, hi = protocols.Normal{Largest: 1, Limit: 1}.Interval(0.95)
+	require.InDelta(t, 1.959964, hi, 1e-5)
+}
+
+// TestRoundedLevels: where all values are alike, what the levels show on average is the variance of the
+// formula, with the worst rounding where there are more than two levels.
+func TestRoundedLevels(t *testing.T) {
+	const n = 10_000.0
+	for _, k := range []uint64{1, 2, 7} {
+		for _, gamma := range []float64{0.01, 0.4} {
+			for _, x := range []float64{0, 0.1, 0.5, 1} {
+				levels := float64(k)
+				mean := n * ((1-gamma)*x*levels + gamma*levels/2)
+				_, f := math.Modf(x * levels)
+				second := n * ((1-gamma)*(x*x*levels*levels+f*(1-f)) + gamma*levels*(2*levels+1)/6)
+				l := protocols.RoundedLevels{K: k, Gamma: gamma, Reports: n, Sum: mean, Squares: second}
+				want := n * protocols.RoundedVariance(gamma, k, x) / ((1 - gamma) * (1 - gamma))
+				if k > 1 { // values may be anywhere between levels, for all that the levels show
+					want += n * (1 - gamma) * (1 - gamma) * (0.25 - f*(1-f)) / (levels * levels) / ((1 - gamma) * (1 - gamma))
+				}
+				require.InEpsilon(t, want, l.Variance(), 1e-9, "k %d, γ %g, x %g", k, gamma, x)
+				require.InDelta(t, x, l.Mean(), 1e-12)
+			}
+		}
+	}
+}
