@@ -122,7 +122,7 @@ func ingestTask(slots, reports int) *task.Task {
 	return &task.Task{
 		Name: "ingest", Query: task.Count, Protocol: "opaque", Rule: "none", KEM: task.KEMX25519,
 		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: uint64(reports) + 1, Honest: randomizer.NewRational(9, 10), Min: 1},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: uint64(slots), MessageBytes: 8},
 		Epochs:  task.Epochs{Start: uint64(time.Now().Unix()), Length: 24 * 3600, Count: 1},

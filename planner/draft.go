@@ -56,7 +56,7 @@ func Draft(q Query) (*task.Task, error) {
 	}
 	t := &task.Task{
 		Name: q.Name, Query: q.Query, Protocol: q.Protocol, Rule: q.Rule,
-		Claim:   task.Claim{Epsilon: format(q.Epsilon), Delta: format(q.Delta)},
+		Claim:   task.NewClaim(format(q.Epsilon), format(q.Delta)),
 		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
 		KEM:     cmp.Or(q.KEM, task.KEMX25519),
 	}

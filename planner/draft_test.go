@@ -21,7 +21,7 @@ func TestDraftProvesItsClaimByTheDefaultRule(t *testing.T) {
 	draft, err := planner.Draft(query())
 	require.NoError(t, err)
 	require.Equal(t, "exact", draft.Rule)
-	require.Equal(t, task.Claim{Epsilon: "1", Delta: "1e-6"}, draft.Claim)
+	require.Equal(t, task.NewClaim("1", "1e-6"), draft.Claim)
 	require.EqualValues(t, 900, draft.Batch.Min)
 	m, err := registry.Open(draft)
 	require.NoError(t, err)

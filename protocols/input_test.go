@@ -135,8 +135,8 @@ func TestTasksWithOtherParametersAreRefused(t *testing.T) {
 
 func TestClaimStrongerThanTheParametersIsRefused(t *testing.T) {
 	for _, change := range []func(*task.Task){
-		func(d *task.Task) { d.Claim.Delta = "9.99e-7" },
-		func(d *task.Task) { d.Claim.Epsilon = "0.999" },
+		func(d *task.Task) { d.Claim.Delta = task.NewDelta("9.99e-7") },
+		func(d *task.Task) { d.Claim.Epsilon = task.NewEpsilon("0.999") },
 		func(d *task.Task) { d.Batch.Min -= 10 },
 	} {
 		draft, _ := open(t, planner.Query{Query: task.Mean, Lo: 0, Hi: 10})

@@ -35,14 +35,7 @@ func NewKRR(t *task.Task, k uint64) (KRR, error) {
 // CalibrateKRR returns the randomized response over k symbols with the smallest γ that proves the
 // task's claim for n_min users by [RuleKRR].
 func CalibrateKRR(t *task.Task, k uint64) (KRR, error) {
-	eps, err := t.Claim.EpsilonValue()
-	if err != nil {
-		return KRR{}, err
-	}
-	delta, err := t.Claim.DeltaValue()
-	if err != nil {
-		return KRR{}, err
-	}
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
 	num, den, err := accountant.KRRGamma(accountant.Rule(RuleKRR(t, k)), k, t.Batch.Min, eps, delta)
 	if err != nil {
 		return KRR{}, err
@@ -58,21 +51,13 @@ func (r KRR) Epsilon0() float64 { return accountant.KRREpsilon0(r.K, r.Gamma.Flo
 
 // CheckClaim is [Mechanism.CheckClaim] for randomized response.
 func (r KRR) CheckClaim(t *task.Task) error {
-	eps, err := t.Claim.EpsilonValue()
+	derived, err := accountant.KRRDelta(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min, t.Claim.Epsilon.Value())
 	if err != nil {
 		return err
 	}
-	delta, err := t.Claim.DeltaValue()
-	if err != nil {
-		return err
-	}
-	derived, err := accountant.KRRDelta(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min, eps)
-	if err != nil {
-		return err
-	}
-	if !(derived <= delta) {
-		return invalid.Field("claim.delta", t.Claim.Delta,
-			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives at epsilon "+t.Claim.Epsilon)
+	if !(derived <= t.Claim.Delta.Value()) {
+		return invalid.Field("claim.delta", t.Claim.Delta.String(),
+			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives at epsilon "+t.Claim.Epsilon.String())
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // claim returns what CalibrateKRR and CheckClaim read of a task.
 func claim(rule string, users uint64, eps, delta string) *task.Task {
 	return &task.Task{
-		Rule: rule, Claim: task.Claim{Epsilon: eps, Delta: delta},
+		Rule: rule, Claim: task.NewClaim(eps, delta),
 		Batch: task.Batch{Size: users, Honest: randomizer.NewRational(1, 1), Min: users},
 	}
 }
@@ -97,10 +97,7 @@ func TestCalibratedShuffledMechanismIsPrivate(t *testing.T) {
 				k := rule.k
 				t.Run(fmt.Sprintf("eps=%s/n=%d/K=%d/%s", target.eps, users, k, rule.rule), func(t *testing.T) {
 					task := claim(rule.rule, uint64(users), target.eps, target.delta)
-					eps, err := task.Claim.EpsilonValue()
-					require.NoError(t, err)
-					delta, err := task.Claim.DeltaValue()
-					require.NoError(t, err)
+					eps, delta := task.Claim.Epsilon.Value(), task.Claim.Delta.Value()
 					krr, err := protocols.CalibrateKRR(task, k)
 					require.NoError(t, err)
 					require.NoError(t, krr.CheckClaim(task))

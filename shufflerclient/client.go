@@ -144,14 +144,7 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 // checkBudget composes the claim over all epochs by basic composition. Without a bound on δ a
 // claim could be true and worthless: a client that reports its value with probability δ is (0, δ)-DP.
 func checkBudget(open *taskfile.Open, o Options) error {
-	eps, err := open.Claim.EpsilonValue()
-	if err != nil {
-		return err
-	}
-	delta, err := open.Claim.DeltaValue()
-	if err != nil {
-		return err
-	}
+	eps, delta := open.Claim.Epsilon.Value(), open.Claim.Delta.Value()
 	if !(o.MaxEpsilon > 0) {
 		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon), "a number above 0")
 	}

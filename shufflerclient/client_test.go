@@ -99,7 +99,7 @@ func TestConnectBoundsTheLossOverAllEpochs(t *testing.T) {
 }
 
 func TestConnectBoundsDeltaOverAllEpochs(t *testing.T) {
-	c := newCascade(t, func(draft *task.Task) { draft.Claim.Delta = "1e-3" }) // in each of two epochs
+	c := newCascade(t, func(draft *task.Task) { draft.Claim.Delta = task.NewDelta("1e-3") }) // in each of two epochs
 	var field *invalid.FieldError
 	for _, most := range []float64{0, 1.9e-3, -1, 1.1} {
 		_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 4, MaxDelta: most})
@@ -111,7 +111,7 @@ func TestConnectBoundsDeltaOverAllEpochs(t *testing.T) {
 }
 
 func TestConnectRefusesAClaimTheParametersDoNotProve(t *testing.T) {
-	c := newCascade(t, func(draft *task.Task) { draft.Claim.Epsilon = "1.9" })
+	c := newCascade(t, func(draft *task.Task) { draft.Claim.Epsilon = task.NewEpsilon("1.9") })
 	_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 4})
 	var field *invalid.FieldError
 	require.ErrorAs(t, err, &field)

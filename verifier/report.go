@@ -155,19 +155,11 @@ func (l *Ledger) add(e EpochReport) {
 }
 
 func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) {
-	eps, err := t.Claim.EpsilonValue()
-	if err != nil {
-		return nil, err
-	}
-	delta, err := t.Claim.DeltaValue()
-	if err != nil {
-		return nil, err
-	}
 	promise, err := Promise(t)
 	if err != nil {
 		return nil, err
 	}
-	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: eps, Delta: delta, Rule: t.Rule, Promise: promise}
+	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(), Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		g.LocalEpsilon = &local
 	}

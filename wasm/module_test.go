@@ -121,7 +121,7 @@ func TestErrorsNameTheField(t *testing.T) {
 	module := start(t, wasm.Browser)
 	f := signed(t, fixture.Draft(task.Histogram, 4))
 	lie := *f.Task
-	lie.Claim.Epsilon = "0.9"
+	lie.Claim.Epsilon = task.NewEpsilon("0.9")
 	unknown := *f.Task
 	unknown.Protocol = "astrology"
 	handle := module.open(f.Task)

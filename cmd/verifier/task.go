@@ -339,7 +339,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64) err
 	if err != nil {
 		return err
 	}
-	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon, t.Claim.Delta, nil, t.Batch.Size, t.Batch.Min,
+	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(), t.Claim.Delta.String(), nil, t.Batch.Size, t.Batch.Min,
 		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes}
 	if len(t.Relays) > 0 {
 		s.ID = taskfile.ID(t).String()

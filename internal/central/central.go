@@ -43,13 +43,9 @@ type Mechanism struct {
 // New returns the central mechanism for the query and ε of a task: count, sum, mean or histogram.
 // Predictions spread the noise over the given number of clients.
 func New(t *task.Task, clients int) (protocols.Mechanism, error) {
-	claim, err := t.Claim.EpsilonValue()
-	if err != nil {
-		return nil, err
-	}
-	eps, ok := randomizer.RationalFromFloat(claim)
+	eps, ok := randomizer.RationalFromFloat(t.Claim.Epsilon.Value())
 	if !ok || eps.Num <= 0 {
-		return nil, invalid.Field("claim.epsilon", t.Claim.Epsilon, "at least 1e-9")
+		return nil, invalid.Field("claim.epsilon", t.Claim.Epsilon.String(), "at least 1e-9")
 	}
 	m := &Mechanism{task: t, entries: 1, p: levels, clients: float64(clients)}
 	switch t.Query {

@@ -17,7 +17,7 @@ import (
 func TestErrors(t *testing.T) {
 	const repeats = 20_000
 	for query, bins := range map[task.Query]uint64{task.Count: 0, task.Sum: 0, task.Mean: 0, task.Histogram: 3} {
-		d := &task.Task{Query: query, Claim: task.Claim{Epsilon: "0.7", Delta: "1e-6"},
+		d := &task.Task{Query: query, Claim: task.NewClaim("0.7", "1e-6"),
 			Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: bins}}
 		values := [][]float64{{0}, {1}, {1}, {0}, {1}}
 		m, err := central.New(d, len(values))
@@ -33,6 +33,6 @@ func TestErrors(t *testing.T) {
 			}
 		}
 	}
-	_, err := central.New(&task.Task{Query: task.Vector, Claim: task.Claim{Epsilon: "1", Delta: "1e-6"}}, 1)
+	_, err := central.New(&task.Task{Query: task.Vector, Claim: task.NewClaim("1", "1e-6")}, 1)
 	require.ErrorContains(t, err, "query")
 }

@@ -79,7 +79,7 @@ func Draft() *task.Task {
 	return &task.Task{
 		Name: "test", Query: task.Count, Protocol: "opaque", Rule: "none", KEM: task.KEMX25519,
 		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: 10, Honest: randomizer.NewRational(9, 10)},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 8},
 		Epochs:  task.Epochs{Start: uint64(time.Now().Unix()), Length: uint64(Epoch / time.Second), Count: 2},

@@ -64,11 +64,9 @@ func CalibrateWith(t *task.Task, o Options) error {
 	if err := checkTask(t); err != nil {
 		return err
 	}
-	eps, delta, err := target2(t)
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
+	o, err := o.complete(t.Slots.Padding)
 	if err != nil {
-		return err
-	}
-	if o, err = o.complete(t.Slots.Padding); err != nil {
 		return err
 	}
 	top, kept, err := firstTop(t, eps)

@@ -27,7 +27,7 @@ func draft(query task.Query, padding task.Padding, n uint64, eps, delta string, 
 	t := &task.Task{
 		Name: "test", Query: query, Protocol: correlated.Name, Rule: correlated.RuleMoments, Params: params,
 		Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-		Claim: task.Claim{Epsilon: eps, Delta: delta},
+		Claim: task.NewClaim(eps, delta),
 		Batch: task.Batch{Size: n, Honest: randomizer.NewRational(1, 1), Min: n},
 		Slots: task.Slots{Padding: padding}, Clients: task.Clients{Kind: task.ClientAddress, Quota: 1}, KEM: task.KEMX25519,
 	}
@@ -181,8 +181,8 @@ func TestOtherTasksAreRefused(t *testing.T) {
 		})
 	}
 	for name, change := range map[string]func(*task.Task){
-		"smaller δ":       func(d *task.Task) { d.Claim.Delta = "9.5e-7" },
-		"smaller ε":       func(d *task.Task) { d.Claim.Epsilon = "0.995" },
+		"smaller δ":       func(d *task.Task) { d.Claim.Delta = task.NewDelta("9.5e-7") },
+		"smaller ε":       func(d *task.Task) { d.Claim.Epsilon = task.NewEpsilon("0.995") },
 		"fewer slots":     func(d *task.Task) { d.Slots.PerLane = d.Slots.PerLane * 9 / 10 },
 		"less pair noise": func(d *task.Task) { at(d, "pair.r").Num = at(d, "pair.r").Num * 9 / 10 },
 		"less of 0":       func(d *task.Task) { at(d, "zero.s").Num *= 2 },

@@ -16,7 +16,7 @@ func Example() {
 	t := &task.Task{
 		Name: "clicks", Query: task.Sum, Protocol: correlated.Name, Rule: correlated.RuleMoments, KEM: task.KEMX25519,
 		Input:  task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(4, 1)},
-		Claim:  task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:  task.NewClaim("1", "1e-6"),
 		Batch:  task.Batch{Size: 100000, Honest: randomizer.NewRational(9, 10), Min: 90000},
 		Params: []task.Param{{Key: "max", Value: randomizer.NewRational(4, 1)}},
 	}

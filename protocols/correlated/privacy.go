@@ -18,10 +18,7 @@ const overflowShare = 0.01
 // CheckClaim is [protocols.Mechanism.CheckClaim]: one evaluation of (P2), or that the closed form
 // belongs to the claim, and the overflow of slots.
 func (m *Mechanism) CheckClaim() error {
-	eps, delta, err := target2(m.task)
-	if err != nil {
-		return err
-	}
+	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	t, ok := design.NewTail(m.groups(), overflowLimit(m.task, eps, delta), maxSlots)
 	gain := math.Inf(1)
 	if ok {
@@ -34,10 +31,10 @@ func (m *Mechanism) CheckClaim() error {
 	if m.task.Rule == RuleMoments {
 		derived = m.proof.Bound(eps, m.proof.Theta, m.proof.Miss)
 	} else if star := m.central.Float64() * float64(m.top); !(star < eps) {
-		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon, "above central times max, "+format(star))
+		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "above central times max, "+format(star))
 	}
 	if derived += gain; !(derived <= delta*(1+1e-6)) {
-		return invalid.Field("claim.delta", m.task.Claim.Delta, "at least "+format(derived)+", the delta that rule "+m.task.Rule+" derives at epsilon "+m.task.Claim.Epsilon)
+		return invalid.Field("claim.delta", m.task.Claim.Delta.String(), "at least "+format(derived)+", the delta that rule "+m.task.Rule+" derives at epsilon "+m.task.Claim.Epsilon.String())
 	}
 	return nil
 }
@@ -47,13 +44,6 @@ func (m *Mechanism) CheckClaim() error {
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
 
 func format(v float64) string { return decimal.Format(v, 4) }
-
-func target2(t *task.Task) (eps, delta float64, err error) {
-	if eps, err = t.Claim.EpsilonValue(); err == nil {
-		delta, err = t.Claim.DeltaValue()
-	}
-	return eps, delta, err
-}
 
 // overflowLimit returns the largest probability τ that one client's noise does not fit, for n of them:
 // (1+e^ε)·n·τ ≤ overflowShare·δ.
@@ -71,10 +61,7 @@ func overflowLimit(t *task.Task, eps, delta float64) float64 {
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 func (m *Mechanism) closedForm() error {
-	eps, delta, err := target2(m.task)
-	if err != nil {
-		return err
-	}
+	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	spare := min(eps-m.central.Float64()*float64(m.top), 1)
 	if !(spare > 0) {
 		return invalid.Field("params.central", m.central.String(), "below epsilon over max")

@@ -17,7 +17,7 @@ func tinyTask(query task.Query, padding task.Padding, eps, delta string, n, top 
 		Name: "test", Query: query, Protocol: Name, Rule: RuleMoments,
 		Params: []task.Param{{Key: "max", Value: randomizer.NewRational(int64(top), 1)}},
 		Input:  task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-		Claim:  task.Claim{Epsilon: eps, Delta: delta},
+		Claim:  task.NewClaim(eps, delta),
 		Batch:  task.Batch{Size: n, Honest: randomizer.NewRational(1, 1), Min: n},
 		Slots:  task.Slots{Padding: padding},
 	}
@@ -157,8 +157,7 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 			require.NoError(t, err)
 			m := opened.(*Mechanism)
 			require.NoError(t, m.CheckClaim())
-			eps, delta, err := target2(d)
-			require.NoError(t, err)
+			eps, delta := d.Claim.Epsilon.Value(), d.Claim.Delta.Value()
 			edge := delta * 3e-4
 			exact, cut := shuffledDelta(m, int(c.users), eps, edge)
 			t.Logf("exact δ %.4g (tails cut %.2g) of claimed %g; B %d", exact, cut, delta, d.Slots.PerLane)
@@ -199,7 +198,7 @@ func TestClosedForm(t *testing.T) {
 	opened, err := new(Protocol).Open(d)
 	require.NoError(t, err)
 	require.NoError(t, opened.CheckClaim())
-	d.Claim.Epsilon = "0.99"
+	d.Claim.Epsilon = task.NewEpsilon("0.99")
 	opened, err = new(Protocol).Open(d)
 	if err == nil {
 		err = opened.CheckClaim()

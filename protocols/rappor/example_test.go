@@ -16,7 +16,7 @@ func Example() {
 	t := &task.Task{
 		Name: "stars", Query: task.Mean, Protocol: rappor.Name, Rule: rappor.RuleOthers, KEM: task.KEMX25519,
 		Input:  task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(5, 1)},
-		Claim:  task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:  task.NewClaim("1", "1e-6"),
 		Batch:  task.Batch{Size: 10000, Honest: randomizer.NewRational(1, 1), Min: 10000},
 		Params: []task.Param{protocols.Whole("k", 5)}, // The values are whole.
 	}

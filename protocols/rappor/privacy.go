@@ -49,8 +49,8 @@ func (m *Mechanism) CheckClaim() error {
 	}
 	delta := flips + g.overflow(m.k, m.b, m.f.Float64())
 	if !(delta <= g.delta) {
-		return invalid.Field("claim.delta", m.task.Claim.Delta,
-			"at least "+decimal.Format(delta, 4)+", the delta that rule others derives at epsilon "+m.task.Claim.Epsilon)
+		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
+			"at least "+decimal.Format(delta, 4)+", the delta that rule others derives at epsilon "+m.task.Claim.Epsilon.String())
 	}
 	return nil
 }
@@ -77,15 +77,11 @@ const (
 )
 
 func newTarget(t *task.Task) (target, error) {
-	eps, err := t.Claim.EpsilonValue()
-	if err != nil {
-		return target{}, err
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
+	if delta < minDelta {
+		return target{}, invalid.Field("claim.delta", t.Claim.Delta.String(), "at least 1e-12 for protocol rappor")
 	}
-	delta, err := t.Claim.DeltaValue()
-	if err == nil && delta < minDelta {
-		err = invalid.Field("claim.delta", t.Claim.Delta, "at least 1e-12 for protocol rappor")
-	}
-	return target{eps, delta, t.Batch.Min, t.Batch.Size}, err
+	return target{eps, delta, t.Batch.Min, t.Batch.Size}, nil
 }
 
 // overflow returns (3): what it costs to draw flips conditioned on fitting b slots. Up to the mean,

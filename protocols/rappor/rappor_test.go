@@ -178,7 +178,7 @@ func TestClaims(t *testing.T) {
 			require.NoError(t, m.CheckClaim())
 			for _, change := range []func(){
 				func() { d.Params[0].Value = randomizer.NewRational(d.Params[0].Value.Num, 2*d.Params[0].Value.Den) },
-				func() { d.Claim.Delta = "1e-11" },
+				func() { d.Claim.Delta = task.NewDelta("1e-11") },
 			} {
 				f, delta := d.Params[0].Value, d.Claim.Delta
 				change()
@@ -316,7 +316,7 @@ func TestFewSlotsForManyFlips(t *testing.T) {
 			draft := &task.Task{
 				Query: task.Sum, Protocol: rappor.Name, Rule: rappor.RuleOthers,
 				Input:  task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-				Claim:  task.Claim{Epsilon: "2", Delta: "1e-10"},
+				Claim:  task.NewClaim("2", "1e-10"),
 				Batch:  task.Batch{Size: users, Honest: randomizer.NewRational(1, 1), Min: users},
 				Params: []task.Param{{Key: "f", Value: randomizer.NewRational(5033165, 1<<24)}, protocols.Whole("k", 4096)},
 				Slots:  task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: slots, MessageBytes: 2},

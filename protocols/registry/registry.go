@@ -73,6 +73,9 @@ func Calibrate(t *task.Task) error {
 	if err != nil {
 		return err
 	}
+	if err := t.Claim.Check(); err != nil {
+		return err
+	}
 	if t.Rule == "" {
 		t.Rule = p.Row().Rule
 	}

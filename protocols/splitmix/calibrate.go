@@ -35,15 +35,13 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkRule(t.Rule); err != nil {
 		return err
 	}
-	target, err := newTarget(t)
-	if err != nil {
-		return err
-	}
+	target := newTarget(t)
 	p := uint64(1)
 	if t.Query != task.Count {
 		p = uint64(min(max(math.Ceil(target.eps*math.Sqrt(float64(t.Batch.Size)/(8*roundingShare))), 1), maxP))
 	}
 	if _, ok := t.Param("p"); ok {
+		var err error
 		if p, err = protocols.WholeParam(t, "p", 1, maxP); err != nil {
 			return err
 		}
@@ -80,13 +78,9 @@ type target struct {
 	users      uint64 // n_min
 }
 
-func newTarget(t *task.Task) (target, error) {
-	eps, err := t.Claim.EpsilonValue()
-	if err != nil {
-		return target{}, err
-	}
-	delta, err := t.Claim.DeltaValue()
-	return target{eps, delta, t.Batch.Min}, err
+func newTarget(t *task.Task) target {
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
+	return target{eps, delta, t.Batch.Min}
 }
 
 // exponent returns s = ε/p, rounded down to a rational.

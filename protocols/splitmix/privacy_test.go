@@ -458,7 +458,7 @@ func TestClaims(t *testing.T) {
 					requireField(t, m.CheckClaim(), "claim.delta")
 					d.Params[0].Value, d.Slots.PerLane = fewer, uint64(fewer.Num)
 				}
-				d.Claim.Epsilon = "0.699"
+				d.Claim.Epsilon = task.NewEpsilon("0.699")
 				m, err = registry.Open(d)
 				require.NoError(t, err)
 				requireField(t, m.CheckClaim(), "claim.epsilon")

@@ -35,14 +35,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
 	}
-	eps, err := t.Claim.EpsilonValue()
-	if err != nil {
-		return err
-	}
-	delta, err := t.Claim.DeltaValue()
-	if err != nil {
-		return err
-	}
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
 	if t.Rule != Rule {
 		return invalid.Field("rule", strconv.Quote(t.Rule), Rule+" for protocol vectormean")
 	}
@@ -250,7 +243,7 @@ func (m *Mechanism) calibrate(eps, delta float64) error {
 	hi := m.units * m.units
 	for !private(hi) {
 		if hi *= 2; hi > compose.MaxVariance {
-			return invalid.Field("claim.epsilon", m.task.Claim.Epsilon, "a larger epsilon or delta, or a smaller dim")
+			return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "a larger epsilon or delta, or a smaller dim")
 		}
 	}
 	lo := hi / 2

@@ -15,7 +15,7 @@ func Example() {
 	t := &task.Task{
 		Name: "gradient", Query: task.VectorMean, Protocol: vectormean.Name, Rule: vectormean.Rule, KEM: task.KEMX25519,
 		Input: task.Input{Lo: randomizer.NewRational(-1, 1), Hi: randomizer.NewRational(1, 1), Bins: 4},
-		Claim: task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim: task.NewClaim("1", "1e-6"),
 		Batch: task.Batch{Size: 10000, Honest: randomizer.NewRational(9, 10), Min: 9000},
 	}
 	var protocol vectormean.Protocol

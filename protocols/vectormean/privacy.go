@@ -18,20 +18,13 @@ const slack = 1e-9
 
 // CheckClaim is [protocols.Mechanism.CheckClaim].
 func (m *Mechanism) CheckClaim() error {
-	eps, err := m.task.Claim.EpsilonValue()
-	if err != nil {
-		return err
-	}
-	delta, err := m.task.Claim.DeltaValue()
-	if err != nil {
-		return err
-	}
+	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	if m.task.Rule != Rule {
 		return invalid.Field("rule", strconv.Quote(m.task.Rule), Rule+" for protocol vectormean")
 	}
 	if derived := m.delta(eps, delta); !(derived <= delta) {
-		return invalid.Field("claim.delta", m.task.Claim.Delta,
-			"at least "+decimal.Format(derived, 4)+", the delta that rule "+Rule+" derives at epsilon "+m.task.Claim.Epsilon)
+		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
+			"at least "+decimal.Format(derived, 4)+", the delta that rule "+Rule+" derives at epsilon "+m.task.Claim.Epsilon.String())
 	}
 	return nil
 }

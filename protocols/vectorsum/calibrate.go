@@ -53,11 +53,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 // choose returns the mechanism with the given k, or, where it is 0, the best one.
 func choose(t *task.Task, reported, levels uint64) (*Mechanism, error) {
 	if levels == 0 && t.Rule == RuleSCM21 {
-		target, err := newTarget(t)
-		if err != nil {
-			return nil, err
-		}
-		levels = target.publishedK(t.Input.Bins)
+		levels = newTarget(t).publishedK(t.Input.Bins)
 	}
 	if levels > 0 {
 		return candidate(t, reported, levels)

@@ -15,7 +15,7 @@ func Example() {
 	t := &task.Task{
 		Name: "seconds by step", Query: task.Vector, Protocol: vectorsum.Name, Rule: "exact", KEM: task.KEMX25519,
 		Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 3},
-		Claim: task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim: task.NewClaim("1", "1e-6"),
 		Batch: task.Batch{Size: 100000, Honest: randomizer.NewRational(9, 10), Min: 90000},
 	}
 	var protocol vectorsum.Protocol

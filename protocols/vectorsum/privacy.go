@@ -25,24 +25,16 @@ type target struct {
 	eps, delta float64
 }
 
-func newTarget(t *task.Task) (target, error) {
-	eps, err := t.Claim.EpsilonValue()
-	if err != nil {
-		return target{}, err
-	}
-	delta, err := t.Claim.DeltaValue()
-	return target{t.Batch.Min, eps, delta}, err
+func newTarget(t *task.Task) target {
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
+	return target{t.Batch.Min, eps, delta}
 }
 
 // calibrate returns randomized response over k symbols with the γ of the task's rule for clients
 // that send the given number of messages.
 func calibrate(t *task.Task, reported, k uint64) (protocols.KRR, error) {
 	if t.Rule == RuleSCM21 {
-		goal, err := newTarget(t)
-		if err != nil {
-			return protocols.KRR{}, err
-		}
-		gamma, err := goal.publishedGamma(t.Input.Bins, k-1, reported)
+		gamma, err := newTarget(t).publishedGamma(t.Input.Bins, k-1, reported)
 		return protocols.KRR{K: k, Gamma: gamma}, err
 	}
 	if reported == 1 {
@@ -71,8 +63,8 @@ func (m *Mechanism) CheckClaim() error {
 		return err
 	}
 	if derived := c.delta(m.krr.Gamma.Float64()); !(derived <= c.goal.delta) {
-		return invalid.Field("claim.delta", t.Claim.Delta,
-			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives for t = "+strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon)
+		return invalid.Field("claim.delta", t.Claim.Delta.String(),
+			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives for t = "+strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon.String())
 	}
 	return nil
 }
@@ -92,14 +84,11 @@ type composed struct {
 }
 
 func newComposed(t *task.Task, reported, k uint64) (*composed, error) {
-	goal, err := newTarget(t)
-	if err != nil {
-		return nil, err
-	}
+	goal := newTarget(t)
 	if rule := accountant.Rule(t.Rule); rule != accountant.Revealed && rule != accountant.Exact {
 		return nil, invalid.Field("rule", strconv.Quote(t.Rule), "revealed, exact or scm21 where t is 2 or more")
 	}
-	_, err = accountant.KRRDelta(accountant.Revealed, k, 0.5, goal.users, goal.eps)
+	_, err := accountant.KRRDelta(accountant.Revealed, k, 0.5, goal.users, goal.eps)
 	return &composed{goal, reported, k}, err
 }
 

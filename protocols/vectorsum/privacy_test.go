@@ -19,7 +19,7 @@ func draft(d, users uint64, eps, delta, rule string, params ...task.Param) *task
 		Name: "test", Query: task.Vector, Protocol: vectorsum.Name, Rule: rule, KEM: task.KEMX25519, Params: params,
 		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
 		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: d},
-		Claim:   task.Claim{Epsilon: eps, Delta: delta},
+		Claim:   task.NewClaim(eps, delta),
 		Batch:   task.Batch{Size: users, Honest: randomizer.NewRational(1, 1), Min: users},
 	}
 }

@@ -122,7 +122,7 @@ func newWorld(kem task.KEM, relays int) *world {
 		Name: "vectors", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: kem,
 		Params:  []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 4)}, {Key: "k", Value: randomizer.NewRational(8, 1)}},
 		Input:   task.Input{Lo: randomizer.NewRational(-1, 2), Hi: randomizer.NewRational(180, 1), Clip: true},
-		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: 2, Honest: randomizer.NewRational(1, 2), Min: 1},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: 2, MessageBytes: 1},
 		Epochs:  task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 2},
@@ -186,7 +186,7 @@ func tasks(w *world) {
 		extremes.Params = append(extremes.Params, task.Param{Key: fmt.Sprintf("p%02d", i), Value: randomizer.NewRational(-int64(i), 7)})
 	}
 	extremes.Input = task.Input{Lo: randomizer.NewRational(-1<<63+1, 1<<63-1-1), Hi: randomizer.NewRational(1<<63-1, 1)}
-	extremes.Query, extremes.Claim = task.Sum, task.Claim{Epsilon: "2.5e1", Delta: "0.000001"}
+	extremes.Query, extremes.Claim = task.Sum, task.NewClaim("2.5e1", "0.000001")
 	extremes.Batch = task.Batch{Size: 1<<32 - 1, Honest: randomizer.NewRational(1, 1), Min: 1 << 31}
 	extremes.Slots = task.Slots{Padding: task.PaddingNone, Lanes: 65535, PerLane: 1, MessageBytes: 1024}
 	extremes.Epochs = task.Epochs{Start: 1 << 35, Length: 31622400, Count: 65536}
@@ -207,7 +207,7 @@ func withParts(plain *task.Task) []*task.Task {
 	first.Name, first.Stream = "first of a stream", &task.Stream{Name: "site", Allow: []string{"batch.size", "claim.delta", "relays.url"}}
 	id := taskfile.ID(&first)
 	later.Name, later.Stream = "later in a stream", &task.Stream{Name: "site", Position: 300, Before: id}
-	later.Claim.Total = task.Total{Epsilon: "5.11", Delta: "3e-5"}
+	later.Claim.Total = task.NewTotal("5.11", "3e-5")
 	total := uint64(11)
 	cells.Name, cells.Claim.Assumption = "noise by cell", task.NoneHonest
 	cells.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Batches: 1000,
@@ -631,7 +631,10 @@ func badParts(w *world, fault faultFunc) {
 		change                    func(first, later, cells, pool *task.Task) *task.Task
 	}{
 		{"assumption", "field:claim.assumption", "no honest client assumed, and no noise by relays", func(_, _, cells, _ *task.Task) *task.Task { cells.Noise = nil; return cells }},
-		{"total_epsilon", "field:claim.total.epsilon", "a total epsilon of 101", func(_, later, _, _ *task.Task) *task.Task { later.Claim.Total.Epsilon = "101"; return later }},
+		{"total_epsilon", "field:claim.total.epsilon", "a total epsilon of 101", func(_, later, _, _ *task.Task) *task.Task {
+			later.Claim.Total.Epsilon = task.NewEpsilon("101")
+			return later
+		}},
 		{"stream_order", "field:stream.allow", "what may change is not in ascending order", func(first, _, _, _ *task.Task) *task.Task {
 			first.Stream.Allow = []string{"claim.delta", "batch.size"}
 			return first

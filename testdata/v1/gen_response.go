@@ -8,7 +8,7 @@ import (
 )
 
 // one is the claim that most samples make.
-var one = task.Claim{Epsilon: "1", Delta: "1e-6"}
+var one = task.NewClaim("1", "1e-6")
 
 // numbers are values of one number.
 func numbers(xs ...float64) (out [][]float64) {
@@ -102,7 +102,7 @@ func realsumVectors() vectorSet {
 				input: between(0, 1), slots: full(1, 1, 2), params: "gamma=1/2 k=65535", values: numbers(0, 1, 0.5),
 			},
 			{
-				name: "four bytes", query: task.Sum, rule: "exact", claim: task.Claim{Epsilon: "12", Delta: "1e-6"},
+				name: "four bytes", query: task.Sum, rule: "exact", claim: task.NewClaim("12", "1e-6"),
 				batch: honest(1000000000), input: between(-1, 1), slots: full(1, 1, 4),
 				params: "gamma=4503599627370497/9007199254740992 k=65536",
 				values: numbers(-1, 1, 0, 0.999969482421875, 1e-9), batches: []batch{oneLane("\x00\x01\x00\x00")},

@@ -30,7 +30,7 @@ func splitmixVectors() vectorSet {
 		samples: []sample{
 			{
 				name: "mean", query: task.Mean, rule: "components",
-				claim: task.Claim{Epsilon: "1", Delta: "0.02"}, batch: honest(20),
+				claim: task.NewClaim("1", "0.02"), batch: honest(20),
 				input: between(-2, 3), params: "m=8 p=12 q=1024 s=1/12", slots: full(1, 8, 2), blocks: 256,
 				values: numbers(-2, 3, 0.5, 0, 1.0/3, 2.9, -1.9, 1),
 				// np = 24: the largest sum that is not negative, the next, one below 0, and a sum beyond q.
@@ -40,13 +40,13 @@ func splitmixVectors() vectorSet {
 			},
 			{
 				name: "count", query: task.Count, rule: "section5.1",
-				claim: task.Claim{Epsilon: "1", Delta: "0.02"}, batch: honest(50),
+				claim: task.NewClaim("1", "0.02"), batch: honest(50),
 				input: between(0, 1), params: "m=40 p=1 q=128 s=1", slots: full(1, 40, 1), blocks: 128,
 				values: numbers(0, 1, 1, 0, 1),
 			},
 			{
 				name: "a large modulus", query: task.Sum, rule: "components",
-				claim: task.Claim{Epsilon: "2", Delta: "1e-3"}, batch: honest(1000),
+				claim: task.NewClaim("2", "1e-3"), batch: honest(1000),
 				input: between(0, 1), params: "m=12 p=1048576 q=36028797018963969 s=1/1048576", slots: full(1, 12, 7), blocks: 128,
 				values: numbers(0, 1, 0.1, 0.7),
 			},

@@ -15,7 +15,7 @@ func ball(d uint64, clip bool) task.Input {
 }
 
 func vectormeanVectors() vectorSet {
-	claim := task.Claim{Epsilon: "1", Delta: "2e-6"}
+	claim := task.NewClaim("1", "2e-6")
 	many := full(8, 43, 1)
 	none := func(lanes, perLane uint64) task.Slots {
 		return task.Slots{Padding: task.PaddingNone, Lanes: lanes, PerLane: perLane, MessageBytes: 1}

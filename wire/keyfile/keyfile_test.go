@@ -94,7 +94,7 @@ func newFiles(t *testing.T, kem task.KEM) files {
 	f.task = &task.Task{
 		Name: "t", Query: task.Sum, Protocol: "p", Rule: "r", KEM: kem,
 		Input:    task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-		Claim:    task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:    task.NewClaim("1", "1e-6"),
 		Batch:    task.Batch{Size: 1, Honest: randomizer.NewRational(1, 1), Min: 1},
 		Slots:    task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
 		Epochs:   task.Epochs{Start: 1, Length: 1, Count: 3},

@@ -37,7 +37,7 @@ func newWorld(t testing.TB, kem task.KEM, relays int, change func(*task.Task)) *
 	w := &world{Task: &task.Task{
 		Name: "t", Query: task.Sum, Protocol: "p", Rule: "r", KEM: kem,
 		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: 3, Honest: randomizer.NewRational(2, 3), Min: 2},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: 3, MessageBytes: 4},
 		Epochs:  task.Epochs{Start: 1, Length: 60, Count: epochs},
@@ -591,7 +591,7 @@ func FuzzOpenEnvelope(f *testing.F) {
 func TestReportSizes(t *testing.T) {
 	parts := map[string]func(*task.Task){
 		"plain":  func(*task.Task) {},
-		"total":  func(t *task.Task) { t.Claim.Total = task.Total{Epsilon: "5", Delta: "1e-5"} },
+		"total":  func(t *task.Task) { t.Claim.Total = task.NewTotal("5", "1e-5") },
 		"stream": func(t *task.Task) { t.Stream = &task.Stream{Name: "site", Allow: task.Changeable} },
 		"noise": func(t *task.Task) {
 			t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 256, Tables: [][]uint64{{1, 2, 1}}}

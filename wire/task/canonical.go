@@ -67,12 +67,12 @@ func (t *Task) Canonical() []byte {
 
 func (w *writer) claim(c Claim) {
 	w.array(4)
-	w.strs(c.Epsilon, c.Delta)
+	w.strs(c.Epsilon.text, c.Delta.text)
 	if c.Total.IsZero() {
 		w.array(0)
 	} else {
 		w.array(2)
-		w.strs(c.Total.Epsilon, c.Total.Delta)
+		w.strs(c.Total.Epsilon.text, c.Total.Delta.text)
 	}
 	w.str(c.Assumption.String())
 }
@@ -132,9 +132,9 @@ func (r *reader) task() *Task {
 
 func (r *reader) claim() (c Claim) {
 	r.array(4)
-	r.strs(&c.Epsilon, &c.Delta)
+	c = NewClaim(r.str(), r.str())
 	if r.optional(2) {
-		r.strs(&c.Total.Epsilon, &c.Total.Delta)
+		c.Total = NewTotal(r.str(), r.str())
 		if r.err == nil && c.Total.IsZero() { // which would read as absent
 			r.err = invalid.Field("claim.total.epsilon", `""`, wantEpsilon)
 		}

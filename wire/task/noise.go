@@ -325,7 +325,7 @@ func (t *Task) CheckSupported() error {
 	case t.Stream != nil:
 		return invalid.Field("stream", strconv.Quote(t.Stream.Name), yet)
 	case !t.Claim.Total.IsZero():
-		return invalid.Field("claim.total", t.Claim.Total.Epsilon+", "+t.Claim.Total.Delta, yet)
+		return invalid.Field("claim.total", t.Claim.Total.Epsilon.text+", "+t.Claim.Total.Delta.text, yet)
 	}
 	return nil
 }

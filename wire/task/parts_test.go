@@ -29,7 +29,7 @@ func stream() *task.Stream {
 
 // parts are valid tasks that use what a task may leave out.
 var parts = map[string]func(*task.Task){
-	"a claim over all epochs": func(t *task.Task) { t.Claim.Total = task.Total{Epsilon: "5.11", Delta: "3e-5"} },
+	"a claim over all epochs": func(t *task.Task) { t.Claim.Total = task.NewTotal("5.11", "3e-5") },
 	"first of a stream":       func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} },
 	"in a stream":             func(t *task.Task) { t.Stream = stream() },
 	"all may change": func(t *task.Task) {
@@ -53,8 +53,8 @@ var parts = map[string]func(*task.Task){
 // partFields are changes of one field of the parts that a task may leave out.
 func partFields() map[string]func(*task.Task) {
 	out := map[string]func(*task.Task){
-		"total epsilon": func(t *task.Task) { t.Claim.Total = task.Total{Epsilon: "2", Delta: "1e-5"} },
-		"total delta":   func(t *task.Task) { t.Claim.Total = task.Total{Epsilon: "2", Delta: "1e-4"} },
+		"total epsilon": func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-5") },
+		"total delta":   func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-4") },
 		"assumption":    func(t *task.Task) { t.Claim.Assumption = task.NoneHonest },
 		"pool":          func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 9} },
 		"pool's number": func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 8} },
@@ -91,13 +91,13 @@ func requireField(t *testing.T, field string, i int, change func(*task.Task)) {
 func TestValidateNamesThePart(t *testing.T) {
 	total := func(set func(*task.Total, string)) func(*task.Task, string) {
 		return func(t *task.Task, s string) {
-			t.Claim.Total = task.Total{Epsilon: "1", Delta: "1e-6"}
+			t.Claim.Total = task.NewTotal("1", "1e-6")
 			set(&t.Claim.Total, s)
 		}
 	}
 	for field, changes := range map[string][]func(*task.Task){
-		"claim.total.epsilon": decimals(total(func(t *task.Total, s string) { t.Epsilon = s }), "101"),
-		"claim.total.delta":   decimals(total(func(t *task.Total, s string) { t.Delta = s }), "1", "1.5"),
+		"claim.total.epsilon": decimals(total(func(t *task.Total, s string) { t.Epsilon = task.NewEpsilon(s) }), "101"),
+		"claim.total.delta":   decimals(total(func(t *task.Total, s string) { t.Delta = task.NewDelta(s) }), "1", "1.5"),
 		"claim.assumption": {
 			func(t *task.Task) { t.Claim.Assumption = task.NoneHonest }, // without noise
 			func(t *task.Task) { t.Noise, t.Claim.Assumption = cells(), 2 },
@@ -176,7 +176,7 @@ func TestValidateNamesTheNoise(t *testing.T) {
 func TestParsePartsIsStrict(t *testing.T) {
 	withParts := func() *task.Task {
 		s := sample()
-		s.Claim.Total, s.Stream, s.Noise = task.Total{Epsilon: "2", Delta: "1e-5"}, stream(), cells()
+		s.Claim.Total, s.Stream, s.Noise = task.NewTotal("2", "1e-5"), stream(), cells()
 		return s
 	}
 	for name, c := range map[string]struct{ old, new string }{
@@ -212,7 +212,7 @@ func TestNotSupportedYet(t *testing.T) {
 	for field, change := range map[string]func(*task.Task){
 		"noise":       func(t *task.Task) { t.Noise = cells() },
 		"stream":      func(t *task.Task) { t.Stream = stream() },
-		"claim.total": func(t *task.Task) { t.Claim.Total = task.Total{Epsilon: "2", Delta: "1e-5"} },
+		"claim.total": func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-5") },
 	} {
 		s := sample()
 		change(s)

@@ -99,10 +99,10 @@ func (in Input) CheckEntries() error {
 // Width returns Hi - Lo.
 func (in Input) Width() float64 { return in.Hi.Float64() - in.Lo.Float64() }
 
-// Claim is the (ε, δ) promised for one epoch, as decimal strings such as "1" and "1e-6".
+// Claim is the (ε, δ) promised for one epoch.
 type Claim struct {
-	Epsilon    string     // In (0, 100].
-	Delta      string     // In (0, 1).
+	Epsilon    Epsilon    // Required.
+	Delta      Delta      // Required.
 	Total      Total      // Over all epochs of the task together.
 	Assumption Assumption // Which other clients must be honest.
 }
@@ -110,8 +110,8 @@ type Claim struct {
 // Total is the (ε, δ) promised for all epochs of a task together. The zero value promises no more
 // than what the claims of the epochs add up to.
 type Total struct {
-	Epsilon string // In (0, 100].
-	Delta   string // In (0, 1).
+	Epsilon Epsilon
+	Delta   Delta
 }
 
 // IsZero says whether there is no claim over all epochs.

@@ -24,7 +24,7 @@ func sample() *task.Task {
 		Name: "delays", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: task.KEMX25519,
 		Params:  []task.Param{{Key: "gamma", Value: r(1, 32)}, {Key: "k", Value: r(40, 1)}},
 		Input:   task.Input{Lo: r(0, 1), Hi: r(180, 1), Clip: true},
-		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: 5000, Honest: r(9, 10), Min: 4500},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
 		Epochs:  task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 30},
@@ -98,7 +98,7 @@ func TestEveryFieldIsCanonical(t *testing.T) {
 		"lo":           func(t *task.Task) { t.Input.Lo = r(1, 3) }, "hi": func(t *task.Task) { t.Input.Hi = r(1, 3) },
 		"bins": func(t *task.Task) { t.Input.Bins = 9 }, "labels": func(t *task.Task) { t.Input.Labels = true },
 		"clip":    func(t *task.Task) { t.Input.Clip = false },
-		"epsilon": func(t *task.Task) { t.Claim.Epsilon = "2" }, "delta": func(t *task.Task) { t.Claim.Delta = "2" },
+		"epsilon": func(t *task.Task) { t.Claim.Epsilon = task.NewEpsilon("2") }, "delta": func(t *task.Task) { t.Claim.Delta = task.NewDelta("2") },
 		"size": func(t *task.Task) { t.Batch.Size = 9 }, "honest": func(t *task.Task) { t.Batch.Honest = r(1, 3) },
 		"min":     func(t *task.Task) { t.Batch.Min = 9 },
 		"padding": func(t *task.Task) { t.Slots.Padding = "none" }, "lanes": func(t *task.Task) { t.Slots.Lanes = 9 },
@@ -189,8 +189,8 @@ func TestValidateNamesTheField(t *testing.T) {
 			func(t *task.Task) { t.Input.Bins = 1 }, func(t *task.Task) { t.Query = task.Histogram },
 			func(t *task.Task) { t.Query, t.Input.Bins = task.Histogram, 1 }, func(t *task.Task) { t.Query, t.Input.Bins = task.Histogram, 1<<32 },
 		}},
-		{"claim.epsilon", decimals(func(t *task.Task, s string) { t.Claim.Epsilon = s }, "101")},
-		{"claim.delta", decimals(func(t *task.Task, s string) { t.Claim.Delta = s }, "1", "1.5", "0.99999999999999999999")},
+		{"claim.epsilon", decimals(func(t *task.Task, s string) { t.Claim.Epsilon = task.NewEpsilon(s) }, "101")},
+		{"claim.delta", decimals(func(t *task.Task, s string) { t.Claim.Delta = task.NewDelta(s) }, "1", "1.5", "0.99999999999999999999")},
 		{"batch.size", []change{func(t *task.Task) { t.Batch.Size = 0 }, func(t *task.Task) { t.Batch.Size = 1 << 32 }}},
 		{"batch.honest", []change{
 			func(t *task.Task) { t.Batch.Honest = r(0, 1) }, func(t *task.Task) { t.Batch.Honest = r(11, 10) }, func(t *task.Task) { t.Batch.Honest = r(-1, 2) },
@@ -248,9 +248,9 @@ func urls(set func(*task.Task, string), more ...string) (out []func(*task.Task))
 
 func TestDecimals(t *testing.T) {
 	for s, want := range map[string]float64{"1": 1, "0.5": 0.5, "1e-6": 1e-6, "10e-2": 0.1, "2.5e1": 25, "100": 100} {
-		got, err := task.Claim{Epsilon: s}.EpsilonValue()
-		require.NoError(t, err, s)
-		require.Equal(t, want, got)
+		got := task.NewEpsilon(s)
+		require.Equal(t, want, got.Value())
+		require.Equal(t, s, got.String())
 	}
 }
 

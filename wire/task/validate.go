@@ -175,24 +175,10 @@ func (t *Task) validateInput() error {
 }
 
 func (t *Task) validateClaim() error {
-	if _, err := t.Claim.EpsilonValue(); err != nil {
-		return err
-	}
-	if _, err := t.Claim.DeltaValue(); err != nil {
-		return err
-	}
 	if t.Claim.Assumption.String() == "" {
 		return invalid.Field("claim.assumption", strconv.Itoa(int(t.Claim.Assumption)), "crowd or none")
 	}
-	total := t.Claim.Total
-	if total.IsZero() {
-		return nil
-	}
-	if _, err := decimal("claim.total.epsilon", total.Epsilon, 100, wantEpsilon); err != nil {
-		return err
-	}
-	_, err := decimal("claim.total.delta", total.Delta, 1-1.0/(1<<53), wantDelta)
-	return err
+	return t.Claim.Check()
 }
 
 func (t *Task) validateBatch() error {
@@ -251,37 +237,6 @@ func (t *Task) validateEpochs() error {
 	}
 	return inRange("epochs.count", t.Epochs.Count, 1, 65536)
 }
-
-const (
-	wantEpsilon = "a decimal in (0, 100]"
-	wantDelta   = "a decimal in (0, 1), such as 1e-6"
-)
-
-// EpsilonValue returns ε. It is an error unless ε is a decimal in (0, 100].
-func (c Claim) EpsilonValue() (float64, error) {
-	return decimal("claim.epsilon", c.Epsilon, 100, wantEpsilon)
-}
-
-// DeltaValue returns δ. It is an error unless δ is a decimal in (0, 1).
-func (c Claim) DeltaValue() (float64, error) {
-	return decimal("claim.delta", c.Delta, 1-1.0/(1<<53), wantDelta)
-}
-
-// decimal parses digits, optionally "." and digits, optionally "e", an optional "-" and digits: at
-// most 24 characters, which all languages read alike.
-func decimal(field, s string, max float64, want string) (float64, error) {
-	number, exponent, hasExponent := strings.Cut(s, "e")
-	whole, fraction, hasFraction := strings.Cut(number, ".")
-	ok := len(s) <= 24 && isDigits(whole) && (!hasFraction || isDigits(fraction)) &&
-		(!hasExponent || isDigits(strings.TrimPrefix(exponent, "-")))
-	v, err := strconv.ParseFloat(s, 64)
-	if !ok || err != nil || !(v > 0 && v <= max) {
-		return 0, invalid.Field(field, strconv.Quote(s), want)
-	}
-	return v, nil
-}
-
-func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 func inRange(field string, v, lo, hi uint64) error {
 	if v < lo || v > hi {

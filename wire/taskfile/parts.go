@@ -9,9 +9,9 @@ import (
 )
 
 func (d *document) formatClaim(c task.Claim) {
-	d.Claim.Epsilon, d.Claim.Delta = c.Epsilon, c.Delta
+	d.Claim.Epsilon, d.Claim.Delta = c.Epsilon.String(), c.Delta.String()
 	if !c.Total.IsZero() {
-		d.Claim.Total = &total{c.Total.Epsilon, c.Total.Delta}
+		d.Claim.Total = &total{c.Total.Epsilon.String(), c.Total.Delta.String()}
 	}
 	if c.Assumption != task.CrowdHonest {
 		d.Claim.Assumption = c.Assumption.String()
@@ -19,9 +19,9 @@ func (d *document) formatClaim(c task.Claim) {
 }
 
 func (d *document) claim() (c task.Claim, err error) {
-	c = task.Claim{Epsilon: d.Claim.Epsilon, Delta: d.Claim.Delta}
+	c = task.NewClaim(d.Claim.Epsilon, d.Claim.Delta)
 	if total := d.Claim.Total; total != nil {
-		if c.Total = (task.Total{Epsilon: total.Epsilon, Delta: total.Delta}); c.Total.IsZero() {
+		if c.Total = task.NewTotal(total.Epsilon, total.Delta); c.Total.IsZero() {
 			return c, invalid.Field("claim.total", "{}", "epsilon and delta, or no total")
 		}
 	}

@@ -50,7 +50,7 @@ func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 		Name: "delays", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: task.KEMX25519,
 		Params:  []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 32)}, {Key: "k", Value: randomizer.NewRational(40, 1)}},
 		Input:   task.Input{Lo: randomizer.NewRational(-1, 2), Hi: randomizer.NewRational(180, 1), Clip: true},
-		Claim:   task.Claim{Epsilon: "1", Delta: "1e-6"},
+		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: 5000, Honest: randomizer.NewRational(9, 10), Min: 4000},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
 		Epochs:  task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 2},
@@ -96,7 +96,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	first.Stream = &task.Stream{Name: "site"}
 	later, _ := sample(t)
 	later.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{0xab}, Allow: []string{"batch.size", "name"}}
-	later.Claim.Total = task.Total{Epsilon: "2", Delta: "1e-5"}
+	later.Claim.Total = task.NewTotal("2", "1e-5")
 	for name, want := range map[string]*task.Task{"full": full, "labels": labels, "draft": draft, "first": first, "later": later,
 		"cells": withNoise(t, noise()), "pool": withNoise(t, &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1}),
 		"one table": withNoise(t, &task.Noise{Kind: task.NoiseCells, Cells: 256, Batches: 3, Tables: [][]uint64{{1, 1}}})} {
@@ -219,7 +219,7 @@ func TestJSONRejects(t *testing.T) {
 	}
 	parts := withNoise(t, noise())
 	parts.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{0xab}}
-	parts.Claim.Total = task.Total{Epsilon: "2", Delta: "1e-5"}
+	parts.Claim.Total = task.NewTotal("2", "1e-5")
 	text, err = taskfile.MarshalJSON(parts)
 	require.NoError(t, err)
 	good = strings.Join(strings.Fields(string(text)), "")
@@ -410,7 +410,7 @@ func TestBundleNotSupportedYet(t *testing.T) {
 	for field, change := range map[string]func(*task.Task){
 		"noise":       func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1} },
 		"stream":      func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} },
-		"claim.total": func(t *task.Task) { t.Claim.Total = task.Total{Epsilon: "2", Delta: "1e-5"} },
+		"claim.total": func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-5") },
 	} {
 		changed := *s
 		change(&changed)

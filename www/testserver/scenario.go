@@ -99,7 +99,7 @@ func withKEM(t *task.Task, kem task.KEM) *task.Task {
 }
 
 func withEpsilon(t *task.Task, epsilon string) *task.Task {
-	t.Claim.Epsilon = epsilon
+	t.Claim.Epsilon = task.NewEpsilon(epsilon)
 	return t
 }
 
