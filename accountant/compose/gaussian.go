@@ -7,15 +7,19 @@ import "math"
 //	δ = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ)
 //
 // and slope is d ln δ/dμ² = φ(ε/μ − μ/2)/(2μδ). ln δ is concave in μ² (docs/proofs/vectormean.md,
-// Lemma 3), so that ln δ at any other μ² lies below the tangent.
+// Lemma 3), so that ln δ at any other μ² lies below the tangent. Below 1e-290 there is no slope: it is NaN.
+//
+// x = ε/μ − μ/2 is off by a few 2⁻⁵³ of itself, and 1 − Φ(x) by x² times that, of which δ may be a small part.
 //
 // [BW18]: https://arxiv.org/abs/1805.06530
 func GaussianDelta(square, eps float64) (delta, slope float64) {
 	mu := math.Sqrt(square)
 	x := eps/mu - mu/2
-	delta = upper(x) - math.Exp(eps)*upper(x+mu)
-	delta = math.Max(delta*(1+1e-9), 1e-300)
-	return delta, density(x) / (2 * mu * delta)
+	delta = upper(x)*(1+1e-15*(1+x*x)) - math.Exp(eps)*upper(x+mu)
+	if delta < 1e-290 {
+		return 1e-290, math.NaN()
+	}
+	return delta * (1 + 1e-9), density(x) / (2 * mu * delta)
 }
 
 // upper returns 1 − Φ(x), and density φ(x).

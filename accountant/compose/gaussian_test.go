@@ -12,6 +12,14 @@ func TestGaussianDelta(t *testing.T) {
 	require.InEpsilon(t, 1e-6, delta, 0.01)
 	more, _ := GaussianDelta(0.236704*0.236704*(1+1e-6), 1)
 	require.InEpsilon(t, slope, math.Log(more/delta)/(0.236704*0.236704*1e-6), 1e-4)
+
+	// Far out, where δ is a 50000th of its terms: to 15 digits by mpmath.
+	delta, _ = GaussianDelta(1.9683000000000005e-7, 0.01)
+	require.GreaterOrEqual(t, delta, 1.65746229216887e-117)
+	require.InEpsilon(t, 1.65746229216887e-117, delta, 1e-6)
+	delta, slope = GaussianDelta(1e-8, 0.01)
+	require.Equal(t, 1e-290, delta)
+	require.True(t, math.IsNaN(slope))
 }
 
 // ln δ lies below its tangents, on a grid of μ² and of points of contact.

@@ -68,7 +68,8 @@ func (m *Mechanism) delta(eps, scale float64) (least float64) {
 //
 //	S ≤ rate²·(‖x‖² + ‖x'‖²) + rate0²·A²                                              (5)
 //
-// and as ln δ is concave in S, with slope κ at S₀, E[δ] ≤ δ(S₀)·E[e^{κ(S-S₀)}] for every S₀.
+// and as ln δ is concave in S, with slope κ at S₀, E[δ] ≤ δ(S₀)·E[e^{κ(S-S₀)}] for every S₀. Where δ(S₀) is too
+// small to have a slope, lowest goes on to larger S₀.
 func (m *Mechanism) gaussian(rate, rate0, eps float64) float64 {
 	if math.IsInf(rate+rate0, 1) {
 		return 1
