@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -39,7 +40,7 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 	return out.Error()
 }
 
-func exact(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+func exact(x float64) string { return decimal.Format(x, -1) }
 
 func epochStart(t *task.Task, epoch uint64) time.Time {
 	return time.Unix(int64(t.Epochs.Start+epoch*t.Epochs.Length), 0).UTC()

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wire/task"
@@ -47,7 +48,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.Float64Var(&o.delta, "delta", 1e-6, "δ, in (0, 1)")
 	f.IntVar(&o.hops, "hops", 2, "relays, 1 to 8")
 	f.BoolVar(&o.headless, "headless", false, "end after the estimate instead of serving the page; without --listen, --epoch and --www")
-	f.Lookup("delta").DefValue = "1e-6" // as it is written everywhere, and not 1e-06
+	f.Lookup("delta").DefValue = decimal.Format(o.delta, -1)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the page")
 	f.Uint64Var(&o.epoch, "epoch", 20, "seconds of an epoch on the page, 10 to 86400")
 	f.StringVar(&o.www, "www", "build/www", "folder of the built page")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/look"
 )
 
@@ -197,7 +198,7 @@ func runGaussian(cmd *cobra.Command, f amplifyFlags) error {
 	}
 	result := gaussianResult{Mechanism: f.mechanism, Sigma: f.sigma, Gamma: gamma}
 	return cli.Print(cmd, result, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "blanket probability γ = %.12g\n", gamma)
+		_, err := fmt.Fprintf(w, "blanket probability γ = %s\n", decimal.Format(gamma, 12))
 		return err
 	})
 }
@@ -211,12 +212,13 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 	}
 	raw := "no statement"
 	if r.Raw != nil {
-		raw = fmt.Sprintf("%.12g", *r.Raw)
+		raw = decimal.Format(*r.Raw, 12)
 	}
 	fmt.Fprintf(table, "mechanism\t%s\n", name)
-	fmt.Fprintf(table, "local privacy\tε₀ = %.12g\n", r.Epsilon0)
-	fmt.Fprintf(table, "after shuffling %d users\tε = %.12g, δ = %.12g\n", r.Users, r.Epsilon, r.Delta)
-	fmt.Fprintf(table, "solved for %s by %s\t%.12g (the bound alone: %s)\n", r.Solve, r.Bound, r.Value, raw)
+	fmt.Fprintf(table, "local privacy\tε₀ = %s\n", decimal.Format(r.Epsilon0, 12))
+	fmt.Fprintf(table, "after shuffling %d users\tε = %s, δ = %s\n", r.Users,
+		decimal.Format(r.Epsilon, 12), decimal.Format(r.Delta, 12))
+	fmt.Fprintf(table, "solved for %s by %s\t%s (the bound alone: %s)\n", r.Solve, r.Bound, decimal.Format(r.Value, 12), raw)
 	if !r.Amplified {
 		fmt.Fprintf(table, "note\tthe bound gives nothing beyond pure local privacy here\n")
 	}
@@ -226,7 +228,7 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 // plotAmplify writes the chart of ε against users around r to path.
 func plotAmplify(path string, r amplifyResult) error {
 	chart := look.LogLogChart{
-		Title:  fmt.Sprintf("ε after shuffling: %s, ε₀ = %.4g, δ = %.4g", r.Mechanism, r.Epsilon0, r.Delta),
+		Title:  fmt.Sprintf("ε after shuffling: %s, ε₀ = %.4g, δ = %s", r.Mechanism, r.Epsilon0, decimal.Format(r.Delta, 4)),
 		XLabel: "users", YLabel: "ε",
 	}
 	mechanisms := []accountant.Mechanism{accountant.Generic}

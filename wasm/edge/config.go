@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -196,4 +197,4 @@ func (c *Config) delay() time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+func number(x float64) string { return decimal.Format(x, -1) }

@@ -5,6 +5,7 @@
  */
 
 import { byId, html } from './dom.js';
+import { queries } from './queries.js';
 import { type Entry, type Row, type State, entries, fetchChart } from './state.js';
 import { exact, number, percent } from './words.js';
 
@@ -46,8 +47,9 @@ function answer(state: State, total: Row): Node[] {
     ];
   }
   const e = list[0]!;
-  const of = state.query === 'count' ? ` of ${number(total.users)}` : '';
-  const share = state.query === 'count' ? ` (${percent(Math.min(1, Math.max(0, e.estimate / total.users)))})` : '';
+  const { yesNo } = queries[state.query];
+  const of = yesNo ? ` of ${number(total.users)}` : '';
+  const share = yesNo ? ` (${percent(Math.min(1, Math.max(0, e.estimate / total.users)))})` : '';
   return [
     html('p', { class: 'answer' }, html('b', {}, exact(e.estimate)), `${of} ${state.answer_unit}`),
     html('p', { class: 'quiet' },

@@ -5,6 +5,7 @@
  */
 
 import { byId, html, svg } from './dom.js';
+import { queries } from './queries.js';
 import type { State } from './state.js';
 import { number, withUnit } from './words.js';
 
@@ -20,8 +21,8 @@ export interface Picker {
 
 /** Fills the form; changed is called whenever another value is picked. */
 export function picker(state: State, changed: () => void): Picker {
-  const vector = state.query === 'vector' || state.query === 'vectormean';
-  const out = vector ? sliders(state) : state.query === 'mean' || state.query === 'sum' ? slider(state) : choices(state);
+  const { shape, yesNo } = queries[state.query];
+  const out = shape === 'vector' ? sliders(state) : shape === 'number' && !yesNo ? slider(state) : choices(state);
   byId('picker').addEventListener('input', changed);
   return out;
 }
@@ -75,7 +76,7 @@ function choices(state: State): Picker {
   const picked = () => Number(group.querySelector<HTMLInputElement>('input:checked')!.value);
   return {
     // A bin of a range is reported by its middle, which the task maps back to the bin.
-    value: () => (state.query === 'count' || state.labels ? picked() : state.lo + (picked() + 0.5) * width),
+    value: () => (queries[state.query].yesNo || state.labels ? picked() : state.lo + (picked() + 0.5) * width),
     text: () => state.entries[picked()]!,
     practice(shares) {
       group.querySelectorAll<HTMLElement>('span').forEach((span, i) => span.style.setProperty('--share', String(shares?.[i] ?? 0)));
@@ -96,7 +97,7 @@ function sliders(state: State): Picker {
   const note = html('p', { class: 'quiet' });
   const show = () => {
     inputs.forEach((input, i) => outputs[i]!.replaceChildren(number(input.valueAsNumber)));
-    if (state.query !== 'vectormean') return;
+    if (!queries[state.query].ball) return;
     const norm = Math.hypot(...values());
     note.textContent = `Length ${number(norm)}${norm > 1 ? ': it will be scaled to 1' : ', at most 1'}.`;
   };

@@ -4,6 +4,8 @@
  * @module
  */
 
+import type { Query } from './queries.js';
+
 /** What was released; arrays where the query has several entries. */
 export interface Row {
   readonly epoch: number;
@@ -23,7 +25,7 @@ export interface Location {
 export interface State {
   readonly task_url: string;
   readonly owner: string;
-  readonly query: 'count' | 'sum' | 'mean' | 'histogram' | 'vector' | 'vectormean';
+  readonly query: Query;
   readonly title: string;
   readonly unit: string;
   readonly measure: string;

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TestPageKnowsTheQueries: the page's table of queries holds those of task.Queries, line by line, and
+// no others.
+func TestPageKnowsTheQueries(t *testing.T) {
+	raw, err := os.ReadFile("../../www/demo/queries.ts")
+	require.NoError(t, err)
+	shapes := map[task.Shape]string{task.Scalar: "number", task.PerBin: "bins", task.PerVector: "vector"}
+	var names []string
+	want := "= {\n"
+	for _, q := range task.Queries {
+		names = append(names, "'"+string(q.Query)+"'")
+		want += fmt.Sprintf("  %s: { shape: '%s', yesNo: %t, ball: %t },\n", q.Query, shapes[q.Shape], q.YesNo(), q.Ball())
+	}
+	require.Contains(t, string(raw), want+"};\n")
+	require.Contains(t, string(raw), "type Query = "+strings.Join(names, " | ")+";\n")
+}

@@ -1,0 +1,25 @@
+/**
+ * What is asked, as task.Queries has it: a Go test compares the two tables.
+ * @module
+ */
+
+/** How a query is asked. */
+export interface QueryInfo {
+  /** Of the answer: one number, one per bin, or one per coordinate of a vector. */
+  readonly shape: 'number' | 'bins' | 'vector';
+  /** The value is 0 or 1. */
+  readonly yesNo: boolean;
+  /** The value is a vector of Euclidean norm at most 1. */
+  readonly ball: boolean;
+}
+
+export type Query = 'count' | 'sum' | 'mean' | 'histogram' | 'vector' | 'vectormean';
+
+export const queries: Readonly<Record<Query, QueryInfo>> = {
+  count: { shape: 'number', yesNo: true, ball: false },
+  sum: { shape: 'number', yesNo: false, ball: false },
+  mean: { shape: 'number', yesNo: false, ball: false },
+  histogram: { shape: 'bins', yesNo: false, ball: false },
+  vector: { shape: 'vector', yesNo: false, ball: false },
+  vectormean: { shape: 'vector', yesNo: false, ball: true },
+};
