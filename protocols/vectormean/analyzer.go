@@ -52,10 +52,8 @@ func (a *aggregate) Reports() uint64 { return a.users }
 func (a *aggregate) Total() []float64 {
 	m := a.m
 	out := make([]float64, m.size)
-	each := uint64(m.size) / m.lanes
 	for j := range out {
-		plus := uint64(j)/each*m.perLane() + 2*(uint64(j)%each)
-		out[j] = (float64(a.counts[plus]) - float64(a.counts[plus+1])) * m.bound / m.units // (1)
+		out[j] = m.difference(a.counts, j, float64(a.users)) * m.bound / m.units
 	}
 	if m.frame != nil {
 		return m.frame.synthesize(out) // (3)
@@ -64,21 +62,38 @@ func (a *aggregate) Total() []float64 {
 }
 
 // Errors is [protocols.Aggregate.Errors]: the noise of two counters and the worst rounding. With a frame, an
-// entry is the mean of those of N coefficients, and normal.
+// entry is the mean of the errors of N coefficients, and normal.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
-	noise, unit := &protocols.Noise{}, a.m.bound/a.m.units
+	totals := a.Total()
+	out := make([]protocols.ErrorLaw, len(totals))
+	if a.m.frame != nil {
+		for l, total := range totals {
+			out[l] = protocols.Normal{Estimate: total, Plugged: float64(a.users) * a.m.WorstVariance()}
+		}
+		return out
+	}
+	noise := &protocols.Noise{}
 	noise.AddHalves(a.users)
 	if a.m.noise.trials > 0 {
 		noise.AddBinomials(float64(a.users*a.m.noise.trials), a.m.noise.chance.Float64())
 	}
-	totals := a.Total()
-	out := make([]protocols.ErrorLaw, len(totals))
 	for l, total := range totals {
-		if out[l] = (protocols.Noisy{Estimate: total, Unit: unit, Noise: noise}); a.m.frame != nil {
-			out[l] = protocols.Normal{Estimate: total, Plugged: noise.Variance() * unit * unit}
-		}
+		out[l] = protocols.Noisy{Estimate: total, Unit: 1 / a.m.units, Noise: noise}
 	}
 	return out
+}
+
+// difference returns the units of coefficient j's positive part less those of its negative part, of n
+// clients: with a lane each, the units sent less those not sent.
+func (m *Mechanism) difference(counts []uint64, j int, n float64) float64 {
+	if m.frame == nil {
+		return float64(counts[2*j]) - float64(counts[2*j+1]) // (1)
+	}
+	if m.null.trials > 0 {
+		sent, not := float64(counts[2*j]), float64(counts[2*j+1])
+		return sent - not - n*(m.noise.mean()-m.null.mean())
+	}
+	return 2*float64(counts[j]) - n*(m.units+2*m.noise.mean()) // (3)
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is (2) or (4).
@@ -107,21 +122,30 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 
 // variance returns (2) or (4) for f(1-f) or its mean.
 func (m *Mechanism) variance(rounding float64) float64 {
-	unit := m.bound / m.units
-	return unit * unit * (2*m.noise.variance() + rounding)
+	unit, noise := m.bound/m.units, 2*m.noise.variance()
+	if m.frame != nil {
+		unit, noise = 2*unit, m.noise.variance()
+		if m.null.trials > 0 {
+			noise = (noise + m.null.variance()) / 4
+		}
+	}
+	return unit * unit * (noise + rounding)
 }
 
 // WorstVariance is [protocols.Mechanism.WorstVariance]: f = ½.
 func (m *Mechanism) WorstVariance() float64 { return m.variance(0.25) }
 
 // WorstValue is [protocols.Mechanism.WorstValue]: half a unit in every coordinate, or in as many as fit
-// norm 1. With a frame, half a unit in every coefficient: those of the first axis are all equal but for
-// their signs, and as small as can be.
+// norm 1. With a frame, half a unit between two whole numbers in every coefficient: 0 if h is odd, else along
+// the first axis, whose coefficients are all equal but for their signs. That is longer than 1 if h < κ. Then
+// the axis itself is close to it: for h = 2, κ = 11/5 it has 0.99 times that rounding's variance.
 func (m *Mechanism) WorstValue() []float64 {
 	v := make([]float64, m.task.Input.Bins)
 	half := 0.5 / m.units
 	if m.frame != nil {
-		v[0] = half * m.bound * math.Sqrt(float64(m.size))
+		if m.most()%2 == 0 {
+			v[0] = min(2*half*m.bound*math.Sqrt(float64(m.size)), 1)
+		}
 		return v
 	}
 	for l := range v {

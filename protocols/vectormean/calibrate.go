@@ -44,7 +44,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if t.Slots.Lanes > 1 {
 		chosen.Params = chooseFrame(t)
 	}
-	p := newPlan(t, eps, delta, chosen.Params)
+	p := newPlan(t, eps, delta)
 	units, trials := p.choose()
 	if given, ok := t.Param("units"); ok {
 		units, trials = given, 0
@@ -124,15 +124,13 @@ type plan struct {
 	n, size float64 // n_min, and d or N.
 	square  float64 // μ² of the Gaussian mechanism with the claim.
 	none    bool    // Padding none.
-	kashin  float64 // κ with a lane per coefficient, else 0.
+	lanes   bool    // A lane per coefficient.
 }
 
-func newPlan(t *task.Task, eps, delta float64, frame []task.Param) plan {
+func newPlan(t *task.Task, eps, delta float64) plan {
 	p := plan{n: float64(t.Batch.Min), size: float64(t.Input.Bins), none: t.Slots.Padding == task.PaddingNone}
-	for _, param := range frame {
-		if param.Key == "kashin" {
-			p.kashin, p.size = param.Value.Float64(), float64(frameSize(int(min(t.Input.Bins, maxDim))))
-		}
+	if t.Slots.Lanes > 1 {
+		p.lanes, p.size = true, float64(frameSize(int(min(t.Input.Bins, maxDim))))
 	}
 	lo, hi := 1e-12, 1e6
 	for range 100 {
@@ -153,20 +151,25 @@ const (
 	enough = 1.30
 )
 
+// coarse is how much of the noise's variance that of rounding may be with a lane per coefficient: a standard
+// error of 1.16.
+const coarse = 0.35
+
 // fewTrials is how many noise messages of a kind are worth sending for a variance of [enough].
 const fewTrials = 3
 
 // choose returns s or h, and in one lane under padding full the trials of a counter that shall do for it,
 // else 0.
 //
-// A lane each: the least h with which rounding adds at most 0.3 to the variance. One lane, padding
+// A lane each: the least h with which rounding adds at most [coarse] to the variance. A client's noise there
+// is ∝ h², and what a malicious one reaches 1 + m/h, so that fewer units are better for both. One lane, padding
 // none: the s that minimises messages times the 5/2 power of the variance, with A ≤ max(7.75·d, 124). Padding full, with
 // A ≤ max(16d, 256) and for every m the largest s that m trials at q = ½ hide: the least m ≤ 3 that is
 // good [enough], else the m that minimises slots times variance squared.
 func (p plan) choose() (units randomizer.Rational, trials uint64) {
-	if p.kashin > 0 {
-		h := math.Sqrt(p.n * p.square / (16 * p.size * 0.3))
-		return randomizer.NewRational(int64(min(math.Ceil(max(h, p.kashin/2)), 256)), 1), 0
+	if p.lanes {
+		h := math.Sqrt(p.n * p.square / (4 * p.size * coarse))
+		return randomizer.NewRational(int64(min(math.Ceil(max(h, 1)), 256)), 1), 0
 	}
 	best, least := 1.0, math.Inf(1)
 	if p.none {
@@ -235,7 +238,8 @@ func (p plan) messages(s float64) float64 {
 	return s*math.Sqrt(p.size) + (2+nullTimes)*p.size*p.noise(s)/p.n
 }
 
-// calibrate sets the least noise that proves the claim, to a relative 10⁻³ of the variance.
+// calibrate sets the least noise that proves the claim, to a relative 10⁻³ of the variance. Where slots count
+// a trial fewer at q = ½, whose tails waste least, may do for it though more trials of that variance would not.
 func (m *Mechanism) calibrate(eps, delta float64) error {
 	private := func(lambda float64) bool {
 		return m.setNoise(lambda) && m.delta(eps, delta) <= delta
@@ -246,19 +250,31 @@ func (m *Mechanism) calibrate(eps, delta float64) error {
 			return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "a larger epsilon or delta, or a smaller dim")
 		}
 	}
+	hi = lower(private, hi)
+	private(hi)
+	if trials := m.noise.trials; trials > 1 && m.null.trials == 0 {
+		if fewer := float64(trials-1) / 4 * float64(m.task.Batch.Min) * (1 - slack); private(fewer) {
+			hi = lower(private, fewer)
+		}
+		private(hi)
+	}
+	return nil
+}
+
+// lower returns a value that is good, at most the one given, to a relative 10⁻³ above one that is not, or 10⁻³.
+func lower(good func(float64) bool, hi float64) float64 {
 	lo := hi / 2
-	for private(lo) && lo > 1e-3 {
+	for good(lo) && lo > 1e-3 {
 		lo, hi = lo/2, lo
 	}
 	for hi > lo*1.001 {
-		if mid := math.Sqrt(lo * hi); private(mid) {
+		if mid := math.Sqrt(lo * hi); good(mid) {
 			hi = mid
 		} else {
 			lo = mid
 		}
 	}
-	private(hi)
-	return nil
+	return hi
 }
 
 // setNoise sets noise of variance lambda for each counter over n_min clients, and for the null message

@@ -40,7 +40,7 @@ func (m *Mechanism) delta(eps, scale float64) (least float64) {
 	if float64(n)*max(m.noise.variance(), m.null.variance()) > compose.MaxVariance {
 		return 1 // more noise than anybody needs, and than can be summed up in memory
 	}
-	counters, nulls := 2*float64(m.size), float64(m.lanes)
+	counters, nulls := float64(m.counters()*m.lanes), float64(m.lanes)
 	counter := compose.NewBinomial(n*m.noise.trials, m.noise.chance.Float64())
 	var null *compose.Binomial
 	if m.null.trials > 0 {
@@ -63,8 +63,8 @@ func (m *Mechanism) delta(eps, scale float64) (least float64) {
 }
 
 // gaussian bounds δ(eps) of the Gaussians that dominate counters and null messages, whose shifts count
-// rate and rate0 each. With a lane for each of N coefficients of at most h units, the squared norm is at
-// most N·h²·max(2·rate², rate²+rate0²). In one lane it is, given the roundings,
+// rate and rate0 each. With a lane for each of N coefficients of 0 to h units, the squared norm is at
+// most N·h²·(rate²+rate0²). In one lane it is, given the roundings,
 //
 //	S ≤ rate²·(‖x‖² + ‖x'‖²) + rate0²·A²                                              (5)
 //
@@ -76,7 +76,7 @@ func (m *Mechanism) gaussian(rate, rate0, eps float64) float64 {
 	}
 	square := m.units * m.units * (1 + slack)
 	if m.frame != nil {
-		delta, _ := compose.GaussianDelta(float64(m.size)*square*max(2*rate*rate, rate*rate+rate0*rate0), eps)
+		delta, _ := compose.GaussianDelta(float64(m.size)*square*(rate*rate+rate0*rate0), eps)
 		return delta
 	}
 	fixed := math.Pow(rate0*float64(m.most()), 2)

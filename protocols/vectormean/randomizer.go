@@ -50,24 +50,28 @@ func (m *Mechanism) noiseOf(kind uint64) noise {
 // addUnits counts the messages of one client's rounded coefficients, and under padding none the null
 // messages that fill each lane up to [Mechanism.most].
 func (m *Mechanism) addUnits(counts []uint64, x []int64) {
-	kinds, each := m.perLane(), m.size/int(m.lanes)
-	sent := uint64(0)
+	kinds := m.perLane()
+	if m.null.trials > 0 {
+		for lane := range m.lanes {
+			counts[(lane+1)*kinds-1] += m.most()
+		}
+	}
 	for j, units := range x {
-		kind := uint64(j/each)*kinds + 2*uint64(j%each)
+		lane, kind := uint64(j), uint64(j)*kinds
+		if m.frame == nil {
+			lane, kind = 0, 2*uint64(j)
+		}
 		if units < 0 {
 			kind, units = kind+1, -units
 		}
 		counts[kind] += uint64(units)
-		if sent += uint64(units); (j+1)%each == 0 {
-			if m.null.trials > 0 {
-				counts[uint64(j/each+1)*kinds-1] += m.most() - sent
-			}
-			sent = 0
+		if m.null.trials > 0 {
+			counts[(lane+1)*kinds-1] -= uint64(units)
 		}
 	}
 }
 
-// part is a coefficient in units: whole of them and a fraction of [one], of a sign.
+// part is a coefficient in units: whole of them and a fraction of [one]; in one lane also its sign.
 type part struct {
 	whole    int64
 	fraction uint64
@@ -92,8 +96,12 @@ func (m *Mechanism) parts(value []float64) ([]part, error) {
 	}
 	out := make([]part, len(v))
 	for j, a := range v {
-		whole, fraction := math.Modf(math.Min(math.Abs(a)/m.bound, 1) * m.units)
-		out[j] = part{int64(whole), uint64(fraction * one), a < 0}
+		t, negative := math.Min(math.Abs(a), 1)*m.units, a < 0
+		if m.frame != nil {
+			t, negative = (min(max(a/m.bound, -1), 1)+1)*m.units/2, false
+		}
+		whole, fraction := math.Modf(t)
+		out[j] = part{int64(whole), uint64(fraction * one), negative}
 	}
 	return out, nil
 }

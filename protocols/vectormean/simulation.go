@@ -32,8 +32,9 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 }
 
 // Attack is [protocols.Attacker]: one-coordinate and max put all slots on (0, +), or, with a lane for
-// each, on one sign of every coefficient, the one that counts for the first entry of the answer with a
-// positive sign: an error of norm √d + 2m·d/s or κ(1+2m/h), about. drop-noise sends the client's units alone.
+// each, all or none on every coefficient, so that each moves the first entry of the answer up: an error
+// of norm √d + 2m·d/s or κ(1+m/h), about. Under padding none null messages are sent in place of none.
+// drop-noise sends the client's units alone.
 func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	parts, err := m.parts(value)
 	if err != nil {
@@ -46,10 +47,11 @@ func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value [
 	case protocols.AttackMax, protocols.AttackOneCoordinate:
 		for lane, positive := range m.targets() {
 			kind := uint64(lane) * m.perLane()
-			if !positive {
-				kind++
+			if positive {
+				counts[kind] = m.slots().PerLane
+			} else if m.null.trials > 0 {
+				counts[kind+1] = m.slots().PerLane
 			}
-			counts[kind] = m.slots().PerLane
 		}
 	default:
 		return nil, protocols.UnknownAttack(attack, "max, one-coordinate or drop-noise")

@@ -40,16 +40,24 @@
 // A lane per coefficient. If all slots are in one lane, a malicious client can put all of them, B, on one
 // coordinate, and move it by B/s, about √d. So a task may ask for lanes. There the client sends not v but
 // its Kashin representation: coefficients a with Uᵀa = v and |a_j| ≤ c = κ/√N in a public frame (frame.go) of
-// N ≥ 2d vectors, each in a lane of its own whose limit relays enforce. A unit is worth c/h there, no
-// coefficient has more than h, roundings are independent, and null messages are of each lane:
+// N ≥ 2d vectors, each in a lane of its own whose limit relays enforce. A lane has one counter, for both
+// signs: a unit is worth 2c/h, t_j = (a_j/c + 1)·h/2 of them are rounded to a whole number from 0 to h, each
+// coefficient by itself, and n clients' offset and noise are taken away again:
 //
-//	Σv  ≈ Uᵀ·(c/h)·(C_j+ - C_j-)                                                      (3)
-//	Var = (c/h)²·(2m·q(1-q) + Σ_j f_j(1-f_j)/N), one client, every entry               (4)
+//	Σv  ≈ Uᵀ·(c/h)·(2C_j - n(h + 2mq))                                                (3)
+//	Var = (2c/h)²·(m·q(1-q) + Σ_j f_j(1-f_j)/N), one client, every entry               (4)
 //
-// as every entry of U is ±1/√N. A malicious client moves each coefficient by a lane's slots at most, an
-// error of norm κ(1 + 2m/h) whatever d. The price is accuracy: coefficients have norm κ, not 1. A
-// representation is searched for; one that is not found (none was, of those tried) is clipped, which
-// costs accuracy and no privacy.
+// as every entry of U is ±1/√N. Under padding none null messages fill each lane up to h: they count the
+// units that were not sent, C_j0, so that 2C_j - nh is C_j - C_j0, which needs no offset and halves the noise.
+//
+// A malicious client moves each coefficient by what its lane's slots can: under padding full an error of norm
+// κ(1 + 2m(1-q)/h) at most. m grows with d/n, but the error stays below the noise of all clients until
+// that is about as large as the sum itself can be (docs/proofs/vectormean.md, section 5). The price is
+// accuracy: coefficients have norm κ, not 1. A representation is searched for; one that is not found (none
+// was, of those tried) is clipped, which costs accuracy and no privacy.
+//
+// Why one counter there: two, with h/2 units for each sign, have the same error and as many slots, but a
+// malicious client can spend all of them on one sign and reach twice as far; and h could not be 1.
 //
 // Limits: slots up to 65535 in a lane. If every relay colludes with the verifier, nothing remains: one
 // client's units show.
@@ -93,7 +101,7 @@ type Mechanism struct {
 	frame *frame  // Of a lane per coefficient; nil with one lane.
 	size  int     // d, or N.
 	bound float64 // Largest coefficient: 1, or c.
-	units float64 // What bound is in units: s, or h.
+	units float64 // s, what 1 is in units; or h, what a coefficient's whole range is.
 	noise noise   // Of each (l, ±).
 	null  noise   // Of each null message; zero trials under padding full, where there are none.
 	lanes uint64  // 1, or N.
@@ -105,12 +113,15 @@ type noise struct {
 	chance randomizer.Rational
 }
 
+// mean returns mq.
+func (n noise) mean() float64 { return float64(n.trials) * n.chance.Float64() }
+
 // variance returns mq(1-q), 0 without trials.
 func (n noise) variance() float64 {
 	if n.trials == 0 {
 		return 0
 	}
-	return float64(n.trials) * n.chance.Float64() * (1 - n.chance.Float64())
+	return n.mean() * (1 - n.chance.Float64())
 }
 
 // Open returns the mechanism of a task: query vectormean, d = Input.Bins, parameters units (s, or h), m
@@ -195,8 +206,8 @@ func (m *Mechanism) openFrame(units randomizer.Rational) error {
 		return invalid.Field("params.kashin", kashin.String(), "a rational from 1 to the root of the frame's size, "+decimal.Format(most, 5))
 	}
 	m.bound = kashin.Float64() / math.Sqrt(float64(m.size))
-	if units.Den != 1 || 2*m.units < kashin.Float64() {
-		return invalid.Field("params.units", units.String(), "a whole number, at least half of kashin, where each coefficient has a lane")
+	if units.Den != 1 {
+		return invalid.Field("params.units", units.String(), "a whole number where each coefficient has a lane")
 	}
 	return nil
 }
@@ -210,23 +221,32 @@ func (m *Mechanism) most() uint64 {
 	return uint64(m.units*math.Sqrt(float64(m.size))*(1+slack)) + 1
 }
 
-// perLane returns the number of kinds of message in a lane: two for each of its coefficients, and
+// counters returns the number of counters in a lane, without null messages: for each sign of each coordinate,
+// or one.
+func (m *Mechanism) counters() uint64 {
+	if m.frame != nil {
+		return 1
+	}
+	return 2 * uint64(m.size)
+}
+
+// perLane returns the number of kinds of message in a lane: one for each of its counters, and
 // under padding none the null message, which is the last.
 func (m *Mechanism) perLane() uint64 {
-	kinds := 2 * uint64(m.size) / m.lanes
+	kinds := m.counters()
 	if m.null.trials > 0 {
 		kinds++
 	}
 	return kinds
 }
 
-// kinds returns the number of different messages. Message (j, +) is number 2j of its lane, (j, -) the next.
+// kinds returns the number of different messages. In one lane message (l, +) is number 2l, (l, -) the next.
 func (m *Mechanism) kinds() uint64 { return m.perLane() * m.lanes }
 
 // slots returns how messages travel: at most one for each unit and all trials.
 func (m *Mechanism) slots() task.Slots {
 	s := task.Slots{Padding: task.PaddingFull, Lanes: m.lanes}
-	s.PerLane = m.most() + 2*uint64(m.size)/m.lanes*m.noise.trials + m.null.trials
+	s.PerLane = m.most() + m.counters()*m.noise.trials + m.null.trials
 	if m.null.trials > 0 {
 		s.Padding = task.PaddingNone
 	}

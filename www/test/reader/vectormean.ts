@@ -27,6 +27,8 @@ function noiseOf(task: Task, trials: string, chance: string): Noise {
   return { trials: m, chance: q };
 }
 
+const mean = ({ trials, chance }: Noise): number => Number(trials) * toNumber(chance);
+
 /** Rounds one fraction of 2^53. */
 const settle = (source: Source, f: bigint): bigint => (source.below(one) < f ? one : 0n);
 
@@ -69,7 +71,7 @@ export function vectormean(task: Task): Protocol {
     const fits = kashin && toNumber(kashin) >= 1 && toNumber(kashin) <= Math.sqrt(frame.size);
     if (!fits) throw new Malformed('params.kashin');
     bound = toNumber(kashin) / Math.sqrt(frame.size);
-    if (s.den !== 1n || 2 * units < toNumber(kashin)) throw new Malformed('params.units');
+    if (s.den !== 1n) throw new Malformed('params.units');
     known.push('kashin', 'seed');
   }
   const noise = noiseOf(task, 'm', 'q');
@@ -82,22 +84,23 @@ export function vectormean(task: Task): Protocol {
 
   const size = frame?.size ?? d;
   const lanes = frame ? size : 1;
-  const each = size / lanes; // coefficients in a lane
-  const kinds = 2 * each + (nulls ? 1 : 0); // numbers in a lane
+  const counters = frame ? 1 : 2 * d; // in a lane, without null messages
+  const kinds = counters + (nulls ? 1 : 0); // numbers in a lane
   const count = BigInt(kinds * lanes);
   const most = frame ? BigInt(units) : BigInt(Math.floor(units * Math.sqrt(d) * (1 + slack)) + 1);
   if (task.lanes !== 1n && task.lanes !== BigInt(lanes)) throw new Malformed('slots.lanes');
-  const perLane = most + BigInt(2 * each) * noise.trials + (nulls?.trials ?? 0n);
+  const perLane = most + BigInt(counters) * noise.trials + (nulls?.trials ?? 0n);
   checkSlots(task, nulls ? 'none' : 'full', BigInt(lanes), perLane, bytesOf(count));
 
-  /** Whole units of every coefficient. */
+  /** Whole units of every coefficient, in one lane with its sign. */
   const roundedOf = (source: Source, value: number[]): bigint[] => {
     const v = ballOf(task, value);
     const a = frame ? frame.represent(v, bound) : v;
-    const t = a.map((x) => Math.min(Math.abs(x) / bound, 1) * units);
+    const shifted = (x: number) => ((Math.max(-1, Math.min(x / bound, 1)) + 1) * units) / 2;
+    const t = a.map((x) => (frame ? shifted(x) : Math.min(Math.abs(x), 1) * units));
     const fractions = t.map((x) => BigInt(Math.floor((x - Math.floor(x)) * 2 ** 53)));
     const up = frame ? fractions.map((f) => settle(source, f)) : roundTogether(source, fractions);
-    return t.map((x, j) => (a[j]! < 0 ? -1n : 1n) * (BigInt(Math.floor(x)) + up[j]! / one));
+    return t.map((x, j) => (!frame && a[j]! < 0 ? -1n : 1n) * (BigInt(Math.floor(x)) + up[j]! / one));
   };
 
   const read = (lane: number, message: Uint8Array): number => {
@@ -112,12 +115,11 @@ export function vectormean(task: Task): Protocol {
       const x = roundedOf(source, value);
       for (let lane = 0; lane < lanes; lane++) {
         let left = most;
-        for (let i = 0; i < each; i++) {
-          const own = x[lane * each + i]!;
-          const magnitude = own < 0n ? -own : own;
-          counts[lane * kinds + 2 * i + (own < 0n ? 1 : 0)]! += magnitude;
-          left -= magnitude;
-        }
+        const sent = frame ? [x[lane]!] : x.flatMap((own) => (own < 0n ? [0n, -own] : [own, 0n]));
+        sent.forEach((n, i) => {
+          counts[lane * kinds + i]! += n;
+          left -= n;
+        });
         if (nulls) counts[lane * kinds + kinds - 1]! += left;
       }
       return Array.from({ length: lanes }, (_, lane) => {
@@ -133,12 +135,17 @@ export function vectormean(task: Task): Protocol {
     check: (lane, message) => void read(lane, message),
     estimate: (batches) => {
       const counts = new Array<number>(Number(count)).fill(0);
-      for (const { lanes } of batches) {
+      let users = 0;
+      for (const { users: n, lanes } of batches) {
+        users += n;
         lanes.forEach((messages, lane) => messages.forEach((m) => counts[read(lane, m)]!++));
       }
       const a = Array.from({ length: size }, (_, j) => {
-        const plus = Math.floor(j / each) * kinds + 2 * (j % each);
-        return ((counts[plus]! - counts[plus + 1]!) * bound) / units;
+        if (!frame) return (counts[2 * j]! - counts[2 * j + 1]!) / units;
+        const difference = nulls
+          ? counts[2 * j]! - counts[2 * j + 1]! - users * (mean(noise) - mean(nulls))
+          : 2 * counts[j]! - users * (units + 2 * mean(noise));
+        return (difference * bound) / units;
       });
       return frame ? frame.synthesize(a) : a;
     },
