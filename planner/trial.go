@@ -21,6 +21,8 @@ type Outcome struct {
 	SamplingVariance  []float64 // The part of it due to clients reporting some coordinates only; nil where they report all.
 	RMSE              float64   // Root mean square error over repetitions and entries.
 	MessagesPerUser   float64   // Mean number of messages of a client, covers not counted.
+	Coverage          []float64 // How often each entry's interval held the truth; nil without [Trial.Confidence].
+	BandCoverage      float64   // How often the band held all of them.
 	Repeats           int
 }
 
@@ -28,11 +30,12 @@ type Outcome struct {
 // relays, to compare the estimate's error with its prediction. It burns no privacy budget: the clients
 // are synthetic.
 type Trial struct {
-	Repeats   int    // Batches to simulate. ≥ 1.
-	Malicious int    // Clients that attack: the last ones. At most all of them.
-	Attack    string // What they do; one of the constants of package protocols. Required with Malicious.
-	Fast      bool   // Draw the aggregate of the honest clients, where the protocol can; not their messages.
-	Progress  func() // Called after every repetition, from several goroutines. May be nil.
+	Repeats    int     // Batches to simulate. ≥ 1.
+	Malicious  int     // Clients that attack: the last ones. At most all of them.
+	Attack     string  // What they do; one of the constants of package protocols. Required with Malicious.
+	Fast       bool    // Draw the aggregate of the honest clients, where the protocol can; not their messages.
+	Confidence float64 // Of intervals that are compared with the truth. 0: none are.
+	Progress   func()  // Called after every repetition, from several goroutines. May be nil.
 }
 
 // Run simulates batches of clients with the given values, one row per client, of the shape
@@ -61,7 +64,7 @@ func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*O
 		if i < tr.Repeats%len(parts) {
 			share++
 		}
-		wg.Go(func() { parts[i].run(t, b, share, tr.Progress) })
+		wg.Go(func() { parts[i].run(t, b, share, tr) })
 	}
 	wg.Wait()
 	for _, p := range parts[1:] {
@@ -71,6 +74,9 @@ func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*O
 		return nil, parts[0].err
 	}
 	out.summarize(parts[0], len(values))
+	if tr.Confidence > 0 {
+		out.Coverage, out.BandCoverage = parts[0].coverage()
+	}
 	return out, nil
 }
 
@@ -125,15 +131,17 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 type sums struct {
 	truth, errors, squares, cubes, fourths []float64
 	repeats, messages                      int
+	covered                                []int // By each entry's interval.
+	together                               int   // All entries, by the band.
 	err                                    error
 }
 
 func newSums(truth []float64) *sums {
 	n := len(truth)
-	return &sums{truth: truth, errors: make([]float64, n), squares: make([]float64, n), cubes: make([]float64, n), fourths: make([]float64, n)}
+	return &sums{truth: truth, errors: make([]float64, n), squares: make([]float64, n), cubes: make([]float64, n), fourths: make([]float64, n), covered: make([]int, n)}
 }
 
-func (s *sums) run(t *task.Task, b *batches, repeats int, progress func()) {
+func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 	src := randomizer.NewSource()
 	for range repeats {
 		agg, messages, err := b.next(src)
@@ -151,10 +159,41 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, progress func()) {
 		}
 		s.messages += messages
 		s.repeats++
-		if progress != nil {
-			progress()
+		if tr.Confidence > 0 {
+			s.cover(agg, scale, tr.Confidence)
+		}
+		if tr.Progress != nil {
+			tr.Progress()
 		}
 	}
+}
+
+// cover counts the intervals of a batch that hold the truth. The band is Bonferroni's, as in reports.
+func (s *sums) cover(agg protocols.Aggregate, scale, confidence float64) {
+	all, each := true, 1-(1-confidence)/float64(len(s.truth))
+	for j, law := range agg.Errors() {
+		if holds(law, confidence, s.truth[j]/scale) {
+			s.covered[j]++
+		}
+		all = all && holds(law, each, s.truth[j]/scale)
+	}
+	if all {
+		s.together++
+	}
+}
+
+// holds says whether a total is in an interval, whose ends may be the total but for rounding.
+func holds(law protocols.ErrorLaw, confidence, total float64) bool {
+	lo, hi := law.Interval(confidence)
+	slack := 1e-9 * (hi - lo)
+	return lo-slack <= total && total <= hi+slack
+}
+
+func (s *sums) coverage() (each []float64, band float64) {
+	for _, n := range s.covered {
+		each = append(each, float64(n)/float64(s.repeats))
+	}
+	return each, float64(s.together) / float64(s.repeats)
 }
 
 func (s *sums) merge(o *sums) {
@@ -163,7 +202,9 @@ func (s *sums) merge(o *sums) {
 		s.squares[j] += o.squares[j]
 		s.cubes[j] += o.cubes[j]
 		s.fourths[j] += o.fourths[j]
+		s.covered[j] += o.covered[j]
 	}
+	s.together += o.together
 	s.repeats += o.repeats
 	s.messages += o.messages
 	if s.err == nil {
@@ -189,6 +230,15 @@ func (o *Outcome) summarize(s *sums, users int) {
 	}
 	o.RMSE = math.Sqrt(total / float64(len(s.errors)))
 	o.MessagesPerUser = float64(s.messages) / r / float64(users)
+}
+
+// MeanCoverage returns the mean over entries of [Outcome.Coverage].
+func (o *Outcome) MeanCoverage() float64 {
+	total := 0.0
+	for _, c := range o.Coverage {
+		total += c
+	}
+	return total / float64(len(o.Coverage))
 }
 
 // PredictedRMSE returns the root mean square over entries of the predicted standard errors.

@@ -31,6 +31,8 @@ type simulation struct {
 	EmpiricalVariance verifier.Values `json:"empirical_variance"`
 	PredictedVariance verifier.Values `json:"predicted_variance"`
 	SamplingVariance  verifier.Values `json:"sampling_variance,omitempty"` // Part of it: coordinates that clients do not report.
+	Coverage          float64         `json:"coverage"`                    // Share of the 95 % intervals, of all entries, that held the truth.
+	BandCoverage      float64         `json:"band_coverage"`               // Share of the repetitions whose band held all entries.
 	RMSE              float64         `json:"rmse"`
 	PredictedRMSE     float64         `json:"predicted_rmse"`
 	MessagesPerUser   float64         `json:"messages_per_user"`
@@ -60,7 +62,9 @@ document without relays, as 'verifier task new' writes it.
 
 The truth and the predicted variance are exact for the given values, after clipping, and for honest
 clients. With enough repetitions, bias is within a few bias_standard_error of 0 and
-empirical_variance agrees with predicted_variance; both are null for a single repetition.
+empirical_variance agrees with predicted_variance; both are null for a single repetition. Coverage
+is the share of repetitions whose 95 % interval, from their data alone, held the truth, over all
+entries; band_coverage the share of those whose band held all entries at once.
 
 With --malicious F the last F clients attack, and bias and variance show what that does:
   max             the messages that move the answer most
@@ -73,7 +77,8 @@ a trusted curator instead of the task's protocol: the least error to hope for at
 
 --table simulates small tasks of every protocol, with all clients honest and with 80 %, as
 docs/simulations.md keeps it, and fails where one is off its prediction: bias beyond 5 standard
-errors, or a variance outside of its two-sided 1e-6 interval.`,
+errors, a variance outside of its two-sided 1e-6 interval, or a coverage of the 95 % intervals more
+than 5 standard errors below 94.5 %.`,
 		Example: `  verifier task new --query mean --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
   verifier simulate --task t.json --input cmd/demo/flights.csv.gz --column delay_minutes --repeat 100
   verifier simulate --task t.json --input worst --repeat 10000 --fast --json
@@ -130,6 +135,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	f.options.Confidence = verifier.Confidence
 	bar := cli.Progress("simulating", f.options.Repeats)
 	f.options.Progress = func() { bar.Add(1) }
 	out, err := f.options.Run(t, m, values)
@@ -213,7 +219,7 @@ func describe(t *task.Task, o *planner.Outcome) *simulation {
 		Estimate: o.Estimate, Truth: o.Truth, EmpiricalVariance: o.Variance, PredictedVariance: o.PredictedVariance,
 		SamplingVariance: o.SamplingVariance,
 		Bias:             make(verifier.Values, len(o.Truth)), RMSE: o.RMSE, PredictedRMSE: o.PredictedRMSE(),
-		MessagesPerUser: o.MessagesPerUser, Repeats: o.Repeats,
+		MessagesPerUser: o.MessagesPerUser, Repeats: o.Repeats, Coverage: o.MeanCoverage(), BandCoverage: o.BandCoverage,
 	}
 	for j := range o.Truth {
 		s.Bias[j] = o.Estimate[j] - o.Truth[j]
@@ -253,6 +259,11 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *pla
 		return err
 	}
 	fmt.Fprintf(w, "\nroot mean square error %.4g, predicted %.4g; %.3g messages per client\n", o.RMSE, o.PredictedRMSE(), o.MessagesPerUser)
+	fmt.Fprintf(w, "the truth was in %.2f %% of the 95 %% intervals", 100*s.Coverage)
+	if len(o.Truth) > 1 {
+		fmt.Fprintf(w, ", and all entries in %.2f %% of the bands", 100*s.BandCoverage)
+	}
+	fmt.Fprintln(w)
 	if o.SamplingVariance == nil {
 		return nil
 	}

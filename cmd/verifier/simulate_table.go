@@ -10,6 +10,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -30,14 +31,16 @@ type tableRow struct {
 	BiasDeviations  float64    `json:"bias_deviations"`     // Largest |bias| in standard errors.
 	VarianceRatio   float64    `json:"variance_ratio"`      // Empirical over predicted, of the entry in the next field.
 	VarianceOff     float64    `json:"variance_deviations"` // Largest |empirical - predicted| variance in standard errors.
+	Coverage        float64    `json:"coverage"`            // Share of the 95 % intervals, of all entries, that held the truth.
 	Passed          bool       `json:"passed"`
 }
 
 // The interval of the table: bias within 5 standard errors, variance within the two-sided 10⁻⁶
-// interval of a normal variable.
+// interval of a normal variable, coverage at most 5 standard errors below its least.
 const (
 	biasLimit     = 5
 	varianceLimit = 4.892
+	leastCoverage = 0.945
 )
 
 // tableQueries returns the queries of the table: the small examples of every protocol, with all
@@ -92,7 +95,7 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 	if err != nil {
 		return tableRow{}, err
 	}
-	out, err := planner.Trial{Repeats: f.options.Repeats, Fast: f.options.Fast}.Run(t, m, tableValues(q))
+	out, err := planner.Trial{Repeats: f.options.Repeats, Fast: f.options.Fast, Confidence: verifier.Confidence}.Run(t, m, tableValues(q))
 	if err != nil {
 		return tableRow{}, err
 	}
@@ -100,6 +103,7 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 		Protocol: q.Protocol, Query: q.Query, Users: q.Batch, Honest: q.Honest, Epsilon: q.Epsilon, Delta: q.Delta,
 		Repeats: out.Repeats, Slots: t.Slots.PerLane * t.Slots.Lanes, MessagesPerUser: out.MessagesPerUser,
 		PredictedRMSE: out.PredictedRMSE(), RMSE: out.RMSE, VarianceOff: -1,
+		Coverage: out.MeanCoverage(),
 	}
 	for j, predicted := range out.PredictedVariance {
 		bias := math.Abs(out.Estimate[j]-out.Truth[j]) / math.Sqrt(predicted/float64(out.Repeats))
@@ -108,7 +112,8 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 			r.VarianceOff, r.VarianceRatio = off, out.Variance[j]/predicted
 		}
 	}
-	r.Passed = r.BiasDeviations <= biasLimit && r.VarianceOff <= varianceLimit
+	chance := math.Sqrt(leastCoverage * (1 - leastCoverage) / float64(out.Repeats))
+	r.Passed = r.BiasDeviations <= biasLimit && r.VarianceOff <= varianceLimit && r.Coverage >= leastCoverage-5*chance
 	return r, nil
 }
 
@@ -137,15 +142,15 @@ func tableValues(q planner.Query) [][]float64 {
 }
 
 func markdownTable(w io.Writer, rows []tableRow) error {
-	fmt.Fprintf(w, "| protocol | query | n | h | ε | runs | slots | messages per user | RMSE predicted | RMSE found | bias, standard errors | variance found / predicted | its standard errors | within |\n")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintf(w, "| protocol | query | n | h | ε | runs | slots | messages per user | RMSE predicted | RMSE found | bias, standard errors | variance found / predicted | its standard errors | coverage, %% | within |\n")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		within := "yes"
 		if !r.Passed {
 			within = "**no**"
 		}
-		if _, err := fmt.Fprintf(w, "| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %s |\n", r.Protocol, r.Query, r.Users, r.Honest,
-			r.Epsilon, r.Repeats, r.Slots, r.MessagesPerUser, r.PredictedRMSE, r.RMSE, r.BiasDeviations, r.VarianceRatio, r.VarianceOff, within); err != nil {
+		if _, err := fmt.Fprintf(w, "| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %.2f | %s |\n", r.Protocol, r.Query, r.Users, r.Honest,
+			r.Epsilon, r.Repeats, r.Slots, r.MessagesPerUser, r.PredictedRMSE, r.RMSE, r.BiasDeviations, r.VarianceRatio, r.VarianceOff, 100*r.Coverage, within); err != nil {
 			return err
 		}
 	}
