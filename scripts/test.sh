@@ -18,15 +18,15 @@ go vet ./...
 GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomizer ./accountant
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
-# Servers are tested under the race detector instead of without. Only the tests that count 10^5 orders,
-# in one goroutine, run without it.
+# Servers are tested under the race detector instead of without. Only tests that are mostly arithmetic run
+# without it: those that count 10^5 orders, and the road of every protocol.
 servers="./relay/... ./issuer/... ./verifier/... ./wire/keyfile/..."
-orders='Permute|RandomOrder'
+arithmetic='Permute|RandomOrder|EveryProtocolEndToEnd'
 step "go test, with the race detector: $servers"
 # shellcheck disable=SC2086
-go test -race -timeout 20m -skip "$orders" $servers
-step "go test, orders"
-go test -run "$orders" ./relay/...
+go test -race -timeout 20m -skip "$arithmetic" $servers
+step "go test: orders, every protocol end to end"
+go test -run "$arithmetic" ./relay/... ./verifier
 
 step "go test, everything else, command lines among them"
 # shellcheck disable=SC2046,SC2086
