@@ -3,6 +3,7 @@ package doona_test
 import (
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -210,7 +211,7 @@ func TestVectorsBatch(t *testing.T) {
 		Task, CiphertextsHash, Manifest, Batch hexBytes
 		Epoch, Seq, Submissions                uint64
 		Hop                                    int
-		Lanes                                  [][3]uint64
+		Lanes                                  [][4]uint64
 	}
 	readVectors(t, "batch", &vectors)
 	for _, v := range vectors {
@@ -224,8 +225,32 @@ func TestVectorsBatch(t *testing.T) {
 		require.Equal(t, v.Submissions, last.Submissions)
 		require.Equal(t, []byte(v.CiphertextsHash), last.Ciphertexts)
 		for lane, n := range v.Lanes {
-			require.Equal(t, onion.LaneCount{In: n[0], Out: n[1], Dropped: n[2]}, last.Lanes[lane])
+			require.Equal(t, onion.LaneCount{In: n[0], Added: n[1], Out: n[2], Dropped: n[3]}, last.Lanes[lane])
 		}
+	}
+}
+
+func TestVectorsChunks(t *testing.T) {
+	var vectors []struct {
+		Slots           []uint64
+		CiphertextsHash hexBytes
+	}
+	readVectors(t, "chunks", &vectors)
+	for _, v := range vectors {
+		head, hashes := binary.BigEndian.AppendUint32(nil, onion.ChunkSlots), []byte{}
+		for _, n := range v.Slots {
+			head = binary.BigEndian.AppendUint32(head, uint32(n))
+			for i := uint64(0); i < n; {
+				h := sha256.New()
+				for range min(n-i, onion.ChunkSlots) {
+					h.Write(binary.BigEndian.AppendUint32(nil, uint32(i)))
+					i++
+				}
+				hashes = h.Sum(hashes)
+			}
+		}
+		want := sha256.Sum256(append(head, hashes...))
+		require.Equal(t, want[:], []byte(v.CiphertextsHash), "%v", v.Slots)
 	}
 }
 
@@ -373,7 +398,8 @@ func requireReason(t *testing.T, expect string, err error) {
 	case "ciphertexts":
 		require.ErrorIs(t, err, onion.ErrCiphertexts)
 	case "encoding":
-		require.Regexp(t, "couldn't (parse|decode) ", err.Error())
+		require.Regexp(t, "couldn't (parse|decode|read) |trailing", err.Error())
+		require.NotErrorIs(t, err, onion.ErrCiphertexts)
 	case "document":
 		require.True(t, errors.As(err, &field) || strings.HasPrefix(err.Error(), "couldn't read the task"), "%v", err)
 	case "owner":

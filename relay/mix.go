@@ -90,14 +90,19 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return true, r.advance(ctx, s, epoch, store.StateComplete)
 	case errors.Is(err, handover.ErrConfirmed):
 		return r.lost(ctx, s, epoch, seq)
-	case err != nil:
-		return true, err
 	}
-	r.metrics.Since(metricPull, begun)
-	if fault := handover.Foreign(s.Open, s.hop-1, epoch, seq, b); fault != nil {
+	if fault := handover.Foreign(err); fault != nil {
 		return true, r.note(ctx, s, epoch, seq, Reason(fault.Error()))
 	}
-	err = r.mixBatch(ctx, s, epoch, seq, b)
+	refused := new(handover.Refused)
+	switch {
+	case errors.As(err, &refused):
+		r.cfg.Log.Warn("refused a batch", "task", s.name(), "epoch", epoch, "batch", seq, "error", refused)
+		err = r.refuse(ctx, s, refused.Signed, findInconsistent)
+	case err == nil:
+		r.metrics.Since(metricPull, begun)
+		err = r.mixBatch(ctx, s, epoch, b)
+	}
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
 		return true, err
 	}
@@ -136,24 +141,16 @@ func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why Reas
 	return err
 }
 
-// before is the context of the batches that a mix pulls.
-func (r *Relay) before(s *served, epoch uint64) onion.Context {
-	return onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop - 1}
-}
-
-// mixBatch makes this relay's batch out of the one before and stores it with the replay entries.
-func (r *Relay) mixBatch(ctx context.Context, s *served, epoch, seq uint64, b *onion.Batch) error {
-	m, err := b.Signed().Open(s.Task, s.hop-1)
+// mixBatch makes this relay's batch out of the one before, which has been checked, and stores it with
+// the replay entries.
+func (r *Relay) mixBatch(ctx context.Context, s *served, epoch uint64, b *onion.Batch) error {
+	m, err := b.Header()
 	if err != nil {
 		return err
 	}
-	if _, err := b.Check(s.Task, r.before(s, epoch), seq); err != nil {
-		r.cfg.Log.Warn("refused a batch", "task", s.name(), "epoch", epoch, "batch", seq, "error", err)
-		return errors.Join(r.refuse(ctx, s, m, b), r.note(ctx, s, epoch, seq, findInconsistent))
-	}
 	opener, err := s.opener(epoch)
 	if errors.Is(err, keyfile.ErrErased) {
-		return errors.Join(r.refuse(ctx, s, m, b), r.note(ctx, s, epoch, seq, findNoKey))
+		return r.refuse(ctx, s, b.Signed(), findNoKey)
 	}
 	if err != nil {
 		return err
@@ -206,11 +203,17 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 	return nil
 }
 
-// refuse stores a destroyed batch of the number that m claims.
-func (r *Relay) refuse(ctx context.Context, s *served, m *onion.Manifest, b *onion.Batch) error {
-	return r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func([]bool) (*onion.Batch, error) {
-		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, counts(m, s.Task), make(onion.Lanes, s.Slots.Lanes), true, b.Signed())
+// refuse stores a destroyed batch of the number that a signed manifest claims, and why.
+func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManifest, why Reason) error {
+	m, err := source.Open(s.Task, s.hop-1)
+	if err != nil {
+		return err
+	}
+	in, none := counts(m, s.Task), make(onion.Lanes, s.Slots.Lanes)
+	err = r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func([]bool) (*onion.Batch, error) {
+		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, none, true, source)
 	})
+	return errors.Join(err, r.note(ctx, s, m.Epoch, m.Seq, why))
 }
 
 // counts returns how many slots a manifest says came out of the relay before, per lane.

@@ -196,10 +196,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	open, seq := p.verifier.open, c.next
 	last := open.VerifierHop() - 1
 	batch, err := p.client.Pull(ctx, open, last, epoch, seq)
-	if err != nil {
-		return err
-	}
-	if fault := handover.Foreign(open, last, epoch, seq, batch); fault != nil {
+	if fault := handover.Foreign(err); fault != nil {
 		why := fmt.Sprintf("epoch %d, batch %d: %v", epoch, seq, fault)
 		if !c.noted[why] {
 			p.verifier.Note(FindingForeign, why)
@@ -207,9 +204,12 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 		c.noted[why] = true
 		return errAgain
 	}
-	if _, err := batch.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: last}, seq); err != nil {
-		p.verifier.Note(FindingRefused, err.Error())
+	if refused := new(handover.Refused); errors.As(err, &refused) {
+		p.verifier.Note(FindingRefused, refused.Error())
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	if err := p.keep(batch, epoch, seq); err != nil {
 		return err

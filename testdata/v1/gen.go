@@ -534,14 +534,38 @@ func batches(w *world) {
 		b          *onion.Batch
 		hop, seq   int
 		submission int
-		counts     [][3]int // in, out, dropped
-	}{{first, 0, 7, 2, [][3]int{{4, 4, 0}, {4, 4, 0}}}, {second, 1, 7, 2, [][3]int{{4, 4, 0}, {4, 3, 1}}}, {destroyed, 0, 8, 1, [][3]int{{2, 0, 2}, {2, 0, 2}}}} {
+		counts     [][4]int // in, added, out, dropped
+	}{
+		{first, 0, 7, 2, [][4]int{{4, 0, 4, 0}, {4, 0, 4, 0}}},
+		{second, 1, 7, 2, [][4]int{{4, 0, 4, 0}, {4, 0, 3, 1}}},
+		{destroyed, 0, 8, 1, [][4]int{{2, 0, 0, 2}, {2, 0, 0, 2}}},
+	} {
 		m, err := c.b.Header()
 		check(err)
 		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": c.hop, "seq": c.seq, "submissions": c.submission, "lanes": c.counts,
 			"ciphertextsHash": hexOf(m.Ciphertexts), "manifest": hexOf(c.b.Manifest), "batch": batchBytes(c.b)})
 	}
 	write("batch", out)
+	chunks(w)
+}
+
+// chunks is what manifests sign of lanes longer than a chunk: slot i of every lane is be32(i).
+func chunks(w *world) {
+	var out []object
+	for _, counts := range [][]uint64{{0}, {1}, {1024}, {1025, 0, 3}, {3, 2048}} {
+		lanes := make(onion.Lanes, len(counts))
+		for lane, n := range counts {
+			for i := range n {
+				lanes[lane] = append(lanes[lane], binary.BigEndian.AppendUint32(nil, uint32(i)))
+			}
+		}
+		b, err := onion.NewBatch(sign("one"), onion.Context{TaskID: w.id}, 0, 0, counts, lanes, nil)
+		check(err)
+		m, err := b.Header()
+		check(err)
+		out = append(out, object{"slots": counts, "ciphertextsHash": hexOf(m.Ciphertexts)})
+	}
+	write("chunks", out)
 }
 
 // bad writes one file per fault. What is not the fault is right, also the signatures over it.
@@ -811,6 +835,40 @@ func badSlots(w *world, fault faultFunc) {
 	fault("slot_long", "slot", "content", "a message of two bytes", at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(bytes.Clone(plain), 0))))
 }
 
+// badChunks are faults in the form of a batch, whose manifest is right.
+func badChunks(w *world, fault faultFunc, at func(hop int, b *onion.Batch) object) {
+	type form struct {
+		Manifest, Signature, Hashes []byte
+		Chunks                      [][]byte
+	}
+	first, _ := w.chain()
+	raw, err := first.Bytes()
+	check(err)
+	for _, c := range []struct {
+		name, expect, description string
+		change                    func(f *form)
+	}{
+		{"batch_hashes_swapped", "ciphertexts", "the hashes of the two chunks swapped", func(f *form) {
+			f.Hashes = append(bytes.Clone(f.Hashes[32:]), f.Hashes[:32]...)
+		}},
+		{"batch_hashes_short", "ciphertexts", "a hash less than there are chunks", func(f *form) { f.Hashes = f.Hashes[:32] }},
+		{"batch_chunk_missing", "ciphertexts", "the last chunk and its hash missing", func(f *form) { f.Hashes, f.Chunks = f.Hashes[:32], f.Chunks[:1] }},
+		{"batch_chunk_bit", "ciphertexts", "the last bit of the last chunk flipped", func(f *form) { f.Chunks[1][len(f.Chunks[1])-1] ^= 1 }},
+	} {
+		var f form
+		check(codec.Unmarshal(raw, &f))
+		c.change(&f)
+		v := at(0, first)
+		v["batch"] = hexOf(marshal(&f))
+		fault(c.name, "batch", c.expect, c.description, v)
+	}
+	for name, in := range map[string][]byte{"batch_trailing_byte": append(bytes.Clone(raw), 0), "batch_truncated": raw[:len(raw)-1]} {
+		v := at(0, first)
+		v["batch"] = hexOf(in)
+		fault(name, "batch", "encoding", map[bool]string{true: "a byte after the batch", false: "the last byte missing"}[len(in) > len(raw)], v)
+	}
+}
+
 func badBatches(w *world, fault faultFunc) {
 	first, _ := w.chain()
 	at := func(hop int, b *onion.Batch) object {
@@ -841,6 +899,7 @@ func badBatches(w *world, fault faultFunc) {
 		change                    func(m *onion.Manifest)
 	}{
 		{"batch_count", "manifest", "out and dropped do not add up to in", func(m *onion.Manifest) { m.Lanes[0].Dropped = 1 }},
+		{"batch_added", "manifest", "a slot added by the relay, and the task has no noise", func(m *onion.Manifest) { m.Lanes[0].Added, m.Lanes[0].Dropped = 1, 1 }},
 		{"batch_submissions", "manifest", "more slots came in than the submissions have", func(m *onion.Manifest) { m.Submissions = 1 }},
 		{"batch_epoch", "manifest", "another epoch", func(m *onion.Manifest) { m.Epoch = 1 }},
 		{"batch_seq", "manifest", "another number", func(m *onion.Manifest) { m.Seq = 8 }},
@@ -853,6 +912,7 @@ func badBatches(w *world, fault faultFunc) {
 		body := marshal(m)
 		fault(c.name, "batch", c.expect, c.description, at(0, &onion.Batch{Manifest: body, Signature: onion.Sign(sign("one"), onion.SignManifest, body), Ciphertexts: first.Ciphertexts}))
 	}
+	badChunks(w, fault, at)
 	_, second := w.chain()
 	for _, c := range []struct {
 		name, description string

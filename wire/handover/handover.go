@@ -10,7 +10,6 @@
 package handover
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -40,30 +39,37 @@ var (
 	ErrUnauthorized  error = problem.New(problem.Unauthorized, "") // The signing key is not the task's next hop's.
 )
 
-// The faults of a batch that whoever is on the way can cause; compare with errors.Is.
+// The faults of a batch that whoever is on the way can cause; compare with errors.Is. The batch is to
+// be asked for again.
 var (
 	ErrStranger = errors.New("signed by a stranger")                      // Not by the relay asked.
 	ErrOther    = errors.New("not the batch asked for")                   // Another task, epoch, hop or number.
 	ErrAltered  = errors.New("ciphertexts are not those of the manifest") // Removed, added or changed after signing.
 )
 
-// Foreign returns one of the errors above where a pulled batch cannot be blamed on the relay at
-// hop from. Such a batch is to be asked for again. nil says only that this relay has signed it,
-// for this number, with these ciphertexts: [onion.Batch.Check] says whether it can be true.
-func Foreign(open *taskfile.Open, from int, epoch, seq uint64, b *onion.Batch) error {
-	m, err := b.Signed().Open(open.Task, from)
-	switch {
-	case errors.Is(err, onion.ErrSigner):
-		return ErrStranger
-	case err != nil || string(m.TaskID) != string(open.ID[:]) || m.Epoch != epoch || m.Hop != uint64(from) || m.Seq != seq:
-		return ErrOther
-	}
-	context := onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}
-	if _, err := b.Check(open.Task, context, seq); errors.Is(err, onion.ErrCiphertexts) {
-		return ErrAltered
+// Foreign returns which of the three above an error of [Client.Pull] is: the relay that was asked is not
+// to blame. nil says that it is none.
+func Foreign(err error) error {
+	for _, fault := range []error{ErrStranger, ErrOther, ErrAltered} {
+		if errors.Is(err, fault) {
+			return fault
+		}
 	}
 	return nil
 }
+
+// Refused is the error of a batch that the relay asked has signed, for this number, and that
+// contradicts itself, its chain or the task. That is the relay's fault, and final.
+type Refused struct {
+	Signed *onion.SignedManifest
+	Err    error
+}
+
+// Error says what is wrong.
+func (r *Refused) Error() string { return r.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (r *Refused) Unwrap() error { return r.Err }
 
 // Client pulls for one party. It is safe for concurrent use.
 type Client struct {
@@ -85,20 +91,59 @@ func NewClient(key ed25519.PrivateKey, transport http.RoundTripper) *Client {
 	return &Client{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
 }
 
-// Pull fetches batch seq of an epoch from the relay at hop from. The batch is parsed and not
-// checked: [onion.Batch.Check]. See the errors above.
+// Pull fetches batch seq of an epoch from the relay at hop from and checks it as it comes: manifests
+// and hashes before the first slot, each chunk before the next. See the errors above; others are of
+// the network.
 func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
 	layout, err := onion.NewLayout(open.Task)
 	if err != nil {
 		return nil, err
 	}
-	body := Body(open.ID, epoch, seq)
-	signature := onion.Sign(c.key, onion.SignPull, body)
-	raw, err := c.fetch(ctx, open.BatchURL(from, epoch, seq), signature, MaxBatch(open.Task, layout, from))
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	most := MaxBatch(open.Task, layout, from)
+	body := &transfer{left: most, ask: func(at int64) (*http.Response, error) {
+		signature := onion.Sign(c.key, onion.SignPull, Body(open.ID, epoch, seq))
+		return c.ask(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), signature, at)
+	}}
+	defer body.Close()
+	b, err := read(body, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
 	}
-	return onion.ParseBatch(raw)
+	return b, nil
+}
+
+// read reads and checks the batch of a context and number.
+func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq uint64) (*onion.Batch, error) {
+	r, err := onion.NewBatchReader(in, most)
+	if errors.Is(err, onion.ErrCiphertexts) {
+		return nil, ErrAltered
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.Signed().Open(open.Task, c.Hop)
+	switch {
+	case errors.Is(err, onion.ErrSigner):
+		return nil, ErrStranger
+	case err != nil || string(m.TaskID) != string(c.TaskID[:]) || m.Epoch != c.Epoch || m.Hop != uint64(c.Hop) || m.Seq != seq:
+		return nil, ErrOther
+	}
+	var b *onion.Batch
+	_, err = r.Check(open.Task, c, seq)
+	final := err != nil && !errors.Is(err, onion.ErrCiphertexts)
+	if err == nil {
+		b, err = r.Rest()
+		final = errors.Is(err, onion.ErrSlotSize)
+	}
+	switch {
+	case final:
+		return nil, &Refused{r.Signed(), err}
+	case errors.Is(err, onion.ErrCiphertexts):
+		return nil, ErrAltered
+	}
+	return b, err
 }
 
 // progress is what an attempt must bring for another to follow, and patience bounds all attempts at
@@ -108,31 +153,52 @@ const (
 	patience = time.Hour
 )
 
-// fetch reads a batch of at most most bytes. A transfer that breaks off is resumed where it did, as
-// long as each attempt makes progress: a batch number stands for the same bytes for ever.
-func (c *Client) fetch(ctx context.Context, url string, signature []byte, most int64) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	var got bytes.Buffer
-	for {
-		before := int64(got.Len())
-		resp, err := c.ask(ctx, http.MethodGet, url, signature, before)
-		if err != nil {
-			return nil, err
+// transfer reads a batch. A transfer that breaks off is resumed where it did, as long as each attempt
+// makes progress: a batch number stands for the same bytes for ever.
+type transfer struct {
+	ask  func(at int64) (*http.Response, error)
+	body io.ReadCloser // of the attempt that runs; nil before the first
+	at   int64         // bytes that were read
+	from int64         // at when the attempt began
+	left int64         // bytes that may still come
+}
+
+func (t *transfer) Read(p []byte) (n int, err error) {
+	if t.body == nil {
+		if err := t.begin(); err != nil {
+			return 0, err
 		}
-		if before > 0 && resp.StatusCode != http.StatusPartialContent {
-			got.Reset() // it starts afresh
-		}
-		_, err = got.ReadFrom(io.LimitReader(resp.Body, most+1-int64(got.Len())))
-		resp.Body.Close()
-		switch {
-		case int64(got.Len()) > most:
-			return nil, fmt.Errorf("answer longer than %d bytes, the most this task's batches take", most)
-		case err == nil:
-			return got.Bytes(), nil
-		case ctx.Err() != nil || int64(got.Len()) < before+progress:
-			return nil, err
-		}
+	}
+	n, err = t.body.Read(p)
+	t.at += int64(n)
+	if t.left -= int64(n); t.left < 0 {
+		return 0, errors.New("answer longer than this task's batches")
+	}
+	if err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) || t.at < t.from+progress {
+		return n, err
+	}
+	t.Close()
+	t.body = nil
+	return n, nil // what follows comes from the next attempt
+}
+
+// begin asks for what has not come yet. What a relay that knows no ranges sends again is skipped.
+func (t *transfer) begin() error {
+	resp, err := t.ask(t.at)
+	if err != nil {
+		return err
+	}
+	t.body, t.from = resp.Body, t.at
+	if t.at > 0 && resp.StatusCode != http.StatusPartialContent {
+		_, err = io.CopyN(io.Discard, t.body, t.at)
+	}
+	return err
+}
+
+// Close ends the attempt that runs.
+func (t *transfer) Close() {
+	if t.body != nil {
+		t.body.Close()
 	}
 }
 
@@ -186,10 +252,11 @@ func ConfirmBody(id task.ID, epoch, seq uint64, manifest []byte) []byte {
 }
 
 // MaxBatch returns the most bytes a batch of the relay at hop takes: all slots of Batch.Size
-// clients with their headers, and a manifest for every hop so far.
+// clients, the hashes and headers of their chunks, and a manifest for every hop so far.
 func MaxBatch(t *task.Task, layout onion.Layout, hop int) int64 {
-	const header = 5 // of a msgpack binary or array
-	slots := int64(t.Batch.Size) * int64(t.Slots.Lanes) * int64(t.Slots.PerLane)
-	manifest := 512 + int64(t.Slots.Lanes)*(1+3*9) // three counts of at most 9 bytes per lane
-	return slots*int64(layout.SlotSize(hop+1)+header) + int64(t.Slots.Lanes)*header + int64(hop+1)*manifest
+	const header = 5                               // of a msgpack binary or array
+	manifest := 512 + int64(t.Slots.Lanes)*(1+4*9) // four counts of at most 9 bytes per lane
+	slots := int64(t.Batch.Size) * int64(t.Slots.PerLane)
+	lane := slots*int64(layout.SlotSize(hop+1)) + (slots/onion.ChunkSlots+1)*(sha256.Size+header)
+	return int64(t.Slots.Lanes)*lane + int64(hop+1)*manifest
 }

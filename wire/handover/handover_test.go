@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -102,7 +104,7 @@ func TestResume(t *testing.T) {
 	want := bigBatch(t, c, clients)
 	raw, err := want.Bytes()
 	require.NoError(t, err)
-	require.Greater(t, len(raw), 250_000)
+	require.Greater(t, len(raw), 240_000)
 	var asked []string
 	answer := func(ranges bool, most int) http.HandlerFunc {
 		return func(w http.ResponseWriter, req *http.Request) {
@@ -137,7 +139,7 @@ func TestResume(t *testing.T) {
 	require.Len(t, asked, 1, "no progress")
 }
 
-// bigBatch is a batch that a first relay of its own signs.
+// bigBatch is a batch that the first relay signs.
 func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
 	t.Helper()
 	layout, err := onion.NewLayout(c.Open.Task)
@@ -146,9 +148,7 @@ func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
 	for i := range slots {
 		slots[i] = bytes.Repeat([]byte{byte(i)}, layout.SlotSize(1))
 	}
-	_, sign, err := ed25519.GenerateKey(nil)
-	require.NoError(t, err)
-	b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID}, 0, uint64(n), []uint64{uint64(n)}, [][][]byte{slots}, nil)
+	b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, uint64(n), []uint64{uint64(n)}, [][][]byte{slots}, nil)
 	require.NoError(t, err)
 	return b
 }
@@ -179,6 +179,76 @@ func TestMaxBatch(t *testing.T) {
 	layout, err := onion.NewLayout(c.Open.Task)
 	require.NoError(t, err)
 	most := handover.MaxBatch(c.Open.Task, layout, 2)
+	big, err := bigBatch(t, c, 10*onion.ChunkSlots+1).Bytes()
+	require.NoError(t, err)
+	large := *c.Open.Task
+	large.Batch.Size = 10*onion.ChunkSlots + 1
+	require.LessOrEqual(t, int64(len(big)), handover.MaxBatch(&large, layout, 0))
 	require.LessOrEqual(t, int64(len(raw)), most)
 	require.Less(t, most, int64(len(raw))+2048)
+}
+
+// TestPullChecksAsItStreams: whose fault it is, and that nothing is read after a fault that shows.
+func TestPullChecksAsItStreams(t *testing.T) {
+	const clients = 3 * onion.ChunkSlots
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = clients }})
+	good := bigBatch(t, c, clients)
+	_, stranger, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	layout, err := onion.NewLayout(c.Open.Task)
+	require.NoError(t, err)
+	signed := func(change func(*onion.Manifest)) *onion.Batch {
+		b := *good
+		m, err := b.Header()
+		require.NoError(t, err)
+		change(m)
+		b.Manifest, err = codec.Marshal(m)
+		require.NoError(t, err)
+		b.Signature = onion.Sign(c.SignKey(t, 0), onion.SignManifest, b.Manifest)
+		return &b
+	}
+	altered := *good
+	altered.Ciphertexts = onion.Lanes{slices.Clone(good.Ciphertexts[0])}
+	altered.Ciphertexts[0][0] = good.Ciphertexts[0][1]
+	short := signed(func(m *onion.Manifest) {
+		lane := make([][]byte, clients)
+		for i := range lane {
+			lane[i] = make([]byte, layout.SlotSize(1)-1)
+		}
+		b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, clients, []uint64{clients}, onion.Lanes{lane}, nil)
+		require.NoError(t, err)
+		made, err := b.Header()
+		require.NoError(t, err)
+		m.Ciphertexts = made.Ciphertexts
+	})
+	short.Ciphertexts = onion.Lanes{slices.Repeat([][]byte{make([]byte, layout.SlotSize(1)-1)}, clients)}
+	size := layout.SlotSize(1)
+	for name, tt := range map[string]struct {
+		batch *onion.Batch
+		want  error // nil for one that is refused
+		read  int   // bytes at most
+	}{
+		"a stranger's": {&onion.Batch{Manifest: good.Manifest, Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest), Ciphertexts: good.Ciphertexts},
+			handover.ErrStranger, 4096},
+		"of another number": {signed(func(m *onion.Manifest) { m.Seq = 1 }), handover.ErrOther, 4096},
+		"altered":           {&altered, handover.ErrAltered, 4096},
+		"does not add up":   {signed(func(m *onion.Manifest) { m.Lanes[0].Dropped++ }), nil, 4096},
+		"slots from nowhere": {signed(func(m *onion.Manifest) {
+			m.Lanes[0].Added, m.Lanes[0].Dropped = 1, 1
+		}), nil, 4096},
+		"slots of another size": {short, nil, 4096 + onion.ChunkSlots*size},
+	} {
+		raw, err := tt.batch.Bytes()
+		require.NoError(t, err)
+		a := &answer{http.StatusOK, http.Header{}, bytes.NewReader(raw)}
+		_, err = handover.NewClient(stranger, a).Pull(t.Context(), c.Open, 0, 0, 0)
+		require.Error(t, err, name)
+		require.Equal(t, tt.want, handover.Foreign(err), name)
+		var refused *handover.Refused
+		require.Equal(t, tt.want == nil, errors.As(err, &refused), "%s: %v", name, err)
+		if tt.want == nil {
+			require.Equal(t, tt.batch.Signed(), refused.Signed)
+		}
+		require.LessOrEqual(t, len(raw)-a.body.Len(), tt.read, name)
+	}
 }

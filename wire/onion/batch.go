@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -27,13 +26,14 @@ type Manifest struct {
 	Seq         uint64      // Number of the batch within the epoch, from 0; the same at every hop.
 	Submissions uint64      // Clients' submissions the batch was made from.
 	Lanes       []LaneCount // Slots per lane.
-	Ciphertexts []byte      // [Batch] ciphertexts' hash, 32 bytes.
+	Ciphertexts []byte      // Hash of the numbers of slots and of the hashes of their chunks, 32 bytes.
 	Source      []byte      // [SignedManifest] of the previous hop; empty at the first.
 }
 
-// LaneCount counts slots of one lane: In = Out + Dropped.
+// LaneCount counts slots of one lane: In + Added = Out + Dropped. Added are a relay's own dummies, 0
+// unless the task has noise.
 type LaneCount struct {
-	In, Out, Dropped uint64
+	In, Added, Out, Dropped uint64
 }
 
 // SignedManifest is msgpack [manifest, signature].
@@ -42,8 +42,8 @@ type SignedManifest struct {
 	Signature []byte
 }
 
-// Batch is a shuffled batch as one hop hands it to the next and as .batch files hold it: msgpack
-// [manifest, signature, [[ciphertext …] …]], one inner list per lane. A destroyed batch has none.
+// Batch is a shuffled batch in memory, one list of ciphertexts per lane. A destroyed batch has none. Its
+// form between hops and in .batch files is read and written by chunks: [BatchReader], [Batch.Write].
 type Batch struct {
 	Manifest    []byte
 	Signature   []byte
@@ -85,7 +85,7 @@ func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []u
 	}
 	m := Manifest{
 		Label: manifestLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
-		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: hashCiphertexts(out), Source: []byte{},
+		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: hashLanes(out), Source: []byte{},
 	}
 	if source != nil {
 		var err error
@@ -100,20 +100,8 @@ func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []u
 	return &Batch{body, Sign(key, SignManifest, body), out}, nil
 }
 
-// Bytes returns the msgpack form.
-func (b *Batch) Bytes() ([]byte, error) { return codec.Marshal(b) }
-
 // Signed returns the batch's manifest and signature.
 func (b *Batch) Signed() *SignedManifest { return &SignedManifest{b.Manifest, b.Signature} }
-
-// ParseBatch reads the msgpack form without checking it; see [Batch.Check].
-func ParseBatch(in []byte) (*Batch, error) {
-	var b Batch
-	if err := codec.Unmarshal(in, &b); err != nil {
-		return nil, err
-	}
-	return &b, nil
-}
 
 // Header returns the batch's manifest as it stands, before any check: enough to know which epoch
 // and number it claims.
@@ -146,25 +134,6 @@ func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 	return &m, nil
 }
 
-// hashCiphertexts returns SHA-256 over, for each lane, the number of ciphertexts (4 bytes) and
-// for each ciphertext its length (4 bytes) and bytes.
-func hashCiphertexts(lanes Lanes) []byte {
-	h := sha256.New()
-	var n [4]byte
-	put := func(v int) {
-		binary.BigEndian.PutUint32(n[:], uint32(v))
-		h.Write(n[:])
-	}
-	for _, lane := range lanes {
-		put(len(lane))
-		for _, c := range lane {
-			put(len(c))
-			h.Write(c)
-		}
-	}
-	return h.Sum(nil)
-}
-
 // Check verifies a batch that relay hop is said to have made for a task, epoch and number: the
 // signatures of the whole chain, the conservation of counts, the hash and sizes of the
 // ciphertexts. It returns the chain of manifests from the first relay to this one. It does not
@@ -175,27 +144,35 @@ func (b *Batch) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 		return nil, err
 	}
 	last := &chain[len(chain)-1]
-	if !bytes.Equal(hashCiphertexts(b.Ciphertexts), last.Ciphertexts) {
+	if !bytes.Equal(hashLanes(b.Ciphertexts), last.Ciphertexts) {
 		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, ErrCiphertexts)
 	}
 	layout, err := NewLayout(t)
 	if err != nil {
 		return nil, err
 	}
-	if len(b.Ciphertexts) != len(last.Lanes) {
-		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d lanes, want %d", seq, c.Hop, len(b.Ciphertexts), len(last.Lanes))
+	if why := checkSlots(last, b.Ciphertexts, layout.SlotSize(c.Hop+1)); why != "" {
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %s", seq, c.Hop, why)
 	}
-	for lane, slots := range b.Ciphertexts {
-		if uint64(len(slots)) != last.Lanes[lane].Out {
-			return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d slots in lane %d, manifest says %d", seq, c.Hop, len(slots), lane, last.Lanes[lane].Out)
+	return chain, nil
+}
+
+// checkSlots says what is wrong with the numbers and sizes of a batch's slots.
+func checkSlots(m *Manifest, lanes Lanes, size int) string {
+	if len(lanes) != len(m.Lanes) {
+		return fmt.Sprintf("%d lanes, want %d", len(lanes), len(m.Lanes))
+	}
+	for lane, slots := range lanes {
+		if uint64(len(slots)) != m.Lanes[lane].Out {
+			return fmt.Sprintf("%d slots in lane %d, manifest says %d", len(slots), lane, m.Lanes[lane].Out)
 		}
 		for _, slot := range slots {
-			if len(slot) != layout.SlotSize(c.Hop+1) {
-				return nil, fmt.Errorf("couldn't accept batch %d of hop %d: a slot of %d bytes, want %d", seq, c.Hop, len(slot), layout.SlotSize(c.Hop+1))
+			if len(slot) != size {
+				return fmt.Sprintf("a slot of %d bytes, want %d", len(slot), size)
 			}
 		}
 	}
-	return chain, nil
+	return ""
 }
 
 // checkChain verifies a signed manifest of hop c.Hop and, through its sources, of all hops before.
@@ -224,8 +201,8 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 		return fail("its chain of manifests does not reach back to the first relay")
 	}
 	for lane, n := range m.Lanes {
-		if n.In != n.Out+n.Dropped || n.Out > n.In {
-			return fail(fmt.Sprintf("lane %d does not add up: %d in, %d out, %d dropped", lane, n.In, n.Out, n.Dropped))
+		if why := n.check(t); why != "" {
+			return fail(fmt.Sprintf("lane %d %s", lane, why))
 		}
 	}
 	if c.Hop > 0 {
@@ -235,6 +212,20 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 		return fail(why)
 	}
 	return []Manifest{*m}, nil
+}
+
+// maxCount bounds the counts of manifests, so that sums of four do not overflow.
+const maxCount = 1 << 53
+
+// check says what is wrong with a lane's counts.
+func (n LaneCount) check(t *task.Task) string {
+	if max(n.In, n.Added, n.Out, n.Dropped) >= maxCount || n.In+n.Added != n.Out+n.Dropped {
+		return fmt.Sprintf("does not add up: %d in, %d added, %d out, %d dropped", n.In, n.Added, n.Out, n.Dropped)
+	}
+	if n.Added > 0 && t.Noise == nil {
+		return fmt.Sprintf("has %d slots added, and the task has no noise", n.Added)
+	}
+	return ""
 }
 
 // checkSubmissions says what is wrong with a first relay's counts of slots that came in: each of

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"io"
 	"slices"
 	"testing"
 
@@ -232,18 +233,164 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestCiphertextHashIsInjective: the same bytes cut up in another way have another hash.
-func TestCiphertextHashIsInjective(t *testing.T) {
+// TestHashOfLanes: other numbers or bytes of slots of one size have another hash, which is as SPEC says.
+func TestHashOfLanes(t *testing.T) {
 	seen := map[string]bool{}
-	for _, lanes := range [][][][]byte{
-		{}, {{}}, {{}, {}}, {{{}}}, {{{}}, {}}, {{}, {{}}}, {{{1, 2}}}, {{{1}, {2}}}, {{{1}}, {{2}}}, {{{2}, {1}}}, {{{1, 2}}, {}}, {{{0, 0, 0, 0}}},
+	for _, lanes := range []onion.Lanes{
+		{}, {{}}, {{}, {}}, {{{1}}}, {{{1}}, {}}, {{}, {{1}}}, {{{1, 2}}}, {{{1}, {2}}}, {{{1}}, {{2}}}, {{{2}, {1}}}, {{{1, 2}}, {}},
 	} {
-		h := string(onion.HashCiphertexts(lanes))
+		h := string(onion.HashLanes(lanes))
 		require.False(t, seen[h], "%v", lanes)
 		seen[h] = true
 	}
-	want := sha256.Sum256([]byte{0, 0, 0, 1, 0, 0, 0, 2, 7, 8, 0, 0, 0, 0})
-	require.Equal(t, want[:], onion.HashCiphertexts([][][]byte{{{7, 8}}, {}}))
+	lane := make([][]byte, onion.ChunkSlots+1)
+	for i := range lane {
+		lane[i] = []byte{byte(i), byte(i >> 8)}
+	}
+	full, rest := sha256.Sum256(bytes.Join(lane[:onion.ChunkSlots], nil)), sha256.Sum256(lane[onion.ChunkSlots])
+	other := sha256.Sum256([]byte{7, 8})
+	head := []byte{0, 0, 4, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 1}
+	want := sha256.Sum256(slices.Concat(head, full[:], rest[:], other[:]))
+	require.Equal(t, want[:], onion.HashLanes(onion.Lanes{lane, {}, {{7, 8}}}))
+}
+
+// bigBatch is a batch of hop 0 whose lanes have several chunks, one chunk and none.
+func (w *world) bigBatch(t testing.TB) *onion.Batch {
+	t.Helper()
+	lanes := onion.Lanes{w.slots(t, 1, 2*onion.ChunkSlots+5), w.slots(t, 1, onion.ChunkSlots)}
+	n := uint64(len(lanes[0]))
+	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, n, []uint64{n, n}, lanes, nil)
+	require.NoError(t, err)
+	return b
+}
+
+// TestBatchStreams: what was signed is checked before the first slot, each chunk as it comes, and the
+// batch is read as it was written.
+func TestBatchStreams(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane = 1 })
+	want := w.bigBatch(t)
+	raw, err := want.Bytes()
+	require.NoError(t, err)
+	parsed, err := onion.ParseBatch(raw)
+	require.NoError(t, err)
+	require.Equal(t, want, parsed)
+
+	layout, err := onion.NewLayout(w.Task)
+	require.NoError(t, err)
+	size := layout.SlotSize(1)
+	slots := (3*onion.ChunkSlots + 5) * size
+	head := len(raw) - slots - 3*5 - 3 // three chunks of bin32, one of bin16
+	r, err := onion.NewBatchReader(bytes.NewReader(raw[:head]), 1<<20)
+	require.NoError(t, err)
+	chain, err := r.Check(w.Task, w.context(0), 7)
+	require.NoError(t, err)
+	require.Len(t, chain, 1)
+	_, _, err = r.Next()
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+
+	r, err = onion.NewBatchReader(bytes.NewReader(raw), 1<<20)
+	require.NoError(t, err)
+	_, err = r.Check(w.Task, w.context(0), 7)
+	require.NoError(t, err)
+	for _, want := range []struct{ lane, slots int }{{0, onion.ChunkSlots}, {0, onion.ChunkSlots}, {0, 5}, {1, onion.ChunkSlots}} {
+		lane, slots, err := r.Next()
+		require.NoError(t, err)
+		require.Equal(t, want.lane, lane)
+		require.Len(t, slots, want.slots)
+	}
+	_, _, err = r.Next()
+	require.Equal(t, io.EOF, err)
+
+	for name, c := range map[string]struct {
+		raw    []byte
+		chunks int // that are right before the fault
+		want   error
+	}{
+		"a bit in the first chunk": {flipped(raw, head+50), 0, onion.ErrCiphertexts},
+		"a bit in the last chunk":  {flipped(raw, len(raw)-1), 3, onion.ErrCiphertexts},
+		"cut in the third chunk":   {raw[:head+2*(5+onion.ChunkSlots*size)+100], 2, io.ErrUnexpectedEOF},
+	} {
+		r, err := onion.NewBatchReader(bytes.NewReader(c.raw), 1<<20)
+		require.NoError(t, err)
+		_, err = r.Check(w.Task, w.context(0), 7)
+		require.NoError(t, err, name)
+		for range c.chunks {
+			_, _, err := r.Next()
+			require.NoError(t, err, name)
+		}
+		_, _, err = r.Next()
+		require.ErrorIs(t, err, c.want, name)
+	}
+	r, err = onion.NewBatchReader(bytes.NewReader(append(bytes.Clone(raw), 0)), 1<<20)
+	require.NoError(t, err)
+	_, err = r.Rest()
+	require.ErrorContains(t, err, "trailing")
+}
+
+func flipped(in []byte, at int) []byte {
+	out := bytes.Clone(in)
+	out[at] ^= 1
+	return out
+}
+
+// TestBatchHeadRejects: faults that show before the first slot, and slots of another size.
+func TestBatchHeadRejects(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane = 1 })
+	good := w.bigBatch(t)
+	raw, err := good.Bytes()
+	require.NoError(t, err)
+	hash := sha256.Sum256(bytes.Join(good.Ciphertexts[1], nil))
+	at := bytes.LastIndex(raw, hash[:])
+	r, err := onion.NewBatchReader(bytes.NewReader(flipped(raw, at)), 1<<20)
+	require.NoError(t, err)
+	_, err = r.Check(w.Task, w.context(0), 7)
+	require.ErrorIs(t, err, onion.ErrCiphertexts, "a bit in a hash")
+	require.Equal(t, []byte{0xc4, 128}, raw[at-3*32-2:at-3*32])
+	require.Equal(t, byte(0x94), raw[at+32])
+	short := slices.Concat(raw[:at-3*32-2], []byte{0xc4, 96}, raw[at-3*32:at], []byte{0x93}, raw[at+33:])
+	_, err = onion.NewBatchReader(bytes.NewReader(short), 1<<20)
+	require.ErrorIs(t, err, onion.ErrCiphertexts, "a hash and a chunk less than the counts ask for")
+	_, err = onion.NewBatchReader(bytes.NewReader(raw), 100)
+	require.ErrorContains(t, err, "at most 100")
+
+	long := onion.Lanes{w.slots(t, 0, 3), w.slots(t, 0, 3)} // as before the layer of hop 0 was taken off
+	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{3, 3}, long, nil)
+	require.NoError(t, err)
+	raw, err = b.Bytes()
+	require.NoError(t, err)
+	r, err = onion.NewBatchReader(bytes.NewReader(raw), 1<<20)
+	require.NoError(t, err)
+	_, err = r.Check(w.Task, w.context(0), 7)
+	require.NoError(t, err)
+	_, _, err = r.Next()
+	require.ErrorIs(t, err, onion.ErrSlotSize)
+}
+
+// TestAdded: slots from nowhere are noise, which only a task with noise has.
+func TestAdded(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 1, nil)
+	noisy := *w.Task
+	noisy.Noise = &task.Noise{Kind: task.NoisePool, Cells: 2, Pool: 3}
+	for _, c := range []struct {
+		count       onion.LaneCount
+		plain, with string
+	}{
+		{onion.LaneCount{In: 9, Out: 9}, "", ""},
+		{onion.LaneCount{In: 9, Added: 3, Out: 9, Dropped: 3}, "3 slots added", ""},
+		{onion.LaneCount{In: 9, Added: 3, Out: 9}, "does not add up", "does not add up"},
+		{onion.LaneCount{In: 9, Out: 9, Dropped: 3}, "does not add up", "does not add up"},
+		{onion.LaneCount{In: 9, Added: 1<<64 - 9, Out: 0}, "does not add up", "does not add up"},
+	} {
+		b := w.manifest(t, w.sign[0], func(m *onion.Manifest) { m.Lanes[0] = c.count })
+		for task, want := range map[*task.Task]string{w.Task: c.plain, &noisy: c.with} {
+			_, err := b.Check(task, w.context(0), 7)
+			if want == "" {
+				require.NoError(t, err, "%+v", c.count)
+			} else {
+				require.ErrorContains(t, err, want, "%+v", c.count)
+			}
+		}
+	}
 }
 
 func TestKeyLists(t *testing.T) {
@@ -332,7 +479,7 @@ func FuzzParseBatch(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(raw)
 	f.Add(bytes.Replace(raw, []byte{0x90}, []byte{0xc0}, 1))
-	f.Add([]byte{0x93, 0xc4, 0, 0xc4, 0, 0xdd, 0xff, 0xff, 0xff, 0xff})
+	f.Add([]byte{0x94, 0xc4, 0, 0xc4, 0, 0xc4, 0, 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		b, err := onion.ParseBatch(in)
 		if err != nil {

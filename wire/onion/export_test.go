@@ -6,7 +6,7 @@ import "github.com/doona-dp/doona/wire/codec"
 var (
 	OpenWith          = openWith
 	SealFor           = seal
-	HashCiphertexts   = hashCiphertexts
+	HashLanes         = hashLanes
 	MarshalSubmission = func(sealed []byte) ([]byte, error) { return codec.Marshal(&submission{1, sealed}) }
 	AAD               = aad
 )

@@ -91,8 +91,7 @@ func FuzzManifestChain(f *testing.F) {
 			for i := range lanes {
 				lanes[i] = w.slots(t, 2, int(min(m.Lanes[i].Out, 16)))
 			}
-			hash := onion.HashCiphertexts(lanes)
-			m.Ciphertexts = hash[:]
+			m.Ciphertexts = onion.HashLanes(lanes)
 			second, err = codec.Marshal(&m)
 			require.NoError(t, err)
 			b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second), Ciphertexts: lanes}
@@ -124,6 +123,7 @@ func requireChain(t *testing.T, w *world, chain []onion.Manifest) {
 		require.Equal(t, chain[0].Submissions, m.Submissions)
 		require.EqualValues(t, w.Slots.Lanes, len(m.Lanes))
 		for lane, n := range m.Lanes {
+			require.Zero(t, n.Added)
 			require.LessOrEqual(t, n.Out, n.In)
 			require.Equal(t, n.In-n.Out, n.Dropped)
 			if hop > 0 {

@@ -60,7 +60,7 @@ export interface Noise {
 }
 
 /** Reads the msgpack of section 3: integers, bin, str and arrays. */
-function decode(bytes: Uint8Array): any {
+export function decode(bytes: Uint8Array): any {
   let at = 0;
   const uint = (size: number): bigint => {
     let v = 0n;

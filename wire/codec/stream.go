@@ -1,0 +1,130 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Writer writes arrays and byte strings one by one in their canonical form, so that a long value
+// need not be in memory. The first error stays.
+type Writer struct {
+	out io.Writer
+	Err error
+}
+
+// NewWriter returns a writer to out.
+func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
+
+// The lead bytes of arrays and byte strings: below fixed in the lead byte itself, else by the number
+// of bytes that the length takes, 1, 2 or 4; an array has none for 1.
+var (
+	arrayLeads = leads{fixed: 16, base: 0x90, sized: [3]byte{0, 0xdc, 0xdd}}
+	bytesLeads = leads{sized: [3]byte{0xc4, 0xc5, 0xc6}}
+)
+
+type leads struct {
+	fixed uint64
+	base  byte
+	sized [3]byte
+}
+
+// head returns the lead and length of a value of n elements or bytes, n below 2³².
+func (l leads) head(n uint64) []byte {
+	var wide [8]byte
+	binary.BigEndian.PutUint64(wide[:], n)
+	switch {
+	case n < l.fixed:
+		return []byte{l.base | byte(n)}
+	case n < 1<<8 && l.sized[0] != 0:
+		return append([]byte{l.sized[0]}, wide[7:]...)
+	case n < 1<<16:
+		return append([]byte{l.sized[1]}, wide[6:]...)
+	}
+	return append([]byte{l.sized[2]}, wide[4:]...)
+}
+
+// Array begins an array of n elements, which follow.
+func (w *Writer) Array(n int) { w.write(arrayLeads.head(uint64(n))) }
+
+// Bytes writes a byte string.
+func (w *Writer) Bytes(b []byte) {
+	w.write(bytesLeads.head(uint64(len(b))))
+	w.write(b)
+}
+
+func (w *Writer) write(b []byte) {
+	if w.Err == nil {
+		_, w.Err = w.out.Write(b)
+	}
+}
+
+// Reader reads arrays and byte strings one by one from a stream, each in its canonical form and no
+// other. An error of the stream is returned as it is, wrapped.
+type Reader struct{ in io.Reader }
+
+// NewReader returns a reader of in.
+func NewReader(in io.Reader) *Reader { return &Reader{in} }
+
+// Array returns the number of elements of the array that begins here.
+func (r *Reader) Array() (uint64, error) { return r.head("an array", arrayLeads, true) }
+
+// Bytes reads a byte string of at most most bytes; a longer one is an error before it is read. Memory
+// grows with what has come, whatever the head claims.
+func (r *Reader) Bytes(most int64) ([]byte, error) {
+	n, err := r.head("bytes", bytesLeads, false)
+	if err != nil {
+		return nil, err
+	}
+	if n > uint64(max(most, 0)) {
+		return nil, fmt.Errorf("couldn't decode bytes: %d of them, at most %d", n, most)
+	}
+	out := bytes.NewBuffer(make([]byte, 0, min(n, 64<<10)))
+	if _, err := io.CopyN(out, r.in, int64(n)); err != nil {
+		return nil, fmt.Errorf("couldn't decode bytes: %w", cut(err))
+	}
+	return out.Bytes(), nil
+}
+
+// End is an error unless nothing more comes.
+func (r *Reader) End() error {
+	var one [1]byte
+	switch _, err := io.ReadFull(r.in, one[:]); {
+	case err == nil:
+		return errTrailing
+	case !errors.Is(err, io.EOF):
+		return err
+	}
+	return nil
+}
+
+func (r *Reader) head(what string, l leads, array bool) (uint64, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r.in, head[:1]); err != nil {
+		return 0, fmt.Errorf("couldn't decode %s: %w", what, cut(err))
+	}
+	width := 0
+	for i, lead := range l.sized {
+		if lead != 0 && head[0] == lead {
+			width = 1 << i
+		}
+	}
+	if _, err := io.ReadFull(r.in, head[1:1+width]); err != nil {
+		return 0, fmt.Errorf("couldn't decode %s: %w", what, cut(err))
+	}
+	n, isArray, _, err := header(head[:1+width])
+	if err != nil || isArray != array || !bytes.Equal(l.head(n), head[:1+width]) {
+		return 0, fmt.Errorf("couldn't decode %s: not in canonical form", what)
+	}
+	return n, nil
+}
+
+// cut is err where the stream ended early rather than at an end.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

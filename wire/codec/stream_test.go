@@ -1,0 +1,76 @@
+package codec_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/codec"
+)
+
+// TestStreamIsMarshal: what is written part by part is what [codec.Marshal] writes, and reads back.
+func TestStreamIsMarshal(t *testing.T) {
+	for _, sizes := range [][]int{{}, {0, 1, 255, 256, 65535, 65536}, make([]int, 15), make([]int, 16), make([]int, 70000)} {
+		parts := make([][]byte, len(sizes))
+		var streamed bytes.Buffer
+		w := codec.NewWriter(&streamed)
+		w.Array(len(sizes))
+		for i, n := range sizes {
+			parts[i] = bytes.Repeat([]byte{7}, n)
+			w.Bytes(parts[i])
+		}
+		require.NoError(t, w.Err)
+		whole, err := codec.Marshal(&parts)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(whole, streamed.Bytes()))
+
+		r := codec.NewReader(iotest.OneByteReader(&streamed))
+		n, err := r.Array()
+		require.NoError(t, err)
+		require.EqualValues(t, len(sizes), n)
+		for _, want := range parts {
+			got, err := r.Bytes(int64(len(want)))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, got))
+		}
+		require.NoError(t, r.End())
+	}
+}
+
+func TestStreamRejects(t *testing.T) {
+	for name, in := range map[string]string{
+		"nothing": "", "nil": "\xc0", "text": "\xa1a", "an integer": "\x01", "an array": "\x90",
+		"bin16 for bin8": "\xc5\x00\x01a", "bin32 for bin16": "\xc6\x00\x00\x01\x00" + strings.Repeat("a", 256),
+		"cut in the head": "\xc5\x01", "cut": "\xc4\x02a", "too long": "\xc5\x03\xe9" + strings.Repeat("a", 1001),
+	} {
+		_, err := codec.NewReader(strings.NewReader(in)).Bytes(1000)
+		require.Error(t, err, name)
+	}
+	for name, in := range map[string]string{
+		"nothing": "", "bytes": "\xc4\x00", "array16 for fixarray": "\xdc\x00\x0f", "array32 for array16": "\xdd\x00\x00\xff\xff",
+	} {
+		_, err := codec.NewReader(strings.NewReader(in)).Array()
+		require.Error(t, err, name)
+	}
+	require.Error(t, codec.NewReader(strings.NewReader("a")).End())
+	broken := errors.New("broken")
+	_, err := codec.NewReader(io.MultiReader(strings.NewReader("\xc4\x02a"), iotest.ErrReader(broken))).Bytes(9)
+	require.ErrorIs(t, err, broken)
+	require.ErrorIs(t, codec.NewReader(iotest.ErrReader(broken)).End(), broken)
+}
+
+// TestStreamHostileLength: memory as bytes come.
+func TestStreamHostileLength(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := codec.NewReader(strings.NewReader("\xc6\xff\xff\xff\xff")).Bytes(1 << 40)
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<18))
+}
