@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -47,8 +47,8 @@ func TestEquivocation(t *testing.T) {
 	// was taken has nothing left.
 	for i := range offers {
 		values := span(uint64(100*i), 10)
-		var b onion.Batch
-		require.NoError(t, codec.Unmarshal(offers[i], &b))
+		b, err := onion.ParseBatch(offers[i])
+		require.NoError(t, err)
 		first.Serve(t, 0, uint64(1+i), first.Batch(t, 0, uint64(1+i), 10, b.Ciphertexts))
 		batch, chain := c.Pull(t, 0, uint64(1+i))
 		if values[0] == taken[0]-taken[0]%100 {
@@ -258,12 +258,18 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 				require.ErrorIs(t, err, handover.ErrNotSealed)
 				return
 			}
-			var batch *onion.Batch // not checked: a source that cannot be true is in it
+			var batch *onion.Batch
+			var refused *handover.Refused // with a source that cannot be true
 			require.Eventually(t, func() (ok bool) {
 				var err error
 				batch, err = c.Verifier.Pull(t.Context(), c.Open, 2, 0, seq)
-				return err == nil
+				return err == nil || errors.As(err, &refused)
 			}, relaytest.Patience, 10*time.Millisecond)
+			require.Equal(t, tt.finding == inconsistent, refused != nil)
+			if refused != nil {
+				requireDestroyed(t, c, 2, refused.Signed)
+				return
+			}
 			require.EqualValues(t, tt.out, len(batch.Ciphertexts[0]))
 		})
 	}

@@ -232,7 +232,11 @@ func TestPullChecksAsItStreams(t *testing.T) {
 			handover.ErrStranger, 4096},
 		"of another number": {signed(func(m *onion.Manifest) { m.Seq = 1 }), handover.ErrOther, 4096},
 		"altered":           {&altered, handover.ErrAltered, 4096},
-		"does not add up":   {signed(func(m *onion.Manifest) { m.Lanes[0].Dropped++ }), nil, 4096},
+		"counts of other chunks": {signed(func(m *onion.Manifest) {
+			m.Lanes[0].Out, m.Lanes[0].Dropped = clients-1, 1
+		}), handover.ErrAltered, 4096},
+		"no lane":         {signed(func(m *onion.Manifest) { m.Lanes = []onion.LaneCount{} }), nil, 4096},
+		"does not add up": {signed(func(m *onion.Manifest) { m.Lanes[0].Dropped++ }), nil, 4096},
 		"slots from nowhere": {signed(func(m *onion.Manifest) {
 			m.Lanes[0].Added, m.Lanes[0].Dropped = 1, 1
 		}), nil, 4096},

@@ -94,15 +94,15 @@ type BatchReader struct {
 	most     int64 // bytes of one part
 	signed   SignedManifest
 	manifest Manifest
-	hashes   []byte
+	hashes   []byte // of the chunks that are still to come
+	chunks   uint64 // how many the batch says it has
 	lane     int    // of the next chunk
 	left     uint64 // slots of this lane that are still to come
 	size     int    // bytes of a slot; 0 where it is not known
 }
 
 // NewBatchReader reads a batch up to its first chunk. No part may be longer than most bytes. Nothing
-// is checked yet but that the hashes are as many as the manifest's counts ask for: see
-// [BatchReader.Check].
+// is checked yet: see [BatchReader.Check].
 func NewBatchReader(in io.Reader, most int64) (*BatchReader, error) {
 	r := &BatchReader{in: codec.NewReader(in), most: most, lane: -1}
 	n, err := r.in.Array()
@@ -120,14 +120,8 @@ func NewBatchReader(in io.Reader, most int64) (*BatchReader, error) {
 	if err := codec.Unmarshal(r.signed.Manifest, &r.manifest); err != nil {
 		return nil, err
 	}
-	chunks, err := r.in.Array()
-	if err != nil {
-		return nil, err
-	}
-	if uint64(len(r.hashes)) != chunks*sha256.Size || chunks != r.manifest.chunks() {
-		return nil, fmt.Errorf("couldn't decode a batch of %d chunks: %w", chunks, ErrCiphertexts)
-	}
-	return r, nil
+	r.chunks, err = r.in.Array()
+	return r, err
 }
 
 // chunks returns the number of chunks that the counts ask for, at most 2³² however large they are.
@@ -159,9 +153,12 @@ func (r *BatchReader) Check(t *task.Task, c Context, seq uint64) ([]Manifest, er
 	return chain, nil
 }
 
-// checkHashes checks the hashes of the chunks by what was signed. Counts that 4 bytes do not hold have
-// more chunks than an array can.
+// checkHashes checks the number of chunks and their hashes by what was signed. Counts that 4 bytes do
+// not hold have more chunks than an array can.
 func (r *BatchReader) checkHashes() error {
+	if uint64(len(r.hashes)) != r.chunks*sha256.Size || r.chunks != r.manifest.chunks() {
+		return ErrCiphertexts
+	}
 	counts := make([]uint64, len(r.manifest.Lanes))
 	for lane, n := range r.manifest.Lanes {
 		counts[lane] = n.Out
@@ -195,7 +192,7 @@ func (r *BatchReader) Next() (lane int, slots [][]byte, err error) {
 		return 0, nil, err
 	}
 	sum := sha256.Sum256(chunk)
-	if !bytes.Equal(sum[:], r.hashes[:sha256.Size]) {
+	if !bytes.HasPrefix(r.hashes, sum[:]) {
 		return 0, nil, ErrCiphertexts
 	}
 	r.hashes = r.hashes[sha256.Size:]
