@@ -94,6 +94,7 @@ type BatchReader struct {
 	most     int64 // bytes of one part
 	signed   SignedManifest
 	manifest Manifest
+	broken   error  // why the manifest cannot be read: then nothing of the batch can
 	hashes   []byte // of the chunks that are still to come
 	chunks   uint64 // how many the batch says it has
 	lane     int    // of the next chunk
@@ -117,9 +118,7 @@ func NewBatchReader(in io.Reader, most int64) (*BatchReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := codec.Unmarshal(r.signed.Manifest, &r.manifest); err != nil {
-		return nil, err
-	}
+	r.broken = codec.Unmarshal(r.signed.Manifest, &r.manifest)
 	r.chunks, err = r.in.Array()
 	return r, err
 }
@@ -156,6 +155,9 @@ func (r *BatchReader) Check(t *task.Task, c Context, seq uint64) ([]Manifest, er
 // checkHashes checks the number of chunks and their hashes by what was signed. Counts that 4 bytes do
 // not hold have more chunks than an array can.
 func (r *BatchReader) checkHashes() error {
+	if r.broken != nil {
+		return r.broken
+	}
 	if uint64(len(r.hashes)) != r.chunks*sha256.Size || r.chunks != r.manifest.chunks() {
 		return ErrCiphertexts
 	}
