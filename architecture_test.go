@@ -112,7 +112,8 @@ func drawImports(imports map[string]map[string]bool) string {
 	at := map[string]place{}
 	for floor, names := range floors {
 		for i, room := range names {
-			at[room] = place{pictureWidth * (2*i + 1) / (2 * len(names)), 20 + floorHeight*(len(floors)-1-floor) + roomHeight/2}
+			at[room] = place{pictureWidth * (2*i + 1) / (2 * len(names)),
+				20 + floorHeight*(len(floors)-1-floor) + roomHeight/2}
 		}
 	}
 	var b strings.Builder

@@ -81,17 +81,19 @@ func TestMentionedDocuments(t *testing.T) {
 	mention := regexp.MustCompile(`[\w./-]*\w\.md\b`)
 	found := 0
 	doctest.EachFile(t, ".", func(name string) {
-		if !slices.Contains([]string{".go", ".md", ".mjs", ".sh", ".ts"}, path.Ext(name)) || strings.Contains(name, "/vendor/") {
+		if !slices.Contains([]string{".go", ".md", ".mjs", ".sh", ".ts"}, path.Ext(name)) ||
+			strings.Contains(name, "/vendor/") {
 			return
 		}
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, m := range mention.FindAllString(string(text), -1) {
 			_, url, _ := strings.Cut(m, "/main/")
-			assert.True(t, slices.ContainsFunc([]string{m, url, path.Join(path.Dir(name), m), path.Join("docs", m)}, func(at string) bool {
-				info, err := os.Stat(at)
-				return err == nil && !info.IsDir()
-			}), "%s: %s", name, m)
+			assert.True(t, slices.ContainsFunc([]string{m, url, path.Join(path.Dir(name), m), path.Join("docs", m)},
+				func(at string) bool {
+					info, err := os.Stat(at)
+					return err == nil && !info.IsDir()
+				}), "%s: %s", name, m)
 			found++
 		}
 	})

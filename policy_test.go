@@ -15,7 +15,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/doctest"
@@ -54,7 +56,8 @@ var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
 // testOnly packages are for tests and their generators.
 var testOnly = []string{
-	"internal/clitest", "internal/count", "internal/doctest", "internal/pgtest", "internal/relaytest", "internal/stattest",
+	"internal/clitest", "internal/count", "internal/doctest", "internal/pgtest", "internal/relaytest",
+	"internal/stattest",
 }
 
 // goPackage is one folder with Go files; tests and generators are not counted.
@@ -148,7 +151,8 @@ func reach(packages map[string]*goPackage, pkg string) map[string]bool {
 func TestImportsFlowOneWay(t *testing.T) {
 	packages := readPackages(t)
 	for root := range mayImport {
-		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(packages)), func(pkg string) bool { return within(pkg, root) }), "no package %s", root)
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(packages)),
+			func(pkg string) bool { return within(pkg, root) }), "no package %s", root)
 	}
 	for pkg := range packages {
 		wall := wallOf(pkg)
@@ -162,7 +166,8 @@ func TestImportsFlowOneWay(t *testing.T) {
 		allowed := append([]string{wall, "internal"}, mayImport[wall]...)
 		for imported := range reach(packages, pkg) {
 			require.False(t, anyWithin(imported, testOnly), "%s depends on %s, which is for tests", pkg, imported)
-			require.True(t, anyWithin(imported, allowed), "%s depends on %s; mayImport allows %v", pkg, imported, mayImport[wall])
+			require.True(t, anyWithin(imported, allowed), "%s depends on %s; mayImport allows %v", pkg, imported,
+				mayImport[wall])
 		}
 	}
 	for pkg, p := range packages {
@@ -240,7 +245,8 @@ func TestDependencies(t *testing.T) {
 	doc, err := os.ReadFile("docs/dependencies.md")
 	require.NoError(t, err)
 	var direct []string
-	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`).FindAllStringSubmatch(string(mod),
+		-1) {
 		direct = append(direct, m[1])
 	}
 	require.NotEmpty(t, direct)
@@ -279,7 +285,8 @@ func TestOneVersion(t *testing.T) {
 // TestPathsStandInOnePlace: no other Go code than package taskfile puts the paths of the HTTP interface
 // together; tests and texts for people write them out.
 func TestPathsStandInOnePlace(t *testing.T) {
-	built := regexp.MustCompile(`/v\d+/(?:tasks/?(?:[%{]|$)|keys)|/(?:epochs|batches)/(?:[%{]|$)|^/(?:reports|confirm)$`)
+	built := regexp.MustCompile(
+		`/v\d+/(?:tasks/?(?:[%{]|$)|keys)|/(?:epochs|batches)/(?:[%{]|$)|^/(?:reports|confirm)$`)
 	require.Regexp(t, built, "%s/v1/tasks/%s", "the search finds what there was")
 	require.Regexp(t, built, "/epochs/")
 	found := map[string]int{}
@@ -301,4 +308,36 @@ func TestPathsStandInOnePlace(t *testing.T) {
 		})
 	})
 	require.Equal(t, []string{"wire/taskfile"}, slices.Collect(maps.Keys(found)))
+}
+
+// maxColumns is how wide a line of code may be, with 4 columns for a tab. A string counts for nothing: a
+// sentence is not broken for it.
+const maxColumns = 120
+
+// TestLinesFit: lines of code are no wider than that. Texts between back quotes stay as they are.
+func TestLinesFit(t *testing.T) {
+	literal := regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|'(?:[^'\\\\]|\\\\.)*'|`[^`]*`")
+	tab := strings.NewReplacer("\t", "    ")
+	clean := 0
+	doctest.EachFile(t, ".", func(name string) {
+		ext := path.Ext(name)
+		if ext != ".go" && ext != ".ts" && ext != ".mjs" || strings.Contains(name, "/vendor/") {
+			return
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		raw := false
+		for i, line := range strings.Split(string(text), "\n") {
+			code := literal.ReplaceAllString(line, "")
+			within := raw
+			if strings.Count(code, "`")%2 == 1 && !strings.HasPrefix(strings.TrimSpace(line), "//") {
+				raw = !raw
+				within = true
+			}
+			width := utf8.RuneCountInString(tab.Replace(code))
+			assert.True(t, within || width <= maxColumns, "%s:%d: %d columns", name, i+1, width)
+			clean++
+		}
+	})
+	require.NotZero(t, clean)
 }

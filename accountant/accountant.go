@@ -209,7 +209,8 @@ func checkKRR(rule Rule, k, users uint64) error {
 		return invalid.Field("k", strconv.FormatUint(k, 10), "a whole number from 2 to 2^40")
 	}
 	if rule == Others && k != 2 {
-		return invalid.Field("rule", string(rule), "theorem1, revealed or exact for k = "+strconv.FormatUint(k, 10)+": others is proven for k = 2 only")
+		return invalid.Field("rule", string(rule), "theorem1, revealed or exact for k = "+strconv.FormatUint(k, 10)+
+			": others is proven for k = 2 only")
 	}
 	return checkUsers(users)
 }

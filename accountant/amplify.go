@@ -90,7 +90,8 @@ func (a Amplification) SolveUsers(eps, delta float64) (value, raw uint64, err er
 			return 1, 0, nil
 		}
 		return 0, 0, invalid.Field("epsilon", text(eps),
-			"a larger epsilon or delta, or a smaller eps0: "+strconv.Itoa(MaxUsers)+" users are not enough under bound "+string(a.Bound))
+			"a larger epsilon or delta, or a smaller eps0: "+strconv.Itoa(MaxUsers)+
+				" users are not enough under bound "+string(a.Bound))
 	}
 	low, high := uint64(0), uint64(MaxUsers) // low fails or is no number of users
 	if a.Bound == EFMRTT19 {

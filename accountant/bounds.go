@@ -289,7 +289,8 @@ func supremum(lo, hi float64, bound func(lo, hi float64) float64) float64 {
 		}
 		p := pieces[worst]
 		mid := p.lo + (p.hi-p.lo)/2
-		if len(pieces) == 400 || mid <= p.lo || mid >= p.hi || p.top-math.Max(bound(p.lo, p.lo), bound(p.hi, p.hi)) < 1e-10 {
+		if len(pieces) == 400 || mid <= p.lo || mid >= p.hi || p.top-math.Max(bound(p.lo, p.lo),
+			bound(p.hi, p.hi)) < 1e-10 {
 			return p.top
 		}
 		pieces[worst] = piece{p.lo, mid, bound(p.lo, mid)}

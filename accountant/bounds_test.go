@@ -32,7 +32,8 @@ func TestClonesMatchTheirDefinition(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 60} {
 		for _, eps0 := range []float64{.5, 2} {
 			for _, f := range []float64{0, .2, .6} {
-				a := accountant.Amplification{Mechanism: accountant.Generic, Bound: accountant.Clones, Epsilon0: eps0, Users: uint64(n)}
+				a := accountant.Amplification{Mechanism: accountant.Generic, Bound: accountant.Clones, Epsilon0: eps0,
+					Users: uint64(n)}
 				got, _, err := a.Delta(f * eps0)
 				require.NoError(t, err)
 				require.InDelta(t, clonesBrute(n, eps0, f*eps0), got, 1e-12, "n=%d ε₀=%g f=%g", n, eps0, f)
@@ -65,12 +66,15 @@ func TestExactIsTheSmallestSoundBound(t *testing.T) {
 		b accountant.Bound
 	}
 	others := []pair{
-		{accountant.KRR, accountant.RevealedBits}, {accountant.KRR, accountant.Hoeffding}, {accountant.KRR, accountant.Bennett},
-		{accountant.Generic, accountant.Clones}, {accountant.Generic, accountant.Theorem6}, {accountant.Generic, accountant.EFMRTT19},
+		{accountant.KRR, accountant.RevealedBits}, {accountant.KRR, accountant.Hoeffding},
+		{accountant.KRR, accountant.Bennett},
+		{accountant.Generic, accountant.Clones}, {accountant.Generic, accountant.Theorem6},
+		{accountant.Generic, accountant.EFMRTT19},
 		{accountant.Generic, accountant.Hoeffding}, {accountant.Generic, accountant.Bennett},
 	}
 	grid(func(eps0 float64, users, k uint64, delta float64) {
-		exact := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: eps0, K: k, Users: users}
+		exact := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: eps0, K: k,
+			Users: users}
 		best, _, err := exact.Epsilon(delta)
 		require.NoError(t, err)
 		require.LessOrEqual(t, best, eps0)
@@ -90,7 +94,8 @@ func TestExactIsTheSmallestSoundBound(t *testing.T) {
 
 func TestMonotone(t *testing.T) {
 	at := func(eps0 float64, users, k uint64, delta float64) float64 {
-		a := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: eps0, K: k, Users: users}
+		a := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: eps0, K: k,
+			Users: users}
 		v, _, err := a.Epsilon(delta)
 		require.NoError(t, err)
 		return v * (1 + 1e-9)
@@ -141,7 +146,8 @@ func TestSolvingBackReturns(t *testing.T) {
 }
 
 func TestExactAtHundredMillionUsers(t *testing.T) {
-	for bound, limit := range map[accountant.Bound]time.Duration{accountant.RevealedBits: 200 * time.Millisecond, accountant.ExactBits: 500 * time.Millisecond} {
+	for bound, limit := range map[accountant.Bound]time.Duration{accountant.RevealedBits: 200 * time.Millisecond,
+		accountant.ExactBits: 500 * time.Millisecond} {
 		a := accountant.Amplification{Mechanism: accountant.KRR, Bound: bound, Epsilon0: 1, K: 10, Users: 1e8}
 		best := time.Hour
 		for range 3 { // the machine is shared: the fastest of three
@@ -176,7 +182,8 @@ func TestLemma11AsPrintedIsUnsound(t *testing.T) {
 	below := 0
 	for _, eps0 := range []float64{1, 2} {
 		for _, users := range []uint64{1e4, 1e5} {
-			a := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: eps0, K: 10, Users: users}
+			a := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: eps0,
+				K: 10, Users: users}
 			eps, _, err := a.Epsilon(1e-6)
 			require.NoError(t, err)
 			truth, _, err := a.Delta(eps)
@@ -195,7 +202,8 @@ func TestLemma11AsPrintedIsUnsound(t *testing.T) {
 }
 
 func TestAmplificationRejects(t *testing.T) {
-	valid := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: 1, K: 10, Users: 1000}
+	valid := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: 1, K: 10,
+		Users: 1000}
 	tests := []struct {
 		want string
 		edit func(*accountant.Amplification)
@@ -207,7 +215,10 @@ func TestAmplificationRejects(t *testing.T) {
 		{"eps0", func(a *accountant.Amplification) { a.Epsilon0 = math.NaN() }},
 		{"users", func(a *accountant.Amplification) { a.Users = 0 }},
 		{"k 1", func(a *accountant.Amplification) { a.K = 1 }},
-		{"below 0.5", func(a *accountant.Amplification) { a.Mechanism, a.Bound = accountant.Generic, accountant.EFMRTT19 }},
+		{"below 0.5", func(a *accountant.Amplification) {
+			a.Mechanism, a.Bound = accountant.Generic,
+				accountant.EFMRTT19
+		}},
 		{"at least 1000", func(a *accountant.Amplification) {
 			a.Mechanism, a.Bound, a.Epsilon0, a.Users = accountant.Generic, accountant.EFMRTT19, .1, 999
 		}},

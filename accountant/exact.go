@@ -126,7 +126,8 @@ func (w *walk) direct(t *tuned) float64 {
 			total += pr * given.expectation(s)
 		}
 	}
-	return w.scale * (total + 4*w.n*(math.Exp(-l)*w.p*w.up+math.Exp(-given.exponent)*w.kappa*given.q)) * (1 + 2e-13 + 5e-15*math.Sqrt(w.n))
+	return w.scale * (total + 4*w.n*(math.Exp(-l)*w.p*w.up+math.Exp(-given.exponent)*w.kappa*given.q)) * (1 + 2e-13 +
+		5e-15*math.Sqrt(w.n))
 }
 
 // totalVariation returns δ(0). X is then N₁−N₂, a simple random walk of S steps given S, and

@@ -90,7 +90,8 @@ func checkRows(rows [][]float64) ([]float64, error) {
 	}
 	for y, w := range omega {
 		if w == 0 && largest[y] > 0 {
-			return nil, invalid.Field("rows", "output "+strconv.Itoa(y), "an output possible for all inputs or for none")
+			return nil, invalid.Field("rows", "output "+strconv.Itoa(y),
+				"an output possible for all inputs or for none")
 		}
 	}
 	return omega, nil

@@ -63,7 +63,8 @@ func TestLaplaceBothWays(t *testing.T) {
 // The same where only some 30 to 100 users are in the blanket, which the bound on the density's
 // variation makes open to inversion.
 func TestLaplaceBothWaysForFewUsers(t *testing.T) {
-	for _, tt := range []struct{ n, eps0, eps float64 }{{200, 1, .31}, {300, 1, .25}, {300, 2, .63}, {1000, .2, .02}, {1000, 2, .33}} {
+	for _, tt := range []struct{ n, eps0, eps float64 }{{200, 1, .31}, {300, 1, .25}, {300, 2, .63}, {1000, .2, .02},
+		{1000, 2, .33}} {
 		l := laplaceLaw{n: tt.n, eps0: tt.eps0, eps: tt.eps, shrink: math.Exp(-tt.eps0 / 2)}
 		tuned := l.steps(0).tune()
 		exact, lattice := l.invert(tuned, l.halfWindow(tuned)), l.lattice(tuned)
@@ -117,7 +118,8 @@ func TestLaplaceWorstPair(t *testing.T) {
 				worst := call(eps0, eps, 0, 1, level)
 				for _, x := range []float64{0, .2, .5, .8, 1} {
 					for _, y := range []float64{0, .1, .4, .6, 1} {
-						require.LessOrEqual(t, call(eps0, eps, x, y, level), worst+2e-5*math.Exp(eps0), "ε₀=%g x=%g y=%g level=%g", eps0, x, y, level)
+						require.LessOrEqual(t, call(eps0, eps, x, y, level), worst+2e-5*math.Exp(eps0),
+							"ε₀=%g x=%g y=%g level=%g", eps0, x, y, level)
 					}
 				}
 			}

@@ -42,7 +42,8 @@ func TestNoRuleIsBelowTheShuffledMechanism(t *testing.T) {
 						}
 						got, err := accountant.KRRDelta(rule, uint64(k), gamma, uint64(n), eps)
 						require.NoError(t, err)
-						require.GreaterOrEqual(t, got, truth*(1-1e-14), "%s k=%d n=%d γ=%g ε=%g", rule, k, n, gamma, eps)
+						require.GreaterOrEqual(t, got, truth*(1-1e-14), "%s k=%d n=%d γ=%g ε=%g", rule, k, n, gamma,
+							eps)
 					}
 				}
 			}

@@ -160,7 +160,8 @@ func TestOthersIsNotAboveExact(t *testing.T) {
 					require.NoError(t, err)
 					return float64(num) / float64(den)
 				}
-				require.LessOrEqual(t, gamma(accountant.Others), gamma(accountant.Exact)*(1+1e-6), "n=%d ε=%g δ=%g", users, eps, delta)
+				require.LessOrEqual(t, gamma(accountant.Others), gamma(accountant.Exact)*(1+1e-6), "n=%d ε=%g δ=%g",
+					users, eps, delta)
 			}
 		}
 	}
@@ -205,7 +206,8 @@ func TestOthersIsForTwoValues(t *testing.T) {
 	require.ErrorContains(t, err, "k = 3")
 	_, _, err = accountant.KRRGamma(accountant.Others, 3, 100, 1, 1e-6)
 	require.ErrorContains(t, err, "others is proven for k = 2 only")
-	a := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.OthersBits, Epsilon0: 1, K: 3, Users: 100}
+	a := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.OthersBits, Epsilon0: 1, K: 3,
+		Users: 100}
 	_, _, err = a.Epsilon(1e-6)
 	require.ErrorContains(t, err, "one valid for mechanism krr with k = 3: hoeffding, bennett, revealed, exact")
 	a.K = 2

@@ -21,8 +21,8 @@ import "math"
 //	G(C) = G(C+1) + ½·b(C, t)·(e^ε·(C−t)/(t+1) − 1)           if t(C+1) = t(C) = t
 //	G(C) = G(C+1) + ½·b(C, t+1)·(1 − e^ε·(C−t−1)/(t+2))       if t(C+1) = t(C)+1, t = t(C)
 //
-// both corrections being ≥ 0 by the choice of t (the identities hold for any t). So δ is a sum of positive terms taken from the
-// largest C downward, each in O(1).
+// both corrections being ≥ 0 by the choice of t (the identities hold for any t). So δ is a sum of positive terms
+// taken from the largest C downward, each in O(1).
 //
 // Where many messages share the cells it is faster to see that (A+1, B) is (N₁, N₂) of all n
 // users size-biased by N₁, so that δ(ε) = (1−γ)/(np)·E[(N₁ − e^ε·N₂)₊]: a walk as in exactDelta.

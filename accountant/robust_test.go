@@ -49,7 +49,8 @@ func TestCornersOfRandomizedResponse(t *testing.T) {
 			for _, gamma := range []float64{0x1p-62, 1e-8, 1e-3, 0.3, 0.99, 1 - 1e-12, 1 - 0x1p-53, 1} {
 				eps0 := accountant.KRREpsilon0(k, gamma)
 				last := [3]float64{1, 1, 1}
-				for _, part := range []float64{0, 1e-300, 1e-6, 0.3, 0.95, 1 - 1e-6, 1 - 1e-13, 1 - 2e-15, 1 - 0x1p-52} {
+				for _, part := range []float64{0, 1e-300, 1e-6, 0.3, 0.95, 1 - 1e-6, 1 - 1e-13, 1 - 2e-15,
+					1 - 0x1p-52} {
 					above := 1.0
 					for i, rule := range rules {
 						if rule == accountant.Others && k != 2 {
@@ -58,7 +59,8 @@ func TestCornersOfRandomizedResponse(t *testing.T) {
 						delta, err := accountant.KRRDelta(rule, k, gamma, users, eps0*part)
 						require.NoError(t, err)
 						require.True(t, delta >= 0 && delta <= math.Min(above, last[i])*(1+1e-3)+2e-15,
-							"%s, k=%d γ=%g n=%d ε=%g: %g, %g above it, %g before", rule, k, gamma, users, eps0*part, delta, above, last[i])
+							"%s, k=%d γ=%g n=%d ε=%g: %g, %g above it, %g before", rule, k, gamma, users, eps0*part,
+							delta, above, last[i])
 						above, last[i] = delta, delta
 					}
 				}

@@ -14,7 +14,8 @@ var calculations = Group{
 	Names: []string{"accountant/krr-exact/n1e8", "calibrate/correlated/4096"},
 	Run: func(context.Context, *Setup) ([]Row, error) {
 		exact, err := timed(9, func() error {
-			_, _, err := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: 1, K: 10, Users: 1e8}.Epsilon(1e-6)
+			_, _, err := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: 1,
+				K: 10, Users: 1e8}.Epsilon(1e-6)
 			return err
 		})
 		if err != nil {

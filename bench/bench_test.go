@@ -9,7 +9,8 @@ import (
 
 func TestRow(t *testing.T) {
 	r := newRow("x", "ms", lower, 3, 1, 2).against("peer", 8, 4).within("floor", 1)
-	require.Equal(t, []float64{2, 6, 3, 1, 0.5, 1, 3}, []float64{*r.Ours, *r.Peer, *r.PeerRatio, *r.Limit, *r.LimitRatio, *r.Min, *r.Max})
+	require.Equal(t, []float64{2, 6, 3, 1, 0.5, 1, 3},
+		[]float64{*r.Ours, *r.Peer, *r.PeerRatio, *r.Limit, *r.LimitRatio, *r.Min, *r.Max})
 	require.Equal(t, 0.5, *newRow("x", "1/s", higher, 2).against("peer", 4).PeerRatio)
 }
 

@@ -119,7 +119,8 @@ func readScripts(site string) (scripts [][]byte, err error) {
 
 // readModule returns a built module, whose name carries its hash.
 func readModule(site string, m wasm.Module) ([]byte, error) {
-	pattern := filepath.Join(site, map[wasm.Module]string{wasm.Browser: "doona-[0-9a-f]*.wasm", wasm.Full: "doona-full-*.wasm"}[m])
+	pattern := filepath.Join(site,
+		map[wasm.Module]string{wasm.Browser: "doona-[0-9a-f]*.wasm", wasm.Full: "doona-full-*.wasm"}[m])
 	files, err := filepath.Glob(pattern)
 	for _, file := range files {
 		if m == wasm.Full || !bytes.Contains([]byte(file), []byte("full")) {

@@ -134,7 +134,8 @@ func workerCost(ctx context.Context, program, dir, entry string, reports bool) (
 		return 0, err
 	}
 	defer relay.Close()
-	p, err := workerd.Start(ctx, program, workerd.Options{Dir: dir, Entry: entry, Outbound: relay.Listener.Addr().String(), Vars: config})
+	p, err := workerd.Start(ctx, program,
+		workerd.Options{Dir: dir, Entry: entry, Outbound: relay.Listener.Addr().String(), Vars: config})
 	if err != nil {
 		return 0, err
 	}

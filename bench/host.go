@@ -48,12 +48,15 @@ func measureHost(ctx context.Context, s *Setup) ([]Row, error) {
 		return nil, err
 	}
 	beside := func(name, kind string, value func(measuredPage) float64) Row {
-		return newRow(name, "ms", lower, each(got[kind].Ours, value)...).against("the page without the SDK", each(got[kind].Peer, value)...)
+		return newRow(name, "ms", lower, each(got[kind].Ours, value)...).against("the page without the SDK",
+			each(got[kind].Peer, value)...)
 	}
 	return []Row{
-		beside("client/main-thread/histogram256/ms", "histogram256", measuredPage.blocked).within("a long task", longTask),
+		beside("client/main-thread/histogram256/ms", "histogram256", measuredPage.blocked).within("a long task",
+			longTask),
 		beside("client/main-thread/vector1000/ms", "vector1000", measuredPage.blocked).within("a long task", longTask),
-		beside("client/main-thread/histogram256/cpu-ms", "histogram256", measuredPage.cpu).within("a long task", longTask),
+		beside("client/main-thread/histogram256/cpu-ms", "histogram256", measuredPage.cpu).within("a long task",
+			longTask),
 		beside("client/main-thread/vector1000/cpu-ms", "vector1000", measuredPage.cpu).within("a long task", longTask),
 		beside("client/host-page/lcp/ms", "vector1000", measuredPage.lcp),
 		beside("client/host-page/inp/ms", "vector1000", measuredPage.inp),

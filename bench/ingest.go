@@ -31,8 +31,9 @@ import (
 // with nothing that makes it a relay. The peer is not a competitor but the floor below any relay:
 // bare HPKE opens of the same envelopes.
 var ingest = Group{
-	Names: []string{"relay/ingest/sqlite", "relay/ingest/postgres", "relay/ingest/sqlite/b16", "relay/ingest/postgres/b16"},
-	Run:   measureIngest,
+	Names: []string{"relay/ingest/sqlite", "relay/ingest/postgres", "relay/ingest/sqlite/b16",
+		"relay/ingest/postgres/b16"},
+	Run: measureIngest,
 }
 
 // ingestRuns is how often each server is measured, by turns.
@@ -105,7 +106,8 @@ func newField(dir string, slots, reports int) (*field, error) {
 	f.listen, f.admin = addresses[0], addresses[1]
 	var err error
 	f.Deployment, err = quickstart.Write(dir, []quickstart.Relay{
-		{URL: "http://" + addresses[0], Listen: addresses[0], Admin: addresses[1], TrustedProxies: []string{"127.0.0.0/8"}},
+		{URL: "http://" + addresses[0], Listen: addresses[0], Admin: addresses[1],
+			TrustedProxies: []string{"127.0.0.0/8"}},
 		{URL: "http://" + addresses[2], Listen: addresses[2], Admin: addresses[3]},
 	}, []quickstart.Draft{{Name: "ingest", Task: ingestTask(slots, reports)}})
 	if err != nil {
@@ -201,7 +203,8 @@ func (f *field) measure(ctx context.Context, bins, name string, store func(strin
 				return []string{filepath.Join(bins, "relay"), "serve", "--config", filepath.Join(folder, "relay.yaml")}
 			}},
 			{&bare, func(string) []string {
-				return []string{filepath.Join(bins, "bare"), "--bundle", filepath.Join(f.Dir, "ingest.bundle"), "--keys", f.keys(), "--listen", f.listen, "--admin", f.admin}
+				return []string{filepath.Join(bins, "bare"), "--bundle", filepath.Join(f.Dir, "ingest.bundle"),
+					"--keys", f.keys(), "--listen", f.listen, "--admin", f.admin}
 			}},
 		} {
 			rate, err := f.rate(ctx, side.args, store)
@@ -212,13 +215,15 @@ func (f *field) measure(ctx context.Context, bins, name string, store func(strin
 		}
 	}
 	row := newRow(name, "reports/cpu-s", higher, ours...)
-	return row.against("bare HPKE opens", f.opens).within("same HTTP server, one open, same rows inserted bare", median(bare)), nil
+	return row.against("bare HPKE opens", f.opens).within("same HTTP server, one open, same rows inserted bare",
+		median(bare)), nil
 }
 
 // rate starts a server on a new store, posts every report once and returns reports per second of
 // its CPU time. The server has a copy of the first relay's folder: a relay's keys are good for one
 // store only.
-func (f *field) rate(ctx context.Context, command func(folder string) []string, store func(string) (string, error)) (float64, error) {
+func (f *field) rate(ctx context.Context, command func(folder string) []string,
+	store func(string) (string, error)) (float64, error) {
 	folder, err := os.MkdirTemp(f.Dir, "run")
 	if err != nil {
 		return 0, fmt.Errorf("couldn't make a folder: %w", err)

@@ -23,11 +23,13 @@ import (
 )
 
 // groups are all measurements, in the order in which they run.
-var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, edgeWorker, calculations}
+var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, edgeWorker,
+	calculations}
 
 func main() {
 	asJSON := flag.Bool("json", false, "print one JSON object as the last line of standard output")
-	rows := flag.String("rows", "", "measure only rows whose names match this pattern; * stands for any text without a slash, ** for any")
+	rows := flag.String("rows", "",
+		"measure only rows whose names match this pattern; * stands for any text without a slash, ** for any")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -42,7 +44,8 @@ func main() {
 }
 
 func run(ctx context.Context, pattern string, asJSON bool) error {
-	selected := slices.DeleteFunc(slices.Clone(groups), func(g Group) bool { return !slices.ContainsFunc(g.Names, matcher(pattern)) })
+	selected := slices.DeleteFunc(slices.Clone(groups),
+		func(g Group) bool { return !slices.ContainsFunc(g.Names, matcher(pattern)) })
 	if len(selected) == 0 {
 		return fmt.Errorf("no row matches %q: the rows are\n  %s", pattern, strings.Join(names(), "\n  "))
 	}
@@ -98,7 +101,8 @@ func machine() map[string]any {
 			}
 		}
 	}
-	return map[string]any{"cpu": cpu, "cores": runtime.NumCPU(), "os": runtime.GOOS, "arch": runtime.GOARCH, "go": runtime.Version()}
+	return map[string]any{"cpu": cpu, "cores": runtime.NumCPU(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+		"go": runtime.Version()}
 }
 
 func table(w io.Writer, rows []Row) error {

@@ -136,7 +136,9 @@ func (v *server) load(folder string, peers bool) error {
 		}
 		v.add(strings.Replace(source, ".ts", ".js", 1), code)
 	}
-	for _, pattern := range []string{filepath.Join(folder, "doona.js"), filepath.Join(folder, "doona-worker-*.js"), filepath.Join(folder, "doona-[0-9a-f]*.wasm"), filepath.Join("bench", "browser", "first*"), filepath.Join("bench", "browser", "host.*")} {
+	for _, pattern := range []string{filepath.Join(folder, "doona.js"), filepath.Join(folder, "doona-worker-*.js"),
+		filepath.Join(folder, "doona-[0-9a-f]*.wasm"), filepath.Join("bench", "browser", "first*"),
+		filepath.Join("bench", "browser", "host.*")} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			return fmt.Errorf("couldn't list the site: %w", err)
@@ -156,7 +158,8 @@ func (v *server) load(folder string, peers bool) error {
 }
 
 func (v *server) add(name string, content []byte) {
-	kind := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript", ".wasm": "application/wasm", ".svg": "image/svg+xml"}[filepath.Ext(name)]
+	kind := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript",
+		".wasm": "application/wasm", ".svg": "image/svg+xml"}[filepath.Ext(name)]
 	v.files["/"+name] = file{kind, content, brotlied(content)}
 }
 

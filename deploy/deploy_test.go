@@ -53,7 +53,8 @@ func TestDashboardsShowWhatIsSaid(t *testing.T) {
 	c.StartIssuer(t, config)
 	c.Start(t, 0)
 	said := map[string]bool{}
-	for program, definitions := range map[string][]service.Metric{"relay": relay.Metrics(), "issuer": issuer.Metrics()} {
+	for program, definitions := range map[string][]service.Metric{"relay": relay.Metrics(),
+		"issuer": issuer.Metrics()} {
 		admin := map[string]string{"relay": c.Config(t, 0).Admin, "issuer": config.Admin}[program]
 		c.WaitReady(t, admin)
 		text := get(t, "http://"+admin+"/metrics")
@@ -161,7 +162,8 @@ func TestUnit(t *testing.T) {
 	for _, program := range []string{"relay", "issuer"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755))
 		unit := filepath.Join(dir, "doona@"+program+".service")
-		require.NoError(t, os.WriteFile(unit, []byte(strings.Replace(string(text), "/usr/local/bin/", dir+"/", 1)), 0o644))
+		require.NoError(t, os.WriteFile(unit, []byte(strings.Replace(string(text), "/usr/local/bin/", dir+"/", 1)),
+			0o644))
 		out, err := exec.Command(analyze, "verify", unit).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.NotContains(t, string(out), "doona@", "%s", out)

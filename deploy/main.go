@@ -48,7 +48,8 @@ func dashboard(program string, metrics []service.Metric) []byte {
 		})
 	}
 	out, err := json.MarshalIndent(object{
-		"title": "Doona " + program, "uid": "doona-" + program, "schemaVersion": 39, "refresh": "30s", "time": object{"from": "now-6h", "to": "now"}, "panels": panels,
+		"title": "Doona " + program, "uid": "doona-" + program, "schemaVersion": 39, "refresh": "30s",
+		"time": object{"from": "now-6h", "to": "now"}, "panels": panels,
 		"templating": object{"list": []object{
 			{"name": "source", "type": "datasource", "query": "prometheus"},
 			{"name": "instance", "type": "query", "datasource": object{"type": "prometheus", "uid": "${source}"},
@@ -81,7 +82,8 @@ func targets(m service.Metric) (out []object) {
 		add(fmt.Sprintf("sum by (%s) (rate(%s%s[5m]))", by, m.Name, where), legend)
 	case m.Kind == service.KindHistogram:
 		for _, q := range []string{"0.5", "0.99"} {
-			add(fmt.Sprintf("histogram_quantile(%s, sum by (le, %s) (rate(%s_bucket%s[5m])))", q, by, m.Name, where), "p"+q[2:]+" "+legend)
+			add(fmt.Sprintf("histogram_quantile(%s, sum by (le, %s) (rate(%s_bucket%s[5m])))", q, by, m.Name, where),
+				"p"+q[2:]+" "+legend)
 		}
 	case m.Unit == service.UnitTime:
 		add(fmt.Sprintf("%s%s * 1000", m.Name, where), legend) // Grafana counts milliseconds
@@ -96,20 +98,30 @@ type alert struct{ name, expr, lasting, summary string }
 
 func alerts() []byte {
 	var b bytes.Buffer
-	b.WriteString("# Written by go generate ./deploy; for Prometheus' rule_files.\ngroups:\n  - name: doona\n    rules:\n")
+	b.WriteString("# Written by go generate ./deploy; for Prometheus' rule_files.\ngroups:\n  - name: doona\n    " +
+		"rules:\n")
 	for _, a := range []alert{
-		{"DoonaRelayNotReady", "doona_relay_ready == 0", "2m", "the relay takes no reports: see its log, and whether its disk is full"},
-		{"DoonaRelayStoreErrors", "rate(doona_relay_store_errors_total[5m]) > 0", "2m", "transactions fail: the disk is full, or the database gone"},
-		{"DoonaRelayOverloaded", `rate(doona_relay_overloaded_total{problem="overloaded"}[5m]) > 1`, "10m", "reports are turned away for want of room: see docs/deployment.md on capacity"},
-		{"DoonaRelayEpochsEnd", "doona_relay_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h", "the task's last epoch and its keys end within two weeks: agree on the next task"},
+		{"DoonaRelayNotReady", "doona_relay_ready == 0", "2m",
+			"the relay takes no reports: see its log, and whether its disk is full"},
+		{"DoonaRelayStoreErrors", "rate(doona_relay_store_errors_total[5m]) > 0", "2m",
+			"transactions fail: the disk is full, or the database gone"},
+		{"DoonaRelayOverloaded", `rate(doona_relay_overloaded_total{problem="overloaded"}[5m]) > 1`, "10m",
+			"reports are turned away for want of room: see docs/deployment.md on capacity"},
+		{"DoonaRelayEpochsEnd", "doona_relay_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
+			"the task's last epoch and its keys end within two weeks: agree on the next task"},
 		{"DoonaRelayNotFetched", "doona_relay_unconfirmed_batches > 0", "24h", "sealed batches wait for the next hop"},
-		{"DoonaRelayNoAnswer", "doona_relay_last_answer_timestamp_seconds > 0 and time() - doona_relay_last_answer_timestamp_seconds > 3600", "10m", "the relay before has not answered for an hour"},
-		{"DoonaRelayFinding", "increase(doona_relay_findings[1h]) > 0", "0m", "a batch of the relay before was not as it should be: see relay status"},
+		{"DoonaRelayNoAnswer", "doona_relay_last_answer_timestamp_seconds > 0 and time() - " +
+			"doona_relay_last_answer_timestamp_seconds > 3600", "10m", "the relay before has not answered for an hour"},
+		{"DoonaRelayFinding", "increase(doona_relay_findings[1h]) > 0", "0m",
+			"a batch of the relay before was not as it should be: see relay status"},
 		{"DoonaIssuerNotReady", "doona_issuer_ready == 0", "2m", "the issuer gives no tokens: see its log"},
-		{"DoonaIssuerStoreErrors", "rate(doona_issuer_store_errors_total[5m]) > 0", "2m", "transactions fail: is the disk full?"},
-		{"DoonaIssuerEpochsEnd", "doona_issuer_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h", "the task's last epoch and its keys end within two weeks: agree on the next task"},
+		{"DoonaIssuerStoreErrors", "rate(doona_issuer_store_errors_total[5m]) > 0", "2m",
+			"transactions fail: is the disk full?"},
+		{"DoonaIssuerEpochsEnd", "doona_issuer_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
+			"the task's last epoch and its keys end within two weeks: agree on the next task"},
 	} {
-		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        annotations:\n          summary: %q\n", a.name, a.expr, a.lasting, a.summary)
+		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        annotations:\n          "+
+			"summary: %q\n", a.name, a.expr, a.lasting, a.summary)
 	}
 	return b.Bytes()
 }

@@ -117,7 +117,8 @@ func (c *Config) validate() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if err := errors.Join(service.CheckAddress("listen", c.Listen), service.CheckAddress("admin", c.Admin)); err != nil {
+	if err := errors.Join(service.CheckAddress("listen", c.Listen),
+		service.CheckAddress("admin", c.Admin)); err != nil {
 		return err
 	}
 	switch {
@@ -126,9 +127,11 @@ func (c *Config) validate() error {
 	case c.Clients != clientsAccount && c.Clients != clientsAddress:
 		return invalid.Field("clients", fmt.Sprintf("%q", c.Clients), "account or address")
 	case (c.APIKeys != "") != (c.Clients == clientsAccount):
-		return invalid.Field("api_keys", fmt.Sprintf("%q", c.APIKeys), "a file for clients: account, and none for address")
+		return invalid.Field("api_keys", fmt.Sprintf("%q", c.APIKeys),
+			"a file for clients: account, and none for address")
 	case c.ForwardedHeader != service.HeaderXFF && c.ForwardedHeader != service.HeaderForwarded:
-		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), service.HeaderXFF+" or "+service.HeaderForwarded)
+		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader),
+			service.HeaderXFF+" or "+service.HeaderForwarded)
 	case c.MaxConcurrent < 1 || c.MaxConcurrent > 4096:
 		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 4096")
 	case c.Skew < time.Millisecond || c.Skew > 5*time.Minute:
@@ -163,7 +166,8 @@ func loadAPIKeys(path string) (keys []string, err error) {
 			continue
 		}
 		if len(key) < minAPIKey {
-			return nil, invalid.Field("api_keys", fmt.Sprintf("a key of %d characters", len(key)), "32 or more in each line")
+			return nil, invalid.Field("api_keys", fmt.Sprintf("a key of %d characters", len(key)),
+				"32 or more in each line")
 		}
 		keys = append(keys, key)
 	}

@@ -38,7 +38,8 @@ func FuzzRequest(f *testing.F) {
 		post := func() []byte {
 			req := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 			req.URL.Path = path
-			req.Header = http.Header{"Authorization": {authorization}, issuer.AccountHeader: {account}, "Content-Type": {kind}}
+			req.Header = http.Header{"Authorization": {authorization}, issuer.AccountHeader: {account},
+				"Content-Type": {kind}}
 			if chunked {
 				req.ContentLength = -1
 			}

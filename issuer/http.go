@@ -83,7 +83,8 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 		return err
 	}
 	_, end := i.window(s, epoch)
-	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", max(0, min(3600, int(end.Sub(i.cfg.Clock())/time.Second)))))
+	w.Header().Set("Cache-Control",
+		fmt.Sprintf("public, max-age=%d", max(0, min(3600, int(end.Sub(i.cfg.Clock())/time.Second)))))
 	return service.Write(w, token.DirectoryType, body)
 }
 
@@ -116,7 +117,8 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	}
 	// Counted before it is signed: what is sent has been counted, whatever happens in between; a client
 	// that leaves is no failure of the store.
-	within, err := i.store.count(context.WithoutCancel(req.Context()), s.ID, epoch, key.name("account", account), key.name("request", blinded), s.quota)
+	within, err := i.store.count(context.WithoutCancel(req.Context()), s.ID, epoch, key.name("account", account),
+		key.name("request", blinded), s.quota)
 	if err != nil {
 		i.metrics.Add(metricStoreErrors, 1)
 		i.cfg.Log.Error("couldn't count", "error", err)
@@ -152,7 +154,8 @@ func (i *Issuer) account(req *http.Request) ([]byte, error) {
 		return nil, problem.New(problem.Unauthorized, "want Authorization: Bearer and an API key")
 	}
 	account := req.Header.Get(AccountHeader)
-	if len(account) < 1 || len(account) > 256 || strings.ContainsFunc(account, func(c rune) bool { return c < 0x20 || c > 0x7e }) {
+	if len(account) < 1 || len(account) > 256 || strings.ContainsFunc(account,
+		func(c rune) bool { return c < 0x20 || c > 0x7e }) {
 		return nil, problem.New(problem.Malformed, "%s: want 1 to 256 printable ASCII characters", AccountHeader)
 	}
 	return []byte(account), nil

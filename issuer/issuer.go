@@ -134,7 +134,8 @@ func (i *Issuer) loadTasks() error {
 		}
 		path, err := filepath.EvalSymlinks(c.TokenKeys)
 		if err != nil || files[path] || i.tasks[s.ID] != nil {
-			return fmt.Errorf("%s: %w", c.File, invalid.Field("token_keys", c.TokenKeys, "a file of its own for every task, and every task once"))
+			return fmt.Errorf("%s: %w", c.File,
+				invalid.Field("token_keys", c.TokenKeys, "a file of its own for every task, and every task once"))
 		}
 		files[path], i.tasks[s.ID] = true, s
 		i.order = append(i.order, s)
@@ -194,7 +195,8 @@ func (s *served) epochKey(epoch uint64) (*epochKey, error) {
 		return nil, err
 	}
 	if epoch >= s.Epochs.Count || public.ID() != s.TokenKeys[epoch] {
-		return nil, invalid.Field("token_keys", fmt.Sprintf("the key of epoch %d", epoch), "the keys that the task names")
+		return nil, invalid.Field("token_keys", fmt.Sprintf("the key of epoch %d", epoch),
+			"the keys that the task names")
 	}
 	s.epoch[epoch] = &epochKey{private, public, mac(x509.MarshalPKCS1PrivateKey(private), "doona issuer counts")}
 	return s.epoch[epoch], nil

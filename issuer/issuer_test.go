@@ -40,7 +40,8 @@ const apiKey = "an API key of a backend, 32 characters long"
 func newCascade(t testing.TB) *relaytest.Cascade {
 	t.Helper()
 	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		calibrated, err := planner.Draft(planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9, Epsilon: 2, Delta: 1e-4})
+		calibrated, err := planner.Draft(planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9,
+			Epsilon: 2, Delta: 1e-4})
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
 		*draft = *calibrated
@@ -64,7 +65,8 @@ func account(name string) http.Header {
 
 func newClient(t testing.TB, c *relaytest.Cascade, header http.Header) *shufflerclient.Client {
 	t.Helper()
-	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 4, Tokens: shufflerclient.IssuerTokens(http.DefaultClient, header)})
+	client, err := shufflerclient.New(c.Open,
+		shufflerclient.Options{MaxEpsilon: 4, Tokens: shufflerclient.IssuerTokens(http.DefaultClient, header)})
 	require.NoError(t, err)
 	return client
 }
@@ -89,7 +91,8 @@ func TestEndToEnd(t *testing.T) {
 		again.Token = report.Token
 		require.ErrorIs(t, client.Submit(t.Context(), again), problem.New(problem.Limit, ""), "no second report")
 		again.Token = ahead
-		require.ErrorIs(t, client.Submit(t.Context(), again), problem.New(problem.TokenInvalid, ""), "another epoch's token")
+		require.ErrorIs(t, client.Submit(t.Context(), again), problem.New(problem.TokenInvalid, ""),
+			"another epoch's token")
 	}
 }
 
@@ -149,7 +152,8 @@ func publicKey(t testing.TB, c *relaytest.Cascade, epoch uint64) *token.PublicKe
 }
 
 // ask posts a token request to an issuer at base.
-func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []byte, header http.Header) ([]byte, error) {
+func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []byte, header http.Header) ([]byte,
+	error) {
 	t.Helper()
 	open := *c.Open
 	renamed := *c.Open.Task
@@ -224,7 +228,9 @@ func TestSlowSenders(t *testing.T) {
 	defer slow.Close()
 	target, err := url.Parse(c.Open.TokenRequestURL(0))
 	require.NoError(t, err)
-	_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s: bob\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+	_, err = fmt.Fprintf(slow,
+		"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s: bob\r\nContent-Type: %s\r\nContent-Length: "+
+			"%d\r\nExpect: 100-continue\r\n\r\n",
 		target.Path, apiKey, issuer.AccountHeader, token.RequestType, token.RequestSize)
 	require.NoError(t, err)
 	line, err := bufio.NewReader(slow).ReadString('\n')
@@ -254,21 +260,27 @@ func TestRefusals(t *testing.T) {
 		epoch  uint64
 		want   problem.Name
 	}{
-		"no key":            {good, http.Header{issuer.AccountHeader: {"ann"}}, 0, problem.Unauthorized},
-		"another key":       {good, http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Bearer " + apiKey + "x"}}, 0, problem.Unauthorized},
-		"an empty key":      {good, http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Bearer "}}, 0, problem.Unauthorized},
-		"another scheme":    {good, http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Basic " + apiKey}}, 0, problem.Unauthorized},
-		"no account":        {good, http.Header{"Authorization": {"Bearer " + apiKey}}, 0, problem.Malformed},
-		"a long account":    {good, account(strings.Repeat("a", 257)), 0, problem.Malformed},
-		"an account in é":   {good, account("é"), 0, problem.Malformed},
-		"no such epoch":     {good, account("ann"), 2, problem.EpochNotOpen},
-		"another epoch":     {changed(2, good[2]^1), account("ann"), 0, problem.Malformed},
-		"another type":      {changed(1, 1), account("ann"), 0, problem.Malformed},
-		"empty":             {nil, account("ann"), 0, problem.Malformed},
-		"truncated":         {good[:len(good)-1], account("ann"), 0, problem.Malformed},
-		"oversized":         {make([]byte, 1<<20), account("ann"), 0, problem.TooLarge},
-		"zero":              {append(bytes.Clone(good[:3]), make([]byte, 256)...), account("ann"), 0, problem.Malformed},
-		"above the modulus": {append(bytes.Clone(good[:3]), bytes.Repeat([]byte{0xff}, 256)...), account("ann"), 0, problem.Malformed},
+		"no key": {good, http.Header{issuer.AccountHeader: {"ann"}}, 0, problem.Unauthorized},
+		"another key": {good,
+			http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Bearer " + apiKey + "x"}}, 0,
+			problem.Unauthorized},
+		"an empty key": {good, http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Bearer "}}, 0,
+			problem.Unauthorized},
+		"another scheme": {good, http.Header{issuer.AccountHeader: {"ann"}, "Authorization": {"Basic " + apiKey}},
+			0, problem.Unauthorized},
+		"no account":      {good, http.Header{"Authorization": {"Bearer " + apiKey}}, 0, problem.Malformed},
+		"a long account":  {good, account(strings.Repeat("a", 257)), 0, problem.Malformed},
+		"an account in é": {good, account("é"), 0, problem.Malformed},
+		"no such epoch":   {good, account("ann"), 2, problem.EpochNotOpen},
+		"another epoch":   {changed(2, good[2]^1), account("ann"), 0, problem.Malformed},
+		"another type":    {changed(1, 1), account("ann"), 0, problem.Malformed},
+		"empty":           {nil, account("ann"), 0, problem.Malformed},
+		"truncated":       {good[:len(good)-1], account("ann"), 0, problem.Malformed},
+		"oversized":       {make([]byte, 1<<20), account("ann"), 0, problem.TooLarge},
+		"zero": {append(bytes.Clone(good[:3]), make([]byte, 256)...), account("ann"), 0,
+			problem.Malformed},
+		"above the modulus": {append(bytes.Clone(good[:3]), bytes.Repeat([]byte{0xff}, 256)...), account("ann"), 0,
+			problem.Malformed},
 	} {
 		_, err := ask(t, server.URL, c, r.epoch, r.body, r.header)
 		require.ErrorIs(t, err, problem.New(r.want, ""), name)
@@ -286,7 +298,8 @@ func TestRefusals(t *testing.T) {
 		require.ErrorIs(t, problem.Read(resp), problem.New(want, ""), path)
 		resp.Body.Close()
 	}
-	resp, err := http.Post(server.URL+"/v1/tasks/"+strings.TrimPrefix(c.TaskURL(0), c.Open.Relays[0].URL+"/v1/tasks/")+"/epochs/0/token-request", "text/plain", nil)
+	resp, err := http.Post(server.URL+"/v1/tasks/"+strings.TrimPrefix(c.TaskURL(0), c.Open.Relays[0].URL+"/v1/tasks/")+
+		"/epochs/0/token-request", "text/plain", nil)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.ErrorIs(t, problem.Read(resp), problem.New(problem.Unauthorized, ""))
@@ -442,16 +455,22 @@ func TestBadConfigurations(t *testing.T) {
 			cfg.APIKeys = empty(t, apiKey)
 			require.NoError(t, os.Chmod(cfg.APIKeys, 0o644))
 		},
-		"invalid admin":           func(cfg *issuer.Config) { cfg.Admin = "127.0.0.1:port" },
-		"invalid max_concurrent":  func(cfg *issuer.Config) { cfg.MaxConcurrent = 5000 },
-		"invalid skew":            func(cfg *issuer.Config) { cfg.Skew = time.Hour },
-		"invalid tasks":           func(cfg *issuer.Config) { cfg.Tasks = nil },
-		"invalid quota":           func(cfg *issuer.Config) { cfg.Tasks[0].Quota = 1001 },
-		"invalid owner":           func(cfg *issuer.Config) { cfg.Tasks[0].Owner = "" },
-		"its owner is":            func(cfg *issuer.Config) { cfg.Tasks[0].Owner = other.Owner },
-		"invalid token_keys":      func(cfg *issuer.Config) { cfg.Tasks[0].TokenKeys = other.IssuerConfig().Tasks[0].TokenKeys },
-		"every task once":         func(cfg *issuer.Config) { cfg.Tasks = append(cfg.Tasks, cfg.Tasks[0]) },
-		"not a doona token keys":  func(cfg *issuer.Config) { cfg.Tasks[0].TokenKeys = filepath.Join(c.Dir, "owner.key") },
+		"invalid admin":          func(cfg *issuer.Config) { cfg.Admin = "127.0.0.1:port" },
+		"invalid max_concurrent": func(cfg *issuer.Config) { cfg.MaxConcurrent = 5000 },
+		"invalid skew":           func(cfg *issuer.Config) { cfg.Skew = time.Hour },
+		"invalid tasks":          func(cfg *issuer.Config) { cfg.Tasks = nil },
+		"invalid quota":          func(cfg *issuer.Config) { cfg.Tasks[0].Quota = 1001 },
+		"invalid owner":          func(cfg *issuer.Config) { cfg.Tasks[0].Owner = "" },
+		"its owner is":           func(cfg *issuer.Config) { cfg.Tasks[0].Owner = other.Owner },
+		"invalid token_keys": func(
+			cfg *issuer.Config) {
+			cfg.Tasks[0].TokenKeys = other.IssuerConfig().Tasks[0].TokenKeys
+		},
+		"every task once": func(cfg *issuer.Config) { cfg.Tasks = append(cfg.Tasks, cfg.Tasks[0]) },
+		"not a doona token keys": func(cfg *issuer.Config) {
+			cfg.Tasks[0].TokenKeys = filepath.Join(c.Dir,
+				"owner.key")
+		},
 		"invalid trusted_proxies": func(cfg *issuer.Config) { cfg.TrustedProxies = []string{"x"} },
 	} {
 		cfg := accounts(t, c, 1)
@@ -461,7 +480,8 @@ func TestBadConfigurations(t *testing.T) {
 	}
 	address := relaytest.New(t, relaytest.Options{})
 	cfg := accounts(t, c, 1)
-	cfg.Tasks = []issuer.TaskConfig{{File: filepath.Join(address.Dir, "task0.bundle"), Owner: address.Owner, TokenKeys: cfg.Tasks[0].TokenKeys}}
+	cfg.Tasks = []issuer.TaskConfig{{File: filepath.Join(address.Dir, "task0.bundle"), Owner: address.Owner,
+		TokenKeys: cfg.Tasks[0].TokenKeys}}
 	_, err := issuer.New(cfg)
 	require.ErrorContains(t, err, "invalid clients.kind")
 }

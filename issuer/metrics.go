@@ -22,7 +22,8 @@ var definitions = []service.Metric{
 	service.Gauge(metricInFlight, service.UnitCount, "Requests being counted and signed."),
 	service.Counter(metricOverloaded, "Requests refused for want of room."),
 	service.Counter(metricStoreErrors, "Transactions that failed: the disk is full."),
-	service.Gauge(metricEpochsEnd, service.UnitTime, "When the last epoch of the task ends, and with it its keys: a new task must be out before.", "task"),
+	service.Gauge(metricEpochsEnd, service.UnitTime,
+		"When the last epoch of the task ends, and with it its keys: a new task must be out before.", "task"),
 }
 
 // Metrics returns the definitions of all metrics of an issuer, those of Go and the process apart.

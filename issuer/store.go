@@ -68,7 +68,8 @@ func (s *store) prepare() error {
 	}
 	var synchronous, secure int
 	var journal string
-	for pragma, value := range map[string]any{"synchronous": &synchronous, "secure_delete": &secure, "journal_mode": &journal} {
+	for pragma, value := range map[string]any{"synchronous": &synchronous, "secure_delete": &secure,
+		"journal_mode": &journal} {
 		if err := s.db.QueryRow("PRAGMA " + pragma).Scan(value); err != nil {
 			return err
 		}
@@ -81,14 +82,16 @@ func (s *store) prepare() error {
 
 // count counts a request of an account, durably, and says whether it is within the quota. A request
 // that was counted before is not counted again: its answer may have been lost.
-func (s *store) count(ctx context.Context, task task.ID, epoch uint64, account, request hash, quota int) (within bool, err error) {
+func (s *store) count(ctx context.Context, task task.ID, epoch uint64, account, request hash, quota int) (within bool,
+	err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return false, fmt.Errorf("couldn't begin: %w", err)
 	}
 	defer tx.Rollback()
 	var issued, again int
-	err = tx.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(request = ?), 0) FROM issued WHERE task = ? AND epoch = ? AND account = ?`,
+	err = tx.QueryRowContext(ctx,
+		`SELECT count(*), coalesce(sum(request = ?), 0) FROM issued WHERE task = ? AND epoch = ? AND account = ?`,
 		request[:], task[:], epoch, account[:]).Scan(&issued, &again)
 	if err != nil {
 		return false, fmt.Errorf("couldn't count: %w", err)
@@ -96,7 +99,8 @@ func (s *store) count(ctx context.Context, task task.ID, epoch uint64, account, 
 	if again > 0 || issued >= quota {
 		return again > 0, nil
 	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO issued (task, epoch, account, request) VALUES (?, ?, ?, ?)`, task[:], epoch, account[:], request[:]); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO issued (task, epoch, account, request) VALUES (?, ?, ?, ?)`, task[:],
+		epoch, account[:], request[:]); err != nil {
 		return false, fmt.Errorf("couldn't count: %w", err)
 	}
 	if err := tx.Commit(); err != nil {

@@ -22,20 +22,23 @@ type batches struct {
 
 func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float64) (*batches, error) {
 	if tr.Malicious < 0 || tr.Malicious > len(values) {
-		return nil, invalid.Field("malicious", strconv.Itoa(tr.Malicious), "0 to "+strconv.Itoa(len(values))+", the number of clients")
+		return nil, invalid.Field("malicious", strconv.Itoa(tr.Malicious),
+			"0 to "+strconv.Itoa(len(values))+", the number of clients")
 	}
 	split := len(values) - tr.Malicious
 	b := &batches{task: t, mechanism: m, honest: values[:split], malicious: values[split:], attack: tr.Attack}
 	if tr.Malicious > 0 {
 		var ok bool
 		if b.attacker, ok = m.(protocols.Attacker); !ok {
-			return nil, invalid.Field("attack", strconv.Quote(tr.Attack), "none: protocol "+t.Protocol+" has no simulated attacks")
+			return nil, invalid.Field("attack", strconv.Quote(tr.Attack),
+				"none: protocol "+t.Protocol+" has no simulated attacks")
 		}
 	}
 	if tr.Fast {
 		simulator, ok := m.(protocols.FastSimulator)
 		if !ok {
-			return nil, invalid.Field("fast", "true", "false: the aggregate of protocol "+t.Protocol+" is not simpler to draw than its messages")
+			return nil, invalid.Field("fast", "true", "false: the aggregate of protocol "+t.Protocol+
+				" is not simpler to draw than its messages")
 		}
 		var err error
 		if b.fast, err = simulator.Fast(b.honest); err != nil {
@@ -87,7 +90,8 @@ func (b *batches) fits(lanes protocols.Messages) error {
 	}
 	for _, messages := range lanes {
 		if uint64(len(messages)) > s.PerLane {
-			return invalid.Field("attack", strconv.Itoa(len(messages))+" messages", "at most "+strconv.FormatUint(s.PerLane, 10)+" in a lane")
+			return invalid.Field("attack", strconv.Itoa(len(messages))+" messages",
+				"at most "+strconv.FormatUint(s.PerLane, 10)+" in a lane")
 		}
 	}
 	return nil

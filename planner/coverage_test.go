@@ -75,7 +75,8 @@ func cover(t *testing.T, q planner.Query, runs, slow int) (out []covering) {
 		require.NoError(t, err)
 		f := covering{
 			Protocol: q.Protocol, Query: q.Query, Honest: q.Honest, Values: name, Runs: o.Repeats,
-			Least: slices.Min(o.Coverage), Most: slices.Max(o.Coverage), Band: o.BandCoverage, Wide: slices.Min(wide.Coverage),
+			Least: slices.Min(o.Coverage), Most: slices.Max(o.Coverage), Band: o.BandCoverage,
+			Wide: slices.Min(wide.Coverage),
 		}
 		t.Logf("%+v", f)
 		most := 1.0

@@ -85,7 +85,8 @@ func Draft(q Query) (*task.Task, error) {
 // kept is an error unless the protocol took the padding, lanes and parameters asked for.
 func (q Query) kept(t *task.Task) error {
 	if q.Padding != "" && t.Slots.Padding != q.Padding {
-		return invalid.Field("padding", strconv.Quote(string(q.Padding)), string(t.Slots.Padding)+" for protocol "+t.Protocol)
+		return invalid.Field("padding", strconv.Quote(string(q.Padding)),
+			string(t.Slots.Padding)+" for protocol "+t.Protocol)
 	}
 	if q.Lanes != 0 && t.Slots.Lanes != q.Lanes {
 		want := strconv.FormatUint(t.Slots.Lanes, 10)
@@ -96,7 +97,8 @@ func (q Query) kept(t *task.Task) error {
 	}
 	for key, want := range q.Params {
 		if got, ok := t.Param(key); !ok || got.Den != 1 || uint64(got.Num) != want {
-			return invalid.Field("params."+key, strconv.FormatUint(want, 10), "it left out: protocol "+t.Protocol+" does not take it")
+			return invalid.Field("params."+key, strconv.FormatUint(want, 10),
+				"it left out: protocol "+t.Protocol+" does not take it")
 		}
 	}
 	return nil

@@ -14,7 +14,8 @@ import (
 
 // query is one that has a task; tests change it.
 func query() planner.Query {
-	return planner.Query{Name: "test", Query: task.Mean, Hi: 10, Clip: true, Batch: 1000, Honest: 0.9, Epsilon: 1, Delta: 1e-6}
+	return planner.Query{Name: "test", Query: task.Mean, Hi: 10, Clip: true, Batch: 1000, Honest: 0.9, Epsilon: 1,
+		Delta: 1e-6}
 }
 
 func TestDraftProvesItsClaimByTheDefaultRule(t *testing.T) {

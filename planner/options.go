@@ -27,7 +27,8 @@ func CheckOptions(query task.Query, given func(option string) (value string, ok 
 	for _, option := range []string{"range", "no-clip", "bins", "labels", "dim"} {
 		value, ok := given(option)
 		if ok && !slices.Contains(takers[option], string(query)) {
-			return invalid.Field(option, value, "none for query "+string(query)+": it is for "+list(takers[option], "and"))
+			return invalid.Field(option, value, "none for query "+string(query)+": it is for "+
+				list(takers[option], "and"))
 		}
 	}
 	return nil

@@ -18,12 +18,13 @@ type Outcome struct {
 	Variance          []float64 // Sample variance of the estimates; nil below two repetitions.
 	VarianceError     []float64 // Standard error of Variance, from the fourth moment; nil with it.
 	PredictedVariance []float64 // Exact variance for these values.
-	SamplingVariance  []float64 // The part of it due to clients reporting some coordinates only; nil where they report all.
-	RMSE              float64   // Root mean square error over repetitions and entries.
-	MessagesPerUser   float64   // Mean number of messages of a client, covers not counted.
-	Coverage          []float64 // How often each entry's interval held the truth; nil without [Trial.Confidence].
-	BandCoverage      float64   // How often the band held all of them.
-	Repeats           int
+	// The part of it due to clients reporting some coordinates only; nil where they report all.
+	SamplingVariance []float64
+	RMSE             float64   // Root mean square error over repetitions and entries.
+	MessagesPerUser  float64   // Mean number of messages of a client, covers not counted.
+	Coverage         []float64 // How often each entry's interval held the truth; nil without [Trial.Confidence].
+	BandCoverage     float64   // How often the band held all of them.
+	Repeats          int
 }
 
 // Trial runs a task's randomizer and aggregate on many clients in one process, without encryption or
@@ -138,7 +139,8 @@ type sums struct {
 
 func newSums(truth []float64) *sums {
 	n := len(truth)
-	return &sums{truth: truth, errors: make([]float64, n), squares: make([]float64, n), cubes: make([]float64, n), fourths: make([]float64, n), covered: make([]int, n)}
+	return &sums{truth: truth, errors: make([]float64, n), squares: make([]float64, n), cubes: make([]float64, n),
+		fourths: make([]float64, n), covered: make([]int, n)}
 }
 
 func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {

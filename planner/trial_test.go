@@ -44,7 +44,8 @@ func column(n int, value func(i int) float64) [][]float64 {
 }
 
 // samples returns the first entry of the estimates of runs batches, sorted.
-func samples(t *testing.T, o planner.Trial, d *task.Task, m protocols.Mechanism, values [][]float64, runs int) []float64 {
+func samples(t *testing.T, o planner.Trial, d *task.Task, m protocols.Mechanism, values [][]float64,
+	runs int) []float64 {
 	out := make([]float64, runs)
 	o.Repeats = 1
 	for i := range out {
@@ -83,10 +84,13 @@ func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 		query planner.Query
 		other planner.Query // with noise of another size
 	}{
-		"histogram": {planner.Query{Query: task.Histogram, Bins: 4}, planner.Query{Query: task.Histogram, Bins: 4, Epsilon: 0.2, Delta: 1e-6}},
-		"realsum":   {planner.Query{Query: task.Mean}, planner.Query{Query: task.Mean, Epsilon: 0.2, Delta: 1e-6}},
-		"rappor":    {planner.Query{Query: task.Sum, Protocol: "rappor", Epsilon: 2, Delta: 1e-6}, planner.Query{Query: task.Sum, Protocol: "rappor", Epsilon: 0.5, Delta: 1e-6}},
-		"splitmix":  {planner.Query{Query: task.Mean, Protocol: "splitmix", Honest: 0.8}, planner.Query{Query: task.Mean, Protocol: "splitmix", Honest: 0.1}},
+		"histogram": {planner.Query{Query: task.Histogram, Bins: 4},
+			planner.Query{Query: task.Histogram, Bins: 4, Epsilon: 0.2, Delta: 1e-6}},
+		"realsum": {planner.Query{Query: task.Mean}, planner.Query{Query: task.Mean, Epsilon: 0.2, Delta: 1e-6}},
+		"rappor": {planner.Query{Query: task.Sum, Protocol: "rappor", Epsilon: 2, Delta: 1e-6},
+			planner.Query{Query: task.Sum, Protocol: "rappor", Epsilon: 0.5, Delta: 1e-6}},
+		"splitmix": {planner.Query{Query: task.Mean, Protocol: "splitmix", Honest: 0.8},
+			planner.Query{Query: task.Mean, Protocol: "splitmix", Honest: 0.1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.query.Batch, c.other.Batch = 100, 100
@@ -116,7 +120,8 @@ func TestMaliciousClients(t *testing.T) {
 	gamma, _ := d.Param("gamma")
 	for _, fast := range []bool{false, true} {
 		got, out := bias(d, m, protocols.AttackMax, fast)
-		require.InDelta(t, f/(1-gamma.Float64())-f*gamma.Float64()/2/(1-gamma.Float64()), got, 6*math.Sqrt(out.PredictedVariance[0]/repeats), "each moves the sum by at most 1/(1-γ)")
+		require.InDelta(t, f/(1-gamma.Float64())-f*gamma.Float64()/2/(1-gamma.Float64()), got,
+			6*math.Sqrt(out.PredictedVariance[0]/repeats), "each moves the sum by at most 1/(1-γ)")
 		got, out = bias(d, m, protocols.AttackDropNoise, fast)
 		require.InDelta(t, -f*gamma.Float64()/2/(1-gamma.Float64()), got, 6*math.Sqrt(out.PredictedVariance[0]/repeats))
 	}
@@ -124,7 +129,8 @@ func TestMaliciousClients(t *testing.T) {
 	d, m = open(t, planner.Query{Query: task.Histogram, Bins: 4, Batch: n})
 	gamma, _ = d.Param("gamma")
 	got, out := bias(d, m, protocols.AttackMax, true)
-	require.InDelta(t, f*(1-gamma.Float64()/4)/(1-gamma.Float64())-f, got, 6*math.Sqrt(out.PredictedVariance[0]/repeats), "the first count, which they are in")
+	require.InDelta(t, f*(1-gamma.Float64()/4)/(1-gamma.Float64())-f, got,
+		6*math.Sqrt(out.PredictedVariance[0]/repeats), "the first count, which they are in")
 
 	d, m = open(t, planner.Query{Query: task.Sum, Protocol: "splitmix", Batch: n})
 	q, _ := d.Param("q")

@@ -49,7 +49,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 		{"mean of a mix", planner.Query{Query: task.Mean}, fill(n, mixed)},
 		{"sum of a mix, 80 % honest", planner.Query{Query: task.Sum, Honest: 0.8}, fill(n, mixed)},
 		{"count", planner.Query{Query: task.Count}, fill(n, func(i int) float64 { return float64(i % 3 % 2) })},
-		{"histogram", planner.Query{Query: task.Histogram, Bins: 5}, fill(n, func(i int) float64 { return mixed(i) * mixed(i) })},
+		{"histogram", planner.Query{Query: task.Histogram, Bins: 5},
+			fill(n, func(i int) float64 { return mixed(i) * mixed(i) })},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 			for j, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[j] / repeats)
 				require.InDelta(t, truth, out.Estimate[j], deviations*se, "bias of entry %d", j)
-				require.InEpsilon(t, out.PredictedVariance[j], out.Variance[j], deviations*math.Sqrt(2.0/repeats), "variance of entry %d", j)
+				require.InEpsilon(t, out.PredictedVariance[j], out.Variance[j], deviations*math.Sqrt(2.0/repeats),
+					"variance of entry %d", j)
 			}
 		})
 	}
@@ -75,7 +77,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 
 func TestWorstValueHasTheWorstVariance(t *testing.T) {
 	for _, query := range []task.Query{task.Count, task.Sum, task.Mean} {
-		draft, err := planner.Draft(planner.Query{Name: "test", Query: query, Lo: -3, Hi: 5, Batch: 5000, Honest: 0.9, Epsilon: 1, Delta: 1e-6})
+		draft, err := planner.Draft(planner.Query{Name: "test", Query: query, Lo: -3, Hi: 5, Batch: 5000, Honest: 0.9,
+			Epsilon: 1, Delta: 1e-6})
 		require.NoError(t, err)
 		m, err := registry.Open(draft)
 		require.NoError(t, err)

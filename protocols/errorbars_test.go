@@ -37,7 +37,8 @@ func TestCellsAreExact(t *testing.T) {
 		own, other float64
 		margin     float64
 	}{
-		{1, 0.9, 0.2, 1e-6}, {20, 0.9, 0.01, 1e-6}, {200, 0.95, 0.002, 1e-6}, {300, 0.7, 0.3, 1e-6}, {400, 0.999, 0.0001, 1e-6},
+		{1, 0.9, 0.2, 1e-6}, {20, 0.9, 0.01, 1e-6}, {200, 0.95, 0.002, 1e-6}, {300, 0.7, 0.3, 1e-6},
+		{400, 0.999, 0.0001, 1e-6},
 		{2500, 0.75, 0.25, 0.01}, {2200, 0.999, 0.4, 0.01},
 	} {
 		for _, nu := range []int{0, 1, c.users / 3, c.users - 1, c.users} {
@@ -55,7 +56,8 @@ func TestCellsAreExact(t *testing.T) {
 					lo, hi := cell.Interval(confidence)
 					require.LessOrEqual(t, lo, hi)
 					inside := lo <= float64(nu)+1e-6 && float64(nu)-1e-6 <= hi
-					require.Equal(t, least > 1, inside, "%+v, ν = %d, [%g, %g], smaller tail %g", cell, nu, lo, hi, least*tail)
+					require.Equal(t, least > 1, inside, "%+v, ν = %d, [%g, %g], smaller tail %g", cell, nu, lo, hi,
+						least*tail)
 				}
 			}
 		}

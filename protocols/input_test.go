@@ -96,7 +96,8 @@ func TestMalformedMessagesChangeNothing(t *testing.T) {
 }
 
 func TestMergeEqualsAddingAll(t *testing.T) {
-	for _, q := range []planner.Query{{Query: task.Mean, Lo: -1, Hi: 3}, {Query: task.Histogram, Bins: 3, Labels: true}} {
+	for _, q := range []planner.Query{{Query: task.Mean, Lo: -1, Hi: 3},
+		{Query: task.Histogram, Bins: 3, Labels: true}} {
 		_, m := open(t, q)
 		all, a, b := m.Aggregate(), m.Aggregate(), m.Aggregate()
 		for y := range byte(3) {
@@ -148,7 +149,8 @@ func TestClaimStrongerThanTheParametersIsRefused(t *testing.T) {
 }
 
 func TestImpossibleTargetSaysHowManyUsersWouldDo(t *testing.T) {
-	_, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 4, Hi: 1, Rule: "theorem1", Batch: 100, Honest: 1, Epsilon: 0.5, Delta: 1e-6})
+	_, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 4, Hi: 1, Rule: "theorem1",
+		Batch: 100, Honest: 1, Epsilon: 0.5, Delta: 1e-6})
 	require.ErrorContains(t, err, "users")
 }
 
@@ -174,7 +176,8 @@ func TestPadFillsWithCoversAndRefusesOverflow(t *testing.T) {
 // TestPadOrdersSlotsAtRandom: under either padding a client's slots, messages and covers, travel in a
 // uniform order in each lane, and the orders of two lanes have nothing to do with each other.
 func TestPadOrdersSlotsAtRandom(t *testing.T) {
-	for padding, messages := range map[task.Padding]int{task.PaddingFull: stattest.Things - 1, task.PaddingNone: stattest.Things} {
+	for padding, messages := range map[task.Padding]int{task.PaddingFull: stattest.Things - 1,
+		task.PaddingNone: stattest.Things} {
 		draft := &task.Task{Slots: task.Slots{Padding: padding, Lanes: 2, PerLane: stattest.Things}}
 		src := randomizer.NewSource()
 		stattest.UniformLanes(t, stattest.Trials, 2, func() (orders [][]int) {

@@ -26,8 +26,10 @@ func NewKRR(t *task.Task, k uint64) (KRR, error) {
 	if !ok {
 		return KRR{}, invalid.Field("params.gamma", "missing", "a rational in (0, 1)")
 	}
-	if gamma.Num <= 0 || uint64(gamma.Num) >= gamma.Den || gamma.Num >= 1<<53 || gamma.Den&(gamma.Den-1) != 0 || gamma.Den > 1<<62 {
-		return KRR{}, invalid.Field("params.gamma", gamma.String(), "a rational in (0, 1), numerator below 2^53, denominator a power of two up to 2^62")
+	if gamma.Num <= 0 || uint64(gamma.Num) >= gamma.Den || gamma.Num >= 1<<53 || gamma.Den&(gamma.Den-1) != 0 ||
+		gamma.Den > 1<<62 {
+		return KRR{}, invalid.Field("params.gamma", gamma.String(),
+			"a rational in (0, 1), numerator below 2^53, denominator a power of two up to 2^62")
 	}
 	return KRR{k, gamma}, nil
 }
@@ -51,13 +53,15 @@ func (r KRR) Epsilon0() float64 { return accountant.KRREpsilon0(r.K, r.Gamma.Flo
 
 // CheckClaim is [Mechanism.CheckClaim] for randomized response.
 func (r KRR) CheckClaim(t *task.Task) error {
-	derived, err := accountant.KRRDelta(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min, t.Claim.Epsilon.Value())
+	derived, err := accountant.KRRDelta(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min,
+		t.Claim.Epsilon.Value())
 	if err != nil {
 		return err
 	}
 	if !(derived <= t.Claim.Delta.Value()) {
 		return invalid.Field("claim.delta", t.Claim.Delta.String(),
-			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives at epsilon "+t.Claim.Epsilon.String())
+			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives at epsilon "+
+				t.Claim.Epsilon.String())
 	}
 	return nil
 }
@@ -104,7 +108,8 @@ func (r KRR) Certain(y uint64) Messages {
 // Symbol decodes a message. Another lane, a wrong size or a symbol of K or more is an error.
 func (r KRR) Symbol(lane int, message []byte) (uint64, error) {
 	if lane != 0 || len(message) != r.width() {
-		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes in lane "+strconv.Itoa(lane), strconv.Itoa(r.width())+" bytes in lane 0")
+		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes in lane "+strconv.Itoa(lane),
+			strconv.Itoa(r.width())+" bytes in lane 0")
 	}
 	y := uint64(0)
 	for _, b := range message {

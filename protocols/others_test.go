@@ -34,7 +34,8 @@ func TestTwoValuesTakeRuleOthers(t *testing.T) {
 		require.LessOrEqual(t, rmse, tt.most)
 		t.Logf("count, n = %d, ε = %g: RMSE %.3f, at most %g", tt.users, tt.eps, rmse, tt.most)
 
-		bins, _, _ := drafted(t, planner.Query{Query: task.Histogram, Bins: 2, Labels: true, Batch: tt.users, Epsilon: tt.eps})
+		bins, _, _ := drafted(t, planner.Query{Query: task.Histogram, Bins: 2, Labels: true, Batch: tt.users,
+			Epsilon: tt.eps})
 		require.Equal(t, "others", bins.Rule)
 		gamma, _ := count.Param("gamma")
 		same, _ := bins.Param("gamma")

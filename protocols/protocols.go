@@ -103,7 +103,8 @@ func Category(in task.Input, value []float64) (uint64, error) {
 		return 0, err
 	}
 	if x != math.Trunc(x) || x < 0 || x >= float64(in.Bins) {
-		return 0, invalid.Field("value", decimal.Format(x, -1), "a whole number from 0 to "+strconv.FormatUint(in.Bins-1, 10))
+		return 0, invalid.Field("value", decimal.Format(x, -1), "a whole number from 0 to "+
+			strconv.FormatUint(in.Bins-1, 10))
 	}
 	return uint64(x), nil
 }

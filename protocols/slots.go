@@ -17,7 +17,8 @@ func Pad(t *task.Task, src *randomizer.Source, messages Messages) ([][]task.Mess
 	for lane, bodies := range messages {
 		n := uint64(len(bodies))
 		if n > t.Slots.PerLane {
-			return nil, invalid.Field("messages", strconv.FormatUint(n, 10), "at most "+strconv.FormatUint(t.Slots.PerLane, 10)+" in a lane")
+			return nil, invalid.Field("messages", strconv.FormatUint(n, 10),
+				"at most "+strconv.FormatUint(t.Slots.PerLane, 10)+" in a lane")
 		}
 		want := max(n, 1)
 		if t.Slots.Padding == task.PaddingFull {

@@ -110,7 +110,8 @@ func WholeParam(t *task.Task, key string, lo, hi uint64) (uint64, error) {
 		if ok {
 			got = p.String()
 		}
-		return 0, invalid.Field("params."+key, got, "a whole number from "+strconv.FormatUint(lo, 10)+" to "+strconv.FormatUint(hi, 10))
+		return 0, invalid.Field("params."+key, got, "a whole number from "+strconv.FormatUint(lo, 10)+" to "+
+			strconv.FormatUint(hi, 10))
 	}
 	return uint64(p.Num), nil
 }
@@ -131,7 +132,8 @@ func EncodeIndex(out []byte, v, count uint64) []byte {
 // DecodeIndex reads what [EncodeIndex] wrote. A wrong size or a number of count or more is an error.
 func DecodeIndex(message []byte, count uint64) (uint64, error) {
 	if len(message) != IndexBytes(count) {
-		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes", strconv.Itoa(IndexBytes(count))+" bytes")
+		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes",
+			strconv.Itoa(IndexBytes(count))+" bytes")
 	}
 	v := uint64(0)
 	for _, b := range message {

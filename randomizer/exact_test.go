@@ -92,7 +92,8 @@ func TestBernoulliEnumerated(t *testing.T) {
 // TestRandomizedResponseEnumerated: over all pairs of accepted draws, which are equally likely,
 // the outcomes have exactly the probabilities (1-γ)·1{x=y} + γ/k.
 func TestRandomizedResponseEnumerated(t *testing.T) {
-	for _, gamma := range []randomizer.Rational{rational(0, 1), rational(1, 8), rational(2, 3), rational(5, 7), rational(1, 1)} {
+	for _, gamma := range []randomizer.Rational{rational(0, 1), rational(1, 8), rational(2, 3), rational(5, 7),
+		rational(1, 1)} {
 		for k := uint64(2); k <= 6; k++ {
 			for x := range k {
 				counts := make([]uint64, k)

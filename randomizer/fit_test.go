@@ -121,7 +121,8 @@ func TestBelowFits(t *testing.T) {
 		if n%7 == 0 {
 			cells = 7
 		}
-		require.True(t, fits(t, samples, uniform(int(cells)), func() uint64 { return src.Below(n) / (n / cells) }), "n = %d", n)
+		require.True(t, fits(t, samples, uniform(int(cells)), func() uint64 { return src.Below(n) / (n / cells) }),
+			"n = %d", n)
 	}
 }
 
@@ -141,7 +142,8 @@ func TestBiasIsCaught(t *testing.T) {
 		"redrawn once, then modulo":  {5, 5, func(n uint64) uint64 { return onceThenModulo(src, n) }},
 		"the largest never returned": {256, 256, func(n uint64) uint64 { return src.Below(n - 1) }},
 	} {
-		require.False(t, fits(t, 1_000_000, uniform(int(c.cells)), func() uint64 { return c.draw(c.n) / (c.n / c.cells) }), name)
+		require.False(t, fits(t, 1_000_000, uniform(int(c.cells)),
+			func() uint64 { return c.draw(c.n) / (c.n / c.cells) }), name)
 	}
 }
 
@@ -168,7 +170,8 @@ func TestBernoulliFits(t *testing.T) {
 		rational(355, 452), rational(1<<52+1, 1<<55), rational(1<<62, 1<<63-1),
 	} {
 		f := p.Float64()
-		require.True(t, fits(t, samples, []float64{1 - f, f}, func() uint64 { return bit(src.Bernoulli(p)) }), "p = %s", p)
+		require.True(t, fits(t, samples, []float64{1 - f, f}, func() uint64 { return bit(src.Bernoulli(p)) }),
+			"p = %s", p)
 	}
 }
 
@@ -184,7 +187,8 @@ func TestRandomizedResponseFits(t *testing.T) {
 			p[y] = gamma / k
 		}
 		p[c.x] += 1 - gamma
-		require.True(t, fits(t, samples, p, func() uint64 { return src.RandomizedResponse(c.x, c.k, c.gamma) }), "%+v", c)
+		require.True(t, fits(t, samples, p, func() uint64 { return src.RandomizedResponse(c.x, c.k, c.gamma) }), "%+v",
+			c)
 	}
 }
 
@@ -198,6 +202,7 @@ func TestRoundFits(t *testing.T) {
 		whole, _ := product.Uint64()
 		frac, _ := new(big.Float).Sub(product, new(big.Float).SetUint64(whole)).Float64()
 		p := []float64{1 - frac, frac}
-		require.True(t, fits(t, samples, p, func() uint64 { return src.Round(randomizer.Fixed(c.x), c.k) - whole }), "%+v", c)
+		require.True(t, fits(t, samples, p, func() uint64 { return src.Round(randomizer.Fixed(c.x), c.k) - whole }),
+			"%+v", c)
 	}
 }

@@ -128,9 +128,11 @@ func jumpPMF(rate float64, limit int, candidates uint64) func(int) float64 {
 func TestBernoulliExpFits(t *testing.T) {
 	src := randomizer.NewSource()
 	for _, g := range []randomizer.Rational{
-		rational(0, 1), rational(1, 1000), rational(1, 3), rational(1<<61-1, 1<<62), rational(1, 1), rational(3, 2), rational(13, 2),
+		rational(0, 1), rational(1, 1000), rational(1, 3), rational(1<<61-1, 1<<62), rational(1, 1), rational(3, 2),
+		rational(13, 2),
 	} {
-		require.True(t, matches(noiseDraws(), decision(math.Exp(-g.Float64())), func() int { return int(bit(src.BernoulliExp(g))) }), "g = %s", g)
+		require.True(t, matches(noiseDraws(), decision(math.Exp(-g.Float64())),
+			func() int { return int(bit(src.BernoulliExp(g))) }), "g = %s", g)
 	}
 	require.False(t, src.BernoulliExp(rational(math.MaxInt64, 1)))
 	require.Panics(t, func() { src.BernoulliExp(rational(-1, 2)) })
@@ -138,9 +140,12 @@ func TestBernoulliExpFits(t *testing.T) {
 
 func TestGeometricAndLaplaceFit(t *testing.T) {
 	src := randomizer.NewSource()
-	for _, rate := range []randomizer.Rational{rational(1, 100), rational(1, 3), rational(1, 1), rational(7, 4), rational(1<<60+1, 1<<62)} {
-		require.True(t, matches(noiseDraws(), negBinomialPMF(1, rate.Float64()), func() int { return int(src.Geometric(rate)) }), "geometric, rate %s", rate)
-		require.True(t, matches(noiseDraws(), laplacePMF(rate.Float64()), func() int { return zigzag(src.DiscreteLaplace(rate)) }), "Laplace, rate %s", rate)
+	for _, rate := range []randomizer.Rational{rational(1, 100), rational(1, 3), rational(1, 1), rational(7, 4),
+		rational(1<<60+1, 1<<62)} {
+		require.True(t, matches(noiseDraws(), negBinomialPMF(1, rate.Float64()),
+			func() int { return int(src.Geometric(rate)) }), "geometric, rate %s", rate)
+		require.True(t, matches(noiseDraws(), laplacePMF(rate.Float64()),
+			func() int { return zigzag(src.DiscreteLaplace(rate)) }), "Laplace, rate %s", rate)
 	}
 	for _, tiny := range []randomizer.Rational{randomizer.MinRate, rational(3, 1<<41+1)} {
 		mean := 0.0
@@ -149,7 +154,8 @@ func TestGeometricAndLaplaceFit(t *testing.T) {
 		}
 		require.InDelta(t, 1, mean, 0.06)
 	}
-	for _, bad := range []randomizer.Rational{rational(0, 1), rational(-1, 2), rational(1, 1<<40+1), rational(3, 1<<42)} {
+	for _, bad := range []randomizer.Rational{rational(0, 1), rational(-1, 2), rational(1, 1<<40+1),
+		rational(3, 1<<42)} {
 		require.Panics(t, func() { src.Geometric(bad) }, bad.String())
 	}
 }
@@ -157,9 +163,11 @@ func TestGeometricAndLaplaceFit(t *testing.T) {
 func TestPoissonFits(t *testing.T) {
 	src := randomizer.NewSource()
 	for _, mean := range []randomizer.Rational{
-		rational(0, 1), rational(1, 10_000), rational(1, 3), rational(1, 2), rational(5, 7), rational(1, 1), rational(10, 3), rational(9, 1),
+		rational(0, 1), rational(1, 10_000), rational(1, 3), rational(1, 2), rational(5, 7), rational(1, 1),
+		rational(10, 3), rational(9, 1),
 	} {
-		require.True(t, matches(noiseDraws(), poissonPMF(mean.Float64()), func() int { return int(src.Poisson(mean)) }), "mean %s", mean)
+		require.True(t, matches(noiseDraws(), poissonPMF(mean.Float64()),
+			func() int { return int(src.Poisson(mean)) }), "mean %s", mean)
 	}
 	require.Panics(t, func() { src.Poisson(rational(-1, 2)) })
 	require.Panics(t, func() { src.Poisson(rational(1<<32, 1)) })
@@ -177,7 +185,8 @@ func TestNegativeBinomialFits(t *testing.T) {
 		{rational(1, 1), rational(1, 50)},
 		{rational(17, 5), rational(1, 20)},
 	} {
-		require.True(t, matches(noiseDraws(), negBinomialPMF(c.r.Float64(), c.rate.Float64()), func() int { return int(src.Polya(c.r, c.rate)) }), "r = %s, rate %s", c.r, c.rate)
+		require.True(t, matches(noiseDraws(), negBinomialPMF(c.r.Float64(), c.rate.Float64()),
+			func() int { return int(src.Polya(c.r, c.rate)) }), "r = %s, rate %s", c.r, c.rate)
 	}
 	require.Zero(t, src.NegativeBinomial(rational(0, 1), rational(1, 2)))
 	require.Panics(t, func() { src.NegativeBinomial(rational(-1, 2), rational(1, 2)) })
@@ -193,7 +202,8 @@ func TestJumpsFit(t *testing.T) {
 		candidates uint64
 	}{
 		{rational(1, 100), 0, 8}, {rational(1, 3), 0, 3}, {rational(1, 1), 0, 1}, {rational(9, 4), 0, 1},
-		{rational(0, 1), 1, 1}, {rational(0, 1), 20, 5}, {rational(1, 10), 7, 3}, {rational(1, 4), 30, 3}, {rational(0, 1), 64, 7},
+		{rational(0, 1), 1, 1}, {rational(0, 1), 20, 5}, {rational(1, 10), 7, 3}, {rational(1, 4), 30, 3},
+		{rational(0, 1), 64, 7},
 	} {
 		jumps := randomizer.NewJumps(c.rate, c.max)
 		require.Equal(t, c.candidates, jumps.Candidates(), "%+v", c)
@@ -234,7 +244,8 @@ func TestSuperpositionFits(t *testing.T) {
 	quiet := randomizer.NewSuperposition([]randomizer.Atom{{Weight: 0, Jumps: atoms[0].Jumps}}, 1)
 	src.Events(quiet, func(int, uint64) { t.Fatal("a jump of weight 0") })
 	require.Panics(t, func() {
-		randomizer.NewSuperposition([]randomizer.Atom{{Weight: 1 << 62, Jumps: randomizer.NewJumps(rational(1, 100), 0)}}, 1)
+		randomizer.NewSuperposition([]randomizer.Atom{{Weight: 1 << 62,
+			Jumps: randomizer.NewJumps(rational(1, 100), 0)}}, 1)
 	})
 }
 
@@ -246,16 +257,22 @@ func TestWrongNoiseIsCaught(t *testing.T) {
 		pmf  func(int) float64
 		draw func() int
 	}{
-		"an exponent 5 % too large": {decision(math.Exp(-1.0 / 3)), func() int { return int(bit(src.BernoulliExp(rational(35, 100)))) }},
+		"an exponent 5 % too large": {decision(math.Exp(-1.0 / 3)),
+			func() int { return int(bit(src.BernoulliExp(rational(35, 100)))) }},
 		"the first two terms of e^-g": {decision(math.Exp(-1.0 / 10)), func() int {
 			return int(bit(!src.Bernoulli(tenth)))
 		}},
-		"a rate 5 % too large":      {negBinomialPMF(1, 1.0/3), func() int { return int(src.Geometric(rational(35, 100))) }},
-		"1/rate where p = e^-rate":  {negBinomialPMF(1, 1.0/3), func() int { return countTrue(func() bool { return !src.Bernoulli(third) }) }},
-		"a Laplace with two zeros":  {laplacePMF(0.1), func() int { return zigzag(int64(1-2*int(src.Below(2))) * int64(src.Geometric(tenth))) }},
-		"a mean 5 % too large":      {poissonPMF(1.0 / 3), func() int { return int(src.Poisson(rational(35, 100))) }},
-		"at most one Poisson event": {poissonPMF(0.01), func() int { return int(bit(!src.BernoulliExp(rational(1, 100)))) }},
-		"NB with a smaller r":       {negBinomialPMF(1.0/3, 0.1), func() int { return int(src.NegativeBinomial(rational(3, 10), tenth)) }},
+		"a rate 5 % too large": {negBinomialPMF(1, 1.0/3),
+			func() int { return int(src.Geometric(rational(35, 100))) }},
+		"1/rate where p = e^-rate": {negBinomialPMF(1, 1.0/3),
+			func() int { return countTrue(func() bool { return !src.Bernoulli(third) }) }},
+		"a Laplace with two zeros": {laplacePMF(0.1),
+			func() int { return zigzag(int64(1-2*int(src.Below(2))) * int64(src.Geometric(tenth))) }},
+		"a mean 5 % too large": {poissonPMF(1.0 / 3), func() int { return int(src.Poisson(rational(35, 100))) }},
+		"at most one Poisson event": {poissonPMF(0.01),
+			func() int { return int(bit(!src.BernoulliExp(rational(1, 100)))) }},
+		"NB with a smaller r": {negBinomialPMF(1.0/3, 0.1),
+			func() int { return int(src.NegativeBinomial(rational(3, 10), tenth)) }},
 		"NB from candidates unthinned": {negBinomialPMF(0.1, 1.0/3), func() (sum int) {
 			for range src.Poisson(rational(3, 10)) {
 				block := src.Below(3)
@@ -263,7 +280,8 @@ func TestWrongNoiseIsCaught(t *testing.T) {
 			}
 			return sum
 		}},
-		"NB cut at 50": {negBinomialPMF(0.1, 0.1), func() int { return min(50, int(src.NegativeBinomial(tenth, tenth))) }},
+		"NB cut at 50": {negBinomialPMF(0.1, 0.1),
+			func() int { return min(50, int(src.NegativeBinomial(tenth, tenth))) }},
 	} {
 		require.False(t, matches(1e6, c.pmf, c.draw), name)
 	}
@@ -297,7 +315,8 @@ func TestBinomialFits(t *testing.T) {
 	for _, c := range []struct {
 		n uint64
 		p randomizer.Rational
-	}{{1, rational(3, 8)}, {5, rational(1, 2)}, {64, rational(1, 32)}, {200, rational(5, 64)}, {1000, rational(1<<40+1, 1<<50)}, {3, rational(1<<62-1, 1<<62)}} {
+	}{{1, rational(3, 8)}, {5, rational(1, 2)}, {64, rational(1, 32)}, {200, rational(5, 64)},
+		{1000, rational(1<<40+1, 1<<50)}, {3, rational(1<<62-1, 1<<62)}} {
 		logs := func(v float64) float64 { g, _ := math.Lgamma(v + 1); return g }
 		n, p := float64(c.n), c.p.Float64()
 		pmf := func(k int) float64 {

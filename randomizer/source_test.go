@@ -75,6 +75,7 @@ func TestPlatformSourceNeverRepeats(t *testing.T) {
 func TestPlatformBytesFit(t *testing.T) {
 	src := randomizer.NewSource()
 	for shift := 0; shift < 64; shift += 24 {
-		require.True(t, fits(t, samples, uniform(256), func() uint64 { return src.Uint64() >> shift & 0xff }), "shift %d", shift)
+		require.True(t, fits(t, samples, uniform(256), func() uint64 { return src.Uint64() >> shift & 0xff }),
+			"shift %d", shift)
 	}
 }

@@ -132,7 +132,8 @@ func (r *setup) checkMemory() error {
 		}
 	}
 	if int64(r.cfg.MaxMemory) < need {
-		return invalid.Field("max_memory", r.cfg.MaxMemory.String(), fmt.Sprintf("at least %s for reports of these tasks", Size(need).ceil()))
+		return invalid.Field("max_memory", r.cfg.MaxMemory.String(),
+			fmt.Sprintf("at least %s for reports of these tasks", Size(need).ceil()))
 	}
 	return nil
 }

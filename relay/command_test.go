@@ -88,7 +88,9 @@ func TestCommandCheckAndStatus(t *testing.T) {
 		require.Zero(t, status)
 		require.Regexp(t, `test 0 +0 +0 +open +1 +1\n`, out)
 	}
-	for _, args := range [][]string{{"status"}, {"status", "--config", "a", "--admin", "b"}, {"status", "--admin", "b"}, {"serve"}, {"serve", "--config", config, "--store", "oracle:x"}, {"frobnicate"}, {"check-config", "x"}} {
+	for _, args := range [][]string{{"status"}, {"status", "--config", "a", "--admin", "b"},
+		{"status", "--admin", "b"}, {"serve"}, {"serve", "--config", config, "--store", "oracle:x"}, {"frobnicate"},
+		{"check-config", "x"}} {
 		status, _, _ = run(t, args...)
 		require.Equal(t, 2, status, "%v", args)
 	}
@@ -124,11 +126,17 @@ func TestBadConfig(t *testing.T) {
 		{"trusted proxies", replace("127.0.0.0/8", "127.0.0.1"), "invalid trusted_proxies"},
 		{"no secret", replace("secret:", "# "), "invalid secret"},
 		{"another owner", replace(good.Owner, other.Owner), "its owner is"},
-		{"keys of another relay", replace("hpke_keys: task0.keys", "hpke_keys: ../relay2/task0.keys"), "not the one the task names"},
-		{"signing key of nobody in the task", replace("sign.key", filepath.Join(other.Dir, "relay1", "sign.key")), "do not include this one"},
+		{"keys of another relay", replace("hpke_keys: task0.keys", "hpke_keys: ../relay2/task0.keys"),
+			"not the one the task names"},
+		{"signing key of nobody in the task", replace("sign.key", filepath.Join(other.Dir, "relay1", "sign.key")),
+			"do not include this one"},
 		{"the verifier's signing key", replace("sign.key", "../verifier/sign.key"), "do not include this one"},
-		{"no task", func(t *testing.T) string { return string(text[:bytes.Index(text, []byte("tasks:"))]) }, "invalid tasks"},
-		{"a task twice", func(t *testing.T) string { return string(text) + string(text[bytes.Index(text, []byte("  - ")):]) }, "every task once"},
+		{"no task", func(t *testing.T) string { return string(text[:bytes.Index(text, []byte("tasks:"))]) },
+			"invalid tasks"},
+		{"a task twice", func(t *testing.T) string {
+			return string(text) +
+				string(text[bytes.Index(text, []byte("  - ")):])
+		}, "every task once"},
 		{"not a bundle", replace("../task0.bundle", "../task0.json"), "task0.json"},
 	}
 	for _, tt := range tests {
@@ -150,8 +158,9 @@ func TestRefusedTasks(t *testing.T) {
 		change func(*task.Task)
 		want   string
 	}{
-		"huge batch":      {func(t *task.Task) { t.Batch.Size = 1 << 31 }, "invalid batch.size"},
-		"huge submission": {func(t *task.Task) { t.Slots.PerLane, t.Slots.Lanes, t.Batch.Size = 65535, 2, 2 }, "invalid slots"},
+		"huge batch": {func(t *task.Task) { t.Batch.Size = 1 << 31 }, "invalid batch.size"},
+		"huge submission": {func(t *task.Task) { t.Slots.PerLane, t.Slots.Lanes, t.Batch.Size = 65535, 2, 2 },
+			"invalid slots"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -182,13 +191,15 @@ func TestKeylessRelay(t *testing.T) {
 // the relay takes, and says why not the rest.
 func TestCommandLoad(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		planned, err := planner.Draft(planner.Query{Name: "load", Query: task.Mean, Hi: 10, Batch: 100, Honest: 0.9, Epsilon: 2, Delta: 1e-4})
+		planned, err := planner.Draft(planner.Query{Name: "load", Query: task.Mean, Hi: 10, Batch: 100, Honest: 0.9,
+			Epsilon: 2, Delta: 1e-4})
 		require.NoError(t, err)
 		planned.Epochs = draft.Epochs
 		*draft = *planned
 	}})
 	p := startProcess(t, c, 0)
-	args := []string{"load", "--json", "--task", c.TaskURL(0), "--owner", c.Owner, "--clients", "250", "--connections", "8"}
+	args := []string{"load", "--json", "--task", c.TaskURL(0), "--owner", c.Owner, "--clients", "250", "--connections",
+		"8"}
 	var got struct {
 		Offered, Accepted int
 		Refused           map[string]int
@@ -196,7 +207,8 @@ func TestCommandLoad(t *testing.T) {
 		P99               float64 `json:"p99_ms"`
 		PeakRSS           int     `json:"relay_peak_rss_kb"`
 	}
-	status, out, log := run(t, append(args, "--rate", "0", "--duration", "30s", "--pid", fmt.Sprint(p.cmd.Process.Pid))...)
+	status, out, log := run(t,
+		append(args, "--rate", "0", "--duration", "30s", "--pid", fmt.Sprint(p.cmd.Process.Pid))...)
 	require.Zero(t, status, log)
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
 	require.Equal(t, 250, got.Offered)
@@ -204,14 +216,16 @@ func TestCommandLoad(t *testing.T) {
 	require.Positive(t, got.P50)
 	require.GreaterOrEqual(t, got.P99, got.P50)
 	require.Greater(t, got.PeakRSS, 1000)
-	require.Eventually(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 }, relaytest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 }, relaytest.Patience,
+		10*time.Millisecond)
 
 	status, out, log = run(t, append(args, "--rate", "500", "--duration", "400ms", "--admin", "http://"+p.admin)...)
 	require.Zero(t, status, log)
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
 	require.Zero(t, got.Accepted, "the same networks again")
 	require.Equal(t, got.Offered, got.Refused["limit"])
-	for _, args := range [][]string{{"--task", "x"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--clients", "0"}, {"--duration", "1ms"}, {"--connections", "0"}, {"--header", "Via"}} {
+	for _, args := range [][]string{{"--task", "x"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--clients", "0"},
+		{"--duration", "1ms"}, {"--connections", "0"}, {"--header", "Via"}} {
 		status, _, log = run(t, append([]string{"load", "--task", c.TaskURL(0), "--owner", c.Owner}, args...)...)
 		require.Equal(t, 2, status, "%v", args)
 		require.Contains(t, log, "invalid "+args[0][2:])

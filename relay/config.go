@@ -201,7 +201,8 @@ func (c *Config) validate() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if err := errors.Join(service.CheckAddress("listen", c.Listen), service.CheckAddress("admin", c.Admin)); err != nil {
+	if err := errors.Join(service.CheckAddress("listen", c.Listen),
+		service.CheckAddress("admin", c.Admin)); err != nil {
 		return err
 	}
 	switch {
@@ -212,7 +213,8 @@ func (c *Config) validate() error {
 	case store.Check(c.Store) != nil:
 		return store.Check(c.Store)
 	case c.ForwardedHeader != service.HeaderXFF && c.ForwardedHeader != service.HeaderForwarded:
-		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader), service.HeaderXFF+" or "+service.HeaderForwarded)
+		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader),
+			service.HeaderXFF+" or "+service.HeaderForwarded)
 	case len(c.Tasks) == 0:
 		return invalid.Field("tasks", "none", "at least one")
 	}

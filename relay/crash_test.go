@@ -78,7 +78,8 @@ func startConfig(t testing.TB, c *relaytest.Cascade, hop int, config string) *pr
 func (p *process) start(t testing.TB) {
 	t.Helper()
 	p.cmd = exec.Command(executable, "serve", "--config", p.config)
-	log, err := os.OpenFile(filepath.Join(p.cascade.Dir, fmt.Sprintf("relay%d.log", p.hop+1)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(p.cascade.Dir, fmt.Sprintf("relay%d.log", p.hop+1)),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
 	defer log.Close()
 	p.cmd.Stderr = log
@@ -271,7 +272,8 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, relay.LimitPages(second, 1))
 	var acked atomic.Int64
 	require.NoError(t, postAll(t.Context(), c, bodies, 8, &acked))
-	require.Eventually(t, func() bool { e := c.Status(t, 0).Epochs; return e[0].Batches == 1 }, relaytest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { e := c.Status(t, 0).Epochs; return e[0].Batches == 1 }, relaytest.Patience,
+		10*time.Millisecond)
 	requireSoon(t, func() bool { return failed.Load() > 1 })
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorIs(t, err, handover.ErrNotSealed)

@@ -129,7 +129,8 @@ func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint6
 }
 
 // makeBatch permutes lanes, or empties them, and signs.
-func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes, destroy bool, source *onion.SignedManifest) (*onion.Batch, error) {
+func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes, destroy bool,
+	source *onion.SignedManifest) (*onion.Batch, error) {
 	src := randomizer.NewSource()
 	for i := range lanes {
 		if destroy || lanes[i] == nil {
@@ -137,7 +138,8 @@ func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64
 		}
 		randomizer.Shuffle(src, lanes[i])
 	}
-	return onion.NewBatch(r.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in, lanes, source)
+	return onion.NewBatch(r.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in, lanes,
+		source)
 }
 
 // endEpochs closes what is over. At the first relay that goes by the clock; at a mix, by what

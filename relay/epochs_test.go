@@ -32,7 +32,8 @@ func pragma(t *testing.T, c *relaytest.Cascade, hop int, name string) int {
 
 func query(t *testing.T, c *relaytest.Cascade, hop int, text string) (n int) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+"?_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+
+		"?_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, db.QueryRow(text).Scan(&n))
@@ -94,7 +95,8 @@ func TestEpochEnd(t *testing.T) {
 	require.NoError(t, c.Post(t.Context(), 1, c.Seal(t, 1, 1), relaytest.Network(1)), "a new epoch, a new quota")
 
 	again, _ := c.Pull(t, 0, 0)
-	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, again.Manifest), "sealed batches stay until they are confirmed")
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, again.Manifest),
+		"sealed batches stay until they are confirmed")
 }
 
 // TestEndWhileDown: a first relay that was down at the end of an epoch sees to it when it starts.
@@ -138,7 +140,8 @@ func TestEarlyEnd(t *testing.T) {
 func waitPulls(t *testing.T, first *relaytest.Rogue, epoch, seq uint64) {
 	t.Helper()
 	before := first.Pulls(epoch, seq)
-	requireSoon(t, func() bool { return first.Pulls(epoch, seq) > before+2 }) // one may be under way, the next is answered anew
+	// one may be under way, the next is answered anew
+	requireSoon(t, func() bool { return first.Pulls(epoch, seq) > before+2 })
 }
 
 // TestConfirm: only the next hop may pull and confirm; a confirmed batch is gone for good, and
@@ -156,7 +159,8 @@ func TestConfirm(t *testing.T) {
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, 0)
 	require.ErrorIs(t, err, handover.ErrUnauthorized, "the verifier is not the first relay's next hop")
 	require.Error(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, chain[0].Ciphertexts), "another manifest")
-	require.ErrorIs(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 1, batch.Manifest), handover.ErrUnauthorized, "another batch")
+	require.ErrorIs(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 1, batch.Manifest), handover.ErrUnauthorized,
+		"another batch")
 	again, _ = c.Pull(t, 0, 0)
 	require.Equal(t, batch, again)
 	for range 2 {

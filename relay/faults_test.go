@@ -49,7 +49,8 @@ func TestOneTaskFails(t *testing.T) {
 		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
 		require.NoError(t, good.Post(t.Context(), 0, good.Seal(t, 0, uint64(i)), relaytest.Network(i)))
 	}
-	require.Eventually(t, func() bool { return good.Status(t, 0).Epochs[0].Batches == 1 }, relaytest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return good.Status(t, 0).Epochs[0].Batches == 1 }, relaytest.Patience,
+		10*time.Millisecond)
 	require.True(t, relay.HasEpochKey(r, good.Open.ID, 0))
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	waitState(t, good, 0, 0, "erased")

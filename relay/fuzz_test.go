@@ -124,12 +124,18 @@ var requests = []string{
 	"GET /v1/tasks/{task} HTTP/1.1\nHost: relay\n\n",
 	"GET /v1/keys HTTP/1.1\nHost: relay\n\n",
 	"OPTIONS /v1/tasks/{task}/epochs/0/reports HTTP/1.1\nHost: relay\n\n",
-	"POST /v1/tasks/{task}/epochs/0/reports HTTP/1.1\nHost: relay\nContent-Type: application/msgpack\nX-Forwarded-For: 1.2.3.4\nContent-Length: {length}\n\n{report}",
-	"POST /v1/tasks/{task}/epochs/0/reports HTTP/1.1\nHost: relay\nContent-Type: application/msgpack; x=y\nTransfer-Encoding: chunked\n\n2\n\x92\x01\n0\n\n",
-	"POST /v1/tasks/{task}/epochs/0/reports HTTP/1.1\nHost: relay\nContent-Type: application/msgpack\nContent-Length: 99\n\n\x92\x01",
-	"POST /v1/tasks/{task}/epochs/1/reports HTTP/1.1\nHost: relay\nContent-Type: application/msgpack\nContent-Length: {length}\n\n{report}",
-	"POST /v1/tasks/{task}/epochs/18446744073709551615/reports HTTP/1.1\nHost: relay\nContent-Type: text/plain\nContent-Length: 0\n\n",
-	"POST /v1/tasks/{task}/epochs/-0/reports HTTP/1.1\nHost: relay\nContent-Type: application/msgpack\nContent-Length: {length}\n\n{report}",
+	"POST /v1/tasks/{task}/epochs/0/reports HTTP/1.1\nHost: relay\nContent-Type: " +
+		"application/msgpack\nX-Forwarded-For: 1.2.3.4\nContent-Length: {length}\n\n{report}",
+	"POST /v1/tasks/{task}/epochs/0/reports HTTP/1.1\nHost: relay\nContent-Type: application/msgpack; " +
+		"x=y\nTransfer-Encoding: chunked\n\n2\n\x92\x01\n0\n\n",
+	"POST /v1/tasks/{task}/epochs/0/reports HTTP/1.1\nHost: relay\nContent-Type: " +
+		"application/msgpack\nContent-Length: 99\n\n\x92\x01",
+	"POST /v1/tasks/{task}/epochs/1/reports HTTP/1.1\nHost: relay\nContent-Type: " +
+		"application/msgpack\nContent-Length: {length}\n\n{report}",
+	"POST /v1/tasks/{task}/epochs/18446744073709551615/reports HTTP/1.1\nHost: relay\nContent-Type: " +
+		"text/plain\nContent-Length: 0\n\n",
+	"POST /v1/tasks/{task}/epochs/-0/reports HTTP/1.1\nHost: relay\nContent-Type: " +
+		"application/msgpack\nContent-Length: {length}\n\n{report}",
 	"GET /v1/tasks/{task}/epochs/0/batches/1 HTTP/1.1\nHost: relay\nDoona-Signature: {pull}\n\n",
 	"GET /v1/tasks/{task}/epochs/0/batches/0 HTTP/1.1\nHost: relay\nDoona-Signature: {pull}\n\n",
 	"GET /v1/tasks/{task}/epochs/00/batches/01 HTTP/1.1\nHost: relay\nDoona-Signature: {pull}\n\n",

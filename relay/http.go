@@ -94,7 +94,8 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 
 // sealed returns a sealed batch, or the problem that says whether it may come yet.
 func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.Sealed, error) {
-	over := epoch >= s.Epochs.Count || s.state(epoch) >= store.StateComplete // before looking, lest one comes in between
+	// before looking, lest one comes in between
+	over := epoch >= s.Epochs.Count || s.state(epoch) >= store.StateComplete
 	b, err := r.store.Batch(req.Context(), s.epochID(epoch), seq)
 	if !errors.Is(err, store.ErrNoBatch) {
 		return b, err

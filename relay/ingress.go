@@ -128,7 +128,8 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(patience))
 	_ = connection.SetWriteDeadline(time.Now().Add(patience + service.WriteTimeout))
-	into := bytes.NewBuffer(make([]byte, 0, max(req.ContentLength, 0)+bytes.MinRead)) // ReadFrom wants that much to spare
+	// ReadFrom wants that much to spare
+	into := bytes.NewBuffer(make([]byte, 0, max(req.ContentLength, 0)+bytes.MinRead))
 	_, err := into.ReadFrom(http.MaxBytesReader(w, req.Body, most))
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
@@ -141,7 +142,8 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 }
 
 // openReport opens a submission and names its client: by its token, or else by its network.
-func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.Prefix, tok []byte) (*store.Submission, error) {
+func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
+	error) {
 	opener, err := s.opener(epoch)
 	if errors.Is(err, keyfile.ErrErased) {
 		return nil, problem.New(problem.EpochClosed, "")

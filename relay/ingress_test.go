@@ -49,7 +49,8 @@ func sealFor(t *testing.T, c *relaytest.Cascade, id task.ID, epoch uint64, tag [
 	key, err := hpke.DHKEM(ecdh.X25519()).NewPublicKey(raw)
 	require.NoError(t, err)
 	keyID := sha256.Sum256(append([]byte{0x00, 0x20}, raw...))
-	info := slices.Concat([]byte("doona-v1 onion"), id[:], binary.BigEndian.AppendUint64(nil, epoch), []byte{0}, keyID[:])
+	info := slices.Concat([]byte("doona-v1 onion"), id[:], binary.BigEndian.AppendUint64(nil, epoch), []byte{0},
+		keyID[:])
 	enc, sender, err := hpke.NewSender(key, hpke.HKDFSHA256(), hpke.AES128GCM(), info)
 	require.NoError(t, err)
 	content := struct {
@@ -114,7 +115,8 @@ func TestBadReports(t *testing.T) {
 		{"oversized by one byte", 0, append(bytes.Clone(good), 0), problem.TooLarge},
 		{"oversized", 0, make([]byte, 1<<20), problem.TooLarge},
 		{"bit flipped in the ciphertext", 0, flip(-1), problem.DoesNotOpen},
-		{"bit flipped in the key share", 0, func() []byte { b := bytes.Clone(good); b[8] ^= 1; return b }(), problem.DoesNotOpen},
+		{"bit flipped in the key share", 0, func() []byte { b := bytes.Clone(good); b[8] ^= 1; return b }(),
+			problem.DoesNotOpen},
 		{"all-zero key share", 0, zeroShare, problem.DoesNotOpen},
 		{"another version", 0, func() []byte { b := bytes.Clone(good); b[1] = 2; return b }(), problem.Malformed},
 		{"not msgpack", 0, bytes.Repeat([]byte{0xc1}, len(good)), problem.Malformed},
@@ -122,7 +124,8 @@ func TestBadReports(t *testing.T) {
 		{"no slot", 0, sealEnvelope(t, c, 0, tag, [][][]byte{{}}), problem.Malformed},
 		{"two lanes for one", 0, sealEnvelope(t, c, 0, tag, [][][]byte{{slot[:40]}, {slot[43:]}}), problem.Malformed},
 		{"a slot too short", 0, sealEnvelope(t, c, 0, tag, [][][]byte{{slot[1:]}}), problem.Malformed},
-		{"a tag too short, the slot too long", 0, sealEnvelope(t, c, 0, tag[1:], [][][]byte{{append(bytes.Clone(slot), 0)}}), problem.Malformed},
+		{"a tag too short, the slot too long", 0,
+			sealEnvelope(t, c, 0, tag[1:], [][][]byte{{append(bytes.Clone(slot), 0)}}), problem.Malformed},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,7 +134,8 @@ func TestBadReports(t *testing.T) {
 	}
 	want := []uint64{}
 	for i := range uint64(10) {
-		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, i), relaytest.Network(100+int(i))), "a refusal costs no quota")
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, i), relaytest.Network(100+int(i))),
+			"a refusal costs no quota")
 		want = append(want, i)
 	}
 	batch, _ := c.Pull(t, 0, 0)
@@ -150,14 +154,18 @@ func TestBadRequests(t *testing.T) {
 		name, method, url, kind string
 		want                    problem.Name
 	}{
-		{"another task", "POST", base + strings.Repeat("00", 32) + "/epochs/0/reports", "application/msgpack", problem.UnknownTask},
-		{"task in capitals", "POST", base + strings.ToUpper(id) + "/epochs/0/reports", "application/msgpack", problem.UnknownTask},
+		{"another task", "POST", base + strings.Repeat("00", 32) + "/epochs/0/reports", "application/msgpack",
+			problem.UnknownTask},
+		{"task in capitals", "POST", base + strings.ToUpper(id) + "/epochs/0/reports", "application/msgpack",
+			problem.UnknownTask},
 		{"task too short", "GET", base + id[1:], "", problem.UnknownTask},
-		{"not the first relay", "POST", second + "/v1/tasks/" + id + "/epochs/0/reports", "application/msgpack", problem.NotIngress},
+		{"not the first relay", "POST", second + "/v1/tasks/" + id + "/epochs/0/reports", "application/msgpack",
+			problem.NotIngress},
 		{"media type", "POST", base + id + "/epochs/0/reports", "application/json", problem.MediaType},
 		{"bad media type", "POST", base + id + "/epochs/0/reports", "application/", problem.MediaType},
 		{"epoch not a number", "POST", base + id + "/epochs/+0/reports", "application/msgpack", problem.Malformed},
-		{"epoch beyond 64 bits", "POST", base + id + "/epochs/99999999999999999999/reports", "application/msgpack", problem.Malformed},
+		{"epoch beyond 64 bits", "POST", base + id + "/epochs/99999999999999999999/reports", "application/msgpack",
+			problem.Malformed},
 		{"batch number negative", "GET", base + id + "/epochs/0/batches/-1", "", problem.Malformed},
 		{"unsigned pull", "GET", base + id + "/epochs/0/batches/0", "", problem.Unauthorized},
 		{"unsigned confirmation", "POST", base + id + "/epochs/0/batches/0/confirm", "", problem.Unauthorized},
@@ -189,7 +197,8 @@ func TestPublicResources(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
 	for hop, party := range c.Open.Relays {
-		resp, err := http.Get(party.URL + "/v1/tasks/" + strings.TrimPrefix(c.TaskURL(0), c.Open.Relays[0].URL+"/v1/tasks/"))
+		resp, err := http.Get(party.URL + "/v1/tasks/" + strings.TrimPrefix(c.TaskURL(0),
+			c.Open.Relays[0].URL+"/v1/tasks/"))
 		require.NoError(t, err)
 		raw, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)

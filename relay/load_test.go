@@ -65,7 +65,8 @@ func TestLoad(t *testing.T) {
 		warm, overload = 10*time.Second, time.Minute
 	}
 	const n = 1000
-	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size, t.Clients.Quota = n, 65535 }})
+	c := relaytest.New(t, relaytest.Options{Hops: 1,
+		Task: func(t *task.Task) { t.Batch.Size, t.Clients.Quota = n, 65535 }})
 	limitMemory(t, c)
 	p := startProcess(t, c, 0)
 	figures := loadFigures{IdleRSS: peakRSS(t, p), Pinned: full && pin(t, p)}
@@ -82,9 +83,12 @@ func TestLoad(t *testing.T) {
 	figures.Offered = 4 * figures.Capacity
 	pool = append(pool, sealPool(t, c, len(pool), int(1.5*figures.Capacity*overload.Seconds()))...)
 	begun = cpuSeconds(t, p)
-	storm := openloop.Run(t.Context(), openloop.Options{URL: target, Rate: figures.Offered, Duration: overload, Connections: loadConnections}, pool)
-	figures.Seconds, figures.Sent, figures.Accepted, figures.Refused, figures.Late = storm.Seconds, storm.Offered, storm.Accepted, storm.Refused, storm.Late
-	figures.Goodput, figures.P50, figures.P99 = float64(storm.Accepted)/storm.Seconds, storm.Quantile(0.5), storm.Quantile(0.99)
+	storm := openloop.Run(t.Context(),
+		openloop.Options{URL: target, Rate: figures.Offered, Duration: overload, Connections: loadConnections}, pool)
+	figures.Seconds, figures.Sent, figures.Accepted, figures.Refused, figures.Late = storm.Seconds, storm.Offered,
+		storm.Accepted, storm.Refused, storm.Late
+	figures.Goodput, figures.P50, figures.P99 = float64(storm.Accepted)/storm.Seconds, storm.Quantile(0.5),
+		storm.Quantile(0.99)
 	figures.OverloadRSS = peakRSS(t, p)
 	require.NotZero(t, storm.Accepted)
 	figures.StormCPU = 1e6 * (cpuSeconds(t, p) - begun) / float64(storm.Accepted)
@@ -220,7 +224,8 @@ func pin(t *testing.T, p *process) bool {
 	if runtime.NumCPU() < 2 {
 		return false
 	}
-	for pid, processors := range map[int]string{p.cmd.Process.Pid: "0", os.Getpid(): fmt.Sprintf("1-%d", runtime.NumCPU()-1)} {
+	for pid, processors := range map[int]string{p.cmd.Process.Pid: "0",
+		os.Getpid(): fmt.Sprintf("1-%d", runtime.NumCPU()-1)} {
 		out, err := exec.Command("taskset", "-acp", processors, fmt.Sprint(pid)).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}

@@ -206,7 +206,8 @@ func TestMaliciousFirstRelayInCombinations(t *testing.T) {
 	} {
 		for round := range rounds {
 			t.Run(fmt.Sprintf("%s, %d per lane, round %d", slots.Padding, slots.PerLane, round), func(t *testing.T) {
-				l := &loot{relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots = slots }}), rand.New(rand.NewPCG(slots.PerLane, round)), map[string]inner{}, 0}
+				l := &loot{relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots = slots }}),
+					rand.New(rand.NewPCG(slots.PerLane, round)), map[string]inner{}, 0}
 				playAttacks(t, l)
 			})
 		}
@@ -282,7 +283,9 @@ func TestBoundary(t *testing.T) {
 		{Padding: task.PaddingNone, Lanes: 2, PerLane: 3, MessageBytes: 8},
 	} {
 		t.Run(string(slots.Padding), func(t *testing.T) {
-			l := &loot{relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots, t.Batch.Min = slots, 7 }}), rand.New(rand.NewPCG(1, 2)), map[string]inner{}, 0}
+			l := &loot{relaytest.New(t,
+				relaytest.Options{Task: func(t *task.Task) { t.Slots, t.Batch.Min = slots, 7 }}),
+				rand.New(rand.NewPCG(1, 2)), map[string]inner{}, 0}
 			least := 7
 			if slots.Padding == task.PaddingFull {
 				least *= 3
@@ -347,7 +350,8 @@ func TestIntersection(t *testing.T) {
 	first.Serve(t, 0, 4, first.Batch(t, 0, 4, 10, among(600)))
 	first.Serve(t, 1, 0, first.Batch(t, 1, 0, 10, among(700)))
 	later := c.Slots(t, 1, span(800, 9)...)
-	first.Serve(t, 1, 1, first.Batch(t, 1, 1, 10, [][][]byte{append(later[0], slots[0][0]), append(later[1], slots[1][0])}))
+	first.Serve(t, 1, 1, first.Batch(t, 1, 1, 10,
+		[][][]byte{append(later[0], slots[0][0]), append(later[1], slots[1][0])}))
 	view(1, 0)
 	view(1, 1)
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 4)

@@ -189,13 +189,21 @@ func TestSeizedDisk(t *testing.T) {
 
 		lastSlot, lastSecrets := post(t, c, many-1, many)
 		slots, secrets = append(slots, lastSlot...), append(secrets, lastSecrets...)
-		requireSoon(t, func() bool { rows, _, err := relay.Decryptable(secret, c.Open.ID, 0); return err == nil && !rows })
+		requireSoon(t, func() bool {
+			rows, _, err := relay.Decryptable(secret, c.Open.ID, 0)
+			return err == nil &&
+				!rows
+		})
 		requireKeys(false, true)
 		requireAbsent(t, seized(t, c, o), slots, secrets)
 
 		c.Start(t, 1)
 		waitConfirmed(t, c, 0, 1)
-		requireSoon(t, func() bool { _, batch, err := relay.Decryptable(secret, c.Open.ID, 0); return err == nil && !batch })
+		requireSoon(t, func() bool {
+			_, batch, err := relay.Decryptable(secret, c.Open.ID, 0)
+			return err == nil &&
+				!batch
+		})
 		batch, _ := c.Pull(t, 0, 0)
 		values := c.Values(t, 0, batch)[0]
 		require.ElementsMatch(t, span(0, many), values)

@@ -38,8 +38,9 @@ func startReport(t *testing.T, c *relaytest.Cascade, client string, size int) (n
 	conn, err := net.Dial("tcp", target.Host)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nContent-Type: application/msgpack\r\n"+
-		"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", target.Path, client, size)
+	_, err = fmt.Fprintf(conn,
+		"POST %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nContent-Type: application/msgpack\r\n"+
+			"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", target.Path, client, size)
 	require.NoError(t, err)
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	require.NoError(t, err)
@@ -49,7 +50,8 @@ func startReport(t *testing.T, c *relaytest.Cascade, client string, size int) (n
 // eventuallyTaken waits until a report is taken.
 func eventuallyTaken(t *testing.T, c *relaytest.Cascade, body []byte, client string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, client) == nil }, relaytest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, client) == nil }, relaytest.Patience,
+		time.Millisecond)
 }
 
 // requireLater requires a wait that is worth its name, and drawn at random.
@@ -113,7 +115,8 @@ func TestMemoryIsReserved(t *testing.T) {
 	require.Len(t, slow, 3, "four times 70 kB are 280 kB")
 	body := c.Seal(t, 0, 1)
 	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(200)))
-	chunked, err := http.NewRequest(http.MethodPost, c.ReportsURL(0), io.MultiReader(strings.NewReader("x"))) // of no known length
+	// of no known length
+	chunked, err := http.NewRequest(http.MethodPost, c.ReportsURL(0), io.MultiReader(strings.NewReader("x")))
 	require.NoError(t, err)
 	chunked.Header.Set("Content-Type", "application/msgpack")
 	resp, err := http.DefaultClient.Do(chunked)
@@ -124,7 +127,8 @@ func TestMemoryIsReserved(t *testing.T) {
 		conn.Close()
 	}
 	eventuallyTaken(t, c, body, relaytest.Network(200))
-	require.Eventually(t, func() bool { return relay.FreeMemory(r) == before }, relaytest.Patience, time.Millisecond, "all is given back")
+	require.Eventually(t, func() bool { return relay.FreeMemory(r) == before }, relaytest.Patience, time.Millisecond,
+		"all is given back")
 }
 
 // TestSmallMemory: a relay whose memory is too small for its tasks' reports says how much it needs.
@@ -166,7 +170,8 @@ func TestFloodedTask(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return refused.Load() > 100 }, relaytest.Patience, time.Millisecond, "the task is flooded")
+	require.Eventually(t, func() bool { return refused.Load() > 100 }, relaytest.Patience, time.Millisecond,
+		"the task is flooded")
 	var slowest time.Duration
 	for i := range clients {
 		body := other.Seal(t, 0, uint64(i))
@@ -176,7 +181,8 @@ func TestFloodedTask(t *testing.T) {
 	}
 	end()
 	flooding.Wait()
-	t.Logf("flooded task: %d taken, %d refused meanwhile; other task: %d of %d taken, slowest %v", taken.Load(), refused.Load(), clients, clients, slowest.Round(time.Microsecond))
+	t.Logf("flooded task: %d taken, %d refused meanwhile; other task: %d of %d taken, slowest %v", taken.Load(),
+		refused.Load(), clients, clients, slowest.Round(time.Microsecond))
 }
 
 // TestConnectionLimit: one network holds at most an eighth of the connections, and all together

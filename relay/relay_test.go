@@ -45,14 +45,16 @@ func TestCascade(t *testing.T) {
 // TestNothingMixes sends reports of two tasks and two epochs by the same clients at the same time:
 // quotas and batches are those of one task and epoch.
 func TestNothingMixes(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Tasks: 2, Config: func(_ int, cfg *relay.Config) { cfg.Skew = 5 * time.Minute }})
+	c := relaytest.New(t, relaytest.Options{Tasks: 2,
+		Config: func(_ int, cfg *relay.Config) { cfg.Skew = 5 * time.Minute }})
 	c.StartAll(t)
 	other := c.Other(t, 1)
 	c.Clock.Advance(relaytest.Epoch - time.Minute) // both epochs are open
 	for i := range 10 {
 		for epoch := range uint64(2) {
 			require.NoError(t, c.Post(t.Context(), epoch, c.Seal(t, epoch, 100*epoch+uint64(i)), relaytest.Network(i)))
-			require.NoError(t, other.Post(t.Context(), epoch, other.Seal(t, epoch, 1000+100*epoch+uint64(i)), relaytest.Network(i)))
+			require.NoError(t, other.Post(t.Context(), epoch, other.Seal(t, epoch, 1000+100*epoch+uint64(i)),
+				relaytest.Network(i)))
 		}
 	}
 	for epoch := range uint64(2) {
@@ -88,7 +90,8 @@ func TestCascadesOfAnyLength(t *testing.T) {
 			c.StartAll(t)
 			for epoch := range uint64(2) {
 				for i := range 10 {
-					require.NoError(t, c.Post(t.Context(), epoch, c.Seal(t, epoch, 100*epoch+uint64(i)), relaytest.Network(i)))
+					require.NoError(t, c.Post(t.Context(), epoch, c.Seal(t, epoch, 100*epoch+uint64(i)),
+						relaytest.Network(i)))
 				}
 				batch, chain := c.Pull(t, epoch, 0)
 				require.Len(t, chain, hops)

@@ -84,7 +84,8 @@ func TestProcessesPermute(t *testing.T) {
 			startProcess(t, c, hop)
 			if hop == 0 {
 				for i := range trials * stattest.Things {
-					require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, i%stattest.Things), relaytest.Network(int(i/1000))))
+					require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, i%stattest.Things),
+						relaytest.Network(int(i/1000))))
 				}
 			}
 			seq := uint64(0)

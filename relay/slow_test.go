@@ -64,10 +64,12 @@ func (l *slowLane) path(of string) string {
 func (l *slowLane) report(t *testing.T) {
 	t.Helper()
 	l.clients++
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return l.network.Dial(relaytest.Network(l.clients) + ":1"), nil
-	}}}
-	resp, err := client.Post("http://relay"+l.path("reports"), "application/msgpack", bytes.NewReader(l.Seal(t, 0, uint64(l.clients))))
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return l.network.Dial(relaytest.Network(l.clients) + ":1"), nil
+		}}}
+	resp, err := client.Post("http://relay"+l.path("reports"), "application/msgpack",
+		bytes.NewReader(l.Seal(t, 0, uint64(l.clients))))
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, http.StatusCreated, resp.StatusCode)
@@ -139,7 +141,8 @@ func TestSlowClients(t *testing.T) {
 		"never speaks": {func(_ *slowLane, conn net.Conn) { read(conn) }, 10 * time.Second},
 		"headers trickle": {func(l *slowLane, conn net.Conn) {
 			go read(conn)
-			drip(conn, io.MultiReader(strings.NewReader("GET / HTTP/1.1\r\nHost: relay\r\n"), &endless{text: "A: b\r\n"}))
+			drip(conn, io.MultiReader(strings.NewReader("GET / HTTP/1.1\r\nHost: relay\r\n"),
+				&endless{text: "A: b\r\n"}))
 		}, 10 * time.Second},
 		"headers trickle after a request": {func(l *slowLane, conn net.Conn) {
 			io.WriteString(conn, "GET /v1/keys HTTP/1.1\r\nHost: relay\r\n\r\n")
@@ -189,10 +192,12 @@ func TestSlowNextHop(t *testing.T) {
 			l.report(t)
 		}
 		time.Sleep(5 * time.Second) // until it is sealed
-		signature := base64.RawURLEncoding.EncodeToString(onion.Sign(verifierKey(t, l.Cascade), onion.SignPull, handover.Body(l.Open.ID, 0, 0)))
+		signature := base64.RawURLEncoding.EncodeToString(onion.Sign(verifierKey(t, l.Cascade), onion.SignPull,
+			handover.Body(l.Open.ID, 0, 0)))
 		var batch int64
 		lasted := l.lasts(t, func(conn net.Conn) {
-			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: relay\r\n%s: %s\r\n\r\n", l.path("batches/0"), handover.Header, signature)
+			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: relay\r\n%s: %s\r\n\r\n", l.path("batches/0"), handover.Header,
+				signature)
 			in := bufio.NewReaderSize(conn, 1)
 			resp, err := http.ReadResponse(in, nil)
 			if err != nil || resp.StatusCode != http.StatusOK {

@@ -30,8 +30,10 @@ func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) 
 	for i, body := range bodies {
 		sending.Go(func() {
 			to := seen[i%len(seen)]
-			for errs[i] = problem.New(problem.Overloaded, ""); errors.Is(errs[i], problem.New(problem.Overloaded, "")); {
-				errs[i] = to.PostWith(t.Context(), 0, body, http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
+			for errs[i] = problem.New(problem.Overloaded, ""); errors.Is(errs[i],
+				problem.New(problem.Overloaded, "")); {
+				errs[i] = to.PostWith(t.Context(), 0, body,
+					http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
 			}
 		})
 	}

@@ -71,7 +71,8 @@ func (r *setup) status(ctx context.Context, kept store.Reader) (*Status, error) 
 				continue
 			}
 			sealed := p.Next - uint64(len(p.Open))
-			t.Epochs = append(t.Epochs, EpochStatus{p.ID.Epoch, p.State.String(), sealed, sealed - uint64(len(p.Held)), refused[p.ID]})
+			t.Epochs = append(t.Epochs,
+				EpochStatus{p.ID.Epoch, p.State.String(), sealed, sealed - uint64(len(p.Held)), refused[p.ID]})
 		}
 		slices.SortFunc(t.Epochs, func(a, b EpochStatus) int { return int(a.Epoch) - int(b.Epoch) })
 		for _, f := range findings {
@@ -85,7 +86,8 @@ func (r *setup) status(ctx context.Context, kept store.Reader) (*Status, error) 
 }
 
 // refusedIn returns the coarsened tallies of the epochs that are erased.
-func refusedIn(ctx context.Context, kept store.Reader, all []store.Progress) (map[store.EpochID]map[string]uint64, error) {
+func refusedIn(ctx context.Context, kept store.Reader, all []store.Progress) (map[store.EpochID]map[string]uint64,
+	error) {
 	tallies, err := kept.Tallies(ctx)
 	if err != nil {
 		return nil, err

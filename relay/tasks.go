@@ -54,7 +54,8 @@ func (r *setup) loadTasks() error {
 		}
 		keys, err := filepath.EvalSymlinks(c.HPKEKeys)
 		if err != nil || files[keys] || r.tasks[s.ID] != nil {
-			return fmt.Errorf("%s: %w", c.File, invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once"))
+			return fmt.Errorf("%s: %w", c.File,
+				invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once"))
 		}
 		files[keys] = true
 		r.tasks[s.ID] = s
@@ -70,14 +71,16 @@ func (r *setup) loadTasks() error {
 }
 
 func (r *setup) loadTask(c TaskConfig) (*served, error) {
-	s := &served{openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{}, states: map[uint64]store.State{}}
+	s := &served{openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
+		states: map[uint64]store.State{}}
 	if err := s.loadBundle(c); err != nil {
 		return nil, err
 	}
 	public := task.SignKey(r.sign.Public().(ed25519.PublicKey))
 	s.hop = slices.IndexFunc(s.Relays, func(p task.Party) bool { return p.SignKey == public })
 	if s.hop < 0 {
-		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s", taskfile.FormatKey(public))
+		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s",
+			taskfile.FormatKey(public))
 	}
 	var err error
 	if s.layout, err = onion.NewLayout(s.Task); err != nil {
@@ -112,10 +115,12 @@ func (s *served) loadBundle(c TaskConfig) error {
 // checkServable refuses what this relay cannot hold.
 func (s *served) checkServable() error {
 	if most := s.layout.MaxBody(); most > maxBody {
-		return invalid.Field("slots", fmt.Sprintf("for submissions of %d bytes", most), fmt.Sprintf("at most %d bytes", maxBody))
+		return invalid.Field("slots", fmt.Sprintf("for submissions of %d bytes", most),
+			fmt.Sprintf("at most %d bytes", maxBody))
 	}
 	if most := handover.MaxBatch(s.Task, s.layout, s.hop); most > maxBatch {
-		return invalid.Field("batch.size", fmt.Sprintf("%d, up to %d bytes", s.Batch.Size, most), fmt.Sprintf("at most %d bytes", maxBatch))
+		return invalid.Field("batch.size", fmt.Sprintf("%d, up to %d bytes", s.Batch.Size, most),
+			fmt.Sprintf("at most %d bytes", maxBatch))
 	}
 	return nil
 }

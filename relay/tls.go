@@ -44,8 +44,10 @@ func (c *Config) tlsConfig(outgoing http.RoundTripper) (*tls.Config, error) {
 // manager returns what asks the certificate authority.
 func (c *AutocertConfig) manager(outgoing http.RoundTripper) *autocert.Manager {
 	return &autocert.Manager{
-		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(c.Cache), HostPolicy: autocert.HostWhitelist(c.Hosts...), Email: c.Email,
-		Client: &acme.Client{DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: outgoing, Timeout: time.Minute}},
+		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(c.Cache), HostPolicy: autocert.HostWhitelist(c.Hosts...),
+		Email: c.Email,
+		Client: &acme.Client{DirectoryURL: c.Directory,
+			HTTPClient: &http.Client{Transport: outgoing, Timeout: time.Minute}},
 	}
 }
 

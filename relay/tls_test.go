@@ -44,8 +44,9 @@ func newAuthority(t *testing.T) *authority {
 	var err error
 	a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	require.NoError(t, err)
 	a.cert, err = x509.ParseCertificate(raw)
@@ -82,7 +83,8 @@ func writePEM(t *testing.T, path, kind string, raw []byte) {
 func TestTLS(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)
-	c := relaytest.New(t, relaytest.Options{CA: a.file, Config: func(_ int, cfg *relay.Config) { cfg.TLS, cfg.CA = files, a.file }})
+	c := relaytest.New(t, relaytest.Options{CA: a.file,
+		Config: func(_ int, cfg *relay.Config) { cfg.TLS, cfg.CA = files, a.file }})
 	c.StartAll(t)
 	for i := range 10 {
 		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
@@ -93,7 +95,8 @@ func TestTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	serial := func() int64 {
-		conn, err := tls.Dial("tcp", c.Config(t, 0).Listen, &tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}})
+		conn, err := tls.Dial("tcp", c.Config(t, 0).Listen,
+			&tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}})
 		require.NoError(t, err)
 		defer conn.Close()
 		state := conn.ConnectionState()
@@ -126,7 +129,8 @@ func TestTLS(t *testing.T) {
 func TestTLSIssuer(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)
-	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens, CA: a.file, Config: func(_ int, cfg *relay.Config) { cfg.TLS, cfg.CA = files, a.file }})
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens, CA: a.file,
+		Config: func(_ int, cfg *relay.Config) { cfg.TLS, cfg.CA = files, a.file }})
 	c.StartIssuer(t, c.IssuerConfig())
 	c.Start(t, 0)
 	waitForKey(t, c)
@@ -152,9 +156,15 @@ func TestBadTLS(t *testing.T) {
 		"invalid autocert.hosts none": auto(func(a *relay.AutocertConfig) { a.Hosts = nil }),
 		"invalid autocert.cache":      auto(func(a *relay.AutocertConfig) { a.Cache = "" }),
 		"invalid autocert.directory":  auto(func(a *relay.AutocertConfig) { a.Directory = "http://acme.example" }),
-		"no such file":                func(cfg *relay.Config) { cfg.TLS = &relay.TLSConfig{Cert: files.Cert, Key: files.Key + "x"} },
-		"private key does not match":  func(cfg *relay.Config) { cfg.TLS = &relay.TLSConfig{Cert: a.file, Key: files.Key} },
-		"has no PEM certificate":      func(cfg *relay.Config) { cfg.CA = files.Key },
+		"no such file": func(cfg *relay.Config) {
+			cfg.TLS = &relay.TLSConfig{Cert: files.Cert,
+				Key: files.Key + "x"}
+		},
+		"private key does not match": func(cfg *relay.Config) {
+			cfg.TLS = &relay.TLSConfig{Cert: a.file,
+				Key: files.Key}
+		},
+		"has no PEM certificate": func(cfg *relay.Config) { cfg.CA = files.Key },
 	} {
 		t.Run(want, func(t *testing.T) {
 			cfg := c.Config(t, 0)
@@ -195,20 +205,24 @@ func TestAutocert(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Config: func(_ int, cfg *relay.Config) {
 		cfg.CA = a.file
 		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-		cfg.Autocert = &relay.AutocertConfig{Hosts: []string{"relay.test"}, Cache: cache, Directory: "https://" + acme + "/dir"}
+		cfg.Autocert = &relay.AutocertConfig{Hosts: []string{"relay.test"}, Cache: cache,
+			Directory: "https://" + acme + "/dir"}
 	}})
 	listen := c.Config(t, 0).Listen
 	_, port, err := net.SplitHostPort(listen)
 	require.NoError(t, err)
 	config, err := json.Marshal(map[string]any{"pebble": map[string]any{
-		"listenAddress": acme, "managementListenAddress": management, "certificate": files.Cert, "privateKey": files.Key,
-		"httpPort": 1, "tlsPort": json.Number(port),
+		"listenAddress": acme, "managementListenAddress": management, "certificate": files.Cert,
+		"privateKey": files.Key,
+		"httpPort":   1, "tlsPort": json.Number(port),
 	}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pebble.json"), config, 0o600))
-	background(t, filepath.Join(dir, "pebble-challtestsrv"), "-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-dnsserver", dns,
+	background(t, filepath.Join(dir, "pebble-challtestsrv"), "-defaultIPv4", "127.0.0.1", "-defaultIPv6", "",
+		"-dnsserver", dns,
 		"-http01", "", "-https01", "", "-tlsalpn01", "", "-doh", "", "-management", relaytest.FreeAddress(t))
-	stopACME := background(t, filepath.Join(dir, "pebble"), "-strict", "-config", filepath.Join(dir, "pebble.json"), "-dnsserver", dns)
+	stopACME := background(t, filepath.Join(dir, "pebble"), "-strict", "-config", filepath.Join(dir, "pebble.json"),
+		"-dnsserver", dns)
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
@@ -224,7 +238,8 @@ func TestAutocert(t *testing.T) {
 
 	stop := c.Start(t, 0)
 	serial := func() *big.Int {
-		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", listen, &tls.Config{RootCAs: roots, ServerName: "relay.test"})
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", listen,
+			&tls.Config{RootCAs: roots, ServerName: "relay.test"})
 		require.NoError(t, err)
 		defer conn.Close()
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber

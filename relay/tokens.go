@@ -62,7 +62,9 @@ func (s *served) loadIssuerKeys(path string) error {
 	}
 	for epoch, id := range s.TokenKeys {
 		if keys[id] == nil {
-			return invalid.Field("issuer_keys", path, fmt.Sprintf("a file with the issuer's keys of all %d epochs; that of epoch %d is missing", s.Epochs.Count, epoch))
+			return invalid.Field("issuer_keys", path,
+				fmt.Sprintf("a file with the issuer's keys of all %d epochs; that of epoch %d is missing",
+					s.Epochs.Count, epoch))
 		}
 		s.setTokenKey(uint64(epoch), keys[id])
 	}
@@ -97,7 +99,8 @@ const fetchTimeout = 20 * time.Second
 // tokenKeyLoop fetches the issuer's keys of the epochs that are open or next, ahead of the reports
 // and once each: what the issuer sees does not depend on who reports.
 func (r *Relay) tokenKeyLoop(ctx context.Context, s *served) {
-	client := &http.Client{Transport: r.outgoing, Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: r.outgoing, Timeout: fetchTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for failed := false; ; {
 		err := r.fetchTokenKeys(ctx, client, s)
 		if err != nil && !failed && ctx.Err() == nil {

@@ -69,9 +69,11 @@ func TestTokens(t *testing.T) {
 	}
 	for name, header := range map[string]http.Header{
 		"another task": with(other.Token(t, 0)),
-		"another task's, signed with this one's key": with(c.TokenFor(t, 0, token.Challenge(other.Open.Task, other.Open.ID, 0))),
+		"another task's, signed with this one's key": with(c.TokenFor(t, 0,
+			token.Challenge(other.Open.Task, other.Open.ID, 0))),
 		"another epoch": with(c.Token(t, 1)),
-		"the epoch's challenge, the next epoch's key": with(c.TokenFor(t, 1, token.Challenge(c.Open.Task, c.Open.ID, 0))),
+		"the epoch's challenge, the next epoch's key": with(c.TokenFor(t, 1,
+			token.Challenge(c.Open.Task, c.Open.ID, 0))),
 		"another type":      with(changed(1)),
 		"another nonce":     with(changed(2)),
 		"another challenge": with(changed(34)),
@@ -91,9 +93,12 @@ func TestTokens(t *testing.T) {
 
 	require.NoError(t, post(first, with(tok)))
 	require.NoError(t, post(first, with(tok)), "a retry")
-	require.NoError(t, c.PostWith(t.Context(), 0, first, http.Header{"Authorization": with(tok)["Authorization"], "X-Forwarded-For": {relaytest.Network(9)}}), "a retry from elsewhere")
+	require.NoError(t, c.PostWith(t.Context(), 0, first,
+		http.Header{"Authorization": with(tok)["Authorization"], "X-Forwarded-For": {relaytest.Network(9)}}),
+		"a retry from elsewhere")
 	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(tok)), problem.New(problem.Limit, ""), "spent")
-	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(signAgain(t, c, tok))), problem.New(problem.Limit, ""), "spent, under another signature")
+	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(signAgain(t, c, tok))), problem.New(problem.Limit, ""),
+		"spent, under another signature")
 	require.ErrorIs(t, post(first, with(spare)), problem.New(problem.Replayed, ""), "the envelope of another token")
 	require.NoError(t, post(c.Seal(t, 0, 3), with(spare)), "a second person at one address")
 
@@ -162,7 +167,8 @@ func TestIssuerOutOfReach(t *testing.T) {
 	require.NoError(t, r.Close())
 	raw, err := os.ReadFile(directory)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(directory, []byte(strings.Replace(string(raw), `"token-type":2`, `"token-type":3`, 1)), 0o600))
+	require.NoError(t, os.WriteFile(directory,
+		[]byte(strings.Replace(string(raw), `"token-type":2`, `"token-type":3`, 1)), 0o600))
 	_, err = relay.New(config)
 	require.ErrorContains(t, err, "issuer_keys")
 	address := relaytest.New(t, relaytest.Options{})
@@ -175,7 +181,11 @@ func TestIssuerOutOfReach(t *testing.T) {
 // TestForeignIssuer: a relay takes no key from the issuer but the one that the task names.
 func TestForeignIssuer(t *testing.T) {
 	one := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
-	two := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) { relaytest.WithTokens(draft); draft.Name = "two" }})
+	two := relaytest.New(t, relaytest.Options{Task: func(
+		draft *task.Task) {
+		relaytest.WithTokens(draft)
+		draft.Name = "two"
+	}})
 	two.StartIssuer(t, two.IssuerConfig())
 	key, err := token.FetchKey(t.Context(), http.DefaultClient, two.Open, 0)
 	require.NoError(t, err)

@@ -23,7 +23,9 @@ import (
 // again and again, carry every acknowledged report once.
 func TestTwinsCarryBatches(t *testing.T) {
 	const n, kills = 2000, 6
-	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: func(t *task.Task) { t.Batch.Size, t.Clients.Quota = 100, 2 }}) // two parts are posted from the same networks
+	// two parts are posted from the same networks
+	c := relaytest.New(t, relaytest.Options{Postgres: true,
+		Task: func(t *task.Task) { t.Batch.Size, t.Clients.Quota = 100, 2 }})
 	bodies := sealAll(t, c, n)
 	var processes []*process
 	seen := []*relaytest.Cascade{c, nil}
@@ -116,7 +118,8 @@ func requireReady(t *testing.T, c *relaytest.Cascade, ready bool) {
 	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/readyz")
 	require.NoError(t, err)
 	resp.Body.Close()
-	require.Equal(t, map[bool]int{true: http.StatusNoContent, false: http.StatusServiceUnavailable}[ready], resp.StatusCode)
+	require.Equal(t, map[bool]int{true: http.StatusNoContent, false: http.StatusServiceUnavailable}[ready],
+		resp.StatusCode)
 }
 
 // TestServerGone crashes or stops the PostgreSQL server under a relay that is taking reports, and starts
@@ -180,7 +183,11 @@ func TestRetention(t *testing.T) {
 		waitState(t, c, 1, 0, "expired")
 		waitState(t, c, 1, 1, "expired")
 		require.Empty(t, c.Status(t, 1).Findings)
-		requireSoon(t, func() bool { _, kept, err := relay.Decryptable(secret, c.Open.ID, 0); return err == nil && !kept })
+		requireSoon(t, func() bool {
+			_, kept, err := relay.Decryptable(secret, c.Open.ID, 0)
+			return err == nil &&
+				!kept
+		})
 		_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 		requireProblem(t, problem.Complete, err)
 	})

@@ -156,10 +156,12 @@ func checkBudget(open *taskfile.Open, o Options) error {
 	}
 	n := float64(open.Epochs.Count)
 	if total := n * eps; total > o.MaxEpsilon {
-		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon), fmt.Sprintf("at least %g: epsilon %s in each of %g epochs", total, open.Claim.Epsilon, n))
+		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon),
+			fmt.Sprintf("at least %g: epsilon %s in each of %g epochs", total, open.Claim.Epsilon, n))
 	}
 	if total := n * delta; total > o.MaxDelta && o.MaxDelta < 1 {
-		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta), fmt.Sprintf("at least %s: delta %s in each of %g epochs", decimal.Format(total, -1), open.Claim.Delta, n))
+		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta),
+			fmt.Sprintf("at least %s: delta %s in each of %g epochs", decimal.Format(total, -1), open.Claim.Delta, n))
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ import (
 func newCascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {
 	t.Helper()
 	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		calibrated, err := planner.Draft(planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9, Epsilon: 2, Delta: 1e-4})
+		calibrated, err := planner.Draft(planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9,
+			Epsilon: 2, Delta: 1e-4})
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
 		*draft = *calibrated
@@ -160,13 +161,15 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 		tries   int
 		refused problem.Name
 	}{
-		"overloaded, then accepted": {[]*problem.Problem{problem.New(problem.Overloaded, ""), problem.New(problem.Internal, "")}, 3, ""},
-		"slow down, then accepted":  {[]*problem.Problem{problem.New(problem.SlowDown, "").Retry(time.Second)}, 2, ""},
-		"an hour's wait":            {[]*problem.Problem{problem.New(problem.Overloaded, "").Retry(time.Hour)}, 1, problem.Overloaded},
-		"a proxy's answer":          {[]*problem.Problem{{Status: http.StatusTooManyRequests}}, 2, ""},
-		"stored from elsewhere":     {[]*problem.Problem{problem.New(problem.Replayed, "")}, 1, ""},
-		"limit":                     {[]*problem.Problem{problem.New(problem.Limit, "")}, 1, problem.Limit},
-		"closed":                    {[]*problem.Problem{problem.New(problem.EpochClosed, "")}, 1, problem.EpochClosed},
+		"overloaded, then accepted": {[]*problem.Problem{problem.New(problem.Overloaded, ""),
+			problem.New(problem.Internal, "")}, 3, ""},
+		"slow down, then accepted": {[]*problem.Problem{problem.New(problem.SlowDown, "").Retry(time.Second)}, 2, ""},
+		"an hour's wait": {[]*problem.Problem{problem.New(problem.Overloaded, "").Retry(time.Hour)}, 1,
+			problem.Overloaded},
+		"a proxy's answer":      {[]*problem.Problem{{Status: http.StatusTooManyRequests}}, 2, ""},
+		"stored from elsewhere": {[]*problem.Problem{problem.New(problem.Replayed, "")}, 1, ""},
+		"limit":                 {[]*problem.Problem{problem.New(problem.Limit, "")}, 1, problem.Limit},
+		"closed":                {[]*problem.Problem{problem.New(problem.EpochClosed, "")}, 1, problem.EpochClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, bodies := flaky(t, c.answers...)
@@ -210,10 +213,14 @@ func TestSubmitDoesNotOutwaitItsContext(t *testing.T) {
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another host was told") }))
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter,
+		*http.Request) {
+		t.Error("another host was told")
+	}))
 	defer other.Close()
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	defer server.Close()
-	_, err := shufflerclient.Connect(t.Context(), shufflerclient.Options{Task: server.URL + "/v1/tasks/x", Owner: newCascade(t, nil).Owner, MaxEpsilon: 4})
+	_, err := shufflerclient.Connect(t.Context(),
+		shufflerclient.Options{Task: server.URL + "/v1/tasks/x", Owner: newCascade(t, nil).Owner, MaxEpsilon: 4})
 	require.Error(t, err)
 }

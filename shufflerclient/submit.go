@@ -18,7 +18,8 @@ import (
 // temporary says whether the same bytes may be accepted later. An answer without a name is not of
 // a relay but of a proxy on the way.
 func temporary(p *problem.Problem) bool {
-	return p.Name == "" || p.Name == problem.Overloaded || p.Name == problem.SlowDown || p.Status >= http.StatusInternalServerError
+	return p.Name == "" || p.Name == problem.Overloaded || p.Name == problem.SlowDown ||
+		p.Status >= http.StatusInternalServerError
 }
 
 // The bounds of Submit: how often it tries again after a temporary failure, and the longest

@@ -11,7 +11,8 @@ import (
 )
 
 // csvHeader names the columns of [Report.WriteCSV].
-var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo", "hi",
+var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo",
+	"hi",
 	"standard_error_worst", "band_lo", "band_hi"}
 
 // WriteCSV writes a line per entry of the answer: first of all epochs together, whose epoch is "all",
@@ -27,14 +28,16 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 			if j < len(labels) {
 				label = labels[j]
 			}
-			out.Write([]string{epoch, start, strconv.Itoa(j), label, strconv.FormatUint(users, 10), strconv.FormatUint(batches, 10),
+			out.Write([]string{epoch, start, strconv.Itoa(j), label, strconv.FormatUint(users, 10),
+				strconv.FormatUint(batches, 10),
 				exact(a.Estimate[j]), exact(a.StandardError[j]), exact(a.Interval[j][0]), exact(a.Interval[j][1]),
 				exact(a.StandardErrorWorst[j]), exact(a.Band[j][0]), exact(a.Band[j][1])})
 		}
 	}
 	write("all", "", r.Users, r.Batches, r.Answer)
 	for _, e := range r.Ledger.Epochs {
-		write(strconv.FormatUint(e.Epoch, 10), epochStart(t, e.Epoch).Format(time.RFC3339), e.Users, e.Batches, e.Answer)
+		write(strconv.FormatUint(e.Epoch, 10), epochStart(t, e.Epoch).Format(time.RFC3339), e.Users, e.Batches,
+			e.Answer)
 	}
 	out.Flush()
 	return out.Error()

@@ -64,7 +64,8 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, n uint64) *Dist
 	b := newBand(t, m, a.Estimate, users)
 	for _, p := range quantileLevels {
 		first, last := b.ends(p)
-		out.Quantiles = append(out.Quantiles, Location{p, lo + width*b.crossing(p), [2]float64{lo + width*float64(first), lo + width*float64(last)}})
+		out.Quantiles = append(out.Quantiles,
+			Location{p, lo + width*b.crossing(p), [2]float64{lo + width*float64(first), lo + width*float64(last)}})
 	}
 	return out
 }

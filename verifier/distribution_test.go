@@ -25,10 +25,13 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 		query planner.Query
 		value func(i int) float64
 	}{
-		"skewed":      {planner.Query{Bins: 16}, func(i int) float64 { return math.Min(99, 12*math.Exp(1.2*math.Sin(float64(i)))) }},
+		"skewed": {planner.Query{Bins: 16},
+			func(i int) float64 { return math.Min(99, 12*math.Exp(1.2*math.Sin(float64(i)))) }},
 		"at the ends": {planner.Query{Bins: 8}, func(i int) float64 { return float64(100 * (i % 2)) }},
-		"fine":        {planner.Query{Bins: 128}, func(i int) float64 { return 100 * (float64(i%100) + 0.5) / 128 }}, // half a bin covers little
-		"correlated":  {planner.Query{Bins: 8, Protocol: "correlated"}, func(i int) float64 { return float64(i*i%101) * 0.99 }},
+		// half a bin covers little
+		"fine": {planner.Query{Bins: 128}, func(i int) float64 { return 100 * (float64(i%100) + 0.5) / 128 }},
+		"correlated": {planner.Query{Bins: 8, Protocol: "correlated"},
+			func(i int) float64 { return float64(i*i%101) * 0.99 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := c.query
@@ -82,7 +85,8 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 }
 
 func TestALabelHasNoQuantiles(t *testing.T) {
-	draft, err := planner.Draft(planner.Query{Name: "labels", Query: task.Histogram, Bins: 4, Labels: true, Batch: 100, Honest: 1, Epsilon: 1, Delta: 1e-6})
+	draft, err := planner.Draft(planner.Query{Name: "labels", Query: task.Histogram, Bins: 4, Labels: true, Batch: 100,
+		Honest: 1, Epsilon: 1, Delta: 1e-6})
 	require.NoError(t, err)
 	m, err := registry.Open(draft)
 	require.NoError(t, err)

@@ -16,7 +16,8 @@ import (
 func newPair(t *testing.T) *relaytest.Cascade {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		q := planner.Query{Name: "pair", Query: task.Sum, Protocol: "splitmix", Hi: 10, Batch: 2, Honest: 0.5, Epsilon: 1, Delta: 1e-6}
+		q := planner.Query{Name: "pair", Query: task.Sum, Protocol: "splitmix", Hi: 10, Batch: 2, Honest: 0.5,
+			Epsilon: 1, Delta: 1e-6}
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs

@@ -63,7 +63,8 @@ func (v *Verifier) pages(home string) http.Handler {
 		return templates.ExecuteTemplate(w, "page.html", newView(r, v.open.Task, home))
 	})
 	serve("/api/report", "application/json", func(w io.Writer, r *Report) error { return json.NewEncoder(w).Encode(r) })
-	serve("/api/report.csv", "text/csv; charset=utf-8", func(w io.Writer, r *Report) error { return r.WriteCSV(w, v.open.Task) })
+	serve("/api/report.csv", "text/csv; charset=utf-8",
+		func(w io.Writer, r *Report) error { return r.WriteCSV(w, v.open.Task) })
 	mux.Handle("GET /", files())
 	return mux
 }

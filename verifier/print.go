@@ -10,16 +10,19 @@ import (
 
 // ErrorBars says what the error bars are, in the words used wherever they are shown.
 func (r *Report) ErrorBars() string {
-	text := "The standard error and the interval are from the data; the worst case is the standard error of as many clients who all have the worst value."
+	text := "The standard error and the interval are from the data; the worst case is the standard error of as " +
+		"many clients who all have the worst value."
 	if len(r.Estimate) > 1 {
-		text += fmt.Sprintf(" Each interval holds its entry with %.0f %%; the band, which is wider, holds all of them at once.", 100*r.Confidence)
+		text += fmt.Sprintf(" Each interval holds its entry with %.0f %%; the band, which is wider, holds all of "+
+			"them at once.", 100*r.Confidence)
 	}
 	return text
 }
 
 // Print writes the report for people.
 func (r *Report) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%s: %s of %d clients in %d batches through %d relays, by %s\n\n", r.Name, r.Query, r.Users, r.Batches, r.Hops, r.Protocol)
+	fmt.Fprintf(w, "%s: %s of %d clients in %d batches through %d relays, by %s\n\n", r.Name, r.Query, r.Users,
+		r.Batches, r.Hops, r.Protocol)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(tab, "\testimate\tstandard error\t%.0f %% interval\t\tworst case\t", 100*r.Confidence)
 	if len(r.Estimate) > 1 {
@@ -31,7 +34,8 @@ func (r *Report) Print(w io.Writer) error {
 		if len(r.Estimate) > 1 {
 			name = fmt.Sprintf("%s %d", r.Query.Info().Entry, j)
 		}
-		fmt.Fprintf(tab, "%s\t%.6g\t%.3g\t%.6g\t%.6g\t%.3g\t", name, estimate, r.StandardError[j], r.Interval[j][0], r.Interval[j][1], r.StandardErrorWorst[j])
+		fmt.Fprintf(tab, "%s\t%.6g\t%.3g\t%.6g\t%.6g\t%.3g\t", name, estimate, r.StandardError[j], r.Interval[j][0],
+			r.Interval[j][1], r.StandardErrorWorst[j])
 		if len(r.Estimate) > 1 {
 			fmt.Fprintf(tab, "%.6g\t%.6g\t", r.Band[j][0], r.Band[j][1])
 		}
@@ -41,11 +45,13 @@ func (r *Report) Print(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s\n", r.ErrorBars())
-	fmt.Fprintf(w, "\nGuarantee: epsilon %g, delta %s, n_min %d (rule %s). %s\n", r.Epsilon, decimal.Format(r.Delta, -1), r.NMin, r.Rule, r.Promise)
+	fmt.Fprintf(w, "\nGuarantee: epsilon %g, delta %s, n_min %d (rule %s). %s\n", r.Epsilon,
+		decimal.Format(r.Delta, -1), r.NMin, r.Rule, r.Promise)
 	if r.LocalEpsilon != nil {
 		fmt.Fprintf(w, "If every relay colludes with the verifier, a local epsilon of %.3f remains.\n", *r.LocalEpsilon)
 	} else {
-		fmt.Fprintln(w, "If every relay colludes with the verifier, or one client is surrounded by clients of the verifier's, nothing remains.")
+		fmt.Fprintln(w, "If every relay colludes with the verifier, or one client is surrounded by clients of the "+
+			"verifier's, nothing remains.")
 	}
 	fmt.Fprintf(w, "Ledger: epsilon %g, delta %s for a client in every epoch so far (%d), by %s composition.\n",
 		r.Ledger.Epsilon, decimal.Format(r.Ledger.Delta, -1), len(r.Ledger.Epochs), r.Ledger.Composition)

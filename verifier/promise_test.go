@@ -18,13 +18,20 @@ func TestPromiseNamesTheRelay(t *testing.T) {
 		relay    string
 		whole    bool
 	}{
-		{"histogram", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1}, "reach one relay that does not collude", false},
-		{"vectorsum", task.Slots{Padding: task.PaddingFull, Lanes: 4, PerLane: 1}, "reach one relay that does not collude", false},
-		{"splitmix", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 7}, "reach one relay that does not collude", true},
-		{"rappor", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 5}, "reach one relay that does not collude", true},
-		{"correlated", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 322}, "reach a first relay that does not collude", false},
-		{"vectormean", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 128}, "reach a first relay that does not collude", false},
-		{"vectormean", task.Slots{Padding: task.PaddingNone, Lanes: 1, PerLane: 128}, "reach a first relay that does not collude", false},
+		{"histogram", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1},
+			"reach one relay that does not collude", false},
+		{"vectorsum", task.Slots{Padding: task.PaddingFull, Lanes: 4, PerLane: 1},
+			"reach one relay that does not collude", false},
+		{"splitmix", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 7},
+			"reach one relay that does not collude", true},
+		{"rappor", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 5},
+			"reach one relay that does not collude", true},
+		{"correlated", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 322},
+			"reach a first relay that does not collude", false},
+		{"vectormean", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 128},
+			"reach a first relay that does not collude", false},
+		{"vectormean", task.Slots{Padding: task.PaddingNone, Lanes: 1, PerLane: 128},
+			"reach a first relay that does not collude", false},
 	} {
 		promise, err := verifier.Promise(&task.Task{Protocol: c.protocol, Slots: c.slots})
 		require.NoError(t, err)

@@ -33,17 +33,23 @@ var everyProtocol = map[string]struct {
 	query planner.Query
 	value []float64
 }{
-	"count":     {planner.Query{Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{1}},
-	"sum":       {planner.Query{Query: task.Sum, Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2.5}},
-	"histogram": {planner.Query{Query: task.Histogram, Bins: 4, Labels: true, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2}},
-	"splitmix":  {planner.Query{Query: task.Mean, Protocol: "splitmix", Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-8}, []float64{2.5}},
+	"count": {planner.Query{Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{1}},
+	"sum":   {planner.Query{Query: task.Sum, Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-6}, []float64{2.5}},
+	"histogram": {planner.Query{Query: task.Histogram, Bins: 4, Labels: true, Batch: 100, Epsilon: 1, Delta: 1e-6},
+		[]float64{2}},
+	"splitmix": {planner.Query{Query: task.Mean, Protocol: "splitmix", Lo: -5, Hi: 5, Batch: 100, Epsilon: 1,
+		Delta: 1e-8}, []float64{2.5}},
 	"rappor": {planner.Query{Query: task.Sum, Protocol: "rappor", Hi: 6, Batch: 100, Epsilon: 1, Delta: 1e-6,
 		Params: planner.Params{"k": 6}}, []float64{4}},
-	"vectorsum": {planner.Query{Query: task.Vector, Protocol: "vectorsum", Hi: 1, Dim: 1000, Batch: 200, Epsilon: 1, Delta: 1e-6,
+	"vectorsum": {planner.Query{Query: task.Vector, Protocol: "vectorsum", Hi: 1, Dim: 1000, Batch: 200, Epsilon: 1,
+		Delta:  1e-6,
 		Params: planner.Params{"k": 1}}, coordinates(1000, 1)},
-	"correlated, none": {planner.Query{Query: task.Sum, Protocol: "correlated", Hi: 2, Batch: 100, Epsilon: 4, Delta: 1e-6, Padding: task.PaddingNone}, []float64{1.5}},
-	"vectormean, none": {planner.Query{Query: task.VectorMean, Dim: 16, Batch: 100, Epsilon: 4, Delta: 1e-6, Padding: task.PaddingNone}, coordinates(16, 0.3)},
-	"vectorgrid":       {planner.Query{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 100, Epsilon: 1, Delta: 1e-6}, coordinates(2, 1)},
+	"correlated, none": {planner.Query{Query: task.Sum, Protocol: "correlated", Hi: 2, Batch: 100, Epsilon: 4,
+		Delta: 1e-6, Padding: task.PaddingNone}, []float64{1.5}},
+	"vectormean, none": {planner.Query{Query: task.VectorMean, Dim: 16, Batch: 100, Epsilon: 4, Delta: 1e-6,
+		Padding: task.PaddingNone}, coordinates(16, 0.3)},
+	"vectorgrid": {planner.Query{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 100, Epsilon: 1,
+		Delta: 1e-6}, coordinates(2, 1)},
 }
 
 // Every protocol takes the whole road: client, two relays over HTTP, verifier. Each entry of the
@@ -63,7 +69,8 @@ func TestEveryProtocolEndToEnd(t *testing.T) {
 			begin := time.Now()
 			sendAll(t, cascade, c.value)
 			report := pullAll(t, cascade)
-			t.Logf("%d clients, %d slots each, %v", q.Batch, cascade.Open.Slots.PerLane*cascade.Open.Slots.Lanes, time.Since(begin).Round(time.Millisecond))
+			t.Logf("%d clients, %d slots each, %v", q.Batch, cascade.Open.Slots.PerLane*cascade.Open.Slots.Lanes,
+				time.Since(begin).Round(time.Millisecond))
 			requireClose(t, cascade, report, c.value)
 		})
 	}
@@ -98,7 +105,8 @@ func pullAll(t *testing.T, c *relaytest.Cascade) *verifier.Report {
 	t.Helper()
 	c.Pull(t, 0, 0) // wait until it is there
 	v := newVerifier(t, c)
-	puller, err := verifier.NewPuller(v, c.Verifier, filepath.Join(t.TempDir(), "batches"), slog.New(slog.DiscardHandler))
+	puller, err := verifier.NewPuller(v, c.Verifier, filepath.Join(t.TempDir(), "batches"),
+		slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.NoError(t, puller.Pull(t.Context()))
 	report, err := v.Report()

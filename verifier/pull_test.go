@@ -25,7 +25,8 @@ type pulled struct {
 func newPulled(t *testing.T, change ...func(*task.Task)) *pulled {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
-		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2, Delta: 1e-4}
+		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2,
+			Delta: 1e-4}
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
@@ -104,7 +105,8 @@ func TestAnEarlyEndIsNotBelieved(t *testing.T) {
 func TestARestartReadsBeyondAGap(t *testing.T) {
 	p := newPulled(t)
 	short := slots(t, p.Cascade, batchSize-1)
-	impossible, err := onion.NewBatch(p.relay.Sign, p.relay.Context(0), 0, batchSize, []uint64{batchSize - 1}, [][][]byte{short}, nil)
+	impossible, err := onion.NewBatch(p.relay.Sign, p.relay.Context(0), 0, batchSize, []uint64{batchSize - 1},
+		[][][]byte{short}, nil)
 	require.NoError(t, err)
 	p.relay.Serve(t, 0, 0, impossible)
 	p.relay.Serve(t, 0, 1, p.batch(t, 1))

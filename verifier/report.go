@@ -19,12 +19,14 @@ const (
 
 // Answer is an estimate with its error bars, in the query's units; arrays where there are several entries.
 type Answer struct {
-	Estimate           Values    `json:"estimate"`
-	StandardError      Values    `json:"standard_error"`       // From the data; of what they cannot show, such as rounding, the worst.
+	Estimate Values `json:"estimate"`
+	// From the data; of what they cannot show, such as rounding, the worst.
+	StandardError      Values    `json:"standard_error"`
 	StandardErrorWorst Values    `json:"standard_error_worst"` // For as many clients who all have the worst-case value.
 	Interval           Intervals `json:"interval"`             // From the data.
 	Band               Intervals `json:"band"`                 // Wider: all entries are in it at once.
-	Confidence         float64   `json:"confidence"`           // Of each interval by itself, and of the band as a whole.
+	// Of each interval by itself, and of the band as a whole.
+	Confidence float64 `json:"confidence"`
 }
 
 // Values is the answer to a query in JSON: a number where it has one entry, else an array; null
@@ -133,7 +135,8 @@ func (v *Verifier) Report() (*Report, error) {
 		}
 		if e.counts.Batches > 0 {
 			a := answer(t.Task, v.mechanism, e.aggregate)
-			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, e.counts.Users, e.counts.Batches, a, distribution(t.Task, v.mechanism, a, e.aggregate.Reports())})
+			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, e.counts.Users, e.counts.Batches, a,
+				distribution(t.Task, v.mechanism, a, e.aggregate.Reports())})
 		}
 	}
 	r.Answer = answer(t.Task, v.mechanism, total)
@@ -159,7 +162,8 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	if err != nil {
 		return nil, err
 	}
-	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(), Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise}
+	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(),
+		Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		g.LocalEpsilon = &local
 	}
@@ -173,7 +177,8 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 // Promise returns a task's guarantee in the words used wherever it is stated.
 func Promise(t *task.Task) (string, error) {
 	relay, caveat, err := Trusted(t)
-	text := "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least n_min honest clients' messages reach " +
+	text := "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least " +
+		"n_min honest clients' messages reach " +
 		relay + " relay that does not collude. That a client took part is not protected."
 	if caveat != "" {
 		text += " " + caveat
@@ -196,7 +201,8 @@ func Trusted(t *task.Task) (relay, caveat string, err error) {
 
 // wholeClients is what the guarantee rests on where the proofs take all messages of n_min clients in one
 // batch.
-const wholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first relay that deviates can part them."
+const wholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first " +
+	"relay that deviates can part them."
 
 // answer turns an aggregate into the query's answer. It is empty (null) without reports.
 //

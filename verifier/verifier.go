@@ -124,7 +124,8 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	if err := m.CheckClaim(); err != nil {
 		return nil, err
 	}
-	return &Verifier{open: open, keys: keys, mechanism: m, epochs: map[uint64]*epoch{}, findings: map[FindingName]*Finding{}}, nil
+	return &Verifier{open: open, keys: keys, mechanism: m, epochs: map[uint64]*epoch{},
+		findings: map[FindingName]*Finding{}}, nil
 }
 
 // Check verifies a batch of the last relay without opening it, and returns its chain of manifests
@@ -168,7 +169,8 @@ func (v *Verifier) Add(batch *onion.Batch) error {
 	defer v.mu.Unlock()
 	e := v.epochs[last.Epoch]
 	if e == nil {
-		e = &epoch{aggregate: v.mechanism.Aggregate(), batches: map[uint64]bool{}, tags: tags{}, hops: newHops(v.open.VerifierHop())}
+		e = &epoch{aggregate: v.mechanism.Aggregate(), batches: map[uint64]bool{}, tags: tags{},
+			hops: newHops(v.open.VerifierHop())}
 		v.epochs[last.Epoch] = e
 	}
 	if _, again := e.batches[last.Seq]; again {

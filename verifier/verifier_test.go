@@ -33,7 +33,8 @@ const batchSize = 20
 func newCascade(t *testing.T) *relaytest.Cascade {
 	t.Helper()
 	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2, Delta: 1e-4}
+		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2,
+			Delta: 1e-4}
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
@@ -53,7 +54,8 @@ func newVerifier(t *testing.T, c *relaytest.Cascade) *verifier.Verifier {
 // report submits one report per client to the running first relay.
 func report(t *testing.T, c *relaytest.Cascade, clients, first int, value float64) {
 	t.Helper()
-	client, err := shufflerclient.Connect(t.Context(), shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 10})
+	client, err := shufflerclient.Connect(t.Context(),
+		shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 10})
 	require.NoError(t, err)
 	for i := range clients {
 		r, err := client.Report(0, []float64{value})
@@ -80,7 +82,8 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.EqualValues(t, 2*batchSize, got.Verified)
 	require.Equal(t, got.MessagesSent, got.CoverMessages+got.Verified+got.Rejected+got.Withheld)
 	require.Empty(t, got.Findings)
-	require.InDelta(t, 7, got.Estimate[0], 5.5*got.StandardError[0]) // 5.5 standard errors: false alarm below 10⁻⁶ for near-normal sums
+	// 5.5 standard errors: false alarm below 10⁻⁶ for near-normal sums
+	require.InDelta(t, 7, got.Estimate[0], 5.5*got.StandardError[0])
 	require.Equal(t, 2.0, got.Ledger.Epsilon)
 
 	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
@@ -174,13 +177,15 @@ func signKey(t *testing.T, c *relaytest.Cascade, hop int) ed25519.PrivateKey {
 
 // chain plays both relays by hand on the slots of one batch: what two colluding relays could do.
 // change, where given, alters what the second relay passes on before it signs.
-func chain(t *testing.T, c *relaytest.Cascade, seq uint64, first [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
+func chain(t *testing.T, c *relaytest.Cascade, seq uint64, first [][]byte,
+	change ...func([][]byte) [][]byte) *onion.Batch {
 	t.Helper()
 	return chainOf(t, c, 0, seq, first, change...)
 }
 
 // chainOf is chain for an epoch.
-func chainOf(t *testing.T, c *relaytest.Cascade, epoch, seq uint64, first [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
+func chainOf(t *testing.T, c *relaytest.Cascade, epoch, seq uint64, first [][]byte,
+	change ...func([][]byte) [][]byte) *onion.Batch {
 	t.Helper()
 	in := uint64(len(first))
 	context := onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: 0}
@@ -218,13 +223,16 @@ func TestBatchesThatAreNotAsSignedAreRefused(t *testing.T) {
 	duplicated[0] = duplicated[1]
 	swapped[0] = other.Ciphertexts[0][0]
 	for name, bad := range map[string]*onion.Batch{
-		"signed by a stranger":     {Manifest: good.Manifest, Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest), Ciphertexts: good.Ciphertexts},
-		"signature of another":     {Manifest: good.Manifest, Signature: other.Signature, Ciphertexts: good.Ciphertexts},
-		"message removed":          with(copied()[1:]),
-		"message duplicated":       with(duplicated),
-		"message swapped in":       with(swapped),
-		"message truncated":        with(append(copied()[1:], good.Ciphertexts[0][0][1:])),
-		"lane added":               {Manifest: good.Manifest, Signature: good.Signature, Ciphertexts: [][][]byte{copied(), {}}},
+		"signed by a stranger": {Manifest: good.Manifest,
+			Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest), Ciphertexts: good.Ciphertexts},
+		"signature of another": {Manifest: good.Manifest, Signature: other.Signature,
+			Ciphertexts: good.Ciphertexts},
+		"message removed":    with(copied()[1:]),
+		"message duplicated": with(duplicated),
+		"message swapped in": with(swapped),
+		"message truncated":  with(append(copied()[1:], good.Ciphertexts[0][0][1:])),
+		"lane added": {Manifest: good.Manifest, Signature: good.Signature,
+			Ciphertexts: [][][]byte{copied(), {}}},
 		"batch of the first relay": firstHopOnly(t, c, fresh),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +249,8 @@ func TestBatchesThatAreNotAsSignedAreRefused(t *testing.T) {
 func firstHopOnly(t *testing.T, c *relaytest.Cascade, slots [][]byte) *onion.Batch {
 	t.Helper()
 	in := uint64(len(slots))
-	batch, err := onion.NewBatch(signKey(t, c, 0), onion.Context{TaskID: c.Open.ID}, 0, in, []uint64{in}, [][][]byte{slots}, nil)
+	batch, err := onion.NewBatch(signKey(t, c, 0), onion.Context{TaskID: c.Open.ID}, 0, in, []uint64{in},
+		[][][]byte{slots}, nil)
 	require.NoError(t, err)
 	return batch
 }
@@ -311,7 +320,8 @@ func TestARepeatedCoverIsAFinding(t *testing.T) {
 	require.EqualValues(t, 3, r.Batches)
 	require.EqualValues(t, 2, r.CoverMessages)
 	require.EqualValues(t, 2, r.Rejected)
-	require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 2, Example: "epoch 0, batch 1"}}, r.Findings)
+	require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 2, Example: "epoch 0, batch 1"}},
+		r.Findings)
 }
 
 // TestCoversAreNotWithheld: a batch that is not released withholds messages; its covers are counted as
@@ -324,7 +334,8 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Zero(t, r.Batches)
-	require.EqualValues(t, []uint64{batchSize, 4, 3, batchSize - 7}, []uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
+	require.EqualValues(t, []uint64{batchSize, 4, 3, batchSize - 7},
+		[]uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
 	require.Equal(t, verifier.FindingTooFew, r.Findings[0].Name)
 
 	c = newPair(t)
@@ -376,7 +387,8 @@ func TestEmptyReportIsNullAndNotZero(t *testing.T) {
 // A task may name more bins than a machine has memory for the counts of.
 func TestMoreBinsThanAVerifierHolds(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		q := planner.Query{Name: "bins", Query: task.Histogram, Bins: task.MaxEntries, Labels: true, Batch: 20, Honest: 1, Epsilon: 20, Delta: 1e-4}
+		q := planner.Query{Name: "bins", Query: task.Histogram, Bins: task.MaxEntries, Labels: true, Batch: 20,
+			Honest: 1, Epsilon: 20, Delta: 1e-4}
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs

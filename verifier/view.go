@@ -83,7 +83,8 @@ func newView(r *Report, t *task.Task, home string) *view {
 		}
 	}
 	slices.Reverse(v.Rows)
-	over := look.Chart{Width: chartWidth, Marks: series, Axis: "epoch", Name: fmt.Sprintf("%s by epoch, with intervals; the numbers are in the table of epochs", v.Measure)}
+	over := look.Chart{Width: chartWidth, Marks: series, Axis: "epoch",
+		Name: fmt.Sprintf("%s by epoch, with intervals; the numbers are in the table of epochs", v.Measure)}
 	if len(labels) == 0 {
 		v.Chart = over.SVG()
 		return v

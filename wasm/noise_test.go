@@ -25,7 +25,8 @@ func TestNoiseDistribution(t *testing.T) {
 	if os.Getenv("DOONA_FULL") != "" {
 		draws = 1e7
 	}
-	draft, err := planner.Draft(planner.Query{Name: "noise", Protocol: splitmix.Name, Query: task.Count, Batch: 3, Honest: 1, Epsilon: 0.3, Delta: 0.9})
+	draft, err := planner.Draft(planner.Query{Name: "noise", Protocol: splitmix.Name, Query: task.Count, Batch: 3,
+		Honest: 1, Epsilon: 0.3, Delta: 0.9})
 	require.NoError(t, err)
 	f := signed(t, draft)
 	q, _ := draft.Param("q")
@@ -89,13 +90,15 @@ func chernoff(draws, count int, p float64) float64 {
 // Opening a task includes its claim check. The goal is 50 ms; the fastest of three is printed.
 func TestClaimChecks(t *testing.T) {
 	for name, q := range map[string]planner.Query{
-		"realsum":                 {Query: task.Mean, Batch: 1_000_000},
-		"histogram":               {Query: task.Histogram, Bins: 100, Labels: true, Batch: 1_000_000},
-		"splitmix":                {Query: task.Mean, Protocol: splitmix.Name, Batch: 10_000, Delta: 1e-8},
-		"splitmix, large n":       {Query: task.Mean, Protocol: splitmix.Name, Batch: 10_000_000, Delta: 1e-4},
-		"rappor":                  {Query: task.Mean, Protocol: rappor.Name, Batch: 10_000, Delta: 1e-8},
-		"rappor, little epsilon":  {Query: task.Mean, Protocol: rappor.Name, Batch: 1_000_000, Delta: 1e-8, Epsilon: 0.2},
-		"correlated, none":        {Query: task.Sum, Protocol: correlated.Name, Hi: 16, Batch: 1_000_000, Params: planner.Params{"max": 16}},
+		"realsum":           {Query: task.Mean, Batch: 1_000_000},
+		"histogram":         {Query: task.Histogram, Bins: 100, Labels: true, Batch: 1_000_000},
+		"splitmix":          {Query: task.Mean, Protocol: splitmix.Name, Batch: 10_000, Delta: 1e-8},
+		"splitmix, large n": {Query: task.Mean, Protocol: splitmix.Name, Batch: 10_000_000, Delta: 1e-4},
+		"rappor":            {Query: task.Mean, Protocol: rappor.Name, Batch: 10_000, Delta: 1e-8},
+		"rappor, little epsilon": {Query: task.Mean, Protocol: rappor.Name, Batch: 1_000_000, Delta: 1e-8,
+			Epsilon: 0.2},
+		"correlated, none": {Query: task.Sum, Protocol: correlated.Name, Hi: 16, Batch: 1_000_000,
+			Params: planner.Params{"max": 16}},
 		"vectorsum":               {Query: task.Vector, Dim: 1000, Batch: 1_000_000},
 		"vectorsum, two reports":  {Query: task.Vector, Dim: 100, Batch: 100_000, Params: planner.Params{"t": 2}},
 		"vectorsum, many reports": {Query: task.Vector, Dim: 1000, Batch: 1_000_000, Params: planner.Params{"t": 1000}},

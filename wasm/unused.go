@@ -24,8 +24,9 @@ var unused = regexp.MustCompile(`^runtime\.(` +
 // idle are functions without results that run and have nothing to do in a module: they print what
 // follows the reason when the runtime stops (stacks, without names and lines), read an empty GODEBUG,
 // look at further modules, and check the linker's work, which tests do once for all.
-var idle = regexp.MustCompile(`^(runtime\.(goroutineheader|traceback(|1|Hexdump|others|someothers)|dumpgstatus|hexdumpWords|printanycustomtype|` +
-	`parsegodebug|typelinksinit|moduledataverify1)|internal_cpu\.processOptions)$`)
+var idle = regexp.MustCompile(
+	`^(runtime\.(goroutineheader|traceback(|1|Hexdump|others|someothers)|dumpgstatus|hexdumpWords|printanycustomtype|` +
+		`parsegodebug|typelinksinit|moduledataverify1)|internal_cpu\.processOptions)$`)
 
 // The bodies that take their places: one stops the module, the other returns, which is to take the
 // return address from Go's stack, whose pointer is global 0, and to say that nothing was unwound.

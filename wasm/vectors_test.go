@@ -39,7 +39,8 @@ func (v *vectorBytes) Read(p []byte) (int, error) {
 
 // startWith starts doona.wasm on a vector's bytes.
 func startWith(t *testing.T, given []byte) *instance {
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithRandSource(&vectorBytes{given})
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithRandSource(
+		&vectorBytes{given})
 	m, err := engine.InstantiateModule(context.Background(), compiled[wasm.Browser], config)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close(context.Background()) })

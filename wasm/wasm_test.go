@@ -67,8 +67,10 @@ func TestImports(t *testing.T) {
 // TestBrowserImportsAreSmall names what must never reach doona.wasm, even by -update.
 func TestBrowserImportsAreSmall(t *testing.T) {
 	for _, path := range linked(t, wasm.Browser) {
-		for _, banned := range []string{"fmt", "crypto", "crypto/", "math/big", "encoding/json", "github.com/vmihailenco/", "golang.org/", "net", "os", "time"} {
-			require.False(t, path == banned || strings.HasSuffix(banned, "/") && strings.HasPrefix(path, banned), "doona.wasm links %s", path)
+		for _, banned := range []string{"fmt", "crypto", "crypto/", "math/big", "encoding/json",
+			"github.com/vmihailenco/", "golang.org/", "net", "os", "time"} {
+			require.False(t, path == banned || strings.HasSuffix(banned, "/") && strings.HasPrefix(path, banned),
+				"doona.wasm links %s", path)
 		}
 	}
 	for _, name := range hostImports(wasm.Browser) {
@@ -83,7 +85,8 @@ func linked(t *testing.T, module wasm.Module) []string {
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	paths := slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return strings.HasPrefix(path, "internal/") || strings.HasPrefix(path, "runtime/internal/") || strings.Contains(path, "/internal/") && !strings.Contains(path, ".")
+		return strings.HasPrefix(path, "internal/") || strings.HasPrefix(path, "runtime/internal/") ||
+			strings.Contains(path, "/internal/") && !strings.Contains(path, ".")
 	})
 	slices.Sort(paths)
 	return paths

@@ -19,7 +19,8 @@ for (const [from, to, height] of /** @type {const} */ ([
   const source = readFileSync(`${shots}${from}.png`).toString('base64');
   await page.setContent(`<body style="margin:0"><img src="data:image/png;base64,${source}">`);
   const clip = { x: 0, y: 0, width: 1180, height, scale: 0.85 };
-  const { data } = await session.send('Page.captureScreenshot', { format: 'webp', quality: 86, clip, captureBeyondViewport: true });
+  const { data } = await session.send('Page.captureScreenshot',
+    { format: 'webp', quality: 86, clip, captureBeyondViewport: true });
   const image = Buffer.from(data, 'base64');
   if (image.length >= 150_000) throw new Error(`${to}.webp is ${image.length} bytes: want less than 150000`);
   writeFileSync(new URL(`${to}.webp`, folder), image);

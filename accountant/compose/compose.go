@@ -67,7 +67,8 @@ type Pair struct {
 // P(∞) = δ(top). No rounding of losses is needed, as the corners are on the grid.
 func FromCurve(delta func(eps float64) (float64, error), top float64, steps int) (*Pair, error) {
 	if !(top > 0 && top <= 100) || steps < 2 || steps > 1<<20 {
-		return nil, invalid.Field("grid", strconv.Itoa(steps)+" steps up to the top "+decimal.Format(top, -1), "2 to 2^20 steps, and a top in (0, 100]")
+		return nil, invalid.Field("grid", strconv.Itoa(steps)+" steps up to the top "+decimal.Format(top, -1),
+			"2 to 2^20 steps, and a top in (0, 100]")
 	}
 	h := top / float64(steps)
 	var failed error

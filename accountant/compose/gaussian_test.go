@@ -30,7 +30,8 @@ func TestGaussianDeltaIsLogConcave(t *testing.T) {
 			for other := 1e-3; other < 100; other *= 1.3 {
 				d, _ := GaussianDelta(other, eps)
 				if delta > 1e-200 && d > 1e-200 {
-					require.LessOrEqual(t, math.Log(d), math.Log(delta)+slope*(other-at)+1e-6, "%g: %g from %g", eps, other, at)
+					require.LessOrEqual(t, math.Log(d), math.Log(delta)+slope*(other-at)+1e-6, "%g: %g from %g", eps,
+						other, at)
 				}
 			}
 		}
@@ -45,7 +46,8 @@ func TestRateDominates(t *testing.T) {
 		p     float64
 		shift int
 		loose float64
-	}{{40, 0.5, 3, 2}, {400, 0.5, 8, 1.05}, {400, 0.1, 5, 2}, {20_000, 0.5, 11, 1.001}, {20_000, 0.15, 11, 1.1}, {100_000_000, 0.2, 700, 1.01}} {
+	}{{40, 0.5, 3, 2}, {400, 0.5, 8, 1.05}, {400, 0.1, 5, 2}, {20_000, 0.5, 11, 1.001}, {20_000, 0.15, 11, 1.1},
+		{100_000_000, 0.2, 700, 1.01}} {
 		b := NewBinomial(c.n, c.p)
 		eta, missed := b.Rate(uint64(c.shift), 1e-9)
 		require.Less(t, eta*math.Sqrt(b.Variance()), c.loose)

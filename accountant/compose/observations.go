@@ -217,7 +217,8 @@ func (s *sum) delta(eps, theta, h float64, size int) (delta, slack float64) {
 	}
 	outside := observations * float64(size) * roundingError
 	if !all {
-		outside += s.tail(theta, lambda, float64(low+size)*h, 12/sigma) + s.tail(theta, lambda, float64(low)*h, -math.Min(12/sigma, theta))
+		outside += s.tail(theta, lambda, float64(low+size)*h, 12/sigma) +
+			s.tail(theta, lambda, float64(low)*h, -math.Min(12/sigma, theta))
 	}
 	slack = outside * math.Exp(lambda-theta*eps+theta*math.Log(theta)-(1+theta)*math.Log1p(theta))
 	return (delta+slack)*(1+1e-6) + s.infinite, slack

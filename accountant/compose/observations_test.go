@@ -25,7 +25,8 @@ func composedResponse(gamma float64, n int, eps float64) (delta float64) {
 	for y := range n + 1 {
 		lg := func(x int) float64 { v, _ := math.Lgamma(float64(x + 1)); return v }
 		c := math.Exp(lg(n) - lg(y) - lg(n-y))
-		delta += c * max(math.Pow(p, float64(y))*math.Pow(1-p, float64(n-y))-math.Exp(eps)*math.Pow(1-p, float64(y))*math.Pow(p, float64(n-y)), 0)
+		delta += c * max(math.Pow(p, float64(y))*math.Pow(1-p, float64(n-y))-math.Exp(eps)*math.Pow(1-p,
+			float64(y))*math.Pow(p, float64(n-y)), 0)
 	}
 	return delta
 }

@@ -23,7 +23,8 @@ type Composition struct {
 // times·(grid points of the pair) at most 2^22: fewer steps allow more releases.
 func Repeat(pair *Pair, times int) (*Composition, error) {
 	if times < 1 || times > maxSize/len(pair.mass) {
-		return nil, invalid.Field("releases", strconv.Itoa(times), "1 to "+strconv.Itoa(maxSize/len(pair.mass))+" with this grid")
+		return nil, invalid.Field("releases", strconv.Itoa(times), "1 to "+strconv.Itoa(maxSize/len(pair.mass))+
+			" with this grid")
 	}
 	size := 1
 	for size < times*(len(pair.mass)-1)+1 {

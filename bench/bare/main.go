@@ -55,7 +55,11 @@ func run(ctx context.Context, bundle, keys, store, listen, admin string) error {
 	mux.HandleFunc("POST "+taskfile.ReportsPath, s.take)
 	servers, err := service.Listen(slog.Default(),
 		service.Endpoint{Address: listen, Handler: mux},
-		service.Endpoint{Address: admin, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })})
+		service.Endpoint{Address: admin,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter,
+				_ *http.Request) {
+				w.WriteHeader(http.StatusNoContent)
+			})})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,8 @@ import (
 )
 
 func openSQLite(path string) (*sql.DB, inserter, error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=cache_size(-16384)&_txlock=immediate")
+	db, err := sql.Open("sqlite",
+		"file:"+path+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=cache_size(-16384)&_txlock=immediate")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -23,10 +24,12 @@ func openSQLite(path string) (*sql.DB, inserter, error) {
 func (r *rows) insert(tx *sql.Tx, bytes string) error {
 	const each = `WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < $2) `
 	value := `substr($1` + bytes + `, `
-	if _, err := tx.Exec(`INSERT INTO seen `+each+`SELECT 1, `+value+`16*n + 1, 8), `+value+`16*n + 9, 8) FROM i`, r.tags, r.reports); err != nil {
+	if _, err := tx.Exec(`INSERT INTO seen `+each+`SELECT 1, `+value+`16*n + 1, 8), `+value+`16*n + 9, 8) FROM i`,
+		r.tags, r.reports); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(`INSERT INTO clients `+each+`SELECT 1, `+value+`8*n + 1, 8), 1 FROM i`, r.clients, r.reports); err != nil {
+	if _, err := tx.Exec(`INSERT INTO clients `+each+`SELECT 1, `+value+`8*n + 1, 8), 1 FROM i`, r.clients,
+		r.reports); err != nil {
 		return err
 	}
 	_, err := tx.Exec(`INSERT INTO slots `+each+`SELECT 1, 0, `+value+`$3*n + 1, 12), `+value+`$3*n + 13, $3 - 12) FROM i`, r.slots, len(r.slots)/r.slot, r.slot)

@@ -17,7 +17,8 @@ const browser = await launch();
 function longestWork(events) {
   const page = events.find(({ name, args }) => name === 'ParseHTML' && args.beginData?.url.includes('/host.html'));
   if (!page) throw new Error('the trace has no page');
-  return Math.max(...events.map((e) => (e.pid === page.pid && e.tid === page.tid && e.ph === 'X' && e.tdur) || 0)) / 1000;
+  return Math.max(...events.map((e) => (e.pid === page.pid && e.tid === page.tid && e.ph === 'X' && e.tdur) ||
+    0)) / 1000;
 }
 
 /** Visits a page, presses its button for a second, and returns what was measured. @param {string} url */
@@ -43,7 +44,8 @@ for (const [kind, asked] of Object.entries(request.tasks)) {
   result[kind] = { ours: [], peer: [] };
   for (let i = 0; i < request.visits; i++) {
     const query = String(new URLSearchParams(/** @type {any} */ (asked)));
-    const pages = [['ours', query], ['peer', query.replace('task=', 'none=')]]; // a long address takes its time by itself
+    // a long address takes its time by itself
+    const pages = [['ours', query], ['peer', query.replace('task=', 'none=')]];
     if (i % 2) pages.reverse(); // who comes first finds a colder browser
     for (const [side, search] of pages) {
       result[kind]?.[/** @type {'ours' | 'peer'} */ (side)].push(await visit(`${request.site}/host.html?${search}`));

@@ -110,8 +110,10 @@ func (c *crowd) state() (*state, error) {
 	s := &state{
 		TaskURL: c.road.url, Owner: c.road.owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
 		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Labels: t.Input.Labels,
-		Batch: t.Batch.Size, Hops: report.Hops, Guarantee: report.Guarantee, ByHop: report.ByHop, Distribution: report.Distribution,
-		Counts:  countState{report.MessagesSent, report.CoverMessages, report.Verified, report.Rejected, report.Withheld},
+		Batch: t.Batch.Size, Hops: report.Hops, Guarantee: report.Guarantee, ByHop: report.ByHop,
+		Distribution: report.Distribution,
+		Counts: countState{report.MessagesSent, report.CoverMessages, report.Verified, report.Rejected,
+			report.Withheld},
 		History: []row{}, ticks: verifier.Ticks(t.Task),
 	}
 	c.mu.Lock()
@@ -146,7 +148,8 @@ func (s *state) chart(width int) template.HTML {
 		if c.Bars = true; s.Query.Info().Shape == task.PerBin && !s.Labels {
 			c.Axis += ", from"
 		}
-		c.Name = fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", s.Measure, len(s.Total.Estimate))
+		c.Name = fmt.Sprintf("%s, %d bars with intervals; the numbers are in the table below", s.Measure,
+			len(s.Total.Estimate))
 		for j := range s.Total.Estimate {
 			m := s.Total.mark(j, float64(j), s.Entries[j])
 			m.Short = s.ticks[j]
@@ -155,7 +158,8 @@ func (s *state) chart(width int) template.HTML {
 		return c.SVG()
 	}
 	c.Axis = "epoch"
-	c.Name = fmt.Sprintf("%s in %d epochs, with intervals; the numbers are in the table below", s.Measure, len(s.History))
+	c.Name = fmt.Sprintf("%s in %d epochs, with intervals; the numbers are in the table below", s.Measure,
+		len(s.History))
 	const narrowest = 30 // pixels per epoch
 	for _, r := range s.History[max(0, len(s.History)-width/narrowest):] {
 		c.Marks = append(c.Marks, r.mark(0, float64(r.Epoch), strconv.FormatUint(r.Epoch, 10)))
@@ -164,7 +168,8 @@ func (s *state) chart(width int) template.HTML {
 }
 
 func (r *row) mark(j int, at float64, label string) look.Mark {
-	m := look.Mark{Label: label, At: at, Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1], Truth: math.NaN()}
+	m := look.Mark{Label: label, At: at, Estimate: r.Estimate[j], Lo: r.Interval[j][0], Hi: r.Interval[j][1],
+		Truth: math.NaN()}
 	if j < len(r.Truth) {
 		m.Truth = r.Truth[j]
 	}

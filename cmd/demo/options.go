@@ -34,20 +34,27 @@ type options struct {
 
 func (o *options) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.input, "input", "", "CSV file, may be gzip-compressed (default: the flights that ship with the demo)")
-	f.StringVar(&o.column, "column", "", "column name or index (default: delay_minutes of the flights, else the only one)")
-	f.StringVar((*string)(&o.query), "query", string(task.Mean), "count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
-	f.StringVar(&o.span, "range", "0,180", "LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
+	f.StringVar(&o.input, "input", "",
+		"CSV file, may be gzip-compressed (default: the flights that ship with the demo)")
+	f.StringVar(&o.column, "column", "",
+		"column name or index (default: delay_minutes of the flights, else the only one)")
+	f.StringVar((*string)(&o.query), "query", string(task.Mean),
+		"count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
+	f.StringVar(&o.span, "range", "0,180",
+		"LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
 	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 to 1048576")
-	f.StringVar((*string)(&o.padding), "padding", "", "full or none, where the protocol has a choice (default: its own)")
-	f.Uint64Var(&o.lanes, "lanes", 0, "1, or one for each coefficient, where the protocol has a choice (default: its own)")
+	f.StringVar((*string)(&o.padding), "padding", "",
+		"full or none, where the protocol has a choice (default: its own)")
+	f.Uint64Var(&o.lanes, "lanes", 0,
+		"1, or one for each coefficient, where the protocol has a choice (default: its own)")
 	f.IntVar(&o.users, "users", 20000, "clients: the first rows of the input, 1 to all of them")
 	f.Uint64Var(&o.batch, "batch", 5000, "n, reports shuffled together; 1 to users")
 	f.Float64Var(&o.honest, "honest", 0.9, "share of clients assumed honest, in (0, 1]")
 	f.Float64Var(&o.epsilon, "epsilon", 1, "ε, in (0, 100]")
 	f.Float64Var(&o.delta, "delta", 1e-6, "δ, in (0, 1)")
 	f.IntVar(&o.hops, "hops", 2, "relays, 1 to 8")
-	f.BoolVar(&o.headless, "headless", false, "end after the estimate instead of serving the page; without --listen, --epoch and --www")
+	f.BoolVar(&o.headless, "headless", false,
+		"end after the estimate instead of serving the page; without --listen, --epoch and --www")
 	f.Lookup("delta").DefValue = decimal.Format(o.delta, -1)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the page")
 	f.Uint64Var(&o.epoch, "epoch", 20, "seconds of an epoch on the page, 10 to 86400")
@@ -109,7 +116,8 @@ func (o *options) checkPage(dim int) error {
 	if o.headless || dim <= pageCoordinates {
 		return nil
 	}
-	return cli.Usagef("invalid input: want at most %d columns for the page, not %d; or use --headless", pageCoordinates, dim)
+	return cli.Usagef("invalid input: want at most %d columns for the page, not %d; or use --headless",
+		pageCoordinates, dim)
 }
 
 // values reads the input, one row per client; more users than rows is a wrong flag.

@@ -113,7 +113,8 @@ func serveFill(c *crowd, w http.ResponseWriter, r *http.Request) error {
 	}{Clients: size - 1}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1024)).Decode(&ask)
 	if err != nil || ask.Epoch >= c.road.open.Epochs.Count || ask.Clients > size {
-		problem.New(problem.Malformed, `want {"epoch": below %d, "clients": at most %d}`, c.road.open.Epochs.Count, size).Write(w)
+		problem.New(problem.Malformed, `want {"epoch": below %d, "clients": at most %d}`, c.road.open.Epochs.Count,
+			size).Write(w)
 		return nil
 	}
 	if err := c.play(r.Context(), ask.Epoch, ask.Clients); err != nil {

@@ -21,7 +21,8 @@ func TestPageKnowsTheQueries(t *testing.T) {
 	want := "= {\n"
 	for _, q := range task.Queries {
 		names = append(names, "'"+string(q.Query)+"'")
-		want += fmt.Sprintf("  %s: { shape: '%s', yesNo: %t, ball: %t },\n", q.Query, shapes[q.Shape], q.YesNo(), q.Ball())
+		want += fmt.Sprintf("  %s: { shape: '%s', yesNo: %t, ball: %t },\n", q.Query, shapes[q.Shape], q.YesNo(),
+			q.Ball())
 	}
 	require.Contains(t, string(raw), want+"};\n")
 	require.Contains(t, string(raw), "type Query = "+strings.Join(names, " | ")+";\n")

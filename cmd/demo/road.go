@@ -56,7 +56,8 @@ func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, 
 	if err != nil {
 		return nil, err
 	}
-	puller, err := verifier.NewPuller(v, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name), slog.New(slog.DiscardHandler))
+	puller, err := verifier.NewPuller(v, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name),
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,8 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	}
 	defer os.RemoveAll(dir)
 	begin := time.Now()
-	fmt.Fprintf(cmd.ErrOrStderr(), "hops: %d relays and a verifier on loopback, keys and batches in a temporary folder\n", o.hops)
+	fmt.Fprintf(cmd.ErrOrStderr(),
+		"hops: %d relays and a verifier on loopback, keys and batches in a temporary folder\n", o.hops)
 	w, err := startWorld(ctx, dir, o, draft, len(rows[0]))
 	if err != nil {
 		return err
@@ -67,7 +68,8 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	if err := cli.Print(cmd, r, func(out io.Writer) error { return r.print(out) }); err != nil || o.headless {
 		return err
 	}
-	tasks := map[string]*crowd{"live": newCrowd(w.live, o.words(w.live.open.Task), func(i int) []float64 { return values[i%len(values)] })}
+	tasks := map[string]*crowd{"live": newCrowd(w.live, o.words(w.live.open.Task),
+		func(i int) []float64 { return values[i%len(values)] })}
 	for i, v := range vitals {
 		tasks[v.name] = v.crowd(w.vitals[i])
 	}
@@ -190,6 +192,7 @@ func (r *result) print(w io.Writer) error {
 	} else {
 		fmt.Fprintf(w, "\nTruth %v; %.1f %% of the values were clipped.\n", []float64(r.Truth), 100*r.ClippedShare)
 	}
-	_, err := fmt.Fprintf(w, "The estimate is at most %.1f standard errors off. %d clients took %.1f s.\n", worst, r.Users, r.ElapsedSeconds)
+	_, err := fmt.Fprintf(w, "The estimate is at most %.1f standard errors off. %d clients took %.1f s.\n", worst,
+		r.Users, r.ElapsedSeconds)
 	return err
 }

@@ -23,7 +23,8 @@ type vital struct {
 // distributions are made up: log-normal with median 1.7 s, and exponential with mean 0.07.
 var vitals = []vital{
 	{"lcp", planner.Query{Name: "largest contentful paint", Query: task.Histogram, Hi: 6000, Bins: 12},
-		words{Title: "Largest contentful paint", Unit: "ms", Measure: "visits by largest contentful paint", AnswerUnit: "visits", Axis: "largest contentful paint (ms)"},
+		words{Title: "Largest contentful paint", Unit: "ms", Measure: "visits by largest contentful paint",
+			AnswerUnit: "visits", Axis: "largest contentful paint (ms)"},
 		func(r *rand.Rand) float64 { return 1700 * math.Exp(0.6*r.NormFloat64()) }},
 	{"cls", planner.Query{Name: "cumulative layout shift", Query: task.Mean, Hi: 1},
 		words{Title: "Cumulative layout shift", Measure: "mean cumulative layout shift"},

@@ -30,7 +30,8 @@ type subject struct {
 var subjects = map[string]subject{
 	"delay_minutes":  {"How late was your flight?", "delay", "minutes", "Was your flight %s to %s minutes late?"},
 	"distance_miles": {"How far was your flight?", "distance", "miles", "Was your flight %s to %s miles long?"},
-	"hour":           {"At what hour did your flight leave?", "hour of departure", "o’clock", "Did your flight leave between %s and %s o’clock?"},
+	"hour": {"At what hour did your flight leave?", "hour of departure", "o’clock",
+		"Did your flight leave between %s and %s o’clock?"},
 }
 
 func (o *options) subject() subject {
@@ -43,7 +44,8 @@ func (o *options) subject() subject {
 	} else if _, err := strconv.Atoi(name); err == nil {
 		name = "column " + name
 	}
-	return subject{"What is your " + name + "?", name, "", "Is your " + strings.ReplaceAll(name, "%", "%%") + " between %s and %s?"}
+	return subject{"What is your " + name + "?", name, "", "Is your " + strings.ReplaceAll(name, "%", "%%") +
+		" between %s and %s?"}
 }
 
 // words returns the words for a task of the demo's query.

@@ -54,7 +54,8 @@ epochs end, so make new ones for every task.`,
 			}
 			made := keygenResult{taskfile.FormatHash(list.Hash()), out + ".pub", out + ".directory"}
 			return cli.Print(cmd, made, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "key list   %s\npublic     %s\ndirectory  %s\n", made.KeyList, made.Public, made.Directory)
+				_, err := fmt.Fprintf(w, "key list   %s\npublic     %s\ndirectory  %s\n", made.KeyList, made.Public,
+					made.Directory)
 				return err
 			})
 		},

@@ -94,8 +94,10 @@ processor time too: run this on another machine, or read the figures as of both 
 	flags.IntVar(&f.clients, "clients", 1000, "clients, 1 to 10000000; each has one report")
 	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to offer, 100ms or more")
 	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
-	flags.StringVar(&f.header, "header", "X-Forwarded-For", "header for the synthetic networks, X-Forwarded-For or Forwarded")
-	flags.StringVar(&f.admin, "admin", "", "base URL of the relay's admin address, for its peak memory in kB; without --pid")
+	flags.StringVar(&f.header, "header", "X-Forwarded-For",
+		"header for the synthetic networks, X-Forwarded-For or Forwarded")
+	flags.StringVar(&f.admin, "admin", "",
+		"base URL of the relay's admin address, for its peak memory in kB; without --pid")
 	flags.IntVar(&f.pid, "pid", 0, "the relay's process on this machine, 1 or more, for its peak memory in kB")
 	cli.Require(cmd, "task", "owner")
 	return cmd
@@ -133,13 +135,15 @@ func isURL(text string) bool {
 
 func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	// It spends nobody's privacy: the values are made up.
-	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: f.task, Owner: f.owner, MaxEpsilon: math.MaxFloat64, MaxDelta: 1})
+	client, err := shufflerclient.Connect(ctx,
+		shufflerclient.Options{Task: f.task, Owner: f.owner, MaxEpsilon: math.MaxFloat64, MaxDelta: 1})
 	if err != nil {
 		return nil, err
 	}
 	open := client.Task()
 	if open.Clients.Kind != task.ClientAddress {
-		return nil, fmt.Errorf("couldn't load the relay: clients of this task need tokens, of which this command has none")
+		return nil, fmt.Errorf("couldn't load the relay: clients of this task need tokens, of which this command " +
+			"has none")
 	}
 	epoch, now := open.Epochs.At(uint64(time.Now().Unix()))
 	if !now {
@@ -168,11 +172,13 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	}, reports)
 	bar.Finish()
 	stop()
-	out := &loadResult{f.clients, f.rate, r.Seconds, r.Offered, r.Late, r.Accepted, float64(r.Accepted) / r.Seconds, r.Refused, r.Quantile(0.5), r.Quantile(0.99), <-most}
+	out := &loadResult{f.clients, f.rate, r.Seconds, r.Offered, r.Late, r.Accepted, float64(r.Accepted) / r.Seconds,
+		r.Refused, r.Quantile(0.5), r.Quantile(0.99), <-most}
 	if f.pid != 0 {
 		out.PeakRSS, err = openloop.PeakRSS(f.pid)
 	} else if f.admin != "" && out.PeakRSS == 0 {
-		err = fmt.Errorf("couldn't read the relay's memory: %s/metrics does not say it", strings.TrimSuffix(f.admin, "/"))
+		err = fmt.Errorf("couldn't read the relay's memory: %s/metrics does not say it",
+			strings.TrimSuffix(f.admin, "/"))
 	}
 	return out, err
 }
@@ -258,7 +264,8 @@ func fetch(ctx context.Context, url string) (string, error) {
 }
 
 func (r *loadResult) print(w io.Writer) error {
-	fmt.Fprintf(w, "offered   %d reports of %d clients in %.1f s; %d more were due and not offered, as every connection was in use\n", r.Offered, r.Clients, r.Seconds, r.Late)
+	fmt.Fprintf(w, "offered   %d reports of %d clients in %.1f s; %d more were due and not offered, as every "+
+		"connection was in use\n", r.Offered, r.Clients, r.Seconds, r.Late)
 	fmt.Fprintf(w, "accepted  %d (%.0f/s), p50 %.1f ms, p99 %.1f ms\n", r.Accepted, r.PerSecond, r.P50, r.P99)
 	for name, n := range r.Refused {
 		fmt.Fprintf(w, "refused   %d %s\n", n, name)

@@ -20,7 +20,8 @@ type configFlags struct{ config, store string }
 
 func (f *configFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration file (relay.yaml)")
-	cmd.Flags().StringVar(&f.store, "store", "", "sqlite:PATH or postgres://USER@HOST/DATABASE; replaces the configuration's store")
+	cmd.Flags().StringVar(&f.store, "store", "",
+		"sqlite:PATH or postgres://USER@HOST/DATABASE; replaces the configuration's store")
 }
 
 // load reads the configuration. The flag's path is relative to the working folder, as flags are.

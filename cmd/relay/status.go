@@ -99,7 +99,8 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	fmt.Fprintln(table, "TASK\tNAME\tHOP\tEPOCH\tSTATE\tBATCHES\tCONFIRMED")
 	for _, t := range status.Tasks {
 		for _, e := range t.Epochs {
-			fmt.Fprintf(table, "%.8s\t%s\t%d\t%d\t%s\t%d\t%d\n", t.ID, t.Name, t.Hop, e.Epoch, e.State, e.Batches, e.Confirmed)
+			fmt.Fprintf(table, "%.8s\t%s\t%d\t%d\t%s\t%d\t%d\n", t.ID, t.Name, t.Hop, e.Epoch, e.State, e.Batches,
+				e.Confirmed)
 		}
 		if len(t.Epochs) == 0 {
 			fmt.Fprintf(table, "%.8s\t%s\t%d\t-\t-\t0\t0\n", t.ID, t.Name, t.Hop)
@@ -111,7 +112,8 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	for _, t := range status.Tasks {
 		for _, e := range t.Epochs {
 			for _, reason := range slices.Sorted(maps.Keys(e.Refused)) {
-				fmt.Fprintf(w, "refused: task %.8s, epoch %d: at most %d, %s\n", t.ID, e.Epoch, e.Refused[reason], reason)
+				fmt.Fprintf(w, "refused: task %.8s, epoch %d: at most %d, %s\n", t.ID, e.Epoch, e.Refused[reason],
+					reason)
 			}
 		}
 		for _, f := range t.Findings {

@@ -189,7 +189,8 @@ func solveAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, er
 func runGaussian(cmd *cobra.Command, f amplifyFlags) error {
 	for _, name := range []string{"bound", "eps0", "k", "users", "delta", "epsilon", "solve", "plot"} {
 		if cmd.Flags().Changed(name) {
-			return cli.Usagef("--%s is not valid for mechanism gaussian: it has no pure local ε₀; give --sigma for its γ", name)
+			return cli.Usagef("--%s is not valid for mechanism gaussian: it has no pure local ε₀; give --sigma "+
+				"for its γ", name)
 		}
 	}
 	gamma, err := accountant.GaussianGamma(f.sigma)
@@ -218,7 +219,8 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 	fmt.Fprintf(table, "local privacy\tε₀ = %s\n", decimal.Format(r.Epsilon0, 12))
 	fmt.Fprintf(table, "after shuffling %d users\tε = %s, δ = %s\n", r.Users,
 		decimal.Format(r.Epsilon, 12), decimal.Format(r.Delta, 12))
-	fmt.Fprintf(table, "solved for %s by %s\t%s (the bound alone: %s)\n", r.Solve, r.Bound, decimal.Format(r.Value, 12), raw)
+	fmt.Fprintf(table, "solved for %s by %s\t%s (the bound alone: %s)\n", r.Solve, r.Bound,
+		decimal.Format(r.Value, 12), raw)
 	if !r.Amplified {
 		fmt.Fprintf(table, "note\tthe bound gives nothing beyond pure local privacy here\n")
 	}
@@ -228,7 +230,8 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 // plotAmplify writes the chart of ε against users around r to path.
 func plotAmplify(path string, r amplifyResult) error {
 	chart := look.LogLogChart{
-		Title:  fmt.Sprintf("ε after shuffling: %s, ε₀ = %.4g, δ = %s", r.Mechanism, r.Epsilon0, decimal.Format(r.Delta, 4)),
+		Title: fmt.Sprintf("ε after shuffling: %s, ε₀ = %.4g, δ = %s", r.Mechanism, r.Epsilon0,
+			decimal.Format(r.Delta, 4)),
 		XLabel: "users", YLabel: "ε",
 	}
 	mechanisms := []accountant.Mechanism{accountant.Generic}

@@ -104,7 +104,8 @@ func TestAmplifyCommandRejects(t *testing.T) {
 
 func TestAmplifyPlot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "eps.svg")
-	_, status := runVerifier(t, "amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 1000000 --delta 1e-6 --plot "+path)
+	_, status := runVerifier(t,
+		"amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 1000000 --delta 1e-6 --plot "+path)
 	require.Equal(t, cli.ExitOK, status)
 	svg, err := os.ReadFile(path)
 	require.NoError(t, err)

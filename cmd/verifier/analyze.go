@@ -134,7 +134,8 @@ with the task can do it: nothing is opened. Exit status 1 when a batch fails.`,
 			for _, path := range args {
 				if err := verifyFile(open, path); err != nil {
 					out.OK = false
-					out.Findings = append(out.Findings, verifier.Finding{Name: verifier.FindingRefused, Count: 1, Example: path + ": " + err.Error()})
+					out.Findings = append(out.Findings,
+						verifier.Finding{Name: verifier.FindingRefused, Count: 1, Example: path + ": " + err.Error()})
 				}
 			}
 			if err := cli.Print(cmd, out, out.print); err != nil {

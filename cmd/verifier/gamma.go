@@ -90,7 +90,8 @@ func printGamma(w io.Writer, f gammaFlags, result gammaResult) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "blanket probability γ\t%.12g\n", result.Gamma)
 	fmt.Fprintf(table, "as a fraction\t%s\n", result.GammaExact)
-	fmt.Fprintf(table, "after shuffling %d users\tε = %g, δ = %s (rule %s)\n", f.users, f.epsilon, decimal.Format(f.delta, -1), f.rule)
+	fmt.Fprintf(table, "after shuffling %d users\tε = %g, δ = %s (rule %s)\n", f.users, f.epsilon,
+		decimal.Format(f.delta, -1), f.rule)
 	fmt.Fprintf(table, "if every relay colludes\tε₀ = %.12g\n", result.Epsilon0)
 	return table.Flush()
 }

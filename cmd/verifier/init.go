@@ -32,14 +32,17 @@ its own keys on its own machine ('verifier keygen', 'relay keygen') and the owne
 			if epochs < 1 || epochs > 3650 {
 				return cli.Usagef("invalid epochs %d: want 1 to 3650", epochs)
 			}
-			t, err := planner.Draft(planner.Query{Name: "first task", Query: task.Mean, Hi: 100, Clip: true, Batch: 1000, Honest: 0.9, Epsilon: 1, Delta: 1e-6})
+			t, err := planner.Draft(planner.Query{Name: "first task", Query: task.Mean, Hi: 100, Clip: true,
+				Batch: 1000, Honest: 0.9, Epsilon: 1, Delta: 1e-6})
 			if err != nil {
 				return err
 			}
 			today := time.Now().UTC().Truncate(24 * time.Hour)
 			t.Epochs = task.Epochs{Start: uint64(today.Unix()), Length: 24 * 3600, Count: epochs}
-			relays := []quickstart.Relay{ // The first believes this machine, so that `relay load` can play many networks.
-				{URL: "http://127.0.0.1:8081", Listen: "127.0.0.1:8081", Admin: "127.0.0.1:9081", TrustedProxies: []string{"127.0.0.0/8"}},
+			// The first believes this machine, so that `relay load` can play many networks.
+			relays := []quickstart.Relay{
+				{URL: "http://127.0.0.1:8081", Listen: "127.0.0.1:8081", Admin: "127.0.0.1:9081",
+					TrustedProxies: []string{"127.0.0.0/8"}},
 				{URL: "http://127.0.0.1:8082", Listen: "127.0.0.1:8082", Admin: "127.0.0.1:9082"},
 			}
 			d, err := quickstart.Write(filepath.Clean(args[0]), relays, []quickstart.Draft{{Name: "task", Task: t}})
@@ -50,7 +53,8 @@ its own keys on its own machine ('verifier keygen', 'relay keygen') and the owne
 			out := deployment{Dir: d.Dir, TaskURL: url, Owner: d.Owner, Commands: []string{
 				relay + " serve --config " + d.RelayConfig(1),
 				relay + " serve --config " + d.RelayConfig(2),
-				fmt.Sprintf("%s serve --task %s/task.bundle --keys %s --sign-key %s --data %s/batches", os.Args[0], d.Dir, d.VerifierKeys("task"), d.VerifierSign(), d.Dir),
+				fmt.Sprintf("%s serve --task %s/task.bundle --keys %s --sign-key %s --data %s/batches", os.Args[0],
+					d.Dir, d.VerifierKeys("task"), d.VerifierSign(), d.Dir),
 			}, Load: fmt.Sprintf("%s load --task %s --owner %s --rate 0 --clients 2000", relay, url, d.Owner)}
 			return cli.Print(cmd, out, out.print)
 		},
@@ -73,7 +77,8 @@ func (d deployment) print(w io.Writer) error {
 	for _, c := range d.Commands {
 		fmt.Fprintln(w, "  "+c)
 	}
-	_, err := fmt.Fprintf(w, "\nThen play 2,000 clients, enough for two batches:\n  %s\nor report from a page:\n  connect({task: %q, owner: %q, …})\n", d.Load, d.TaskURL, d.Owner)
+	_, err := fmt.Fprintf(w, "\nThen play 2,000 clients, enough for two batches:\n  %s\nor report from a page:\n  "+
+		"connect({task: %q, owner: %q, …})\n", d.Load, d.TaskURL, d.Owner)
 	return err
 }
 

@@ -45,8 +45,9 @@ Restarted, it reads the folder and goes on where it stopped. SIGTERM ends it.
 
 --task and --keys may be given several times, in pairs: each task then has a folder of its own in the
 data folder, named by its id, and its page at /tasks/ID/.`,
-		Example: "  verifier serve --task t.bundle --keys verifier/t.keys --sign-key verifier/sign.key --data data --listen 127.0.0.1:8090",
-		Args:    cli.NoArgs,
+		Example: "  verifier serve --task t.bundle --keys verifier/t.keys --sign-key verifier/sign.key --data data " +
+			"--listen 127.0.0.1:8090",
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -103,7 +104,8 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		WriteTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	log.Info("serving", "page", "http://"+l.Addr().String())
@@ -122,7 +124,8 @@ func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command) error {
 }
 
 // open loads the task with a number and the batches it has.
-func (f *serveFlags) open(i int, sign ed25519.PrivateKey, client *handover.Client, log *slog.Logger) (*verifier.Verifier, *verifier.Puller, error) {
+func (f *serveFlags) open(i int, sign ed25519.PrivateKey, client *handover.Client,
+	log *slog.Logger) (*verifier.Verifier, *verifier.Puller, error) {
 	open, err := taskfile.LoadBundle(f.tasks[i])
 	if err != nil {
 		return nil, nil, err

@@ -30,18 +30,21 @@ type simulation struct {
 	BiasStandardError verifier.Values `json:"bias_standard_error"`
 	EmpiricalVariance verifier.Values `json:"empirical_variance"`
 	PredictedVariance verifier.Values `json:"predicted_variance"`
-	SamplingVariance  verifier.Values `json:"sampling_variance,omitempty"` // Part of it: coordinates that clients do not report.
-	Coverage          float64         `json:"coverage"`                    // Share of the 95 % intervals, of all entries, that held the truth.
-	BandCoverage      float64         `json:"band_coverage"`               // Share of the repetitions whose band held all entries.
-	RMSE              float64         `json:"rmse"`
-	PredictedRMSE     float64         `json:"predicted_rmse"`
-	MessagesPerUser   float64         `json:"messages_per_user"`
-	Slots             *uint64         `json:"slots"`
-	Repeats           int             `json:"repeats"`
-	Fast              bool            `json:"fast"`
-	Protocol          string          `json:"protocol"` // The task's, or "laplace" under --central.
-	Malicious         int             `json:"malicious"`
-	Attack            string          `json:"attack,omitempty"`
+	// Part of it: coordinates that clients do not report.
+	SamplingVariance verifier.Values `json:"sampling_variance,omitempty"`
+	// Share of the 95 % intervals, of all entries, that held the truth.
+	Coverage float64 `json:"coverage"`
+	// Share of the repetitions whose band held all entries.
+	BandCoverage    float64 `json:"band_coverage"`
+	RMSE            float64 `json:"rmse"`
+	PredictedRMSE   float64 `json:"predicted_rmse"`
+	MessagesPerUser float64 `json:"messages_per_user"`
+	Slots           *uint64 `json:"slots"`
+	Repeats         int     `json:"repeats"`
+	Fast            bool    `json:"fast"`
+	Protocol        string  `json:"protocol"` // The task's, or "laplace" under --central.
+	Malicious       int     `json:"malicious"`
+	Attack          string  `json:"attack,omitempty"`
 }
 
 // simulateFlags are the flags of `verifier simulate`.
@@ -89,14 +92,18 @@ than 5 standard errors below 94.5 %.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.task, "task", "", "task: a JSON document or a signed bundle")
-	flags.StringVar(&f.input, "input", worst, "CSV file (may be gzip), or 'worst': a full batch of the worst-case value")
-	flags.StringVar(&f.column, "column", "", "column name or index from 0 (default: the only one); vectors take all columns, and not this flag")
+	flags.StringVar(&f.input, "input", worst,
+		"CSV file (may be gzip), or 'worst': a full batch of the worst-case value")
+	flags.StringVar(&f.column, "column", "",
+		"column name or index from 0 (default: the only one); vectors take all columns, and not this flag")
 	flags.IntVar(&f.options.Repeats, "repeat", 1, "repetitions, 1 or more")
 	flags.IntVar(&f.options.Malicious, "malicious", 0, "how many clients, the last ones, attack; 0 to all")
-	flags.StringVar(&f.options.Attack, "attack", protocols.AttackMax, "what malicious clients do: max, one-coordinate or drop-noise")
+	flags.StringVar(&f.options.Attack, "attack", protocols.AttackMax,
+		"what malicious clients do: max, one-coordinate or drop-noise")
 	flags.BoolVar(&f.options.Fast, "fast", false, "draw the aggregate of the honest clients and not their messages")
 	flags.BoolVar(&f.central, "central", false, "simulate the central discrete Laplace mechanism instead")
-	flags.BoolVar(&f.table, "table", false, "simulate small tasks of every protocol and compare each with its prediction; without --task")
+	flags.BoolVar(&f.table, "table", false,
+		"simulate small tasks of every protocol and compare each with its prediction; without --task")
 	return cmd
 }
 
@@ -158,12 +165,15 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 	case f.table == (f.task != ""):
 		return cli.Usagef("invalid flags: want either --task FILE or --table")
 	case f.table:
-		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", "input", "column", "malicious", "attack", "central")
-	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise}, f.options.Attack):
+		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", "input", "column", "malicious",
+			"attack", "central")
+	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise},
+		f.options.Attack):
 		return cli.Usagef("invalid attack %q: want max, one-coordinate or drop-noise", f.options.Attack)
 	}
 	if f.central {
-		if err := cli.Refuse(cmd, "with --central: its clients send their values as they are", "malicious", "attack"); err != nil {
+		if err := cli.Refuse(cmd, "with --central: its clients send their values as they are", "malicious",
+			"attack"); err != nil {
 			return err
 		}
 	}
@@ -200,7 +210,8 @@ func isVector(t *task.Task) bool { return t.Query.Info().Shape == task.PerVector
 func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) ([][]float64, error) {
 	switch {
 	case input == worst && t.Batch.Size > mostClients:
-		return nil, invalid.Field("batch.size", fmt.Sprint(t.Batch.Size), fmt.Sprintf("at most %d clients to simulate", mostClients))
+		return nil, invalid.Field("batch.size", fmt.Sprint(t.Batch.Size),
+			fmt.Sprintf("at most %d clients to simulate", mostClients))
 	case input == worst:
 		return slices.Repeat([][]float64{m.WorstValue()}, int(t.Batch.Size)), nil
 	case isVector(t):
@@ -219,7 +230,8 @@ func describe(t *task.Task, o *planner.Outcome) *simulation {
 		Estimate: o.Estimate, Truth: o.Truth, EmpiricalVariance: o.Variance, PredictedVariance: o.PredictedVariance,
 		SamplingVariance: o.SamplingVariance,
 		Bias:             make(verifier.Values, len(o.Truth)), RMSE: o.RMSE, PredictedRMSE: o.PredictedRMSE(),
-		MessagesPerUser: o.MessagesPerUser, Repeats: o.Repeats, Coverage: o.MeanCoverage(), BandCoverage: o.BandCoverage,
+		MessagesPerUser: o.MessagesPerUser, Repeats: o.Repeats, Coverage: o.MeanCoverage(),
+		BandCoverage: o.BandCoverage,
 	}
 	for j := range o.Truth {
 		s.Bias[j] = o.Estimate[j] - o.Truth[j]
@@ -237,7 +249,8 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *pla
 	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %d repetitions\n",
 		t.Query, users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
 	if s.Malicious > 0 {
-		fmt.Fprintf(w, "of them %d malicious (%s); the truth and the prediction are as if they were honest\n", s.Malicious, s.Attack)
+		fmt.Fprintf(w, "of them %d malicious (%s); the truth and the prediction are as if they were honest\n",
+			s.Malicious, s.Attack)
 	}
 	if s.Fast {
 		fmt.Fprintln(w, "fast: the aggregate of the honest clients was drawn, not their messages")
@@ -253,12 +266,14 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *pla
 		if o.Variance != nil {
 			deviation = fmt.Sprintf("%.4g", math.Sqrt(o.Variance[j]))
 		}
-		fmt.Fprintf(tab, "%s\t%.6g\t%.6g\t%s\t%.4g\n", name, o.Truth[j], o.Estimate[j], deviation, math.Sqrt(o.PredictedVariance[j]))
+		fmt.Fprintf(tab, "%s\t%.6g\t%.6g\t%s\t%.4g\n", name, o.Truth[j], o.Estimate[j], deviation,
+			math.Sqrt(o.PredictedVariance[j]))
 	}
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nroot mean square error %.4g, predicted %.4g; %.3g messages per client\n", o.RMSE, o.PredictedRMSE(), o.MessagesPerUser)
+	fmt.Fprintf(w, "\nroot mean square error %.4g, predicted %.4g; %.3g messages per client\n", o.RMSE,
+		o.PredictedRMSE(), o.MessagesPerUser)
 	fmt.Fprintf(w, "the truth was in %.2f %% of the 95 %% intervals", 100*s.Coverage)
 	if len(o.Truth) > 1 {
 		fmt.Fprintf(w, ", and all entries in %.2f %% of the bands", 100*s.BandCoverage)
@@ -272,7 +287,8 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *pla
 		sampling, total = sampling+v, total+o.PredictedVariance[j]
 	}
 	n := float64(len(o.Truth))
-	_, err := fmt.Fprintf(w, "of it, %.4g because clients report a sample of their coordinates, and %.4g from rounding and randomized response\n",
+	_, err := fmt.Fprintf(w, "of it, %.4g because clients report a sample of their coordinates, and %.4g from "+
+		"rounding and randomized response\n",
 		math.Sqrt(sampling/n), math.Sqrt((total-sampling)/n))
 	return err
 }

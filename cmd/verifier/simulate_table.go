@@ -28,11 +28,13 @@ type tableRow struct {
 	MessagesPerUser float64    `json:"messages_per_user"`
 	PredictedRMSE   float64    `json:"predicted_rmse"`
 	RMSE            float64    `json:"rmse"`
-	BiasDeviations  float64    `json:"bias_deviations"`     // Largest |bias| in standard errors.
-	VarianceRatio   float64    `json:"variance_ratio"`      // Empirical over predicted, of the entry in the next field.
-	VarianceOff     float64    `json:"variance_deviations"` // Largest |empirical - predicted| variance in standard errors.
-	Coverage        float64    `json:"coverage"`            // Share of the 95 % intervals, of all entries, that held the truth.
-	Passed          bool       `json:"passed"`
+	BiasDeviations  float64    `json:"bias_deviations"` // Largest |bias| in standard errors.
+	VarianceRatio   float64    `json:"variance_ratio"`  // Empirical over predicted, of the entry in the next field.
+	// Largest |empirical - predicted| variance in standard errors.
+	VarianceOff float64 `json:"variance_deviations"`
+	// Share of the 95 % intervals, of all entries, that held the truth.
+	Coverage float64 `json:"coverage"`
+	Passed   bool    `json:"passed"`
 }
 
 // The interval of the table: bias within 5 standard errors, variance within the two-sided 10⁻⁶
@@ -95,7 +97,8 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 	if err != nil {
 		return tableRow{}, err
 	}
-	out, err := planner.Trial{Repeats: f.options.Repeats, Fast: f.options.Fast, Confidence: verifier.Confidence}.Run(t, m, tableValues(q))
+	out, err := planner.Trial{Repeats: f.options.Repeats, Fast: f.options.Fast, Confidence: verifier.Confidence}.Run(t,
+		m, tableValues(q))
 	if err != nil {
 		return tableRow{}, err
 	}
@@ -142,15 +145,19 @@ func tableValues(q planner.Query) [][]float64 {
 }
 
 func markdownTable(w io.Writer, rows []tableRow) error {
-	fmt.Fprintf(w, "| protocol | query | n | h | ε | runs | slots | messages per user | RMSE predicted | RMSE found | bias, standard errors | variance found / predicted | its standard errors | coverage, %% | within |\n")
+	fmt.Fprintf(w, "| protocol | query | n | h | ε | runs | slots | messages per user | RMSE predicted | RMSE "+
+		"found | bias, standard errors | variance found / predicted | its standard errors | coverage, %% | within |\n")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		within := "yes"
 		if !r.Passed {
 			within = "**no**"
 		}
-		if _, err := fmt.Fprintf(w, "| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %.2f | %s |\n", r.Protocol, r.Query, r.Users, r.Honest,
-			r.Epsilon, r.Repeats, r.Slots, r.MessagesPerUser, r.PredictedRMSE, r.RMSE, r.BiasDeviations, r.VarianceRatio, r.VarianceOff, 100*r.Coverage, within); err != nil {
+		if _, err := fmt.Fprintf(w,
+			"| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %.2f | %s |\n", r.Protocol,
+			r.Query, r.Users, r.Honest,
+			r.Epsilon, r.Repeats, r.Slots, r.MessagesPerUser, r.PredictedRMSE, r.RMSE, r.BiasDeviations,
+			r.VarianceRatio, r.VarianceOff, 100*r.Coverage, within); err != nil {
 			return err
 		}
 	}

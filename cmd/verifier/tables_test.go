@@ -19,7 +19,9 @@ func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 	require.Equal(t, want, doctest.Table(t, "../../docs/costs.md", "query", "protocol", "n"), "verifier task table")
 	want = nil
 	for _, q := range tableQueries() {
-		want = append(want, []string{q.Protocol, string(q.Query), fmt.Sprint(q.Batch), fmt.Sprint(q.Honest), fmt.Sprint(q.Epsilon)})
+		want = append(want, []string{q.Protocol, string(q.Query), fmt.Sprint(q.Batch), fmt.Sprint(q.Honest),
+			fmt.Sprint(q.Epsilon)})
 	}
-	require.Equal(t, want, doctest.Table(t, "../../docs/simulations.md", "protocol", "query", "n", "h", "ε"), "verifier simulate --table")
+	require.Equal(t, want, doctest.Table(t, "../../docs/simulations.md", "protocol", "query", "n", "h", "ε"),
+		"verifier simulate --table")
 }

@@ -83,15 +83,19 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
 	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
-	flags.StringSliceVar(&f.params, "param", nil, "NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
-	flags.StringVar((*string)(&q.Padding), "padding", "", "full or none, where the protocol has a choice (default: its own)")
-	flags.Uint64Var(&q.Lanes, "lanes", 0, "1, or one for each coefficient, where the protocol has a choice (default: its own)")
+	flags.StringSliceVar(&f.params, "param", nil,
+		"NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
+	flags.StringVar((*string)(&q.Padding), "padding", "",
+		"full or none, where the protocol has a choice (default: its own)")
+	flags.Uint64Var(&q.Lanes, "lanes", 0,
+		"1, or one for each coefficient, where the protocol has a choice (default: its own)")
 	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together, 1 to 4294967295")
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
 	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε, in (0, 100]")
 	flags.Float64Var(&q.Delta, "delta", 0, "δ, in (0, 1)")
-	flags.StringVar((*string)(&q.KEM), "kem", "", "x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
+	flags.StringVar((*string)(&q.KEM), "kem", "",
+		"x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
 	flags.StringVar(&f.out, "out", "", "file to write")
 	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
 	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; repeat")
@@ -100,7 +104,8 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339, such as 2026-11-20T00:00:00Z (default: now)")
 	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, 1s to 8784h in whole seconds")
 	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs, 1 to 65536; the key lists must hold as many keys")
-	flags.Uint64Var(&f.quota, "quota", 1, "reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; with --issuer 1")
+	flags.Uint64Var(&f.quota, "quota", 1,
+		"reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; with --issuer 1")
 	cli.Require(cmd, "query", "batch", "epsilon", "delta", "out")
 	return cmd
 }
@@ -168,7 +173,8 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 		return err
 	}
 	if f.query.Labels {
-		if err := cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range", "no-clip"); err != nil {
+		if err := cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range",
+			"no-clip"); err != nil {
 			return err
 		}
 	}
@@ -240,7 +246,8 @@ func (f *taskFlags) sign(t *task.Task) (*taskfile.Bundle, error) {
 func parseParty(flag, url, text string) (task.Party, *onion.SignedKeyList, error) {
 	keyText, path, ok := strings.Cut(text, ",")
 	if !ok {
-		return task.Party{}, nil, cli.Usagef("invalid %s %q: want a signing key and a key-list file, separated by a comma", flag, text)
+		return task.Party{}, nil, cli.Usagef("invalid %s %q: want a signing key and a key-list file, separated "+
+			"by a comma", flag, text)
 	}
 	key, err := taskfile.ParseKey(flag, keyText)
 	if err != nil {
@@ -314,9 +321,11 @@ type taskSummary struct {
 	NMin         uint64            `json:"n_min"`
 	Padding      task.Padding      `json:"padding"`
 	Lanes        uint64            `json:"lanes"`
-	Slots        uint64            `json:"slots"`                // B, of one client in a lane; under padding none at most.
-	SlotsFull    *uint64           `json:"slots_full,omitempty"` // B if the padding were full and not none, where that is possible.
-	MessageBytes uint64            `json:"message_bytes"`
+	// B, of one client in a lane; under padding none at most.
+	Slots uint64 `json:"slots"`
+	// B if the padding were full and not none, where that is possible.
+	SlotsFull    *uint64 `json:"slots_full,omitempty"`
+	MessageBytes uint64  `json:"message_bytes"`
 }
 
 // fullSlots returns the slots in a lane that a new task with padding none would have under full.
@@ -339,7 +348,8 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64) err
 	if err != nil {
 		return err
 	}
-	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(), t.Claim.Delta.String(), nil, t.Batch.Size, t.Batch.Min,
+	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
+		t.Claim.Delta.String(), nil, t.Batch.Size, t.Batch.Min,
 		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes}
 	if len(t.Relays) > 0 {
 		s.ID = taskfile.ID(t).String()
@@ -374,11 +384,14 @@ does not collude. If all relays collude, %s. Taking part is not protected.
 			fmt.Fprintln(w, caveat)
 		}
 		if t.Clients.Kind == task.ClientToken {
-			fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)
+			fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who "+
+				"issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)
 		} else {
-			fmt.Fprintf(w, "Clients are networks, each with a quota of %d: no protection against someone with many of them (Sybils).\n", t.Clients.Quota)
+			fmt.Fprintf(w, "Clients are networks, each with a quota of %d: no protection against someone with many "+
+				"of them (Sybils).\n", t.Clients.Quota)
 		}
-		fmt.Fprintf(w, "Padding %s. Lanes: %d, slots in each: %d, bytes of a message: %d.\n", s.Padding, s.Lanes, s.Slots, s.MessageBytes)
+		fmt.Fprintf(w, "Padding %s. Lanes: %d, slots in each: %d, bytes of a message: %d.\n", s.Padding, s.Lanes,
+			s.Slots, s.MessageBytes)
 		if s.Padding == task.PaddingNone {
 			fmt.Fprintln(w, "That is at most: the number of a client's messages shows the first relay its noise.")
 		}

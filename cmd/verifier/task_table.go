@@ -123,13 +123,16 @@ func expectedMessages(m protocols.Mechanism) (float64, error) {
 }
 
 func printCosts(w io.Writer, rows []costRow) error {
-	fmt.Fprintln(w, "| query | protocol | padding | n | slots × lanes | messages per user | bytes per report |\n|---|---|---|---|---|---|---|")
+	fmt.Fprintln(w, "| query | protocol | padding | n | slots × lanes | messages per user | bytes per report "+
+		"|\n|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		if r.Why != "" {
-			fmt.Fprintf(w, "| %s | %s | %s | %.0e | %s | | |\n", r.Query, r.Protocol, r.Padding, float64(r.Users), r.Why)
+			fmt.Fprintf(w, "| %s | %s | %s | %.0e | %s | | |\n", r.Query, r.Protocol, r.Padding, float64(r.Users),
+				r.Why)
 			continue
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %.0e | %d × %d | %.4g | %.0f |\n", r.Query, r.Protocol, r.Padding, float64(r.Users), r.Slots, r.Lanes, r.MessagesPerUser, r.BytesPerReport)
+		fmt.Fprintf(w, "| %s | %s | %s | %.0e | %d × %d | %.4g | %.0f |\n", r.Query, r.Protocol, r.Padding,
+			float64(r.Users), r.Slots, r.Lanes, r.MessagesPerUser, r.BytesPerReport)
 	}
 	_, err := fmt.Fprintln(w)
 	return err

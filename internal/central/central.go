@@ -55,7 +55,8 @@ func New(t *task.Task, clients int) (protocols.Mechanism, error) {
 	case task.Histogram:
 		m.entries, m.p, eps = t.Input.Bins, 1, randomizer.NewRational(eps.Num, 2*eps.Den)
 	default:
-		return nil, invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum, mean or histogram for the central mechanism")
+		return nil, invalid.Field("query", strconv.Quote(string(t.Query)),
+			"count, sum, mean or histogram for the central mechanism")
 	}
 	m.rate = randomizer.NewRational(eps.Num, eps.Den*m.p)
 	return m, nil
@@ -108,7 +109,8 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 
 // CheckClaim is [protocols.Mechanism.CheckClaim]: against its curator the mechanism proves nothing.
 func (m *Mechanism) CheckClaim() error {
-	return invalid.Field("protocol", "laplace", "a protocol of the shuffle model: the central mechanism is for simulations only")
+	return invalid.Field("protocol", "laplace",
+		"a protocol of the shuffle model: the central mechanism is for simulations only")
 }
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0].

@@ -53,14 +53,16 @@ public half.
 	set.StringVar(&f.out, "out", "", "file to write; must not exist")
 	set.StringVar(&f.sign, "sign-key", "", "hpke: file of the signing key that vouches for the list")
 	set.Uint64Var(&f.epochs, "epochs", 1, "hpke: number of epochs of the task, 1 to 65536")
-	set.StringVar((*string)(&f.kem), "kem", string(task.KEMX25519), "hpke: x25519, mlkem768x25519 or mlkem768, as the task says")
+	set.StringVar((*string)(&f.kem), "kem", string(task.KEMX25519),
+		"hpke: x25519, mlkem768x25519 or mlkem768, as the task says")
 	Require(cmd, "kind", "out")
 	return cmd
 }
 
 func (f *keygenFlags) run(cmd *cobra.Command) error {
 	if f.kind == "sign" {
-		if err := Refuse(cmd, "with --kind sign: one key signs for all epochs", "sign-key", "epochs", "kem"); err != nil {
+		if err := Refuse(cmd, "with --kind sign: one key signs for all epochs", "sign-key", "epochs",
+			"kem"); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,8 @@ type listed struct {
 // Load type-checks the packages that the patterns name, below dir, for the given GOOS and GOARCH.
 // It runs the go command, which compiles what has changed.
 func Load(dir, goos, goarch string, patterns ...string) ([]*Package, error) {
-	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=Dir,ImportPath,Export,DepOnly,GoFiles"}, patterns...)...)
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps",
+		"-json=Dir,ImportPath,Export,DepOnly,GoFiles"}, patterns...)...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
 	raw, err := cmd.Output()
@@ -61,7 +62,8 @@ func Load(dir, goos, goarch string, patterns ...string) ([]*Package, error) {
 		}
 	}
 	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	imports := importer.ForCompiler(fset, "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	var out []*Package
 	for _, p := range own {
 		checked, err := parse(fset, imports, p)

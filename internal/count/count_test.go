@@ -169,7 +169,8 @@ func TestNouns(t *testing.T) {
 			files = append(files, path.Join(path.Base(dir), name))
 		}
 		slices.Sort(files)
-		require.Equal(t, parsers, slices.Compact(files), "let these take a task.Epsilon or task.Delta, or say here what they parse")
+		require.Equal(t, parsers, slices.Compact(files),
+			"let these take a task.Epsilon or task.Delta, or say here what they parse")
 		require.Len(t, Calls(packages, "strconv.ParseFloat", elsewhere...), 1, "once in wire/task")
 	})
 }

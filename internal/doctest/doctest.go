@@ -73,7 +73,8 @@ func check(t *testing.T, root *cobra.Command, path, args string) {
 	t.Helper()
 	cmd, rest, err := root.Find(strings.Fields(args))
 	require.NoError(t, err, path)
-	require.True(t, cmd.Runnable() || len(rest) == 0 || rest[0] == "--help", "%s: %s%s is no command", path, root.Name(), args)
+	require.True(t, cmd.Runnable() || len(rest) == 0 || rest[0] == "--help", "%s: %s%s is no command", path,
+		root.Name(), args)
 	cmd.InitDefaultHelpFlag()
 	for _, m := range flag.FindAllStringSubmatch(args, -1) {
 		require.True(t, cmd.Flag(m[1]) != nil, "%s: %s%s has no flag --%s", path, root.Name(), args, m[1])

@@ -20,7 +20,8 @@ func ReadPrivate(path string) ([]byte, error) {
 		return nil, err
 	}
 	if exposed(info) {
-		return nil, fmt.Errorf("%s is open to others than its owner: want mode 0600, have %#o: chmod 600 %s", path, info.Mode().Perm(), path)
+		return nil, fmt.Errorf("%s is open to others than its owner: want mode 0600, have %#o: chmod 600 %s", path,
+			info.Mode().Perm(), path)
 	}
 	return io.ReadAll(f)
 }

@@ -126,7 +126,8 @@ func (p *plot) axes() {
 		if math.Abs(v) < p.step/2 {
 			class = "grid zero"
 		}
-		fmt.Fprintf(&p.out, `<line class="%s" x1="%.1f" x2="%d" y1="%.1f" y2="%.1f"/>`, class, p.left, p.Width-rightEdge, p.y(v), p.y(v))
+		fmt.Fprintf(&p.out, `<line class="%s" x1="%.1f" x2="%d" y1="%.1f" y2="%.1f"/>`, class, p.left,
+			p.Width-rightEdge, p.y(v), p.y(v))
 		fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, p.left-8, p.y(v)+4, p.tick(v))
 	}
 	p.text(4, 12, "start", p.Unit)
@@ -171,19 +172,25 @@ func (p *plot) mark(m Mark) {
 	slot := p.inner() / p.slots
 	x := p.x(m)
 	fmt.Fprintf(&p.out, `<g class="mark"><title>%s</title>`, html.EscapeString(p.title(m)))
-	fmt.Fprintf(&p.out, `<rect class="hit" x="%.1f" width="%.1f" y="%d" height="%d"/>`, x-slot/2, slot, topEdge, height-topEdge-bottom)
+	fmt.Fprintf(&p.out, `<rect class="hit" x="%.1f" width="%.1f" y="%d" height="%d"/>`, x-slot/2, slot, topEdge,
+		height-topEdge-bottom)
 	half := min(26, 0.38*slot)
 	if p.Bars {
 		top, foot := min(p.y(m.Estimate), p.y(0)), max(p.y(m.Estimate), p.y(0))
-		fmt.Fprintf(&p.out, `<rect class="bar" x="%.1f" width="%.1f" y="%.1f" height="%.1f"/>`, x-half, 2*half, top, foot-top)
-		fmt.Fprintf(&p.out, `<line class="whisker" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke-width="%.1f"/>`, x, x, p.y(m.Lo), p.y(m.Hi), min(2.5, max(0.8, half/2)))
+		fmt.Fprintf(&p.out, `<rect class="bar" x="%.1f" width="%.1f" y="%.1f" height="%.1f"/>`, x-half, 2*half, top,
+			foot-top)
+		fmt.Fprintf(&p.out, `<line class="whisker" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke-width="%.1f"/>`, x,
+			x, p.y(m.Lo), p.y(m.Hi), min(2.5, max(0.8, half/2)))
 	} else {
 		half = min(11, 0.42*slot)
-		fmt.Fprintf(&p.out, `<rect class="band" x="%.1f" width="%.1f" y="%.1f" height="%.1f" rx="%.1f"/>`, x-half/2, half, p.y(m.Hi), p.y(m.Lo)-p.y(m.Hi), min(4, half/2))
-		fmt.Fprintf(&p.out, `<circle class="point" cx="%.1f" cy="%.1f" r="%.1f"/>`, x, p.y(m.Estimate), min(4.5, max(1.4, 0.35*slot)))
+		fmt.Fprintf(&p.out, `<rect class="band" x="%.1f" width="%.1f" y="%.1f" height="%.1f" rx="%.1f"/>`, x-half/2,
+			half, p.y(m.Hi), p.y(m.Lo)-p.y(m.Hi), min(4, half/2))
+		fmt.Fprintf(&p.out, `<circle class="point" cx="%.1f" cy="%.1f" r="%.1f"/>`, x, p.y(m.Estimate),
+			min(4.5, max(1.4, 0.35*slot)))
 	}
 	if !math.IsNaN(m.Truth) {
-		fmt.Fprintf(&p.out, `<line class="truth" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x-half, x+half, p.y(m.Truth), p.y(m.Truth))
+		fmt.Fprintf(&p.out, `<line class="truth" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x-half, x+half,
+			p.y(m.Truth), p.y(m.Truth))
 	}
 	p.out.WriteString("</g>")
 }

@@ -37,14 +37,16 @@ func (c LogLogChart) SVG(w io.Writer) {
 	fmt.Fprintf(w, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", logWidth, logHeight)
 	fmt.Fprintf(w, `<text x="%d" y="28" font-size="16">%s</text>`+"\n", left, html.EscapeString(c.Title))
 	for _, tick := range x.ticks() {
-		fmt.Fprintf(w, `<path d="M%.1f %d V%d" stroke="#ddd"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
+		fmt.Fprintf(w, `<path d="M%.1f %d V%d" stroke="#ddd"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+
+			"\n",
 			x.at(tick), top, logHeight-logBottom, x.at(tick), logHeight-logBottom+20, label(tick))
 	}
 	for _, tick := range y.ticks() {
 		fmt.Fprintf(w, `<path d="M%d %.1f H%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
 			left, y.at(tick), logWidth-right, left-8, y.at(tick)+4, label(tick))
 	}
-	fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", (left+logWidth-right)/2, logHeight-15, html.EscapeString(c.XLabel))
+	fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", (left+logWidth-right)/2, logHeight-15,
+		html.EscapeString(c.XLabel))
 	fmt.Fprintf(w, `<text x="20" y="%d">%s</text>`+"\n", (top+logHeight-logBottom)/2, html.EscapeString(c.YLabel))
 	drawn := 0
 	for _, line := range c.Lines {

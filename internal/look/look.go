@@ -19,7 +19,8 @@ var Files embed.FS
 // added for scripts (such as 'wasm-unsafe-eval') and for connections (such as a relay).
 func Policy(script, connect string) string {
 	return "default-src 'none'; style-src 'self'; img-src 'self'; script-src " + strings.TrimSpace("'self' "+script) +
-		"; connect-src " + strings.TrimSpace("'self' "+connect) + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		"; connect-src " + strings.TrimSpace("'self' "+connect) +
+		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
 // Protect sets the headers of every answer of a page's server: its policy, no referrer, no guessing

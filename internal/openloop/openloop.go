@@ -95,7 +95,8 @@ func Run(ctx context.Context, o Options, reports []*Report) *Result {
 	if o.Connections == 0 {
 		o.Connections = 1024
 	}
-	r := &run{Options: o, begun: time.Now(), pool: make(chan *Report, len(reports)), due: make(chan time.Time, o.Connections)}
+	r := &run{Options: o, begun: time.Now(), pool: make(chan *Report, len(reports)),
+		due: make(chan time.Time, o.Connections)}
 	r.result.Refused = map[string]int{}
 	for _, report := range reports {
 		if report.Fate == Waiting {
@@ -266,7 +267,9 @@ func hostPort(u *url.URL, port string) string {
 }
 
 func (c *connection) send(u *url.URL, header string, report *Report) error {
-	head := fmt.Appendf(make([]byte, 0, 512), "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/msgpack\r\nContent-Length: %d\r\n", u.RequestURI(), u.Host, len(report.Body))
+	head := fmt.Appendf(make([]byte, 0, 512),
+		"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/msgpack\r\nContent-Length: %d\r\n", u.RequestURI(),
+		u.Host, len(report.Body))
 	if report.Client != "" {
 		head = fmt.Appendf(head, "%s: %s\r\n", header, report.Client)
 	}

@@ -122,7 +122,8 @@ func findPrograms() (string, error) {
 	}
 	path, err := exec.LookPath("initdb")
 	if err != nil {
-		return "", errors.New("its server programs are neither in /usr/lib/postgresql/*/bin nor on the PATH: install it (Debian: apt-get install postgresql)")
+		return "", errors.New("its server programs are neither in /usr/lib/postgresql/*/bin nor on the PATH: " +
+			"install it (Debian: apt-get install postgresql)")
 	}
 	path, err = filepath.EvalSymlinks(path)
 	return filepath.Dir(path), err

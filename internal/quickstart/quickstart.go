@@ -78,7 +78,8 @@ func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
 		d.Bundles = append(d.Bundles, open)
 	}
 	for i, relay := range relays {
-		if err := os.WriteFile(filepath.Join(parties[i].folder, "relay.yaml"), relay.config(d.Owner, drafts), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(parties[i].folder, "relay.yaml"), relay.config(d.Owner, drafts),
+			0o600); err != nil {
 			return nil, fmt.Errorf("couldn't write the configuration: %w", err)
 		}
 	}
@@ -129,7 +130,8 @@ func writeTask(dir, name string, draft *task.Task, parties []party, owner ed2551
 			return nil, err
 		}
 		lists = append(lists, list)
-		public := task.Party{URL: p.url, SignKey: task.SignKey(p.sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+		public := task.Party{URL: p.url, SignKey: task.SignKey(p.sign.Public().(ed25519.PublicKey)),
+			KeyList: list.Hash()}
 		if i < len(parties)-1 {
 			t.Relays = append(t.Relays, public)
 		} else {
@@ -181,7 +183,8 @@ func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Clients.Issuer = task.Party{URL: t.Clients.Issuer.URL, SignKey: task.SignKey(sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+	t.Clients.Issuer = task.Party{URL: t.Clients.Issuer.URL, SignKey: task.SignKey(sign.Public().(ed25519.PublicKey)),
+		KeyList: list.Hash()}
 	return list, nil
 }
 
@@ -189,7 +192,8 @@ func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
 func (r Relay) config(owner string, tasks []Draft) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Every field is documented in relay/config.go; relative paths start here.\n")
-	fmt.Fprintf(&b, "listen: %q\nadmin: %q\nsign_key: sign.key\nstore: %q\nsecret: relay.secret\n", r.Listen, r.Admin, cmp.Or(r.Store, "sqlite:relay.db"))
+	fmt.Fprintf(&b, "listen: %q\nadmin: %q\nsign_key: sign.key\nstore: %q\nsecret: relay.secret\n", r.Listen, r.Admin,
+		cmp.Or(r.Store, "sqlite:relay.db"))
 	if r.Pull != "" {
 		fmt.Fprintf(&b, "pull_interval: %s\n", r.Pull)
 	}

@@ -35,8 +35,9 @@ func (c *Cascade) IssuerConfig() issuer.Config {
 	cfg := issuer.Config{Store: "sqlite:" + filepath.Join(c.Dir, "issuer", "issuer.db"), Clients: "address",
 		TrustedProxies: []string{"127.0.0.0/8"}, Clock: c.Clock.Now}
 	for i := range c.Bundles {
-		cfg.Tasks = append(cfg.Tasks, issuer.TaskConfig{File: filepath.Join(c.Dir, taskName(i)+".bundle"), Owner: c.Owner,
-			TokenKeys: filepath.Join(c.Dir, "issuer", taskName(i)+".keys")})
+		cfg.Tasks = append(cfg.Tasks,
+			issuer.TaskConfig{File: filepath.Join(c.Dir, taskName(i)+".bundle"), Owner: c.Owner,
+				TokenKeys: filepath.Join(c.Dir, "issuer", taskName(i)+".keys")})
 	}
 	return cfg
 }

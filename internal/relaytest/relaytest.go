@@ -38,9 +38,10 @@ import (
 
 // Options describes a cascade; the zero value has two relays and one epoch that is open now.
 type Options struct {
-	Hops   int                              // Relays. Default 2.
-	Tasks  int                              // Tasks of the same relays; see [Cascade.Other]. Default 1.
-	Task   func(*task.Task)                 // Changes the draft: batches of 10, honest 9/10, one lane of one slot, quota 1.
+	Hops  int // Relays. Default 2.
+	Tasks int // Tasks of the same relays; see [Cascade.Other]. Default 1.
+	// Changes the draft: batches of 10, honest 9/10, one lane of one slot, quota 1.
+	Task   func(*task.Task)
 	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
 
 	Postgres bool   // Stores in PostgreSQL, a database for each relay. Default SQLite.

@@ -40,8 +40,9 @@ func (c *Cascade) StartFirst(t testing.TB) *Rogue { return c.StartRogue(t, 0) }
 // StartRogue runs a relay of the test's own until the test ends.
 func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
 	t.Helper()
-	r := &Rogue{Sign: c.SignKey(t, hop), cascade: c, hop: hop, answers: map[string]http.HandlerFunc{}, pulls: map[string]int{},
-		over: map[uint64]bool{}, confirmed: map[string]bool{}}
+	r := &Rogue{Sign: c.SignKey(t, hop), cascade: c, hop: hop, answers: map[string]http.HandlerFunc{},
+		pulls: map[string]int{},
+		over:  map[uint64]bool{}, confirmed: map[string]bool{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+taskfile.BatchPath, r.handlePull)
 	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.handleConfirm)
@@ -148,7 +149,8 @@ func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes onion.
 }
 
 // Sealed signs a batch with counts and a source of the test's own.
-func (r *Rogue) Sealed(t testing.TB, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes, source *onion.SignedManifest) *onion.Batch {
+func (r *Rogue) Sealed(t testing.TB, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes,
+	source *onion.SignedManifest) *onion.Batch {
 	t.Helper()
 	b, err := onion.NewBatch(r.Sign, r.Context(epoch), seq, submissions, in, lanes, source)
 	require.NoError(t, err)

@@ -57,7 +57,8 @@ type Metrics struct {
 // NewMetrics makes metrics as defined.
 func NewMetrics(definitions []Metric) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, gauges: map[string]*prometheus.GaugeVec{},
+		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
+		gauges:     map[string]*prometheus.GaugeVec{},
 		histograms: map[string]prometheus.Histogram{},
 	}
 	for _, d := range definitions {
@@ -69,11 +70,13 @@ func NewMetrics(definitions []Metric) *Metrics {
 			m.gauges[d.Name] = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
 			m.registry.MustRegister(m.gauges[d.Name])
 		case KindHistogram:
-			m.histograms[d.Name] = prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.Name, Help: d.Help, Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9)})
+			m.histograms[d.Name] = prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.Name, Help: d.Help,
+				Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9)})
 			m.registry.MustRegister(m.histograms[d.Name])
 		}
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

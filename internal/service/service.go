@@ -72,7 +72,8 @@ func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 	s.Handler, s.ErrorLog = guard(to, handler), log.New(io.Discard, "", 0)
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
-	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = HeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout
+	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = HeaderTimeout, ReadTimeout, WriteTimeout,
+		IdleTimeout
 	s.MaxHeaderBytes = maxHeader
 	s.ConnState = s.follow
 	s.RegisterOnShutdown(s.closeFresh)

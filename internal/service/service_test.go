@@ -41,7 +41,8 @@ func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	log.SetOutput(&standard)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	end := serve(t, l, slog.New(slog.NewTextHandler(&ours, nil)), func(_ http.ResponseWriter, r *http.Request) { panic("bad " + r.RemoteAddr) })
+	end := serve(t, l, slog.New(slog.NewTextHandler(&ours, nil)),
+		func(_ http.ResponseWriter, r *http.Request) { panic("bad " + r.RemoteAddr) })
 	_, err = http.Get("http://" + l.Addr().String())
 	require.Error(t, err)
 	end()
@@ -57,7 +58,8 @@ func TestListenAllOrNone(t *testing.T) {
 	defer taken.Close()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	_, err = service.Listen(slog.New(slog.DiscardHandler), service.Endpoint{Listener: free}, service.Endpoint{Address: taken.Addr().String()})
+	_, err = service.Listen(slog.New(slog.DiscardHandler), service.Endpoint{Listener: free},
+		service.Endpoint{Address: taken.Addr().String()})
 	require.ErrorContains(t, err, "couldn't listen")
 	_, err = free.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)
@@ -68,7 +70,8 @@ func TestListenAllOrNone(t *testing.T) {
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := relaytest.ListenPipe()
-		end := serve(t, network, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
+		end := serve(t, network, slog.New(slog.DiscardHandler),
+			func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
 		begun, silent := network.Dial("192.0.2.1:1"), network.Dial("192.0.2.2:1")
 		answer := make(chan string, 1)
 		go func() {

@@ -120,7 +120,8 @@ func (o *Orders) Biased() error {
 			}
 		}
 		if limit := most(cells - 1); !(both <= limit) {
-			return fmt.Errorf("not a uniform order: χ² over the places of %d and the next is %.0f, want at most %.0f; %d trials",
+			return fmt.Errorf("not a uniform order: χ² over the places of %d and the next is %.0f, want at most "+
+				"%.0f; %d trials",
 				i, both, limit, o.trials)
 		}
 	}

@@ -45,15 +45,20 @@ func TestOrdersThatAreNotUniform(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	upTo := func(i int) int { return i + 1 }
 	tests := map[string]func() []int{
-		"no shuffle":            straight,
-		"reversed":              func() []int { out := straight(); slices.Reverse(out); return out },
-		"the last stays":        func() []int { return swaps(rng, 6, 1, upTo) },
-		"no swap of the first":  func() []int { return swaps(rng, 7, 2, upTo) },
-		"one below":             func() []int { return swaps(rng, 7, 1, func(i int) int { return i }) }, // cycles only
-		"any with any":          func() []int { return swaps(rng, 7, 0, func(int) int { return 8 }) },
-		"one thing too few":     func() []int { out := straight(); rng.Shuffle(7, swap(out)); return out },
-		"the first stays":       func() []int { out := straight(); rng.Shuffle(7, swap(out[1:])); return out },
-		"rotated":               func() []int { out := straight(); k := rng.IntN(8); return append(out[k:], out[:k]...) },
+		"no shuffle":           straight,
+		"reversed":             func() []int { out := straight(); slices.Reverse(out); return out },
+		"the last stays":       func() []int { return swaps(rng, 6, 1, upTo) },
+		"no swap of the first": func() []int { return swaps(rng, 7, 2, upTo) },
+		"one below":            func() []int { return swaps(rng, 7, 1, func(i int) int { return i }) }, // cycles only
+		"any with any":         func() []int { return swaps(rng, 7, 0, func(int) int { return 8 }) },
+		"one thing too few":    func() []int { out := straight(); rng.Shuffle(7, swap(out)); return out },
+		"the first stays":      func() []int { out := straight(); rng.Shuffle(7, swap(out[1:])); return out },
+		"rotated": func() []int {
+			out := straight()
+			k := rng.IntN(8)
+			return append(out[k:],
+				out[:k]...)
+		},
 		"in one of 50 straight": func() []int { return rare(rng) },
 	}
 	for name, order := range tests {

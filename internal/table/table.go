@@ -76,7 +76,8 @@ func ParseRows(in io.Reader, limit int) ([][]float64, error) {
 
 // parse reads the rows as [readRows] does. A compressed file is read to its end also where fewer rows
 // are asked for: its checksum stands there, and of a truncated file no part is taken for the whole.
-func parse(in io.Reader, limit int, start func(first []string, header bool) error, take func(row []string) (int, error)) error {
+func parse(in io.Reader, limit int, start func(first []string, header bool) error,
+	take func(row []string) (int, error)) error {
 	in, zipped, err := unzip(in)
 	if err == nil {
 		err = readRows(csv.NewReader(in), limit, start, take)
@@ -92,7 +93,8 @@ func parse(in io.Reader, limit int, start func(first []string, header bool) erro
 
 // readRows calls start with the first row and whether it is a header, and then take with each row
 // of numbers, up to limit; take returns the column of an error.
-func readRows(rows *csv.Reader, limit int, start func(first []string, header bool) error, take func(row []string) (int, error)) error {
+func readRows(rows *csv.Reader, limit int, start func(first []string, header bool) error,
+	take func(row []string) (int, error)) error {
 	rows.ReuseRecord = true
 	row, err := rows.Read()
 	if errors.Is(err, io.EOF) {
@@ -153,7 +155,8 @@ func columnIndex(first []string, header bool, column string) (int, error) {
 		return i, nil
 	}
 	if header {
-		return 0, fmt.Errorf("it has no column %q: want one of %s, or an index below %d", column, strings.Join(first, ", "), len(first))
+		return 0, fmt.Errorf("it has no column %q: want one of %s, or an index below %d", column,
+			strings.Join(first, ", "), len(first))
 	}
 	return 0, fmt.Errorf("it has no column %q and no header: want an index below %d", column, len(first))
 }

@@ -42,7 +42,8 @@ type Process struct {
 
 // Path returns the program among the Node packages of www, below the root of this module.
 func Path(root string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(root, "www", "node_modules", "@cloudflare", "workerd-*", "bin", "workerd"))
+	found, err := filepath.Glob(filepath.Join(root, "www", "node_modules", "@cloudflare", "workerd-*", "bin",
+		"workerd"))
 	if err != nil || len(found) != 1 {
 		return "", errors.New("couldn't find workerd in www/node_modules: run www/setup.sh")
 	}
@@ -172,8 +173,10 @@ func writeConfig(file string, o Options, address string) error {
 	}
 	var classes []string
 	for _, object := range o.Objects {
-		bindings = append(bindings, fmt.Sprintf("(name = %s, durableObjectNamespace = %s)", literal(object.Binding), literal(object.Class)))
-		classes = append(classes, fmt.Sprintf("(className = %s, uniqueKey = %s, enableSql = true)", literal(object.Class), literal(object.Class)))
+		bindings = append(bindings,
+			fmt.Sprintf("(name = %s, durableObjectNamespace = %s)", literal(object.Binding), literal(object.Class)))
+		classes = append(classes, fmt.Sprintf("(className = %s, uniqueKey = %s, enableSql = true)",
+			literal(object.Class), literal(object.Class)))
 	}
 	text := fmt.Sprintf(`using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (

@@ -207,8 +207,10 @@ func (c *calibration) unbounded(goal design.Target) (*design.Solved, error) {
 	total := free.Messages() * float64(dim(&c.task))
 	if total/float64(c.task.Batch.Min) > float64(c.limit)/2 {
 		need := math.Ceil(2 * total / float64(c.limit) / c.task.Batch.Honest.Float64())
-		return nil, invalid.Field("batch.size", strconv.FormatUint(c.task.Batch.Size, 10), "at least "+decimal.Format(need, 3)+
-			": fewer clients send more messages of noise each than half of the slots that they can have, "+strconv.Itoa(c.limit))
+		return nil, invalid.Field("batch.size", strconv.FormatUint(c.task.Batch.Size, 10),
+			"at least "+decimal.Format(need, 3)+
+				": fewer clients send more messages of noise each than half of the slots that they can have, "+
+				strconv.Itoa(c.limit))
 	}
 	return &free, nil
 }
@@ -224,7 +226,8 @@ func (c *calibration) bounded(goal design.Target, least int, multiple float64) (
 	}
 	d, ok := goal.Solve()
 	if !ok {
-		return nil, c.invalidTop("less: no noise with bursts of up to " + strconv.FormatUint(goal.Burst, 10) + " messages was found that proves the claim")
+		return nil, c.invalidTop("less: no noise with bursts of up to " + strconv.FormatUint(goal.Burst, 10) +
+			" messages was found that proves the claim")
 	}
 	return &d, nil
 }
@@ -302,7 +305,8 @@ func (c *calibration) tooMany(groups []design.Group) error {
 		for k := range scaled {
 			scaled[k].Mass *= float64(c.task.Batch.Size) / float64(n)
 		}
-		if b, ok := design.LeastSlots(scaled, overflowLimit(&more, c.eps, c.delta), maxSlots); ok && uint64(b)*n < 1<<32 {
+		if b, ok := design.LeastSlots(scaled, overflowLimit(&more, c.eps, c.delta), maxSlots); ok &&
+			uint64(b)*n < 1<<32 {
 			return invalid.Field("batch.size", strconv.FormatUint(c.task.Batch.Size, 10),
 				"at least about "+strconv.FormatUint(n, 10)+": with fewer clients "+room)
 		}

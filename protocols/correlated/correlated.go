@@ -138,7 +138,8 @@ func newMechanism(t *task.Task) (*Mechanism, error) {
 		r.err = first(r.err, m.closedForm())
 	}
 	if r.err == nil && r.used != len(t.Params) {
-		r.err = invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", strconv.Itoa(r.used)+" for this rule and max")
+		r.err = invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters",
+			strconv.Itoa(r.used)+" for this rule and max")
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -158,16 +159,19 @@ func checkTask(t *task.Task) error {
 	case task.Count, task.Sum, task.Mean, task.Histogram:
 	case task.Vector:
 		if t.Input.Lo.Num != 0 {
-			return invalid.Field("input.range", t.Input.Lo.String()+","+t.Input.Hi.String(), "0 and a positive number, for vectors with at most one coordinate that is not 0")
+			return invalid.Field("input.range", t.Input.Lo.String()+","+t.Input.Hi.String(),
+				"0 and a positive number, for vectors with at most one coordinate that is not 0")
 		}
 	default:
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum, mean, histogram or vector for protocol "+Name)
+		return invalid.Field("query", strconv.Quote(string(t.Query)),
+			"count, sum, mean, histogram or vector for protocol "+Name)
 	}
 	if t.Rule != RuleMoments && t.Rule != RuleTheorem2 {
 		return invalid.Field("rule", strconv.Quote(t.Rule), RuleMoments+" or "+RuleTheorem2)
 	}
 	if t.Rule == RuleTheorem2 && (sparse(t) || t.Slots.Padding == task.PaddingNone) {
-		return invalid.Field("rule", strconv.Quote(t.Rule), RuleMoments+" for vectors, histograms and padding none: the theorem does not cover them")
+		return invalid.Field("rule", strconv.Quote(t.Rule),
+			RuleMoments+" for vectors, histograms and padding none: the theorem does not cover them")
 	}
 	return nil
 }
@@ -216,7 +220,8 @@ func dyadic(p randomizer.Rational, den uint64) bool { return p.Den&(p.Den-1) == 
 
 func (r *reader) exponent(key string, zero bool) randomizer.Rational {
 	return r.get(key, "a rational in (0, 16], denominator a power of two up to 2^40", func(p randomizer.Rational) bool {
-		return (p.Num > 0 || zero && p.Num == 0) && p.Num <= 16*exponentUnit && p.Float64() <= 16 && dyadic(p, exponentUnit)
+		return (p.Num > 0 || zero && p.Num == 0) && p.Num <= 16*exponentUnit && p.Float64() <= 16 &&
+			dyadic(p, exponentUnit)
 	})
 }
 
@@ -224,12 +229,14 @@ func (r *reader) exponent(key string, zero bool) randomizer.Rational {
 func (r *reader) noise(name string) (design.Noise, source) {
 	s := source{}
 	if _, bounded := r.task.Param(name + ".jump"); bounded {
-		j := r.get(name+".jump", "a whole number from 1 to 65535", func(p randomizer.Rational) bool { return p.Den == 1 && p.Num >= 1 && p.Num <= 65535 })
+		j := r.get(name+".jump", "a whole number from 1 to 65535",
+			func(p randomizer.Rational) bool { return p.Den == 1 && p.Num >= 1 && p.Num <= 65535 })
 		s.jump = uint64(j.Num)
 	}
-	rate := r.get(name+".r", "a rational from 1 to 10^9, denominator a power of two up to 64", func(p randomizer.Rational) bool {
-		return dyadic(p, rateUnit) && p.Float64() >= 1 && p.Float64() <= 1e9
-	})
+	rate := r.get(name+".r", "a rational from 1 to 10^9, denominator a power of two up to 64",
+		func(p randomizer.Rational) bool {
+			return dyadic(p, rateUnit) && p.Float64() >= 1 && p.Float64() <= 1e9
+		})
 	if rate.Den > 0 {
 		s.weight = uint64(rate.Num) * (rateUnit / rate.Den)
 	}
@@ -277,7 +284,8 @@ func (m *Mechanism) needsZero() bool {
 // superpose builds the noise of one client. Noise but for that of 0 is drawn for every coordinate.
 func (m *Mechanism) superpose() error {
 	for _, v := range []int64{1, -1} {
-		m.sources = append(m.sources, source{Atom: design.Atom{Messages: [3]int64{v}, Size: 1}, weight: rateUnit, s: m.central})
+		m.sources = append(m.sources,
+			source{Atom: design.Atom{Messages: [3]int64{v}, Size: 1}, weight: rateUnit, s: m.central})
 	}
 	atoms := make([]randomizer.Atom, len(m.sources))
 	total := 0.0
@@ -289,7 +297,8 @@ func (m *Mechanism) superpose() error {
 		total += float64(s.weight) * float64(m.dim) * float64(atoms[i].Jumps.Candidates())
 	}
 	if draws := total / rateUnit / float64(m.task.Batch.Min); total > 1<<62 || draws > maxDraws {
-		return invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10), "so many clients that none makes more than "+strconv.Itoa(maxDraws)+" draws, here "+format(draws))
+		return invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10),
+			"so many clients that none makes more than "+strconv.Itoa(maxDraws)+" draws, here "+format(draws))
 	}
 	m.noise = randomizer.NewSuperposition(atoms, rateUnit*m.task.Batch.Min)
 	return nil
@@ -305,7 +314,8 @@ func (m *Mechanism) slots(b uint64) task.Slots {
 	if padding == "" {
 		padding = task.PaddingNone
 	}
-	return task.Slots{Padding: padding, Lanes: 1, PerLane: b, MessageBytes: uint64(protocols.IndexBytes(m.values() * m.dim))}
+	return task.Slots{Padding: padding, Lanes: 1, PerLane: b,
+		MessageBytes: uint64(protocols.IndexBytes(m.values() * m.dim))}
 }
 
 // groups returns the noise of one client for its number of messages.

@@ -29,7 +29,8 @@ func draft(query task.Query, padding task.Padding, n uint64, eps, delta string, 
 		Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
 		Claim: task.NewClaim(eps, delta),
 		Batch: task.Batch{Size: n, Honest: randomizer.NewRational(1, 1), Min: n},
-		Slots: task.Slots{Padding: padding}, Clients: task.Clients{Kind: task.ClientAddress, Quota: 1}, KEM: task.KEMX25519,
+		Slots: task.Slots{Padding: padding}, Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+		KEM: task.KEMX25519,
 	}
 	if query == task.Histogram {
 		t.Input.Bins, t.Input.Labels = 8, true
@@ -54,7 +55,8 @@ func calibrated(t *testing.T, d *task.Task, o correlated.Options) *correlated.Me
 	require.NoError(t, err)
 	start = time.Now()
 	require.NoError(t, m.CheckClaim())
-	t.Logf("%s, padding %s, n=%d: calibrated in %v, checked in %v", d.Query, d.Slots.Padding, d.Batch.Size, took, time.Since(start))
+	t.Logf("%s, padding %s, n=%d: calibrated in %v, checked in %v", d.Query, d.Slots.Padding, d.Batch.Size, took,
+		time.Since(start))
 	return m.(*correlated.Mechanism)
 }
 
@@ -112,12 +114,17 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 				out, err := planner.Trial{Repeats: repeats}.Run(d, m, spread(n, c.value))
 				require.NoError(t, err)
 				for j, truth := range out.Truth {
-					require.InDelta(t, truth, out.Estimate[j], deviations*math.Sqrt(out.PredictedVariance[j]/repeats), "bias of entry %d", j)
-					require.InEpsilon(t, out.PredictedVariance[j], out.Variance[j], quantile*math.Sqrt((kurtosis-1)/float64(repeats)), "variance of entry %d", j)
+					require.InDelta(t, truth, out.Estimate[j], deviations*math.Sqrt(out.PredictedVariance[j]/repeats),
+						"bias of entry %d", j)
+					require.InEpsilon(t, out.PredictedVariance[j], out.Variance[j],
+						quantile*math.Sqrt((kurtosis-1)/float64(repeats)), "variance of entry %d", j)
 				}
 				zeroSum, central := m.Messages()
-				require.InDelta(t, zeroSum+central+1, out.MessagesPerUser, 0.55, "messages per user; full padding sends none for 0")
-				t.Logf("bias %.3g, variance %.4g of predicted %.4g, %.1f messages per user, B = %d", out.Estimate[0]-out.Truth[0], out.Variance[0], out.PredictedVariance[0], out.MessagesPerUser, d.Slots.PerLane)
+				require.InDelta(t, zeroSum+central+1, out.MessagesPerUser, 0.55,
+					"messages per user; full padding sends none for 0")
+				t.Logf("bias %.3g, variance %.4g of predicted %.4g, %.1f messages per user, B = %d",
+					out.Estimate[0]-out.Truth[0], out.Variance[0], out.PredictedVariance[0], out.MessagesPerUser,
+					d.Slots.PerLane)
 			})
 		}
 	}
@@ -133,12 +140,17 @@ func requireField(t *testing.T, err error, field string) {
 }
 
 func TestImpossibleParametersAreNamed(t *testing.T) {
-	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 0))), "params.max")
-	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 9000))), "params.max")
-	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Count, "", 1000, "1", "1e-6", whole("max", 2))), "params.max")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 0))),
+		"params.max")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 9000))),
+		"params.max")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Count, "", 1000, "1", "1e-6", whole("max", 2))),
+		"params.max")
 	requireField(t, new(correlated.Protocol).Calibrate(draft(task.VectorMean, "", 1000, "1", "1e-6")), "query")
-	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, task.PaddingFull, 2, "0.05", "1e-6", whole("max", 64))), "batch.size")
-	requireField(t, correlated.CalibrateWith(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 4)), correlated.Options{Share: 1}), "share")
+	requireField(t, new(correlated.Protocol).Calibrate(draft(task.Sum, task.PaddingFull, 2, "0.05", "1e-6",
+		whole("max", 64))), "batch.size")
+	requireField(t, correlated.CalibrateWith(draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 4)),
+		correlated.Options{Share: 1}), "share")
 	d := draft(task.Sum, "", 1000, "1", "1e-6", whole("max", 4))
 	d.Rule = "revealed"
 	requireField(t, new(correlated.Protocol).Calibrate(d), "rule")
@@ -160,16 +172,18 @@ func TestOtherTasksAreRefused(t *testing.T) {
 		change func(*task.Task)
 		field  string
 	}{
-		"Δ of 0":          {func(d *task.Task) { *at(d, "max") = randomizer.NewRational(0, 1) }, "params.max"},
-		"central of 0":    {func(d *task.Task) { *at(d, "central") = randomizer.NewRational(0, 1) }, "params.central"},
-		"r below 1":       {func(d *task.Task) { *at(d, "pair.r") = randomizer.NewRational(1, 2) }, "params.pair.r"},
-		"no level":        {func(d *task.Task) { d.Params = append(d.Params[:2:2], d.Params[5:]...) }, "params.level.00.r"},
-		"one too many":    {func(d *task.Task) { d.Params = append(d.Params, whole("zzz", 1)) }, "params"},
-		"theta of 0":      {func(d *task.Task) { *at(d, "theta") = randomizer.NewRational(0, 1) }, "params.theta"},
-		"two lanes":       {func(d *task.Task) { d.Slots.Lanes = 2 }, "slots"},
-		"no slot for it":  {func(d *task.Task) { d.Slots.PerLane = 1 }, "slots.perLane"},
-		"other size":      {func(d *task.Task) { d.Slots.MessageBytes = 9 }, "slots"},
-		"padding full":    {func(d *task.Task) { d.Slots.Padding = task.PaddingFull }, "params"}, // zero.* are one too many
+		"Δ of 0":       {func(d *task.Task) { *at(d, "max") = randomizer.NewRational(0, 1) }, "params.max"},
+		"central of 0": {func(d *task.Task) { *at(d, "central") = randomizer.NewRational(0, 1) }, "params.central"},
+		"r below 1":    {func(d *task.Task) { *at(d, "pair.r") = randomizer.NewRational(1, 2) }, "params.pair.r"},
+		"no level": {func(d *task.Task) { d.Params = append(d.Params[:2:2], d.Params[5:]...) },
+			"params.level.00.r"},
+		"one too many":   {func(d *task.Task) { d.Params = append(d.Params, whole("zzz", 1)) }, "params"},
+		"theta of 0":     {func(d *task.Task) { *at(d, "theta") = randomizer.NewRational(0, 1) }, "params.theta"},
+		"two lanes":      {func(d *task.Task) { d.Slots.Lanes = 2 }, "slots"},
+		"no slot for it": {func(d *task.Task) { d.Slots.PerLane = 1 }, "slots.perLane"},
+		"other size":     {func(d *task.Task) { d.Slots.MessageBytes = 9 }, "slots"},
+		// zero.* are one too many
+		"padding full":    {func(d *task.Task) { d.Slots.Padding = task.PaddingFull }, "params"},
 		"histogram query": {func(d *task.Task) { d.Query = task.Histogram; d.Input.Bins = 3 }, "params.max"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +277,8 @@ func TestMaliciousClients(t *testing.T) {
 	} {
 		out, err := planner.Trial{Repeats: 2000, Malicious: malicious, Attack: attack}.Run(d, m, values)
 		require.NoError(t, err)
-		require.InDelta(t, out.Truth[0]+bias, out.Estimate[0], deviations*math.Sqrt(out.PredictedVariance[0]/2000), attack)
+		require.InDelta(t, out.Truth[0]+bias, out.Estimate[0], deviations*math.Sqrt(out.PredictedVariance[0]/2000),
+			attack)
 	}
 	_, err := planner.Trial{Repeats: 1, Malicious: 1, Attack: "none"}.Run(d, m, values)
 	requireField(t, err, "attack")

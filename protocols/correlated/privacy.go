@@ -25,7 +25,8 @@ func (m *Mechanism) CheckClaim() error {
 		gain = (1 + math.Exp(eps)) * float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
 	}
 	if !(gain <= overflowShare*delta*(1+1e-6)) {
-		return invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10), "more: noise that does not fit costs a delta of "+format(gain)+", which may be a hundredth of the claim's")
+		return invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10),
+			"more: noise that does not fit costs a delta of "+format(gain)+", which may be a hundredth of the claim's")
 	}
 	derived := delta * (1 - overflowShare)
 	if m.task.Rule == RuleMoments {
@@ -34,7 +35,9 @@ func (m *Mechanism) CheckClaim() error {
 		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "above central times max, "+format(star))
 	}
 	if derived += gain; !(derived <= delta*(1+1e-6)) {
-		return invalid.Field("claim.delta", m.task.Claim.Delta.String(), "at least "+format(derived)+", the delta that rule "+m.task.Rule+" derives at epsilon "+m.task.Claim.Epsilon.String())
+		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
+			"at least "+format(derived)+", the delta that rule "+m.task.Rule+" derives at epsilon "+
+				m.task.Claim.Epsilon.String())
 	}
 	return nil
 }
@@ -71,7 +74,8 @@ func (m *Mechanism) closedForm() error {
 	gamma := m.top * uint64(bits.Len64(m.top-1)+1)
 	rate := func(share float64) uint64 { return uint64(math.Ceil(3 * (1 + math.Log(1/share)) * rateUnit)) }
 	if least := 0.2 * spare / 2 / (2 * float64(gamma)); !(least >= 1.0/exponentUnit) { // of the exponents below
-		return invalid.Field("params.central", m.central.String(), "further below epsilon over max: noise with exponents below 2^-40 cannot be drawn")
+		return invalid.Field("params.central", m.central.String(),
+			"further below epsilon over max: noise with exponents below 2^-40 cannot be drawn")
 	}
 	tilde := rate(delta / (2*top - 1))
 	add := func(a design.Atom, weight uint64, s float64) {

@@ -108,7 +108,8 @@ func (m *Mechanism) decode(lane int, message []byte) (at uint64, value int64, er
 	}
 	at, value = index/m.values(), int64(index%m.values())-int64(m.offset())
 	if value == 0 && (at != 0 || !m.needsZero()) {
-		return 0, 0, invalid.Field("message", "0 for coordinate "+strconv.FormatUint(at, 10), "another value: only padding none has zeros, of coordinate 0")
+		return 0, 0, invalid.Field("message", "0 for coordinate "+strconv.FormatUint(at, 10),
+			"another value: only padding none has zeros, of coordinate 0")
 	}
 	return at, value, nil
 }

@@ -8,7 +8,8 @@ import (
 // Attack is [protocols.Attacker]. With max, every malicious client fills its B slots with messages Δ, of
 // coordinates in turn; with one-coordinate, of the first. With drop-noise, it sends its rounded value
 // without noise, which moves nothing on average and takes its share of the noise away.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,
+	error) {
 	at, x, err := m.input(value)
 	if err != nil {
 		return nil, err

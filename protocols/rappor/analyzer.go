@@ -60,7 +60,8 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		return []protocols.ErrorLaw{protocols.Cell{Seen: a.sum, Users: a.reports, Own: 1 - f, Other: f}}
 	}
 	step := a.m.task.Input.Width() / (float64(a.m.k) * (1 - 2*f))
-	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0], Plugged: float64(a.reports) * a.m.WorstVariance(), Step: step}}
+	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0],
+		Plugged: float64(a.reports) * a.m.WorstVariance(), Step: step}}
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).

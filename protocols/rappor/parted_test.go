@@ -131,7 +131,8 @@ func TestPartedDelta(t *testing.T) {
 		users uint64
 		most  float64
 	}{{100, 1}, {1000, 1e-4}, {10_000, 1e-5}, {100_000, 2e-6}, {1_000_000, 1.5e-6}} {
-		_, m := draft(t, planner.Query{Batch: c.users, Honest: 0.9, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"k": 16}})
+		_, m := draft(t, planner.Query{Batch: c.users, Honest: 0.9, Epsilon: 1, Delta: 1e-6,
+			Params: planner.Params{"k": 16}})
 		delta, err := m.(*rappor.Mechanism).PartedDelta()
 		require.NoError(t, err)
 		require.Greater(t, delta, 1e-6)

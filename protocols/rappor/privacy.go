@@ -50,7 +50,8 @@ func (m *Mechanism) CheckClaim() error {
 	delta := flips + g.overflow(m.k, m.b, m.f.Float64())
 	if !(delta <= g.delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
-			"at least "+decimal.Format(delta, 4)+", the delta that rule others derives at epsilon "+m.task.Claim.Epsilon.String())
+			"at least "+decimal.Format(delta, 4)+", the delta that rule others derives at epsilon "+
+				m.task.Claim.Epsilon.String())
 	}
 	return nil
 }
@@ -125,7 +126,9 @@ func (g target) leastFlip(bits uint64) (randomizer.Rational, error) {
 		}
 		hi = 0.5 - (0.5-hi)*(0.5-hi)/0.5 // Doubles a small f and squares the distance to 1/2.
 		if hi > 0.5-1e-6 {
-			return randomizer.Rational{}, invalid.Field("epsilon", decimal.Format(g.eps, -1), "more, or more honest users: no flip probability below 1/2 proves this claim")
+			return randomizer.Rational{},
+				invalid.Field("epsilon", decimal.Format(g.eps, -1),
+					"more, or more honest users: no flip probability below 1/2 proves this claim")
 		}
 	}
 	lo := hi / 2.2 // Fails, or is below the first try.
@@ -171,7 +174,8 @@ const work = 1.5e7
 func dominatingPairs(n, f float64) ([]pair, error) {
 	spread := 18 * math.Sqrt(n*f*(1-f)) // About the length of D_u's support.
 	if spread > 2600 {
-		return nil, invalid.Field("params.f", decimal.Format(f, 4), "at most 20000 expected flips per bit; take a larger epsilon")
+		return nil, invalid.Field("params.f", decimal.Format(f, 4),
+			"at most 20000 expected flips per bit; take a larger epsilon")
 	}
 	var edges []float64
 	for scale := 1.0; ; scale *= 1.5 {

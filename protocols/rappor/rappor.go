@@ -77,10 +77,12 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	}
 	f, ok := t.Param("f")
 	if !ok || f.Num <= 0 || f.Num >= 1<<53 || 2*f.Float64() >= 1 || f.Den&(f.Den-1) != 0 || f.Den > 1<<62 {
-		return nil, invalid.Field("params.f", f.String(), "a rational in (0, 1/2), numerator below 2^53, denominator a power of two up to 2^62")
+		return nil, invalid.Field("params.f", f.String(),
+			"a rational in (0, 1/2), numerator below 2^53, denominator a power of two up to 2^62")
 	}
 	if t.Slots.PerLane > k {
-		return nil, invalid.Field("slots.perLane", strconv.FormatUint(t.Slots.PerLane, 10), "at most k = "+strconv.FormatUint(k, 10))
+		return nil, invalid.Field("slots.perLane", strconv.FormatUint(t.Slots.PerLane, 10),
+			"at most k = "+strconv.FormatUint(k, 10))
 	}
 	m := &Mechanism{t, k, t.Slots.PerLane, f}
 	return m, protocols.CheckSlots(t, m.slots())
@@ -103,7 +105,8 @@ func checkTask(t *task.Task) error {
 
 // slots returns how the indices travel: up to B messages per client, all in one lane.
 func (m *Mechanism) slots() task.Slots {
-	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.b, MessageBytes: uint64(protocols.IndexBytes(m.k))}
+	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.b,
+		MessageBytes: uint64(protocols.IndexBytes(m.k))}
 }
 
 // overflowShare is how much of δ overflowing slots may take.

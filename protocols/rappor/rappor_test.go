@@ -100,9 +100,11 @@ func draft(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism) {
 func TestShuffledMechanismIsPrivate(t *testing.T) {
 	zeros, half, all := 0, 0, 0
 	for _, target := range []struct{ eps, delta float64 }{{0.5, 0.05}, {1, 0.01}, {1, 0.1}, {2, 0.003}} {
-		for _, c := range []struct{ n, k int }{{1, 2}, {2, 1}, {2, 3}, {3, 2}, {4, 1}, {4, 3}, {5, 2}, {6, 1}, {6, 2}, {6, 3}} {
+		for _, c := range []struct{ n, k int }{{1, 2}, {2, 1}, {2, 3}, {3, 2}, {4, 1}, {4, 3}, {5, 2}, {6, 1}, {6, 2},
+			{6, 3}} {
 			name := fmt.Sprintf("%+v %+v", target, c)
-			d, m := draft(t, planner.Query{Batch: uint64(c.n), Honest: 1, Epsilon: target.eps, Delta: target.delta, Params: planner.Params{"k": uint64(c.k)}})
+			d, m := draft(t, planner.Query{Batch: uint64(c.n), Honest: 1, Epsilon: target.eps, Delta: target.delta,
+				Params: planner.Params{"k": uint64(c.k)}})
 			require.NoError(t, m.CheckClaim(), name)
 			f, _ := d.Param("f")
 			limit := -1
@@ -174,7 +176,8 @@ func TestFlipsAgainstExact(t *testing.T) {
 func TestClaims(t *testing.T) {
 	for _, n := range []uint64{1, 2, 10, 66, 1000, 100_000, 10_000_000} {
 		for _, eps := range []float64{0.2, 1, 4} {
-			d, m := draft(t, planner.Query{Batch: n, Honest: 1, Epsilon: eps, Delta: 1e-3 / float64(n), Params: planner.Params{"k": 5}})
+			d, m := draft(t, planner.Query{Batch: n, Honest: 1, Epsilon: eps, Delta: 1e-3 / float64(n),
+				Params: planner.Params{"k": 5}})
 			require.NoError(t, m.CheckClaim())
 			for _, change := range []func(){
 				func() { d.Params[0].Value = randomizer.NewRational(d.Params[0].Value.Num, 2*d.Params[0].Value.Den) },
@@ -216,11 +219,16 @@ func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 		values [][]float64
 		fast   bool
 	}{
-		"sum of 0..5, h = 1":  {planner.Query{Query: task.Sum, Hi: 5, Honest: 1, Params: planner.Params{"k": 5}}, column(120, func(i int) float64 { return float64(i % 6) }), false},
-		"mean, h = 0.8":       {planner.Query{Query: task.Mean, Lo: -1, Hi: 1, Honest: 0.8}, column(120, func(i int) float64 { return float64(i%11)/5 - 1 }), false},
-		"count, h = 0.8":      {planner.Query{Query: task.Count, Honest: 0.8}, column(120, func(i int) float64 { return float64(i % 2) }), false},
-		"worst, fast":         {planner.Query{Query: task.Sum, Honest: 1, Params: planner.Params{"k": 4}}, column(500, func(int) float64 { return 0.125 }), true},
-		"sum of 0..20, slots": {planner.Query{Query: task.Sum, Hi: 20, Honest: 1, Params: planner.Params{"k": 20}}, column(150, func(i int) float64 { return float64(i % 21) }), false},
+		"sum of 0..5, h = 1": {planner.Query{Query: task.Sum, Hi: 5, Honest: 1, Params: planner.Params{"k": 5}},
+			column(120, func(i int) float64 { return float64(i % 6) }), false},
+		"mean, h = 0.8": {planner.Query{Query: task.Mean, Lo: -1, Hi: 1, Honest: 0.8},
+			column(120, func(i int) float64 { return float64(i%11)/5 - 1 }), false},
+		"count, h = 0.8": {planner.Query{Query: task.Count, Honest: 0.8},
+			column(120, func(i int) float64 { return float64(i % 2) }), false},
+		"worst, fast": {planner.Query{Query: task.Sum, Honest: 1, Params: planner.Params{"k": 4}},
+			column(500, func(int) float64 { return 0.125 }), true},
+		"sum of 0..20, slots": {planner.Query{Query: task.Sum, Hi: 20, Honest: 1, Params: planner.Params{"k": 20}},
+			column(150, func(i int) float64 { return float64(i % 21) }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := c.query
@@ -237,7 +245,8 @@ func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 
 // TestSlotsHoldEveryReport: no client ever has more messages than slots, and the slots are few.
 func TestSlotsHoldEveryReport(t *testing.T) {
-	d, m := draft(t, planner.Query{Batch: 10_000, Honest: 1, Hi: 64, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"k": 64}})
+	d, m := draft(t, planner.Query{Batch: 10_000, Honest: 1, Hi: 64, Epsilon: 1, Delta: 1e-6,
+		Params: planner.Params{"k": 64}})
 	require.Less(t, d.Slots.PerLane, uint64(12))
 	require.True(t, math.IsInf(m.Epsilon0(), 1))
 	src, most := randomizer.NewSource(), 0
@@ -258,7 +267,8 @@ func TestSlotsHoldEveryReport(t *testing.T) {
 }
 
 func TestAttacksAndMerge(t *testing.T) {
-	d, m := draft(t, planner.Query{Batch: 1000, Honest: 1, Hi: 8, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"k": 8}})
+	d, m := draft(t, planner.Query{Batch: 1000, Honest: 1, Hi: 8, Epsilon: 1, Delta: 1e-6,
+		Params: planner.Params{"k": 8}})
 	zeros := column(1000, func(int) float64 { return 0 })
 	f, _ := d.Param("f")
 	out, err := planner.Trial{Repeats: 200, Malicious: 3, Attack: protocols.AttackMax, Fast: true}.Run(d, m, zeros)
@@ -315,11 +325,12 @@ func TestFewSlotsForManyFlips(t *testing.T) {
 		for _, slots := range []uint64{1, 1000, 1200, 1240, 1400} {
 			draft := &task.Task{
 				Query: task.Sum, Protocol: rappor.Name, Rule: rappor.RuleOthers,
-				Input:  task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-				Claim:  task.NewClaim("2", "1e-10"),
-				Batch:  task.Batch{Size: users, Honest: randomizer.NewRational(1, 1), Min: users},
-				Params: []task.Param{{Key: "f", Value: randomizer.NewRational(5033165, 1<<24)}, protocols.Whole("k", 4096)},
-				Slots:  task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: slots, MessageBytes: 2},
+				Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
+				Claim: task.NewClaim("2", "1e-10"),
+				Batch: task.Batch{Size: users, Honest: randomizer.NewRational(1, 1), Min: users},
+				Params: []task.Param{{Key: "f", Value: randomizer.NewRational(5033165, 1<<24)},
+					protocols.Whole("k", 4096)},
+				Slots: task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: slots, MessageBytes: 2},
 			}
 			m, err := registry.Open(draft)
 			require.NoError(t, err)

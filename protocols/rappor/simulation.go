@@ -9,7 +9,8 @@ import (
 // report j, and of the others a binomial number. It leaves out that flips are drawn to fit the
 // slots, an event whose probability over all clients is below δ/100.
 func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
-	groups, err := protocols.RoundingGroups(values, m.k, func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
+	groups, err := protocols.RoundingGroups(values, m.k,
+		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
 	if err != nil {
 		return nil, err
 	}

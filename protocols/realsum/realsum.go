@@ -59,7 +59,8 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	}
 	levels, ok := t.Param("k")
 	if !ok || levels.Den != 1 || levels.Num < 1 || levels.Num > maxK || len(t.Params) != 2 {
-		return nil, invalid.Field("params.k", levels.String(), "a whole number from 1 to "+strconv.Itoa(maxK)+", and gamma")
+		return nil, invalid.Field("params.k", levels.String(), "a whole number from 1 to "+strconv.Itoa(maxK)+
+			", and gamma")
 	}
 	k := uint64(levels.Num)
 	if t.Query == task.Count && k != 1 {

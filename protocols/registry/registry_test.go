@@ -51,7 +51,8 @@ func TestTheTableHoldsEveryProtocol(t *testing.T) {
 func TestEveryProtocolHasTheSameFiles(t *testing.T) {
 	output := regexp.MustCompile(`(?s)\nfunc Example\(\) \{.*\n\t// (Unordered o|O)utput:\n`)
 	for _, name := range names() {
-		for _, file := range []string{name, "randomizer", "analyzer", "privacy", "calibrate", "simulation", "example_test"} {
+		for _, file := range []string{name, "randomizer", "analyzer", "privacy", "calibrate", "simulation",
+			"example_test"} {
 			text, err := os.ReadFile(filepath.Join("..", name, file+".go"))
 			require.NoError(t, err)
 			if file == "example_test" {
@@ -194,7 +195,8 @@ func TestTrust(t *testing.T) {
 		{"vectormean", task.PaddingFull, 32, 7, protocols.TrustFirst},
 		{"realsum", task.PaddingNone, 1, 1, protocols.TrustFirst},
 	} {
-		got, err := registry.Trust(&task.Task{Protocol: c.protocol, Slots: task.Slots{Padding: c.padding, Lanes: c.lanes, PerLane: c.perLane}})
+		got, err := registry.Trust(&task.Task{Protocol: c.protocol,
+			Slots: task.Slots{Padding: c.padding, Lanes: c.lanes, PerLane: c.perLane}})
 		require.NoError(t, err)
 		require.Equal(t, c.want, got, "%+v", c)
 	}

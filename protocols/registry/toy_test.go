@@ -41,7 +41,8 @@ func (c clone) write(name string, text []byte) {
 func (c clone) run(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = c.dir
-	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off", "GIT_CEILING_DIRECTORIES="+filepath.Dir(c.dir))
+	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off",
+		"GIT_CEILING_DIRECTORIES="+filepath.Dir(c.dir))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -32,11 +32,16 @@ func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 		query  planner.Query
 		values [][]float64
 	}{
-		"mean, h = 1":    {planner.Query{Query: task.Mean, Honest: 1, Hi: 1}, column(60, func(i int) float64 { return float64(i) / 59 })},
-		"sum, h = 0.8":   {planner.Query{Query: task.Sum, Honest: 0.8, Lo: -2, Hi: 3}, column(50, func(i int) float64 { return -2 + float64(i%7)*0.7 })},
-		"count, h = 0.8": {planner.Query{Query: task.Count, Honest: 0.8}, column(40, func(i int) float64 { return float64(i % 2) })},
-		"worst, h = 1":   {planner.Query{Query: task.Sum, Honest: 1, Hi: 1, Params: planner.Params{"p": 2}}, column(60, func(int) float64 { return 0.25 })},
-		"zeros, h = 0.8": {planner.Query{Query: task.Sum, Honest: 0.8, Hi: 1}, column(30, func(int) float64 { return 0 })},
+		"mean, h = 1": {planner.Query{Query: task.Mean, Honest: 1, Hi: 1},
+			column(60, func(i int) float64 { return float64(i) / 59 })},
+		"sum, h = 0.8": {planner.Query{Query: task.Sum, Honest: 0.8, Lo: -2, Hi: 3},
+			column(50, func(i int) float64 { return -2 + float64(i%7)*0.7 })},
+		"count, h = 0.8": {planner.Query{Query: task.Count, Honest: 0.8},
+			column(40, func(i int) float64 { return float64(i % 2) })},
+		"worst, h = 1": {planner.Query{Query: task.Sum, Honest: 1, Hi: 1, Params: planner.Params{"p": 2}},
+			column(60, func(int) float64 { return 0.25 })},
+		"zeros, h = 0.8": {planner.Query{Query: task.Sum, Honest: 0.8, Hi: 1},
+			column(30, func(int) float64 { return 0 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := c.query
@@ -189,7 +194,8 @@ func TestWrapIsRare(t *testing.T) {
 }
 
 func BenchmarkRandomize(b *testing.B) {
-	d, err := planner.Draft(planner.Query{Name: "b", Protocol: splitmix.Name, Query: task.Mean, Hi: 1, Batch: 10_000, Honest: 1, Epsilon: 1, Delta: 1e-8})
+	d, err := planner.Draft(planner.Query{Name: "b", Protocol: splitmix.Name, Query: task.Mean, Hi: 1, Batch: 10_000,
+		Honest: 1, Epsilon: 1, Delta: 1e-8})
 	require.NoError(b, err)
 	m, err := registry.Open(d)
 	require.NoError(b, err)
@@ -200,7 +206,8 @@ func BenchmarkRandomize(b *testing.B) {
 }
 
 func BenchmarkCheckClaim(b *testing.B) {
-	d, err := planner.Draft(planner.Query{Name: "b", Protocol: splitmix.Name, Query: task.Mean, Hi: 1, Batch: 10_000_000, Honest: 1, Epsilon: 1, Delta: 1e-4})
+	d, err := planner.Draft(planner.Query{Name: "b", Protocol: splitmix.Name, Query: task.Mean, Hi: 1,
+		Batch: 10_000_000, Honest: 1, Epsilon: 1, Delta: 1e-4})
 	require.NoError(b, err)
 	m, err := registry.Open(d)
 	require.NoError(b, err)

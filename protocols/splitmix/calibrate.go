@@ -53,7 +53,8 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	mech := newMechanism(t, 0, p, 0, s)
 	mech.q = mech.leastQ()
 	if mech.q > maxQ {
-		return invalid.Field("params.p", strconv.FormatUint(p, 10), "a p for which q = batch times p, and room for noise, stays below 2^56")
+		return invalid.Field("params.p", strconv.FormatUint(p, 10),
+			"a p for which q = batch times p, and room for noise, stays below 2^56")
 	}
 	if _, ok := t.Param("m"); ok {
 		mech.m, err = protocols.WholeParam(t, "m", 1, maxM)
@@ -65,9 +66,11 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	}
 	if limit := (1<<32 - 1) / t.Batch.Size; mech.m > limit {
 		return invalid.Field("batch.size", strconv.FormatUint(t.Batch.Size, 10),
-			"at most "+strconv.FormatUint((1<<32-1)/mech.m, 10)+" for "+strconv.FormatUint(mech.m, 10)+" messages per client by rule "+t.Rule+", below 2^32 in a batch")
+			"at most "+strconv.FormatUint((1<<32-1)/mech.m, 10)+" for "+strconv.FormatUint(mech.m, 10)+
+				" messages per client by rule "+t.Rule+", below 2^32 in a batch")
 	}
-	t.Params = []task.Param{protocols.Whole("m", mech.m), protocols.Whole("p", p), protocols.Whole("q", mech.q), {Key: "s", Value: s}}
+	t.Params = []task.Param{protocols.Whole("m", mech.m), protocols.Whole("p", p), protocols.Whole("q", mech.q),
+		{Key: "s", Value: s}}
 	t.Slots = mech.slots()
 	return nil
 }
@@ -90,7 +93,9 @@ func (g target) exponent(p uint64) (randomizer.Rational, error) {
 		eps.Num--
 	}
 	if eps.Num <= 0 || eps.Float64()/float64(p) < 2*randomizer.MinRate.Float64() {
-		return randomizer.Rational{}, invalid.Field("epsilon", decimal.Format(g.eps, -1), "at least p times 2^-39, p = "+strconv.FormatUint(p, 10))
+		return randomizer.Rational{},
+			invalid.Field("epsilon", decimal.Format(g.eps, -1), "at least p times 2^-39, p = "+
+				strconv.FormatUint(p, 10))
 	}
 	return randomizer.NewRational(eps.Num, eps.Den*p), nil
 }

@@ -13,7 +13,8 @@ import (
 // Each client splits its noisy value, the shuffler mixes all shares, the analyzer adds them up.
 func Example() {
 	t := &task.Task{
-		Name: "page load", Query: task.Mean, Protocol: splitmix.Name, Rule: splitmix.RuleComponents, KEM: task.KEMX25519,
+		Name: "page load", Query: task.Mean, Protocol: splitmix.Name, Rule: splitmix.RuleComponents,
+		KEM:   task.KEMX25519,
 		Input: task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(10, 1)},
 		Claim: task.NewClaim("1", "1e-8"),
 		Batch: task.Batch{Size: 10000, Honest: randomizer.NewRational(1, 1), Min: 10000},

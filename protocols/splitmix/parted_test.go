@@ -14,16 +14,19 @@ import (
 // with which the batch has the n_min·m slots that relays ask for and no second batch has.
 func TestOneBatchOfPartedClientsIsPrivate(t *testing.T) {
 	caught := 0
-	for _, c := range []struct{ least, m, p, q uint64 }{{2, 8, 2, 4}, {2, 9, 1, 3}, {3, 6, 2, 4}, {3, 9, 1, 3}, {4, 7, 1, 2}, {4, 8, 1, 3}} {
+	for _, c := range []struct{ least, m, p, q uint64 }{{2, 8, 2, 4}, {2, 9, 1, 3}, {3, 6, 2, 4}, {3, 9, 1, 3},
+		{4, 7, 1, 2}, {4, 8, 1, 3}} {
 		for _, eps := range []float64{0.5, 1, 2} {
-			claimed := min(1, splitmix.StatisticalDistance(splitmix.RuleComponents, c.least, c.m, c.q)*(1+math.Exp(eps)))
+			claimed := min(1, splitmix.StatisticalDistance(splitmix.RuleComponents, c.least, c.m,
+				c.q)*(1+math.Exp(eps)))
 			for k := uint64(1); k < 2*c.least; k++ {
 				missing := uint64(0)
 				if k < c.least {
 					missing = (c.least - k) * c.m
 				}
 				mix := tiny{k, c.m, c.p, c.q, eps / float64(c.p), 1 / float64(c.least), 0}
-				require.LessOrEqual(t, mix.besides(missing).worstDelta(eps), claimed, "%+v, ε = %g, %d strays", mix, eps, missing)
+				require.LessOrEqual(t, mix.besides(missing).worstDelta(eps), claimed, "%+v, ε = %g, %d strays", mix,
+					eps, missing)
 				if k < c.least && mix.besides(0).worstDelta(eps) > claimed {
 					caught++
 				}

@@ -8,7 +8,8 @@ import (
 // Fast is [protocols.FastSimulator]: the residue of a batch is that of its rounded values and of the
 // noise of all its clients, NB(n/n_min, α) - NB(n/n_min, α); the shares cancel.
 func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
-	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
+	groups, err := protocols.RoundingGroups(values, m.p,
+		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +29,8 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 // moves the estimate of a batch by at least ⌊q/2⌋/p wherever it was, one half of all that can be
 // decoded; the others report as honest clients do, as more of the same would undo it. With
 // drop-noise, every malicious client shares its rounded value without noise.
-func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages, error) {
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,
+	error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, err

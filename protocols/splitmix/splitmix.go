@@ -102,7 +102,8 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	}
 	mech := newMechanism(t, m, p, q, s)
 	if least := mech.leastQ(); q < least {
-		return nil, invalid.Field("params.q", strconv.FormatUint(q, 10), "at least "+strconv.FormatUint(least, 10)+", so that the noise rarely wraps around")
+		return nil, invalid.Field("params.q", strconv.FormatUint(q, 10),
+			"at least "+strconv.FormatUint(least, 10)+", so that the noise rarely wraps around")
 	}
 	return mech, protocols.CheckSlots(t, mech.slots())
 }
@@ -116,7 +117,8 @@ func newMechanism(t *task.Task, m, p, q uint64, s randomizer.Rational) *Mechanis
 
 // slots returns how the shares travel: m messages per client, all in one lane.
 func (m *Mechanism) slots() task.Slots {
-	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.m, MessageBytes: uint64(protocols.IndexBytes(m.q))}
+	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.m,
+		MessageBytes: uint64(protocols.IndexBytes(m.q))}
 }
 
 // ceilLog2 returns ⌈log₂ v⌉, v ≥ 1.

@@ -68,10 +68,12 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.sums))
 	for j, total := range a.Total() {
 		levels := protocols.RoundedLevels{
-			K: a.m.r, Gamma: a.m.krr.Gamma.Float64(), Reports: n, Sum: float64(a.sums[j]), Squares: float64(a.squares[j]),
+			K: a.m.r, Gamma: a.m.krr.Gamma.Float64(), Reports: n, Sum: float64(a.sums[j]),
+			Squares: float64(a.squares[j]),
 		}
 		variance := min(levels.Variance()*width*width, n*a.m.WorstVariance())
-		out[j] = protocols.Normal{Estimate: total, Plugged: variance, Step: width / (float64(a.m.r) * (1 - levels.Gamma))}
+		out[j] = protocols.Normal{Estimate: total, Plugged: variance,
+			Step: width / (float64(a.m.r) * (1 - levels.Gamma))}
 	}
 	return out
 }

@@ -108,7 +108,8 @@ func checkPoints(d, r uint64) (uint64, error) {
 	most := mostLevels(d)
 	want := "at most " + strconv.FormatUint(most, 10) + ": (r+1)^dim must be below 2^32"
 	if most == 0 {
-		return 0, invalid.Field("input.dim", strconv.FormatUint(d, 10), "1 to 31 for protocol vectorgrid: (r+1)^dim must be below 2^32; protocol vectormean has no such limit")
+		return 0, invalid.Field("input.dim", strconv.FormatUint(d, 10),
+			"1 to 31 for protocol vectorgrid: (r+1)^dim must be below 2^32; protocol vectormean has no such limit")
 	}
 	return 0, invalid.Field("params.r", strconv.FormatUint(r, 10), want)
 }

@@ -39,13 +39,15 @@ func open(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism) {
 func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	const n = 400
 	for name, q := range map[string]planner.Query{
-		"mean, d = 2":                {Query: task.VectorMean, Dim: 2, Honest: 1},
-		"mean, d = 3, 80 % honest":   {Query: task.VectorMean, Dim: 3, Honest: 0.8, Params: planner.Params{"r": 2}},
-		"sum, d = 2":                 {Query: task.Vector, Dim: 2, Lo: -1, Hi: 3, Honest: 1},
-		"sum, d = 1, 80 % honest":    {Query: task.Vector, Dim: 1, Lo: 0, Hi: 1, Honest: 0.8},
-		"mean, r = 4, clipped":       {Query: task.VectorMean, Dim: 2, Honest: 1, Clip: true, Params: planner.Params{"r": 4}},
-		"mean, d = 1, few honest":    {Query: task.VectorMean, Dim: 1, Honest: 0.25},
-		"sum, d = 4, 80 % honest, 1": {Query: task.Vector, Dim: 4, Lo: 0, Hi: 1, Honest: 0.8, Params: planner.Params{"r": 1}},
+		"mean, d = 2":              {Query: task.VectorMean, Dim: 2, Honest: 1},
+		"mean, d = 3, 80 % honest": {Query: task.VectorMean, Dim: 3, Honest: 0.8, Params: planner.Params{"r": 2}},
+		"sum, d = 2":               {Query: task.Vector, Dim: 2, Lo: -1, Hi: 3, Honest: 1},
+		"sum, d = 1, 80 % honest":  {Query: task.Vector, Dim: 1, Lo: 0, Hi: 1, Honest: 0.8},
+		"mean, r = 4, clipped": {Query: task.VectorMean, Dim: 2, Honest: 1, Clip: true,
+			Params: planner.Params{"r": 4}},
+		"mean, d = 1, few honest": {Query: task.VectorMean, Dim: 1, Honest: 0.25},
+		"sum, d = 4, 80 % honest, 1": {Query: task.Vector, Dim: 4, Lo: 0, Hi: 1, Honest: 0.8,
+			Params: planner.Params{"r": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +70,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 			for l, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[l] / repeats)
 				require.InDelta(t, truth, out.Estimate[l], deviations*se, "bias of coordinate %d", l)
-				require.InEpsilon(t, out.PredictedVariance[l], out.Variance[l], deviations*math.Sqrt(2.0/repeats), "variance of coordinate %d", l)
+				require.InEpsilon(t, out.PredictedVariance[l], out.Variance[l], deviations*math.Sqrt(2.0/repeats),
+					"variance of coordinate %d", l)
 			}
 		})
 	}
@@ -110,7 +113,8 @@ func TestPublishedGammaIsNotPrivate(t *testing.T) {
 	require.LessOrEqual(t, stattest.Worst(reports(r+1, printed), users, 1), 0.1, "it is right for d = 1")
 	require.Greater(t, stattest.Worst(reports(4, printed), users, 1), 0.1)
 
-	draft, m := open(t, planner.Query{Query: task.VectorMean, Dim: d, Rule: "exact", Batch: users, Honest: 1, Epsilon: 1, Delta: 0.1, Params: planner.Params{"r": r}})
+	draft, m := open(t, planner.Query{Query: task.VectorMean, Dim: d, Rule: "exact", Batch: users, Honest: 1,
+		Epsilon: 1, Delta: 0.1, Params: planner.Params{"r": r}})
 	gamma, _ := draft.Param("gamma")
 	require.LessOrEqual(t, stattest.Worst(reports(4, gamma.Float64()), users, 1), 0.1)
 	require.NoError(t, m.CheckClaim())
@@ -124,7 +128,8 @@ func TestPublishedGammaIsNotPrivate(t *testing.T) {
 func TestChosenGridIsTheBest(t *testing.T) {
 	for _, query := range []task.Query{task.Vector, task.VectorMean} {
 		for _, dim := range []uint64{1, 2, 3} {
-			q := planner.Query{Query: query, Dim: dim, Lo: 0, Hi: 1, Batch: 20_000, Honest: 0.9, Epsilon: 1, Delta: 1e-6}
+			q := planner.Query{Query: query, Dim: dim, Lo: 0, Hi: 1, Batch: 20_000, Honest: 0.9, Epsilon: 1,
+				Delta: 1e-6}
 			cost := func(m protocols.Mechanism) (sum float64) {
 				for _, v := range m.(*vectorgrid.Mechanism).WorstTotal() {
 					sum += v
@@ -139,7 +144,8 @@ func TestChosenGridIsTheBest(t *testing.T) {
 					continue
 				}
 				_, other := open(t, q)
-				require.LessOrEqual(t, cost(best), cost(other)*(1+1e-9), "%s, d = %d: r = %s, but %d is better", query, dim, chosen, r)
+				require.LessOrEqual(t, cost(best), cost(other)*(1+1e-9), "%s, d = %d: r = %s, but %d is better", query,
+					dim, chosen, r)
 			}
 		}
 	}
@@ -148,7 +154,8 @@ func TestChosenGridIsTheBest(t *testing.T) {
 func TestWorstValueHasTheWorstVariance(t *testing.T) {
 	for _, query := range []task.Query{task.Vector, task.VectorMean} {
 		for _, r := range []uint64{1, 2, 7, 60} {
-			_, m := open(t, planner.Query{Query: query, Dim: 2, Lo: -1, Hi: 1, Batch: 20_000, Honest: 0.9, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"r": r}})
+			_, m := open(t, planner.Query{Query: query, Dim: 2, Lo: -1, Hi: 1, Batch: 20_000, Honest: 0.9, Epsilon: 1,
+				Delta: 1e-6, Params: planner.Params{"r": r}})
 			_, at, err := m.Exact(m.WorstValue())
 			require.NoError(t, err)
 			require.InEpsilon(t, m.WorstVariance(), at[0], 1e-9)
@@ -171,12 +178,14 @@ func TestBadParametersNameTheField(t *testing.T) {
 		"dimension too large": {planner.Query{Dim: 32}, "input.dim", "1 to 31"},
 		"dimension huge":      {planner.Query{Dim: 1 << 20}, "input.dim", "1 to 31"},
 		"r of zero":           {planner.Query{Dim: 2, Params: planner.Params{"r": 0}}, "params.r", "1 to 65536"},
-		"r too large":         {planner.Query{Dim: 1, Params: planner.Params{"r": 1<<16 + 1}}, "params.r", "1 to 65536"},
-		"too few users":       {planner.Query{Dim: 4, Rule: "theorem1", Batch: 100}, "users", "at least"},
+		"r too large": {planner.Query{Dim: 1, Params: planner.Params{"r": 1<<16 + 1}}, "params.r",
+			"1 to 65536"},
+		"too few users": {planner.Query{Dim: 4, Rule: "theorem1", Batch: 100}, "users", "at least"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := c.query
-			q.Name, q.Query, q.Protocol, q.Honest, q.Epsilon, q.Delta = "test", task.VectorMean, vectorgrid.Name, 1, 1, 1e-6
+			q.Name, q.Query, q.Protocol, q.Honest, q.Epsilon, q.Delta = "test", task.VectorMean, vectorgrid.Name, 1, 1,
+				1e-6
 			q.Batch = max(q.Batch, 1000)
 			_, err := planner.Draft(q)
 			var field *invalid.FieldError
@@ -185,7 +194,8 @@ func TestBadParametersNameTheField(t *testing.T) {
 			require.Contains(t, field.Want, c.want)
 		})
 	}
-	_, err := planner.Draft(planner.Query{Name: "test", Query: task.VectorMean, Protocol: vectorgrid.Name, Dim: 31, Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-6})
+	_, err := planner.Draft(planner.Query{Name: "test", Query: task.VectorMean, Protocol: vectorgrid.Name, Dim: 31,
+		Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-6})
 	require.NoError(t, err)
 }
 
@@ -216,7 +226,8 @@ func TestVectorsOfNormAboveOneAreRefusedOrClipped(t *testing.T) {
 // TestRandomizerFollowsItsLaw: 8 degrees of freedom, 44 exceeded once in 10⁶ runs.
 func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 40_000
-	draft, m := open(t, planner.Query{Query: task.Vector, Dim: 2, Lo: 0, Hi: 1, Batch: 100, Honest: 1, Epsilon: 2, Delta: 1e-6, Params: planner.Params{"r": 2}})
+	draft, m := open(t, planner.Query{Query: task.Vector, Dim: 2, Lo: 0, Hi: 1, Batch: 100, Honest: 1, Epsilon: 2,
+		Delta: 1e-6, Params: planner.Params{"r": 2}})
 	gamma, _ := draft.Param("gamma")
 	expected := [9]float64{}
 	for w := range 9 { // x = (0.75, 0.5) rounds to 1 or 2, and to 1

@@ -163,9 +163,9 @@ const fewTrials = 3
 //
 // A lane each: the least h with which rounding adds at most [coarse] to the variance. A client's noise there
 // is ∝ h², and what a malicious one reaches 1 + m/h, so that fewer units are better for both. One lane, padding
-// none: the s that minimises messages times the 5/2 power of the variance, with A ≤ max(7.75·d, 124). Padding full, with
-// A ≤ max(16d, 256) and for every m the largest s that m trials at q = ½ hide: the least m ≤ 3 that is
-// good [enough], else the m that minimises slots times variance squared.
+// none: the s that minimises messages times the 5/2 power of the variance, with A ≤ max(7.75·d, 124). Padding full,
+// with A ≤ max(16d, 256) and for every m the largest s that m trials at q = ½ hide: the least m ≤ 3 that is good
+// [enough], else the m that minimises slots times variance squared.
 func (p plan) choose() (units randomizer.Rational, trials uint64) {
 	if p.lanes {
 		h := math.Sqrt(p.n * p.square / (4 * p.size * coarse))
@@ -247,7 +247,8 @@ func (m *Mechanism) calibrate(eps, delta float64) error {
 	hi := m.units * m.units
 	for !private(hi) {
 		if hi *= 2; hi > compose.MaxVariance {
-			return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "a larger epsilon or delta, or a smaller dim")
+			return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(),
+				"a larger epsilon or delta, or a smaller dim")
 		}
 	}
 	hi = lower(private, hi)
@@ -321,7 +322,8 @@ func (m *Mechanism) checkSlots() error {
 	if room > 0 && most >= maxPerLane/2 {             // else it is a large batch that leaves no room
 		enough := math.Ceil(float64(slots.PerLane-m.most()) * float64(m.task.Batch.Min) / room)
 		return invalid.Field("users", strconv.FormatUint(m.task.Batch.Min, 10),
-			"at least "+strconv.FormatFloat(enough, 'f', 0, 64)+" honest ones, for the noise of each to fit the slots of a lane, or a smaller dim")
+			"at least "+strconv.FormatFloat(enough, 'f', 0, 64)+
+				" honest ones, for the noise of each to fit the slots of a lane, or a smaller dim")
 	}
 	return invalid.Field("slots.perLane", strconv.FormatUint(slots.PerLane, 10),
 		"at most "+strconv.FormatUint(most, 10)+": a smaller dim or batch, or a lane per coefficient")

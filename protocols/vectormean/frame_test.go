@@ -50,7 +50,8 @@ func TestFrameIsTight(t *testing.T) {
 	}
 }
 
-// The seed is part of the task: every client and analyzer must derive the same frame for all time. These were computed by a Python script from SplitMix64's definition.
+// The seed is part of the task: every client and analyzer must derive the same frame for all time. These were
+// computed by a Python script from SplitMix64's definition.
 func TestFrameOfASeedIsFixed(t *testing.T) {
 	f := newFrame(5, 42)
 	require.Equal(t, []int{6, 3, 7, 15, 10}, f.columns)
@@ -122,7 +123,8 @@ func TestFirstColumnsAreNotEnough(t *testing.T) {
 
 // What the randomizer gets is at most the units whatever the search returned.
 func TestCoefficientsBeyondTheBoundAreClipped(t *testing.T) {
-	m := &Mechanism{task: &task.Task{Input: task.Input{Bins: 64}}, frame: newFrame(64, 1), bound: 0.5 / math.Sqrt(128), units: 3}
+	m := &Mechanism{task: &task.Task{Input: task.Input{Bins: 64}}, frame: newFrame(64, 1), bound: 0.5 / math.Sqrt(128),
+		units: 3}
 	x := gaussian(rand.New(rand.NewPCG(5, 6)), 64)
 	a, steps := m.frame.represent(x, m.bound)
 	require.Equal(t, maxSteps, steps)

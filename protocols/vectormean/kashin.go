@@ -43,9 +43,11 @@ func chooseFrame(t *task.Task) []task.Param {
 // unless d is small.
 func levels(d int) (out []randomizer.Rational) {
 	if d <= 8 {
-		out = append(out, randomizer.NewRational(1, 1), randomizer.NewRational(3, 2), randomizer.NewRational(7, 4), randomizer.NewRational(2, 1))
+		out = append(out, randomizer.NewRational(1, 1), randomizer.NewRational(3, 2), randomizer.NewRational(7, 4),
+			randomizer.NewRational(2, 1))
 	}
-	return append(out, defaultKashin, randomizer.NewRational(12, 5), randomizer.NewRational(13, 5), randomizer.NewRational(3, 1), randomizer.NewRational(4, 1))
+	return append(out, defaultKashin, randomizer.NewRational(12, 5), randomizer.NewRational(13, 5),
+		randomizer.NewRational(3, 1), randomizer.NewRational(4, 1))
 }
 
 // holds says whether a family of vectors has representations within κ: the coordinate axes, Uᵀs for

@@ -150,7 +150,8 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", strconv.Itoa(params)+": "+want)
 	}
 	if t.Slots.Lanes != 1 && t.Slots.Lanes != m.lanes {
-		return nil, invalid.Field("slots.lanes", strconv.FormatUint(t.Slots.Lanes, 10), "1 or "+strconv.FormatUint(m.lanes, 10))
+		return nil, invalid.Field("slots.lanes", strconv.FormatUint(t.Slots.Lanes, 10),
+			"1 or "+strconv.FormatUint(m.lanes, 10))
 	}
 	return m, protocols.CheckSlots(t, m.slots())
 }
@@ -161,7 +162,8 @@ func noiseParam(t *task.Task, trials, chance string) (n noise, err error) {
 	}
 	q, ok := t.Param(chance)
 	if !ok || q.Num <= 0 || uint64(q.Num) >= q.Den || q.Num >= 1<<53 || q.Den&(q.Den-1) != 0 {
-		return n, invalid.Field("params."+chance, q.String(), "a rational in (0, 1), numerator below 2^53, denominator a power of two")
+		return n, invalid.Field("params."+chance, q.String(),
+			"a rational in (0, 1), numerator below 2^53, denominator a power of two")
 	}
 	n.chance = q
 	return n, nil
@@ -173,7 +175,8 @@ func open(t *task.Task) (*Mechanism, error) {
 		return nil, err
 	}
 	if t.Input.Bins < 1 || t.Input.Bins > maxDim {
-		return nil, invalid.Field("input.dim", strconv.FormatUint(t.Input.Bins, 10), "1 to 8192 for protocol vectormean: a counter for each sign, with one slot for noise each, must fit a lane")
+		return nil, invalid.Field("input.dim", strconv.FormatUint(t.Input.Bins, 10),
+			"1 to 8192 for protocol vectormean: a counter for each sign, with one slot for noise each, must fit a lane")
 	}
 	units, ok := t.Param("units")
 	if s := units.Float64(); !ok || !(s >= 1 && s <= maxUnits) {
@@ -203,7 +206,8 @@ func (m *Mechanism) openFrame(units randomizer.Rational) error {
 	m.size, m.lanes = m.frame.size, uint64(m.frame.size)
 	kashin, ok := m.task.Param("kashin")
 	if most := math.Sqrt(float64(m.size)); !ok || !(kashin.Float64() >= 1 && kashin.Float64() <= most) {
-		return invalid.Field("params.kashin", kashin.String(), "a rational from 1 to the root of the frame's size, "+decimal.Format(most, 5))
+		return invalid.Field("params.kashin", kashin.String(), "a rational from 1 to the root of the frame's size, "+
+			decimal.Format(most, 5))
 	}
 	m.bound = kashin.Float64() / math.Sqrt(float64(m.size))
 	if units.Den != 1 {

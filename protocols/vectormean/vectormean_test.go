@@ -43,7 +43,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 		"d = 4, none, 80 % honest": {Dim: 4, Honest: 0.8, Padding: task.PaddingNone},
 		"d = 5, a lane each":       {Dim: 5, Honest: 1, Lanes: 16},
 		"d = 2, 15 units":          {Dim: 2, Honest: 1, Params: planner.Params{"units": 15}},
-		"d = 2, a lane each, none": {Dim: 2, Honest: 1, Padding: task.PaddingNone, Lanes: 4, Params: planner.Params{"units": 3}},
+		"d = 2, a lane each, none": {Dim: 2, Honest: 1, Padding: task.PaddingNone, Lanes: 4,
+			Params: planner.Params{"units": 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +61,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 			for l, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[l] / repeats)
 				require.InDelta(t, truth, out.Estimate[l], deviations*se, "bias of coordinate %d", l)
-				require.InEpsilon(t, out.PredictedVariance[l], out.Variance[l], deviations*math.Sqrt(2.0/repeats), "variance of coordinate %d", l)
+				require.InEpsilon(t, out.PredictedVariance[l], out.Variance[l], deviations*math.Sqrt(2.0/repeats),
+					"variance of coordinate %d", l)
 			}
 		})
 	}
@@ -301,7 +303,8 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 		{4, 1, 2, "full", 3, 0.3}, {6, 1, 2, "full", 1.5, 0.3}, {2, 1, 1, "none", 3, 0.3}, {6, 1, 1, "none", 4, 0.2},
 	} {
 		t.Run(fmt.Sprintf("n=%d s=%d d=%d %s", c.users, c.units, c.dim, c.padding), func(t *testing.T) {
-			draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: c.eps, Delta: c.delta, Padding: c.padding, Params: planner.Params{"units": c.units}})
+			draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: c.eps, Delta: c.delta,
+				Padding: c.padding, Params: planner.Params{"units": c.units}})
 			good, vectors := of(t, draft, int(c.users)), corners(int(c.dim))
 			t.Logf("%+v", good)
 			worst := good.leak(vectors, c.eps)
@@ -336,7 +339,8 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 // those with no coordinate in common. Noise that hides one coordinate alone is not enough.
 func TestManyCountersTogetherArePrivate(t *testing.T) {
 	for _, c := range []struct{ users, dim uint64 }{{1, 4}, {4, 3}, {6, 4}} {
-		draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 2, Delta: 0.05, Params: planner.Params{"units": 2}})
+		draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 2, Delta: 0.05,
+			Params: planner.Params{"units": 2}})
 		good := of(t, draft, int(c.users))
 		flat, spike, other := make([]float64, c.dim), make([]float64, c.dim), make([]float64, c.dim)
 		for l := range flat {
@@ -344,7 +348,8 @@ func TestManyCountersTogetherArePrivate(t *testing.T) {
 		}
 		spike[0], other[1] = 1, 1
 		worst := func(e exact) (most float64) {
-			for _, pair := range [][2][]float64{{flat, negative(flat)}, {spike, negative(spike)}, {spike, other}, {flat, spike}, {spike, flat}} {
+			for _, pair := range [][2][]float64{{flat, negative(flat)}, {spike, negative(spike)}, {spike, other},
+				{flat, spike}, {spike, flat}} {
 				most = max(most, e.pairLeak(pair[0], pair[1], 2))
 			}
 			return most
@@ -367,7 +372,8 @@ func TestLanesTogetherArePrivate(t *testing.T) {
 	for _, c := range []struct {
 		users, dim, units uint64
 		padding           task.Padding
-	}{{1, 1, 1, "full"}, {4, 2, 1, "full"}, {6, 2, 2, "full"}, {5, 4, 3, "full"}, {3, 1, 1, "none"}, {6, 2, 2, "none"}} {
+	}{{1, 1, 1, "full"}, {4, 2, 1, "full"}, {6, 2, 2, "full"}, {5, 4, 3, "full"}, {3, 1, 1, "none"},
+		{6, 2, 2, "none"}} {
 		lanes := uint64(2)
 		for lanes < 2*c.dim {
 			lanes *= 2
@@ -437,7 +443,8 @@ func TestCountingCoversWouldShowTheVector(t *testing.T) {
 func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 4000
 	for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
-		draft, m := open(t, planner.Query{Dim: 3, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: padding, Params: planner.Params{"units": 4}})
+		draft, m := open(t, planner.Query{Dim: 3, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: padding,
+			Params: planner.Params{"units": 4}})
 		e := of(t, draft, 1)
 		kinds := e.kinds()
 		sums, squares := make([]float64, kinds), make([]float64, kinds)
@@ -474,7 +481,8 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 			variance -= units * units
 			got := sums[kind] / draws
 			require.InDelta(t, mean, got, 6*math.Sqrt(variance/draws), "%s, kind %d", padding, kind)
-			require.InDelta(t, variance, squares[kind]/draws-got*got, 6*variance*math.Sqrt(3.0/draws), "%s, kind %d", padding, kind)
+			require.InDelta(t, variance, squares[kind]/draws-got*got, 6*variance*math.Sqrt(3.0/draws), "%s, kind %d",
+				padding, kind)
 		}
 	}
 }
@@ -483,7 +491,8 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 // of a client's messages.
 func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 	for _, lanes := range []uint64{1, 8} {
-		draft, m := open(t, planner.Query{Dim: 4, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: task.PaddingNone, Lanes: lanes, Params: planner.Params{"units": 5}})
+		draft, m := open(t, planner.Query{Dim: 4, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6,
+			Padding: task.PaddingNone, Lanes: lanes, Params: planner.Params{"units": 5}})
 		var sent []int
 		for _, v := range [][]float64{{0, 0, 0, 0}, {1, 0, 0, 0}, {0.5, -0.5, 0.5, 0.5}, {0.1, 0.33, 0, -0.2}} {
 			got, err := m.(protocols.Attacker).Attack(randomizer.NewSource(), protocols.AttackDropNoise, 0, v)
@@ -510,7 +519,8 @@ func TestNearTheCentralGaussian(t *testing.T) {
 	for _, c := range []struct{ users, dim, slots uint64 }{{10_000, 16, 224}, {10_000, 64, 896}, {100_000, 256, 2560}} {
 		draft, m := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 1, Delta: 1e-6})
 		ratio := math.Sqrt(m.WorstVariance()*float64(c.users)) / central
-		t.Logf("n = %d, d = %d: %.4f times the central Gaussian's error in %d slots", c.users, c.dim, ratio, draft.Slots.PerLane)
+		t.Logf("n = %d, d = %d: %.4f times the central Gaussian's error in %d slots", c.users, c.dim, ratio,
+			draft.Slots.PerLane)
 		require.Less(t, ratio, 1.15)
 		require.Greater(t, ratio, 1.0)
 		require.LessOrEqual(t, draft.Slots.PerLane, c.slots)
@@ -529,7 +539,8 @@ func TestCostsNoMoreThanBits(t *testing.T) {
 		q.Padding = task.PaddingNone
 		draft, _ = open(t, q)
 		e := of(t, draft, 1)
-		require.LessOrEqual(t, float64(e.most)+32*float64(e.trials)*e.q+float64(e.trials0)*e.q0, c.messages, "n = %d", c.users)
+		require.LessOrEqual(t, float64(e.most)+32*float64(e.trials)*e.q+float64(e.trials0)*e.q0, c.messages, "n = %d",
+			c.users)
 	}
 }
 
@@ -554,10 +565,13 @@ func TestBadParametersNameTheField(t *testing.T) {
 		field string
 		want  string
 	}{
-		"no units":            {planner.Query{Dim: 4, Params: planner.Params{"units": 0}}, "params.units", "1 to 4096"},
-		"too many units":      {planner.Query{Dim: 4, Params: planner.Params{"units": 4097}}, "params.units", "1 to 4096"},
-		"kashin below 1":      {planner.Query{Dim: 4, Lanes: 8, Params: planner.Params{"kashin": 0}}, "params.kashin", "from 1 to"},
-		"kashin too large":    {planner.Query{Dim: 4, Lanes: 8, Params: planner.Params{"kashin": 3}}, "params.kashin", "2.8284"},
+		"no units": {planner.Query{Dim: 4, Params: planner.Params{"units": 0}}, "params.units", "1 to 4096"},
+		"too many units": {planner.Query{Dim: 4, Params: planner.Params{"units": 4097}}, "params.units",
+			"1 to 4096"},
+		"kashin below 1": {planner.Query{Dim: 4, Lanes: 8, Params: planner.Params{"kashin": 0}}, "params.kashin",
+			"from 1 to"},
+		"kashin too large": {planner.Query{Dim: 4, Lanes: 8, Params: planner.Params{"kashin": 3}}, "params.kashin",
+			"2.8284"},
 		"dimension too large": {planner.Query{Dim: 8193}, "input.dim", "1 to 8192"},
 		"too few users":       {planner.Query{Dim: 1000, Batch: 100}, "users", "at least"},
 		"rule":                {planner.Query{Dim: 4, Rule: "revealed"}, "rule", vectormean.Rule},
@@ -565,7 +579,8 @@ func TestBadParametersNameTheField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := c.query
-			q.Name, q.Query, q.Protocol, q.Honest, q.Epsilon, q.Delta = "test", task.VectorMean, vectormean.Name, 1, 1, 1e-6
+			q.Name, q.Query, q.Protocol, q.Honest, q.Epsilon, q.Delta = "test", task.VectorMean, vectormean.Name, 1, 1,
+				1e-6
 			q.Batch = max(q.Batch, 1000)
 			_, err := planner.Draft(q)
 			var field *invalid.FieldError
@@ -602,7 +617,8 @@ func TestTasksWithOtherParametersAreRefused(t *testing.T) {
 		"one too many":    {func(d *task.Task) { d.Params = append(d.Params, protocols.Whole("v", 1)) }, "params"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			draft, _ := open(t, planner.Query{Dim: 4, Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-6, Padding: task.PaddingNone})
+			draft, _ := open(t, planner.Query{Dim: 4, Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-6,
+				Padding: task.PaddingNone})
 			c.change(draft)
 			_, err := registry.Open(draft)
 			var field *invalid.FieldError
@@ -636,7 +652,8 @@ func reach(t *testing.T, m protocols.Mechanism, dim uint64) (norm, first float64
 func TestOneMaliciousClient(t *testing.T) {
 	for _, dim := range []uint64{4, 16, 64} {
 		for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
-			q := planner.Query{Dim: dim, Batch: 2000, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: padding, Params: planner.Params{"units": 3}}
+			q := planner.Query{Dim: dim, Batch: 2000, Honest: 1, Epsilon: 4, Delta: 1e-6, Padding: padding,
+				Params: planner.Params{"units": 3}}
 			draft, m := open(t, q)
 			one, _ := reach(t, m, dim)
 			require.InDelta(t, float64(draft.Slots.PerLane)/3, one, 1e-9)
@@ -666,11 +683,13 @@ func TestReachWithLanes(t *testing.T) {
 		dim, slots uint64
 		reach      float64
 	}{{16, 7, 4.1}, {64, 7, 5.8}, {256, 4, 9.4}} {
-		draft, m := open(t, planner.Query{Dim: c.dim, Batch: 1000, Honest: 1, Epsilon: 4, Delta: 1e-6, Lanes: 2 * c.dim})
+		draft, m := open(t, planner.Query{Dim: c.dim, Batch: 1000, Honest: 1, Epsilon: 4, Delta: 1e-6,
+			Lanes: 2 * c.dim})
 		each := math.Sqrt(1000 * m.WorstVariance())
 		noise := each * math.Sqrt(float64(c.dim))
 		got, _ := reach(t, m, c.dim)
-		t.Logf("d = %d: %d slots, reach %.2f, noise %.1f, error %.3f central ones", c.dim, draft.Slots.PerLane, got, noise, each/(2/0.838))
+		t.Logf("d = %d: %d slots, reach %.2f, noise %.1f, error %.3f central ones", c.dim, draft.Slots.PerLane, got,
+			noise, each/(2/0.838))
 		require.LessOrEqual(t, draft.Slots.PerLane, c.slots)
 		require.LessOrEqual(t, got, c.reach)
 		require.LessOrEqual(t, got, noise/6)
@@ -711,7 +730,8 @@ func TestHostileNoiseIsRefusedQuickly(t *testing.T) {
 		"one client":               {randomizer.NewRational(1, 1), randomizer.NewRational(1, 2), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			draft, _ := open(t, planner.Query{Dim: 2, Batch: 60_000, Honest: 1, Epsilon: 1, Delta: 1e-6, Params: planner.Params{"units": 2}})
+			draft, _ := open(t, planner.Query{Dim: 2, Batch: 60_000, Honest: 1, Epsilon: 1, Delta: 1e-6,
+				Params: planner.Params{"units": 2}})
 			draft.Slots.PerLane += 4 * uint64(noise.m.Num-draft.Params[0].Value.Num)
 			draft.Params[0].Value, draft.Params[1].Value = noise.m, noise.q
 			draft.Batch.Min = noise.min

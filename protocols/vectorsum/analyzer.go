@@ -21,7 +21,8 @@ type aggregate struct {
 // Aggregate is [protocols.Mechanism.Aggregate].
 func (m *Mechanism) Aggregate() protocols.Aggregate {
 	return &aggregate{
-		m: m, sums: make([]uint64, m.d), squares: make([]uint64, m.d), counts: make([]uint64, m.d), messages: make([]uint64, m.t),
+		m: m, sums: make([]uint64, m.d), squares: make([]uint64, m.d), counts: make([]uint64, m.d),
+		messages: make([]uint64, m.t),
 	}
 }
 

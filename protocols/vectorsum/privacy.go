@@ -64,7 +64,8 @@ func (m *Mechanism) CheckClaim() error {
 	}
 	if derived := c.delta(m.krr.Gamma.Float64()); !(derived <= c.goal.delta) {
 		return invalid.Field("claim.delta", t.Claim.Delta.String(),
-			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives for t = "+strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon.String())
+			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives for t = "+
+				strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon.String())
 	}
 	return nil
 }
@@ -139,12 +140,14 @@ func (m *Mechanism) Epsilon0() float64 { return float64(m.t) * m.krr.Epsilon0() 
 // [SCM21]: https://arxiv.org/abs/2112.05464
 func (g target) publishedGamma(d, k, t uint64) (randomizer.Rational, error) {
 	if !(g.eps < 6) {
-		return randomizer.Rational{}, invalid.Field("claim.epsilon", decimal.Format(g.eps, -1), "below 6 for rule scm21")
+		return randomizer.Rational{},
+			invalid.Field("claim.epsilon", decimal.Format(g.eps, -1), "below 6 for rule scm21")
 	}
 	need := g.publishedNeed(float64(d), float64(k), float64(t))
 	if !(need < float64(g.users-1)*(1-0x1p-40)) {
 		return randomizer.Rational{}, invalid.Field("users", strconv.FormatUint(g.users, 10),
-			"at least "+strconv.FormatFloat(math.Floor(need)+2, 'f', 0, 64)+" for this dim, k, t, epsilon and delta under rule scm21 (blanket probability below 1)")
+			"at least "+strconv.FormatFloat(math.Floor(need)+2, 'f', 0, 64)+
+				" for this dim, k, t, epsilon and delta under rule scm21 (blanket probability below 1)")
 	}
 	return randomizer.NewRational(int64(math.Ceil(need/float64(g.users-1)*0x1p40)), 1<<40), nil
 }

@@ -119,7 +119,8 @@ func TestOneCoordinateIsPrivate(t *testing.T) {
 		for _, users := range shape.users {
 			for _, target := range targets {
 				for _, rule := range []string{"revealed", "exact"} {
-					d := draft(uint64(shape.d), uint64(users), target.eps, target.delta, rule, whole("k", int64(shape.k)))
+					d := draft(uint64(shape.d), uint64(users), target.eps, target.delta, rule,
+						whole("k", int64(shape.k)))
 					gamma := calibrated(t, d)
 					worst := stattest.Worst(reports(shape.d, 1, shape.k, gamma), users, target.e)
 					require.LessOrEqual(t, worst, target.d*(1+1e-9), "d=%d k=%d n=%d %s", shape.d, shape.k, users, rule)
@@ -186,13 +187,16 @@ func TestSeveralCoordinatesArePrivate(t *testing.T) {
 		d, t  int
 		k     uint64
 		users []int
-	}{{3, 2, 1, []int{1, 2, 3, 4}}, {2, 2, 1, []int{2, 4, 6}}, {3, 3, 1, []int{3}}, {4, 2, 1, []int{2}}, {2, 2, 2, []int{2, 3}}} {
+	}{{3, 2, 1, []int{1, 2, 3, 4}}, {2, 2, 1, []int{2, 4, 6}}, {3, 3, 1, []int{3}}, {4, 2, 1, []int{2}},
+		{2, 2, 2, []int{2, 3}}} {
 		for _, users := range shape.users {
 			for _, target := range targets {
-				d := draft(uint64(shape.d), uint64(users), target.eps, target.delta, "revealed", whole("k", int64(shape.k)), whole("t", int64(shape.t)))
+				d := draft(uint64(shape.d), uint64(users), target.eps, target.delta, "revealed",
+					whole("k", int64(shape.k)), whole("t", int64(shape.t)))
 				gamma := calibrated(t, d)
 				worst := stattest.Worst(reports(shape.d, shape.t, shape.k, gamma), users, target.e)
-				require.LessOrEqual(t, worst, target.d*(1+1e-9), "d=%d t=%d k=%d n=%d ε=%s", shape.d, shape.t, shape.k, users, target.eps)
+				require.LessOrEqual(t, worst, target.d*(1+1e-9), "d=%d t=%d k=%d n=%d ε=%s", shape.d, shape.t, shape.k,
+					users, target.eps)
 				if stattest.Worst(reports(shape.d, shape.t, shape.k, gamma/2), users, target.e) > target.d {
 					caught++
 				}
@@ -234,9 +238,11 @@ func TestSizeOfTheBlocksCancels(t *testing.T) {
 		zero := known(d, 2, 1, gamma, users, laws[0])
 		for _, eps := range []float64{0.2, 0.5, 1} {
 			want := stattest.HockeyStick(all, none, eps)
-			require.InEpsilon(t, want, stattest.HockeyStick(known(d, 2, 1, gamma, users, laws[len(laws)-1]), zero, eps), 1e-9)
+			require.InEpsilon(t, want,
+				stattest.HockeyStick(known(d, 2, 1, gamma, users, laws[len(laws)-1]), zero, eps), 1e-9)
 			for _, law := range laws {
-				require.LessOrEqual(t, stattest.HockeyStick(known(d, 2, 1, gamma, users, law), zero, eps), want*(1+1e-9))
+				require.LessOrEqual(t, stattest.HockeyStick(known(d, 2, 1, gamma, users, law), zero, eps),
+					want*(1+1e-9))
 			}
 		}
 	}
@@ -259,7 +265,8 @@ func TestPartedClientsArePrivate(t *testing.T) {
 					}
 					return clients
 				}
-				require.LessOrEqual(t, worstSubstitution(parted(gamma), target.e), target.d*(1+1e-9), "%v %v ε=%s", first, second, target.eps)
+				require.LessOrEqual(t, worstSubstitution(parted(gamma), target.e), target.d*(1+1e-9), "%v %v ε=%s",
+					first, second, target.eps)
 				caught = max(caught, worstSubstitution(parted(gamma/2), target.e))
 			}
 		}
@@ -320,7 +327,8 @@ func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
 		}
 		zero := others.Add(laws[0])
 		for _, law := range laws[1:] {
-			worst = max(worst, stattest.HockeyStick(others.Add(law), zero, eps), stattest.HockeyStick(zero, others.Add(law), eps))
+			worst = max(worst, stattest.HockeyStick(others.Add(law), zero, eps),
+				stattest.HockeyStick(zero, others.Add(law), eps))
 		}
 		return worst
 	}
@@ -355,10 +363,14 @@ func TestPublishedParameters(t *testing.T) {
 		k      int64
 		factor float64 // γ(n-1)
 	}{
-		{"section 4.5, ε < 1", draft(100, 50_000, "0.95", "0.5", vectorsum.RuleSCM21, whole("k", 3)), 3, 300 * 27 / 0.95},
-		{"section 4.5, ε ≥ 1", draft(10, 500_000, "2", "1e-6", vectorsum.RuleSCM21, whole("k", 3)), 3, 30 * 80 * math.Log(2e6) / 4},
-		{"theorem 4.1, ε < 1", draft(2, 10_000_000, "0.5", "1e-6", vectorsum.RuleSCM21, whole("k", 3), whole("t", 2)), 3, 56 * 6 * math.Log(1e6) * math.Log(4e6) / 0.25},
-		{"theorem 4.1, ε ≥ 1", draft(2, 10_000_000, "2", "1e-6", vectorsum.RuleSCM21, whole("k", 3), whole("t", 2)), 3, 2016 * 6 * math.Log(1e6) * math.Log(4e6) / 4},
+		{"section 4.5, ε < 1", draft(100, 50_000, "0.95", "0.5", vectorsum.RuleSCM21, whole("k", 3)), 3,
+			300 * 27 / 0.95},
+		{"section 4.5, ε ≥ 1", draft(10, 500_000, "2", "1e-6", vectorsum.RuleSCM21, whole("k", 3)), 3,
+			30 * 80 * math.Log(2e6) / 4},
+		{"theorem 4.1, ε < 1", draft(2, 10_000_000, "0.5", "1e-6", vectorsum.RuleSCM21, whole("k", 3), whole("t", 2)),
+			3, 56 * 6 * math.Log(1e6) * math.Log(4e6) / 0.25},
+		{"theorem 4.1, ε ≥ 1", draft(2, 10_000_000, "2", "1e-6", vectorsum.RuleSCM21, whole("k", 3), whole("t", 2)), 3,
+			2016 * 6 * math.Log(1e6) * math.Log(4e6) / 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.InEpsilon(t, c.factor/float64(c.d.Batch.Size-1), calibrated(t, c.d), 1e-9)

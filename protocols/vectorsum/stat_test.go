@@ -32,7 +32,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 		"two coordinates, 80 % honest": {Honest: 0.8, Params: planner.Params{"k": 2, "t": 2}},
 		"blocks of 2, 2 and 1":         {Honest: 1, Params: planner.Params{"k": 2, "t": 3}},
 		"all coordinates":              {Honest: 1, Params: planner.Params{"k": 1, "t": d}},
-		"published":                    {Honest: 1, Delta: 0.5, Epsilon: 0.95, Rule: vectorsum.RuleSCM21, Params: planner.Params{"k": 1}},
+		"published": {Honest: 1, Delta: 0.5, Epsilon: 0.95, Rule: vectorsum.RuleSCM21,
+			Params: planner.Params{"k": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -54,7 +55,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 			for l, truth := range out.Truth {
 				se := math.Sqrt(out.PredictedVariance[l] / repeats)
 				require.InDelta(t, truth, out.Estimate[l], deviations*se, "bias of coordinate %d", l)
-				require.InEpsilon(t, out.PredictedVariance[l], out.Variance[l], deviations*math.Sqrt(2.0/repeats), "variance of coordinate %d", l)
+				require.InEpsilon(t, out.PredictedVariance[l], out.Variance[l], deviations*math.Sqrt(2.0/repeats),
+					"variance of coordinate %d", l)
 			}
 		})
 	}
@@ -79,7 +81,8 @@ func TestVarianceIsNoisePlusSampling(t *testing.T) {
 
 func TestWorstValueHasTheWorstVariance(t *testing.T) {
 	for _, params := range [][]task.Param{
-		{whole("k", 1)}, {whole("k", 3)}, {whole("k", 40)}, {whole("k", 1), whole("t", 3)}, {whole("k", 9), whole("t", 8)}, nil,
+		{whole("k", 1)}, {whole("k", 3)}, {whole("k", 40)}, {whole("k", 1), whole("t", 3)},
+		{whole("k", 9), whole("t", 8)}, nil,
 	} {
 		for _, users := range []uint64{300, 100_000} {
 			d := draft(8, users, "1", "1e-6", "revealed", params...)

@@ -34,7 +34,8 @@ func correlatedVectors() vectorSet {
 				input: between(0, 6), slots: full(1, 256, 1), blocks: 1024,
 				params: "central=82463372083/549755813888 cut=35632840539/1152921504606846976" +
 					" level.00.jump=9 level.00.r=5193/32 level.00.s=0 level.01.jump=9 level.01.r=1425/4 level.01.s=0" +
-					" level.02.jump=9 level.02.r=50051/64 level.02.s=0 max=6 pair.jump=14 pair.r=60327/64 pair.s=0 theta=76101/512",
+					" level.02.jump=9 level.02.r=50051/64 level.02.s=0 max=6 pair.jump=14 pair.r=60327/64 pair.s=0 " +
+					"theta=76101/512",
 				values: numbers(0, 6, 1.5),
 			},
 			{
@@ -72,7 +73,8 @@ func correlatedVectors() vectorSet {
 				name: "few slots", query: task.Vector, rule: "moments", claim: one, batch: honest(200),
 				input: sparse, slots: full(1, 3, 1), blocks: 2048, unproven: "slots.perLane",
 				params: "central=1/2 cut=1 level.00.r=64 level.00.s=2 max=2 pair.r=300 pair.s=1 theta=1",
-				values: [][]float64{{0, 0, 0}, {0, 6, 0}, {0, 0, 1.7}, {1, 0, 0}, {0, 3, 0}, {0, 0, 0.1}, {6, 0, 0}, {0, 0, 6}},
+				values: [][]float64{{0, 0, 0}, {0, 6, 0}, {0, 0, 1.7}, {1, 0, 0}, {0, 3, 0}, {0, 0, 0.1}, {6, 0, 0},
+					{0, 0, 6}},
 			},
 		},
 		tasks: []badTask{

@@ -134,7 +134,8 @@ func (set *vectorSet) bad(w *world, fault faultFunc) {
 		t := first()
 		c.change(t)
 		check(t.Validate())
-		fault(set.protocol+"_"+c.name, "mechanism", "field:"+c.field, c.description, object{"task": hexOf(t.Canonical())})
+		fault(set.protocol+"_"+c.name, "mechanism", "field:"+c.field, c.description,
+			object{"task": hexOf(t.Canonical())})
 	}
 	for _, c := range set.values {
 		fault(set.protocol+"_"+c.name, "value", "field:value", c.description,

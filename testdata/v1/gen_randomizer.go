@@ -76,7 +76,8 @@ func noiseVectors() []object {
 	d.sums()
 	d.jumps()
 	for _, n := range []uint64{0, 1, 2, 3, 5, 17, 300} {
-		d.add(object{"sampler": "shuffle", "n": fmt.Sprint(n)}, func(s *randomizer.Source) string { return shuffled(s, n) })
+		d.add(object{"sampler": "shuffle", "n": fmt.Sprint(n)},
+			func(s *randomizer.Source) string { return shuffled(s, n) })
 	}
 	d.edges()
 	return d.out
@@ -217,11 +218,12 @@ func (d *drawer) jumps() {
 	} {
 		all := randomizer.NewSuperposition(c.atoms, c.den)
 		for range 2 {
-			d.add(object{"sampler": "events", "atoms": c.texts, "den": fmt.Sprint(c.den)}, func(s *randomizer.Source) string {
-				var events []string
-				s.Events(all, func(atom int, size uint64) { events = append(events, fmt.Sprint(atom, ":", size)) })
-				return strings.Join(events, " ")
-			})
+			d.add(object{"sampler": "events", "atoms": c.texts, "den": fmt.Sprint(c.den)},
+				func(s *randomizer.Source) string {
+					var events []string
+					s.Events(all, func(atom int, size uint64) { events = append(events, fmt.Sprint(atom, ":", size)) })
+					return strings.Join(events, " ")
+				})
 		}
 	}
 }
@@ -241,7 +243,8 @@ func atoms(den uint64, all ...atom) (out struct {
 }) {
 	out.den = den
 	for _, a := range all {
-		out.atoms = append(out.atoms, randomizer.Atom{Weight: a.weight, Jumps: randomizer.NewJumps(rational(a.rate), a.max)})
+		out.atoms = append(out.atoms,
+			randomizer.Atom{Weight: a.weight, Jumps: randomizer.NewJumps(rational(a.rate), a.max)})
 		out.texts = append(out.texts, object{"weight": fmt.Sprint(a.weight), "rate": a.rate, "max": fmt.Sprint(a.max)})
 	}
 	return out

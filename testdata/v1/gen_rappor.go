@@ -24,8 +24,9 @@ func rapporVectors() vectorSet {
 			},
 			{
 				// Flips often do not fit, and are drawn again.
-				name: "few slots", query: task.Sum, rule: "others", claim: one, batch: honest(500), unproven: "claim.delta",
-				input: between(0, 300), params: "f=3/8 k=6", slots: full(1, 3, 1), blocks: 128,
+				name: "few slots", query: task.Sum, rule: "others", claim: one, batch: honest(500),
+				unproven: "claim.delta",
+				input:    between(0, 300), params: "f=3/8 k=6", slots: full(1, 3, 1), blocks: 128,
 				values: numbers(0, 300, 150, 50, 25, 299),
 			},
 		},

@@ -46,14 +46,16 @@ func histogramVectors() vectorSet {
 				batches: []batch{oneLane("\x00", "\x00", "\x03", "\x02")},
 			},
 			{
-				name: "bins of a range, clipped", query: task.Histogram, rule: "revealed", claim: one, batch: honest(100000),
+				name: "bins of a range, clipped", query: task.Histogram, rule: "revealed", claim: one,
+				batch: honest(100000),
 				input: clipped, params: "gamma=5/8", slots: full(1, 1, 2),
 				values:  numbers(-5, 10, -4.95, 0, 9.95, 9.949999999, -7, 1e300, 3.3),
 				batches: []batch{oneLane("\x00\x00", "\x01\x2b")},
 			},
 		},
 		tasks: []badTask{
-			{"gamma_denominator", "params.gamma", "gamma 1/3, whose denominator is no power of two", param("gamma", "1/3")},
+			{"gamma_denominator", "params.gamma", "gamma 1/3, whose denominator is no power of two",
+				param("gamma", "1/3")},
 			{"gamma_one", "params.gamma", "gamma 1", param("gamma", "1")},
 			{"message_bytes", "slots", "symbols of two bytes where one is enough",
 				func(t *task.Task) { t.Slots.MessageBytes = 2 }},

@@ -35,7 +35,8 @@ func splitmixVectors() vectorSet {
 				values: numbers(-2, 3, 0.5, 0, 1.0/3, 2.9, -1.9, 1),
 				// np = 24: the largest sum that is not negative, the next, one below 0, and a sum beyond q.
 				batches: []batch{
-					shares(2, 16, 2, 1, 523), shares(2, 16, 2, 1, 524), shares(2, 16, 2, 1023, 0), shares(2, 16, 2, 1023, 30),
+					shares(2, 16, 2, 1, 523), shares(2, 16, 2, 1, 524), shares(2, 16, 2, 1023, 0),
+					shares(2, 16, 2, 1023, 30),
 				},
 			},
 			{
@@ -47,7 +48,8 @@ func splitmixVectors() vectorSet {
 			{
 				name: "a large modulus", query: task.Sum, rule: "components",
 				claim: task.NewClaim("2", "1e-3"), batch: honest(1000),
-				input: between(0, 1), params: "m=12 p=1048576 q=36028797018963969 s=1/1048576", slots: full(1, 12, 7), blocks: 128,
+				input: between(0, 1), params: "m=12 p=1048576 q=36028797018963969 s=1/1048576", slots: full(1, 12, 7),
+				blocks: 128,
 				values: numbers(0, 1, 0.1, 0.7),
 			},
 		},

@@ -25,24 +25,31 @@ func vectormeanVectors() vectorSet {
 		protocol: "vectormean",
 		samples: []sample{
 			{
-				name: "a lane per coefficient", query: task.VectorMean, rule: "gaussian", claim: claim, batch: honest(250000),
-				input: ball(3, false), params: "kashin=3/2 m=3 q=1805415037/4294967296 seed=1 units=37", slots: many, blocks: 1024,
-				values: [][]float64{{0, 0, 0}, {1, 0, 0}, {-third, third, third}, {third, third, third}, {0.5, 0.5, -0.7}},
+				name: "a lane per coefficient", query: task.VectorMean, rule: "gaussian", claim: claim,
+				batch: honest(250000),
+				input: ball(3, false), params: "kashin=3/2 m=3 q=1805415037/4294967296 seed=1 units=37", slots: many,
+				blocks: 1024,
+				values: [][]float64{{0, 0, 0}, {1, 0, 0}, {-third, third, third}, {third, third, third},
+					{0.5, 0.5, -0.7}},
 			},
 			{
 				name: "one lane", query: task.VectorMean, rule: "gaussian", claim: claim, batch: honest(100000),
-				input: ball(3, false), params: "m=2 q=55448795/134217728 units=9405/256", slots: full(1, 76, 1), blocks: 512,
+				input: ball(3, false), params: "m=2 q=55448795/134217728 units=9405/256", slots: full(1, 76, 1),
+				blocks: 512,
 				values: [][]float64{
 					{0, 0, 0}, {1, 0, 0}, {0.6, -0.8, 0}, {-third, third, third}, {0.1, -0.2, 0.3}, {0.01, 0.999, 0.02},
 				},
 				batches: []batch{{users: 2, lanes: protocols.Messages{{{0}, {0}, {3}, {4}, {5}}}}},
 			},
 			{
-				name: "fractions of every kind", query: task.VectorMean, rule: "gaussian", claim: claim, batch: honest(1000000),
-				input: ball(3, false), params: "m=2 q=1/4 units=64", slots: full(1, 123, 1), blocks: 1024, values: fractions(),
+				name: "fractions of every kind", query: task.VectorMean, rule: "gaussian", claim: claim,
+				batch: honest(1000000),
+				input: ball(3, false), params: "m=2 q=1/4 units=64", slots: full(1, 123, 1), blocks: 1024,
+				values: fractions(),
 			},
 			{
-				name: "one lane without padding", query: task.VectorMean, rule: "gaussian", claim: claim, batch: honest(1000000),
+				name: "one lane without padding", query: task.VectorMean, rule: "gaussian", claim: claim,
+				batch:  honest(1000000),
 				input:  ball(3, true),
 				params: "m=2 m0=11 q=561930505/4294967296 q0=311626657/2147483648 units=18179/256",
 				slots:  none(1, 146), blocks: 512,

@@ -21,7 +21,8 @@ import (
 // Config is the worker's variable DOONA, a JSON object.
 type Config struct {
 	Tasks map[string]*Task `json:"tasks"` // By name: 1 to 64 of a-z 0-9 - _. At least one.
-	Delay *float64         `json:"delay"` // Reports leave after a random time of 0 to this many seconds, 0 to 20. Default 20.
+	// Reports leave after a random time of 0 to this many seconds, 0 to 20. Default 20.
+	Delay *float64 `json:"delay"`
 }
 
 // Task says what is reported to one task.
@@ -31,10 +32,13 @@ type Task struct {
 	MaxEpsilon float64  `json:"maxEpsilon"` // As [shufflerclient.Options]. Required.
 	MaxDelta   float64  `json:"maxDelta"`   // As [shufflerclient.Options].
 	Property   Property `json:"property"`   // Of every request that passes; empty: values are posted.
-	Categories []string `json:"categories"` // For country, cache and status: category i of the task. Any other is the last, len(Categories).
-	Sample     *float64 `json:"sample"`     // Share of the requests that report their property, in (0, 1]. Default 1.
-	IssuerKey  string   `json:"issuerKey"`  // For tasks with tokens: name of the secret that holds the API key of the task's issuer.
-	Once       bool     `json:"once"`       // At most one report per visitor's network and epoch. Needs the binding DOONA_VISITORS.
+	// For country, cache and status: category i of the task. Any other is the last, len(Categories).
+	Categories []string `json:"categories"`
+	Sample     *float64 `json:"sample"` // Share of the requests that report their property, in (0, 1]. Default 1.
+	// For tasks with tokens: name of the secret that holds the API key of the task's issuer.
+	IssuerKey string `json:"issuerKey"`
+	// At most one report per visitor's network and epoch. Needs the binding DOONA_VISITORS.
+	Once bool `json:"once"`
 }
 
 // Property is what a task asks of a passing request.
@@ -57,7 +61,8 @@ const (
 
 var (
 	namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-	urlPattern  = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(taskfile.TaskPath, "{task}", "[0-9a-f]{64}", 1) + `$`)
+	urlPattern  = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(taskfile.TaskPath, "{task}",
+		"[0-9a-f]{64}", 1) + `$`)
 )
 
 // ParseConfig reads and checks the variable DOONA. Errors name the field.
@@ -105,7 +110,8 @@ func (t *Task) validate(at string) error {
 		return invalid.Field(at, "null", "an object")
 	}
 	if !urlPattern.MatchString(t.URL) {
-		return invalid.Field(at+".task", strconv.Quote(t.URL), "the URL of a task at its first relay, https://…/v1/tasks/ and 64 hexadecimal digits")
+		return invalid.Field(at+".task", strconv.Quote(t.URL),
+			"the URL of a task at its first relay, https://…/v1/tasks/ and 64 hexadecimal digits")
 	}
 	if _, err := taskfile.ParseKey(at+".owner", t.Owner); err != nil {
 		return err
@@ -141,7 +147,8 @@ func (t *Task) validateProperty(at string) error {
 			return invalid.Field(at+".sample", number(*t.Sample), "no sample: who posts values chooses which")
 		}
 	default:
-		return invalid.Field(at+".property", strconv.Quote(string(t.Property)), "country, cache, status or latency; none where values are posted")
+		return invalid.Field(at+".property", strconv.Quote(string(t.Property)),
+			"country, cache, status or latency; none where values are posted")
 	}
 	return nil
 }
@@ -152,11 +159,16 @@ func (t *Task) fits(at string, of *task.Task) error {
 	bins := uint64(len(t.Categories)) + 1
 	switch {
 	case (of.Clients.Kind == task.ClientToken) != (t.IssuerKey != ""):
-		return invalid.Field(at+".issuerKey", strconv.Quote(t.IssuerKey), "the name of the secret with the issuer's API key if the task's clients need tokens, else none; this task's are of kind "+string(of.Clients.Kind))
-	case t.Property == Latency && (of.Input.Bins != 0 && of.Query.Info().Shape != task.PerBin || of.Input.Labels || !of.Input.Clip):
-		return invalid.Field(at+".property", "latency", "a task of a clipped real number: query sum, mean or histogram with clip")
+		return invalid.Field(at+".issuerKey", strconv.Quote(t.IssuerKey),
+			"the name of the secret with the issuer's API key if the task's clients need tokens, else none; this "+
+				"task's are of kind "+string(of.Clients.Kind))
+	case t.Property == Latency &&
+		(of.Input.Bins != 0 && of.Query.Info().Shape != task.PerBin || of.Input.Labels || !of.Input.Clip):
+		return invalid.Field(at+".property", "latency",
+			"a task of a clipped real number: query sum, mean or histogram with clip")
 	case t.Categories != nil && (!of.Input.Labels || of.Input.Bins != bins):
-		return invalid.Field(at+".categories", fmt.Sprintf("%d and one for the rest", len(t.Categories)), fmt.Sprintf("a task of categories (labels) with %d bins; this one has %d", bins, of.Input.Bins))
+		return invalid.Field(at+".categories", fmt.Sprintf("%d and one for the rest", len(t.Categories)),
+			fmt.Sprintf("a task of categories (labels) with %d bins; this one has %d", bins, of.Input.Bins))
 	}
 	return nil
 }

@@ -114,10 +114,12 @@ func TestPropertiesMustFitTheTask(t *testing.T) {
 	require.NoError(t, withKey.fits("x", tokens))
 	require.ErrorContains(t, withKey.fits("x", labels(3)), "x.issuerKey")
 	require.NoError(t, country.fits("x", labels(3)))
-	for _, other := range []*task.Task{labels(2), labels(4), reals(task.Histogram, 3, true), reals(task.Mean, 0, true)} {
+	for _, other := range []*task.Task{labels(2), labels(4), reals(task.Histogram, 3, true),
+		reals(task.Mean, 0, true)} {
 		require.ErrorContains(t, country.fits("x", other), "x.categories")
 	}
-	for _, good := range []*task.Task{reals(task.Mean, 0, true), reals(task.Sum, 0, true), reals(task.Histogram, 8, true)} {
+	for _, good := range []*task.Task{reals(task.Mean, 0, true), reals(task.Sum, 0, true),
+		reals(task.Histogram, 8, true)} {
 		require.NoError(t, latency.fits("x", good))
 	}
 	for _, other := range []*task.Task{labels(3), reals(task.Mean, 0, false), reals(task.Vector, 4, true)} {
@@ -133,8 +135,10 @@ func TestReadValue(t *testing.T) {
 		require.NoError(t, err, body)
 		require.Equal(t, want, got)
 	}
-	for _, body := range []string{``, `{`, `1`, `{}`, `{"value": null}`, `{"value": "1"}`, `{"value": NaN}`, `{"value": 1e999}`,
-		`{"value": [null]}`, `{"value": [[1]]}`, `{"value": {}}`, `{"value": true}`, `{"value": 1} 2`, `{"value": 1}]`, `{"value": 1}}`, `{"value": 1, "name": 2}`,
+	for _, body := range []string{``, `{`, `1`, `{}`, `{"value": null}`, `{"value": "1"}`, `{"value": NaN}`,
+		`{"value": 1e999}`,
+		`{"value": [null]}`, `{"value": [[1]]}`, `{"value": {}}`, `{"value": true}`, `{"value": 1} 2`, `{"value": 1}]`,
+		`{"value": 1}}`, `{"value": 1, "name": 2}`,
 		`{"value": 1` + strings.Repeat(" ", maxBody) + `}`} {
 		_, err := readValue(strings.NewReader(body))
 		require.Error(t, err, body[:min(len(body), 30)])

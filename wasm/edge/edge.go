@@ -79,10 +79,12 @@ func New(c *Config, host Host) (*Worker, error) {
 	w := &Worker{config: c, host: host, tasks: map[string]connection{}, pools: map[string]*pool{}}
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		if c.Tasks[name].Once && host.First == nil {
-			return nil, invalid.Field("tasks."+name+".once", "true", "the Durable Object binding DOONA_VISITORS of class Visitors in wrangler.jsonc")
+			return nil, invalid.Field("tasks."+name+".once", "true",
+				"the Durable Object binding DOONA_VISITORS of class Visitors in wrangler.jsonc")
 		}
 		if key := c.Tasks[name].IssuerKey; key != "" && host.Secret(key) == "" {
-			return nil, invalid.Field("tasks."+name+".issuerKey", strconv.Quote(key), "the name of a secret: wrangler secret put "+key)
+			return nil, invalid.Field("tasks."+name+".issuerKey", strconv.Quote(key),
+				"the name of a secret: wrangler secret put "+key)
 		}
 		if c.Tasks[name].Property != "" {
 			w.observed = append(w.observed, name)
@@ -145,7 +147,8 @@ func (w *Worker) Report(ctx context.Context, name, visitor string, value []float
 }
 
 // deliver gets a token where the task needs one, and after a pause posts the report.
-func (w *Worker) deliver(ctx context.Context, name string, client *shufflerclient.Client, report *shufflerclient.Report, pause time.Duration) (err error) {
+func (w *Worker) deliver(ctx context.Context, name string, client *shufflerclient.Client,
+	report *shufflerclient.Report, pause time.Duration) (err error) {
 	if report.Token, err = w.token(ctx, name, client, report.Epoch); err != nil {
 		return err
 	}
@@ -164,7 +167,8 @@ func (w *Worker) first(client *shufflerclient.Client, name, visitor string, epoc
 	first, err := w.host.First(visitor, fmt.Sprintf("%s/%d", of.ID, epoch), of.Epochs.End(epoch)+erased)
 	if err != nil {
 		w.host.Log(fmt.Sprintf("doona: couldn't tell visitors to task %s apart: %v", name, err))
-		return false, newProblem(problem.Internal, http.StatusInternalServerError, "the worker can't tell visitors apart now", "")
+		return false, newProblem(problem.Internal, http.StatusInternalServerError,
+			"the worker can't tell visitors apart now", "")
 	}
 	return first, nil
 }
@@ -230,7 +234,9 @@ func (w *Worker) connect(ctx context.Context, name string) (*shufflerclient.Clie
 	}
 	var field *invalid.FieldError
 	if errors.As(err, &field) {
-		return nil, newProblem(Configuration, http.StatusInternalServerError, "the worker's configuration and the task do not agree", err.Error())
+		return nil, newProblem(Configuration, http.StatusInternalServerError,
+			"the worker's configuration and the task do not agree", err.Error())
 	}
-	return nil, newProblem(TaskUnavailable, http.StatusBadGateway, "the task could not be had from its first relay, or was refused", err.Error())
+	return nil, newProblem(TaskUnavailable, http.StatusBadGateway,
+		"the task could not be had from its first relay, or was refused", err.Error())
 }

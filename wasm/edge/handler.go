@@ -47,7 +47,8 @@ func (w *Worker) ServeHTTP(out http.ResponseWriter, req *http.Request) {
 func Refuse(out http.ResponseWriter, err error) {
 	var p *problem.Problem
 	if !errors.As(err, &p) {
-		p = newProblem(Configuration, http.StatusInternalServerError, "the worker's configuration is wrong", err.Error())
+		p = newProblem(Configuration, http.StatusInternalServerError, "the worker's configuration is wrong",
+			err.Error())
 	}
 	p.Write(out)
 }
@@ -58,7 +59,8 @@ func (w *Worker) take(req *http.Request) error {
 		return newProblem(problem.NotFound, http.StatusNotFound, "no task of this name takes values", "")
 	}
 	if req.Method != http.MethodPost {
-		return newProblem(problem.NotFound, http.StatusMethodNotAllowed, "values are posted", "method "+req.Method+": want POST")
+		return newProblem(problem.NotFound, http.StatusMethodNotAllowed, "values are posted",
+			"method "+req.Method+": want POST")
 	}
 	if !ownOrigin(req) {
 		return newProblem(Foreign, http.StatusForbidden, "only this site's own pages and backends report here", "")
@@ -86,7 +88,8 @@ func ownOrigin(req *http.Request) bool {
 
 // malformed says what a body is, and nothing of what this one holds.
 func malformed() error {
-	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task", `value: want {"value": number} or {"value": [number, …]} and nothing else`)
+	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task",
+		`value: want {"value": number} or {"value": [number, …]} and nothing else`)
 }
 
 func readValue(body io.Reader) ([]float64, error) {
@@ -98,7 +101,8 @@ func readValue(body io.Reader) ([]float64, error) {
 		return nil, malformed()
 	}
 	if len(raw) > maxBody {
-		return nil, newProblem(problem.TooLarge, http.StatusRequestEntityTooLarge, "longer than any value", "at most 1 MiB")
+		return nil, newProblem(problem.TooLarge, http.StatusRequestEntityTooLarge, "longer than any value",
+			"at most 1 MiB")
 	}
 	var document struct {
 		Value json.RawMessage `json:"value"`

@@ -98,7 +98,8 @@ func newOutsideIn(t *testing.T, draft *task.Task, epochs task.Epochs) *outside {
 	o.bundle, err = o.relay.Bundle.Bytes()
 	require.NoError(t, err)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET relay.example/v1/tasks/{id}", func(w http.ResponseWriter, _ *http.Request) { w.Write(o.bundle) })
+	mux.HandleFunc("GET relay.example/v1/tasks/{id}",
+		func(w http.ResponseWriter, _ *http.Request) { w.Write(o.bundle) })
 	mux.HandleFunc("POST relay.example/v1/tasks/{id}/epochs/{epoch}/reports", o.receive)
 	mux.HandleFunc(site+"/", func(w http.ResponseWriter, r *http.Request) { o.origin.ServeHTTP(w, r) })
 	o.Server = &http.Server{Handler: mux}
@@ -180,7 +181,8 @@ func (o *outside) capture() []byte {
 
 // entry returns a task's part of the configuration, with changes.
 func (o *outside) entry(changes map[string]any) map[string]any {
-	e := map[string]any{"task": "http://relay.example" + o.relay.Path(), "owner": o.relay.OwnerText(), "maxEpsilon": 1, "maxDelta": 1}
+	e := map[string]any{"task": "http://relay.example" + o.relay.Path(), "owner": o.relay.OwnerText(), "maxEpsilon": 1,
+		"maxDelta": 1}
 	for key, value := range changes {
 		e[key] = value
 	}
@@ -199,7 +201,8 @@ func (o *outside) start(t *testing.T, doona any, objects ...workerd.Object) *wor
 
 func (o *outside) startWith(t *testing.T, vars map[string]any, objects ...workerd.Object) *workerd.Process {
 	t.Helper()
-	p, err := workerd.Start(context.Background(), program, workerd.Options{Dir: built, Entry: "entry.mjs", Outbound: o.address, Vars: vars, Objects: objects})
+	p, err := workerd.Start(context.Background(), program,
+		workerd.Options{Dir: built, Entry: "entry.mjs", Outbound: o.address, Vars: vars, Objects: objects})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		p.Close()
@@ -211,7 +214,8 @@ func (o *outside) startWith(t *testing.T, vars map[string]any, objects ...worker
 }
 
 // send makes a request of the site, changed as the test needs.
-func send(t *testing.T, p *workerd.Process, method, path, body string, change func(*http.Request)) (int, string, http.Header) {
+func send(t *testing.T, p *workerd.Process, method, path, body string, change func(*http.Request)) (int, string,
+	http.Header) {
 	t.Helper()
 	req, err := http.NewRequest(method, p.URL+path, strings.NewReader(body))
 	require.NoError(t, err)
@@ -319,7 +323,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"no such task", "POST", "/doona/y", body(1), nil, 404, "not-found"},
 		{"no task", "POST", "/doona/", body(1), nil, 404, "not-found"},
 		{"a property's task", "POST", "/doona/country", body(1), nil, 404, "not-found"},
-		{"another site's page", "POST", "/doona/x", body(1), header("Origin", "http://evil.example"), 403, "foreign-origin"},
+		{"another site's page", "POST", "/doona/x", body(1), header("Origin", "http://evil.example"), 403,
+			"foreign-origin"},
 		{"a form", "POST", "/doona/x", body(1), header("Content-Type", "text/plain"), 415, "media-type"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -385,13 +390,19 @@ func TestBadTasks(t *testing.T) {
 		text   string
 		status int
 	}{
-		"claim":         {o: wide, text: "claim", status: 500},
-		"another owner": {o: newOutside(t, truthful()), change: map[string]any{"owner": other.relay.OwnerText()}, text: "owner"},
-		"another task":  {o: newOutside(t, truthful()), bundle: func([]byte) []byte { return other.bundle }, text: "owner"},
-		"another id":    {o: newOutside(t, truthful()), change: map[string]any{"task": "http://relay.example" + other.relay.Path()}, text: "its id is"},
-		"tampered":      {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { b[40] ^= 1; return b }, text: "couldn't"},
-		"truncated":     {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { return b[:len(b)-1] }, text: "couldn't"},
-		"trailing":      {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { return append(b, 0) }, text: "couldn't"},
+		"claim": {o: wide, text: "claim", status: 500},
+		"another owner": {o: newOutside(t, truthful()), change: map[string]any{"owner": other.relay.OwnerText()},
+			text: "owner"},
+		"another task": {o: newOutside(t, truthful()), bundle: func([]byte) []byte { return other.bundle },
+			text: "owner"},
+		"another id": {o: newOutside(t, truthful()),
+			change: map[string]any{"task": "http://relay.example" + other.relay.Path()}, text: "its id is"},
+		"tampered": {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { b[40] ^= 1; return b },
+			text: "couldn't"},
+		"truncated": {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { return b[:len(b)-1] },
+			text: "couldn't"},
+		"trailing": {o: newOutside(t, truthful()), bundle: func(b []byte) []byte { return append(b, 0) },
+			text: "couldn't"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.bundle != nil {
@@ -624,12 +635,15 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
 		"country": o.entry(map[string]any{"property": "country", "categories": manyCategories(299, "AU", "NZ")}),
 		"cache":   o.entry(map[string]any{"property": "cache", "categories": manyCategories(299, "unused", "HIT")}),
-		"status":  o.entry(map[string]any{"property": "status", "categories": manyCategories(299, "1xx", "2xx", "3xx", "4xx")}),
-		"posted":  o.entry(nil),
+		"status": o.entry(map[string]any{"property": "status",
+			"categories": manyCategories(299, "1xx", "2xx", "3xx", "4xx")}),
+		"posted": o.entry(nil),
 	}})
 	change := func(r *http.Request) {
-		r.Header = http.Header{"Content-Type": {"text/csv"}, "Cookie": {"secret=1; b=2"}, "Cf-Ipcountry": {"NZ"}, "Cache-Wanted": {"HIT"},
-			"Authorization": {"Basic eA=="}, "X-Twice": {"1", "2"}, "Accept-Encoding": {"identity"}, "User-Agent": {"test"}}
+		r.Header = http.Header{"Content-Type": {"text/csv"}, "Cookie": {"secret=1; b=2"}, "Cf-Ipcountry": {"NZ"},
+			"Cache-Wanted":  {"HIT"},
+			"Authorization": {"Basic eA=="}, "X-Twice": {"1", "2"}, "Accept-Encoding": {"identity"},
+			"User-Agent": {"test"}}
 	}
 	status, answer, head := send(t, p, "PUT", "/a/b%20c?d=e&f", "the body", change)
 	require.Equal(t, http.StatusTeapot, status)
@@ -685,7 +699,8 @@ func TestLatency(t *testing.T) {
 // 61 to 139 with probability below 10⁻⁶.
 func TestSample(t *testing.T) {
 	o := newOutside(t, truthful())
-	p := o.start(t, only(o.entry(map[string]any{"property": "country", "sample": 0.5, "categories": manyCategories(299)})))
+	p := o.start(t, only(o.entry(map[string]any{"property": "country", "sample": 0.5,
+		"categories": manyCategories(299)})))
 	for range 200 {
 		send(t, p, "GET", "/", "", nil)
 	}
@@ -716,7 +731,8 @@ func manyCategories(n int, first ...string) []string {
 func deployment(t *testing.T, change func(*task.Task)) (*relaytest.Cascade, *outside, *requests) {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		calibrated, err := planner.Draft(planner.Query{Name: "edge", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9, Epsilon: 2, Delta: 1e-4})
+		calibrated, err := planner.Draft(planner.Query{Name: "edge", Query: task.Mean, Hi: 10, Batch: 20, Honest: 0.9,
+			Epsilon: 2, Delta: 1e-4})
 		require.NoError(t, err)
 		calibrated.Epochs, calibrated.Clients.Quota = draft.Epochs, 100
 		*draft = *calibrated
@@ -793,14 +809,16 @@ func TestTokens(t *testing.T) {
 	p = o.startWith(t, map[string]any{"DOONA": only(entry), "KEY": strings.Repeat("x", 40)})
 	status, answer = post(t, p, body(1))
 	require.Equal(t, http.StatusNoContent, status, answer)
-	require.Eventually(t, func() bool { return strings.Contains(p.Log(), "unauthorized") }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(p.Log(), "unauthorized") }, 10*time.Second,
+		10*time.Millisecond)
 	require.Empty(t, sent.headers("/reports", "Authorization"))
 	require.NotContains(t, p.Log(), "xxx", "the key")
 	before := len(sent.headers("/token-request", "Doona-Account"))
 
 	p = o.startWith(t, map[string]any{"DOONA": only(entry), "KEY": key})
 	for i := range 20 {
-		status, answer, _ := send(t, p, "POST", "/doona/x", body(i/2), func(r *http.Request) { r.Header.Set("CF-Connecting-IP", "192.0.2.77") })
+		status, answer, _ := send(t, p, "POST", "/doona/x", body(i/2),
+			func(r *http.Request) { r.Header.Set("CF-Connecting-IP", "192.0.2.77") })
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
 	require.Eventually(t, sealed(t, c), 20*time.Second, 20*time.Millisecond)
@@ -832,13 +850,15 @@ func TestOncePerVisitor(t *testing.T) {
 		first   bool
 	}{
 		{"192.0.2.1", true}, {"192.0.2.1", false}, {"192.0.2.2", true}, {"192.0.2.2", false},
-		{"2001:db8:1::1", true}, {"2001:db8:1:2:3:4:5:6", false}, {"2001:0db8:0001::9", false}, {"2001:db8:2::1", true}, {"2001:db8::1", true},
+		{"2001:db8:1::1", true}, {"2001:db8:1:2:3:4:5:6", false}, {"2001:0db8:0001::9", false},
+		{"2001:db8:2::1", true}, {"2001:db8::1", true},
 		{"::1", true}, {"0:0:0:1::", false}, {"192.0.2.1", false},
 	} {
 		if v.first {
 			sent = append(sent, i)
 		}
-		status, answer, _ := send(t, p, "POST", "/doona/x", body(i), func(r *http.Request) { r.Header.Set("CF-Connecting-IP", v.address) })
+		status, answer, _ := send(t, p, "POST", "/doona/x", body(i),
+			func(r *http.Request) { r.Header.Set("CF-Connecting-IP", v.address) })
 		require.Equal(t, http.StatusNoContent, status, "%s %s", answer, p.Log())
 	}
 	status, answer, _ := send(t, p, "POST", "/doona/x", body(1), nil)

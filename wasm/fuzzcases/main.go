@@ -82,7 +82,8 @@ type world struct {
 func makeWorlds() (out []*world, err error) {
 	for _, q := range []planner.Query{
 		{Name: "count", Query: task.Count, Batch: 100, Epsilon: 1, Delta: 1e-6},
-		{Name: "a histogram with a name beyond thirty-one", Query: task.Histogram, Bins: 4, Labels: true, Batch: 70000, Epsilon: 1, Delta: 1e-6},
+		{Name: "a histogram with a name beyond thirty-one", Query: task.Histogram, Bins: 4, Labels: true, Batch: 70000,
+			Epsilon: 1, Delta: 1e-6},
 		{Name: "mean", Query: task.Mean, Protocol: "splitmix", Lo: -5, Hi: 5, Batch: 100, Epsilon: 1, Delta: 1e-8},
 	} {
 		for _, tokens := range []bool{false, true} {
@@ -108,7 +109,8 @@ func (w *world) addParties(tokens bool) error {
 	}
 	party := func(key ed25519.PrivateKey, list *onion.SignedKeyList) task.Party {
 		w.signs, w.lists = append(w.signs, key), append(w.lists, list)
-		return task.Party{URL: fmt.Sprintf("https://party%d.example", len(w.signs)), SignKey: task.SignKey(key.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+		return task.Party{URL: fmt.Sprintf("https://party%d.example", len(w.signs)),
+			SignKey: task.SignKey(key.Public().(ed25519.PublicKey)), KeyList: list.Hash()}
 	}
 	w.owner = sign()
 	for hop := range 3 {
@@ -175,7 +177,8 @@ func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 	if depth == 2 { // the task, signed by its owner
 		canonical = damage(rng, canonical)
 	}
-	b := taskfile.Bundle{Task: canonical, Owner: w.owner.Public().(ed25519.PublicKey), Signature: onion.Sign(w.owner, onion.SignTask, canonical), KeyLists: [][]byte{}}
+	b := taskfile.Bundle{Task: canonical, Owner: w.owner.Public().(ed25519.PublicKey),
+		Signature: onion.Sign(w.owner, onion.SignTask, canonical), KeyLists: [][]byte{}}
 	for _, list := range lists {
 		raw, err := list.Bytes()
 		if err != nil {
@@ -215,7 +218,8 @@ func (c *testCase) judge(canonical []byte) {
 }
 
 func bundleCase(raw []byte, owner task.SignKey) *testCase {
-	c := &testCase{Kind: "bundle", Bytes: base64.StdEncoding.EncodeToString(raw), Owner: base64.StdEncoding.EncodeToString(owner[:])}
+	c := &testCase{Kind: "bundle", Bytes: base64.StdEncoding.EncodeToString(raw),
+		Owner: base64.StdEncoding.EncodeToString(owner[:])}
 	b, err := taskfile.ParseBundle(raw)
 	if err != nil {
 		return c
@@ -263,7 +267,8 @@ func damage(rng *rand.Rand, in []byte) []byte {
 		case 6:
 			out = widen(rng, out)
 		case 7:
-			leads := []byte{0xc0, 0xc2, 0xc4, 0xc5, 0xc6, 0xca, 0xcc, 0xcd, 0xce, 0xcf, 0xd0, 0xd9, 0xda, 0xdb, 0xdc, 0xdd, 0x80, 0x90, 0xa0, 0xff}
+			leads := []byte{0xc0, 0xc2, 0xc4, 0xc5, 0xc6, 0xca, 0xcc, 0xcd, 0xce, 0xcf, 0xd0, 0xd9, 0xda, 0xdb, 0xdc,
+				0xdd, 0x80, 0x90, 0xa0, 0xff}
 			out[at] = leads[rng.IntN(len(leads))]
 		}
 		if len(out) == 0 {

@@ -68,7 +68,8 @@ func TestOpenToOthers(t *testing.T) {
 	} {
 		require.NoError(t, load(path))
 		require.NoError(t, os.Chmod(path, 0o644))
-		require.ErrorContains(t, load(path), "couldn't read key: "+path+" is open to others than its owner: want mode 0600, have 0644: chmod 600 "+path)
+		require.ErrorContains(t, load(path), "couldn't read key: "+path+
+			" is open to others than its owner: want mode 0600, have 0644: chmod 600 "+path)
 	}
 }
 
@@ -93,13 +94,14 @@ func newFiles(t *testing.T, kem task.KEM) files {
 	f.list = list
 	f.task = &task.Task{
 		Name: "t", Query: task.Sum, Protocol: "p", Rule: "r", KEM: kem,
-		Input:    task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
-		Claim:    task.NewClaim("1", "1e-6"),
-		Batch:    task.Batch{Size: 1, Honest: randomizer.NewRational(1, 1), Min: 1},
-		Slots:    task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
-		Epochs:   task.Epochs{Start: 1, Length: 1, Count: 3},
-		Clients:  task.Clients{Kind: task.ClientAddress, Quota: 1},
-		Relays:   []task.Party{{URL: "http://one", SignKey: task.SignKey(sign.Public().(ed25519.PublicKey)), KeyList: list.Hash()}},
+		Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)},
+		Claim:   task.NewClaim("1", "1e-6"),
+		Batch:   task.Batch{Size: 1, Honest: randomizer.NewRational(1, 1), Min: 1},
+		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1},
+		Epochs:  task.Epochs{Start: 1, Length: 1, Count: 3},
+		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+		Relays: []task.Party{{URL: "http://one", SignKey: task.SignKey(sign.Public().(ed25519.PublicKey)),
+			KeyList: list.Hash()}},
 		Verifier: task.Party{SignKey: task.SignKey(other.Public().(ed25519.PublicKey)), KeyList: otherList.Hash()},
 	}
 	require.NoError(t, f.task.Validate())
@@ -310,7 +312,8 @@ func TestCorruptedFiles(t *testing.T) {
 		require.NoError(t, open(path))
 		at := strings.LastIndex(string(good), `"private": "`) + len(`"private": "`)
 		for name, bad := range map[string]string{
-			"empty": "", "truncated": string(good[:len(good)/2]), "trailing": string(good) + "{}", "not JSON": "private",
+			"empty": "", "truncated": string(good[:len(good)/2]), "trailing": string(good) + "{}",
+			"not JSON":             "private",
 			"another kind":         strings.Replace(string(good), "doona", "duvet", 1),
 			"a flipped character":  string(good[:at]) + flip(good[at]) + string(good[at+1:]),
 			"a removed character":  string(good[:at]) + string(good[at+1:]),

@@ -178,7 +178,8 @@ func (s *Sealer) checkLanes(lanes [][]task.Message) error {
 	}
 	for lane, messages := range lanes {
 		if !slotCountOK(s.task, len(messages)) {
-			return fmt.Errorf("invalid number of slots %d in lane %d: want %d, padding %s", len(messages), lane, s.task.Slots.PerLane, s.task.Slots.Padding)
+			return fmt.Errorf("invalid number of slots %d in lane %d: want %d, padding %s", len(messages), lane,
+				s.task.Slots.PerLane, s.task.Slots.Padding)
 		}
 		for _, m := range messages {
 			if !m.Cover && len(m.Body) != int(s.task.Slots.MessageBytes) {
@@ -271,7 +272,8 @@ func (o *Opener) checkContent(c *envelopeContent) (*Envelope, error) {
 	}
 	for lane, slots := range c.Lanes {
 		if !slotCountOK(o.task, len(slots)) {
-			return nil, fmt.Errorf("invalid number of slots %d in lane %d: want %d, padding %s", len(slots), lane, o.task.Slots.PerLane, o.task.Slots.Padding)
+			return nil, fmt.Errorf("invalid number of slots %d in lane %d: want %d, padding %s", len(slots), lane,
+				o.task.Slots.PerLane, o.task.Slots.Padding)
 		}
 		for _, slot := range slots {
 			if len(slot) != o.SlotSize(1) {
@@ -290,7 +292,8 @@ func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte
 		return tag, nil, err
 	}
 	if len(plain) != TagSize+o.SlotSize(o.context.Hop+1) {
-		return tag, nil, fmt.Errorf("invalid slot of %d bytes inside a layer: want %d", len(plain)-TagSize, o.SlotSize(o.context.Hop+1))
+		return tag, nil, fmt.Errorf("invalid slot of %d bytes inside a layer: want %d", len(plain)-TagSize,
+			o.SlotSize(o.context.Hop+1))
 	}
 	return [TagSize]byte(plain), plain[TagSize:], nil
 }
@@ -302,7 +305,8 @@ func (o *Opener) OpenMessage(lane int, slot []byte) (tag [TagSize]byte, m task.M
 		return tag, m, err
 	}
 	if len(plain) != TagSize+1+int(o.task.Slots.MessageBytes) {
-		return tag, m, fmt.Errorf("invalid message of %d bytes: want %d", len(plain)-TagSize-1, o.task.Slots.MessageBytes)
+		return tag, m, fmt.Errorf("invalid message of %d bytes: want %d", len(plain)-TagSize-1,
+			o.task.Slots.MessageBytes)
 	}
 	kind, body := plain[TagSize], plain[TagSize+1:]
 	if kind > slotMessage || kind == slotCover && !allZero(body) {

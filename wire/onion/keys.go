@@ -100,7 +100,8 @@ func IssuerKeys(t *task.Task, s *SignedKeyList) ([]KeyID, error) {
 	epochOf := make(map[KeyID]int, len(ids))
 	for i, id := range listed {
 		if len(id) != 32 {
-			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epoch %d has a key id of %d bytes, want 32", i, len(id))
+			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epoch %d has a key id of %d "+
+				"bytes, want 32", i, len(id))
 		}
 		ids[i] = KeyID(id)
 		if before, seen := epochOf[ids[i]]; seen { // a token of the one would be worth something in the other
@@ -133,7 +134,8 @@ func (s *SignedKeyList) open(what string, party task.Party, kem task.KEM, count 
 		return nil, err
 	}
 	if list.Label != keysLabel || list.Version != task.Version || list.KEM != kem || uint64(len(list.Keys)) != count {
-		return nil, fmt.Errorf("couldn't accept %s: %d keys of kem %.20q, version %d; want %d keys of kem %s, version %d",
+		return nil, fmt.Errorf("couldn't accept %s: %d keys of kem %.20q, version %d; want %d keys of kem %s, "+
+			"version %d",
 			what, len(list.Keys), list.KEM, list.Version, count, kem, task.Version)
 	}
 	return list.Keys, nil

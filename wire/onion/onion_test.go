@@ -58,7 +58,8 @@ func newWorld(t testing.TB, kem task.KEM, relays int, change func(*task.Task)) *
 		list, err := onion.NewSignedKeyList(kem, w.keys[hop], w.sign[hop])
 		require.NoError(t, err)
 		w.lists = append(w.lists, list)
-		party := task.Party{URL: "https://relay.example", SignKey: task.SignKey(w.sign[hop].Public().(ed25519.PublicKey)), KeyList: list.Hash()}
+		party := task.Party{URL: "https://relay.example",
+			SignKey: task.SignKey(w.sign[hop].Public().(ed25519.PublicKey)), KeyList: list.Hash()}
 		if hop < relays {
 			w.Relays = append(w.Relays, party)
 		} else {
@@ -161,7 +162,8 @@ func TestRoundTrip(t *testing.T) {
 // larger, and one of all slots has it.
 func TestMaxBodyIsExact(t *testing.T) {
 	for _, c := range []struct{ lanes, perLane, bytes uint64 }{
-		{1, 1, 1}, {1, 1, 1024}, {1, 15, 100}, {1, 16, 100}, {15, 1, 4}, {16, 1, 4}, {17, 2, 4}, {1, 2, 142}, {1, 2, 143}, {1, 700, 30}, {3, 300, 1},
+		{1, 1, 1}, {1, 1, 1024}, {1, 15, 100}, {1, 16, 100}, {15, 1, 4}, {16, 1, 4}, {17, 2, 4}, {1, 2, 142},
+		{1, 2, 143}, {1, 700, 30}, {3, 300, 1},
 	} {
 		for relays := 1; relays <= 2; relays++ {
 			for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
@@ -368,14 +370,16 @@ func TestLowOrderKeyShares(t *testing.T) {
 	for _, point := range lowOrder(t) {
 		forged := bytes.Clone(sealed)
 		copy(forged[1088:], point)
-		_, err = onion.OpenWith(hybrid, onion.Context{}.Info(hybrid.Public().ID()), onion.AAD(0, onion.KindSlot), forged)
+		_, err = onion.OpenWith(hybrid, onion.Context{}.Info(hybrid.Public().ID()), onion.AAD(0, onion.KindSlot),
+			forged)
 		require.ErrorIs(t, err, onion.ErrOpen, "hybrid share %x", point)
 	}
 }
 
 // TestSecondImplementation: the second implementation's ciphertexts open here, for every KEM.
 func TestSecondImplementation(t *testing.T) {
-	ids := map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768, task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
+	ids := map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768,
+		task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
 	for _, kem := range kems {
 		w := newWorld(t, kem, 1, nil)
 		c := onion.Context{TaskID: w.id, Epoch: 1, Hop: 1}
@@ -419,11 +423,13 @@ func TestRFC9180Vector(t *testing.T) {
 		require.NoError(t, err)
 		return b
 	}
-	key, err := onion.ParsePrivateKey(task.KEMX25519, unhex("4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8"))
+	key, err := onion.ParsePrivateKey(task.KEMX25519,
+		unhex("4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8"))
 	require.NoError(t, err)
 	sealed := unhex("37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431" + // enc
 		"f938558b5d72f1a23810b4be2ab4f84331acc02fc97babc53a52ae8218a355a96d8770ac83d07bea87e13c512a") // ct
-	plain, err := onion.OpenWith(key, unhex("4f6465206f6e2061204772656369616e2055726e"), unhex("436f756e742d30"), sealed)
+	plain, err := onion.OpenWith(key, unhex("4f6465206f6e2061204772656369616e2055726e"), unhex("436f756e742d30"),
+		sealed)
 	require.NoError(t, err)
 	require.Equal(t, "Beauty is truth, truth beauty", string(plain))
 }
@@ -521,12 +527,14 @@ func TestContentIsChecked(t *testing.T) {
 	require.NoError(t, message(append(bytes.Clone(tag), 1, 9, 9, 9, 9)))
 	require.NoError(t, message(append(bytes.Clone(tag), 0, 0, 0, 0, 0)))
 	for name, tail := range map[string][]byte{
-		"short": {1, 9, 9, 9}, "long": {1, 9, 9, 9, 9, 9}, "kind 2": {2, 0, 0, 0, 0}, "kind 255": {255, 0, 0, 0, 0}, "a cover that says something": {0, 0, 0, 0, 1},
+		"short": {1, 9, 9, 9}, "long": {1, 9, 9, 9, 9, 9}, "kind 2": {2, 0, 0, 0, 0}, "kind 255": {255, 0, 0, 0, 0},
+		"a cover that says something": {0, 0, 0, 0, 1},
 	} {
 		require.Error(t, message(append(bytes.Clone(tag), tail...)), name)
 	}
 	w2 := newWorld(t, task.KEMX25519, 2, nil)
-	sealed, err := onion.SealFor(w2.keys[1][0].Public(), onion.Context{TaskID: w2.id, Hop: 1}, 0, onion.KindSlot, make([]byte, 20))
+	sealed, err := onion.SealFor(w2.keys[1][0].Public(), onion.Context{TaskID: w2.id, Hop: 1}, 0, onion.KindSlot,
+		make([]byte, 20))
 	require.NoError(t, err)
 	_, _, err = w2.opener(t, 1, 0).OpenSlot(0, sealed)
 	require.ErrorContains(t, err, "inside a layer")
@@ -553,13 +561,15 @@ func TestSealingIsRandom(t *testing.T) {
 // FuzzOpenEnvelope: whatever is posted, and whatever a client seals, is an error or a submission of
 // the task's shape.
 func FuzzOpenEnvelope(f *testing.F) {
-	w := newWorld(f, task.KEMX25519, 1, func(t *task.Task) { t.Slots.Padding, t.Slots.MessageBytes = task.PaddingNone, 1 })
+	w := newWorld(f, task.KEMX25519, 1,
+		func(t *task.Task) { t.Slots.Padding, t.Slots.MessageBytes = task.PaddingNone, 1 })
 	opener := w.opener(f, 0, 0)
 	body, err := w.sealer(f).Seal(0, w.messages(1))
 	require.NoError(f, err)
 	f.Add(body, false)
 	f.Add([]byte{0x92, 0x01, 0xc0}, false)
-	plain, err := onion.OpenWith(w.keys[0][0], onion.Context{TaskID: w.id}.Info(w.keys[0][0].Public().ID()), onion.AAD(0, onion.KindEnvelope), body[bodyHeader(body):])
+	plain, err := onion.OpenWith(w.keys[0][0], onion.Context{TaskID: w.id}.Info(w.keys[0][0].Public().ID()),
+		onion.AAD(0, onion.KindEnvelope), body[bodyHeader(body):])
 	require.NoError(f, err)
 	f.Add(plain, true)
 	f.Add([]byte{0x92, 0xc4, 0, 0xdd, 0xff, 0xff, 0xff, 0xff}, true)
@@ -601,7 +611,8 @@ func TestReportSizes(t *testing.T) {
 		for _, c := range []struct {
 			kem          task.KEM
 			relays, want int
-		}{{task.KEMX25519, 1, 141}, {task.KEMX25519, 2, 205}, {task.KEMMLKEM768X25519, 2, 3471}, {task.KEMMLKEM768, 3, 4495}} {
+		}{{task.KEMX25519, 1, 141}, {task.KEMX25519, 2, 205}, {task.KEMMLKEM768X25519, 2, 3471},
+			{task.KEMMLKEM768, 3, 4495}} {
 			s := &task.Task{KEM: c.kem, Relays: make([]task.Party, c.relays),
 				Slots: task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}}
 			change(s)

@@ -17,7 +17,8 @@ import (
 
 // response is an answer as a client gets it.
 func response(status int, retryAfter, body string) *http.Response {
-	return &http.Response{StatusCode: status, Status: "999 \x1b[2Jfree text", Header: http.Header{"Retry-After": {retryAfter}}, Body: io.NopCloser(strings.NewReader(body))}
+	return &http.Response{StatusCode: status, Status: "999 \x1b[2Jfree text",
+		Header: http.Header{"Retry-After": {retryAfter}}, Body: io.NopCloser(strings.NewReader(body))}
 }
 
 func TestProblemsTravel(t *testing.T) {
@@ -47,9 +48,12 @@ func TestHostileProblems(t *testing.T) {
 		{"a name that is not of the list", "", `{"type":"urn:doona:error:\u001b[2Jx"}`, "", "", 0},
 		{"a name without the prefix", "", `{"type":"overloaded"}`, "", "", 0},
 		{"an empty name", "", `{"type":"urn:doona:error:"}`, "", "", 0},
-		{"terminal escapes", "", `{` + overloaded + `,"title":"\u001b]0;x\u0007","detail":"a\u001b[31m\r\nb\u202e\u0000"}`, problem.Overloaded, "a[31mb", 0},
-		{"a long detail", "", `{` + overloaded + `,"detail":"` + strings.Repeat("x", 3000) + `"}`, problem.Overloaded, strings.Repeat("x", 200), 0},
-		{"cut within a letter", "", `{` + overloaded + `,"detail":"x` + strings.Repeat("é", 150) + `"}`, problem.Overloaded, "x" + strings.Repeat("é", 99), 0},
+		{"terminal escapes", "", `{` + overloaded +
+			`,"title":"\u001b]0;x\u0007","detail":"a\u001b[31m\r\nb\u202e\u0000"}`, problem.Overloaded, "a[31mb", 0},
+		{"a long detail", "", `{` + overloaded + `,"detail":"` + strings.Repeat("x", 3000) + `"}`, problem.Overloaded,
+			strings.Repeat("x", 200), 0},
+		{"cut within a letter", "", `{` + overloaded + `,"detail":"x` + strings.Repeat("é", 150) + `"}`,
+			problem.Overloaded, "x" + strings.Repeat("é", 99), 0},
 		{"a document without end", "", `{` + overloaded + `,"detail":"` + strings.Repeat("x", 1<<20), "", "", 0},
 		{"trailing bytes", "", `{` + overloaded + `} {}`, "", "", 0},
 		{"years", "315360000", `{` + overloaded + `}`, problem.Overloaded, "", 24 * time.Hour},

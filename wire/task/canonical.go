@@ -110,7 +110,8 @@ func (r *reader) task() *Task {
 		t.Params = append(t.Params, Param{Key: key, Value: r.rational("params." + key)})
 	}
 	r.array(5)
-	t.Input = Input{Lo: r.rational("input.range"), Hi: r.rational("input.range"), Bins: r.uint(), Labels: r.flag(), Clip: r.flag()}
+	t.Input = Input{Lo: r.rational("input.range"), Hi: r.rational("input.range"), Bins: r.uint(), Labels: r.flag(),
+		Clip: r.flag()}
 	t.Claim = r.claim()
 	r.array(3)
 	t.Batch = Batch{Size: r.uint(), Honest: r.rational("batch.honest"), Min: r.uint()}

@@ -237,7 +237,8 @@ func (n *Noise) validateWhich() error {
 	}
 	left, used := n.Cells, make([]bool, len(n.Tables))
 	for i, run := range n.Which {
-		if run.Count == 0 || run.Count > left || run.Table >= uint64(len(used)) || i > 0 && n.Which[i-1].Table == run.Table {
+		if run.Count == 0 || run.Count > left || run.Table >= uint64(len(used)) || i > 0 &&
+			n.Which[i-1].Table == run.Table {
 			return invalid.Field("noise.which", "run "+strconv.Itoa(i), want)
 		}
 		left -= run.Count

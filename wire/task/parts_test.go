@@ -42,7 +42,8 @@ var parts = map[string]func(*task.Task){
 	"noise with all its parts": func(t *task.Task) { t.Noise = cells() },
 	"many numbers": func(t *task.Task) {
 		t.Slots.MessageBytes = 3
-		t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 1 << 20, Tables: [][]uint64{slices.Repeat([]uint64{1}, 1<<16-2)}}
+		t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 1 << 20,
+			Tables: [][]uint64{slices.Repeat([]uint64{1}, 1<<16-2)}}
 	},
 	"noise from a pool": func(t *task.Task) {
 		t.Slots.MessageBytes = 8
@@ -60,18 +61,26 @@ func partFields() map[string]func(*task.Task) {
 		"pool's number": func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 8} },
 	}
 	for name, change := range map[string]func(*task.Stream){
-		"stream": func(*task.Stream) {}, "stream name": func(s *task.Stream) { s.Name = "x" }, "stream position": func(s *task.Stream) { s.Position = 301 },
-		"stream before": func(s *task.Stream) { s.Before[0] = 1 }, "stream allow": func(s *task.Stream) { s.Allow = s.Allow[:1] },
+		"stream": func(*task.Stream) {}, "stream name": func(s *task.Stream) { s.Name = "x" },
+		"stream position": func(s *task.Stream) { s.Position = 301 },
+		"stream before":   func(s *task.Stream) { s.Before[0] = 1 },
+		"stream allow":    func(s *task.Stream) { s.Allow = s.Allow[:1] },
 	} {
 		out[name] = func(t *task.Task) { t.Stream = stream(); change(t.Stream) }
 	}
 	for name, change := range map[string]func(*task.Noise){
-		"noise": func(*task.Noise) {}, "noise cells": func(n *task.Noise) { n.Cells = 5 }, "noise batches": func(n *task.Noise) { n.Batches = 1 },
-		"noise table": func(n *task.Noise) { n.Tables[1][1] = 8 }, "noise tables": func(n *task.Noise) { n.Tables = n.Tables[:1] },
-		"noise run": func(n *task.Noise) { n.Which[1].Count = 3 }, "noise run's table": func(n *task.Noise) { n.Which[1].Table = 1 },
-		"noise centre": func(n *task.Noise) { n.Tilt.Centre = 1 }, "noise weights": func(n *task.Noise) { n.Tilt.Weights[0] = 1 },
-		"noise factors": func(n *task.Noise) { n.Tilt.Factors[1] = 1 }, "noise no tilt": func(n *task.Noise) { n.Tilt = nil },
-		"noise total": func(n *task.Noise) { n.Total = number(0) }, "noise no total": func(n *task.Noise) { n.Total = nil },
+		"noise": func(*task.Noise) {}, "noise cells": func(n *task.Noise) { n.Cells = 5 },
+		"noise batches":     func(n *task.Noise) { n.Batches = 1 },
+		"noise table":       func(n *task.Noise) { n.Tables[1][1] = 8 },
+		"noise tables":      func(n *task.Noise) { n.Tables = n.Tables[:1] },
+		"noise run":         func(n *task.Noise) { n.Which[1].Count = 3 },
+		"noise run's table": func(n *task.Noise) { n.Which[1].Table = 1 },
+		"noise centre":      func(n *task.Noise) { n.Tilt.Centre = 1 },
+		"noise weights":     func(n *task.Noise) { n.Tilt.Weights[0] = 1 },
+		"noise factors":     func(n *task.Noise) { n.Tilt.Factors[1] = 1 },
+		"noise no tilt":     func(n *task.Noise) { n.Tilt = nil },
+		"noise total":       func(n *task.Noise) { n.Total = number(0) },
+		"noise no total":    func(n *task.Noise) { n.Total = nil },
 	} {
 		out[name] = func(t *task.Task) { t.Noise = cells(); change(t.Noise) }
 	}
@@ -97,7 +106,8 @@ func TestValidateNamesThePart(t *testing.T) {
 	}
 	for field, changes := range map[string][]func(*task.Task){
 		"claim.total.epsilon": decimals(total(func(t *task.Total, s string) { t.Epsilon = task.NewEpsilon(s) }), "101"),
-		"claim.total.delta":   decimals(total(func(t *task.Total, s string) { t.Delta = task.NewDelta(s) }), "1", "1.5"),
+		"claim.total.delta": decimals(total(func(t *task.Total, s string) { t.Delta = task.NewDelta(s) }), "1",
+			"1.5"),
 		"claim.assumption": {
 			func(t *task.Task) { t.Claim.Assumption = task.NoneHonest }, // without noise
 			func(t *task.Task) { t.Noise, t.Claim.Assumption = cells(), 2 },
@@ -108,12 +118,15 @@ func TestValidateNamesThePart(t *testing.T) {
 		}
 	}
 	for field, changes := range map[string][]func(*task.Stream){
-		"stream.name":     {func(s *task.Stream) { s.Name = "" }, func(s *task.Stream) { s.Name = strings.Repeat("x", 65) }, func(s *task.Stream) { s.Name = "é" }},
+		"stream.name": {func(s *task.Stream) { s.Name = "" },
+			func(s *task.Stream) { s.Name = strings.Repeat("x", 65) }, func(s *task.Stream) { s.Name = "é" }},
 		"stream.position": {func(s *task.Stream) { s.Position = 1 << 32 }},
 		"stream.before":   {func(s *task.Stream) { s.Position = 0 }, func(s *task.Stream) { s.Before = task.ID{} }},
 		"stream.allow": {
-			func(s *task.Stream) { s.Allow = []string{"name", "batch.size"} }, func(s *task.Stream) { s.Allow = []string{"name", "name"} },
-			func(s *task.Stream) { s.Allow = []string{"stream.allow"} }, func(s *task.Stream) { s.Allow = []string{"stream.name"} },
+			func(s *task.Stream) { s.Allow = []string{"name", "batch.size"} },
+			func(s *task.Stream) { s.Allow = []string{"name", "name"} },
+			func(s *task.Stream) { s.Allow = []string{"stream.allow"} },
+			func(s *task.Stream) { s.Allow = []string{"stream.name"} },
 			func(s *task.Stream) { s.Allow = []string{"relays"} }, func(s *task.Stream) { s.Allow = []string{""} },
 		},
 	} {
@@ -130,24 +143,32 @@ func TestValidateNamesTheNoise(t *testing.T) {
 		"noise.cells":   {func(n *task.Noise) { n.Cells = 0 }, func(n *task.Noise) { n.Cells = 257 }},
 		"noise.batches": {func(n *task.Noise) { n.Batches = 1 << 32 }},
 		"noise.tables": {
-			func(n *task.Noise) { n.Tables = nil }, func(n *task.Noise) { n.Tables[1] = nil }, func(n *task.Noise) { n.Tables[1] = []uint64{1, 0} },
-			func(n *task.Noise) { n.Tables[0][0] = 1 << 53 }, func(n *task.Noise) { n.Tables[0] = slices.Repeat([]uint64{1<<53 - 1}, 1025) },
+			func(n *task.Noise) { n.Tables = nil }, func(n *task.Noise) { n.Tables[1] = nil },
+			func(n *task.Noise) { n.Tables[1] = []uint64{1, 0} },
+			func(n *task.Noise) { n.Tables[0][0] = 1 << 53 },
+			func(n *task.Noise) { n.Tables[0] = slices.Repeat([]uint64{1<<53 - 1}, 1025) },
 		},
 		"noise.which": {
-			func(n *task.Noise) { n.Which = nil }, func(n *task.Noise) { n.Which = n.Which[:2] }, func(n *task.Noise) { n.Which[0].Count = 0 },
-			func(n *task.Noise) { n.Which[2].Count = 2 }, func(n *task.Noise) { n.Which[1].Table = 2 }, func(n *task.Noise) { n.Which[1].Table = 1 },
+			func(n *task.Noise) { n.Which = nil }, func(n *task.Noise) { n.Which = n.Which[:2] },
+			func(n *task.Noise) { n.Which[0].Count = 0 },
+			func(n *task.Noise) { n.Which[2].Count = 2 }, func(n *task.Noise) { n.Which[1].Table = 2 },
+			func(n *task.Noise) { n.Which[1].Table = 1 },
 			func(n *task.Noise) { n.Tables = append(n.Tables, []uint64{1}) }, // unused
 			func(n *task.Noise) { n.Tables, n.Which, n.Total = n.Tables[:1], []task.Run{{Count: 4}}, nil },
 		},
 		"noise.tilt.weights": {
-			func(n *task.Noise) { n.Tilt.Weights = n.Tilt.Weights[:3] }, func(n *task.Noise) { n.Tilt.Weights[0] = 1 << 53 },
+			func(n *task.Noise) { n.Tilt.Weights = n.Tilt.Weights[:3] },
+			func(n *task.Noise) { n.Tilt.Weights[0] = 1 << 53 },
 			func(n *task.Noise) { // 2⁵³ − 1 times 2000 dummies is above 2⁶³
 				n.Tables, n.Which, n.Tilt.Weights[3] = [][]uint64{slices.Repeat([]uint64{1}, 2001)}, nil, 1<<53-1
 			},
 		},
-		"noise.tilt.factors": {func(n *task.Noise) { n.Tilt.Factors = nil }, func(n *task.Noise) { n.Tilt.Factors = []uint64{1, 0} }},
-		"noise.tilt.centre":  {func(n *task.Noise) { n.Tilt.Centre = 1 << 53 }},
-		"noise.total":        {func(n *task.Noise) { n.Total = number(1) }, func(n *task.Noise) { n.Total = number(9) }}, // two cells have 1 always, two up to 3
+		"noise.tilt.factors": {func(n *task.Noise) { n.Tilt.Factors = nil },
+			func(n *task.Noise) { n.Tilt.Factors = []uint64{1, 0} }},
+		"noise.tilt.centre": {func(n *task.Noise) { n.Tilt.Centre = 1 << 53 }},
+		// two cells have 1 always, two up to 3
+		"noise.total": {func(n *task.Noise) { n.Total = number(1) },
+			func(n *task.Noise) { n.Total = number(9) }},
 		"noise.pool": {
 			func(n *task.Noise) { n.Pool = 1 }, func(n *task.Noise) { *n = task.Noise{Kind: task.NoisePool, Cells: 4} },
 			func(n *task.Noise) { *n = task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 1 << 32} },
@@ -162,7 +183,8 @@ func TestValidateNamesTheNoise(t *testing.T) {
 		}
 	}
 	for i, change := range []func(*task.Slots){
-		func(s *task.Slots) { s.Padding = task.PaddingNone }, func(s *task.Slots) { s.Lanes = 2 }, func(s *task.Slots) { s.PerLane = 2 },
+		func(s *task.Slots) { s.Padding = task.PaddingNone }, func(s *task.Slots) { s.Lanes = 2 },
+		func(s *task.Slots) { s.PerLane = 2 },
 	} {
 		requireField(t, "noise", i, func(t *task.Task) { t.Noise = cells(); change(&t.Slots) })
 	}

@@ -78,10 +78,12 @@ type Param struct {
 
 // Input is the domain of one client's value.
 type Input struct {
-	Lo, Hi randomizer.Rational // Range of a real value, Lo < Hi; 0 and 1 for counts and labels, -1 and 1 for vectormean.
-	Bins   uint64              // Entries of the answer: bins or categories of a histogram, 2..2³²-1; coordinates of a vector, 1..2²⁰; else 0.
-	Labels bool                // The value is a category 0..Bins-1 and not a real number; without Clip.
-	Clip   bool                // Values outside the range are moved to its nearer end; else they are errors.
+	// Range of a real value, Lo < Hi; 0 and 1 for counts and labels, -1 and 1 for vectormean.
+	Lo, Hi randomizer.Rational
+	// Entries of the answer: bins or categories of a histogram, 2..2³²-1; coordinates of a vector, 1..2²⁰; else 0.
+	Bins   uint64
+	Labels bool // The value is a category 0..Bins-1 and not a real number; without Clip.
+	Clip   bool // Values outside the range are moved to its nearer end; else they are errors.
 }
 
 // MaxEntries is the most entries of an answer that a verifier holds, and the most coordinates of a
@@ -91,7 +93,8 @@ const MaxEntries = 1 << 20
 // CheckEntries is an error where the answer has more than [MaxEntries] entries.
 func (in Input) CheckEntries() error {
 	if in.Bins > MaxEntries {
-		return invalid.Field("input.bins", strconv.FormatUint(in.Bins, 10), "at most "+strconv.Itoa(MaxEntries)+" for one verifier to hold")
+		return invalid.Field("input.bins", strconv.FormatUint(in.Bins, 10),
+			"at most "+strconv.Itoa(MaxEntries)+" for one verifier to hold")
 	}
 	return nil
 }

@@ -55,7 +55,8 @@ func (t *Task) validateIssuer() error {
 	}
 	for hop := range t.VerifierHop() + 1 {
 		if other := t.Party(hop); other.SignKey == issuer.SignKey || other.KeyList == issuer.KeyList {
-			return invalid.Field("clients.issuer", "keys of the party at hop "+strconv.Itoa(hop), "an issuer that is no relay and not the verifier")
+			return invalid.Field("clients.issuer", "keys of the party at hop "+strconv.Itoa(hop),
+				"an issuer that is no relay and not the verifier")
 		}
 	}
 	return nil
@@ -82,7 +83,8 @@ func (t *Task) validateKeys(field string, hop int) error {
 	}
 	for before := range hop {
 		if other := t.Party(before); other.SignKey == party.SignKey || other.KeyList == party.KeyList {
-			return invalid.Field(field, "keys of the party at hop "+strconv.Itoa(hop), "other keys than those of hop "+strconv.Itoa(before)+": each party once")
+			return invalid.Field(field, "keys of the party at hop "+strconv.Itoa(hop),
+				"other keys than those of hop "+strconv.Itoa(before)+": each party once")
 		}
 	}
 	return nil
@@ -91,7 +93,8 @@ func (t *Task) validateKeys(field string, hop int) error {
 // ValidateDraft checks the fields a simulation needs: all but the parties and the epochs.
 func (t *Task) ValidateDraft() error {
 	for _, check := range []func() error{
-		t.validateWords, t.validateInput, t.validateClaim, t.validateBatch, t.validateSlots, t.validateStream, t.validateNoise,
+		t.validateWords, t.validateInput, t.validateClaim, t.validateBatch, t.validateSlots, t.validateStream,
+		t.validateNoise,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -105,7 +108,8 @@ func (t *Task) validateWords() error {
 	case !isName(t.Name):
 		return invalid.Field("name", strconv.Quote(t.Name), "1 to 64 printable ASCII characters")
 	case t.Query.Info().Query == "":
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum, mean, histogram, vector or vectormean")
+		return invalid.Field("query", strconv.Quote(string(t.Query)),
+			"count, sum, mean, histogram, vector or vectormean")
 	case !isName(t.Protocol):
 		return invalid.Field("protocol", strconv.Quote(t.Protocol), "the name of a protocol")
 	case !isName(t.Rule):
@@ -115,7 +119,8 @@ func (t *Task) validateWords() error {
 	case !oneOf(t.Clients.Kind, ClientToken, ClientAddress):
 		return invalid.Field("clients.kind", strconv.Quote(string(t.Clients.Kind)), "token or address")
 	case t.Clients.Kind == ClientToken && t.Clients.Quota != 1:
-		return invalid.Field("clients.quota", strconv.FormatUint(t.Clients.Quota, 10), "1 for tokens: each is spent once")
+		return invalid.Field("clients.quota", strconv.FormatUint(t.Clients.Quota, 10),
+			"1 for tokens: each is spent once")
 	}
 	if err := inRange("clients.quota", t.Clients.Quota, 1, 65535); err != nil {
 		return err
@@ -159,9 +164,11 @@ func (t *Task) validateInput() error {
 	case in.Labels && (!unit || in.Clip): // one form only of a task: labels have neither
 		return invalid.Field("input", "labels with a range or clipping", "labels alone: they are 0 to bins-1")
 	case !(in.Lo.Float64() < in.Hi.Float64()):
-		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(), "two rationals, the first below the second")
+		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(),
+			"two rationals, the first below the second")
 	case t.Query == VectorMean && (in.Lo != randomizer.NewRational(-1, 1) || in.Hi != randomizer.NewRational(1, 1)):
-		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(), "-1,1 for vectormean: vectors of norm at most 1")
+		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(),
+			"-1,1 for vectormean: vectors of norm at most 1")
 	case t.Query == Count && (!unit || in.Clip):
 		return invalid.Field("input", in.Lo.String()+","+in.Hi.String(), "range 0,1 without clipping for a count")
 	}
@@ -220,10 +227,12 @@ func (t *Task) validateSlots() error {
 		return err
 	}
 	if n := s.Lanes * s.PerLane; n > MaxSlots {
-		return invalid.Field("slots", strconv.FormatUint(n, 10)+" per client", "lanes times perLane up to "+strconv.Itoa(MaxSlots))
+		return invalid.Field("slots", strconv.FormatUint(n, 10)+" per client",
+			"lanes times perLane up to "+strconv.Itoa(MaxSlots))
 	}
 	if n := t.Batch.Size * s.PerLane; n > 1<<32-1 {
-		return invalid.Field("slots.perLane", strconv.FormatUint(n, 10)+" slots in a lane of a batch", "batch.size times perLane below 2^32")
+		return invalid.Field("slots.perLane", strconv.FormatUint(n, 10)+" slots in a lane of a batch",
+			"batch.size times perLane below 2^32")
 	}
 	return nil
 }
@@ -276,6 +285,7 @@ func isURL(s string) bool {
 	if !ok {
 		rest, ok = strings.CutPrefix(s, "http://")
 	}
-	return ok && rest != "" && len(s) <= 256 && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz0123456789.-:[]/_~") == "" &&
+	return ok && rest != "" && len(s) <= 256 && strings.Trim(rest,
+		"abcdefghijklmnopqrstuvwxyz0123456789.-:[]/_~") == "" &&
 		!strings.HasPrefix(rest, "/") && !strings.HasPrefix(rest, ":") && !strings.HasSuffix(rest, "/")
 }

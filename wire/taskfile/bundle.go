@@ -20,7 +20,8 @@ import (
 func ID(t *task.Task) task.ID { return sha256.Sum256(t.Canonical()) }
 
 // Bundle is a signed task with the key lists it names, the relays' in order, then the verifier's
-// and, for a task with tokens, the issuer's: all a client needs. Its msgpack form is [task, owner, signature, [list …]].
+// and, for a task with tokens, the issuer's: all a client needs. Its msgpack form is [task, owner, signature, [list
+// …]].
 type Bundle struct {
 	Task      []byte   // Canonical form.
 	Owner     []byte   // The owner's Ed25519 public key, 32 bytes.
@@ -67,7 +68,8 @@ func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	}
 	signer := task.SignKey(b.Owner)
 	if owner != nil && signer != *owner {
-		return nil, fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(signer), FormatKey(*owner))
+		return nil, fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(signer),
+			FormatKey(*owner))
 	}
 	if !onion.Verify(b.Owner, onion.SignTask, b.Task, b.Signature) {
 		return nil, fmt.Errorf("couldn't accept the task: %w", onion.ErrSigner)
@@ -83,7 +85,8 @@ func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	if t.Clients.Kind == task.ClientToken {
 		lists++
 		if signer == t.Clients.Issuer.SignKey {
-			return nil, invalid.Field("clients.issuer", "the owner's key", "an issuer that is not the owner: who issues tokens can mint clients")
+			return nil, invalid.Field("clients.issuer", "the owner's key",
+				"an issuer that is not the owner: who issues tokens can mint clients")
 		}
 	}
 	if len(b.KeyLists) != lists {

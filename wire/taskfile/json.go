@@ -126,7 +126,8 @@ func ParseKey(field, s string) (key task.SignKey, err error) {
 
 func parse32(out []byte, field, s, prefix string) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(s, prefix))
-	if err != nil || len(raw) != 32 || prefix+base64.RawURLEncoding.EncodeToString(raw) != s { // the decoder skips line ends
+	// the decoder skips line ends
+	if err != nil || len(raw) != 32 || prefix+base64.RawURLEncoding.EncodeToString(raw) != s {
 		return invalid.Field(field, fmt.Sprintf("%q", s), prefix+" and 32 bytes as unpadded base64url")
 	}
 	copy(out, raw)
@@ -153,10 +154,12 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	d.formatClaim(t.Claim)
 	d.Stream, d.Noise = formatStream(t.Stream), formatNoise(t.Noise)
 	d.Batch.Size, d.Batch.Honest, d.Batch.Min = t.Batch.Size, t.Batch.Honest.String(), t.Batch.Min
-	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane, d.Slots.MessageBytes = t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes
+	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane, d.Slots.MessageBytes = t.Slots.Padding, t.Slots.Lanes,
+		t.Slots.PerLane, t.Slots.MessageBytes
 	d.Clients.Kind, d.Clients.Quota = t.Clients.Kind, t.Clients.Quota
 	if len(t.Relays) > 0 {
-		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(), (time.Duration(t.Epochs.Length) * time.Second).String(), t.Epochs.Count}
+		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(),
+			(time.Duration(t.Epochs.Length) * time.Second).String(), t.Epochs.Count}
 		for _, relay := range t.Relays {
 			d.Relays = append(d.Relays, formatParty(relay))
 		}
@@ -193,7 +196,8 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 		return t, true, t.ValidateDraft()
 	}
 	if d.Verifier == nil || d.Epochs == nil {
-		return nil, false, invalid.Field("task", "some of its parties", "relays, verifier and epochs, or none of them for a draft")
+		return nil, false, invalid.Field("task", "some of its parties",
+			"relays, verifier and epochs, or none of them for a draft")
 	}
 	if err := d.parties(t); err != nil {
 		return nil, false, err
@@ -204,7 +208,8 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 func (d *document) task() (*task.Task, error) {
 	t := &task.Task{
 		Name: d.Name, Query: d.Query, Protocol: d.Protocol, Rule: d.Rule, KEM: d.KEM,
-		Slots:   task.Slots{Padding: d.Slots.Padding, Lanes: d.Slots.Lanes, PerLane: d.Slots.PerLane, MessageBytes: d.Slots.MessageBytes},
+		Slots: task.Slots{Padding: d.Slots.Padding, Lanes: d.Slots.Lanes, PerLane: d.Slots.PerLane,
+			MessageBytes: d.Slots.MessageBytes},
 		Clients: task.Clients{Kind: d.Clients.Kind, Quota: d.Clients.Quota},
 	}
 	for key, text := range d.Params {
@@ -245,7 +250,8 @@ func (d *document) input() (in task.Input, err error) {
 	case vector && in.Bins != 0:
 		return in, invalid.Field("input.bins", fmt.Sprint(in.Bins), "dim for a vector, and no bins")
 	case !vector && d.Input.Dim != 0:
-		return in, invalid.Field("input.dim", fmt.Sprint(d.Input.Dim), "no dim, unless the query is vector or vectormean")
+		return in, invalid.Field("input.dim", fmt.Sprint(d.Input.Dim),
+			"no dim, unless the query is vector or vectormean")
 	case vector:
 		in.Bins = d.Input.Dim
 	}
@@ -253,7 +259,8 @@ func (d *document) input() (in task.Input, err error) {
 		return in, nil
 	}
 	if in.Labels || len(d.Input.Range) != 2 {
-		return in, invalid.Field("input.range", fmt.Sprintf("%q", d.Input.Range), "two rationals, and none with labels: they are 0 to bins-1")
+		return in, invalid.Field("input.range", fmt.Sprintf("%q", d.Input.Range),
+			"two rationals, and none with labels: they are 0 to bins-1")
 	}
 	if in.Lo, err = randomizer.ParseRational("input.range", d.Input.Range[0]); err != nil {
 		return in, err
@@ -265,12 +272,14 @@ func (d *document) input() (in task.Input, err error) {
 func (d *document) parties(t *task.Task) error {
 	length, err := time.ParseDuration(d.Epochs.Length)
 	if err != nil || length%time.Second != 0 || length <= 0 {
-		return invalid.Field("epochs.length", fmt.Sprintf("%q", d.Epochs.Length), `a positive duration in whole seconds, such as "24h"`)
+		return invalid.Field("epochs.length", fmt.Sprintf("%q", d.Epochs.Length),
+			`a positive duration in whole seconds, such as "24h"`)
 	}
 	if d.Epochs.Start.Unix() < 1 || d.Epochs.Start.Nanosecond() != 0 {
 		return invalid.Field("epochs.start", d.Epochs.Start.String(), "a time in whole seconds after 1970")
 	}
-	t.Epochs = task.Epochs{Start: uint64(d.Epochs.Start.Unix()), Length: uint64(length / time.Second), Count: d.Epochs.Count}
+	t.Epochs = task.Epochs{Start: uint64(d.Epochs.Start.Unix()), Length: uint64(length / time.Second),
+		Count: d.Epochs.Count}
 	for _, p := range d.Relays {
 		relay, err := p.parse("relays")
 		if err != nil {

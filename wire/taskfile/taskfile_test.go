@@ -48,7 +48,8 @@ func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 	t.Helper()
 	s := &task.Task{
 		Name: "delays", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: task.KEMX25519,
-		Params:  []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 32)}, {Key: "k", Value: randomizer.NewRational(40, 1)}},
+		Params: []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 32)},
+			{Key: "k", Value: randomizer.NewRational(40, 1)}},
 		Input:   task.Input{Lo: randomizer.NewRational(-1, 2), Hi: randomizer.NewRational(180, 1), Clip: true},
 		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: 5000, Honest: randomizer.NewRational(9, 10), Min: 4000},
@@ -69,7 +70,8 @@ func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 		s.Relays = append(s.Relays, party)
 	}
 	list := newIssuerList(t, "issuer", 7, 8)
-	s.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: public(signKey("issuer")), KeyList: list.Hash()}
+	s.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: public(signKey("issuer")),
+		KeyList: list.Hash()}
 	return s, append(lists, list)
 }
 
@@ -88,7 +90,8 @@ func newIssuerList(t testing.TB, party string, first ...byte) *onion.SignedKeyLi
 func TestJSONRoundTrip(t *testing.T) {
 	full, _ := sample(t)
 	labels, _ := sample(t)
-	labels.Query, labels.Input = task.Histogram, task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 7, Labels: true}
+	labels.Query, labels.Input = task.Histogram,
+		task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 7, Labels: true}
 	labels.Params, labels.Batch.Min, labels.Verifier.URL = nil, labels.Batch.DefaultMin(), "http://verifier:1"
 	draft, _ := sample(t)
 	draft.Relays, draft.Verifier, draft.Epochs, draft.Clients.Issuer = nil, task.Party{}, task.Epochs{}, task.Party{}
@@ -97,9 +100,11 @@ func TestJSONRoundTrip(t *testing.T) {
 	later, _ := sample(t)
 	later.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{0xab}, Allow: []string{"batch.size", "name"}}
 	later.Claim.Total = task.NewTotal("2", "1e-5")
-	for name, want := range map[string]*task.Task{"full": full, "labels": labels, "draft": draft, "first": first, "later": later,
+	for name, want := range map[string]*task.Task{"full": full, "labels": labels, "draft": draft, "first": first,
+		"later": later,
 		"cells": withNoise(t, noise()), "pool": withNoise(t, &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1}),
-		"one table": withNoise(t, &task.Noise{Kind: task.NoiseCells, Cells: 256, Batches: 3, Tables: [][]uint64{{1, 1}}})} {
+		"one table": withNoise(t, &task.Noise{Kind: task.NoiseCells, Cells: 256, Batches: 3,
+			Tables: [][]uint64{{1, 1}}})} {
 		text, err := taskfile.MarshalJSON(want)
 		require.NoError(t, err)
 		got, isDraft, err := taskfile.ParseJSON(text)
@@ -123,8 +128,9 @@ func TestJSONRoundTrip(t *testing.T) {
 // noise is noise with all its parts.
 func noise() *task.Noise {
 	total := uint64(1)
-	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 2}, {1}}, Which: []task.Run{{Count: 1, Table: 1}, {Count: 1, Table: 0}},
-		Tilt: &task.Tilt{Centre: 1, Weights: []uint64{0, 1}, Factors: []uint64{5, 1}}, Total: &total}
+	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 2}, {1}},
+		Which: []task.Run{{Count: 1, Table: 1}, {Count: 1, Table: 0}},
+		Tilt:  &task.Tilt{Centre: 1, Weights: []uint64{0, 1}, Factors: []uint64{5, 1}}, Total: &total}
 }
 
 // withNoise returns the sample with noise by relays, and no honest client assumed.
@@ -142,7 +148,8 @@ func TestChangeableAreFields(t *testing.T) {
 	for _, field := range taskfile.Fields() {
 		text[field] = true
 	}
-	always := []string{"stream.position", "stream.before", "epochs.start", "epochs.count", "relays.keyList", "verifier.keyList", "clients.issuer.keyList"}
+	always := []string{"stream.position", "stream.before", "epochs.start", "epochs.count", "relays.keyList",
+		"verifier.keyList", "clients.issuer.keyList"}
 	never := []string{"stream.name", "stream.allow", "input.dim"} // dim is bins, of a vector
 	for _, name := range slices.Concat(task.Changeable, always, never) {
 		require.True(t, text[name], name)
@@ -240,7 +247,8 @@ func TestJSONRejects(t *testing.T) {
 	alone.Relays, alone.Verifier, alone.Epochs = nil, task.Party{}, task.Epochs{}
 	draft, err := taskfile.MarshalJSON(alone)
 	require.NoError(t, err)
-	_, _, err = taskfile.ParseJSON(bytes.Replace(draft, []byte(`"quota": 1`), []byte(`"quota": 1, "issuer": {"url": "https://i", "signKey": "`+issuer+`", "keyList": "`+list+`"}`), 1))
+	_, _, err = taskfile.ParseJSON(bytes.Replace(draft, []byte(`"quota": 1`),
+		[]byte(`"quota": 1, "issuer": {"url": "https://i", "signKey": "`+issuer+`", "keyList": "`+list+`"}`), 1))
 	require.ErrorContains(t, err, "or none of them for a draft", "an issuer in a draft")
 	for name, strip := range map[string]string{"verifier": "verifier", "epochs": "epochs", "relays": "relays"} {
 		d, err := sampleWithout(t, strip)
@@ -311,24 +319,44 @@ func TestBundleRejects(t *testing.T) {
 		"another owner, who signed": {func(b *taskfile.Bundle) {
 			b.Owner, b.Signature = stranger.Public().(ed25519.PublicKey), onion.Sign(stranger, onion.SignTask, b.Task)
 		}, "its owner is"},
-		"a stranger's signature":      {func(b *taskfile.Bundle) { b.Signature = onion.Sign(stranger, onion.SignTask, b.Task) }, onion.ErrSigner.Error()},
-		"a signature for another use": {func(b *taskfile.Bundle) { b.Signature = onion.Sign(owner, onion.SignManifest, b.Task) }, onion.ErrSigner.Error()},
-		"no signature":                {func(b *taskfile.Bundle) { b.Signature = []byte{} }, onion.ErrSigner.Error()},
-		"a short owner":               {func(b *taskfile.Bundle) { b.Owner = b.Owner[1:] }, "31 bytes"},
-		"a changed task":              {func(b *taskfile.Bundle) { b.Task[20] ^= 1 }, onion.ErrSigner.Error()},
+		"a stranger's signature": {func(b *taskfile.Bundle) {
+			b.Signature = onion.Sign(stranger, onion.SignTask,
+				b.Task)
+		}, onion.ErrSigner.Error()},
+		"a signature for another use": {func(b *taskfile.Bundle) {
+			b.Signature = onion.Sign(owner, onion.SignManifest,
+				b.Task)
+		}, onion.ErrSigner.Error()},
+		"no signature":   {func(b *taskfile.Bundle) { b.Signature = []byte{} }, onion.ErrSigner.Error()},
+		"a short owner":  {func(b *taskfile.Bundle) { b.Owner = b.Owner[1:] }, "31 bytes"},
+		"a changed task": {func(b *taskfile.Bundle) { b.Task[20] ^= 1 }, onion.ErrSigner.Error()},
 		"a signed task that is not canonical": {func(b *taskfile.Bundle) {
 			b.Task = append(b.Task, 0)
 			b.Signature = onion.Sign(owner, onion.SignTask, b.Task)
 		}, "trailing"},
-		"key lists swapped":                        {func(b *taskfile.Bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }, "not the list the task names"},
-		"a key list less":                          {func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] }, "2 key lists, want 4"},
-		"the issuer's key list for the verifier's": {func(b *taskfile.Bundle) { b.KeyLists[2] = b.KeyLists[3] }, "not the list the task names"},
-		"a key list more":                          {func(b *taskfile.Bundle) { b.KeyLists = append(b.KeyLists, b.KeyLists[0]) }, "5 key lists, want 4"},
-		"another key list":                         {func(b *taskfile.Bundle) { b.KeyLists[1] = bytesOf(t, newList(t, "two", 2)) }, "not the list the task names"},
+		"key lists swapped": {func(b *taskfile.Bundle) {
+			b.KeyLists[0],
+				b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0]
+		}, "not the list the task names"},
+		"a key list less": {func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] },
+			"2 key lists, want 4"},
+		"the issuer's key list for the verifier's": {func(b *taskfile.Bundle) { b.KeyLists[2] = b.KeyLists[3] },
+			"not the list the task names"},
+		"a key list more": {func(b *taskfile.Bundle) {
+			b.KeyLists = append(b.KeyLists,
+				b.KeyLists[0])
+		}, "5 key lists, want 4"},
+		"another key list": {func(b *taskfile.Bundle) {
+			b.KeyLists[1] = bytesOf(t,
+				newList(t, "two", 2))
+		}, "not the list the task names"},
 		"a list signed by another": {func(b *taskfile.Bundle) {
-			b.KeyLists[1] = bytesOf(t, &onion.SignedKeyList{List: lists[1].List, Signature: onion.Sign(stranger, onion.SignKeyList, lists[1].List)})
+			b.KeyLists[1] = bytesOf(t,
+				&onion.SignedKeyList{List: lists[1].List,
+					Signature: onion.Sign(stranger, onion.SignKeyList, lists[1].List)})
 		}, onion.ErrSigner.Error()},
-		"a list with trailing bytes": {func(b *taskfile.Bundle) { b.KeyLists[1] = append(b.KeyLists[1], 0) }, "trailing"},
+		"a list with trailing bytes": {func(b *taskfile.Bundle) { b.KeyLists[1] = append(b.KeyLists[1], 0) },
+			"trailing"},
 	} {
 		b, err := taskfile.Sign(s, owner, lists)
 		require.NoError(t, err)

@@ -76,7 +76,8 @@ type HTTP interface {
 // a [*problem.Problem].
 func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint64) (*PublicKey, error) {
 	if epoch >= uint64(len(open.TokenKeys)) {
-		return nil, invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("below %d, of a task with tokens", len(open.TokenKeys)))
+		return nil, invalid.Field("epoch", fmt.Sprint(epoch),
+			fmt.Sprintf("below %d, of a task with tokens", len(open.TokenKeys)))
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, open.DirectoryURL(epoch), nil)
 	if err != nil {

@@ -47,7 +47,8 @@ var spkiSize = len(spkiPrefix) + modulusSize + len(spkiSuffix)
 // NewPublicKey returns the public half of a key of exactly 2048 bits with exponent 65537.
 func NewPublicKey(key *rsa.PublicKey) (*PublicKey, error) {
 	if key.N.BitLen() != 8*modulusSize || key.E != exponent {
-		return nil, invalid.Field("token key", fmt.Sprintf("of %d bits, exponent %d", key.N.BitLen(), key.E), "2048 bits and exponent 65537")
+		return nil, invalid.Field("token key", fmt.Sprintf("of %d bits, exponent %d", key.N.BitLen(), key.E),
+			"2048 bits and exponent 65537")
 	}
 	spki := append(bytes.Clone(spkiPrefix), key.N.Bytes()...)
 	return ParsePublicKey(append(spki, spkiSuffix...))
@@ -57,13 +58,15 @@ func NewPublicKey(key *rsa.PublicKey) (*PublicKey, error) {
 // identifier of RSASSA-PSS, as [RFC 9578] demands.
 func ParsePublicKey(spki []byte) (*PublicKey, error) {
 	if len(spki) != spkiSize || !bytes.HasPrefix(spki, spkiPrefix) || !bytes.HasSuffix(spki, spkiSuffix) {
-		return nil, invalid.Field("token key", fmt.Sprintf("of %d bytes", len(spki)), "a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, a salt of 48 bytes, 2048 bits and exponent 65537")
+		return nil, invalid.Field("token key", fmt.Sprintf("of %d bytes", len(spki)),
+			"a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, a salt of 48 bytes, 2048 bits and exponent 65537")
 	}
 	n := spki[len(spkiPrefix):][:modulusSize]
 	if n[0]&0x80 == 0 || n[modulusSize-1]&1 == 0 {
 		return nil, invalid.Field("token key", "a modulus that is short or even", "an odd modulus of exactly 2048 bits")
 	}
-	return &PublicKey{&rsa.PublicKey{N: new(big.Int).SetBytes(n), E: exponent}, bytes.Clone(spki), sha256.Sum256(spki)}, nil
+	return &PublicKey{&rsa.PublicKey{N: new(big.Int).SetBytes(n), E: exponent}, bytes.Clone(spki),
+		sha256.Sum256(spki)}, nil
 }
 
 // ID returns the token key id: SHA-256 of the public key's form, by which the issuer's signed list

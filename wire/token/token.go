@@ -130,7 +130,8 @@ func Blind(key *PublicKey, challenge []byte) (*Pending, error) {
 // this request by the key.
 func (p *Pending) Finalize(reply []byte) ([]byte, error) {
 	if len(reply) != ReplySize {
-		return nil, invalid.Field("token reply", fmt.Sprintf("of %d bytes", len(reply)), fmt.Sprintf("%d bytes", ReplySize))
+		return nil, invalid.Field("token reply", fmt.Sprintf("of %d bytes", len(reply)),
+			fmt.Sprintf("%d bytes", ReplySize))
 	}
 	signature, err := p.client.Finalize(p.state, reply)
 	if err != nil {
@@ -143,11 +144,13 @@ func (p *Pending) Finalize(reply []byte) ([]byte, error) {
 func BlindedMessage(key *PublicKey, request []byte) ([]byte, error) {
 	switch {
 	case len(request) != RequestSize:
-		return nil, invalid.Field("token request", fmt.Sprintf("of %d bytes", len(request)), fmt.Sprintf("%d bytes", RequestSize))
+		return nil, invalid.Field("token request", fmt.Sprintf("of %d bytes", len(request)),
+			fmt.Sprintf("%d bytes", RequestSize))
 	case binary.BigEndian.Uint16(request) != tokenType:
 		return nil, invalid.Field("token type", fmt.Sprint(binary.BigEndian.Uint16(request)), fmt.Sprint(tokenType))
 	case request[2] != key.id[31]:
-		return nil, invalid.Field("truncated key id", fmt.Sprint(request[2]), fmt.Sprintf("%d, of the epoch's key", key.id[31]))
+		return nil, invalid.Field("truncated key id", fmt.Sprint(request[2]),
+			fmt.Sprintf("%d, of the epoch's key", key.id[31]))
 	}
 	return request[3:], nil
 }
@@ -172,7 +175,8 @@ var ErrInvalid = errors.New("not a token of this task, epoch and issuer")
 // key. It says nothing about whether the token has been spent.
 func Verify(key *PublicKey, digest Digest, token []byte) error {
 	if len(token) != Size || binary.BigEndian.Uint16(token) != tokenType ||
-		subtle.ConstantTimeCompare(token[34:66], digest[:]) != 1 || subtle.ConstantTimeCompare(token[66:98], key.id[:]) != 1 {
+		subtle.ConstantTimeCompare(token[34:66], digest[:]) != 1 ||
+		subtle.ConstantTimeCompare(token[66:98], key.id[:]) != 1 {
 		return ErrInvalid
 	}
 	hash := sha512.Sum384(token[:inputSize])

@@ -62,7 +62,8 @@ func TestVerify(t *testing.T) {
 	}
 	// What the issuer itself signed is no token of another challenge, nor of another key's id: only the
 	// nonce is free.
-	for at, want := range map[int]error{2: nil, 33: nil, 34: token.ErrInvalid, 65: token.ErrInvalid, 66: token.ErrInvalid, 97: token.ErrInvalid} {
+	for at, want := range map[int]error{2: nil, 33: nil, 34: token.ErrInvalid, 65: token.ErrInvalid,
+		66: token.ErrInvalid, 97: token.ErrInvalid} {
 		signed := bytes.Clone(tok[:98])
 		signed[at] ^= 1
 		hash := sha512.Sum384(signed)
@@ -73,7 +74,8 @@ func TestVerify(t *testing.T) {
 	// s + N is the same signature to whoever reduces it first.
 	s := new(big.Int).SetBytes(tok[98:])
 	if s.Add(s, private.N).BitLen() <= 2048 {
-		require.ErrorIs(t, token.Verify(key, digest, append(bytes.Clone(tok[:98]), s.FillBytes(make([]byte, 256))...)), token.ErrInvalid)
+		require.ErrorIs(t, token.Verify(key, digest, append(bytes.Clone(tok[:98]), s.FillBytes(make([]byte, 256))...)),
+			token.ErrInvalid)
 	}
 }
 
@@ -133,7 +135,8 @@ func TestIssuerCannotLink(t *testing.T) {
 			r := new(big.Int).ModInverse(s, private.N)
 			r.Mul(r, new(big.Int).Exp(z, private.D, private.N)).Mod(r, private.N)
 			m := new(big.Int).Exp(s, e, private.N)
-			require.Zero(t, z.Cmp(m.Mul(m, new(big.Int).Exp(r, e, private.N)).Mod(m, private.N)), "request %d, token %d", i, j)
+			require.Zero(t, z.Cmp(m.Mul(m, new(big.Int).Exp(r, e, private.N)).Mod(m, private.N)),
+				"request %d, token %d", i, j)
 		}
 	}
 	require.NotEqual(t, blinded[0], blinded[1])
@@ -156,7 +159,8 @@ func TestPublicKeyHasOneForm(t *testing.T) {
 	short := new(big.Int).Rsh(private.N, 1)
 	short.SetBit(short, 0, 1)
 	even := new(big.Int).Sub(private.N, big.NewInt(1))
-	for _, bad := range []*rsa.PublicKey{{N: short, E: 65537}, {N: even, E: 65537}, {N: private.N, E: 3}, {N: new(big.Int).Lsh(private.N, 1), E: 65537}} {
+	for _, bad := range []*rsa.PublicKey{{N: short, E: 65537}, {N: even, E: 65537}, {N: private.N, E: 3},
+		{N: new(big.Int).Lsh(private.N, 1), E: 65537}} {
 		_, err := token.NewPublicKey(bad)
 		require.ErrorContains(t, err, "token key")
 	}
@@ -171,7 +175,8 @@ func TestHeader(t *testing.T) {
 	got, err := token.ParseHeader("privatetoken token=AQ==")
 	require.NoError(t, err)
 	require.Equal(t, []byte{1}, got)
-	for _, bad := range []string{"", "PrivateToken", `PrivateToken token="AQ"`, `PrivateToken token="AR=="`, `PrivateToken token="A+=="`, "Bearer token=AQ==",
+	for _, bad := range []string{"", "PrivateToken", `PrivateToken token="AQ"`, `PrivateToken token="AR=="`,
+		`PrivateToken token="A+=="`, "Bearer token=AQ==",
 		`PrivateToken token="AQ==", x=1`, "PrivateToken token=\"AQ\n==\"", `PrivateToken challenge="AQ=="`} {
 		_, err := token.ParseHeader(bad)
 		require.ErrorContains(t, err, "Authorization", bad)
@@ -188,7 +193,8 @@ func TestDirectory(t *testing.T) {
 	keys, err = token.ParseDirectory(bytes.Replace(raw, []byte(`"token-type":2`), []byte(`"token-type":1`), 1))
 	require.NoError(t, err)
 	require.Empty(t, keys, "keys of other types are others'")
-	for _, bad := range []string{"", "[]", strings.Replace(string(raw), "MIIB", "+IIB", 1), strings.Replace(string(raw), "MIIB", "MIIA", 1)} {
+	for _, bad := range []string{"", "[]", strings.Replace(string(raw), "MIIB", "+IIB", 1),
+		strings.Replace(string(raw), "MIIB", "MIIA", 1)} {
 		_, err := token.ParseDirectory([]byte(bad))
 		require.Error(t, err, bad)
 	}
@@ -196,9 +202,11 @@ func TestDirectory(t *testing.T) {
 
 // TestChallengeNamesTaskAndEpoch: and the hosts, as RFC 9577 lays them out.
 func TestChallengeNamesTaskAndEpoch(t *testing.T) {
-	named := &task.Task{Clients: task.Clients{Issuer: task.Party{URL: "https://issuer.example:8443/a/b"}}, Relays: []task.Party{{URL: "http://[::1]:80"}}}
+	named := &task.Task{Clients: task.Clients{Issuer: task.Party{URL: "https://issuer.example:8443/a/b"}},
+		Relays: []task.Party{{URL: "http://[::1]:80"}}}
 	got := token.Challenge(named, task.ID{1}, 2)
-	context := sha256.Sum256([]byte("doona-v1 token\x01" + strings.Repeat("\x00", 31) + "\x00\x00\x00\x00\x00\x00\x00\x02"))
+	context := sha256.Sum256([]byte("doona-v1 token\x01" + strings.Repeat("\x00", 31) +
+		"\x00\x00\x00\x00\x00\x00\x00\x02"))
 	require.Equal(t, "\x00\x02\x00\x13issuer.example:8443\x20"+string(context[:])+"\x00\x08[::1]:80", string(got))
 }
 

@@ -28,7 +28,8 @@ type assets map[string]asset
 // bundleSDK writes the SDK: first its worker and what only tasks with tokens need, whose hashed names
 // the other scripts carry.
 func bundleSDK(out string, files assets) error {
-	for _, s := range []struct{ asset, entry, file string }{{"worker", "worker.ts", workerFile}, {"tokens", "blind.ts", tokensFile}} {
+	for _, s := range []struct{ asset, entry, file string }{{"worker", "worker.ts", workerFile},
+		{"tokens", "blind.ts", tokensFile}} {
 		code, err := script(s.entry, options{files: files})
 		if err != nil {
 			return err
@@ -54,7 +55,8 @@ func bundleSDK(out string, files assets) error {
 
 // bundlePages writes the demo and the examples; their scripts lie beside the SDK's, whose files they fetch.
 func bundlePages(out string, files assets) error {
-	for _, page := range []struct{ folder, address string }{{"demo", "."}, {"examples/web-vitals", "examples/web-vitals"}} {
+	for _, page := range []struct{ folder, address string }{{"demo", "."},
+		{"examples/web-vitals", "examples/web-vitals"}} {
 		if err := bundlePage(filepath.Join("www", page.folder), out, page.address, files); err != nil {
 			return err
 		}
@@ -155,9 +157,10 @@ func quoted(text string) string {
 // keepOutside leaves an import of one script to run time, under another name.
 func keepOutside(script, name string) api.Plugin {
 	return api.Plugin{Name: "keep " + script + " outside", Setup: func(b api.PluginBuild) {
-		b.OnResolve(api.OnResolveOptions{Filter: "^" + regexp.QuoteMeta(script) + "$"}, func(api.OnResolveArgs) (api.OnResolveResult, error) {
-			return api.OnResolveResult{Path: name, External: true}, nil
-		})
+		b.OnResolve(api.OnResolveOptions{Filter: "^" + regexp.QuoteMeta(script) + "$"},
+			func(api.OnResolveArgs) (api.OnResolveResult, error) {
+				return api.OnResolveResult{Path: name, External: true}, nil
+			})
 	}}
 }
 

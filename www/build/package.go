@@ -49,7 +49,8 @@ func pack(www, out string) error {
 	if err != nil {
 		return fmt.Errorf("couldn't list %s: %w", www, err)
 	}
-	for _, file := range append(built, "LICENSE", filepath.Join(www, "LICENSES.txt"), filepath.Join("www", "sdk", "README.md")) {
+	for _, file := range append(built, "LICENSE", filepath.Join(www, "LICENSES.txt"),
+		filepath.Join("www", "sdk", "README.md")) {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return fmt.Errorf("couldn't read %s: %w", file, err)

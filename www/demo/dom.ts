@@ -7,12 +7,14 @@ type Attributes = Readonly<Record<string, string | number>>;
 type Child = Node | string;
 
 /** Returns an HTML element. */
-export function html<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
+export function html<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {},
+  ...children: Child[]): HTMLElementTagNameMap[K] {
   return filled(document.createElement(tag), attributes, children);
 }
 
 /** Returns an SVG element. */
-export function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: Child[]): SVGElementTagNameMap[K] {
+export function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Attributes = {},
+  ...children: Child[]): SVGElementTagNameMap[K] {
   return filled(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
 }
 

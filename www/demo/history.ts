@@ -42,7 +42,8 @@ function answer(state: State, total: Row): Node[] {
     const hits = list.filter((e) => e.interval[0] <= e.truth && e.truth <= e.interval[1]).length;
     return [
       html('p', { class: 'answer' }, `The ${state.measure}, from ${from}.`),
-      html('p', { class: 'quiet' }, `${hits} of the ${list.length} intervals hold the truth of the simulated crowd; about 1 in 20 may miss it.`),
+      html('p', { class: 'quiet' },
+        `${hits} of the ${list.length} intervals hold the truth of the simulated crowd; about 1 in 20 may miss it.`),
       ...middle(state),
     ];
   }
@@ -53,7 +54,8 @@ function answer(state: State, total: Row): Node[] {
   return [
     html('p', { class: 'answer' }, html('b', {}, exact(e.estimate)), `${of} ${state.answer_unit}`),
     html('p', { class: 'quiet' },
-      `is the estimate of the ${state.measure}${share}, from ${from}: between `, exact(e.interval[0]), ' and ', exact(e.interval[1]),
+      `is the estimate of the ${state.measure}${share}, from ${from}: between `, exact(e.interval[0]), ' and ',
+        exact(e.interval[1]),
       '. The truth of the simulated crowd is ', exact(e.truth), '.'),
   ];
 }
@@ -62,11 +64,13 @@ function answer(state: State, total: Row): Node[] {
 function middle(state: State): Node[] {
   const median = state.distribution?.quantiles.find((q) => q.p === 0.5);
   if (!median) return [];
-  return [html('p', { class: 'quiet' }, 'The median is about ', exact(median.estimate), ` ${state.unit}, between `, exact(median.interval[0]), ' and ', exact(median.interval[1]), '.')];
+  return [html('p', { class: 'quiet' }, 'The median is about ', exact(median.estimate), ` ${state.unit}, between `,
+    exact(median.interval[0]), ' and ', exact(median.interval[1]), '.')];
 }
 
 function heads(state: State): string[] {
-  return [isList(state) ? state.axis : 'epoch', ...(isList(state) ? [] : ['reports']), 'estimate', 'from', 'to', 'truth'];
+  return [isList(state) ? state.axis : 'epoch', ...(isList(state) ? [] : ['reports']), 'estimate', 'from', 'to',
+    'truth'];
 }
 
 /** A line per epoch, the newest first, and all together; for several entries a line for each. */

@@ -50,7 +50,8 @@ function slider(state: State): Picker {
   };
   input.addEventListener('input', show);
   show();
-  const strip = svg('svg', { class: 'strip', viewBox: '0 0 1000 56', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
+  const strip = svg('svg', { class: 'strip', viewBox: '0 0 1000 56', preserveAspectRatio: 'none',
+    'aria-hidden': 'true' });
   const ends = html('div', { class: 'ends', 'aria-hidden': 'true' },
     html('span', {}, `${number(state.lo)} or less`), html('span', {}, `${number(state.hi)} or more`));
   byId('picker').append(shown, input, strip, ends);
@@ -79,7 +80,8 @@ function choices(state: State): Picker {
     value: () => (queries[state.query].yesNo || state.labels ? picked() : state.lo + (picked() + 0.5) * width),
     text: () => state.entries[picked()]!,
     practice(shares) {
-      group.querySelectorAll<HTMLElement>('span').forEach((span, i) => span.style.setProperty('--share', String(shares?.[i] ?? 0)));
+      group.querySelectorAll<HTMLElement>('span').forEach((span, i) => span.style.setProperty('--share',
+        String(shares?.[i] ?? 0)));
     },
   };
 }

@@ -14,17 +14,22 @@ export function showPromise({ guarantee: g }: Doona): void {
   byId('promise').replaceChildren(
     html('p', {}, `Whatever is published, and even the verifier, who may know everyone else’s answer, can hardly tell what you picked: no other answer of yours would change the odds of any outcome by more than a factor ${factor}, except with a chance of ${oneIn(g.delta)}. This device has checked that the task’s parameters give that.`),
     html('dl', { class: 'facts' },
-      ...fact(`ε = ${number(g.epsilon)}`, `per epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${number(g.totalEpsilon)}. A real task has few.`),
+      ...fact(`ε = ${number(g.epsilon)}`,
+        `per epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${number(g.totalEpsilon)}. A real task has few.`),
       ...fact(`δ = ${g.delta.toExponential()}`, 'per epoch: the chance that the factor does not hold.'),
       ...local(g),
     ),
   );
   byId('not').replaceChildren(
     missing('That you took part is visible.', 'The first relay sees your network address, though not your answer.'),
-    missing(`${number(g.minimumHonest)} of the ${number(g.batch)} reports must be of honest clients,`, `and ${relay} must not collude with the verifier. No device can check either.`),
-    ...(several ? [missing('Your messages must stay in one batch.', 'You send several; a first relay that deviates can part them, and no later one can see it.')] : []),
-    missing('Whoever can mint clients can surround you with its own.', `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${number(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`),
-    missing('Reports are not checked for truth.', 'A client can lie within the range of values, and the estimate then counts the lie.'),
+    missing(`${number(g.minimumHonest)} of the ${number(g.batch)} reports must be of honest clients,`,
+      `and ${relay} must not collude with the verifier. No device can check either.`),
+    ...(several ? [missing('Your messages must stay in one batch.',
+      'You send several; a first relay that deviates can part them, and no later one can see it.')] : []),
+    missing('Whoever can mint clients can surround you with its own.',
+      `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${number(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`),
+    missing('Reports are not checked for truth.',
+      'A client can lie within the range of values, and the estimate then counts the lie.'),
   );
 }
 

@@ -31,23 +31,28 @@ interface Stage {
 /** Shows the stages. */
 export function showRoad(state: State, own: Own): void {
   const released = own.progress === 'released';
-  const filled = own.progress === 'none' || own.progress === 'sending' ? 0 : released ? state.batch : 1 + (state.epoch.number === own.epoch ? state.epoch.simulated : 0);
-  const stages = [value(own), coin(state), onion(state, own), first(state, Math.min(filled, state.batch)), ...rest(state, released), verifier(state, released)];
-  const done = released ? stages.length : { none: 0, sending: 1, sent: 3, filling: filled >= state.batch ? 4 : 3 }[own.progress as 'none'];
+  const filled = own.progress === 'none' || own.progress === 'sending' ? 0 : released
+    ? state.batch : 1 + (state.epoch.number === own.epoch ? state.epoch.simulated : 0);
+  const stages = [value(own), coin(state), onion(state, own), first(state, Math.min(filled, state.batch)),
+    ...rest(state, released), verifier(state, released)];
+  const done = released ? stages.length : { none: 0, sending: 1, sent: 3,
+    filling: filled >= state.batch ? 4 : 3 }[own.progress as 'none'];
   const road = byId('road');
   const version = JSON.stringify([own, filled, state.by_hop, state.counts]);
   if (road.dataset['version'] === version) return; // nothing restarts its animation
   road.dataset['version'] = version;
   road.replaceChildren(...stages.map((stage, i) => {
     const now = i === done && own.progress !== 'none';
-    return html('li', { 'data-state': i < done ? 'done' : now ? 'now' : 'ahead', ...(now && { 'aria-current': 'step' }) },
+    return html('li', { 'data-state': i < done ? 'done' : now ? 'now' : 'ahead',
+      ...(now && { 'aria-current': 'step' }) },
       html('div', { class: 'picture', 'aria-hidden': 'true' }, stage.picture),
       html('h3', {}, stage.name), html('p', { class: 'count' }, stage.count), html('p', {}, stage.text));
   }));
 }
 
 function value(own: Own): Stage {
-  return { name: 'Value', picture: html('span', { class: 'chip' }, own.text), count: 'on this device', text: 'What you picked. It never leaves this page and is not stored.' };
+  return { name: 'Value', picture: html('span', { class: 'chip' }, own.text), count: 'on this device',
+    text: 'What you picked. It never leaves this page and is not stored.' };
 }
 
 const noise: Readonly<Record<string, string>> = {
@@ -69,13 +74,15 @@ function ring(share: number, text: string): SVGSVGElement {
   const length = 2 * Math.PI * 38;
   return svg('svg', { viewBox: '0 0 100 100' },
     svg('circle', { class: 'coin', cx: 50, cy: 50, r: 38 }),
-    svg('circle', { class: 'chance', cx: 50, cy: 50, r: 38, 'stroke-dasharray': `${share * length} ${length}`, transform: 'rotate(-90 50 50)' }),
+    svg('circle', { class: 'chance', cx: 50, cy: 50, r: 38, 'stroke-dasharray': `${share * length} ${length}`,
+      transform: 'rotate(-90 50 50)' }),
     svg('text', { x: 50, y: 56, 'text-anchor': 'middle' }, text));
 }
 
 function onion(state: State, own: Own): Stage {
   const layers = state.hops + 1;
-  const rings = Array.from({ length: layers }, (_, i) => svg('circle', { class: `layer patch-${(i % 4) + 1}`, cx: 50, cy: 50, r: 44 - (i * 36) / layers }));
+  const rings = Array.from({ length: layers },
+    (_, i) => svg('circle', { class: `layer patch-${(i % 4) + 1}`, cx: 50, cy: 50, r: 44 - (i * 36) / layers }));
   return {
     name: 'Onion',
     picture: svg('svg', { viewBox: '0 0 100 100' }, ...rings, svg('circle', { class: 'core', cx: 50, cy: 50, r: 5 })),
@@ -120,7 +127,8 @@ function quilt(seed: number, share: number, own: boolean): SVGSVGElement {
     const order = (i * 37 + 13 * seed) % 100; // the order in which patches are filled
     const color = 1 + (((i + seed) * (7 + 4 * seed) * (3 + (i >> 2))) % 4);
     const mark = own && order === 0 ? ' own' : '';
-    return svg('rect', { class: `patch${order < on ? ` patch-${color}` : ''}${mark}`, x: 10 * (i % 10) + 0.7, y: 10 * Math.floor(i / 10) + 0.7, width: 8.6, height: 8.6, rx: 1.6 });
+    return svg('rect', { class: `patch${order < on ? ` patch-${color}` : ''}${mark}`, x: 10 * (i % 10) + 0.7,
+      y: 10 * Math.floor(i / 10) + 0.7, width: 8.6, height: 8.6, rx: 1.6 });
   });
   return svg('svg', { viewBox: '-2 -2 104 104' }, ...patches);
 }

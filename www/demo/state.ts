@@ -59,7 +59,8 @@ export async function fetchState(task: string): Promise<State> {
 export async function fetchChart(task: string, width: number): Promise<Node | null> {
   const response = await answered(await fetch(`/api/${task}/chart?width=${Math.round(width)}`, { cache: 'no-store' }));
   const text = await response.text();
-  return text === '' ? null : document.adoptNode(new DOMParser().parseFromString(text, 'image/svg+xml').documentElement);
+  return text === '' ? null : document.adoptNode(new DOMParser().parseFromString(text,
+    'image/svg+xml').documentElement);
 }
 
 /** Asks the demo to fill the rest of an epoch's batch with simulated clients. */

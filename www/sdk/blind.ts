@@ -61,7 +61,8 @@ const suffix = fromHex('0203010001', 5)!;
 export function parseKey(spki: Bytes): Promise<CryptoKey> {
   const modulus = spki.subarray(prefix.length, prefix.length + modulusSize);
   const whole = concat(prefix, modulus, suffix);
-  if (!equal(whole, spki) || !(modulus[0]! & 0x80) || !(modulus[modulusSize - 1]! & 1)) throw new Error('not a key of 2048 bits');
+  if (!equal(whole, spki) || !(modulus[0]! & 0x80) ||
+    !(modulus[modulusSize - 1]! & 1)) throw new Error('not a key of 2048 bits');
   const jwk = { kty: 'RSA', n: toBase64url(modulus), e: 'AQAB', alg: 'PS384', ext: true };
   return crypto.subtle.importKey('jwk', jwk, { name: 'RSA-PSS', hash: 'SHA-384' }, true, ['verify']);
 }

@@ -85,7 +85,8 @@ export async function checkIssuer(bundle: Bundle, verified = false): Promise<rea
   return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32, verified);
 }
 
-async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string, size: number, verified = false): Promise<readonly Bytes[]> {
+async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string, size: number,
+  verified = false): Promise<readonly Bytes[]> {
   const [list, signature] = reading('key list', () => {
     const r = new Reader(bundle.keyLists[hop]!);
     r.array(2);
@@ -94,7 +95,8 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
     return parts;
   });
   if (!equal(await sha256(list), party.keyList)) throw refused(`hop ${hop} has other keys than it names`);
-  if (!verified && !(await verify(party.signKey, 'keys', list, signature))) throw refused(`the keys of hop ${hop} are unsigned`);
+  if (!verified && !(await verify(party.signKey, 'keys', list,
+    signature))) throw refused(`the keys of hop ${hop} are unsigned`);
   return reading('key list', () => {
     const r = new Reader(list);
     r.array(4);
@@ -104,7 +106,8 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
     r.end();
     const { count } = bundle.task.epochs;
     // One key in two epochs would open the first one's reports for as long as the second's.
-    if (keys.length !== count || new Set(keys.map(String)).size !== count) throw new FormatError('want one key per epoch');
+    if (keys.length !== count ||
+      new Set(keys.map(String)).size !== count) throw new FormatError('want one key per epoch');
     return keys;
   });
 }

@@ -76,7 +76,8 @@ async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<{ e
   return { engine: await starting, module };
 }
 
-async function open(options: ConnectOptions, pinned: Pinned, bundle: Bytes, ready: Engine, module: ModuleName): Promise<Opened> {
+async function open(options: ConnectOptions, pinned: Pinned, bundle: Bytes, ready: Engine,
+  module: ModuleName): Promise<Opened> {
   const request = { bundle, owner: pinned.owner, id: pinned.id };
   const opened = await ready.open({ ...request, module });
   if (opened) return opened;
@@ -90,9 +91,11 @@ function cannotSeal(): DoonaError {
 }
 
 /** Returns what gets a token. The script for it is loaded when the first one is wanted. */
-function tokenOf(pinned: Pinned, task: Task, keys: readonly Bytes[], source?: TokenSource): (epoch: number) => Promise<Bytes> {
+function tokenOf(pinned: Pinned, task: Task, keys: readonly Bytes[],
+  source?: TokenSource): (epoch: number) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
-  const load = () => (modules ? import(/* @vite-ignore */ new URL(DOONA.tokens.file, modules).href) : import('./blind.js'));
+  const load = () => (modules
+    ? import(/* @vite-ignore */ new URL(DOONA.tokens.file, modules).href) : import('./blind.js'));
   return (epoch) => newToken({ id, idText, task, epoch, keyId: keys[epoch]!, source }, load());
 }
 

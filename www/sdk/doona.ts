@@ -19,7 +19,10 @@ export interface Receipt {
   readonly epoch: number;
   /** Whether this call found a report of the epoch already made; the value it was given is unused. */
   readonly repeated: boolean;
-  /** What the first relay received, in bytes; 0 where a repeated report was delivered or dropped before, or is not sealed yet. */
+  /**
+   * What the first relay received, in bytes; 0 where a repeated report was delivered or dropped before, or is not
+   * sealed yet.
+   */
   readonly bytes: number;
   /** When the next report can be made; null if never. */
   readonly next: Date | null;
@@ -108,7 +111,8 @@ export class Doona {
     const epoch = this.epoch;
     const input = doubles(value);
     const rest = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
-    const leave = performance.now() + Math.min(this.#parts.spread, rest) * fraction(); // fixed before the value is touched
+    // fixed before the value is touched
+    const leave = performance.now() + Math.min(this.#parts.spread, rest) * fraction();
     await check(); // before the claim, which is charged for
     const old = await store.claim(id, epoch, guarantee.epsilon, guarantee.delta, (spent) =>
       checkSite(spent, guarantee.epsilon, maxTotalEpsilon),
@@ -164,7 +168,8 @@ export class Doona {
         if (!this.#closed(report)) await this.#withToken(report).catch(() => {});
       }
       await moment(leave - performance.now());
-      await this.#flush((await this.#sealed()).filter((report) => report.token || !this.#parts.token || this.#closed(report)));
+      await this.#flush((await this.#sealed()).filter((report) => report.token || !this.#parts.token ||
+        this.#closed(report)));
     } catch {
       // They wait on.
     }
@@ -284,7 +289,8 @@ export class Doona {
 function doubles(value: number | readonly number[]): Float64Array {
   const list = typeof value === 'number' ? [value] : value;
   if (Array.isArray(list) && list.every((x) => typeof x === 'number')) return Float64Array.from(list);
-  throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a number, or an array of numbers`, 'value');
+  throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a number, or an array of numbers`,
+    'value');
 }
 
 /** Runs `work` in one tab of the site at a time, where the runtime has locks. */

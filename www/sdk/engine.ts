@@ -105,6 +105,7 @@ async function compile(name: ModuleName, code: Code): Promise<WebAssembly.Module
     if (`sha256-${hash}` !== integrity) throw new Error('its hash is not the one this script names');
     return await WebAssembly.compile(code);
   } catch (cause) {
-    throw new DoonaError('module-failed', `couldn't compile ${file}: ${(cause as Error).message}`, undefined, { cause });
+    throw new DoonaError('module-failed', `couldn't compile ${file}: ${(cause as Error).message}`, undefined,
+      { cause });
   }
 }

@@ -12,7 +12,8 @@ type Epochs = Task['epochs'];
 export function epochAt(epochs: Epochs, milliseconds: number): number {
   const epoch = Math.floor((milliseconds / 1000 - epochs.start) / epochs.length);
   if (epoch < 0) throw new DoonaError('epoch-not-open', `the task begins at ${startOf(epochs, 0).toISOString()}`);
-  if (epoch >= epochs.count) throw new DoonaError('task-ended', `the task ended at ${startOf(epochs, epochs.count).toISOString()}`);
+  if (epoch >= epochs.count) throw new DoonaError('task-ended',
+    `the task ended at ${startOf(epochs, epochs.count).toISOString()}`);
   return epoch;
 }
 

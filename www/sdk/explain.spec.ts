@@ -36,22 +36,26 @@ test('one relay is the only one', () => {
 test('which relay must be honest follows from the padding, the slots and the protocol', () => {
   const [task] = tasks;
   for (const [protocol, padding, perLane, relay] of [
-    ['realsum', 'full', 1, 'any'], ['vectorsum', 'full', 1, 'any'], ['splitmix', 'full', 8, 'whole'], ['rappor', 'full', 5, 'whole'],
+    ['realsum', 'full', 1, 'any'], ['vectorsum', 'full', 1, 'any'], ['splitmix', 'full', 8, 'whole'],
+      ['rappor', 'full', 5, 'whole'],
     ['correlated', 'full', 300, 'first'], ['vectormean', 'full', 128, 'first'], ['correlated', 'none', 300, 'first'],
   ] as const) {
-    const other = { ...task!, protocol, slots: { ...task!.slots, padding, lanes: protocol === 'vectorsum' ? 3 : 1, perLane } };
+    const other = { ...task!, protocol,
+      slots: { ...task!.slots, padding, lanes: protocol === 'vectorsum' ? 3 : 1, perLane } };
     const guarantee = guaranteeOf(other, 2);
     assert.equal(guarantee.relay, relay, protocol);
     const { unverified } = explain(other, guarantee);
     assert.equal(unverified.some(({ name }) => name === 'whole-clients'), relay === 'whole', protocol);
-    const words = relay === 'first' ? 'that the first relay does not work with the verifier' : 'that at least one of the 2 relays does not work with the verifier';
+    const words = relay === 'first'
+      ? 'that the first relay does not work with the verifier' : 'that at least one of the 2 relays does not work with the verifier';
     assert.equal(unverified.find(({ name }) => name === 'relays')?.text, words, protocol);
   }
 });
 
 test('numbers are rounded against us', () => {
   const [task] = tasks;
-  for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 would'], [0.3, 'epsilon 0.3 would'], [12.3456, 'epsilon 12.4 would'], [9.999, 'epsilon 10 would']] as const) {
+  for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 would'], [0.3, 'epsilon 0.3 would'],
+    [12.3456, 'epsilon 12.4 would'], [9.999, 'epsilon 10 would']] as const) {
     assert.ok(explain(task!, guaranteeOf(task!, epsilon0)).worstCase.includes(words), words);
   }
 });

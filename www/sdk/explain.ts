@@ -9,7 +9,10 @@ import type { Task } from './task.js';
 
 /** Something the promise rests on and this device takes on trust. */
 export interface Assumption {
-  /** `whole-clients` where the first relay must follow the protocol though any one may be the honest one, `issuer` with tokens, `addresses` without. */
+  /**
+   * `whole-clients` where the first relay must follow the protocol though any one may be the honest one, `issuer`
+   * with tokens, `addresses` without.
+   */
   readonly name: 'honest-clients' | 'relays' | 'participation' | 'surrounding' | 'whole-clients' | 'issuer' | 'addresses';
   readonly text: string;
 }
@@ -51,7 +54,8 @@ export function explain(task: Task, guarantee: Guarantee): Explanation {
 }
 
 function promiseOf(g: Guarantee): string {
-  const together = g.epochs === 1 ? '' : ` All ${g.epochs} periods together: epsilon ${upward(g.totalEpsilon)}, delta ${upward(g.totalDelta)}.`;
+  const together = g.epochs === 1
+    ? '' : ` All ${g.epochs} periods together: epsilon ${upward(g.totalEpsilon)}, delta ${upward(g.totalDelta)}.`;
   return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${upward(g.delta)} (differential privacy with epsilon ${upward(g.epsilon)}, delta ${upward(g.delta)}).${together}`;
 }
 
@@ -63,7 +67,8 @@ function worstCaseOf(g: Guarantee): string {
 
 function assumptions(task: Task, g: Guarantee): Assumption[] {
   const { clients } = task;
-  const left = g.localEpsilon === null ? 'nothing protects that client then' : `epsilon ${upward(g.localEpsilon)} is left to that client then`;
+  const left = g.localEpsilon === null
+    ? 'nothing protects that client then' : `epsilon ${upward(g.localEpsilon)} is left to that client then`;
   const relay =
     g.relay === 'first'
       ? 'that the first relay does not work with the verifier'

@@ -19,7 +19,8 @@ import { parseTask } from './task.js';
 
 // node --test runs in www/; test.sh and scripts/fuzz.sh write the cases.
 const built = '../build/www/';
-const cases = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl', 'utf8').trim().split('\n').map((line) => JSON.parse(line));
+const cases = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl',
+  'utf8').trim().split('\n').map((line) => JSON.parse(line));
 
 const name = readdirSync(built).find((file) => /^doona-[0-9a-f]+\.wasm$/.test(file))!;
 const module = await Module.start(await WebAssembly.compile(readFileSync(built + name)));

@@ -12,7 +12,8 @@ import { modules } from './files.js';
 const started = new Map<string, Promise<void>>();
 
 /** Starts a module of `folder`, by default this script's, in the engine of that folder; once per page. */
-export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL, compiled?: WebAssembly.Module): Promise<void> {
+export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
+  compiled?: WebAssembly.Module): Promise<void> {
   const key = `${name} ${folder}`;
   let starting = started.get(key);
   if (!starting) {
@@ -23,7 +24,8 @@ export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: 
   return starting;
 }
 
-async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL, compiled?: WebAssembly.Module): Promise<void> {
+async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
+  compiled?: WebAssembly.Module): Promise<void> {
   const [ready, code] = await Promise.all([engine, compiled ?? load(addressOf(name, folder))]);
   await ready.start(name, code);
 }

@@ -57,7 +57,8 @@ export class Module {
       exports._initialize();
       return new Module(exports);
     } catch (cause) {
-      throw new DoonaError('module-failed', `couldn't start the module: ${(cause as Error).message}`, undefined, { cause });
+      throw new DoonaError('module-failed', `couldn't start the module: ${(cause as Error).message}`, undefined,
+        { cause });
     }
   }
 

@@ -80,15 +80,20 @@ const patience = 2000;
 export async function idle(when: 'idle' | 'now'): Promise<void> {
   if (typeof document === 'undefined') return;
   const { prerendering } = document as { prerendering?: boolean }; // Chromium's alone
-  if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve, { once: true }));
+  if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve,
+    { once: true }));
   if (when === 'now') return;
-  if (document.readyState !== 'complete') await new Promise((resolve) => addEventListener('load', resolve, { once: true }));
+  if (document.readyState !== 'complete') await new Promise((resolve) => addEventListener('load', resolve,
+    { once: true }));
   await painted();
   if (typeof requestIdleCallback === 'undefined') return; // Safari
   await new Promise((resolve) => requestIdleCallback(resolve, { timeout: patience }));
 }
 
-/** Waits until what has loaded is on the screen: the second frame begins when the first is done. A hidden page has none. */
+/**
+ * Waits until what has loaded is on the screen: the second frame begins when the first is done. A hidden page has
+ * none.
+ */
 function painted(): Promise<unknown> {
   const frames = new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
   return Promise.race([frames, pause(patience / 10)]);

@@ -84,7 +84,8 @@ export function validate(options: ConnectOptions): Pinned {
   const owner = typeof options.owner === 'string' ? parseKey(options.owner) : undefined;
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
   const { maxEpsilon, maxDelta = 0.001, maxTotalEpsilon, spread = 2000 } = options;
-  if (!within(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon, 'a number above 0');
+  if (!within(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon,
+    'a number above 0');
   if (!within(maxDelta, Number.MIN_VALUE, 1)) throw invalidOption('maxDelta', maxDelta, 'a number above 0, at most 1');
   if (!within(maxTotalEpsilon, maxEpsilon, Infinity)) {
     throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `a number of at least maxEpsilon, ${maxEpsilon}`);

@@ -19,7 +19,8 @@ export function formatKey(key: Uint8Array): string {
 }
 
 /** Reports whether `signature` is `key`'s over `body` for a purpose. */
-export async function verify(key: Bytes, purpose: 'task' | 'keys', body: Uint8Array, signature: Bytes): Promise<boolean> {
+export async function verify(key: Bytes, purpose: 'task' | 'keys', body: Uint8Array,
+  signature: Bytes): Promise<boolean> {
   const imported = await crypto.subtle.importKey('raw', key, 'Ed25519', false, ['verify']);
   const signed = concat(utf8(`doona-v${version} ${purpose}\0`), body);
   return crypto.subtle.verify('Ed25519', imported, signature, signed);

@@ -36,7 +36,8 @@ class IndexedDBStore implements Store {
     this.#db = db;
   }
 
-  async claim(task: string, epoch: number, epsilon: number, delta: number, permit: Permit): Promise<Report | undefined> {
+  async claim(task: string, epoch: number, epsilon: number, delta: number,
+    permit: Permit): Promise<Report | undefined> {
     return this.#write([reports, ledger], 'strict', async (tx) => {
       const old: Report | undefined = await done(tx.objectStore(reports).get([task, epoch]));
       if (old) return old;
@@ -77,7 +78,8 @@ class IndexedDBStore implements Store {
    * Runs `work` in one transaction and resolves once it is committed; a throw undoes it. Only a
    * claim must survive a loss of power, or the next visit would randomize again.
    */
-  async #write<T>(stores: string[], durability: IDBTransactionDurability, work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
+  async #write<T>(stores: string[], durability: IDBTransactionDurability,
+    work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
     let tx: IDBTransaction | undefined;
     try {
       tx = this.#db.transaction(stores, 'readwrite', { durability }); // fails once the site's data has been cleared

@@ -58,7 +58,8 @@ interface Failure {
 const mostKept = 60_000;
 let kept = 0;
 
-async function post(url: string, body: Bytes, token: Bytes | undefined, signal: AbortSignal): Promise<Failure | undefined> {
+async function post(url: string, body: Bytes, token: Bytes | undefined,
+  signal: AbortSignal): Promise<Failure | undefined> {
   let response: Response;
   const keepalive = kept + body.length <= mostKept;
   if (keepalive) kept += body.length;
@@ -85,7 +86,8 @@ async function post(url: string, body: Bytes, token: Bytes | undefined, signal: 
   const name = await problem(response);
   if (name === stored) return undefined;
   if (passing.has(name) || name === '') { // '': of a proxy or a portal on the way, not of the relay
-    return failure(undelivered(`the relay answered ${name || response.status}`), Number(response.headers.get('Retry-After')) || 0);
+    return failure(undelivered(`the relay answered ${name || response.status}`),
+      Number(response.headers.get('Retry-After')) || 0);
   }
   const [code, why] = lasting[name] ?? ['report-refused', name || String(response.status)];
   return { error: new DoonaError(code, `the relay refused the report: ${why}`), final: true, retryAfter: 0 };

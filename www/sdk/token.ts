@@ -41,12 +41,14 @@ export async function newToken(wanted: Wanted, loading: Promise<typeof import('.
   const base = `${task.clients.issuer.url}/v1/tasks/${idText}/epochs/${epoch}`;
   loading.catch(() => {}); // until it is awaited
   const directory = await answered((signal) =>
-    fetch(`${base}/issuer-directory`, { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', signal }),
+    fetch(`${base}/issuer-directory`,
+      { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', signal }),
   );
   try {
     const { blind } = await loading;
     const { request, finalize } = await blind(await keyIn(directory, keyId), keyId, await challengeOf(task, id, epoch));
-    return await finalize(await answered((signal) => source(request, { task: idText, epoch, uri: `${base}/token-request`, signal })));
+    return await finalize(await answered((signal) => source(request,
+      { task: idText, epoch, uri: `${base}/token-request`, signal })));
   } catch (cause) {
     throw cause instanceof DoonaError ? cause : none((cause as Error).message, cause);
   }
@@ -87,7 +89,8 @@ async function keyIn(directory: Bytes, keyId: Bytes): Promise<Bytes> {
   throw new Error('its key is not the one the task names');
 }
 
-function fromIssuer(request: Bytes, { uri, signal }: { readonly uri: string; readonly signal: AbortSignal }): Promise<Response> {
+function fromIssuer(request: Bytes,
+  { uri, signal }: { readonly uri: string; readonly signal: AbortSignal }): Promise<Response> {
   return fetch(uri, {
     method: 'POST',
     headers: { 'Content-Type': 'application/private-token-request' },

@@ -89,7 +89,8 @@ test('task.json: canonical forms parse, and hash to their ids', async () => {
     assert.deepEqual(Object.fromEntries(task.params), document.params);
     assert.deepEqual(task.claim, { total: undefined, assumption: 'crowd', ...document.claim });
     const { stream, noise } = task;
-    assert.deepEqual(stream && { ...stream, before: Buffer.from(stream.before).toString('hex') }, document.stream && { before: '', ...document.stream });
+    assert.deepEqual(stream && { ...stream, before: Buffer.from(stream.before).toString('hex') },
+      document.stream && { before: '', ...document.stream });
     const law = document.noise;
     assert.deepEqual(noise, law && { kind: law.kind, cells: law.cells, batches: law.batches });
     assert.deepEqual(task.slots, document.slots);
@@ -104,7 +105,8 @@ test('task.json: the module refuses parts that it does not honour yet, by name',
     const field = document.noise ? 'noise' : document.stream ? 'stream' : undefined;
     if (!field) continue;
     names.push(field);
-    const refused = (error: unknown) => error instanceof ModuleError && error.field === field && /not supported yet/.test(error.message);
+    const refused = (error: unknown) => error instanceof ModuleError && error.field === field &&
+      /not supported yet/.test(error.message);
     assert.throws(() => browser.open(hex(canonical)), refused);
   }
   assert.deepEqual(names, ['stream', 'stream', 'noise', 'noise']);
@@ -142,7 +144,8 @@ test('token.json: challenges, keys and tokens are those of the Go side', async (
     assert.deepEqual(await challengeOf(parseTask(hex(task)), id, epoch), hex(challenge));
     const imported = await parseTokenKey(hex(key));
     const bytes = hex(token);
-    const valid = crypto.subtle.verify({ name: 'RSA-PSS', saltLength: 48 }, imported, bytes.subarray(98), bytes.subarray(0, 98));
+    const valid = crypto.subtle.verify({ name: 'RSA-PSS', saltLength: 48 }, imported, bytes.subarray(98),
+      bytes.subarray(0, 98));
     assert.equal(await valid, true);
     assert.deepEqual(bytes.subarray(34, 66), await sha256(hex(challenge)));
     const { request, finalize } = await blind(hex(key), await sha256(hex(key)), hex(challenge));

@@ -16,7 +16,8 @@ export async function answer({ id, method, args }: Call): Promise<Answer> {
     const run = engine[method] as (...args: readonly unknown[]) => Promise<unknown>;
     return { id, result: await run(...args) };
   } catch (cause) {
-    if (cause instanceof DoonaError) return { id, error: { code: cause.code, message: cause.message, field: cause.field } };
+    if (cause instanceof DoonaError) return { id,
+      error: { code: cause.code, message: cause.message, field: cause.field } };
     return { id, error: { code: 'module-failed', message: `the engine failed: ${String(cause)}`, field: undefined } };
   }
 }

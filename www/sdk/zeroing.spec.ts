@@ -39,7 +39,8 @@ async function open(name: ModuleName): Promise<{ engine: Engine; handle: number;
   const engine = localEngine();
   const { instantiate } = WebAssembly;
   let instance: WebAssembly.Instance | undefined;
-  const kept = async (code: WebAssembly.Module, imports: WebAssembly.Imports) => (instance = await instantiate(code, imports));
+  const kept = async (code: WebAssembly.Module,
+    imports: WebAssembly.Imports) => (instance = await instantiate(code, imports));
   WebAssembly.instantiate = kept as typeof instantiate;
   try {
     await engine.start(name, await WebAssembly.compile(readFileSync(built + file)));

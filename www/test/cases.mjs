@@ -57,14 +57,18 @@ async function halfway(body) {
 
 /** @typedef {{milliseconds: number, signal: AbortSignal, end: () => void}} Timeout */
 
-/** Runs what waits for others: no time ends a wait, but `end` does. @param {(timeouts: Timeout[]) => Promise<void>} body */
+/**
+ * Runs what waits for others: no time ends a wait, but `end` does. @param {(timeouts: Timeout[]) => Promise<void>}
+ * body
+ */
 async function patient(body) {
   /** @type {Timeout[]} */
   const timeouts = [];
   const { timeout } = AbortSignal;
   AbortSignal.timeout = (milliseconds) => {
     const stop = new AbortController();
-    timeouts.push({ milliseconds, signal: stop.signal, end: () => stop.abort(new DOMException('as the test asked', 'TimeoutError')) });
+    timeouts.push({ milliseconds, signal: stop.signal,
+      end: () => stop.abort(new DOMException('as the test asked', 'TimeoutError')) });
     return stop.signal;
   };
   try {
@@ -88,7 +92,10 @@ function same(got, want, what = 'value') {
   if (a !== b) throw new Error(`${what} ${a}, want ${b}`);
 }
 
-/** The backend of the site: who posts a token request there is who logged in last. @param {Host} host @param {Bytes} request @param {string} uri */
+/**
+ * The backend of the site: who posts a token request there is who logged in last. @param {Host} host @param {Bytes}
+ * request @param {string} uri
+ */
 function backend(host, request, uri) {
   return fetch(`${host.site}/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body: request });
 }
@@ -171,7 +178,8 @@ for (const sealing of paths) {
     const { importKey } = crypto.subtle;
     // What doona-full.wasm checks must not be asked of a WebCrypto without Ed25519.
     if (sealing === 'wasm') crypto.subtle.importKey = /** @type {any} */ ((/** @type {any[]} */ ...args) =>
-      args[2] === 'Ed25519' ? Promise.reject(new DOMException('as the test asked', 'NotSupportedError')) : Reflect.apply(importKey, crypto.subtle, args));
+      args[2] === 'Ed25519' ? Promise.reject(new DOMException('as the test asked',
+        'NotSupportedError')) : Reflect.apply(importKey, crypto.subtle, args));
     const visit = async () => {
       const doona = await connect(host, 'tokens', {
         sealing,
@@ -260,13 +268,15 @@ cases['a task may cost exactly maxEpsilon and maxDelta, and no more'] = async (h
   const { totalEpsilon, totalDelta } = (await connect(host, 'histogram')).guarantee;
   await connect(host, 'histogram', { maxEpsilon: totalEpsilon, maxDelta: totalDelta });
   const less = 1 - 1e-12;
-  await refused(host, connect(host, 'histogram', { maxEpsilon: less * totalEpsilon }), 'epsilon-too-large', 'maxEpsilon');
+  await refused(host, connect(host, 'histogram', { maxEpsilon: less * totalEpsilon }), 'epsilon-too-large',
+    'maxEpsilon');
   await refused(host, connect(host, 'histogram', { maxDelta: less * totalDelta }), 'delta-too-large', 'maxDelta');
 };
 
 cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async (host) => {
   const limits = { maxEpsilon: 1, maxTotalEpsilon: 2 };
-  const [a, b, c] = await Promise.all(['one relay', 'three relays', 'histogram'].map((name) => connect(host, name, limits)));
+  const [a, b, c] = await Promise.all(['one relay', 'three relays',
+    'histogram'].map((name) => connect(host, name, limits)));
   same((await a?.report(1))?.repeated, false);
   same((await b?.report(1))?.repeated, false);
   await refused(host, /** @type {any} */ (c).report(1), 'budget-exceeded', 'maxTotalEpsilon');
@@ -275,11 +285,14 @@ cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async 
 
 cases['bad options are named'] = async (host) => {
   for (const options of [
-    { owner: 'ed25519:x' }, { task: 'https://relay.example/v1/tasks/12' }, { task: 'data:,x' }, { maxEpsilon: 0 }, { maxDelta: 0 },
-    { maxTotalEpsilon: 1 }, { spread: -1 }, { when: 'soon' }, { modules: 'data:,x' }, { modules: 'https://site.example/doona' }, { owner: undefined }, { sealing: 'none' },
+    { owner: 'ed25519:x' }, { task: 'https://relay.example/v1/tasks/12' }, { task: 'data:,x' }, { maxEpsilon: 0 },
+      { maxDelta: 0 },
+    { maxTotalEpsilon: 1 }, { spread: -1 }, { when: 'soon' }, { modules: 'data:,x' },
+      { modules: 'https://site.example/doona' }, { owner: undefined }, { sealing: 'none' },
     { maxEpsilon: '5' }, { spread: NaN },
   ]) {
-    await refused(host, connect(host, 'truthful', /** @type {any} */ (options)), 'invalid-option', Object.keys(options)[0]);
+    await refused(host, connect(host, 'truthful', /** @type {any} */ (options)), 'invalid-option',
+      Object.keys(options)[0]);
   }
 };
 
@@ -309,7 +322,8 @@ cases['an undelivered report waits and is sent at the next visit, without being 
   const stop = new AbortController();
   const doona = await connect(host, 'truthful', { spread: 3_600_000 });
   setTimeout(() => stop.abort(), 300);
-  const reason = await halfway(() => doona.report(7, { signal: stop.signal }).catch((/** @type {Error} */ e) => e.name));
+  const reason = await halfway(() => doona.report(7,
+    { signal: stop.signal }).catch((/** @type {Error} */ e) => e.name));
   same(reason, 'AbortError');
   same(await take(host), [], 'nothing has left');
 
@@ -380,7 +394,8 @@ cases['a repeated report gets its token at once and waits for its moment, in whi
   const store = host.sdk.memoryStore();
   let calls = 0;
   /** @type {TokenSource} */
-  const tokens = async (request, { uri }) => (calls++ === 0 ? new Response(null, { status: 400 }) : backend(host, request, uri));
+  const tokens = async (request, { uri }) => (calls++ === 0 ? new Response(null, { status: 400 }) : backend(host,
+    request, uri));
   const doona = await connect(host, 'tokens', { store, tokens, spread: 3_600_000 });
   await refused(host, doona.report(1), 'not-delivered');
   const stop = new AbortController();
@@ -440,7 +455,8 @@ cases['bytes that the relay has from another network are delivered'] = async (ho
   same((await take(host)).length, 1);
 };
 
-for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'], ['limit', 'limit-reached']]) {
+for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'report-refused'],
+  ['limit', 'limit-reached']]) {
   cases[`a relay's "${answer}" drops the report`] = async (host) => {
     await fail(host, String(answer));
     const doona = await connect(host, 'truthful');
@@ -464,9 +480,13 @@ for (const answer of ['hostile-name', 'long-answer']) {
   };
 }
 
-cases['an endless task is not read to its end'] = (host) => refused(host, connect(host, 'endless'), 'task-unreachable', 'task');
+cases['an endless task is not read to its end'] = (host) => refused(host, connect(host, 'endless'), 'task-unreachable',
+  'task');
 
-/** ε₀ of randomized response over k symbols, or nothing. @param {number} k @param {import('../sdk/index.js').Task} task */
+/**
+ * ε₀ of randomized response over k symbols, or nothing. @param {number} k @param {import('../sdk/index.js').Task}
+ * task
+ */
 function krr(k, task) {
   const [num, den] = String(task.params.get('gamma')).split('/').map(Number);
   const gamma = Number(num) / Number(den);
@@ -500,24 +520,29 @@ for (const [name, epsilon0] of Object.entries(left)) {
     same([guarantee.totalEpsilon, guarantee.epochs], name === 'correlated' ? [2, 2] : [1, 1]);
 
     // The words say these numbers, and no better ones.
-    same(promise.includes('2.72 times') && promise.includes('epsilon 1,') && promise.includes('delta 0.000001'), true, promise);
+    same(promise.includes('2.72 times') && promise.includes('epsilon 1,') && promise.includes('delta 0.000001'), true,
+      promise);
     same(promise.includes('together: epsilon 2, delta 0.000002'), guarantee.epochs === 2, promise);
     const said = /epsilon ([0-9.]+) would be left/.exec(worstCase)?.[1];
     same(said === undefined, want === null, worstCase);
-    if (want !== null) same(Number(said) >= want * (1 - 1e-9) && Number(said) < want + 0.011, true, `${said} for ${want}`);
+    if (want !== null) same(Number(said) >= want * (1 - 1e-9) && Number(said) < want + 0.011, true,
+      `${said} for ${want}`);
     same(worstCase.includes('nothing would protect'), want === null, worstCase);
 
     const first = task.slots.padding === 'none' || ['correlated', 'vectormean'].includes(task.protocol);
     const several = !first && task.slots.perLane > 1;
-    const names = ['honest-clients', 'relays', 'participation', 'surrounding', ...(several ? ['whole-clients'] : []), 'addresses'];
+    const names = ['honest-clients', 'relays', 'participation', 'surrounding', ...(several ? ['whole-clients'] : []),
+      'addresses'];
     same(unverified.map((assumption) => assumption.name), names);
     const words = Object.fromEntries(unverified.map((assumption) => [assumption.name, assumption.text]));
     same(words['honest-clients']?.includes('4500 of the 5000'), true);
     same(words['relays'], first
       ? 'that the first relay does not work with the verifier'
       : 'that at least one of the 2 relays does not work with the verifier');
-    if (several) same(words['whole-clients']?.includes('first relay') && words['whole-clients'].includes('one batch'), true);
+    if (several) same(words['whole-clients']?.includes('first relay') && words['whole-clients'].includes('one batch'),
+      true);
     same(words['surrounding']?.includes('nothing protects'), want === null);
-    for (const part of [promise, worstCase, ...unverified.map((assumption) => assumption.text)]) same(text.includes(part), true, part);
+    for (const part of [promise, worstCase,
+      ...unverified.map((assumption) => assumption.text)]) same(text.includes(part), true, part);
   };
 }

@@ -30,7 +30,8 @@ after(async () => {
 async function onDemo(args, body) {
   const demo = await startDemo('--users', '500', '--batch', '500', '--epoch', '600', ...args);
   try {
-    const context = await browser.newContext({ colorScheme: 'light', reducedMotion: 'reduce', viewport: { width: 1180, height: 900 } });
+    const context = await browser.newContext({ colorScheme: 'light', reducedMotion: 'reduce',
+      viewport: { width: 1180, height: 900 } });
     const { page, complaints } = await open(context, demo.url);
     await page.locator('#send:enabled').waitFor();
     await body(page, demo.url);
@@ -67,7 +68,8 @@ async function requireTable(page, state) {
   const list = (/** @type {any} */ x) => (Array.isArray(x) ? x : [x]);
   const { estimate, interval, truth, users } = state.total;
   const intervals = Array.isArray(estimate) ? interval : [interval];
-  const want = list(estimate).flatMap((x, i) => [...(Array.isArray(estimate) ? [] : [users]), x, ...intervals[i], list(truth)[i]]);
+  const want = list(estimate).flatMap((x, i) => [...(Array.isArray(estimate) ? [] : [users]), x, ...intervals[i],
+    list(truth)[i]]);
   assert.deepEqual(await numbersIn(page, '#table'), want);
 }
 
@@ -101,8 +103,10 @@ test('by keyboard alone a person picks a delay and reports it; the page shows th
     const { estimate, interval, truth } = state.total;
     assert.deepEqual(await numbersIn(page, '#answer'), [estimate, ...interval, truth]);
     await requireTable(page, state);
-    assert.match(await page.locator('#answer').innerText(), /minutes\s+is the estimate of the mean delay, from 500 reports/);
-    assert.match(await page.locator('#road').innerText(), /61 minutes.*γ = .*3 layers, [\d,]+ bytes.*500 of 500 reports.*500 in, 500 out.*500 messages counted/s);
+    assert.match(await page.locator('#answer').innerText(),
+      /minutes\s+is the estimate of the mean delay, from 500 reports/);
+    assert.match(await page.locator('#road').innerText(),
+      /61 minutes.*γ = .*3 layers, [\d,]+ bytes.*500 of 500 reports.*500 in, 500 out.*500 messages counted/s);
     for (const part of ['.point', '.band', '.truth']) assert.equal(await page.locator(`#chart ${part}`).count(), 1);
     await requireAccessible(page, 'light', 'dark');
     await screenshotAt(page, 'demo-mean-light', 1180, 'light');
@@ -119,7 +123,8 @@ test('a count asks yes or no, by the arrow keys', async () => {
     assert.equal(await page.getByRole('radio', { name: 'Yes' }).isChecked(), true);
     await page.keyboard.press('Enter');
     await released(page);
-    assert.match(await page.locator('#answer').innerText(), /of 500 clients\s+is the estimate of the number of clients who say yes \([\d.]+ %\)/);
+    assert.match(await page.locator('#answer').innerText(),
+      /of 500 clients\s+is the estimate of the number of clients who say yes \([\d.]+ %\)/);
     await requireTable(page, await stateOf(url));
     await requireAccessible(page, 'dark');
     await screenshotAt(page, 'demo-count', 1180, 'dark');
@@ -163,11 +168,13 @@ test('a sum of another column has its unit; a hostile column name stays text', a
 
 for (const [query, measure, args] of /** @type {const} */ ([
   ['vector', 'sum of every coordinate', []],
-  ['vectormean', 'mean of every coordinate', ['--users', '100', '--batch', '100', '--honest', '1', '--epsilon', '4', '--padding', 'none']],
+  ['vectormean', 'mean of every coordinate',
+    ['--users', '100', '--batch', '100', '--honest', '1', '--epsilon', '4', '--padding', 'none']],
 ])) {
   test(`a ${query} has a slider and a bar per coordinate`, async () => {
     const input = join(folder, `${query}.csv`);
-    writeFileSync(input, Array.from({ length: 500 }, (_, i) => [0, 1, 2, 3].map((l) => (Math.sin(i + l * l) + 1) / 4).join()).join('\n'));
+    writeFileSync(input, Array.from({ length: 500 },
+      (_, i) => [0, 1, 2, 3].map((l) => (Math.sin(i + l * l) + 1) / 4).join()).join('\n'));
     await onDemo(['--query', query, '--input', input, ...args], async (page, url) => {
       assert.equal(await page.getByRole('slider').count(), 4);
       await page.getByRole('slider').first().press('End');

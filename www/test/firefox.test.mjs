@@ -27,7 +27,8 @@ describe('Firefox', () => {
   beforeEach(async () => {
     server ??= await startTestServer();
     browser ??= await launch({
-      browser: 'firefox', executablePath: process.env.FIREFOX ?? '/usr/bin/firefox-esr', timeout: patience, protocolTimeout: patience,
+      browser: 'firefox', executablePath: process.env.FIREFOX ?? '/usr/bin/firefox-esr', timeout: patience,
+        protocolTimeout: patience,
     });
   });
   after(async () => {

@@ -109,7 +109,8 @@ export async function startWorkerd() {
   const modules = [];
   for (const [name, source] of [
     ['workerd.mjs', 'www/test/workerd.mjs'], ['cases.mjs', 'www/test/cases.mjs'], ['doona.js', 'build/www/doona.js'],
-    ...[/^doona-worker-/, /^doona-tokens-/].map((pattern) => [basename(find(pattern)), find(pattern)]), ['doona.wasm', find(/^doona-[0-9a-f]+\.wasm$/)], ['doona-full.wasm', find(/^doona-full-.*\.wasm$/)],
+    ...[/^doona-worker-/, /^doona-tokens-/].map((pattern) => [basename(find(pattern)), find(pattern)]),
+      ['doona.wasm', find(/^doona-[0-9a-f]+\.wasm$/)], ['doona-full.wasm', find(/^doona-full-.*\.wasm$/)],
   ]) {
     await copyFile(join(root, String(source)), join(folder, String(name)));
     modules.push(`(name = "${name}", ${String(name).endsWith('.wasm') ? 'wasm' : 'esModule'} = embed "${name}")`);
@@ -123,7 +124,8 @@ const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${mod
 `;
   await writeFile(join(folder, 'config.capnp'), config);
   const { match, stop } = await startServer(
-    join(root, 'www/node_modules/@cloudflare', `workerd-linux-${process.arch === 'x64' ? '64' : process.arch}`, 'bin/workerd'), ['serve', '--control-fd=1', join(folder, 'config.capnp')], 'stdout', /"port":(\d+)/);
+    join(root, 'www/node_modules/@cloudflare', `workerd-linux-${process.arch === 'x64' ? '64' : process.arch}`,
+      'bin/workerd'), ['serve', '--control-fd=1', join(folder, 'config.capnp')], 'stdout', /"port":(\d+)/);
   return { url: `http://127.0.0.1:${match[1]}/`, stop };
 }
 

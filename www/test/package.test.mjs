@@ -36,7 +36,8 @@ async function install() {
   await writeFile(join(project, 'package.json'), '{"private": true, "type": "module"}');
   const archives = (await readdir(join(root, 'build'))).filter((name) => /^doona-.*\.tgz$/.test(name));
   assert.equal(archives.length, 1, String(archives));
-  await run('npm', ['install', '--offline', '--no-audit', '--no-fund', join(root, 'build', String(archives[0]))], { cwd: project });
+  await run('npm', ['install', '--offline', '--no-audit', '--no-fund', join(root, 'build', String(archives[0]))],
+    { cwd: project });
   return project;
 }
 
@@ -55,7 +56,8 @@ const program = (more) => {
 
 /** Serves a folder under the strictest policy that admits the SDK. @param {string} folder */
 async function serve(folder) {
-  const types = /** @type {Record<string, string>} */ ({ '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm' });
+  const types = /** @type {Record<string,
+    string>} */ ({ '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm' });
   const site = createServer(async ({ url }, response) => {
     try {
       const body = await readFile(join(folder, String(url)));
@@ -104,7 +106,8 @@ test('it has no dependencies and only the files it names', async () => {
 test('ESM in Node', async () => {
   await server.take();
   const imports = "import { connect, memoryStore } from 'doona';\n";
-  await writeFile(join(project, 'node.js'), `${imports}${program('store: memoryStore()')}\nconst wait = setInterval(() => globalThis.result && (clearInterval(wait), console.log(result)), 20);`);
+  await writeFile(join(project, 'node.js'),
+    `${imports}${program('store: memoryStore()')}\nconst wait = setInterval(() => globalThis.result && (clearInterval(wait), console.log(result)), 20);`);
   const { stdout } = await run(process.execPath, ['node.js'], { cwd: project });
   assert.equal(stdout.trim(), 'reported');
   assert.deepEqual((await server.take()).map((s) => s.messages), [[['0007']]]);
@@ -121,8 +124,10 @@ await connect({ task: '', owner: '', maxTotalEpsilon: 1 });
 `;
   await writeFile(join(project, 'typed.ts'), source);
   for (const [module, resolution] of [['nodenext', 'nodenext'], ['esnext', 'bundler']]) {
-    const flags = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--target', 'es2022', '--lib', 'es2023,dom', '--types', '', '--module', String(module), '--moduleResolution', String(resolution)];
-    await run(join(tools, '.bin/tsc'), [...flags, 'typed.ts'], { cwd: project }).catch(({ stdout }) => assert.fail(stdout));
+    const flags = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--target', 'es2022', '--lib', 'es2023,dom',
+      '--types', '', '--module', String(module), '--moduleResolution', String(resolution)];
+    await run(join(tools, '.bin/tsc'), [...flags, 'typed.ts'],
+      { cwd: project }).catch(({ stdout }) => assert.fail(stdout));
   }
 });
 
@@ -147,7 +152,8 @@ test('esbuild, with the files copied beside', async () => {
   await mkdir(join(folder, 'doona'), { recursive: true });
   await writeFile(join(folder, 'source.js'), `import { connect } from 'doona';\n${program("modules: '/doona/'")}`);
   await writeFile(join(folder, 'index.html'), '<!doctype html><script type="module" src="./app.js"></script>');
-  await run(join(tools, '.bin/esbuild'), ['--bundle', '--format=esm', '--target=es2022', '--outfile=app.js', 'source.js'], { cwd: folder });
+  await run(join(tools, '.bin/esbuild'),
+    ['--bundle', '--format=esm', '--target=es2022', '--outfile=app.js', 'source.js'], { cwd: folder });
   const built = join(project, 'node_modules/doona');
   for (const name of await readdir(built)) {
     if (name.startsWith('doona-')) await copyFile(join(built, name), join(folder, 'doona', name));

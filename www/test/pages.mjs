@@ -26,7 +26,8 @@ export async function requireAccessible(page, ...colors) {
       const { violations } = await axe.run(document, { resultTypes: ['violations'] });
       return violations
         .filter((/** @type {any} */ v) => v.impact === 'serious' || v.impact === 'critical')
-        .map((/** @type {any} */ v) => `${v.id}: ${v.nodes.map((/** @type {any} */ n) => n.html).join(' | ')}`.slice(0, 600));
+        .map((/** @type {any} */ v) => `${v.id}: ${v.nodes.map((/** @type {any} */ n) => n.html).join(' | ')}`.slice(0,
+          600));
     });
     assert.deepEqual(found, [], `${page.url()} in ${colorScheme} colors`);
   }

@@ -46,7 +46,8 @@ function assertQuiet() {
 /**
  * Connects in a page and reports values one after another. An error comes back as its code.
  * @param {string} name of the task
- * @param {{values?: (number | number[])[], options?: object, on?: import('playwright-core').Page, flush?: boolean}} [with_]
+ * @param {{values?: (number | number[])[], options?: object, on?: import('playwright-core').Page, flush?: boolean}}
+ * [with_]
  * flush: whether to flush in the end; the options' own is whether connect does
  */
 function run(name, { values = [], options = {}, on = page, flush = false } = {}) {
@@ -66,7 +67,8 @@ function run(name, { values = [], options = {}, on = page, flush = false } = {})
       /** @type {import('../sdk/options.js').TokenSource} */
       const tokens = (body, { uri }) => fetch(`/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body });
       const doona = await attempt(() =>
-        connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false, tokens, ...options }),
+        connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false, tokens,
+          ...options }),
       );
       if (!doona.task) return { connect: doona, receipts: [], guarantee: null };
       const receipts = [];
@@ -140,8 +142,10 @@ test('an undelivered report waits sealed and is flushed as it is', async () => {
 });
 
 test('an answer that is not of a relay drops nothing', async () => {
-  const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After', 'Retry-After': '60' };
-  await context.route(`${server.relay}/**/reports`, (route) => route.fulfill({ status: 429, headers, body: 'slow down' }));
+  const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After',
+    'Retry-After': '60' };
+  await context.route(`${server.relay}/**/reports`,
+    (route) => route.fulfill({ status: 429, headers, body: 'slow down' }));
   const { receipts } = await run('truthful', { values: [7] });
   assert.equal(receipts[0].code, 'not-delivered');
   await context.unroute(`${server.relay}/**/reports`);
@@ -212,7 +216,8 @@ async function reportLater() {
     const file = '/doona.js';
     /** @type {SDK} */
     const { connect } = await import(file);
-    crypto.getRandomValues = (/** @type {any} */ out) => out.fill(2 ** 31); // half of the spread, or of the epoch's rest
+    // half of the spread, or of the epoch's rest
+    crypto.getRandomValues = (/** @type {any} */ out) => out.fill(2 ** 31);
     const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 3_600_000 });
     doona.report(7).catch(() => {});
   }, /** @type {any} */ (server.tasks['truthful']));
@@ -338,7 +343,8 @@ test('a module that stopped uses up no further epoch', async () => {
     /** @type {typeof store.claim} */
     const claim = (...args) => (claims++, store.claim(...args));
     const limits = { maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false };
-    const [a, b] = await Promise.all(offers.map((offer) => connect({ ...offer, ...limits, store: { ...store, claim } })));
+    const [a, b] = await Promise.all(offers.map((offer) => connect({ ...offer, ...limits,
+      store: { ...store, claim } })));
     const { getRandomValues } = crypto;
     crypto.getRandomValues = (/** @type {any} */ out) => {
       if (out instanceof Uint8Array) throw new Error('as the test asked');
@@ -372,10 +378,13 @@ test('a retry, also by flush, sends the same bytes with the same token', async (
   await page.route('**/reports', async (route) => {
     const request = route.request();
     if (request.method() !== 'POST') return route.continue();
-    sent.push({ body: request.postDataBuffer()?.toString('hex') ?? '', token: (await request.allHeaders())['authorization'] });
+    sent.push({ body: request.postDataBuffer()?.toString('hex') ?? '',
+      token: (await request.allHeaders())['authorization'] });
     if (sent.length > 1) return route.continue();
-    const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After', 'Retry-After': '100' };
-    return route.fulfill({ status: 503, headers, contentType: 'application/problem+json', body: '{"type":"urn:doona:error:overloaded"}' });
+    const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After',
+      'Retry-After': '100' };
+    return route.fulfill({ status: 503, headers, contentType: 'application/problem+json',
+      body: '{"type":"urn:doona:error:overloaded"}' });
   });
   const { receipts, flushed } = await run('tokens', { values: [1], flush: true });
   assert.equal(receipts[0].code, 'not-delivered');
@@ -395,7 +404,8 @@ test('what an earlier visit left gets its token at once, and waits for its momen
   await page.evaluate(() => {
     const { getRandomValues } = crypto;
     crypto.getRandomValues = (/** @type {any} */ out) =>
-      out instanceof Uint32Array ? out.fill(2 ** 31) : Reflect.apply(getRandomValues, crypto, [out]); // half of the spread
+      // half of the spread
+      out instanceof Uint32Array ? out.fill(2 ** 31) : Reflect.apply(getRandomValues, crypto, [out]);
   });
   await run('tokens', { options: { flush: true, spread: 3_600_000 } });
   while (!(await stored()).some(({ token }) => token)) await page.waitForTimeout(20);
@@ -415,7 +425,8 @@ test("an issuer's key that the task does not name marks nobody: no token, and th
   await page.route('**/issuer-directory', async (route) => {
     const response = await route.fetch();
     const directory = await response.json();
-    directory['token-keys'][0]['token-key'] = directory['token-keys'][0]['token-key'].replace(/.{10}(.{6})$/, 'AAAAAAAAAA$1');
+    directory['token-keys'][0]['token-key'] = directory['token-keys'][0]['token-key'].replace(/.{10}(.{6})$/,
+      'AAAAAAAAAA$1');
     return route.fulfill({ response, json: directory });
   });
   const { receipts, flushed } = await run('tokens', { values: [1], flush: true });

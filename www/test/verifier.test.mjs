@@ -37,7 +37,8 @@ async function onPage(state, body) {
 
 test('without a batch the page says what it waits for', () =>
   onPage('empty', async (page) => {
-    assert.match(await page.locator('main').innerText(), /No batch has been released yet\. The first one comes when 40 clients/);
+    assert.match(await page.locator('main').innerText(),
+      /No batch has been released yet\. The first one comes when 40 clients/);
     assert.match(await page.locator('#findings-heading + p').innerText(), /Everything added up/);
   }));
 
@@ -60,7 +61,8 @@ test('256 bins, with quantiles and mean', () =>
     assert.deepEqual(await numbersIn(page, '[aria-label="Quantiles and mean"]'),
       [...quantiles, mean].flatMap((/** @type {any} */ q) => [q.estimate, ...q.interval]));
     await page.locator('summary').press('Enter');
-    const entries = report.estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) => [x, ...report.interval[i]]);
+    const entries = report.estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) => [x,
+      ...report.interval[i]]);
     assert.deepEqual(await numbersIn(page, '#entries'), entries);
     await page.locator('summary').press('Enter');
   }));
@@ -79,7 +81,8 @@ test('findings are explained, and a hostile name stays text', () =>
     assert.match(text, /destroyed: 1 batches that a relay destroyed/);
     const [one, two] = report.by_hop;
     assert.deepEqual([one.in, one.out, two.in, two.out, two.destroyed], [240, 240, 240, 180, 60]);
-    assert.match(await page.locator('[aria-label="Messages by hop"]').innerText(), /Relay 1\s+240\s+240\s+0\s+0\s+Relay 2\s+240\s+180\s+0\s+60/);
+    assert.match(await page.locator('[aria-label="Messages by hop"]').innerText(),
+      /Relay 1\s+240\s+240\s+0\s+0\s+Relay 2\s+240\s+180\s+0\s+60/);
   }));
 
 test('the list of tasks leads to each', async () => {
@@ -98,7 +101,9 @@ test('the list of tasks leads to each', async () => {
 test('every answer has the strict policy', async () => {
   for (const path of ['/', `${pages.tasks['year']}`, `${pages.tasks['year']}api/report`, '/page.css', '/nothing']) {
     const { headers } = await fetch(pages.url + path);
-    assert.match(headers.get('content-security-policy') ?? '', /^default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'/, path);
+    assert.match(headers.get('content-security-policy') ?? '',
+      /^default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'/,
+        path);
     assert.equal(headers.get('x-content-type-options'), 'nosniff');
   }
 });

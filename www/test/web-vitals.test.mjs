@@ -51,7 +51,8 @@ async function visit(url) {
   });
   await page.locator('#LCP', { hasText: /^[\d.,]+ ms on this device; sent as \d+ sealed bytes\.$/ }).waitFor();
   await page.locator('#CLS', { hasText: /^[\d.]+ on this device; sent as \d+ sealed bytes\.$/ }).waitFor();
-  assert.equal(new Set(accepted.map((u) => u.split('/epochs/')[0])).size, 2, `both tasks' relays said yes: ${accepted}`);
+  assert.equal(new Set(accepted.map((u) => u.split('/epochs/')[0])).size, 2,
+    `both tasks' relays said yes: ${accepted}`);
   assert.deepEqual(complaints, []);
   await context.close();
 }
@@ -85,7 +86,8 @@ async function stateOf(url, task) {
 
 /** @param {string} url @param {string} task @param {number} clients */
 async function fill(url, task, clients) {
-  const response = await fetch(`${url}/api/${task}/fill`, { method: 'POST', body: JSON.stringify({ epoch: 0, clients }) });
+  const response = await fetch(`${url}/api/${task}/fill`,
+    { method: 'POST', body: JSON.stringify({ epoch: 0, clients }) });
   assert.equal(response.status, 204);
 }
 

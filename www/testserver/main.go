@@ -99,7 +99,8 @@ func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
 	mux.HandleFunc("POST /test/fail", r.fail)
 	mux.HandleFunc("POST /test/login", t.login)
 	mux.HandleFunc("POST /test/token", t.token)
-	policy := "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' " + relayURL + " " + t.relayURL + " " + t.issuerURL
+	policy := "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' " + relayURL + " " +
+		t.relayURL + " " + t.issuerURL
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
 		mux.ServeHTTP(w, req)

@@ -41,7 +41,8 @@ var states = []state{
 		}, false},
 	{"bins", planner.Query{Name: "load time", Query: task.Histogram, Hi: 8000, Bins: 256, Batch: 2000}, 3, nil,
 		func(_ uint64, i int) []float64 { return []float64{900 * math.Exp(1.4*math.Sin(float64(i)))} }, false},
-	{"findings", planner.Query{Name: "<script>alert(1)</script> a name as long as a name can be, 64", Query: task.Count, Batch: 60}, 4, nil,
+	{"findings", planner.Query{Name: "<script>alert(1)</script> a name as long as a name can be, 64",
+		Query: task.Count, Batch: 60}, 4, nil,
 		func(_ uint64, i int) []float64 { return []float64{float64(i % 2)} }, true},
 	{"vector", planner.Query{Name: "features used", Query: task.Vector, Hi: 1, Dim: 24, Batch: 400}, 2, nil,
 		func(_ uint64, i int) []float64 {
@@ -102,7 +103,8 @@ func deploy(dir string) (*quickstart.Deployment, error) {
 		t.Epochs = task.Epochs{Start: 1767225600, Length: day, Count: max(s.epochs, 30)} // from 2026-01-01
 		drafts = append(drafts, quickstart.Draft{Name: s.name, Task: t})
 	}
-	relays := []quickstart.Relay{{URL: "http://127.0.0.1:1", Listen: "127.0.0.1:1"}, {URL: "http://127.0.0.1:2", Listen: "127.0.0.1:2"}}
+	relays := []quickstart.Relay{{URL: "http://127.0.0.1:1", Listen: "127.0.0.1:1"},
+		{URL: "http://127.0.0.1:2", Listen: "127.0.0.1:2"}}
 	return quickstart.Write(dir, relays, drafts)
 }
 
@@ -125,7 +127,8 @@ func (s *state) verifier(d *quickstart.Deployment, i int) (*verifier.Verifier, e
 			continue
 		}
 		garbled := s.broken && epoch == 1
-		batch, err := r.batch(epoch, func(i int) []float64 { return s.value(epoch, i) }, garbled, s.broken && epoch == 2)
+		batch, err := r.batch(epoch, func(i int) []float64 { return s.value(epoch, i) }, garbled,
+			s.broken && epoch == 2)
 		if err != nil {
 			return nil, err
 		}

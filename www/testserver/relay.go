@@ -45,8 +45,9 @@ const (
 // hostile answers are documents that no relay of ours sends, by the name that asks for them: a name
 // that would do harm in a page or a terminal, and a known one that takes 8 MiB to say.
 var hostile = map[problem.Name]string{
-	"hostile-name": `{"type":"urn:doona:error:<script>alert(1)</script>\u001b[2J\u202e` + strings.Repeat("x", 1000) + `"}`,
-	"long-answer":  `{"type":"urn:doona:error:malformed","detail":"` + strings.Repeat("x", 8<<20) + `"}`,
+	"hostile-name": `{"type":"urn:doona:error:<script>alert(1)</script>\u001b[2J\u202e` + strings.Repeat("x", 1000) +
+		`"}`,
+	"long-answer": `{"type":"urn:doona:error:malformed","detail":"` + strings.Repeat("x", 8<<20) + `"}`,
 }
 
 func newRelay(all map[string]*scenario) *relay {

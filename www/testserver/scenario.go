@@ -59,7 +59,8 @@ func scenarios(relay string) (map[string]*scenario, error) {
 		{name: "other keys", draft: truthful(), relays: two, epochs: hour(1), serve: otherKeys},
 		{name: "trailing", draft: truthful(), relays: two, epochs: hour(1), serve: trail},
 		{name: "endless", draft: truthful(), relays: two, epochs: hour(1), serve: lengthen},
-		{name: "swapped", draft: truthful(), relays: two, epochs: hour(1), serve: func([]byte, *fixture.Task) []byte { return all["truthful"].bundle }},
+		{name: "swapped", draft: truthful(), relays: two, epochs: hour(1),
+			serve: func([]byte, *fixture.Task) []byte { return all["truthful"].bundle }},
 	} {
 		signed, err := fixture.SignWith(c.draft, c.relays, c.epochs, c.keys)
 		if err != nil {

@@ -46,7 +46,8 @@ func startTokens(ctx context.Context, dir string) (*tokens, error) {
 	draft := fixture.Draft(task.Histogram, 4)
 	draft.Epochs = hour(1)
 	draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: t.issuerURL}}
-	d, err := quickstart.Write(dir, []quickstart.Relay{{URL: t.relayURL}, {URL: "http://127.0.0.1:1"}}, []quickstart.Draft{{Name: "tokens", Task: draft}})
+	d, err := quickstart.Write(dir, []quickstart.Relay{{URL: t.relayURL}, {URL: "http://127.0.0.1:1"}},
+		[]quickstart.Draft{{Name: "tokens", Task: draft}})
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,8 @@ func (t *tokens) startIssuer(ctx context.Context, d *quickstart.Deployment, at n
 	}
 	i, err := issuer.New(issuer.Config{
 		Store: "sqlite:" + filepath.Join(d.Dir, "issuer", "issuer.db"), Clients: "account", APIKeys: keys, Listener: at,
-		Tasks: []issuer.TaskConfig{{File: filepath.Join(d.Dir, "tokens.bundle"), Owner: d.Owner, TokenKeys: filepath.Join(d.Dir, "issuer", "tokens.keys"), Quota: 2}},
+		Tasks: []issuer.TaskConfig{{File: filepath.Join(d.Dir, "tokens.bundle"), Owner: d.Owner,
+			TokenKeys: filepath.Join(d.Dir, "issuer", "tokens.keys"), Quota: 2}},
 	})
 	if err == nil {
 		go i.Run(ctx)
@@ -107,7 +109,8 @@ func (t *tokens) token(w http.ResponseWriter, req *http.Request) {
 	}
 	out.Header.Set("Content-Type", "application/private-token-request")
 	out.Header.Set("Authorization", "Bearer "+apiKey)
-	out.Header.Set(issuer.AccountHeader, fmt.Sprintf("%x", sha256.Sum256([]byte("secret of the site"+t.account.Load().(string)))))
+	out.Header.Set(issuer.AccountHeader,
+		fmt.Sprintf("%x", sha256.Sum256([]byte("secret of the site"+t.account.Load().(string)))))
 	resp, err := http.DefaultClient.Do(out)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)

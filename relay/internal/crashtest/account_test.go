@@ -143,7 +143,8 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 					require.True(t, known, "a message that no client sent, in %v", at)
 					require.Equal(t, lane, own.lane)
 					r := &all[own.report]
-					require.Equal(t, e, epochPlace{w.Bundles[r.task].ID, r.epoch}, "a message in another's epoch or task")
+					require.Equal(t, e, epochPlace{w.Bundles[r.task].ID, r.epoch},
+						"a message in another's epoch or task")
 					if in[own.report] == nil {
 						in[own.report] = map[place]int{}
 					}
@@ -164,7 +165,8 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 		if lost[acknowledged] > withheld {
 			f.Lost += int(lost[acknowledged] - withheld)
 		}
-		require.GreaterOrEqual(t, withheld, lost[acknowledged], "epoch %d: acknowledged reports that are neither delivered nor withheld", e.epoch)
+		require.GreaterOrEqual(t, withheld, lost[acknowledged],
+			"epoch %d: acknowledged reports that are neither delivered nor withheld", e.epoch)
 		require.LessOrEqual(t, withheld, lost[acknowledged]+lost[unknown], "epoch %d: more withheld than sent", e.epoch)
 	}
 	require.Zero(t, f.Twice)
@@ -173,7 +175,8 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 }
 
 // judge compares what a client knows of its report with what came out.
-func (w *world) judge(t *testing.T, r *sent, in map[place]int, slots int, missing map[epochPlace]*[kinds]uint64, f *figures) {
+func (w *world) judge(t *testing.T, r *sent, in map[place]int, slots int, missing map[epochPlace]*[kinds]uint64,
+	f *figures) {
 	t.Helper()
 	e := epochPlace{w.Bundles[r.task].ID, r.epoch}
 	if missing[e] == nil {
@@ -293,7 +296,8 @@ func (w *world) takeBatch(t *testing.T, at place, batch *onion.Batch, chain []on
 		}
 		for _, m := range chain {
 			require.Equal(t, open.Batch.Size, m.Submissions)
-			require.EqualValues(t, onion.LaneCount{In: uint64(len(slots)), Out: uint64(len(slots))}, m.Lanes[lane], "nothing is dropped where all are honest")
+			require.EqualValues(t, onion.LaneCount{In: uint64(len(slots)), Out: uint64(len(slots))}, m.Lanes[lane],
+				"nothing is dropped where all are honest")
 		}
 		released += uint64(len(slots))
 	}
@@ -386,7 +390,8 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 			require.NoError(t, err)
 			for epoch, key := range private {
 				if uint64(epoch) <= last {
-					require.False(t, bytes.Contains(content, key), "%s still holds the key of epoch %d of %s", name, epoch, path)
+					require.False(t, bytes.Contains(content, key), "%s still holds the key of epoch %d of %s", name,
+						epoch, path)
 				} else if now, _ := w.epochAt(time.Now()); name == path && uint64(epoch) > now {
 					require.True(t, bytes.Contains(content, key), "the key of epoch %d is gone before its time", epoch)
 				}
@@ -404,7 +409,8 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 		}
 	}
 	for _, r := range w.roads {
-		for _, table := range []string{"seen", "clients", "slots", "open", "batches WHERE bytes IS NOT NULL", "batches WHERE told = 0"} {
+		for _, table := range []string{"seen", "clients", "slots", "open", "batches WHERE bytes IS NOT NULL",
+			"batches WHERE told = 0"} {
 			require.Zero(t, r.store.rows(t, table), "hop %d: %s", r.hop, table)
 		}
 	}
@@ -429,7 +435,8 @@ func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	for _, open := range w.Bundles {
 		for epoch := range uint64(epochCount) {
 			for kind := range byte(3) {
-				label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch)) // as in relay/internal/store/vault.go
+				// as in relay/internal/store/vault.go
+				label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch))
 				_, err := file.Key(append(label, kind), "")
 				if epoch <= last {
 					require.ErrorIs(t, err, keytree.ErrCut, "%s still holds keys of epoch %d", name, epoch)
@@ -458,7 +465,8 @@ func (w *world) settled(last uint64) string {
 		for _, task := range status.Tasks {
 			for _, e := range task.Epochs {
 				if e.Epoch <= last && (e.State != "erased" || e.Confirmed < e.Batches) {
-					return fmt.Sprintf("%s: task %s, epoch %d: %s, %d of %d batches confirmed", p.name, task.ID[:8], e.Epoch, e.State, e.Confirmed, e.Batches)
+					return fmt.Sprintf("%s: task %s, epoch %d: %s, %d of %d batches confirmed", p.name, task.ID[:8],
+						e.Epoch, e.State, e.Confirmed, e.Batches)
 				}
 			}
 		}

@@ -58,7 +58,8 @@ func crash(t *testing.T, w *world, store string) *figures {
 	stopProbing := w.probeAll(t)
 	killers := startKillers(ctx, w)
 	require.NoError(t, killers.finish(t), "%s", w.logs())
-	require.NoError(t, ctx.Err(), "not enough: %d batches out, kills %v, in phases %v%s", w.released(), killers.kills, killers.inPhase, w.logs())
+	require.NoError(t, ctx.Err(), "not enough: %d batches out, kills %v, in phases %v%s", w.released(), killers.kills,
+		killers.inPhase, w.logs())
 	last, _ := w.epochAt(time.Now())
 	all, err := load.end()
 	require.NoError(t, err, "%s", w.logs())
@@ -69,7 +70,8 @@ func crash(t *testing.T, w *world, store string) *figures {
 	w.settle(t, last)
 	stopProbing()
 
-	f := &figures{Store: store, Hops: len(w.roads), ByVictim: killers.kills, ByPhase: killers.inPhase, Idle: killers.idle,
+	f := &figures{Store: store, Hops: len(w.roads), ByVictim: killers.kills, ByPhase: killers.inPhase,
+		Idle:   killers.idle,
 		Epochs: last + 1, Unanswered: load.attempts.Load()}
 	for _, n := range killers.kills {
 		f.Kills += n

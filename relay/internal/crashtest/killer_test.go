@@ -101,7 +101,8 @@ type killers struct {
 // startKillers kills every process again and again, and starts it again at once.
 func startKillers(ctx context.Context, w *world) *killers {
 	ctx, cancel := context.WithCancel(ctx)
-	k := &killers{world: w, done: make(chan struct{}), cancel: cancel, kills: map[string]int{}, inPhase: map[phase]int{}}
+	k := &killers{world: w, done: make(chan struct{}), cancel: cancel, kills: map[string]int{},
+		inPhase: map[phase]int{}}
 	run := func(loop func(context.Context) error) {
 		k.work.Go(func() {
 			if err := loop(ctx); err != nil && ctx.Err() == nil {
@@ -238,7 +239,8 @@ func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 // strike stops a process at random moments until it is in the middle of what is wanted, and kills
 // it there. It returns nil if that did not come to pass within two seconds.
 func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase]bool, error) {
-	for deadline := time.Now().Add(2 * time.Second); ctx.Err() == nil && time.Now().Before(deadline); sleep(ctx, rand.N(60*time.Millisecond)) {
+	for deadline := time.Now().Add(2 * time.Second); ctx.Err() == nil &&
+		time.Now().Before(deadline); sleep(ctx, rand.N(60*time.Millisecond)) {
 		if err := p.freeze(); err != nil {
 			return nil, err
 		}

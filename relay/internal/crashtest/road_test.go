@@ -65,7 +65,8 @@ type road struct {
 
 func newRoad(t *testing.T, hop int) *road {
 	l := listenLoopback(t)
-	r := &road{hop: hop, url: "http://" + l.Addr().String(), batches: map[place][sha256.Size]byte{}, manifests: map[place][]byte{},
+	r := &road{hop: hop, url: "http://" + l.Addr().String(), batches: map[place][sha256.Size]byte{},
+		manifests: map[place][]byte{},
 		delivered: map[epochPlace]uint64{}, confirmed: map[place]bool{}}
 	r.line.MaxIdleConnsPerHost = 256
 	r.line.DisableCompression = true
@@ -159,7 +160,8 @@ func (r *road) hold(at place, body []byte) {
 	case err != nil:
 		r.faults = append(r.faults, fmt.Sprintf("hop %d: batch %d of epoch %d: %v", r.hop, at.seq, at.epoch, err))
 	case again && before != hash:
-		r.faults = append(r.faults, fmt.Sprintf("hop %d: batch %d of epoch %d stood for two different byte strings", r.hop, at.seq, at.epoch))
+		r.faults = append(r.faults,
+			fmt.Sprintf("hop %d: batch %d of epoch %d stood for two different byte strings", r.hop, at.seq, at.epoch))
 	case again:
 		r.repeats++
 	default:

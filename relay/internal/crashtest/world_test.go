@@ -100,7 +100,8 @@ func newWorld(t *testing.T, plan plan, hops int, server *server) *world {
 	relays := make([]quickstart.Relay, hops)
 	for hop := range relays {
 		w.roads = append(w.roads, newRoad(t, hop))
-		relays[hop] = quickstart.Relay{URL: w.roads[hop].url, Listen: relaytest.FreeAddress(t), Admin: relaytest.FreeAddress(t),
+		relays[hop] = quickstart.Relay{URL: w.roads[hop].url, Listen: relaytest.FreeAddress(t),
+			Admin:          relaytest.FreeAddress(t),
 			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: skew.String()}
 	}
 	var drafts []quickstart.Draft
@@ -165,7 +166,8 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 			continue
 		}
 		listen, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
-		w.addRelay(t, 0, "b", w.twin(t, strings.NewReplacer(r.Listen, listen, r.Admin, admin)), description, listen, admin)
+		w.addRelay(t, 0, "b", w.twin(t, strings.NewReplacer(r.Listen, listen, r.Admin, admin)), description, listen,
+			admin)
 	}
 	for i, open := range w.Bundles {
 		page := relaytest.FreeAddress(t)
@@ -173,7 +175,8 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 		w.verifiers = append(w.verifiers, &process{
 			name: "verifier " + name, admin: page, task: open, seat: open.VerifierHop(),
 			log: filepath.Join(w.Dir, "verifier-"+name+".log"), world: w,
-			args: []string{"verifier", "serve", "--task", filepath.Join(w.Dir, name+".bundle"), "--keys", w.VerifierKeys(name),
+			args: []string{"verifier", "serve", "--task", filepath.Join(w.Dir, name+".bundle"), "--keys",
+				w.VerifierKeys(name),
 				"--sign-key", w.VerifierSign(), "--data", w.data(i), "--listen", page, "--interval", "100ms"},
 		})
 	}
@@ -223,7 +226,8 @@ func (w *world) addRelay(t *testing.T, hop int, letter, config, description, lis
 		description += "&application_name=" + name
 	}
 	p := &process{
-		name: name, folder: filepath.Dir(config), address: listen, admin: admin, seat: hop, log: filepath.Join(w.Dir, name+".log"), world: w,
+		name: name, folder: filepath.Dir(config), address: listen, admin: admin, seat: hop,
+		log: filepath.Join(w.Dir, name+".log"), world: w,
 		args: []string{"relay", "serve", "--config", config, "--store", description},
 	}
 	w.relays = append(w.relays, p)

@@ -70,7 +70,8 @@ func read(path string) (*Tree, error) {
 	}
 	all := slices.Sorted(maps.Keys(t.nodes)) // what is below a node follows it
 	for i := range len(all) - 1 {
-		if strings.HasPrefix(all[i+1], all[i]) { // as where copies were merged: cut below, it would come back from above
+		// as where copies were merged: cut below, it would come back from above
+		if strings.HasPrefix(all[i+1], all[i]) {
 			return nil, damaged
 		}
 	}

@@ -139,8 +139,10 @@ func TestOpenAtOnce(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	value := strings.Repeat("A", 43)
-	for _, text := range []string{fmt.Sprintf(`{"kind": "doona secret", "nodes": {"01": %q, "0110": %q}}`, value, value), "", "{}", `{"kind": "doona secret"}`, `{"kind": "other", "nodes": {}}`,
-		`{"kind": "doona secret", "nodes": {"0": "AA"}}`, `{"kind": "doona secret", "nodes": {"2": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}`} {
+	for _, text := range []string{fmt.Sprintf(`{"kind": "doona secret", "nodes": {"01": %q, "0110": %q}}`, value,
+		value), "", "{}", `{"kind": "doona secret"}`, `{"kind": "other", "nodes": {}}`,
+		`{"kind": "doona secret", "nodes": {"0": "AA"}}`,
+		`{"kind": "doona secret", "nodes": {"2": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}`} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := keytree.Open(path, true)
 		require.ErrorContains(t, err, "not a doona secret file", text)

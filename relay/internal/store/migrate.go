@@ -88,7 +88,8 @@ func (t *transaction) sameSecret() error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.exec(`INSERT INTO meta (name, value) VALUES ('secret', $1) ON CONFLICT DO NOTHING`, mine); err != nil {
+	if _, err := t.exec(`INSERT INTO meta (name, value) VALUES ('secret', $1) ON CONFLICT DO NOTHING`,
+		mine); err != nil {
 		return err
 	}
 	var theirs []byte
@@ -96,7 +97,8 @@ func (t *transaction) sameSecret() error {
 		return err
 	}
 	if !bytes.Equal(mine, theirs) {
-		return errors.New("it belongs to another secret file: want the one, or a copy of it, with which the store was made")
+		return errors.New("it belongs to another secret file: want the one, or a copy of it, with which the store " +
+			"was made")
 	}
 	return nil
 }

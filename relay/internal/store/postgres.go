@@ -95,7 +95,8 @@ func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 		return value, conn.QueryRow(ctx, "SHOW "+name).Scan(&value)
 	}
 	if value, err := show("default_transaction_isolation"); err != nil || value != "read committed" {
-		return errors.Join(err, fmt.Errorf("invalid setting default_transaction_isolation = %s: want read committed", value))
+		return errors.Join(err, fmt.Errorf("invalid setting default_transaction_isolation = %s: want read committed",
+			value))
 	}
 	for _, name := range []string{"synchronous_commit", "fsync"} {
 		value, err := show(name)

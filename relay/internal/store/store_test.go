@@ -106,7 +106,8 @@ func testBatch(seq uint64, slots ...[]byte) (*onion.Batch, error) {
 	if slots == nil {
 		slots = [][]byte{}
 	}
-	return onion.NewBatch(testSign, onion.Context{TaskID: testEpoch.Task, Epoch: testEpoch.Epoch}, seq, 10, []uint64{uint64(len(slots))}, [][][]byte{slots}, nil)
+	return onion.NewBatch(testSign, onion.Context{TaskID: testEpoch.Task, Epoch: testEpoch.Epoch}, seq, 10,
+		[]uint64{uint64(len(slots))}, [][][]byte{slots}, nil)
 }
 
 // sealed returns the rows that a batch is sealed from.
@@ -134,7 +135,8 @@ func TestStoreDecides(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
 		require.Equal(t, []Verdict{Accepted, Accepted, Repeated, Replayed, Limited, Accepted}, verdicts(t, s,
-			aSubmission(1, 1), aSubmission(2, 2), aSubmission(1, 1), aSubmission(3, 1), aSubmission(1, 4), aSubmission(3, 3)), "within a group")
+			aSubmission(1, 1), aSubmission(2, 2), aSubmission(1, 1), aSubmission(3, 1), aSubmission(1, 4),
+			aSubmission(3, 3)), "within a group")
 		require.Equal(t, []Verdict{Repeated, Replayed, Limited, Accepted}, verdicts(t, open(),
 			aSubmission(1, 1), aSubmission(4, 2), aSubmission(2, 5), aSubmission(4, 4)), "across groups")
 		twice := func(tag int) *Submission {
@@ -177,7 +179,8 @@ func TestStoreFillsBatches(t *testing.T) {
 		require.True(t, full)
 		verdicts(t, s, group[10:]...)
 		p := progressOf(t, s, testEpoch)
-		require.Equal(t, []OpenBatch{{testEpoch, 0, 10}, {testEpoch, 1, 10}, {testEpoch, 2, 10}, {testEpoch, 3, 7}}, p.Open)
+		require.Equal(t, []OpenBatch{{testEpoch, 0, 10}, {testEpoch, 1, 10}, {testEpoch, 2, 10}, {testEpoch, 3, 7}},
+			p.Open)
 		require.EqualValues(t, 4, p.Next)
 		for _, seq := range []uint64{1, 0, 3, 2} { // in any order
 			n, rows := sealRows(t, s, seq)
@@ -231,10 +234,11 @@ func TestStoreKeepsBatches(t *testing.T) {
 		require.Empty(t, untold)
 
 		require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 0, nil, nil), ErrMade)
-		require.NoError(t, s.Mix(t.Context(), testEpoch, 1, []Short{number8(2), number8(3)}, func(fresh []bool) (*onion.Batch, error) {
-			require.Equal(t, []bool{false, true}, fresh, "across batches")
-			return testBatch(1)
-		}))
+		require.NoError(t, s.Mix(t.Context(), testEpoch, 1, []Short{number8(2), number8(3)},
+			func(fresh []bool) (*onion.Batch, error) {
+				require.Equal(t, []bool{false, true}, fresh, "across batches")
+				return testBatch(1)
+			}))
 		require.NoError(t, s.Advance(t.Context(), testEpoch, StateComplete))
 		require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 2, nil, nil), ErrOver)
 	})
@@ -316,13 +320,15 @@ func TestStoresSealOnce(t *testing.T) {
 		var done [2]atomic.Int64
 		var refused sync.Map
 		together(handles, 16, func(s *database, _ int) {
-			sealErr := s.Seal(context.Background(), testEpoch, 0, func(uint64, []Row) (*onion.Batch, error) { return testBatch(0) })
-			mixErr := s.Mix(context.Background(), mixed, 0, []Short{number8(1)}, func(fresh []bool) (*onion.Batch, error) {
-				if !slices.Equal(fresh, []bool{true}) {
-					t.Error("what a refused process learned was kept")
-				}
-				return testBatch(0)
-			})
+			sealErr := s.Seal(context.Background(), testEpoch, 0,
+				func(uint64, []Row) (*onion.Batch, error) { return testBatch(0) })
+			mixErr := s.Mix(context.Background(), mixed, 0, []Short{number8(1)},
+				func(fresh []bool) (*onion.Batch, error) {
+					if !slices.Equal(fresh, []bool{true}) {
+						t.Error("what a refused process learned was kept")
+					}
+					return testBatch(0)
+				})
 			for i, err := range []error{sealErr, mixErr} {
 				if err == nil {
 					done[i].Add(1)
@@ -347,7 +353,8 @@ func TestProgressAmidMixes(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			for seq := range uint64(100) {
-				if err := s.Mix(context.Background(), testEpoch, seq, nil, func([]bool) (*onion.Batch, error) { return testBatch(seq) }); err != nil {
+				if err := s.Mix(context.Background(), testEpoch, seq, nil,
+					func([]bool) (*onion.Batch, error) { return testBatch(seq) }); err != nil {
 					done <- err
 					return
 				}

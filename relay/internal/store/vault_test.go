@@ -30,14 +30,17 @@ func raw(t *testing.T, description string) *sql.DB {
 // where two processes start at once; one of a schema to come is refused, by those who only read
 // too.
 func TestUpgrade(t *testing.T) {
-	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
+	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite +
+		filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t)} {
 		t.Run(engine, func(t *testing.T) {
 			v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 			require.NoError(t, err)
 			all, err := steps(migrations, engine)
 			require.NoError(t, err)
 			require.Greater(t, len(all), 1)
-			setVersion := map[string]string{"sqlite": "PRAGMA user_version = %d", "postgres": "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL); INSERT INTO schema_version VALUES (%d)"}[engine]
+			setVersion := map[string]string{"sqlite": "PRAGMA user_version = %d",
+				"postgres": "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL); INSERT INTO " +
+					"schema_version VALUES (%d)"}[engine]
 			db := raw(t, description)
 			_, err = db.Exec(all[0])
 			require.NoError(t, err)
@@ -96,7 +99,8 @@ func TestDurable(t *testing.T) {
 		require.NoError(t, err)
 		s.Close()
 	}
-	_, err = raw(t, url).Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
+	_, err = raw(t, url).Exec(
+		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
 	require.NoError(t, err)
 	s, err := Open(url, 100, v)
 	require.NoError(t, err)
@@ -208,9 +212,10 @@ func TestPlans(t *testing.T) {
 	s := opened.(*database)
 	fillEpoch(t, s, 6000, 1)
 	for table, key := range map[string]string{"seen": "hash", "clients": "client"} {
-		plan, err := collect(t.Context(), s.read, "EXPLAIN "+s.among(key, table, key), func(rows *sql.Rows) (line string, err error) {
-			return line, rows.Scan(&line)
-		}, make([]byte, 4000), 500, 1)
+		plan, err := collect(t.Context(), s.read, "EXPLAIN "+s.among(key, table, key),
+			func(rows *sql.Rows) (line string, err error) {
+				return line, rows.Scan(&line)
+			}, make([]byte, 4000), 500, 1)
 		require.NoError(t, err)
 		require.Regexp(t, `Index Cond: \(\(epoch = 1\) AND \(`+key+` = `, strings.Join(plan, "\n"))
 	}

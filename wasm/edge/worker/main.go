@@ -23,7 +23,8 @@ func main() {
 	worker, err := open()
 	if err != nil {
 		logLine("doona: " + err.Error())
-		serve(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { edge.Refuse(out, err) }), func(edge.Observation) {})
+		serve(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { edge.Refuse(out, err) }),
+			func(edge.Observation) {})
 	}
 	serve(worker, worker.Observe)
 }
@@ -33,7 +34,8 @@ func open() (*edge.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: background, Log: logLine, Secret: secret}
+	host := edge.Host{HTTP: fetcher{fetch.NewClient()}, Pause: pause, Background: background, Log: logLine,
+		Secret: secret}
 	if !cloudflare.GetBinding(visitors).IsUndefined() {
 		host.First = first
 	}
@@ -71,7 +73,8 @@ func (f fetcher) Do(req *http.Request) (*http.Response, error) {
 // milliseconds, status, address) for those that pass.
 func serve(handler http.Handler, observe func(edge.Observation)) {
 	js.Global().Get("context").Get("binding").Set("observe", js.FuncOf(func(_ js.Value, args []js.Value) any {
-		observe(edge.Observation{Country: args[0].String(), Cache: args[1].String(), Latency: args[2].Float(), Status: args[3].Int(), Visitor: args[4].String()})
+		observe(edge.Observation{Country: args[0].String(), Cache: args[1].String(), Latency: args[2].Float(),
+			Status: args[3].Int(), Visitor: args[4].String()})
 		return nil
 	}))
 	workers.ServeNonBlock(handler)

@@ -13,6 +13,7 @@ export type Reported = (name: string, value: number, receipt: Promise<Receipt>) 
 /** Both tasks are connected to when the page is idle; web-vitals hands over what it saw before. */
 export async function reportVitals(lcp: ConnectOptions, cls: ConnectOptions, reported: Reported): Promise<void> {
   const [paint, shift] = await Promise.all([connect(lcp), connect(cls)]);
-  onLCP(({ name, value }) => reported(name, value, paint.report(value))); // at the first click or key, or when the page is hidden
+  // at the first click or key, or when the page is hidden
+  onLCP(({ name, value }) => reported(name, value, paint.report(value)));
   onCLS(({ name, value }) => reported(name, value, shift.report(value))); // when the page is hidden
 }

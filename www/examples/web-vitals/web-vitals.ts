@@ -71,7 +71,9 @@ async function showTask(task: string, state: State, words: (state: State) => Nod
   const version = `${state.total?.users} ${figure.clientWidth}`;
   if (!state.total || figure.dataset['version'] === version) return;
   figure.dataset['version'] = version;
-  byId(task).replaceChildren(...words(state), html('p', { class: 'quiet' }, `From ${number(state.total.users)} visits; (${number(state.epsilon)}, ${state.delta.toExponential()})-DP for each.`));
+  byId(task).replaceChildren(...words(state),
+    html('p', { class: 'quiet' },
+      `From ${number(state.total.users)} visits; (${number(state.epsilon)}, ${state.delta.toExponential()})-DP for each.`));
   const chart = await fetchChart(task, Math.max(260, figure.clientWidth));
   if (chart) figure.replaceChildren(chart);
 }
@@ -84,7 +86,8 @@ function paint(state: State): Node[] {
   if (!p75) return [];
   return [
     html('p', { class: 'answer' }, html('b', {}, exact(p75.estimate)), ' ms is the 75th percentile'),
-    html('p', { class: 'quiet' }, 'between ', exact(p75.interval[0]), ' and ', exact(p75.interval[1]), ' ms: ', verdict(p75, thresholds.lcp), '.'),
+    html('p', { class: 'quiet' }, 'between ', exact(p75.interval[0]), ' and ', exact(p75.interval[1]), ' ms: ',
+      verdict(p75, thresholds.lcp), '.'),
   ];
 }
 
@@ -92,7 +95,8 @@ function shift(state: State): Node[] {
   const { estimate, interval } = entries(state.total!)[0]!;
   return [
     html('p', { class: 'answer' }, html('b', {}, exact(estimate)), ' is the mean shift'),
-    html('p', { class: 'quiet' }, 'between ', exact(interval[0]), ' and ', exact(interval[1]), ': ', verdict({ estimate, interval }, thresholds.cls), '.'),
+    html('p', { class: 'quiet' }, 'between ', exact(interval[0]), ' and ', exact(interval[1]), ': ',
+      verdict({ estimate, interval }, thresholds.cls), '.'),
   ];
 }
 

@@ -47,9 +47,11 @@ test('task.json: claim, stream and noise', () => {
     const { total, assumption, stream, noise } = parseTask(hex(canonical));
     assert.deepEqual(total, document.claim.total);
     assert.equal(assumption, document.claim.assumption ?? 'crowd');
-    assert.deepEqual(stream && { ...stream, before: toHex(stream.before) }, document.stream && typed({ before: '', ...document.stream }));
+    assert.deepEqual(stream && { ...stream, before: toHex(stream.before) },
+      document.stream && typed({ before: '', ...document.stream }));
     const cells = { which: [], tilt: undefined, total: undefined };
-    assert.deepEqual(noise, document.noise && typed({ ...(document.noise.kind === 'cells' && cells), ...document.noise }));
+    assert.deepEqual(noise, document.noise &&
+      typed({ ...(document.noise.kind === 'cells' && cells), ...document.noise }));
   }
 });
 

@@ -233,7 +233,8 @@ func (c *certificate) worst(eps float64) (worst float64) {
 		for j := range all {
 			moment := all[i].sides[0].moment + all[j].sides[1].moment + scale
 			missed := all[i].sides[0].missed + all[j].sides[1].missed + c.always[1]
-			if t := max(all[i].hi-all[j].lo, all[j].hi-all[i].lo); !c.Sparse && missed+math.Exp(moment+c.theta*c.Star*float64(t)+most) < worst {
+			if t := max(all[i].hi-all[j].lo, all[j].hi-all[i].lo); !c.Sparse &&
+				missed+math.Exp(moment+c.theta*c.Star*float64(t)+most) < worst {
 				continue // Cannot be the worst pair: see central.
 			}
 			if i != j || all[i].lo < all[i].hi {
@@ -250,13 +251,15 @@ func (c *certificate) worst(eps float64) (worst float64) {
 // central returns a bound of ln E[e^{θ·loss}] of (S, y₀), for all pairs of inputs from two classes,
 // by (P1). For t > 0 and h = d₀ the shift where a ≥ 0, k = d₀ + t where a ≤ -t, with b = -a between,
 //
-//	E = [ e^{θ·star·t + F(h)} + (1-p)·Σ_{0<b<t} e^{-star·b + θ·star·(t-2b) + F(h+b)} + e^{-star·(1+θ)·t + F(k)} ] / (1+p)
+//	E = [ e^{θ·star·t + F(h)} + e^{-star·(1+θ)·t + F(k)}
+//	      + (1-p)·Σ_{0<b<t} e^{-star·b + θ·star·(t-2b) + F(h+b)} ] / (1+p)
 //
 // where F(h+b) ≤ F(h) + b/t·(F(k)-F(h)), so that the sum is geometric. For t < 0 the same holds with
 // |t|, h = d₀ + t and k = d₀, by the reflection a → -a.
 func (c *certificate) central(i, j *class) float64 {
 	least, most := i.lo-j.hi, i.hi-j.lo
-	hot, cold := [2]int64{i.pair[0] - j.pair[1], i.pair[1] - j.pair[0]}, [2]int64{i.rest[0] - j.rest[1], i.rest[1] - j.rest[0]}
+	hot, cold := [2]int64{i.pair[0] - j.pair[1], i.pair[1] - j.pair[0]},
+		[2]int64{i.rest[0] - j.rest[1], i.rest[1] - j.rest[0]}
 	if most <= 0 {
 		least, most = -most, -least
 		hot, cold = cold, hot

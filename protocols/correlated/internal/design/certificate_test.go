@@ -139,7 +139,8 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 		{Top: 16, Star: 0.9 / 16, Epsilon: 1, Delta: 1e-6},
 	}
 	if os.Getenv("DOONA_FULL") != "" {
-		cases = append(cases, Target{Top: 16, Star: 0.9 / 16, Epsilon: 1, Delta: 1e-6, Burst: 150}, Target{Top: 37, Star: 0.9 / 37, Epsilon: 1, Delta: 1e-8},
+		cases = append(cases, Target{Top: 16, Star: 0.9 / 16, Epsilon: 1, Delta: 1e-6, Burst: 150},
+			Target{Top: 37, Star: 0.9 / 37, Epsilon: 1, Delta: 1e-8},
 			Target{Top: 64, Star: 0.9 / 64, Epsilon: 1, Delta: 1e-6})
 	}
 	for _, c := range cases {
@@ -148,7 +149,8 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 			require.True(t, ok)
 			g := exactGrid{c.Epsilon * 4 / 8192, 8192}
 			exact, at := exactDelta(&d.Design, c.Epsilon, g, c.Delta*1e-6)
-			t.Logf("all pairs exactly: δ = %.3g at inputs %v, bound %.3g", exact, at, d.Bound(c.Epsilon, d.Theta, d.Miss))
+			t.Logf("all pairs exactly: δ = %.3g at inputs %v, bound %.3g", exact, at,
+				d.Bound(c.Epsilon, d.Theta, d.Miss))
 			require.LessOrEqual(t, exact, d.Bound(c.Epsilon, d.Theta, d.Miss))
 			require.LessOrEqual(t, d.Bound(c.Epsilon, d.Theta, d.Miss), c.Delta)
 			require.Greater(t, exact, c.Delta/100, "the bound must not waste noise")
@@ -188,7 +190,8 @@ func TestSlackAtSmallMax(t *testing.T) {
 				hi = mid
 			}
 		}
-		t.Logf("Δ=%d: exact δ %.3g at inputs %v of a claim of %g; %.0f %% of the zero-sum messages would do", top, exact, at, c.Delta, 100*hi)
+		t.Logf("Δ=%d: exact δ %.3g at inputs %v of a claim of %g; %.0f %% of the zero-sum messages would do", top,
+			exact, at, c.Delta, 100*hi)
 		require.LessOrEqual(t, exact, c.Delta)
 		require.Greater(t, exact, c.Delta/20)
 		require.Greater(t, hi, 0.5)
@@ -216,7 +219,8 @@ func TestRareValuesWithLargeLossesCount(t *testing.T) {
 
 // Above Δ = 64 inputs are taken in classes: no pair may exceed what its classes were given.
 func TestClassesCoverEveryPair(t *testing.T) {
-	for _, c := range []Target{{Top: 100, Star: 0.9 / 100, Epsilon: 1, Delta: 1e-6}, {Top: 301, Star: 0.45 / 301, Epsilon: 1, Delta: 1e-6, Sparse: true, Zero: true}} {
+	for _, c := range []Target{{Top: 100, Star: 0.9 / 100, Epsilon: 1, Delta: 1e-6},
+		{Top: 301, Star: 0.45 / 301, Epsilon: 1, Delta: 1e-6, Sparse: true, Zero: true}} {
 		d, ok := c.Solve()
 		require.True(t, ok)
 		certificate := newCertificate(&d.Design, c.Epsilon, d.Theta, d.Miss)
@@ -242,7 +246,8 @@ func TestClassesCoverEveryPair(t *testing.T) {
 					worst = max(worst, missed+math.Exp(moment+certificate.central(&a, &b)))
 				}
 				if c.Sparse {
-					worst = max(worst, missed+certificate.always[1]+math.Exp(moment+certificate.central(&a, &zero)+certificate.central(&zero, &b)))
+					worst = max(worst, missed+certificate.always[1]+math.Exp(moment+certificate.central(&a,
+						&zero)+certificate.central(&zero, &b)))
 				}
 			}
 		}

@@ -79,7 +79,8 @@ func span(l law) (from, to int64) {
 	panic("correlated: unknown law")
 }
 
-// exactDelta returns δ(ε) of a design for values of one number, without padding's zeros, maximal over all ordered pairs of inputs, and that pair.
+// exactDelta returns δ(ε) of a design for values of one number, without padding's zeros, maximal over all ordered
+// pairs of inputs, and that pair.
 func exactDelta(d *Design, eps float64, g exactGrid, miss float64) (worst float64, at [2]uint64) {
 	x := exact{Design: d, exactGrid: g, spectra: map[[2]int64]*spectrum{}, pairs: map[int64]*grid{}}
 	x.pairLaw = newLaw(d.Pair, int64(d.Top), miss)

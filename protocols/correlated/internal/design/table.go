@@ -54,7 +54,8 @@ func (t *table) fill(reach int64, miss float64) {
 		}
 		lp := math.Log(value) + scale
 		t.log = append(t.log, lp)
-		if ratio := lp - t.log[z-1]; extra < 0 && z > reach && ratio < 0 && math.Exp(t.log[z-1])/-math.Expm1(ratio) <= miss/upperShare {
+		if ratio := lp - t.log[z-1]; extra < 0 && z > reach && ratio < 0 &&
+			math.Exp(t.log[z-1])/-math.Expm1(ratio) <= miss/upperShare {
 			extra = z - 1 // T ends before z-1; shifts reach up to reach further.
 		}
 		if extra >= 0 && z >= extra+reach {
