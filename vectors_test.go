@@ -101,7 +101,8 @@ func TestVectorsSignature(t *testing.T) {
 	require.Len(t, vectors, 5)
 	for _, v := range vectors {
 		require.True(t, onion.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
-		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body), string(v.Signed))
+		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body),
+			string(v.Signed))
 	}
 }
 

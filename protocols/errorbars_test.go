@@ -146,7 +146,7 @@ func TestRoundedLevels(t *testing.T) {
 				l := protocols.RoundedLevels{K: k, Gamma: gamma, Reports: n, Sum: mean, Squares: second}
 				want := n * protocols.RoundedVariance(gamma, k, x) / ((1 - gamma) * (1 - gamma))
 				if k > 1 { // values may be anywhere between levels, for all that the levels show
-					want += n * (1 - gamma) * (1 - gamma) * (0.25 - f*(1-f)) / (levels * levels) / ((1 - gamma) * (1 - gamma))
+					want += n * (0.25 - f*(1-f)) / (levels * levels)
 				}
 				require.InEpsilon(t, want, l.Variance(), 1e-9, "k %d, γ %g, x %g", k, gamma, x)
 				require.InDelta(t, x, l.Mean(), 1e-12)

@@ -110,7 +110,10 @@ func TestHostileDelivery(t *testing.T) {
 			}
 		},
 		"redirects": func([]byte) http.HandlerFunc {
-			return func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, req.URL.Path, http.StatusFound) }
+			return func(w http.ResponseWriter,
+				req *http.Request) {
+				http.Redirect(w, req, req.URL.Path, http.StatusFound)
+			}
 		},
 		"a problem unheard of": func([]byte) http.HandlerFunc {
 			return func(w http.ResponseWriter, _ *http.Request) {
@@ -133,7 +136,8 @@ func TestHostileDelivery(t *testing.T) {
 			first.Answer(0, 0, func(w http.ResponseWriter, req *http.Request) {
 				if req.PathValue("task") == other.Open.ID.String() {
 					lanes := other.Slots(t, 0, span(50, 10)...)
-					b, err := onion.NewBatch(first.Sign, onion.Context{TaskID: other.Open.ID}, 0, 10, []uint64{10}, lanes, nil)
+					b, err := onion.NewBatch(first.Sign, onion.Context{TaskID: other.Open.ID}, 0, 10, []uint64{10},
+						lanes, nil)
 					require.NoError(t, err)
 					raw, err := b.Bytes()
 					require.NoError(t, err)
@@ -298,12 +302,14 @@ func TestMaliciousNextHop(t *testing.T) {
 
 	// Everyone else of the task, and nobody: the same answer for what exists and what does not.
 	for name, key := range map[string]*handover.Client{
-		"itself": handover.NewClient(c.SignKey(t, 0), nil), "the third relay": handover.NewClient(c.SignKey(t, 2), nil), "the verifier": c.Verifier,
+		"itself":          handover.NewClient(c.SignKey(t, 0), nil),
+		"the third relay": handover.NewClient(c.SignKey(t, 2), nil), "the verifier": c.Verifier,
 	} {
 		for _, at := range [][2]uint64{{0, 0}, {0, 1}, {0, 2}, {1, 0}, {2, 7}, {9, 0}} {
 			_, err := pull(key, at[0], at[1])
 			require.ErrorIs(t, err, handover.ErrUnauthorized, name)
-			require.ErrorIs(t, key.Confirm(t.Context(), c.Open, 0, at[0], at[1], batch.Manifest), handover.ErrUnauthorized, name)
+			require.ErrorIs(t, key.Confirm(t.Context(), c.Open, 0, at[0], at[1], batch.Manifest),
+				handover.ErrUnauthorized, name)
 		}
 	}
 
@@ -321,7 +327,8 @@ func TestMaliciousNextHop(t *testing.T) {
 		return fmt.Sprintf("/v1/tasks/%s/epochs/%d/batches/%d", id, epoch, seq)
 	}
 	seenPull := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignPull, handover.Body(c.Open.ID, 0, 0))))
-	seenConfirm := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignConfirm, handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))))
+	seenConfirm := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignConfirm,
+		handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))))
 	here := at(c.Open.ID, 0, 0)
 	require.Equal(t, 200, signed("GET", here, seenPull), "a pull can be repeated by who saw one: docs/threat-model.md")
 	for _, elsewhere := range []string{at(c.Open.ID, 0, 1), at(c.Open.ID, 1, 0), at(other.Open.ID, 0, 0)} {
@@ -332,7 +339,8 @@ func TestMaliciousNextHop(t *testing.T) {
 	require.Equal(t, 403, signed("GET", here, seenConfirm))
 	require.Equal(t, 403, signed("GET", here, seenPull+"A"))
 	require.Equal(t, 403, signed("GET", here, ""))
-	require.ErrorIs(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, append(batch.Manifest, 0)), handover.ErrUnauthorized, "another batch of the number")
+	require.ErrorIs(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, append(batch.Manifest, 0)), handover.ErrUnauthorized,
+		"another batch of the number")
 
 	// It confirms without storing, twice: the batch is gone for it too, and the next one is not.
 	require.Equal(t, 204, signed("POST", here+"/confirm", seenConfirm))

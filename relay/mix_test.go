@@ -28,7 +28,8 @@ func span(first, n uint64) (out []uint64) {
 // hasFinding waits until the second relay has a finding.
 func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 	t.Helper()
-	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, relaytest.Patience, 10*time.Millisecond, "%v", want)
+	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, relaytest.Patience,
+		10*time.Millisecond, "%v", want)
 }
 
 // TestForgedBatches hands the second relay batches that its first relay has not made, or not
@@ -36,7 +37,8 @@ func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 func TestForgedBatches(t *testing.T) {
 	_, stranger, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
-	alter := func(change func(slots [][]byte) [][]byte) func(*testing.T, *relaytest.Cascade, *relaytest.Rogue) *onion.Batch {
+	alter := func(change func(slots [][]byte) [][]byte) func(*testing.T, *relaytest.Cascade,
+		*relaytest.Rogue) *onion.Batch {
 		return func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
 			b.Ciphertexts[0] = change(slices.Clone(b.Ciphertexts[0]))
@@ -50,15 +52,17 @@ func TestForgedBatches(t *testing.T) {
 		finding relay.Reason
 		forge   func(*testing.T, *relaytest.Cascade, *relaytest.Rogue) *onion.Batch
 	}{
-		{"signed by a stranger", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
-			f.Sign = stranger
-			return f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
-		}},
-		{"manifest not the signed one", "signed by a stranger", func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
-			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
-			b.Manifest[len(b.Manifest)-2] ^= 1
-			return b
-		}},
+		{"signed by a stranger", "signed by a stranger",
+			func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
+				f.Sign = stranger
+				return f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+			}},
+		{"manifest not the signed one", "signed by a stranger",
+			func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
+				b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+				b.Manifest[len(b.Manifest)-2] ^= 1
+				return b
+			}},
 		{"of another number", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			return f.Batch(t, 0, 1, 10, c.Slots(t, 0, span(0, 10)...))
 		}},
@@ -66,15 +70,19 @@ func TestForgedBatches(t *testing.T) {
 			return f.Batch(t, 1, 0, 10, c.Slots(t, 0, span(0, 10)...))
 		}},
 		{"of another task", other, func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
-			b, err := onion.NewBatch(f.Sign, onion.Context{Epoch: 0}, 0, 10, []uint64{10}, c.Slots(t, 0, span(0, 10)...), nil)
+			b, err := onion.NewBatch(f.Sign, onion.Context{Epoch: 0}, 0, 10, []uint64{10},
+				c.Slots(t, 0, span(0, 10)...), nil)
 			require.NoError(t, err)
 			return b
 		}},
 		{"a message removed", altered, alter(func(slots [][]byte) [][]byte { return slots[1:] })},
 		{"a message duplicated", altered, alter(func(slots [][]byte) [][]byte { return append(slots, slots[0]) })},
-		{"a message swapped in", altered, alter(func(slots [][]byte) [][]byte { slots[0] = make([]byte, len(slots[0])); return slots })},
-		{"messages in another order", altered, alter(func(slots [][]byte) [][]byte { slots[0], slots[1] = slots[1], slots[0]; return slots })},
-		{"a bit flipped", altered, alter(func(slots [][]byte) [][]byte { slots[3] = bytes.Clone(slots[3]); slots[3][50] ^= 1; return slots })},
+		{"a message swapped in", altered,
+			alter(func(slots [][]byte) [][]byte { slots[0] = make([]byte, len(slots[0])); return slots })},
+		{"messages in another order", altered,
+			alter(func(slots [][]byte) [][]byte { slots[0], slots[1] = slots[1], slots[0]; return slots })},
+		{"a bit flipped", altered,
+			alter(func(slots [][]byte) [][]byte { slots[3] = bytes.Clone(slots[3]); slots[3][50] ^= 1; return slots })},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -114,19 +122,32 @@ func TestMaliciousFirstRelay(t *testing.T) {
 	}{
 		{"honest", replayed, span(100, 10), false},
 		{"one slot replayed from another batch", lanes{
-			append(slots(0, span(200, 9)...)[0], replayed[0][4]), append(slots(0, span(200, 9)...)[1], replayed[1][4])}, span(200, 9), false},
+			append(slots(0, span(200, 9)...)[0], replayed[0][4]),
+			append(slots(0, span(200, 9)...)[1], replayed[1][4])}, span(200, 9), false},
 		{"two slots replayed from another batch", lanes{
-			append(slots(0, span(300, 8)...)[0], replayed[0][:2]...), append(slots(0, span(300, 8)...)[1], replayed[1][:2]...)}, nil, true},
+			append(slots(0, span(300, 8)...)[0], replayed[0][:2]...),
+			append(slots(0, span(300, 8)...)[1], replayed[1][:2]...)}, nil, true},
 		{"a whole batch replayed", replayed, nil, true},
-		{"one slot twice", func() lanes { s := slots(0, span(400, 10)...); s[0][9], s[1][9] = s[0][0], s[1][0]; return s }(), span(400, 9), false},
+		{"one slot twice", func() lanes {
+			s := slots(0, span(400, 10)...)
+			s[0][9], s[1][9] = s[0][0],
+				s[1][0]
+			return s
+		}(), span(400, 9), false},
 		{"two slots twice in one lane only", func() lanes {
 			s := slots(0, span(500, 10)...)
 			s[1][8], s[1][9] = s[1][0], s[1][1]
 			return s
 		}(), nil, true},
-		{"lanes exchanged", func() lanes { s := slots(0, span(600, 10)...); s[0], s[1] = s[1], s[0]; return s }(), nil, true},
+		{"lanes exchanged", func() lanes { s := slots(0, span(600, 10)...); s[0], s[1] = s[1], s[0]; return s }(), nil,
+			true},
 		{"slots of another epoch", slots(1, span(700, 10)...), nil, true},
-		{"one corrupt", func() lanes { s := slots(0, span(800, 10)...); s[0][9], s[1][9] = garbage, garbage; return s }(), span(800, 9), false},
+		{"one corrupt", func() lanes {
+			s := slots(0, span(800, 10)...)
+			s[0][9], s[1][9] = garbage,
+				garbage
+			return s
+		}(), span(800, 9), false},
 		{"key shares all zero", func() lanes {
 			s := slots(0, span(900, 10)...)
 			for lane := range s {
@@ -152,7 +173,8 @@ func TestMaliciousFirstRelay(t *testing.T) {
 			}
 			require.Len(t, chain, 2, "the chain is kept")
 			require.Equal(t, chain[0].Lanes[0].Out, chain[1].Lanes[0].In)
-			require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, relaytest.Patience, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, relaytest.Patience,
+				10*time.Millisecond)
 			found := slices.Contains(c.Status(t, 1).Findings, relay.Finding{Batch: seq, Reason: "too few valid slots"})
 			require.Equal(t, tt.finding, found)
 		})
@@ -218,7 +240,10 @@ func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion
 
 // TestPaddingNone: clients have as many slots as messages, and n_min counts slots.
 func TestPaddingNone(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots.Padding, t.Slots.PerLane = task.PaddingNone, 4 }})
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
+		t.Slots.Padding,
+			t.Slots.PerLane = task.PaddingNone, 4
+	}})
 	c.StartAll(t)
 	for i := range 10 {
 		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
@@ -230,7 +255,10 @@ func TestPaddingNone(t *testing.T) {
 // TestPostQuantum sends long messages under the hybrid KEM: a slot of 3.4 kB is more than a page
 // of 4 kB keeps inside the tree.
 func TestPostQuantum(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.KEM, t.Slots.MessageBytes = task.KEMMLKEM768X25519, 1024 }})
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
+		t.KEM,
+			t.Slots.MessageBytes = task.KEMMLKEM768X25519, 1024
+	}})
 	c.StartAll(t)
 	for i := range 10 {
 		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))

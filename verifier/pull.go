@@ -68,7 +68,8 @@ func (p *Puller) reload() error {
 	}
 	for _, file := range files {
 		var epoch, seq uint64
-		if _, err := fmt.Sscanf(file.Name(), fileName, &epoch, &seq); err != nil || file.Name() != fmt.Sprintf(fileName, epoch, seq) {
+		if _, err := fmt.Sscanf(file.Name(), fileName, &epoch, &seq); err != nil ||
+			file.Name() != fmt.Sprintf(fileName, epoch, seq) {
 			continue
 		}
 		if err := p.reloadOne(epoch, seq); err != nil {
@@ -181,7 +182,8 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			}
 			return nil
 		case errors.Is(err, handover.ErrConfirmed):
-			p.verifier.Note(FindingMissing, fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not in %s", epoch, c.next, p.dir))
+			p.verifier.Note(FindingMissing,
+				fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not in %s", epoch, c.next, p.dir))
 		case err != nil:
 			return err
 		}

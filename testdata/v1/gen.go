@@ -53,7 +53,8 @@ func main() {
 	randomizerVectors()
 	signatures()
 	keyLists(w)
-	write("bundle", object{"ownerSeed": hexOf(seed("owner")), "owner": taskfile.FormatKey(signKey(sign("owner"))), "task": hexOf(w.Canonical()), "id": hexOf(w.id[:]), "bundle": hexOf(w.bundle())})
+	write("bundle", object{"ownerSeed": hexOf(seed("owner")), "owner": taskfile.FormatKey(signKey(sign("owner"))),
+		"task": hexOf(w.Canonical()), "id": hexOf(w.id[:]), "bundle": hexOf(w.bundle())})
 	slots()
 	submissions(w)
 	batches(w)
@@ -103,7 +104,8 @@ type world struct {
 
 var names = []string{"one", "two", "three"}
 
-var kemIDs = map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768, task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
+var kemIDs = map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768,
+	task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
 
 // privateKey returns the key of a party's epoch; that of ML-KEM-768 is a seed of 64 bytes.
 func privateKey(kem task.KEM, party string, epoch int) *onion.PrivateKey {
@@ -120,7 +122,8 @@ func privateKey(kem task.KEM, party string, epoch int) *onion.PrivateKey {
 func newWorld(kem task.KEM, relays int) *world {
 	w := &world{Task: &task.Task{
 		Name: "vectors", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: kem,
-		Params:  []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 4)}, {Key: "k", Value: randomizer.NewRational(8, 1)}},
+		Params: []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 4)},
+			{Key: "k", Value: randomizer.NewRational(8, 1)}},
 		Input:   task.Input{Lo: randomizer.NewRational(-1, 2), Hi: randomizer.NewRational(180, 1), Clip: true},
 		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: 2, Honest: randomizer.NewRational(1, 2), Min: 1},
@@ -148,10 +151,12 @@ func newWorld(kem task.KEM, relays int) *world {
 		party.URL = "https://" + name + ".example"
 		w.Relays = append(w.Relays, party)
 	}
-	issuer, err := onion.NewIssuerKeyList([]onion.KeyID{tokenKeys[0].public.ID(), tokenKeys[1].public.ID()}, sign("issuer"))
+	issuer, err := onion.NewIssuerKeyList([]onion.KeyID{tokenKeys[0].public.ID(), tokenKeys[1].public.ID()},
+		sign("issuer"))
 	check(err)
 	w.lists = append(w.lists, issuer)
-	w.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: signKey(sign("issuer")), KeyList: issuer.Hash()}
+	w.Clients.Issuer = task.Party{URL: "https://issuer.example", SignKey: signKey(sign("issuer")),
+		KeyList: issuer.Hash()}
 	check(w.Validate())
 	w.id = taskfile.ID(w.Task)
 	return w
@@ -167,23 +172,28 @@ func (w *world) bundle() []byte {
 
 func tasks(w *world) {
 	real := *w.Task
-	real.Name, real.Slots = "mean of delays", task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}
+	real.Name, real.Slots = "mean of delays",
+		task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}
 	real.Batch = task.Batch{Size: 5000, Honest: randomizer.NewRational(9, 10), Min: 4500}
 	labels := real
 	labels.Name, labels.Query, labels.Protocol = "labels", task.Histogram, "histogram"
 	labels.Params = real.Params[:1]
-	labels.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 300, Labels: true}
+	labels.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 300,
+		Labels: true}
 	labels.Slots.MessageBytes, labels.KEM = 2, task.KEMMLKEM768
 	count := real
 	count.Name, count.Query, count.Rule, count.KEM = "count", task.Count, "theorem1", task.KEMMLKEM768X25519
-	count.Params = []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 2)}, {Key: "k", Value: randomizer.NewRational(1, 1)}}
+	count.Params = []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 2)},
+		{Key: "k", Value: randomizer.NewRational(1, 1)}}
 	count.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1)}
-	count.Clients, count.Relays, count.Verifier.URL = task.Clients{Kind: task.ClientAddress, Quota: 300}, real.Relays[:1], "http://127.0.0.1:8080"
+	count.Clients, count.Relays, count.Verifier.URL = task.Clients{Kind: task.ClientAddress, Quota: 300},
+		real.Relays[:1], "http://127.0.0.1:8080"
 	extremes := real
 	extremes.Name, extremes.Protocol = "~ !\"'\\ extremes", "none"
 	extremes.Params = nil
 	for i := range 20 {
-		extremes.Params = append(extremes.Params, task.Param{Key: fmt.Sprintf("p%02d", i), Value: randomizer.NewRational(-int64(i), 7)})
+		extremes.Params = append(extremes.Params,
+			task.Param{Key: fmt.Sprintf("p%02d", i), Value: randomizer.NewRational(-int64(i), 7)})
 	}
 	extremes.Input = task.Input{Lo: randomizer.NewRational(-1<<63+1, 1<<63-1-1), Hi: randomizer.NewRational(1<<63-1, 1)}
 	extremes.Query, extremes.Claim = task.Sum, task.NewClaim("2.5e1", "0.000001")
@@ -196,7 +206,8 @@ func tasks(w *world) {
 		text, err := taskfile.MarshalJSON(t)
 		check(err)
 		id := taskfile.ID(t)
-		out = append(out, object{"document": json.RawMessage(text), "canonical": hexOf(t.Canonical()), "id": hexOf(id[:])})
+		out = append(out, object{"document": json.RawMessage(text), "canonical": hexOf(t.Canonical()),
+			"id": hexOf(id[:])})
 	}
 	write("task", out)
 }
@@ -204,7 +215,8 @@ func tasks(w *world) {
 // withParts returns tasks with the parts that others leave out.
 func withParts(plain *task.Task) []*task.Task {
 	first, later, cells, pool := *plain, *plain, *plain, *plain
-	first.Name, first.Stream = "first of a stream", &task.Stream{Name: "site", Allow: []string{"batch.size", "claim.delta", "relays.url"}}
+	first.Name, first.Stream = "first of a stream",
+		&task.Stream{Name: "site", Allow: []string{"batch.size", "claim.delta", "relays.url"}}
 	id := taskfile.ID(&first)
 	later.Name, later.Stream = "later in a stream", &task.Stream{Name: "site", Position: 300, Before: id}
 	later.Claim.Total = task.NewTotal("5.11", "3e-5")
@@ -213,7 +225,8 @@ func withParts(plain *task.Task) []*task.Task {
 	cells.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Batches: 1000,
 		Tables: [][]uint64{{1, 3, 9, 3, 1}, {0, 1 << 52, 0, 1}},
 		Which:  []task.Run{{Count: 2, Table: 0}, {Count: 2, Table: 1}, {Count: 1, Table: 0}},
-		Tilt:   &task.Tilt{Centre: 20, Weights: []uint64{0, 1, 2, 3, 4}, Factors: []uint64{70000, 300, 0, 1}}, Total: &total}
+		Tilt:   &task.Tilt{Centre: 20, Weights: []uint64{0, 1, 2, 3, 4}, Factors: []uint64{70000, 300, 0, 1}},
+		Total:  &total}
 	pool.Name, pool.Claim.Assumption = "noise from a pool", task.NoneHonest
 	pool.Slots.MessageBytes, pool.Noise = 5, &task.Noise{Kind: task.NoisePool, Cells: 1 << 40, Pool: 4000}
 	return []*task.Task{&first, &later, &cells, &pool}
@@ -221,10 +234,13 @@ func withParts(plain *task.Task) []*task.Task {
 
 func signatures() {
 	var out []object
-	for _, p := range []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull, onion.SignConfirm} {
+	for _, p := range []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
+		onion.SignConfirm} {
 		body := []byte("body of " + string(p))
-		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))), "purpose": string(p), "body": hexOf(body),
-			"signed": hexOf([]byte("doona-v1 " + string(p) + "\x00" + string(body))), "signature": hexOf(onion.Sign(sign("one"), p, body))})
+		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
+			"purpose": string(p), "body": hexOf(body),
+			"signed":    hexOf([]byte("doona-v1 " + string(p) + "\x00" + string(body))),
+			"signature": hexOf(onion.Sign(sign("one"), p, body))})
 	}
 	write("signature", out)
 }
@@ -252,9 +268,11 @@ func keyLists(w *world) {
 			private, err := keys[i].Bytes()
 			check(err)
 			id := keys[i].Public().ID()
-			entries = append(entries, object{"private": hexOf(private), "public": hexOf(serialized), "id": hexOf(id[:])})
+			entries = append(entries, object{"private": hexOf(private), "public": hexOf(serialized),
+				"id": hexOf(id[:])})
 		}
-		out = append(out, object{"kem": kem, "signer": hexOf(public(sign("one"))), "keys": entries, "hash": hexOf(hash[:]), "list": hexOf(raw)})
+		out = append(out, object{"kem": kem, "signer": hexOf(public(sign("one"))), "keys": entries,
+			"hash": hexOf(hash[:]), "list": hexOf(raw)})
 	}
 	write("keylist", out)
 }
@@ -272,7 +290,8 @@ var tokenKeys = []tokenKey{newTokenKey("issuer 0"), newTokenKey("issuer 1"), new
 func newTokenKey(name string) tokenKey {
 	p, q, one := prime("p "+name), prime("q "+name), big.NewInt(1)
 	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
-	private := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: 65537}, D: new(big.Int).ModInverse(big.NewInt(65537), phi), Primes: []*big.Int{p, q}}
+	private := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: 65537},
+		D: new(big.Int).ModInverse(big.NewInt(65537), phi), Primes: []*big.Int{p, q}}
 	private.Precompute()
 	check(private.Validate())
 	public, err := token.NewPublicKey(&private.PublicKey)
@@ -321,9 +340,11 @@ func tokens(w *world) {
 		id := key.public.ID()
 		directory, err := token.Directory("token-request", key.public)
 		check(err)
-		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": epoch, "private": hexOf(x509.MarshalPKCS1PrivateKey(key.private)),
-			"key": hexOf(key.public.Bytes()), "keyID": hexOf(id[:]), "directory": string(directory), "challenge": hexOf(challenge),
-			"request": hexOf(made.request), "reply": hexOf(made.reply), "token": hexOf(made.token),
+		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": epoch,
+			"private": hexOf(x509.MarshalPKCS1PrivateKey(key.private)),
+			"key":     hexOf(key.public.Bytes()), "keyID": hexOf(id[:]), "directory": string(directory),
+			"challenge": hexOf(challenge),
+			"request":   hexOf(made.request), "reply": hexOf(made.reply), "token": hexOf(made.token),
 			"authorization": token.Header(made.token), "wwwAuthenticate": token.ChallengeHeader(challenge, key.public)})
 	}
 	write("token", out)
@@ -352,10 +373,14 @@ func badTokens(w *world, fault faultFunc) {
 		{"token_flipped_bit", "the last bit of the signature flipped", changed(good, len(good)-1)},
 		{"token_type", "type 3", changed(good, 1)},
 		{"token_nonce", "a nonce that was not signed", changed(good, 2)},
-		{"token_wrong_epoch", "for epoch 1, spent in epoch 0", issue("bad", key, key, token.Challenge(w.Task, w.id, 1)).token},
-		{"token_wrong_task", "for another task of the same issuer and relay", issue("bad", key, key, token.Challenge(&another, taskfile.ID(&another), 0)).token},
-		{"token_wrong_key", "of the key of epoch 1, for epoch 0", issue("bad", tokenKeys[1], tokenKeys[1], challenge).token},
-		{"token_stranger", "signed by a stranger, in the name of the issuer's key", issue("bad", tokenKeys[2], key, challenge).token},
+		{"token_wrong_epoch", "for epoch 1, spent in epoch 0",
+			issue("bad", key, key, token.Challenge(w.Task, w.id, 1)).token},
+		{"token_wrong_task", "for another task of the same issuer and relay",
+			issue("bad", key, key, token.Challenge(&another, taskfile.ID(&another), 0)).token},
+		{"token_wrong_key", "of the key of epoch 1, for epoch 0",
+			issue("bad", tokenKeys[1], tokenKeys[1], challenge).token},
+		{"token_stranger", "signed by a stranger, in the name of the issuer's key",
+			issue("bad", tokenKeys[2], key, challenge).token},
 	} {
 		fault(c.name, "token", "token", c.description, at(c.token))
 	}
@@ -372,7 +397,8 @@ func badTokens(w *world, fault faultFunc) {
 		{"token_key_exponent", "exponent 65536", changed(spki, len(spki)-1)},
 		{"token_key_salt", "a salt of 49 bytes", changed(spki, 66)},
 		{"token_key_even", "an even modulus", even},
-		{"token_key_short", "a modulus of 2047 bits", append(append(bytes.Clone(spki[:81]), spki[81]&0x7f), spki[82:]...)},
+		{"token_key_short", "a modulus of 2047 bits",
+			append(append(bytes.Clone(spki[:81]), spki[81]&0x7f), spki[82:]...)},
 		{"token_key_trailing_byte", "a byte after the key", append(bytes.Clone(spki), 0)},
 	} {
 		fault(c.name, "token_key", "key", c.description, object{"key": hexOf(c.key)})
@@ -385,9 +411,11 @@ func badTokens(w *world, fault faultFunc) {
 		{"token_request_type", "type 3", changed(request, 1)},
 		{"token_request_key", "the last byte of another key's id", changed(request, 2)},
 		{"token_request_truncated", "the last byte missing", request[:len(request)-1]},
-		{"token_request_too_large", "a blinded message above the modulus", append(bytes.Clone(request[:3]), bytes.Repeat([]byte{0xff}, 256)...)},
+		{"token_request_too_large", "a blinded message above the modulus",
+			append(bytes.Clone(request[:3]), bytes.Repeat([]byte{0xff}, 256)...)},
 	} {
-		fault(c.name, "token_request", "request", c.description, object{"private": hexOf(x509.MarshalPKCS1PrivateKey(key.private)), "request": hexOf(c.request)})
+		fault(c.name, "token_request", "request", c.description,
+			object{"private": hexOf(x509.MarshalPKCS1PrivateKey(key.private)), "request": hexOf(c.request)})
 	}
 }
 
@@ -406,7 +434,8 @@ func aad(lane int, kind onion.Kind) []byte { return []byte{byte(lane >> 8), byte
 
 func (w *world) seal(name string, epoch uint64, hop, lane int, kind onion.Kind, plain []byte) []byte {
 	key := w.keys[hop][epoch]
-	out, err := fixture.Seal(kemIDs[w.KEM], publicKeys(w.lists[hop])[epoch], ephemeral(name), info(w.id, epoch, hop, key), aad(lane, kind), plain)
+	out, err := fixture.Seal(kemIDs[w.KEM], publicKeys(w.lists[hop])[epoch], ephemeral(name),
+		info(w.id, epoch, hop, key), aad(lane, kind), plain)
 	check(err)
 	return out
 }
@@ -432,7 +461,8 @@ func slots() {
 		check(err)
 		e := ephemeral("slot " + string(kem))
 		out = append(out, object{"kem": kem, "task": hexOf(w.Canonical()), "epoch": 1, "hop": 1, "lane": 1, "kind": 0,
-			"private": hexOf(private), "public": hexOf(publicKeys(w.lists[1])[1]), "info": hexOf(info(w.id, 1, 1, key)), "aad": hexOf(aad(1, onion.KindSlot)),
+			"private": hexOf(private), "public": hexOf(publicKeys(w.lists[1])[1]),
+			"info": hexOf(info(w.id, 1, 1, key)), "aad": hexOf(aad(1, onion.KindSlot)),
 			"ephemeralX25519": hexOf(e.X25519), "ephemeralMLKEM": hexOf(e.MLKEM), "plaintext": hexOf(plain),
 			"sealed": hexOf(w.seal("slot "+string(kem), 1, 1, 1, onion.KindSlot, plain))})
 	}
@@ -492,10 +522,13 @@ func submissions(w *world) {
 		for i := range c.Lanes[lane] {
 			name := fmt.Sprint("lane ", lane, " slot ", i)
 			plain := message(name, lane, i)
-			lanes[lane] = append(lanes[lane], object{"relayTag": hexOf(tag(name + " hop 1")), "verifierTag": hexOf(tag(name)), "cover": i == 1, "message": hexOf(plain[17:])})
+			lanes[lane] = append(lanes[lane],
+				object{"relayTag": hexOf(tag(name + " hop 1")), "verifierTag": hexOf(tag(name)), "cover": i == 1,
+					"message": hexOf(plain[17:])})
 		}
 	}
-	write("submission", object{"task": hexOf(w.Canonical()), "epoch": 0, "private": w.private(), "body": hexOf(w.body(c)), "tag": hexOf(c.Tag), "lanes": lanes})
+	write("submission", object{"task": hexOf(w.Canonical()), "epoch": 0, "private": w.private(),
+		"body": hexOf(w.body(c)), "tag": hexOf(c.Tag), "lanes": lanes})
 }
 
 // chain returns the two relays' batches of two submissions: the second relay drops one slot.
@@ -512,9 +545,11 @@ func (w *world) chain() (first, second *onion.Batch) {
 		}
 		return out
 	}
-	first, err = onion.NewBatch(sign("one"), onion.Context{TaskID: w.id, Hop: 0}, 7, 2, []uint64{4, 4}, lanes(0, 4, 4), nil)
+	first, err = onion.NewBatch(sign("one"), onion.Context{TaskID: w.id, Hop: 0}, 7, 2, []uint64{4, 4}, lanes(0, 4, 4),
+		nil)
 	check(err)
-	second, err = onion.NewBatch(sign("two"), onion.Context{TaskID: w.id, Hop: 1}, 7, 2, []uint64{4, 4}, lanes(1, 4, 3), first.Signed())
+	second, err = onion.NewBatch(sign("two"), onion.Context{TaskID: w.id, Hop: 1}, 7, 2, []uint64{4, 4},
+		lanes(1, 4, 3), first.Signed())
 	check(err)
 	return first, second
 }
@@ -542,7 +577,8 @@ func batches(w *world) {
 	} {
 		m, err := c.b.Header()
 		check(err)
-		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": c.hop, "seq": c.seq, "submissions": c.submission, "lanes": c.counts,
+		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": c.hop, "seq": c.seq,
+			"submissions": c.submission, "lanes": c.counts,
 			"ciphertextsHash": hexOf(m.Ciphertexts), "manifest": hexOf(c.b.Manifest), "batch": batchBytes(c.b)})
 	}
 	write("batch", out)
@@ -598,13 +634,16 @@ func badTasks(w *world, fault faultFunc) {
 	for _, c := range []struct{ name, expect, description, old, new string }{
 		{"task_long_integer", "encoding", "clients.quota 1 as uint8", "\xa5token\x01", "\xa5token\xcc\x01"},
 		{"task_long_string", "encoding", "the name as str8", "\xa7vectors", "\xd9\x07vectors"},
-		{"task_array_length", "encoding", "a parameter with three elements", "\x92\xa5gamma\xa31/4", "\x93\xa5gamma\xa31/4\x01"},
+		{"task_array_length", "encoding", "a parameter with three elements", "\x92\xa5gamma\xa31/4",
+			"\x93\xa5gamma\xa31/4\x01"},
 		{"task_rational_not_reduced", "field:params.gamma", "gamma 2/8 instead of 1/4", "\xa31/4", "\xa32/8"},
 		{"task_boolean", "encoding", "input.clip as true instead of 1", "\xa3180\x00\x00\x01", "\xa3180\x00\x00\xc3"},
 		{"task_version", "field:version", "version 2", "doona-task\x01", "doona-task\x02"},
 		{"task_params_order", "field:params", "parameters not in ascending order", "\xa5gamma", "\xa5zamma"},
-		{"task_min_above_honest", "field:batch.min", "batch.min 2 of size 2 at honest 1/2", "\xa31/2\x01\x94", "\xa31/2\x02\x94"},
-		{"task_too_many_slots", "field:slots", "lanes times perLane above 131072", "\xa4full\x02\x02", "\xa4full\x02\xcd\xff\xff"},
+		{"task_min_above_honest", "field:batch.min", "batch.min 2 of size 2 at honest 1/2", "\xa31/2\x01\x94",
+			"\xa31/2\x02\x94"},
+		{"task_too_many_slots", "field:slots", "lanes times perLane above 131072", "\xa4full\x02\x02",
+			"\xa4full\x02\xcd\xff\xff"},
 	} {
 		v := replaced(form, c.old, c.new)
 		if c.name == "task_too_many_slots" {
@@ -613,22 +652,29 @@ func badTasks(w *world, fault faultFunc) {
 		fault(c.name, "task", c.expect, c.description, object{"task": hexOf(v)})
 	}
 	badParts(w, fault)
-	fault("task_trailing_byte", "task", "encoding", "a byte after the task", object{"task": hexOf(append(bytes.Clone(form), 0))})
+	fault("task_trailing_byte", "task", "encoding", "a byte after the task",
+		object{"task": hexOf(append(bytes.Clone(form), 0))})
 	fault("task_truncated", "task", "encoding", "the last byte missing", object{"task": hexOf(form[:len(form)-1])})
 	labels := *w.Task
 	labels.Query, labels.Params = task.Histogram, labels.Params[:1]
 	labels.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(2, 1), Bins: 4, Labels: true}
-	fault("task_labels_with_range", "task", "field:input", "labels with a range other than 0,1", object{"task": hexOf(labels.Canonical())})
+	fault("task_labels_with_range", "task", "field:input", "labels with a range other than 0,1",
+		object{"task": hexOf(labels.Canonical())})
 	twice := *w.Task
-	twice.Relays = []task.Party{w.Relays[0], {URL: "https://two.example", SignKey: w.Relays[0].SignKey, KeyList: w.Relays[1].KeyList}}
-	fault("task_relay_twice", "task", "field:relays", "two relays with one signing key", object{"task": hexOf(twice.Canonical())})
+	twice.Relays = []task.Party{w.Relays[0],
+		{URL: "https://two.example", SignKey: w.Relays[0].SignKey, KeyList: w.Relays[1].KeyList}}
+	fault("task_relay_twice", "task", "field:relays", "two relays with one signing key",
+		object{"task": hexOf(twice.Canonical())})
 	for _, c := range []struct {
 		name, expect, description string
 		change                    func(*task.Clients)
 	}{
-		{"task_issuer_missing", "field:clients.issuer.url", "tokens without an issuer", func(c *task.Clients) { c.Issuer = task.Party{} }},
-		{"task_issuer_for_addresses", "field:clients.issuer", "an issuer, and clients are told apart by address", func(c *task.Clients) { c.Kind = task.ClientAddress }},
-		{"task_issuer_verifier", "field:clients.issuer", "the verifier issues the tokens", func(c *task.Clients) { c.Issuer.SignKey = w.Verifier.SignKey }},
+		{"task_issuer_missing", "field:clients.issuer.url", "tokens without an issuer",
+			func(c *task.Clients) { c.Issuer = task.Party{} }},
+		{"task_issuer_for_addresses", "field:clients.issuer", "an issuer, and clients are told apart by address",
+			func(c *task.Clients) { c.Kind = task.ClientAddress }},
+		{"task_issuer_verifier", "field:clients.issuer", "the verifier issues the tokens",
+			func(c *task.Clients) { c.Issuer.SignKey = w.Verifier.SignKey }},
 	} {
 		changed := *w.Task
 		c.change(&changed.Clients)
@@ -645,7 +691,8 @@ func badTasks(w *world, fault faultFunc) {
 	} {
 		fault(c.name, "document", "document", c.description, object{"document": string(replaced(text, c.old, c.new))})
 	}
-	fault("document_trailing", "document", "document", "a second value after the document", object{"document": string(text) + "{}"})
+	fault("document_trailing", "document", "document", "a second value after the document",
+		object{"document": string(text) + "{}"})
 }
 
 // badParts are faults in what a task may leave out.
@@ -654,44 +701,58 @@ func badParts(w *world, fault faultFunc) {
 		name, expect, description string
 		change                    func(first, later, cells, pool *task.Task) *task.Task
 	}{
-		{"assumption", "field:claim.assumption", "no honest client assumed, and no noise by relays", func(_, _, cells, _ *task.Task) *task.Task { cells.Noise = nil; return cells }},
-		{"total_epsilon", "field:claim.total.epsilon", "a total epsilon of 101", func(_, later, _, _ *task.Task) *task.Task {
-			later.Claim.Total.Epsilon = task.NewEpsilon("101")
-			return later
-		}},
-		{"stream_order", "field:stream.allow", "what may change is not in ascending order", func(first, _, _, _ *task.Task) *task.Task {
-			first.Stream.Allow = []string{"claim.delta", "batch.size"}
-			return first
-		}},
-		{"stream_allow", "field:stream.allow", "what may change may change", func(first, _, _, _ *task.Task) *task.Task {
-			first.Stream.Allow = []string{"stream.allow"}
-			return first
-		}},
-		{"stream_before", "field:stream.before", "position 300 with zeros for the task before", func(_, later, _, _ *task.Task) *task.Task { later.Stream.Before = task.ID{}; return later }},
-		{"noise_padding", "field:noise", "noise and padding none", func(_, _, cells, _ *task.Task) *task.Task { cells.Slots.Padding = task.PaddingNone; return cells }},
-		{"noise_cells_many", "field:noise.cells", "257 cells in messages of one byte", func(_, _, _, pool *task.Task) *task.Task {
-			pool.Slots.MessageBytes, pool.Noise.Cells = 1, 257
-			return pool
-		}},
-		{"noise_table_end", "field:noise.tables", "a table that ends with 0", func(_, _, cells, _ *task.Task) *task.Task {
-			cells.Noise.Tables[0] = []uint64{1, 3, 9, 3, 1, 0}
-			return cells
-		}},
-		{"noise_which", "field:noise.which", "runs of 4 of 5 cells", func(_, _, cells, _ *task.Task) *task.Task { cells.Noise.Which = cells.Noise.Which[:2]; return cells }},
-		{"noise_weights", "field:noise.tilt.weights", "weights of 4 of 5 cells", func(_, _, cells, _ *task.Task) *task.Task {
-			cells.Noise.Tilt.Weights = cells.Noise.Tilt.Weights[:4]
-			return cells
-		}},
-		{"noise_total", "field:noise.total", "more dummies than the tables allow", func(_, _, cells, _ *task.Task) *task.Task { *cells.Noise.Total = 19; return cells }},
-		{"noise_pool", "field:noise.pool", "a pool of no dummies", func(_, _, _, pool *task.Task) *task.Task { pool.Noise.Pool = 0; return pool }},
+		{"assumption", "field:claim.assumption", "no honest client assumed, and no noise by relays",
+			func(_, _, cells, _ *task.Task) *task.Task { cells.Noise = nil; return cells }},
+		{"total_epsilon", "field:claim.total.epsilon", "a total epsilon of 101",
+			func(_, later, _, _ *task.Task) *task.Task {
+				later.Claim.Total.Epsilon = task.NewEpsilon("101")
+				return later
+			}},
+		{"stream_order", "field:stream.allow", "what may change is not in ascending order",
+			func(first, _, _, _ *task.Task) *task.Task {
+				first.Stream.Allow = []string{"claim.delta", "batch.size"}
+				return first
+			}},
+		{"stream_allow", "field:stream.allow", "what may change may change",
+			func(first, _, _, _ *task.Task) *task.Task {
+				first.Stream.Allow = []string{"stream.allow"}
+				return first
+			}},
+		{"stream_before", "field:stream.before", "position 300 with zeros for the task before",
+			func(_, later, _, _ *task.Task) *task.Task { later.Stream.Before = task.ID{}; return later }},
+		{"noise_padding", "field:noise", "noise and padding none",
+			func(_, _, cells, _ *task.Task) *task.Task { cells.Slots.Padding = task.PaddingNone; return cells }},
+		{"noise_cells_many", "field:noise.cells", "257 cells in messages of one byte",
+			func(_, _, _, pool *task.Task) *task.Task {
+				pool.Slots.MessageBytes, pool.Noise.Cells = 1, 257
+				return pool
+			}},
+		{"noise_table_end", "field:noise.tables", "a table that ends with 0",
+			func(_, _, cells, _ *task.Task) *task.Task {
+				cells.Noise.Tables[0] = []uint64{1, 3, 9, 3, 1, 0}
+				return cells
+			}},
+		{"noise_which", "field:noise.which", "runs of 4 of 5 cells",
+			func(_, _, cells, _ *task.Task) *task.Task { cells.Noise.Which = cells.Noise.Which[:2]; return cells }},
+		{"noise_weights", "field:noise.tilt.weights", "weights of 4 of 5 cells",
+			func(_, _, cells, _ *task.Task) *task.Task {
+				cells.Noise.Tilt.Weights = cells.Noise.Tilt.Weights[:4]
+				return cells
+			}},
+		{"noise_total", "field:noise.total", "more dummies than the tables allow",
+			func(_, _, cells, _ *task.Task) *task.Task { *cells.Noise.Total = 19; return cells }},
+		{"noise_pool", "field:noise.pool", "a pool of no dummies",
+			func(_, _, _, pool *task.Task) *task.Task { pool.Noise.Pool = 0; return pool }},
 	} {
 		plain := *w.Task
 		plain.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}
 		parts := withParts(&plain)
-		fault("task_"+c.name, "task", c.expect, c.description, object{"task": hexOf(c.change(parts[0], parts[1], parts[2], parts[3]).Canonical())})
+		fault("task_"+c.name, "task", c.expect, c.description,
+			object{"task": hexOf(c.change(parts[0], parts[1], parts[2], parts[3]).Canonical())})
 	}
 	form := withParts(w.Task)[1].Canonical()
-	fault("task_total_empty", "task", "field:claim.total.epsilon", "a total of two empty texts", object{"task": hexOf(replaced(form, "\x92\xa45.11\xa43e-5", "\x92\xa0\xa0"))})
+	fault("task_total_empty", "task", "field:claim.total.epsilon", "a total of two empty texts",
+		object{"task": hexOf(replaced(form, "\x92\xa45.11\xa43e-5", "\x92\xa0\xa0"))})
 	for _, c := range []struct{ name, description, old, new string }{
 		{"stream_before_first", "a task before position 0", "\xa4site\xcd\x01\x2c", "\xa4site\x00"},
 		{"stream_short", "a stream without what may change", "\x94\xa4site", "\x93\xa4site"},
@@ -699,7 +760,8 @@ func badParts(w *world, fault faultFunc) {
 		fault("task_"+c.name, "task", "encoding", c.description, object{"task": hexOf(replaced(form, c.old, c.new))})
 	}
 	law := withParts(w.Task)[2].Canonical()
-	fault("task_noise_kind", "task", "encoding", "noise of kind calls", object{"task": hexOf(replaced(law, "\xa5cells", "\xa5calls"))})
+	fault("task_noise_kind", "task", "encoding", "noise of kind calls",
+		object{"task": hexOf(replaced(law, "\xa5cells", "\xa5calls"))})
 }
 
 // bundle is the shape of docs/SPEC.md.
@@ -714,30 +776,38 @@ func badBundles(w *world, fault faultFunc) {
 		name, expect, description string
 		change                    func(b *bundle)
 	}{
-		{"bundle_stranger", "signer", "signed by a stranger", func(b *bundle) { b.Signature = onion.Sign(stranger, onion.SignTask, b.Task) }},
-		{"bundle_purpose", "signer", "the owner's signature for another purpose", func(b *bundle) { b.Signature = onion.Sign(owner, onion.SignManifest, b.Task) }},
+		{"bundle_stranger", "signer", "signed by a stranger",
+			func(b *bundle) { b.Signature = onion.Sign(stranger, onion.SignTask, b.Task) }},
+		{"bundle_purpose", "signer", "the owner's signature for another purpose",
+			func(b *bundle) { b.Signature = onion.Sign(owner, onion.SignManifest, b.Task) }},
 		{"bundle_owner", "owner", "another owner, who signed it", func(b *bundle) {
 			b.Owner, b.Signature = public(stranger), onion.Sign(stranger, onion.SignTask, b.Task)
 		}},
-		{"bundle_lists_swapped", "keylist", "the relays' key lists swapped", func(b *bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }},
+		{"bundle_lists_swapped", "keylist", "the relays' key lists swapped",
+			func(b *bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }},
 		{"bundle_list_missing", "keylist", "a key list missing", func(b *bundle) { b.KeyLists = b.KeyLists[:2] }},
 		{"bundle_list_stranger", "signer", "a key list signed by a stranger", func(b *bundle) {
-			s := onion.SignedKeyList{List: w.lists[1].List, Signature: onion.Sign(stranger, onion.SignKeyList, w.lists[1].List)}
+			s := onion.SignedKeyList{List: w.lists[1].List,
+				Signature: onion.Sign(stranger, onion.SignKeyList, w.lists[1].List)}
 			b.KeyLists[1] = marshal(&s)
 		}},
-		{"bundle_issuer_missing", "keylist", "no key list of the issuer", func(b *bundle) { b.KeyLists = b.KeyLists[:3] }},
+		{"bundle_issuer_missing", "keylist", "no key list of the issuer",
+			func(b *bundle) { b.KeyLists = b.KeyLists[:3] }},
 		{"bundle_issuer_stranger", "signer", "the issuer's key list signed by a relay", func(b *bundle) {
-			s := onion.SignedKeyList{List: w.lists[3].List, Signature: onion.Sign(sign("one"), onion.SignKeyList, w.lists[3].List)}
+			s := onion.SignedKeyList{List: w.lists[3].List,
+				Signature: onion.Sign(sign("one"), onion.SignKeyList, w.lists[3].List)}
 			b.KeyLists[3] = marshal(&s)
 		}},
 	} {
 		var b bundle
 		check(codec.Unmarshal(w.bundle(), &b))
 		c.change(&b)
-		fault(c.name, "bundle", c.expect, c.description, object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(signKey(owner))})
+		fault(c.name, "bundle", c.expect, c.description,
+			object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(signKey(owner))})
 	}
 	raw := w.bundle()
-	fault("bundle_trailing_byte", "bundle", "encoding", "a byte after the bundle", object{"bundle": hexOf(append(raw, 0)), "owner": taskfile.FormatKey(signKey(owner))})
+	fault("bundle_trailing_byte", "bundle", "encoding", "a byte after the bundle",
+		object{"bundle": hexOf(append(raw, 0)), "owner": taskfile.FormatKey(signKey(owner))})
 
 	var list onion.KeyList
 	check(codec.Unmarshal(w.lists[0].List, &list))
@@ -745,7 +815,8 @@ func badBundles(w *world, fault faultFunc) {
 	body := marshal(&list)
 	signed := &onion.SignedKeyList{List: body, Signature: onion.Sign(sign("one"), onion.SignKeyList, body)}
 	named := *w.Task
-	named.Relays = []task.Party{{URL: w.Relays[0].URL, SignKey: w.Relays[0].SignKey, KeyList: signed.Hash()}, w.Relays[1]}
+	named.Relays = []task.Party{{URL: w.Relays[0].URL, SignKey: w.Relays[0].SignKey, KeyList: signed.Hash()},
+		w.Relays[1]}
 	rebundled := func(t *task.Task, hop int, list *onion.SignedKeyList) object {
 		b := bundle{Task: t.Canonical(), Owner: public(owner)}
 		for i, l := range w.lists {
@@ -765,26 +836,31 @@ func badBundles(w *world, fault faultFunc) {
 		check(err)
 		named := *w.Task
 		named.Clients.Issuer.KeyList = list.Hash()
-		fault("bundle_token_key_"+name, "bundle", "keylist", map[string]string{"twice": "one token key for two epochs", "epoch_missing": "no token key for the last epoch"}[name],
+		fault("bundle_token_key_"+name, "bundle", "keylist",
+			map[string]string{"twice": "one token key for two epochs",
+				"epoch_missing": "no token key for the last epoch"}[name],
 			rebundled(&named, len(w.lists)-1, list))
 	}
 	owns := *w.Task
 	issued, err := onion.NewIssuerKeyList([]onion.KeyID{id, tokenKeys[1].public.ID()}, owner)
 	check(err)
 	owns.Clients.Issuer = task.Party{URL: owns.Clients.Issuer.URL, SignKey: signKey(owner), KeyList: issued.Hash()}
-	fault("bundle_issuer_owner", "bundle", "field:clients.issuer", "the owner issues the tokens", rebundled(&owns, len(w.lists)-1, issued))
+	fault("bundle_issuer_owner", "bundle", "field:clients.issuer", "the owner issues the tokens",
+		rebundled(&owns, len(w.lists)-1, issued))
 }
 
 func badSubmissions(w *world, fault faultFunc) {
 	at := func(body []byte) object {
-		return object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": 0, "private": w.private()[0], "body": hexOf(body)}
+		return object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": 0, "private": w.private()[0],
+			"body": hexOf(body)}
 	}
 	good := w.body(w.content())
 	flipped := bytes.Clone(good)
 	flipped[len(flipped)-1] ^= 1
 	fault("submission_flipped_bit", "submission", "open", "the last bit of the ciphertext flipped", at(flipped))
 	fault("submission_truncated", "submission", "size", "the last byte missing", at(good[:len(good)-1]))
-	fault("submission_trailing_byte", "submission", "size", "a byte after the submission", at(append(bytes.Clone(good), 0)))
+	fault("submission_trailing_byte", "submission", "size", "a byte after the submission",
+		at(append(bytes.Clone(good), 0)))
 	c := w.content()
 	c.Tag = append(c.Tag[:15:15], 0) // same size, sealed for the wrong epoch
 	wrong := marshal(&submission{task.Version, w.seal("envelope", 1, 0, 0, onion.KindEnvelope, marshal(&c))})
@@ -803,18 +879,22 @@ func badSubmissions(w *world, fault faultFunc) {
 			break
 		}
 	}
-	fault("submission_slot_missing", "submission", "content", "a slot missing in lane 1, its bytes added to one in lane 0", at(short))
+	fault("submission_slot_missing", "submission", "content",
+		"a slot missing in lane 1, its bytes added to one in lane 0", at(short))
 
 	plain := marshal(&content{Tag: tag("envelope"), Lanes: w.content().Lanes})
-	sealed := fixture.SealZero(publicKeys(w.lists[0])[0], make([]byte, 32), info(w.id, 0, 0, w.keys[0][0]), aad(0, onion.KindEnvelope), plain)
-	fault("submission_zero_share", "submission", "open", "the key share is 0, so that the shared secret is all zeros", at(marshal(&submission{task.Version, sealed})))
+	sealed := fixture.SealZero(publicKeys(w.lists[0])[0], make([]byte, 32), info(w.id, 0, 0, w.keys[0][0]),
+		aad(0, onion.KindEnvelope), plain)
+	fault("submission_zero_share", "submission", "open", "the key share is 0, so that the shared secret is all zeros",
+		at(marshal(&submission{task.Version, sealed})))
 }
 
 func badSlots(w *world, fault faultFunc) {
 	hop := w.VerifierHop()
 	plain := message("slot", 0, 0)
 	at := func(slot []byte) object {
-		return object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": hop, "lane": 0, "private": w.private()[hop], "slot": hexOf(slot)}
+		return object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": hop, "lane": 0, "private": w.private()[hop],
+			"slot": hexOf(slot)}
 	}
 	order8, err := hex.DecodeString("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")
 	check(err)
@@ -823,16 +903,22 @@ func badSlots(w *world, fault faultFunc) {
 		sealed := fixture.SealZero(public, share, info(w.id, 0, hop, w.keys[hop][0]), aad(0, onion.KindSlot), plain)
 		fault(name, "slot", "open", "a key share of low order, so that the shared secret is all zeros", at(sealed))
 	}
-	fault("slot_wrong_lane", "slot", "open", "sealed for lane 1, found in lane 0", at(w.seal("slot", 0, hop, 1, onion.KindSlot, plain)))
-	fault("slot_wrong_hop", "slot", "open", "sealed to the relay before the verifier", at(w.seal("slot", 0, hop-1, 0, onion.KindSlot, plain)))
+	fault("slot_wrong_lane", "slot", "open", "sealed for lane 1, found in lane 0",
+		at(w.seal("slot", 0, hop, 1, onion.KindSlot, plain)))
+	fault("slot_wrong_hop", "slot", "open", "sealed to the relay before the verifier",
+		at(w.seal("slot", 0, hop-1, 0, onion.KindSlot, plain)))
 	other := *w.Task
 	other.Name = "another task"
 	elsewhere := *w
 	elsewhere.Task, elsewhere.id = &other, taskfile.ID(&other)
-	fault("slot_wrong_task", "slot", "open", "sealed for another task with the same keys", at(elsewhere.seal("slot", 0, hop, 0, onion.KindSlot, plain)))
-	fault("slot_kind", "slot", "content", "a plaintext of kind 2", at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(tag("slot"), 2, 0))))
-	fault("slot_cover_not_zero", "slot", "content", "a cover that carries a message", at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(tag("slot"), 0, 1))))
-	fault("slot_long", "slot", "content", "a message of two bytes", at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(bytes.Clone(plain), 0))))
+	fault("slot_wrong_task", "slot", "open", "sealed for another task with the same keys",
+		at(elsewhere.seal("slot", 0, hop, 0, onion.KindSlot, plain)))
+	fault("slot_kind", "slot", "content", "a plaintext of kind 2",
+		at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(tag("slot"), 2, 0))))
+	fault("slot_cover_not_zero", "slot", "content", "a cover that carries a message",
+		at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(tag("slot"), 0, 1))))
+	fault("slot_long", "slot", "content", "a message of two bytes",
+		at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(bytes.Clone(plain), 0))))
 }
 
 // badChunks are faults in the form of a batch, whose manifest is right.
@@ -851,9 +937,12 @@ func badChunks(w *world, fault faultFunc, at func(hop int, b *onion.Batch) objec
 		{"batch_hashes_swapped", "ciphertexts", "the hashes of the two chunks swapped", func(f *form) {
 			f.Hashes = append(bytes.Clone(f.Hashes[32:]), f.Hashes[:32]...)
 		}},
-		{"batch_hashes_short", "ciphertexts", "a hash less than there are chunks", func(f *form) { f.Hashes = f.Hashes[:32] }},
-		{"batch_chunk_missing", "ciphertexts", "the last chunk and its hash missing", func(f *form) { f.Hashes, f.Chunks = f.Hashes[:32], f.Chunks[:1] }},
-		{"batch_chunk_bit", "ciphertexts", "the last bit of the last chunk flipped", func(f *form) { f.Chunks[1][len(f.Chunks[1])-1] ^= 1 }},
+		{"batch_hashes_short", "ciphertexts", "a hash less than there are chunks",
+			func(f *form) { f.Hashes = f.Hashes[:32] }},
+		{"batch_chunk_missing", "ciphertexts", "the last chunk and its hash missing",
+			func(f *form) { f.Hashes, f.Chunks = f.Hashes[:32], f.Chunks[:1] }},
+		{"batch_chunk_bit", "ciphertexts", "the last bit of the last chunk flipped",
+			func(f *form) { f.Chunks[1][len(f.Chunks[1])-1] ^= 1 }},
 	} {
 		var f form
 		check(codec.Unmarshal(raw, &f))
@@ -862,10 +951,12 @@ func badChunks(w *world, fault faultFunc, at func(hop int, b *onion.Batch) objec
 		v["batch"] = hexOf(marshal(&f))
 		fault(c.name, "batch", c.expect, c.description, v)
 	}
-	for name, in := range map[string][]byte{"batch_trailing_byte": append(bytes.Clone(raw), 0), "batch_truncated": raw[:len(raw)-1]} {
+	for name, in := range map[string][]byte{"batch_trailing_byte": append(bytes.Clone(raw), 0),
+		"batch_truncated": raw[:len(raw)-1]} {
 		v := at(0, first)
 		v["batch"] = hexOf(in)
-		fault(name, "batch", "encoding", map[bool]string{true: "a byte after the batch", false: "the last byte missing"}[len(in) > len(raw)], v)
+		fault(name, "batch", "encoding",
+			map[bool]string{true: "a byte after the batch", false: "the last byte missing"}[len(in) > len(raw)], v)
 	}
 }
 
@@ -882,13 +973,17 @@ func badBatches(w *world, fault faultFunc) {
 		name, expect, description string
 		change                    func(b *onion.Batch)
 	}{
-		{"batch_removed", "ciphertexts", "a message removed", func(b *onion.Batch) { b.Ciphertexts[0] = b.Ciphertexts[0][1:] }},
-		{"batch_duplicated", "ciphertexts", "a message replaced by a copy of another", func(b *onion.Batch) { b.Ciphertexts[0][0] = b.Ciphertexts[0][1] }},
+		{"batch_removed", "ciphertexts", "a message removed",
+			func(b *onion.Batch) { b.Ciphertexts[0] = b.Ciphertexts[0][1:] }},
+		{"batch_duplicated", "ciphertexts", "a message replaced by a copy of another",
+			func(b *onion.Batch) { b.Ciphertexts[0][0] = b.Ciphertexts[0][1] }},
 		{"batch_swapped", "ciphertexts", "two messages swapped", func(b *onion.Batch) {
 			b.Ciphertexts[0][0], b.Ciphertexts[0][1] = b.Ciphertexts[0][1], b.Ciphertexts[0][0]
 		}},
-		{"batch_stranger", "signer", "signed by a stranger", func(b *onion.Batch) { b.Signature = onion.Sign(sign("stranger"), onion.SignManifest, b.Manifest) }},
-		{"batch_purpose", "signer", "the relay's signature for another purpose", func(b *onion.Batch) { b.Signature = onion.Sign(sign("one"), onion.SignKeyList, b.Manifest) }},
+		{"batch_stranger", "signer", "signed by a stranger",
+			func(b *onion.Batch) { b.Signature = onion.Sign(sign("stranger"), onion.SignManifest, b.Manifest) }},
+		{"batch_purpose", "signer", "the relay's signature for another purpose",
+			func(b *onion.Batch) { b.Signature = onion.Sign(sign("one"), onion.SignKeyList, b.Manifest) }},
 	} {
 		b := clone()
 		c.change(b)
@@ -898,9 +993,12 @@ func badBatches(w *world, fault faultFunc) {
 		name, expect, description string
 		change                    func(m *onion.Manifest)
 	}{
-		{"batch_count", "manifest", "out and dropped do not add up to in", func(m *onion.Manifest) { m.Lanes[0].Dropped = 1 }},
-		{"batch_added", "manifest", "a slot added by the relay, and the task has no noise", func(m *onion.Manifest) { m.Lanes[0].Added, m.Lanes[0].Dropped = 1, 1 }},
-		{"batch_submissions", "manifest", "more slots came in than the submissions have", func(m *onion.Manifest) { m.Submissions = 1 }},
+		{"batch_count", "manifest", "out and dropped do not add up to in",
+			func(m *onion.Manifest) { m.Lanes[0].Dropped = 1 }},
+		{"batch_added", "manifest", "a slot added by the relay, and the task has no noise",
+			func(m *onion.Manifest) { m.Lanes[0].Added, m.Lanes[0].Dropped = 1, 1 }},
+		{"batch_submissions", "manifest", "more slots came in than the submissions have",
+			func(m *onion.Manifest) { m.Submissions = 1 }},
 		{"batch_epoch", "manifest", "another epoch", func(m *onion.Manifest) { m.Epoch = 1 }},
 		{"batch_seq", "manifest", "another number", func(m *onion.Manifest) { m.Seq = 8 }},
 		{"batch_hop", "manifest", "another hop", func(m *onion.Manifest) { m.Hop = 1 }},
@@ -910,7 +1008,9 @@ func badBatches(w *world, fault faultFunc) {
 		check(err)
 		c.change(m)
 		body := marshal(m)
-		fault(c.name, "batch", c.expect, c.description, at(0, &onion.Batch{Manifest: body, Signature: onion.Sign(sign("one"), onion.SignManifest, body), Ciphertexts: first.Ciphertexts}))
+		fault(c.name, "batch", c.expect, c.description,
+			at(0, &onion.Batch{Manifest: body, Signature: onion.Sign(sign("one"), onion.SignManifest, body),
+				Ciphertexts: first.Ciphertexts}))
 	}
 	badChunks(w, fault, at)
 	_, second := w.chain()
@@ -920,10 +1020,14 @@ func badBatches(w *world, fault faultFunc) {
 		source            *onion.SignedManifest
 	}{
 		{"batch_chain_cut", "the second relay's manifest without its source", []uint64{4, 4}, nil},
-		{"batch_chain_counts", "the second relay took in fewer than the first gave out", []uint64{4, 3}, first.Signed()},
-		{"batch_chain_stranger", "the source signed by the second relay itself", []uint64{4, 4}, &onion.SignedManifest{Manifest: first.Manifest, Signature: onion.Sign(sign("two"), onion.SignManifest, first.Manifest)}},
+		{"batch_chain_counts", "the second relay took in fewer than the first gave out", []uint64{4, 3},
+			first.Signed()},
+		{"batch_chain_stranger", "the source signed by the second relay itself", []uint64{4, 4},
+			&onion.SignedManifest{Manifest: first.Manifest,
+				Signature: onion.Sign(sign("two"), onion.SignManifest, first.Manifest)}},
 	} {
-		b, err := onion.NewBatch(sign("two"), onion.Context{TaskID: w.id, Hop: 1}, 7, 2, c.in, second.Ciphertexts, c.source)
+		b, err := onion.NewBatch(sign("two"), onion.Context{TaskID: w.id, Hop: 1}, 7, 2, c.in, second.Ciphertexts,
+			c.source)
 		check(err)
 		expect := "manifest"
 		if c.name == "batch_chain_stranger" {

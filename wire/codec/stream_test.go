@@ -16,7 +16,8 @@ import (
 
 // TestStreamIsMarshal: what is written part by part is what [codec.Marshal] writes, and reads back.
 func TestStreamIsMarshal(t *testing.T) {
-	for _, sizes := range [][]int{{}, {0, 1, 255, 256, 65535, 65536}, make([]int, 15), make([]int, 16), make([]int, 70000)} {
+	for _, sizes := range [][]int{{}, {0, 1, 255, 256, 65535, 65536}, make([]int, 15), make([]int, 16),
+		make([]int, 70000)} {
 		parts := make([][]byte, len(sizes))
 		var streamed bytes.Buffer
 		w := codec.NewWriter(&streamed)
@@ -53,7 +54,8 @@ func TestStreamRejects(t *testing.T) {
 		require.Error(t, err, name)
 	}
 	for name, in := range map[string]string{
-		"nothing": "", "bytes": "\xc4\x00", "array16 for fixarray": "\xdc\x00\x0f", "array32 for array16": "\xdd\x00\x00\xff\xff",
+		"nothing": "", "bytes": "\xc4\x00", "array16 for fixarray": "\xdc\x00\x0f",
+		"array32 for array16": "\xdd\x00\x00\xff\xff",
 	} {
 		_, err := codec.NewReader(strings.NewReader(in)).Array()
 		require.Error(t, err, name)

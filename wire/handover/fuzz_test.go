@@ -24,7 +24,8 @@ type answer struct {
 }
 
 func (a *answer) RoundTrip(req *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(a.body), Request: req, ContentLength: -1}, nil
+	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(a.body), Request: req,
+		ContentLength: -1}, nil
 }
 
 // FuzzAnswer: whatever a relay answers to a pull or a confirmation is an error, or a batch that
@@ -46,7 +47,8 @@ func FuzzAnswer(f *testing.F) {
 	raw, err := b.Bytes()
 	require.NoError(f, err)
 	f.Add(200, "", "", raw)
-	b, err = onion.NewBatch(c.SignKey(f, 0), onion.Context{TaskID: c.Open.ID}, 0, 10, []uint64{10}, [][][]byte{slots}, nil)
+	b, err = onion.NewBatch(c.SignKey(f, 0), onion.Context{TaskID: c.Open.ID}, 0, 10, []uint64{10}, [][][]byte{slots},
+		nil)
 	require.NoError(f, err)
 	signed, err := b.Bytes()
 	require.NoError(f, err)

@@ -124,7 +124,8 @@ func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq ui
 	switch {
 	case errors.Is(err, onion.ErrSigner):
 		return nil, ErrStranger
-	case err != nil || string(m.TaskID) != string(c.TaskID[:]) || m.Epoch != c.Epoch || m.Hop != uint64(c.Hop) || m.Seq != seq:
+	case err != nil || string(m.TaskID) != string(c.TaskID[:]) || m.Epoch != c.Epoch || m.Hop != uint64(c.Hop) ||
+		m.Seq != seq:
 		return nil, ErrOther
 	}
 	var b *onion.Batch

@@ -148,7 +148,8 @@ func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
 	for i := range slots {
 		slots[i] = bytes.Repeat([]byte{byte(i)}, layout.SlotSize(1))
 	}
-	b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, uint64(n), []uint64{uint64(n)}, [][][]byte{slots}, nil)
+	b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, uint64(n), []uint64{uint64(n)},
+		[][][]byte{slots}, nil)
 	require.NoError(t, err)
 	return b
 }
@@ -215,7 +216,8 @@ func TestPullChecksAsItStreams(t *testing.T) {
 		for i := range lane {
 			lane[i] = make([]byte, layout.SlotSize(1)-1)
 		}
-		b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, clients, []uint64{clients}, onion.Lanes{lane}, nil)
+		b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, clients, []uint64{clients},
+			onion.Lanes{lane}, nil)
 		require.NoError(t, err)
 		made, err := b.Header()
 		require.NoError(t, err)
@@ -228,7 +230,8 @@ func TestPullChecksAsItStreams(t *testing.T) {
 		want  error // nil for one that is refused
 		read  int   // bytes at most
 	}{
-		"a stranger's": {&onion.Batch{Manifest: good.Manifest, Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest), Ciphertexts: good.Ciphertexts},
+		"a stranger's": {&onion.Batch{Manifest: good.Manifest,
+			Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest), Ciphertexts: good.Ciphertexts},
 			handover.ErrStranger, 4096},
 		"of another number": {signed(func(m *onion.Manifest) { m.Seq = 1 }), handover.ErrOther, 4096},
 		"altered":           {&altered, handover.ErrAltered, 4096},

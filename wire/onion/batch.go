@@ -66,7 +66,8 @@ func (m *Manifest) Destroyed() bool {
 // NewBatch signs a batch: lanes holds the ciphertexts for the next hop, already permuted (nil for
 // a destroyed batch); in holds how many slots came in per lane; source is the batch it was made
 // from, nil at the first relay.
-func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []uint64, lanes Lanes, source *SignedManifest) (*Batch, error) {
+func NewBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64, in []uint64, lanes Lanes,
+	source *SignedManifest) (*Batch, error) {
 	out := make(Lanes, len(in)) // with empty lists for nil ones, which have no encoding
 	if lanes != nil && len(lanes) != len(in) {
 		return nil, fmt.Errorf("invalid batch: %d lanes, counts for %d", len(lanes), len(in))
@@ -241,7 +242,8 @@ func checkSubmissions(t *task.Task, m *Manifest) string {
 	}
 	for lane, n := range m.Lanes {
 		if n.In < least || n.In > most {
-			return fmt.Sprintf("%d slots into lane %d from %d submissions, want %d to %d", n.In, lane, m.Submissions, least, most)
+			return fmt.Sprintf("%d slots into lane %d from %d submissions, want %d to %d", n.In, lane, m.Submissions,
+				least, most)
 		}
 	}
 	return ""
@@ -261,11 +263,13 @@ func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, e
 	}
 	before := chain[len(chain)-1]
 	if before.Submissions != m.Submissions {
-		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d submissions, hop %d said %d", seq, c.Hop, m.Submissions, previous.Hop, before.Submissions)
+		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d submissions, hop %d said %d", seq, c.Hop,
+			m.Submissions, previous.Hop, before.Submissions)
 	}
 	for lane, n := range m.Lanes {
 		if n.In != before.Lanes[lane].Out {
-			return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d slots into lane %d, hop %d sent %d", seq, c.Hop, n.In, lane, previous.Hop, before.Lanes[lane].Out)
+			return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d slots into lane %d, hop %d sent %d", seq,
+				c.Hop, n.In, lane, previous.Hop, before.Lanes[lane].Out)
 		}
 	}
 	return append(chain, m), nil

@@ -62,7 +62,8 @@ func TestBatchRoundTrip(t *testing.T) {
 			require.Equal(t, uint64(h), m.Hop)
 			require.False(t, m.Destroyed())
 		}
-		require.Equal(t, onion.LaneCount{In: 9 - uint64(max(hop-1, 0)), Out: 9 - uint64(hop), Dropped: min(1, uint64(hop))}, chain[hop].Lanes[1])
+		require.Equal(t, onion.LaneCount{In: 9 - uint64(max(hop-1, 0)), Out: 9 - uint64(hop),
+			Dropped: min(1, uint64(hop))}, chain[hop].Lanes[1])
 		header, err := back.Header()
 		require.NoError(t, err)
 		require.Equal(t, chain[hop], *header)
@@ -116,33 +117,55 @@ func TestBatchCheckRejects(t *testing.T) {
 		batch *onion.Batch
 		want  string
 	}{
-		"a stranger's signature":      {w.manifest(t, stranger, func(*onion.Manifest) {}), onion.ErrSigner.Error()},
-		"another relay's signature":   {w.manifest(t, w.sign[1], func(*onion.Manifest) {}), onion.ErrSigner.Error()},
-		"no signature":                {first(func(b *onion.Batch) { b.Signature = []byte{} }), onion.ErrSigner.Error()},
-		"a signature for another use": {first(func(b *onion.Batch) { b.Signature = onion.Sign(w.sign[0], onion.SignKeyList, b.Manifest) }), onion.ErrSigner.Error()},
-		"a changed manifest":          {first(func(b *onion.Batch) { b.Manifest[len(b.Manifest)-1] ^= 1 }), onion.ErrSigner.Error()},
-		"a message removed":           {first(func(b *onion.Batch) { b.Ciphertexts[0] = b.Ciphertexts[0][1:] }), onion.ErrCiphertexts.Error()},
-		"a message duplicated":        {first(func(b *onion.Batch) { b.Ciphertexts[0][0] = b.Ciphertexts[0][1] }), onion.ErrCiphertexts.Error()},
-		"a message added":             {first(func(b *onion.Batch) { b.Ciphertexts[0] = append(b.Ciphertexts[0], b.Ciphertexts[0][0]) }), onion.ErrCiphertexts.Error()},
-		"a message changed":           {first(func(b *onion.Batch) { b.Ciphertexts[1][8][40] ^= 1 }), onion.ErrCiphertexts.Error()},
-		"messages swapped":            {first(func(b *onion.Batch) { s := b.Ciphertexts[0]; s[0], s[1] = s[1], s[0] }), onion.ErrCiphertexts.Error()},
-		"lanes swapped":               {first(func(b *onion.Batch) { slices.Reverse(b.Ciphertexts); b.Ciphertexts[0][0][2] = 1 }), onion.ErrCiphertexts.Error()},
-		"a lane removed":              {first(func(b *onion.Batch) { b.Ciphertexts = b.Ciphertexts[:1] }), onion.ErrCiphertexts.Error()},
-		"another label":               {signed(func(m *onion.Manifest) { m.Label = "doona-manifesto" }), "not a manifest"},
-		"another version":             {signed(func(m *onion.Manifest) { m.Version++ }), "not a manifest"},
-		"another task":                {signed(func(m *onion.Manifest) { m.TaskID[0]++ }), "another task"},
-		"another epoch":               {signed(func(m *onion.Manifest) { m.Epoch = 0 }), "epoch 0, want 1"},
-		"another hop":                 {signed(func(m *onion.Manifest) { m.Hop = 1 }), "of hop 1"},
-		"another number":              {signed(func(m *onion.Manifest) { m.Seq = 8 }), "batch 8"},
-		"a lane less":                 {signed(func(m *onion.Manifest) { m.Lanes = m.Lanes[:1] }), "1 lanes, want 2"},
-		"no hash":                     {signed(func(m *onion.Manifest) { m.Ciphertexts = []byte{} }), "no hash"},
-		"a source at the first relay": {signed(func(m *onion.Manifest) { m.Source = []byte{0x92, 0xc4, 0, 0xc4, 0} }), "chain"},
-		"slots that vanish":           {signed(func(m *onion.Manifest) { m.Lanes[0].Out-- }), "does not add up"},
-		"slots from nowhere":          {signed(func(m *onion.Manifest) { m.Lanes[0].In-- }), "does not add up"},
-		"a wrapped difference":        {signed(func(m *onion.Manifest) { m.Lanes[0] = onion.LaneCount{In: 8, Out: 9, Dropped: 1<<64 - 1} }), "does not add up"},
-		"fewer slots than submitted":  {signed(func(m *onion.Manifest) { m.Submissions = 4 }), "from 4 submissions"},
-		"more slots than submitted":   {signed(func(m *onion.Manifest) { m.Submissions = 2 }), "from 2 submissions"},
-		"a wrapped product":           {signed(func(m *onion.Manifest) { m.Submissions = 0x5555555555555558 }), "submissions, want below"}, // ·3 = 8 mod 2^64
+		"a stranger's signature":    {w.manifest(t, stranger, func(*onion.Manifest) {}), onion.ErrSigner.Error()},
+		"another relay's signature": {w.manifest(t, w.sign[1], func(*onion.Manifest) {}), onion.ErrSigner.Error()},
+		"no signature": {first(func(b *onion.Batch) { b.Signature = []byte{} }),
+			onion.ErrSigner.Error()},
+		"a signature for another use": {first(func(b *onion.Batch) {
+			b.Signature = onion.Sign(w.sign[0],
+				onion.SignKeyList, b.Manifest)
+		}), onion.ErrSigner.Error()},
+		"a changed manifest": {first(func(b *onion.Batch) { b.Manifest[len(b.Manifest)-1] ^= 1 }),
+			onion.ErrSigner.Error()},
+		"a message removed": {first(func(b *onion.Batch) { b.Ciphertexts[0] = b.Ciphertexts[0][1:] }),
+			onion.ErrCiphertexts.Error()},
+		"a message duplicated": {first(func(b *onion.Batch) { b.Ciphertexts[0][0] = b.Ciphertexts[0][1] }),
+			onion.ErrCiphertexts.Error()},
+		"a message added": {first(func(b *onion.Batch) {
+			b.Ciphertexts[0] = append(b.Ciphertexts[0],
+				b.Ciphertexts[0][0])
+		}), onion.ErrCiphertexts.Error()},
+		"a message changed": {first(func(b *onion.Batch) { b.Ciphertexts[1][8][40] ^= 1 }),
+			onion.ErrCiphertexts.Error()},
+		"messages swapped": {first(func(b *onion.Batch) { s := b.Ciphertexts[0]; s[0], s[1] = s[1], s[0] }),
+			onion.ErrCiphertexts.Error()},
+		"lanes swapped": {first(
+			func(b *onion.Batch) { slices.Reverse(b.Ciphertexts); b.Ciphertexts[0][0][2] = 1 }),
+			onion.ErrCiphertexts.Error()},
+		"a lane removed": {first(func(b *onion.Batch) { b.Ciphertexts = b.Ciphertexts[:1] }),
+			onion.ErrCiphertexts.Error()},
+		"another label": {signed(func(m *onion.Manifest) { m.Label = "doona-manifesto" }),
+			"not a manifest"},
+		"another version": {signed(func(m *onion.Manifest) { m.Version++ }), "not a manifest"},
+		"another task":    {signed(func(m *onion.Manifest) { m.TaskID[0]++ }), "another task"},
+		"another epoch":   {signed(func(m *onion.Manifest) { m.Epoch = 0 }), "epoch 0, want 1"},
+		"another hop":     {signed(func(m *onion.Manifest) { m.Hop = 1 }), "of hop 1"},
+		"another number":  {signed(func(m *onion.Manifest) { m.Seq = 8 }), "batch 8"},
+		"a lane less":     {signed(func(m *onion.Manifest) { m.Lanes = m.Lanes[:1] }), "1 lanes, want 2"},
+		"no hash":         {signed(func(m *onion.Manifest) { m.Ciphertexts = []byte{} }), "no hash"},
+		"a source at the first relay": {signed(func(m *onion.Manifest) { m.Source = []byte{0x92, 0xc4, 0, 0xc4, 0} }),
+			"chain"},
+		"slots that vanish":  {signed(func(m *onion.Manifest) { m.Lanes[0].Out-- }), "does not add up"},
+		"slots from nowhere": {signed(func(m *onion.Manifest) { m.Lanes[0].In-- }), "does not add up"},
+		"a wrapped difference": {signed(func(m *onion.Manifest) {
+			m.Lanes[0] = onion.LaneCount{In: 8, Out: 9,
+				Dropped: 1<<64 - 1}
+		}), "does not add up"},
+		"fewer slots than submitted": {signed(func(m *onion.Manifest) { m.Submissions = 4 }), "from 4 submissions"},
+		"more slots than submitted":  {signed(func(m *onion.Manifest) { m.Submissions = 2 }), "from 2 submissions"},
+		// ·3 = 8 mod 2^64
+		"a wrapped product": {signed(func(m *onion.Manifest) { m.Submissions = 0x5555555555555558 }),
+			"submissions, want below"},
 		"counts that are not those of its ciphertexts": {signed(func(m *onion.Manifest) {
 			m.Lanes[0].Out, m.Lanes[0].Dropped = 8, 1
 		}), "9 slots in lane 0, manifest says 8"},
@@ -157,14 +180,23 @@ func TestBatchCheckRejects(t *testing.T) {
 			_, err := b.Check(w.Task, onion.Context{TaskID: w.id, Epoch: 0}, 7)
 			return err
 		},
-		"task":                   func(b *onion.Batch) error { _, err := b.Check(w.Task, onion.Context{Epoch: 1}, 7); return err },
-		"hop before the first":   func(b *onion.Batch) error { _, err := b.Check(w.Task, w.context(-1), 7); return err },
+		"task": func(b *onion.Batch) error {
+			_,
+				err := b.Check(w.Task, onion.Context{Epoch: 1}, 7)
+			return err
+		},
+		"hop before the first": func(b *onion.Batch) error {
+			_,
+				err := b.Check(w.Task, w.context(-1), 7)
+			return err
+		},
 		"hop after the last one": func(b *onion.Batch) error { _, err := b.Check(w.Task, w.context(2), 7); return err },
 	} {
 		require.Error(t, check(w.chain(t)[0]), "wrong %s", name)
 	}
 	// Slots of the wrong size, honestly signed.
-	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{9, 9}, [][][]byte{w.slots(t, 1, 9), w.slots(t, 2, 9)}, nil)
+	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{9, 9},
+		[][][]byte{w.slots(t, 1, 9), w.slots(t, 2, 9)}, nil)
 	require.NoError(t, err)
 	_, err = b.Check(w.Task, w.context(0), 7)
 	require.ErrorContains(t, err, "a slot of")
@@ -189,26 +221,35 @@ func TestChainIsChecked(t *testing.T) {
 		return &onion.SignedManifest{Manifest: body, Signature: onion.Sign(w.sign[hop], onion.SignManifest, body)}
 	}
 	forged := chain[1].Signed()
-	forged = &onion.SignedManifest{Manifest: forged.Manifest, Signature: onion.Sign(w.sign[2], onion.SignManifest, forged.Manifest)}
+	forged = &onion.SignedManifest{Manifest: forged.Manifest,
+		Signature: onion.Sign(w.sign[2], onion.SignManifest, forged.Manifest)}
 	_, err := build([]uint64{9, 8}, 3, chain[1].Signed()).Check(w.Task, last, 7)
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		batch *onion.Batch
 		want  string
 	}{
-		"cut":                         {build([]uint64{9, 8}, 3, nil), "chain"},
-		"a hop left out":              {build([]uint64{9, 9}, 3, chain[0].Signed()), onion.ErrSigner.Error()},
-		"a source by a stranger":      {build([]uint64{9, 8}, 3, forged), onion.ErrSigner.Error()},
-		"more in than went out":       {build([]uint64{9, 9}, 3, chain[1].Signed()), "9 slots into lane 1, hop 1 sent 8"},
-		"fewer in than went out":      {build([]uint64{9, 7}, 3, chain[1].Signed()), "7 slots into lane 1, hop 1 sent 8"},
-		"more submissions":            {build([]uint64{9, 8}, 4, chain[1].Signed()), "4 submissions, hop 1 said 3"},
-		"fewer submissions":           {build([]uint64{9, 8}, 2, chain[1].Signed()), "2 submissions, hop 1 said 3"},
-		"a source of another number":  {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Seq++ })), "batch 8"},
-		"a source of another epoch":   {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Epoch = 0 })), "epoch 0"},
-		"a source of another task":    {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.TaskID[0]++ })), "another task"},
-		"a source of its own hop":     {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Hop = 2 })), "of hop 2"},
-		"a source cut short":          {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Source = []byte{} })), "chain"},
-		"a source that is no msgpack": {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Source = []byte{0xc1} })), "couldn't decode"},
+		"cut":                    {build([]uint64{9, 8}, 3, nil), "chain"},
+		"a hop left out":         {build([]uint64{9, 9}, 3, chain[0].Signed()), onion.ErrSigner.Error()},
+		"a source by a stranger": {build([]uint64{9, 8}, 3, forged), onion.ErrSigner.Error()},
+		"more in than went out": {build([]uint64{9, 9}, 3, chain[1].Signed()),
+			"9 slots into lane 1, hop 1 sent 8"},
+		"fewer in than went out": {build([]uint64{9, 7}, 3, chain[1].Signed()),
+			"7 slots into lane 1, hop 1 sent 8"},
+		"more submissions":  {build([]uint64{9, 8}, 4, chain[1].Signed()), "4 submissions, hop 1 said 3"},
+		"fewer submissions": {build([]uint64{9, 8}, 2, chain[1].Signed()), "2 submissions, hop 1 said 3"},
+		"a source of another number": {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Seq++ })),
+			"batch 8"},
+		"a source of another epoch": {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Epoch = 0 })),
+			"epoch 0"},
+		"a source of another task": {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.TaskID[0]++ })),
+			"another task"},
+		"a source of its own hop": {build([]uint64{9, 8}, 3, resign(1, func(m *onion.Manifest) { m.Hop = 2 })),
+			"of hop 2"},
+		"a source cut short": {build([]uint64{9, 8}, 3,
+			resign(1, func(m *onion.Manifest) { m.Source = []byte{} })), "chain"},
+		"a source that is no msgpack": {build([]uint64{9, 8}, 3,
+			resign(1, func(m *onion.Manifest) { m.Source = []byte{0xc1} })), "couldn't decode"},
 	} {
 		_, err := c.batch.Check(w.Task, last, 7)
 		require.ErrorContains(t, err, c.want, name)
@@ -225,11 +266,13 @@ func TestCheckCounts(t *testing.T) {
 		ok          bool
 	}{
 		{full, 3, []uint64{9, 9}, true}, {full, 3, []uint64{6, 6}, true}, {full, 4, []uint64{6, 6}, true},
-		{full, 3, []uint64{5, 9}, false}, {full, 3, []uint64{9, 5}, false}, {full, 2, []uint64{6, 6}, false}, {full, 0, []uint64{9, 9}, false},
+		{full, 3, []uint64{5, 9}, false}, {full, 3, []uint64{9, 5}, false}, {full, 2, []uint64{6, 6}, false},
+		{full, 0, []uint64{9, 9}, false},
 		{full, 3, nil, false}, {full, 3, []uint64{9}, false}, {full, 3, []uint64{9, 9, 9}, false},
 		{none, 3, []uint64{2, 2}, true}, {none, 3, []uint64{2, 1}, false}, {none, 2, []uint64{6, 6}, false},
 	} {
-		require.Equal(t, c.ok, onion.CheckCounts(c.task, c.submissions, c.valid) == nil, "%s, %d, %v", c.task.Slots.Padding, c.submissions, c.valid)
+		require.Equal(t, c.ok, onion.CheckCounts(c.task, c.submissions, c.valid) == nil, "%s, %d, %v",
+			c.task.Slots.Padding, c.submissions, c.valid)
 	}
 }
 
@@ -237,7 +280,8 @@ func TestCheckCounts(t *testing.T) {
 func TestHashOfLanes(t *testing.T) {
 	seen := map[string]bool{}
 	for _, lanes := range []onion.Lanes{
-		{}, {{}}, {{}, {}}, {{{1}}}, {{{1}}, {}}, {{}, {{1}}}, {{{1, 2}}}, {{{1}, {2}}}, {{{1}}, {{2}}}, {{{2}, {1}}}, {{{1, 2}}, {}},
+		{}, {{}}, {{}, {}}, {{{1}}}, {{{1}}, {}}, {{}, {{1}}}, {{{1, 2}}}, {{{1}, {2}}}, {{{1}}, {{2}}}, {{{2}, {1}}},
+		{{{1, 2}}, {}},
 	} {
 		h := string(onion.HashLanes(lanes))
 		require.False(t, seen[h], "%v", lanes)
@@ -292,7 +336,8 @@ func TestBatchStreams(t *testing.T) {
 	require.NoError(t, err)
 	_, err = r.Check(w.Task, w.context(0), 7)
 	require.NoError(t, err)
-	for _, want := range []struct{ lane, slots int }{{0, onion.ChunkSlots}, {0, onion.ChunkSlots}, {0, 5}, {1, onion.ChunkSlots}} {
+	for _, want := range []struct{ lane, slots int }{{0, onion.ChunkSlots}, {0, onion.ChunkSlots}, {0, 5},
+		{1, onion.ChunkSlots}} {
 		lane, slots, err := r.Next()
 		require.NoError(t, err)
 		require.Equal(t, want.lane, lane)
@@ -418,13 +463,18 @@ func TestKeyLists(t *testing.T) {
 		want   string
 	}{
 		"a stranger's signature": {task.KEMX25519, w.keys[1], func(*onion.KeyList) {}, 0, onion.ErrSigner.Error()},
-		"too few keys":           {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys = l.Keys[:1] }, 1, "2 keys"},
-		"too many keys":          {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys = append(l.Keys, l.Keys[0]) }, 1, "2 keys"},
-		"a key twice":            {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys[1] = l.Keys[0] }, 1, "epochs 0 and 1"},
-		"another kem":            {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.KEM = task.KEMMLKEM768 }, 1, "kem x25519"},
-		"another label":          {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Label = "x" }, 1, "version 1"},
-		"another version":        {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Version = 2 }, 1, "version 1"},
-		"a short key":            {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys[1] = l.Keys[1][1:] }, 1, "epoch 1"},
+		"too few keys": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys = l.Keys[:1] }, 1,
+			"2 keys"},
+		"too many keys": {task.KEMX25519, w.keys[1],
+			func(l *onion.KeyList) { l.Keys = append(l.Keys, l.Keys[0]) }, 1, "2 keys"},
+		"a key twice": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys[1] = l.Keys[0] }, 1,
+			"epochs 0 and 1"},
+		"another kem": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.KEM = task.KEMMLKEM768 }, 1,
+			"kem x25519"},
+		"another label":   {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Label = "x" }, 1, "version 1"},
+		"another version": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Version = 2 }, 1, "version 1"},
+		"a short key": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys[1] = l.Keys[1][1:] }, 1,
+			"epoch 1"},
 	} {
 		var list onion.KeyList
 		require.NoError(t, codec.Unmarshal(w.lists[1].List, &list))
@@ -445,11 +495,13 @@ func TestKeyLists(t *testing.T) {
 func TestPurposesAreSeparate(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
 	public := key.Public().(ed25519.PublicKey)
-	purposes := []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull, onion.SignConfirm}
+	purposes := []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
+		onion.SignConfirm}
 	for _, made := range purposes {
 		signature := onion.Sign(key, made, []byte("body"))
 		for _, used := range purposes {
-			require.Equal(t, made == used, onion.Verify(public, used, []byte("body"), signature), "%s used as %s", made, used)
+			require.Equal(t, made == used, onion.Verify(public, used, []byte("body"), signature), "%s used as %s",
+				made, used)
 		}
 		require.True(t, ed25519.Verify(public, []byte("doona-v1 "+string(made)+"\x00body"), signature))
 		require.False(t, onion.Verify(public, made, []byte("bodY"), signature))
@@ -460,7 +512,8 @@ func TestPurposesAreSeparate(t *testing.T) {
 
 // TestSignaturesAreNotMalleable: S + L is refused.
 func TestSignaturesAreNotMalleable(t *testing.T) {
-	order := []byte{0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14, 31: 0x10}
+	order := []byte{0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14,
+		31: 0x10}
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
 	signature := onion.Sign(key, onion.SignTask, nil)
 	carry := 0

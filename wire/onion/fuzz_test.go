@@ -32,7 +32,8 @@ func FuzzOpenSlot(f *testing.F) {
 		}
 		if inside {
 			var err error
-			sealed, err = onion.SealFor(w.keys[hop][0].Public(), onion.Context{TaskID: w.id, Hop: hop}, 1, onion.KindSlot, in)
+			sealed, err = onion.SealFor(w.keys[hop][0].Public(), onion.Context{TaskID: w.id, Hop: hop}, 1,
+				onion.KindSlot, in)
 			require.NoError(t, err)
 		}
 		if last {
@@ -94,7 +95,8 @@ func FuzzManifestChain(f *testing.F) {
 			m.Ciphertexts = onion.HashLanes(lanes)
 			second, err = codec.Marshal(&m)
 			require.NoError(t, err)
-			b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second), Ciphertexts: lanes}
+			b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second),
+				Ciphertexts: lanes}
 			chain, err := b.Check(w.Task, w.context(1), 7)
 			if err == nil {
 				requireChain(t, w, chain)
@@ -107,7 +109,8 @@ func FuzzManifestChain(f *testing.F) {
 			}
 			return
 		}
-		b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second), Ciphertexts: [][][]byte{}}
+		b := onion.Batch{Manifest: second, Signature: onion.Sign(w.sign[1], onion.SignManifest, second),
+			Ciphertexts: [][][]byte{}}
 		_, err := b.Check(w.Task, w.context(1), 7)
 		require.Error(t, err, "no first relay has signed its source")
 	})
@@ -147,7 +150,8 @@ func FuzzPartyKeys(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 1, nil)
 	f.Add(w.lists[0].List)
 	f.Add([]byte("\x94\xaadoona-keys\x01\xa6x25519\xdd\xff\xff\xff\xff"))
-	f.Add(append([]byte("\x94\xaadoona-keys\x01\xa6x25519\x92\xc4\x20"), append(make([]byte, 32), append([]byte{0xc4, 32}, make([]byte, 32)...)...)...))
+	f.Add(append([]byte("\x94\xaadoona-keys\x01\xa6x25519\x92\xc4\x20"),
+		append(make([]byte, 32), append([]byte{0xc4, 32}, make([]byte, 32)...)...)...))
 	f.Fuzz(func(t *testing.T, list []byte) {
 		named := *w.Task
 		named.Relays = []task.Party{named.Relays[0]}

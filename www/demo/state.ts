@@ -44,8 +44,20 @@ export interface State {
   readonly batch: number;
   readonly hops: number;
   readonly epoch: { readonly number: number; readonly ends_at: string; readonly simulated: number };
-  readonly counts: { readonly messages_sent: number; readonly cover_messages: number; readonly verified: number; readonly rejected: number; readonly withheld: number };
-  readonly by_hop: readonly { readonly relay: number; readonly in: number; readonly out: number; readonly dropped: number; readonly destroyed: number }[];
+  readonly counts: {
+    readonly messages_sent: number;
+    readonly cover_messages: number;
+    readonly verified: number;
+    readonly rejected: number;
+    readonly withheld: number;
+  };
+  readonly by_hop: readonly {
+    readonly relay: number;
+    readonly in: number;
+    readonly out: number;
+    readonly dropped: number;
+    readonly destroyed: number;
+  }[];
   readonly history: readonly Row[];
   readonly total: Row | null;
   readonly distribution?: { readonly mean: Location; readonly quantiles: readonly Location[] };
