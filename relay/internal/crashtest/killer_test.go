@@ -192,10 +192,7 @@ func (k *killers) count(victim string, in map[phase]bool) {
 func (k *killers) haunt(ctx context.Context, p *process) error {
 	for ctx.Err() == nil {
 		in, err := k.hauntOnce(ctx, p)
-		if errors.Is(err, errEnded) && k.world.server != nil && k.world.server.outages.since(p.started) {
-			err = nil
-		}
-		if err != nil {
+		if err := p.excused(err); err != nil {
 			return err
 		}
 		if in != nil {

@@ -58,6 +58,14 @@ func (p *process) freeze() error {
 	return p.wait(syscall.WUNTRACED)
 }
 
+// excused returns err, or nil where the process has ended because its database was away.
+func (p *process) excused(err error) error {
+	if server := p.world.server; errors.Is(err, errEnded) && server != nil && server.outages.since(p.started) {
+		return nil
+	}
+	return err
+}
+
 // check returns errEnded if the process has ended.
 func (p *process) check() error { return p.wait(syscall.WNOHANG) }
 
