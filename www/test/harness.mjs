@@ -88,11 +88,15 @@ export async function startTestPages() {
 
 /**
  * Starts cmd/demo, real relays and verifier included, with few clients.
- * @param {string[]} args
+ * @param {string[]} args flags, each with its value; the last value of a flag counts
  */
 export async function startDemo(...args) {
-  const few = ['--users', '1000', '--batch', '1000', '--listen', '127.0.0.1:0', '--www', 'build/www'];
-  const { match, stop } = await startServer('build/demo', [...few, ...args], 'stderr', /(http:\/\/127\.0\.0\.1:\d+) /);
+  const all = ['--users', '1000', '--batch', '1000', '--listen', '127.0.0.1:0', '--www', 'build/www', ...args];
+  /** @type {Map<string | undefined, string | undefined>} */
+  const flags = new Map();
+  for (let i = 0; i < all.length; i += 2) flags.set(all[i], all[i + 1]);
+  const words = [...flags].flat().map(String);
+  const { match, stop } = await startServer('build/demo', words, 'stderr', /(http:\/\/127\.0\.0\.1:\d+) /);
   return { url: String(match[1]), stop };
 }
 

@@ -61,8 +61,8 @@ test('256 bins, with quantiles and mean', () =>
     assert.deepEqual(await numbersIn(page, '[aria-label="Quantiles and mean"]'),
       [...quantiles, mean].flatMap((/** @type {any} */ q) => [q.estimate, ...q.interval]));
     await page.locator('summary').press('Enter');
-    const entries = report.estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) => [x,
-      ...report.interval[i]]);
+    const entries = report.estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) =>
+      [x, report.standard_error[i], ...report.interval[i], report.standard_error_worst[i], ...report.band[i]]);
     assert.deepEqual(await numbersIn(page, '#entries'), entries);
     await page.locator('summary').press('Enter');
   }));
