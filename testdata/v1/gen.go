@@ -3,7 +3,7 @@
 // Command gen writes the test vectors beside it: go run ./testdata/v1/*.go
 //
 // Everything in them follows from the seeds below, also what a sender draws at random: it seals
-// with internal/hpketest, a second implementation, so that package onion is checked against it.
+// with internal/fixture/hpke.go, a second implementation, so that package onion is checked against it.
 package main
 
 import (

@@ -60,7 +60,7 @@ var states = []state{
 //
 // It prints {"url", "tasks": {state: address}} as one line and serves until killed.
 func runPages() error {
-	dir, err := os.MkdirTemp("", "doona-testpages-")
+	dir, err := os.MkdirTemp("", "doona-testserver-")
 	if err != nil {
 		return err
 	}
