@@ -98,7 +98,7 @@ func TestVectorsSignature(t *testing.T) {
 		Purpose                               onion.Purpose
 	}
 	readVectors(t, "signature", &vectors)
-	require.Len(t, vectors, 5)
+	require.Len(t, vectors, 8)
 	for _, v := range vectors {
 		require.True(t, onion.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
 		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body),
@@ -255,6 +255,32 @@ func TestVectorsChunks(t *testing.T) {
 	}
 }
 
+func TestVectorsEnd(t *testing.T) {
+	var vectors []struct {
+		Task, End, Nonce, Time      hexBytes
+		Epoch, Batches, Submissions uint64
+		Hop                         int
+		Lanes                       [][4]uint64
+		Unix                        uint64
+	}
+	readVectors(t, "end", &vectors)
+	for _, v := range vectors {
+		parsed, id := parseTask(t, v.Task)
+		end, err := onion.ParseEnd(v.End)
+		require.NoError(t, err)
+		chain, err := end.Check(parsed, onion.Context{TaskID: id, Epoch: v.Epoch, Hop: v.Hop})
+		require.NoError(t, err)
+		last := chain[v.Hop]
+		require.Equal(t, []uint64{v.Batches, v.Submissions}, []uint64{last.Batches, last.Submissions})
+		for lane, n := range v.Lanes {
+			require.Equal(t, onion.LaneCount{In: n[0], Added: n[1], Out: n[2], Dropped: n[3]}, last.Lanes[lane])
+		}
+		unix, err := onion.OpenTime(parsed, id, v.Hop, onion.Nonce(v.Nonce), v.Time)
+		require.NoError(t, err)
+		require.Equal(t, v.Unix, unix)
+	}
+}
+
 func TestVectorsToken(t *testing.T) {
 	var vectors []struct {
 		Task, Private, Key, KeyID, Challenge, Request, Reply, Token hexBytes
@@ -304,6 +330,7 @@ type fault struct {
 	Kind, Expect, Description, Owner         string
 	Document                                 string
 	Task, Bundle, Private, Body, Slot, Batch hexBytes
+	End                                      hexBytes
 	Key, Token, Request, Message             hexBytes
 	Value                                    []float64
 	Epoch, Seq, Users                        uint64
@@ -361,6 +388,12 @@ func (f *fault) run(t *testing.T) error {
 			return err
 		}
 		_, err = batch.Check(parsed, onion.Context{TaskID: id, Epoch: f.Epoch, Hop: f.Hop}, f.Seq)
+		return err
+	case "end":
+		parsed, id := parseTask(t, f.Task)
+		end, err := onion.ParseEnd(f.End)
+		require.NoError(t, err)
+		_, err = end.Check(parsed, onion.Context{TaskID: id, Epoch: f.Epoch, Hop: f.Hop})
 		return err
 	case "token":
 		parsed, id := parseTask(t, f.Task)
@@ -421,7 +454,7 @@ func requireReason(t *testing.T, expect string, err error) {
 		require.Regexp(t, "^invalid (version|number of slots|slot|message|tag)", err.Error())
 		require.NotErrorIs(t, err, onion.ErrOpen)
 	case "manifest":
-		require.ErrorContains(t, err, "couldn't accept batch")
+		require.Regexp(t, "couldn't accept (batch|the end)", err.Error())
 		require.NotErrorIs(t, err, onion.ErrSigner)
 		require.NotErrorIs(t, err, onion.ErrCiphertexts)
 	default:

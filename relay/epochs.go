@@ -7,6 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 )
 
@@ -199,9 +200,51 @@ func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
 		if err != nil {
 			return err
 		}
-		return r.advance(ctx, s, epoch, store.StateComplete)
+		return r.complete(ctx, s, epoch, nil)
 	}
 	return nil
+}
+
+// complete signs the end of an epoch that has no further batch from here. source is the end of the
+// relay before, nil at the first relay, and where it never came.
+func (r *Relay) complete(ctx context.Context, s *served, epoch uint64, source *onion.SignedEnd) error {
+	made, err := r.manifests(ctx, s, epoch)
+	if err != nil {
+		return err
+	}
+	end, err := onion.NewEnd(r.sign, s.Task, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, made, source)
+	if err != nil {
+		return err
+	}
+	raw, err := end.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := r.store.Complete(ctx, s.epochID(epoch), raw); err != nil {
+		return err
+	}
+	s.reached(epoch, store.StateComplete)
+	return nil
+}
+
+// manifests returns those of all batches that were made of an epoch.
+func (r *Relay) manifests(ctx context.Context, s *served, epoch uint64) ([]onion.Manifest, error) {
+	id := s.epochID(epoch)
+	next, err := r.store.Next(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	made := make([]onion.Manifest, next)
+	for seq := range made {
+		raw, _, err := r.store.Manifest(ctx, id, uint64(seq))
+		if err != nil {
+			return nil, err
+		}
+		if err := codec.Unmarshal(raw, &made[seq]); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
 }
 
 // forget destroys the keys that open an epoch's ciphertexts and name its clients, when nothing more

@@ -2,9 +2,10 @@ package relay
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/internal/service"
@@ -55,14 +56,28 @@ func (r *Relay) batchOf(req *http.Request) (s *served, epoch, seq uint64, err er
 	return s, epoch, seq, err
 }
 
-// signed checks that the next hop signed a request.
-func (s *served) signed(req *http.Request, purpose onion.Purpose, body []byte) error {
-	signature, err := base64.RawURLEncoding.DecodeString(req.Header.Get(handover.Header))
+// signed checks that the next hop signed a request, and that the request has not come before.
+func (r *Relay) signed(req *http.Request, s *served, purpose onion.Purpose, body []byte) error {
 	next := s.Party(s.hop + 1).SignKey
-	if err != nil || !onion.Verify(next[:], purpose, body, signature) {
+	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
+	if !ok || !r.nonces.fresh(next, nonce) {
 		return problem.New(problem.Unauthorized, "")
 	}
 	return nil
+}
+
+// rangeStart returns the first byte that a request asks for.
+func rangeStart(req *http.Request) (uint64, error) {
+	header := req.Header.Get("Range")
+	if header == "" {
+		return 0, nil
+	}
+	text := strings.TrimSuffix(strings.TrimPrefix(header, "bytes="), "-")
+	from, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || header != "bytes="+strconv.FormatUint(from, 10)+"-" {
+		return 0, problem.New(problem.Malformed, "a range other than bytes=N-")
+	}
+	return from, nil
 }
 
 func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
@@ -70,7 +85,11 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.signed(req, onion.SignPull, handover.Body(s.ID, epoch, seq)); err != nil {
+	from, err := rangeStart(req)
+	if err != nil {
+		return err
+	}
+	if err := r.signed(req, s, onion.SignPull, handover.Body(s.ID, epoch, seq, from)); err != nil {
 		return err
 	}
 	if !r.handouts.take(s) {
@@ -106,6 +125,39 @@ func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.
 	return nil, problem.New(problem.NotSealed, "").Retry(r.cfg.PullInterval)
 }
 
+// handleEnd answers the next hop with the signed end of an epoch that has no further batch here.
+func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
+	s, err := service.PathTask(req, r.tasks)
+	if err != nil {
+		return err
+	}
+	epoch, err := service.PathNumber(req, "epoch")
+	if err != nil {
+		return err
+	}
+	if err := r.signed(req, s, onion.SignAskEnd, handover.EndBody(s.ID, epoch)); err != nil {
+		return err
+	}
+	end, err := r.store.End(req.Context(), s.epochID(epoch))
+	if err != nil {
+		return err
+	}
+	if end == nil {
+		return problem.New(problem.NotSealed, "").Retry(r.cfg.PullInterval)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return service.Write(w, mediaType, end)
+}
+
+// handleTime signs what this relay's clock says.
+func (r *Relay) handleTime(w http.ResponseWriter, req *http.Request) error {
+	s, err := service.PathTask(req, r.tasks)
+	if err != nil {
+		return err
+	}
+	return service.WriteTime(w, req, r.sign, s.ID, s.hop, r.cfg.Clock())
+}
+
 func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 	s, epoch, seq, err := r.batchOf(req)
 	if err != nil {
@@ -118,7 +170,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 	}
 	// Also where there is nothing to confirm: strangers learn what exists neither by the answer nor by how long
 	// a signature takes to check.
-	if err := s.signed(req, onion.SignConfirm, handover.ConfirmBody(s.ID, epoch, seq, manifest)); err != nil {
+	if err := r.signed(req, s, onion.SignConfirm, handover.ConfirmBody(s.ID, epoch, seq, manifest)); err != nil {
 		return err
 	}
 	if missing {

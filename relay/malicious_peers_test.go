@@ -326,11 +326,18 @@ func TestMaliciousNextHop(t *testing.T) {
 	at := func(id task.ID, epoch, seq int) string {
 		return fmt.Sprintf("/v1/tasks/%s/epochs/%d/batches/%d", id, epoch, seq)
 	}
-	seenPull := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignPull, handover.Body(c.Open.ID, 0, 0))))
-	seenConfirm := string(encoded(onion.Sign(c.SignKey(t, 1), onion.SignConfirm,
-		handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))))
+	newPull := func() string {
+		return handover.Signed(c.SignKey(t, 1), onion.SignPull, handover.Body(c.Open.ID, 0, 0, 0))
+	}
+	newConfirm := func() string {
+		return handover.Signed(c.SignKey(t, 1), onion.SignConfirm,
+			handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))
+	}
+	seenPull, seenConfirm := newPull(), newConfirm()
 	here := at(c.Open.ID, 0, 0)
-	require.Equal(t, 200, signed("GET", here, seenPull), "a pull can be repeated by who saw one: docs/threat-model.md")
+	require.Equal(t, 200, signed("GET", here, seenPull))
+	require.Equal(t, 403, signed("GET", here, seenPull), "a pull cannot be repeated by who saw one")
+	seenPull = newPull()
 	for _, elsewhere := range []string{at(c.Open.ID, 0, 1), at(c.Open.ID, 1, 0), at(other.Open.ID, 0, 0)} {
 		require.Equal(t, 403, signed("GET", elsewhere, seenPull))
 		require.Equal(t, 403, signed("POST", elsewhere+"/confirm", seenConfirm))
@@ -344,8 +351,9 @@ func TestMaliciousNextHop(t *testing.T) {
 
 	// It confirms without storing, twice: the batch is gone for it too, and the next one is not.
 	require.Equal(t, 204, signed("POST", here+"/confirm", seenConfirm))
-	require.Equal(t, 204, signed("POST", here+"/confirm", seenConfirm))
-	require.Equal(t, 410, signed("GET", here, seenPull), "and an old signature gets nothing any more")
+	require.Equal(t, 403, signed("POST", here+"/confirm", seenConfirm), "nor a confirmation")
+	require.Equal(t, 204, signed("POST", here+"/confirm", newConfirm()))
+	require.Equal(t, 410, signed("GET", here, newPull()))
 	_, err := pull(next, 0, 0)
 	require.ErrorIs(t, err, handover.ErrConfirmed)
 	second := must(pull(next, 0, 1))

@@ -27,6 +27,9 @@ const (
 	// Right, but with too few submissions or valid slots to be released: destroyed.
 	findTooFew Reason = "too few valid slots"
 
+	// Signed by the relay before, with other numbers than those of its batches: not believed.
+	findEnd Reason = "an end of the epoch that is not that of its batches"
+
 	findLost   Reason = "confirmed from here and not held here: the store was set back"
 	findNoKey  Reason = "no key for the epoch"
 	findGiveUp Reason = "gave up waiting for the end of the epoch"
@@ -87,7 +90,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		if _, end, _ := r.window(s, epoch); r.cfg.Clock().Before(end) {
 			return true, nil
 		}
-		return true, r.advance(ctx, s, epoch, store.StateComplete)
+		return true, r.takeEnd(ctx, s, epoch)
 	case errors.Is(err, handover.ErrConfirmed):
 		return r.lost(ctx, s, epoch, seq)
 	}
@@ -107,6 +110,30 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return true, err
 	}
 	return errors.Is(err, store.ErrOver), r.confirmPulled(ctx, s, epoch)
+}
+
+// takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
+// and only if these gave out what came in here. Else the epoch waits for them, or until it is given up.
+func (r *Relay) takeEnd(ctx context.Context, s *served, epoch uint64) error {
+	source, chain, err := r.upstream.End(ctx, s.Open, s.hop-1, epoch)
+	if errors.Is(err, handover.ErrNotSealed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	made, err := r.manifests(ctx, s, epoch)
+	if err != nil {
+		return err
+	}
+	end := &chain[len(chain)-1]
+	switch taken := uint64(len(made)); {
+	case end.Batches > taken:
+		return nil
+	case !end.Gave(made):
+		return r.note(ctx, s, epoch, taken, findEnd)
+	}
+	return r.complete(ctx, s, epoch, source)
 }
 
 // lost notes that a batch was confirmed from here and is not held here, unless another process on the
@@ -129,7 +156,7 @@ func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.advance(ctx, s, epoch, store.StateComplete))
+	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.complete(ctx, s, epoch, nil))
 }
 
 // note keeps a finding, and logs it the first time.

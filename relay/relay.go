@@ -69,6 +69,7 @@ type Relay struct {
 	admission   *admission   // of reports
 	connections *connections // to the public address
 	handouts    handouts
+	nonces      nonces // of the next hops' requests
 
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 	once       sync.Once   // closes the store
@@ -227,6 +228,8 @@ func (r *Relay) Handler() http.Handler {
 	mux.HandleFunc("POST "+taskfile.ReportsPath, r.open(r.handleReport))
 	mux.HandleFunc("GET "+taskfile.BatchPath, r.answer(r.handlePull))
 	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.answer(r.handleConfirm))
+	mux.HandleFunc("GET "+taskfile.EndPath, r.answer(r.handleEnd))
+	mux.HandleFunc("GET "+taskfile.TimePath, r.open(r.handleTime))
 	mux.HandleFunc("/", r.open(service.NotFound))
 	return mux
 }

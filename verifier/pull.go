@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -31,6 +32,7 @@ type Puller struct {
 type cursor struct {
 	next     uint64            // Number of the next batch.
 	complete bool              // There is no further batch.
+	end      *onion.End        // The last relay's, in the folder; nil before it is there.
 	kept     map[uint64]bool   // Batches in the folder, by number.
 	pending  map[uint64][]byte // Manifests of batches kept and not yet confirmed, by number.
 	noted    map[string]bool   // Findings about batches that are asked for again.
@@ -66,6 +68,11 @@ func (p *Puller) reload() error {
 	if err != nil {
 		return fmt.Errorf("couldn't read the kept batches: %w", err)
 	}
+	for epoch, c := range p.cursors {
+		if err := p.reloadEnd(epoch, c); err != nil {
+			return fmt.Errorf("%s: %w", p.endPath(epoch), err)
+		}
+	}
 	for _, file := range files {
 		var epoch, seq uint64
 		if _, err := fmt.Sscanf(file.Name(), fileName, &epoch, &seq); err != nil ||
@@ -99,6 +106,31 @@ func (p *Puller) reloadOne(epoch, seq uint64) error {
 	c.kept[seq] = true
 	c.pending[seq] = batch.Manifest // the crash may have come before the confirmation
 	return nil
+}
+
+// reloadEnd reads the end of an epoch, if it is kept.
+func (p *Puller) reloadEnd(epoch uint64, c *cursor) error {
+	raw, err := os.ReadFile(p.endPath(epoch))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	end, err := onion.ParseEnd(raw)
+	if err != nil {
+		return err
+	}
+	open := p.verifier.open
+	chain, err := end.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: open.VerifierHop() - 1})
+	if err == nil {
+		c.end = &chain[len(chain)-1]
+	}
+	return err
+}
+
+func (p *Puller) endPath(epoch uint64) string {
+	return filepath.Join(p.dir, fmt.Sprintf("%06d.end", epoch))
 }
 
 // fileName is the name of a kept batch: its epoch and number.
@@ -171,16 +203,20 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			c.next++
 			continue
 		}
+		if c.complete = c.end != nil && c.next >= c.end.Batches; c.complete {
+			p.verifier.complete(epoch)
+			return nil
+		}
 		err := p.pullOne(ctx, epoch, c)
 		switch {
 		case errors.Is(err, handover.ErrNotSealed) || errors.Is(err, errAgain):
 			return nil
 		case errors.Is(err, handover.ErrEpochComplete):
-			// Only after its end: whoever is on the way can say so.
-			if c.complete = uint64(time.Now().Unix()) >= p.verifier.open.Epochs.End(epoch); c.complete {
-				p.verifier.complete(epoch)
+			// Anyone on the way can say so; what ends the epoch is the last relay's signed word.
+			if done, err := p.takeEnd(ctx, epoch, c); err != nil || !done {
+				return err
 			}
-			return nil
+			continue
 		case errors.Is(err, handover.ErrConfirmed):
 			p.verifier.Note(FindingMissing,
 				fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not in %s", epoch, c.next, p.dir))
@@ -191,6 +227,49 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 	}
 }
 
+// takeEnd keeps the signed end of an epoch and says whether it tells of no further batch than were
+// pulled. One that tells of fewer contradicts a batch that its relay has signed too, and is not believed.
+func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
+	open := p.verifier.open
+	if uint64(time.Now().Unix()) < open.Epochs.End(epoch) {
+		return false, nil
+	}
+	signed, chain, err := p.client.End(ctx, open, open.VerifierHop()-1, epoch)
+	if errors.Is(err, handover.ErrNotSealed) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	end := &chain[len(chain)-1]
+	if end.Batches != c.next {
+		if end.Batches < c.next {
+			p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d has %d batches by its signed end, and %d were signed", epoch, end.Batches, c.next))
+		}
+		return false, nil
+	}
+	if first := end.Hop + 1 - uint64(len(chain)); first > 0 {
+		p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the hop before", epoch, first))
+	}
+	raw, err := signed.Bytes()
+	if err != nil {
+		return false, err
+	}
+	if err := durable.WriteFile(p.endPath(epoch), raw, 0o600); err != nil {
+		return false, fmt.Errorf("couldn't keep the end of epoch %d: %w", epoch, err)
+	}
+	c.end = end
+	return true, nil
+}
+
+// noteOnce notes a finding about something that is asked for again.
+func (p *Puller) noteOnce(c *cursor, name FindingName, why string) {
+	if !c.noted[why] {
+		p.verifier.Note(name, why)
+	}
+	c.noted[why] = true
+}
+
 // pullOne keeps and adds the next batch of an epoch. One that the last relay has signed and that
 // fails its checks is that relay's fault, and final: it is noted, not kept and not confirmed. Any
 // other fault may be of someone on the way: errAgain.
@@ -199,11 +278,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	last := open.VerifierHop() - 1
 	batch, err := p.client.Pull(ctx, open, last, epoch, seq)
 	if fault := handover.Foreign(err); fault != nil {
-		why := fmt.Sprintf("epoch %d, batch %d: %v", epoch, seq, fault)
-		if !c.noted[why] {
-			p.verifier.Note(FindingForeign, why)
-		}
-		c.noted[why] = true
+		p.noteOnce(c, FindingForeign, fmt.Sprintf("epoch %d, batch %d: %v", epoch, seq, fault))
 		return errAgain
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {

@@ -2,6 +2,7 @@ package verifier_test
 
 import (
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -137,4 +139,22 @@ func TestACompleteEpochIsOver(t *testing.T) {
 	p.relay.Answer(0, 1, nil)
 	require.NoError(t, puller.Pull(t.Context()))
 	require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
+}
+
+// TestTheEndIsKept: only the last relay's signed word ends an epoch, and a restart finds it in the folder.
+func TestTheEndIsKept(t *testing.T) {
+	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	_, puller := p.start(t)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	p.relay.Answer(0, 1, func(w http.ResponseWriter, _ *http.Request) { problem.New(problem.Complete, "").Write(w) })
+	require.NoError(t, puller.Pull(t.Context()))
+	pulls := p.relay.Pulls(0, 1)
+	require.NoError(t, puller.Pull(t.Context()))
+	require.Greater(t, p.relay.Pulls(0, 1), pulls, "an unsigned word")
+	p.relay.End(0)
+	require.NoError(t, puller.Pull(t.Context()))
+	pulls = p.relay.Pulls(0, 1)
+	_, puller = p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	require.Equal(t, pulls, p.relay.Pulls(0, 1), "the folder says that there is no batch 1")
 }

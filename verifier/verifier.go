@@ -99,6 +99,7 @@ const (
 	FindingForeign    FindingName = "foreign"    // It is not of this task.
 	FindingRefused    FindingName = "refused"    // It is not as its relays signed it.
 	FindingMissing    FindingName = "missing"    // The last relay did not hand it over.
+	FindingEnd        FindingName = "end"        // An epoch's signed end tells of fewer, or a relay gave up on it.
 )
 
 // Finding is something that did not add up.

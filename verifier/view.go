@@ -166,6 +166,7 @@ var explanations = map[FindingName]string{
 	FindingRepeated:   "slots that were there before",
 	FindingTooFew:     "batches with too few valid slots, withheld",
 	FindingIncomplete: "batches without all their shares, withheld",
+	FindingEnd:        "epochs that did not end as their relays should have signed",
 	FindingForeign:    "batches that are not of this task",
 	FindingRefused:    "batches that are not as their relays signed them",
 	FindingMissing:    "batches that the last relay did not hand over",

@@ -32,6 +32,7 @@ type Rogue struct {
 	pulls     map[string]int
 	over      map[uint64]bool
 	confirmed map[string]bool
+	served    map[string]onion.Manifest
 }
 
 // StartFirst runs a first relay of the test's own until the test ends.
@@ -42,10 +43,11 @@ func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
 	t.Helper()
 	r := &Rogue{Sign: c.SignKey(t, hop), cascade: c, hop: hop, answers: map[string]http.HandlerFunc{},
 		pulls: map[string]int{},
-		over:  map[uint64]bool{}, confirmed: map[string]bool{}}
+		over:  map[uint64]bool{}, confirmed: map[string]bool{}, served: map[string]onion.Manifest{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+taskfile.BatchPath, r.handlePull)
 	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.handleConfirm)
+	mux.HandleFunc("GET "+taskfile.EndPath, r.handleEnd)
 	c.Listen(t, hop, mux)
 	return r
 }
@@ -87,6 +89,34 @@ func (r *Rogue) handlePull(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
+// handleEnd signs the end of an epoch that is over, with the batches served of it.
+func (r *Rogue) handleEnd(w http.ResponseWriter, req *http.Request) {
+	epoch := parse(req.PathValue("epoch"))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over[epoch] {
+		problem.New(problem.NotSealed, "").Write(w)
+		return
+	}
+	var batches []onion.Manifest
+	for seq := 0; ; seq++ {
+		m, ok := r.served[place(epoch, seq)]
+		if !ok {
+			break
+		}
+		batches = append(batches, m)
+	}
+	end, err := onion.NewEnd(r.Sign, r.cascade.Open.Task, r.Context(epoch), batches, nil)
+	if err != nil {
+		panic(err)
+	}
+	raw, err := end.Bytes()
+	if err != nil {
+		panic(err)
+	}
+	w.Write(raw)
+}
+
 func parse(text string) (n uint64) {
 	fmt.Sscan(text, &n)
 	return n
@@ -104,6 +134,11 @@ func (r *Rogue) Serve(t testing.TB, epoch, seq uint64, b *onion.Batch) {
 	t.Helper()
 	raw, err := b.Bytes()
 	require.NoError(t, err)
+	if m, err := b.Header(); err == nil {
+		r.mu.Lock()
+		r.served[place(epoch, seq)] = *m
+		r.mu.Unlock()
+	}
 	r.Answer(epoch, seq, func(w http.ResponseWriter, _ *http.Request) { w.Write(raw) })
 }
 
@@ -112,6 +147,9 @@ func (r *Rogue) Answer(epoch, seq uint64, answer http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answers[place(epoch, seq)] = answer
+	if answer == nil {
+		delete(r.served, place(epoch, seq))
+	}
 }
 
 // Pulls counts the requests for a number.

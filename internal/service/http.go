@@ -1,6 +1,8 @@
 package service
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"log/slog"
@@ -9,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -90,4 +93,18 @@ func Write(w http.ResponseWriter, mediaType string, body []byte) error {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.Write(body) // an error is the peer's leaving
 	return nil
+}
+
+// WriteTime answers with what a party's clock says, signed for the nonce that the request brings.
+func WriteTime(w http.ResponseWriter, req *http.Request, key ed25519.PrivateKey, id task.ID, hop int, now time.Time) error {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(req.URL.Query().Get("nonce"))
+	if err != nil || len(raw) != len(onion.Nonce{}) {
+		return problem.New(problem.Malformed, "nonce: want 16 bytes as unpadded base64url")
+	}
+	body, err := onion.NewTime(key, id, hop, onion.Nonce(raw), uint64(max(now.Unix(), 0)))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return Write(w, "application/msgpack", body)
 }

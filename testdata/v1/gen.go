@@ -58,6 +58,7 @@ func main() {
 	slots()
 	submissions(w)
 	batches(w)
+	ends(w)
 	tokens(w)
 	bad(w)
 }
@@ -235,7 +236,7 @@ func withParts(plain *task.Task) []*task.Task {
 func signatures() {
 	var out []object
 	for _, p := range []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
-		onion.SignConfirm} {
+		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignTime} {
 		body := []byte("body of " + string(p))
 		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
 			"purpose": string(p), "body": hexOf(body),
@@ -585,6 +586,60 @@ func batches(w *world) {
 	chunks(w)
 }
 
+// endChain returns the ends of epoch 0, whose one batch is that of chain.
+func (w *world) endChain() (first, second *onion.SignedEnd) {
+	one, two := w.chain()
+	end := func(name string, hop int, b *onion.Batch, source *onion.SignedEnd) *onion.SignedEnd {
+		m, err := b.Header()
+		check(err)
+		out, err := onion.NewEnd(sign(name), w.Task, onion.Context{TaskID: w.id, Hop: hop}, []onion.Manifest{*m}, source)
+		check(err)
+		return out
+	}
+	first = end("one", 0, one, nil)
+	return first, end("two", 1, two, first)
+}
+
+// ends are the signed ends of an epoch, and signed times.
+func ends(w *world) {
+	first, second := w.endChain()
+	var out []object
+	for hop, end := range []*onion.SignedEnd{first, second} {
+		raw, err := end.Bytes()
+		check(err)
+		nonce := onion.Nonce(seed("nonce")[:16])
+		signed, err := onion.NewTime(sign(names[hop]), w.id, hop, nonce, 1_800_000_000)
+		check(err)
+		out = append(out, object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": hop, "batches": 1, "submissions": 2,
+			"lanes": [][4]int{{4, 0, 4, 0}, {4, 0, 4 - hop, hop}}, "end": hexOf(raw),
+			"nonce": hexOf(nonce[:]), "time": hexOf(signed), "unix": 1_800_000_000})
+	}
+	write("end", out)
+}
+
+func badEnds(w *world, fault faultFunc) {
+	for _, c := range []struct {
+		name, signer, expect, description string
+		hop                               int
+		change                            func(e *onion.End)
+	}{
+		{"stranger", "stranger", "signer", "signed by a stranger", 0, func(*onion.End) {}},
+		{"epoch", "one", "manifest", "of another epoch", 0, func(e *onion.End) { e.Epoch = 1 }},
+		{"count", "one", "manifest", "out and dropped do not add up to in", 0, func(e *onion.End) { e.Lanes[0].Dropped = 1 }},
+		{"no_batches", "one", "manifest", "submissions in no batches", 0, func(e *onion.End) { e.Batches = 0 }},
+		{"chain_batches", "two", "manifest", "more batches than the first relay made", 1, func(e *onion.End) { e.Batches = 2 }},
+		{"chain_counts", "two", "manifest", "fewer slots than the first relay sent", 1, func(e *onion.End) { e.Lanes[0].In, e.Lanes[0].Out = 3, 3 }},
+	} {
+		first, second := w.endChain()
+		var e onion.End
+		check(codec.Unmarshal([]*onion.SignedEnd{first, second}[c.hop].End, &e))
+		c.change(&e)
+		body := marshal(&e)
+		signed := marshal(&onion.SignedEnd{End: body, Signature: onion.Sign(sign(c.signer), onion.SignEnd, body)})
+		fault("end_"+c.name, "end", c.expect, c.description, object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": c.hop, "end": hexOf(signed)})
+	}
+}
+
 // chunks is what manifests sign of lanes longer than a chunk: slot i of every lane is be32(i).
 func chunks(w *world) {
 	var out []object
@@ -615,6 +670,7 @@ func bad(w *world) {
 	badSubmissions(w, fault)
 	badSlots(w, fault)
 	badBatches(w, fault)
+	badEnds(w, fault)
 	badTokens(w, fault)
 	protocolVectors(w, fault)
 }

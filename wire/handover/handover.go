@@ -1,17 +1,22 @@
 // Package handover is how a hop takes sealed batches from the relay before it: it pulls them by
-// number and, once they are safe, confirms them so that the relay may delete them.
+// number and, once they are safe, confirms them so that the relay may delete them. When the epoch is
+// over, it asks for its signed end.
 //
-//	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}           signed over task ‖ epoch ‖ seq
-//	POST {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm   … ‖ SHA-256(manifest)
+//	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}           signed over task ‖ epoch ‖ seq ‖ first byte ‖ nonce
+//	POST {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm   … task ‖ epoch ‖ seq ‖ SHA-256(manifest) ‖ nonce
+//	GET  {relay}/v1/tasks/{id}/epochs/{e}/end                     … task ‖ epoch ‖ nonce
+//	GET  {relay}/v1/tasks/{id}/time?nonce=…                       not signed
 //
-// Both are signed with the hop's Ed25519 key in the header Doona-Signature. Both may be repeated
-// at will: a batch number stands for the same bytes for ever, and confirming twice is no error.
-// Mixes and the verifier use this package.
+// All but the last are signed with the hop's Ed25519 key, in the header Doona-Signature behind the
+// nonce, which is fresh for every request: a relay takes each once. All may be repeated at will: a
+// batch number stands for the same bytes for ever, and confirming twice is no error. Mixes and the
+// verifier use this package.
 package handover
 
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -27,7 +32,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Header carries the signature of a pull or confirmation, as unpadded base64url.
+// Header carries nonce and signature of a request, as unpadded base64url.
 const Header = "Doona-Signature"
 
 // What a relay may answer to a pull instead of a batch; compare with errors.Is. Other errors
@@ -103,7 +108,7 @@ func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 	defer cancel()
 	most := MaxBatch(open.Task, layout, from)
 	body := &transfer{left: most, ask: func(at int64) (*http.Response, error) {
-		signature := onion.Sign(c.key, onion.SignPull, Body(open.ID, epoch, seq))
+		signature := Signed(c.key, onion.SignPull, Body(open.ID, epoch, seq, uint64(at)))
 		return c.ask(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), signature, at)
 	}}
 	defer body.Close()
@@ -203,7 +208,7 @@ func (t *transfer) Close() {
 // Confirm tells the relay at hop from that the batch with this manifest is safe here, so that it
 // may delete the ciphertexts.
 func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, manifest []byte) error {
-	signature := onion.Sign(c.key, onion.SignConfirm, ConfirmBody(open.ID, epoch, seq, manifest))
+	signature := Signed(c.key, onion.SignConfirm, ConfirmBody(open.ID, epoch, seq, manifest))
 	resp, err := c.ask(ctx, http.MethodPost, open.ConfirmURL(from, epoch, seq), signature, 0)
 	if err != nil {
 		return fmt.Errorf("couldn't confirm batch %d of epoch %d: %w", seq, epoch, err)
@@ -217,12 +222,14 @@ func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epo
 
 // ask sends a signed request for what follows the first from bytes. The answer is a success, and its
 // body the caller's to close.
-func (c *Client) ask(ctx context.Context, method, url string, signature []byte, from int64) (*http.Response, error) {
+func (c *Client) ask(ctx context.Context, method, url, signature string, from int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(Header, base64.RawURLEncoding.EncodeToString(signature))
+	if signature != "" {
+		req.Header.Set(Header, signature)
+	}
 	if from > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
 	}
@@ -237,16 +244,99 @@ func (c *Client) ask(ctx context.Context, method, url string, signature []byte, 
 	return resp, nil
 }
 
-// Body returns what a pull signs: task id ‖ epoch ‖ seq, 8 bytes each, big-endian.
-func Body(id task.ID, epoch, seq uint64) []byte {
-	body := binary.BigEndian.AppendUint64(id[:], epoch)
-	return binary.BigEndian.AppendUint64(body, seq)
+// maxEnd bounds the signed end of an epoch: a body of counts for every hop so far.
+func maxEnd(t *task.Task) int64 { return int64(len(t.Relays)) * (512 + int64(t.Slots.Lanes)*(1+4*9)) }
+
+// End fetches the end of an epoch from the relay at hop from and checks it with its chain, this
+// relay's last: [onion.SignedEnd.Check]. [ErrNotSealed] says that the epoch may have further batches.
+func (c *Client) End(ctx context.Context, open *taskfile.Open, from int, epoch uint64) (*onion.SignedEnd, []onion.End, error) {
+	fail := func(err error) (*onion.SignedEnd, []onion.End, error) {
+		return nil, nil, fmt.Errorf("couldn't fetch the end of epoch %d: %w", epoch, err)
+	}
+	signature := Signed(c.key, onion.SignAskEnd, EndBody(open.ID, epoch))
+	raw, err := c.small(ctx, open.EndURL(from, epoch), signature, maxEnd(open.Task))
+	if err != nil {
+		return fail(err)
+	}
+	end, err := onion.ParseEnd(raw)
+	if err != nil {
+		return fail(err)
+	}
+	chain, err := end.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from})
+	if err != nil {
+		return fail(err)
+	}
+	return end, chain, nil
 }
 
-// ConfirmBody returns what a confirmation signs: the body of the pull ‖ SHA-256 of the manifest.
+// maxTime bounds a signed time.
+const maxTime = 256
+
+// Time asks the relay at hop, or the issuer at the hop after the verifier, for its clock, signed for
+// this request. It returns Unix seconds.
+func (c *Client) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64, error) {
+	nonce := newNonce()
+	raw, err := c.small(ctx, open.TimeURL(hop)+"?nonce="+base64.RawURLEncoding.EncodeToString(nonce[:]), "", maxTime)
+	if err != nil {
+		return 0, fmt.Errorf("couldn't ask hop %d for the time: %w", hop, err)
+	}
+	return onion.OpenTime(open.Task, open.ID, hop, nonce, raw)
+}
+
+// small reads an answer of at most most bytes.
+func (c *Client) small(ctx context.Context, url, signature string, most int64) ([]byte, error) {
+	resp, err := c.ask(ctx, http.MethodGet, url, signature, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err == nil && int64(len(raw)) > most {
+		err = fmt.Errorf("answer longer than %d bytes", most)
+	}
+	return raw, err
+}
+
+func newNonce() (nonce onion.Nonce) {
+	rand.Read(nonce[:])
+	return nonce
+}
+
+// Signed returns the header of a request: a fresh nonce, and the signature of the body and it.
+func Signed(key ed25519.PrivateKey, purpose onion.Purpose, body []byte) string {
+	nonce := newNonce()
+	signature := onion.Sign(key, purpose, append(body, nonce[:]...))
+	return base64.RawURLEncoding.EncodeToString(append(nonce[:], signature...))
+}
+
+// Verify checks the header of a request: that the key signed the body and a nonce, which it returns.
+func Verify(key task.SignKey, purpose onion.Purpose, body []byte, header string) (nonce onion.Nonce, ok bool) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(header)
+	if err != nil || len(raw) != len(nonce)+ed25519.SignatureSize {
+		return nonce, false
+	}
+	copy(nonce[:], raw)
+	return nonce, onion.Verify(key[:], purpose, append(body, nonce[:]...), raw[len(nonce):])
+}
+
+// Body returns what a pull signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖ the first byte asked
+// for, 8 bytes each, big-endian.
+func Body(id task.ID, epoch, seq, from uint64) []byte {
+	return binary.BigEndian.AppendUint64(batchBody(id, epoch, seq), from)
+}
+
+// ConfirmBody returns what a confirmation signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖
+// SHA-256 of the manifest.
 func ConfirmBody(id task.ID, epoch, seq uint64, manifest []byte) []byte {
 	hash := sha256.Sum256(manifest)
-	return append(Body(id, epoch, seq), hash[:]...)
+	return append(batchBody(id, epoch, seq), hash[:]...)
+}
+
+// EndBody returns what a request for the end of an epoch signs, with a nonce behind it.
+func EndBody(id task.ID, epoch uint64) []byte { return binary.BigEndian.AppendUint64(id[:], epoch) }
+
+func batchBody(id task.ID, epoch, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(EndBody(id, epoch), seq)
 }
 
 // MaxBatch returns the most bytes a batch of the relay at hop takes: all slots of Batch.Size

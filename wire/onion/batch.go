@@ -209,7 +209,10 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 	if c.Hop > 0 {
 		return checkSource(t, c, seq, *m)
 	}
-	if why := checkSubmissions(t, m); why != "" {
+	if m.Submissions > 1<<32-1 {
+		return fail(fmt.Sprintf("%d submissions, want below 2^32", m.Submissions))
+	}
+	if why := checkIn(t, m.Submissions, m.Lanes); why != "" {
 		return fail(why)
 	}
 	return []Manifest{*m}, nil
@@ -229,21 +232,18 @@ func (n LaneCount) check(t *task.Task) string {
 	return ""
 }
 
-// checkSubmissions says what is wrong with a first relay's counts of slots that came in: each of
-// its submissions has PerLane in every lane, or 1 to PerLane under padding none.
-func checkSubmissions(t *task.Task, m *Manifest) string {
-	if m.Submissions > 1<<32-1 {
-		return fmt.Sprintf("%d submissions, want below 2^32", m.Submissions)
-	}
-	most := m.Submissions * t.Slots.PerLane
+// checkIn says what is wrong with a first relay's counts of slots that came in: each of its submissions
+// has PerLane in every lane, or 1 to PerLane under padding none.
+func checkIn(t *task.Task, submissions uint64, lanes []LaneCount) string {
+	most := submissions * t.Slots.PerLane
 	least := most
 	if t.Slots.Padding == task.PaddingNone {
-		least = m.Submissions
+		least = submissions
 	}
-	for lane, n := range m.Lanes {
+	for lane, n := range lanes {
 		if n.In < least || n.In > most {
-			return fmt.Sprintf("%d slots into lane %d from %d submissions, want %d to %d", n.In, lane, m.Submissions,
-				least, most)
+			return fmt.Sprintf("%d slots into lane %d from %d submissions, want %d to %d", n.In, lane,
+				submissions, least, most)
 		}
 	}
 	return ""

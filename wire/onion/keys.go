@@ -151,6 +151,9 @@ const (
 	SignManifest Purpose = "manifest"
 	SignPull     Purpose = "pull"
 	SignConfirm  Purpose = "confirm"
+	SignAskEnd   Purpose = "ask-end" // a request for the signed end of an epoch
+	SignEnd      Purpose = "end"
+	SignTime     Purpose = "time"
 )
 
 // signed = "doona-v<version> <purpose>" ‖ 0x00 ‖ body.

@@ -8,14 +8,16 @@ import (
 )
 
 // The paths of the HTTP interface, in the form that [net/http.ServeMux] takes and with its names: a task
-// by its id in lower-case hex, an epoch and a batch by their numbers. Relays serve the first five, a
-// task's issuer the last two.
+// by its id in lower-case hex, an epoch and a batch by their numbers. Relays serve all but the
+// last two, a task's issuer those and the time.
 const (
 	KeysPath    = "/v1/keys"
 	TaskPath    = "/v1/tasks/{task}"
 	ReportsPath = epochPath + "/reports"
 	BatchPath   = epochPath + "/batches/{seq}"
 	ConfirmPath = BatchPath + "/confirm"
+	EndPath     = epochPath + "/end"
+	TimePath    = TaskPath + "/time"
 
 	DirectoryPath    = epochPath + "/issuer-directory"
 	TokenRequestPath = epochPath + "/" + TokenRequest
@@ -45,6 +47,20 @@ func (o *Open) BatchURL(hop int, epoch, seq uint64) string {
 // ConfirmURL returns where the relay at a hop is told that the next one has a batch.
 func (o *Open) ConfirmURL(hop int, epoch, seq uint64) string {
 	return o.Relays[hop].URL + o.path(ConfirmPath, epoch, seq)
+}
+
+// EndURL returns where the relay at a hop hands out the signed end of an epoch.
+func (o *Open) EndURL(hop int, epoch uint64) string {
+	return o.Relays[hop].URL + o.path(EndPath, epoch, 0)
+}
+
+// TimeURL returns where the relay at a hop, or the issuer at the hop after the verifier, tells its time.
+func (o *Open) TimeURL(hop int) string {
+	party := o.Clients.Issuer
+	if hop < len(o.Relays) {
+		party = o.Relays[hop]
+	}
+	return party.URL + o.path(TimePath, 0, 0)
 }
 
 // DirectoryURL returns where the issuer of a task with tokens lists its key of an epoch.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 )
 
@@ -70,6 +71,34 @@ func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
 		_, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(to))
 		return err
 	})
+}
+
+// Complete is that of [Store].
+func (d *database) Complete(ctx context.Context, id EpochID, end []byte) error {
+	return d.within(ctx, func(tx *transaction) error {
+		e, err := tx.lock(id)
+		if err != nil || e.state >= StateComplete {
+			return err
+		}
+		if _, err := tx.exec(`INSERT INTO ends (epoch, bytes) VALUES ($1, $2)`, e.id, end); err != nil {
+			return err
+		}
+		_, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(StateComplete))
+		return err
+	})
+}
+
+// End is that of [Store].
+func (d *database) End(ctx context.Context, id EpochID) (end []byte, err error) {
+	const query = `SELECT bytes FROM ends WHERE epoch = ` + epochOf
+	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&end)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the end of an epoch: %w", err)
+	}
+	return end, nil
 }
 
 // obsolete lists the tables that have no rows of an epoch that has come that far.

@@ -193,6 +193,13 @@ type Store interface {
 	Untold(ctx context.Context, id EpochID) ([]uint64, error)
 	Told(ctx context.Context, id EpochID, seq uint64) error
 
+	// Complete raises the state of an epoch to StateComplete and stores its signed end, unless it has
+	// come that far already.
+	Complete(ctx context.Context, id EpochID, end []byte) error
+
+	// End returns the end that Complete stored, nil where there is none.
+	End(ctx context.Context, id EpochID) ([]byte, error)
+
 	// Advance raises the state of an epoch. StateErased deletes its replay set and client rows,
 	// StateExpired its batches, confirmed or not, its findings and its tallies.
 	Advance(ctx context.Context, id EpochID, to State) error

@@ -1,0 +1,29 @@
+package relay
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TestNoncesAreBounded: the last keptNonces of each next hop are known again, and no more are kept.
+func TestNoncesAreBounded(t *testing.T) {
+	var n nonces
+	one, other := task.SignKey{1}, task.SignKey{2}
+	nonce := func(i int) (out onion.Nonce) {
+		binary.BigEndian.PutUint64(out[:], uint64(i))
+		return out
+	}
+	for i := range keptNonces + 10 {
+		require.True(t, n.fresh(one, nonce(i)))
+	}
+	require.False(t, n.fresh(one, nonce(keptNonces+9)))
+	require.False(t, n.fresh(one, nonce(10)))
+	require.True(t, n.fresh(other, nonce(10)), "another next hop's")
+	require.Len(t, n.hops[one].seen, keptNonces)
+	require.True(t, n.fresh(one, nonce(9)), "forgotten")
+}

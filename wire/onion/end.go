@@ -1,0 +1,185 @@
+package onion
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// endLabel opens every end.
+const endLabel = "doona-end"
+
+// End is what a relay signs when an epoch has no further batch from it: how many there were, and the
+// sums of their manifests' counts. Nobody else can end an epoch for the party behind it.
+type End struct {
+	Label       string
+	Version     uint64
+	TaskID      []byte // 32 bytes.
+	Epoch       uint64
+	Hop         uint64
+	Batches     uint64      // The highest number and one.
+	Submissions uint64      // Of all batches.
+	Lanes       []LaneCount // Of all batches.
+	Source      []byte      // [SignedEnd] of the hop before; empty at the first, and where a relay gave up waiting for it.
+}
+
+// SignedEnd is msgpack [end, signature].
+type SignedEnd struct {
+	End       []byte
+	Signature []byte
+}
+
+// NewEnd signs the end of an epoch with these batches: one manifest for each, of the relay itself.
+// source is nil at the first relay, and where the end of the one before never came.
+func NewEnd(key ed25519.PrivateKey, t *task.Task, c Context, batches []Manifest, source *SignedEnd) (*SignedEnd, error) {
+	e := End{Label: endLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
+		Batches: uint64(len(batches)), Lanes: make([]LaneCount, t.Slots.Lanes), Source: []byte{}}
+	e.addAll(batches)
+	var err error
+	if source != nil {
+		if e.Source, err = codec.Marshal(source); err != nil {
+			return nil, err
+		}
+	}
+	body, err := codec.Marshal(&e)
+	if err != nil {
+		return nil, err
+	}
+	return &SignedEnd{body, Sign(key, SignEnd, body)}, nil
+}
+
+// addAll adds the counts of manifests.
+func (e *End) addAll(batches []Manifest) {
+	for _, m := range batches {
+		e.Submissions += m.Submissions
+		for lane := range min(len(e.Lanes), len(m.Lanes)) {
+			e.Lanes[lane].add(m.Lanes[lane])
+		}
+	}
+}
+
+func (n *LaneCount) add(more LaneCount) {
+	n.In += more.In
+	n.Added += more.Added
+	n.Out += more.Out
+	n.Dropped += more.Dropped
+}
+
+// Bytes returns the msgpack form.
+func (s *SignedEnd) Bytes() ([]byte, error) { return codec.Marshal(s) }
+
+// ParseEnd reads the msgpack form without checking it; see [SignedEnd.Check].
+func ParseEnd(in []byte) (*SignedEnd, error) {
+	var s SignedEnd
+	if err := codec.Unmarshal(in, &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// Check verifies the end that relay c.Hop is said to have signed, and the ends in its chain. It
+// returns the chain, this relay's end last: from the first relay, or from one that gave up waiting.
+func (s *SignedEnd) Check(t *task.Task, c Context) ([]End, error) {
+	fail := func(why string) ([]End, error) {
+		return nil, fmt.Errorf("couldn't accept the end of epoch %d of hop %d: %s", c.Epoch, c.Hop, why)
+	}
+	e, err := s.open(t, c)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't accept the end of epoch %d of hop %d: %w", c.Epoch, c.Hop, err)
+	}
+	for lane, n := range e.Lanes {
+		if why := n.check(t); why != "" {
+			return fail(fmt.Sprintf("lane %d %s", lane, why))
+		}
+	}
+	if why := e.checkBatches(t); why != "" {
+		return fail(why)
+	}
+	if len(e.Source) == 0 {
+		return []End{*e}, nil
+	}
+	source, err := ParseEnd(e.Source)
+	if err != nil {
+		return nil, err
+	}
+	c.Hop--
+	chain, err := source.Check(t, c)
+	if err != nil {
+		return nil, err
+	}
+	before := chain[len(chain)-1]
+	if before.Batches != e.Batches || before.Submissions != e.Submissions {
+		return fail(fmt.Sprintf("%d batches of %d submissions, hop %d said %d of %d", e.Batches, e.Submissions, c.Hop, before.Batches, before.Submissions))
+	}
+	for lane, n := range e.Lanes {
+		if n.In != before.Lanes[lane].Out {
+			return fail(fmt.Sprintf("%d slots into lane %d, hop %d sent %d", n.In, lane, c.Hop, before.Lanes[lane].Out))
+		}
+	}
+	return append(chain, *e), nil
+}
+
+// open verifies the signature and that the end is the one asked for.
+func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
+	if c.Hop < 0 || c.Hop >= len(t.Relays) {
+		return nil, fmt.Errorf("the task has no relay at hop %d", c.Hop)
+	}
+	if !Verify(t.Relays[c.Hop].SignKey[:], SignEnd, s.End, s.Signature) {
+		return nil, ErrSigner
+	}
+	var e End
+	if err := codec.Unmarshal(s.End, &e); err != nil {
+		return nil, err
+	}
+	switch {
+	case e.Label != endLabel || e.Version != task.Version:
+		return nil, errors.New("not an end of this version")
+	case string(e.TaskID) != string(c.TaskID[:]) || e.Epoch != c.Epoch || e.Hop != uint64(c.Hop):
+		return nil, fmt.Errorf("of epoch %d of hop %d, or of another task", e.Epoch, e.Hop)
+	case uint64(len(e.Lanes)) != t.Slots.Lanes:
+		return nil, fmt.Errorf("%d lanes, want %d", len(e.Lanes), t.Slots.Lanes)
+	case c.Hop == 0 && len(e.Source) > 0:
+		return nil, errors.New("a source at the first relay")
+	}
+	return &e, nil
+}
+
+// checkBatches says what is wrong with the numbers of batches and submissions.
+func (e *End) checkBatches(t *task.Task) string {
+	if e.Batches >= maxCount || e.Submissions >= maxCount/t.Slots.PerLane {
+		return fmt.Sprintf("%d batches of %d submissions", e.Batches, e.Submissions)
+	}
+	if e.Hop > 0 {
+		if e.Batches == 0 && e.slots() > 0 {
+			return "slots in no batches"
+		}
+		return ""
+	}
+	if e.Batches == 0 && e.Submissions > 0 {
+		return fmt.Sprintf("%d submissions in no batches", e.Submissions)
+	}
+	return checkIn(t, e.Submissions, e.Lanes)
+}
+
+// slots adds up what came in and was added.
+func (e *End) slots() (sum uint64) {
+	for _, n := range e.Lanes {
+		sum += n.In + n.Added
+	}
+	return sum
+}
+
+// Gave says whether what the next hop took in, by its manifests, is all that this end says went out.
+func (e *End) Gave(taken []Manifest) bool {
+	sum := End{Lanes: make([]LaneCount, len(e.Lanes))}
+	sum.addAll(taken)
+	for lane, n := range sum.Lanes {
+		if n.In != e.Lanes[lane].Out {
+			return false
+		}
+	}
+	return e.Batches == uint64(len(taken)) && e.Submissions == sum.Submissions
+}

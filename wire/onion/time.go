@@ -1,0 +1,82 @@
+package onion
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// timeLabel opens every time.
+const timeLabel = "doona-time"
+
+// Nonce is what a request draws, so that what is signed for it serves no other.
+type Nonce [16]byte
+
+// Time is what a relay or issuer signs about its clock, for whoever asks with a nonce of its own. It
+// says that the clock stood there after the nonce was drawn.
+type Time struct {
+	Label   string
+	Version uint64
+	TaskID  []byte // 32 bytes.
+	Hop     uint64 // That of the relay; of the issuer, one more than the verifier's.
+	Nonce   []byte // 16 bytes, the asker's.
+	Unix    uint64 // Seconds.
+}
+
+type signedTime struct {
+	Time      []byte
+	Signature []byte
+}
+
+// NewTime signs what a party's clock says, in its msgpack form [time, signature].
+func NewTime(key ed25519.PrivateKey, id task.ID, hop int, nonce Nonce, unix uint64) ([]byte, error) {
+	body, err := codec.Marshal(&Time{timeLabel, task.Version, id[:], uint64(hop), nonce[:], unix})
+	if err != nil {
+		return nil, err
+	}
+	return codec.Marshal(&signedTime{body, Sign(key, SignTime, body)})
+}
+
+// OpenTime reads and checks the time that the relay at hop, or the issuer at the hop after the
+// verifier, has signed for a nonce. It returns Unix seconds.
+func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64, error) {
+	fail := func(err error) (uint64, error) {
+		return 0, fmt.Errorf("couldn't accept the time of hop %d: %w", hop, err)
+	}
+	var s signedTime
+	if err := codec.Unmarshal(in, &s); err != nil {
+		return fail(err)
+	}
+	if !Verify(timeKey(t, hop), SignTime, s.Time, s.Signature) {
+		return fail(ErrSigner)
+	}
+	var v Time
+	if err := codec.Unmarshal(s.Time, &v); err != nil {
+		return fail(err)
+	}
+	switch {
+	case v.Label != timeLabel || v.Version != task.Version:
+		return fail(errors.New("not a time of this version"))
+	case string(v.TaskID) != string(id[:]) || v.Hop != uint64(hop):
+		return fail(errors.New("of another task or hop"))
+	case string(v.Nonce) != string(nonce[:]):
+		return fail(errors.New("for another nonce"))
+	case v.Unix >= maxCount:
+		return fail(fmt.Errorf("%d seconds", v.Unix))
+	}
+	return v.Unix, nil
+}
+
+// timeKey is the key of the party at a hop; nil, which has signed nothing, where none tells the time.
+func timeKey(t *task.Task, hop int) ed25519.PublicKey {
+	switch {
+	case hop >= 0 && hop < len(t.Relays):
+		return t.Relays[hop].SignKey[:]
+	case hop == t.VerifierHop()+1 && t.Clients.Kind == task.ClientToken:
+		return t.Clients.Issuer.SignKey[:]
+	}
+	return nil
+}
