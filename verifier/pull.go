@@ -244,12 +244,14 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	end := &chain[len(chain)-1]
 	if end.Batches != c.next {
 		if end.Batches < c.next {
-			p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d has %d batches by its signed end, and %d were signed", epoch, end.Batches, c.next))
+			p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d has %d batches by its signed end, and %d were signed",
+				epoch, end.Batches, c.next))
 		}
 		return false, nil
 	}
 	if first := end.Hop + 1 - uint64(len(chain)); first > 0 {
-		p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the hop before", epoch, first))
+		p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the hop before",
+			epoch, first))
 	}
 	raw, err := signed.Bytes()
 	if err != nil {

@@ -96,7 +96,8 @@ func Write(w http.ResponseWriter, mediaType string, body []byte) error {
 }
 
 // WriteTime answers with what a party's clock says, signed for the nonce that the request brings.
-func WriteTime(w http.ResponseWriter, req *http.Request, key ed25519.PrivateKey, id task.ID, hop int, now time.Time) error {
+func WriteTime(w http.ResponseWriter, req *http.Request, key ed25519.PrivateKey, id task.ID, hop int,
+	now time.Time) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(req.URL.Query().Get("nonce"))
 	if err != nil || len(raw) != len(onion.Nonce{}) {
 		return problem.New(problem.Malformed, "nonce: want 16 bytes as unpadded base64url")

@@ -592,7 +592,8 @@ func (w *world) endChain() (first, second *onion.SignedEnd) {
 	end := func(name string, hop int, b *onion.Batch, source *onion.SignedEnd) *onion.SignedEnd {
 		m, err := b.Header()
 		check(err)
-		out, err := onion.NewEnd(sign(name), w.Task, onion.Context{TaskID: w.id, Hop: hop}, []onion.Manifest{*m}, source)
+		out, err := onion.NewEnd(sign(name), w.Task, onion.Context{TaskID: w.id, Hop: hop},
+			[]onion.Manifest{*m}, source)
 		check(err)
 		return out
 	}
@@ -625,10 +626,13 @@ func badEnds(w *world, fault faultFunc) {
 	}{
 		{"stranger", "stranger", "signer", "signed by a stranger", 0, func(*onion.End) {}},
 		{"epoch", "one", "manifest", "of another epoch", 0, func(e *onion.End) { e.Epoch = 1 }},
-		{"count", "one", "manifest", "out and dropped do not add up to in", 0, func(e *onion.End) { e.Lanes[0].Dropped = 1 }},
+		{"count", "one", "manifest", "out and dropped do not add up to in", 0,
+			func(e *onion.End) { e.Lanes[0].Dropped = 1 }},
 		{"no_batches", "one", "manifest", "submissions in no batches", 0, func(e *onion.End) { e.Batches = 0 }},
-		{"chain_batches", "two", "manifest", "more batches than the first relay made", 1, func(e *onion.End) { e.Batches = 2 }},
-		{"chain_counts", "two", "manifest", "fewer slots than the first relay sent", 1, func(e *onion.End) { e.Lanes[0].In, e.Lanes[0].Out = 3, 3 }},
+		{"chain_batches", "two", "manifest", "more batches than the first relay made", 1,
+			func(e *onion.End) { e.Batches = 2 }},
+		{"chain_counts", "two", "manifest", "fewer slots than the first relay sent", 1,
+			func(e *onion.End) { e.Lanes[0].In, e.Lanes[0].Out = 3, 3 }},
 	} {
 		first, second := w.endChain()
 		var e onion.End
@@ -636,7 +640,8 @@ func badEnds(w *world, fault faultFunc) {
 		c.change(&e)
 		body := marshal(&e)
 		signed := marshal(&onion.SignedEnd{End: body, Signature: onion.Sign(sign(c.signer), onion.SignEnd, body)})
-		fault("end_"+c.name, "end", c.expect, c.description, object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": c.hop, "end": hexOf(signed)})
+		fault("end_"+c.name, "end", c.expect, c.description,
+			object{"task": hexOf(w.Canonical()), "epoch": 0, "hop": c.hop, "end": hexOf(signed)})
 	}
 }
 

@@ -2,7 +2,7 @@
 // number and, once they are safe, confirms them so that the relay may delete them. When the epoch is
 // over, it asks for its signed end.
 //
-//	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}           signed over task ‖ epoch ‖ seq ‖ first byte ‖ nonce
+//	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}   over task ‖ epoch ‖ seq ‖ first byte ‖ nonce
 //	POST {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm   … task ‖ epoch ‖ seq ‖ SHA-256(manifest) ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/epochs/{e}/end                     … task ‖ epoch ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/time?nonce=…                       not signed
@@ -249,7 +249,8 @@ func maxEnd(t *task.Task) int64 { return int64(len(t.Relays)) * (512 + int64(t.S
 
 // End fetches the end of an epoch from the relay at hop from and checks it with its chain, this
 // relay's last: [onion.SignedEnd.Check]. [ErrNotSealed] says that the epoch may have further batches.
-func (c *Client) End(ctx context.Context, open *taskfile.Open, from int, epoch uint64) (*onion.SignedEnd, []onion.End, error) {
+func (c *Client) End(ctx context.Context, open *taskfile.Open, from int, epoch uint64) (
+	*onion.SignedEnd, []onion.End, error) {
 	fail := func(err error) (*onion.SignedEnd, []onion.End, error) {
 		return nil, nil, fmt.Errorf("couldn't fetch the end of epoch %d: %w", epoch, err)
 	}

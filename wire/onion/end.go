@@ -23,7 +23,7 @@ type End struct {
 	Batches     uint64      // The highest number and one.
 	Submissions uint64      // Of all batches.
 	Lanes       []LaneCount // Of all batches.
-	Source      []byte      // [SignedEnd] of the hop before; empty at the first, and where a relay gave up waiting for it.
+	Source      []byte      // [SignedEnd] of the hop before; empty at the first, and where it never came.
 }
 
 // SignedEnd is msgpack [end, signature].
@@ -34,7 +34,8 @@ type SignedEnd struct {
 
 // NewEnd signs the end of an epoch with these batches: one manifest for each, of the relay itself.
 // source is nil at the first relay, and where the end of the one before never came.
-func NewEnd(key ed25519.PrivateKey, t *task.Task, c Context, batches []Manifest, source *SignedEnd) (*SignedEnd, error) {
+func NewEnd(key ed25519.PrivateKey, t *task.Task, c Context, batches []Manifest,
+	source *SignedEnd) (*SignedEnd, error) {
 	e := End{Label: endLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
 		Batches: uint64(len(batches)), Lanes: make([]LaneCount, t.Slots.Lanes), Source: []byte{}}
 	e.addAll(batches)
@@ -112,7 +113,8 @@ func (s *SignedEnd) Check(t *task.Task, c Context) ([]End, error) {
 	}
 	before := chain[len(chain)-1]
 	if before.Batches != e.Batches || before.Submissions != e.Submissions {
-		return fail(fmt.Sprintf("%d batches of %d submissions, hop %d said %d of %d", e.Batches, e.Submissions, c.Hop, before.Batches, before.Submissions))
+		return fail(fmt.Sprintf("%d batches of %d submissions, hop %d said %d of %d", e.Batches, e.Submissions, c.Hop,
+			before.Batches, before.Submissions))
 	}
 	for lane, n := range e.Lanes {
 		if n.In != before.Lanes[lane].Out {

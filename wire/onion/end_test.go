@@ -61,21 +61,25 @@ func TestEndRejects(t *testing.T) {
 		change func(*onion.End)
 		want   string
 	}{
-		"another relay's signature":  {0, 1, func(*onion.End) {}, onion.ErrSigner.Error()},
-		"another label":              {0, 0, func(e *onion.End) { e.Label = "doona-and" }, "of this version"},
-		"another version":            {0, 0, func(e *onion.End) { e.Version = 2 }, "of this version"},
-		"another task":               {0, 0, func(e *onion.End) { e.TaskID[0]++ }, "another task"},
-		"another epoch":              {0, 0, func(e *onion.End) { e.Epoch = 0 }, "of epoch 0"},
-		"another hop":                {0, 0, func(e *onion.End) { e.Hop = 1 }, "of hop 1"},
-		"a lane less":                {0, 0, func(e *onion.End) { e.Lanes = e.Lanes[:1] }, "1 lanes"},
-		"a source at the first":      {0, 0, func(e *onion.End) { e.Source = []byte{1} }, "a source at the first"},
-		"counts that do not add up":  {0, 0, func(e *onion.End) { e.Lanes[0].Out-- }, "does not add up"},
-		"slots from nowhere":         {0, 0, func(e *onion.End) { e.Lanes[0].Added, e.Lanes[0].Dropped = 1, 1 }, "added"},
+		"another relay's signature": {0, 1, func(*onion.End) {}, onion.ErrSigner.Error()},
+		"another label":             {0, 0, func(e *onion.End) { e.Label = "doona-and" }, "of this version"},
+		"another version":           {0, 0, func(e *onion.End) { e.Version = 2 }, "of this version"},
+		"another task":              {0, 0, func(e *onion.End) { e.TaskID[0]++ }, "another task"},
+		"another epoch":             {0, 0, func(e *onion.End) { e.Epoch = 0 }, "of epoch 0"},
+		"another hop":               {0, 0, func(e *onion.End) { e.Hop = 1 }, "of hop 1"},
+		"a lane less":               {0, 0, func(e *onion.End) { e.Lanes = e.Lanes[:1] }, "1 lanes"},
+		"a source at the first":     {0, 0, func(e *onion.End) { e.Source = []byte{1} }, "a source at the first"},
+		"counts that do not add up": {0, 0, func(e *onion.End) { e.Lanes[0].Out-- }, "does not add up"},
+		"slots from nowhere": {0, 0, func(e *onion.End) {
+			e.Lanes[0].Added, e.Lanes[0].Dropped = 1, 1
+		}, "added"},
 		"fewer slots than submitted": {0, 0, func(e *onion.End) { e.Submissions = 4 }, "from 4 submissions"},
 		"submissions in no batch":    {0, 0, func(e *onion.End) { e.Batches = 0 }, "in no batches"},
 		"too many batches":           {0, 0, func(e *onion.End) { e.Batches = 1 << 53 }, "batches"},
 		"fewer batches than before":  {1, 1, func(e *onion.End) { e.Batches = 2 }, "hop 0 said 1"},
-		"fewer slots than were sent": {1, 1, func(e *onion.End) { e.Lanes[0].In, e.Lanes[0].Out = 8, 8 }, "hop 0 sent 9"},
+		"fewer slots than were sent": {1, 1, func(e *onion.End) {
+			e.Lanes[0].In, e.Lanes[0].Out = 8, 8
+		}, "hop 0 sent 9"},
 	} {
 		var e onion.End
 		require.NoError(t, codec.Unmarshal(w.ends(t)[c.hop].End, &e))
