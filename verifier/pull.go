@@ -250,7 +250,8 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 		return false, nil
 	}
 	if first := end.Hop + 1 - uint64(len(chain)); first > 0 {
-		p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the hop before",
+		p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the "+
+			"hop before",
 			epoch, first))
 	}
 	raw, err := signed.Bytes()
