@@ -87,8 +87,12 @@ func parse(path string) (k kind, at place) {
 	}
 	hex.Decode(at.task[:], []byte(parts[1]))
 	at.epoch, _ = strconv.ParseUint(parts[3], 10, 63)
-	if parts[4] == "reports" {
+	switch parts[4] {
+	case "reports":
 		return report, at
+	case "batches":
+	default:
+		return other, at
 	}
 	at.seq, _ = strconv.ParseUint(parts[5], 10, 63)
 	if len(parts) == 7 {
