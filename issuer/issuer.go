@@ -91,7 +91,7 @@ func Inspect(cfg Config) (*Issuer, error) {
 	if _, err := os.Stat(storePath(cfg.Store)); errors.Is(err, fs.ErrNotExist) {
 		return i, nil
 	}
-	i.store, err = openStore(cfg.Store)
+	i.store, err = readStore(cfg.Store)
 	return i, err
 }
 

@@ -518,3 +518,16 @@ func empty(t *testing.T, content string) string {
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
+
+// TestOneProcess: a second issuer on the same file is refused, as long as the first one has it.
+func TestOneProcess(t *testing.T) {
+	cfg := accounts(t, newCascade(t), 1)
+	first, err := issuer.New(cfg)
+	require.NoError(t, err)
+	_, err = issuer.New(cfg)
+	require.ErrorContains(t, err, "another process uses it: one process at a time")
+	require.NoError(t, first.Close())
+	second, err := issuer.New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+}

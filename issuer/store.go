@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
@@ -25,9 +24,10 @@ const schema = `CREATE TABLE IF NOT EXISTS issued (
 // hash is the name of an account or a request, under the key of an epoch.
 type hash [16]byte
 
-// store counts tokens durably. It is safe for concurrent use, also by several processes.
+// store counts tokens durably. It is safe for concurrent use, and belongs to one process.
 type store struct {
-	db *sql.DB // one connection: SQLite has one writer
+	db      *sql.DB // one connection: SQLite has one writer
+	release func() error
 }
 
 // storePath returns the file of a store.
@@ -35,31 +35,42 @@ func storePath(description string) string {
 	return strings.TrimPrefix(description, service.SchemeSQLite)
 }
 
-// openStore opens or creates a store. What is committed is on the disk (WAL, synchronous=FULL), and
-// what is deleted is overwritten with zeros.
+// openStore opens or creates a store, which is this process's alone until it is closed. What is committed
+// is on the disk (WAL, synchronous=FULL), and what is deleted is overwritten with zeros.
 func openStore(description string) (*store, error) {
 	path := storePath(description)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
+	release, err := service.ClaimSQLite(path)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't open the store: %w", err)
+		return nil, err
 	}
-	f.Close()
-	query := url.Values{
+	s, err := connect(path, url.Values{
 		"_busy_timeout": {"10000"}, "_txlock": {"immediate"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
 		"_pragma": {"secure_delete(ON)", "temp_store(MEMORY)"},
+	})
+	if err != nil {
+		return nil, errors.Join(err, release())
 	}
-	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
-	db, err := sql.Open("sqlite", dsn)
+	s.release = release
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("couldn't open the store %s: %w", path, err), s.close())
+	}
+	return s, nil
+}
+
+// readStore opens a store to look at it, also beside the issuer that it belongs to, and changes nothing.
+func readStore(description string) (*store, error) {
+	return connect(storePath(description), url.Values{"_busy_timeout": {"10000"}, "_pragma": {"query_only(ON)"}})
+}
+
+// connect opens a file.
+func connect(path string, options url.Values) (*store, error) {
+	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: options.Encode()}
+	db, err := sql.Open("sqlite", dsn.String())
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
 	db.SetMaxOpenConns(1)
-	s := &store{db}
-	if err := s.prepare(); err != nil {
-		db.Close()
-		return nil, fmt.Errorf("couldn't open the store %s: %w", path, err)
-	}
-	return s, nil
+	return &store{db: db}, nil
 }
 
 func (s *store) prepare() error {
@@ -130,4 +141,10 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 	return nil
 }
 
-func (s *store) close() error { return s.db.Close() }
+func (s *store) close() error {
+	err := s.db.Close()
+	if s.release != nil {
+		err = errors.Join(err, s.release())
+	}
+	return err
+}

@@ -78,6 +78,22 @@ func TestTwinsForget(t *testing.T) {
 	stop()
 }
 
+// TestOneProcessPerFile: beside a process on an SQLite file, a second one does not start; nor does the
+// first one's end, however sudden, keep the next from it. A look at the store is always granted.
+func TestOneProcessPerFile(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	p := startProcess(t, c, 0)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	status, _, log := run(t, "serve", "--config", c.RelayConfig(1))
+	require.Equal(t, 1, status)
+	require.Contains(t, log, "another process uses it: one process at a time can serve from an SQLite file")
+	status, out, log := run(t, "status", "--config", c.RelayConfig(1))
+	require.Zero(t, status, log)
+	require.Contains(t, out, "test 0")
+	p.crash(t)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(2)))
+}
+
 // runBeside runs a relay in process, beside those of a cascade, until the test ends.
 func runBeside(t *testing.T, c *relaytest.Cascade, cfg relay.Config) *relay.Relay {
 	t.Helper()

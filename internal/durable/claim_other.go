@@ -4,3 +4,6 @@ package durable
 
 // Claim does nothing: on this system, it is for the operator to see that one process uses a folder.
 func Claim(string) (release func() error, err error) { return func() error { return nil }, nil }
+
+// ClaimFile does nothing, as Claim.
+func ClaimFile(string) (release func() error, err error) { return func() error { return nil }, nil }

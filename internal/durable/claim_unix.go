@@ -15,12 +15,33 @@ func Claim(folder string) (release func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	return claim(f)
+}
+
+// ClaimFile is Claim for a file, which need not be there yet. It locks a file beside it, as [Lock] does:
+// of one file, a process either claims or locks.
+func ClaimFile(path string) (release func() error, err error) {
+	f, err := lockFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return claim(f)
+}
+
+// claim locks an open file or folder, or closes it.
+func claim(f *os.File) (release func() error, err error) {
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return f.Close, nil
+		case err == syscall.EINTR:
+			continue
+		}
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, ErrClaimed
 		}
-		return nil, &os.PathError{Op: "lock", Path: folder, Err: err}
+		return nil, &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 	}
-	return f.Close, nil
 }

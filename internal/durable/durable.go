@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// ErrClaimed is returned by [Claim].
+// ErrClaimed is returned by [Claim] and [ClaimFile].
 var ErrClaimed = errors.New("another process uses it")
 
 // WriteFile replaces path with data: a temporary file, synced, renamed over path, the folder

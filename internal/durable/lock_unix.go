@@ -11,10 +11,7 @@ import (
 // takes it; it ends with unlock or with the process. It locks a file beside path, or beside what path
 // links to, as path itself may be replaced.
 func Lock(path string) (unlock func(), err error) {
-	if path, err = follow(path); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := lockFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -28,4 +25,13 @@ func Lock(path string) (unlock func(), err error) {
 			return nil, &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 		}
 	}
+}
+
+// lockFile opens the file whose lock is that of path.
+func lockFile(path string) (*os.File, error) {
+	path, err := follow(path)
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 }

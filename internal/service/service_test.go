@@ -4,16 +4,20 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/service"
 )
@@ -87,4 +91,28 @@ func TestDrain(t *testing.T) {
 		_, err := silent.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 	})
+}
+
+// TestClaimSQLite: a file is one process's at a time, by whatever name, also before it is there, and its
+// end gives it back.
+func TestClaimSQLite(t *testing.T) {
+	folder := t.TempDir()
+	path, link := filepath.Join(folder, "a.db"), filepath.Join(folder, "link.db")
+	require.NoError(t, os.Symlink("a.db", link))
+	release, err := service.ClaimSQLite(link)
+	require.NoError(t, err)
+	for _, name := range []string{path, link} {
+		_, err = service.ClaimSQLite(name)
+		require.ErrorIs(t, err, durable.ErrClaimed)
+		require.ErrorContains(t, err, name+": another process uses it: one process at a time can serve")
+	}
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, info.Mode().Perm())
+	require.NoError(t, release())
+	release, err = service.ClaimSQLite(path)
+	require.NoError(t, err)
+	require.NoError(t, release())
+	_, err = service.ClaimSQLite(filepath.Join(folder, "none", "a.db"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }

@@ -17,7 +17,8 @@ import (
 type database struct {
 	engine
 	write, read *sql.DB
-	vault       *Vault // nil where the database is only read
+	vault       *Vault       // nil where the database is only read
+	release     func() error // gives the file back to other processes; nil where it is not claimed
 }
 
 // engine is what sets one kind of database apart.
@@ -92,10 +93,14 @@ func (d *database) Probe(ctx context.Context) error {
 func (d *database) Scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }
 
 func (d *database) Close() error {
-	if d.read == d.write {
-		return d.write.Close()
+	err := d.write.Close()
+	if d.read != d.write {
+		err = errors.Join(d.read.Close(), err)
 	}
-	return errors.Join(d.read.Close(), d.write.Close())
+	if d.release != nil {
+		err = errors.Join(err, d.release())
+	}
+	return err
 }
 
 // querier is a transaction or a database.

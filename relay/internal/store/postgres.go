@@ -80,7 +80,7 @@ func connectPostgres(
 	db := stdlib.OpenDB(*config, option)
 	db.SetMaxOpenConns(16)
 	db.SetMaxIdleConns(16)
-	d := &database{postgres{}, db, db, v}
+	d := &database{engine: postgres{}, write: db, read: db, vault: v}
 	if err := prepare(d); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("couldn't open the store at %s, database %s: %w", config.Host, config.Database, err)

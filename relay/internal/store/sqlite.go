@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
+
+	"github.com/doona-dp/doona/internal/service"
 )
 
 // pageSize returns the smallest page that keeps rows with slots of this size inside the tree,
@@ -26,18 +28,28 @@ func pageSize(slot int) int {
 	return size
 }
 
-// sqlite is the [engine] of a file that belongs to one relay process; others may read beside it,
-// as `relay status` does.
+// sqlite is the [engine] of a file that belongs to one relay process, which claims it; others may read
+// beside it, as `relay status` does.
 type sqlite struct{}
 
-// openSQLite opens or creates a store for slots up to a size. Every commit reaches the disk
-// before it returns (WAL, synchronous=FULL), and deleted content is overwritten with zeros.
+// openSQLite opens or creates a store for slots up to a size, which is this process's alone until it is
+// closed.
 func openSQLite(path string, slot int, v *Vault) (*database, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
+	release, err := service.ClaimSQLite(path)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't open the store: %w", err)
+		return nil, err
 	}
-	f.Close()
+	d, err := writeSQLite(path, slot, v)
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	d.release = release
+	return d, nil
+}
+
+// writeSQLite opens a claimed file. Every commit reaches the disk before it returns (WAL,
+// synchronous=FULL), and deleted content is overwritten with zeros.
+func writeSQLite(path string, slot int, v *Vault) (*database, error) {
 	return connectSQLite(path, v, func(d *database) error { return prepareSQLite(d, slot) },
 		fmt.Sprintf("page_size(%d)", pageSize(slot)), "secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
 }

@@ -4,16 +4,19 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/onion"
@@ -27,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // eachStore runs a test on every kind of store; open opens it, also more than once, as several
-// processes do.
+// processes do, though only one may claim a file.
 func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
 	t.Helper()
 	for _, description := range []func(t *testing.T) string{
@@ -40,13 +43,22 @@ func eachStore(t *testing.T, test func(t *testing.T, open func() *database)) {
 			test(t, func() *database {
 				v, err := OpenVault(secret, true)
 				require.NoError(t, err)
-				s, err := Open(name, 100, v)
+				s, err := openBeside(name, v)
 				require.NoError(t, err)
 				t.Cleanup(func() { s.Close() })
 				return s.(*database)
 			})
 		})
 	}
+}
+
+// openBeside is [Open] of a store that may be open already.
+func openBeside(description string, v *Vault) (Store, error) {
+	s, err := Open(description, 100, v)
+	if errors.Is(err, durable.ErrClaimed) {
+		return writeSQLite(strings.TrimPrefix(description, service.SchemeSQLite), 100, v)
+	}
+	return s, err
 }
 
 // postgresURL returns the URL of a new database.

@@ -55,7 +55,7 @@ func TestUpgrade(t *testing.T) {
 			opened := make(chan error, 4)
 			for range cap(opened) {
 				go func() {
-					s, err := Open(description, 100, v)
+					s, err := openBeside(description, v)
 					if err == nil {
 						err = s.Tally(t.Context(), testEpoch, map[string]uint64{"limit": 2})
 						s.Close()

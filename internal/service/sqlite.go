@@ -1,0 +1,29 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/doona-dp/doona/internal/durable"
+)
+
+// ClaimSQLite makes an SQLite file this process's own, until release or its end, and creates it, of mode
+// 0600, where there is none. A second process is refused: it would not know what the first one holds in
+// memory.
+func ClaimSQLite(path string) (release func() error, err error) {
+	release, err = durable.ClaimFile(path)
+	if errors.Is(err, durable.ErrClaimed) {
+		return nil, fmt.Errorf("couldn't open the store %s: %w: one process at a time can serve from an SQLite file",
+			path, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("couldn't open the store: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would ask the umask
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("couldn't open the store: %w", err), release())
+	}
+	f.Close()
+	return release, nil
+}
