@@ -4,7 +4,6 @@ package durable
 import (
 	"errors"
 	"os"
-	"path/filepath"
 )
 
 // ErrClaimed is returned by [Claim] and [ClaimFile].
@@ -29,12 +28,7 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 		os.Remove(temp)
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return syncFolder(path)
 }
 
 // writeSynced writes a file anew: one that a crash left, or that someone else put there with
