@@ -43,17 +43,46 @@ func column(n int, value func(i int) float64) [][]float64 {
 	return out
 }
 
-// samples returns the first entry of the estimates of runs batches, sorted.
-func samples(t *testing.T, o planner.Trial, d *task.Task, m protocols.Mechanism, values [][]float64,
-	runs int) []float64 {
-	out := make([]float64, runs)
-	o.Repeats = 1
-	for i := range out {
-		got, err := o.Run(d, m, values)
-		require.NoError(t, err)
-		out[i] = got.Estimate[0]
+// samples returns what runs batches show, each statistic sorted: the total and the variance of every entry,
+// and the number of messages.
+func samples(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64, runs int) (out [][]float64) {
+	draw := func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+		agg, messages := m.Aggregate(), uint64(0)
+		for _, v := range values {
+			lanes, err := m.Randomize(src, v)
+			require.NoError(t, err)
+			for lane := range lanes {
+				for _, message := range lanes[lane] {
+					require.NoError(t, agg.Add(lane, message))
+					messages++
+				}
+			}
+		}
+		return agg, messages
 	}
-	slices.Sort(out)
+	if fast {
+		var err error
+		draw, err = m.(protocols.FastSimulator).Fast(values)
+		require.NoError(t, err)
+	}
+	src := randomizer.NewSource()
+	for range runs {
+		agg, messages := draw(src)
+		agg.AddUsers(uint64(len(values)))
+		seen := append(agg.Total(), float64(messages))
+		for _, law := range agg.Errors() {
+			seen = append(seen, law.Variance())
+		}
+		if out == nil {
+			out = make([][]float64, len(seen))
+		}
+		for i, x := range seen {
+			out[i] = append(out[i], x)
+		}
+	}
+	for i := range out {
+		slices.Sort(out[i])
+	}
 	return out
 }
 
@@ -73,16 +102,16 @@ func distance(a, b []float64) (d float64) {
 	return d
 }
 
-// TestFastPathHasTheSlowPathsDistribution: two samples of 2,000 estimates differ by more than
-// threshold with probability 2e^(-2000·threshold²) = 10⁻⁷ at most. The same comparison tells another
-// noise.
+// TestFastPathHasTheSlowPathsDistribution: two samples of 2,000 batches differ in a statistic by more than
+// threshold with probability 2e^(-2000·threshold²) = 10⁻⁷ at most; there are 70 of them. The same comparison
+// tells another noise by the first entry's total.
 func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
-	const runs = 2000
+	const runs, users = 2000, 100
 	threshold := math.Sqrt(math.Log(2e7) / runs)
-	mixed := func(i int) float64 { return float64(i%7) / 6 }
+	full := task.PaddingFull
 	for name, c := range map[string]struct {
 		query planner.Query
-		other planner.Query // with noise of another size
+		other planner.Query // With noise of another size.
 	}{
 		"histogram": {planner.Query{Query: task.Histogram, Bins: 4},
 			planner.Query{Query: task.Histogram, Bins: 4, Epsilon: 0.2, Delta: 1e-6}},
@@ -91,16 +120,36 @@ func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 			planner.Query{Query: task.Sum, Protocol: "rappor", Epsilon: 0.5, Delta: 1e-6}},
 		"splitmix": {planner.Query{Query: task.Mean, Protocol: "splitmix", Honest: 0.8},
 			planner.Query{Query: task.Mean, Protocol: "splitmix", Honest: 0.1}},
+		"correlated": {planner.Query{Query: task.Sum, Protocol: "correlated", Epsilon: 4, Delta: 1e-4,
+			Params: planner.Params{"max": 3}},
+			planner.Query{Query: task.Sum, Protocol: "correlated", Epsilon: 0.5, Delta: 1e-4,
+				Params: planner.Params{"max": 3}}},
+		"correlated, full": {planner.Query{Query: task.Count, Protocol: "correlated", Epsilon: 4, Delta: 1e-4,
+			Padding: full},
+			planner.Query{Query: task.Count, Protocol: "correlated"}},
+		"correlated, bins": {planner.Query{Query: task.Histogram, Bins: 3, Protocol: "correlated", Epsilon: 4, Delta: 1e-4},
+			planner.Query{Query: task.Histogram, Bins: 3, Protocol: "correlated"}},
+		"vectorsum": {planner.Query{Query: task.Vector, Dim: 3, Protocol: "vectorsum"},
+			planner.Query{Query: task.Vector, Dim: 3, Protocol: "vectorsum", Epsilon: 0.2, Delta: 1e-6}},
+		"vectorsum, two blocks": {
+			planner.Query{Query: task.Vector, Dim: 5, Protocol: "vectorsum", Params: planner.Params{"t": 2, "k": 3}},
+			planner.Query{Query: task.Vector, Dim: 5, Protocol: "vectorsum", Epsilon: 0.05, Delta: 1e-6}},
+		"vectorgrid": {planner.Query{Query: task.VectorMean, Dim: 2, Protocol: "vectorgrid", Epsilon: 4, Delta: 1e-6},
+			planner.Query{Query: task.VectorMean, Dim: 2, Protocol: "vectorgrid", Epsilon: 1, Delta: 1e-6}},
+		"vectormean": {planner.Query{Query: task.VectorMean, Dim: 2, Protocol: "vectormean", Epsilon: 4, Delta: 1e-6},
+			planner.Query{Query: task.VectorMean, Dim: 2, Protocol: "vectormean", Epsilon: 0.5, Delta: 1e-6}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.query.Batch, c.other.Batch = 100, 100
+			c.query.Batch, c.other.Batch = users, users
+			c.query.Clip, c.other.Clip = c.query.Query.Info().Ball(), c.query.Query.Info().Ball()
 			d, m := open(t, c.query)
-			values := column(100, mixed)
-			slow := samples(t, planner.Trial{}, d, m, values, runs)
-			fast := samples(t, planner.Trial{Fast: true}, d, m, values, runs)
-			require.Less(t, distance(slow, fast), threshold)
-			d, m = open(t, c.other)
-			other := distance(slow, samples(t, planner.Trial{Fast: true}, d, m, values, runs))
+			values := various(d, m)
+			slow, fast := samples(t, false, m, values, runs), samples(t, true, m, values, runs)
+			for i := range slow {
+				require.Less(t, distance(slow[i], fast[i]), threshold, "statistic %d", i)
+			}
+			_, m = open(t, c.other)
+			other := distance(slow[0], samples(t, true, m, values, runs)[0])
 			t.Logf("distance %.3f, threshold %.3f", other, threshold)
 			require.Greater(t, other, threshold)
 		})

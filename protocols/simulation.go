@@ -66,6 +66,18 @@ func RoundingGroups(values [][]float64, k uint64, unit func([]float64) (float64,
 	return groups, nil
 }
 
+// Answers draws what the clients' rounded values become by randomized response with blanket probability
+// gamma: it calls add with a level and the number of clients who report it as theirs, and returns the number
+// of those who report the blanket instead.
+func (g RoundingGroup) Answers(src *randomizer.Source, gamma randomizer.Rational,
+	add func(clients, level uint64)) (blanket uint64) {
+	blanket = src.Binomial(g.Clients, gamma)
+	up := src.Binomial(g.Clients-blanket, g.Up)
+	add(g.Clients-blanket-up, g.Whole)
+	add(up, g.Whole+1)
+	return blanket
+}
+
 // Sum draws the sum of the clients' rounded values.
 func (g RoundingGroup) Sum(src *randomizer.Source) uint64 {
 	return g.Clients*g.Whole + src.Binomial(g.Clients, g.Up)

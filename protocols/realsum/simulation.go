@@ -15,12 +15,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
 		a, blanket := &aggregate{m: m, reports: uint64(len(values))}, uint64(0)
 		for _, g := range groups {
-			hidden := src.Binomial(g.Clients, m.krr.Gamma)
-			g.Clients -= hidden
-			up := src.Binomial(g.Clients, g.Up)
-			a.add(g.Clients-up, g.Whole)
-			a.add(up, g.Whole+1)
-			blanket += hidden
+			blanket += g.Answers(src, m.krr.Gamma, a.add)
 		}
 		for ; blanket > 0; blanket-- {
 			a.add(1, src.Below(m.krr.K))

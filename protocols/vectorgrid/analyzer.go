@@ -24,13 +24,17 @@ func (a *aggregate) Add(lane int, message []byte) error {
 		return err
 	}
 	for j := range a.sums {
-		level := point % (a.m.r + 1)
-		a.sums[j] += level
-		a.squares[j] += level * level
+		a.add(j, 1, point%(a.m.r+1))
 		point /= a.m.r + 1
 	}
 	a.reports++
 	return nil
+}
+
+// add adds a level that some clients reported for coordinate j.
+func (a *aggregate) add(j int, clients, level uint64) {
+	a.sums[j] += clients * level
+	a.squares[j] += clients * level * level
 }
 
 func (a *aggregate) Merge(other protocols.Aggregate) error {

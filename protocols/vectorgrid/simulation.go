@@ -1,9 +1,70 @@
 package vectorgrid
 
 import (
+	"encoding/binary"
+
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
 )
+
+// Fast is [protocols.FastSimulator]: of the clients with each vector, a binomial number report the blanket,
+// each of those a uniform point, and in every coordinate a binomial number of the others are rounded up.
+func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+	groups, err := m.group(values)
+	if err != nil {
+		return nil, err
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+		a, blanket := m.Aggregate().(*aggregate), uint64(0)
+		for _, g := range groups {
+			hidden := src.Binomial(g.clients, m.krr.Gamma)
+			for j, u := range g.vector {
+				whole, up := randomizer.Rounding(u, m.r)
+				rounded := src.Binomial(g.clients-hidden, up)
+				a.add(j, g.clients-hidden-rounded, whole)
+				a.add(j, rounded, whole+1)
+			}
+			blanket += hidden
+		}
+		for ; blanket > 0; blanket-- {
+			for j := range a.sums { // of a uniform point, every coordinate is uniform
+				a.add(j, 1, src.Below(m.r+1))
+			}
+		}
+		a.reports = uint64(len(values))
+		return a, a.reports
+	}, nil
+}
+
+// group is a number of clients in a simulation with the same vector, in fixed point.
+type group struct {
+	clients uint64
+	vector  []uint64
+}
+
+// group groups clients with equal vectors.
+func (m *Mechanism) group(values [][]float64) (groups []group, err error) {
+	known := map[string]int{}
+	for _, v := range values {
+		u, err := m.unit(v)
+		if err != nil {
+			return nil, err
+		}
+		g, name := group{}, []byte{}
+		for _, x := range u {
+			g.vector = append(g.vector, randomizer.Fixed(x))
+			name = binary.BigEndian.AppendUint64(name, randomizer.Fixed(x))
+		}
+		i, ok := known[string(name)]
+		if !ok {
+			i = len(groups)
+			known[string(name)] = i
+			groups = append(groups, g)
+		}
+		groups[i].clients++
+	}
+	return groups, nil
+}
 
 // Attack is [protocols.Attacker]: max reports the corner of the grid where every coordinate is
 // largest, which for vectormean lies √d times as far out as any vector may; one-coordinate reports

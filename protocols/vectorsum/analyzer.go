@@ -39,11 +39,16 @@ func (a *aggregate) Add(lane int, message []byte) error {
 		return invalid.Field("message", "coordinate "+strconv.FormatUint(l, 10),
 			strconv.FormatUint(first, 10)+" to "+strconv.FormatUint(first+size-1, 10)+" in lane "+strconv.Itoa(lane))
 	}
-	a.sums[l] += y
-	a.squares[l] += y * y
-	a.counts[l]++
-	a.messages[lane]++
+	a.add(l, 1, y)
 	return nil
+}
+
+// add adds a level that some clients reported for coordinate l.
+func (a *aggregate) add(l, clients, y uint64) {
+	a.sums[l] += clients * y
+	a.squares[l] += clients * y * y
+	a.counts[l] += clients
+	a.messages[a.m.blockOf(l)] += clients
 }
 
 func (a *aggregate) Merge(other protocols.Aggregate) error {
