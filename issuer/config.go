@@ -82,7 +82,9 @@ type TaskConfig struct {
 	// Owner is the key that must have signed it, "ed25519:…". Required.
 	Owner string `yaml:"owner"`
 
-	// TokenKeys is the file of the issuer's keys for this task (`issuer keygen`). Required.
+	// TokenKeys is the file of the issuer's keys for this task (`issuer keygen`), better not on the disk
+	// of the store. Its folder must be writable: keys are erased there, and FILE.mark ties them to the
+	// store. Required.
 	TokenKeys string `yaml:"token_keys"`
 
 	// Quota is how many tokens a client gets per epoch; each is good for one report. The privacy

@@ -115,10 +115,8 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		i.metrics.Add(metricOverloaded, 1)
 		return service.TryLater(problem.Overloaded, "")
 	}
-	// Counted before it is signed: what is sent has been counted, whatever happens in between; a client
-	// that leaves is no failure of the store.
-	within, err := i.store.count(context.WithoutCancel(req.Context()), s.ID, epoch, key.name("account", account),
-		key.name("request", blinded), s.quota)
+	// Counted before it is signed: what is sent has been counted, whatever happens in between.
+	within, err := i.store.count(s.ID, epoch, key.name("account", account), key.name("request", blinded), s.quota)
 	if err != nil {
 		i.metrics.Add(metricStoreErrors, 1)
 		i.cfg.Log.Error("couldn't count", "error", err)

@@ -56,6 +56,7 @@ type Issuer struct {
 type served struct {
 	*taskfile.Open
 	keys  *keyfile.RSA
+	file  string // of the keys
 	quota int
 
 	mu     sync.Mutex // guards epoch
@@ -78,21 +79,62 @@ func New(cfg Config) (*Issuer, error) {
 		return nil, err
 	}
 	i.metrics = newMetrics(i.order)
-	i.store, err = openStore(cfg.Store)
-	return i, err
+	if i.store, err = openStore(cfg.Store); err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, s := range i.order {
+		if err := i.store.join(s); err != nil {
+			errs = append(errs, fmt.Errorf("couldn't issue tokens of task %s: %w", s.ID, err))
+			continue
+		}
+		errs = append(errs, i.eraseAgain(s))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, i.Close())
+	}
+	return i, nil
 }
 
-// Inspect is New for who asks for nothing but the Status: it creates no store.
+// eraseAgain erases the keys that were erased before and are there again.
+func (i *Issuer) eraseAgain(s *served) error {
+	for _, epoch := range s.keys.Epochs() {
+		if epoch >= i.store.bound[s.ID].Erased {
+			continue
+		}
+		i.cfg.Log.Warn("erased a key again: an older copy of the key file was restored", "task", s.name(), "epoch", epoch)
+		if err := s.eraseKey(epoch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Inspect is New for who asks for nothing but the Status: it creates no store, and changes nothing.
 func Inspect(cfg Config) (*Issuer, error) {
 	i, err := load(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(storePath(cfg.Store)); errors.Is(err, fs.ErrNotExist) {
-		return i, nil
+	if _, err := os.Stat(storePath(cfg.Store)); !errors.Is(err, fs.ErrNotExist) {
+		if i.store, err = readStore(cfg.Store); err != nil {
+			return nil, err
+		}
 	}
-	i.store, err = readStore(cfg.Store)
-	return i, err
+	var errs []error
+	for _, s := range i.order {
+		p, err := s.look(i.store)
+		if err == nil {
+			err = p.check()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("couldn't issue tokens of task %s: %w", s.ID, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, i.Close())
+	}
+	return i, nil
 }
 
 // load makes an issuer without its store.
@@ -164,7 +206,7 @@ func loadTask(c TaskConfig) (*served, error) {
 	if open.Clients.Kind != task.ClientToken {
 		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", open.Clients.Kind), "token")
 	}
-	s := &served{Open: open, quota: c.Quota, epoch: map[uint64]*epochKey{}}
+	s := &served{Open: open, file: c.TokenKeys, quota: c.Quota, epoch: map[uint64]*epochKey{}}
 	if s.keys, err = keyfile.LoadRSA(c.TokenKeys); err != nil {
 		return nil, err
 	}
@@ -265,7 +307,7 @@ func (i *Issuer) erase(ctx context.Context) error {
 			if _, end := i.window(s, epoch); i.cfg.Clock().Before(end) {
 				break
 			}
-			err := errors.Join(s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))
+			err := errors.Join(i.store.raise(s.ID, epoch+1), s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))
 			errs = append(errs, err)
 			if whole = whole && err == nil; whole {
 				s.erased = epoch + 1

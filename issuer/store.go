@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
@@ -14,11 +15,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// schema has one row for each token that has been issued. Accounts and requests are hashes under a
-// key that is erased with the epoch.
+// schema has one row for each token that has been issued, and one for each task. Accounts and requests
+// are hashes under a key that is erased with the epoch.
 const schema = `CREATE TABLE IF NOT EXISTS issued (
 	task BLOB NOT NULL, epoch INTEGER NOT NULL, account BLOB NOT NULL, request BLOB NOT NULL,
 	PRIMARY KEY (task, epoch, account, request)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ties (
+	task BLOB PRIMARY KEY, name TEXT NOT NULL, commits INTEGER NOT NULL, next INTEGER NOT NULL
 ) WITHOUT ROWID`
 
 // hash is the name of an account or a request, under the key of an epoch.
@@ -28,6 +32,13 @@ type hash [16]byte
 type store struct {
 	db      *sql.DB // one connection: SQLite has one writer
 	release func() error
+
+	mu      sync.Mutex // guards waiting
+	waiting []*counting
+
+	turn   sync.Mutex // of the one who commits; guards the rest, and marks
+	bound  map[task.ID]*bound
+	unsure bool // the marks may be behind the store
 }
 
 // storePath returns the file of a store.
@@ -70,7 +81,7 @@ func connect(path string, options url.Values) (*store, error) {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
 	db.SetMaxOpenConns(1)
-	return &store{db: db}, nil
+	return &store{db: db, bound: map[task.ID]*bound{}}, nil
 }
 
 func (s *store) prepare() error {
@@ -91,37 +102,59 @@ func (s *store) prepare() error {
 	return nil
 }
 
-// count counts a request of an account, durably, and says whether it is within the quota. A request
-// that was counted before is not counted again: its answer may have been lost.
-func (s *store) count(ctx context.Context, task task.ID, epoch uint64, account, request hash, quota int) (within bool,
-	err error) {
-	tx, err := s.db.BeginTx(ctx, nil)
+// has says whether the store has a table: one that is only looked at may not have been made to the end.
+func (s *store) has(table string) (is bool, err error) {
+	err = s.db.QueryRow(`SELECT count(*) FROM sqlite_master WHERE name = ?`, table).Scan(&is)
+	return is, err
+}
+
+// tie returns what the store has of a task's tie, nil where it has none.
+func (s *store) tie(id task.ID) (*tie, error) {
+	if is, err := s.has("ties"); err != nil || !is {
+		return nil, err
+	}
+	t := &tie{}
+	err := s.db.QueryRow(`SELECT name, commits, next FROM ties WHERE task = ?`, id[:]).Scan(&t.Name, &t.Commits, &t.Next)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return t, err
+}
+
+// begin stores the tie of a task anew, and forgets what was counted under another.
+func (s *store) begin(id task.ID, t *tie) error {
+	return s.within(func(tx *sql.Tx) error {
+		if _, err := tx.Exec(`DELETE FROM issued WHERE task = ?`, id[:]); err != nil {
+			return err
+		}
+		_, err := tx.Exec(`INSERT OR REPLACE INTO ties (task, name, commits, next) VALUES (?, ?, ?, ?)`, id[:], t.Name,
+			t.Commits, t.Next)
+		return err
+	})
+}
+
+// within runs do in one durable transaction. It cannot be cancelled: no client that leaves is a failure
+// of the store.
+func (s *store) within(do func(tx *sql.Tx) error) error {
+	tx, err := s.db.BeginTx(context.Background(), nil)
 	if err != nil {
-		return false, fmt.Errorf("couldn't begin: %w", err)
+		return fmt.Errorf("couldn't begin: %w", err)
 	}
 	defer tx.Rollback()
-	var issued, again int
-	err = tx.QueryRowContext(ctx,
-		`SELECT count(*), coalesce(sum(request = ?), 0) FROM issued WHERE task = ? AND epoch = ? AND account = ?`,
-		request[:], task[:], epoch, account[:]).Scan(&issued, &again)
-	if err != nil {
-		return false, fmt.Errorf("couldn't count: %w", err)
-	}
-	if again > 0 || issued >= quota {
-		return again > 0, nil
-	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO issued (task, epoch, account, request) VALUES (?, ?, ?, ?)`, task[:],
-		epoch, account[:], request[:]); err != nil {
-		return false, fmt.Errorf("couldn't count: %w", err)
+	if err := do(tx); err != nil {
+		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return false, fmt.Errorf("couldn't commit: %w", err)
+		return fmt.Errorf("couldn't commit: %w", err)
 	}
-	return true, nil
+	return nil
 }
 
 // issued returns how many tokens an epoch has.
 func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint64, err error) {
+	if is, err := s.has("issued"); err != nil || !is {
+		return 0, err
+	}
 	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM issued WHERE task = ? AND epoch = ?`, task[:], epoch).Scan(&n)
 	return n, err
 }
@@ -141,8 +174,12 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 	return nil
 }
 
+// close gives back the file and the marks.
 func (s *store) close() error {
 	err := s.db.Close()
+	for _, b := range s.bound {
+		err = errors.Join(err, b.mark.Close())
+	}
 	if s.release != nil {
 		err = errors.Join(err, s.release())
 	}

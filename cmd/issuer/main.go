@@ -23,5 +23,6 @@ func root() *cobra.Command {
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
+		endCommand(),
 	)
 }

@@ -76,3 +76,27 @@ func (r *RSA) Epochs() (out []uint64) {
 	}
 	return out
 }
+
+// Store returns the name that SetStore wrote, "" where it did not yet.
+func (r *RSA) Store() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.file.Store
+}
+
+// SetStore writes down, durably, the name of the counts of what the keys have signed.
+func (r *RSA) SetStore(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f, unlock, err := r.current()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	f.Store = name
+	if err := replace(r.path, &f); err != nil {
+		return err
+	}
+	r.file = f
+	return nil
+}

@@ -1,0 +1,124 @@
+package issuer
+
+import (
+	"database/sql"
+	"fmt"
+
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// counting is a request that waits to be counted.
+type counting struct {
+	task             task.ID
+	epoch            uint64
+	account, request hash
+	quota            int
+
+	done   bool // guarded by the store's turn, with the rest
+	within bool
+	err    error
+}
+
+// count counts a request of an account, durably, and says whether it is within the quota. A request
+// that was counted before is not counted again: its answer may have been lost. Requests that come
+// together share a transaction: whoever has the turn commits for all who wait.
+func (s *store) count(task task.ID, epoch uint64, account, request hash, quota int) (within bool, err error) {
+	c := &counting{task: task, epoch: epoch, account: account, request: request, quota: quota}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, c)
+	s.mu.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if !c.done {
+		s.mu.Lock()
+		group := s.waiting
+		s.waiting = nil
+		s.mu.Unlock()
+		err := s.commit(group)
+		for _, other := range group {
+			other.done, other.err = true, err
+		}
+	}
+	return c.within && c.err == nil, c.err
+}
+
+// commit counts a group: in the store first, then in the marks, and only then are tokens given out. A
+// store that is set back later is behind a mark.
+func (s *store) commit(group []*counting) error {
+	if s.unsure {
+		if err := s.settle(); err != nil {
+			return err
+		}
+	}
+	next := map[task.ID]uint64{} // of the tasks of which something was counted
+	err := s.within(func(tx *sql.Tx) error {
+		for _, c := range group {
+			counted, err := c.decide(tx)
+			if err != nil {
+				return fmt.Errorf("couldn't count: %w", err)
+			}
+			if counted {
+				next[c.task] = max(next[c.task], s.bound[c.task].Next, c.epoch+1)
+			}
+		}
+		for id, next := range next {
+			if _, err := tx.Exec(`UPDATE ties SET commits = commits + 1, next = ? WHERE task = ?`, next, id[:]); err != nil {
+				return fmt.Errorf("couldn't count: %w", err)
+			}
+			s.unsure = true
+		}
+		return nil
+	})
+	if err != nil || len(next) == 0 {
+		return err
+	}
+	for id, next := range next {
+		b := s.bound[id]
+		b.Commits++
+		b.Next = next
+		if err := b.write(); err != nil {
+			return err
+		}
+	}
+	s.unsure = false
+	return nil
+}
+
+// settle brings the marks to where the store is, after a failure: nothing that waits on a mark has been
+// answered.
+func (s *store) settle() error {
+	for id, b := range s.bound {
+		row, err := s.tie(id)
+		if err != nil {
+			return fmt.Errorf("couldn't read the store: %w", err)
+		}
+		if row == nil || row.Name != b.Name {
+			return fmt.Errorf("couldn't count: %w", ErrSetBack)
+		}
+		row.Erased = b.Erased
+		b.tie = *row
+		if err := b.write(); err != nil {
+			return err
+		}
+	}
+	s.unsure = false
+	return nil
+}
+
+// decide says whether a request is within the quota, and stores it where it was not there before.
+func (c *counting) decide(tx *sql.Tx) (counted bool, err error) {
+	var issued, again int
+	err = tx.QueryRow(
+		`SELECT count(*), coalesce(sum(request = ?), 0) FROM issued WHERE task = ? AND epoch = ? AND account = ?`,
+		c.request[:], c.task[:], c.epoch, c.account[:]).Scan(&issued, &again)
+	if err != nil {
+		return false, err
+	}
+	c.within = again > 0 || issued < c.quota
+	if again > 0 || !c.within {
+		return false, nil
+	}
+	_, err = tx.Exec(`INSERT INTO issued (task, epoch, account, request) VALUES (?, ?, ?, ?)`, c.task[:], c.epoch,
+		c.account[:], c.request[:])
+	return err == nil, err
+}

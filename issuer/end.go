@@ -1,0 +1,95 @@
+package issuer
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/wire/codec"
+)
+
+// Ended is what [EndEpochs] did to one task.
+type Ended struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Why   string `json:"why"`   // What was set back; "" where nothing shows.
+	Ended int    `json:"ended"` // How many keys were erased.
+	Next  uint64 `json:"next"`  // The first epoch that has a key, and tokens; the task's number of epochs if none.
+}
+
+// EndEpochs ends the epochs of which tokens may have been issued, for every task whose keys or counts
+// were set back, and with all also for the others, and ties the keys to the store anew. Those epochs give
+// out no further token; tokens that were given out stay good. It may be repeated, and a crash amid it
+// leaves the task refused.
+func EndEpochs(cfg Config, all bool) (ended []Ended, err error) {
+	i, err := load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if i.store, err = openStore(cfg.Store); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, i.Close()) }()
+	for _, s := range i.order {
+		p, err := s.look(i.store)
+		if err != nil {
+			return ended, err
+		}
+		why := p.check()
+		if why == nil && (!all || p.fresh()) {
+			continue
+		}
+		n, next, err := i.endTask(s, &p)
+		if err != nil {
+			return ended, fmt.Errorf("couldn't end epochs of task %s: %w", s.ID, err)
+		}
+		e := Ended{ID: s.ID.String(), Name: s.Name, Ended: n, Next: next}
+		if why != nil {
+			e.Why = why.Error()
+		}
+		ended = append(ended, e)
+	}
+	return ended, nil
+}
+
+// endTask erases the keys of one task's epochs that may have been issued, by the clock and by all that
+// is left of its tie, and then begins the tie anew: the mark last but for the key file, so that until
+// the end the three do not agree.
+func (i *Issuer) endTask(s *served, p *places) (ended int, next uint64, err error) {
+	for epoch := range s.Epochs.Count {
+		if start, _ := i.window(s, epoch); !i.cfg.Clock().Before(start) {
+			next = epoch + 1
+		}
+	}
+	for _, t := range []*tie{p.row, p.mark} {
+		if t != nil {
+			next = max(next, t.Next, t.Erased)
+		}
+	}
+	next = min(next, s.Epochs.Count)
+	for _, epoch := range s.keys.Epochs() {
+		if epoch < next {
+			if err := s.eraseKey(epoch); err != nil {
+				return ended, next, err
+			}
+			ended++
+		}
+	}
+	mark, err := s.open()
+	if err != nil {
+		return ended, next, err
+	}
+	defer mark.Close()
+	t := tie{Name: rand.Text(), Next: next, Erased: next}
+	if err := i.store.begin(s.ID, &t); err != nil {
+		return ended, next, err
+	}
+	value, err := codec.Marshal(&t)
+	if err != nil {
+		return ended, next, err
+	}
+	if err := mark.Write(value); err != nil {
+		return ended, next, err
+	}
+	return ended, next, s.keys.SetStore(t.Name)
+}

@@ -1,0 +1,19 @@
+package issuer
+
+// BreakMarks lets no mark of an issuer be written, like a disk that fails, until repair is called.
+func BreakMarks(i *Issuer) (repair func() error) {
+	for _, b := range i.store.bound {
+		b.mark.Close()
+	}
+	return func() (err error) {
+		for _, s := range i.order {
+			if i.store.bound[s.ID].mark, err = s.open(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// Groups returns how many groups of requests of an issuer's first task have been committed.
+func Groups(i *Issuer) uint64 { return i.store.bound[i.order[0].ID].Commits }

@@ -1,0 +1,359 @@
+package issuer_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// aged is an issuer with a quota of 1, whose files can be set back.
+type aged struct {
+	*relaytest.Cascade
+	cfg issuer.Config
+}
+
+// files is what was in some files: nil where there was none.
+type files map[string][]byte
+
+func newAged(t testing.TB) *aged {
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		relaytest.WithTokens(draft)
+		draft.Epochs.Count = 4
+	}})
+	return &aged{c, accounts(t, c, 1)}
+}
+
+// store returns the files of the store, keys those of the keys.
+func (a *aged) store() []string {
+	db := strings.TrimPrefix(a.cfg.Store, "sqlite:")
+	return []string{db, db + "-wal", db + "-shm"}
+}
+
+func (a *aged) keys() []string {
+	return []string{a.cfg.Tasks[0].TokenKeys, a.cfg.Tasks[0].TokenKeys + ".mark"}
+}
+
+func (a *aged) all() []string { return append(a.store(), a.keys()...) }
+
+// copyOf returns what is in files now.
+func copyOf(t testing.TB, paths ...string) files {
+	t.Helper()
+	out := files{}
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if !os.IsNotExist(err) {
+			require.NoError(t, err)
+		}
+		out[path] = raw
+	}
+	return out
+}
+
+// restore sets some files back to what was in them.
+func (f files) restore(t testing.TB, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		raw, known := f[path]
+		require.True(t, known)
+		if raw == nil {
+			os.Remove(path)
+		} else {
+			require.NoError(t, os.WriteFile(path, raw, 0o600))
+		}
+	}
+}
+
+// issue starts the issuer and asks for a token of an epoch for each of some accounts; it returns
+// how many got one.
+func (a *aged) issue(t testing.TB, epoch uint64, names ...string) (issued int, err error) {
+	t.Helper()
+	i, err := issuer.New(a.cfg)
+	if err != nil {
+		return 0, err
+	}
+	defer i.Close()
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	for _, name := range names {
+		_, err := ask(t, server.URL, a.Cascade, epoch, request(t, a.Cascade, epoch), account(name))
+		if err == nil {
+			issued++
+		} else {
+			require.ErrorIs(t, err, problem.New(problem.Limit, ""))
+		}
+	}
+	return issued, nil
+}
+
+// mustIssue is issue where the issuer starts.
+func (a *aged) mustIssue(t testing.TB, epoch uint64, names ...string) int {
+	t.Helper()
+	n, err := a.issue(t, epoch, names...)
+	require.NoError(t, err)
+	return n
+}
+
+// requireEnded asserts that epochs 0 and 1 give out no further token, and that the next one does.
+func (a *aged) requireEnded(t *testing.T) {
+	t.Helper()
+	i, err := issuer.New(a.cfg)
+	require.NoError(t, err)
+	defer i.Close()
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	for epoch := range uint64(2) {
+		_, err = ask(t, server.URL, a.Cascade, epoch, request(t, a.Cascade, epoch), account("new"))
+		require.ErrorIs(t, err, problem.New(problem.EpochClosed, ""))
+	}
+	a.Clock.Advance(relaytest.Epoch)
+	_, err = ask(t, server.URL, a.Cascade, 2, request(t, a.Cascade, 2), account("ann"))
+	require.NoError(t, err)
+	_, err = ask(t, server.URL, a.Cascade, 2, request(t, a.Cascade, 2), account("ann"))
+	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
+}
+
+// TestSetBack: where the store or the keys are not those of the last token, nothing is issued, until the
+// operator has ended the epochs concerned; then the others go on.
+func TestSetBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(t *testing.T, a *aged, unused, early files)
+		why    string
+	}{
+		"store deleted": {func(t *testing.T, a *aged, unused, _ files) { unused.restore(t, a.store()...) },
+			"the store has none of its counts: it was lost, or is another one"},
+		"store restored": {func(t *testing.T, a *aged, _, early files) { early.restore(t, a.store()...) },
+			"the store is at commit 2, and tokens were given out up to commit 5: it was restored"},
+		"keys restored": {func(t *testing.T, a *aged, _, early files) { early.restore(t, a.keys()...) },
+			"the mark beside its keys is at commit 2, and the store at 5: the keys were restored"},
+		"keys from before the first token": {func(t *testing.T, a *aged, unused, _ files) { unused.restore(t, a.keys()...) },
+			"the mark beside its keys is gone"},
+		"key file from before the first token": {func(t *testing.T, a *aged, unused, _ files) {
+			unused.restore(t, a.keys()[0])
+		}, "its key file is from before its first token"},
+		"mark deleted": {func(t *testing.T, a *aged, unused, _ files) { unused.restore(t, a.keys()[1]) },
+			"the mark beside its keys is gone"},
+		"store deleted, keys restored": {func(t *testing.T, a *aged, unused, early files) {
+			unused.restore(t, a.store()...)
+			early.restore(t, a.keys()...)
+		}, "the store has none of its counts"},
+		"store restored, keys further": {func(t *testing.T, a *aged, _, early files) {
+			require.Equal(t, 3, a.mustIssue(t, 0, "x", "y", "z"))
+			late := copyOf(t, a.keys()...)
+			require.Equal(t, 2, a.mustIssue(t, 0, "v", "w"))
+			early.restore(t, a.store()...)
+			late.restore(t, a.keys()...)
+		}, "the store is at commit 2, and tokens were given out up to commit 8"},
+		"begun anew with the keys of before": {func(t *testing.T, a *aged, _, _ files) {
+			before := copyOf(t, a.keys()...)
+			_, err := issuer.EndEpochs(a.cfg, true)
+			require.NoError(t, err)
+			before.restore(t, a.keys()...)
+		}, "its keys have been used with another store"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAged(t)
+			unused := copyOf(t, a.all()...)
+			require.Equal(t, 2, a.mustIssue(t, 0, "ann", "bob"))
+			early := copyOf(t, a.all()...)
+			require.Equal(t, 2, a.mustIssue(t, 0, "cid", "dan"))
+			require.Equal(t, 1, a.mustIssue(t, 1, "ann"), "ahead")
+			c.change(t, a, unused, early)
+			_, err := a.issue(t, 0, "ann")
+			require.ErrorIs(t, err, issuer.ErrSetBack)
+			require.ErrorContains(t, err, c.why)
+			require.ErrorContains(t, err, "issuer end-epochs")
+			if _, err := os.Stat(a.store()[0]); err == nil {
+				_, err = issuer.Inspect(a.cfg)
+				require.ErrorIs(t, err, issuer.ErrSetBack)
+			}
+			ended, err := issuer.EndEpochs(a.cfg, false)
+			require.NoError(t, err)
+			require.Len(t, ended, 1)
+			require.Contains(t, ended[0].Why, c.why)
+			require.EqualValues(t, 2, ended[0].Next)
+			again, err := issuer.EndEpochs(a.cfg, false)
+			require.NoError(t, err)
+			require.Empty(t, again, "nothing is left to end")
+			a.requireEnded(t)
+		})
+	}
+}
+
+// TestSetBackTogether: store and keys set back to one moment are what they were at that moment: nothing
+// in them tells. That is for the operator, who has restored them, to say.
+func TestSetBackTogether(t *testing.T) {
+	a := newAged(t)
+	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
+	early := copyOf(t, a.all()...)
+	require.Equal(t, 1, a.mustIssue(t, 0, "bob"))
+	early.restore(t, a.all()...)
+	require.Zero(t, a.mustIssue(t, 0, "ann"))
+	ended, err := issuer.EndEpochs(a.cfg, false)
+	require.NoError(t, err)
+	require.Empty(t, ended)
+	ended, err = issuer.EndEpochs(a.cfg, true)
+	require.NoError(t, err)
+	require.Len(t, ended, 1)
+	require.Equal(t, issuer.Ended{ID: a.Open.ID.String(), Name: "test 0", Ended: 2, Next: 2}, ended[0])
+	a.requireEnded(t)
+}
+
+// TestSetBackAtRandom sets the store or the keys of an issuer back to random moments. It is refused, or
+// nobody gets a second token.
+func TestSetBackAtRandom(t *testing.T) {
+	const moments = 12
+	restores := 60
+	if os.Getenv("DOONA_FULL") != "" {
+		restores = 1000
+	}
+	a := newAged(t)
+	history := []files{copyOf(t, a.all()...)}
+	var names []string
+	for i := range moments {
+		names = append(names, fmt.Sprint("person ", i))
+		require.Equal(t, 1, a.mustIssue(t, 0, names[i]))
+		history = append(history, copyOf(t, a.all()...))
+	}
+	refused := 0
+	for range restores {
+		history[moments].restore(t, a.all()...)
+		part := [][]string{a.store(), a.keys(), a.keys()[1:]}[rand.IntN(3)]
+		at := rand.IntN(moments)
+		history[at].restore(t, part...)
+		issued, err := a.issue(t, 0, names...)
+		if err != nil {
+			require.ErrorIs(t, err, issuer.ErrSetBack)
+			refused++
+		}
+		require.Zero(t, issued, "%v set back to moment %d of %d", part, at, moments)
+	}
+	require.Greater(t, refused, restores/2)
+	t.Logf("%d of %d restores refused, no second token in any", refused, restores)
+}
+
+// TestErasedKeysStayErased: a key file from before an epoch's end, beside all else as it is, brings
+// no key back.
+func TestErasedKeysStayErased(t *testing.T) {
+	a := newAged(t)
+	var log bytes.Buffer
+	a.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
+	before := copyOf(t, a.keys()...)
+	a.Clock.Advance(relaytest.Epoch + 6*time.Minute)
+	i, err := issuer.New(a.cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	left := func() []uint64 {
+		keys, err := keyfile.LoadRSA(a.keys()[0])
+		require.NoError(t, err)
+		return keys.Epochs()
+	}
+	require.Eventually(t, func() bool { return len(left()) == 3 }, relaytest.Patience, 10*time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	before.restore(t, a.keys()[0])
+	require.Len(t, left(), 4)
+	a.Clock.Advance(-relaytest.Epoch - 6*time.Minute) // the clock was set back, too
+	i, err = issuer.New(a.cfg)
+	require.NoError(t, err)
+	require.NoError(t, i.Close())
+	require.Equal(t, []uint64{1, 2, 3}, left())
+	require.Contains(t, log.String(), "an older copy of the key file was restored")
+}
+
+// TestMarkFails: a token whose count is not in the mark is not given out, and the same request is good
+// later, also after a crash in between.
+func TestMarkFails(t *testing.T) {
+	a := newAged(t)
+	i, err := issuer.New(a.cfg)
+	require.NoError(t, err)
+	server := httptest.NewServer(i.Handler())
+	repair := issuer.BreakMarks(i)
+	body := request(t, a.Cascade, 0)
+	for range 3 { // it is in the store from the first time on
+		_, err = ask(t, server.URL, a.Cascade, 0, body, account("ann"))
+		require.ErrorIs(t, err, problem.New(problem.Overloaded, ""))
+	}
+	require.NoError(t, repair())
+	first, err := ask(t, server.URL, a.Cascade, 0, body, account("ann"))
+	require.NoError(t, err)
+	issuer.BreakMarks(i)
+	lost := request(t, a.Cascade, 0)
+	_, err = ask(t, server.URL, a.Cascade, 0, lost, account("bob"))
+	require.ErrorIs(t, err, problem.New(problem.Overloaded, ""))
+	server.Close()
+	i.Close() // complains of marks that are closed already
+
+	i, err = issuer.New(a.cfg)
+	require.NoError(t, err)
+	defer i.Close()
+	server = httptest.NewServer(i.Handler())
+	defer server.Close()
+	_, err = ask(t, server.URL, a.Cascade, 0, lost, account("bob"))
+	require.NoError(t, err)
+	again, err := ask(t, server.URL, a.Cascade, 0, body, account("ann"))
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+}
+
+// TestGroups: requests that come together share commits.
+func TestGroups(t *testing.T) {
+	const requests = 64
+	a := newAged(t)
+	i, err := issuer.New(a.cfg)
+	require.NoError(t, err)
+	defer i.Close()
+	server := httptest.NewServer(i.Handler())
+	defer server.Close()
+	bodies := make([][]byte, requests)
+	for k := range bodies {
+		bodies[k] = request(t, a.Cascade, 0)
+	}
+	var asking sync.WaitGroup
+	for k, body := range bodies {
+		asking.Go(func() {
+			_, err := ask(t, server.URL, a.Cascade, 0, body, account(fmt.Sprint("person ", k)))
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	asking.Wait()
+	t.Logf("%d requests in %d groups", requests, issuer.Groups(i))
+	require.Less(t, issuer.Groups(i), uint64(requests))
+}
+
+// TestTwoStoresOneKey: two issuers with copies of one store and the same keys cannot both run.
+func TestTwoStoresOneKey(t *testing.T) {
+	a := newAged(t)
+	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
+	raw, err := os.ReadFile(a.store()[0])
+	require.NoError(t, err)
+	i, err := issuer.New(a.cfg)
+	require.NoError(t, err)
+	defer i.Close()
+	twin := a.cfg
+	twin.Store = "sqlite:" + filepath.Join(t.TempDir(), "copy.db")
+	require.NoError(t, os.WriteFile(strings.TrimPrefix(twin.Store, "sqlite:"), raw, 0o600))
+	_, err = issuer.New(twin)
+	require.ErrorContains(t, err, "another process uses it")
+}

@@ -1,0 +1,198 @@
+package issuer
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// tie binds a task's keys to the counts in the store: beside a store that has forgotten what was issued,
+// keys would give out every token once more. It is written in three places, and a restore of fewer than
+// all of them shows:
+//
+//   - the store has Name, Commits and Next, which change in the transaction that counts;
+//   - the mark beside the key file, FILE.mark, has all of it, as of the last group that was answered;
+//   - the key file has Name.
+//
+// The order is: commit, write the mark, answer. So the store is at the mark, or one commit ahead of it
+// where a crash came between. Behind it, or further ahead, something was set back.
+type tie struct {
+	Name    string // of the task's counts, drawn when they were begun
+	Commits uint64 // groups of requests in which one of the task was counted
+	Next    uint64 // the first epoch of which no token has ever been counted
+	Erased  uint64 // how many epochs, from the first, have no key any more; in the mark only
+}
+
+// ErrSetBack is returned by [New] and [Inspect] where the keys and the store are not those that ran
+// together last.
+var ErrSetBack = errors.New("what has been issued is not known any more")
+
+// remedy is what an operator can do about it.
+const remedy = "put back the newest copy of the store, the keys and their mark, if you have all three; else end " +
+	"the epochs concerned with 'issuer end-epochs'"
+
+// places is a task's tie as it was found; nil and "" where it was not.
+type places struct {
+	row, mark *tie
+	keys      string
+}
+
+// fresh says that the keys have issued nothing yet, so that the tie may be begun, or a beginning finished
+// that a crash cut short: the row is written first, then the mark, then the key file.
+func (p *places) fresh() bool {
+	none := func(t *tie) bool { return t == nil || t.Commits == 0 }
+	return p.keys == "" && none(p.row) && none(p.mark) && (p.mark == nil || p.row != nil && p.mark.Name == p.row.Name)
+}
+
+// check is an error unless the three agree.
+func (p *places) check() error {
+	why := ""
+	switch {
+	case p.fresh():
+		return nil
+	case p.row == nil:
+		why = "the store has none of its counts: it was lost, or is another one"
+	case p.mark == nil:
+		why = "the mark beside its keys is gone"
+	case p.row.Name != p.mark.Name || p.keys != "" && p.row.Name != p.keys:
+		why = "its keys have been used with another store"
+	case p.keys == "":
+		why = "its key file is from before its first token: it was restored"
+	case p.row.Commits < p.mark.Commits:
+		why = fmt.Sprintf("the store is at commit %d, and tokens were given out up to commit %d: it was restored",
+			p.row.Commits, p.mark.Commits)
+	case p.row.Commits > p.mark.Commits+1:
+		why = fmt.Sprintf("the mark beside its keys is at commit %d, and the store at %d: the keys were restored",
+			p.mark.Commits, p.row.Commits)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s; %s", ErrSetBack, why, remedy)
+}
+
+// parseTie reads the value of a mark.
+func parseTie(value []byte) (*tie, error) {
+	if value == nil {
+		return nil, nil
+	}
+	t := &tie{}
+	return t, codec.Unmarshal(value, t)
+}
+
+// look finds a task's tie, also beside the process that has it, which moves on: what is found of the
+// store is of a moment at which the mark was what is returned.
+func (s *served) look(st *store) (p places, err error) {
+	p.keys = s.keys.Store()
+	for range 100 {
+		var before, after []byte
+		if before, err = durable.ReadMark(s.file); err != nil {
+			break
+		}
+		if st != nil {
+			if p.row, err = st.tie(s.ID); err != nil {
+				return p, err
+			}
+		}
+		if after, err = durable.ReadMark(s.file); err != nil {
+			break
+		}
+		if bytes.Equal(before, after) {
+			p.mark, err = parseTie(after)
+			break
+		}
+		err = errors.New("it never stands still")
+	}
+	if err != nil {
+		return p, fmt.Errorf("couldn't read the mark beside %s: %w", s.file, err)
+	}
+	return p, nil
+}
+
+// bound is the tie of a task that is served, with its mark. It is guarded by the store's turn.
+type bound struct {
+	tie
+	mark *durable.Mark
+}
+
+// write makes the tie durable in the mark.
+func (b *bound) write() error {
+	value, err := codec.Marshal(&b.tie)
+	if err != nil {
+		return err
+	}
+	if err := b.mark.Write(value); err != nil {
+		return fmt.Errorf("couldn't write the mark: %w", err)
+	}
+	return nil
+}
+
+// open takes a task's mark for this process.
+func (s *served) open() (*durable.Mark, error) {
+	mark, err := durable.OpenMark(s.file)
+	if errors.Is(err, durable.ErrClaimed) {
+		return nil, fmt.Errorf("couldn't use %s: %w", s.file, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("couldn't open the mark beside %s: %w", s.file, err)
+	}
+	return mark, nil
+}
+
+// join ties a task's keys to the store, or is [ErrSetBack]. What a crash left undone is done.
+func (st *store) join(s *served) error {
+	mark, err := s.open()
+	if err != nil {
+		return err
+	}
+	b := &bound{mark: mark}
+	st.bound[s.ID] = b // closed with the store
+	p, err := s.look(st)
+	if err != nil {
+		return err
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	if p.row == nil {
+		p.row = &tie{Name: rand.Text()}
+		if err := st.begin(s.ID, p.row); err != nil {
+			return err
+		}
+	}
+	b.tie = *p.row
+	if p.mark != nil {
+		b.Erased = p.mark.Erased
+	}
+	if p.mark == nil || *p.mark != b.tie {
+		if err := b.write(); err != nil {
+			return err
+		}
+	}
+	if p.keys == "" {
+		return s.keys.SetStore(b.Name)
+	}
+	return nil
+}
+
+// raise writes down that the first so many epochs of a task are over for good: what a restore of the key
+// file brings back is erased again.
+func (st *store) raise(id task.ID, erased uint64) error {
+	st.turn.Lock()
+	defer st.turn.Unlock()
+	b := st.bound[id]
+	if b.Erased >= erased {
+		return nil
+	}
+	before := b.Erased
+	b.Erased = erased
+	err := b.write()
+	if err != nil {
+		b.Erased = before
+	}
+	return err
+}
