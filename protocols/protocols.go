@@ -67,6 +67,32 @@ type Aggregate interface {
 	Total() []float64
 	// Errors returns what is known of the error of each entry of Total. Reports must not be 0.
 	Errors() []ErrorLaw
+	// Counters visits the numbers that the statistic is made of, always as many and in the same order.
+	// Who changes them all makes the aggregate another of the mechanism's: this is how it is written
+	// down and read again.
+	Counters(visit func(*uint64))
+}
+
+// VisitAll visits numbers one after the other, for [Aggregate.Counters].
+func VisitAll(numbers []uint64, visit func(*uint64)) {
+	for j := range numbers {
+		visit(&numbers[j])
+	}
+}
+
+// VisitSigned visits a number that may be negative, for [Aggregate.Counters]: 0, -1, 1, -2, … are visited
+// as 0, 1, 2, 3, …, so that small ones stay small.
+func VisitSigned(number *int64, visit func(*uint64)) {
+	folded := uint64(*number<<1) ^ uint64(*number>>63)
+	visit(&folded)
+	*number = int64(folded>>1) ^ -int64(folded&1)
+}
+
+// VisitFloat visits the bits of a number, for [Aggregate.Counters].
+func VisitFloat(number *float64, visit func(*uint64)) {
+	bits := math.Float64bits(*number)
+	visit(&bits)
+	*number = math.Float64frombits(bits)
 }
 
 // Scale returns the factor from totals to the units of a query over a number of reports.

@@ -14,3 +14,7 @@ func DistributionOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate
 func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer {
 	return answer(t, m, agg)
 }
+
+// PackCounters and UnpackCounters export what writes and reads aggregates for tests.
+func PackCounters(a protocols.Aggregate) []byte             { return packCounters(a) }
+func UnpackCounters(a protocols.Aggregate, in []byte) error { return unpackCounters(a, in) }

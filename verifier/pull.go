@@ -123,10 +123,11 @@ func (p *Puller) reloadEnd(epoch uint64, c *cursor) error {
 	}
 	open := p.verifier.open
 	chain, err := end.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: open.VerifierHop() - 1})
-	if err == nil {
-		c.end = &chain[len(chain)-1]
+	if err != nil {
+		return err
 	}
-	return err
+	c.end = &chain[len(chain)-1]
+	return p.verifier.end(epoch, c.end.Batches)
 }
 
 func (p *Puller) endPath(epoch uint64) string {
@@ -204,8 +205,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			continue
 		}
 		if c.complete = c.end != nil && c.next >= c.end.Batches; c.complete {
-			p.verifier.complete(epoch)
-			return nil
+			return p.verifier.complete(epoch)
 		}
 		err := p.pullOne(ctx, epoch, c)
 		switch {
@@ -262,7 +262,7 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 		return false, fmt.Errorf("couldn't keep the end of epoch %d: %w", epoch, err)
 	}
 	c.end = end
-	return true, nil
+	return true, p.verifier.end(epoch, end.Batches)
 }
 
 // noteOnce notes a finding about something that is asked for again.
@@ -286,7 +286,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {
 		p.verifier.Note(FindingRefused, refused.Error())
-		return nil
+		return p.verifier.witness(refused.Signed, epoch, seq, 0)
 	}
 	if err != nil {
 		return err

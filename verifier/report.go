@@ -3,8 +3,6 @@ package verifier
 import (
 	"encoding/json"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -119,24 +117,29 @@ func (v *Verifier) Report() (*Report, error) {
 	}
 	r := &Report{
 		Task: t.ID.String(), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
-		Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, Findings: []Finding{},
+		Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee,
 		Ledger: Ledger{Composition: "basic", Epochs: []EpochReport{}},
 	}
 	total, counts := v.mechanism.Aggregate(), Counts{}
 	r.ByHop = newHops(r.Hops)
+	found := v.places()
 	for _, number := range v.sortedEpochs() {
 		e := v.epochs[number]
-		if err := total.Merge(e.aggregate); err != nil {
+		if err := v.addUp(e); err != nil {
 			return nil, err
 		}
-		counts.add(e.counts)
-		for i := range r.ByHop {
-			r.ByHop[i].add(e.hops[i])
+		if err := total.Merge(e.total.aggregate); err != nil {
+			return nil, err
 		}
-		if e.counts.Batches > 0 {
-			a := answer(t.Task, v.mechanism, e.aggregate)
-			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, e.counts.Users, e.counts.Batches, a,
-				distribution(t.Task, v.mechanism, a, e.aggregate.Reports())})
+		found.merge(e.total.findings)
+		counts.add(e.total.counts)
+		for i := range r.ByHop {
+			r.ByHop[i].add(e.total.hops[i])
+		}
+		if c := e.total.counts; c.Batches > 0 {
+			a := answer(t.Task, v.mechanism, e.total.aggregate)
+			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, c.Users, c.Batches, a,
+				distribution(t.Task, v.mechanism, a, e.total.aggregate.Reports())})
 		}
 	}
 	r.Answer = answer(t.Task, v.mechanism, total)
@@ -144,10 +147,7 @@ func (v *Verifier) Report() (*Report, error) {
 	r.Users, r.Batches = counts.Users, counts.Batches
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
-	for _, f := range v.findings {
-		r.Findings = append(r.Findings, *f)
-	}
-	slices.SortFunc(r.Findings, func(a, b Finding) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	r.Findings = found.list()
 	return r, nil
 }
 

@@ -7,8 +7,10 @@
 package verifier
 
 import (
-	"encoding/binary"
+	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"sync"
@@ -21,29 +23,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Verifier aggregates the batches of one task. It is safe for concurrent use.
+// Verifier adds up the batches of one task. What it reports does not depend on the order in which they
+// come. It is safe for concurrent use.
 type Verifier struct {
 	open      *taskfile.Open
-	keys      *keyfile.HPKE
-	mechanism protocols.Mechanism
+	keys      *keyfile.HPKE       // nil: nothing can be opened.
+	mechanism protocols.Mechanism // nil: nothing is added up.
 
-	mu       sync.Mutex // guards epochs and findings
-	epochs   map[uint64]*epoch
-	findings map[FindingName]*Finding
+	mu     sync.Mutex // guards epochs and faults
+	epochs map[uint64]*epoch
+	faults findings // Of what is no record.
 }
-
-// epoch is what has been aggregated of one epoch.
-type epoch struct {
-	aggregate protocols.Aggregate
-	batches   map[uint64]bool // By number; false where nothing was released.
-	tags      tags            // Of all messages opened, to find replays; nil when the epoch is complete.
-	counts    Counts
-	hops      []HopCounts // By relay.
-}
-
-// tags is a replay set of the first halves of tags. Clients draw them at random: of n messages, two
-// share one with probability below n²/2^65, which costs the estimate a message.
-type tags map[uint64]struct{}
 
 // HopCounts is what one relay's manifests say became of the slots it took in.
 type HopCounts struct {
@@ -83,37 +73,13 @@ func (c *Counts) add(o Counts) {
 	c.Withheld += o.Withheld
 }
 
-// FindingName says what did not add up.
-type FindingName string
-
-// The names of findings. The first four count slots, the others batches.
-const (
-	FindingDropped    FindingName = "dropped"    // A relay dropped it as unreadable or repeated.
-	FindingUnreadable FindingName = "unreadable" // The verifier's key does not open it.
-	FindingMalformed  FindingName = "malformed"  // It is none of the protocol's messages.
-	FindingRepeated   FindingName = "repeated"   // It was there before.
-
-	FindingDestroyed  FindingName = "destroyed"  // A relay destroyed it for being too small.
-	FindingTooFew     FindingName = "too-few"    // Too few of its slots are valid; withheld.
-	FindingIncomplete FindingName = "incomplete" // Not all of its shares are there; withheld.
-	FindingForeign    FindingName = "foreign"    // It is not of this task.
-	FindingRefused    FindingName = "refused"    // It is not as its relays signed it.
-	FindingMissing    FindingName = "missing"    // The last relay did not hand it over.
-	FindingEnd        FindingName = "end"        // An epoch's signed end tells of fewer, or a relay gave up on it.
-)
-
-// Finding is something that did not add up.
-type Finding struct {
-	Name    FindingName `json:"name"`
-	Count   uint64      `json:"count"`   // Slots or batches, as the name says.
-	Example string      `json:"example"` // Where the first one was.
-}
-
 // New returns a verifier for a task whose claim it re-derives. The private keys must be those of
-// the key list that the task names for the verifier.
+// the key list that the task names for the verifier; without keys it takes records, and opens nothing.
 func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
-	if err := keys.Check(open.Task, open.KeyLists[open.VerifierHop()]); err != nil {
-		return nil, err
+	if keys != nil {
+		if err := keys.Check(open.Task, open.KeyLists[open.VerifierHop()]); err != nil {
+			return nil, err
+		}
 	}
 	if err := open.Input.CheckEntries(); err != nil {
 		return nil, err
@@ -125,8 +91,14 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	if err := m.CheckClaim(); err != nil {
 		return nil, err
 	}
-	return &Verifier{open: open, keys: keys, mechanism: m, epochs: map[uint64]*epoch{},
-		findings: map[FindingName]*Finding{}}, nil
+	v := NewChecker(open)
+	v.keys, v.mechanism = keys, m
+	return v, nil
+}
+
+// NewChecker returns a verifier that has findings and no report: it opens nothing.
+func NewChecker(open *taskfile.Open) *Verifier {
+	return &Verifier{open: open, epochs: map[uint64]*epoch{}, faults: findings{}}
 }
 
 // Check verifies a batch of the last relay without opening it, and returns its chain of manifests
@@ -143,68 +115,160 @@ func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {
 	return batch.Check(open.Task, last, header.Seq)
 }
 
-// Add checks, opens and aggregates a batch. A batch that fails its checks, or was added before,
-// is an error and changes nothing. A destroyed batch is counted and adds nothing to the estimate.
+// Add checks, opens and adds a batch. A batch that fails its checks, or was added before, is an error and
+// changes nothing. A destroyed batch is counted and adds nothing to the estimate.
 func (v *Verifier) Add(batch *onion.Batch) error {
 	chain, err := Check(v.open, batch)
 	if err != nil {
 		return err
 	}
 	last := chain[len(chain)-1]
-	if v.has(last.Epoch, last.Seq) {
+	if v.Has(last.Epoch, last.Seq) {
 		return fmt.Errorf("couldn't add batch %d of epoch %d: added before", last.Seq, last.Epoch)
 	}
-	var opened []slot
-	if !last.Destroyed() {
-		key, err := v.keys.Key(last.Epoch)
-		if err != nil {
-			return fmt.Errorf("couldn't open batch %d of epoch %d: %w", last.Seq, last.Epoch, err)
+	r, err := v.openBatch(batch, chain)
+	if err != nil {
+		return err
+	}
+	return v.AddRecord(r)
+}
+
+// AddFile adds a file, a batch or the signed end of an epoch, or notes what is wrong with it. Its error is
+// one of the verifier, not of the file.
+func (v *Verifier) AddFile(name string, in io.Reader) error {
+	buffered := bufio.NewReader(in)
+	if lead, _ := buffered.Peek(1); len(lead) == 1 && lead[0] == endLead {
+		return v.addEnd(name, buffered)
+	}
+	batch, chain, err := Inspect(v.open, buffered)
+	if fault := new(Fault); errors.As(err, &fault) {
+		v.Note(fault.Name, name+": "+fault.Err.Error())
+		if fault.Signed == nil {
+			return nil
 		}
-		opener, err := onion.NewOpener(v.open.Task, v.open.ID, v.open.VerifierHop(), last.Epoch, key)
-		if err != nil {
-			return err
-		}
-		opened = openAll(opener, batch.Ciphertexts)
+		return v.witness(fault.Signed, fault.Epoch, fault.Seq, 0)
+	}
+	if err != nil {
+		v.Note(FindingUnread, name+": "+err.Error())
+		return nil
+	}
+	last := chain[len(chain)-1]
+	if v.keys == nil || v.Has(last.Epoch, last.Seq) {
+		return v.witness(batch.Signed(), last.Epoch, last.Seq, 1)
+	}
+	r, err := v.openBatch(batch, chain)
+	if errors.Is(err, keyfile.ErrErased) {
+		v.Note(FindingErased, name+": "+err.Error())
+		return v.witness(batch.Signed(), last.Epoch, last.Seq, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return v.AddRecord(r)
+}
+
+// endLead is the first byte of a signed end, an array of two; a batch is one of four.
+const endLead = 0x92
+
+// addEnd adds the signed end of an epoch by the last relay.
+func (v *Verifier) addEnd(name string, in io.Reader) error {
+	raw, err := io.ReadAll(io.LimitReader(in, maxEnd))
+	if err != nil {
+		v.Note(FindingUnread, name+": "+err.Error())
+		return nil
+	}
+	of, batches, err := readEnd(v.open, raw)
+	if err != nil {
+		v.Note(FindingForeign, name+": "+err.Error())
+		return nil
+	}
+	return v.end(of, batches)
+}
+
+// witness adds what the last relay signed for a number, without the batch's slots.
+func (v *Verifier) witness(signed *onion.SignedManifest, epoch, seq, copies uint64) error {
+	r, err := newRecord(v.open, signed, epoch, seq, copies)
+	if err != nil {
+		return err
+	}
+	return v.AddRecord(r)
+}
+
+// Open returns the record of a batch that passes [Check]. It changes nothing: [Verifier.AddRecord] adds it.
+func (v *Verifier) Open(batch *onion.Batch) (*Record, error) {
+	chain, err := Check(v.open, batch)
+	if err != nil {
+		return nil, err
+	}
+	return v.openBatch(batch, chain)
+}
+
+func (v *Verifier) openBatch(batch *onion.Batch, chain []onion.Manifest) (*Record, error) {
+	last := chain[len(chain)-1]
+	r, err := newRecord(v.open, batch.Signed(), last.Epoch, last.Seq, 1)
+	if err != nil || last.Destroyed() {
+		return r, err
+	}
+	if v.keys == nil {
+		return nil, errors.New("couldn't open a batch: no keys")
+	}
+	key, err := v.keys.Key(last.Epoch)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't open batch %d of epoch %d: %w", last.Seq, last.Epoch, err)
+	}
+	opener, err := onion.NewOpener(v.open.Task, v.open.ID, v.open.VerifierHop(), last.Epoch, key)
+	if err != nil {
+		return nil, err
+	}
+	r.fill(v.mechanism, v.open.Slots.Lanes, openAll(opener, batch.Ciphertexts))
+	return r, nil
+}
+
+// AddRecord adds a record, which is the verifier's from then on. It is an error where the epoch is complete.
+func (v *Verifier) AddRecord(r *Record) error {
+	hash, chain, err := r.open(v.open)
+	if err != nil {
+		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e := v.epochs[last.Epoch]
-	if e == nil {
-		e = &epoch{aggregate: v.mechanism.Aggregate(), batches: map[uint64]bool{}, tags: tags{},
-			hops: newHops(v.open.VerifierHop())}
-		v.epochs[last.Epoch] = e
+	e := v.epoch(r.Epoch)
+	if e.closed {
+		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", r.Seq, r.Epoch)
 	}
-	if _, again := e.batches[last.Seq]; again {
-		return fmt.Errorf("couldn't add batch %d of epoch %d: added before", last.Seq, last.Epoch)
-	}
-	if e.tags == nil {
-		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", last.Seq, last.Epoch)
-	}
-	counts, released := v.take(e, chain, opened)
-	e.batches[last.Seq] = released
-	e.counts.add(counts)
+	e.put(hash, r, chain)
 	return nil
 }
 
 // complete says that there is no further batch of an epoch, and lets its replay set go. What is kept
 // of all epochs together then does not grow with their messages.
-func (v *Verifier) complete(of uint64) {
+func (v *Verifier) complete(of uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if e := v.epochs[of]; e != nil {
-		e.tags = nil
+	e := v.epoch(of)
+	if err := v.addUp(e); err != nil {
+		return err
 	}
+	e.closed, e.total.tags = true, nil
+	for _, n := range e.numbers {
+		for _, one := range n.versions {
+			one.record.strip()
+		}
+	}
+	return nil
 }
 
-func (v *Verifier) has(epoch, seq uint64) bool {
+// Has says whether a batch of a number has been added as a whole.
+func (v *Verifier) Has(epoch, seq uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	e := v.epochs[epoch]
-	if e == nil {
+	if e == nil || e.numbers[seq] == nil {
 		return false
 	}
-	_, ok := e.batches[seq]
-	return ok
+	return slices.ContainsFunc(e.numbers[seq].versions, func(one *signedVersion) bool {
+		return one.record.Copies > 0
+	})
 }
 
 // slot is an opened slot.
@@ -240,113 +304,28 @@ func openAll(opener *onion.Opener, lanes onion.Lanes) []slot {
 	return slots
 }
 
-// take aggregates the opened slots of a batch, unless too few of them are valid. v.mu is held.
-func (v *Verifier) take(e *epoch, chain []onion.Manifest, opened []slot) (c Counts, released bool) {
-	last := chain[len(chain)-1]
-	where := fmt.Sprintf("epoch %d, batch %d", last.Epoch, last.Seq)
-	c = countChain(chain, e.hops, func(name FindingName, n uint64) { v.find(name, n, where) })
-	if last.Destroyed() {
-		return c, false
-	}
-	batch := v.mechanism.Aggregate()
-	valid := make([]uint64, v.open.Slots.Lanes)
-	for _, s := range opened {
-		fault := judge(e.tags, batch, s)
-		switch {
-		case fault != "":
-			v.find(fault, 1, where)
-			c.Rejected++
-			continue
-		case s.message.Cover:
-			c.Covers++
-		default:
-			c.Verified++
-		}
-		valid[s.lane]++
-	}
-	if err := onion.CheckCounts(v.open.Task, last.Submissions, valid); err != nil {
-		v.find(FindingTooFew, 1, where+": "+err.Error())
-		c.Withheld, c.Verified = c.Withheld+c.Verified, 0
-		return c, false
-	}
-	if err := protocols.CheckComplete(batch, last.Submissions); err != nil {
-		v.find(FindingIncomplete, 1, where+": "+err.Error())
-		c.Withheld, c.Verified = c.Withheld+c.Verified, 0
-		return c, false
-	}
-	batch.AddUsers(last.Submissions)
-	if err := e.aggregate.Merge(batch); err != nil {
-		panic("verifier: internal error: " + err.Error())
-	}
-	c.Batches, c.Users = 1, last.Submissions
-	return c, true
-}
-
-// judge adds one slot to a batch's aggregate; it returns the name of a finding where it cannot.
-func judge(seen tags, batch protocols.Aggregate, s slot) FindingName {
-	if s.err != nil {
-		return FindingUnreadable
-	}
-	half := binary.BigEndian.Uint64(s.tag[:])
-	if _, repeated := seen[half]; repeated {
-		return FindingRepeated
-	}
-	seen[half] = struct{}{}
-	if !s.message.Cover && batch.Add(s.lane, s.message.Body) != nil {
-		return FindingMalformed
-	}
-	return ""
-}
-
-func newHops(relays int) []HopCounts {
-	hops := make([]HopCounts, relays)
-	for i := range hops {
-		hops[i].Relay = i + 1
-	}
-	return hops
-}
-
-// countChain counts what the relays did to a batch, from their manifests, and adds it to hops.
-func countChain(chain []onion.Manifest, hops []HopCounts, find func(name FindingName, n uint64)) (c Counts) {
-	for hop, m := range chain {
-		var h HopCounts
-		for _, lane := range m.Lanes {
-			if m.Destroyed() {
-				h.add(HopCounts{In: lane.In, Destroyed: lane.In})
-			} else {
-				h.add(HopCounts{In: lane.In, Out: lane.Out, Dropped: lane.Dropped})
-			}
-		}
-		if hop == 0 {
-			c.Sent += h.In
-		}
-		c.Withheld += h.Destroyed
-		c.Rejected += h.Dropped
-		hops[hop].add(h)
-	}
-	if c.Rejected > 0 {
-		find(FindingDropped, c.Rejected)
-	}
-	if chain[len(chain)-1].Destroyed() {
-		find(FindingDestroyed, 1)
-	}
-	return c
-}
-
-// Note records a finding about a batch that could not be added.
+// Note adds a finding that has no record.
 func (v *Verifier) Note(name FindingName, example string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.find(name, 1, example)
+	v.faults.add(name, 1, nowhere(example))
 }
 
-func (v *Verifier) find(name FindingName, n uint64, where string) {
-	f := v.findings[name]
-	if f == nil {
-		f = &Finding{Name: name, Example: where}
-		v.findings[name] = f
+// Findings returns what did not add up so far, but for what shows only when batches are opened.
+func (v *Verifier) Findings() []Finding {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.places().list()
+}
+
+// places returns the findings that need no slots. v.mu is held.
+func (v *Verifier) places() findings {
+	f := findings{}
+	f.merge(v.faults)
+	for _, of := range v.sortedEpochs() {
+		v.epochs[of].findPlaces(of, v.open.Batch.Size, f)
 	}
-	f.Count += n
+	return f
 }
 
 // sortedEpochs returns the numbers of the epochs seen, ascending. v.mu is held.

@@ -159,17 +159,29 @@ func (v *view) Range() string {
 func (f Finding) Explain() string { return explanations[f.Name] }
 
 var explanations = map[FindingName]string{
-	FindingDropped:    "slots that a relay dropped as unreadable or repeated",
-	FindingDestroyed:  "batches that a relay destroyed for being too small",
-	FindingUnreadable: "slots that the verifier’s key does not open",
-	FindingMalformed:  "messages that are none of the protocol’s",
-	FindingRepeated:   "slots that were there before",
-	FindingTooFew:     "batches with too few valid slots, withheld",
-	FindingIncomplete: "batches without all their shares, withheld",
-	FindingEnd:        "epochs that did not end as their relays should have signed",
-	FindingForeign:    "batches that are not of this task",
-	FindingRefused:    "batches that are not as their relays signed them",
-	FindingMissing:    "batches that the last relay did not hand over",
+	FindingDropped:     "slots that a relay dropped as unreadable or repeated",
+	FindingUnreadable:  "slots that the verifier’s key does not open",
+	FindingMalformed:   "slots that open to neither message nor cover",
+	FindingOutOfDomain: "messages that are none of the protocol’s",
+	FindingRepeated:    "slots that were there before",
+	FindingDestroyed: "batches that a relay destroyed for being too small, and that are not what was left of " +
+		"an epoch",
+	FindingTooFew:       "batches with too few valid slots, withheld",
+	FindingIncomplete:   "batches without all their shares, withheld",
+	FindingEquivocation: "numbers for which the last relay signed two batches; neither counts",
+	FindingDuplicate:    "batches that came again, and count once",
+	FindingGap:          "numbers of which no batch came",
+	FindingErased:       "batches whose key is erased",
+	FindingTruncated:    "batches that end early",
+	FindingTampered:     "batches whose ciphertexts were changed",
+	FindingSignature:    "batches that their last relay did not sign",
+	FindingForeign:      "batches that are not of this task",
+	FindingCounts:       "batches whose manifests do not add up",
+	FindingChain:        "batches with a manifest that an earlier relay did not sign so",
+	FindingUnread:       "files that cannot be read",
+	FindingRefused:      "batches that are not as their relays signed them",
+	FindingMissing:      "batches that the last relay did not hand over",
+	FindingEnd:          "epochs that did not end as their relays should have signed",
 }
 
 // Median returns the quantile at 1/2.

@@ -1,23 +1,58 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
+// results are the flags of what analyze and merge print.
+type results struct{ html, csv string }
+
+func (r *results) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.html, "html", "", "also write the page to this file")
+	cmd.Flags().StringVar(&r.csv, "csv", "", "also write the estimates to this file")
+}
+
+// print prints the report of all that was added, and then fails if there is no estimate or a fault.
+func (r *results) print(cmd *cobra.Command, v *verifier.Verifier, t *task.Task) error {
+	report, err := v.Report()
+	if err != nil {
+		return err
+	}
+	if err := writeFile(r.html, v.WriteHTML); err != nil {
+		return err
+	}
+	if err := writeFile(r.csv, func(w io.Writer) error { return report.WriteCSV(w, t) }); err != nil {
+		return err
+	}
+	if err := cli.Print(cmd, report, report.Print); err != nil {
+		return err
+	}
+	if report.Batches == 0 {
+		return errors.Join(errors.New("no batch was released: there is no estimate"), verifier.Faults(report.Findings))
+	}
+	return verifier.Faults(report.Findings)
+}
+
 func analyzeCommand() *cobra.Command {
-	var taskPath, keysPath, htmlPath, csvPath string
+	var taskPath, keysPath, shard, out string
+	var r results
 	cmd := &cobra.Command{
 		Use:   "analyze --task BUNDLE --keys FILE BATCH...",
 		Short: "Open batch files and print the estimate, its error bars and the guarantee",
@@ -26,13 +61,26 @@ keys, drops what is unreadable or repeated, and adds up the rest. It prints the 
 standard error and interval from the data, the standard error of the worst case, the guarantee and
 what it rests on, a ledger of what the epochs cost together, and findings about what did not add up.
 
-A batch that fails its checks is refused: exit status 1, and nothing is printed of it.
+A file that fails its checks is a finding with a name, and the others count. The result does not
+depend on the order of the files. Exit status 1 where a finding is a fault: all but slots that a
+relay dropped. The signed end of an epoch (.end) may be among the files: it tells how many batches
+the epoch has.
+
+--shard I/K takes every K-th file, from the I-th on, in the order of their names, and --out writes
+what was learnt to a file, for 'verifier merge' to bring together. Shards may run anywhere.
 
 --html writes the page of 'verifier serve' as one file that loads nothing, --csv a line per epoch and
 entry.`,
 		Example: "  verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := shardOf(args, shard)
+			if err != nil {
+				return err
+			}
+			if (shard != "" || out != "") && (out == "" || r != results{}) {
+				return cli.Usagef("invalid shard %q: want --out FILE with it, and neither --html nor --csv", shard)
+			}
 			open, err := taskfile.LoadBundle(taskPath)
 			if err != nil {
 				return err
@@ -45,38 +93,129 @@ entry.`,
 			if err != nil {
 				return err
 			}
-			bar := cli.Progress("analyzing", len(args))
-			for _, path := range args {
-				if err := addFile(v, path); err != nil {
-					return fmt.Errorf("%s: %w", path, err)
-				}
-				bar.Add(1)
-			}
-			r, err := v.Report()
-			if err != nil {
+			if err := addFiles(v, "analyzing", args); err != nil {
 				return err
 			}
-			if err := writeFile(htmlPath, v.WriteHTML); err != nil {
-				return err
+			if out != "" {
+				return writeState(cmd, v, out, len(args))
 			}
-			if err := writeFile(csvPath, func(w io.Writer) error { return r.WriteCSV(w, open.Task) }); err != nil {
-				return err
-			}
-			if err := cli.Print(cmd, r, r.Print); err != nil {
-				return err
-			}
-			if r.Batches == 0 {
-				return errors.New("no batch was released: there is no estimate")
-			}
-			return nil
+			return r.print(cmd, v, open.Task)
 		},
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
 	cmd.Flags().StringVar(&keysPath, "keys", "", "the verifier's HPKE key file")
-	cmd.Flags().StringVar(&htmlPath, "html", "", "also write the page to this file")
-	cmd.Flags().StringVar(&csvPath, "csv", "", "also write the estimates to this file")
+	cmd.Flags().StringVar(&shard, "shard", "", "I/K: the I-th of K parts of the files; wants --out")
+	cmd.Flags().StringVar(&out, "out", "", "write a file for 'verifier merge' instead of an estimate")
+	r.flags(cmd)
 	cli.Require(cmd, "task", "keys")
 	return cmd
+}
+
+// shardOf returns the part of the files that a shard "I/K" takes; all without one.
+func shardOf(paths []string, shard string) ([]string, error) {
+	if shard == "" {
+		return paths, nil
+	}
+	first, of, ok := strings.Cut(shard, "/")
+	i, errI := strconv.Atoi(first)
+	k, errK := strconv.Atoi(of)
+	if !ok || errI != nil || errK != nil || i < 1 || i > k {
+		return nil, cli.Usagef("invalid shard %q: want I/K with I from 1 to K, such as 1/3", shard)
+	}
+	var out []string
+	for j, path := range slices.Sorted(slices.Values(paths)) {
+		if j%k == i-1 {
+			out = append(out, path)
+		}
+	}
+	return out, nil
+}
+
+// stateWritten is what `verifier analyze --out` prints as JSON.
+type stateWritten struct {
+	Out   string `json:"out"`
+	Files int    `json:"files"`
+}
+
+func writeState(cmd *cobra.Command, v *verifier.Verifier, path string, files int) error {
+	var state bytes.Buffer
+	if err := v.WriteState(&state); err != nil {
+		return err
+	}
+	if err := durable.WriteFile(path, state.Bytes(), 0o600); err != nil { // it holds messages
+		return fmt.Errorf("couldn't write the state: %w", err)
+	}
+	done := stateWritten{path, files}
+	return cli.Print(cmd, done, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s: what %d files say, for 'verifier merge'\n", path, files)
+		return err
+	})
+}
+
+func mergeCommand() *cobra.Command {
+	var taskPath string
+	var r results
+	cmd := &cobra.Command{
+		Use:   "merge --task BUNDLE FILE...",
+		Short: "Bring together what 'verifier analyze --out' wrote, and print the estimate",
+		Long: `Merge reads the files that 'verifier analyze --shard I/K --out FILE' wrote, and prints what one
+'verifier analyze' of all batches would have printed, byte for byte. Batches that came to two shards,
+messages that are in batches of two shards, and two batches that a relay signed for one number show
+here. No key is needed. A file that cannot be read is an error, as the result would not be of all.`,
+		Example: "  verifier merge --task mean.bundle one.state two.state three.state --json",
+		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			open, err := taskfile.LoadBundle(taskPath)
+			if err != nil {
+				return err
+			}
+			v, err := verifier.New(open, nil)
+			if err != nil {
+				return err
+			}
+			for _, path := range args {
+				if err := readState(v, path); err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
+			}
+			return r.print(cmd, v, open.Task)
+		},
+	}
+	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
+	r.flags(cmd)
+	cli.Require(cmd, "task")
+	return cmd
+}
+
+func readState(v *verifier.Verifier, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return v.ReadState(bufio.NewReader(f))
+}
+
+// addFiles adds batch files and ends of epochs. What cannot be opened is a finding like others.
+func addFiles(v *verifier.Verifier, what string, paths []string) error {
+	bar := cli.Progress(what, len(paths))
+	for _, path := range paths {
+		if err := addFile(v, path); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		bar.Add(1)
+	}
+	return nil
+}
+
+func addFile(v *verifier.Verifier, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		v.Note(verifier.FindingUnread, err.Error())
+		return nil
+	}
+	defer f.Close()
+	return v.AddFile(path, f)
 }
 
 // writeFile writes a file, unless its path is empty.
@@ -94,22 +233,6 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-func readBatch(path string) (*onion.Batch, error) {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read the batch: %w", err)
-	}
-	return onion.ParseBatch(raw)
-}
-
-func addFile(v *verifier.Verifier, path string) error {
-	batch, err := readBatch(path)
-	if err != nil {
-		return err
-	}
-	return v.Add(batch)
-}
-
 // verification is what `verifier verify --json` prints.
 type verification struct {
 	OK       bool               `json:"ok"`
@@ -121,8 +244,9 @@ func verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify --task BUNDLE BATCH...",
 		Short: "Check batch files against their manifests; needs no key",
-		Long: `Verify checks signatures, counts and hashes of batches along their whole chain of relays. Anyone
-with the task can do it: nothing is opened. Exit status 1 when a batch fails.`,
+		Long: `Verify checks signatures, counts and hashes of batches along their whole chain of relays, and that
+no number of an epoch is missing, there twice, or signed twice. Anyone with the task can do it:
+nothing is opened. Exit status 1 when anything fails; what it is has a name.`,
 		Example: "  verifier verify --task mean.bundle batches/*.batch",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -130,35 +254,22 @@ with the task can do it: nothing is opened. Exit status 1 when a batch fails.`,
 			if err != nil {
 				return err
 			}
-			out := verification{OK: true, Findings: []verifier.Finding{}}
-			for _, path := range args {
-				if err := verifyFile(open, path); err != nil {
-					out.OK = false
-					out.Findings = append(out.Findings,
-						verifier.Finding{Name: verifier.FindingRefused, Count: 1, Example: path + ": " + err.Error()})
-				}
+			v := verifier.NewChecker(open)
+			if err := addFiles(v, "verifying", args); err != nil {
+				return err
 			}
+			out := verification{Findings: v.Findings()}
+			failed := verifier.Faults(out.Findings)
+			out.OK = failed == nil
 			if err := cli.Print(cmd, out, out.print); err != nil {
 				return err
 			}
-			if !out.OK {
-				return fmt.Errorf("%d of %d batches failed", len(out.Findings), len(args))
-			}
-			return nil
+			return failed
 		},
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
 	cli.Require(cmd, "task")
 	return cmd
-}
-
-func verifyFile(open *taskfile.Open, path string) error {
-	batch, err := readBatch(path)
-	if err != nil {
-		return err
-	}
-	_, err = verifier.Check(open, batch)
-	return err
 }
 
 func (v verification) print(w io.Writer) error {
@@ -167,7 +278,7 @@ func (v verification) print(w io.Writer) error {
 		return err
 	}
 	for _, f := range v.Findings {
-		if _, err := fmt.Fprintf(w, "%s: %s\n", f.Name, f.Example); err != nil {
+		if _, err := fmt.Fprintf(w, "%s, %d: %s\n", f.Name, f.Count, f.Example); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ func root() *cobra.Command {
 		gammaCommand(),
 		amplifyCommand(),
 		simulateCommand(),
-		analyzeCommand(),
+		analyzeCommand(), mergeCommand(),
 		verifyCommand(),
 		serveCommand(),
 		initCommand(),

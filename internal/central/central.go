@@ -160,6 +160,15 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	for j := range a.sums {
+		protocols.VisitFloat(&a.sums[j], visit)
+	}
+	visit(&a.batches)
+	visit(&a.reports)
+}
+
 func (a *aggregate) Reports() uint64 { return a.reports }
 
 func (a *aggregate) Total() []float64 {

@@ -44,6 +44,14 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	for j := range a.sums {
+		protocols.VisitSigned(&a.sums[j], visit)
+	}
+	visit(&a.users)
+}
+
 // Total returns formula (2), moved from {0, …, Δ} to the task's range.
 func (a *aggregate) Total() []float64 {
 	out := make([]float64, len(a.sums))

@@ -42,6 +42,12 @@ func (a *aggregate) AddUsers(uint64) {}
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	protocols.VisitAll(a.counts, visit)
+	visit(&a.reports)
+}
+
 // Total returns formula (1) for every value.
 func (a *aggregate) Total() []float64 {
 	gamma, k := a.krr.Gamma.Float64(), float64(a.krr.K)

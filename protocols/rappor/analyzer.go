@@ -45,6 +45,12 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	visit(&a.sum)
+	visit(&a.reports)
+}
+
 // Total returns formula (1), moved from levels to the task's range.
 func (a *aggregate) Total() []float64 {
 	f, k, n := a.m.f.Float64(), float64(a.m.k), float64(a.reports)

@@ -50,6 +50,13 @@ func (a *aggregate) AddUsers(uint64) {}
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	visit(&a.sum)
+	visit(&a.squares)
+	visit(&a.reports)
+}
+
 // Total returns formula (1), moved from [0, 1] to the task's range.
 func (a *aggregate) Total() []float64 {
 	gamma, n := a.m.krr.Gamma.Float64(), float64(a.reports)

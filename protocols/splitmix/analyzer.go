@@ -78,6 +78,14 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 
 func (a *aggregate) Reports() uint64 { return a.reports }
 
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	visit(&a.residue)
+	visit(&a.messages)
+	protocols.VisitFloat(&a.sum, visit)
+	visit(&a.reports)
+}
+
 // Total moves the decoded sum from [0, 1] to the task's range.
 func (a *aggregate) Total() []float64 {
 	return []float64{a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.task.Input.Width()*a.sum/float64(a.m.p)}

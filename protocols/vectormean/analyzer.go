@@ -48,6 +48,12 @@ func (a *aggregate) AddUsers(n uint64) { a.users += n }
 
 func (a *aggregate) Reports() uint64 { return a.users }
 
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	protocols.VisitAll(a.counts, visit)
+	visit(&a.users)
+}
+
 // Total returns (1), or (3) with a lane per coefficient.
 func (a *aggregate) Total() []float64 {
 	m := a.m

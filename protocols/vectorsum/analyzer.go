@@ -70,6 +70,15 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 
 func (a *aggregate) AddUsers(n uint64) { a.users += n }
 
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	protocols.VisitAll(a.sums, visit)
+	protocols.VisitAll(a.squares, visit)
+	protocols.VisitAll(a.counts, visit)
+	protocols.VisitAll(a.messages, visit)
+	visit(&a.users)
+}
+
 // Reports counts messages where there is one per client.
 func (a *aggregate) Reports() uint64 {
 	if a.m.t == 1 {

@@ -119,6 +119,40 @@ func (b *Batch) Header() (*Manifest, error) {
 // unchanged.
 var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
 
+// What is wrong with a chain whose last manifest is signed: compare with errors.Is. Other errors of a
+// chain are [ErrSigner], or of a manifest that is another's or of another place.
+var (
+	ErrCounts = errors.New("its counts do not add up")
+	ErrChain  = errors.New("its chain of manifests is broken") // A manifest of an earlier hop, or its link.
+	errPlace  = errors.New("it is of another task or place")
+)
+
+// fault is an error of a kind: its text says more than the kind does.
+type fault struct {
+	error
+	kind error
+}
+
+func (f *fault) Unwrap() []error { return []error{f.kind, f.error} }
+
+// Check verifies a signed manifest of hop c.Hop, of this number, and, through its sources, of all hops
+// before, as [Batch.Check] does. It returns the chain.
+func (s *SignedManifest) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
+	return checkChain(t, c, seq, s)
+}
+
+// Bytes returns the msgpack form.
+func (s *SignedManifest) Bytes() ([]byte, error) { return codec.Marshal(s) }
+
+// ParseSigned reads the msgpack form without checking it; see [SignedManifest.Check].
+func ParseSigned(in []byte) (*SignedManifest, error) {
+	var s SignedManifest
+	if err := codec.Unmarshal(in, &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
 // Open verifies that the relay at hop signed the manifest, else [ErrSigner], and parses it. It
 // does not check what the manifest says; see [Batch.Check].
 func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
@@ -178,9 +212,10 @@ func checkSlots(m *Manifest, lanes Lanes, size int) string {
 
 // checkChain verifies a signed manifest of hop c.Hop and, through its sources, of all hops before.
 func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manifest, error) {
-	fail := func(why string) ([]Manifest, error) {
-		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %s", seq, c.Hop, why)
+	refuse := func(kind error, why string) ([]Manifest, error) {
+		return nil, &fault{fmt.Errorf("couldn't accept batch %d of hop %d: %s", seq, c.Hop, why), kind}
 	}
+	fail := func(why string) ([]Manifest, error) { return refuse(errPlace, why) }
 	m, err := s.Open(t, c.Hop)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, err)
@@ -199,21 +234,21 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 	case len(m.Ciphertexts) != sha256.Size:
 		return fail("no hash of its ciphertexts")
 	case (c.Hop == 0) != (len(m.Source) == 0):
-		return fail("its chain of manifests does not reach back to the first relay")
+		return refuse(ErrChain, "its chain of manifests does not reach back to the first relay")
 	}
 	for lane, n := range m.Lanes {
 		if why := n.check(t); why != "" {
-			return fail(fmt.Sprintf("lane %d %s", lane, why))
+			return refuse(ErrCounts, fmt.Sprintf("lane %d %s", lane, why))
 		}
 	}
 	if c.Hop > 0 {
 		return checkSource(t, c, seq, *m)
 	}
 	if m.Submissions > 1<<32-1 {
-		return fail(fmt.Sprintf("%d submissions, want below 2^32", m.Submissions))
+		return refuse(ErrCounts, fmt.Sprintf("%d submissions, want below 2^32", m.Submissions))
 	}
 	if why := checkIn(t, m.Submissions, m.Lanes); why != "" {
-		return fail(why)
+		return refuse(ErrCounts, why)
 	}
 	return []Manifest{*m}, nil
 }
@@ -253,23 +288,26 @@ func checkIn(t *task.Task, submissions uint64, lanes []LaneCount) string {
 func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, error) {
 	var source SignedManifest
 	if err := codec.Unmarshal(m.Source, &source); err != nil {
-		return nil, err
+		return nil, &fault{err, ErrChain}
 	}
 	previous := c
 	previous.Hop--
 	chain, err := checkChain(t, previous, seq, &source)
+	if err != nil && !errors.Is(err, ErrCounts) {
+		return nil, &fault{err, ErrChain}
+	}
 	if err != nil {
 		return nil, err
 	}
 	before := chain[len(chain)-1]
 	if before.Submissions != m.Submissions {
-		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d submissions, hop %d said %d", seq, c.Hop,
-			m.Submissions, previous.Hop, before.Submissions)
+		return nil, &fault{fmt.Errorf("couldn't accept batch %d of hop %d: %d submissions, hop %d said %d",
+			seq, c.Hop, m.Submissions, previous.Hop, before.Submissions), ErrCounts}
 	}
 	for lane, n := range m.Lanes {
 		if n.In != before.Lanes[lane].Out {
-			return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %d slots into lane %d, hop %d sent %d", seq,
-				c.Hop, n.In, lane, previous.Hop, before.Lanes[lane].Out)
+			return nil, &fault{fmt.Errorf("couldn't accept batch %d of hop %d: %d slots into lane %d, hop %d sent %d",
+				seq, c.Hop, n.In, lane, previous.Hop, before.Lanes[lane].Out), ErrCounts}
 		}
 	}
 	return append(chain, m), nil

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+const testBatch = 20
+
+// files is a task with files of batches, of the one relay it has.
+type files struct {
+	*relaytest.Cascade
+	dir, bundle string
+	paths       []string
+}
+
+func newFiles(t *testing.T) *files {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
+		q := planner.Query{Name: "files", Query: task.Mean, Hi: 10, Batch: testBatch, Honest: 0.9, Epsilon: 2, Delta: 1e-4}
+		calibrated, err := planner.Draft(q)
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		*draft = *calibrated
+	}})
+	f := &files{Cascade: c, dir: t.TempDir()}
+	f.bundle = filepath.Join(c.Dir, "task0.bundle")
+	require.FileExists(t, f.bundle)
+	return f
+}
+
+// write makes a batch of fresh slots and those given.
+func (f *files) write(t *testing.T, seq uint64, name string, more ...[]byte) [][]byte {
+	t.Helper()
+	client, err := shufflerclient.New(f.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	lane := more
+	for i := range testBatch - len(more) {
+		r, err := client.Report(0, []float64{float64(i % 10)})
+		require.NoError(t, err)
+		envelope, err := f.Opener(t, 0, 0).OpenEnvelope(r.Body)
+		require.NoError(t, err)
+		lane = append(lane, envelope.Lanes[0]...)
+	}
+	b, err := onion.NewBatch(f.SignKey(t, 0), onion.Context{TaskID: f.Open.ID}, seq, testBatch, []uint64{testBatch},
+		onion.Lanes{lane}, nil)
+	require.NoError(t, err)
+	raw, err := b.Bytes()
+	require.NoError(t, err)
+	f.put(t, name, raw)
+	return lane
+}
+
+func (f *files) put(t *testing.T, name string, raw []byte) {
+	t.Helper()
+	path := filepath.Join(f.dir, name)
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+	f.paths = append(f.paths, path)
+}
+
+func run(t *testing.T, status int, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := root()
+	cmd.SetOut(&out)
+	require.Equal(t, status, cli.Run(cmd, args), "%v", args)
+	return out.String()
+}
+
+// TestFaultsAreNamedAndTheRestCounts: whatever else is on the command line, JSON is printed, the good batches
+// count, and the exit status is 1; shards brought together print the same bytes.
+func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
+	f := newFiles(t)
+	keys := f.VerifierKeys("task0")
+	analyze := func(status int, more ...string) string {
+		return run(t, status, append([]string{"analyze", "--task", f.bundle, "--keys", keys, "--json"}, more...)...)
+	}
+	lane := f.write(t, 0, "c.batch")
+	f.write(t, 1, "b.batch", lane[0])
+	require.Equal(t, []verifier.FindingName{verifier.FindingRepeated}, namesIn(t, analyze(1, f.paths...)))
+	run(t, 0, append([]string{"verify", "--task", f.bundle}, f.paths...)...)
+	f.write(t, 3, "a.batch")
+	raw, err := os.ReadFile(f.paths[2])
+	require.NoError(t, err)
+	f.put(t, "copy.batch", raw)
+	f.put(t, "cut.batch", raw[:len(raw)-1])
+	f.paths = append(f.paths, filepath.Join(f.dir, "absent.batch"))
+
+	want := analyze(1, f.paths...)
+	require.Equal(t, []verifier.FindingName{verifier.FindingDuplicate, verifier.FindingGap, verifier.FindingRepeated,
+		verifier.FindingTruncated, verifier.FindingUnread}, namesIn(t, want))
+	var r struct{ Users, Batches uint64 }
+	require.NoError(t, json.Unmarshal([]byte(want), &r))
+	require.EqualValues(t, 3, r.Batches)
+	require.EqualValues(t, 3*testBatch, r.Users)
+	checked := run(t, 1, append([]string{"verify", "--task", f.bundle, "--json"}, f.paths...)...)
+	require.Equal(t, []verifier.FindingName{verifier.FindingDuplicate, verifier.FindingGap, verifier.FindingTruncated,
+		verifier.FindingUnread}, namesIn(t, checked))
+
+	slices.Reverse(f.paths)
+	require.Equal(t, want, analyze(1, f.paths...))
+	for _, shards := range []int{1, 3, 8} {
+		merge := []string{"merge", "--task", f.bundle, "--json"}
+		for i := range shards {
+			out := filepath.Join(f.dir, fmt.Sprintf("%d of %d", i+1, shards))
+			analyze(0, append([]string{"--shard", fmt.Sprintf("%d/%d", i+1, shards), "--out", out}, f.paths...)...)
+			merge = append(merge, out)
+		}
+		require.Equal(t, want, run(t, 1, merge...))
+	}
+	analyze(2, append([]string{"--shard", "4/3", "--out", "x"}, f.paths...)...)
+	analyze(2, append([]string{"--shard", "1/3"}, f.paths...)...)
+	run(t, 1, "merge", "--task", f.bundle, f.paths[0])
+}
+
+func namesIn(t *testing.T, out string) (names []verifier.FindingName) {
+	t.Helper()
+	var r struct{ Findings []verifier.Finding }
+	require.NoError(t, json.Unmarshal([]byte(out), &r))
+	for _, finding := range r.Findings {
+		names = append(names, finding.Name)
+	}
+	return names
+}

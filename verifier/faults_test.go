@@ -1,0 +1,429 @@
+package verifier_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// planted is what a fault leaves of the batches of two numbers: files by name, and how many batches of them
+// count.
+type planted struct {
+	files  map[string][]byte
+	counts uint64
+	names  []verifier.FindingName
+}
+
+// faults makes files of two numbers, from one on, of which something is wrong.
+type faults struct {
+	cascade, other *relaytest.Cascade
+}
+
+func (f *faults) good(t *testing.T, seq uint64) *onion.Batch {
+	t.Helper()
+	return chain(t, f.cascade, seq, slots(t, f.cascade, batchSize))
+}
+
+func bytesOf(t *testing.T, b *onion.Batch) []byte {
+	t.Helper()
+	raw, err := b.Bytes()
+	require.NoError(t, err)
+	return raw
+}
+
+// signedBy is what the last relay signs for what the first one signed.
+func (f *faults) signedBy(t *testing.T, source *onion.Batch, submissions, seq uint64, lanes [][]byte) *onion.Batch {
+	t.Helper()
+	at := onion.Context{TaskID: f.cascade.Open.ID, Hop: 1}
+	b, err := onion.NewBatch(signKey(t, f.cascade, 1), at, seq, submissions, []uint64{batchSize}, onion.Lanes{lanes},
+		source.Signed())
+	require.NoError(t, err)
+	return b
+}
+
+// first is a batch as a first relay signs it.
+func (f *faults) first(t *testing.T, seq uint64, key ...byte) *onion.Batch {
+	t.Helper()
+	sign := signKey(t, f.cascade, 0)
+	if key != nil {
+		stranger, err := keyfile.NewSign(filepath.Join(t.TempDir(), "stranger.key"))
+		require.NoError(t, err)
+		sign = stranger
+	}
+	b, err := onion.NewBatch(sign, onion.Context{TaskID: f.cascade.Open.ID}, seq, batchSize, []uint64{batchSize},
+		onion.Lanes{slots(t, f.cascade, batchSize)}, nil)
+	require.NoError(t, err)
+	return b
+}
+
+// replaced is a batch whose first slot holds another plaintext behind its tag.
+func (f *faults) replaced(t *testing.T, seq uint64, kind byte, body []byte) *onion.Batch {
+	t.Helper()
+	open := f.cascade.Open
+	public := f.cascade.PublicKey(t, 2, 0)
+	key, err := onion.ParsePublicKey(open.KEM, public)
+	require.NoError(t, err)
+	id := key.ID()
+	info := append([]byte("doona-v1 onion"), open.ID[:]...)
+	info = append(append(binary.BigEndian.AppendUint64(info, 0), 2), id[:]...)
+	plain := append(make([]byte, onion.TagSize), kind)
+	plain[0] = byte(seq) // unlike others
+	sealed, err := fixture.Seal(fixture.X25519, public, fixture.Ephemeral{X25519: bytes.Repeat([]byte{7}, 32)}, info,
+		[]byte{0, 0, 0}, append(plain, body...))
+	require.NoError(t, err)
+	return chain(t, f.cascade, seq, slots(t, f.cascade, batchSize), func(next [][]byte) [][]byte {
+		require.Len(t, sealed, len(next[0]))
+		next[0] = sealed
+		return next
+	})
+}
+
+// plant makes the files of one fault. The second number is always good.
+func (f *faults) plant(t *testing.T, name verifier.FindingName, seq uint64) planted {
+	t.Helper()
+	good := f.good(t, seq)
+	p := planted{files: map[string][]byte{"good": bytesOf(t, good), "next": bytesOf(t, f.good(t, seq+1))}, counts: 2,
+		names: []verifier.FindingName{name}}
+	only := func(b *onion.Batch, counts uint64) {
+		p.files["good"], p.counts = bytesOf(t, b), counts
+	}
+	add := func(raw []byte) { p.files["bad"] = raw }
+	stranger, err := keyfile.NewSign(filepath.Join(t.TempDir(), "stranger.key"))
+	require.NoError(t, err)
+	body := make([]byte, f.cascade.Open.Slots.MessageBytes)
+	switch name {
+	case verifier.FindingTampered:
+		raw := bytes.Clone(p.files["good"])
+		raw[len(raw)-1] ^= 1
+		add(raw)
+	case verifier.FindingTruncated:
+		add(p.files["good"][:len(p.files["good"])-100])
+	case verifier.FindingForeign:
+		add(bytesOf(t, chain(t, f.other, seq, slots(t, f.other, batchSize))))
+	case verifier.FindingDuplicate:
+		add(p.files["good"])
+	case verifier.FindingEquivocation:
+		add(bytesOf(t, f.good(t, seq)))
+		p.counts = 1
+	case verifier.FindingGap:
+		delete(p.files, "good")
+		p.counts = 1
+	case verifier.FindingSignature:
+		add(bytesOf(t, &onion.Batch{Manifest: good.Manifest, Ciphertexts: good.Ciphertexts,
+			Signature: onion.Sign(stranger, onion.SignManifest, good.Manifest)}))
+	case verifier.FindingChain:
+		only(f.signedBy(t, f.first(t, seq, 1), batchSize, seq, good.Ciphertexts[0]), 1)
+	case verifier.FindingCounts:
+		only(f.signedBy(t, f.first(t, seq), batchSize+1, seq, good.Ciphertexts[0]), 1)
+	case verifier.FindingTooFew:
+		only(chain(t, f.cascade, seq, slots(t, f.cascade, batchSize),
+			func(next [][]byte) [][]byte { return spoil(next, 3) }), 1)
+		p.names = append(p.names, verifier.FindingUnreadable)
+	case verifier.FindingMalformed:
+		only(f.replaced(t, seq, 2, body), 2)
+	case verifier.FindingOutOfDomain:
+		only(f.replaced(t, seq, 1, bytes.Repeat([]byte{255}, len(body))), 2)
+	case verifier.FindingRepeated:
+		only(chain(t, f.cascade, seq, slots(t, f.cascade, batchSize),
+			func(next [][]byte) [][]byte { next[0] = next[1]; return next }), 2)
+	default:
+		t.Fatal(name)
+	}
+	return p
+}
+
+var everyFault = []verifier.FindingName{
+	verifier.FindingTampered, verifier.FindingTruncated, verifier.FindingForeign, verifier.FindingDuplicate,
+	verifier.FindingEquivocation, verifier.FindingGap, verifier.FindingSignature, verifier.FindingChain,
+	verifier.FindingCounts, verifier.FindingTooFew, verifier.FindingMalformed, verifier.FindingRepeated,
+	verifier.FindingOutOfDomain,
+}
+
+// file is a file with its name.
+type file struct {
+	name string
+	raw  []byte
+}
+
+func addAll(t *testing.T, v *verifier.Verifier, files []file) {
+	t.Helper()
+	for _, f := range files {
+		require.NoError(t, v.AddFile(f.name, bytes.NewReader(f.raw)), f.name)
+	}
+}
+
+// listed names the files of what was planted, in order.
+func listed(parts ...planted) (out []file) {
+	for i, p := range parts {
+		for _, name := range slices.Sorted(maps.Keys(p.files)) {
+			out = append(out, file{fmt.Sprintf("%d-%s", i, name), p.files[name]})
+		}
+	}
+	return out
+}
+
+func findingNames(findings []verifier.Finding) (names []verifier.FindingName) {
+	for _, f := range findings {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// TestEveryFaultIsNamed: each fault, alone and beside each other one, has its name, the good batches count,
+// and the JSON is the same whatever the order of the files.
+func TestEveryFaultIsNamed(t *testing.T) {
+	f := &faults{newCascade(t), newCascade(t)}
+	start := planted{files: map[string][]byte{"good": bytesOf(t, f.good(t, 0))}, counts: 1}
+	var low, high []planted
+	for _, name := range everyFault {
+		low, high = append(low, f.plant(t, name, 1)), append(high, f.plant(t, name, 3))
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i, first := range everyFault {
+		requireNamed(t, f.cascade, random, start, low[i])
+		for j, second := range everyFault {
+			if i != j {
+				t.Run(fmt.Sprint(first, " and ", second), func(t *testing.T) {
+					requireNamed(t, f.cascade, random, start, low[i], high[j])
+				})
+			}
+		}
+	}
+}
+
+func requireNamed(t *testing.T, c *relaytest.Cascade, random *rand.Rand, parts ...planted) {
+	t.Helper()
+	files := listed(parts...)
+	var batches uint64
+	want := map[verifier.FindingName]bool{}
+	for _, p := range parts {
+		batches += p.counts
+		for _, name := range p.names {
+			want[name] = true
+		}
+	}
+	var before []byte
+	for range 2 {
+		v := newVerifier(t, c)
+		addAll(t, v, files)
+		r, err := v.Report()
+		require.NoError(t, err)
+		require.Equal(t, batches, r.Batches)
+		require.Equal(t, batches*batchSize, r.Users)
+		require.Equal(t, slices.Sorted(maps.Keys(want)), findingNames(r.Findings))
+		require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
+		require.Error(t, verifier.Faults(r.Findings))
+		line, err := json.Marshal(r)
+		require.NoError(t, err)
+		if before != nil {
+			require.Equal(t, string(before), string(line))
+		}
+		before = line
+		random.Shuffle(len(files), func(a, b int) { files[a], files[b] = files[b], files[a] })
+	}
+}
+
+// TestVerifyNamesWhatNeedsNoKey: a checker finds the same, but for what shows in the slots.
+func TestVerifyNamesWhatNeedsNoKey(t *testing.T) {
+	f := &faults{newCascade(t), newCascade(t)}
+	start := planted{files: map[string][]byte{"good": bytesOf(t, f.good(t, 0))}}
+	for _, name := range everyFault {
+		v := verifier.NewChecker(f.cascade.Open)
+		addAll(t, v, listed(start, f.plant(t, name, 1)))
+		switch name {
+		case verifier.FindingTooFew, verifier.FindingMalformed, verifier.FindingRepeated, verifier.FindingOutOfDomain:
+			require.Empty(t, v.Findings())
+		default:
+			require.Equal(t, []verifier.FindingName{name}, findingNames(v.Findings()))
+		}
+	}
+}
+
+// TestEvidenceOfEquivocation: whoever has the task can check both manifests that the report shows.
+func TestEvidenceOfEquivocation(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	v := newVerifier(t, f.cascade)
+	two := [][]byte{bytesOf(t, f.good(t, 0)), bytesOf(t, f.good(t, 0))}
+	two[1] = two[1][:len(two[1])-10] // a manifest without its batch proves as much
+	for i, raw := range two {
+		require.NoError(t, v.AddFile(fmt.Sprint(i), bytes.NewReader(raw)))
+	}
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.Zero(t, r.Batches)
+	require.Equal(t, []verifier.FindingName{verifier.FindingEquivocation, verifier.FindingTruncated},
+		findingNames(r.Findings))
+	evidence := r.Findings[0].Evidence
+	require.Len(t, evidence, 1)
+	require.Len(t, evidence[0].Manifests, 2)
+	require.NotEqual(t, evidence[0].Manifests[0], evidence[0].Manifests[1])
+	for _, text := range evidence[0].Manifests {
+		signed, err := onion.ParseSigned(unpadded(t, text))
+		require.NoError(t, err)
+		at := onion.Context{TaskID: f.cascade.Open.ID, Hop: 1}
+		_, err = signed.Check(f.cascade.Open.Task, at, 0)
+		require.NoError(t, err)
+	}
+}
+
+// TestARemainderIsNoFault: what is left of an epoch at the first relay is destroyed, and adds up. In the
+// middle of an epoch, or at a later relay, a destroyed batch is a finding.
+func TestARemainderIsNoFault(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	v := newVerifier(t, f.cascade)
+	require.NoError(t, v.Add(f.good(t, 0)))
+	require.NoError(t, v.Add(f.destroyed(t, 1, 3, 0)))
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.Empty(t, r.Findings)
+	require.EqualValues(t, 3, r.Withheld)
+	require.EqualValues(t, 3, r.ByHop[0].Destroyed)
+	require.NoError(t, v.Add(f.good(t, 2)))
+	requireReport(t, v, 2, verifier.FindingDestroyed)
+
+	v = newVerifier(t, f.cascade)
+	require.NoError(t, v.Add(f.destroyed(t, 0, batchSize, 1)))
+	requireReport(t, v, 0, verifier.FindingDestroyed)
+}
+
+// destroyed is a batch that the relay at a hop destroyed.
+func (f *faults) destroyed(t *testing.T, seq uint64, submissions, hop uint64) *onion.Batch {
+	t.Helper()
+	at, in := onion.Context{TaskID: f.cascade.Open.ID}, []uint64{submissions}
+	var lanes onion.Lanes
+	if hop > 0 {
+		lanes = onion.Lanes{slots(t, f.cascade, int(submissions))}
+	}
+	first, err := onion.NewBatch(signKey(t, f.cascade, 0), at, seq, submissions, in, lanes, nil)
+	require.NoError(t, err)
+	at.Hop = 1
+	if hop == 0 {
+		in = []uint64{0}
+	}
+	last, err := onion.NewBatch(signKey(t, f.cascade, 1), at, seq, submissions, in, nil, first.Signed())
+	require.NoError(t, err)
+	return last
+}
+
+// TestASignedEndShowsWhatIsMissing: among the files, an end says how many batches there were.
+func TestASignedEndShowsWhatIsMissing(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	good := f.good(t, 0)
+	var manifests []onion.Manifest
+	for _, b := range []*onion.Batch{good, f.good(t, 1)} {
+		m, err := b.Header()
+		require.NoError(t, err)
+		manifests = append(manifests, *m)
+	}
+	end, err := onion.NewEnd(signKey(t, f.cascade, 1), f.cascade.Open.Task,
+		onion.Context{TaskID: f.cascade.Open.ID, Hop: 1}, manifests, nil)
+	require.NoError(t, err)
+	raw, err := end.Bytes()
+	require.NoError(t, err)
+	v := newVerifier(t, f.cascade)
+	require.NoError(t, v.Add(good))
+	requireReport(t, v, 1)
+	require.NoError(t, v.AddFile("end", bytes.NewReader(raw)))
+	requireReport(t, v, 1, verifier.FindingGap)
+	raw[len(raw)-1] ^= 1
+	require.NoError(t, v.AddFile("end", bytes.NewReader(raw)))
+	requireReport(t, v, 1, verifier.FindingForeign, verifier.FindingGap)
+}
+
+// TestWhateverIsInAFileHasAName: no change of a byte, and no length, is an error of the verifier, and none
+// changes what counts.
+func TestWhateverIsInAFileHasAName(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	raw := bytesOf(t, f.good(t, 0))
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range 400 {
+		bad := bytes.Clone(raw)
+		if i%4 == 0 {
+			bad = bad[:random.IntN(len(bad))]
+		} else {
+			bad[random.IntN(len(bad))] ^= byte(1 + random.IntN(255))
+		}
+		v := verifier.NewChecker(f.cascade.Open)
+		require.NoError(t, v.AddFile("bad", bytes.NewReader(bad)))
+		require.Len(t, v.Findings(), 1)
+		require.True(t, v.Findings()[0].Fault())
+		require.False(t, v.Has(0, 0))
+	}
+}
+
+// TestTagsOfBatchesThatDoNotCountBlockNothing: what was in a batch that is withheld, or that its relay signed
+// in two versions, counts when it comes again.
+func TestTagsOfBatchesThatDoNotCountBlockNothing(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	fresh := slots(t, f.cascade, batchSize)
+	spoiled := func(next [][]byte) [][]byte { return spoil(next, 3) }
+	v := newVerifier(t, f.cascade)
+	require.NoError(t, v.Add(chain(t, f.cascade, 0, fresh, spoiled)))
+	require.NoError(t, v.Add(chain(t, f.cascade, 1, fresh)))
+	requireUsers(t, v, batchSize, verifier.FindingTooFew, verifier.FindingUnreadable)
+
+	v = newVerifier(t, f.cascade)
+	require.NoError(t, v.AddFile("one", bytes.NewReader(bytesOf(t, chain(t, f.cascade, 0, fresh)))))
+	require.NoError(t, v.AddFile("two", bytes.NewReader(bytesOf(t, f.good(t, 0)))))
+	require.NoError(t, v.AddFile("three", bytes.NewReader(bytesOf(t, chain(t, f.cascade, 1, fresh)))))
+	requireUsers(t, v, batchSize, verifier.FindingEquivocation)
+}
+
+func requireUsers(t *testing.T, v *verifier.Verifier, users uint64, findings ...verifier.FindingName) {
+	t.Helper()
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.Equal(t, users, r.Users)
+	require.Equal(t, users, r.Verified)
+	require.Equal(t, findings, findingNames(r.Findings))
+}
+
+// TestDuplicatesAreDecidedByNumber: of a message in two batches the one in the lower number counts,
+// whichever came first.
+func TestDuplicatesAreDecidedByNumber(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	shared := slots(t, f.cascade, 1)
+	batches := []*onion.Batch{
+		chain(t, f.cascade, 0, append(slots(t, f.cascade, batchSize-1), shared...)),
+		chain(t, f.cascade, 1, append(slots(t, f.cascade, batchSize-1), shared...)),
+	}
+	var lines []string
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		v := newVerifier(t, f.cascade)
+		for _, i := range order {
+			require.NoError(t, v.Add(batches[i]))
+			_, err := v.Report() // which adds up what there is
+			require.NoError(t, err)
+		}
+		r, err := v.Report()
+		require.NoError(t, err)
+		require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 1, Example: "epoch 0, batch 1"}},
+			r.Findings)
+		line, err := json.Marshal(r)
+		require.NoError(t, err)
+		lines = append(lines, string(line))
+	}
+	require.Equal(t, lines[0], lines[1])
+}
+
+func unpadded(t *testing.T, text string) []byte {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	require.NoError(t, err)
+	return raw
+}

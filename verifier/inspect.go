@@ -1,0 +1,132 @@
+package verifier
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// Fault is the error of a file that is no whole batch of the task's last relay.
+type Fault struct {
+	Name   FindingName
+	Err    error
+	Signed *onion.SignedManifest // Where the last relay did sign a manifest for its place; else nil.
+	Epoch  uint64                // Of Signed.
+	Seq    uint64                // Of Signed.
+}
+
+// Error says what is wrong.
+func (f *Fault) Error() string { return fmt.Sprintf("%s: %v", f.Name, f.Err) }
+
+// Unwrap returns what is wrong.
+func (f *Fault) Unwrap() error { return f.Err }
+
+// maxSeq bounds the numbers of batches, as those of an end are.
+const maxSeq = 1 << 53
+
+// maxPart is the most bytes that a part of a file may claim. Memory grows with what is read.
+const maxPart = 1 << 40
+
+// Inspect reads a batch file of the last relay and checks it with its chain of manifests, which it
+// returns from the first relay on. It needs no key. What is wrong with the file is a [Fault]; other
+// errors are the reader's.
+func Inspect(open *taskfile.Open, in io.Reader) (*onion.Batch, []onion.Manifest, error) {
+	r, err := onion.NewBatchReader(in, maxPart)
+	if err != nil {
+		return nil, nil, readFault(err, FindingForeign, nil, nil)
+	}
+	m, fault := signedHere(open, r.Signed())
+	if fault != nil {
+		return nil, nil, fault
+	}
+	chain, err := r.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: m.Epoch, Hop: int(m.Hop)}, m.Seq)
+	if err != nil {
+		return nil, nil, &Fault{checkName(err), err, r.Signed(), m.Epoch, m.Seq}
+	}
+	batch, err := r.Rest()
+	if err != nil {
+		return nil, nil, readFault(err, FindingTampered, r.Signed(), m)
+	}
+	return batch, chain, nil
+}
+
+// readFault says what an error of reading means; other is the name of one that is not about the length.
+func readFault(err error, other FindingName, signed *onion.SignedManifest, m *onion.Manifest) error {
+	f := &Fault{Name: other, Err: err, Signed: signed}
+	if m != nil {
+		f.Epoch, f.Seq = m.Epoch, m.Seq
+	}
+	var system interface{ Timeout() bool } // of files: *fs.PathError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		f.Name = FindingTruncated
+	case errors.Is(err, onion.ErrSlotSize):
+		f.Name = FindingCounts
+	case errors.As(err, &system):
+		return err
+	}
+	return f
+}
+
+// signedHere opens a manifest that the task's last relay signed for an epoch of the task.
+func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, *Fault) {
+	last := open.VerifierHop() - 1
+	m, err := s.Open(open.Task, last)
+	claimed, unread := (&onion.Batch{Manifest: s.Manifest}).Header()
+	switch {
+	case unread != nil && err == nil, unread == nil && string(claimed.TaskID) != string(open.ID[:]):
+		return nil, &Fault{Name: FindingForeign, Err: errors.New("not a manifest of this task")}
+	case unread == nil && claimed.Hop != uint64(last):
+		return nil, &Fault{Name: FindingForeign,
+			Err: fmt.Errorf("of hop %d, want the last relay's, %d", claimed.Hop, last)}
+	case err != nil:
+		return nil, &Fault{Name: FindingSignature, Err: err}
+	case m.Epoch >= open.Epochs.Count:
+		return nil, &Fault{Name: FindingForeign,
+			Err: fmt.Errorf("couldn't accept a batch of epoch %d: the task has %d", m.Epoch, open.Epochs.Count)}
+	case m.Seq >= maxSeq:
+		return nil, &Fault{Name: FindingCounts, Err: fmt.Errorf("couldn't accept batch %d: want below 2^53", m.Seq)}
+	}
+	return m, nil
+}
+
+// checkName names what is wrong with a batch whose last manifest is signed for its place.
+func checkName(err error) FindingName {
+	switch {
+	case errors.Is(err, onion.ErrCounts):
+		return FindingCounts
+	case errors.Is(err, onion.ErrChain):
+		return FindingChain
+	case errors.Is(err, onion.ErrCiphertexts):
+		return FindingTampered
+	}
+	return FindingForeign
+}
+
+// maxEnd is the most bytes that a signed end takes.
+const maxEnd = 1 << 20
+
+// readEnd checks the end of an epoch that the task's last relay signed, and says how many batches there were.
+func readEnd(open *taskfile.Open, raw []byte) (epoch, batches uint64, err error) {
+	signed, err := onion.ParseEnd(raw)
+	if err != nil {
+		return 0, 0, err
+	}
+	var claimed onion.End
+	if err := codec.Unmarshal(signed.End, &claimed); err != nil {
+		return 0, 0, err
+	}
+	if claimed.Epoch >= open.Epochs.Count {
+		return 0, 0, fmt.Errorf("the end of epoch %d: the task has %d", claimed.Epoch, open.Epochs.Count)
+	}
+	last := onion.Context{TaskID: open.ID, Epoch: claimed.Epoch, Hop: open.VerifierHop() - 1}
+	chain, err := signed.Check(open.Task, last)
+	if err != nil {
+		return 0, 0, err
+	}
+	return claimed.Epoch, chain[len(chain)-1].Batches, nil
+}

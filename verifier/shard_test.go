@@ -1,0 +1,188 @@
+package verifier_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// manyFiles are the files of two epochs with every kind of fault among them: a message in batches of numbers
+// far apart, a batch that came twice, one number signed twice, withheld batches, a remainder, and files that
+// are no batch.
+func manyFiles(t *testing.T, f *faults) (files []file) {
+	t.Helper()
+	add := func(raw []byte) { files = append(files, file{fmt.Sprintf("%02d.batch", len(files)), raw}) }
+	of := func(epoch, seq uint64, fresh [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
+		return chainOf(t, f.cascade, epoch, seq, fresh, change...)
+	}
+	shared := slotsOf(t, f.cascade, 0, 2)
+	for seq := range uint64(8) {
+		fresh := slotsOf(t, f.cascade, 0, batchSize-2)
+		if seq%3 == 1 {
+			fresh = append(fresh, shared...)
+		} else {
+			fresh = append(fresh, slotsOf(t, f.cascade, 0, 2)...)
+		}
+		switch seq {
+		case 1: // withheld, so that its messages count in number 4
+			add(bytesOf(t, of(0, seq, fresh, func(next [][]byte) [][]byte { return spoil(next, 3) })))
+		case 2: // a copy of a part of number 5
+			add(bytesOf(t, of(0, seq, fresh)))
+			add(bytesOf(t, of(0, 5, fresh)))
+		case 5:
+		case 6:
+			add(bytesOf(t, of(0, seq, fresh)))
+			add(bytesOf(t, of(0, seq, slotsOf(t, f.cascade, 0, batchSize))))
+		case 7:
+			add(bytesOf(t, of(0, seq, fresh)))
+			add(files[len(files)-1].raw)
+			add(files[len(files)-2].raw[:300])
+		default:
+			add(bytesOf(t, of(0, seq, fresh)))
+		}
+	}
+	add(bytesOf(t, f.destroyed(t, 8, 3, 0)))
+	add(bytesOf(t, of(1, 1, slotsOf(t, f.cascade, 1, batchSize))))
+	add([]byte("no batch"))
+	return files
+}
+
+// TestShardsGiveTheBytesOfOneRun: whatever part of the files a verifier reads, and in whatever order, all
+// parts together give one report, byte for byte, and one state.
+func TestShardsGiveTheBytesOfOneRun(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	files := manyFiles(t, f)
+	whole := newVerifier(t, f.cascade)
+	addAll(t, whole, files)
+	want, state := reportOf(t, whole), stateOf(t, whole)
+	for _, name := range []string{"repeated", "duplicate", "equivocation", "too-few", "truncated", "gap", "foreign"} {
+		require.Contains(t, want, `"name":"`+name+`"`)
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, shards := range []int{1, 3, 8} {
+		for range 3 {
+			parts := make([]*verifier.Verifier, shards)
+			for i := range parts {
+				parts[i] = newVerifier(t, f.cascade)
+			}
+			for i, j := range random.Perm(len(files)) {
+				addAll(t, parts[i%shards], files[j:j+1])
+			}
+			merged, err := verifier.New(f.cascade.Open, nil)
+			require.NoError(t, err)
+			for _, i := range random.Perm(shards) {
+				require.NoError(t, merged.ReadState(bytes.NewReader(stateOf(t, parts[i]))))
+			}
+			require.Equal(t, want, reportOf(t, merged))
+			require.True(t, bytes.Equal(state, stateOf(t, merged)))
+		}
+	}
+}
+
+func reportOf(t *testing.T, v *verifier.Verifier) string {
+	t.Helper()
+	r, err := v.Report()
+	require.NoError(t, err)
+	line, err := json.Marshal(r)
+	require.NoError(t, err)
+	return string(line)
+}
+
+func stateOf(t *testing.T, v *verifier.Verifier) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, v.WriteState(&out))
+	return out.Bytes()
+}
+
+// TestAStateIsReadWholeOrRefused: cut anywhere, or of another task, it is an error.
+func TestAStateIsReadWholeOrRefused(t *testing.T) {
+	f := &faults{newCascade(t), newCascade(t)}
+	v := newVerifier(t, f.cascade)
+	addAll(t, v, []file{{"one", bytesOf(t, f.good(t, 0))}, {"bad", []byte("no batch")}})
+	state := stateOf(t, v)
+	for range 50 {
+		cut := state[:rand.IntN(len(state))]
+		require.Error(t, newVerifier(t, f.cascade).ReadState(bytes.NewReader(cut)))
+	}
+	require.Error(t, newVerifier(t, f.cascade).ReadState(bytes.NewReader(append(state, 0))))
+	require.ErrorContains(t, newVerifier(t, f.other).ReadState(bytes.NewReader(state)), "not of this version and task")
+}
+
+// TestRecordsSayWhatTheirBatchIs: a record whose manifest is another's is refused.
+func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	v := newVerifier(t, f.cascade)
+	r, err := v.Open(f.good(t, 3))
+	require.NoError(t, err)
+	raw, err := r.Bytes()
+	require.NoError(t, err)
+	again, err := verifier.ParseRecord(f.cascade.Open, raw)
+	require.NoError(t, err)
+	require.Equal(t, r, again)
+	for name, change := range map[string]func(*verifier.Record){
+		"number":  func(r *verifier.Record) { r.Seq = 4 },
+		"epoch":   func(r *verifier.Record) { r.Epoch = 1 },
+		"lanes":   func(r *verifier.Record) { r.Lanes = append(r.Lanes, []byte{}) },
+		"slots":   func(r *verifier.Record) { r.Lanes[0] = r.Lanes[0][1:] },
+		"version": func(r *verifier.Record) { r.Version++ },
+		"signed":  func(r *verifier.Record) { r.Signed[len(r.Signed)-1] ^= 1 },
+	} {
+		bad, err := verifier.ParseRecord(f.cascade.Open, raw)
+		require.NoError(t, err)
+		change(bad)
+		changed, err := bad.Bytes()
+		require.NoError(t, err)
+		_, err = verifier.ParseRecord(f.cascade.Open, changed)
+		require.Error(t, err, name)
+	}
+}
+
+// TestAggregatesOfEveryProtocolCanBeWrittenDown: what is read again is the same aggregate, in the middle of a
+// batch and at its end, and nothing else can be read.
+func TestAggregatesOfEveryProtocolCanBeWrittenDown(t *testing.T) {
+	for name, c := range everyProtocol {
+		q := c.query
+		q.Name, q.Honest = name, 1
+		draft, err := planner.Draft(q)
+		require.NoError(t, err)
+		m, err := registry.Open(draft)
+		require.NoError(t, err)
+		a := m.Aggregate()
+		for range 3 {
+			lanes, err := m.Randomize(randomizer.NewSource(), c.value)
+			require.NoError(t, err)
+			for lane, messages := range lanes {
+				for _, message := range messages {
+					require.NoError(t, a.Add(lane, message))
+				}
+			}
+			requireWritten(t, m, a)
+		}
+		a.AddUsers(3)
+		written := requireWritten(t, m, a)
+		require.NotEmpty(t, written, name)
+		require.Error(t, verifier.UnpackCounters(m.Aggregate(), append(written, 0, 1)), name)
+		require.Error(t, verifier.UnpackCounters(m.Aggregate(), written[:len(written)-1]), name)
+		require.Error(t, verifier.UnpackCounters(m.Aggregate(), append([]byte{0, 0}, written...)), name)
+	}
+}
+
+func requireWritten(t *testing.T, m protocols.Mechanism, a protocols.Aggregate) []byte {
+	t.Helper()
+	written, again := verifier.PackCounters(a), m.Aggregate()
+	require.NoError(t, verifier.UnpackCounters(again, written))
+	require.Equal(t, a, again)
+	return written
+}

@@ -1,0 +1,297 @@
+package verifier
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// epoch is what is known of one epoch: records, in whatever order they came, and what they add up to.
+type epoch struct {
+	numbers map[uint64]*number
+	closed  bool   // There is no further batch, and the replay set is gone.
+	batches uint64 // How many its signed end tells of; 0 before.
+	total   *total // Of the numbers below its next; nil: none yet.
+}
+
+// number is what came of one number: a version for each manifest that the last relay signed for it, by hash.
+type number struct{ versions []*signedVersion }
+
+type signedVersion struct {
+	hash   version
+	record *Record
+	chain  []onion.Manifest // nil where only the manifest is known.
+}
+
+// total is what the batches of an epoch add up to, in the order of their numbers.
+type total struct {
+	aggregate protocols.Aggregate
+	counts    Counts
+	hops      []HopCounts // By relay.
+	findings  findings
+	tags      tags   // Of what counts: the replay set.
+	next      uint64 // The least number that is not in it.
+}
+
+// tags is a replay set of the halves of tags that records keep.
+type tags map[uint64]struct{}
+
+// put adds a record. Of two of one version the copies add up; of several versions only what was signed is
+// kept, as none counts.
+func (e *epoch) put(hash version, r *Record, chain []onion.Manifest) {
+	n := e.numbers[r.Seq]
+	if n == nil {
+		n = &number{}
+		e.numbers[r.Seq] = n
+	}
+	at, known := slices.BinarySearchFunc(n.versions, hash, func(v *signedVersion, h version) int {
+		return bytes.Compare(v.hash[:], h[:])
+	})
+	if !known {
+		n.versions = slices.Insert(n.versions, at, &signedVersion{hash, r, chain})
+		e.retract(r.Seq)
+	} else if v := n.versions[at]; v.record.Copies == 0 && r.Copies > 0 {
+		v.record, v.chain = r, chain
+		e.retract(r.Seq)
+	} else {
+		v.record.Copies += r.Copies
+		if bytes.Compare(r.Signed, v.record.Signed) < 0 { // a relay may sign one manifest in many ways
+			v.record.Signed = r.Signed
+		}
+	}
+	if len(n.versions) > 1 {
+		for _, v := range n.versions {
+			v.record.strip()
+		}
+	}
+}
+
+// retract forgets the total if it goes beyond a number of which something new is known.
+func (e *epoch) retract(seq uint64) {
+	if e.total != nil && seq < e.total.next {
+		e.total = nil
+	}
+}
+
+// seqs returns the numbers from one on that something is known of, ascending.
+func (e *epoch) seqs(from uint64) (out []uint64) {
+	for seq := range e.numbers {
+		if seq >= from {
+			out = append(out, seq)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// counted returns the version of a number that may count: the only one, if it is there as a whole.
+func (n *number) counted() *signedVersion {
+	if len(n.versions) == 1 && n.versions[0].chain != nil {
+		return n.versions[0]
+	}
+	return nil
+}
+
+// addUp brings the total of an epoch up to date.
+func (v *Verifier) addUp(e *epoch) error {
+	if e.total == nil {
+		e.total = &total{aggregate: v.mechanism.Aggregate(), hops: newHops(v.open.VerifierHop()),
+			findings: findings{}, tags: tags{}}
+	}
+	for _, seq := range e.seqs(e.total.next) {
+		if one := e.numbers[seq].counted(); one != nil {
+			if err := v.count(e.total, one); err != nil {
+				return err
+			}
+		}
+		e.total.next = seq + 1
+	}
+	return nil
+}
+
+// count adds a batch to the total of those with lower numbers, unless too few of its slots are valid.
+func (v *Verifier) count(t *total, one *signedVersion) error {
+	r, at := one.record, batchPlace(one.record.Epoch, one.record.Seq)
+	find := func(name FindingName, n uint64) {
+		if n > 0 {
+			t.findings.add(name, n, at)
+		}
+	}
+	c := countChain(one.chain, t.hops)
+	find(FindingDropped, c.Rejected)
+	last := one.chain[len(one.chain)-1]
+	if last.Destroyed() {
+		t.counts.add(c)
+		return nil
+	}
+	batch, err := v.unite(t, r)
+	if err != nil {
+		return err
+	}
+	find(FindingUnreadable, r.Faults.Unreadable)
+	find(FindingMalformed, r.Faults.Malformed)
+	find(FindingOutOfDomain, r.Faults.OutOfDomain)
+	find(FindingRepeated, r.Faults.Repeated+batch.repeated)
+	c.Rejected += r.Faults.Unreadable + r.Faults.Malformed + r.Faults.OutOfDomain + r.Faults.Repeated + batch.repeated
+	c.Covers = batch.covers
+	if name, err := v.withhold(batch, last.Submissions); err != nil {
+		t.findings.add(name, 1, at.because(err))
+		c.Withheld += batch.messages
+		t.counts.add(c)
+		return nil
+	}
+	batch.aggregate.AddUsers(last.Submissions)
+	if err := t.aggregate.Merge(batch.aggregate); err != nil {
+		return err
+	}
+	r.slots(v.slotSize(), func(_ int, slot []byte) { t.tags[tagOf(slot)] = struct{}{} })
+	c.Batches, c.Users, c.Verified = 1, last.Submissions, batch.messages
+	t.counts.add(c)
+	return nil
+}
+
+// withhold names why a batch does not count.
+func (v *Verifier) withhold(b *united, submissions uint64) (FindingName, error) {
+	if err := onion.CheckCounts(v.open.Task, submissions, b.valid); err != nil {
+		return FindingTooFew, err
+	}
+	return FindingIncomplete, protocols.CheckComplete(b.aggregate, submissions)
+}
+
+// united is what is left of a batch beside those with lower numbers.
+type united struct {
+	aggregate                  protocols.Aggregate
+	valid                      []uint64 // Slots by lane.
+	messages, covers, repeated uint64
+}
+
+// unite takes out of a record what counts already. Mostly that is nothing, and its aggregate is as it was.
+func (v *Verifier) unite(t *total, r *Record) (*united, error) {
+	b := &united{aggregate: v.mechanism.Aggregate(), valid: make([]uint64, v.open.Slots.Lanes)}
+	r.slots(v.slotSize(), func(lane int, slot []byte) {
+		if _, repeated := t.tags[tagOf(slot)]; repeated {
+			b.repeated++
+			return
+		}
+		b.valid[lane]++
+		if slot[tagHalf] == kindCover {
+			b.covers++
+		} else {
+			b.messages++
+		}
+	})
+	if b.repeated == 0 {
+		return b, unpackCounters(b.aggregate, r.Aggregate)
+	}
+	var failed error
+	r.slots(v.slotSize(), func(lane int, slot []byte) {
+		if _, repeated := t.tags[tagOf(slot)]; !repeated && slot[tagHalf] != kindCover && failed == nil {
+			failed = b.aggregate.Add(lane, slot[slotHeader:])
+		}
+	})
+	return b, failed
+}
+
+// slotSize is the size of a slot in a record.
+func (v *Verifier) slotSize() int { return slotHeader + int(v.open.Slots.MessageBytes) }
+
+// findPlaces adds what shows beside all numbers of an epoch: several versions of one, copies, gaps, and
+// batches that were destroyed. What is left at the end of an epoch is too small for a batch, and no finding.
+func (e *epoch) findPlaces(of uint64, size uint64, f findings) {
+	seqs := e.seqs(0)
+	highest := e.batches
+	if len(seqs) > 0 {
+		highest = max(highest, seqs[len(seqs)-1]+1)
+	}
+	for _, seq := range seqs {
+		e.numbers[seq].findings(batchPlace(of, seq), seq+1 == highest, size, f)
+	}
+	if gaps := highest - uint64(len(seqs)); gaps > 0 {
+		first := uint64(0)
+		for _, seq := range seqs {
+			if seq != first {
+				break
+			}
+			first++
+		}
+		f.add(FindingGap, gaps, batchPlace(of, first))
+	}
+}
+
+func (n *number) findings(at place, last bool, size uint64, f findings) {
+	copies := uint64(0)
+	for _, v := range n.versions {
+		if v.record.Copies > 1 {
+			copies += v.record.Copies - 1
+		}
+	}
+	if copies > 0 {
+		f.add(FindingDuplicate, copies, at)
+	}
+	if len(n.versions) > 1 {
+		one := f.add(FindingEquivocation, 1, at)
+		one.evidence = append(one.evidence, n.evidence(at.Epoch, at.Seq))
+	}
+	one := n.counted()
+	if one == nil || !one.chain[len(one.chain)-1].Destroyed() {
+		return
+	}
+	if first := one.chain[0]; last && first.Destroyed() && first.Submissions < size {
+		return // the remainder
+	}
+	f.add(FindingDestroyed, 1, at)
+}
+
+// countChain counts what the relays did to a batch, from their manifests, and adds it to hops.
+func countChain(chain []onion.Manifest, hops []HopCounts) (c Counts) {
+	for hop, m := range chain {
+		var h HopCounts
+		for _, lane := range m.Lanes {
+			if m.Destroyed() {
+				h.add(HopCounts{In: lane.In, Destroyed: lane.In})
+			} else {
+				h.add(HopCounts{In: lane.In, Out: lane.Out, Dropped: lane.Dropped})
+			}
+		}
+		if hop == 0 {
+			c.Sent += h.In
+		}
+		c.Withheld += h.Destroyed
+		c.Rejected += h.Dropped
+		hops[hop].add(h)
+	}
+	return c
+}
+
+func newHops(relays int) []HopCounts {
+	hops := make([]HopCounts, relays)
+	for i := range hops {
+		hops[i].Relay = i + 1
+	}
+	return hops
+}
+
+// end takes the number of batches that an epoch's signed end tells of.
+func (v *Verifier) end(of, batches uint64) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if of >= v.open.Epochs.Count {
+		return fmt.Errorf("couldn't end epoch %d: the task has %d", of, v.open.Epochs.Count)
+	}
+	e := v.epoch(of)
+	e.batches = max(e.batches, batches)
+	return nil
+}
+
+// epoch returns an epoch. v.mu is held.
+func (v *Verifier) epoch(of uint64) *epoch {
+	e := v.epochs[of]
+	if e == nil {
+		e = &epoch{numbers: map[uint64]*number{}}
+		v.epochs[of] = e
+	}
+	return e
+}
