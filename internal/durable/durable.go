@@ -22,10 +22,10 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	temp := path + ".new"
 	err = writeSynced(temp, data, mode)
 	if err == nil {
-		err = os.Rename(temp, path)
+		err = step(Step{Op: OpRename, Path: temp, To: path}, func() error { return os.Rename(temp, path) })
 	}
 	if err != nil {
-		os.Remove(temp)
+		_ = step(Step{Op: OpRemove, Path: temp}, func() error { return os.Remove(temp) })
 		return err
 	}
 	return syncFolder(path)
@@ -34,20 +34,27 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 // writeSynced writes a file anew: one that a crash left, or that someone else put there with
 // another mode or as a link, is not written to.
 func writeSynced(path string, data []byte, mode os.FileMode) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	err := step(Step{Op: OpRemove, Path: path}, func() error { return os.Remove(path) })
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	var f *os.File
+	err = step(Step{Op: OpCreate, Path: path}, func() (err error) {
+		f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if _, err := f.Write(data); err != nil {
-		f.Close()
+	err = step(Step{Op: OpWrite, Path: path, Data: data}, func() error {
+		_, err := f.Write(data)
 		return err
+	})
+	if err == nil {
+		err = step(Step{Op: OpSync, Path: path}, f.Sync)
 	}
-	if err := f.Sync(); err != nil {
-		f.Close()
-		return err
+	if closed := f.Close(); err == nil {
+		err = closed
 	}
-	return f.Close()
+	return err
 }

@@ -46,7 +46,11 @@ func OpenMark(file string) (*Mark, error) {
 		return nil, err
 	}
 	m := &Mark{release: release}
-	if m.f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	err = step(Step{Op: OpCreate, Path: path}, func() (err error) {
+		m.f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		return err
+	})
+	if err != nil {
 		return nil, errors.Join(err, release())
 	}
 	if m.generation, m.value, err = readMark(m.f); err == nil && m.value == nil {
@@ -123,10 +127,15 @@ func (m *Mark) Write(value []byte) error {
 	copy(raw[markHead:], value)
 	hash := sha256.Sum256(raw[sha256.Size:])
 	copy(raw, hash[:])
-	if _, err := m.f.WriteAt(raw, int64(next%2)*markPage); err != nil {
+	at := int64(next%2) * markPage
+	err := step(Step{Op: OpWrite, Path: m.f.Name(), At: at, Data: raw}, func() error {
+		_, err := m.f.WriteAt(raw, at)
 		return err
+	})
+	if err == nil {
+		err = step(Step{Op: OpSync, Path: m.f.Name()}, m.f.Sync)
 	}
-	if err := m.f.Sync(); err != nil {
+	if err != nil {
 		return err
 	}
 	m.generation, m.value = next, raw[markHead:markHead+len(value)]
@@ -143,5 +152,5 @@ func syncFolder(path string) error {
 		return err
 	}
 	defer dir.Close()
-	return dir.Sync()
+	return step(Step{Op: OpSyncFolder, Path: path}, dir.Sync)
 }

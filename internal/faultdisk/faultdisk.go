@@ -1,0 +1,243 @@
+// Package faultdisk is a disk for tests that fails as disks and machines do, below the parties' real code:
+// below SQLite, by a VFS around the system's, and below package durable, by its hook. A [Disk] stands for
+// all files in a folder. It can
+//
+//   - stop at any write, as when a process is killed there: what follows never reaches a file;
+//   - refuse writes for a while, as when it is full;
+//   - remember every write, sync and change of a name, so that [Disk.Cut] can make what a power cut may
+//     leave: of all that was not synced, anything.
+//
+// Why here and not below the system's calls: it is the same on every machine and in virtual time, and
+// takes no tracer; a disk in memory makes thousands of cuts a minute. What it takes on trust is that
+// SQLite's unix VFS turns xSync into fsync, and the first one of a new log into one of its folder too.
+// The files on the real disk are always those of the moment, so any other code may read them.
+package faultdisk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/doona-dp/doona/internal/durable"
+)
+
+// ErrFailed is the error of package durable on a disk that fails.
+var ErrFailed = errors.New("the test's disk fails")
+
+// Disk is the disk of a folder. It is safe for concurrent use.
+type Disk struct {
+	folder string
+
+	mu      sync.Mutex // guards the rest
+	dead    bool
+	after   int    // writes until it stops; negative: never
+	stopped func() // called when it stops
+	full    int    // writes that still fail
+	writes  int
+	record  *recording // nil unless it remembers
+	broken  Broken
+}
+
+// Broken says in which ways a disk lies, for tests that must find it.
+type Broken struct {
+	LosesSyncs bool // A sync does nothing.
+}
+
+var disks struct {
+	sync.Mutex
+	all []*Disk
+}
+
+// New makes the disk of a folder, until Remove.
+func New(folder string) *Disk {
+	d := &Disk{folder: clean(folder) + string(filepath.Separator), after: -1}
+	disks.Lock()
+	defer disks.Unlock()
+	disks.all = append(disks.all, d)
+	return d
+}
+
+// Remove leaves the folder to itself.
+func (d *Disk) Remove() {
+	disks.Lock()
+	defer disks.Unlock()
+	for i, other := range disks.all {
+		if other == d {
+			disks.all = append(disks.all[:i], disks.all[i+1:]...)
+			return
+		}
+	}
+}
+
+// find returns the disk of a file, or nil.
+func find(path string) *Disk {
+	if path == "" {
+		return nil
+	}
+	path = clean(path)
+	disks.Lock()
+	defer disks.Unlock()
+	for _, d := range disks.all {
+		if strings.HasPrefix(path, d.folder) {
+			return d
+		}
+	}
+	return nil
+}
+
+// Stop stops the disk at the n-th write from now, or at once if n is 0, and calls then, which must not
+// wait for anybody.
+func (d *Disk) Stop(n int, then func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.after, d.stopped = n, then
+	if n == 0 {
+		d.stop()
+	}
+}
+
+// stop stops the disk. d.mu is held.
+func (d *Disk) stop() {
+	d.dead, d.after = true, -1
+	if d.stopped != nil {
+		d.stopped()
+	}
+	d.stopped = nil
+}
+
+// Revive has a disk that stopped, or was to stop, go on.
+func (d *Disk) Revive() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dead, d.after, d.stopped, d.full = false, -1, nil, 0
+}
+
+// Fill has the next n writes fail.
+func (d *Disk) Fill(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = n
+}
+
+// Writes counts the writes, syncs and changes of names that were done.
+func (d *Disk) Writes() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writes
+}
+
+func (d *Disk) isDead() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dead
+}
+
+// do does one change, unless the disk has stopped or fails.
+func (d *Disk) do(failed int32, change func(r *recording)) int32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.after > 0 {
+		if d.after--; d.after == 0 {
+			d.stop()
+		}
+	}
+	switch {
+	case d.dead:
+		return sqlite3.SQLITE_IOERR
+	case d.full > 0:
+		d.full--
+		return failed
+	}
+	d.writes++
+	if d.record != nil {
+		change(d.record)
+	}
+	return sqlite3.SQLITE_OK
+}
+
+// create says whether a file is new; one that is there is not touched.
+func (d *Disk) create(path string) (fresh bool, rc int32) {
+	if _, err := os.Stat(path); err == nil {
+		if d.isDead() {
+			return false, sqlite3.SQLITE_CANTOPEN
+		}
+		return false, sqlite3.SQLITE_OK
+	}
+	return true, d.do(sqlite3.SQLITE_CANTOPEN, func(r *recording) { r.create(clean(path)) })
+}
+
+func (d *Disk) write(path string, offset int64, data []byte) int32 {
+	return d.do(sqlite3.SQLITE_FULL, func(r *recording) { r.write(clean(path), offset, data) })
+}
+
+func (d *Disk) truncate(path string, size int64) int32 {
+	return d.do(sqlite3.SQLITE_IOERR_TRUNCATE, func(r *recording) { r.truncate(clean(path), size) })
+}
+
+func (d *Disk) sync(path string, folder bool) int32 {
+	return d.do(sqlite3.SQLITE_IOERR_FSYNC, func(r *recording) {
+		if d.broken.LosesSyncs {
+			return
+		}
+		r.sync(clean(path))
+		if folder {
+			r.syncFolder()
+		}
+	})
+}
+
+func (d *Disk) remove(path string, folder bool) int32 {
+	return d.do(sqlite3.SQLITE_IOERR_DELETE, func(r *recording) {
+		r.remove(clean(path))
+		if folder {
+			r.syncFolder()
+		}
+	})
+}
+
+// Break has the disk lie from now on.
+func (d *Disk) Break(how Broken) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken = how
+}
+
+// watchFiles has package durable ask disks before what it does.
+func watchFiles() {
+	durable.Watch(func(s durable.Step) (skip bool, err error) {
+		d := find(s.Path)
+		if d == nil {
+			return false, nil
+		}
+		var rc int32
+		switch s.Op {
+		case durable.OpCreate:
+			_, rc = d.create(s.Path)
+		case durable.OpWrite:
+			rc = d.write(s.Path, 0, s.Data)
+		case durable.OpSync:
+			rc, skip = d.sync(s.Path, false), true
+		case durable.OpRename:
+			rc = d.do(sqlite3.SQLITE_IOERR, func(r *recording) { r.rename(clean(s.Path), clean(s.To)) })
+		case durable.OpRemove:
+			if _, err := os.Lstat(s.Path); err != nil {
+				return false, nil
+			}
+			rc = d.remove(s.Path, false)
+		case durable.OpSyncFolder:
+			skip, rc = true, d.do(sqlite3.SQLITE_IOERR, func(r *recording) {
+				if !d.broken.LosesSyncs {
+					r.syncFolder()
+				}
+			})
+		}
+		if rc != sqlite3.SQLITE_OK {
+			return true, &os.PathError{Op: string(s.Op), Path: s.Path, Err: ErrFailed}
+		}
+		return skip, nil
+	})
+}

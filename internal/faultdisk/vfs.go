@@ -1,0 +1,315 @@
+package faultdisk
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"unsafe"
+
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// This file is SQLite's side: a VFS around the system's, and the default for every connection that is
+// opened after Install. What it changes of a [Disk], it asks the disk before. SQLite is C that was
+// translated to Go: its structs are where SQLite put them, its pointers are numbers, and a function is
+// called with the number of a Go function value. Functions take SQLite's thread first, which is passed on.
+
+// thread is a *libc.TLS. Package libc need not be named for it, as only SQLite looks inside.
+type thread = unsafe.Pointer
+
+// shim is the VFS, a copy of the system's with some functions of its own, and methods those of its files.
+// Both are SQLite's for good, so they stand where the garbage collector lets them be.
+var (
+	shim    sqlite3.Tsqlite3_vfs
+	methods sqlite3.Tsqlite3_io_methods
+	system  *sqlite3.Tsqlite3_vfs
+)
+
+// header is what a file of ours has before that of the system.
+type header struct {
+	methods uintptr
+	number  uint64 // in open
+}
+
+const headerSize = unsafe.Sizeof(header{})
+
+// open holds the files that are open on disks.
+var open struct {
+	sync.Mutex
+	last  uint64
+	files map[uint64]*file
+}
+
+// file is an open file on a disk.
+type file struct {
+	disk   *Disk
+	path   string
+	fresh  bool // a log, whose first sync also syncs its folder: as in unixSync
+	delete bool
+}
+
+// Install has all of SQLite's connections that are opened from now on in this process ask the disks of
+// [New]. It is not for use beside connections that are open.
+var Install = sync.OnceFunc(func() {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer db.Close()
+	conn, err := db.Conn(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	err = conn.Raw(func(c any) error {
+		// The driver keeps its thread to itself; for one call at the start, another's will do.
+		register(reflect.ValueOf(c).Elem().FieldByName("tls").UnsafePointer())
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	watchFiles()
+})
+
+func register(tls thread) {
+	system = (*sqlite3.Tsqlite3_vfs)(at(call2(sqlite3.Xsqlite3_vfs_find, tls, 0)))
+	shim = *system
+	shim.FszOsFile += int32(headerSize)
+	name := append([]byte("doona-faults"), 0)
+	names = append(names, name)
+	shim.FzName = uintptr(unsafe.Pointer(&name[0]))
+	shim.FxOpen, shim.FxDelete = pointer(openFile), pointer(deleteFile)
+	methods = sqlite3.Tsqlite3_io_methods{
+		FiVersion: 3, FxClose: pointer(closeFile), FxRead: pointer(readFile), FxWrite: pointer(writeFile),
+		FxTruncate: pointer(truncateFile), FxSync: pointer(syncFile),
+		FxFileSize:              pass2(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxFileSize }),
+		FxLock:                  pass1(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxLock }),
+		FxUnlock:                pass1(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxUnlock }),
+		FxCheckReservedLock:     pass2(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxCheckReservedLock }),
+		FxFileControl:           pointer(controlFile),
+		FxSectorSize:            pass0(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxSectorSize }),
+		FxDeviceCharacteristics: pass0(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxDeviceCharacteristics }),
+		FxShmMap:                pointer(mapShared), FxShmLock: pointer(lockShared), FxShmBarrier: pointer(barrier),
+		FxShmUnmap: pass1(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxShmUnmap }),
+		FxFetch:    pointer(fetch), FxUnfetch: pointer(unfetch),
+	}
+	if rc := call3(sqlite3.Xsqlite3_vfs_register, tls, uintptr(unsafe.Pointer(&shim)), 1); rc != sqlite3.SQLITE_OK {
+		panic(fmt.Sprintf("couldn't register the file system: %d", rc))
+	}
+}
+
+// names keeps what SQLite points to.
+var names [][]byte
+
+// call2 and call3 call a function of SQLite's on a thread whose type is not named.
+func call2[T any](f func(*T, uintptr) uintptr, tls thread, a uintptr) uintptr { return f((*T)(tls), a) }
+
+func call3[T any](f func(*T, uintptr, int32) int32, tls thread, a uintptr, b int32) int32 {
+	return f((*T)(tls), a, b)
+}
+
+// at is the pointer with a number.
+func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+// kept are the functions that SQLite has numbers of.
+var kept []any
+
+// pointer returns the number of a function.
+func pointer[F any](f F) uintptr {
+	kept = append(kept, &f)
+	return *(*uintptr)(unsafe.Pointer(&f))
+}
+
+// function returns the function with a number.
+func function[F any](p uintptr) F { return *(*F)(unsafe.Pointer(&p)) }
+
+// text reads a C string.
+func text(p uintptr) string {
+	if p == 0 {
+		return ""
+	}
+	n := 0
+	for *(*byte)(at(p + uintptr(n))) != 0 {
+		n++
+	}
+	return string(unsafe.Slice((*byte)(at(p)), n))
+}
+
+// inner is the system's file behind one of ours, and its methods.
+func inner(f uintptr) (uintptr, *sqlite3.Tsqlite3_io_methods) {
+	real := f + headerSize
+	return real, (*sqlite3.Tsqlite3_io_methods)(at((*sqlite3.Tsqlite3_file)(at(real)).FpMethods))
+}
+
+// of returns the open file.
+func of(f uintptr) *file {
+	open.Lock()
+	defer open.Unlock()
+	return open.files[(*header)(at(f)).number]
+}
+
+type method = func(*sqlite3.Tsqlite3_io_methods) uintptr
+
+// pass0, pass1 and pass2 return methods that the system's file answers: without argument, with a number,
+// with a pointer.
+func pass0(of method) uintptr {
+	return pointer(func(tls thread, f uintptr) int32 {
+		real, m := inner(f)
+		return function[func(thread, uintptr) int32](of(m))(tls, real)
+	})
+}
+
+func pass1(of method) uintptr {
+	return pointer(func(tls thread, f uintptr, a int32) int32 {
+		real, m := inner(f)
+		return function[func(thread, uintptr, int32) int32](of(m))(tls, real, a)
+	})
+}
+
+func pass2(of method) uintptr {
+	return pointer(func(tls thread, f, a uintptr) int32 {
+		real, m := inner(f)
+		return function[func(thread, uintptr, uintptr) int32](of(m))(tls, real, a)
+	})
+}
+
+func openFile(tls thread, _, name, f uintptr, flags int32, out uintptr) int32 {
+	open := function[func(thread, uintptr, uintptr, uintptr, int32, uintptr) int32](system.FxOpen)
+	path := text(name)
+	disk := find(path)
+	if disk == nil { // a file of nobody's: as if we were not here
+		return open(tls, uintptr(unsafe.Pointer(system)), name, f, flags, out)
+	}
+	h := (*header)(at(f))
+	*h = header{}
+	log := flags&(sqlite3.SQLITE_OPEN_WAL|sqlite3.SQLITE_OPEN_MAIN_JOURNAL|sqlite3.SQLITE_OPEN_SUPER_JOURNAL) != 0
+	fresh := false
+	if flags&sqlite3.SQLITE_OPEN_CREATE != 0 {
+		var failed int32
+		if fresh, failed = disk.create(path); failed != 0 {
+			return failed
+		}
+	} else if disk.isDead() {
+		return sqlite3.SQLITE_CANTOPEN
+	}
+	rc := open(tls, uintptr(unsafe.Pointer(system)), name, f+headerSize, flags, out)
+	if rc == sqlite3.SQLITE_OK {
+		remember(h, &file{disk: disk, path: path, fresh: fresh && log,
+			delete: flags&sqlite3.SQLITE_OPEN_DELETEONCLOSE != 0})
+	}
+	return rc
+}
+
+// remember gives a file its number and methods.
+func remember(h *header, f *file) {
+	open.Lock()
+	defer open.Unlock()
+	if open.files == nil {
+		open.files = map[uint64]*file{}
+	}
+	open.last++
+	open.files[open.last] = f
+	*h = header{uintptr(unsafe.Pointer(&methods)), open.last}
+}
+
+func closeFile(tls thread, f uintptr) int32 {
+	open.Lock()
+	delete(open.files, (*header)(at(f)).number)
+	open.Unlock()
+	real, m := inner(f)
+	return function[func(thread, uintptr) int32](m.FxClose)(tls, real)
+}
+
+func deleteFile(tls thread, _, name uintptr, syncFolder int32) int32 {
+	path := text(name)
+	if disk := find(path); disk != nil {
+		if rc := disk.remove(path, syncFolder != 0); rc != 0 {
+			return rc
+		}
+	}
+	remove := function[func(thread, uintptr, uintptr, int32) int32](system.FxDelete)
+	return remove(tls, uintptr(unsafe.Pointer(system)), name, 0)
+}
+
+func readFile(tls thread, f, into uintptr, n int32, offset int64) int32 {
+	if of(f).disk.isDead() {
+		return sqlite3.SQLITE_IOERR_READ
+	}
+	real, m := inner(f)
+	return function[func(thread, uintptr, uintptr, int32, int64) int32](m.FxRead)(tls, real, into, n, offset)
+}
+
+func writeFile(tls thread, f, from uintptr, n int32, offset int64) int32 {
+	o := of(f)
+	if rc := o.disk.write(o.path, offset, unsafe.Slice((*byte)(at(from)), n)); rc != 0 {
+		return rc
+	}
+	real, m := inner(f)
+	return function[func(thread, uintptr, uintptr, int32, int64) int32](m.FxWrite)(tls, real, from, n, offset)
+}
+
+func truncateFile(tls thread, f uintptr, size int64) int32 {
+	o := of(f)
+	if rc := o.disk.truncate(o.path, size); rc != 0 {
+		return rc
+	}
+	real, m := inner(f)
+	return function[func(thread, uintptr, int64) int32](m.FxTruncate)(tls, real, size)
+}
+
+// syncFile does not sync: what a sync is for is the disk's to remember.
+func syncFile(_ thread, f uintptr, _ int32) int32 {
+	o := of(f)
+	fresh := o.fresh
+	o.fresh = false
+	return o.disk.sync(o.path, fresh)
+}
+
+// controlFile lets no file grow in advance: that would be a change of the disk.
+func controlFile(tls thread, f uintptr, op int32, arg uintptr) int32 {
+	if op == sqlite3.SQLITE_FCNTL_SIZE_HINT || op == sqlite3.SQLITE_FCNTL_CHUNK_SIZE {
+		return sqlite3.SQLITE_OK
+	}
+	real, m := inner(f)
+	return function[func(thread, uintptr, int32, uintptr) int32](m.FxFileControl)(tls, real, op, arg)
+}
+
+func mapShared(tls thread, f uintptr, region, size, extend int32, out uintptr) int32 {
+	real, m := inner(f)
+	return function[func(thread, uintptr, int32, int32, int32, uintptr) int32](m.FxShmMap)(tls, real, region, size,
+		extend, out)
+}
+
+func lockShared(tls thread, f uintptr, offset, n, flags int32) int32 {
+	real, m := inner(f)
+	return function[func(thread, uintptr, int32, int32, int32) int32](m.FxShmLock)(tls, real, offset, n, flags)
+}
+
+func barrier(tls thread, f uintptr) {
+	real, m := inner(f)
+	function[func(thread, uintptr)](m.FxShmBarrier)(tls, real)
+}
+
+func fetch(tls thread, f uintptr, offset int64, n int32, out uintptr) int32 {
+	real, m := inner(f)
+	return function[func(thread, uintptr, int64, int32, uintptr) int32](m.FxFetch)(tls, real, offset, n, out)
+}
+
+func unfetch(tls thread, f uintptr, offset int64, p uintptr) int32 {
+	real, m := inner(f)
+	return function[func(thread, uintptr, int64, uintptr) int32](m.FxUnfetch)(tls, real, offset, p)
+}
+
+// clean is a path as disks know it.
+func clean(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	return abs
+}
