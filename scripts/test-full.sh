@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The long forms of the tests, one part or all: accountant, protocols, coverage, order, mutants, crash,
-# setback, fuzz, tls, load, edge.
+# setback, world, fuzz, tls, load, edge.
 # Each part writes docs/results/PART.json: the commit, how long it took and whether it passed, and
 # what it measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage order mutants crash setback fuzz tls load edge"
+parts="accountant protocols coverage order mutants crash setback world fuzz tls load edge"
 [ "${1:-all}" = all ] || parts=$1
 mkdir -p docs/results
 
@@ -23,6 +23,7 @@ run_part() {
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run Crash -v ./relay/internal/crashtest
       ;;
     setback) DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer ./relay/... ;;
+    world) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run World -v ./relay ;;
     fuzz)
       ./scripts/fuzz.sh "${FUZZTIME:-10m}"
       ./scripts/fuzz-ts.sh "${FUZZSECONDS:-600}"
@@ -33,7 +34,7 @@ run_part() {
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
-    *) echo "unknown PART $1: want accountant, protocols, coverage, order, mutants, crash, setback, fuzz, tls, load or edge" >&2; exit 2 ;;
+    *) echo "unknown PART $1: want accountant, protocols, coverage, order, mutants, crash, setback, world, fuzz, tls, load or edge" >&2; exit 2 ;;
   esac
 }
 

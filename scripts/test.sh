@@ -19,13 +19,13 @@ GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomiz
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
 # Servers are tested under the race detector instead of without. Only tests that are mostly arithmetic run
-# without it: those that count 10^5 orders, and the road of every protocol.
+# without it: those that count 10^5 orders, the road of every protocol, and seeded worlds.
 servers="./relay/... ./issuer/... ./verifier/... ./wire/keyfile/..."
-arithmetic='Permute|RandomOrder|EveryProtocolEndToEnd'
+arithmetic='Permute|RandomOrder|EveryProtocolEndToEnd|World'
 step "go test, with the race detector: $servers"
 # shellcheck disable=SC2086
 go test -race -timeout 20m -skip "$arithmetic" $servers
-step "go test: orders, every protocol end to end"
+step "go test: orders, every protocol end to end, seeded worlds"
 go test -run "$arithmetic" ./relay/... ./verifier
 
 step "go test, everything else, command lines among them"

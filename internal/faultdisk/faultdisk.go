@@ -130,7 +130,8 @@ func (d *Disk) Writes() int {
 	return d.writes
 }
 
-func (d *Disk) isDead() bool {
+// Dead says whether the disk has stopped.
+func (d *Disk) Dead() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.dead
@@ -162,7 +163,7 @@ func (d *Disk) do(failed int32, change func(r *recording)) int32 {
 // create says whether a file is new; one that is there is not touched.
 func (d *Disk) create(path string) (fresh bool, rc int32) {
 	if _, err := os.Stat(path); err == nil {
-		if d.isDead() {
+		if d.Dead() {
 			return false, sqlite3.SQLITE_CANTOPEN
 		}
 		return false, sqlite3.SQLITE_OK

@@ -46,10 +46,9 @@ var open struct {
 
 // file is an open file on a disk.
 type file struct {
-	disk   *Disk
-	path   string
-	fresh  bool // a log, whose first sync also syncs its folder: as in unixSync
-	delete bool
+	disk  *Disk
+	path  string
+	fresh bool // a log, whose first sync also syncs its folder: as in unixSync
 }
 
 // Install has all of SQLite's connections that are opened from now on in this process ask the disks of
@@ -194,13 +193,12 @@ func openFile(tls thread, _, name, f uintptr, flags int32, out uintptr) int32 {
 		if fresh, failed = disk.create(path); failed != 0 {
 			return failed
 		}
-	} else if disk.isDead() {
+	} else if disk.Dead() {
 		return sqlite3.SQLITE_CANTOPEN
 	}
 	rc := open(tls, uintptr(unsafe.Pointer(system)), name, f+headerSize, flags, out)
 	if rc == sqlite3.SQLITE_OK {
-		remember(h, &file{disk: disk, path: path, fresh: fresh && log,
-			delete: flags&sqlite3.SQLITE_OPEN_DELETEONCLOSE != 0})
+		remember(h, &file{disk: disk, path: path, fresh: fresh && log})
 	}
 	return rc
 }
@@ -237,7 +235,7 @@ func deleteFile(tls thread, _, name uintptr, syncFolder int32) int32 {
 }
 
 func readFile(tls thread, f, into uintptr, n int32, offset int64) int32 {
-	if of(f).disk.isDead() {
+	if of(f).disk.Dead() {
 		return sqlite3.SQLITE_IOERR_READ
 	}
 	real, m := inner(f)

@@ -1,0 +1,367 @@
+package relay_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// The world knows all keys, from the start: so it knows each client's slots at every hop, and recognizes
+// them wherever they come out.
+
+// sent is one report of a client.
+type sent struct {
+	client string // network, or token
+	epoch  uint64
+	number int    // among all reports
+	slots  [2]int // how many of its slots came out of each relay
+	acked  bool
+	late   bool // acknowledged by a party that lied, or under a lie
+}
+
+// slotName is a slot as a relay lets it out.
+type slotName [sha256.Size]byte
+
+// batchAt names a batch of a relay.
+type batchAt struct {
+	hop        int
+	epoch, seq uint64
+}
+
+// account is what a world holds its parties to.
+type account struct {
+	world *world
+	open  *taskfile.Open
+	keys  [2]*keyfile.HPKE // of the relays, as they were before any was erased
+
+	mu        sync.Mutex // guards the rest
+	reports   []*sent
+	slots     [2]map[slotName]*sent
+	out       [2]map[slotName][sha256.Size]byte // the manifest under which a slot came out
+	manifests map[batchAt][sha256.Size]byte
+	signed    map[batchAt]*onion.Manifest
+	tokens    map[string]map[string]bool // different replies of the issuer, by epoch and network
+	broken    []string                   // invariants
+	broke     map[string]bool
+}
+
+func newAccount(w *world) *account {
+	a := &account{world: w, open: w.Open, manifests: map[batchAt][sha256.Size]byte{},
+		signed: map[batchAt]*onion.Manifest{}, tokens: map[string]map[string]bool{}, broke: map[string]bool{}}
+	for hop := range a.slots {
+		a.slots[hop], a.out[hop] = map[slotName]*sent{}, map[slotName][sha256.Size]byte{}
+		keys, err := keyfile.LoadHPKE(filepath.Join(w.Dir, fmt.Sprintf("relay%d", hop+1), worldTask+".keys"))
+		if err != nil {
+			panic(err)
+		}
+		a.keys[hop] = keys
+	}
+	return a
+}
+
+// breaks notes that an invariant does not hold, once for each name and detail.
+func (a *account) breaks(name, format string, args ...any) {
+	line := name + ": " + fmt.Sprintf(format, args...)
+	if a.broke[line] {
+		return
+	}
+	a.broke[line] = true
+	a.broken = append(a.broken, line)
+	a.world.log("BROKEN %s", line)
+}
+
+// opener returns what a relay opens with.
+func (a *account) opener(hop int, epoch uint64) *onion.Opener {
+	key, err := a.keys[hop].Key(epoch)
+	if err != nil {
+		panic(err)
+	}
+	o, err := onion.NewOpener(a.open.Task, a.open.ID, hop, epoch, key)
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// know remembers a report's slots at each hop, before it is sent.
+func (a *account) know(client string, epoch uint64, body []byte) *sent {
+	envelope, err := a.opener(0, epoch).OpenEnvelope(body)
+	if err != nil {
+		panic(err)
+	}
+	second := a.opener(1, epoch)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &sent{client: client, epoch: epoch, number: len(a.reports)}
+	a.reports = append(a.reports, s)
+	for lane, slots := range envelope.Lanes {
+		for _, slot := range slots {
+			_, next, err := second.OpenSlot(lane, slot)
+			if err != nil {
+				panic(err)
+			}
+			a.slots[0][sha256.Sum256(slot)] = s
+			a.slots[1][sha256.Sum256(next)] = s
+		}
+	}
+	return s
+}
+
+// acknowledged notes what the first relay said to a client.
+func (a *account) acknowledged(s *sent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.acked = true
+}
+
+// saw takes note of an answer of a party to somebody.
+func (w *world) saw(_, to string, req *http.Request, got *answer) {
+	hop := slices.Index(relayNames, to)
+	switch kind := question(req); {
+	case hop >= 0 && kind == "batch" && (got.status == http.StatusOK || got.status == http.StatusPartialContent):
+		w.account.released(hop, got.body)
+	case to == "issuer" && req.Method == http.MethodPost && got.status == http.StatusOK:
+		w.account.issued(req.URL.Path+" "+req.Header.Get("X-Forwarded-For"), got.body)
+	}
+}
+
+// issued counts tokens: different replies to a client in an epoch.
+func (a *account) issued(to string, reply []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.tokens[to] == nil {
+		a.tokens[to] = map[string]bool{}
+	}
+	if a.tokens[to][string(reply)] = true; len(a.tokens[to]) > 1 {
+		a.breaks("tokens beyond the quota", "%d for %s", len(a.tokens[to]), to[strings.LastIndex(to, " ")+1:])
+	}
+}
+
+// released checks a batch that a relay let out, to whomever.
+func (a *account) released(hop int, body []byte) {
+	b, err := onion.ParseBatch(body)
+	if err != nil {
+		return // cut off by a crash
+	}
+	m, err := b.Header()
+	if err != nil {
+		panic(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, hash := batchAt{hop, m.Epoch, m.Seq}, sha256.Sum256(b.Manifest)
+	before, again := a.manifests[at]
+	if again && before != hash {
+		a.breaks("two batches under one number", "%v", at)
+	}
+	if again && before == hash {
+		return
+	}
+	a.manifests[at], a.signed[at] = hash, m
+	for lane, slots := range b.Ciphertexts {
+		a.releasedLane(at, lane, slots, hash)
+	}
+	if n := m.Submissions; !m.Destroyed() && hop == 0 && n != a.open.Batch.Size {
+		a.breaks("not of n submissions", "%d in %v", n, at)
+	}
+}
+
+// releasedLane checks the slots of a lane. a.mu is held.
+func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [sha256.Size]byte) {
+	clients := map[*sent]bool{}
+	for _, slot := range slots {
+		name := slotName(sha256.Sum256(slot))
+		s := a.slots[at.hop][name]
+		if s == nil {
+			a.breaks("a slot of nobody", "lane %d of %v", lane, at)
+			continue
+		}
+		if _, before := a.out[at.hop][name]; before {
+			a.breaks("a slot came out twice", "of report %d, again in %v", s.number, at)
+		}
+		a.out[at.hop][name] = manifest
+		s.slots[at.hop]++
+		clients[s] = true
+		if s.epoch != at.epoch {
+			a.breaks("a slot of another epoch", "of %d in %v", s.epoch, at)
+		}
+	}
+	if least := a.open.Batch.Min; len(slots) > 0 && uint64(len(clients)) < least {
+		a.breaks("below the rule", "%d clients in %v, at least %d", len(clients), at, least)
+	}
+}
+
+// checkQuota counts the reports of a client that came out of the first relay.
+func (a *account) checkQuota() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counts := map[string]uint64{}
+	for _, s := range a.reports {
+		if s.slots[0] > 0 {
+			counts[fmt.Sprint(s.epoch, " ", s.client)]++
+		}
+	}
+	for of, n := range counts {
+		if n > a.open.Clients.Quota {
+			a.breaks("reports beyond the quota", "%d of client %s", n, of)
+		}
+	}
+}
+
+// checkLost demands that what was acknowledged came out of the last relay, or was in the rest of an epoch
+// that the first relay destroyed, or that somebody has noticed.
+func (a *account) checkLost(noticed []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	missing, rest := map[uint64]uint64{}, map[uint64]uint64{}
+	for _, s := range a.reports {
+		if s.acked && s.slots[1] == 0 {
+			missing[s.epoch]++
+		}
+	}
+	for at, m := range a.signed {
+		if at.hop == 1 && m.Destroyed() {
+			rest[at.epoch] += m.Submissions
+		}
+	}
+	for _, epoch := range slices.Sorted(maps.Keys(missing)) {
+		if missing[epoch] > rest[epoch] && len(noticed) == 0 {
+			a.breaks("lost without a finding", "%d acknowledged of epoch %d, %d of them destroyed", missing[epoch],
+				epoch, rest[epoch])
+		}
+	}
+}
+
+// early counts the epochs whose keys a relay has erased before their ends by the true clock.
+func (w *world) early(p *party) (epochs []uint64) {
+	left := w.keysLeft(p)
+	for epoch := range w.Open.Epochs.Count {
+		if !left[epoch] && w.now().Before(w.epochEnd(epoch).Add(worldSkew)) {
+			epochs = append(epochs, epoch)
+		}
+	}
+	return epochs
+}
+
+// keysLeft returns the epochs that a relay's key file still has keys of.
+func (w *world) keysLeft(p *party) map[uint64]bool {
+	out := map[uint64]bool{}
+	keys, err := keyfile.LoadHPKE(filepath.Join(p.folder, worldTask+".keys"))
+	if err != nil {
+		w.account.note("keys that cannot be read", "%s: %v", p.name, err)
+		return out
+	}
+	for epoch := range w.Open.Epochs.Count {
+		if _, err := keys.Key(epoch); err == nil {
+			out[epoch] = true
+		} else if !errors.Is(err, keyfile.ErrErased) {
+			w.account.note("keys that cannot be read", "%s: %v", p.name, err)
+		}
+	}
+	return out
+}
+
+// note is breaks for who does not hold a.mu.
+func (a *account) note(name, format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.breaks(name, format, args...)
+}
+
+// noticed collects what parties found, or refused for: faults of others, and that they were set back. What
+// is found where all are honest, as that the rest of an epoch was destroyed, is none.
+func (w *world) noticed(ctx context.Context) (out []string) {
+	for _, name := range w.order {
+		p := w.parties[name]
+		p.mu.Lock()
+		run, why := p.run, p.why
+		p.mu.Unlock()
+		if why != "" {
+			out = append(out, name+" does not start: "+why)
+		}
+		switch r := run.(type) {
+		case *relay.Relay:
+			out = append(out, relayFindings(ctx, name, r)...)
+		case *pulling:
+			out = append(out, verifierFindings(r.verifier)...)
+		}
+	}
+	return out
+}
+
+func relayFindings(ctx context.Context, name string, r *relay.Relay) (out []string) {
+	status, err := r.Status(ctx)
+	if err != nil {
+		return []string{name + " has no status: " + err.Error()}
+	}
+	for _, t := range status.Tasks {
+		for _, f := range t.Findings {
+			out = append(out, fmt.Sprintf("%s: epoch %d, batch %d: %s", name, f.Epoch, f.Batch, f.Reason))
+		}
+	}
+	return out
+}
+
+func verifierFindings(v *verifier.Verifier) (out []string) {
+	report, err := v.Report()
+	if err != nil {
+		return []string{"verifier has no report: " + err.Error()}
+	}
+	for _, f := range report.Findings {
+		if f.Name != verifier.FindingDestroyed {
+			out = append(out, fmt.Sprintf("verifier: %s: %s", f.Name, f.Example))
+		}
+	}
+	return out
+}
+
+// state says how far a relay has come, in few words, for the trace.
+func (w *world) state(p *party) string {
+	p.mu.Lock()
+	run := p.run
+	p.mu.Unlock()
+	r, ok := run.(*relay.Relay)
+	if !ok {
+		return "down"
+	}
+	status, err := r.Status(context.Background())
+	if err != nil {
+		return "no status"
+	}
+	var out []string
+	for _, t := range status.Tasks {
+		for _, e := range t.Epochs {
+			out = append(out, fmt.Sprintf("%d %s %d/%d", e.Epoch, e.State, e.Confirmed, e.Batches))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// kept counts the batches in the verifier's folder.
+func (w *world) kept() int {
+	found, err := os.ReadDir(filepath.Join(w.parties["verifier"].folder, "data"))
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, f := range found {
+		if filepath.Ext(f.Name()) == ".batch" {
+			n++
+		}
+	}
+	return n
+}

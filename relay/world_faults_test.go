@@ -1,0 +1,211 @@
+package relay_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// fault is something that goes wrong in a world, at a time.
+type fault struct {
+	at    time.Duration
+	kind  string
+	words string // with its parameters
+	do    func(w *world)
+}
+
+// drawFault draws a fault of a kind.
+type drawFault func(rng *rand.Rand, tokens bool) fault
+
+// The kinds of faults.
+const (
+	faultRoad    = "road"
+	faultLie     = "lie"
+	faultCrash   = "crash"
+	faultFull    = "full disk"
+	faultClock   = "clock"
+	faultSetBack = "set-back"
+)
+
+// kinds are the faults that a world draws from. Those that the parties do not survive yet are in notYet.
+var kinds = map[string]drawFault{
+	faultRoad: drawRoad, faultLie: drawLie, faultCrash: drawCrash, faultFull: drawFull, faultClock: drawClock,
+	faultSetBack: drawSetBack,
+}
+
+// notYet lists faults that no world draws, because the parties have no guard against them yet.
+var notYet = []string{faultClock, faultSetBack}
+
+func draw[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
+
+// moment draws a time in the run of a world.
+func moment(rng *rand.Rand) time.Duration {
+	return time.Duration(rng.Int64N(int64(worldLead + worldEpochs*worldLength + worldLength)))
+}
+
+func between(rng *rand.Rand, lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(rng.Int64N(int64(hi-lo)))
+}
+
+func drawParty(rng *rand.Rand, tokens bool) string {
+	if tokens {
+		return draw(rng, "relay1", "relay2", "verifier", "issuer")
+	}
+	return draw(rng, "relay1", "relay2", "verifier")
+}
+
+// drawRoad draws a road that fails.
+func drawRoad(rng *rand.Rand, tokens bool) fault {
+	ends := [][2]string{{"relay2", "relay1"}, {"verifier", "relay2"}, {"clients", "relay1"}, {"", "relay1"},
+		{"", "relay2"}}
+	if tokens {
+		ends = append(ends, [2]string{"clients", "issuer"}, [2]string{"relay1", "issuer"})
+	}
+	at, lasts := moment(rng), between(rng, time.Second, 90*time.Second)
+	what := draw(rng, roadRefuse, roadSwallow, roadLose, roadCut, roadSlow)
+	return ofRoad(faultRoad, at, lasts, draw(rng, ends...), what)
+}
+
+// drawLie draws somebody on the way who answers in a party's place.
+func drawLie(rng *rand.Rand, _ bool) fault {
+	at, lasts := moment(rng), between(rng, time.Second, 60*time.Second)
+	ends := draw(rng, [2]string{"relay2", "relay1"}, [2]string{"verifier", "relay2"})
+	return ofRoad(faultLie, at, lasts, ends, draw(rng, roadReplay, roadOver, roadNoEnd))
+}
+
+func ofRoad(kind string, at, lasts time.Duration, ends [2]string, what string) fault {
+	return fault{at, kind, fmt.Sprintf("from %q to %q: %s for %v", ends[0], ends[1], what, lasts.Round(time.Millisecond)),
+		func(w *world) {
+			w.roads.add(&roadFault{ends[0], ends[1], what, time.Now().Add(lasts)})
+		}}
+}
+
+// drawCrash draws a crash at some write, and of the lives after it.
+func drawCrash(rng *rand.Rand, tokens bool) fault {
+	at, name := moment(rng), drawParty(rng, tokens)
+	writes := []int{rng.IntN(draw(rng, 3, 40, 200))}
+	for rng.IntN(3) == 0 {
+		writes = append(writes, 1+rng.IntN(20))
+	}
+	down := between(rng, 10*time.Millisecond, draw(rng, time.Second, 60*time.Second))
+	return fault{at, faultCrash, fmt.Sprintf("%s at writes %v, down for %v", name, writes, down.Round(time.Millisecond)),
+		func(w *world) { w.parties[name].crash(writes, down, nil) }}
+}
+
+// drawFull draws a disk that takes no writes for a while.
+func drawFull(rng *rand.Rand, tokens bool) fault {
+	at, name, writes := moment(rng), drawParty(rng, tokens), 1+rng.IntN(draw(rng, 3, 30))
+	return fault{at, faultFull, fmt.Sprintf("%s: %d writes fail", name, writes),
+		func(w *world) { w.parties[name].disk.Fill(writes) }}
+}
+
+// drawClock draws a clock that is wrong, for a while or until the world heals.
+func drawClock(rng *rand.Rand, tokens bool) fault {
+	at, name := moment(rng), drawParty(rng, tokens)
+	by := draw[time.Duration](rng, 1, -1) * draw(rng, 30*time.Second, 10*time.Minute, 24*time.Hour, 10*365*24*time.Hour)
+	lasts := draw(rng, between(rng, time.Second, 60*time.Second), time.Hour)
+	return fault{at, faultClock, fmt.Sprintf("%s: %v for %v", name, by, lasts.Round(time.Millisecond)), func(w *world) {
+		p := w.parties[name]
+		p.setClock(by)
+		time.Sleep(min(lasts, w.untilHeal()))
+		p.setClock(0)
+	}}
+}
+
+// drawSetBack draws a crash after which part of a party is as it was earlier.
+func drawSetBack(rng *rand.Rand, tokens bool) fault {
+	at, name := moment(rng), draw(rng, "relay1", "relay2")
+	back := between(rng, 0, at+1)
+	parts := draw(rng, []string{"store"}, []string{"secret"}, []string{"keys"}, []string{"store", "secret"},
+		[]string{"store", "keys"}, []string{"secret", "keys"})
+	down := between(rng, 10*time.Millisecond, 20*time.Second)
+	return fault{at, faultSetBack, fmt.Sprintf("%s of %s to %v", strings.Join(parts, "+"), name,
+		back.Round(time.Millisecond)), func(w *world) {
+		p := w.parties[name]
+		p.crash([]int{0}, down, func() error { return p.restore(p.at(back), parts) })
+	}}
+}
+
+// at returns the last snapshot before a moment of the run.
+func (p *party) at(moment time.Duration) map[string][]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var last map[string][]byte
+	for _, s := range p.snapshots {
+		if s.at <= moment || last == nil {
+			last = s.files
+		}
+	}
+	return last
+}
+
+// crash kills a party at the n-th write from now, and again in its next lives, and then lets it live. A party
+// that is down already, by another fault, is left alone. between runs before its last start.
+func (p *party) crash(writes []int, down time.Duration, between func() error) {
+	if !p.faults.TryLock() {
+		return
+	}
+	defer p.faults.Unlock()
+	p.dieAt(writes[0])
+	p.halt()
+	time.Sleep(down)
+	for _, n := range writes[1:] {
+		p.disk.Revive()
+		p.disk.Stop(n, p.die)
+		if p.start() == nil {
+			p.awaitDeath()
+		}
+		p.halt()
+		time.Sleep(down / 4)
+	}
+	if between != nil {
+		if err := between(); err != nil {
+			panic(err)
+		}
+	}
+	p.disk.Revive()
+	if err := p.start(); err != nil {
+		p.world.log("%s does not start: %v", p.name, err)
+	}
+}
+
+// die ends a life where it is: the disk has stopped, and nobody hears any more.
+func (p *party) die() {
+	if l := p.current(); l != nil {
+		l.end()
+	}
+}
+
+// current is the life that is begun, also by disks, which may be called with p.mu held.
+func (p *party) current() *life { return p.now.Load() }
+
+// dieAt waits until the party has died at the n-th write, or has it die where it is.
+func (p *party) dieAt(n int) {
+	p.disk.Stop(n, p.die)
+	if n > 0 {
+		p.awaitDeath()
+	}
+}
+
+// awaitDeath waits for a disk to stop, up to 20 s.
+func (p *party) awaitDeath() {
+	for range 200 {
+		if p.disk.Dead() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	p.disk.Stop(0, p.die)
+}
+
+// drawFaults draws the faults of a world, in the order of their times.
+func drawFaults(rng *rand.Rand, tokens bool, allowed []string) []fault {
+	var out []fault
+	for range rng.IntN(9) {
+		out = append(out, kinds[draw(rng, allowed...)](rng, tokens))
+	}
+	slices.SortFunc(out, func(a, b fault) int { return int(a.at - b.at) })
+	return out
+}

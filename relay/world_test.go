@@ -1,0 +1,434 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/faultdisk"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// A world is all parties of a task in one process: clients, two relays, the verifier, and where the task has
+// tokens the issuer. All code is the product's own, on real files; time is virtual, the network is roads that
+// the world sees (world_network_test.go), and each disk is a faultdisk. From a seed come all faults, the
+// clients' times, and nothing else: the same seed is the same world.
+//
+// An epoch lasts a minute. After the last, all faults end, and the parties have until worldGiveUp and a bit to
+// come to terms; then, and all along, the invariants of world_account_test.go must hold.
+
+// The times of a world, which begins at the same moment for all.
+const (
+	worldLead   = 20 * time.Second // before the first epoch
+	worldLength = time.Minute      // of an epoch
+	worldEpochs = 3
+	worldSkew   = 3 * time.Second
+	worldGiveUp = 3 * time.Minute
+	worldBatch  = 6
+	worldTask   = "task"
+
+	// worldPull is no multiple of the second in which a relay looks at its epochs: what is at the same moment
+	// is in no order, and another in every run of a seed.
+	worldPull = "1987ms"
+)
+
+var relayNames = []string{"relay1", "relay2"}
+
+// layouts are deployments that worlds copy, without and with tokens. Their keys are as good in every world,
+// as each begins at the same time.
+var layouts = map[bool]func() (*quickstart.Deployment, error){false: layout(false), true: layout(true)}
+
+// beginning is when time begins in a bubble of package synctest.
+var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func layout(tokens bool) func() (*quickstart.Deployment, error) {
+	return sync.OnceValues(func() (*quickstart.Deployment, error) {
+		draft, err := planner.Draft(planner.Query{Name: "world", Query: task.Mean, Hi: 10, Batch: worldBatch, Honest: 0.67,
+			Epsilon: 20, Delta: 1e-2})
+		if err != nil {
+			return nil, err
+		}
+		draft.Epochs = task.Epochs{Start: uint64(beginning.Add(worldLead).Unix()), Length: uint64(worldLength.Seconds()),
+			Count: worldEpochs}
+		if tokens {
+			draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://issuer"}}
+		}
+		var relays []quickstart.Relay
+		for _, name := range relayNames {
+			relays = append(relays, quickstart.Relay{URL: "http://" + name, Pull: worldPull, Skew: worldSkew.String(),
+				TrustedProxies: []string{"127.0.0.0/8"}})
+		}
+		dir, err := os.MkdirTemp(filepath.Dir(executable), "world") // which TestMain removes
+		if err != nil {
+			return nil, err
+		}
+		return quickstart.Write(filepath.Join(dir, "all"), relays, []quickstart.Draft{{Name: worldTask, Task: draft}})
+	})
+}
+
+// world is one run of a seed.
+type world struct {
+	*relaytest.Cascade // of which only the deployment is used
+	seed               uint64
+	tokens             bool
+	bug                *bug
+	parties            map[string]*party
+	order              []string // of parties
+	ends               map[string]*relaytest.PipeListener
+	roads              *roads
+	account            *account
+	client             *shufflerclient.Client
+
+	mu     sync.Mutex // guards the rest
+	traced []string
+}
+
+// log adds a line to the trace.
+func (w *world) log(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.traced = append(w.traced, fmt.Sprintf("%9.3f ", w.since().Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (w *world) since() time.Duration { return time.Since(beginning) }
+
+// now is the true time.
+func (w *world) now() time.Time { return time.Now() }
+
+func (w *world) epochEnd(epoch uint64) time.Time {
+	return time.Unix(int64(w.Open.Epochs.End(epoch)), 0)
+}
+
+// untilHeal is how long faults may still last.
+func (w *world) untilHeal() time.Duration {
+	return max(worldLead+worldEpochs*worldLength+worldLength-w.since(), 0)
+}
+
+// name is the party that dials from an address.
+func (w *world) name(address string) string {
+	for _, p := range w.parties {
+		if p.address == address {
+			return p.name
+		}
+	}
+	return "clients"
+}
+
+// newWorld lays out a world in a folder.
+func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
+	w := &world{seed: seed, tokens: seed%4 == 3, bug: planted, parties: map[string]*party{},
+		ends: map[string]*relaytest.PipeListener{}}
+	if planted.tokens {
+		w.tokens = true
+	}
+	from, err := layouts[w.tokens]()
+	if err != nil {
+		return nil, err
+	}
+	if err := quickstart.Copy(folder, from.Dir); err != nil {
+		return nil, err
+	}
+	deployment := *from
+	deployment.Dir = folder
+	w.Cascade = &relaytest.Cascade{Deployment: &deployment, Open: from.Bundles[0]}
+	w.roads = &roads{world: w, answers: map[string]*answer{}}
+	w.account = newAccount(w)
+	begin := map[string]func(*party, *life) (runner, error){"relay1": beginRelay(0), "relay2": beginRelay(1),
+		"verifier": beginVerifier, "issuer": beginIssuer}
+	w.order = []string{"relay1", "relay2", "verifier"}
+	if w.tokens {
+		w.order = append([]string{"issuer"}, w.order...)
+	}
+	for i, name := range w.order {
+		p := &party{world: w, name: name, address: fmt.Sprintf("172.16.0.%d", i+1), folder: filepath.Join(folder, name),
+			begin: begin[name]}
+		w.parties[name] = p
+	}
+	w.client, err = shufflerclient.New(w.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1,
+		HTTP: clientRoad{}, Tokens: func(context.Context, string, []byte) ([]byte, error) { return nil, errRoad }})
+	return w, err
+}
+
+// run plays a world. It is called in a bubble.
+func (w *world) run() {
+	rng := rand.New(rand.NewPCG(w.seed, 0))
+	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, w.bug.allowed()))
+	var servers []*http.Server
+	for i, name := range w.order {
+		p := w.parties[name]
+		p.disk = faultdisk.New(p.folder)
+		defer p.disk.Remove()
+		l := relaytest.ListenPipe()
+		w.ends[name] = l
+		server := &http.Server{Handler: w.roads.handler(name)}
+		go server.Serve(l)
+		servers = append(servers, server)
+		time.Sleep(time.Duration(100+i*37) * time.Millisecond) // so that no two act at the same moment
+		if err := p.start(); err != nil {
+			w.account.note("does not start", "%s: %v", name, err)
+		}
+	}
+	w.play(rng, faults)
+	w.heal()
+	w.settle()
+	w.conclude()
+	for _, name := range w.order {
+		w.parties[name].halt()
+	}
+	for _, s := range servers {
+		s.Close()
+	}
+	time.Sleep(time.Minute) // what waits for a timer sees that it is over
+}
+
+// event is something at a time.
+type event struct {
+	at time.Duration
+	do func()
+}
+
+// play has clients report and faults happen, until the last epoch has been over for a while.
+func (w *world) play(rng *rand.Rand, faults []fault) {
+	var events []event
+	var running sync.WaitGroup
+	for _, f := range faults {
+		events = append(events, event{f.at, func() {
+			w.log("fault: %s: %s", f.kind, f.words)
+			running.Go(func() { f.do(w) })
+		}})
+	}
+	events = append(events, w.drawClients(rng, &running)...)
+	end := worldLead + (worldEpochs+1)*worldLength
+	for at := 5 * time.Second; at < end; at += 5 * time.Second {
+		events = append(events, event{at, w.check})
+	}
+	slices.SortFunc(events, func(a, b event) int { return int(a.at - b.at) })
+	for _, e := range events {
+		time.Sleep(e.at - w.since())
+		e.do()
+	}
+	time.Sleep(end - w.since())
+	running.Wait()
+}
+
+// drawClients draws when clients report, and how.
+func (w *world) drawClients(rng *rand.Rand, running *sync.WaitGroup) (out []event) {
+	number := 0
+	for epoch := range uint64(worldEpochs) {
+		for range rng.IntN(4 * worldBatch) {
+			at := worldLead + time.Duration(epoch)*worldLength + between(rng, 0, worldLength-time.Second)
+			c := &worldClient{world: w, epoch: epoch, network: relaytest.Network(number), rng: rand.New(rand.NewPCG(w.seed,
+				uint64(number)+1)), reports: 1}
+			if rng.IntN(6) == 0 {
+				c.reports = 2 // beyond its quota
+			}
+			number++
+			out = append(out, event{at, func() { running.Go(c.run) }})
+		}
+	}
+	return out
+}
+
+// worldClient is one client in one epoch.
+type worldClient struct {
+	world   *world
+	epoch   uint64
+	network string
+	rng     *rand.Rand
+	reports int
+}
+
+// run reports as the Go client does, with pauses of its own.
+func (c *worldClient) run() {
+	w := c.world
+	road := clientRoad{w.roads, "relay1", c.network}
+	client, err := shufflerclient.New(w.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1, HTTP: road,
+		Pause: func(ctx context.Context, _ time.Duration) error {
+			time.Sleep(between(c.rng, 100*time.Millisecond, 8*time.Second))
+			return ctx.Err()
+		}})
+	if err != nil {
+		panic(err)
+	}
+	for i := range c.reports {
+		report, err := client.Report(c.epoch, []float64{c.rng.Float64() * 10})
+		if err != nil {
+			panic(err)
+		}
+		s := w.account.know(c.network, c.epoch, report.Body)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		err = client.Submit(ctx, report)
+		cancel()
+		if err == nil {
+			w.account.acknowledged(s)
+		}
+		w.log("client %s, report %d of epoch %d: %v", c.network, i, c.epoch, problemName(err))
+	}
+}
+
+// problemName is what is the same in every run of a seed.
+func problemName(err error) string {
+	if err == nil {
+		return "acknowledged"
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return '#'
+		}
+		return r
+	}, err.Error())
+}
+
+// check looks at what must hold at any moment, when nobody is at work.
+func (w *world) check() {
+	synctest.Wait()
+	for _, name := range relayNames {
+		p := w.parties[name]
+		if early := w.early(p); len(early) > w.bug.mayBeEarly() {
+			w.account.note("keys erased early", "%s: of epochs %v", name, early)
+		}
+		if w.bug.needsSnapshots() {
+			p.mu.Lock()
+			p.snapshots = append(p.snapshots, snapshot{w.since(), p.snapshot()})
+			p.mu.Unlock()
+		}
+		if now := w.state(p); now != p.told {
+			w.log("%s: %s", name, now)
+			p.told = now
+		}
+	}
+	w.account.checkQuota()
+}
+
+// heal ends all faults, and starts what is down.
+func (w *world) heal() {
+	w.log("all faults end")
+	w.roads.heal()
+	for _, name := range w.order {
+		p := w.parties[name]
+		p.setClock(0)
+		if p.disk.Dead() || p.alive() == nil {
+			p.halt()
+			p.disk.Revive()
+			if err := p.start(); err != nil {
+				w.log("%s does not start: %v", name, err)
+			}
+		}
+		p.disk.Revive()
+	}
+}
+
+// settle waits until all epochs are over everywhere, or it has taken longer than it may.
+func (w *world) settle() {
+	for deadline := w.since() + worldGiveUp + 2*time.Minute; w.since() < deadline; time.Sleep(5 * time.Second) {
+		synctest.Wait()
+		over := true
+		for _, name := range relayNames {
+			over = over && strings.Count(w.state(w.parties[name]), "erased") == worldEpochs
+		}
+		if over && w.kept() == w.made() {
+			return
+		}
+	}
+}
+
+// made counts the batches of the last relay.
+func (w *world) made() (n int) {
+	for _, text := range strings.Split(w.state(w.parties["relay2"]), ", ") {
+		var epoch, confirmed, made int
+		var state string
+		fmt.Sscanf(strings.Replace(text, "/", " ", 1), "%d %s %d %d", &epoch, &state, &confirmed, &made)
+		n += made
+	}
+	return n
+}
+
+// conclude looks at what must hold in the end.
+func (w *world) conclude() {
+	synctest.Wait()
+	noticed := w.noticed(context.Background())
+	for _, n := range noticed {
+		w.log("noticed: %s", n)
+	}
+	w.account.checkQuota()
+	w.account.checkLost(noticed)
+	for _, name := range relayNames {
+		p := w.parties[name]
+		w.log("%s: %s", name, w.state(p))
+		if left := w.keysLeft(p); len(left) > 0 && p.alive() != nil {
+			w.account.note("keys kept too long", "%s: of epochs %v", name, left)
+		}
+	}
+	w.log("the verifier has %d batches", w.kept())
+}
+
+// playWorld runs a seed in a bubble and returns its world.
+func playWorld(t *testing.T, seed uint64, planted *bug) (w *world) {
+	t.Helper()
+	faultdisk.Install()
+	folder := filepath.Join(t.TempDir(), "world")
+	_, err := layouts[seed%4 == 3 || planted.tokens]() // outside of the bubble: for all worlds
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		w, err = newWorld(seed, folder, planted)
+		require.NoError(t, err)
+		w.run()
+	})
+	return w
+}
+
+// report returns the trace of a world for people.
+func (w *world) report() string {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "seed %d: %s\n", w.seed, strings.Join(w.account.broken, "\n"))
+	for _, line := range w.traced {
+		fmt.Fprintln(&out, line)
+	}
+	return out.String()
+}
+
+// worldSeeds is how many seeds are played.
+func worldSeeds() uint64 {
+	if os.Getenv("DOONA_FULL") != "" {
+		return 2000
+	}
+	return 20
+}
+
+// TestWorld plays worlds and demands that all invariants hold. `-run World/seed=N` plays one of them.
+func TestWorld(t *testing.T) {
+	for seed := range worldSeeds() {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			w := playWorld(t, seed, &bug{})
+			if testing.Verbose() && os.Getenv("DOONA_FULL") == "" {
+				t.Log(w.report())
+			}
+			require.Empty(t, w.account.broken, "%s", w.report())
+		})
+	}
+}
+
+// TestWorldIsTheSameAgain: a seed has one trace.
+func TestWorldIsTheSameAgain(t *testing.T) {
+	for _, seed := range []uint64{2, 3, 5} {
+		first, again := playWorld(t, seed, &bug{}), playWorld(t, seed, &bug{})
+		require.Equal(t, first.traced, again.traced)
+		require.Greater(t, len(first.traced), 20)
+	}
+}
