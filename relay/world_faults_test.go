@@ -76,7 +76,8 @@ func drawLie(rng *rand.Rand, _ bool) fault {
 }
 
 func ofRoad(kind string, at, lasts time.Duration, ends [2]string, what string) fault {
-	return fault{at, kind, fmt.Sprintf("from %q to %q: %s for %v", ends[0], ends[1], what, lasts.Round(time.Millisecond)),
+	return fault{at, kind, fmt.Sprintf("from %q to %q: %s for %v", ends[0], ends[1], what,
+		lasts.Round(time.Millisecond)),
 		func(w *world) {
 			w.roads.add(&roadFault{ends[0], ends[1], what, time.Now().Add(lasts)})
 		}}
@@ -90,7 +91,8 @@ func drawCrash(rng *rand.Rand, tokens bool) fault {
 		writes = append(writes, 1+rng.IntN(20))
 	}
 	down := between(rng, 10*time.Millisecond, draw(rng, time.Second, 60*time.Second))
-	return fault{at, faultCrash, fmt.Sprintf("%s at writes %v, down for %v", name, writes, down.Round(time.Millisecond)),
+	return fault{at, faultCrash,
+		fmt.Sprintf("%s at writes %v, down for %v", name, writes, down.Round(time.Millisecond)),
 		func(w *world) { w.parties[name].crash(writes, down, nil) }}
 }
 

@@ -59,13 +59,15 @@ var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func layout(tokens bool) func() (*quickstart.Deployment, error) {
 	return sync.OnceValues(func() (*quickstart.Deployment, error) {
-		draft, err := planner.Draft(planner.Query{Name: "world", Query: task.Mean, Hi: 10, Batch: worldBatch, Honest: 0.67,
+		draft, err := planner.Draft(planner.Query{Name: "world", Query: task.Mean, Hi: 10, Batch: worldBatch,
+			Honest:  0.67,
 			Epsilon: 20, Delta: 1e-2})
 		if err != nil {
 			return nil, err
 		}
-		draft.Epochs = task.Epochs{Start: uint64(beginning.Add(worldLead).Unix()), Length: uint64(worldLength.Seconds()),
-			Count: worldEpochs}
+		draft.Epochs = task.Epochs{Start: uint64(beginning.Add(worldLead).Unix()),
+			Length: uint64(worldLength.Seconds()),
+			Count:  worldEpochs}
 		if tokens {
 			draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://issuer"}}
 		}
@@ -233,8 +235,9 @@ func (w *world) drawClients(rng *rand.Rand, running *sync.WaitGroup) (out []even
 	for epoch := range uint64(worldEpochs) {
 		for range rng.IntN(4 * worldBatch) {
 			at := worldLead + time.Duration(epoch)*worldLength + between(rng, 0, worldLength-time.Second)
-			c := &worldClient{world: w, epoch: epoch, network: relaytest.Network(number), rng: rand.New(rand.NewPCG(w.seed,
-				uint64(number)+1)), reports: 1}
+			c := &worldClient{world: w, epoch: epoch, network: relaytest.Network(number),
+				rng: rand.New(rand.NewPCG(w.seed,
+					uint64(number)+1)), reports: 1}
 			if rng.IntN(6) == 0 {
 				c.reports = 2 // beyond its quota
 			}

@@ -86,14 +86,15 @@ func register(tls thread) {
 	methods = sqlite3.Tsqlite3_io_methods{
 		FiVersion: 3, FxClose: pointer(closeFile), FxRead: pointer(readFile), FxWrite: pointer(writeFile),
 		FxTruncate: pointer(truncateFile), FxSync: pointer(syncFile),
-		FxFileSize:              pass2(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxFileSize }),
-		FxLock:                  pass1(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxLock }),
-		FxUnlock:                pass1(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxUnlock }),
-		FxCheckReservedLock:     pass2(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxCheckReservedLock }),
-		FxFileControl:           pointer(controlFile),
-		FxSectorSize:            pass0(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxSectorSize }),
-		FxDeviceCharacteristics: pass0(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxDeviceCharacteristics }),
-		FxShmMap:                pointer(mapShared), FxShmLock: pointer(lockShared), FxShmBarrier: pointer(barrier),
+		FxFileSize:          pass2(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxFileSize }),
+		FxLock:              pass1(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxLock }),
+		FxUnlock:            pass1(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxUnlock }),
+		FxCheckReservedLock: pass2(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxCheckReservedLock }),
+		FxFileControl:       pointer(controlFile),
+		FxSectorSize:        pass0(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxSectorSize }),
+		FxDeviceCharacteristics: pass0(
+			func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxDeviceCharacteristics }),
+		FxShmMap: pointer(mapShared), FxShmLock: pointer(lockShared), FxShmBarrier: pointer(barrier),
 		FxShmUnmap: pass1(func(m *sqlite3.Tsqlite3_io_methods) uintptr { return m.FxShmUnmap }),
 		FxFetch:    pointer(fetch), FxUnfetch: pointer(unfetch),
 	}
