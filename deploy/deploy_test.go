@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"debug/elf"
 	"errors"
 	"io"
@@ -11,8 +12,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
@@ -20,7 +23,11 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier/server"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestGenerated: the dashboard and the alerts are what go generate makes of the definitions.
@@ -35,7 +42,7 @@ func TestGenerated(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "grafana"), 0o755))
 	out, err = generate.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"relay.json", "issuer.json", "alerts.yaml"} {
+	for _, name := range []string{"relay.json", "issuer.json", "verifier.json", "alerts.yaml"} {
 		want, err := os.ReadFile(filepath.Join(dir, "grafana", name))
 		require.NoError(t, err)
 		got, err := os.ReadFile(filepath.Join("grafana", name))
@@ -44,18 +51,23 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestDashboardsShowWhatIsSaid: every metric of a running relay and issuer is on its dashboard, and every
-// one on a dashboard and in the alerts is a running program's.
+// TestDashboardsShowWhatIsSaid: every metric of a running relay, issuer and verifier is on its dashboard, and
+// every one on a dashboard and in the alerts is a running program's.
 func TestDashboardsShowWhatIsSaid(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		counted(t, draft)
+		relaytest.WithTokens(draft)
+	}})
 	config := c.IssuerConfig()
 	config.Admin = relaytest.FreeAddress(t)
 	c.StartIssuer(t, config)
 	c.Start(t, 0)
+	v := relaytest.FreeAddress(t)
+	startVerifier(t, c, server.Config{Admin: v, Data: t.TempDir()})
 	said := map[string]bool{}
 	for program, definitions := range map[string][]service.Metric{"relay": relay.Metrics(),
-		"issuer": issuer.Metrics()} {
-		admin := map[string]string{"relay": c.Config(t, 0).Admin, "issuer": config.Admin}[program]
+		"issuer": issuer.Metrics(), "verifier": server.Metrics()} {
+		admin := map[string]string{"relay": c.Config(t, 0).Admin, "issuer": config.Admin, "verifier": v}[program]
 		c.WaitReady(t, admin)
 		text := get(t, "http://"+admin+"/metrics")
 		require.Contains(t, text, "doona_"+program+"_ready 1")
@@ -76,6 +88,47 @@ func TestDashboardsShowWhatIsSaid(t *testing.T) {
 	for metric := range shown(t, "alerts.yaml") {
 		require.True(t, said[metric], metric)
 	}
+}
+
+// counted makes a draft one that a verifier counts.
+func counted(t *testing.T, draft *task.Task) {
+	q := planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 10, Honest: 0.9, Epsilon: 2, Delta: 1e-4}
+	calibrated, err := planner.Draft(q)
+	require.NoError(t, err)
+	calibrated.Epochs = draft.Epochs
+	*draft = *calibrated
+}
+
+// report posts the reports of some clients to the running first relay.
+func report(t *testing.T, c *relaytest.Cascade, clients int) {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	for i := range clients {
+		r, err := client.Report(0, []float64{7})
+		require.NoError(t, err)
+		require.NoError(t, c.Post(t.Context(), 0, r.Body, relaytest.Network(i)))
+	}
+}
+
+// startVerifier runs the verifier of a cascade's task until stop or the end of the test.
+func startVerifier(t *testing.T, c *relaytest.Cascade, cfg server.Config) (stop func()) {
+	t.Helper()
+	cfg.Listen, cfg.SignKey = relaytest.FreeAddress(t), c.VerifierSign()
+	cfg.PullInterval = 20 * time.Millisecond
+	cfg.Tasks = []server.TaskConfig{{File: filepath.Join(c.Dir, "task0.bundle"), HPKEKeys: c.VerifierKeys("task0")}}
+	s, err := server.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	c.WaitReady(t, cfg.Admin)
+	return stop
 }
 
 func get(t *testing.T, url string) string {
@@ -126,10 +179,13 @@ func buildStatic(t *testing.T, program, into string) {
 // TestStatic: what the Dockerfile builds needs no library and no file: it serves as an unprivileged
 // user in a root folder that has only its own files.
 func TestStatic(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Hops: 1})
-	root := c.Dir
-	for _, program := range []string{"relay", "issuer"} {
-		buildStatic(t, program, filepath.Join(root, program))
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) { counted(t, draft) }})
+	root, pages, admin := c.Dir, relaytest.FreeAddress(t), relaytest.FreeAddress(t)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "verifier", "verifier.yaml"), []byte("listen: "+pages+
+		"\nadmin: "+admin+"\nsign_key: sign.key\ndata: data\ntasks: [{file: ../task0.bundle, hpke_keys: task0.keys}]\n"),
+		0o600))
+	for _, program := range []string{"relay", "issuer", "verifier"} {
+		buildStatic(t, program, filepath.Join(root, "program-"+program))
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("only root may change the root folder")
@@ -138,18 +194,27 @@ func TestStatic(t *testing.T) {
 	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Chown(path, nobody, nobody))
 	}))
-	cmd := exec.Command("/relay", "serve", "--config", "/relay1/relay.yaml")
-	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill() })
+	var running []*exec.Cmd
+	for _, args := range [][]string{{"/program-relay", "serve", "--config", "/relay1/relay.yaml"},
+		{"/program-verifier", "serve", "--config", "/verifier/verifier.yaml"}} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { cmd.Process.Kill() })
+		running = append(running, cmd)
+	}
 	c.WaitReady(t, c.Config(t, 0).Admin)
-	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, cmd.Wait())
+	c.WaitReady(t, admin)
+	report(t, c, 1)
+	require.Contains(t, get(t, "http://"+pages+"/"), "test 0")
+	for _, cmd := range running {
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, cmd.Wait())
+	}
 }
 
-// TestUnit: systemd finds nothing wrong with the unit as either program's.
+// TestUnit: systemd finds nothing wrong with the unit as any program's.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -159,7 +224,7 @@ func TestUnit(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "ExecStart=/usr/local/bin/%i ")
 	dir := t.TempDir()
-	for _, program := range []string{"relay", "issuer"} {
+	for _, program := range []string{"relay", "issuer", "verifier"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755))
 		unit := filepath.Join(dir, "doona@"+program+".service")
 		require.NoError(t, os.WriteFile(unit, []byte(strings.Replace(string(text), "/usr/local/bin/", dir+"/", 1)),

@@ -1,5 +1,5 @@
-// Command deploy writes the folder grafana: relay.json and issuer.json, Grafana dashboards with a panel for
-// every metric of either program, from the definitions in their packages, and alerts.yaml, rules for
+// Command deploy writes the folder grafana: relay.json, issuer.json and verifier.json, Grafana dashboards with a
+// panel for every metric of a program, from the definitions in their packages, and alerts.yaml, rules for
 // Prometheus. Beside it stand a systemd unit and a Dockerfile; docs/deployment.md is the guide.
 //
 //	go generate ./deploy
@@ -18,13 +18,15 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/verifier/server"
 )
 
 func main() {
 	for name, content := range map[string][]byte{
-		"relay.json":  dashboard("relay", relay.Metrics()),
-		"issuer.json": dashboard("issuer", issuer.Metrics()),
-		"alerts.yaml": alerts(),
+		"relay.json":    dashboard("relay", relay.Metrics()),
+		"issuer.json":   dashboard("issuer", issuer.Metrics()),
+		"verifier.json": dashboard("verifier", server.Metrics()),
+		"alerts.yaml":   alerts(),
 	} {
 		if err := os.WriteFile(filepath.Join("grafana", name), content, 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -118,6 +120,18 @@ func alerts() []byte {
 		{"DoonaIssuerStoreErrors", "rate(doona_issuer_store_errors_total[5m]) > 0", "2m",
 			"transactions fail: is the disk full?"},
 		{"DoonaIssuerEpochsEnd", "doona_issuer_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
+			"the task's last epoch and its keys end within two weeks: agree on the next task"},
+		{"DoonaVerifierNotReady", "doona_verifier_ready == 0", "2m",
+			"the verifier keeps no batches: see its log, and whether its disk is full"},
+		{"DoonaVerifierAway", "doona_verifier_away > 0", "1h",
+			"the last relay has not answered for an hour, or turns the verifier away: see the verifier's log"},
+		{"DoonaVerifierLate", "doona_verifier_epochs_late > 0", "1h",
+			"an epoch is over and its signed end is not here: ask the relays' operators how far it came"},
+		{"DoonaVerifierFinding", "increase(doona_verifier_findings[1h]) > 0", "0m",
+			"something did not add up: see the findings on the task's page"},
+		{"DoonaVerifierNotConfirmed", "doona_verifier_unconfirmed_batches > 0", "24h",
+			"the last relay does not take confirmations, and so keeps batches that it should delete"},
+		{"DoonaVerifierEpochsEnd", "doona_verifier_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
 			"the task's last epoch and its keys end within two weeks: agree on the next task"},
 	} {
 		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        annotations:\n          "+

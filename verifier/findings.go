@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -44,7 +45,12 @@ const (
 	FindingRefused   FindingName = "refused"   // The last relay signed it, and it is not as it should be.
 	FindingMissing   FindingName = "missing"   // The last relay did not hand it over.
 	FindingEnd       FindingName = "end"       // An epoch's signed end tells of fewer, or a relay gave up on it.
+
+	FindingQuarantined FindingName = "quarantined" // A kept file that is not what its name says, put aside.
 )
+
+// FindingNames returns the names of all findings that there may be.
+func FindingNames() []FindingName { return slices.Sorted(maps.Keys(explanations)) }
 
 // Finding is something that did not add up.
 type Finding struct {

@@ -11,6 +11,7 @@ import (
 	"reflect"
 
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 //go:embed page.html index.html page.css page.js
@@ -30,13 +31,16 @@ func (v *Verifier) Handler() http.Handler {
 	return look.Protect(look.Policy("", ""), v.pages(""))
 }
 
-// Handler serves the pages of several tasks, each as [Verifier.Handler] does at tasks/ID/, and a list
-// of them.
+// Handler serves the pages of tasks, each as [Verifier.Handler] does at tasks/ID/, and a list of them, as
+// JSON at api/tasks.
 func Handler(tasks ...*Verifier) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", files())
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		respond(w, "text/html; charset=utf-8", func(out io.Writer) error { return writeIndex(out, tasks) })
+	})
+	mux.HandleFunc("GET /api/tasks", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, "application/json", func(out io.Writer) error { return writeList(out, tasks) })
 	})
 	for _, v := range tasks {
 		prefix := "/tasks/" + v.open.ID.String()
@@ -131,4 +135,27 @@ func writeIndex(w io.Writer, tasks []*Verifier) error {
 		views = append(views, newView(r, v.open.Task, ""))
 	}
 	return templates.ExecuteTemplate(w, "index.html", views)
+}
+
+// listed is a task in the list of tasks.
+type listed struct {
+	Task    string     `json:"task"` // Its report is at tasks/TASK/api/report.
+	Name    string     `json:"name"`
+	Query   task.Query `json:"query"`
+	Users   uint64     `json:"users"`
+	Batches uint64     `json:"batches"`
+	Verdict string     `json:"verdict"`
+}
+
+// writeList writes the list of tasks as JSON.
+func writeList(w io.Writer, tasks []*Verifier) error {
+	list := []listed{}
+	for _, v := range tasks {
+		r, err := v.Report()
+		if err != nil {
+			return err
+		}
+		list = append(list, listed{r.Task, r.Name, r.Query, r.Users, r.Batches, r.Verdict})
+	}
+	return json.NewEncoder(w).Encode(list)
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -19,13 +19,26 @@ import (
 // file before it is confirmed, because confirming deletes it at the relay; after a restart the
 // folder is read first. A batch number stands for the same bytes for ever, so a pull that was cut
 // short, or came to something that is not the relay's batch, is simply repeated.
+//
+// A kept file that is not what its name says, damaged on the disk or changed, is put aside, named in the
+// findings, and asked for again.
 type Puller struct {
+	// Clock replaces time.Now in tests. It may be set before the first pull.
+	Clock func() time.Time
+
+	// Late is how long after its end an epoch may lack its signed end before it counts as late. Default 1h.
+	// It may be set before the first pull.
+	Late time.Duration
+
 	verifier *Verifier
 	client   *handover.Client
 	dir      string
 	log      *slog.Logger
 	release  func() error       // gives the folder back
 	cursors  map[uint64]*cursor // By epoch.
+
+	mu   sync.Mutex // guards seen
+	seen seen
 }
 
 // cursor is how far an epoch has been pulled.
@@ -49,79 +62,111 @@ func NewPuller(v *Verifier, client *handover.Client, dir string, log *slog.Logge
 	if err != nil {
 		return nil, fmt.Errorf("couldn't keep batches in %s: %w", dir, err)
 	}
-	p := &Puller{verifier: v, client: client, dir: dir, log: log, release: release, cursors: map[uint64]*cursor{}}
+	p := &Puller{Clock: time.Now, Late: time.Hour, verifier: v, client: client, dir: dir, log: log, release: release,
+		cursors: map[uint64]*cursor{}, seen: seen{contact: ContactNone, ended: map[uint64]bool{}}}
 	if err := p.reload(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
+	v.mu.Lock()
+	v.progress = p.Progress
+	v.mu.Unlock()
 	return p, nil
 }
 
 // Close gives the folder back.
 func (p *Puller) Close() error { return p.release() }
 
-// reload adds the batches of an earlier run. There may be gaps: numbers that were refused.
+// reload adds the batches of an earlier run. There may be gaps: numbers that were refused, or that were
+// put aside.
 func (p *Puller) reload() error {
 	for epoch := range p.verifier.open.Epochs.Count {
 		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, pending: map[uint64][]byte{}, noted: map[string]bool{}}
+	}
+	if err := p.noteQuarantined(); err != nil {
+		return err
 	}
 	files, err := os.ReadDir(p.dir)
 	if err != nil {
 		return fmt.Errorf("couldn't read the kept batches: %w", err)
 	}
-	for epoch, c := range p.cursors {
-		if err := p.reloadEnd(epoch, c); err != nil {
-			return fmt.Errorf("%s: %w", p.endPath(epoch), err)
-		}
-	}
 	for _, file := range files {
-		var epoch, seq uint64
-		if _, err := fmt.Sscanf(file.Name(), fileName, &epoch, &seq); err != nil ||
-			file.Name() != fmt.Sprintf(fileName, epoch, seq) {
-			continue
-		}
-		if err := p.reloadOne(epoch, seq); err != nil {
-			return fmt.Errorf("%s: %w", p.path(epoch, seq), err)
+		if err := p.reloadFile(file.Name()); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(p.dir, file.Name()), err)
 		}
 	}
+	for epoch, c := range p.cursors {
+		if err := p.advance(epoch, c); err != nil {
+			return err
+		}
+	}
+	p.notePending()
 	return nil
 }
 
-func (p *Puller) reloadOne(epoch, seq uint64) error {
+// reloadFile takes one kept file, or puts it aside: its fault is the disk's, or of someone who wrote to it,
+// and the relay may have another.
+func (p *Puller) reloadFile(name string) error {
+	f, ok := ParseFileName(name)
+	if !ok {
+		return nil
+	}
+	var fault, err error
+	if f.End {
+		fault = p.reloadEnd(f.Epoch)
+	} else {
+		fault, err = p.reloadBatch(f.Epoch, f.Seq)
+	}
+	if fault == nil {
+		return err
+	}
+	if err := Quarantine(p.dir, filepath.Join(p.dir, name)); err != nil {
+		return err
+	}
+	p.log.Warn("put a damaged file aside", "task", p.verifier.open.ID.String()[:8], "file", name, "fault", fault)
+	p.verifier.Note(FindingQuarantined, name+": "+fault.Error())
+	return nil
+}
+
+// reloadBatch adds a kept batch. A fault is the file's; an error is another, such as a key that is not there.
+func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	raw, err := os.ReadFile(p.path(epoch, seq))
 	if err != nil {
-		return fmt.Errorf("couldn't read a kept batch: %w", err)
+		return fmt.Errorf("couldn't read it: %w", errors.Unwrap(err)), nil
 	}
 	batch, err := onion.ParseBatch(raw)
 	if err != nil {
-		return err
+		return err, nil
 	}
 	c := p.cursors[epoch]
 	header, err := batch.Header()
 	if err != nil || c == nil || header.Epoch != epoch || header.Seq != seq {
-		return errors.New("not the batch that its name says")
+		return errors.New("not the batch that its name says"), nil
+	}
+	if _, err := Check(p.verifier.open, batch); err != nil {
+		return err, nil
 	}
 	if err := p.verifier.Add(batch); err != nil {
-		return err
+		return nil, err
 	}
 	c.kept[seq] = true
 	c.pending[seq] = batch.Manifest // the crash may have come before the confirmation
-	return nil
+	return nil, nil
 }
 
-// reloadEnd reads the end of an epoch, if it is kept.
-func (p *Puller) reloadEnd(epoch uint64, c *cursor) error {
+// reloadEnd reads the kept end of an epoch.
+func (p *Puller) reloadEnd(epoch uint64) error {
 	raw, err := os.ReadFile(p.endPath(epoch))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return fmt.Errorf("couldn't read it: %w", errors.Unwrap(err))
 	}
 	end, err := onion.ParseEnd(raw)
 	if err != nil {
 		return err
 	}
-	open := p.verifier.open
+	open, c := p.verifier.open, p.cursors[epoch]
+	if c == nil {
+		return fmt.Errorf("the task has no epoch %d", epoch)
+	}
 	chain, err := end.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: open.VerifierHop() - 1})
 	if err != nil {
 		return err
@@ -131,11 +176,8 @@ func (p *Puller) reloadEnd(epoch uint64, c *cursor) error {
 }
 
 func (p *Puller) endPath(epoch uint64) string {
-	return filepath.Join(p.dir, fmt.Sprintf("%06d.end", epoch))
+	return filepath.Join(p.dir, fmt.Sprintf(endName, epoch))
 }
-
-// fileName is the name of a kept batch: its epoch and number.
-const fileName = "%06d-%06d.batch"
 
 func (p *Puller) path(epoch, seq uint64) string {
 	return filepath.Join(p.dir, fmt.Sprintf(fileName, epoch, seq))
@@ -161,8 +203,9 @@ func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 // first epoch that failed; the others have been tried.
 func (p *Puller) Pull(ctx context.Context) error {
 	open := p.verifier.open
-	now := uint64(time.Now().Unix())
+	now := uint64(p.Clock().Unix())
 	var failed error
+	defer p.notePending()
 	for epoch := range open.Epochs.Count {
 		if open.Epochs.Start+epoch*open.Epochs.Length > now {
 			break
@@ -200,12 +243,8 @@ var errAgain = errors.New("not the relay's batch")
 
 func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 	for {
-		if c.kept[c.next] {
-			c.next++
-			continue
-		}
-		if c.complete = c.end != nil && c.next >= c.end.Batches; c.complete {
-			return p.verifier.complete(epoch)
+		if err := p.advance(epoch, c); c.complete || err != nil {
+			return err
 		}
 		err := p.pullOne(ctx, epoch, c)
 		switch {
@@ -219,7 +258,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			continue
 		case errors.Is(err, handover.ErrConfirmed):
 			p.verifier.Note(FindingMissing,
-				fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not in %s", epoch, c.next, p.dir))
+				fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not here", epoch, c.next))
 		case err != nil:
 			return err
 		}
@@ -227,11 +266,24 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 	}
 }
 
+// advance passes over the batches that are kept. The epoch is complete when its signed end tells of no
+// further one.
+func (p *Puller) advance(epoch uint64, c *cursor) error {
+	for c.kept[c.next] {
+		c.next++
+	}
+	if c.complete = c.end != nil && c.next >= c.end.Batches; !c.complete {
+		return nil
+	}
+	p.noteEnded(epoch)
+	return p.verifier.complete(epoch)
+}
+
 // takeEnd keeps the signed end of an epoch and says whether it tells of no further batch than were
 // pulled. One that tells of fewer contradicts a batch that its relay has signed too, and is not believed.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
 	open := p.verifier.open
-	if uint64(time.Now().Unix()) < open.Epochs.End(epoch) {
+	if uint64(p.Clock().Unix()) < open.Epochs.End(epoch) {
 		return false, nil
 	}
 	signed, chain, err := p.client.End(ctx, open, open.VerifierHop()-1, epoch)
@@ -280,6 +332,9 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	open, seq := p.verifier.open, c.next
 	last := open.VerifierHop() - 1
 	batch, err := p.client.Pull(ctx, open, last, epoch, seq)
+	if ctx.Err() == nil { // else it is this verifier that ends
+		p.noteContact(err)
+	}
 	if fault := handover.Foreign(err); fault != nil {
 		p.noteOnce(c, FindingForeign, fmt.Sprintf("epoch %d, batch %d: %v", epoch, seq, fault))
 		return errAgain
@@ -307,7 +362,9 @@ func (p *Puller) keep(batch *onion.Batch, epoch, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.WriteFile(p.path(epoch, seq), raw, 0o600); err != nil {
+	err = durable.WriteFile(p.path(epoch, seq), raw, 0o600)
+	p.noteKept(err)
+	if err != nil {
 		return fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
 	return nil

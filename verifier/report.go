@@ -103,6 +103,8 @@ type Report struct {
 	Withheld      uint64        `json:"withheld"`
 	ByHop         []HopCounts   `json:"by_hop"`
 	Findings      []Finding     `json:"findings"`
+	Verdict       string        `json:"verdict"`            // Whether it all adds up, in words.
+	Progress      *Progress     `json:"progress,omitempty"` // Of a verifier that pulls; none of files.
 	Ledger        Ledger        `json:"ledger"`
 }
 
@@ -148,7 +150,32 @@ func (v *Verifier) Report() (*Report, error) {
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
 	r.Findings = found.list()
+	if v.progress != nil {
+		now := v.progress()
+		r.Progress = &now
+	}
+	r.Verdict = r.verdict()
 	return r, nil
+}
+
+// verdict says whether it all adds up. That is not said before there was anything to add, nor while
+// something may be missing of which nobody here can know.
+func (r *Report) verdict() string {
+	switch p := r.Progress; {
+	case Faults(r.Findings) != nil:
+		return "Not everything added up."
+	case r.MessagesSent == 0:
+		return "Nothing has been added yet."
+	case p != nil && p.Contact == ContactAway:
+		return "The last relay does not answer: whether all is here is not known."
+	case p != nil && len(p.Late) > 0:
+		return "Epochs are over and their signed ends are late: whether all is here is not known."
+	}
+	if len(r.Findings) > 0 {
+		return "All batches are here as their relays signed them. Relays dropped slots that they could not open or " +
+			"had seen before."
+	}
+	return "Everything added up."
 }
 
 func (l *Ledger) add(e EpochReport) {

@@ -30,9 +30,10 @@ type Verifier struct {
 	keys      *keyfile.HPKE       // nil: nothing can be opened.
 	mechanism protocols.Mechanism // nil: nothing is added up.
 
-	mu     sync.Mutex // guards epochs and faults
-	epochs map[uint64]*epoch
-	faults findings // Of what is no record.
+	mu       sync.Mutex // guards the rest
+	epochs   map[uint64]*epoch
+	faults   findings        // Of what is no record.
+	progress func() Progress // Of the Puller; nil where there is none.
 }
 
 // HopCounts is what one relay's manifests say became of the slots it took in.

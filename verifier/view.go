@@ -182,6 +182,7 @@ var explanations = map[FindingName]string{
 	FindingRefused:      "batches that are not as their relays signed them",
 	FindingMissing:      "batches that the last relay did not hand over",
 	FindingEnd:          "epochs that did not end as their relays should have signed",
+	FindingQuarantined:  "kept files that were damaged, put aside and asked for anew",
 }
 
 // Median returns the quantile at 1/2.

@@ -12,6 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/verifier/server"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -22,7 +23,8 @@ func initCommand() *cobra.Command {
 		Short: "Lay out a first deployment: keys, a task, two relays and a verifier on one machine",
 		Long: `Init writes everything a first deployment needs into DIR, which must be empty or absent: the
 owner's key, a signed task (the mean of a number from 0 to 100, 1,000 reports a batch, epsilon 1,
-delta 1e-6, one epoch a day from today), two relays' keys and relay.yaml, and the verifier's keys.
+delta 1e-6, one epoch a day from today), two relays' keys and relay.yaml, and the verifier's keys and
+verifier.yaml.
 It prints the commands that start them, and one that plays clients. In earnest every party makes
 its own keys on its own machine ('verifier keygen', 'relay keygen') and the owner signs a task with
 'verifier task new'.`,
@@ -49,18 +51,28 @@ its own keys on its own machine ('verifier keygen', 'relay keygen') and the owne
 			if err != nil {
 				return err
 			}
+			config := filepath.Join(filepath.Dir(d.VerifierSign()), "verifier.yaml")
+			if err := os.WriteFile(config, []byte(verifierConfig(d.Owner)), 0o600); err != nil {
+				return fmt.Errorf("couldn't write the configuration: %w", err)
+			}
 			relay, url := beside("relay"), d.TaskURL(0)
 			out := deployment{Dir: d.Dir, TaskURL: url, Owner: d.Owner, Commands: []string{
 				relay + " serve --config " + d.RelayConfig(1),
 				relay + " serve --config " + d.RelayConfig(2),
-				fmt.Sprintf("%s serve --task %s/task.bundle --keys %s --sign-key %s --data %s/batches", os.Args[0],
-					d.Dir, d.VerifierKeys("task"), d.VerifierSign(), d.Dir),
+				os.Args[0] + " serve --config " + config,
 			}, Load: fmt.Sprintf("%s load --task %s --owner %s --rate 0 --clients 2000", relay, url, d.Owner)}
 			return cli.Print(cmd, out, out.print)
 		},
 	}
 	cmd.Flags().Uint64Var(&epochs, "epochs", 30, "days the task runs, 1 to 3650")
 	return cmd
+}
+
+// verifierConfig returns verifier.yaml.
+func verifierConfig(owner string) string {
+	return fmt.Sprintf("# Every field is documented in verifier/server/config.go; relative paths start here.\n"+
+		"listen: %s\nadmin: 127.0.0.1:9090\nsign_key: sign.key\ndata: data\ntasks:\n"+
+		"  - {file: ../task.bundle, owner: %q, hpke_keys: task.keys}\n", server.DefaultListen, owner)
 }
 
 // deployment is what `verifier init --json` prints.

@@ -31,6 +31,15 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
+// Rename moves a file, durably, within a file system: a crash leaves it where it was or where it is to be.
+// What is at the new place is replaced.
+func Rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return errors.Join(syncFolder(to), syncFolder(from))
+}
+
 // writeSynced writes a file anew: one that a crash left, or that someone else put there with
 // another mode or as a link, is not written to.
 func writeSynced(path string, data []byte, mode os.FileMode) error {

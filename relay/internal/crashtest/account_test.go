@@ -212,7 +212,7 @@ func (w *world) readBatches(t *testing.T, index int, last uint64, do func(place,
 	for epoch := range last + 1 {
 		count := w.made(t, index, epoch)
 		for seq := range count {
-			raw, err := os.ReadFile(filepath.Join(w.data(index), batchFile(epoch, seq)))
+			raw, err := os.ReadFile(filepath.Join(w.batches(index), batchFile(epoch, seq)))
 			require.NoError(t, err, "a gap")
 			batch, err := onion.ParseBatch(raw)
 			require.NoError(t, err)
@@ -223,7 +223,7 @@ func (w *world) readBatches(t *testing.T, index int, last uint64, do func(place,
 			w.checkSeen(t, at, batch, raw)
 			do(at, batch, chain)
 		}
-		require.NoFileExists(t, filepath.Join(w.data(index), batchFile(epoch, count)))
+		require.NoFileExists(t, filepath.Join(w.batches(index), batchFile(epoch, count)))
 	}
 }
 
@@ -321,7 +321,7 @@ func (w *world) checkVerifiers(t *testing.T, tallies map[epochPlace]*tally) {
 			Covers                             uint64 `json:"cover_messages"`
 			Findings                           []verifier.Finding
 		}
-		fetch(t, "http://"+w.verifiers[index].admin+"/api/report", &r)
+		fetch(t, w.reportURL(index), &r)
 		require.Equal(t, want.batches, r.Batches)
 		require.Equal(t, want.batches*batchSize, r.Users)
 		require.Equal(t, want.slots, r.Verified+r.Covers)
@@ -471,8 +471,8 @@ func (w *world) settled(last uint64) string {
 			}
 		}
 	}
-	for _, v := range w.verifiers {
-		resp, err := http.Get("http://" + v.admin + "/api/report")
+	for i, v := range w.verifiers {
+		resp, err := http.Get(w.reportURL(i))
 		if err != nil {
 			return v.name + " does not answer"
 		}

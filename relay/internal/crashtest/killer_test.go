@@ -78,7 +78,7 @@ func (p *process) keptEvidence(before *road, out map[phase]bool) {
 		if at.task != p.task.ID || before.confirmed[at] {
 			continue
 		}
-		_, err := os.Stat(filepath.Join(p.world.data(index), batchFile(at.epoch, at.seq)))
+		_, err := os.Stat(filepath.Join(p.world.batches(index), batchFile(at.epoch, at.seq)))
 		out[mixing] = out[mixing] || err != nil
 		out[confirming] = out[confirming] || err == nil
 	}

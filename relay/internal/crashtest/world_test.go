@@ -239,6 +239,14 @@ func (w *world) data(index int) string {
 	return filepath.Join(w.Dir, "verifier", queries[index].Name+".data")
 }
 
+// batches is where a verifier keeps the batches of its task.
+func (w *world) batches(index int) string { return filepath.Join(w.data(index), w.Bundles[index].ID.String()) }
+
+// reportURL is where a verifier's report of its task is.
+func (w *world) reportURL(index int) string {
+	return "http://" + w.verifiers[index].admin + "/tasks/" + w.Bundles[index].ID.String() + "/api/report"
+}
+
 func (w *world) all() []*process { return append(append([]*process{}, w.relays...), w.verifiers...) }
 
 // epochAt returns the epoch of a moment; ok is false before the first.

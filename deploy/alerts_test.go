@@ -1,0 +1,137 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/clitest"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/verifier/server"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// samples are the values of metrics, by name and labels.
+type samples map[string]map[string]float64
+
+// scrape reads the metrics of running programs.
+func scrape(t *testing.T, admins ...string) samples {
+	t.Helper()
+	out := samples{}
+	for _, admin := range admins {
+		text := get(t, "http://"+admin+"/metrics")
+		for _, m := range regexp.MustCompile(`(?m)^(doona_\w+)(?:\{(.*)\})? (\S+)$`).FindAllStringSubmatch(text, -1) {
+			value, err := strconv.ParseFloat(m[3], 64)
+			require.NoError(t, err)
+			if out[m[1]] == nil {
+				out[m[1]] = map[string]float64{}
+			}
+			out[m[1]][m[2]] = value
+		}
+	}
+	return out
+}
+
+// selector matches what a rule says of a metric: its change within a time, or its value, where it has a label.
+var selector = regexp.MustCompile(`(?:(rate|increase)\((doona_\w+)(?:\{(.*?)\})?\[\w+\]\)|(doona_\w+)(?:\{(.*?)\})?)`)
+
+// firing returns the alerts that hold at a time, given what was scraped then and an hour before. How long they
+// must hold is not looked at. It evaluates the few forms that the rules have: comparisons of one metric, series
+// by series.
+func firing(t *testing.T, before, now samples, at time.Time) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("grafana", "alerts.yaml"))
+	require.NoError(t, err)
+	var file struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	require.NotEmpty(t, file.Groups[0].Rules)
+	for _, rule := range file.Groups[0].Rules {
+		m := selector.FindStringSubmatch(rule.Expr)
+		require.NotNil(t, m, rule.Expr)
+		for labels, value := range now[m[2]+m[4]] {
+			if !strings.Contains(labels, m[3]+m[5]) {
+				continue
+			}
+			was, seen := before[m[2]+m[4]][labels]
+			if m[1] != "" {
+				value -= was
+				if !seen { // as Prometheus, which knows of no increase from nothing
+					value = 0
+				}
+			}
+			expr := selector.ReplaceAllString(rule.Expr, fmt.Sprintf("(%f)", value))
+			expr = strings.NewReplacer("time()", fmt.Sprint(at.Unix()), " and ", " && ").Replace(expr)
+			holds, err := clitest.Eval(expr, nil)
+			require.NoError(t, err, "%s: %s", rule.Expr, expr)
+			if holds == true {
+				names = append(names, rule.Alert)
+				break
+			}
+		}
+	}
+	return names
+}
+
+// TestAlerts: none fires while all is well; each of the verifier's does when it should.
+func TestAlerts(t *testing.T) {
+	const day = 24 * time.Hour
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
+		counted(t, draft)
+		draft.Epochs.Length, draft.Epochs.Count = uint64(10*day/time.Second), 3
+	}})
+	first := relaytest.FreeAddress(t)
+	cfg := server.Config{Admin: first, Data: t.TempDir()}
+	stop := startVerifier(t, c, cfg)
+	stopRelay := c.Start(t, 0)
+	batches := func(admin, want string) func() bool {
+		return func() bool { return strings.Contains(get(t, "http://"+admin+"/metrics"), want) }
+	}
+	of := `{task="` + c.Open.ID.String()[:8] + `"} `
+	zero := scrape(t, c.Config(t, 0).Admin, first)
+	report(t, c, 20)
+	require.Eventually(t, batches(first, "doona_verifier_batches"+of+"2"), 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, batches(first, "doona_verifier_unconfirmed_batches"+of+"0"), 10*time.Second,
+		20*time.Millisecond)
+	require.Eventually(t, batches(first, "doona_verifier_away"+of+"0"), 10*time.Second, 20*time.Millisecond)
+	well := scrape(t, c.Config(t, 0).Admin, first)
+	require.Empty(t, firing(t, zero, well, time.Now()))
+	require.Equal(t, []string{"DoonaRelayEpochsEnd", "DoonaVerifierEpochsEnd"},
+		firing(t, well, well, time.Now().Add(20*day)))
+
+	stop()
+	stopRelay()
+	kept, err := filepath.Glob(filepath.Join(cfg.Data, c.Open.ID.String(), "*.batch"))
+	require.NoError(t, err)
+	require.Len(t, kept, 2)
+	require.NoError(t, os.Truncate(kept[0], 100))
+	cfg.Admin = relaytest.FreeAddress(t)
+	cfg.Clock = func() time.Time { return time.Now().Add(11 * day) }
+	stop = startVerifier(t, c, cfg)
+	require.Eventually(t, batches(cfg.Admin, "doona_verifier_away"+of+"1"), 10*time.Second, 20*time.Millisecond)
+	require.Equal(t, []string{"DoonaVerifierAway", "DoonaVerifierLate", "DoonaVerifierFinding",
+		"DoonaVerifierNotConfirmed"}, firing(t, well, scrape(t, cfg.Admin), cfg.Clock()))
+	stop()
+
+	cfg.SignKey = c.VerifierSign()
+	cfg.Tasks = []server.TaskConfig{{File: filepath.Join(c.Dir, "task0.bundle"), HPKEKeys: c.VerifierKeys("task0")}}
+	idle, err := server.New(cfg)
+	require.NoError(t, err)
+	defer idle.Close()
+	admin := httptest.NewServer(idle.AdminHandler())
+	defer admin.Close()
+	require.Contains(t, firing(t, well, scrape(t, strings.TrimPrefix(admin.URL, "http://")), time.Now()),
+		"DoonaVerifierNotReady")
+}

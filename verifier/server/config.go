@@ -1,0 +1,121 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
+)
+
+// Config is what a verifier is told: the fields with yaml names make up verifier.yaml, in which unknown
+// keys are errors and relative paths start at the file's own folder.
+type Config struct {
+	// Listen is the address of the pages, "host:port". They show estimates and nothing else, to whoever
+	// reaches them. Default "127.0.0.1:8090", unless Listener is set.
+	Listen string `yaml:"listen"`
+
+	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it private.
+	// Default: none.
+	Admin string `yaml:"admin"`
+
+	// SignKey is the file of the verifier's Ed25519 key (`verifier keygen --kind sign`). Required.
+	SignKey string `yaml:"sign_key"`
+
+	// Data is the folder for batches, created with mode 0700: each task has one of its own in it, named by
+	// its id. One process at a time. Required.
+	Data string `yaml:"data"`
+
+	// CA is a file of certificates (PEM) of authorities that this verifier trusts besides the system's.
+	// Default: none.
+	CA string `yaml:"ca"`
+
+	// PullInterval is how often the last relay is asked for batches. Default 10s. Range 10ms to 1h.
+	PullInterval time.Duration `yaml:"pull_interval"`
+
+	// Late is how long after its end an epoch may lack its signed end before it counts as late. A chain of
+	// relays needs some minutes. Default 1h. Range 1s to 8760h.
+	Late time.Duration `yaml:"late"`
+
+	// Tasks lists what the verifier counts. Required.
+	Tasks []TaskConfig `yaml:"tasks"`
+
+	// Listener and AdminListener replace Listen and Admin in a program that embeds a verifier.
+	Listener      net.Listener `yaml:"-"`
+	AdminListener net.Listener `yaml:"-"`
+
+	// Clock replaces time.Now in tests.
+	Clock func() time.Time `yaml:"-"`
+
+	// Log receives operational events. Default: none.
+	Log *slog.Logger `yaml:"-"`
+}
+
+// TaskConfig names one task.
+type TaskConfig struct {
+	// File is the task's bundle (`verifier task new`). Required.
+	File string `yaml:"file"`
+
+	// Owner is the key that must have signed it, "ed25519:…". Default: any, as the verifier is often the
+	// owner's.
+	Owner string `yaml:"owner"`
+
+	// HPKEKeys is the file of the verifier's HPKE keys for this task (`verifier keygen --kind hpke`).
+	// Required.
+	HPKEKeys string `yaml:"hpke_keys"`
+}
+
+// DefaultListen is the address of the pages where none is given.
+const DefaultListen = "127.0.0.1:8090"
+
+// LoadConfig reads verifier.yaml. It neither opens the files that it names nor checks values: [New] does.
+func LoadConfig(path string) (Config, error) {
+	var c Config
+	if err := service.ReadConfig(path, &c); err != nil {
+		return c, err
+	}
+	files := []*string{&c.SignKey, &c.Data, &c.CA}
+	for i := range c.Tasks {
+		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys)
+	}
+	service.Resolve(filepath.Dir(path), files...)
+	return c, nil
+}
+
+// validate fills in defaults and checks ranges.
+func (c *Config) validate() error {
+	service.Default(&c.Listen, DefaultListen)
+	service.Default(&c.PullInterval, 10*time.Second)
+	service.Default(&c.Late, time.Hour)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := errors.Join(service.CheckAddress("listen", c.Listen),
+		service.CheckAddress("admin", c.Admin)); err != nil {
+		return err
+	}
+	switch {
+	case c.SignKey == "":
+		return invalid.Field("sign_key", `""`, "the file of the verifier's signing key")
+	case c.Data == "":
+		return invalid.Field("data", `""`, "a folder for batches")
+	case c.PullInterval < 10*time.Millisecond || c.PullInterval > time.Hour:
+		return invalid.Field("pull_interval", c.PullInterval.String(), "10ms to 1h")
+	case c.Late < time.Second || c.Late > 365*24*time.Hour:
+		return invalid.Field("late", c.Late.String(), "1s to 8760h")
+	case len(c.Tasks) == 0:
+		return invalid.Field("tasks", "none", "at least one")
+	}
+	for _, t := range c.Tasks {
+		if t.File == "" || t.HPKEKeys == "" {
+			return invalid.Field("tasks", "one without file or hpke_keys", "both for each")
+		}
+	}
+	return nil
+}

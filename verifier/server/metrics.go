@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// The names of the metrics and of their labels.
+const (
+	metricReady       = "doona_verifier_ready"
+	metricAway        = "doona_verifier_away"
+	metricContact     = "doona_verifier_last_contact_timestamp_seconds"
+	metricEpochs      = "doona_verifier_epochs"
+	metricEnded       = "doona_verifier_epochs_ended"
+	metricLate        = "doona_verifier_epochs_late"
+	metricBatches     = "doona_verifier_batches"
+	metricUsers       = "doona_verifier_submissions"
+	metricMessages    = "doona_verifier_messages"
+	metricUnconfirmed = "doona_verifier_unconfirmed_batches"
+	metricFindings    = "doona_verifier_findings"
+	metricEpochsEnd   = "doona_verifier_epochs_end_timestamp_seconds"
+	byTask            = "task"
+)
+
+var definitions = []service.Metric{
+	service.Gauge(metricReady, service.UnitCount, "1 while batches are asked for and can be kept."),
+	service.Gauge(metricAway, service.UnitCount, "1 while the last relay does not answer, or turns this verifier away.",
+		byTask),
+	service.Gauge(metricContact, service.UnitTime, "When the last relay last answered; 0 for never since the start.",
+		byTask),
+	service.Gauge(metricEpochs, service.UnitCount, "Epochs that have begun.", byTask),
+	service.Gauge(metricEnded, service.UnitCount, "Epochs whose signed end is here, with all batches before it.", byTask),
+	service.Gauge(metricLate, service.UnitCount, "Epochs that are over for long and whose signed end is not here.",
+		byTask),
+	service.Gauge(metricBatches, service.UnitCount, "Batches counted.", byTask),
+	service.Gauge(metricUsers, service.UnitCount, "Submissions in the batches counted.", byTask),
+	service.Gauge(metricMessages, service.UnitCount,
+		"Slots that the first relay took in, by what became of them: verified, cover, rejected, withheld.", byTask,
+		"fate"),
+	service.Gauge(metricUnconfirmed, service.UnitCount, "Batches that are kept here and not yet confirmed.", byTask),
+	service.Gauge(metricFindings, service.UnitCount, "What did not add up, by the name of the finding.", byTask,
+		"finding"),
+	service.Gauge(metricEpochsEnd, service.UnitTime,
+		"When the last epoch of the task ends, and with it its keys: a new task must be out before.", byTask),
+}
+
+// Metrics returns the definitions of all metrics of a verifier, those of Go and the process apart.
+func Metrics() []service.Metric { return definitions }
+
+func newMetrics(s *Server) *service.Metrics {
+	m := service.NewMetrics(definitions)
+	for _, t := range s.tasks {
+		m.Set(metricEpochsEnd, float64(t.open.Epochs.End(t.open.Epochs.Count-1)), t.name())
+		for _, name := range verifier.FindingNames() {
+			m.Set(metricFindings, 0, t.name(), string(name)) // so that a first one is an increase
+		}
+	}
+	return m
+}
+
+// look sets the gauges to what is now.
+func (s *Server) look(ctx context.Context) {
+	s.metrics.Set(metricReady, service.Boolean(s.isReady(ctx)))
+	for _, t := range s.tasks {
+		p := t.puller.Progress()
+		for name, value := range map[string]float64{
+			metricAway:        service.Boolean(p.Contact == verifier.ContactAway),
+			metricContact:     float64(p.LastContact),
+			metricEpochs:      float64(p.Epochs),
+			metricEnded:       float64(p.Ended),
+			metricLate:        float64(len(p.Late)),
+			metricUnconfirmed: float64(p.Unconfirmed),
+		} {
+			s.metrics.Set(name, value, t.name())
+		}
+		r, err := t.verifier.Report()
+		if err != nil {
+			s.cfg.Log.Error("couldn't report", "task", t.name(), "error", err)
+			continue
+		}
+		s.lookAt(t.name(), r)
+	}
+}
+
+// lookAt sets the gauges of a task's report.
+func (s *Server) lookAt(name string, r *verifier.Report) {
+	s.metrics.Set(metricBatches, float64(r.Batches), name)
+	s.metrics.Set(metricUsers, float64(r.Users), name)
+	for fate, n := range map[string]uint64{"verified": r.Verified, "cover": r.CoverMessages, "rejected": r.Rejected,
+		"withheld": r.Withheld} {
+		s.metrics.Set(metricMessages, float64(n), name, fate)
+	}
+	for _, f := range r.Findings {
+		s.metrics.Set(metricFindings, float64(f.Count), name, string(f.Name))
+	}
+}
+
+// Status is how far a verifier has come, of every task.
+type Status struct {
+	Tasks []TaskStatus `json:"tasks"`
+}
+
+// TaskStatus is the status of one task.
+type TaskStatus struct {
+	ID       string             `json:"id"`   // Lower-case hex.
+	Name     string             `json:"name"` // As the task says.
+	Batches  uint64             `json:"batches"`
+	Users    uint64             `json:"users"`
+	Verdict  string             `json:"verdict"`
+	Progress verifier.Progress  `json:"progress"`
+	Findings []verifier.Finding `json:"findings"`
+}
+
+// Status says how far the tasks have come.
+func (s *Server) Status(context.Context) (*Status, error) {
+	out := &Status{Tasks: []TaskStatus{}}
+	for _, t := range s.tasks {
+		r, err := t.verifier.Report()
+		if err != nil {
+			return nil, err
+		}
+		out.Tasks = append(out.Tasks, TaskStatus{ID: r.Task, Name: r.Name, Batches: r.Batches, Users: r.Users,
+			Verdict: r.Verdict, Progress: *r.Progress, Findings: r.Findings})
+	}
+	return out, nil
+}
+
+// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not
+// be public.
+func (s *Server) AdminHandler() http.Handler {
+	admin := service.Admin{
+		Ready:   s.isReady,
+		Status:  func(ctx context.Context) (any, error) { return s.Status(ctx) },
+		Look:    s.look,
+		Metrics: s.metrics,
+	}
+	return admin.Handler(s.cfg.Log)
+}
+
+// isReady says whether batches are asked for and can be kept. That the last relay is away is not this
+// verifier's to mend, and is a metric of its own.
+func (s *Server) isReady(context.Context) bool {
+	for _, t := range s.tasks {
+		if t.puller.Failing() {
+			return false
+		}
+	}
+	return s.ready.Load()
+}

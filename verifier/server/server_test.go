@@ -1,0 +1,498 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/server"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// batchSize is small, so the guarantee of the tests' tasks is local: γ is large.
+const batchSize = 10
+
+// newCascade lays out relays for tasks that all ask for the mean of numbers from 0 to 10.
+func newCascade(t *testing.T, hops, tasks int, change ...func(*task.Task)) *relaytest.Cascade {
+	t.Helper()
+	return relaytest.New(t, relaytest.Options{Hops: hops, Tasks: tasks, Task: func(draft *task.Task) {
+		calibrated, err := planner.Draft(planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize,
+			Honest: 0.9, Epsilon: 2, Delta: 1e-4})
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		*draft = *calibrated
+		for _, f := range change {
+			f(draft)
+		}
+	}})
+}
+
+// config is the configuration of a verifier of some of the cascade's tasks, over one folder.
+func config(t *testing.T, c *relaytest.Cascade, data string, tasks ...int) server.Config {
+	t.Helper()
+	out := server.Config{SignKey: c.VerifierSign(), Data: data, PullInterval: 20 * time.Millisecond}
+	for _, i := range tasks {
+		name := fmt.Sprint("task", i)
+		out.Tasks = append(out.Tasks, server.TaskConfig{File: filepath.Join(c.Dir, name+".bundle"), Owner: c.Owner,
+			HPKEKeys: c.VerifierKeys(name)})
+	}
+	return out
+}
+
+// running is a verifier that serves in this process, over HTTP.
+type running struct {
+	pages, admin string // Addresses.
+	stop         func()
+}
+
+// serve runs a verifier until the test ends or stop.
+func serve(t *testing.T, cfg server.Config) *running {
+	t.Helper()
+	var err error
+	cfg.Listener, err = net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	cfg.AdminListener, err = net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s, err := server.New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	r := &running{pages: "http://" + cfg.Listener.Addr().String(), admin: "http://" + cfg.AdminListener.Addr().String()}
+	r.stop = func() {
+		if cancel(); done != nil {
+			require.NoError(t, <-done)
+			done = nil
+		}
+	}
+	t.Cleanup(r.stop)
+	return r
+}
+
+// fetch returns the status and the body of an answer.
+func fetch(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(raw)
+}
+
+// summary is what the tests read of a report.
+type summary struct {
+	Users, Batches, Verified uint64
+	Verdict                  string
+	Findings                 []verifier.Finding
+	Progress                 verifier.Progress
+}
+
+func (s *summary) names() (out []verifier.FindingName) {
+	for _, f := range s.Findings {
+		out = append(out, f.Name)
+	}
+	return out
+}
+
+// report returns the report of a task as JSON.
+func (r *running) report(t *testing.T, open *taskfile.Open) (out summary) {
+	t.Helper()
+	status, body := fetch(t, r.pages+"/tasks/"+open.ID.String()+"/api/report")
+	require.Equal(t, http.StatusOK, status, body)
+	require.NoError(t, json.Unmarshal([]byte(body), &out))
+	return out
+}
+
+// wait returns the report as soon as ok says that it is the one waited for.
+func (r *running) wait(t *testing.T, open *taskfile.Open, ok func(summary) bool) summary {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		got := r.report(t, open)
+		if ok(got) {
+			return got
+		}
+		require.True(t, time.Now().Before(deadline), "%+v", got)
+	}
+}
+
+func batches(n uint64) func(summary) bool { return func(s summary) bool { return s.Batches == n } }
+
+// play sends batches of reports of one task to the running first relay.
+func play(t *testing.T, c *relaytest.Cascade, i, first, batches int) {
+	t.Helper()
+	client, err := shufflerclient.Connect(t.Context(),
+		shufflerclient.Options{Task: c.TaskURL(i), Owner: c.Owner, MaxEpsilon: 10})
+	require.NoError(t, err)
+	for n := range batches * batchSize {
+		r, err := client.Report(0, []float64{7})
+		require.NoError(t, err)
+		header := http.Header{"X-Forwarded-For": {relaytest.Network(first + n)}}
+		require.NoError(t, client.WithHeader(header).Submit(t.Context(), r))
+	}
+}
+
+// kept returns the files of kept batches in a folder.
+func kept(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	for _, f := range files {
+		if _, ok := verifier.ParseFileName(f.Name()); ok {
+			names = append(names, f.Name())
+		}
+	}
+	return names
+}
+
+// TestOneTaskThenTwoThenOne: nothing vanishes, whatever tasks a folder serves, and what lies in today's
+// or in the former layout of one task is taken over whole.
+func TestOneTaskThenTwoThenOne(t *testing.T) {
+	c := newCascade(t, 2, 3)
+	c.StartAll(t)
+	data := filepath.Join(t.TempDir(), "data")
+	play(t, c, 0, 0, 2)
+	play(t, c, 1, 0, 1)
+	play(t, c, 2, 0, 3)
+
+	r := serve(t, config(t, c, data, 0))
+	r.wait(t, c.Bundles[0], batches(2))
+	r.stop()
+	former := filepath.Join(data, c.Bundles[0].ID.String())
+	require.Len(t, kept(t, former), 2)
+	for _, name := range kept(t, former) { // as it used to be with one task
+		require.NoError(t, os.Rename(filepath.Join(former, name), filepath.Join(data, name)))
+	}
+	require.NoError(t, os.Remove(former))
+
+	r = serve(t, config(t, c, data, 1, 2)) // others than the one whose files lie there
+	r.wait(t, c.Bundles[1], batches(1))
+	r.wait(t, c.Bundles[2], batches(3))
+	r.stop()
+	require.Empty(t, kept(t, data))
+	require.Len(t, kept(t, former), 2)
+
+	for _, tasks := range [][]int{{0, 1, 2}, {0}, {2, 0}, {1}, {0, 1}} {
+		r = serve(t, config(t, c, data, tasks...))
+		for _, i := range tasks {
+			got := r.report(t, c.Bundles[i])
+			require.EqualValues(t, []uint64{2, 1, 3}[i], got.Batches, "task %d of %v", i, tasks)
+			require.Empty(t, got.Findings)
+		}
+		r.stop()
+	}
+	play(t, c, 0, 100, 1)
+	r = serve(t, config(t, c, data, 0))
+	require.Empty(t, r.wait(t, c.Bundles[0], batches(3)).Findings)
+}
+
+// TestFilesOfBothLayouts: where a file lies at both places, the better one counts, and none vanishes.
+func TestFilesOfBothLayouts(t *testing.T) {
+	c := newCascade(t, 2, 1)
+	c.StartAll(t)
+	data := filepath.Join(t.TempDir(), "data")
+	play(t, c, 0, 0, 3)
+	r := serve(t, config(t, c, data, 0))
+	r.wait(t, c.Bundles[0], batches(3))
+	r.stop()
+	folder := filepath.Join(data, c.Bundles[0].ID.String())
+	names := kept(t, folder)
+	for i, name := range names {
+		raw, err := os.ReadFile(filepath.Join(folder, name))
+		require.NoError(t, err)
+		damaged := append([]byte{}, raw...)
+		damaged[len(raw)/2] ^= 1
+		former, now := raw, [][]byte{raw, damaged, raw}[i]
+		if i == 2 {
+			former = damaged
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(data, name), former, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), now, 0o600))
+	}
+	r = serve(t, config(t, c, data, 0))
+	got := r.report(t, c.Bundles[0])
+	require.EqualValues(t, 3, got.Batches)
+	require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+	require.EqualValues(t, 2, got.Findings[0].Count)
+	aside, err := verifier.Quarantined(folder)
+	require.NoError(t, err)
+	require.Equal(t, names[1:], aside)
+	require.Empty(t, kept(t, data))
+}
+
+// TestADamagedFileIsPutAsideAndFetchedAnew, where the relay still has it; else it is missing. The rest counts
+// in any case.
+func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
+	for name, damage := range map[string]func(raw []byte) []byte{
+		"truncated": func(raw []byte) []byte { return raw[:len(raw)/2] },
+		"empty":     func([]byte) []byte { return nil },
+		"a bit":     func(raw []byte) []byte { return append(raw[:len(raw)-1:len(raw)-1], raw[len(raw)-1]^1) },
+		"longer":    func(raw []byte) []byte { return append(raw[:len(raw):len(raw)], 0) },
+		"garbage":   func([]byte) []byte { return []byte("nothing of the kind") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCascade(t, 1, 1)
+			rogue := c.StartFirst(t)
+			data := filepath.Join(t.TempDir(), "data")
+			for seq := range uint64(3) {
+				rogue.Serve(t, 0, seq, rogue.Batch(t, 0, seq, batchSize, onion.Lanes{sealed(t, c)}))
+			}
+			r := serve(t, config(t, c, data, 0))
+			r.wait(t, c.Open, batches(3))
+			r.stop()
+			folder := filepath.Join(data, c.Open.ID.String())
+			path := filepath.Join(folder, kept(t, folder)[1])
+			raw, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(path, damage(raw), 0o600))
+
+			r = serve(t, config(t, c, data, 0))
+			got := r.wait(t, c.Open, batches(3)) // this relay answers a pull also after the confirmation
+			require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+			require.Equal(t, "Not everything added up.", got.Verdict)
+			aside, err := verifier.Quarantined(folder)
+			require.NoError(t, err)
+			require.Equal(t, []string{filepath.Base(path)}, aside)
+			r.stop()
+
+			require.NoError(t, os.WriteFile(path, damage(raw), 0o600))
+			rogue.Answer(0, 1, confirmed)
+			r = serve(t, config(t, c, data, 0))
+			got = r.wait(t, c.Open, func(s summary) bool { return len(s.Findings) == 3 })
+			require.EqualValues(t, 2, got.Batches)
+			require.Equal(t, []verifier.FindingName{verifier.FindingGap, verifier.FindingMissing,
+				verifier.FindingQuarantined}, got.names())
+			require.EqualValues(t, 2, got.Findings[2].Count, "what was put aside earlier is named until it is taken away")
+		})
+	}
+}
+
+// confirmed is the answer of a relay that has deleted the batch.
+func confirmed(w http.ResponseWriter, _ *http.Request) { problem.New(problem.Confirmed, "").Write(w) }
+
+// sealed returns the slots of a batch's clients as a first and only relay takes them in.
+func sealed(t *testing.T, c *relaytest.Cascade) (out [][]byte) {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	opener := c.Opener(t, 0, 0)
+	for range batchSize {
+		r, err := client.Report(0, []float64{7})
+		require.NoError(t, err)
+		envelope, err := opener.OpenEnvelope(r.Body)
+		require.NoError(t, err)
+		out = append(out, envelope.Lanes[0]...)
+	}
+	return out
+}
+
+// over changes a task so that its first epoch is over for an hour and a half.
+func over(draft *task.Task) { draft.Epochs.Start -= draft.Epochs.Length * 5 / 2 }
+
+// TestADamagedEndIsFetchedAnew: the signed end of an epoch is a file like the others.
+func TestADamagedEndIsFetchedAnew(t *testing.T) {
+	c := newCascade(t, 1, 1, over)
+	rogue := c.StartFirst(t)
+	data := filepath.Join(t.TempDir(), "data")
+	rogue.Serve(t, 0, 0, rogue.Batch(t, 0, 0, batchSize, onion.Lanes{sealed(t, c)}))
+	rogue.End(0)
+	r := serve(t, config(t, c, data, 0))
+	ended := func(s summary) bool { return s.Progress.Ended == 1 }
+	r.wait(t, c.Open, ended)
+	r.stop()
+	end := filepath.Join(data, c.Open.ID.String(), verifier.FileName{End: true}.String())
+	raw, err := os.ReadFile(end)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(end, raw[1:], 0o600))
+
+	got := serve(t, config(t, c, data, 0)).wait(t, c.Open, ended)
+	require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+	again, err := os.ReadFile(end)
+	require.NoError(t, err)
+	require.Equal(t, raw, again)
+}
+
+// TestWhatBelongsToNoKnownTask: damaged files of the former layout that do not say whose they are stay, aside,
+// and every task says so.
+func TestWhatBelongsToNoKnownTask(t *testing.T) {
+	c := newCascade(t, 1, 2)
+	data := t.TempDir()
+	name := verifier.FileName{Epoch: 3, Seq: 4}.String()
+	require.NoError(t, os.WriteFile(filepath.Join(data, name), []byte("nothing"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(data, "notes.txt"), []byte("the operator's"), 0o600))
+	for range 2 {
+		r := serve(t, config(t, c, data, 0, 1))
+		for _, open := range c.Bundles {
+			got := r.report(t, open)
+			require.Equal(t, []verifier.FindingName{verifier.FindingQuarantined}, got.names())
+			require.Contains(t, got.Findings[0].Example, name)
+		}
+		r.stop()
+	}
+	aside, err := verifier.Quarantined(data)
+	require.NoError(t, err)
+	require.Equal(t, []string{name}, aside)
+	require.FileExists(t, filepath.Join(data, "notes.txt"))
+}
+
+// TestOneProcessAFolder: a second verifier over a folder, or over that of one of its tasks, is refused, and
+// takes nothing from the first.
+func TestOneProcessAFolder(t *testing.T) {
+	c := newCascade(t, 1, 2)
+	data := filepath.Join(t.TempDir(), "data")
+	r := serve(t, config(t, c, data, 0))
+	_, err := server.New(config(t, c, data, 1))
+	require.ErrorIs(t, err, durable.ErrClaimed)
+	_, err = server.New(config(t, c, filepath.Join(data, c.Bundles[0].ID.String()), 0))
+	require.ErrorIs(t, err, durable.ErrClaimed)
+	r.report(t, c.Bundles[0])
+	r.stop()
+	s, err := server.New(config(t, c, data, 1))
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
+
+// metric returns the value of a metric.
+func (r *running) metric(t *testing.T, name string) string {
+	t.Helper()
+	_, text := fetch(t, r.admin+"/metrics")
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(text)
+	require.NotNil(t, m, "%s in\n%s", name, text)
+	return m[1]
+}
+
+// TestHealth follows a verifier whose relay goes away and comes back, and whose folder cannot be written to.
+func TestHealth(t *testing.T) {
+	c := newCascade(t, 1, 1)
+	rogue := c.StartFirst(t)
+	data := filepath.Join(t.TempDir(), "data")
+	r := serve(t, config(t, c, data, 0))
+	of := `{task="` + c.Open.ID.String()[:8] + `"}`
+	status, _ := fetch(t, r.admin+"/healthz")
+	require.Equal(t, http.StatusNoContent, status)
+	status, _ = fetch(t, r.pages+"/metrics")
+	require.Equal(t, http.StatusNotFound, status, "not on the public address")
+	contact := func(want verifier.Contact) func(summary) bool {
+		return func(s summary) bool { return s.Progress.Contact == want }
+	}
+	require.Equal(t, "Nothing has been added yet.", r.wait(t, c.Open, contact(verifier.ContactThere)).Verdict)
+	require.Equal(t, "0", r.metric(t, "doona_verifier_away"+of))
+	require.NotEqual(t, "0", r.metric(t, "doona_verifier_last_contact_timestamp_seconds"+of))
+
+	rogue.Serve(t, 0, 0, rogue.Batch(t, 0, 0, batchSize, onion.Lanes{sealed(t, c)}))
+	require.Equal(t, "Everything added up.", r.wait(t, c.Open, batches(1)).Verdict)
+	rogue.Answer(0, 1, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	got := r.wait(t, c.Open, contact(verifier.ContactAway))
+	require.Equal(t, "The last relay does not answer: whether all is here is not known.", got.Verdict)
+	require.NotZero(t, got.Progress.LastContact)
+	require.Equal(t, "1", r.metric(t, "doona_verifier_away"+of))
+	require.Equal(t, "1", r.metric(t, "doona_verifier_batches"+of))
+	require.Equal(t, "1", r.metric(t, "doona_verifier_ready"), "that is not this verifier's to mend")
+
+	folder := filepath.Join(data, c.Open.ID.String())
+	require.NoError(t, os.Rename(folder, folder+".away"))
+	rogue.Serve(t, 0, 1, rogue.Batch(t, 0, 1, batchSize, onion.Lanes{sealed(t, c)}))
+	require.Eventually(t, func() bool {
+		status, _ := fetch(t, r.admin+"/readyz")
+		return status == http.StatusServiceUnavailable
+	}, 10*time.Second, 10*time.Millisecond, "what cannot be kept")
+	require.False(t, rogue.Confirmed(0, 1))
+	require.NoError(t, os.Rename(folder+".away", folder))
+	r.wait(t, c.Open, batches(2))
+	status, _ = fetch(t, r.admin+"/readyz")
+	require.Equal(t, http.StatusNoContent, status)
+	_, text := fetch(t, r.admin+"/status")
+	var now server.Status
+	require.NoError(t, json.Unmarshal([]byte(text), &now))
+	require.EqualValues(t, 2, now.Tasks[0].Batches)
+	require.Equal(t, c.Open.ID.String(), now.Tasks[0].ID)
+	require.Empty(t, now.Tasks[0].Findings)
+	require.Equal(t, "0", r.metric(t, `doona_verifier_findings{finding="refused",task="`+c.Open.ID.String()[:8]+`"}`))
+}
+
+// TestLate: an epoch that is over for longer than it should take is late until its signed end is here.
+func TestLate(t *testing.T) {
+	c := newCascade(t, 1, 1, over)
+	rogue := c.StartFirst(t)
+	rogue.Serve(t, 0, 0, rogue.Batch(t, 0, 0, batchSize, onion.Lanes{sealed(t, c)}))
+	cfg := config(t, c, t.TempDir(), 0)
+	cfg.Late = 2 * time.Hour
+	r := serve(t, cfg)
+	got := r.wait(t, c.Open, batches(1))
+	require.Empty(t, got.Progress.Late, "epoch 0 is over for an hour and a half")
+	require.Equal(t, "Everything added up.", got.Verdict)
+	r.stop()
+	cfg.Late = 80 * time.Minute
+	r = serve(t, cfg)
+	got = r.wait(t, c.Open, func(s summary) bool { return s.Progress.Contact == verifier.ContactThere })
+	require.Equal(t, []uint64{0}, got.Progress.Late)
+	require.Contains(t, got.Verdict, "late")
+	rogue.End(0)
+	rogue.End(1)
+	got = r.wait(t, c.Open, func(s summary) bool { return s.Progress.Contact == verifier.ContactOver })
+	require.Empty(t, got.Progress.Late)
+	require.EqualValues(t, 2, got.Progress.Ended)
+	require.Equal(t, "Everything added up.", got.Verdict)
+}
+
+// TestARemainderIsNoFinding: what is left at the end of an epoch, below n, is as it should be.
+func TestARemainderIsNoFinding(t *testing.T) {
+	c := newCascade(t, 1, 1)
+	rogue := c.StartFirst(t)
+	rogue.Serve(t, 0, 0, rogue.Batch(t, 0, 0, batchSize, onion.Lanes{sealed(t, c)}))
+	rogue.Serve(t, 0, 1, rogue.Sealed(t, 0, 1, 3, []uint64{3}, nil, nil))
+	r := serve(t, config(t, c, t.TempDir(), 0))
+	got := r.wait(t, c.Open, func(s summary) bool { return rogue.Confirmed(0, 1) })
+	require.Empty(t, got.Findings)
+	require.Equal(t, "Everything added up.", got.Verdict)
+}
+
+// TestBadConfig: what is wrong with a configuration is said, by its name.
+func TestBadConfig(t *testing.T) {
+	c := newCascade(t, 1, 2)
+	for name, change := range map[string]func(*server.Config){
+		"listen":        func(cfg *server.Config) { cfg.Listen = "nowhere" },
+		"admin":         func(cfg *server.Config) { cfg.Admin = "nowhere" },
+		"sign_key":      func(cfg *server.Config) { cfg.SignKey = "" },
+		"data":          func(cfg *server.Config) { cfg.Data = "" },
+		"pull_interval": func(cfg *server.Config) { cfg.PullInterval = time.Millisecond },
+		"late":          func(cfg *server.Config) { cfg.Late = time.Millisecond },
+		"tasks":         func(cfg *server.Config) { cfg.Tasks = nil },
+		"both for each": func(cfg *server.Config) { cfg.Tasks[0].HPKEKeys = "" },
+		"each task":     func(cfg *server.Config) { cfg.Tasks = append(cfg.Tasks, cfg.Tasks[0]) },
+		"owner":         func(cfg *server.Config) { cfg.Tasks[0].Owner = "someone" },
+		"its owner is": func(cfg *server.Config) {
+			cfg.Tasks[0].Owner = taskfile.FormatKey(c.Open.Verifier.SignKey)
+		},
+		"not the key of the task's verifier": func(cfg *server.Config) {
+			cfg.SignKey = filepath.Join(c.Dir, "owner.key")
+		},
+	} {
+		cfg := config(t, c, t.TempDir(), 0)
+		change(&cfg)
+		_, err := server.New(cfg)
+		require.ErrorContains(t, err, name)
+	}
+	file := filepath.Join(t.TempDir(), "verifier.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("lisen: 1"), 0o600))
+	_, err := server.LoadConfig(file)
+	require.ErrorContains(t, err, "lisen")
+}
