@@ -240,7 +240,9 @@ func (w *world) data(index int) string {
 }
 
 // batches is where a verifier keeps the batches of its task.
-func (w *world) batches(index int) string { return filepath.Join(w.data(index), w.Bundles[index].ID.String()) }
+func (w *world) batches(index int) string {
+	return filepath.Join(w.data(index), w.Bundles[index].ID.String())
+}
 
 // reportURL is where a verifier's report of its task is.
 func (w *world) reportURL(index int) string {
