@@ -103,7 +103,7 @@ func TestAlerts(t *testing.T) {
 	zero := scrape(t, c.Config(t, 0).Admin, first)
 	report(t, c, 20)
 	require.Eventually(t, batches(first, "doona_verifier_batches"+of+"2"), 10*time.Second, 20*time.Millisecond)
-	require.Eventually(t, batches(first, "doona_verifier_unconfirmed_batches"+of+"0"), 10*time.Second,
+	require.Eventually(t, batches(c.Config(t, 0).Admin, "doona_relay_unconfirmed_batches"+of+"0"), 10*time.Second,
 		20*time.Millisecond)
 	require.Eventually(t, batches(first, "doona_verifier_away"+of+"0"), 10*time.Second, 20*time.Millisecond)
 	well := scrape(t, c.Config(t, 0).Admin, first)
