@@ -36,19 +36,20 @@ const module = "github.com/doona-dp/doona/"
 //
 // The wire and the relays move opaque bytes and know no protocol; protocols know of the wire the task.
 var mayImport = map[string][]string{
-	"randomizer":     {},
-	"accountant":     {},
-	"wire/task":      {"randomizer"},
-	"wire":           {"randomizer"},
-	"issuer":         {"randomizer", "wire"},
-	"relay":          {"randomizer", "wire"},
-	"protocols":      {"randomizer", "accountant", "wire/task"},
-	"planner":        {"randomizer", "accountant", "wire/task", "protocols"},
-	"shufflerclient": {"randomizer", "accountant", "wire", "protocols"},
-	"verifier":       {"randomizer", "accountant", "wire", "protocols"},
-	"wasm":           {"randomizer", "accountant", "wire", "protocols"},
-	"wasm/edge":      {"randomizer", "accountant", "wire", "protocols", "shufflerclient", "wasm"},
-	"wasm/fuzzcases": {"randomizer", "accountant", "wire", "protocols", "planner", "wasm"},
+	"randomizer":            {},
+	"accountant":            {},
+	"accountant/relaynoise": {"randomizer", "accountant", "wire/task"},
+	"wire/task":             {"randomizer"},
+	"wire":                  {"randomizer"},
+	"issuer":                {"randomizer", "wire"},
+	"relay":                 {"randomizer", "wire"},
+	"protocols":             {"randomizer", "accountant", "wire/task"},
+	"planner":               {"randomizer", "accountant", "wire/task", "protocols"},
+	"shufflerclient":        {"randomizer", "accountant", "wire", "protocols"},
+	"verifier":              {"randomizer", "accountant", "wire", "protocols"},
+	"wasm":                  {"randomizer", "accountant", "wire", "protocols"},
+	"wasm/edge":             {"randomizer", "accountant", "wire", "protocols", "shufflerclient", "wasm"},
+	"wasm/fuzzcases":        {"randomizer", "accountant", "wire", "protocols", "planner", "wasm"},
 }
 
 // tops may depend on everything, and nothing on them.

@@ -6,10 +6,27 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// Observation is a pair (P, Q), known by its curve, that is seen Count times.
+// Observation is a pair (P, Q), known by its curve or by its losses, that is seen Count times.
 type Observation struct {
 	Delta func(eps float64) float64 // Upper bound on (1), ε ≥ 0; 0 or falling to 0.
+	Pair  *Pair                     // Instead of Delta.
 	Count uint64                    // ≥ 1.
+}
+
+// top returns a loss beyond which there is no more than tail, or nearly.
+func (o Observation) top(tail float64) float64 {
+	if o.Pair != nil {
+		return o.Pair.top(tail)
+	}
+	return top(o.Delta, tail)
+}
+
+// discrete returns the pair of the observation with a step; what is above top is an infinite loss.
+func (o Observation) discrete(top, step float64) *Pair {
+	if o.Pair != nil {
+		return o.Pair.regrid(step, top)
+	}
+	return fromCorners(hull(o.Delta, step, int(math.Ceil(top/step))+1), step)
 }
 
 // Delta returns an upper bound on δ(eps), eps > 0, of all observations together. What it cuts off it adds;
@@ -21,7 +38,7 @@ func Delta(seen []Observation, eps, scale float64) float64 {
 	}
 	tops := make([]float64, len(seen))
 	for i, p := range seen {
-		tops[i] = top(p.Delta, scale*1e-4/total)
+		tops[i] = p.top(scale * 1e-4 / total)
 	}
 	coarse := newSum(seen, tops, func(i int) float64 { return tops[i] / 64 })
 	if coarse.largest() <= eps {
@@ -110,7 +127,7 @@ type losses struct {
 }
 
 func newLosses(o Observation, top, h float64) losses {
-	pair := fromCorners(hull(o.Delta, h, int(math.Ceil(top/h))+1), h)
+	pair := o.discrete(top, h)
 	l := losses{Pair: pair, logs: make([]float64, len(pair.mass)), count: float64(o.Count)}
 	for i, p := range pair.mass {
 		l.logs[i] = math.Log(p)

@@ -255,8 +255,8 @@ func (n *Noise) validateWhich() error {
 	return nil
 }
 
-// each calls f for every run of cells with one table, with the index of its first cell.
-func (n *Noise) each(f func(first uint64, run Run)) {
+// Each calls f for every run of cells with one table, with the index of its first cell.
+func (n *Noise) Each(f func(first uint64, run Run)) {
 	if len(n.Which) == 0 {
 		f(0, Run{Count: n.Cells})
 		return
@@ -283,7 +283,7 @@ func (n *Noise) validateTilt() error {
 		return err
 	}
 	sum, over := uint64(0), false
-	n.each(func(first uint64, run Run) {
+	n.Each(func(first uint64, run Run) {
 		most := uint64(len(n.Tables[run.Table]) - 1)
 		for _, weight := range n.Tilt.Weights[first : first+run.Count] {
 			hi, lo := bits.Mul64(weight, most)
@@ -304,7 +304,7 @@ func (n *Noise) validateTotal() error {
 		return nil
 	}
 	least, most := uint64(0), uint64(0) // below 2²⁰ cells times 2¹⁶ dummies
-	n.each(func(_ uint64, run Run) {
+	n.Each(func(_ uint64, run Run) {
 		table := n.Tables[run.Table]
 		low := 0
 		for table[low] == 0 {

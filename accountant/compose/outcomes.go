@@ -1,0 +1,82 @@
+package compose
+
+import "math"
+
+// Outcomes collects the outcomes of a pair (P, Q) on a grid of losses, in one pass and in any order. The
+// zero value is not usable: see [NewOutcomes].
+type Outcomes struct {
+	step   float64
+	middle int       // mass[middle] has loss 0.
+	alphas []float64 // e^{loss} by index of mass.
+	mass   []float64
+	beyond float64
+}
+
+// NewOutcomes returns a grid of 2·steps steps from −top to top, top in (0, 100].
+func NewOutcomes(top float64, steps int) *Outcomes {
+	o := &Outcomes{step: top / float64(steps), middle: steps}
+	o.mass, o.alphas = make([]float64, 2*steps+1), make([]float64, 2*steps+1)
+	for i := range o.alphas {
+		o.alphas[i] = math.Exp(float64(i-steps) * o.step)
+	}
+	return o
+}
+
+// Add takes note of an outcome that P and Q give the probabilities p and q. It is split between the two
+// losses of the grid around ln(p/q) so that both probabilities stay what they are: then every divergence,
+// convex in α, lies on a chord above the true one. What is beyond the top counts as an infinite loss,
+// and what is below the bottom as the bottom.
+func (o *Outcomes) Add(p, q float64) {
+	last := len(o.mass) - 1
+	switch {
+	case p <= 0:
+	case p > q*o.alphas[last]:
+		o.beyond += p
+	case p <= q*o.alphas[0]:
+		o.mass[0] += p
+	default:
+		i := min(max(int(math.Floor(math.Log(p/q)/o.step))+o.middle, 0), last-1)
+		for i > 0 && p < q*o.alphas[i] {
+			i--
+		}
+		for i < last-1 && p > q*o.alphas[i+1] {
+			i++
+		}
+		upper := (p - o.alphas[i]*q) / (o.alphas[i+1] - o.alphas[i])
+		o.mass[i] += o.alphas[i] * max(0, q-upper)
+		o.mass[i+1] += o.alphas[i+1] * max(0, upper)
+	}
+}
+
+// Pair returns the pair that dominates what was added. Where P's probabilities add up to less than 1, what
+// is left has the largest loss; a rounding error of the differences in Add is so small a part of p that
+// [Delta] and [Composition.Delta] raise their results by more.
+func (o *Outcomes) Pair() *Pair {
+	p := &Pair{step: o.step, first: -o.middle, mass: append([]float64(nil), o.mass...), infinity: o.beyond}
+	p.normalize()
+	return p
+}
+
+// regrid returns a pair with another step that dominates p, with what is above top as an infinite loss.
+func (p *Pair) regrid(step, top float64) *Pair {
+	steps := int(math.Ceil(top/step)) + 1
+	o := NewOutcomes(float64(steps)*step, steps)
+	o.beyond = p.infinity
+	for i, mass := range p.mass {
+		o.Add(mass, mass*math.Exp(-p.loss(i)))
+	}
+	return o.Pair()
+}
+
+// top returns a loss beyond which, and below whose negative, there is no more than tail each.
+func (p *Pair) top(tail float64) float64 {
+	above, below := 0.0, 0.0
+	high, low := len(p.mass)-1, 0
+	for ; high > 0 && above+p.mass[high] <= tail; high-- {
+		above += p.mass[high]
+	}
+	for ; low < high && below+p.mass[low] <= tail; low++ {
+		below += p.mass[low]
+	}
+	return math.Max(p.step, math.Max(p.loss(high), -p.loss(low)))
+}

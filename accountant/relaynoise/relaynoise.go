@@ -1,0 +1,225 @@
+// Package relaynoise bounds what a batch tells about one client when every relay adds dummies to it, and
+// nobody else is trusted: the augmented shuffle model ([MSE25]). Proofs are in docs/proofs/relay-noise.md.
+//
+// One honest relay draws Z_j dummies of each cell j by the law of [task.Noise], independent of all that it
+// was sent, and permutes. Whoever sees the batch may know every other client's message, all dummies of
+// other relays and how many messages were dropped. So the pair to bound is, for a client that sends a or b,
+//
+//	Z + e_a  against  Z + e_b,   e_a one message of cell a.                                       (1)
+//
+// Neither n nor any other client enters it. Further honest relays only add to Z.
+//
+// [Curve.Delta] bounds the divergence δ(ε) = Σ (P − e^ε·Q)₊ of (1) over all a ≠ b. (1) with a and b
+// exchanged is the other direction, so both are covered.
+//
+//   - Independent cells: all numbers but those of a and b have the same law in both worlds, so that
+//     δ_ab(ε) = Σ_{u,v} (f_a(u)·f_b(v) − e^ε·f_a(u+1)·f_b(v−1))₊, exactly.                          (2)
+//   - A fixed total T: the same with each term times Pr[the other cells have T−u−v] / Pr[all have T].  (3)
+//   - A tilt: where both worlds are possible the ratio is at most e^ρ of [Curve.Ratio]; where Q is 0, P
+//     counts in full. That is δ = Pr[Z_b = 0 or Z_a = M_a] plus what lies at the tilt's end; below that
+//     ratio ε the curve is that of the worst mechanism that is (ratio, δ)-private ([KOV15]).          (4)
+//
+// [MSE25]: https://arxiv.org/abs/2504.07362
+// [KOV15]: https://arxiv.org/abs/1311.0776
+package relaynoise
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Curve is an upper bound on the divergence of (1) over all pairs of cells. Immutable.
+type Curve struct {
+	pairs []pair
+	ratio float64 // Of a tilted law: the largest finite privacy loss.
+	tail  float64 // Of a tilted law: a bound on the probability of an infinite one.
+}
+
+// pair is (2) or (3) for the cells of two tables: outcomes with their probabilities in both worlds.
+type pair struct{ p, q []float64 }
+
+// What a certificate may cost whoever checks it.
+const (
+	maxTerms = 1 << 20 // Of (2) and (3).
+	maxSteps = 1 << 24 // Of the other cells' law in (3).
+)
+
+// New returns the curve of a law of kind cells. n must be valid. Laws that nothing is known about, or that
+// would take too long, are an error.
+func New(n *task.Noise) (*Curve, error) {
+	switch {
+	case n.Kind != task.NoiseCells:
+		return nil, invalid.Field("noise.kind", n.Kind, "cells")
+	case n.Cells < 2:
+		return nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10), "at least 2")
+	case n.Tilt != nil && n.Total != nil:
+		return nil, invalid.Field("noise.tilt", "one beside a total", "a tilt or a total")
+	case n.Tilt != nil:
+		return tilted(n)
+	case n.Total != nil:
+		return fixedTotal(n)
+	}
+	return independent(n)
+}
+
+// independent returns the curve of (2).
+func independent(n *task.Noise) (*Curve, error) {
+	laws, counts := tables(n)
+	c, terms := &Curve{}, 0
+	for i, a := range laws {
+		for j, b := range laws {
+			if i == j && counts[i] < 2 {
+				continue
+			}
+			if terms += len(a) * len(b); terms > maxTerms {
+				return nil, tooLarge(terms)
+			}
+			c.pairs = append(c.pairs, newPair(a, b, func(int) float64 { return 1 }))
+		}
+	}
+	return c, nil
+}
+
+// fixedTotal returns the curve of (3). All cells must have one table.
+func fixedTotal(n *task.Noise) (*Curve, error) {
+	if len(n.Tables) > 1 {
+		return nil, invalid.Field("noise.tables", strconv.Itoa(len(n.Tables))+" tables", "one, with a fixed total")
+	}
+	laws, _ := tables(n)
+	f, total := laws[0], int(*n.Total)
+	others, terms := []float64{1}, len(f)*len(f)
+	for range n.Cells - 2 {
+		if terms += len(others) * len(f); terms > maxSteps {
+			return nil, tooLarge(terms)
+		}
+		others = convolve(others, f, total)
+	}
+	all := at(convolve(convolve(others, f, total), f, total), total)
+	if all == 0 {
+		return nil, invalid.Field("noise.total", strconv.Itoa(total), "a total that the tables allow")
+	}
+	return &Curve{pairs: []pair{newPair(f, f, func(sum int) float64 { return at(others, total-sum) / all })}}, nil
+}
+
+func tooLarge(terms int) error {
+	return invalid.Field("noise", "a law of "+strconv.Itoa(terms)+" terms or more",
+		"at most "+strconv.Itoa(maxTerms)+", which a client can check")
+}
+
+// newPair returns the outcomes of cells a and b; rest is what the other cells contribute, by the number of
+// dummies of a and b together.
+func newPair(a, b []float64, rest func(sum int) float64) (out pair) {
+	for u := range a {
+		for v := range b {
+			p := a[u] * b[v] * rest(u+v)
+			if p == 0 {
+				continue
+			}
+			out.p = append(out.p, p)
+			out.q = append(out.q, at(a, u+1)*at(b, v-1)*rest(u+v))
+		}
+	}
+	return out
+}
+
+// at returns the element of a law, 0 beyond it.
+func at(law []float64, i int) float64 {
+	if i < 0 || i >= len(law) {
+		return 0
+	}
+	return law[i]
+}
+
+// convolve returns the law of a sum up to most.
+func convolve(a, b []float64, most int) []float64 {
+	out := make([]float64, min(len(a)+len(b)-1, most+1))
+	for i, x := range a {
+		for j := 0; j < len(b) && i+j < len(out); j++ {
+			out[i+j] += x * b[j]
+		}
+	}
+	return out
+}
+
+// tables returns the law of the dummies of one cell by table, before a tilt or total, and how many cells
+// have each.
+func tables(n *task.Noise) (laws [][]float64, cells []uint64) {
+	for _, table := range n.Tables {
+		sum := 0.0
+		for _, weight := range table {
+			sum += float64(weight)
+		}
+		law := make([]float64, len(table))
+		for z, weight := range table {
+			law[z] = float64(weight) / sum
+		}
+		laws = append(laws, law)
+	}
+	cells = make([]uint64, len(laws))
+	n.Each(func(_ uint64, run task.Run) { cells[run.Table] += run.Count })
+	return laws, cells
+}
+
+// rounding is above the error of a sum of differences p − e^ε·q whose p add up to at most 1: each p and q
+// carries some ten roundings of 2⁻⁵³, its own table's sum included.
+const rounding = 4e-15
+
+// Delta returns an upper bound on δ(eps), eps ≥ 0, in (0, 1].
+func (c *Curve) Delta(eps float64) float64 {
+	most := c.beyond(eps)
+	e := math.Exp(eps)
+	for _, pair := range c.pairs {
+		sum := 0.0
+		for i, p := range pair.p {
+			sum += max(0, p-e*pair.q[i])
+		}
+		most = max(most, sum+rounding)
+	}
+	return min(1, most*(1+1e-9))
+}
+
+// gridTop and gridSteps are the grid of [Curve.Observation]: finer than what composition needs.
+const (
+	gridTop   = 16
+	gridSteps = 1 << 13
+)
+
+// Observation returns what is seen of a client in a number of epochs, for [compose.Delta]. A client's two
+// cells may differ from epoch to epoch, so that of several pairs the largest curve counts at every ε.
+func (c *Curve) Observation(epochs uint64) compose.Observation {
+	if len(c.pairs) != 1 {
+		return compose.Observation{Delta: c.Delta, Count: epochs}
+	}
+	o := compose.NewOutcomes(c.pairs[0].top(), gridSteps)
+	for i, p := range c.pairs[0].p {
+		o.Add(p, c.pairs[0].q[i])
+	}
+	return compose.Observation{Pair: o.Pair(), Count: epochs}
+}
+
+// top returns the largest finite loss, at most gridTop.
+func (p *pair) top() float64 {
+	most := 1.0 // of q's multiples
+	for i, x := range p.p {
+		if p.q[i] > 0 {
+			most = max(most, x/p.q[i])
+		}
+	}
+	return min(gridTop, math.Log(most)*(1+1e-12)+1e-12)
+}
+
+// Ratio returns the largest finite privacy loss of a tilted law, and 0 of others: below it nothing better
+// is claimed than by (4).
+func (c *Curve) Ratio() float64 { return c.ratio }
+
+// beyond is (4) for a tilted law, and 0 for others.
+func (c *Curve) beyond(eps float64) float64 {
+	if eps >= c.ratio {
+		return c.tail
+	}
+	return c.tail + (1-c.tail)*(math.Exp(c.ratio)-math.Exp(eps))/(1+math.Exp(c.ratio))
+}

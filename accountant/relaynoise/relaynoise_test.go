@@ -1,0 +1,185 @@
+package relaynoise_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// states returns the whole law: probabilities by numbers of dummies of all cells, as one number in base.
+func states(n *task.Noise) (law map[int]float64, base int) {
+	for _, table := range n.Tables {
+		base = max(base, len(table)+1) // room for one message more
+	}
+	var which []uint64
+	n.Each(func(_ uint64, run task.Run) {
+		for range run.Count {
+			which = append(which, run.Table)
+		}
+	})
+	law, sum := map[int]float64{}, 0.0
+	var walk func(cell, key, place, count, weighted int, p float64)
+	walk = func(cell, key, place, count, weighted int, p float64) {
+		if cell < len(which) {
+			for z, weight := range n.Tables[which[cell]] {
+				w := 0
+				if n.Tilt != nil {
+					w = int(n.Tilt.Weights[cell])
+				}
+				walk(cell+1, key+place*z, place*base, count+z, weighted+w*z, p*float64(weight))
+			}
+			return
+		}
+		if n.Total != nil && count != int(*n.Total) {
+			return
+		}
+		if n.Tilt != nil {
+			d := weighted - int(n.Tilt.Centre)
+			d = max(d, -d)
+			if d >= len(n.Tilt.Factors) {
+				return
+			}
+			p *= float64(n.Tilt.Factors[d])
+		}
+		if p > 0 {
+			law[key] = p
+			sum += p
+		}
+	}
+	walk(0, 0, 1, 0, 0, 1)
+	for key := range law {
+		law[key] /= sum
+	}
+	return law, base
+}
+
+// enumerated returns δ(ε) over all a ≠ b by going through every outcome.
+func enumerated(n *task.Noise, eps float64) (most float64) {
+	law, base := states(n)
+	places := make([]int, n.Cells)
+	for j, place := 0, 1; j < len(places); j++ {
+		places[j] = place
+		place *= base
+	}
+	for a := range places {
+		for b := range places {
+			if a == b {
+				continue
+			}
+			sum := 0.0
+			for key, p := range law {
+				// The outcome key + e_a, seen from the world of b.
+				other := 0.0
+				if digit := (key + places[a]) / places[b] % base; digit > 0 {
+					other = law[key+places[a]-places[b]]
+				}
+				sum += max(0, p-math.Exp(eps)*other)
+			}
+			most = max(most, sum)
+		}
+	}
+	return most
+}
+
+func randomTable(rng *rand.Rand, most int) []uint64 {
+	table := make([]uint64, 1+rng.IntN(most))
+	for i := range table {
+		table[i] = uint64(rng.IntN(1000))
+	}
+	table[len(table)-1]++
+	return table
+}
+
+func TestIndependentEqualsEnumeration(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 300 {
+		n := &task.Noise{Kind: task.NoiseCells, Cells: uint64(2 + rng.IntN(3))}
+		n.Tables = append(n.Tables, randomTable(rng, 5))
+		if rng.IntN(2) == 0 {
+			n.Tables = append(n.Tables, randomTable(rng, 5))
+			n.Which = []task.Run{{Count: 1, Table: 1}, {Count: n.Cells - 1, Table: 0}}
+		}
+		requireEqual(t, n, rng.Float64()*3)
+	}
+}
+
+func TestFixedTotalEqualsEnumeration(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for tried := 0; tried < 300; {
+		n := &task.Noise{Kind: task.NoiseCells, Cells: uint64(2 + rng.IntN(3)), Tables: [][]uint64{randomTable(rng, 5)}}
+		total := uint64(rng.IntN(int(n.Cells)*len(n.Tables[0]) + 1))
+		n.Total = &total
+		if law, _ := states(n); len(law) == 0 {
+			_, err := relaynoise.New(n)
+			require.Error(t, err)
+			continue
+		}
+		tried++
+		requireEqual(t, n, rng.Float64()*3)
+	}
+}
+
+func requireEqual(t *testing.T, n *task.Noise, eps float64) {
+	t.Helper()
+	c, err := relaynoise.New(n)
+	require.NoError(t, err)
+	want := enumerated(n, eps)
+	require.InDelta(t, want, c.Delta(eps), 2e-9*max(want, 1e-3), "%v", n)
+	require.GreaterOrEqual(t, c.Delta(eps), want*(1-1e-12), "%v", n)
+}
+
+// twoSided is a table that rises by factors e^rise up to c and falls by e^−fall after, up to most.
+func twoSided(rise, fall float64, c, most int) []uint64 {
+	table := make([]uint64, most+1)
+	for z := range table {
+		log := rise * float64(z-c)
+		if z > c {
+			log = -fall * float64(z-c)
+		}
+		table[z] = uint64(math.Ceil(math.Exp(log) * (1 << 51)))
+	}
+	return table
+}
+
+func factors(theta float64, reach int) []uint64 {
+	out := make([]uint64, reach+1)
+	for d := range out {
+		out[d] = uint64(math.Ceil(math.Exp(-theta*float64(d)) * (1 << 51)))
+	}
+	return out
+}
+
+func TestTiltedEqualsEnumeration(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 200 {
+		cells := 2 + rng.IntN(3)
+		n := &task.Noise{Kind: task.NoiseCells, Cells: uint64(cells), Tilt: &task.Tilt{}}
+		largest := 0
+		for j := range cells {
+			c, over := 1+rng.IntN(2), 1+rng.IntN(2)
+			n.Tables = append(n.Tables, twoSided(3+3*rng.Float64(), 3+3*rng.Float64(), c, c+over))
+			n.Which = append(n.Which, task.Run{Count: 1, Table: uint64(j)})
+			n.Tilt.Weights = append(n.Tilt.Weights, uint64(rng.IntN(4)))
+			n.Tilt.Centre += n.Tilt.Weights[j] * uint64(c)
+			largest += int(n.Tilt.Weights[j]) * (c + over)
+		}
+		n.Tilt.Factors = factors(0.2*rng.Float64(), rng.IntN(2)*largest+largest/2+4)
+		c, err := relaynoise.New(n)
+		require.NoError(t, err)
+		want, got := enumerated(n, c.Ratio()), c.Delta(c.Ratio())
+		require.GreaterOrEqual(t, got, want*(1-1e-9), "%v", n)
+		if len(n.Tilt.Factors) > 2*largest { // no end to be beyond: only both ends at once are counted twice
+			require.InDelta(t, want, got, want*want+1e-9, "%v", n)
+		}
+		for _, eps := range []float64{0, c.Ratio() / 2, c.Ratio() * .9} {
+			require.GreaterOrEqual(t, c.Delta(eps), enumerated(n, eps)*(1-1e-9), "%v", n)
+		}
+		// One hundredth less than the ratio, and something is found: the ratio is no larger than it must be.
+		require.Greater(t, enumerated(n, c.Ratio()*.99), want)
+	}
+}

@@ -1,0 +1,237 @@
+package relaynoise
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Claim is what a law is searched for: Total over all epochs together, which may be one.
+type Claim struct {
+	Epsilon, Delta float64 // Of all epochs; ε in (0, 64], δ in (0, 1).
+	Epochs         uint64  // ≥ 1.
+}
+
+func (c Claim) check() error {
+	switch {
+	case !(c.Epsilon > 0 && c.Epsilon <= 64):
+		return invalid.Field("epsilon", decimal.Format(c.Epsilon, -1), "above 0, at most 64")
+	case !(c.Delta > 0 && c.Delta < 1):
+		return invalid.Field("delta", decimal.Format(c.Delta, -1), "between 0 and 1")
+	case c.Epochs < 1 || c.Epochs > 1<<20:
+		return invalid.Field("epochs", strconv.FormatUint(c.Epochs, 10), "1 to 2^20")
+	}
+	return nil
+}
+
+// Total returns the δ of all epochs at the claim's ε, by composition ([compose.Delta]).
+func (c Claim) Total(curve *Curve) float64 {
+	if c.Epochs == 1 {
+		return curve.Delta(c.Epsilon)
+	}
+	return compose.Delta([]compose.Observation{curve.Observation(c.Epochs)}, c.Epsilon, c.Delta)
+}
+
+// keeps says whether a law keeps the claim.
+func (c Claim) keeps(n *task.Noise) bool {
+	curve, err := New(n)
+	return err == nil && c.Total(curve) <= c.Delta
+}
+
+// one is a weight of probability 1 relative to the largest of a table: the others keep their ratios to
+// some 2⁻⁵² of it, and a table's sum stays below 2⁶³.
+const one = 1 << 52
+
+// weights returns the table of a law given by the logarithm of its weights, the largest 0. Weights are
+// rounded up, so none is 0.
+func weights(most int, log func(z int) float64) []uint64 {
+	table := make([]uint64, most+1)
+	for z := range table {
+		table[z] = uint64(math.Ceil(math.Exp(log(z)) * one))
+	}
+	return table
+}
+
+// Laplace returns the table that rises by factors e^rise up to c and falls by e^−fall after, up to most:
+// both above 0.
+func Laplace(rise, fall float64, c, most int) []uint64 {
+	return weights(most, func(z int) float64 { return min(rise*float64(z-c), -fall*float64(z-c)) })
+}
+
+// Gaussian returns the table of a discrete Gaussian with the given parameter σ > 0 around c, from 0 to 2c.
+func Gaussian(sigma float64, c int) []uint64 {
+	return weights(2*c, func(z int) float64 { d := float64(z-c) / sigma; return -d * d / 2 })
+}
+
+// Independent returns a law of independent cells that keeps the claim, with at most so many dummies per
+// cell on average; 0 for no bound. It has the fewest dummies of those whose standard deviation is within
+// a hundredth of the least. Laplace laws are best for one epoch, Gaussian ones for many: both are tried.
+func Independent(cells uint64, claim Claim, most float64) (*task.Noise, error) {
+	if err := claim.check(); err != nil {
+		return nil, err
+	}
+	tables := append(claim.laplaces(), claim.gaussians()...)
+	m := &Moments{}
+	for _, table := range tables {
+		m.add(floats(table))
+	}
+	best, least := -1, math.Inf(1)
+	for i := range tables {
+		if most == 0 || m.Mean[i] <= most {
+			least = min(least, m.Variance[i])
+		}
+	}
+	for i := range tables {
+		if m.Variance[i] <= least*1.02 && (most == 0 || m.Mean[i] <= most) && (best < 0 || m.Mean[i] < m.Mean[best]) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil, tooFew(most)
+	}
+	return &task.Noise{Kind: task.NoiseCells, Cells: cells, Tables: tables[best : best+1]}, nil
+}
+
+func tooFew(most float64) error {
+	return invalid.Field("dummies", decimal.Format(most, -1), "more, or a larger epsilon or delta")
+}
+
+// FixedTotal returns the law with the fewest dummies that keeps the claim for so many cells and adds exactly
+// as many dummies to every batch: for few cells their errors then nearly cancel.
+func FixedTotal(cells uint64, claim Claim) (*task.Noise, error) {
+	if err := claim.check(); err != nil {
+		return nil, err
+	}
+	if cells < 2 || cells > maxFixedCells {
+		return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "2 to "+strconv.Itoa(maxFixedCells))
+	}
+	law := func(table []uint64, at int) *task.Noise {
+		total := cells * uint64(at)
+		return &task.Noise{Kind: task.NoiseCells, Cells: cells, Tables: [][]uint64{table}, Total: &total}
+	}
+	if claim.Epochs > 1 {
+		for _, part := range []float64{.1, .03, .01} {
+			if table := claim.gaussian(part,
+				func(table []uint64) *task.Noise { return law(table, len(table)/2) }); table != nil {
+				return law(table, len(table)/2), nil
+			}
+		}
+	}
+	laplace := func(at int) *task.Noise { // What lies beyond 3·at costs nothing: the total is fixed.
+		half := claim.Epsilon * (1 - 1e-9) / 2
+		return law(Laplace(half, half, at, 3*at), at)
+	}
+	keeps := func(at int) bool { return claim.keeps(laplace(at)) }
+	for at := 4; at <= 1<<10 && claim.Epochs == 1; at *= 2 {
+		if keeps(at) {
+			return laplace(least(at/2, at, keeps)), nil
+		}
+	}
+	return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "fewer, or a larger epsilon or delta")
+}
+
+// maxFixedCells is where a fixed total has no advantage any more worth its certificate's time.
+const maxFixedCells = 64
+
+// pairOf returns independent cells with a table: two are enough for a claim.
+func pairOf(table []uint64) *task.Noise {
+	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{table}}
+}
+
+// laplaces returns Laplace tables that keep the claim, by how steeply they rise.
+func (c Claim) laplaces() (tables [][]uint64) {
+	shares := []float64{.5} // About the best by variance.
+	for share := .35; c.Epochs == 1 && share < .85; share += .025 {
+		shares = append(shares, share)
+	}
+	for _, share := range shares {
+		eps := c.oneEpoch(func(eps float64) bool { return c.laplace(share, eps) != nil })
+		if table := c.laplace(share, eps); table != nil {
+			tables = append(tables, table)
+		}
+	}
+	return tables
+}
+
+// laplace returns the table with the fewest dummies at one epoch's ε, or nil if none keeps the claim. The
+// sides are cut where their δ is a few hundredths of an epoch's share.
+func (c Claim) laplace(share, eps float64) []uint64 {
+	rise, fall := share*eps, (1-share)*eps
+	peak := 1 / (1/-math.Expm1(-rise) + 1/-math.Expm1(-fall) - 1)
+	far := math.Log(64*peak/c.Delta*float64(c.Epochs)) + 1
+	most := int(far / fall)
+	c0 := int(far / rise)
+	if !c.keeps(pairOf(Laplace(rise, fall, c0, c0+most))) {
+		return nil
+	}
+	at := least(0, c0, func(at int) bool { return c.keeps(pairOf(Laplace(rise, fall, at, at+most))) })
+	return Laplace(rise, fall, at, at+most)
+}
+
+// oneEpoch returns about the largest ε of one epoch at which laws with hardly any tail keep the claim; for
+// one epoch a little less than the claim's, as rounded weights must not exceed it.
+func (c Claim) oneEpoch(keeps func(eps float64) bool) float64 {
+	lo, hi := c.Epsilon*(1-1e-9), c.Epsilon
+	if c.Epochs > 1 {
+		lo = c.Epsilon / float64(c.Epochs) / 2
+	}
+	for hi-lo > 1e-3*lo {
+		if mid := (lo + hi) / 2; keeps(mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// gaussians returns Gaussian tables that keep the claim for independent cells, by how early they are cut.
+func (c Claim) gaussians() (tables [][]uint64) {
+	for _, part := range []float64{.01, .03, .1} {
+		if table := c.gaussian(part, pairOf); table != nil {
+			tables = append(tables, table)
+		}
+	}
+	return tables
+}
+
+// gaussian returns the narrowest Gaussian table whose law keeps the claim and that is cut where its δ is about
+// a part of an epoch's share, or nil.
+func (c Claim) gaussian(part float64, law func(table []uint64) *task.Noise) []uint64 {
+	cut := part * c.Delta / float64(c.Epochs)
+	table := func(i int) []uint64 {
+		sigma := math.Exp(float64(i) / 256)
+		return Gaussian(sigma, int(math.Ceil(sigma*math.Sqrt(max(1, -2*math.Log(cut*sigma))))))
+	}
+	const lowest, highest = -256, 2048
+	most := least(lowest, highest, func(i int) bool { return len(table(i+1))*len(table(i+1)) > maxTerms })
+	i := least(lowest, most, func(i int) bool { return c.keeps(law(table(i))) })
+	if !c.keeps(law(table(i))) {
+		return nil
+	}
+	return table(i)
+}
+
+// least returns the least number from lo to hi that holds, for what holds from some number on; hi if none.
+func least(lo, hi int, holds func(int) bool) int {
+	for lo < hi {
+		if mid := (lo + hi) >> 1; holds(mid) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+func floats(table []uint64) []float64 {
+	out := make([]float64, len(table))
+	for z, weight := range table {
+		out[z] = float64(weight)
+	}
+	return out
+}

@@ -1,0 +1,169 @@
+package relaynoise_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// requireKeeps asserts a search's result: it keeps the claim by the certificate, and its moments.
+func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Claim) *relaynoise.Moments {
+	t.Helper()
+	require.NoError(t, err)
+	curve, err := relaynoise.New(n)
+	require.NoError(t, err)
+	require.LessOrEqual(t, claim.Total(curve), claim.Delta)
+	m, err := relaynoise.NewMoments(n)
+	require.NoError(t, err)
+	require.Len(t, m.Mean, int(n.Cells))
+	return m
+}
+
+// TestSearchesFindWhatIsPromised: per relay and batch, at (1, 10⁻⁶) if not said otherwise.
+func TestSearchesFindWhatIsPromised(t *testing.T) {
+	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
+	for cells, want := range map[uint64]struct{ deviation, dummies float64 }{
+		2: {1.358, 28}, 4: {2.01, 64}, 16: {2.60, 16 * 22}, 64: {2.75, 64 * 24},
+	} {
+		n, err := relaynoise.FixedTotal(cells, day)
+		m := requireKeeps(t, n, err, day)
+		require.LessOrEqual(t, math.Sqrt(m.Variance[0]), want.deviation, "%d cells", cells)
+		require.LessOrEqual(t, float64(*n.Total), want.dummies, "%d cells", cells)
+		require.InDelta(t, float64(*n.Total), m.Mean[0]*float64(cells), 1e-6)
+	}
+	for _, c := range []struct {
+		claim              relaynoise.Claim
+		deviation, dummies float64 // Per cell.
+	}{
+		{day, 4 / math.Sqrt2, 25.5},
+		{relaynoise.Claim{Epsilon: 5.11, Delta: 3e-5, Epochs: 30}, 6.6, 37},
+		{relaynoise.Claim{Epsilon: 3, Delta: 1e-5, Epochs: 365}, 39, 230},
+	} {
+		n, err := relaynoise.Independent(16, c.claim, 0)
+		m := requireKeeps(t, n, err, c.claim)
+		require.LessOrEqual(t, math.Sqrt(m.Variance[0]), c.deviation, "%v", c.claim)
+		require.LessOrEqual(t, m.Mean[0], c.dummies, "%v", c.claim)
+	}
+	for k, dummies := range map[uint64]float64{34: 1600, 100: 4500, 250: 11000} {
+		n, err := relaynoise.Levels(k, .8, day)
+		m := requireKeeps(t, n, err, day)
+		require.LessOrEqual(t, math.Sqrt(m.Sum)/float64(k), 1.78, "%d levels", k)
+		total := 0.0
+		for _, mean := range m.Mean {
+			total += mean
+		}
+		require.LessOrEqual(t, total, dummies, "%d levels", k)
+	}
+}
+
+// TestLessNoiseIsCaught: what holds back a little is above the claim, so the searches leave no slack that
+// would hide a slip: a fall steeper by a tenth, a peak one dummy lower, a cell without dummies.
+func TestLessNoiseIsCaught(t *testing.T) {
+	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
+	total := uint64(14 * 2)
+	spoilt := map[string]*task.Noise{
+		"fall": {Kind: task.NoiseCells, Cells: 16, Tables: [][]uint64{relaynoise.Laplace(.5, .55, 25, 60)}},
+		"peak": {Kind: task.NoiseCells, Cells: 16, Tables: [][]uint64{relaynoise.Laplace(.5, .5, 24, 60)}},
+		"total": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(.5, .55, 14, 42)},
+			Total: &total},
+		"cell": {Kind: task.NoiseCells, Cells: 16, Which: []task.Run{{Count: 15, Table: 0}, {Count: 1, Table: 1}},
+			Tables: [][]uint64{relaynoise.Laplace(.5, .5, 25, 60), {1}}},
+	}
+	for name, n := range spoilt {
+		curve, err := relaynoise.New(n)
+		require.NoError(t, err, name)
+		require.Greater(t, day.Total(curve), day.Delta, name)
+	}
+	n, err := relaynoise.Levels(34, .8, day)
+	require.NoError(t, err)
+	for i := range n.Tables[3] {
+		n.Tables[3][i] = n.Tables[3][min(i+1, len(n.Tables[3])-1)] // one dummy less
+	}
+	curve, err := relaynoise.New(n)
+	require.NoError(t, err)
+	require.Greater(t, day.Total(curve), day.Delta)
+}
+
+// TestMomentsEqualEnumeration compares means, variances and those of the weighted sum.
+func TestMomentsEqualEnumeration(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	for i := range 60 {
+		n := &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{twoSided(1, .7, 2, 4)}}
+		total := uint64(3 + rng.IntN(5))
+		switch i % 3 {
+		case 1:
+			n.Total = &total
+		case 2:
+			n.Tilt = &task.Tilt{Centre: 6 + total, Weights: []uint64{1, 2, 4}, Factors: factors(.1+rng.Float64(), 12)}
+		}
+		m, err := relaynoise.NewMoments(n)
+		require.NoError(t, err)
+		law, base := states(n)
+		var mean, square [3]float64
+		var sum, sums float64
+		for key, p := range law {
+			weighted := 0.0
+			for j := range mean {
+				z := float64(key % base)
+				key /= base
+				mean[j], square[j] = mean[j]+p*z, square[j]+p*z*z
+				if n.Tilt != nil {
+					weighted += z * float64(n.Tilt.Weights[j])
+				}
+			}
+			sum, sums = sum+p*weighted, sums+p*weighted*weighted
+		}
+		for j := range mean {
+			require.InDelta(t, mean[j], m.Mean[j], 1e-9)
+			require.InDelta(t, square[j]-mean[j]*mean[j], m.Variance[j], 1e-8)
+		}
+		require.InDelta(t, sum, m.MeanSum, 1e-8)
+		require.InDelta(t, sums-sum*sum, m.Sum, 1e-7)
+	}
+}
+
+// TestRefusals: laws without a certificate, and claims that make no sense.
+func TestRefusals(t *testing.T) {
+	one, total := [][]uint64{{1, 2, 1}}, uint64(2)
+	for name, n := range map[string]*task.Noise{
+		"pool":       {Kind: task.NoisePool, Cells: 4, Pool: 9},
+		"at least 2": {Kind: task.NoiseCells, Cells: 1, Tables: one},
+		"tilt or a total": {Kind: task.NoiseCells, Cells: 2, Tables: one, Total: &total,
+			Tilt: &task.Tilt{Weights: []uint64{1, 1}, Factors: []uint64{1}}},
+		"weights above 0": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 0, 1}},
+			Tilt: &task.Tilt{Weights: []uint64{1, 1}, Factors: []uint64{1}}},
+		"falling": {Kind: task.NoiseCells, Cells: 2, Tables: one,
+			Tilt: &task.Tilt{Weights: []uint64{1, 1}, Factors: []uint64{1, 2}}},
+		"smaller ones": {Kind: task.NoiseCells, Cells: 2, Tables: one,
+			Tilt: &task.Tilt{Weights: []uint64{1, 1 << 40}, Factors: []uint64{1}}},
+		"can check": {Kind: task.NoiseCells, Cells: 2, Tables: one,
+			Tilt: &task.Tilt{Weights: []uint64{1, 1 << 30}, Factors: []uint64{1}}},
+		"one, with a fixed total": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1}, {1, 1}},
+			Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}, Total: &total},
+		"1048576": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{make([]uint64, 1100)}},
+	} {
+		_, err := relaynoise.New(n)
+		require.ErrorContains(t, err, name)
+	}
+	for _, claim := range []relaynoise.Claim{
+		{Epsilon: 0, Delta: 1e-6, Epochs: 1}, {Epsilon: math.NaN(), Delta: 1e-6, Epochs: 1},
+		{Epsilon: 1, Delta: 0, Epochs: 1}, {Epsilon: 1, Delta: 1, Epochs: 1}, {Epsilon: 1, Delta: 1e-6, Epochs: 0},
+	} {
+		_, err := relaynoise.Independent(4, claim, 0)
+		require.Error(t, err)
+		_, err = relaynoise.FixedTotal(4, claim)
+		require.Error(t, err)
+		_, err = relaynoise.Levels(4, .5, claim)
+		require.Error(t, err)
+	}
+	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
+	_, err := relaynoise.Independent(4, day, 10)
+	require.ErrorContains(t, err, "dummies")
+	_, err = relaynoise.Levels(34, 1, day)
+	require.ErrorContains(t, err, "theta")
+}

@@ -1,0 +1,233 @@
+package relaynoise
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// spectrum computes expectations of the factors under the cells' laws before the tilt. With X the weighted
+// sum less the centre, taken modulo N,
+//
+//	E[Φ(X mod N)] = 1/N · Σ_m Φ̂(m)·∏_j φ_j(m),   φ_j(m) = E[e^{2πi·m·w_j·Z_j/N}],                    (5)
+//
+// which is at least E[Φ(X)], and more by no more than Pr[|X| ≥ N − F], F the last factor's distance. The
+// characteristic functions are far below rounding but for some hundred low frequencies m. What the others
+// contribute is bounded without computing it:
+//
+//	|φ_j(m)|² ≤ |ψ(θ)|² + |ϑ − θ|·E|Z − Z′|,   ϑ = 2πmw_j/N, ψ(θ) = E[e^{iθZ}],                      (6)
+//
+// as |ψ|² = E[cos(θ(Z−Z′))], Z′ like Z and independent; so ψ is needed at a few θ only.
+type spectrum struct {
+	*tilt
+	size  int       // N, a power of two.
+	cos   []float64 // cos(2πi/N)
+	kept  []int     // Frequencies from 0 to N/2 that are computed.
+	hat   []float64 // Φ̂ at them, doubled where −m has the same part, over N.
+	slack float64   // Bound on what the others contribute to an expectation, and on rounding.
+	least float64   // Lower bound on E[Φ(X)].
+	empty []float64 // By cell: upper bound on the probability of no dummies under the tilted law.
+
+	before, after [][]complex128 // By kept frequency: products of φ over the cells before j, and from j on.
+}
+
+const (
+	maxSize   = 1 << 18 // Of a spectrum: what a client can check.
+	maxKept   = 1 << 15
+	maxBins   = 512
+	leastPart = 1e-13 // Products below it are dropped.
+	leastTail = 1e-12 // What may wrap around.
+)
+
+func newSpectrum(t *tilt) (*spectrum, error) {
+	s := &spectrum{tilt: t}
+	reach := t.reach()
+	for s.size = 4; s.size < len(t.factors)+reach || s.size < 2*len(t.factors); s.size *= 2 {
+		if s.size >= maxSize {
+			return nil, s.tooLarge()
+		}
+	}
+	s.cos = make([]float64, s.size)
+	for i := range s.cos {
+		s.cos[i] = math.Cos(2 * math.Pi * float64(i) / float64(s.size))
+	}
+	s.keep()
+	if len(s.kept) > maxKept {
+		return nil, s.tooLarge()
+	}
+	s.transformFactors()
+	s.products()
+	sum := 0.0
+	for _, factor := range t.factors {
+		sum += 2 * factor * factor
+	}
+	s.slack = leastPart*math.Sqrt(sum) + 1e-13
+	if s.least = s.expect(-1, 0) - s.slack - leastTail; !(s.least > 0) {
+		return nil, s.tooLarge()
+	}
+	for b := range s.weights {
+		s.empty = append(s.empty, s.mass(b, 0))
+	}
+	return s, nil
+}
+
+func (s *spectrum) tooLarge() error {
+	return invalid.Field("noise.tilt", "a sum of up to "+strconv.Itoa(s.size), "one that a client can check")
+}
+
+// reach returns a distance t with Pr[|X| ≥ t] ≤ leastTail, by Chernoff's bound at the best of some rates.
+func (t *tilt) reach() int {
+	variance := 1.0
+	for j, w := range t.weights {
+		mean, square := 0.0, 0.0
+		for z, p := range t.law(j) {
+			mean, square = mean+p*float64(z), square+p*float64(z)*float64(z)
+		}
+		variance += float64(w) * float64(w) * (square - mean*mean)
+	}
+	best := math.Inf(1)
+	for rate := 1.0; rate <= 9; rate++ {
+		s := rate / math.Sqrt(variance)
+		log := max(t.cumulant(s), t.cumulant(-s))
+		best = min(best, (log-math.Log(leastTail/2))/s)
+	}
+	return int(best) + 1
+}
+
+// cumulant returns ln E[e^{sX}].
+func (t *tilt) cumulant(s float64) float64 {
+	log := -s * float64(t.centre)
+	for j, w := range t.weights {
+		sum, turn := 0.0, s*float64(w)
+		shift := turn * float64(len(t.law(j))/2)
+		for z, p := range t.law(j) {
+			sum += p * math.Exp(turn*float64(z)-shift)
+		}
+		log += math.Log(sum) + shift
+	}
+	return log
+}
+
+// keep finds the frequencies whose products, without any one cell, may be above leastPart.
+func (s *spectrum) keep() {
+	bins := min(maxBins, s.size/4)
+	bounds := make([][]float64, len(s.laws))
+	for i, law := range s.laws {
+		bounds[i] = s.envelope(law, bins)
+	}
+	for m := range s.size/2 + 1 {
+		if !s.small(m, bounds) {
+			s.kept = append(s.kept, m)
+		}
+	}
+}
+
+// envelope returns bounds (6) on |φ|² of a law in equal parts of the half circle.
+func (s *spectrum) envelope(law []float64, bins int) []float64 {
+	slope := 0.0
+	for u, p := range law {
+		for v, q := range law[:u] {
+			slope += 2 * p * q * float64(u-v)
+		}
+	}
+	slack := slope*math.Pi/float64(2*bins) + 1e-14
+	bounds := make([]float64, bins)
+	for i := range bounds {
+		var phi complex128
+		for z, p := range law {
+			phi += complex(p, 0) * s.turn(z*(2*i+1)*(s.size/(4*bins)))
+		}
+		bounds[i] = real(phi)*real(phi) + imag(phi)*imag(phi) + slack
+	}
+	return bounds
+}
+
+// small says whether the bounds show the product at a frequency to be small.
+func (s *spectrum) small(m int, bounds [][]float64) bool {
+	product, least, half := 1.0, 1.0, s.size/2
+	for j := len(s.weights) - 1; j >= 0; j-- {
+		turn := m * s.weights[j] & (s.size - 1)
+		if turn > half {
+			turn = s.size - turn
+		}
+		bound := bounds[s.table[j]]
+		square := bound[min(turn*len(bound)/half, len(bound)-1)]
+		product, least = product*square, min(least, square)
+		if product < least*leastPart*leastPart {
+			return true
+		}
+	}
+	return false
+}
+
+// transformFactors sets hat.
+func (s *spectrum) transformFactors() {
+	for _, m := range s.kept {
+		sum := s.factors[0]
+		for x := 1; x < len(s.factors); x++ {
+			sum += 2 * s.factors[x] * s.cos[m*x&(s.size-1)]
+		}
+		if m > 0 && m < s.size/2 {
+			sum *= 2
+		}
+		s.hat = append(s.hat, sum/float64(s.size))
+	}
+}
+
+// turn returns e^{2πi·at/N}.
+func (s *spectrum) turn(at int) complex128 {
+	return complex(s.cos[at&(s.size-1)], s.cos[(at-s.size/4)&(s.size-1)])
+}
+
+// products sets before and after.
+func (s *spectrum) products() {
+	cells := len(s.weights)
+	for _, m := range s.kept {
+		phi := make([]complex128, cells)
+		for j, w := range s.weights {
+			for z, p := range s.law(j) {
+				phi[j] += complex(p, 0) * s.turn(m*w*z)
+			}
+		}
+		before, after := make([]complex128, cells+1), make([]complex128, cells+1)
+		before[0], after[cells] = s.turn(-m*s.centre), 1
+		for j := range cells {
+			before[j+1] = before[j] * phi[j]
+			after[cells-1-j] = after[cells-j] * phi[cells-1-j]
+		}
+		s.before, s.after = append(s.before, before), append(s.after, after)
+	}
+}
+
+// expect returns (5) given that a cell has z dummies, or without a condition for cell −1; but for slack.
+func (s *spectrum) expect(cell, z int) float64 {
+	sum := 0.0
+	for i, m := range s.kept {
+		part := s.before[i][0] * s.after[i][0]
+		if cell >= 0 {
+			part = s.before[i][cell] * s.after[i][cell+1] * s.turn(m*s.weights[cell]*z)
+		}
+		sum += s.hat[i] * real(part)
+	}
+	return sum
+}
+
+// mass returns an upper bound on the probability, under the tilted law, that a cell has z dummies.
+func (s *spectrum) mass(cell, z int) float64 {
+	return s.law(cell)[z] * (s.expect(cell, z) + s.slack) / s.least
+}
+
+// beyond is the last part of (7) for weights that differ by d.
+func (s *spectrum) beyond(d int) float64 {
+	if d < 0 {
+		d = -d
+	}
+	switch {
+	case s.farthest()+d < len(s.factors):
+		return 0
+	case d > len(s.factors)-1:
+		return 1
+	}
+	return s.factors[len(s.factors)-d] / s.least
+}

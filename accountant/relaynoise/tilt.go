@@ -1,0 +1,139 @@
+package relaynoise
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// tilted returns the curve of (4).
+func tilted(n *task.Noise) (*Curve, error) {
+	if n.Cells > maxTiltedCells {
+		return nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10),
+			"at most "+strconv.Itoa(maxTiltedCells)+" with a tilt")
+	}
+	if n.Tilt.Centre > maxWeight || slices.Max(n.Tilt.Weights) > maxWeight {
+		return nil, invalid.Field("noise.tilt", "a centre or weight above "+strconv.Itoa(maxWeight), "smaller ones")
+	}
+	t := newTilt(n)
+	ratio, err := t.ratio()
+	if err != nil {
+		return nil, err
+	}
+	ends, err := t.ends()
+	if err != nil {
+		return nil, err
+	}
+	return &Curve{ratio: ratio*(1+1e-12) + 1e-12, tail: min(1, ends)}, nil
+}
+
+// maxTiltedCells bounds the pairs of cells that (7) is taken over.
+const (
+	maxTiltedCells = 1 << 10
+	maxWeight      = 1 << 30 // Keeps the products of [spectrum] in a word.
+)
+
+// tilt is a tilted law in numbers.
+type tilt struct {
+	laws    [][]float64 // Pr[Z_j = z] before the tilt, by table.
+	table   []int       // By cell.
+	weights []int       // By cell.
+	centre  int
+	factors []float64 // By distance from the centre, 1 at the largest.
+}
+
+func newTilt(n *task.Noise) *tilt {
+	t := &tilt{centre: int(n.Tilt.Centre)}
+	t.laws, _ = tables(n)
+	n.Each(func(first uint64, run task.Run) {
+		for _, weight := range n.Tilt.Weights[first : first+run.Count] {
+			t.table, t.weights = append(t.table, int(run.Table)), append(t.weights, int(weight))
+		}
+	})
+	for _, factor := range n.Tilt.Factors {
+		t.factors = append(t.factors, float64(factor)/float64(n.Tilt.Factors[0]))
+	}
+	return t
+}
+
+// ratio returns the largest privacy loss where both worlds are possible:
+//
+//	max_{a≠b} φ_a + ρ_b + τ·|w_a − w_b|,   φ_a = max ln f_a(u)/f_a(u+1), ρ_b = max ln f_b(v)/f_b(v−1),
+//
+// τ the largest fall of the factors' logarithm in one step.
+func (t *tilt) ratio() (most float64, err error) {
+	fall := make([]float64, len(t.laws))
+	rise := make([]float64, len(t.laws))
+	for i, law := range t.laws {
+		var up, down bool
+		fall[i], _, down = slopes(law)
+		_, rise[i], up = slopes(law)
+		if !up || !down {
+			return 0, invalid.Field("noise.tables", "a weight of 0", "weights above 0, with a tilt")
+		}
+	}
+	step, back, ok := slopes(t.factors)
+	if !ok || back > 0 {
+		return 0, invalid.Field("noise.tilt.factors", "one that is 0 or above the one before", "falling ones above 0")
+	}
+	for a, w := range t.weights {
+		for b, x := range t.weights {
+			if a != b {
+				most = max(most, fall[t.table[a]]+rise[t.table[b]]+step*math.Abs(float64(w-x)))
+			}
+		}
+	}
+	return most, nil
+}
+
+// slopes returns the largest fall and rise of a law's logarithm in one step, unless it is 0 somewhere.
+func slopes(law []float64) (fall, rise float64, ok bool) {
+	fall, rise = math.Inf(-1), math.Inf(-1)
+	for i, p := range law {
+		if p == 0 {
+			return 0, 0, false
+		}
+		if i > 0 {
+			step := math.Log(law[i-1] / p)
+			fall, rise = max(fall, step), max(rise, -step)
+		}
+	}
+	return fall, rise, true
+}
+
+// ends returns a bound on the probability that an outcome is impossible in the other world:
+//
+//	max_{a≠b} Pr[Z_b = 0] + Pr[Z_a = M_a] + Φ(F+1−|w_a−w_b|)/E[Φ(X)]                              (7)
+//
+// The last part bounds that of a sum so far out that it would be beyond the factors with the other message;
+// it is left out where no sum is. What happens twice at once is counted twice.
+func (t *tilt) ends() (most float64, err error) {
+	s, err := newSpectrum(t)
+	if err != nil {
+		return 0, err
+	}
+	for a := range t.weights {
+		full := s.mass(a, len(t.law(a))-1)
+		for b := range t.weights {
+			if a != b {
+				most = max(most, full+s.empty[b]+s.beyond(t.weights[a]-t.weights[b]))
+			}
+		}
+	}
+	return most, nil
+}
+
+// law returns that of a cell.
+func (t *tilt) law(cell int) []float64 { return t.laws[t.table[cell]] }
+
+// farthest returns the largest distance of a sum from the centre.
+func (t *tilt) farthest() int {
+	sum := 0
+	for j, w := range t.weights {
+		sum += w * (len(t.law(j)) - 1)
+	}
+	return max(t.centre, sum-t.centre)
+}
