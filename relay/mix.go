@@ -30,6 +30,10 @@ const (
 	// Signed by the relay before, with other numbers than those of its batches: not believed.
 	findEnd Reason = "an end of the epoch that is not that of its batches"
 
+	// Its manifests are kept: [Status]. The number is not used, and the epoch ends here: whoever signs so
+	// was set back or lies, and who has reported, and how often, is not known there any more.
+	findEquivocation Reason = "two manifests of one number"
+
 	findLost   Reason = "confirmed from here and not held here: the store was set back"
 	findNoKey  Reason = "no key for the epoch"
 	findGiveUp Reason = "gave up waiting for the end of the epoch"
@@ -78,7 +82,9 @@ func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) error {
 // pullBatch takes one batch and says whether the epoch has no further one now.
 func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
 	begun := time.Now()
-	b, err := r.upstream.Pull(ctx, s.Open, s.hop-1, epoch, seq)
+	b, err := r.upstream.PullOnce(ctx, s.Open, s.hop-1, epoch, seq, func(signed *onion.SignedManifest) error {
+		return r.store.Witness(ctx, s.epochID(epoch), seq, signed)
+	})
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
 		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
 	}
@@ -93,6 +99,8 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return true, r.takeEnd(ctx, s, epoch)
 	case errors.Is(err, handover.ErrConfirmed):
 		return r.lost(ctx, s, epoch, seq)
+	case errors.Is(err, store.ErrEquivocation):
+		return true, errors.Join(r.note(ctx, s, epoch, seq, findEquivocation), r.complete(ctx, s, epoch, nil))
 	}
 	if fault := handover.Foreign(err); fault != nil {
 		return true, r.note(ctx, s, epoch, seq, Reason(fault.Error()))
@@ -113,7 +121,8 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 }
 
 // takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
-// and only if these gave out what came in here. Else the epoch waits for them, or until it is given up.
+// if these gave out what came in here, and if it has signed no further one. Else the epoch waits for them,
+// or until it is given up.
 func (r *Relay) takeEnd(ctx context.Context, s *served, epoch uint64) error {
 	source, chain, err := r.upstream.End(ctx, s.Open, s.hop-1, epoch)
 	if errors.Is(err, handover.ErrNotSealed) {
@@ -126,11 +135,15 @@ func (r *Relay) takeEnd(ctx context.Context, s *served, epoch uint64) error {
 	if err != nil {
 		return err
 	}
+	signed, err := r.store.Witnessed(ctx, s.epochID(epoch))
+	if err != nil {
+		return err
+	}
 	end := &chain[len(chain)-1]
 	switch taken := uint64(len(made)); {
 	case end.Batches > taken:
 		return nil
-	case !end.Gave(made):
+	case end.Batches < signed || !end.Gave(made):
 		return r.note(ctx, s, epoch, taken, findEnd)
 	}
 	return r.complete(ctx, s, epoch, source)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // Status is how far a relay has come: what `relay status` prints.
@@ -21,6 +22,17 @@ type TaskStatus struct {
 	Hop      int           `json:"hop"`
 	Epochs   []EpochStatus `json:"epochs"` // those that have begun and seen anything
 	Findings []Finding     `json:"findings"`
+
+	// Equivocations has the evidence for each finding of two manifests of one number.
+	Equivocations []Equivocation `json:"equivocations,omitempty"`
+}
+
+// Equivocation is what the relay before has signed twice: two manifests of one number.
+type Equivocation struct {
+	Epoch  uint64               `json:"epoch"`
+	Batch  uint64               `json:"batch"`
+	First  onion.SignedManifest `json:"first"`
+	Second onion.SignedManifest `json:"second"`
 }
 
 // EpochStatus is the status of one epoch. The number of reports in an open batch is not in it:
@@ -63,6 +75,10 @@ func (r *setup) status(ctx context.Context, kept store.Reader) (*Status, error) 
 	if err != nil {
 		return nil, err
 	}
+	twice, err := kept.Equivocations(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := &Status{Tasks: []TaskStatus{}}
 	for _, s := range r.order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
@@ -78,6 +94,11 @@ func (r *setup) status(ctx context.Context, kept store.Reader) (*Status, error) 
 		for _, f := range findings {
 			if f.ID.Task == s.ID {
 				t.Findings = append(t.Findings, Finding{f.ID.Epoch, f.Seq, f.Reason})
+			}
+		}
+		for _, e := range twice {
+			if e.ID.Task == s.ID {
+				t.Equivocations = append(t.Equivocations, Equivocation{e.ID.Epoch, e.Seq, e.First, e.Second})
 			}
 		}
 		out.Tasks = append(out.Tasks, t)

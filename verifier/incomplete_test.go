@@ -13,7 +13,7 @@ import (
 
 // newPair lays out splitmix for two clients, of whom one is honest: one share each, as nobody hides it
 // from the verifier but its noise.
-func newPair(t *testing.T) *relaytest.Cascade {
+func newPair(t *testing.T, change ...func(*task.Task)) *relaytest.Cascade {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		q := planner.Query{Name: "pair", Query: task.Sum, Protocol: "splitmix", Hi: 10, Batch: 2, Honest: 0.5,
@@ -22,6 +22,9 @@ func newPair(t *testing.T) *relaytest.Cascade {
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
 		*draft = *calibrated
+		for _, f := range change {
+			f(draft)
+		}
 	}})
 	require.EqualValues(t, 1, c.Open.Slots.PerLane)
 	return c

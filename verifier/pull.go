@@ -106,14 +106,14 @@ func (p *Puller) reload() error {
 // reloadFile takes one kept file, or puts it aside: its fault is the disk's, or of someone who wrote to it,
 // and the relay may have another.
 func (p *Puller) reloadFile(name string) error {
-	f, ok := ParseFileName(name)
-	if !ok {
-		return nil
-	}
 	var fault, err error
-	if f.End {
+	f, ok := ParseFileName(name)
+	switch {
+	case !ok:
+		fault = p.reloadManifest(name)
+	case f.End:
 		fault = p.reloadEnd(f.Epoch)
-	} else {
+	default:
 		fault, err = p.reloadBatch(f.Epoch, f.Seq)
 	}
 	if fault == nil {
@@ -280,7 +280,8 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 }
 
 // takeEnd keeps the signed end of an epoch and says whether it tells of no further batch than were
-// pulled. One that tells of fewer contradicts a batch that its relay has signed too, and is not believed.
+// pulled. One that tells of fewer, or of other totals, contradicts batches that its relay has signed too, and
+// is not believed.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
 	open := p.verifier.open
 	if uint64(p.Clock().Unix()) < open.Epochs.End(epoch) {
@@ -300,6 +301,12 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 				epoch, end.Batches, c.next))
 		}
 		return false, nil
+	}
+	if why, err := p.agrees(end); err != nil || why != "" {
+		if why != "" {
+			p.noteOnce(c, FindingEnd, why)
+		}
+		return false, err
 	}
 	if first := end.Hop + 1 - uint64(len(chain)); first > 0 {
 		p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the "+
@@ -331,13 +338,16 @@ func (p *Puller) noteOnce(c *cursor, name FindingName, why string) {
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	open, seq := p.verifier.open, c.next
 	last := open.VerifierHop() - 1
-	batch, err := p.client.Pull(ctx, open, last, epoch, seq)
+	batch, err := p.client.PullOnce(ctx, open, last, epoch, seq, p.remember(epoch, seq))
 	if ctx.Err() == nil { // else it is this verifier that ends
 		p.noteContact(err)
 	}
 	if fault := handover.Foreign(err); fault != nil {
 		p.noteOnce(c, FindingForeign, fmt.Sprintf("epoch %d, batch %d: %v", epoch, seq, fault))
 		return errAgain
+	}
+	if errors.Is(err, errTwice) {
+		return p.twice(epoch, seq)
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {
 		p.verifier.Note(FindingRefused, refused.Error())
@@ -353,6 +363,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 		return err
 	}
 	c.pending[seq] = batch.Manifest
+	p.forget(epoch, seq)
 	return nil
 }
 

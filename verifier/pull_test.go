@@ -1,8 +1,10 @@
 package verifier_test
 
 import (
+	"crypto/ed25519"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -157,4 +160,153 @@ func TestTheEndIsKept(t *testing.T) {
 	_, puller = p.start(t)
 	require.NoError(t, puller.Pull(t.Context()))
 	require.Equal(t, pulls, p.relay.Pulls(0, 1), "the folder says that there is no batch 1")
+}
+
+// cutBatch hands out all of a batch but its last bytes.
+func cutBatch(t *testing.T, b *onion.Batch) http.HandlerFunc {
+	t.Helper()
+	raw, err := b.Bytes()
+	require.NoError(t, err)
+	return func(w http.ResponseWriter, _ *http.Request) { w.Write(raw[:len(raw)-10]) }
+}
+
+// TestOneManifestOfANumber: once a manifest was seen no other of its number is taken, also after a restart;
+// both are kept, as evidence, and neither counts, also when the first one comes. Later numbers go on.
+func TestOneManifestOfANumber(t *testing.T) {
+	for name, restart := range map[string]bool{"running": false, "restarted": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newPulled(t)
+			v, puller := p.start(t)
+			one, other := p.batch(t, 0), p.batch(t, 0)
+			p.relay.Answer(0, 0, cutBatch(t, one))
+			require.Error(t, puller.Pull(t.Context()))
+			if restart {
+				v, puller = p.start(t)
+			}
+			p.relay.Serve(t, 0, 0, other)
+			p.relay.Serve(t, 0, 1, p.batch(t, 1))
+			require.NoError(t, puller.Pull(t.Context()))
+			requireReport(t, v, 1, verifier.FindingEquivocation)
+			require.False(t, p.relay.Confirmed(0, 0))
+			require.True(t, p.relay.Confirmed(0, 1))
+			for suffix, want := range map[string]*onion.Batch{"": one, ".second": other} {
+				raw, err := os.ReadFile(filepath.Join(p.dir, "000000-000000.batch.manifest"+suffix))
+				require.NoError(t, err)
+				var s onion.SignedManifest
+				require.NoError(t, codec.Unmarshal(raw, &s))
+				require.Equal(t, *want.Signed(), s)
+			}
+			p.relay.Serve(t, 0, 0, one)
+			for range 2 {
+				v, puller = p.start(t)
+				requireReport(t, v, 1, verifier.FindingEquivocation)
+				require.NoError(t, puller.Pull(t.Context()))
+				requireReport(t, v, 1, verifier.FindingEquivocation)
+			}
+			require.Len(t, v.Findings()[0].Evidence, 1)
+			require.Len(t, v.Findings()[0].Evidence[0].Manifests, 2)
+		})
+	}
+}
+
+// TestEndsThatContradict: an end that is not that of the batches its relay has signed is a finding, and
+// ends nothing; so does the right one, when it comes.
+func TestEndsThatContradict(t *testing.T) {
+	for name, lie := range map[string]func(t *testing.T, p *pulled, puller *verifier.Puller){
+		"of fewer than were pulled": func(t *testing.T, p *pulled, puller *verifier.Puller) {
+			p.relay.Answer(0, 1, nil)
+		},
+		"of fewer than were signed": func(t *testing.T, p *pulled, puller *verifier.Puller) {
+			p.relay.Answer(0, 2, cutBatch(t, p.batch(t, 2)))
+			require.Error(t, puller.Pull(t.Context()))
+			p.relay.Answer(0, 2, nil)
+		},
+		"of other totals": func(t *testing.T, p *pulled, _ *verifier.Puller) {
+			short := slots(t, p.Cascade, batchSize-1)
+			p.relay.Serve(t, 0, 1, p.relay.Batch(t, 0, 1, batchSize, [][][]byte{short}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+			v, puller := p.start(t)
+			batches := []*onion.Batch{p.batch(t, 0), p.batch(t, 1)}
+			for seq, b := range batches {
+				p.relay.Serve(t, 0, uint64(seq), b)
+			}
+			require.NoError(t, puller.Pull(t.Context()))
+			lie(t, p, puller)
+			p.relay.End(0)
+			for range 3 {
+				require.NoError(t, puller.Pull(t.Context()))
+			}
+			requireReport(t, v, 2, verifier.FindingEnd)
+			require.NoFileExists(t, filepath.Join(p.dir, "000000.end"))
+			p.relay.Serve(t, 0, 1, batches[1])
+			require.NoError(t, puller.Pull(t.Context()))
+			if name == "of fewer than were signed" {
+				require.NoFileExists(t, filepath.Join(p.dir, "000000.end"), "batch 2 was signed all the same")
+				return
+			}
+			require.FileExists(t, filepath.Join(p.dir, "000000.end"))
+			require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
+		})
+	}
+}
+
+// TestAnEndOfMore: an end that tells of further batches ends nothing, until they have come; it is no
+// finding.
+func TestAnEndOfMore(t *testing.T) {
+	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	v, puller := p.start(t)
+	second := p.batch(t, 1)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	p.relay.Serve(t, 0, 1, second) // the end tells of it
+	p.relay.Answer(0, 1, func(w http.ResponseWriter, _ *http.Request) { problem.New(problem.Complete, "").Write(w) })
+	p.relay.End(0)
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, v, 1)
+	require.NoFileExists(t, filepath.Join(p.dir, "000000.end"))
+	p.relay.Serve(t, 0, 1, second)
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, v, 2)
+	require.FileExists(t, filepath.Join(p.dir, "000000.end"))
+}
+
+// TestAnEndOfAStranger ends nothing.
+func TestAnEndOfAStranger(t *testing.T) {
+	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	v, puller := p.start(t)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	_, stranger, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	require.NoError(t, puller.Pull(t.Context()))
+	mine := p.relay.Sign
+	p.relay.Sign = stranger
+	p.relay.End(0)
+	require.ErrorIs(t, puller.Pull(t.Context()), onion.ErrSigner)
+	p.relay.Sign = mine
+	require.NoError(t, v.Add(p.batch(t, 1)), "it goes on")
+	require.NoError(t, puller.Pull(t.Context()))
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	require.NoError(t, puller.Pull(t.Context()))
+	require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
+}
+
+// TestAnEndGivenUpIsAFinding: where the last relay gave up waiting for the one before, its end stands and
+// says so.
+func TestAnEndGivenUpIsAFinding(t *testing.T) {
+	c := newPair(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	last := c.StartRogue(t, 1)
+	last.End(0)
+	v := newVerifier(t, c)
+	dir := filepath.Join(t.TempDir(), "batches")
+	puller, err := verifier.NewPuller(v, c.Verifier, dir, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer puller.Close()
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, v, 0, verifier.FindingEnd)
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.Contains(t, r.Findings[0].Example, "epoch 0 was given up at hop 1")
+	require.FileExists(t, filepath.Join(dir, "000000.end"))
 }

@@ -96,10 +96,21 @@ func NewClient(key ed25519.PrivateKey, transport http.RoundTripper) *Client {
 	return &Client{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
 }
 
-// Pull fetches batch seq of an epoch from the relay at hop from and checks it as it comes: manifests
-// and hashes before the first slot, each chunk before the next. See the errors above; others are of
-// the network.
+// Witness keeps the manifest that the relay asked has signed for a number, durably, or says why the batch
+// is not to be read: a number stands for one batch, whatever the relay forgets or signs later. It is asked
+// before the first slot is looked at, and before the manifest is checked any further.
+type Witness func(*onion.SignedManifest) error
+
+// Pull is [Client.PullOnce] without a witness: for who keeps nothing.
 func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
+	return c.PullOnce(ctx, open, from, epoch, seq, func(*onion.SignedManifest) error { return nil })
+}
+
+// PullOnce fetches batch seq of an epoch from the relay at hop from and checks it as it comes: manifests
+// and hashes before the first slot, each chunk before the next. See the errors above; others are the
+// witness's or of the network.
+func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64,
+	witness Witness) (*onion.Batch, error) {
 	layout, err := onion.NewLayout(open.Task)
 	if err != nil {
 		return nil, err
@@ -112,7 +123,7 @@ func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 		return c.ask(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), signature, at)
 	}}
 	defer body.Close()
-	b, err := read(body, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq)
+	b, err := read(body, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
 	}
@@ -120,7 +131,8 @@ func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 }
 
 // read reads and checks the batch of a context and number.
-func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq uint64) (*onion.Batch, error) {
+func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq uint64,
+	witness Witness) (*onion.Batch, error) {
 	r, err := onion.NewBatchReader(in, most)
 	if err != nil {
 		return nil, err
@@ -132,6 +144,9 @@ func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq ui
 	case err != nil || string(m.TaskID) != string(c.TaskID[:]) || m.Epoch != c.Epoch || m.Hop != uint64(c.Hop) ||
 		m.Seq != seq:
 		return nil, ErrOther
+	}
+	if err := witness(r.Signed()); err != nil {
+		return nil, err
 	}
 	var b *onion.Batch
 	_, err = r.Check(open.Task, c, seq)

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/task"
@@ -172,6 +173,13 @@ func (e *End) slots() (sum uint64) {
 		sum += n.In + n.Added
 	}
 	return sum
+}
+
+// Sums says whether the end is that of these batches of the same relay: their number and all their counts.
+func (e *End) Sums(batches []Manifest) bool {
+	sum := End{Lanes: make([]LaneCount, len(e.Lanes))}
+	sum.addAll(batches)
+	return e.Batches == uint64(len(batches)) && e.Submissions == sum.Submissions && slices.Equal(e.Lanes, sum.Lanes)
 }
 
 // Gave says whether what the next hop took in, by its manifests, is all that this end says went out.

@@ -107,7 +107,7 @@ func obsolete(at State) (tables []string) {
 		tables = append(tables, "seen", "clients")
 	}
 	if at >= StateExpired {
-		tables = append(tables, "batches", "findings", "tallies")
+		tables = append(tables, "batches", "findings", "tallies", "witnessed")
 	}
 	return tables
 }

@@ -143,6 +143,9 @@ type Reader interface {
 	// Tallies lists the counts that Tally has kept.
 	Tallies(ctx context.Context) ([]Tally, error)
 
+	// Equivocations lists the numbers of which Witness has seen two manifests.
+	Equivocations(ctx context.Context) ([]Equivocation, error)
+
 	Close() error
 }
 
@@ -188,6 +191,13 @@ type Store interface {
 	// is no error.
 	Confirm(ctx context.Context, id EpochID, seq uint64) error
 
+	// Witness keeps the manifest that the relay before has signed for a number, before its first slot is
+	// read. It is ErrEquivocation where another is kept already; both are, then.
+	Witness(ctx context.Context, id EpochID, seq uint64, s *onion.SignedManifest) error
+
+	// Witnessed returns the number after the highest one of which there is a manifest, 0 where there is none.
+	Witnessed(ctx context.Context, id EpochID) (uint64, error)
+
 	// Untold lists the batches of Mix whose source the relay before has not been told to
 	// delete, and Told says that it has.
 	Untold(ctx context.Context, id EpochID) ([]uint64, error)
@@ -201,7 +211,7 @@ type Store interface {
 	End(ctx context.Context, id EpochID) ([]byte, error)
 
 	// Advance raises the state of an epoch. StateErased deletes its replay set and client rows,
-	// StateExpired its batches, confirmed or not, its findings and its tallies.
+	// StateExpired its batches, confirmed or not, its findings, manifests and tallies.
 	Advance(ctx context.Context, id EpochID, to State) error
 
 	// Note keeps a finding and says whether it is new.
@@ -269,3 +279,5 @@ func (empty) Progress(context.Context) ([]Progress, error) { return nil, nil }
 func (empty) Findings(context.Context) ([]Finding, error)  { return nil, nil }
 func (empty) Tallies(context.Context) ([]Tally, error)     { return nil, nil }
 func (empty) Close() error                                 { return nil }
+
+func (empty) Equivocations(context.Context) ([]Equivocation, error) { return nil, nil }

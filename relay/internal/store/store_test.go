@@ -386,3 +386,86 @@ func TestProgressAmidMixes(t *testing.T) {
 		}
 	})
 }
+
+// TestStoreWitnesses: the first manifest of a number stays, a second one is kept beside it, and of two
+// processes that see one each, one is told.
+func TestStoreWitnesses(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		signed := func(seq uint64, slot string) *onion.SignedManifest {
+			b, err := testBatch(seq, []byte(slot))
+			require.NoError(t, err)
+			return b.Signed()
+		}
+		s := open()
+		next, err := s.Witnessed(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.Zero(t, next)
+		one, two, three := signed(4, "one"), signed(4, "two"), signed(4, "three")
+		for range 2 {
+			require.NoError(t, s.Witness(t.Context(), testEpoch, 4, one))
+		}
+		other := *one
+		other.Signature = []byte("another, of the same manifest")
+		require.NoError(t, s.Witness(t.Context(), testEpoch, 4, &other))
+		all, err := s.Equivocations(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, all)
+		for _, again := range []*onion.SignedManifest{two, three, two} {
+			require.ErrorIs(t, open().Witness(t.Context(), testEpoch, 4, again), ErrEquivocation)
+		}
+		require.NoError(t, s.Witness(t.Context(), testEpoch, 4, one), "it is the one")
+		all, err = s.Equivocations(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []Equivocation{{testEpoch, 4, *one, *two}}, all)
+		next, err = s.Witnessed(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.EqualValues(t, 5, next)
+
+		handles := []*database{open(), open()}
+		var told atomic.Int64
+		together(handles, 8, func(s *database, i int) {
+			err := s.Witness(context.Background(), testEpoch, 5, signed(5, fmt.Sprint(i%2)))
+			if errors.Is(err, ErrEquivocation) {
+				told.Add(1)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+		require.EqualValues(t, 4, told.Load())
+		require.NoError(t, s.Advance(t.Context(), testEpoch, StateExpired))
+		all, err = s.Equivocations(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, all)
+	})
+}
+
+// TestStoreCompletesOnce: of two processes that end an epoch with an end each, the first one's stays, for
+// both.
+func TestStoreCompletesOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		handles := []*database{open(), open()}
+		end, err := handles[0].End(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.Nil(t, end)
+		together(handles, 8, func(s *database, i int) {
+			if err := s.Complete(context.Background(), testEpoch, []byte{byte(i)}); err != nil {
+				t.Error(err)
+			}
+		})
+		first, err := handles[0].End(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.Len(t, first, 1)
+		for _, s := range handles {
+			require.NoError(t, s.Complete(t.Context(), testEpoch, []byte("late")))
+			end, err := s.End(t.Context(), testEpoch)
+			require.NoError(t, err)
+			require.Equal(t, first, end)
+			require.Equal(t, StateComplete, progressOf(t, s, testEpoch).State)
+			require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 0, nil, nil), ErrOver)
+		}
+		require.NoError(t, handles[0].Advance(t.Context(), testEpoch, StateExpired))
+		end, err = handles[1].End(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.Equal(t, first, end, "a next hop may ask late")
+	})
+}

@@ -1,0 +1,174 @@
+package verifier
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// errTwice is returned where the last relay has signed two manifests of one number.
+var errTwice = errors.New("two manifests of one number")
+
+// remember returns the witness of a number: it keeps the manifest that the last relay has signed, durably
+// and before the first slot is read, in a file beside where the batch will be. Another one of the same
+// number is errTwice, and is kept beside the first, as evidence.
+func (p *Puller) remember(epoch, seq uint64) handover.Witness {
+	return func(signed *onion.SignedManifest) error {
+		path := p.manifestPath(epoch, seq)
+		first, err := readSigned(path)
+		switch {
+		case err != nil:
+			return err
+		case first == nil:
+			return keepSigned(path, signed)
+		case bytes.Equal(first.Manifest, signed.Manifest):
+			return nil
+		}
+		second, err := readSigned(path + secondSuffix)
+		if err == nil && second == nil {
+			err = keepSigned(path+secondSuffix, signed)
+		}
+		if err != nil {
+			return err
+		}
+		return errTwice
+	}
+}
+
+// Suffixes of the files beside where a batch is, or will be: the first manifest of its number and the second.
+const (
+	manifestSuffix = ".manifest"
+	secondSuffix   = ".second"
+)
+
+// manifestPath is where the manifest of a batch is that is not kept, or not yet.
+func (p *Puller) manifestPath(epoch, seq uint64) string { return p.path(epoch, seq) + manifestSuffix }
+
+// twice has the verifier know both manifests of a number: neither batch counts.
+func (p *Puller) twice(epoch, seq uint64) error {
+	path := p.manifestPath(epoch, seq)
+	for _, path := range []string{path, path + secondSuffix} {
+		s, err := readSigned(path)
+		if err != nil {
+			return err
+		}
+		if s == nil {
+			return fmt.Errorf("couldn't read %s: it is gone", path)
+		}
+		if err := p.verifier.witness(s, epoch, seq, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reloadManifest reads a file that holds a manifest, and takes both where it is the second one; other
+// files are left alone.
+func (p *Puller) reloadManifest(name string) error {
+	first, second := strings.CutSuffix(name, secondSuffix)
+	batch, ok := strings.CutSuffix(first, manifestSuffix)
+	if f, known := ParseFileName(batch); ok && known && !f.End {
+		if second {
+			return p.twice(f.Epoch, f.Seq)
+		}
+		_, err := readSigned(filepath.Join(p.dir, name))
+		return err
+	}
+	return nil
+}
+
+// readSigned reads a signed manifest, nil where there is none.
+func readSigned(path string) (*onion.SignedManifest, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read a kept manifest: %w", err)
+	}
+	s, err := onion.ParseSigned(raw)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func keepSigned(path string, s *onion.SignedManifest) error {
+	raw, err := s.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(path, raw, 0o600); err != nil {
+		return fmt.Errorf("couldn't keep a manifest: %w", err)
+	}
+	return nil
+}
+
+// forget lets go of the memory of a number whose batch is in the folder: its manifest is in there.
+func (p *Puller) forget(epoch, seq uint64) {
+	path := p.manifestPath(epoch, seq)
+	if _, err := os.Stat(path + secondSuffix); errors.Is(err, fs.ErrNotExist) {
+		os.Remove(path) // else it stays, and does no harm
+	}
+}
+
+// agrees says what an end of an epoch contradicts of what the same relay has signed before, if anything.
+// Numbers of which nothing is kept say nothing.
+func (p *Puller) agrees(end *onion.End) (why string, err error) {
+	if next, err := p.manifest(end.Epoch, end.Batches); err != nil {
+		return "", err
+	} else if next != nil {
+		return fmt.Sprintf("epoch %d has %d batches by its signed end, and batch %d was signed", end.Epoch, end.Batches,
+			end.Batches), nil
+	}
+	seen := make([]onion.Manifest, 0, end.Batches)
+	for seq := range end.Batches {
+		m, err := p.manifest(end.Epoch, seq)
+		if err != nil {
+			return "", err
+		}
+		if m == nil {
+			return "", nil
+		}
+		seen = append(seen, *m)
+	}
+	if !end.Sums(seen) {
+		return fmt.Sprintf("epoch %d has other totals by its signed end than its batches", end.Epoch), nil
+	}
+	return "", nil
+}
+
+// manifest returns what the last relay has signed for a number, nil where it is not known here.
+func (p *Puller) manifest(epoch, seq uint64) (*onion.Manifest, error) {
+	var m onion.Manifest
+	s, err := readSigned(p.manifestPath(epoch, seq))
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		file, err := os.Open(p.path(epoch, seq))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		r, err := onion.NewBatchReader(file, math.MaxInt32)
+		if err != nil {
+			return nil, err
+		}
+		s = r.Signed()
+	}
+	return &m, codec.Unmarshal(s.Manifest, &m)
+}
