@@ -47,10 +47,12 @@ func TestOneManifestOfANumber(t *testing.T) {
 				}
 				waitState(t, c, 1, 0, "complete")
 				status := c.Status(t, 1)
-				require.Equal(t, []relay.Finding{{Epoch: 0, Batch: 1, Reason: "two manifests of one number"}}, status.Findings)
+				require.Equal(t, []relay.Finding{{Epoch: 0, Batch: 1, Reason: "two manifests of one number"}},
+					status.Findings)
 				require.Equal(t, []relay.Equivocation{{Epoch: 0, Batch: 1, First: *offers[1].Signed(),
 					Second: *offers[2].Signed()}}, status.Equivocations)
-				for _, s := range []onion.SignedManifest{status.Equivocations[0].First, status.Equivocations[0].Second} {
+				for _, s := range []onion.SignedManifest{status.Equivocations[0].First,
+					status.Equivocations[0].Second} {
 					m, err := s.Open(c.Open.Task, 0)
 					require.NoError(t, err, "both are signed")
 					require.EqualValues(t, 1, m.Seq)
