@@ -90,11 +90,18 @@ func (o *Orders) Add(t testing.TB, order []int) {
 	o.trials++
 }
 
+// ChiSquare returns a number that a χ² variable with df degrees of freedom exceeds with probability alarm at
+// most, by [LM00].
+func ChiSquare(df, alarm float64) float64 {
+	x := -math.Log(alarm)
+	return df + 2*math.Sqrt(df*x) + 2*x
+}
+
 // Biased is an error unless the orders look uniform.
 func (o *Orders) Biased() error {
 	n := float64(len(o.places))
 	x := math.Log((n + 1) / FalseAlarm)
-	most := func(df float64) float64 { return df + 2*math.Sqrt(df*x) + 2*x }
+	most := func(df float64) float64 { return ChiSquare(df, math.Exp(-x)) }
 	trials := float64(o.trials)
 	single := 0.0
 	for _, row := range o.places {

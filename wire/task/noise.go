@@ -303,7 +303,23 @@ func (n *Noise) validateTotal() error {
 	if n.Total == nil {
 		return nil
 	}
-	least, most := uint64(0), uint64(0) // below 2²⁰ cells times 2¹⁶ dummies
+	least, most := n.tablesAllow()
+	return inRange("noise.total", *n.Total, least, most)
+}
+
+// Support returns the fewest and the most dummies that one relay can add to one batch.
+func (n *Noise) Support() (least, most uint64) {
+	switch {
+	case n.Kind == NoisePool:
+		return n.Pool, n.Pool
+	case n.Total != nil:
+		return *n.Total, *n.Total
+	}
+	return n.tablesAllow()
+}
+
+// tablesAllow returns the fewest and the most dummies by the tables alone: below 2²⁰ cells times 2¹⁶.
+func (n *Noise) tablesAllow() (least, most uint64) {
 	n.Each(func(_ uint64, run Run) {
 		table := n.Tables[run.Table]
 		low := 0
@@ -313,7 +329,7 @@ func (n *Noise) validateTotal() error {
 		least += run.Count * uint64(low)
 		most += run.Count * uint64(len(table)-1)
 	})
-	return inRange("noise.total", *n.Total, least, most)
+	return least, most
 }
 
 // CheckSupported refuses what has a place in the format and is not built yet, in tasks and drafts. A

@@ -1,0 +1,153 @@
+package dummies_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/stattest"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/task/dummies"
+)
+
+func total(t uint64) *uint64 { return &t }
+
+// laws are small enough to go through every outcome: at most three cells with at most three dummies each.
+var laws = map[string]*task.Noise{
+	"one table":  {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{3, 0, 5, 2}}},
+	"two tables": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2}, {5, 1, 1}}, Which: runs(1, 0, 2, 1)},
+	"total":      {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{4, 2, 1}}, Total: total(3)},
+	"tilt": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2, 1}},
+		Tilt: &task.Tilt{Centre: 3, Weights: []uint64{0, 1, 2}, Factors: []uint64{9, 4, 1}}},
+	"rising tilt": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 2, 1}},
+		Tilt: &task.Tilt{Centre: 2, Weights: []uint64{1, 1}, Factors: []uint64{1, 4, 9}}},
+	"tilt and total": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{2, 3, 1}}, Total: total(3),
+		Tilt: &task.Tilt{Centre: 4, Weights: []uint64{1, 0, 2}, Factors: []uint64{3, 2, 1, 1}}},
+}
+
+func runs(numbers ...uint64) (out []task.Run) {
+	for i := 0; i < len(numbers); i += 2 {
+		out = append(out, task.Run{Count: numbers[i], Table: numbers[i+1]})
+	}
+	return out
+}
+
+// weight returns what the definition in the task gives an outcome.
+func weight(n *task.Noise, z []uint64) uint64 {
+	weight, sum, weighted, cell := uint64(1), uint64(0), uint64(0), 0
+	n.Each(func(_ uint64, run task.Run) {
+		for range run.Count {
+			table := n.Tables[run.Table]
+			if z[cell] >= uint64(len(table)) {
+				weight = 0
+				return
+			}
+			weight *= table[z[cell]]
+			sum += z[cell]
+			if n.Tilt != nil {
+				weighted += n.Tilt.Weights[cell] * z[cell]
+			}
+			cell++
+		}
+	})
+	if n.Total != nil && sum != *n.Total {
+		return 0
+	}
+	if n.Tilt != nil {
+		d := max(weighted, n.Tilt.Centre) - min(weighted, n.Tilt.Centre)
+		if d >= uint64(len(n.Tilt.Factors)) {
+			return 0
+		}
+		weight *= n.Tilt.Factors[d]
+	}
+	return weight
+}
+
+// TestDrawFitsItsLaw compares 10⁵ draws with the definition by chi-square, at a false alarm of 10⁻⁷ each.
+func TestDrawFitsItsLaw(t *testing.T) {
+	src := randomizer.NewSource()
+	for name, n := range laws {
+		const trials, base = 100_000, 4
+		outcomes := 1
+		for range n.Cells {
+			outcomes *= base
+		}
+		seen, mass, all := make([]int, outcomes), make([]float64, outcomes), 0.0
+		for i := range outcomes {
+			z := make([]uint64, n.Cells)
+			for j, rest := 0, i; j < len(z); j++ {
+				z[j] = uint64(rest % base)
+				rest /= base
+			}
+			mass[i] = float64(weight(n, z))
+			all += mass[i]
+		}
+		least, most := n.Support()
+		law := dummies.New(n)
+		for range trials {
+			cells, err := law.Draw(src)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, uint64(len(cells)), least, name)
+			require.LessOrEqual(t, uint64(len(cells)), most, name)
+			at := 0
+			for _, cell := range cells {
+				place := 1
+				for range cell {
+					place *= base
+				}
+				at += place
+			}
+			seen[at]++
+		}
+		requireFits(t, name, seen, mass, all)
+	}
+}
+
+// requireFits asserts that numbers of outcomes fit their masses; what has none must not be seen.
+func requireFits(t *testing.T, name string, seen []int, mass []float64, all float64) {
+	t.Helper()
+	trials, square, degrees := 0, 0.0, -1.0
+	for _, n := range seen {
+		trials += n
+	}
+	for i, n := range seen {
+		if mass[i] == 0 {
+			require.Zero(t, n, "%s: outcome %d", name, i)
+			continue
+		}
+		want := float64(trials) * mass[i] / all
+		square += (float64(n) - want) * (float64(n) - want) / want
+		degrees++
+	}
+	require.Less(t, square, stattest.ChiSquare(degrees, 1e-7), name)
+}
+
+// TestPoolIsUniform: exactly so many dummies, all cells alike.
+func TestPoolIsUniform(t *testing.T) {
+	law, src := dummies.New(&task.Noise{Kind: task.NoisePool, Cells: 6, Pool: 50}), randomizer.NewSource()
+	seen, mass := make([]int, 6), []float64{1, 1, 1, 1, 1, 1}
+	for range 2000 {
+		cells, err := law.Draw(src)
+		require.NoError(t, err)
+		require.Len(t, cells, 50)
+		for _, cell := range cells {
+			seen[cell]++
+		}
+	}
+	requireFits(t, "pool", seen, mass, 6)
+}
+
+// TestHugeCells: a pool over 2⁵³−1 cells takes no memory for them.
+func TestHugeCells(t *testing.T) {
+	cells, err := dummies.New(&task.Noise{Kind: task.NoisePool, Cells: 1<<53 - 1, Pool: 3}).Draw(randomizer.NewSource())
+	require.NoError(t, err)
+	require.Len(t, cells, 3)
+}
+
+// TestUnlikelyLawsEnd: a total that is next to impossible is an error, not an endless loop.
+func TestUnlikelyLawsEnd(t *testing.T) {
+	n := &task.Noise{Kind: task.NoiseCells, Cells: 8, Tables: [][]uint64{{1 << 40, 1}}, Total: total(8)}
+	_, err := dummies.New(n).Draw(randomizer.NewSource())
+	require.ErrorIs(t, err, dummies.ErrUnlikely)
+}
