@@ -18,6 +18,14 @@ type batches struct {
 	fast      func(*randomizer.Source) (protocols.Aggregate, uint64) // nil: draw every message.
 	attacker  protocols.Attacker                                     // nil without malicious clients.
 	attack    string
+	lost      Lost // nil: nothing is.
+}
+
+// drawn is a batch as the verifier has it.
+type drawn struct {
+	aggregate protocols.Aggregate
+	loss      protocols.Loss
+	messages  int
 }
 
 func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float64) (*batches, error) {
@@ -26,7 +34,11 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 			"0 to "+strconv.Itoa(len(values))+", the number of clients")
 	}
 	split := len(values) - tr.Malicious
-	b := &batches{task: t, mechanism: m, honest: values[:split], malicious: values[split:], attack: tr.Attack}
+	b := &batches{task: t, mechanism: m, honest: values[:split], malicious: values[split:], attack: tr.Attack,
+		lost: tr.Lost}
+	if tr.Fast && tr.Lost != nil {
+		return nil, invalid.Field("fast", "true", "false: what is lost are messages")
+	}
 	if tr.Malicious > 0 {
 		var ok bool
 		if b.attacker, ok = m.(protocols.Attacker); !ok {
@@ -48,38 +60,39 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 	return b, nil
 }
 
-// next draws a batch and returns its aggregate and the number of messages in it.
-func (b *batches) next(src *randomizer.Source) (agg protocols.Aggregate, messages int, err error) {
+// next draws a batch.
+func (b *batches) next(src *randomizer.Source) (*drawn, error) {
+	d := &drawn{loss: protocols.Loss{Clients: uint64(len(b.honest) + len(b.malicious))}}
 	if b.fast != nil {
 		var sent uint64
-		agg, sent = b.fast(src)
-		messages = int(sent)
+		d.aggregate, sent = b.fast(src)
+		d.messages = int(sent)
 	} else {
-		agg = b.mechanism.Aggregate()
-		for _, v := range b.honest {
+		d.aggregate = b.mechanism.Aggregate()
+		for i, v := range b.honest {
 			lanes, err := b.mechanism.Randomize(src, v)
 			if err != nil {
-				return nil, 0, err
+				return nil, err
 			}
-			if messages, err = add(agg, lanes, messages); err != nil {
-				return nil, 0, err
+			if err := b.add(d, src, i, lanes); err != nil {
+				return nil, err
 			}
 		}
 	}
 	for i, v := range b.malicious {
 		lanes, err := b.attacker.Attack(src, b.attack, i, v)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if err := b.fits(lanes); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		if messages, err = add(agg, lanes, messages); err != nil {
-			return nil, 0, err
+		if err := b.add(d, src, len(b.honest)+i, lanes); err != nil {
+			return nil, err
 		}
 	}
-	agg.AddUsers(uint64(len(b.honest) + len(b.malicious)))
-	return agg, messages, nil
+	d.aggregate.AddUsers(d.loss.Clients)
+	return d, nil
 }
 
 // fits holds a malicious client to the slots that the relays hold it to.
@@ -97,15 +110,42 @@ func (b *batches) fits(lanes protocols.Messages) error {
 	return nil
 }
 
-// add adds the messages of one client and returns their number plus those before.
-func add(agg protocols.Aggregate, lanes protocols.Messages, before int) (int, error) {
-	for lane, messages := range lanes {
-		for _, message := range messages {
-			if err := agg.Add(lane, message); err != nil {
-				return before, err
-			}
-			before++
+// add adds the messages of one client, but for those that are lost. Of its slots, covers are lost too.
+func (b *batches) add(d *drawn, src *randomizer.Source, client int, lanes protocols.Messages) error {
+	if b.lost != nil {
+		var err error
+		if lanes, err = b.lose(d, src, client, lanes); err != nil {
+			return err
 		}
 	}
-	return before, nil
+	for lane, messages := range lanes {
+		for _, message := range messages {
+			if err := d.aggregate.Add(lane, message); err != nil {
+				return err
+			}
+			d.messages++
+		}
+	}
+	return nil
+}
+
+// lose returns those of a client's messages that are not lost.
+func (b *batches) lose(d *drawn, src *randomizer.Source, client int,
+	lanes protocols.Messages) (protocols.Messages, error) {
+	slots, err := protocols.Pad(b.task, src, lanes)
+	if err != nil {
+		return nil, err
+	}
+	kept := make(protocols.Messages, len(slots))
+	for lane, messages := range slots {
+		for _, message := range messages {
+			switch {
+			case b.lost(src, client, message):
+				d.loss.Messages++
+			case !message.Cover:
+				kept[lane] = append(kept[lane], message.Body)
+			}
+		}
+	}
+	return kept, nil
 }

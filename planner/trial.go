@@ -24,7 +24,9 @@ type Outcome struct {
 	MessagesPerUser  float64   // Mean number of messages of a client, covers not counted.
 	Coverage         []float64 // How often each entry's interval held the truth; nil without [Trial.Confidence].
 	BandCoverage     float64   // How often the band held all of them.
-	Repeats          int
+	// How often there was no usable answer, for what was lost. Such a run covers the truth: it claims nothing.
+	Unusable float64
+	Repeats  int
 }
 
 // Trial runs a task's randomizer and aggregate on many clients in one process, without encryption or
@@ -36,8 +38,12 @@ type Trial struct {
 	Attack     string  // What they do; one of the constants of package protocols. Required with Malicious.
 	Fast       bool    // Draw the aggregate of the honest clients, where the protocol can; not their messages.
 	Confidence float64 // Of intervals that are compared with the truth. 0: none are.
+	Lost       Lost    // What is lost on the way. nil: nothing. Not with Fast.
 	Progress   func()  // Called after every repetition, from several goroutines. May be nil.
 }
+
+// Lost says whether a slot of a client, numbered from 0, is lost. It is called from several goroutines.
+type Lost func(src *randomizer.Source, client int, message task.Message) bool
 
 // Run simulates batches of clients with the given values, one row per client, of the shape
 // [protocols.Mechanism.Randomize] takes. The truth and the prediction are those of honest clients
@@ -77,6 +83,7 @@ func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*O
 	out.summarize(parts[0], len(values))
 	if tr.Confidence > 0 {
 		out.Coverage, out.BandCoverage = parts[0].coverage()
+		out.Unusable = float64(parts[0].unusable) / float64(out.Repeats)
 	}
 	return out, nil
 }
@@ -134,6 +141,7 @@ type sums struct {
 	repeats, messages                      int
 	covered                                []int // By each entry's interval.
 	together                               int   // All entries, by the band.
+	unusable                               int   // Runs that say nothing, and are covered.
 	err                                    error
 }
 
@@ -146,23 +154,23 @@ func newSums(truth []float64) *sums {
 func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 	src := randomizer.NewSource()
 	for range repeats {
-		agg, messages, err := b.next(src)
+		d, err := b.next(src)
 		if err != nil {
 			s.err = err
 			return
 		}
-		scale := protocols.Scale(t.Query, agg.Reports())
-		for j, total := range agg.Total() {
-			e := total*scale - s.truth[j]
+		scale := protocols.Scale(t.Query, d.loss.Clients)
+		for j, total := range d.aggregate.Total() {
+			e := d.aggregate.Missing(d.loss, j).Estimate(total)*scale - s.truth[j]
 			s.errors[j] += e
 			s.squares[j] += e * e
 			s.cubes[j] += e * e * e
 			s.fourths[j] += e * e * e * e
 		}
-		s.messages += messages
+		s.messages += d.messages
 		s.repeats++
 		if tr.Confidence > 0 {
-			s.cover(agg, scale, tr.Confidence)
+			s.cover(t, d, scale, tr.Confidence)
 		}
 		if tr.Progress != nil {
 			tr.Progress()
@@ -171,17 +179,48 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 }
 
 // cover counts the intervals of a batch that hold the truth. The band is Bonferroni's, as in reports.
-func (s *sums) cover(agg protocols.Aggregate, scale, confidence float64) {
+func (s *sums) cover(t *task.Task, d *drawn, scale, confidence float64) {
+	laws := d.laws()
+	nothing := !d.usable(t, laws, confidence)
+	if nothing {
+		s.unusable++
+	}
 	all, each := true, 1-(1-confidence)/float64(len(s.truth))
-	for j, law := range agg.Errors() {
-		if holds(law, confidence, s.truth[j]/scale) {
+	for j := range s.truth {
+		if nothing || holds(laws[j], confidence, s.truth[j]/scale) {
 			s.covered[j]++
 		}
-		all = all && holds(law, each, s.truth[j]/scale)
+		all = all && (nothing || holds(laws[j], each, s.truth[j]/scale))
 	}
 	if all {
 		s.together++
 	}
+}
+
+// laws returns the laws of the errors of all clients' totals; none without reports.
+func (d *drawn) laws() (out []protocols.ErrorLaw) {
+	if d.aggregate.Reports() == 0 {
+		return nil
+	}
+	for j, law := range d.aggregate.Errors() {
+		if missing := d.aggregate.Missing(d.loss, j); missing.Parts > 0 {
+			law = missing.Complete(law)
+		}
+		out = append(out, law)
+	}
+	return out
+}
+
+// usable says whether a verifier would show the answer.
+func (d *drawn) usable(t *task.Task, laws []protocols.ErrorLaw, confidence float64) bool {
+	least, most := protocols.Contribution(t)
+	for j, law := range laws {
+		lo, hi := law.Interval(confidence)
+		if d.aggregate.Missing(d.loss, j).Drowns(hi-lo, (most-least)*float64(d.loss.Clients)) {
+			return false
+		}
+	}
+	return len(laws) > 0
 }
 
 // holds says whether a total is in an interval, whose ends may be the total but for rounding.
@@ -207,6 +246,7 @@ func (s *sums) merge(o *sums) {
 		s.covered[j] += o.covered[j]
 	}
 	s.together += o.together
+	s.unusable += o.unusable
 	s.repeats += o.repeats
 	s.messages += o.messages
 	if s.err == nil {

@@ -67,6 +67,8 @@ type Aggregate interface {
 	Total() []float64
 	// Errors returns what is known of the error of each entry of Total. Reports must not be 0.
 	Errors() []ErrorLaw
+	// Missing returns what a loss can have changed in an entry of Total.
+	Missing(l Loss, entry int) Missing
 	// Counters visits the numbers that the statistic is made of, always as many and in the same order.
 	// Who changes them all makes the aggregate another of the mechanism's: this is how it is written
 	// down and read again.
@@ -95,7 +97,7 @@ func VisitFloat(number *float64, visit func(*uint64)) {
 	*number = math.Float64frombits(bits)
 }
 
-// Scale returns the factor from totals to the units of a query over a number of reports.
+// Scale returns the factor from totals to the units of a query over a number of clients.
 func Scale(query task.Query, reports uint64) float64 {
 	if query.Info().Mean {
 		return 1 / float64(max(reports, 1))

@@ -3,6 +3,7 @@ package verifier
 import (
 	"encoding/csv"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,26 +13,30 @@ import (
 
 // csvHeader names the columns of [Report.WriteCSV].
 var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo",
-	"hi",
-	"standard_error_worst", "band_lo", "band_hi"}
+	"hi", "standard_error_worst", "band_lo", "band_hi", "reports", "missing", "usable", "unusable_because", "override"}
 
 // WriteCSV writes a line per entry of the answer: first of all epochs together, whose epoch is "all",
 // then of each. Start is when the epoch began, in UTC; lo and hi are the interval's ends,
-// band_lo and band_hi those of the band that holds all entries at once.
+// band_lo and band_hi those of the band that holds all entries at once. Of an answer that is not usable there
+// is one line, without an entry or numbers, unless it was overridden.
 func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
 	labels := Labels(t)
 	write := func(epoch, start string, users, batches uint64, a Answer) {
+		first := []string{epoch, start}
+		clients := []string{strconv.FormatUint(users, 10), strconv.FormatUint(batches, 10)}
+		last := []string{strconv.FormatUint(a.Reports, 10), strconv.FormatUint(a.Missing, 10),
+			strconv.FormatBool(a.Usable), a.UnusableBecause, a.Override}
+		if a.Estimate == nil {
+			out.Write(slices.Concat(first, []string{"", ""}, clients, make([]string, 7), last))
+		}
 		for j := range a.Estimate {
 			label := ""
 			if j < len(labels) {
 				label = labels[j]
 			}
-			out.Write([]string{epoch, start, strconv.Itoa(j), label, strconv.FormatUint(users, 10),
-				strconv.FormatUint(batches, 10),
-				exact(a.Estimate[j]), exact(a.StandardError[j]), exact(a.Interval[j][0]), exact(a.Interval[j][1]),
-				exact(a.StandardErrorWorst[j]), exact(a.Band[j][0]), exact(a.Band[j][1])})
+			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, clients, a.numbers(j), last))
 		}
 	}
 	write("all", "", r.Users, r.Batches, r.Answer)
@@ -43,7 +48,14 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 	return out.Error()
 }
 
-func exact(x float64) string { return decimal.Format(x, -1) }
+// numbers are the estimate of an entry and its error bars.
+func (a *Answer) numbers(j int) (out []string) {
+	for _, x := range []float64{a.Estimate[j], a.StandardError[j], a.Interval[j][0], a.Interval[j][1],
+		a.StandardErrorWorst[j], a.Band[j][0], a.Band[j][1]} {
+		out = append(out, decimal.Format(x, -1))
+	}
+	return out
+}
 
 func epochStart(t *task.Task, epoch uint64) time.Time {
 	return time.Unix(int64(t.Epochs.Start+epoch*t.Epochs.Length), 0).UTC()

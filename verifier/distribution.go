@@ -26,7 +26,7 @@ type Location struct {
 var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 
 // distribution returns the mean and quantiles of a histogram over a range of n reports; nil for
-// other queries, labels, and without reports.
+// other queries, labels, and where there is no answer.
 //
 // Let c_j be the estimated counts of K bins of width w with middles m_j and edges e_0, …, e_K, and
 // z the normal quantile of [Confidence]. With v(a) the variance of one client's part of Σ a_j·c_j:
@@ -45,29 +45,55 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 // probability (1-Confidence)/2 at most, whatever the other edges do. So the band is pointwise, the
 // coverage at least Confidence for each quantile by itself, and no interval is narrower than a bin.
 // The estimate interpolates in the bin where the running maximum of F crosses p.
-func distribution(t *task.Task, m protocols.Mechanism, a Answer, n uint64) *Distribution {
-	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || n == 0 {
+//
+// Loss. Of the clients a share s may be missing: each is in one bin, so that F of all of them is (1-s)·F + s·x,
+// x ∈ [0, 1], and the mean is moved to an x between the outer middles in the same way. A missing message adds
+// at most r to one c_j/n, and so at most r to F, and r times the distance from M to the mean.
+func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.Aggregate,
+	loss protocols.Loss) *Distribution {
+	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil {
 		return nil
 	}
-	bins, users := len(a.Estimate), float64(n)
+	counts, gap := agg.Total(), newGap(agg.Missing(loss, 0), loss.Clients)
+	bins, users := len(counts), float64(agg.Reports())
 	lo, hi := t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	width := (hi - lo) / float64(bins)
 	mean, squares := (lo+hi)/2, 0.0
-	for j, count := range a.Estimate { // (2)
+	for j, count := range counts { // (2)
 		offset := (float64(j)+0.5)*width - (hi-lo)/2
 		mean += offset * count / users
 		squares += offset * offset
 	}
 	edge := (hi - lo - width) / 2
-	reach := quantile*math.Sqrt(linearVariance(t, m, weights{bins, 0, squares, -edge, edge})/users) + width/2 // (3)
-	out := &Distribution{Mean: Location{Estimate: mean, Interval: [2]float64{max(lo, mean-reach), min(hi, mean+reach)}}}
-	b := newBand(t, m, a.Estimate, users)
+	reach := quantile * math.Sqrt(linearVariance(t, m, weights{bins, 0, squares, -edge, edge})/users)
+	from, to := gap.widen(mean-reach, mean+reach, lo+width/2, hi-width/2, edge)
+	from, to = max(lo, from-width/2), min(hi, to+width/2) // (3)
+	out := &Distribution{Mean: Location{Estimate: mean, Interval: [2]float64{from, to}}}
+	b := newBand(t, m, counts, users, gap)
 	for _, p := range quantileLevels {
 		first, last := b.ends(p)
 		out.Quantiles = append(out.Quantiles,
 			Location{p, lo + width*b.crossing(p), [2]float64{lo + width*float64(first), lo + width*float64(last)}})
 	}
 	return out
+}
+
+// gap is what is missing, as a share s of the clients, or as the most r that messages add to a share.
+type gap struct{ clients, messages float64 }
+
+func newGap(m protocols.Missing, clients uint64) gap {
+	share := float64(m.Parts) / float64(clients)
+	if m.Counted > 0 {
+		return gap{clients: share}
+	}
+	return gap{messages: share * max(-m.Lo, m.Hi)}
+}
+
+// widen returns the interval of a mean over clients, of something from least to most, for all of them. One
+// message moves it by up to reach times its share.
+func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
+	return (1-g.clients)*lo + g.clients*least - g.messages*reach,
+		(1-g.clients)*hi + g.clients*most + g.messages*reach
 }
 
 // weights are what linearVariance needs to know of a_1, …, a_K.
@@ -98,26 +124,28 @@ func linearVariance(t *task.Task, m protocols.Mechanism, a weights) float64 {
 	return max(at(a.lowest), at(a.highest))
 }
 
-// band is the estimated distribution function at the bins' edges, and half its pointwise interval.
-type band struct{ value, half []float64 }
+// band is the estimated distribution function at the bins' edges, and its pointwise interval.
+type band struct{ value, lo, hi []float64 }
 
-func newBand(t *task.Task, m protocols.Mechanism, counts []float64, users float64) band {
+func newBand(t *task.Task, m protocols.Mechanism, counts []float64, users float64, g gap) band {
 	k := len(counts)
-	b := band{value: make([]float64, k+1), half: make([]float64, k+1)}
-	b.value[k] = 1
-	half := func(inside int) float64 {
+	b := band{value: make([]float64, k+1), lo: make([]float64, k+1), hi: make([]float64, k+1)}
+	set := func(j, inside int, value float64) {
 		c := float64(inside)
-		return quantile * math.Sqrt(linearVariance(t, m, weights{k, c, c, 0, 1})/users)
+		half := quantile * math.Sqrt(linearVariance(t, m, weights{k, c, c, 0, 1})/users)
+		b.value[j] = value
+		b.lo[j], b.hi[j] = g.widen(value-half, value+half, 0, 1, 1)
 	}
+	b.value[k], b.lo[k], b.hi[k] = 1, 1, 1
 	sum := 0.0
 	for j := 1; 2*j <= k; j++ { // (1)
 		sum += counts[j-1] / users
-		b.value[j], b.half[j] = sum, half(j)
+		set(j, j, sum)
 	}
 	sum = 0
 	for j := k - 1; 2*j > k; j-- {
 		sum += counts[j] / users
-		b.value[j], b.half[j] = 1-sum, half(k-j)
+		set(j, k-j, 1-sum)
 	}
 	return b
 }
@@ -126,10 +154,10 @@ func newBand(t *task.Task, m protocols.Mechanism, counts []float64, users float6
 func (b band) ends(p float64) (first, last int) {
 	k := len(b.value) - 1
 	first, last = 1, k-1
-	for first < k && b.value[first]+b.half[first] < p {
+	for first < k && b.hi[first] < p {
 		first++
 	}
-	for last > 0 && b.value[last]-b.half[last] > p {
+	for last > 0 && b.lo[last] > p {
 		last--
 	}
 	return first - 1, last + 1

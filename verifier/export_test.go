@@ -7,12 +7,13 @@ import (
 
 // DistributionOf exports distribution for tests, with the answer of an aggregate.
 func DistributionOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) *Distribution {
-	return distribution(t, m, answer(t, m, agg), agg.Reports())
+	counts := Counts{Users: agg.Reports()}
+	return distribution(t, m, answer(t, m, agg, counts, false), agg, counts.loss())
 }
 
 // AnswerOf exports answer for tests.
 func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer {
-	return answer(t, m, agg)
+	return answer(t, m, agg, Counts{Users: agg.Reports()}, false)
 }
 
 // PackCounters and UnpackCounters export what writes and reads aggregates for tests.

@@ -2,6 +2,7 @@ package verifier
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 
 	"github.com/doona-dp/doona/protocols"
@@ -14,18 +15,6 @@ const (
 	Confidence = 0.95
 	quantile   = 1.959963984540054
 )
-
-// Answer is an estimate with its error bars, in the query's units; arrays where there are several entries.
-type Answer struct {
-	Estimate Values `json:"estimate"`
-	// From the data; of what they cannot show, such as rounding, the worst.
-	StandardError      Values    `json:"standard_error"`
-	StandardErrorWorst Values    `json:"standard_error_worst"` // For as many clients who all have the worst-case value.
-	Interval           Intervals `json:"interval"`             // From the data.
-	Band               Intervals `json:"band"`                 // Wider: all entries are in it at once.
-	// Of each interval by itself, and of the band as a whole.
-	Confidence float64 `json:"confidence"`
-}
 
 // Values is the answer to a query in JSON: a number where it has one entry, else an array; null
 // where there is none.
@@ -64,11 +53,12 @@ type Guarantee struct {
 
 // EpochReport is one epoch's line of the ledger: what it cost and what it gave.
 type EpochReport struct {
-	Epoch   uint64  `json:"epoch"`
-	Epsilon float64 `json:"epsilon"`
-	Delta   float64 `json:"delta"`
-	Users   uint64  `json:"users"`
-	Batches uint64  `json:"batches"`
+	Epoch       uint64   `json:"epoch"`
+	Epsilon     *float64 `json:"epsilon"` // Null: nothing bounds what the over-exposed have lost.
+	Delta       float64  `json:"delta"`
+	Users       uint64   `json:"users"`
+	Batches     uint64   `json:"batches"`
+	OverExposed uint64   `json:"over_exposed"` // Submissions of batches that came though too small.
 	Answer
 	Distribution *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
 }
@@ -76,7 +66,7 @@ type EpochReport struct {
 // Ledger composes what the epochs cost a client who reports in each of them. Batches of one epoch
 // hold different clients and do not add up.
 type Ledger struct {
-	Epsilon     float64       `json:"epsilon"`
+	Epsilon     *float64      `json:"epsilon"` // Null where that of an epoch is.
 	Delta       float64       `json:"delta"`
 	Composition string        `json:"composition"`
 	Epochs      []EpochReport `json:"epochs"`
@@ -89,7 +79,7 @@ type Report struct {
 	Query    task.Query   `json:"query"`
 	Protocol string       `json:"protocol"`
 	Padding  task.Padding `json:"padding"`
-	Users    uint64       `json:"users"`
+	Users    uint64       `json:"users"` // Submissions in released batches.
 	Batches  uint64       `json:"batches"`
 	Hops     int          `json:"hops"`
 	Slots    uint64       `json:"slots"`
@@ -102,10 +92,30 @@ type Report struct {
 	Rejected      uint64        `json:"rejected"`
 	Withheld      uint64        `json:"withheld"`
 	ByHop         []HopCounts   `json:"by_hop"`
+	MissingByHop  []MissingAt   `json:"missing_by_hop"`
+	OverExposed   uint64        `json:"over_exposed"` // Submissions of batches that came though too small.
 	Findings      []Finding     `json:"findings"`
 	Verdict       string        `json:"verdict"`            // Whether it all adds up, in words.
 	Progress      *Progress     `json:"progress,omitempty"` // Of a verifier that pulls; none of files.
 	Ledger        Ledger        `json:"ledger"`
+}
+
+// MissingAt is how many messages of released batches were lost at a hop.
+type MissingAt struct {
+	Hop      string `json:"hop"` // "relay 1", the one clients submit to, and so on; "verifier".
+	Messages uint64 `json:"messages"`
+}
+
+// missingAt names the hops, the last of which is the verifier.
+func missingAt(messages []uint64) (out []MissingAt) {
+	for hop, n := range messages {
+		name := "verifier"
+		if hop < len(messages)-1 {
+			name = fmt.Sprintf("relay %d", hop+1)
+		}
+		out = append(out, MissingAt{name, n})
+	}
+	return out
 }
 
 // Report returns the estimate over all batches added so far.
@@ -120,9 +130,9 @@ func (v *Verifier) Report() (*Report, error) {
 	r := &Report{
 		Task: t.ID.String(), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
 		Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee,
-		Ledger: Ledger{Composition: "basic", Epochs: []EpochReport{}},
+		Ledger: Ledger{Epsilon: new(float64), Composition: "basic", Epochs: []EpochReport{}},
 	}
-	total, counts := v.mechanism.Aggregate(), Counts{}
+	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
 	r.ByHop = newHops(r.Hops)
 	found := v.places()
 	for _, number := range v.sortedEpochs() {
@@ -138,14 +148,16 @@ func (v *Verifier) Report() (*Report, error) {
 		for i := range r.ByHop {
 			r.ByHop[i].add(e.total.hops[i])
 		}
-		if c := e.total.counts; c.Batches > 0 {
-			a := answer(t.Task, v.mechanism, e.total.aggregate)
-			r.Ledger.add(EpochReport{number, r.Epsilon, r.Delta, c.Users, c.Batches, a,
-				distribution(t.Task, v.mechanism, a, e.total.aggregate.Reports())})
+		for hop, n := range e.total.missing {
+			missing[hop] += n
+		}
+		if e.reached() {
+			r.Ledger.add(v.epochReport(number, e.total))
 		}
 	}
-	r.Answer = answer(t.Task, v.mechanism, total)
-	r.Distribution = distribution(t.Task, v.mechanism, r.Answer, total.Reports())
+	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override)
+	r.Distribution = distribution(t.Task, v.mechanism, r.Answer, total, counts.loss())
+	r.MissingByHop, r.OverExposed = missingAt(missing), counts.OverExposed
 	r.Users, r.Batches = counts.Users, counts.Batches
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
@@ -178,10 +190,33 @@ func (r *Report) verdict() string {
 	return "Everything added up."
 }
 
+// epochReport is an epoch's line of the ledger. The claim does not stand for clients whose batch came here
+// though it was too small: of their privacy, the ε₀ of a client alone remains, where there is one.
+func (v *Verifier) epochReport(number uint64, e *total) EpochReport {
+	t, c := v.open.Task, e.counts
+	a := answer(t, v.mechanism, e.aggregate, c, v.override)
+	r := EpochReport{Epoch: number, Delta: t.Claim.Delta.Value(), Users: c.Users, Batches: c.Batches,
+		OverExposed: c.OverExposed, Answer: a, Distribution: distribution(t, v.mechanism, a, e.aggregate, c.loss())}
+	epsilon := t.Claim.Epsilon.Value()
+	if c.OverExposed > 0 {
+		epsilon = max(epsilon, v.mechanism.Epsilon0())
+	}
+	if !math.IsInf(epsilon, 1) {
+		r.Epsilon = &epsilon
+	}
+	return r
+}
+
+// add composes a further epoch. Nothing is known of the whole if nothing is of an epoch.
 func (l *Ledger) add(e EpochReport) {
-	l.Epochs = append(l.Epochs, e)
-	l.Epsilon += e.Epsilon
 	l.Delta += e.Delta
+	if e.Epsilon == nil || l.Epsilon == nil {
+		l.Epsilon = nil
+	} else {
+		sum := *l.Epsilon + *e.Epsilon
+		l.Epsilon = &sum
+	}
+	l.Epochs = append(l.Epochs, e)
 }
 
 func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) {
@@ -230,31 +265,3 @@ func Trusted(t *task.Task) (relay, caveat string, err error) {
 // batch.
 const wholeClients = "Clients send several messages each: those of one client must stay in one batch, and a first " +
 	"relay that deviates can part them."
-
-// answer turns an aggregate into the query's answer. It is empty (null) without reports.
-//
-// The band is Bonferroni's: intervals of confidence 1 - (1-c)/d each, for d entries. Their errors depend on
-// each other, and it holds however they do.
-func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer {
-	n := agg.Reports()
-	a := Answer{Confidence: Confidence}
-	if n == 0 {
-		return a
-	}
-	scale := protocols.Scale(t.Query, n)
-	worst := math.Sqrt(float64(n)*m.WorstVariance()) * scale
-	totals := agg.Total()
-	each := 1 - (1-Confidence)/float64(len(totals))
-	for j, law := range agg.Errors() {
-		interval := func(confidence float64) [2]float64 {
-			lo, hi := law.Interval(confidence)
-			return [2]float64{lo * scale, hi * scale}
-		}
-		a.Estimate = append(a.Estimate, totals[j]*scale)
-		a.StandardError = append(a.StandardError, math.Sqrt(law.Variance())*scale)
-		a.StandardErrorWorst = append(a.StandardErrorWorst, worst)
-		a.Interval = append(a.Interval, interval(Confidence))
-		a.Band = append(a.Band, interval(each))
-	}
-	return a
-}

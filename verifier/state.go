@@ -31,6 +31,7 @@ type total struct {
 	aggregate protocols.Aggregate
 	counts    Counts
 	hops      []HopCounts // By relay.
+	missing   []uint64    // Slots of released batches that were lost, by relay; last at the verifier.
 	findings  findings
 	tags      tags   // Of what counts: the replay set.
 	next      uint64 // The least number that is not in it.
@@ -99,7 +100,7 @@ func (n *number) counted() *signedVersion {
 func (v *Verifier) addUp(e *epoch) error {
 	if e.total == nil {
 		e.total = &total{aggregate: v.mechanism.Aggregate(), hops: newHops(v.open.VerifierHop()),
-			findings: findings{}, tags: tags{}}
+			missing: make([]uint64, v.open.VerifierHop()+1), findings: findings{}, tags: tags{}}
 	}
 	for _, seq := range e.seqs(e.total.next) {
 		if one := e.numbers[seq].counted(); one != nil {
@@ -127,6 +128,12 @@ func (v *Verifier) count(t *total, one *signedVersion) error {
 		t.counts.add(c)
 		return nil
 	}
+	if err := v.suffices(&last); err != nil {
+		t.findings.add(FindingTooFew, 1, at.because(err))
+		c.Withheld, c.OverExposed = c.Sent-c.Rejected, last.Submissions
+		t.counts.add(c)
+		return nil
+	}
 	batch, err := v.unite(t, r)
 	if err != nil {
 		return err
@@ -140,6 +147,11 @@ func (v *Verifier) count(t *total, one *signedVersion) error {
 	if name, err := v.withhold(batch, last.Submissions); err != nil {
 		t.findings.add(name, 1, at.because(err))
 		c.Withheld += batch.messages
+		if name == FindingTooFew {
+			c.OverExposed = last.Submissions
+		} else {
+			c.Incomplete = 1
+		}
 		t.counts.add(c)
 		return nil
 	}
@@ -148,9 +160,35 @@ func (v *Verifier) count(t *total, one *signedVersion) error {
 		return err
 	}
 	r.slots(v.slotSize(), func(_ int, slot []byte) { t.tags[tagOf(slot)] = struct{}{} })
-	c.Batches, c.Users, c.Verified = 1, last.Submissions, batch.messages
+	c.Batches, c.Users, c.Verified, c.Lost = 1, last.Submissions, batch.messages, c.Rejected
+	t.lose(one.chain, c.Lost)
 	t.counts.add(c)
 	return nil
+}
+
+// lose adds the slots that a released batch lost, by hop: those that each relay dropped, and of all lost
+// ones the rest, at the verifier.
+func (t *total) lose(chain []onion.Manifest, lost uint64) {
+	for hop, m := range chain {
+		for _, lane := range m.Lanes {
+			t.missing[hop] += lane.Dropped
+			lost -= lane.Dropped
+		}
+	}
+	t.missing[len(chain)] += lost
+}
+
+// reached says whether messages of clients came here to be opened, which their privacy pays for, whether
+// they count or not.
+func (e *epoch) reached() bool {
+	for _, n := range e.numbers {
+		for _, one := range n.versions {
+			if one.chain != nil && !one.chain[len(one.chain)-1].Destroyed() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // withhold names why a batch does not count.

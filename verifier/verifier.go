@@ -34,6 +34,7 @@ type Verifier struct {
 	epochs   map[uint64]*epoch
 	faults   findings        // Of what is no record.
 	progress func() Progress // Of the Puller; nil where there is none.
+	override bool            // Show what is unusable.
 }
 
 // HopCounts is what one relay's manifests say became of the slots it took in.
@@ -62,7 +63,14 @@ type Counts struct {
 	Verified uint64 // Messages aggregated.
 	Rejected uint64 // Slots dropped by a relay, or by the verifier as unreadable or repeated.
 	Withheld uint64 // Slots in batches that were destroyed for being too small.
+
+	Lost        uint64 // Rejected of released batches.
+	Incomplete  uint64 // Batches withheld for lacking messages: [FindingIncomplete].
+	OverExposed uint64 // Submissions of batches that came here though too small: [FindingTooFew].
 }
+
+// loss is what did not come through of the released batches.
+func (c *Counts) loss() protocols.Loss { return protocols.Loss{Clients: c.Users, Messages: c.Lost} }
 
 func (c *Counts) add(o Counts) {
 	c.Users += o.Users
@@ -72,6 +80,9 @@ func (c *Counts) add(o Counts) {
 	c.Verified += o.Verified
 	c.Rejected += o.Rejected
 	c.Withheld += o.Withheld
+	c.Lost += o.Lost
+	c.Incomplete += o.Incomplete
+	c.OverExposed += o.OverExposed
 }
 
 // New returns a verifier for a task whose claim it re-derives. The private keys must be those of
@@ -100,6 +111,14 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 // NewChecker returns a verifier that has findings and no report: it opens nothing.
 func NewChecker(open *taskfile.Open) *Verifier {
 	return &Verifier{open: open, epochs: map[uint64]*epoch{}, faults: findings{}}
+}
+
+// ShowUnusable overrides the rule that an unusable report has no estimate. The report says that it was
+// overridden.
+func (v *Verifier) ShowUnusable() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.override = true
 }
 
 // Check verifies a batch of the last relay without opening it, and returns its chain of manifests
@@ -207,7 +226,7 @@ func (v *Verifier) Open(batch *onion.Batch) (*Record, error) {
 func (v *Verifier) openBatch(batch *onion.Batch, chain []onion.Manifest) (*Record, error) {
 	last := chain[len(chain)-1]
 	r, err := newRecord(v.open, batch.Signed(), last.Epoch, last.Seq, 1)
-	if err != nil || last.Destroyed() {
+	if err != nil || last.Destroyed() || v.suffices(&last) != nil {
 		return r, err
 	}
 	if v.keys == nil {
@@ -223,6 +242,16 @@ func (v *Verifier) openBatch(batch *onion.Batch, chain []onion.Manifest) (*Recor
 	}
 	r.fill(v.mechanism, v.open.Slots.Lanes, openAll(opener, batch.Ciphertexts))
 	return r, nil
+}
+
+// suffices is an error where a batch is too small for its relay to have released it, by the relay's own
+// counts. It is not opened: the promise does not hold for its clients.
+func (v *Verifier) suffices(last *onion.Manifest) error {
+	out := make([]uint64, len(last.Lanes))
+	for lane, n := range last.Lanes {
+		out[lane] = n.Out
+	}
+	return onion.CheckCounts(v.open.Task, last.Submissions, out)
 }
 
 // AddRecord adds a record, which is the verifier's from then on. It is an error where the epoch is complete.

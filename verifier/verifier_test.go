@@ -84,7 +84,7 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.Empty(t, got.Findings)
 	// 5.5 standard errors: false alarm below 10⁻⁶ for near-normal sums
 	require.InDelta(t, 7, got.Estimate[0], 5.5*got.StandardError[0])
-	require.Equal(t, 2.0, got.Ledger.Epsilon)
+	require.Equal(t, 2.0, *got.Ledger.Epsilon)
 
 	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorIs(t, err, handover.ErrConfirmed, "a confirmed batch is gone at the relay")
@@ -120,7 +120,8 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.Contains(t, get(t, server.URL+"/page.css"), "font")
 	lines := strings.Split(strings.TrimSpace(get(t, server.URL+"/api/report.csv")), "\n")
 	require.Len(t, lines, 3)
-	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,band_lo,band_hi", lines[0])
+	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,band_lo,band_hi,"+
+		"reports,missing,usable,unusable_because,override", lines[0])
 	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
 }
 
@@ -369,10 +370,10 @@ func TestTheLedgerAddsUp(t *testing.T) {
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Equal(t, []float64{2, 1e-4}, []float64{r.Epsilon, r.Delta})
-	require.Equal(t, []float64{4, 2e-4}, []float64{r.Ledger.Epsilon, r.Ledger.Delta})
+	require.Equal(t, []float64{4, 2e-4}, []float64{*r.Ledger.Epsilon, r.Ledger.Delta})
 	require.Len(t, r.Ledger.Epochs, 2)
 	for i, e := range r.Ledger.Epochs {
-		require.Equal(t, []float64{2, 1e-4}, []float64{e.Epsilon, e.Delta}, "what one epoch costs")
+		require.Equal(t, []float64{2, 1e-4}, []float64{*e.Epsilon, e.Delta}, "what one epoch costs")
 		require.EqualValues(t, 2-i, e.Batches)
 	}
 }

@@ -25,6 +25,8 @@ type view struct {
 	Hidden   int           // Entries that the chart and the table leave out.
 	Entries  []entryView
 	Rows     []epochView // The newest first.
+	Released int         // How many of them have a released batch.
+	Column   bool        // Some row has a number to show.
 }
 
 // entryView is an entry of an answer.
@@ -35,12 +37,13 @@ type entryView struct {
 	Band             [2]float64 // Of all entries at once.
 }
 
-// epochView is a line of the ledger; Spent is what it and all before it cost together.
+// epochView is a line of the ledger; Spent is what it and all before it cost together, nil where nothing
+// bounds that.
 type epochView struct {
 	EpochReport
 	Start string
 	Shown *entryView // The number, or a histogram's median; nil where there is neither.
-	Spent float64
+	Spent *float64
 }
 
 // Widths of charts in pixels, and how many entries they have room for.
@@ -71,13 +74,16 @@ func newView(r *Report, t *task.Task, home string) *view {
 		bars = append(bars, e.mark(float64(j), tick))
 	}
 	var series []look.Mark
+	spent := Ledger{Epsilon: new(float64)}
 	for _, e := range r.Ledger.Epochs {
-		row := epochView{EpochReport: e, Start: dated(t, e.Epoch), Shown: headline(e), Spent: e.Epsilon}
-		if n := len(v.Rows); n > 0 {
-			row.Spent += v.Rows[n-1].Spent
-		}
+		spent.add(e)
+		row := epochView{EpochReport: e, Start: dated(t, e.Epoch), Shown: headline(e), Spent: spent.Epsilon}
 		v.Rows = append(v.Rows, row)
+		if e.Batches > 0 {
+			v.Released++
+		}
 		if row.Shown != nil {
+			v.Column = true
 			row.Shown.Label = row.Start
 			series = append(series, row.Shown.mark(float64(e.Epoch), row.Start))
 		}
@@ -155,6 +161,17 @@ func (v *view) Range() string {
 	}
 }
 
+// Lost names the hops that lost messages, with their numbers.
+func (r *Report) Lost() string {
+	var parts []string
+	for _, m := range r.MissingByHop {
+		if m.Messages > 0 {
+			parts = append(parts, fmt.Sprintf("%d at %s", m.Messages, m.Hop))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Explain says what a finding means.
 func (f Finding) Explain() string { return explanations[f.Name] }
 
@@ -166,7 +183,7 @@ var explanations = map[FindingName]string{
 	FindingRepeated:    "slots that were there before",
 	FindingDestroyed: "batches that a relay destroyed for being too small, and that are not what was left of " +
 		"an epoch",
-	FindingTooFew:       "batches with too few valid slots, withheld",
+	FindingTooFew:       "batches with too few valid slots: withheld, and the promise does not hold for their clients",
 	FindingIncomplete:   "batches without all their shares, withheld",
 	FindingEquivocation: "numbers for which the last relay signed two batches; neither counts",
 	FindingDuplicate:    "batches that came again, and count once",

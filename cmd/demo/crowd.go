@@ -121,6 +121,9 @@ func (c *crowd) state() (*state, error) {
 	s.Epoch = epochState{number, time.Unix(int64(t.Epochs.End(number)), 0).UTC(), c.acked[number]}
 	var all [][]float64
 	for _, e := range report.Ledger.Epochs {
+		if e.Estimate == nil {
+			continue
+		}
 		exact, err := truth(t.Task, c.played[e.Epoch])
 		if err != nil {
 			return nil, err
@@ -128,7 +131,7 @@ func (c *crowd) state() (*state, error) {
 		all = append(all, c.played[e.Epoch]...)
 		s.History = append(s.History, row{e.Epoch, e.Users, exact, e.Answer})
 	}
-	if len(all) > 0 {
+	if report.Estimate != nil {
 		exact, err := truth(t.Task, all)
 		if err != nil {
 			return nil, err

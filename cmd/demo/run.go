@@ -182,6 +182,9 @@ func (r *result) print(w io.Writer) error {
 	if err := r.Report.Print(w); err != nil {
 		return err
 	}
+	if r.Estimate == nil {
+		return nil
+	}
 	worst := 0.0
 	for j, truth := range r.Truth {
 		worst = max(worst, math.Abs(r.Estimate[j]-truth)/r.StandardError[j])

@@ -22,15 +22,22 @@ import (
 )
 
 // results are the flags of what analyze and merge print.
-type results struct{ html, csv string }
+type results struct {
+	html, csv    string
+	showUnusable bool
+}
 
 func (r *results) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.html, "html", "", "also write the page to this file")
 	cmd.Flags().StringVar(&r.csv, "csv", "", "also write the estimates to this file")
+	cmd.Flags().BoolVar(&r.showUnusable, "show-unusable", false, "show the estimate of an unusable report too")
 }
 
 // print prints the report of all that was added, and then fails if there is no estimate or a fault.
 func (r *results) print(cmd *cobra.Command, v *verifier.Verifier, t *task.Task) error {
+	if r.showUnusable {
+		v.ShowUnusable()
+	}
 	report, err := v.Report()
 	if err != nil {
 		return err
@@ -44,8 +51,12 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier, t *task.Task) 
 	if err := cli.Print(cmd, report, report.Print); err != nil {
 		return err
 	}
-	if report.Batches == 0 {
+	switch {
+	case report.Batches == 0:
 		return errors.Join(errors.New("no batch was released: there is no estimate"), verifier.Faults(report.Findings))
+	case !report.Usable && !r.showUnusable:
+		return errors.Join(fmt.Errorf("the report is unusable: %s", report.UnusableBecause),
+			verifier.Faults(report.Findings))
 	}
 	return verifier.Faults(report.Findings)
 }
@@ -66,6 +77,11 @@ depend on the order of the files. Exit status 1 where a finding is a fault: all 
 relay dropped. The signed end of an epoch (.end) may be among the files: it tells how many batches
 the epoch has.
 
+Messages that were lost on the way widen the intervals by the most that they can have changed; the
+report says how many, and at which hop. Where that is the query's whole range, or a share of
+splitmix is missing, the report is unusable: it says why, it has no estimate, and the exit status is
+1. --show-unusable prints the estimate all the same, and that it was asked to.
+
 --shard I/K takes every K-th file, from the I-th on, in the order of their names, and --out writes
 what was learnt to a file, for 'verifier merge' to bring together. Shards may run anywhere.
 
@@ -79,7 +95,8 @@ entry.`,
 				return err
 			}
 			if (shard != "" || out != "") && (out == "" || r != results{}) {
-				return cli.Usagef("invalid shard %q: want --out FILE with it, and neither --html nor --csv", shard)
+				return cli.Usagef("invalid shard %q: want --out FILE with it, and neither --html, --csv nor "+
+					"--show-unusable", shard)
 			}
 			open, err := taskfile.LoadBundle(taskPath)
 			if err != nil {

@@ -21,6 +21,7 @@ type serveFlags struct {
 	tasks, keys                   []string
 	sign, data, listen, admin, ca string
 	interval                      time.Duration
+	showUnusable                  bool
 }
 
 func serveCommand() *cobra.Command {
@@ -80,6 +81,7 @@ manual.`,
 	flags.StringVar(&f.admin, "admin", "", "address of health and metrics, host:port; none if absent")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.DurationVar(&f.interval, "interval", 10*time.Second, "how often to ask for batches, 10ms to 1h")
+	flags.BoolVar(&f.showUnusable, "show-unusable", false, "show the estimates of unusable reports too")
 	return cmd
 }
 
@@ -87,7 +89,7 @@ manual.`,
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
 		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen", "admin",
-			"ca", "interval"); err != nil {
+			"ca", "interval", "show-unusable"); err != nil {
 			return server.Config{}, err
 		}
 		return server.LoadConfig(f.config)
@@ -105,7 +107,7 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 			len(f.keys))
 	}
 	c := server.Config{Listen: f.listen, Admin: f.admin, SignKey: f.sign, Data: f.data, CA: f.ca,
-		PullInterval: f.interval}
+		PullInterval: f.interval, ShowUnusable: f.showUnusable}
 	for i, file := range f.tasks {
 		c.Tasks = append(c.Tasks, server.TaskConfig{File: file, HPKEKeys: f.keys[i]})
 	}

@@ -196,6 +196,12 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
+// Missing is [protocols.Aggregate.Missing]: a message that is missing is a client's value above the lowest.
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	lo, hi := protocols.Contribution(a.m.task)
+	return protocols.Missing{Parts: l.Messages, Hi: hi - lo}
+}
+
 // width is the length of the range of a number; counts of a histogram have none.
 func (m *Mechanism) width() float64 {
 	if m.entries > 1 {

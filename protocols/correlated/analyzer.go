@@ -80,6 +80,13 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
+// Missing is [protocols.Aggregate.Missing]: a slot that is missing held a message from -⌈Δ/2⌉ to Δ for one
+// coordinate, whether a value or noise, or a cover. By (2) it adds that much.
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	unit := a.m.scale()
+	return protocols.Missing{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
+}
+
 // scale is the worth of 1 in the query's units.
 func (m *Mechanism) scale() float64 {
 	if m.task.Query == task.Histogram {

@@ -72,6 +72,11 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
+// Missing is [protocols.Aggregate.Missing]: a client that is missing holds the value counted, or another.
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	return protocols.MissingClients(l, a.reports, 0, 1)
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Category(m.task.Input, value)

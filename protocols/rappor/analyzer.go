@@ -70,6 +70,12 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		Plugged: float64(a.reports) * a.m.WorstVariance(), Step: step}}
 }
 
+// Missing is [protocols.Aggregate.Missing]: a slot that is missing held a level from 1 to k, or a cover. By (1)
+// it adds at most k/(1-2f) levels.
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	return protocols.Missing{Parts: l.Messages, Hi: a.m.task.Input.Width() / (1 - 2*a.m.f.Float64())}
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Number(m.task, value)

@@ -78,6 +78,12 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0], Plugged: variance, Step: step}}
 }
 
+// Missing is [protocols.Aggregate.Missing]: a client that is missing has any value of the range.
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	lo, hi := protocols.Contribution(a.m.task)
+	return protocols.MissingClients(l, a.reports, lo, hi)
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := m.unit(value)

@@ -103,6 +103,13 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return []protocols.ErrorLaw{protocols.Noisy{Estimate: a.Total()[0], Unit: unit, Noise: noise}}
 }
 
+// Missing is [protocols.Aggregate.Missing]: with one share missing, all that is known of the clients of a
+// batch is the query's range, and the batch is left out whole ([protocols.Completer]).
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	lo, hi := protocols.Contribution(a.m.task)
+	return protocols.MissingClients(l, a.reports, lo, hi)
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Number(m.task, value)

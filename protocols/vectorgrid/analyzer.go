@@ -89,6 +89,12 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
+// Missing is [protocols.Aggregate.Missing]: a client that is missing has any vector of the query's.
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	lo, hi := protocols.Contribution(a.m.task)
+	return protocols.MissingClients(l, a.reports, lo, hi)
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	u, err := m.unit(value)

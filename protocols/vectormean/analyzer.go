@@ -89,6 +89,21 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
+// Missing is [protocols.Aggregate.Missing]: a slot that is missing held a unit of either sign, or nothing. By
+// (1) it adds one unit to an entry at most. With a lane per coefficient a unit of one coefficient is c/h
+// between sent and not sent and, where those not sent are not counted, twice that between sent and nothing;
+// by (3) an entry has 1/√N of it, as every entry of U is ±1/√N.
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	unit := a.m.bound / a.m.units
+	if a.m.frame != nil {
+		unit /= math.Sqrt(float64(a.m.size))
+		if a.m.null.trials == 0 {
+			unit *= 2
+		}
+	}
+	return protocols.Missing{Parts: l.Messages, Lo: -unit, Hi: unit}
+}
+
 // difference returns the units of coefficient j's positive part less those of its negative part, of n
 // clients: with a lane each, the units sent less those not sent.
 func (m *Mechanism) difference(counts []uint64, j int, n float64) float64 {

@@ -146,6 +146,13 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	return out
 }
 
+// Missing is [protocols.Aggregate.Missing]: a coordinate's total is of the clients whose message of its block
+// came, and those whose message is missing have any value of the range in that coordinate.
+func (a *aggregate) Missing(l protocols.Loss, entry int) protocols.Missing {
+	lo, hi := protocols.Contribution(a.m.task)
+	return protocols.MissingClients(l, a.messages[a.m.blockOf(uint64(entry))], lo, hi)
+}
+
 // Exact is [protocols.Mechanism.Exact]; the variance is formula (3) in the query's units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Vector(m.task.Input, value)

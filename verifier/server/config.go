@@ -40,6 +40,9 @@ type Config struct {
 	// relays needs some minutes. Default 1h. Range 1s to 8760h.
 	Late time.Duration `yaml:"late"`
 
+	// ShowUnusable shows the estimates of unusable reports too, and says so beside them. Default false.
+	ShowUnusable bool `yaml:"show_unusable"`
+
 	// Tasks lists what the verifier counts. Required.
 	Tasks []TaskConfig `yaml:"tasks"`
 

@@ -83,6 +83,9 @@ func (s *Server) load() error {
 				return invalid.Field("tasks", c.File, "each task once")
 			}
 		}
+		if s.cfg.ShowUnusable {
+			t.verifier.ShowUnusable()
+		}
 		s.tasks, s.verifiers = append(s.tasks, t), append(s.verifiers, t.verifier)
 	}
 	if err := s.openFolder(); err != nil {

@@ -7,7 +7,7 @@ type Query string
 const (
 	Count     Query = "count"     // How many clients have the property; input 0 or 1.
 	Sum       Query = "sum"       // Sum of a real number in Input.Lo..Input.Hi.
-	Mean      Query = "mean"      // The same, divided by the number of reports.
+	Mean      Query = "mean"      // The same, divided by the number of clients.
 	Histogram Query = "histogram" // How many clients fall in each of Input.Bins bins or categories.
 
 	Vector     Query = "vector"     // Sum of vectors of Input.Bins coordinates, each in Input.Lo..Input.Hi.
@@ -29,7 +29,7 @@ type QueryInfo struct {
 	Query   Query
 	Shape   Shape
 	Ranged  bool     // Input.Lo and Input.Hi, chosen by the owner, bound the value or its coordinates.
-	Mean    bool     // The answer is the sum over clients divided by the number of reports.
+	Mean    bool     // The answer is the sum over clients divided by their number.
 	Clients bool     // The answer counts clients; else it has the unit of a client's value.
 	Entry   string   // What an entry of the answer is called; empty for one number.
 	Measure string   // What the answer is, of a "value".

@@ -1,0 +1,99 @@
+package verifier
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Answer is an estimate with its error bars, in the query's units; arrays where there are several entries.
+// It is of all clients of the released batches, also of those whose messages are missing.
+type Answer struct {
+	Reports uint64 `json:"reports"` // Clients all of whose messages were counted; at least, if there are several.
+	Missing uint64 `json:"missing"` // Submissions of released batches without a counted report; at most.
+
+	Usable          bool   `json:"usable"`                     // False: no estimate, unless shown by an override.
+	UnusableBecause string `json:"unusable_because,omitempty"` // Why it is not.
+	Override        string `json:"override,omitempty"`         // Why it is shown all the same.
+
+	Estimate Values `json:"estimate"`
+	// From the data; of what they cannot show, such as rounding, the worst. Without what is missing.
+	StandardError      Values    `json:"standard_error"`
+	StandardErrorWorst Values    `json:"standard_error_worst"` // For as many clients who all have the worst-case value.
+	Interval           Intervals `json:"interval"`             // From the data, and the most that is missing.
+	Band               Intervals `json:"band"`                 // Wider: all entries are in it at once.
+	// Of each interval by itself, and of the band as a whole.
+	Confidence float64 `json:"confidence"`
+}
+
+// shown is the override of [Verifier.ShowUnusable].
+const shown = "shown although it is unusable"
+
+// answer turns an aggregate, and what was lost beside it, into the query's answer. Without reports, and
+// where it is unusable, it is empty (null).
+//
+// The band is Bonferroni's: intervals of confidence 1 - (1-c)/d each, for d entries. Their errors depend on
+// each other, and it holds however they do.
+func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts, override bool) Answer {
+	a := Answer{Confidence: Confidence}
+	a.Missing = min(max(c.Lost, c.Users-min(agg.Reports(), c.Users)), c.Users)
+	a.Reports = c.Users - a.Missing
+	if agg.Reports() > 0 {
+		a.estimate(t, m, agg, c.loss())
+	}
+	switch {
+	case c.Incomplete > 0:
+		a.UnusableBecause = fmt.Sprintf("%d of %d batches lack messages, and with one missing the sum of a batch can be "+
+			"any number: these batches are left out", c.Incomplete, c.Batches+c.Incomplete)
+	case agg.Reports() == 0:
+		a.UnusableBecause = "no batch was released"
+	case a.drowned(t, agg, c.loss()):
+		a.UnusableBecause = fmt.Sprintf("%d messages are missing, and could have changed the answer by its whole range",
+			max(c.Lost, a.Missing))
+	}
+	switch a.Usable = a.UnusableBecause == ""; {
+	case a.Usable:
+	case override:
+		a.Override = shown
+	default:
+		a.Estimate, a.StandardError, a.StandardErrorWorst, a.Interval, a.Band = nil, nil, nil, nil, nil
+	}
+	return a
+}
+
+// estimate fills the estimate and its error bars.
+func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, loss protocols.Loss) {
+	scale := protocols.Scale(t.Query, loss.Clients)
+	worst := math.Sqrt(float64(agg.Reports())*m.WorstVariance()) * scale
+	totals := agg.Total()
+	each := 1 - (1-Confidence)/float64(len(totals))
+	for j, law := range agg.Errors() {
+		missing := agg.Missing(loss, j)
+		if missing.Parts > 0 {
+			law = missing.Complete(law)
+		}
+		interval := func(confidence float64) [2]float64 {
+			lo, hi := law.Interval(confidence)
+			return [2]float64{lo * scale, hi * scale}
+		}
+		a.Estimate = append(a.Estimate, missing.Estimate(totals[j])*scale)
+		a.StandardError = append(a.StandardError, math.Sqrt(law.Variance())*scale)
+		a.StandardErrorWorst = append(a.StandardErrorWorst, worst*missing.Growth())
+		a.Interval = append(a.Interval, interval(Confidence))
+		a.Band = append(a.Band, interval(each))
+	}
+}
+
+// drowned says whether an entry's interval says nothing because of what is missing.
+func (a *Answer) drowned(t *task.Task, agg protocols.Aggregate, loss protocols.Loss) bool {
+	lo, hi := protocols.Contribution(t)
+	span, scale := (hi-lo)*float64(loss.Clients), protocols.Scale(t.Query, loss.Clients)
+	for j, i := range a.Interval {
+		if agg.Missing(loss, j).Drowns((i[1]-i[0])/scale, span) {
+			return true
+		}
+	}
+	return false
+}
