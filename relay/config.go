@@ -110,6 +110,10 @@ type Config struct {
 	// Clock replaces time.Now in tests; epochs follow it, waits between attempts do not.
 	Clock func() time.Time `yaml:"-"`
 
+	// Elapsed replaces the time that passes in the process, which nobody sets, in tests. Default: by the
+	// monotonic readings of Clock.
+	Elapsed func() time.Duration `yaml:"-"`
+
 	// Log receives operational events, without addresses, ids or ciphertexts. Default: none.
 	Log *slog.Logger `yaml:"-"`
 }
@@ -184,6 +188,9 @@ func (c *Config) resolve(folder string) {
 	service.ResolveStore(folder, &c.Store)
 }
 
+// maxSkew is the largest Skew.
+const maxSkew = 5 * time.Minute
+
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
 	service.Default(&c.ForwardedHeader, service.HeaderXFF)
@@ -236,7 +243,7 @@ func (c *Config) validateRanges() error {
 		return invalid.Field("group", fmt.Sprint(c.Group), "1 to 65536")
 	case c.PullInterval < 10*time.Millisecond || c.PullInterval > time.Hour:
 		return invalid.Field("pull_interval", c.PullInterval.String(), "10ms to 1h")
-	case c.Skew < time.Millisecond || c.Skew > 5*time.Minute:
+	case c.Skew < time.Millisecond || c.Skew > maxSkew:
 		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
 	case c.GiveUp <= c.Skew:
 		return invalid.Field("give_up", c.GiveUp.String(), "more than skew")

@@ -125,7 +125,8 @@ func postUntilTaken(ctx context.Context, c *relaytest.Cascade, body []byte, from
 	for {
 		err := c.Post(ctx, 0, body, from)
 		var p *problem.Problem
-		if err == nil || ctx.Err() != nil || errors.As(err, &p) && p.Name != problem.Overloaded {
+		if err == nil || ctx.Err() != nil ||
+			errors.As(err, &p) && p.Name != problem.Overloaded && p.Name != problem.ClockInDoubt {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)

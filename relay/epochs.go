@@ -143,18 +143,19 @@ func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64
 		source)
 }
 
-// endEpochs closes what is over. At the first relay that goes by the clock; at a mix, by what
-// the relay before it says: see pullBatch. An epoch that fails keeps no later one.
+// endEpochs closes what is over. At the first relay that goes by the time that has surely come; at a
+// mix, by what the relay before it says: see pullBatch. An epoch that fails keeps no later one.
 func (r *Relay) endEpochs(ctx context.Context, s *served) (failed error) {
+	read := r.clock.Read()
 	for epoch := range s.Epochs.Count {
 		_, end, _ := r.window(s, epoch)
-		if r.cfg.Clock().Before(end) {
+		if read.Latest.Before(end) {
 			break
 		}
 		switch st := s.state(epoch); {
-		case st < store.StateErased:
+		case st < store.StateErased && (s.hop > 0 || read.Over(end)):
 			failed = errors.Join(failed, r.endEpoch(ctx, s, epoch))
-		case st == store.StateErased && r.cfg.Clock().After(end.Add(r.cfg.Retention)):
+		case st == store.StateErased && read.Over(end.Add(r.cfg.Retention)):
 			failed = errors.Join(failed, r.expireEpoch(ctx, s, epoch))
 		}
 	}

@@ -92,6 +92,9 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err := r.signed(req, s, onion.SignPull, handover.Body(s.ID, epoch, seq, from)); err != nil {
 		return err
 	}
+	if start, _, ok := r.window(s, epoch); ok {
+		r.clock.Told(start.Add(-maxSkew)) // it has begun there
+	}
 	if !r.handouts.take(s) {
 		return r.turnAway(problem.Overloaded)
 	}
@@ -155,7 +158,7 @@ func (r *Relay) handleTime(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return service.WriteTime(w, req, r.sign, s.ID, s.hop, r.cfg.Clock())
+	return service.WriteTime(w, req, r.sign, s.ID, s.hop, r.clock.Read().Now)
 }
 
 func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {

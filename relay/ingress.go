@@ -52,10 +52,14 @@ func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
 		return nil, 0, err
 	}
 	start, end, ok := r.window(s, epoch)
-	now := r.cfg.Clock()
-	switch {
-	case !ok:
+	if !ok {
 		return nil, 0, problem.New(problem.EpochNotOpen, "the task has epochs 0 to %d", s.Epochs.Count-1)
+	}
+	now, err := r.now()
+	if err != nil {
+		return nil, 0, err
+	}
+	switch {
 	case now.Before(start):
 		return nil, 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now))
 	case !now.Before(end) || s.state(epoch) != store.StateOpen:
@@ -65,7 +69,7 @@ func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
 }
 
 // window returns when an epoch takes reports, and whether there is such an epoch.
-func (r *Relay) window(s *served, epoch uint64) (start, end time.Time, ok bool) {
+func (r *setup) window(s *served, epoch uint64) (start, end time.Time, ok bool) {
 	if epoch >= s.Epochs.Count {
 		return start, end, false
 	}

@@ -44,9 +44,10 @@ func (r *Relay) pullLoop(ctx context.Context, s *served) {
 	tick := time.NewTicker(r.cfg.PullInterval)
 	defer tick.Stop()
 	for {
+		latest := r.clock.Read().Latest // asking too early does no harm
 		for epoch := range s.Epochs.Count {
 			start, _, _ := r.window(s, epoch)
-			if r.cfg.Clock().Before(start) {
+			if latest.Before(start) {
 				break
 			}
 			if s.state(epoch) < store.StateComplete {
@@ -93,7 +94,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return true, nil
 	case errors.Is(err, handover.ErrEpochComplete):
 		// Only after its end: the word of another cannot end an epoch early and erase its key.
-		if _, end, _ := r.window(s, epoch); r.cfg.Clock().Before(end) {
+		if !r.mayEnd(s, epoch) {
 			return true, nil
 		}
 		return true, r.takeEnd(ctx, s, epoch)
@@ -162,7 +163,7 @@ func (r *Relay) lost(ctx context.Context, s *served, epoch, seq uint64) (done bo
 // giveUp ends an epoch whose end the relay before does not tell.
 func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
 	end := time.Unix(int64(s.Epochs.End(epoch)), 0)
-	if s.state(epoch) >= store.StateComplete || r.cfg.Clock().Before(end.Add(r.cfg.GiveUp)) {
+	if s.state(epoch) >= store.StateComplete || !r.clock.Read().Over(end.Add(r.cfg.GiveUp)) {
 		return nil
 	}
 	seq, err := r.store.Next(ctx, s.epochID(epoch))

@@ -32,6 +32,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
@@ -70,6 +71,7 @@ type Relay struct {
 	connections *connections // to the public address
 	handouts    handouts
 	nonces      nonces // of the next hops' requests
+	clock       *clock.Guard
 
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 	once       sync.Once   // closes the store
@@ -100,6 +102,10 @@ func New(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	if err := s.join(r.store, (*keyfile.HPKE).Bind); err != nil {
+		r.Close()
+		return nil, err
+	}
+	if r.clock, err = s.guard(); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -177,10 +183,12 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	neighbours := r.neighbours()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 	var working sync.WaitGroup
 	working.Go(func() { r.commitLoop(work) })
+	working.Go(func() { r.clock.Watch(ctx, neighbours) })
 	working.Go(func() { r.epochLoop(ctx) })
 	for _, s := range r.order {
 		if s.hop > 0 {

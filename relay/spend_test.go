@@ -31,7 +31,7 @@ func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) 
 		sending.Go(func() {
 			to := seen[i%len(seen)]
 			for errs[i] = problem.New(problem.Overloaded, ""); errors.Is(errs[i],
-				problem.New(problem.Overloaded, "")); {
+				problem.New(problem.Overloaded, "")) || errors.Is(errs[i], problem.New(problem.ClockInDoubt, "")); {
 				errs[i] = to.PostWith(t.Context(), 0, body,
 					http.Header{"Authorization": {token.Header(tok)}, "X-Forwarded-For": {relaytest.Network(i)}})
 			}

@@ -118,7 +118,7 @@ func (r *Relay) tokenKeyLoop(ctx context.Context, s *served) {
 // fetchTokenKeys fetches the keys that are missing.
 func (r *Relay) fetchTokenKeys(ctx context.Context, client *http.Client, s *served) error {
 	var errs []error
-	now := r.cfg.Clock()
+	now := r.clock.Read().Now
 	for epoch := range s.Epochs.Count {
 		start, end, _ := r.window(s, epoch)
 		next := start.Add(-time.Duration(s.Epochs.Length) * time.Second)

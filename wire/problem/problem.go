@@ -44,6 +44,7 @@ const (
 	Unauthorized Name = "unauthorized"   // Not signed by the next hop.
 	Overloaded   Name = "overloaded"     // Try again after Retry-After.
 	SlowDown     Name = "slow-down"      // The client's network has too much in flight; try again after Retry-After.
+	ClockInDoubt Name = "clock-in-doubt" // The relay does not know what time it is; try again after Retry-After.
 	Internal     Name = "internal"       // The relay's fault; nothing was stored.
 )
 
@@ -71,6 +72,7 @@ var kinds = map[Name]struct {
 	Unauthorized: {http.StatusForbidden, "not signed by the next hop, or without a key that is valid here"},
 	Overloaded:   {http.StatusServiceUnavailable, "too much to do"},
 	SlowDown:     {http.StatusTooManyRequests, "too much of this network at a time"},
+	ClockInDoubt: {http.StatusServiceUnavailable, "the time is not known here"},
 	Internal:     {http.StatusInternalServerError, "the server failed"},
 }
 

@@ -104,7 +104,7 @@ func (l *load) send(ctx context.Context, s *sent) (fate, error) {
 			return refused, nil
 		case named && p.Name == problem.EpochClosed:
 			return unknown, nil
-		case named && p.Name != problem.Overloaded:
+		case named && p.Name != problem.Overloaded && p.Name != problem.ClockInDoubt:
 			return unknown, fmt.Errorf("a report of epoch %d was refused: %w", s.epoch, err)
 		}
 		l.attempts.Add(1)

@@ -1,0 +1,106 @@
+package clock
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"math/rand/v2"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// Neighbour is another party of a task, which signs what its clock says.
+type Neighbour struct {
+	Name string // the host and port in its URL
+	Ask  func(context.Context) (time.Time, error)
+}
+
+// Neighbours returns the relays of some tasks, each once, without the one whose key is own.
+func Neighbours(client *handover.Client, own ed25519.PublicKey, tasks ...*taskfile.Open) (all []Neighbour) {
+	known := map[task.SignKey]bool{}
+	for _, open := range tasks {
+		for hop, relay := range open.Relays {
+			if known[relay.SignKey] || bytes.Equal(relay.SignKey[:], own) {
+				continue
+			}
+			known[relay.SignKey] = true
+			name := relay.URL
+			if u, err := url.Parse(relay.URL); err == nil {
+				name = u.Host
+			}
+			all = append(all, Neighbour{name, func(ctx context.Context) (time.Time, error) {
+				unix, err := client.Time(ctx, open, hop)
+				return time.Unix(int64(unix), 0), err
+			}})
+		}
+	}
+	return all
+}
+
+const (
+	askTimeout = 5 * time.Second // of one question
+	askPace    = time.Minute     // from one to the next, as long as nothing is in doubt
+	askSoon    = time.Second     // while it is
+)
+
+// Watch asks the neighbours for their clocks, and keeps the mark, until ctx ends. Call [Guard.Await] before.
+func (g *Guard) Watch(ctx context.Context, neighbours []Neighbour) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for _, n := range neighbours {
+		asking.Go(func() { g.ask(ctx, n) })
+	}
+	failed := false
+	for {
+		err := g.Tick()
+		if err != nil && !failed {
+			g.o.Log.Error("couldn't keep the time; trying again", "error", err)
+		}
+		failed = err != nil
+		if !wait(ctx, askSoon) {
+			if err := g.Save(); err != nil {
+				g.o.Log.Error("couldn't keep the time", "error", err)
+			}
+			return
+		}
+	}
+}
+
+// ask asks a neighbour until ctx ends: slowly, and at once where the time is in doubt.
+func (g *Guard) ask(ctx context.Context, n Neighbour) {
+	for {
+		asked := g.Elapsed()
+		within, stop := context.WithTimeout(ctx, askTimeout)
+		clock, err := n.Ask(within)
+		stop()
+		if err == nil {
+			g.Heard(n.Name, clock, asked)
+		} else if ctx.Err() == nil {
+			g.Silent(n.Name)
+		}
+		until := time.Now().Add(askPace*3/4 + rand.N(askPace/2))
+		for time.Now().Before(until) {
+			if !wait(ctx, askSoon*3/4+rand.N(askSoon/2)) {
+				return
+			}
+			if g.Read().Doubt != "" {
+				break
+			}
+		}
+	}
+}
+
+// wait waits, and says whether ctx goes on.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,364 @@
+package clock_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/clock"
+)
+
+const (
+	epoch  = time.Hour
+	epochs = 30
+)
+
+// begin is when the first epoch begins.
+var begin = time.Unix(1_700_000_000, 0)
+
+// world is the true time, which only the test knows.
+type world struct {
+	now     time.Time
+	parties []*party
+}
+
+// party is a machine with a clock, and the guard of the process on it.
+type party struct {
+	*clock.Guard
+	world   *world
+	file    string
+	off     time.Duration // of its clock against the true time
+	slept   time.Duration // what its process did not see pass
+	down    bool
+	asks    []*party
+	liesBy  time.Duration // what it says is off by that much more
+	erased  map[int]time.Time
+	refused time.Duration // how long reports were refused
+}
+
+func newWorld(t *testing.T, parties int) *world {
+	w := &world{now: begin.Add(10 * time.Minute)}
+	for i := range parties {
+		w.parties = append(w.parties, &party{world: w, file: filepath.Join(t.TempDir(), fmt.Sprint(i)),
+			erased: map[int]time.Time{}})
+	}
+	for _, p := range w.parties {
+		for _, other := range w.parties {
+			if other != p {
+				p.asks = append(p.asks, other)
+			}
+		}
+	}
+	return w
+}
+
+func (p *party) wall() time.Time { return p.world.now.Add(p.off) }
+
+// start starts the party's process.
+func (p *party) start(t *testing.T) {
+	t.Helper()
+	begun, slept := p.world.now, p.slept
+	var err error
+	p.Guard, err = clock.New(clock.Options{File: p.file, Wall: p.wall, Tolerance: time.Minute,
+		Elapsed: func() time.Duration { return p.world.now.Sub(begun) - (p.slept - slept) },
+		Ends: func(from, to time.Time) bool {
+			n := 0
+			for e := range epochs {
+				if end := p.end(e); p.erased[e].IsZero() && end.After(from) && !end.After(to) {
+					n++
+				}
+			}
+			return n > 1
+		}})
+	require.NoError(t, err)
+	p.down = false
+	var names []string
+	for i := range p.asks {
+		names = append(names, fmt.Sprint(i))
+	}
+	p.Await(names...)
+}
+
+func (p *party) end(e int) time.Time { return begin.Add(time.Duration(e+1) * epoch) }
+
+// step has a party ask its neighbours, as it does within a minute, and erase the keys that are over.
+func (p *party) step(t *testing.T, passed time.Duration) {
+	t.Helper()
+	if p.down {
+		return
+	}
+	for i, n := range p.asks {
+		if n.down {
+			p.Silent(fmt.Sprint(i))
+			continue
+		}
+		p.Heard(fmt.Sprint(i), n.Read().Now.Add(n.liesBy).Truncate(time.Second), p.Elapsed())
+	}
+	read := p.Read()
+	for e := range epochs {
+		if p.erased[e].IsZero() && read.Over(p.end(e)) {
+			p.erased[e] = p.world.now
+		}
+	}
+	if read.Doubt != "" {
+		p.refused += passed
+	}
+}
+
+// run lets the true time go on.
+func (w *world) run(t *testing.T, d time.Duration) {
+	t.Helper()
+	for until := w.now.Add(d); w.now.Before(until); {
+		w.now = w.now.Add(20 * time.Second)
+		for _, p := range w.parties {
+			p.step(t, 20*time.Second)
+		}
+	}
+}
+
+// wrong counts the epochs whose keys a party erased more than a minute too early, and those it has a minute
+// after they should have gone.
+func (p *party) wrong() (early, late int) {
+	for e := range epochs {
+		end, at := p.end(e), p.erased[e]
+		switch {
+		case !at.IsZero() && at.Before(end.Add(-time.Minute)):
+			early++
+		case at.After(end.Add(time.Minute)) || at.IsZero() && p.world.now.After(end.Add(time.Minute)):
+			late++
+		}
+	}
+	return early, late
+}
+
+var jumps = []time.Duration{10 * time.Minute, 24 * time.Hour, 3653 * 24 * time.Hour}
+
+// TestJumps is the line that must hold: wherever a clock jumps, by whatever, for however long, whether the
+// process runs on or starts again, no key is erased early, and none is kept where a neighbour is honest.
+// A neighbour whose clock is wrong does no harm to the others.
+func TestJumps(t *testing.T) {
+	t.Parallel()
+	for _, size := range jumps {
+		for _, sign := range []time.Duration{1, -1} {
+			for moment, at := range map[string]time.Duration{"before": 40 * time.Minute, "in": 90 * time.Minute,
+				"after": 111 * time.Minute} {
+				for _, lasts := range []time.Duration{time.Minute, 5 * time.Hour} {
+					for _, restart := range []string{"", "during", "at the jump", "all"} {
+						for parties := 2; parties <= 3; parties++ {
+							t.Run(fmt.Sprint(sign*size, " ", moment, " ", lasts, " ", restart, " ", parties),
+								func(t *testing.T) { jump(t, sign*size, at, lasts, restart, parties) })
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func jump(t *testing.T, by, at, lasts time.Duration, restart string, parties int) {
+	w := newWorld(t, parties)
+	for _, p := range w.parties {
+		p.start(t)
+	}
+	w.run(t, at)
+	victim := w.parties[0]
+	again := func(p *party) { // after 5 s
+		require.NoError(t, p.Save())
+		w.now = w.now.Add(5 * time.Second)
+		p.start(t)
+	}
+	if restart == "all" {
+		for _, p := range w.parties[1:] {
+			again(p)
+		}
+	}
+	victim.off = by
+	if restart == "at the jump" || restart == "all" {
+		again(victim)
+	}
+	w.run(t, lasts/2)
+	if restart == "during" {
+		again(victim)
+	}
+	w.run(t, lasts/2)
+	victim.off = 0
+	w.run(t, 3*time.Hour)
+	for i, p := range w.parties {
+		early, late := p.wrong()
+		require.Zero(t, early, "party %d erased early", i)
+		require.Zero(t, late, "party %d kept", i)
+		require.Empty(t, p.Read().Doubt, "party %d", i)
+	}
+	for _, p := range w.parties[1:] {
+		require.LessOrEqual(t, p.refused, 40*time.Second, "another party refuses")
+	}
+}
+
+// TestFirstStart: without a mark, a wrong clock ends at most one epoch, and none where a neighbour
+// contradicts; and the first start of all parties goes by clocks that agree.
+func TestFirstStart(t *testing.T) {
+	for _, by := range jumps {
+		for parties := 1; parties <= 2; parties++ {
+			w := newWorld(t, parties)
+			w.parties[0].off = by
+			for _, p := range w.parties {
+				p.start(t)
+			}
+			w.run(t, 20*time.Minute)
+			erased := len(w.parties[0].erased)
+			require.LessOrEqual(t, erased, 1)
+			if parties > 1 || by > epoch {
+				require.Zero(t, erased)
+				require.NotEmpty(t, w.parties[0].Read().Doubt)
+			}
+			w.parties[0].off = 0
+			w.run(t, 2*time.Hour)
+			if parties > 1 {
+				early, late := w.parties[0].wrong()
+				require.Zero(t, early+late, "%v", by)
+			}
+		}
+	}
+}
+
+// TestDowntime: after days without a process, two clocks that agree end all that is over; a clock alone ends
+// nothing but by the time that passes, and takes no reports, until the operator says that it is right.
+func TestDowntime(t *testing.T) {
+	w := newWorld(t, 2)
+	p, other := w.parties[0], w.parties[1]
+	p.start(t)
+	other.start(t)
+	w.run(t, 20*time.Minute)
+	for _, p := range w.parties {
+		require.NoError(t, p.Save())
+		p.down = true
+	}
+	w.now = begin.Add(10*epoch + 30*time.Minute)
+	p.start(t)
+	w.run(t, 20*time.Minute)
+	require.Equal(t, clock.DoubtManyEnds, p.Read().Doubt)
+	require.Empty(t, p.erased)
+	other.start(t)
+	w.run(t, time.Minute)
+	require.Len(t, p.erased, 10)
+	require.Len(t, other.erased, 10)
+	require.Empty(t, p.Read().Doubt)
+
+	require.NoError(t, p.Save())
+	other.down, p.down = true, true
+	w.now = begin.Add(20*epoch + 30*time.Minute)
+	p.start(t)
+	w.run(t, time.Minute)
+	require.Len(t, p.erased, 10)
+	require.NoError(t, clock.Trust(p.file, p.wall()))
+	require.NoError(t, p.Tick())
+	w.run(t, time.Minute)
+	require.Len(t, p.erased, 20)
+	require.Empty(t, p.Read().Doubt)
+}
+
+// TestShortDowntime: a restart that no epoch ends in asks nobody.
+func TestShortDowntime(t *testing.T) {
+	w := newWorld(t, 1)
+	p := w.parties[0]
+	p.start(t)
+	w.run(t, 5*time.Minute)
+	require.NoError(t, p.Tick())
+	w.now = w.now.Add(15 * time.Minute)
+	p.start(t)
+	require.Empty(t, p.Read().Doubt)
+	w.run(t, time.Hour)
+	require.Empty(t, p.Read().Doubt)
+	require.Len(t, p.erased, 1, "late by the time that it was down: nobody else says how late it is")
+}
+
+// TestSleep: a machine that slept goes on as soon as another clock agrees, also if that one slept too.
+func TestSleep(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		w := newWorld(t, 2)
+		for _, p := range w.parties {
+			p.start(t)
+		}
+		w.run(t, 20*time.Minute)
+		w.now = w.now.Add(3 * time.Hour)
+		for i, p := range w.parties {
+			if i == 0 || both {
+				p.slept += 3 * time.Hour
+			}
+		}
+		w.run(t, time.Minute)
+		for _, p := range w.parties {
+			require.Len(t, p.erased, 3)
+			require.Empty(t, p.Read().Doubt)
+		}
+	}
+}
+
+// TestLiars: one neighbour that lies moves nothing, as long as the clock here is right, nor if it is wrong
+// and another neighbour is honest.
+func TestLiars(t *testing.T) {
+	for _, lie := range jumps {
+		for _, sign := range []time.Duration{1, -1} {
+			for _, off := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+				if off == sign*lie {
+					continue // two clocks that agree
+				}
+				w := newWorld(t, 3)
+				w.parties[1].liesBy = sign * lie
+				for _, p := range w.parties {
+					p.start(t)
+				}
+				w.run(t, 20*time.Minute)
+				w.parties[0].off = off
+				w.run(t, 5*time.Hour)
+				for _, p := range []*party{w.parties[0], w.parties[2]} {
+					early, late := p.wrong()
+					require.Zero(t, early, "lie %v, clock off by %v", sign*lie, off)
+					require.Zero(t, late, "lie %v, clock off by %v", sign*lie, off)
+				}
+			}
+		}
+	}
+}
+
+// TestFastClock: a clock that runs twice as fast is found out, though each step is small.
+func TestFastClock(t *testing.T) {
+	w := newWorld(t, 1)
+	p := w.parties[0]
+	p.start(t)
+	for range 360 {
+		p.off += 20 * time.Second
+		w.run(t, 20*time.Second)
+	}
+	require.Len(t, p.erased, 2)
+	early, late := p.wrong()
+	require.Zero(t, early+late)
+	require.Equal(t, clock.DoubtLeap, p.Read().Doubt)
+}
+
+// TestTold: an epoch that a neighbour says has begun is taken to have, if the clock here says so too.
+func TestTold(t *testing.T) {
+	w := newWorld(t, 1)
+	p := w.parties[0]
+	p.start(t)
+	w.run(t, time.Minute)
+	require.NoError(t, p.Tick())
+	w.now = w.now.Add(50 * time.Minute)
+	p.start(t)
+	p.Told(begin.Add(10 * epoch))
+	require.WithinDuration(t, w.now, p.Read().Sure, time.Second)
+	p.Told(begin)
+	require.WithinDuration(t, w.now, p.Read().Sure, time.Second)
+}
+
+// TestMark: a mark that is damaged is an error, not the first start of all.
+func TestMark(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mark")
+	require.NoError(t, os.WriteFile(file, []byte(`{"kind":"doona hpke keys"}`), 0o600))
+	_, err := clock.New(clock.Options{File: file})
+	require.ErrorContains(t, err, "not a doona clock file")
+}

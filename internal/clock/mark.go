@@ -1,0 +1,124 @@
+package clock
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/doona-dp/doona/internal/durable"
+)
+
+// mark is what a guard's file holds.
+type mark struct {
+	Kind    string `json:"kind"`
+	Sure    int64  `json:"sure"`              // Unix seconds; 0 where nothing is known
+	Evident bool   `json:"evident"`           // two clocks said so, or the operator
+	Trusted int64  `json:"trusted,omitempty"` // when the operator said that the machine's clock is right, by that
+}
+
+const markKind = "doona clock"
+
+// orderAge is how long an operator's word that the machine's clock is right holds: by that clock.
+const orderAge = time.Hour
+
+func (m mark) time() time.Time {
+	if m.Sure == 0 {
+		return time.Time{}
+	}
+	return time.Unix(m.Sure, 0)
+}
+
+// readMark reads a mark; none is no error.
+func readMark(path string) (m mark, err error) {
+	if path == "" {
+		return m, nil
+	}
+	in, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return m, fmt.Errorf("couldn't read the mark of the clock: %w", err)
+	}
+	if err := json.Unmarshal(in, &m); err != nil || m.Kind != markKind || m.Sure < 0 {
+		return m, fmt.Errorf("couldn't read %s: not a %s file", path, markKind)
+	}
+	return m, nil
+}
+
+// change changes a mark, durably, under the file's lock.
+func change(path string, to func(*mark)) (m mark, err error) {
+	unlock, err := durable.Lock(path)
+	if err != nil {
+		return m, fmt.Errorf("couldn't lock the mark of the clock: %w", err)
+	}
+	defer unlock()
+	if m, err = readMark(path); err != nil {
+		return m, err
+	}
+	m.Kind = markKind
+	to(&m)
+	out, err := json.Marshal(m)
+	if err == nil {
+		err = durable.WriteFile(path, append(out, '\n'), 0o600)
+	}
+	if err != nil {
+		return m, fmt.Errorf("couldn't keep the mark of the clock: %w", err)
+	}
+	return m, nil
+}
+
+// Trust has the party whose mark is at path go by its machine's clock, which says now: at once if it
+// runs, else if it starts within the hour.
+func Trust(path string, now time.Time) error {
+	_, err := change(path, func(m *mark) { m.Trusted = now.Unix() })
+	return err
+}
+
+// Tick obeys the operator and keeps the mark, if it has moved enough. Call it every second or so.
+func (g *Guard) Tick() error { return g.keepMark(g.o.Tolerance / 2) }
+
+// Save is Tick before the process ends.
+func (g *Guard) Save() error { return g.keepMark(0) }
+
+// keepMark writes sure to the file where it is more than so much ahead of what is there.
+func (g *Guard) keepMark(unless time.Duration) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.look()
+	if g.o.File == "" {
+		return nil
+	}
+	m, err := readMark(g.o.File)
+	if err != nil {
+		return err
+	}
+	g.obey(m)
+	moved := g.sure.Sub(g.mark.time())
+	if g.sure.IsZero() || !g.evident && g.doubt != "" ||
+		moved <= unless && moved >= 0 && g.evident == g.mark.Evident {
+		return nil
+	}
+	m, err = change(g.o.File, func(m *mark) { m.Sure, m.Evident = g.sure.Unix(), g.evident })
+	if err == nil {
+		g.mark = m
+	}
+	return err
+}
+
+// obey goes by this machine's clock if the operator has said, within the hour, that it is right.
+func (g *Guard) obey(m mark) {
+	age := g.wall.Sub(time.Unix(m.Trusted, 0))
+	if m.Trusted == 0 || m.Trusted == g.obeyed || age < -g.o.Tolerance || age > orderAge {
+		return
+	}
+	g.obeyed = m.Trusted
+	g.sure, g.evident, g.estimate, g.settled, g.differs = g.wall, true, g.wall, true, false
+	g.agreed, g.ever = g.elapsed, true
+	g.rehear()
+	g.o.Log.Warn("the operator says that this machine's clock is right", "clock", g.wall.UTC())
+	g.judge()
+}

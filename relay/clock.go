@@ -1,0 +1,82 @@
+package relay
+
+import (
+	"crypto/ed25519"
+	"time"
+
+	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// ClockFile returns the file that keeps what time has surely come, beside the secret.
+func (c *Config) ClockFile() string { return c.Secret + ".clock" }
+
+// guard returns the guard of this relay's time.
+func (r *setup) guard() (*clock.Guard, error) {
+	shortest := r.order[0].Epochs.Length
+	for _, s := range r.order {
+		shortest = min(shortest, s.Epochs.Length)
+	}
+	return clock.New(clock.Options{File: r.cfg.ClockFile(), Wall: r.cfg.Clock, Elapsed: r.cfg.Elapsed,
+		Tolerance: clock.Tolerance(shortest), Ends: r.manyEnd, Log: r.cfg.Log})
+}
+
+// neighbours returns the other relays of this one's tasks, whose clocks it asks for.
+func (r *Relay) neighbours() []clock.Neighbour {
+	var tasks []*taskfile.Open
+	for _, s := range r.order {
+		tasks = append(tasks, s.Open)
+	}
+	all := clock.Neighbours(handover.NewClient(r.sign, r.outgoing), r.sign.Public().(ed25519.PublicKey), tasks...)
+	names := make([]string, len(all))
+	for i, n := range all {
+		names[i] = n.Name
+	}
+	r.clock.Await(names...)
+	return all
+}
+
+// manyEnd says whether more than one epoch of a task that is open here ends between two moments.
+func (r *setup) manyEnd(from, to time.Time) bool {
+	for _, s := range r.order {
+		ends := 0
+		for epoch := range s.Epochs.Count {
+			_, end, _ := r.window(s, epoch)
+			if end.After(to) {
+				break
+			}
+			if end.After(from) && s.state(epoch) < store.StateComplete {
+				ends++
+			}
+		}
+		if ends > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// now returns the time, or the problem that it is not known.
+func (r *Relay) now() (time.Time, error) {
+	read := r.clock.Read()
+	if read.Doubt != "" {
+		return read.Now, service.TryLater(problem.ClockInDoubt, "")
+	}
+	return read.Now, nil
+}
+
+// mayEnd says whether the signed end of an epoch may be taken. It is of the relay from which all comes
+// that this one could open, so it is enough where this relay does not know the time; a clock that is
+// not in doubt must say so, too.
+func (r *Relay) mayEnd(s *served, epoch uint64) bool {
+	_, end, _ := r.window(s, epoch)
+	read := r.clock.Read()
+	if read.Doubt != "" {
+		return !read.Latest.Before(end)
+	}
+	return !read.Now.Before(end) || read.Over(end)
+}
