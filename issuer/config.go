@@ -60,6 +60,15 @@ type Config struct {
 	// key is erased. Default 5m. Range 1ms to 5m.
 	Skew time.Duration `yaml:"skew"`
 
+	// SignKey is the file of the issuer's Ed25519 key, with which it vouched for its keys: it then signs
+	// what its clock says for the relays that ask, which makes one clock more that they can compare theirs
+	// with. Default: none.
+	SignKey string `yaml:"sign_key"`
+
+	// CA is a file of certificates (PEM) of authorities that this issuer trusts besides the system's,
+	// when it asks relays for their clocks. Default: none.
+	CA string `yaml:"ca"`
+
 	// Tasks lists the tasks to issue tokens for. Required.
 	Tasks []TaskConfig `yaml:"tasks"`
 
@@ -69,6 +78,10 @@ type Config struct {
 
 	// Clock replaces time.Now in tests.
 	Clock func() time.Time `yaml:"-"`
+
+	// Elapsed replaces the time that passes in the process, which nobody sets, in tests. Default: by the
+	// monotonic readings of Clock.
+	Elapsed func() time.Duration `yaml:"-"`
 
 	// Log receives operational events, without accounts, addresses or requests. Default: none.
 	Log *slog.Logger `yaml:"-"`
@@ -99,7 +112,7 @@ func LoadConfig(path string) (Config, error) {
 	if err := service.ReadConfig(path, &c); err != nil {
 		return c, err
 	}
-	files := []*string{&c.APIKeys}
+	files := []*string{&c.APIKeys, &c.SignKey, &c.CA}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].TokenKeys)
 	}

@@ -29,6 +29,9 @@ func (i *Issuer) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+taskfile.DirectoryPath, i.answer(i.handleDirectory))
 	mux.HandleFunc("POST "+taskfile.TokenRequestPath, i.answer(i.handleRequest))
+	if i.sign != nil {
+		mux.HandleFunc("GET "+taskfile.TimePath, i.answer(i.handleTime))
+	}
 	if i.cfg.Clients == clientsAddress {
 		mux.HandleFunc("OPTIONS "+taskfile.TokenRequestPath, service.Preflight("Content-Type"))
 	}
@@ -62,7 +65,11 @@ func (i *Issuer) epochOf(req *http.Request) (*served, uint64, *epochKey, error) 
 		return nil, 0, nil, problem.New(problem.EpochNotOpen, "the task has epochs 0 to %d", s.Epochs.Count-1)
 	}
 	start, end := i.window(s, epoch)
-	now := i.cfg.Clock()
+	read := i.clock.Read()
+	now := read.Now
+	if read.Doubt != "" {
+		return nil, 0, nil, service.TryLater(problem.ClockInDoubt, "")
+	}
 	if now.Before(start) {
 		return nil, 0, nil, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now))
 	}
@@ -84,7 +91,7 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	}
 	_, end := i.window(s, epoch)
 	w.Header().Set("Cache-Control",
-		fmt.Sprintf("public, max-age=%d", max(0, min(3600, int(end.Sub(i.cfg.Clock())/time.Second)))))
+		fmt.Sprintf("public, max-age=%d", max(0, min(3600, int(end.Sub(i.clock.Read().Now)/time.Second)))))
 	return service.Write(w, token.DirectoryType, body)
 }
 
@@ -179,7 +186,7 @@ func readRequest(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 // be public.
 func (i *Issuer) AdminHandler() http.Handler {
 	admin := service.Admin{
-		Ready:   func(context.Context) bool { return i.ready.Load() },
+		Ready:   func(context.Context) bool { return i.isReady() },
 		Status:  func(ctx context.Context) (any, error) { return i.Status(ctx) },
 		Look:    i.look,
 		Metrics: i.metrics,

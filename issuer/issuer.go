@@ -16,6 +16,7 @@ package issuer
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -30,8 +31,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -48,6 +51,9 @@ type Issuer struct {
 	apiKeys []keyHash
 	proxies service.Proxies
 	busy    chan struct{} // one for each request at work
+	clock   *clock.Guard
+	sign    ed25519.PrivateKey // nil where it tells no time
+	relays  *handover.Client   // asks for the relays' clocks
 	ready   atomic.Bool
 	once    sync.Once // closes the store
 }
@@ -79,6 +85,9 @@ func New(cfg Config) (*Issuer, error) {
 		return nil, err
 	}
 	i.metrics = newMetrics(i.order)
+	if err := i.loadClock(); err != nil {
+		return nil, err
+	}
 	if i.store, err = openStore(cfg.Store); err != nil {
 		return nil, err
 	}
@@ -297,14 +306,15 @@ func (i *Issuer) eraseLoop(ctx context.Context) {
 	}
 }
 
-// erase erases keys and counts of the epochs that are over, also of those whose keys an earlier start
+// erase erases keys and counts of the epochs that have surely ended, also of those whose keys an earlier start
 // erased. The key goes first, and whatever becomes of the counts, which say nothing without it.
 func (i *Issuer) erase(ctx context.Context) error {
 	var errs []error
+	read := i.clock.Read()
 	for _, s := range i.order {
 		whole := true
 		for epoch := s.erased; epoch < s.Epochs.Count; epoch++ {
-			if _, end := i.window(s, epoch); i.cfg.Clock().Before(end) {
+			if _, end := i.window(s, epoch); !read.Over(end) {
 				break
 			}
 			err := errors.Join(i.store.raise(s.ID, epoch+1), s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))

@@ -41,6 +41,6 @@ func newMetrics(tasks []*served) *service.Metrics {
 
 // look sets the gauges to what is now.
 func (i *Issuer) look(context.Context) {
-	i.metrics.Set(metricReady, service.Boolean(i.ready.Load()))
+	i.metrics.Set(metricReady, service.Boolean(i.isReady()))
 	i.metrics.Set(metricInFlight, float64(len(i.busy)))
 }

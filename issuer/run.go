@@ -18,8 +18,10 @@ func (i *Issuer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	neighbours := i.neighbours()
 	work, stopWork := context.WithCancel(ctx)
 	var erasing sync.WaitGroup
+	erasing.Go(func() { i.clock.Watch(work, neighbours) })
 	erasing.Go(func() { i.eraseLoop(work) })
 	i.ready.Store(true)
 	err = service.Serve(ctx, servers)

@@ -9,6 +9,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -25,19 +26,14 @@ func (r *setup) guard() (*clock.Guard, error) {
 		Tolerance: clock.Tolerance(shortest), Ends: r.manyEnd, Log: r.cfg.Log})
 }
 
-// neighbours returns the other relays of this one's tasks, whose clocks it asks for.
+// neighbours returns the other relays of this one's tasks, and their issuers, whose clocks it asks for.
 func (r *Relay) neighbours() []clock.Neighbour {
 	var tasks []*taskfile.Open
 	for _, s := range r.order {
 		tasks = append(tasks, s.Open)
 	}
-	all := clock.Neighbours(handover.NewClient(r.sign, r.outgoing), r.sign.Public().(ed25519.PublicKey), tasks...)
-	names := make([]string, len(all))
-	for i, n := range all {
-		names[i] = n.Name
-	}
-	r.clock.Await(names...)
-	return all
+	own := task.SignKey(r.sign.Public().(ed25519.PublicKey))
+	return r.clock.Meet(handover.NewClient(r.sign, r.outgoing), []task.SignKey{own}, tasks...)
 }
 
 // manyEnd says whether more than one epoch of a task that is open here ends between two moments.

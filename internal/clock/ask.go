@@ -1,9 +1,7 @@
 package clock
 
 import (
-	"bytes"
 	"context"
-	"crypto/ed25519"
 	"math/rand/v2"
 	"net/url"
 	"sync"
@@ -20,26 +18,44 @@ type Neighbour struct {
 	Ask  func(context.Context) (time.Time, error)
 }
 
-// Neighbours returns the relays of some tasks, each once, without the one whose key is own.
-func Neighbours(client *handover.Client, own ed25519.PublicKey, tasks ...*taskfile.Open) (all []Neighbour) {
+// Meet returns the relays and issuers of some tasks, each once, without those whose keys are own. The guard
+// then waits for their first answers, or silence.
+func (g *Guard) Meet(client *handover.Client, own []task.SignKey, tasks ...*taskfile.Open) (all []Neighbour) {
 	known := map[task.SignKey]bool{}
+	for _, key := range own {
+		known[key] = true
+	}
 	for _, open := range tasks {
-		for hop, relay := range open.Relays {
-			if known[relay.SignKey] || bytes.Equal(relay.SignKey[:], own) {
+		for hop := range open.VerifierHop() + 2 {
+			key := open.Clients.Issuer.SignKey
+			if hop < len(open.Relays) {
+				key = open.Relays[hop].SignKey
+			} else if hop == open.VerifierHop() || open.Clients.Kind != task.ClientToken {
 				continue
 			}
-			known[relay.SignKey] = true
-			name := relay.URL
-			if u, err := url.Parse(relay.URL); err == nil {
-				name = u.Host
+			if !known[key] {
+				known[key] = true
+				all = append(all, neighbour(client, open, hop))
 			}
-			all = append(all, Neighbour{name, func(ctx context.Context) (time.Time, error) {
-				unix, err := client.Time(ctx, open, hop)
-				return time.Unix(int64(unix), 0), err
-			}})
 		}
 	}
+	names := make([]string, len(all))
+	for i, n := range all {
+		names[i] = n.Name
+	}
+	g.Await(names...)
 	return all
+}
+
+func neighbour(client *handover.Client, open *taskfile.Open, hop int) Neighbour {
+	name := open.TimeURL(hop)
+	if u, err := url.Parse(name); err == nil {
+		name = u.Host
+	}
+	return Neighbour{name, func(ctx context.Context) (time.Time, error) {
+		unix, err := client.Time(ctx, open, hop)
+		return time.Unix(int64(unix), 0), err
+	}}
 }
 
 const (

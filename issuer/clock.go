@@ -1,0 +1,85 @@
+package issuer
+
+import (
+	"crypto/ed25519"
+	"net/http"
+	"time"
+
+	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// ClockFile returns the file that keeps what time has surely come, beside the store.
+func (c *Config) ClockFile() string { return storePath(c.Store) + ".clock" }
+
+// loadClock makes the guard of this issuer's time, and loads what it tells and asks the time with.
+func (i *Issuer) loadClock() (err error) {
+	if i.cfg.SignKey != "" {
+		if i.sign, err = keyfile.LoadSign(i.cfg.SignKey); err != nil {
+			return err
+		}
+		public := task.SignKey(i.sign.Public().(ed25519.PublicKey))
+		for _, s := range i.order {
+			if s.Clients.Issuer.SignKey != public {
+				return invalid.Field("sign_key", i.cfg.SignKey,
+					"the key of the issuer that every task names, "+taskfile.FormatKey(s.Clients.Issuer.SignKey))
+			}
+		}
+	}
+	transport, err := handover.LoadTransport(i.cfg.CA)
+	if err != nil {
+		return err
+	}
+	i.relays = handover.NewClient(nil, transport) // asking for the time is not signed
+	shortest := i.order[0].Epochs.Length
+	for _, s := range i.order {
+		shortest = min(shortest, s.Epochs.Length)
+	}
+	i.clock, err = clock.New(clock.Options{File: i.cfg.ClockFile(), Wall: i.cfg.Clock, Elapsed: i.cfg.Elapsed,
+		Tolerance: clock.Tolerance(shortest), Ends: i.manyEnd, Log: i.cfg.Log})
+	return err
+}
+
+// neighbours returns the relays of this issuer's tasks, whose clocks it asks for.
+func (i *Issuer) neighbours() []clock.Neighbour {
+	var tasks []*taskfile.Open
+	var own []task.SignKey
+	for _, s := range i.order {
+		tasks, own = append(tasks, s.Open), append(own, s.Clients.Issuer.SignKey)
+	}
+	return i.clock.Meet(i.relays, own, tasks...)
+}
+
+// manyEnd says whether more than one epoch that has a key here ends between two moments.
+func (i *Issuer) manyEnd(from, to time.Time) bool {
+	for _, s := range i.order {
+		ends := 0
+		for _, epoch := range s.keys.Epochs() {
+			if _, end := i.window(s, epoch); end.After(from) && !end.After(to) {
+				ends++
+			}
+		}
+		if ends > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// isReady says whether tokens are issued: not before the start, not while draining, and not while the time
+// is in doubt.
+func (i *Issuer) isReady() bool { return i.ready.Load() && i.clock.Read().Doubt == "" }
+
+// handleTime signs what this issuer's clock says.
+func (i *Issuer) handleTime(w http.ResponseWriter, req *http.Request) error {
+	s, err := service.PathTask(req, i.tasks)
+	if err != nil {
+		return err
+	}
+	return service.WriteTime(w, req, i.sign, s.ID, s.VerifierHop()+1, i.clock.Read().Now)
+}
