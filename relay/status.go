@@ -140,7 +140,8 @@ func (r *Relay) AdminHandler() http.Handler {
 }
 
 // isReady says whether reports are taken and batches handed out: not before the start, not while
-// draining, not while the time is in doubt, not without the store, and not where it cannot be written to. That is tried again here, as
+// draining, not while the time is in doubt, not without the store, and not where it cannot be written to.
+// That is tried again here, as
 // nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) bool {
 	_, err := r.store.Progress(ctx)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -56,6 +57,14 @@ func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
+	require.Eventually(t, func() bool { // until it has asked the relays for the time
+		resp, err := c.http.Get(c.Open.DirectoryURL(0))
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode != http.StatusServiceUnavailable
+	}, Patience, 10*time.Millisecond)
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		cancel()
