@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier"
@@ -128,12 +129,42 @@ func (a *account) acknowledged(s *sent) {
 	s.acked = true
 }
 
+// said is what a party has let others know, and must not take back.
+type said struct {
+	acked    *sent             // a report that the first relay stored, or whose token the issuer gave
+	served   *batchAt          // a batch, or the end of its epoch
+	end      bool              // the end
+	hash     [sha256.Size]byte // of the batch's manifest, or of the end
+	confirms *batchAt          // of the relay before: it is safe here
+	at       time.Duration
+}
+
+// heard takes note of what a party says to another by asking.
+func (w *world) heard(from, to string, req *http.Request) {
+	parts := strings.Split(req.URL.Path, "/")
+	if p := w.parties[from]; p != nil && question(req) == "confirm" {
+		at := batchAt{hop: slices.Index(relayNames, to)}
+		fmt.Sscan(parts[5], &at.epoch)
+		fmt.Sscan(parts[7], &at.seq)
+		p.disk.Mark(p.disk.Steps(), said{confirms: &at, at: w.since()})
+	}
+}
+
 // saw takes note of an answer of a party to somebody.
 func (w *world) saw(_, to string, req *http.Request, got *answer) {
 	hop := slices.Index(relayNames, to)
 	switch kind := question(req); {
 	case hop >= 0 && kind == "batch" && (got.status == http.StatusOK || got.status == http.StatusPartialContent):
 		w.account.released(hop, got.body)
+		if b, err := onion.ParseBatch(got.body); err == nil {
+			m, _ := b.Header()
+			w.parties[to].disk.Mark(got.step, said{served: &batchAt{hop, m.Epoch, m.Seq},
+				hash: sha256.Sum256(b.Manifest), at: w.since()})
+		}
+	case hop >= 0 && kind == "end" && got.status == http.StatusOK:
+		at := batchAt{hop: hop}
+		fmt.Sscan(strings.Split(req.URL.Path, "/")[5], &at.epoch)
+		w.parties[to].disk.Mark(got.step, said{served: &at, end: true, hash: sha256.Sum256(got.body), at: w.since()})
 	case to == "issuer" && req.Method == http.MethodPost && got.status == http.StatusOK:
 		w.account.issued(req.URL.Path+" "+req.Header.Get("X-Forwarded-For"), got.body)
 	}

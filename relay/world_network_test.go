@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/doona-dp/doona/internal/relaytest"
@@ -60,6 +61,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
+	step   int // of the party's disk, when the answer began
 }
 
 // fault returns what the road does now.
@@ -145,7 +147,7 @@ func (r *roads) lie(what, to string, req *http.Request) *answer {
 	case what == roadOver && kind == "batch":
 		w := httptest.NewRecorder()
 		problem.New(problem.Complete, "").Write(w)
-		return &answer{w.Code, w.Header(), w.Body.Bytes()}
+		return &answer{status: w.Code, header: w.Header(), body: w.Body.Bytes()}
 	case what == roadNoEnd && kind == "end":
 		return r.replay(to+" "+kind, []byte("not an end"))
 	case what == roadReplay:
@@ -160,14 +162,16 @@ func (r *roads) replay(kind string, otherwise []byte) *answer {
 	if a := r.answers[kind]; a != nil || otherwise == nil {
 		return a
 	}
-	return &answer{http.StatusOK, http.Header{}, otherwise}
+	return &answer{status: http.StatusOK, header: http.Header{}, body: otherwise}
 }
 
 // handler is the end of the roads to a party that others dial.
 func (r *roads) handler(to string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		host, _, _ := net.SplitHostPort(req.RemoteAddr)
-		a, err := r.carry(r.world.name(host), to, req)
+		from := r.world.name(host)
+		r.world.heard(from, to, req)
+		a, err := r.carry(from, to, req)
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -185,14 +189,19 @@ type clientRoad struct {
 	roads *roads
 	to    string
 	from  string
+	sends *sent // what it sends now
 }
 
 // Do is that of [shufflerclient.HTTP].
-func (c clientRoad) Do(req *http.Request) (*http.Response, error) {
+func (c *clientRoad) Do(req *http.Request) (*http.Response, error) {
 	req.Header.Set("X-Forwarded-For", c.from)
-	a, err := c.roads.carry("clients", req.URL.Hostname(), req)
+	to := req.URL.Hostname()
+	a, err := c.roads.carry("clients", to, req)
 	if err != nil {
 		return nil, err
+	}
+	if a.status == http.StatusCreated || to == "issuer" && req.Method == http.MethodPost && a.status == http.StatusOK {
+		c.roads.world.parties[to].disk.Mark(a.step, said{acked: c.sends, at: c.roads.world.since()})
 	}
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
 		ContentLength: int64(len(a.body))}, nil
@@ -238,9 +247,11 @@ func (p *party) ask(from string, req *http.Request) (*answer, error) {
 	}
 	out := req.Clone(context.WithoutCancel(req.Context()))
 	out.RequestURI, out.URL.Scheme, out.URL.Host = "", "http", p.name
+	var hears *hearing
 	transport := &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: time.Minute,
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			return life.hold(life.listener.Dial("127.0.0.1:1"))
+			hears = &hearing{Conn: life.listener.Dial("127.0.0.1:1"), party: p}
+			return life.hold(hears)
 		}}
 	resp, err := transport.RoundTrip(out)
 	if err != nil {
@@ -251,7 +262,21 @@ func (p *party) ask(from string, req *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, errRoad
 	}
-	return &answer{resp.StatusCode, resp.Header, body}, nil
+	return &answer{resp.StatusCode, resp.Header, body, int(hears.step.Load())}, nil
+}
+
+// hearing is a connection to a party that notes how far its disk is when it says something.
+type hearing struct {
+	net.Conn
+	party *party
+	once  sync.Once
+	step  atomic.Int64
+}
+
+func (h *hearing) Read(b []byte) (int, error) {
+	n, err := h.Conn.Read(b)
+	h.once.Do(func() { h.step.Store(int64(h.party.disk.Steps())) })
+	return n, err
 }
 
 // transport is what a party dials others with, in one of its lives: roads begin where it does.

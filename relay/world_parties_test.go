@@ -174,12 +174,18 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 	}
 }
 
-// beginIssuer starts the issuer.
-func beginIssuer(p *party, l *life) (runner, error) {
-	cfg := issuer.Config{Store: "sqlite:" + filepath.Join(p.folder, "issuer.db"), Clients: "address",
-		TrustedProxies: []string{"127.0.0.0/8"}, Skew: worldSkew, Clock: p.Now, Log: p.logger(), Listener: l.listener,
+// issuerConfig is the issuer's configuration.
+func (p *party) issuerConfig() issuer.Config {
+	return issuer.Config{Store: "sqlite:" + filepath.Join(p.folder, "issuer.db"), Clients: "address",
+		TrustedProxies: []string{"127.0.0.0/8"}, Skew: worldSkew, Clock: p.Now, Log: p.logger(),
 		Tasks: []issuer.TaskConfig{{File: filepath.Join(filepath.Dir(p.folder), worldTask+".bundle"),
 			Owner: p.world.Owner, TokenKeys: filepath.Join(p.folder, worldTask+".keys"), Quota: 1}}}
+}
+
+// beginIssuer starts the issuer.
+func beginIssuer(p *party, l *life) (runner, error) {
+	cfg := p.issuerConfig()
+	cfg.Listener = l.listener
 	i, err := issuer.New(cfg)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/doona-dp/doona/internal/faultdisk"
 	"github.com/doona-dp/doona/relay"
 )
 
@@ -14,6 +15,8 @@ type bug struct {
 	tokens bool                             // only in worlds with tokens
 	relay  func(r *relay.Relay, hop int)    // plants it in a relay before it runs
 	add    func(rng *rand.Rand) (f []fault) // what shows it
+	quiet  bool                             // no other faults
+	disk   faultdisk.Broken                 // of every party
 }
 
 func (b *bug) plantRelay(r *relay.Relay, hop int) {
@@ -24,6 +27,9 @@ func (b *bug) plantRelay(r *relay.Relay, hop int) {
 
 // faults adds what shows the bug to drawn faults.
 func (b *bug) faults(rng *rand.Rand, drawn []fault) []fault {
+	if b.quiet {
+		drawn = nil
+	}
 	if b.add == nil {
 		return drawn
 	}

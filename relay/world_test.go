@@ -95,7 +95,7 @@ type world struct {
 	ends               map[string]*relaytest.PipeListener
 	roads              *roads
 	account            *account
-	client             *shufflerclient.Client
+	records            bool // disks remember everything
 
 	mu     sync.Mutex // guards the rest
 	traced []string
@@ -162,9 +162,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 			begin: begin[name]}
 		w.parties[name] = p
 	}
-	w.client, err = shufflerclient.New(w.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1,
-		HTTP: clientRoad{}, Tokens: func(context.Context, string, []byte) ([]byte, error) { return nil, errRoad }})
-	return w, err
+	return w, nil
 }
 
 // run plays a world. It is called in a bubble.
@@ -176,6 +174,12 @@ func (w *world) run() {
 		p := w.parties[name]
 		p.disk = faultdisk.New(p.folder)
 		defer p.disk.Remove()
+		p.disk.Break(w.bug.disk)
+		if w.records {
+			if err := p.disk.Record(); err != nil {
+				panic(err)
+			}
+		}
 		l := relaytest.ListenPipe()
 		w.ends[name] = l
 		server := &http.Server{Handler: w.roads.handler(name)}
@@ -260,7 +264,7 @@ type worldClient struct {
 // run reports as the Go client does, with pauses of its own.
 func (c *worldClient) run() {
 	w := c.world
-	road := clientRoad{w.roads, "relay1", c.network}
+	road := &clientRoad{roads: w.roads, from: c.network}
 	client, err := shufflerclient.New(w.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1, HTTP: road,
 		Pause: func(ctx context.Context, _ time.Duration) error {
 			time.Sleep(between(c.rng, 100*time.Millisecond, 8*time.Second))
@@ -275,6 +279,7 @@ func (c *worldClient) run() {
 			panic(err)
 		}
 		s := w.account.know(c.network, c.epoch, report.Body)
+		road.sends = s
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		err = client.Submit(ctx, report)
 		cancel()
@@ -382,7 +387,13 @@ func (w *world) conclude() {
 }
 
 // playWorld runs a seed in a bubble and returns its world.
-func playWorld(t *testing.T, seed uint64, planted *bug) (w *world) {
+func playWorld(t *testing.T, seed uint64, planted *bug) *world {
+	t.Helper()
+	return playRecorded(t, seed, planted, false)
+}
+
+// playRecorded is playWorld with disks that remember, if records.
+func playRecorded(t *testing.T, seed uint64, planted *bug, records bool) (w *world) {
 	t.Helper()
 	faultdisk.Install()
 	folder := filepath.Join(t.TempDir(), "world")
@@ -391,6 +402,7 @@ func playWorld(t *testing.T, seed uint64, planted *bug) (w *world) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err = newWorld(seed, folder, planted)
 		require.NoError(t, err)
+		w.records = records
 		w.run()
 	})
 	return w

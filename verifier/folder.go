@@ -49,7 +49,7 @@ func ParseFileName(name string) (f FileName, ok bool) {
 // there is one of that name.
 func Quarantine(folder, path string) error {
 	aside := filepath.Join(folder, QuarantineFolder)
-	if err := os.MkdirAll(aside, 0o700); err != nil {
+	if err := durable.MakeFolder(aside, 0o700); err != nil {
 		return fmt.Errorf("couldn't put a file aside: %w", err)
 	}
 	to := filepath.Join(aside, filepath.Base(path))

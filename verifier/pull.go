@@ -55,7 +55,7 @@ type cursor struct {
 // there already. The folder is its own until [Puller.Close]: two verifiers that pulled into one would
 // confirm each other's batches.
 func NewPuller(v *Verifier, client *handover.Client, dir string, log *slog.Logger) (*Puller, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MakeFolder(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep batches: %w", err)
 	}
 	release, err := durable.Claim(dir)

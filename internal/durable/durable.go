@@ -4,6 +4,7 @@ package durable
 import (
 	"errors"
 	"os"
+	"path/filepath"
 )
 
 // ErrClaimed is returned by [Claim] and [ClaimFile].
@@ -34,10 +35,29 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 // Rename moves a file, durably, within a file system: a crash leaves it where it was or where it is to be.
 // What is at the new place is replaced.
 func Rename(from, to string) error {
-	if err := os.Rename(from, to); err != nil {
+	err := step(Step{Op: OpRename, Path: from, To: to}, func() error { return os.Rename(from, to) })
+	if err != nil {
 		return err
 	}
 	return errors.Join(syncFolder(to), syncFolder(from))
+}
+
+// MakeFolder makes a folder, and those that it is in, where they are not there. Their names are durable then,
+// so that what is synced inside is not lost with the folder.
+func MakeFolder(path string, mode os.FileMode) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil
+	}
+	if parent := filepath.Dir(path); parent != path {
+		if err := MakeFolder(parent, mode); err != nil {
+			return err
+		}
+	}
+	err := step(Step{Op: OpMakeFolder, Path: path}, func() error { return os.Mkdir(path, mode) })
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return syncFolder(path)
 }
 
 // writeSynced writes a file anew: one that a crash left, or that someone else put there with

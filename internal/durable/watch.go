@@ -13,8 +13,10 @@ const (
 	OpCreate     Op = "create"
 	OpWrite      Op = "write" // Data, at At
 	OpSync       Op = "sync"
-	OpRename     Op = "rename" // Path to To
-	OpSyncFolder Op = "sync folder"
+	OpRename     Op = "rename"      // Path to To
+	OpSyncFolder Op = "sync folder" // that Path is in
+
+	OpMakeFolder Op = "make folder" // of [MakeFolder]
 )
 
 // Step is one change of the disk.

@@ -186,7 +186,7 @@ func (d *Disk) sync(path string, folder bool) int32 {
 		}
 		r.sync(clean(path))
 		if folder {
-			r.syncFolder()
+			r.syncFolder(clean(path))
 		}
 	})
 }
@@ -195,7 +195,7 @@ func (d *Disk) remove(path string, folder bool) int32 {
 	return d.do(sqlite3.SQLITE_IOERR_DELETE, func(r *recording) {
 		r.remove(clean(path))
 		if folder {
-			r.syncFolder()
+			r.syncFolder(clean(path))
 		}
 	})
 }
@@ -216,10 +216,12 @@ func watchFiles() {
 		}
 		var rc int32
 		switch s.Op {
+		case durable.OpMakeFolder:
+			rc = d.do(sqlite3.SQLITE_IOERR, func(r *recording) { r.makeFolder(clean(s.Path)) })
 		case durable.OpCreate:
 			_, rc = d.create(s.Path)
 		case durable.OpWrite:
-			rc = d.write(s.Path, 0, s.Data)
+			rc = d.write(s.Path, s.At, s.Data)
 		case durable.OpSync:
 			rc, skip = d.sync(s.Path, false), true
 		case durable.OpRename:
@@ -232,7 +234,7 @@ func watchFiles() {
 		case durable.OpSyncFolder:
 			skip, rc = true, d.do(sqlite3.SQLITE_IOERR, func(r *recording) {
 				if !d.broken.LosesSyncs {
-					r.syncFolder()
+					r.syncFolder(clean(s.Path))
 				}
 			})
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // sector is what a disk writes whole: of a longer write, any sectors may be there after a cut.
@@ -19,6 +20,7 @@ type recording struct {
 	inodes map[string]int // of names, now
 	last   int
 	log    []change
+	marks  []Mark
 	start  image
 }
 
@@ -33,24 +35,33 @@ const (
 	kindUnlink // a name is gone
 	kindMove   // a name gets the inode of another, which is gone
 	kindSyncFolder
-	kindMark
 )
 
 // change is one step of the log.
 type change struct {
-	kind    kind
-	inode   int
-	at      int64 // offset, or size
-	data    []byte
-	name    string
-	to      string
-	comment string
+	kind  kind
+	inode int
+	at    int64 // offset, or size
+	data  []byte
+	name  string // of a folder, for kindSyncFolder
+	to    string
+	when  time.Time
 }
+
+// folderInode is that of all folders.
+const folderInode = 0
 
 // image is what is in a folder: names of inodes, and their bytes.
 type image struct {
 	names map[string]int
 	bytes map[int][]byte
+}
+
+// Mark is something that was said to somebody when the log had so many steps: after a cut behind them, it
+// must hold.
+type Mark struct {
+	Step int
+	What any
 }
 
 // Record has the disk remember from now on, when all that is there counts as synced.
@@ -59,8 +70,12 @@ func (d *Disk) Record() error {
 	defer d.mu.Unlock()
 	r := &recording{folder: d.folder, inodes: map[string]int{}, start: image{map[string]int{}, map[int][]byte{}}}
 	err := filepath.WalkDir(d.folder, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil || clean(path) == clean(d.folder) {
 			return err
+		}
+		if e.IsDir() {
+			r.start.names[path] = folderInode
+			return nil
 		}
 		content, err := os.ReadFile(path)
 		r.last++
@@ -71,23 +86,48 @@ func (d *Disk) Record() error {
 	return err
 }
 
-// Mark notes that something was said to somebody here: after a cut behind it, it must hold.
-func (d *Disk) Mark(what string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.record != nil {
-		d.record.log = append(d.record.log, change{kind: kindMark, comment: what})
-	}
-}
-
-// Steps is the length of the log.
+// Steps is the length of the log, 0 where the disk does not remember.
 func (d *Disk) Steps() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.record == nil {
+		return 0
+	}
 	return len(d.record.log)
 }
 
-func (r *recording) add(c change) { r.log = append(r.log, c) }
+// When is the time of the last of the first steps of the log, which are at least one.
+func (d *Disk) When(steps int) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.record.log[steps-1].when
+}
+
+// Mark notes what was said after so many steps.
+func (d *Disk) Mark(step int, what any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.record != nil {
+		d.record.marks = append(d.record.marks, Mark{step, what})
+	}
+}
+
+// Marked returns what was said by a step.
+func (d *Disk) Marked(step int) (out []any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.record.marks {
+		if m.Step <= step {
+			out = append(out, m.What)
+		}
+	}
+	return out
+}
+
+func (r *recording) add(c change) {
+	c.when = time.Now()
+	r.log = append(r.log, c)
+}
 
 func (r *recording) create(path string) {
 	r.last++
@@ -113,7 +153,14 @@ func (r *recording) truncate(path string, size int64) {
 
 func (r *recording) sync(path string) { r.add(change{kind: kindSync, inode: r.inode(path)}) }
 
-func (r *recording) syncFolder() { r.add(change{kind: kindSyncFolder}) }
+func (r *recording) makeFolder(path string) {
+	r.add(change{kind: kindLink, inode: folderInode, name: path})
+}
+
+// syncFolder syncs the folder that a name is in.
+func (r *recording) syncFolder(path string) {
+	r.add(change{kind: kindSyncFolder, name: filepath.Dir(path)})
+}
 
 func (r *recording) rename(from, to string) {
 	r.inodes[to] = r.inode(from)
@@ -126,67 +173,82 @@ func (r *recording) remove(path string) {
 	r.add(change{kind: kindUnlink, name: path})
 }
 
-// Cut writes into a folder what may be there when the power goes after the first steps of the log, and
-// returns what was marked by then. What was synced is there. Of what was not:
+// Cut writes into a folder what may be there when the power goes after the first steps of the log. What was
+// synced is there. Of what was not:
 //
 //   - each sector of a file has any of the contents that it was given since the file's last sync, so writes
 //     are lost, swapped and torn;
 //   - a file has any of the lengths that it had since;
-//   - names are as after any of the changes of names since the last sync of the folder: file systems with a
+//   - the names in a folder are as after any of their changes since its last sync: file systems with a
 //     journal keep those in order.
 //
 // A third of the cuts lose all of it, and a third keep all but tear the last.
-func (d *Disk) Cut(steps int, rng *rand.Rand, into string) (marked []string, err error) {
+func (d *Disk) Cut(steps int, rng *rand.Rand, into string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := newCutter(d.record)
 	for _, step := range d.record.log[:steps] {
-		if step.kind == kindMark {
-			marked = append(marked, step.comment)
-		} else {
-			c.apply(step)
-		}
+		c.apply(step)
 	}
-	return marked, c.write(rng, into)
+	return c.write(rng, into)
 }
 
 // cutter follows a log: what is on the platter, and what is only in memory.
 type cutter struct {
-	folder string
-	names  []map[string]int // the synced ones, and after each change since
-	files  map[int]*versions
+	root    string
+	folders map[string][]map[string]int // the synced names of a folder, and those after each change since
+	files   map[int]*versions
 }
 
 // versions are a file's contents: the synced one, and after each change since.
 type versions struct{ all [][]byte }
 
 func newCutter(r *recording) *cutter {
-	c := &cutter{r.folder, []map[string]int{maps.Clone(r.start.names)}, map[int]*versions{}}
+	c := &cutter{clean(r.folder), map[string][]map[string]int{}, map[int]*versions{}}
+	for name, inode := range r.start.names {
+		c.now(name)[name] = inode
+	}
 	for inode, content := range r.start.bytes {
 		c.files[inode] = &versions{[][]byte{content}}
 	}
 	return c
 }
 
-func (c *cutter) apply(s change) {
-	if s.kind == kindWrite || s.kind == kindTruncate || s.kind == kindSync {
-		c.file(s.inode).apply(s)
-		return
+// now is the latest state of the folder that a name is in.
+func (c *cutter) now(name string) map[string]int {
+	folder := filepath.Dir(name)
+	if len(c.folders[folder]) == 0 {
+		c.folders[folder] = []map[string]int{{}}
 	}
-	now := maps.Clone(c.names[len(c.names)-1])
+	all := c.folders[folder]
+	return all[len(all)-1]
+}
+
+// change adds a state of the folder that a name is in.
+func (c *cutter) change(name string, do func(names map[string]int)) {
+	names := maps.Clone(c.now(name))
+	do(names)
+	c.folders[filepath.Dir(name)] = append(c.folders[filepath.Dir(name)], names)
+}
+
+func (c *cutter) apply(s change) {
 	switch s.kind {
 	case kindLink:
-		now[s.name] = s.inode
-		c.file(s.inode)
+		c.change(s.name, func(names map[string]int) { names[s.name] = s.inode })
 	case kindUnlink:
-		delete(now, s.name)
+		c.change(s.name, func(names map[string]int) { delete(names, s.name) })
 	case kindMove:
-		now[s.to] = now[s.name]
-		delete(now, s.name)
+		c.change(s.name, func(names map[string]int) {
+			names[s.to] = names[s.name]
+			delete(names, s.name)
+		})
 	case kindSyncFolder:
-		c.names = c.names[:0]
+		if all := c.folders[s.name]; len(all) > 0 {
+			c.folders[s.name] = all[len(all)-1:]
+		}
+	default:
+		c.file(s.inode).apply(s)
 	}
-	c.names = append(c.names, now)
 }
 
 func (c *cutter) file(inode int) *versions {
@@ -235,27 +297,33 @@ func (v *versions) after(rng *rand.Rand, mode int) []byte {
 
 // write draws what a cut leaves, and writes it into a folder.
 func (c *cutter) write(rng *rand.Rand, into string) error {
-	mode := rng.IntN(3)
-	names := c.names[rng.IntN(len(c.names))]
+	return c.writeFolder(c.root, into, rng, rng.IntN(3))
+}
+
+func (c *cutter) writeFolder(folder, into string, rng *rand.Rand, mode int) error {
+	if err := os.MkdirAll(into, 0o700); err != nil {
+		return fmt.Errorf("couldn't write what a cut leaves: %w", err)
+	}
+	states := c.folders[folder]
+	if len(states) == 0 {
+		return nil
+	}
+	names := states[rng.IntN(len(states))]
 	switch mode {
 	case 0:
-		names = c.names[0]
+		names = states[0]
 	case 1:
-		names = c.names[len(c.names)-1]
+		names = states[len(states)-1]
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		inside, err := filepath.Rel(c.folder, name)
+		path := filepath.Join(into, filepath.Base(name))
+		var err error
+		if names[name] == folderInode {
+			err = c.writeFolder(name, path, rng, mode)
+		} else if filepath.Ext(name) != ".lock" {
+			err = os.WriteFile(path, c.file(names[name]).after(rng, mode), 0o600)
+		}
 		if err != nil {
-			return err
-		}
-		if filepath.Ext(name) == ".lock" {
-			continue
-		}
-		path := filepath.Join(into, inside)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, c.file(names[name]).after(rng, mode), 0o600); err != nil {
 			return fmt.Errorf("couldn't write what a cut leaves: %w", err)
 		}
 	}

@@ -137,7 +137,7 @@ func (m *move) files() error {
 // is put aside: neither vanishes.
 func (m *move) one(f placed) error {
 	folder := filepath.Join(m.data, f.of.String())
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	if err := durable.MakeFolder(folder, 0o700); err != nil {
 		return fmt.Errorf("couldn't make a task's folder: %w", err)
 	}
 	from, to := filepath.Join(m.data, f.file.String()), filepath.Join(folder, f.file.String())

@@ -152,7 +152,7 @@ func loadBundle(c TaskConfig) (*taskfile.Open, error) {
 
 // openFolder claims the data folder and brings it into today's layout.
 func (s *Server) openFolder() error {
-	if err := os.MkdirAll(s.cfg.Data, 0o700); err != nil {
+	if err := durable.MakeFolder(s.cfg.Data, 0o700); err != nil {
 		return fmt.Errorf("couldn't keep batches: %w", err)
 	}
 	release, err := durable.Claim(s.cfg.Data)

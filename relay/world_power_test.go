@@ -1,0 +1,297 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/faultdisk"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// Power cuts. Killing a process loses nothing that it wrote; a power cut loses what was not synced, in any
+// order and in part. So worlds are played whose disks remember every write and sync (package faultdisk says
+// how, and why there), and then each party is opened on what a cut at a random step may have left: it must
+// open, and hold all that it had said to anybody by then.
+
+// powerPlan is how many worlds are played, and how many cuts each party sees in each.
+func powerPlan() (worlds, cuts int) {
+	if os.Getenv("DOONA_FULL") != "" {
+		return 8, 60
+	}
+	return 1, 25
+}
+
+// TestWorldPowerCuts: whatever a power cut leaves, everything that was acknowledged is there.
+func TestWorldPowerCuts(t *testing.T) {
+	worlds, cuts := powerPlan()
+	for seed := range worlds {
+		c := newPowerCuts(t, uint64(seed), faultdisk.Broken{})
+		for _, name := range c.world.order {
+			for range cuts {
+				require.NoError(t, c.cut(t, name), name)
+			}
+		}
+	}
+}
+
+// TestWorldPowerCutsFindLostSyncs: on disks whose syncs do nothing, every party loses something: cuts lose
+// what they can, and the checks see it.
+func TestWorldPowerCutsFindLostSyncs(t *testing.T) {
+	c := newPowerCuts(t, 0, faultdisk.Broken{LosesSyncs: true})
+	for _, name := range c.world.order {
+		var err error
+		for cuts := 0; err == nil; cuts++ {
+			require.Less(t, cuts, 100, name)
+			err = c.cut(t, name)
+		}
+		t.Log(name, err)
+	}
+}
+
+// powerCuts is a world that was played, and what makes cuts of it.
+type powerCuts struct {
+	world *world
+	rng   *rand.Rand
+	base  string // a folder with what parties find beside their own
+}
+
+func newPowerCuts(t *testing.T, seed uint64, broken faultdisk.Broken) *powerCuts {
+	t.Helper()
+	quiet := &bug{name: "none", tokens: true, quiet: true, disk: broken}
+	c := &powerCuts{playRecorded(t, seed, quiet, true), rand.New(rand.NewPCG(seed, 7)), t.TempDir()}
+	require.Empty(t, c.world.account.broken, "%s", c.world.report())
+	bundle, err := os.ReadFile(filepath.Join(c.world.Dir, worldTask+".bundle"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(c.base, worldTask+".bundle"), bundle, 0o600))
+	return c
+}
+
+// cut opens a party on what a power cut left, and is an error where something is missing.
+func (c *powerCuts) cut(t *testing.T, name string) error {
+	t.Helper()
+	p := c.world.parties[name]
+	step := 1 + c.rng.IntN(p.disk.Steps())
+	folder := filepath.Join(c.base, name)
+	require.NoError(t, os.RemoveAll(folder))
+	require.NoError(t, p.disk.Cut(step, c.rng, folder))
+	left := &party{world: c.world, name: name, folder: folder}
+	left.offset = time.Until(p.disk.When(step)) // virtual time is not that of here
+	check := map[string]func(*party, []said) error{"relay1": c.checkFirst, "relay2": c.checkRelay,
+		"verifier": c.checkVerifier, "issuer": c.checkIssuer}[name]
+	var told []said
+	for _, what := range p.disk.Marked(step) {
+		told = append(told, what.(said))
+	}
+	if err := check(left, told); err != nil {
+		return fmt.Errorf("step %d of %d: %w", step, p.disk.Steps(), err)
+	}
+	return nil
+}
+
+// openRelay opens a relay that does not run, and reads its store.
+func (c *powerCuts) openRelay(p *party) (*relay.Stored, error) {
+	cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	cfg.Clock = p.Now
+	r, err := relay.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return relay.StoredOf(r, c.world.Open.ID)
+}
+
+// checkFirst demands that the first relay has all reports that it acknowledged.
+func (c *powerCuts) checkFirst(p *party, told []said) error {
+	stored, err := c.openRelay(p)
+	if err != nil {
+		return err
+	}
+	if err := checkServed(stored, told); err != nil {
+		return err
+	}
+	have, destroyed, err := c.reports(stored)
+	if err != nil {
+		return err
+	}
+	missing := map[uint64]uint64{}
+	for _, s := range told {
+		if s.acked != nil && !have[s.acked] {
+			missing[s.acked.epoch]++
+		}
+	}
+	for epoch, n := range missing {
+		if n > destroyed[epoch] {
+			return fmt.Errorf("%d acknowledged reports of epoch %d are missing, %d were destroyed", n, epoch,
+				destroyed[epoch])
+		}
+	}
+	return nil
+}
+
+// reports returns the reports that the first relay has, or had before the next hop confirmed them, and how many
+// of each epoch it destroyed.
+func (c *powerCuts) reports(stored *relay.Stored) (have map[*sent]bool, destroyed map[uint64]uint64, err error) {
+	have, destroyed = map[*sent]bool{}, map[uint64]uint64{}
+	known := c.world.account.slots[0]
+	for _, slots := range stored.Slots {
+		for _, slot := range slots {
+			have[known[sha256.Sum256(slot)]] = true
+		}
+	}
+	for _, b := range stored.Batches {
+		if b.Bytes == nil { // it came out, as it was confirmed
+			for slot, manifest := range c.world.account.out[0] {
+				if manifest == sha256.Sum256(b.Manifest) {
+					have[known[slot]] = true
+				}
+			}
+			m := c.world.account.signed[batchAt{0, b.Epoch, b.Seq}]
+			if m != nil && m.Destroyed() {
+				destroyed[b.Epoch] += m.Submissions
+			}
+			continue
+		}
+		batch, err := onion.ParseBatch(b.Bytes)
+		if err != nil {
+			return nil, nil, err
+		}
+		m, err := batch.Header()
+		if err != nil {
+			return nil, nil, err
+		}
+		if m.Destroyed() {
+			destroyed[b.Epoch] += m.Submissions
+		}
+		for _, slot := range slices.Concat(batch.Ciphertexts...) {
+			have[known[sha256.Sum256(slot)]] = true
+		}
+	}
+	return have, destroyed, nil
+}
+
+// checkServed demands that batches and ends are the same as were served.
+func checkServed(stored *relay.Stored, told []said) error {
+	manifests := map[[2]uint64][sha256.Size]byte{}
+	for _, b := range stored.Batches {
+		manifests[[2]uint64{b.Epoch, b.Seq}] = sha256.Sum256(b.Manifest)
+	}
+	for _, s := range told {
+		switch {
+		case s.served == nil:
+		case s.end && sha256.Sum256(stored.Ends[s.served.epoch]) != s.hash:
+			return fmt.Errorf("the end of epoch %d, which was served, is missing", s.served.epoch)
+		case !s.end && manifests[[2]uint64{s.served.epoch, s.served.seq}] != s.hash:
+			return fmt.Errorf("batch %d of epoch %d, which was served, is missing", s.served.seq, s.served.epoch)
+		}
+	}
+	return nil
+}
+
+// checkRelay demands that the second relay has all batches that it confirmed.
+func (c *powerCuts) checkRelay(p *party, told []said) error {
+	stored, err := c.openRelay(p)
+	if err != nil {
+		return err
+	}
+	have := map[batchAt]bool{}
+	for _, b := range stored.Batches {
+		have[batchAt{0, b.Epoch, b.Seq}] = true
+	}
+	for _, s := range told {
+		if s.confirms != nil && !have[*s.confirms] {
+			return fmt.Errorf("batch %d of epoch %d, which was confirmed, is missing", s.confirms.seq, s.confirms.epoch)
+		}
+	}
+	return checkServed(stored, told)
+}
+
+// checkVerifier demands that the verifier has all batches that it confirmed.
+func (c *powerCuts) checkVerifier(p *party, told []said) error {
+	run, err := beginVerifier(p, nil)
+	if err != nil {
+		return err
+	}
+	defer run.(*pulling).Close()
+	for _, s := range told {
+		if s.confirms == nil {
+			continue
+		}
+		name := fmt.Sprintf("%06d-%06d.batch", s.confirms.epoch, s.confirms.seq)
+		raw, err := os.ReadFile(filepath.Join(p.folder, "data", name))
+		if err != nil {
+			return err
+		}
+		b, err := onion.ParseBatch(raw)
+		if err != nil {
+			return err
+		}
+		if sha256.Sum256(b.Manifest) != c.world.account.manifests[*s.confirms] {
+			return fmt.Errorf("%s is another batch", name)
+		}
+	}
+	return nil
+}
+
+// handled asks a handler as a client at an address, behind a proxy.
+type handled struct {
+	http.Handler
+	client string
+}
+
+func (h handled) Do(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	in := req.Clone(req.Context())
+	if in.Body == nil {
+		in.Body = io.NopCloser(bytes.NewReader(nil))
+	}
+	in.RemoteAddr, in.RequestURI = "127.0.0.1:1", ""
+	in.Header.Set("X-Forwarded-For", h.client)
+	h.ServeHTTP(w, in)
+	return w.Result(), nil
+}
+
+// checkIssuer demands that who has a token gets no other one.
+func (c *powerCuts) checkIssuer(p *party, told []said) error {
+	i, err := issuer.New(p.issuerConfig())
+	if err != nil {
+		return err
+	}
+	defer i.Close()
+	last := told[max(len(told)-3, 0):]
+	for _, s := range last {
+		client, err := shufflerclient.New(c.world.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1,
+			HTTP: handled{i.Handler(), s.acked.client}})
+		if err != nil {
+			return err
+		}
+		_, err = client.Token(context.Background(), s.acked.epoch)
+		var p *problem.Problem
+		if !errors.As(err, &p) || p.Name != problem.Limit && p.Name != problem.EpochClosed {
+			return fmt.Errorf("client %s, who has a token of epoch %d, asks for another: %v", s.acked.client,
+				s.acked.epoch,
+				err)
+		}
+	}
+	return nil
+}
