@@ -20,6 +20,7 @@ run_part() {
     mutants) DOONA_FULL=1 go test -timeout 60m -run Mutants -v . ;;
     crash)
       DOONA_FULL=1 go test -timeout 60m -run CrashSpendsOnce -v ./relay
+      DOONA_FULL=1 go test -timeout 30m -run KilledServe -v ./cmd/verifier
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run Crash -v ./relay/internal/crashtest
       ;;
     setback) DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer ./relay/... ;;

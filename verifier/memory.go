@@ -77,7 +77,7 @@ func (p *Puller) twice(epoch, seq uint64) error {
 func (p *Puller) reloadManifest(name string) error {
 	first, second := strings.CutSuffix(name, secondSuffix)
 	batch, ok := strings.CutSuffix(first, manifestSuffix)
-	if f, known := ParseFileName(batch); ok && known && !f.End {
+	if f, known := ParseFileName(batch); ok && known && !f.End && !p.verifier.isClosed(f.Epoch) {
 		if second {
 			return p.twice(f.Epoch, f.Seq)
 		}

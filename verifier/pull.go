@@ -36,6 +36,7 @@ type Puller struct {
 	log      *slog.Logger
 	release  func() error       // gives the folder back
 	cursors  map[uint64]*cursor // By epoch.
+	notes    []noted            // Findings that have no record, as they are on the disk.
 
 	mu   sync.Mutex // guards seen
 	seen seen
@@ -48,7 +49,8 @@ type cursor struct {
 	end      *onion.End        // The last relay's, in the folder; nil before it is there.
 	kept     map[uint64]bool   // Batches in the folder, by number.
 	pending  map[uint64][]byte // Manifests of batches kept and not yet confirmed, by number.
-	noted    map[string]bool   // Findings about batches that are asked for again.
+	written  bool              // What the epoch adds up to is in the folder.
+	erased   bool              // Its records are not, and its key is gone.
 }
 
 // NewPuller returns a puller that keeps batches in dir, which it creates, and adds those that are
@@ -80,9 +82,12 @@ func (p *Puller) Close() error { return p.release() }
 // put aside.
 func (p *Puller) reload() error {
 	for epoch := range p.verifier.open.Epochs.Count {
-		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, pending: map[uint64][]byte{}, noted: map[string]bool{}}
+		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, pending: map[uint64][]byte{}}
 	}
 	if err := p.noteQuarantined(); err != nil {
+		return err
+	}
+	if err := p.restore(); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(p.dir)
@@ -119,6 +124,11 @@ func (p *Puller) reloadFile(name string) error {
 	if fault == nil {
 		return err
 	}
+	return p.putAside(name, fault)
+}
+
+// putAside moves a damaged file into the quarantine.
+func (p *Puller) putAside(name string, fault error) error {
 	if err := Quarantine(p.dir, filepath.Join(p.dir, name)); err != nil {
 		return err
 	}
@@ -127,8 +137,12 @@ func (p *Puller) reloadFile(name string) error {
 	return nil
 }
 
-// reloadBatch adds a kept batch. A fault is the file's; an error is another, such as a key that is not there.
+// reloadBatch takes a kept batch that has no record yet. A fault is the file's; an error is another.
 func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
+	c := p.cursors[epoch]
+	if c != nil && c.kept[seq] {
+		return nil, nil // its record is here
+	}
 	raw, err := os.ReadFile(p.path(epoch, seq))
 	if err != nil {
 		return fmt.Errorf("couldn't read it: %w", errors.Unwrap(err)), nil
@@ -137,7 +151,6 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	if err != nil {
 		return err, nil
 	}
-	c := p.cursors[epoch]
 	header, err := batch.Header()
 	if err != nil || c == nil || header.Epoch != epoch || header.Seq != seq {
 		return errors.New("not the batch that its name says"), nil
@@ -145,8 +158,10 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	if _, err := Check(p.verifier.open, batch); err != nil {
 		return err, nil
 	}
-	if err := p.verifier.Add(batch); err != nil {
-		return nil, err
+	if !c.written {
+		if err := p.take(batch, epoch, seq); err != nil {
+			return nil, err
+		}
 	}
 	c.kept[seq] = true
 	c.pending[seq] = batch.Manifest // the crash may have come before the confirmation
@@ -216,6 +231,11 @@ func (p *Puller) Pull(ctx context.Context) error {
 				failed = err
 			}
 		}
+		if c.complete && !c.erased {
+			if err := p.finish(epoch, c); err != nil && failed == nil {
+				failed = err
+			}
+		}
 		if err := p.confirm(ctx, epoch, c); err != nil && failed == nil {
 			failed = err
 		}
@@ -257,8 +277,11 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			}
 			continue
 		case errors.Is(err, handover.ErrConfirmed):
-			p.verifier.Note(FindingMissing,
-				fmt.Sprintf("epoch %d, batch %d was confirmed before, and is not here", epoch, c.next))
+			at := batchPlace(epoch, c.next)
+			at.Text += " was confirmed before, and is not here"
+			if err := p.note(FindingMissing, at); err != nil {
+				return err
+			}
 		case err != nil:
 			return err
 		}
@@ -272,7 +295,7 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 	for c.kept[c.next] {
 		c.next++
 	}
-	if c.complete = c.end != nil && c.next >= c.end.Batches; !c.complete {
+	if c.complete = c.written || c.end != nil && c.next >= c.end.Batches; !c.complete {
 		return nil
 	}
 	p.noteEnded(epoch)
@@ -297,21 +320,23 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	end := &chain[len(chain)-1]
 	if end.Batches != c.next {
 		if end.Batches < c.next {
-			p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d has %d batches by its signed end, and %d were signed",
-				epoch, end.Batches, c.next))
+			return false, p.note(FindingEnd, place{epoch, end.Batches, fmt.Sprintf("epoch %d has %d batches by its "+
+				"signed end, and %d were signed", epoch, end.Batches, c.next)})
 		}
 		return false, nil
 	}
 	if why, err := p.agrees(end); err != nil || why != "" {
 		if why != "" {
-			p.noteOnce(c, FindingEnd, why)
+			err = p.note(FindingEnd, place{epoch, end.Batches, why})
 		}
 		return false, err
 	}
 	if first := end.Hop + 1 - uint64(len(chain)); first > 0 {
-		p.noteOnce(c, FindingEnd, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the "+
-			"hop before",
-			epoch, first))
+		at := place{epoch, end.Batches, fmt.Sprintf("epoch %d was given up at hop %d, which had no signed end of the "+
+			"hop before", epoch, first)}
+		if err := p.note(FindingEnd, at); err != nil {
+			return false, err
+		}
 	}
 	raw, err := signed.Bytes()
 	if err != nil {
@@ -322,14 +347,6 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	}
 	c.end = end
 	return true, p.verifier.end(epoch, end.Batches)
-}
-
-// noteOnce notes a finding about something that is asked for again.
-func (p *Puller) noteOnce(c *cursor, name FindingName, why string) {
-	if !c.noted[why] {
-		p.verifier.Note(name, why)
-	}
-	c.noted[why] = true
 }
 
 // pullOne keeps and adds the next batch of an epoch. One that the last relay has signed and that
@@ -343,15 +360,19 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 		p.noteContact(err)
 	}
 	if fault := handover.Foreign(err); fault != nil {
-		p.noteOnce(c, FindingForeign, fmt.Sprintf("epoch %d, batch %d: %v", epoch, seq, fault))
+		if err := p.note(FindingForeign, batchPlace(epoch, seq).because(fault)); err != nil {
+			return err
+		}
 		return errAgain
 	}
 	if errors.Is(err, errTwice) {
 		return p.twice(epoch, seq)
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {
-		p.verifier.Note(FindingRefused, refused.Error())
-		return p.verifier.witness(refused.Signed, epoch, seq, 0)
+		if err := p.note(FindingRefused, batchPlace(epoch, seq).because(refused)); err != nil {
+			return err
+		}
+		return p.witness(refused.Signed, epoch, seq)
 	}
 	if err != nil {
 		return err
@@ -359,7 +380,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	if err := p.keep(batch, epoch, seq); err != nil {
 		return err
 	}
-	if err := p.verifier.Add(batch); err != nil {
+	if err := p.take(batch, epoch, seq); err != nil {
 		return err
 	}
 	c.pending[seq] = batch.Manifest

@@ -122,7 +122,7 @@ func TestARestartReadsBeyondAGap(t *testing.T) {
 	require.True(t, p.relay.Confirmed(0, 1))
 
 	again, puller := p.start(t)
-	requireReport(t, again, 1, verifier.FindingGap)
+	requireReport(t, again, 1, verifier.FindingRefused)
 	require.NoError(t, puller.Pull(t.Context()))
 	requireReport(t, again, 1, verifier.FindingRefused)
 }

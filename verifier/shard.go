@@ -53,7 +53,7 @@ func (v *Verifier) WriteState(out io.Writer) error {
 	for _, r := range records {
 		write(r)
 	}
-	notes := v.noted()
+	notes := v.faults.noted()
 	w.Array(len(notes))
 	for i := range notes {
 		write(&notes[i])
@@ -82,14 +82,17 @@ func (v *Verifier) records() (out []*Record) {
 	return out
 }
 
-func (v *Verifier) noted() (out []noted) {
-	for name, one := range v.faults {
+// noted returns the findings by name.
+func (f findings) noted() []noted {
+	out := []noted{}
+	for name, one := range f {
 		out = append(out, noted{string(name), one.count, one.first.Epoch, one.first.Seq, one.first.Text})
 	}
 	slices.SortFunc(out, func(a, b noted) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
+// ended returns how many batches epochs have by their signed ends.
 func (v *Verifier) ended() (out []ended) {
 	for _, of := range v.sortedEpochs() {
 		if n := v.epochs[of].batches; n > 0 {

@@ -12,8 +12,9 @@ import (
 // epoch is what is known of one epoch: records, in whatever order they came, and what they add up to.
 type epoch struct {
 	numbers map[uint64]*number
-	closed  bool   // There is no further batch, and the replay set is gone.
+	closed  bool   // There is no further batch; what is left is the total, with the findings of findPlaces.
 	batches uint64 // How many its signed end tells of; 0 before.
+	exposed bool   // Whether messages of clients came here, once it is closed: see reached.
 	total   *total // Of the numbers below its next; nil: none yet.
 }
 
@@ -98,6 +99,9 @@ func (n *number) counted() *signedVersion {
 
 // addUp brings the total of an epoch up to date.
 func (v *Verifier) addUp(e *epoch) error {
+	if e.closed {
+		return nil
+	}
 	if e.total == nil {
 		e.total = &total{aggregate: v.mechanism.Aggregate(), hops: newHops(v.open.VerifierHop()),
 			missing: make([]uint64, v.open.VerifierHop()+1), findings: findings{}, tags: tags{}}
@@ -188,7 +192,7 @@ func (e *epoch) reached() bool {
 			}
 		}
 	}
-	return false
+	return e.exposed
 }
 
 // withhold names why a batch does not count.

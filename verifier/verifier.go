@@ -143,6 +143,9 @@ func (v *Verifier) Add(batch *onion.Batch) error {
 		return err
 	}
 	last := chain[len(chain)-1]
+	if v.isClosed(last.Epoch) {
+		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", last.Seq, last.Epoch)
+	}
 	if v.Has(last.Epoch, last.Seq) {
 		return fmt.Errorf("couldn't add batch %d of epoch %d: added before", last.Seq, last.Epoch)
 	}
@@ -270,22 +273,29 @@ func (v *Verifier) AddRecord(r *Record) error {
 	return nil
 }
 
-// complete says that there is no further batch of an epoch, and lets its replay set go. What is kept
-// of all epochs together then does not grow with their messages.
+// complete says that there is no further batch of an epoch, and lets its records go, replay set and all.
+// What is kept of all epochs together then does not grow with their messages.
 func (v *Verifier) complete(of uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	e := v.epoch(of)
+	if e.closed {
+		return nil
+	}
 	if err := v.addUp(e); err != nil {
 		return err
 	}
-	e.closed, e.total.tags = true, nil
-	for _, n := range e.numbers {
-		for _, one := range n.versions {
-			one.record.strip()
-		}
-	}
+	e.findPlaces(of, v.open.Batch.Size, e.total.findings)
+	e.exposed = e.reached()
+	e.total.tags, e.numbers, e.closed = nil, nil, true
 	return nil
+}
+
+func (v *Verifier) isClosed(of uint64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	e := v.epochs[of]
+	return e != nil && e.closed
 }
 
 // Has says whether a batch of a number has been added as a whole.
@@ -335,10 +345,12 @@ func openAll(opener *onion.Opener, lanes onion.Lanes) []slot {
 }
 
 // Note adds a finding that has no record.
-func (v *Verifier) Note(name FindingName, example string) {
+func (v *Verifier) Note(name FindingName, example string) { v.noteAt(name, nowhere(example)) }
+
+func (v *Verifier) noteAt(name FindingName, at place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.faults.add(name, 1, nowhere(example))
+	v.faults.add(name, 1, at)
 }
 
 // Findings returns what did not add up so far, but for what shows only when batches are opened.
@@ -353,7 +365,9 @@ func (v *Verifier) places() findings {
 	f := findings{}
 	f.merge(v.faults)
 	for _, of := range v.sortedEpochs() {
-		v.epochs[of].findPlaces(of, v.open.Batch.Size, f)
+		if e := v.epochs[of]; !e.closed { // else they are in its total
+			e.findPlaces(of, v.open.Batch.Size, f)
+		}
 	}
 	return f
 }

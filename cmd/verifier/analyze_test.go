@@ -29,14 +29,18 @@ type files struct {
 	paths       []string
 }
 
-func newFiles(t *testing.T) *files {
+func newFiles(t *testing.T, change ...func(*task.Task)) *files {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
-		q := planner.Query{Name: "files", Query: task.Mean, Hi: 10, Batch: testBatch, Honest: 0.9, Epsilon: 2, Delta: 1e-4}
+		q := planner.Query{Name: "files", Query: task.Mean, Hi: 10, Batch: testBatch, Honest: 0.9, Epsilon: 2,
+			Delta: 1e-4}
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
 		*draft = *calibrated
+		for _, f := range change {
+			f(draft)
+		}
 	}})
 	f := &files{Cascade: c, dir: t.TempDir()}
 	f.bundle = filepath.Join(c.Dir, "task0.bundle")
@@ -44,19 +48,26 @@ func newFiles(t *testing.T) *files {
 	return f
 }
 
-// write makes a batch of fresh slots and those given.
-func (f *files) write(t *testing.T, seq uint64, name string, more ...[]byte) [][]byte {
+// slots returns fresh slots of clients, as the relay hands them on.
+func (f *files) slots(t *testing.T, epoch uint64, n int) (lane [][]byte) {
 	t.Helper()
 	client, err := shufflerclient.New(f.Open, shufflerclient.Options{MaxEpsilon: 10})
 	require.NoError(t, err)
-	lane := more
-	for i := range testBatch - len(more) {
-		r, err := client.Report(0, []float64{float64(i % 10)})
+	opener := f.Opener(t, 0, epoch)
+	for i := range n {
+		r, err := client.Report(epoch, []float64{float64(i % 10)})
 		require.NoError(t, err)
-		envelope, err := f.Opener(t, 0, 0).OpenEnvelope(r.Body)
+		envelope, err := opener.OpenEnvelope(r.Body)
 		require.NoError(t, err)
 		lane = append(lane, envelope.Lanes[0]...)
 	}
+	return lane
+}
+
+// write makes the file of a batch of fresh slots and those given.
+func (f *files) write(t *testing.T, seq uint64, name string, more ...[]byte) [][]byte {
+	t.Helper()
+	lane := append(more, f.slots(t, 0, testBatch-len(more))...)
 	b, err := onion.NewBatch(f.SignKey(t, 0), onion.Context{TaskID: f.Open.ID}, seq, testBatch, []uint64{testBatch},
 		onion.Lanes{lane}, nil)
 	require.NoError(t, err)

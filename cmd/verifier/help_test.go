@@ -17,8 +17,9 @@ func TestHelp(t *testing.T) {
 	clitest.Help(t, root(), map[string]string{
 		signed: "needs the parties' keys, as TestScripts/parties makes them",
 		serve:  "runs until it is stopped",
-		"verifier serve --config try/verifier/verifier.yaml":                              "runs until it is stopped",
-		"verifier task table --json":                                                      "takes a minute; TestDocumentedTablesHaveEveryExample has it",
+		"verifier serve --config try/verifier/verifier.yaml": "runs until it is stopped",
+		"verifier task table --json": "takes a minute; " +
+			"TestDocumentedTablesHaveEveryExample has it",
 		"verifier simulate --table --repeat 5000":                                         "takes minutes",
 		"verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json": batches,
 		"verifier verify --task mean.bundle batches/*.batch":                              batches,

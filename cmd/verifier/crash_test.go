@@ -1,0 +1,236 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// How many epochs the test has and how many batches each: the last of an epoch repeats a message of the first.
+const (
+	crashEpochs  = 3
+	crashBatches = 4
+)
+
+// killed is a verifier in a process of its own that is killed at random moments.
+type killed struct {
+	*files
+	relay     *relaytest.Rogue
+	data      string // The data folder.
+	keys      string // The verifier's key file.
+	address   string
+	kills     int
+	opened    map[string]int // How often each batch was opened.
+	processes int
+}
+
+// TestKilledServe kills `verifier serve` at random moments: it ends with the bytes of one that was not
+// killed, opens no batch again that it has written down, one at most again per kill, and keys that were
+// erased stay so. DOONA_FULL=1 kills it 50 times and not 5.
+func TestKilledServe(t *testing.T) {
+	wanted := 5
+	if os.Getenv("DOONA_FULL") != "" {
+		wanted = 50
+	}
+	f := newFiles(t, func(draft *task.Task) {
+		draft.Epochs.Count = crashEpochs
+		draft.Epochs.Start -= 10 * draft.Epochs.Length
+	})
+	rogue := f.StartFirst(t)
+	for epoch := range uint64(crashEpochs) {
+		first := f.slots(t, epoch, testBatch)
+		for seq := range uint64(crashBatches) {
+			lane := first
+			if seq > 0 {
+				lane = f.slots(t, epoch, testBatch)
+			}
+			if seq == crashBatches-1 {
+				lane[0] = first[0]
+			}
+			rogue.Serve(t, epoch, seq, rogue.Batch(t, epoch, seq, testBatch, onion.Lanes{lane}))
+		}
+		if epoch < crashEpochs-1 { // the last one goes on
+			rogue.End(epoch)
+		}
+	}
+	keys, err := os.ReadFile(f.VerifierKeys("task0"))
+	require.NoError(t, err)
+	begin := time.Now()
+	want, _ := f.round(t, rogue, keys, 0, 0)
+	took := time.Since(begin)
+	kills, rounds := 0, 0
+	for kills < wanted {
+		got, n := f.round(t, rogue, keys, wanted-kills, took)
+		require.Equal(t, want, got)
+		kills, rounds = kills+n, rounds+1
+	}
+	t.Logf("%d kills in %d rounds; a round without takes %v", kills, rounds, took)
+}
+
+// round runs a verifier from nothing to the end of all epochs but the last, and kills it as often as there
+// is something to kill, at most a number of times. It returns the report and the kills.
+func (f *files) round(t *testing.T, rogue *relaytest.Rogue, keys []byte, kills int, within time.Duration) (string,
+	int) {
+	t.Helper()
+	dir := t.TempDir()
+	k := &killed{files: f, relay: rogue, data: filepath.Join(dir, "data"), keys: filepath.Join(dir, "task.keys"),
+		address: relaytest.FreeAddress(t), opened: map[string]int{}}
+	require.NoError(t, os.WriteFile(k.keys, keys, 0o600))
+	report := ""
+	for report == "" {
+		limit := time.Duration(0)
+		if k.kills < kills && !k.done(t) {
+			limit = time.Duration(rand.Int64N(int64(within))) + time.Millisecond
+		}
+		report = k.run(t, limit)
+	}
+	total := 0
+	for _, n := range k.opened {
+		total += n
+	}
+	require.Len(t, k.opened, crashEpochs*crashBatches)
+	require.LessOrEqual(t, total, crashEpochs*crashBatches+k.kills, "one batch may be opened twice per kill")
+	return report, k.kills
+}
+
+// run runs the verifier until it has all there is, and returns its report; or kills it after some time, and
+// returns "".
+func (k *killed) run(t *testing.T, limit time.Duration) (report string) {
+	t.Helper()
+	before, erased := k.written(t), k.erased(t)
+	k.processes++
+	log, err := os.Create(filepath.Join(filepath.Dir(k.data), fmt.Sprintf("log%d", k.processes)))
+	require.NoError(t, err)
+	defer log.Close()
+	cmd := exec.Command("verifier", "serve", "--task", k.bundle, "--keys", k.keys, "--sign-key", k.VerifierSign(),
+		"--data", k.data, "--listen", k.address, "--interval", "10ms")
+	cmd.Stderr = log
+	require.NoError(t, cmd.Start())
+	if limit > 0 {
+		time.Sleep(limit)
+		k.kills++
+	} else {
+		report = k.wait(t)
+	}
+	require.NoError(t, cmd.Process.Kill())
+	cmd.Wait()
+	for at := range k.openings(t, log.Name()) {
+		require.NotContains(t, before, at, "it was written down before the process began")
+	}
+	require.Subset(t, k.erased(t), erased)
+	for _, epoch := range k.erased(t) {
+		require.Contains(t, k.written(t), fmt.Sprintf("%06d.epoch", epoch), "its key is gone")
+	}
+	return report
+}
+
+// wait returns the report once all batches are in it and the keys of the epochs that ended are erased.
+func (k *killed) wait(t *testing.T) (report string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		resp, err := http.Get("http://" + k.address + "/tasks/" + k.Open.ID.String() + "/api/report")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		var r map[string]any
+		if json.NewDecoder(resp.Body).Decode(&r) != nil || r["batches"] != float64(crashEpochs*crashBatches) ||
+			len(k.erased(t)) < crashEpochs-1 {
+			return false
+		}
+		delete(r, "progress") // when the relay last answered
+		line, err := json.Marshal(r)
+		require.NoError(t, err)
+		report = string(line)
+		return true
+	}, time.Minute, 10*time.Millisecond)
+	require.Contains(t, report, `"name":"repeated"`)
+	return report
+}
+
+// done says whether there is nothing left to do, and so nothing to kill.
+func (k *killed) done(t *testing.T) bool {
+	t.Helper()
+	return len(k.written(t)) == crashEpochs*crashBatches+crashEpochs-1 && len(k.erased(t)) == crashEpochs-1
+}
+
+// written returns the batches whose records are there, as EEEEEE-NNNNNN, and the files of closed epochs, with
+// the batches of those.
+func (k *killed) written(t *testing.T) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	err := filepath.WalkDir(k.data, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it is not there yet
+		}
+		switch name := d.Name(); filepath.Ext(name) {
+		case ".record":
+			out[name[:len("EEEEEE-NNNNNN")]] = true
+		case ".epoch":
+			out[name] = true
+			for seq := range crashBatches {
+				out[fmt.Sprintf("%s-%06d", strings.TrimSuffix(name, ".epoch"), seq)] = true
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return out
+}
+
+// erased returns the epochs whose keys are gone.
+func (k *killed) erased(t *testing.T) (epochs []uint64) {
+	t.Helper()
+	raw, err := os.ReadFile(k.keys)
+	require.NoError(t, err)
+	var file struct{ Keys []struct{ Epoch uint64 } }
+	require.NoError(t, json.Unmarshal(raw, &file))
+	left := map[uint64]bool{}
+	for _, key := range file.Keys {
+		left[key.Epoch] = true
+	}
+	for epoch := range uint64(crashEpochs) {
+		if !left[epoch] {
+			epochs = append(epochs, epoch)
+		}
+	}
+	return epochs
+}
+
+var openingLine = regexp.MustCompile(`msg=opening .*epoch=(\d+) batch=(\d+)`)
+
+// openings counts what a process opened.
+func (k *killed) openings(t *testing.T, log string) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile(log)
+	require.NoError(t, err)
+	out := map[string]int{}
+	for _, m := range openingLine.FindAllStringSubmatch(string(text), -1) {
+		epoch, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		seq, err := strconv.Atoi(m[2])
+		require.NoError(t, err)
+		out[fmt.Sprintf("%06d-%06d", epoch, seq)]++
+	}
+	for at, n := range out {
+		require.Equal(t, 1, n, at)
+		k.opened[at] += n
+	}
+	return out
+}

@@ -1,0 +1,217 @@
+package verifier
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// The names of checkpoints, beside those of batches.
+const (
+	recordName = "%06d-%06d-%016x.record" // The last part is the beginning of the version.
+	recordExt  = ".record"
+	epochName  = "%06d.epoch"
+	notesName  = "findings"
+)
+
+func recordFile(r *Record, hash version) string {
+	return fmt.Sprintf(recordName, r.Epoch, r.Seq, hash[:8])
+}
+
+func (p *Puller) epochPath(epoch uint64) string {
+	return filepath.Join(p.dir, fmt.Sprintf(epochName, epoch))
+}
+
+// restore takes what an earlier run has written down, so that no batch is opened again. A damaged file is put
+// aside; what it was made from may still be here.
+func (p *Puller) restore() error {
+	if err := p.restoreNotes(); err != nil {
+		return err
+	}
+	for epoch, c := range p.cursors {
+		raw, err := readChecked(p.epochPath(epoch))
+		if err == nil {
+			err = p.verifier.restoreEpoch(epoch, raw)
+		}
+		if err == nil {
+			c.written = true
+		} else if !errors.Is(err, os.ErrNotExist) {
+			if err := p.putAside(filepath.Base(p.epochPath(epoch)), err); err != nil {
+				return err
+			}
+		}
+	}
+	files, err := os.ReadDir(p.dir)
+	if err != nil {
+		return fmt.Errorf("couldn't read the checkpoints: %w", err)
+	}
+	for _, file := range files {
+		var epoch uint64
+		if _, err := fmt.Sscanf(file.Name(), "%06d-", &epoch); err != nil || filepath.Ext(file.Name()) != recordExt ||
+			p.verifier.isClosed(epoch) {
+			continue
+		}
+		if err := p.restoreRecord(file.Name()); err != nil {
+			if err := p.putAside(file.Name(), err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Puller) restoreRecord(name string) error {
+	raw, err := readChecked(filepath.Join(p.dir, name))
+	if err != nil {
+		return err
+	}
+	r, err := ParseRecord(p.verifier.open, raw)
+	if err != nil {
+		return err
+	}
+	signed, err := onion.ParseSigned(r.Signed)
+	if err != nil {
+		return err
+	}
+	if name != recordFile(r, sha256.Sum256(signed.Manifest)) {
+		return errors.New("not the record that its name says")
+	}
+	if err := p.verifier.AddRecord(r); err != nil || r.Copies == 0 {
+		return err
+	}
+	c := p.cursors[r.Epoch]
+	c.kept[r.Seq] = true
+	c.pending[r.Seq] = signed.Manifest // the crash may have come before the confirmation
+	return nil
+}
+
+// take opens a batch that is kept, and writes down what it holds before it counts.
+func (p *Puller) take(batch *onion.Batch, epoch, seq uint64) error {
+	chain, err := Check(p.verifier.open, batch)
+	if err != nil {
+		return err
+	}
+	p.log.Info("opening", "task", p.verifier.open.ID.String()[:8], "epoch", epoch, "batch", seq)
+	r, err := p.verifier.openBatch(batch, chain)
+	if errors.Is(err, keyfile.ErrErased) { // and what was written down before is lost
+		if err := p.note(FindingErased, batchPlace(epoch, seq)); err != nil {
+			return err
+		}
+		return p.witness(batch.Signed(), epoch, seq)
+	}
+	if err != nil {
+		return err
+	}
+	return p.write(r)
+}
+
+// witness keeps what the last relay signed for a number without a batch that counts.
+func (p *Puller) witness(signed *onion.SignedManifest, epoch, seq uint64) error {
+	r, err := newRecord(p.verifier.open, signed, epoch, seq, 0)
+	if err != nil {
+		return err
+	}
+	return p.write(r)
+}
+
+// write adds a record once it is on the disk.
+func (p *Puller) write(r *Record) error {
+	raw, err := r.Bytes()
+	if err != nil {
+		return err
+	}
+	hash, _, err := r.open(p.verifier.open)
+	if err != nil {
+		return err
+	}
+	if err := writeChecked(filepath.Join(p.dir, recordFile(r, hash)), raw); err != nil {
+		return err
+	}
+	return p.verifier.AddRecord(r)
+}
+
+// finish writes down what an epoch adds up to whose signed end is here, and then erases what led to it: its
+// records, which hold single messages, and its key. A step that fails is tried again at the next pull.
+func (p *Puller) finish(epoch uint64, c *cursor) error {
+	if err := p.verifier.complete(epoch); err != nil {
+		return err
+	}
+	if !c.written {
+		raw, err := p.verifier.closedBytes(epoch)
+		if err != nil {
+			return err
+		}
+		if err := writeChecked(p.epochPath(epoch), raw); err != nil {
+			return err
+		}
+		c.written = true
+	}
+	if c.erased {
+		return nil
+	}
+	records, err := filepath.Glob(filepath.Join(p.dir, fmt.Sprintf("%06d-*.record", epoch)))
+	if err != nil {
+		return err
+	}
+	for _, path := range records {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("couldn't erase a record: %w", err)
+		}
+	}
+	if err := p.verifier.keys.Erase(epoch); err != nil {
+		return fmt.Errorf("couldn't erase the key of epoch %d: %w", epoch, err)
+	}
+	c.erased = true
+	p.log.Info("erased", "task", p.verifier.open.ID.String()[:8], "epoch", epoch)
+	return nil
+}
+
+// note keeps a finding that has no record, durably. The same one counts once, over all runs.
+func (p *Puller) note(name FindingName, at place) error {
+	for _, n := range p.notes {
+		if n.Name == string(name) && n.Text == at.Text {
+			return nil
+		}
+	}
+	all := append(p.notes, noted{string(name), 1, at.Epoch, at.Seq, at.Text})
+	raw, err := codec.Marshal(&notes{notesLabel, task.Version, p.verifier.open.ID[:], all})
+	if err != nil {
+		return err
+	}
+	if err := writeChecked(filepath.Join(p.dir, notesName), raw); err != nil {
+		return err
+	}
+	p.notes = all
+	p.verifier.noteAt(name, at)
+	return nil
+}
+
+func (p *Puller) restoreNotes() error {
+	raw, err := readChecked(filepath.Join(p.dir, notesName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var kept notes
+	if err == nil {
+		err = codec.Unmarshal(raw, &kept)
+	}
+	if err == nil && (kept.Label != notesLabel || kept.Version != task.Version ||
+		string(kept.TaskID) != string(p.verifier.open.ID[:])) {
+		err = errors.New("not the findings of this task")
+	}
+	if err != nil {
+		return p.putAside(notesName, err)
+	}
+	p.notes = kept.Noted
+	for _, n := range kept.Noted {
+		p.verifier.noteAt(FindingName(n.Name), place{n.Epoch, n.Seq, n.Text})
+	}
+	return nil
+}

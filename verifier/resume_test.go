@@ -1,0 +1,184 @@
+package verifier_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// past makes the epochs of a task long over.
+func past(draft *task.Task) { draft.Epochs.Start -= 10 * draft.Epochs.Length }
+
+// content is the report without what tells of the moment.
+func content(t *testing.T, v *verifier.Verifier) string {
+	t.Helper()
+	r, err := v.Report()
+	require.NoError(t, err)
+	r.Progress, r.Verdict = nil, ""
+	line, err := json.Marshal(r)
+	require.NoError(t, err)
+	return string(line)
+}
+
+// glob returns the one file of a pattern in the folder of batches.
+func (p *pulled) glob(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(p.dir, pattern))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+func (p *pulled) keyOf(t *testing.T, epoch uint64) error {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(p.VerifierKeys("task0"))
+	require.NoError(t, err)
+	_, err = keys.Key(epoch)
+	return err
+}
+
+func damage(t *testing.T, path string) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	raw[len(raw)/2] ^= 1
+	require.NoError(t, os.WriteFile(path, raw, 0o600))
+}
+
+// TestWhatIsWrittenDownIsNotOpenedAgain: without the key, and with damaged batches, a restart has the same
+// report, replay set included.
+func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
+	p := newPulled(t, past)
+	fresh := slots(t, p.Cascade, batchSize)
+	p.relay.Serve(t, 0, 0, p.relay.Batch(t, 0, 0, batchSize, onion.Lanes{fresh}))
+	v, puller := p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	want := content(t, v)
+	damage(t, p.glob(t, "*.batch"))
+	keys, err := keyfile.LoadHPKE(p.VerifierKeys("task0"))
+	require.NoError(t, err)
+	saved, err := os.ReadFile(p.VerifierKeys("task0"))
+	require.NoError(t, err)
+	require.NoError(t, keys.Erase(0))
+	v, _ = p.start(t)
+	require.Equal(t, want, content(t, v))
+
+	require.NoError(t, os.WriteFile(p.VerifierKeys("task0"), saved, 0o600))
+	repeat := append(slots(t, p.Cascade, batchSize-1), fresh[0])
+	p.relay.Serve(t, 0, 1, p.relay.Batch(t, 0, 1, batchSize, onion.Lanes{repeat}))
+	v, puller = p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, v, 2, verifier.FindingRepeated)
+}
+
+// TestAKeyGoesWithTheSignedEnd: and not before, however long the epoch is over. What is left is not read from
+// the batches.
+func TestAKeyGoesWithTheSignedEnd(t *testing.T) {
+	p := newPulled(t, past)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	for seq, bad := range []int{1, 3} { // one slot is lost; too many are, so that clients are over-exposed
+		lane := spoil(slots(t, p.Cascade, batchSize), bad)
+		p.relay.Serve(t, 0, uint64(seq+1), p.relay.Batch(t, 0, uint64(seq+1), batchSize, onion.Lanes{lane}))
+	}
+	v, puller := p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	require.NoError(t, p.keyOf(t, 0), "an epoch that is over by the clock alone")
+	record, want := p.glob(t, "000000-000000-*.record"), content(t, v)
+	require.Contains(t, want, `"name":"too-few"`)
+	p.relay.End(0)
+	require.NoError(t, puller.Pull(t.Context()))
+	require.ErrorIs(t, p.keyOf(t, 0), keyfile.ErrErased)
+	require.NoError(t, p.keyOf(t, 1), "that of the next epoch stays")
+	require.NoFileExists(t, record, "it holds single messages")
+	require.Equal(t, want, content(t, v))
+	require.NoError(t, os.Remove(p.glob(t, "000000-000000.batch")))
+	v, puller = p.start(t)
+	require.Equal(t, want, content(t, v))
+	require.NoError(t, puller.Pull(t.Context()))
+	require.Equal(t, want, content(t, v))
+	require.ErrorContains(t, v.Add(p.batch(t, 1)), "the epoch is complete")
+}
+
+// TestAKeyGoesAfterACrash: a crash may come between any two steps of an epoch's end. The next pull goes on.
+func TestAKeyGoesAfterACrash(t *testing.T) {
+	p := newPulled(t, past)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	v, puller := p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	path := p.glob(t, "*.record")
+	record, err := os.ReadFile(path)
+	require.NoError(t, err)
+	keys, err := os.ReadFile(p.VerifierKeys("task0"))
+	require.NoError(t, err)
+	p.relay.End(0)
+	require.NoError(t, puller.Pull(t.Context()))
+	want := content(t, v)
+	for name, undo := range map[string]func(){
+		"before the key":     func() {},
+		"before the records": func() { require.NoError(t, os.WriteFile(path, record, 0o600)) },
+		"before the epoch": func() {
+			require.NoError(t, os.WriteFile(path, record, 0o600))
+			require.NoError(t, os.Remove(p.glob(t, "*.epoch")))
+		},
+	} {
+		require.NoError(t, os.WriteFile(p.VerifierKeys("task0"), keys, 0o600))
+		undo()
+		v, puller = p.start(t)
+		require.Equal(t, want, content(t, v), name)
+		require.NoError(t, puller.Pull(t.Context()))
+		require.Equal(t, want, content(t, v), name)
+		require.ErrorIs(t, p.keyOf(t, 0), keyfile.ErrErased, name)
+		require.NoFileExists(t, path, name)
+	}
+}
+
+// TestDamagedCheckpointsArePutAside: a record is made again from its batch; what an epoch added up to is lost
+// if its key is gone, and that is said.
+func TestDamagedCheckpointsArePutAside(t *testing.T) {
+	p := newPulled(t, past)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	_, puller := p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	damage(t, p.glob(t, "*.record"))
+	v, puller := p.start(t)
+	requireReport(t, v, 1, verifier.FindingQuarantined)
+	p.glob(t, "*.record")
+	p.relay.End(0)
+	require.NoError(t, puller.Pull(t.Context()))
+	require.NoError(t, os.RemoveAll(filepath.Join(p.dir, verifier.QuarantineFolder)))
+	damage(t, p.glob(t, "*.epoch"))
+	v, puller = p.start(t)
+	requireReport(t, v, 0, verifier.FindingErased, verifier.FindingQuarantined)
+	require.NoError(t, puller.Pull(t.Context()))
+	v, _ = p.start(t)
+	requireReport(t, v, 0, verifier.FindingErased, verifier.FindingQuarantined)
+}
+
+// TestFindingsSurviveARestart: and the same one counts once, however often it is found.
+func TestFindingsSurviveARestart(t *testing.T) {
+	p := newPulled(t)
+	good := p.batch(t, 0)
+	altered := *good
+	altered.Ciphertexts = onion.Lanes{good.Ciphertexts[0][1:]}
+	p.relay.Serve(t, 0, 0, &altered)
+	for range 3 {
+		v, puller := p.start(t)
+		for range 2 {
+			require.NoError(t, puller.Pull(t.Context()))
+			requireReport(t, v, 0, verifier.FindingForeign)
+		}
+	}
+	p.relay.Serve(t, 0, 0, good)
+	_, puller := p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	v, _ := p.start(t)
+	requireReport(t, v, 1, verifier.FindingForeign)
+}
