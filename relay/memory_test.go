@@ -1,7 +1,12 @@
 package relay_test
 
 import (
+	"io"
+	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,4 +107,173 @@ func TestAnEndBehindItsManifests(t *testing.T) {
 	require.Equal(t, relay.Reason("an end of the epoch that is not that of its batches"),
 		c.Status(t, 1).Findings[0].Reason)
 	require.Equal(t, "open", c.Status(t, 1).Epochs[0].State)
+}
+
+// TestAnEndOfOtherTotals: an end whose batches did not give out what came in here ends nothing; the right
+// one does, when it comes.
+func TestAnEndOfOtherTotals(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	first := c.StartFirst(t)
+	b := first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
+	first.Serve(t, 0, 0, b)
+	c.Start(t, 1)
+	c.Pull(t, 0, 0)
+	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(20, 9)...))) // what the end tells of
+	first.End(0)
+	c.Clock.Advance(relaytest.Epoch + time.Minute)
+	requireSoon(t, func() bool { return len(c.Status(t, 1).Findings) == 1 })
+	require.Equal(t, relay.Finding{Epoch: 0, Batch: 1, Reason: "an end of the epoch that is not that of its batches"},
+		c.Status(t, 1).Findings[0])
+	require.Equal(t, "open", c.Status(t, 1).Epochs[0].State)
+	first.Serve(t, 0, 0, b)
+	waitState(t, c, 1, 0, "erased")
+}
+
+// rawPull returns the bytes that the first relay answers to a pull of batch 0 with.
+func rawPull(t *testing.T, c *relaytest.Cascade, next int) []byte {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, c.Open.BatchURL(0, 0, 0), nil)
+	require.NoError(t, err)
+	req.Header.Set(handover.Header,
+		handover.Signed(c.SignKey(t, next), onion.SignPull, handover.Body(c.Open.ID, 0, 0, 0)))
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return raw
+}
+
+// TestLostConfirmation: a relay that was not told, and restarts, hands out the same bytes, as often as it is
+// asked.
+func TestLostConfirmation(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		c := relaytest.New(t, o)
+		p := startProcess(t, c, 0)
+		for i := range 10 {
+			require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+		}
+		requireSoon(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 1 })
+		raw := rawPull(t, c, 1)
+		for range 3 {
+			p.crash(t)
+			require.Equal(t, raw, rawPull(t, c, 1))
+		}
+		b, err := onion.ParseBatch(raw)
+		require.NoError(t, err)
+		next := handover.NewClient(c.SignKey(t, 1), nil)
+		for range 2 { // the first answer was lost
+			require.NoError(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, b.Manifest))
+			_, err = next.Pull(t.Context(), c.Open, 0, 0, 0)
+			require.ErrorIs(t, err, handover.ErrConfirmed)
+			p.crash(t)
+		}
+	})
+}
+
+// TestConfirmsUntilItIsHeard: a mix whose confirmations get lost, and that restarts, confirms again, and
+// makes its batch once.
+func TestConfirmsUntilItIsHeard(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		c := relaytest.New(t, o)
+		first := c.StartFirst(t)
+		first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
+		first.Deaf(true)
+		stop := c.Start(t, 1)
+		made, _ := c.Pull(t, 0, 0)
+		for range 2 {
+			lost := first.Deaf(true)
+			requireSoon(t, func() bool { return first.Deaf(true) > lost })
+			stop()
+			stop = c.Start(t, 1)
+		}
+		require.False(t, first.Confirmed(0, 0))
+		first.Deaf(false)
+		requireSoon(t, func() bool { return first.Confirmed(0, 0) })
+		require.Equal(t, 1, first.Pulls(0, 0), "it is not asked for again")
+		again, _ := c.Pull(t, 0, 0)
+		require.Equal(t, made, again)
+		require.Empty(t, c.Status(t, 1).Findings)
+	})
+}
+
+// TestTwoCopies: a copy of a first relay's whole folder runs beside the original, and the next hop comes to
+// either, as whoever directs its requests likes. It is honest: no slot is released twice.
+func TestTwoCopies(t *testing.T) {
+	for name, torn := range map[string]bool{"between batches": false, "within a batch": true} {
+		t.Run(name, func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{})
+			var at atomic.Pointer[url.URL]
+			var cutting atomic.Bool
+			c.Listen(t, 0, &httputil.ReverseProxy{
+				Rewrite: func(req *httputil.ProxyRequest) {
+					req.Out.Header["X-Forwarded-For"] = req.In.Header["X-Forwarded-For"]
+					req.SetURL(at.Load())
+				},
+				ModifyResponse: func(resp *http.Response) error {
+					if resp.ContentLength > 1000 && cutting.Load() {
+						resp.Body = io.NopCloser(io.LimitReader(resp.Body, resp.ContentLength-10))
+						resp.Header.Del("Content-Length")
+						resp.ContentLength = -1
+					}
+					return nil
+				},
+			})
+			start := func(cfg relay.Config) (*url.URL, func()) {
+				listener, err := net.Listen("tcp", "127.0.0.1:0")
+				require.NoError(t, err)
+				cfg.Listener, cfg.Clock = listener, c.Clock.Now
+				r, err := relay.New(cfg)
+				require.NoError(t, err)
+				return &url.URL{Scheme: "http", Host: listener.Addr().String()}, c.Serve(t, r, cfg.Admin)
+			}
+			post := func(values ...uint64) {
+				for _, v := range values {
+					require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, v), relaytest.Network(int(v))))
+				}
+			}
+			original, stop := start(c.Config(t, 0))
+			at.Store(original)
+			post(span(0, 5)...)
+			stop()
+			path, _ := c.Twin(t, 0)
+			twin, err := relay.LoadConfig(path)
+			require.NoError(t, err)
+			copied, _ := start(twin)
+			original, _ = start(c.Config(t, 0))
+
+			at.Store(original)
+			shared := c.Seal(t, 0, 5) // its client sends it to both
+			require.NoError(t, c.Post(t.Context(), 0, shared, relaytest.Network(5)))
+			post(span(6, 4)...)
+			cutting.Store(torn)
+			at.Store(copied)
+			post(span(10, 5)...) // with the first five, another batch of number 0
+			require.NoError(t, c.Post(t.Context(), 0, shared, relaytest.Network(5)))
+			post(span(15, 9)...)
+			at.Store(original)
+			stopMix := c.Start(t, 1)
+			if torn {
+				requireSoon(t, func() bool {
+					s := c.Status(t, 1)
+					return len(s.Epochs) > 0
+				})
+				at.Store(copied)
+				waitState(t, c, 1, 0, "complete")
+				stopMix()
+				c.Start(t, 1)
+				hasFinding(t, c, relay.Finding{Reason: "two manifests of one number"})
+				_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+				require.ErrorIs(t, err, handover.ErrEpochComplete, "nothing was released")
+				return
+			}
+			first, _ := c.Pull(t, 0, 0)
+			require.ElementsMatch(t, span(0, 10), c.Values(t, 0, first)[0])
+			at.Store(copied)
+			second, _ := c.Pull(t, 0, 1)
+			require.ElementsMatch(t, span(15, 9), c.Values(t, 0, second)[0], "but what the first one had")
+		})
+	}
 }

@@ -310,3 +310,24 @@ func TestAnEndGivenUpIsAFinding(t *testing.T) {
 	require.Contains(t, r.Findings[0].Example, "epoch 0 was given up at hop 1")
 	require.FileExists(t, filepath.Join(dir, "000000.end"))
 }
+
+// TestConfirmsUntilItIsHeard: a verifier whose confirmations get lost, and that restarts, confirms again, and
+// counts the batch once.
+func TestConfirmsUntilItIsHeard(t *testing.T) {
+	p := newPulled(t)
+	v, puller := p.start(t)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	p.relay.Deaf(true)
+	for range 2 {
+		lost := p.relay.Deaf(true)
+		require.Error(t, puller.Pull(t.Context()))
+		require.Greater(t, p.relay.Deaf(true), lost)
+		requireReport(t, v, 1)
+		v, puller = p.start(t)
+	}
+	p.relay.Deaf(false)
+	require.NoError(t, puller.Pull(t.Context()))
+	require.True(t, p.relay.Confirmed(0, 0))
+	require.Equal(t, 1, p.relay.Pulls(0, 0), "it is not asked for again")
+	requireReport(t, v, 1)
+}

@@ -32,6 +32,8 @@ type Rogue struct {
 	pulls     map[string]int
 	over      map[uint64]bool
 	confirmed map[string]bool
+	deaf      bool // to confirmations
+	asked     int  // confirmations that came while it was deaf
 	served    map[string]onion.Manifest
 }
 
@@ -125,6 +127,11 @@ func parse(text string) (n uint64) {
 func (r *Rogue) handleConfirm(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.deaf {
+		r.asked++
+		problem.New(problem.Overloaded, "").Write(w)
+		return
+	}
 	r.confirmed[place(req.PathValue("epoch"), req.PathValue("seq"))] = true
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -164,6 +171,14 @@ func (r *Rogue) End(epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over[epoch] = true
+}
+
+// Deaf has confirmations get lost from now on, or not any more, and returns how many did before.
+func (r *Rogue) Deaf(deaf bool) (lost int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf = deaf
+	return r.asked
 }
 
 // Confirmed says whether the next relay has confirmed a batch.

@@ -53,6 +53,13 @@ func FuzzAnswer(f *testing.F) {
 	signed, err := b.Bytes()
 	require.NoError(f, err)
 	f.Add(200, "", "", signed)
+	m, err := b.Header()
+	require.NoError(f, err)
+	end, err := onion.NewEnd(c.SignKey(f, 0), c.Open.Task, onion.Context{TaskID: c.Open.ID}, []onion.Manifest{*m}, nil)
+	require.NoError(f, err)
+	ended, err := end.Bytes()
+	require.NoError(f, err)
+	f.Add(200, "", "", ended)
 	f.Add(204, "", "", []byte{})
 	f.Add(307, "http://127.0.0.1:1/", "", []byte{})
 	f.Add(404, "", "1", []byte(`{"type":"urn:doona:error:not-sealed"}`))
@@ -72,6 +79,16 @@ func FuzzAnswer(f *testing.F) {
 		} else {
 			var p *problem.Problem
 			require.False(t, errors.As(err, &p) && status/100 == 2)
+		}
+		a.body = bytes.NewReader(body)
+		end, chain, err := client.End(t.Context(), c.Open, 0, 0)
+		require.LessOrEqual(t, len(body)-a.body.Len(), 4096+1)
+		if err == nil {
+			again, err := end.Bytes()
+			require.NoError(t, err)
+			require.Equal(t, body, again)
+			require.Equal(t, ended, body, "the relay has signed none but this")
+			require.Len(t, chain, 1)
 		}
 		a.body = bytes.NewReader(body)
 		err = client.Confirm(t.Context(), c.Open, 0, 0, 0, nil)

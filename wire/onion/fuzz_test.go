@@ -170,3 +170,86 @@ func FuzzPartyKeys(f *testing.F) {
 		require.NotEqual(t, keys[0].ID(), keys[1].ID())
 	})
 }
+
+// FuzzEnd reads whatever comes as the end of an epoch, and signs whatever a first and a second relay may
+// want to say. What the next hop accepts re-encodes to the same bytes, and its counts add up from the first
+// relay on.
+func FuzzEnd(f *testing.F) {
+	w := newWorld(f, task.KEMX25519, 2, nil)
+	none := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.Padding = task.PaddingNone })
+	ends := w.ends(f)
+	raw, err := ends[1].Bytes()
+	require.NoError(f, err)
+	f.Add(raw, ends[0].End, ends[1].End, true, false)
+	f.Add(raw[:len(raw)-1], ends[0].End, ends[1].End, true, true)
+	f.Add([]byte{0x92}, ends[1].End, ends[1].End, true, false)
+	f.Add([]byte("\x92\xdd\xff\xff\xff\xff"), []byte{0x99}, ends[0].End, false, false)
+	f.Fuzz(func(t *testing.T, in, first, second []byte, embed, unpadded bool) {
+		w := w
+		if unpadded {
+			w = none
+		}
+		if s, err := onion.ParseEnd(in); err == nil {
+			again, err := s.Bytes()
+			require.NoError(t, err)
+			require.Equal(t, in, again)
+			if chain, err := s.Check(w.Task, w.context(1)); err == nil {
+				requireEnds(t, w, chain)
+			}
+		}
+		var e onion.End
+		if codec.Unmarshal(second, &e) != nil {
+			return
+		}
+		e.TaskID = w.id[:] // of this process's keys
+		if e.Source = []byte{}; embed {
+			var before onion.End
+			if codec.Unmarshal(first, &before) == nil {
+				before.TaskID = w.id[:]
+				first, err = codec.Marshal(&before)
+				require.NoError(t, err)
+			}
+			e.Source, err = codec.Marshal(&onion.SignedEnd{End: first,
+				Signature: onion.Sign(w.sign[0], onion.SignEnd, first)})
+			require.NoError(t, err)
+		}
+		second, err := codec.Marshal(&e)
+		require.NoError(t, err)
+		s := onion.SignedEnd{End: second, Signature: onion.Sign(w.sign[1], onion.SignEnd, second)}
+		chain, err := s.Check(w.Task, w.context(1))
+		if err != nil {
+			return
+		}
+		require.Equal(t, e, chain[len(chain)-1])
+		require.Equal(t, embed, len(chain) == 2)
+		requireEnds(t, w, chain)
+	})
+}
+
+// requireEnds checks what a chain of ends of hop 1 says.
+func requireEnds(t *testing.T, w *world, chain []onion.End) {
+	t.Helper()
+	require.NotEmpty(t, chain)
+	for i, e := range chain {
+		hop := uint64(2 - len(chain) + i)
+		require.Equal(t, w.id[:], e.TaskID)
+		require.Equal(t, []uint64{1, hop}, []uint64{e.Epoch, e.Hop})
+		require.Equal(t, []uint64{chain[0].Batches, chain[0].Submissions}, []uint64{e.Batches, e.Submissions})
+		require.EqualValues(t, w.Slots.Lanes, len(e.Lanes))
+		for lane, n := range e.Lanes {
+			require.Zero(t, n.Added)
+			require.LessOrEqual(t, n.Out, n.In)
+			require.Equal(t, n.In-n.Out, n.Dropped)
+			require.False(t, e.Batches == 0 && n.In > 0, "slots in no batches")
+			switch {
+			case i > 0:
+				require.Equal(t, chain[i-1].Lanes[lane].Out, n.In)
+			case hop == 0 && w.Slots.Padding == task.PaddingFull:
+				require.Equal(t, e.Submissions*w.Slots.PerLane, n.In)
+			case hop == 0:
+				require.GreaterOrEqual(t, n.In, e.Submissions)
+				require.LessOrEqual(t, n.In, e.Submissions*w.Slots.PerLane)
+			}
+		}
+	}
+}
