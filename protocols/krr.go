@@ -60,7 +60,7 @@ func (r KRR) CheckClaim(t *task.Task) error {
 	}
 	if !(derived <= t.Claim.Delta.Value()) {
 		return invalid.Field("claim.delta", t.Claim.Delta.String(),
-			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives at epsilon "+
+			"at least "+decimal.Up(derived, 7)+", the delta that rule "+t.Rule+" derives at epsilon "+
 				t.Claim.Epsilon.String())
 	}
 	return nil

@@ -35,13 +35,6 @@ type served struct {
 	states  map[uint64]store.State // a copy of the store's, so that a report costs no query
 }
 
-// The sizes up to which this relay serves tasks: a submission is held in memory once per report
-// in flight, a batch a few times.
-const (
-	maxBody  = 16 << 20
-	maxBatch = 900 << 20 // the largest value is 10⁹ bytes in SQLite and 2³⁰ in PostgreSQL
-)
-
 func (r *setup) loadTasks() error {
 	files := map[string]bool{}
 	var lists []*onion.SignedKeyList
@@ -86,7 +79,7 @@ func (r *setup) loadTask(c TaskConfig) (*served, error) {
 	if s.layout, err = onion.NewLayout(s.Task); err != nil {
 		return nil, err
 	}
-	if err := s.checkServable(); err != nil {
+	if err := handover.CheckServable(s.Task, s.hop); err != nil {
 		return nil, err
 	}
 	if err := s.loadIssuerKeys(c.IssuerKeys); err != nil {
@@ -110,19 +103,6 @@ func (s *served) loadBundle(c TaskConfig) error {
 	}
 	s.Open, err = bundle.Open(&owner)
 	return err
-}
-
-// checkServable refuses what this relay cannot hold.
-func (s *served) checkServable() error {
-	if most := s.layout.MaxBody(); most > maxBody {
-		return invalid.Field("slots", fmt.Sprintf("for submissions of %d bytes", most),
-			fmt.Sprintf("at most %d bytes", maxBody))
-	}
-	if most := handover.MaxBatch(s.Task, s.layout, s.hop); most > maxBatch {
-		return invalid.Field("batch.size", fmt.Sprintf("%d, up to %d bytes", s.Batch.Size, most),
-			fmt.Sprintf("at most %d bytes", maxBatch))
-	}
-	return nil
 }
 
 // loadKeys loads the task's HPKE keys and checks them against the list that the task names.

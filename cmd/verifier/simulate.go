@@ -45,12 +45,14 @@ type simulation struct {
 	Protocol        string  `json:"protocol"` // The task's, or "laplace" under --central.
 	Malicious       int     `json:"malicious"`
 	Attack          string  `json:"attack,omitempty"`
+	Unchecked       doubts  `json:"unchecked,omitempty"` // What would have been refused.
 }
 
 // simulateFlags are the flags of `verifier simulate`.
 type simulateFlags struct {
 	task, input, column string
 	central, table      bool
+	unchecked           bool
 	options             planner.Trial
 }
 
@@ -68,6 +70,9 @@ clients. With enough repetitions, bias is within a few bias_standard_error of 0 
 empirical_variance agrees with predicted_variance; both are null for a single repetition. Coverage
 is the share of repetitions whose 95 % interval, from their data alone, held the truth, over all
 entries; band_coverage the share of those whose band held all entries at once.
+
+A task whose claim is not proven, or one that no relay would serve or release such a batch of, is
+refused: exit status 1. --unchecked simulates it all the same, and the result says so.
 
 With --malicious F the last F clients attack, and bias and variance show what that does:
   max             the messages that move the answer most
@@ -102,6 +107,7 @@ than 5 standard errors below 94.5 %.`,
 		"what malicious clients do: max, one-coordinate or drop-noise")
 	flags.BoolVar(&f.options.Fast, "fast", false, "draw the aggregate of the honest clients and not their messages")
 	flags.BoolVar(&f.central, "central", false, "simulate the central discrete Laplace mechanism instead")
+	flags.BoolVar(&f.unchecked, "unchecked", false, "go on with a false claim, or a batch that no relay would release")
 	flags.BoolVar(&f.table, "table", false,
 		"simulate small tasks of every protocol and compare each with its prediction; without --task")
 	return cmd
@@ -116,6 +122,9 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	}
 	t, _, err := taskfile.Load(f.task)
 	if err != nil {
+		return err
+	}
+	if err := t.Input.CheckEntries(); err != nil {
 		return err
 	}
 	m, err := registry.Open(t)
@@ -135,6 +144,10 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	doubts := doubt(t, m, uint64(len(values)))
+	if err := doubts.refuse(f.unchecked); err != nil {
+		return err
+	}
 	name := t.Protocol
 	if f.central {
 		name = "laplace"
@@ -150,7 +163,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 		return flagError(err)
 	}
 	result := describe(t, out)
-	result.Protocol, result.Fast = name, f.options.Fast
+	result.Protocol, result.Fast, result.Unchecked = name, f.options.Fast, doubts
 	if result.Malicious = f.options.Malicious; result.Malicious > 0 {
 		result.Attack = f.options.Attack
 	}
@@ -166,7 +179,7 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("invalid flags: want either --task FILE or --table")
 	case f.table:
 		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", "input", "column", "malicious",
-			"attack", "central")
+			"attack", "central", "unchecked")
 	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise},
 		f.options.Attack):
 		return cli.Usagef("invalid attack %q: want max, one-coordinate or drop-noise", f.options.Attack)
@@ -248,6 +261,7 @@ func describe(t *task.Task, o *planner.Outcome) *simulation {
 func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *planner.Outcome) error {
 	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %d repetitions\n",
 		t.Query, users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
+	s.Unchecked.print(w)
 	if s.Malicious > 0 {
 		fmt.Fprintf(w, "of them %d malicious (%s); the truth and the prediction are as if they were honest\n",
 			s.Malicious, s.Attack)

@@ -131,7 +131,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		if err := writeJSON(f.out, t); err != nil {
 			return err
 		}
-		return printTask(cmd, t, "", fullSlots(t))
+		return printTask(cmd, t, "", fullSlots(t), nil)
 	}
 	bundle, err := f.sign(t)
 	if err != nil {
@@ -147,7 +147,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	if err := writeJSON(f.out+".json", t); err != nil {
 		return err
 	}
-	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t))
+	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t), nil)
 }
 
 // parseParams reads "NAME=N" of protocol parameters, each once.
@@ -276,12 +276,16 @@ func writeJSON(path string, t *task.Task) error {
 }
 
 func taskCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	unchecked := false
+	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a task's signature, parameters and claim",
 		Long: `Check does what a client does before it reports: it checks the signature and the key lists of a
 bundle, the parameters, and re-derives the claimed (ε, δ) from them. A JSON document has no
-signature; what was not checked is said.`,
+signature; what was not checked is said.
+
+A claim that is not proven, and a task that no relay would serve, exit with status 1, with the
+figure that is derived. --unchecked prints the task all the same, and says why it should not be used.`,
 		Example: `  verifier init try
   verifier task check try/task.bundle`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
@@ -294,16 +298,19 @@ signature; what was not checked is said.`,
 			if err != nil {
 				return err
 			}
-			if err := m.CheckClaim(); err != nil {
+			doubts := doubt(t, m, 0)
+			if err := doubts.refuse(unchecked); err != nil {
 				return err
 			}
 			owner := ""
 			if open != nil {
 				owner = taskfile.FormatKey(open.Owner)
 			}
-			return printTask(cmd, t, owner, nil)
+			return printTask(cmd, t, owner, nil, doubts)
 		},
 	}
+	cmd.Flags().BoolVar(&unchecked, "unchecked", false, "go on with a false claim, or a task that no relay would serve")
+	return cmd
 }
 
 // taskSummary is what `task new` and `task check` print.
@@ -326,6 +333,7 @@ type taskSummary struct {
 	// B if the padding were full and not none, where that is possible.
 	SlotsFull    *uint64 `json:"slots_full,omitempty"`
 	MessageBytes uint64  `json:"message_bytes"`
+	Unchecked    doubts  `json:"unchecked,omitempty"` // What would have been refused.
 }
 
 // fullSlots returns the slots in a lane that a new task with padding none would have under full.
@@ -343,14 +351,14 @@ func fullSlots(t *task.Task) *uint64 {
 
 // printTask prints a task, its owner where that is known from a signature, and its slots under
 // padding full where it has none.
-func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64) error {
+func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, doubts doubts) error {
 	m, err := registry.Open(t)
 	if err != nil {
 		return err
 	}
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
 		t.Claim.Delta.String(), nil, t.Batch.Size, t.Batch.Min,
-		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes}
+		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts}
 	if len(t.Relays) > 0 {
 		s.ID = taskfile.ID(t).String()
 	}
@@ -368,6 +376,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64) err
 		params = append(params, p.Key+" = "+p.Value.String())
 	}
 	return cli.Print(cmd, s, func(w io.Writer) error {
+		s.Unchecked.print(w)
 		switch {
 		case s.ID == "":
 			fmt.Fprintln(w, "a draft: no signature, parties or epochs to check")

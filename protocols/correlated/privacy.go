@@ -46,7 +46,7 @@ func (m *Mechanism) CheckClaim() error {
 // in clear.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
 
-func format(v float64) string { return decimal.Format(v, 4) }
+func format(v float64) string { return decimal.Up(v, 7) }
 
 // overflowLimit returns the largest probability τ that one client's noise does not fit, for n of them:
 // (1+e^ε)·n·τ ≤ overflowShare·δ.

@@ -50,7 +50,7 @@ func (m *Mechanism) CheckClaim() error {
 	delta := flips + g.overflow(m.k, m.b, m.f.Float64())
 	if !(delta <= g.delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
-			"at least "+decimal.Format(delta, 4)+", the delta that rule others derives at epsilon "+
+			"at least "+decimal.Up(delta, 7)+", the delta that rule others derives at epsilon "+
 				m.task.Claim.Epsilon.String())
 	}
 	return nil

@@ -53,12 +53,12 @@ func (m *Mechanism) CheckClaim() error {
 	g := newTarget(m.task)
 	if eps := m.epsilon(); !(eps <= g.eps) {
 		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(),
-			"at least "+decimal.Format(eps, 6)+", s times p")
+			"at least "+decimal.Up(eps, 7)+", s times p")
 	}
 	delta := statisticalDistance(m.task.Rule, g.users, m.m, m.q) * (1 + math.Exp(g.eps)) * (1 + 1e-12)
 	if !(delta <= g.delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
-			"at least "+decimal.Format(delta, 4)+", the delta that rule "+m.task.Rule+" derives for "+
+			"at least "+decimal.Up(delta, 7)+", the delta that rule "+m.task.Rule+" derives for "+
 				strconv.FormatUint(m.m, 10)+" messages")
 	}
 	return nil

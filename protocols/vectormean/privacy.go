@@ -24,7 +24,7 @@ func (m *Mechanism) CheckClaim() error {
 	}
 	if derived := m.delta(eps, delta); !(derived <= delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
-			"at least "+decimal.Format(derived, 4)+", the delta that rule "+Rule+" derives at epsilon "+
+			"at least "+decimal.Up(derived, 7)+", the delta that rule "+Rule+" derives at epsilon "+
 				m.task.Claim.Epsilon.String())
 	}
 	return nil

@@ -64,7 +64,7 @@ func (m *Mechanism) CheckClaim() error {
 	}
 	if derived := c.delta(m.krr.Gamma.Float64()); !(derived <= c.goal.delta) {
 		return invalid.Field("claim.delta", t.Claim.Delta.String(),
-			"at least "+decimal.Format(derived, 4)+", the delta that rule "+t.Rule+" derives for t = "+
+			"at least "+decimal.Up(derived, 7)+", the delta that rule "+t.Rule+" derives for t = "+
 				strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon.String())
 	}
 	return nil

@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -353,6 +354,30 @@ func EndBody(id task.ID, epoch uint64) []byte { return binary.BigEndian.AppendUi
 
 func batchBody(id task.ID, epoch, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(EndBody(id, epoch), seq)
+}
+
+// The sizes up to which relays serve tasks: a submission is held in memory once per report in flight, a
+// batch a few times.
+const (
+	maxBody  = 16 << 20
+	maxBatch = 900 << 20 // the largest value is 10⁹ bytes in SQLite and 2³⁰ in PostgreSQL
+)
+
+// CheckServable refuses a task whose submissions or batches the relay at hop cannot hold.
+func CheckServable(t *task.Task, hop int) error {
+	layout, err := onion.NewLayout(t)
+	if err != nil {
+		return err
+	}
+	if most := layout.MaxBody(); most > maxBody {
+		return invalid.Field("slots", fmt.Sprintf("for submissions of %d bytes", most),
+			fmt.Sprintf("at most %d bytes", maxBody))
+	}
+	if most := MaxBatch(t, layout, hop); most > maxBatch {
+		return invalid.Field("batch.size", fmt.Sprintf("%d, up to %d bytes", t.Batch.Size, most),
+			fmt.Sprintf("at most %d bytes", maxBatch))
+	}
+	return nil
 }
 
 // MaxBatch returns the most bytes a batch of the relay at hop takes: all slots of Batch.Size
