@@ -79,12 +79,16 @@ func TestDashboardsShowWhatIsSaid(t *testing.T) {
 			its["doona_relay_refused"], its["doona_relay_findings"] = true, true // when there are any
 		}
 		for _, m := range definitions {
+			if strings.HasSuffix(m.Name, "_clock_offset_seconds") {
+				its[m.Name] = true // when a neighbour has answered
+			}
 			defined[m.Name] = true
 		}
 		require.Equal(t, defined, its)
 		require.Equal(t, its, shown(t, program+".json"))
 	}
-	said["doona_relay_findings"] = true
+	said["doona_relay_findings"], said["doona_relay_clock_offset_seconds"] = true, true
+	said["doona_issuer_clock_offset_seconds"] = true
 	for metric := range shown(t, "alerts.yaml") {
 		require.True(t, said[metric], metric)
 	}

@@ -33,7 +33,10 @@ const (
 	byReason          = "reason"
 )
 
-var definitions = []service.Metric{
+// prefix opens the names of all metrics.
+const prefix = "doona_relay_"
+
+var definitions = append([]service.Metric{
 	service.Gauge(metricReady, service.UnitCount, "1 while reports are taken and batches handed out."),
 	service.Gauge(metricQueue, service.UnitCount, "Reports that wait for their transaction."),
 	service.Gauge(metricInFlight, service.UnitCount, "Reports being read, opened or stored."),
@@ -57,7 +60,7 @@ var definitions = []service.Metric{
 		byReason),
 	service.Gauge(metricFindings, service.UnitCount, "Batches of other parties that were not as they should be.",
 		byTask, byReason),
-}
+}, service.ClockMetrics(prefix)...)
 
 // Metrics returns the definitions of all metrics of a relay, those of Go and the process apart.
 func Metrics() []service.Metric { return definitions }
@@ -154,11 +157,13 @@ func (m *metrics) made(s *served, destroyed bool) {
 // look sets the gauges to what is now. What the store cannot tell stays as it was.
 func (m *metrics) look(ctx context.Context, r *Relay) {
 	left := r.admission.left()
-	m.Set(metricReady, service.Boolean(r.ready.Load() && !r.failing.Load()))
 	m.Set(metricQueue, float64(len(r.queue)))
 	m.Set(metricInFlight, float64(r.cfg.MaxConcurrent-left.places))
 	m.Set(metricReserved, float64(int64(r.cfg.MaxMemory)-left.bytes))
 	m.Set(metricConnections, float64(r.connections.count()))
+	doubt := r.clock.Read().Doubt != ""
+	m.Set(metricReady, service.Boolean(r.ready.Load() && !r.failing.Load() && !doubt))
+	m.SetClock(prefix, doubt, r.clock.Offsets())
 	status, err := r.Status(ctx)
 	if err != nil {
 		m.Add(metricStoreErrors, 1)

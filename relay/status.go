@@ -141,8 +141,7 @@ func (r *Relay) AdminHandler() http.Handler {
 
 // isReady says whether reports are taken and batches handed out: not before the start, not while
 // draining, not while the time is in doubt, not without the store, and not where it cannot be written to.
-// That is tried again here, as
-// nobody sends reports to a relay that is not ready.
+// That is tried again here, as nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) bool {
 	_, err := r.store.Progress(ctx)
 	if err == nil && r.failing.Load() {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/issuer"
 )
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
@@ -23,6 +24,10 @@ func root() *cobra.Command {
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
+		cli.TrustClock("issuer", "  issuer trust-clock --config issuer.yaml", func(config string) (string, error) {
+			c, err := issuer.LoadConfig(config)
+			return c.ClockFile(), err
+		}),
 		endCommand(),
 	)
 }

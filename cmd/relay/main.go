@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/relay"
 )
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
@@ -23,6 +24,11 @@ func root() *cobra.Command {
 		checkCommand(),
 		statusCommand(),
 		loadCommand(),
+		cli.TrustClock("relay", "  verifier init try && relay trust-clock --config try/relay1/relay.yaml",
+			func(config string) (string, error) {
+				c, err := relay.LoadConfig(config)
+				return c.ClockFile(), err
+			}),
 		cli.Keygen("relay"),
 	)
 }

@@ -87,6 +87,7 @@ type Guard struct {
 	words    map[string]word
 	known    []string        // all neighbours
 	pending  map[string]bool // those that have not been asked since the start or the last leap
+	off      map[string]bool // neighbours whose clocks differ, for the log
 	agreed   time.Duration   // when a neighbour last agreed with the estimate
 	ever     bool            // one did
 	mark     mark            // in the file
@@ -127,7 +128,7 @@ func New(o Options) (*Guard, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Guard{o: o, words: map[string]word{}, pending: map[string]bool{}}
+	g := &Guard{o: o, words: map[string]word{}, pending: map[string]bool{}, off: map[string]bool{}}
 	g.wall, g.elapsed = o.Wall().Round(0), o.Elapsed()
 	g.estimate = g.wall
 	m, err := readMark(o.File)
@@ -192,6 +193,12 @@ func (g *Guard) Heard(neighbour string, clock time.Time, asked time.Duration) {
 	delete(g.pending, neighbour)
 	g.words[neighbour] = word{clock.Round(0), max(g.elapsed-asked, 0) + time.Second, g.elapsed, g.ahead()}
 	g.judge()
+	off := !g.near(clock, g.wall, g.elapsed-asked+time.Second)
+	if off && !g.off[neighbour] {
+		g.o.Log.Warn("a neighbour's clock and this machine's differ", "neighbour", neighbour, "ahead",
+			clock.Sub(g.wall).Round(time.Second))
+	}
+	g.off[neighbour] = off
 }
 
 // Silent takes note that a neighbour did not answer. What it said before stands until it is old.

@@ -25,7 +25,7 @@ const (
 	KindHistogram = "histogram"
 
 	UnitCount   = "short"
-	unitSeconds = "s"
+	UnitSeconds = "s"
 	UnitBytes   = "bytes"
 	UnitTime    = "dateTimeFromNow"
 )
@@ -42,7 +42,7 @@ func Gauge(name, unit, help string, labels ...string) Metric {
 
 // Histogram defines a histogram of seconds, up to 33.
 func Histogram(name, help string) Metric {
-	return Metric{name, KindHistogram, unitSeconds, help, nil}
+	return Metric{name, KindHistogram, UnitSeconds, help, nil}
 }
 
 // Metrics are a program's metrics by their names, and those of Go and the process. It is safe for
@@ -106,6 +106,29 @@ func (m *Metrics) Since(name string, begun time.Time) {
 // Handler returns what Prometheus scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// ClockMetrics define what a program says about its clock, under a prefix.
+func ClockMetrics(prefix string) []Metric {
+	return []Metric{
+		Gauge(prefix+metricDoubt, UnitCount, "1 while the time is in doubt, and nothing is taken; the log says why."),
+		Gauge(prefix+metricOffset, UnitSeconds,
+			"By how much a neighbour's clock, as it has signed, is ahead of this machine's.", "neighbour"),
+	}
+}
+
+const (
+	metricDoubt  = "clock_in_doubt"
+	metricOffset = "clock_offset_seconds"
+)
+
+// SetClock sets the metrics of [ClockMetrics].
+func (m *Metrics) SetClock(prefix string, doubt bool, offsets map[string]time.Duration) {
+	m.Set(prefix+metricDoubt, Boolean(doubt))
+	m.Forget(prefix + metricOffset)
+	for neighbour, by := range offsets {
+		m.Set(prefix+metricOffset, by.Seconds(), neighbour)
+	}
 }
 
 // Boolean is 1 for true, as metrics say it.
