@@ -1,0 +1,125 @@
+package protocols_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// lossy are tasks whose clients send several messages.
+var lossy = map[string]planner.Query{
+	"rappor":                {Query: task.Sum, Protocol: "rappor", Lo: -3, Hi: 6, Params: planner.Params{"k": 5}},
+	"correlated, sum":       {Query: task.Sum, Protocol: "correlated", Lo: -3, Hi: 6, Params: planner.Params{"max": 6}},
+	"correlated, count":     {Query: task.Count, Protocol: "correlated", Padding: task.PaddingFull},
+	"correlated, histogram": {Query: task.Histogram, Protocol: "correlated", Bins: 3, Labels: true},
+	"vectormean":            {Query: task.VectorMean, Protocol: "vectormean", Dim: 2, Epsilon: 4, Clip: true},
+	"vectormean, none": {Query: task.VectorMean, Protocol: "vectormean", Dim: 2, Epsilon: 4, Clip: true,
+		Padding: task.PaddingNone},
+	"vectormean, lanes": {Query: task.VectorMean, Protocol: "vectormean", Dim: 2, Epsilon: 4, Clip: true, Lanes: 4,
+		Padding: task.PaddingFull},
+	"vectormean, lanes, none": {Query: task.VectorMean, Protocol: "vectormean", Dim: 2, Epsilon: 4, Clip: true,
+		Lanes: 4, Padding: task.PaddingNone},
+}
+
+// TestOneMissingMessage: whichever of a few clients' messages is missing, the total with it lies in what the
+// protocol says of one missing message; and some message is the most that it says.
+func TestOneMissingMessage(t *testing.T) {
+	for name, q := range lossy {
+		q.Name, q.Batch, q.Honest, q.Delta = "lossy", 100, 0.9, 1e-6
+		if q.Epsilon == 0 {
+			q.Epsilon = 1
+		}
+		if q.Hi == 0 {
+			q.Hi = 1
+		}
+		d, err := planner.Draft(q)
+		require.NoError(t, err, name)
+		m, err := registry.Open(d)
+		require.NoError(t, err, name)
+		var all []protocols.Messages
+		src := randomizer.NewSource()
+		for range 40 {
+			lanes, err := m.Randomize(src, m.WorstValue())
+			require.NoError(t, err, name)
+			all = append(all, lanes)
+		}
+		checkEach(t, name, m, all)
+	}
+}
+
+// checkEach leaves out one message after the other.
+func checkEach(t *testing.T, name string, m protocols.Mechanism, all []protocols.Messages) {
+	t.Helper()
+	whole := totalWithout(t, m, all, nil).Total()
+	farthest, seen := 0.0, map[string]bool{}
+	for _, lanes := range all {
+		for lane, messages := range lanes {
+			for i := range messages {
+				if seen[string(rune(lane))+string(messages[i])] {
+					continue // the same as one before
+				}
+				seen[string(rune(lane))+string(messages[i])] = true
+				agg := totalWithout(t, m, all, &messages[i])
+				for j, total := range agg.Total() {
+					missing := agg.Missing(protocols.Loss{Clients: uint64(len(all)), Messages: 1}, j)
+					require.Zero(t, missing.Counted)
+					slack := 1e-9 * (missing.Hi - missing.Lo)
+					require.GreaterOrEqual(t, whole[j]-total, missing.Lo-slack, "%s, entry %d", name, j)
+					require.LessOrEqual(t, whole[j]-total, missing.Hi+slack, "%s, entry %d", name, j)
+					farthest = max(farthest, math.Abs(whole[j]-total)/missing.Hi)
+				}
+			}
+		}
+	}
+	require.InDelta(t, 1, farthest, 1e-9, "%s: no message adds the most", name)
+}
+
+// totalWithout adds up all messages but one.
+func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages, one *[]byte) protocols.Aggregate {
+	t.Helper()
+	agg := m.Aggregate()
+	for _, lanes := range all {
+		for lane, messages := range lanes {
+			for i := range messages {
+				if &messages[i] != one {
+					require.NoError(t, agg.Add(lane, messages[i]))
+				}
+			}
+		}
+	}
+	agg.AddUsers(uint64(len(all)))
+	return agg
+}
+
+// TestMissingClients: of ten clients four are missing. Their values may be anything from 2 to 5, and are taken
+// to be like the others', but no less than 2 and no more than 5.
+func TestMissingClients(t *testing.T) {
+	m := protocols.MissingClients(protocols.Loss{Clients: 10}, 6, 2, 5)
+	require.Equal(t, protocols.Missing{Parts: 4, Lo: 2, Hi: 5, Counted: 6}, m)
+	for _, c := range [][2]float64{{24, 40}, {3, 11}, {60, 80}} {
+		require.InDelta(t, c[1], m.Estimate(c[0]), 1e-12)
+	}
+	law := m.Complete(protocols.Normal{Estimate: 24, Plugged: 9})
+	require.InDelta(t, 9*100.0/36, law.Variance(), 1e-12)
+	lo, hi := law.Interval(0.95)
+	require.InDeltaSlice(t, []float64{24 - 3*1.96 + 8, 24 + 3*1.96 + 20}, []float64{lo, hi}, 1e-3)
+	require.Zero(t, protocols.MissingClients(protocols.Loss{Clients: 6}, 6, 2, 5).Parts)
+}
+
+// TestDrowns: an interval says nothing if it is as wide as the range, and that is for what is missing.
+func TestDrowns(t *testing.T) {
+	m := protocols.Missing{Parts: 10, Lo: -2, Hi: 4}
+	for _, c := range []struct {
+		width, span float64
+		drowns      bool
+	}{{100, 100, true}, {99, 100, false}, {200, 120, true}, {200, 121, false}, {60, 10, true}} {
+		require.Equal(t, c.drowns, m.Drowns(c.width, c.span), "%v", c)
+	}
+}
