@@ -19,3 +19,10 @@ func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answ
 // PackCounters and UnpackCounters export what writes and reads aggregates for tests.
 func PackCounters(a protocols.Aggregate) []byte             { return packCounters(a) }
 func UnpackCounters(a protocols.Aggregate, in []byte) error { return unpackCounters(a, in) }
+
+// Fresh returns a verifier of the same task that knows nothing yet.
+func (v *Verifier) Fresh() *Verifier {
+	fresh := NewChecker(v.open)
+	fresh.keys, fresh.mechanism = v.keys, v.mechanism
+	return fresh
+}

@@ -124,9 +124,13 @@ func tagOf(slot []byte) uint64 { return binary.BigEndian.Uint64(slot) }
 // fill puts the opened slots of the batch into its record.
 func (r *Record) fill(m protocols.Mechanism, lanes uint64, opened []slot) {
 	aggregate, seen := m.Aggregate(), make(tags, len(opened))
+	sizes := make([]int, lanes)
+	for _, s := range opened {
+		sizes[s.lane] += slotHeader + len(s.message.Body)
+	}
 	r.Lanes = make([][]byte, lanes)
 	for lane := range r.Lanes {
-		r.Lanes[lane] = []byte{}
+		r.Lanes[lane] = make([]byte, 0, sizes[lane])
 	}
 	for _, s := range opened {
 		if fault := r.Faults.judge(aggregate, seen, s); fault != nil {
@@ -159,6 +163,28 @@ func (f *SlotFaults) judge(aggregate protocols.Aggregate, seen tags, s slot) *ui
 		return &f.OutOfDomain
 	}
 	seen[tag] = struct{}{}
+	return nil
+}
+
+// checkAggregate is an error unless the aggregate is that of the messages.
+func (r *Record) checkAggregate(m protocols.Mechanism, size int) error {
+	aggregate := m.Aggregate()
+	var failed error
+	r.slots(size, func(lane int, slot []byte) {
+		switch kind := slot[tagHalf]; {
+		case failed != nil || kind == kindCover:
+		case kind != kindBody:
+			failed = fmt.Errorf("a slot of kind %d", kind)
+		default:
+			failed = aggregate.Add(lane, slot[slotHeader:])
+		}
+	})
+	if failed == nil && !bytes.Equal(packCounters(aggregate), r.Aggregate) {
+		failed = errors.New("its aggregate is not that of its messages")
+	}
+	if failed != nil {
+		return fmt.Errorf("couldn't accept a record: %w", failed)
+	}
 	return nil
 }
 

@@ -165,11 +165,13 @@ func (p *Puller) finish(epoch uint64, c *cursor) error {
 			return fmt.Errorf("couldn't erase a record: %w", err)
 		}
 	}
-	if err := p.verifier.keys.Erase(epoch); err != nil {
-		return fmt.Errorf("couldn't erase the key of epoch %d: %w", epoch, err)
+	if _, err := p.verifier.keys.Key(epoch); !errors.Is(err, keyfile.ErrErased) {
+		if err := p.verifier.keys.Erase(epoch); err != nil {
+			return fmt.Errorf("couldn't erase the key of epoch %d: %w", epoch, err)
+		}
+		p.log.Info("erased", "task", p.verifier.open.ID.String()[:8], "epoch", epoch)
 	}
 	c.erased = true
-	p.log.Info("erased", "task", p.verifier.open.ID.String()[:8], "epoch", epoch)
 	return nil
 }
 

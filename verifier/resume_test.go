@@ -1,6 +1,7 @@
 package verifier_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -62,6 +63,11 @@ func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
 	v, puller := p.start(t)
 	require.NoError(t, puller.Pull(t.Context()))
 	want := content(t, v)
+	raw, err := os.ReadFile(p.glob(t, "*.batch"))
+	require.NoError(t, err)
+	analyzed := newVerifier(t, p.Cascade)
+	require.NoError(t, analyzed.AddFile("kept", bytes.NewReader(raw)))
+	require.Equal(t, want, content(t, analyzed), "what is kept is what was counted")
 	damage(t, p.glob(t, "*.batch"))
 	keys, err := keyfile.LoadHPKE(p.VerifierKeys("task0"))
 	require.NoError(t, err)

@@ -144,6 +144,9 @@ func (v *Verifier) readRecord(r *codec.Reader) error {
 	if err != nil {
 		return err
 	}
+	if err := record.checkAggregate(v.mechanism, v.slotSize()); err != nil {
+		return err
+	}
 	return v.AddRecord(record)
 }
 

@@ -120,6 +120,31 @@ func TestAStateIsReadWholeOrRefused(t *testing.T) {
 	require.ErrorContains(t, newVerifier(t, f.other).ReadState(bytes.NewReader(state)), "not of this version and task")
 }
 
+// TestAChangedStateIsRefusedOrCanonical: whatever byte of a state is changed, it is an error, or a state that
+// has a report and is written again as it was read.
+func TestAChangedStateIsRefusedOrCanonical(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	v := newVerifier(t, f.cascade)
+	addAll(t, v, []file{{"one", bytesOf(t, f.good(t, 0))}, {"bad", []byte("no batch")}})
+	state := stateOf(t, v)
+	random, taken := rand.New(rand.NewPCG(7, 8)), 0
+	merged, err := verifier.New(f.cascade.Open, nil)
+	require.NoError(t, err)
+	for range 2000 {
+		bad := bytes.Clone(state)
+		bad[random.IntN(len(bad))] ^= byte(1 + random.IntN(255))
+		v := merged.Fresh()
+		if v.ReadState(bytes.NewReader(bad)) != nil {
+			continue
+		}
+		taken++
+		_, err := v.Report()
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(bad, stateOf(t, v)))
+	}
+	require.Greater(t, taken, 20, "a tag may be any")
+}
+
 // TestRecordsSayWhatTheirBatchIs: a record whose manifest is another's is refused.
 func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	f := &faults{newCascade(t), nil}
