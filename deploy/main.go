@@ -105,6 +105,8 @@ func alerts() []byte {
 	for _, a := range []alert{
 		{"DoonaRelayNotReady", "doona_relay_ready == 0", "2m",
 			"the relay takes no reports: see its log, and whether its disk is full"},
+		{"DoonaRelaySetBack", "doona_relay_set_back == 1", "0m",
+			"its store or key files were set back, and it stands still: see relay end-epochs --help"},
 		{"DoonaRelayStoreErrors", "rate(doona_relay_store_errors_total[5m]) > 0", "2m",
 			"transactions fail: the disk is full, or the database gone"},
 		{"DoonaRelayOverloaded", `rate(doona_relay_overloaded_total{problem="overloaded"}[5m]) > 1`, "10m",

@@ -2,6 +2,7 @@ package issuer
 
 import (
 	"crypto/ed25519"
+	"errors"
 	"net/http"
 	"time"
 
@@ -71,9 +72,14 @@ func (i *Issuer) manyEnd(from, to time.Time) bool {
 	return false
 }
 
-// isReady says whether tokens are issued: not before the start, not while draining, and not while the time
+// isReady says why tokens are not issued: before the start, while draining, and while the time
 // is in doubt.
-func (i *Issuer) isReady() bool { return i.ready.Load() && i.clock.Read().Doubt == "" }
+func (i *Issuer) isReady() error {
+	if doubt := i.clock.Read().Doubt; doubt != "" {
+		return errors.New(string(doubt))
+	}
+	return service.Ready(&i.ready)
+}
 
 // handleTime signs what this issuer's clock says.
 func (i *Issuer) handleTime(w http.ResponseWriter, req *http.Request) error {

@@ -186,7 +186,7 @@ func readRequest(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 // be public.
 func (i *Issuer) AdminHandler() http.Handler {
 	admin := service.Admin{
-		Ready:   func(context.Context) bool { return i.isReady() },
+		Ready:   func(context.Context) error { return i.isReady() },
 		Status:  func(ctx context.Context) (any, error) { return i.Status(ctx) },
 		Look:    i.look,
 		Metrics: i.metrics,

@@ -44,7 +44,7 @@ func newMetrics(tasks []*served) *service.Metrics {
 
 // look sets the gauges to what is now.
 func (i *Issuer) look(context.Context) {
-	i.metrics.Set(metricReady, service.Boolean(i.isReady()))
+	i.metrics.Set(metricReady, service.Boolean(i.isReady() == nil))
 	i.metrics.SetClock(prefix, i.clock.Read().Doubt != "", i.clock.Offsets())
 	i.metrics.Set(metricInFlight, float64(len(i.busy)))
 }

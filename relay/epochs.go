@@ -18,13 +18,8 @@ func (r *Relay) epochLoop(ctx context.Context) {
 	defer tick.Stop()
 	r.unscrubbed.Store(true) // what a crash left
 	for {
-		if r.unscrubbed.Load() {
-			r.scrub(ctx)
-		}
-		r.logged(ctx, "couldn't seal", r.sealFull(ctx))
-		r.logged(ctx, "couldn't destroy keys", r.settle(ctx))
-		for _, s := range r.order {
-			r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
+		if r.store.SetBack() == nil {
+			r.turn(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -35,12 +30,24 @@ func (r *Relay) epochLoop(ctx context.Context) {
 	}
 }
 
+// turn is one turn of epochLoop.
+func (r *Relay) turn(ctx context.Context) {
+	if r.unscrubbed.Load() {
+		r.scrub(ctx)
+	}
+	r.logged(ctx, "couldn't seal", r.sealFull(ctx))
+	r.logged(ctx, "couldn't destroy keys", r.settle(ctx))
+	for _, s := range r.order {
+		r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
+	}
+}
+
 // settle follows the store, which other processes change too: it takes note of how far epochs have
 // come, keeps the tallies of those that are over, and destroys this process's keys of all that is over.
 // A crash between a batch's sealing or
 // confirmation and the end of its key is made good here, when the relay starts.
 func (r *Relay) settle(ctx context.Context) error {
-	all, err := r.store.Progress(ctx)
+	all, err := r.store.Follow(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,26 @@ const mediaType = "application/msgpack"
 
 // answer is [service.Answer].
 func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
-	return service.Answer(r.cfg.Log, handle)
+	return service.Answer(r.cfg.Log, func(w http.ResponseWriter, req *http.Request) error {
+		err := handle(w, req)
+		if back := new(store.SetBack); errors.As(err, &back) {
+			return stopped(back)
+		}
+		return err
+	})
 }
+
+// stopped returns the problem of a relay where something was set back.
+func stopped(back *store.SetBack) error {
+	return problem.New(problem.SetBack, "%s", back.Cause).Retry(setBackRetry)
+}
+
+// ended returns the problem of an epoch that the operator has ended: nothing further comes of it, and nobody
+// can say what has come.
+func ended() error { return problem.New(problem.EpochEnded, "") }
+
+// setBackRetry is when to ask a relay again that was set back: people must come first.
+const setBackRetry = 10 * time.Minute
 
 // open is answer for what pages of any origin may read.
 func (r *Relay) open(handle service.Handler) http.HandlerFunc {
@@ -118,6 +136,9 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.Sealed, error) {
 	// before looking, lest one comes in between
 	over := epoch >= s.Epochs.Count || s.state(epoch) >= store.StateComplete
+	if s.state(epoch) == store.StateEnded {
+		return nil, ended()
+	}
 	b, err := r.store.Batch(req.Context(), s.epochID(epoch), seq)
 	if !errors.Is(err, store.ErrNoBatch) {
 		return b, err
@@ -140,6 +161,9 @@ func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
 	}
 	if err := r.signed(req, s, onion.SignAskEnd, handover.EndBody(s.ID, epoch)); err != nil {
 		return err
+	}
+	if s.state(epoch) == store.StateEnded {
+		return ended()
 	}
 	end, err := r.store.End(req.Context(), s.epochID(epoch))
 	if err != nil {

@@ -21,6 +21,9 @@ import (
 // handleReport takes one client's submission: cheap checks first, then room for it, then the one
 // public-key operation, then the store. 201 means that it is on disk.
 func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
+	if back := r.store.SetBack(); back != nil {
+		return back
+	}
 	s, epoch, err := r.reportEpoch(req)
 	if err != nil {
 		return err
@@ -207,6 +210,9 @@ func (r *Relay) enqueue(sub *store.Submission) error {
 	}
 	select {
 	case stored := <-p.done:
+		if back := r.store.SetBack(); !stored && back != nil {
+			return back
+		}
 		if !stored {
 			return unstored()
 		}

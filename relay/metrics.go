@@ -13,6 +13,7 @@ import (
 // The names of the metrics and of their labels.
 const (
 	metricReady       = "doona_relay_ready"
+	metricSetBack     = "doona_relay_set_back"
 	metricQueue       = "doona_relay_queue_depth"
 	metricInFlight    = "doona_relay_reports_in_flight"
 	metricReserved    = "doona_relay_reserved_bytes"
@@ -38,6 +39,8 @@ const prefix = "doona_relay_"
 
 var definitions = append([]service.Metric{
 	service.Gauge(metricReady, service.UnitCount, "1 while reports are taken and batches handed out."),
+	service.Gauge(metricSetBack, service.UnitCount,
+		"1 where something was set back: then nothing is taken, made or handed out.", "cause"),
 	service.Gauge(metricQueue, service.UnitCount, "Reports that wait for their transaction."),
 	service.Gauge(metricInFlight, service.UnitCount, "Reports being read, opened or stored."),
 	service.Gauge(metricReserved, service.UnitBytes, "Memory reserved for reports in flight."),
@@ -156,13 +159,16 @@ func (m *metrics) made(s *served, destroyed bool) {
 
 // look sets the gauges to what is now. What the store cannot tell stays as it was.
 func (m *metrics) look(ctx context.Context, r *Relay) {
-	left := r.admission.left()
+	left, back := r.admission.left(), r.store.SetBack()
+	for _, cause := range store.Causes() {
+		m.Set(metricSetBack, service.Boolean(back != nil && back.Cause == cause), string(cause))
+	}
 	m.Set(metricQueue, float64(len(r.queue)))
 	m.Set(metricInFlight, float64(r.cfg.MaxConcurrent-left.places))
 	m.Set(metricReserved, float64(int64(r.cfg.MaxMemory)-left.bytes))
 	m.Set(metricConnections, float64(r.connections.count()))
 	doubt := r.clock.Read().Doubt != ""
-	m.Set(metricReady, service.Boolean(r.ready.Load() && !r.failing.Load() && !doubt))
+	m.Set(metricReady, service.Boolean(r.ready.Load() && !r.failing.Load() && !doubt && back == nil))
 	m.SetClock(prefix, doubt, r.clock.Offsets())
 	status, err := r.Status(ctx)
 	if err != nil {

@@ -36,6 +36,7 @@ const (
 
 	findLost   Reason = "confirmed from here and not held here: the store was set back"
 	findNoKey  Reason = "no key for the epoch"
+	findOver   Reason = "the relay before was set back, and its operator has ended the epoch"
 	findGiveUp Reason = "gave up waiting for the end of the epoch"
 )
 
@@ -46,6 +47,9 @@ func (r *Relay) pullLoop(ctx context.Context, s *served) {
 	for {
 		latest := r.clock.Read().Latest // asking too early does no harm
 		for epoch := range s.Epochs.Count {
+			if r.store.SetBack() != nil {
+				break
+			}
 			start, _, _ := r.window(s, epoch)
 			if latest.Before(start) {
 				break
@@ -98,6 +102,8 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 			return true, nil
 		}
 		return true, r.takeEnd(ctx, s, epoch)
+	case errors.Is(err, problem.New(problem.EpochEnded, "")):
+		return true, r.note(ctx, s, epoch, seq, findOver)
 	case errors.Is(err, handover.ErrConfirmed):
 		return r.lost(ctx, s, epoch, seq)
 	case errors.Is(err, store.ErrEquivocation):

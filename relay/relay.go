@@ -81,6 +81,22 @@ type Relay struct {
 // owner, this relay's place in it, and its keys. The caller must call Run, which closes the
 // store, or Close.
 func New(cfg Config) (*Relay, error) {
+	r, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err = r.join(); err == nil {
+		r.clock, err = r.guard()
+	}
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// open is New without looking at what the files and the store say of each other.
+func open(cfg Config) (*Relay, error) {
 	s, err := load(cfg)
 	if err != nil {
 		return nil, err
@@ -98,24 +114,36 @@ func New(cfg Config) (*Relay, error) {
 	if r.vault, err = store.OpenVault(s.cfg.Secret, true); err != nil {
 		return nil, err
 	}
-	if r.store, err = store.Open(s.cfg.Store, s.largestSlot(), r.vault); err != nil {
-		return nil, err
+	r.store, err = store.Open(s.cfg.Store, s.largestSlot(), r.vault)
+	return r, err
+}
+
+// join ties the tasks' keys to the store, and holds the store against the marks in the key files. A relay
+// where something was set back runs, and says so; it does nothing else.
+func (r *Relay) join() error {
+	if err := r.bind(r.store, (*keyfile.HPKE).Bind); err != nil {
+		return err
 	}
-	if err := s.join(r.store, (*keyfile.HPKE).Bind); err != nil {
-		r.Close()
-		return nil, err
+	if err := r.watch(r.vault); err != nil {
+		return err
 	}
-	if r.clock, err = s.guard(); err != nil {
-		r.Close()
-		return nil, err
+	all, err := r.store.Follow(context.Background())
+	if back := r.store.SetBack(); back != nil {
+		r.cfg.Log.Error("set back", "cause", back.Cause, "detail", back.Detail,
+			"do", "put back what is newer, or end the epochs: relay end-epochs --help")
+		return nil
 	}
-	return r, nil
+	if err != nil {
+		return err
+	}
+	return r.loadStates(all)
 }
 
 // Inspected is a relay that is only looked at, also beside the process that serves it.
 type Inspected struct {
 	*setup
 	store store.Reader
+	vault *store.Vault // nil where there is no secret yet
 }
 
 // Inspect checks what [New] checks, and neither creates nor changes anything. A relay that has never
@@ -125,22 +153,56 @@ func Inspect(cfg Config) (*Inspected, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := store.OpenVault(s.cfg.Secret, false); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	vault, err := store.OpenVault(s.cfg.Secret, false)
+	if err == nil {
+		err = s.watch(vault)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	kept, err := store.Read(s.cfg.Store)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.join(kept, (*keyfile.HPKE).CheckStore); err != nil {
+	i := &Inspected{s, kept, vault}
+	if err := i.join(); err != nil {
 		kept.Close()
 		return nil, err
 	}
-	return &Inspected{s, kept}, nil
+	return i, nil
+}
+
+// join checks what [Relay.join] checks.
+func (i *Inspected) join() error {
+	if err := i.bind(i.store, (*keyfile.HPKE).CheckStore); err != nil {
+		return err
+	}
+	if back, err := i.setBack(context.Background()); back != nil || err != nil {
+		return err // what was set back is in the status
+	}
+	all, err := i.store.Progress(context.Background())
+	if err != nil {
+		return err
+	}
+	return i.loadStates(all)
+}
+
+// setBack returns what was set back.
+func (i *Inspected) setBack(ctx context.Context) (*store.SetBack, error) {
+	if i.vault == nil {
+		return nil, nil
+	}
+	return i.store.Behind(ctx, i.vault)
 }
 
 // Status reads the store.
-func (i *Inspected) Status(ctx context.Context) (*Status, error) { return i.status(ctx, i.store) }
+func (i *Inspected) Status(ctx context.Context) (*Status, error) {
+	back, err := i.setBack(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return i.status(ctx, i.store, back)
+}
 
 // Close closes the store.
 func (i *Inspected) Close() error { return i.store.Close() }

@@ -1,7 +1,10 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -12,6 +15,9 @@ import (
 
 // Status is how far a relay has come: what `relay status` prints.
 type Status struct {
+	// SetBack says what was set back, and by how much: then nothing is taken, made or handed out.
+	SetBack string `json:"set_back,omitempty"`
+
 	Tasks []TaskStatus `json:"tasks"`
 }
 
@@ -59,10 +65,12 @@ type Finding struct {
 type Reason = store.Reason
 
 // Status reads the store.
-func (r *Relay) Status(ctx context.Context) (*Status, error) { return r.status(ctx, r.store) }
+func (r *Relay) Status(ctx context.Context) (*Status, error) {
+	return r.status(ctx, r.store, r.store.SetBack())
+}
 
 // status reads how far the tasks have come in a store.
-func (r *setup) status(ctx context.Context, kept store.Reader) (*Status, error) {
+func (r *setup) status(ctx context.Context, kept store.Reader, back *store.SetBack) (*Status, error) {
 	all, err := kept.Progress(ctx)
 	if err != nil {
 		return nil, err
@@ -80,6 +88,9 @@ func (r *setup) status(ctx context.Context, kept store.Reader) (*Status, error) 
 		return nil, err
 	}
 	out := &Status{Tasks: []TaskStatus{}}
+	if back != nil {
+		out.SetBack = fmt.Sprintf("%s: %s", back.Cause, back.Detail)
+	}
 	for _, s := range r.order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
 		for _, p := range all {
@@ -139,15 +150,21 @@ func (r *Relay) AdminHandler() http.Handler {
 	return admin.Handler(r.cfg.Log)
 }
 
-// isReady says whether reports are taken and batches handed out: not before the start, not while
-// draining, not while the time is in doubt, not without the store, and not where it cannot be written to.
+// isReady says why reports are not taken or batches not handed out: before the start, while draining, where
+// something was set back, while the time is in doubt, without the store, and where it cannot be written to.
 // That is tried again here, as nobody sends reports to a relay that is not ready.
-func (r *Relay) isReady(ctx context.Context) bool {
+func (r *Relay) isReady(ctx context.Context) error {
+	if back := r.store.SetBack(); back != nil {
+		return back
+	}
 	_, err := r.store.Progress(ctx)
 	if err == nil && r.failing.Load() {
 		if err = r.store.Probe(ctx); err == nil {
 			r.failing.Store(false)
 		}
 	}
-	return err == nil && r.ready.Load() && r.clock.Read().Doubt == ""
+	if doubt := r.clock.Read().Doubt; err == nil && doubt != "" {
+		err = errors.New(string(doubt))
+	}
+	return cmp.Or(err, service.Ready(&r.ready))
 }

@@ -116,21 +116,32 @@ func (s *served) loadKeys(path string) (err error) {
 	return s.keys.Check(s.Task, s.KeyLists[s.hop])
 }
 
-// join checks the tasks' keys against the store by bind, which ties them to it, or only looks whether they
-// could be, and takes note of how far the store's epochs have come. A store that is new, where the old
-// one was lost, has none of the replay sets of the epochs that have begun, and must not be used with
-// their keys.
-func (r *setup) join(kept store.Reader, bind func(keys *keyfile.HPKE, store string) error) error {
+// bind checks the tasks' keys against the store by do, which ties them to it, or only looks whether they
+// could be. A store that is new, where the old one was lost, has none of the replay sets of the epochs that
+// have begun, and must not be used with their keys.
+func (r *setup) bind(kept store.Reader, do func(keys *keyfile.HPKE, store string) error) error {
 	name, err := kept.Name(context.Background())
 	if err != nil {
 		return err
 	}
 	for _, s := range r.order {
-		if err := bind(s.keys, name); err != nil {
+		if err := do(s.keys, name); err != nil {
 			return err
 		}
 	}
-	return r.loadStates(context.Background(), kept)
+	return nil
+}
+
+// watch has a vault hold the store against the marks in the tasks' key files, too.
+func (r *setup) watch(v *store.Vault) error {
+	for _, s := range r.order {
+		keys, err := s.keys.Mark()
+		if err != nil {
+			return err
+		}
+		v.Watch(s.ID, keys)
+	}
+	return nil
 }
 
 // largestSlot returns the size of the largest slot that waits here for its batch to fill.
@@ -225,12 +236,8 @@ func (r *setup) reached(all []store.Progress) {
 	}
 }
 
-// loadStates reads how far the epochs have come, and demands the key of the one that is open now.
-func (r *setup) loadStates(ctx context.Context, kept store.Reader) error {
-	all, err := kept.Progress(ctx)
-	if err != nil {
-		return err
-	}
+// loadStates takes note of how far the epochs have come, and demands the key of the one that is open now.
+func (r *setup) loadStates(all []store.Progress) error {
 	r.reached(all)
 	for _, s := range r.order {
 		epoch, now := s.Epochs.At(uint64(r.cfg.Clock().Unix()))

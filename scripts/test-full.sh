@@ -23,7 +23,10 @@ run_part() {
       DOONA_FULL=1 go test -timeout 30m -run KilledServe -v ./cmd/verifier
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run Crash -v ./relay/internal/crashtest
       ;;
-    setback) DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer ./relay/... ;;
+    setback)
+      DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
+      DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer ./relay ./relay/internal/crashtest
+      ;;
     world) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run World -v ./relay ;;
     fuzz)
       ./scripts/fuzz.sh "${FUZZTIME:-10m}"

@@ -13,7 +13,9 @@ func TestHelp(t *testing.T) {
 		admin   = "--admin http://127.0.0.1:9081 --json"
 	)
 	clitest.Help(t, root(), map[string]string{
-		"relay serve --config try/relay1/relay.yaml":                "runs until it is stopped",
+		"relay serve --config try/relay1/relay.yaml": "runs until it is stopped",
+		"relay end-epochs --config relay.yaml --confirm": "needs a store that was set back, as TestSetBackCommand of " +
+			"package relay has it",
 		"relay status " + admin:                                     running,
 		load + "--rate 0 --clients 20000 --duration 10s":            running,
 		load + "--rate 8000 --clients 50000 --duration 1m " + admin: running,

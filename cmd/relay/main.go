@@ -23,6 +23,7 @@ func root() *cobra.Command {
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
+		endEpochsCommand(),
 		loadCommand(),
 		cli.TrustClock("relay", "  verifier init try && relay trust-clock --config try/relay1/relay.yaml",
 			func(config string) (string, error) {

@@ -116,6 +116,9 @@ the store and the secret where there are any. It changes nothing, and prints the
 				for _, t := range status.Tasks {
 					fmt.Fprintf(w, "%s  %q, hop %d\n", t.ID, t.Name, t.Hop)
 				}
+				if status.SetBack != "" {
+					return fmt.Errorf("set back: %s: see relay end-epochs --help", status.SetBack)
+				}
 				_, err := fmt.Fprintln(w, "the configuration is good")
 				return err
 			})

@@ -95,6 +95,9 @@ func remoteStatus(ctx context.Context, admin string) (*relay.Status, error) {
 }
 
 func printStatus(w io.Writer, status *relay.Status) error {
+	if status.SetBack != "" {
+		fmt.Fprintf(w, "set back: %s: see relay end-epochs --help\n", status.SetBack)
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TASK\tNAME\tHOP\tEPOCH\tSTATE\tBATCHES\tCONFIRMED")
 	for _, t := range status.Tasks {

@@ -225,6 +225,14 @@ func (c *Cascade) StartRelay(t testing.TB, hop int) (r *relay.Relay, stop func()
 // Serve runs a relay with an admin address until stop is called or the test ends.
 func (c *Cascade) Serve(t testing.TB, r *relay.Relay, admin string) (stop func()) {
 	t.Helper()
+	stop = c.ServeUnready(t, r)
+	c.WaitReady(t, admin)
+	return stop
+}
+
+// ServeUnready is Serve for a relay that need not become ready.
+func (c *Cascade) ServeUnready(t testing.TB, r *relay.Relay) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -234,7 +242,6 @@ func (c *Cascade) Serve(t testing.TB, r *relay.Relay, admin string) (stop func()
 		require.NoError(t, <-ended)
 	})
 	t.Cleanup(stop)
-	c.WaitReady(t, admin)
 	return stop
 }
 

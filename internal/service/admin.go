@@ -10,7 +10,7 @@ import (
 
 // Admin is what a program shows its operator, at an address that must not be public.
 type Admin struct {
-	Ready   func(context.Context) bool         // whether it does its work
+	Ready   func(context.Context) error        // why it does not do its work, nil where it does
 	Status  func(context.Context) (any, error) // as JSON
 	Look    func(context.Context)              // sets the gauges of Metrics to what is now
 	Metrics *Metrics
@@ -21,8 +21,8 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
-		if !a.Ready(req.Context()) {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
+		if err := a.Ready(req.Context()); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)

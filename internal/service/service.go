@@ -4,6 +4,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -117,6 +119,14 @@ func Serve(ctx context.Context, servers []*Server) error {
 	case err := <-failed:
 		return fmt.Errorf("couldn't serve: %w", err)
 	}
+}
+
+// Ready is an error while a program does not serve: before its start, or while it drains.
+func Ready(serving *atomic.Bool) error {
+	if !serving.Load() {
+		return errors.New("starting or draining")
+	}
+	return nil
 }
 
 // DrainTimeout bounds [Drain].

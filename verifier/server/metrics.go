@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/doona-dp/doona/internal/service"
@@ -63,7 +64,7 @@ func newMetrics(s *Server) *service.Metrics {
 
 // look sets the gauges to what is now.
 func (s *Server) look(ctx context.Context) {
-	s.metrics.Set(metricReady, service.Boolean(s.isReady(ctx)))
+	s.metrics.Set(metricReady, service.Boolean(s.isReady(ctx) == nil))
 	for _, t := range s.tasks {
 		p := t.puller.Progress()
 		for name, value := range map[string]float64{
@@ -140,13 +141,13 @@ func (s *Server) AdminHandler() http.Handler {
 	return admin.Handler(s.cfg.Log)
 }
 
-// isReady says whether batches are asked for and can be kept. That the last relay is away is not this
+// isReady is an error unless batches are asked for and can be kept. That the last relay is away is not this
 // verifier's to mend, and is a metric of its own.
-func (s *Server) isReady(context.Context) bool {
+func (s *Server) isReady(context.Context) error {
 	for _, t := range s.tasks {
 		if t.puller.Failing() {
-			return false
+			return fmt.Errorf("the batches of task %s cannot be kept", t.name())
 		}
 	}
-	return s.ready.Load()
+	return service.Ready(&s.ready)
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/mark"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -39,6 +40,8 @@ type epochFile struct {
 	KEM   task.KEM   `json:"kem,omitempty"`   // of HPKE keys
 	Store string     `json:"store,omitempty"` // of a relay's keys in use: see [HPKE.Bind]
 	Keys  []epochKey `json:"keys"`
+
+	mark *mark.State // nil where there is none
 }
 
 type epochKey struct {
@@ -58,7 +61,7 @@ func NewSign(path string) (ed25519.PrivateKey, error) {
 // LoadSign reads an Ed25519 key.
 func LoadSign(path string) (ed25519.PrivateKey, error) {
 	var f signFile
-	if err := load(path, &f); err != nil {
+	if _, err := load(path, &f); err != nil {
 		return nil, err
 	}
 	seed, err := decode(f.Private)
@@ -112,9 +115,11 @@ func newEpochKeys[K any](path, kind string, parse func(task.KEM, []byte) (*K, er
 }
 
 func loadEpochs(path, kind string) (f epochFile, err error) {
-	if err := load(path, &f); err != nil {
+	state, err := load(path, &f)
+	if err != nil {
 		return f, err
 	}
+	f.mark = state
 	if f.Kind != kind {
 		return f, fmt.Errorf("couldn't read %s: not a %s file", path, kind)
 	}
@@ -165,7 +170,7 @@ func (h *epochKeys[K]) Erase(epoch uint64) error {
 	all := len(f.Keys)
 	f.Keys = slices.DeleteFunc(f.Keys, func(k epochKey) bool { return k.Epoch == epoch })
 	if len(f.Keys) < all {
-		if err := replace(h.path, &f); err != nil {
+		if err := f.replace(h.path); err != nil {
 			return err
 		}
 	}
@@ -187,6 +192,9 @@ func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
 
 // HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
 type HPKE struct{ *epochKeys[onion.PrivateKey] }
+
+// Mark opens the mark in the file: how far the store has come that is used with the keys.
+func (h *HPKE) Mark() (*mark.File, error) { return mark.Open(h.path) }
 
 // LoadHPKE reads a file of HPKE keys. [HPKE.Check] tells whether they are those of a task.
 func LoadHPKE(path string) (*HPKE, error) {
@@ -213,12 +221,31 @@ func (h *HPKE) Bind(store string) error {
 	defer unlock()
 	if f.Store == "" {
 		f.Store = store
-		if err := replace(h.path, &f); err != nil {
+		if err := f.replace(h.path); err != nil {
 			return err
 		}
 	}
 	if f.Store != store {
 		return fmt.Errorf("couldn't use %s: %w", h.path, ErrStore)
+	}
+	h.file = f
+	return nil
+}
+
+// Rebind ties the file to a store, whatever it was tied to: by the operator's word, when the keys of all that
+// was opened beside another are erased.
+func (h *HPKE) Rebind(store string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f, unlock, err := h.current()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if f.Store = store; h.file.Store != store {
+		if err := f.replace(h.path); err != nil {
+			return err
+		}
 	}
 	h.file = f
 	return nil
@@ -268,16 +295,20 @@ func decode(private string) ([]byte, error) {
 	return base64.RawURLEncoding.Strict().DecodeString(private)
 }
 
-// load reads a JSON file into v. Its errors do not quote the file.
-func load(path string, v any) error {
+// load reads a JSON file into v, and the mark that stands behind it. Its errors do not quote the file.
+func load(path string, v any) (*mark.State, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
-		return fmt.Errorf("couldn't read key: %w", err)
+		return nil, fmt.Errorf("couldn't read key: %w", err)
 	}
-	if err := json.Unmarshal(in, v); err != nil {
-		return fmt.Errorf("couldn't read key %s: %w", path, err)
+	in, state, err := mark.Split(in)
+	if err == nil {
+		err = json.Unmarshal(in, v)
 	}
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read key %s: %w", path, err)
+	}
+	return state, nil
 }
 
 // create writes v to a new file, whose name it reserves first: of two at once one fails.
@@ -287,20 +318,23 @@ func create(path string, v any) error {
 		return fmt.Errorf("couldn't write key: %w", err)
 	}
 	f.Close()
-	if err := replace(path, v); err != nil {
+	if err := replace(path, v, nil); err != nil {
 		os.Remove(path)
 		return err
 	}
 	return nil
 }
 
-// replace writes v durably over path.
-func replace(path string, v any) error {
+// replace writes the file durably over path, with the mark that it was read with.
+func (f *epochFile) replace(path string) error { return replace(path, f, f.mark) }
+
+// replace writes v durably over path, with a mark or none.
+func replace(path string, v any, s *mark.State) error {
 	out, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return fmt.Errorf("couldn't encode key: %w", err)
 	}
-	if err := durable.WriteFile(path, append(out, '\n'), 0o600); err != nil {
+	if err := durable.WriteFile(path, mark.Join(append(out, '\n'), s), 0o600); err != nil {
 		return fmt.Errorf("couldn't write key: %w", err)
 	}
 	return nil

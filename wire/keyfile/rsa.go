@@ -94,7 +94,7 @@ func (r *RSA) SetStore(name string) error {
 	}
 	defer unlock()
 	f.Store = name
-	if err := replace(r.path, &f); err != nil {
+	if err := f.replace(r.path); err != nil {
 		return err
 	}
 	r.file = f

@@ -45,6 +45,8 @@ const (
 	Overloaded   Name = "overloaded"     // Try again after Retry-After.
 	SlowDown     Name = "slow-down"      // The client's network has too much in flight; try again after Retry-After.
 	ClockInDoubt Name = "clock-in-doubt" // The relay does not know what time it is; try again after Retry-After.
+	SetBack      Name = "set-back"       // The relay's store or key files were set back; it stands still.
+	EpochEnded   Name = "epoch-ended"    // The operator ended the epoch after a set-back: nothing more comes of it.
 	Internal     Name = "internal"       // The relay's fault; nothing was stored.
 )
 
@@ -73,6 +75,8 @@ var kinds = map[Name]struct {
 	Overloaded:   {http.StatusServiceUnavailable, "too much to do"},
 	SlowDown:     {http.StatusTooManyRequests, "too much of this network at a time"},
 	ClockInDoubt: {http.StatusServiceUnavailable, "the time is not known here"},
+	SetBack:      {http.StatusServiceUnavailable, "an older copy of what this relay keeps was put in its place"},
+	EpochEnded:   {http.StatusGone, "the epoch was ended by the relay's operator"},
 	Internal:     {http.StatusInternalServerError, "the server failed"},
 }
 

@@ -16,7 +16,7 @@ const waits = [500, 1500, 4000];
 const patience = 10;
 
 /** The names of the relay's errors after which the same bytes may still be accepted. */
-const passing = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'internal', 'epoch-not-open']);
+const passing = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'set-back', 'internal', 'epoch-not-open']);
 
 /** The relay's error where these bytes came from another network before: a retry after a move. */
 const stored = 'replayed';

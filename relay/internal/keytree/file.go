@@ -12,12 +12,14 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/mark"
 )
 
 // File is a tree in a file of mode 0600. Several processes may share the file, or have copies of
 // it: each cuts for itself. It is safe for concurrent use.
 type File struct {
 	path string
+	mark *mark.File
 	mu   sync.Mutex // guards tree and its writing
 	tree *Tree
 }
@@ -33,28 +35,44 @@ const kind = "doona secret"
 // do so at once, all get the same. Otherwise the error is [fs.ErrNotExist].
 func Open(path string, create bool) (*File, error) {
 	f := &File{path: path}
-	tree, err := read(path)
+	tree, _, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) && create {
 		var unlock func()
 		if unlock, err = durable.Lock(path); err != nil {
 			return nil, fmt.Errorf("couldn't lock the secret: %w", err)
 		}
 		defer unlock()
-		if tree, err = read(path); errors.Is(err, fs.ErrNotExist) {
+		if tree, _, err = read(path); errors.Is(err, fs.ErrNotExist) {
 			tree = New()
-			err = write(path, tree)
+			err = write(path, tree, nil)
 		}
 	}
+	if err != nil {
+		return nil, err
+	}
 	f.tree = tree
+	f.mark, err = mark.Open(path)
 	return f, err
 }
 
-// read reads a tree. Its errors do not quote the file.
-func read(path string) (*Tree, error) {
+// Mark returns the mark in the file.
+func (f *File) Mark() *mark.File { return f.mark }
+
+// read reads a tree, and the mark of its file. Its errors do not quote the file.
+func read(path string) (*Tree, *mark.State, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't read the secret: %w", err)
+		return nil, nil, fmt.Errorf("couldn't read the secret: %w", err)
 	}
+	in, state, err := mark.Split(in)
+	if err != nil {
+		return nil, nil, fmt.Errorf("couldn't read %s: %w", path, err)
+	}
+	tree, err := parse(path, in)
+	return tree, state, err
+}
+
+func parse(path string, in []byte) (*Tree, error) {
 	damaged := fmt.Errorf("couldn't read %s: not a %s file", path, kind)
 	var d document
 	if err := json.Unmarshal(in, &d); err != nil || d.Kind != kind || d.Nodes == nil {
@@ -78,7 +96,7 @@ func read(path string) (*Tree, error) {
 	return t, nil
 }
 
-func write(path string, t *Tree) error {
+func write(path string, t *Tree, s *mark.State) error {
 	d := document{kind, map[string]string{}}
 	for at, value := range t.nodes {
 		d.Nodes[at] = base64.RawURLEncoding.EncodeToString(value)
@@ -87,7 +105,7 @@ func write(path string, t *Tree) error {
 	if err != nil {
 		return fmt.Errorf("couldn't encode the secret: %w", err)
 	}
-	if err := durable.WriteFile(path, append(out, '\n'), 0o600); err != nil {
+	if err := durable.WriteFile(path, mark.Join(append(out, '\n'), s), 0o600); err != nil {
 		return fmt.Errorf("couldn't write the secret: %w", err)
 	}
 	return nil
@@ -118,7 +136,7 @@ func (f *File) Cut(labels ...[]byte) error {
 		return fmt.Errorf("couldn't lock the secret: %w", err)
 	}
 	defer unlock()
-	tree, err := read(f.path)
+	tree, state, err := read(f.path)
 	if err != nil {
 		return err
 	}
@@ -127,7 +145,7 @@ func (f *File) Cut(labels ...[]byte) error {
 		changed = tree.Cut(label) || changed
 	}
 	if changed {
-		if err := write(f.path, tree); err != nil {
+		if err := write(f.path, tree, state); err != nil {
 			return err
 		}
 	}

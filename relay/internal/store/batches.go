@@ -33,7 +33,7 @@ func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealF
 		if err != nil {
 			return err
 		}
-		if err := tx.insertBatch(e.id, id, seq, batch, 1); err != nil {
+		if err := errors.Join(tx.insertBatch(e.id, id, seq, batch, 1), tx.step(e, id, seq)); err != nil {
 			return err
 		}
 		for _, table := range []string{"slots", "open"} {
@@ -104,7 +104,7 @@ func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short
 		if err != nil {
 			return err
 		}
-		if err := tx.insertBatch(e.id, id, seq, batch, 0); err != nil {
+		if err := errors.Join(tx.insertBatch(e.id, id, seq, batch, 0), tx.step(e, id, seq)); err != nil {
 			return err
 		}
 		_, err = tx.exec(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, seq+1)
@@ -154,9 +154,15 @@ func (d *database) Next(ctx context.Context, id EpochID) (next uint64, err error
 func (d *database) Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error) {
 	var b Sealed
 	const query = `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
+	if back := d.back.Load(); back != nil {
+		return nil, back
+	}
 	err := d.find(ctx, query, id, seq, &b.Manifest, &b.Bytes, &b.Confirmed)
 	if err != nil || b.Confirmed {
 		return &b, err
+	}
+	if err := d.cut(id, seq); err != nil {
+		return nil, err
 	}
 	c, err := d.vault.batchCipher(id, kindSealed, seq)
 	if err != nil {
@@ -188,8 +194,15 @@ func (d *database) find(ctx context.Context, query string, id EpochID, seq uint6
 // update changes a batch's row.
 func (d *database) update(ctx context.Context, query string, id EpochID, seq uint64) error {
 	return d.within(ctx, func(tx *transaction) error {
-		_, err := tx.exec(query, id.Task[:], id.Epoch, seq)
-		return err
+		e, err := tx.lock(id)
+		if err != nil {
+			return err
+		}
+		n, err := tx.exec(query, id.Task[:], id.Epoch, seq)
+		if err != nil || n == 0 {
+			return err
+		}
+		return tx.step(e, id)
 	})
 }
 
@@ -201,7 +214,7 @@ func (d *database) Confirm(ctx context.Context, id EpochID, seq uint64) error {
 
 // Told is that of [Store].
 func (d *database) Told(ctx context.Context, id EpochID, seq uint64) error {
-	return d.update(ctx, `UPDATE batches SET told = 1 WHERE epoch = `+epochOf+` AND seq = $3`, id, seq)
+	return d.update(ctx, `UPDATE batches SET told = 1 WHERE told = 0 AND epoch = `+epochOf+` AND seq = $3`, id, seq)
 }
 
 // Untold is that of [Store].

@@ -49,7 +49,10 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 	}
 	taken := m.decide(group, e.state > StateOpen)
 	if len(taken) == 0 {
-		return false, nil
+		return false, t.settled(e, id)
+	}
+	if err := t.step(e, id); err != nil {
+		return false, err
 	}
 	if err := t.learn(e.id, m, taken); err != nil {
 		return false, err

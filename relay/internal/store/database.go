@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // database is a [Store] in SQL. Its statements are written once, for PostgreSQL; what SQLite says
@@ -19,6 +20,7 @@ type database struct {
 	write, read *sql.DB
 	vault       *Vault       // nil where the database is only read
 	release     func() error // gives the file back to other processes; nil where it is not claimed
+	back        atomic.Pointer[SetBack]
 }
 
 // engine is what sets one kind of database apart.
@@ -35,6 +37,9 @@ type engine interface {
 
 	// again says whether a failed transaction did nothing and may succeed when it is repeated.
 	again(err error) bool
+
+	// alone says whether one process at a time uses the store.
+	alone() bool
 
 	// scrub is that of [Store].
 	scrub(ctx context.Context, write *sql.DB) error
@@ -57,19 +62,26 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	if err := ctx.Err(); err != nil { // the engine may keep it from being seen later
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
+	if back := d.back.Load(); back != nil {
+		return back
+	}
 	ctx = d.engine.context(ctx)
 	tx, err := d.write.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
-	if err := do(&transaction{ctx, tx, d.engine, d.vault}); err != nil {
+	t := &transaction{ctx, tx, d.engine, d.vault, owed{}}
+	if err := do(t); err != nil {
 		tx.Rollback()
+		if back := new(SetBack); errors.As(err, &back) {
+			return d.stop(back)
+		}
 		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("couldn't commit: %w", err)
 	}
-	return nil
+	return t.owes.pay()
 }
 
 // Probe is that of [Store]. Random bytes do not compress.
@@ -134,6 +146,7 @@ type transaction struct {
 	tx     *sql.Tx
 	engine engine
 	vault  *Vault
+	owes   owed // to the marks, before anyone is told
 }
 
 // exec runs a statement and returns how many rows it changed.

@@ -68,8 +68,10 @@ func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
 				return err
 			}
 		}
-		_, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(to))
-		return err
+		if _, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(to)); err != nil {
+			return err
+		}
+		return tx.step(e, id)
 	})
 }
 
@@ -83,8 +85,10 @@ func (d *database) Complete(ctx context.Context, id EpochID, end []byte) error {
 		if _, err := tx.exec(`INSERT INTO ends (epoch, bytes) VALUES ($1, $2)`, e.id, end); err != nil {
 			return err
 		}
-		_, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(StateComplete))
-		return err
+		if _, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(StateComplete)); err != nil {
+			return err
+		}
+		return tx.step(e, id)
 	})
 }
 
@@ -101,8 +105,45 @@ func (d *database) End(ctx context.Context, id EpochID) (end []byte, err error) 
 	return end, nil
 }
 
+// EndAll is that of [Store].
+func (d *database) EndAll(ctx context.Context, ids []EpochID, why Reason) error {
+	d.back.Store(nil)
+	return d.within(ctx, func(tx *transaction) error {
+		for _, id := range ids {
+			if err := tx.end(id, why); err != nil {
+				return fmt.Errorf("couldn't end epoch %d: %w", id.Epoch, err)
+			}
+		}
+		return nil
+	})
+}
+
+// end ends one epoch.
+func (t *transaction) end(id EpochID, why Reason) error {
+	e, err := t.lock(id)
+	if err != nil || e.state == StateEnded {
+		return err
+	}
+	for _, table := range append(obsolete(StateEnded), "ends", "marks") {
+		if _, err := t.exec(`DELETE FROM `+table+` WHERE epoch = $1`, e.id); err != nil {
+			return err
+		}
+	}
+	if e.state < StateExpired {
+		const note = `INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3)`
+		if _, err := t.exec(note, e.id, e.next, string(why)); err != nil {
+			return err
+		}
+	}
+	_, err = t.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(StateEnded))
+	return err
+}
+
 // obsolete lists the tables that have no rows of an epoch that has come that far.
 func obsolete(at State) (tables []string) {
+	if at >= StateEnded {
+		tables = append(tables, "slots", "open")
+	}
 	if at >= StateErased {
 		tables = append(tables, "seen", "clients")
 	}
@@ -121,8 +162,10 @@ func (d *database) Note(ctx context.Context, f Finding) (fresh bool, err error) 
 		}
 		const store = `INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 		n, err := tx.exec(store, e.id, f.Seq, string(f.Reason))
-		fresh = n > 0
-		return err
+		if fresh = n > 0; err != nil || !fresh {
+			return err
+		}
+		return tx.step(e, f.ID)
 	})
 	return fresh, err
 }
@@ -157,7 +200,7 @@ func (d *database) Tally(ctx context.Context, id EpochID, refused map[string]uin
 				return fmt.Errorf("couldn't store tallies: %w", err)
 			}
 		}
-		return nil
+		return tx.step(e, id)
 	})
 }
 

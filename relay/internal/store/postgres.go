@@ -163,6 +163,9 @@ func (postgres) again(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
+// alone is false: several processes may share a database, each with a copy of the key files.
+func (postgres) alone() bool { return false }
+
 // scrub does nothing: what the server keeps of deleted rows is encrypted or hashed under keys that
 // are destroyed.
 func (postgres) scrub(context.Context, *sql.DB) error { return nil }

@@ -149,6 +149,9 @@ func (sqlite) among(columns, table, key string) string {
 // requests for a processor.
 func (sqlite) context(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
+// alone is true: one process at a time writes the file.
+func (sqlite) alone() bool { return true }
+
 // again is false: the driver waits for the one lock there is.
 func (sqlite) again(error) bool { return false }
 

@@ -44,11 +44,12 @@ const (
 	StateComplete              // There will be no further batch.
 	StateErased                // Replay set, client rows and keys are gone too.
 	StateExpired               // So are batches, manifests and findings.
+	StateEnded                 // As expired, at any time, by the operator's command after a set-back.
 )
 
 // String returns the name by which `relay status` calls a state.
 func (s State) String() string {
-	return [...]string{"open", "closed", "complete", "erased", "expired"}[s]
+	return [...]string{"open", "closed", "complete", "erased", "expired", "ended"}[s]
 }
 
 // Verdict is what the store decided about a submission.
@@ -146,6 +147,10 @@ type Reader interface {
 	// Equivocations lists the numbers of which Witness has seen two manifests.
 	Equivocations(ctx context.Context) ([]Equivocation, error)
 
+	// Behind compares the store with the marks in the key files, and returns what was set back, if
+	// anything.
+	Behind(ctx context.Context, v *Vault) (*SetBack, error)
+
 	Close() error
 }
 
@@ -221,6 +226,20 @@ type Store interface {
 	// it again counts again.
 	Tally(ctx context.Context, id EpochID, refused map[string]uint64) error
 
+	// Follow is Progress that compares the store with the marks in the key files, and takes note there of
+	// what a crash kept out, or another process has made. It must be called before anything else, and again
+	// and again. Where something was set back its error is a [SetBack], and from then on that of all
+	// methods that change the store or hand out a batch.
+	Follow(ctx context.Context) ([]Progress, error)
+
+	// EndAll is the operator's word after a set-back: it deletes all that is kept about epochs, raises them to
+	// StateEnded and notes a finding on those that were not expired. It alone works on a store that was
+	// set back, and with it the store goes on.
+	EndAll(ctx context.Context, ids []EpochID, why Reason) error
+
+	// SetBack returns what has been found to be set back, nil for nothing.
+	SetBack() *SetBack
+
 	// Probe writes 1 MiB, and deletes it: it fails where Commit would for want of room.
 	Probe(ctx context.Context) error
 
@@ -281,3 +300,12 @@ func (empty) Tallies(context.Context) ([]Tally, error)     { return nil, nil }
 func (empty) Close() error                                 { return nil }
 
 func (empty) Equivocations(context.Context) ([]Equivocation, error) { return nil, nil }
+
+func (empty) Behind(_ context.Context, v *Vault) (*SetBack, error) {
+	for _, g := range v.guards() {
+		if s := g.State(); s != nil && len(s.Entries) > 0 {
+			return &SetBack{g.storeBehind(), "there is no store"}, nil
+		}
+	}
+	return nil, nil
+}

@@ -33,6 +33,7 @@ type Vault struct {
 	epochs   map[EpochID]EpochKey
 	ciphers  map[string]cipher.AEAD  // by label
 	finished map[EpochID]finishedSeq // which numbers need not be looked at again
+	watched  []*guard                // the marks in HPKE key files
 }
 
 // finishedSeq says up to which batch all keys of an epoch are destroyed.
@@ -180,6 +181,15 @@ func (v *Vault) DestroyEpochKey(id EpochID) error { return v.destroy(id.kindLabe
 
 // DestroyRows destroys the keys of all rows of an epoch's open batches.
 func (v *Vault) DestroyRows(id EpochID) error { return v.destroy(id.kindLabel(kindRows)) }
+
+// DestroyEpochs destroys all keys of epochs.
+func (v *Vault) DestroyEpochs(ids []EpochID) error {
+	var labels [][]byte
+	for _, id := range ids {
+		labels = append(labels, id.label())
+	}
+	return v.destroy(labels...)
+}
 
 // Holds says which keys of a batch are left: that of its rows, and that of the batch as it was sealed.
 func (v *Vault) Holds(id EpochID, seq uint64) (rows, sealed bool) {

@@ -34,7 +34,11 @@ func (d *database) Witness(ctx context.Context, id EpochID, seq uint64, s *onion
 			return err
 		}
 		const store = `INSERT INTO witnessed (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
-		if n, err := tx.exec(store, e.id, seq, raw); err != nil || n > 0 {
+		n, err := tx.exec(store, e.id, seq, raw)
+		if err == nil && n > 0 {
+			err = tx.step(e, id)
+		}
+		if err != nil || n > 0 {
 			return err
 		}
 		var kept []byte
@@ -49,8 +53,11 @@ func (d *database) Witness(ctx context.Context, id EpochID, seq uint64, s *onion
 		if second = !bytes.Equal(first.Manifest, s.Manifest); !second {
 			return nil
 		}
-		_, err = tx.exec(`UPDATE witnessed SET other = $3 WHERE epoch = $1 AND seq = $2 AND other IS NULL`, e.id, seq, raw)
-		return err
+		const other = `UPDATE witnessed SET other = $3 WHERE epoch = $1 AND seq = $2 AND other IS NULL`
+		if n, err := tx.exec(other, e.id, seq, raw); err != nil || n == 0 {
+			return err
+		}
+		return tx.step(e, id)
 	})
 	if err != nil {
 		return fmt.Errorf("couldn't keep a manifest: %w", err)

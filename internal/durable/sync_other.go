@@ -1,0 +1,8 @@
+//go:build !linux
+
+package durable
+
+import "os"
+
+// syncData waits until what was written to a file is on disk.
+func syncData(f *os.File) error { return f.Sync() }

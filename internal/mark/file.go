@@ -1,0 +1,220 @@
+package mark
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/doona-dp/doona/internal/durable"
+)
+
+// File is the mark in a key file. Several processes may share the file. It is safe for concurrent use.
+type File struct {
+	path string
+
+	mu    sync.Mutex // guards the rest, and the writing of steps
+	known *State     // what has been read or written last; nil before the first step
+	file  *os.File   // the file as it was last read as a whole: while it is open, no other has its number
+	whole *layout    // of file
+	loose bool       // a write failed: what the file shows may not be on disk
+}
+
+// Open reads the mark of a file, which may have none yet.
+func Open(path string) (*File, error) {
+	f := &File{path: path}
+	in, err := durable.ReadPrivate(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the mark: %w", err)
+	}
+	_, f.known, err = Split(in)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// State returns the mark as this process knows it, nil where there is none yet: another process may have
+// raised it since.
+func (f *File) State() *State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known == nil {
+		return nil
+	}
+	return f.known.Clone()
+}
+
+// Name returns the mark's name, and begins one where there is none yet.
+func (f *File) Name() (string, error) {
+	f.mu.Lock()
+	known := f.known
+	f.mu.Unlock()
+	if known == nil {
+		if err := f.Change(func(*State) {}); err != nil {
+			return "", err
+		}
+		return f.Name()
+	}
+	return known.ID, nil
+}
+
+// Entry returns what the mark says about an epoch.
+func (f *File) Entry(key Key) Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known == nil {
+		return Entry{}
+	}
+	return f.known.Entries[key]
+}
+
+// Refresh reads what other processes have written.
+func (f *File) Refresh() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	unlock, err := durable.Lock(f.path)
+	if err != nil {
+		return fmt.Errorf("couldn't lock the mark: %w", err)
+	}
+	defer unlock()
+	return f.read()
+}
+
+// Raise merges entries into the mark, durably. It writes nothing where they are no news.
+func (f *File) Raise(entries map[Key]Entry) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known != nil && !f.loose && !f.known.Clone().raise(entries) {
+		return nil
+	}
+	unlock, err := durable.Lock(f.path)
+	if err != nil {
+		return fmt.Errorf("couldn't lock the mark: %w", err)
+	}
+	defer unlock()
+	if err := f.read(); err != nil {
+		return err
+	}
+	if f.known == nil {
+		return f.replace(&State{ID: New().ID, Entries: entries})
+	}
+	next := f.known.Clone()
+	if news := next.raise(entries); f.loose {
+		return f.replace(next)
+	} else if !news {
+		return nil
+	}
+	return f.write(next)
+}
+
+// Change replaces the mark by what change makes of it, durably.
+func (f *File) Change(change func(s *State)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	unlock, err := durable.Lock(f.path)
+	if err != nil {
+		return fmt.Errorf("couldn't lock the mark: %w", err)
+	}
+	defer unlock()
+	if err := f.read(); err != nil {
+		return err
+	}
+	next := New()
+	if f.known != nil {
+		next = f.known.Clone()
+	}
+	change(next)
+	return f.replace(next)
+}
+
+// read follows the file; the caller holds its lock. Where it is the one that was read last, only the slots
+// are read again.
+func (f *File) read() error {
+	now, err := os.Stat(f.path)
+	if err != nil {
+		return fmt.Errorf("couldn't read the mark: %w", err)
+	}
+	if f.file != nil {
+		if then, err := f.file.Stat(); err != nil || !os.SameFile(now, then) || now.Size() != then.Size() {
+			f.forget()
+		}
+	}
+	if f.file == nil {
+		return f.readWhole()
+	}
+	slots := make([]byte, 2*slotSize)
+	if _, err := f.file.ReadAt(slots, now.Size()-int64(len(slots))); err != nil {
+		return fmt.Errorf("couldn't read the mark: %w", err)
+	}
+	f.whole.grown, f.whole.latest = latest(slots)
+	f.known = f.whole.state()
+	return nil
+}
+
+func (f *File) readWhole() error {
+	file, err := os.OpenFile(f.path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("couldn't open the mark: %w", err)
+	}
+	in, err := io.ReadAll(file)
+	if err == nil {
+		f.whole, err = parse(in)
+	}
+	if err != nil {
+		file.Close()
+		return fmt.Errorf("couldn't read %s: %w", f.path, err)
+	}
+	f.file, f.known = file, f.whole.state()
+	return nil
+}
+
+func (f *File) forget() {
+	if f.file != nil {
+		f.file.Close()
+	}
+	f.file, f.whole = nil, nil
+}
+
+// write writes what has grown since the file was written as a whole to the slot that is not the latest. The
+// file's other content, and the other slot, stay as they are.
+func (f *File) write(next *State) error {
+	grown := map[Key]Entry{}
+	for key, e := range next.Entries {
+		if before := f.whole.whole.Entries[key]; before.Grow(e) {
+			grown[key] = e
+		}
+	}
+	generation := f.whole.latest + 1
+	text := encode(line{Generation: generation}, grown)
+	if len(text) > slotSize {
+		return f.replace(next)
+	}
+	slot := make([]byte, slotSize)
+	for i := copy(slot, text); i < len(slot); i++ {
+		slot[i] = '\n'
+	}
+	info, err := f.file.Stat()
+	if err != nil {
+		return fmt.Errorf("couldn't write the mark: %w", err)
+	}
+	at := info.Size() - 2*slotSize + int64(generation%2)*slotSize
+	f.loose = true
+	if err := durable.Overwrite(f.file, slot, at); err != nil {
+		return fmt.Errorf("couldn't write the mark: %w", err)
+	}
+	f.loose = false
+	f.whole.grown, f.whole.latest, f.known = grown, generation, next
+	return nil
+}
+
+// replace writes the whole file anew.
+func (f *File) replace(next *State) error {
+	document := f.whole.document
+	f.forget()
+	if err := durable.WriteFile(f.path, Join(document, next), 0o600); err != nil {
+		return fmt.Errorf("couldn't write the mark: %w", err)
+	}
+	f.known, f.loose = next, false
+	return nil
+}

@@ -1,0 +1,231 @@
+// Package mark keeps, inside a key file, how far the store has come that the keys are used with. A store
+// that was set back, as by a backup or by a replica that lags, is then behind the mark, and a key file that
+// was set back has a mark that is behind the store.
+//
+// A mark has an entry for each epoch of each task: how many steps (durable transactions) the owner of the
+// file has made in it, and which batches were made, a leaf for each number that is cut for good. Entries
+// only grow: two marks of one file merge by the maximum of the steps and the union of the leaves.
+//
+// A file holds, in this order:
+//
+//	the key file's own JSON document
+//	one line with the mark as it was when the file was written as a whole
+//	newlines up to a multiple of 4096 bytes
+//	two slots of 4096 bytes, each with a line of the entries that have grown since
+//
+// A step is written in place, to the slot that is not the latest, and synced: what was there before, and is
+// acknowledged, is not touched. A line begins with a checksum, so a torn slot counts as none, and the other
+// one holds. Where the entries outgrow a slot the whole file is replaced.
+package mark
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+)
+
+// Key names an epoch: half of a task's id, which is a hash, stands for the task.
+type Key struct {
+	Task  [16]byte
+	Epoch uint64
+}
+
+// Entry is what a mark says about an epoch.
+type Entry struct {
+	Steps uint64 // transactions
+	Made  Set    // numbers of batches
+	Ended bool   // by the operator, after a set-back
+}
+
+// Grow merges another entry in and says whether it was news.
+func (e *Entry) Grow(by Entry) bool {
+	made := e.Made.Union(by.Made)
+	news := by.Steps > e.Steps || !slices.Equal(made, e.Made) || by.Ended && !e.Ended
+	*e = Entry{max(e.Steps, by.Steps), made, e.Ended || by.Ended}
+	return news
+}
+
+// State is a mark.
+type State struct {
+	// ID is the name by which the store knows the file, random. A copy has the same.
+	ID string
+
+	// Baseline counts the operator's commands by which a store that was set back was taken as it is.
+	Baseline uint64
+
+	// Database says which database server the store is in, and in which of its histories; none for a
+	// file.
+	Database string
+
+	Entries map[Key]Entry
+}
+
+// New returns a mark of nothing, with a name of its own.
+func New() *State { return &State{ID: rand.Text(), Entries: map[Key]Entry{}} }
+
+// Clone returns a copy.
+func (s *State) Clone() *State {
+	out := *s
+	out.Entries = maps.Clone(s.Entries)
+	return &out
+}
+
+// raise merges entries in and says whether any was news.
+func (s *State) raise(by map[Key]Entry) (news bool) {
+	for key, entry := range by {
+		e := s.Entries[key]
+		if e.Grow(entry) {
+			s.Entries[key] = e
+			news = true
+		}
+	}
+	return news
+}
+
+// line is the JSON of a line: the whole mark, or what has grown since.
+type line struct {
+	ID         string  `json:"id,omitempty"`
+	Baseline   uint64  `json:"baseline,omitempty"`
+	Database   string  `json:"database,omitempty"`
+	Generation uint64  `json:"generation,omitempty"` // of slots
+	Epochs     []entry `json:"epochs"`
+}
+
+type entry struct {
+	Task  string      `json:"task"` // hex
+	Epoch uint64      `json:"epoch"`
+	Steps uint64      `json:"steps"`
+	Made  [][2]uint64 `json:"made,omitempty"` // ranges, both ends included
+	Ended bool        `json:"ended,omitempty"`
+}
+
+// errDamaged is returned for what is not as it was written.
+var errDamaged = errors.New("its mark is damaged")
+
+const sumSize = 32 // hex digits
+
+// encode returns the line of some entries, checksum first.
+func encode(l line, entries map[Key]Entry) []byte {
+	l.Epochs = []entry{}
+	keys := slices.SortedFunc(maps.Keys(entries), func(a, b Key) int {
+		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
+	})
+	for _, key := range keys {
+		e := entries[key]
+		l.Epochs = append(l.Epochs, entry{hex.EncodeToString(key.Task[:]), key.Epoch, e.Steps, e.Made, e.Ended})
+	}
+	text, err := json.Marshal(&l)
+	if err != nil {
+		panic(err) // only for types that have no JSON
+	}
+	return append([]byte(sum(text)+" "), append(text, '\n')...)
+}
+
+func sum(text []byte) string {
+	hash := sha256.Sum256(text)
+	return hex.EncodeToString(hash[:])[:sumSize]
+}
+
+// decode reads a line.
+func decode(in []byte) (l line, entries map[Key]Entry, err error) {
+	head, text, ok := bytes.Cut(bytes.TrimSuffix(in, []byte("\n")), []byte(" "))
+	if !ok || string(head) != sum(text) || json.Unmarshal(text, &l) != nil {
+		return l, nil, errDamaged
+	}
+	entries = map[Key]Entry{}
+	for _, e := range l.Epochs {
+		raw, err := hex.DecodeString(e.Task)
+		made := Set(e.Made)
+		if err != nil || len(raw) != len(Key{}.Task) || !made.valid() {
+			return l, nil, errDamaged
+		}
+		entries[Key{[16]byte(raw), e.Epoch}] = Entry{e.Steps, made, e.Ended}
+	}
+	return l, entries, nil
+}
+
+// slotSize is the size of a slot, and what the place of slots is a multiple of: no write to one touches a
+// page or a sector of the other.
+const slotSize = 4096
+
+// layout is a file taken apart.
+type layout struct {
+	document []byte
+	whole    *State // nil where the file has no mark
+	grown    map[Key]Entry
+	latest   uint64 // generation of the latest slot; 0 for none
+}
+
+// state returns the mark.
+func (l *layout) state() *State {
+	if l.whole == nil {
+		return nil
+	}
+	s := l.whole.Clone()
+	s.raise(l.grown)
+	return s
+}
+
+// parse takes a file apart.
+func parse(in []byte) (*layout, error) {
+	var document json.RawMessage
+	decoder := json.NewDecoder(bytes.NewReader(in))
+	if decoder.Decode(&document) != nil {
+		return &layout{document: in}, nil // its owner says what is wrong
+	}
+	at := decoder.InputOffset()
+	rest := bytes.TrimLeft(in[at:], " \t\r\n")
+	if len(rest) == 0 {
+		return &layout{document: in}, nil
+	}
+	end := bytes.IndexByte(rest, '\n') + 1
+	slots := len(in) - 2*slotSize
+	if end == 0 || len(in)%slotSize != 0 || len(in)-len(rest)+end > slots {
+		return nil, errDamaged
+	}
+	head, entries, err := decode(rest[:end])
+	if err != nil || head.ID == "" {
+		return nil, errDamaged
+	}
+	l := &layout{document: append(slices.Clone(in[:at]), '\n'),
+		whole: &State{head.ID, head.Baseline, head.Database, entries}}
+	l.grown, l.latest = latest(in[slots:])
+	return l, nil
+}
+
+// latest returns what the slots say has grown: the later of those that are whole.
+func latest(slots []byte) (grown map[Key]Entry, generation uint64) {
+	for at := 0; at < 2*slotSize; at += slotSize {
+		text, _, _ := bytes.Cut(slots[at:at+slotSize], []byte("\n"))
+		if l, entries, err := decode(text); err == nil && l.Generation > generation {
+			grown, generation = entries, l.Generation
+		}
+	}
+	return grown, generation
+}
+
+// Split takes a file apart: its own document, and its mark, nil where it has none yet.
+func Split(in []byte) (document []byte, s *State, err error) {
+	l, err := parse(in)
+	if err != nil {
+		return nil, nil, err
+	}
+	return l.document, l.state(), nil
+}
+
+// Join puts a file together: a document of JSON, and a mark or nil.
+func Join(document []byte, s *State) []byte {
+	if s == nil {
+		return document
+	}
+	out := append(slices.Clone(bytes.TrimSpace(document)), '\n')
+	out = append(out, encode(line{ID: s.ID, Baseline: s.Baseline, Database: s.Database}, s.Entries)...)
+	size := (len(out)+slotSize-1)/slotSize*slotSize + 2*slotSize
+	return append(out, bytes.Repeat([]byte("\n"), size-len(out))...)
+}

@@ -1,0 +1,225 @@
+package mark_test
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/mark"
+)
+
+const document = "{\n \"kind\": \"test\"\n}\n"
+
+// newFile writes a file without a mark.
+func newFile(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(path, []byte(document), 0o600))
+	return path
+}
+
+func open(t testing.TB, path string) *mark.File {
+	t.Helper()
+	f, err := mark.Open(path)
+	require.NoError(t, err)
+	return f
+}
+
+func key(task byte, epoch uint64) mark.Key { return mark.Key{Task: [16]byte{task}, Epoch: epoch} }
+
+// steps is an epoch's entry.
+func steps(key mark.Key, n uint64, made ...uint64) map[mark.Key]mark.Entry {
+	return map[mark.Key]mark.Entry{key: {Steps: n, Made: mark.Of(made...)}}
+}
+
+// TestRaise: entries only grow, and who opens the file finds them, beside the document as it was; in between
+// others replace the file, as they do when they destroy a key.
+func TestRaise(t *testing.T) {
+	path := newFile(t)
+	f := open(t, path)
+	require.Nil(t, f.State())
+	name := ""
+	for i := range uint64(300) {
+		at := key(byte(i%3), i%50)
+		require.NoError(t, f.Raise(steps(at, i, i/3)))
+		require.NoError(t, f.Raise(steps(at, i/2)))
+		again := open(t, path)
+		require.Equal(t, f.State(), again.State())
+		require.EqualValues(t, i, again.Entry(at).Steps)
+		require.True(t, again.Entry(at).Made.Has(i/3))
+		if name == "" {
+			name = again.State().ID
+		}
+		require.Equal(t, name, again.State().ID)
+		in, err := os.ReadFile(path)
+		require.NoError(t, err)
+		doc, s, err := mark.Split(in)
+		require.NoError(t, err)
+		require.Equal(t, document, string(doc))
+		if i%17 == 0 {
+			require.NoError(t, durable.WriteFile(path, mark.Join(doc, s), 0o600))
+		}
+	}
+}
+
+// TestRaiseInPlace: what has grown is written over what was there, without a new file, as long as it fits.
+func TestRaiseInPlace(t *testing.T) {
+	path := newFile(t)
+	f := open(t, path)
+	require.NoError(t, f.Raise(steps(key(1, 1), 1)))
+	first, err := os.Stat(path)
+	require.NoError(t, err)
+	for i := range uint64(20) {
+		require.NoError(t, f.Raise(steps(key(1, 1+i%2), i)))
+	}
+	last, err := os.Stat(path)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(first, last))
+	require.Equal(t, first.Size(), last.Size())
+}
+
+// TestShared: of processes that share a file, each raises what the others have.
+func TestShared(t *testing.T) {
+	path := newFile(t)
+	files := []*mark.File{open(t, path), open(t, path), open(t, path)}
+	var raising sync.WaitGroup
+	for i, f := range files {
+		raising.Go(func() {
+			for n := range uint64(40) {
+				assert.NoError(t, f.Raise(steps(key(byte(i), n%5), n, n)))
+			}
+		})
+	}
+	raising.Wait()
+	s := open(t, path).State()
+	require.Len(t, s.Entries, 15)
+	for i := range files {
+		for epoch := range uint64(5) {
+			e := s.Entries[key(byte(i), epoch)]
+			require.Equal(t, 35+epoch, e.Steps)
+			require.Len(t, e.Made, 8)
+		}
+	}
+	require.NoError(t, files[0].Refresh())
+	require.Equal(t, s, files[0].State())
+}
+
+// TestTorn cuts the last write of a mark short, or leaves out some of its sectors, at random places: the mark
+// is then the last one or the one before, whole.
+func TestTorn(t *testing.T) {
+	path := newFile(t)
+	f := open(t, path)
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	old := 0
+	for i := uint64(1); i < 200; i++ {
+		was := f.State()
+		require.NoError(t, f.Raise(steps(key(1, i%7), i, i)))
+		after, err := os.ReadFile(path)
+		require.NoError(t, err)
+		if len(before) == len(after) {
+			torn := tear(before, after)
+			_, s, err := mark.Split(torn)
+			require.NoError(t, err)
+			if !assert.ObjectsAreEqual(f.State(), s) {
+				require.Equal(t, was, s)
+				old++
+			}
+		}
+		before = after
+	}
+	require.Greater(t, old, 50)
+}
+
+// tear returns a file of which a random part of the changes has reached the disk.
+func tear(before, after []byte) []byte {
+	out := bytes.Clone(before)
+	if rand.IntN(2) == 0 {
+		n := rand.IntN(len(out))
+		copy(out[:n], after)
+		return out
+	}
+	for at := 0; at < len(out); at += 512 {
+		if rand.IntN(2) == 0 {
+			copy(out[at:at+512], after[at:])
+		}
+	}
+	return out
+}
+
+// TestDamaged: what is not as it was written is refused.
+func TestDamaged(t *testing.T) {
+	path := newFile(t)
+	require.NoError(t, open(t, path).Raise(steps(key(1, 1), 1)))
+	in, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for name, damaged := range map[string][]byte{
+		"shorter":       in[:len(in)-1],
+		"without slots": in[:len(in)-8192],
+		"edited":        bytes.Replace(in, []byte(`"steps":1`), []byte(`"steps":2`), 1),
+		"garbage":       append([]byte(document), "what is this\n"...),
+	} {
+		require.NotEqual(t, in, damaged)
+		require.NoError(t, os.WriteFile(path, damaged, 0o600))
+		_, err := mark.Open(path)
+		require.ErrorContains(t, err, "its mark is damaged", name)
+	}
+}
+
+// TestLoose: where a write has failed, the next one does not believe what the file shows.
+func TestLoose(t *testing.T) {
+	path := newFile(t)
+	f := open(t, path)
+	require.NoError(t, f.Raise(steps(key(1, 1), 1)))
+	asked := errors.New("as the test asked")
+	durable.Watch(func(s durable.Step) (bool, error) {
+		if s.Op == durable.OpSync && s.Path == path {
+			return false, asked
+		}
+		return false, nil
+	})
+	defer durable.Watch(func(durable.Step) (bool, error) { return false, nil })
+	require.ErrorIs(t, f.Raise(steps(key(1, 1), 2)), asked)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	durable.Watch(func(durable.Step) (bool, error) { return false, nil })
+	require.NoError(t, f.Raise(steps(key(1, 1), 2)))
+	now, err := os.Stat(path)
+	require.NoError(t, err)
+	require.False(t, os.SameFile(info, now), "written anew")
+	require.EqualValues(t, 2, open(t, path).Entry(key(1, 1)).Steps)
+}
+
+// TestSet compares sets with maps.
+func TestSet(t *testing.T) {
+	for range 200 {
+		s, want := mark.Set(nil), map[uint64]bool{}
+		for range rand.IntN(30) {
+			n := rand.Uint64N(20)
+			s, want[n] = s.Union(mark.Of(n)), true
+		}
+		missing, some := mark.Below(20).Beyond(s)
+		require.Equal(t, len(want) < 20, some)
+		if some {
+			require.False(t, want[missing])
+		}
+		var but []uint64
+		for n := range uint64(20) {
+			require.Equal(t, want[n], s.Has(n))
+			if !want[n] {
+				but = append(but, n)
+			}
+		}
+		require.ElementsMatch(t, mark.Below(20, but...), s)
+		_, some = s.Beyond(mark.Below(20, but...))
+		require.False(t, some)
+	}
+}

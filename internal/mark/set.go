@@ -1,0 +1,82 @@
+package mark
+
+import (
+	"slices"
+)
+
+// Set is a set of numbers as ranges, both ends included, in order, with gaps between them.
+type Set [][2]uint64
+
+// Of returns the set of some numbers.
+func Of(numbers ...uint64) (s Set) {
+	for _, n := range numbers {
+		s = s.Union(Set{{n, n}})
+	}
+	return s
+}
+
+// Below returns the set of the numbers below n, but for some.
+func Below(n uint64, but ...uint64) (s Set) {
+	slices.Sort(but)
+	from := uint64(0)
+	for _, skip := range append(but, n) {
+		if skip > n {
+			break
+		}
+		if skip > from {
+			s = append(s, [2]uint64{from, skip - 1})
+		}
+		from = max(from, skip+1)
+	}
+	return s
+}
+
+// Has says whether n is in the set.
+func (s Set) Has(n uint64) bool {
+	return slices.ContainsFunc(s, func(r [2]uint64) bool { return r[0] <= n && n <= r[1] })
+}
+
+// Union returns the numbers that are in either.
+func (s Set) Union(other Set) (out Set) {
+	all := slices.Concat(s, other)
+	slices.SortFunc(all, func(a, b [2]uint64) int {
+		if a[0] < b[0] {
+			return -1
+		}
+		return 1
+	})
+	for _, r := range all {
+		if last := len(out) - 1; last >= 0 && r[0] <= out[last][1]+1 {
+			out[last][1] = max(out[last][1], r[1])
+		} else {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Beyond returns the first number that is in s and not in other, and whether there is one.
+func (s Set) Beyond(other Set) (n uint64, some bool) {
+	for _, r := range s {
+		n := r[0]
+		for _, o := range other {
+			if o[0] <= n && n <= o[1] {
+				n = o[1] + 1
+			}
+		}
+		if n <= r[1] {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// valid says whether ranges are in order and apart.
+func (s Set) valid() bool {
+	for i, r := range s {
+		if r[0] > r[1] || r[1] == 1<<64-1 || i > 0 && r[0] <= s[i-1][1]+1 {
+			return false
+		}
+	}
+	return true
+}

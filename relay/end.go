@@ -1,0 +1,122 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/keyfile"
+)
+
+// findEnded is noted on every epoch that [SetBack.End] has ended.
+const findEnded Reason = "set back here: ended by the operator"
+
+// ErrNotSetBack is returned by [OpenSetBack] where there is nothing to put right.
+var ErrNotSetBack = errors.New("nothing was set back, and no store was lost: no epoch is to be ended")
+
+// SetBack is a relay, none of whose processes runs, where something was set back or the store was lost.
+type SetBack struct {
+	// Cause says what was set back.
+	Cause string
+
+	// Epochs are those that have begun with the store, and are not over: by the clock, by the store and by
+	// the marks in the key files.
+	Epochs []BegunEpoch
+
+	relay *Relay
+	ids   []store.EpochID // Epochs, and those before them that are over
+}
+
+// BegunEpoch names an epoch.
+type BegunEpoch struct {
+	Task  string `json:"task"` // lower-case hex
+	Name  string `json:"name"` // of the task
+	Epoch uint64 `json:"epoch"`
+}
+
+// OpenSetBack opens the files and the store that a configuration names, as [New] does, where something was
+// set back. The caller must call Close.
+func OpenSetBack(cfg Config) (*SetBack, error) {
+	r, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	b := &SetBack{relay: r}
+	if err := b.look(context.Background()); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *SetBack) look(ctx context.Context) error {
+	err := b.relay.bind(b.relay.store, (*keyfile.HPKE).CheckStore)
+	if errors.Is(err, keyfile.ErrStore) {
+		b.Cause = keyfile.ErrStore.Error()
+	} else if err != nil {
+		return err
+	}
+	if err := b.relay.watch(b.relay.vault); err != nil {
+		return err
+	}
+	all, err := b.relay.store.Follow(ctx)
+	if back := b.relay.store.SetBack(); back != nil && b.Cause == "" {
+		b.Cause = string(back.Cause) + ": " + back.Detail
+	} else if back == nil && err != nil {
+		return err
+	}
+	if b.Cause == "" {
+		return ErrNotSetBack
+	}
+	for _, s := range b.relay.order {
+		b.begun(s, all)
+	}
+	return nil
+}
+
+// begun lists the epochs of a task that have begun.
+func (b *SetBack) begun(s *served, all []store.Progress) {
+	marked := b.relay.vault.Marked(s.ID)
+	for epoch := range s.Epochs.Count {
+		start, _, _ := b.relay.window(s, epoch)
+		at := slices.IndexFunc(all, func(p store.Progress) bool { return p.ID == s.epochID(epoch) })
+		if b.relay.cfg.Clock().Before(start) && at < 0 && !slices.Contains(marked, epoch) {
+			continue
+		}
+		b.ids = append(b.ids, s.epochID(epoch))
+		if at < 0 || all[at].State < store.StateExpired {
+			b.Epochs = append(b.Epochs, BegunEpoch{s.ID.String(), s.Name, epoch})
+		}
+	}
+}
+
+// End ends the epochs, for good: their keys are destroyed first, then all that the store has of them, with a
+// finding in its place. It may be repeated where it was cut short.
+func (b *SetBack) End(ctx context.Context) error {
+	r := b.relay
+	name, err := r.store.Name(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range b.ids {
+		if err := r.tasks[id.Task].eraseKey(id.Epoch); err != nil {
+			return err
+		}
+	}
+	if err := r.vault.DestroyEpochs(b.ids); err != nil {
+		return err
+	}
+	if err := r.store.EndAll(ctx, b.ids, findEnded); err != nil {
+		return err
+	}
+	for _, s := range r.order {
+		if err := s.keys.Rebind(name); err != nil {
+			return err
+		}
+	}
+	return r.vault.End(b.ids)
+}
+
+// Close closes the store.
+func (b *SetBack) Close() error { return b.relay.Close() }

@@ -1,0 +1,429 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Every transaction that changes an epoch is a step of it, and stands in a mark in the secret file and in
+// the task's HPKE key file (package mark) before anyone is told of it. So a store that was set back is
+// behind both marks, and a key file that was set back has a mark behind the store.
+//
+//	order of a step: 1 commit in the store   2 marks, fsync   3 acknowledge; serve a batch
+//
+//	a crash             the restart sees                 and does
+//	before 1            nothing                          the client, or this relay, does it again
+//	between 1 and 2     the store ahead of both marks,   writes the marks, then serves the same bytes and
+//	                    by the last steps                knows the client's retry
+//	within 2            the store ahead of one mark      the same
+//	                    (a torn mark counts as the
+//	                    one before)
+//	between 2 and 3     all agree                        serves; knows the client's retry
+//	3, then set back    a mark ahead of the store, or    refuses everything until an operator ends the
+//	                    of what the store has known      epochs: [SetBack]
+//	                    of the mark
+//
+// The store keeps two numbers for each mark and epoch: steps, which grows in the transaction, and marked,
+// what the mark held on disk when that transaction began. Without a set-back
+//
+//	marked ≤ the mark ≤ steps                                                          (1)
+//
+// always. A mark belongs to a file, and gets its name with its first step: processes with copies of a file
+// that were made before that have marks of their own, and processes with one file share its mark.
+
+// Cause says what was set back. It is fit for strangers: it names no file.
+type Cause string
+
+// The causes of a [SetBack].
+const (
+	StoreBehindSecret Cause = "the store is behind the secret"
+	StoreBehindKeys   Cause = "the store is behind the HPKE keys"
+	SecretBehind      Cause = "the secret is behind the store"
+	KeysBehind        Cause = "the HPKE keys are behind the store"
+)
+
+// Causes lists them all.
+func Causes() []Cause { return []Cause{StoreBehindSecret, StoreBehindKeys, SecretBehind, KeysBehind} }
+
+// SetBack is the error of everything on a store that has been found to be behind its key files, or the
+// other way round.
+type SetBack struct {
+	Cause  Cause
+	Detail string // for the operator
+}
+
+// Error returns the cause, the detail and what to do.
+func (s *SetBack) Error() string {
+	return fmt.Sprintf("set back: %s: %s: nothing is taken, made or handed out until it is put right, or its "+
+		"epochs are ended (relay end-epochs)", s.Cause, s.Detail)
+}
+
+// The kinds of marks, by the file that they are in.
+const (
+	kindSecret = iota
+	kindKeys
+)
+
+// guard is a mark that the store must keep pace with.
+type guard struct {
+	*mark.File
+	kind int
+	task [16]byte // of HPKE keys
+}
+
+// of says whether a guard's mark has entries of a task.
+func (g *guard) of(key mark.Key) bool { return g.kind == kindSecret || g.task == key.Task }
+
+// state returns the mark, empty where there is none yet.
+func (g *guard) state() *mark.State {
+	if s := g.State(); s != nil {
+		return s
+	}
+	return &mark.State{}
+}
+
+// storeBehind and fileBehind return the causes.
+func (g *guard) storeBehind() Cause { return [...]Cause{StoreBehindSecret, StoreBehindKeys}[g.kind] }
+func (g *guard) fileBehind() Cause  { return [...]Cause{SecretBehind, KeysBehind}[g.kind] }
+
+// Watch has the store keep pace with the mark in the file of a task's HPKE keys, besides that of the secret.
+func (v *Vault) Watch(id task.ID, keys *mark.File) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.watched = append(v.watched, &guard{keys, kindKeys, [16]byte(id[:16])})
+}
+
+// guards returns all marks, that of the secret first.
+func (v *Vault) guards() []*guard {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return append([]*guard{{File: v.file.Mark(), kind: kindSecret}}, v.watched...)
+}
+
+// key is how marks call an epoch.
+func (id EpochID) key() mark.Key { return mark.Key{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch} }
+
+// owed is what the marks must say when a transaction has been made.
+type owed map[*mark.File]map[mark.Key]mark.Entry
+
+func (o owed) add(g *guard, key mark.Key, e mark.Entry) {
+	if o[g.File] == nil {
+		o[g.File] = map[mark.Key]mark.Entry{}
+	}
+	before := o[g.File][key]
+	before.Grow(e)
+	o[g.File][key] = before
+}
+
+// pay writes the marks, all at once, and each once.
+func (o owed) pay() error {
+	failed := make([]error, 0, len(o))
+	var writing sync.WaitGroup
+	var mu sync.Mutex // guards failed
+	for file, entries := range o {
+		writing.Go(func() {
+			if err := file.Raise(entries); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, err)
+			}
+		})
+	}
+	writing.Wait()
+	return errors.Join(failed...)
+}
+
+// step makes the transaction a step of an epoch, whose row it has locked, and has the marks say so, and
+// that the batches of some numbers were made.
+func (t *transaction) step(e epochRow, id EpochID, made ...uint64) error {
+	return t.advanceMarks(e, id, 1, made...)
+}
+
+// settled is step for a transaction that changes nothing, and whose answer relies on the steps before: their
+// marks may not be on disk, where writing them failed.
+func (t *transaction) settled(e epochRow, id EpochID) error { return t.advanceMarks(e, id, 0) }
+
+func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ...uint64) error {
+	if e.state == StateEnded {
+		return nil
+	}
+	guards := t.vault.guards()
+	known, err := t.marksOf(e.id)
+	if err != nil {
+		return err
+	}
+	for _, g := range guards {
+		if !g.of(id.key()) {
+			continue
+		}
+		name, err := g.Name()
+		if err != nil {
+			return err
+		}
+		row, held := known[name], g.Entry(id.key()).Steps
+		if row.steps < held {
+			return &SetBack{g.storeBehind(), fmt.Sprintf("task %x, epoch %d: %d of %d steps", id.Task[:4], id.Epoch,
+				row.steps, held)}
+		}
+		if err := g.check(id.key(), row); err != nil {
+			return err
+		}
+		t.owes.add(g, id.key(), mark.Entry{Steps: row.steps + steps, Made: mark.Of(made...)})
+		if steps == 0 {
+			continue
+		}
+		_, err = t.exec(`INSERT INTO marks (epoch, file, kind, steps, marked) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (epoch, file) DO UPDATE SET steps = excluded.steps, marked = excluded.marked`,
+			e.id, name, g.kind, row.steps+steps, held)
+		if err != nil {
+			return fmt.Errorf("couldn't count a step: %w", err)
+		}
+	}
+	return nil
+}
+
+// check is a [SetBack] where a mark has less of an epoch than the store has known it to have. Where another
+// process shares the file it may have raised the mark since this one looked.
+func (g *guard) check(key mark.Key, row markRow) error {
+	if row.marked <= g.Entry(key).Steps {
+		return nil
+	}
+	if err := g.Refresh(); err != nil {
+		return err
+	}
+	if held := g.Entry(key).Steps; row.marked > held {
+		return &SetBack{g.fileBehind(), fmt.Sprintf("task %x, epoch %d: %d of at least %d steps", key.Task[:4],
+			key.Epoch, held, row.marked)}
+	}
+	return nil
+}
+
+// markRow is what the store knows of a mark in an epoch.
+type markRow struct {
+	key           mark.Key
+	file          string
+	kind          int
+	steps, marked uint64
+}
+
+// marksOf returns what is known of an epoch's marks, by their names.
+func (t *transaction) marksOf(epoch int64) (map[string]markRow, error) {
+	known := map[string]markRow{}
+	_, err := collect(t.ctx, t.tx, t.engine.sql(`SELECT file, steps, marked FROM marks WHERE epoch = $1`),
+		func(rows *sql.Rows) (_ struct{}, err error) {
+			var row markRow
+			err = rows.Scan(&row.file, &row.steps, &row.marked)
+			known[row.file] = row
+			return struct{}{}, err
+		}, epoch)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read marks: %w", err)
+	}
+	return known, nil
+}
+
+// marks lists what is known of all marks.
+func (d *database) marks(ctx context.Context) ([]markRow, error) {
+	const query = `SELECT task, e.epoch, file, kind, steps, marked FROM marks m JOIN epochs e ON e.id = m.epoch`
+	out, err := collect(ctx, d.read, query, func(rows *sql.Rows) (row markRow, err error) {
+		var id []byte
+		err = rows.Scan(&id, &row.key.Epoch, &row.file, &row.kind, &row.steps, &row.marked)
+		copy(row.key.Task[:], id)
+		return row, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("couldn't list marks: %w", err)
+	}
+	return out, nil
+}
+
+// Follow is that of [Store].
+func (d *database) Follow(ctx context.Context) ([]Progress, error) {
+	guards := d.vault.guards()
+	all, rows, back, err := d.compare(ctx, guards)
+	if err != nil {
+		return nil, err
+	}
+	if back != nil {
+		return all, d.stop(back)
+	}
+	return all, catchUp(guards, all, rows).pay()
+}
+
+// Behind is that of [Reader].
+func (d *database) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
+	_, _, back, err := d.compare(ctx, v.guards())
+	return back, err
+}
+
+// compare holds the marks against the store. It looks at the marks before the store, which only grows, so
+// that what is done meanwhile does not look like a set-back.
+func (d *database) compare(ctx context.Context, guards []*guard) ([]Progress, []markRow, *SetBack, error) {
+	states := make([]*mark.State, len(guards))
+	for i, g := range guards {
+		states[i] = g.state()
+	}
+	all, err := d.Progress(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	rows, err := d.marks(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for i, g := range guards {
+		err := errors.Join(g.compareEntries(states[i], all, rows), d.compareRows(g, states[i], all, rows))
+		if back := new(SetBack); errors.As(err, &back) {
+			return all, rows, back, nil
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return all, rows, nil, nil
+}
+
+// find returns the progress of an epoch, nil where the store does not know it.
+func find(all []Progress, key mark.Key) *Progress {
+	for i := range all {
+		if all[i].ID.key() == key {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// made returns the numbers of the batches that have been made.
+func (p *Progress) made() mark.Set {
+	var open []uint64
+	for _, b := range p.Open {
+		open = append(open, b.Seq)
+	}
+	return mark.Below(p.Next, open...)
+}
+
+// compareEntries is a [SetBack] where a mark knows of what the store does not hold.
+func (g *guard) compareEntries(s *mark.State, all []Progress, rows []markRow) error {
+	for key, e := range s.Entries {
+		p := find(all, key)
+		where := fmt.Sprintf("task %x, epoch %d", key.Task[:4], key.Epoch)
+		switch {
+		case p == nil:
+			return &SetBack{g.storeBehind(), where + ": it knows nothing of the epoch"}
+		case p.State == StateEnded:
+			continue
+		case e.Ended:
+			return &SetBack{g.storeBehind(), where + ": the operator has ended the epoch"}
+		}
+		if seq, some := e.Made.Beyond(p.made()); some {
+			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where, seq)}
+		}
+		var row markRow
+		for _, r := range rows {
+			if r.key == key && r.file == s.ID {
+				row = r
+			}
+		}
+		if row.steps < e.Steps {
+			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where, row.steps, e.Steps)}
+		}
+	}
+	return nil
+}
+
+// compareRows is a [SetBack] where the store knows more of a mark than the mark itself: its file was set
+// back. One process has a file, so a file that is new to an SQLite store, where another was known, was set
+// back to before its first use.
+func (d *database) compareRows(g *guard, s *mark.State, all []Progress, rows []markRow) error {
+	for _, row := range rows {
+		p := find(all, row.key)
+		if row.kind != g.kind || !g.of(row.key) || p == nil || p.State == StateEnded {
+			continue
+		}
+		if row.file == s.ID {
+			if err := g.check(row.key, row); err != nil {
+				return err
+			}
+		} else if d.engine.alone() {
+			return &SetBack{g.fileBehind(), "it knows nothing of the store"}
+		}
+	}
+	return nil
+}
+
+// catchUp returns what the marks lack of what the store holds: a crash has come between, or another process
+// has made it.
+func catchUp(guards []*guard, all []Progress, rows []markRow) owed {
+	out := owed{}
+	for _, g := range guards {
+		s := g.state()
+		for i := range all {
+			if p := &all[i]; g.of(p.ID.key()) {
+				e := s.Entries[p.ID.key()]
+				if p.State == StateEnded && !e.Ended {
+					out.add(g, p.ID.key(), mark.Entry{Ended: true})
+				} else if _, some := p.made().Beyond(e.Made); some {
+					out.add(g, p.ID.key(), mark.Entry{Made: p.made()})
+				}
+			}
+		}
+		for _, row := range rows {
+			if row.file == s.ID && row.steps > s.Entries[row.key].Steps {
+				out.add(g, row.key, mark.Entry{Steps: row.steps})
+			}
+		}
+	}
+	return out
+}
+
+// stop has everything fail from now on.
+func (d *database) stop(back *SetBack) error {
+	d.back.CompareAndSwap(nil, back)
+	return d.back.Load()
+}
+
+// Marked lists the epochs of a task that any mark knows.
+func (v *Vault) Marked(id task.ID) (epochs []uint64) {
+	for _, g := range v.guards() {
+		for key := range g.state().Entries {
+			if key.Task == [16]byte(id[:16]) {
+				epochs = append(epochs, key.Epoch)
+			}
+		}
+	}
+	return epochs
+}
+
+// End has the marks say that epochs were ended, in place of what they said of them.
+func (v *Vault) End(ids []EpochID) (failed error) {
+	for _, g := range v.guards() {
+		failed = errors.Join(failed, g.Change(func(s *mark.State) {
+			for _, id := range ids {
+				if g.of(id.key()) {
+					s.Entries[id.key()] = mark.Entry{Ended: true}
+				}
+			}
+		}))
+	}
+	return failed
+}
+
+// SetBack is that of [Store].
+func (d *database) SetBack() *SetBack { return d.back.Load() }
+
+// cut cuts a batch's leaf in the marks, if it is not cut, before its first byte leaves.
+func (d *database) cut(id EpochID, seq uint64) error {
+	owes := owed{}
+	for _, g := range d.vault.guards() {
+		if g.of(id.key()) && !g.Entry(id.key()).Made.Has(seq) {
+			owes.add(g, id.key(), mark.Entry{Made: mark.Of(seq)})
+		}
+	}
+	return owes.pay()
+}

@@ -1,0 +1,467 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// The parts of what a relay keeps, of which any may be restored.
+const (
+	partStore = 1 << iota
+	partSecret
+	partKeys
+	allParts = partStore | partSecret | partKeys
+)
+
+// moment is a copy of everything, after a number of steps.
+type moment struct {
+	store   func(t *testing.T) // puts the store's content back
+	files   map[int][]byte     // by part
+	entries map[mark.Key]mark.Entry
+}
+
+// history is a relay's life: what it kept at every moment, and what it gave out.
+type history struct {
+	description, folder string
+	first, mixed        EpochID // of a first relay, and of a later one
+	moments             []moment
+	released            map[string][]byte // the bytes of a batch that was handed out, by epoch and number
+	taken               []*Submission     // acknowledged
+	open                []uint64
+	vault               *Vault
+	store               *database
+	names               int
+}
+
+func (h *history) path(part int) string {
+	return filepath.Join(h.folder, map[int]string{partSecret: "secret", partKeys: "keys"}[part])
+}
+
+// begin opens everything, as a relay does when it starts. The error is that of Follow.
+func (h *history) begin(t *testing.T) error {
+	t.Helper()
+	var err error
+	h.vault, err = OpenVault(h.path(partSecret), true)
+	require.NoError(t, err)
+	keys, err := mark.Open(h.path(partKeys))
+	require.NoError(t, err)
+	h.vault.Watch(h.first.Task, keys)
+	s, err := Open(h.description, 100, h.vault)
+	require.NoError(t, err)
+	h.store = s.(*database)
+	_, err = h.store.Follow(t.Context())
+	return err
+}
+
+// keep takes a copy of everything.
+func (h *history) keep(t *testing.T) {
+	t.Helper()
+	m := moment{store: snapshot(t, h.description, len(h.moments)), files: map[int][]byte{}}
+	for _, part := range []int{partSecret, partKeys} {
+		in, err := os.ReadFile(h.path(part))
+		require.NoError(t, err)
+		m.files[part] = in
+	}
+	m.entries = h.vault.guards()[0].State().Entries
+	h.moments = append(h.moments, m)
+}
+
+// snapshot copies a store's content and returns what puts it back.
+func snapshot(t *testing.T, description string, n int) (restore func(t *testing.T)) {
+	t.Helper()
+	if path, ok := strings.CutPrefix(description, service.SchemeSQLite); ok {
+		files := map[string][]byte{}
+		for _, suffix := range []string{"", "-wal"} {
+			in, err := os.ReadFile(path + suffix)
+			require.NoError(t, err)
+			files[suffix] = in
+		}
+		return func(t *testing.T) {
+			os.Remove(path + "-shm")
+			for suffix, in := range files {
+				require.NoError(t, os.WriteFile(path+suffix, in, 0o600))
+			}
+		}
+	}
+	db, name := raw(t, description), fmt.Sprintf("m%d", n)
+	tables := []string{"meta", "epochs", "open", "slots", "seen", "clients", "batches", "findings", "tallies", "ends",
+		"marks", "witnessed"}
+	text := "CREATE SCHEMA " + name + ";"
+	for _, table := range tables {
+		text += fmt.Sprintf("CREATE UNLOGGED TABLE %s.%s AS TABLE public.%s;", name, table, table)
+	}
+	_, err := db.Exec(text)
+	require.NoError(t, err)
+	return func(t *testing.T) {
+		text := ""
+		for _, table := range tables {
+			text += fmt.Sprintf("DELETE FROM public.%s; INSERT INTO public.%s OVERRIDING SYSTEM VALUE SELECT * "+
+				"FROM %s.%s;",
+				table, table, name, table)
+		}
+		_, err := db.Exec(text)
+		require.NoError(t, err)
+	}
+}
+
+// restore lays out the last moment, and some parts of an earlier one.
+func (h *history) restore(t *testing.T, m, parts int) {
+	t.Helper()
+	from := func(part int) moment {
+		if parts&part != 0 {
+			return h.moments[m]
+		}
+		return h.moments[len(h.moments)-1]
+	}
+	from(partStore).store(t)
+	for _, part := range []int{partSecret, partKeys} {
+		require.NoError(t, os.WriteFile(h.path(part), from(part).files[part], 0o600))
+	}
+}
+
+// submission returns a new client's submission.
+func (h *history) submission() *Submission {
+	h.names++
+	s := aSubmission(h.names, h.names)
+	s.ID, s.Size = h.first, 4
+	return s
+}
+
+// act does something at random that a relay does, and hands out what it makes.
+func (h *history) act(t *testing.T) {
+	t.Helper()
+	switch n := rand.IntN(10); {
+	case n < 5:
+		h.commit(t)
+	case n < 8 && len(h.open) > 0:
+		h.seal(t)
+	case n < 9:
+		h.mix(t)
+	default:
+		h.confirm(t)
+	}
+}
+
+func (h *history) commit(t *testing.T) {
+	t.Helper()
+	var group []*Submission
+	for range 1 + rand.IntN(3) {
+		group = append(group, h.submission())
+	}
+	for _, verdict := range verdicts(t, h.store, group...) {
+		require.Equal(t, Accepted, verdict)
+	}
+	h.taken = append(h.taken, group...)
+	h.open = nil
+	for _, b := range progressOf(t, h.store, h.first).Open {
+		if b.Submissions == 4 {
+			h.open = append(h.open, b.Seq)
+		}
+	}
+}
+
+func (h *history) seal(t *testing.T) {
+	t.Helper()
+	seq := h.open[0]
+	h.open = h.open[1:]
+	require.NoError(t, h.store.Seal(t.Context(), h.first, seq, sealAs(h.first, seq)))
+	h.serve(t, h.first, seq)
+}
+
+// sealAs makes a batch of the rows as they come, of an epoch.
+func sealAs(id EpochID, seq uint64) SealFunc {
+	return func(submissions uint64, rows []Row) (*onion.Batch, error) {
+		lanes := make([][][]byte, 2)
+		for _, row := range rows {
+			lanes[row.Lane] = append(lanes[row.Lane], row.Slot)
+		}
+		return onion.NewBatch(testSign, onion.Context{TaskID: id.Task, Epoch: id.Epoch}, seq, submissions,
+			[]uint64{uint64(len(lanes[0])), uint64(len(lanes[1]))}, lanes, nil)
+	}
+}
+
+func (h *history) mix(t *testing.T) {
+	t.Helper()
+	seq := progressOf(t, h.store, h.mixed).Next
+	require.NoError(t, h.store.Mix(t.Context(), h.mixed, seq, []Short{number8(int(seq))},
+		func(fresh []bool) (*onion.Batch, error) {
+			require.True(t, fresh[0])
+			return testBatch(seq, fmt.Appendf(nil, "%100d", seq))
+		}))
+	h.serve(t, h.mixed, seq)
+}
+
+func (h *history) confirm(t *testing.T) {
+	t.Helper()
+	for _, id := range []EpochID{h.first, h.mixed} {
+		if held := progressOf(t, h.store, id).Held; len(held) > 0 {
+			require.NoError(t, h.store.Confirm(t.Context(), id, held[0]))
+			return
+		}
+	}
+}
+
+func (h *history) serve(t *testing.T, id EpochID, seq uint64) {
+	t.Helper()
+	b, err := h.store.Batch(t.Context(), id, seq)
+	require.NoError(t, err)
+	h.released[fmt.Sprint(id.Epoch, seq)] = b.Bytes
+}
+
+// live begins a history and lets it run for some moments.
+func live(t *testing.T, description string, moments int) *history {
+	t.Helper()
+	h := &history{description: description, folder: t.TempDir(), released: map[string][]byte{},
+		first: EpochID{task.ID{1}, 3}, mixed: EpochID{task.ID{1}, 4}}
+	require.NoError(t, os.WriteFile(h.path(partKeys), []byte("{}\n"), 0o600))
+	require.NoError(t, h.begin(t))
+	h.commit(t)
+	h.mix(t)
+	h.keep(t)
+	for len(h.moments) < moments {
+		h.act(t)
+		h.keep(t)
+	}
+	require.NoError(t, h.store.Close())
+	return h
+}
+
+// steps returns how many steps an epoch has had since a moment, at most, and in all.
+func (h *history) steps(m int) (most uint64) {
+	for key, e := range h.moments[len(h.moments)-1].entries {
+		most = max(most, e.Steps-h.moments[m].entries[key].Steps)
+	}
+	return most
+}
+
+// requireStopped asserts that nothing works but looking.
+func (h *history) requireStopped(t *testing.T, parts int, err error) {
+	t.Helper()
+	back := new(SetBack)
+	require.ErrorAs(t, err, &back)
+	want := []Cause{SecretBehind, KeysBehind}
+	if parts&partStore != 0 {
+		want = []Cause{StoreBehindSecret, StoreBehindKeys}
+	}
+	require.Contains(t, want, back.Cause)
+	ctx := t.Context()
+	_, err = h.store.Commit(ctx, []*Submission{h.submission()})
+	require.ErrorAs(t, err, &back)
+	for _, id := range []EpochID{h.first, h.mixed, {task.ID{1}, 9}} {
+		for seq := range uint64(3) {
+			require.ErrorAs(t, h.store.Seal(ctx, id, seq, sealAs(id, seq)), &back)
+			require.ErrorAs(t, h.store.Mix(ctx, id, seq, nil, nil), &back)
+			_, err = h.store.Batch(ctx, id, seq)
+			require.ErrorAs(t, err, &back)
+		}
+	}
+}
+
+// requireSame asserts that a store goes on where it was: the same bytes under every number, no slot under
+// another, every client known.
+func (h *history) requireSame(t *testing.T) {
+	t.Helper()
+	for _, id := range []EpochID{h.first, h.mixed} {
+		p := progressOf(t, h.store, id)
+		for _, seq := range p.Held {
+			b, err := h.store.Batch(t.Context(), id, seq)
+			require.NoError(t, err)
+			require.Equal(t, h.released[fmt.Sprint(id.Epoch, seq)], b.Bytes)
+		}
+	}
+	tags := []Short{}
+	for seq := range progressOf(t, h.store, h.mixed).Next {
+		tags = append(tags, number8(int(seq)))
+	}
+	late := errors.New("only looked")
+	err := h.store.Mix(t.Context(), h.mixed, uint64(len(tags)), tags, func(fresh []bool) (*onion.Batch, error) {
+		require.NotContains(t, fresh, true, "old slots under a later number")
+		return nil, late
+	})
+	require.ErrorIs(t, err, late)
+	some := h.taken[rand.IntN(len(h.taken))]
+	again, other := *some, *some
+	other.Tag, other.Receipt = number8(1<<40), number8(1<<40)
+	require.Equal(t, []Verdict{Repeated, Limited}, verdicts(t, h.store, &again, &other))
+}
+
+// TestSetBack restores every proper part of {store, secret, keys} to random earlier moments of a relay's
+// life: 600 with DOONA_FULL=1, else 8. Either nothing works any more, for a cause that names what was set
+// back; or, where what was restored is what a crash leaves, everything is as it was.
+func TestSetBack(t *testing.T) {
+	moments := 8
+	if os.Getenv("DOONA_FULL") != "" {
+		moments = 600
+	}
+	figures := map[string]map[string]int{}
+	for engine, description := range map[string]string{
+		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t),
+	} {
+		t.Run(engine, func(t *testing.T) {
+			h := live(t, description, moments)
+			stopped, same := 0, 0
+			for m := range len(h.moments) {
+				for parts := 1; parts < allParts; parts++ {
+					h.restore(t, m, parts)
+					err := h.begin(t)
+					switch since := h.steps(m); {
+					case since == 0, since == 1 && parts&partStore == 0:
+						require.NoError(t, err, "moment %d, parts %b", m, parts)
+						h.requireSame(t)
+						same++
+					default:
+						h.requireStopped(t, parts, err)
+						stopped++
+					}
+					require.NoError(t, h.store.Close())
+				}
+			}
+			require.Greater(t, stopped, 4*moments)
+			figures[engine] = map[string]int{"moments": moments, "stopped": stopped, "went_on_as_after_a_crash": same}
+		})
+	}
+	if path := os.Getenv("DOONA_FIGURES"); path != "" {
+		out, err := json.Marshal(figures)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, out, 0o600))
+	}
+}
+
+// TestSetBackToNothing restores a key file to before its first use, which is all that one who keeps no
+// backup of it has.
+func TestSetBackToNothing(t *testing.T) {
+	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 10)
+	h.restore(t, 0, 0)
+	require.NoError(t, os.WriteFile(h.path(partKeys), []byte("{}\n"), 0o600))
+	err := h.begin(t)
+	back := new(SetBack)
+	require.ErrorAs(t, err, &back)
+	require.Equal(t, KeysBehind, back.Cause)
+	require.NoError(t, h.store.Close())
+
+	h.restore(t, 0, 0)
+	secret, err := os.ReadFile(h.path(partSecret))
+	require.NoError(t, err)
+	document, _, err := mark.Split(secret)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(h.path(partSecret), document, 0o600))
+	require.ErrorAs(t, h.begin(t), &back)
+	require.Equal(t, SecretBehind, back.Cause)
+	require.NoError(t, h.store.Close())
+}
+
+// TestSetBackWhileServing: a store that is set back under a relay that runs is noticed by the next step.
+func TestSetBackWhileServing(t *testing.T) {
+	h := live(t, postgresURL(t), 12)
+	h.restore(t, 0, 0)
+	require.NoError(t, h.begin(t))
+	defer h.store.Close()
+	h.moments[2].store(t)
+	_, err := h.store.Commit(t.Context(), []*Submission{h.submission()})
+	h.requireStopped(t, partStore, err)
+}
+
+// TestEndAfterSetBack: the operator's word ends the epochs; others go on, and a store that is set back to
+// before that word is noticed, too.
+func TestEndAfterSetBack(t *testing.T) {
+	for engine, description := range map[string]string{
+		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": postgresURL(t),
+	} {
+		t.Run(engine, func(t *testing.T) {
+			h := live(t, description, 20)
+			h.restore(t, 3, partStore)
+			require.Error(t, h.begin(t))
+			ids := []EpochID{h.first, h.mixed}
+			require.NoError(t, h.vault.DestroyEpochs(ids))
+			require.NoError(t, h.store.EndAll(t.Context(), ids, "ended"))
+			h.requireEnded(t)
+			require.NoError(t, h.store.Close())
+			require.NoError(t, h.begin(t), "the marks follow the store")
+			require.NoError(t, h.vault.End(ids))
+			h.requireEnded(t)
+			next := aSubmission(1, 1)
+			next.ID = EpochID{task.ID{1}, 8}
+			require.Equal(t, []Verdict{Accepted}, verdicts(t, h.store, next))
+			require.NoError(t, h.store.Close())
+			h.moments[3].store(t)
+			h.requireStopped(t, partStore, h.begin(t))
+			require.NoError(t, h.store.Close())
+		})
+	}
+}
+
+// requireEnded asserts that nothing of the history's epochs is left.
+func (h *history) requireEnded(t *testing.T) {
+	t.Helper()
+	for _, id := range []EpochID{h.first, h.mixed} {
+		p := progressOf(t, h.store, id)
+		require.Equal(t, StateEnded, p.State)
+		require.Empty(t, p.Open)
+		require.Empty(t, p.Held)
+		require.ErrorIs(t, h.store.Mix(t.Context(), id, p.Next, nil, nil), ErrOver)
+		_, err := h.store.Batch(t.Context(), id, 0)
+		require.ErrorIs(t, err, ErrNoBatch)
+	}
+	late := h.submission()
+	require.Equal(t, []Verdict{Late}, verdicts(t, h.store, late))
+	found, err := h.store.Findings(t.Context())
+	require.NoError(t, err)
+	require.Len(t, slices.DeleteFunc(found, func(f Finding) bool { return f.Reason != "ended" }), 2)
+}
+
+// TestUncut: a batch whose leaf could not be cut is not handed out, and is when it can.
+func TestUncut(t *testing.T) {
+	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 5)
+	h.restore(t, 0, 0)
+	require.NoError(t, h.begin(t))
+	defer h.store.Close()
+	keys := h.path(partKeys)
+	require.NoError(t, os.Rename(keys, keys+".away"))
+	seq := progressOf(t, h.store, h.mixed).Next
+	made := func([]bool) (*onion.Batch, error) { return testBatch(seq, []byte("slot")) }
+	require.ErrorContains(t, h.store.Mix(t.Context(), h.mixed, seq, nil, made), "couldn't read the mark")
+	_, err := h.store.Batch(t.Context(), h.mixed, seq)
+	require.ErrorContains(t, err, "couldn't read the mark")
+	some := *h.taken[0]
+	_, err = h.store.Commit(context.Background(), []*Submission{&some})
+	require.NoError(t, err, "the mark of its epoch is on disk")
+	require.NoError(t, os.Rename(keys+".away", keys))
+	_, err = h.store.Batch(t.Context(), h.mixed, seq)
+	require.NoError(t, err)
+	reread, err := mark.Open(keys)
+	require.NoError(t, err)
+	require.True(t, reread.Entry(h.mixed.key()).Made.Has(seq))
+}
+
+// TestUnmarkedRetry: a report whose transaction was made, and whose mark could not be written, is not
+// acknowledged; nor is its retry, until the mark is on disk.
+func TestUnmarkedRetry(t *testing.T) {
+	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 5)
+	h.restore(t, 0, 0)
+	require.NoError(t, h.begin(t))
+	defer h.store.Close()
+	secret := h.path(partSecret)
+	require.NoError(t, os.Rename(secret, secret+".away"))
+	sub := h.submission()
+	for range 2 {
+		_, err := h.store.Commit(t.Context(), []*Submission{sub})
+		require.ErrorContains(t, err, "couldn't read the mark")
+	}
+	require.NoError(t, os.Rename(secret+".away", secret))
+	require.Equal(t, []Verdict{Repeated}, verdicts(t, h.store, sub))
+}

@@ -1,0 +1,238 @@
+package relay_test
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// kept is what a relay keeps, by file.
+type kept map[string][]byte
+
+// The parts of what a relay keeps, by their files' names.
+var keptParts = map[string][]string{
+	"store":  {"relay.db", "relay.db-wal"},
+	"secret": {"relay.secret"},
+	"keys":   {"task0.keys"},
+}
+
+func keptOf(t *testing.T, c *relaytest.Cascade, hop int, parts ...string) kept {
+	t.Helper()
+	out := kept{}
+	for _, part := range parts {
+		for _, name := range keptParts[part] {
+			in, err := os.ReadFile(filepath.Join(filepath.Dir(c.RelayConfig(hop+1)), name))
+			if err == nil || !os.IsNotExist(err) {
+				require.NoError(t, err)
+				out[name] = in
+			}
+		}
+	}
+	return out
+}
+
+// restore puts parts of what a relay kept back.
+func (k kept) restore(t *testing.T, c *relaytest.Cascade, hop int, parts ...string) {
+	t.Helper()
+	folder := filepath.Dir(c.RelayConfig(hop + 1))
+	for _, part := range parts {
+		for _, name := range keptParts[part] {
+			path := filepath.Join(folder, name)
+			if in, ok := k[name]; ok {
+				require.NoError(t, os.WriteFile(path, in, 0o600))
+			} else {
+				os.Remove(path)
+			}
+		}
+		if part == "store" {
+			os.Remove(filepath.Join(folder, "relay.db-shm"))
+		}
+	}
+}
+
+// startStopped runs a relay that will not be ready.
+func startStopped(t *testing.T, c *relaytest.Cascade, hop int) (stop func()) {
+	t.Helper()
+	r, err := relay.New(c.Config(t, hop))
+	require.NoError(t, err)
+	return c.ServeUnready(t, r)
+}
+
+// get fetches a page of a relay's admin address.
+func get(t *testing.T, c *relaytest.Cascade, hop int, path string) (status int, text string) {
+	t.Helper()
+	var resp *http.Response
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		resp, err = http.Get("http://" + c.Config(t, hop).Admin + path)
+		return err == nil
+	}, relaytest.Patience, 10*time.Millisecond)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(raw)
+}
+
+// requireSetBack asserts that a relay stands still, and says why everywhere.
+func requireSetBack(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
+	t.Helper()
+	status, text := get(t, c, hop, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, "set back: "+cause)
+	_, text = get(t, c, hop, "/metrics")
+	require.Contains(t, text, `doona_relay_set_back{cause="`+cause+`"} 1`)
+	require.Contains(t, text, "doona_relay_ready 0")
+	_, text = get(t, c, hop, "/status")
+	require.Contains(t, text, `"set_back":"`+cause)
+	code, out, _ := run(t, "status", "--config", c.RelayConfig(hop+1))
+	require.Zero(t, code)
+	require.Contains(t, out, "set back: "+cause)
+	code, _, log := run(t, "check-config", "--config", c.RelayConfig(hop+1))
+	require.Equal(t, 1, code)
+	require.Contains(t, log, "set back: "+cause)
+	if hop == 0 {
+		p := requireProblem(t, problem.SetBack,
+			c.Post(t.Context(), 0, c.Seal(t, 0, 99), relaytest.Network(99)))
+		require.Equal(t, cause, p.Detail)
+	}
+	if hop == c.Open.VerifierHop()-1 {
+		_, err := c.Verifier.Pull(t.Context(), c.Open, hop, 0, 0)
+		requireProblem(t, problem.SetBack, err)
+	}
+}
+
+// TestSetBackAtEachHop restores each proper part of what a relay keeps, at each hop, the last and the only
+// one included, to before and to after the first byte of a batch was handed out: it stands still. With
+// everything as it was it goes on, with the same bytes.
+func TestSetBackAtEachHop(t *testing.T) {
+	for _, hops := range []int{1, 2} {
+		for hop := range hops {
+			c := relaytest.New(t, relaytest.Options{Hops: hops})
+			requireSetBackAt(t, c, hop)
+		}
+	}
+}
+
+func requireSetBackAt(t *testing.T, c *relaytest.Cascade, hop int) {
+	t.Helper()
+	all := slices.Sorted(maps.Keys(keptParts))
+	stops := make([]func(), c.Open.VerifierHop())
+	for i := range stops {
+		stops[i] = c.Start(t, i)
+	}
+	postSome(t, c, 0, 5)
+	stops[hop]()
+	before := keptOf(t, c, hop, all...)
+	stops[hop] = c.Start(t, hop)
+	postSome(t, c, 5, 10)
+	batch, _ := c.Pull(t, 0, 0)
+	stops[hop]()
+	after := keptOf(t, c, hop, all...)
+	for parts := 1; parts < 7; parts++ {
+		var restored []string
+		for i, part := range all {
+			if parts>>i&1 == 1 {
+				restored = append(restored, part)
+			}
+		}
+		after.restore(t, c, hop, all...)
+		before.restore(t, c, hop, restored...)
+		cause := map[bool]string{true: "the store is behind the ", false: " behind the store"}
+		stop := startStopped(t, c, hop)
+		_, text := get(t, c, hop, "/readyz")
+		require.Contains(t, text, cause[slices.Contains(restored, "store")], "%v", restored)
+		requireSetBack(t, c, hop, strings.Split(text, ": ")[2])
+		stop()
+	}
+	after.restore(t, c, hop, all...)
+	c.Start(t, hop)
+	again, _ := c.Pull(t, 0, 0)
+	require.Equal(t, batch, again)
+}
+
+// postSome posts the reports of clients from a number to another.
+func postSome(t *testing.T, c *relaytest.Cascade, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+}
+
+// TestSetBackCommand: the operator's command says what it would end; with --confirm it ends that, and the
+// relay goes on with the next epoch. The next hop has a finding. A lost store goes the same way.
+func TestSetBackCommand(t *testing.T) {
+	for name, lose := range map[string]bool{"older": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{})
+			c.Start(t, 1)
+			stop := c.Start(t, 0)
+			postSome(t, c, 0, 3)
+			old := keptOf(t, c, 0, "store")
+			postSome(t, c, 3, 6)
+			stop()
+			code, _, log := run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
+			require.Equal(t, 1, code)
+			require.Contains(t, log, "nothing was set back")
+			if lose {
+				old = kept{}
+			}
+			old.restore(t, c, 0, "store")
+			code, out, log := run(t, "end-epochs", "--config", c.RelayConfig(1))
+			require.Zero(t, code, log)
+			require.Contains(t, out, "to end these epochs for good, add --confirm")
+			if !lose {
+				stop = startStopped(t, c, 0)
+				requireSetBack(t, c, 0, "the store is behind the secret")
+				stop()
+			}
+			code, out, log = run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
+			require.Zero(t, code, log)
+			require.Contains(t, out, `"test 0": epoch 0`)
+			require.NotContains(t, out, "epoch 1")
+			c.Start(t, 0)
+			requireProblem(t, problem.EpochClosed,
+				c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+			requireFinding(t, c, 0, "set back here: ended by the operator")
+			requireFinding(t, c, 1, "the relay before was set back, and its operator has ended the epoch")
+			require.False(t, hasKey(t, c, 0, 0))
+			require.True(t, hasKey(t, c, 0, 1))
+			c.Clock.Advance(relaytest.Epoch)
+			for i := range 10 {
+				require.NoError(t, c.Post(t.Context(), 1, c.Seal(t, 1, uint64(i)), relaytest.Network(i)))
+			}
+			batch, _ := c.Pull(t, 1, 0)
+			require.Len(t, c.Values(t, 1, batch)[0], 10)
+		})
+	}
+}
+
+// requireFinding waits for a finding on epoch 0 of a relay.
+func requireFinding(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) {
+	t.Helper()
+	requireSoon(t, func() bool {
+		return slices.ContainsFunc(c.Status(t, hop).Findings,
+			func(f relay.Finding) bool { return f.Epoch == 0 && f.Reason == why })
+	})
+}
+
+// hasKey says whether a relay's file still has the HPKE key of an epoch.
+func hasKey(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64) bool {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(filepath.Join(filepath.Dir(c.RelayConfig(hop+1)), "task0.keys"))
+	require.NoError(t, err)
+	_, err = keys.Key(epoch)
+	return err == nil
+}
