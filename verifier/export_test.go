@@ -2,6 +2,7 @@ package verifier
 
 import (
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -25,4 +26,20 @@ func (v *Verifier) Fresh() *Verifier {
 	fresh := NewChecker(v.open)
 	fresh.keys, fresh.mechanism = v.keys, v.mechanism
 	return fresh
+}
+
+// Synthetic returns the record of a batch of slots that need not be sealed: for each, tag and message.
+func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, messages []task.Message) (*Record, error) {
+	chain, err := Check(v.open, batch)
+	if err != nil {
+		return nil, err
+	}
+	last := chain[len(chain)-1]
+	r, err := newRecord(v.open, batch.Signed(), last.Epoch, last.Seq, 1)
+	opened := make([]slot, len(tags))
+	for i := range opened {
+		opened[i] = slot{tag: tags[i], message: messages[i]}
+	}
+	r.fill(v.mechanism, v.open.Slots.Lanes, opened)
+	return r, err
 }

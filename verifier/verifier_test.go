@@ -42,7 +42,7 @@ func newCascade(t *testing.T) *relaytest.Cascade {
 	}})
 }
 
-func newVerifier(t *testing.T, c *relaytest.Cascade) *verifier.Verifier {
+func newVerifier(t testing.TB, c *relaytest.Cascade) *verifier.Verifier {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(c.VerifierKeys("task0"))
 	require.NoError(t, err)

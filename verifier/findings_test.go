@@ -1,0 +1,30 @@
+package verifier_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/verifier"
+)
+
+// TestTheManualHasEveryFinding: the table in docs/verifier.md names each finding once, and no other.
+func TestTheManualHasEveryFinding(t *testing.T) {
+	manual, err := os.ReadFile("../docs/verifier.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(manual), "\n## Findings\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var names []verifier.FindingName
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|").FindAllStringSubmatch(section, -1) {
+		for _, name := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+			names = append(names, verifier.FindingName(name[1]))
+		}
+	}
+	slices.Sort(names)
+	require.Equal(t, verifier.FindingNames(), names)
+}
