@@ -51,6 +51,7 @@ type cursor struct {
 	pending  map[uint64][]byte // Manifests of batches kept and not yet confirmed, by number.
 	written  bool              // What the epoch adds up to is in the folder.
 	erased   bool              // Its records are not, and its key is gone.
+	missing  bool              // A batch was here once and is not: it may come back from a backup.
 }
 
 // NewPuller returns a puller that keeps batches in dir, which it creates, and adds those that are
@@ -90,6 +91,7 @@ func (p *Puller) reload() error {
 	if err := p.restore(); err != nil {
 		return err
 	}
+	earlier := len(p.notes)
 	files, err := os.ReadDir(p.dir)
 	if err != nil {
 		return fmt.Errorf("couldn't read the kept batches: %w", err)
@@ -99,6 +101,7 @@ func (p *Puller) reload() error {
 			return fmt.Errorf("%s: %w", filepath.Join(p.dir, file.Name()), err)
 		}
 	}
+	p.showNotes(earlier)
 	for epoch, c := range p.cursors {
 		if err := p.advance(epoch, c); err != nil {
 			return err
@@ -231,7 +234,7 @@ func (p *Puller) Pull(ctx context.Context) error {
 				failed = err
 			}
 		}
-		if c.complete && !c.erased {
+		if c.complete && !c.erased && !c.missing {
 			if err := p.finish(epoch, c); err != nil && failed == nil {
 				failed = err
 			}
@@ -282,6 +285,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			if err := p.note(FindingMissing, at); err != nil {
 				return err
 			}
+			c.missing = true
 		case err != nil:
 			return err
 		}

@@ -138,7 +138,8 @@ func (p *Puller) write(r *Record) error {
 }
 
 // finish writes down what an epoch adds up to whose signed end is here, and then erases what led to it: its
-// records, which hold single messages, and its key. A step that fails is tried again at the next pull.
+// records, which hold single messages, and its key. A step that fails is tried again at the next pull. Where a
+// batch is missing that was here, nothing is erased: the folder may be the wrong one, or come back.
 func (p *Puller) finish(epoch uint64, c *cursor) error {
 	if err := p.verifier.complete(epoch); err != nil {
 		return err
@@ -212,8 +213,21 @@ func (p *Puller) restoreNotes() error {
 		return p.putAside(notesName, err)
 	}
 	p.notes = kept.Noted
-	for _, n := range kept.Noted {
-		p.verifier.noteAt(FindingName(n.Name), place{n.Epoch, n.Seq, n.Text})
-	}
 	return nil
+}
+
+// showNotes adds the first notes, those of earlier runs, to the findings. A batch that was missing and is
+// here again is forgotten.
+func (p *Puller) showNotes(earlier int) {
+	var left []noted
+	for i, n := range p.notes {
+		if c := p.cursors[n.Epoch]; c != nil && n.Name == string(FindingMissing) && c.kept[n.Seq] {
+			continue
+		}
+		left = append(left, n)
+		if i < earlier {
+			p.verifier.noteAt(FindingName(n.Name), place{n.Epoch, n.Seq, n.Text})
+		}
+	}
+	p.notes = left // they are written with the next one
 }

@@ -3,6 +3,7 @@ package verifier_test
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -187,4 +189,27 @@ func TestFindingsSurviveARestart(t *testing.T) {
 	require.NoError(t, puller.Pull(t.Context()))
 	v, _ := p.start(t)
 	requireReport(t, v, 1, verifier.FindingForeign)
+}
+
+// TestAnEmptyFolderErasesNoKey: the relay says that a batch was confirmed, and it is not here. Its epoch's key
+// stays, and opens it when it is put back.
+func TestAnEmptyFolderErasesNoKey(t *testing.T) {
+	p := newPulled(t, past)
+	lost := p.batch(t, 0)
+	p.relay.Serve(t, 0, 0, lost)
+	p.relay.Serve(t, 0, 1, p.batch(t, 1))
+	p.relay.Answer(0, 0, func(w http.ResponseWriter, _ *http.Request) { problem.New(problem.Confirmed, "").Write(w) })
+	p.relay.End(0)
+	v, puller := p.start(t)
+	for range 2 {
+		require.NoError(t, puller.Pull(t.Context()))
+	}
+	requireReport(t, v, 1, verifier.FindingGap, verifier.FindingMissing)
+	require.NoError(t, p.keyOf(t, 0))
+	raw := bytesOf(t, lost)
+	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "000000-000000.batch"), raw, 0o600))
+	v, puller = p.start(t)
+	require.NoError(t, puller.Pull(t.Context()))
+	requireReport(t, v, 2)
+	require.ErrorIs(t, p.keyOf(t, 0), keyfile.ErrErased)
 }
