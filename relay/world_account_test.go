@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -31,7 +33,7 @@ type sent struct {
 	number int    // among all reports
 	slots  [2]int // how many of its slots came out of each relay
 	acked  bool
-	late   bool // acknowledged by a party that lied, or under a lie
+	lanes  onion.Lanes // as the first relay lets them out
 }
 
 // slotName is a slot as a relay lets it out.
@@ -55,6 +57,8 @@ type account struct {
 	out       [2]map[slotName][sha256.Size]byte // the manifest under which a slot came out
 	manifests map[batchAt][sha256.Size]byte
 	signed    map[batchAt]*onion.Manifest
+	offers    map[batchAt]offer          // to the second relay, by its number there
+	confirmed map[batchAt]bool           // which a relay was told, and has said so
 	tokens    map[string]map[string]bool // different replies of the issuer, by epoch and network
 	broken    []string                   // invariants
 	broke     map[string]bool
@@ -62,7 +66,8 @@ type account struct {
 
 func newAccount(w *world) *account {
 	a := &account{world: w, open: w.Open, manifests: map[batchAt][sha256.Size]byte{},
-		signed: map[batchAt]*onion.Manifest{}, tokens: map[string]map[string]bool{}, broke: map[string]bool{}}
+		signed: map[batchAt]*onion.Manifest{}, tokens: map[string]map[string]bool{}, broke: map[string]bool{},
+		offers: map[batchAt]offer{}, confirmed: map[batchAt]bool{}}
 	for hop := range a.slots {
 		a.slots[hop], a.out[hop] = map[slotName]*sent{}, map[slotName][sha256.Size]byte{}
 		keys, err := keyfile.LoadHPKE(filepath.Join(w.Dir, fmt.Sprintf("relay%d", hop+1), worldTask+".keys"))
@@ -107,7 +112,7 @@ func (a *account) know(client string, epoch uint64, body []byte) *sent {
 	second := a.opener(1, epoch)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := &sent{client: client, epoch: epoch, number: len(a.reports)}
+	s := &sent{client: client, epoch: epoch, number: len(a.reports), lanes: envelope.Lanes}
 	a.reports = append(a.reports, s)
 	for lane, slots := range envelope.Lanes {
 		for _, slot := range slots {
@@ -129,6 +134,83 @@ func (a *account) acknowledged(s *sent) {
 	s.acked = true
 }
 
+// offer is a signed manifest that the second relay got for a number: it may use no other one from then on.
+type offer struct {
+	manifest [sha256.Size]byte
+	life     *life // of the second relay
+	at       time.Time
+}
+
+// kept says whether the second relay was there long enough after an offer to have it on disk.
+func (o *offer) kept() bool {
+	o.life.mu.Lock()
+	defer o.life.mu.Unlock()
+	return !o.life.dead || o.life.died.Sub(o.at) > time.Second
+}
+
+// pathOf reads epoch and number in a request's path.
+func pathOf(req *http.Request) (epoch, seq uint64) {
+	parts := strings.Split(req.URL.Path, "/")
+	fmt.Sscan(parts[5], &epoch)
+	if len(parts) > 7 {
+		fmt.Sscan(parts[7], &seq)
+	}
+	return epoch, seq
+}
+
+// offered takes note of the manifest that the second relay is given, by whomever, if it is signed and whole.
+func (a *account) offered(req *http.Request, got *answer) {
+	life := a.world.parties["relay2"].alive()
+	r, err := onion.NewBatchReader(bytes.NewReader(got.body), 1<<20)
+	if err != nil || life == nil || got.status != http.StatusOK {
+		return
+	}
+	at := batchAt{hop: 1}
+	at.epoch, at.seq = pathOf(req)
+	m, err := r.Signed().Open(a.open.Task, 0)
+	if err != nil || m.Epoch != at.epoch || m.Seq != at.seq {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if before, again := a.offers[at]; !again || !before.kept() {
+		a.offers[at] = offer{sha256.Sum256(r.Signed().Manifest), life, time.Now()}
+	}
+}
+
+// otherBatch is a batch of the number asked for that a first relay might sign which lies: of reports that it
+// has seen, whether or not they came out already.
+func (a *account) otherBatch(req *http.Request) *answer {
+	epoch, seq := pathOf(req)
+	sign := a.world.firstSign
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	lanes, in := make(onion.Lanes, a.open.Slots.Lanes), make([]uint64, a.open.Slots.Lanes)
+	n := uint64(0)
+	for _, s := range a.reports {
+		if s.epoch != epoch || n == a.open.Batch.Size {
+			continue
+		}
+		n++
+		for lane := range lanes {
+			lanes[lane] = append(lanes[lane], s.lanes[lane]...)
+			in[lane] += uint64(len(s.lanes[lane]))
+		}
+	}
+	if n < a.open.Batch.Size || seq > 3 { // it could go on for ever
+		return nil
+	}
+	b, err := onion.NewBatch(sign, onion.Context{TaskID: a.open.ID, Epoch: epoch}, seq, n, in, lanes, nil)
+	if err != nil {
+		panic(err)
+	}
+	raw, err := b.Bytes()
+	if err != nil {
+		panic(err)
+	}
+	return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
+}
+
 // said is what a party has let others know, and must not take back.
 type said struct {
 	acked    *sent             // a report that the first relay stored, or whose token the issuer gave
@@ -141,11 +223,9 @@ type said struct {
 
 // heard takes note of what a party says to another by asking.
 func (w *world) heard(from, to string, req *http.Request) {
-	parts := strings.Split(req.URL.Path, "/")
 	if p := w.parties[from]; p != nil && question(req) == "confirm" {
 		at := batchAt{hop: slices.Index(relayNames, to)}
-		fmt.Sscan(parts[5], &at.epoch)
-		fmt.Sscan(parts[7], &at.seq)
+		at.epoch, at.seq = pathOf(req)
 		p.disk.Mark(p.disk.Steps(), said{confirms: &at, at: w.since()})
 	}
 }
@@ -163,8 +243,14 @@ func (w *world) saw(_, to string, req *http.Request, got *answer) {
 		}
 	case hop >= 0 && kind == "end" && got.status == http.StatusOK:
 		at := batchAt{hop: hop}
-		fmt.Sscan(strings.Split(req.URL.Path, "/")[5], &at.epoch)
+		at.epoch, _ = pathOf(req)
 		w.parties[to].disk.Mark(got.step, said{served: &at, end: true, hash: sha256.Sum256(got.body), at: w.since()})
+	case hop >= 0 && kind == "confirm" && got.status == http.StatusNoContent:
+		at := batchAt{hop: hop}
+		at.epoch, at.seq = pathOf(req)
+		w.account.mu.Lock()
+		w.account.confirmed[at] = true
+		w.account.mu.Unlock()
 	case to == "issuer" && req.Method == http.MethodPost && got.status == http.StatusOK:
 		w.account.issued(req.URL.Path+" "+req.Header.Get("X-Forwarded-For"), got.body)
 	}
@@ -203,11 +289,44 @@ func (a *account) released(hop int, body []byte) {
 		return
 	}
 	a.manifests[at], a.signed[at] = hash, m
+	a.checkSource(at, m)
 	for lane, slots := range b.Ciphertexts {
 		a.releasedLane(at, lane, slots, hash)
 	}
 	if n := m.Submissions; !m.Destroyed() && hop == 0 && n != a.open.Batch.Size {
 		a.breaks("not of n submissions", "%d in %v", n, at)
+	}
+}
+
+// checkSource demands that the second relay made a batch of the one that it was offered first. a.mu is held.
+func (a *account) checkSource(at batchAt, m *onion.Manifest) {
+	first, offered := a.offers[at]
+	if at.hop != 1 || !offered {
+		return
+	}
+	var source onion.SignedManifest
+	if err := codec.Unmarshal(m.Source, &source); err != nil {
+		panic(err)
+	}
+	if sha256.Sum256(source.Manifest) != first.manifest && len(m.Lanes) > 0 && !m.Destroyed() {
+		a.breaks("equivocation accepted", "in %v", at)
+	}
+}
+
+// checkConfirmed demands that a relay deletes what it was told is safe elsewhere.
+func (a *account) checkConfirmed(hop int, of *relay.TaskStatus) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	told := map[uint64]uint64{}
+	for at := range a.confirmed {
+		if at.hop == hop {
+			told[at.epoch]++
+		}
+	}
+	for _, e := range of.Epochs {
+		if e.Confirmed < told[e.Epoch] {
+			a.breaks("confirmed and still there", "%s, epoch %d", relayNames[hop], e.Epoch)
+		}
 	}
 }
 
@@ -222,7 +341,7 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 			continue
 		}
 		if _, before := a.out[at.hop][name]; before {
-			a.breaks("a slot came out twice", "of report %d, again in %v", s.number, at)
+			a.breaks("a slot came out twice", "of %s: report %d, again in %v", relayNames[at.hop], s.number, at)
 		}
 		a.out[at.hop][name] = manifest
 		s.slots[at.hop]++
@@ -375,6 +494,7 @@ func (w *world) state(p *party) string {
 	}
 	var out []string
 	for _, t := range status.Tasks {
+		w.account.checkConfirmed(t.Hop, &t)
 		for _, e := range t.Epochs {
 			out = append(out, fmt.Sprintf("%d %s %d/%d", e.Epoch, e.State, e.Confirmed, e.Batches))
 		}

@@ -36,7 +36,7 @@ var kinds = map[string]drawFault{
 }
 
 // notYet lists faults that no world draws, because the parties have no guard against them yet.
-var notYet = []string{faultClock, faultSetBack}
+var notYet = []string{faultSetBack}
 
 func draw[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
@@ -72,7 +72,11 @@ func drawRoad(rng *rand.Rand, tokens bool) fault {
 func drawLie(rng *rand.Rand, _ bool) fault {
 	at, lasts := moment(rng), between(rng, time.Second, 60*time.Second)
 	ends := draw(rng, [2]string{"relay2", "relay1"}, [2]string{"verifier", "relay2"})
-	return ofRoad(faultLie, at, lasts, ends, draw(rng, roadReplay, roadOver, roadNoEnd))
+	what := draw(rng, roadReplay, roadOver, roadNoEnd, roadLie)
+	if what == roadLie {
+		ends = [2]string{"relay2", "relay1"}
+	}
+	return ofRoad(faultLie, at, lasts, ends, what)
 }
 
 func ofRoad(kind string, at, lasts time.Duration, ends [2]string, what string) fault {
@@ -202,11 +206,19 @@ func (p *party) awaitDeath() {
 	p.disk.Stop(0, p.die)
 }
 
-// drawFaults draws the faults of a world, in the order of their times.
+// drawFaults draws the faults of a world, in the order of their times. One clock is wrong at most: what two
+// say is believed.
 func drawFaults(rng *rand.Rand, tokens bool, allowed []string) []fault {
 	var out []fault
+	clocks := 0
 	for range rng.IntN(9) {
-		out = append(out, kinds[draw(rng, allowed...)](rng, tokens))
+		f := kinds[draw(rng, allowed...)](rng, tokens)
+		if f.kind == faultClock {
+			if clocks++; clocks > 1 {
+				continue
+			}
+		}
+		out = append(out, f)
 	}
 	slices.SortFunc(out, func(a, b fault) int { return int(a.at - b.at) })
 	return out

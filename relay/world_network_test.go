@@ -40,6 +40,7 @@ const (
 	roadReplay  = "replays answers"     // of other requests of the same kind
 	roadOver    = "says it is over"     // to every pull, unsigned
 	roadNoEnd   = "gives a foreign end" // of another epoch, or bytes of its own
+	roadLie     = "another batch"       // signed by the first relay, under the number asked for
 )
 
 // place says whether a fault is of a road, now.
@@ -150,6 +151,8 @@ func (r *roads) lie(what, to string, req *http.Request) *answer {
 		return &answer{status: w.Code, header: w.Header(), body: w.Body.Bytes()}
 	case what == roadNoEnd && kind == "end":
 		return r.replay(to+" "+kind, []byte("not an end"))
+	case what == roadLie && kind == "batch":
+		return r.world.account.otherBatch(req)
 	case what == roadReplay:
 		return r.replay(to+" "+kind, nil)
 	}
@@ -172,6 +175,9 @@ func (r *roads) handler(to string) http.Handler {
 		from := r.world.name(host)
 		r.world.heard(from, to, req)
 		a, err := r.carry(from, to, req)
+		if err == nil && to == "relay1" && question(req) == "batch" && req.Header.Get("Range") == "" {
+			r.world.account.offered(req, a)
+		}
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -213,6 +219,7 @@ type life struct {
 
 	mu    sync.Mutex // guards the rest
 	dead  bool
+	died  time.Time
 	conns []net.Conn
 }
 
@@ -220,6 +227,9 @@ type life struct {
 func (l *life) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.dead {
+		l.died = time.Now()
+	}
 	l.dead = true
 	for _, c := range l.conns {
 		c.Close()

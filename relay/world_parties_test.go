@@ -160,7 +160,7 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 			return nil, err
 		}
 		cfg.Listener, cfg.Listen, cfg.Admin = l.listener, "", ""
-		cfg.Clock, cfg.Log = p.Now, p.logger()
+		cfg.Clock, cfg.Elapsed, cfg.Log = p.Now, p.world.since, p.logger()
 		cfg.GiveUp, cfg.Retention = worldGiveUp, 24*time.Hour
 		for i := range cfg.Tasks {
 			cfg.Tasks[i].IssuerKeys = ""
@@ -177,7 +177,8 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 // issuerConfig is the issuer's configuration.
 func (p *party) issuerConfig() issuer.Config {
 	return issuer.Config{Store: "sqlite:" + filepath.Join(p.folder, "issuer.db"), Clients: "address",
-		TrustedProxies: []string{"127.0.0.0/8"}, Skew: worldSkew, Clock: p.Now, Log: p.logger(),
+		TrustedProxies: []string{"127.0.0.0/8"}, Skew: worldSkew, Clock: p.Now, Elapsed: p.world.since,
+		Log: p.logger(),
 		Tasks: []issuer.TaskConfig{{File: filepath.Join(filepath.Dir(p.folder), worldTask+".bundle"),
 			Owner: p.world.Owner, TokenKeys: filepath.Join(p.folder, worldTask+".keys"), Quota: 1}}}
 }
@@ -227,6 +228,7 @@ func beginVerifier(p *party, _ *life) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	puller.Clock = p.Now
 	return &pulling{puller, v}, nil
 }
 

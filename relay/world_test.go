@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -95,7 +97,8 @@ type world struct {
 	ends               map[string]*relaytest.PipeListener
 	roads              *roads
 	account            *account
-	records            bool // disks remember everything
+	firstSign          ed25519.PrivateKey // of the first relay, for those who lie in its name
+	records            bool               // disks remember everything
 
 	mu     sync.Mutex // guards the rest
 	traced []string
@@ -151,6 +154,9 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	w.Cascade = &relaytest.Cascade{Deployment: &deployment, Open: from.Bundles[0]}
 	w.roads = &roads{world: w, answers: map[string]*answer{}}
 	w.account = newAccount(w)
+	if w.firstSign, err = keyfile.LoadSign(filepath.Join(folder, relayNames[0], "sign.key")); err != nil {
+		return nil, err
+	}
 	begin := map[string]func(*party, *life) (runner, error){"relay1": beginRelay(0), "relay2": beginRelay(1),
 		"verifier": beginVerifier, "issuer": beginIssuer}
 	w.order = []string{"relay1", "relay2", "verifier"}
