@@ -176,23 +176,13 @@ func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
 	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, w.bug.allowed()))
 	var servers []*http.Server
+	for _, name := range w.order {
+		servers = append(servers, w.prepare(w.parties[name]))
+		defer w.parties[name].disk.Remove()
+	}
 	for i, name := range w.order {
-		p := w.parties[name]
-		p.disk = faultdisk.New(p.folder)
-		defer p.disk.Remove()
-		p.disk.Break(w.bug.disk)
-		if w.records {
-			if err := p.disk.Record(); err != nil {
-				panic(err)
-			}
-		}
-		l := relaytest.ListenPipe()
-		w.ends[name] = l
-		server := &http.Server{Handler: w.roads.handler(name)}
-		go server.Serve(l)
-		servers = append(servers, server)
 		time.Sleep(time.Duration(100+i*37) * time.Millisecond) // so that no two act at the same moment
-		if err := p.start(); err != nil {
+		if err := w.parties[name].start(); err != nil {
 			w.account.note("does not start", "%s: %v", name, err)
 		}
 	}
@@ -207,6 +197,22 @@ func (w *world) run() {
 		s.Close()
 	}
 	time.Sleep(time.Minute) // what waits for a timer sees that it is over
+}
+
+// prepare gives a party its disk, and the end of the roads to it, which it returns.
+func (w *world) prepare(p *party) *http.Server {
+	p.disk = faultdisk.New(p.folder)
+	p.disk.Break(w.bug.disk)
+	if w.records {
+		if err := p.disk.Record(); err != nil {
+			panic(err)
+		}
+	}
+	l := relaytest.ListenPipe()
+	w.ends[p.name] = l
+	server := &http.Server{Handler: w.roads.handler(p.name)}
+	go server.Serve(l)
+	return server
 }
 
 // event is something at a time.
