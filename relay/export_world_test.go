@@ -3,7 +3,9 @@ package relay
 import (
 	"context"
 	"errors"
+	"time"
 
+	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -65,4 +67,108 @@ func StoredOf(r *Relay, id task.ID) (*Stored, error) {
 		}
 	}
 	return out, nil
+}
+
+// The bugs that [Plant] knows.
+const (
+	BugAckEarly    = "ack before commit"
+	BugTwice       = "duplicate release"
+	BugReplays     = "replay set lost"
+	BugQuota       = "quota doubled"
+	BugSpent       = "token spent twice"
+	BugSmall       = "below-minimum release"
+	BugConfirm     = "lost confirmation"
+	BugEquivocates = "equivocation accepted"
+	BugClock       = "a clock that leaps is believed"
+)
+
+// Plant gives a relay that is not running a bug, for worlds to find.
+func Plant(r *Relay, bug string) {
+	switch bug {
+	case BugSmall:
+		for _, s := range r.order {
+			open, of := *s.Open, *s.Task
+			of.Batch.Size, of.Batch.Min = 2, 1
+			open.Task, s.Open = &of, &open
+		}
+	case BugClock:
+		first := r.cfg.Clock().Round(0)
+		r.clock, _ = clock.New(clock.Options{Wall: r.cfg.Clock, Ends: r.manyEnd, // which passes as the clock does
+			Elapsed: func() time.Duration { return r.cfg.Clock().Round(0).Sub(first) }})
+	default:
+		r.store = &buggy{Store: r.store, bug: bug}
+	}
+}
+
+// buggy is a store with a bug.
+type buggy struct {
+	store.Store
+	bug  string
+	late []*store.Submission // acknowledged, and not yet stored
+	old  *store.Row          // one that came out
+}
+
+func (b *buggy) Commit(ctx context.Context, group []*store.Submission) (bool, error) {
+	for i, sub := range group {
+		switch b.bug {
+		case BugQuota:
+			sub.Quota *= 2
+		case BugSpent:
+			sub.Client[0] ^= byte(i + 1)
+			sub.Client[1] ^= sub.Tag[0]
+		}
+	}
+	if b.bug != BugAckEarly {
+		return b.Store.Commit(ctx, group)
+	}
+	before := b.late
+	b.late = group
+	if len(before) == 0 {
+		return false, nil
+	}
+	copied := make([]*store.Submission, len(before))
+	for i, sub := range before {
+		one := *sub
+		copied[i] = &one
+	}
+	return b.Store.Commit(ctx, copied)
+}
+
+func (b *buggy) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
+	if b.bug != BugTwice {
+		return b.Store.Seal(ctx, id, seq, build)
+	}
+	return b.Store.Seal(ctx, id, seq, func(n uint64, rows []store.Row) (*onion.Batch, error) {
+		if b.old != nil {
+			rows[0] = *b.old
+		}
+		b.old = &rows[len(rows)-1]
+		return build(n, rows)
+	})
+}
+
+func (b *buggy) Mix(ctx context.Context, id store.EpochID, seq uint64, tags []store.Short, build store.MixFunc) error {
+	if b.bug != BugReplays {
+		return b.Store.Mix(ctx, id, seq, tags, build)
+	}
+	return b.Store.Mix(ctx, id, seq, tags, func(fresh []bool) (*onion.Batch, error) {
+		for i := range fresh {
+			fresh[i] = true
+		}
+		return build(fresh)
+	})
+}
+
+func (b *buggy) Confirm(ctx context.Context, id store.EpochID, seq uint64) error {
+	if b.bug == BugConfirm {
+		return nil
+	}
+	return b.Store.Confirm(ctx, id, seq)
+}
+
+func (b *buggy) Witness(ctx context.Context, id store.EpochID, seq uint64, s *onion.SignedManifest) error {
+	if b.bug == BugEquivocates {
+		return nil
+	}
+	return b.Store.Witness(ctx, id, seq, s)
 }

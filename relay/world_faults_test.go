@@ -134,13 +134,13 @@ func drawSetBack(rng *rand.Rand, tokens bool) fault {
 	}}
 }
 
-// at returns the last snapshot before a moment of the run.
+// at returns the last snapshot before a moment of the run, or the first.
 func (p *party) at(moment time.Duration) map[string][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var last map[string][]byte
+	last := p.snapshots[0].files
 	for _, s := range p.snapshots {
-		if s.at <= moment || last == nil {
+		if s.at <= moment {
 			last = s.files
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -232,37 +234,50 @@ func beginVerifier(p *party, _ *life) (runner, error) {
 	return &pulling{puller, v}, nil
 }
 
-// files are what can be restored of a party by itself.
-var files = map[string][]string{
-	"store":  {"relay.db", "relay.db-wal", "issuer.db", "issuer.db-wal"},
-	"secret": {"relay.secret"},
-	"keys":   {worldTask + ".keys"},
+// part says which part of a party a file belongs to: its store, its secret, its keys, or none. A mark is part of
+// what it stands beside.
+func part(name string) string {
+	for prefix, part := range map[string]string{"relay.db": "store", "issuer.db": "store", "relay.secret": "secret",
+		worldTask + ".keys": "keys"} {
+		if strings.HasPrefix(name, prefix) {
+			return part
+		}
+	}
+	return ""
 }
 
-// snapshot copies a party's files, of all parts.
+// snapshot copies a party's files.
 func (p *party) snapshot() map[string][]byte {
 	out := map[string][]byte{}
-	for _, names := range files {
-		for _, name := range names {
-			if content, err := os.ReadFile(filepath.Join(p.folder, name)); err == nil {
-				out[name] = content
-			}
+	found, err := os.ReadDir(p.folder)
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range found {
+		if f.IsDir() || strings.HasSuffix(f.Name(), "-shm") || strings.HasSuffix(f.Name(), ".lock") {
+			continue
 		}
+		content, err := os.ReadFile(filepath.Join(p.folder, f.Name()))
+		if err != nil {
+			panic(err)
+		}
+		out[f.Name()] = content
 	}
 	return out
 }
 
 // restore puts some parts of a party that is down back to an earlier moment.
 func (p *party) restore(from map[string][]byte, parts []string) error {
-	for _, part := range parts {
-		for _, name := range files[part] {
-			path := filepath.Join(p.folder, name)
-			content, there := from[name]
-			if !there {
-				if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-					return err
-				}
-			} else if err := os.WriteFile(path, content, 0o600); err != nil {
+	for name := range p.snapshot() {
+		if _, there := from[name]; !there && slices.Contains(parts, part(name)) {
+			if err := os.Remove(filepath.Join(p.folder, name)); err != nil {
+				return err
+			}
+		}
+	}
+	for name, content := range from {
+		if slices.Contains(parts, part(name)) {
+			if err := os.WriteFile(filepath.Join(p.folder, name), content, 0o600); err != nil {
 				return err
 			}
 		}

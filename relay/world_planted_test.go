@@ -2,7 +2,14 @@ package relay_test
 
 import (
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/faultdisk"
 	"github.com/doona-dp/doona/relay"
@@ -12,28 +19,57 @@ import (
 // none.
 type bug struct {
 	name   string
-	tokens bool                             // only in worlds with tokens
-	relay  func(r *relay.Relay, hop int)    // plants it in a relay before it runs
-	add    func(rng *rand.Rand) (f []fault) // what shows it
-	quiet  bool                             // no other faults
-	disk   faultdisk.Broken                 // of every party
+	breaks string           // the invariant that finds it
+	plant  [2]string        // what [relay.Plant] puts into each relay
+	tokens bool             // only in worlds with tokens
+	add    []fault          // what shows it
+	quiet  bool             // no other faults
+	disk   faultdisk.Broken // of every party
+}
+
+// planted are the bugs that worlds must find.
+var planted = []*bug{
+	{name: relay.BugAckEarly, breaks: "lost without a finding", plant: [2]string{relay.BugAckEarly, ""}},
+	{name: relay.BugTwice, breaks: "a slot came out twice: of relay1", plant: [2]string{relay.BugTwice, ""}},
+	{name: relay.BugReplays, breaks: "a slot came out twice: of relay2",
+		plant: [2]string{relay.BugTwice, relay.BugReplays}},
+	{name: relay.BugQuota, breaks: "reports beyond the quota", plant: [2]string{relay.BugQuota, ""}},
+	{name: relay.BugSpent, breaks: "reports beyond the quota", plant: [2]string{relay.BugSpent, ""}, tokens: true},
+	{name: relay.BugSmall, breaks: "below the rule", plant: [2]string{relay.BugSmall, ""}},
+	{name: relay.BugConfirm, breaks: "confirmed and still there", plant: [2]string{relay.BugConfirm, ""}},
+	{name: relay.BugEquivocates, breaks: "equivocation accepted", plant: [2]string{"", relay.BugEquivocates},
+		add: []fault{ofRoad(faultRoad, worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, roadCut),
+			ofRoad(faultLie, worldLead+30*time.Second, 20*time.Second, [2]string{"relay2", "relay1"}, roadLie)}},
+	{name: relay.BugClock, breaks: "keys erased early", plant: [2]string{relay.BugClock, ""}, add: []fault{{
+		50 * time.Second, faultClock, "relay1: 10m", func(w *world) {
+			w.parties["relay1"].setClock(10 * time.Minute)
+			time.Sleep(30 * time.Second)
+			w.parties["relay1"].setClock(0)
+		}}}},
+	{name: "issuer on a lost store, its mark and ties lost too", breaks: "tokens beyond the quota", tokens: true,
+		add: []fault{{60 * time.Second, faultSetBack, "all of issuer to the start", func(w *world) {
+			w.parties["issuer"].restoreAll(0)
+		}}}},
+	{name: "set-back of all that both relays have", breaks: "two batches under one number",
+		add: []fault{{65 * time.Second, faultSetBack, "all of relay1 to 30s", func(w *world) {
+			w.parties["relay1"].restoreAll(30 * time.Second)
+		}}, {65 * time.Second, faultSetBack, "all of relay2 to 30s", func(w *world) {
+			w.parties["relay2"].restoreAll(30 * time.Second)
+		}}}},
 }
 
 func (b *bug) plantRelay(r *relay.Relay, hop int) {
-	if b.relay != nil {
-		b.relay(r, hop)
+	if b.plant[hop] != "" {
+		relay.Plant(r, b.plant[hop])
 	}
 }
 
 // faults adds what shows the bug to drawn faults.
-func (b *bug) faults(rng *rand.Rand, drawn []fault) []fault {
+func (b *bug) faults(_ *rand.Rand, drawn []fault) []fault {
 	if b.quiet {
 		drawn = nil
 	}
-	if b.add == nil {
-		return drawn
-	}
-	return append(drawn, b.add(rng)...)
+	return append(drawn, b.add...)
 }
 
 // allowed lists the faults that are drawn.
@@ -47,11 +83,50 @@ func (b *bug) allowed() (out []string) {
 }
 
 // mayBeEarly is how many epochs' keys may be erased before their time: one where clocks are wrong.
-func (b *bug) mayBeEarly() int {
-	if slices.Contains(b.allowed(), faultClock) {
-		return 1
-	}
-	return 0
+func (b *bug) mayBeEarly() int { return 1 }
+
+// needsSnapshots says whether parties are set back.
+func (b *bug) needsSnapshots(faults []fault) bool {
+	return slices.ContainsFunc(faults, func(f fault) bool { return f.kind == faultSetBack })
 }
 
-func (b *bug) needsSnapshots() bool { return slices.Contains(b.allowed(), faultSetBack) }
+// restoreAll kills a party and puts all of its folder back.
+func (p *party) restoreAll(to time.Duration) {
+	p.crash([]int{0}, time.Second, func() error {
+		files, err := filepath.Glob(filepath.Join(p.folder, "*"))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if err := os.RemoveAll(file); err != nil {
+				return err
+			}
+		}
+		for name, content := range p.at(to) {
+			if err := os.WriteFile(filepath.Join(p.folder, name), content, 0o600); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// TestWorldFindsPlantedBugs: of every bug that is planted, the worlds of few seeds break the invariant that
+// it should. The log says of how many.
+func TestWorldFindsPlantedBugs(t *testing.T) {
+	for _, b := range planted {
+		t.Run(b.name, func(t *testing.T) {
+			found := func(w *world) bool {
+				return slices.ContainsFunc(w.account.broken,
+					func(line string) bool { return strings.HasPrefix(line, b.breaks) })
+			}
+			for seed := uint64(0); ; seed++ {
+				require.Less(t, seed, uint64(20), "not found")
+				if found(playWorld(t, seed, b)) {
+					t.Logf("found after %d seeds, by: %s", seed+1, b.breaks)
+					return
+				}
+			}
+		})
+	}
+}

@@ -98,6 +98,7 @@ type world struct {
 	roads              *roads
 	account            *account
 	firstSign          ed25519.PrivateKey // of the first relay, for those who lie in its name
+	snapshots          bool               // are taken
 	records            bool               // disks remember everything
 
 	mu     sync.Mutex // guards the rest
@@ -175,11 +176,13 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
 	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, w.bug.allowed()))
+	w.snapshots = w.bug.needsSnapshots(faults)
 	var servers []*http.Server
 	for _, name := range w.order {
 		servers = append(servers, w.prepare(w.parties[name]))
 		defer w.parties[name].disk.Remove()
 	}
+	w.takeSnapshots()
 	for i, name := range w.order {
 		time.Sleep(time.Duration(100+i*37) * time.Millisecond) // so that no two act at the same moment
 		if err := w.parties[name].start(); err != nil {
@@ -285,19 +288,27 @@ func (c *worldClient) run() {
 	if err != nil {
 		panic(err)
 	}
+	var first *shufflerclient.Report
 	for i := range c.reports {
+		if i > 0 {
+			time.Sleep(between(c.rng, 0, 40*time.Second))
+		}
 		report, err := client.Report(c.epoch, []float64{c.rng.Float64() * 10})
 		if err != nil {
 			panic(err)
 		}
 		s := w.account.know(c.network, c.epoch, report.Body)
 		road.sends = s
+		if first != nil && c.rng.IntN(2) == 0 {
+			report.Token = first.Token // once more
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		err = client.Submit(ctx, report)
 		cancel()
 		if err == nil {
 			w.account.acknowledged(s)
 		}
+		first = report
 		w.log("client %s, report %d of epoch %d: %v", c.network, i, c.epoch, problemName(err))
 	}
 }
@@ -315,18 +326,28 @@ func problemName(err error) string {
 	}, err.Error())
 }
 
+// takeSnapshots copies the parties' files, where they are needed, when nobody is at work.
+func (w *world) takeSnapshots() {
+	if !w.snapshots {
+		return
+	}
+	for _, name := range w.order {
+		p := w.parties[name]
+		taken := snapshot{w.since(), p.snapshot()}
+		p.mu.Lock()
+		p.snapshots = append(p.snapshots, taken)
+		p.mu.Unlock()
+	}
+}
+
 // check looks at what must hold at any moment, when nobody is at work.
 func (w *world) check() {
 	synctest.Wait()
+	w.takeSnapshots()
 	for _, name := range relayNames {
 		p := w.parties[name]
 		if early := w.early(p); len(early) > w.bug.mayBeEarly() {
 			w.account.note("keys erased early", "%s: of epochs %v", name, early)
-		}
-		if w.bug.needsSnapshots() {
-			p.mu.Lock()
-			p.snapshots = append(p.snapshots, snapshot{w.since(), p.snapshot()})
-			p.mu.Unlock()
 		}
 		if now := w.state(p); now != p.told {
 			w.log("%s: %s", name, now)
@@ -451,10 +472,12 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// TestWorldIsTheSameAgain: a seed has one trace.
+// TestWorldIsTheSameAgain: a seed has one trace. Only where a clock is wrong it may have several, as parties ask
+// each other for the time at random moments.
 func TestWorldIsTheSameAgain(t *testing.T) {
-	for _, seed := range []uint64{2, 3, 5} {
+	for _, seed := range []uint64{5, 6, 19} {
 		first, again := playWorld(t, seed, &bug{}), playWorld(t, seed, &bug{})
+		require.NotContains(t, first.report(), "fault: "+faultClock)
 		require.Equal(t, first.traced, again.traced)
 		require.Greater(t, len(first.traced), 20)
 	}
