@@ -29,8 +29,8 @@ import (
 
 // A world is all parties of a task in one process: clients, two relays, the verifier, and where the task has
 // tokens the issuer. All code is the product's own, on real files; time is virtual, the network is roads that
-// the world sees (world_network_test.go), and each disk is a faultdisk. From a seed come all faults, the
-// clients' times, and nothing else: the same seed is the same world.
+// the world sees (world_network_test.go), and each disk is a faultdisk. From a seed come all faults and the
+// clients' times: the same seed is the same world.
 //
 // An epoch lasts a minute. After the last, all faults end, and the parties have until worldGiveUp and a bit to
 // come to terms; then, and all along, the invariants of world_account_test.go must hold.
@@ -206,6 +206,7 @@ func (w *world) run() {
 func (w *world) prepare(p *party) *http.Server {
 	p.disk = faultdisk.New(p.folder)
 	p.disk.Break(w.bug.disk)
+	p.disk.Apart(".clock") // which is written when neighbours have been asked for the time
 	if w.records {
 		if err := p.disk.Record(); err != nil {
 			panic(err)

@@ -40,6 +40,7 @@ type Disk struct {
 	writes  int
 	record  *recording // nil unless it remembers
 	broken  Broken
+	apart   string // in names of files whose writes are not counted; "" for none
 }
 
 // Broken says in which ways a disk lies, for tests that must find it.
@@ -137,11 +138,20 @@ func (d *Disk) Dead() bool {
 	return d.dead
 }
 
-// do does one change, unless the disk has stopped or fails.
-func (d *Disk) do(failed int32, change func(r *recording)) int32 {
+// Apart has changes of files whose names contain a word not count, nor fail while the disk is full: those that
+// come at random moments would make the n-th change another one each time.
+func (d *Disk) Apart(word string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.after > 0 {
+	d.apart = word
+}
+
+// do does one change of a file, unless the disk has stopped or fails.
+func (d *Disk) do(path string, failed int32, change func(r *recording)) int32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	counts := d.apart == "" || !strings.Contains(filepath.Base(path), d.apart)
+	if d.after > 0 && counts {
 		if d.after--; d.after == 0 {
 			d.stop()
 		}
@@ -149,7 +159,7 @@ func (d *Disk) do(failed int32, change func(r *recording)) int32 {
 	switch {
 	case d.dead:
 		return sqlite3.SQLITE_IOERR
-	case d.full > 0:
+	case d.full > 0 && counts:
 		d.full--
 		return failed
 	}
@@ -168,19 +178,19 @@ func (d *Disk) create(path string) (fresh bool, rc int32) {
 		}
 		return false, sqlite3.SQLITE_OK
 	}
-	return true, d.do(sqlite3.SQLITE_CANTOPEN, func(r *recording) { r.create(clean(path)) })
+	return true, d.do(path, sqlite3.SQLITE_CANTOPEN, func(r *recording) { r.create(clean(path)) })
 }
 
 func (d *Disk) write(path string, offset int64, data []byte) int32 {
-	return d.do(sqlite3.SQLITE_FULL, func(r *recording) { r.write(clean(path), offset, data) })
+	return d.do(path, sqlite3.SQLITE_FULL, func(r *recording) { r.write(clean(path), offset, data) })
 }
 
 func (d *Disk) truncate(path string, size int64) int32 {
-	return d.do(sqlite3.SQLITE_IOERR_TRUNCATE, func(r *recording) { r.truncate(clean(path), size) })
+	return d.do(path, sqlite3.SQLITE_IOERR_TRUNCATE, func(r *recording) { r.truncate(clean(path), size) })
 }
 
 func (d *Disk) sync(path string, folder bool) int32 {
-	return d.do(sqlite3.SQLITE_IOERR_FSYNC, func(r *recording) {
+	return d.do(path, sqlite3.SQLITE_IOERR_FSYNC, func(r *recording) {
 		if d.broken.LosesSyncs {
 			return
 		}
@@ -192,7 +202,7 @@ func (d *Disk) sync(path string, folder bool) int32 {
 }
 
 func (d *Disk) remove(path string, folder bool) int32 {
-	return d.do(sqlite3.SQLITE_IOERR_DELETE, func(r *recording) {
+	return d.do(path, sqlite3.SQLITE_IOERR_DELETE, func(r *recording) {
 		r.remove(clean(path))
 		if folder {
 			r.syncFolder(clean(path))
@@ -217,7 +227,7 @@ func watchFiles() {
 		var rc int32
 		switch s.Op {
 		case durable.OpMakeFolder:
-			rc = d.do(sqlite3.SQLITE_IOERR, func(r *recording) { r.makeFolder(clean(s.Path)) })
+			rc = d.do(s.Path, sqlite3.SQLITE_IOERR, func(r *recording) { r.makeFolder(clean(s.Path)) })
 		case durable.OpCreate:
 			_, rc = d.create(s.Path)
 		case durable.OpWrite:
@@ -225,14 +235,14 @@ func watchFiles() {
 		case durable.OpSync:
 			rc, skip = d.sync(s.Path, false), true
 		case durable.OpRename:
-			rc = d.do(sqlite3.SQLITE_IOERR, func(r *recording) { r.rename(clean(s.Path), clean(s.To)) })
+			rc = d.do(s.Path, sqlite3.SQLITE_IOERR, func(r *recording) { r.rename(clean(s.Path), clean(s.To)) })
 		case durable.OpRemove:
 			if _, err := os.Lstat(s.Path); err != nil {
 				return false, nil
 			}
 			rc = d.remove(s.Path, false)
 		case durable.OpSyncFolder:
-			skip, rc = true, d.do(sqlite3.SQLITE_IOERR, func(r *recording) {
+			skip, rc = true, d.do(s.Path, sqlite3.SQLITE_IOERR, func(r *recording) {
 				if !d.broken.LosesSyncs {
 					r.syncFolder(clean(s.Path))
 				}
