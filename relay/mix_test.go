@@ -37,11 +37,13 @@ func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 func TestForgedBatches(t *testing.T) {
 	_, stranger, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
+	var signed onion.Batch
 	alter := func(change func(slots [][]byte) [][]byte) func(*testing.T, *relaytest.Cascade,
 		*relaytest.Rogue) *onion.Batch {
 		return func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
-			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...))
-			b.Ciphertexts[0] = change(slices.Clone(b.Ciphertexts[0]))
+			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(50, 10)...))
+			signed = *b // which is the right one, and will come
+			b.Ciphertexts = [][][]byte{change(slices.Clone(b.Ciphertexts[0]))}
 			return b
 		}
 	}
@@ -97,7 +99,11 @@ func TestForgedBatches(t *testing.T) {
 			require.ErrorIs(t, err, handover.ErrNotSealed)
 			require.False(t, first.Confirmed(0, 0))
 
-			first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(50, 10)...)))
+			right := first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(50, 10)...))
+			if tt.finding == altered {
+				right = &signed
+			}
+			first.Serve(t, 0, 0, right)
 			batch, _ := c.Pull(t, 0, 0)
 			require.ElementsMatch(t, span(50, 10), c.Values(t, 0, batch)[0])
 		})
