@@ -1,9 +1,12 @@
 package issuer
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/doona-dp/doona/wire/codec"
 )
@@ -19,8 +22,8 @@ type Ended struct {
 
 // EndEpochs ends the epochs of which tokens may have been issued, for every task whose keys or counts
 // were set back, and with all also for the others, and ties the keys to the store anew. Those epochs give
-// out no further token; tokens that were given out stay good. It may be repeated, and a crash amid it
-// leaves the task refused.
+// out no further token; tokens that were given out stay good. It is an error while the time is in doubt, as
+// it goes by the clock. It may be repeated, and a crash amid it leaves the task refused.
 func EndEpochs(cfg Config, all bool) (ended []Ended, err error) {
 	i, err := load(cfg)
 	if err != nil {
@@ -30,6 +33,10 @@ func EndEpochs(cfg Config, all bool) (ended []Ended, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, i.Close()) }()
+	now, err := i.askTime()
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range i.order {
 		p, err := s.look(i.store)
 		if err != nil {
@@ -39,7 +46,7 @@ func EndEpochs(cfg Config, all bool) (ended []Ended, err error) {
 		if why == nil && (!all || p.fresh()) {
 			continue
 		}
-		n, next, err := i.endTask(s, &p)
+		n, next, err := i.endTask(s, &p, now)
 		if err != nil {
 			return ended, fmt.Errorf("couldn't end epochs of task %s: %w", s.ID, err)
 		}
@@ -52,12 +59,38 @@ func EndEpochs(cfg Config, all bool) (ended []Ended, err error) {
 	return ended, nil
 }
 
+// askPatience is how long neighbours have to say what time it is.
+const askPatience = 10 * time.Second
+
+// askTime returns the time, when this machine's clock and the relays' agree on it.
+func (i *Issuer) askTime() (time.Time, error) {
+	if err := i.loadClock(); err != nil {
+		return time.Time{}, err
+	}
+	ctx, stop := context.WithTimeout(context.Background(), askPatience)
+	defer stop()
+	neighbours := i.neighbours()
+	var asking sync.WaitGroup
+	asking.Go(func() { i.clock.Watch(ctx, neighbours) })
+	read := i.clock.Read()
+	for ; read.Doubt != "" && ctx.Err() == nil; read = i.clock.Read() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	stop()
+	asking.Wait()
+	if read.Doubt != "" {
+		return time.Time{}, fmt.Errorf("couldn't tell which epochs have begun: %s; if it is right: issuer trust-clock",
+			read.Doubt)
+	}
+	return read.Now, nil
+}
+
 // endTask erases the keys of one task's epochs that may have been issued, by the clock and by all that
 // is left of its tie, and then begins the tie anew: the mark last but for the key file, so that until
 // the end the three do not agree.
-func (i *Issuer) endTask(s *served, p *places) (ended int, next uint64, err error) {
+func (i *Issuer) endTask(s *served, p *places, now time.Time) (ended int, next uint64, err error) {
 	for epoch := range s.Epochs.Count {
-		if start, _ := i.window(s, epoch); !i.cfg.Clock().Before(start) {
+		if start, _ := i.window(s, epoch); !now.Before(start) {
 			next = epoch + 1
 		}
 	}

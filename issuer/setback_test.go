@@ -215,6 +215,20 @@ func TestSetBackTogether(t *testing.T) {
 	a.requireEnded(t)
 }
 
+// TestEndEpochsByAWrongClock: keys of epochs to come are not erased because a clock is wrong.
+func TestEndEpochsByAWrongClock(t *testing.T) {
+	a := newAged(t)
+	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
+	a.Clock.Advance(10 * 365 * 24 * time.Hour)
+	_, err := issuer.EndEpochs(a.cfg, true)
+	require.ErrorContains(t, err, "couldn't tell which epochs have begun: ")
+	a.Clock.Advance(-10 * 365 * 24 * time.Hour)
+	require.Zero(t, a.mustIssue(t, 0, "ann"))
+	ended, err := issuer.EndEpochs(a.cfg, true)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, ended[0].Next)
+}
+
 // TestSetBackAtRandom sets the store or the keys of an issuer back to random moments. It is refused, or
 // nobody gets a second token.
 func TestSetBackAtRandom(t *testing.T) {
