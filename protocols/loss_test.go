@@ -123,3 +123,62 @@ func TestDrowns(t *testing.T) {
 		require.Equal(t, c.drowns, m.Drowns(c.width, c.span), "%v", c)
 	}
 }
+
+// TestWhatAMissingClientCanHold: of protocols of one message, 40 of 100 clients' messages are here. In each
+// entry the others may have any value of the query, of vectorsum those whose message of its block is missing.
+func TestWhatAMissingClientCanHold(t *testing.T) {
+	for name, c := range map[string]struct {
+		query  planner.Query
+		lo, hi float64
+	}{
+		"histogram":        {planner.Query{Query: task.Histogram, Bins: 3, Lo: 5, Hi: 9}, 0, 1},
+		"count":            {planner.Query{Query: task.Count, Hi: 1}, 0, 1},
+		"sum":              {planner.Query{Query: task.Sum, Lo: 5, Hi: 9}, 5, 9},
+		"mean":             {planner.Query{Query: task.Mean, Lo: -5, Hi: 9}, -5, 9},
+		"vectorgrid":       {planner.Query{Query: task.VectorMean, Dim: 2, Protocol: "vectorgrid", Clip: true, Hi: 1}, -1, 1},
+		"vectorgrid, cube": {planner.Query{Query: task.Vector, Dim: 2, Protocol: "vectorgrid", Lo: 5, Hi: 9}, 5, 9},
+		"vectorsum":        {planner.Query{Query: task.Vector, Dim: 4, Protocol: "vectorsum", Lo: 5, Hi: 9}, 5, 9},
+		"splitmix":         {planner.Query{Query: task.Sum, Protocol: "splitmix", Lo: 5, Hi: 9}, 5, 9},
+	} {
+		q := c.query
+		q.Name, q.Batch, q.Honest, q.Epsilon, q.Delta = "missing", 100, 0.9, 4, 1e-6
+		d, err := planner.Draft(q)
+		require.NoError(t, err, name)
+		m, err := registry.Open(d)
+		require.NoError(t, err, name)
+		var all []protocols.Messages
+		for range 40 {
+			lanes, err := m.Randomize(randomizer.NewSource(), m.WorstValue())
+			require.NoError(t, err, name)
+			all = append(all, lanes)
+		}
+		agg := totalWithout(t, m, all, nil)
+		for j := range agg.Total() {
+			require.Equal(t, protocols.Missing{Parts: 60, Lo: c.lo, Hi: c.hi, Counted: 40},
+				agg.Missing(protocols.Loss{Clients: 100, Messages: 60}, j), "%s, entry %d", name, j)
+		}
+	}
+}
+
+// TestEachLaneMissesItsOwn: of vectorsum with two coordinates a client, one client's message of the second
+// block is missing, which makes no difference to the first.
+func TestEachLaneMissesItsOwn(t *testing.T) {
+	d, err := planner.Draft(planner.Query{Name: "lanes", Query: task.Vector, Dim: 4, Protocol: "vectorsum", Hi: 1,
+		Params: planner.Params{"t": 2}, Batch: 100, Honest: 0.9, Epsilon: 4, Delta: 1e-6})
+	require.NoError(t, err)
+	m, err := registry.Open(d)
+	require.NoError(t, err)
+	var all []protocols.Messages
+	for range 10 {
+		lanes, err := m.Randomize(randomizer.NewSource(), m.WorstValue())
+		require.NoError(t, err)
+		require.Len(t, lanes, 2)
+		all = append(all, lanes)
+	}
+	agg := totalWithout(t, m, all, &all[3][1][0])
+	parts := []uint64{}
+	for j := range agg.Total() {
+		parts = append(parts, agg.Missing(protocols.Loss{Clients: 10, Messages: 1}, j).Parts)
+	}
+	require.Equal(t, []uint64{0, 0, 1, 1}, parts)
+}
