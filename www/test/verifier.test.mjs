@@ -39,7 +39,7 @@ test('without a batch the page says what it waits for', () =>
   onPage('empty', async (page) => {
     assert.match(await page.locator('main').innerText(),
       /No batch has been released yet\. The first one comes when 40 clients/);
-    assert.match(await page.locator('#findings-heading + p').innerText(), /Everything added up/);
+    assert.match(await page.locator('#findings-heading + p').innerText(), /Nothing has been added yet/);
   }));
 
 test('a year of epochs is a series with a gap, and its numbers are the JSON\'s', () =>
