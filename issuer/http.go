@@ -71,11 +71,11 @@ func (i *Issuer) epochOf(req *http.Request) (*served, uint64, *epochKey, error) 
 		return nil, 0, nil, service.TryLater(problem.ClockInDoubt, "")
 	}
 	if now.Before(start) {
-		return nil, 0, nil, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now))
+		return nil, 0, nil, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
 	}
 	key, err := s.epochKey(epoch)
 	if !now.Before(end) || errors.Is(err, keyfile.ErrErased) {
-		return nil, 0, nil, problem.New(problem.EpochClosed, "")
+		return nil, 0, nil, problem.New(problem.EpochClosed, "").At(now)
 	}
 	return s, epoch, key, err
 }

@@ -64,9 +64,9 @@ func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
 	}
 	switch {
 	case now.Before(start):
-		return nil, 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now))
+		return nil, 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
 	case !now.Before(end) || s.state(epoch) != store.StateOpen:
-		return nil, 0, problem.New(problem.EpochClosed, "")
+		return nil, 0, problem.New(problem.EpochClosed, "").At(now)
 	}
 	return s, epoch, nil
 }

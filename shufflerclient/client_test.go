@@ -195,6 +195,26 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 	}
 }
 
+// TestAWrongClockIsNamed: whose report is for another epoch is told by how much its clock is off, and only
+// then.
+func TestAWrongClockIsNamed(t *testing.T) {
+	for off, want := range map[time.Duration]string{0: "", time.Minute: "",
+		-20 * time.Minute: "about 20 minutes ahead of the relay's", 3 * time.Hour: "about 180 minutes behind the relay's",
+	} {
+		server, _ := flaky(t, problem.New(problem.EpochClosed, "").At(time.Now().Add(off)))
+		cascade := newCascade(t, nil)
+		cascade.Open.Relays[0].URL = server.URL
+		client, err := shufflerclient.New(cascade.Open, options(cascade))
+		require.NoError(t, err)
+		report, err := client.Report(0, []float64{5})
+		require.NoError(t, err)
+		err = client.Submit(t.Context(), report)
+		require.ErrorIs(t, err, problem.New(problem.EpochClosed, ""))
+		require.ErrorContains(t, err, want)
+		require.Equal(t, want == "", !strings.Contains(err.Error(), "clock"), "%v", err)
+	}
+}
+
 // TestSubmitDoesNotOutwaitItsContext: where the relay asks for a wait that ctx does not last, Submit
 // says so at once.
 func TestSubmitDoesNotOutwaitItsContext(t *testing.T) {

@@ -90,7 +90,21 @@ func (c *Client) post(ctx context.Context, r *Report) error {
 		return nil
 	}
 	if p := problem.Read(resp); p.Name != problem.Replayed {
-		return p
+		return compared(p, time.Now())
 	}
 	return nil
+}
+
+// compared adds to a refusal by how much the clock here and the other party's differ, where that may be why.
+func compared(p *problem.Problem, now time.Time) *problem.Problem {
+	if p.Now.IsZero() {
+		return p
+	}
+	switch ahead := now.Sub(p.Now.Add(time.Minute/2)).Round(time.Minute) / time.Minute; {
+	case ahead >= 2:
+		p.Detail = fmt.Sprintf("this clock is about %d minutes ahead of the relay's", int(ahead))
+	case ahead <= -2:
+		p.Detail = fmt.Sprintf("this clock is about %d minutes behind the relay's", int(-ahead))
+	}
+	return p
 }

@@ -87,6 +87,7 @@ type Problem struct {
 	Title      string        // For people; the same for every problem of a name.
 	Detail     string        // For people; may be empty.
 	RetryAfter time.Duration // When to try again; 0 if unknown or never.
+	Now        time.Time     // What the other party's clock says, to the minute; zero if it does not say.
 }
 
 // document is the JSON form.
@@ -95,6 +96,7 @@ type document struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
+	Now    int64  `json:"now,omitempty"` // Unix seconds, whole minutes
 }
 
 // New returns the problem of a name with a detail, formatted as by fmt.Sprintf.
@@ -106,6 +108,12 @@ func New(name Name, format string, args ...any) *Problem {
 // Retry sets when to try again, rounded up to whole seconds.
 func (p *Problem) Retry(after time.Duration) *Problem {
 	p.RetryAfter = (after + time.Second - 1).Truncate(time.Second)
+	return p
+}
+
+// At says what the clock says, to the minute: whose report is for another epoch can compare.
+func (p *Problem) At(now time.Time) *Problem {
+	p.Now = now.Truncate(time.Minute).Round(0)
 	return p
 }
 
@@ -135,7 +143,11 @@ func (p *Problem) Write(w http.ResponseWriter) {
 		header.Set("Retry-After", strconv.Itoa(int(p.RetryAfter/time.Second)))
 	}
 	w.WriteHeader(p.Status)
-	json.NewEncoder(w).Encode(&document{prefix + string(p.Name), p.Title, p.Status, p.Detail})
+	d := document{Type: prefix + string(p.Name), Title: p.Title, Status: p.Status, Detail: p.Detail}
+	if !p.Now.IsZero() {
+		d.Now = p.Now.Unix()
+	}
+	json.NewEncoder(w).Encode(&d)
 }
 
 // What is believed of a problem that another party sent.
@@ -143,12 +155,13 @@ const (
 	maxDocument = 4096           // bytes of the document
 	maxText     = 200            // bytes of the detail
 	maxRetry    = 24 * time.Hour // a later Retry-After counts as this
+	maxNow      = 253402300799   // the last second of the year 9999; a later clock is none
 )
 
 // Read returns the problem in an unsuccessful response. A response that holds none of the list
 // above is a problem with an empty name. The other party may be hostile: the title is that of the
 // list, or of the status; the detail is cut to 200 bytes of printable text, fit for a log or a
-// terminal; RetryAfter is 0 to 24 hours.
+// terminal; RetryAfter is 0 to 24 hours, and Now before the year 10000.
 func Read(resp *http.Response) *Problem {
 	p := &Problem{Status: resp.StatusCode, Title: http.StatusText(resp.StatusCode)}
 	in, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
@@ -157,6 +170,9 @@ func Read(resp *http.Response) *Problem {
 		name := Name(strings.TrimPrefix(d.Type, prefix))
 		if k, ok := kinds[name]; ok && d.Type != string(name) {
 			p.Name, p.Title, p.Detail = name, k.title, printable(d.Detail)
+			if d.Now > 0 && d.Now <= maxNow {
+				p.Now = time.Unix(d.Now, 0)
+			}
 		}
 	}
 	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 63); err == nil {

@@ -35,6 +35,18 @@ func TestProblemsTravel(t *testing.T) {
 	}
 }
 
+// TestClocksTravel: to the minute, if they can be.
+func TestClocksTravel(t *testing.T) {
+	now := time.Unix(1_700_000_039, 5)
+	w := httptest.NewRecorder()
+	problem.New(problem.EpochClosed, "").At(now).Write(w)
+	require.Equal(t, now.Add(-59*time.Second-5), problem.Read(w.Result()).Now)
+	for _, bad := range []string{"-5", "1e3", "99999999999999", `"5"`} {
+		in := response(410, "", `{"type":"urn:doona:error:epoch-closed","now":`+bad+`}`)
+		require.Zero(t, problem.Read(in).Now, bad)
+	}
+}
+
 // TestHostileProblems: what a relay writes reaches logs and terminals, and decides how long a
 // client waits.
 func TestHostileProblems(t *testing.T) {

@@ -29,20 +29,29 @@ const problemPrefix = 'urn:doona:error:';
 /** The most bytes of a problem document. */
 const mostProblem = 4096;
 
-/**
- * Returns the name of a relay's or issuer's error, a short word, or "" for an answer that is not
- * theirs.
- */
-export async function problem(response: Response): Promise<string> {
+/** What a relay or issuer refused with. */
+export interface Problem {
+  /** A short word, or "" for an answer that is not theirs. */
+  readonly name: string;
+  /** What their clock says, Unix seconds to the minute, where they say it. */
+  readonly now?: number;
+}
+
+const foreign: Problem = { name: '' };
+
+/** Returns a relay's or issuer's error. */
+export async function problem(response: Response): Promise<Problem> {
   if (!response.headers.get('Content-Type')?.startsWith('application/problem+json')) {
     response.body?.cancel().catch(() => {});
-    return '';
+    return foreign;
   }
   try {
-    const { type } = JSON.parse(new TextDecoder().decode(await bodyOf(response, mostProblem))) as { type?: unknown };
+    const { type, now } = JSON.parse(new TextDecoder().decode(await bodyOf(response, mostProblem))) as
+      { type?: unknown; now?: unknown };
     const name = typeof type === 'string' && type.startsWith(problemPrefix) ? type.slice(problemPrefix.length) : '';
-    return /^[a-z][a-z-]{0,39}$/.test(name) ? name : '';
+    if (!/^[a-z][a-z-]{0,39}$/.test(name)) return foreign;
+    return typeof now === 'number' && now > 0 ? { name, now } : { name };
   } catch {
-    return '';
+    return foreign;
   }
 }

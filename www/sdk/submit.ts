@@ -83,14 +83,21 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
     response.body?.cancel().catch(() => {}); // it says nothing, for however long
     return undefined;
   }
-  const name = await problem(response);
+  const { name, now } = await problem(response);
   if (name === stored) return undefined;
   if (passing.has(name) || name === '') { // '': of a proxy or a portal on the way, not of the relay
     return failure(undelivered(`the relay answered ${name || response.status}`),
       Number(response.headers.get('Retry-After')) || 0);
   }
   const [code, why] = lasting[name] ?? ['report-refused', name || String(response.status)];
-  return { error: new DoonaError(code, `the relay refused the report: ${why}`), final: true, retryAfter: 0 };
+  return { error: new DoonaError(code, `the relay refused the report: ${why}${clockOff(now)}`), final: true, retryAfter: 0 };
+}
+
+/** Says by how much the clock here is off, in minutes, where that may be why. */
+function clockOff(now: number | undefined): string {
+  const ahead = now === undefined ? 0 : Math.round((Date.now() / 1000 - now - 30) / 60);
+  if (Math.abs(ahead) < 2) return '';
+  return `; this clock is about ${Math.abs(ahead)} minutes ${ahead > 0 ? 'ahead of' : 'behind'} the relay's`;
 }
 
 function unanswered(cause: unknown): Failure {

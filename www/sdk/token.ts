@@ -122,7 +122,7 @@ async function answered(ask: (signal: AbortSignal) => Promise<Response>): Promis
 /** @throws Error where another attempt may succeed; else DoonaError */
 async function read(response: Response): Promise<Bytes> {
   if (response.ok) return bodyOf(response, mostAnswer);
-  const name = await problem(response);
+  const { name } = await problem(response);
   if (name === 'limit') {
     throw new DoonaError('limit-reached', 'the issuer has no further token for this person in this epoch');
   }
