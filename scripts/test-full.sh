@@ -27,7 +27,9 @@ run_part() {
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
       DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer ./relay ./relay/internal/crashtest
       ;;
-    world) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run World -v ./relay ;;
+    world)
+      DOONA_FULL=1 go test -timeout 60m -run ClockJumps -v ./relay ./issuer ./verifier
+      DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run World -v ./relay ;;
     fuzz)
       ./scripts/fuzz.sh "${FUZZTIME:-10m}"
       ./scripts/fuzz-ts.sh "${FUZZSECONDS:-600}"

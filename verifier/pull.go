@@ -38,6 +38,8 @@ type Puller struct {
 	cursors  map[uint64]*cursor // By epoch.
 	notes    []noted            // Findings that have no record, as they are on the disk.
 
+	relayClock relayClock
+
 	mu   sync.Mutex // guards seen
 	seen seen
 }
@@ -221,7 +223,7 @@ func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 // first epoch that failed; the others have been tried.
 func (p *Puller) Pull(ctx context.Context) error {
 	open := p.verifier.open
-	now := uint64(p.Clock().Unix())
+	now := p.now(ctx)
 	var failed error
 	defer p.notePending()
 	for epoch := range open.Epochs.Count {
@@ -311,7 +313,7 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 // is not believed.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
 	open := p.verifier.open
-	if uint64(p.Clock().Unix()) < open.Epochs.End(epoch) {
+	if p.now(ctx) < open.Epochs.End(epoch) {
 		return false, nil
 	}
 	signed, chain, err := p.client.End(ctx, open, open.VerifierHop()-1, epoch)

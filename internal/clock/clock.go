@@ -82,6 +82,7 @@ type Guard struct {
 	estimate time.Time // what wall was when it was last good, and the time since
 	sure     time.Time
 	evident  bool // sure was ever what two clocks said, or the operator
+	marked   bool // sure is the mark, and the time since the start
 	settled  bool // estimate is good
 	differs  bool // neighbours contradicted, and none agreed since
 	words    map[string]word
@@ -162,7 +163,7 @@ func (g *Guard) await() {
 // remember goes back to the mark, unless there has been evidence since.
 func (g *Guard) remember() {
 	if !g.evident {
-		g.sure, g.evident = g.mark.time(), g.mark.Evident
+		g.sure, g.evident, g.marked = g.mark.time(), g.mark.Evident, g.mark.Sure > 0
 	}
 }
 
@@ -345,18 +346,17 @@ func (g *Guard) settle() (why Doubt) {
 		g.differs = false
 	}
 	g.estimate = g.wall
-	behind := g.wall.Before(g.sure.Add(-g.o.Tolerance))
 	switch {
-	case !g.differs && !g.sure.IsZero() && g.near(g.sure, g.wall, 0): // the mark is a clock, too
+	case g.marked && g.near(g.sure, g.wall, 0): // the mark is a clock, too
 		g.agreed, g.ever = g.elapsed, g.evident
-	case g.agrees(g.wall) && !g.behind():
+	case g.agrees(g.wall) && !(g.behind() && g.evident):
 	case g.behind() && len(g.words) > 0 && len(g.pending) == 0:
 		if g.estimate = g.others(); g.estimate.Before(g.sure.Add(-g.o.Tolerance)) {
 			why = DoubtBehind
 		}
 	case len(g.pending) > 0:
 		return DoubtAsking
-	case behind:
+	case g.behind():
 		return DoubtBehind
 	case len(g.words) > 0 || g.differs:
 		g.differs = true
@@ -371,8 +371,8 @@ func (g *Guard) settle() (why Doubt) {
 	return why
 }
 
-// behind says whether this machine's clock is shown wrong.
-func (g *Guard) behind() bool { return g.evident && g.wall.Before(g.sure.Add(-g.o.Tolerance)) }
+// behind says whether this machine's clock is behind a time that it has said, or others have, before.
+func (g *Guard) behind() bool { return g.wall.Before(g.sure.Add(-g.o.Tolerance)) }
 
 // others is the time by the neighbours' clocks alone: the second latest, or the only one.
 func (g *Guard) others() time.Time {
@@ -392,8 +392,8 @@ func second(all []time.Time) time.Time {
 // witness raises sure to what two clocks say. A first start's time that nobody confirmed falls
 // when neighbours contradict it.
 func (g *Guard) witness() {
-	if !g.evident && g.doubt != "" && len(g.words) > 0 {
-		g.sure = time.Time{}
+	if !g.evident && g.doubt != "" && len(g.words) > 0 && !g.behind() {
+		g.sure, g.marked = time.Time{}, false
 	}
 	if len(g.words) == 0 {
 		return
@@ -420,7 +420,7 @@ func (g *Guard) raise(to time.Time) {
 	if !g.evident && g.sure.After(to) && !g.near(g.sure, to, 0) {
 		g.sure = to
 	}
-	g.sure, g.evident = later(g.sure, to), true
+	g.sure, g.evident, g.marked = later(g.sure, to), true, false
 }
 
 func later(a, b time.Time) time.Time {

@@ -355,6 +355,26 @@ func TestTold(t *testing.T) {
 	require.WithinDuration(t, w.now, p.Read().Sure, time.Second)
 }
 
+// TestAloneThenBehind: a party that started alone, so that nobody ever confirmed its time, starts again with
+// a clock that is behind: a neighbour's word and the mark are two.
+func TestAloneThenBehind(t *testing.T) {
+	for _, by := range jumps {
+		w := newWorld(t, 2)
+		p, other := w.parties[0], w.parties[1]
+		other.down = true
+		p.start(t)
+		w.run(t, 20*time.Minute)
+		require.NoError(t, p.Save())
+		other.start(t)
+		p.off = -by
+		p.start(t)
+		w.run(t, 3*time.Hour)
+		early, late := p.wrong()
+		require.Zero(t, early+late, "%v", by)
+		require.Empty(t, p.Read().Doubt)
+	}
+}
+
 // TestMark: a mark that is damaged is an error, not the first start of all.
 func TestMark(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mark")

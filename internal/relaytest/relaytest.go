@@ -233,11 +233,20 @@ func (c *Cascade) Serve(t testing.TB, r *relay.Relay, admin string) (stop func()
 // ServeUnready is Serve for a relay that need not become ready.
 func (c *Cascade) ServeUnready(t testing.TB, r *relay.Relay) (stop func()) {
 	t.Helper()
+	end := Run(t, r.Run)
+	return func() {
+		c.http.CloseIdleConnections() // the next relay at this address knows nothing of them
+		end()
+	}
+}
+
+// Run runs a party until stop is called or the test ends. It does not wait until the party is ready.
+func Run(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
+	go func() { ended <- run(ctx) }()
 	stop = sync.OnceFunc(func() {
-		c.http.CloseIdleConnections() // the next relay at this address knows nothing of them
 		cancel()
 		require.NoError(t, <-ended)
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -50,6 +51,9 @@ func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
 	mux.HandleFunc("GET "+taskfile.BatchPath, r.handlePull)
 	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.handleConfirm)
 	mux.HandleFunc("GET "+taskfile.EndPath, r.handleEnd)
+	mux.HandleFunc("GET "+taskfile.TimePath, func(w http.ResponseWriter, req *http.Request) {
+		service.WriteTime(w, req, r.Sign, c.Open.ID, hop, c.Clock.Now())
+	})
 	c.Listen(t, hop, mux)
 	return r
 }

@@ -1,0 +1,75 @@
+package issuer_test
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TestClockJumps: where the issuer's clock is set wrong, forward or back, while it runs or when it starts, no
+// epoch's key is erased early and none stays longer, as a relay says how late it is. DOONA_FULL=1 has all
+// jumps.
+func TestClockJumps(t *testing.T) {
+	day := 24 * time.Hour
+	jumps := []time.Duration{10 * time.Minute, -day, 3653 * day}
+	if os.Getenv("DOONA_FULL") != "" {
+		jumps = append(jumps, -10*time.Minute, day, -3653*day)
+	}
+	for i, by := range jumps {
+		for _, restart := range []bool{false, true} {
+			if os.Getenv("DOONA_FULL") == "" && restart == (i == 0) {
+				continue
+			}
+			t.Run(fmt.Sprint(by, " restart ", restart), func(t *testing.T) {
+				t.Parallel()
+				testJump(t, by, restart)
+			})
+		}
+	}
+}
+
+func testJump(t *testing.T, by time.Duration, restart bool) {
+	const epochs = 4
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		relaytest.WithTokens(draft)
+		draft.Epochs.Count = epochs
+	}})
+	c.StartAll(t)
+	cfg, begun := c.IssuerConfig(), c.Clock.Now()
+	var off atomic.Int64
+	cfg.Clock = func() time.Time { return c.Clock.Now().Round(0).Add(time.Duration(off.Load())) }
+	cfg.Elapsed = func() time.Duration { return c.Clock.Now().Sub(begun) }
+	run := func() (stop func()) {
+		i, err := issuer.New(cfg)
+		require.NoError(t, err)
+		return relaytest.Run(t, i.Run)
+	}
+	keys := func() int {
+		file, err := keyfile.LoadRSA(cfg.Tasks[0].TokenKeys)
+		require.NoError(t, err)
+		return len(file.Epochs())
+	}
+	stop := run()
+	c.Clock.Advance(20 * time.Minute)
+	time.Sleep(2 * time.Second) // until it has kept the time
+	if restart {
+		stop()
+	}
+	off.Store(int64(by))
+	if restart {
+		run()
+	}
+	require.Never(t, func() bool { return keys() < epochs }, 11*time.Second, time.Second, "erased early")
+	c.Clock.Advance(46*time.Minute + time.Second)
+	require.Eventually(t, func() bool { return keys() == epochs-1 }, relaytest.Patience, 100*time.Millisecond)
+	require.Never(t, func() bool { return keys() < epochs-1 }, 11*time.Second, time.Second, "erased early")
+}

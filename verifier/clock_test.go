@@ -1,0 +1,34 @@
+package verifier_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/keyfile"
+)
+
+// TestClockJumps: a verifier's clock that is set wrong, forward or back, erases no key early and keeps none
+// for longer: keys go with the last relay's signed ends, and that relay also says when to ask for them.
+func TestClockJumps(t *testing.T) {
+	for _, size := range []time.Duration{10 * time.Minute, 24 * time.Hour, 3653 * 24 * time.Hour} {
+		for _, by := range []time.Duration{size, -size} {
+			p := newPulled(t)
+			p.relay.Serve(t, 0, 0, p.batch(t, 0))
+			v, puller := p.start(t)
+			puller.Clock = func() time.Time { return p.Clock.Now().Add(by) }
+			require.NoError(t, puller.Pull(t.Context()))
+			requireReport(t, v, 1)
+			require.NoError(t, p.keyOf(t, 0), "%v", by)
+
+			p.Clock.Advance(time.Hour + time.Minute)
+			p.relay.End(0)
+			_, puller = p.start(t) // which compares clocks at once, and not within a minute
+			puller.Clock = func() time.Time { return p.Clock.Now().Add(by) }
+			require.NoError(t, puller.Pull(t.Context()))
+			require.ErrorIs(t, p.keyOf(t, 0), keyfile.ErrErased, "%v", by)
+			require.NoError(t, p.keyOf(t, 1), "%v", by)
+		}
+	}
+}
