@@ -17,6 +17,7 @@ type Distribution struct {
 
 // Location is a place on the range of the values.
 type Location struct {
+	Name        string     `json:"name"`        // Such as "median", "75 % quantile" or "mean".
 	Probability float64    `json:"p,omitempty"` // Of a quantile.
 	Estimate    float64    `json:"estimate"`
 	Interval    [2]float64 `json:"interval"`
@@ -68,12 +69,12 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.A
 	reach := quantile * math.Sqrt(linearVariance(t, m, weights{bins, 0, squares, -edge, edge})/users)
 	from, to := gap.widen(mean-reach, mean+reach, lo+width/2, hi-width/2, edge)
 	from, to = max(lo, from-width/2), min(hi, to+width/2) // (3)
-	out := &Distribution{Mean: Location{Estimate: mean, Interval: [2]float64{from, to}}}
+	out := &Distribution{Mean: Location{Name: "mean", Estimate: mean, Interval: [2]float64{from, to}}}
 	b := newBand(t, m, counts, users, gap)
 	for _, p := range quantileLevels {
 		first, last := b.ends(p)
 		out.Quantiles = append(out.Quantiles,
-			Location{p, lo + width*b.crossing(p), [2]float64{lo + width*float64(first), lo + width*float64(last)}})
+			Location{quantileName(p), p, lo + width*b.crossing(p), [2]float64{lo + width*float64(first), lo + width*float64(last)}})
 	}
 	return out
 }

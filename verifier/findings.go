@@ -56,6 +56,7 @@ func FindingNames() []FindingName { return slices.Sorted(maps.Keys(explanations)
 type Finding struct {
 	Name     FindingName `json:"name"`
 	Count    uint64      `json:"count"`              // Slots, batches or files, as the name says.
+	Meaning  string      `json:"meaning"`            // What was found.
 	Example  string      `json:"example"`            // Where the first one was.
 	Evidence []Evidence  `json:"evidence,omitempty"` // Of every equivocation.
 }
@@ -142,7 +143,7 @@ func (f findings) merge(other findings) {
 func (f findings) list() []Finding {
 	out := []Finding{}
 	for name, one := range f {
-		out = append(out, Finding{name, one.count, one.first.Text, one.evidence})
+		out = append(out, Finding{name, one.count, explanations[name], one.first.Text, one.evidence})
 	}
 	slices.SortFunc(out, func(a, b Finding) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return out

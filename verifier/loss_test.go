@@ -182,5 +182,5 @@ func TestTooSmallABatchOverExposesItsClients(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, r.Ledger.Epsilon)
 	require.Contains(t, forms(t, c, v, r)["json"], `"ledger":{"epsilon":null`)
-	require.Contains(t, forms(t, c, v, r)["terminal"], "Ledger: epsilon without bound")
+	require.Contains(t, forms(t, c, v, r)["terminal"], "no ε: δ =")
 }

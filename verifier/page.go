@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"io"
 	"net/http"
-	"reflect"
 
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/wire/task"
@@ -17,13 +16,7 @@ import (
 //go:embed page.html index.html page.css page.js
 var assets embed.FS
 
-var functions = template.FuncMap{
-	"number":  look.Number,
-	"float":   func(n any) float64 { return reflect.ValueOf(n).Convert(reflect.TypeFor[float64]()).Float() },
-	"percent": func(p float64) float64 { return 100 * p },
-}
-
-var templates = template.Must(template.New("").Funcs(functions).ParseFS(assets, "page.html", "index.html"))
+var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"))
 
 // Handler serves the verifier's page; the report as JSON at api/report and as CSV at
 // api/report.csv. Its links are relative, so that it may stand anywhere.
@@ -64,7 +57,7 @@ func (v *Verifier) pages(home string) http.Handler {
 		})
 	}
 	serve("/{$}", "text/html; charset=utf-8", func(w io.Writer, r *Report) error {
-		return templates.ExecuteTemplate(w, "page.html", newView(r, v.open.Task, home))
+		return templates.ExecuteTemplate(w, "page.html", newView(r, home))
 	})
 	serve("/api/report", "application/json", func(w io.Writer, r *Report) error { return json.NewEncoder(w).Encode(r) })
 	serve("/api/report.csv", "text/csv; charset=utf-8",
@@ -103,7 +96,7 @@ func (v *Verifier) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	view := newView(r, v.open.Task, "")
+	view := newView(r, "")
 	view.Styles = styles()
 	if err := templates.ExecuteTemplate(w, "page.html", view); err != nil {
 		return fmt.Errorf("couldn't write the page: %w", err)
@@ -132,7 +125,7 @@ func writeIndex(w io.Writer, tasks []*Verifier) error {
 		if err != nil {
 			return err
 		}
-		views = append(views, newView(r, v.open.Task, ""))
+		views = append(views, newView(r, ""))
 	}
 	return templates.ExecuteTemplate(w, "index.html", views)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -53,12 +54,13 @@ type Guarantee struct {
 
 // EpochReport is one epoch's line of the ledger: what it cost and what it gave.
 type EpochReport struct {
-	Epoch       uint64   `json:"epoch"`
-	Epsilon     *float64 `json:"epsilon"` // Null: nothing bounds what the over-exposed have lost.
-	Delta       float64  `json:"delta"`
-	Users       uint64   `json:"users"`
-	Batches     uint64   `json:"batches"`
-	OverExposed uint64   `json:"over_exposed"` // Submissions of batches that came though too small.
+	Epoch       uint64    `json:"epoch"`
+	Start       time.Time `json:"start"`   // UTC.
+	Epsilon     *float64  `json:"epsilon"` // Null: nothing bounds what the over-exposed have lost.
+	Delta       float64   `json:"delta"`
+	Users       uint64    `json:"users"`
+	Batches     uint64    `json:"batches"`
+	OverExposed uint64    `json:"over_exposed"` // Submissions of batches that came though too small.
 	Answer
 	Distribution *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
 }
@@ -79,10 +81,18 @@ type Report struct {
 	Query    task.Query   `json:"query"`
 	Protocol string       `json:"protocol"`
 	Padding  task.Padding `json:"padding"`
-	Users    uint64       `json:"users"` // Submissions in released batches.
-	Batches  uint64       `json:"batches"`
-	Hops     int          `json:"hops"`
-	Slots    uint64       `json:"slots"`
+
+	Measure    string   `json:"measure"`          // What is estimated.
+	Values     string   `json:"values"`           // Which values a client may have; empty of a count.
+	Entry      string   `json:"entry,omitempty"`  // What an entry of the answer is; none of a number.
+	Labels     []string `json:"labels,omitempty"` // Of the entries.
+	BatchSize  uint64   `json:"batch_size"`       // Submissions that fill a batch.
+	TaskEpochs uint64   `json:"task_epochs"`      // How many the task has.
+
+	Users   uint64 `json:"users"` // Submissions in released batches.
+	Batches uint64 `json:"batches"`
+	Hops    int    `json:"hops"`
+	Slots   uint64 `json:"slots"`
 	Guarantee
 	Answer
 	Distribution  *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
@@ -98,6 +108,8 @@ type Report struct {
 	Verdict       string        `json:"verdict"`            // Whether it all adds up, in words.
 	Progress      *Progress     `json:"progress,omitempty"` // Of a verifier that pulls; none of files.
 	Ledger        Ledger        `json:"ledger"`
+
+	task *task.Task
 }
 
 // MissingAt is how many messages of released batches were lost at a hop.
@@ -129,7 +141,8 @@ func (v *Verifier) Report() (*Report, error) {
 	}
 	r := &Report{
 		Task: t.ID.String(), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
-		Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee,
+		Measure: measure(t.Task), Values: values(t.Task), Entry: entry(t.Task), Labels: v.labels, BatchSize: t.Batch.Size,
+		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, task: t.Task,
 		Ledger: Ledger{Epsilon: new(float64), Composition: "basic", Epochs: []EpochReport{}},
 	}
 	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
@@ -170,24 +183,33 @@ func (v *Verifier) Report() (*Report, error) {
 	return r, nil
 }
 
+// Verdicts on a report.
+const (
+	verdictFaults  = "Not everything added up."
+	verdictNothing = "Nothing has been added yet."
+	verdictAway    = "The last relay does not answer: whether all is here is not known."
+	verdictLate    = "Epochs are over and their signed ends are late: whether all is here is not known."
+	verdictDropped = "All batches are here as their relays signed them. Relays dropped slots that they could not open or " +
+		"had seen before."
+	verdictGood = "Everything added up."
+)
+
 // verdict says whether it all adds up. That is not said before there was anything to add, nor while
 // something may be missing of which nobody here can know.
 func (r *Report) verdict() string {
 	switch p := r.Progress; {
 	case Faults(r.Findings) != nil:
-		return "Not everything added up."
+		return verdictFaults
 	case r.MessagesSent == 0:
-		return "Nothing has been added yet."
+		return verdictNothing
 	case p != nil && p.Contact == ContactAway:
-		return "The last relay does not answer: whether all is here is not known."
+		return verdictAway
 	case p != nil && len(p.Late) > 0:
-		return "Epochs are over and their signed ends are late: whether all is here is not known."
+		return verdictLate
+	case len(r.Findings) > 0:
+		return verdictDropped
 	}
-	if len(r.Findings) > 0 {
-		return "All batches are here as their relays signed them. Relays dropped slots that they could not open or " +
-			"had seen before."
-	}
-	return "Everything added up."
+	return verdictGood
 }
 
 // epochReport is an epoch's line of the ledger. The claim does not stand for clients whose batch came here
@@ -195,7 +217,7 @@ func (r *Report) verdict() string {
 func (v *Verifier) epochReport(number uint64, e *total) EpochReport {
 	t, c := v.open.Task, e.counts
 	a := answer(t, v.mechanism, e.aggregate, c, v.override)
-	r := EpochReport{Epoch: number, Delta: t.Claim.Delta.Value(), Users: c.Users, Batches: c.Batches,
+	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users, Batches: c.Batches,
 		OverExposed: c.OverExposed, Answer: a, Distribution: distribution(t, v.mechanism, a, e.aggregate, c.loss())}
 	epsilon := t.Claim.Epsilon.Value()
 	if c.OverExposed > 0 {

@@ -29,6 +29,7 @@ type Verifier struct {
 	open      *taskfile.Open
 	keys      *keyfile.HPKE       // nil: nothing can be opened.
 	mechanism protocols.Mechanism // nil: nothing is added up.
+	labels    []string            // Of the entries.
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[uint64]*epoch
@@ -104,7 +105,7 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 		return nil, err
 	}
 	v := NewChecker(open)
-	v.keys, v.mechanism = keys, m
+	v.keys, v.mechanism, v.labels = keys, m, Labels(open.Task)
 	return v, nil
 }
 

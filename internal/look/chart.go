@@ -15,6 +15,7 @@ type Mark struct {
 	Short            string  // Below the axis, where it fits; empty: Label.
 	At               float64 // Place along the axis, ascending; bars are 1 apart.
 	Estimate, Lo, Hi float64
+	Error            float64 // Of the estimate, by which its decimals are chosen; 0: three digits.
 	Truth            float64 // Of a simulated crowd; NaN where nobody knows it.
 }
 
@@ -196,7 +197,8 @@ func (p *plot) mark(m Mark) {
 }
 
 func (p *plot) title(m Mark) string {
-	text := fmt.Sprintf("%s: %s, between %s and %s", m.Label, Number(m.Estimate), Number(m.Lo), Number(m.Hi))
+	text := fmt.Sprintf("%s: %s, between %s and %s", m.Label, Figure(m.Estimate, m.Error),
+		Figure(m.Lo, m.Error), Figure(m.Hi, m.Error))
 	if !math.IsNaN(m.Truth) {
 		text += ", truth " + Number(m.Truth)
 	}

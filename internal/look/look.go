@@ -53,6 +53,15 @@ func Number(x float64) string {
 	return out
 }
 
+// Figure writes x with as many decimals as an error of this size leaves it: the error's first two digits.
+// Without an error it is [Number].
+func Figure(x, err float64) string {
+	if !(err > 0) || math.IsInf(err, 0) || math.IsNaN(x) || math.IsInf(x, 0) {
+		return Number(x)
+	}
+	return fixed(x, min(max(0, 1-int(math.Floor(math.Log10(err)))), 12))
+}
+
 // fixed writes x with a number of decimals, half away from zero as browsers round, thousands apart.
 func fixed(x float64, decimals int) string {
 	power := math.Pow(10, float64(decimals))

@@ -1,0 +1,504 @@
+package verifier
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// account is a report as people read it. The page and the terminal show the same one, so both have the same
+// words and the same figures: what they add is how it looks.
+type account struct {
+	*Report
+	Main      *tile  // The answer, where one number says it.
+	Tiles     []tile // The rest at a glance.
+	One       *table // An answer that is one number.
+	Entries   *table // An answer with several.
+	Hidden    int    // Entries that only CSV and JSON have.
+	Quantiles *table // Of a histogram over a range.
+	Hops      *table
+	Epochs    *table // The newest first; nil before the first.
+	Costs     []fact // The guarantee and the ledger.
+	Road      []fact // How a verifier that pulls stands with the last relay.
+	rows      []epochRow
+}
+
+// tile is a figure with what it is.
+type tile struct{ Figure, Words string }
+
+// fact is a term with what there is to say of it.
+type fact struct{ Term, Text string }
+
+// table has a heading for each column, and a name in the first column of each row.
+type table struct {
+	Head []string
+	Rows [][]cell
+}
+
+// cell is a figure as shown and, where the JSON has it, as it is there.
+type cell struct {
+	Text  string
+	Value *float64
+}
+
+func text(s string) cell { return cell{Text: s} }
+
+func whole(n uint64) cell { return text(count(n)) }
+
+func count(n uint64) string { return look.Number(float64(n)) }
+
+// figure is a number known up to an error: it has the decimals that the error leaves it.
+func figure(x, err float64) cell { return cell{look.Figure(x, err), &x} }
+
+// plain is a figure without an error of its own.
+func plain(x float64) cell { return cell{look.Number(x), &x} }
+
+// epochRow is a line of the ledger; spent is what it and all before it cost together, nil where nothing
+// bounds that.
+type epochRow struct {
+	EpochReport
+	start string
+	one   *estimate
+	spent *float64
+}
+
+// estimate is a number with its error bars.
+type estimate struct {
+	value, lo, hi, err float64
+	bars               []float64 // Standard errors, from the data and worst case; none of a quantile.
+}
+
+// cells are the estimate's, in the order of [answerHead].
+func (e estimate) cells() []cell {
+	out := []cell{figure(e.value, e.err), figure(e.lo, e.err), figure(e.hi, e.err)}
+	for _, bar := range e.bars {
+		out = append(out, plain(bar))
+	}
+	return out
+}
+
+// newAccount puts a report into words.
+func newAccount(r *Report) *account {
+	a := &account{Report: r}
+	a.Hidden = max(len(r.Estimate)-maxEntries, 0)
+	a.One, a.Entries, a.Quantiles, a.Hops = a.one(), a.entries(), a.quantiles(), a.hops()
+	a.readEpochs()
+	a.Epochs = a.epochs()
+	a.Main, a.Tiles, a.Costs, a.Road = a.headline(), a.tiles(), a.costs(), a.road()
+	return a
+}
+
+// maxEntries is how many entries a page has room for.
+const maxEntries = 512
+
+// Percent is the confidence as people say it.
+func (r *Report) Percent() string { return look.Number(100*r.Confidence) + " %" }
+
+// of returns the number that an answer is, or its median; nil where it is neither.
+func (r *Report) of(a Answer, d *Distribution) *estimate {
+	switch {
+	case d != nil:
+		m := d.Median()
+		return &estimate{m.Estimate, m.Interval[0], m.Interval[1], (m.Interval[1] - m.Interval[0]) / 4, nil}
+	case len(a.Estimate) == 1:
+		return &estimate{a.Estimate[0], a.Interval[0][0], a.Interval[0][1], a.StandardError[0],
+			[]float64{a.StandardError[0], a.StandardErrorWorst[0]}}
+	}
+	return nil
+}
+
+// Lead says what is asked, and how.
+func (r *Report) Lead() string {
+	values := ""
+	if r.Values != "" {
+		values = ": " + r.Values
+	}
+	return fmt.Sprintf("%s%s. Protocol %s, padding %s, batches of %s through %s.", r.Measure, values, r.Protocol,
+		r.Padding, count(r.BatchSize), plural(uint64(r.Hops), "relay", "relays"))
+}
+
+// headline is the answer in one number.
+func (a *account) headline() *tile {
+	e := a.of(a.Answer, a.Distribution)
+	if e == nil {
+		return nil
+	}
+	what := ""
+	if a.Distribution != nil {
+		what = "is the median, "
+	}
+	return &tile{look.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, at %s", what, look.Figure(e.lo, e.err),
+		look.Figure(e.hi, e.err), a.Percent())}
+}
+
+func (a *account) tiles() []tile {
+	clients := fmt.Sprintf("clients in %s", plural(a.Batches, "batch", "batches"))
+	if a.Missing > 0 {
+		clients += fmt.Sprintf(", %s reports counted", count(a.Reports))
+	}
+	released := uint64(0)
+	for _, e := range a.Ledger.Epochs {
+		if e.Batches > 0 {
+			released++
+		}
+	}
+	out := []tile{{count(a.Users), clients}, {count(released), fmt.Sprintf("of %s released", plural(a.TaskEpochs, "epoch",
+		"epochs"))}}
+	if a.Ledger.Epsilon == nil {
+		return append(out, tile{"no ε", "bounds what clients in too small batches spent"})
+	}
+	return append(out, tile{"ε = " + look.Number(*a.Ledger.Epsilon), "spent by a client in each of them"})
+}
+
+// Unusable says why there is no estimate, or why one is shown all the same; empty where it is usable, and
+// before there is anything to use.
+func (r *Report) Unusable() string {
+	if r.Usable || r.Batches == 0 {
+		return ""
+	}
+	out := "Unusable: " + r.UnusableBecause + "."
+	if r.Override != "" {
+		out += " Override: " + r.Override + "."
+	}
+	return out
+}
+
+// Waiting says what there is no estimate for yet; empty where there is one.
+func (r *Report) Waiting() string {
+	if r.Batches > 0 {
+		return ""
+	}
+	return fmt.Sprintf("No batch has been released yet. The first one comes when %s clients have reported in one epoch; "+
+		"a smaller batch is destroyed, never opened.", count(r.BatchSize))
+}
+
+// Loss says how many reports count, and where others are missing; empty where none is.
+func (r *Report) Loss() string {
+	if r.Missing == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s reports counted, up to %s missing; messages lost: %s.", count(r.Reports), count(r.Missing),
+		cmp.Or(r.Lost(), "none, but covers came instead"))
+}
+
+// Lost names the hops that lost messages, with their numbers.
+func (r *Report) Lost() string {
+	var parts []string
+	for _, m := range r.MissingByHop {
+		if m.Messages > 0 {
+			parts = append(parts, fmt.Sprintf("%s at %s", count(m.Messages), m.Hop))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ErrorBars says what the error bars are; empty where there are none.
+func (r *Report) ErrorBars() string {
+	if len(r.Estimate) == 0 {
+		return ""
+	}
+	text := "The standard error and the interval are from the data; the worst case is the standard error of as " +
+		"many clients who all have the worst value."
+	if r.Missing > 0 {
+		text += " The interval also holds the most that missing messages can have changed."
+	}
+	if len(r.Estimate) > 1 {
+		text += fmt.Sprintf(" Each interval holds its entry with %s; the band, which is wider, holds all of them at once.",
+			r.Percent())
+	}
+	return text
+}
+
+// answerHead names the columns of an answer.
+func (r *Report) answerHead() []string {
+	return []string{"estimate", r.Percent() + " interval, from", "to", "standard error", "worst case"}
+}
+
+// one is the table of an answer that is one number.
+func (a *account) one() *table {
+	e := a.of(a.Answer, nil)
+	if e == nil {
+		return nil
+	}
+	return &table{Head: append([]string{""}, a.answerHead()...), Rows: [][]cell{append([]cell{text(string(a.Query))},
+		e.cells()...)}}
+}
+
+// MoreEntries says where entries are that are not shown.
+func (a *account) MoreEntries() string {
+	return count(uint64(a.Hidden)) + " further entries are in the CSV and the JSON."
+}
+
+func (a *account) entries() *table {
+	if a.Entry == "" || len(a.Estimate) == 0 {
+		return nil
+	}
+	t := &table{Head: append([]string{a.Entry}, append(a.answerHead(), a.Percent()+" band, from", "to")...)}
+	for j := range min(len(a.Estimate), maxEntries) {
+		e := estimate{a.Estimate[j], a.Interval[j][0], a.Interval[j][1], a.StandardError[j],
+			[]float64{a.StandardError[j], a.StandardErrorWorst[j]}}
+		row := append([]cell{text(a.Labels[j])}, e.cells()...)
+		t.Rows = append(t.Rows, append(row, figure(a.Band[j][0], e.err), figure(a.Band[j][1], e.err)))
+	}
+	return t
+}
+
+// AboutQuantiles says what the intervals of quantiles and mean hold.
+func (r *Report) AboutQuantiles() string {
+	return "Intervals of " + r.Percent() + ", each by itself. A quantile’s ends at edges of bins, so it is never narrower " +
+		"than one; the mean’s includes half a bin, which the histogram cannot see into. Values beyond the range count as " +
+		"its ends."
+}
+
+func (a *account) quantiles() *table {
+	if a.Distribution == nil {
+		return nil
+	}
+	t := &table{Head: []string{"", "estimate", a.Percent() + " interval, from", "to"}}
+	for _, q := range append(slices.Clone(a.Distribution.Quantiles), a.Distribution.Mean) {
+		e := estimate{q.Estimate, q.Interval[0], q.Interval[1], (q.Interval[1] - q.Interval[0]) / 4, nil}
+		t.Rows = append(t.Rows, append([]cell{text(q.Name)}, e.cells()...))
+	}
+	return t
+}
+
+func (a *account) hops() *table {
+	t := &table{Head: []string{"", "in", "out", "dropped", "destroyed"}}
+	for _, h := range a.ByHop {
+		t.Rows = append(t.Rows, []cell{text(fmt.Sprintf("relay %d", h.Relay)), whole(h.In), whole(h.Out), whole(h.Dropped),
+			whole(h.Destroyed)})
+	}
+	return t
+}
+
+// Messages says what became of the slots.
+func (r *Report) Messages() string {
+	return fmt.Sprintf("Of %s slots that the first relay took in: %s messages counted by the verifier, %s covers, %s "+
+		"rejected and %s withheld at any hop.", count(r.MessagesSent), count(r.Verified), count(r.CoverMessages),
+		count(r.Rejected), count(r.Withheld))
+}
+
+// readEpochs reads the ledger, the oldest first.
+func (a *account) readEpochs() {
+	spent := Ledger{Epsilon: new(float64)}
+	for _, e := range a.Ledger.Epochs {
+		spent.add(e)
+		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.task.Epochs), a.of(e.Answer, e.Distribution), spent.Epsilon})
+	}
+}
+
+func (a *account) epochs() *table {
+	if len(a.rows) == 0 {
+		return nil
+	}
+	head := []string{"epoch", "began (UTC)", "clients", "batches"}
+	columns := a.answerHead()
+	if a.Entry != "" { // Several entries: of a histogram over a range the median, else none.
+		columns = columns[:0]
+		if a.task.Query.Info().Shape == task.PerBin && !a.task.Input.Labels {
+			columns = []string{"median", a.Percent() + " interval, from", "to"}
+		}
+	}
+	if !slices.ContainsFunc(a.rows, func(e epochRow) bool { return e.one != nil }) {
+		columns = nil
+	}
+	lost := slices.ContainsFunc(a.rows, func(e epochRow) bool { return e.Missing > 0 })
+	if lost {
+		head = append(head, "missing")
+	}
+	t := &table{Head: append(append(head, columns...), "ε spent so far")}
+	for _, e := range slices.Backward(a.rows) {
+		row := []cell{text(fmt.Sprint(e.Epoch)), text(e.start), whole(e.Users), whole(e.Batches)}
+		if lost {
+			row = append(row, whole(e.Missing))
+		}
+		numbers := make([]cell, len(columns))
+		if e.one != nil {
+			copy(numbers, e.one.cells())
+		} else if len(numbers) > 0 && e.Batches > 0 {
+			numbers[0] = text("unusable")
+		}
+		t.Rows = append(t.Rows, append(append(row, numbers...), e.cost()))
+	}
+	return t
+}
+
+// cost is what the epoch and all before it cost.
+func (e epochRow) cost() cell {
+	out := text("no bound")
+	if e.spent != nil {
+		out = text(look.Number(*e.spent))
+	}
+	if e.OverExposed > 0 {
+		out.Text += fmt.Sprintf("; %s clients without the guarantee", count(e.OverExposed))
+	}
+	return out
+}
+
+// dated is when an epoch began, as finely as its length asks for.
+func dated(start time.Time, epochs task.Epochs) string {
+	format := "2 Jan 2006"
+	switch length := time.Duration(epochs.Length) * time.Second; {
+	case length < time.Minute:
+		format = "15:04:05"
+	case length < 24*time.Hour:
+		format = "2 Jan 15:04"
+	}
+	return start.Format(format)
+}
+
+// costs are the guarantee and the ledger.
+func (a *account) costs() []fact {
+	local := fact{"no ε₀", "If every relay colludes with the verifier, or one client is surrounded by clients of the " +
+		"verifier’s, nothing remains."}
+	if a.LocalEpsilon != nil {
+		local = fact{"ε₀ = " + look.Number(*a.LocalEpsilon), "is what remains if every relay colludes with the verifier."}
+	}
+	ledger := "no ε"
+	if a.Ledger.Epsilon != nil {
+		ledger = "ε = " + look.Number(*a.Ledger.Epsilon)
+	}
+	return []fact{
+		{"ε = " + look.Number(a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s for n_min = %s honest "+
+			"clients.", decimal.Format(a.Delta, -1), a.Rule, count(a.NMin))},
+		local,
+		{ledger, fmt.Sprintf("δ = %s: what the %s whose batches came here cost together a client who reported in "+
+			"each, by %s composition. Batches of one epoch hold different clients and do not add up.",
+			decimal.Format(a.Ledger.Delta, 3), plural(uint64(len(a.Ledger.Epochs)), "epoch", "epochs"),
+			a.Ledger.Composition)},
+	}
+}
+
+// Exposed says for whom the guarantee does not hold; empty where it holds for all.
+func (r *Report) Exposed() string {
+	if r.OverExposed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("The guarantee does not hold for %s clients: their batches came here too small.",
+		count(r.OverExposed))
+}
+
+// road says how a verifier that pulls stands with the last relay.
+func (a *account) road() []fact {
+	p := a.Progress
+	if p == nil {
+		return nil
+	}
+	relay := fact{"last relay", contacts[p.Contact]}
+	if p.LastContact > 0 {
+		relay.Text += " It last answered at " + time.Unix(int64(p.LastContact), 0).UTC().Format("15:04 on 2 Jan 2006, UTC.")
+	}
+	out := []fact{relay, {"epochs", fmt.Sprintf("%s of the %s that have begun ended with their relays’ signed word.",
+		count(p.Ended), count(p.Epochs))}}
+	if len(p.Late) > 0 {
+		out = append(out, fact{"late", "over for long, and not ended so: " + named(p.Late) + "."})
+	}
+	if p.Unconfirmed > 0 {
+		out = append(out, fact{"unconfirmed", plural(p.Unconfirmed, "batch is", "batches are") +
+			" kept here, and the relay does not know yet."})
+	}
+	return out
+}
+
+var contacts = map[Contact]string{
+	ContactNone:  "has not been asked yet.",
+	ContactThere: "answers.",
+	ContactAway:  "does not answer.",
+	ContactOver:  "has nothing more to hand over.",
+}
+
+// named lists numbers of epochs, of many the first.
+func named(of []uint64) string {
+	const most = 10
+	var parts []string
+	for _, n := range of[:min(len(of), most)] {
+		parts = append(parts, fmt.Sprint(n))
+	}
+	out := plural(uint64(len(of)), "epoch", "epochs") + ", " + strings.Join(parts, ", ")
+	if len(of) > most {
+		out += ", …"
+	}
+	return out
+}
+
+// Mood is how the verdict is shown: good, bad, or wait where it is not known yet.
+func (r *Report) Mood() string {
+	switch {
+	case Faults(r.Findings) != nil || r.Unusable() != "":
+		return "bad"
+	case r.Verdict == verdictGood || r.Verdict == verdictDropped:
+		return "good"
+	}
+	return "wait"
+}
+
+// Line says what was found, how often and where first.
+func (f Finding) Line() string {
+	return fmt.Sprintf("%s: %s %s; first in %s", f.Name, count(f.Count), f.Meaning, f.Example)
+}
+
+// AboutFindings says what findings are about.
+const AboutFindings = "Findings tell of accuracy. Privacy does not rest on them: each relay enforces its conditions " +
+	"by itself."
+
+// AboutFindings is for the page.
+func (a *account) AboutFindings() string { return AboutFindings }
+
+// plural is a number with a noun.
+func plural(n uint64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return count(n) + " " + many
+}
+
+// measure is what a task estimates, in words.
+func measure(t *task.Task) string {
+	m := t.Query.Info().Measure
+	return strings.ToUpper(m[:1]) + m[1:]
+}
+
+// values says which values a client may have; empty for a count.
+func values(t *task.Task) string {
+	in, info := t.Input, t.Query.Info()
+	switch lo, hi := look.Number(in.Lo.Float64()), look.Number(in.Hi.Float64()); {
+	case info.Ball():
+		return fmt.Sprintf("%d coordinates of length at most 1", in.Bins)
+	case info.Shape == task.PerVector:
+		return fmt.Sprintf("%d coordinates from %s to %s", in.Bins, lo, hi)
+	case in.Labels:
+		return fmt.Sprintf("one of %d categories", in.Bins)
+	case info.Shape == task.PerBin:
+		return fmt.Sprintf("%s to %s in %d bins", lo, hi, in.Bins)
+	case info.YesNo():
+		return ""
+	default:
+		return lo + " to " + hi
+	}
+}
+
+// entry is what an entry of the answer is called; empty for a number.
+func entry(t *task.Task) string {
+	if t.Query.Info().Shape != task.PerBin {
+		return t.Query.Info().Entry
+	}
+	if t.Input.Labels {
+		return "category"
+	}
+	return "value"
+}
+
+// quantileName names the quantile at a probability.
+func quantileName(p float64) string {
+	if p == 0.5 {
+		return "median"
+	}
+	return look.Number(math.Round(1e4*p)/100) + " % quantile"
+}

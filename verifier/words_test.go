@@ -1,0 +1,296 @@
+package verifier_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// oneRelay lays out a task with one relay and two epochs, the first of which is over for an epoch and a half.
+func oneRelay(t *testing.T, q planner.Query) *relaytest.Cascade {
+	t.Helper()
+	q.Name, q.Honest = "words", 0.9
+	return relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
+		calibrated, err := planner.Draft(q)
+		require.NoError(t, err)
+		calibrated.Epochs = draft.Epochs
+		calibrated.Epochs.Start -= calibrated.Epochs.Length * 5 / 2
+		*draft = *calibrated
+	}})
+}
+
+// wholeBatch plays a batch of clients and their relay by hand, which drops some of their slots.
+func wholeBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
+	require.NoError(t, err)
+	opener, lanes := c.Opener(t, 0, epoch), make(onion.Lanes, c.Open.Slots.Lanes)
+	for range c.Open.Batch.Size {
+		r, err := client.Report(epoch, value)
+		require.NoError(t, err)
+		envelope, err := opener.OpenEnvelope(r.Body)
+		require.NoError(t, err)
+		for lane := range lanes {
+			lanes[lane] = append(lanes[lane], envelope.Lanes[lane]...)
+		}
+	}
+	in := make([]uint64, len(lanes))
+	for lane := range lanes {
+		in[lane] = uint64(len(lanes[lane]))
+		lanes[lane] = lanes[lane][dropped:]
+	}
+	b, err := onion.NewBatch(signKey(t, c, 0), onion.Context{TaskID: c.Open.ID, Epoch: epoch}, 0, c.Open.Batch.Size, in,
+		lanes, nil)
+	require.NoError(t, err)
+	return b
+}
+
+// plain is a text as words with a space between.
+func plain(text string) string {
+	return " " + strings.Join(strings.Fields(text), " ") + " "
+}
+
+// unmarked is a page without its markup.
+func unmarked(page string) string {
+	return html.UnescapeString(regexp.MustCompile(`(?s)<title>.*?</title>|<style>.*?</style>|<[^>]*>`).ReplaceAllString(
+		page, " "))
+}
+
+// object is a part of a report's JSON.
+type object map[string]any
+
+func (o object) number(name string) float64 { return o[name].(float64) }
+
+func (o object) count(name string) string { return look.Number(o.number(name)) }
+
+func (o object) text(name string) string { return o[name].(string) }
+
+func (o object) list(name string) (out []object) {
+	for _, one := range o[name].([]any) {
+		out = append(out, one.(map[string]any))
+	}
+	return out
+}
+
+// numbers returns what may be a number, an array of them, or null.
+func (o object) numbers(name string) (out []float64) {
+	switch x := o[name].(type) {
+	case float64:
+		return []float64{x}
+	case []any:
+		for _, one := range x {
+			out = append(out, one.(float64))
+		}
+	}
+	return out
+}
+
+// pairs returns what may be a pair of numbers, or an array of them.
+func (o object) pairs(name string) (out [][]float64) {
+	all, _ := o[name].([]any)
+	for _, one := range all {
+		if _, single := one.(float64); single {
+			return [][]float64{o.numbers(name)}
+		}
+		out = append(out, object{"": one}.numbers(""))
+	}
+	return out
+}
+
+// row are the figures of one entry of an answer, without its band.
+func (o object) row(j int) string {
+	err := o.numbers("standard_error")[j]
+	interval := o.pairs("interval")[j]
+	return strings.Join([]string{look.Figure(o.numbers("estimate")[j], err), look.Figure(interval[0], err),
+		look.Figure(interval[1], err), look.Number(err), look.Number(o.numbers("standard_error_worst")[j])}, " ")
+}
+
+// location are the figures of a quantile, or a mean.
+func (o object) location() string {
+	interval := o.numbers("interval")
+	err := (interval[1] - interval[0]) / 4
+	return strings.Join([]string{look.Figure(o.number("estimate"), err), look.Figure(interval[0], err),
+		look.Figure(interval[1], err)}, " ")
+}
+
+// inWords are the words and figures of a report's JSON, each as people must find it.
+func inWords(t *testing.T, r object) (out []string) {
+	t.Helper()
+	add := func(words ...string) { out = append(out, strings.Join(words, " ")) }
+	for _, name := range []string{"name", "measure", "values", "protocol", "padding", "verdict", "promise", "rule"} {
+		add(r.text(name))
+	}
+	add("batches of " + r.count("batch_size"))
+	add(r.count("users") + " clients in")
+	labels, _ := r["labels"].([]any)
+	for j := range r.numbers("estimate") {
+		name := r.text("query")
+		if len(labels) > 0 {
+			band, err := r.pairs("band")[j], r.numbers("standard_error")[j]
+			name = labels[j].(string)
+			if j < 512 {
+				add(name, r.row(j), look.Figure(band[0], err), look.Figure(band[1], err))
+			}
+			continue
+		}
+		add(name, r.row(j))
+	}
+	if d, ok := r["distribution"].(map[string]any); ok {
+		for _, q := range object(d).list("quantiles") {
+			add(q.text("name"), q.location())
+		}
+		add("mean", object(object(d)["mean"].(map[string]any)).location())
+	}
+	for _, h := range r.list("by_hop") {
+		add("relay "+h.count("relay"), h.count("in"), h.count("out"), h.count("dropped"), h.count("destroyed"))
+	}
+	add(r.count("messages_sent") + " slots")
+	for _, name := range []string{"verified", "cover_messages", "rejected", "withheld"} {
+		add(r.count(name))
+	}
+	for _, f := range r.list("findings") {
+		add(f.text("name")+":", f.count("count"), f.text("meaning")+"; first in", f.text("example"))
+	}
+	return append(append(out, lossInWords(r)...), ledgerInWords(t, r)...)
+}
+
+func lossInWords(r object) (out []string) {
+	if r.number("missing") > 0 {
+		out = append(out, r.count("reports")+" reports counted, up to "+r.count("missing")+" missing")
+		for _, m := range r.list("missing_by_hop") {
+			if m.number("messages") > 0 {
+				out = append(out, m.count("messages")+" at "+m.text("hop"))
+			}
+		}
+	}
+	if r["usable"] == false && r.number("batches") > 0 {
+		out = append(out, "Unusable: "+r.text("unusable_because"))
+	}
+	if r["override"] != nil {
+		out = append(out, "Override: "+r.text("override"))
+	}
+	return out
+}
+
+func ledgerInWords(t *testing.T, r object) (out []string) {
+	t.Helper()
+	ledger := object(r["ledger"].(map[string]any))
+	spent := new(float64)
+	for _, e := range ledger.list("epochs") {
+		start, err := time.Parse(time.RFC3339, e.text("start"))
+		require.NoError(t, err)
+		row := []string{e.count("epoch"), start.Format("2 Jan 15:04"), e.count("users"), e.count("batches")}
+		if r.number("missing") > 0 {
+			row = append(row, e.count("missing"))
+		}
+		if d, ok := e["distribution"].(map[string]any); ok {
+			for _, q := range object(d).list("quantiles") {
+				if q["p"] == 0.5 {
+					row = append(row, q.location())
+				}
+			}
+		} else if r["entry"] == nil && e["estimate"] != nil {
+			row = append(row, e.row(0))
+		}
+		if x, bounded := e["epsilon"].(float64); spent == nil || !bounded {
+			spent = nil
+		} else if *spent += x; r["entry"] != nil || e["estimate"] != nil {
+			row = append(row, look.Number(*spent))
+		}
+		if n := e.number("over_exposed"); n > 0 {
+			out = append(out, look.Number(n)+" clients without the guarantee")
+		}
+		out = append(out, strings.Join(row, " "))
+	}
+	total := "no ε"
+	if x, bounded := ledger["epsilon"].(float64); bounded {
+		total = "ε = " + look.Number(x)
+	}
+	return append(out, "ε = "+look.Number(r.number("epsilon")), total, "n_min = "+r.count("n_min"))
+}
+
+// requireSameWords: page and terminal have the words and figures of the JSON.
+func requireSameWords(t *testing.T, v *verifier.Verifier) object {
+	t.Helper()
+	server := httptest.NewServer(v.Handler())
+	defer server.Close()
+	var r object
+	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
+	report, err := v.Report()
+	require.NoError(t, err)
+	var terminal strings.Builder
+	require.NoError(t, report.Print(&terminal))
+	page := get(t, server.URL+"/")
+	texts := map[string]string{"the terminal": plain(terminal.String()), "the page": plain(unmarked(page))}
+	for _, words := range inWords(t, r) {
+		for where, text := range texts {
+			require.Contains(t, text, words, where)
+		}
+	}
+	requireExact(t, page, r)
+	return r
+}
+
+// requireExact: beside its figures the page has the numbers of the JSON, to the last digit.
+func requireExact(t *testing.T, page string, r object) {
+	t.Helper()
+	for _, name := range []string{"estimate", "standard_error", "standard_error_worst"} {
+		for j, x := range r.numbers(name) {
+			if j == 512 {
+				break
+			}
+			require.Contains(t, page, fmt.Sprintf(`<data value="%s">`, template(x)))
+		}
+	}
+}
+
+// template writes a number as html/template does in an attribute.
+func template(x float64) string { return html.EscapeString(strings.ReplaceAll(fmt.Sprint(x), "+", "&#43;")) }
+
+// TestTheSameWordsEverywhere: what the JSON says, the page and the terminal say too, with the same figures, for
+// every query and protocol: before anything is added, of one epoch, and of two, in one of which messages are
+// missing.
+func TestTheSameWordsEverywhere(t *testing.T) {
+	all := map[string]planner.Query{
+		"range": {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 1, Delta: 1e-6},
+		"bins":  {Query: task.Histogram, Hi: 600, Bins: 600, Batch: 50, Epsilon: 4, Delta: 1e-6},
+	}
+	values := map[string][]float64{"range": {3}, "bins": {3}}
+	for name, c := range everyProtocol {
+		all[name], values[name] = c.query, c.value
+	}
+	queries := map[task.Query]bool{}
+	for name, q := range all {
+		t.Run(name, func(t *testing.T) {
+			c := oneRelay(t, q)
+			v := newVerifier(t, c)
+			queries[q.Query] = true
+			require.Equal(t, "Nothing has been added yet.", requireSameWords(t, v)["verdict"])
+			require.NoError(t, v.Add(wholeBatch(t, c, 0, 0, values[name])))
+			require.Equal(t, "Everything added up.", requireSameWords(t, v)["verdict"])
+			require.NoError(t, v.Add(wholeBatch(t, c, 1, 1, values[name])))
+			r := requireSameWords(t, v)
+			require.True(t, r.number("missing") > 0 || r["usable"] == false)
+			v.Note(verifier.FindingTruncated, "a file & <b>what</b> was wrong")
+			require.Equal(t, "Not everything added up.", requireSameWords(t, v)["verdict"])
+		})
+	}
+	for _, info := range task.Queries {
+		require.True(t, queries[info.Query], "no case asks for %s", info.Query)
+	}
+}
