@@ -74,7 +74,7 @@ type printer struct {
 
 func (p *printer) write(text string) {
 	if p.err == nil {
-		_, p.err = io.WriteString(p.w, text)
+		_, p.err = io.WriteString(p.w, strings.ReplaceAll(text, hard, " "))
 	}
 }
 
@@ -97,16 +97,18 @@ func (p *printer) facts(facts []fact) {
 
 // table writes columns that end below each other.
 func (p *printer) table(t *table) {
-	if t == nil || p.err != nil {
+	if t == nil {
 		return
 	}
-	tab := tabwriter.NewWriter(p.w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	io.WriteString(tab, strings.Join(t.Head, "\t")+"\t\n") // Flush reports the first error
+	var out strings.Builder
+	tab := tabwriter.NewWriter(&out, 0, 4, 2, ' ', tabwriter.AlignRight)
+	io.WriteString(tab, strings.Join(t.Head, "\t")+"\t\n")
 	for _, row := range t.Rows {
 		for _, c := range row {
 			io.WriteString(tab, c.Text+"\t")
 		}
 		io.WriteString(tab, "\n")
 	}
-	p.err = tab.Flush()
+	tab.Flush() // into memory
+	p.write(out.String())
 }

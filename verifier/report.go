@@ -185,11 +185,12 @@ func (v *Verifier) Report() (*Report, error) {
 
 // Verdicts on a report.
 const (
-	verdictFaults  = "Not everything added up."
-	verdictNothing = "Nothing has been added yet."
-	verdictAway    = "The last relay does not answer: whether all is here is not known."
-	verdictLate    = "Epochs are over and their signed ends are late: whether all is here is not known."
-	verdictDropped = "All batches are here as their relays signed them. Relays dropped slots that they could not open or " +
+	verdictFaults   = "Not everything added up."
+	verdictNothing  = "Nothing has been added yet."
+	verdictAway     = "The last relay does not answer: whether all is here is not known."
+	verdictLate     = "Epochs are over and their signed ends are late: whether all is here is not known."
+	verdictUnusable = "Too much is missing for an estimate."
+	verdictDropped  = "All batches are here as their relays signed them. Relays dropped slots that they could not open or " +
 		"had seen before."
 	verdictGood = "Everything added up."
 )
@@ -206,6 +207,8 @@ func (r *Report) verdict() string {
 		return verdictAway
 	case p != nil && len(p.Late) > 0:
 		return verdictLate
+	case r.Unusable() != "":
+		return verdictUnusable
 	case len(r.Findings) > 0:
 		return verdictDropped
 	}

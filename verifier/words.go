@@ -98,8 +98,14 @@ func newAccount(r *Report) *account {
 // maxEntries is how many entries a page has room for.
 const maxEntries = 512
 
+// hard is a space at which no line breaks. A terminal shows it as any other: see [printer].
+const hard = "\u00a0"
+
 // Percent is the confidence as people say it.
-func (r *Report) Percent() string { return look.Number(100*r.Confidence) + " %" }
+func (r *Report) Percent() string { return look.Number(100*r.Confidence) + hard + "%" }
+
+// epsilon is a figure with its name.
+func epsilon(name string, x float64) string { return name + hard + "=" + hard + look.Number(x) }
 
 // of returns the number that an answer is, or its median; nil where it is neither.
 func (r *Report) of(a Answer, d *Distribution) *estimate {
@@ -151,10 +157,13 @@ func (a *account) tiles() []tile {
 	}
 	out := []tile{{count(a.Users), clients}, {count(released), fmt.Sprintf("of %s released", plural(a.TaskEpochs, "epoch",
 		"epochs"))}}
-	if a.Ledger.Epsilon == nil {
+	switch {
+	case len(a.Ledger.Epochs) == 0:
+		return out
+	case a.Ledger.Epsilon == nil:
 		return append(out, tile{"no ε", "bounds what clients in too small batches spent"})
 	}
-	return append(out, tile{"ε = " + look.Number(*a.Ledger.Epsilon), "spent by a client in each of them"})
+	return append(out, tile{epsilon("ε", *a.Ledger.Epsilon), "spent by a client in each of them"})
 }
 
 // Unusable says why there is no estimate, or why one is shown all the same; empty where it is usable, and
@@ -216,9 +225,14 @@ func (r *Report) ErrorBars() string {
 	return text
 }
 
+// intervalHead names the columns of a number with its interval.
+func (r *Report) intervalHead(name string) []string {
+	return []string{name, r.Percent() + " from", r.Percent() + " to"}
+}
+
 // answerHead names the columns of an answer.
 func (r *Report) answerHead() []string {
-	return []string{"estimate", r.Percent() + " interval, from", "to", "standard error", "worst case"}
+	return append(r.intervalHead("estimate"), "standard error", "worst case")
 }
 
 // one is the table of an answer that is one number.
@@ -240,7 +254,7 @@ func (a *account) entries() *table {
 	if a.Entry == "" || len(a.Estimate) == 0 {
 		return nil
 	}
-	t := &table{Head: append([]string{a.Entry}, append(a.answerHead(), a.Percent()+" band, from", "to")...)}
+	t := &table{Head: append([]string{a.Entry}, append(a.answerHead(), "band from", "band to")...)}
 	for j := range min(len(a.Estimate), maxEntries) {
 		e := estimate{a.Estimate[j], a.Interval[j][0], a.Interval[j][1], a.StandardError[j],
 			[]float64{a.StandardError[j], a.StandardErrorWorst[j]}}
@@ -261,7 +275,7 @@ func (a *account) quantiles() *table {
 	if a.Distribution == nil {
 		return nil
 	}
-	t := &table{Head: []string{"", "estimate", a.Percent() + " interval, from", "to"}}
+	t := &table{Head: append([]string{""}, a.intervalHead("estimate")...)}
 	for _, q := range append(slices.Clone(a.Distribution.Quantiles), a.Distribution.Mean) {
 		e := estimate{q.Estimate, q.Interval[0], q.Interval[1], (q.Interval[1] - q.Interval[0]) / 4, nil}
 		t.Rows = append(t.Rows, append([]cell{text(q.Name)}, e.cells()...))
@@ -298,36 +312,45 @@ func (a *account) epochs() *table {
 	if len(a.rows) == 0 {
 		return nil
 	}
-	head := []string{"epoch", "began (UTC)", "clients", "batches"}
-	columns := a.answerHead()
-	if a.Entry != "" { // Several entries: of a histogram over a range the median, else none.
-		columns = columns[:0]
-		if a.task.Query.Info().Shape == task.PerBin && !a.task.Input.Labels {
-			columns = []string{"median", a.Percent() + " interval, from", "to"}
-		}
-	}
-	if !slices.ContainsFunc(a.rows, func(e epochRow) bool { return e.one != nil }) {
-		columns = nil
-	}
+	columns := a.epochColumns()
+	counts := []string{"clients", "batches"}
 	lost := slices.ContainsFunc(a.rows, func(e epochRow) bool { return e.Missing > 0 })
 	if lost {
-		head = append(head, "missing")
+		counts = append(counts, "missing")
 	}
-	t := &table{Head: append(append(head, columns...), "ε spent so far")}
+	t := &table{Head: slices.Concat([]string{"epoch", "began (UTC)"}, columns, counts, []string{"ε spent so far"})}
 	for _, e := range slices.Backward(a.rows) {
-		row := []cell{text(fmt.Sprint(e.Epoch)), text(e.start), whole(e.Users), whole(e.Batches)}
+		row := append([]cell{text(fmt.Sprint(e.Epoch)), text(e.start)}, e.numbers(len(columns))...)
+		row = append(row, whole(e.Users), whole(e.Batches))
 		if lost {
 			row = append(row, whole(e.Missing))
 		}
-		numbers := make([]cell, len(columns))
-		if e.one != nil {
-			copy(numbers, e.one.cells())
-		} else if len(numbers) > 0 && e.Batches > 0 {
-			numbers[0] = text("unusable")
-		}
-		t.Rows = append(t.Rows, append(append(row, numbers...), e.cost()))
+		t.Rows = append(t.Rows, append(row, e.cost()))
 	}
 	return t
+}
+
+// epochColumns names the numbers of an epoch: an answer that is one, or the median of a histogram over a range.
+func (a *account) epochColumns() []string {
+	at := slices.IndexFunc(a.rows, func(e epochRow) bool { return e.one != nil })
+	switch {
+	case at < 0:
+		return nil
+	case a.rows[at].Distribution != nil:
+		return a.intervalHead("median")
+	}
+	return a.answerHead()
+}
+
+// numbers are what [account.epochColumns] names.
+func (e epochRow) numbers(columns int) []cell {
+	out := make([]cell, columns)
+	if e.one != nil {
+		copy(out, e.one.cells())
+	} else if columns > 0 && e.Batches > 0 {
+		out[0] = text("unusable")
+	}
+	return out
 }
 
 // cost is what the epoch and all before it cost.
@@ -359,20 +382,19 @@ func (a *account) costs() []fact {
 	local := fact{"no ε₀", "If every relay colludes with the verifier, or one client is surrounded by clients of the " +
 		"verifier’s, nothing remains."}
 	if a.LocalEpsilon != nil {
-		local = fact{"ε₀ = " + look.Number(*a.LocalEpsilon), "is what remains if every relay colludes with the verifier."}
+		local = fact{epsilon("ε₀", *a.LocalEpsilon), "is what remains if every relay colludes with the verifier."}
 	}
 	ledger := "no ε"
 	if a.Ledger.Epsilon != nil {
-		ledger = "ε = " + look.Number(*a.Ledger.Epsilon)
+		ledger = epsilon("ε", *a.Ledger.Epsilon)
 	}
 	return []fact{
-		{"ε = " + look.Number(a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s for n_min = %s honest "+
+		{epsilon("ε", a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s for n_min = %s honest "+
 			"clients.", decimal.Format(a.Delta, -1), a.Rule, count(a.NMin))},
 		local,
-		{ledger, fmt.Sprintf("δ = %s: what the %s whose batches came here cost together a client who reported in "+
-			"each, by %s composition. Batches of one epoch hold different clients and do not add up.",
-			decimal.Format(a.Ledger.Delta, 3), plural(uint64(len(a.Ledger.Epochs)), "epoch", "epochs"),
-			a.Ledger.Composition)},
+		{ledger, fmt.Sprintf("δ = %s: what a client has spent who reported in every epoch whose batches came here, "+
+			"%s, by %s composition. Batches of one epoch hold different clients and do not add up.",
+			decimal.Format(a.Ledger.Delta, 3), count(uint64(len(a.Ledger.Epochs))), a.Ledger.Composition)},
 	}
 }
 
@@ -441,7 +463,7 @@ func (r *Report) Mood() string {
 
 // Line says what was found, how often and where first.
 func (f Finding) Line() string {
-	return fmt.Sprintf("%s: %s %s; first in %s", f.Name, count(f.Count), f.Meaning, f.Example)
+	return fmt.Sprintf("%s (%s): %s; first in %s", f.Name, count(f.Count), f.Meaning, f.Example)
 }
 
 // AboutFindings says what findings are about.

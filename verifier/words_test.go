@@ -164,7 +164,7 @@ func inWords(t *testing.T, r object) (out []string) {
 		add(r.count(name))
 	}
 	for _, f := range r.list("findings") {
-		add(f.text("name")+":", f.count("count"), f.text("meaning")+"; first in", f.text("example"))
+		add(f.text("name"), "("+f.count("count")+"):", f.text("meaning")+"; first in", f.text("example"))
 	}
 	return append(append(out, lossInWords(r)...), ledgerInWords(t, r)...)
 }
@@ -194,10 +194,7 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 	for _, e := range ledger.list("epochs") {
 		start, err := time.Parse(time.RFC3339, e.text("start"))
 		require.NoError(t, err)
-		row := []string{e.count("epoch"), start.Format("2 Jan 15:04"), e.count("users"), e.count("batches")}
-		if r.number("missing") > 0 {
-			row = append(row, e.count("missing"))
-		}
+		row := []string{e.count("epoch"), start.Format("2 Jan 15:04")}
 		if d, ok := e["distribution"].(map[string]any); ok {
 			for _, q := range object(d).list("quantiles") {
 				if q["p"] == 0.5 {
@@ -206,10 +203,18 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 			}
 		} else if r["entry"] == nil && e["estimate"] != nil {
 			row = append(row, e.row(0))
+		} else if r["entry"] == nil && r["estimate"] != nil {
+			row = append(row, "unusable")
+		}
+		row = append(row, e.count("users"), e.count("batches"))
+		if r.number("missing") > 0 {
+			row = append(row, e.count("missing"))
 		}
 		if x, bounded := e["epsilon"].(float64); spent == nil || !bounded {
 			spent = nil
-		} else if *spent += x; r["entry"] != nil || e["estimate"] != nil {
+			row = append(row, "no bound")
+		} else {
+			*spent += x
 			row = append(row, look.Number(*spent))
 		}
 		if n := e.number("over_exposed"); n > 0 {
