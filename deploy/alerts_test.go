@@ -117,6 +117,10 @@ func TestAlerts(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, kept, 2)
 	require.NoError(t, os.Truncate(kept[0], 100))
+	records, err := filepath.Glob(strings.TrimSuffix(kept[0], ".batch") + "-*.record")
+	require.NoError(t, err)
+	require.Len(t, records, 1)
+	require.NoError(t, os.Truncate(records[0], 10))
 	cfg.Admin = relaytest.FreeAddress(t)
 	cfg.Clock = func() time.Time { return time.Now().Add(11 * day) }
 	stop = startVerifier(t, c, cfg)

@@ -2,6 +2,8 @@ package verifier
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/doona-dp/doona/wire/handover"
@@ -33,7 +35,7 @@ type seen struct {
 	contact Contact
 	at      uint64          // Of the last answer, Unix seconds.
 	ended   map[uint64]bool // By epoch.
-	failing bool            // The last batch could not be kept.
+	failing bool            // The last pull met an error of the file system.
 	pending int             // Batches not yet confirmed.
 }
 
@@ -58,7 +60,7 @@ func (p *Puller) Progress() Progress {
 	return out
 }
 
-// Failing says whether the last batch that was pulled could not be kept: the disk is full, or broken.
+// Failing says whether something could not be written down at the last pull: the disk is full, or broken.
 func (p *Puller) Failing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,10 +87,15 @@ func (p *Puller) noteEnded(epoch uint64) {
 	p.seen.ended[epoch] = true
 }
 
-func (p *Puller) noteKept(err error) {
+func (p *Puller) noteDisk(failing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen.failing = err != nil
+	p.seen.failing = failing
+}
+
+// ofDisk says whether an error is one of the file system.
+func ofDisk(err error) bool {
+	return errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError))
 }
 
 // notePending counts the batches that are not yet confirmed.

@@ -225,25 +225,27 @@ func (p *Puller) Pull(ctx context.Context) error {
 	open := p.verifier.open
 	now := p.now(ctx)
 	var failed error
+	disk := false
+	note := func(err error) {
+		disk = disk || ofDisk(err)
+		if failed == nil {
+			failed = err
+		}
+	}
 	defer p.notePending()
+	defer func() { p.noteDisk(disk) }()
 	for epoch := range open.Epochs.Count {
 		if open.Epochs.Start+epoch*open.Epochs.Length > now {
 			break
 		}
 		c := p.cursors[epoch]
 		if !c.complete {
-			if err := p.pullEpoch(ctx, epoch, c); err != nil && failed == nil {
-				failed = err
-			}
+			note(p.pullEpoch(ctx, epoch, c))
 		}
 		if c.complete && !c.erased && !c.missing {
-			if err := p.finish(epoch, c); err != nil && failed == nil {
-				failed = err
-			}
+			note(p.finish(epoch, c))
 		}
-		if err := p.confirm(ctx, epoch, c); err != nil && failed == nil {
-			failed = err
-		}
+		note(p.confirm(ctx, epoch, c))
 	}
 	return failed
 }
@@ -400,9 +402,7 @@ func (p *Puller) keep(batch *onion.Batch, epoch, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	err = durable.WriteFile(p.path(epoch, seq), raw, 0o600)
-	p.noteKept(err)
-	if err != nil {
+	if err := durable.WriteFile(p.path(epoch, seq), raw, 0o600); err != nil {
 		return fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
 	return nil

@@ -220,8 +220,8 @@ func (r *Report) verdict() string {
 func (v *Verifier) epochReport(number uint64, e *total) EpochReport {
 	t, c := v.open.Task, e.counts
 	a := answer(t, v.mechanism, e.aggregate, c, v.override)
-	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users, Batches: c.Batches,
-		OverExposed: c.OverExposed, Answer: a, Distribution: distribution(t, v.mechanism, a, e.aggregate, c.loss())}
+	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users,
+		Batches: c.Batches, OverExposed: c.OverExposed, Answer: a, Distribution: distribution(t, v.mechanism, a, e.aggregate, c.loss())}
 	epsilon := t.Claim.Epsilon.Value()
 	if c.OverExposed > 0 {
 		epsilon = max(epsilon, v.mechanism.Epsilon0())

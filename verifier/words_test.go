@@ -265,7 +265,9 @@ func requireExact(t *testing.T, page string, r object) {
 }
 
 // template writes a number as html/template does in an attribute.
-func template(x float64) string { return html.EscapeString(strings.ReplaceAll(fmt.Sprint(x), "+", "&#43;")) }
+func template(x float64) string {
+	return html.EscapeString(strings.ReplaceAll(fmt.Sprint(x), "+", "&#43;"))
+}
 
 // TestTheSameWordsEverywhere: what the JSON says, the page and the terminal say too, with the same figures, for
 // every query and protocol: before anything is added, of one epoch, and of two, in one of which messages are

@@ -39,15 +39,17 @@ test('without a batch the page says what it waits for', () =>
   onPage('empty', async (page) => {
     assert.match(await page.locator('main').innerText(),
       /No batch has been released yet\. The first one comes when 40 clients/);
-    assert.match(await page.locator('#findings-heading + p').innerText(), /Nothing has been added yet/);
+    assert.equal(await page.locator('.verdict').innerText(), 'Nothing has been added yet.');
   }));
 
 test('a year of epochs is a series with a gap, and its numbers are the JSON\'s', () =>
   onPage('year', async (page, report) => {
     assert.equal(await page.locator('.chart .point').count(), 365 - 14);
     assert.equal((await page.locator('.chart .line').getAttribute('d'))?.match(/M/g)?.length, 2);
-    assert.deepEqual(await numbersIn(page, '.tiles'), [report.estimate, ...report.interval]);
-    const rows = report.ledger.epochs.reverse().flatMap((/** @type {any} */ e) => [e.estimate, ...e.interval]);
+    assert.equal(await page.locator('.verdict').innerText(), 'Everything added up.');
+    const figures = (/** @type {any} */ e) => [e.estimate, ...e.interval, e.standard_error, e.standard_error_worst];
+    assert.deepEqual(await numbersIn(page, '[aria-label="Estimate"]'), figures(report));
+    const rows = report.ledger.epochs.reverse().flatMap(figures);
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'), rows);
     const csv = await (await fetch(`${pages.url}${pages.tasks['year']}api/report.csv`)).text();
     assert.equal(csv.trim().split('\n').length, 1 + 1 + 351);
@@ -62,7 +64,7 @@ test('256 bins, with quantiles and mean', () =>
       [...quantiles, mean].flatMap((/** @type {any} */ q) => [q.estimate, ...q.interval]));
     await page.locator('summary').press('Enter');
     const entries = report.estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) =>
-      [x, report.standard_error[i], ...report.interval[i], report.standard_error_worst[i], ...report.band[i]]);
+      [x, ...report.interval[i], report.standard_error[i], report.standard_error_worst[i], ...report.band[i]]);
     assert.deepEqual(await numbersIn(page, '#entries'), entries);
     await page.locator('summary').press('Enter');
   }));
@@ -77,12 +79,12 @@ test('findings are explained, and a hostile name stays text', () =>
     assert.match(await page.locator('h1').innerText(), /^<script>alert\(1\)<\/script> a name/);
     assert.equal(await page.locator('script').count(), 1, 'the page\'s own');
     const text = await page.locator('.findings').innerText();
-    assert.match(text, /unreadable: 1 slots that the verifier’s key does not open; first in epoch 1, batch 0/);
-    assert.match(text, /destroyed: 1 batches that a relay destroyed/);
+    assert.match(text, /unreadable \(1\): slots that the verifier’s key does not open; first in epoch 1, batch 0/);
+    assert.match(text, /destroyed \(1\): batches that a relay destroyed/);
     const [one, two] = report.by_hop;
     assert.deepEqual([one.in, one.out, two.in, two.out, two.destroyed], [240, 240, 240, 180, 60]);
     assert.match(await page.locator('[aria-label="Messages by hop"]').innerText(),
-      /Relay 1\s+240\s+240\s+0\s+0\s+Relay 2\s+240\s+180\s+0\s+60/);
+      /relay 1\s+240\s+240\s+0\s+0\s+relay 2\s+240\s+180\s+0\s+60/);
   }));
 
 test('the list of tasks leads to each', async () => {
