@@ -186,7 +186,8 @@ func TestStatic(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) { counted(t, draft) }})
 	root, pages, admin := c.Dir, relaytest.FreeAddress(t), relaytest.FreeAddress(t)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "verifier", "verifier.yaml"), []byte("listen: "+pages+
-		"\nadmin: "+admin+"\nsign_key: sign.key\ndata: data\ntasks: [{file: ../task0.bundle, hpke_keys: task0.keys}]\n"),
+		"\nadmin: "+admin+"\nsign_key: sign.key\ndata: data\ntasks: [{file: ../task0.bundle, hpke_keys: "+
+		"task0.keys}]\n"),
 		0o600))
 	for _, program := range []string{"relay", "issuer", "verifier"} {
 		buildStatic(t, program, filepath.Join(root, "program-"+program))

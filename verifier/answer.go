@@ -45,7 +45,8 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	}
 	switch {
 	case c.Incomplete > 0:
-		a.UnusableBecause = fmt.Sprintf("%d of %d batches lack messages, and with one missing the sum of a batch can be "+
+		a.UnusableBecause = fmt.Sprintf("%d of %d batches lack messages, and with one missing the sum of a "+
+			"batch can be "+
 			"any number: these batches are left out", c.Incomplete, c.Batches+c.Incomplete)
 	case agg.Reports() == 0:
 		a.UnusableBecause = "no batch was released"

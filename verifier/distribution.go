@@ -74,7 +74,8 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.A
 	for _, p := range quantileLevels {
 		first, last := b.ends(p)
 		out.Quantiles = append(out.Quantiles,
-			Location{quantileName(p), p, lo + width*b.crossing(p), [2]float64{lo + width*float64(first), lo + width*float64(last)}})
+			Location{quantileName(p), p, lo + width*b.crossing(p),
+				[2]float64{lo + width*float64(first), lo + width*float64(last)}})
 	}
 	return out
 }

@@ -24,8 +24,9 @@ const (
 
 // The names of findings about batches that their relays have signed.
 const (
-	FindingDestroyed    FindingName = "destroyed"    // A relay destroyed it for being too small; no remainder.
-	FindingTooFew       FindingName = "too-few"      // Too few for the promise; withheld, and its clients are over-exposed.
+	FindingDestroyed FindingName = "destroyed" // A relay destroyed it for being too small; no remainder.
+	// Too few for the promise; withheld, and its clients are over-exposed.
+	FindingTooFew       FindingName = "too-few"
 	FindingIncomplete   FindingName = "incomplete"   // Not all of its shares are there; withheld.
 	FindingEquivocation FindingName = "equivocation" // The last relay signed two of one number; neither counts.
 	FindingDuplicate    FindingName = "duplicate"    // It came again, and counts once.

@@ -141,7 +141,8 @@ func (v *Verifier) Report() (*Report, error) {
 	}
 	r := &Report{
 		Task: t.ID.String(), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
-		Measure: measure(t.Task), Values: values(t.Task), Entry: entry(t.Task), Labels: v.labels, BatchSize: t.Batch.Size,
+		Measure: measure(t.Task), Values: values(t.Task), Entry: entry(t.Task), Labels: v.labels,
+		BatchSize:  t.Batch.Size,
 		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, task: t.Task,
 		Ledger: Ledger{Epsilon: new(float64), Composition: "basic", Epochs: []EpochReport{}},
 	}
@@ -190,7 +191,8 @@ const (
 	verdictAway     = "The last relay does not answer: whether all is here is not known."
 	verdictLate     = "Epochs are over and their signed ends are late: whether all is here is not known."
 	verdictUnusable = "Too much is missing for an estimate."
-	verdictDropped  = "All batches are here as their relays signed them. Relays dropped slots that they could not open or " +
+	verdictDropped  = "All batches are here as their relays signed them. Relays dropped slots that they could not " +
+		"open or " +
 		"had seen before."
 	verdictGood = "Everything added up."
 )
@@ -221,7 +223,8 @@ func (v *Verifier) epochReport(number uint64, e *total) EpochReport {
 	t, c := v.open.Task, e.counts
 	a := answer(t, v.mechanism, e.aggregate, c, v.override)
 	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users,
-		Batches: c.Batches, OverExposed: c.OverExposed, Answer: a, Distribution: distribution(t, v.mechanism, a, e.aggregate, c.loss())}
+		Batches: c.Batches, OverExposed: c.OverExposed, Answer: a,
+		Distribution: distribution(t, v.mechanism, a, e.aggregate, c.loss())}
 	epsilon := t.Claim.Epsilon.Value()
 	if c.OverExposed > 0 {
 		epsilon = max(epsilon, v.mechanism.Epsilon0())

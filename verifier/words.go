@@ -155,8 +155,9 @@ func (a *account) tiles() []tile {
 			released++
 		}
 	}
-	out := []tile{{count(a.Users), clients}, {count(released), fmt.Sprintf("of %s released", plural(a.TaskEpochs, "epoch",
-		"epochs"))}}
+	out := []tile{{count(a.Users), clients},
+		{count(released), fmt.Sprintf("of %s released", plural(a.TaskEpochs, "epoch",
+			"epochs"))}}
 	switch {
 	case len(a.Ledger.Epochs) == 0:
 		return out
@@ -184,7 +185,8 @@ func (r *Report) Waiting() string {
 	if r.Batches > 0 {
 		return ""
 	}
-	return fmt.Sprintf("No batch has been released yet. The first one comes when %s clients have reported in one epoch; "+
+	return fmt.Sprintf("No batch has been released yet. The first one comes when %s clients have reported in "+
+		"one epoch; "+
 		"a smaller batch is destroyed, never opened.", count(r.BatchSize))
 }
 
@@ -219,7 +221,8 @@ func (r *Report) ErrorBars() string {
 		text += " The interval also holds the most that missing messages can have changed."
 	}
 	if len(r.Estimate) > 1 {
-		text += fmt.Sprintf(" Each interval holds its entry with %s; the band, which is wider, holds all of them at once.",
+		text += fmt.Sprintf(" Each interval holds its entry with %s; the band, which is wider, holds all of them "+
+			"at once.",
 			r.Percent())
 	}
 	return text
@@ -266,8 +269,10 @@ func (a *account) entries() *table {
 
 // AboutQuantiles says what the intervals of quantiles and mean hold.
 func (r *Report) AboutQuantiles() string {
-	return "Intervals of " + r.Percent() + ", each by itself. A quantile’s ends at edges of bins, so it is never narrower " +
-		"than one; the mean’s includes half a bin, which the histogram cannot see into. Values beyond the range count as " +
+	return "Intervals of " + r.Percent() +
+		", each by itself. A quantile’s ends at edges of bins, so it is never narrower " +
+		"than one; the mean’s includes half a bin, which the histogram cannot see into. Values beyond the range " +
+		"count as " +
 		"its ends."
 }
 
@@ -286,7 +291,8 @@ func (a *account) quantiles() *table {
 func (a *account) hops() *table {
 	t := &table{Head: []string{"", "in", "out", "dropped", "destroyed"}}
 	for _, h := range a.ByHop {
-		t.Rows = append(t.Rows, []cell{text(fmt.Sprintf("relay %d", h.Relay)), whole(h.In), whole(h.Out), whole(h.Dropped),
+		t.Rows = append(t.Rows, []cell{text(fmt.Sprintf("relay %d", h.Relay)), whole(h.In), whole(h.Out),
+			whole(h.Dropped),
 			whole(h.Destroyed)})
 	}
 	return t
@@ -304,7 +310,8 @@ func (a *account) readEpochs() {
 	spent := Ledger{Epsilon: new(float64)}
 	for _, e := range a.Ledger.Epochs {
 		spent.add(e)
-		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.task.Epochs), a.of(e.Answer, e.Distribution), spent.Epsilon})
+		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.task.Epochs), a.of(e.Answer, e.Distribution),
+			spent.Epsilon})
 	}
 }
 
@@ -415,7 +422,8 @@ func (a *account) road() []fact {
 	}
 	relay := fact{"last relay", contacts[p.Contact]}
 	if p.LastContact > 0 {
-		relay.Text += " It last answered at " + time.Unix(int64(p.LastContact), 0).UTC().Format("15:04 on 2 Jan 2006, UTC.")
+		relay.Text += " It last answered at " + time.Unix(int64(p.LastContact),
+			0).UTC().Format("15:04 on 2 Jan 2006, UTC.")
 	}
 	out := []fact{relay, {"epochs", fmt.Sprintf("%s of the %s that have begun ended with their relays’ signed word.",
 		count(p.Ended), count(p.Epochs))}}

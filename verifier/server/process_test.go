@@ -48,8 +48,9 @@ func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	pages, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
 	p := &process{running: running{pages: "http://" + pages, admin: "http://" + admin}}
-	p.cmd = exec.Command(executable, append([]string{"serve", "--listen", pages, "--admin", admin, "--interval", "20ms"},
-		args...)...)
+	p.cmd = exec.Command(executable,
+		append([]string{"serve", "--listen", pages, "--admin", admin, "--interval", "20ms"},
+			args...)...)
 	p.cmd.Stderr = &p.log
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() { p.cmd.Process.Kill() })
@@ -75,7 +76,8 @@ func TestProcess(t *testing.T) {
 	p := start(t, flags...)
 	p.wait(t, c.Open, batches(1))
 
-	out, err := exec.Command(executable, append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...).CombinedOutput()
+	out, err := exec.Command(executable,
+		append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...).CombinedOutput()
 	require.ErrorContains(t, err, "exit status 1")
 	require.Contains(t, string(out), "another process uses it")
 

@@ -287,7 +287,8 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 			require.EqualValues(t, 2, got.Batches)
 			require.Equal(t, []verifier.FindingName{verifier.FindingGap, verifier.FindingMissing,
 				verifier.FindingQuarantined}, got.names())
-			require.EqualValues(t, 2, got.Findings[2].Count, "what was put aside earlier is named until it is taken away")
+			require.EqualValues(t, 2, got.Findings[2].Count,
+				"what was put aside earlier is named until it is taken away")
 		})
 	}
 }
