@@ -43,3 +43,8 @@ func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, mes
 	r.fill(v.mechanism, v.open.Slots.Lanes, opened)
 	return r, err
 }
+
+// DistributionOfLoss exports distribution for tests, of an aggregate and what was lost beside it.
+func DistributionOfLoss(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts) *Distribution {
+	return distribution(t, m, answer(t, m, agg, c, false), agg, c.loss())
+}
