@@ -101,8 +101,16 @@ type world struct {
 	snapshots          bool               // are taken
 	records            bool               // disks remember everything
 
-	mu     sync.Mutex // guards the rest
-	traced []string
+	mu      sync.Mutex // guards the rest
+	traced  []string
+	notices []string // of what is over
+}
+
+// noticedOnce keeps what somebody has noticed, also when it is over.
+func (w *world) noticedOnce(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notices = append(w.notices, what)
 }
 
 // log adds a line to the trace.
@@ -175,7 +183,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 // run plays a world. It is called in a bubble.
 func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
-	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, w.bug.allowed()))
+	faults := w.bug.faults(drawFaults(rng, w.tokens, w.bug.allowed()))
 	w.snapshots = w.bug.needsSnapshots(faults)
 	var servers []*http.Server
 	for _, name := range w.order {
@@ -347,7 +355,7 @@ func (w *world) check() {
 	w.takeSnapshots()
 	for _, name := range relayNames {
 		p := w.parties[name]
-		if early := w.early(p); len(early) > w.bug.mayBeEarly() {
+		if early := w.early(p); len(early) > p.mayBeEarly() {
 			w.account.note("keys erased early", "%s: of epochs %v", name, early)
 		}
 		if now := w.state(p); now != p.told {
@@ -373,6 +381,9 @@ func (w *world) heal() {
 			}
 		}
 		p.disk.Revive()
+		if slices.Contains(relayNames, name) {
+			p.operate()
+		}
 	}
 }
 
@@ -382,7 +393,8 @@ func (w *world) settle() {
 		synctest.Wait()
 		over := true
 		for _, name := range relayNames {
-			over = over && strings.Count(w.state(w.parties[name]), "erased") == worldEpochs
+			now := w.state(w.parties[name])
+			over = over && strings.Count(now, "erased")+strings.Count(now, "ended") >= worldEpochs
 		}
 		if over && w.kept() == w.made() {
 			return
