@@ -140,6 +140,9 @@ func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.
 		return nil, ended()
 	}
 	b, err := r.store.Batch(req.Context(), s.epochID(epoch), seq)
+	if errors.Is(err, store.ErrUncut) {
+		return nil, problem.New(problem.NotSealed, "").Retry(r.cfg.PullInterval)
+	}
 	if !errors.Is(err, store.ErrNoBatch) {
 		return b, err
 	}

@@ -162,6 +162,24 @@ func (s *Server) command(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// Promote has a server that is not running go on in a timeline of its own when it starts, as a replica does
+// that is promoted.
+func (s *Server) Promote() error {
+	files := map[string]string{"recovery.signal": "", "postgresql.auto.conf": "restore_command = 'false'\n"}
+	for name, text := range files {
+		path := filepath.Join(s.Data, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return err
+		}
+		if s.as != nil {
+			if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Restart starts a server that has ended, and waits until it answers.
 func (s *Server) Restart() error {
 	cmd := s.command("postgres", "-D", s.Data, "-c", "listen_addresses=", "-c", "unix_socket_directories="+s.dir,

@@ -161,7 +161,7 @@ func (d *database) Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, 
 	if err != nil || b.Confirmed {
 		return &b, err
 	}
-	if err := d.cut(id, seq); err != nil {
+	if err := errors.Join(d.cut(id, seq), d.cutByAll(ctx, id, seq)); err != nil {
 		return nil, err
 	}
 	c, err := d.vault.batchCipher(id, kindSealed, seq)
@@ -200,6 +200,11 @@ func (d *database) update(ctx context.Context, query string, id EpochID, seq uin
 		}
 		n, err := tx.exec(query, id.Task[:], id.Epoch, seq)
 		if err != nil || n == 0 {
+			return err
+		}
+		const over = `DELETE FROM cuts WHERE epoch = $1 AND seq = $2 AND EXISTS (
+			SELECT 1 FROM batches b WHERE b.epoch = $1 AND b.seq = $2 AND b.bytes IS NULL)`
+		if _, err := tx.exec(over, e.id, seq); err != nil {
 			return err
 		}
 		return tx.step(e, id)

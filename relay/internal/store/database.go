@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 )
 
@@ -21,6 +22,11 @@ type database struct {
 	vault       *Vault       // nil where the database is only read
 	release     func() error // gives the file back to other processes; nil where it is not claimed
 	back        atomic.Pointer[SetBack]
+
+	met       atomic.Bool // the other processes have heard of this one, which is not fenced
+	following sync.Mutex  // guards the rest: one Follow at a time
+	told      map[heldBatch]bool
+	fencedAt  float64 // when this process saw that it was fenced, by the database's clock; 0 for not
 }
 
 // engine is what sets one kind of database apart.
@@ -37,6 +43,9 @@ type engine interface {
 
 	// again says whether a failed transaction did nothing and may succeed when it is repeated.
 	again(err error) bool
+
+	// history says which database server this is, and in which of its histories; "" for a file.
+	history(ctx context.Context, q querier) (string, error)
 
 	// alone says whether one process at a time uses the store.
 	alone() bool

@@ -148,7 +148,7 @@ func obsolete(at State) (tables []string) {
 		tables = append(tables, "seen", "clients")
 	}
 	if at >= StateExpired {
-		tables = append(tables, "batches", "findings", "tallies", "witnessed")
+		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts")
 	}
 	return tables
 }

@@ -46,10 +46,13 @@ const (
 	StoreBehindKeys   Cause = "the store is behind the HPKE keys"
 	SecretBehind      Cause = "the secret is behind the store"
 	KeysBehind        Cause = "the HPKE keys are behind the store"
+	OtherDatabase     Cause = "the store is in another database server, or in another of its histories"
 )
 
 // Causes lists them all.
-func Causes() []Cause { return []Cause{StoreBehindSecret, StoreBehindKeys, SecretBehind, KeysBehind} }
+func Causes() []Cause {
+	return []Cause{StoreBehindSecret, StoreBehindKeys, SecretBehind, KeysBehind, OtherDatabase}
+}
 
 // SetBack is the error of everything on a store that has been found to be behind its key files, or the
 // other way round.
@@ -246,47 +249,83 @@ func (d *database) marks(ctx context.Context) ([]markRow, error) {
 // Follow is that of [Store].
 func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	guards := d.vault.guards()
-	all, rows, back, err := d.compare(ctx, guards)
+	d.following.Lock()
+	defer d.following.Unlock()
+	all, rows, history, back, err := d.compare(ctx, guards)
 	if err != nil {
 		return nil, err
 	}
 	if back != nil {
 		return all, d.stop(back)
 	}
-	return all, catchUp(guards, all, rows).pay()
+	if err := errors.Join(catchUp(guards, all, rows).pay(), know(guards, history)); err != nil {
+		return nil, err
+	}
+	return all, d.meet(ctx, all)
+}
+
+// know writes into the marks in which database the store is.
+func know(guards []*guard, history string) (failed error) {
+	for _, g := range guards {
+		if s := g.State(); s != nil && s.Database != history {
+			failed = errors.Join(failed, g.Change(func(s *mark.State) { s.Database = history }))
+		}
+	}
+	return failed
+}
+
+// elsewhere is a [SetBack] where the store is not in the database that a mark knows, or was promoted from a
+// replica or restored there, and an epoch has begun that the operator has not ended, and is not over. It may
+// lack what was made last, and by another process than this one.
+func elsewhere(history string, s *mark.State, all []Progress) error {
+	if s.Database == "" || s.Database == history {
+		return nil
+	}
+	for key := range s.Entries {
+		if p := find(all, key); p == nil || p.State < StateExpired {
+			return &SetBack{OtherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, history)}
+		}
+	}
+	return nil
 }
 
 // Behind is that of [Reader].
 func (d *database) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
-	_, _, back, err := d.compare(ctx, v.guards())
+	_, _, _, back, err := d.compare(ctx, v.guards())
 	return back, err
 }
 
 // compare holds the marks against the store. It looks at the marks before the store, which only grows, so
 // that what is done meanwhile does not look like a set-back.
-func (d *database) compare(ctx context.Context, guards []*guard) ([]Progress, []markRow, *SetBack, error) {
+func (d *database) compare(ctx context.Context, guards []*guard) (
+	[]Progress, []markRow, string, *SetBack, error) {
 	states := make([]*mark.State, len(guards))
 	for i, g := range guards {
 		states[i] = g.state()
 	}
 	all, err := d.Progress(ctx)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, "", nil, err
 	}
 	rows, err := d.marks(ctx)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, "", nil, err
+	}
+	history, err := d.engine.history(ctx, d.read)
+	if err != nil {
+		return nil, nil, "", nil, err
 	}
 	for i, g := range guards {
-		err := errors.Join(g.compareEntries(states[i], all, rows), d.compareRows(g, states[i], all, rows))
+		err := errors.Join(elsewhere(history, states[i], all), g.compareEntries(states[i], all, rows),
+			d.compareRows(g, states[i], all, rows))
 		if back := new(SetBack); errors.As(err, &back) {
-			return all, rows, back, nil
+			return all, rows, history, back, nil
 		}
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, "", nil, err
 		}
 	}
-	return all, rows, nil, nil
+	return all, rows, history, nil, nil
 }
 
 // find returns the progress of an epoch, nil where the store does not know it.

@@ -163,6 +163,17 @@ func (postgres) again(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
+// history is the server's identifier and its timeline, which changes when a replica is promoted, or a backup
+// restored by its log.
+func (postgres) history(ctx context.Context, q querier) (out string, err error) {
+	const query = `SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+		FROM pg_control_system()`
+	if err := q.QueryRowContext(ctx, query).Scan(&out); err != nil {
+		return "", fmt.Errorf("couldn't read the server's identity: %w", err)
+	}
+	return out, nil
+}
+
 // alone is false: several processes may share a database, each with a copy of the key files.
 func (postgres) alone() bool { return false }
 

@@ -100,7 +100,8 @@ func snapshot(t *testing.T, description string, n int) (restore func(t *testing.
 	}
 	db, name := raw(t, description), fmt.Sprintf("m%d", n)
 	tables := []string{"meta", "epochs", "open", "slots", "seen", "clients", "batches", "findings", "tallies", "ends",
-		"marks", "witnessed"}
+		"marks", "witnessed", "processes",
+		"cuts"}
 	text := "CREATE SCHEMA " + name + ";"
 	for _, table := range tables {
 		text += fmt.Sprintf("CREATE UNLOGGED TABLE %s.%s AS TABLE public.%s;", name, table, table)

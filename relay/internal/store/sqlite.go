@@ -149,6 +149,9 @@ func (sqlite) among(columns, table, key string) string {
 // requests for a processor.
 func (sqlite) context(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
 
+// history is none: a file has no server.
+func (sqlite) history(context.Context, querier) (string, error) { return "", nil }
+
 // alone is true: one process at a time writes the file.
 func (sqlite) alone() bool { return true }
 

@@ -51,7 +51,7 @@ func TestUpgrade(t *testing.T) {
 			require.NoError(t, err)
 
 			_, err = Read(description)
-			require.ErrorContains(t, err, "its schema is version 1 of 5: start the relay once")
+			require.ErrorContains(t, err, "its schema is version 1 of 6: start the relay once")
 			opened := make(chan error, 4)
 			for range cap(opened) {
 				go func() {
@@ -78,7 +78,7 @@ func TestUpgrade(t *testing.T) {
 			_, err = db.Exec(fmt.Sprintf(setVersion, 99))
 			require.NoError(t, err)
 			_, err = Open(description, 100, v)
-			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 5")
+			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 6")
 			_, err = Read(description)
 			require.ErrorContains(t, err, "version 99")
 		})

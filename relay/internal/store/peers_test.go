@@ -1,0 +1,185 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/mark"
+	"github.com/doona-dp/doona/internal/pgtest"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// pair is two processes with one database, and copies of the key files that were made before either ran.
+func pair(t *testing.T, description string) (a, b *history) {
+	t.Helper()
+	secret := filepath.Join(t.TempDir(), "secret")
+	_, err := OpenVault(secret, true)
+	require.NoError(t, err)
+	in, err := os.ReadFile(secret)
+	require.NoError(t, err)
+	both := []*history{nil, nil}
+	for i := range both {
+		h := &history{description: description, folder: t.TempDir(), released: map[string][]byte{},
+			first: EpochID{task.ID{1}, 3}, mixed: EpochID{task.ID{1}, 4}}
+		require.NoError(t, os.WriteFile(h.path(partSecret), in, 0o600))
+		require.NoError(t, os.WriteFile(h.path(partKeys), []byte("{}\n"), 0o600))
+		require.NoError(t, h.begin(t))
+		both[i] = h
+	}
+	t.Cleanup(func() { a.store.Close(); b.store.Close() })
+	return both[0], both[1]
+}
+
+// make makes the next batch of a later relay.
+func (h *history) make(t *testing.T) (seq uint64) {
+	t.Helper()
+	seq = progressOf(t, h.store, h.mixed).Next
+	require.NoError(t, h.store.Mix(t.Context(), h.mixed, seq, nil, func([]bool) (*onion.Batch, error) {
+		return testBatch(seq, []byte(h.folder))
+	}))
+	return seq
+}
+
+func (h *history) follow(t *testing.T) {
+	t.Helper()
+	_, err := h.store.Follow(t.Context())
+	require.NoError(t, err)
+}
+
+// silence has a process not been heard of for a while.
+func silence(t *testing.T, description string, h *history) {
+	t.Helper()
+	name, err := h.vault.file.Mark().Name()
+	require.NoError(t, err)
+	_, err = raw(t, description).Exec(`UPDATE processes SET seen = seen - 60 WHERE file = $1`, name)
+	require.NoError(t, err)
+}
+
+// TestSetBackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the
+// database set back to before the batch: the other one, which never saw it, stands still.
+func TestSetBackPair(t *testing.T) {
+	url := postgresURL(t)
+	a, b := pair(t, url)
+	a.make(t)
+	a.follow(t)
+	b.follow(t)
+	a.follow(t)
+	lagging := snapshot(t, url, 0)
+	seq := a.make(t)
+	_, err := a.store.Batch(t.Context(), a.mixed, seq)
+	require.ErrorIs(t, err, ErrUncut)
+	b.follow(t)
+	_, err = a.store.Batch(t.Context(), a.mixed, seq)
+	require.NoError(t, err)
+	require.NoError(t, a.store.Close()) // it is killed
+	lagging(t)
+	_, err = b.store.Follow(t.Context())
+	b.requireStopped(t, partStore, err)
+	require.NoError(t, b.store.Close())
+	b.requireStopped(t, partStore, b.begin(t))
+}
+
+// TestSetBackFenced: a process that cannot answer is fenced, and hands out nothing until one that was not
+// fenced is there, beside which it catches up.
+func TestSetBackFenced(t *testing.T) {
+	url := postgresURL(t)
+	a, b := pair(t, url)
+	a.make(t)
+	a.follow(t)
+	b.follow(t)
+	require.NoError(t, b.store.Close())
+	seq := a.make(t)
+	a.follow(t)
+	_, err := a.store.Batch(t.Context(), a.mixed, seq)
+	require.ErrorIs(t, err, ErrUncut)
+	silence(t, url, b)
+	_, err = a.store.Batch(t.Context(), a.mixed, seq)
+	require.NoError(t, err)
+	silence(t, url, a)
+	require.NoError(t, b.begin(t))
+	for range 2 {
+		_, err = b.store.Batch(t.Context(), b.mixed, seq)
+		require.ErrorIs(t, err, ErrUncut, "nobody else is there")
+	}
+	a.follow(t)
+	b.follow(t)
+	_, err = b.store.Batch(t.Context(), b.mixed, seq)
+	require.NoError(t, err)
+	require.True(t, b.vault.guards()[0].Entry(b.mixed.key()).Made.Has(seq))
+}
+
+// TestSetBackRace: of two processes that make a batch of one number at once, one does, and both hand out its
+// bytes.
+func TestSetBackRace(t *testing.T) {
+	a, b := pair(t, postgresURL(t))
+	made := make(chan error, 2)
+	for _, h := range []*history{a, b} {
+		go func() {
+			made <- h.store.Mix(t.Context(), h.mixed, 0, nil, func([]bool) (*onion.Batch, error) {
+				return testBatch(0, []byte(h.folder))
+			})
+		}()
+	}
+	one, other := <-made, <-made
+	if one != nil {
+		one, other = other, one
+	}
+	require.NoError(t, one)
+	require.ErrorIs(t, other, ErrMade)
+	for range 2 {
+		a.follow(t)
+		b.follow(t)
+	}
+	first, err := a.store.Batch(t.Context(), a.mixed, 0)
+	require.NoError(t, err)
+	second, err := b.store.Batch(t.Context(), b.mixed, 0)
+	require.NoError(t, err)
+	require.Equal(t, first.Bytes, second.Bytes)
+}
+
+// TestSetBackTimeline: a database that goes on in another timeline, as a replica that was promoted does,
+// stops everything, though nothing seems to be missing, until the operator has ended the epochs.
+func TestSetBackTimeline(t *testing.T) {
+	server, err := pgtest.Start()
+	require.NoError(t, err)
+	defer server.Stop()
+	url, err := server.Database()
+	require.NoError(t, err)
+	a, b := pair(t, url)
+	a.make(t)
+	a.follow(t)
+	b.follow(t)
+	require.NoError(t, server.Halt())
+	require.NoError(t, server.Restart())
+	soon := func(holds func(err error) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool { // its connections are gone
+			_, err := a.store.Follow(t.Context())
+			return holds(err)
+		}, time.Minute, 20*time.Millisecond)
+	}
+	soon(func(err error) bool { return err == nil })
+	var acl *string
+	const rights = `SELECT proacl::text FROM pg_proc WHERE proname = 'pg_control_system'`
+	require.NoError(t, a.store.read.QueryRow(rights).Scan(&acl))
+	require.Nil(t, acl, "everybody may ask which server it is")
+	require.NoError(t, server.Halt())
+	require.NoError(t, server.Promote())
+	require.NoError(t, server.Restart())
+	back := new(SetBack)
+	soon(func(err error) bool { return errors.As(err, &back) })
+	require.Equal(t, OtherDatabase, back.Cause)
+	require.NoError(t, a.store.EndAll(t.Context(), []EpochID{a.mixed}, "ended"))
+	a.follow(t)
+	require.NoError(t, b.store.Close())
+	require.NoError(t, b.begin(t), "it follows the one that has ended the epochs")
+	s, err := mark.Open(b.path(partKeys))
+	require.NoError(t, err)
+	require.Regexp(t, `/00000002$`, s.State().Database)
+}
