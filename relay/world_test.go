@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -472,8 +473,32 @@ func worldSeeds() uint64 {
 	return 20
 }
 
+// worldFigures are what DOONA_FIGURES gets.
+type worldFigures struct {
+	Seeds, Reports, Acknowledged, Batches int
+	Faults                                map[string]int // by kind
+}
+
+func (f *worldFigures) add(w *world) {
+	f.Seeds++
+	f.Batches += w.kept()
+	for _, s := range w.account.reports {
+		f.Reports++
+		if s.acked {
+			f.Acknowledged++
+		}
+	}
+	for _, line := range w.traced {
+		if _, fault, ok := strings.Cut(line, " fault: "); ok {
+			kind, _, _ := strings.Cut(fault, ":")
+			f.Faults[kind]++
+		}
+	}
+}
+
 // TestWorld plays worlds and demands that all invariants hold. `-run World/seed=N` plays one of them.
 func TestWorld(t *testing.T) {
+	figures := worldFigures{Faults: map[string]int{}}
 	for seed := range worldSeeds() {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			w := playWorld(t, seed, &bug{})
@@ -481,7 +506,14 @@ func TestWorld(t *testing.T) {
 				t.Log(w.report())
 			}
 			require.Empty(t, w.account.broken, "%s", w.report())
+			figures.add(w)
 		})
+	}
+	out, err := json.MarshalIndent(figures, "", " ")
+	require.NoError(t, err)
+	t.Logf("%s", out)
+	if path := os.Getenv("DOONA_FIGURES"); path != "" {
+		require.NoError(t, os.WriteFile(path, out, 0o644))
 	}
 }
 
