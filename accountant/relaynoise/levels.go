@@ -22,13 +22,7 @@ func Levels(k uint64, theta float64, claim Claim) (*task.Noise, error) {
 	if k < 1 || k >= maxTiltedCells {
 		return nil, invalid.Field("k", strconv.FormatUint(k, 10), "1 to "+strconv.Itoa(maxTiltedCells-1))
 	}
-	eps, cut := claim.Epsilon, claim.Delta
-	if claim.Epochs > 1 {
-		cut = tiltedCut * claim.Delta / float64(claim.Epochs)
-		eps = claim.oneEpoch(func(eps float64) bool {
-			return claim.Total(&Curve{ratio: eps, tail: cut}) <= claim.Delta
-		})
-	}
+	eps, cut := claim.perEpoch()
 	if !(theta > 0 && theta < eps) {
 		return nil, invalid.Field("theta", decimal.Format(theta, -1), "between 0 and "+decimal.Format(eps, 6)+
 			", the epsilon of one epoch")
@@ -54,6 +48,65 @@ func Levels(k uint64, theta float64, claim Claim) (*task.Noise, error) {
 // tiltedCut is the part of a claim over many epochs that is spent on infinite losses.
 const tiltedCut = .3
 
+// perEpoch returns what a tilted law of one epoch may cost.
+func (c Claim) perEpoch() (eps, cut float64) {
+	if c.Epochs == 1 {
+		return c.Epsilon, c.Delta
+	}
+	cut = tiltedCut * c.Delta / float64(c.Epochs)
+	return c.oneEpoch(func(eps float64) bool { return c.Total(&Curve{ratio: eps, tail: cut}) <= c.Delta }), cut
+}
+
+// Sum returns the law for a sum of values in [0, 1], and its k, for batches of so many users to which so
+// many relays add. Its root mean squared error is
+//
+//	√(relays·2/θ² + users/(4k²)),
+//
+// noise and, for the worst values, rounding to levels. Of all k and θ it is the one with the least error at
+// no more than most dummies per relay and batch; with most = 0 the one with the fewest dummies whose error
+// is within a fifth of the least possible, √(2·relays)/ε, or has the least error if none is.
+func Sum(users uint64, relays int, claim Claim, most float64) (k uint64, n *task.Noise, err error) {
+	if err := claim.check(); err != nil {
+		return 0, nil, err
+	}
+	eps, cut := claim.perEpoch()
+	enough, bestTheta := 1.2*math.Sqrt(2*float64(relays))/eps, 0.0
+	score := math.Inf(1)
+	for levels := uint64(1); levels <= mostLevels; levels += 1 + levels/16 {
+		for share := .1; share < .87; share += .05 { // Beyond, the outer levels need very wide laws.
+			theta := share * eps
+			found := math.Sqrt(float64(relays)*2/(theta*theta) + float64(users)/float64(4*levels*levels))
+			dummies := 1.03 * expected(levels, theta, eps, cut) // The search of Levels takes a little more.
+			switch {
+			case most > 0 && dummies > most:
+				continue
+			case most == 0 && found <= enough:
+				found = dummies / 1e9 // Below every error that is too large.
+			}
+			if found < score {
+				score, k, bestTheta = found, levels, theta
+			}
+		}
+	}
+	if k == 0 {
+		return 0, nil, tooFew(most)
+	}
+	n, err = Levels(k, bestTheta, claim)
+	return k, n, err
+}
+
+// mostLevels keeps the certificate of a sum within what a client checks in some tens of milliseconds.
+const mostLevels = 256
+
+// expected returns about how many dummies a law of levels has.
+func expected(k uint64, theta, eps, cut float64) (sum float64) {
+	for j := range k + 1 {
+		rise, fall := slopesOf(theta*float64(min(j, k-j))/float64(k), eps-theta)
+		sum += peakOf(rise, fall, cut) - 1/math.Expm1(rise) + 1/math.Expm1(fall)
+	}
+	return sum
+}
+
 // levels builds the law whose cells are empty with a probability of about aim.
 func levels(k int, theta, eps, aim float64) *task.Noise {
 	n := &task.Noise{Kind: task.NoiseCells, Cells: uint64(k + 1), Tilt: &task.Tilt{}}
@@ -64,9 +117,7 @@ func levels(k int, theta, eps, aim float64) *task.Noise {
 		if j <= k-j {
 			n.Tables = append(n.Tables, level(theta*float64(j)/float64(k), eps-theta, aim))
 		}
-		m := &Moments{}
-		m.add(floats(n.Tables[min(j, k-j)]))
-		centre += float64(j) * m.Mean[0]
+		centre += float64(j) * newLaw(0, floats(n.Tables[min(j, k-j)])).Mean()
 	}
 	n.Tilt.Centre = uint64(math.Round(centre))
 	slope := theta / float64(k)
@@ -77,10 +128,18 @@ func levels(k int, theta, eps, aim float64) *task.Noise {
 
 // level returns the table of a cell whose share x of the tilt adds to both slopes.
 func level(x, rest, aim float64) []uint64 {
-	rise, fall := .65*rest+x, .35*rest+x
+	rise, fall := slopesOf(x, rest)
+	at := int(math.Ceil(peakOf(rise, fall, .97*aim)))
+	return Laplace(rise, fall, at, at+1+int(peakOf(fall, rise, aim/50)))
+}
+
+func slopesOf(x, rest float64) (rise, fall float64) { return .65*rest + x, .35*rest + x }
+
+// peakOf returns how far from its peak a law with two slopes has the probability aim, on the side of the
+// first.
+func peakOf(rise, fall, aim float64) float64 {
 	peak := 1 / (1/-math.Expm1(-rise) + 1/-math.Expm1(-fall) - 1)
-	at := int(math.Ceil(math.Log(max(1, peak/(.97*aim))) / rise))
-	return Laplace(rise, fall, at, at+1+int(math.Log(max(1, 50*peak/aim))/fall))
+	return math.Log(max(1, peak/aim)) / rise
 }
 
 // joined returns runs whose neighbours have different tables, or none if there is one table.

@@ -37,6 +37,7 @@ type Curve struct {
 	pairs []pair
 	ratio float64 // Of a tilted law: the largest finite privacy loss.
 	tail  float64 // Of a tilted law: a bound on the probability of an infinite one.
+	gamma float64 // Probability with which clients answer at random.
 }
 
 // pair is (2) or (3) for the cells of two tables: outcomes with their probabilities in both worlds.
@@ -168,8 +169,24 @@ func tables(n *task.Noise) (laws [][]float64, cells []uint64) {
 // carries some ten roundings of 2⁻⁵³, its own table's sum included.
 const rounding = 4e-15
 
+// Local returns the curve where, besides, each client sends a uniform cell with probability gamma in [0, 1):
+// by advanced joint convexity, δ(ε) = (1−γ)·δ_Z(ε_Z) at ε_Z = ln(1 + (e^ε−1)/(1−γ)).
+func (c *Curve) Local(gamma float64) *Curve {
+	local := *c
+	local.gamma = gamma
+	return &local
+}
+
 // Delta returns an upper bound on δ(eps), eps ≥ 0, in (0, 1].
 func (c *Curve) Delta(eps float64) float64 {
+	if c.gamma == 0 {
+		return c.relays(eps)
+	}
+	return (1 - c.gamma) * c.relays(math.Log1p(math.Expm1(eps)/(1-c.gamma))*(1-1e-15))
+}
+
+// relays is the curve of what relays add alone.
+func (c *Curve) relays(eps float64) float64 {
 	most := c.beyond(eps)
 	e := math.Exp(eps)
 	for _, pair := range c.pairs {
@@ -191,7 +208,7 @@ const (
 // Observation returns what is seen of a client in a number of epochs, for [compose.Delta]. A client's two
 // cells may differ from epoch to epoch, so that of several pairs the largest curve counts at every ε.
 func (c *Curve) Observation(epochs uint64) compose.Observation {
-	if len(c.pairs) != 1 {
+	if len(c.pairs) != 1 || c.gamma > 0 {
 		return compose.Observation{Delta: c.Delta, Count: epochs}
 	}
 	o := compose.NewOutcomes(c.pairs[0].top(), gridSteps)

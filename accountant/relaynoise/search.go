@@ -75,18 +75,18 @@ func Independent(cells uint64, claim Claim, most float64) (*task.Noise, error) {
 		return nil, err
 	}
 	tables := append(claim.laplaces(), claim.gaussians()...)
-	m := &Moments{}
+	var laws []Law
+	least := math.Inf(1)
 	for _, table := range tables {
-		m.add(floats(table))
-	}
-	best, least := -1, math.Inf(1)
-	for i := range tables {
-		if most == 0 || m.Mean[i] <= most {
-			least = min(least, m.Variance[i])
+		law := newLaw(0, floats(table))
+		if laws = append(laws, law); most == 0 || law.Mean() <= most {
+			least = min(least, law.Variance())
 		}
 	}
-	for i := range tables {
-		if m.Variance[i] <= least*1.02 && (most == 0 || m.Mean[i] <= most) && (best < 0 || m.Mean[i] < m.Mean[best]) {
+	best := -1
+	for i, law := range laws {
+		fits := law.Variance() <= least*1.02 && (most == 0 || law.Mean() <= most)
+		if fits && (best < 0 || law.Mean() < laws[best].Mean()) {
 			best = i
 		}
 	}

@@ -11,16 +11,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// requireKeeps asserts a search's result: it keeps the claim by the certificate, and its moments.
-func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Claim) *relaynoise.Moments {
+// requireKeeps asserts a search's result: it keeps the claim by the certificate. It returns its laws.
+func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Claim) *relaynoise.Laws {
 	t.Helper()
 	require.NoError(t, err)
 	curve, err := relaynoise.New(n)
 	require.NoError(t, err)
 	require.LessOrEqual(t, claim.Total(curve), claim.Delta)
-	m, err := relaynoise.NewMoments(n)
+	m, err := relaynoise.NewLaws(n)
 	require.NoError(t, err)
-	require.Len(t, m.Mean, int(n.Cells))
+	require.Len(t, m.Cells, int(n.Cells))
 	return m
 }
 
@@ -32,9 +32,9 @@ func TestSearchesFindWhatIsPromised(t *testing.T) {
 	} {
 		n, err := relaynoise.FixedTotal(cells, day)
 		m := requireKeeps(t, n, err, day)
-		require.LessOrEqual(t, math.Sqrt(m.Variance[0]), want.deviation, "%d cells", cells)
+		require.LessOrEqual(t, math.Sqrt(m.Cells[0].Variance()), want.deviation, "%d cells", cells)
 		require.LessOrEqual(t, float64(*n.Total), want.dummies, "%d cells", cells)
-		require.InDelta(t, float64(*n.Total), m.Mean[0]*float64(cells), 1e-6)
+		require.InDelta(t, float64(*n.Total), m.Cells[0].Mean()*float64(cells), 1e-6)
 	}
 	for _, c := range []struct {
 		claim              relaynoise.Claim
@@ -46,19 +46,36 @@ func TestSearchesFindWhatIsPromised(t *testing.T) {
 	} {
 		n, err := relaynoise.Independent(16, c.claim, 0)
 		m := requireKeeps(t, n, err, c.claim)
-		require.LessOrEqual(t, math.Sqrt(m.Variance[0]), c.deviation, "%v", c.claim)
-		require.LessOrEqual(t, m.Mean[0], c.dummies, "%v", c.claim)
+		require.LessOrEqual(t, math.Sqrt(m.Cells[0].Variance()), c.deviation, "%v", c.claim)
+		require.LessOrEqual(t, m.Cells[0].Mean(), c.dummies, "%v", c.claim)
 	}
 	for k, dummies := range map[uint64]float64{34: 1600, 100: 4500, 250: 11000} {
 		n, err := relaynoise.Levels(k, .8, day)
 		m := requireKeeps(t, n, err, day)
-		require.LessOrEqual(t, math.Sqrt(m.Sum)/float64(k), 1.78, "%d levels", k)
-		total := 0.0
-		for _, mean := range m.Mean {
-			total += mean
-		}
-		require.LessOrEqual(t, total, dummies, "%d levels", k)
+		require.LessOrEqual(t, math.Sqrt(m.Sum.Variance())/float64(k), 1.78, "%d levels", k)
+		require.LessOrEqual(t, m.Dummies(), dummies, "%d levels", k)
 	}
+}
+
+// TestSums: the error of a sum, one slot per client, two relays that add.
+func TestSums(t *testing.T) {
+	day := relaynoise.Claim{Epsilon: 1, Delta: 1e-6, Epochs: 1}
+	for _, c := range []struct {
+		users              uint64
+		dummies, deviation float64
+	}{{1e4, 1600, 2.9}, {1e5, 1600, 5.3}, {1e5, 4500, 3}, {1e6, 11000, 3.3}} {
+		k, n, err := relaynoise.Sum(c.users, 2, day, c.dummies)
+		laws := requireKeeps(t, n, err, day)
+		require.LessOrEqual(t, laws.Dummies(), c.dummies)
+		found := math.Sqrt(2*laws.Sum.Variance()/float64(k*k) + float64(c.users)/float64(4*k*k))
+		require.LessOrEqual(t, found, c.deviation, "%v: k = %d", c, k)
+	}
+	k, n, err := relaynoise.Sum(1e4, 2, day, 0)
+	laws := requireKeeps(t, n, err, day)
+	require.LessOrEqual(t, math.Sqrt(2*laws.Sum.Variance()/float64(k*k)+1e4/float64(4*k*k)), 1.21*2)
+	require.LessOrEqual(t, laws.Dummies(), 5200.)
+	_, _, err = relaynoise.Sum(1e4, 2, day, 10)
+	require.ErrorContains(t, err, "dummies")
 }
 
 // TestLessNoiseIsCaught: what holds back a little is above the claim, so the searches leave no slack that
@@ -89,8 +106,8 @@ func TestLessNoiseIsCaught(t *testing.T) {
 	require.Greater(t, day.Total(curve), day.Delta)
 }
 
-// TestMomentsEqualEnumeration compares means, variances and those of the weighted sum.
-func TestMomentsEqualEnumeration(t *testing.T) {
+// TestLawsEqualEnumeration compares means, variances and those of the weighted sum.
+func TestLawsEqualEnumeration(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	for i := range 60 {
 		n := &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{twoSided(1, .7, 2, 4)}}
@@ -101,7 +118,7 @@ func TestMomentsEqualEnumeration(t *testing.T) {
 		case 2:
 			n.Tilt = &task.Tilt{Centre: 6 + total, Weights: []uint64{1, 2, 4}, Factors: factors(.1+rng.Float64(), 12)}
 		}
-		m, err := relaynoise.NewMoments(n)
+		m, err := relaynoise.NewLaws(n)
 		require.NoError(t, err)
 		law, base := states(n)
 		var mean, square [3]float64
@@ -119,11 +136,13 @@ func TestMomentsEqualEnumeration(t *testing.T) {
 			sum, sums = sum+p*weighted, sums+p*weighted*weighted
 		}
 		for j := range mean {
-			require.InDelta(t, mean[j], m.Mean[j], 1e-9)
-			require.InDelta(t, square[j]-mean[j]*mean[j], m.Variance[j], 1e-8)
+			require.InDelta(t, mean[j], m.Cells[j].Mean(), 1e-9)
+			require.InDelta(t, square[j]-mean[j]*mean[j], m.Cells[j].Variance(), 1e-8)
 		}
-		require.InDelta(t, sum, m.MeanSum, 1e-8)
-		require.InDelta(t, sums-sum*sum, m.Sum, 1e-7)
+		if n.Tilt != nil {
+			require.InDelta(t, sum, m.Sum.Mean(), 1e-8)
+			require.InDelta(t, sums-sum*sum, m.Sum.Variance(), 1e-7)
+		}
 	}
 }
 

@@ -1,0 +1,127 @@
+package relaynoise
+
+import "github.com/doona-dp/doona/wire/task"
+
+// Law is one of whole numbers: Mass[i] is the probability of First+i.
+type Law struct {
+	First int
+	Mass  []float64
+}
+
+// newLaw returns the law of weights, which need not sum to 1.
+func newLaw(first int, weights []float64) Law {
+	sum, law := 0.0, Law{first, make([]float64, len(weights))}
+	for _, w := range weights {
+		sum += w
+	}
+	for i, w := range weights {
+		law.Mass[i] = w / sum
+	}
+	return law
+}
+
+// Mean returns the mean.
+func (l Law) Mean() (mean float64) {
+	for i, p := range l.Mass {
+		mean += p * float64(l.First+i)
+	}
+	return mean
+}
+
+// Variance returns the variance.
+func (l Law) Variance() (variance float64) {
+	mean := l.Mean()
+	for i, p := range l.Mass {
+		d := float64(l.First+i) - mean
+		variance += p * d * d
+	}
+	return variance
+}
+
+// Laws are those of what one relay adds to one batch, for estimates: with the error of rounding, and not
+// with the safety of [Curve].
+type Laws struct {
+	Cells []Law // Of the number of dummies of each cell.
+	Sum   Law   // Of a tilted law: of Σ_j weight_j·Z_j.
+}
+
+// Dummies returns the mean number of dummies of all cells.
+func (l *Laws) Dummies() (mean float64) {
+	for _, law := range l.Cells {
+		mean += law.Mean()
+	}
+	return mean
+}
+
+// NewLaws returns the laws of a noise that [New] takes.
+func NewLaws(n *task.Noise) (*Laws, error) {
+	if _, err := New(n); err != nil {
+		return nil, err
+	}
+	l := &Laws{}
+	switch {
+	case n.Tilt != nil:
+		return l, l.tilted(n)
+	case n.Total != nil:
+		l.fixedTotal(n)
+	default:
+		laws, _ := tables(n)
+		n.Each(func(_ uint64, run task.Run) {
+			for range run.Count {
+				l.Cells = append(l.Cells, Law{Mass: laws[run.Table]})
+			}
+		})
+	}
+	return l, nil
+}
+
+func (l *Laws) fixedTotal(n *task.Noise) {
+	laws, _ := tables(n)
+	f, total, others := laws[0], int(*n.Total), []float64{1}
+	for range n.Cells - 1 {
+		others = convolve(others, f, total)
+	}
+	weights := make([]float64, len(f))
+	for z, p := range f {
+		weights[z] = p * at(others, total-z)
+	}
+	law := newLaw(0, weights)
+	for range n.Cells {
+		l.Cells = append(l.Cells, law)
+	}
+}
+
+func (l *Laws) tilted(n *task.Noise) error {
+	s, err := newSpectrum(newTilt(n))
+	if err != nil {
+		return err
+	}
+	for j := range s.weights {
+		weights := make([]float64, len(s.law(j)))
+		for z, p := range s.law(j) {
+			weights[z] = p * s.expect(j, z)
+		}
+		l.Cells = append(l.Cells, newLaw(0, weights))
+	}
+	l.Sum = newLaw(s.centre-len(s.factors)+1, s.sums())
+	return nil
+}
+
+// sums returns the law of the weighted sum within the factors' reach of the centre, times a constant.
+func (s *spectrum) sums() []float64 {
+	reach := len(s.factors) - 1
+	law := make([]float64, 2*reach+1)
+	for i, m := range s.kept {
+		part := s.before[i][0] * s.after[i][0]
+		if m > 0 && m < s.size/2 {
+			part *= 2
+		}
+		for x := range law {
+			law[x] += real(part * s.turn(-m*(x-reach)))
+		}
+	}
+	for x := range law {
+		law[x] = max(0, law[x]) * s.factors[max(x-reach, reach-x)]
+	}
+	return law
+}
