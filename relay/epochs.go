@@ -117,7 +117,11 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch
 func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint64) error {
 	begun := time.Now()
 	destroyed := false
-	err := r.store.Seal(ctx, id, seq, func(submissions uint64, rows []store.Row) (*onion.Batch, error) {
+	dummies, err := s.dilute(id.Epoch)
+	if err != nil {
+		return err
+	}
+	err = r.store.Seal(ctx, id, seq, func(submissions uint64, rows []store.Row) (*onion.Batch, error) {
 		lanes := make(onion.Lanes, s.Slots.Lanes)
 		in := make([]uint64, len(lanes))
 		for _, row := range rows {
@@ -125,7 +129,7 @@ func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint6
 			in[row.Lane]++
 		}
 		destroyed = onion.CheckCounts(s.Task, submissions, in) != nil
-		return r.makeBatch(s, id.Epoch, seq, submissions, in, lanes, destroyed, nil)
+		return r.makeBatch(s, id.Epoch, seq, submissions, in, lanes, dummies, destroyed, nil)
 	})
 	if err != nil {
 		return err
@@ -136,18 +140,22 @@ func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint6
 	return nil
 }
 
-// makeBatch permutes lanes, or empties them, and signs.
-func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes, destroy bool,
-	source *onion.SignedManifest) (*onion.Batch, error) {
-	src := randomizer.NewSource()
+// makeBatch permutes lanes with the relay's dummies in the first, or empties them, and signs.
+func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes, dummies [][]byte,
+	destroy bool, source *onion.SignedManifest) (*onion.Batch, error) {
+	src, added := randomizer.NewSource(), make([]uint64, len(in))
+	if !destroy {
+		lanes[0] = append(lanes[0], dummies...)
+		added[0] = uint64(len(dummies))
+	}
 	for i := range lanes {
 		if destroy || lanes[i] == nil {
 			lanes[i] = [][]byte{}
 		}
 		randomizer.Shuffle(src, lanes[i])
 	}
-	return onion.NewBatch(r.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in, lanes,
-		source)
+	return onion.NewDilutedBatch(r.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in,
+		added, lanes, source)
 }
 
 // endEpochs closes what is over. At the first relay that goes by the time that has surely come; at a

@@ -220,7 +220,11 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 	var tooFew error
 	repeats := 0
 	id := s.epochID(m.Epoch)
-	err := r.store.Mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
+	dummies, err := s.dilute(m.Epoch)
+	if err != nil {
+		return err
+	}
+	err = r.store.Mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
 		lanes := make(onion.Lanes, s.Slots.Lanes)
 		valid := make([]uint64, len(lanes))
 		repeats = 0 // the store may repeat the transaction
@@ -233,7 +237,7 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 			valid[slot.lane]++
 		}
 		tooFew = onion.CheckCounts(s.Task, m.Submissions, valid)
-		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, lanes, tooFew != nil, b.Signed())
+		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, lanes, dummies, tooFew != nil, b.Signed())
 	})
 	if err != nil {
 		return err
@@ -258,7 +262,7 @@ func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManif
 	}
 	in, none := counts(m, s.Task), make(onion.Lanes, s.Slots.Lanes)
 	err = r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func([]bool) (*onion.Batch, error) {
-		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, none, true, source)
+		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, none, nil, true, source)
 	})
 	return errors.Join(err, r.note(ctx, s, m.Epoch, m.Seq, why))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/task/dummies"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -28,6 +29,8 @@ type served struct {
 	hop    int
 	layout onion.Layout
 	keys   *keyfile.HPKE
+	noise  *dummies.Law  // nil if the task has none
+	sealer *onion.Sealer // of dummies
 
 	mu      sync.Mutex // guards openers, tokens and states
 	openers map[uint64]*onion.Opener
@@ -82,10 +85,23 @@ func (r *setup) loadTask(c TaskConfig) (*served, error) {
 	if err := handover.CheckServable(s.Task, s.hop); err != nil {
 		return nil, err
 	}
+	if err := s.loadNoise(); err != nil {
+		return nil, err
+	}
 	if err := s.loadIssuerKeys(c.IssuerKeys); err != nil {
 		return nil, err
 	}
 	return s, s.loadKeys(c.HPKEKeys)
+}
+
+// loadNoise prepares to add the task's dummies, if it has any.
+func (s *served) loadNoise() (err error) {
+	if s.Noise == nil {
+		return nil
+	}
+	s.noise = dummies.New(s.Noise)
+	s.sealer, err = onion.NewSealer(s.Task, s.ID, s.KeyLists)
+	return err
 }
 
 // loadBundle reads the task, which must be its configured owner's.

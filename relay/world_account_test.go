@@ -435,7 +435,6 @@ func (a *account) note(name, format string, args ...any) {
 // noticed collects what parties found, or refused for: faults of others, and that they were set back. What
 // is found where all are honest, as that the rest of an epoch was destroyed, is none.
 func (w *world) noticed(ctx context.Context) (out []string) {
-	out = slices.Clone(w.notices)
 	for _, name := range w.order {
 		p := w.parties[name]
 		p.mu.Lock()
@@ -458,9 +457,6 @@ func relayFindings(ctx context.Context, name string, r *relay.Relay) (out []stri
 	status, err := r.Status(ctx)
 	if err != nil {
 		return []string{name + " has no status: " + err.Error()}
-	}
-	if status.SetBack != "" {
-		out = append(out, name+": "+status.SetBack)
 	}
 	for _, t := range status.Tasks {
 		for _, f := range t.Findings {
@@ -486,7 +482,7 @@ func verifierFindings(v *verifier.Verifier) (out []string) {
 // state says how far a relay has come, in few words, for the trace.
 func (w *world) state(p *party) string {
 	p.mu.Lock()
-	run, restored := p.run, p.restored
+	run := p.run
 	p.mu.Unlock()
 	r, ok := run.(*relay.Relay)
 	if !ok {
@@ -498,9 +494,7 @@ func (w *world) state(p *party) string {
 	}
 	var out []string
 	for _, t := range status.Tasks {
-		if !restored {
-			w.account.checkConfirmed(t.Hop, &t)
-		}
+		w.account.checkConfirmed(t.Hop, &t)
 		for _, e := range t.Epochs {
 			out = append(out, fmt.Sprintf("%d %s %d/%d", e.Epoch, e.State, e.Confirmed, e.Batches))
 		}

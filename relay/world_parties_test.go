@@ -46,8 +46,6 @@ type party struct {
 	why    string       // it does not start, if so
 
 	snapshots []snapshot
-	restored  bool // part of it was
-	closed    bool // its epochs were, by the operator
 }
 
 // snapshot is what a party's files were at a time.
@@ -156,23 +154,19 @@ func (l *lockedLog) Write(b []byte) (int, error) {
 	return l.party.logs.Write(b)
 }
 
-// relayConfig is a relay's configuration.
-func (p *party) relayConfig() (relay.Config, error) {
-	cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
-	cfg.Listen, cfg.Admin = "", ""
-	cfg.Clock, cfg.Elapsed, cfg.Log = p.Now, p.world.since, p.logger()
-	cfg.GiveUp, cfg.Retention = worldGiveUp, 24*time.Hour
-	return cfg, err
-}
-
 // beginRelay starts the relay at a hop.
 func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 	return func(p *party, l *life) (runner, error) {
-		cfg, err := p.relayConfig()
+		cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
 		if err != nil {
 			return nil, err
 		}
-		cfg.Listener = l.listener
+		cfg.Listener, cfg.Listen, cfg.Admin = l.listener, "", ""
+		cfg.Clock, cfg.Elapsed, cfg.Log = p.Now, p.world.since, p.logger()
+		cfg.GiveUp, cfg.Retention = worldGiveUp, 24*time.Hour
+		for i := range cfg.Tasks {
+			cfg.Tasks[i].IssuerKeys = ""
+		}
 		r, err := relay.New(cfg)
 		if err != nil {
 			return nil, err
@@ -180,50 +174,6 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 		p.world.bug.plantRelay(r, hop)
 		return r, nil
 	}
-}
-
-// operate does what an operator does about a relay that was set back and stands still: it ends the epochs
-// that had begun.
-func (p *party) operate() {
-	p.faults.Lock()
-	defer p.faults.Unlock()
-	why := p.standsStill()
-	if why == "" {
-		return
-	}
-	p.world.noticedOnce(p.name + ": " + why)
-	p.halt()
-	p.disk.Revive()
-	cfg, err := p.relayConfig()
-	if err != nil {
-		panic(err)
-	}
-	back, err := relay.OpenSetBack(cfg)
-	if err == nil {
-		err = errors.Join(back.End(context.Background()), back.Close())
-	}
-	p.world.log("the operator of %s ends epochs: %v", p.name, err)
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	if err := p.start(); err != nil {
-		p.world.log("%s does not start: %v", p.name, err)
-	}
-}
-
-// standsStill says why a relay does nothing, "" where it works.
-func (p *party) standsStill() string {
-	p.mu.Lock()
-	run, why := p.run, p.why
-	p.mu.Unlock()
-	if r, ok := run.(*relay.Relay); ok {
-		status, err := r.Status(context.Background())
-		if err != nil {
-			return err.Error()
-		}
-		return status.SetBack
-	}
-	return why
 }
 
 // issuerConfig is the issuer's configuration.
@@ -318,9 +268,6 @@ func (p *party) snapshot() map[string][]byte {
 
 // restore puts some parts of a party that is down back to an earlier moment.
 func (p *party) restore(from map[string][]byte, parts []string) error {
-	p.mu.Lock()
-	p.restored = true
-	p.mu.Unlock()
 	for name := range p.snapshot() {
 		if _, there := from[name]; !there && slices.Contains(parts, part(name)) {
 			if err := os.Remove(filepath.Join(p.folder, name)); err != nil {

@@ -31,7 +31,7 @@ import (
 // A world is all parties of a task in one process: clients, two relays, the verifier, and where the task has
 // tokens the issuer. All code is the product's own, on real files; time is virtual, the network is roads that
 // the world sees (world_network_test.go), and each disk is a faultdisk. From a seed come all faults and the
-// clients' times.
+// clients' times: the same seed is the same world.
 //
 // An epoch lasts a minute. After the last, all faults end, and the parties have until worldGiveUp and a bit to
 // come to terms; then, and all along, the invariants of world_account_test.go must hold.
@@ -102,16 +102,8 @@ type world struct {
 	snapshots          bool               // are taken
 	records            bool               // disks remember everything
 
-	mu      sync.Mutex // guards the rest
-	traced  []string
-	notices []string // of what is over
-}
-
-// noticedOnce keeps what somebody has noticed, also when it is over.
-func (w *world) noticedOnce(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.notices = append(w.notices, what)
+	mu     sync.Mutex // guards the rest
+	traced []string
 }
 
 // log adds a line to the trace.
@@ -184,7 +176,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 // run plays a world. It is called in a bubble.
 func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
-	faults := w.bug.faults(drawFaults(rng, w.tokens, w.bug.allowed()))
+	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, w.bug.allowed()))
 	w.snapshots = w.bug.needsSnapshots(faults)
 	var servers []*http.Server
 	for _, name := range w.order {
@@ -356,7 +348,7 @@ func (w *world) check() {
 	w.takeSnapshots()
 	for _, name := range relayNames {
 		p := w.parties[name]
-		if early := w.early(p); len(early) > p.mayBeEarly() {
+		if early := w.early(p); len(early) > w.bug.mayBeEarly() {
 			w.account.note("keys erased early", "%s: of epochs %v", name, early)
 		}
 		if now := w.state(p); now != p.told {
@@ -382,9 +374,6 @@ func (w *world) heal() {
 			}
 		}
 		p.disk.Revive()
-		if slices.Contains(relayNames, name) {
-			p.operate()
-		}
 	}
 }
 
@@ -394,8 +383,7 @@ func (w *world) settle() {
 		synctest.Wait()
 		over := true
 		for _, name := range relayNames {
-			now := w.state(w.parties[name])
-			over = over && strings.Count(now, "erased")+strings.Count(now, "ended") >= worldEpochs
+			over = over && strings.Count(w.state(w.parties[name]), "erased") == worldEpochs
 		}
 		if over && w.kept() == w.made() {
 			return
@@ -517,21 +505,12 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// TestWorldIsTheSameAgain: a seed has the same faults each time, and where there are none the same trace. What
-// comes of a fault may differ by seconds, as parties ask each other for the time at moments of their own.
+// TestWorldIsTheSameAgain: a seed has one trace. Only where a clock is wrong it may have several, as parties ask
+// each other for the time at random moments.
 func TestWorldIsTheSameAgain(t *testing.T) {
-	faults := func(w *world) (out []string) {
-		for _, line := range w.traced {
-			if strings.Contains(line, "fault: ") {
-				out = append(out, line)
-			}
-		}
-		return out
-	}
-	require.NotEmpty(t, faults(playWorld(t, 5, &bug{})))
-	require.Equal(t, faults(playWorld(t, 5, &bug{})), faults(playWorld(t, 5, &bug{})))
-	for _, seed := range []uint64{6, 7} {
-		first, again := playWorld(t, seed, &bug{quiet: true}), playWorld(t, seed, &bug{quiet: true})
+	for _, seed := range []uint64{5, 6, 19} {
+		first, again := playWorld(t, seed, &bug{}), playWorld(t, seed, &bug{})
+		require.NotContains(t, first.report(), "fault: "+faultClock)
 		require.Equal(t, first.traced, again.traced)
 		require.Greater(t, len(first.traced), 20)
 	}

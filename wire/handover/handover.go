@@ -381,11 +381,16 @@ func CheckServable(t *task.Task, hop int) error {
 }
 
 // MaxBatch returns the most bytes a batch of the relay at hop takes: all slots of Batch.Size
-// clients, the hashes and headers of their chunks, and a manifest for every hop so far.
+// clients, what every relay so far may have added, the hashes and headers of their chunks, and a
+// manifest for every hop so far.
 func MaxBatch(t *task.Task, layout onion.Layout, hop int) int64 {
 	const header = 5                               // of a msgpack binary or array
 	manifest := 512 + int64(t.Slots.Lanes)*(1+4*9) // four counts of at most 9 bytes per lane
 	slots := int64(t.Batch.Size) * int64(t.Slots.PerLane)
+	if t.Noise != nil {
+		_, most := t.Noise.Support()
+		slots += int64(hop+1) * int64(most)
+	}
 	lane := slots*int64(layout.SlotSize(hop+1)) + (slots/onion.ChunkSlots+1)*(sha256.Size+header)
 	return int64(t.Slots.Lanes)*lane + int64(hop+1)*manifest
 }

@@ -418,12 +418,16 @@ func TestAdded(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	noisy := *w.Task
 	noisy.Noise = &task.Noise{Kind: task.NoisePool, Cells: 2, Pool: 3}
+	const law = "want 3 to 3 by the task's noise"
 	for _, c := range []struct {
 		count       onion.LaneCount
 		plain, with string
 	}{
-		{onion.LaneCount{In: 9, Out: 9}, "", ""},
+		{onion.LaneCount{In: 9, Out: 9}, "", law},
 		{onion.LaneCount{In: 9, Added: 3, Out: 9, Dropped: 3}, "3 slots added", ""},
+		{onion.LaneCount{In: 9, Added: 4, Out: 9, Dropped: 4}, "4 slots added", law},
+		{onion.LaneCount{In: 9, Added: 2, Out: 9, Dropped: 2}, "2 slots added", law},
+		{onion.LaneCount{In: 9, Dropped: 9}, "", ""},
 		{onion.LaneCount{In: 9, Added: 3, Out: 9}, "does not add up", "does not add up"},
 		{onion.LaneCount{In: 9, Out: 9, Dropped: 3}, "does not add up", "does not add up"},
 		{onion.LaneCount{In: 9, Added: 1<<64 - 9, Out: 0}, "does not add up", "does not add up"},

@@ -143,7 +143,7 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	for lane, messages := range lanes {
 		content.Lanes[lane] = make([][]byte, len(messages))
 		for i, m := range messages {
-			slot, err := s.sealSlot(epoch, lane, m)
+			slot, err := s.sealFrom(epoch, 1, lane, m)
 			if err != nil {
 				return nil, err
 			}
@@ -161,15 +161,25 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	return codec.Marshal(&submission{task.Version, sealed})
 }
 
-func (s *Sealer) sealSlot(epoch uint64, lane int, m task.Message) ([]byte, error) {
+// sealFrom seals a message in one layer for each hop from first on.
+func (s *Sealer) sealFrom(epoch uint64, first, lane int, m task.Message) ([]byte, error) {
 	plain := s.plaintext(m)
 	for hop := s.task.VerifierHop(); ; hop-- {
 		slot, err := seal(s.keys[hop][epoch], Context{s.taskID, epoch, hop}, lane, KindSlot, plain)
-		if err != nil || hop == 1 {
+		if err != nil || hop == first {
 			return slot, err
 		}
 		plain = append(newTag(len(slot)), slot...)
 	}
+}
+
+// SealSlot seals a message for the hops from 1 ≤ hop on, as a slot of a lane looks when it arrives there: what
+// a relay adds of its own is not to be told from what it has peeled.
+func (s *Sealer) SealSlot(epoch uint64, hop, lane int, message []byte) ([]byte, error) {
+	if len(message) != int(s.task.Slots.MessageBytes) {
+		return nil, fmt.Errorf("invalid message of %d bytes: want %d", len(message), s.task.Slots.MessageBytes)
+	}
+	return s.sealFrom(epoch, hop, lane, task.Message{Body: message})
 }
 
 func (s *Sealer) checkLanes(lanes [][]task.Message) error {

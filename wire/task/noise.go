@@ -337,11 +337,11 @@ func (n *Noise) tablesAllow() (least, most uint64) {
 func (t *Task) CheckSupported() error {
 	const yet = "none: not supported yet"
 	switch {
-	case t.Noise != nil:
+	case t.Noise != nil && t.Noise.Kind != NoiseCells:
 		return invalid.Field("noise", t.Noise.Kind, yet)
 	case t.Stream != nil:
 		return invalid.Field("stream", strconv.Quote(t.Stream.Name), yet)
-	case !t.Claim.Total.IsZero():
+	case !t.Claim.Total.IsZero() && t.Noise == nil:
 		return invalid.Field("claim.total", t.Claim.Total.Epsilon.text+", "+t.Claim.Total.Delta.text, yet)
 	}
 	return nil

@@ -232,7 +232,9 @@ func TestChangeableAscends(t *testing.T) {
 func TestNotSupportedYet(t *testing.T) {
 	require.NoError(t, sample().CheckSupported())
 	for field, change := range map[string]func(*task.Task){
-		"noise":       func(t *task.Task) { t.Noise = cells() },
+		"noise": func(t *task.Task) {
+			t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 9}
+		},
 		"stream":      func(t *task.Task) { t.Stream = stream() },
 		"claim.total": func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-5") },
 	} {

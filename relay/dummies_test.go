@@ -1,0 +1,125 @@
+package relay_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// added is the law of the tests below: 6 dummies for every batch, of four cells.
+const added = 6
+
+// noisy makes relays add dummies to batches, and so needs no other client.
+func noisy(draft *task.Task) {
+	total := uint64(added)
+	draft.Claim.Assumption = task.NoneHonest
+	draft.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 4, Tables: [][]uint64{{1, 2, 3, 2, 1}}, Total: &total}
+}
+
+// draws are the dummies that both relays added to some batches of clients who all hold 1000, no cell.
+func draws(t *testing.T, c *relaytest.Cascade, batches int) (all [][]uint64) {
+	t.Helper()
+	for seq := range batches {
+		for i := range 10 {
+			network := relaytest.Network(10*seq + i)
+			require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1000), network))
+		}
+	}
+	for seq := range batches {
+		batch, chain := c.Pull(t, 0, uint64(seq))
+		require.Equal(t, []onion.LaneCount{{In: 10, Added: added, Out: 10 + added}}, chain[0].Lanes)
+		require.Equal(t, []onion.LaneCount{{In: 10 + added, Added: added, Out: 10 + 2*added}}, chain[1].Lanes)
+		cells := make([]uint64, 4)
+		for _, value := range c.Values(t, 0, batch)[0] {
+			if value != 1000 {
+				require.Less(t, value, uint64(4))
+				cells[value]++
+			}
+		}
+		all = append(all, cells)
+	}
+	return all
+}
+
+// TestRelaysAddDummies: every relay adds what the law says to every batch and says how many; each batch has a
+// draw of its own, and what is left at the epoch's end is released.
+func TestRelaysAddDummies(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: noisy})
+	c.StartAll(t)
+	all := draws(t, c, 12)
+	for _, cells := range all {
+		require.EqualValues(t, 2*added, cells[0]+cells[1]+cells[2]+cells[3])
+	}
+	// 12 equal draws of both relays together: each has a probability below 1/8, so below 10⁻⁹ in all.
+	require.Greater(t, len(slices.CompactFunc(all, slices.Equal)), 1)
+
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1000), relaytest.Network(500)))
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
+	batch, chain := c.Pull(t, 0, 12)
+	require.EqualValues(t, 1, chain[0].Submissions)
+	require.Len(t, batch.Ciphertexts[0], 1+2*added)
+	require.Contains(t, c.Values(t, 0, batch)[0], uint64(1000))
+}
+
+// TestDummiesLookLikePeeledSlots: to who holds all later keys, what the first relay adds has the size of what it
+// peels and opens alike, layer by layer, down to a message of the task's size.
+func TestDummiesLookLikePeeledSlots(t *testing.T) {
+	for _, name := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
+		c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+			noisy(draft)
+			draft.KEM = name
+		}})
+		_, stop := c.StartRelay(t, 0)
+		defer stop()
+		for i := range 10 {
+			require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(i)))
+		}
+		var taken *onion.Batch
+		next := handover.NewClient(c.SignKey(t, 1), nil)
+		require.Eventually(t, func() bool {
+			var err error
+			taken, err = next.Pull(t.Context(), c.Open, 0, 0, 0)
+			return err == nil
+		}, relaytest.Patience, 10*time.Millisecond)
+		opener, last := c.Opener(t, 1, 0), c.VerifierOpener(t, 0)
+		tags := map[[onion.TagSize]byte]bool{}
+		for _, slot := range taken.Ciphertexts[0] {
+			require.Len(t, slot, len(taken.Ciphertexts[0][0]))
+			tag, next, err := opener.OpenSlot(0, slot)
+			require.NoError(t, err)
+			tags[tag] = true
+			tag, m, err := last.OpenMessage(0, next)
+			require.NoError(t, err)
+			tags[tag] = true
+			require.False(t, m.Cover)
+			require.Len(t, m.Body, int(c.Open.Slots.MessageBytes))
+		}
+		require.Len(t, tags, 2*(10+added), "a tag of its own in each layer")
+	}
+}
+
+// TestDummiesOutsideTheLaw: a relay that says it added another number than the law allows is not believed. The
+// next one releases nothing of that batch, and names it.
+func TestDummiesOutsideTheLaw(t *testing.T) {
+	for _, n := range []uint64{0, added - 1, added + 1} {
+		c := relaytest.New(t, relaytest.Options{Task: noisy})
+		f := c.StartFirst(t)
+		_, stop := c.StartRelay(t, 1)
+		defer stop()
+		slots := c.Slots(t, 0, span(0, 10+n)...)
+		b, err := onion.NewDilutedBatch(f.Sign, f.Context(0), 0, 10, []uint64{10}, []uint64{n}, slots, nil)
+		require.NoError(t, err)
+		f.Serve(t, 0, 0, b)
+		require.Eventually(t, func() bool { return len(c.Status(t, 1).Findings) > 0 }, relaytest.Patience,
+			10*time.Millisecond)
+		got, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+		require.True(t, err != nil || len(got.Ciphertexts[0]) == 0)
+	}
+}
