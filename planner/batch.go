@@ -7,6 +7,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
 // batches draws one batch after the other: honest clients, and after them malicious ones.
@@ -18,7 +19,8 @@ type batches struct {
 	fast      func(*randomizer.Source) (protocols.Aggregate, uint64) // nil: draw every message.
 	attacker  protocols.Attacker                                     // nil without malicious clients.
 	attack    string
-	lost      Lost // nil: nothing is.
+	lost      Lost         // nil: nothing is.
+	noise     *dummies.Law // nil: relays add nothing.
 }
 
 // drawn is a batch as the verifier has it.
@@ -36,6 +38,9 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 	split := len(values) - tr.Malicious
 	b := &batches{task: t, mechanism: m, honest: values[:split], malicious: values[split:], attack: tr.Attack,
 		lost: tr.Lost}
+	if t.Noise != nil {
+		b.noise = dummies.New(t.Noise)
+	}
 	if tr.Fast && tr.Lost != nil {
 		return nil, invalid.Field("fast", "true", "false: what is lost are messages")
 	}
@@ -92,7 +97,49 @@ func (b *batches) next(src *randomizer.Source) (*drawn, error) {
 		}
 	}
 	d.aggregate.AddUsers(d.loss.Clients)
-	return d, nil
+	return d, b.dilute(d, src)
+}
+
+// DefaultRelays is how many relays add dummies in a simulation of a task that does not name them yet.
+const DefaultRelays = 2
+
+// relays returns how many relays add dummies to a batch.
+func relays(t *task.Task) int {
+	if len(t.Relays) == 0 {
+		return DefaultRelays
+	}
+	return len(t.Relays)
+}
+
+// dilute adds what every relay adds, by the real draw.
+func (b *batches) dilute(d *drawn, src *randomizer.Source) error {
+	if b.task.Noise == nil {
+		return nil
+	}
+	added := uint64(0)
+	for range relays(b.task) {
+		cells, err := b.noise.Draw(src)
+		if err != nil {
+			return err
+		}
+		added += uint64(len(cells))
+		for _, cell := range cells {
+			message := make([]byte, b.task.Slots.MessageBytes)
+			for i := len(message) - 1; i >= 0; i-- {
+				message[i] = byte(cell)
+				cell >>= 8
+			}
+			if err := d.aggregate.Add(0, message); err != nil {
+				return err
+			}
+		}
+	}
+	diluted, ok := d.aggregate.(protocols.Diluted)
+	if !ok {
+		return invalid.Field("noise", b.task.Noise.Kind, "none for protocol "+b.task.Protocol)
+	}
+	diluted.AddDummies(uint64(relays(b.task)), added)
+	return nil
 }
 
 // fits holds a malicious client to the slots that the relays hold it to.

@@ -124,6 +124,9 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 			o.SamplingVariance[j] += sampling[j]
 		}
 	}
+	for j, variance := range dummyVariance(t, m) {
+		o.PredictedVariance[j] += variance
+	}
 	scale := protocols.Scale(t.Query, uint64(len(values)))
 	for j := range o.Truth {
 		o.Truth[j] *= scale
@@ -133,6 +136,19 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 		o.SamplingVariance[j] *= scale * scale
 	}
 	return nil
+}
+
+// dummyVariance returns what relays add to the variance of each entry of one batch's total.
+func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
+	if t.Noise == nil {
+		return nil
+	}
+	diluted, ok := m.Aggregate().(protocols.Diluted)
+	if !ok {
+		return nil
+	}
+	diluted.AddDummies(uint64(relays(t)), 0)
+	return diluted.DummyVariance()
 }
 
 // sums accumulates the first four powers of the errors against the truth.

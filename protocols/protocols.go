@@ -75,6 +75,15 @@ type Aggregate interface {
 	Counters(visit func(*uint64))
 }
 
+// Diluted is an [Aggregate] of a task whose relays add dummies.
+type Diluted interface {
+	// AddDummies says that among the messages added are dummies, drawn by the task's law as often as draws
+	// says: by each relay, for each batch.
+	AddDummies(draws, dummies uint64)
+	// DummyVariance returns the variance that dummies add to each entry of Total.
+	DummyVariance() []float64
+}
+
 // VisitAll visits numbers one after the other, for [Aggregate.Counters].
 func VisitAll(numbers []uint64, visit func(*uint64)) {
 	for j := range numbers {

@@ -3,6 +3,7 @@ package verifier
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
@@ -67,7 +68,7 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 // estimate fills the estimate and its error bars.
 func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, loss protocols.Loss) {
 	scale := protocols.Scale(t.Query, loss.Clients)
-	worst := math.Sqrt(float64(agg.Reports())*m.WorstVariance()) * scale
+	worst := math.Sqrt(float64(agg.Reports())*m.WorstVariance()+dummyVariance(agg)) * scale
 	totals := agg.Total()
 	each := 1 - (1-Confidence)/float64(len(totals))
 	for j, law := range agg.Errors() {
@@ -85,6 +86,15 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 		a.Interval = append(a.Interval, interval(Confidence))
 		a.Band = append(a.Band, interval(each))
 	}
+}
+
+// dummyVariance returns the largest variance that what relays added has in an entry of the total.
+func dummyVariance(agg protocols.Aggregate) float64 {
+	diluted, ok := agg.(protocols.Diluted)
+	if !ok {
+		return 0
+	}
+	return slices.Max(diluted.DummyVariance())
 }
 
 // drowned says whether an entry's interval says nothing because of what is missing.

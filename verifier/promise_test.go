@@ -11,6 +11,19 @@ import (
 
 // The promise names the relay that must be honest, and what the first one must do, as
 // docs/proofs/slots.md has it.
+func TestPromiseOfNoise(t *testing.T) {
+	noisy := &task.Task{Protocol: "augmented", Claim: task.Claim{Assumption: task.NoneHonest}}
+	promise, err := verifier.Promise(noisy)
+	require.NoError(t, err)
+	require.Contains(t, promise, "no other client need be honest")
+	require.Contains(t, promise, "exact answers, unlinked")
+	require.NotContains(t, promise, "n_min")
+	noisy.Params = []task.Param{{Key: "gamma"}}
+	promise, err = verifier.Promise(noisy)
+	require.NoError(t, err)
+	require.NotContains(t, promise, "exact")
+}
+
 func TestPromiseNamesTheRelay(t *testing.T) {
 	for _, c := range []struct {
 		protocol string

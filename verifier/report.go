@@ -50,6 +50,8 @@ type Guarantee struct {
 	Gamma          *float64 `json:"gamma"`         // Blanket probability, where the protocol has one.
 	Rule           string   `json:"rule"`
 	Promise        string   `json:"promise"`
+	// Assumption is "crowd", n_min honest clients in a batch, or "none": no other client need be honest.
+	Assumption string `json:"assumption"`
 }
 
 // EpochReport is one epoch's line of the ledger: what it cost and what it gave.
@@ -253,7 +255,7 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 		return nil, err
 	}
 	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(),
-		Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise}
+		Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise, Assumption: t.Claim.Assumption.String()}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
 		g.LocalEpsilon = &local
 	}
@@ -264,29 +266,43 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	return g, nil
 }
 
+// NoneHonest says whether the guarantee needs no other client to be honest.
+func (g *Guarantee) NoneHonest() bool { return g.Assumption == task.NoneHonest.String() }
+
 // Promise returns a task's guarantee in the words used wherever it is stated.
 func Promise(t *task.Task) (string, error) {
-	relay, caveat, err := Trusted(t)
-	text := "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided at least " +
-		"n_min honest clients' messages reach " +
-		relay + " relay that does not collude. That a client took part is not protected."
+	needs, caveat, err := Needs(t)
+	text := "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided " + needs +
+		". That a client took part is not protected."
 	if caveat != "" {
 		text += " " + caveat
 	}
 	return text, err
 }
 
-// Trusted returns the relay that a task's guarantee rests on, "one" or "a first", and what it rests on
-// besides, or "" (docs/proofs/slots.md).
-func Trusted(t *task.Task) (relay, caveat string, err error) {
-	trust, err := registry.Trust(t)
-	switch trust {
-	case protocols.TrustAny:
-		return "one", "", err
-	case protocols.TrustWhole:
-		return "one", wholeClients, err
+// Needs returns what a task's guarantee needs, and what it rests on besides, or "" (docs/proofs/slots.md).
+func Needs(t *task.Task) (needs, caveat string, err error) {
+	if t.Claim.Assumption == task.NoneHonest {
+		return "one relay does not collude: what it adds hides each client, and no other client need be honest",
+			exactAnswers(t), nil
 	}
-	return "a first", "", err
+	trust, err := registry.Trust(t)
+	relay := "a first"
+	if trust != protocols.TrustFirst {
+		relay = "one"
+	}
+	if trust == protocols.TrustWhole {
+		caveat = wholeClients
+	}
+	return "at least n_min honest clients' messages reach " + relay + " relay that does not collude", caveat, err
+}
+
+// exactAnswers says what the verifier receives where relays add the noise.
+func exactAnswers(t *task.Task) string {
+	if _, local := t.Param("gamma"); local {
+		return "The verifier receives randomized answers, unlinked."
+	}
+	return "The verifier receives exact answers, unlinked, among dummies."
 }
 
 // wholeClients is what the guarantee rests on where the proofs take all messages of n_min clients in one

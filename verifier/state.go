@@ -160,6 +160,7 @@ func (v *Verifier) count(t *total, one *signedVersion) error {
 		return nil
 	}
 	batch.aggregate.AddUsers(last.Submissions)
+	dilute(batch.aggregate, one.chain)
 	if err := t.aggregate.Merge(batch.aggregate); err != nil {
 		return err
 	}
@@ -168,6 +169,21 @@ func (v *Verifier) count(t *total, one *signedVersion) error {
 	t.lose(one.chain, c.Lost)
 	t.counts.add(c)
 	return nil
+}
+
+// dilute says how often relays drew the dummies of a batch, and how many they say they added.
+func dilute(a protocols.Aggregate, chain []onion.Manifest) {
+	diluted, ok := a.(protocols.Diluted)
+	if !ok {
+		return
+	}
+	added := uint64(0)
+	for _, m := range chain {
+		for _, lane := range m.Lanes {
+			added += lane.Added
+		}
+	}
+	diluted.AddDummies(uint64(len(chain)), added)
 }
 
 // lose adds the slots that a released batch lost, by hop: those that each relay dropped, and of all lost

@@ -386,8 +386,12 @@ func dated(start time.Time, epochs task.Epochs) string {
 
 // costs are the guarantee and the ledger.
 func (a *account) costs() []fact {
-	local := fact{"no ε₀", "If every relay colludes with the verifier, or one client is surrounded by clients of the " +
-		"verifier’s, nothing remains."}
+	surrounded, needs := ", or one client is surrounded by clients of the verifier’s",
+		" for n_min = "+count(a.NMin)+" honest clients"
+	if a.NoneHonest() {
+		surrounded, needs = "", ": no other client need be honest"
+	}
+	local := fact{"no ε₀", "If every relay colludes with the verifier" + surrounded + ", nothing remains."}
 	if a.LocalEpsilon != nil {
 		local = fact{epsilon("ε₀", *a.LocalEpsilon), "is what remains if every relay colludes with the verifier."}
 	}
@@ -396,8 +400,8 @@ func (a *account) costs() []fact {
 		ledger = epsilon("ε", *a.Ledger.Epsilon)
 	}
 	return []fact{
-		{epsilon("ε", a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s for n_min = %s honest "+
-			"clients.", decimal.Format(a.Delta, -1), a.Rule, count(a.NMin))},
+		{epsilon("ε", a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s%s.",
+			decimal.Format(a.Delta, -1), a.Rule, needs)},
 		local,
 		{ledger, fmt.Sprintf("δ = %s: what a client has spent who reported in every epoch whose batches came here, "+
 			"%s, by %s composition. Batches of one epoch hold different clients and do not add up.",

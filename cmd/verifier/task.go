@@ -363,7 +363,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 		s.ID = taskfile.ID(t).String()
 	}
 	remains := "nothing remains"
-	relay, caveat, err := verifier.Trusted(t)
+	needs, caveat, err := verifier.Needs(t)
 	if err != nil {
 		return err
 	}
@@ -386,9 +386,10 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 			fmt.Fprintf(w, "task %s\nsigned by %s\n", s.ID, owner)
 		}
 		fmt.Fprintf(w, `%s by %s, rule %s, parameters %s
-(%s, %s)-DP by substitution, provided at least %d honest clients' messages reach %s relay that
-does not collude. If all relays collude, %s. Taking part is not protected.
-`, t.Query, t.Protocol, t.Rule, strings.Join(params, ", "), t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, relay, remains)
+(%s, %s)-DP by substitution, provided %s.
+If all relays collude, %s. Taking part is not protected.
+`, t.Query, t.Protocol, t.Rule, strings.Join(params, ", "), t.Claim.Epsilon, t.Claim.Delta,
+			strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), remains)
 		if caveat != "" {
 			fmt.Fprintln(w, caveat)
 		}

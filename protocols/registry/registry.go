@@ -8,6 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/augmented"
 	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/protocols/histogram"
 	"github.com/doona-dp/doona/protocols/rappor"
@@ -28,6 +29,7 @@ var all = []protocols.Protocol{
 	&vectorsum.Protocol{},
 	&vectorgrid.Protocol{},
 	&vectormean.Protocol{},
+	&augmented.Protocol{},
 }
 
 // All returns the table.
@@ -54,6 +56,9 @@ func Open(t *task.Task) (protocols.Mechanism, error) {
 	p, err := find(t)
 	if err != nil {
 		return nil, err
+	}
+	if t.Noise != nil && t.Protocol != augmented.Name {
+		return nil, invalid.Field("noise", t.Noise.Kind, "none for protocol "+t.Protocol+": "+augmented.Name+" takes it")
 	}
 	return p.Open(t)
 }

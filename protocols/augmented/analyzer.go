@@ -1,0 +1,240 @@
+package augmented
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// aggregate is the sufficient statistic: N_j, D, and how many messages are dummies.
+type aggregate struct {
+	m       *Mechanism
+	counts  []uint64
+	draws   uint64 // D: relays that added, over all batches.
+	dummies uint64 // By the relays' manifests.
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate { return m.newAggregate() }
+
+func (m *Mechanism) newAggregate() *aggregate {
+	return &aggregate{m: m, counts: make([]uint64, m.krr.K)}
+}
+
+func (a *aggregate) Add(lane int, message []byte) error {
+	cell, err := a.m.krr.Symbol(lane, message)
+	if err != nil {
+		return err
+	}
+	a.add(1, cell)
+	return nil
+}
+
+// add adds messages of a cell.
+func (a *aggregate) add(messages, cell uint64) {
+	if messages > 0 {
+		a.counts[cell] += messages
+	}
+}
+
+func (a *aggregate) AddUsers(uint64) {}
+
+// AddDummies is [protocols.Diluted].
+func (a *aggregate) AddDummies(draws, dummies uint64) {
+	a.draws += draws
+	a.dummies += dummies
+}
+
+func (a *aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*aggregate)
+	if !ok || o.m.krr != a.m.krr {
+		return protocols.ErrMerge
+	}
+	for j, n := range o.counts {
+		a.counts[j] += n
+	}
+	a.AddDummies(o.draws, o.dummies)
+	return nil
+}
+
+// DummyVariance is [protocols.Diluted].
+func (a *aggregate) DummyVariance() []float64 {
+	laws, left, draws := a.m.laws(), 1-a.m.gamma(), float64(a.draws)
+	if summed(a.m.task) {
+		unit := a.m.task.Input.Width() / float64(a.m.krr.K-1) / left
+		return []float64{draws * laws.Sum.Variance() * unit * unit}
+	}
+	var out []float64
+	for _, law := range laws.Cells[a.firstEntry():] {
+		out = append(out, draws*law.Variance()/(left*left))
+	}
+	return out
+}
+
+// Reports returns the messages that are no dummies. Relays may have dropped dummies of relays before them,
+// so that it can be a little less than the clients.
+func (a *aggregate) Reports() uint64 {
+	all := uint64(0)
+	for _, n := range a.counts {
+		all += n
+	}
+	return all - min(all, a.dummies)
+}
+
+// Counters is [protocols.Aggregate.Counters].
+func (a *aggregate) Counters(visit func(*uint64)) {
+	protocols.VisitAll(a.counts, visit)
+	visit(&a.draws)
+	visit(&a.dummies)
+}
+
+// Total returns (1) or, for sums, (2) in the task's range; of a count it is cell 1.
+func (a *aggregate) Total() []float64 {
+	gamma, k, n := a.m.gamma(), float64(a.m.krr.K), float64(a.Reports())
+	laws := a.m.laws()
+	if summed(a.m.task) {
+		sum := -float64(a.draws) * laws.Sum.Mean()
+		for j, messages := range a.counts {
+			sum += float64(j) * float64(messages)
+		}
+		z := (sum/(k-1) - n*gamma/2) / (1 - gamma) // (2)
+		return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z}
+	}
+	out := make([]float64, 0, len(a.counts))
+	for j := a.firstEntry(); j < len(a.counts); j++ {
+		out = append(out, (float64(a.counts[j])-float64(a.draws)*laws.Cells[j].Mean()-n*gamma/k)/(1-gamma)) // (1)
+	}
+	return out
+}
+
+// firstEntry returns the cell of the answer's first entry: a count is that of cell 1 alone.
+func (a *aggregate) firstEntry() int {
+	if a.m.task.Query.Info().Shape == task.Scalar {
+		return 1
+	}
+	return 0
+}
+
+// Errors is [protocols.Aggregate.Errors]: the exact law of the dummies, widened by what rounding and local
+// randomization do, of which there are many small parts.
+func (a *aggregate) Errors() []protocols.ErrorLaw {
+	laws, totals, gamma := a.m.laws(), a.Total(), a.m.gamma()
+	if summed(a.m.task) {
+		unit := a.m.task.Input.Width() / float64(a.m.krr.K-1) / (1 - gamma)
+		return []protocols.ErrorLaw{newErrorLaw(totals[0], unit, laws.Sum, a.draws, a.clients())}
+	}
+	out := make([]protocols.ErrorLaw, len(totals))
+	for i, total := range totals {
+		j := i + a.firstEntry()
+		out[i] = newErrorLaw(total, 1/(1-gamma), laws.Cells[j], a.draws, a.randomized(total))
+	}
+	return out
+}
+
+// randomized returns the variance that local randomization adds to N_j, of which held clients hold j.
+func (a *aggregate) randomized(held float64) float64 {
+	gamma, n := a.m.gamma(), float64(a.Reports())
+	if gamma == 0 || n == 0 {
+		return 0
+	}
+	cell := a.m.krr.Cell(uint64(max(0, held*(1-gamma)+n*gamma/float64(a.m.krr.K))), uint64(n))
+	return cell.Variance() * (1 - gamma) * (1 - gamma)
+}
+
+// clients returns the variance that rounding and local randomization add to Σ j·N_j.
+func (a *aggregate) clients() float64 {
+	levels := protocols.RoundedLevels{K: a.m.krr.K - 1, Gamma: a.m.gamma(), Reports: float64(a.Reports())}
+	if levels.Reports == 0 {
+		return 0
+	}
+	for j, messages := range a.counts {
+		own := float64(messages) - float64(a.draws)*a.m.laws().Cells[j].Mean()
+		levels.Sum += float64(j) * own
+		levels.Squares += float64(j) * float64(j) * own
+	}
+	scale := float64(a.m.krr.K-1) * (1 - levels.Gamma)
+	return levels.Variance() * scale * scale
+}
+
+// Missing is [protocols.Aggregate.Missing]: one client more or fewer, as what is missing may be a client's or
+// a dummy, and a relay that lies about its dummies makes clients of them.
+func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	lo, hi := protocols.Contribution(a.m.task)
+	return protocols.MissingClients(l, a.Reports(), lo, hi)
+}
+
+// Exact is [protocols.Mechanism.Exact]: what rounding and local randomization add to a client's entry.
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	if m.task.Query == task.Histogram {
+		j, err := protocols.Category(m.task.Input, value)
+		if err != nil {
+			return nil, nil, err
+		}
+		total, variance = make([]float64, m.krr.K), make([]float64, m.krr.K)
+		for i := range variance {
+			variance[i] = m.answers(0)
+		}
+		total[j], variance[j] = 1, m.answers(1)
+		return total, variance, nil
+	}
+	x, err := m.unit(value)
+	if err != nil {
+		return nil, nil, err
+	}
+	lo, width := m.task.Input.Lo.Float64(), m.task.Input.Width()
+	if !summed(m.task) {
+		return []float64{x}, []float64{m.answers(x)}, nil
+	}
+	return []float64{lo + width*x}, []float64{width * width * m.level(x)}, nil
+}
+
+// answers returns the variance that a client adds to the count of a cell which it holds, share 1, or does not.
+func (m *Mechanism) answers(share float64) float64 {
+	gamma, k := m.gamma(), float64(m.krr.K)
+	p := share*(1-gamma) + gamma/k
+	return p * (1 - p) / ((1 - gamma) * (1 - gamma))
+}
+
+// level returns the variance that a client with value x in [0, 1] adds to the sum: formula (2) of package
+// realsum, over (1−γ)².
+func (m *Mechanism) level(x float64) float64 {
+	gamma, k := m.gamma(), float64(m.krr.K-1)
+	_, f := math.Modf(x * k)
+	v := (1-gamma)*f*(1-f)/(k*k) + gamma*protocols.BlanketVariance(m.krr.K-1) + gamma*(1-gamma)*(x-.5)*(x-.5)
+	return v / ((1 - gamma) * (1 - gamma))
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance]: a client adds most half way between the two lowest
+// levels, or a little to their side.
+func (m *Mechanism) WorstVariance() float64 {
+	if !summed(m.task) {
+		return max(m.answers(0), m.answers(1))
+	}
+	width := m.task.Input.Width()
+	return width * width * m.level(m.worst())
+}
+
+// worst returns the value in [0, 1] of the largest variance of a sum. In a cell between two levels it is a
+// concave parabola in x, and the lowest cell holds the maximum; there it is at f = (1−γk)/(2(1−γ)), as in
+// package realsum.
+func (m *Mechanism) worst() float64 {
+	gamma, k := m.gamma(), float64(m.krr.K-1)
+	return min(max((1-gamma*k)/(2*(1-gamma)), 0), 1) / k
+}
+
+// WorstValue is [protocols.Mechanism.WorstValue].
+func (m *Mechanism) WorstValue() []float64 {
+	lo := m.task.Input.Lo.Float64()
+	if !summed(m.task) {
+		return []float64{lo}
+	}
+	return []float64{lo + m.task.Input.Width()*m.worst()}
+}
+
+// laws returns those of what one relay adds, which [relaynoise.New] has found to be possible.
+func (m *Mechanism) laws() *relaynoise.Laws {
+	m.once.Do(func() { m.known, _ = relaynoise.NewLaws(m.task.Noise) })
+	return m.known
+}

@@ -1,0 +1,139 @@
+// Package augmented counts what clients hold and hides each of them by dummies that relays add: the augmented
+// shuffle model ([MSE25]). Of the other clients none need be honest.
+//
+// A client sends its value as it is: the bin or label of a histogram, 0 or 1 of a count, or, for a sum, its
+// value mapped to x in [0, 1] and rounded stochastically to a level x̄ in {0, …, k}. Every relay adds Z_j
+// dummies of each cell j, by the law in the task, before it permutes. With N_j the messages of cell j in
+// batches that relays added to D times in all, n of them from clients, the analyzer estimates
+//
+//	ĉ_j = (N_j − D·E[Z_j] − nγ/K) / (1−γ)                                                        (1)
+//	Σx ≈ (Σ_j j·N_j − D·E[Σ_j j·Z_j])/k, and then (… − nγ/2)/(1−γ)                                (2)
+//
+// γ is 0 unless the task asks for local randomization too: then a client sends a uniform one of the K cells
+// with probability γ.
+//
+// Guarantee: (ε, δ)-DP by substitution of one client's value, if one relay is honest, whichever it is, and
+// against everybody else together: package accountant/relaynoise, docs/proofs/relay-noise.md. It does not
+// depend on the number of clients. Participation is not protected. With γ = 0 the verifier receives exact
+// answers, unlinked; if all relays collude with it nothing is left, and with γ > 0 ε₀ = ln(1 + K(1−γ)/γ).
+//
+// Accuracy: unbiased. The variance of a count is D times that of one cell's dummies, for any n. That of a sum
+// is D·Var[Σ_j j·Z_j]/k² and, for the worst values, n/(4k²). γ adds what it does in histogram and realsum.
+//
+// Limits: one slot per client. One malicious client moves one count by one, or by 1/(1−γ); a malicious relay
+// can add dummies of its choice, as many as it says.
+//
+// [MSE25]: https://arxiv.org/abs/2504.07362
+package augmented
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Name is the protocol's name in tasks.
+const Name = "augmented"
+
+// Rule is the only rule: [relaynoise.Curve].
+const Rule = "dummies"
+
+// maxK bounds the levels: what a tilted law can have.
+const maxK = 1<<10 - 1
+
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
+
+// Mechanism is the protocol with the parameters of one task.
+type Mechanism struct {
+	task *task.Task
+	krr  protocols.KRR // Of K cells; with Gamma 0 clients send their values as they are.
+
+	once  sync.Once
+	known *relaynoise.Laws
+}
+
+// Open returns the mechanism of a task: queries histogram, count, sum and mean, noise of kind cells, for sums
+// with a tilt whose weights are the levels, and parameters k for sum and mean, and gamma if wanted.
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+	cells, err := cellsOf(t)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mechanism{task: t, krr: protocols.KRR{K: cells, Gamma: randomizer.NewRational(0, 1)}}
+	if _, ok := t.Param("gamma"); ok {
+		if m.krr, err = protocols.NewKRR(t, cells); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkParams(t); err != nil {
+		return nil, err
+	}
+	if err := checkNoise(t, cells); err != nil {
+		return nil, err
+	}
+	return m, protocols.CheckSlots(t, m.krr.Slots())
+}
+
+// cellsOf returns the number of cells of a task.
+func cellsOf(t *task.Task) (uint64, error) {
+	switch t.Query {
+	case task.Histogram:
+		return t.Input.Bins, nil
+	case task.Count:
+		return 2, nil
+	case task.Sum, task.Mean:
+		k, _ := t.Param("k")
+		if k.Den != 1 || k.Num < 1 || k.Num > maxK {
+			return 0, invalid.Field("params.k", k.String(), "a whole number from 1 to "+strconv.Itoa(maxK))
+		}
+		return uint64(k.Num) + 1, nil
+	}
+	return 0, invalid.Field("query", strconv.Quote(string(t.Query)), "histogram, count, sum or mean for protocol "+Name)
+}
+
+func checkParams(t *task.Task) error {
+	for _, p := range t.Params {
+		if p.Key != "gamma" && (p.Key != "k" || !summed(t)) {
+			return invalid.Field("params."+p.Key, p.Value.String(), "k for sum and mean, and gamma if wanted")
+		}
+	}
+	return nil
+}
+
+// summed says whether the answer is a sum over levels.
+func summed(t *task.Task) bool { return t.Query == task.Sum || t.Query == task.Mean }
+
+func checkNoise(t *task.Task, cells uint64) error {
+	n := t.Noise
+	switch {
+	case n == nil || n.Kind != task.NoiseCells || n.Cells != cells:
+		return invalid.Field("noise", "another", "noise of kind cells, "+strconv.FormatUint(cells, 10)+" of them")
+	case t.Claim.Assumption != task.NoneHonest:
+		return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none for protocol "+Name)
+	case t.Rule != Rule:
+		return invalid.Field("rule", strconv.Quote(t.Rule), Rule+" for protocol "+Name)
+	case !summed(t):
+		return nil
+	case n.Tilt == nil:
+		return invalid.Field("noise.tilt", "none", "one for a sum")
+	}
+	for j, weight := range n.Tilt.Weights {
+		if weight != uint64(j) {
+			return invalid.Field("noise.tilt.weights", strconv.FormatUint(weight, 10), "the number of the cell, "+
+				strconv.Itoa(j))
+		}
+	}
+	return nil
+}
+
+// gamma returns γ.
+func (m *Mechanism) gamma() float64 { return m.krr.Gamma.Float64() }

@@ -1,0 +1,92 @@
+package augmented
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Row is [protocols.Protocol.Row].
+func (*Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []task.Query{task.Histogram, task.Count, task.Sum, task.Mean},
+		Rule:    Rule,
+		Costs: []protocols.Case{
+			{Query: task.Count}, {Query: task.Sum}, {Query: task.Histogram, Bins: 16},
+		},
+		Trials: []protocols.Case{
+			{Query: task.Count, Users: 50}, {Query: task.Mean, Users: 500}, {Query: task.Histogram, Bins: 5, Users: 50},
+		},
+	}
+}
+
+// defaultRelays is how many relays add in a task that does not name them yet.
+const defaultRelays = 2
+
+// Calibrate sets the noise, parameters and slots of a task whose query, input, claim and batch are set. A
+// parameter gamma that the task names is kept.
+func (p *Protocol) Calibrate(t *task.Task) error { return p.Fit(t, 0) }
+
+// Fit is Calibrate with at most so many dummies per relay and batch; 0 for no bound: the cheapest noise whose
+// error is about the least possible, within a fifth for sums, a hundredth for histograms.
+func (*Protocol) Fit(t *task.Task, most float64) error {
+	gamma, local := t.Param("gamma")
+	t.Rule, t.Claim.Assumption, t.Params = Rule, task.NoneHonest, nil
+	if local {
+		t.Params = []task.Param{{Key: "gamma", Value: gamma}}
+	}
+	cells, n, err := noise(t, claimOf(t), most)
+	if err != nil {
+		return err
+	}
+	t.Noise, t.Slots = n, protocols.KRR{K: cells}.Slots()
+	if summed(t) {
+		t.Params = append(t.Params, task.Param{Key: "k", Value: randomizer.NewRational(int64(cells-1), 1)})
+		slices.SortFunc(t.Params, func(a, b task.Param) int { return strings.Compare(a.Key, b.Key) })
+	}
+	return nil
+}
+
+// claimOf returns what the noise has to hold: the claim over all epochs where there is one. Local
+// randomization allows a little more, as [relaynoise.Curve.Local] says; over epochs that is left as slack.
+func claimOf(t *task.Task) relaynoise.Claim {
+	if total := t.Claim.Total; !total.IsZero() {
+		return relaynoise.Claim{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(), Epochs: t.Epochs.Count}
+	}
+	eps, delta, rest := t.Claim.Epsilon.Value(), t.Claim.Delta.Value(), 1.0
+	if gamma, ok := t.Param("gamma"); ok {
+		rest = 1 - gamma.Float64()
+	}
+	return relaynoise.Claim{
+		Epsilon: math.Log1p(math.Expm1(eps)/rest) * (1 - 1e-12), Delta: min(delta/rest, .5) * (1 - 1e-9), Epochs: 1,
+	}
+}
+
+// fewCells is up to where a fixed total is worth its certificate.
+const fewCells = 16
+
+// noise returns the law that a task is to have, and its number of cells.
+func noise(t *task.Task, claim relaynoise.Claim, most float64) (cells uint64, n *task.Noise, err error) {
+	if summed(t) {
+		relays := len(t.Relays)
+		if relays == 0 {
+			relays = defaultRelays
+		}
+		k, n, err := relaynoise.Sum(t.Batch.Size, relays, claim, most)
+		return k + 1, n, err
+	}
+	if cells, err = cellsOf(t); err != nil {
+		return 0, nil, err
+	}
+	if cells <= fewCells && most == 0 {
+		n, err = relaynoise.FixedTotal(cells, claim)
+	} else {
+		n, err = relaynoise.Independent(cells, claim, most/float64(cells))
+	}
+	return cells, n, err
+}

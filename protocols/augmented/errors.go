@@ -1,0 +1,120 @@
+package augmented
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/protocols"
+)
+
+// errorLaw is the law of an estimate whose error is unit·(X + Y): X the sum of what relays added, less its
+// mean, and Y normal.
+type errorLaw struct {
+	estimate, unit float64
+	first          float64   // The smallest X.
+	masses         []float64 // Of first, first+1, …
+	sigma          float64   // Of Y; 0 for none.
+}
+
+// mostPoints is up to where the law of X is computed: with more draws it is as good as normal.
+const mostPoints = 1 << 17
+
+// newErrorLaw returns the law for draws dummies of one law, and the variance of Y in units.
+func newErrorLaw(estimate, unit float64, law relaynoise.Law, draws uint64, variance float64) protocols.ErrorLaw {
+	n := float64(draws)
+	if n*float64(len(law.Mass)) > mostPoints || draws == 0 {
+		return protocols.Normal{Estimate: estimate, Plugged: (n*law.Variance() + variance) * unit * unit, Step: unit}
+	}
+	return protocols.Once(&errorLaw{
+		estimate: estimate, unit: unit, first: n * (float64(law.First) - law.Mean()),
+		masses: power(law.Mass, int(draws)), sigma: math.Sqrt(variance),
+	})
+}
+
+// power returns the masses of the sum of times independent variables with the given ones.
+func power(masses []float64, times int) []float64 {
+	length := times*(len(masses)-1) + 1
+	size := 1
+	for size < length {
+		size *= 2
+	}
+	x := make([]complex128, size)
+	for i, p := range masses {
+		x[i] = complex(p, 0)
+	}
+	accountant.Transform(x)
+	for i, one := range x {
+		for range times - 1 {
+			x[i] *= one
+		}
+	}
+	accountant.Transform(x)
+	out := make([]float64, length)
+	for i := range out {
+		out[i] = max(0, real(x[(size-i)%size])/float64(size))
+	}
+	return out
+}
+
+// Variance is [protocols.ErrorLaw.Variance].
+func (e *errorLaw) Variance() float64 {
+	variance := e.sigma * e.sigma
+	for i, p := range e.masses { // the mean is 0
+		x := e.first + float64(i)
+		variance += p * x * x
+	}
+	return variance * e.unit * e.unit
+}
+
+// Interval is [protocols.ErrorLaw.Interval].
+func (e *errorLaw) Interval(confidence float64) (lo, hi float64) {
+	tail := (1 - confidence) / 2
+	return e.estimate - e.unit*e.reached(1-tail), e.estimate - e.unit*e.last(tail)
+}
+
+// reached returns the least x, of the lattice if there is no Y, with Pr[X+Y ≤ x] ≥ p.
+func (e *errorLaw) reached(p float64) float64 {
+	if e.sigma == 0 {
+		sum := 0.0
+		for i, mass := range e.masses {
+			if sum += mass; sum >= p {
+				return e.first + float64(i)
+			}
+		}
+		return e.first + float64(len(e.masses)-1)
+	}
+	spread := 10 * e.sigma
+	lo, hi := e.first-spread, e.first+float64(len(e.masses))+spread
+	for hi-lo > 1e-6*(1+math.Abs(hi)) {
+		if mid := (lo + hi) / 2; e.below(mid) >= p {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi
+}
+
+// last returns the largest x with Pr[X+Y ≥ x] ≥ 1−p.
+func (e *errorLaw) last(p float64) float64 {
+	if e.sigma > 0 {
+		return e.reached(p)
+	}
+	sum := 0.0
+	for i, mass := range e.masses {
+		if sum += mass; sum > p {
+			return e.first + float64(i)
+		}
+	}
+	return e.first + float64(len(e.masses)-1)
+}
+
+// below returns Pr[X+Y ≤ x] for σ > 0.
+func (e *errorLaw) below(x float64) float64 {
+	sum := 0.0
+	for i, mass := range e.masses {
+		sum += mass * math.Erfc((e.first+float64(i)-x)/(e.sigma*math.Sqrt2)) / 2
+	}
+	return sum
+}

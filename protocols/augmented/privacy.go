@@ -1,0 +1,45 @@
+package augmented
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// CheckClaim is [protocols.Mechanism.CheckClaim]: the claim of one epoch, and that of all where there is one.
+// An epoch's batches hold a client once.
+func (m *Mechanism) CheckClaim() error {
+	curve, err := relaynoise.New(m.task.Noise)
+	if err != nil {
+		return err
+	}
+	curve = curve.Local(m.gamma())
+	claim := m.task.Claim
+	if derived := curve.Delta(claim.Epsilon.Value()); !(derived <= claim.Delta.Value()) {
+		return tooSmall("claim.delta", claim.Delta.String(), derived, claim.Epsilon.String())
+	}
+	if claim.Total.IsZero() {
+		return nil
+	}
+	total := relaynoise.Claim{
+		Epsilon: claim.Total.Epsilon.Value(), Delta: claim.Total.Delta.Value(), Epochs: m.task.Epochs.Count,
+	}
+	if derived := total.Total(curve); !(derived <= total.Delta) {
+		return tooSmall("claim.total.delta", claim.Total.Delta.String(), derived, claim.Total.Epsilon.String())
+	}
+	return nil
+}
+
+func tooSmall(field, delta string, derived float64, eps string) error {
+	return invalid.Field(field, delta, "at least "+decimal.Up(derived, 7)+", what follows from the noise at epsilon "+eps)
+}
+
+// Epsilon0 is [protocols.Mechanism.Epsilon0]: that of the local randomization, if there is any.
+func (m *Mechanism) Epsilon0() float64 {
+	if m.gamma() == 0 {
+		return math.Inf(1)
+	}
+	return m.krr.Epsilon0()
+}

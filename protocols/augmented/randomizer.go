@@ -1,0 +1,42 @@
+package augmented
+
+import (
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Randomize is [protocols.Mechanism.Randomize].
+func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
+	cell, err := m.cell(src, value)
+	if err != nil {
+		return nil, err
+	}
+	if m.gamma() == 0 {
+		return m.krr.Certain(cell), nil
+	}
+	return m.krr.Report(src, cell), nil
+}
+
+// cell returns the cell that a value is sent as.
+func (m *Mechanism) cell(src *randomizer.Source, value []float64) (uint64, error) {
+	if m.task.Query == task.Histogram {
+		return protocols.Category(m.task.Input, value)
+	}
+	x, err := m.unit(value)
+	if err != nil {
+		return 0, err
+	}
+	return src.Round(randomizer.Fixed(x), m.krr.K-1), nil
+}
+
+// unit maps a client's number into [0, 1]; for a count it must be 0 or 1.
+func (m *Mechanism) unit(value []float64) (float64, error) {
+	x, err := protocols.Unit(m.task.Input, value)
+	if err == nil && m.task.Query == task.Count && x != 0 && x != 1 {
+		return 0, invalid.Field("value", decimal.Format(x, -1), "0 or 1")
+	}
+	return x, err
+}

@@ -1,0 +1,64 @@
+package augmented
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Fast is [protocols.FastSimulator]: clients with one value are rounded, and answer at random, together.
+// What relays add is not in it.
+func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+	groups, err := m.groups(values)
+	if err != nil {
+		return nil, err
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+		a, blanket := m.newAggregate(), uint64(0)
+		for _, g := range groups {
+			blanket += g.Answers(src, m.krr.Gamma, a.add)
+		}
+		for ; blanket > 0; blanket-- {
+			a.add(1, src.Below(m.krr.K))
+		}
+		return a, uint64(len(values))
+	}, nil
+}
+
+// groups returns the clients by value; categories are levels that need no rounding.
+func (m *Mechanism) groups(values [][]float64) ([]protocols.RoundingGroup, error) {
+	if m.task.Query != task.Histogram {
+		return protocols.RoundingGroups(values, m.krr.K-1, m.unit)
+	}
+	groups := make([]protocols.RoundingGroup, m.krr.K)
+	for j := range groups {
+		groups[j] = protocols.RoundingGroup{Whole: uint64(j), Up: randomizer.NewRational(0, 1)}
+	}
+	for _, v := range values {
+		j, err := protocols.Category(m.task.Input, v)
+		if err != nil {
+			return nil, err
+		}
+		groups[j].Clients++
+	}
+	return groups, nil
+}
+
+// Attack is [protocols.Attacker]: max sends the highest cell, one-coordinate cell 0; drop-noise sends the
+// client's value without local randomization.
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+	cell, err := m.cell(src, value)
+	if err != nil {
+		return nil, err
+	}
+	switch attack {
+	case protocols.AttackMax:
+		cell = m.krr.K - 1
+	case protocols.AttackOneCoordinate:
+		cell = 0
+	case protocols.AttackDropNoise:
+	default:
+		return nil, protocols.UnknownAttack(attack, "max, one-coordinate or drop-noise")
+	}
+	return m.krr.Certain(cell), nil
+}
