@@ -31,6 +31,8 @@ type protocolVector struct {
 		Users uint64
 		Lanes [][]hexBytes
 		Total []float64
+
+		Draws, Dummies uint64 // What relays added.
 	}
 }
 
@@ -150,6 +152,9 @@ func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
 		}
 		require.NoError(t, protocols.CheckComplete(aggregate, b.Users))
 		aggregate.AddUsers(b.Users)
+		if diluted, ok := aggregate.(protocols.Diluted); ok {
+			diluted.AddDummies(b.Draws, b.Dummies)
+		}
 		total := aggregate.Total()
 		require.Len(t, total, len(b.Total))
 		most := 1.0

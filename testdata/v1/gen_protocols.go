@@ -26,13 +26,16 @@ type sample struct {
 	values     [][]float64
 	blocks     int // Random bytes for the reports, in blocks of 32; 0 for 64.
 	batches    []batch
-	unproven   string // The field by which the claim is refused, for what no proven task shows.
+	noise      *task.Noise // What relays add, and then no other client need be honest.
+	unproven   string      // The field by which the claim is refused, for what no proven task shows.
 }
 
 // batch is the messages of a number of clients.
 type batch struct {
 	users uint64
 	lanes protocols.Messages
+
+	draws, dummies uint64 // What relays added.
 }
 
 // full is slots under padding full.
@@ -56,6 +59,9 @@ func (s *sample) task(w *world, protocol string) *task.Task {
 	t.Name, t.Query, t.Protocol, t.Rule = s.name, s.query, protocol, s.rule
 	t.Claim, t.Batch, t.Input, t.Slots = s.claim, s.batch, s.input, s.slots
 	t.Params = nil
+	if s.noise != nil {
+		t.Noise, t.Claim.Assumption = s.noise, task.NoneHonest
+	}
 	for _, field := range strings.Fields(s.params) {
 		key, value, _ := strings.Cut(field, "=")
 		t.Params = append(t.Params, task.Param{Key: key, Value: rational(value)})
@@ -116,7 +122,7 @@ func param(key, value string) func(t *task.Task) {
 func protocolVectors(w *world, fault faultFunc) {
 	for _, set := range []vectorSet{
 		histogramVectors(), realsumVectors(), splitmixVectors(), correlatedVectors(),
-		rapporVectors(), vectorsumVectors(), vectorgridVectors(), vectormeanVectors(),
+		rapporVectors(), vectorsumVectors(), vectorgridVectors(), vectormeanVectors(), augmentedVectors(),
 	} {
 		var out []object
 		for i := range set.samples {
@@ -170,7 +176,7 @@ func (s *sample) vector(w *world, protocol string) object {
 		panic(fmt.Sprint(protocol, " ", s.name, ": ", err))
 	}
 	var reports []object
-	own, used := batch{uint64(len(s.values)), make(protocols.Messages, r.task.Slots.Lanes)}, 0
+	own, used := batch{users: uint64(len(s.values)), lanes: make(protocols.Messages, r.task.Slots.Lanes)}, 0
 	for i, value := range s.values {
 		messages, drawn := r.report(i, false, used)
 		slots, padded := r.report(i, true, drawn)
@@ -228,7 +234,13 @@ func estimates(m protocols.Mechanism, batches []batch) (out []object) {
 		}
 		check(protocols.CheckComplete(aggregate, b.users))
 		aggregate.AddUsers(b.users)
-		out = append(out, object{"users": b.users, "lanes": hexLanes(b.lanes), "total": aggregate.Total()})
+		one := object{"users": b.users, "lanes": hexLanes(b.lanes)}
+		if diluted, ok := aggregate.(protocols.Diluted); ok {
+			diluted.AddDummies(b.draws, b.dummies)
+			one["draws"], one["dummies"] = b.draws, b.dummies
+		}
+		one["total"] = aggregate.Total()
+		out = append(out, one)
 	}
 	return out
 }

@@ -43,8 +43,11 @@ export function explain(task: Task, guarantee: Guarantee): Explanation {
   ];
   const unverified = assumptions(task, guarantee);
   const often = guarantee.epochs === 1 ? 'once' : `once in each of ${guarantee.epochs} periods`;
+  const exact = guarantee.minimumHonest === 0 && guarantee.localEpsilon === null;
+  const sent = exact
+    ? 'is sent as it is, among random answers that every relay adds' : 'is randomized on your device before anything is sent';
   const text = [
-    `Your answer to "${task.name}" is randomized on your device before anything is sent, at most ${often}; what is sent is encrypted in layers and mixed with the reports of others by ${plural(guarantee.relays, 'relay')}.`,
+    `Your answer to "${task.name}" ${sent}, at most ${often}; what is sent is encrypted in layers and mixed with the reports of others by ${plural(guarantee.relays, 'relay')}.`,
     promise,
     worstCase,
     'Your device has checked all that a device can check. It takes on trust:',
@@ -60,7 +63,8 @@ function promiseOf(g: Guarantee): string {
 }
 
 function worstCaseOf(g: Guarantee): string {
-  const case_ = 'If all relays worked with the verifier, or if all others in your batch did, your messages would be known as yours';
+  const others = g.minimumHonest > 0 ? ', or if all others in your batch did' : '';
+  const case_ = `If all relays worked with the verifier${others}, your messages would be known as yours`;
   if (g.localEpsilon === null) return `${case_}, and nothing would protect your answer.`;
   return `${case_}; of their randomization alone epsilon ${upward(g.localEpsilon)} would be left: no message more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
 }
@@ -75,10 +79,15 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
       : g.relays === 1
         ? 'that the only relay does not work with the verifier'
         : `that at least one of the ${g.relays} relays does not work with the verifier`;
+  const participation: Assumption = {
+    name: 'participation',
+    text: 'that it may be known that you take part: the first relay sees your network address and when you report, but not what',
+  };
+  if (g.minimumHonest === 0) return [{ name: 'relays', text: `${relay}, and adds the random answers it should` }, participation];
   const all: Assumption[] = [
     { name: 'honest-clients', text: `that ${g.minimumHonest} of the ${g.batch} participants in each batch are real and honest` },
     { name: 'relays', text: relay },
-    { name: 'participation', text: 'that it may be known that you take part: the first relay sees your network address and when you report, but not what' },
+    participation,
     { name: 'surrounding', text: `that nobody fills a batch with participants of their own around one client (an n-1 attack): ${left}` },
   ];
   if (g.relay === 'whole') {

@@ -16,7 +16,7 @@ export interface Guarantee {
   readonly totalDelta: number;
   /** ε₀, which is left of one client whose messages are told apart; null where nothing is. */
   readonly localEpsilon: number | null;
-  /** n_min, the honest clients whose messages the promise needs in every batch. */
+  /** n_min, the honest clients whose messages the promise needs in every batch; 0 where relays add noise. */
   readonly minimumHonest: number;
   /** Clients in a batch. */
   readonly batch: number;
@@ -32,14 +32,15 @@ export function guaranteeOf(task: Task, epsilon0: number): Guarantee {
   const epsilon = Number(task.claim.epsilon);
   const delta = Number(task.claim.delta);
   const { count } = task.epochs;
+  const { total } = task.claim;
   return {
     epsilon,
     delta,
     epochs: count,
-    totalEpsilon: count * epsilon,
-    totalDelta: count * delta,
+    totalEpsilon: total ? Number(total.epsilon) : count * epsilon,
+    totalDelta: total ? Number(total.delta) : count * delta,
     localEpsilon: Number.isFinite(epsilon0) ? epsilon0 : null,
-    minimumHonest: task.batch.min,
+    minimumHonest: task.claim.assumption === 'none' ? 0 : task.batch.min,
     batch: task.batch.size,
     relay: trustOf(task),
     relays: task.relays.length,

@@ -106,7 +106,7 @@ test('task.json: the module refuses parts that it does not honour yet, by name',
     if (!field) continue;
     names.push(field);
     const refused = (error: unknown) => error instanceof ModuleError && error.field === field &&
-      /not supported yet/.test(error.message);
+      /not supported yet|none for protocol/.test(error.message);
     assert.throws(() => browser.open(hex(canonical)), refused);
   }
   assert.deepEqual(names, ['stream', 'stream', 'noise', 'noise']);

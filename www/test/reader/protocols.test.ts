@@ -11,14 +11,17 @@ import { hex, names, read, toHex } from './files.ts';
 import { open, slotsOf } from './protocols.ts';
 import { Source } from './source.ts';
 import { Malformed, parseTask } from './task.ts';
-import type { Lanes } from './values.ts';
+import type { Batch, Lanes } from './values.ts';
 
-const protocols = ['histogram', 'realsum', 'splitmix', 'correlated', 'rappor', 'vectorsum', 'vectorgrid', 'vectormean'];
+const protocols = ['histogram', 'realsum', 'splitmix', 'correlated', 'rappor', 'vectorsum', 'vectorgrid', 'vectormean',
+  'augmented'];
 
 const written = (lanes: Lanes) => lanes.map((lane) => lane.map(toHex));
 
-const batchOf = ({ users, lanes }: any): { users: number; lanes: Lanes } => ({
+const batchOf = ({ users, lanes, draws, dummies }: any): Batch => ({
   users,
+  draws,
+  dummies,
   lanes: lanes.map((lane: string[]) => lane.map(hex)),
 });
 
@@ -69,7 +72,7 @@ for (const name of protocols) {
         assert.deepEqual(written(slotsOf(task, source, messages)), report.slots);
         assert.equal(source.used, report.slotsEnd);
       }
-      const batches: { users: number; lanes: Lanes }[] = [];
+      const batches: Batch[] = [];
       for (const batch of v.batches) {
         batches.push(batchOf(batch));
         close(protocol.estimate(batches), batch.total);

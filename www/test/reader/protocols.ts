@@ -3,6 +3,7 @@
  * @module
  */
 
+import { augmented } from './augmented.ts';
 import { correlated } from './correlated.ts';
 import { rappor } from './rappor.ts';
 import { histogram, realsum, vectorgrid } from './response.ts';
@@ -14,7 +15,7 @@ import { vectormean } from './vectormean.ts';
 import { vectorsum } from './vectorsum.ts';
 
 const protocols: Record<string, (task: Task) => Protocol> = {
-  histogram, realsum, splitmix, correlated, rappor, vectorsum, vectorgrid, vectormean,
+  histogram, realsum, splitmix, correlated, rappor, vectorsum, vectorgrid, vectormean, augmented,
 };
 
 export function open(task: Task): Protocol {

@@ -14,7 +14,15 @@ export interface Protocol {
   /** Throws Malformed for a message that the verifier must leave out. */
   check(lane: number, message: Uint8Array): void;
   /** Sums over the clients, from messages that passed. */
-  estimate(batches: { users: number; lanes: Lanes }[]): number[];
+  estimate(batches: Batch[]): number[];
+}
+
+/** The messages of a batch of so many clients, with what relays say they added, where they do. */
+export interface Batch {
+  users: number;
+  lanes: Lanes;
+  draws?: number;
+  dummies?: number;
 }
 
 function finite(value: number[], count: bigint): void {
