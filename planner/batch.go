@@ -16,8 +16,8 @@ type batches struct {
 	mechanism protocols.Mechanism
 	honest    [][]float64
 	malicious [][]float64
-	fast      func(*randomizer.Source) (protocols.Aggregate, uint64) // nil: draw every message.
-	attacker  protocols.Attacker                                     // nil without malicious clients.
+	fast      protocols.Draw     // nil: draw every message.
+	attacker  protocols.Attacker // nil without malicious clients.
 	attack    string
 	lost      Lost         // nil: nothing is.
 	noise     *dummies.Law // nil: relays add nothing.
@@ -65,13 +65,14 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 	return b, nil
 }
 
-// next draws a batch.
-func (b *batches) next(src *randomizer.Source) (*drawn, error) {
+// next draws a batch, whose messages it counts where it is asked to.
+func (b *batches) next(src *randomizer.Source, count bool) (*drawn, error) {
 	d := &drawn{loss: protocols.Loss{Clients: uint64(len(b.honest) + len(b.malicious))}}
 	if b.fast != nil {
-		var sent uint64
-		d.aggregate, sent = b.fast(src)
-		d.messages = int(sent)
+		var sent func() uint64
+		if d.aggregate, sent = b.fast(src); count {
+			d.messages = int(sent())
+		}
 	} else {
 		d.aggregate = b.mechanism.Aggregate()
 		for i, v := range b.honest {

@@ -2,6 +2,7 @@ package planner_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -9,9 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -23,33 +26,43 @@ const falseAlarm = 1e-8
 type covering struct {
 	Protocol string     `json:"protocol"`
 	Query    task.Query `json:"query"`
+	Lanes    uint64     `json:"lanes"`
 	Honest   float64    `json:"honest"`
 	Values   string     `json:"values"`
 	Runs     int        `json:"runs"`
 	Least    float64    `json:"least_coverage"` // Of an entry, at 95 %.
 	Most     float64    `json:"most_coverage"`
+	Allowed  float64    `json:"most_allowed"`
 	Band     float64    `json:"band_coverage"`
 	Wide     float64    `json:"least_coverage_99_9"`
+	Width    float64    `json:"width"` // Of the 95 % intervals, of that of the law with the worst rounding.
 }
 
 // TestIntervalsCover: for every protocol and query, with as many honest clients as clients and with fewer,
-// intervals from the data of 95 % hold the truth in 94.5 % of runs or more, and those of 99.9 % in 99.8 %. Where all
-// values are the worst, those of 95 % hold it in 96 % at most, or, where errors are on a lattice so coarse
-// that a value at either end of the interval has a share in that, in as much as goes with it. The long
-// form has 100,000 runs, 10,000 where every message is drawn.
+// intervals from the data of 95 % hold the truth in 94.5 % of runs or more, and those of 99.9 % in 99.8 %, and are
+// no wider than those of the law with the worst rounding. Where all values are the worst, those of 95 % hold
+// the truth in 96 % at most, or, where errors are on a lattice, in as much as the first interval on it that
+// holds 95 % does. Standard errors from the data are right in every bin of histograms of real data. The
+// long form has 100,000 runs, a tenth where every message is drawn.
 func TestIntervalsCover(t *testing.T) {
-	runs, slow, full := 2000, 200, os.Getenv("DOONA_FULL") != ""
-	shares := []float64{0.8}
-	if full {
-		runs, slow, shares = 100_000, 10_000, []float64{0.8, 0.9, 1}
+	runs, shares, bins := 1000, []float64{0.8}, []uint64{16}
+	if os.Getenv("DOONA_FULL") != "" {
+		runs, shares, bins = 100_000, []float64{0.8, 0.9, 1}, []uint64{16, 64, 256}
 	}
-	var found []covering
+	found := figures{FalseAlarm: falseAlarm}
 	for _, p := range registry.All() {
-		for _, c := range p.Row().Trials {
-			for _, h := range shares {
-				found = append(found, cover(t, planner.Example(p.ProtocolName(), c, h), runs, slow)...)
+		t.Run(p.ProtocolName(), func(t *testing.T) {
+			for _, c := range p.Row().Trials {
+				for _, h := range shares {
+					found.Intervals = append(found.Intervals, cover(t, planner.Example(p.ProtocolName(), c, h), runs)...)
+				}
 			}
-		}
+		})
+	}
+	for _, k := range bins {
+		t.Run(fmt.Sprintf("flight delays in %d bins", k), func(t *testing.T) {
+			found.Bins = append(found.Bins, spreadOf(t, k, max(runs, 8000)))
+		})
 	}
 	if path := os.Getenv("DOONA_FIGURES"); path != "" {
 		text, err := json.Marshal(found)
@@ -58,38 +71,124 @@ func TestIntervalsCover(t *testing.T) {
 	}
 }
 
+// figures are what the long form keeps.
+type figures struct {
+	FalseAlarm float64    `json:"false_alarm_of_a_check"`
+	Intervals  []covering `json:"intervals"`
+	Bins       []spread   `json:"bins"`
+}
+
+// spread is how far from the truth a histogram's bins were found, in standard errors from the data.
+type spread struct {
+	Bins     uint64  `json:"bins"`
+	Clients  int     `json:"clients"`
+	Empty    int     `json:"empty"` // Bins without clients.
+	Runs     int     `json:"runs"`
+	Least    float64 `json:"least_rms_z"` // Of a bin.
+	Most     float64 `json:"most_rms_z"`
+	Coverage float64 `json:"least_coverage"`
+}
+
+// spreadOf finds the root mean square error of every bin of 200,000 flights' delays, in standard errors. That of
+// 8,000 runs has a standard error of 0.8 %, so that one of 1 to 1 % passes 5 % with a probability
+// below 10⁻⁶.
+func spreadOf(t *testing.T, bins uint64, runs int) spread {
+	delays, err := table.Read("../cmd/demo/flights.csv.gz", "delay_minutes", 0)
+	require.NoError(t, err)
+	d, m := open(t, planner.Query{Query: task.Histogram, Lo: -40, Hi: 280, Bins: bins, Clip: true,
+		Batch: uint64(len(delays)), Honest: 0.8, Epsilon: 1, Delta: 1e-6})
+	trial := planner.Trial{Repeats: runs, Fast: true, Confidences: []float64{0.95}}
+	o, err := trial.Run(d, m, column(len(delays), func(i int) float64 { return delays[i] }))
+	require.NoError(t, err)
+	s := spread{Bins: bins, Clients: len(delays), Runs: runs, Least: slices.Min(o.Z), Most: slices.Max(o.Z),
+		Coverage: slices.Min(o.Coverage[0].Entries)}
+	for _, count := range o.Truth {
+		if count == 0 {
+			s.Empty++
+		}
+	}
+	t.Logf("%+v", s)
+	require.GreaterOrEqual(t, s.Least, 0.95, "%+v", s)
+	require.LessOrEqual(t, s.Most, 1.05, "%+v", s)
+	requireCoverage(t, s, s.Coverage, runs, 0.945, 1)
+	return s
+}
+
 // cover checks one task, with the worst values and with others.
-func cover(t *testing.T, q planner.Query, runs, slow int) (out []covering) {
+func cover(t *testing.T, q planner.Query, runs int) (out []covering) {
 	d, m := open(t, q)
-	trial := planner.Trial{Repeats: slow}
-	if _, ok := m.(protocols.FastSimulator); ok {
-		trial.Repeats, trial.Fast = runs, true
+	trial := planner.Trial{Repeats: runs, Confidences: []float64{0.95, 0.999}}
+	if _, trial.Fast = m.(protocols.FastSimulator); !trial.Fast {
+		trial.Repeats /= 10
 	}
 	worst := slices.Repeat([][]float64{m.WorstValue()}, int(q.Batch))
 	for name, values := range map[string][][]float64{"worst": worst, "various": various(d, m)} {
-		trial.Confidence = 0.95
 		o, err := trial.Run(d, m, values)
 		require.NoError(t, err)
-		trial.Confidence = 0.999
-		wide, err := trial.Run(d, m, values)
-		require.NoError(t, err)
+		law := lawOf(t, d, m, values)
 		f := covering{
-			Protocol: q.Protocol, Query: q.Query, Honest: q.Honest, Values: name, Runs: o.Repeats,
-			Least: slices.Min(o.Coverage), Most: slices.Max(o.Coverage), Band: o.BandCoverage,
-			Wide: slices.Min(wide.Coverage),
+			Protocol: q.Protocol, Query: q.Query, Lanes: d.Slots.Lanes, Honest: q.Honest, Values: name, Runs: o.Repeats,
+			Least: slices.Min(o.Coverage[0].Entries), Most: slices.Max(o.Coverage[0].Entries), Allowed: 1,
+			Band: o.Coverage[0].Band, Wide: slices.Min(o.Coverage[1].Entries),
+		}
+		if name == "worst" {
+			f.Allowed = max(0.96, law.attained)
+		}
+		for j, width := range o.Coverage[0].Width {
+			f.Width = max(f.Width, width/law.width(o.PredictedVariance[j]))
 		}
 		t.Logf("%+v", f)
-		most := 1.0
-		if name == "worst" {
-			most = math.Min(math.Max(0.96, 0.95+ends(q.Query, o.PredictedVariance)), 1)
-		}
-		requireCoverage(t, f, f.Least, 0.945, 1)
-		requireCoverage(t, f, f.Most, 0.5, most)
-		requireCoverage(t, f, f.Band, 0.945, 1)
-		requireCoverage(t, f, f.Wide, 0.998, 1)
+		requireCoverage(t, f, f.Least, f.Runs, 0.945, 1)
+		requireCoverage(t, f, f.Most, f.Runs, 0.5, f.Allowed)
+		requireCoverage(t, f, f.Band, f.Runs, 0.945, 1)
+		requireCoverage(t, f, f.Wide, f.Runs, 0.998, 1)
+		require.LessOrEqual(t, f.Width, 1+1e-9, "%+v", f)
 		out = append(out, f)
 	}
 	return out
+}
+
+// law is what is known beforehand of the error of a task's answer.
+type law struct {
+	attained float64                        // What the first interval on the lattice of errors holds that holds 95 %.
+	width    func(variance float64) float64 // Most width of 95 % intervals, of the exact variance for the values.
+}
+
+// z is the normal quantile of 95 %, and density its density there.
+const z, density = 1.959964, 0.058445
+
+// lawOf returns the law of the entries of a task's answer for the given values. For a sum of noise that is
+// known whatever the values are it is exact, with the worst rounding. Others are near-normal, on a lattice
+// whose steps have a probability of density/σ each at both ends, where σ is in steps. Their skewness makes one
+// end's more by up to a fifth, and moves the interval, whose ends are those of a test, by up to a step.
+func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64) law {
+	agg, _ := drawn(t, true, m, values)(randomizer.NewSource())
+	agg.AddUsers(uint64(len(values)))
+	scale := protocols.Scale(d.Query, agg.Reports())
+	first := agg.Errors()[0]
+	lattice := func(step, worst float64) law {
+		width := func(variance float64) float64 { return 2 * (z*math.Sqrt(max(worst, variance)) + step) }
+		return law{0.95 + 2.4*density*step/math.Sqrt(max(worst, first.Variance()*scale*scale)), width}
+	}
+	switch e := first.(type) {
+	case protocols.Noisy:
+		reach := e.Noise.Reach(0.95)
+		lo, hi := 0.95, 1.0
+		for range 50 {
+			if mid := (lo + hi) / 2; e.Noise.Reach(mid) > reach {
+				hi = mid
+			} else {
+				lo = mid
+			}
+		}
+		return law{hi, func(float64) float64 { return 2 * reach * e.Unit * scale }}
+	case protocols.Normal:
+		return lattice(e.Step/2*scale, float64(len(values))*m.WorstVariance()*scale*scale)
+	case protocols.Cell:
+		return lattice(1/(e.Own-e.Other), 0)
+	}
+	require.Fail(t, "unknown law", "%T", first)
+	return law{}
 }
 
 // misses returns the numbers between which a number of runs that miss the truth, each with the given
@@ -113,22 +212,13 @@ func misses(probability float64, runs int) (least, most int) {
 }
 
 // requireCoverage is an error where a share of runs is not between two probabilities, but for chance.
-func requireCoverage(t *testing.T, f covering, share, least, most float64) {
+func requireCoverage(t *testing.T, f any, share float64, runs int, least, most float64) {
 	t.Helper()
-	missed := int(math.Round((1 - share) * float64(f.Runs)))
-	_, limit := misses(1-least, f.Runs)
+	missed := int(math.Round((1 - share) * float64(runs)))
+	_, limit := misses(1-least, runs)
 	require.LessOrEqual(t, missed, limit, "%+v", f)
-	limit, _ = misses(1-most, f.Runs)
+	limit, _ = misses(1-most, runs)
 	require.GreaterOrEqual(t, missed, limit, "%+v", f)
-}
-
-// ends bounds the probability of the values at both ends of an interval of a count, whose estimates are
-// about 1 apart: twice the density of a normal or a discrete Laplace law at its quantile.
-func ends(q task.Query, variance []float64) float64 {
-	if q != task.Count && q != task.Histogram {
-		return 0
-	}
-	return 2 * 0.0707 / math.Sqrt(slices.Min(variance))
 }
 
 // various returns values that differ from client to client, and lie between levels and at them.
@@ -138,12 +228,13 @@ func various(d *task.Task, m protocols.Mechanism) [][]float64 {
 		out[i] = make([]float64, len(m.WorstValue()))
 		x := math.Sqrt(float64(i*i%101) / 100)
 		for l := range out[i] {
-			switch d.Query {
-			case task.Count:
+			switch {
+			case d.Query == task.Count:
 				out[i][l] = float64(i % 7 / 6)
-			case task.Histogram:
+			case d.Query == task.Histogram:
 				out[i][l] = float64(i * i % int(d.Input.Bins))
-			case task.VectorMean:
+			case d.Protocol == "correlated" && l != i%len(out[i]): // vectors with one coordinate that is not 0
+			case d.Query == task.VectorMean:
 				out[i][l] = x / math.Sqrt(float64(len(out[i])))
 			default:
 				out[i][l] = d.Input.Lo.Float64() + x*d.Input.Width()

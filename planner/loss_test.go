@@ -61,14 +61,14 @@ func loseSome(t *testing.T, q planner.Query, runs int) {
 			if name == "the largest messages" && oneMessage(q.Protocol) {
 				continue
 			}
-			trial := planner.Trial{Repeats: runs, Confidence: 0.95, Lost: how}
+			trial := planner.Trial{Repeats: runs, Confidences: []float64{0.95}, Lost: how}
 			o, err := trial.Run(d, m, values)
 			require.NoError(t, err)
 			f := covering{Protocol: q.Protocol, Query: q.Query, Honest: q.Honest, Runs: runs,
-				Values: fmt.Sprintf("%d ‰ of %s lost", lost, name), Least: slices.Min(o.Coverage), Band: o.BandCoverage}
+				Values: fmt.Sprintf("%d ‰ of %s lost", lost, name), Least: slices.Min(o.Coverage[0].Entries), Band: o.Coverage[0].Band}
 			t.Logf("%+v, unusable %.4f", f, o.Unusable)
-			requireCoverage(t, f, f.Least, 0.945, 1)
-			requireCoverage(t, f, f.Band, 0.945, 1)
+			requireCoverage(t, f, f.Least, runs, 0.945, 1)
+			requireCoverage(t, f, f.Band, runs, 0.945, 1)
 			if oneMessage(q.Protocol) {
 				require.Zero(t, o.Unusable, "%+v", f)
 			}
@@ -109,11 +109,11 @@ func heaviest(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]floa
 func TestTheSumOfTens(t *testing.T) {
 	for _, protocol := range []string{"realsum", "rappor", "correlated", "splitmix"} {
 		d, m := open(t, planner.Query{Query: task.Sum, Protocol: protocol, Hi: 10, Batch: 10_000, Honest: 0.9})
-		trial := planner.Trial{Repeats: 4, Confidence: 0.95, Lost: chance(20)}
+		trial := planner.Trial{Repeats: 4, Confidences: []float64{0.95}, Lost: chance(20)}
 		o, err := trial.Run(d, m, column(10_000, func(int) float64 { return 10 }))
 		require.NoError(t, err)
-		t.Logf("%s: coverage %v, unusable %v, mean estimate %v", protocol, o.Coverage, o.Unusable, o.Estimate)
-		require.Equal(t, 1.0, o.Coverage[0], protocol)
+		t.Logf("%s: coverage %v, unusable %v, mean estimate %v", protocol, o.Coverage[0].Entries, o.Unusable, o.Estimate)
+		require.Equal(t, 1.0, o.Coverage[0].Entries[0], protocol)
 		if protocol == "realsum" {
 			require.Zero(t, o.Unusable)
 			require.InDelta(t, 100_000, o.Estimate[0], 1000, "the missing are taken to be like the others")
@@ -128,9 +128,9 @@ func TestTheSumOfTens(t *testing.T) {
 // the truth and is well inside of the query's range.
 func TestCorrelatedStaysUsable(t *testing.T) {
 	d, m := open(t, planner.Query{Query: task.Mean, Protocol: "correlated", Hi: 10, Batch: 2000, Honest: 0.9})
-	trial := planner.Trial{Repeats: 4, Confidence: 0.95, Lost: chance(1)}
+	trial := planner.Trial{Repeats: 4, Confidences: []float64{0.95}, Lost: chance(1)}
 	o, err := trial.Run(d, m, column(2000, func(i int) float64 { return float64(i % 11) }))
 	require.NoError(t, err)
-	require.Equal(t, 1.0, o.Coverage[0])
+	require.Equal(t, 1.0, o.Coverage[0].Entries[0])
 	require.Zero(t, o.Unusable)
 }

@@ -20,26 +20,45 @@ type Outcome struct {
 	PredictedVariance []float64 // Exact variance for these values.
 	// The part of it due to clients reporting some coordinates only; nil where they report all.
 	SamplingVariance []float64
-	RMSE             float64   // Root mean square error over repetitions and entries.
-	MessagesPerUser  float64   // Mean number of messages of a client, covers not counted.
-	Coverage         []float64 // How often each entry's interval held the truth; nil without [Trial.Confidence].
-	BandCoverage     float64   // How often the band held all of them.
+	RMSE             float64 // Root mean square error over repetitions and entries.
+	MessagesPerUser  float64 // Mean number of messages of a client, covers not counted.
+	// Root mean square, over usable repetitions, of each entry's error in standard errors from the data; nil without
+	// [Trial.Confidences].
+	Z        []float64
+	Coverage []Coverage // For each of [Trial.Confidences].
 	// How often there was no usable answer, for what was lost. Such a run covers the truth: it claims nothing.
 	Unusable float64
 	Repeats  int
+}
+
+// Coverage is how often intervals from the data held the truth.
+type Coverage struct {
+	Confidence float64
+	Entries    []float64 // Of each entry, its interval.
+	Width      []float64 // Mean width of each entry's intervals where usable, in the query's units.
+	Band       float64   // Of all entries at once, the band. It is Bonferroni's, as in reports.
+}
+
+// Mean returns the mean over entries.
+func (c Coverage) Mean() float64 {
+	total := 0.0
+	for _, share := range c.Entries {
+		total += share
+	}
+	return total / float64(len(c.Entries))
 }
 
 // Trial runs a task's randomizer and aggregate on many clients in one process, without encryption or
 // relays, to compare the estimate's error with its prediction. It burns no privacy budget: the clients
 // are synthetic.
 type Trial struct {
-	Repeats    int     // Batches to simulate. ≥ 1.
-	Malicious  int     // Clients that attack: the last ones. At most all of them.
-	Attack     string  // What they do; one of the constants of package protocols. Required with Malicious.
-	Fast       bool    // Draw the aggregate of the honest clients, where the protocol can; not their messages.
-	Confidence float64 // Of intervals that are compared with the truth. 0: none are.
-	Lost       Lost    // What is lost on the way. nil: nothing. Not with Fast.
-	Progress   func()  // Called after every repetition, from several goroutines. May be nil.
+	Repeats     int       // Batches to simulate. ≥ 1.
+	Malicious   int       // Clients that attack: the last ones. At most all of them.
+	Attack      string    // What they do; one of the constants of package protocols. Required with Malicious.
+	Fast        bool      // Draw the aggregate of the honest clients, where the protocol can; not their messages.
+	Confidences []float64 // Of intervals that are compared with the truth, each in (0, 1). May be empty.
+	Lost        Lost      // What is lost on the way. nil: nothing. Not with Fast.
+	Progress    func()    // Called after every repetition, from several goroutines. May be nil.
 }
 
 // Lost says whether a slot of a client, numbered from 0, is lost. It is called from several goroutines.
@@ -66,7 +85,7 @@ func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*O
 	parts := make([]*sums, min(runtime.GOMAXPROCS(0), tr.Repeats))
 	var wg sync.WaitGroup
 	for i := range parts {
-		parts[i] = newSums(out.Truth)
+		parts[i] = newSums(out.Truth, tr.Confidences)
 		share := tr.Repeats / len(parts)
 		if i < tr.Repeats%len(parts) {
 			share++
@@ -81,10 +100,6 @@ func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*O
 		return nil, parts[0].err
 	}
 	out.summarize(parts[0], len(values))
-	if tr.Confidence > 0 {
-		out.Coverage, out.BandCoverage = parts[0].coverage()
-		out.Unusable = float64(parts[0].unusable) / float64(out.Repeats)
-	}
 	return out, nil
 }
 
@@ -154,23 +169,40 @@ func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 // sums accumulates the first four powers of the errors against the truth.
 type sums struct {
 	truth, errors, squares, cubes, fourths []float64
-	repeats, messages                      int
-	covered                                []int // By each entry's interval.
-	together                               int   // All entries, by the band.
-	unusable                               int   // Runs that say nothing, and are covered.
+	repeats, counted, messages             int
+	z                                      []float64 // Squares of errors in standard errors.
+	covered                                []covered // By confidence.
+	unusable                               int       // Runs that say nothing, and are covered.
+	intervals                              protocols.Intervals
 	err                                    error
 }
 
-func newSums(truth []float64) *sums {
-	n := len(truth)
-	return &sums{truth: truth, errors: make([]float64, n), squares: make([]float64, n), cubes: make([]float64, n),
-		fourths: make([]float64, n), covered: make([]int, n)}
+// covered counts intervals that hold the truth: by entry, and of all entries together.
+type covered struct {
+	confidence float64
+	entries    []int
+	width      []float64
+	together   int
 }
+
+func newSums(truth, confidences []float64) *sums {
+	n := len(truth)
+	s := &sums{truth: truth, errors: make([]float64, n), squares: make([]float64, n), cubes: make([]float64, n),
+		fourths: make([]float64, n), z: make([]float64, n), intervals: protocols.Intervals{}}
+	for _, c := range confidences {
+		s.covered = append(s.covered, covered{confidence: c, entries: make([]int, n), width: make([]float64, n)})
+	}
+	return s
+}
+
+// mostCounted is in how many repetitions messages are counted, which takes most of the time of some.
+const mostCounted = 1000
 
 func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 	src := randomizer.NewSource()
 	for range repeats {
-		d, err := b.next(src)
+		count := s.counted < mostCounted
+		d, err := b.next(src, count)
 		if err != nil {
 			s.err = err
 			return
@@ -183,10 +215,13 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 			s.cubes[j] += e * e * e
 			s.fourths[j] += e * e * e * e
 		}
-		s.messages += d.messages
+		if count {
+			s.messages += d.messages
+			s.counted++
+		}
 		s.repeats++
-		if tr.Confidence > 0 {
-			s.cover(t, d, scale, tr.Confidence)
+		if len(s.covered) > 0 {
+			s.cover(t, d, scale)
 		}
 		if tr.Progress != nil {
 			tr.Progress()
@@ -194,22 +229,23 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 	}
 }
 
-// cover counts the intervals of a batch that hold the truth. The band is Bonferroni's, as in reports.
-func (s *sums) cover(t *task.Task, d *drawn, scale, confidence float64) {
+// cover compares a batch's error bars with the truth.
+func (s *sums) cover(t *task.Task, d *drawn, scale float64) {
 	laws := d.laws()
-	nothing := !d.usable(t, laws, confidence)
-	if nothing {
+	if !d.usable(t, laws, s.covered[0].confidence) {
 		s.unusable++
-	}
-	all, each := true, 1-(1-confidence)/float64(len(s.truth))
-	for j := range s.truth {
-		if nothing || holds(laws[j], confidence, s.truth[j]/scale) {
-			s.covered[j]++
+		for i := range s.covered {
+			s.covered[i].addNothing()
 		}
-		all = all && (nothing || holds(laws[j], each, s.truth[j]/scale))
+		return
 	}
-	if all {
-		s.together++
+	totals := d.aggregate.Total()
+	for j, law := range laws {
+		e := d.aggregate.Missing(d.loss, j).Estimate(totals[j]) - s.truth[j]/scale
+		s.z[j] += e * e / law.Variance()
+	}
+	for i := range s.covered {
+		s.covered[i].add(laws, s.intervals, s.truth, scale)
 	}
 }
 
@@ -231,26 +267,59 @@ func (d *drawn) laws() (out []protocols.ErrorLaw) {
 func (d *drawn) usable(t *task.Task, laws []protocols.ErrorLaw, confidence float64) bool {
 	least, most := protocols.Contribution(t)
 	for j, law := range laws {
+		missing := d.aggregate.Missing(d.loss, j)
+		if missing.Parts == 0 {
+			continue
+		}
 		lo, hi := law.Interval(confidence)
-		if d.aggregate.Missing(d.loss, j).Drowns(hi-lo, (most-least)*float64(d.loss.Clients)) {
+		if missing.Drowns(hi-lo, (most-least)*float64(d.loss.Clients)) {
 			return false
 		}
 	}
 	return len(laws) > 0
 }
 
+// add counts the intervals of a batch that hold the truth. The band is Bonferroni's, as in reports.
+func (c *covered) add(laws []protocols.ErrorLaw, intervals protocols.Intervals, truth []float64, scale float64) {
+	all, each := true, 1-(1-c.confidence)/float64(len(laws))
+	for j, law := range laws {
+		lo, hi := intervals.Of(law, c.confidence)
+		c.width[j] += (hi - lo) * scale
+		inside := holds(lo, hi, truth[j]/scale)
+		if inside {
+			c.entries[j]++
+		}
+		if len(laws) > 1 && all {
+			lo, hi = intervals.Of(law, each)
+			inside = holds(lo, hi, truth[j]/scale)
+		}
+		all = all && inside
+	}
+	if all {
+		c.together++
+	}
+}
+
+// addNothing counts a batch that says nothing, and so nothing wrong.
+func (c *covered) addNothing() {
+	for j := range c.entries {
+		c.entries[j]++
+	}
+	c.together++
+}
+
 // holds says whether a total is in an interval, whose ends may be the total but for rounding.
-func holds(law protocols.ErrorLaw, confidence, total float64) bool {
-	lo, hi := law.Interval(confidence)
+func holds(lo, hi, total float64) bool {
 	slack := 1e-9 * (hi - lo)
 	return lo-slack <= total && total <= hi+slack
 }
 
-func (s *sums) coverage() (each []float64, band float64) {
-	for _, n := range s.covered {
-		each = append(each, float64(n)/float64(s.repeats))
+func (c *covered) coverage(repeats, usable float64) Coverage {
+	out := Coverage{Confidence: c.confidence, Band: float64(c.together) / repeats}
+	for j, n := range c.entries {
+		out.Entries, out.Width = append(out.Entries, float64(n)/repeats), append(out.Width, c.width[j]/usable)
 	}
-	return each, float64(s.together) / float64(s.repeats)
+	return out
 }
 
 func (s *sums) merge(o *sums) {
@@ -259,11 +328,18 @@ func (s *sums) merge(o *sums) {
 		s.squares[j] += o.squares[j]
 		s.cubes[j] += o.cubes[j]
 		s.fourths[j] += o.fourths[j]
-		s.covered[j] += o.covered[j]
+		s.z[j] += o.z[j]
 	}
-	s.together += o.together
-	s.unusable += o.unusable
+	for i, c := range o.covered {
+		for j := range c.entries {
+			s.covered[i].entries[j] += c.entries[j]
+			s.covered[i].width[j] += c.width[j]
+		}
+		s.covered[i].together += c.together
+	}
 	s.repeats += o.repeats
+	s.unusable += o.unusable
+	s.counted += o.counted
 	s.messages += o.messages
 	if s.err == nil {
 		s.err = o.err
@@ -287,16 +363,17 @@ func (o *Outcome) summarize(s *sums, users int) {
 		}
 	}
 	o.RMSE = math.Sqrt(total / float64(len(s.errors)))
-	o.MessagesPerUser = float64(s.messages) / r / float64(users)
-}
-
-// MeanCoverage returns the mean over entries of [Outcome.Coverage].
-func (o *Outcome) MeanCoverage() float64 {
-	total := 0.0
-	for _, c := range o.Coverage {
-		total += c
+	o.MessagesPerUser = float64(s.messages) / float64(s.counted) / float64(users)
+	usable := r - float64(s.unusable)
+	for i := range s.covered {
+		o.Coverage = append(o.Coverage, s.covered[i].coverage(r, usable))
 	}
-	return total / float64(len(o.Coverage))
+	for _, squares := range s.z {
+		if len(s.covered) > 0 {
+			o.Z = append(o.Z, math.Sqrt(squares/usable))
+		}
+	}
+	o.Unusable = float64(s.unusable) / r
 }
 
 // PredictedRMSE returns the root mean square over entries of the predicted standard errors.

@@ -43,10 +43,14 @@ func column(n int, value func(i int) float64) [][]float64 {
 	return out
 }
 
-// samples returns what runs batches show, each statistic sorted: the total and the variance of every entry,
-// and the number of messages.
-func samples(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64, runs int) (out [][]float64) {
-	draw := func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+// drawn returns how batches of clients are drawn: fast, where the protocol can and is asked to.
+func drawn(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64) protocols.Draw {
+	if simulator, ok := m.(protocols.FastSimulator); ok && fast {
+		draw, err := simulator.Fast(values)
+		require.NoError(t, err)
+		return draw
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		agg, messages := m.Aggregate(), uint64(0)
 		for _, v := range values {
 			lanes, err := m.Randomize(src, v)
@@ -58,18 +62,18 @@ func samples(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64,
 				}
 			}
 		}
-		return agg, messages
+		return agg, protocols.Sent(messages)
 	}
-	if fast {
-		var err error
-		draw, err = m.(protocols.FastSimulator).Fast(values)
-		require.NoError(t, err)
-	}
-	src := randomizer.NewSource()
+}
+
+// samples returns what runs batches show, each statistic sorted: the total and the variance of every entry,
+// and the number of messages.
+func samples(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64, runs int) (out [][]float64) {
+	src, draw := randomizer.NewSource(), drawn(t, fast, m, values)
 	for range runs {
 		agg, messages := draw(src)
 		agg.AddUsers(uint64(len(values)))
-		seen := append(agg.Total(), float64(messages))
+		seen := append(agg.Total(), float64(messages()))
 		for _, law := range agg.Errors() {
 			seen = append(seen, law.Variance())
 		}

@@ -15,20 +15,41 @@ type ErrorLaw interface {
 	Interval(confidence float64) (lo, hi float64)
 }
 
-// Once returns a law that computes each interval once. It is not safe for concurrent use.
-func Once(law ErrorLaw) ErrorLaw { return &once{law, map[float64][2]float64{}} }
+// Binned is an [Aggregate] of the numbers c_1, …, c_K of clients in K bins that knows the errors of what is
+// made of them, which depend on each other.
+type Binned interface {
+	Aggregate
 
-type once struct {
-	ErrorLaw
-	known map[float64][2]float64
+	// Below returns the laws of the numbers of clients in the first bin, in the first two, …, and in the first K-1.
+	Below() []ErrorLaw
+
+	// Weighted returns the law of Σ a_j·c_j for K weights a.
+	Weighted(a []float64) ErrorLaw
 }
 
-// Interval is [ErrorLaw.Interval].
-func (o *once) Interval(confidence float64) (lo, hi float64) {
-	known, ok := o.known[confidence]
+// Intervals computes the intervals of equal cells once: of a million bins most were seen one of a few numbers
+// of times. Not safe for concurrent use.
+type Intervals map[cellInterval][2]float64
+
+type cellInterval struct {
+	cell       Cell
+	confidence float64
+}
+
+// Of returns law.Interval(confidence).
+func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
+	if c, ok := law.(completed); ok {
+		return c.move(i.Of(c.counted, confidence))
+	}
+	cell, ok := law.(Cell)
 	if !ok {
-		known[0], known[1] = o.ErrorLaw.Interval(confidence)
-		o.known[confidence] = known
+		return law.Interval(confidence)
+	}
+	key := cellInterval{cell, confidence}
+	known, ok := i[key]
+	if !ok {
+		known[0], known[1] = cell.Interval(confidence)
+		i[key] = known
 	}
 	return known[0], known[1]
 }
@@ -47,6 +68,10 @@ type Normal struct {
 	// Plugged + z²·Largest, but no more than Limit, is enough. 0: the parts are known to be many.
 	Largest, Limit float64
 
+	// Excess is the excess kurtosis: the second order of the Cornish-Fisher expansion corrects the interval for
+	// it.
+	Excess float64
+
 	// Step is the distance between the values that the estimate can have, half of which the interval is
 	// longer on either side: the continuity correction.
 	Step float64
@@ -61,7 +86,7 @@ func (e Normal) Interval(confidence float64) (lo, hi float64) {
 	if e.Largest > 0 {
 		v = min(v+z*z*e.Largest, e.Limit)
 	}
-	reach := z*math.Sqrt(v) + e.Step/2
+	reach := (z+e.Excess*(z*z*z-3*z)/24)*math.Sqrt(v) + e.Step/2
 	return e.Estimate - reach, e.Estimate + reach
 }
 

@@ -60,9 +60,12 @@ func (c completed) Variance() float64 {
 // Interval is [ErrorLaw.Interval]: that of what was counted, whose ends are moved by the least and the most
 // that the missing parts can add.
 func (c completed) Interval(confidence float64) (lo, hi float64) {
-	lo, hi = c.counted.Interval(confidence)
+	return c.move(c.counted.Interval(confidence))
+}
+
+func (c completed) move(from, to float64) (lo, hi float64) {
 	parts := float64(c.missing.Parts)
-	return lo + parts*c.missing.Lo, hi + parts*c.missing.Hi
+	return from + parts*c.missing.Lo, to + parts*c.missing.Hi
 }
 
 // Drowns says whether an interval of the given width says nothing because of what is missing: it is at

@@ -42,6 +42,7 @@ type Case struct {
 	Dim     uint64       // Coordinates of a vector or vectormean.
 	Params  []task.Param // To keep: whole numbers.
 	Padding task.Padding // Empty: the protocol's default.
+	Lanes   uint64       // 0: the protocol's default.
 	Users   uint64       // n. 0 in [Row.Costs].
 	Epsilon float64      // 0 means 1.
 }

@@ -10,10 +10,16 @@ import (
 // FastSimulator is implemented by mechanisms whose aggregate can be drawn without drawing every
 // message. For simulations only.
 type FastSimulator interface {
-	// Fast prepares clients with the given values. Each call of draw returns an aggregate with the
-	// distribution that all their messages give it, before AddUsers, and the number of those.
-	Fast(values [][]float64) (draw func(src *randomizer.Source) (a Aggregate, messages uint64), err error)
+	// Fast prepares clients with the given values.
+	Fast(values [][]float64) (Draw, error)
 }
+
+// Draw returns an aggregate with the distribution that all messages of some clients give it, before AddUsers,
+// and draws the number of those where it is called, which can take longer.
+type Draw func(src *randomizer.Source) (a Aggregate, messages func() uint64)
+
+// Sent returns a known number of messages in the form of [Draw].
+func Sent(n uint64) func() uint64 { return func() uint64 { return n } }
 
 // The attacks of malicious clients in simulations.
 const (

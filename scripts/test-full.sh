@@ -15,7 +15,9 @@ run_part() {
     protocols)
       DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/...
       DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
-    coverage) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;
+    coverage)
+      DOONA_FULL=1 go test -timeout 60m -run QuantilesAndMean -v ./verifier
+      DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;
     order) DOONA_FULL=1 go test -timeout 60m -run ProcessesPermute -v ./relay ;;
     mutants) DOONA_FULL=1 go test -timeout 60m -run Mutants -v . ;;
     crash)

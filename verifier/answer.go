@@ -71,13 +71,14 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 	worst := math.Sqrt(float64(agg.Reports())*m.WorstVariance()+dummyVariance(agg)) * scale
 	totals := agg.Total()
 	each := 1 - (1-Confidence)/float64(len(totals))
+	intervals := protocols.Intervals{}
 	for j, law := range agg.Errors() {
 		missing := agg.Missing(loss, j)
 		if missing.Parts > 0 {
 			law = missing.Complete(law)
 		}
 		interval := func(confidence float64) [2]float64 {
-			lo, hi := law.Interval(confidence)
+			lo, hi := intervals.Of(law, confidence)
 			return [2]float64{lo * scale, hi * scale}
 		}
 		a.Estimate = append(a.Estimate, missing.Estimate(totals[j])*scale)

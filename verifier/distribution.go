@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/histogram"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -29,48 +28,40 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 // distribution returns the mean and quantiles of a histogram over a range of n reports; nil for
 // other queries, labels, and where there is no answer.
 //
-// Let c_j be the estimated counts of K bins of width w with middles m_j and edges e_0, …, e_K, and
-// z the normal quantile of [Confidence]. With v(a) the variance of one client's part of Σ a_j·c_j:
+// Let c_j be the estimated counts of K bins of width w with middles m_j and edges e_0, …, e_K:
 //
-//	F_j = Σ_{i<j} c_i / n for j ≤ K/2,  1 - Σ_{i≥j} c_i / n beyond;  s_j² = v(1_{i<j} or 1_{i≥j}) / n     (1)
-//	mean = M + Σ (m_j - M) c_j / n, M the middle of the range;  s² = v(m - M) / n                     (2)
-//	interval of the mean: ± (z·s + w/2)                                                             (3)
+//	F_j = Σ_{i<j} c_i / n for j ≤ K/2,  1 - Σ_{i≥j} c_i / n beyond                                    (1)
+//	mean = M + Σ (m_j - M) c_j / n, M the middle of the range                                       (2)
 //
-// The true counts add up to n, so both forms of (1), and (2), are unbiased; a value is at most w/2 from
-// the middle of its bin, which (3) adds. A quantile's interval inverts the band F_j ± z·s_j:
+// The true counts add up to n, so both forms of (1), and (2), are unbiased. A value is at most w/2 from the
+// middle of its bin, which no data show: the mean's error is noise of the standard deviation s and at most w/2
+// more, and its interval ±q holds 95 % where that is so, to one side,
 //
-//	[e_{a-1}, e_{b+1}],  a the first j with F_j + z·s_j ≥ p,  b the last j with F_j - z·s_j ≤ p           (4)
+//	Φ((q - w/2)/s) - Φ((-q - w/2)/s) = Confidence                                                   (3)
+//
+// A quantile's interval inverts the intervals [l_j, h_j] of F_j, which are those of [protocols.Binned.Below]:
+//
+//	[e_{a-1}, e_{b+1}],  a the first j with h_j ≥ p,  b the last j with l_j ≤ p                           (4)
 //
 // where F_0 = 0 and F_K = 1 are known. Let e_i ≤ x_p < e_{i+1}. The interval lies above x_p only if
-// F_{i+1} + z·s_{i+1} < p, and below only if F_i - z·s_i > p: two events at fixed edges, each of
+// h_{i+1} < p, and below only if l_i > p: two events at fixed edges, each of
 // probability (1-Confidence)/2 at most, whatever the other edges do. So the band is pointwise, the
 // coverage at least Confidence for each quantile by itself, and no interval is narrower than a bin.
 // The estimate interpolates in the bin where the running maximum of F crosses p.
 //
 // Loss. Of the clients a share s may be missing: each is in one bin, so that F of all of them is (1-s)·F + s·x,
-// x ∈ [0, 1], and the mean is moved to an x between the outer middles in the same way. A missing message adds
+// x ∈ [0, 1], and the mean is moved to an x in the range in the same way. A missing message adds
 // at most r to one c_j/n, and so at most r to F, and r times the distance from M to the mean.
-func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.Aggregate,
-	loss protocols.Loss) *Distribution {
-	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil {
+func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocols.Loss) *Distribution {
+	binned, ok := agg.(protocols.Binned)
+	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil || !ok {
 		return nil
 	}
-	counts, gap := agg.Total(), newGap(agg.Missing(loss, 0), loss.Clients)
-	bins, users := len(counts), float64(agg.Reports())
+	counts, missing := agg.Total(), newGap(agg.Missing(loss, 0), loss.Clients)
 	lo, hi := t.Input.Lo.Float64(), t.Input.Hi.Float64()
-	width := (hi - lo) / float64(bins)
-	mean, squares := (lo+hi)/2, 0.0
-	for j, count := range counts { // (2)
-		offset := (float64(j)+0.5)*width - (hi-lo)/2
-		mean += offset * count / users
-		squares += offset * offset
-	}
-	edge := (hi - lo - width) / 2
-	reach := quantile * math.Sqrt(linearVariance(t, m, weights{bins, 0, squares, -edge, edge})/users)
-	from, to := gap.widen(mean-reach, mean+reach, lo+width/2, hi-width/2, edge)
-	from, to = max(lo, from-width/2), min(hi, to+width/2) // (3)
-	out := &Distribution{Mean: Location{Name: "mean", Estimate: mean, Interval: [2]float64{from, to}}}
-	b := newBand(t, m, counts, users, gap)
+	width := (hi - lo) / float64(len(counts))
+	out := &Distribution{Mean: meanOf(binned, lo, hi, missing)}
+	b := newBand(binned, counts, missing)
 	for _, p := range quantileLevels {
 		first, last := b.ends(p)
 		out.Quantiles = append(out.Quantiles,
@@ -78,6 +69,21 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.A
 				[2]float64{lo + width*float64(first), lo + width*float64(last)}})
 	}
 	return out
+}
+
+// meanOf returns (2), with the interval (3) where it is in the range.
+func meanOf(binned protocols.Binned, lo, hi float64, missing gap) Location {
+	counts, users := binned.Total(), float64(binned.Reports())
+	width, mean := (hi-lo)/float64(len(counts)), (lo+hi)/2
+	offsets := make([]float64, len(counts))
+	for j, count := range counts { // (2)
+		offsets[j] = (float64(j)+0.5)*width - (hi-lo)/2
+		mean += offsets[j] * count / users
+	}
+	noiseLo, noiseHi := binned.Weighted(offsets).Interval(Confidence)
+	reach := biased((noiseHi-noiseLo)/(2*quantile*users), width/2)
+	from, to := missing.widen(mean-reach, mean+reach, lo, hi, (hi-lo-width)/2)
+	return Location{Name: "mean", Estimate: mean, Interval: [2]float64{max(lo, from), min(hi, to)}}
 }
 
 // gap is what is missing, as a share s of the clients, or as the most r that messages add to a share.
@@ -98,56 +104,46 @@ func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
 		(1-g.clients)*hi + g.clients*most + g.messages*reach
 }
 
-// weights are what linearVariance needs to know of a_1, …, a_K.
-type weights struct {
-	bins            int
-	sum, squares    float64
-	lowest, highest float64
+// biased returns the q of (3), for a standard deviation and what the error may be beside the noise.
+func biased(deviation, most float64) float64 {
+	if deviation == 0 {
+		return most
+	}
+	below := func(x float64) float64 { return math.Erfc(-x/(deviation*math.Sqrt2)) / 2 }
+	lo, hi := most, most+quantile*deviation
+	for range 60 {
+		if q := (lo + hi) / 2; below(q-most)-below(-q-most) < Confidence {
+			lo = q
+		} else {
+			hi = q
+		}
+	}
+	return hi
 }
 
-// linearVariance returns the largest variance that one client adds to Σ a_j·c_j.
-//
-// Randomized response over K bins: c_j = (N_j - nγ/K)/(1-γ), so a client in bin x adds
-//
-//	Var(a_Y)/(1-γ)²,  Y = x with probability 1-γ, else uniform                                      (5)
-//
-// which is convex in a_x: the worst x is at the lowest or highest weight. Other protocols add
-// independent noise to every bin: Σ a_j²·WorstVariance.
-func linearVariance(t *task.Task, m protocols.Mechanism, a weights) float64 {
-	parameter, ok := t.Param("gamma")
-	if t.Protocol != histogram.Name || !ok {
-		return a.squares * m.WorstVariance()
-	}
-	gamma, k := parameter.Float64(), float64(a.bins)
-	at := func(w float64) float64 { // (5)
-		first := (1-gamma)*w + gamma*a.sum/k
-		return ((1-gamma)*w*w + gamma*a.squares/k - first*first) / ((1 - gamma) * (1 - gamma))
-	}
-	return max(at(a.lowest), at(a.highest))
+// band is the estimated distribution function at the bins' edges, and the laws of its errors at those within
+// the range, times the clients.
+type band struct {
+	value []float64
+	laws  []protocols.ErrorLaw
+	users float64
+	gap   gap
+	known map[int][2]float64 // Intervals that were asked for.
 }
 
-// band is the estimated distribution function at the bins' edges, and its pointwise interval.
-type band struct{ value, lo, hi []float64 }
-
-func newBand(t *task.Task, m protocols.Mechanism, counts []float64, users float64, g gap) band {
-	k := len(counts)
-	b := band{value: make([]float64, k+1), lo: make([]float64, k+1), hi: make([]float64, k+1)}
-	set := func(j, inside int, value float64) {
-		c := float64(inside)
-		half := quantile * math.Sqrt(linearVariance(t, m, weights{k, c, c, 0, 1})/users)
-		b.value[j] = value
-		b.lo[j], b.hi[j] = g.widen(value-half, value+half, 0, 1, 1)
-	}
-	b.value[k], b.lo[k], b.hi[k] = 1, 1, 1
+func newBand(binned protocols.Binned, counts []float64, missing gap) band {
+	k, users := len(counts), float64(binned.Reports())
+	b := band{make([]float64, k+1), binned.Below(), users, missing, map[int][2]float64{}}
+	b.value[k] = 1
 	sum := 0.0
 	for j := 1; 2*j <= k; j++ { // (1)
 		sum += counts[j-1] / users
-		set(j, j, sum)
+		b.value[j] = sum
 	}
 	sum = 0
 	for j := k - 1; 2*j > k; j-- {
 		sum += counts[j] / users
-		set(j, k-j, 1-sum)
+		b.value[j] = 1 - sum
 	}
 	return b
 }
@@ -156,13 +152,37 @@ func newBand(t *task.Task, m protocols.Mechanism, counts []float64, users float6
 func (b band) ends(p float64) (first, last int) {
 	k := len(b.value) - 1
 	first, last = 1, k-1
-	for first < k && b.hi[first] < p {
+	for first < k && (b.far(first, p) > 0 || b.interval(first)[1] < p) {
 		first++
 	}
-	for last > 0 && b.lo[last] > p {
+	for last > 0 && (b.far(last, p) < 0 || b.interval(last)[0] > p) {
 		last--
 	}
 	return first - 1, last + 1
+}
+
+// interval returns that of F_j, for all clients.
+func (b band) interval(j int) [2]float64 {
+	out, ok := b.known[j]
+	if !ok {
+		lo, hi := b.laws[j-1].Interval(Confidence)
+		out[0], out[1] = b.gap.widen(lo/b.users, hi/b.users, 0, 1, 1)
+		b.known[j] = out
+	}
+	return out
+}
+
+// far returns 1 where p is so far above F_j that it is not in its interval, which is not computed then: by
+// more than 5 standard errors and 20 clients; -1 below it, and else 0.
+func (b band) far(j int, p float64) int {
+	reach := (5*math.Sqrt(b.laws[j-1].Variance()) + 20) / b.users
+	switch lo, hi := b.gap.widen(b.value[j]-reach, b.value[j]+reach, 0, 1, 1); {
+	case p > hi:
+		return 1
+	case p < lo:
+		return -1
+	}
+	return 0
 }
 
 // crossing returns where the running maximum reaches p, in bins from the lowest edge.

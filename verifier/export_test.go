@@ -9,7 +9,7 @@ import (
 // DistributionOf exports distribution for tests, with the answer of an aggregate.
 func DistributionOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) *Distribution {
 	counts := Counts{Users: agg.Reports()}
-	return distribution(t, m, answer(t, m, agg, counts, false), agg, counts.loss())
+	return distribution(t, answer(t, m, agg, counts, false), agg, counts.loss())
 }
 
 // AnswerOf exports answer for tests.

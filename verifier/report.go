@@ -172,7 +172,7 @@ func (v *Verifier) Report() (*Report, error) {
 		}
 	}
 	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override)
-	r.Distribution = distribution(t.Task, v.mechanism, r.Answer, total, counts.loss())
+	r.Distribution = distribution(t.Task, r.Answer, total, counts.loss())
 	r.MissingByHop, r.OverExposed = missingAt(missing), counts.OverExposed
 	r.Users, r.Batches = counts.Users, counts.Batches
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
@@ -226,7 +226,7 @@ func (v *Verifier) epochReport(number uint64, e *total) EpochReport {
 	a := answer(t, v.mechanism, e.aggregate, c, v.override)
 	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users,
 		Batches: c.Batches, OverExposed: c.OverExposed, Answer: a,
-		Distribution: distribution(t, v.mechanism, a, e.aggregate, c.loss())}
+		Distribution: distribution(t, a, e.aggregate, c.loss())}
 	epsilon := t.Claim.Epsilon.Value()
 	if c.OverExposed > 0 {
 		epsilon = max(epsilon, v.mechanism.Epsilon0())

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/correlated"
 	"github.com/doona-dp/doona/protocols/registry"
-	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -32,9 +33,13 @@ type tableRow struct {
 	VarianceRatio   float64    `json:"variance_ratio"`  // Empirical over predicted, of the entry in the next field.
 	// Largest |empirical - predicted| variance in standard errors.
 	VarianceOff float64 `json:"variance_deviations"`
-	// Share of the 95 % intervals, of all entries, that held the truth.
-	Coverage float64 `json:"coverage"`
-	Passed   bool    `json:"passed"`
+	// Share of the 95 % and of the 99.9 % intervals that held the truth, of the entry with the least; and the
+	// same where all clients have the worst value.
+	Coverage          float64 `json:"coverage"`
+	CoverageWide      float64 `json:"coverage_99_9"`
+	CoverageWorst     float64 `json:"coverage_worst"`
+	CoverageWorstWide float64 `json:"coverage_worst_99_9"`
+	Passed            bool    `json:"passed"`
 }
 
 // The interval of the table: bias within 5 standard errors, variance within the two-sided 10⁻⁶
@@ -43,14 +48,17 @@ const (
 	biasLimit     = 5
 	varianceLimit = 4.892
 	leastCoverage = 0.945
+	leastWide     = 0.998
 )
 
 // tableQueries returns the queries of the table: the small examples of every protocol, with all
-// clients honest and with 80 %.
+// clients honest, with 90 % and with 80 %.
 func tableQueries() (out []planner.Query) {
 	for _, p := range registry.All() {
 		for _, c := range p.Row().Trials {
-			out = append(out, planner.Example(p.ProtocolName(), c, 1), planner.Example(p.ProtocolName(), c, 0.8))
+			for _, honest := range []float64{1, 0.9, 0.8} {
+				out = append(out, planner.Example(p.ProtocolName(), c, honest))
+			}
 		}
 	}
 	return out
@@ -97,8 +105,12 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 	if err != nil {
 		return tableRow{}, err
 	}
-	out, err := planner.Trial{Repeats: f.options.Repeats, Fast: f.options.Fast, Confidence: verifier.Confidence}.Run(t,
-		m, tableValues(q))
+	trial := planner.Trial{Repeats: f.options.Repeats, Fast: f.options.Fast, Confidences: confidences}
+	out, err := trial.Run(t, m, tableValues(q))
+	if err != nil {
+		return tableRow{}, err
+	}
+	worst, err := trial.Run(t, m, slices.Repeat([][]float64{m.WorstValue()}, int(q.Batch)))
 	if err != nil {
 		return tableRow{}, err
 	}
@@ -106,7 +118,8 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 		Protocol: q.Protocol, Query: q.Query, Users: q.Batch, Honest: q.Honest, Epsilon: q.Epsilon, Delta: q.Delta,
 		Repeats: out.Repeats, Slots: t.Slots.PerLane * t.Slots.Lanes, MessagesPerUser: out.MessagesPerUser,
 		PredictedRMSE: out.PredictedRMSE(), RMSE: out.RMSE, VarianceOff: -1,
-		Coverage: out.MeanCoverage(),
+		Coverage: slices.Min(out.Coverage[0].Entries), CoverageWide: slices.Min(out.Coverage[1].Entries),
+		CoverageWorst: slices.Min(worst.Coverage[0].Entries), CoverageWorstWide: slices.Min(worst.Coverage[1].Entries),
 	}
 	for j, predicted := range out.PredictedVariance {
 		bias := math.Abs(out.Estimate[j]-out.Truth[j]) / math.Sqrt(predicted/float64(out.Repeats))
@@ -115,9 +128,15 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 			r.VarianceOff, r.VarianceRatio = off, out.Variance[j]/predicted
 		}
 	}
-	chance := math.Sqrt(leastCoverage * (1 - leastCoverage) / float64(out.Repeats))
-	r.Passed = r.BiasDeviations <= biasLimit && r.VarianceOff <= varianceLimit && r.Coverage >= leastCoverage-5*chance
+	r.Passed = r.BiasDeviations <= biasLimit && r.VarianceOff <= varianceLimit &&
+		covers(min(r.Coverage, r.CoverageWorst), leastCoverage, out.Repeats) &&
+		covers(min(r.CoverageWide, r.CoverageWorstWide), leastWide, out.Repeats)
 	return r, nil
+}
+
+// covers says whether a coverage is at most 5 standard errors below its least.
+func covers(found, least float64, runs int) bool {
+	return found >= least-5*math.Sqrt(least*(1-least)/float64(runs))
 }
 
 // tableValues returns values that differ from client to client.
@@ -128,12 +147,14 @@ func tableValues(q planner.Query) [][]float64 {
 		rows[i] = make([]float64, width)
 		for l := range rows[i] {
 			u := float64((i*(l+3)+l)%11) / 10
-			switch q.Query {
-			case task.Count:
+			switch {
+			case q.Query == task.Count:
 				u = float64(i % 3 % 2)
-			case task.Histogram:
+			case q.Query == task.Histogram:
 				u = float64(uint64(i*i) % q.Bins)
-			case task.VectorMean:
+			case q.Protocol == correlated.Name && width > 1 && l != i%width:
+				u = 0 // its vectors have one other coordinate
+			case q.Query == task.VectorMean:
 				u = (u - 0.3) / math.Sqrt(float64(width))
 			default:
 				u *= q.Hi
@@ -146,18 +167,20 @@ func tableValues(q planner.Query) [][]float64 {
 
 func markdownTable(w io.Writer, rows []tableRow) error {
 	fmt.Fprintf(w, "| protocol | query | n | h | ε | runs | slots | messages per user | RMSE predicted | RMSE "+
-		"found | bias, standard errors | variance found / predicted | its standard errors | coverage, %% | within |\n")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+		"found | bias, standard errors | variance found / predicted | its standard errors | coverage, %% | of 99.9 %% intervals | worst values | of 99.9 %% intervals | "+
+		"within |\n")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		within := "yes"
 		if !r.Passed {
 			within = "**no**"
 		}
 		if _, err := fmt.Fprintf(w,
-			"| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %.2f | %s |\n", r.Protocol,
+			"| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %.2f | %.2f | %.2f | %.2f | %s |\n", r.Protocol,
 			r.Query, r.Users, r.Honest,
 			r.Epsilon, r.Repeats, r.Slots, r.MessagesPerUser, r.PredictedRMSE, r.RMSE, r.BiasDeviations,
-			r.VarianceRatio, r.VarianceOff, 100*r.Coverage, within); err != nil {
+			r.VarianceRatio, r.VarianceOff, 100*r.Coverage, 100*r.CoverageWide, 100*r.CoverageWorst,
+			100*r.CoverageWorstWide, within); err != nil {
 			return err
 		}
 	}

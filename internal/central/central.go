@@ -83,7 +83,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 }
 
 // Fast is [protocols.FastSimulator]: counts of a histogram, or a sum of rounded values by groups.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	counts := make([]float64, m.entries)
 	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) {
 		entry, x, err := m.cell(v)
@@ -95,7 +95,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 	if err != nil {
 		return nil, err
 	}
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a := &aggregate{m: m, src: src, sums: append([]float64(nil), counts...)}
 		if m.entries == 1 {
 			a.sums[0] = 0
@@ -103,7 +103,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 				a.sums[0] += float64(g.Sum(src))
 			}
 		}
-		return a, uint64(len(values))
+		return a, protocols.Sent(uint64(len(values)))
 	}, nil
 }
 

@@ -68,8 +68,7 @@ func (a *aggregate) Total() []float64 {
 // rounding. Atoms add up to 0. Noise that was drawn again to fit the slots is left out: over all clients
 // that has a probability below δ/100.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
-	noise := &protocols.Noise{}
-	noise.AddPolya(float64(a.users)/float64(a.m.task.Batch.Min), a.m.central.Float64())
+	noise := a.noise(1)
 	if !unit(a.m.task) {
 		noise.AddHalves(a.users)
 	}
@@ -85,6 +84,51 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	unit := a.m.scale()
 	return protocols.Missing{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
+}
+
+// Below is [protocols.Binned.Below], for a histogram: the noise of j bins adds up. Beyond half of the bins the
+// others' counts are taken from n, which has less noise.
+func (a *aggregate) Below() []protocols.ErrorLaw {
+	k := len(a.sums)
+	out, sum, all := make([]protocols.ErrorLaw, k-1), int64(0), int64(0)
+	for _, s := range a.sums {
+		all += s
+	}
+	for j := range out {
+		sum += a.sums[j]
+		estimate, bins := float64(sum), j+1
+		if 2*bins > k {
+			estimate, bins = float64(a.users)-float64(all-sum), k-bins
+		}
+		out[j] = protocols.Noisy{Estimate: estimate, Unit: 1, Noise: a.noise(bins)}
+	}
+	return out
+}
+
+// noise returns the noise of the sum of some coordinates.
+func (a *aggregate) noise(coordinates int) *protocols.Noise {
+	noise := &protocols.Noise{}
+	noise.AddPolya(float64(coordinates)*a.shares(), a.m.central.Float64())
+	return noise
+}
+
+// shares is how many times the noise of n_min clients there is.
+func (a *aggregate) shares() float64 { return float64(a.users) / float64(a.m.task.Batch.Min) }
+
+// Weighted is [protocols.Binned.Weighted], for a histogram: the sum of K independent variables of variance rv, r
+// the shares and v that of the discrete Laplace distribution, and excess kurtosis (3 + 1/v)/r.
+func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
+	v, r := centralVariance(a.m.central.Float64()), a.shares()
+	law, squares, fourths := protocols.Normal{}, 0.0, 0.0
+	for j, w := range weights {
+		law.Estimate += w * float64(a.sums[j])
+		squares, fourths = squares+w*w, fourths+w*w*w*w
+	}
+	law.Plugged = r * v * squares
+	if squares > 0 {
+		law.Excess = (3 + 1/v) / r * fourths / (squares * squares)
+	}
+	return law
 }
 
 // scale is the worth of 1 in the query's units.

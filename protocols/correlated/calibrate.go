@@ -48,7 +48,10 @@ func (*Protocol) Row() protocols.Row {
 			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingNone},
 			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingFull},
 		},
-		Trials: []protocols.Case{{Query: task.Sum, Hi: 4, Users: 100}},
+		Trials: []protocols.Case{
+			{Query: task.Count, Users: 100}, {Query: task.Sum, Hi: 4, Users: 100}, {Query: task.Mean, Users: 100},
+			{Query: task.Histogram, Bins: 3, Users: 100}, {Query: task.Vector, Dim: 2, Users: 100},
+		},
 	}
 }
 

@@ -79,9 +79,6 @@ const maxTop = 1 << 13
 // maxDraws bounds the expected number of candidates for jumps that a client draws.
 const maxDraws = 1 << 20
 
-// mostDraws bounds those of all clients together in a simulation.
-const mostDraws = 1 << 31
-
 // The denominators of parameters: r in 64ths, exponents in units of 2⁻⁴⁰. Both are floats exactly.
 const (
 	rateUnit     = 64
@@ -284,34 +281,27 @@ func (m *Mechanism) needsZero() bool {
 	return m.task.Slots.Padding == task.PaddingNone && m.task.Query != task.Histogram
 }
 
-// superpose builds the noise of one client.
-func (m *Mechanism) superpose() (err error) {
+// superpose builds the noise of one client. Noise but for that of 0 is drawn for every coordinate.
+func (m *Mechanism) superpose() error {
 	for _, v := range []int64{1, -1} {
 		m.sources = append(m.sources,
 			source{Atom: design.Atom{Messages: [3]int64{v}, Size: 1}, weight: rateUnit, s: m.central})
 	}
-	m.noise, err = m.superposition(1)
-	return err
-}
-
-// superposition returns the noise of some clients together. Noise but for that of 0 is drawn for every
-// coordinate.
-func (m *Mechanism) superposition(clients uint64) (*randomizer.Superposition, error) {
 	atoms := make([]randomizer.Atom, len(m.sources))
 	total := 0.0
 	for i, s := range m.sources {
-		atoms[i] = randomizer.Atom{Weight: s.weight * clients, Jumps: randomizer.NewJumps(s.s, s.jump)}
+		atoms[i] = randomizer.Atom{Weight: s.weight, Jumps: randomizer.NewJumps(s.s, s.jump)}
 		if s.Messages != [3]int64{} {
 			atoms[i].Weight *= m.dim
 		}
-		total += float64(s.weight) * float64(clients) * float64(m.dim) * float64(atoms[i].Jumps.Candidates())
+		total += float64(s.weight) * float64(m.dim) * float64(atoms[i].Jumps.Candidates())
 	}
-	draws := total / rateUnit / float64(m.task.Batch.Min)
-	if total > 1<<62 || draws > min(maxDraws*float64(clients), mostDraws) {
-		return nil, invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10),
-			"so many clients that none makes more than "+strconv.Itoa(maxDraws)+" draws, here "+format(draws/float64(clients)))
+	if draws := total / rateUnit / float64(m.task.Batch.Min); total > 1<<62 || draws > maxDraws {
+		return invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10),
+			"so many clients that none makes more than "+strconv.Itoa(maxDraws)+" draws, here "+format(draws))
 	}
-	return randomizer.NewSuperposition(atoms, rateUnit*m.task.Batch.Min), nil
+	m.noise = randomizer.NewSuperposition(atoms, rateUnit*m.task.Batch.Min)
+	return nil
 }
 
 // values returns how many values a message may have: from -⌈Δ/2⌉ to Δ.

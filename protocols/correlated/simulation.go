@@ -1,23 +1,24 @@
 package correlated
 
 import (
+	"slices"
+
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
 )
 
 // Fast is [protocols.FastSimulator]: the noise of all clients is that of one whose atoms have as many times
-// the weight, and of clients with equal values a binomial number are rounded up. It leaves out that noise is
-// drawn again to fit the slots, an event whose probability over all clients is below δ/100.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+// the weight, and of clients with equal values a binomial number are rounded up. The messages of atoms add up to
+// 0, so that their number suffices. It leaves out that noise is drawn again to fit the slots, an event
+// whose probability over all clients is below δ/100.
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.group(values)
 	if err != nil {
 		return nil, err
 	}
-	noise, err := m.superposition(uint64(len(values)))
-	if err != nil {
-		return nil, err
-	}
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	atoms := m.pool(uint64(len(values)))
+	central := randomizer.NewRational(int64(len(values)), m.task.Batch.Min)
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a, messages := m.Aggregate().(*aggregate), uint64(0)
 		for at := range groups {
 			for _, g := range groups[at] {
@@ -27,16 +28,58 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 					messages -= g.Clients - up
 				}
 			}
+			up, down := src.Polya(central, m.central), src.Polya(central, m.central)
+			a.sums[at] += int64(up) - int64(down)
+			messages += up + down
 		}
-		src.Events(noise, func(i int, size uint64) {
-			s := &m.sources[i]
-			messages += size * uint64(s.Size)
-			if s.Size == 1 { // the messages of others add up to 0
-				a.sums[src.Below(m.dim)] += int64(size) * s.Messages[0]
+		return a, func() uint64 {
+			for _, p := range atoms {
+				messages += p.draw(src)
 			}
-		})
-		return a, messages
+			return messages
+		}
 	}, nil
+}
+
+// pool is the noise of all clients' atoms of one size and one law.
+type pool struct {
+	size   uint64
+	weight uint64 // Over clients and coordinates, in 1/rateUnit.
+	s      randomizer.Rational
+	jump   uint64
+	min    uint64
+}
+
+// pool returns the pools of the given number of clients.
+func (m *Mechanism) pool(clients uint64) (out []pool) {
+	for _, s := range m.sources {
+		p := pool{size: uint64(s.Size), weight: s.weight * clients, s: s.s, jump: s.jump, min: m.task.Batch.Min}
+		switch {
+		case s.Messages == [3]int64{}: // of 0, in no coordinate
+		case s.Size == 1:
+			continue // central
+		default:
+			p.weight *= m.dim
+		}
+		alike := func(o pool) bool { return o.size == p.size && o.s == p.s && o.jump == p.jump }
+		if i := slices.IndexFunc(out, alike); i >= 0 {
+			out[i].weight += p.weight
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// draw returns the number of messages.
+func (p pool) draw(src *randomizer.Source) (messages uint64) {
+	if p.jump == 0 {
+		return p.size * src.NegativeBinomial(randomizer.NewRational(int64(p.weight), rateUnit*p.min), p.s)
+	}
+	atom := randomizer.Atom{Weight: p.weight, Jumps: randomizer.NewJumps(p.s, p.jump)}
+	src.Events(randomizer.NewSuperposition([]randomizer.Atom{atom}, rateUnit*p.min),
+		func(_ int, size uint64) { messages += p.size * size })
+	return messages
 }
 
 // group groups the clients of every coordinate by their values.

@@ -1,6 +1,8 @@
 package histogram
 
 import (
+	"math"
+
 	"github.com/doona-dp/doona/protocols"
 )
 
@@ -58,16 +60,11 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors is [protocols.Aggregate.Errors]: N_j is the sum of two binomial variables. Of a million bins most
-// have one of a few N_j, whose intervals are computed once.
+// Errors is [protocols.Aggregate.Errors]: N_j is the sum of two binomial variables.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.counts))
-	known := map[uint64]protocols.ErrorLaw{}
 	for j, n := range a.counts {
-		if known[n] == nil {
-			known[n] = protocols.Once(a.krr.Cell(n, a.reports))
-		}
-		out[j] = known[n]
+		out[j] = a.krr.Cell(n, a.reports)
 	}
 	return out
 }
@@ -75,6 +72,43 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 // Missing is [protocols.Aggregate.Missing]: a client that is missing holds the value counted, or another.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	return protocols.MissingClients(l, a.reports, 0, 1)
+}
+
+// Below is [protocols.Binned.Below]: a client in the first j bins reports one of them with probability
+// 1-γ+γj/K, another with γj/K, so that their number is the sum of two binomial variables too.
+func (a *aggregate) Below() []protocols.ErrorLaw {
+	gamma, k := a.krr.Gamma.Float64(), float64(a.krr.K)
+	out, seen := make([]protocols.ErrorLaw, a.krr.K-1), uint64(0)
+	for j := range out {
+		seen += a.counts[j]
+		share := float64(j+1) / k
+		out[j] = protocols.Cell{Seen: seen, Users: a.reports, Own: 1 - gamma*(1-share), Other: gamma * share}
+	}
+	return out
+}
+
+// Weighted is [protocols.Binned.Weighted]. A client in bin x reports Y = x with probability 1-γ, else a uniform
+// bin, and adds
+//
+//	v_x = Var(a_Y)/(1-γ)²
+//
+// to the variance, which is Σ v_x·c_x: linear in the counts, so that the estimates plugged in are unbiased. It is
+// between n times the least and the largest v_x.
+func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
+	gamma, k, n := a.krr.Gamma.Float64(), float64(a.krr.K), float64(a.reports)
+	first, second := 0.0, 0.0 // Moments of the blanket.
+	for _, w := range weights {
+		first, second = first+w/k, second+w*w/k
+	}
+	estimate, variance, least, most := 0.0, 0.0, math.Inf(1), 0.0
+	for x, c := range a.Total() {
+		w := weights[x]
+		mean := (1-gamma)*w + gamma*first
+		v := ((1-gamma)*w*w + gamma*second - mean*mean) / ((1 - gamma) * (1 - gamma))
+		estimate, variance = estimate+w*c, variance+v*c
+		least, most = min(least, v), max(most, v)
+	}
+	return protocols.Normal{Estimate: estimate, Plugged: min(max(variance, n*least), n*most)}
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).

@@ -7,7 +7,7 @@ import (
 
 // Fast is [protocols.FastSimulator]: of the clients with each value, a binomial number report the
 // blanket, and each of those a uniform value.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	held := make([]uint64, m.krr.K)
 	for _, v := range values {
 		x, err := protocols.Category(m.task.Input, v)
@@ -16,7 +16,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 		}
 		held[x]++
 	}
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a := &aggregate{krr: m.krr, counts: make([]uint64, m.krr.K), reports: uint64(len(values))}
 		blanket := uint64(0)
 		for x, n := range held {
@@ -27,7 +27,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 		for ; blanket > 0; blanket-- {
 			a.counts[src.Below(m.krr.K)]++
 		}
-		return a, a.reports
+		return a, protocols.Sent(a.reports)
 	}, nil
 }
 

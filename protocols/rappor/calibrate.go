@@ -11,7 +11,11 @@ func (*Protocol) Row() protocols.Row {
 		Queries: []task.Query{task.Count, task.Sum, task.Mean},
 		Rule:    RuleOthers,
 		Costs:   []protocols.Case{{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("k", 16)}}},
-		Trials:  []protocols.Case{{Query: task.Sum, Hi: 4, Params: []task.Param{protocols.Whole("k", 4)}, Users: 500}},
+		Trials: []protocols.Case{
+			{Query: task.Count, Users: 500},
+			{Query: task.Sum, Hi: 4, Params: []task.Param{protocols.Whole("k", 4)}, Users: 500},
+			{Query: task.Mean, Users: 500},
+		},
 	}
 }
 

@@ -8,14 +8,14 @@ import (
 // Fast is [protocols.FastSimulator]: of the clients that hold level j all but a binomial number
 // report j, and of the others a binomial number. It leaves out that flips are drawn to fit the
 // slots, an event whose probability over all clients is below δ/100.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.k,
 		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
 	if err != nil {
 		return nil, err
 	}
 	n := uint64(len(values))
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		held := make([]uint64, m.k+2) // A group at the top has Up = 0.
 		for _, g := range groups {
 			up := src.Binomial(g.Clients, g.Up)
@@ -28,7 +28,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 			a.sum += j * count
 			messages += count
 		}
-		return a, messages
+		return a, protocols.Sent(messages)
 	}, nil
 }
 

@@ -12,7 +12,8 @@ func (*Protocol) Row() protocols.Row {
 		Queries: []task.Query{task.Count, task.Sum, task.Mean},
 		Default: []task.Query{task.Count, task.Sum, task.Mean},
 		Costs:   []protocols.Case{{Query: task.Sum}},
-		Trials:  []protocols.Case{{Query: task.Count, Users: 500}, {Query: task.Mean, Users: 500}},
+		Trials: []protocols.Case{{Query: task.Count, Users: 500}, {Query: task.Sum, Hi: 4, Users: 500},
+			{Query: task.Mean, Users: 500}},
 	}
 }
 

@@ -7,12 +7,12 @@ import (
 
 // Fast is [protocols.FastSimulator]: of the clients with each value, a binomial number report the
 // blanket, each of those a uniform level, and of the others a binomial number are rounded up.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.k, m.unit)
 	if err != nil {
 		return nil, err
 	}
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a, blanket := &aggregate{m: m, reports: uint64(len(values))}, uint64(0)
 		for _, g := range groups {
 			blanket += g.Answers(src, m.krr.Gamma, a.add)
@@ -20,7 +20,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 		for ; blanket > 0; blanket-- {
 			a.add(1, src.Below(m.krr.K))
 		}
-		return a, a.reports
+		return a, protocols.Sent(a.reports)
 	}, nil
 }
 

@@ -112,7 +112,9 @@ func TestEveryTrialRuns(t *testing.T) {
 	for _, p := range registry.All() {
 		require.NotEmpty(t, p.Row().Trials, p.ProtocolName())
 		require.NotEmpty(t, p.Row().Costs, p.ProtocolName())
+		var queries []task.Query
 		for _, c := range p.Row().Trials {
+			queries = append(queries, c.Query)
 			draft, err := planner.Draft(planner.Example(p.ProtocolName(), c, 1))
 			require.NoError(t, err, p.ProtocolName())
 			m, err := registry.Open(draft)
@@ -134,6 +136,7 @@ func TestEveryTrialRuns(t *testing.T) {
 				require.EqualValues(t, 1, agg.Reports(), p.ProtocolName())
 			}
 		}
+		require.Subset(t, queries, p.Row().Queries, "%s: queries without a small example", p.ProtocolName())
 	}
 }
 

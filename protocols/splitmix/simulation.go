@@ -7,21 +7,21 @@ import (
 
 // Fast is [protocols.FastSimulator]: the residue of a batch is that of its rounded values and of the
 // noise of all its clients, NB(n/n_min, α) - NB(n/n_min, α); the shares cancel.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.p,
 		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
 	if err != nil {
 		return nil, err
 	}
 	r := randomizer.NewRational(int64(len(values)), m.task.Batch.Min)
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		up, down := src.Polya(r, m.s), src.Polya(r, m.s)
 		sum := int64(up) - int64(down)
 		for _, g := range groups {
 			sum += int64(g.Sum(src))
 		}
 		messages := uint64(len(values)) * m.m
-		return &aggregate{m: m, residue: m.residue(sum), messages: messages}, messages
+		return &aggregate{m: m, residue: m.residue(sum), messages: messages}, protocols.Sent(messages)
 	}, nil
 }
 

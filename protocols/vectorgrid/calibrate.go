@@ -14,7 +14,8 @@ func (*Protocol) Row() protocols.Row {
 		Queries: []task.Query{task.Vector, task.VectorMean},
 		Rule:    string(accountant.Exact),
 		Costs:   []protocols.Case{{Query: task.VectorMean, Dim: 2}},
-		Trials:  []protocols.Case{{Query: task.VectorMean, Dim: 2, Users: 1000, Epsilon: 2}},
+		Trials: []protocols.Case{{Query: task.Vector, Dim: 2, Users: 1000, Epsilon: 2},
+			{Query: task.VectorMean, Dim: 2, Users: 1000, Epsilon: 2}},
 	}
 }
 

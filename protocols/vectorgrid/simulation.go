@@ -9,12 +9,12 @@ import (
 
 // Fast is [protocols.FastSimulator]: of the clients with each vector, a binomial number report the blanket,
 // each of those a uniform point, and in every coordinate a binomial number of the others are rounded up.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.group(values)
 	if err != nil {
 		return nil, err
 	}
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a, blanket := m.Aggregate().(*aggregate), uint64(0)
 		for _, g := range groups {
 			hidden := src.Binomial(g.clients, m.krr.Gamma)
@@ -32,7 +32,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 			}
 		}
 		a.reports = uint64(len(values))
-		return a, a.reports
+		return a, protocols.Sent(a.reports)
 	}, nil
 }
 

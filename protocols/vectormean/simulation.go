@@ -7,7 +7,7 @@ import (
 
 // Fast is [protocols.FastSimulator]: representations are computed once, and the noise of all clients
 // on a counter is one binomial.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	clients := make([][]part, len(values))
 	for i, v := range values {
 		parts, err := m.parts(v)
@@ -16,7 +16,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 		}
 		clients[i] = parts
 	}
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a := &aggregate{m: m, counts: make([]uint64, m.kinds())}
 		for _, parts := range clients {
 			m.addUnits(a.counts, m.round(src, parts))
@@ -27,7 +27,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 			a.counts[kind] += src.Binomial(uint64(len(values))*n.trials, n.chance)
 			messages += a.counts[kind]
 		}
-		return a, messages
+		return a, protocols.Sent(messages)
 	}, nil
 }
 

@@ -10,17 +10,17 @@ import (
 // Fast is [protocols.FastSimulator]: every client draws its coordinates, and of those who report the same
 // value of the same coordinate a binomial number report the blanket, and of the others a binomial number are
 // rounded up.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	c, err := m.newCrowd(values)
 	if err != nil {
 		return nil, err
 	}
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a := m.Aggregate().(*aggregate)
 		for b := range a.messages {
 			c.report(src, a, b)
 		}
-		return a, m.t * uint64(len(values))
+		return a, protocols.Sent(m.t * uint64(len(values)))
 	}, nil
 }
 
