@@ -159,16 +159,16 @@ const z, density = 1.959964, 0.058445
 
 // lawOf returns the law of the entries of a task's answer for the given values. For a sum of noise that is
 // known whatever the values are it is exact, with the worst rounding. Others are near-normal, on a lattice
-// whose steps have a probability of density/σ each at both ends, where σ is in steps. Their skewness makes one
+// whose steps have a probability of density/σ each at the ends, where σ is in steps. Their skewness makes one
 // end's more by up to a fifth, and moves the interval, whose ends are those of a test, by up to a step.
 func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64) law {
 	agg, _ := drawn(t, true, m, values)(randomizer.NewSource())
 	agg.AddUsers(uint64(len(values)))
 	scale := protocols.Scale(d.Query, agg.Reports())
 	first := agg.Errors()[0]
-	lattice := func(step, worst float64) law {
+	lattice := func(step, ends, worst float64) law {
 		width := func(variance float64) float64 { return 2 * (z*math.Sqrt(max(worst, variance)) + step) }
-		return law{0.95 + 2.4*density*step/math.Sqrt(max(worst, first.Variance()*scale*scale)), width}
+		return law{0.95 + 1.2*ends*density*step/math.Sqrt(max(worst, first.Variance()*scale*scale)), width}
 	}
 	switch e := first.(type) {
 	case protocols.Noisy:
@@ -183,9 +183,9 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 		}
 		return law{hi, func(float64) float64 { return 2 * reach * e.Unit * scale }}
 	case protocols.Normal:
-		return lattice(e.Step/2*scale, float64(len(values))*m.WorstVariance()*scale*scale)
-	case protocols.Cell:
-		return lattice(1/(e.Own-e.Other), 0)
+		return lattice(e.Step/2*scale, 2, float64(len(values))*m.WorstVariance()*scale*scale)
+	case protocols.Cell: // of which one end has what goes beyond 95 %
+		return lattice(1/(e.Own-e.Other), 1, 0)
 	}
 	require.Fail(t, "unknown law", "%T", first)
 	return law{}

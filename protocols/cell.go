@@ -8,10 +8,15 @@ import "math"
 //	N ~ Bin(ν, a) + Bin(n-ν, b),   a > b                    (1)
 //	ν ≈ (N - nb) / (a-b),   Var = (ν·a(1-a) + (n-ν)·b(1-b)) / (a-b)²   (2)
 //
-// The interval inverts the two tests of (1): it holds every ν with Pr_ν[N ≥ seen] and Pr_ν[N ≤ seen] both
-// above (1-confidence)/2, as Clopper's and Pearson's does for one binomial variable. N grows
-// stochastically with ν, so these ν are an interval. It is not cut off at 0 and n: beyond them the law of N
-// is taken to move without changing.
+// The interval inverts a test of (1), that of [B00]: t_ν(s) being the smaller one of Pr_ν[N ≥ s] and Pr_ν[N ≤ s],
+// it holds every ν under which the numbers s with t_ν(s) ≤ t_ν(seen) have a probability above 1-confidence. So it
+// holds the truth with at least the confidence, and more only by what one number has. It is
+// within Clopper's and Pearson's interval, which asks for half of that on either side and is taken where N
+// has so many likely values that the two hardly differ. It is not cut off at 0 and n: beyond them the law of
+// N is taken to move without changing.
+//
+// [B00]: H. Blaker, Confidence curves and improved exact confidence intervals for discrete distributions, Canadian
+// Journal of Statistics 28, 2000
 type Cell struct {
 	Seen       uint64  // N.
 	Users      uint64  // n. At least 1.
@@ -25,7 +30,7 @@ func (c Cell) Estimate() float64 {
 
 // Variance is [ErrorLaw.Variance]: (2) at the estimate, in which it is linear, or the nearer end of 0..n.
 func (c Cell) Variance() float64 {
-	at := c.cumulants(min(max(c.Estimate(), 0), float64(c.Users)))
+	at := c.cumulants(c.nearest())
 	return at.variance / ((c.Own - c.Other) * (c.Own - c.Other))
 }
 
@@ -46,7 +51,88 @@ func (c Cell) cumulants(nu float64) cumulants {
 // Interval is [ErrorLaw.Interval].
 func (c Cell) Interval(confidence float64) (lo, hi float64) {
 	tail := (1 - confidence) / 2
-	return c.low(tail), c.high(tail)
+	lo, hi = c.low(tail), c.high(tail)
+	if c.cumulants(c.nearest()).variance > many {
+		return lo, hi
+	}
+	return c.inward(lo, 2*tail, -1), c.inward(hi, 2*tail, 1)
+}
+
+// nearest returns the ν in [0, n] nearest to the estimate.
+func (c Cell) nearest() float64 { return min(max(c.Estimate(), 0), float64(c.Users)) }
+
+// inward moves an end of Clopper's and Pearson's interval, the lower one where side is -1 and the upper one
+// where it is 1, to that of [Cell]'s. Call near what N has beyond seen on the other side of the estimate,
+// seen included, which grows as ν comes inward, and far(y) what it has beyond y on the end's side, which falls.
+// At the end near is half of miss. With y the innermost number of far(y) ≤ near, ν is held as soon as near + far(y)
+// is above miss, or at the latest when the number next to y has a far of no more than near too.
+func (c Cell) inward(end, miss, side float64) float64 {
+	near := func(nu float64) float64 { return c.beyond(float64(c.Seen), nu, -side) }
+	far := func(y, nu float64) float64 { return c.beyond(y, nu, side) }
+	from := min(max(end, 0), float64(c.Users))
+	if (from-end)*side > 0 { // all of the range is on the other side
+		return end
+	}
+	reached := near(from)
+	if from != end && reached > miss {
+		return end
+	}
+	k, y := c.cumulants(from), 0.0
+	for y = math.Round(k.mean + side*Quantile(1-2*min(reached, 0.5))*math.Sqrt(k.variance)); far(y, from) > reached; {
+		y += side
+	}
+	for far(y-side, from) <= reached {
+		y -= side
+	}
+	if from != end && reached+far(y, from) > miss {
+		return end
+	}
+	inner := c.nearest()
+	to := crossing(func(nu float64) float64 { return near(nu) - far(y-side, nu) }, from, inner)
+	if to == inner && near(to) < far(y-side, to) && near(to)+far(y, to) <= miss {
+		return inner - side/(2*(c.Own-c.Other)) // no ν of the range is held
+	}
+	return crossing(func(nu float64) float64 { return near(nu) + far(y, nu) - miss }, from, to)
+}
+
+// beyond returns Pr_ν[N ≤ y] where side is -1, and Pr_ν[N ≥ y] where it is 1.
+func (c Cell) beyond(y, nu, side float64) float64 {
+	if side < 0 {
+		return c.below(y, nu)
+	}
+	return 1 - c.below(y-1, nu)
+}
+
+// crossing returns where f, which is at most 0 at from, comes to 0 on the way to another place; that place, if
+// it does not. By false position (Illinois).
+func crossing(f func(x float64) float64, from, to float64) float64 {
+	low, high, last := f(from), f(to), 0.0
+	if high <= 0 || low >= 0 {
+		if low >= 0 {
+			return from
+		}
+		return to
+	}
+	for range 100 {
+		x := (from*high - to*low) / (high - low)
+		fx := f(x)
+		if math.Abs(fx) < 1e-9 || math.Abs(to-from) < 1e-9*(1+math.Abs(to)) {
+			return x
+		}
+		if fx < 0 {
+			from, low = x, fx
+			if last < 0 {
+				high /= 2
+			}
+		} else {
+			to, high = x, fx
+			if last > 0 {
+				low /= 2
+			}
+		}
+		last = fx
+	}
+	return from
 }
 
 // low returns the least ν for which Pr[N ≥ seen] is at least tail.

@@ -10,8 +10,8 @@ type ErrorLaw interface {
 	Variance() float64
 
 	// Interval returns the totals that the data do not contradict: it holds the true one with a
-	// probability of at least confidence, in (0, 1), and misses it as often on either side, as nearly as
-	// a law on a lattice can.
+	// probability of at least confidence, in (0, 1), and misses it about as often on either side, as nearly
+	// as a law on a lattice can.
 	Interval(confidence float64) (lo, hi float64)
 }
 
@@ -27,31 +27,39 @@ type Binned interface {
 	Weighted(a []float64) ErrorLaw
 }
 
-// Intervals computes the intervals of equal cells once: of a million bins most were seen one of a few numbers
-// of times. Not safe for concurrent use.
-type Intervals map[cellInterval][2]float64
+// Intervals computes what equal laws of cells or noise have in common once: of a million bins most were seen
+// one of a few numbers of times. Not safe for concurrent use.
+type Intervals map[intervalKey][2]float64
 
-type cellInterval struct {
+type intervalKey struct {
 	cell       Cell
+	noise      noiseLaw
 	confidence float64
 }
 
 // Of returns law.Interval(confidence).
 func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
-	if c, ok := law.(completed); ok {
-		return c.move(i.Of(c.counted, confidence))
+	switch e := law.(type) {
+	case completed:
+		return e.move(i.Of(e.counted, confidence))
+	case Cell:
+		key := intervalKey{cell: e, confidence: confidence}
+		known, ok := i[key]
+		if !ok {
+			known[0], known[1] = e.Interval(confidence)
+			i[key] = known
+		}
+		return known[0], known[1]
+	case Noisy:
+		key := intervalKey{noise: e.Noise.noiseLaw, confidence: confidence}
+		known, ok := i[key]
+		if !ok {
+			known[1] = e.Noise.Reach(confidence)
+			i[key] = known
+		}
+		return e.around(known[1])
 	}
-	cell, ok := law.(Cell)
-	if !ok {
-		return law.Interval(confidence)
-	}
-	key := cellInterval{cell, confidence}
-	known, ok := i[key]
-	if !ok {
-		known[0], known[1] = cell.Interval(confidence)
-		i[key] = known
-	}
-	return known[0], known[1]
+	return law.Interval(confidence)
 }
 
 // Quantile returns the z for which a standard normal variable is in ±z with the given probability.

@@ -6,17 +6,29 @@ import "math"
 // them. It is what protocols add to a total whatever the values are, with the rounding of values that
 // makes it widest. Not safe for concurrent use.
 type Noise struct {
-	parts    []noisePart
+	noiseLaw
+	used     int // Parts.
 	variance float64
-	offset   float64   // 0, or ½ where it lies between whole numbers.
 	values   []float64 // The characteristic function at 2πj/points, j ≥ 0, until it vanishes.
 	points   int       // Odd.
 	reached  map[float64]float64
 }
 
-// noisePart is a part of a Noise: the logarithm of its characteristic function at θ ∈ [0, π], and of the
-// size of a jump in s² = sin²(θ/2), of which all of them are functions.
-type noisePart func(s2 float64) float64
+// noiseLaw determines the distribution of a Noise.
+type noiseLaw struct {
+	parts  [3]noisePart
+	offset float64 // 0, or ½ where it lies between whole numbers.
+}
+
+// noisePart is a part of a Noise: the logarithm of its characteristic function at θ ∈ [0, π] is
+// power·ln(1 + factor·s²), s = sin(θ/2).
+type noisePart struct{ power, factor float64 }
+
+// add adds a part. Of three kinds at most.
+func (n *Noise) add(power, factor float64) {
+	n.parts[n.used] = noisePart{power, factor}
+	n.used++
+}
 
 // AddPolya adds the difference of two Pólya(r, e^{-s}) variables, whose characteristic function is
 //
@@ -25,14 +37,14 @@ type noisePart func(s2 float64) float64
 // For r = 1 that is the discrete Laplace distribution.
 func (n *Noise) AddPolya(r, s float64) {
 	half := math.Sinh(s / 2) // (1-α)²/(4α) = sinh²(s/2)
-	n.parts = append(n.parts, func(s2 float64) float64 { return -r * math.Log1p(s2/(half*half)) })
+	n.add(-r, 1/(half*half))
 	n.variance += r / (2 * half * half)
 }
 
 // AddHalves adds the errors of clients whose values lie half way between two levels: each is ±½, with
 // characteristic function cos(θ/2).
 func (n *Noise) AddHalves(clients uint64) {
-	n.parts = append(n.parts, func(s2 float64) float64 { return float64(clients) / 2 * math.Log1p(-s2) })
+	n.add(float64(clients)/2, -1)
 	n.variance += float64(clients) / 4
 	if clients%2 == 1 {
 		n.offset = 0.5 - n.offset
@@ -42,7 +54,7 @@ func (n *Noise) AddHalves(clients uint64) {
 // AddBinomials adds the difference of two Bin(trials, p) variables, with characteristic function
 // (1 - 4p(1-p)·sin²(θ/2))^trials.
 func (n *Noise) AddBinomials(trials, p float64) {
-	n.parts = append(n.parts, func(s2 float64) float64 { return trials * math.Log1p(-4*p*(1-p)*s2) })
+	n.add(trials, -4*p*(1-p))
 	n.variance += 2 * trials * p * (1 - p)
 }
 
@@ -61,7 +73,7 @@ func (n *Noise) prepare() {
 		s := math.Sin(math.Pi * float64(j) / float64(n.points))
 		log := 0.0
 		for _, part := range n.parts {
-			log += part(s * s)
+			log += part.power * math.Log1p(part.factor*s*s)
 		}
 		value := math.Exp(log)
 		if value < vanished {
@@ -117,6 +129,9 @@ func (e Noisy) Variance() float64 { return e.Noise.Variance() * e.Unit * e.Unit 
 
 // Interval is [ErrorLaw.Interval].
 func (e Noisy) Interval(confidence float64) (lo, hi float64) {
-	reach := e.Noise.Reach(confidence) * e.Unit
-	return e.Estimate - reach, e.Estimate + reach
+	return e.around(e.Noise.Reach(confidence))
+}
+
+func (e Noisy) around(reach float64) (lo, hi float64) {
+	return e.Estimate - reach*e.Unit, e.Estimate + reach*e.Unit
 }
