@@ -54,7 +54,8 @@ func TestIntervalsCover(t *testing.T) {
 		t.Run(p.ProtocolName(), func(t *testing.T) {
 			for _, c := range p.Row().Trials {
 				for _, h := range shares {
-					found.Intervals = append(found.Intervals, cover(t, planner.Example(p.ProtocolName(), c, h), runs)...)
+					found.Intervals = append(found.Intervals,
+						cover(t, planner.Example(p.ProtocolName(), c, h), runs)...)
 				}
 			}
 		})

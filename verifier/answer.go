@@ -27,6 +27,8 @@ type Answer struct {
 	Band               Intervals `json:"band"`                 // Wider: all entries are in it at once.
 	// Of each interval by itself, and of the band as a whole.
 	Confidence float64 `json:"confidence"`
+
+	Processed *Processed `json:"processed,omitempty"` // The nearest possible answer, with the estimate.
 }
 
 // shown is the override of [Verifier.ShowUnusable].
@@ -61,6 +63,9 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 		a.Override = shown
 	default:
 		a.Estimate, a.StandardError, a.StandardErrorWorst, a.Interval, a.Band = nil, nil, nil, nil, nil
+	}
+	if a.Estimate != nil {
+		a.process(t, c.loss().Clients)
 	}
 	return a
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// DistributionOf exports distribution for tests, with the answer of an aggregate.
-func DistributionOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) *Distribution {
+// DistributionOf exports distribution for tests.
+func DistributionOf(t *task.Task, agg protocols.Aggregate) *Distribution {
 	counts := Counts{Users: agg.Reports()}
-	return distribution(t, answer(t, m, agg, counts, false), agg, counts.loss())
+	return distribution(t, Answer{Estimate: agg.Total()}, agg, counts.loss())
 }
 
 // AnswerOf exports answer for tests.
@@ -46,5 +46,8 @@ func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, mes
 
 // DistributionOfLoss exports distribution for tests, of an aggregate and what was lost beside it.
 func DistributionOfLoss(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts) *Distribution {
-	return distribution(t, m, answer(t, m, agg, c, false), agg, c.loss())
+	return distribution(t, answer(t, m, agg, c, false), agg, c.loss())
 }
+
+// Simplex exports simplex for tests.
+func Simplex(x []float64, total float64) []float64 { return simplex(x, total) }

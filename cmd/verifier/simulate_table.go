@@ -167,7 +167,8 @@ func tableValues(q planner.Query) [][]float64 {
 
 func markdownTable(w io.Writer, rows []tableRow) error {
 	fmt.Fprintf(w, "| protocol | query | n | h | ε | runs | slots | messages per user | RMSE predicted | RMSE "+
-		"found | bias, standard errors | variance found / predicted | its standard errors | coverage, %% | of 99.9 %% intervals | worst values | of 99.9 %% intervals | "+
+		"found | bias, standard errors | variance found / predicted | its standard errors | coverage, %% | of 99.9 "+
+		"%% intervals | worst values | of 99.9 %% intervals | "+
 		"within |\n")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
@@ -176,7 +177,8 @@ func markdownTable(w io.Writer, rows []tableRow) error {
 			within = "**no**"
 		}
 		if _, err := fmt.Fprintf(w,
-			"| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %.2f | %.2f | %.2f | %.2f | %s |\n", r.Protocol,
+			"| %s | %s | %d | %g | %g | %d | %d | %.3g | %.4g | %.4g | %.2f | %.4f | %.2f | %.2f | %.2f | %.2f | "+
+				"%.2f | %s |\n", r.Protocol,
 			r.Query, r.Users, r.Honest,
 			r.Epsilon, r.Repeats, r.Slots, r.MessagesPerUser, r.PredictedRMSE, r.RMSE, r.BiasDeviations,
 			r.VarianceRatio, r.VarianceOff, 100*r.Coverage, 100*r.CoverageWide, 100*r.CoverageWorst,
