@@ -129,7 +129,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	gamma, s, n := a.m.krr.Gamma.Float64(), a.m.sizeOf(int(l)), float64(a.messages[a.m.blockOf(l)])
 	unit := a.m.task.Input.Width() * a.m.task.Input.Width()
-	limit := n * a.m.WorstVariance()
+	limit := n * a.m.worstVariance(s)
 	step := s * a.m.task.Input.Width() / (float64(2*a.m.k) * (1 - gamma)) // of y/k - ½ times s/(1-γ)
 	out := protocols.Normal{Estimate: total, Plugged: limit, Step: step}
 	if a.counts[l] == 0 {
@@ -197,23 +197,26 @@ func (m *Mechanism) terms(x, size float64) (noise, sampling float64) {
 }
 
 // WorstVariance is [protocols.Mechanism.WorstVariance]: that of a coordinate of the largest block.
-func (m *Mechanism) WorstVariance() float64 {
-	noise, sampling := m.terms(m.worst(), m.largest())
+func (m *Mechanism) WorstVariance() float64 { return m.worstVariance(m.largest()) }
+
+// worstVariance returns that of a coordinate of a block of the given size.
+func (m *Mechanism) worstVariance(size float64) float64 {
+	noise, sampling := m.terms(m.worst(size), size)
 	return noise + sampling
 }
 
-// WorstValue is [protocols.Mechanism.WorstValue]: all coordinates can be at the worst of the largest block.
+// WorstValue is [protocols.Mechanism.WorstValue]: every coordinate can be at the worst of its block.
 func (m *Mechanism) WorstValue() []float64 {
 	out := make([]float64, m.d)
 	for l := range out {
-		out[l] = m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worst()
+		out[l] = m.task.Input.Lo.Float64() + m.task.Input.Width()*m.worst(m.sizeOf(l))
 	}
 	return out
 }
 
-// worst returns the x at which formula (3) is largest in the largest block.
-func (m *Mechanism) worst() float64 {
-	gamma, size := m.krr.Gamma.Float64(), m.largest()
+// worst returns the x at which formula (3) is largest in a block of the given size.
+func (m *Mechanism) worst(size float64) float64 {
+	gamma := m.krr.Gamma.Float64()
 	return protocols.WorstRounded(gamma, m.k, size/((1-gamma)*(1-gamma)), size-1)
 }
 
