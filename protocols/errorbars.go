@@ -15,6 +15,24 @@ type ErrorLaw interface {
 	Interval(confidence float64) (lo, hi float64)
 }
 
+// Once returns a law that computes each interval once. It is not safe for concurrent use.
+func Once(law ErrorLaw) ErrorLaw { return &once{law, map[float64][2]float64{}} }
+
+type once struct {
+	ErrorLaw
+	known map[float64][2]float64
+}
+
+// Interval is [ErrorLaw.Interval].
+func (o *once) Interval(confidence float64) (lo, hi float64) {
+	known, ok := o.known[confidence]
+	if !ok {
+		known[0], known[1] = o.ErrorLaw.Interval(confidence)
+		o.known[confidence] = known
+	}
+	return known[0], known[1]
+}
+
 // Binned is an [Aggregate] of the numbers c_1, …, c_K of clients in K bins that knows the errors of what is
 // made of them, which depend on each other.
 type Binned interface {

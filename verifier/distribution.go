@@ -53,9 +53,12 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 // x ∈ [0, 1], and the mean is moved to an x in the range in the same way. A missing message adds
 // at most r to one c_j/n, and so at most r to F, and r times the distance from M to the mean.
 func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocols.Loss) *Distribution {
-	binned, ok := agg.(protocols.Binned)
-	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil || !ok {
+	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil {
 		return nil
+	}
+	binned, ok := agg.(protocols.Binned)
+	if !ok {
+		binned = independent{agg}
 	}
 	counts, missing := agg.Total(), newGap(agg.Missing(loss, 0), loss.Clients)
 	lo, hi := t.Input.Lo.Float64(), t.Input.Hi.Float64()
@@ -69,6 +72,38 @@ func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocol
 				[2]float64{lo + width*float64(first), lo + width*float64(last)}})
 	}
 	return out
+}
+
+// independent is a histogram whose bins have a noise of their own each, many small parts together.
+type independent struct{ protocols.Aggregate }
+
+// Below is [protocols.Binned.Below], from the nearer end of the range.
+func (a independent) Below() []protocols.ErrorLaw {
+	counts, laws, users := a.Total(), a.Errors(), float64(a.Reports())
+	sums, variances := make([]float64, len(counts)+1), make([]float64, len(counts)+1)
+	for j, law := range laws {
+		sums[j+1], variances[j+1] = sums[j]+counts[j], variances[j]+law.Variance()
+	}
+	k := len(counts)
+	out := make([]protocols.ErrorLaw, k-1)
+	for j := 1; j < k; j++ {
+		law := protocols.Normal{Estimate: sums[j], Plugged: variances[j]}
+		if 2*j > k {
+			law = protocols.Normal{Estimate: users - (sums[k] - sums[j]), Plugged: variances[k] - variances[j]}
+		}
+		out[j-1] = law
+	}
+	return out
+}
+
+// Weighted is [protocols.Binned.Weighted].
+func (a independent) Weighted(weights []float64) protocols.ErrorLaw {
+	law, counts := protocols.Normal{}, a.Total()
+	for j, of := range a.Errors() {
+		law.Estimate += weights[j] * counts[j]
+		law.Plugged += weights[j] * weights[j] * of.Variance()
+	}
+	return law
 }
 
 // meanOf returns (2), with the interval (3) where it is in the range.

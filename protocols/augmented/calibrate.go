@@ -20,7 +20,8 @@ func (*Protocol) Row() protocols.Row {
 			{Query: task.Count}, {Query: task.Sum}, {Query: task.Histogram, Bins: 16},
 		},
 		Trials: []protocols.Case{
-			{Query: task.Count, Users: 50}, {Query: task.Mean, Users: 500}, {Query: task.Histogram, Bins: 5, Users: 50},
+			{Query: task.Count, Users: 50}, {Query: task.Sum, Hi: 4, Users: 500}, {Query: task.Mean, Users: 500},
+			{Query: task.Histogram, Bins: 5, Users: 50},
 		},
 	}
 }

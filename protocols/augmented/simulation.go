@@ -8,12 +8,12 @@ import (
 
 // Fast is [protocols.FastSimulator]: clients with one value are rounded, and answer at random, together.
 // What relays add is not in it.
-func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocols.Aggregate, uint64), error) {
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.groups(values)
 	if err != nil {
 		return nil, err
 	}
-	return func(src *randomizer.Source) (protocols.Aggregate, uint64) {
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a, blanket := m.newAggregate(), uint64(0)
 		for _, g := range groups {
 			blanket += g.Answers(src, m.krr.Gamma, a.add)
@@ -21,7 +21,7 @@ func (m *Mechanism) Fast(values [][]float64) (func(*randomizer.Source) (protocol
 		for ; blanket > 0; blanket-- {
 			a.add(1, src.Below(m.krr.K))
 		}
-		return a, uint64(len(values))
+		return a, protocols.Sent(uint64(len(values)))
 	}, nil
 }
 
