@@ -126,7 +126,7 @@ func cover(t *testing.T, q planner.Query, runs int) (out []covering) {
 	for name, values := range map[string][][]float64{"worst": worst, "various": various(d, m)} {
 		o, err := trial.Run(d, m, values)
 		require.NoError(t, err)
-		law := lawOf(t, d, m, values)
+		law := lawOf(t, d, m, values, slices.Min(o.PredictedVariance))
 		f := covering{
 			Protocol: q.Protocol, Query: q.Query, Lanes: d.Slots.Lanes, Honest: q.Honest, Values: name, Runs: o.Repeats,
 			Least: slices.Min(o.Coverage[0].Entries), Most: slices.Max(o.Coverage[0].Entries), Allowed: 1,
@@ -158,18 +158,26 @@ type law struct {
 // z is the normal quantile of 95 %, and density its density there.
 const z, density = 1.959964, 0.058445
 
-// lawOf returns the law of the entries of a task's answer for the given values. For a sum of noise that is
-// known whatever the values are it is exact, with the worst rounding. Others are near-normal, on a lattice
+// lawOf returns the law of the entries of a task's answer for the given values, with their least variance. For
+// a sum of noise that is known whatever the values are it is exact, with the worst rounding. Others are near-normal, on a lattice
 // whose steps have a probability of density/σ each at the ends, where σ is in steps. Their skewness makes one
 // end's more by up to a fifth, and moves the interval, whose ends are those of a test, by up to a step.
-func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64) law {
+func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64, least float64) law {
 	agg, _ := drawn(t, true, m, values)(randomizer.NewSource())
 	agg.AddUsers(uint64(len(values)))
 	scale := protocols.Scale(d.Query, agg.Reports())
 	first := agg.Errors()[0]
 	lattice := func(step, ends, worst float64) law {
 		width := func(variance float64) float64 { return 2 * (z*math.Sqrt(max(worst, variance)) + step) }
-		return law{0.95 + 1.2*ends*density*step/math.Sqrt(max(worst, first.Variance()*scale*scale)), width}
+		return law{0.95 + 1.2*ends*density*step/math.Sqrt(max(worst, least)), width}
+	}
+	if d.Protocol == "augmented" { // whose noise relays add
+		if d.Query == task.Count || d.Query == task.Histogram {
+			return lattice(1, 2, 0)
+		}
+		// The noise and the worst rounding, whatever the values, with lighter tails than Laplace's.
+		worst := float64(len(values)) * m.WorstVariance() * scale * scale
+		return law{0.95, func(variance float64) float64 { return 4.25 * math.Sqrt(variance+worst) }}
 	}
 	switch e := first.(type) {
 	case protocols.Noisy:
@@ -188,10 +196,8 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	case protocols.Cell: // of which one end has what goes beyond 95 %
 		return lattice(1/(e.Own-e.Other), 1, 0)
 	}
-	if q := d.Query; q == task.Count || q == task.Histogram { // an exact law on whole numbers
-		return lattice(1, 2, 0)
-	}
-	return lattice(d.Input.Width()*scale, 0, float64(len(values))*m.WorstVariance()*scale*scale)
+	require.Fail(t, "unknown law", "%T", first)
+	return law{}
 }
 
 // misses returns the numbers between which a number of runs that miss the truth, each with the given
