@@ -159,9 +159,10 @@ type law struct {
 const z, density = 1.959964, 0.058445
 
 // lawOf returns the law of the entries of a task's answer for the given values, with their least variance. For
-// a sum of noise that is known whatever the values are it is exact, with the worst rounding. Others are near-normal, on a lattice
-// whose steps have a probability of density/σ each at the ends, where σ is in steps. Their skewness makes one
-// end's more by up to a fifth, and moves the interval, whose ends are those of a test, by up to a step.
+// a sum of noise that is known whatever the values are it is exact, with the worst rounding. Others are
+// near-normal, on a lattice whose steps have a probability of density/σ each at the ends, where σ is in steps.
+// Their skewness makes one end's more by up to a fifth, and moves the interval, whose ends are those of a test,
+// by up to a step.
 func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64, least float64) law {
 	agg, _ := drawn(t, true, m, values)(randomizer.NewSource())
 	agg.AddUsers(uint64(len(values)))
