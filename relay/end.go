@@ -67,11 +67,26 @@ func (b *SetBack) look(ctx context.Context) error {
 		return err
 	}
 	if b.Cause == "" {
-		return ErrNotSetBack
+		if err := b.lookBehind(ctx); err != nil {
+			return err
+		}
 	}
 	for _, s := range b.relay.order {
 		b.begun(s, all)
 	}
+	return nil
+}
+
+// lookBehind looks for what the next hop has shown: that all was set back together.
+func (b *SetBack) lookBehind(ctx context.Context) error {
+	findings, err := b.relay.store.Findings(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Reason == findBehind }) {
+		return ErrNotSetBack
+	}
+	b.Cause = string(findBehind)
 	return nil
 }
 

@@ -52,6 +52,9 @@ func (r *Relay) settle(ctx context.Context) error {
 		return err
 	}
 	r.reached(all)
+	if err := r.loadBehind(ctx); err != nil {
+		return err
+	}
 	over := map[store.EpochID]bool{}
 	for _, p := range all {
 		over[p.ID] = p.State >= store.StateClosed
@@ -96,7 +99,7 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch
 	for _, p := range all {
 		for _, b := range p.Open {
 			s := r.tasks[b.ID.Task]
-			if s == nil || !want(s, b) {
+			if s == nil || !want(s, b) || s.isBehind(b.ID.Epoch) {
 				continue
 			}
 			tried = true
@@ -168,6 +171,8 @@ func (r *Relay) endEpochs(ctx context.Context, s *served) (failed error) {
 			break
 		}
 		switch st := s.state(epoch); {
+		case s.isBehind(epoch) && st < store.StateExpired:
+			failed = errors.Join(failed, r.endBehind(ctx, s, epoch, end))
 		case st < store.StateErased && (s.hop > 0 || read.Over(end)):
 			failed = errors.Join(failed, r.endEpoch(ctx, s, epoch))
 		case st == store.StateErased && read.Over(end.Add(r.cfg.Retention)):

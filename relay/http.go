@@ -113,6 +113,9 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if start, _, ok := r.window(s, epoch); ok {
 		r.clock.Told(start.Add(-maxSkew)) // it has begun there
 	}
+	if s.isBehind(epoch) {
+		return errBehind()
+	}
 	if !r.handouts.take(s) {
 		return r.turnAway(problem.Overloaded)
 	}
@@ -148,6 +151,9 @@ func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.
 	}
 	if over {
 		return nil, problem.New(problem.Complete, "")
+	}
+	if err := r.checkBehind(req.Context(), s, epoch, seq); err != nil {
+		return nil, err
 	}
 	return nil, problem.New(problem.NotSealed, "").Retry(r.cfg.PullInterval)
 }

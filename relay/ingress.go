@@ -67,6 +67,8 @@ func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
 		return nil, 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
 	case !now.Before(end) || s.state(epoch) != store.StateOpen:
 		return nil, 0, problem.New(problem.EpochClosed, "").At(now)
+	case s.isBehind(epoch):
+		return nil, 0, errBehind()
 	}
 	return s, epoch, nil
 }

@@ -54,7 +54,7 @@ func (r *Relay) pullLoop(ctx context.Context, s *served) {
 			if latest.Before(start) {
 				break
 			}
-			if s.state(epoch) < store.StateComplete {
+			if s.state(epoch) < store.StateComplete && !s.isBehind(epoch) {
 				r.logged(ctx, "couldn't pull", r.pullEpoch(ctx, s, epoch))
 			}
 		}

@@ -241,6 +241,9 @@ func (r *Relay) Close() error {
 // closes the store. It returns nil after a clean drain.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.Close()
+	if err := r.loadBehind(ctx); err != nil {
+		return err
+	}
 	servers, err := r.listen()
 	if err != nil {
 		return err

@@ -32,10 +32,11 @@ type served struct {
 	noise  *dummies.Law  // nil if the task has none
 	sealer *onion.Sealer // of dummies
 
-	mu      sync.Mutex // guards openers, tokens and states
+	mu      sync.Mutex // guards the rest
 	openers map[uint64]*onion.Opener
 	tokens  map[uint64]*tokenEpoch // by epoch; of a first relay of a task with tokens
 	states  map[uint64]store.State // a copy of the store's, so that a report costs no query
+	behind  map[uint64]bool        // epochs of which the next hop knows more than the store
 }
 
 func (r *setup) loadTasks() error {
@@ -68,7 +69,7 @@ func (r *setup) loadTasks() error {
 
 func (r *setup) loadTask(c TaskConfig) (*served, error) {
 	s := &served{openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
-		states: map[uint64]store.State{}}
+		states: map[uint64]store.State{}, behind: map[uint64]bool{}}
 	if err := s.loadBundle(c); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -356,11 +357,20 @@ func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
 	return config, &other
 }
 
-// Pull waits until the last relay hands a batch to the verifier, and checks it.
+// Pull waits until the last relay hands a batch to the verifier, and checks it. It asks for the batches
+// before it first, as a next hop does: a number beyond says that it has had them.
 func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.Manifest) {
 	t.Helper()
 	var batch *onion.Batch
 	last := c.Open.VerifierHop() - 1
+	for before := range seq {
+		require.Eventually(t, func() bool {
+			_, err := c.Verifier.Pull(t.Context(), c.Open, last, epoch, before)
+			answered := new(problem.Problem)
+			return !errors.Is(err, handover.ErrNotSealed) &&
+				(!errors.As(err, &answered) || answered.Name == problem.Confirmed)
+		}, Patience, 10*time.Millisecond, "batch %d of epoch %d", before, epoch)
+	}
 	require.Eventually(t, func() bool {
 		var err error
 		batch, err = c.Verifier.Pull(t.Context(), c.Open, last, epoch, seq)

@@ -1,0 +1,71 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// The next hop's memory shows what nothing here can: that the store, the secret and the keys were set back
+// together, to one moment. The number that it asks for is signed, and it asks for one only when it has had
+// the batches before. If fewer were begun here, this relay has forgotten them, and with them who has
+// reported; or the next hop lies, which can stop the epoch whatever it says. So nothing more is taken, made
+// or handed out in that epoch, until the operator has put back what is newer, or ended the epochs.
+
+// findBehind is kept on such an epoch.
+const findBehind Reason = "the next hop has had a batch that is not here: everything was set back"
+
+// errBehind is the problem of such an epoch.
+func errBehind() error { return problem.New(problem.SetBack, "%s", findBehind).Retry(setBackRetry) }
+
+// checkBehind is errBehind in an epoch of which the next hop knows more than the store, as its pull of a
+// number tells.
+func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) error {
+	if s.isBehind(epoch) {
+		return errBehind()
+	}
+	next, err := r.store.Next(ctx, s.epochID(epoch))
+	if err != nil || seq <= next {
+		return err
+	}
+	s.fallBehind(epoch)
+	return errors.Join(errBehind(), r.note(ctx, s, epoch, seq, findBehind))
+}
+
+// loadBehind takes note of what this process, or another one on the store, has found before.
+func (r *Relay) loadBehind(ctx context.Context) error {
+	all, err := r.store.Findings(ctx)
+	for _, f := range all {
+		if s := r.tasks[f.ID.Task]; s != nil && f.Reason == findBehind {
+			s.fallBehind(f.ID.Epoch)
+		}
+	}
+	return err
+}
+
+// endBehind ends what must not be kept of such an epoch: its keys, when it is over, and the rest when its
+// retention is.
+func (r *Relay) endBehind(ctx context.Context, s *served, epoch uint64, end time.Time) error {
+	read := r.clock.Read()
+	if !read.Over(end) {
+		return nil
+	}
+	if err := r.forget(s, epoch); err != nil || !read.Over(end.Add(r.cfg.Retention)) {
+		return err
+	}
+	return r.expireEpoch(ctx, s, epoch)
+}
+
+func (s *served) isBehind(epoch uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.behind[epoch]
+}
+
+func (s *served) fallBehind(epoch uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.behind[epoch] = true
+}
