@@ -505,13 +505,29 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// TestWorldIsTheSameAgain: a seed has one trace. Only where a clock is wrong it may have several, as parties ask
-// each other for the time at random moments.
+// TestWorldIsTheSameAgain: a seed draws the same faults, and has one trace. Only where a clock is wrong or a
+// party crashes it may have several: parties ask each other for the time at random moments, and who comes
+// back asks anew.
 func TestWorldIsTheSameAgain(t *testing.T) {
-	for _, seed := range []uint64{5, 6, 19} {
+	quiet := 0
+	for seed := uint64(5); quiet < 3; seed++ {
 		first, again := playWorld(t, seed, &bug{}), playWorld(t, seed, &bug{})
-		require.NotContains(t, first.report(), "fault: "+faultClock)
-		require.Equal(t, first.traced, again.traced)
+		require.Equal(t, faultsOf(first), faultsOf(again))
 		require.Greater(t, len(first.traced), 20)
+		if report := first.report(); strings.Contains(report, "fault: "+faultClock) || strings.Contains(report, "crash") {
+			continue
+		}
+		require.Equal(t, first.traced, again.traced)
+		quiet++
 	}
+}
+
+// faultsOf returns the faults that a world has drawn.
+func faultsOf(w *world) (faults []string) {
+	for _, line := range w.traced {
+		if strings.Contains(line, "fault: ") {
+			faults = append(faults, line)
+		}
+	}
+	return faults
 }
