@@ -65,7 +65,8 @@ func loseSome(t *testing.T, q planner.Query, runs int) {
 			o, err := trial.Run(d, m, values)
 			require.NoError(t, err)
 			f := covering{Protocol: q.Protocol, Query: q.Query, Honest: q.Honest, Runs: runs,
-				Values: fmt.Sprintf("%d ‰ of %s lost", lost, name), Least: slices.Min(o.Coverage[0].Entries), Band: o.Coverage[0].Band}
+				Values: fmt.Sprintf("%d ‰ of %s lost", lost, name), Least: slices.Min(o.Coverage[0].Entries),
+					Band: o.Coverage[0].Band}
 			t.Logf("%+v, unusable %.4f", f, o.Unusable)
 			requireCoverage(t, f, f.Least, runs, 0.945, 1)
 			requireCoverage(t, f, f.Band, runs, 0.945, 1)
@@ -112,7 +113,8 @@ func TestTheSumOfTens(t *testing.T) {
 		trial := planner.Trial{Repeats: 4, Confidences: []float64{0.95}, Lost: chance(20)}
 		o, err := trial.Run(d, m, column(10_000, func(int) float64 { return 10 }))
 		require.NoError(t, err)
-		t.Logf("%s: coverage %v, unusable %v, mean estimate %v", protocol, o.Coverage[0].Entries, o.Unusable, o.Estimate)
+		t.Logf("%s: coverage %v, unusable %v, mean estimate %v", protocol, o.Coverage[0].Entries, o.Unusable,
+			o.Estimate)
 		require.Equal(t, 1.0, o.Coverage[0].Entries[0], protocol)
 		if protocol == "realsum" {
 			require.Zero(t, o.Unusable)

@@ -514,7 +514,8 @@ func TestWorldIsTheSameAgain(t *testing.T) {
 		first, again := playWorld(t, seed, &bug{}), playWorld(t, seed, &bug{})
 		require.Equal(t, faultsOf(first), faultsOf(again))
 		require.Greater(t, len(first.traced), 20)
-		if report := first.report(); strings.Contains(report, "fault: "+faultClock) || strings.Contains(report, "crash") {
+		if report := first.report(); strings.Contains(report, "fault: "+faultClock) ||
+			strings.Contains(report, "crash") {
 			continue
 		}
 		require.Equal(t, first.traced, again.traced)
