@@ -66,7 +66,7 @@ func loseSome(t *testing.T, q planner.Query, runs int) {
 			require.NoError(t, err)
 			f := covering{Protocol: q.Protocol, Query: q.Query, Honest: q.Honest, Runs: runs,
 				Values: fmt.Sprintf("%d ‰ of %s lost", lost, name), Least: slices.Min(o.Coverage[0].Entries),
-					Band: o.Coverage[0].Band}
+				Band: o.Coverage[0].Band}
 			t.Logf("%+v, unusable %.4f", f, o.Unusable)
 			requireCoverage(t, f, f.Least, runs, 0.945, 1)
 			requireCoverage(t, f, f.Band, runs, 0.945, 1)
