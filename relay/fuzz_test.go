@@ -3,7 +3,6 @@ package relay_test
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
@@ -85,8 +84,6 @@ func FuzzHandler(f *testing.F) {
 		}
 	})
 }
-
-func encoded(signature []byte) []byte { return []byte(base64.RawURLEncoding.EncodeToString(signature)) }
 
 // failing ends a body with an error, or without one.
 type failing struct{ err error }

@@ -193,7 +193,6 @@ func (r *roads) handler(to string) http.Handler {
 // clientRoad is the HTTP client of a world's client, whose address it puts into a header.
 type clientRoad struct {
 	roads *roads
-	to    string
 	from  string
 	sends *sent // what it sends now
 }
