@@ -211,11 +211,14 @@ func (g *Guard) Silent(neighbour string) {
 }
 
 // Told takes a neighbour's signed word that a moment has come, without saying how late it is: of an epoch
-// that it has begun, or has ended. It counts as much as this machine's clock says, too.
+// that it has begun, or has ended. It counts as much as this machine's clock says, too; and not at all while the
+// time is in doubt: the word may be an echo of what this machine's wrong clock has told the neighbour.
 func (g *Guard) Told(at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.look()
+	if g.look(); g.doubt != "" {
+		return
+	}
 	if own := g.now(); own.Before(at) {
 		at = own
 	}

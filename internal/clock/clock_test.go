@@ -355,6 +355,28 @@ func TestTold(t *testing.T) {
 	require.WithinDuration(t, w.now, p.Read().Sure, time.Second)
 }
 
+// TestAnEchoIsNoEvidence: a clock that is far ahead is in doubt beside a neighbour's. The neighbour goes by what
+// it is told and says that epochs of that time have begun: nothing follows from it.
+func TestAnEchoIsNoEvidence(t *testing.T) {
+	for _, by := range jumps {
+		if by < 0 {
+			continue
+		}
+		w := newWorld(t, 2)
+		p, other := w.parties[0], w.parties[1]
+		other.start(t)
+		p.off = by
+		p.start(t)
+		w.run(t, 5*time.Minute)
+		if p.Read().Doubt == "" {
+			continue // by so little that the two agree
+		}
+		before := p.Read().Sure
+		p.Told(w.now.Add(by))
+		require.WithinDuration(t, before, p.Read().Sure, time.Second, "%v", by)
+	}
+}
+
 // TestAloneThenBehind: a party that started alone, so that nobody ever confirmed its time, starts again with
 // a clock that is behind: a neighbour's word and the mark are two.
 func TestAloneThenBehind(t *testing.T) {
