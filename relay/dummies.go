@@ -10,7 +10,7 @@ import (
 
 // dilute draws what this relay adds to one batch, and seals it for the hops behind as their slots arrive
 // there. It is called before the transaction that makes the batch, so that no writer waits for it, and for
-// every attempt anew: a draw that is not used is forgotten, and no draw is used twice. Nothing of it is
+// every call anew: a draw that is not used is forgotten, and no draw is used twice. Nothing of it is
 // stored or logged but, permuted among the others, the sealed slots.
 func (s *served) dilute(epoch uint64) ([][]byte, error) {
 	if s.noise == nil {

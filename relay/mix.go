@@ -236,7 +236,9 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 			lanes[slot.lane] = append(lanes[slot.lane], slot.next)
 			valid[slot.lane]++
 		}
-		tooFew = onion.CheckCounts(s.Task, m.Submissions, valid)
+		if tooFew = onion.CheckCounts(s.Task, m.Submissions, valid); m.Destroyed() && tooFew == nil {
+			tooFew = errDestroyed // Dummies alone are no batch.
+		}
 		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, lanes, dummies, tooFew != nil, b.Signed())
 	})
 	if err != nil {
@@ -253,6 +255,8 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 	}
 	return nil
 }
+
+var errDestroyed = errors.New("the relay before destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
 func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManifest, why Reason) error {

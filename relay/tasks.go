@@ -12,6 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
@@ -101,6 +102,9 @@ func (s *served) loadNoise() (err error) {
 		return nil
 	}
 	s.noise = dummies.New(s.Noise)
+	if _, err := s.noise.Draw(randomizer.NewSource()); err != nil { // a law that no draw meets would stop all tasks
+		return err
+	}
 	s.sealer, err = onion.NewSealer(s.Task, s.ID, s.KeyLists)
 	return err
 }

@@ -177,13 +177,17 @@ func dilute(a protocols.Aggregate, chain []onion.Manifest) {
 	if !ok {
 		return
 	}
-	added := uint64(0)
+	added, draws := uint64(0), uint64(0)
 	for _, m := range chain {
+		if m.Destroyed() {
+			continue
+		}
+		draws++
 		for _, lane := range m.Lanes {
 			added += lane.Added
 		}
 	}
-	diluted.AddDummies(uint64(len(chain)), added)
+	diluted.AddDummies(draws, added)
 }
 
 // lose adds the slots that a released batch lost, by hop: those that each relay dropped, and of all lost

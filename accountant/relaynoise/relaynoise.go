@@ -93,6 +93,9 @@ func fixedTotal(n *task.Noise) (*Curve, error) {
 	laws, _ := tables(n)
 	f, total := laws[0], int(*n.Total)
 	others, terms := []float64{1}, len(f)*len(f)
+	if terms > maxTerms {
+		return nil, tooLarge(terms)
+	}
 	for range n.Cells - 2 {
 		if terms += len(others) * len(f); terms > maxSteps {
 			return nil, tooLarge(terms)
@@ -100,8 +103,8 @@ func fixedTotal(n *task.Noise) (*Curve, error) {
 		others = convolve(others, f, total)
 	}
 	all := at(convolve(convolve(others, f, total), f, total), total)
-	if all == 0 {
-		return nil, invalid.Field("noise.total", strconv.Itoa(total), "a total that the tables allow")
+	if !(all > 1e-9) {
+		return nil, invalid.Field("noise.total", strconv.Itoa(total), "a total that the tables allow, and make likely")
 	}
 	return &Curve{pairs: []pair{newPair(f, f, func(sum int) float64 { return at(others, total-sum) / all })}}, nil
 }
@@ -209,7 +212,7 @@ const (
 // cells may differ from epoch to epoch, so that of several pairs the largest curve counts at every ε.
 func (c *Curve) Observation(epochs uint64) compose.Observation {
 	if len(c.pairs) != 1 || c.gamma > 0 {
-		return compose.Observation{Delta: c.Delta, Count: epochs}
+		return compose.Observation{Delta: compose.Chords(c.Delta, 512, 1e-15), Count: epochs}
 	}
 	o := compose.NewOutcomes(c.pairs[0].top(), gridSteps)
 	for i, p := range c.pairs[0].p {

@@ -183,3 +183,40 @@ func TestTiltedEqualsEnumeration(t *testing.T) {
 		require.Greater(t, enumerated(n, c.Ratio()*.99), want)
 	}
 }
+
+// TestHostileLaws: tables and tilts that only look private, or that would keep whoever checks them busy.
+func TestHostileLaws(t *testing.T) {
+	// Cell 1 is nearly always full once the tilt has its way: a bump of little mass, far out, is all it meets.
+	bump := make([]uint64, 51_251)
+	for z := range bump {
+		log := -.69 * math.Abs(float64(z-50))
+		far := math.Log(3e-7) - .69*math.Abs(float64(z-51_250))
+		bump[z] = uint64(math.Ceil(math.Exp(max(log, far)) * (1 << 50)))
+	}
+	n := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 2, 1}, bump},
+		Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}},
+		Tilt:  &task.Tilt{Centre: 51_250, Weights: []uint64{0, 1}, Factors: factors(.1, 170)}}
+	_, err := relaynoise.New(n)
+	require.Error(t, err)
+	n.Tables[1] = append(bump[:51:51], bump[51_050:]...) // and where it is short enough to be looked at
+	n.Tilt.Centre = uint64(len(n.Tables[1]) - 1)
+	_, err = relaynoise.New(n)
+	require.ErrorContains(t, err, "a relay can draw")
+
+	equal := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 2, 1}},
+		Tilt: &task.Tilt{Centre: 2, Weights: []uint64{1, 1}, Factors: []uint64{2, 1}}}
+	curve, err := relaynoise.New(equal)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, curve.Delta(curve.Ratio()), enumerated(equal, curve.Ratio())*(1-1e-9))
+	equal.Tilt.Factors = []uint64{1}
+	_, err = relaynoise.New(equal)
+	require.NoError(t, err)
+
+	total := uint64(30_000)
+	_, err = relaynoise.New(&task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{bump}, Total: &total})
+	require.Error(t, err)
+	_, err = relaynoise.New(&task.Noise{Kind: task.NoiseCells, Cells: 256,
+		Tables: [][]uint64{relaynoise.Laplace(.1, .1, 1000, 2000)},
+		Tilt:   &task.Tilt{Weights: make([]uint64, 256), Factors: factors(.1, 170)}})
+	require.Error(t, err)
+}

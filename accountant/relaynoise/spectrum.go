@@ -33,27 +33,33 @@ type spectrum struct {
 }
 
 const (
-	maxSize   = 1 << 18 // Of a spectrum: what a client can check.
-	maxKept   = 1 << 15
-	maxBins   = 512
-	leastPart = 1e-13 // Products below it are dropped.
-	leastTail = 1e-12 // What may wrap around.
+	maxSize     = 1 << 18 // Of a spectrum: what a client can check.
+	maxProducts = 1 << 25 // Of characteristic functions that are computed.
+	maxStored   = 1 << 22 // Of products that are kept.
+	leastLikely = 1e-4    // E[Φ(X)]: a draw that is met more rarely holds up relays, and needs more digits here.
+	maxBins     = 512
+	leastPart   = 1e-13 // Products below it are dropped.
+	leastTail   = 1e-12 // What may wrap around.
 )
 
 func newSpectrum(t *tilt) (*spectrum, error) {
 	s := &spectrum{tilt: t}
-	reach := t.reach()
-	for s.size = 4; s.size < len(t.factors)+reach || s.size < 2*len(t.factors); s.size *= 2 {
-		if s.size >= maxSize {
-			return nil, s.tooLarge()
-		}
+	need := max(float64(len(t.factors))+t.reach()+1, float64(2*len(t.factors)))
+	if !(need <= maxSize) {
+		return nil, s.tooLarge()
+	}
+	for s.size = 4; float64(s.size) < need; s.size *= 2 {
 	}
 	s.cos = make([]float64, s.size)
 	for i := range s.cos {
 		s.cos[i] = math.Cos(2 * math.Pi * float64(i) / float64(s.size))
 	}
 	s.keep()
-	if len(s.kept) > maxKept {
+	numbers := 0
+	for j := range t.weights {
+		numbers += len(t.law(j))
+	}
+	if len(s.kept)*numbers > maxProducts || len(s.kept)*len(t.weights) > maxStored {
 		return nil, s.tooLarge()
 	}
 	s.transformFactors()
@@ -62,9 +68,12 @@ func newSpectrum(t *tilt) (*spectrum, error) {
 	for _, factor := range t.factors {
 		sum += 2 * factor * factor
 	}
-	s.slack = leastPart*math.Sqrt(sum) + 1e-13
-	if s.least = s.expect(-1, 0) - s.slack - leastTail; !(s.least > 0) {
-		return nil, s.tooLarge()
+	s.slack = leastPart * math.Sqrt(sum)
+	for _, part := range s.hat { // each product of so many characteristic functions is off by less than this
+		s.slack += math.Abs(part) * float64(len(t.weights)) * 4e-15
+	}
+	if s.least = s.expect(-1, 0) - s.slack - leastTail; !(s.least > leastLikely) {
+		return nil, invalid.Field("noise.tilt", "one that next to no draw meets", "one that a relay can draw")
 	}
 	for b := range s.weights {
 		s.empty = append(s.empty, s.mass(b, 0))
@@ -77,7 +86,7 @@ func (s *spectrum) tooLarge() error {
 }
 
 // reach returns a distance t with Pr[|X| ≥ t] ≤ leastTail, by Chernoff's bound at the best of some rates.
-func (t *tilt) reach() int {
+func (t *tilt) reach() float64 {
 	variance := 1.0
 	for j, w := range t.weights {
 		mean, square := 0.0, 0.0
@@ -92,19 +101,21 @@ func (t *tilt) reach() int {
 		log := max(t.cumulant(s), t.cumulant(-s))
 		best = min(best, (log-math.Log(leastTail/2))/s)
 	}
-	return int(best) + 1
+	return best
 }
 
 // cumulant returns ln E[e^{sX}].
 func (t *tilt) cumulant(s float64) float64 {
 	log := -s * float64(t.centre)
 	for j, w := range t.weights {
-		sum, turn := 0.0, s*float64(w)
-		shift := turn * float64(len(t.law(j))/2)
+		turn, largest, sum := s*float64(w), math.Inf(-1), 0.0
 		for z, p := range t.law(j) {
-			sum += p * math.Exp(turn*float64(z)-shift)
+			largest = max(largest, turn*float64(z)+math.Log(p))
 		}
-		log += math.Log(sum) + shift
+		for z, p := range t.law(j) {
+			sum += math.Exp(turn*float64(z) + math.Log(p) - largest)
+		}
+		log += math.Log(sum) + largest
 	}
 	return log
 }
@@ -224,7 +235,7 @@ func (s *spectrum) beyond(d int) float64 {
 		d = -d
 	}
 	switch {
-	case s.farthest()+d < len(s.factors):
+	case d == 0 || s.farthest()+d < len(s.factors):
 		return 0
 	case d > len(s.factors)-1:
 		return 1

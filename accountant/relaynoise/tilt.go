@@ -18,6 +18,12 @@ func tilted(n *task.Noise) (*Curve, error) {
 	if n.Tilt.Centre > maxWeight || slices.Max(n.Tilt.Weights) > maxWeight {
 		return nil, invalid.Field("noise.tilt", "a centre or weight above "+strconv.Itoa(maxWeight), "smaller ones")
 	}
+	for _, table := range n.Tables {
+		if len(table) > maxTiltedTable {
+			return nil, invalid.Field("noise.tables", strconv.Itoa(len(table))+" numbers",
+				"at most "+strconv.Itoa(maxTiltedTable)+" in each, with a tilt")
+		}
+	}
 	t := newTilt(n)
 	ratio, err := t.ratio()
 	if err != nil {
@@ -33,6 +39,7 @@ func tilted(n *task.Noise) (*Curve, error) {
 // maxTiltedCells bounds the pairs of cells that (7) is taken over.
 const (
 	maxTiltedCells = 1 << 10
+	maxTiltedTable = 1 << 12
 	maxWeight      = 1 << 30 // Keeps the products of [spectrum] in a word.
 )
 
@@ -91,7 +98,6 @@ func (t *tilt) ratio() (most float64, err error) {
 
 // slopes returns the largest fall and rise of a law's logarithm in one step, unless it is 0 somewhere.
 func slopes(law []float64) (fall, rise float64, ok bool) {
-	fall, rise = math.Inf(-1), math.Inf(-1)
 	for i, p := range law {
 		if p == 0 {
 			return 0, 0, false

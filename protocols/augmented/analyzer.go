@@ -123,12 +123,15 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	laws, totals, gamma := a.m.laws(), a.Total(), a.m.gamma()
 	if summed(a.m.task) {
 		unit := a.m.task.Input.Width() / float64(a.m.krr.K-1) / (1 - gamma)
-		return []protocols.ErrorLaw{newErrorLaw(totals[0], unit, laws.Sum, a.draws, a.clients())}
+		return []protocols.ErrorLaw{newDilution(laws.Sum, a.draws).errorLaw(totals[0], unit, a.clients())}
 	}
-	out := make([]protocols.ErrorLaw, len(totals))
+	out, known := make([]protocols.ErrorLaw, len(totals)), map[*float64]*dilution{} // By the masses of a law.
 	for i, total := range totals {
-		j := i + a.firstEntry()
-		out[i] = newErrorLaw(total, 1/(1-gamma), laws.Cells[j], a.draws, a.randomized(total))
+		law := laws.Cells[i+a.firstEntry()]
+		if known[&law.Mass[0]] == nil {
+			known[&law.Mass[0]] = newDilution(law, a.draws)
+		}
+		out[i] = known[&law.Mass[0]].errorLaw(total, 1/(1-gamma), a.randomized(total))
 	}
 	return out
 }

@@ -121,6 +121,8 @@ func checkNoise(t *task.Task, cells uint64) error {
 		return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none for protocol "+Name)
 	case t.Rule != Rule:
 		return invalid.Field("rule", strconv.Quote(t.Rule), Rule+" for protocol "+Name)
+	case !summed(t) && n.Tilt != nil:
+		return invalid.Field("noise.tilt", "one", "none but for a sum")
 	case !summed(t):
 		return nil
 	case n.Tilt == nil:

@@ -20,15 +20,30 @@ type errorLaw struct {
 // mostPoints is up to where the law of X is computed: with more draws it is as good as normal.
 const mostPoints = 1 << 17
 
-// newErrorLaw returns the law for draws dummies of one law, and the variance of Y in units.
-func newErrorLaw(estimate, unit float64, law relaynoise.Law, draws uint64, variance float64) protocols.ErrorLaw {
-	n := float64(draws)
-	if n*float64(len(law.Mass)) > mostPoints || draws == 0 {
+// dilution is the law of what relays added to one sum of cells: many cells share one.
+type dilution struct {
+	law    relaynoise.Law
+	draws  uint64
+	masses []float64 // Of the sum of all draws; nil where it is as good as normal.
+}
+
+func newDilution(law relaynoise.Law, draws uint64) *dilution {
+	d := &dilution{law: law, draws: draws}
+	if draws > 0 && float64(draws)*float64(len(law.Mass)) <= mostPoints {
+		d.masses = power(law.Mass, int(draws))
+	}
+	return d
+}
+
+// errorLaw returns that of an estimate with the variance of Y in units.
+func (d *dilution) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw {
+	n, law := float64(d.draws), d.law
+	if d.masses == nil {
 		return protocols.Normal{Estimate: estimate, Plugged: (n*law.Variance() + variance) * unit * unit, Step: unit}
 	}
 	return protocols.Once(&errorLaw{
 		estimate: estimate, unit: unit, first: n * (float64(law.First) - law.Mean()),
-		masses: power(law.Mass, int(draws)), sigma: math.Sqrt(variance),
+		masses: d.masses, sigma: math.Sqrt(variance),
 	})
 }
 
@@ -44,10 +59,15 @@ func power(masses []float64, times int) []float64 {
 		x[i] = complex(p, 0)
 	}
 	accountant.Transform(x)
-	for i, one := range x {
-		for range times - 1 {
-			x[i] *= one
+	for i, base := range x {
+		one := complex(1, 0)
+		for n := times; n > 0; n >>= 1 {
+			if n&1 == 1 {
+				one *= base
+			}
+			base *= base
 		}
+		x[i] = one
 	}
 	accountant.Transform(x)
 	out := make([]float64, length)

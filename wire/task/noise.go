@@ -339,6 +339,8 @@ func (t *Task) CheckSupported() error {
 	switch {
 	case t.Noise != nil && t.Noise.Kind != NoiseCells:
 		return invalid.Field("noise", t.Noise.Kind, yet)
+	case t.Noise != nil && t.Noise.Batches > 0:
+		return invalid.Field("noise", "at most "+strconv.FormatUint(t.Noise.Batches, 10)+" batches", yet)
 	case t.Stream != nil:
 		return invalid.Field("stream", strconv.Quote(t.Stream.Name), yet)
 	case !t.Claim.Total.IsZero() && t.Noise == nil:

@@ -46,8 +46,12 @@ func New(n *task.Noise) *Law {
 }
 
 // maxTries is how often numbers are drawn until they meet the tilt or the total. Laws that are searched for
-// need some hundred at most; one that needs more is refused, so that no task can hold up a relay.
-const maxTries = 1 << 16
+// need some hundred at most; one that needs more is refused, so that no task can hold up a relay for more than
+// a second.
+const (
+	maxTries = 1 << 16
+	maxPicks = 1 << 25
+)
 
 // ErrUnlikely says that what was drawn never met the law's tilt or total.
 var ErrUnlikely = errors.New("no draw of the noise met its tilt or total: the task's law is too unlikely")
@@ -62,7 +66,7 @@ func (l *Law) Draw(src *randomizer.Source) (cells []uint64, err error) {
 		return cells, nil
 	}
 	numbers := make([]uint64, len(l.which))
-	for range maxTries {
+	for range max(64, min(maxTries, maxPicks/len(numbers))) {
 		for j, table := range l.which {
 			numbers[j] = pick(src, l.tables[table])
 		}
