@@ -32,6 +32,9 @@ func TestCrash(t *testing.T) {
 			counted[0] = crash(t, newWorld(t, p, 2, nil), "sqlite")
 		})
 		t.Run("postgres", func(t *testing.T) {
+			if os.Getenv("DOONA_FULL") == "" {
+				t.Skip("each kill stops a batch until the other process is fenced: minutes, in test-full PART=crash")
+			}
 			t.Parallel()
 			counted[1] = crash(t, newWorld(t, p, 3, startServer(t)), "postgres")
 		})
