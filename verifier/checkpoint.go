@@ -1,6 +1,7 @@
 package verifier
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -98,10 +99,16 @@ func (v *Verifier) restoreEpoch(of uint64, raw []byte) error {
 	return nil
 }
 
+// digest returns the SHA-256 of a checkpoint's content.
+func digest(content []byte) []byte {
+	h := sha256.New()
+	h.Write(content)
+	return h.Sum(nil)
+}
+
 // writeChecked writes a file with the hash of its content.
 func writeChecked(path string, content []byte) error {
-	sum := sha256.Sum256(content)
-	if err := durable.WriteFile(path, append(sum[:], content...), 0o600); err != nil {
+	if err := durable.WriteFile(path, append(digest(content), content...), 0o600); err != nil {
 		return fmt.Errorf("couldn't write a checkpoint: %w", err)
 	}
 	return nil
@@ -119,7 +126,7 @@ func readChecked(path string) ([]byte, error) {
 		return nil, errDamaged
 	}
 	content := raw[sha256.Size:]
-	if sum := sha256.Sum256(content); string(raw[:sha256.Size]) != string(sum[:]) {
+	if !bytes.Equal(raw[:sha256.Size], digest(content)) {
 		return nil, errDamaged
 	}
 	return content, nil

@@ -100,11 +100,18 @@ func readMark(f *os.File) (generation uint64, value []byte, err error) {
 	return generation, value, nil
 }
 
+// digest returns the SHA-256 of a slot's rest.
+func digest(p []byte) []byte {
+	h := sha256.New()
+	h.Write(p)
+	return h.Sum(nil)
+}
+
 // parseMark reads a slot, if it is whole.
 func parseMark(raw []byte) (generation uint64, value []byte, ok bool) {
-	hash := sha256.Sum256(raw[sha256.Size:])
+	hash := digest(raw[sha256.Size:])
 	length := int(binary.BigEndian.Uint16(raw[markHead-2:]))
-	if !bytes.Equal(hash[:], raw[:sha256.Size]) || length > MaxMark {
+	if !bytes.Equal(hash, raw[:sha256.Size]) || length > MaxMark {
 		return 0, nil, false
 	}
 	return binary.BigEndian.Uint64(raw[sha256.Size:]), raw[markHead : markHead+length], true
@@ -125,8 +132,7 @@ func (m *Mark) Write(value []byte) error {
 	binary.BigEndian.PutUint64(raw[sha256.Size:], next)
 	binary.BigEndian.PutUint16(raw[markHead-2:], uint16(len(value)))
 	copy(raw[markHead:], value)
-	hash := sha256.Sum256(raw[sha256.Size:])
-	copy(raw, hash[:])
+	copy(raw, digest(raw[sha256.Size:]))
 	at := int64(next%2) * markPage
 	err := step(Step{Op: OpWrite, Path: m.f.Name(), At: at, Data: raw}, func() error {
 		_, err := m.f.WriteAt(raw, at)

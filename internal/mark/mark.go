@@ -128,8 +128,9 @@ func encode(l line, entries map[Key]Entry) []byte {
 }
 
 func sum(text []byte) string {
-	hash := sha256.Sum256(text)
-	return hex.EncodeToString(hash[:])[:sumSize]
+	h := sha256.New()
+	h.Write(text)
+	return hex.EncodeToString(h.Sum(nil))[:sumSize]
 }
 
 // decode reads a line.
