@@ -385,6 +385,7 @@ func TestEpochsEnd(t *testing.T) {
 // same; and the counts, when they can be, though no key is left that they belong to.
 func TestKeysEndWithoutTheStore(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	c.StartFirst(t) // says how late it is, too
 	cfg := c.IssuerConfig()
 	run := func() (stop func()) {
 		i, err := issuer.New(cfg)

@@ -230,10 +230,13 @@ func load(cfg Config) (*setup, error) {
 	return s, s.loadTasks()
 }
 
-// Close closes the store of a relay that is not running.
+// Close closes the store, and the files with marks, of a relay that is not running.
 func (r *Relay) Close() error {
 	var err error
-	r.once.Do(func() { err = r.store.Close() })
+	r.once.Do(func() {
+		err = r.store.Close()
+		r.vault.Close()
+	})
 	return err
 }
 

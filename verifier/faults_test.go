@@ -412,8 +412,8 @@ func TestDuplicatesAreDecidedByNumber(t *testing.T) {
 		}
 		r, err := v.Report()
 		require.NoError(t, err)
-		require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 1, Example: "epoch 0, batch 1"}},
-			r.Findings)
+		require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 1,
+			Meaning: "slots that were there before", Example: "epoch 0, batch 1"}}, r.Findings)
 		line, err := json.Marshal(r)
 		require.NoError(t, err)
 		lines = append(lines, string(line))

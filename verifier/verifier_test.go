@@ -271,8 +271,10 @@ func TestSlotsThatDoNotCountBecomeFindings(t *testing.T) {
 	require.EqualValues(t, 2, r.Rejected)
 	require.EqualValues(t, 2*batchSize-2, r.Verified)
 	require.Equal(t, []verifier.Finding{
-		{Name: verifier.FindingRepeated, Count: 1, Example: "epoch 0, batch 1"},
-		{Name: verifier.FindingUnreadable, Count: 1, Example: "epoch 0, batch 1"},
+		{Name: verifier.FindingRepeated, Count: 1, Meaning: "slots that were there before",
+			Example: "epoch 0, batch 1"},
+		{Name: verifier.FindingUnreadable, Count: 1, Meaning: "slots that the verifier’s key does not open",
+			Example: "epoch 0, batch 1"},
 	}, r.Findings)
 	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
 }
@@ -323,8 +325,8 @@ func TestARepeatedCoverIsAFinding(t *testing.T) {
 	require.EqualValues(t, 3, r.Batches)
 	require.EqualValues(t, 2, r.CoverMessages)
 	require.EqualValues(t, 2, r.Rejected)
-	require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 2, Example: "epoch 0, batch 1"}},
-		r.Findings)
+	require.Equal(t, []verifier.Finding{{Name: verifier.FindingRepeated, Count: 2,
+		Meaning: "slots that were there before", Example: "epoch 0, batch 1"}}, r.Findings)
 }
 
 // TestCoversAreNotWithheld: a batch that is not released withholds messages; its covers are counted as

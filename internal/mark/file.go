@@ -128,6 +128,13 @@ func (f *File) Change(change func(s *State)) error {
 	return f.replace(next)
 }
 
+// Close lets go of the file. Whoever uses the mark again opens it again.
+func (f *File) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forget()
+}
+
 // read follows the file; the caller holds its lock. Where it is the one that was read last, only the slots
 // are read again.
 func (f *File) read() error {

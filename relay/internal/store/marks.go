@@ -109,6 +109,13 @@ func (v *Vault) guards() []*guard {
 	return append([]*guard{{File: v.file.Mark(), kind: kindSecret}}, v.watched...)
 }
 
+// Close lets go of the files that the marks are in.
+func (v *Vault) Close() {
+	for _, g := range v.guards() {
+		g.File.Close()
+	}
+}
+
 // key is how marks call an epoch.
 func (id EpochID) key() mark.Key { return mark.Key{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch} }
 
