@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/wire/codec"
 )
 
@@ -73,7 +74,7 @@ func (i *Issuer) askTime() (time.Time, error) {
 	var asking sync.WaitGroup
 	asking.Go(func() { i.clock.Watch(ctx, neighbours) })
 	read := i.clock.Read()
-	for ; read.Doubt != "" && ctx.Err() == nil; read = i.clock.Read() {
+	for ; read.Doubt == clock.DoubtAsking && ctx.Err() == nil; read = i.clock.Read() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	stop()

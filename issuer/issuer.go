@@ -289,19 +289,25 @@ func (i *Issuer) window(s *served, epoch uint64) (start, end time.Time) {
 	return start.Add(-i.cfg.Skew), end.Add(i.cfg.Skew)
 }
 
-// erasePause is how long the issuer waits between looking for epochs that are over.
-const erasePause = 10 * time.Second
+// How long the issuer waits between looking for epochs that are over: not long, as while the neighbours have
+// not said how late it is nothing is, and a look without a find costs nothing; but longer after a failure.
+const (
+	erasePause      = time.Second
+	eraseAgainPause = 10 * time.Second
+)
 
 // eraseLoop erases what is over, until ctx ends.
 func (i *Issuer) eraseLoop(ctx context.Context) {
 	for {
+		pause := erasePause
 		if err := i.erase(ctx); err != nil && ctx.Err() == nil {
 			i.cfg.Log.Error("couldn't erase an epoch", "error", err)
+			pause = eraseAgainPause
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(erasePause):
+		case <-time.After(pause):
 		}
 	}
 }

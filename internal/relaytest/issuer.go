@@ -21,14 +21,12 @@ import (
 // and [Cascade.StartIssuer] runs it.
 func WithTokens(draft *task.Task) { draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1} }
 
-// listenIssuer reserves the issuer's address.
-func (c *Cascade) listenIssuer(t testing.TB, draft *task.Task) {
+// placeIssuer reserves the issuer's address, at which nothing listens before [Cascade.StartIssuer]: whoever asks
+// an issuer that does not run for the time learns so at once.
+func (c *Cascade) placeIssuer(t testing.TB, draft *task.Task) {
 	t.Helper()
-	var err error
-	c.issuer, err = net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { c.issuer.Close() })
-	draft.Clients.Issuer.URL = c.scheme() + c.issuer.Addr().String()
+	c.issuer = FreeAddress(t)
+	draft.Clients.Issuer.URL = c.scheme() + c.issuer
 }
 
 // IssuerConfig returns a configuration of the issuer, which gives tokens to networks.
@@ -46,11 +44,13 @@ func (c *Cascade) IssuerConfig() issuer.Config {
 // StartIssuer runs the issuer at its address until the test ends.
 func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) {
 	t.Helper()
-	cfg.Listener = c.issuer
+	var err error
+	cfg.Listener, err = net.Listen("tcp", c.issuer)
+	require.NoError(t, err)
 	if files := c.Config(t, 0).TLS; files != nil { // as a proxy before it would
 		cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 		require.NoError(t, err)
-		cfg.Listener = tls.NewListener(c.issuer, &tls.Config{Certificates: []tls.Certificate{cert}})
+		cfg.Listener = tls.NewListener(cfg.Listener, &tls.Config{Certificates: []tls.Certificate{cert}})
 	}
 	i, err := issuer.New(cfg)
 	require.NoError(t, err)

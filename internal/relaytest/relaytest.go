@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -61,7 +60,7 @@ type Cascade struct {
 	addresses []string // of the relays
 	sealer    *onion.Sealer
 	http      *http.Client
-	issuer    net.Listener // of a task with tokens
+	issuer    string // the address of, where a task has tokens
 }
 
 // Clock is a clock that a test can set.
@@ -117,7 +116,7 @@ func New(t testing.TB, o Options) *Cascade {
 		}
 	}
 	if draft.Clients.Kind == task.ClientToken {
-		c.listenIssuer(t, draft)
+		c.placeIssuer(t, draft)
 	}
 	drafts := make([]quickstart.Draft, max(o.Tasks, 1))
 	for i := range drafts {
