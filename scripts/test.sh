@@ -19,14 +19,16 @@ GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomiz
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
 # Servers are tested under the race detector instead of without. Only tests that are mostly arithmetic run
-# without it: those that count 10^5 orders, the road of every protocol, and seeded worlds.
+# without it: those that count 10^5 orders, the road of every protocol, seeded worlds, and what reports say of
+# many draws and of every query.
 # The crash suite kills processes of its own, which the detector does not see.
 servers=$(go list ./relay/... ./issuer/... ./verifier/... ./wire/keyfile/... | grep -v /crashtest | sort)
-arithmetic='Permute|RandomOrder|EveryProtocolEndToEnd|World'
+arithmetic='Permute|RandomOrder|EveryProtocolEndToEnd|World|QuantilesAndMean|ProcessedIsPossible|ErrorBars'
+arithmetic+='|AggregatesOfEveryProtocol|AChangedState|TheSameWordsEverywhere'
 step "go test, with the race detector: relay, issuer, verifier, wire/keyfile"
 # shellcheck disable=SC2086
 go test -race -timeout 20m -skip "$arithmetic" $servers
-step "go test: orders, every protocol end to end, seeded worlds"
+step "go test: orders, every protocol end to end, seeded worlds, what reports say"
 go test -run "$arithmetic" ./relay/... ./verifier
 
 step "go test, everything else, command lines among them"

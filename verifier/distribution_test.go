@@ -20,12 +20,12 @@ import (
 // in at most 96 % where all values are at the lower ends of their bins, its worst case. A run's
 // intervals are right with at least that probability; 5.6 standard deviations less of them would be a false
 // alarm of probability 10⁻⁸ for each of 7 figures and 7 cases. Intervals without their noise must fail
-// the same count, or the test would show nothing. The long form has 10,000 runs.
+// the same count, or the test would show nothing. The long form has 10,000 runs, and more bins.
 func TestQuantilesAndMeanAreCovered(t *testing.T) {
 	const users = 400
-	runs := 300.0
+	runs, fine := 300.0, uint64(32)
 	if os.Getenv("DOONA_FULL") != "" {
-		runs = 10_000
+		runs, fine = 10_000, 64
 	}
 	limit := func(share, side float64) int { return int(share*runs + side*5.6*math.Sqrt(runs*share*(1-share))) }
 	for name, c := range map[string]struct {
@@ -37,8 +37,8 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 			func(i int) float64 { return math.Min(99, 12*math.Exp(1.2*math.Sin(float64(i)))) }},
 		"at the ends": {planner.Query{Bins: 8}, false, func(i int) float64 { return float64(100 * (i % 2)) }},
 		// half a bin covers little
-		"fine": {planner.Query{Bins: 64}, false,
-			func(i int) float64 { return 100 * (float64(i%50) + 0.5) / 64 }},
+		"fine": {planner.Query{Bins: fine}, false,
+			func(i int) float64 { return 100 * (float64(i%int(fine*3/4)) + 0.5) / float64(fine) }},
 		"at the edges":   {planner.Query{Bins: 4}, true, func(i int) float64 { return float64(i * i % 4 * 25) }},
 		"all in one bin": {planner.Query{Bins: 32}, true, func(i int) float64 { return 25 }},
 		"correlated": {planner.Query{Bins: 8, Protocol: "correlated"}, false,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -185,7 +186,8 @@ func findingNames(findings []verifier.Finding) (names []verifier.FindingName) {
 }
 
 // TestEveryFaultIsNamed: each fault, alone and beside each other one, has its name, the good batches count,
-// and the JSON is the same whatever the order of the files.
+// and the JSON is the same whatever the order of the files. The long form has each of two faults in the lower
+// number; the short one takes one of both, in turn.
 func TestEveryFaultIsNamed(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	start := planted{files: map[string][]byte{"good": bytesOf(t, f.good(t, 0))}, counts: 1}
@@ -193,11 +195,11 @@ func TestEveryFaultIsNamed(t *testing.T) {
 	for _, name := range everyFault {
 		low, high = append(low, f.plant(t, name, 1)), append(high, f.plant(t, name, 3))
 	}
-	random := rand.New(rand.NewPCG(1, 2))
+	random, everything := rand.New(rand.NewPCG(1, 2)), os.Getenv("DOONA_FULL") != ""
 	for i, first := range everyFault {
 		requireNamed(t, f.cascade, random, start, low[i])
 		for j, second := range everyFault {
-			if i != j {
+			if i != j && (everything || (i+j)%2 == 0 == (i < j)) {
 				t.Run(fmt.Sprint(first, " and ", second), func(t *testing.T) {
 					requireNamed(t, f.cascade, random, start, low[i], high[j])
 				})

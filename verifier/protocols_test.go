@@ -45,7 +45,7 @@ var everyProtocol = map[string]struct {
 		Delta:  1e-6,
 		Params: planner.Params{"k": 1}}, coordinates(1000, 1)},
 	"correlated, none": {planner.Query{Query: task.Sum, Protocol: "correlated", Hi: 2, Batch: 100, Epsilon: 4,
-		Delta: 1e-6, Padding: task.PaddingNone}, []float64{1.5}},
+		Delta: 1e-6, Padding: task.PaddingNone, Params: planner.Params{"max": 4}}, []float64{1.5}},
 	"vectormean, none": {planner.Query{Query: task.VectorMean, Dim: 16, Batch: 100, Epsilon: 4, Delta: 1e-6,
 		Padding: task.PaddingNone}, coordinates(16, 0.3)},
 	"vectorgrid": {planner.Query{Query: task.VectorMean, Protocol: "vectorgrid", Dim: 2, Batch: 100, Epsilon: 1,
