@@ -142,12 +142,10 @@ func (p *Puller) putAside(name string, fault error) error {
 	return nil
 }
 
-// reloadBatch takes a kept batch that has no record yet. A fault is the file's; an error is another.
+// reloadBatch takes a kept batch, and opens it if nothing is written down of it yet. A fault is the file's; an
+// error is another.
 func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	c := p.cursors[epoch]
-	if c != nil && c.kept[seq] {
-		return nil, nil // its record is here
-	}
 	raw, err := os.ReadFile(p.path(epoch, seq))
 	if err != nil {
 		return fmt.Errorf("couldn't read it: %w", errors.Unwrap(err)), nil
@@ -163,7 +161,7 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	if _, err := Check(p.verifier.open, batch); err != nil {
 		return err, nil
 	}
-	if !c.written {
+	if !c.written && !c.kept[seq] {
 		if err := p.take(batch, epoch, seq); err != nil {
 			return nil, err
 		}
@@ -239,6 +237,9 @@ func (p *Puller) Pull(ctx context.Context) error {
 			break
 		}
 		c := p.cursors[epoch]
+		if c.written && c.end == nil {
+			note(p.fetchEnd(ctx, epoch, c))
+		}
 		if !c.complete {
 			note(p.pullEpoch(ctx, epoch, c))
 		}
@@ -346,15 +347,35 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 			return false, err
 		}
 	}
-	raw, err := signed.Bytes()
-	if err != nil {
+	if err := p.keepEnd(signed, epoch); err != nil {
 		return false, err
-	}
-	if err := durable.WriteFile(p.endPath(epoch), raw, 0o600); err != nil {
-		return false, fmt.Errorf("couldn't keep the end of epoch %d: %w", epoch, err)
 	}
 	c.end = end
 	return true, p.verifier.end(epoch, end.Batches)
+}
+
+// fetchEnd fetches the signed end of an epoch whose sum is written down, where its file was damaged.
+func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
+	signed, chain, err := p.client.End(ctx, p.verifier.open, p.verifier.open.VerifierHop()-1, epoch)
+	if err != nil {
+		return err
+	}
+	if err := p.keepEnd(signed, epoch); err != nil {
+		return err
+	}
+	c.end = &chain[len(chain)-1]
+	return nil
+}
+
+func (p *Puller) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
+	raw, err := signed.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(p.endPath(epoch), raw, 0o600); err != nil {
+		return fmt.Errorf("couldn't keep the end of epoch %d: %w", epoch, err)
+	}
+	return nil
 }
 
 // pullOne keeps and adds the next batch of an epoch. One that the last relay has signed and that
