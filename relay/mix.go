@@ -34,6 +34,10 @@ const (
 	// was set back or lies, and who has reported, and how often, is not known there any more.
 	findEquivocation Reason = "two manifests of one number"
 
+	// Signed by the relay before: a number beyond the task's most, or after a last batch. Nothing is made of it,
+	// and the epoch ends here: each further batch would cost every relay its dummies.
+	findTooMany Reason = "a batch after the last one of the epoch"
+
 	findLost   Reason = "confirmed from here and not held here: the store was set back"
 	findNoKey  Reason = "no key for the epoch"
 	findOver   Reason = "the relay before was set back, and its operator has ended the epoch"
@@ -88,7 +92,7 @@ func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) error {
 func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
 	begun := time.Now()
 	b, err := r.upstream.PullOnce(ctx, s.Open, s.hop-1, epoch, seq, func(signed *onion.SignedManifest) error {
-		return r.store.Witness(ctx, s.epochID(epoch), seq, signed)
+		return errors.Join(r.store.Witness(ctx, s.epochID(epoch), seq, signed), r.mayFollow(ctx, s, epoch, seq))
 	})
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
 		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
@@ -108,6 +112,8 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return r.lost(ctx, s, epoch, seq)
 	case errors.Is(err, store.ErrEquivocation):
 		return true, errors.Join(r.note(ctx, s, epoch, seq, findEquivocation), r.complete(ctx, s, epoch, nil))
+	case errors.Is(err, errTooMany):
+		return true, errors.Join(r.note(ctx, s, epoch, seq, findTooMany), r.complete(ctx, s, epoch, nil))
 	}
 	if fault := handover.Foreign(err); fault != nil {
 		return true, r.note(ctx, s, epoch, seq, Reason(fault.Error()))
@@ -125,6 +131,46 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		return true, err
 	}
 	return errors.Is(err, store.ErrOver), r.confirmPulled(ctx, s, epoch)
+}
+
+var errTooMany = errors.New(string(findTooMany))
+
+// mayFollow is errTooMany where a task with noise has no batch of this number. It is asked before the first slot
+// is read, so a first relay that makes one batch of every client costs the others a manifest, and no dummies.
+func (r *Relay) mayFollow(ctx context.Context, s *served, epoch, seq uint64) error {
+	if !s.HasBatch(seq) {
+		return errTooMany
+	}
+	if s.Noise == nil || seq == 0 {
+		return nil
+	}
+	raw, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq-1)
+	if err != nil {
+		return err
+	}
+	if first := firstManifest(raw, s.hop); first != nil && first.Last(s.Task) {
+		return errTooMany
+	}
+	return nil
+}
+
+// firstManifest returns that of hop 0 in the chain of a manifest of this relay's own; nil where what was refused
+// had none that can be read.
+func firstManifest(raw []byte, hop int) *onion.Manifest {
+	for ; ; hop-- {
+		m := &onion.Manifest{}
+		if codec.Unmarshal(raw, m) != nil {
+			return nil
+		}
+		if hop == 0 {
+			return m
+		}
+		source, err := onion.ParseSigned(m.Source)
+		if err != nil {
+			return nil
+		}
+		raw = source.Manifest
+	}
 }
 
 // takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,

@@ -237,6 +237,8 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 		return fail(fmt.Sprintf("its manifest says batch %d of hop %d", m.Seq, m.Hop))
 	case uint64(len(m.Lanes)) != t.Slots.Lanes:
 		return fail(fmt.Sprintf("%d lanes, want %d", len(m.Lanes), t.Slots.Lanes))
+	case !t.HasBatch(seq):
+		return refuse(ErrCounts, fmt.Sprintf("the task has %d batches in an epoch", t.Noise.Batches))
 	case len(m.Ciphertexts) != sha256.Size:
 		return fail("no hash of its ciphertexts")
 	case (c.Hop == 0) != (len(m.Source) == 0):
@@ -323,6 +325,20 @@ func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, e
 		}
 	}
 	return append(chain, m), nil
+}
+
+// Last says by the manifest of hop 0 whether a batch is the last of its epoch: where relays add noise to every
+// batch, that is one of fewer than n submissions, or of fewer than n slots of clients out of the first relay,
+// whatever it says came in. What later relays drop does not count: a client can send what only they see is bad.
+func (m *Manifest) Last(t *task.Task) bool {
+	if t.Noise == nil {
+		return false
+	}
+	slots := uint64(0)
+	for _, lane := range m.Lanes { // one
+		slots += lane.Out - min(lane.Out, lane.Added)
+	}
+	return min(m.Submissions, slots) < t.Batch.Size
 }
 
 // CheckCounts says whether a batch of this many submissions and valid slots per lane may be

@@ -332,6 +332,11 @@ func (n *Noise) tablesAllow() (least, most uint64) {
 	return least, most
 }
 
+// HasBatch says whether an epoch may have a batch of this number, from 0.
+func (t *Task) HasBatch(seq uint64) bool {
+	return t.Noise == nil || t.Noise.Batches == 0 || seq < t.Noise.Batches
+}
+
 // CheckSupported refuses what has a place in the format and is not built yet, in tasks and drafts. A
 // party that took such a task without honouring it would break its promise.
 func (t *Task) CheckSupported() error {
@@ -339,8 +344,6 @@ func (t *Task) CheckSupported() error {
 	switch {
 	case t.Noise != nil && t.Noise.Kind != NoiseCells:
 		return invalid.Field("noise", t.Noise.Kind, yet)
-	case t.Noise != nil && t.Noise.Batches > 0:
-		return invalid.Field("noise", "at most "+strconv.FormatUint(t.Noise.Batches, 10)+" batches", yet)
 	case t.Stream != nil:
 		return invalid.Field("stream", strconv.Quote(t.Stream.Name), yet)
 	case !t.Claim.Total.IsZero() && t.Noise == nil:

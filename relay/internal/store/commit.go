@@ -47,7 +47,13 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 	if err != nil {
 		return false, err
 	}
-	taken := m.decide(group, e.state > StateOpen)
+	filling := OpenBatch{id, e.next, 0}
+	latest := t.row(`SELECT seq, submissions FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id)
+	err = latest.Scan(&filling.Seq, &filling.Submissions)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return false, err
+	}
+	taken := m.decide(group, e.state > StateOpen, room(group[0].Size, group[0].Batches, filling, e.next))
 	if len(taken) == 0 {
 		return false, t.settled(e, id)
 	}
@@ -55,12 +61,6 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 		return false, err
 	}
 	if err := t.learn(e.id, m, taken); err != nil {
-		return false, err
-	}
-	filling := OpenBatch{id, e.next, 0}
-	latest := t.row(`SELECT seq, submissions FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id)
-	err = latest.Scan(&filling.Seq, &filling.Submissions)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return false, err
 	}
 	grown, into := place(taken, filling, e.next)

@@ -1,6 +1,9 @@
 package store
 
-import "crypto/subtle"
+import (
+	"crypto/subtle"
+	"math"
+)
 
 // memory is what a store remembers about an epoch of the tags and clients in a group, which is
 // nothing for most of them.
@@ -10,11 +13,11 @@ type memory struct {
 }
 
 // decide gives the submissions of one epoch their verdicts, in the given order, and returns the
-// accepted ones. It is the same for every store, and the memory grows by what it accepts.
+// accepted ones, at most room. It is the same for every store, and the memory grows by what it accepts.
 //
 // The tag alone recognizes a repeated envelope: one key opens one ciphertext to one tag. The
 // receipt tells whether it comes from the same client.
-func (m *memory) decide(group []*Submission, over bool) (taken []*Submission) {
+func (m *memory) decide(group []*Submission, over bool, room uint64) (taken []*Submission) {
 	for _, sub := range group {
 		before, known := m.receipts[sub.Tag]
 		switch {
@@ -26,6 +29,8 @@ func (m *memory) decide(group []*Submission, over bool) (taken []*Submission) {
 			sub.Verdict = Replayed
 		case m.counts[sub.Client] >= sub.Quota:
 			sub.Verdict = Limited
+		case uint64(len(taken)) >= room:
+			sub.Verdict = Late
 		default:
 			sub.Verdict = Accepted
 			m.receipts[sub.Tag] = sub.Receipt
@@ -34,6 +39,19 @@ func (m *memory) decide(group []*Submission, over bool) (taken []*Submission) {
 		}
 	}
 	return taken
+}
+
+// room returns how many more submissions fit into an epoch whose latest batch is filling, if at most batches
+// are to be made of it, 0 for no bound.
+func room(size, batches uint64, filling OpenBatch, next uint64) uint64 {
+	if batches == 0 {
+		return math.MaxUint64
+	}
+	left := (batches - min(batches, next)) * size
+	if filling.Seq < next { // it has begun
+		left += size - filling.Submissions
+	}
+	return left
 }
 
 // place gives accepted submissions their batches: first the one that is filling, then new ones

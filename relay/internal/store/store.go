@@ -61,7 +61,7 @@ const (
 	Repeated         // The same envelope of the same client is stored already.
 	Replayed         // Another client has sent the envelope, or its tag.
 	Limited          // The client's quota is used up.
-	Late             // The epoch takes no more.
+	Late             // The epoch takes no more: it is over, or all its batches are full.
 )
 
 // Submission is one opened envelope that waits to be stored.
@@ -69,6 +69,7 @@ type Submission struct {
 	ID      EpochID
 	Size    uint64 // submissions in a batch
 	Quota   uint64 // submissions of a client
+	Batches uint64 // the most batches of the epoch; 0 for no bound
 	Client  Short
 	Tag     Short
 	Receipt Short       // ties the envelope to the client

@@ -469,3 +469,40 @@ func TestStoreCompletesOnce(t *testing.T) {
 		require.Equal(t, first, end, "a next hop may ask late")
 	})
 }
+
+// TestMostBatches: an epoch takes as many submissions as its batches hold, through two processes at once, and
+// whatever has been sealed meanwhile.
+func TestMostBatches(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		stores := []*database{open(), open()}
+		var accepted atomic.Int64
+		commit := func(s Store, client int) {
+			sub := aSubmission(client, client)
+			sub.Batches = 2
+			if _, err := s.Commit(t.Context(), []*Submission{sub}); err == nil && sub.Verdict == Accepted {
+				accepted.Add(1)
+			}
+		}
+		var writers sync.WaitGroup
+		for process, s := range stores {
+			writers.Go(func() {
+				for i := range 9 {
+					commit(s, 100*process+i)
+				}
+			})
+		}
+		writers.Wait()
+		require.EqualValues(t, 18, accepted.Load())
+		sealRows(t, stores[0], 0)
+		group := []*Submission{}
+		for i := range 5 {
+			sub := aSubmission(500+i, 500+i)
+			sub.Batches = 2
+			group = append(group, sub)
+		}
+		require.Equal(t, []Verdict{Accepted, Accepted, Late, Late, Late}, verdicts(t, stores[1], group...))
+		require.Equal(t, []Verdict{Repeated, Late}, verdicts(t, stores[1], group[1], group[4]))
+		sealRows(t, stores[0], 1)
+		require.Equal(t, []Verdict{Late}, verdicts(t, stores[1], group[3]))
+	})
+}
