@@ -85,13 +85,15 @@ func TestBatchesPerEpoch(t *testing.T) {
 				return len(epochs) > 0 && epochs[0].State == "complete"
 			}, relaytest.Patience, 10*time.Millisecond)
 			status := cascade.Status(t, 1)
-			require.Equal(t, []relay.Finding{{Batch: uint64(c.taken), Reason: "a batch after the last one of the epoch"}},
+			require.Equal(t, []relay.Finding{{Batch: uint64(c.taken),
+				Reason: "a batch after the last one of the epoch"}},
 				status.Findings)
 			require.EqualValues(t, c.taken, status.Epochs[0].Batches)
 			require.EqualValues(t, c.taken+1, m.pulled.Load())
 			for seq := range c.taken {
 				_, chain := cascade.Pull(t, 0, uint64(seq))
-				require.Equal(t, []onion.LaneCount{{In: c.in, Added: added, Out: c.in + added - c.lost, Dropped: c.lost}},
+				require.Equal(t, []onion.LaneCount{{In: c.in, Added: added, Out: c.in + added - c.lost,
+					Dropped: c.lost}},
 					chain[1].Lanes)
 			}
 			require.Eventually(t, func() bool {
