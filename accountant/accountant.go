@@ -215,6 +215,11 @@ func checkKRR(rule Rule, k, users uint64) error {
 	return checkUsers(users)
 }
 
+// checkPairRule is the error about a rule that has no pair of its own.
+func checkPairRule(rule Rule) error {
+	return invalid.Field("rule", string(rule), "revealed or exact")
+}
+
 func checkUsers(users uint64) error {
 	if users < 1 || users > MaxUsers {
 		return invalid.Field("users", strconv.FormatUint(users, 10), "a whole number from 1 to 1000000000")

@@ -78,7 +78,7 @@ func FromCurve(delta func(eps float64) (float64, error), top float64, steps int)
 			failed = err
 		}
 		return math.Min(1, d)
-	}, h, steps), h)
+	}, h, steps, 1), h)
 	if failed != nil {
 		return nil, failed
 	}
@@ -94,10 +94,14 @@ type corner struct {
 
 func slope(a, b corner) float64 { return (b.delta - a.delta) / (b.alpha - a.alpha) }
 
-// hull returns the corners of the lower convex hull of a curve on the grid from 0 to steps. The values
-// may be any upper bounds: as the true curve is convex in α, it lies below their hull too.
-func hull(curve func(eps float64) float64, h float64, steps int) (corners []corner) {
-	for i := range steps + 1 {
+// hull returns the corners of the lower convex hull of a curve on the grid from 0 to steps. Beyond a sixth of them
+// it takes every so many, which must end at steps. The values may be any upper bounds: as the true curve is
+// convex in α, it lies below their hull too.
+func hull(curve func(eps float64) float64, h float64, steps, every int) (corners []corner) {
+	for i := 0; i <= steps; i++ {
+		if i > steps/6 && (steps-i)%every != 0 {
+			continue
+		}
 		c := corner{i, math.Exp(float64(i) * h), curve(float64(i) * h)}
 		for n := len(corners); n > 1 && slope(corners[n-2], corners[n-1]) >= slope(corners[n-1], c); n-- {
 			corners = corners[:n-1]

@@ -26,7 +26,7 @@ func (o Observation) discrete(top, step float64) *Pair {
 	if o.Pair != nil {
 		return o.Pair.regrid(step, top)
 	}
-	return fromCorners(hull(o.Delta, step, int(math.Ceil(top/step))+1), step)
+	return fromCorners(hull(o.Delta, step, int(math.Ceil(top/step))+1, 1), step)
 }
 
 // Delta returns an upper bound on δ(eps), eps > 0, of all observations together. What it cuts off it adds;
@@ -213,8 +213,9 @@ func (s *sum) tilt(eps float64) float64 {
 	return math.Exp(hi)
 }
 
-// roundingError bounds the relative error of the transform per observation and point of the window.
-const roundingError = 1e-15
+// roundingError is above the relative error of the transform per observation and point of the window, which
+// is at most 4·log₂(size)·2⁻⁵³ times a norm of at most 1 ([accountant.Transform]), and of a power.
+const roundingError = 1e-14
 
 // delta returns (3) with the additions the package comment names, and what of it is due to the window
 // and to rounding. It holds for every θ > 0; that of the coarse grid is nearly the best.

@@ -1,0 +1,90 @@
+package compose_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/compose"
+)
+
+// curveOf is a family of tasks: the curve of the one with a parameter.
+type curveOf func(parameter float64) func(eps float64) float64
+
+// both extends a curve for ε ≥ 0 to all ε.
+func both(forward func(eps float64) float64) func(eps float64) float64 {
+	return func(eps float64) float64 {
+		if eps < 0 {
+			return -math.Expm1(eps) + math.Exp(eps)*forward(-eps)
+		}
+		return forward(eps)
+	}
+}
+
+func gaussianTask(mu float64) func(eps float64) float64 {
+	return both(func(eps float64) float64 {
+		delta, _ := compose.GaussianDelta(mu*mu, eps)
+		return delta
+	})
+}
+
+func pureTask(eps0 float64) func(eps float64) float64 {
+	return both(func(eps float64) float64 {
+		return math.Max(0, (math.Exp(eps0)-math.Exp(eps))/(1+math.Exp(eps0)))
+	})
+}
+
+func failingTask(delta float64) func(eps float64) float64 {
+	return both(func(float64) float64 { return delta })
+}
+
+// after is δ(eps) of a Gaussian with μ = .8 and, after it, a task with a curve that may depend on its loss.
+func after(eps float64, curve func(eps float64) float64) (delta float64) {
+	const step = 1.0 / 1024
+	for loss := -8.0; loss < 10; loss += step {
+		z := loss/firstMu - firstMu/2
+		delta += step * math.Exp(-z*z/2) / (firstMu * math.Sqrt(2*math.Pi)) * curve(eps-loss)
+	}
+	return delta
+}
+
+const firstMu = .8
+
+// second returns the task of a family that costs, after the first, a δ of 10⁻⁶ at ε = 4.
+func second(family curveOf, low, high float64) func(eps float64) float64 {
+	for range 25 {
+		if mid := (low + high) / 2; after(4, family(mid)) < 1e-6 {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return family(low)
+}
+
+// Composing the laws of tasks as if they had been fixed beforehand is wrong for an owner who chooses the second
+// by the first's results: of three that each cost 10⁻⁶ with it, choosing makes 1.96·10⁻⁶. [compose.Adaptive]
+// adds, and is never below.
+func TestChoosingTasksByResultsCostsMoreThanAnyChoice(t *testing.T) {
+	choices := []func(eps float64) float64{
+		second(pureTask, .001, 3), second(gaussianTask, .01, 2), second(failingTask, 1e-9, 1e-5),
+	}
+	chosen := after(4, func(eps float64) (most float64) {
+		for _, curve := range choices {
+			most = max(most, curve(eps))
+		}
+		return most
+	})
+	require.InEpsilon(t, 1.957e-6, chosen, 1e-3)
+	first := gaussianTask(firstMu)
+	for i, curve := range choices {
+		require.InEpsilon(t, 1e-6, after(4, curve), 1e-3, "choice %d, fixed beforehand", i)
+		for share := .5; share < 4; share += .1 {
+			total := compose.Adaptive(compose.Spend{Epsilon: 4 - share, Delta: first(4 - share)},
+				compose.Spend{Epsilon: share, Delta: curve(share)})
+			require.InDelta(t, 4, total.Epsilon, 1e-9)
+			require.Greater(t, total.Delta, chosen, "choice %d, of whose ε is %v", i, share)
+		}
+	}
+}

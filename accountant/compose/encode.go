@@ -1,0 +1,113 @@
+package compose
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// LawVersion is the first byte of a law that is written down.
+const LawVersion = 1
+
+// A number is written as three bytes: an exponent e and a mantissa m of 16 bits, the number being m·2^−(15+e).
+// The highest bit of m is set, but for 0, which is three bytes of 0. So every number has one form, and
+// decodes exactly.
+const (
+	numberBytes = 3
+	headerBytes = 1 + 3 + numberBytes + numberBytes + 2 // Version, copies, step, infinity, count.
+	lowestExp   = 255
+)
+
+// roundUp returns the least number of that form that is not below x, for x below 2.
+func roundUp(x float64) float64 {
+	if !(x > 0) {
+		return 0
+	}
+	frac, exp := math.Frexp(x) // In [1/2, 1).
+	if exp < 1-lowestExp {
+		return math.Ldexp(1, -lowestExp)
+	}
+	return math.Ldexp(math.Ceil(math.Ldexp(frac, 16)), exp-16)
+}
+
+func appendNumber(out []byte, x float64) []byte {
+	if x == 0 {
+		return append(out, 0, 0, 0)
+	}
+	frac, exp := math.Frexp(x)
+	m := uint16(math.Ldexp(frac, 16))
+	return append(out, byte(1-exp), byte(m>>8), byte(m))
+}
+
+// number reads what appendNumber wrote.
+func number(in []byte) (x float64, ok bool) {
+	m := uint16(in[1])<<8 | uint16(in[2])
+	if m>>15 == 0 {
+		return 0, m == 0 && in[0] == 0
+	}
+	return math.Ldexp(float64(m), -15-int(in[0])), true
+}
+
+// Encode writes the law down: its version, copies (three bytes, the highest first), step, m_∞, G (two bytes)
+// and m_1 to m_G, of three bytes each. One law has one form.
+func (l *Law) Encode() []byte {
+	out := []byte{LawVersion, byte(l.copies >> 16), byte(l.copies >> 8), byte(l.copies)}
+	out = appendNumber(appendNumber(out, l.step), l.infinity)
+	out = append(out, byte(len(l.masses)>>8), byte(len(l.masses)))
+	for _, m := range l.masses {
+		out = appendNumber(out, m)
+	}
+	return out
+}
+
+// mostMass is the most that the masses of a law may add up to: a law that is rounded up may have a little more
+// than 1, which raises its divergences, and no other has a reason to.
+const mostMass = 1 + 1e-3
+
+// DecodeLaw reads a law. What is not the one form of a law is an [invalid.FieldError] about "law".
+func DecodeLaw(in []byte) (*Law, error) {
+	switch {
+	case len(in) < headerBytes:
+		return nil, badLaw(strconv.Itoa(len(in))+" bytes", "at least "+strconv.Itoa(headerBytes))
+	case in[0] != LawVersion:
+		return nil, badLaw("version "+strconv.Itoa(int(in[0])), "version "+strconv.Itoa(LawVersion))
+	}
+	l := &Law{copies: uint64(in[1])<<16 | uint64(in[2])<<8 | uint64(in[3])}
+	if l.copies < 1 || l.copies > maxCopies {
+		return nil, badLaw(strconv.FormatUint(l.copies, 10)+" copies", "1 to "+strconv.Itoa(maxCopies))
+	}
+	var okStep, okInfinity bool
+	l.step, okStep = number(in[4:])
+	l.infinity, okInfinity = number(in[4+numberBytes:])
+	points := int(in[headerBytes-2])<<8 | int(in[headerBytes-1])
+	if !okStep || !okInfinity || l.step == 0 || l.infinity > 1 {
+		return nil, badLaw("a number of another form", "a step above 0, and a probability")
+	}
+	if want := headerBytes + numberBytes*points; points > lawMaxPoints || len(in) != want {
+		return nil, badLaw(strconv.Itoa(len(in))+" bytes for "+strconv.Itoa(points)+" masses",
+			"at most "+strconv.Itoa(lawMaxPoints)+" masses of three bytes each")
+	}
+	return l, l.decodeMasses(in[headerBytes:])
+}
+
+func (l *Law) decodeMasses(in []byte) error {
+	total := l.infinity
+	for i := 0; i < len(in); i += numberBytes {
+		m, ok := number(in[i:])
+		if !ok {
+			return badLaw("a mass of another form", "an exponent and 16 bits, the highest of which is set")
+		}
+		l.masses = append(l.masses, m)
+		total += m * (1 + math.Exp(-float64(len(l.masses))*l.step))
+	}
+	if last := len(l.masses) - 1; last >= 0 && l.masses[last] == 0 {
+		return badLaw("a last mass of 0", "one above 0")
+	}
+	if !(total <= mostMass) {
+		return badLaw("masses that add up to "+strconv.FormatFloat(total, 'g', 6, 64), "at most 1")
+	}
+	return nil
+}
+
+func badLaw(value, want string) error { return invalid.Field("law", value, want) }

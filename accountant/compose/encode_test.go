@@ -1,0 +1,94 @@
+package compose_test
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/accountant/compose"
+)
+
+func TestLawIsWhatItsBytesSay(t *testing.T) {
+	law := blankets{accountant.Exact, 16, 10_000, 1}.law(t)
+	many, err := law.Copies(3)
+	require.NoError(t, err)
+	for _, l := range []*compose.Law{law, many} {
+		read, err := compose.DecodeLaw(l.Encode())
+		require.NoError(t, err)
+		require.Equal(t, l, read)
+		require.Equal(t, l.Encode(), read.Encode())
+	}
+	require.Less(t, len(law.Encode()), 1300)
+	_, err = law.Copies(0)
+	require.ErrorContains(t, err, "copies")
+	_, err = many.Copies(1 << 20)
+	require.ErrorContains(t, err, "copies")
+}
+
+// The law of a coin: loss 1 with probability 1/2 under P. 13 bytes, three numbers.
+var coin = []byte{
+	compose.LawVersion, 0, 0, 1, // One copy.
+	0, 0x80, 0, // A step of 1.
+	0, 0, 0, // No infinite loss.
+	0, 1, // One mass:
+	1, 0x80, 0, // 1/2.
+}
+
+func TestLawOfACoin(t *testing.T) {
+	law, err := compose.DecodeLaw(coin)
+	require.NoError(t, err)
+	half := -math.Expm1(-1) / 2
+	require.InEpsilon(t, half, law.Delta(0), 1e-14)
+	require.InEpsilon(t, -math.Expm1(-.5)+math.Exp(-.5)*law.Delta(.5), law.Delta(-.5), 1e-14)
+	require.Zero(t, law.Delta(1))
+	two := compose.Delta([]compose.Observation{law.Observation(2)}, 1.5, 1e-6)
+	require.InEpsilon(t, -math.Expm1(-.5)/4, two, 1e-3)
+}
+
+func TestBytesThatAreNoLaw(t *testing.T) {
+	for name, change := range map[string]func(in []byte) []byte{
+		"empty":                  func([]byte) []byte { return nil },
+		"cut":                    func(in []byte) []byte { return in[:len(in)-1] },
+		"longer":                 func(in []byte) []byte { return append(in, 0) },
+		"another version":        func(in []byte) []byte { in[0]++; return in },
+		"no copies":              func(in []byte) []byte { in[3] = 0; return in },
+		"too many copies":        func(in []byte) []byte { in[1] = 0x11; return in },
+		"no step":                func(in []byte) []byte { in[5] = 0; return in },
+		"another form of a step": func(in []byte) []byte { in[5] = 0x40; return in },
+		"another form of 0":      func(in []byte) []byte { in[7] = 1; return in },
+		"an infinite loss of 2":  func(in []byte) []byte { in[8], in[9] = 0xff, 0xff; return in },
+		"no masses but a count":  func(in []byte) []byte { return in[:12] },
+		"a last mass of 0":       func(in []byte) []byte { in[12], in[13] = 0, 0; return in },
+		"masses above 1":         func(in []byte) []byte { in[12] = 0; return in },
+		"too many masses": func(in []byte) []byte {
+			in[10], in[11] = 4, 1
+			return append(in, bytes.Repeat([]byte{200, 0x80, 0}, 1024)...)
+		},
+	} {
+		_, err := compose.DecodeLaw(change(append([]byte(nil), coin...)))
+		require.ErrorContains(t, err, "law", name)
+	}
+}
+
+func FuzzDecodeLaw(f *testing.F) {
+	f.Add(coin)
+	law, err := compose.KRRLaw(accountant.Exact, 3, .5, 20)
+	require.NoError(f, err)
+	f.Add(law.Encode())
+	f.Fuzz(func(t *testing.T, in []byte) {
+		law, err := compose.DecodeLaw(in)
+		if err != nil {
+			return
+		}
+		require.Equal(t, in, law.Encode())
+		last := 1.0
+		for _, eps := range []float64{.001, .1, 1, 10, 100} {
+			delta := law.Delta(eps)
+			require.True(t, delta >= 0 && delta <= last+1e-9, "δ(%v) = %v after %v", eps, delta, last)
+			last = delta
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package compose
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Law is what one epoch of a task costs at most: a symmetric dominating pair, known by the law of its privacy
+// loss. It is data: [Law.Encode] writes it down in some hundred bytes, and two compose without the code of
+// their protocols. Immutable.
+//
+// With m_i the probability under P of the loss i·h, the pair (P, Q) has
+//
+//	P(ih) = m_i,  P(−ih) = m_i·e^{−ih},  i = 1, …, G,   P(∞) = m_∞,   P(0) what is left of 1             (4)
+//
+// and Q's are those mirrored. Any m_i may be raised: P(0) is an outcome that both worlds share, and splitting
+// it raises every divergence, as does more mass where none is left to split.
+//
+// A law stands for a number of copies of (4), independent of each other.
+type Law struct {
+	step     float64   // h, of 16 bits.
+	masses   []float64 // m_1 to m_G, of 16 bits each.
+	infinity float64   // m_∞, of 16 bits.
+	copies   uint64    // 1 to maxCopies.
+}
+
+const (
+	lawPoints    = 400   // G of the laws made here: a step is about a thirtieth of the standard deviation.
+	lawStride    = 3     // Of a curve that takes long, beyond a sixth of the points one of so many is taken.
+	lawTail      = 1e-20 // What may be an infinite loss for the grid's sake.
+	lawMargin    = 1e-9  // Above the relative error of every mass.
+	lawMaxPoints = 1024  // Of laws read.
+	maxCopies    = 1 << 20
+)
+
+// Copies returns the law of so many independent copies of the law.
+func (l *Law) Copies(times uint64) (*Law, error) {
+	if times < 1 || times > maxCopies/l.copies {
+		return nil, invalid.Field("copies", decimal.Format(float64(times), -1),
+			"1 to "+decimal.Format(float64(maxCopies/l.copies), -1))
+	}
+	many := *l
+	many.copies *= times
+	return &many, nil
+}
+
+// Delta returns an upper bound on δ(eps), for any real eps; for several copies eps must be above 0.
+func (l *Law) Delta(eps float64) float64 {
+	switch {
+	case l.copies > 1:
+		return Delta([]Observation{l.Observation(1)}, eps, 1e-12)
+	case eps < 0:
+		return min(1, math.Exp(eps)*l.Delta(-eps)-math.Expm1(eps))
+	}
+	sum := l.infinity
+	for i, m := range l.masses {
+		if loss := float64(i+1) * l.step; loss > eps {
+			sum -= m * math.Expm1(eps-loss)
+		}
+	}
+	return min(1, sum)
+}
+
+// Observation returns what is seen of a client in so many epochs, for [Delta].
+func (l *Law) Observation(epochs uint64) Observation {
+	return Observation{Pair: l.pair(), Count: epochs * l.copies}
+}
+
+// pair returns one copy.
+func (l *Law) pair() *Pair {
+	last := len(l.masses)
+	p := &Pair{step: l.step, first: -last, mass: make([]float64, 2*last+1), infinity: l.infinity}
+	left := 1 - l.infinity
+	for i, m := range l.masses {
+		mirrored := m * math.Exp(-float64(i+1)*l.step)
+		p.mass[last+i+1], p.mass[last-i-1] = m, mirrored
+		left -= m + mirrored
+	}
+	p.mass[last] = math.Max(0, left)
+	return p
+}
+
+// newLaw returns the law of masses at 1, 2, … steps, all rounded up to what can be written down.
+func newLaw(step float64, masses []float64, infinity float64) *Law {
+	l := &Law{step: step, infinity: roundUp(infinity * (1 + lawMargin)), copies: 1}
+	last := len(masses)
+	for last > 0 && masses[last-1] == 0 {
+		last--
+	}
+	for _, m := range masses[:last] {
+		l.masses = append(l.masses, roundUp(m*(1+lawMargin)))
+	}
+	return l
+}
+
+// KRRLaw returns the law of one release of shuffled k-ary randomized response under a rule. Rules revealed and
+// exact have a pair of their own; of others and theorem1 the curve is evaluated at points.
+func KRRLaw(rule accountant.Rule, k uint64, gamma float64, users uint64) (*Law, error) {
+	local := accountant.KRREpsilon0(k, gamma)
+	switch rule {
+	case accountant.Theorem1:
+		_, err := accountant.KRRDelta(rule, k, gamma, users, 1)
+		return LawOf(func(eps float64) float64 {
+			delta, _ := accountant.KRRDelta(rule, k, gamma, users, min(1, eps))
+			return min(delta, pure(local, eps))
+		}, local), err
+	case accountant.Others:
+		curve, err := accountant.OthersCurve(gamma, users)
+		if err != nil {
+			return nil, err
+		}
+		return lawOf(curve, min(local, top(curve, lawTail)), lawStride), nil
+	}
+	seen := newTally()
+	infinite, err := accountant.KRROutcomes(rule, k, gamma, users, seen.add)
+	if err != nil {
+		return nil, err
+	}
+	law := seen.law(infinite)
+	if law.infinity < 1e3*lawTail && float64(len(law.masses))*law.step < 1.05*local {
+		return law, nil
+	}
+	return LawOf(func(eps float64) float64 { return min(law.Delta(eps), pure(local, eps)) }, local), nil
+}
+
+// pure is the largest curve of all mechanisms that are (eps0, 0)-private ([KOV15]).
+func pure(eps0, eps float64) float64 {
+	return math.Expm1(max(0, eps0-eps)) * math.Exp(eps) / (1 + math.Exp(eps0)) * (1 + 1e-14)
+}
+
+// LawOf returns a law that dominates every mechanism whose divergences in both directions are at most
+// delta(ε) for all ε ≥ 0, with its losses at points up to top. The values may be any upper bounds ([FromCurve]).
+func LawOf(delta func(eps float64) float64, top float64) *Law { return lawOf(delta, top, 1) }
+
+func lawOf(delta func(eps float64) float64, top float64, every int) *Law {
+	step := roundUp(max(top, 1e-9) / lawPoints)
+	p := fromCorners(hull(func(eps float64) float64 { return min(1, delta(eps)*(1+lawMargin)) }, step, lawPoints,
+		every), step)
+	masses := make([]float64, lawPoints)
+	copy(masses, p.mass[len(p.mass)/2+1:])
+	return newLaw(step, masses, p.infinity)
+}
+
+// tally collects the outcomes with P > Q of a symmetric pair in one pass, before it is known how far its
+// losses reach. What falls between two of its borders, (P−Q)/Q of 7 bits, is known by its P and Q together:
+// all there is to know to split it between the two later.
+type tally struct {
+	p, q     []float64
+	infinite float64
+}
+
+// Borders are the float64 with these exponents and 7 bits more, and 0 before them.
+const (
+	borderBits     = 7
+	lowestBorder   = uint64(1023-40) << borderBits
+	highestBorder  = uint64(1023+60) << borderBits
+	mantissaBits   = 52
+	droppedBits    = mantissaBits - borderBits
+	numberOfLosses = int(highestBorder-lowestBorder) + 1
+)
+
+func newTally() *tally {
+	return &tally{p: make([]float64, numberOfLosses), q: make([]float64, numberOfLosses)}
+}
+
+// border returns (P−Q)/Q of the lower end of a number; that of the next is the upper one.
+func border(i int) float64 {
+	if i == 0 {
+		return 0
+	}
+	return math.Float64frombits((lowestBorder + uint64(i) - 1) << droppedBits)
+}
+
+func (l *tally) add(p, q float64) {
+	excess := (p - q) / q
+	if !(excess < border(numberOfLosses)) { // Of Q there is next to nothing.
+		l.infinite += p
+		return
+	}
+	i := 0
+	if bits := math.Float64bits(max(0, excess)) >> droppedBits; bits >= lowestBorder {
+		i = int(bits-lowestBorder) + 1
+	}
+	l.p[i] += p
+	l.q[i] += q
+}
+
+// law returns the law of what was added, with the mass of an infinite loss given besides.
+func (l *tally) law(infinite float64) *Law {
+	infinite += l.infinite
+	last, tail := numberOfLosses-1, 0.0
+	for ; last >= 0 && tail+l.p[last] <= lawTail; last-- {
+		tail += l.p[last]
+	}
+	infinite += tail
+	if last < 0 {
+		return newLaw(roundUp(1e-9), nil, infinite)
+	}
+	step := roundUp(math.Log1p(border(last+1)) / lawPoints)
+	masses := make([]float64, lawPoints+2)
+	for i := range last + 1 {
+		if l.p[i] == 0 {
+			continue
+		}
+		low, high := border(i), border(i+1)
+		upper := min(max(0, (l.p[i]-l.q[i]*(1+low))/(high-low)), l.q[i])
+		place(masses, step, math.Log1p(high), upper*(1+high))
+		place(masses, step, math.Log1p(low), (l.q[i]-upper)*(1+low))
+	}
+	return newLaw(step, masses[1:], infinite)
+}
+
+// place splits a mass at a loss between the two points of the grid around it, so that P's and Q's stay what
+// they are.
+func place(masses []float64, step, loss, mass float64) {
+	i := min(int(loss/step), len(masses)-2)
+	below := loss - float64(i)*step
+	share := min(max(0, math.Expm1(below)/math.Expm1(step)), 1)
+	masses[i+1] += mass * share * math.Exp(step-below)
+	masses[i] += mass * (1 - share) * math.Exp(-below)
+}

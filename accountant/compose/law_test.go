@@ -1,0 +1,201 @@
+package compose_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/accountant/compose"
+)
+
+// blankets is randomized response that keeps (eps, 1e-6) under a rule.
+type blankets struct {
+	rule     accountant.Rule
+	k, users uint64
+	eps      float64
+}
+
+func (r blankets) gamma(t *testing.T) float64 {
+	num, den, err := accountant.KRRGamma(r.rule, r.k, r.users, r.eps, 1e-6)
+	require.NoError(t, err)
+	return float64(num) / float64(den)
+}
+
+func (r blankets) law(t *testing.T) *compose.Law {
+	law, err := compose.KRRLaw(r.rule, r.k, r.gamma(t), r.users)
+	require.NoError(t, err)
+	return law
+}
+
+// curve is the rule's, at any ε.
+func (r blankets) curve(t *testing.T, rule accountant.Rule) func(eps float64) float64 {
+	gamma := r.gamma(t)
+	forward := func(eps float64) float64 {
+		delta, err := accountant.KRRDelta(rule, r.k, gamma, r.users, eps)
+		require.NoError(t, err)
+		return delta
+	}
+	return func(eps float64) float64 {
+		if eps < 0 {
+			return -math.Expm1(eps) + math.Exp(eps)*forward(-eps)
+		}
+		return forward(eps)
+	}
+}
+
+var responses = []blankets{
+	{accountant.Exact, 16, 10_000, 1},
+	{accountant.Exact, 16, 10_000, .1},
+	{accountant.Exact, 3, 1000, 1},
+	{accountant.Exact, 3, 50, 2},
+	{accountant.Exact, 100, 1000, 1},
+	{accountant.Exact, 2, 1000, 1},
+	{accountant.Exact, 4, 1_000_000_000, .01},
+	{accountant.Exact, 256, 1_000_000_000, 2},
+	{accountant.Exact, 1 << 20, 1_000_000, .5},
+	{accountant.Others, 2, 1000, 1},
+	{accountant.Others, 2, 10_000, 1},
+	{accountant.Others, 2, 1_000_000, .1},
+	{accountant.Others, 2, 5, 1},
+}
+
+func TestLawIsNeverBelowItsRule(t *testing.T) {
+	for _, r := range responses {
+		law, curve := r.law(t), r.curve(t, r.rule)
+		for _, eps := range []float64{-8, -2.1, -1, -.37, -.01, 0, .003, .05, .2, .77, 1, 1.3, 2.9, 8} {
+			require.GreaterOrEqual(t, law.Delta(eps), curve(eps)*(1-1e-10), "%+v at ε = %v", r, eps)
+		}
+	}
+}
+
+// By ε, that is; where ε is below a tenth of the claim's, by a thousandth of that.
+func TestLawIsNoFurtherFromItsRuleThanOnePercent(t *testing.T) {
+	for _, r := range responses {
+		law, curve, seen := r.law(t), r.curve(t, r.rule), 0
+		for _, share := range []float64{.1, .2, .3, .4, .6, .8, 1, 1.2, 1.3, 1.4, 2, 4} {
+			eps := r.eps * share
+			if delta := curve(eps); delta >= 1e-12 && delta <= .1 {
+				seen++
+				require.LessOrEqual(t, law.Delta(math.Max(eps*1.01, eps+r.eps*.001)), delta, "%+v at ε = %v", r, eps)
+			}
+		}
+		require.Greater(t, seen, 3, "%+v", r)
+	}
+}
+
+// Rules revealed and theorem1 are no convex curves, as they end at ε₀: the law is below them near there, and
+// never below rule exact, of which they are bounds.
+func TestLawOfLooserRules(t *testing.T) {
+	for _, r := range []blankets{
+		{accountant.Revealed, 16, 10_000, 1},
+		{accountant.Revealed, 100, 1000, 1},
+		{accountant.Revealed, 16, 10_000, .1},
+		{accountant.Revealed, 3, 5, 2},
+		{accountant.Theorem1, 16, 100_000, 1},
+	} {
+		law, exact, own := r.law(t), r.curve(t, accountant.Exact), r.curve(t, r.rule)
+		for _, eps := range []float64{-8, -1, -.1, 0, .05, .2, .5, 1} {
+			require.GreaterOrEqual(t, law.Delta(eps), exact(eps)*(1-1e-10), "%+v at ε = %v", r, eps)
+			if eps >= 0 && own(eps) > 0 {
+				require.LessOrEqual(t, law.Delta(math.Max(eps*1.01, eps+r.eps*.001)), own(eps), "%+v at ε = %v", r, eps)
+			}
+		}
+	}
+}
+
+// The pair of one law, whatever the inputs of the other users are, is not below enumeration; nor are up to
+// three epochs of one task, and of tasks that differ.
+func TestLawsComposeNotBelowEnumeration(t *testing.T) {
+	type task struct {
+		k      int
+		gamma  float64
+		others []int
+	}
+	for _, tasks := range [][]task{
+		{{2, .3, nil}},
+		{{3, .3, []int{0, 1}}, {3, .3, []int{0, 1}}, {3, .3, []int{2, 2}}},
+		{{2, .7, []int{1, 1, 1}}, {3, .5, []int{0, 2}}, {4, .4, []int{3}}},
+		{{3, .7, []int{0, 1, 2}}, {2, .2, []int{0}}},
+	} {
+		product, seen := law{{1, 1}}, []compose.Observation(nil)
+		for _, one := range tasks {
+			product = product.product(shuffledLaw(one.k, one.gamma, one.others))
+			dominating, err := compose.KRRLaw(accountant.Exact, uint64(one.k), one.gamma, uint64(len(one.others)+1))
+			require.NoError(t, err)
+			seen = append(seen, dominating.Observation(1))
+		}
+		for _, eps := range []float64{.1, .5, 1, 1.7, 2.5, 4} {
+			truth := product.delta(eps)
+			require.GreaterOrEqual(t, compose.Delta(seen, eps, 1e-6), truth*(1-1e-12), "%v at ε = %v", tasks, eps)
+		}
+	}
+}
+
+// A year of 16-ary randomized response costs what docs/proofs/loss-laws.md says.
+func TestEpochsOfRandomizedResponse(t *testing.T) {
+	law := blankets{accountant.Exact, 16, 10_000, 1}.law(t)
+	for _, c := range []struct {
+		epochs uint64
+		most   float64
+	}{{1, 1.0002}, {7, 2.45}, {30, 5.2}, {365, 22.5}} {
+		eps, err := compose.Epsilon([]compose.Observation{law.Observation(c.epochs)}, float64(c.epochs)*1e-6)
+		require.NoError(t, err)
+		t.Logf("%d epochs: ε = %.5g", c.epochs, eps)
+		require.LessOrEqual(t, eps, c.most, "%d epochs", c.epochs)
+	}
+}
+
+// Seven epochs, by the triple sum over all outcomes and convolution on a fine grid with losses rounded to the
+// nearest point.
+func TestEpochsAreWithinTwoPercentOfHighResolution(t *testing.T) {
+	r := blankets{accountant.Exact, 16, 10_000, 1}
+	seen := []compose.Observation{r.law(t).Observation(7)}
+	fine := seven(16, r.gamma(t), 10_000)
+	for _, eps := range []float64{1, 1.6, 2, 2.43} {
+		truth, bound := fine(eps), compose.Delta(seen, eps, 7e-6)
+		require.GreaterOrEqual(t, bound, truth*(1-1e-3), "ε = %v", eps)
+		require.LessOrEqual(t, compose.Delta(seen, eps*1.02, 7e-6), truth, "ε = %v", eps)
+	}
+}
+
+// seven returns δ(ε) of seven releases of rule exact's pair.
+func seven(k, gamma, n float64) func(eps float64) float64 {
+	const step, size = 1.0 / 1024, 1 << 15
+	one := make([]complex128, size)
+	p := gamma / k
+	add := func(probability, loss float64) {
+		one[(int(math.Round(loss/step))+size)%size] += complex(probability, 0)
+	}
+	for s := 0.0; s <= 200; s++ {
+		bulk := binomialMass(s, n, 2*p)
+		for rest := 250.0; rest <= 900; rest++ {
+			base := bulk * binomialMass(rest, n-s, (gamma-2*p)/(1-2*p))
+			for in := 0.0; in <= s && base > 1e-14; in++ {
+				high, low := (1-gamma)*k*in+gamma*(s+rest), (1-gamma)*k*(s-in)+gamma*(s+rest)
+				add(base*binomialMass(in, s, .5)*high/(gamma*n), math.Log(high/low))
+			}
+		}
+	}
+	accountant.Transform(one)
+	for i, x := range one {
+		one[i] = x * x * x * x * x * x * x
+	}
+	accountant.Transform(one)
+	return func(eps float64) (delta float64) {
+		for i := range size / 2 {
+			if loss := float64(i) * step; loss > eps {
+				delta -= real(one[(size-i)%size]) / size * math.Expm1(eps-loss)
+			}
+		}
+		return delta
+	}
+}
+
+func binomialMass(x, n, p float64) float64 {
+	all, _ := math.Lgamma(n + 1)
+	in, _ := math.Lgamma(x + 1)
+	out, _ := math.Lgamma(n - x + 1)
+	return math.Exp(all - in - out + x*math.Log(p) + (n-x)*math.Log1p(-p))
+}

@@ -1,0 +1,204 @@
+package accountant
+
+import "math"
+
+// lawExponent: what [KRROutcomes] leaves out has a probability of about e^-lawExponent.
+const lawExponent = 55
+
+// lawWidth is by how much, relative to itself, [KRROutcomes] rounds the number of reports in two cells down.
+const lawWidth = 0.001
+
+// KRROutcomes visits, in one pass, the outcomes of a pair (P, Q) that dominates one release of shuffled k-ary
+// randomized response under rule [Exact] or [Revealed]: those with P > Q, p and q being their probabilities.
+// The pair is symmetric: each has a mirror image with p and q exchanged, and what they do not add up to is
+// as likely under P as under Q. infinite is what was left out, to be counted as an infinite loss; with it,
+// no divergence of the pair is below the rule's. docs/proofs/loss-laws.md proves what follows.
+//
+// With M the reports from blankets, S those of them in the cells x and x′ and N of S in x, the outcome
+// (M, S, N) of rule exact has the probabilities
+//
+//	P = β·(A·2N/S + B),   Q = β·(A·2(S−N)/S + B),   β = Pr[Bin(S, ½) = N],   B/A = 2pM/((1−γ)S)       (1)
+//
+// p = γ/K, and A summed over M is (1−γ)·Pr[Bin(n−1, 2p) = S−1]. Under rule revealed B is 0. Two steps make
+// them few, and no divergence smaller: S is rounded down in β and N/S, as reports fewer hide less; and B/A is
+// split between two ends of an interval so that A and B stay what they are, as divergences are convex.
+//
+// Errors are of type [invalid.FieldError]; other rules have no such pair.
+func KRROutcomes(rule Rule, k uint64, gamma float64, users uint64, visit func(p, q float64)) (infinite float64,
+	err error) {
+	if err := checkKRR(rule, k, users); err != nil {
+		return 0, err
+	}
+	if err := checkGamma(gamma); err != nil {
+		return 0, err
+	}
+	if rule != Exact && rule != Revealed {
+		return 0, checkPairRule(rule)
+	}
+	if gamma == 1 {
+		return 0, nil
+	}
+	p := gamma / float64(k)
+	o := &krrOutcomes{n: float64(users), p: p, gamma: gamma, revealed: rule == Revealed, visit: visit}
+	o.exponent = lawExponent + math.Log(o.n)
+	if rest := gamma - 2*p; rest > 0 {
+		o.rest = rest / (1 - 2*p)
+	}
+	o.run()
+	return o.infinite, nil
+}
+
+type krrOutcomes struct {
+	n, p, gamma float64
+	rest        float64 // Probability that a report outside of the two cells is from a blanket.
+	exponent    float64 // For the tails of the number of those.
+	revealed    bool
+	visit       func(p, q float64)
+	infinite    float64
+
+	ratios []float64 // The ends that B/A is split between, ascending.
+	weight []float64 // Their shares of A.
+}
+
+// run goes through groups of S, each rounded down to its least.
+func (o *krrOutcomes) run() {
+	others := o.n - 1
+	d := spread(others, 2*o.p, lawExponent)
+	low := math.Max(1, math.Floor(others*2*o.p-d))
+	high := math.Min(o.n, math.Ceil(others*2*o.p+d)+2)
+	o.infinite = 12 * math.Exp(-lawExponent)
+	weights := binomialWalk{x: low - 1, n: others, p: 2 * o.p}
+	for s := low; s <= high; {
+		last := math.Min(high, math.Max(s, math.Floor(s*(1+lawWidth))))
+		o.split(s, last)
+		for at := s; at <= last; at++ {
+			o.add(at, (1-o.gamma)*weights.next())
+		}
+		o.emit(s)
+		s = last + 1
+	}
+}
+
+// ratio returns B/A for S and a number of blanket reports in other cells.
+func (o *krrOutcomes) ratio(s, rest float64) float64 {
+	if o.revealed {
+		return 0
+	}
+	return 2 * o.p / (1 - o.gamma) * (1 + rest/s)
+}
+
+// range returns the values of that number which are not left out, for S.
+func (o *krrOutcomes) restRange(s float64) (low, high float64) {
+	if o.revealed || o.rest == 0 {
+		return 0, 0
+	}
+	left := o.n - s
+	d := spread(left, o.rest, o.exponent)
+	return math.Max(0, math.Floor(left*o.rest-d)), math.Min(left, math.Ceil(left*o.rest+d))
+}
+
+// split sets the ends for a group of S: so many that from one to the next no loss that matters changes by more
+// than a fortieth, B being a part of what is in its denominator.
+func (o *krrOutcomes) split(first, last float64) {
+	least, _ := o.restRange(last)
+	_, most := o.restRange(first)
+	from, to := o.ratio(last, least), o.ratio(first, most)
+	parts := 0
+	if to > from {
+		fewest := math.Max(0, first/2-6*math.Sqrt(first)) // Of S−N.
+		share := to / (2*fewest/first + to)
+		parts = int(math.Min(256, math.Ceil(40*share*math.Log(to/from))))
+	}
+	o.ratios, o.weight = o.ratios[:0], o.weight[:0]
+	for i := range parts + 1 {
+		o.ratios = append(o.ratios, from+(to-from)*float64(i)/math.Max(1, float64(parts)))
+		o.weight = append(o.weight, 0)
+	}
+}
+
+// add splits one S of weight a.
+func (o *krrOutcomes) add(s, a float64) {
+	switch len(o.ratios) {
+	case 1:
+		o.weight[0] += a
+	case 2: // Linear in the number of reports in other cells: its mean is enough.
+		o.share(a, o.ratio(s, (o.n-s)*o.rest))
+	default:
+		o.addParts(s, a)
+	}
+}
+
+// addParts splits between more than two ends, by the mean of what falls between two of them.
+func (o *krrOutcomes) addParts(s, a float64) {
+	low, high := o.restRange(s)
+	walk := binomialWalk{x: low, n: o.n - s, p: o.rest}
+	part, r := 1, low
+	for r <= high {
+		for part < len(o.ratios)-1 && o.ratio(s, r) >= o.ratios[part] {
+			part++
+		}
+		end := high
+		if part < len(o.ratios)-1 {
+			end = math.Min(high, math.Max(r, math.Ceil((o.ratios[part]/o.ratio(s, 0)-1)*s)-1))
+		}
+		sum, first := 0.0, 0.0
+		for ; r <= end; r++ {
+			pr := walk.next()
+			sum, first = sum+pr, first+pr*r
+		}
+		if sum > 0 {
+			o.share(a*sum, o.ratio(s, first/sum))
+		}
+	}
+}
+
+func (o *krrOutcomes) share(a, ratio float64) {
+	last := len(o.ratios) - 1
+	at := (ratio - o.ratios[0]) / (o.ratios[last] - o.ratios[0]) * float64(last)
+	i := int(math.Min(math.Max(0, math.Floor(at)), float64(last-1)))
+	part := math.Min(1, math.Max(0, at-float64(i)))
+	o.weight[i] += a * (1 - part)
+	o.weight[i+1] += a * part
+}
+
+// emit visits the outcomes of a group with more than half of s reports in the cell x.
+func (o *krrOutcomes) emit(s float64) {
+	all := 0.0 // P's largest multiple of β.
+	for i, a := range o.weight {
+		all += a * (2 + o.ratios[i])
+	}
+	first := math.Floor(s/2) + 1
+	walk := binomialWalk{x: first, n: s, p: 0.5}
+	for x := first; x <= s; x++ {
+		beta := walk.next()
+		for i, a := range o.weight {
+			if a > 0 {
+				b := o.ratios[i]
+				o.visit(beta*a*(2*x/s+b), beta*a*(2*(s-x)/s+b))
+			}
+		}
+		if fall := (s - x) / (x + 1); fall < 1 && beta*fall <= 1e-26*(1-fall) {
+			o.infinite += all * beta * fall / (1 - fall)
+			return
+		}
+	}
+}
+
+// binomialWalk visits Pr[Bin(n, p) = x] for one x after the other.
+type binomialWalk struct {
+	x, n, p float64
+	value   float64
+	steps   int
+}
+
+// next returns the probability of x and goes on to x+1.
+func (w *binomialWalk) next() float64 {
+	if w.steps%anchorEvery == 0 || w.value < 1e-280 {
+		w.value = binomial(w.x, w.n, w.p, 1-w.p)
+	} else {
+		w.value *= (w.n - w.x + 1) * w.p / (w.x * (1 - w.p))
+	}
+	w.steps++
+	w.x++
+	return w.value
+}
