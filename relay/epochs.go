@@ -35,8 +35,8 @@ func (r *Relay) turn(ctx context.Context) {
 	if r.unscrubbed.Load() {
 		r.scrub(ctx)
 	}
+	r.logged(ctx, "couldn't destroy keys", r.settle(ctx)) // first: what was set back is not sealed again
 	r.logged(ctx, "couldn't seal", r.sealFull(ctx))
-	r.logged(ctx, "couldn't destroy keys", r.settle(ctx))
 	for _, s := range r.order {
 		r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
 	}

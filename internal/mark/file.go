@@ -143,7 +143,8 @@ func (f *File) read() error {
 		return fmt.Errorf("couldn't read the mark: %w", err)
 	}
 	if f.file != nil {
-		if then, err := f.file.Stat(); err != nil || !os.SameFile(now, then) || now.Size() != then.Size() {
+		then, err := f.file.Stat()
+		if err != nil || !os.SameFile(now, then) || now.Size() != then.Size() || f.whole.whole == nil {
 			f.forget()
 		}
 	}

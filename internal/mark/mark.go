@@ -63,6 +63,12 @@ type State struct {
 	// file.
 	Database string
 
+	// Secret is the ID of the mark in the secret file that HPKE keys are used with; none in that file itself.
+	Secret string
+
+	// Fenced says that this process has seen that the others went on without it, and is not back among them.
+	Fenced bool
+
 	Entries map[Key]Entry
 }
 
@@ -93,8 +99,15 @@ type line struct {
 	ID         string  `json:"id,omitempty"`
 	Baseline   uint64  `json:"baseline,omitempty"`
 	Database   string  `json:"database,omitempty"`
+	Secret     string  `json:"secret,omitempty"`
+	Fenced     bool    `json:"fenced,omitempty"`
 	Generation uint64  `json:"generation,omitempty"` // of slots
 	Epochs     []entry `json:"epochs"`
+}
+
+// line is all of a mark but its entries.
+func (s *State) line() line {
+	return line{ID: s.ID, Baseline: s.Baseline, Database: s.Database, Secret: s.Secret, Fenced: s.Fenced}
 }
 
 type entry struct {
@@ -195,7 +208,7 @@ func parse(in []byte) (*layout, error) {
 		return nil, errDamaged
 	}
 	l := &layout{document: append(slices.Clone(in[:at]), '\n'),
-		whole: &State{head.ID, head.Baseline, head.Database, entries}}
+		whole: &State{head.ID, head.Baseline, head.Database, head.Secret, head.Fenced, entries}}
 	l.grown, l.latest = latest(in[slots:])
 	return l, nil
 }
@@ -226,7 +239,7 @@ func Join(document []byte, s *State) []byte {
 		return document
 	}
 	out := append(slices.Clone(bytes.TrimSpace(document)), '\n')
-	out = append(out, encode(line{ID: s.ID, Baseline: s.Baseline, Database: s.Database}, s.Entries)...)
+	out = append(out, encode(s.line(), s.Entries)...)
 	size := (len(out)+slotSize-1)/slotSize*slotSize + 2*slotSize
 	return append(out, bytes.Repeat([]byte("\n"), size-len(out))...)
 }

@@ -112,6 +112,20 @@ func TestShared(t *testing.T) {
 	require.Equal(t, s, files[0].State())
 }
 
+// TestRefreshWithoutMark: a file that has no mark yet may be looked at as often as one that has.
+func TestRefreshWithoutMark(t *testing.T) {
+	path := newFile(t)
+	f := open(t, path)
+	for range 3 {
+		require.NoError(t, f.Refresh())
+		require.Nil(t, f.State())
+	}
+	require.NoError(t, open(t, path).Change(func(s *mark.State) { s.Database, s.Secret, s.Fenced = "d", "s", true }))
+	require.NoError(t, f.Refresh())
+	s := f.State()
+	require.Equal(t, []any{"d", "s", true}, []any{s.Database, s.Secret, s.Fenced})
+}
+
 // TestTorn cuts the last write of a mark short, or leaves out some of its sectors, at random places: the mark
 // is then the last one or the one before, whole.
 func TestTorn(t *testing.T) {

@@ -23,10 +23,10 @@ type database struct {
 	release     func() error // gives the file back to other processes; nil where it is not claimed
 	back        atomic.Pointer[SetBack]
 
-	met       atomic.Bool // the other processes have heard of this one, which is not fenced
-	following sync.Mutex  // guards the rest: one Follow at a time
-	told      map[heldBatch]bool
-	fencedAt  float64 // when this process saw that it was fenced, by the database's clock; 0 for not
+	met       atomic.Bool        // this process is a member among those that share the database
+	following sync.Mutex         // guards the rest: one Follow at a time
+	told      map[heldBatch]bool // what the others know that this process has cut
+	caught    float64            // when it had caught up as it was joining, by the database's clock; 0 for not
 }
 
 // engine is what sets one kind of database apart.

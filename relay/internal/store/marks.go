@@ -177,11 +177,7 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 			return err
 		}
 		row, held := known[name], g.Entry(id.key()).Steps
-		if row.steps < held {
-			return &SetBack{g.storeBehind(), fmt.Sprintf("task %x, epoch %d: %d of %d steps", id.Task[:4], id.Epoch,
-				row.steps, held)}
-		}
-		if err := g.check(id.key(), row); err != nil {
+		if err := t.checkStep(g, id, row, made); err != nil {
 			return err
 		}
 		t.owes.add(g, id.key(), mark.Entry{Steps: row.steps + steps, Made: mark.Of(made...)})
@@ -196,6 +192,29 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 		}
 	}
 	return nil
+}
+
+// checkStep is a [SetBack] where a mark knows of what the store does not hold, or of a number that is about to be
+// made: it was made before.
+func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64) error {
+	if len(made) > 0 && !t.engine.alone() {
+		if err := g.Refresh(); err != nil { // another process may have made them
+			return err
+		}
+	}
+	e, where := g.Entry(id.key()), fmt.Sprintf("task %x, epoch %d", id.Task[:4], id.Epoch)
+	if row.steps < e.Steps {
+		return &SetBack{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where, row.steps, e.Steps)}
+	}
+	if e.Ended {
+		return &SetBack{g.storeBehind(), where + ": the operator has ended the epoch"}
+	}
+	for _, seq := range made {
+		if e.Made.Has(seq) {
+			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where, seq)}
+		}
+	}
+	return g.check(id.key(), row)
 }
 
 // check is a [SetBack] where a mark has less of an epoch than the store has known it to have. Where another
@@ -258,6 +277,13 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	guards := d.vault.guards()
 	d.following.Lock()
 	defer d.following.Unlock()
+	begun, err := d.clock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.refresh(guards...); err != nil {
+		return nil, err
+	}
 	all, rows, history, back, err := d.compare(ctx, guards)
 	if err != nil {
 		return nil, err
@@ -268,17 +294,45 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	if err := errors.Join(catchUp(guards, all, rows).pay(), know(guards, history)); err != nil {
 		return nil, err
 	}
-	return all, d.meet(ctx, all)
+	return all, d.meet(ctx, all, begun)
 }
 
-// know writes into the marks in which database the store is.
-func know(guards []*guard, history string) (failed error) {
+// refresh reads the marks that other processes may share.
+func (d *database) refresh(guards ...*guard) error {
+	if d.engine.alone() {
+		return nil
+	}
 	for _, g := range guards {
-		if s := g.State(); s != nil && s.Database != history {
-			failed = errors.Join(failed, g.Change(func(s *mark.State) { s.Database = history }))
+		if err := g.Refresh(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// know writes into the marks in which database the store is, and into those of HPKE keys with which secret's
+// mark they are used.
+func know(guards []*guard, history string) (failed error) {
+	secret := guards[0].state().ID
+	for _, g := range guards {
+		s, beside := g.State(), ""
+		if g.kind == kindKeys {
+			beside = secret
+		}
+		if s != nil && (s.Database != history || s.Secret != beside) {
+			failed = errors.Join(failed, g.Change(func(s *mark.State) { s.Database, s.Secret = history, beside }))
 		}
 	}
 	return failed
+}
+
+// compareSecret is a [SetBack] where HPKE keys have been used with another mark of the secret: it was set back to
+// before its first one. In a database that others share it looks like a new process's.
+func (g *guard) compareSecret(s, secret *mark.State) error {
+	if g.kind == kindKeys && s.Secret != "" && s.Secret != secret.ID {
+		return &SetBack{SecretBehind, "it knows nothing of the store, and the HPKE keys have been used with it"}
+	}
+	return nil
 }
 
 // elsewhere is a [SetBack] where the store is not in the database that a mark knows, or was promoted from a
@@ -324,7 +378,7 @@ func (d *database) compare(ctx context.Context, guards []*guard) (
 	}
 	for i, g := range guards {
 		err := errors.Join(elsewhere(history, states[i], all), g.compareEntries(states[i], all, rows),
-			d.compareRows(g, states[i], all, rows))
+			d.compareRows(g, states[i], all, rows), g.compareSecret(states[i], states[0]))
 		if back := new(SetBack); errors.As(err, &back) {
 			return all, rows, history, back, nil
 		}
@@ -450,6 +504,7 @@ func (v *Vault) Marked(id task.ID) (epochs []uint64) {
 func (v *Vault) End(ids []EpochID) (failed error) {
 	for _, g := range v.guards() {
 		failed = errors.Join(failed, g.Change(func(s *mark.State) {
+			s.Secret, s.Fenced = "", false
 			for _, id := range ids {
 				if g.of(id.key()) {
 					s.Entries[id.key()] = mark.Entry{Ended: true}

@@ -114,6 +114,65 @@ func TestSetBackFenced(t *testing.T) {
 	require.True(t, b.vault.guards()[0].Entry(b.mixed.key()).Made.Has(seq))
 }
 
+// TestSetBackWhileJoining: what is handed out while a process comes back, which had looked before, is not in its
+// marks. A database that is set back to when that process was a member is told by what it remembers; and by
+// what the others do.
+func TestSetBackWhileJoining(t *testing.T) {
+	url := postgresURL(t)
+	a, b := pair(t, url)
+	a.make(t)
+	a.follow(t)
+	for range 3 {
+		b.follow(t)
+		a.follow(t)
+	}
+	_, err := b.store.Batch(t.Context(), b.mixed, 0)
+	require.NoError(t, err)
+	lagging := snapshot(t, url, 0)
+	silence(t, url, b)
+	seq := a.make(t)
+	looked := []Progress{progressOf(t, b.store, b.mixed)}
+	_, err = a.store.Batch(t.Context(), a.mixed, seq)
+	require.NoError(t, err)
+	seq = a.make(t)
+	_, err = a.store.Batch(t.Context(), a.mixed, seq)
+	require.NoError(t, err, "b is fenced")
+	a.follow(t)
+	require.NoError(t, b.store.meet(t.Context(), looked, 0))
+	require.False(t, b.store.met.Load(), "it has not looked since it joined")
+	require.NoError(t, a.store.Close())
+	require.NoError(t, b.store.Close())
+	lagging(t)
+	b.requireStopped(t, partStore, b.begin(t))
+}
+
+// TestSetBackMadeAgain: a process that has only cut what another has made finds out, before it makes anything,
+// that the database was set back, however soon; also to before the operator ended an epoch.
+func TestSetBackMadeAgain(t *testing.T) {
+	url := postgresURL(t)
+	a, b := pair(t, url)
+	a.make(t)
+	a.follow(t)
+	b.follow(t)
+	lagging := snapshot(t, url, 0)
+	seq := a.make(t)
+	b.follow(t)
+	lagging(t)
+	err := b.store.Mix(t.Context(), b.mixed, seq, nil, func([]bool) (*onion.Batch, error) {
+		return testBatch(seq, []byte(b.folder))
+	})
+	b.requireStopped(t, partStore, err)
+
+	require.NoError(t, b.store.EndAll(t.Context(), []EpochID{b.mixed}, "ended"))
+	require.NoError(t, b.vault.End([]EpochID{b.mixed}))
+	b.follow(t)
+	lagging(t)
+	late := b.submission()
+	late.ID = b.mixed
+	_, err = b.store.Commit(t.Context(), []*Submission{late})
+	b.requireStopped(t, partStore, err)
+}
+
 // TestSetBackRace: of two processes that make a batch of one number at once, one does, and both hand out its
 // bytes.
 func TestSetBackRace(t *testing.T) {
@@ -132,7 +191,7 @@ func TestSetBackRace(t *testing.T) {
 	}
 	require.NoError(t, one)
 	require.ErrorIs(t, other, ErrMade)
-	for range 2 {
+	for range 3 {
 		a.follow(t)
 		b.follow(t)
 	}

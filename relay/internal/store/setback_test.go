@@ -366,6 +366,28 @@ func TestSetBackToNothing(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
+// TestSetBackToNothingPostgres: in a database that processes share, a secret from before its first use looks like a
+// new process's; the HPKE keys know which one they were used with.
+func TestSetBackToNothingPostgres(t *testing.T) {
+	h := live(t, postgresURL(t), 10)
+	h.restore(t, 0, 0)
+	require.NoError(t, h.begin(t))
+	require.NoError(t, h.store.Close())
+	secret, err := os.ReadFile(h.path(partSecret))
+	require.NoError(t, err)
+	document, _, err := mark.Split(secret)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(h.path(partSecret), document, 0o600))
+	back := new(SetBack)
+	require.ErrorAs(t, h.begin(t), &back)
+	require.Equal(t, SecretBehind, back.Cause)
+	require.NoError(t, h.store.EndAll(t.Context(), []EpochID{h.first, h.mixed}, "ended"))
+	require.NoError(t, h.vault.End([]EpochID{h.first, h.mixed}))
+	require.NoError(t, h.store.Close())
+	require.NoError(t, h.begin(t))
+	require.NoError(t, h.store.Close())
+}
+
 // TestSetBackWhileServing: a store that is set back under a relay that runs is noticed by the next step.
 func TestSetBackWhileServing(t *testing.T) {
 	h := live(t, postgresURL(t), 12)
