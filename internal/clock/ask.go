@@ -87,19 +87,24 @@ func (g *Guard) Watch(ctx context.Context, neighbours []Neighbour) {
 	}
 }
 
-// ask asks a neighbour until ctx ends: slowly, and at once where the time is in doubt.
+// ask asks a neighbour until ctx ends: slowly, at once where the time is in doubt, and ever more slowly where
+// it does not answer, as one that starts just now soon does.
 func (g *Guard) ask(ctx context.Context, n Neighbour) {
+	again := askSoon
 	for {
 		asked := g.Elapsed()
 		within, stop := context.WithTimeout(ctx, askTimeout)
 		clock, err := n.Ask(within)
 		stop()
+		pace := askPace
 		if err == nil {
 			g.Heard(n.Name, clock, asked)
+			again = askSoon
 		} else if ctx.Err() == nil {
 			g.Silent(n.Name)
+			pace, again = again, min(2*again, askPace)
 		}
-		until := time.Now().Add(askPace*3/4 + rand.N(askPace/2))
+		until := time.Now().Add(pace*3/4 + rand.N(pace/2))
 		for time.Now().Before(until) {
 			if !wait(ctx, askSoon*3/4+rand.N(askSoon/2)) {
 				return
