@@ -2,6 +2,7 @@ package issuer
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/doona-dp/doona/wire/task"
@@ -62,7 +63,7 @@ func (s *store) commit(group []*counting) error {
 			}
 		}
 		for id, next := range next {
-			if _, err := tx.Exec(`UPDATE ties SET commits = commits + 1, next = ? WHERE task = ?`, next, id[:]); err != nil {
+			if err := s.bound[id].step(tx, id, next); err != nil {
 				return fmt.Errorf("couldn't count: %w", err)
 			}
 			s.unsure = true
@@ -84,15 +85,28 @@ func (s *store) commit(group []*counting) error {
 	return nil
 }
 
-// settle brings the marks to where the store is, after a failure: nothing that waits on a mark has been
-// answered.
+// step counts a commit in the store, which must be where it was after the one before.
+func (b *bound) step(tx *sql.Tx, id task.ID, next uint64) error {
+	const count = `UPDATE ties SET commits = commits + 1, next = ? WHERE task = ? AND name = ? AND commits = ?`
+	done, err := tx.Exec(count, next, id[:], b.Name, b.Commits)
+	if err != nil {
+		return err
+	}
+	if n, err := done.RowsAffected(); err != nil || n != 1 {
+		return errors.Join(err, ErrSetBack)
+	}
+	return nil
+}
+
+// settle brings the marks to where the store is, after a failure: at the last commit that is known, or one
+// ahead. Nothing that waits on a mark has been answered.
 func (s *store) settle() error {
 	for id, b := range s.bound {
 		row, err := s.tie(id)
 		if err != nil {
 			return fmt.Errorf("couldn't read the store: %w", err)
 		}
-		if row == nil || row.Name != b.Name {
+		if row == nil || row.Name != b.Name || row.Commits < b.Commits || row.Commits > b.Commits+1 {
 			return fmt.Errorf("couldn't count: %w", ErrSetBack)
 		}
 		row.Erased = b.Erased

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/mark"
 	"github.com/doona-dp/doona/wire/codec"
 )
 
@@ -87,8 +88,8 @@ func (i *Issuer) askTime() (time.Time, error) {
 }
 
 // endTask erases the keys of one task's epochs that may have been issued, by the clock and by all that
-// is left of its tie, and then begins the tie anew: the mark last but for the key file, so that until
-// the end the three do not agree.
+// is left of its tie, and then begins the tie anew: the name in the key file last, so that until the end the
+// three do not agree.
 func (i *Issuer) endTask(s *served, p *places, now time.Time) (ended int, next uint64, err error) {
 	for epoch := range s.Epochs.Count {
 		if start, _ := i.window(s, epoch); !now.Before(start) {
@@ -109,11 +110,11 @@ func (i *Issuer) endTask(s *served, p *places, now time.Time) (ended int, next u
 			ended++
 		}
 	}
-	mark, err := s.open()
+	beside, err := s.open()
 	if err != nil {
 		return ended, next, err
 	}
-	defer mark.Close()
+	defer beside.Close()
 	t := tie{Name: rand.Text(), Next: next, Erased: next}
 	if err := i.store.begin(s.ID, &t); err != nil {
 		return ended, next, err
@@ -122,7 +123,15 @@ func (i *Issuer) endTask(s *served, p *places, now time.Time) (ended int, next u
 	if err != nil {
 		return ended, next, err
 	}
-	if err := mark.Write(value); err != nil {
+	if err := beside.Write(value); err != nil {
+		return ended, next, err
+	}
+	keys, err := s.keys.Mark()
+	if err != nil {
+		return ended, next, err
+	}
+	defer keys.Close()
+	if err := keys.Change(func(m *mark.State) { m.Entries[s.counter()] = mark.Entry{} }); err != nil {
 		return ended, next, err
 	}
 	return ended, next, s.keys.SetStore(t.Name)

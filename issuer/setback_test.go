@@ -3,6 +3,7 @@ package issuer_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -141,12 +142,20 @@ func TestSetBack(t *testing.T) {
 		"store restored": {func(t *testing.T, a *aged, _, early files) { early.restore(t, a.store()...) },
 			"the store is at commit 2, and tokens were given out up to commit 5: it was restored"},
 		"keys restored": {func(t *testing.T, a *aged, _, early files) { early.restore(t, a.keys()...) },
-			"the mark beside its keys is at commit 2, and the store at 5: the keys were restored"},
+			"its keys are at commit 2, their mark at 2, and the store at 5: one was restored"},
 		"keys from before the first token": {func(t *testing.T, a *aged, unused, _ files) { unused.restore(t, a.keys()...) },
 			"the mark beside its keys is gone"},
 		"key file from before the first token": {func(t *testing.T, a *aged, unused, _ files) {
 			unused.restore(t, a.keys()[0])
 		}, "its key file is from before its first token"},
+		"key file restored": {func(t *testing.T, a *aged, _, early files) { early.restore(t, a.keys()[0]) },
+			"its keys are at commit 2, their mark at 5, and the store at 5: one was restored"},
+		"store and mark restored": {func(t *testing.T, a *aged, _, early files) {
+			early.restore(t, append(a.store(), a.keys()[1])...)
+		}, "the store is at commit 2, and tokens were given out up to commit 5: it was restored"},
+		"store and key file restored": {func(t *testing.T, a *aged, _, early files) {
+			early.restore(t, append(a.store(), a.keys()[0])...)
+		}, "the store is at commit 2, and tokens were given out up to commit 5: it was restored"},
 		"mark deleted": {func(t *testing.T, a *aged, unused, _ files) { unused.restore(t, a.keys()[1]) },
 			"the mark beside its keys is gone"},
 		"store deleted, keys restored": {func(t *testing.T, a *aged, unused, early files) {
@@ -229,8 +238,8 @@ func TestEndEpochsByAWrongClock(t *testing.T) {
 	require.EqualValues(t, 2, ended[0].Next)
 }
 
-// TestSetBackAtRandom sets the store or the keys of an issuer back to random moments. It is refused, or
-// nobody gets a second token.
+// TestSetBackAtRandom sets any proper part of {store, key file, mark} of an issuer back to random moments. It is
+// refused, or nobody gets a second token.
 func TestSetBackAtRandom(t *testing.T) {
 	const moments = 12
 	restores := 60
@@ -248,7 +257,13 @@ func TestSetBackAtRandom(t *testing.T) {
 	refused := 0
 	for range restores {
 		history[moments].restore(t, a.all()...)
-		part := [][]string{a.store(), a.keys(), a.keys()[1:]}[rand.IntN(3)]
+		var part []string // any but none and all of {store, key file, mark}
+		which := 1 + rand.IntN(6)
+		for i, files := range [][]string{a.store(), a.keys()[:1], a.keys()[1:]} {
+			if which>>i&1 == 1 {
+				part = append(part, files...)
+			}
+		}
 		at := rand.IntN(moments)
 		history[at].restore(t, part...)
 		issued, err := a.issue(t, 0, names...)
@@ -327,6 +342,40 @@ func TestMarkFails(t *testing.T) {
 	again, err := ask(t, server.URL, a.Cascade, 0, body, account("ann"))
 	require.NoError(t, err)
 	require.Equal(t, first, again)
+}
+
+// TestSetBackWhileServing: an issuer that runs notices that its store was set back, also after a failure of its
+// marks, when the store may be ahead of them; it does not follow it down.
+func TestSetBackWhileServing(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		a := newAged(t)
+		require.Equal(t, 2, a.mustIssue(t, 0, "ann", "bob"))
+		i, err := issuer.New(a.cfg)
+		require.NoError(t, err)
+		server := httptest.NewServer(i.Handler())
+		ask := func(name string) error {
+			_, err := ask(t, server.URL, a.Cascade, 0, request(t, a.Cascade, 0), account(name))
+			return err
+		}
+		repair := func() error { return nil }
+		if fails {
+			repair = issuer.BreakMarks(i)
+			require.ErrorIs(t, ask("cid"), problem.New(problem.Overloaded, ""))
+		}
+		db, err := sql.Open("sqlite", a.store()[0])
+		require.NoError(t, err)
+		_, err = db.Exec(`DELETE FROM issued; UPDATE ties SET commits = 1`)
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		require.NoError(t, repair())
+		for range 2 {
+			require.ErrorIs(t, ask("ann"), problem.New(problem.Overloaded, ""), "fails %v", fails)
+		}
+		server.Close()
+		require.NoError(t, i.Close())
+		_, err = issuer.New(a.cfg)
+		require.ErrorIs(t, err, issuer.ErrSetBack)
+	}
 }
 
 // TestGroups: requests that come together share commits.

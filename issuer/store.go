@@ -178,7 +178,7 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 func (s *store) close() error {
 	err := s.db.Close()
 	for _, b := range s.bound {
-		err = errors.Join(err, b.mark.Close())
+		err = errors.Join(err, b.close())
 	}
 	if s.release != nil {
 		err = errors.Join(err, s.release())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/mark"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -17,10 +18,10 @@ import (
 //
 //   - the store has Name, Commits and Next, which change in the transaction that counts;
 //   - the mark beside the key file, FILE.mark, has all of it, as of the last group that was answered;
-//   - the key file has Name.
+//   - the key file has Name, and Commits as the steps of a mark of its own (package mark).
 //
-// The order is: commit, write the mark, answer. So the store is at the mark, or one commit ahead of it
-// where a crash came between. Behind it, or further ahead, something was set back.
+// The order is: commit, write the mark, write the key file's, answer. So the store is at each of them, or one
+// commit ahead of it where a crash came between. Behind one, or further ahead, something was set back.
 type tie struct {
 	Name    string // of the task's counts, drawn when they were begun
 	Commits uint64 // groups of requests in which one of the task was counted
@@ -36,17 +37,19 @@ var ErrSetBack = errors.New("what has been issued is not known any more")
 const remedy = "put back the newest copy of the store, the keys and their mark, if you have all three; else end " +
 	"the epochs concerned with 'issuer end-epochs'"
 
-// places is a task's tie as it was found; nil and "" where it was not.
+// places is a task's tie as it was found; nil, "" and 0 where it was not.
 type places struct {
 	row, mark *tie
-	keys      string
+	keys      string // the name in the key file
+	signed    uint64 // and its commits
 }
 
 // fresh says that the keys have issued nothing yet, so that the tie may be begun, or a beginning finished
 // that a crash cut short: the row is written first, then the mark, then the key file.
 func (p *places) fresh() bool {
 	none := func(t *tie) bool { return t == nil || t.Commits == 0 }
-	return p.keys == "" && none(p.row) && none(p.mark) && (p.mark == nil || p.row != nil && p.mark.Name == p.row.Name)
+	return p.keys == "" && p.signed == 0 && none(p.row) && none(p.mark) &&
+		(p.mark == nil || p.row != nil && p.mark.Name == p.row.Name)
 }
 
 // check is an error unless the three agree.
@@ -63,12 +66,12 @@ func (p *places) check() error {
 		why = "its keys have been used with another store"
 	case p.keys == "":
 		why = "its key file is from before its first token: it was restored"
-	case p.row.Commits < p.mark.Commits:
+	case p.row.Commits < max(p.mark.Commits, p.signed):
 		why = fmt.Sprintf("the store is at commit %d, and tokens were given out up to commit %d: it was restored",
-			p.row.Commits, p.mark.Commits)
-	case p.row.Commits > p.mark.Commits+1:
-		why = fmt.Sprintf("the mark beside its keys is at commit %d, and the store at %d: the keys were restored",
-			p.mark.Commits, p.row.Commits)
+			p.row.Commits, max(p.mark.Commits, p.signed))
+	case p.row.Commits > min(p.mark.Commits, p.signed)+1:
+		why = fmt.Sprintf("its keys are at commit %d, their mark at %d, and the store at %d: one was restored",
+			p.signed, p.mark.Commits, p.row.Commits)
 	default:
 		return nil
 	}
@@ -84,8 +87,11 @@ func parseTie(value []byte) (*tie, error) {
 	return t, codec.Unmarshal(value, t)
 }
 
+// counter is how the mark in a task's key file calls its commits.
+func (s *served) counter() mark.Key { return mark.Key{Task: [16]byte(s.ID[:16])} }
+
 // look finds a task's tie, also beside the process that has it, which moves on: what is found of the
-// store is of a moment at which the mark was what is returned.
+// store is of a moment at which the mark was what is returned, and of the key file of one after that.
 func (s *served) look(st *store) (p places, err error) {
 	p.keys = s.keys.Store()
 	for range 100 {
@@ -98,6 +104,11 @@ func (s *served) look(st *store) (p places, err error) {
 				return p, err
 			}
 		}
+		var keys *mark.File
+		if keys, err = s.keys.Mark(); err != nil {
+			return p, err
+		}
+		p.signed = keys.Entry(s.counter()).Steps
 		if after, err = durable.ReadMark(s.file); err != nil {
 			break
 		}
@@ -113,13 +124,15 @@ func (s *served) look(st *store) (p places, err error) {
 	return p, nil
 }
 
-// bound is the tie of a task that is served, with its mark. It is guarded by the store's turn.
+// bound is the tie of a task that is served, with its marks. It is guarded by the store's turn.
 type bound struct {
 	tie
-	mark *durable.Mark
+	mark    *durable.Mark
+	keys    *mark.File // in the key file
+	counter mark.Key
 }
 
-// write makes the tie durable in the mark.
+// write makes the tie durable in the mark, and then its commits in the key file.
 func (b *bound) write() error {
 	value, err := codec.Marshal(&b.tie)
 	if err != nil {
@@ -128,7 +141,12 @@ func (b *bound) write() error {
 	if err := b.mark.Write(value); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
-	return nil
+	return b.keys.Raise(map[mark.Key]mark.Entry{b.counter: {Steps: b.Commits}})
+}
+
+func (b *bound) close() error {
+	b.keys.Close()
+	return b.mark.Close()
 }
 
 // open takes a task's mark for this process.
@@ -145,11 +163,14 @@ func (s *served) open() (*durable.Mark, error) {
 
 // join ties a task's keys to the store, or is [ErrSetBack]. What a crash left undone is done.
 func (st *store) join(s *served) error {
-	mark, err := s.open()
-	if err != nil {
+	b := &bound{counter: s.counter()}
+	var err error
+	if b.keys, err = s.keys.Mark(); err != nil {
 		return err
 	}
-	b := &bound{mark: mark}
+	if b.mark, err = s.open(); err != nil {
+		return err
+	}
 	st.bound[s.ID] = b // closed with the store
 	p, err := s.look(st)
 	if err != nil {
@@ -168,7 +189,7 @@ func (st *store) join(s *served) error {
 	if p.mark != nil {
 		b.Erased = p.mark.Erased
 	}
-	if p.mark == nil || *p.mark != b.tie {
+	if p.mark == nil || *p.mark != b.tie || p.signed != b.Commits {
 		if err := b.write(); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ type signFile struct {
 type epochFile struct {
 	Kind  string     `json:"kind"`
 	KEM   task.KEM   `json:"kem,omitempty"`   // of HPKE keys
-	Store string     `json:"store,omitempty"` // of a relay's keys in use: see [HPKE.Bind]
+	Store string     `json:"store,omitempty"` // of keys in use: see [HPKE.Bind] and [RSA.SetStore]
 	Keys  []epochKey `json:"keys"`
 
 	mark *mark.State // nil where there is none
@@ -190,11 +190,11 @@ func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
 	return f, unlock, err
 }
 
+// Mark opens the mark in the file: how far the store has come that is used with the keys.
+func (h *epochKeys[K]) Mark() (*mark.File, error) { return mark.Open(h.path) }
+
 // HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
 type HPKE struct{ *epochKeys[onion.PrivateKey] }
-
-// Mark opens the mark in the file: how far the store has come that is used with the keys.
-func (h *HPKE) Mark() (*mark.File, error) { return mark.Open(h.path) }
 
 // LoadHPKE reads a file of HPKE keys. [HPKE.Check] tells whether they are those of a task.
 func LoadHPKE(path string) (*HPKE, error) {
