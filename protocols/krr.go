@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
@@ -63,7 +64,12 @@ func (r KRR) CheckClaim(t *task.Task) error {
 			"at least "+decimal.Up(derived, 7)+", the delta that rule "+t.Rule+" derives at epsilon "+
 				t.Claim.Epsilon.String())
 	}
-	return nil
+	return CheckTotal(t, func() (*compose.Law, error) { return r.Law(t) })
+}
+
+// Law is [Mechanism.Law] for randomized response.
+func (r KRR) Law(t *task.Task) (*compose.Law, error) {
+	return compose.KRRLaw(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min)
 }
 
 // Cell returns the law of the number of clients that hold a symbol, of whom n clients' reports name it seen

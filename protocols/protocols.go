@@ -12,6 +12,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
@@ -32,8 +33,12 @@ type Mechanism interface {
 	Aggregate() Aggregate
 
 	// CheckClaim re-derives the guarantee from the parameters and n_min by one evaluation of
-	// the task's rule, and is an error unless it is at least as strong as the task's claim.
+	// the task's rule, and is an error unless it is at least as strong as the task's claim. So is what all
+	// epochs add up to, where the task claims a total.
 	CheckClaim() error
+
+	// Law returns what one epoch costs at most: a law that dominates what the task's rule derives, at every ε.
+	Law() (*compose.Law, error)
 
 	// Epsilon0 returns the ε₀ of one client's messages against an adversary who knows whose
 	// they are, rounded up; +Inf where the protocol has none.

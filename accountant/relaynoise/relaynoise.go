@@ -185,7 +185,7 @@ func (c *Curve) Delta(eps float64) float64 {
 	if c.gamma == 0 {
 		return c.relays(eps)
 	}
-	return (1 - c.gamma) * c.relays(math.Log1p(math.Expm1(eps)/(1-c.gamma))*(1-1e-15))
+	return (1 - c.gamma) * c.relays(c.stronger(eps))
 }
 
 // relays is the curve of what relays add alone.
@@ -219,6 +219,48 @@ func (c *Curve) Observation(epochs uint64) compose.Observation {
 		o.Add(p, c.pairs[0].q[i])
 	}
 	return compose.Observation{Pair: o.Pair(), Count: epochs}
+}
+
+// Law returns the law of one epoch.
+func (c *Curve) Law() *compose.Law {
+	if c.ratio > 0 {
+		return compose.LawOf(c.Delta, c.weaker(c.ratio))
+	}
+	laws, most := make([]*compose.Law, len(c.pairs)), 0.0
+	for i, pair := range c.pairs {
+		laws[i], most = pair.law(), max(most, pair.top())
+	}
+	if len(laws) == 1 && c.gamma == 0 {
+		return laws[0]
+	}
+	return compose.LawOf(func(eps float64) (delta float64) {
+		eps = c.stronger(eps)
+		for _, law := range laws {
+			delta = max(delta, law.Delta(eps))
+		}
+		return (1 - c.gamma) * delta
+	}, c.weaker(most))
+}
+
+// law returns the law of the outcomes that are likelier under P; those under Q are of the pair with its cells
+// exchanged. No two probabilities are off by more than some 1e-14 of themselves ([Curve.Delta]).
+func (p *pair) law() *compose.Law {
+	return compose.LawOfOutcomes(func(add func(p, q float64)) {
+		for i, x := range p.p {
+			if x > p.q[i] {
+				add(x*(1+1e-13), p.q[i])
+			}
+		}
+	})
+}
+
+// stronger returns the ε_Z of the relays' noise that with local randomization makes ε, and weaker the ε.
+func (c *Curve) stronger(eps float64) float64 {
+	return math.Log1p(math.Expm1(eps)/(1-c.gamma)) * (1 - 1e-15)
+}
+
+func (c *Curve) weaker(eps float64) float64 {
+	return math.Log1p(math.Expm1(eps)*(1-c.gamma)) * (1 + 1e-12)
 }
 
 // top returns the largest finite loss, at most gridTop.

@@ -22,6 +22,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
@@ -112,6 +113,9 @@ func (m *Mechanism) CheckClaim() error {
 	return invalid.Field("protocol", "laplace",
 		"a protocol of the shuffle model: the central mechanism is for simulations only")
 }
+
+// Law is [protocols.Mechanism.Law]: it has none either.
+func (m *Mechanism) Law() (*compose.Law, error) { return nil, m.CheckClaim() }
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0].
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }

@@ -3,6 +3,7 @@ package augmented
 import (
 	"math"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/accountant/relaynoise"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
@@ -32,8 +33,18 @@ func (m *Mechanism) CheckClaim() error {
 	return nil
 }
 
+// Law is [protocols.Mechanism.Law].
+func (m *Mechanism) Law() (*compose.Law, error) {
+	curve, err := relaynoise.New(m.task.Noise)
+	if err != nil {
+		return nil, err
+	}
+	return curve.Local(m.gamma()).Law(), nil
+}
+
 func tooSmall(field, delta string, derived float64, eps string) error {
-	return invalid.Field(field, delta, "at least "+decimal.Up(derived, 7)+", what follows from the noise at epsilon "+eps)
+	return invalid.Field(field, delta, "at least "+decimal.Up(derived, 7)+", what follows from the noise at epsilon "+
+		eps)
 }
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0]: that of the local randomization, if there is any.

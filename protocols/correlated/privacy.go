@@ -5,8 +5,10 @@ import (
 	"math/bits"
 	"strconv"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/correlated/internal/design"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -39,8 +41,44 @@ func (m *Mechanism) CheckClaim() error {
 			"at least "+format(derived)+", the delta that rule "+m.task.Rule+" derives at epsilon "+
 				m.task.Claim.Epsilon.String())
 	}
-	return nil
+	return protocols.CheckTotal(m.task, m.Law)
 }
+
+// orders are the multiples of a claim's θ whose bounds (P2) make a law: composition over epochs asks for small ones.
+var orders = [...]float64{.3, .6, 1}
+
+// Law is [protocols.Mechanism.Law]. Under rule moments it is that of the least of (P2) over some θ. As a function of ε
+// each falls by e^{−θε} but for what is missed. Of the closed form nothing is known but its claim: it is the law of
+// the worst mechanism that keeps it ([KOV15]).
+//
+// [KOV15]: https://arxiv.org/abs/1311.0776
+func (m *Mechanism) Law() (*compose.Law, error) {
+	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
+	t, ok := design.NewTail(m.groups(), overflowLimit(m.task, eps, delta), maxSlots)
+	if !ok {
+		return nil, invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10), "more")
+	}
+	overflow := float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
+	if m.task.Rule != RuleMoments {
+		return compose.LawOf(func(at float64) float64 {
+			return delta + (1-delta)*max(0, math.Exp(eps)-math.Exp(at))/(1+math.Exp(eps))
+		}, eps*(1+1e-12)), nil
+	}
+	var bounds []design.Chernoff
+	for _, order := range orders {
+		bounds = append(bounds, m.proof.Chernoff(lawReach*eps, order*m.proof.Theta, m.proof.Miss))
+	}
+	return compose.LawOf(func(at float64) float64 {
+		least := 1.0
+		for _, b := range bounds {
+			least = min(least, b.Delta(at))
+		}
+		return least + (1+math.Exp(at))*overflow
+	}, lawReach*eps), nil
+}
+
+// lawReach is how far the law goes, in multiples of the claim's ε.
+const lawReach = 2.5
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0]: there is none. One client's messages hold its value
 // in clear.

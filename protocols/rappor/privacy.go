@@ -3,8 +3,10 @@ package rappor
 import (
 	"math"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -53,7 +55,31 @@ func (m *Mechanism) CheckClaim() error {
 			"at least "+decimal.Up(delta, 7)+", the delta that rule others derives at epsilon "+
 				m.task.Claim.Epsilon.String())
 	}
-	return nil
+	return protocols.CheckTotal(m.task, m.Law)
+}
+
+// Law is [protocols.Mechanism.Law]: of the bound of [RuleOthers] at every ε, and what an overflow costs there.
+func (m *Mechanism) Law() (*compose.Law, error) {
+	g, err := newTarget(m.task)
+	if err != nil {
+		return nil, err
+	}
+	f := m.f.Float64()
+	pairs, err := dominatingPairs(float64(g.users-1), f)
+	if err != nil {
+		return nil, err
+	}
+	local := math.Log((1-f)/f) * (1 + 1e-15)
+	flips := func(eps float64) float64 { return highest(pairs, math.Exp(eps)) }
+	if m.k >= 2 {
+		flips, local = newEnvelope(pairs, local).curve, 2*local
+	}
+	curve := func(eps float64) float64 {
+		at := g
+		at.eps = eps
+		return min(1, flips(eps)*(1+1e-9)+slack+at.overflow(m.k, m.b, f))
+	}
+	return compose.LawOf(curve, min(local, compose.Top(flips))), nil
 }
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0].
@@ -354,6 +380,9 @@ func newEnvelope(pairs []pair, maxLoss float64) envelope {
 	e.beyond = last
 	return e
 }
+
+// curve returns twice by ε.
+func (e envelope) curve(eps float64) float64 { return e.twice(math.Exp(eps)) }
 
 // twice returns δ at e^ε = x of the envelope composed with itself.
 func (e envelope) twice(x float64) float64 {

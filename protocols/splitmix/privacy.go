@@ -4,8 +4,10 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
 )
 
 // The rules: bounds on the statistical distance SD between the shuffled shares of n clients and a
@@ -61,7 +63,34 @@ func (m *Mechanism) CheckClaim() error {
 			"at least "+decimal.Up(delta, 7)+", the delta that rule "+m.task.Rule+" derives for "+
 				strconv.FormatUint(m.m, 10)+" messages")
 	}
-	return nil
+	return protocols.CheckTotal(m.task, m.Law)
+}
+
+// Law is [protocols.Mechanism.Law]: of discrete Laplace noise against its shift by p, which no smaller shift
+// exceeds as the noise is log-concave, and of shares that are told from those of the sum alone with the
+// statistical distance.
+func (m *Mechanism) Law() (*compose.Law, error) {
+	distance := statisticalDistance(m.task.Rule, newTarget(m.task).users, m.m, m.q) * (1 + 1e-12)
+	s, p := m.s.Float64(), float64(m.p)
+	return compose.LawOf(func(eps float64) float64 {
+		return shifted(s, p, eps) + (1+math.Exp(eps))*distance
+	}, m.epsilon()*(1+1e-15)), nil
+}
+
+// shifted returns δ(ε), rounded up, of noise k with probabilities ∝ e^{−s|k|} against itself and p:
+//
+//	max_t Pr[k ≤ t] − e^ε·Pr[k ≤ t−p] = 1 − α^{t+1}/(1+α) − e^ε·α^{p−t}/(1+α),   0 ≤ t < p,  α = e^−s
+//
+// and as the likelihood ratio falls with k, the best t is the last with s(p−2t) > ε, or a neighbour of it.
+func shifted(s, p, eps float64) (delta float64) {
+	if eps >= s*p {
+		return 0
+	}
+	alpha, last := math.Exp(-s), math.Floor((p-eps/s)/2)
+	for t := max(0, last-1); t <= min(p-1, last+1); t++ {
+		delta = max(delta, 1-(math.Exp(-s*(t+1))+math.Exp(eps-s*(p-t)))/(1+alpha))
+	}
+	return delta + 1e-15
 }
 
 // epsilon returns s·p: the sum changes by at most p, and the noise is discrete Laplace.

@@ -7,6 +7,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
 )
 
 // Rule is the name of the protocol's only rule: every counter is dominated by a Gaussian
@@ -27,19 +28,45 @@ func (m *Mechanism) CheckClaim() error {
 			"at least "+decimal.Up(derived, 7)+", the delta that rule "+Rule+" derives at epsilon "+
 				m.task.Claim.Epsilon.String())
 	}
-	return nil
+	return protocols.CheckTotal(m.task, m.Law)
+}
+
+// Law is [protocols.Mechanism.Law]: of the least bound over all shares of δ for counters that are not dominated.
+func (m *Mechanism) Law() (*compose.Law, error) {
+	var bounds []dominated
+	m.dominate(m.task.Claim.Delta.Value(), func(b dominated) bool {
+		bounds = append(bounds, b)
+		return true
+	})
+	curve := func(eps float64) float64 {
+		least := 1.0
+		for _, b := range bounds {
+			if b.missed < least {
+				least = min(least, b.missed+m.gaussian(b.rate, b.null, eps))
+			}
+		}
+		return least
+	}
+	return compose.LawOfSlow(curve, lawReach*m.task.Claim.Epsilon.Value()), nil
 }
 
 // shares are those of δ to try for the events in which a counter is not dominated. Much noise needs
 // next to none, and little noise has most of its δ there.
 var shares = [...]float64{1e-3, 1e-2, 0.1, 0.4}
 
-// delta returns an upper bound on δ(eps) that resolves values around scale (Theorem 2 of the proofs).
-// A client's own noise is among that of the n_min: it does not depend on the vector.
-func (m *Mechanism) delta(eps, scale float64) (least float64) {
+// lawReach is how far a law goes, in multiples of the claim's ε: what Gaussians have beyond is less than is missed.
+const lawReach = 2.5
+
+// dominated is what dominates a counter and a counter of null messages, but for a probability of missed over all.
+type dominated struct{ rate, null, missed float64 }
+
+// dominate visits bounds for the shares of a δ as long as more are wanted, and none where there is more noise than
+// anybody needs, and than can be summed up in memory. A client's own noise is among that of the n_min: it does not
+// depend on the vector.
+func (m *Mechanism) dominate(scale float64, more func(b dominated) bool) {
 	n := m.task.Batch.Min
 	if float64(n)*max(m.noise.variance(), m.null.variance()) > compose.MaxVariance {
-		return 1 // more noise than anybody needs, and than can be summed up in memory
+		return
 	}
 	counters, nulls := float64(m.counters()*m.lanes), float64(m.lanes)
 	counter := compose.NewBinomial(n*m.noise.trials, m.noise.chance.Float64())
@@ -47,19 +74,31 @@ func (m *Mechanism) delta(eps, scale float64) (least float64) {
 	if m.null.trials > 0 {
 		null = compose.NewBinomial(n*m.null.trials, m.null.chance.Float64())
 	}
-	least = 1
 	for _, share := range shares {
-		rate, missed := counter.Rate(uint64(math.Ceil(m.units)), share*scale/counters)
-		total, rate0 := counters*missed, 0.0
+		var b dominated
+		b.rate, b.missed = counter.Rate(uint64(math.Ceil(m.units)), share*scale/counters)
+		b.missed *= counters
 		if null != nil {
-			rate0, missed = null.Rate(m.most(), share*scale/nulls)
-			total += nulls * missed
+			rate, missed := null.Rate(m.most(), share*scale/nulls)
+			b.null, b.missed = rate, b.missed+nulls*missed
 		}
-		if total += m.gaussian(rate, rate0, eps); total > least && least < 1 {
-			break // of the shares, the one before was best
+		if !more(b) {
+			return
+		}
+	}
+}
+
+// delta returns an upper bound on δ(eps) that resolves values around scale (Theorem 2 of the proofs).
+func (m *Mechanism) delta(eps, scale float64) float64 {
+	least := 1.0
+	m.dominate(scale, func(b dominated) bool {
+		total := b.missed + m.gaussian(b.rate, b.null, eps)
+		if total > least && least < 1 {
+			return false // of the shares, the one before was best
 		}
 		least = min(least, total)
-	}
+		return true
+	})
 	return least
 }
 

@@ -49,12 +49,7 @@ func calibrate(t *task.Task, reported, k uint64) (protocols.KRR, error) {
 
 // CheckClaim is [protocols.Mechanism.CheckClaim].
 func (m *Mechanism) CheckClaim() error {
-	t := m.task
-	if t.Rule == RuleSCM21 {
-		checked := *t
-		checked.Rule = string(accountant.Exact)
-		t = &checked
-	}
+	t := m.checked()
 	if m.t == 1 {
 		return m.krr.CheckClaim(t)
 	}
@@ -67,7 +62,29 @@ func (m *Mechanism) CheckClaim() error {
 			"at least "+decimal.Up(derived, 7)+", the delta that rule "+t.Rule+" derives for t = "+
 				strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon.String())
 	}
-	return nil
+	return protocols.CheckTotal(t, m.Law)
+}
+
+// checked returns the task with the rule that its claim is checked by.
+func (m *Mechanism) checked() *task.Task {
+	if m.task.Rule != RuleSCM21 {
+		return m.task
+	}
+	checked := *m.task
+	checked.Rule = string(accountant.Exact)
+	return &checked
+}
+
+// Law is [protocols.Mechanism.Law]: that of each message, as often as there are messages.
+func (m *Mechanism) Law() (*compose.Law, error) {
+	if m.t == 1 {
+		return m.krr.Law(m.checked())
+	}
+	one, err := compose.KRRLaw(accountant.Revealed, m.krr.K, m.krr.Gamma.Float64(), m.task.Batch.Min)
+	if err != nil {
+		return nil, err
+	}
+	return one.Copies(m.t)
 }
 
 // chords is the number of points at which the curve of one observation is evaluated.

@@ -60,6 +60,21 @@ func (d *Design) Bound(eps, theta, miss float64) float64 {
 	return newCertificate(d, eps, theta, miss).worst(eps) * (1 + 1e-9)
 }
 
+// Chernoff is (P2) at one θ for every ε up to one: missed + e^{−θε}·factor.
+type Chernoff struct{ theta, factor, missed float64 }
+
+// Chernoff returns (P2) at one θ for ε from 0 to reach: the largest of each of its two terms over all pairs of inputs.
+func (d *Design) Chernoff(reach, theta, miss float64) Chernoff {
+	c := newCertificate(d, reach, theta, miss)
+	never := c.worst(math.Inf(1)) // Only what is missed is left.
+	return Chernoff{theta, c.worst(0) * (1 + 1e-9), never * (1 + 1e-9)}
+}
+
+// Delta returns the bound at eps, at most 1.
+func (b Chernoff) Delta(eps float64) float64 {
+	return min(1, b.missed+math.Exp(-b.theta*eps)*b.factor)
+}
+
 // chord is the piecewise linear function through points (x, y) with ascending x, and constant
 // beyond them.
 type chord struct{ x, y []float64 }

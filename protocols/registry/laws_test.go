@@ -1,0 +1,94 @@
+package registry_test
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// proves says whether the rule of a task derives another claim from its parameters. That is not known where
+// the claim is refused for something else than δ.
+func proves(t *testing.T, draft *task.Task, eps, delta float64) (proven, known bool) {
+	other := *draft
+	other.Claim.Epsilon = task.NewEpsilon(strconv.FormatFloat(eps, 'f', 12, 64))
+	other.Claim.Delta = task.NewDelta(strconv.FormatFloat(delta, 'e', 12, 64))
+	require.NotZero(t, other.Claim.Delta.Value(), "%v", delta)
+	m, err := registry.Open(&other)
+	require.NoError(t, err)
+	err = m.CheckClaim()
+	var field *invalid.FieldError
+	if errors.As(err, &field) && field.Field != "claim.delta" {
+		return false, false
+	}
+	return err == nil, true
+}
+
+// checkLaw says of how many ε the law of a task was found to be nowhere below the task's rule, nor above it by more
+// than 1 % in ε.
+func checkLaw(t *testing.T, draft *task.Task) (checked int) {
+	m, err := registry.Open(draft)
+	require.NoError(t, err)
+	law, err := m.Law()
+	require.NoError(t, err)
+	claimed := draft.Claim.Epsilon.Value()
+	shares, slack := []float64{.3, .6, .9, 1, 1.1, 1.3}, 1e-9
+	switch draft.Protocol {
+	case "correlated": // Its claim is proven at one θ, its law at several.
+		shares = shares[3:4]
+	case "vectormean": // What a rule leaves out is a part of the claim's δ, of a law that of the task's.
+		shares = shares[2:5]
+	case "vectorsum": // Its rule composes chords, which are somewhat looser.
+		slack = .05
+	}
+	for _, share := range shares {
+		eps := claimed * share
+		delta := law.Delta(eps)
+		if delta < 1e-12 || delta > .1 {
+			continue
+		}
+		proven, known := proves(t, draft, eps, delta*(1+slack))
+		if !known {
+			continue
+		}
+		checked++
+		if !proven && eps > claimed { // Terms that are added grow with ε. What is proven at a smaller one holds too.
+			proven, _ = proves(t, draft, claimed, delta*(1+1e-4))
+		}
+		require.True(t, proven, "%s %s: δ(%v) is above the law's %v", draft.Protocol, draft.Query, eps, delta)
+		if less := law.Delta(eps * 1.01); less > 1e-12 {
+			proven, _ = proves(t, draft, eps, less*(1-1e-4))
+			require.False(t, proven, "%s %s: δ(%v) is below the law's at 1.01 times that, %v", draft.Protocol,
+				draft.Query,
+				eps, less)
+		}
+	}
+	epochs, err := compose.Epsilon([]compose.Observation{law.Observation(30)}, 30*draft.Claim.Delta.Value())
+	require.NoError(t, err)
+	require.LessOrEqual(t, epochs, 30*claimed*1.002)
+	return checked
+}
+
+// Every protocol's law agrees with what its rule derives, wherever that says something.
+func TestEveryLawIsItsRule(t *testing.T) {
+	for _, p := range registry.All() {
+		checked := 0
+		trials := p.Row().Trials
+		if p.ProtocolName() == "correlated" { // The planner's search takes a second for each.
+			trials = trials[:1]
+		}
+		for _, c := range trials {
+			draft, err := planner.Draft(planner.Example(p.ProtocolName(), c, 1))
+			require.NoError(t, err)
+			checked += checkLaw(t, draft)
+		}
+		require.NotZero(t, checked, p.ProtocolName())
+	}
+}
