@@ -89,7 +89,7 @@ func firing(t *testing.T, before, now samples, at time.Time) (names []string) {
 func TestAlerts(t *testing.T) {
 	const day = 24 * time.Hour
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
-		counted(t, draft)
+		relaytest.Mean(10)(draft)
 		draft.Epochs.Length, draft.Epochs.Count = uint64(10*day/time.Second), 3
 	}})
 	first := relaytest.FreeAddress(t)

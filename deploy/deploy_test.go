@@ -23,7 +23,6 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/issuer"
-	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier/server"
@@ -55,7 +54,7 @@ func TestGenerated(t *testing.T) {
 // every one on a dashboard and in the alerts is a running program's.
 func TestDashboardsShowWhatIsSaid(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		counted(t, draft)
+		relaytest.Mean(10)(draft)
 		relaytest.WithTokens(draft)
 	}})
 	config := c.IssuerConfig()
@@ -92,15 +91,6 @@ func TestDashboardsShowWhatIsSaid(t *testing.T) {
 	for metric := range shown(t, "alerts.yaml") {
 		require.True(t, said[metric], metric)
 	}
-}
-
-// counted makes a draft one that a verifier counts.
-func counted(t *testing.T, draft *task.Task) {
-	q := planner.Query{Name: "test", Query: task.Mean, Hi: 10, Batch: 10, Honest: 0.9, Epsilon: 2, Delta: 1e-4}
-	calibrated, err := planner.Draft(q)
-	require.NoError(t, err)
-	calibrated.Epochs = draft.Epochs
-	*draft = *calibrated
 }
 
 // report posts the reports of some clients to the running first relay.
@@ -183,7 +173,7 @@ func buildStatic(t *testing.T, program, into string) {
 // TestStatic: what the Dockerfile builds needs no library and no file: it serves as an unprivileged
 // user in a root folder that has only its own files.
 func TestStatic(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) { counted(t, draft) }})
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10)})
 	root, pages, admin := c.Dir, relaytest.FreeAddress(t), relaytest.FreeAddress(t)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "verifier", "verifier.yaml"), []byte("listen: "+pages+
 		"\nadmin: "+admin+"\nsign_key: sign.key\ndata: data\ntasks: [{file: ../task0.bundle, hpke_keys: "+

@@ -1,7 +1,6 @@
 package issuer
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -126,14 +125,7 @@ func (c *Config) validate() error {
 	service.Default(&c.ForwardedHeader, service.HeaderXFF)
 	service.Default(&c.MaxConcurrent, 64)
 	service.Default(&c.Skew, 5*time.Minute)
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if err := errors.Join(service.CheckAddress("listen", c.Listen),
-		service.CheckAddress("admin", c.Admin)); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
 		return err
 	}
 	switch {

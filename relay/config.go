@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -202,14 +201,7 @@ func (c *Config) validate() error {
 	service.Default(&c.Skew, 5*time.Minute)
 	service.Default(&c.GiveUp, 7*24*time.Hour)
 	service.Default(&c.Retention, 90*24*time.Hour)
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if err := errors.Join(service.CheckAddress("listen", c.Listen),
-		service.CheckAddress("admin", c.Admin)); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
 		return err
 	}
 	switch {

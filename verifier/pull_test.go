@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/relaytest"
-	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
@@ -29,17 +28,7 @@ type pulled struct {
 
 func newPulled(t *testing.T, change ...func(*task.Task)) *pulled {
 	t.Helper()
-	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
-		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2,
-			Delta: 1e-4}
-		calibrated, err := planner.Draft(q)
-		require.NoError(t, err)
-		calibrated.Epochs = draft.Epochs
-		*draft = *calibrated
-		for _, f := range change {
-			f(draft)
-		}
-	}})
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(batchSize, change...)})
 	return &pulled{c, c.StartFirst(t), filepath.Join(t.TempDir(), "batches"), nil}
 }
 

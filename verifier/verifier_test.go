@@ -32,14 +32,7 @@ const batchSize = 20
 // newCascade lays out two relays for the mean of numbers from 0 to 10.
 func newCascade(t *testing.T) *relaytest.Cascade {
 	t.Helper()
-	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		q := planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize, Honest: 0.9, Epsilon: 2,
-			Delta: 1e-4}
-		calibrated, err := planner.Draft(q)
-		require.NoError(t, err)
-		calibrated.Epochs = draft.Epochs
-		*draft = *calibrated
-	}})
+	return relaytest.New(t, relaytest.Options{Task: relaytest.Mean(batchSize)})
 }
 
 func newVerifier(t testing.TB, c *relaytest.Cascade) *verifier.Verifier {

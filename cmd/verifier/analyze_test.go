@@ -13,7 +13,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/relaytest"
-	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/onion"
@@ -31,17 +30,7 @@ type files struct {
 
 func newFiles(t *testing.T, change ...func(*task.Task)) *files {
 	t.Helper()
-	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
-		q := planner.Query{Name: "files", Query: task.Mean, Hi: 10, Batch: testBatch, Honest: 0.9, Epsilon: 2,
-			Delta: 1e-4}
-		calibrated, err := planner.Draft(q)
-		require.NoError(t, err)
-		calibrated.Epochs = draft.Epochs
-		*draft = *calibrated
-		for _, f := range change {
-			f(draft)
-		}
-	}})
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(testBatch, change...)})
 	f := &files{Cascade: c, dir: t.TempDir()}
 	f.bundle = filepath.Join(c.Dir, "task0.bundle")
 	require.FileExists(t, f.bundle)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -52,8 +53,18 @@ func ResolveStore(folder string, store *string) {
 	}
 }
 
-// CheckAddress is an error unless an address to listen on, if there is one, has the form host:port.
-func CheckAddress(field, address string) error {
+// Prepare checks the two addresses of a configuration to listen on, which may be empty, and sets its clock and
+// its log where there are none: time.Now, and a log that nobody reads.
+func Prepare(listen, admin string, clock *func() time.Time, log **slog.Logger) error {
+	if *clock == nil {
+		*clock = time.Now
+	}
+	Default(log, slog.New(slog.DiscardHandler))
+	return errors.Join(checkAddress("listen", listen), checkAddress("admin", admin))
+}
+
+// checkAddress is an error unless an address to listen on, if there is one, has the form host:port.
+func checkAddress(field, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)

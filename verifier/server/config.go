@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -93,14 +92,7 @@ func (c *Config) validate() error {
 	service.Default(&c.Listen, DefaultListen)
 	service.Default(&c.PullInterval, 10*time.Second)
 	service.Default(&c.Late, time.Hour)
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if err := errors.Join(service.CheckAddress("listen", c.Listen),
-		service.CheckAddress("admin", c.Admin)); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
 		return err
 	}
 	switch {

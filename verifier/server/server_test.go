@@ -18,7 +18,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/relaytest"
-	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/server"
@@ -34,16 +33,7 @@ const batchSize = 10
 // newCascade lays out relays for tasks that all ask for the mean of numbers from 0 to 10.
 func newCascade(t *testing.T, hops, tasks int, change ...func(*task.Task)) *relaytest.Cascade {
 	t.Helper()
-	return relaytest.New(t, relaytest.Options{Hops: hops, Tasks: tasks, Task: func(draft *task.Task) {
-		calibrated, err := planner.Draft(planner.Query{Name: "test mean", Query: task.Mean, Hi: 10, Batch: batchSize,
-			Honest: 0.9, Epsilon: 2, Delta: 1e-4})
-		require.NoError(t, err)
-		calibrated.Epochs = draft.Epochs
-		*draft = *calibrated
-		for _, f := range change {
-			f(draft)
-		}
-	}})
+	return relaytest.New(t, relaytest.Options{Hops: hops, Tasks: tasks, Task: relaytest.Mean(batchSize, change...)})
 }
 
 // config is the configuration of a verifier of some of the cascade's tasks, over one folder.
