@@ -31,6 +31,9 @@ type Answer struct {
 	Processed *Processed `json:"processed,omitempty"` // The nearest possible answer, with the estimate.
 }
 
+// noBatch is why there is no answer where nothing is wrong: there is nothing to answer from yet.
+const noBatch = "no batch was released"
+
 // shown is the override of [Verifier.ShowUnusable].
 const shown = "shown although it is unusable"
 
@@ -52,7 +55,7 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 			"batch can be "+
 			"any number: these batches are left out", c.Incomplete, c.Batches+c.Incomplete)
 	case agg.Reports() == 0:
-		a.UnusableBecause = "no batch was released"
+		a.UnusableBecause = noBatch
 	case a.drowned(t, agg, c.loss()):
 		a.UnusableBecause = fmt.Sprintf("%d messages are missing, and could have changed the answer by its whole range",
 			max(c.Lost, a.Missing))

@@ -13,12 +13,14 @@ import (
 
 // csvHeader names the columns of [Report.WriteCSV].
 var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo",
-	"hi", "standard_error_worst", "band_lo", "band_hi", "reports", "missing", "usable", "unusable_because", "override"}
+	"hi", "standard_error_worst", "band_lo", "band_hi", "reports", "missing", "usable", "unusable_because", "override",
+	"processed", "processed_lo", "processed_hi", "processed_band_lo", "processed_band_hi", "processing"}
 
 // WriteCSV writes a line per entry of the answer: first of all epochs together, whose epoch is "all",
 // then of each. Start is when the epoch began, in UTC; lo and hi are the interval's ends,
 // band_lo and band_hi those of the band that holds all entries at once. Of an answer that is not usable there
-// is one line, without an entry or numbers, unless it was overridden.
+// is one line, without an entry or numbers, unless it was overridden. The last columns are the post-processed
+// answer, with an interval and a band of its own, and by which method.
 func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
@@ -29,14 +31,15 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 		last := []string{strconv.FormatUint(a.Reports, 10), strconv.FormatUint(a.Missing, 10),
 			strconv.FormatBool(a.Usable), a.UnusableBecause, a.Override}
 		if a.Estimate == nil {
-			out.Write(slices.Concat(first, []string{"", ""}, clients, make([]string, 7), last))
+			out.Write(slices.Concat(first, []string{"", ""}, clients, make([]string, 7), last, make([]string, 6)))
 		}
 		for j := range a.Estimate {
 			label := ""
 			if j < len(labels) {
 				label = labels[j]
 			}
-			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, clients, a.numbers(j), last))
+			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, clients, a.numbers(j), last,
+				a.Processed.numbers(j)))
 		}
 	}
 	write("all", "", r.Users, r.Batches, r.Answer)
@@ -49,9 +52,18 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 }
 
 // numbers are the estimate of an entry and its error bars.
-func (a *Answer) numbers(j int) (out []string) {
-	for _, x := range []float64{a.Estimate[j], a.StandardError[j], a.Interval[j][0], a.Interval[j][1],
-		a.StandardErrorWorst[j], a.Band[j][0], a.Band[j][1]} {
+func (a *Answer) numbers(j int) []string {
+	return written(a.Estimate[j], a.StandardError[j], a.Interval[j][0], a.Interval[j][1], a.StandardErrorWorst[j],
+		a.Band[j][0], a.Band[j][1])
+}
+
+// numbers are the post-processed estimate of an entry and its intervals.
+func (p *Processed) numbers(j int) []string {
+	return append(written(p.Estimate[j], p.Interval[j][0], p.Interval[j][1], p.Band[j][0], p.Band[j][1]), p.Method)
+}
+
+func written(numbers ...float64) (out []string) {
+	for _, x := range numbers {
 		out = append(out, decimal.Format(x, -1))
 	}
 	return out

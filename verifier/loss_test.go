@@ -89,6 +89,15 @@ func TestAnUnusableReportHasNoEstimate(t *testing.T) {
 	v := newVerifier(t, c)
 	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, 2))))
 	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), func(next [][]byte) [][]byte { return spoil(next, 1) })))
+	alone := newVerifier(t, c)
+	lost := func(next [][]byte) [][]byte { return spoil(next, 1) }
+	require.NoError(t, alone.Add(chain(t, c, 0, slots(t, c, 2), lost)))
+	only, err := alone.Report()
+	require.NoError(t, err)
+	for form, text := range forms(t, c, alone, only) {
+		require.Contains(t, text, "1 of 1 batches lack messages", form)
+		require.NotContains(t, text, "No batch has been released", form)
+	}
 	reason := "1 of 2 batches lack messages"
 	for _, override := range []bool{false, true} {
 		if override {

@@ -30,6 +30,11 @@ func (r *Report) Print(w io.Writer) error {
 		p.line(a.MoreEntries())
 	}
 	p.line(a.ErrorBars())
+	if a.Possible != nil {
+		p.gap()
+		p.table(a.Possible)
+		p.line(a.AboutPossible())
+	}
 	if a.Quantiles != nil {
 		p.heading("Quantiles and mean")
 		p.table(a.Quantiles)

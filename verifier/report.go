@@ -132,10 +132,29 @@ func missingAt(messages []uint64) (out []MissingAt) {
 	return out
 }
 
-// Report returns the estimate over all batches added so far.
+// Report returns the estimate over all batches added so far. It is made once, until something is added; what it
+// refers to must not be changed.
 func (v *Verifier) Report() (*Report, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.made == nil {
+		made, err := v.report()
+		if err != nil {
+			return nil, err
+		}
+		v.made = made
+	}
+	r := *v.made
+	if v.progress != nil {
+		now := v.progress()
+		r.Progress = &now
+	}
+	r.Verdict = r.verdict()
+	return &r, nil
+}
+
+// report makes a report, without what tells of the moment. v.mu is held.
+func (v *Verifier) report() (*Report, error) {
 	t := v.open
 	guarantee, err := describeGuarantee(t.Task, v.mechanism)
 	if err != nil {
@@ -178,11 +197,6 @@ func (v *Verifier) Report() (*Report, error) {
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
 	r.Findings = found.list()
-	if v.progress != nil {
-		now := v.progress()
-		r.Progress = &now
-	}
-	r.Verdict = r.verdict()
 	return r, nil
 }
 

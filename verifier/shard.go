@@ -161,6 +161,7 @@ func (v *Verifier) readNoted(r *codec.Reader) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults.add(FindingName(n.Name), n.Count, place{n.Epoch, n.Seq, n.Text})
+	v.made = nil
 	return nil
 }
 

@@ -348,8 +348,9 @@ func (v *Verifier) end(of, batches uint64) error {
 	return nil
 }
 
-// epoch returns an epoch. v.mu is held.
+// epoch returns an epoch that something is to be changed of. v.mu is held.
 func (v *Verifier) epoch(of uint64) *epoch {
+	v.made = nil
 	e := v.epochs[of]
 	if e == nil {
 		e = &epoch{numbers: map[uint64]*number{}}

@@ -36,6 +36,7 @@ type Verifier struct {
 	faults   findings        // Of what is no record.
 	progress func() Progress // Of the Puller; nil where there is none.
 	override bool            // Show what is unusable.
+	made     *Report         // Of all that is known; nil where something has changed since the last one.
 }
 
 // HopCounts is what one relay's manifests say became of the slots it took in.
@@ -119,7 +120,7 @@ func NewChecker(open *taskfile.Open) *Verifier {
 func (v *Verifier) ShowUnusable() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.override = true
+	v.override, v.made = true, nil
 }
 
 // Check verifies a batch of the last relay without opening it, and returns its chain of manifests
@@ -352,6 +353,7 @@ func (v *Verifier) noteAt(name FindingName, at place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults.add(name, 1, at)
+	v.made = nil
 }
 
 // Findings returns what did not add up so far, but for what shows only when batches are opened.

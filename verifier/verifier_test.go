@@ -1,6 +1,7 @@
 package verifier_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
@@ -104,8 +105,12 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
 	require.Contains(t, get(t, server.URL+"/"), "Everything added up")
 	var r struct {
-		Users    uint64
-		Interval [2]float64
+		Users     uint64
+		Interval  [2]float64
+		Processed struct {
+			Estimate       float64
+			Interval, Band [2]float64
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
 	require.EqualValues(t, batchSize, r.Users)
@@ -113,9 +118,41 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.Contains(t, get(t, server.URL+"/page.css"), "font")
 	lines := strings.Split(strings.TrimSpace(get(t, server.URL+"/api/report.csv")), "\n")
 	require.Len(t, lines, 3)
-	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,band_lo,band_hi,"+
-		"reports,missing,usable,unusable_because,override", lines[0])
+	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,"+
+		"band_lo,band_hi,reports,missing,usable,unusable_because,override,processed,processed_lo,processed_hi,"+
+		"processed_band_lo,processed_band_hi,processing", lines[0])
 	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
+	require.True(t, strings.HasSuffix(lines[1], fmt.Sprintf(",%v,%v,%v,%v,%v,clip", r.Processed.Estimate,
+		r.Processed.Interval[0], r.Processed.Interval[1], r.Processed.Band[0], r.Processed.Band[1])), lines[1])
+}
+
+// TestAReportIsMadeOnce: whoever asks again gets the same report until something is added, and then all that
+// was.
+func TestAReportIsMadeOnce(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	v := newVerifier(t, f.cascade)
+	var added []func(*verifier.Verifier)
+	one, two := f.good(t, 0), bytesOf(t, f.good(t, 2))
+	for _, change := range []func(*verifier.Verifier){
+		func(v *verifier.Verifier) { require.NoError(t, v.Add(one)) },
+		func(v *verifier.Verifier) { v.Note(verifier.FindingTruncated, "a file") },
+		func(v *verifier.Verifier) { require.NoError(t, v.AddFile("two", bytes.NewReader(two))) },
+		func(v *verifier.Verifier) { require.NoError(t, v.AddFile("bad", bytes.NewReader(two[:300]))) },
+		func(v *verifier.Verifier) { v.ShowUnusable() },
+	} {
+		change(v)
+		added = append(added, change)
+		r, err := v.Report()
+		require.NoError(t, err)
+		again, err := v.Report()
+		require.NoError(t, err)
+		require.Same(t, &r.ByHop[0], &again.ByHop[0])
+		fresh := newVerifier(t, f.cascade)
+		for _, change := range added {
+			change(fresh)
+		}
+		require.Equal(t, reportOf(t, fresh), reportOf(t, v))
+	}
 }
 
 // TestThePageInOneFileLoadsNothing: what `verifier analyze --html` writes has no address in it.

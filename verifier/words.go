@@ -22,6 +22,7 @@ type account struct {
 	One       *table // An answer that is one number.
 	Entries   *table // An answer with several.
 	Hidden    int    // Entries that only CSV and JSON have.
+	Possible  *table // The post-processed answer.
 	Quantiles *table // Of a histogram over a range.
 	Hops      *table
 	Epochs    *table // The newest first; nil before the first.
@@ -88,7 +89,7 @@ func (e estimate) cells() []cell {
 func newAccount(r *Report) *account {
 	a := &account{Report: r}
 	a.Hidden = max(len(r.Estimate)-maxEntries, 0)
-	a.One, a.Entries, a.Quantiles, a.Hops = a.one(), a.entries(), a.quantiles(), a.hops()
+	a.One, a.Entries, a.Possible, a.Quantiles, a.Hops = a.one(), a.entries(), a.possible(), a.quantiles(), a.hops()
 	a.readEpochs()
 	a.Epochs = a.epochs()
 	a.Main, a.Tiles, a.Costs, a.Road = a.headline(), a.tiles(), a.costs(), a.road()
@@ -170,7 +171,7 @@ func (a *account) tiles() []tile {
 // Unusable says why there is no estimate, or why one is shown all the same; empty where it is usable, and
 // before there is anything to use.
 func (r *Report) Unusable() string {
-	if r.Usable || r.Batches == 0 {
+	if r.Usable || r.UnusableBecause == noBatch {
 		return ""
 	}
 	out := "Unusable: " + r.UnusableBecause + "."
@@ -180,9 +181,9 @@ func (r *Report) Unusable() string {
 	return out
 }
 
-// Waiting says what there is no estimate for yet; empty where there is one.
+// Waiting says what there is no estimate for yet; empty where there is one, or where one is unusable.
 func (r *Report) Waiting() string {
-	if r.Batches > 0 {
+	if r.Batches > 0 || r.Unusable() != "" {
 		return ""
 	}
 	return fmt.Sprintf("No batch has been released yet. The first one comes when %s clients have reported in "+
@@ -265,6 +266,43 @@ func (a *account) entries() *table {
 		t.Rows = append(t.Rows, append(row, figure(a.Band[j][0], e.err), figure(a.Band[j][1], e.err)))
 	}
 	return t
+}
+
+// possible is the table of the post-processed answer: of one number, or of each entry that is shown.
+func (a *account) possible() *table {
+	p := a.Processed
+	if p == nil {
+		return nil
+	}
+	t := &table{Head: append([]string{a.Entry}, a.intervalHead("nearest possible")...)}
+	if a.Entry != "" {
+		t.Head = append(t.Head, "band from", "band to")
+	}
+	for j := range min(len(p.Estimate), maxEntries) {
+		err := a.StandardError[j]
+		row := []cell{text(string(a.Query)), figure(p.Estimate[j], err), figure(p.Interval[j][0], err),
+			figure(p.Interval[j][1], err)}
+		if a.Entry != "" {
+			row[0] = text(a.Labels[j])
+			row = append(row, figure(p.Band[j][0], err), figure(p.Band[j][1], err))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// AboutPossible says what post-processing did, and what it is not for; empty where there is none.
+func (r *Report) AboutPossible() string {
+	if r.Processed == nil {
+		return ""
+	}
+	to := "each number is moved to the nearest one that the values can come to"
+	if r.Processed.Method == methodSimplex {
+		to = "the counts are moved to the nearest ones of at least 0 that add up to the clients"
+	}
+	return fmt.Sprintf("Post-processed (%s): %s. That costs no privacy and is nearer to the truth, but biased: take "+
+		"the estimates for averages over epochs. Intervals are its own, and hold the truth as often.",
+		r.Processed.Method, to)
 }
 
 // AboutQuantiles says what the intervals of quantiles and mean hold.
@@ -354,7 +392,7 @@ func (e epochRow) numbers(columns int) []cell {
 	out := make([]cell, columns)
 	if e.one != nil {
 		copy(out, e.one.cells())
-	} else if columns > 0 && e.Batches > 0 {
+	} else if columns > 0 && e.UnusableBecause != noBatch {
 		out[0] = text("unusable")
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 	"html"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,7 @@ func inWords(t *testing.T, r object) (out []string) {
 		}
 		add(name, r.row(j))
 	}
+	out = append(out, processedInWords(r)...)
 	if d, ok := r["distribution"].(map[string]any); ok {
 		for _, q := range object(d).list("quantiles") {
 			add(q.text("name"), q.location())
@@ -169,6 +171,31 @@ func inWords(t *testing.T, r object) (out []string) {
 	return append(append(out, lossInWords(r)...), ledgerInWords(t, r)...)
 }
 
+func processedInWords(r object) (out []string) {
+	of, ok := r["processed"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	p := object(of)
+	out = append(out, "Post-processed ("+p.text("method")+"):")
+	labels, _ := r["labels"].([]any)
+	for j, x := range p.numbers("estimate") {
+		if j == 512 {
+			break
+		}
+		err, interval := r.numbers("standard_error")[j], p.pairs("interval")[j]
+		row := []string{r.text("query"), look.Figure(x, err), look.Figure(interval[0], err),
+			look.Figure(interval[1], err)}
+		if len(labels) > 0 {
+			row[0] = labels[j].(string)
+			band := p.pairs("band")[j]
+			row = append(row, look.Figure(band[0], err), look.Figure(band[1], err))
+		}
+		out = append(out, strings.Join(row, " "))
+	}
+	return out
+}
+
 func lossInWords(r object) (out []string) {
 	if r.number("missing") > 0 {
 		out = append(out, r.count("reports")+" reports counted, up to "+r.count("missing")+" missing")
@@ -178,7 +205,7 @@ func lossInWords(r object) (out []string) {
 			}
 		}
 	}
-	if r["usable"] == false && r.number("batches") > 0 {
+	if r["usable"] == false && r.text("unusable_because") != "no batch was released" {
 		out = append(out, "Unusable: "+r.text("unusable_because"))
 	}
 	if r["override"] != nil {
@@ -191,6 +218,9 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 	t.Helper()
 	ledger := object(r["ledger"].(map[string]any))
 	spent := new(float64)
+	numbers := slices.ContainsFunc(ledger.list("epochs"), func(e object) bool {
+		return e["estimate"] != nil && (r["entry"] == nil || e["distribution"] != nil)
+	})
 	for _, e := range ledger.list("epochs") {
 		start, err := time.Parse(time.RFC3339, e.text("start"))
 		require.NoError(t, err)
@@ -203,7 +233,7 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 			}
 		} else if r["entry"] == nil && e["estimate"] != nil {
 			row = append(row, e.row(0))
-		} else if r["entry"] == nil && r["estimate"] != nil {
+		} else if numbers && e["estimate"] == nil && e.text("unusable_because") != "no batch was released" {
 			row = append(row, "unusable")
 		}
 		row = append(row, e.count("users"), e.count("batches"))
@@ -258,7 +288,10 @@ func requireExact(t *testing.T, page string, r object) {
 	for _, found := range regexp.MustCompile(`<data value="([^"]*)">`).FindAllStringSubmatch(page, -1) {
 		shown[found[1]] = true
 	}
-	for _, name := range []string{"estimate", "standard_error", "standard_error_worst"} {
+	processed, _ := r["processed"].(map[string]any)
+	r = object{"estimate": r["estimate"], "standard_error": r["standard_error"],
+		"standard_error_worst": r["standard_error_worst"], "processed": object(processed)["estimate"]}
+	for name := range r {
 		for j, x := range r.numbers(name) {
 			if j == 512 {
 				break

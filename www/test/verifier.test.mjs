@@ -49,6 +49,10 @@ test('a year of epochs is a series with a gap, and its numbers are the JSON\'s',
     assert.equal(await page.locator('.verdict').innerText(), 'Everything added up.');
     const figures = (/** @type {any} */ e) => [e.estimate, ...e.interval, e.standard_error, e.standard_error_worst];
     assert.deepEqual(await numbersIn(page, '[aria-label="Estimate"]'), figures(report));
+    const { estimate, interval, method } = report.processed;
+    assert.deepEqual(await numbersIn(page, '[aria-label="Nearest possible answer"]'), [estimate, ...interval]);
+    assert.equal(method, 'clip');
+    assert.match(await page.locator('main').innerText(), /Post-processed \(clip\): each number is moved/);
     const rows = report.ledger.epochs.reverse().flatMap(figures);
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'), rows);
     const csv = await (await fetch(`${pages.url}${pages.tasks['year']}api/report.csv`)).text();
@@ -62,11 +66,17 @@ test('256 bins, with quantiles and mean', () =>
     const { quantiles, mean } = report.distribution;
     assert.deepEqual(await numbersIn(page, '[aria-label="Quantiles and mean"]'),
       [...quantiles, mean].flatMap((/** @type {any} */ q) => [q.estimate, ...q.interval]));
-    await page.locator('summary').press('Enter');
+    await page.locator('#entries summary').press('Enter');
     const entries = report.estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) =>
       [x, ...report.interval[i], report.standard_error[i], report.standard_error_worst[i], ...report.band[i]]);
     assert.deepEqual(await numbersIn(page, '#entries'), entries);
-    await page.locator('summary').press('Enter');
+    await page.locator('#entries summary').press('Enter');
+    await page.locator('#possible summary').press('Enter');
+    const { estimate, interval, band } = report.processed;
+    assert.deepEqual(await numbersIn(page, '#possible'),
+      estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) => [x, ...interval[i], ...band[i]]));
+    await page.locator('#possible summary').press('Enter');
+    await page.locator('#possible summary').blur(); // the picture is without a focus
   }));
 
 test('a vector has a bar per coordinate', () =>
@@ -85,6 +95,23 @@ test('findings are explained, and a hostile name stays text', () =>
     assert.deepEqual([one.in, one.out, two.in, two.out, two.destroyed], [240, 240, 240, 180, 60]);
     assert.match(await page.locator('[aria-label="Messages by hop"]').innerText(),
       /relay 1\s+240\s+240\s+0\s+0\s+relay 2\s+240\s+180\s+0\s+60/);
+  }));
+
+test('where a share is missing there is no estimate, but the reason', () =>
+  onPage('unusable', async (page, report) => {
+    assert.deepEqual([report.usable, report.estimate, report.processed], [false, null, undefined]);
+    assert.match(await page.locator('#report p.bad:not(.verdict)').innerText(), /^Unusable: 1 of 2 batches lack messages/);
+    for (const selector of ['.tiles .main', '[aria-label="Estimate"]', '[aria-label="Nearest possible answer"]'])
+      assert.equal(await page.locator(selector).count(), 0, selector);
+    const [spoilt, whole] = await page.locator('[aria-label="Epochs"] tbody tr').allInnerTexts();
+    assert.match(spoilt ?? '', /^1\s+2 Jan 2026\s+unusable\s/);
+    assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"] tbody tr:first-child'), [], spoilt);
+    const [one] = report.ledger.epochs;
+    assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'),
+      [one.estimate, ...one.interval, one.standard_error, one.standard_error_worst], whole);
+    assert.match(await page.locator('.findings').innerText(), /incomplete \(1\): batches without all their shares/);
+    const csv = await (await fetch(`${pages.url}${pages.tasks['unusable']}api/report.csv`)).text();
+    assert.match(csv, /\nall,,,,40,1,,,,,,,,\d+,\d+,false,"1 of 2 batches/);
   }));
 
 test('the list of tasks leads to each', async () => {

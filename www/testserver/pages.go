@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
@@ -52,11 +53,14 @@ var states = []state{
 			}
 			return out
 		}, false},
+	{"unusable", planner.Query{Name: "battery level", Query: task.Mean, Protocol: "splitmix", Hi: 100, Batch: 40,
+		Honest: 0.9}, 2, nil,
+		func(_ uint64, i int) []float64 { return []float64{float64(40 + i)} }, true},
 }
 
 // runPages serves the verifier's pages in the states that are hard to come by: empty, many epochs, many
-// bins, long and hostile names, findings. The batches are real: clients' onions, opened and signed by the
-// keys of two relays; only HTTP between them is left out.
+// bins, long and hostile names, findings, an answer that loss has made useless. The batches are real: clients'
+// onions, opened and signed by the keys of two relays; only HTTP between them is left out.
 //
 // It prints {"url", "tasks": {state: address}} as one line and serves until killed.
 func runPages() error {
@@ -95,7 +99,7 @@ func deploy(dir string) (*quickstart.Deployment, error) {
 	var drafts []quickstart.Draft
 	for _, s := range states {
 		q := s.query
-		q.Honest, q.Epsilon, q.Delta, q.Clip = 1, 2, 1e-4, !q.Query.Info().YesNo()
+		q.Honest, q.Epsilon, q.Delta, q.Clip = cmp.Or(q.Honest, 1), 2, 1e-4, !q.Query.Info().YesNo()
 		t, err := planner.Draft(q)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
