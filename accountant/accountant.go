@@ -179,6 +179,19 @@ func KRREpsilon0(k uint64, gamma float64) float64 {
 	return math.Log1p(float64(k)*(1-gamma)/gamma) * (1 + 8*ulp)
 }
 
+// LocalGamma returns the smallest blanket probability γ = num/den whose ε₀ is at most eps0 > 0, as [KRRGamma]
+// returns it. Errors are of type [invalid.FieldError].
+func LocalGamma(k uint64, eps0 float64) (num, den uint64, err error) {
+	if err := checkKRR(Exact, k, 1); err != nil {
+		return 0, 0, err
+	}
+	if !(eps0 > 0 && eps0 <= 64) {
+		return 0, 0, invalid.Field("local-epsilon", text(eps0), "a number above 0, at most 64")
+	}
+	num, den = dyadic(pureGamma(k, eps0))
+	return num, den, nil
+}
+
 // pureGamma returns K/(e^ε+K−1) rounded up until [KRREpsilon0] of it is at most ε.
 func pureGamma(k uint64, eps float64) float64 {
 	gamma := math.Max(float64(k)/(math.Expm1(eps)+float64(k))*(1+8*ulp), 0x1p-62) // the least there is

@@ -13,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -37,6 +38,17 @@ type Query struct {
 	Epsilon  float64      // In (0, 100].
 	Delta    float64      // In (0, 1).
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
+	Relays   *RelayNoise  // Every relay adds noise, and no other client need be honest. Nil: as the protocol has it.
+}
+
+// RelayNoise is noise that every relay adds to every batch.
+type RelayNoise struct {
+	protocols.Dilution
+	Batches uint64 // The most batches of an epoch, below 2³²; 0 for no bound.
+
+	// The claim of all epochs together. With it Epsilon and Delta of one epoch may be 0, and are derived then.
+	TotalEpsilon, TotalDelta float64 // As Epsilon and Delta; 0 for none.
+	Epochs                   uint64  // At least 1 with a total.
 }
 
 // Params are whole-numbered protocol parameters by name, such as k, t or r.
@@ -48,15 +60,12 @@ func Draft(q Query) (*task.Task, error) {
 	if err := CheckOptions(q.Query, q.given); err != nil {
 		return nil, err
 	}
-	if !(q.Epsilon > 0 && q.Epsilon <= 100) {
-		return nil, invalid.Field("epsilon", format(q.Epsilon), "a number in (0, 100]")
-	}
-	if !(q.Delta > 0 && q.Delta < 1) {
-		return nil, invalid.Field("delta", format(q.Delta), "a number in (0, 1), such as 1e-6")
+	claim, err := q.claim()
+	if err != nil {
+		return nil, err
 	}
 	t := &task.Task{
-		Name: q.Name, Query: q.Query, Protocol: q.Protocol, Rule: q.Rule,
-		Claim:   task.NewClaim(format(q.Epsilon), format(q.Delta)),
+		Name: q.Name, Query: q.Query, Protocol: q.Protocol, Rule: q.Rule, Claim: claim,
 		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
 		KEM:     cmp.Or(q.KEM, task.KEMX25519),
 	}
@@ -73,13 +82,54 @@ func Draft(q Query) (*task.Task, error) {
 		}
 		t.Params = append(t.Params, task.Param{Key: key, Value: randomizer.NewRational(int64(q.Params[key]), 1)})
 	}
-	if err := registry.Calibrate(t); err != nil {
+	if err := q.calibrate(t); err != nil {
 		return nil, fmt.Errorf("couldn't calibrate %s: %w", cmp.Or(t.Protocol, "the task"), err)
 	}
 	if err := q.kept(t); err != nil {
 		return nil, err
 	}
 	return t, t.ValidateDraft()
+}
+
+func (q Query) calibrate(t *task.Task) error {
+	if q.Relays == nil {
+		return registry.Calibrate(t)
+	}
+	t.Epochs.Count = q.Relays.Epochs
+	if err := registry.Dilute(t, q.Relays.Dilution); err != nil {
+		return err
+	}
+	t.Noise.Batches = q.Relays.Batches
+	return nil
+}
+
+// claim returns the claim of one epoch, of all of them, or both.
+func (q Query) claim() (c task.Claim, err error) {
+	if r := q.Relays; r != nil && (r.TotalEpsilon != 0 || r.TotalDelta != 0) {
+		if err := checkClaim("total-", r.TotalEpsilon, r.TotalDelta); err != nil {
+			return c, err
+		}
+		c.Total = task.NewTotal(format(r.TotalEpsilon), format(r.TotalDelta))
+		if r.Epochs < 1 {
+			return c, invalid.Field("epochs", "0", "at least 1 with a claim of all of them")
+		}
+		if q.Epsilon == 0 && q.Delta == 0 {
+			return c, nil
+		}
+	}
+	one := task.NewClaim(format(q.Epsilon), format(q.Delta))
+	one.Total = c.Total
+	return one, checkClaim("", q.Epsilon, q.Delta)
+}
+
+func checkClaim(prefix string, epsilon, delta float64) error {
+	if !(epsilon > 0 && epsilon <= 100) {
+		return invalid.Field(prefix+"epsilon", format(epsilon), "a number in (0, 100]")
+	}
+	if !(delta > 0 && delta < 1) {
+		return invalid.Field(prefix+"delta", format(delta), "a number in (0, 1), such as 1e-6")
+	}
+	return nil
 }
 
 // kept is an error unless the protocol took the padding, lanes and parameters asked for.
@@ -145,6 +195,9 @@ func (q Query) batch(t *task.Task) error {
 	}
 	t.Batch = task.Batch{Size: q.Batch, Honest: honest}
 	t.Batch.Min = t.Batch.DefaultMin()
+	if t.Batch.Min == 0 && q.Relays != nil { // no other client need be honest
+		t.Batch.Honest, t.Batch.Min = randomizer.NewRational(1, 1), q.Batch
+	}
 	if t.Batch.Min == 0 {
 		return invalid.Field("honest", format(q.Honest), "at least one honest client: honest times batch is below 1")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/accountant/relaynoise"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -60,5 +61,67 @@ func TestDraftNamesWhatIsWrong(t *testing.T) {
 			require.ErrorAs(t, err, &field)
 			require.Equal(t, c.field, field.Field)
 		})
+	}
+}
+
+// TestRelayNoise: what an owner can ask of noise that relays add is in the task, and its claims hold.
+func TestRelayNoise(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(q *planner.Query)
+		dummies float64 // At most, per relay.
+	}{
+		"count":        {func(q *planner.Query) { q.Query = task.Count }, 28},
+		"few dummies":  {func(q *planner.Query) { q.Query, q.Bins, q.Relays.MaxDummies = task.Histogram, 16, 320 }, 320},
+		"one client":   {func(q *planner.Query) { q.Query, q.Batch = task.Count, 1 }, 28},
+		"local":        {func(q *planner.Query) { q.Query, q.Bins, q.Relays.LocalEpsilon = task.Histogram, 4, 6 }, 64},
+		"local of sum": {func(q *planner.Query) { q.Relays.LocalEpsilon, q.Relays.MaxDummies = 5, 1600 }, 1600},
+		"thirty epochs": {func(q *planner.Query) {
+			q.Query, q.Bins, q.Epsilon, q.Delta = task.Histogram, 16, 0, 0
+			q.Relays.TotalEpsilon, q.Relays.TotalDelta, q.Relays.Epochs = 5.11, 3e-5, 30
+		}, 16 * 37},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := query()
+			q.Relays = &planner.RelayNoise{Batches: 7}
+			c.change(&q)
+			draft, err := planner.Draft(q)
+			require.NoError(t, err)
+			require.Equal(t, "augmented", draft.Protocol)
+			require.Equal(t, task.NoneHonest, draft.Claim.Assumption)
+			require.EqualValues(t, 7, draft.Noise.Batches)
+			laws, err := relaynoise.NewLaws(draft.Noise)
+			require.NoError(t, err)
+			require.LessOrEqual(t, laws.Dummies(), c.dummies+1e-9)
+			m, err := registry.Open(draft)
+			require.NoError(t, err)
+			require.NoError(t, m.CheckClaim())
+			if q.Relays.LocalEpsilon > 0 {
+				require.LessOrEqual(t, m.Epsilon0(), q.Relays.LocalEpsilon)
+				require.Greater(t, m.Epsilon0(), q.Relays.LocalEpsilon*(1-1e-6))
+			} else {
+				require.True(t, math.IsInf(m.Epsilon0(), 1))
+			}
+		})
+	}
+}
+
+func TestRelayNoiseNamesWhatIsWrong(t *testing.T) {
+	for field, change := range map[string]func(q *planner.Query){
+		"protocol":      func(q *planner.Query) { q.Protocol = "realsum" },
+		"query":         func(q *planner.Query) { q.Query, q.Dim = task.VectorMean, 4 },
+		"dummies":       func(q *planner.Query) { q.Relays.MaxDummies = 3 },
+		"max-dummies":   func(q *planner.Query) { q.Relays.MaxDummies = -1 },
+		"local-epsilon": func(q *planner.Query) { q.Relays.LocalEpsilon = 65 },
+		"total-delta":   func(q *planner.Query) { q.Relays.TotalEpsilon, q.Relays.Epochs = 1, 3 },
+		"epochs":        func(q *planner.Query) { q.Relays.TotalEpsilon, q.Relays.TotalDelta = 1, 1e-6 },
+		"epsilon":       func(q *planner.Query) { q.Epsilon = 0 },
+	} {
+		q := query()
+		q.Relays = &planner.RelayNoise{}
+		change(&q)
+		_, err := planner.Draft(q)
+		var wrong *invalid.FieldError
+		require.ErrorAs(t, err, &wrong, field)
+		require.Equal(t, field, wrong.Field)
 	}
 }

@@ -24,6 +24,21 @@ type Protocol interface {
 	Row() Row
 }
 
+// Dilutable is a protocol whose noise relays add.
+type Dilutable interface {
+	Protocol
+
+	// Dilute is [Protocol.Calibrate] with what an owner asks of the noise. The claim of an epoch may be left
+	// out where there is one of all: it is derived then.
+	Dilute(t *task.Task, d Dilution) error
+}
+
+// Dilution is what an owner asks of noise that relays add.
+type Dilution struct {
+	MaxDummies   float64 // The most per relay and batch on average; 0 for no bound.
+	LocalEpsilon float64 // ε₀, in (0, 64], that remains if all relays collude; 0: nothing remains.
+}
+
 // Row is what the planner and the tables in documents need to know of a protocol.
 type Row struct {
 	Queries []task.Query // The queries it answers. At least one.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
@@ -47,6 +48,8 @@ type Guarantee struct {
 	Epsilon        float64  `json:"epsilon"`
 	Delta          float64  `json:"delta"`
 	LocalEpsilon   *float64 `json:"local_epsilon"` // What remains if every relay colludes; null where nothing does.
+	AloneEpsilon   *float64 `json:"alone_epsilon"` // ε′, what remains if no other client is honest; null as above.
+	WorstCase      string   `json:"worst_case"`    // Both in words.
 	Gamma          *float64 `json:"gamma"`         // Blanket probability, where the protocol has one.
 	Rule           string   `json:"rule"`
 	Promise        string   `json:"promise"`
@@ -271,8 +274,12 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(),
 		Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise, Assumption: t.Claim.Assumption.String()}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
-		g.LocalEpsilon = &local
+		g.LocalEpsilon, g.AloneEpsilon = &local, &local
 	}
+	if g.NoneHonest() {
+		g.AloneEpsilon = &g.Epsilon
+	}
+	g.WorstCase = WorstCase(t, m)
 	if gamma, ok := t.Param("gamma"); ok {
 		value := gamma.Float64()
 		g.Gamma = &value
@@ -292,6 +299,20 @@ func Promise(t *task.Task) (string, error) {
 		text += " " + caveat
 	}
 	return text, err
+}
+
+// WorstCase says what remains of one client if no other client is honest, and if all relays collude: in the
+// words of the SDK's explain().
+func WorstCase(t *task.Task, m protocols.Mechanism) string {
+	left := "nothing is left"
+	if local := m.Epsilon0(); !math.IsInf(local, 1) {
+		left = "epsilon " + decimal.Up(local*(1-1e-9), 3) + " is left"
+	}
+	alone := left
+	if t.Claim.Assumption == task.NoneHonest {
+		alone = "the promise holds all the same"
+	}
+	return "If nobody else who reports is honest, " + alone + ". If all relays work with the verifier, " + left + "."
 }
 
 // Needs returns what a task's guarantee needs, and what it rests on besides, or "" (docs/proofs/slots.md).

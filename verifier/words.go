@@ -424,14 +424,16 @@ func dated(start time.Time, epochs task.Epochs) string {
 
 // costs are the guarantee and the ledger.
 func (a *account) costs() []fact {
-	surrounded, needs := ", or one client is surrounded by clients of the verifier’s",
-		" for n_min = "+count(a.NMin)+" honest clients"
+	needs := " for n_min = " + count(a.NMin) + " honest clients"
 	if a.NoneHonest() {
-		surrounded, needs = "", ": no other client need be honest"
+		needs = ": no other client need be honest"
 	}
-	local := fact{"no ε₀", "If every relay colludes with the verifier" + surrounded + ", nothing remains."}
-	if a.LocalEpsilon != nil {
-		local = fact{epsilon("ε₀", *a.LocalEpsilon), "is what remains if every relay colludes with the verifier."}
+	worst := fact{"no ε₀", a.WorstCase}
+	switch {
+	case a.LocalEpsilon != nil:
+		worst.Term = epsilon("ε₀", *a.LocalEpsilon)
+	case a.AloneEpsilon != nil:
+		worst.Term = epsilon("ε′", *a.AloneEpsilon)
 	}
 	ledger := "no ε"
 	if a.Ledger.Epsilon != nil {
@@ -440,7 +442,7 @@ func (a *account) costs() []fact {
 	return []fact{
 		{epsilon("ε", a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s%s.",
 			decimal.Format(a.Delta, -1), a.Rule, needs)},
-		local,
+		worst,
 		{ledger, fmt.Sprintf("δ = %s: what a client has spent who reported in every epoch whose batches came here, "+
 			"%s, by %s composition. Batches of one epoch hold different clients and do not add up.",
 			decimal.Format(a.Ledger.Delta, 3), count(uint64(len(a.Ledger.Epochs))), a.Ledger.Composition)},

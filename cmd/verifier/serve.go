@@ -88,7 +88,8 @@ manual.`,
 // load returns the configuration that the flags name or make up.
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
-		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen", "admin",
+		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen",
+			"admin",
 			"ca", "interval", "show-unusable"); err != nil {
 			return server.Config{}, err
 		}
@@ -120,7 +121,8 @@ func serve(ctx context.Context, cmd *cobra.Command, config server.Config) error 
 	if err != nil {
 		return err
 	}
-	config.Log.Info("serving", "page", "http://"+cmp.Or(config.Listen, server.DefaultListen), "admin", config.Admin, "tasks", len(config.Tasks))
+	config.Log.Info("serving", "page", "http://"+cmp.Or(config.Listen, server.DefaultListen), "admin", config.Admin,
+		"tasks", len(config.Tasks))
 	if err := s.Run(ctx); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -32,6 +33,7 @@ func taskCommand() *cobra.Command {
 // taskFlags are the flags of `verifier task new` beyond the query.
 type taskFlags struct {
 	query    planner.Query
+	noise    noiseFlags
 	span     string
 	params   []string
 	noClip   bool
@@ -59,6 +61,13 @@ relays serve and clients check, and the same as JSON beside it (FILE.json).
 
 The batch size is the number of reports shuffled together; --honest is the share of them you
 assume to come from honest clients. The guarantee is calibrated for their product.
+
+With --noise relays it rests on no other client: every relay adds dummies to every batch, and one
+relay that does not collude is enough. Batches of any size are released. The price: without
+--local-epsilon the verifier receives exact answers, unlinked, and if all relays collude with it
+nothing remains. Without --noise the clients randomize: that is the default, as it leaves the local
+ε₀ whatever relays do, at a larger error (--noise relays: about 2 for a count, 4 for one of 256
+bins, at epsilon 1 and for any number of clients).
 
 With --issuer every report needs an anonymous token, which the issuer gives to persons it can tell
 apart ('issuer --help'). Without, clients are told apart by network address: no protection against
@@ -92,8 +101,8 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together, 1 to 4294967295")
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
-	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε, in (0, 100]")
-	flags.Float64Var(&q.Delta, "delta", 0, "δ, in (0, 1)")
+	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε of one epoch, in (0, 100] (required without a total)")
+	flags.Float64Var(&q.Delta, "delta", 0, "δ of one epoch, in (0, 1) (required without a total)")
 	flags.StringVar((*string)(&q.KEM), "kem", "",
 		"x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
 	flags.StringVar(&f.out, "out", "", "file to write")
@@ -106,7 +115,8 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs, 1 to 65536; the key lists must hold as many keys")
 	flags.Uint64Var(&f.quota, "quota", 1,
 		"reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; with --issuer 1")
-	cli.Require(cmd, "query", "batch", "epsilon", "delta", "out")
+	f.noise.add(cmd)
+	cli.Require(cmd, "query", "batch", "out")
 	return cmd
 }
 
@@ -121,6 +131,10 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	f.query.Clip = !f.noClip
 	if f.query.Params, err = parseParams(f.params); err != nil {
 		return err
+	}
+	if f.noise.wanted(f.query.Protocol) {
+		f.noise.relays.Epochs = f.count
+		f.query.Relays = &f.noise.relays
 	}
 	t, err := planner.Draft(f.query)
 	if err != nil {
@@ -170,6 +184,12 @@ func parseParams(texts []string) (planner.Params, error) {
 // check refuses flags that would be ignored and numbers out of range.
 func (f *taskFlags) check(cmd *cobra.Command) error {
 	if err := cli.FlagError(planner.CheckOptions(f.query.Query, cli.Given(cmd))); err != nil {
+		return err
+	}
+	if err := checkTarget(cmd); err != nil {
+		return err
+	}
+	if err := f.noise.check(cmd, f.query.Protocol); err != nil {
 		return err
 	}
 	if f.query.Labels {
@@ -324,6 +344,7 @@ type taskSummary struct {
 	Epsilon      string            `json:"epsilon"`
 	Delta        string            `json:"delta"`
 	LocalEpsilon *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
+	AloneEpsilon *float64          `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
 	Batch        uint64            `json:"batch"`
 	NMin         uint64            `json:"n_min"`
 	Padding      task.Padding      `json:"padding"`
@@ -334,6 +355,16 @@ type taskSummary struct {
 	SlotsFull    *uint64 `json:"slots_full,omitempty"`
 	MessageBytes uint64  `json:"message_bytes"`
 	Unchecked    doubts  `json:"unchecked,omitempty"` // What would have been refused.
+
+	Noise *noiseSummary `json:"noise,omitempty"` // What every relay adds.
+	Total *totalSummary `json:"total,omitempty"` // The claim of all epochs together.
+}
+
+// totalSummary is the claim of all epochs.
+type totalSummary struct {
+	Epsilon string `json:"epsilon"`
+	Delta   string `json:"delta"`
+	Epochs  uint64 `json:"epochs"`
 }
 
 // fullSlots returns the slots in a lane that a new task with padding none would have under full.
@@ -357,18 +388,27 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 		return err
 	}
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
-		t.Claim.Delta.String(), nil, t.Batch.Size, t.Batch.Min,
-		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts}
+		t.Claim.Delta.String(), nil, nil, t.Batch.Size, t.Batch.Min,
+		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil}
+	if s.Noise, err = noiseOf(t); err != nil {
+		return err
+	}
+	if total := t.Claim.Total; !total.IsZero() {
+		s.Total = &totalSummary{total.Epsilon.String(), total.Delta.String(), t.Epochs.Count}
+	}
 	if len(t.Relays) > 0 {
 		s.ID = taskfile.ID(t).String()
 	}
-	remains := "nothing remains"
 	needs, caveat, err := verifier.Needs(t)
 	if err != nil {
 		return err
 	}
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
-		s.LocalEpsilon, remains = &local, fmt.Sprintf("a local ε of %.3f remains", local)
+		s.LocalEpsilon, s.AloneEpsilon = &local, &local
+	}
+	if t.Claim.Assumption == task.NoneHonest {
+		claimed := t.Claim.Epsilon.Value()
+		s.AloneEpsilon = &claimed
 	}
 	var params []string
 	for _, p := range t.Params {
@@ -387,12 +427,16 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 		}
 		fmt.Fprintf(w, `%s by %s, rule %s, parameters %s
 (%s, %s)-DP by substitution, provided %s.
-If all relays collude, %s. Taking part is not protected.
-`, t.Query, t.Protocol, t.Rule, strings.Join(params, ", "), t.Claim.Epsilon, t.Claim.Delta,
-			strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), remains)
+%s Taking part is not protected.
+`, t.Query, t.Protocol, t.Rule, cmp.Or(strings.Join(params, ", "), "none"), t.Claim.Epsilon, t.Claim.Delta,
+			strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), verifier.WorstCase(t, m))
+		if s.Total != nil {
+			fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)
+		}
 		if caveat != "" {
 			fmt.Fprintln(w, caveat)
 		}
+		s.Noise.print(w)
 		if t.Clients.Kind == task.ClientToken {
 			fmt.Fprintf(w, "One report per token of %s, which must be independent of owner and verifier: who "+
 				"issues\ntokens can surround one client with clients of their own.\n", t.Clients.Issuer.URL)

@@ -5,7 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -30,12 +33,39 @@ func (*Protocol) Row() protocols.Row {
 const defaultRelays = 2
 
 // Calibrate sets the noise, parameters and slots of a task whose query, input, claim and batch are set. A
-// parameter gamma that the task names is kept.
-func (p *Protocol) Calibrate(t *task.Task) error { return p.Fit(t, 0) }
+// parameter gamma that the task names is kept. The noise is the cheapest whose error is about the least
+// possible: within a fifth for sums, a hundredth for histograms.
+func (*Protocol) Calibrate(t *task.Task) error { return fit(t, 0) }
 
-// Fit is Calibrate with at most so many dummies per relay and batch; 0 for no bound: the cheapest noise whose
-// error is about the least possible, within a fifth for sums, a hundredth for histograms.
-func (*Protocol) Fit(t *task.Task, most float64) error {
+// Dilute is [protocols.Dilutable.Dilute]: Calibrate with at most so many dummies per relay and batch, and with
+// the gamma of a local ε₀. That of all epochs given and none of one, the claim of one epoch is what the noise
+// gives at an epoch's share of δ.
+func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
+	if !(d.MaxDummies >= 0 && d.MaxDummies <= 1<<32) {
+		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "0 to 4294967296")
+	}
+	claim := t.Claim
+	if err := fit(t, d.MaxDummies); err != nil || d.LocalEpsilon == 0 {
+		return err
+	}
+	for range 8 { // The noise depends on gamma, and gamma on the number of cells, which the noise decides for sums.
+		cells := t.Noise.Cells
+		num, den, err := accountant.LocalGamma(cells, d.LocalEpsilon)
+		if err != nil {
+			return err
+		}
+		gamma := task.Param{Key: "gamma", Value: randomizer.NewRational(int64(num), den)}
+		t.Params = append(slices.DeleteFunc(t.Params, func(p task.Param) bool { return p.Key == "gamma" }), gamma)
+		t.Claim = claim
+		if err := fit(t, d.MaxDummies); err != nil || t.Noise.Cells == cells {
+			return err
+		}
+	}
+	return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1), "another: no number of levels fits it")
+}
+
+// fit is Calibrate with at most so many dummies per relay and batch; 0 for no bound.
+func fit(t *task.Task, most float64) error {
 	gamma, local := t.Param("gamma")
 	t.Rule, t.Claim.Assumption, t.Params = Rule, task.NoneHonest, nil
 	if local {
@@ -50,6 +80,32 @@ func (*Protocol) Fit(t *task.Task, most float64) error {
 		t.Params = append(t.Params, task.Param{Key: "k", Value: randomizer.NewRational(int64(cells-1), 1)})
 		slices.SortFunc(t.Params, func(a, b task.Param) int { return strings.Compare(a.Key, b.Key) })
 	}
+	return claimEpoch(t)
+}
+
+// claimEpoch sets the claim of one epoch where there is only one of all.
+func claimEpoch(t *task.Task) error {
+	total := t.Claim.Total
+	if total.IsZero() || t.Claim.Epsilon.Value() > 0 {
+		return nil
+	}
+	curve, err := relaynoise.New(t.Noise)
+	if err != nil {
+		return err
+	}
+	if gamma, ok := t.Param("gamma"); ok {
+		curve = curve.Local(gamma.Float64())
+	}
+	delta := total.Delta.Value() / float64(t.Epochs.Count)
+	lo, hi := 0.0, total.Epsilon.Value()
+	for hi-lo > 1e-4*hi {
+		if mid := (lo + hi) / 2; curve.Delta(mid) <= delta {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(decimal.Up(hi, 4)), task.NewDelta(decimal.Up(delta, 4))
 	return nil
 }
 

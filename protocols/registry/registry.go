@@ -87,6 +87,22 @@ func Calibrate(t *task.Task) error {
 	return p.Calibrate(t)
 }
 
+// Dilute is [protocols.Dilutable.Dilute] of the protocol whose noise relays add, which it names.
+func Dilute(t *task.Task, d protocols.Dilution) error {
+	if t.Protocol == "" {
+		t.Protocol = augmented.Name
+	}
+	p, err := find(t)
+	if err != nil {
+		return err
+	}
+	dilutable, ok := p.(protocols.Dilutable)
+	if !ok {
+		return invalid.Field("protocol", strconv.Quote(t.Protocol), augmented.Name+", where relays add noise")
+	}
+	return dilutable.Dilute(t, d)
+}
+
 // Trust is [protocols.Row.Trust] of the task's protocol.
 func Trust(t *task.Task) (protocols.Trust, error) {
 	p, err := find(t)

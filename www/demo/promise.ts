@@ -17,17 +17,21 @@ export function showPromise({ guarantee: g }: Doona): void {
       ...fact(`ε = ${number(g.epsilon)}`,
         `per epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${number(g.totalEpsilon)}. A real task has few.`),
       ...fact(`δ = ${g.delta.toExponential()}`, 'per epoch: the chance that the factor does not hold.'),
+      ...alone(g),
       ...local(g),
     ),
   );
   byId('not').replaceChildren(
     missing('That you took part is visible.', 'The first relay sees your network address, though not your answer.'),
-    missing(`${number(g.minimumHonest)} of the ${number(g.batch)} reports must be of honest clients,`,
-      `and ${relay} must not collude with the verifier. No device can check either.`),
+    ...(g.minimumHonest === 0
+      ? [missing(`One of the ${number(g.relays)} relays must not collude with the verifier,`,
+        'and add the noise it should. No device can check that. Of the other clients none need be honest.')]
+      : [missing(`${number(g.minimumHonest)} of the ${number(g.batch)} reports must be of honest clients,`,
+        `and ${relay} must not collude with the verifier. No device can check either.`)]),
     ...(several ? [missing('Your messages must stay in one batch.',
       'You send several; a first relay that deviates can part them, and no later one can see it.')] : []),
-    missing('Whoever can mint clients can surround you with its own.',
-      `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${number(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`),
+    ...(g.minimumHonest === 0 ? [] : [missing('Whoever can mint clients can surround you with its own.',
+      `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${number(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`)]),
     missing('Reports are not checked for truth.',
       'A client can lie within the range of values, and the estimate then counts the lie.'),
   );
@@ -39,6 +43,11 @@ function fact(term: string, text: string): HTMLElement[] {
 
 function missing(what: string, more: string): HTMLElement {
   return html('li', {}, html('b', {}, what), ` ${more}`);
+}
+
+function alone(g: Guarantee): HTMLElement[] {
+  if (g.aloneEpsilon === null) return fact('no ε′', 'If nobody else who reports is honest, nothing is left.');
+  return fact(`ε′ = ${number(g.aloneEpsilon)}`, 'is what is left if nobody else who reports is honest.');
 }
 
 function local(g: Guarantee): HTMLElement[] {

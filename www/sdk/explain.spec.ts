@@ -57,10 +57,25 @@ test('which relay must be honest follows from the padding, the slots and the pro
   }
 });
 
+test('what is left if nobody else is honest, and if all relays collude', () => {
+  const [task] = tasks;
+  const noisy = { ...task!, claim: { ...task!.claim, assumption: 'none' as const } };
+  for (const [of, epsilon0, alone, words] of [
+    [task!, 2, 2, 'If nobody else who reports is honest, epsilon 2 is left. If all relays work with the verifier, epsilon 2 is left.'],
+    [task!, Infinity, null, 'If nobody else who reports is honest, nothing is left. If all relays work with the verifier, nothing is left.'],
+    [noisy, 2, 1, 'If nobody else who reports is honest, the promise holds all the same. If all relays work with the verifier, epsilon 2 is left.'],
+    [noisy, Infinity, 1, 'If nobody else who reports is honest, the promise holds all the same. If all relays work with the verifier, nothing is left.'],
+  ] as const) {
+    const guarantee = guaranteeOf(of, epsilon0);
+    assert.equal(guarantee.aloneEpsilon, alone === 1 ? guarantee.epsilon : alone);
+    assert.ok(explain(of, guarantee).worstCase.startsWith(words), explain(of, guarantee).worstCase);
+  }
+});
+
 test('numbers are rounded against us', () => {
   const [task] = tasks;
-  for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 would'], [0.3, 'epsilon 0.3 would'],
-    [12.3456, 'epsilon 12.4 would'], [9.999, 'epsilon 10 would']] as const) {
+  for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 is left'], [0.3, 'epsilon 0.3 is left'],
+    [12.3456, 'epsilon 12.4 is left'], [9.999, 'epsilon 10 is left']] as const) {
     assert.ok(explain(task!, guaranteeOf(task!, epsilon0)).worstCase.includes(words), words);
   }
 });

@@ -62,11 +62,13 @@ function promiseOf(g: Guarantee): string {
   return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${upward(g.delta)} (differential privacy with epsilon ${upward(g.epsilon)}, delta ${upward(g.delta)}).${together}`;
 }
 
+/** In the words of the verifier's reports and of `verifier task check`. */
 function worstCaseOf(g: Guarantee): string {
-  const others = g.minimumHonest > 0 ? ', or if all others in your batch did' : '';
-  const case_ = `If all relays worked with the verifier${others}, your messages would be known as yours`;
-  if (g.localEpsilon === null) return `${case_}, and nothing would protect your answer.`;
-  return `${case_}; of their randomization alone epsilon ${upward(g.localEpsilon)} would be left: no message more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
+  const left = g.localEpsilon === null ? 'nothing is left' : `epsilon ${upward(g.localEpsilon)} is left`;
+  const alone = g.minimumHonest === 0 ? 'the promise holds all the same' : left;
+  const most = g.localEpsilon === null
+    ? '' : ` That is of the randomization alone: no message more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
+  return `If nobody else who reports is honest, ${alone}. If all relays work with the verifier, ${left}.${most}`;
 }
 
 function assumptions(task: Task, g: Guarantee): Assumption[] {

@@ -16,6 +16,8 @@ export interface Guarantee {
   readonly totalDelta: number;
   /** ε₀, which is left of one client whose messages are told apart; null where nothing is. */
   readonly localEpsilon: number | null;
+  /** ε′, which holds if no other client is honest: epsilon where relays add noise, else localEpsilon. */
+  readonly aloneEpsilon: number | null;
   /** n_min, the honest clients whose messages the promise needs in every batch; 0 where relays add noise. */
   readonly minimumHonest: number;
   /** Clients in a batch. */
@@ -33,14 +35,17 @@ export function guaranteeOf(task: Task, epsilon0: number): Guarantee {
   const delta = Number(task.claim.delta);
   const { count } = task.epochs;
   const { total } = task.claim;
+  const localEpsilon = Number.isFinite(epsilon0) ? epsilon0 : null;
+  const minimumHonest = task.claim.assumption === 'none' ? 0 : task.batch.min;
   return {
     epsilon,
     delta,
     epochs: count,
     totalEpsilon: total ? Number(total.epsilon) : count * epsilon,
     totalDelta: total ? Number(total.delta) : count * delta,
-    localEpsilon: Number.isFinite(epsilon0) ? epsilon0 : null,
-    minimumHonest: task.claim.assumption === 'none' ? 0 : task.batch.min,
+    localEpsilon,
+    aloneEpsilon: minimumHonest === 0 ? epsilon : localEpsilon,
+    minimumHonest,
     batch: task.batch.size,
     relay: trustOf(task),
     relays: task.relays.length,

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/augmented"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// noiseFlags are the flags of `verifier task new` about who adds noise.
+type noiseFlags struct {
+	by     string
+	relays planner.RelayNoise
+}
+
+// byRelays is the value of --noise where relays add it.
+const byRelays = "relays"
+
+// diluteFlags are those that only noise by relays takes.
+var diluteFlags = []string{"max-dummies", "local-epsilon", "batches", "total-epsilon", "total-delta"}
+
+func (f *noiseFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.by, "noise", "", "clients, or relays: every relay adds dummies, and no other client need be "+
+		"honest (default: the protocol's)")
+	r := &f.relays
+	flags.Float64Var(&r.MaxDummies, "max-dummies", 0,
+		"with --noise relays: the most dummies per relay and batch on average; 0 for no bound")
+	flags.Float64Var(&r.LocalEpsilon, "local-epsilon", 0,
+		"with --noise relays: ε₀ that remains if all relays collude, in (0, 64]; 0: nothing remains")
+	flags.Uint64Var(&r.Batches, "batches", 100,
+		"with --noise relays: the most batches of an epoch, 0 for no bound; reports beyond are refused")
+	flags.Float64Var(&r.TotalEpsilon, "total-epsilon", 0,
+		"with --noise relays: ε of all epochs together, in (0, 100]; then --epsilon and --delta may be left out")
+	flags.Float64Var(&r.TotalDelta, "total-delta", 0, "with --noise relays: δ of all epochs together, in (0, 1)")
+}
+
+// check refuses flags that would be ignored, and numbers out of range.
+func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
+	changed := cmd.Flags().Changed
+	total := changed("total-epsilon") || changed("total-delta")
+	switch {
+	case f.by != "" && f.by != byRelays && f.by != "clients":
+		return cli.Usagef("invalid noise %q: want clients or relays", f.by)
+	case f.by == "clients" && protocol == augmented.Name:
+		return cli.Usagef("invalid noise clients: want relays for protocol %s", protocol)
+	case !f.wanted(protocol):
+		return cli.Refuse(cmd, "without --noise relays", diluteFlags...)
+	case changed("local-epsilon") && f.relays.LocalEpsilon == 0:
+		return cli.Usagef("invalid local-epsilon 0: want a number in (0, 64], or no --local-epsilon")
+	case f.relays.Batches > 1<<32-1:
+		return cli.Usagef("invalid batches %d: want 0 to 4294967295", f.relays.Batches)
+	case total && !changed("relay"):
+		return cli.Refuse(cmd, "without --relay: a draft has no epochs", "total-epsilon", "total-delta")
+	}
+	return cli.Refuse(cmd, "with --noise relays: no other client need be honest", "honest")
+}
+
+// wanted says whether relays are to add noise.
+func (f *noiseFlags) wanted(protocol string) bool {
+	return f.by == byRelays || protocol == augmented.Name
+}
+
+// checkTarget is an error where neither the target of an epoch nor, with noise by relays, that of all is given.
+func checkTarget(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
+	if changed("total-epsilon") && changed("total-delta") && !changed("epsilon") && !changed("delta") {
+		return nil
+	}
+	for _, name := range []string{"epsilon", "delta"} {
+		if !changed(name) {
+			return cli.Usagef("missing flag --%s", name)
+		}
+	}
+	return nil
+}
+
+// noiseSummary is what is printed of noise that relays add.
+type noiseSummary struct {
+	Dummies float64 `json:"dummies"` // Mean number per relay and batch.
+	Least   uint64  `json:"least"`   // What one relay can add to one batch.
+	Most    uint64  `json:"most"`
+	Batches uint64  `json:"batches"` // The most of an epoch; 0 for no bound.
+}
+
+// noiseOf returns what a task's relays add, nil for nothing.
+func noiseOf(t *task.Task) (*noiseSummary, error) {
+	if t.Noise == nil {
+		return nil, nil
+	}
+	laws, err := relaynoise.NewLaws(t.Noise)
+	if err != nil {
+		return nil, err
+	}
+	s := &noiseSummary{Dummies: laws.Dummies(), Batches: t.Noise.Batches}
+	s.Least, s.Most = t.Noise.Support()
+	return s, nil
+}
+
+func (s *noiseSummary) print(w io.Writer) {
+	if s == nil {
+		return
+	}
+	varies := ""
+	if s.Least < s.Most {
+		varies = fmt.Sprintf(" on average, and at most %s", look.Number(float64(s.Most)))
+	}
+	fmt.Fprintf(w, "Every relay adds %s dummies%s to every batch.", look.Number(s.Dummies), varies)
+	if s.Batches > 0 {
+		fmt.Fprintf(w, " Batches of an epoch: at most %s.", look.Number(float64(s.Batches)))
+	}
+	fmt.Fprintln(w)
+}
