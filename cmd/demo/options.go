@@ -7,6 +7,7 @@ import (
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -23,6 +24,8 @@ type options struct {
 	honest        float64
 	epsilon       float64
 	delta         float64
+	noise         string
+	localEpsilon  float64
 	hops          int
 	headless      bool
 	listen        string
@@ -52,6 +55,10 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.Float64Var(&o.honest, "honest", 0.9, "share of clients assumed honest, in (0, 1]")
 	f.Float64Var(&o.epsilon, "epsilon", 1, "ε, in (0, 100]")
 	f.Float64Var(&o.delta, "delta", 1e-6, "δ, in (0, 1)")
+	f.StringVar(&o.noise, "noise", "clients",
+		"clients randomize, or relays add dummies: then no other client need be honest")
+	f.Float64Var(&o.localEpsilon, "local-epsilon", 0,
+		"with --noise relays: ε₀ that remains if all relays collude, in (0, 64]; 0: nothing remains")
 	f.IntVar(&o.hops, "hops", 2, "relays, 1 to 8")
 	f.BoolVar(&o.headless, "headless", false,
 		"end after the estimate instead of serving the page; without --listen, --epoch and --www")
@@ -73,7 +80,12 @@ func (o *options) validate(cmd *cobra.Command) error {
 	if o.lo, o.hi, err = cli.ParseRange(o.span); err != nil {
 		return err
 	}
+	if o.byRelays() && !cmd.Flags().Changed("batch") {
+		o.batch = min(o.batch, uint64(max(o.users, 1)))
+	}
 	switch {
+	case o.noise != "clients" && !o.byRelays():
+		return cli.Usagef("invalid noise %q: want clients or relays", o.noise)
 	case cmd.Flags().Changed("lanes") && o.lanes == 0:
 		return cli.Usagef("invalid lanes 0: want 1 or more")
 	case o.hops < 1 || o.hops > 8:
@@ -83,7 +95,9 @@ func (o *options) validate(cmd *cobra.Command) error {
 	case o.users < 1:
 		return cli.Usagef("invalid users %d: want 1 or more", o.users)
 	case o.batch < 1 || o.batch > uint64(o.users):
-		return cli.Usagef("invalid batch %d: want 1 to users (%d): a smaller batch is never released", o.batch, o.users)
+		return cli.Usagef("invalid batch %d: want 1 to users (%d): a batch that is not full has to wait for " +
+			"the end of "+
+			"the epoch, and is then destroyed unless relays add noise", o.batch, o.users)
 	case o.isVector() && o.input == "":
 		return cli.Usagef("invalid query %q: want it with --input, a file with a column for each coordinate", o.query)
 	}
@@ -99,11 +113,19 @@ func (o *options) refuse(cmd *cobra.Command) error {
 		}
 		return given(option)
 	})
+	if err == nil && o.byRelays() {
+		err = cli.Refuse(cmd, "with --noise relays: no other client need be honest", "honest")
+	} else if err == nil {
+		err = cli.Refuse(cmd, "without --noise relays", "local-epsilon")
+	}
 	if err == nil && o.headless {
 		err = cli.Refuse(cmd, "with --headless: no page is served", "listen", "epoch", "www")
 	}
 	return cli.FlagError(err)
 }
+
+// byRelays says whether relays add the noise.
+func (o *options) byRelays() bool { return o.noise == "relays" }
 
 // isVector says whether a client's value is a row of the input and not one number of it.
 func (o *options) isVector() bool { return o.query.Info().Shape == task.PerVector }
@@ -152,6 +174,9 @@ func (o *options) single() ([]float64, error) {
 func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) {
 	q := planner.Query{Name: name, Query: o.query, Lo: o.lo, Hi: o.hi, Clip: true,
 		Batch: batch, Honest: o.honest, Epsilon: o.epsilon, Delta: o.delta, Padding: o.padding, Lanes: o.lanes}
+	if o.byRelays() {
+		q.Relays = &planner.RelayNoise{Dilution: protocols.Dilution{LocalEpsilon: o.localEpsilon}}
+	}
 	if o.isVector() {
 		q.Dim = uint64(dim)
 	}
