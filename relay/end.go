@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -21,17 +22,18 @@ type SetBack struct {
 	Cause string
 
 	// Epochs are those that have begun with the store, and are not over: by the clock, by the store and by
-	// the marks in the key files.
+	// the marks in the key files. Tasks that are not configured any more are among them.
 	Epochs []BegunEpoch
 
 	relay *Relay
 	ids   []store.EpochID // Epochs, and those before them that are over
+	lost  []store.EpochID // of which only half of the task's id is known, to the secret's mark
 }
 
 // BegunEpoch names an epoch.
 type BegunEpoch struct {
-	Task  string `json:"task"` // lower-case hex
-	Name  string `json:"name"` // of the task
+	Task  string `json:"task"` // lower-case hex; half of it where only the secret's mark knows the task
+	Name  string `json:"name"` // of the task; "" where it is not configured
 	Epoch uint64 `json:"epoch"`
 }
 
@@ -74,7 +76,28 @@ func (b *SetBack) look(ctx context.Context) error {
 	for _, s := range b.relay.order {
 		b.begun(s, all)
 	}
+	b.unconfigured(all)
 	return nil
+}
+
+// unconfigured lists the epochs of tasks that the configuration does not name: the store, or the secret's mark, still
+// knows of them.
+func (b *SetBack) unconfigured(all []store.Progress) {
+	known := slices.Collect(maps.Keys(b.relay.tasks))
+	for _, p := range all {
+		if b.relay.tasks[p.ID.Task] != nil {
+			continue
+		}
+		known = append(known, p.ID.Task)
+		b.ids = append(b.ids, p.ID)
+		if p.State < store.StateExpired {
+			b.Epochs = append(b.Epochs, BegunEpoch{Task: p.ID.Task.String(), Epoch: p.ID.Epoch})
+		}
+	}
+	b.lost = b.relay.vault.MarkedOthers(known)
+	for _, id := range b.lost {
+		b.Epochs = append(b.Epochs, BegunEpoch{Task: id.Task.String()[:len(id.Task)], Epoch: id.Epoch})
+	}
 }
 
 // lookBehind looks for what the next hop has shown: that all was set back together.
@@ -115,8 +138,10 @@ func (b *SetBack) End(ctx context.Context) error {
 		return err
 	}
 	for _, id := range b.ids {
-		if err := r.tasks[id.Task].eraseKey(id.Epoch); err != nil {
-			return err
+		if s := r.tasks[id.Task]; s != nil { // else nobody knows where its keys are
+			if err := s.eraseKey(id.Epoch); err != nil {
+				return err
+			}
 		}
 	}
 	if err := r.vault.DestroyEpochs(b.ids); err != nil {
@@ -130,7 +155,7 @@ func (b *SetBack) End(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.vault.End(b.ids)
+	return errors.Join(r.vault.End(b.ids), r.vault.Forget(b.lost))
 }
 
 // Close closes the store.

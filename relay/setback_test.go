@@ -114,6 +114,50 @@ func requireSetBack(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
 	}
 }
 
+// TestEndUnconfigured: the operator's command ends epochs of a task that is not configured any more, too, with a
+// store that still knows the task, and with one that knows nothing: the relay goes on.
+func TestEndUnconfigured(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		c := relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2})
+		other := c.Other(t, 1)
+		stop := c.Start(t, 0)
+		postSome(t, c, 0, 1)
+		postSome(t, other, 0, 1)
+		stop()
+		before := keptOf(t, c, 0, "store")
+		if lost {
+			before = kept{}
+		}
+		stop = c.Start(t, 0)
+		postSome(t, c, 1, 2)
+		postSome(t, other, 1, 2)
+		stop()
+		before.restore(t, c, 0, "store")
+		cfg := c.Config(t, 0)
+		cfg.Tasks = cfg.Tasks[:1]
+		back, err := relay.OpenSetBack(cfg)
+		require.NoError(t, err)
+		task := other.Open.ID.String()
+		if lost {
+			task = task[:32]
+		}
+		require.Contains(t, back.Epochs, relay.BegunEpoch{Task: task})
+		require.NoError(t, back.End(t.Context()))
+		require.NoError(t, back.Close())
+		r, err := relay.New(cfg)
+		require.NoError(t, err)
+		status, err := r.Status(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, status.SetBack)
+		require.NoError(t, r.Close())
+		_, err = relay.OpenSetBack(cfg)
+		require.ErrorIs(t, err, relay.ErrNotSetBack)
+		_, kept, err := relay.Decryptable(cfg.Secret, other.Open.ID, 0)
+		require.NoError(t, err)
+		require.False(t, kept)
+	}
+}
+
 // TestSetBackAtEachHop restores each proper part of what a relay keeps, at each hop, the last and the only
 // one included, to before and to after the first byte of a batch was handed out: it stands still. With
 // everything as it was it goes on, with the same bytes.

@@ -1,11 +1,16 @@
 package relay_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/doona-dp/doona/internal/faultdisk"
+	"github.com/doona-dp/doona/internal/quickstart"
 )
 
 // fault is something that goes wrong in a world, at a time.
@@ -27,16 +32,16 @@ const (
 	faultFull    = "full disk"
 	faultClock   = "clock"
 	faultSetBack = "set-back"
+	faultCopy    = "two copies"
 )
 
-// kinds are the faults that a world draws from. Those that the parties do not survive yet are in notYet.
+// kinds are the faults that a world draws from, in the order of kindNames.
 var kinds = map[string]drawFault{
 	faultRoad: drawRoad, faultLie: drawLie, faultCrash: drawCrash, faultFull: drawFull, faultClock: drawClock,
-	faultSetBack: drawSetBack,
+	faultSetBack: drawSetBack, faultCopy: drawCopy,
 }
 
-// notYet lists faults that no world draws, because the parties have no guard against them yet.
-var notYet = []string{faultSetBack}
+var kindNames = []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultSetBack, faultCopy}
 
 func draw[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
@@ -120,18 +125,80 @@ func drawClock(rng *rand.Rand, tokens bool) fault {
 	}}
 }
 
+// partsOf are the parts of what a party keeps, of which any but all may be put back.
+func partsOf(name string) []string {
+	switch name {
+	case "verifier":
+		return []string{"data", "keys"}
+	case "issuer":
+		return []string{"store", "keys", "mark"}
+	}
+	return []string{"store", "secret", "keys"}
+}
+
 // drawSetBack draws a crash after which part of a party is as it was earlier.
 func drawSetBack(rng *rand.Rand, tokens bool) fault {
-	at, name := moment(rng), draw(rng, "relay1", "relay2")
+	at, name := moment(rng), drawParty(rng, tokens)
 	back := between(rng, 0, at+1)
-	parts := draw(rng, []string{"store"}, []string{"secret"}, []string{"keys"}, []string{"store", "secret"},
-		[]string{"store", "keys"}, []string{"secret", "keys"})
+	all := partsOf(name)
+	var parts []string
+	for i, which := 0, 1+rng.IntN(1<<len(all)-2); i < len(all); i++ {
+		if which>>i&1 == 1 {
+			parts = append(parts, all[i])
+		}
+	}
 	down := between(rng, 10*time.Millisecond, 20*time.Second)
 	return fault{at, faultSetBack, fmt.Sprintf("%s of %s to %v", strings.Join(parts, "+"), name,
 		back.Round(time.Millisecond)), func(w *world) {
 		p := w.parties[name]
 		p.crash([]int{0}, down, func() error { return p.restore(p.at(back), parts) })
 	}}
+}
+
+// drawCopy draws a second first relay, of a copy of the whole folder, which runs beside the first for a while.
+func drawCopy(rng *rand.Rand, _ bool) fault {
+	at, lasts := moment(rng), between(rng, time.Second, 2*worldLength)
+	return fault{at, faultCopy, fmt.Sprintf("of relay1, for %v", lasts.Round(time.Millisecond)),
+		func(w *world) { w.parties["relay1"].double(lasts) }}
+}
+
+// voidByCopy is what nothing keeps where two copies of the first relay run: it makes two batches of a number, and
+// a limit holds for each. The second relay, which is honest, lets every slot out once all the same.
+var voidByCopy = []string{"two batches under one number: {0 ", "a slot came out twice: of relay1", "lost without a finding",
+	"reports beyond the quota", "confirmed and still there: relay1"}
+
+// double runs a party and a copy of it for a while. Who asks comes to one or the other.
+func (p *party) double(lasts time.Duration) {
+	if p.twin.Load() != nil || !p.faults.TryLock() {
+		return
+	}
+	w := p.world
+	p.halt()
+	w.account.excuse(voidByCopy...)
+	twin := &party{world: w, name: p.name, address: p.address, folder: p.folder + "copy", begin: p.begin}
+	if err := errors.Join(os.RemoveAll(twin.folder), quickstart.Copy(twin.folder, p.folder)); err != nil {
+		panic(err)
+	}
+	twin.disk = faultdisk.New(twin.folder)
+	defer twin.disk.Remove()
+	for _, one := range []*party{p, twin} {
+		if err := one.start(); err != nil {
+			w.log("%s does not start: %v", one.name, err)
+		}
+	}
+	p.twin.Store(twin)
+	p.faults.Unlock()
+	time.Sleep(min(lasts, w.untilHeal()))
+	p.twin.Store(nil)
+	twin.halt()
+}
+
+// either is who answers where a party may have a copy.
+func (p *party) either() *party {
+	if twin := p.twin.Load(); twin != nil && p.asked.Add(1)%2 == 0 && twin.alive() != nil {
+		return twin
+	}
+	return p
 }
 
 // at returns the last snapshot before a moment of the run, or the first.

@@ -115,7 +115,7 @@ func (r *roads) carry(from, to string, req *http.Request) (*answer, error) {
 	if lie := r.lie(what, to, req); lie != nil {
 		return lie, nil
 	}
-	a, err := r.world.parties[to].ask(from, req)
+	a, err := r.world.parties[to].either().ask(from, req)
 	if err != nil {
 		return nil, err
 	}

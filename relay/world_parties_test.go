@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -35,6 +36,9 @@ type party struct {
 	told   string               // its state, in the trace
 	faults sync.Mutex           // held by the fault that has the party down
 	now    atomic.Pointer[life] // the one that was begun last
+
+	twin  atomic.Pointer[party] // a copy that runs beside it
+	asked atomic.Int64          // while there is one
 
 	mu     sync.Mutex // guards the rest
 	offset time.Duration
@@ -95,12 +99,11 @@ func (p *party) alive() *life {
 func (p *party) start() error {
 	l := &life{listener: relaytest.ListenPipe()}
 	p.now.Store(l)
-	starting.Lock()
-	before := http.DefaultTransport
-	http.DefaultTransport = p.transport(l) // of which parties make theirs
-	run, err := p.begin(p, l)
-	http.DefaultTransport = before
-	starting.Unlock()
+	var run runner
+	err := p.within(l, func() (err error) {
+		run, err = p.begin(p, l)
+		return err
+	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.why = ""
@@ -118,6 +121,37 @@ func (p *party) start() error {
 		}
 	}(p.ended)
 	return nil
+}
+
+// within has a party make its connections in a life.
+func (p *party) within(l *life, do func() error) error {
+	starting.Lock()
+	defer starting.Unlock()
+	before := http.DefaultTransport
+	defer func() { http.DefaultTransport = before }()
+	http.DefaultTransport = p.transport(l) // of which parties make theirs
+	return do()
+}
+
+// operate gives an operator's command to a party that is down.
+func (p *party) operate(command func(p *party) error) error {
+	l := &life{listener: relaytest.ListenPipe()}
+	defer l.end()
+	return p.within(l, func() error { return command(p) })
+}
+
+// setBack says what a party says that was set back, "" for nothing.
+func (p *party) setBack() string {
+	p.mu.Lock()
+	run, why := p.run, p.why
+	p.mu.Unlock()
+	if r, ok := run.(*relay.Relay); ok {
+		status, err := r.Status(context.Background())
+		if err == nil {
+			why = status.SetBack
+		}
+	}
+	return why
 }
 
 func (l *life) over() bool {
@@ -157,16 +191,11 @@ func (l *lockedLog) Write(b []byte) (int, error) {
 // beginRelay starts the relay at a hop.
 func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 	return func(p *party, l *life) (runner, error) {
-		cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
+		cfg, err := p.relayConfig()
 		if err != nil {
 			return nil, err
 		}
-		cfg.Listener, cfg.Listen, cfg.Admin = l.listener, "", ""
-		cfg.Clock, cfg.Elapsed, cfg.Log = p.Now, p.world.since, p.logger()
-		cfg.GiveUp, cfg.Retention = worldGiveUp, 24*time.Hour
-		for i := range cfg.Tasks {
-			cfg.Tasks[i].IssuerKeys = ""
-		}
+		cfg.Listener = l.listener
 		r, err := relay.New(cfg)
 		if err != nil {
 			return nil, err
@@ -174,6 +203,18 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 		p.world.bug.plantRelay(r, hop)
 		return r, nil
 	}
+}
+
+// relayConfig is a relay's configuration, without an address.
+func (p *party) relayConfig() (relay.Config, error) {
+	cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
+	cfg.Listen, cfg.Admin = "", ""
+	cfg.Clock, cfg.Elapsed, cfg.Log = p.Now, p.world.since, p.logger()
+	cfg.GiveUp, cfg.Retention = worldGiveUp, 24*time.Hour
+	for i := range cfg.Tasks {
+		cfg.Tasks[i].IssuerKeys = ""
+	}
+	return cfg, err
 }
 
 // issuerConfig is the issuer's configuration.
@@ -234,11 +275,14 @@ func beginVerifier(p *party, _ *life) (runner, error) {
 	return &pulling{puller, v}, nil
 }
 
-// part says which part of a party a file belongs to: its store, its secret, its keys, or none. A mark is part of
-// what it stands beside.
+// part says which part of a party a file belongs to: its store, its secret, its keys, the mark beside them, the
+// verifier's data, or none.
 func part(name string) string {
+	if name == worldTask+".keys.mark" {
+		return "mark"
+	}
 	for prefix, part := range map[string]string{"relay.db": "store", "issuer.db": "store", "relay.secret": "secret",
-		worldTask + ".keys": "keys"} {
+		worldTask + ".keys": "keys", "data/": "data"} {
 		if strings.HasPrefix(name, prefix) {
 			return part
 		}
@@ -249,19 +293,16 @@ func part(name string) string {
 // snapshot copies a party's files.
 func (p *party) snapshot() map[string][]byte {
 	out := map[string][]byte{}
-	found, err := os.ReadDir(p.folder)
+	files := os.DirFS(p.folder)
+	err := fs.WalkDir(files, ".", func(name string, f fs.DirEntry, err error) error {
+		if err != nil || f.IsDir() || strings.HasSuffix(name, "-shm") || strings.HasSuffix(name, ".lock") {
+			return err
+		}
+		out[name], err = fs.ReadFile(files, name)
+		return err
+	})
 	if err != nil {
 		panic(err)
-	}
-	for _, f := range found {
-		if f.IsDir() || strings.HasSuffix(f.Name(), "-shm") || strings.HasSuffix(f.Name(), ".lock") {
-			continue
-		}
-		content, err := os.ReadFile(filepath.Join(p.folder, f.Name()))
-		if err != nil {
-			panic(err)
-		}
-		out[f.Name()] = content
 	}
 	return out
 }
@@ -277,10 +318,19 @@ func (p *party) restore(from map[string][]byte, parts []string) error {
 	}
 	for name, content := range from {
 		if slices.Contains(parts, part(name)) {
-			if err := os.WriteFile(filepath.Join(p.folder, name), content, 0o600); err != nil {
+			if err := p.put(name, content); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// put writes one of a party's files as it was.
+func (p *party) put(name string, content []byte) error {
+	path := filepath.Join(p.folder, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o600)
 }

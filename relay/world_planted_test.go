@@ -50,12 +50,21 @@ var planted = []*bug{
 		add: []fault{{60 * time.Second, faultSetBack, "all of issuer to the start", func(w *world) {
 			w.parties["issuer"].restoreAll(0)
 		}}}},
-	{name: "set-back of all that both relays have", breaks: "two batches under one number",
-		add: []fault{{65 * time.Second, faultSetBack, "all of relay1 to 30s", func(w *world) {
-			w.parties["relay1"].restoreAll(30 * time.Second)
-		}}, {65 * time.Second, faultSetBack, "all of relay2 to 30s", func(w *world) {
-			w.parties["relay2"].restoreAll(30 * time.Second)
-		}}}},
+	// An honest neighbour tells a relay that all it has was set back. So all three are.
+	{name: "set-back of all that both relays and the verifier have", breaks: "two batches under one number",
+		add: []fault{setBackAll("relay1"), setBackAll("relay2"), setBackAll("verifier")}},
+	{name: "two copies of the first relay, and a replay set that is lost", breaks: "a slot came out twice: of relay2",
+		plant: [2]string{"", relay.BugReplays}, add: []fault{
+			ofRoad(faultRoad, worldLead, 50*time.Second, [2]string{"clients", "relay1"}, roadLose),
+			{worldLead + time.Second, faultCopy, "of relay1", func(w *world) {
+				w.parties["relay1"].double(2 * worldLength)
+			}}}},
+}
+
+// setBackAll puts all that a party has back, in the second epoch to its beginning.
+func setBackAll(name string) fault {
+	to := worldLead + worldLength + 5*time.Second
+	return fault{to + 45*time.Second, faultSetBack, "all of " + name, func(w *world) { w.parties[name].restoreAll(to) }}
 }
 
 func (b *bug) plantRelay(r *relay.Relay, hop int) {
@@ -70,16 +79,6 @@ func (b *bug) faults(_ *rand.Rand, drawn []fault) []fault {
 		drawn = nil
 	}
 	return append(drawn, b.add...)
-}
-
-// allowed lists the faults that are drawn.
-func (b *bug) allowed() (out []string) {
-	for _, kind := range []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultSetBack} {
-		if !slices.Contains(notYet, kind) {
-			out = append(out, kind)
-		}
-	}
-	return out
 }
 
 // mayBeEarly is how many epochs' keys may be erased before their time: one where clocks are wrong.
@@ -103,7 +102,7 @@ func (p *party) restoreAll(to time.Duration) {
 			}
 		}
 		for name, content := range p.at(to) {
-			if err := os.WriteFile(filepath.Join(p.folder, name), content, 0o600); err != nil {
+			if err := p.put(name, content); err != nil {
 				return err
 			}
 		}

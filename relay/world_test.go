@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -22,7 +23,9 @@ import (
 	"github.com/doona-dp/doona/internal/faultdisk"
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
@@ -101,6 +104,7 @@ type world struct {
 	firstSign          ed25519.PrivateKey // of the first relay, for those who lie in its name
 	snapshots          bool               // are taken
 	records            bool               // disks remember everything
+	found              []string           // set-backs, before the operator has put them right
 
 	mu     sync.Mutex // guards the rest
 	traced []string
@@ -176,7 +180,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 // run plays a world. It is called in a bubble.
 func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
-	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, w.bug.allowed()))
+	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, kindNames))
 	w.snapshots = w.bug.needsSnapshots(faults)
 	var servers []*http.Server
 	for _, name := range w.order {
@@ -366,15 +370,50 @@ func (w *world) heal() {
 	for _, name := range w.order {
 		p := w.parties[name]
 		p.setClock(0)
+		if why := p.setBack(); why != "" {
+			w.found = append(w.found, name+" is set back: "+why)
+			p.halt()
+			p.disk.Revive()
+			if err := p.operate(endEpochs[name]); err != nil {
+				w.account.note("cannot be put right", "%s: %v", name, err)
+			}
+		}
 		if p.disk.Dead() || p.alive() == nil {
 			p.halt()
 			p.disk.Revive()
 			if err := p.start(); err != nil {
-				w.log("%s does not start: %v", name, err)
+				w.account.note("does not start", "%s: %v", name, err)
 			}
 		}
 		p.disk.Revive()
 	}
+}
+
+// endEpochs is the operator's command where something was set back.
+var endEpochs = map[string]func(p *party) error{
+	"relay1": endRelayEpochs, "relay2": endRelayEpochs,
+	"issuer": func(p *party) error {
+		_, err := issuer.EndEpochs(p.issuerConfig(), false)
+		return err
+	},
+}
+
+func endRelayEpochs(p *party) error {
+	cfg, err := p.relayConfig()
+	if err != nil {
+		return err
+	}
+	back, err := relay.OpenSetBack(cfg)
+	if err != nil && strings.Contains(err.Error(), "it belongs to another secret file") { // the secret was lost
+		if err := p.restore(nil, []string{"store"}); err != nil {
+			return err
+		}
+		back, err = relay.OpenSetBack(cfg)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(back.End(context.Background()), back.Close())
 }
 
 // settle waits until all epochs are over everywhere, or it has taken longer than it may.
@@ -383,7 +422,8 @@ func (w *world) settle() {
 		synctest.Wait()
 		over := true
 		for _, name := range relayNames {
-			over = over && strings.Count(w.state(w.parties[name]), "erased") == worldEpochs
+			state := w.state(w.parties[name])
+			over = over && strings.Count(state, "erased")+strings.Count(state, "ended") == worldEpochs
 		}
 		if over && w.kept() == w.made() {
 			return
@@ -405,12 +445,15 @@ func (w *world) made() (n int) {
 // conclude looks at what must hold in the end.
 func (w *world) conclude() {
 	synctest.Wait()
-	noticed := w.noticed(context.Background())
+	noticed := append(w.noticed(context.Background()), w.found...)
 	for _, n := range noticed {
 		w.log("noticed: %s", n)
 	}
 	w.account.checkQuota()
 	w.account.checkLost(noticed)
+	if kept, made := w.kept(), w.made(); kept < made && len(noticed) == 0 {
+		w.account.note("missing at the verifier", "%d of %d batches", made-kept, made)
+	}
 	for _, name := range relayNames {
 		p := w.parties[name]
 		w.log("%s: %s", name, w.state(p))

@@ -32,7 +32,8 @@ it could count a report or a token twice, or release a slot twice.
 If you still have what is newer, stop the relay, put it back, and start the relay: it goes on by
 itself. If you do not, end-epochs ends every epoch that has begun. It destroys their keys, reports
 and batches for good: what the next hop does not have is lost. The relay goes on with the next
-epoch, and shows a finding for each that was ended.
+epoch, and shows a finding for each that was ended. Epochs of tasks that the configuration no longer
+names are ended, too; the files of their keys are yours to delete.
 
 Stop all processes of the relay first. Without --confirm the command only prints what it would end.
 Where several processes share a store, run it with the configuration of one of them, whose files are
@@ -77,6 +78,10 @@ func endEpochs(ctx context.Context, config relay.Config, confirm bool) (*setBack
 func (b *setBack) print(w io.Writer) error {
 	fmt.Fprintf(w, "set back: %s\n", b.Cause)
 	for _, e := range b.Epochs {
+		if e.Name == "" {
+			fmt.Fprintf(w, "task %.8s, not configured here: epoch %d; delete the file of its keys\n", e.Task, e.Epoch)
+			continue
+		}
 		fmt.Fprintf(w, "task %.8s, %q: epoch %d\n", e.Task, e.Name, e.Epoch)
 	}
 	done := "to end these epochs for good, add --confirm"

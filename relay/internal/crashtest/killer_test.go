@@ -54,7 +54,8 @@ func (p *process) evidence() map[phase]bool {
 
 func (p *process) relayEvidence(out map[phase]bool) {
 	in := p.world.roads[p.seat].store.look(p.name)
-	out[erasing] = in.busy && in.ending > 0
+	alone := len(p.world.roads[p.seat].backends) == 1 // keys are erased outside of transactions, too
+	out[erasing] = (in.busy || alone) && in.ending > 0
 	if p.seat == 0 {
 		out[ingesting] = p.serving[report].Load() > 0
 		out[sealing] = in.busy && in.sealing > 0

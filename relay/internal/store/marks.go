@@ -1,10 +1,13 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/doona-dp/doona/internal/mark"
@@ -498,6 +501,40 @@ func (v *Vault) Marked(id task.ID) (epochs []uint64) {
 		}
 	}
 	return epochs
+}
+
+// MarkedOthers lists the epochs that the secret's mark knows of all tasks but these. The mark has half of a task's
+// id: the rest is zero.
+func (v *Vault) MarkedOthers(than []task.ID) (ids []EpochID) {
+	for key := range v.guards()[0].state().Entries {
+		of := func(id task.ID) bool { return [16]byte(id[:16]) == key.Task }
+		if !slices.ContainsFunc(than, of) {
+			id := EpochID{Epoch: key.Epoch}
+			copy(id.Task[:], key.Task[:])
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b EpochID) int {
+		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
+	})
+	return ids
+}
+
+// Forget destroys the keys of epochs that MarkedOthers has listed, and takes them out of the secret's mark: with no
+// row in the store they would be a set-back for ever. The mark in the HPKE keys of such a task, if they are ever
+// used again, still knows.
+func (v *Vault) Forget(ids []EpochID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := v.DestroyEpochs(ids); err != nil {
+		return err
+	}
+	return v.guards()[0].Change(func(s *mark.State) {
+		for _, id := range ids {
+			delete(s.Entries, id.key())
+		}
+	})
 }
 
 // End has the marks say that epochs were ended, in place of what they said of them.
