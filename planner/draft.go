@@ -37,18 +37,19 @@ type Query struct {
 	Honest   float64      // h in (0, 1].
 	Epsilon  float64      // In (0, 100].
 	Delta    float64      // In (0, 1).
+	Epochs   uint64       // How many the task has. At least 1 with a total, else ignored.
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 	Relays   *RelayNoise  // Every relay adds noise, and no other client need be honest. Nil: as the protocol has it.
+
+	// The claim of all epochs together, ranges as of Epsilon and Delta; 0 for none. With it those of one epoch may
+	// be 0, and are derived then.
+	TotalEpsilon, TotalDelta float64
 }
 
 // RelayNoise is noise that every relay adds to every batch.
 type RelayNoise struct {
 	protocols.Dilution
 	Batches uint64 // The most batches of an epoch, below 2³²; 0 for no bound.
-
-	// The claim of all epochs together. With it Epsilon and Delta of one epoch may be 0, and are derived then.
-	TotalEpsilon, TotalDelta float64 // As Epsilon and Delta; 0 for none.
-	Epochs                   uint64  // At least 1 with a total.
 }
 
 // Params are whole-numbered protocol parameters by name, such as k, t or r.
@@ -92,10 +93,13 @@ func Draft(q Query) (*task.Task, error) {
 }
 
 func (q Query) calibrate(t *task.Task) error {
-	if q.Relays == nil {
-		return registry.Calibrate(t)
+	t.Epochs.Count = 0
+	if !t.Claim.Total.IsZero() {
+		t.Epochs.Count = q.Epochs
 	}
-	t.Epochs.Count = q.Relays.Epochs
+	if q.Relays == nil {
+		return calibrate(t)
+	}
 	if err := registry.Dilute(t, q.Relays.Dilution); err != nil {
 		return err
 	}
@@ -105,12 +109,12 @@ func (q Query) calibrate(t *task.Task) error {
 
 // claim returns the claim of one epoch, of all of them, or both.
 func (q Query) claim() (c task.Claim, err error) {
-	if r := q.Relays; r != nil && (r.TotalEpsilon != 0 || r.TotalDelta != 0) {
-		if err := checkClaim("total-", r.TotalEpsilon, r.TotalDelta); err != nil {
+	if q.TotalEpsilon != 0 || q.TotalDelta != 0 {
+		if err := checkClaim("total-", q.TotalEpsilon, q.TotalDelta); err != nil {
 			return c, err
 		}
-		c.Total = task.NewTotal(format(r.TotalEpsilon), format(r.TotalDelta))
-		if r.Epochs < 1 {
+		c.Total = task.NewTotal(format(q.TotalEpsilon), format(q.TotalDelta))
+		if q.Epochs < 1 {
 			return c, invalid.Field("epochs", "0", "at least 1 with a claim of all of them")
 		}
 		if q.Epsilon == 0 && q.Delta == 0 {

@@ -77,7 +77,7 @@ func TestRelayNoise(t *testing.T) {
 		"local of sum": {func(q *planner.Query) { q.Relays.LocalEpsilon, q.Relays.MaxDummies = 5, 1600 }, 1600},
 		"thirty epochs": {func(q *planner.Query) {
 			q.Query, q.Bins, q.Epsilon, q.Delta = task.Histogram, 16, 0, 0
-			q.Relays.TotalEpsilon, q.Relays.TotalDelta, q.Relays.Epochs = 5.11, 3e-5, 30
+			q.TotalEpsilon, q.TotalDelta, q.Epochs = 5.11, 3e-5, 30
 		}, 16 * 37},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestRelayNoiseNamesWhatIsWrong(t *testing.T) {
 		"dummies":       func(q *planner.Query) { q.Relays.MaxDummies = 3 },
 		"max-dummies":   func(q *planner.Query) { q.Relays.MaxDummies = -1 },
 		"local-epsilon": func(q *planner.Query) { q.Relays.LocalEpsilon = 65 },
-		"total-delta":   func(q *planner.Query) { q.Relays.TotalEpsilon, q.Relays.Epochs = 1, 3 },
-		"epochs":        func(q *planner.Query) { q.Relays.TotalEpsilon, q.Relays.TotalDelta = 1, 1e-6 },
+		"total-delta":   func(q *planner.Query) { q.TotalEpsilon, q.Epochs = 1, 3 },
+		"epochs":        func(q *planner.Query) { q.TotalEpsilon, q.TotalDelta = 1, 1e-6 },
 		"epsilon":       func(q *planner.Query) { q.Epsilon = 0 },
 	} {
 		q := query()

@@ -24,7 +24,7 @@ type noiseFlags struct {
 const byRelays = "relays"
 
 // diluteFlags are those that only noise by relays takes.
-var diluteFlags = []string{"max-dummies", "local-epsilon", "batches", "total-epsilon", "total-delta"}
+var diluteFlags = []string{"max-dummies", "local-epsilon", "batches"}
 
 func (f *noiseFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -37,15 +37,11 @@ func (f *noiseFlags) add(cmd *cobra.Command) {
 		"with --noise relays: ε₀ that remains if all relays collude, in (0, 64]; 0: nothing remains")
 	flags.Uint64Var(&r.Batches, "batches", 100,
 		"with --noise relays: the most batches of an epoch, 0 for no bound; reports beyond are refused")
-	flags.Float64Var(&r.TotalEpsilon, "total-epsilon", 0,
-		"with --noise relays: ε of all epochs together, in (0, 100]; then --epsilon and --delta may be left out")
-	flags.Float64Var(&r.TotalDelta, "total-delta", 0, "with --noise relays: δ of all epochs together, in (0, 1)")
 }
 
 // check refuses flags that would be ignored, and numbers out of range.
 func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
 	changed := cmd.Flags().Changed
-	total := changed("total-epsilon") || changed("total-delta")
 	switch {
 	case f.by != "" && f.by != byRelays && f.by != "clients":
 		return cli.Usagef("invalid noise %q: want clients or relays", f.by)
@@ -57,8 +53,6 @@ func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
 		return cli.Usagef("invalid local-epsilon 0: want a number in (0, 64], or no --local-epsilon")
 	case f.relays.Batches > 1<<32-1:
 		return cli.Usagef("invalid batches %d: want 0 to 4294967295", f.relays.Batches)
-	case total && !changed("relay"):
-		return cli.Refuse(cmd, "without --relay: a draft has no epochs", "total-epsilon", "total-delta")
 	}
 	return cli.Refuse(cmd, "with --noise relays: no other client need be honest", "honest")
 }
@@ -68,7 +62,7 @@ func (f *noiseFlags) wanted(protocol string) bool {
 	return f.by == byRelays || protocol == augmented.Name
 }
 
-// checkTarget is an error where neither the target of an epoch nor, with noise by relays, that of all is given.
+// checkTarget is an error where neither the target of an epoch nor that of all is given.
 func checkTarget(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	if changed("total-epsilon") && changed("total-delta") && !changed("epsilon") && !changed("delta") {

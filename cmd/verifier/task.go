@@ -103,6 +103,9 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
 	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε of one epoch, in (0, 100] (required without a total)")
 	flags.Float64Var(&q.Delta, "delta", 0, "δ of one epoch, in (0, 1) (required without a total)")
+	flags.Float64Var(&q.TotalEpsilon, "total-epsilon", 0,
+		"ε of all epochs together, in (0, 100]; then --epsilon and --delta may be left out")
+	flags.Float64Var(&q.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1)")
 	flags.StringVar((*string)(&q.KEM), "kem", "",
 		"x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
 	flags.StringVar(&f.out, "out", "", "file to write")
@@ -133,9 +136,9 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if f.noise.wanted(f.query.Protocol) {
-		f.noise.relays.Epochs = f.count
 		f.query.Relays = &f.noise.relays
 	}
+	f.query.Epochs = f.count
 	t, err := planner.Draft(f.query)
 	if err != nil {
 		return cli.FlagError(err)
@@ -212,7 +215,8 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 	case f.owner != "" || f.verifier != "" || f.issuer != "":
 		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
 	}
-	return cli.Refuse(cmd, "without --relay: a draft has no epochs", "start", "epoch-length", "epochs")
+	return cli.Refuse(cmd, "without --relay: a draft has no epochs", "start", "epoch-length", "epochs",
+		"total-epsilon", "total-delta")
 }
 
 // sign adds the parties and epochs to a draft and signs it.

@@ -346,8 +346,6 @@ func (t *Task) CheckSupported() error {
 		return invalid.Field("noise", t.Noise.Kind, yet)
 	case t.Stream != nil:
 		return invalid.Field("stream", strconv.Quote(t.Stream.Name), yet)
-	case !t.Claim.Total.IsZero() && t.Noise == nil:
-		return invalid.Field("claim.total", t.Claim.Total.Epsilon.text+", "+t.Claim.Total.Delta.text, yet)
 	}
 	return nil
 }

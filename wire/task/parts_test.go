@@ -235,8 +235,7 @@ func TestNotSupportedYet(t *testing.T) {
 		"noise": func(t *task.Task) {
 			t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 9}
 		},
-		"stream":      func(t *task.Task) { t.Stream = stream() },
-		"claim.total": func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-5") },
+		"stream": func(t *task.Task) { t.Stream = stream() },
 	} {
 		s := sample()
 		change(s)

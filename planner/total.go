@@ -1,0 +1,95 @@
+package planner
+
+import (
+	"math"
+	"slices"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// calibrate is [registry.Calibrate] for a task that may claim a total and nothing of one epoch. Then one epoch
+// gets the largest ε whose noise keeps the total, with half of its share of δ: of randomized response
+// every δ on its curve says the same, and of others the rest is left for what is composed.
+func calibrate(t *task.Task) error {
+	if t.Claim.Epsilon.Value() > 0 || t.Claim.Total.IsZero() {
+		return registry.Calibrate(t)
+	}
+	if t.Epochs.Count == 1 {
+		t.Claim.Epsilon, t.Claim.Delta = t.Claim.Total.Epsilon, t.Claim.Total.Delta
+		return registry.Calibrate(t)
+	}
+	s := split{t}
+	found, err := s.search()
+	if err != nil {
+		return err
+	}
+	*t = *found
+	return nil
+}
+
+// split divides the total of a task among its epochs.
+type split struct{ draft *task.Task }
+
+// splitTolerance is by how much ε may be below the largest there is, relative to it.
+const splitTolerance = 1e-3
+
+// search returns the calibrated task. A share of ε always does, but for the rounding of laws.
+func (s split) search() (*task.Task, error) {
+	total, epochs := s.draft.Claim.Total, float64(s.draft.Epochs.Count)
+	low, high := total.Epsilon.Value()/epochs, total.Epsilon.Value()
+	best, atLow, err := s.try(low)
+	for range 8 {
+		if err != nil || atLow <= 0 {
+			break
+		}
+		low *= .998
+		best, atLow, err = s.try(low)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if atLow > 0 {
+		return nil, invalid.Field("total-epsilon", total.Epsilon.String(), "more, for that many epochs")
+	}
+	for high > low*(1+splitTolerance) {
+		eps := math.Sqrt(low * high)
+		if candidate, excess, err := s.try(eps); err != nil || excess > 0 {
+			high = eps
+		} else {
+			low, best = eps, candidate
+		}
+	}
+	return best, nil
+}
+
+// try returns the task calibrated for an ε of one epoch, and the logarithm of what all cost relative to the total's δ.
+func (s split) try(eps float64) (*task.Task, float64, error) {
+	t := *s.draft
+	t.Params = slices.Clone(t.Params)
+	total, epochs := t.Claim.Total, t.Epochs.Count
+	delta := total.Delta.Value() / float64(epochs) / 2
+	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(down(eps)), task.NewDelta(down(delta))
+	if err := registry.Calibrate(&t); err != nil {
+		return nil, 0, err
+	}
+	m, err := registry.Open(&t)
+	if err != nil {
+		return nil, 0, err
+	}
+	law, err := m.Law()
+	if err != nil {
+		return nil, 0, err
+	}
+	derived := compose.Delta([]compose.Observation{law.Observation(epochs)}, total.Epsilon.Value(), total.Delta.Value())
+	return &t, math.Log(derived / total.Delta.Value()), nil
+}
+
+// down returns a positive number rounded down to four digits.
+func down(x float64) string {
+	unit := math.Pow(10, math.Floor(math.Log10(x))-3)
+	return decimal.Format(math.Floor(x/unit*(1+1e-12))*unit, 4)
+}
