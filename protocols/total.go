@@ -37,25 +37,24 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	return nil
 }
 
-// Together returns what a number of a task's epochs cost a client together, at least 1: that of their laws at the
-// sum of their δ, or the task's total, or the sum of their claims, whichever has the least ε. The task's claim must
-// have been checked. The theorem is that of [CheckTotal].
-func Together(t *task.Task, m Mechanism, epochs uint64) (compose.Spend, error) {
-	n, claim := float64(epochs), t.Claim
-	sum := compose.Spend{Epsilon: n * claim.Epsilon.Value(), Delta: n * claim.Delta.Value()}
-	if total := claim.Total; !total.IsZero() && epochs <= t.Epochs.Count && total.Epsilon.Value() < sum.Epsilon {
-		return compose.Spend{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value()}, nil
+// Together returns what a number of a task's epochs cost a client together, the least ε of three: their laws composed,
+// and their claims added up, both at the sum of their δ, and the task's total. The task's claim must have been
+// checked. The theorem is that of [CheckTotal].
+func Together(t *task.Task, law func() (*compose.Law, error), epochs uint64) (compose.Spend, error) {
+	n := float64(epochs)
+	best := compose.Spend{Epsilon: n * t.Claim.Epsilon.Value(), Delta: n * t.Claim.Delta.Value()}
+	if epochs > 1 && best.Delta < 1 {
+		one, err := law()
+		if err != nil {
+			return best, err
+		}
+		// An error says that losses without bound alone are as likely as δ allows.
+		if eps, err := compose.Epsilon([]compose.Observation{one.Observation(epochs)}, best.Delta); err == nil {
+			best.Epsilon = min(best.Epsilon, eps)
+		}
 	}
-	if epochs <= 1 || sum.Delta >= 1 {
-		return sum, nil
+	if total := t.Claim.Total; !total.IsZero() && epochs <= t.Epochs.Count && total.Epsilon.Value() < best.Epsilon {
+		best = compose.Spend{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value()}
 	}
-	law, err := m.Law()
-	if err != nil {
-		return sum, err
-	}
-	eps, err := compose.Epsilon([]compose.Observation{law.Observation(epochs)}, sum.Delta)
-	if err != nil { // Losses without bound alone are as likely as δ allows.
-		return sum, nil
-	}
-	return compose.Spend{Epsilon: min(sum.Epsilon, eps), Delta: sum.Delta}, nil
+	return best, nil
 }

@@ -43,7 +43,7 @@ const maxBundle = 64 << 20
 type Options struct {
 	Task       string      // URL of the task at the first relay: …/v1/tasks/ID. Required.
 	Owner      string      // "ed25519:…", the owner's public key. Required.
-	MaxEpsilon float64     // Largest ε over all epochs of the task, by basic composition. Required, > 0.
+	MaxEpsilon float64     // Largest ε over all epochs of the task together ([protocols.Together]). Required, > 0.
 	MaxDelta   float64     // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
 	HTTP       HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
 	Header     http.Header // Added to submissions; a proxy's Forwarded header, for instance.
@@ -122,7 +122,7 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 	if err := m.CheckClaim(); err != nil {
 		return nil, err
 	}
-	if err := checkBudget(open, o); err != nil {
+	if err := checkBudget(open, m, o); err != nil {
 		return nil, err
 	}
 	sealer, err := onion.NewSealer(open.Task, open.ID, open.KeyLists)
@@ -141,10 +141,9 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 	return &Client{o, open, m, sealer, &issuerKey{}}, nil
 }
 
-// checkBudget composes the claim over all epochs by basic composition. Without a bound on δ a
+// checkBudget holds what all epochs cost together against the options. Without a bound on δ a
 // claim could be true and worthless: a client that reports its value with probability δ is (0, δ)-DP.
-func checkBudget(open *taskfile.Open, o Options) error {
-	eps, delta := open.Claim.Epsilon.Value(), open.Claim.Delta.Value()
+func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	if !(o.MaxEpsilon > 0) {
 		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon), "a number above 0")
 	}
@@ -154,14 +153,20 @@ func checkBudget(open *taskfile.Open, o Options) error {
 	if !(o.MaxDelta > 0 && o.MaxDelta <= 1) {
 		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta), "a number in (0, 1]")
 	}
-	n := float64(open.Epochs.Count)
-	if total := n * eps; total > o.MaxEpsilon {
-		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon),
-			fmt.Sprintf("at least %g: epsilon %s in each of %g epochs", total, open.Claim.Epsilon, n))
+	n := open.Epochs.Count
+	total, err := protocols.Together(open.Task, m.Law, n)
+	if err != nil {
+		return err
 	}
-	if total := n * delta; total > o.MaxDelta && o.MaxDelta < 1 {
+	if total.Epsilon > o.MaxEpsilon {
+		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon),
+			fmt.Sprintf("at least %s: epsilon %s in each of %d epochs", decimal.Up(total.Epsilon, 6),
+				open.Claim.Epsilon, n))
+	}
+	if total.Delta > o.MaxDelta && o.MaxDelta < 1 {
 		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta),
-			fmt.Sprintf("at least %s: delta %s in each of %g epochs", decimal.Format(total, -1), open.Claim.Delta, n))
+			fmt.Sprintf("at least %s: delta %s in each of %d epochs", decimal.Format(total.Delta, -1),
+				open.Claim.Delta, n))
 	}
 	return nil
 }

@@ -62,6 +62,7 @@ type EpochReport struct {
 	Epoch       uint64    `json:"epoch"`
 	Start       time.Time `json:"start"`   // UTC.
 	Epsilon     *float64  `json:"epsilon"` // Null: nothing bounds what the over-exposed have lost.
+	Spent       *float64  `json:"spent"`   // ε of this epoch and those before, at most; null as above.
 	Delta       float64   `json:"delta"`
 	Users       uint64    `json:"users"`
 	Batches     uint64    `json:"batches"`
@@ -168,11 +169,11 @@ func (v *Verifier) report() (*Report, error) {
 		Measure: measure(t.Task), Values: values(t.Task), Entry: entry(t.Task), Labels: v.labels,
 		BatchSize:  t.Batch.Size,
 		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, task: t.Task,
-		Ledger: Ledger{Epsilon: new(float64), Composition: "basic", Epochs: []EpochReport{}},
+		Ledger: Ledger{Composition: "exact", Epochs: []EpochReport{}},
 	}
 	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
 	r.ByHop = newHops(r.Hops)
-	found := v.places()
+	found, spent := v.places(), spending{v: v}
 	for _, number := range v.sortedEpochs() {
 		e := v.epochs[number]
 		if err := v.addUp(e); err != nil {
@@ -190,8 +191,13 @@ func (v *Verifier) report() (*Report, error) {
 			missing[hop] += n
 		}
 		if e.reached() {
-			r.Ledger.add(v.epochReport(number, e.total))
+			if err := r.Ledger.add(v.epochReport(number, e.total), &spent); err != nil {
+				return nil, err
+			}
 		}
+	}
+	if r.Ledger.Epsilon, r.Ledger.Delta, err = spent.total(spent.plain); err != nil {
+		return nil, err
 	}
 	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override)
 	r.Distribution = distribution(t.Task, r.Answer, total, counts.loss())
@@ -254,16 +260,14 @@ func (v *Verifier) epochReport(number uint64, e *total) EpochReport {
 	return r
 }
 
-// add composes a further epoch. Nothing is known of the whole if nothing is of an epoch.
-func (l *Ledger) add(e EpochReport) {
-	l.Delta += e.Delta
-	if e.Epsilon == nil || l.Epsilon == nil {
-		l.Epsilon = nil
-	} else {
-		sum := *l.Epsilon + *e.Epsilon
-		l.Epsilon = &sum
+// add adds a further epoch.
+func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
+	spent.add(&e)
+	if e.Spent, err = spent.soFar(); err != nil {
+		return err
 	}
 	l.Epochs = append(l.Epochs, e)
+	return nil
 }
 
 func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) {

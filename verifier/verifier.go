@@ -37,6 +37,7 @@ type Verifier struct {
 	progress func() Progress // Of the Puller; nil where there is none.
 	override bool            // Show what is unusable.
 	made     *Report         // Of all that is known; nil where something has changed since the last one.
+	ledger   ledgerCache
 }
 
 // HopCounts is what one relay's manifests say became of the slots it took in.

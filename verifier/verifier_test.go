@@ -16,9 +16,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/handover"
@@ -78,7 +80,7 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.Empty(t, got.Findings)
 	// 5.5 standard errors: false alarm below 10⁻⁶ for near-normal sums
 	require.InDelta(t, 7, got.Estimate[0], 5.5*got.StandardError[0])
-	require.Equal(t, 2.0, *got.Ledger.Epsilon)
+	require.Equal(t, 2.0, *got.Ledger.Epsilon, "one epoch")
 
 	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorIs(t, err, handover.ErrConfirmed, "a confirmed batch is gone at the relay")
@@ -392,7 +394,8 @@ func spoil(next [][]byte, n int) [][]byte {
 	return next
 }
 
-// TestTheLedgerAddsUp: over two epochs a client pays for both, whatever the number of batches in each.
+// TestTheLedgerAddsUp: over two epochs a client pays for both, whatever the number of batches in each, and no more
+// than their laws composed say.
 func TestTheLedgerAddsUp(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
@@ -402,8 +405,17 @@ func TestTheLedgerAddsUp(t *testing.T) {
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Equal(t, []float64{2, 1e-4}, []float64{r.Epsilon, r.Delta})
-	require.Equal(t, []float64{4, 2e-4}, []float64{*r.Ledger.Epsilon, r.Ledger.Delta})
+	m, err := registry.Open(c.Open.Task)
+	require.NoError(t, err)
+	law, err := m.Law()
+	require.NoError(t, err)
+	two, err := compose.Epsilon([]compose.Observation{law.Observation(2)}, 2e-4)
+	require.NoError(t, err)
+	require.Less(t, two, 3.7)
+	require.Equal(t, []float64{two, 2e-4}, []float64{*r.Ledger.Epsilon, r.Ledger.Delta})
+	require.Equal(t, "exact", r.Ledger.Composition)
 	require.Len(t, r.Ledger.Epochs, 2)
+	require.Equal(t, []float64{2, two}, []float64{*r.Ledger.Epochs[0].Spent, *r.Ledger.Epochs[1].Spent})
 	for i, e := range r.Ledger.Epochs {
 		require.Equal(t, []float64{2, 1e-4}, []float64{*e.Epsilon, e.Delta}, "what one epoch costs")
 		require.EqualValues(t, 2-i, e.Batches)

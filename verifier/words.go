@@ -345,11 +345,9 @@ func (r *Report) Messages() string {
 
 // readEpochs reads the ledger, the oldest first.
 func (a *account) readEpochs() {
-	spent := Ledger{Epsilon: new(float64)}
 	for _, e := range a.Ledger.Epochs {
-		spent.add(e)
 		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.task.Epochs), a.of(e.Answer, e.Distribution),
-			spent.Epsilon})
+			e.Spent})
 	}
 }
 

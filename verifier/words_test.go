@@ -217,7 +217,6 @@ func lossInWords(r object) (out []string) {
 func ledgerInWords(t *testing.T, r object) (out []string) {
 	t.Helper()
 	ledger := object(r["ledger"].(map[string]any))
-	spent := new(float64)
 	numbers := slices.ContainsFunc(ledger.list("epochs"), func(e object) bool {
 		return e["estimate"] != nil && (r["entry"] == nil || e["distribution"] != nil)
 	})
@@ -240,12 +239,10 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 		if r.number("missing") > 0 {
 			row = append(row, e.count("missing"))
 		}
-		if x, bounded := e["epsilon"].(float64); spent == nil || !bounded {
-			spent = nil
-			row = append(row, "no bound")
+		if x, bounded := e["spent"].(float64); bounded {
+			row = append(row, look.Number(x))
 		} else {
-			*spent += x
-			row = append(row, look.Number(*spent))
+			row = append(row, "no bound")
 		}
 		if n := e.number("over_exposed"); n > 0 {
 			out = append(out, look.Number(n)+" clients without the guarantee")

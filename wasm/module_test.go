@@ -14,6 +14,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wasm"
@@ -95,6 +96,9 @@ func TestRandomizeDistribution(t *testing.T) {
 	module := start(t, wasm.Browser)
 	handle := module.open(f.Task)
 	require.Equal(t, mechanism.Epsilon0(), math.Float64frombits(module.export("epsilon0", handle)))
+	total, err := protocols.Together(f.Task, mechanism.Law, f.Epochs.Count)
+	require.NoError(t, err)
+	require.InEpsilon(t, total.Epsilon, math.Float64frombits(module.export("total_epsilon", handle)), 1e-9)
 
 	const n, x = 40000, 2
 	counts := [4]float64{}

@@ -30,6 +30,7 @@ type amplifyResult struct {
 	Users     uint64   `json:"users"`
 	Delta     float64  `json:"delta"`
 	Epsilon   float64  `json:"epsilon"`
+	Epochs    uint64   `json:"epochs"` // That many releases together; ε and δ are theirs.
 }
 
 // gaussianResult is what `verifier amplify --mechanism gaussian` prints.
@@ -43,7 +44,7 @@ type gaussianResult struct {
 type amplifyFlags struct {
 	mechanism, bound, solve, plot string
 	eps0, epsilon, delta, sigma   float64
-	k, users                      uint64
+	k, users, epochs              uint64
 }
 
 func amplifyCommand() *cobra.Command {
@@ -64,12 +65,19 @@ Solve for eps (the default), delta, eps0 or users, and give all the others. eps,
 are rounded up, eps0 down, by at most a relative 1e-9. "raw" is the bound alone; "value" falls
 back to pure local privacy, which always holds.
 
+With --epochs T ε is that of T releases together, by composition of their laws of privacy loss,
+and δ the total: for krr with revealed, exact or others, and laplace with exact, solving for eps.
+It holds for releases fixed before the first, such as the epochs of a task, whose inputs may
+depend on what was released before (docs/proofs/loss-laws.md, Theorem 3).
+
 With --plot FILE.svg a chart of ε against the number of users is written, for every bound that is
-valid for the mechanism and for generic randomizers.`,
+valid for the mechanism and for generic randomizers; with --epochs, of ε against their number.`,
 		Example: `  # ε of 10-ary randomized response with ε₀ = 1 among 100 million users
   verifier amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 100000000 --delta 1e-6
   # how many users does Laplace noise with ε₀ = 1 need for (0.1, 1e-6)?
   verifier amplify --mechanism laplace --bound exact --eps0 1 --epsilon 0.1 --delta 1e-6 --solve users
+  # a year of days
+  verifier amplify --mechanism krr --bound exact --k 16 --eps0 5.53 --users 10000 --delta 3.65e-4 --epochs 365
   # compare the bounds
   verifier amplify --mechanism krr --bound exact --k 10 --eps0 1 --users 1000000 --delta 1e-6 --plot eps.svg`,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.NoArgs(cmd, args)) },
@@ -85,7 +93,8 @@ valid for the mechanism and for generic randomizers.`,
 	flags.Float64Var(&f.delta, "delta", 0, "δ after shuffling, above 0 and below 1")
 	flags.Float64Var(&f.epsilon, "epsilon", 0, "ε after shuffling, above 0")
 	flags.Float64Var(&f.sigma, "sigma", 0, "standard deviation of the noise on [0,1], for gaussian, above 0")
-	flags.StringVar(&f.plot, "plot", "", "write a chart of ε against users to this SVG file")
+	flags.Uint64Var(&f.epochs, "epochs", 1, "releases together, 1 to 65536")
+	flags.StringVar(&f.plot, "plot", "", "write a chart of ε to this SVG file")
 	return cmd
 }
 
@@ -111,12 +120,16 @@ func runAmplify(cmd *cobra.Command, f amplifyFlags) error {
 	if a.Mechanism != accountant.KRR {
 		a.K = 0
 	}
-	result, err := solveAmplify(a, f)
+	solve, plot := solveAmplify, plotAmplify
+	if f.epochs != 1 {
+		solve, plot = composeAmplify, plotEpochs
+	}
+	result, err := solve(a, f)
 	if err != nil {
 		return cli.FlagError(err)
 	}
 	if f.plot != "" {
-		if err := plotAmplify(f.plot, result); err != nil {
+		if err := plot(f.plot, result); err != nil {
 			return err
 		}
 	}
@@ -160,7 +173,7 @@ func checkAmplify(cmd *cobra.Command, f amplifyFlags) error {
 func solveAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, error) {
 	r := amplifyResult{
 		Mechanism: f.mechanism, Bound: f.bound, Solve: f.solve,
-		Epsilon0: a.Epsilon0, K: a.K, Users: a.Users, Delta: f.delta, Epsilon: f.epsilon,
+		Epsilon0: a.Epsilon0, K: a.K, Users: a.Users, Delta: f.delta, Epsilon: f.epsilon, Epochs: 1,
 	}
 	var raw float64
 	var err error
@@ -187,7 +200,7 @@ func solveAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, er
 
 // runGaussian prints the blanket probability of the Gaussian mechanism.
 func runGaussian(cmd *cobra.Command, f amplifyFlags) error {
-	for _, name := range []string{"bound", "eps0", "k", "users", "delta", "epsilon", "solve", "plot"} {
+	for _, name := range []string{"bound", "eps0", "k", "users", "delta", "epsilon", "solve", "plot", "epochs"} {
 		if cmd.Flags().Changed(name) {
 			return cli.Usagef("--%s is not valid for mechanism gaussian: it has no pure local ε₀; give --sigma "+
 				"for its γ", name)
@@ -219,6 +232,9 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 	fmt.Fprintf(table, "local privacy\tε₀ = %s\n", decimal.Format(r.Epsilon0, 12))
 	fmt.Fprintf(table, "after shuffling %d users\tε = %s, δ = %s\n", r.Users,
 		decimal.Format(r.Epsilon, 12), decimal.Format(r.Delta, 12))
+	if r.Epochs > 1 {
+		fmt.Fprintf(table, "together\t%d releases, fixed beforehand (docs/proofs/loss-laws.md, Theorem 3)\n", r.Epochs)
+	}
 	fmt.Fprintf(table, "solved for %s by %s\t%s (the bound alone: %s)\n", r.Solve, r.Bound,
 		decimal.Format(r.Value, 12), raw)
 	if !r.Amplified {

@@ -70,6 +70,25 @@ func TestAmplifyCommandSolvesForEachQuantity(t *testing.T) {
 	require.Greater(t, eps0["value"], .002)
 }
 
+// A year of days costs far less than they add up to, at the same δ, and a month of Laplace noise as well.
+func TestAmplifyCommandComposesEpochs(t *testing.T) {
+	chart := filepath.Join(t.TempDir(), "epochs.svg")
+	krr := "amplify --mechanism krr --bound exact --k 16 --eps0 5.53 --users 10000 "
+	one, _ := runVerifier(t, krr+"--delta 1e-6")
+	year, status := runVerifier(t, krr+"--delta 3.65e-4 --epochs 365 --plot "+chart)
+	require.Equal(t, cli.ExitOK, status)
+	require.InDelta(t, .997, one["value"], .001)
+	require.InDelta(t, 22.1, year["value"], .05)
+	require.Equal(t, 365.0, year["epochs"])
+	svg, err := os.ReadFile(chart)
+	require.NoError(t, err)
+	require.Contains(t, string(svg), "added up")
+	month, status := runVerifier(t,
+		"amplify --mechanism laplace --bound exact --eps0 1 --users 10000 --delta 3e-5 --epochs 30")
+	require.Equal(t, cli.ExitOK, status)
+	require.InDelta(t, .18, month["value"], .001)
+}
+
 func TestAmplifyCommandSaysWhenNothingIsGained(t *testing.T) {
 	result, status := runVerifier(t, "amplify --mechanism generic --bound hoeffding --eps0 4 --users 10 --delta 1e-6")
 	require.Equal(t, cli.ExitOK, status)
@@ -96,6 +115,10 @@ func TestAmplifyCommandRejects(t *testing.T) {
 		"--mechanism generic --bound efmrtt19 --eps0 .4 --users 999 --delta 1e-6",
 		"--mechanism gaussian --bound exact --eps0 1 --users 10 --delta 1e-6",
 		"--mechanism gaussian --sigma -1",
+		"--mechanism krr --bound exact --k 3 --eps0 1 --users 10 --delta 1e-6 --epochs 0",
+		"--mechanism krr --bound bennett --k 3 --eps0 1 --users 10 --delta 1e-6 --epochs 2",
+		"--mechanism generic --bound clones --eps0 1 --users 10 --delta 1e-6 --epochs 2",
+		"--mechanism krr --bound exact --k 3 --eps0 1 --users 10 --epsilon 1 --solve delta --epochs 2",
 	} {
 		_, status := runVerifier(t, "amplify "+args)
 		require.Equal(t, cli.ExitUsage, status, args)

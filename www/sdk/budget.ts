@@ -1,6 +1,6 @@
 /**
- * What many epochs cost together, by basic composition: k reports of (ε, δ) are (kε, kδ). For the
- * few epochs of a task and ε near 1 no general composition theorem is better.
+ * What many reports cost together. The epochs of one task are composed exactly by the module. Tasks may have been
+ * chosen after the results of others, so that reports of several add up: (ε, δ) and (ε′, δ′) are (ε + ε′, δ + δ′).
  * @module
  */
 
@@ -14,10 +14,9 @@ export function total(spent: readonly Spent[]): number {
 
 /** @throws DoonaError `epsilon-too-large` where all epochs of a task may cost more than `max` */
 export function checkTask(epsilon: number, epochs: number, max: number): void {
-  if (epsilon * epochs <= max) return;
+  if (epsilon <= max) return;
   const message =
-    `couldn't accept the task: its ${epochs} epochs of epsilon ${epsilon} cost ${epsilon * epochs} together, ` +
-    `maxEpsilon is ${max}`;
+    `couldn't accept the task: its ${epochs} epochs cost epsilon ${epsilon} together, maxEpsilon is ${max}`;
   throw new DoonaError('epsilon-too-large', message, 'maxEpsilon');
 }
 

@@ -49,9 +49,9 @@ async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
     fetchBundle(pinned.url, options.signal),
     startEngine(options, pinned),
   ]);
-  const { handle, task, epsilon0, tokenKeys } = await open(options, pinned, bundle, ready, module);
-  const guarantee = guaranteeOf(task, epsilon0);
-  checkTask(guarantee.epsilon, guarantee.epochs, options.maxEpsilon);
+  const { handle, task, epsilon0, totalEpsilon, tokenKeys } = await open(options, pinned, bundle, ready, module);
+  const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
+  checkTask(guarantee.totalEpsilon, guarantee.epochs, options.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);
   return new Doona({
     id: pinned.idText,

@@ -35,6 +35,8 @@ export interface Opened {
   readonly task: Task;
   /** ε₀ of one client's messages; Infinity where the protocol has none. */
   readonly epsilon0: number;
+  /** ε of all epochs of the task together. */
+  readonly totalEpsilon: number;
   /** The ids of the issuer's keys by epoch, of a task with tokens; else empty. */
   readonly tokenKeys: readonly Bytes[];
 }
@@ -84,7 +86,8 @@ export function localEngine(): Engine {
       const reporter =
         name === 'browser' ? await withWebCrypto(module, bundle, expected) : withFullModule(module, raw, expected);
       const tokenKeys = withTokens(task) ? await checkIssuer(bundle, name === 'full') : [];
-      return { handle: reporters.push(reporter) - 1, task, epsilon0: reporter.epsilon0, tokenKeys };
+      const { epsilon0, totalEpsilon } = reporter;
+      return { handle: reporters.push(reporter) - 1, task, epsilon0, totalEpsilon, tokenKeys };
     },
     async check() {}, // that it answers is the answer
     async submission(handle, epoch, value) {

@@ -18,7 +18,7 @@ const tasks = vectors.map(({ canonical }) => parseTask(fromHex(canonical, canoni
 test('who counts participants: an issuer of tokens, or addresses, and never both', () => {
   const kinds = new Set<string>();
   for (const task of tasks) {
-    const guarantee = guaranteeOf(task, 2);
+    const guarantee = guaranteeOf(task, 2, 3);
     const names = explain(task, guarantee).unverified.map(({ name }) => name);
     if (guarantee.minimumHonest === 0) {
       assert.deepEqual(names, ['relays', 'participation'], 'no participant need be real');
@@ -34,7 +34,7 @@ test('who counts participants: an issuer of tokens, or addresses, and never both
 test('one relay is the only one', () => {
   const [task] = tasks;
   const alone = { ...task!, relays: task!.relays.slice(0, 1), slots: { ...task!.slots, padding: 'full' } };
-  const relays = explain(alone, guaranteeOf(alone, 2)).unverified.find(({ name }) => name === 'relays');
+  const relays = explain(alone, guaranteeOf(alone, 2, 3)).unverified.find(({ name }) => name === 'relays');
   assert.equal(relays?.text, 'that the only relay does not work with the verifier');
 });
 
@@ -47,7 +47,7 @@ test('which relay must be honest follows from the padding, the slots and the pro
   ] as const) {
     const other = { ...task!, protocol,
       slots: { ...task!.slots, padding, lanes: protocol === 'vectorsum' ? 3 : 1, perLane } };
-    const guarantee = guaranteeOf(other, 2);
+    const guarantee = guaranteeOf(other, 2, 3);
     assert.equal(guarantee.relay, relay, protocol);
     const { unverified } = explain(other, guarantee);
     assert.equal(unverified.some(({ name }) => name === 'whole-clients'), relay === 'whole', protocol);
@@ -66,7 +66,7 @@ test('what is left if nobody else is honest, and if all relays collude', () => {
     [noisy, 2, 1, 'If nobody else who reports is honest, the promise holds all the same. If all relays work with the verifier, epsilon 2 is left.'],
     [noisy, Infinity, 1, 'If nobody else who reports is honest, the promise holds all the same. If all relays work with the verifier, nothing is left.'],
   ] as const) {
-    const guarantee = guaranteeOf(of, epsilon0);
+    const guarantee = guaranteeOf(of, epsilon0, 3);
     assert.equal(guarantee.aloneEpsilon, alone === 1 ? guarantee.epsilon : alone);
     assert.ok(explain(of, guarantee).worstCase.startsWith(words), explain(of, guarantee).worstCase);
   }
@@ -76,6 +76,6 @@ test('numbers are rounded against us', () => {
   const [task] = tasks;
   for (const [epsilon0, words] of [[1.001, 'epsilon 1.01 is left'], [0.3, 'epsilon 0.3 is left'],
     [12.3456, 'epsilon 12.4 is left'], [9.999, 'epsilon 10 is left']] as const) {
-    assert.ok(explain(task!, guaranteeOf(task!, epsilon0)).worstCase.includes(words), words);
+    assert.ok(explain(task!, guaranteeOf(task!, epsilon0, 3)).worstCase.includes(words), words);
   }
 });

@@ -10,7 +10,10 @@ export interface Guarantee {
   /** (ε, δ) of one epoch, against the verifier and everyone after it. */
   readonly epsilon: number;
   readonly delta: number;
-  /** Number of epochs, and what all of them cost together. */
+  /**
+   * Number of epochs, and what all of them cost together: the task's total, or what their laws add up to. All have one
+   * law, fixed before the first, so that later answers may depend on earlier results (docs/proofs/loss-laws.md).
+   */
   readonly epochs: number;
   readonly totalEpsilon: number;
   readonly totalDelta: number;
@@ -30,7 +33,7 @@ export interface Guarantee {
   readonly relays: number;
 }
 
-export function guaranteeOf(task: Task, epsilon0: number): Guarantee {
+export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number): Guarantee {
   const epsilon = Number(task.claim.epsilon);
   const delta = Number(task.claim.delta);
   const { count } = task.epochs;
@@ -41,7 +44,7 @@ export function guaranteeOf(task: Task, epsilon0: number): Guarantee {
     epsilon,
     delta,
     epochs: count,
-    totalEpsilon: total ? Number(total.epsilon) : count * epsilon,
+    totalEpsilon,
     totalDelta: total ? Number(total.delta) : count * delta,
     localEpsilon,
     aloneEpsilon: minimumHonest === 0 ? epsilon : localEpsilon,

@@ -16,6 +16,7 @@ interface Exports {
   result_size(): number;
   open(): number;
   epsilon0(handle: number): number;
+  total_epsilon(handle: number): number;
   randomize(handle: number): number;
   open_bundle(): number;
   submission(handle: number, epoch: bigint): number;
@@ -77,6 +78,11 @@ export class Module {
   /** The ε₀ of one client's messages; Infinity where the protocol has none. */
   epsilon0(handle: number): number {
     return this.#exports.epsilon0(handle);
+  }
+
+  /** ε of all epochs of the task together. */
+  totalEpsilon(handle: number): number {
+    return this.#exports.total_epsilon(handle);
   }
 
   /** Randomizes a value into padded slots. @throws ModuleError */

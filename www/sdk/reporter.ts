@@ -15,6 +15,8 @@ import { Sealer } from './seal.js';
 export interface Reporter {
   /** ε₀ of one client's messages; Infinity where the protocol has none. */
   readonly epsilon0: number;
+  /** ε of all epochs of the task together. */
+  readonly totalEpsilon: number;
   /**
    * Randomizes and seals; the caller keeps at most one result per epoch.
    * @throws DoonaError `invalid-value`; `task-refused` where the task's keys cannot be sealed to
@@ -37,6 +39,7 @@ export async function withWebCrypto(module: Module, bundle: Bundle, expected: Ex
   const slotSize = 1 + bundle.task.slots.messageBytes;
   return {
     epsilon0: module.epsilon0(handle),
+    totalEpsilon: module.totalEpsilon(handle),
     submission: async (epoch, value) => {
       const lanes = randomizing(() => module.randomize(handle, value, slotSize));
       try {
@@ -55,6 +58,7 @@ export function withFullModule(module: Module, raw: Bytes, expected: Expected): 
   const handle = opening(() => module.openBundle(expected.owner, expected.id, raw));
   return {
     epsilon0: module.epsilon0(handle),
+    totalEpsilon: module.totalEpsilon(handle),
     submission: async (epoch, value) => randomizing(() => module.submission(handle, epoch, value)),
   };
 }

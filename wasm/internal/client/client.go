@@ -43,6 +43,19 @@ func Open(canonical []byte) (*Client, error) {
 // are; +Inf where the protocol has none.
 func (c *Client) Epsilon0() float64 { return c.mechanism.Epsilon0() }
 
+// TotalEpsilon returns the ε of all epochs of the task together, at the δ of its total or else the sum of the epochs':
+// the claimed one, or else what the epochs add up to at most.
+func (c *Client) TotalEpsilon() float64 {
+	if total := c.task.Claim.Total; !total.IsZero() {
+		return total.Epsilon.Value()
+	}
+	spent, err := protocols.Together(c.task, c.mechanism.Law, c.task.Epochs.Count)
+	if err != nil { // No law: the claims add up.
+		return float64(c.task.Epochs.Count) * c.task.Claim.Epsilon.Value()
+	}
+	return spent.Epsilon
+}
+
 // Slots randomizes one value, which it zeroes, and pads the messages: slots by lane.
 // The caller must keep the result of at most one call per task and epoch.
 func (c *Client) Slots(value []float64) ([][]task.Message, error) {

@@ -82,6 +82,16 @@ func epsilon0(handle uint32) float64 {
 	return math.NaN()
 }
 
+// totalEpsilon returns the ε of all epochs together.
+//
+//go:wasmexport total_epsilon
+func totalEpsilon(handle uint32) float64 {
+	if c := ByHandle(handle); c != nil {
+		return c.TotalEpsilon()
+	}
+	return math.NaN()
+}
+
 // randomize randomizes the value in the input and leaves its plaintext slots as the result.
 //
 //go:wasmexport randomize

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/look"
+)
+
+// mostEpochs is the largest number of epochs of a task.
+const mostEpochs = 65536
+
+// composeAmplify is solveAmplify for several releases together.
+func composeAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, error) {
+	r := amplifyResult{
+		Mechanism: f.mechanism, Bound: f.bound, Solve: f.solve,
+		Epsilon0: a.Epsilon0, K: a.K, Users: a.Users, Delta: f.delta, Epochs: f.epochs,
+	}
+	law, err := lawOf(a, f)
+	if err != nil {
+		return r, err
+	}
+	local := float64(f.epochs) * a.Epsilon0
+	raw, err := compose.Epsilon([]compose.Observation{law.Observation(f.epochs)}, f.delta)
+	if err != nil {
+		return r, err
+	}
+	r.Raw, r.Value, r.Amplified = &raw, math.Min(raw, local), raw < local
+	r.Epsilon = r.Value
+	return r, nil
+}
+
+// lawOf returns the law of one release.
+func lawOf(a accountant.Amplification, f amplifyFlags) (*compose.Law, error) {
+	if f.epochs < 1 || f.epochs > mostEpochs {
+		return nil, invalid.Field("epochs", strconv.FormatUint(f.epochs, 10), "1 to "+strconv.Itoa(mostEpochs))
+	}
+	if f.solve != "eps" {
+		return nil, invalid.Field("solve", f.solve, "eps with several epochs")
+	}
+	_, eps0, err := a.Epsilon(f.delta) // Checks all numbers.
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Mechanism == accountant.KRR && krrRules[a.Bound] != "":
+		gamma := float64(a.K) / (math.Expm1(a.Epsilon0) + float64(a.K)) * (1 - 1e-15)
+		return compose.KRRLaw(krrRules[a.Bound], a.K, gamma, a.Users)
+	case a.Mechanism == accountant.Laplace && a.Bound == accountant.ExactBits:
+		curve := func(eps float64) float64 {
+			delta, _, err := a.Delta(eps)
+			if err != nil {
+				return 1
+			}
+			return delta
+		}
+		return compose.LawOfSlow(curve, math.Min(a.Epsilon0, 4*eps0+compose.Top(curve))), nil
+	}
+	return nil, invalid.Field("bound", f.bound,
+		"with several epochs revealed, exact or others for krr, or exact for laplace: "+
+			"others are no law of a privacy loss")
+}
+
+// krrRules are the rules of bounds that have laws.
+var krrRules = map[accountant.Bound]accountant.Rule{
+	accountant.RevealedBits: accountant.Revealed, accountant.ExactBits: accountant.Exact,
+	accountant.OthersBits: accountant.Others,
+}
+
+// plotEpochs writes a chart of ε against the number of releases, composed and added up, at an equal share of δ each.
+func plotEpochs(path string, r amplifyResult) error {
+	a := accountant.Amplification{Mechanism: accountant.Mechanism(r.Mechanism), Bound: accountant.Bound(r.Bound),
+		Epsilon0: r.Epsilon0, K: r.K, Users: r.Users}
+	each := r.Delta / float64(r.Epochs)
+	law, err := lawOf(a, amplifyFlags{solve: r.Solve, delta: each, epochs: r.Epochs, bound: r.Bound})
+	if err != nil {
+		return err
+	}
+	one, _, err := a.Epsilon(each)
+	if err != nil {
+		return err
+	}
+	composed, added := look.LogLogLine{Name: "composed"}, look.LogLogLine{Name: "added up"}
+	const points = 13
+	for i := range points {
+		n := math.Round(math.Pow(float64(r.Epochs), float64(i)/(points-1)))
+		eps, err := compose.Epsilon([]compose.Observation{law.Observation(uint64(n))}, n*each)
+		if err != nil {
+			return err
+		}
+		composed.Points = append(composed.Points, [2]float64{n, math.Min(eps, n*one)})
+		added.Points = append(added.Points, [2]float64{n, n * one})
+	}
+	chart := look.LogLogChart{
+		Title: fmt.Sprintf("ε of releases together: %s, ε₀ = %.4g, δ = %s each", r.Mechanism, r.Epsilon0,
+			decimal.Format(each, 4)),
+		XLabel: "releases", YLabel: "ε", Lines: []look.LogLogLine{composed, added},
+	}
+	var svg strings.Builder
+	chart.SVG(&svg)
+	if err := os.WriteFile(path, []byte(svg.String()), 0o644); err != nil {
+		return fmt.Errorf("couldn't write the chart: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package verifier
+
+import (
+	"math/bits"
+	"sync"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/protocols"
+)
+
+// spending adds up what epochs cost a client who reports in each of them. Those whose claim stands are composed
+// exactly: they have one law, fixed before the first (docs/proofs/loss-laws.md, Theorem 3 (a)). What is left of
+// over-exposed clients is added.
+type spending struct {
+	v         *Verifier
+	plain     uint64        // Epochs whose claim stands.
+	others    compose.Spend // Of the rest.
+	unbounded bool
+}
+
+// add takes note of an epoch.
+func (s *spending) add(e *EpochReport) {
+	switch {
+	case e.Epsilon == nil:
+		s.unbounded = true
+	case e.OverExposed > 0:
+		s.others.Epsilon += *e.Epsilon
+		s.others.Delta += e.Delta
+	default:
+		s.plain++
+	}
+}
+
+// total returns what has been spent, a nil ε where nothing bounds it, of so many epochs whose claim stands.
+func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) {
+	spent, err := s.v.spent(plain)
+	if err != nil {
+		return nil, 0, err
+	}
+	all := compose.Spend{Epsilon: spent.Epsilon + s.others.Epsilon, Delta: spent.Delta + s.others.Delta}
+	if s.unbounded {
+		return nil, all.Delta, nil
+	}
+	return &all.Epsilon, all.Delta, nil
+}
+
+// soFar bounds what has been spent so far. Of many epochs their number is rounded up by a sixteenth at most, so that
+// the rows of a year take a second, and not ten.
+func (s *spending) soFar() (*float64, error) {
+	unit := uint64(1) << max(0, bits.Len64(s.plain)-5)
+	eps, _, err := s.total((s.plain + unit - 1) / unit * unit)
+	return eps, err
+}
+
+// ledgerCache has what some numbers of epochs cost together: a second's work for a year of them.
+type ledgerCache struct {
+	law   func() (*compose.Law, error)
+	spent map[uint64]compose.Spend
+}
+
+// spent returns what a number of epochs cost together. v.mu is held.
+func (v *Verifier) spent(epochs uint64) (compose.Spend, error) {
+	if v.ledger.law == nil {
+		v.ledger = ledgerCache{sync.OnceValues(v.mechanism.Law), map[uint64]compose.Spend{}}
+	}
+	known, ok := v.ledger.spent[epochs]
+	if ok || epochs == 0 {
+		return known, nil
+	}
+	spent, err := protocols.Together(v.open.Task, v.ledger.law, epochs)
+	if err == nil {
+		v.ledger.spent[epochs] = spent
+	}
+	return spent, err
+}
