@@ -15,8 +15,11 @@ import (
 // gets the largest ε whose noise keeps the total, with half of its share of δ: of randomized response
 // every δ on its curve says the same, and of others the rest is left for what is composed.
 func calibrate(t *task.Task) error {
-	if t.Claim.Epsilon.Value() > 0 || t.Claim.Total.IsZero() {
+	switch {
+	case t.Claim.Total.IsZero():
 		return registry.Calibrate(t)
+	case t.Claim.Epsilon.Value() > 0:
+		return kept(t)
 	}
 	if t.Epochs.Count == 1 {
 		t.Claim.Epsilon, t.Claim.Delta = t.Claim.Total.Epsilon, t.Claim.Total.Delta
@@ -29,6 +32,19 @@ func calibrate(t *task.Task) error {
 	}
 	*t = *found
 	return nil
+}
+
+// kept is [registry.Calibrate] for a task that claims one epoch and all, and an error where epochs do not keep the
+// total.
+func kept(t *task.Task) error {
+	if err := registry.Calibrate(t); err != nil {
+		return err
+	}
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	return m.CheckClaim()
 }
 
 // split divides the total of a task among its epochs.

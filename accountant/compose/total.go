@@ -68,7 +68,10 @@ func between(f func(float64) float64, low, high, atLow, atHigh float64) float64 
 }
 
 // Spend is what one task costs in all its epochs: it is (Epsilon, Delta)-private.
-type Spend struct{ Epsilon, Delta float64 }
+type Spend struct {
+	Epsilon float64 `json:"epsilon"`
+	Delta   float64 `json:"delta"`
+}
 
 // Adaptive returns what tasks cost together, each of which may have been chosen after the results of those
 // before: they add up, rounded up ([RRUV16], Theorem 3.6, whose filter stops at fixed sums). Laws must not be composed

@@ -12,8 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -362,6 +365,8 @@ type taskSummary struct {
 
 	Noise *noiseSummary `json:"noise,omitempty"` // What every relay adds.
 	Total *totalSummary `json:"total,omitempty"` // The claim of all epochs together.
+	// What all epochs cost together at most, of a task with parties and several epochs: what is claimed or follows.
+	Together *compose.Spend `json:"together,omitempty"`
 }
 
 // totalSummary is the claim of all epochs.
@@ -393,9 +398,16 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	}
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
 		t.Claim.Delta.String(), nil, nil, t.Batch.Size, t.Batch.Min,
-		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil}
+		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil}
 	if s.Noise, err = noiseOf(t); err != nil {
 		return err
+	}
+	if t.Epochs.Count > 1 {
+		spent, err := protocols.Together(t, m.Law, t.Epochs.Count)
+		if err != nil {
+			return err
+		}
+		s.Together = &spent
 	}
 	if total := t.Claim.Total; !total.IsZero() {
 		s.Total = &totalSummary{total.Epsilon.String(), total.Delta.String(), t.Epochs.Count}
@@ -436,6 +448,10 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 			strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), verifier.WorstCase(t, m))
 		if s.Total != nil {
 			fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)
+		} else if s.Together != nil {
+			fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP, as their laws compose; they are fixed before the " +
+				"first.\n",
+				t.Epochs.Count, decimal.Up(s.Together.Epsilon, 3), decimal.Up(s.Together.Delta, 3))
 		}
 		if caveat != "" {
 			fmt.Fprintln(w, caveat)
