@@ -17,10 +17,10 @@ func TestTotalIsSplit(t *testing.T) {
 		change func(q *planner.Query)
 		least  float64 // ε of one epoch.
 	}{
-		"histogram":  {func(q *planner.Query) { q.Query, q.Bins, q.Batch = task.Histogram, 16, 10_000 }, 1.05},
-		"count":      {func(q *planner.Query) { q.Query = task.Count }, 1.4},
-		"one epoch":  {func(q *planner.Query) { q.Epochs, q.TotalEpsilon = 1, 1 }, 1},
-		"splitmix":   {func(q *planner.Query) { q.Protocol = "splitmix" }, .24},
+		"histogram": {func(q *planner.Query) { q.Query, q.Bins, q.Batch = task.Histogram, 16, 10_000 }, 1.05},
+		"count":     {func(q *planner.Query) { q.Query = task.Count }, 1.4},
+		"one epoch": {func(q *planner.Query) { q.Epochs, q.TotalEpsilon = 1, 1 }, 1},
+		"splitmix":  {func(q *planner.Query) { q.Protocol = "splitmix" }, .24},
 	} {
 		q := query()
 		q.Honest, q.Epsilon, q.Delta = 1, 0, 0

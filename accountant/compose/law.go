@@ -30,7 +30,7 @@ type Law struct {
 const (
 	lawPoints    = 400   // G of the laws made here: a step is about a thirtieth of the standard deviation.
 	lawTail      = 1e-20 // What may be an infinite loss for the grid's sake.
-	lawMargin    = 1e-9  // Above the relative error of every mass.
+	lawMargin    = 1e-7  // Above the relative error of every mass, and of P − Q of a small loss by its size.
 	lawMaxPoints = 1024  // Of laws read.
 	maxCopies    = 1 << 20
 )
@@ -84,7 +84,7 @@ func (l *Law) pair() *Pair {
 
 // newLaw returns the law of masses at 1, 2, … steps, all rounded up to what can be written down.
 func newLaw(step float64, masses []float64, infinity float64) *Law {
-	l := &Law{step: step, infinity: roundUp(infinity * (1 + lawMargin)), copies: 1}
+	l := &Law{step: step, infinity: min(1, roundUp(infinity*(1+lawMargin))), copies: 1}
 	last := len(masses)
 	for last > 0 && masses[last-1] == 0 {
 		last--

@@ -56,7 +56,7 @@ func Delta(seen []Observation, eps, scale float64) float64 {
 	}
 	fine := newSum(seen, tops, func(int) float64 { return h })
 	delta, slack := fine.delta(eps, theta, h, size)
-	for wide := 2 * size; slack > 0.01*delta && wide <= 16*size; wide *= 2 {
+	for wide := 2 * size; slack > 0.01*delta && wide <= min(16*size, 1<<20); wide *= 2 {
 		delta, slack = fine.delta(eps, theta, h, wide)
 	}
 	return math.Min(1, delta)
@@ -161,12 +161,14 @@ type sum struct {
 }
 
 func newSum(seen []Observation, tops []float64, step func(int) float64) *sum {
-	s := &sum{}
+	s, over := &sum{}, 0.0 // Laws that are rounded up may have masses that add up to more than 1.
 	for i, p := range seen {
 		l := newLosses(p, tops[i], step(i))
 		s.parts = append(s.parts, l)
 		s.infinite += l.count * l.infinity
+		over += l.count * math.Log(math.Max(1, l.total()))
 	}
+	s.infinite = math.Min(1, s.infinite*math.Exp(over))
 	return s
 }
 

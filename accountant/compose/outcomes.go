@@ -68,6 +68,15 @@ func (p *Pair) regrid(step, top float64) *Pair {
 	return o.Pair()
 }
 
+// total returns the sum of P's masses.
+func (p *Pair) total() float64 {
+	sum := p.infinity
+	for _, mass := range p.mass {
+		sum += mass
+	}
+	return sum
+}
+
 // top returns a loss beyond which, and below whose negative, there is no more than tail each.
 func (p *Pair) top(tail float64) float64 {
 	above, below := 0.0, 0.0

@@ -449,7 +449,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 		if s.Total != nil {
 			fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)
 		} else if s.Together != nil {
-			fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP, as their laws compose; they are fixed before the " +
+			fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP, as their laws compose; they are fixed before the "+
 				"first.\n",
 				t.Epochs.Count, decimal.Up(s.Together.Epsilon, 3), decimal.Up(s.Together.Delta, 3))
 		}
