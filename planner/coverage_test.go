@@ -49,34 +49,45 @@ func TestIntervalsCover(t *testing.T) {
 	if os.Getenv("DOONA_FULL") != "" {
 		runs, shares, bins = 100_000, []float64{0.8, 0.9, 1}, []uint64{16, 64, 256}
 	}
-	found := figures{FalseAlarm: falseAlarm}
+	var intervals []covering
+	var histograms []spread
 	for _, p := range registry.All() {
 		t.Run(p.ProtocolName(), func(t *testing.T) {
 			for _, c := range p.Row().Trials {
 				for _, h := range shares {
-					found.Intervals = append(found.Intervals,
-						cover(t, planner.Example(p.ProtocolName(), c, h), runs)...)
+					intervals = append(intervals, cover(t, planner.Example(p.ProtocolName(), c, h), runs)...)
 				}
 			}
 		})
 	}
 	for _, k := range bins {
 		t.Run(fmt.Sprintf("flight delays in %d bins", k), func(t *testing.T) {
-			found.Bins = append(found.Bins, spreadOf(t, k, max(runs, 8000)))
+			histograms = append(histograms, spreadOf(t, k, max(runs, 8000)))
 		})
 	}
-	if path := os.Getenv("DOONA_FIGURES"); path != "" {
-		text, err := json.Marshal(found)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(path, text, 0o600))
-	}
+	keepFigures(t, "false_alarm_of_a_check", falseAlarm)
+	keepFigures(t, "intervals", intervals)
+	keepFigures(t, "bins", histograms)
 }
 
-// figures are what the long form keeps.
-type figures struct {
-	FalseAlarm float64    `json:"false_alarm_of_a_check"`
-	Intervals  []covering `json:"intervals"`
-	Bins       []spread   `json:"bins"`
+// keepFigures puts what the long form found into the file that it is to be kept in, beside what is there.
+func keepFigures(t *testing.T, name string, found any) {
+	t.Helper()
+	path := os.Getenv("DOONA_FIGURES")
+	if path == "" {
+		return
+	}
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	all := map[string]any{}
+	require.NoError(t, json.Unmarshal(text, &all))
+	if all == nil { // null: the first to write
+		all = map[string]any{}
+	}
+	all[name] = found
+	text, err = json.Marshal(all)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, text, 0o600))
 }
 
 // spread is how far from the truth a histogram's bins were found, in standard errors from the data.

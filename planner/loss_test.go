@@ -1,7 +1,6 @@
 package planner_test
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -27,23 +26,41 @@ var perMille = []uint64{1, 20, 50}
 func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	one, several, shares := 200, 50, []float64{0.8}
 	if os.Getenv("DOONA_FULL") != "" {
-		one, several, shares = 10_000, 1000, []float64{0.8, 0.9}
+		one, several, shares = 10_000, 400, []float64{0.8, 0.9}
 	}
+	var found []losing
 	for _, p := range registry.All() {
-		runs := several
-		if oneMessage(p.ProtocolName()) {
-			runs = one
-		}
-		for _, c := range p.Row().Trials {
-			for _, h := range shares {
-				loseSome(t, planner.Example(p.ProtocolName(), c, h), runs)
+		t.Run(p.ProtocolName(), func(t *testing.T) {
+			runs := several
+			if oneMessage(p.ProtocolName()) {
+				runs = one
 			}
-		}
+			for _, c := range p.Row().Trials {
+				for _, h := range shares {
+					found = append(found, loseSome(t, planner.Example(p.ProtocolName(), c, h), runs)...)
+				}
+			}
+		})
 	}
+	keepFigures(t, "loss", found)
+}
+
+// losing is what one task's intervals were found to hold where slots are lost.
+type losing struct {
+	Protocol string       `json:"protocol"`
+	Query    task.Query   `json:"query"`
+	Padding  task.Padding `json:"padding"`
+	Honest   float64      `json:"honest"`
+	PerMille uint64       `json:"per_mille_lost"`
+	Which    string       `json:"which"`
+	Runs     int          `json:"runs"`
+	Least    float64      `json:"least_coverage"` // Of an entry, at 95 %.
+	Band     float64      `json:"band_coverage"`
+	Unusable float64      `json:"unusable"` // Share of the runs; they hold the truth, as they claim nothing.
 }
 
 // loseSome checks one task.
-func loseSome(t *testing.T, q planner.Query, runs int) {
+func loseSome(t *testing.T, q planner.Query, runs int) (out []losing) {
 	d, m := open(t, q)
 	values := various(d, m)
 	slices.SortFunc(values, func(a, b []float64) int { return slices.Compare(b, a) })
@@ -64,10 +81,12 @@ func loseSome(t *testing.T, q planner.Query, runs int) {
 			trial := planner.Trial{Repeats: runs, Confidences: []float64{0.95}, Lost: how}
 			o, err := trial.Run(d, m, values)
 			require.NoError(t, err)
-			f := covering{Protocol: q.Protocol, Query: q.Query, Honest: q.Honest, Runs: runs,
-				Values: fmt.Sprintf("%d ‰ of %s lost", lost, name), Least: slices.Min(o.Coverage[0].Entries),
-				Band: o.Coverage[0].Band}
-			t.Logf("%+v, unusable %.4f", f, o.Unusable)
+			f := losing{Protocol: q.Protocol, Query: q.Query, Padding: d.Slots.Padding, Honest: q.Honest,
+				PerMille: lost,
+				Which: name, Runs: runs, Least: slices.Min(o.Coverage[0].Entries), Band: o.Coverage[0].Band,
+				Unusable: o.Unusable}
+			t.Logf("%+v", f)
+			out = append(out, f)
 			requireCoverage(t, f, f.Least, runs, 0.945, 1)
 			requireCoverage(t, f, f.Band, runs, 0.945, 1)
 			if oneMessage(q.Protocol) {
@@ -75,6 +94,7 @@ func loseSome(t *testing.T, q planner.Query, runs int) {
 			}
 		}
 	}
+	return out
 }
 
 // oneMessage says whether a client's report is one message about each entry: any loss of them leaves an

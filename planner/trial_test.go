@@ -161,6 +161,32 @@ func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 	}
 }
 
+// TestFastLocalAnswersHaveTheSlowOnesDistribution: the same for clients of augmented who also answer at random.
+// What relays add is drawn in one way for both. There are 11 statistics.
+func TestFastLocalAnswersHaveTheSlowOnesDistribution(t *testing.T) {
+	const runs, users = 2000, 100
+	threshold := math.Sqrt(math.Log(2e7) / runs)
+	locally := func(q planner.Query, eighths int64) (*task.Task, protocols.Mechanism) {
+		q.Protocol, q.Batch = "augmented", users
+		d, _ := open(t, q)
+		d.Params = []task.Param{{Key: "gamma", Value: randomizer.NewRational(eighths, 8)}}
+		require.NoError(t, registry.Calibrate(d))
+		m, err := registry.Open(d)
+		require.NoError(t, err)
+		return d, m
+	}
+	for _, q := range []planner.Query{{Query: task.Sum, Hi: 4}, {Query: task.Histogram, Bins: 4}} {
+		d, m := locally(q, 1)
+		values := various(d, m)
+		slow, fast := samples(t, false, m, values, runs), samples(t, true, m, values, runs)
+		for i := range slow {
+			require.Less(t, distance(slow[i], fast[i]), threshold, "%s, statistic %d", q.Query, i)
+		}
+		_, m = locally(q, 7)
+		require.Greater(t, distance(slow[0], samples(t, true, m, values, runs)[0]), threshold, q.Query)
+	}
+}
+
 // TestMaliciousClients: what F of n clients can do, by the figures in the package comments.
 func TestMaliciousClients(t *testing.T) {
 	const n, f, repeats = 400, 8, 200
