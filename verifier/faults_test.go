@@ -208,6 +208,60 @@ func TestEveryFaultIsNamed(t *testing.T) {
 	}
 }
 
+// TestServeNamesWhatItsRelaySigned: what is wrong with a batch that the last relay hands over and signed, alone and
+// beside another fault, has the name that it has in a file; the other batches count, now and after a restart. The
+// long form has all pairs.
+func TestServeNamesWhatItsRelaySigned(t *testing.T) {
+	f := &faults{newCascade(t), newCascade(t)}
+	rogue := f.cascade.StartRogue(t, 1)
+	signed := []verifier.FindingName{verifier.FindingChain, verifier.FindingCounts, verifier.FindingTooFew,
+		verifier.FindingMalformed, verifier.FindingRepeated, verifier.FindingOutOfDomain}
+	rogue.Serve(t, 0, 0, f.good(t, 0))
+	var low, high []planted
+	for _, name := range signed {
+		low, high = append(low, f.plant(t, name, 1)), append(high, f.plant(t, name, 3))
+	}
+	everything := os.Getenv("DOONA_FULL") != ""
+	for i := range signed {
+		for j := range signed {
+			if i == j || j == (i+1)%len(signed) || everything {
+				requirePulled(t, f.cascade, rogue, low[i], high[j])
+			}
+		}
+	}
+}
+
+// requirePulled pulls batches of numbers from 1 on, a bad one and a good one of each fault.
+func requirePulled(t *testing.T, c *relaytest.Cascade, rogue *relaytest.Rogue, parts ...planted) {
+	t.Helper()
+	batches, want := uint64(1), map[verifier.FindingName]bool{}
+	for i, p := range parts {
+		for at, name := range []string{"good", "next"} {
+			b, err := onion.ParseBatch(p.files[name])
+			require.NoError(t, err)
+			rogue.Serve(t, 0, uint64(1+2*i+at), b)
+		}
+		batches += p.counts
+		for _, name := range p.names {
+			want[name] = true
+		}
+	}
+	p, before := &pulled{c, rogue, filepath.Join(t.TempDir(), "batches"), nil}, ""
+	for range 2 {
+		v, puller := p.start(t)
+		require.NoError(t, puller.Pull(t.Context()))
+		r, err := v.Report()
+		require.NoError(t, err)
+		require.Equal(t, batches, r.Batches, want)
+		require.Equal(t, slices.Sorted(maps.Keys(want)), findingNames(r.Findings))
+		if got := content(t, v); before != "" {
+			require.Equal(t, before, got)
+		}
+		before = content(t, v)
+	}
+	require.NoError(t, p.last.Close())
+}
+
 func requireNamed(t *testing.T, c *relaytest.Cascade, random *rand.Rand, parts ...planted) {
 	t.Helper()
 	files := listed(parts...)

@@ -398,7 +398,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 		return p.twice(epoch, seq)
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {
-		if err := p.note(FindingRefused, batchPlace(epoch, seq).because(refused)); err != nil {
+		if err := p.note(refusedName(refused), batchPlace(epoch, seq).because(refused)); err != nil {
 			return err
 		}
 		return p.witness(refused.Signed, epoch, seq)
@@ -415,6 +415,14 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	c.pending[seq] = batch.Manifest
 	p.forget(epoch, seq)
 	return nil
+}
+
+// refusedName names what is wrong with a batch that its relay signed: as of a file, where there is such a name.
+func refusedName(err error) FindingName {
+	if name := checkName(err); name != FindingForeign {
+		return name
+	}
+	return FindingRefused
 }
 
 // keep writes a batch durably.

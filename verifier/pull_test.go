@@ -106,14 +106,14 @@ func TestARestartReadsBeyondAGap(t *testing.T) {
 	p.relay.Serve(t, 0, 1, p.batch(t, 1))
 	v, puller := p.start(t)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, v, 1, verifier.FindingRefused)
+	requireReport(t, v, 1, verifier.FindingCounts)
 	require.False(t, p.relay.Confirmed(0, 0))
 	require.True(t, p.relay.Confirmed(0, 1))
 
 	again, puller := p.start(t)
-	requireReport(t, again, 1, verifier.FindingRefused)
+	requireReport(t, again, 1, verifier.FindingCounts)
 	require.NoError(t, puller.Pull(t.Context()))
-	requireReport(t, again, 1, verifier.FindingRefused)
+	requireReport(t, again, 1, verifier.FindingCounts)
 }
 
 // TestACompleteEpochIsOver: when there is no further batch of an epoch, its replay set goes, and so
