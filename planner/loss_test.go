@@ -26,7 +26,7 @@ var perMille = []uint64{1, 20, 50}
 func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	one, several, shares := 200, 50, []float64{0.8}
 	if os.Getenv("DOONA_FULL") != "" {
-		one, several, shares = 10_000, 400, []float64{0.8, 0.9}
+		one, several, shares = 4000, 400, []float64{0.8, 0.9}
 	}
 	var found []losing
 	for _, p := range registry.All() {

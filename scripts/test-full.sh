@@ -16,7 +16,11 @@ run_part() {
       DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/...
       DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
     coverage)
-      DOONA_FULL=1 go test -timeout 60m -run QuantilesAndMean -v ./verifier
+      DOONA_FULL=1 go test -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible' ./verifier
+      DOONA_FULL=1 go test -timeout 60m -v -run 'EveryFaultIsNamed|ServeNames|VerifyNames|ShardsGive' ./verifier
+      go test -timeout 30m -v -run 'OneTaskThenTwoThenOne|FilesOfBothLayouts' ./verifier/server
+      DOONA_FULL=1 go test -timeout 30m -v -run 'KilledServe|FaultsAreNamed' ./cmd/verifier
+      go test -timeout 30m -v -run 'FastPath|FastLocal' ./planner ./protocols/vectormean
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;
     order) DOONA_FULL=1 go test -timeout 60m -run ProcessesPermute -v ./relay ;;
     mutants) DOONA_FULL=1 go test -timeout 60m -run Mutants -v . ;;

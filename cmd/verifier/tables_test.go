@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,4 +26,39 @@ func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 	}
 	require.Equal(t, want, doctest.Table(t, "../../docs/simulations.md", "protocol", "query", "n", "h", "ε"),
 		"verifier simulate --table")
+}
+
+// TestDocumentedLossOfCorrelated: 0.1 % of the slots of the table of costs move the ends of an interval apart by one
+// and a half times the range each, and the noise by a hundredth of the range at most.
+func TestDocumentedLossOfCorrelated(t *testing.T) {
+	shares := map[string]map[string]float64{}
+	for _, row := range doctest.Table(t, "../../docs/costs.md", "protocol", "padding", "n", "slots × lanes",
+		"messages per user") {
+		if row[0] != "correlated" || row[4] == "" {
+			continue
+		}
+		lost := row[4]
+		if row[1] == "full" {
+			lost = strings.TrimSuffix(row[3], " × 1")
+		}
+		x, err := strconv.ParseFloat(lost, 64)
+		require.NoError(t, err)
+		if shares[row[2]] == nil {
+			shares[row[2]] = map[string]float64{}
+		}
+		shares[row[2]][row[1]] = 1.5 * x / 1000
+	}
+	rows := doctest.Table(t, "../../docs/verifier.md", "clients", "padding none", "padding full")
+	require.Len(t, rows, len(shares))
+	for _, row := range rows {
+		for i, padding := range []string{"none", "full"} {
+			text, unusable := strings.CutSuffix(row[i+1], ", unusable")
+			x, err := strconv.ParseFloat(text, 64)
+			require.NoError(t, err)
+			least := shares[row[0]][padding]
+			require.GreaterOrEqual(t, x, least*0.999, row)
+			require.LessOrEqual(t, x, least+0.01, row)
+			require.Equal(t, x >= 1, unusable, row)
+		}
+	}
 }

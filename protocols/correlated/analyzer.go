@@ -81,6 +81,11 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 
 // Missing is [protocols.Aggregate.Missing]: a slot that is missing held a message from -⌈Δ/2⌉ to Δ for one
 // coordinate, whether a value or noise, or a cover. By (2) it adds that much.
+//
+// That covers are most of what is lost under padding full does not help. Of n clients let ℓ ≤ n hold the least
+// value, which has no message, and ℓ covers be lost; or let them hold the most, and their own ℓ messages be
+// lost. The noise has one law in both cases, and so has all that the verifier sees. So an interval that holds the
+// truth with probability 1-α whichever slots are lost is ℓ values wide with 1-2α at least.
 func (a *aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
 	unit := a.m.scale()
 	return protocols.Missing{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
