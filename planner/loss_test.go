@@ -83,7 +83,7 @@ func loseSome(t *testing.T, q planner.Query, runs int) (out []losing) {
 			require.NoError(t, err)
 			f := losing{Protocol: q.Protocol, Query: q.Query, Padding: d.Slots.Padding, Honest: q.Honest,
 				PerMille: lost,
-				Which: name, Runs: runs, Least: slices.Min(o.Coverage[0].Entries), Band: o.Coverage[0].Band,
+				Which:    name, Runs: runs, Least: slices.Min(o.Coverage[0].Entries), Band: o.Coverage[0].Band,
 				Unusable: o.Unusable}
 			t.Logf("%+v", f)
 			out = append(out, f)

@@ -14,6 +14,7 @@ type errorLaw struct {
 	estimate, unit float64
 	first          float64   // The smallest X.
 	masses         []float64 // Of first, first+1, …
+	sums           []float64 // Of the first masses: none, one, …
 	sigma          float64   // Of Y; 0 for none.
 }
 
@@ -25,12 +26,17 @@ type dilution struct {
 	law    relaynoise.Law
 	draws  uint64
 	masses []float64 // Of the sum of all draws; nil where it is as good as normal.
+	sums   []float64 // Of the first of them: none, one, …
 }
 
 func newDilution(law relaynoise.Law, draws uint64) *dilution {
 	d := &dilution{law: law, draws: draws}
 	if draws > 0 && float64(draws)*float64(len(law.Mass)) <= mostPoints {
 		d.masses = power(law.Mass, int(draws))
+		d.sums = make([]float64, len(d.masses)+1)
+		for i, p := range d.masses {
+			d.sums[i+1] = d.sums[i] + p
+		}
 	}
 	return d
 }
@@ -43,7 +49,7 @@ func (d *dilution) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw
 	}
 	return protocols.Once(&errorLaw{
 		estimate: estimate, unit: unit, first: n * (float64(law.First) - law.Mean()),
-		masses: d.masses, sigma: math.Sqrt(variance),
+		masses: d.masses, sums: d.sums, sigma: math.Sqrt(variance),
 	})
 }
 
@@ -104,13 +110,33 @@ func (e *errorLaw) reached(p float64) float64 {
 		}
 		return e.first + float64(len(e.masses)-1)
 	}
+	return e.root(p)
+}
+
+// root returns the x with Pr[X+Y ≤ x] = p for σ > 0, or 10⁻⁶ standard deviations more, by false position where
+// the end that stays counts half (Illinois).
+func (e *errorLaw) root(p float64) float64 {
 	spread := 10 * e.sigma
 	lo, hi := e.first-spread, e.first+float64(len(e.masses))+spread
-	for hi-lo > 1e-6*(1+math.Abs(hi)) {
-		if mid := (lo + hi) / 2; e.below(mid) >= p {
-			hi = mid
+	deviation := math.Sqrt(e.Variance()) / e.unit
+	for _, x := range []float64{0, -2 * deviation, 2 * deviation, -4 * deviation, 4 * deviation} {
+		if x <= lo || x >= hi {
+			continue
+		}
+		if e.below(x) >= p {
+			hi = x
 		} else {
-			lo = mid
+			lo = x
+		}
+	}
+	least, most := e.below(lo)-p, e.below(hi)-p
+	for width := 1e-6 * (1 + deviation); hi-lo > width; {
+		x := min(max((lo*most-hi*least)/(most-least), lo+width/2), hi-width/2)
+		switch f := e.below(x) - p; {
+		case f >= 0:
+			hi, most, least = x, f, least/2
+		default:
+			lo, least, most = x, f, most/2
 		}
 	}
 	return hi
@@ -130,11 +156,13 @@ func (e *errorLaw) last(p float64) float64 {
 	return e.first + float64(len(e.masses)-1)
 }
 
-// below returns Pr[X+Y ≤ x] for σ > 0.
+// below returns Pr[X+Y ≤ x] for σ > 0. Of X beyond 9 standard deviations of Y, Y decides nothing: 10⁻¹⁸.
 func (e *errorLaw) below(x float64) float64 {
-	sum := 0.0
-	for i, mass := range e.masses {
-		sum += mass * math.Erfc((e.first+float64(i)-x)/(e.sigma*math.Sqrt2)) / 2
+	place := func(x float64) int { return int(min(max(x-e.first, 0), float64(len(e.masses)))) }
+	from, to := place(x-9*e.sigma), place(x+9*e.sigma+1)
+	sum := e.sums[from]
+	for i := from; i < to; i++ {
+		sum += e.masses[i] * math.Erfc((e.first+float64(i)-x)/(e.sigma*math.Sqrt2)) / 2
 	}
 	return sum
 }
