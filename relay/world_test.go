@@ -410,6 +410,9 @@ func endRelayEpochs(p *party) error {
 		}
 		back, err = relay.OpenSetBack(cfg)
 	}
+	if errors.Is(err, relay.ErrNotSetBack) {
+		return nil // nothing had begun
+	}
 	if err != nil {
 		return err
 	}

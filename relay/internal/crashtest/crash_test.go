@@ -33,7 +33,7 @@ func TestCrash(t *testing.T) {
 		})
 		t.Run("postgres", func(t *testing.T) {
 			if os.Getenv("DOONA_FULL") == "" {
-				t.Skip("each kill stops a batch until the other process is fenced: minutes, in test-full PART=crash")
+				t.Skip("the server's recoveries, and the epochs that wait for them, take minutes: in test-full PART=crash")
 			}
 			t.Parallel()
 			counted[1] = crash(t, newWorld(t, p, 3, startServer(t)), "postgres")
