@@ -151,8 +151,25 @@ func drawSetBack(rng *rand.Rand, tokens bool) fault {
 	return fault{at, faultSetBack, fmt.Sprintf("%s of %s to %v", strings.Join(parts, "+"), name,
 		back.Round(time.Millisecond)), func(w *world) {
 		p := w.parties[name]
-		p.crash([]int{0}, down, func() error { return p.restore(p.at(back), parts) })
+		p.crash([]int{0}, down, func() error {
+			p.forgets(parts)
+			return p.restore(p.at(back), parts)
+		})
 	}}
+}
+
+// forgets takes note that parts of a party are put back. Where that comes to all of them, by and by, nothing in it
+// tells: then its neighbours use one of two batches, and what it counted itself is void.
+func (p *party) forgets(parts []string) {
+	for _, part := range parts {
+		p.back[part] = true
+	}
+	if len(p.back) < len(partsOf(p.name)) {
+		return
+	}
+	p.world.account.excuse("lost without a finding", "reports beyond the quota", "tokens beyond the quota",
+		"confirmed and still there: "+p.name, "a slot came out twice: of "+p.name,
+		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, p.name)))
 }
 
 // drawCopy draws a second first relay, of a copy of the whole folder, which runs beside the first for a while.

@@ -34,6 +34,7 @@ type party struct {
 	begin   func(p *party, l *life) (runner, error)
 
 	told   string               // its state, in the trace
+	back   map[string]bool      // the parts that were put back, in the turn of the fault that has the party down
 	faults sync.Mutex           // held by the fault that has the party down
 	now    atomic.Pointer[life] // the one that was begun last
 

@@ -171,7 +171,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	}
 	for i, name := range w.order {
 		p := &party{world: w, name: name, address: fmt.Sprintf("172.16.0.%d", i+1), folder: filepath.Join(folder, name),
-			begin: begin[name]}
+			begin: begin[name], back: map[string]bool{}}
 		w.parties[name] = p
 	}
 	return w, nil
