@@ -181,8 +181,8 @@ func drawCopy(rng *rand.Rand, _ bool) fault {
 
 // voidByCopy is what nothing keeps where two copies of the first relay run: it makes two batches of a number, and
 // a limit holds for each. The second relay, which is honest, lets every slot out once all the same.
-var voidByCopy = []string{"two batches under one number: {0 ", "a slot came out twice: of relay1", "lost without a finding",
-	"reports beyond the quota", "confirmed and still there: relay1"}
+var voidByCopy = []string{"two batches under one number: {0 ", "a slot came out twice: of relay1",
+	"lost without a finding", "reports beyond the quota", "confirmed and still there: relay1"}
 
 // double runs a party and a copy of it for a while. Who asks comes to one or the other.
 func (p *party) double(lasts time.Duration) {
