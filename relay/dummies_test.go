@@ -66,6 +66,12 @@ func TestRelaysAddDummies(t *testing.T) {
 	require.EqualValues(t, 1, chain[0].Submissions)
 	require.Len(t, batch.Ciphertexts[0], 1+2*added)
 	require.Contains(t, c.Values(t, 0, batch)[0], uint64(1000))
+	for seq := range uint64(13) {
+		got, _ := c.Pull(t, 0, seq)
+		require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, seq, got.Manifest))
+	}
+	waitState(t, c, 1, 0, "erased")
+	require.Empty(t, c.Status(t, 1).Findings)
 }
 
 // TestDummiesLookLikePeeledSlots: to who holds all later keys, what the first relay adds has the size of what it

@@ -266,11 +266,14 @@ func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *
 	var tooFew error
 	repeats := 0
 	id := s.epochID(m.Epoch)
-	dummies, err := s.dilute(m.Epoch)
-	if err != nil {
-		return err
+	var dummies [][]byte
+	if !m.Destroyed() { // else a manifest without slots would buy the work of a draw
+		var err error
+		if dummies, err = s.dilute(m.Epoch); err != nil {
+			return err
+		}
 	}
-	err = r.store.Mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
+	err := r.store.Mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
 		lanes := make(onion.Lanes, s.Slots.Lanes)
 		valid := make([]uint64, len(lanes))
 		repeats = 0 // the store may repeat the transaction

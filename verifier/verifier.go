@@ -288,7 +288,7 @@ func (v *Verifier) complete(of uint64) error {
 	if err := v.addUp(e); err != nil {
 		return err
 	}
-	e.findPlaces(of, v.open.Batch.Size, e.total.findings)
+	e.findPlaces(of, v.open.Task, e.total.findings)
 	e.exposed = e.reached()
 	e.total.tags, e.numbers, e.closed = nil, nil, true
 	return nil
@@ -370,7 +370,7 @@ func (v *Verifier) places() findings {
 	f.merge(v.faults)
 	for _, of := range v.sortedEpochs() {
 		if e := v.epochs[of]; !e.closed { // else they are in its total
-			e.findPlaces(of, v.open.Batch.Size, f)
+			e.findPlaces(of, v.open.Task, f)
 		}
 	}
 	return f

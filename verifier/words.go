@@ -186,9 +186,11 @@ func (r *Report) Waiting() string {
 	if r.Batches > 0 || r.Unusable() != "" {
 		return ""
 	}
-	return fmt.Sprintf("No batch has been released yet. The first one comes when %s clients have reported in "+
-		"one epoch; "+
-		"a smaller batch is destroyed, never opened.", count(r.BatchSize))
+	const first = "No batch has been released yet. The first one comes when %s clients have reported in one epoch"
+	if r.NoneHonest() {
+		return fmt.Sprintf(first+", or when the epoch ends.", count(r.BatchSize))
+	}
+	return fmt.Sprintf(first+"; a smaller batch is destroyed, never opened.", count(r.BatchSize))
 }
 
 // Loss says how many reports count, and where others are missing; empty where none is.

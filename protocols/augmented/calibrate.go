@@ -83,6 +83,9 @@ func fit(t *task.Task, most float64) error {
 	return claimEpoch(t)
 }
 
+// leastEpsilon is the least claim of an epoch, which follows from one over all: a task's ε is above 0.
+const leastEpsilon = 1e-4
+
 // claimEpoch sets the claim of one epoch where there is only one of all.
 func claimEpoch(t *task.Task) error {
 	total := t.Claim.Total
@@ -98,14 +101,14 @@ func claimEpoch(t *task.Task) error {
 	}
 	delta := total.Delta.Value() / float64(t.Epochs.Count)
 	lo, hi := 0.0, total.Epsilon.Value()
-	for hi-lo > 1e-4*hi {
+	for hi-lo > 1e-4*hi && hi > leastEpsilon {
 		if mid := (lo + hi) / 2; curve.Delta(mid) <= delta {
 			hi = mid
 		} else {
 			lo = mid
 		}
 	}
-	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(decimal.Up(hi, 4)), task.NewDelta(decimal.Up(delta, 4))
+	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(decimal.Up(max(hi, leastEpsilon), 4)), task.NewDelta(decimal.Up(delta, 4))
 	return nil
 }
 

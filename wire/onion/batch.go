@@ -2,6 +2,7 @@ package onion
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
@@ -245,7 +246,7 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 		return refuse(ErrChain, "its chain of manifests does not reach back to the first relay")
 	}
 	for lane, n := range m.Lanes {
-		if why := n.check(t); why != "" {
+		if why := cmp.Or(n.check(t, 1), n.checkLeast(t)); why != "" {
 			return refuse(ErrCounts, fmt.Sprintf("lane %d %s", lane, why))
 		}
 	}
@@ -264,19 +265,31 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 // maxCount bounds the counts of manifests, so that sums of four do not overflow.
 const maxCount = 1 << 53
 
-// check says what is wrong with a lane's counts.
-func (n LaneCount) check(t *task.Task) string {
+// check says what is wrong with a lane's counts, in one batch or in several together.
+func (n LaneCount) check(t *task.Task, batches uint64) string {
 	if max(n.In, n.Added, n.Out, n.Dropped) >= maxCount || n.In+n.Added != n.Out+n.Dropped {
 		return fmt.Sprintf("does not add up: %d in, %d added, %d out, %d dropped", n.In, n.Added, n.Out, n.Dropped)
 	}
-	switch {
-	case t.Noise == nil && n.Added > 0:
-		return fmt.Sprintf("has %d slots added, and the task has no noise", n.Added)
-	case t.Noise == nil || n.Out == 0 && n.Added == 0: // destroyed, or empty
+	if n.Added == 0 {
 		return ""
 	}
-	if least, most := t.Noise.Support(); n.Added < least || n.Added > most {
-		return fmt.Sprintf("has %d slots added: want %d to %d by the task's noise", n.Added, least, most)
+	if t.Noise == nil {
+		return fmt.Sprintf("has %d slots added, and the task has no noise", n.Added)
+	}
+	if _, most := t.Noise.Support(); most == 0 || (n.Added-1)/most >= batches { // their product may overflow
+		return fmt.Sprintf("has %d slots added: want at most %d in each of %d batches by the task's noise", n.Added,
+			most, batches)
+	}
+	return ""
+}
+
+// checkLeast says what is wrong with what was added in a lane to one batch, unless it was destroyed or empty.
+func (n LaneCount) checkLeast(t *task.Task) string {
+	if t.Noise == nil || n.Out == 0 && n.Added == 0 {
+		return ""
+	}
+	if least, _ := t.Noise.Support(); n.Added < least {
+		return fmt.Sprintf("has %d slots added: want at least %d by the task's noise", n.Added, least)
 	}
 	return ""
 }

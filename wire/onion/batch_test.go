@@ -418,7 +418,7 @@ func TestAdded(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	noisy := *w.Task
 	noisy.Noise = &task.Noise{Kind: task.NoisePool, Cells: 2, Pool: 3}
-	const law = "want 3 to 3 by the task's noise"
+	const law = "by the task's noise"
 	for _, c := range []struct {
 		count       onion.LaneCount
 		plain, with string

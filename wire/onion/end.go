@@ -93,7 +93,7 @@ func (s *SignedEnd) Check(t *task.Task, c Context) ([]End, error) {
 		return nil, fmt.Errorf("couldn't accept the end of epoch %d of hop %d: %w", c.Epoch, c.Hop, err)
 	}
 	for lane, n := range e.Lanes {
-		if why := n.check(t); why != "" {
+		if why := n.check(t, e.Batches); why != "" {
 			return fail(fmt.Sprintf("lane %d %s", lane, why))
 		}
 	}
@@ -154,6 +154,9 @@ func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 func (e *End) checkBatches(t *task.Task) string {
 	if e.Batches >= maxCount || e.Submissions >= maxCount/t.Slots.PerLane {
 		return fmt.Sprintf("%d batches of %d submissions", e.Batches, e.Submissions)
+	}
+	if e.Batches > 0 && !t.HasBatch(e.Batches-1) {
+		return fmt.Sprintf("%d batches: the task has %d in an epoch", e.Batches, t.Noise.Batches)
 	}
 	if e.Hop > 0 {
 		if e.Batches == 0 && e.slots() > 0 {

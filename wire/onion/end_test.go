@@ -92,6 +92,37 @@ func TestEndRejects(t *testing.T) {
 	}
 }
 
+// TestEndOfNoise: an end sums up the dummies of all batches, each of which had a draw of its own.
+func TestEndOfNoise(t *testing.T) {
+	total := uint64(3)
+	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) {
+		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 4}
+		t.Claim.Assumption = task.NoneHonest
+		t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 1, 1, 1}}, Total: &total, Batches: 4}
+	})
+	batch := onion.Manifest{Submissions: 3, Lanes: []onion.LaneCount{{In: 3, Added: total, Out: 3 + total}}}
+	short := onion.Manifest{Submissions: 1, Lanes: []onion.LaneCount{{In: 1, Added: total, Out: 1 + total}}}
+	destroyed := onion.Manifest{Submissions: 3, Lanes: []onion.LaneCount{{In: 3, Dropped: 3}}}
+	check := func(change func(*onion.End), batches ...onion.Manifest) error {
+		end, err := onion.NewEnd(w.sign[0], w.Task, w.context(0), batches, nil)
+		require.NoError(t, err)
+		var e onion.End
+		require.NoError(t, codec.Unmarshal(end.End, &e))
+		change(&e)
+		body, err := codec.Marshal(&e)
+		require.NoError(t, err)
+		s := onion.SignedEnd{End: body, Signature: onion.Sign(w.sign[0], onion.SignEnd, body)}
+		_, err = s.Check(w.Task, w.context(0))
+		return err
+	}
+	same := func(*onion.End) {}
+	require.NoError(t, check(same, batch))
+	require.NoError(t, check(same, batch, destroyed, batch, short))
+	require.ErrorContains(t, check(same, batch, batch, batch, batch, short), "5 batches: the task has 4 in an epoch")
+	one := func(e *onion.End) { e.Lanes[0].Added++; e.Lanes[0].Out++ }
+	require.ErrorContains(t, check(one, batch, short), "7 slots added: want at most 3 in each of 2 batches")
+}
+
 func TestTime(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
 	nonce := onion.Nonce{1, 2, 3}
