@@ -108,7 +108,8 @@ func claimEpoch(t *task.Task) error {
 			lo = mid
 		}
 	}
-	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(decimal.Up(max(hi, leastEpsilon), 4)), task.NewDelta(decimal.Up(delta, 4))
+	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(decimal.Up(max(hi, leastEpsilon), 4)),
+		task.NewDelta(decimal.Up(delta, 4))
 	return nil
 }
 

@@ -98,7 +98,8 @@ func TestEndOfNoise(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) {
 		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 4}
 		t.Claim.Assumption = task.NoneHonest
-		t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 1, 1, 1}}, Total: &total, Batches: 4}
+		t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 1, 1, 1}}, Total: &total,
+			Batches: 4}
 	})
 	batch := onion.Manifest{Submissions: 3, Lanes: []onion.LaneCount{{In: 3, Added: total, Out: 3 + total}}}
 	short := onion.Manifest{Submissions: 1, Lanes: []onion.LaneCount{{In: 1, Added: total, Out: 1 + total}}}
