@@ -10,7 +10,7 @@ import (
 
 // The next hop's memory shows what nothing here can: that the store, the secret and the keys were set back
 // together, to one moment. The number that it asks for is signed, and it asks for one only when it has had
-// the batches before. If fewer were begun here, this relay has forgotten them, and with them who has
+// the batches before. If one of these was not begun here, or is still open, this relay has forgotten them, and with them who has
 // reported; or the next hop lies, which can stop the epoch whatever it says. So nothing more is taken, made
 // or handed out in that epoch, until the operator has put back what is newer, or ended the epochs.
 
@@ -21,13 +21,17 @@ const findBehind Reason = "the next hop has had a batch that is not here: everyt
 func errBehind() error { return problem.New(problem.SetBack, "%s", findBehind).Retry(setBackRetry) }
 
 // checkBehind is errBehind in an epoch of which the next hop knows more than the store, as its pull of a
-// number tells.
+// number tells. An epoch that has not begun here has nothing to be behind.
 func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) error {
 	if s.isBehind(epoch) {
 		return errBehind()
 	}
-	next, err := r.store.Next(ctx, s.epochID(epoch))
-	if err != nil || seq <= next {
+	start, _, _ := r.window(s, epoch)
+	if r.clock.Read().Latest.Before(start) {
+		return nil
+	}
+	sealed, err := r.store.SealedBelow(ctx, s.epochID(epoch), seq)
+	if err != nil || sealed {
 		return err
 	}
 	s.fallBehind(epoch)

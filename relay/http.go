@@ -171,8 +171,8 @@ func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
 	if err := r.signed(req, s, onion.SignAskEnd, handover.EndBody(s.ID, epoch)); err != nil {
 		return err
 	}
-	if s.state(epoch) == store.StateEnded {
-		return ended()
+	if err := r.goesOn(s, epoch); err != nil {
+		return err
 	}
 	end, err := r.store.End(req.Context(), s.epochID(epoch))
 	if err != nil {
@@ -183,6 +183,20 @@ func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return service.Write(w, mediaType, end)
+}
+
+// goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
+// back, or the operator has ended it.
+func (r *Relay) goesOn(s *served, epoch uint64) error {
+	switch back := r.store.SetBack(); {
+	case back != nil:
+		return back
+	case s.isBehind(epoch):
+		return errBehind()
+	case s.state(epoch) == store.StateEnded:
+		return ended()
+	}
+	return nil
 }
 
 // handleTime signs what this relay's clock says.
@@ -207,6 +221,9 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 	// Also where there is nothing to confirm: strangers learn what exists neither by the answer nor by how long
 	// a signature takes to check.
 	if err := r.signed(req, s, onion.SignConfirm, handover.ConfirmBody(s.ID, epoch, seq, manifest)); err != nil {
+		return err
+	}
+	if err := r.goesOn(s, epoch); err != nil && !errors.Is(err, ended()) {
 		return err
 	}
 	if missing {

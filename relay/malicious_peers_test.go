@@ -218,21 +218,21 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 		{"one client more than the first relay said", 9, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
 			return middle.Sealed(t, 0, 6, 10, []uint64{9}, lanes, s)
 		}, 0, inconsistent},
-		{"a batch of one client, as it is", 1, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 7, 1, []uint64{1}, lanes, s)
-		}, 0, tooFew},
 		{"another number's source", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
 			s, _ := source(99, 10)
-			return middle.Sealed(t, 0, 8, 10, []uint64{10}, lanes, s)
+			return middle.Sealed(t, 0, 7, 10, []uint64{10}, lanes, s)
 		}, 0, inconsistent},
 		{"a source it signed itself", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			own, err := onion.NewBatch(middle.Sign, onion.Context{TaskID: c.Open.ID}, 9, 10, []uint64{10}, lanes, nil)
+			own, err := onion.NewBatch(middle.Sign, onion.Context{TaskID: c.Open.ID}, 8, 10, []uint64{10}, lanes, nil)
 			require.NoError(t, err)
-			return middle.Sealed(t, 0, 9, 10, []uint64{10}, lanes, own.Signed())
+			return middle.Sealed(t, 0, 8, 10, []uint64{10}, lanes, own.Signed())
 		}, 0, inconsistent},
 		{"no source", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
-			return middle.Sealed(t, 0, 10, 10, []uint64{10}, lanes, nil)
+			return middle.Sealed(t, 0, 9, 10, []uint64{10}, lanes, nil)
 		}, 0, inconsistent},
+		{"a batch of one client, as it is", 1, func(s *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
+			return middle.Sealed(t, 0, 10, 1, []uint64{1}, lanes, s)
+		}, 0, tooFew},
 		{"as if it were the first", 10, func(_ *onion.SignedManifest, lanes [][][]byte) *onion.Batch {
 			b, err := onion.NewBatch(middle.Sign, onion.Context{TaskID: c.Open.ID}, 11, 10, []uint64{10}, lanes, nil)
 			require.NoError(t, err)

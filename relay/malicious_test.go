@@ -214,6 +214,25 @@ func TestMaliciousFirstRelayInCombinations(t *testing.T) {
 	}
 }
 
+// upToShort returns the order in which plans are played: those that the first relay may have more batches after,
+// then the others. Only the first of these is taken: last is the number of the one that follows it.
+func (l *loot) upToShort(plans []*plan) (order []int, last int) {
+	var short []int
+	for i, p := range plans {
+		slots := 0
+		for _, lane := range p.lanes {
+			slots += len(lane)
+		}
+		if p.submissions < l.Open.Batch.Size || slots == 0 {
+			short = append(short, i)
+		} else {
+			order = append(order, i)
+		}
+	}
+	last = len(order) + min(1, len(short))
+	return append(order, short...), last
+}
+
 func playAttacks(t *testing.T, l *loot) {
 	first := l.StartFirst(t)
 	perClient := int(l.Open.Slots.PerLane)
@@ -236,14 +255,15 @@ func playAttacks(t *testing.T, l *loot) {
 		}
 		plans, names = append(plans, p), append(names, name)
 	}
-	for seq, p := range plans {
-		first.Serve(t, 0, uint64(seq), first.Batch(t, 0, uint64(seq), p.submissions, p.lanes))
+	order, last := l.upToShort(plans)
+	for seq, i := range order {
+		first.Serve(t, 0, uint64(seq), first.Batch(t, 0, uint64(seq), plans[i].submissions, plans[i].lanes))
 	}
 	l.Start(t, 1)
 	account, out := seen{}, map[string]int{}
 	released, destroyed := 0, 0
-	for i, p := range plans {
-		seq := uint64(i)
+	for n, i := range order[:last] {
+		seq, p := uint64(n), plans[i]
 		want := l.expect(p, account)
 		batch, chain := l.Pull(t, 0, seq)
 		require.Equal(t, want == nil, chain[1].Destroyed(), "batch %d: %s", seq, names[i])
@@ -270,6 +290,10 @@ func playAttacks(t *testing.T, l *loot) {
 	}
 	for _, times := range out {
 		require.Equal(t, 1, times, "a slot left twice: an intersection of batches would tell it")
+	}
+	if last < len(order) {
+		hasFinding(t, l.Cascade, relay.Finding{Batch: uint64(last), Reason: "a batch after the last one of the epoch"})
+		waitState(t, l.Cascade, 1, 0, "complete")
 	}
 	require.Greater(t, released, len(attacks)/2, "the attacks that should pass did")
 	require.Greater(t, destroyed, len(attacks)/2)

@@ -35,7 +35,7 @@ const (
 	findEquivocation Reason = "two manifests of one number"
 
 	// Signed by the relay before: a number beyond the task's most, or after a last batch. Nothing is made of it,
-	// and the epoch ends here: each further batch would cost every relay its dummies.
+	// and the epoch ends here: a first relay must not have the others do more work than its clients are worth.
 	findTooMany Reason = "a batch after the last one of the epoch"
 
 	findLost   Reason = "confirmed from here and not held here: the store was set back"
@@ -44,23 +44,17 @@ const (
 	findGiveUp Reason = "gave up waiting for the end of the epoch"
 )
 
+// batchesPerTurn is how many batches of an epoch are taken before the other epochs, and what else there is to
+// do, have their turn: a relay before that has batches without end stops nothing.
+const batchesPerTurn = 16
+
 // pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends.
 func (r *Relay) pullLoop(ctx context.Context, s *served) {
 	tick := time.NewTicker(r.cfg.PullInterval)
 	defer tick.Stop()
 	for {
-		latest := r.clock.Read().Latest // asking too early does no harm
-		for epoch := range s.Epochs.Count {
-			if r.store.SetBack() != nil {
-				break
-			}
-			start, _, _ := r.window(s, epoch)
-			if latest.Before(start) {
-				break
-			}
-			if s.state(epoch) < store.StateComplete && !s.isBehind(epoch) {
-				r.logged(ctx, "couldn't pull", r.pullEpoch(ctx, s, epoch))
-			}
+		if r.pullTurn(ctx, s) && ctx.Err() == nil {
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -70,29 +64,68 @@ func (r *Relay) pullLoop(ctx context.Context, s *served) {
 	}
 }
 
-// pullEpoch takes all batches of an epoch that are sealed, and ends the epoch when its time is up.
-func (r *Relay) pullEpoch(ctx context.Context, s *served, epoch uint64) error {
-	return errors.Join(r.pullSealed(ctx, s, epoch), r.giveUp(ctx, s, epoch))
+// pullTurn pulls from every epoch that has begun and is not complete, and says whether one may have more now.
+func (r *Relay) pullTurn(ctx context.Context, s *served) (more bool) {
+	latest := r.clock.Read().Latest // asking too early does no harm
+	for epoch := range s.Epochs.Count {
+		start, _, _ := r.window(s, epoch)
+		if r.store.SetBack() != nil || latest.Before(start) {
+			break
+		}
+		if s.state(epoch) < store.StateComplete && !s.isBehind(epoch) {
+			left, err := r.pullEpoch(ctx, s, epoch)
+			r.logged(ctx, "couldn't pull", err)
+			more = more || left
+		}
+	}
+	return more
 }
 
-// pullSealed takes batches until there is none. The cursor is the number of batches that this
-// relay has made of the epoch, so it moves in the transaction that stores one.
-func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) error {
+// pullEpoch takes batches of an epoch that are sealed, and ends the epoch when its time is up. It says whether
+// there may be more now.
+func (r *Relay) pullEpoch(ctx context.Context, s *served, epoch uint64) (more bool, err error) {
+	more, err = r.pullSealed(ctx, s, epoch)
+	return more, errors.Join(err, r.giveUp(ctx, s, epoch))
+}
+
+// pullSealed takes batches until there is none, or those of a turn. The cursor is the number of batches that
+// this relay has made of the epoch, so it moves in the transaction that stores one.
+func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) (more bool, err error) {
 	if err := r.confirmPulled(ctx, s, epoch); err != nil {
-		return err
+		return false, err
 	}
 	seq, err := r.store.Next(ctx, s.epochID(epoch))
-	for done := false; err == nil && !done; seq++ {
-		done, err = r.pullBatch(ctx, s, epoch, seq)
+	for range batchesPerTurn {
+		if err != nil || r.stopsPulling(s, epoch) {
+			return false, err
+		}
+		done, err := r.pullBatch(ctx, s, epoch, seq)
+		if done || err != nil {
+			return false, err
+		}
+		seq++
 	}
-	return err
+	return true, nil
+}
+
+// stopsPulling says whether nothing more is to be taken of an epoch, whatever the relay before has.
+func (r *Relay) stopsPulling(s *served, epoch uint64) bool {
+	return r.store.SetBack() != nil || s.isBehind(epoch) || r.clock.Read().Over(r.giveUpAt(s, epoch))
+}
+
+// giveUpAt is when this relay stops waiting for the end of an epoch.
+func (r *Relay) giveUpAt(s *served, epoch uint64) time.Time {
+	return time.Unix(int64(s.Epochs.End(epoch)), 0).Add(r.cfg.GiveUp)
 }
 
 // pullBatch takes one batch and says whether the epoch has no further one now.
 func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
 	begun := time.Now()
 	b, err := r.upstream.PullOnce(ctx, s.Open, s.hop-1, epoch, seq, func(signed *onion.SignedManifest) error {
-		return errors.Join(r.store.Witness(ctx, s.epochID(epoch), seq, signed), r.mayFollow(ctx, s, epoch, seq))
+		if err := r.store.Witness(ctx, s.epochID(epoch), seq, signed); err != nil {
+			return err
+		}
+		return r.mayFollow(ctx, s, epoch, seq)
 	})
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
 		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
@@ -135,42 +168,28 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 
 var errTooMany = errors.New(string(findTooMany))
 
-// mayFollow is errTooMany where a task with noise has no batch of this number. It is asked before the first slot
-// is read, so a first relay that makes one batch of every client costs the others a manifest, and no dummies.
+// mayFollow is errTooMany where an epoch has no batch of this number: the task has no so many, or the batch before
+// was the first relay's last. It is asked before the first slot is read, so a first relay that makes many small
+// batches costs the others a manifest. Of a batch that was refused nobody knows what the first relay had.
 func (r *Relay) mayFollow(ctx context.Context, s *served, epoch, seq uint64) error {
 	if !s.HasBatch(seq) {
 		return errTooMany
 	}
-	if s.Noise == nil || seq == 0 {
+	if seq == 0 {
 		return nil
 	}
-	raw, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq-1)
+	source, err := r.sourceOf(ctx, s, epoch, seq-1)
+	if errors.Is(err, store.ErrNoBatch) { // the epoch is over
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	if first := firstManifest(raw, s.hop); first != nil && first.Last(s.Task) {
+	chain, err := source.Check(s.Task, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop - 1}, seq-1)
+	if err == nil && chain[0].Last(s.Task) {
 		return errTooMany
 	}
 	return nil
-}
-
-// firstManifest returns that of hop 0 in the chain of a manifest of this relay's own; nil where what was refused
-// had none that can be read.
-func firstManifest(raw []byte, hop int) *onion.Manifest {
-	for ; ; hop-- {
-		m := &onion.Manifest{}
-		if codec.Unmarshal(raw, m) != nil {
-			return nil
-		}
-		if hop == 0 {
-			return m
-		}
-		source, err := onion.ParseSigned(m.Source)
-		if err != nil {
-			return nil
-		}
-		raw = source.Manifest
-	}
 }
 
 // takeEnd ends an epoch by the signed word of the relay before: only with all batches that it tells of,
@@ -214,8 +233,7 @@ func (r *Relay) lost(ctx context.Context, s *served, epoch, seq uint64) (done bo
 
 // giveUp ends an epoch whose end the relay before does not tell.
 func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
-	end := time.Unix(int64(s.Epochs.End(epoch)), 0)
-	if s.state(epoch) >= store.StateComplete || !r.clock.Read().Over(end.Add(r.cfg.GiveUp)) {
+	if s.state(epoch) >= store.StateComplete || !r.clock.Read().Over(r.giveUpAt(s, epoch)) {
 		return nil
 	}
 	seq, err := r.store.Next(ctx, s.epochID(epoch))
@@ -406,16 +424,8 @@ func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) erro
 
 // confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
 func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) error {
-	manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq)
+	source, err := r.sourceOf(ctx, s, epoch, seq)
 	if err != nil {
-		return err
-	}
-	var m onion.Manifest
-	var source onion.SignedManifest
-	if err := codec.Unmarshal(manifest, &m); err != nil {
-		return err
-	}
-	if err := codec.Unmarshal(m.Source, &source); err != nil {
 		return err
 	}
 	err = r.upstream.Confirm(ctx, s.Open, s.hop-1, epoch, seq, source.Manifest)
@@ -424,4 +434,17 @@ func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) er
 		return r.note(ctx, s, epoch, seq, Reason(handover.ErrOther.Error()))
 	}
 	return err
+}
+
+// sourceOf returns the manifest that a batch here was made from.
+func (r *Relay) sourceOf(ctx context.Context, s *served, epoch, seq uint64) (*onion.SignedManifest, error) {
+	manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq)
+	if err != nil {
+		return nil, err
+	}
+	var m onion.Manifest
+	if err := codec.Unmarshal(manifest, &m); err != nil {
+		return nil, err
+	}
+	return onion.ParseSigned(m.Source)
 }

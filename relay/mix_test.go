@@ -3,10 +3,15 @@ package relay_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"fmt"
+	"net/http"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/relaytest"
@@ -14,6 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -162,8 +168,8 @@ func TestMaliciousFirstRelay(t *testing.T) {
 			return s
 		}(), span(900, 9), false},
 		{"all but one client dropped", slots(0, 1000), nil, true},
-		{"nothing", lanes{{}, {}}, nil, false},
 		{"honest again", slots(0, span(1100, 10)...), span(1100, 10), false},
+		{"nothing", lanes{{}, {}}, nil, false}, // and nothing is taken after it
 	}
 	for seq, tt := range tests {
 		first.Serve(t, 0, uint64(seq), first.Batch(t, 0, uint64(seq), 10, tt.lanes))
@@ -185,6 +191,113 @@ func TestMaliciousFirstRelay(t *testing.T) {
 			require.Equal(t, tt.finding, found)
 		})
 	}
+}
+
+// TestBeyondTheLastBatch: only the first relay's last batch of an epoch has fewer than n submissions, or is
+// destroyed. Where a further one follows, a mix takes none, says so, and its part in the epoch is over.
+func TestBeyondTheLastBatch(t *testing.T) {
+	for name, last := range map[string]func(c *relaytest.Cascade, first *relaytest.Rogue) *onion.Batch{
+		"short": func(c *relaytest.Cascade, first *relaytest.Rogue) *onion.Batch {
+			return first.Batch(t, 0, 1, 9, c.Slots(t, 0, span(10, 9)...))
+		},
+		"destroyed": func(_ *relaytest.Cascade, first *relaytest.Rogue) *onion.Batch {
+			return first.Sealed(t, 0, 1, 10, []uint64{10}, nil, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{})
+			first := c.StartFirst(t)
+			first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
+			first.Serve(t, 0, 1, last(c, first))
+			c.Start(t, 1)
+			requireSoon(t, func() bool { return first.Confirmed(0, 1) })
+			require.Equal(t, "open", c.Status(t, 1).Epochs[0].State, "it may be the last")
+			first.Serve(t, 0, 2, first.Batch(t, 0, 2, 10, c.Slots(t, 0, span(20, 10)...)))
+			waitState(t, c, 1, 0, "complete")
+			hasFinding(t, c, relay.Finding{Batch: 2, Reason: "a batch after the last one of the epoch"})
+			require.False(t, first.Confirmed(0, 2))
+			_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 2)
+			require.ErrorIs(t, err, handover.ErrEpochComplete)
+			batch, _ := c.Pull(t, 0, 0)
+			require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+		})
+	}
+}
+
+// unending is a first relay that has a batch for every number of epoch 0: the same slots under each.
+func unending(t *testing.T, c *relaytest.Cascade) (pulls *atomic.Int64) {
+	t.Helper()
+	pulls = &atomic.Int64{}
+	sign := c.SignKey(t, 0)
+	slots := c.Slots(t, 0, span(0, 10)...)
+	c.Listen(t, 0, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		var epoch, seq uint64
+		_, path, _ := strings.Cut(req.URL.Path, "/epochs/")
+		n, _ := fmt.Sscanf(path, "%d/batches/%d", &epoch, &seq)
+		switch {
+		case n != 2 || epoch > 1 || epoch == 1 && seq > 0:
+			problem.New(problem.NotSealed, "").Write(w)
+			return
+		case req.Method == http.MethodPost:
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		lanes := slots
+		if epoch == 1 {
+			lanes = c.Slots(t, 1, span(20, 10)...)
+		} else {
+			pulls.Add(1)
+		}
+		b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID, Epoch: epoch}, seq, 10, []uint64{10}, lanes, nil)
+		assert.NoError(t, err)
+		raw, err := b.Bytes()
+		assert.NoError(t, err)
+		w.Write(raw)
+	}))
+	return pulls
+}
+
+// TestEndlessBatches: a first relay that has batches without end holds up neither other epochs nor the end of
+// this one, and where this relay learns that it was set back it takes no more of them.
+func TestEndlessBatches(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.GiveUp = 10 * time.Minute }})
+	pulls := unending(t, c)
+	c.Clock.Advance(relaytest.Epoch)
+	c.Start(t, 1)
+	batch, _ := c.Pull(t, 1, 0)
+	require.ElementsMatch(t, span(20, 10), c.Values(t, 1, batch)[0], "another epoch")
+	requireSoon(t, func() bool { return pulls.Load() > 40 })
+	c.Clock.Advance(11 * time.Minute)
+	requireSoon(t, func() bool { return len(c.Status(t, 1).Epochs) > 0 && c.Status(t, 1).Epochs[0].State == "erased" })
+	hasReason(t, c, "gave up waiting for the end of the epoch")
+	requireStill(t, pulls)
+}
+
+// TestEndlessBatchesBehind is the same for a relay that the next hop shows to be set back.
+func TestEndlessBatchesBehind(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	pulls := unending(t, c)
+	c.Start(t, 1)
+	requireSoon(t, func() bool { return pulls.Load() > 1 })
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 1<<40)
+	requireProblem(t, problem.SetBack, err)
+	requireStill(t, pulls)
+}
+
+// requireStill waits until nothing more is pulled.
+func requireStill(t *testing.T, pulls *atomic.Int64) {
+	t.Helper()
+	requireSoon(t, func() bool {
+		before := pulls.Load()
+		time.Sleep(200 * time.Millisecond)
+		return pulls.Load() == before
+	})
+}
+
+// hasReason asserts that the second relay has a finding of a kind.
+func hasReason(t *testing.T, c *relaytest.Cascade, why relay.Reason) {
+	t.Helper()
+	require.True(t, slices.ContainsFunc(c.Status(t, 1).Findings, func(f relay.Finding) bool { return f.Reason == why }))
 }
 
 // TestFewSubmissions: a first relay that signs a batch of fewer than n submissions gets nothing

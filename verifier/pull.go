@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -167,8 +168,7 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 		}
 	}
 	c.kept[seq] = true
-	c.pending[seq] = batch.Manifest // the crash may have come before the confirmation
-	return nil, nil
+	return nil, c.confirmLater(seq, batch.Manifest, p.path(epoch, seq))
 }
 
 // reloadEnd reads the kept end of an epoch.
@@ -191,6 +191,16 @@ func (p *Puller) reloadEnd(epoch uint64) error {
 	}
 	c.end = &chain[len(chain)-1]
 	return p.verifier.end(epoch, c.end.Batches)
+}
+
+// confirmLater has a batch of an earlier run confirmed, as a crash may have come before that: and before its file
+// was on disk, which is waited for.
+func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
+	if err := durable.Settle(file); err != nil {
+		return fmt.Errorf("couldn't sync %s: %w", file, err)
+	}
+	c.pending[seq] = manifest
+	return nil
 }
 
 func (p *Puller) endPath(epoch uint64) string {
@@ -269,33 +279,58 @@ func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 // errAgain ends a pull where the batch must be asked for again.
 var errAgain = errors.New("not the relay's batch")
 
+// fruitlessPerTurn is how many numbers of an epoch may bring nothing before the other epochs have their turn: a
+// relay that refuses itself without end holds up nothing.
+const fruitlessPerTurn = 16
+
 func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
-	for {
+	for fruitless := 0; fruitless < fruitlessPerTurn; {
 		if err := p.advance(epoch, c); c.complete || err != nil {
 			return err
 		}
-		err := p.pullOne(ctx, epoch, c)
+		fruit, err := p.pullOne(ctx, epoch, c)
 		switch {
 		case errors.Is(err, handover.ErrNotSealed) || errors.Is(err, errAgain):
 			return nil
 		case errors.Is(err, handover.ErrEpochComplete):
 			// Anyone on the way can say so; what ends the epoch is the last relay's signed word.
+			if c.end != nil { // which is here, and tells of this number
+				return nil
+			}
 			if done, err := p.takeEnd(ctx, epoch, c); err != nil || !done {
 				return err
 			}
 			continue
 		case errors.Is(err, handover.ErrConfirmed):
-			at := batchPlace(epoch, c.next)
-			at.Text += " was confirmed before, and is not here"
-			if err := p.note(FindingMissing, at); err != nil {
+			if past, err := p.passOver(ctx, epoch, c); err != nil || !past {
 				return err
 			}
-			c.missing = true
 		case err != nil:
 			return err
 		}
-		c.next++
+		if c.next++; !fruit {
+			fruitless++
+		}
 	}
+	return nil
+}
+
+// passOver notes that a batch was confirmed before and is not here, and says whether to go on without it. Anyone
+// on the way can say so, and to ask for the next number is to say that this one was here. So it goes on only where
+// the signed end of the epoch tells of the number.
+func (p *Puller) passOver(ctx context.Context, epoch uint64, c *cursor) (bool, error) {
+	at := batchPlace(epoch, c.next)
+	at.Text += " was confirmed before, and is not here"
+	if err := p.note(FindingMissing, at); err != nil {
+		return false, err
+	}
+	c.missing = true
+	if c.end == nil {
+		if _, err := p.takeEnd(ctx, epoch, c); err != nil {
+			return false, err
+		}
+	}
+	return c.end != nil && c.next < c.end.Batches, nil
 }
 
 // advance passes over the batches that are kept. The epoch is complete when its signed end tells of no
@@ -311,9 +346,9 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 	return p.verifier.complete(epoch)
 }
 
-// takeEnd keeps the signed end of an epoch and says whether it tells of no further batch than were
-// pulled. One that tells of fewer, or of other totals, contradicts batches that its relay has signed too, and
-// is not believed.
+// takeEnd keeps the signed end of an epoch and says whether it has: where it tells of no further batch than were
+// pulled, or one is gone. One that tells of fewer, or of other totals, contradicts batches that its relay has
+// signed too, and is not believed.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
 	open := p.verifier.open
 	if p.now(ctx) < open.Epochs.End(epoch) {
@@ -327,11 +362,11 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 		return false, err
 	}
 	end := &chain[len(chain)-1]
-	if end.Batches != c.next {
-		if end.Batches < c.next {
-			return false, p.note(FindingEnd, place{epoch, end.Batches, fmt.Sprintf("epoch %d has %d batches by its "+
-				"signed end, and %d were signed", epoch, end.Batches, c.next)})
-		}
+	if end.Batches < c.next {
+		return false, p.note(FindingEnd, place{epoch, end.Batches, fmt.Sprintf("epoch %d has %d batches by its "+
+			"signed end, and %d were signed", epoch, end.Batches, c.next)})
+	}
+	if end.Batches > c.next && !c.missing {
 		return false, nil
 	}
 	if why, err := p.agrees(end); err != nil || why != "" {
@@ -380,8 +415,8 @@ func (p *Puller) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
 
 // pullOne keeps and adds the next batch of an epoch. One that the last relay has signed and that
 // fails its checks is that relay's fault, and final: it is noted, not kept and not confirmed. Any
-// other fault may be of someone on the way: errAgain.
-func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
+// other fault may be of someone on the way: errAgain. It says whether slots came.
+func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bool, err error) {
 	open, seq := p.verifier.open, c.next
 	last := open.VerifierHop() - 1
 	batch, err := p.client.PullOnce(ctx, open, last, epoch, seq, p.remember(epoch, seq))
@@ -390,31 +425,31 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) error {
 	}
 	if fault := handover.Foreign(err); fault != nil {
 		if err := p.note(FindingForeign, batchPlace(epoch, seq).because(fault)); err != nil {
-			return err
+			return false, err
 		}
-		return errAgain
+		return false, errAgain
 	}
 	if errors.Is(err, errTwice) {
-		return p.twice(epoch, seq)
+		return false, p.twice(epoch, seq)
 	}
 	if refused := new(handover.Refused); errors.As(err, &refused) {
 		if err := p.note(refusedName(refused), batchPlace(epoch, seq).because(refused)); err != nil {
-			return err
+			return false, err
 		}
-		return p.witness(refused.Signed, epoch, seq)
+		return false, p.witness(refused.Signed, epoch, seq)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := p.keep(batch, epoch, seq); err != nil {
-		return err
+		return false, err
 	}
 	if err := p.take(batch, epoch, seq); err != nil {
-		return err
+		return false, err
 	}
 	c.pending[seq] = batch.Manifest
 	p.forget(epoch, seq)
-	return nil
+	return slices.ContainsFunc(batch.Ciphertexts, func(lane [][]byte) bool { return len(lane) > 0 }), nil
 }
 
 // refusedName names what is wrong with a batch that its relay signed: as of a file, where there is such a name.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/codec"
@@ -319,4 +320,97 @@ func TestConfirmsUntilItIsHeard(t *testing.T) {
 	require.True(t, p.relay.Confirmed(0, 0))
 	require.Equal(t, 1, p.relay.Pulls(0, 0), "it is not asked for again")
 	requireReport(t, v, 1)
+}
+
+// confirmedAll is a last relay that says of every number of epoch 0 that it was confirmed.
+func (p *pulled) confirmedAll(t *testing.T, upTo uint64) {
+	t.Helper()
+	for seq := range upTo {
+		p.relay.Serve(t, 0, seq, p.batch(t, seq)) // its end tells of it
+		p.relay.Answer(0, seq, func(w http.ResponseWriter, _ *http.Request) {
+			problem.New(problem.Confirmed, "").Write(w)
+		})
+	}
+}
+
+// TestConfirmedIsAnyonesWord: whoever says of every number that it was confirmed gets the verifier to ask for no
+// further one, and so to say to the last relay that it has had them: until the signed end of the epoch tells of
+// the number.
+func TestConfirmedIsAnyonesWord(t *testing.T) {
+	p := newPulled(t, past)
+	p.confirmedAll(t, 3)
+	good := p.batch(t, 3)
+	p.relay.Serve(t, 0, 3, good)
+	v, puller := p.start(t)
+	for range 3 {
+		require.NoError(t, puller.Pull(t.Context()))
+	}
+	requireReport(t, v, 0, verifier.FindingMissing)
+	require.Equal(t, 3, p.relay.Pulls(0, 0))
+	require.Zero(t, p.relay.Pulls(0, 1))
+	p.relay.End(0)
+	require.NoError(t, puller.Pull(t.Context()))
+	r, err := v.Report()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Batches)
+	require.Equal(t, 1, p.relay.Pulls(0, 2))
+	require.True(t, p.relay.Confirmed(0, 3))
+	require.Zero(t, p.relay.Pulls(0, 4), "the end tells of four batches")
+	require.NoError(t, p.keyOf(t, 0), "one may be found")
+}
+
+// TestFruitlessTurns: a last relay without end in refusing itself, or in destroyed batches, keeps the verifier
+// busy for a few numbers at each turn, and other epochs go on.
+func TestFruitlessTurns(t *testing.T) {
+	for name, empty := range map[string]func(p *pulled, seq uint64) *onion.Batch{
+		"refused": func(p *pulled, seq uint64) *onion.Batch {
+			return p.relay.Sealed(t, 0, seq, batchSize, []uint64{batchSize - 1}, nil, nil)
+		},
+		"destroyed": func(p *pulled, seq uint64) *onion.Batch {
+			return p.relay.Sealed(t, 0, seq, batchSize, []uint64{batchSize}, nil, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPulled(t, past)
+			for seq := range uint64(40) {
+				p.relay.Serve(t, 0, seq, empty(p, seq))
+			}
+			lanes := [][][]byte{slotsOf(t, p.Cascade, 1, batchSize)}
+			p.relay.Serve(t, 1, 0, p.relay.Batch(t, 1, 0, batchSize, lanes))
+			v, puller := p.start(t)
+			require.NoError(t, puller.Pull(t.Context()))
+			r, err := v.Report()
+			require.NoError(t, err)
+			require.EqualValues(t, 1, r.Batches, "the other epoch")
+			require.Equal(t, 1, p.relay.Pulls(0, 15))
+			require.Zero(t, p.relay.Pulls(0, 16))
+			require.NoError(t, puller.Pull(t.Context()))
+			require.Equal(t, 1, p.relay.Pulls(0, 31))
+			require.Zero(t, p.relay.Pulls(0, 32))
+		})
+	}
+}
+
+// TestConfirmsWhatIsOnDisk: what an earlier run wrote and was killed before its sync is synced before the last
+// relay is told that it may delete it.
+func TestConfirmsWhatIsOnDisk(t *testing.T) {
+	p := newPulled(t)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	p.relay.Deaf(true)
+	_, puller := p.start(t)
+	require.Error(t, puller.Pull(t.Context()))
+	p.relay.Deaf(false)
+	synced := false
+	durable.Watch(func(s durable.Step) (bool, error) {
+		if s.Op == durable.OpSync && filepath.Ext(s.Path) == ".record" {
+			require.False(t, p.relay.Confirmed(0, 0))
+			synced = true
+		}
+		return false, nil
+	})
+	defer durable.Watch(func(durable.Step) (bool, error) { return false, nil })
+	_, puller = p.start(t)
+	require.True(t, synced)
+	require.NoError(t, puller.Pull(t.Context()))
+	require.True(t, p.relay.Confirmed(0, 0))
 }

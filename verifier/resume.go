@@ -88,8 +88,7 @@ func (p *Puller) restoreRecord(name string) error {
 	}
 	c := p.cursors[r.Epoch]
 	c.kept[r.Seq] = true
-	c.pending[r.Seq] = signed.Manifest // the crash may have come before the confirmation
-	return nil
+	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.dir, name))
 }
 
 // take opens a batch that is kept, and writes down what it holds before it counts.

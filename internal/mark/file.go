@@ -17,10 +17,12 @@ type File struct {
 	known *State     // what has been read or written last; nil before the first step
 	file  *os.File   // the file as it was last read as a whole: while it is open, no other has its number
 	whole *layout    // of file
-	loose bool       // a write failed: what the file shows may not be on disk
+	safe  bool       // known is on disk, whoever wrote it
+	loose bool       // a write or sync failed: only a new file is sure to reach the disk
 }
 
-// Open reads the mark of a file, which may have none yet.
+// Open reads the mark of a file, which may have none yet. What it shows may not be on disk, as where the process
+// that wrote it was killed before its sync: see [File.Settle].
 func Open(path string) (*File, error) {
 	f := &File{path: path}
 	in, err := durable.ReadPrivate(path)
@@ -81,11 +83,23 @@ func (f *File) Refresh() error {
 	return f.read()
 }
 
+// Settle waits until the mark that the file shows is on disk. Until then it holds nobody to anything: the power
+// may fail.
+func (f *File) Settle() error {
+	f.mu.Lock()
+	safe := f.safe
+	f.mu.Unlock()
+	if safe {
+		return nil
+	}
+	return f.Refresh()
+}
+
 // Raise merges entries into the mark, durably. It writes nothing where they are no news.
 func (f *File) Raise(entries map[Key]Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known != nil && !f.loose && !f.known.Clone().raise(entries) {
+	if f.known != nil && f.safe && !f.loose && !f.known.Clone().raise(entries) {
 		return nil
 	}
 	unlock, err := durable.Lock(f.path)
@@ -136,7 +150,7 @@ func (f *File) Close() {
 }
 
 // read follows the file; the caller holds its lock. Where it is the one that was read last, only the slots
-// are read again.
+// are read again. What another process has written is synced: it may have been killed before it could.
 func (f *File) read() error {
 	now, err := os.Stat(f.path)
 	if err != nil {
@@ -155,8 +169,23 @@ func (f *File) read() error {
 	if _, err := f.file.ReadAt(slots, now.Size()-int64(len(slots))); err != nil {
 		return fmt.Errorf("couldn't read the mark: %w", err)
 	}
-	f.whole.grown, f.whole.latest = latest(slots)
+	grown, generation := latest(slots)
+	if generation != f.whole.latest {
+		if err := f.settled(durable.SettleData(f.file)); err != nil {
+			return err
+		}
+	}
+	f.whole.grown, f.whole.latest = grown, generation
 	f.known = f.whole.state()
+	return nil
+}
+
+// settled takes note of how a sync went. What failed to be synced once may be taken for synced the next time.
+func (f *File) settled(err error) error {
+	if f.safe = err == nil; !f.safe {
+		f.loose = true
+		return fmt.Errorf("couldn't sync the mark: %w", err)
+	}
 	return nil
 }
 
@@ -172,6 +201,10 @@ func (f *File) readWhole() error {
 	if err != nil {
 		file.Close()
 		return fmt.Errorf("couldn't read %s: %w", f.path, err)
+	}
+	if err := f.settled(durable.Settle(f.path)); err != nil {
+		file.Close()
+		return err
 	}
 	f.file, f.known = file, f.whole.state()
 	return nil
@@ -223,6 +256,6 @@ func (f *File) replace(next *State) error {
 	if err := durable.WriteFile(f.path, Join(document, next), 0o600); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
-	f.known, f.loose = next, false
+	f.known, f.safe, f.loose = next, true, false
 	return nil
 }

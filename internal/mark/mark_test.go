@@ -237,3 +237,55 @@ func TestSet(t *testing.T) {
 		require.False(t, some)
 	}
 }
+
+// TestUnsynced: what a process wrote that was killed before its sync is not believed: whoever opens the file, or
+// shares it, syncs it before that mark holds anybody to anything. Where that fails the file is written anew.
+func TestUnsynced(t *testing.T) {
+	asked := errors.New("as the test asked")
+	path := newFile(t)
+	shared := open(t, path)
+	for range 2 {
+		require.NoError(t, shared.Refresh(), "there is no mark yet")
+	}
+	require.NoError(t, shared.Raise(steps(key(1, 1), 1)))
+	killed := open(t, path)
+	var syncs, renames int
+	var fail error
+	durable.Watch(func(s durable.Step) (bool, error) {
+		switch {
+		case s.Op == durable.OpSync && s.Path == path:
+			syncs++
+			return false, fail
+		case s.Op == durable.OpRename && s.To == path:
+			renames++
+		}
+		return false, nil
+	})
+	defer durable.Watch(func(durable.Step) (bool, error) { return false, nil })
+	kill := func(n uint64) {
+		require.NoError(t, killed.Refresh())
+		fail = asked
+		require.ErrorIs(t, killed.Raise(steps(key(1, 1), n)), asked)
+		fail, syncs, renames = nil, 0, 0
+	}
+	kill(2)
+	again := open(t, path)
+	require.NoError(t, again.Raise(steps(key(1, 1), 2)), "no news")
+	require.Equal(t, 1, syncs, "by who opens it")
+	require.NoError(t, again.Raise(steps(key(1, 1), 2)))
+	require.NoError(t, again.Settle())
+	require.Equal(t, 1, syncs, "once")
+	require.NoError(t, shared.Refresh())
+	require.Equal(t, 2, syncs, "by who shares it")
+	require.NoError(t, open(t, path).Settle())
+	require.Equal(t, 3, syncs)
+	require.Zero(t, renames)
+
+	fail = asked
+	doubting := open(t, path)
+	require.ErrorIs(t, doubting.Settle(), asked)
+	require.ErrorIs(t, doubting.Raise(steps(key(1, 1), 2)), asked)
+	fail = nil
+	require.NoError(t, doubting.Raise(steps(key(1, 1), 2)))
+	require.Equal(t, 1, renames, "written anew")
+}

@@ -3,6 +3,7 @@ package service_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"log"
@@ -115,4 +116,37 @@ func TestClaimSQLite(t *testing.T) {
 	require.NoError(t, release())
 	_, err = service.ClaimSQLite(filepath.Join(folder, "none", "a.db"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// TestClaimSQLiteSyncs: what a killed process has left in the file and its log is on disk before anyone reads it,
+// by whatever name; else the file is not claimed.
+func TestClaimSQLiteSyncs(t *testing.T) {
+	folder := t.TempDir()
+	path, link := filepath.Join(folder, "a.db"), filepath.Join(folder, "link.db")
+	require.NoError(t, os.Symlink("a.db", link))
+	for _, name := range []string{path, path + "-wal"} {
+		require.NoError(t, os.WriteFile(name, []byte("left"), 0o600))
+	}
+	synced := map[string]int{}
+	asked := errors.New("as the test asked")
+	var fail error
+	durable.Watch(func(s durable.Step) (bool, error) {
+		if filepath.Dir(s.Path) == folder {
+			synced[string(s.Op)+" "+filepath.Base(s.Path)]++
+		}
+		return false, fail
+	})
+	defer durable.Watch(func(durable.Step) (bool, error) { return false, nil })
+	release, err := service.ClaimSQLite(link)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"sync a.db": 1, "sync a.db-wal": 1, "sync folder a.db": 1,
+		"sync folder a.db-wal": 1}, synced)
+	require.NoError(t, release())
+	fail = asked
+	_, err = service.ClaimSQLite(path)
+	require.ErrorIs(t, err, asked)
+	fail = nil
+	release, err = service.ClaimSQLite(path)
+	require.NoError(t, err, "it was given back")
+	require.NoError(t, release())
 }

@@ -10,7 +10,8 @@ import (
 
 // ClaimSQLite makes an SQLite file this process's own, until release or its end, and creates it, of mode
 // 0600, where there is none. A second process is refused: it would not know what the first one holds in
-// memory.
+// memory. What the file and its log hold is on disk then: a process that was killed may have committed what is
+// not, and nobody may be told of that, nor anything be written down that relies on it.
 func ClaimSQLite(path string) (release func() error, err error) {
 	release, err = durable.ClaimFile(path)
 	if errors.Is(err, durable.ErrClaimed) {
@@ -25,5 +26,8 @@ func ClaimSQLite(path string) (release func() error, err error) {
 		return nil, errors.Join(fmt.Errorf("couldn't open the store: %w", err), release())
 	}
 	f.Close()
+	if err := durable.Settle(path, "-wal"); err != nil {
+		return nil, errors.Join(fmt.Errorf("couldn't sync the store: %w", err), release())
+	}
 	return release, nil
 }

@@ -340,12 +340,13 @@ func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, e
 	return append(chain, m), nil
 }
 
-// Last says by the manifest of hop 0 whether a batch is the last of its epoch: where relays add noise to every
-// batch, that is one of fewer than n submissions, or of fewer than n slots of clients out of the first relay,
-// whatever it says came in. What later relays drop does not count: a client can send what only they see is bad.
+// Last says by the manifest of hop 0 whether a batch is the last of its epoch: one of fewer than n submissions, or
+// that was destroyed. Where relays add noise to every batch, it is also one of fewer than n slots of clients out
+// of the first relay, whatever it says came in. What later relays drop does not count: a client can send what only
+// they see is bad.
 func (m *Manifest) Last(t *task.Task) bool {
 	if t.Noise == nil {
-		return false
+		return m.Submissions < t.Batch.Size || m.Destroyed()
 	}
 	slots := uint64(0)
 	for _, lane := range m.Lanes { // one

@@ -150,6 +150,14 @@ func (d *database) Next(ctx context.Context, id EpochID) (next uint64, err error
 	return next, err
 }
 
+// SealedBelow is that of [Store].
+func (d *database) SealedBelow(ctx context.Context, id EpochID, seq uint64) (sealed bool, err error) {
+	const query = `SELECT COALESCE((SELECT next FROM epochs WHERE task = $1 AND epoch = $2), 0) >= $3
+		AND NOT EXISTS (SELECT 1 FROM open WHERE epoch = ` + epochOf + ` AND seq < $3)`
+	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch, seq).Scan(&sealed)
+	return sealed, err
+}
+
 // Batch is that of [Store].
 func (d *database) Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error) {
 	var b Sealed
@@ -225,7 +233,11 @@ func (d *database) Told(ctx context.Context, id EpochID, seq uint64) error {
 // Untold is that of [Store].
 func (d *database) Untold(ctx context.Context, id EpochID) ([]uint64, error) {
 	const query = `SELECT seq FROM batches WHERE epoch = ` + epochOf + ` AND told = 0 ORDER BY seq`
-	return collect(ctx, d.read, query, func(rows *sql.Rows) (seq uint64, err error) {
+	all, err := collect(ctx, d.read, query, func(rows *sql.Rows) (seq uint64, err error) {
 		return seq, rows.Scan(&seq)
 	}, id.Task[:], id.Epoch)
+	for _, seq := range all {
+		err = errors.Join(err, d.cut(id, seq))
+	}
+	return all, err
 }

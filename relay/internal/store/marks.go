@@ -284,6 +284,11 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, g := range guards {
+		if err := g.Settle(); err != nil {
+			return nil, err
+		}
+	}
 	if err := d.refresh(guards...); err != nil {
 		return nil, err
 	}

@@ -186,6 +186,9 @@ type Store interface {
 	// Next returns the number of the batch that Mix would take.
 	Next(ctx context.Context, id EpochID) (uint64, error)
 
+	// SealedBelow says whether all numbers below seq were begun, and none of them is open.
+	SealedBelow(ctx context.Context, id EpochID, seq uint64) (bool, error)
+
 	// Batch returns a sealed batch, or ErrNoBatch.
 	Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error)
 
@@ -205,7 +208,7 @@ type Store interface {
 	Witnessed(ctx context.Context, id EpochID) (uint64, error)
 
 	// Untold lists the batches of Mix whose source the relay before has not been told to
-	// delete, and Told says that it has.
+	// delete, and Told says that it has. What Untold lists is cut in the marks of this process.
 	Untold(ctx context.Context, id EpochID) ([]uint64, error)
 	Told(ctx context.Context, id EpochID, seq uint64) error
 
