@@ -3,6 +3,7 @@ package relay_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -216,8 +217,10 @@ func TestBeyondTheLastBatch(t *testing.T) {
 			waitState(t, c, 1, 0, "complete")
 			hasFinding(t, c, relay.Finding{Batch: 2, Reason: "a batch after the last one of the epoch"})
 			require.False(t, first.Confirmed(0, 2))
-			_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 2)
-			require.ErrorIs(t, err, handover.ErrEpochComplete)
+			requireSoon(t, func() bool {
+				_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 2)
+				return errors.Is(err, handover.ErrEpochComplete)
+			})
 			batch, _ := c.Pull(t, 0, 0)
 			require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
 		})
