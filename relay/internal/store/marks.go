@@ -454,7 +454,7 @@ func (d *database) compareRows(g *guard, s *mark.State, all []Progress, rows []m
 		if row.kind != g.kind || !g.of(row.key) || p == nil || p.State == StateEnded {
 			continue
 		}
-		if row.file == s.ID {
+		if row.file == s.ID || row.file == g.state().ID { // its first step may have come after s was read
 			if err := g.check(row.key, row); err != nil {
 				return err
 			}

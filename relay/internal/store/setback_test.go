@@ -388,6 +388,20 @@ func TestSetBackToNothingPostgres(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
+// TestFirstStepWhileFollowing: a mark that gets its name while the store is compared with it was not set back.
+func TestFirstStepWhileFollowing(t *testing.T) {
+	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 1)
+	require.NoError(t, h.begin(t))
+	defer h.store.Close()
+	all, err := h.store.Progress(t.Context())
+	require.NoError(t, err)
+	rows, err := h.store.marks(t.Context())
+	require.NoError(t, err)
+	for _, g := range h.vault.guards() {
+		require.NoError(t, h.store.compareRows(g, &mark.State{}, all, rows))
+	}
+}
+
 // TestSetBackWhileServing: a store that is set back under a relay that runs is noticed by the next step.
 func TestSetBackWhileServing(t *testing.T) {
 	h := live(t, postgresURL(t), 12)
