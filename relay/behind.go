@@ -10,9 +10,9 @@ import (
 
 // The next hop's memory shows what nothing here can: that the store, the secret and the keys were set back
 // together, to one moment. The number that it asks for is signed, and it asks for one only when it has had
-// the batches before. If one of these was not begun here, or is still open, this relay has forgotten them, and with them who has
-// reported; or the next hop lies, which can stop the epoch whatever it says. So nothing more is taken, made
-// or handed out in that epoch, until the operator has put back what is newer, or ended the epochs.
+// the batches before. If one of these was not begun here, or is still open, this relay has forgotten them, and with
+// them who has reported; or the next hop lies, which can stop the epoch whatever it says. So nothing more is taken,
+// made or handed out in that epoch, until the operator has put back what is newer, or ended the epochs.
 
 // findBehind is kept on such an epoch.
 const findBehind Reason = "the next hop has had a batch that is not here: everything was set back"

@@ -251,7 +251,8 @@ func unending(t *testing.T, c *relaytest.Cascade) (pulls *atomic.Int64) {
 		} else {
 			pulls.Add(1)
 		}
-		b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID, Epoch: epoch}, seq, 10, []uint64{10}, lanes, nil)
+		b, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID, Epoch: epoch}, seq, 10, []uint64{10}, lanes,
+			nil)
 		assert.NoError(t, err)
 		raw, err := b.Bytes()
 		assert.NoError(t, err)
