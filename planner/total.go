@@ -68,12 +68,12 @@ func (s split) search() (*task.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if atLow > 0 {
+	if !(atLow <= 0) {
 		return nil, invalid.Field("total-epsilon", total.Epsilon.String(), "more, for that many epochs")
 	}
 	for high > low*(1+splitTolerance) {
 		eps := math.Sqrt(low * high)
-		if candidate, excess, err := s.try(eps); err != nil || excess > 0 {
+		if candidate, excess, err := s.try(eps); err != nil || !(excess <= 0) {
 			high = eps
 		} else {
 			low, best = eps, candidate

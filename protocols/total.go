@@ -49,8 +49,9 @@ func Together(t *task.Task, law func() (*compose.Law, error), epochs uint64) (co
 			return best, err
 		}
 		// An error says that losses without bound alone are as likely as δ allows.
-		if eps, err := compose.Epsilon([]compose.Observation{one.Observation(epochs)}, best.Delta); err == nil {
-			best.Epsilon = min(best.Epsilon, eps)
+		eps, err := compose.Epsilon([]compose.Observation{one.Observation(epochs)}, best.Delta)
+		if err == nil && eps > 0 && eps < best.Epsilon {
+			best.Epsilon = eps
 		}
 	}
 	if total := t.Claim.Total; !total.IsZero() && epochs <= t.Epochs.Count && total.Epsilon.Value() < best.Epsilon {

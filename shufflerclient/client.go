@@ -158,12 +158,12 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	if err != nil {
 		return err
 	}
-	if total.Epsilon > o.MaxEpsilon {
+	if !(total.Epsilon <= o.MaxEpsilon) {
 		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon),
 			fmt.Sprintf("at least %s: epsilon %s in each of %d epochs", decimal.Up(total.Epsilon, 6),
 				open.Claim.Epsilon, n))
 	}
-	if total.Delta > o.MaxDelta && o.MaxDelta < 1 {
+	if !(total.Delta <= o.MaxDelta) && o.MaxDelta < 1 {
 		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta),
 			fmt.Sprintf("at least %s: delta %s in each of %d epochs", decimal.Format(total.Delta, -1),
 				open.Claim.Delta, n))

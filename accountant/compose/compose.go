@@ -77,7 +77,7 @@ func FromCurve(delta func(eps float64) (float64, error), top float64, steps int)
 		if failed == nil {
 			failed = err
 		}
-		return math.Min(1, d)
+		return d
 	}, h, steps, 1), h)
 	if failed != nil {
 		return nil, failed
@@ -86,23 +86,32 @@ func FromCurve(delta func(eps float64) (float64, error), top float64, steps int)
 	return p, nil
 }
 
-// corner is a point of a curve at loss at·h, α = e^{at·h}.
+// corner is a point of a curve at loss at·h, where e^{at·h} = α = 1 + above.
 type corner struct {
 	at           int
-	alpha, delta float64
+	above, delta float64
 }
 
-func slope(a, b corner) float64 { return (b.delta - a.delta) / (b.alpha - a.alpha) }
+func slope(a, b corner) float64 { return (b.delta - a.delta) / (b.above - a.above) }
 
-// hull returns the corners of the lower convex hull of a curve on the grid from 0 to steps. Beyond a sixth of them
+// middle returns the slope of the chord between a corner and its mirror image (1/α, 1 − 1/α + δ/α), and at α = 1 that
+// of a curve that is its own mirror image and smooth there.
+func (c corner) middle() float64 { return -(1 - c.delta) / (2 + c.above) }
+
+// hull returns the corners with α ≥ 1 of the lower convex hull of a curve on the grid from 0 to steps and its mirror
+// image; theirs are the others. What lies above the chord between the first corner and its image is none, so that
+// a curve that is loose near 0 has its first corner further out, and masses add up to 1. Beyond a sixth of the steps
 // it takes every so many, which must end at steps. The values may be any upper bounds: as the true curve is
-// convex in α, it lies below their hull too.
+// convex in α, it lies below their hull too. What is no number, or above 1, is read as 1.
 func hull(curve func(eps float64) float64, h float64, steps, every int) (corners []corner) {
 	for i := 0; i <= steps; i++ {
 		if i > steps/6 && (steps-i)%every != 0 {
 			continue
 		}
-		c := corner{i, math.Exp(float64(i) * h), curve(float64(i) * h)}
+		c := corner{i, math.Expm1(float64(i) * h), max(0, curve(float64(i)*h))}
+		if !(c.delta <= 1) {
+			c.delta = 1
+		}
 		for n := len(corners); n > 1 && slope(corners[n-2], corners[n-1]) >= slope(corners[n-1], c); n-- {
 			corners = corners[:n-1]
 		}
@@ -111,22 +120,26 @@ func hull(curve func(eps float64) float64, h float64, steps, every int) (corners
 		}
 		corners = append(corners, c)
 	}
+	for len(corners) > 1 && corners[0].middle() >= slope(corners[0], corners[1]) {
+		corners = corners[1:]
+	}
 	return corners
 }
 
 // fromCorners returns the pair (2) of a hull, symmetric as the curve is that of both directions.
 func fromCorners(corners []corner, h float64) *Pair {
-	first, next, last := corners[0], corners[1], corners[len(corners)-1]
-	p := &Pair{step: h, first: -last.at, mass: make([]float64, 2*last.at+1), infinity: math.Max(0, last.delta)}
-	mirrored := (first.delta-next.delta/next.alpha)/(1-1/next.alpha) - 1 // s_{−1}, by symmetry
-	p.mass[last.at] = math.Max(0, slope(first, next)-mirrored)
-	for j := 1; j < len(corners); j++ {
-		q := -slope(corners[j-1], corners[j])
+	last := corners[len(corners)-1]
+	p := &Pair{step: h, first: -last.at, mass: make([]float64, 2*last.at+1), infinity: last.delta}
+	before := corners[0].middle()
+	for j, c := range corners {
+		after := 0.0
 		if j+1 < len(corners) {
-			q += slope(corners[j], corners[j+1])
+			after = slope(c, corners[j+1])
 		}
-		q = math.Max(0, q)
-		p.mass[last.at+corners[j].at], p.mass[last.at-corners[j].at] = corners[j].alpha*q, q // (2)
+		q := max(0, after-before)
+		p.mass[last.at+c.at] += (1 + c.above) * q // (2), and at 0 both halves.
+		p.mass[last.at-c.at] += q
+		before = after
 	}
 	return p
 }

@@ -19,9 +19,9 @@ const (
 	lowestExp   = 255
 )
 
-// roundUp returns the least number of that form that is not below x, for x below 2.
+// roundUp returns the least number of that form that is not below x, for x below 2. What is no number stays so.
 func roundUp(x float64) float64 {
-	if !(x > 0) {
+	if x <= 0 {
 		return 0
 	}
 	frac, exp := math.Frexp(x) // In [1/2, 1).
@@ -34,6 +34,9 @@ func roundUp(x float64) float64 {
 func appendNumber(out []byte, x float64) []byte {
 	if x == 0 {
 		return append(out, 0, 0, 0)
+	}
+	if !(x > 0 && x < 2) {
+		panic("compose: a law with a number out of range") // newLaw and DecodeLaw let none pass.
 	}
 	frac, exp := math.Frexp(x)
 	m := uint16(math.Ldexp(frac, 16))

@@ -82,18 +82,28 @@ func (l *Law) pair() *Pair {
 	return p
 }
 
-// newLaw returns the law of masses at 1, 2, … steps, all rounded up to what can be written down.
+// newLaw returns the law of masses at 1, 2, … steps, all rounded up to what can be written down. Of what is no
+// law, such as a mass that is no number, it returns the law of what gives the value away.
 func newLaw(step float64, masses []float64, infinity float64) *Law {
 	l := &Law{step: step, infinity: min(1, roundUp(infinity*(1+lawMargin))), copies: 1}
+	if !(step > 0 && step <= 1 && l.infinity <= 1) {
+		return givenAway()
+	}
 	last := len(masses)
 	for last > 0 && masses[last-1] == 0 {
 		last--
 	}
 	for _, m := range masses[:last] {
-		l.masses = append(l.masses, roundUp(m*(1+lawMargin)))
+		if m = roundUp(m * (1 + lawMargin)); !(m < 2) {
+			return givenAway()
+		}
+		l.masses = append(l.masses, m)
 	}
 	return l
 }
+
+// givenAway returns the law that dominates everything: its loss is infinite.
+func givenAway() *Law { return &Law{step: roundUp(1e-9), infinity: 1, copies: 1} }
 
 // KRRLaw returns the law of one release of shuffled k-ary randomized response under a rule. Rules revealed and
 // exact have a pair of their own; of others and theorem1 the curve is evaluated at points.

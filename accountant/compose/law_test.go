@@ -94,8 +94,12 @@ func TestLawOfLooserRules(t *testing.T) {
 		{accountant.Revealed, 16, 10_000, .1},
 		{accountant.Revealed, 3, 5, 2},
 		{accountant.Theorem1, 16, 100_000, 1},
+		{accountant.Theorem1, 2, 100_000, .5},
 	} {
 		law, exact, own := r.law(t), r.curve(t, accountant.Exact), r.curve(t, r.rule)
+		read, err := compose.DecodeLaw(law.Encode())
+		require.NoError(t, err, "%+v", r)
+		require.Equal(t, law, read)
 		for _, eps := range []float64{-8, -1, -.1, 0, .05, .2, .5, 1} {
 			require.GreaterOrEqual(t, law.Delta(eps), exact(eps)*(1-1e-10), "%+v at ε = %v", r, eps)
 			if eps >= 0 && own(eps) > 0 {
@@ -103,6 +107,40 @@ func TestLawOfLooserRules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Bounds that are loose anywhere, near 0 above all, make laws whose masses add up to 1, which both directions of the
+// true curve are below.
+func TestLawsOfLooseCurves(t *testing.T) {
+	exact := blankets{accountant.Exact, 16, 10_000, 1}.curve(t, accountant.Exact)
+	known := map[float64]float64{}
+	truth := func(eps float64) float64 {
+		if _, ok := known[eps]; !ok {
+			known[eps] = exact(eps)
+		}
+		return known[eps]
+	}
+	for name, loose := range map[string]func(eps float64) float64{
+		"not loose":       func(float64) float64 { return 1 },
+		"by 10 and less":  func(eps float64) float64 { return 1 + 9*math.Exp(-3*eps) },
+		"by a factor":     func(float64) float64 { return 7 },
+		"1 near 0":        func(eps float64) float64 { return 1 + 1e9*max(0, .5-eps) },
+		"as if by chance": func(eps float64) float64 { return 1 + math.Mod(eps*1e6, 1) },
+		"falling":         func(eps float64) float64 { return 1 + eps*eps },
+	} {
+		bound := func(eps float64) float64 { return min(1, truth(eps)*loose(eps)) }
+		for _, law := range []*compose.Law{compose.LawOf(bound, 2), compose.LawOfSlow(bound, 2)} {
+			for eps := -8.0; eps <= 8; eps += .125 {
+				require.GreaterOrEqual(t, law.Delta(eps), truth(eps)*(1-1e-10), "%s at ε = %v", name, eps)
+			}
+			read, err := compose.DecodeLaw(law.Encode())
+			require.NoError(t, err, name)
+			require.Equal(t, law, read, name)
+		}
+	}
+	pair, err := compose.FromCurve(func(eps float64) (float64, error) { return min(1, 10*truth(eps)), nil }, 2, 100)
+	require.NoError(t, err)
+	require.InEpsilon(t, 1, pair.Delta(-50), 1e-12) // The sum of all masses, but for e^−50.
 }
 
 // The pair of one law, whatever the inputs of the other users are, is not below enumeration; nor are up to

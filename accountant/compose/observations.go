@@ -30,8 +30,18 @@ func (o Observation) discrete(top, step float64) *Pair {
 }
 
 // Delta returns an upper bound on δ(eps), eps > 0, of all observations together. What it cuts off it adds;
-// that is less than a thousandth of scale, the δ that the caller is interested in.
+// that is less than a thousandth of scale, the δ that the caller is interested in. What is no number, or was too
+// large for one on the way, is 1.
 func Delta(seen []Observation, eps, scale float64) float64 {
+	delta := composed(seen, eps, scale)
+	if !(delta >= 0 && delta <= 1) {
+		return 1
+	}
+	return delta
+}
+
+// composed is [Delta], or NaN or infinite.
+func composed(seen []Observation, eps, scale float64) float64 {
 	total := 0.0
 	for _, p := range seen {
 		total += float64(p.Count)
@@ -59,7 +69,7 @@ func Delta(seen []Observation, eps, scale float64) float64 {
 	for wide := 2 * size; slack > 0.01*delta && wide <= min(16*size, 1<<20); wide *= 2 {
 		delta, slack = fine.delta(eps, theta, h, wide)
 	}
-	return math.Min(1, delta)
+	return delta
 }
 
 // maxPoints bounds the grid, so that a hostile task cannot ask for memory or time.
@@ -168,7 +178,12 @@ func newSum(seen []Observation, tops []float64, step func(int) float64) *sum {
 		s.infinite += l.count * l.infinity
 		over += l.count * math.Log(math.Max(1, l.total()))
 	}
-	s.infinite = math.Min(1, s.infinite*math.Exp(over))
+	if s.infinite > 0 { // Else there is nothing to raise, and 0 times what exceeds all numbers is none.
+		s.infinite *= math.Exp(over)
+	}
+	if !(s.infinite <= 1 && over <= math.MaxFloat64) { // Of a mass that is no number too.
+		s.infinite = 1
+	}
 	return s
 }
 
@@ -231,8 +246,9 @@ func (s *sum) delta(eps, theta, h float64, size int) (delta, slack float64) {
 	}
 	masses, observations := s.convolve(theta, size)
 	for k := low; k < low+size; k++ {
-		if x := float64(k) * h; x > eps {
-			delta += math.Max(0, masses[(k%size+size)%size]) * math.Exp(lambda-theta*x) * -math.Expm1(eps-x)
+		x, mass := float64(k)*h, masses[(k%size+size)%size]
+		if x > eps && !(mass <= 0) { // 0 times what exceeds all numbers is none.
+			delta += mass * math.Exp(lambda-theta*x) * -math.Expm1(eps-x)
 		}
 	}
 	outside := observations * float64(size) * roundingError

@@ -47,16 +47,20 @@ func (c *Composition) Delta(eps float64) float64 {
 	var sum, weight float64
 	for i, m := range law {
 		loss := float64(first+i) * c.pair.step
-		if loss <= eps || i > c.times*(len(c.pair.mass)-1) {
+		if loss <= eps || m <= 0 || i > c.times*(len(c.pair.mass)-1) {
 			continue
 		}
 		w := math.Exp(c.timesLog(logM)-theta*loss) * -math.Expm1(eps-loss)
-		sum += w * math.Max(0, m)
+		sum += w * m
 		weight += w * w
 	}
 	noise := 16 * float64(c.times) * (math.Log2(float64(c.size)) + 4) * 0x1p-53 * math.Sqrt(weight)
 	infinite := -math.Expm1(float64(c.times) * math.Log1p(-c.pair.infinity))
-	return math.Min(1, (sum*(1+1e-9)+noise+infinite)*(1+1e-12))
+	delta := (sum*(1+1e-9) + noise + infinite) * (1 + 1e-12)
+	if !(delta <= 1) { // What was too large for a number on the way is 1.
+		return 1
+	}
+	return delta
 }
 
 func (c *Composition) timesLog(logM float64) float64 { return float64(c.times) * logM }
@@ -134,7 +138,7 @@ func power(z complex128, n uint64) complex128 {
 // alone exceeds delta: build the pair with a smaller tail then.
 func (c *Composition) Epsilon(delta float64) (float64, error) {
 	low, high := 0.0, float64(c.times*(c.pair.first+len(c.pair.mass)-1))*c.pair.step
-	if !(delta > 0 && delta < 1) || c.Delta(high) > delta {
+	if !(delta > 0 && delta < 1) || !(c.Delta(high) <= delta) {
 		return 0, invalid.Field("delta", decimal.Format(delta, -1),
 			"below 1 and above the mass beyond the grid, "+decimal.Format(c.Delta(high), 3))
 	}

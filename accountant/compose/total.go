@@ -8,17 +8,24 @@ import (
 )
 
 // Epsilon returns an ε > 0 at which [Delta] of all observations together is at most delta, within a relative
-// 1e-5 of the least. It is an error if their infinite losses alone are more.
+// 1e-5 of the least. It is an error if their infinite losses alone are more, or if no such ε is found.
 func Epsilon(seen []Observation, delta float64) (float64, error) {
 	if !(delta > 0 && delta < 1) {
 		return 0, invalid.Field("delta", decimal.Format(delta, -1), "between 0 and 1")
 	}
-	excess := func(eps float64) float64 { return math.Log(Delta(seen, eps, delta) / delta) }
+	none := invalid.Field("delta", decimal.Format(delta, -1), "above the probability of an infinite loss")
+	excess := func(eps float64) float64 {
+		derived := Delta(seen, eps, delta)
+		if derived > delta { // By next to nothing, perhaps, of which the logarithm is 0.
+			return max(math.Log(derived/delta), 1e-16)
+		}
+		return math.Log(derived / delta)
+	}
 	high := guess(seen, delta)
 	atHigh := excess(high)
-	for ; atHigh > 0; atHigh = excess(high) {
-		if high *= 1.25; high > mostEpsilon {
-			return 0, invalid.Field("delta", decimal.Format(delta, -1), "above the probability of an infinite loss")
+	for ; !(atHigh <= 0); atHigh = excess(high) { // What is no number is not kept.
+		if high *= 1.25; !(high <= mostEpsilon) {
+			return 0, none
 		}
 	}
 	low := high / 1.25
@@ -29,7 +36,11 @@ func Epsilon(seen []Observation, delta float64) (float64, error) {
 			return high, nil
 		}
 	}
-	return between(excess, low, high, math.Min(atLow, 50), math.Max(atHigh, -50)), nil
+	high = between(excess, low, high, math.Min(atLow, 50), math.Max(atHigh, -50))
+	if !(Delta(seen, high, delta) <= delta) {
+		return 0, none
+	}
+	return high, nil
 }
 
 // Epsilons that a search ends at.
@@ -58,10 +69,10 @@ func between(f func(float64) float64, low, high, atLow, atHigh float64) float64 
 		} else {
 			at = math.Min(math.Max(at, low+margin), high-margin)
 		}
-		if value := f(at); value > 0 {
-			low, atLow, atHigh = at, value, atHigh/2
-		} else {
+		if value := f(at); value <= 0 {
 			high, atHigh, atLow = at, value, atLow/2
+		} else {
+			low, atLow, atHigh = at, value, atHigh/2
 		}
 	}
 	return high

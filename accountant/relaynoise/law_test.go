@@ -103,3 +103,26 @@ func TestLawsOfProtocolsComposeNotBelowEnumeration(t *testing.T) {
 		}
 	}
 }
+
+// A tilt's ratio beyond e's largest power once made a law without loss.
+func TestRatiosBeyondAllClaims(t *testing.T) {
+	noise := func(weight uint64) *task.Noise {
+		return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 1}},
+			Tilt: &task.Tilt{Weights: []uint64{0, weight}, Factors: []uint64{2, 1}}}
+	}
+	_, err := relaynoise.New(noise(2000))
+	require.ErrorContains(t, err, "noise.tilt")
+	_, err = relaynoise.New(noise(145)) // 145·ln 2 is above 100.
+	require.ErrorContains(t, err, "noise.tilt")
+	for _, weight := range []uint64{1, 50, 144} {
+		curve, err := relaynoise.New(noise(weight))
+		require.NoError(t, err)
+		law, ratio := curve.Law(), curve.Ratio()
+		for _, share := range []float64{0, .3, .9, .999, 1.1} {
+			eps := ratio * share
+			delta := curve.Delta(eps)
+			require.True(t, delta >= 0 && delta <= 1, "weight %d at ε = %v: %v", weight, eps, delta)
+			require.GreaterOrEqual(t, law.Delta(eps), delta*(1-1e-12), "weight %d at ε = %v", weight, eps)
+		}
+	}
+}

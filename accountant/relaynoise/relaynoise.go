@@ -199,7 +199,10 @@ func (c *Curve) relays(eps float64) float64 {
 		}
 		most = max(most, sum+rounding)
 	}
-	return min(1, most*(1+1e-9))
+	if most *= 1 + 1e-9; !(most <= 1) {
+		return 1
+	}
+	return most
 }
 
 // gridTop and gridSteps are the grid of [Curve.Observation]: finer than what composition needs.
@@ -283,5 +286,5 @@ func (c *Curve) beyond(eps float64) float64 {
 	if eps >= c.ratio {
 		return c.tail
 	}
-	return c.tail + (1-c.tail)*(math.Exp(c.ratio)-math.Exp(eps))/(1+math.Exp(c.ratio))
+	return c.tail - (1-c.tail)*math.Expm1(eps-c.ratio)/(1+math.Exp(-c.ratio))
 }

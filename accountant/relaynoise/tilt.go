@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -29,6 +30,10 @@ func tilted(n *task.Noise) (*Curve, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !(ratio <= maxRatio) {
+		return nil, invalid.Field("noise.tilt", "a privacy loss of "+decimal.Up(ratio, 6),
+			"at most "+strconv.Itoa(maxRatio)+", which bounds what tables, factors and weights add up to")
+	}
 	ends, err := t.ends()
 	if err != nil {
 		return nil, err
@@ -41,6 +46,7 @@ const (
 	maxTiltedCells = 1 << 10
 	maxTiltedTable = 1 << 12
 	maxWeight      = 1 << 30 // Keeps the products of [spectrum] in a word.
+	maxRatio       = 100     // Of privacy losses, in ε. No claim goes further.
 )
 
 // tilt is a tilted law in numbers.

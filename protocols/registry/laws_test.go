@@ -2,6 +2,8 @@ package registry_test
 
 import (
 	"errors"
+	"math"
+	"os"
 	"strconv"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -38,6 +41,9 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	require.NoError(t, err)
 	law, err := m.Law()
 	require.NoError(t, err)
+	read, err := compose.DecodeLaw(law.Encode())
+	require.NoError(t, err, "%s %s", draft.Protocol, draft.Query)
+	require.Equal(t, law, read)
 	claimed := draft.Claim.Epsilon.Value()
 	shares, slack := []float64{.3, .6, .9, 1, 1.1, 1.3}, 1e-9
 	switch draft.Protocol {
@@ -73,7 +79,38 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	epochs, err := compose.Epsilon([]compose.Observation{law.Observation(30)}, 30*draft.Claim.Delta.Value())
 	require.NoError(t, err)
 	require.LessOrEqual(t, epochs, 30*claimed*1.002)
+	checkTogether(t, draft, law)
 	return checked
+}
+
+// checkTogether says that more epochs cost more, and none less than the mean of their losses.
+func checkTogether(t *testing.T, draft *task.Task, law *compose.Law) {
+	epochs, last := []uint64{7, 30, 1500}, 0.0
+	if os.Getenv("DOONA_FULL") != "" {
+		epochs = []uint64{7, 30, 365, 800, 1500, 4096, 1 << 14, 1 << 16}
+	}
+	name, mean := draft.Protocol+" "+string(draft.Query), meanLoss(law)
+	for _, n := range epochs {
+		spent, err := protocols.Together(draft, func() (*compose.Law, error) { return law, nil }, n)
+		require.NoError(t, err, name)
+		require.Greater(t, spent.Epsilon, last, "%s, %d epochs", name, n)
+		require.LessOrEqual(t, spent.Epsilon, float64(n)*draft.Claim.Epsilon.Value()*(1+1e-15), name)
+		require.GreaterOrEqual(t, spent.Epsilon, float64(n)*mean, "%s, %d epochs", name, n)
+		last = spent.Epsilon
+	}
+}
+
+// meanLoss is not above the mean of a symmetric pair's finite losses, ∫ δ(ε)(1+e^{−ε})dε without the infinite ones, or
+// 0 where these matter: then there may be an ε below the mean.
+func meanLoss(law *compose.Law) (mean float64) {
+	const step, infinite = 1e-3, 50
+	if law.Delta(infinite) > 1e-9 {
+		return 0
+	}
+	for eps := step; eps < 3; eps += step {
+		mean += step * (law.Delta(eps) - law.Delta(infinite)) * (1 + math.Exp(-eps))
+	}
+	return mean
 }
 
 // Every protocol's law agrees with what its rule derives, wherever that says something.

@@ -12,9 +12,9 @@ export function total(spent: readonly Spent[]): number {
   return spent.reduce((sum, entry) => sum + entry.epsilon * entry.epochs, 0);
 }
 
-/** @throws DoonaError `epsilon-too-large` where all epochs of a task may cost more than `max` */
+/** @throws DoonaError `epsilon-too-large` where all epochs of a task may cost more than `max`, or what no number says */
 export function checkTask(epsilon: number, epochs: number, max: number): void {
-  if (epsilon <= max) return;
+  if (epsilon > 0 && epsilon <= max && Number.isFinite(epsilon)) return;
   const message =
     `couldn't accept the task: its ${epochs} epochs cost epsilon ${epsilon} together, maxEpsilon is ${max}`;
   throw new DoonaError('epsilon-too-large', message, 'maxEpsilon');
@@ -27,7 +27,7 @@ export function checkTask(epsilon: number, epochs: number, max: number): void {
  * @throws DoonaError `delta-too-large` where all epochs of a task may add up to more than `max`
  */
 export function checkDelta(total: number, max: number): void {
-  if (total <= max || max === 1) return;
+  if (total <= max || (max === 1 && Number.isFinite(total))) return;
   const message = `couldn't accept the task: its epochs' delta adds up to ${total}, maxDelta is ${max}`;
   throw new DoonaError('delta-too-large', message, 'maxDelta');
 }

@@ -22,6 +22,9 @@ test('the epsilon of all epochs together is at most maxEpsilon', () => {
     checkTask(max, epochs, max);
     refused(() => checkTask(above(max), epochs, max), 'epsilon-too-large', 'maxEpsilon');
   }
+  for (const none of [NaN, Infinity, -Infinity, 0, -1]) {
+    for (const max of [3, Infinity]) refused(() => checkTask(none, 3, max), 'epsilon-too-large', 'maxEpsilon');
+  }
 });
 
 test('the delta of all epochs together is at most maxDelta, which bounds nothing at 1', () => {
@@ -30,6 +33,7 @@ test('the delta of all epochs together is at most maxDelta, which bounds nothing
     refused(() => checkDelta(above(max), max), 'delta-too-large', 'maxDelta');
   }
   checkDelta(2.9, 1);
+  for (const max of [0.5, 1]) refused(() => checkDelta(NaN, max), 'delta-too-large', 'maxDelta');
 });
 
 test('the epsilon of all reports at this site is at most maxTotalEpsilon', () => {
