@@ -2,6 +2,7 @@ package protocols
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
@@ -20,8 +21,7 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	if t.Epochs.Count == 0 {
 		return invalid.Field("epochs.count", "0", "at least 1 with a claim over all epochs")
 	}
-	if n := float64(t.Epochs.Count); n*t.Claim.Epsilon.Value() <= total.Epsilon.Value() &&
-		n*t.Claim.Delta.Value() <= total.Delta.Value() {
+	if sum := Added(t.Claim, t.Epochs.Count); sum.Epsilon <= total.Epsilon.Value() && sum.Delta <= total.Delta.Value() {
 		return nil // The claim of an epoch is enough: it adds up to no more.
 	}
 	one, err := law()
@@ -37,12 +37,35 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	return nil
 }
 
+// Added returns what a claim adds up to in a number of epochs: the decimals' exact multiples where these have up to
+// 15 digits, and else numbers above them.
+func Added(claim task.Claim, epochs uint64) compose.Spend {
+	return compose.Spend{
+		Epsilon: multiple(claim.Epsilon.String(), claim.Epsilon.Value(), epochs),
+		Delta:   multiple(claim.Delta.String(), claim.Delta.Value(), epochs),
+	}
+}
+
+// multiple returns the number nearest to a multiple of a decimal. Up to 15 digits are exact: the product is off by a
+// relative 2.3e-16, and half a unit of the last digit is at least 5e-16.
+func multiple(text string, value float64, times uint64) float64 {
+	product := value * float64(times)
+	mantissa, _, _ := strings.Cut(text, "e")
+	if len(mantissa) > 10 || times > 99999 {
+		product *= 1 + 6e-15 // More than the rounding below.
+	}
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(product, 'e', 14, 64), 64)
+	if err != nil {
+		return product
+	}
+	return rounded
+}
+
 // Together returns what a number of a task's epochs cost a client together, the least ε of three: their laws composed,
 // and their claims added up, both at the sum of their δ, and the task's total. The task's claim must have been
 // checked. The theorem is that of [CheckTotal].
 func Together(t *task.Task, law func() (*compose.Law, error), epochs uint64) (compose.Spend, error) {
-	n := float64(epochs)
-	best := compose.Spend{Epsilon: n * t.Claim.Epsilon.Value(), Delta: n * t.Claim.Delta.Value()}
+	best := Added(t.Claim, epochs)
 	if epochs > 1 && best.Delta < 1 {
 		one, err := law()
 		if err != nil {

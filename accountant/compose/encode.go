@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -68,6 +69,20 @@ func (l *Law) Encode() []byte {
 // than 1, which raises its divergences, and no other has a reason to.
 const mostMass = 1 + 1e-3
 
+// mostLoss is the largest finite loss of a law, the largest ε of a claim. With it e^loss stays far from what exceeds
+// all numbers.
+const mostLoss = 100
+
+// excess returns the logarithm of what all copies' masses multiply up to, 0 where they leave something for loss 0.
+// Above 1 it would raise every δ by more than e.
+func (l *Law) excess() float64 {
+	total := l.infinity
+	for i, m := range l.masses {
+		total += m * (1 + math.Exp(-float64(i+1)*l.step))
+	}
+	return float64(l.copies) * math.Log(max(1, total))
+}
+
 // DecodeLaw reads a law. What is not the one form of a law is an [invalid.FieldError] about "law".
 func DecodeLaw(in []byte) (*Law, error) {
 	switch {
@@ -91,6 +106,9 @@ func DecodeLaw(in []byte) (*Law, error) {
 		return nil, badLaw(strconv.Itoa(len(in))+" bytes for "+strconv.Itoa(points)+" masses",
 			"at most "+strconv.Itoa(lawMaxPoints)+" masses of three bytes each")
 	}
+	if !(l.step*float64(points) <= mostLoss) {
+		return nil, badLaw("a loss of "+decimal.Format(l.step*float64(points), 6), "at most "+strconv.Itoa(mostLoss))
+	}
 	return l, l.decodeMasses(in[headerBytes:])
 }
 
@@ -107,8 +125,9 @@ func (l *Law) decodeMasses(in []byte) error {
 	if last := len(l.masses) - 1; last >= 0 && l.masses[last] == 0 {
 		return badLaw("a last mass of 0", "one above 0")
 	}
-	if !(total <= mostMass) {
-		return badLaw("masses that add up to "+strconv.FormatFloat(total, 'g', 6, 64), "at most 1")
+	if !(total <= mostMass) || !(l.excess() <= 1) {
+		return badLaw("masses that add up to "+strconv.FormatFloat(total, 'g', 6, 64)+", "+
+			strconv.FormatUint(l.copies, 10)+" times", "at most 1")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package compose_test
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,8 @@ func TestBytesThatAreNoLaw(t *testing.T) {
 		"no masses but a count":  func(in []byte) []byte { return in[:12] },
 		"a last mass of 0":       func(in []byte) []byte { in[12], in[13] = 0, 0; return in },
 		"masses above 1":         func(in []byte) []byte { in[12] = 0; return in },
+		"a loss of 100.1":        func(in []byte) []byte { return wide(in, 1024, .0977) },
+		"masses of e^2":          func(in []byte) []byte { return copies(in, 4096) },
 		"too many masses": func(in []byte) []byte {
 			in[10], in[11] = 4, 1
 			return append(in, bytes.Repeat([]byte{200, 0x80, 0}, 1024)...)
@@ -71,6 +74,36 @@ func TestBytesThatAreNoLaw(t *testing.T) {
 		_, err := compose.DecodeLaw(change(append([]byte(nil), coin...)))
 		require.ErrorContains(t, err, "law", name)
 	}
+}
+
+// wide returns a law of so many masses of 2^−200, with a step.
+func wide(in []byte, points int, step float64) []byte {
+	in[4], in[5], in[6] = 4, byte(int(step*(1<<19))>>8), byte(int(step*(1<<19)))
+	in[10], in[11] = byte(points>>8), byte(points)
+	return append(in[:12], bytes.Repeat([]byte{200, 0x80, 0}, points)...)
+}
+
+// copies returns the law of so many copies of a loss of 1, whose masses add up to 1.0005.
+func copies(in []byte, number int) []byte {
+	in[2], in[3] = byte(number>>8), byte(number)
+	m := uint16(1.0005 / (1 + math.Exp(-1)) * (1 << 16))
+	in[12], in[13], in[14] = 1, byte(m>>8), byte(m)
+	return in
+}
+
+// What is read is bounded, so that nothing that is computed from it exceeds all numbers. What is made keeps the bounds.
+func TestBoundsOfLaws(t *testing.T) {
+	_, err := compose.DecodeLaw(wide(slices.Clone(coin), 1024, .0976))
+	require.NoError(t, err)
+	few, err := compose.DecodeLaw(copies(slices.Clone(coin), 1024))
+	require.NoError(t, err)
+	_, err = few.Copies(4)
+	require.ErrorContains(t, err, "copies")
+	law := compose.LawOf(func(eps float64) float64 { return math.Exp(-eps / 50) }, 250)
+	read, err := compose.DecodeLaw(law.Encode())
+	require.NoError(t, err)
+	require.Equal(t, law, read)
+	require.GreaterOrEqual(t, law.Delta(300), math.Exp(-2))
 }
 
 func FuzzDecodeLaw(f *testing.F) {

@@ -43,6 +43,9 @@ func (l *Law) Copies(times uint64) (*Law, error) {
 	}
 	many := *l
 	many.copies *= times
+	if !(many.excess() <= 1) {
+		return nil, invalid.Field("copies", decimal.Format(float64(times), -1), "fewer, of a law that is rounded up")
+	}
 	return &many, nil
 }
 
@@ -148,7 +151,7 @@ func LawOf(delta func(eps float64) float64, top float64) *Law { return lawOf(del
 func LawOfSlow(delta func(eps float64) float64, top float64) *Law { return lawOf(delta, top, 7) }
 
 func lawOf(delta func(eps float64) float64, top float64, every int) *Law {
-	step := roundUp(max(top, 1e-9) / lawPoints)
+	step := roundUp(min(max(top, 1e-9), mostLoss) / lawPoints) // What is beyond counts as an infinite loss.
 	raised := func(eps float64) float64 { return min(1, delta(eps)*(1+lawMargin)) }
 	p := fromCorners(hull(raised, step, lawPoints, every), step)
 	masses := make([]float64, lawPoints)

@@ -68,7 +68,6 @@ func TestCurvesThatAreNoNumbers(t *testing.T) {
 		"slow curve": compose.LawOfSlow(nan, 1),
 		"+Inf":       compose.LawOf(func(float64) float64 { return math.Inf(1) }, 1),
 		"top":        compose.LawOf(func(float64) float64 { return .1 }, math.NaN()),
-		"top +Inf":   compose.LawOf(func(float64) float64 { return .1 }, math.Inf(1)),
 		"outcomes":   compose.LawOfOutcomes(func(add func(p, q float64)) { add(math.NaN(), .1) }),
 		"infinite":   compose.LawOfOutcomes(func(add func(p, q float64)) { add(math.Inf(1), 0) }),
 		"masses":     compose.LawOfOutcomes(func(add func(p, q float64)) { add(1e9, 1e8) }),

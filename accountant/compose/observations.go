@@ -230,9 +230,14 @@ func (s *sum) tilt(eps float64) float64 {
 	return math.Exp(hi)
 }
 
-// roundingError is above the relative error of the transform per observation and point of the window, which
-// is at most 4·log₂(size)·2⁻⁵³ times a norm of at most 1 ([accountant.Transform]), and of a power.
-const roundingError = 1e-14
+// roundingError is above the error of a tilted probability per observation. A transform's error is at most
+// η = 4·log₂(size)·2⁻⁵³, 9e-15 for 2²⁰, times the root of the sum of the squares of what comes out
+// ([accountant.Transform]): √size·η at first, as probabilities go in, whose squares add up to at most 1. Values are of
+// size 1 at most, so that a power and a product multiply errors by no more than the number of observations, and add
+// as many roundings. The second transform, divided by the size, keeps that sum but for √size (Parseval): what was
+// √size·η is η, and it adds as much again. No probability is off by more than the root of the sum of all squares: 2η
+// for each observation, and its roundings.
+const roundingError = 4e-14
 
 // delta returns (3) with the additions the package comment names, and what of it is due to the window
 // and to rounding. It holds for every θ > 0; that of the coarse grid is nearly the best.

@@ -17,6 +17,10 @@ import (
 // overflowShare is the share of δ that an overflow of slots may cost.
 const overflowShare = 0.01
 
+// claimSlack is by how much the derived δ may be above a claim: all machines must agree, and they round in many ways.
+// The law has it too.
+const claimSlack = 1 + 1e-6
+
 // CheckClaim is [protocols.Mechanism.CheckClaim]: one evaluation of (P2), or that the closed form
 // belongs to the claim, and the overflow of slots.
 func (m *Mechanism) CheckClaim() error {
@@ -26,7 +30,7 @@ func (m *Mechanism) CheckClaim() error {
 	if ok {
 		gain = (1 + math.Exp(eps)) * float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
 	}
-	if !(gain <= overflowShare*delta*(1+1e-6)) {
+	if !(gain <= overflowShare*delta*claimSlack) {
 		return invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10),
 			"more: noise that does not fit costs a delta of "+format(gain)+", which may be a hundredth of the claim's")
 	}
@@ -36,7 +40,7 @@ func (m *Mechanism) CheckClaim() error {
 	} else if star := m.central.Float64() * float64(m.top); !(star < eps) {
 		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "above central times max, "+format(star))
 	}
-	if derived += gain; !(derived <= delta*(1+1e-6)) {
+	if derived += gain; !(derived <= delta*claimSlack) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
 			"at least "+format(derived)+", the delta that rule "+m.task.Rule+" derives at epsilon "+
 				m.task.Claim.Epsilon.String())
@@ -60,8 +64,9 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	}
 	overflow := float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
 	if m.task.Rule != RuleMoments {
+		kept := min(1, delta*claimSlack)
 		return compose.LawOf(func(at float64) float64 {
-			return delta + (1-delta)*max(0, math.Exp(eps)-math.Exp(at))/(1+math.Exp(eps))
+			return kept + (1-kept)*max(0, math.Exp(eps)-math.Exp(at))/(1+math.Exp(eps))
 		}, eps*(1+1e-12)), nil
 	}
 	var bounds []design.Chernoff
@@ -71,7 +76,7 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return compose.LawOf(func(at float64) float64 {
 		least := 1.0
 		for _, b := range bounds {
-			least = min(least, b.Delta(at))
+			least = min(least, b.Delta(min(at, lawReach*eps))) // The grid goes further by its rounding, no proof does.
 		}
 		return least + (1+math.Exp(at))*overflow
 	}, lawReach*eps), nil

@@ -45,7 +45,7 @@ export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number):
     delta,
     epochs: count,
     totalEpsilon,
-    totalDelta: total ? Number(total.delta) : count * delta,
+    totalDelta: total ? Number(total.delta) : multiple(task.claim.delta, count),
     localEpsilon,
     aloneEpsilon: minimumHonest === 0 ? epsilon : localEpsilon,
     minimumHonest,
@@ -53,6 +53,13 @@ export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number):
     relay: trustOf(task),
     relays: task.relays.length,
   };
+}
+
+/** Returns the multiple of a decimal where that has up to 15 digits, else a number above it: 30 times 1e-6 is 3e-5. */
+function multiple(text: string, times: number): number {
+  const [mantissa = ''] = text.split('e');
+  const above = mantissa.length > 10 || times > 99_999 ? 1 + 6e-15 : 1; // more than the rounding
+  return Number((Number(text) * times * above).toPrecision(15));
 }
 
 /** Protocols whose proofs need an honest first relay under every padding (docs/proofs/slots.md). */

@@ -51,7 +51,7 @@ func (c *Client) TotalEpsilon() float64 {
 	}
 	spent, err := protocols.Together(c.task, c.mechanism.Law, c.task.Epochs.Count)
 	if err != nil { // No law: the claims add up.
-		return float64(c.task.Epochs.Count) * c.task.Claim.Epsilon.Value()
+		return protocols.Added(c.task.Claim, c.task.Epochs.Count).Epsilon
 	}
 	return spent.Epsilon
 }
