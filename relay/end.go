@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -69,6 +70,11 @@ func (b *SetBack) look(ctx context.Context) error {
 		return err
 	}
 	if b.Cause == "" {
+		if all, err = b.waitForMember(ctx, all); err != nil {
+			return err
+		}
+	}
+	if b.Cause == "" {
 		if err := b.lookBehind(ctx); err != nil {
 			return err
 		}
@@ -98,6 +104,21 @@ func (b *SetBack) unconfigured(all []store.Progress) {
 	for _, id := range b.lost {
 		b.Epochs = append(b.Epochs, BegunEpoch{Task: id.Task.String()[:len(id.Task)], Epoch: id.Epoch})
 	}
+}
+
+// waitForMember has a process that was fenced, or is new, join the others, or says that there is none to join: after
+// ten seconds, as the others are given that long to be heard of.
+func (b *SetBack) waitForMember(ctx context.Context, all []store.Progress) ([]store.Progress, error) {
+	for b.relay.store.Joining() == store.CatchesUp {
+		time.Sleep(time.Second)
+		now, err := b.relay.store.Follow(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = now
+	}
+	b.Cause = string(b.relay.store.Joining())
+	return all, nil
 }
 
 // lookBehind looks for what the next hop has shown: that all was set back together.

@@ -20,6 +20,8 @@ func (r *Relay) epochLoop(ctx context.Context) {
 	for {
 		if r.store.SetBack() == nil {
 			r.turn(ctx)
+		} else if _, err := r.store.Follow(ctx); !errors.As(err, new(*store.SetBack)) {
+			r.logged(ctx, "couldn't look at the store", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -44,8 +46,8 @@ func (r *Relay) turn(ctx context.Context) {
 
 // settle follows the store, which other processes change too: it takes note of how far epochs have
 // come, keeps the tallies of those that are over, and destroys this process's keys of all that is over.
-// A crash between a batch's sealing or
-// confirmation and the end of its key is made good here, when the relay starts.
+// A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
+// relay starts.
 func (r *Relay) settle(ctx context.Context) error {
 	all, err := r.store.Follow(ctx)
 	if err != nil {

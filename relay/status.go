@@ -18,6 +18,9 @@ type Status struct {
 	// SetBack says what was set back, and by how much: then nothing is taken, made or handed out.
 	SetBack string `json:"set_back,omitempty"`
 
+	// Joining says why this process, among those that share the store, hands out nothing yet.
+	Joining string `json:"joining,omitempty"`
+
 	Tasks []TaskStatus `json:"tasks"`
 }
 
@@ -66,7 +69,11 @@ type Reason = store.Reason
 
 // Status reads the store.
 func (r *Relay) Status(ctx context.Context) (*Status, error) {
-	return r.status(ctx, r.store, r.store.SetBack())
+	out, err := r.status(ctx, r.store, r.store.SetBack())
+	if err == nil {
+		out.Joining = string(r.store.Joining())
+	}
+	return out, err
 }
 
 // status reads how far the tasks have come in a store.
@@ -151,11 +158,14 @@ func (r *Relay) AdminHandler() http.Handler {
 }
 
 // isReady says why reports are not taken or batches not handed out: before the start, while draining, where
-// something was set back, while the time is in doubt, without the store, and where it cannot be written to.
+// something was set back, while it joins other processes, while the time is in doubt, without the store, and where it cannot be written to.
 // That is tried again here, as nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.SetBack(); back != nil {
 		return back
+	}
+	if joining := r.store.Joining(); joining != "" {
+		return errors.New(string(joining))
 	}
 	_, err := r.store.Progress(ctx)
 	if err == nil && r.failing.Load() {

@@ -98,6 +98,9 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	if status.SetBack != "" {
 		fmt.Fprintf(w, "set back: %s: see relay end-epochs --help\n", status.SetBack)
 	}
+	if status.Joining != "" {
+		fmt.Fprintln(w, status.Joining)
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TASK\tNAME\tHOP\tEPOCH\tSTATE\tBATCHES\tCONFIRMED")
 	for _, t := range status.Tasks {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // database is a [Store] in SQL. Its statements are written once, for PostgreSQL; what SQLite says
@@ -23,10 +24,17 @@ type database struct {
 	release     func() error // gives the file back to other processes; nil where it is not claimed
 	back        atomic.Pointer[SetBack]
 
+	said      atomic.Bool        // the other processes have been told of back
 	met       atomic.Bool        // this process is a member among those that share the database
-	following sync.Mutex         // guards the rest: one Follow at a time
+	following sync.Mutex         // guards told and caught: one Follow at a time
 	told      map[heldBatch]bool // what the others know that this process has cut
-	caught    float64            // when it had caught up as it was joining, by the database's clock; 0 for not
+	caught    uint64             // the number of the look by which it had caught up as it was joining; 0 for not
+
+	hearing  sync.Mutex         // guards the rest
+	latest   uint64             // the number of this process's last look
+	listened time.Time          // when that was
+	silent   map[string]silence // the others, by their marks' names
+	joining  Joining            // why this process is not a member
 }
 
 // engine is what sets one kind of database apart.
@@ -74,6 +82,15 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	if back := d.back.Load(); back != nil {
 		return back
 	}
+	err := d.transact(ctx, do)
+	if back := new(SetBack); errors.As(err, &back) {
+		return d.stop(ctx, back)
+	}
+	return err
+}
+
+// transact is once whether or not anything was set back.
+func (d *database) transact(ctx context.Context, do func(tx *transaction) error) error {
 	ctx = d.engine.context(ctx)
 	tx, err := d.write.BeginTx(ctx, nil)
 	if err != nil {
@@ -82,9 +99,6 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 	t := &transaction{ctx, tx, d.engine, d.vault, owed{}}
 	if err := do(t); err != nil {
 		tx.Rollback()
-		if back := new(SetBack); errors.As(err, &back) {
-			return d.stop(back)
-		}
 		return err
 	}
 	if err := tx.Commit(); err != nil {

@@ -107,8 +107,11 @@ func (d *database) End(ctx context.Context, id EpochID) (end []byte, err error) 
 
 // EndAll is that of [Store].
 func (d *database) EndAll(ctx context.Context, ids []EpochID, why Reason) error {
-	d.back.Store(nil)
+	d.forget()
 	return d.within(ctx, func(tx *transaction) error {
+		if err := tx.reset(); err != nil {
+			return fmt.Errorf("couldn't have other processes join: %w", err)
+		}
 		for _, id := range ids {
 			if err := tx.end(id, why); err != nil {
 				return fmt.Errorf("couldn't end epoch %d: %w", id.Epoch, err)
@@ -116,6 +119,15 @@ func (d *database) EndAll(ctx context.Context, ids []EpochID, why Reason) error 
 		}
 		return nil
 	})
+}
+
+// forget has this process go on with the store as it is.
+func (d *database) forget() {
+	d.hearing.Lock()
+	defer d.hearing.Unlock()
+	d.back.Store(nil)
+	d.said.Store(false)
+	d.latest, d.silent = 0, nil
 }
 
 // end ends one epoch.

@@ -50,11 +50,12 @@ const (
 	SecretBehind      Cause = "the secret is behind the store"
 	KeysBehind        Cause = "the HPKE keys are behind the store"
 	OtherDatabase     Cause = "the store is in another database server, or in another of its histories"
+	OtherFound        Cause = "another process has found that the store was set back"
 )
 
 // Causes lists them all.
 func Causes() []Cause {
-	return []Cause{StoreBehindSecret, StoreBehindKeys, SecretBehind, KeysBehind, OtherDatabase}
+	return []Cause{StoreBehindSecret, StoreBehindKeys, SecretBehind, KeysBehind, OtherDatabase, OtherFound}
 }
 
 // SetBack is the error of everything on a store that has been found to be behind its key files, or the
@@ -68,6 +69,11 @@ type SetBack struct {
 func (s *SetBack) Error() string {
 	return fmt.Sprintf("set back: %s: %s: nothing is taken, made or handed out until it is put right, or its "+
 		"epochs are ended (relay end-epochs)", s.Cause, s.Detail)
+}
+
+// ofStore says whether it is the store that was set back, as this process has found itself.
+func (s *SetBack) ofStore() bool {
+	return s != nil && slices.Contains([]Cause{StoreBehindSecret, StoreBehindKeys, OtherDatabase}, s.Cause)
 }
 
 // The kinds of marks, by the file that they are in.
@@ -280,6 +286,9 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	guards := d.vault.guards()
 	d.following.Lock()
 	defer d.following.Unlock()
+	if back := d.back.Load(); back != nil {
+		return nil, cmp.Or(d.say(ctx), error(back))
+	}
 	begun, err := d.clock(ctx)
 	if err != nil {
 		return nil, err
@@ -297,7 +306,7 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 		return nil, err
 	}
 	if back != nil {
-		return all, d.stop(back)
+		return all, d.stop(ctx, back)
 	}
 	if err := errors.Join(catchUp(guards, all, rows).pay(), know(guards, history)); err != nil {
 		return nil, err
@@ -347,21 +356,34 @@ func (g *guard) compareSecret(s, secret *mark.State) error {
 // replica or restored there, and an epoch has begun that the operator has not ended, and is not over. It may
 // lack what was made last, and by another process than this one.
 func elsewhere(history string, s *mark.State, all []Progress) error {
-	if s.Database == "" || s.Database == history {
+	if s.Database == "" || s.Database == history || !goesOn(s, all) {
 		return nil
 	}
+	return &SetBack{OtherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, history)}
+}
+
+// goesOn says whether an epoch that a mark knows was not ended by the operator, and is not over.
+func goesOn(s *mark.State, all []Progress) bool {
 	for key := range s.Entries {
 		if p := find(all, key); p == nil || p.State < StateExpired {
-			return &SetBack{OtherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, history)}
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
 // Behind is that of [Reader].
 func (d *database) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
 	_, _, _, back, err := d.compare(ctx, v.guards())
-	return back, err
+	if back != nil || err != nil {
+		return back, err
+	}
+	var said bool
+	const query = `SELECT EXISTS (SELECT 1 FROM processes WHERE standing = $1)`
+	if err := d.read.QueryRowContext(ctx, query, int(halted)).Scan(&said); err != nil || !said {
+		return nil, err
+	}
+	return otherFound(), nil
 }
 
 // compare holds the marks against the store. It looks at the marks before the store, which only grows, so
@@ -490,9 +512,10 @@ func catchUp(guards []*guard, all []Progress, rows []markRow) owed {
 	return out
 }
 
-// stop has everything fail from now on.
-func (d *database) stop(back *SetBack) error {
+// stop has everything fail from now on, and tells the other processes. Where that fails, the next Follow does it.
+func (d *database) stop(ctx context.Context, back *SetBack) error {
 	d.back.CompareAndSwap(nil, back)
+	_ = d.say(ctx)
 	return d.back.Load()
 }
 

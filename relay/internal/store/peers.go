@@ -34,12 +34,23 @@ import (
 //
 // A process that sees that it was fenced keeps that in its secret's mark until it is a member again: a database
 // that does not know of it was set back. A member that starts again is one at once, as the others have waited
-// for it all the time. What this does not tell is in docs/threat-model.md: a process that was away, and never
-// saw that it was fenced, beside a database that was set back to when it was a member.
+// for it all the time; so is the first process of all.
+//
+// A process that was away, and never saw that it was fenced, is still a member of a database that was set back
+// to before that. The others know better: whoever finds a set-back of the database says so in it (halted), and
+// stops all. Nobody is fenced before he was given [fenceAfter] to say so, by the clock of the one who waits, and
+// while that one was looking itself. What this does not tell is in docs/threat-model.md: that all who know are gone.
+//
+// Time is counted in looks, as the database's clock may be set: each look takes the next number. Who has seen a
+// number that the database has forgotten knows that it was set back.
 
 // fenceAfter is how long a process may be silent before the others go on without it. Each is heard of about
 // once a second.
 const fenceAfter = 10 * time.Second
+
+// longestGap is the most of the time between two looks of this process that counts as another one's silence: both
+// may have been cut off from the database together.
+const longestGap = 2 * time.Second
 
 // standing is how a process counts for the others.
 type standing int
@@ -48,35 +59,59 @@ const (
 	member  standing = iota // The others wait for its cuts, and it hands out batches.
 	fenced                  // Nobody waits for it.
 	joining                 // The others wait for its cuts, and it hands out nothing yet.
+	halted                  // It has found that the database was set back: nobody hands out anything.
+
+	unknown standing = -1 // There is no row of it.
 )
 
 // peer is a process by the name of its secret's mark: those that share the file are one.
 type peer struct {
 	file     string
-	seen     float64 // when it last began a look at the store that found no set-back, by the database's clock
+	looked   uint64 // the number of its last look at the store that found no set-back
+	begun    uint64 // the highest number of all when that look began
 	standing standing
+}
+
+// silence is how long a process has not been heard of.
+type silence struct {
+	looked uint64 // the number of its last look
+	length time.Duration
 }
 
 // ErrUncut is returned for a batch whose number another process has not cut yet.
 var ErrUncut = errors.New("another process has not taken note of the batch yet")
 
-// now is the database's clock, in seconds.
-const now = `EXTRACT(EPOCH FROM clock_timestamp())::float8`
+// Joining says why a process hands out nothing beside others, though nothing was set back; "" where it does.
+type Joining string
 
-// clock reads the database's clock.
-func (d *database) clock(ctx context.Context) (at float64, err error) {
+// Why a process is not a member.
+const (
+	CatchesUp Joining = "joining: it catches up beside another process"
+	NoMember  Joining = "joining: no member is there: start a process that was not fenced; if there is none, " +
+		"end the epochs (relay end-epochs)"
+)
+
+// Joining is that of [Store].
+func (d *database) Joining() Joining {
+	d.hearing.Lock()
+	defer d.hearing.Unlock()
+	return d.joining
+}
+
+// clock returns the highest number of a look.
+func (d *database) clock(ctx context.Context) (at uint64, err error) {
 	if d.engine.alone() {
 		return 0, nil
 	}
-	if err := d.read.QueryRowContext(ctx, `SELECT `+now).Scan(&at); err != nil {
-		return 0, fmt.Errorf("couldn't read the database's clock: %w", err)
+	if err := d.read.QueryRowContext(ctx, `SELECT COALESCE(MAX(looked), 0) FROM processes`).Scan(&at); err != nil {
+		return 0, fmt.Errorf("couldn't read the number of looks: %w", err)
 	}
 	return at, nil
 }
 
-// meet has the others hear of this process, which has caught up with the store by a look that it began at a
-// moment, and tells them which batches it has cut.
-func (d *database) meet(ctx context.Context, all []Progress, begun float64) error {
+// meet has the others hear of this process, which has caught up with the store by a look that began after another
+// one's of a number, and tells them which batches it has cut.
+func (d *database) meet(ctx context.Context, all []Progress, begun uint64) error {
 	if d.engine.alone() || len(all) == 0 {
 		return nil
 	}
@@ -85,20 +120,26 @@ func (d *database) meet(ctx context.Context, all []Progress, begun float64) erro
 		return err
 	}
 	held := map[heldBatch]bool{}
-	var caught float64
-	var as standing
-	err = d.within(ctx, func(tx *transaction) error {
-		peers, at, err := tx.peers()
+	var peers []peer
+	var caught uint64
+	me := peer{file: name, begun: begun}
+	err = d.within(ctx, func(tx *transaction) (err error) {
+		if peers, err = tx.peers(); err != nil {
+			return err
+		}
+		if err := d.remembers(peers); err != nil {
+			return err
+		}
+		mine, err := tx.keepFence(standingOf(peers, name), all)
 		if err != nil {
 			return err
 		}
-		as, caught = stand(peers, name, at, d.caught)
-		if err := tx.keepFence(peers, name, as); err != nil {
+		me.looked = latest(peers) + 1
+		me.standing, caught = stand(mine, others(peers, name), me.looked, d.caught)
+		if err := tx.recordFence(me.standing != member && mine != unknown); err != nil {
 			return err
 		}
-		const hear = `INSERT INTO processes (file, seen, fenced) VALUES ($1, $2, $3)
-			ON CONFLICT (file) DO UPDATE SET seen = excluded.seen, fenced = excluded.fenced`
-		if _, err := tx.exec(hear, name, begun, int(as)); err != nil {
+		if err := tx.enlist(me); err != nil {
 			return err
 		}
 		return tx.tell(name, all, d.told, held)
@@ -107,59 +148,199 @@ func (d *database) meet(ctx context.Context, all []Progress, begun float64) erro
 		return fmt.Errorf("couldn't be heard of: %w", err)
 	}
 	d.told, d.caught = held, caught
-	d.met.Store(as == member)
+	d.listen(me, others(peers, name), time.Now())
 	return nil
 }
 
-// peers locks and lists the processes, one that decides at a time, and reads the clock.
-func (t *transaction) peers() (all []peer, at float64, err error) {
-	const list = `SELECT file, seen, fenced FROM processes ORDER BY file FOR UPDATE`
-	all, err = collect(t.ctx, t.tx, list, func(rows *sql.Rows) (p peer, err error) {
-		return p, rows.Scan(&p.file, &p.seen, &p.standing)
-	})
-	if err == nil {
-		err = t.row(`SELECT ` + now).Scan(&at)
+// peers lists the processes, for one that decides at a time.
+func (t *transaction) peers() ([]peer, error) {
+	if _, err := t.exec(`SELECT pg_advisory_xact_lock($1)`, int64(peersLock)); err != nil {
+		return nil, err
 	}
-	return all, at, err
+	const list = `SELECT file, looked, begun, standing FROM processes ORDER BY file`
+	return collect(t.ctx, t.tx, list, func(rows *sql.Rows) (p peer, err error) {
+		return p, rows.Scan(&p.file, &p.looked, &p.begun, &p.standing)
+	})
 }
 
-// stand decides how a process counts that has just looked at the store. caught is when it had caught up as it
-// was joining, 0 for not yet.
-func stand(peers []peer, name string, at, caught float64) (standing, float64) {
-	beside := func(after float64) bool {
-		return slices.ContainsFunc(peers, func(p peer) bool {
-			return p.file != name && p.standing == member && p.seen > after
-		})
+// peersLock is the number of the advisory lock under which processes are listed and fenced: rows do not do, as there
+// is none of the first process.
+const peersLock = migrationLock + 1
+
+// enlist stores a process's row.
+func (t *transaction) enlist(p peer) error {
+	_, err := t.exec(`INSERT INTO processes (file, looked, begun, standing) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (file) DO UPDATE SET looked = excluded.looked, begun = excluded.begun,
+		standing = excluded.standing`, p.file, p.looked, p.begun, int(p.standing))
+	return err
+}
+
+func others(peers []peer, name string) []peer {
+	return slices.DeleteFunc(slices.Clone(peers), func(p peer) bool { return p.file == name })
+}
+
+func standingOf(peers []peer, name string) standing {
+	for _, p := range peers {
+		if p.file == name {
+			return p.standing
+		}
 	}
-	i := slices.IndexFunc(peers, func(p peer) bool { return p.file == name })
+	return unknown
+}
+
+// latest returns the highest number of a look.
+func latest(peers []peer) (at uint64) {
+	for _, p := range peers {
+		at = max(at, p.looked)
+	}
+	return at
+}
+
+// remembers is a [SetBack] where the database has forgotten a look that this process knows of, or where a process
+// has said in it that it was set back.
+func (d *database) remembers(peers []peer) error {
+	d.hearing.Lock()
+	defer d.hearing.Unlock()
+	if at := latest(peers); at < d.latest {
+		return &SetBack{StoreBehindSecret, fmt.Sprintf("%d of at least %d looks at it", at, d.latest)}
+	}
+	if slices.ContainsFunc(peers, func(p peer) bool { return p.standing == halted }) {
+		return otherFound()
+	}
+	return nil
+}
+
+func otherFound() *SetBack {
+	return &SetBack{OtherFound, "its log and its status say what it has found"}
+}
+
+// stand decides how a process counts that takes its look of a number. caught is the number of the look by which it
+// had caught up as it was joining, 0 for not yet; so is the second result.
+//
+//	it was                the others                            it is
+//	not there             none                                  a member
+//	not there             some                                  joining
+//	a member                                                    a member
+//	fenced                                                      joining
+//	joining                                                     joining, and has caught up
+//	joining, caught up    a member has begun a look since       a member
+//	joining, caught up    none has                              joining, and has caught up
+func stand(mine standing, others []peer, at, caught uint64) (standing, uint64) {
+	since := func(p peer) bool { return p.standing == member && p.begun >= caught }
 	switch {
-	case i < 0 && !beside(at-fenceAfter.Seconds()), i >= 0 && peers[i].standing == member:
+	case mine == member, mine == unknown && len(others) == 0:
 		return member, 0
-	case i < 0, peers[i].standing == fenced:
+	case mine != joining:
 		return joining, 0
 	case caught == 0:
 		return joining, at
-	case beside(caught):
+	case slices.ContainsFunc(others, since):
 		return member, 0
 	}
 	return joining, caught
 }
 
-// keepFence keeps in the secret's mark that this process was fenced, until it is a member again, and is a [SetBack]
-// where the database does not know of it. The peers are locked: processes with one secret share the mark.
-func (t *transaction) keepFence(peers []peer, name string, as standing) error {
-	file := t.vault.file.Mark()
+// listen takes note of who was heard of since the last look, and of how this process stands.
+func (d *database) listen(me peer, others []peer, at time.Time) {
+	d.hearing.Lock()
+	defer d.hearing.Unlock()
+	gap := min(at.Sub(d.listened), longestGap)
+	before := d.silent
+	d.latest, d.listened, d.silent, d.joining = me.looked, at, map[string]silence{}, NoMember
+	for _, p := range others {
+		s := silence{looked: p.looked}
+		if last, known := before[p.file]; known && last.looked == p.looked {
+			s.length = last.length + gap
+		}
+		d.silent[p.file] = s
+		if p.standing == member && s.length < fenceAfter {
+			d.joining = CatchesUp
+		}
+	}
+	if me.standing == member {
+		d.joining = ""
+	}
+	d.met.Store(me.standing == member)
+}
+
+// isSilent says whether a process has not been heard of for too long, nor now.
+func (d *database) isSilent(p peer) bool {
+	d.hearing.Lock()
+	defer d.hearing.Unlock()
+	s, known := d.silent[p.file]
+	return known && s.looked == p.looked && s.length >= fenceAfter
+}
+
+// keepFence returns how this process counted so far: one that has seen that it was fenced is so until it is a member
+// again. It is a [SetBack] where the database does not know of that, and an epoch goes on that this process has a
+// part in. The peers are locked: processes with one secret share the mark.
+func (t *transaction) keepFence(mine standing, all []Progress) (standing, error) {
+	file := &guard{File: t.vault.file.Mark(), kind: kindSecret}
 	if err := file.Refresh(); err != nil {
+		return mine, err
+	}
+	s := file.state()
+	if !s.Fenced || mine == fenced || mine == joining {
+		return mine, nil
+	}
+	if goesOn(s, all) {
+		return mine, &SetBack{StoreBehindSecret, "it does not know that the other processes went on without this one"}
+	}
+	return fenced, nil
+}
+
+// recordFence has the secret's mark say that this process was fenced, or no more.
+func (t *transaction) recordFence(is bool) error {
+	file := &guard{File: t.vault.file.Mark(), kind: kindSecret}
+	if file.state().Fenced == is {
+		return nil
+	}
+	return file.Change(func(s *mark.State) { s.Fenced = is })
+}
+
+// say tells the other processes, in the database, that it was set back, once it can be told; that is true of what
+// the database lacks, and not of this process's own files.
+func (d *database) say(ctx context.Context) error {
+	back := d.back.Load()
+	if d.engine.alone() || d.vault == nil || d.said.Load() || !back.ofStore() {
+		return nil
+	}
+	name, err := d.vault.file.Mark().Name()
+	if err != nil {
 		return err
 	}
-	out := slices.ContainsFunc(peers, func(p peer) bool { return p.file == name && p.standing != member })
-	switch keeps := file.State().Fenced; {
-	case keeps && !out:
-		return &SetBack{StoreBehindSecret, "it does not know that the other processes went on without this one"}
-	case keeps != (out && as != member):
-		return file.Change(func(s *mark.State) { s.Fenced = !keeps })
+	err = d.transact(ctx, func(tx *transaction) error {
+		peers, err := tx.peers()
+		if err != nil {
+			return err
+		}
+		return tx.enlist(peer{file: name, looked: latest(peers) + 1, standing: halted})
+	})
+	if err != nil {
+		return fmt.Errorf("couldn't tell the other processes of the set-back: %w", err)
 	}
+	d.said.Store(true)
 	return nil
+}
+
+// reset has this process, whose operator has ended the epochs, be the member that the others join.
+func (t *transaction) reset() error {
+	if t.engine.alone() {
+		return nil
+	}
+	name, err := t.vault.file.Mark().Name()
+	if err != nil {
+		return err
+	}
+	peers, err := t.peers()
+	if err != nil {
+		return err
+	}
+	if _, err := t.exec(`UPDATE processes SET standing = $1`, int(fenced)); err != nil {
+		return err
+	}
+	at := latest(peers)
+	return t.enlist(peer{name, at + 1, at, member})
 }
 
 // heldBatch names a batch that the others have been told of.
@@ -206,42 +387,39 @@ func (d *database) cutByAll(ctx context.Context, id EpochID, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := d.uncut(ctx, name, id, seq); !errors.Is(err, ErrUncut) {
-		return err
-	}
-	if err := d.fence(ctx, name, id, seq); err != nil {
-		return fmt.Errorf("couldn't fence other processes: %w", err)
-	}
-	return d.uncut(ctx, name, id, seq)
+	return d.within(ctx, func(tx *transaction) error { return d.waitFor(tx, name, id, seq) })
 }
 
-// missing selects the processes that the one of name $1 waits for until they have cut batch $4.
-const missing = `file <> $1 AND fenced <> 1 AND NOT EXISTS (SELECT 1 FROM cuts c WHERE c.file = processes.file
-	AND c.seq = $4 AND c.epoch = (SELECT id FROM epochs WHERE task = $2 AND epoch = $3))`
-
-// uncut is [ErrUncut] while this process waits for another, or is not a member.
-func (d *database) uncut(ctx context.Context, name string, id EpochID, seq uint64) error {
-	var others, standing int
-	const count = `SELECT COUNT(CASE WHEN ` + missing + ` THEN 1 END),
-		COALESCE(SUM(CASE WHEN file = $1 THEN fenced END), 1) FROM processes`
-	if err := d.read.QueryRowContext(ctx, count, name, id.Task[:], id.Epoch, seq).Scan(&others, &standing); err != nil {
-		return fmt.Errorf("couldn't look for other processes: %w", err)
+// waitFor is [ErrUncut] while this process is not a member, or waits for another. It fences those that it has waited
+// for too long.
+func (d *database) waitFor(t *transaction, name string, id EpochID, seq uint64) error {
+	peers, err := t.peers() // one at a time, or two could fence each other
+	if err != nil {
+		return err
 	}
-	if others > 0 || standing != int(member) {
+	if err := d.remembers(peers); err != nil {
+		return err
+	}
+	if standingOf(peers, name) != member {
 		return ErrUncut
 	}
-	return nil
-}
-
-// fence fences the processes that this one, a member, has waited for too long.
-func (d *database) fence(ctx context.Context, name string, id EpochID, seq uint64) error {
-	const fence = `UPDATE processes SET fenced = 1 WHERE ` + missing + ` AND seen < ` + now + ` - $5::float8
-		AND EXISTS (SELECT 1 FROM processes me WHERE me.file = $1 AND me.fenced = 0)`
-	return d.within(ctx, func(tx *transaction) error {
-		if _, _, err := tx.peers(); err != nil { // one at a time, or two could fence each other
-			return err
-		}
-		_, err := tx.exec(fence, name, id.Task[:], id.Epoch, seq, fenceAfter.Seconds())
-		return err
+	const query = `SELECT file FROM cuts WHERE seq = $3 AND epoch = ` + epochOf
+	cut, err := collect(t.ctx, t.tx, query, func(rows *sql.Rows) (file string, err error) {
+		return file, rows.Scan(&file)
+	}, id.Task[:], id.Epoch, seq)
+	if err != nil {
+		return fmt.Errorf("couldn't look for other processes: %w", err)
+	}
+	waits := slices.DeleteFunc(others(peers, name), func(p peer) bool {
+		return p.standing == fenced || slices.Contains(cut, p.file)
 	})
+	if slices.ContainsFunc(waits, func(p peer) bool { return !d.isSilent(p) }) {
+		return ErrUncut
+	}
+	for _, p := range waits {
+		if _, err := t.exec(`UPDATE processes SET standing = $2 WHERE file = $1`, p.file, int(fenced)); err != nil {
+			return fmt.Errorf("couldn't fence another process: %w", err)
+		}
+	}
+	return nil
 }

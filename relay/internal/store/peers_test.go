@@ -18,22 +18,28 @@ import (
 // pair is two processes with one database, and copies of the key files that were made before either ran.
 func pair(t *testing.T, description string) (a, b *history) {
 	t.Helper()
+	both := several(t, description, 2)
+	return both[0], both[1]
+}
+
+func several(t *testing.T, description string, n int) []*history {
+	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
 	_, err := OpenVault(secret, true)
 	require.NoError(t, err)
 	in, err := os.ReadFile(secret)
 	require.NoError(t, err)
-	both := []*history{nil, nil}
-	for i := range both {
+	all := make([]*history, n)
+	for i := range all {
 		h := &history{description: description, folder: t.TempDir(), released: map[string][]byte{},
 			first: EpochID{task.ID{1}, 3}, mixed: EpochID{task.ID{1}, 4}}
 		require.NoError(t, os.WriteFile(h.path(partSecret), in, 0o600))
 		require.NoError(t, os.WriteFile(h.path(partKeys), []byte("{}\n"), 0o600))
 		require.NoError(t, h.begin(t))
-		both[i] = h
+		all[i] = h
+		t.Cleanup(func() { h.store.Close() })
 	}
-	t.Cleanup(func() { a.store.Close(); b.store.Close() })
-	return both[0], both[1]
+	return all
 }
 
 // make makes the next batch of a later relay.
@@ -52,13 +58,21 @@ func (h *history) follow(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// silence has a process not been heard of for a while.
-func silence(t *testing.T, description string, h *history) {
+func (h *history) name(t *testing.T) string {
 	t.Helper()
 	name, err := h.vault.file.Mark().Name()
 	require.NoError(t, err)
-	_, err = raw(t, description).Exec(`UPDATE processes SET seen = seen - 60 WHERE file = $1`, name)
-	require.NoError(t, err)
+	return name
+}
+
+// misses has a process look for as long as another one may be silent.
+func (h *history) misses(t *testing.T, other *history) {
+	t.Helper()
+	h.store.hearing.Lock()
+	defer h.store.hearing.Unlock()
+	s, known := h.store.silent[other.name(t)]
+	require.True(t, known)
+	h.store.silent[other.name(t)] = silence{s.looked, fenceAfter}
 }
 
 // TestSetBackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the
@@ -98,10 +112,9 @@ func TestSetBackFenced(t *testing.T) {
 	a.follow(t)
 	_, err := a.store.Batch(t.Context(), a.mixed, seq)
 	require.ErrorIs(t, err, ErrUncut)
-	silence(t, url, b)
+	a.misses(t, b)
 	_, err = a.store.Batch(t.Context(), a.mixed, seq)
 	require.NoError(t, err)
-	silence(t, url, a)
 	require.NoError(t, b.begin(t))
 	for range 2 {
 		_, err = b.store.Batch(t.Context(), b.mixed, seq)
@@ -112,6 +125,184 @@ func TestSetBackFenced(t *testing.T) {
 	_, err = b.store.Batch(t.Context(), b.mixed, seq)
 	require.NoError(t, err)
 	require.True(t, b.vault.guards()[0].Entry(b.mixed.key()).Made.Has(seq))
+}
+
+// TestSetBackWhileAway: a process is cut off, and the others go on without it. The database is set back to before that.
+// That process comes back, takes itself for a member, and makes a batch anew: it hands out nothing before the others
+// could say what they know, and nothing when they have, until the operator has ended the epochs.
+func TestSetBackWhileAway(t *testing.T) {
+	url := postgresURL(t)
+	a, b := pair(t, url)
+	a.make(t)
+	for range 3 {
+		a.follow(t)
+		b.follow(t)
+	}
+	lagging := snapshot(t, url, 0)
+	a.follow(t)
+	seq := a.make(t)
+	a.misses(t, b)
+	_, err := a.store.Batch(t.Context(), a.mixed, seq)
+	require.NoError(t, err)
+	lagging(t)
+	require.Equal(t, seq, b.make(t))
+	_, err = b.store.Batch(t.Context(), b.mixed, seq)
+	require.ErrorIs(t, err, ErrUncut, "it has not waited while it looks itself")
+	_, err = a.store.Follow(t.Context())
+	a.requireStopped(t, partStore, err)
+	b.misses(t, a)
+	requireOther := func(err error) {
+		t.Helper()
+		back := new(SetBack)
+		require.ErrorAs(t, err, &back)
+		require.Equal(t, OtherFound, back.Cause)
+	}
+	_, err = b.store.Batch(t.Context(), b.mixed, seq)
+	requireOther(err)
+	require.NoError(t, b.store.Close())
+	requireOther(b.begin(t))
+	require.NoError(t, b.store.EndAll(t.Context(), []EpochID{b.mixed}, "ended"))
+	require.NoError(t, b.vault.End([]EpochID{b.mixed}))
+	b.follow(t)
+	require.Empty(t, b.store.Joining())
+	require.NoError(t, a.store.Close())
+	require.NoError(t, a.begin(t))
+	require.Equal(t, CatchesUp, a.store.Joining())
+	for range 2 {
+		b.follow(t)
+		a.follow(t)
+	}
+	require.Empty(t, a.store.Joining())
+}
+
+// TestSetBackUntold: what a process has found, and could not say, it says at its next look.
+func TestSetBackUntold(t *testing.T) {
+	url := postgresURL(t)
+	a, b := pair(t, url)
+	a.make(t)
+	a.follow(t)
+	b.follow(t)
+	lagging := snapshot(t, url, 0)
+	a.make(t)
+	lagging(t)
+	db := raw(t, url)
+	_, err := db.Exec(`ALTER TABLE processes RENAME TO away`)
+	require.NoError(t, err)
+	_, err = a.store.Follow(t.Context())
+	require.Error(t, err)
+	a.store.stop(t.Context(), &SetBack{StoreBehindSecret, ""})
+	_, err = db.Exec(`ALTER TABLE away RENAME TO processes`)
+	require.NoError(t, err)
+	b.follow(t)
+	_, err = a.store.Follow(t.Context())
+	require.ErrorAs(t, err, new(*SetBack))
+	_, err = b.store.Follow(t.Context())
+	require.ErrorAs(t, err, new(*SetBack))
+	require.Equal(t, OtherFound, b.store.SetBack().Cause)
+}
+
+// TestSetBackLooks: a database that has forgotten a look was set back, though it lacks nothing else.
+func TestSetBackLooks(t *testing.T) {
+	url := postgresURL(t)
+	a, b := pair(t, url)
+	a.make(t)
+	a.follow(t)
+	b.follow(t)
+	lagging := snapshot(t, url, 0)
+	b.follow(t)
+	lagging(t)
+	_, err := b.store.Batch(t.Context(), b.mixed, 0)
+	b.requireStopped(t, partStore, err)
+}
+
+// TestSilence: a process that was cut off together with another one has not been waiting for it.
+func TestSilence(t *testing.T) {
+	d, now, other := &database{}, time.Now(), peer{file: "other", looked: 7}
+	d.listen(peer{}, []peer{other}, now)
+	d.listen(peer{}, []peer{other}, now.Add(time.Hour))
+	require.False(t, d.isSilent(other))
+	for i := range 4 {
+		d.listen(peer{}, []peer{other}, now.Add(time.Hour+time.Duration(i+1)*longestGap))
+	}
+	require.True(t, d.isSilent(other))
+	require.False(t, d.isSilent(peer{file: "other", looked: 8}), "it was heard of now")
+	require.False(t, d.isSilent(peer{file: "new"}))
+}
+
+// TestStand has all lines of the table of [stand].
+func TestStand(t *testing.T) {
+	at := func(s standing, begun uint64) []peer { return []peer{{standing: s, begun: begun}} }
+	type result struct {
+		standing standing
+		caught   uint64
+	}
+	for _, c := range []struct {
+		mine   standing
+		others []peer
+		caught uint64
+		want   result
+	}{
+		{unknown, nil, 0, result{member, 0}},
+		{unknown, at(fenced, 1), 0, result{joining, 0}},
+		{unknown, at(member, 9), 0, result{joining, 0}},
+		{member, at(member, 9), 5, result{member, 0}},
+		{fenced, at(member, 9), 5, result{joining, 0}},
+		{joining, at(member, 9), 0, result{joining, 10}},
+		{joining, at(member, 5), 5, result{member, 0}},
+		{joining, at(member, 4), 5, result{joining, 5}},
+		{joining, at(joining, 9), 5, result{joining, 5}},
+		{joining, at(fenced, 9), 5, result{joining, 5}},
+	} {
+		is, caught := stand(c.mine, c.others, 10, c.caught)
+		require.Equal(t, c.want, result{is, caught}, "%+v", c)
+	}
+}
+
+// TestNoMember: a fenced process whose others are gone, and one that is new beside them, say so and hand out nothing,
+// not even side by side. The operator's command has the one that it is run with go on.
+func TestNoMember(t *testing.T) {
+	all := several(t, postgresURL(t), 3)
+	a, b, c := all[0], all[1], all[2]
+	a.make(t)
+	a.follow(t)
+	b.follow(t)
+	seq := a.make(t)
+	a.follow(t)
+	a.misses(t, b)
+	_, err := a.store.Batch(t.Context(), a.mixed, seq)
+	require.NoError(t, err)
+	require.NoError(t, a.store.Close()) // its disk is lost
+	c.follow(t)
+	require.NoError(t, b.store.Close())
+	require.NoError(t, b.begin(t))
+	for range 5 {
+		b.follow(t)
+		c.follow(t)
+	}
+	for _, h := range []*history{b, c} {
+		require.Equal(t, CatchesUp, h.store.Joining())
+		h.misses(t, a)
+		h.follow(t)
+		require.Equal(t, NoMember, h.store.Joining())
+		_, err = h.store.Batch(t.Context(), h.mixed, seq)
+		require.ErrorIs(t, err, ErrUncut)
+	}
+	require.NoError(t, b.store.EndAll(t.Context(), []EpochID{b.mixed}, "ended"))
+	require.NoError(t, b.vault.End([]EpochID{b.mixed}))
+	b.follow(t)
+	require.Empty(t, b.store.Joining())
+	for range 3 {
+		c.follow(t)
+		b.follow(t)
+	}
+	require.Empty(t, c.store.Joining())
+	b.mixed.Epoch++
+	c.mixed.Epoch++
+	require.Zero(t, progressOf(t, b.store, b.mixed).Next)
+	b.make(t)
+	c.follow(t)
+	_, err = b.store.Batch(t.Context(), b.mixed, 0)
+	require.NoError(t, err)
 }
 
 // TestSetBackWhileJoining: what is handed out while a process comes back, which had looked before, is not in its
@@ -129,7 +320,7 @@ func TestSetBackWhileJoining(t *testing.T) {
 	_, err := b.store.Batch(t.Context(), b.mixed, 0)
 	require.NoError(t, err)
 	lagging := snapshot(t, url, 0)
-	silence(t, url, b)
+	a.misses(t, b)
 	seq := a.make(t)
 	looked := []Progress{progressOf(t, b.store, b.mixed)}
 	_, err = a.store.Batch(t.Context(), a.mixed, seq)

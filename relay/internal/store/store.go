@@ -244,6 +244,9 @@ type Store interface {
 	// SetBack returns what has been found to be set back, nil for nothing.
 	SetBack() *SetBack
 
+	// Joining says why this process, among those that share the store, hands out nothing; "" where it does.
+	Joining() Joining
+
 	// Probe writes 1 MiB, and deletes it: it fails where Commit would for want of room.
 	Probe(ctx context.Context) error
 
