@@ -17,7 +17,8 @@ const findEnded Reason = "set back here: ended by the operator"
 // ErrNotSetBack is returned by [OpenSetBack] where there is nothing to put right.
 var ErrNotSetBack = errors.New("nothing was set back, and no store was lost: no epoch is to be ended")
 
-// SetBack is a relay, none of whose processes runs, where something was set back or the store was lost.
+// SetBack is a relay, none of whose processes runs, where something was set back, the store was lost, or no process
+// is left that this one could join.
 type SetBack struct {
 	// Cause says what was set back.
 	Cause string

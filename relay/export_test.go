@@ -122,6 +122,17 @@ func Tables(url string) (n int, err error) {
 	return n, db.QueryRow(`SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&n)
 }
 
+// Fence has the others of a PostgreSQL database, which are gone, have fenced every process.
+func Fence(url string) error {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.Exec(`UPDATE processes SET standing = 1`)
+	return err
+}
+
 // GroupOrder returns the order in which a relay stores n submissions that wait in its queue, 0, 1, …
 func GroupOrder(r *Relay, n int) (order []int) {
 	waiting := make([]*pending, n)

@@ -201,7 +201,13 @@ func (i *Inspected) Status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	return i.status(ctx, i.store, back)
+	out, err := i.status(ctx, i.store, back)
+	if err != nil || i.vault == nil {
+		return out, err
+	}
+	joining, err := i.store.Joins(ctx, i.vault)
+	out.Joining = string(joining)
+	return out, err
 }
 
 // Close closes the store.

@@ -78,6 +78,34 @@ func TestTwinsForget(t *testing.T) {
 	stop()
 }
 
+// TestFencedAlone: a process that was fenced, and whose others are gone, says so, and hands out nothing until its
+// operator ends the epochs.
+func TestFencedAlone(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
+	cfg := c.Config(t, 0)
+	stop := c.Start(t, 0)
+	postSome(t, c, 0, 1)
+	stop()
+	_, err := relay.OpenSetBack(cfg)
+	require.ErrorIs(t, err, relay.ErrNotSetBack)
+	require.NoError(t, relay.Fence(cfg.Store))
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	stop = c.ServeUnready(t, r)
+	const cause = "joining: no member is there"
+	status, text := get(t, c, 0, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, text, cause)
+	code, out, log := run(t, "status", "--config", c.RelayConfig(1))
+	require.Zero(t, code, log)
+	require.Contains(t, out, cause)
+	stop()
+	code, out, log = run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
+	require.Zero(t, code, log)
+	require.Contains(t, out, cause)
+	c.Start(t, 0)
+}
+
 // TestOneProcessPerFile: beside a process on an SQLite file, a second one does not start; nor does the
 // first one's end, however sudden, keep the next from it. A look at the store is always granted.
 func TestOneProcessPerFile(t *testing.T) {

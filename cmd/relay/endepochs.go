@@ -39,6 +39,9 @@ Stop all processes of the relay first. Without --confirm the command only prints
 Where several processes share a store, run it with the configuration of one of them, whose files are
 good; the others follow the store when they start.
 
+It is also for one of several processes on a store that says "joining: no member is there", when
+those that could let it in are lost with their files.
+
 A store that is lost: give the relay a new one. A secret that is lost: move the store away and give
 the relay new ones of both. Then run end-epochs.`,
 		Example: "  relay end-epochs --config relay.yaml --confirm",
@@ -76,7 +79,7 @@ func endEpochs(ctx context.Context, config relay.Config, confirm bool) (*setBack
 }
 
 func (b *setBack) print(w io.Writer) error {
-	fmt.Fprintf(w, "set back: %s\n", b.Cause)
+	fmt.Fprintf(w, "cause: %s\n", b.Cause)
 	for _, e := range b.Epochs {
 		if e.Name == "" {
 			fmt.Fprintf(w, "task %.8s, not configured here: epoch %d; delete the file of its keys\n", e.Task, e.Epoch)

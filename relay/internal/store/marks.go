@@ -203,8 +203,8 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 	return nil
 }
 
-// checkStep is a [SetBack] where a mark knows of what the store does not hold, or of a number that is about to be
-// made: it was made before.
+// checkStep is a [SetBack] where a mark knows of something that the store does not hold. That may be a batch whose
+// number is about to be made: the mark knows that it was made before.
 func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64) error {
 	if len(made) > 0 && !t.engine.alone() {
 		if err := g.Refresh(); err != nil { // another process may have made them

@@ -98,6 +98,25 @@ func (d *database) Joining() Joining {
 	return d.joining
 }
 
+// Joins is that of [Reader].
+func (d *database) Joins(ctx context.Context, v *Vault) (Joining, error) {
+	var mine standing
+	var members int
+	mark := guard{File: v.file.Mark()}
+	const query = `SELECT COALESCE(MAX(CASE WHEN file = $1 THEN standing END), 0),
+		COUNT(CASE WHEN standing = 0 THEN 1 END) FROM processes`
+	if err := d.read.QueryRowContext(ctx, query, mark.state().ID).Scan(&mine, &members); err != nil {
+		return "", fmt.Errorf("couldn't look for other processes: %w", err)
+	}
+	switch {
+	case mine != fenced && mine != joining:
+		return "", nil
+	case members == 0:
+		return NoMember, nil
+	}
+	return CatchesUp, nil
+}
+
 // clock returns the highest number of a look.
 func (d *database) clock(ctx context.Context) (at uint64, err error) {
 	if d.engine.alone() {

@@ -152,6 +152,9 @@ type Reader interface {
 	// anything.
 	Behind(ctx context.Context, v *Vault) (*SetBack, error)
 
+	// Joins is what [Store.Joining] says, but that it takes all members of the store for running.
+	Joins(ctx context.Context, v *Vault) (Joining, error)
+
 	Close() error
 }
 
@@ -305,6 +308,8 @@ func (empty) Progress(context.Context) ([]Progress, error) { return nil, nil }
 func (empty) Findings(context.Context) ([]Finding, error)  { return nil, nil }
 func (empty) Tallies(context.Context) ([]Tally, error)     { return nil, nil }
 func (empty) Close() error                                 { return nil }
+
+func (empty) Joins(context.Context, *Vault) (Joining, error) { return "", nil }
 
 func (empty) Equivocations(context.Context) ([]Equivocation, error) { return nil, nil }
 
