@@ -158,8 +158,8 @@ func (r *Relay) AdminHandler() http.Handler {
 }
 
 // isReady says why reports are not taken or batches not handed out: before the start, while draining, where
-// something was set back, while it joins other processes, while the time is in doubt, without the store, and where it cannot be written to.
-// That is tried again here, as nobody sends reports to a relay that is not ready.
+// something was set back, while it joins other processes, while the time is in doubt, without the store, and where it
+// cannot be written to. That is tried again here, as nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.SetBack(); back != nil {
 		return back

@@ -66,6 +66,10 @@ type State struct {
 	// Secret is the ID of the mark in the secret file that HPKE keys are used with; none in that file itself.
 	Secret string
 
+	// Keys has, in a secret file, the IDs of the marks in the HPKE key files that it is used with, by half of their
+	// task's id in hex.
+	Keys map[string]string
+
 	// Fenced says that this process has seen that the others went on without it, and is not back among them.
 	Fenced bool
 
@@ -78,7 +82,7 @@ func New() *State { return &State{ID: rand.Text(), Entries: map[Key]Entry{}} }
 // Clone returns a copy.
 func (s *State) Clone() *State {
 	out := *s
-	out.Entries = maps.Clone(s.Entries)
+	out.Keys, out.Entries = maps.Clone(s.Keys), maps.Clone(s.Entries)
 	return &out
 }
 
@@ -96,18 +100,19 @@ func (s *State) raise(by map[Key]Entry) (news bool) {
 
 // line is the JSON of a line: the whole mark, or what has grown since.
 type line struct {
-	ID         string  `json:"id,omitempty"`
-	Baseline   uint64  `json:"baseline,omitempty"`
-	Database   string  `json:"database,omitempty"`
-	Secret     string  `json:"secret,omitempty"`
-	Fenced     bool    `json:"fenced,omitempty"`
-	Generation uint64  `json:"generation,omitempty"` // of slots
-	Epochs     []entry `json:"epochs"`
+	ID         string            `json:"id,omitempty"`
+	Baseline   uint64            `json:"baseline,omitempty"`
+	Database   string            `json:"database,omitempty"`
+	Secret     string            `json:"secret,omitempty"`
+	Keys       map[string]string `json:"keys,omitempty"`
+	Fenced     bool              `json:"fenced,omitempty"`
+	Generation uint64            `json:"generation,omitempty"` // of slots
+	Epochs     []entry           `json:"epochs"`
 }
 
 // line is all of a mark but its entries.
 func (s *State) line() line {
-	return line{ID: s.ID, Baseline: s.Baseline, Database: s.Database, Secret: s.Secret, Fenced: s.Fenced}
+	return line{ID: s.ID, Baseline: s.Baseline, Database: s.Database, Secret: s.Secret, Keys: s.Keys, Fenced: s.Fenced}
 }
 
 type entry struct {
@@ -208,7 +213,7 @@ func parse(in []byte) (*layout, error) {
 		return nil, errDamaged
 	}
 	l := &layout{document: append(slices.Clone(in[:at]), '\n'),
-		whole: &State{head.ID, head.Baseline, head.Database, head.Secret, head.Fenced, entries}}
+		whole: &State{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, entries}}
 	l.grown, l.latest = latest(in[slots:])
 	return l, nil
 }

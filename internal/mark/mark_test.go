@@ -120,10 +120,15 @@ func TestRefreshWithoutMark(t *testing.T) {
 		require.NoError(t, f.Refresh())
 		require.Nil(t, f.State())
 	}
-	require.NoError(t, open(t, path).Change(func(s *mark.State) { s.Database, s.Secret, s.Fenced = "d", "s", true }))
+	keys := map[string]string{"task": "k"}
+	require.NoError(t, open(t, path).Change(func(s *mark.State) {
+		s.Database, s.Secret, s.Keys, s.Fenced = "d", "s", keys, true
+	}))
 	require.NoError(t, f.Refresh())
 	s := f.State()
-	require.Equal(t, []any{"d", "s", true}, []any{s.Database, s.Secret, s.Fenced})
+	require.Equal(t, []any{"d", "s", keys, true}, []any{s.Database, s.Secret, s.Keys, s.Fenced})
+	s.Keys["task"] = "other"
+	require.Equal(t, keys, f.State().Keys, "a copy")
 }
 
 // TestTorn cuts the last write of a mark short, or leaves out some of its sectors, at random places: the mark

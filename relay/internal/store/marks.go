@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -327,27 +328,54 @@ func (d *database) refresh(guards ...*guard) error {
 	return nil
 }
 
-// know writes into the marks in which database the store is, and into those of HPKE keys with which secret's
-// mark they are used.
+// know writes into the marks in which database the store is, and ties those of the secret and of the HPKE keys
+// together, for good: where another process was faster, the next look finds it.
 func know(guards []*guard, history string) (failed error) {
-	secret := guards[0].state().ID
+	secret := guards[0]
 	for _, g := range guards {
-		s, beside := g.State(), ""
-		if g.kind == kindKeys {
-			beside = secret
+		s := g.State()
+		if s == nil {
+			continue
 		}
-		if s != nil && (s.Database != history || s.Secret != beside) {
-			failed = errors.Join(failed, g.Change(func(s *mark.State) { s.Database, s.Secret = history, beside }))
+		bind := g.kind == kindKeys && s.Secret == "" && secret.state().ID != ""
+		if s.Database != history || bind {
+			failed = errors.Join(failed, g.Change(func(s *mark.State) {
+				s.Database = history
+				if bind {
+					s.Secret = cmp.Or(s.Secret, secret.state().ID)
+				}
+			}))
+		}
+		if g.kind == kindKeys && g.state().Secret == secret.state().ID && secret.state().Keys[g.half()] == "" {
+			failed = errors.Join(failed, secret.Change(func(of *mark.State) {
+				if of.Keys == nil {
+					of.Keys = map[string]string{}
+				}
+				of.Keys[g.half()] = cmp.Or(of.Keys[g.half()], s.ID)
+			}))
 		}
 	}
 	return failed
 }
 
-// compareSecret is a [SetBack] where HPKE keys have been used with another mark of the secret: it was set back to
-// before its first one. In a database that others share it looks like a new process's.
-func (g *guard) compareSecret(s, secret *mark.State) error {
-	if g.kind == kindKeys && s.Secret != "" && s.Secret != secret.ID {
-		return &SetBack{SecretBehind, "it knows nothing of the store, and the HPKE keys have been used with it"}
+// half is how the secret's mark calls the task of HPKE keys.
+func (g *guard) half() string { return hex.EncodeToString(g.task[:]) }
+
+// comparePair is a [SetBack] where HPKE keys have been used with another mark of the secret, or the secret with
+// another mark of the keys: the other file was set back to before its first one. In a database that others share it
+// looks like a new process's. So does a process that shares one of the two files, and has a copy of the other.
+func (g *guard) comparePair(s, secret *mark.State) error {
+	const shared = " (processes share both of these files, or neither)"
+	if g.kind != kindKeys {
+		return nil
+	}
+	if s.Secret != "" && s.Secret != secret.ID {
+		return &SetBack{SecretBehind, "the HPKE keys have been used with another one: it was set back to before its " +
+			"first use, or is a copy" + shared}
+	}
+	if known := secret.Keys[g.half()]; known != "" && known != s.ID {
+		return &SetBack{KeysBehind, "the secret has been used with others: they were set back to before their first " +
+			"use, or are a copy" + shared}
 	}
 	return nil
 }
@@ -408,7 +436,7 @@ func (d *database) compare(ctx context.Context, guards []*guard) (
 	}
 	for i, g := range guards {
 		err := errors.Join(elsewhere(history, states[i], all), g.compareEntries(states[i], all, rows),
-			d.compareRows(g, states[i], all, rows), g.compareSecret(states[i], states[0]))
+			d.compareRows(g, states[i], all, rows), g.comparePair(states[i], states[0]))
 		if back := new(SetBack); errors.As(err, &back) {
 			return all, rows, history, back, nil
 		}
@@ -569,7 +597,7 @@ func (v *Vault) Forget(ids []EpochID) error {
 func (v *Vault) End(ids []EpochID) (failed error) {
 	for _, g := range v.guards() {
 		failed = errors.Join(failed, g.Change(func(s *mark.State) {
-			s.Secret, s.Fenced = "", false
+			s.Secret, s.Keys, s.Fenced = "", nil, false
 			for _, id := range ids {
 				if g.of(id.key()) {
 					s.Entries[id.key()] = mark.Entry{Ended: true}

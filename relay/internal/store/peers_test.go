@@ -175,6 +175,37 @@ func TestSetBackWhileAway(t *testing.T) {
 	require.Empty(t, a.store.Joining())
 }
 
+// TestSharedFiles: processes may share the secret and the keys. One that shares one of the two files, and has a copy of
+// the other, stands still with the reason; the first one goes on.
+func TestSharedFiles(t *testing.T) {
+	for _, part := range []int{partSecret, partKeys} {
+		all := several(t, postgresURL(t), 2)
+		a, b := all[0], all[1]
+		require.NoError(t, b.store.Close())
+		require.NoError(t, os.Remove(b.path(part)))
+		require.NoError(t, os.Symlink(a.path(part), b.path(part)))
+		require.NoError(t, b.begin(t))
+		a.make(t)
+		b.make(t)
+		a.follow(t)
+		_, err := b.store.Follow(t.Context())
+		back := new(SetBack)
+		require.ErrorAs(t, err, &back)
+		require.Equal(t, map[int]Cause{partSecret: KeysBehind, partKeys: SecretBehind}[part], back.Cause)
+		require.Contains(t, back.Detail, "processes share both of these files, or neither")
+		for range 2 {
+			a.follow(t)
+		}
+		for _, file := range []int{partSecret, partKeys} {
+			os.Remove(b.path(file))
+			require.NoError(t, os.Symlink(a.path(file), b.path(file)))
+		}
+		require.NoError(t, b.store.Close())
+		require.NoError(t, b.begin(t))
+		a.follow(t)
+	}
+}
+
 // TestSetBackUntold: what a process has found, and could not say, it says at its next look.
 func TestSetBackUntold(t *testing.T) {
 	url := postgresURL(t)

@@ -366,21 +366,31 @@ func TestSetBackToNothing(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
-// TestSetBackToNothingPostgres: in a database that processes share, a secret from before its first use looks like a
-// new process's; the HPKE keys know which one they were used with.
+// TestSetBackToNothingPostgres: in a database that processes share, a secret or keys from before their first use look
+// like a new process's; each of the two files knows which other one it was used with.
 func TestSetBackToNothingPostgres(t *testing.T) {
 	h := live(t, postgresURL(t), 10)
 	h.restore(t, 0, 0)
 	require.NoError(t, h.begin(t))
 	require.NoError(t, h.store.Close())
+	back := new(SetBack)
+	for part, cause := range map[int]Cause{partKeys: KeysBehind, partSecret: SecretBehind} {
+		in, err := os.ReadFile(h.path(part))
+		require.NoError(t, err)
+		document, _, err := mark.Split(in)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(h.path(part), document, 0o600))
+		require.ErrorAs(t, h.begin(t), &back)
+		require.Equal(t, cause, back.Cause)
+		require.NoError(t, h.store.Close())
+		require.NoError(t, os.WriteFile(h.path(part), in, 0o600))
+	}
 	secret, err := os.ReadFile(h.path(partSecret))
 	require.NoError(t, err)
 	document, _, err := mark.Split(secret)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(h.path(partSecret), document, 0o600))
-	back := new(SetBack)
 	require.ErrorAs(t, h.begin(t), &back)
-	require.Equal(t, SecretBehind, back.Cause)
 	require.NoError(t, h.store.EndAll(t.Context(), []EpochID{h.first, h.mixed}, "ended"))
 	require.NoError(t, h.vault.End([]EpochID{h.first, h.mixed}))
 	require.NoError(t, h.store.Close())
