@@ -5,14 +5,18 @@ import (
 	"errors"
 	"time"
 
+	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
 // The next hop's memory shows what nothing here can: that the store, the secret and the keys were set back
 // together, to one moment. The number that it asks for is signed, and it asks for one only when it has had
 // the batches before. If one of these was not begun here, or is still open, this relay has forgotten them, and with
-// them who has reported; or the next hop lies, which can stop the epoch whatever it says. So nothing more is taken,
-// made or handed out in that epoch, until the operator has put back what is newer, or ended the epochs.
+// them who has reported; or the next hop lies, which can stop the epoch whatever it says. The request also has the
+// hash of the manifest before, so that it shows, too, where the number is there again and is another batch. So
+// nothing more is taken, made or handed out in that epoch, until the operator has put back what is newer, or ended
+// the epochs.
 
 // findBehind is kept on such an epoch.
 const findBehind Reason = "the next hop has had a batch that is not here: everything was set back"
@@ -34,6 +38,29 @@ func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) e
 	if err != nil || sealed {
 		return err
 	}
+	return r.nowBehind(ctx, s, epoch, seq)
+}
+
+// checkBefore is errBehind in an epoch that is behind, or where the next hop has had another batch of the number
+// before this one.
+func (r *Relay) checkBefore(ctx context.Context, s *served, epoch, seq uint64, before handover.Before) error {
+	if s.isBehind(epoch) {
+		return errBehind()
+	}
+	if seq == 0 || before == (handover.Before{}) {
+		return nil
+	}
+	manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq-1)
+	if errors.Is(err, store.ErrNoBatch) {
+		return nil // expired, or checkBehind's
+	}
+	if err != nil || handover.BeforeOf(manifest) == before {
+		return err
+	}
+	return r.nowBehind(ctx, s, epoch, seq)
+}
+
+func (r *Relay) nowBehind(ctx context.Context, s *served, epoch, seq uint64) error {
 	s.fallBehind(epoch)
 	return errors.Join(errBehind(), r.note(ctx, s, epoch, seq, findBehind))
 }

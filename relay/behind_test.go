@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -33,6 +36,74 @@ func keepFolder(t *testing.T, folder string) (restore func()) {
 			require.NoError(t, os.WriteFile(path, content, 0o600))
 		}
 	}
+}
+
+// TestSetBackShowsByAnotherBatch: everything was set back by one batch, and another one of its number is made
+// before the next hop asks again. It asks for the number after that, as it should, and shows what it has had: so
+// the clients whose reports were forgotten, and come again, are not released a second time.
+func TestSetBackShowsByAnotherBatch(t *testing.T) {
+	for hop := range 2 {
+		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{})
+			offer := func(uint64, []uint64) {}
+			if hop == 0 {
+				offer = func(_ uint64, values []uint64) {
+					for _, v := range values {
+						require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, v), relaytest.Network(int(v))))
+					}
+				}
+			} else {
+				first := c.StartFirst(t)
+				offer = func(seq uint64, values []uint64) {
+					first.Serve(t, 0, seq, first.Batch(t, 0, seq, 10, c.Slots(t, 0, values...)))
+				}
+			}
+			next := c.Verifier
+			if hop == 0 {
+				next = handover.NewClient(c.SignKey(t, 1), nil)
+			}
+			pull := func(seq uint64, before handover.Before) (b *onion.Batch, err error) {
+				requireSoon(t, func() bool {
+					b, err = next.PullOnce(t.Context(), c.Open, hop, 0, seq, before,
+						func(*onion.SignedManifest) error { return nil })
+					return !errors.Is(err, handover.ErrNotSealed)
+				})
+				return b, err
+			}
+			stop := c.Start(t, hop)
+			stop()
+			restore := keepFolder(t, filepath.Dir(c.RelayConfig(hop+1)))
+			stop = c.Start(t, hop)
+			offer(0, span(0, 10))
+			had, err := pull(0, handover.Before{})
+			require.NoError(t, err)
+			before := handover.BeforeOf(had.Manifest)
+			require.NoError(t, next.Confirm(t.Context(), c.Open, hop, 0, 0, had.Manifest))
+			stop()
+
+			restore()
+			stop = c.Start(t, hop)
+			offer(0, span(20, 10))
+			other, err := pull(0, handover.Before{})
+			require.NoError(t, err, "nobody has said anything yet")
+			require.NotEqual(t, had.Manifest, other.Manifest)
+			offer(1, span(0, 10))
+			_, err = pull(1, before)
+			requireProblem(t, problem.SetBack, err)
+			requireFindingAt(t, c, hop, relay.Finding{Batch: 1,
+				Reason: "the next hop has had a batch that is not here: everything was set back"})
+			stop()
+			c.Start(t, hop)
+			_, err = pull(1, handover.BeforeOf(other.Manifest))
+			requireProblem(t, problem.SetBack, err)
+		})
+	}
+}
+
+// requireFindingAt asserts that a relay has one finding.
+func requireFindingAt(t *testing.T, c *relaytest.Cascade, hop int, want relay.Finding) {
+	t.Helper()
+	require.Equal(t, []relay.Finding{want}, c.Status(t, hop).Findings)
 }
 
 // TestSetBackShowsByTheNextHop: a relay whose store, secret and keys were all set back to one moment learns

@@ -37,7 +37,7 @@ func FuzzHandler(f *testing.F) {
 		f.Add([]byte(strings.ReplaceAll(seed, "\n", "\r\n")))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		pull := handover.Signed(next, onion.SignPull, handover.Body(c.Open.ID, 0, 1, 0))
+		pull := handover.Signed(next, onion.SignPull, handover.Body(c.Open.ID, 0, 1, 0, handover.Before{}))
 		confirm := handover.Signed(next, onion.SignConfirm, handover.ConfirmBody(c.Open.ID, 0, 0, batch.Manifest))
 		report := []byte{}
 		if bytes.Contains(text, []byte("{report}")) {

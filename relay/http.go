@@ -107,14 +107,18 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := r.signed(req, s, onion.SignPull, handover.Body(s.ID, epoch, seq, from)); err != nil {
+	before, err := handover.ParseBefore(req.Header.Get(handover.BeforeHeader))
+	if err != nil {
+		return problem.New(problem.Malformed, "%s: %s", handover.BeforeHeader, err)
+	}
+	if err := r.signed(req, s, onion.SignPull, handover.Body(s.ID, epoch, seq, from, before)); err != nil {
 		return err
 	}
 	if start, _, ok := r.window(s, epoch); ok {
 		r.clock.Told(start.Add(-maxSkew)) // it has begun there
 	}
-	if s.isBehind(epoch) {
-		return errBehind()
+	if err := r.checkBefore(req.Context(), s, epoch, seq, before); err != nil {
+		return err
 	}
 	if !r.handouts.take(s) {
 		return r.turnAway(problem.Overloaded)

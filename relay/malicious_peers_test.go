@@ -327,7 +327,7 @@ func TestMaliciousNextHop(t *testing.T) {
 		return fmt.Sprintf("/v1/tasks/%s/epochs/%d/batches/%d", id, epoch, seq)
 	}
 	newPull := func() string {
-		return handover.Signed(c.SignKey(t, 1), onion.SignPull, handover.Body(c.Open.ID, 0, 0, 0))
+		return handover.Signed(c.SignKey(t, 1), onion.SignPull, handover.Body(c.Open.ID, 0, 0, 0, handover.Before{}))
 	}
 	newConfirm := func() string {
 		return handover.Signed(c.SignKey(t, 1), onion.SignConfirm,

@@ -121,7 +121,11 @@ func (r *Relay) giveUpAt(s *served, epoch uint64) time.Time {
 // pullBatch takes one batch and says whether the epoch has no further one now.
 func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
 	begun := time.Now()
-	b, err := r.upstream.PullOnce(ctx, s.Open, s.hop-1, epoch, seq, func(signed *onion.SignedManifest) error {
+	before, err := r.before(ctx, s, epoch, seq)
+	if err != nil {
+		return false, err
+	}
+	b, err := r.upstream.PullOnce(ctx, s.Open, s.hop-1, epoch, seq, before, func(signed *onion.SignedManifest) error {
 		if err := r.store.Witness(ctx, s.epochID(epoch), seq, signed); err != nil {
 			return err
 		}
@@ -434,6 +438,21 @@ func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) er
 		return r.note(ctx, s, epoch, seq, Reason(handover.ErrOther.Error()))
 	}
 	return err
+}
+
+// before returns what this relay has had of the number before one.
+func (r *Relay) before(ctx context.Context, s *served, epoch, seq uint64) (b handover.Before, err error) {
+	if seq == 0 {
+		return b, nil
+	}
+	source, err := r.sourceOf(ctx, s, epoch, seq-1)
+	if errors.Is(err, store.ErrNoBatch) { // the epoch is over
+		return b, nil
+	}
+	if err != nil {
+		return b, err
+	}
+	return handover.BeforeOf(source.Manifest), nil
 }
 
 // sourceOf returns the manifest that a batch here was made from.

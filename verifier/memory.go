@@ -150,25 +150,46 @@ func (p *Puller) agrees(end *onion.End) (why string, err error) {
 
 // manifest returns what the last relay has signed for a number, nil where it is not known here.
 func (p *Puller) manifest(epoch, seq uint64) (*onion.Manifest, error) {
+	s, err := p.signed(epoch, seq)
+	if s == nil || err != nil {
+		return nil, err
+	}
 	var m onion.Manifest
+	return &m, codec.Unmarshal(s.Manifest, &m)
+}
+
+// signed is manifest with its signature.
+func (p *Puller) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 	s, err := readSigned(p.manifestPath(epoch, seq))
+	if s != nil || err != nil {
+		return s, err
+	}
+	file, err := os.Open(p.path(epoch, seq))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if s == nil {
-		file, err := os.Open(p.path(epoch, seq))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		r, err := onion.NewBatchReader(file, math.MaxInt32)
-		if err != nil {
-			return nil, err
-		}
-		s = r.Signed()
+	defer file.Close()
+	r, err := onion.NewBatchReader(file, math.MaxInt32)
+	if err != nil {
+		return nil, err
 	}
-	return &m, codec.Unmarshal(s.Manifest, &m)
+	return r.Signed(), nil
+}
+
+// before returns what is known here of the number before one: nothing where its batch is missing, damaged, or two.
+func (p *Puller) before(epoch, seq uint64) (none handover.Before) {
+	if seq == 0 {
+		return none
+	}
+	if _, err := os.Stat(p.manifestPath(epoch, seq-1) + secondSuffix); err == nil {
+		return none
+	}
+	s, err := p.signed(epoch, seq-1)
+	if s == nil || err != nil {
+		return none
+	}
+	return handover.BeforeOf(s.Manifest)
 }

@@ -419,7 +419,7 @@ func (p *Puller) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bool, err error) {
 	open, seq := p.verifier.open, c.next
 	last := open.VerifierHop() - 1
-	batch, err := p.client.PullOnce(ctx, open, last, epoch, seq, p.remember(epoch, seq))
+	batch, err := p.client.PullOnce(ctx, open, last, epoch, seq, p.before(epoch, seq), p.remember(epoch, seq))
 	if ctx.Err() == nil { // else it is this verifier that ends
 		p.noteContact(err)
 	}

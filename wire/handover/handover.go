@@ -2,7 +2,7 @@
 // number and, once they are safe, confirms them so that the relay may delete them. When the epoch is
 // over, it asks for its signed end.
 //
-//	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}   over task ‖ epoch ‖ seq ‖ first byte ‖ nonce
+//	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}   over task ‖ epoch ‖ seq ‖ first byte ‖ before ‖ nonce
 //	POST {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm   … task ‖ epoch ‖ seq ‖ SHA-256(manifest) ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/epochs/{e}/end                     … task ‖ epoch ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/time?nonce=…                       not signed
@@ -35,6 +35,26 @@ import (
 
 // Header carries nonce and signature of a request, as unpadded base64url.
 const Header = "Doona-Signature"
+
+// BeforeHeader carries the [Before] of a pull, as unpadded base64url. Without it nothing is said.
+const BeforeHeader = "Doona-Before"
+
+// Before is the SHA-256 of the manifest that a hop has had of the number before the one that it asks for; zeros
+// where it does not know. A relay that has another batch of that number was set back.
+type Before [sha256.Size]byte
+
+// BeforeOf returns that of a manifest.
+func BeforeOf(manifest []byte) Before { return sha256.Sum256(manifest) }
+
+// ParseBefore reads the header's value.
+func ParseBefore(text string) (b Before, err error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) != 0 && len(raw) != len(b) {
+		return b, errors.New("not 32 bytes as base64url")
+	}
+	copy(b[:], raw)
+	return b, nil
+}
 
 // What a relay may answer to a pull instead of a batch; compare with errors.Is. Other errors
 // are of the network, or a [problem.Problem].
@@ -104,13 +124,13 @@ type Witness func(*onion.SignedManifest) error
 
 // Pull is [Client.PullOnce] without a witness: for who keeps nothing.
 func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
-	return c.PullOnce(ctx, open, from, epoch, seq, func(*onion.SignedManifest) error { return nil })
+	return c.PullOnce(ctx, open, from, epoch, seq, Before{}, func(*onion.SignedManifest) error { return nil })
 }
 
 // PullOnce fetches batch seq of an epoch from the relay at hop from and checks it as it comes: manifests
 // and hashes before the first slot, each chunk before the next. See the errors above; others are the
 // witness's or of the network.
-func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64,
+func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
 	witness Witness) (*onion.Batch, error) {
 	layout, err := onion.NewLayout(open.Task)
 	if err != nil {
@@ -120,8 +140,15 @@ func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, ep
 	defer cancel()
 	most := MaxBatch(open.Task, layout, from)
 	body := &transfer{left: most, ask: func(at int64) (*http.Response, error) {
-		signature := Signed(c.key, onion.SignPull, Body(open.ID, epoch, seq, uint64(at)))
-		return c.ask(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), signature, at)
+		header := http.Header{}
+		header.Set(Header, Signed(c.key, onion.SignPull, Body(open.ID, epoch, seq, uint64(at), before)))
+		if before != (Before{}) {
+			header.Set(BeforeHeader, base64.RawURLEncoding.EncodeToString(before[:]))
+		}
+		if at > 0 {
+			header.Set("Range", fmt.Sprintf("bytes=%d-", at))
+		}
+		return c.send(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), header)
 	}}
 	defer body.Close()
 	b, err := read(body, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness)
@@ -225,7 +252,7 @@ func (t *transfer) Close() {
 // may delete the ciphertexts.
 func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, manifest []byte) error {
 	signature := Signed(c.key, onion.SignConfirm, ConfirmBody(open.ID, epoch, seq, manifest))
-	resp, err := c.ask(ctx, http.MethodPost, open.ConfirmURL(from, epoch, seq), signature, 0)
+	resp, err := c.ask(ctx, http.MethodPost, open.ConfirmURL(from, epoch, seq), signature)
 	if err != nil {
 		return fmt.Errorf("couldn't confirm batch %d of epoch %d: %w", seq, epoch, err)
 	}
@@ -236,19 +263,22 @@ func (c *Client) Confirm(ctx context.Context, open *taskfile.Open, from int, epo
 	return nil
 }
 
-// ask sends a signed request for what follows the first from bytes. The answer is a success, and its
-// body the caller's to close.
-func (c *Client) ask(ctx context.Context, method, url, signature string, from int64) (*http.Response, error) {
+// ask sends a request with a signature, unless that is "". The answer is a success, and its body the caller's to
+// close.
+func (c *Client) ask(ctx context.Context, method, url, signature string) (*http.Response, error) {
+	header := http.Header{}
+	if signature != "" {
+		header.Set(Header, signature)
+	}
+	return c.send(ctx, method, url, header)
+}
+
+func (c *Client) send(ctx context.Context, method, url string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	if signature != "" {
-		req.Header.Set(Header, signature)
-	}
-	if from > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
-	}
+	req.Header = header
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
@@ -302,7 +332,7 @@ func (c *Client) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64
 
 // small reads an answer of at most most bytes.
 func (c *Client) small(ctx context.Context, url, signature string, most int64) ([]byte, error) {
-	resp, err := c.ask(ctx, http.MethodGet, url, signature, 0)
+	resp, err := c.ask(ctx, http.MethodGet, url, signature)
 	if err != nil {
 		return nil, err
 	}
@@ -337,9 +367,9 @@ func Verify(key task.SignKey, purpose onion.Purpose, body []byte, header string)
 }
 
 // Body returns what a pull signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖ the first byte asked
-// for, 8 bytes each, big-endian.
-func Body(id task.ID, epoch, seq, from uint64) []byte {
-	return binary.BigEndian.AppendUint64(batchBody(id, epoch, seq), from)
+// for, 8 bytes each, big-endian ‖ before.
+func Body(id task.ID, epoch, seq, from uint64, before Before) []byte {
+	return append(binary.BigEndian.AppendUint64(batchBody(id, epoch, seq), from), before[:]...)
 }
 
 // ConfirmBody returns what a confirmation signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖
