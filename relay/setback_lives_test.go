@@ -1,0 +1,385 @@
+package relay_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Lives. A relay lives for some moments, at each of which everything is copied: what it keeps, and what the next
+// hop remembers. Then any of them are restored to any of these moments, the rest is as it was at the end, and the
+// world is as hostile as it can be: clients send old reports again, and a second report each; the relay before
+// serves other batches under old numbers, and old slots under later ones. The next hop is honest, which is: it
+// keeps to what [handover] asks of it, with the memory that it is left with. No client is released twice to it.
+
+// The parts that may be restored, beside those of keptParts.
+const neighbourPart = "neighbour"
+
+// moments of lives, of each kind of life: how many lives, and of how many moments.
+func livesPlan() (lives, moments int) {
+	if os.Getenv("DOONA_FULL") != "" {
+		return 12, 15
+	}
+	return 1, 3
+}
+
+// errTwo is the next hop's finding.
+var errTwo = errors.New("two manifests of one number")
+
+// nextHop is what an honest next hop remembers.
+type nextHop struct {
+	next    uint64
+	before  handover.Before
+	seen    map[uint64]handover.Before // manifests, by number
+	untold  map[uint64][]byte          // manifests of batches that it has, and has not confirmed
+	stopped bool                       // the epoch is over for it
+}
+
+func (n *nextHop) clone() *nextHop {
+	out := *n
+	out.seen, out.untold = maps.Clone(n.seen), maps.Clone(n.untold)
+	return &out
+}
+
+// lifetime is a relay's life.
+type lifetime struct {
+	*relaytest.Cascade
+	t        *testing.T
+	rng      *rand.Rand
+	hop      int
+	first    *relaytest.Rogue // before a second relay
+	slots    map[uint64][]byte
+	offers   uint64
+	reports  []report
+	clients  uint64
+	next     *nextHop
+	moments  []lifeMoment
+	stop     func()
+	released map[uint64]handover.Before // by client: the batch that it was released in
+	figures  map[string]int
+}
+
+type report struct {
+	client uint64
+	body   []byte
+}
+
+type lifeMoment struct {
+	kept kept
+	next *nextHop
+	made uint64
+}
+
+func newLife(t *testing.T, hops, hop int, seed uint64) *lifetime {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Hops: hops, Task: func(draft *task.Task) {
+		draft.Batch.Size, draft.Batch.Min = 4, 3
+	}})
+	l := &lifetime{Cascade: c, t: t, rng: rand.New(rand.NewPCG(seed, uint64(10*hops+hop))), hop: hop,
+		slots: map[uint64][]byte{}, released: map[uint64]handover.Before{}, figures: map[string]int{},
+		next: &nextHop{seen: map[uint64]handover.Before{}, untold: map[uint64][]byte{}}}
+	if hop > 0 {
+		l.first = c.StartFirst(t)
+	}
+	return l
+}
+
+// client pulls with the next hop's key.
+func (l *lifetime) client() *handover.Client {
+	if l.hop+1 == l.Open.VerifierHop() {
+		return l.Verifier
+	}
+	return handover.NewClient(l.SignKey(l.t, l.hop+1), nil)
+}
+
+// act is something that happens before the next moment.
+func (l *lifetime) act() {
+	switch n := l.rng.IntN(10); {
+	case n < 6 && l.hop == 0:
+		for range 1 + l.rng.IntN(5) {
+			l.post(l.clients, nil)
+			l.clients++
+		}
+	case n < 6:
+		l.offer(l.offers, l.fresh(4))
+		l.offers++
+		time.Sleep(60 * time.Millisecond) // it is pulled, or will be later
+	case n < 8:
+		_ = l.pull(true)
+	default:
+		_ = l.pull(false)
+		l.confirm()
+	}
+}
+
+// post sends a client's report: a new one, or the bytes of before.
+func (l *lifetime) post(client uint64, body []byte) {
+	if body == nil {
+		body = l.Seal(l.t, 0, client)
+		l.reports = append(l.reports, report{client, body})
+	}
+	_ = l.Post(l.t.Context(), 0, body, relaytest.Network(int(client)))
+}
+
+// fresh returns the slots of new clients.
+func (l *lifetime) fresh(n uint64) (out [][]byte) {
+	clients := span(l.clients, n)
+	l.clients += n
+	for i, slot := range l.Slots(l.t, 0, clients...)[0] {
+		l.slots[clients[i]] = slot
+		out = append(out, slot)
+	}
+	return out
+}
+
+// old returns slots that were offered before.
+func (l *lifetime) old(n int) (out [][]byte) {
+	all := slices.Collect(maps.Values(l.slots))
+	l.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all[:min(n, len(all))]
+}
+
+func (l *lifetime) offer(seq uint64, slots [][]byte) {
+	l.first.Serve(l.t, 0, seq, l.first.Batch(l.t, 0, seq, uint64(len(slots)), onion.Lanes{slots}))
+}
+
+// pull takes the next number as an honest next hop does, or is cut short after the manifest.
+func (l *lifetime) pull(short bool) error {
+	n := l.next
+	if n.stopped {
+		return errTwo
+	}
+	cut := errors.New("cut short")
+	b, err := l.client().PullOnce(l.t.Context(), l.Open, l.hop, 0, n.next, n.before,
+		func(s *onion.SignedManifest) error {
+			hash := handover.BeforeOf(s.Manifest)
+			if had, ok := n.seen[n.next]; ok && had != hash {
+				return errTwo
+			}
+			if n.seen[n.next] = hash; short {
+				return cut
+			}
+			return nil
+		})
+	if errors.Is(err, errTwo) || errors.Is(err, handover.ErrConfirmed) {
+		n.stopped = true
+	}
+	if err != nil {
+		return err
+	}
+	l.take(b)
+	n.before, n.untold[n.next] = handover.BeforeOf(b.Manifest), b.Manifest
+	n.next++
+	return nil
+}
+
+// take looks who is in a batch: nobody may be in two.
+func (l *lifetime) take(b *onion.Batch) {
+	inner := *b
+	if l.hop+1 < l.Open.VerifierHop() {
+		opener := l.Opener(l.t, l.hop+1, 0)
+		inner.Ciphertexts = onion.Lanes{{}}
+		for _, slot := range b.Ciphertexts[0] {
+			_, next, err := opener.OpenSlot(0, slot)
+			require.NoError(l.t, err)
+			inner.Ciphertexts[0] = append(inner.Ciphertexts[0], next)
+		}
+	}
+	hash := handover.BeforeOf(b.Manifest)
+	for _, client := range l.Values(l.t, 0, &inner)[0] {
+		if in, ok := l.released[client]; ok {
+			require.Equal(l.t, in, hash, "client %d was released twice", client)
+		}
+		l.released[client] = hash
+	}
+}
+
+func (l *lifetime) confirm() {
+	for seq, manifest := range l.next.untold {
+		if l.client().Confirm(l.t.Context(), l.Open, l.hop, 0, seq, manifest) == nil {
+			delete(l.next.untold, seq)
+		}
+	}
+}
+
+// live lets the relay live for some moments.
+func (l *lifetime) live(moments int) {
+	l.stop = l.Start(l.t, l.hop)
+	for range moments {
+		for range 1 + l.rng.IntN(3) {
+			l.act()
+		}
+		l.stop()
+		l.moments = append(l.moments, lifeMoment{keptOf(l.t, l.Cascade, l.hop, slices.Sorted(maps.Keys(keptParts))...),
+			l.next.clone(), l.made()})
+		l.stop = l.Start(l.t, l.hop)
+	}
+	l.stop()
+}
+
+// made returns how many numbers are sealed without a gap, as the relay's own files say.
+func (l *lifetime) made() uint64 {
+	i, err := relay.Inspect(l.Config(l.t, l.hop))
+	require.NoError(l.t, err)
+	defer i.Close()
+	status, err := i.Status(l.t.Context())
+	require.NoError(l.t, err)
+	if epochs := status.Tasks[0].Epochs; len(epochs) > 0 {
+		return uint64(epochs[0].Batches)
+	}
+	return 0
+}
+
+// restore lays out the last moment, and some parts of an earlier one.
+func (l *lifetime) restore(m int, parts []string) {
+	last := l.moments[len(l.moments)-1]
+	last.kept.restore(l.t, l.Cascade, l.hop, slices.Sorted(maps.Keys(keptParts))...)
+	l.next = last.next.clone()
+	for _, part := range parts {
+		if part == neighbourPart {
+			l.next = l.moments[m].next.clone()
+		} else {
+			l.moments[m].kept.restore(l.t, l.Cascade, l.hop, part)
+		}
+	}
+}
+
+// subset returns some of the parts, not none and not all; the first is everything of the relay's own.
+func (l *lifetime) subset(first bool) (parts []string) {
+	all := append(slices.Sorted(maps.Keys(keptParts)), neighbourPart)
+	if first {
+		return all[:len(all)-1]
+	}
+	bits := 1 + l.rng.IntN(1<<len(all)-2)
+	for i, part := range all {
+		if bits>>i&1 == 1 {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// tryAll restores parts of a moment, and has the world try to get somebody released twice.
+func (l *lifetime) tryAll(m int, parts []string) {
+	t, where := l.t, fmt.Sprintf("moment %d, parts %s", m, strings.Join(parts, ", "))
+	known, released := maps.Clone(l.slots), maps.Clone(l.released)
+	reports, clients := l.reports, l.clients
+	l.restore(m, parts)
+	behind := slices.Equal(parts, l.subset(true)) && l.moments[m].made < l.next.next
+	r, err := relay.New(l.Config(t, l.hop))
+	require.NoError(t, err, where)
+	stop := l.ServeUnready(t, r)
+	status, text := 0, ""
+	for began := time.Now(); status/100 != 2 && !strings.Contains(text, "set back"); {
+		status, text = get(t, l.Cascade, l.hop, "/readyz")
+		require.Less(t, time.Since(began), 8*time.Second, "%s: %s", where, text)
+		time.Sleep(5 * time.Millisecond)
+	}
+	switch {
+	case status/100 != 2:
+		l.requireRefused(where)
+		l.figures["refused"]++
+	case l.hostile():
+		l.figures["shown by the next hop"]++
+		require.Contains(t, l.Status(t, l.hop).Findings[0].Reason, "everything was set back", where)
+	default:
+		require.False(t, behind, "%s: the next hop has had %d numbers, and %d were made", where, l.next.next,
+			l.moments[m].made)
+		l.figures["nobody released twice"]++
+	}
+	stop()
+	l.slots, l.released, l.reports, l.clients = known, released, reports, clients
+}
+
+// requireRefused asserts that nothing is taken or handed out, and why is said.
+func (l *lifetime) requireRefused(where string) {
+	back := problem.New(problem.SetBack, "")
+	require.ErrorIs(l.t, l.pull(false), back, where)
+	if l.hop == 0 {
+		require.ErrorIs(l.t, l.Post(l.t.Context(), 0, l.Seal(l.t, 0, 1), relaytest.Network(1)), back, where)
+	}
+}
+
+// hostile has everybody but the next hop do what they can, and says whether the relay has noticed.
+func (l *lifetime) hostile() (noticed bool) {
+	for round := range 2 {
+		if l.hop == 0 {
+			for _, r := range l.reports {
+				l.post(r.client, r.body)
+				l.post(r.client, l.Seal(l.t, 0, r.client)) // a second report of the same client
+			}
+			for range 3 {
+				l.post(l.clients, nil)
+				l.clients++
+			}
+		} else {
+			for seq := range l.offers + 2 {
+				if seq >= l.offers || l.rng.IntN(2) == 0 {
+					l.offer(seq, append(l.old(4), l.fresh(uint64(round))...))
+				}
+			}
+		}
+		for again := 0; again < 4; {
+			err := l.pull(l.rng.IntN(8) == 0)
+			switch {
+			case errors.Is(err, problem.New(problem.SetBack, "")):
+				return true
+			case errors.Is(err, handover.ErrNotSealed):
+				again++
+				time.Sleep(25 * time.Millisecond)
+			case l.next.stopped || errors.Is(err, handover.ErrEpochComplete):
+				again = 4
+			}
+			l.confirm()
+		}
+	}
+	return false
+}
+
+// TestSetBackOfLives restores any of {store, secret, keys, the next hop's memory} to any moment of relays' lives,
+// at every hop: 540 moments with DOONA_FULL=1.
+func TestSetBackOfLives(t *testing.T) {
+	lives, moments := livesPlan()
+	all := map[string]map[string]int{}
+	for _, at := range []struct{ hops, hop int }{{1, 0}, {2, 0}, {2, 1}} {
+		name := fmt.Sprintf("hop %d of %d", at.hop, at.hops)
+		t.Run(name, func(t *testing.T) {
+			figures := map[string]int{}
+			for seed := range lives {
+				l := newLife(t, at.hops, at.hop, uint64(seed))
+				l.live(moments)
+				for m := range moments {
+					l.tryAll(m, l.subset(true))
+					l.tryAll(m, l.subset(false))
+				}
+				for what, n := range l.figures {
+					figures[what] += n
+				}
+				figures["moments"] += moments
+			}
+			all[name] = figures
+		})
+	}
+	t.Log(all)
+	if path := os.Getenv("DOONA_LIVES"); path != "" {
+		out, err := json.Marshal(all)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, out, 0o600))
+	}
+}
