@@ -377,7 +377,7 @@ func TestSetBackOfLives(t *testing.T) {
 		})
 	}
 	t.Log(all)
-	if path := os.Getenv("DOONA_LIVES"); path != "" {
+	if path := os.Getenv("DOONA_FIGURES"); path != "" {
 		out, err := json.Marshal(all)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, out, 0o600))

@@ -30,8 +30,13 @@ run_part() {
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run Crash -v ./relay/internal/crashtest
       ;;
     setback)
-      DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
-      DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer ./relay ./relay/internal/crashtest
+      local of_store of_lives
+      of_store=$(mktemp) of_lives=$(mktemp)
+      DOONA_FULL=1 DOONA_FIGURES="$of_store" go test -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
+      DOONA_FULL=1 DOONA_FIGURES="$of_lives" go test -timeout 60m -run SetBack -v ./relay
+      DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer ./relay/internal/crashtest
+      printf '{"store": %s, "lives": %s}' "$(cat "$of_store")" "$(cat "$of_lives")" >"$figures"
+      rm "$of_store" "$of_lives"
       ;;
     world)
       DOONA_FULL=1 go test -timeout 60m -run ClockJumps -v ./relay ./issuer ./verifier
