@@ -191,7 +191,8 @@ func TestSlowNextHop(t *testing.T) {
 			l.report(t)
 		}
 		time.Sleep(5 * time.Second) // until it is sealed
-		signature := handover.Signed(verifierKey(t, l.Cascade), onion.SignPull, handover.Body(l.Open.ID, 0, 0, 0, handover.Before{}))
+		signature := handover.Signed(verifierKey(t, l.Cascade), onion.SignPull,
+			handover.Body(l.Open.ID, 0, 0, 0, handover.Before{}))
 		var batch int64
 		lasted := l.lasts(t, func(conn net.Conn) {
 			fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: relay\r\n%s: %s\r\n\r\n", l.path("batches/0"), handover.Header,
