@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ type history struct {
 	open                []uint64
 	vault               *Vault
 	store               *database
+	copies              *sql.DB // of a PostgreSQL store's content
 	names               int
 }
 
@@ -71,7 +73,7 @@ func (h *history) begin(t *testing.T) error {
 // keep takes a copy of everything.
 func (h *history) keep(t *testing.T) {
 	t.Helper()
-	m := moment{store: snapshot(t, h.description, len(h.moments)), files: map[int][]byte{}}
+	m := moment{store: h.snapshot(t), files: map[int][]byte{}}
 	for _, part := range []int{partSecret, partKeys} {
 		in, err := os.ReadFile(h.path(part))
 		require.NoError(t, err)
@@ -81,8 +83,22 @@ func (h *history) keep(t *testing.T) {
 	h.moments = append(h.moments, m)
 }
 
+// snapshot is that of the history's store, over one connection.
+func (h *history) snapshot(t *testing.T) (restore func(t *testing.T)) {
+	t.Helper()
+	if isPostgres(h.description) && h.copies == nil {
+		h.copies = raw(t, h.description)
+	}
+	return snapshotOver(t, h.copies, h.description, len(h.moments))
+}
+
 // snapshot copies a store's content and returns what puts it back.
 func snapshot(t *testing.T, description string, n int) (restore func(t *testing.T)) {
+	t.Helper()
+	return snapshotOver(t, raw(t, description), description, n)
+}
+
+func snapshotOver(t *testing.T, db *sql.DB, description string, n int) (restore func(t *testing.T)) {
 	t.Helper()
 	if path, ok := strings.CutPrefix(description, service.SchemeSQLite); ok {
 		files := map[string][]byte{}
@@ -98,7 +114,7 @@ func snapshot(t *testing.T, description string, n int) (restore func(t *testing.
 			}
 		}
 	}
-	db, name := raw(t, description), fmt.Sprintf("m%d", n)
+	name := fmt.Sprintf("m%d", n)
 	tables := []string{"meta", "epochs", "open", "slots", "seen", "clients", "batches", "findings", "tallies", "ends",
 		"marks", "witnessed", "processes",
 		"cuts"}
