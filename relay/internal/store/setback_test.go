@@ -318,8 +318,9 @@ func (h *history) requireSame(t *testing.T) {
 }
 
 // TestSetBack restores every proper part of {store, secret, keys} to random earlier moments of a relay's
-// life: 600 with DOONA_FULL=1, else 8; on PostgreSQL, which takes longer, a third of the parts at each. Either nothing works any more, for a cause that names what was set
-// back; or, where what was restored is what a crash leaves, everything is as it was.
+// life: 600 with DOONA_FULL=1, else 8; on PostgreSQL, which takes longer, a third of the parts at each. Either
+// nothing works any more, for a cause that names what was set back; or, where what was restored is what a crash
+// leaves, everything is as it was.
 func TestSetBack(t *testing.T) {
 	moments := 8
 	if os.Getenv("DOONA_FULL") != "" {
