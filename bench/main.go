@@ -23,7 +23,7 @@ import (
 )
 
 // groups are all measurements, in the order in which they run.
-var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, edgeWorker,
+var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, relayNoise, edgeWorker,
 	calculations}
 
 func main() {

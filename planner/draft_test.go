@@ -79,6 +79,10 @@ func TestRelayNoise(t *testing.T) {
 			q.Query, q.Bins, q.Epsilon, q.Delta = task.Histogram, 16, 0, 0
 			q.TotalEpsilon, q.TotalDelta, q.Epochs = 5.11, 3e-5, 30
 		}, 16 * 37},
+		"a year of days": {func(q *planner.Query) {
+			q.Query, q.Bins, q.Epsilon, q.Delta = task.Histogram, 16, 0, 0
+			q.Relays.TotalEpsilon, q.Relays.TotalDelta, q.Relays.Epochs = 3, 1e-5, 365
+		}, 16 * 230},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := query()

@@ -13,10 +13,10 @@ import (
 // every call anew: a draw that is not used is forgotten, and no draw is used twice. Nothing of it is
 // stored or logged but, permuted among the others, the sealed slots.
 func (s *served) dilute(epoch uint64) ([][]byte, error) {
-	if s.noise == nil {
+	if s.draw == nil {
 		return nil, nil
 	}
-	cells, err := s.noise.Draw(randomizer.NewSource())
+	cells, err := s.draw(randomizer.NewSource())
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -24,6 +25,9 @@ func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Pre
 // LimitPages lets a relay's store grow to n pages, or not at all where it has as many, like a disk
 // that is full then; 0 lifts the limit.
 func LimitPages(r *Relay, n int) error { return store.LimitPages(r.store, n) }
+
+// DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
+func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) { r.order[0].draw = draw }
 
 // FillHandouts takes all places for batches of a relay's first task on their way out, until free is
 // called.

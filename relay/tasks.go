@@ -30,8 +30,10 @@ type served struct {
 	hop    int
 	layout onion.Layout
 	keys   *keyfile.HPKE
-	noise  *dummies.Law  // nil if the task has none
 	sealer *onion.Sealer // of dummies
+
+	// Draws the cells of the dummies for one batch; nil if the task has none.
+	draw func(*randomizer.Source) ([]uint64, error)
 
 	mu      sync.Mutex // guards the rest
 	openers map[uint64]*onion.Opener
@@ -101,8 +103,8 @@ func (s *served) loadNoise() (err error) {
 	if s.Noise == nil {
 		return nil
 	}
-	s.noise = dummies.New(s.Noise)
-	if _, err := s.noise.Draw(randomizer.NewSource()); err != nil { // a law that no draw meets would stop all tasks
+	s.draw = dummies.New(s.Noise).Draw
+	if _, err := s.draw(randomizer.NewSource()); err != nil { // a law that no draw meets would stop all tasks
 		return err
 	}
 	s.sealer, err = onion.NewSealer(s.Task, s.ID, s.KeyLists)

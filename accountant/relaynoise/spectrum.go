@@ -37,7 +37,7 @@ const (
 	maxProducts = 1 << 25 // Of characteristic functions that are computed.
 	maxStored   = 1 << 22 // Of products that are kept.
 	leastLikely = 1e-4    // E[Φ(X)]: a draw that is met more rarely holds up relays, and needs more digits here.
-	maxBins     = 512
+	maxBins     = 128
 	leastPart   = 1e-13 // Products below it are dropped.
 	leastTail   = 1e-12 // What may wrap around.
 )
@@ -50,10 +50,7 @@ func newSpectrum(t *tilt) (*spectrum, error) {
 	}
 	for s.size = 4; float64(s.size) < need; s.size *= 2 {
 	}
-	s.cos = make([]float64, s.size)
-	for i := range s.cos {
-		s.cos[i] = math.Cos(2 * math.Pi * float64(i) / float64(s.size))
-	}
+	s.cos = cosines(s.size)
 	s.keep()
 	numbers := 0
 	for j := range t.weights {
@@ -79,6 +76,17 @@ func newSpectrum(t *tilt) (*spectrum, error) {
 		s.empty = append(s.empty, s.mass(b, 0))
 	}
 	return s, nil
+}
+
+// cosines returns cos(2πi/N) for all i below N, a multiple of 4.
+func cosines(n int) []float64 {
+	cos := make([]float64, n)
+	for i := range n/4 + 1 {
+		x := math.Cos(2 * math.Pi * float64(i) / float64(n))
+		cos[i], cos[n/2-i], cos[n/2+i], cos[(n-i)%n] = x, -x, -x, x
+	}
+	cos[n/4], cos[3*n/4] = 0, 0
+	return cos
 }
 
 func (s *spectrum) tooLarge() error {
@@ -109,12 +117,16 @@ func (t *tilt) cumulant(s float64) float64 {
 	log := -s * float64(t.centre)
 	for j, w := range t.weights {
 		turn, largest, sum := s*float64(w), math.Inf(-1), 0.0
-		for z, p := range t.law(j) {
-			largest = max(largest, turn*float64(z)+math.Log(p))
+		logs := t.logs[t.table[j]]
+		for z, log := range logs {
+			largest = max(largest, turn*float64(z)+log)
 		}
-		for z, p := range t.law(j) {
-			sum += math.Exp(turn*float64(z) + math.Log(p) - largest)
+		for z, log := range logs {
+			if part := turn*float64(z) + log - largest; part > -40 {
+				sum += math.Exp(part)
+			}
 		}
+		sum += 1e-17 * float64(len(logs)) // above what was left out
 		log += math.Log(sum) + largest
 	}
 	return log
@@ -235,7 +247,7 @@ func (s *spectrum) beyond(d int) float64 {
 		d = -d
 	}
 	switch {
-	case d == 0 || s.farthest()+d < len(s.factors):
+	case d == 0 || s.farthest+d < len(s.factors):
 		return 0
 	case d > len(s.factors)-1:
 		return 1

@@ -52,15 +52,25 @@ const (
 // tilt is a tilted law in numbers.
 type tilt struct {
 	laws    [][]float64 // Pr[Z_j = z] before the tilt, by table.
+	logs    [][]float64 // Their logarithms.
 	table   []int       // By cell.
 	weights []int       // By cell.
 	centre  int
 	factors []float64 // By distance from the centre, 1 at the largest.
+
+	farthest int // Largest distance of a sum from the centre.
 }
 
 func newTilt(n *task.Noise) *tilt {
 	t := &tilt{centre: int(n.Tilt.Centre)}
 	t.laws, _ = tables(n)
+	for _, law := range t.laws {
+		logs := make([]float64, len(law))
+		for z, p := range law {
+			logs[z] = math.Log(p)
+		}
+		t.logs = append(t.logs, logs)
+	}
 	n.Each(func(first uint64, run task.Run) {
 		for _, weight := range n.Tilt.Weights[first : first+run.Count] {
 			t.table, t.weights = append(t.table, int(run.Table)), append(t.weights, int(weight))
@@ -69,6 +79,11 @@ func newTilt(n *task.Noise) *tilt {
 	for _, factor := range n.Tilt.Factors {
 		t.factors = append(t.factors, float64(factor)/float64(n.Tilt.Factors[0]))
 	}
+	sum := 0
+	for j, w := range t.weights {
+		sum += w * (len(t.law(j)) - 1)
+	}
+	t.farthest = max(t.centre, sum-t.centre)
 	return t
 }
 
@@ -140,12 +155,3 @@ func (t *tilt) ends() (most float64, err error) {
 
 // law returns that of a cell.
 func (t *tilt) law(cell int) []float64 { return t.laws[t.table[cell]] }
-
-// farthest returns the largest distance of a sum from the centre.
-func (t *tilt) farthest() int {
-	sum := 0
-	for j, w := range t.weights {
-		sum += w * (len(t.law(j)) - 1)
-	}
-	return max(t.centre, sum-t.centre)
-}

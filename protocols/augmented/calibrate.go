@@ -145,9 +145,10 @@ func noise(t *task.Task, claim relaynoise.Claim, most float64) (cells uint64, n 
 		return 0, nil, err
 	}
 	if cells <= fewCells && most == 0 {
-		n, err = relaynoise.FixedTotal(cells, claim)
-	} else {
-		n, err = relaynoise.Independent(cells, claim, most/float64(cells))
+		if n, err = relaynoise.FixedTotal(cells, claim); err == nil {
+			return cells, n, nil // Else its certificate takes too long, as for many epochs.
+		}
 	}
+	n, err = relaynoise.Independent(cells, claim, most/float64(cells))
 	return cells, n, err
 }

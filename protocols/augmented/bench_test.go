@@ -1,0 +1,60 @@
+package augmented_test
+
+import (
+	"testing"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/augmented"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// claims are tasks whose certificates take a client the longest, by kind.
+var claims = map[string]struct {
+	query   task.Query
+	bins    uint64
+	users   uint64
+	dummies float64
+	total   task.Total
+	epochs  uint64
+}{
+	"count":               {query: task.Count, users: 1000},
+	"256 bins":            {query: task.Histogram, bins: 256, users: 1000},
+	"sum, 1,600 dummies":  {query: task.Sum, users: 1e5, dummies: 1600},
+	"sum, 11,000 dummies": {query: task.Sum, users: 1e6, dummies: 11_000},
+	"16 cells, 30 epochs": {query: task.Histogram, bins: 16, users: 1000, total: task.NewTotal("5.11", "3e-5"),
+		epochs: 30},
+	"16 cells, 365 epochs": {query: task.Histogram, bins: 16, users: 1000, total: task.NewTotal("3", "1e-5"),
+		epochs: 365},
+}
+
+// BenchmarkCheckClaim is what a client does before its first report; docs/accountant.md has its figures in WASM.
+func BenchmarkCheckClaim(b *testing.B) {
+	for name, c := range claims {
+		one := randomizer.NewRational(1, 1)
+		draft := &task.Task{
+			Name: "claim", Query: c.query, KEM: task.KEMX25519, Claim: task.NewClaim("1", "1e-6"),
+			Input:   task.Input{Lo: randomizer.NewRational(0, 1), Hi: one, Bins: c.bins, Labels: c.bins > 0},
+			Batch:   task.Batch{Size: c.users, Honest: one, Min: c.users},
+			Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+		}
+		if !c.total.IsZero() {
+			draft.Claim, draft.Epochs.Count = task.Claim{Total: c.total}, c.epochs
+		}
+		var p augmented.Protocol
+		if err := p.Dilute(draft, protocols.Dilution{MaxDummies: c.dummies}); err != nil {
+			b.Fatal(name, err)
+		}
+		m, err := p.Open(draft)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := m.CheckClaim(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

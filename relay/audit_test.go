@@ -1,0 +1,318 @@
+package relay_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/task/dummies"
+)
+
+// The audit law adds few dummies to two cells, with a δ that an n−1 attack on a few hundred batches can measure:
+// .0884 at ε = 2.
+func auditNoise(rise, fall float64, c, most int) *task.Noise {
+	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(rise, fall, c, most)}}
+}
+
+func auditLaw() *task.Noise { return auditNoise(1, 1, 2, 5) }
+
+// tally is what an attacker counts of the two cells in a batch, less all that is known.
+type tally [2]int
+
+// sight is what the victim's batch shows, and a later one of known clients only.
+type sight struct{ first, second tally }
+
+// attack is a guess of whoever knows all else: the sights at which a client that sends 0 is told from one that
+// sends 1, with the probabilities that the noise gives these.
+type guess struct {
+	event  func(sight) bool
+	p0, p1 float64
+	eps    float64 // At which its advantage is p0 − e^ε·p1.
+}
+
+// best returns the guess that shows the most of a noise at ε, and its δ.
+func best(n *task.Noise, eps float64) (g guess, delta float64) {
+	g.eps = eps
+	laws, _ := relaynoise.NewLaws(n)
+	mass := func(y0, y1 int) float64 {
+		a, b := laws.Cells[0].Mass, laws.Cells[1].Mass
+		if y0 < 0 || y1 < 0 || y0 >= len(a) || y1 >= len(b) {
+			return 0
+		}
+		return a[y0] * b[y1]
+	}
+	g.event = func(s sight) bool {
+		p, q := mass(s.first[0]-1, s.first[1]), mass(s.first[0], s.first[1]-1)
+		return p > math.Exp(eps)*q
+	}
+	for y0 := range 10 {
+		for y1 := range 10 {
+			if g.event(sight{first: tally{y0, y1}}) {
+				g.p0, g.p1 = g.p0+mass(y0-1, y1), g.p1+mass(y0, y1-1)
+			}
+		}
+	}
+	return g, g.p0 - math.Exp(eps)*g.p1
+}
+
+// same is the guess that two batches have one draw.
+func same() guess {
+	return guess{func(s sight) bool { return s.first[0] == s.second[0]+1 && s.first[1] == s.second[1] }, 1, 0, 0}
+}
+
+// advantage returns the estimate of p0 − e^ε·p1 and its standard error where half of the sights are of each.
+func (g guess) advantage(sights []sight) (found, err float64) {
+	var hits [2]float64
+	for i, s := range sights {
+		if g.event(s) {
+			hits[i%2]++
+		}
+	}
+	n := float64(len(sights)) / 2
+	return (hits[0] - math.Exp(g.eps)*hits[1]) / n, g.deviation(hits[0]/n, hits[1]/n, n)
+}
+
+// deviation is the standard error at n trials each, with one trial added to both so that it is never 0.
+func (g guess) deviation(p0, p1, n float64) float64 {
+	p0, p1 = (p0*n+1)/(n+2), (p1*n+1)/(n+2)
+	return math.Sqrt((p0*(1-p0) + math.Exp(2*g.eps)*p1*(1-p1)) / n)
+}
+
+// limit is how many standard errors above the claim is a finding: one in 30,000 audits has one by chance.
+const limit = 4
+
+// power returns the probability that a noise with this guess's probabilities is found out by so many sights.
+func (g guess) power(claim float64, sights int) float64 {
+	n := float64(sights) / 2
+	deviation := g.deviation(g.p0, g.p1, n)
+	return math.Erfc((claim+limit*deviation-(g.p0-math.Exp(g.eps)*g.p1))/deviation/math.Sqrt2) / 2
+}
+
+// drawing is what a relay draws from.
+type drawing func(*randomizer.Source) ([]uint64, error)
+
+// again is a relay that uses one draw for all batches.
+func again(draw drawing) drawing {
+	once := sync.OnceValues(func() ([]uint64, error) { return draw(randomizer.NewSource()) })
+	return func(*randomizer.Source) ([]uint64, error) { return once() }
+}
+
+// setting is where an honest relay stands.
+type setting struct {
+	hop      int // 0 or 1
+	kem      task.KEM
+	postgres bool
+}
+
+// surrounded plays the n−1 attack on one honest relay, with every other key known: batches of the victim, who sends
+// 0 and 1 by turns, and a known client; and each followed by one of known clients. Neither its place in a batch nor
+// its bytes tell a client's slot from a dummy.
+func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight) {
+	const known, own = 1000, 3
+	hop := at.hop
+	c := relaytest.New(t, relaytest.Options{Postgres: at.postgres, Task: func(draft *task.Task) {
+		draft.Claim.Assumption, draft.Noise, draft.Batch.Size = task.NoneHonest, auditLaw(), 2
+		draft.KEM = at.kem
+	}})
+	cfg := c.Config(t, hop)
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	relay.DrawFrom(r, draw)
+	c.Serve(t, r, cfg.Admin)
+	batches := make([][]uint64, 2*sights)
+	for i := range batches {
+		if batches[i] = []uint64{known, known}; i%2 == 0 {
+			batches[i][0] = uint64(i / 2 % 2)
+		}
+	}
+	next := handover.NewClient(c.SignKey(t, 1), nil)
+	if hop == 0 {
+		for i, values := range batches {
+			for j, value := range values {
+				require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, value), relaytest.Network(2*i+j)))
+			}
+		}
+	} else {
+		next = c.Verifier
+		f := c.StartFirst(t)
+		for seq, values := range batches { // with dummies of its own, which it knows
+			slots := c.Slots(t, 0, append(values, known, known, known)...)
+			b, err := onion.NewDilutedBatch(f.Sign, f.Context(0), uint64(seq), 2, []uint64{2}, []uint64{own}, slots,
+				nil)
+			require.NoError(t, err)
+			f.Serve(t, 0, uint64(seq), b)
+		}
+	}
+	var all []tally
+	var looks looks
+	for seq := range batches {
+		var b *onion.Batch
+		require.Eventually(t, func() bool {
+			b, err = next.Pull(t.Context(), c.Open, hop, 0, uint64(seq))
+			return !errors.Is(err, handover.ErrNotSealed)
+		}, relaytest.Patience, 5*time.Millisecond)
+		require.NoError(t, err)
+		all = append(all, counted(t, c, hop, b, &looks))
+	}
+	looks.requireAlike(t)
+	for i := range sights {
+		out = append(out, sight{all[2*i], all[2*i+1]})
+	}
+	return out
+}
+
+// counted opens a batch with all keys behind a hop and counts the cells.
+func counted(t *testing.T, c *relaytest.Cascade, hop int, b *onion.Batch, looks *looks) (y tally) {
+	opener, last := c.Opener(t, 1, 0), c.VerifierOpener(t, 0)
+	for i, slot := range b.Ciphertexts[0] {
+		layers := slices.Clone(slot)
+		if hop == 0 {
+			_, peeled, err := opener.OpenSlot(0, slot)
+			require.NoError(t, err)
+			slot, layers = peeled, append(layers, peeled...)
+		}
+		_, m, err := last.OpenMessage(0, slot)
+		require.NoError(t, err)
+		value := binary.BigEndian.Uint64(m.Body)
+		if value < 2 {
+			y[value]++
+		}
+		looks.add(value == 1000, i, len(b.Ciphertexts[0]), layers)
+	}
+	return y
+}
+
+// looks compares the slots of known clients with the others, nearly all of which are dummies.
+type looks struct {
+	places, variance float64  // Of clients' slots: the sum of their places less the expected one.
+	slots            [2]int   // Of others, and of clients.
+	ones             [2][]int // How often each bit is 1.
+}
+
+func (l *looks) add(client bool, place, of int, layers []byte) {
+	kind := 0
+	if client {
+		kind = 1
+		l.places += float64(place) - float64(of-1)/2
+		l.variance += float64(of*of-1) / 12 // places of one batch repel each other: that is a little too much
+	}
+	l.slots[kind]++
+	if l.ones[kind] == nil {
+		l.ones[kind] = make([]int, 8*len(layers))
+	}
+	for i := range l.ones[kind] {
+		l.ones[kind][i] += int(layers[i/8] >> (i % 8) & 1)
+	}
+}
+
+// requireAlike fails by chance once in a million times: two tests, one of them of up to 20,000 bits.
+func (l *looks) requireAlike(t *testing.T) {
+	t.Helper()
+	require.Less(t, math.Abs(l.places), 5*math.Sqrt(l.variance))
+	require.Len(t, l.ones[0], len(l.ones[1]))
+	n0, n1 := float64(l.slots[0]), float64(l.slots[1])
+	for i := range l.ones[0] {
+		a, b := float64(l.ones[0][i]), float64(l.ones[1][i])
+		mean := (a + b) / (n0 + n1)
+		require.LessOrEqual(t, math.Abs(a/n0-b/n1), 6.5*math.Sqrt(mean*(1-mean)*(1/n0+1/n1)), "bit %d", i)
+	}
+}
+
+// TestSurroundedClient: an attacker who knows every other client, every other relay's dummies and every key but
+// the honest relay's learns what the certificate says, wherever that relay stands. A relay that holds back is
+// found out: one that leaves out a cell, or uses a draw twice, by forty batches; one whose peak is lower by one by
+// a few hundred. That, other keys and PostgreSQL are in the long form.
+func TestSurroundedClient(t *testing.T) {
+	half := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(1, 1, 2, 5), {1}},
+		Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}}
+	honest := dummies.New(auditLaw()).Draw
+	const few = 40
+	full := os.Getenv("DOONA_FULL") != ""
+	settings := []setting{{0, task.KEMX25519, false}, {1, task.KEMX25519, false}}
+	if full {
+		settings = append(settings, setting{0, task.KEMX25519, true}, setting{1, task.KEMX25519, true},
+			setting{0, task.KEMMLKEM768, true}, setting{1, task.KEMMLKEM768, false},
+			setting{0, task.KEMMLKEM768X25519, false}, setting{1, task.KEMMLKEM768X25519, true})
+	}
+	for i, at := range settings {
+		if full || i == 0 {
+			requireFound(t, "a draw used twice", same(), surrounded(t, at, few, again(honest)))
+		}
+		if full || i == 1 {
+			g, _ := best(half, 0)
+			requireFound(t, "a cell left out", g, surrounded(t, at, few, dummies.New(half).Draw))
+		}
+	}
+	if !full {
+		return
+	}
+	const eps, many = 2, 1500
+	g, claim := best(auditLaw(), eps)
+	for hop := range 2 {
+		at := setting{hop, task.KEMX25519, hop == 1}
+		found, deviation := g.advantage(surrounded(t, at, many, honest))
+		t.Logf("honest relay at hop %d: δ %.4f, claimed %.4f, standard error %.4f", hop, found, claim, deviation)
+		require.InDelta(t, claim, found, limit*deviation)
+		lower := auditNoise(1, 1, 1, 4)
+		g, _ := best(lower, eps)
+		requireFound(t, "a peak lower by one", g, surrounded(t, at, many, dummies.New(lower).Draw))
+	}
+}
+
+// requireFound asserts that an audit finds out a relay, and would nearly always: by more than the certificate of
+// the audit law allows.
+func requireFound(t *testing.T, name string, g guess, sights []sight) {
+	t.Helper()
+	curve, err := relaynoise.New(auditLaw())
+	require.NoError(t, err)
+	claim := curve.Delta(g.eps)
+	require.Greater(t, claim, .01)
+	found, deviation := g.advantage(sights)
+	t.Logf("%s: δ(%g) %.4f, claimed %.4f, standard error %.4f, power %.4f", name, g.eps, found, claim, deviation,
+		g.power(claim, len(sights)))
+	require.Greater(t, g.power(claim, len(sights)), .98, name)
+	require.Greater(t, found, claim+limit*deviation, name)
+}
+
+// TestLessNoiseIsFound: a fall steeper by a tenth, and a cut lower by one, show in more draws than a test can have
+// batches. What an attacker learns of the law itself is what the certificate says.
+func TestLessNoiseIsFound(t *testing.T) {
+	const eps = 2
+	sample := func(n *task.Noise) (out []sight) {
+		law, src := dummies.New(n), randomizer.NewSource()
+		for i := range 250_000 {
+			cells, err := law.Draw(src)
+			require.NoError(t, err)
+			var y tally
+			y[i%2]++
+			for _, cell := range cells {
+				y[cell]++
+			}
+			out = append(out, sight{first: y})
+		}
+		return out
+	}
+	for name, n := range map[string]*task.Noise{
+		"a fall steeper by a tenth": auditNoise(1, 1.1, 2, 5), "a cut lower by one": auditNoise(1, 1, 2, 4),
+	} {
+		g, _ := best(n, eps)
+		requireFound(t, name, g, sample(n))
+	}
+	honest, claim := best(auditLaw(), eps)
+	found, deviation := honest.advantage(sample(auditLaw()))
+	require.InDelta(t, claim, found, limit*deviation)
+}
