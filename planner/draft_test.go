@@ -81,7 +81,7 @@ func TestRelayNoise(t *testing.T) {
 		}, 16 * 37},
 		"a year of days": {func(q *planner.Query) {
 			q.Query, q.Bins, q.Epsilon, q.Delta = task.Histogram, 16, 0, 0
-			q.Relays.TotalEpsilon, q.Relays.TotalDelta, q.Relays.Epochs = 3, 1e-5, 365
+			q.TotalEpsilon, q.TotalDelta, q.Epochs = 3, 1e-5, 365
 		}, 16 * 230},
 	} {
 		t.Run(name, func(t *testing.T) {
