@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -56,25 +57,48 @@ const (
 
 var relayNames = []string{"relay1", "relay2"}
 
-// layouts are deployments that worlds copy, without and with tokens. Their keys are as good in every world,
-// as each begins at the same time.
-var layouts = map[bool]func() (*quickstart.Deployment, error){false: layout(false), true: layout(true)}
+// kind is what task a world has: a mean, with tokens, or a count with noise by relays.
+type kind string
+
+const (
+	plain  kind = "plain"
+	tokens kind = "tokens"
+	noise  kind = "noise"
+)
+
+// kindOf returns the kind of a seed's world. Planted bugs are found in worlds without noise.
+func kindOf(seed uint64, planted *bug) kind {
+	switch {
+	case seed%4 == 3 || planted.tokens:
+		return tokens
+	case seed%4 == 1 && planted.name == "":
+		return noise
+	}
+	return plain
+}
+
+// layouts are deployments that worlds copy. Their keys are as good in every world, as each begins at the same time.
+var layouts = map[kind]func() (*quickstart.Deployment, error){plain: layout(plain), tokens: layout(tokens),
+	noise: layout(noise)}
 
 // beginning is when time begins in a bubble of package synctest.
 var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func layout(tokens bool) func() (*quickstart.Deployment, error) {
+func layout(of kind) func() (*quickstart.Deployment, error) {
 	return sync.OnceValues(func() (*quickstart.Deployment, error) {
-		draft, err := planner.Draft(planner.Query{Name: "world", Query: task.Mean, Hi: 10, Batch: worldBatch,
-			Honest:  0.67,
-			Epsilon: 20, Delta: 1e-2})
+		q := planner.Query{Name: "world", Query: task.Mean, Hi: 10, Batch: worldBatch, Honest: 0.67, Epsilon: 20,
+			Delta: 1e-2}
+		if of == noise { // always as many dummies, so that a seed has one trace
+			q.Query, q.Relays = task.Count, &planner.RelayNoise{Batches: 8}
+		}
+		draft, err := planner.Draft(q)
 		if err != nil {
 			return nil, err
 		}
 		draft.Epochs = task.Epochs{Start: uint64(beginning.Add(worldLead).Unix()),
 			Length: uint64(worldLength.Seconds()),
 			Count:  worldEpochs}
-		if tokens {
+		if of == tokens {
 			draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://issuer"}}
 		}
 		var relays []quickstart.Relay
@@ -94,6 +118,7 @@ func layout(tokens bool) func() (*quickstart.Deployment, error) {
 type world struct {
 	*relaytest.Cascade // of which only the deployment is used
 	seed               uint64
+	kind               kind
 	tokens             bool
 	bug                *bug
 	parties            map[string]*party
@@ -143,12 +168,10 @@ func (w *world) name(address string) string {
 
 // newWorld lays out a world in a folder.
 func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
-	w := &world{seed: seed, tokens: seed%4 == 3, bug: planted, parties: map[string]*party{},
+	of := kindOf(seed, planted)
+	w := &world{seed: seed, kind: of, tokens: of == tokens, bug: planted, parties: map[string]*party{},
 		ends: map[string]*relaytest.PipeListener{}}
-	if planted.tokens {
-		w.tokens = true
-	}
-	from, err := layouts[w.tokens]()
+	from, err := layouts[of]()
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +322,11 @@ func (c *worldClient) run() {
 		if i > 0 {
 			time.Sleep(between(c.rng, 0, 40*time.Second))
 		}
-		report, err := client.Report(c.epoch, []float64{c.rng.Float64() * 10})
+		value := c.rng.Float64() * 10
+		if w.kind == noise {
+			value = math.Floor(value / 5)
+		}
+		report, err := client.Report(c.epoch, []float64{value})
 		if err != nil {
 			panic(err)
 		}
@@ -478,7 +505,7 @@ func playRecorded(t *testing.T, seed uint64, planted *bug, records bool) (w *wor
 	t.Helper()
 	faultdisk.Install()
 	folder := filepath.Join(t.TempDir(), "world")
-	_, err := layouts[seed%4 == 3 || planted.tokens]() // outside of the bubble: for all worlds
+	_, err := layouts[kindOf(seed, planted)]() // outside of the bubble: for all worlds
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		w, err = newWorld(seed, folder, planted)
