@@ -27,6 +27,7 @@ servers=$(go list ./relay/... ./issuer/... ./verifier/... ./wire/keyfile/... | g
 heavy='Permute|RandomOrder|EveryProtocolEndToEnd|World|QuantilesAndMean|ProcessedIsPossible|ErrorBars'
 heavy+='|AggregatesOfEveryProtocol|AChangedState|TheSameWordsEverywhere'
 heavy+='|SlowClients|EndWhileDown|Seized|CascadesOfAnyLength|MaliciousFirstRelay|SealedOrder|SetBackAtEachHop'
+heavy+='|SetBackOfLives|SurroundedClient|LessNoiseIsFound|RelaysAddDummies|BatchesPerEpoch'
 step "go test, with the race detector: relay, issuer, verifier, wire/keyfile"
 # shellcheck disable=SC2086
 go test -race -gcflags=all=-d=checkptr=0 -timeout 20m -skip "$heavy" $servers
