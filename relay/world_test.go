@@ -582,16 +582,20 @@ func TestWorld(t *testing.T) {
 // party crashes it may have several: parties ask each other for the time at random moments, and who comes
 // back asks anew.
 func TestWorldIsTheSameAgain(t *testing.T) {
-	quiet := 0
-	for seed := uint64(5); quiet < 3; seed++ {
-		first, again := playWorld(t, seed, &bug{}), playWorld(t, seed, &bug{})
-		require.Equal(t, faultsOf(first), faultsOf(again))
+	first := playWorld(t, 5, &bug{})
+	require.Equal(t, faultsOf(first), faultsOf(playWorld(t, 5, &bug{})))
+	quiet, want := 0, 1
+	if os.Getenv("DOONA_FULL") != "" {
+		want = 5
+	}
+	for seed := uint64(6); quiet < want; seed++ {
+		first := playWorld(t, seed, &bug{})
 		require.Greater(t, len(first.traced), 20)
 		if report := first.report(); strings.Contains(report, "fault: "+faultClock) ||
 			strings.Contains(report, "crash") {
 			continue
 		}
-		require.Equal(t, first.traced, again.traced)
+		require.Equal(t, first.traced, playWorld(t, seed, &bug{}).traced)
 		quiet++
 	}
 }

@@ -33,7 +33,7 @@ step "go test, with the race detector: relay, issuer, verifier, wire/keyfile"
 go test -race -gcflags=all=-d=checkptr=0 -timeout 20m -skip "$heavy" $servers
 step "go test: the heavy tests of these"
 # shellcheck disable=SC2086
-go test -run "$heavy" $servers
+go test -timeout 20m -run "$heavy" $servers
 
 step "go test, everything else, command lines among them"
 # shellcheck disable=SC2046,SC2086
