@@ -45,7 +45,7 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 	for hop := range 2 {
 		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
 			c := relaytest.New(t, relaytest.Options{})
-			offer := func(uint64, []uint64) {}
+			var offer func(seq uint64, values []uint64)
 			if hop == 0 {
 				offer = func(_ uint64, values []uint64) {
 					for _, v := range values {
