@@ -428,8 +428,10 @@ func TestHealth(t *testing.T) {
 	require.False(t, rogue.Confirmed(0, 1))
 	require.NoError(t, os.Rename(folder+".away", folder))
 	r.wait(t, c.Open, batches(2))
-	status, _ = fetch(t, r.admin+"/readyz")
-	require.Equal(t, http.StatusNoContent, status)
+	r.wait(t, c.Open, func(summary) bool { // which it says when all of the turn is kept
+		status, _ := fetch(t, r.admin+"/readyz")
+		return status == http.StatusNoContent
+	})
 	_, text := fetch(t, r.admin+"/status")
 	var now server.Status
 	require.NoError(t, json.Unmarshal([]byte(text), &now))
