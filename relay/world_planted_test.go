@@ -111,9 +111,13 @@ func (p *party) restoreAll(to time.Duration) {
 }
 
 // TestWorldFindsPlantedBugs: of every bug that is planted, the worlds of few seeds break the invariant that
-// it should. The log says of how many.
+// it should. The log says of how many. CI plants a few, DOONA_FULL=1 all.
 func TestWorldFindsPlantedBugs(t *testing.T) {
-	for _, b := range planted {
+	bugs := planted[1:4]
+	if os.Getenv("DOONA_FULL") != "" {
+		bugs = planted
+	}
+	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
 			found := func(w *world) bool {
 				return slices.ContainsFunc(w.account.broken,

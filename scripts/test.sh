@@ -31,13 +31,13 @@ heavy+='|SetBackOfLives|SurroundedClient|LessNoiseIsFound|RelaysAddDummies|Batch
 step "go test, with the race detector: relay, issuer, verifier, wire/keyfile"
 # shellcheck disable=SC2086
 go test -race -gcflags=all=-d=checkptr=0 -timeout 20m -skip "$heavy" $servers
-step "go test: the heavy tests of these"
+step "go test: the heavy tests of these, and beside them everything else, command lines among it"
 # shellcheck disable=SC2086
-go test -timeout 20m -run "$heavy" $servers
-
-step "go test, everything else, command lines among them"
+go test -timeout 20m -run "$heavy" $servers &
+beside=$!
 # shellcheck disable=SC2046,SC2086
 go test $(comm -23 <(go list ./... | sort) <(echo "$servers"))
+wait "$beside"
 
 step "go test for GOOS=js, as the edge worker runs"
 wasm_exec="$(go env GOROOT)/lib/wasm/go_js_wasm_exec"

@@ -138,6 +138,7 @@ var parsers = []string{
 	"clitest/eval.go",     // Numbers in documents.
 	"decimal/decimal.go",  // What it has written itself, to see that it is rounded up.
 	"openloop/process.go", // What the kernel says of a process.
+	"protocols/total.go",  // A multiple of what claim.go has read, to see that it is rounded up.
 	"relay/load.go",       // What the relay says of itself.
 	"table/table.go",      // The values of a CSV file.
 	"task/claim.go",       // ε and δ.

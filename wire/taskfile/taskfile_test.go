@@ -436,9 +436,8 @@ func TestBundleNotSupportedYet(t *testing.T) {
 	good, err := taskfile.Sign(s, signKey("owner"), lists)
 	require.NoError(t, err)
 	for field, change := range map[string]func(*task.Task){
-		"noise":       func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1} },
-		"stream":      func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} },
-		"claim.total": func(t *task.Task) { t.Claim.Total = task.NewTotal("2", "1e-5") },
+		"noise":  func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1} },
+		"stream": func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} },
 	} {
 		changed := *s
 		change(&changed)
