@@ -54,11 +54,7 @@ func multiple(text string, value float64, times uint64) float64 {
 	if len(mantissa) > 10 || times > 99999 {
 		product *= 1 + 6e-15 // More than the rounding below.
 	}
-	rounded, err := strconv.ParseFloat(strconv.FormatFloat(product, 'e', 14, 64), 64)
-	if err != nil {
-		return product
-	}
-	return rounded
+	return decimal.Near(product, 15)
 }
 
 // Together returns what a number of a task's epochs cost a client together, the least ε of three: their laws composed,

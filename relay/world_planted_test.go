@@ -53,12 +53,6 @@ var planted = []*bug{
 	// An honest neighbour tells a relay that all it has was set back. So all three are.
 	{name: "set-back of all that both relays and the verifier have", breaks: "two batches under one number",
 		add: []fault{setBackAll("relay1"), setBackAll("relay2"), setBackAll("verifier")}},
-	{name: "two copies of the first relay, and a replay set that is lost", breaks: "a slot came out twice: of relay2",
-		plant: [2]string{"", relay.BugReplays}, add: []fault{
-			ofRoad(faultRoad, worldLead, 50*time.Second, [2]string{"clients", "relay1"}, roadLose),
-			{worldLead + time.Second, faultCopy, "of relay1", func(w *world) {
-				w.parties["relay1"].double(2 * worldLength)
-			}}}},
 }
 
 // setBackAll puts all that a party has back, in the second epoch to its beginning.

@@ -13,6 +13,15 @@ func Format(x float64, digits int) string {
 	return strings.Replace(strconv.FormatFloat(x, 'g', digits, 64), "e-0", "e-", 1)
 }
 
+// Near returns the number nearest to x rounded to so many significant digits.
+func Near(x float64, digits int) float64 {
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', digits-1, 64), 64)
+	if err != nil {
+		return x
+	}
+	return rounded
+}
+
 // Up returns x > 0 rounded up to so many significant digits, without zeros at the end: a figure that is a
 // little above a claim never reads like the claim.
 func Up(x float64, digits int) string {
