@@ -28,6 +28,7 @@ heavy='Permute|RandomOrder|EveryProtocolEndToEnd|World|QuantilesAndMean|Processe
 heavy+='|AggregatesOfEveryProtocol|AChangedState|TheSameWordsEverywhere'
 heavy+='|SlowClients|EndWhileDown|Seized|CascadesOfAnyLength|MaliciousFirstRelay|SealedOrder|SetBackAtEachHop'
 heavy+='|SetBackOfLives|SurroundedClient|LessNoiseIsFound|RelaysAddDummies|BatchesPerEpoch'
+heavy+='|CrashSpendsOnce|ServerGone|TestCascade$|SlowNextHop'
 step "go test, with the race detector: relay, issuer, verifier, wire/keyfile"
 # shellcheck disable=SC2086
 go test -race -gcflags=all=-d=checkptr=0 -timeout 20m -skip "$heavy" $servers
