@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The long forms of the tests, one part or all: accountant, protocols, coverage, order, mutants, crash,
+# The long forms of the tests, one part or all: accountant, protocols, coverage, audit, order, mutants, crash,
 # setback, world, fuzz, tls, load, edge.
 # Each part writes docs/results/PART.json: the commit, how long it took and whether it passed, and
 # what it measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage order mutants crash setback world fuzz tls load edge"
+parts="accountant protocols coverage audit order mutants crash setback world fuzz tls load edge"
 [ "${1:-all}" = all ] || parts=$1
 mkdir -p docs/results
 
@@ -21,7 +21,9 @@ run_part() {
       go test -timeout 30m -v -run 'OneTaskThenTwoThenOne|FilesOfBothLayouts' ./verifier/server
       DOONA_FULL=1 go test -timeout 30m -v -run 'KilledServe|FaultsAreNamed' ./cmd/verifier
       go test -timeout 30m -v -run 'FastPath|FastLocal' ./planner ./protocols/vectormean
+      DOONA_FULL=1 go test -timeout 60m -v -run RelaysNoiseIsAsPromised ./planner
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;
+    audit) DOONA_FULL=1 go test -timeout 60m -v -run 'SurroundedClient|LessNoiseIsFound' ./relay ;;
     order) DOONA_FULL=1 go test -timeout 60m -run ProcessesPermute -v ./relay ;;
     mutants) DOONA_FULL=1 go test -timeout 60m -run Mutants -v . ;;
     crash)
@@ -51,7 +53,7 @@ run_part() {
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
-    *) echo "unknown PART $1: want accountant, protocols, coverage, order, mutants, crash, setback, world, fuzz, tls, load or edge" >&2; exit 2 ;;
+    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, fuzz, tls, load or edge" >&2; exit 2 ;;
   esac
 }
 

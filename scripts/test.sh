@@ -36,9 +36,11 @@ step "go test: the heavy tests of these, and beside them everything else, comman
 # shellcheck disable=SC2086
 go test -timeout 20m -run "$heavy" $servers &
 beside=$!
+failed=0
 # shellcheck disable=SC2046,SC2086
-go test $(comm -23 <(go list ./... | sort) <(echo "$servers"))
-wait "$beside"
+go test $(comm -23 <(go list ./... | sort) <(echo "$servers")) || failed=1
+wait "$beside" || failed=1 # also where the others failed: nothing is left running
+[ "$failed" = 0 ]
 
 step "go test for GOOS=js, as the edge worker runs"
 wasm_exec="$(go env GOROOT)/lib/wasm/go_js_wasm_exec"

@@ -22,6 +22,16 @@ func pair(t *testing.T, description string) (a, b *history) {
 	return both[0], both[1]
 }
 
+// acquainted is a pair that has heard of each other, and of a batch that the first has made.
+func acquainted(t *testing.T, description string) (a, b *history) {
+	t.Helper()
+	a, b = pair(t, description)
+	a.make(t)
+	a.follow(t)
+	b.follow(t)
+	return a, b
+}
+
 func several(t *testing.T, description string, n int) []*history {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -79,10 +89,7 @@ func (h *history) misses(t *testing.T, other *history) {
 // database set back to before the batch: the other one, which never saw it, stands still.
 func TestSetBackPair(t *testing.T) {
 	url := postgresURL(t)
-	a, b := pair(t, url)
-	a.make(t)
-	a.follow(t)
-	b.follow(t)
+	a, b := acquainted(t, url)
 	a.follow(t)
 	lagging := snapshot(t, url, 0)
 	seq := a.make(t)
@@ -103,10 +110,7 @@ func TestSetBackPair(t *testing.T) {
 // fenced is there, beside which it catches up.
 func TestSetBackFenced(t *testing.T) {
 	url := postgresURL(t)
-	a, b := pair(t, url)
-	a.make(t)
-	a.follow(t)
-	b.follow(t)
+	a, b := acquainted(t, url)
 	require.NoError(t, b.store.Close())
 	seq := a.make(t)
 	a.follow(t)
@@ -209,10 +213,7 @@ func TestSharedFiles(t *testing.T) {
 // TestSetBackUntold: what a process has found, and could not say, it says at its next look.
 func TestSetBackUntold(t *testing.T) {
 	url := postgresURL(t)
-	a, b := pair(t, url)
-	a.make(t)
-	a.follow(t)
-	b.follow(t)
+	a, b := acquainted(t, url)
 	lagging := snapshot(t, url, 0)
 	a.make(t)
 	lagging(t)
@@ -235,10 +236,7 @@ func TestSetBackUntold(t *testing.T) {
 // TestSetBackLooks: a database that has forgotten a look was set back, though it lacks nothing else.
 func TestSetBackLooks(t *testing.T) {
 	url := postgresURL(t)
-	a, b := pair(t, url)
-	a.make(t)
-	a.follow(t)
-	b.follow(t)
+	_, b := acquainted(t, url)
 	lagging := snapshot(t, url, 0)
 	b.follow(t)
 	lagging(t)
@@ -372,10 +370,7 @@ func TestSetBackWhileJoining(t *testing.T) {
 // that the database was set back, however soon; also to before the operator ended an epoch.
 func TestSetBackMadeAgain(t *testing.T) {
 	url := postgresURL(t)
-	a, b := pair(t, url)
-	a.make(t)
-	a.follow(t)
-	b.follow(t)
+	a, b := acquainted(t, url)
 	lagging := snapshot(t, url, 0)
 	seq := a.make(t)
 	b.follow(t)
@@ -432,10 +427,7 @@ func TestSetBackTimeline(t *testing.T) {
 	defer server.Stop()
 	url, err := server.Database()
 	require.NoError(t, err)
-	a, b := pair(t, url)
-	a.make(t)
-	a.follow(t)
-	b.follow(t)
+	a, b := acquainted(t, url)
 	require.NoError(t, server.Halt())
 	require.NoError(t, server.Restart())
 	soon := func(holds func(err error) bool) {

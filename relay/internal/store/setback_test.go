@@ -363,6 +363,17 @@ func TestSetBack(t *testing.T) {
 	}
 }
 
+// unmark puts a key file back to before its first use, and returns what it was.
+func (h *history) unmark(t *testing.T, part int) []byte {
+	t.Helper()
+	in, err := os.ReadFile(h.path(part))
+	require.NoError(t, err)
+	document, _, err := mark.Split(in)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(h.path(part), document, 0o600))
+	return in
+}
+
 // TestSetBackToNothing restores a key file to before its first use, which is all that one who keeps no
 // backup of it has.
 func TestSetBackToNothing(t *testing.T) {
@@ -376,11 +387,7 @@ func TestSetBackToNothing(t *testing.T) {
 	require.NoError(t, h.store.Close())
 
 	h.restore(t, 0, 0)
-	secret, err := os.ReadFile(h.path(partSecret))
-	require.NoError(t, err)
-	document, _, err := mark.Split(secret)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(h.path(partSecret), document, 0o600))
+	h.unmark(t, partSecret)
 	require.ErrorAs(t, h.begin(t), &back)
 	require.Equal(t, SecretBehind, back.Cause)
 	require.NoError(t, h.store.Close())
@@ -395,21 +402,13 @@ func TestSetBackToNothingPostgres(t *testing.T) {
 	require.NoError(t, h.store.Close())
 	back := new(SetBack)
 	for part, cause := range map[int]Cause{partKeys: KeysBehind, partSecret: SecretBehind} {
-		in, err := os.ReadFile(h.path(part))
-		require.NoError(t, err)
-		document, _, err := mark.Split(in)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(h.path(part), document, 0o600))
+		in := h.unmark(t, part)
 		require.ErrorAs(t, h.begin(t), &back)
 		require.Equal(t, cause, back.Cause)
 		require.NoError(t, h.store.Close())
 		require.NoError(t, os.WriteFile(h.path(part), in, 0o600))
 	}
-	secret, err := os.ReadFile(h.path(partSecret))
-	require.NoError(t, err)
-	document, _, err := mark.Split(secret)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(h.path(partSecret), document, 0o600))
+	h.unmark(t, partSecret)
 	require.ErrorAs(t, h.begin(t), &back)
 	require.NoError(t, h.store.EndAll(t.Context(), []EpochID{h.first, h.mixed}, "ended"))
 	require.NoError(t, h.vault.End([]EpochID{h.first, h.mixed}))
