@@ -37,7 +37,7 @@ func newMetrics(tasks []*served) *service.Metrics {
 	m.Add(metricOverloaded, 0)
 	m.Add(metricStoreErrors, 0)
 	for _, s := range tasks {
-		m.Set(metricEpochsEnd, float64(s.Epochs.Start+s.Epochs.Count*s.Epochs.Length), s.name())
+		m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
 	}
 	return m
 }

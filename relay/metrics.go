@@ -94,7 +94,7 @@ func (m *metrics) begin(r *Relay) {
 		m.Add(metricBatches, 0, s.name(), "no")
 		m.Add(metricBatches, 0, s.name(), "yes")
 		m.Set(metricPulled, 0, s.name())
-		m.Set(metricEpochsEnd, float64(s.Epochs.Start+s.Epochs.Count*s.Epochs.Length), s.name())
+		m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
 	}
 }
 

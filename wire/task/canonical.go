@@ -32,11 +32,7 @@ func (t *Task) Canonical() []byte {
 	w.str(label)
 	w.uint(Version)
 	w.strs(t.Name, string(t.Query), t.Protocol, t.Rule)
-	w.array(len(t.Params))
-	for _, p := range t.Params {
-		w.array(2)
-		w.strs(p.Key, p.Value.String())
-	}
+	w.params(t.Params)
 	w.array(5)
 	w.strs(t.Input.Lo.String(), t.Input.Hi.String())
 	w.uints(t.Input.Bins, flag(t.Input.Labels), flag(t.Input.Clip))
@@ -63,6 +59,14 @@ func (t *Task) Canonical() []byte {
 	w.stream(t.Stream)
 	w.noise(t.Noise)
 	return w.out
+}
+
+func (w *writer) params(params []Param) {
+	w.array(len(params))
+	for _, p := range params {
+		w.array(2)
+		w.strs(p.Key, p.Value.String())
+	}
 }
 
 func (w *writer) claim(c Claim) {

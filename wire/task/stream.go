@@ -87,3 +87,111 @@ func (t *Task) validateStream() error {
 	}
 	return nil
 }
+
+// CheckSuccessor is an error that names the part, unless next may follow before, a task with this id, in
+// the stream of which root is the first task. Both have been accepted; before may be root. Every part is
+// held against root's, never against before's: what was allowed once is not thereby free. A part of
+// [Changeable] may differ where both root's Allow and the page's name it. The caller has checked that the
+// owner of root signed next. What the losses of a changed task are is not checked here.
+func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string) error {
+	if err := checkPlace(before, id, next); err != nil {
+		return err
+	}
+	if root.Stream == nil || root.Stream.Position != 0 {
+		return invalid.Field("stream.position", "a root that is not at position 0", "the first task of a stream")
+	}
+	frozen := root.shared()
+	for i, part := range next.shared() {
+		if part.form == frozen[i].form ||
+			oneOf(part.name, Changeable...) && oneOf(part.name, root.Stream.Allow...) && oneOf(part.name, page...) {
+			continue
+		}
+		return invalid.Field(part.name, "another than the first task's",
+			"the same in the whole stream, unless both the first task and the page allow it to change")
+	}
+	return nil
+}
+
+// checkPlace checks that next stands behind before, and begins when it is over.
+func checkPlace(before *Task, id ID, next *Task) error {
+	switch {
+	case before.Stream == nil:
+		return invalid.Field("stream", "a task before that is in none", "a task in the stream")
+	case next.Stream == nil:
+		return invalid.Field("stream", "none", "the stream of the task before")
+	case next.Stream.Position != before.Stream.Position+1:
+		return invalid.Field("stream.position", strconv.FormatUint(next.Stream.Position, 10),
+			strconv.FormatUint(before.Stream.Position+1, 10)+", after the task before")
+	case next.Stream.Before != id:
+		return invalid.Field("stream.before", next.Stream.Before.String(), id.String()+", the task before")
+	}
+	if over := before.Epochs.Over(); next.Epochs.Start < over {
+		return invalid.Field("epochs.start", strconv.FormatUint(next.Epochs.Start, 10),
+			"at least "+strconv.FormatUint(over, 10)+", when the task before is over")
+	}
+	return nil
+}
+
+// part is a part of a task that a stream's tasks share.
+type part struct {
+	name string // As in Changeable, or that of a part that never changes.
+	form string // Equal where the parts are.
+}
+
+// shared returns all that a stream's tasks share: everything but position, hash before, epochs' start and
+// count, and key lists.
+func (t *Task) shared() []part {
+	parts := []part{
+		{"stream.name", t.Stream.Name},
+		{"stream.allow", texts(t.Stream.Allow...)},
+		{"relays", numbers(uint64(len(t.Relays)))},
+		{"name", t.Name},
+		{"query", string(t.Query)},
+		{"protocol", t.Protocol},
+		{"rule", t.Rule},
+		{"params", encoded(func(w *writer) { w.params(t.Params) })},
+		{"input.range", texts(t.Input.Lo.String(), t.Input.Hi.String())},
+		{"input.bins", numbers(t.Input.Bins)},
+		{"input.labels", numbers(flag(t.Input.Labels))},
+		{"input.clip", numbers(flag(t.Input.Clip))},
+		{"claim.epsilon", t.Claim.Epsilon.text},
+		{"claim.delta", t.Claim.Delta.text},
+		{"claim.total", texts(t.Claim.Total.Epsilon.text, t.Claim.Total.Delta.text)},
+		{"claim.assumption", t.Claim.Assumption.String()},
+		{"batch.size", numbers(t.Batch.Size)},
+		{"batch.honest", t.Batch.Honest.String()},
+		{"batch.min", numbers(t.Batch.Min)},
+		{"slots.padding", string(t.Slots.Padding)},
+		{"slots.lanes", numbers(t.Slots.Lanes)},
+		{"slots.perLane", numbers(t.Slots.PerLane)},
+		{"slots.messageBytes", numbers(t.Slots.MessageBytes)},
+		{"epochs.length", numbers(t.Epochs.Length)},
+		{"clients.kind", string(t.Clients.Kind)},
+		{"clients.quota", numbers(t.Clients.Quota)},
+		{"kem", string(t.KEM)},
+		{"noise", encoded(func(w *writer) { w.noise(t.Noise) })},
+	}
+	parts = append(parts, sharedOf("clients.issuer", t.Clients.Issuer)...)
+	parts = append(parts, sharedOf("relays", t.Relays...)...)
+	return append(parts, sharedOf("verifier", t.Verifier)...)
+}
+
+// sharedOf returns the addresses and the keys of parties, in their order.
+func sharedOf(field string, parties ...Party) []part {
+	var urls, keys []string
+	for _, p := range parties {
+		urls, keys = append(urls, p.URL), append(keys, string(p.SignKey[:]))
+	}
+	return []part{{field + ".url", texts(urls...)}, {field + ".signKey", texts(keys...)}}
+}
+
+// encoded returns what a writer writes.
+func encoded(write func(*writer)) string {
+	w := writer{}
+	write(&w)
+	return string(w.out)
+}
+
+func texts(s ...string) string { return encoded(func(w *writer) { w.strs(s...) }) }
+
+func numbers(v ...uint64) string { return encoded(func(w *writer) { w.uints(v...) }) }

@@ -216,6 +216,9 @@ func (t *Task) Party(hop int) Party {
 // End returns the Unix time at which epoch ends.
 func (e Epochs) End(epoch uint64) uint64 { return e.Start + (epoch+1)*e.Length }
 
+// Over returns the Unix time at which the last epoch ends.
+func (e Epochs) Over() uint64 { return e.Start + e.Count*e.Length }
+
 // At returns the epoch that holds the Unix time now, and whether there is one.
 func (e Epochs) At(now uint64) (epoch uint64, ok bool) {
 	if now < e.Start {

@@ -1,0 +1,132 @@
+package task_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// streamOf returns the first task of a stream that allows some changes, one behind it, and that one's id.
+func streamOf(allow ...string) (root, before *task.Task, id task.ID) {
+	slices.Sort(allow)
+	root, before = sample(), sample()
+	root.Stream = &task.Stream{Name: "site", Allow: allow}
+	before.Stream = &task.Stream{Name: "site", Position: 1, Before: task.ID{1}, Allow: allow}
+	before.Epochs.Start = root.Epochs.Over()
+	return root, before, task.ID{2}
+}
+
+// follow returns a task that may follow the second of streamOf.
+func follow(before *task.Task, id task.ID) *task.Task {
+	next := sample()
+	next.Stream = &task.Stream{Name: "site", Position: 2, Before: id, Allow: before.Stream.Allow}
+	next.Epochs.Start, next.Epochs.Count = before.Epochs.Over(), 7
+	for i := range next.Relays {
+		next.Relays[i].KeyList[0] ^= 0xff
+	}
+	next.Verifier.KeyList[0] ^= 0xff
+	next.Clients.Issuer.KeyList[0] ^= 0xff
+	return next
+}
+
+// frozen are changes of every part that a successor shares with the first task of its stream.
+var frozen = map[string]func(*task.Task){
+	"batch.honest":           func(t *task.Task) { t.Batch.Honest = r(8, 9) },
+	"batch.min":              func(t *task.Task) { t.Batch.Min-- },
+	"batch.size":             func(t *task.Task) { t.Batch.Size++ },
+	"claim.assumption":       func(t *task.Task) { t.Claim.Assumption = task.NoneHonest },
+	"claim.delta":            func(t *task.Task) { t.Claim.Delta = task.NewDelta("1e-7") },
+	"claim.epsilon":          func(t *task.Task) { t.Claim.Epsilon = task.NewEpsilon("1.0") },
+	"claim.total":            func(t *task.Task) { t.Claim.Total = task.NewTotal("9", "1e-4") },
+	"clients.issuer.signKey": func(t *task.Task) { t.Clients.Issuer.SignKey[9] ^= 1 },
+	"clients.issuer.url":     func(t *task.Task) { t.Clients.Issuer.URL = "https://other.example" },
+	"clients.kind":           func(t *task.Task) { t.Clients.Kind = task.ClientAddress },
+	"clients.quota":          func(t *task.Task) { t.Clients.Quota++ },
+	"epochs.length":          func(t *task.Task) { t.Epochs.Length++ },
+	"input.bins":             func(t *task.Task) { t.Input.Bins++ },
+	"input.clip":             func(t *task.Task) { t.Input.Clip = !t.Input.Clip },
+	"input.labels":           func(t *task.Task) { t.Input.Labels = !t.Input.Labels },
+	"input.range":            func(t *task.Task) { t.Input.Hi = r(181, 1) },
+	"kem":                    func(t *task.Task) { t.KEM = task.KEMMLKEM768 },
+	"name":                   func(t *task.Task) { t.Name = "others" },
+	"noise":                  func(t *task.Task) { t.Noise = cells() },
+	"params":                 func(t *task.Task) { t.Params[1].Value = r(41, 1) },
+	"protocol":               func(t *task.Task) { t.Protocol = "rappor" },
+	"query":                  func(t *task.Task) { t.Query = task.Sum },
+	"relays":                 func(t *task.Task) { t.Relays = t.Relays[:1] },
+	"relays.signKey":         func(t *task.Task) { t.Relays[1].SignKey[9] ^= 1 },
+	"relays.url":             func(t *task.Task) { t.Relays[1].URL = "https://other.example" },
+	"rule":                   func(t *task.Task) { t.Rule = "exact" },
+	"slots.lanes":            func(t *task.Task) { t.Slots.Lanes++ },
+	"slots.messageBytes":     func(t *task.Task) { t.Slots.MessageBytes++ },
+	"slots.padding":          func(t *task.Task) { t.Slots.Padding = task.PaddingNone },
+	"slots.perLane":          func(t *task.Task) { t.Slots.PerLane++ },
+	"stream.allow":           func(t *task.Task) { t.Stream.Allow = []string{"name", "rule"} },
+	"stream.name":            func(t *task.Task) { t.Stream.Name = "other" },
+	"verifier.signKey":       func(t *task.Task) { t.Verifier.SignKey[9] ^= 1 },
+	"verifier.url":           func(t *task.Task) { t.Verifier.URL = "https://other.example" },
+}
+
+// requireRefused fails unless an error names a field.
+func requireRefused(t *testing.T, field string, err error) {
+	t.Helper()
+	var refused *invalid.FieldError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, field, refused.Field, "%v", refused)
+}
+
+// TestSuccessor: what a successor may always change, and that each other part takes both the first task's
+// word and the page's.
+func TestSuccessor(t *testing.T) {
+	root, before, id := streamOf()
+	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), nil))
+	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), task.Changeable))
+	for field, change := range frozen {
+		next := follow(before, id)
+		change(next)
+		requireRefused(t, field, root.CheckSuccessor(before, id, next, task.Changeable))
+		if !slices.Contains(task.Changeable, field) {
+			continue
+		}
+		root, before, id := streamOf(field, "name", "rule")
+		if next.Stream.Allow = root.Stream.Allow; field != "name" && field != "rule" {
+			requireRefused(t, field, root.CheckSuccessor(before, id, next, []string{"name", "rule"}))
+		}
+		require.NoError(t, root.CheckSuccessor(before, id, next, []string{"kem", field}), field)
+		// Held against the first task, also where the one before had changed.
+		change(before)
+		back := follow(before, id)
+		require.NoError(t, root.CheckSuccessor(before, id, back, nil), field)
+	}
+	for _, name := range task.Changeable {
+		require.Contains(t, frozen, name)
+	}
+}
+
+// TestSuccessorInPlace: position, hash before and time.
+func TestSuccessorInPlace(t *testing.T) {
+	for field, changes := range map[string][]func(*task.Task){
+		"stream": {func(t *task.Task) { t.Stream = nil }},
+		"stream.position": {func(t *task.Task) { t.Stream.Position = 1 }, func(t *task.Task) { t.Stream.Position = 3 },
+			func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} }},
+		"stream.before": {func(t *task.Task) { t.Stream.Before[31] ^= 1 }},
+		"epochs.start":  {func(t *task.Task) { t.Epochs.Start-- }},
+	} {
+		for _, change := range changes {
+			root, before, id := streamOf()
+			next := follow(before, id)
+			change(next)
+			requireRefused(t, field, root.CheckSuccessor(before, id, next, nil))
+		}
+	}
+	root, before, id := streamOf()
+	next := follow(before, id)
+	next.Epochs.Start += 12345 // a gap is no fault
+	require.NoError(t, root.CheckSuccessor(before, id, next, nil))
+	requireRefused(t, "stream.position", before.CheckSuccessor(before, id, next, nil))
+	requireRefused(t, "stream", root.CheckSuccessor(sample(), id, next, nil))
+}
