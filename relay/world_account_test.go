@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/doona-dp/doona/internal/faultdisk"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/codec"
@@ -149,14 +150,21 @@ func (a *account) acknowledged(s *sent) {
 type offer struct {
 	manifest [sha256.Size]byte
 	life     *life // of the second relay
+	disk     *faultdisk.Disk
 	at       time.Time
 }
 
-// kept says whether the second relay was there long enough after an offer to have it on disk.
+// offerLasts is how long a relay may take to have an offer on disk: in virtual time that is at once.
+const offerLasts = time.Second
+
+// kept says whether the second relay was there long enough after an offer to have it on disk, which took it.
 func (o *offer) kept() bool {
+	if o.disk.Refused(o.at, o.at.Add(offerLasts)) {
+		return false // it has not even asked for the slots, and asks again
+	}
 	o.life.mu.Lock()
 	defer o.life.mu.Unlock()
-	return !o.life.dead || o.life.died.Sub(o.at) > time.Second
+	return !o.life.dead || o.life.died.Sub(o.at) > offerLasts
 }
 
 // pathOf reads epoch and number in a request's path.
@@ -171,7 +179,8 @@ func pathOf(req *http.Request) (epoch, seq uint64) {
 
 // offered takes note of the manifest that the second relay is given, by whomever, if it is signed and whole.
 func (a *account) offered(req *http.Request, got *answer) {
-	life := a.world.parties["relay2"].alive()
+	second := a.world.parties["relay2"]
+	life := second.alive()
 	r, err := onion.NewBatchReader(bytes.NewReader(got.body), 1<<20)
 	if err != nil || life == nil || got.status != http.StatusOK {
 		return
@@ -185,7 +194,7 @@ func (a *account) offered(req *http.Request, got *answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if before, again := a.offers[at]; !again || !before.kept() {
-		a.offers[at] = offer{sha256.Sum256(r.Signed().Manifest), life, time.Now()}
+		a.offers[at] = offer{sha256.Sum256(r.Signed().Manifest), life, second.disk, time.Now()}
 	}
 }
 

@@ -97,6 +97,10 @@ func TestConnectBoundsTheLossOverAllEpochs(t *testing.T) {
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "MaxEpsilon", field.Field)
 	}
+	for _, most := range []float64{3.7, 4} { // composed, and added up
+		_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: most})
+		require.NoError(t, err)
+	}
 }
 
 func TestConnectBoundsDeltaOverAllEpochs(t *testing.T) {

@@ -17,8 +17,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -37,6 +39,7 @@ type Disk struct {
 	after   int    // writes until it stops; negative: never
 	stopped func() // called when it stops
 	full    int    // writes that still fail
+	refused []time.Time
 	writes  int
 	record  *recording // nil unless it remembers
 	broken  Broken
@@ -124,6 +127,13 @@ func (d *Disk) Fill(n int) {
 	d.full = n
 }
 
+// Refused says whether a write has failed between two moments, as the disk was full.
+func (d *Disk) Refused(from, to time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.refused, func(at time.Time) bool { return !at.Before(from) && !at.After(to) })
+}
+
 // Writes counts the writes, syncs and changes of names that were done.
 func (d *Disk) Writes() int {
 	d.mu.Lock()
@@ -161,6 +171,7 @@ func (d *Disk) do(path string, failed int32, change func(r *recording)) int32 {
 		return sqlite3.SQLITE_IOERR
 	case d.full > 0 && counts:
 		d.full--
+		d.refused = append(d.refused, time.Now())
 		return failed
 	}
 	d.writes++
