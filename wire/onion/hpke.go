@@ -101,9 +101,18 @@ func newPublicKey(key hpke.PublicKey) *PublicKey {
 
 // PrivateKey is the decapsulation key of one epoch. Parsing costs more than opening: keep it.
 type PrivateKey struct {
-	key    hpke.PrivateKey
+	key    hpke.PrivateKey // As it was generated or parsed: the one that can be written.
+	opener hpke.PrivateKey // The same key, as it opens.
 	public *PublicKey
 	enc    int
+}
+
+func newPrivateKey(kemName task.KEM, key hpke.PrivateKey, enc int) (*PrivateKey, error) {
+	opener, err := fastOpener(kemName, key)
+	if err != nil {
+		return nil, err
+	}
+	return &PrivateKey{key, opener, newPublicKey(key.PublicKey()), enc}, nil
 }
 
 // GenerateKey returns a new private key.
@@ -116,7 +125,7 @@ func GenerateKey(kemName task.KEM) (*PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't generate key: %w", err)
 	}
-	return &PrivateKey{key, newPublicKey(key.PublicKey()), enc}, nil
+	return newPrivateKey(kemName, key, enc)
 }
 
 // ParsePrivateKey reads a serialized private key.
@@ -129,7 +138,7 @@ func ParsePrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't parse private key: %w", err)
 	}
-	return &PrivateKey{key, newPublicKey(key.PublicKey()), enc}, nil
+	return newPrivateKey(kemName, key, enc)
 }
 
 // Bytes returns the serialized private key.
@@ -160,12 +169,12 @@ func open(key *PrivateKey, c Context, lane int, kind Kind, sealed []byte) ([]byt
 }
 
 // openWith opens enc ‖ ciphertext. A key share of low order, whose shared secret is all zeros,
-// fails in crypto/ecdh as RFC 9180 section 7.1.4 demands.
+// fails in the exchange as RFC 9180 section 7.1.4 demands.
 func openWith(key *PrivateKey, info, aad, sealed []byte) ([]byte, error) {
 	if len(sealed) < key.enc+aeadTag {
 		return nil, ErrOpen
 	}
-	recipient, err := hpke.NewRecipient(sealed[:key.enc], key.key, hpke.HKDFSHA256(), hpke.AES128GCM(), info)
+	recipient, err := hpke.NewRecipient(sealed[:key.enc], key.opener, hpke.HKDFSHA256(), hpke.AES128GCM(), info)
 	if err != nil {
 		return nil, ErrOpen
 	}
