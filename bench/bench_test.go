@@ -12,6 +12,7 @@ func TestRow(t *testing.T) {
 	require.Equal(t, []float64{2, 6, 3, 1, 0.5, 1, 3},
 		[]float64{*r.Ours, *r.Peer, *r.PeerRatio, *r.Limit, *r.LimitRatio, *r.Min, *r.Max})
 	require.Equal(t, 0.5, *newRow("x", "1/s", higher, 2).against("peer", 4).PeerRatio)
+	require.Equal(t, 2.0, *newRow("x", "1/s", higher, 2).within("limit", 1).LimitRatio, "no ratio is clamped")
 }
 
 // TestAbsentIsNull checks the contract of the JSON form: what was not measured is null.

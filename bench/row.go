@@ -16,7 +16,7 @@ type Row struct {
 	PeerRatio  *float64 `json:"peer_ratio"`  // Above 1: ours is better.
 	Limit      *float64 `json:"limit"`       // What cannot be beaten.
 	LimitName  *string  `json:"limit_name"`  //
-	LimitRatio *float64 `json:"limit_ratio"` // Efficiency, in (0, 1].
+	LimitRatio *float64 `json:"limit_ratio"` // Efficiency; above 1 only where the runs vary.
 	Runs       int      `json:"runs"`
 	Min        *float64 `json:"min"`
 	Max        *float64 `json:"max"`
@@ -47,13 +47,11 @@ func (r Row) against(name string, runs ...float64) Row {
 	return r
 }
 
-// within adds what cannot be beaten.
+// within adds what cannot be beaten. A ratio above 1 says that the runs vary, or that the limit is none.
 func (r Row) within(name string, limit float64) Row {
 	if r.Ours != nil {
 		r.Limit, r.LimitName = &limit, &name
-		if r.LimitRatio = r.advantage(*r.Ours, limit); r.LimitRatio != nil {
-			*r.LimitRatio = min(1, *r.LimitRatio)
-		}
+		r.LimitRatio = r.advantage(*r.Ours, limit)
 	}
 	return r
 }

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -119,6 +120,7 @@ func (s *server) take(w http.ResponseWriter, req *http.Request) {
 // commitLoop stores whatever has queued up while the last transaction reached the disk.
 func (s *server) commitLoop(db *sql.DB, insert inserter) {
 	for first := range s.queue {
+		runtime.Gosched() // as the relay does: reports that wait for a processor join the group
 		group := []*report{first}
 		for more := true; more && len(group) < 1024; {
 			select {
