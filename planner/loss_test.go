@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -155,4 +156,57 @@ func TestCorrelatedStaysUsable(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1.0, o.Coverage[0].Entries[0])
 	require.Zero(t, o.Unusable)
+}
+
+// TestCorrelatedIsUsableUnlessBeyondTheRange: a thousandth of the slots is lost. Under padding none, the default, every
+// query of correlated stays usable. Under full most slots are covers, so that more are lost: a report is unusable only
+// where the interval is wider than the query's range, and no honest one is much narrower
+// ([protocols.Aggregate.Missing]). The long form has up to 100,000 clients.
+func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
+	queries := []planner.Query{{Query: task.Count}, {Query: task.Sum, Hi: 4}}
+	clients := []uint64{150}
+	if os.Getenv("DOONA_FULL") != "" {
+		clients = []uint64{1000, 10_000, 100_000}
+		queries = []planner.Query{{Query: task.Count}, {Query: task.Sum, Hi: 16}, {Query: task.Mean, Hi: 1},
+			{Query: task.Histogram, Bins: 16, Hi: 1, Labels: true}}
+	}
+	for _, q := range queries {
+		for _, padding := range []task.Padding{task.PaddingNone, task.PaddingFull} {
+			for _, n := range clients {
+				q.Protocol, q.Batch, q.Honest, q.Padding = "correlated", n, 0.9, padding
+				if q.Query == task.Sum {
+					q.Params = planner.Params{"max": uint64(q.Hi)}
+				}
+				d, m := open(t, q)
+				values := slices.Repeat([][]float64{m.WorstValue()}, int(n))
+				trial := planner.Trial{Repeats: 1, Confidences: []float64{0.95}, Lost: chance(1)}
+				o, err := trial.Run(d, m, values)
+				require.NoError(t, err)
+				width := widthOfLoss(d, m, o.MessagesPerUser)
+				t.Logf("%s, %d clients, padding %s: %.4g of the range, unusable %v", q.Query, n, padding, width,
+					o.Unusable)
+				if padding == task.PaddingNone {
+					require.Less(t, width, 0.5)
+				}
+				if math.Abs(width-1) > 0.2 { // Else chance decides.
+					require.Equal(t, width > 1, o.Unusable == 1)
+				}
+			}
+		}
+	}
+}
+
+// widthOfLoss returns the width of the first entry's interval, as a share of the query's range, where a thousandth of
+// the slots is lost; under padding none those are the messages that came, and those that did not.
+func widthOfLoss(d *task.Task, m protocols.Mechanism, messages float64) float64 {
+	n, slots := d.Batch.Size, messages/0.999
+	if d.Slots.Padding == task.PaddingFull {
+		slots = float64(d.Slots.PerLane * d.Slots.Lanes)
+	}
+	empty := m.Aggregate()
+	empty.AddUsers(n)
+	missing := empty.Missing(protocols.Loss{Clients: n, Messages: uint64(slots * float64(n) / 1000)}, 0)
+	lo, hi := missing.Complete(empty.Errors()[0]).Interval(0.95)
+	least, most := protocols.Contribution(d)
+	return (hi - lo) / ((most - least) * float64(n))
 }

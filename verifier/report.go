@@ -166,7 +166,7 @@ func (v *Verifier) report() (*Report, error) {
 	}
 	r := &Report{
 		Task: t.ID.String(), Name: t.Name, Query: t.Query, Protocol: t.Protocol, Padding: t.Slots.Padding,
-		Measure: measure(t.Task), Values: values(t.Task), Entry: entry(t.Task), Labels: v.labels,
+		Measure: measure(t.Task), Values: values(t.Task), Entry: EntryName(t.Task), Labels: v.labels,
 		BatchSize:  t.Batch.Size,
 		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, task: t.Task,
 		Ledger: Ledger{Composition: "exact", Epochs: []EpochReport{}},

@@ -1,6 +1,7 @@
 package verifier
 
 import (
+	"math"
 	"math/bits"
 	"sync"
 
@@ -24,11 +25,25 @@ func (s *spending) add(e *EpochReport) {
 	case e.Epsilon == nil:
 		s.unbounded = true
 	case e.OverExposed > 0:
-		s.others.Epsilon += *e.Epsilon
-		s.others.Delta += e.Delta
+		s.others = together(s.others, compose.Spend{Epsilon: *e.Epsilon, Delta: e.Delta})
 	default:
 		s.plain++
 	}
+}
+
+// together adds two costs up.
+func together(a, b compose.Spend) compose.Spend {
+	return compose.Spend{Epsilon: sumUp(a.Epsilon, b.Epsilon), Delta: sumUp(a.Delta, b.Delta)}
+}
+
+// sumUp is the sum of two numbers, or the next number above it where it is between two: never below it.
+func sumUp(a, b float64) float64 {
+	sum := a + b
+	of := sum - a                // What of b is in the sum.
+	if (a-(sum-of))+(b-of) > 0 { // The error of the addition, exactly ([Knuth, TAOCP 2, 4.2.2, Theorem B]).
+		return math.Nextafter(sum, math.Inf(1))
+	}
+	return sum
 }
 
 // total returns what has been spent, a nil ε where nothing bounds it, of so many epochs whose claim stands.
@@ -37,7 +52,7 @@ func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	all := compose.Spend{Epsilon: spent.Epsilon + s.others.Epsilon, Delta: spent.Delta + s.others.Delta}
+	all := together(spent, s.others)
 	if s.unbounded {
 		return nil, all.Delta, nil
 	}

@@ -558,8 +558,8 @@ func values(t *task.Task) string {
 	}
 }
 
-// entry is what an entry of the answer is called; empty for a number.
-func entry(t *task.Task) string {
+// EntryName is what an entry of the answer is called; empty for a number.
+func EntryName(t *task.Task) string {
 	if t.Query.Info().Shape != task.PerBin {
 		return t.Query.Info().Entry
 	}

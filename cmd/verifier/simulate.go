@@ -280,10 +280,11 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *pla
 	fmt.Fprintln(w)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "\ttruth\testimate\tstd deviation\tpredicted")
+	labels := verifier.Labels(t)
 	for j := range o.Truth {
 		name, deviation := string(t.Query), "-"
 		if len(o.Truth) > 1 {
-			name = fmt.Sprintf("%s %d", t.Query.Info().Entry, j)
+			name = verifier.EntryName(t) + " " + labels[j]
 		}
 		if o.Variance != nil {
 			deviation = fmt.Sprintf("%.4g", math.Sqrt(o.Variance[j]))

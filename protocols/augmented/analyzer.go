@@ -93,9 +93,9 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 // Total returns (1) or, for sums, (2) in the task's range; of a count it is cell 1.
 func (a *aggregate) Total() []float64 {
 	gamma, k, n := a.m.gamma(), float64(a.m.krr.K), float64(a.Reports())
-	laws := a.m.laws()
+	a.m.laws()
 	if summed(a.m.task) {
-		sum := -float64(a.draws) * laws.Sum.Mean()
+		sum := -float64(a.draws) * a.m.mean
 		for j, messages := range a.counts {
 			sum += float64(j) * float64(messages)
 		}
@@ -104,7 +104,7 @@ func (a *aggregate) Total() []float64 {
 	}
 	out := make([]float64, 0, len(a.counts))
 	for j := a.firstEntry(); j < len(a.counts); j++ {
-		out = append(out, (float64(a.counts[j])-float64(a.draws)*laws.Cells[j].Mean()-n*gamma/k)/(1-gamma)) // (1)
+		out = append(out, (float64(a.counts[j])-float64(a.draws)*a.m.means[j]-n*gamma/k)/(1-gamma)) // (1)
 	}
 	return out
 }
@@ -123,15 +123,12 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	laws, totals, gamma := a.m.laws(), a.Total(), a.m.gamma()
 	if summed(a.m.task) {
 		unit := a.m.task.Input.Width() / float64(a.m.krr.K-1) / (1 - gamma)
-		return []protocols.ErrorLaw{newDilution(laws.Sum, a.draws).errorLaw(totals[0], unit, a.clients())}
+		return []protocols.ErrorLaw{a.m.dilution(laws.Sum, a.draws).errorLaw(totals[0], unit, a.clients())}
 	}
-	out, known := make([]protocols.ErrorLaw, len(totals)), map[*float64]*dilution{} // By the masses of a law.
+	out := make([]protocols.ErrorLaw, len(totals))
 	for i, total := range totals {
 		law := laws.Cells[i+a.firstEntry()]
-		if known[&law.Mass[0]] == nil {
-			known[&law.Mass[0]] = newDilution(law, a.draws)
-		}
-		out[i] = known[&law.Mass[0]].errorLaw(total, 1/(1-gamma), a.randomized(total))
+		out[i] = a.m.dilution(law, a.draws).errorLaw(total, 1/(1-gamma), a.randomized(total))
 	}
 	return out
 }
@@ -148,12 +145,13 @@ func (a *aggregate) randomized(held float64) float64 {
 
 // clients returns the variance that rounding and local randomization add to Σ j·N_j.
 func (a *aggregate) clients() float64 {
+	a.m.laws()
 	levels := protocols.RoundedLevels{K: a.m.krr.K - 1, Gamma: a.m.gamma(), Reports: float64(a.Reports())}
 	if levels.Reports == 0 {
 		return 0
 	}
 	for j, messages := range a.counts {
-		own := float64(messages) - float64(a.draws)*a.m.laws().Cells[j].Mean()
+		own := float64(messages) - float64(a.draws)*a.m.means[j]
 		levels.Sum += float64(j) * own
 		levels.Squares += float64(j) * float64(j) * own
 	}
@@ -236,8 +234,14 @@ func (m *Mechanism) WorstValue() []float64 {
 	return []float64{lo + m.task.Input.Width()*m.worst()}
 }
 
-// laws returns those of what one relay adds, which [relaynoise.New] has found to be possible.
+// laws returns those of what one relay adds, which [relaynoise.New] has found to be possible, and finds the means.
 func (m *Mechanism) laws() *relaynoise.Laws {
-	m.once.Do(func() { m.known, _ = relaynoise.NewLaws(m.task.Noise) })
+	m.once.Do(func() {
+		m.known, _ = relaynoise.NewLaws(m.task.Noise)
+		m.mean = m.known.Sum.Mean()
+		for _, law := range m.known.Cells {
+			m.means = append(m.means, law.Mean())
+		}
+	})
 	return m.known
 }

@@ -59,6 +59,11 @@ type Mechanism struct {
 
 	once  sync.Once
 	known *relaynoise.Laws
+	means []float64 // Of the numbers of dummies that one relay adds, by cell.
+	mean  float64   // Of the weighted sum of them, of a tilted law.
+
+	lock    sync.Mutex
+	diluted dilutions
 }
 
 // Open returns the mechanism of a task: queries histogram, count, sum and mean, noise of kind cells, for sums

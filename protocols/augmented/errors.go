@@ -2,6 +2,7 @@ package augmented
 
 import (
 	"math"
+	"sync"
 
 	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/accountant/relaynoise"
@@ -11,46 +12,76 @@ import (
 // errorLaw is the law of an estimate whose error is unit·(X + Y): X the sum of what relays added, less its
 // mean, and Y normal.
 type errorLaw struct {
+	*dilution
 	estimate, unit float64
-	first          float64   // The smallest X.
-	masses         []float64 // Of first, first+1, …
-	sums           []float64 // Of the first masses: none, one, …
-	sigma          float64   // Of Y; 0 for none.
+	sigma          float64 // Of Y; 0 for none.
 }
 
 // mostPoints is up to where the law of X is computed: with more draws it is as good as normal.
 const mostPoints = 1 << 17
 
-// dilution is the law of what relays added to one sum of cells: many cells share one.
-type dilution struct {
-	law    relaynoise.Law
-	draws  uint64
-	masses []float64 // Of the sum of all draws; nil where it is as good as normal.
-	sums   []float64 // Of the first of them: none, one, …
+// dilutions are the laws of what relays added in a number of draws, by the masses of the law of one. Batches and
+// epochs mostly have the same number.
+type dilutions struct {
+	draws uint64
+	known map[*float64]*dilution
 }
 
+// dilution returns the law of the sum of draws of a law.
+func (m *Mechanism) dilution(law relaynoise.Law, draws uint64) *dilution {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	if m.diluted.known == nil || m.diluted.draws != draws {
+		m.diluted = dilutions{draws, map[*float64]*dilution{}}
+	}
+	known := m.diluted.known[&law.Mass[0]]
+	if known == nil {
+		known = newDilution(law, draws)
+		m.diluted.known[&law.Mass[0]] = known
+	}
+	return known
+}
+
+// dilution is the law of what relays added to one sum of cells: many cells share one. It is safe for concurrent
+// use.
+type dilution struct {
+	normal   bool      // As good as that: there are no masses then.
+	variance float64   // Of X.
+	first    float64   // The smallest X.
+	masses   []float64 // Of first, first+1, …
+	sums     []float64 // Of the first masses: none, one, …
+
+	lock    sync.Mutex
+	reached map[reach][2]float64
+}
+
+// reach is what decides between which ends X+Y lies.
+type reach struct{ sigma, confidence float64 }
+
+// mostReaches is how many of them are kept.
+const mostReaches = 1 << 10
+
 func newDilution(law relaynoise.Law, draws uint64) *dilution {
-	d := &dilution{law: law, draws: draws}
-	if draws > 0 && float64(draws)*float64(len(law.Mass)) <= mostPoints {
-		d.masses = power(law.Mass, int(draws))
-		d.sums = make([]float64, len(d.masses)+1)
-		for i, p := range d.masses {
-			d.sums[i+1] = d.sums[i] + p
-		}
+	n := float64(draws)
+	d := &dilution{variance: n * law.Variance(), first: n * (float64(law.First) - law.Mean()),
+		reached: map[reach][2]float64{}}
+	if d.normal = draws == 0 || n*float64(len(law.Mass)) > mostPoints; d.normal {
+		return d
+	}
+	d.masses = power(law.Mass, int(draws))
+	d.sums = make([]float64, len(d.masses)+1)
+	for i, p := range d.masses {
+		d.sums[i+1] = d.sums[i] + p
 	}
 	return d
 }
 
 // errorLaw returns that of an estimate with the variance of Y in units.
 func (d *dilution) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw {
-	n, law := float64(d.draws), d.law
-	if d.masses == nil {
-		return protocols.Normal{Estimate: estimate, Plugged: (n*law.Variance() + variance) * unit * unit, Step: unit}
+	if d.normal {
+		return protocols.Normal{Estimate: estimate, Plugged: (d.variance + variance) * unit * unit, Step: unit}
 	}
-	return protocols.Once(&errorLaw{
-		estimate: estimate, unit: unit, first: n * (float64(law.First) - law.Mean()),
-		masses: d.masses, sums: d.sums, sigma: math.Sqrt(variance),
-	})
+	return &errorLaw{d, estimate, unit, math.Sqrt(variance)}
 }
 
 // power returns the masses of the sum of times independent variables with the given ones.
@@ -84,23 +115,29 @@ func power(masses []float64, times int) []float64 {
 }
 
 // Variance is [protocols.ErrorLaw.Variance].
-func (e *errorLaw) Variance() float64 {
-	variance := e.sigma * e.sigma
-	for i, p := range e.masses { // the mean is 0
-		x := e.first + float64(i)
-		variance += p * x * x
-	}
-	return variance * e.unit * e.unit
-}
+func (e *errorLaw) Variance() float64 { return (e.variance + e.sigma*e.sigma) * e.unit * e.unit }
 
 // Interval is [protocols.ErrorLaw.Interval].
 func (e *errorLaw) Interval(confidence float64) (lo, hi float64) {
-	tail := (1 - confidence) / 2
-	return e.estimate - e.unit*e.reached(1-tail), e.estimate - e.unit*e.last(tail)
+	at := reach{e.sigma, confidence}
+	e.lock.Lock()
+	ends, ok := e.reached[at]
+	e.lock.Unlock()
+	if !ok {
+		tail := (1 - confidence) / 2
+		ends = [2]float64{e.last(tail), e.least(1 - tail)}
+		e.lock.Lock()
+		if len(e.reached) >= mostReaches {
+			clear(e.reached)
+		}
+		e.reached[at] = ends
+		e.lock.Unlock()
+	}
+	return e.estimate - e.unit*ends[1], e.estimate - e.unit*ends[0]
 }
 
-// reached returns the least x, of the lattice if there is no Y, with Pr[X+Y ≤ x] ≥ p.
-func (e *errorLaw) reached(p float64) float64 {
+// least returns the least x, of the lattice if there is no Y, with Pr[X+Y ≤ x] ≥ p.
+func (e *errorLaw) least(p float64) float64 {
 	if e.sigma == 0 {
 		sum := 0.0
 		for i, mass := range e.masses {
@@ -118,7 +155,7 @@ func (e *errorLaw) reached(p float64) float64 {
 func (e *errorLaw) root(p float64) float64 {
 	spread := 10 * e.sigma
 	lo, hi := e.first-spread, e.first+float64(len(e.masses))+spread
-	deviation := math.Sqrt(e.Variance()) / e.unit
+	deviation := math.Sqrt(e.variance + e.sigma*e.sigma)
 	for _, x := range []float64{0, -2 * deviation, 2 * deviation, -4 * deviation, 4 * deviation} {
 		if x <= lo || x >= hi {
 			continue
@@ -145,7 +182,7 @@ func (e *errorLaw) root(p float64) float64 {
 // last returns the largest x with Pr[X+Y ≥ x] ≥ 1−p.
 func (e *errorLaw) last(p float64) float64 {
 	if e.sigma > 0 {
-		return e.reached(p)
+		return e.least(p)
 	}
 	sum := 0.0
 	for i, mass := range e.masses {

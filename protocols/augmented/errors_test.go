@@ -14,7 +14,7 @@ func TestRootsAreWhereTheLawIs(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		n := 1 + random.IntN(300)
-		e := &errorLaw{unit: 1, sigma: math.Exp(2 * random.NormFloat64()), sums: []float64{0}}
+		e := &errorLaw{&dilution{sums: []float64{0}}, 0, 1, math.Exp(2 * random.NormFloat64())}
 		total, scale := 0.0, float64(n)/(1+3*random.Float64())
 		for i := range n {
 			e.masses = append(e.masses, math.Exp(-math.Pow(float64(i-n/2)/scale, 2)))
@@ -24,6 +24,9 @@ func TestRootsAreWhereTheLawIs(t *testing.T) {
 			e.masses[i] /= total
 			e.sums = append(e.sums, e.sums[i]+e.masses[i])
 			e.first -= e.masses[i] * float64(i)
+		}
+		for i, mass := range e.masses {
+			e.variance += mass * math.Pow(e.first+float64(i), 2)
 		}
 		for _, p := range []float64{0.0005, 0.025, 0.3, 0.5, 0.975, 0.9995} {
 			whole := func(x float64) (sum float64) {
