@@ -1,5 +1,5 @@
 # make demo and make test are the README's two commands; both set up what they need.
-.PHONY: demo test test-full bench build package
+.PHONY: demo test test-full bench build figures package
 
 ARGS ?=
 PART ?= all
@@ -15,7 +15,7 @@ demo:
 test:
 	@./scripts/test.sh
 
-# The long forms; PART names one of accountant, protocols, coverage, audit, order, mutants, crash, setback, world, fuzz, tls, load and edge, default all.
+# The long forms; PART names one of accountant, protocols, coverage, audit, order, mutants, crash, setback, world, fuzz, tls, load, edge and figures, default all.
 test-full:
 	@./scripts/test-full.sh $(PART)
 
@@ -25,6 +25,11 @@ bench:
 build:
 	@mkdir -p $(BIN) && go build -trimpath -o $(BIN)/ ./cmd/verifier ./cmd/relay ./cmd/issuer ./cmd/demo
 	@go run ./www/build
+
+# The papers' figures, and what is wrong in the papers: docs/figures, docs/reproduction.md, docs/errata.md.
+# ARGS=--quick for a rough look, which must not be committed.
+figures:
+	@go run ./cmd/verifier figures --out docs $(ARGS)
 
 # The npm package, build/doona-VERSION.tgz; installs Node packages and Chromium as test does.
 package:

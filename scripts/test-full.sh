@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The long forms of the tests, one part or all: accountant, protocols, coverage, audit, order, mutants, crash,
-# setback, world, fuzz, tls, load, edge.
+# setback, world, fuzz, tls, load, edge, figures.
 # Each part writes docs/results/PART.json: the commit, how long it took and whether it passed, and
 # what it measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash setback world fuzz tls load edge"
+parts="accountant protocols coverage audit order mutants crash setback world fuzz tls load edge figures"
 [ "${1:-all}" = all ] || parts=$1
 mkdir -p docs/results
 
@@ -53,7 +53,8 @@ run_part() {
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
-    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, fuzz, tls, load or edge" >&2; exit 2 ;;
+    figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
+    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, fuzz, tls, load, edge or figures" >&2; exit 2 ;;
   esac
 }
 

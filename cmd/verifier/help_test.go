@@ -20,6 +20,8 @@ func TestHelp(t *testing.T) {
 		"verifier serve --config try/verifier/verifier.yaml": "runs until it is stopped",
 		"verifier task table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
+		"verifier figures --out docs":                                                     "takes minutes",
+		"verifier figures errata --json":                                                  "takes half a minute; TestErrata has it",
 		"verifier simulate --table --repeat 5000":                                         "takes minutes",
 		"verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json": batches,
 		"verifier verify --task mean.bundle batches/*.batch":                              batches,

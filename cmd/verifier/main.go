@@ -28,6 +28,7 @@ func root() *cobra.Command {
 		analyzeCommand(), mergeCommand(),
 		verifyCommand(),
 		serveCommand(),
+		figuresCommand(),
 		initCommand(),
 	)
 }

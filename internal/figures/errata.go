@@ -1,0 +1,88 @@
+package figures
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Erratum is a printed claim that is wrong or loose, and a program that shows it.
+type Erratum struct {
+	Name  string // In commands. Required.
+	Where string // Paper and place. Required.
+	Claim string // What is printed. Required.
+	Truth string // What is true instead, and why. Required.
+	Slow  bool   // Takes more than a second.
+
+	// show returns the evidence in a sentence with its numbers, and whether it shows the claim to be as
+	// wrong as Truth says.
+	show func() (evidence string, holds bool)
+}
+
+// ErrNotShown says that an erratum's program found nothing wrong with the printed claim.
+var ErrNotShown = errors.New("the counter-example does not hold")
+
+// Show runs the erratum's program. It returns what it found, and ErrNotShown if that does not show it.
+func (e *Erratum) Show() (string, error) {
+	evidence, holds := e.show()
+	if !holds {
+		return evidence, fmt.Errorf("erratum %s: %w: %s", e.Name, ErrNotShown, evidence)
+	}
+	return evidence, nil
+}
+
+// Errata returns all errata in the order of the document.
+func Errata() []Erratum { return slices.Concat(bbgn19Errata()) }
+
+// FindErrata returns the errata of the given names, all for none.
+func FindErrata(names []string) (out []Erratum, err error) {
+	var all []string
+	for _, e := range Errata() {
+		all = append(all, e.Name)
+		if len(names) == 0 || slices.Contains(names, e.Name) {
+			out = append(out, e)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			return nil, invalid.Field("erratum", name, "one of "+strings.Join(all, ", "))
+		}
+	}
+	return out, nil
+}
+
+// WriteErrata runs all errata and writes the document about them below dir. done is called after each.
+func WriteErrata(dir string, done func()) error {
+	var doc strings.Builder
+	doc.WriteString(errataHead)
+	for _, e := range Errata() {
+		evidence, err := e.Show()
+		if err != nil {
+			return err
+		}
+		e.write(&doc, evidence)
+		done()
+	}
+	return write(dir, "errata.md", []byte(doc.String()))
+}
+
+const errataHead = `# What is wrong or loose in the papers and in public code
+
+Written by ` + "`make figures`" + `. Each entry has a command that exits 0 only if what it says still comes out; ` +
+	"`verifier figures errata`" + ` runs them all, and so do the tests.
+
+The papers by their short names: [BBGN19](https://arxiv.org/abs/1903.02837),
+[BBGN19b](https://arxiv.org/abs/1906.09116), [GKMPS21](https://arxiv.org/abs/2109.13158),
+[SCM21](https://arxiv.org/abs/2112.05464), [AFNNTZ24](https://arxiv.org/abs/2404.10201). Numbers of lemmas are those of
+the versions there. Their authors may have corrected some of it since.
+`
+
+// write writes the erratum's entry.
+func (e *Erratum) write(doc *strings.Builder, evidence string) {
+	fmt.Fprintf(doc, "\n## %s\n\n**Printed** (%s): %s\n\n**True**: %s\n\n**Shown by** `verifier figures errata "+
+		"%s`: %s\n",
+		e.Name, e.Where, e.Claim, e.Truth, e.Name, evidence)
+}

@@ -1,0 +1,183 @@
+package figures
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/doona-dp/doona/accountant"
+)
+
+func bbgn19Errata() []Erratum {
+	return []Erratum{
+		{
+			Name: "lemma11", Where: "BBGN19, Lemma 11",
+			Claim: "E[ΣL]₊ ≤ b₊/(a·m·ln(1 + ab₊/c)) · e^{−(mc/b₊²)·φ(ab₊/c)} for m i.i.d. variables with mean −a, " +
+				"at most b₊, second moment at most c.",
+			Truth: "The factor 1/(a·m) does not belong there: integrating Bennett's tail gives b₊/ln(1 + ab₊/c) in " +
+				"front. As printed the right side is below the left wherever a·m is large, and ε derived from it " +
+				"is below the true one. The authors' code has the correct factor.",
+			show: showLemma11,
+		},
+		{
+			Name: "lemma11-epsilon", Where: "BBGN19, Lemma 11 in Lemma 8, for randomized response (Lemma 12)",
+			Claim: "(ε, δ)-DP with the δ that Lemmas 8, 11 and 12 give.",
+			Truth: "The δ so derived is below the one achieved on most of a grid of parameters, even where the " +
+				"shuffled reports are compared without any inequality and only the other users' coins are known.",
+			show: showLemma11Epsilon,
+		},
+		{
+			Name: "lemma8", Where: "BBGN19, Lemma 8, inequality (3) as the text has it",
+			Claim: "the divergence is at most (1/γⁿ)·Σ_m C(n,m)·γᵐ(1−γ)ⁿ⁻ᵐ·E[ΣL]₊.",
+			Truth: "A misprint of 1/(γn). With 1/γⁿ the bound is true and empty: it exceeds 1 for any number of " +
+				"users worth a shuffle. With 1/(γn) it holds, and equals the divergence where the other users' " +
+				"coins are known.",
+			show: showLemma8,
+		},
+		{
+			Name: "theorem1", Where: "BBGN19, Theorem 1",
+			Claim: "γ = max{14k·ln(2/δ)/((n−1)ε²), 27k/((n−1)ε)} makes shuffled randomized response private.",
+			Truth: "True and loose: the smallest γ with the same guarantee is 4 to 9 times smaller, for two values " +
+				"up to 15 times.",
+			show: showTheorem1,
+		},
+		{
+			Name: "variation-ratio", Where: "public code for variation-ratio reduction (arXiv 2304.05007) and for " +
+				"\"stronger clones\" (arXiv 2208.04591), used for randomized response over K ≥ 3 values",
+			Claim: "the pair of two multinomials with the randomizer's total variation dominates the shuffled reports.",
+			Truth: "For K ≥ 3 its divergence can lie below the true one, so it certifies nothing there. By hand: n " +
+				"= 3, K = 3, γ = 0.4, ε = 1.5, inputs (0,0,0) against (0,0,1), outcome \"all report 0\": 0.7333³ − " +
+				"e^1.5·0.7333²·0.1333 = 0.073.",
+			show: showVariationRatio,
+		},
+	}
+}
+
+// excess returns E[(ΣL)₊] of m variables that are up with probability p and else −down.
+func excess(m int, up, p, down float64) (sum float64) {
+	for i := range m + 1 {
+		sum += binomial(m, i, p) * math.Max(0, float64(i)*up-float64(m-i)*down)
+	}
+	return sum
+}
+
+// bennett returns what stands in front of and in the exponent of Lemma 11, without its 1/(a·m).
+func bennett(m, up, a, c float64) float64 {
+	u := a * up / c
+	return up / math.Log1p(u) * math.Exp(-m*c/(up*up)*((1+u)*math.Log1p(u)-u))
+}
+
+func showLemma11() (string, bool) {
+	const m, up, p, down = 400, 1., .45, 1.
+	a, c := down*(1-p)-up*p, up*up*p+down*down*(1-p)
+	truth, right := excess(m, up, p, down), bennett(m, up, a, c)
+	printed := right / (a * m)
+	return fmt.Sprintf("m = %d variables of ±1, +1 with probability %g: E[ΣL]₊ = %.3g, exactly; the printed bound "+
+		"is %.3g, without the factor it is %.3g.",
+		m, p, truth, printed, right), printed < truth && truth <= right
+}
+
+// printedBennett is δ by Lemmas 8, 11 and 12 as printed but for Lemma 8's factor.
+func printedBennett(eps0 float64, k, n, eps float64) (sum float64) {
+	gamma, e, drift := k/(math.Expm1(eps0)+k), math.Exp(eps), math.Expm1(eps)
+	top := (1-gamma)*k - gamma*drift
+	c := gamma*(2-gamma)*drift*drift + (1-gamma)*(1-gamma)*k*(1+e*e)
+	mean, deviation := n*gamma, math.Sqrt(n*gamma*(1-gamma))
+	for m := max(1, math.Floor(mean-10*deviation)); m <= min(n, mean+10*deviation); m++ {
+		sum += binomial(int(n), int(m), gamma) * bennett(m, top, drift, c) / (drift * m)
+	}
+	return sum / (gamma * n)
+}
+
+func showLemma11Epsilon() (string, bool) {
+	below, cells, least, where := 0, 0, math.Inf(1), ""
+	for _, k := range []uint64{10, 100} {
+		for _, eps0 := range []float64{.5, 1, 2, 4} {
+			for _, n := range []uint64{1e3, 1e4, 1e5} {
+				a := accountant.Amplification{Mechanism: accountant.KRR, Bound: accountant.ExactBits, Epsilon0: eps0,
+					K: k, Users: n}
+				eps, raw, err := a.Epsilon(1e-6)
+				if err != nil || raw > eps0 {
+					continue
+				}
+				truth, _, err := a.Delta(eps)
+				if err != nil {
+					return err.Error(), false
+				}
+				cells++
+				printed := printedBennett(eps0, float64(k), float64(n), eps)
+				if printed < truth/(1+1e-6) {
+					below++
+				}
+				if printed/truth < least {
+					least, where = printed/truth, fmt.Sprintf("K = %d, ε₀ = %g, n = %d", k, eps0, n)
+				}
+			}
+		}
+	}
+	return fmt.Sprintf("δ as printed is below the one achieved in %d of %d cells of a grid, at the worst (%s) %.3g "+
+		"times it.",
+		below, cells, where, least), below > cells/2
+}
+
+func showLemma8() (string, bool) {
+	const k, gamma, n, eps = 3, .5, 4, .5
+	truth := worst(reports(k, gamma), n, eps)
+	exact, err := accountant.KRRDelta(accountant.Exact, k, gamma, n, eps)
+	if err != nil {
+		return err.Error(), false
+	}
+	hundred, err := accountant.KRRDelta(accountant.Exact, 10, .2, 100, eps)
+	if err != nil {
+		return err.Error(), false
+	}
+	printed := math.Log10(hundred) + math.Log10(.2*100) - 100*math.Log10(.2)
+	return fmt.Sprintf("K = %d, γ = %g, n = %d, ε = %g: with 1/(γn) it is %.4f, the truth over all inputs %.4f. At "+
+		"n = 100, K = 10, γ = 0.2 it is %.3g, with 1/γⁿ it would be 10^%.0f.",
+		k, gamma, n, eps, exact, truth, hundred, printed), truth <= exact && exact < 1.2*truth && printed > 0
+}
+
+func showTheorem1() (string, bool) {
+	least, most, two := math.Inf(1), 0., 0.
+	for _, n := range []float64{1e5, 1e7} {
+		for _, eps := range []float64{.1, 1} {
+			for _, delta := range []float64{1e-6, 1e-8} {
+				printed := gammaOf(accountant.Theorem1, 10, n, eps, delta)
+				if ratio := printed / gammaOf(accountant.Exact, 10, n, eps, delta); !math.IsNaN(ratio) {
+					least, most = min(least, ratio), max(most, ratio)
+				}
+				printed = gammaOf(accountant.Theorem1, 2, n, eps, delta)
+				two = max(two, printed/gammaOf(accountant.Others, 2, n, eps, delta))
+			}
+		}
+	}
+	return fmt.Sprintf("on a grid of n, ε and δ it is %.1f to %.1f times the exact γ for 10 values, and up to %.1f "+
+		"times that for 2.",
+		least, most, two), least > 4 && most < 9 && two < 16
+}
+
+// variationRatio returns the divergence of the variation-ratio pair of K-ary randomized response: of n−1
+// others, C ~ Bin(n−1, 2γ/K) report one of the two cells that matter, half of them either; the target
+// reports the one with probability p, the other with q, and else neither.
+func variationRatio(k int, gamma float64, n int, eps float64) (delta float64) {
+	hit, miss := 1-gamma+gamma/float64(k), gamma/float64(k)
+	for s := range n + 1 { // reports in the two cells, a of them in the first
+		with, without := binomial(n-1, s-1, 2*miss), binomial(n-1, s, 2*miss)
+		for a := range s + 1 {
+			first, second := with*binomial(s-1, a-1, .5), with*binomial(s-1, a, .5)
+			neither := (1 - hit - miss) * without * binomial(s, a, .5)
+			p, q := hit*first+miss*second+neither, miss*first+hit*second+neither
+			delta += math.Max(0, p-math.Exp(eps)*q)
+		}
+	}
+	return delta
+}
+
+func showVariationRatio() (string, bool) {
+	const k, gamma, n, eps = 3, .4, 3, 1.5
+	truth, pair := worst(reports(k, gamma), n, eps), variationRatio(k, gamma, n, eps)
+	hit, miss := 1-gamma+gamma/k, gamma/k
+	hand := hit*hit*hit - math.Exp(eps)*hit*hit*miss
+	return fmt.Sprintf("the pair gives δ = %.4f; the one outcome alone %.4f; the truth over all inputs is %.4f.", pair,
+			hand, truth),
+		pair < hand && hand <= truth
+}

@@ -1,0 +1,142 @@
+// Package figures computes the figures of the papers that this module builds on, beside our own, and
+// what it found wrong in them.
+//
+// A figure is a table of numbers: its CSV file. Its picture and all that docs/reproduction.md says of it
+// are made from that file alone, so that a reader has what a claim rests on. An erratum is a printed
+// claim with what is true instead, and a program that shows it.
+//
+// Whatever is drawn at random comes from a generator with a fixed seed, so that the same files come out
+// on every amd64 machine. Other machines may round other digits, as they fuse multiplications with
+// additions.
+package figures
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/look"
+)
+
+// Figure is one picture and the numbers it shows.
+type Figure struct {
+	Name    string  // Of its files, without extension. Required.
+	Paper   string  // Key of a [Paper], or Ours. Required.
+	What    string  // Of the paper, such as "Figure 3 (i)"; empty for what the paper has not.
+	Title   string  // Above the picture. Required.
+	Caption string  // Says what one sees to who has not read the paper. Required.
+	X, Y    string  // What the axes are. Required.
+	LinearX bool    // Else logarithmic.
+	LinearY bool    // Else logarithmic.
+	Slopes  []Slope // What theory says of how series grow.
+	Slow    bool    // Takes more than a second or two even where quick.
+
+	compute func(quick bool) (*Table, error)
+}
+
+// Slope is an exponent b of y ~ x^b that theory gives for a series, to compare with the fitted one.
+type Slope struct {
+	Series   string
+	From, To float64 // Range of x that is fitted; 0 for no bound.
+	Theory   float64
+	Why      string // Where the fit is further than 0.15 from the theory: why. Else empty.
+}
+
+// All returns the figures in the order of the document.
+func All() []Figure {
+	return slices.Concat(bbgn19Figures())
+}
+
+// Named returns the figures of the given names, all for none.
+func Named(names []string) (out []Figure, err error) {
+	for _, f := range All() {
+		if len(names) == 0 || slices.Contains(names, f.Name) {
+			out = append(out, f)
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(out, func(f Figure) bool { return f.Name == name }) {
+			return nil, invalid.Field("figure", name, "one of "+strings.Join(figureNames(), ", "))
+		}
+	}
+	return out, nil
+}
+
+func figureNames() (names []string) {
+	for _, f := range All() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Folder is where figures are, below the folder of the documents.
+const Folder = "figures"
+
+// Compute computes the figure and writes its table and picture below dir. Quick takes fewer points and
+// repetitions.
+func (f *Figure) Compute(dir string, quick bool) error {
+	table, err := f.compute(quick)
+	if err != nil {
+		return fmt.Errorf("couldn't compute figure %s: %w", f.Name, err)
+	}
+	csv, err := table.encode()
+	if err != nil {
+		return fmt.Errorf("couldn't write figure %s: %w", f.Name, err)
+	}
+	if err := write(dir, filepath.Join(Folder, f.Name+".csv"), csv); err != nil {
+		return err
+	}
+	return f.Draw(dir)
+}
+
+// Draw draws the picture from the table below dir.
+func (f *Figure) Draw(dir string) error {
+	table, err := f.Read(dir)
+	if err != nil {
+		return err
+	}
+	return write(dir, filepath.Join(Folder, f.Name+".svg"), f.picture(table))
+}
+
+// Read returns the table below dir.
+func (f *Figure) Read(dir string) (*Table, error) {
+	text, err := os.ReadFile(filepath.Join(dir, Folder, f.Name+".csv"))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read figure %s: %w", f.Name, err)
+	}
+	table, err := decodeTable(text)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read figure %s: %w", f.Name, err)
+	}
+	return table, nil
+}
+
+// picture returns the figure as SVG. What was measured, by its name, are dots.
+func (f *Figure) picture(t *Table) []byte {
+	plot := look.Plot{Title: f.Title, XLabel: f.X, YLabel: f.Y, Note: f.Caption, LogX: !f.LinearX, LogY: !f.LinearY}
+	for _, name := range t.Series {
+		plot.Lines = append(plot.Lines, look.Line{Name: name, Points: t.Points(name), Dots: Measured(name)})
+	}
+	var out bytes.Buffer
+	plot.SVG(&out)
+	return out.Bytes()
+}
+
+// Measured says whether the series of this name was measured in runs of the protocol.
+func Measured(series string) bool { return strings.HasSuffix(series, "measured") }
+
+// write writes a file below dir, and the folders that it needs.
+func write(dir, name string, text []byte) error {
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		return fmt.Errorf("couldn't write a figure: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package figures_test
+
+import (
+	"encoding/csv"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/figures"
+	"github.com/doona-dp/doona/internal/look"
+)
+
+// docs is where the documents are; full asks for the long forms.
+const docs = "../../docs"
+
+var full = os.Getenv("DOONA_FULL") == "1"
+
+// TestDocumentsAreOfTheirTables: pictures and docs/reproduction.md are what the tables beside them make.
+func TestDocumentsAreOfTheirTables(t *testing.T) {
+	dir, files := t.TempDir(), map[string]bool{}
+	require.NoError(t, os.CopyFS(dir, os.DirFS(docs)))
+	for _, f := range figures.All() {
+		require.NoError(t, f.Draw(dir))
+		sameFile(t, dir, figures.Folder+"/"+f.Name+".svg")
+		files[f.Name+".svg"], files[f.Name+".csv"] = true, true
+	}
+	require.NoError(t, figures.WriteReproduction(dir))
+	sameFile(t, dir, "reproduction.md")
+	entries, err := os.ReadDir(filepath.Join(docs, figures.Folder))
+	require.NoError(t, err)
+	for _, entry := range entries {
+		require.True(t, files[entry.Name()], "%s is of no figure", entry.Name())
+	}
+}
+
+// sameFile compares a file below dir with the committed one.
+func sameFile(t *testing.T, dir, name string) {
+	t.Helper()
+	got, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	want, err := os.ReadFile(filepath.Join(docs, name))
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got), "%s: run make figures", name)
+}
+
+// TestFiguresComeOutAgain: a quick run has the numbers of the committed tables, where it has the same x.
+// What was measured has fewer repetitions and is compared in full runs only, to the last byte.
+func TestFiguresComeOutAgain(t *testing.T) {
+	dir, found := t.TempDir(), 0
+	for _, f := range figures.All() {
+		if f.Slow && !full {
+			continue
+		}
+		require.NoError(t, f.Compute(dir, !full))
+		if full {
+			sameFile(t, dir, figures.Folder+"/"+f.Name+".csv")
+			continue
+		}
+		again, err := f.Read(dir)
+		require.NoError(t, err)
+		committed, err := f.Read(docs)
+		require.NoError(t, err)
+		require.Equal(t, committed.Series, again.Series, f.Name)
+		for _, series := range again.Series {
+			for _, p := range again.Points(series) {
+				want := committed.At(series, p[0])
+				if !figures.Measured(series) && !math.IsNaN(want) {
+					require.InDelta(t, want, p[1], 1e-4*math.Abs(want), "%s, %s at %g", f.Name, series, p[0])
+					found++
+				}
+			}
+		}
+	}
+	require.True(t, full || found > 20)
+}
+
+// TestSlopes: fitted exponents are those of theory, or the page says why not.
+func TestSlopes(t *testing.T) {
+	for _, f := range figures.All() {
+		table, err := f.Read(docs)
+		require.NoError(t, err)
+		for _, s := range f.Slopes {
+			b, _ := table.Fit(s)
+			require.False(t, math.IsNaN(b), "%s: %s", f.Name, s.Series)
+			if s.Why == "" {
+				require.InDelta(t, s.Theory, b, .15, "%s: %s", f.Name, s.Series)
+			} else {
+				require.Greater(t, math.Abs(b-s.Theory), .15, "%s: %s needs no reason", f.Name, s.Series)
+			}
+		}
+	}
+}
+
+// TestValuesOfPapers: where a paper and we compute the same thing, they agree within 5 %.
+func TestValuesOfPapers(t *testing.T) {
+	data, err := figures.ReadAll(docs)
+	require.NoError(t, err)
+	compared := 0
+	for _, item := range figures.Items() {
+		require.NotEmpty(t, item.What)
+		require.Contains(t, []figures.Status{figures.Reproduced, figures.Corrected, figures.OutOfScope}, item.Status)
+		if item.Status != figures.Reproduced {
+			require.NotEmpty(t, item.Note, item.What)
+		}
+		if off, same := item.Off(data); same {
+			require.LessOrEqual(t, off, .05, item.What)
+			compared++
+		}
+	}
+	require.GreaterOrEqual(t, compared, 8)
+}
+
+// TestFiguresCanBeRead: captions and names that fit, series that are there.
+func TestFiguresCanBeRead(t *testing.T) {
+	all := figures.All()
+	seen := map[string]bool{}
+	for _, f := range all {
+		require.False(t, seen[f.Name], f.Name)
+		seen[f.Name] = true
+		require.Greater(t, len(strings.Fields(f.Caption)), 25, f.Name)
+		require.LessOrEqual(t, len(strings.Fields(f.Caption)), 88, f.Name)
+		table, err := f.Read(docs)
+		require.NoError(t, err)
+		for _, series := range table.Series {
+			require.True(t, look.FitsLegend(series), "%s: %s", f.Name, series)
+			require.NotEmpty(t, table.Points(series), "%s: %s", f.Name, series)
+		}
+	}
+}
+
+// TestErrata: every counter-example holds, and docs/errata.md has what it finds.
+func TestErrata(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(docs, "errata.md"))
+	require.NoError(t, err)
+	errata := figures.Errata()
+	require.Equal(t, len(errata), strings.Count(string(page), "\n## "))
+	for _, e := range errata {
+		require.Contains(t, string(page), "\n## "+e.Name+"\n\n**Printed** ("+e.Where+"): "+e.Claim+"\n\n**True**: "+
+			e.Truth+"\n")
+		if e.Slow && !full {
+			continue
+		}
+		evidence, err := e.Show()
+		require.NoError(t, err)
+		require.Contains(t, string(page), e.Name+"`: "+evidence+"\n", "run make figures")
+	}
+}
+
+// TestTablesKeepTheirNumbers: what is written is read again, and holes stay holes.
+func TestTablesKeepTheirNumbers(t *testing.T) {
+	f := figures.All()[0]
+	text, err := os.ReadFile(filepath.Join(docs, figures.Folder, f.Name+".csv"))
+	require.NoError(t, err)
+	records, err := csv.NewReader(strings.NewReader(string(text))).ReadAll()
+	require.NoError(t, err)
+	table, err := f.Read(docs)
+	require.NoError(t, err)
+	require.Equal(t, records[0][1:], table.Series)
+	holes := 0
+	for i, record := range records[1:] {
+		for j, cell := range record {
+			if cell == "" {
+				require.True(t, math.IsNaN(table.Rows[i][j]))
+				holes++
+				continue
+			}
+			want, err := strconv.ParseFloat(cell, 64)
+			require.NoError(t, err)
+			require.Equal(t, want, table.Rows[i][j])
+		}
+	}
+	require.Positive(t, holes, "EFMRTT'19 says nothing of few users")
+}

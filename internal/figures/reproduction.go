@@ -1,0 +1,181 @@
+package figures
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/decimal"
+)
+
+// Ours is the key of what no paper has.
+const Ours = "ours"
+
+// Paper is one of those that are reproduced.
+type Paper struct{ Key, Title, URL string }
+
+// Papers returns the papers in the order of the document, and last what is ours.
+func Papers() []Paper {
+	return []Paper{
+		{"BBGN19", "Balle, Bell, Gascón, Nissim: The Privacy Blanket of the Shuffle Model",
+			"https://arxiv.org/abs/1903.02837"},
+		{"GKMPS21", "Ghazi, Kumar, Manurangsi, Pagh, Sinha: Differentially Private Aggregation in the Shuffle Model",
+			"https://arxiv.org/abs/2109.13158"},
+		{"SCM21", "Scott, Cormode, Maple: Applying the Shuffle Model of Differential Privacy to Vector Aggregation",
+			"https://arxiv.org/abs/2112.05464"},
+		{"BBGN19b", "Balle, Bell, Gascón, Nissim: Differentially Private Summation with Multi-Message Shuffling",
+			"https://arxiv.org/abs/1906.09116"},
+		{"AFNNTZ24", "Asi, Feldman, Nelson, Nguyen, Talwar, Zhou: Private Vector Mean Estimation in the Shuffle Model",
+			"https://arxiv.org/abs/2404.10201"},
+		{Ours, "What no paper has", ""},
+	}
+}
+
+// Status says what became of a paper's claim.
+type Status string
+
+// The statuses.
+const (
+	Reproduced Status = "reproduced"
+	Corrected  Status = "corrected"
+	OutOfScope Status = "out of scope"
+)
+
+// Item is a figure, table, theorem, lemma or number of a paper.
+type Item struct {
+	Paper  string
+	What   string // Its place and what it says.
+	Status Status
+	Note   string // Where it is reproduced, why figures differ, or why it is out of scope.
+
+	// value returns the paper's number and ours from the tables of all figures; nil where there is none to
+	// compare.
+	value func(d Data) (paper, ours float64)
+	// exact says that both compute the same thing, so that they must agree within 5 %.
+	exact bool
+}
+
+// Data are the tables of all figures by name.
+type Data map[string]*Table
+
+// ReadAll reads the tables below dir.
+func ReadAll(dir string) (Data, error) {
+	d := Data{}
+	for _, f := range All() {
+		table, err := f.Read(dir)
+		if err != nil {
+			return nil, err
+		}
+		d[f.Name] = table
+	}
+	return d, nil
+}
+
+// Items returns what docs/reproduction.md says of each paper.
+func Items() []Item { return slices.Concat(bbgn19Items()) }
+
+// WriteReproduction writes the document from the tables below dir.
+func WriteReproduction(dir string) error {
+	data, err := ReadAll(dir)
+	if err != nil {
+		return err
+	}
+	var doc strings.Builder
+	doc.WriteString(reproductionHead)
+	for _, p := range Papers() {
+		p.write(&doc, data)
+	}
+	return write(dir, "reproduction.md", []byte(doc.String()))
+}
+
+const reproductionHead = `# The papers, reproduced
+
+Written by ` + "`make figures`" + ` from the tables in [docs/figures](figures), which it computes: every picture has its
+numbers beside it as CSV. What is wrong or loose in the papers is in [errata.md](errata.md).
+
+A row of the tables names a figure, table, theorem or lemma. *Reproduced*: it comes out, by computation or in runs
+of the protocol. *Corrected*: it does not hold as printed, and what does is computed instead. *Out of scope*: why it
+is not computed. Pictures of the papers could not be measured, as only their texts were at hand: values are those in
+their texts, in their formulas and in their authors' published notebooks.
+`
+
+// write writes the paper's part: figures with their captions and slopes, then the table of its items.
+func (p Paper) write(doc *strings.Builder, data Data) {
+	title := p.Title
+	if p.URL != "" {
+		title = fmt.Sprintf("[%s](%s): %s", p.Key, p.URL, p.Title)
+	}
+	fmt.Fprintf(doc, "\n## %s\n", title)
+	for _, f := range All() {
+		if f.Paper == p.Key {
+			f.write(doc, data[f.Name])
+		}
+	}
+	writeItems(doc, p, data)
+}
+
+// write writes the figure's picture, caption and slopes.
+func (f *Figure) write(doc *strings.Builder, t *Table) {
+	what := f.What
+	if what != "" {
+		what += ": "
+	}
+	fmt.Fprintf(doc, "\n### %s%s\n\n![%s](%s/%s.svg)\n\n%s ([data](%s/%s.csv))\n", what,
+		lowerFirst(f.Title, what != ""),
+		f.Title, Folder, f.Name, f.Caption, Folder, f.Name)
+	for _, s := range f.Slopes {
+		b, c := t.Fit(s)
+		why := "."
+		if s.Why != "" {
+			why = ": " + s.Why
+		}
+		fmt.Fprintf(doc, "\n* %s: fitted %s·x^%s, theory x^%s%s", s.Series, number(c), signed(b), signed(s.Theory), why)
+	}
+	if len(f.Slopes) > 0 {
+		doc.WriteString("\n")
+	}
+}
+
+// lowerFirst returns a title as part of a sentence.
+func lowerFirst(title string, part bool) string {
+	first, rest, _ := strings.Cut(title, " ")
+	if !part || first != "How" && first != "What" && first != "The" && first != "Where" {
+		return title
+	}
+	return strings.ToLower(first) + " " + rest
+}
+
+func number(x float64) string { return decimal.Format(x, 3) }
+
+func signed(x float64) string {
+	return strings.Replace(fmt.Sprintf("%.2f", x), "-", "−", 1)
+}
+
+// writeItems writes the table of a paper's items.
+func writeItems(doc *strings.Builder, p Paper, data Data) {
+	head := "\n| in the paper | | paper | ours | ratio | where, why |\n|---|---|---|---|---|---|\n"
+	for _, item := range Items() {
+		if item.Paper != p.Key {
+			continue
+		}
+		doc.WriteString(head)
+		head = ""
+		paper, ours, ratio := "", "", ""
+		if item.value != nil {
+			a, b := item.value(data)
+			paper, ours, ratio = number(a), number(b), number(b/a)
+		}
+		fmt.Fprintf(doc, "| %s | %s | %s | %s | %s | %s |\n", item.What, item.Status, paper, ours, ratio, item.Note)
+	}
+}
+
+// Off returns by how much, relatively, the paper's number and ours differ where both compute the same
+// thing, and whether they do.
+func (i *Item) Off(d Data) (off float64, same bool) {
+	if i.value == nil || !i.exact {
+		return 0, false
+	}
+	paper, ours := i.value(d)
+	return math.Abs(ours/paper - 1), true
+}

@@ -1,0 +1,119 @@
+package figures
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// generator returns random numbers that depend on a name alone.
+func generator(name string) *rand.ChaCha8 { return rand.NewChaCha8(sha256.Sum256([]byte(name))) }
+
+// source returns a source for protocols whose bytes depend on a name alone.
+func source(name string) *randomizer.Source {
+	g := generator(name)
+	return randomizer.NewSourceFrom(func(p []byte) {
+		if _, err := g.Read(p); err != nil {
+			panic("figures: internal error: " + err.Error()) // a generator does not fail
+		}
+	})
+}
+
+// draft returns a query's task and its mechanism.
+func draft(q planner.Query) (*task.Task, protocols.Mechanism, error) {
+	q.Name = "figure"
+	t, err := planner.Draft(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := registry.Open(t)
+	return t, m, err
+}
+
+// same returns n clients with one value.
+func same(value []float64, n int) [][]float64 {
+	values := make([][]float64, n)
+	for i := range values {
+		values[i] = value
+	}
+	return values
+}
+
+// meanSquare runs a mechanism on clients with the given values and returns the mean over repetitions of
+// the squared error of the estimated total, summed over its entries.
+func meanSquare(name string, m protocols.Mechanism, values [][]float64, repeats int) (float64, error) {
+	truth, err := total(m, values)
+	if err != nil {
+		return 0, err
+	}
+	simulator, ok := m.(protocols.FastSimulator)
+	if !ok {
+		return 0, fmt.Errorf("figure %s: %T cannot be simulated", name, m)
+	}
+	draw, err := simulator.Fast(values)
+	if err != nil {
+		return 0, err
+	}
+	src, sum := source(name), 0.0
+	for range repeats {
+		a, _ := draw(src)
+		a.AddUsers(uint64(len(values)))
+		for i, estimate := range a.Total() {
+			sum += (estimate - truth[i]) * (estimate - truth[i])
+		}
+	}
+	return sum / float64(repeats), nil
+}
+
+// total returns the exact total of clients' values. Equal rows that follow each other are evaluated once.
+func total(m protocols.Mechanism, values [][]float64) (sum []float64, err error) {
+	var part []float64
+	for i, v := range values {
+		if i == 0 || &v[0] != &values[i-1][0] {
+			if part, _, err = m.Exact(v); err != nil {
+				return nil, err
+			}
+		}
+		if sum == nil {
+			sum = make([]float64, len(part))
+		}
+		for j, x := range part {
+			sum[j] += x
+		}
+	}
+	return sum, nil
+}
+
+// predicted returns the root mean square error of the total of n clients that all have the worst value.
+func predicted(m protocols.Mechanism, n uint64) float64 {
+	return math.Sqrt(m.WorstVariance() * float64(n))
+}
+
+// spread returns round numbers from lo to hi, equally far apart by their logarithms: so many in a full
+// run, and a quarter of them in a quick one.
+func spread(lo, hi float64, points int, quick bool) (out []float64) {
+	if quick {
+		points = max(points/4, 3)
+	}
+	for i := range points {
+		v := lo * math.Pow(hi/lo, float64(i)/float64(points-1))
+		power := math.Pow(10, math.Floor(math.Log10(v)+1e-9)-1)
+		out = append(out, math.Round(v/power)*power)
+	}
+	return out
+}
+
+// few returns the larger number in a full run and the smaller in a quick one.
+func few(full, quick int, isQuick bool) int {
+	if isQuick {
+		return quick
+	}
+	return full
+}
