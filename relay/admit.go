@@ -123,12 +123,13 @@ func (h *handouts) leave(s *served) {
 // maxBatch is the most bytes that a batch of a task takes as it leaves this relay.
 func (s *served) maxBatch() int64 { return handover.MaxBatch(s.Task, s.layout, s.hop) }
 
-// checkMemory demands that every task's largest report finds room while all others are flooded.
+// checkMemory demands that every task's largest report finds room while all others are flooded. The tasks
+// of a stream come one after the other and count as one.
 func (r *setup) checkMemory() error {
 	need := int64(0)
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		if s.hop == 0 {
-			need = max(need, int64(len(r.order))*reportBytes(int64(s.layout.MaxBody())))
+			need = max(need, int64(len(r.cfg.Tasks))*reportBytes(int64(s.layout.MaxBody())))
 		}
 	}
 	if int64(r.cfg.MaxMemory) < need {

@@ -69,7 +69,7 @@ func (r *Relay) nowBehind(ctx context.Context, s *served, epoch, seq uint64) err
 func (r *Relay) loadBehind(ctx context.Context) error {
 	all, err := r.store.Findings(ctx)
 	for _, f := range all {
-		if s := r.tasks[f.ID.Task]; s != nil && f.Reason == findBehind {
+		if s := r.lineup().tasks[f.ID.Task]; s != nil && f.Reason == findBehind {
 			s.fallBehind(f.ID.Epoch)
 		}
 	}

@@ -18,8 +18,8 @@ func (c *Config) ClockFile() string { return c.Secret + ".clock" }
 
 // guard returns the guard of this relay's time.
 func (r *setup) guard() (*clock.Guard, error) {
-	shortest := r.order[0].Epochs.Length
-	for _, s := range r.order {
+	shortest := r.lineup().order[0].Epochs.Length
+	for _, s := range r.lineup().order {
 		shortest = min(shortest, s.Epochs.Length)
 	}
 	return clock.New(clock.Options{File: r.cfg.ClockFile(), Wall: r.cfg.Clock, Elapsed: r.cfg.Elapsed,
@@ -29,7 +29,7 @@ func (r *setup) guard() (*clock.Guard, error) {
 // neighbours returns the other relays of this one's tasks, and their issuers, whose clocks it asks for.
 func (r *Relay) neighbours() []clock.Neighbour {
 	var tasks []*taskfile.Open
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		tasks = append(tasks, s.Open)
 	}
 	own := task.SignKey(r.sign.Public().(ed25519.PublicKey))
@@ -38,7 +38,7 @@ func (r *Relay) neighbours() []clock.Neighbour {
 
 // manyEnd says whether more than one epoch of a task that is open here ends between two moments.
 func (r *setup) manyEnd(from, to time.Time) bool {
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		ends := 0
 		for epoch := range s.Epochs.Count {
 			_, end, _ := r.window(s, epoch)

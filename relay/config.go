@@ -128,9 +128,14 @@ type TaskConfig struct {
 	// HPKEKeys is the file of this relay's HPKE keys for this task. Default: the relay's.
 	HPKEKeys string `yaml:"hpke_keys"`
 
+	// Successors is a folder for the tasks that follow a task that is the first of its stream, and for this
+	// relay's keys for them, created with mode 0700. Treat it as HPKEKeys. Several processes of one relay
+	// share it, and the secret. Required of the first task of a stream, and only of it.
+	Successors string `yaml:"successors"`
+
 	// IssuerKeys is a file with the public keys of the task's issuer of tokens, for a first relay
 	// that cannot reach it (`issuer keygen` writes FILE.directory). Default: they are fetched from
-	// the issuer, one for every epoch.
+	// the issuer, one for every epoch, as those of successors always are.
 	IssuerKeys string `yaml:"issuer_keys"`
 }
 
@@ -181,7 +186,8 @@ func (c *Config) resolve(folder string) {
 		files = append(files, &c.Autocert.Cache)
 	}
 	for i := range c.Tasks {
-		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].IssuerKeys)
+		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].IssuerKeys,
+			&c.Tasks[i].Successors)
 	}
 	service.Resolve(folder, files...)
 	service.ResolveStore(folder, &c.Store)

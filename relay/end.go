@@ -80,7 +80,7 @@ func (b *SetBack) look(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, s := range b.relay.order {
+	for _, s := range b.relay.lineup().order {
 		b.begun(s, all)
 	}
 	b.unconfigured(all)
@@ -90,9 +90,9 @@ func (b *SetBack) look(ctx context.Context) error {
 // unconfigured lists the epochs of tasks that the configuration does not name: the store, or the secret's mark, still
 // knows of them.
 func (b *SetBack) unconfigured(all []store.Progress) {
-	known := slices.Collect(maps.Keys(b.relay.tasks))
+	known := slices.Collect(maps.Keys(b.relay.lineup().tasks))
 	for _, p := range all {
-		if b.relay.tasks[p.ID.Task] != nil {
+		if b.relay.lineup().tasks[p.ID.Task] != nil {
 			continue
 		}
 		known = append(known, p.ID.Task)
@@ -160,7 +160,7 @@ func (b *SetBack) End(ctx context.Context) error {
 		return err
 	}
 	for _, id := range b.ids {
-		if s := r.tasks[id.Task]; s != nil { // else nobody knows where its keys are
+		if s := r.lineup().tasks[id.Task]; s != nil { // else nobody knows where its keys are
 			if err := s.eraseKey(id.Epoch); err != nil {
 				return err
 			}
@@ -172,7 +172,7 @@ func (b *SetBack) End(ctx context.Context) error {
 	if err := r.store.EndAll(ctx, b.ids, findEnded); err != nil {
 		return err
 	}
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		if err := s.keys.Rebind(name); err != nil {
 			return err
 		}

@@ -37,9 +37,10 @@ func (r *Relay) turn(ctx context.Context) {
 	if r.unscrubbed.Load() {
 		r.scrub(ctx)
 	}
+	r.followStreams(ctx)
 	r.logged(ctx, "couldn't destroy keys", r.settle(ctx)) // first: what was set back is not sealed again
 	r.logged(ctx, "couldn't seal", r.sealFull(ctx))
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
 	}
 }
@@ -62,7 +63,7 @@ func (r *Relay) settle(ctx context.Context) error {
 		over[p.ID] = p.State >= store.StateClosed
 	}
 	failed := r.keepTallies(ctx, func(id store.EpochID) bool { return over[id] })
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		failed = errors.Join(failed, s.eraseKeys())
 	}
 	return errors.Join(failed, r.vault.Settle(all))
@@ -100,7 +101,7 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch
 	tried := false
 	for _, p := range all {
 		for _, b := range p.Open {
-			s := r.tasks[b.ID.Task]
+			s := r.lineup().tasks[b.ID.Task]
 			if s == nil || !want(s, b) || s.isBehind(b.ID.Epoch) {
 				continue
 			}

@@ -27,18 +27,20 @@ func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Pre
 func LimitPages(r *Relay, n int) error { return store.LimitPages(r.store, n) }
 
 // DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
-func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) { r.order[0].draw = draw }
+func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
+	r.lineup().order[0].draw = draw
+}
 
 // FillHandouts takes all places for batches of a relay's first task on their way out, until free is
 // called.
 func FillHandouts(r *Relay) (free func()) {
 	n := 0
-	for r.handouts.take(r.order[0]) {
+	for r.handouts.take(r.lineup().order[0]) {
 		n++
 	}
 	return func() {
 		for range n {
-			r.handouts.leave(r.order[0])
+			r.handouts.leave(r.lineup().order[0])
 		}
 	}
 }
@@ -158,7 +160,7 @@ func GroupOrder(r *Relay, n int) (order []int) {
 // lanes, as often as it is called, each time by the code that makes its real batches, and returns their
 // order there. Nothing is stored: source is the batch before, of which a mix makes its own.
 func Orders(r *Relay, n int, source *onion.Batch) func() ([][]int, error) {
-	s, made := r.order[0], &builder{Store: r.store, submissions: uint64(n)}
+	s, made := r.lineup().order[0], &builder{Store: r.store, submissions: uint64(n)}
 	r.store = made
 	var slots []openedSlot
 	for lane := range int(s.Slots.Lanes) {

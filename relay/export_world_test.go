@@ -86,7 +86,7 @@ const (
 func Plant(r *Relay, bug string) {
 	switch bug {
 	case BugSmall:
-		for _, s := range r.order {
+		for _, s := range r.lineup().order {
 			open, of := *s.Open, *s.Task
 			of.Batch.Size, of.Batch.Min = 2, 1
 			open.Task, s.Open = &of, &open

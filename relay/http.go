@@ -50,7 +50,7 @@ func (r *Relay) open(handle service.Handler) http.HandlerFunc {
 }
 
 func (r *Relay) handleTask(w http.ResponseWriter, req *http.Request) error {
-	s, err := service.PathTask(req, r.tasks)
+	s, err := service.PathTask(req, r.lineup().tasks)
 	if err != nil {
 		return err
 	}
@@ -59,12 +59,12 @@ func (r *Relay) handleTask(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (r *Relay) handleKeys(w http.ResponseWriter, _ *http.Request) error {
-	return service.Write(w, mediaType, r.keyLists)
+	return service.Write(w, mediaType, r.lineup().keyLists)
 }
 
 // batchOf returns what a pull or confirmation is about.
 func (r *Relay) batchOf(req *http.Request) (s *served, epoch, seq uint64, err error) {
-	if s, err = service.PathTask(req, r.tasks); err != nil {
+	if s, err = service.PathTask(req, r.lineup().tasks); err != nil {
 		return nil, 0, 0, err
 	}
 	if epoch, err = service.PathNumber(req, "epoch"); err != nil {
@@ -164,7 +164,7 @@ func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.
 
 // handleEnd answers the next hop with the signed end of an epoch that has no further batch here.
 func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
-	s, err := service.PathTask(req, r.tasks)
+	s, err := service.PathTask(req, r.lineup().tasks)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (r *Relay) goesOn(s *served, epoch uint64) error {
 
 // handleTime signs what this relay's clock says.
 func (r *Relay) handleTime(w http.ResponseWriter, req *http.Request) error {
-	s, err := service.PathTask(req, r.tasks)
+	s, err := service.PathTask(req, r.lineup().tasks)
 	if err != nil {
 		return err
 	}

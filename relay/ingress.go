@@ -43,7 +43,7 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 
 // reportEpoch returns the task and epoch that a submission is for, if the epoch is open.
 func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
-	s, err := service.PathTask(req, r.tasks)
+	s, err := service.PathTask(req, r.lineup().tasks)
 	if err != nil {
 		return nil, 0, err
 	}

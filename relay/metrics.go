@@ -90,12 +90,16 @@ func (m *metrics) begin(r *Relay) {
 	for _, name := range overloads {
 		m.Add(metricOverload, 0, string(name))
 	}
-	for _, s := range r.order {
-		m.Add(metricBatches, 0, s.name(), "no")
-		m.Add(metricBatches, 0, s.name(), "yes")
-		m.Set(metricPulled, 0, s.name())
-		m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
+	for _, s := range r.lineup().order {
+		m.beginTask(s)
 	}
+}
+
+func (m *metrics) beginTask(s *served) {
+	m.Add(metricBatches, 0, s.name(), "no")
+	m.Add(metricBatches, 0, s.name(), "yes")
+	m.Set(metricPulled, 0, s.name())
+	m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
 }
 
 // tally counts what was refused in an epoch for a reason.
@@ -178,7 +182,7 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 	m.Forget(metricRefused)
 	m.Forget(metricFindings)
 	for i, t := range status.Tasks {
-		name := r.order[i].name()
+		name := r.lineup().order[i].name()
 		waiting := uint64(0)
 		for _, e := range t.Epochs {
 			waiting += e.Batches - e.Confirmed

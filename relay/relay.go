@@ -45,9 +45,8 @@ import (
 type setup struct {
 	cfg      Config
 	sign     ed25519.PrivateKey
-	tasks    map[task.ID]*served // immutable
-	order    []*served           // the same, in the order of the configuration
-	keyLists []byte              // answer to GET /v1/keys
+	serving  atomic.Pointer[lineup]
+	streams  map[task.ID]*stream // by their first tasks; immutable
 	proxies  service.Proxies
 	outgoing http.RoundTripper // of all requests that the relay makes
 	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
@@ -64,6 +63,7 @@ type Relay struct {
 	queue   chan *pending // to the committer
 	stopped chan struct{} // closed when nothing in queue will be committed any more
 	wake    chan struct{} // tells the sealer that a batch is full
+	came    chan struct{} // tells workLoop that a successor has come
 	ready   atomic.Bool
 	failing atomic.Bool // the last transaction of reports failed
 
@@ -73,6 +73,7 @@ type Relay struct {
 	nonces      nonces // of the next hops' requests
 	clock       *clock.Guard
 
+	joining    sync.Mutex  // one successor at a time
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 	once       sync.Once   // closes the store
 }
@@ -107,7 +108,8 @@ func open(cfg Config) (*Relay, error) {
 		queue:     make(chan *pending, s.cfg.MaxConcurrent),
 		stopped:   make(chan struct{}),
 		wake:      make(chan struct{}, 1),
-		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, len(s.order)),
+		came:      make(chan struct{}, 1),
+		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, len(s.cfg.Tasks)),
 	}
 	r.metrics = newMetrics(r)
 	r.connections = newConnections(s.cfg.MaxConnections, s.proxies, func() { r.metrics.Add(metricUnconnected, 1) })
@@ -218,7 +220,7 @@ func load(cfg Config) (*setup, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &setup{cfg: cfg, tasks: map[task.ID]*served{}}
+	s := &setup{cfg: cfg, streams: map[task.ID]*stream{}}
 	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
@@ -264,14 +266,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	working.Go(func() { r.commitLoop(work) })
 	working.Go(func() { r.clock.Watch(ctx, neighbours) })
 	working.Go(func() { r.epochLoop(ctx) })
-	for _, s := range r.order {
-		if s.hop > 0 {
-			working.Go(func() { r.pullLoop(ctx, s) })
-		}
-		if s.withTokens() {
-			working.Go(func() { r.tokenKeyLoop(ctx, s) })
-		}
-	}
+	working.Go(func() { r.workLoop(ctx, &working) })
 	r.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	r.ready.Store(false)
@@ -312,6 +307,9 @@ func (r *Relay) Handler() http.Handler {
 	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.answer(r.handleConfirm))
 	mux.HandleFunc("GET "+taskfile.EndPath, r.answer(r.handleEnd))
 	mux.HandleFunc("GET "+taskfile.TimePath, r.open(r.handleTime))
+	mux.HandleFunc("GET "+taskfile.StreamPath, r.open(r.handleStream))
+	mux.HandleFunc("GET "+taskfile.NextKeysPath, r.answer(r.handleNextKeys))
+	mux.HandleFunc("POST "+taskfile.SuccessorsPath, r.answer(r.handleSuccessor))
 	mux.HandleFunc("/", r.open(service.NotFound))
 	return mux
 }

@@ -98,7 +98,7 @@ func (r *setup) status(ctx context.Context, kept store.Reader, back *store.SetBa
 	if back != nil {
 		out.SetBack = fmt.Sprintf("%s: %s", back.Cause, back.Detail)
 	}
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
 		for _, p := range all {
 			if p.ID.Task != s.ID {

@@ -42,9 +42,36 @@ type served struct {
 	behind  map[uint64]bool        // epochs of which the next hop knows more than the store
 }
 
+// lineup is what a relay serves. It is never changed, but replaced where a successor joins.
+type lineup struct {
+	tasks    map[task.ID]*served
+	order    []*served // the same: as configured, each stream's in order, then what has joined
+	keyLists []byte    // answer to GET /v1/keys
+}
+
+func (r *setup) lineup() *lineup { return r.serving.Load() }
+
+// serve adds a task to those that are served.
+func (r *setup) serve(s *served) error {
+	next := &lineup{tasks: map[task.ID]*served{}}
+	if now := r.lineup(); now != nil {
+		next.order = slices.Clone(now.order)
+	}
+	next.order = append(next.order, s)
+	var lists []*onion.SignedKeyList
+	for _, t := range next.order {
+		next.tasks[t.ID] = t
+		lists = append(lists, t.KeyLists[t.hop])
+	}
+	var err error
+	if next.keyLists, err = codec.Marshal(&lists); err == nil {
+		r.serving.Store(next)
+	}
+	return err
+}
+
 func (r *setup) loadTasks() error {
 	files := map[string]bool{}
-	var lists []*onion.SignedKeyList
 	first := false
 	for _, c := range r.cfg.Tasks {
 		service.Default(&c.HPKEKeys, r.cfg.HPKEKeys)
@@ -53,29 +80,37 @@ func (r *setup) loadTasks() error {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
 		keys, err := filepath.EvalSymlinks(c.HPKEKeys)
-		if err != nil || files[keys] || r.tasks[s.ID] != nil {
+		if err != nil || files[keys] || r.lineup() != nil && r.lineup().tasks[s.ID] != nil {
 			return fmt.Errorf("%s: %w", c.File,
 				invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once"))
 		}
 		files[keys] = true
-		r.tasks[s.ID] = s
-		r.order = append(r.order, s)
-		lists = append(lists, s.KeyLists[s.hop])
+		if err := r.serve(s); err != nil {
+			return err
+		}
+		if err := r.loadStream(c, s); err != nil {
+			return fmt.Errorf("%s: %w", c.File, err)
+		}
 		first = first || s.hop == 0
 	}
-	var err error
-	if r.keyLists, err = codec.Marshal(&lists); err != nil || !first {
-		return err
+	if !first {
+		return nil
 	}
 	return r.checkMemory()
 }
 
 func (r *setup) loadTask(c TaskConfig) (*served, error) {
-	s := &served{openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
-		states: map[uint64]store.State{}, behind: map[uint64]bool{}}
-	if err := s.loadBundle(c); err != nil {
+	raw, open, err := loadBundle(c)
+	if err != nil {
 		return nil, err
 	}
+	return r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
+}
+
+// loadOpen prepares to serve a task with the keys in some files.
+func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*served, error) {
+	s := &served{Open: open, bundle: raw, openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
+		states: map[uint64]store.State{}, behind: map[uint64]bool{}}
 	public := task.SignKey(r.sign.Public().(ed25519.PublicKey))
 	s.hop = slices.IndexFunc(s.Relays, func(p task.Party) bool { return p.SignKey == public })
 	if s.hop < 0 {
@@ -92,10 +127,10 @@ func (r *setup) loadTask(c TaskConfig) (*served, error) {
 	if err := s.loadNoise(); err != nil {
 		return nil, err
 	}
-	if err := s.loadIssuerKeys(c.IssuerKeys); err != nil {
+	if err := s.loadIssuerKeys(issuerKeys); err != nil {
 		return nil, err
 	}
-	return s, s.loadKeys(c.HPKEKeys)
+	return s, s.loadKeys(keys)
 }
 
 // loadNoise prepares to add the task's dummies, if it has any.
@@ -112,20 +147,21 @@ func (s *served) loadNoise() (err error) {
 }
 
 // loadBundle reads the task, which must be its configured owner's.
-func (s *served) loadBundle(c TaskConfig) error {
+func loadBundle(c TaskConfig) ([]byte, *taskfile.Open, error) {
 	owner, err := taskfile.ParseKey("owner", c.Owner)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if s.bundle, err = os.ReadFile(c.File); err != nil {
-		return fmt.Errorf("couldn't read the task: %w", err)
-	}
-	bundle, err := taskfile.ParseBundle(s.bundle)
+	raw, err := os.ReadFile(c.File)
 	if err != nil {
-		return err
+		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
 	}
-	s.Open, err = bundle.Open(&owner)
-	return err
+	bundle, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	open, err := bundle.Open(&owner)
+	return raw, open, err
 }
 
 // loadKeys loads the task's HPKE keys and checks them against the list that the task names.
@@ -147,7 +183,7 @@ func (r *setup) bind(kept store.Reader, do func(keys *keyfile.HPKE, store string
 	if err != nil {
 		return err
 	}
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		if err := do(s.keys, name); err != nil {
 			return err
 		}
@@ -157,7 +193,7 @@ func (r *setup) bind(kept store.Reader, do func(keys *keyfile.HPKE, store string
 
 // watch has a vault hold the store against the marks in the tasks' key files, too.
 func (r *setup) watch(v *store.Vault) error {
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		keys, err := s.keys.Mark()
 		if err != nil {
 			return err
@@ -169,7 +205,7 @@ func (r *setup) watch(v *store.Vault) error {
 
 // largestSlot returns the size of the largest slot that waits here for its batch to fill.
 func (r *setup) largestSlot() (largest int) {
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		if s.hop == 0 {
 			largest = max(largest, s.layout.SlotSize(1))
 		}
@@ -253,7 +289,7 @@ func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to store.S
 // reached takes note of how far epochs have come, through whichever process.
 func (r *setup) reached(all []store.Progress) {
 	for _, p := range all {
-		if s := r.tasks[p.ID.Task]; s != nil {
+		if s := r.lineup().tasks[p.ID.Task]; s != nil {
 			s.reached(p.ID.Epoch, p.State)
 		}
 	}
@@ -262,7 +298,7 @@ func (r *setup) reached(all []store.Progress) {
 // loadStates takes note of how far the epochs have come, and demands the key of the one that is open now.
 func (r *setup) loadStates(all []store.Progress) error {
 	r.reached(all)
-	for _, s := range r.order {
+	for _, s := range r.lineup().order {
 		epoch, now := s.Epochs.At(uint64(r.cfg.Clock().Unix()))
 		if !now || s.state(epoch) >= store.StateClosed {
 			continue

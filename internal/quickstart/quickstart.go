@@ -205,7 +205,11 @@ func (r Relay) config(owner string, tasks []Draft) []byte {
 	}
 	fmt.Fprintf(&b, "tasks:\n")
 	for _, t := range tasks {
-		fmt.Fprintf(&b, "  - {file: ../%s.bundle, owner: %q, hpke_keys: %s.keys}\n", t.Name, owner, t.Name)
+		successors := ""
+		if t.Task.Stream != nil {
+			successors = fmt.Sprintf(", successors: %s.next", t.Name)
+		}
+		fmt.Fprintf(&b, "  - {file: ../%s.bundle, owner: %q, hpke_keys: %s.keys%s}\n", t.Name, owner, t.Name, successors)
 	}
 	return []byte(b.String())
 }

@@ -148,7 +148,7 @@ func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, ep
 		if at > 0 {
 			header.Set("Range", fmt.Sprintf("bytes=%d-", at))
 		}
-		return c.send(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), header)
+		return c.send(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), header, nil)
 	}}
 	defer body.Close()
 	b, err := read(body, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness)
@@ -270,11 +270,13 @@ func (c *Client) ask(ctx context.Context, method, url, signature string) (*http.
 	if signature != "" {
 		header.Set(Header, signature)
 	}
-	return c.send(ctx, method, url, header)
+	return c.send(ctx, method, url, header, nil)
 }
 
-func (c *Client) send(ctx context.Context, method, url string, header http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+// send is ask with any header and a body, or none.
+func (c *Client) send(ctx context.Context, method, url string, header http.Header, body io.Reader) (
+	*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, err
 	}
@@ -381,6 +383,16 @@ func ConfirmBody(id task.ID, epoch, seq uint64, manifest []byte) []byte {
 
 // EndBody returns what a request for the end of an epoch signs, with a nonce behind it.
 func EndBody(id task.ID, epoch uint64) []byte { return binary.BigEndian.AppendUint64(id[:], epoch) }
+
+// SuccessorBody returns what an owner signs who hands over the next task of the stream with this first task,
+// with a nonce behind it.
+func SuccessorBody(root task.ID) []byte { return root[:] }
+
+// NextKeysBody returns what an owner signs who asks for a list of keys for the next task of a stream, with a
+// nonce behind it: id of the first task ‖ position ‖ number of epochs.
+func NextKeysBody(root task.ID, position, count uint64) []byte {
+	return batchBody(root, position, count)
+}
 
 func batchBody(id task.ID, epoch, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(EndBody(id, epoch), seq)

@@ -154,6 +154,7 @@ const (
 	SignAskEnd   Purpose = "ask-end" // a request for the signed end of an epoch
 	SignEnd      Purpose = "end"
 	SignTime     Purpose = "time"
+	SignSucceed  Purpose = "successor" // an owner's request about the next task of a stream
 )
 
 // signed = "doona-v<version> <purpose>" ‖ 0x00 ‖ body.

@@ -41,12 +41,13 @@ const (
 	NotSealed    Name = "not-sealed"     // The batch does not exist yet.
 	Complete     Name = "epoch-complete" // The epoch is over and has no batch of this number.
 	Confirmed    Name = "confirmed"      // The batch was confirmed and its ciphertexts deleted.
-	Unauthorized Name = "unauthorized"   // Not signed by the next hop.
+	Unauthorized Name = "unauthorized"   // Not signed by the next hop, or by the owner.
 	Overloaded   Name = "overloaded"     // Try again after Retry-After.
 	SlowDown     Name = "slow-down"      // The client's network has too much in flight; try again after Retry-After.
 	ClockInDoubt Name = "clock-in-doubt" // The relay does not know what time it is; try again after Retry-After.
 	SetBack      Name = "set-back"       // The relay's store or key files were set back; it stands still.
 	EpochEnded   Name = "epoch-ended"    // The operator ended the epoch after a set-back: nothing more comes of it.
+	Taken        Name = "position-taken" // Another task has this position of the stream, or the one before has not come.
 	Internal     Name = "internal"       // The relay's fault; nothing was stored.
 )
 
@@ -77,6 +78,7 @@ var kinds = map[Name]struct {
 	ClockInDoubt: {http.StatusServiceUnavailable, "the time is not known here"},
 	SetBack:      {http.StatusServiceUnavailable, "an older copy of what this relay keeps was put in its place"},
 	EpochEnded:   {http.StatusGone, "the epoch was ended by the relay's operator"},
+	Taken:        {http.StatusConflict, "not the next task of the stream"},
 	Internal:     {http.StatusInternalServerError, "the server failed"},
 }
 

@@ -231,11 +231,14 @@ func TestChangeableAscends(t *testing.T) {
 // TestNotSupportedYet: a part that no party honours yet is refused by name.
 func TestNotSupportedYet(t *testing.T) {
 	require.NoError(t, sample().CheckSupported())
+	inStream := sample()
+	inStream.Stream = &task.Stream{Name: "site", Allow: []string{"name", "relays.url"}}
+	require.NoError(t, inStream.CheckSupported())
 	for field, change := range map[string]func(*task.Task){
 		"noise": func(t *task.Task) {
 			t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 9}
 		},
-		"stream": func(t *task.Task) { t.Stream = stream() },
+		"stream.allow": func(t *task.Task) { t.Stream = stream() },
 	} {
 		s := sample()
 		change(s)

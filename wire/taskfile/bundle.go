@@ -62,7 +62,10 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 // Open checks a bundle: the signature of its owner (who must be the given one unless that is
 // nil), the task, and that every key list is the one the task names, signed by its party. It refuses
 // what no party supports yet: [task.Task.CheckSupported].
-func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
+func (b *Bundle) Open(owner *task.SignKey) (*Open, error) { return b.open(owner, true) }
+
+// open is Open, or without a look at the key lists.
+func (b *Bundle) open(owner *task.SignKey, keys bool) (*Open, error) {
 	if len(b.Owner) != 32 {
 		return nil, fmt.Errorf("couldn't accept the task: an owner's key of %d bytes, want 32", len(b.Owner))
 	}
@@ -81,36 +84,47 @@ func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	if err := t.CheckSupported(); err != nil {
 		return nil, err
 	}
-	lists := t.VerifierHop() + 1
-	if t.Clients.Kind == task.ClientToken {
-		lists++
-		if signer == t.Clients.Issuer.SignKey {
-			return nil, invalid.Field("clients.issuer", "the owner's key",
-				"an issuer that is not the owner: who issues tokens can mint clients")
-		}
-	}
-	if len(b.KeyLists) != lists {
-		return nil, fmt.Errorf("couldn't accept the task: %d key lists, want %d", len(b.KeyLists), lists)
+	if t.Clients.Kind == task.ClientToken && signer == t.Clients.Issuer.SignKey {
+		return nil, invalid.Field("clients.issuer", "the owner's key",
+			"an issuer that is not the owner: who issues tokens can mint clients")
 	}
 	open := &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: signer}
+	if keys {
+		err = b.openKeys(open)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return open, nil
+}
+
+// openKeys checks the key lists.
+func (b *Bundle) openKeys(open *Open) error {
+	t, lists := open.Task, open.VerifierHop()+1
+	if t.Clients.Kind == task.ClientToken {
+		lists++
+	}
+	if len(b.KeyLists) != lists {
+		return fmt.Errorf("couldn't accept the task: %d key lists, want %d", len(b.KeyLists), lists)
+	}
 	for hop, raw := range b.KeyLists {
 		list, err := onion.ParseKeyList(raw)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if hop > t.VerifierHop() {
 			if open.TokenKeys, err = onion.IssuerKeys(t, list); err != nil {
-				return nil, err
+				return err
 			}
 			open.IssuerKeys = list
 			continue
 		}
 		if _, err := onion.PartyKeys(t, hop, list); err != nil {
-			return nil, err
+			return err
 		}
 		open.KeyLists = append(open.KeyLists, list)
 	}
-	return open, nil
+	return nil
 }
 
 // Bytes returns the msgpack form.

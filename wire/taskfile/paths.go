@@ -19,6 +19,10 @@ const (
 	EndPath     = epochPath + "/end"
 	TimePath    = TaskPath + "/time"
 
+	StreamPath     = "/v1/streams/{task}" // by the id of its first task, as all of a stream
+	SuccessorsPath = StreamPath + "/successors"
+	NextKeysPath   = SuccessorsPath + "/{position}/keys/{count}"
+
 	DirectoryPath    = epochPath + "/issuer-directory"
 	TokenRequestPath = epochPath + "/" + TokenRequest
 
@@ -33,6 +37,22 @@ func PathOf(id task.ID) string { return strings.Replace(TaskPath, "{task}", id.S
 
 // URL returns where clients find the task: at its first relay, the only one they speak to.
 func (o *Open) URL() string { return o.Relays[0].URL + PathOf(o.ID) }
+
+// StreamURL returns where clients find the stream of which o is the first task.
+func (o *Open) StreamURL() string { return o.Relays[0].URL + o.path(StreamPath, 0, 0) }
+
+// SuccessorsURL returns where the relay at a hop takes the next task of the stream of which o is the first.
+// The relay's address is that of t, a later task.
+func (o *Open) SuccessorsURL(t *task.Task, hop int) string {
+	return t.Relays[hop].URL + o.path(SuccessorsPath, 0, 0)
+}
+
+// NextKeysURL returns where the relay at a hop makes its list of keys for a position and a number of epochs.
+func (o *Open) NextKeysURL(t *task.Task, hop int, position, count uint64) string {
+	path := strings.NewReplacer("{position}", strconv.FormatUint(position, 10), "{count}",
+		strconv.FormatUint(count, 10)).Replace(NextKeysPath)
+	return t.Relays[hop].URL + o.path(path, 0, 0)
+}
 
 // ReportsURL returns where clients post the reports of an epoch.
 func (o *Open) ReportsURL(epoch uint64) string {

@@ -436,8 +436,8 @@ func TestBundleNotSupportedYet(t *testing.T) {
 	good, err := taskfile.Sign(s, signKey("owner"), lists)
 	require.NoError(t, err)
 	for field, change := range map[string]func(*task.Task){
-		"noise":  func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1} },
-		"stream": func(t *task.Task) { t.Stream = &task.Stream{Name: "site"} },
+		"noise":        func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1} },
+		"stream.allow": func(t *task.Task) { t.Stream = &task.Stream{Name: "site", Allow: []string{"rule"}} },
 	} {
 		changed := *s
 		change(&changed)

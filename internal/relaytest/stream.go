@@ -1,0 +1,74 @@
+package relaytest
+
+import (
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// InStream makes a draft the first task of a stream that allows some changes.
+func InStream(allow ...string) func(*task.Task) {
+	return func(draft *task.Task) { draft.Stream = &task.Stream{Name: "site", Allow: allow} }
+}
+
+// AsOwner returns the key of the tasks' owner, and a client that signs with it.
+func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Client) {
+	t.Helper()
+	key, err := keyfile.LoadSign(filepath.Join(c.Dir, "owner.key"))
+	require.NoError(t, err)
+	return key, handover.NewClient(key, c.http.Transport)
+}
+
+// NextVerifierKeys makes the verifier's keys for a position of the stream.
+func (c *Cascade) NextVerifierKeys(t testing.TB, position, count uint64) *onion.SignedKeyList {
+	t.Helper()
+	sign, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	path := filepath.Join(c.Dir, "verifier", fmt.Sprint(taskName(c.index), "-", position, "-", count, ".keys"))
+	list, err := keyfile.NewHPKE(path, c.Open.KEM, count, sign)
+	require.NoError(t, err)
+	return list
+}
+
+// Renew signs the next task of the stream, of which c's is the first, with the relays' keys.
+func (c *Cascade) Renew(t testing.TB, position, count uint64) *taskfile.Bundle {
+	t.Helper()
+	_, owner := c.AsOwner(t)
+	bundle, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: count, Now: c.Clock.Now(),
+		Verifier: c.NextVerifierKeys(t, position, count)})
+	require.NoError(t, err)
+	return bundle
+}
+
+// Hand hands the next task of the stream to one relay.
+func (c *Cascade) Hand(ctx context.Context, t testing.TB, hop int, bundle *taskfile.Bundle) error {
+	t.Helper()
+	raw, err := bundle.Bytes()
+	require.NoError(t, err)
+	open, err := bundle.Open(nil)
+	require.NoError(t, err)
+	_, owner := c.AsOwner(t)
+	return owner.Succeed(ctx, c.Open, open.Task, hop, raw)
+}
+
+// After returns the same cascade with methods for a later task of its stream.
+func (c *Cascade) After(t testing.TB, bundle *taskfile.Bundle) *Cascade {
+	t.Helper()
+	next := *c
+	var err error
+	next.Open, err = bundle.Open(nil)
+	require.NoError(t, err)
+	next.sealer, err = onion.NewSealer(next.Open.Task, next.Open.ID, next.Open.KeyLists)
+	require.NoError(t, err)
+	return &next
+}

@@ -1,0 +1,243 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// stream is a stream whose first task the operator has configured. What follows comes from its owner, who
+// can change nothing of it that the first task does not allow.
+type stream struct {
+	*succession.Folder
+	root   *served
+	posted chan struct{} // has room for the one request that is read
+}
+
+// loadStream loads the successors of a task that is the first of its stream.
+func (r *setup) loadStream(c TaskConfig, s *served) error {
+	switch {
+	case s.Stream == nil && c.Successors == "":
+		return nil
+	case c.Successors == "":
+		return invalid.Field("successors", `""`, "a folder, for the first task of a stream")
+	}
+	folder, err := succession.Open(c.Successors, s.bundle)
+	if err != nil {
+		return err
+	}
+	l := &stream{folder, s, make(chan struct{}, 1)}
+	r.streams[s.ID] = l
+	for _, t := range l.Tasks()[1:] {
+		next, err := r.loadSuccessor(l, t)
+		if err != nil {
+			return err
+		}
+		if err := r.serve(next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *setup) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
+	return r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
+}
+
+// followStreams takes up successors that other processes have taken.
+func (r *Relay) followStreams(ctx context.Context) {
+	for _, l := range r.streams {
+		r.logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), r.takeUp(ctx, l)))
+	}
+}
+
+// takeUp serves the tasks of a stream that are not served yet.
+func (r *Relay) takeUp(ctx context.Context, l *stream) error {
+	r.joining.Lock()
+	defer r.joining.Unlock()
+	for _, t := range l.Tasks()[1:] {
+		if r.lineup().tasks[t.ID] != nil {
+			continue
+		}
+		s, err := r.loadSuccessor(l, t)
+		if err != nil {
+			return err
+		}
+		if err := r.tie(ctx, s); err != nil {
+			return err
+		}
+		r.metrics.beginTask(s)
+		if err := r.serve(s); err != nil {
+			return err
+		}
+		r.cfg.Log.Info("a stream goes on", "task", s.name(), "position", s.Stream.Position)
+		select {
+		case r.came <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// tie is what [Relay.join] does, for one task.
+func (r *Relay) tie(ctx context.Context, s *served) error {
+	name, err := r.store.Name(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.keys.Bind(name); err != nil {
+		return err
+	}
+	mark, err := s.keys.Mark()
+	if err == nil {
+		r.vault.Watch(s.ID, mark)
+	}
+	return err
+}
+
+// workLoop runs what each task needs, also of those that join.
+func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
+	for begun := 0; ; {
+		order := r.lineup().order
+		for _, s := range order[begun:] {
+			if s.hop > 0 {
+				working.Go(func() { r.pullLoop(ctx, s) })
+			}
+			if s.withTokens() {
+				working.Go(func() { r.tokenKeyLoop(ctx, s) })
+			}
+		}
+		begun = len(order)
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.came:
+		}
+	}
+}
+
+// pathStream returns the stream that a request names.
+func (r *Relay) pathStream(req *http.Request) (*stream, error) {
+	return service.PathTask(req, r.streams)
+}
+
+// handleStream answers clients with the whole stream, whatever they have seen of it: who asked for less
+// would say when they came last.
+func (r *Relay) handleStream(w http.ResponseWriter, req *http.Request) error {
+	l, err := r.pathStream(req)
+	if err != nil {
+		return err
+	}
+	// A client's clock, and this one, may be late.
+	over := r.clock.Read().Now.Add(-2 * maxSkew).Unix()
+	chain, err := l.Chain(uint64(max(over, 0)))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return service.Write(w, mediaType, chain)
+}
+
+// fromOwner checks that the stream's owner signed a request, and that the request has not come before.
+func (r *Relay) fromOwner(req *http.Request, l *stream, body []byte) error {
+	owner := l.root.Owner
+	nonce, ok := handover.Verify(owner, onion.SignSucceed, body, req.Header.Get(handover.Header))
+	if !ok || !r.nonces.fresh(owner, nonce) {
+		return problem.New(problem.Unauthorized, "")
+	}
+	return nil
+}
+
+// handleNextKeys makes this relay's keys for the next task of a stream.
+func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
+	l, err := r.pathStream(req)
+	if err != nil {
+		return err
+	}
+	position, err := service.PathNumber(req, "position")
+	if err != nil {
+		return err
+	}
+	count, err := service.PathNumber(req, "count")
+	if err != nil {
+		return err
+	}
+	if err := r.fromOwner(req, l, handover.NextKeysBody(l.root.ID, position, count)); err != nil {
+		return err
+	}
+	list, err := l.NextKeys(position, count, r.sign)
+	if err != nil {
+		return refusal(err)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return service.Write(w, mediaType, list)
+}
+
+// handleSuccessor takes the next task of a stream from its owner. 204 says that its position is taken for
+// good, and the task served.
+func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error {
+	l, err := r.pathStream(req)
+	if err != nil {
+		return err
+	}
+	if err := r.fromOwner(req, l, handover.SuccessorBody(l.root.ID)); err != nil {
+		return err
+	}
+	select {
+	case l.posted <- struct{}{}:
+		defer func() { <-l.posted }()
+	default:
+		return r.turnAway(problem.Overloaded)
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, succession.MaxBundle))
+	if err != nil {
+		return problem.New(problem.TooLarge, "at most %d bytes", succession.MaxBundle)
+	}
+	if err := r.takeSuccessor(l, raw); err != nil {
+		return refusal(err)
+	}
+	if err := r.takeUp(req.Context(), l); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// takeSuccessor gives a task its position when all has been checked that serving it will need.
+func (r *Relay) takeSuccessor(l *stream, raw []byte) error {
+	next, has, err := l.Check(raw)
+	if has || err != nil {
+		return err
+	}
+	if _, err := os.Stat(l.Keys(next.Task)); errors.Is(err, fs.ErrNotExist) {
+		return invalid.Field("epochs.count", strconv.FormatUint(next.Epochs.Count, 10),
+			"a number for which this relay was asked for its keys")
+	}
+	if _, err := r.loadSuccessor(l, next); err != nil {
+		return err
+	}
+	return l.Take(next)
+}
+
+// refusal returns the problem of what an owner sent.
+func refusal(err error) error {
+	switch path := new(fs.PathError); {
+	case errors.Is(err, succession.ErrTaken):
+		return problem.New(problem.Taken, "")
+	case errors.As(err, &path):
+		return err // not the owner's fault
+	}
+	return problem.New(problem.Malformed, "%s", err)
+}

@@ -1,0 +1,185 @@
+package relay_test
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// fillEpoch posts a batch of reports in an epoch and pulls it as the verifier.
+func fillEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
+	t.Helper()
+	for i := range c.Open.Batch.Size {
+		require.NoError(t, c.Post(t.Context(), epoch, c.Seal(t, epoch, i), relaytest.Network(int(i))))
+	}
+	b, chain := c.Pull(t, epoch, 0)
+	require.Len(t, b.Ciphertexts[0], int(c.Open.Batch.Size))
+	require.Len(t, chain, len(c.Open.Relays))
+}
+
+// TestStreamGoesOn: relays that nobody restarts serve three successors, epoch after epoch without a gap, and
+// once more after a restart.
+func TestStreamGoesOn(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream("name")})
+	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
+	now := c
+	for position := range uint64(4) {
+		if position > 0 {
+			before := now.Open
+			next := c.Renew(t, position, 1)
+			for hop := len(c.Open.Relays) - 1; hop >= 0; hop-- {
+				require.NoError(t, c.Hand(t.Context(), t, hop, next))
+				require.NoError(t, c.Hand(t.Context(), t, hop, next), "handed over again")
+			}
+			now = c.After(t, next)
+			require.Equal(t, before.Epochs.Over(), now.Open.Epochs.Start)
+			err := now.Post(t.Context(), 0, now.Seal(t, 0, 1), relaytest.Network(1))
+			require.ErrorIs(t, err, problem.New(problem.EpochNotOpen, ""), "served before it begins")
+			c.Clock.Advance(relaytest.Epoch)
+		}
+		fillEpoch(t, now, 0)
+		if position == 0 {
+			c.Clock.Advance(relaytest.Epoch)
+			fillEpoch(t, now, 1)
+		}
+	}
+	_, owner := c.AsOwner(t)
+	tasks, err := owner.Stream(t.Context(), c.Open, nil)
+	require.NoError(t, err)
+	require.Len(t, tasks, 4)
+	require.Empty(t, tasks[0].KeyLists, "it is over")
+	require.NotEmpty(t, tasks[3].KeyLists)
+	for _, stop := range stops {
+		stop()
+	}
+	c.StartAll(t)
+	again, err := owner.Stream(t.Context(), c.Open, nil)
+	require.NoError(t, err)
+	require.Equal(t, tasks, again)
+}
+
+// TestStreamTakesAPositionOnce: what breaks a rule takes no position; the first that keeps them does, for
+// good.
+func TestStreamTakesAPositionOnce(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	stop := c.Start(t, 0)
+	key, owner := c.AsOwner(t)
+	good := c.Renew(t, 1, 2)
+	sign := func(change func(*task.Task)) *taskfile.Bundle {
+		open, err := good.Open(nil)
+		require.NoError(t, err)
+		next := *open.Task
+		s := *next.Stream
+		next.Stream = &s
+		change(&next)
+		b := *good
+		b.Task = next.Canonical()
+		b.Signature = onion.Sign(key, onion.SignTask, b.Task)
+		return &b
+	}
+	for _, c2 := range []struct {
+		name   string
+		change func(*task.Task)
+		want   problem.Name
+	}{
+		{"stream.before", func(t *task.Task) { t.Stream.Before[0] ^= 1 }, problem.Malformed},
+		{"epochs.start", func(t *task.Task) { t.Epochs.Start-- }, problem.Malformed},
+		{"batch.size", func(t *task.Task) { t.Batch.Size++ }, problem.Malformed},
+		{"name", func(t *task.Task) { t.Name += "x" }, problem.Malformed},
+		{"a later position", func(t *task.Task) { t.Stream.Position++ }, problem.Taken},
+	} {
+		err := c.Hand(t.Context(), t, 0, sign(c2.change))
+		require.ErrorIs(t, err, problem.New(c2.want, ""), c2.name)
+		if c2.want == problem.Malformed {
+			require.ErrorContains(t, err, c2.name)
+		}
+	}
+	raw, err := good.Bytes()
+	require.NoError(t, err)
+	open, err := good.Open(nil)
+	require.NoError(t, err)
+	require.ErrorIs(t, c.Verifier.Succeed(t.Context(), c.Open, open.Task, 0, raw), handover.ErrUnauthorized)
+	_, err = c.Verifier.NextKeys(t.Context(), c.Open, c.Open.Task, 0, 1)
+	require.ErrorIs(t, err, handover.ErrUnauthorized)
+
+	require.NoError(t, c.Hand(t.Context(), t, 0, good))
+	later := sign(func(t *task.Task) { t.Epochs.Start++ })
+	require.ErrorIs(t, c.Hand(t.Context(), t, 0, later), problem.New(problem.Taken, ""))
+	_, err = owner.NextKeys(t.Context(), c.Open, c.Open.Task, 0, 5)
+	require.ErrorIs(t, err, problem.New(problem.Taken, ""))
+	stop()
+	c.Start(t, 0)
+	require.ErrorIs(t, c.Hand(t.Context(), t, 0, later), problem.New(problem.Taken, ""))
+	require.NoError(t, c.Hand(t.Context(), t, 0, good))
+	fillEpoch(t, c, 0)
+}
+
+// TestStreamKeys: asked again, a relay answers the same list; for another number of epochs another. A
+// successor whose keys it never made takes no position.
+func TestStreamKeys(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	c.Start(t, 0)
+	_, owner := c.AsOwner(t)
+	ask := func(count uint64) task.KeyListHash {
+		list, err := owner.NextKeys(t.Context(), c.Open, c.Open.Task, 0, count)
+		require.NoError(t, err)
+		return list.Hash()
+	}
+	one := ask(1)
+	require.Equal(t, one, ask(1))
+	require.NotEqual(t, one, ask(2))
+	_, err := owner.NextKeys(t.Context(), c.Open, c.Open.Task, 0, 65537)
+	require.ErrorIs(t, err, problem.New(problem.Malformed, ""))
+
+	next := c.Renew(t, 1, 2)
+	folder := c.Config(t, 0).Tasks[0].Successors
+	require.NoError(t, os.Rename(filepath.Join(folder, "1-2.keys"), filepath.Join(folder, "away")))
+	err = c.Hand(t.Context(), t, 0, next)
+	require.ErrorIs(t, err, problem.New(problem.Malformed, ""))
+	require.ErrorContains(t, err, "epochs.count")
+	require.NoError(t, os.Rename(filepath.Join(folder, "away"), filepath.Join(folder, "1-2.keys")))
+	require.NoError(t, c.Hand(t.Context(), t, 0, next))
+}
+
+// TestStreamNeedsItsFolder: who serves a stream keeps its successors; and nobody serves a later task by itself.
+func TestStreamNeedsItsFolder(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	cfg := c.Config(t, 0)
+	cfg.Tasks[0].Successors = ""
+	_, err := relay.New(cfg)
+	require.ErrorContains(t, err, "invalid successors")
+	plain := relaytest.New(t, relaytest.Options{Hops: 1})
+	cfg = plain.Config(t, 0)
+	cfg.Tasks[0].Successors = t.TempDir()
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "invalid stream")
+}
+
+// TestStreamAnswer: clients of any origin may read it, nothing may store it, and nobody may ask for less.
+func TestStreamAnswer(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	c.Start(t, 0)
+	resp, err := http.Get(c.Open.StreamURL())
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+	require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
+	missing, err := http.Get(strings.Replace(c.Open.StreamURL(), c.Open.ID.String(), strings.Repeat("0", 64), 1))
+	require.NoError(t, err)
+	defer missing.Body.Close()
+	require.True(t, errors.Is(problem.Read(missing), problem.New(problem.UnknownTask, "")))
+}

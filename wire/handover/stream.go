@@ -1,0 +1,128 @@
+package handover
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// maxBundle is the most bytes of a bundle or of a list of keys, and maxStream those of a stream.
+const (
+	maxBundle = 64 << 20
+	maxStream = 128 << 20
+)
+
+// Stream fetches the stream with this first task from its first relay and checks it: every task's place and
+// owner. page is what who asks allows to change.
+func (c *Client) Stream(ctx context.Context, root *taskfile.Open, page []string) ([]*taskfile.Open, error) {
+	raw, err := c.small(ctx, root.StreamURL(), "", maxStream)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't fetch the stream: %w", err)
+	}
+	chain, err := taskfile.ParseChain(raw)
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := chain.Open(root.ID, root.Owner, page)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't accept the stream: %w", err)
+	}
+	return tasks, nil
+}
+
+// NextKeys asks the relay at a hop of last, the newest task of a stream, for its signed list of keys for the
+// task after it with so many epochs. The client's key must be the owner's. Asked again, a relay answers the same.
+func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.Task, hop int, count uint64) (
+	*onion.SignedKeyList, error) {
+	position := last.Stream.Position + 1
+	signature := Signed(c.key, onion.SignSucceed, NextKeysBody(root.ID, position, count))
+	raw, err := c.small(ctx, root.NextKeysURL(last, hop, position, count), signature, maxBundle)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't get the keys of relay %s: %w", last.Relays[hop].URL, err)
+	}
+	list, err := onion.ParseKeyList(raw)
+	if err != nil {
+		return nil, fmt.Errorf("relay %s: %w", last.Relays[hop].URL, err)
+	}
+	return list, nil
+}
+
+// Renewal is what an owner decides about the next task of a stream. All else is as in its newest task.
+type Renewal struct {
+	Count uint64    // Epochs. 1 to 65536.
+	Now   time.Time // If the newest task is over, its rhythm goes on with the epoch that holds this time.
+	// Lists of keys, of Count epochs, that are not asked for: the verifier's, and the issuer's where there is one.
+	Verifier, Issuer *onion.SignedKeyList
+	Change           func(*task.Task) // What the stream allows, or nil.
+}
+
+// Renew asks all relays of a stream for their next keys and returns the signed task that follows its newest
+// one, with the time at which that is over as its start. No relay has it yet: see [Client.Succeed]. The
+// client's key must be the owner's.
+func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*taskfile.Bundle, error) {
+	tasks, err := c.Stream(ctx, root, root.Stream.Allow)
+	if err != nil {
+		return nil, err
+	}
+	last := tasks[len(tasks)-1]
+	next := r.follow(last)
+	var lists []*onion.SignedKeyList
+	for hop := range next.Relays {
+		list, err := c.NextKeys(ctx, root, last.Task, hop, r.Count)
+		if err != nil {
+			return nil, err
+		}
+		next.Relays[hop].KeyList = list.Hash()
+		lists = append(lists, list)
+	}
+	next.Verifier.KeyList = r.Verifier.Hash()
+	lists = append(lists, r.Verifier)
+	if r.Issuer != nil {
+		next.Clients.Issuer.KeyList = r.Issuer.Hash()
+		lists = append(lists, r.Issuer)
+	}
+	bundle, err := taskfile.Sign(next, c.key, lists)
+	if err != nil {
+		return nil, err
+	}
+	open, err := bundle.Open(&root.Owner)
+	if err != nil {
+		return nil, err
+	}
+	return bundle, root.CheckSuccessor(last, open, root.Stream.Allow)
+}
+
+// follow returns the task after last, with last's lists of keys.
+func (r Renewal) follow(last *taskfile.Open) *task.Task {
+	next := *last.Task
+	next.Relays = slices.Clone(last.Relays)
+	next.Stream = &task.Stream{Name: last.Stream.Name, Position: last.Stream.Position + 1, Before: last.ID,
+		Allow: last.Stream.Allow}
+	next.Epochs.Start, next.Epochs.Count = last.Epochs.Over(), r.Count
+	if now := uint64(max(r.Now.Unix(), 0)); now > next.Epochs.Start {
+		next.Epochs.Start += (now - next.Epochs.Start) / next.Epochs.Length * next.Epochs.Length
+	}
+	if r.Change != nil {
+		r.Change(&next)
+	}
+	return &next
+}
+
+// Succeed hands the next task of a stream to the relay at a hop of it. The client's key must be the owner's.
+// To hand over once more what the relay has is no error.
+func (c *Client) Succeed(ctx context.Context, root *taskfile.Open, next *task.Task, hop int, bundle []byte) error {
+	url := root.SuccessorsURL(next, hop)
+	header := http.Header{Header: {Signed(c.key, onion.SignSucceed, SuccessorBody(root.ID))}}
+	resp, err := c.send(ctx, http.MethodPost, url, header, bytes.NewReader(bundle))
+	if err != nil {
+		return fmt.Errorf("couldn't hand the task to relay %s: %w", next.Relays[hop].URL, err)
+	}
+	return resp.Body.Close()
+}

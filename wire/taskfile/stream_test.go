@@ -1,0 +1,80 @@
+package taskfile_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// newChain returns a stream of three tasks, signed by a party.
+func newChain(t *testing.T, owner string) (taskfile.Chain, task.ID) {
+	t.Helper()
+	s, lists := sample(t)
+	s.Stream = &task.Stream{Name: "site"}
+	var chain taskfile.Chain
+	root := taskfile.ID(s)
+	for position := range uint64(3) {
+		b, err := taskfile.Sign(s, signKey(owner), lists)
+		require.NoError(t, err)
+		chain = append(chain, b)
+		next := *s
+		next.Stream = &task.Stream{Name: "site", Position: position + 1, Before: taskfile.ID(s)}
+		next.Epochs.Start = s.Epochs.Over()
+		s = &next
+	}
+	return chain, root
+}
+
+// TestChain: what a client gets of a stream comes back whole, with and without the keys of what is over.
+func TestChain(t *testing.T) {
+	chain, root := newChain(t, "owner")
+	chain[0].KeyLists = [][]byte{}
+	raw, err := chain.Bytes()
+	require.NoError(t, err)
+	again, err := taskfile.ParseChain(raw)
+	require.NoError(t, err)
+	tasks, err := again.Open(root, public(signKey("owner")), nil)
+	require.NoError(t, err)
+	require.Len(t, tasks, 3)
+	require.Empty(t, tasks[0].KeyLists)
+	require.Len(t, tasks[2].KeyLists, 3)
+	require.Equal(t, uint64(2), tasks[2].Stream.Position)
+	for _, bad := range [][]byte{{0x90}, {}, append(raw, 0)} {
+		_, err := taskfile.ParseChain(bad)
+		require.Error(t, err)
+	}
+}
+
+// TestChainRefused: another's task, one left out, one twice, one out of order, another beginning, a
+// signature of something else.
+func TestChainRefused(t *testing.T) {
+	owner := public(signKey("owner"))
+	foreign, _ := newChain(t, "two")
+	for name, change := range map[string]func(taskfile.Chain) taskfile.Chain{
+		"forged": func(c taskfile.Chain) taskfile.Chain { c[1] = foreign[1]; return c },
+		"unsigned": func(c taskfile.Chain) taskfile.Chain {
+			b := *c[2]
+			b.Signature = onion.Sign(signKey("owner"), onion.SignKeyList, b.Task)
+			c[2] = &b
+			return c
+		},
+		"left out":     func(c taskfile.Chain) taskfile.Chain { return append(c[:1], c[2]) },
+		"twice":        func(c taskfile.Chain) taskfile.Chain { return append(c, c[2]) },
+		"out of order": func(c taskfile.Chain) taskfile.Chain { c[1], c[2] = c[2], c[1]; return c },
+		"headless":     func(c taskfile.Chain) taskfile.Chain { return c[1:] },
+	} {
+		chain, root := newChain(t, "owner")
+		_, err := chain.Open(root, owner, nil)
+		require.NoError(t, err)
+		_, err = change(chain).Open(root, owner, nil)
+		require.Error(t, err, name)
+	}
+	chain, root := newChain(t, "owner")
+	root[0] ^= 1
+	_, err := chain.Open(root, owner, nil)
+	require.ErrorContains(t, err, "the first task of a stream")
+}
