@@ -17,6 +17,10 @@ func TestHelp(t *testing.T) {
 	clitest.Help(t, root(), map[string]string{
 		signed: "needs the parties' keys, as TestScripts/parties makes them",
 		serve:  "runs until it is stopped",
+		"verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys": "needs relays, as TestRenew " +
+			"has them",
+		"verifier task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 " +
+			"--out june.bundle": "needs relays, as TestRenew has them",
 		"verifier serve --config try/verifier/verifier.yaml": "runs until it is stopped",
 		"verifier task table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ func taskCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "task", Short: "Make and check tasks",
 		Example: `  verifier task new --query count --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
   verifier task check t.json`}
-	cmd.AddCommand(taskNewCommand(), taskCheckCommand(), taskTableCommand())
+	cmd.AddCommand(taskNewCommand(), taskRenewCommand(), taskCheckCommand(), taskTableCommand())
 	return cmd
 }
 
@@ -49,6 +50,8 @@ type taskFlags struct {
 	length   time.Duration
 	count    uint64
 	quota    uint64
+	stream   string
+	allow    []string
 }
 
 func taskNewCommand() *cobra.Command {
@@ -75,7 +78,10 @@ bins, at epsilon 1 and for any number of clients).
 With --issuer every report needs an anonymous token, which the issuer gives to persons it can tell
 apart ('issuer --help'). Without, clients are told apart by network address: no protection against
 someone with many networks (Sybils). The issuer must be independent of you and of the verifier:
-whoever has tokens without end can surround one person with clients of their own.`,
+whoever has tokens without end can surround one person with clients of their own.
+
+With --stream it is the first task of a stream, which 'verifier task renew' goes on with: pages name
+this task's id for good. Later tasks are the same but for their epochs and keys, and what --allow names.`,
 		Example: `  verifier task new --query mean --range 0,180 --batch 5000 --epsilon 1 --delta 1e-6 --out t.json
   verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
       --owner-key owner.key --relay https://r1.example,ed25519:KEY,r1.keys.pub \
@@ -121,6 +127,9 @@ whoever has tokens without end can surround one person with clients of their own
 	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs, 1 to 65536; the key lists must hold as many keys")
 	flags.Uint64Var(&f.quota, "quota", 1,
 		"reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; with --issuer 1")
+	flags.StringVar(&f.stream, "stream", "", "name of the stream that the task begins, 1 to 64 printable ASCII characters")
+	flags.StringSliceVar(&f.allow, "allow", nil,
+		"what later tasks of the stream may change: clients.issuer.url, clients.quota, name, relays.url, verifier.url")
 	f.noise.add(cmd)
 	cli.Require(cmd, "query", "batch", "out")
 	return cmd
@@ -147,6 +156,10 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		return cli.FlagError(err)
 	}
 	t.Clients.Quota = f.quota
+	if f.stream != "" {
+		slices.Sort(f.allow)
+		t.Stream = &task.Stream{Name: f.stream, Allow: f.allow}
+	}
 	if len(f.relays) == 0 {
 		if err := writeJSON(f.out, t); err != nil {
 			return err
@@ -213,13 +226,15 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.count)
 	case f.issuer != "" && f.quota != 1:
 		return cli.Usagef("invalid quota %d: want 1 with --issuer, who decides how many tokens a person gets", f.quota)
+	case f.stream == "" && len(f.allow) > 0:
+		return cli.Usagef("missing flag --stream: only a stream has later tasks")
 	case len(f.relays) > 0:
 		return nil
 	case f.owner != "" || f.verifier != "" || f.issuer != "":
 		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
 	}
 	return cli.Refuse(cmd, "without --relay: a draft has no epochs", "start", "epoch-length", "epochs",
-		"total-epsilon", "total-delta")
+		"total-epsilon", "total-delta", "stream")
 }
 
 // sign adds the parties and epochs to a draft and signs it.
@@ -367,6 +382,8 @@ type taskSummary struct {
 	Total *totalSummary `json:"total,omitempty"` // The claim of all epochs together.
 	// What all epochs cost together at most, of a task with parties and several epochs: what is claimed or follows.
 	Together *compose.Spend `json:"together,omitempty"`
+
+	Stream *streamSummary `json:"stream,omitempty"` // The task's place in a stream.
 }
 
 // totalSummary is the claim of all epochs.
@@ -398,7 +415,8 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	}
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
 		t.Claim.Delta.String(), nil, nil, t.Batch.Size, t.Batch.Min,
-		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil}
+		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil,
+		streamOf(t)}
 	if s.Noise, err = noiseOf(t); err != nil {
 		return err
 	}
@@ -453,6 +471,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 				"first.\n",
 				t.Epochs.Count, decimal.Up(s.Together.Epsilon, 3), decimal.Up(s.Together.Delta, 3))
 		}
+		s.Stream.print(w, t)
 		if caveat != "" {
 			fmt.Fprintln(w, caveat)
 		}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// renewFlags are the flags of `verifier task renew`.
+type renewFlags struct {
+	out, owner, ca   string
+	verifier, issuer string
+	count            uint64
+}
+
+func taskRenewCommand() *cobra.Command {
+	var f renewFlags
+	cmd := &cobra.Command{
+		Use:   "renew FIRST --owner-key FILE --verifier-keys LIST --epochs N --out FILE",
+		Short: "Sign the next task of a stream and hand it to all relays",
+		Long: `Renew goes on with the stream whose first task is in FIRST. It fetches the stream from its first
+relay and asks every relay for its keys of N further epochs. Then it signs the task that follows the
+newest one and writes it to FILE, with its JSON form beside it (FILE.json), and hands it to every relay:
+to the first one last, as clients find it there.
+
+Its epochs begin when those of the newest task are over, so that there is no gap; pages need no change.
+Run it while the newest task still has epochs to come. Where it is over already, the rhythm of the
+epochs goes on with the one that is now.
+
+If FILE is there already, with a task of this stream, nothing is signed: it is handed over again. So run
+the same command again after a relay could not be reached. Never sign a second task of one position: an
+honest relay refuses it, and clients that have seen one of the two refuse the other for good.`,
+		Example: `  verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys
+  verifier task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 --out june.bundle`,
+		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.out, "out", "", "file to write")
+	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
+	flags.StringVar(&f.verifier, "verifier-keys", "", "file of the verifier's next key list, of as many epochs")
+	flags.StringVar(&f.issuer, "issuer-keys", "", "file of the issuer's next key list, for a task with tokens")
+	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
+	flags.Uint64Var(&f.count, "epochs", 0, "number of epochs, 1 to 65536")
+	cli.Require(cmd, "out", "owner-key", "verifier-keys", "epochs")
+	return cmd
+}
+
+func (f *renewFlags) run(cmd *cobra.Command, first string) error {
+	if f.count < 1 || f.count > 65536 {
+		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.count)
+	}
+	root, err := taskfile.LoadBundle(first)
+	if err != nil {
+		return err
+	}
+	if root.Stream == nil || root.Stream.Position != 0 {
+		return fmt.Errorf("%s is not the first task of a stream: 'verifier task new --stream NAME' makes one", first)
+	}
+	transport, err := handover.LoadTransport(f.ca)
+	if err != nil {
+		return err
+	}
+	key, err := keyfile.LoadSign(f.owner)
+	if err != nil {
+		return err
+	}
+	owner := handover.NewClient(key, transport)
+	raw, err := os.ReadFile(f.out)
+	if errors.Is(err, fs.ErrNotExist) {
+		raw, err = f.sign(cmd.Context(), owner, root)
+	}
+	if err != nil {
+		return err
+	}
+	next, err := f.handOver(cmd.Context(), owner, root, raw)
+	if err != nil {
+		return err
+	}
+	return printTask(cmd, next.Task, taskfile.FormatKey(next.Owner), nil, nil)
+}
+
+// sign signs the next task, checks it as a client would, and writes it.
+func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *taskfile.Open) ([]byte, error) {
+	lists := map[string]*onion.SignedKeyList{}
+	for _, path := range []string{f.verifier, f.issuer} {
+		if path == "" {
+			continue
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read key list: %w", err)
+		}
+		if lists[path], err = onion.ParseKeyList(raw); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if (root.Clients.Kind == task.ClientToken) != (f.issuer != "") {
+		return nil, cli.Usagef("invalid issuer-keys %q: want the issuer's next list for a task with tokens, and none "+
+			"for others", f.issuer)
+	}
+	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(),
+		Verifier: lists[f.verifier], Issuer: lists[f.issuer]})
+	if err != nil {
+		return nil, err
+	}
+	open, err := bundle.Open(&root.Owner)
+	if err != nil {
+		return nil, err
+	}
+	m, err := registry.Open(open.Task)
+	if err != nil {
+		return nil, err
+	}
+	if err := doubt(open.Task, m, 0).refuse(false); err != nil {
+		return nil, err
+	}
+	raw, err := bundle.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	if err := writeJSON(f.out+".json", open.Task); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(f.out, raw, 0o644); err != nil {
+		return nil, fmt.Errorf("couldn't write the task: %w", err)
+	}
+	return raw, nil
+}
+
+// handOver hands the task to every relay, to the last one first.
+func (f *renewFlags) handOver(ctx context.Context, owner *handover.Client, root *taskfile.Open, raw []byte) (
+	*taskfile.Open, error) {
+	bundle, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.out, err)
+	}
+	next, err := bundle.Open(&root.Owner)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.out, err)
+	}
+	if next.Stream == nil || next.Stream.Position == 0 || next.Stream.Name != root.Stream.Name {
+		return nil, fmt.Errorf("%s is there, and is no later task of the stream", f.out)
+	}
+	for hop := len(next.Relays) - 1; hop >= 0; hop-- {
+		if err := owner.Succeed(ctx, root, next.Task, hop, raw); err != nil {
+			return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", err, f.out)
+		}
+	}
+	return next, nil
+}
+
+// streamSummary is a task's place in its stream.
+type streamSummary struct {
+	Name     string   `json:"name"`
+	Position uint64   `json:"position"`
+	Allow    []string `json:"allow"`
+}
+
+func streamOf(t *task.Task) *streamSummary {
+	if t.Stream == nil {
+		return nil
+	}
+	return &streamSummary{t.Stream.Name, t.Stream.Position, append([]string{}, t.Stream.Allow...)}
+}
+
+func (s *streamSummary) print(w io.Writer, t *task.Task) {
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(w, "Position %d of stream %s, from %s to %s.\n", s.Position, s.Name,
+		time.Unix(int64(t.Epochs.Start), 0).UTC().Format(time.RFC3339),
+		time.Unix(int64(t.Epochs.Over()), 0).UTC().Format(time.RFC3339))
+}

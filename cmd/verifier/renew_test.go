@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// TestRenew: an owner goes on with a stream twice, epoch after epoch, while the relays run; also where one of
+// them was away when the task was signed.
+func TestRenew(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
+	c.Start(t, 1)
+	stop := c.Start(t, 0)
+	first, owner := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(c.Dir, "owner.key")
+	keys := filepath.Join(c.Dir, "verifier", "next.keys")
+	require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "2",
+		"--out", keys}))
+	renew := func(out string, epochs int) int {
+		return cli.Run(root(), []string{"task", "renew", first, "--owner-key", owner, "--verifier-keys", keys + ".pub",
+			"--epochs", strconv.Itoa(epochs), "--out", out})
+	}
+	june := filepath.Join(t.TempDir(), "june.bundle")
+	require.Equal(t, 2, renew(june, 0))
+	require.Equal(t, 1, renew(june, 3), "the verifier's list has two keys")
+	require.NoFileExists(t, june)
+	require.Zero(t, renew(june, 2))
+	written, err := os.ReadFile(june)
+	require.NoError(t, err)
+	stop()
+	require.Equal(t, 1, renew(june, 2), "the first relay is away")
+	c.Start(t, 0)
+	require.Zero(t, renew(june, 2))
+	again, err := os.ReadFile(june)
+	require.NoError(t, err)
+	require.Equal(t, written, again, "a position is signed once")
+	require.FileExists(t, june+".json")
+
+	bundle, err := taskfile.ParseBundle(written)
+	require.NoError(t, err)
+	next := c.After(t, bundle)
+	require.Equal(t, c.Open.Epochs.Over(), next.Open.Epochs.Start)
+	c.Clock.Advance(2 * relaytest.Epoch)
+	client, err := shufflerclient.New(next.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	for i := range 10 {
+		r, err := client.Report(0, []float64{float64(i)})
+		require.NoError(t, err)
+		require.NoError(t, next.Post(t.Context(), 0, r.Body, relaytest.Network(i)))
+	}
+	batch, _ := next.Pull(t, 0, 0)
+	require.Len(t, batch.Ciphertexts[0], 10)
+	require.Equal(t, 1, renew(first, 2), "the first task is no later one")
+	require.Equal(t, 1, cli.Run(root(), []string{"task", "renew", june, "--owner-key", owner, "--verifier-keys",
+		keys + ".pub", "--epochs", "2", "--out", "x"}), "not the first task")
+}
