@@ -1,0 +1,174 @@
+package figures
+
+import (
+	"fmt"
+	"math"
+)
+
+func gkmps21Errata() []Erratum {
+	return []Erratum{
+		{
+			Name: "theorem10", Where: "GKMPS21, Theorem 10",
+			Claim: "NB(r, p) with p = e^{−0.2ε/Δ}, r = 3(1 + ln(1/δ)) as noise is (ε, δ)-DP for Δ-summation.",
+			Truth: "True, and loose by some 15 orders of magnitude in δ: noise with p ≈ e^{−0.5ε/Δ} does with a " +
+				"fifth of the messages.",
+			show: showTheorem10,
+		},
+		{
+			Name: "natural-logarithm", Where: "public code of GKMPS21's protocol, for the vector t of Theorem 12",
+			Claim: "t_v = ⌈Γ/|v|⌉ with Γ = Δ(⌈ln Δ⌉ + 1) dominates every column of the right inverse.",
+			Truth: "The logarithm's base is 2. With the natural one a column exceeds the vector, Σ|c_v|/t_v > 1, " +
+				"for most Δ from 17 and every Δ from 66 on; Corollary 11 then says nothing of the noise.",
+			show: showNaturalLogarithm,
+		},
+		{
+			Name: "rappor-calibration", Where: "experiments with fragmented RAPPOR, GKMPS21's Figure 1 among them",
+			Claim: "the flip probability f is calibrated with all other users holding other values: n·f ≈ 42.6 for " +
+				"(1, 10⁻⁶).",
+			Truth: "δ is the worst over what the others hold. It is worst where all hold the same value as the " +
+				"client, as the flips of ones have the lighter tail: δ is then almost 5 times larger, and n·f ≈ 50 " +
+				"is needed.",
+			show: showRappor,
+		},
+		{
+			Name: "counted-covers", Where: "multi-message protocols that send nothing for 0, GKMPS21's Algorithm 1 " +
+				"among them, where empty slots are filled with dummies",
+			Claim: "covers that no relay can tell from messages make up for values that send no message.",
+			Truth: "The verifier opens them and counts: if a client sends a message for x ≠ 0 and a cover for x = " +
+				"0, while noise comes on top, the number of covers is the exact number of zeros. δ = 1. Either all " +
+				"slots of a fixed number are filled, or 0 is a message with noise of its own.",
+			show: showCovers,
+		},
+	}
+}
+
+// shiftDelta returns the divergence of NB(r, e^{−s}) against itself and Δ more, the larger of both directions.
+func shiftDelta(r, s float64, shift int, eps float64) float64 {
+	reach := int((r+40)/s) * 4
+	pmf := make([]float64, reach+shift+1)
+	for k := range reach + 1 {
+		pmf[k] = negativeBinomial(float64(k), r, s)
+	}
+	up, down := 0., 0.
+	for k := range pmf {
+		moved := 0.
+		if k >= shift {
+			moved = pmf[k-shift]
+		}
+		up += math.Max(0, moved-math.Exp(eps)*pmf[k])
+		down += math.Max(0, pmf[k]-math.Exp(eps)*moved)
+	}
+	return max(up, down)
+}
+
+// negativeBinomial returns Pr[NB(r, e^{−s}) = k].
+func negativeBinomial(k, r, s float64) float64 {
+	a, _ := math.Lgamma(k + r)
+	b, _ := math.Lgamma(k + 1)
+	c, _ := math.Lgamma(r)
+	return math.Exp(a - b - c + r*math.Log(-math.Expm1(-s)) - s*k)
+}
+
+func showTheorem10() (string, bool) {
+	const eps, delta, shift = 1., 1e-6, 4
+	r, s := 3*(1+math.Log(1/delta)), .2*eps/shift
+	printed := shiftDelta(r, s, shift, eps)
+	best, bestR, bestS := math.Inf(1), 0., 0.
+	for _, factor := range []float64{.3, .4, .5, .6, .7} {
+		rate, lo, hi := factor*eps/shift, 1., r
+		for range 30 {
+			if mid := (lo + hi) / 2; shiftDelta(mid, rate, shift, eps) > delta {
+				lo = mid
+			} else {
+				hi = mid
+			}
+		}
+		if mean := hi / math.Expm1(rate); shiftDelta(hi, rate, shift, eps) <= delta && mean < best {
+			best, bestR, bestS = mean, hi, factor
+		}
+	}
+	mean := r / math.Expm1(s)
+	return fmt.Sprintf("Δ = %d, ε = 1, δ = 10⁻⁶: the divergence is %.2g. r = %.1f, p = e^{−%g/Δ} has at most 10⁻⁶ "+
+		"with a mean of %.0f instead of %.0f, %.1f times fewer.",
+		shift, printed, bestR, bestS, best, mean, mean/best), printed < 1e-19 && mean/best > 4
+}
+
+// halvingColumn returns the sizes of the non-zeros of the column of the right inverse for the value i of the
+// signs in the paper: atoms by value, negative for s_{−v}; ±1 is the atom {−1, +1}.
+func halvingColumn(i int, sign int, times float64, column map[int]float64) {
+	if i == 1 {
+		if sign < 0 {
+			column[-1] += times
+		}
+		return
+	}
+	column[sign*i] += times
+	halvingColumn((i+1)/2, -sign, -times, column)
+	halvingColumn(i/2, -sign, -times, column)
+}
+
+// domination returns the largest Σ|c_v|/t_v over the columns of values up to top.
+func domination(top int, log func(float64) float64) (most float64, at int) {
+	gamma := float64(top) * (math.Ceil(log(float64(top))) + 1)
+	for i := 2; i <= top; i++ {
+		column, sum := map[int]float64{}, 0.
+		halvingColumn(i, 1, 1, column)
+		for v, c := range column {
+			t := math.Ceil(gamma / math.Abs(float64(v)))
+			sum += math.Abs(c) / t
+		}
+		if sum > most+1e-12 {
+			most, at = sum, i
+		}
+	}
+	return most, at
+}
+
+func showNaturalLogarithm() (string, bool) {
+	var fails []int
+	for top := 2; top <= 128; top++ {
+		if two, _ := domination(top, math.Log2); two > 1+1e-12 {
+			return fmt.Sprintf("base 2 fails at Δ = %d", top), false
+		}
+		if natural, _ := domination(top, math.Log); natural > 1+1e-12 {
+			fails = append(fails, top)
+		}
+	}
+	natural, i := domination(256, math.Log)
+	two, _ := domination(256, math.Log2)
+	return fmt.Sprintf("of Δ = 2, …, 128 the natural logarithm fails for %d, the first %v, base 2 for none; at Δ = "+
+		"256 Σ|c_v|/t_v is %.3f for the value %d, with base 2 at most %.3f.",
+		len(fails), fails[:min(4, len(fails))], natural, i, two), len(fails) > 90 && natural > 1 && two <= 1
+}
+
+func showRappor() (string, bool) {
+	const n = 1e6
+	f := rapporUsual(n, 1, 1e-6)
+	same := twoBits(1, n, f, true)
+	lo, hi := f, 2*f
+	for range 30 {
+		if mid := (lo + hi) / 2; twoBits(1, n, mid, true) > 1e-6 {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return fmt.Sprintf("n = 10⁶: the usual calibration has n·f = %.1f; where all others hold the client's value δ "+
+		"is %.2g, and n·f = %.1f is needed.",
+		n*f, same, n*hi), math.Abs(n*f-42.6) < .1 && same > 4.5e-6 && math.Abs(n*hi-50) < .1
+}
+
+func showCovers() (string, bool) {
+	// One bit per client: a message if it is 1, else a cover; and 8 coins of noise messages.
+	noise := law{"\x00\x00": 1}
+	for range 8 {
+		noise = noise.plus(law{"\x00\x00": .5, "\x01\x00": .5})
+	}
+	one, zero := noise.plus(law{"\x01\x00": 1}), noise.plus(law{"\x00\x01": 1})
+	others := one.plus(zero)
+	covers := hockeyStick(others.plus(one), others.plus(zero), 10)
+	alone := hockeyStick(noise.plus(noise).plus(noise).plus(law{"\x01\x00": 1}), noise.plus(noise).plus(noise), 1)
+	return fmt.Sprintf("3 clients, 8 coins of noise each: with covers δ(10) = %.3g; without them δ(1) = %.2g.", covers,
+			alone),
+		covers > 1-1e-9 && alone < .01
+}
