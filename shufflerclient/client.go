@@ -5,9 +5,10 @@
 //	report, err := client.Report(epoch, []float64{12.5})   // randomized and sealed, once
 //	err = client.Submit(ctx, report)                       // retries send the same bytes
 //
-// A Client remembers nothing. What the browser's SDK does by itself is the caller's here: one report
-// per person and epoch, also across restarts (keep the [Report], never the value); the moment of
-// sending, chosen at random before Report; and an account of what all tasks cost together.
+// A Client remembers nothing but what it enters in a [Ledger], if it is given one: what all tasks cost a person
+// together and which epochs have a report, in a file or wherever the caller keeps it. What else the browser's SDK
+// does by itself is the caller's here: to keep a [Report], and never the value, until it is delivered; and the moment
+// of sending, chosen at random before Report.
 //
 // That a client takes part is visible to the first relay: report in every epoch, with "nothing
 // happened" as a value of the domain.
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -41,13 +43,19 @@ const maxBundle = 64 << 20
 
 // Options says which task a client accepts.
 type Options struct {
-	Task       string      // URL of the task at the first relay: …/v1/tasks/ID. Required.
-	Owner      string      // "ed25519:…", the owner's public key. Required.
-	MaxEpsilon float64     // Largest ε over all epochs of the task together ([protocols.Together]). Required, > 0.
+	Task  string // URL of the task at the first relay: …/v1/tasks/ID. Required.
+	Owner string // "ed25519:…", the owner's public key. Required.
+	// Largest ε over all epochs of the task together ([protocols.Together]), > 0. Default with a Budget: +Inf.
+	MaxEpsilon float64
 	MaxDelta   float64     // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
 	HTTP       HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
 	Header     http.Header // Added to submissions; a proxy's Forwarded header, for instance.
 	Pause      Pause       // Default: a timer.
+
+	// Budget is what all reports that are in Ledger may cost together, which is kept for one person. Report then enters
+	// each in the ledger before it returns it, once per epoch: else it is [ErrReported] or [ErrBudget].
+	Budget Budget
+	Ledger Keeper
 
 	// Tokens gets the issuer's reply to a token request, in tasks with tokens. Default:
 	// IssuerTokens(HTTP, nil), for issuers that count networks. Where they count accounts, it is the
@@ -81,6 +89,7 @@ type Client struct {
 	mechanism protocols.Mechanism
 	sealer    *onion.Sealer
 	issuer    *issuerKey // of the latest epoch that a token was for
+	price     Price      // with a ledger
 }
 
 // Connect fetches the task from the first relay and checks it: the id in the URL, the owner's
@@ -138,12 +147,19 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 	if o.Tokens == nil {
 		o.Tokens = IssuerTokens(o.HTTP, nil)
 	}
-	return &Client{o, open, m, sealer, &issuerKey{}}, nil
+	c := &Client{options: o, open: open, mechanism: m, sealer: sealer, issuer: &issuerKey{}}
+	if err := c.withBudget(); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // checkBudget holds what all epochs cost together against the options. Without a bound on δ a
 // claim could be true and worthless: a client that reports its value with probability δ is (0, δ)-DP.
 func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
+	if o.MaxEpsilon == 0 && o.Ledger != nil {
+		o.MaxEpsilon = math.Inf(1)
+	}
 	if !(o.MaxEpsilon > 0) {
 		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon), "a number above 0")
 	}
@@ -218,7 +234,7 @@ type Report struct {
 
 // Report randomizes a value for an epoch and seals it. Call it once per client and epoch and keep
 // what it returns: a second draw for the same value would weaken the guarantee. A value outside
-// the task's domain is an error about "value".
+// the task's domain is an error about "value", and costs nothing.
 func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	lanes, err := c.draw(value)
 	if err != nil {
@@ -226,6 +242,9 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	}
 	body, err := c.sealer.Seal(epoch, lanes)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.spend(epoch); err != nil { // What was drawn is forgotten, and nobody has seen it.
 		return nil, err
 	}
 	return &Report{Epoch: epoch, Body: body}, nil

@@ -99,6 +99,11 @@ func TestRandomizeDistribution(t *testing.T) {
 	total, err := protocols.Together(f.Task, mechanism.Law, f.Epochs.Count)
 	require.NoError(t, err)
 	require.InEpsilon(t, total.Epsilon, math.Float64frombits(module.export("total_epsilon", handle)), 1e-9)
+	within, err := protocols.Within(f.Task, mechanism.Law, 30, 2e-6)
+	require.NoError(t, err)
+	got := module.export("epsilon_within", handle, 30, math.Float64bits(2e-6))
+	require.InEpsilon(t, within, math.Float64frombits(got), 1e-9)
+	require.True(t, math.IsNaN(math.Float64frombits(module.export("epsilon_within", 7, 30, math.Float64bits(2e-6)))))
 
 	const n, x = 40000, 2
 	counts := [4]float64{}

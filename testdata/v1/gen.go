@@ -51,6 +51,7 @@ func main() {
 	w := newWorld(task.KEMX25519, 2)
 	tasks(w)
 	randomizerVectors()
+	ledgers()
 	signatures()
 	keyLists(w)
 	write("bundle", object{"ownerSeed": hexOf(seed("owner")), "owner": taskfile.FormatKey(signKey(sign("owner"))),

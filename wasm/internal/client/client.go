@@ -7,6 +7,9 @@
 package client
 
 import (
+	"math"
+
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -20,6 +23,7 @@ type Client struct {
 	task      *task.Task
 	mechanism protocols.Mechanism
 	source    *randomizer.Source
+	law       func() (*compose.Law, error) // Derived once.
 }
 
 // Open parses the canonical form of a task and checks what the task promises: its parameters
@@ -36,7 +40,18 @@ func Open(canonical []byte) (*Client, error) {
 	if err := m.CheckClaim(); err != nil {
 		return nil, err
 	}
-	return &Client{t, m, randomizer.NewSource()}, nil
+	return &Client{t, m, randomizer.NewSource(), once(m.Law)}, nil
+}
+
+// once returns what derives a law the first time.
+func once(derive func() (*compose.Law, error)) func() (*compose.Law, error) {
+	var law *compose.Law
+	return func() (_ *compose.Law, err error) {
+		if law == nil {
+			law, err = derive()
+		}
+		return law, err
+	}
 }
 
 // Epsilon0 returns the ε₀ of one client's messages against an adversary who knows whose they
@@ -49,11 +64,20 @@ func (c *Client) TotalEpsilon() float64 {
 	if total := c.task.Claim.Total; !total.IsZero() {
 		return total.Epsilon.Value()
 	}
-	spent, err := protocols.Together(c.task, c.mechanism.Law, c.task.Epochs.Count)
+	spent, err := protocols.Together(c.task, c.law, c.task.Epochs.Count)
 	if err != nil { // No law: the claims add up.
 		return protocols.Added(c.task.Claim, c.task.Epochs.Count).Epsilon
 	}
 	return spent.Epsilon
+}
+
+// EpsilonWithin returns the ε of a number of epochs together at a δ ([protocols.Within]); +Inf if there is none.
+func (c *Client) EpsilonWithin(epochs uint64, delta float64) float64 {
+	eps, err := protocols.Within(c.task, c.law, epochs, delta)
+	if err != nil {
+		return math.Inf(1)
+	}
+	return eps
 }
 
 // Slots randomizes one value, which it zeroes, and pads the messages: slots by lane.

@@ -92,6 +92,16 @@ func totalEpsilon(handle uint32) float64 {
 	return math.NaN()
 }
 
+// epsilonWithin returns the ε of a number of epochs together at a δ.
+//
+//go:wasmexport epsilon_within
+func epsilonWithin(handle, epochs uint32, delta float64) float64 {
+	if c := ByHandle(handle); c != nil && epochs > 0 {
+		return c.EpsilonWithin(uint64(epochs), delta)
+	}
+	return math.NaN()
+}
+
 // randomize randomizes the value in the input and leaves its plaintext slots as the result.
 //
 //go:wasmexport randomize

@@ -13,7 +13,7 @@ import (
 // TestSlotsAreInRandomOrder: what the SDK seals is in a uniform order, whatever the protocol's.
 func TestSlotsAreInRandomOrder(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
-	c := &Client{&task.Task{Slots: slots}, stattest.InOrder{}, randomizer.NewSource()}
+	c := &Client{task: &task.Task{Slots: slots}, mechanism: stattest.InOrder{}, source: randomizer.NewSource()}
 	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
 		lanes, err := c.Slots(nil)
 		require.NoError(t, err)

@@ -1,0 +1,88 @@
+package compose_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/compose"
+)
+
+// Gaussian reports of one line, and a δ of all.
+const (
+	stopMu      = .25
+	stopReports = 30
+	stopDelta   = 1e-6
+)
+
+// epsilonAt is the ε at which a number of the reports have a δ.
+func epsilonAt(reports int, delta float64) float64 {
+	low, high := 0.0, 30.0
+	for range 60 {
+		mid := (low + high) / 2
+		if d, _ := compose.GaussianDelta(float64(reports)*stopMu*stopMu, mid); d > delta {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high
+}
+
+// stopped is the largest expectation of (1 − e^{charge(n)−L})₊ over all rules to stop after n reports by their losses,
+// of which L is the sum: by backward induction, on a grid of losses.
+func stopped(charge func(n int) float64) float64 {
+	const step, least, most = 1.0 / 64, -12.0, 20.0
+	size := int((most-least)/step) + 1
+	loss := func(i int) float64 { return least + float64(i)*step }
+	value := make([]float64, size)
+	gain := func(n, i int) float64 { return math.Max(0, -math.Expm1(charge(n)-loss(i))) }
+	for i := range value {
+		value[i] = gain(stopReports, i)
+	}
+	reach := int(9 * stopMu / step)
+	weights, total := make([]float64, 2*reach+1), 0.0
+	for j := range weights {
+		z := (float64(j-reach)*step)/stopMu - stopMu/2
+		weights[j] = math.Exp(-z * z / 2)
+		total += weights[j]
+	}
+	for n := stopReports - 1; n >= 0; n-- {
+		next := make([]float64, size)
+		for i := range next {
+			for j, w := range weights {
+				next[i] += w / total * value[min(max(i+j-reach, 0), size-1)]
+			}
+			if n > 0 {
+				next[i] = math.Max(next[i], gain(n, i))
+			}
+		}
+		value = next
+	}
+	return value[int(-least/step)]
+}
+
+// Whoever stops where the loss is high makes more of a charge that follows the number of reports than its δ says.
+// The two plans of docs/proofs/budget.md keep theirs (Lemma 6).
+func TestChargesByTheNumberOfReports(t *testing.T) {
+	all := epsilonAt(stopReports, stopDelta)
+	follows := stopped(func(n int) float64 { return epsilonAt(max(n, 1), stopDelta) })
+	t.Logf("composed so far: %.4g", follows)
+	require.InEpsilon(t, 9.75e-6, follows, .01)
+
+	require.InEpsilon(t, stopDelta, stopped(func(int) float64 { return all }), .02, "flat")
+
+	const first = 1.0
+	one, _ := compose.GaussianDelta(stopMu*stopMu, first)
+	added := math.Floor(all / first)
+	steps := stopped(func(n int) float64 {
+		if float64(n) <= added {
+			return float64(n) * first
+		}
+		return all
+	})
+	t.Logf("stepped: %.4g, of %.4g", steps, stopDelta+added*one)
+	require.LessOrEqual(t, steps, (stopDelta+added*one)*1.02)
+	require.Greater(t, steps, stopDelta*.98)
+}

@@ -1,0 +1,72 @@
+package shufflerclient
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Keeper keeps the ledger of one person, or of whoever it is that a budget is for. [LedgerFile] is one.
+type Keeper interface {
+	// Update lets change change the ledger, and has written it down for good when it returns; an error of change is
+	// returned, and nothing is written. Updates exclude each other, over all processes that share the ledger.
+	Update(change func(*Ledger) error) error
+}
+
+// priceOf returns what the reports of a task cost within a budget's days. The δ of all is what the task claims for as
+// many epochs, or the budget's if that is less: the law tells the ε at either.
+func priceOf(t *task.Task, m protocols.Mechanism, b Budget) (p Price, err error) {
+	p = Price{First: protocols.Added(t.Claim, 1), Reports: t.Epochs.Count}
+	if most := math.Ceil(b.seconds() / float64(t.Epochs.Length)); most < float64(p.Reports) {
+		p.Reports = uint64(most)
+	}
+	p.All.Delta = protocols.Added(t.Claim, p.Reports).Delta
+	if total := t.Claim.Total; !total.IsZero() && p.Reports == t.Epochs.Count {
+		p.All.Delta = total.Delta.Value()
+	}
+	if b.Delta < 1 {
+		p.All.Delta = min(p.All.Delta, b.Delta)
+	}
+	p.All.Epsilon, err = protocols.Within(t, m.Law, p.Reports, p.All.Delta)
+	if err != nil {
+		return p, err
+	}
+	if !(p.All.Epsilon <= b.Epsilon) {
+		return p, invalid.Field("Budget", fmt.Sprint(b.Epsilon),
+			fmt.Sprintf("an epsilon of at least %v: what %d epochs in %v days cost at delta %v", p.All.Epsilon, p.Reports,
+				b.Days, p.All.Delta))
+	}
+	return p, nil
+}
+
+// withBudget derives the task's price, if there is a budget.
+func (c *Client) withBudget() (err error) {
+	if c.options.Ledger == nil {
+		if c.options.Budget != (Budget{}) {
+			return invalid.Field("Ledger", "nil", "a ledger, with a budget")
+		}
+		return nil
+	}
+	if err := c.options.Budget.check(); err != nil {
+		return err
+	}
+	c.price, err = priceOf(c.open.Task, c.mechanism, c.options.Budget)
+	return err
+}
+
+// spend enters an epoch in the ledger, if there is one.
+func (c *Client) spend(epoch uint64) error {
+	if c.options.Ledger == nil {
+		return nil
+	}
+	e := c.open.Epochs
+	if epoch >= e.Count {
+		return invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("0 to %d", e.Count-1))
+	}
+	return c.options.Ledger.Update(func(l *Ledger) error {
+		return l.Spend(c.options.Budget, c.open.ID.String(), c.price, int64(e.Start+epoch*e.Length), e.Length)
+	})
+}

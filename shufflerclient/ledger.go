@@ -1,0 +1,217 @@
+package shufflerclient
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Budget is what all reports of one client in any stretch of Days days may cost together: they are
+// (Epsilon, Delta)-private, over all tasks, whoever chose these and when by earlier results
+// (docs/proofs/budget.md, Theorem 4).
+type Budget struct {
+	Epsilon float64 // Above 0.
+	Delta   float64 // Above 0, at most 1, which bounds nothing.
+	Days    float64 // Above 0; +Inf for all time.
+}
+
+func (b Budget) check() error {
+	switch {
+	case !(b.Epsilon > 0):
+		return invalid.Field("Budget.Epsilon", fmt.Sprint(b.Epsilon), "a number above 0")
+	case !(b.Delta > 0 && b.Delta <= 1):
+		return invalid.Field("Budget.Delta", fmt.Sprint(b.Delta), "a number in (0, 1]")
+	case !(b.Days > 0):
+		return invalid.Field("Budget.Days", fmt.Sprint(b.Days), "a number above 0")
+	}
+	return nil
+}
+
+// seconds is the length of a window.
+func (b Budget) seconds() float64 { return b.Days * 86400 }
+
+// Price is what the reports of one line cost: of a task, or of a stream whose root fixes the law of all its tasks.
+type Price struct {
+	First   compose.Spend `json:"first"`   // Of one report.
+	Reports uint64        `json:"reports"` // The most that there can be in a window.
+	All     compose.Spend `json:"all"`     // Of so many together, composed.
+}
+
+// Line is what a ledger knows of one line.
+type Line struct {
+	ID      string `json:"id"`
+	Price   Price  `json:"price"`
+	Stepped bool   `json:"stepped"` // Whether reports are added until that is more than all of them cost together.
+	Length  uint64 `json:"length"`  // Of an epoch, in seconds.
+	Runs    []Run  `json:"runs"`    // Ascending, apart.
+}
+
+// Run is a number of consecutive epochs, each with a report; the first begins at Start, a Unix time.
+type Run struct {
+	Start int64  `json:"start"`
+	Count uint64 `json:"count"`
+}
+
+// Ledger is what a client's reports have cost, over all tasks. It knows no present, so no clock changes what is in it,
+// and nothing is ever taken out. The zero value is empty. It is not safe for concurrent use; see [Keeper].
+type Ledger struct {
+	Lines []Line `json:"lines"`
+}
+
+// Errors of [Ledger.Spend].
+var (
+	ErrBudget   = errors.New("couldn't report: the budget is spent")
+	ErrReported = errors.New("couldn't report: the epoch has a report")
+)
+
+// Spend enters a report of the epoch of a line that begins at a Unix time and takes length seconds. It is an error, and
+// nothing changes, if with it the reports of some window would exceed the budget ([ErrBudget]), or if
+// the line has a report there already ([ErrReported]).
+func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	at := slices.IndexFunc(l.Lines, func(line Line) bool { return line.ID == id })
+	if at >= 0 {
+		line := l.Lines[at]
+		if line.has(start, int64(length)) {
+			return ErrReported
+		}
+		line.Runs = insert(line.Runs, start, line.Length)
+		return l.admit(b, at, line, start)
+	}
+	line := Line{ID: id, Price: p, Stepped: b.Delta == 1, Length: length, Runs: []Run{{start, 1}}}
+	err := l.admit(b, len(l.Lines), line, start)
+	if errors.Is(err, ErrBudget) && !line.Stepped {
+		line.Stepped = true // Less ε at first, for more δ: for a budget that is less than the sum of all lines.
+		err = l.admit(b, len(l.Lines), line, start)
+	}
+	return err
+}
+
+// admit puts a line in its place if the windows around a time keep the budget with it.
+func (l *Ledger) admit(b Budget, at int, line Line, start int64) error {
+	lines := append(slices.Clone(l.Lines[:at]), line)
+	if at < len(l.Lines) {
+		lines = append(lines, l.Lines[at+1:]...)
+	}
+	worst := most(lines, b, start)
+	if !(worst.Epsilon <= b.Epsilon && (worst.Delta <= b.Delta || b.Delta == 1)) {
+		return fmt.Errorf("%w: epsilon %v, delta %v within %v days", ErrBudget, worst.Epsilon, worst.Delta, b.Days)
+	}
+	l.Lines = lines
+	return nil
+}
+
+// most returns the largest ε and the largest δ that any window around a time has. Windows that begin with an epoch
+// have all that others have.
+func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
+	type event struct {
+		at   int64
+		line int
+	}
+	var events []event
+	for i := range lines {
+		for _, at := range lines[i].near(around, b.seconds()) {
+			events = append(events, event{at, i})
+		}
+	}
+	slices.SortFunc(events, func(x, y event) int { return int(min(max(x.at-y.at, -1), 1)) })
+	counts, next := make([]uint64, len(lines)), 0
+	for _, first := range events {
+		if first.at > around {
+			break
+		}
+		for ; next < len(events) && float64(events[next].at-first.at) < b.seconds(); next++ {
+			counts[events[next].line]++
+		}
+		sum := compose.Spend{}
+		for i := range lines {
+			cost := lines[i].cost(counts[i])
+			sum.Epsilon, sum.Delta = sum.Epsilon+cost.Epsilon, sum.Delta+cost.Delta
+		}
+		worst.Epsilon, worst.Delta = max(worst.Epsilon, sum.Epsilon), max(worst.Delta, sum.Delta)
+		counts[first.line]--
+	}
+	return worst
+}
+
+// near returns the line's epochs that are in a window with a time, ascending.
+func (l *Line) near(around int64, window float64) (out []int64) {
+	for _, run := range l.Runs {
+		for i := range run.Count {
+			if at := run.Start + int64(i*l.Length); math.Abs(float64(at-around)) < window {
+				out = append(out, at)
+			}
+		}
+	}
+	return out
+}
+
+// cost is what n reports in a window are charged. Groups of as many as the price is for add up.
+func (l *Line) cost(n uint64) compose.Spend {
+	groups, rest := n/l.Price.Reports, n%l.Price.Reports
+	if rest == 0 && groups > 0 {
+		groups, rest = groups-1, l.Price.Reports
+	}
+	one, last := l.group(l.Price.Reports), l.group(rest)
+	return compose.Spend{
+		Epsilon: float64(groups)*one.Epsilon + last.Epsilon,
+		Delta:   float64(groups)*one.Delta + last.Delta,
+	}
+}
+
+// group is what up to as many reports as the price is for are charged (docs/proofs/budget.md).
+func (l *Line) group(n uint64) compose.Spend {
+	p := l.Price
+	added := min(uint64(p.All.Epsilon/p.First.Epsilon), p.Reports) // k
+	switch {
+	case n == 0:
+		return compose.Spend{}
+	case !l.Stepped:
+		return p.All
+	case added == p.Reports:
+		return compose.Spend{Epsilon: float64(n) * p.First.Epsilon, Delta: float64(added) * p.First.Delta}
+	case n > added:
+		return compose.Spend{Epsilon: p.All.Epsilon, Delta: p.All.Delta + float64(added)*p.First.Delta}
+	}
+	return compose.Spend{Epsilon: float64(n) * p.First.Epsilon, Delta: p.All.Delta + float64(added)*p.First.Delta}
+}
+
+// check is an error unless a ledger that was written down could be one.
+func (l *Ledger) check() error {
+	for _, line := range l.Lines {
+		p := line.Price
+		if !(line.Length > 0 && p.Reports > 0 && p.First.Epsilon > 0 && p.All.Epsilon > 0 && p.First.Delta >= 0 &&
+			p.All.Delta >= 0) {
+			return invalid.Field("ledger", line.ID, "a line with a price, and the length of its epochs")
+		}
+	}
+	return nil
+}
+
+// has says whether an epoch overlaps one with a report.
+func (l *Line) has(start, length int64) bool {
+	return slices.ContainsFunc(l.Runs, func(r Run) bool {
+		return start < r.Start+int64(r.Count*l.Length) && r.Start < start+length
+	})
+}
+
+// insert adds an epoch to runs.
+func insert(runs []Run, start int64, length uint64) []Run {
+	at, _ := slices.BinarySearchFunc(runs, start, func(r Run, start int64) int {
+		return int(min(max(r.Start-start, -1), 1))
+	})
+	out := slices.Insert(slices.Clone(runs), at, Run{start, 1})
+	for i := len(out) - 1; i > 0; i-- {
+		if before := &out[i-1]; before.Start+int64(before.Count*length) == out[i].Start {
+			before.Count += out[i].Count
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return out
+}

@@ -1,0 +1,281 @@
+package shufflerclient_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+const day = 86400
+
+// price is that of daily reports of (1, 10⁻⁶), composed over 30.
+var price = shufflerclient.Price{First: compose.Spend{Epsilon: 1, Delta: 1e-6}, Reports: 30,
+	All: compose.Spend{Epsilon: 5.25, Delta: 3e-5}}
+
+// wish is a report that somebody wants to make.
+type wish struct {
+	Line    string               `json:"line"`
+	Price   shufflerclient.Price `json:"price"`
+	Start   int64                `json:"start"`
+	Length  uint64               `json:"length"`
+	Verdict string               `json:"verdict"`
+}
+
+// exceeds says by the words of docs/proofs/budget.md alone, window by window, whether reports exceed a budget.
+func exceeds(b shufflerclient.Budget, reports []wish, stepped map[string]bool) bool {
+	for _, first := range reports {
+		counts, prices := map[string]int{}, map[string]shufflerclient.Price{}
+		for _, r := range reports {
+			if r.Start >= first.Start && float64(r.Start) < float64(first.Start)+b.Days*day {
+				counts[r.Line]++
+				prices[r.Line] = r.Price
+			}
+		}
+		eps, delta := 0.0, 0.0
+		for id, n := range counts {
+			p := prices[id]
+			k := math.Floor(p.All.Epsilon / p.First.Epsilon)
+			for ; n > 0; n -= int(p.Reports) {
+				switch group := math.Min(float64(n), float64(p.Reports)); {
+				case !stepped[id]:
+					eps, delta = eps+p.All.Epsilon, delta+p.All.Delta
+				case k >= float64(p.Reports):
+					eps, delta = eps+group*p.First.Epsilon, delta+float64(p.Reports)*p.First.Delta
+				default:
+					eps += math.Min(group*p.First.Epsilon, p.All.Epsilon)
+					if group > k {
+						eps += p.All.Epsilon - math.Min(group*p.First.Epsilon, p.All.Epsilon)
+					}
+					delta += p.All.Delta + k*p.First.Delta
+				}
+			}
+		}
+		if eps > b.Epsilon || (b.Delta < 1 && delta > b.Delta) {
+			return true
+		}
+	}
+	return false
+}
+
+// What the vectors' ledgers admit exceeds no window's budget, and what they refuse would.
+func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
+	raw, err := os.ReadFile("../testdata/v1/ledger.json")
+	require.NoError(t, err)
+	var vectors []struct {
+		Budget shufflerclient.Budget
+		Spends []wish
+		Lines  []shufflerclient.Line
+	}
+	require.NoError(t, json.Unmarshal(raw, &vectors))
+	for _, v := range vectors {
+		plans := map[string]bool{}
+		for _, line := range v.Lines {
+			plans[line.ID] = line.Stepped
+		}
+		var ledger shufflerclient.Ledger
+		var made []wish
+		for i, w := range v.Spends {
+			err := ledger.Spend(v.Budget, w.Line, w.Price, w.Start, w.Length)
+			switch w.Verdict {
+			case "admitted":
+				require.NoError(t, err, i)
+				made = append(made, w)
+				require.False(t, exceeds(v.Budget, made, plans), i)
+			case "reported":
+				require.ErrorIs(t, err, shufflerclient.ErrReported, i)
+			case "budget":
+				require.ErrorIs(t, err, shufflerclient.ErrBudget, i)
+				if _, begun := plans[w.Line]; begun {
+					require.True(t, exceeds(v.Budget, append(made[:len(made):len(made)], w), plans), i)
+				}
+			}
+		}
+		require.Equal(t, v.Lines, ledger.Lines)
+	}
+}
+
+// A clock leaps ten years forward, and back: what was spent before is spent, and so is what was spent there.
+func TestNoClockForgets(t *testing.T) {
+	var ledger shufflerclient.Ledger
+	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
+	spend := func(line string, at int64) error { return ledger.Spend(b, line, price, at*day, day) }
+	require.NoError(t, spend("a", 20_000))
+	require.NoError(t, spend("b", 20_000+3650), "a window of its own")
+	require.ErrorIs(t, spend("b", 20_010), shufflerclient.ErrBudget, "back")
+	require.ErrorIs(t, spend("b", 19_990), shufflerclient.ErrBudget, "further back")
+	require.NoError(t, spend("a", 20_010))
+	require.ErrorIs(t, spend("a", 20_010), shufflerclient.ErrReported)
+	require.ErrorIs(t, spend("a", 20_000+3650-29), shufflerclient.ErrBudget, "an entry in the future counts")
+	require.NoError(t, spend("b", 20_011+30), "a window later")
+	require.Len(t, ledger.Lines, 2)
+}
+
+// A budget that is the sum of what lines cost has room for all of them. One that is less has room for a few reports of
+// many lines.
+func TestPlans(t *testing.T) {
+	for name, c := range map[string]struct {
+		budget  shufflerclient.Budget
+		lines   int
+		stepped int
+	}{
+		"the sum":           {shufflerclient.Budget{Epsilon: 10.5, Delta: 6e-5, Days: 365}, 2, 0},
+		"less ε":            {shufflerclient.Budget{Epsilon: 8.25, Delta: 2e-4, Days: 365}, 4, 3},
+		"no bound on δ":     {shufflerclient.Budget{Epsilon: 10, Delta: 1, Days: 365}, 10, 10},
+		"less δ than lines": {shufflerclient.Budget{Epsilon: 100, Delta: 4e-5, Days: 365}, 1, 0},
+	} {
+		var ledger shufflerclient.Ledger
+		lines := 0
+		for ; ; lines++ {
+			if err := ledger.Spend(c.budget, fmt.Sprint(lines), price, 0, day); err != nil {
+				require.ErrorIs(t, err, shufflerclient.ErrBudget, name)
+				break
+			}
+		}
+		require.Equal(t, c.lines, lines, name)
+		stepped := 0
+		for _, line := range ledger.Lines {
+			if line.Stepped {
+				stepped++
+			}
+		}
+		require.Equal(t, c.stepped, stepped, name)
+	}
+}
+
+// The tasks of the counterexample of docs/proofs/loss-laws.md cost 10⁻⁶ at ε = 4 if they are composed. A ledger with
+// that budget that has admitted the first at a share of δ admits at most one of the second: there is no choice left.
+func TestTheAdaptiveCounterexampleIsRefused(t *testing.T) {
+	b := shufflerclient.Budget{Epsilon: 4, Delta: 1e-6, Days: 1}
+	epsilon := func(mu, delta float64) float64 {
+		low, high := 0.0, 20.0
+		for range 60 {
+			mid := (low + high) / 2
+			if d, _ := compose.GaussianDelta(mu*mu, mid); d > delta {
+				low = mid
+			} else {
+				high = mid
+			}
+		}
+		return high
+	}
+	one := func(eps, delta float64) shufflerclient.Price {
+		s := compose.Spend{Epsilon: eps, Delta: delta}
+		return shufflerclient.Price{First: s, Reports: 1, All: s}
+	}
+	for share := .3; share < 1; share += .01 {
+		admitted := 0
+		for _, second := range []shufflerclient.Price{
+			one(.2946, 0), one(epsilon(.249, (1-share)*1e-6), (1-share)*1e-6), one(1e-9, 7.07e-7),
+		} {
+			var ledger shufflerclient.Ledger
+			require.NoError(t, ledger.Spend(b, "first", one(epsilon(.8, share*1e-6), share*1e-6), 0, day))
+			if err := ledger.Spend(b, "second", second, 0, day); err == nil {
+				admitted++
+			} else {
+				require.ErrorIs(t, err, shufflerclient.ErrBudget)
+			}
+		}
+		require.LessOrEqual(t, admitted, 1, "%.2f", share)
+	}
+}
+
+// Ten processes want the last report that there is room for.
+func TestLedgerFilesExcludeEachOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.json")
+	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
+	var group sync.WaitGroup
+	results := make([]error, 10)
+	for i := range results {
+		group.Go(func() {
+			results[i] = shufflerclient.LedgerFile(path).Update(func(l *shufflerclient.Ledger) error {
+				return l.Spend(b, fmt.Sprint(i), price, 0, day)
+			})
+		})
+	}
+	group.Wait()
+	admitted := 0
+	for _, err := range results {
+		if err == nil {
+			admitted++
+		} else {
+			require.ErrorIs(t, err, shufflerclient.ErrBudget)
+		}
+	}
+	require.Equal(t, 1, admitted)
+
+	keeper := shufflerclient.LedgerFile(path)
+	require.NoError(t, keeper.Update(func(l *shufflerclient.Ledger) error {
+		require.Len(t, l.Lines, 1)
+		require.Equal(t, []shufflerclient.Run{{Start: 0, Count: 1}}, l.Lines[0].Runs)
+		return nil
+	}))
+	failed := errors.New("changed my mind")
+	require.ErrorIs(t, keeper.Update(func(l *shufflerclient.Ledger) error {
+		l.Lines = nil
+		return failed
+	}), failed)
+	require.NoError(t, keeper.Update(func(l *shufflerclient.Ledger) error {
+		require.Len(t, l.Lines, 1)
+		return nil
+	}))
+	for _, bad := range []string{"", "{", `{"lines":[{"id":"a"}]}`} {
+		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
+		require.Error(t, keeper.Update(func(*shufflerclient.Ledger) error { return nil }), "%q is no ledger", bad)
+	}
+}
+
+// A client with a ledger makes one report per epoch, and none that the budget has no room for; a value that is none
+// costs nothing.
+func TestAClientWithALedger(t *testing.T) {
+	c := newCascade(t, nil) // ε = 2 and δ = 10⁻⁴ in each of two epochs, 3.63 together.
+	path := filepath.Join(t.TempDir(), "ledger.json")
+	o := shufflerclient.Options{Budget: shufflerclient.Budget{Epsilon: 3.7, Delta: 2e-4, Days: 365},
+		Ledger: shufflerclient.LedgerFile(path)}
+	client, err := shufflerclient.New(c.Open, o)
+	require.NoError(t, err)
+	_, err = client.Report(0, []float64{11})
+	require.ErrorContains(t, err, "value")
+	_, err = client.Report(2, []float64{5})
+	require.ErrorContains(t, err, "epoch")
+	require.NoFileExists(t, path)
+	for epoch := range uint64(2) {
+		_, err = client.Report(epoch, []float64{5})
+		require.NoError(t, err)
+		_, err = client.Report(epoch, []float64{5})
+		require.ErrorIs(t, err, shufflerclient.ErrReported)
+	}
+
+	other := newCascade(t, func(draft *task.Task) { draft.Name = "another" })
+	second, err := shufflerclient.New(other.Open, o)
+	require.NoError(t, err)
+	_, err = second.Report(0, []float64{5})
+	require.ErrorIs(t, err, shufflerclient.ErrBudget)
+
+	for name, bad := range map[string]func(*shufflerclient.Options){
+		"Ledger":         func(o *shufflerclient.Options) { o.Ledger = nil },
+		"Budget.Epsilon": func(o *shufflerclient.Options) { o.Budget.Epsilon = 0 },
+		"Budget.Delta":   func(o *shufflerclient.Options) { o.Budget.Delta = 2 },
+		"Budget.Days":    func(o *shufflerclient.Options) { o.Budget.Days = math.NaN() },
+		"Budget":         func(o *shufflerclient.Options) { o.Budget.Epsilon = 3.6 },
+	} {
+		changed := o
+		bad(&changed)
+		changed.MaxEpsilon = 4
+		_, err := shufflerclient.New(c.Open, changed)
+		var field *invalid.FieldError
+		require.ErrorAs(t, err, &field, name)
+		require.Equal(t, name, field.Field)
+	}
+}

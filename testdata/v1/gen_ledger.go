@@ -1,0 +1,52 @@
+//go:build ignore
+
+package main
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/shufflerclient"
+)
+
+// ledgers writes what ledgers admit of reports by many lines, with clocks that leap, and what they hold in the end.
+// Prices are multiples of 1/8 and 2⁻²⁰: all sums are exact.
+func ledgers() {
+	var all []any
+	for i, b := range []shufflerclient.Budget{
+		{Epsilon: 10, Delta: 1. / 1024, Days: 30}, {Epsilon: 4, Delta: 1, Days: 7}, {Epsilon: 6, Delta: 1. / 4096, Days: 2.5},
+	} {
+		rng := rand.New(rand.NewChaCha8([32]byte{'l', byte(i)}))
+		ledger, spends := &shufflerclient.Ledger{}, []any{}
+		for day, leap := 0, 0; day < 150; day++ {
+			if rng.IntN(25) == 0 {
+				leap = rng.IntN(60) - 30
+			}
+			line := rng.IntN(6)
+			length := []uint64{86400, 43200, 7 * 86400}[line%3]
+			price := shufflerclient.Price{
+				First:   compose.Spend{Epsilon: .25 * float64(1+line), Delta: 1. / (1 << 20)},
+				Reports: uint64(2 + 5*line),
+			}
+			price.All = compose.Spend{Epsilon: 1 + float64(line), Delta: float64(price.Reports) / (1 << 20)}
+			grid := int64(length)
+			start := 1_800_000_000/grid*grid + (int64(day/2+leap)*86400+int64(rng.IntN(86400)))/grid*grid
+			err := ledger.Spend(b, "line "+strconv.Itoa(line), price, start, length)
+			verdict := "admitted"
+			if errors.Is(err, shufflerclient.ErrReported) {
+				verdict = "reported"
+			} else if errors.Is(err, shufflerclient.ErrBudget) {
+				verdict = "budget"
+			} else {
+				check(err)
+			}
+			spends = append(spends, object{"line": "line " + strconv.Itoa(line), "price": price, "start": start,
+				"length": length, "verdict": verdict})
+		}
+		all = append(all, object{"budget": object{"epsilon": b.Epsilon, "delta": b.Delta, "days": b.Days},
+			"spends": spends, "lines": ledger.Lines})
+	}
+	write("ledger", all)
+}
