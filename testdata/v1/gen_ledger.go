@@ -16,11 +16,12 @@ import (
 func ledgers() {
 	var all []any
 	for i, b := range []shufflerclient.Budget{
-		{Epsilon: 10, Delta: 1. / 1024, Days: 30}, {Epsilon: 4, Delta: 1, Days: 7}, {Epsilon: 6, Delta: 1. / 4096, Days: 2.5},
+		{Epsilon: 10, Delta: 1. / 1024, Days: 30}, {Epsilon: 4, Delta: 1, Days: 7},
+		{Epsilon: 6, Delta: 1. / 4096, Days: 2.5},
 	} {
 		rng := rand.New(rand.NewChaCha8([32]byte{'l', byte(i)}))
 		ledger, spends := &shufflerclient.Ledger{}, []any{}
-		for day, leap := 0, 0; day < 150; day++ {
+		for day, leap := 0, 0; day < 100; day++ {
 			if rng.IntN(25) == 0 {
 				leap = rng.IntN(60) - 30
 			}
