@@ -3,16 +3,17 @@
  * @module
  */
 
-import { checkDelta, checkTask } from './budget.js';
+import { checkBudget, checkDelta, checkTask, mostReports } from './budget.js';
 import type { Bytes } from './bytes.js';
 import { Doona } from './doona.js';
 import type { Engine, ModuleName, Opened } from './engine.js';
 import { DoonaError, invalidOption } from './errors.js';
-import { guaranteeOf } from './guarantee.js';
+import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { startModule } from './load.js';
 import { abortable, idle } from './moment.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
 import { bodyOf } from './read.js';
+import type { Price } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { supported } from './supported.js';
 import type { Task } from './task.js';
@@ -51,19 +52,36 @@ async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
   ]);
   const { handle, task, epsilon0, totalEpsilon, tokenKeys } = await open(options, pinned, bundle, ready, module);
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
-  checkTask(guarantee.totalEpsilon, guarantee.epochs, options.maxEpsilon);
+  checkTask(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);
+  const price = await priceOf(task, guarantee, pinned, (epochs, delta) => ready.epsilonWithin(handle, epochs, delta));
+  checkBudget(price, pinned.limit);
   return new Doona({
     id: pinned.idText,
     task,
     guarantee,
     store,
-    maxTotalEpsilon: options.maxTotalEpsilon,
+    limit: pinned.limit,
+    line: { id: pinned.idText, price, length: task.epochs.length },
     spread: pinned.spread,
     check: () => ready.check(),
     submission: (epoch, value) => ready.submission(handle, epoch, value),
     ...(tokenKeys.length > 0 && { token: tokenOf(pinned, task, tokenKeys, options.tokens) }),
   });
+}
+
+/**
+ * What the task's reports cost in one stretch of the budget's days. The δ of all is what the task claims for as many
+ * epochs, or the budget's if that is less: the law tells the ε at either.
+ */
+async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit }: Pinned,
+  epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
+  const reports = mostReports(limit, epochs.length, epochs.count);
+  const claimed = reports === epochs.count ? guarantee.totalDelta : multiple(claim.delta, reports);
+  const delta = limit.delta < 1 ? Math.min(claimed, limit.delta) : claimed;
+  const epsilon = reports === epochs.count && delta === claimed
+    ? guarantee.totalEpsilon : await epsilonWithin(reports, delta);
+  return { first: { epsilon: guarantee.epsilon, delta: guarantee.delta }, reports, all: { epsilon, delta } };
 }
 
 /** Starts the worker and the module that this runtime's WebCrypto asks for, side by side. */

@@ -3,14 +3,14 @@
  * @module
  */
 
-import { checkSite } from './budget.js';
+import { type Limit, admitted, without } from './budget.js';
 import type { Bytes } from './bytes.js';
 import { closed, epochAt, nextEpoch, startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import { abortable, moment } from './moment.js';
-import type { Report, Store } from './store.js';
+import type { Line, Report, Store } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
 
@@ -42,7 +42,9 @@ export interface Parts {
   readonly task: Task;
   readonly guarantee: Guarantee;
   readonly store: Store;
-  readonly maxTotalEpsilon: number;
+  readonly limit: Limit;
+  /** The ledger's line of the task's reports, as it begins. */
+  readonly line: Omit<Line, 'stepped' | 'runs'>;
   readonly spread: number;
   /** Rejects with `module-failed` where nothing can be randomized any more. */
   readonly check: () => Promise<void>;
@@ -78,7 +80,7 @@ export class Doona {
 
   /** What is promised to a visitor and what is not, in words and numbers; text for a consent notice. */
   explain(): Explanation {
-    return explain(this.task, this.guarantee);
+    return explain(this.task, this.guarantee, this.#parts.limit);
   }
 
   /** Reports dropped since connecting: their epoch closed before they arrived, or were refused. */
@@ -107,16 +109,15 @@ export class Doona {
    */
   async report(value: number | readonly number[], options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     options.signal?.throwIfAborted();
-    const { id, store, check, submission, guarantee, maxTotalEpsilon } = this.#parts;
+    const { id, store, check, submission, line, limit } = this.#parts;
     const epoch = this.epoch;
     const input = doubles(value);
     const rest = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // fixed before the value is touched
     const leave = performance.now() + Math.min(this.#parts.spread, rest) * fraction();
     await check(); // before the claim, which is charged for
-    const old = await store.claim(id, epoch, guarantee.epsilon, guarantee.delta, (spent) =>
-      checkSite(spent, guarantee.epsilon, maxTotalEpsilon),
-    );
+    const start = this.#start(epoch);
+    const old = await store.claim(id, epoch, (lines) => admitted(lines, line, start, limit));
     if (old) return this.#again(old, leave, options.signal);
     const body = await this.#sealOnce(epoch, () => submission(epoch, input));
     const report: Report = { task: id, epoch, state: 'sealed', body };
@@ -206,13 +207,19 @@ export class Doona {
     if (ready) await this.#send(ready, signal);
   }
 
+  /** When an epoch begins, in Unix seconds: its time in the ledger. */
+  #start(epoch: number): number {
+    return startOf(this.task.epochs, epoch).getTime() / 1000;
+  }
+
   /** A value the task does not allow uses up nothing: the claim on the epoch is given back. */
   async #sealOnce(epoch: number, seal: () => Promise<Bytes>): Promise<Bytes> {
     try {
       return await seal();
     } catch (error) {
       if (error instanceof DoonaError && error.code === 'invalid-value') {
-        await this.#parts.store.release(this.#parts.id, epoch);
+        const { store, id, line } = this.#parts;
+        await store.release(id, epoch, line.id, (of) => without(of, this.#start(epoch)));
       }
       throw error;
     }

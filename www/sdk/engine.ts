@@ -51,6 +51,8 @@ export interface Engine {
    * @throws DoonaError `task-refused` or `claim-refused`
    */
   open(request: OpenRequest): Promise<Opened | null>;
+  /** ε of so many epochs together at a δ; Infinity if there is none. */
+  epsilonWithin(handle: number, epochs: number, delta: number): Promise<number>;
   /** Resolves while the engine runs. @throws DoonaError `module-failed` */
   check(): Promise<void>;
   /**
@@ -88,6 +90,9 @@ export function localEngine(): Engine {
       const tokenKeys = withTokens(task) ? await checkIssuer(bundle, name === 'full') : [];
       const { epsilon0, totalEpsilon } = reporter;
       return { handle: reporters.push(reporter) - 1, task, epsilon0, totalEpsilon, tokenKeys };
+    },
+    async epsilonWithin(handle, epochs, delta) {
+      return reporters[handle]!.epsilonWithin(epochs, delta);
     },
     async check() {}, // that it answers is the answer
     async submission(handle, epoch, value) {

@@ -10,9 +10,9 @@ export type ErrorCode =
   | 'task-unreachable' // The task could not be fetched; try again later.
   | 'task-refused' // Wrong owner, hash, signature, key list or encoding.
   | 'claim-refused' // The task's parameters do not derive the guarantee it claims.
-  | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon.
+  | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon or the budget.
   | 'delta-too-large' // All epochs of the task together exceed maxDelta.
-  | 'budget-exceeded' // This site's ledger would exceed maxTotalEpsilon.
+  | 'budget-exceeded' // This site's ledger would exceed the budget, or maxTotalEpsilon.
   | 'storage-unavailable' // No place to remember what was reported.
   | 'module-failed' // The WASM module did not load or stopped.
   | 'invalid-value' // The value is outside the task's input domain; nothing was used up.

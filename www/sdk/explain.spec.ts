@@ -8,9 +8,12 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { fromHex } from './bytes.js';
-import { explain } from './explain.js';
-import { guaranteeOf } from './guarantee.js';
-import { parseTask } from './task.js';
+import { explain as explainWith } from './explain.js';
+import { type Guarantee, guaranteeOf } from './guarantee.js';
+import { type Task, parseTask } from './task.js';
+
+const budget = { epsilon: 10, delta: 1e-5, days: 365 };
+const explain = (task: Task, guarantee: Guarantee) => explainWith(task, guarantee, budget);
 
 const vectors: { canonical: string }[] = JSON.parse(readFileSync('../testdata/v1/task.json', 'utf8'));
 const tasks = vectors.map(({ canonical }) => parseTask(fromHex(canonical, canonical.length / 2)!));
@@ -21,7 +24,7 @@ test('who counts participants: an issuer of tokens, or addresses, and never both
     const guarantee = guaranteeOf(task, 2, 3);
     const names = explain(task, guarantee).unverified.map(({ name }) => name);
     if (guarantee.minimumHonest === 0) {
-      assert.deepEqual(names, ['relays', 'participation'], 'no participant need be real');
+      assert.deepEqual(names, ['relays', 'participation', 'storage'], 'no participant need be real');
       continue;
     }
     assert.equal(names.includes('issuer'), task.clients.kind === 'token');
@@ -78,4 +81,18 @@ test('numbers are rounded against us', () => {
     [12.3456, 'epsilon 12.4 is left'], [9.999, 'epsilon 10 is left']] as const) {
     assert.ok(explain(task!, guaranteeOf(task!, epsilon0, 3)).worstCase.includes(words), words);
   }
+});
+
+test('what all reports together keep, and what no ledger knows of', () => {
+  const [task] = tasks;
+  const guarantee = guaranteeOf(task!, 2, 3);
+  const year = explainWith(task!, guarantee, budget);
+  assert.ok(year.checked.at(-1)!.endsWith('keep epsilon 10, delta 0.00001, in every stretch of 365 days'), year.checked.at(-1));
+  const { name, text } = year.unverified.at(-1)!;
+  assert.equal(name, 'storage');
+  assert.match(text, /Safari clears it after seven days without a visit; after 365 days there is room again$/);
+  assert.ok(year.text.includes(text));
+  const ever = explainWith(task!, guarantee, { epsilon: 4, delta: 1, days: Infinity });
+  assert.ok(ever.checked.at(-1)!.endsWith('keep epsilon 4, for all time'), ever.checked.at(-1));
+  assert.match(ever.unverified.at(-1)!.text, /without a visit$/);
 });

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Budget } from './budget.js';
 import type { Guarantee } from './guarantee.js';
 import type { Task } from './task.js';
 
@@ -13,7 +14,7 @@ export interface Assumption {
    * `whole-clients` where the first relay must follow the protocol though any one may be the honest one, `issuer`
    * with tokens, `addresses` without.
    */
-  readonly name: 'honest-clients' | 'relays' | 'participation' | 'surrounding' | 'whole-clients' | 'issuer' | 'addresses';
+  readonly name: 'honest-clients' | 'relays' | 'participation' | 'surrounding' | 'whole-clients' | 'issuer' | 'addresses' | 'storage';
   readonly text: string;
 }
 
@@ -32,16 +33,16 @@ export interface Explanation {
   readonly guarantee: Guarantee;
 }
 
-export function explain(task: Task, guarantee: Guarantee): Explanation {
+export function explain(task: Task, guarantee: Guarantee, budget: Budget): Explanation {
   const promise = promiseOf(guarantee);
   const worstCase = worstCaseOf(guarantee);
   const checked = [
     'that the question is the one that its owner signed',
     'that every party uses the keys that the owner signed, one per epoch for all clients',
     'that the parameters of the randomization give the promise, by a computation of its own',
-    'that reports already made at this site leave room for this one',
+    `that all reports at this site together keep ${budgetOf(budget)}`,
   ];
-  const unverified = assumptions(task, guarantee);
+  const unverified = [...assumptions(task, guarantee), storageOf(budget)];
   const often = guarantee.epochs === 1 ? 'once' : `once in each of ${guarantee.epochs} periods`;
   const exact = guarantee.minimumHonest === 0 && guarantee.localEpsilon === null;
   const sent = exact
@@ -102,6 +103,18 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
       : { name: 'addresses', text: 'that participants are real: they are counted by network address, which does not stop whoever has many addresses' },
   );
   return all;
+}
+
+function budgetOf({ epsilon, delta, days }: Budget): string {
+  const most = delta === 1 ? `epsilon ${upward(epsilon)}` : `epsilon ${upward(epsilon)}, delta ${upward(delta)}`;
+  return days === Infinity ? `${most}, for all time` : `${most}, in every stretch of ${days} days`;
+}
+
+/** What the ledger cannot know of. */
+function storageOf({ days }: Budget): Assumption {
+  const window = days === Infinity ? '' : `; after ${days} days there is room again`;
+  const text = `that this browser keeps this site's storage: who clears it, or uses another browser or device, is counted anew, and Safari clears it after seven days without a visit${window}`;
+  return { name: 'storage', text };
 }
 
 /** A positive number with three digits, rounded up but for what floating point added. */

@@ -56,7 +56,7 @@ export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number):
 }
 
 /** Returns the multiple of a decimal where that has up to 15 digits, else a number above it: 30 times 1e-6 is 3e-5. */
-function multiple(text: string, times: number): number {
+export function multiple(text: string, times: number): number {
   const [mantissa = ''] = text.split('e');
   const above = mantissa.length > 10 || times > 99_999 ? 1 + 6e-15 : 1; // more than the rounding
   return Number((Number(text) * times * above).toPrecision(15));

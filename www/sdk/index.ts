@@ -5,20 +5,20 @@
  *     const doona = await connect({
  *       task: 'https://relay.example/v1/tasks/…',
  *       owner: 'ed25519:…',
- *       maxEpsilon: 1,
- *       maxTotalEpsilon: 4,
+ *       budget: { epsilon: 10, delta: 1e-5, days: 365 },
  *     });
  *     await doona.report(42);
  *
  * @module
  */
 
+export { type Budget } from './budget.js';
 export { connect } from './connect.js';
 export { type Doona, type Flushed, type Receipt } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
 export { type Assumption, type Explanation } from './explain.js';
 export { type Guarantee } from './guarantee.js';
 export { type ConnectOptions, type TokenSource } from './options.js';
-export { type Report, type Spent, type Store } from './store.js';
+export { type Cost, type Line, type Permit, type Price, type Report, type Run, type Store } from './store.js';
 export { memoryStore } from './store-memory.js';
 export { type Party, type Task } from './task.js';

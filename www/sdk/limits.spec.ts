@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { checkDelta, checkSite, checkTask } from './budget.js';
+import { checkDelta, checkTask } from './budget.js';
 import { closed, epochAt } from './epochs.js';
 import { DoonaError } from './errors.js';
 
@@ -34,13 +34,6 @@ test('the delta of all epochs together is at most maxDelta, which bounds nothing
   }
   checkDelta(2.9, 1);
   for (const max of [0.5, 1]) refused(() => checkDelta(NaN, max), 'delta-too-large', 'maxDelta');
-});
-
-test('the epsilon of all reports at this site is at most maxTotalEpsilon', () => {
-  const entries = [{ epsilon: 0.5, epochs: 3, delta: 1e-6 }, { epsilon: 0.25, epochs: 2, delta: 1e-6 }];
-  const spent = entries as unknown as Parameters<typeof checkSite>[0];
-  checkSite(spent, 0.5, 2.5);
-  refused(() => checkSite(spent, 0.5 + 1e-12, 2.5), 'budget-exceeded', 'maxTotalEpsilon');
 });
 
 test('an epoch is closed 10 minutes after its end: 5 that a relay waits, 5 by which clocks differ', () => {

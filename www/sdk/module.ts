@@ -17,6 +17,7 @@ interface Exports {
   open(): number;
   epsilon0(handle: number): number;
   total_epsilon(handle: number): number;
+  epsilon_within(handle: number, epochs: number, delta: number): number;
   randomize(handle: number): number;
   open_bundle(): number;
   submission(handle: number, epoch: bigint): number;
@@ -83,6 +84,11 @@ export class Module {
   /** ε of all epochs of the task together. */
   totalEpsilon(handle: number): number {
     return this.#exports.total_epsilon(handle);
+  }
+
+  /** ε of so many epochs together at a δ, of a stream also of more than the task has; Infinity if there is none. */
+  epsilonWithin(handle: number, epochs: number, delta: number): number {
+    return this.#exports.epsilon_within(handle, epochs, delta);
   }
 
   /** Randomizes a value into padded slots. @throws ModuleError */

@@ -3,6 +3,7 @@
  * @module
  */
 
+import type { Budget, Limit } from './budget.js';
 import { type Bytes, fromHex } from './bytes.js';
 import { invalidOption } from './errors.js';
 import { parseKey } from './signature.js';
@@ -23,12 +24,21 @@ export interface ConnectOptions {
   readonly task: string | URL;
   /** The task owner's key, "ed25519:" and base64url. Required. */
   readonly owner: string;
-  /** The most ε that all epochs of the task may cost together. Required. Above 0. */
-  readonly maxEpsilon: number;
+  /**
+   * What all reports at this site may cost together, of whatever tasks, in any stretch of so many days: of a daily task
+   * that claims (10, 10⁻⁵) for a year, `{ epsilon: 10, delta: 1e-5, days: 365 }`. Required, or both of `maxEpsilon` and
+   * `maxTotalEpsilon`. ε above 0; δ above 0, at most 1, which bounds nothing; days above 0.
+   */
+  readonly budget?: Budget;
+  /** The most ε that all epochs of the task may cost together. Above 0. Default with a budget: Infinity. */
+  readonly maxEpsilon?: number;
   /** The most δ that all epochs of the task may add up to. Default 0.001. Above 0, at most 1, which bounds nothing. */
   readonly maxDelta?: number;
-  /** The most ε that all tasks at this site may cost together. Required. At least maxEpsilon. */
-  readonly maxTotalEpsilon: number;
+  /**
+   * Instead of a budget: the most ε that all tasks at this site may cost together, for all time. Reports of a task add
+   * up until that is more than all its epochs cost together. At least maxEpsilon.
+   */
+  readonly maxTotalEpsilon?: number;
   /**
    * A report leaves at a random moment within so many milliseconds, fixed before the value is
    * randomized, so that its time tells less about what made the page report; within the epoch in
@@ -71,6 +81,8 @@ export interface Pinned {
   readonly owner: Bytes;
   readonly spread: number;
   readonly maxDelta: number;
+  readonly maxEpsilon: number;
+  readonly limit: Limit;
   readonly when: 'idle' | 'now';
   readonly modules: URL | undefined;
 }
@@ -83,13 +95,12 @@ export function validate(options: ConnectOptions): Pinned {
   if (!id) throw invalidOption('task', options.task, '…/v1/tasks/ and 64 hexadecimal digits');
   const owner = typeof options.owner === 'string' ? parseKey(options.owner) : undefined;
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
-  const { maxEpsilon, maxDelta = 0.001, maxTotalEpsilon, spread = 2000 } = options;
+  const { maxDelta = 0.001, spread = 2000 } = options;
+  const maxEpsilon = options.budget ? options.maxEpsilon ?? Infinity : options.maxEpsilon;
   if (!within(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon,
     'a number above 0');
   if (!within(maxDelta, Number.MIN_VALUE, 1)) throw invalidOption('maxDelta', maxDelta, 'a number above 0, at most 1');
-  if (!within(maxTotalEpsilon, maxEpsilon, Infinity)) {
-    throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `a number of at least maxEpsilon, ${maxEpsilon}`);
-  }
+  const limit = limitOf(options, maxEpsilon);
   if (!within(spread, 0, 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
   const { when = 'idle', modules, sealing } = options;
   if (when !== 'idle' && when !== 'now') throw invalidOption('when', when, '"idle" or "now"');
@@ -97,11 +108,27 @@ export function validate(options: ConnectOptions): Pinned {
     throw invalidOption('sealing', sealing, '"webcrypto" or "wasm"');
   }
   const folder = modules === undefined ? undefined : address('modules', modules, 'file:');
-  return { url, id, idText, owner, spread, maxDelta, when, modules: folder };
+  return { url, id, idText, owner, spread, maxDelta, maxEpsilon, limit, when, modules: folder };
+}
+
+/** The budget, or what the older option stands for: one over all time, of any δ. */
+function limitOf({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number): Limit {
+  if (budget === undefined) {
+    if (within(maxTotalEpsilon, maxEpsilon, Infinity)) {
+      return { epsilon: maxTotalEpsilon, delta: 1, days: Infinity, option: 'maxTotalEpsilon' };
+    }
+    throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `a number of at least maxEpsilon, ${maxEpsilon}, or a budget`);
+  }
+  if (maxTotalEpsilon !== undefined) throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, 'nothing beside a budget');
+  const { epsilon, delta, days } = Object(budget) as Partial<Budget>;
+  const valid = within(epsilon, Number.MIN_VALUE, Infinity) && within(delta, Number.MIN_VALUE, 1) &&
+    within(days, Number.MIN_VALUE, Infinity);
+  if (valid) return { epsilon, delta, days, option: 'budget' };
+  throw invalidOption('budget', JSON.stringify(budget), 'epsilon above 0, delta above 0 and at most 1, days above 0');
 }
 
 /** Whether x is a number from low to high; callers without types pass anything. */
-function within(x: unknown, low: number, high: number): boolean {
+function within(x: unknown, low: number, high: number): x is number {
   return typeof x === 'number' && x >= low && x <= high;
 }
 

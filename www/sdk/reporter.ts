@@ -17,6 +17,8 @@ export interface Reporter {
   readonly epsilon0: number;
   /** ε of all epochs of the task together. */
   readonly totalEpsilon: number;
+  /** ε of so many epochs together at a δ; Infinity if there is none. */
+  epsilonWithin(epochs: number, delta: number): number;
   /**
    * Randomizes and seals; the caller keeps at most one result per epoch.
    * @throws DoonaError `invalid-value`; `task-refused` where the task's keys cannot be sealed to
@@ -40,6 +42,7 @@ export async function withWebCrypto(module: Module, bundle: Bundle, expected: Ex
   return {
     epsilon0: module.epsilon0(handle),
     totalEpsilon: module.totalEpsilon(handle),
+    epsilonWithin: (epochs, delta) => module.epsilonWithin(handle, epochs, delta),
     submission: async (epoch, value) => {
       const lanes = randomizing(() => module.randomize(handle, value, slotSize));
       try {
@@ -59,6 +62,7 @@ export function withFullModule(module: Module, raw: Bytes, expected: Expected): 
   return {
     epsilon0: module.epsilon0(handle),
     totalEpsilon: module.totalEpsilon(handle),
+    epsilonWithin: (epochs, delta) => module.epsilonWithin(handle, epochs, delta),
     submission: async (epoch, value) => randomizing(() => module.submission(handle, epoch, value)),
   };
 }

@@ -5,19 +5,20 @@
  */
 
 import { DoonaError } from './errors.js';
-import { type Permit, type Report, type Spent, type Store, charged } from './store.js';
+import type { Line, Permit, Report, Store } from './store.js';
 
 const reports = 'reports';
-const ledger = 'ledger';
+const ledger = 'lines';
 
 /** Opens the origin's store. @throws DoonaError `storage-unavailable` */
 export async function indexedDBStore(): Promise<Store> {
   let db: IDBDatabase;
   try {
-    const opening = indexedDB.open('doona', 1);
+    const opening = indexedDB.open('doona', 2);
     opening.onupgradeneeded = () => {
-      opening.result.createObjectStore(reports, { keyPath: ['task', 'epoch'] });
-      opening.result.createObjectStore(ledger, { keyPath: 'task' });
+      const names = opening.result.objectStoreNames;
+      if (!names.contains(reports)) opening.result.createObjectStore(reports, { keyPath: ['task', 'epoch'] });
+      opening.result.createObjectStore(ledger, { keyPath: 'id' });
     };
     db = await done(opening);
     db.onversionchange = () => db.close(); // a newer version of the page must not wait for this tab
@@ -36,26 +37,31 @@ class IndexedDBStore implements Store {
     this.#db = db;
   }
 
-  async claim(task: string, epoch: number, epsilon: number, delta: number,
-    permit: Permit): Promise<Report | undefined> {
+  async claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined> {
     return this.#write([reports, ledger], 'strict', async (tx) => {
       const old: Report | undefined = await done(tx.objectStore(reports).get([task, epoch]));
       if (old) return old;
-      const spent: Spent[] = await done(tx.objectStore(ledger).getAll());
-      permit(spent);
-      const own = spent.find((entry) => entry.task === task);
-      tx.objectStore(ledger).put(charged(own, task, epsilon, delta));
+      const lines: Line[] = await done(tx.objectStore(ledger).getAll());
+      tx.objectStore(ledger).put(permit(lines));
       tx.objectStore(reports).put({ task, epoch, state: 'claimed' } satisfies Report);
       return undefined;
     });
   }
 
-  async release(task: string, epoch: number): Promise<void> {
+  async release(task: string, epoch: number, id: string, change: (line: Line) => Line): Promise<void> {
     await this.#write([reports, ledger], 'relaxed', async (tx) => {
       tx.objectStore(reports).delete([task, epoch]);
-      const own: Spent | undefined = await done(tx.objectStore(ledger).get(task));
-      if (own) tx.objectStore(ledger).put({ ...own, epochs: own.epochs - 1 });
+      const line: Line | undefined = await done(tx.objectStore(ledger).get(id));
+      if (line) tx.objectStore(ledger).put(change(line));
     });
+  }
+
+  async lines(): Promise<Line[]> {
+    try {
+      return await done(this.#db.transaction(ledger).objectStore(ledger).getAll());
+    } catch (cause) {
+      throw unavailable('read', cause);
+    }
   }
 
   async put(report: Report): Promise<void> {

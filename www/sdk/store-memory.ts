@@ -4,26 +4,29 @@
  * @module
  */
 
-import { type Permit, type Report, type Spent, type Store, charged } from './store.js';
+import type { Line, Permit, Report, Store } from './store.js';
 
 /** Returns an empty store. */
 export function memoryStore(): Store {
   const reports = new Map<string, Report>();
-  const ledger = new Map<string, Spent>();
+  const ledger = new Map<string, Line>();
   const key = (task: string, epoch: number) => `${task}/${epoch}`;
   return {
-    async claim(task: string, epoch: number, epsilon: number, delta: number, permit: Permit) {
+    async claim(task: string, epoch: number, permit: Permit) {
       const old = reports.get(key(task, epoch));
       if (old) return old;
-      permit([...ledger.values()]);
-      ledger.set(task, charged(ledger.get(task), task, epsilon, delta));
+      const line = permit([...ledger.values()]);
+      ledger.set(line.id, line);
       reports.set(key(task, epoch), { task, epoch, state: 'claimed' });
       return undefined;
     },
-    async release(task, epoch) {
+    async release(task, epoch, id, change) {
       reports.delete(key(task, epoch));
-      const spent = ledger.get(task);
-      if (spent) ledger.set(task, { ...spent, epochs: spent.epochs - 1 });
+      const line = ledger.get(id);
+      if (line) ledger.set(id, change(line));
+    },
+    async lines() {
+      return [...ledger.values()];
     },
     async put(report) {
       reports.set(key(report.task, report.epoch), report);

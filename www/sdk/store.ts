@@ -23,35 +23,63 @@ export interface Report {
   readonly token?: Bytes;
 }
 
-/** What one task has cost at this site. */
-export interface Spent {
-  readonly task: string;
-  /** ε and δ of one epoch. */
+/** (ε, δ). */
+export interface Cost {
   readonly epsilon: number;
   readonly delta: number;
-  /** Epochs with a report. */
-  readonly epochs: number;
 }
 
-/** Decides, from all that has been spent, whether a report may be claimed; throws if not. */
-export type Permit = (spent: readonly Spent[]) => void;
+/** What the reports of one line cost, as derived on this device before the first. */
+export interface Price {
+  /** One report. */
+  readonly first: Cost;
+  /** The most reports that there can be in one stretch of the budget's days. */
+  readonly reports: number;
+  /** So many together, composed. */
+  readonly all: Cost;
+}
+
+/** Consecutive epochs, each with a report; the first begins at `start`, in Unix seconds. */
+export interface Run {
+  readonly start: number;
+  readonly count: number;
+}
+
+/**
+ * What is known of one line: a task, or a stream of tasks that all keep the first one's law. Entries stand at their
+ * epoch's time and are never deleted, so no clock changes them.
+ */
+export interface Line {
+  /** The task's id in hexadecimal, or the stream's name. */
+  readonly id: string;
+  readonly price: Price;
+  /** Whether reports add up until that is more than all of them cost together; fixed with the first. */
+  readonly stepped: boolean;
+  /** Of an epoch, in seconds. */
+  readonly length: number;
+  /** Ascending. */
+  readonly runs: readonly Run[];
+}
+
+/**
+ * Decides whether a report may be claimed, from all that has been spent: returns the line that it belongs to, with it;
+ * throws if not.
+ */
+export type Permit = (lines: readonly Line[]) => Line;
 
 /** One site's memory. Every method is atomic over all tabs that share it. */
 export interface Store {
   /**
-   * Claims the report of a task and epoch and charges for it, if `permit` does not throw. Where
-   * there is one already, that is returned and nothing changes; else undefined.
+   * Claims the report of a task and epoch, and replaces the line that `permit` returns by its id, if that does not
+   * throw. Where there is a report already, that is returned and nothing changes; else undefined.
    */
-  claim(task: string, epoch: number, epsilon: number, delta: number, permit: Permit): Promise<Report | undefined>;
-  /** Takes back a claim for which nothing was randomized. */
-  release(task: string, epoch: number): Promise<void>;
+  claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined>;
+  /** Takes back a claim for which nothing was randomized: `change` returns its line without it. */
+  release(task: string, epoch: number, line: string, change: (line: Line) => Line): Promise<void>;
+  /** All that has been spent. */
+  lines(): Promise<Line[]>;
   /** Replaces a report. */
   put(report: Report): Promise<void>;
   /** The task's reports that have not been delivered. */
   sealed(task: string): Promise<Report[]>;
-}
-
-/** A task's entry with one epoch more. */
-export function charged(old: Spent | undefined, task: string, epsilon: number, delta: number): Spent {
-  return { task, epsilon, delta, epochs: (old?.epochs ?? 0) + 1 };
 }

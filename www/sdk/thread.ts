@@ -102,6 +102,7 @@ function remote(port: Port): Engine {
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
     check: () => call('check', []),
+    epsilonWithin: (handle, epochs, delta) => call('epsilonWithin', [handle, epochs, delta]),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),
   };
 }

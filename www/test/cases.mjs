@@ -283,13 +283,85 @@ cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async 
   same((await take(host)).length, 2);
 };
 
+/** Connects with a budget and nothing else. @param {Host} host @param {string} name
+ * @param {import('../sdk/budget.js').Budget} budget */
+function within(host, name, budget) {
+  const { task = '', owner = '' } = host.tasks[name] ?? {};
+  return host.sdk.connect({ ...host.options, task, owner, budget, maxDelta: 1, spread: 0, flush: false });
+}
+
+cases['a budget holds for all tasks of a site, and is held against a task at once'] = async (host) => {
+  const { epsilon, totalEpsilon, totalDelta } = (await connect(host, 'one relay')).guarantee;
+  const budget = { epsilon: totalEpsilon, delta: totalDelta, days: 365 };
+  const a = await within(host, 'one relay', budget);
+  await a.report(1);
+  await refused(host, (await within(host, 'three relays', budget)).report(1), 'budget-exceeded', 'budget');
+  same((await a.report(1)).repeated, true);
+  const less = { ...budget, epsilon: totalEpsilon * (1 - 1e-12) };
+  await refused(host, within(host, 'one relay', less), 'epsilon-too-large', 'budget');
+  const brief = { epsilon: 2 * epsilon, delta: 1, days: 1 / 86_400 };
+  same((await (await within(host, 'three relays', brief)).report(1)).repeated, false);
+  same((await take(host)).length, 2);
+};
+
+/** Runs on a clock that can be set; reports arrive nowhere, and are noted by task and epoch.
+ * @param {(set: (time: number) => void, arrived: string[]) => Promise<void>} body */
+async function onAFakeClock(body) {
+  const { now } = Date;
+  const { fetch } = globalThis;
+  let ahead = 0;
+  /** @type {string[]} */
+  const arrived = [];
+  Date.now = () => now.call(Date) + ahead;
+  globalThis.fetch = async (input, init) => {
+    const path = /v1\/tasks\/(.*)\/reports$/.exec(String(input));
+    if (!path) return Reflect.apply(fetch, globalThis, [input, init]);
+    arrived.push(String(path[1]));
+    return new Response(null, { status: 202 });
+  };
+  try {
+    await body((days) => (ahead = days * 86_400_000), arrived);
+  } finally {
+    Date.now = now;
+    globalThis.fetch = fetch;
+  }
+}
+
+for (const name of ['year', 'year, noise by relays']) {
+  cases[`"${name}": whoever comes every day reports every day, within (10, 1e-5)`] = (host) =>
+    onAFakeClock(async (set, arrived) => {
+      const doona = await within(host, name, { epsilon: 10, delta: 1e-5, days: 365 });
+      same(doona.guarantee.totalEpsilon <= 10 && doona.guarantee.totalDelta <= 1e-5, true);
+      // Every 14th, or in long runs every day, but in browsers, which write each down for good.
+      const step = /** @type {any} */ (globalThis).process?.env.DOONA_FULL ? 1 : 14;
+      const days = Array.from({ length: Math.ceil(365 / step) }, (_, i) => i * step);
+      for (const day of days) {
+        set(day);
+        same((await doona.report(day % 16)).repeated, false);
+        if (day % 50 === 0) same((await doona.report(3)).repeated, true);
+      }
+      const task = host.tasks[name]?.task.split('/').at(-1);
+      same(arrived, days.map((day) => `${task}/epochs/${day}`));
+      set(-3650);
+      await refused(host, doona.report(1), 'epoch-not-open');
+      set(3650);
+      await refused(host, doona.report(1), 'task-ended');
+      set(7); // Nothing has been forgotten.
+      const other = await within(host, name === 'year' ? 'year, noise by relays' : 'year',
+        { epsilon: 10, delta: 1e-5, days: 365 });
+      await refused(host, other.report(1), 'budget-exceeded', 'budget');
+    });
+}
+
 cases['bad options are named'] = async (host) => {
   for (const options of [
     { owner: 'ed25519:x' }, { task: 'https://relay.example/v1/tasks/12' }, { task: 'data:,x' }, { maxEpsilon: 0 },
       { maxDelta: 0 },
     { maxTotalEpsilon: 1 }, { spread: -1 }, { when: 'soon' }, { modules: 'data:,x' },
       { modules: 'https://site.example/doona' }, { owner: undefined }, { sealing: 'none' },
-    { maxEpsilon: '5' }, { spread: NaN },
+    { maxEpsilon: '5' }, { spread: NaN }, { budget: 7, maxTotalEpsilon: undefined },
+      { budget: { epsilon: 1, delta: 0, days: 1 }, maxTotalEpsilon: undefined },
+      { maxTotalEpsilon: 9, budget: { epsilon: 1, delta: 1, days: 1 } },
   ]) {
     await refused(host, connect(host, 'truthful', /** @type {any} */ (options)), 'invalid-option',
       Object.keys(options)[0]);

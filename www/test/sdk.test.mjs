@@ -124,6 +124,22 @@ test('an epoch is reported once: again, after a reload, in ten tabs', async () =
   assert.equal(new Set((await server.take()).map((s) => s.body)).size, 1);
 });
 
+test('two tabs cannot both spend what is left; a store that was wiped has spent nothing', async () => {
+  const options = { maxEpsilon: 1, maxTotalEpsilon: 1 };
+  const { page: tab } = await open(context, `${server.site}/blank.html`);
+  const got = await Promise.all([run('one relay', { values: [1], options }),
+    run('three relays', { values: [2], options, on: tab })]);
+  const codes = got.map(({ receipts: [receipt] }) => receipt.code ?? 'admitted');
+  assert.deepEqual(codes.sort(), ['admitted', 'budget-exceeded']);
+  assert.equal((await server.take()).length, 1);
+
+  await tab.close();
+  await page.reload();
+  await page.evaluate(() => new Promise((resolve) => (indexedDB.deleteDatabase('doona').onsuccess = resolve)));
+  const { receipts } = await run('one relay', { values: [1], options });
+  assert.equal(receipts[0].repeated, false, 'the second draw of an epoch: what is wiped is not known');
+});
+
 test('an undelivered report waits sealed and is flushed as it is', async () => {
   await context.route(`${server.relay}/**/reports`, (route) => route.abort());
   const { receipts } = await run('truthful', { values: [7] });

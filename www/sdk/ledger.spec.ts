@@ -1,0 +1,101 @@
+/**
+ * The ledger: the vectors of testdata/v1/ledger.json, which the Go client reads too, and a visitor of 400 days whose
+ * reports are added up again by the words of docs/proofs/budget.md alone.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+
+import { type Limit, admitted, reported, without } from './budget.js';
+import { DoonaError } from './errors.js';
+import type { Line, Price } from './store.js';
+import { memoryStore } from './store-memory.js';
+
+interface Spend { line: string; price: Price; start: number; length: number; verdict: string }
+const vectors: { budget: Limit; spends: Spend[]; lines: Line[] }[] =
+  JSON.parse(readFileSync('../testdata/v1/ledger.json', 'utf8'));
+
+/** Enters a report, as a connection does. */
+function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omit<Spend, 'verdict'>, limit: Limit): string {
+  const old = lines.get(id);
+  if (old && reported(old, start, length)) return 'reported';
+  try {
+    const line = admitted([...lines.values()], { id, price, length }, start, limit);
+    lines.set(line.id, line);
+    return 'admitted';
+  } catch (error) {
+    assert.ok(error instanceof DoonaError && error.code === 'budget-exceeded' && error.field === limit.option);
+    return 'budget';
+  }
+}
+
+test('the ledger admits what that of the Go client admits', () => {
+  const verdicts = new Map<string, number>();
+  for (const { budget, spends, lines } of vectors) {
+    const ledger = new Map<string, Line>();
+    for (const [i, wish] of spends.entries()) {
+      assert.equal(spend(ledger, wish, { ...budget, option: 'budget' }), wish.verdict, `report ${i}`);
+      verdicts.set(wish.verdict, (verdicts.get(wish.verdict) ?? 0) + 1);
+    }
+    assert.deepEqual([...ledger.values()], lines);
+  }
+  assert.equal(verdicts.size, 3);
+});
+
+test('what was not randomized is taken back', () => {
+  const limit: Limit = { epsilon: 5, delta: 1e-3, days: 30, option: 'budget' };
+  const price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5, delta: 3e-5 } };
+  let line = admitted([], { id: 'a', price, length: 60 }, 600, limit);
+  for (const start of [660, 720, 780]) line = admitted([line], { id: 'a', price, length: 60 }, start, limit);
+  assert.deepEqual(line.runs, [{ start: 600, count: 4 }]);
+  assert.deepEqual(without(line, 660).runs, [{ start: 600, count: 1 }, { start: 720, count: 2 }]);
+  assert.throws(() => admitted([line], { id: 'a', price, length: 60 }, 610, limit), /already/);
+});
+
+const day = 86_400;
+const monthly: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5.25, delta: 3e-5 } };
+const limit: Limit = { epsilon: 10.5, delta: 6e-5, days: 90, option: 'budget' };
+
+/** The days on which somebody who comes every day reports, of a new task each 30 days; `wiped` empties the storage. */
+function visit(days: number, wiped: (day: number) => boolean): [task: number, day: number][] {
+  let lines = new Map<string, Line>();
+  const made: [number, number][] = [];
+  for (let today = 0; today < days; today++) {
+    if (wiped(today)) lines = new Map();
+    const task = Math.floor(today / 30);
+    if (spend(lines, { line: `${task}`, price: monthly, start: today * day, length: day }, limit) === 'admitted') {
+      made.push([task, today]);
+    }
+  }
+  return made;
+}
+
+/** What the reports of the costliest window cost: tasks add up, and each costs what all its epochs do. */
+function dearest(made: [task: number, day: number][]): number {
+  return Math.max(...made.map(([, first]) => {
+    const tasks = new Set(made.filter(([, at]) => at >= first && at < first + limit.days).map(([task]) => task));
+    return tasks.size * monthly.all.epsilon;
+  }));
+}
+
+test('400 days, a task a month: no window is over the budget; storage that is wiped weekly hides what is', () => {
+  const kept = visit(400, () => false);
+  assert.ok(dearest(kept) <= limit.epsilon);
+  assert.ok(kept.length > 60 && kept.length < 400, `${kept.length} reports`);
+  const wiped = visit(400, (today) => today % 7 === 0);
+  assert.equal(wiped.length, 400);
+  console.log(`a window of ${limit.days} days costs ε ${dearest(kept)}; wiped every 7 days ε ${dearest(wiped)}, ledger says at most ${limit.epsilon}`);
+  assert.equal(dearest(wiped), 4 * monthly.all.epsilon);
+});
+
+test('years of days are one run', async () => {
+  const store = memoryStore();
+  const limit: Limit = { epsilon: 10, delta: 1e-5, days: 365, option: 'budget' };
+  const price = { first: { epsilon: 1, delta: 1e-8 }, reports: 365, all: { epsilon: 10, delta: 1e-5 } };
+  for (let today = 0; today < 800; today++) {
+    await store.claim('task', today, (lines) => admitted(lines, { id: 'a', price, length: day }, today * day, limit));
+  }
+  assert.deepEqual((await store.lines()).map(({ runs }) => runs), [[{ start: 0, count: 800 }]]);
+});
