@@ -36,7 +36,8 @@ func Within(t *task.Task, law func() (*compose.Law, error), epochs uint64, delta
 		best = min(best, eps)
 	}
 	if math.IsInf(best, 1) {
-		return 0, invalid.Field("delta", decimal.Format(delta, -1), "more, for epochs whose losses may be without bound")
+		return 0, invalid.Field("delta", decimal.Format(delta, -1),
+			"more, for epochs whose losses may be without bound")
 	}
 	return best, nil
 }

@@ -36,7 +36,8 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget) (p Price, err error)
 	}
 	if !(p.All.Epsilon <= b.Epsilon) {
 		return p, invalid.Field("Budget", fmt.Sprint(b.Epsilon),
-			fmt.Sprintf("an epsilon of at least %v: what %d epochs in %v days cost at delta %v", p.All.Epsilon, p.Reports,
+			fmt.Sprintf("an epsilon of at least %v: what %d epochs in %v days cost at delta %v", p.All.Epsilon,
+				p.Reports,
 				b.Days, p.All.Delta))
 	}
 	return p, nil

@@ -24,7 +24,9 @@ export interface Limit extends Budget {
   readonly option: 'budget' | 'maxTotalEpsilon';
 }
 
-/** @throws DoonaError `epsilon-too-large` where all epochs of a task may cost more than `max`, or what no number says */
+/**
+ * @throws DoonaError `epsilon-too-large` where all epochs of a task may cost more than `max`, or what no number says
+ */
 export function checkTask(epsilon: number, epochs: number, max: number): void {
   if (epsilon > 0 && epsilon <= max && Number.isFinite(epsilon)) return;
   const message =
@@ -68,7 +70,8 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
  *
  * @throws DoonaError `budget-exceeded` where a window's reports would cost more than the budget with it
  */
-export function admitted(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, start: number, limit: Limit): Line {
+export function admitted(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, start: number,
+  limit: Limit): Line {
   const old = lines.find(({ id }) => id === first.id);
   if (old && reported(old, start, first.length)) {
     throw new DoonaError('budget-exceeded', "couldn't report: there is a report of this time already", limit.option);
@@ -100,7 +103,10 @@ function within(lines: readonly Line[], around: number, limit: Limit): Line {
   throw new DoonaError('budget-exceeded', message, limit.option);
 }
 
-/** The largest ε and the largest δ of the windows around a time. One that begins with an epoch has all that others have. */
+/**
+ * The largest ε and the largest δ of the windows around a time. One that begins with an epoch has all that others
+ * have.
+ */
 export function most(lines: readonly Line[], around: number, budget: Budget): { epsilon: number; delta: number } {
   const window = windowOf(budget);
   const epochs = lines

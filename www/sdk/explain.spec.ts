@@ -87,7 +87,8 @@ test('what all reports together keep, and what no ledger knows of', () => {
   const [task] = tasks;
   const guarantee = guaranteeOf(task!, 2, 3);
   const year = explainWith(task!, guarantee, budget);
-  assert.ok(year.checked.at(-1)!.endsWith('keep epsilon 10, delta 0.00001, in every stretch of 365 days'), year.checked.at(-1));
+  assert.ok(year.checked.at(-1)!.endsWith('keep epsilon 10, delta 0.00001, in every stretch of 365 days'),
+    year.checked.at(-1));
   const { name, text } = year.unverified.at(-1)!;
   assert.equal(name, 'storage');
   assert.match(text, /Safari clears it after seven days without a visit; after 365 days there is room again$/);

@@ -86,7 +86,8 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
     name: 'participation',
     text: 'that it may be known that you take part: the first relay sees your network address and when you report, but not what',
   };
-  if (g.minimumHonest === 0) return [{ name: 'relays', text: `${relay}, and adds the random answers it should` }, participation];
+  if (g.minimumHonest === 0) return [{ name: 'relays', text: `${relay}, and adds the random answers it should` },
+    participation];
   const all: Assumption[] = [
     { name: 'honest-clients', text: `that ${g.minimumHonest} of the ${g.batch} participants in each batch are real and honest` },
     { name: 'relays', text: relay },

@@ -18,7 +18,8 @@ const vectors: { budget: Limit; spends: Spend[]; lines: Line[] }[] =
   JSON.parse(readFileSync('../testdata/v1/ledger.json', 'utf8'));
 
 /** Enters a report, as a connection does. */
-function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omit<Spend, 'verdict'>, limit: Limit): string {
+function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omit<Spend, 'verdict'>,
+  limit: Limit): string {
   const old = lines.get(id);
   if (old && reported(old, start, length)) return 'reported';
   try {

@@ -117,7 +117,8 @@ function limitOf({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number
     if (within(maxTotalEpsilon, maxEpsilon, Infinity)) {
       return { epsilon: maxTotalEpsilon, delta: 1, days: Infinity, option: 'maxTotalEpsilon' };
     }
-    throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, `a number of at least maxEpsilon, ${maxEpsilon}, or a budget`);
+    throw invalidOption('maxTotalEpsilon', maxTotalEpsilon,
+      `a number of at least maxEpsilon, ${maxEpsilon}, or a budget`);
   }
   if (maxTotalEpsilon !== undefined) throw invalidOption('maxTotalEpsilon', maxTotalEpsilon, 'nothing beside a budget');
   const { epsilon, delta, days } = Object(budget) as Partial<Budget>;
