@@ -27,6 +27,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // batchFile is how a verifier names a batch.
@@ -98,6 +99,8 @@ func (w *world) peelOne(s *sent) (map[slot]int, error) {
 // tally is what came of the reports of one epoch of a task.
 type tally struct {
 	batches, withheld, slots uint64 // released batches; submissions in destroyed ones; slots released
+	users                    uint64 // submissions in released batches
+	short                    bool   // a batch had fewer than n, as the last one of an epoch may have where relays add
 }
 
 // figures is what a run prints and leaves behind.
@@ -115,6 +118,7 @@ type figures struct {
 	Delivered    int            `json:"delivered"`
 	Withheld     int            `json:"withheld"`
 	Messages     int            `json:"messages"`
+	Dummies      int            `json:"dummies"`
 	Batches      int            `json:"batches"`
 	Repeats      int            `json:"batches_pulled_again"`
 	Lost         int            `json:"lost"`
@@ -128,7 +132,7 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 	t.Helper()
 	owners, slots := w.peel(t, all)
 	in := make([]map[place]int, len(all)) // batches in which a report's messages came out, and how many
-	tallies := map[epochPlace]*tally{}
+	tallies, dummies := map[epochPlace]*tally{}, map[slot]bool{}
 	for index := range w.Bundles {
 		w.readBatches(t, index, last, func(at place, batch *onion.Batch, chain []onion.Manifest) {
 			e := epochPlace{at.task, at.epoch}
@@ -137,10 +141,18 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 			}
 			f.Batches++
 			w.takeBatch(t, at, batch, chain, tallies[e], f)
+			added := addedTo(chain)
+			f.Dummies += int(added)
 			for lane, ciphertexts := range batch.Ciphertexts {
 				for _, c := range ciphertexts {
-					own, known := owners[sha256.Sum256(c)]
-					require.True(t, known, "a message that no client sent, in %v", at)
+					hash := sha256.Sum256(c)
+					own, known := owners[hash]
+					if !known && added > 0 && !dummies[hash] {
+						dummies[hash] = true
+						added--
+						continue
+					}
+					require.True(t, known, "a message that no client sent and no relay says it added, in %v", at)
 					require.Equal(t, lane, own.lane)
 					r := &all[own.report]
 					require.Equal(t, e, epochPlace{w.Bundles[r.task].ID, r.epoch},
@@ -151,6 +163,7 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 					in[own.report][at]++
 				}
 			}
+			require.Zero(t, added, "relays said that they added more, in %v", at)
 		})
 	}
 	missing := map[epochPlace]*[kinds]uint64{}
@@ -272,7 +285,18 @@ func (w *world) checkSeen(t *testing.T, at place, batch *onion.Batch, raw []byte
 	}
 }
 
-// takeBatch demands that a batch is of exactly n submissions, or destroyed with fewer.
+// addedTo returns how many dummies the relays of a batch say they added.
+func addedTo(chain []onion.Manifest) (added uint64) {
+	for _, m := range chain {
+		for _, lane := range m.Lanes {
+			added += lane.Added
+		}
+	}
+	return added
+}
+
+// takeBatch demands that a batch is of exactly n submissions, or destroyed with fewer; where relays add noise, that
+// none is destroyed, and only the last of an epoch has fewer.
 func (w *world) takeBatch(t *testing.T, at place, batch *onion.Batch, chain []onion.Manifest, to *tally, f *figures) {
 	t.Helper()
 	_, open := w.placeOf(at.task)
@@ -280,11 +304,17 @@ func (w *world) takeBatch(t *testing.T, at place, batch *onion.Batch, chain []on
 	if final.Destroyed() {
 		require.Less(t, chain[0].Submissions, open.Batch.Size, "nothing but the rest of an epoch is withheld")
 		require.True(t, chain[0].Destroyed())
+		require.Nil(t, open.Noise, "with noise by relays the rest of an epoch is released")
 		to.withheld += chain[0].Submissions
 		f.Withheld += int(chain[0].Submissions)
 		return
 	}
 	require.Zero(t, to.withheld, "a batch after the rest of its epoch")
+	require.False(t, to.short, "a batch after the rest of its epoch")
+	if open.Noise != nil {
+		takeDiluted(t, open, chain, to)
+		return
+	}
 	released := uint64(0)
 	for lane, slots := range batch.Ciphertexts {
 		least := open.Batch.Min
@@ -302,7 +332,30 @@ func (w *world) takeBatch(t *testing.T, at place, batch *onion.Batch, chain []on
 		released += uint64(len(slots))
 	}
 	to.batches++
+	to.users += open.Batch.Size
 	to.slots += released
+}
+
+// takeDiluted is takeBatch for a batch that relays added dummies to, each as many as the task's law allows.
+func takeDiluted(t *testing.T, open *taskfile.Open, chain []onion.Manifest, to *tally) {
+	t.Helper()
+	least, most := open.Noise.Support()
+	in := chain[0].Submissions
+	to.short = in < open.Batch.Size
+	require.LessOrEqual(t, in, open.Batch.Size)
+	require.NotZero(t, in)
+	to.batches++
+	to.users += in
+	for _, m := range chain {
+		require.Equal(t, chain[0].Submissions, m.Submissions)
+		added := m.Lanes[0].Added
+		require.GreaterOrEqual(t, added, least)
+		require.LessOrEqual(t, added, most)
+		require.Equal(t, onion.LaneCount{In: in, Added: added, Out: in + added}, m.Lanes[0],
+			"nothing is dropped where all are honest")
+		in += added
+	}
+	to.slots += in
 }
 
 // checkVerifiers compares the verifiers' own accounts.
@@ -314,6 +367,7 @@ func (w *world) checkVerifiers(t *testing.T, tallies map[epochPlace]*tally) {
 			if e.task == open.ID {
 				want.batches += one.batches
 				want.slots += one.slots
+				want.users += one.users
 			}
 		}
 		var r struct {
@@ -323,7 +377,7 @@ func (w *world) checkVerifiers(t *testing.T, tallies map[epochPlace]*tally) {
 		}
 		fetch(t, w.reportURL(index), &r)
 		require.Equal(t, want.batches, r.Batches)
-		require.Equal(t, want.batches*batchSize, r.Users)
+		require.Equal(t, want.users, r.Users)
 		require.Equal(t, want.slots, r.Verified+r.Covers)
 		require.Zero(t, r.Rejected)
 		for _, finding := range r.Findings {

@@ -71,11 +71,13 @@ var (
 	full  = plan{200, 20, 6 * time.Second, 4 * time.Second, 15 * time.Minute} // under DOONA_FULL=1
 )
 
-// queries are the tasks of a world: one slot a client, many, and as many as the noise asks for.
+// queries are the tasks of a world: one slot a client, many, as many as the noise asks for, and one among dummies
+// that relays add.
 var queries = []planner.Query{
 	{Name: "one", Query: task.Mean, Hi: 10, Epsilon: 2, Delta: 1e-4},
 	{Name: "many", Query: task.Count, Protocol: "splitmix", Epsilon: 2, Delta: 1e-2},
 	{Name: "burst", Query: task.Count, Protocol: "correlated", Padding: task.PaddingNone, Epsilon: 8, Delta: 1e-2},
+	{Name: "noisy", Query: task.Count, Epsilon: 2, Delta: 1e-2, Relays: &planner.RelayNoise{}},
 }
 
 // world is a deployment with its processes.
