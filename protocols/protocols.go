@@ -80,6 +80,13 @@ type Aggregate interface {
 	Counters(visit func(*uint64))
 }
 
+// Crowded is a [Mechanism] that needs no honest client, and whose clients randomize all the same.
+type Crowded interface {
+	// CrowdEpsilon returns the ε, at a δ, of a client in a batch with so many honest clients: at most what is
+	// claimed without any.
+	CrowdEpsilon(honest uint64, delta float64) float64
+}
+
 // Diluted is an [Aggregate] of a task whose relays add dummies.
 type Diluted interface {
 	// AddDummies says that among the messages added are dummies, drawn by the task's law as often as draws

@@ -14,24 +14,33 @@ import (
 // csvHeader names the columns of [Report.WriteCSV].
 var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches", "estimate", "standard_error", "lo",
 	"hi", "standard_error_worst", "band_lo", "band_hi", "reports", "missing", "usable", "unusable_because", "override",
-	"processed", "processed_lo", "processed_hi", "processed_band_lo", "processed_band_hi", "processing"}
+	"processed", "processed_lo", "processed_hi", "processed_band_lo", "processed_band_hi", "processing", "epsilon",
+	"alone_epsilon", "local_epsilon", "crowd_epsilon", "crowd_batches"}
 
 // WriteCSV writes a line per entry of the answer: first of all epochs together, whose epoch is "all",
 // then of each. Start is when the epoch began, in UTC; lo and hi are the interval's ends,
 // band_lo and band_hi those of the band that holds all entries at once. Of an answer that is not usable there
 // is one line, without an entry or numbers, unless it was overridden. The last columns are the post-processed
-// answer, with an interval and a band of its own, and by which method.
+// answer, with an interval and a band of its own, and by which method, and what the task claims: its ε, what is left
+// if no other client is honest and if all relays collude, empty where nothing is, the ε with n_min honest clients, and
+// of how many batches that is known to hold.
 func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
 	labels := Labels(t)
-	write := func(epoch, start string, users, batches uint64, a Answer) {
+	privacy := func(crowded uint64) []string {
+		g := r.Guarantee
+		return []string{written(g.Epsilon)[0], bound(g.AloneEpsilon), bound(g.LocalEpsilon), written(g.CrowdEpsilon)[0],
+			strconv.FormatUint(crowded, 10)}
+	}
+	write := func(epoch, start string, users, batches, crowded uint64, a Answer) {
 		first := []string{epoch, start}
 		clients := []string{strconv.FormatUint(users, 10), strconv.FormatUint(batches, 10)}
 		last := []string{strconv.FormatUint(a.Reports, 10), strconv.FormatUint(a.Missing, 10),
 			strconv.FormatBool(a.Usable), a.UnusableBecause, a.Override}
 		if a.Estimate == nil {
-			out.Write(slices.Concat(first, []string{"", ""}, clients, make([]string, 7), last, make([]string, 6)))
+			out.Write(slices.Concat(first, []string{"", ""}, clients, make([]string, 7), last, make([]string, 6),
+				privacy(crowded)))
 		}
 		for j := range a.Estimate {
 			label := ""
@@ -39,13 +48,13 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 				label = labels[j]
 			}
 			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, clients, a.numbers(j), last,
-				a.Processed.numbers(j)))
+				a.Processed.numbers(j), privacy(crowded)))
 		}
 	}
-	write("all", "", r.Users, r.Batches, r.Answer)
+	write("all", "", r.Users, r.Batches, r.Crowded, r.Answer)
 	for _, e := range r.Ledger.Epochs {
 		write(strconv.FormatUint(e.Epoch, 10), epochStart(t, e.Epoch).Format(time.RFC3339), e.Users, e.Batches,
-			e.Answer)
+			e.Crowded, e.Answer)
 	}
 	out.Flush()
 	return out.Error()
@@ -60,6 +69,14 @@ func (a *Answer) numbers(j int) []string {
 // numbers are the post-processed estimate of an entry and its intervals.
 func (p *Processed) numbers(j int) []string {
 	return append(written(p.Estimate[j], p.Interval[j][0], p.Interval[j][1], p.Band[j][0], p.Band[j][1]), p.Method)
+}
+
+// bound writes an ε, empty where nothing is left.
+func bound(eps *float64) string {
+	if eps == nil {
+		return ""
+	}
+	return written(*eps)[0]
 }
 
 func written(numbers ...float64) (out []string) {

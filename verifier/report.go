@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/doona-dp/doona/internal/decimal"
@@ -50,6 +51,7 @@ type Guarantee struct {
 	LocalEpsilon   *float64 `json:"local_epsilon"` // What remains if every relay colludes; null where nothing does.
 	AloneEpsilon   *float64 `json:"alone_epsilon"` // ε′, what remains if no other client is honest; null as above.
 	WorstCase      string   `json:"worst_case"`    // Both in words.
+	CrowdEpsilon   float64  `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
 	Gamma          *float64 `json:"gamma"`         // Blanket probability, where the protocol has one.
 	Rule           string   `json:"rule"`
 	Promise        string   `json:"promise"`
@@ -66,7 +68,8 @@ type EpochReport struct {
 	Delta       float64   `json:"delta"`
 	Users       uint64    `json:"users"`
 	Batches     uint64    `json:"batches"`
-	OverExposed uint64    `json:"over_exposed"` // Submissions of batches that came though too small.
+	Crowded     uint64    `json:"crowd_batches"` // Of them, those in which n_min clients can be honest.
+	OverExposed uint64    `json:"over_exposed"`  // Submissions of batches that came though too small.
 	Answer
 	Distribution *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
 }
@@ -97,6 +100,7 @@ type Report struct {
 
 	Users   uint64 `json:"users"` // Submissions in released batches.
 	Batches uint64 `json:"batches"`
+	Crowded uint64 `json:"crowd_batches"` // Of them, those in which n_min clients can be honest.
 	Hops    int    `json:"hops"`
 	Slots   uint64 `json:"slots"`
 	Guarantee
@@ -202,7 +206,7 @@ func (v *Verifier) report() (*Report, error) {
 	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override)
 	r.Distribution = distribution(t.Task, r.Answer, total, counts.loss())
 	r.MissingByHop, r.OverExposed = missingAt(missing), counts.OverExposed
-	r.Users, r.Batches = counts.Users, counts.Batches
+	r.Users, r.Batches, r.Crowded = counts.Users, counts.Batches, counts.Crowded
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
 	r.Findings = found.list()
@@ -248,7 +252,7 @@ func (v *Verifier) epochReport(number uint64, e *total) EpochReport {
 	t, c := v.open.Task, e.counts
 	a := answer(t, v.mechanism, e.aggregate, c, v.override)
 	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users,
-		Batches: c.Batches, OverExposed: c.OverExposed, Answer: a,
+		Batches: c.Batches, Crowded: c.Crowded, OverExposed: c.OverExposed, Answer: a,
 		Distribution: distribution(t, a, e.aggregate, c.loss())}
 	epsilon := t.Claim.Epsilon.Value()
 	if c.OverExposed > 0 {
@@ -277,13 +281,8 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 	}
 	g := &Guarantee{HonestFraction: t.Batch.Honest.Float64(), NMin: t.Batch.Min, Epsilon: t.Claim.Epsilon.Value(),
 		Delta: t.Claim.Delta.Value(), Rule: t.Rule, Promise: promise, Assumption: t.Claim.Assumption.String()}
-	if local := m.Epsilon0(); !math.IsInf(local, 1) {
-		g.LocalEpsilon, g.AloneEpsilon = &local, &local
-	}
-	if g.NoneHonest() {
-		g.AloneEpsilon = &g.Epsilon
-	}
-	g.WorstCase = WorstCase(t, m)
+	g.AloneEpsilon, g.LocalEpsilon = Alone(t, m)
+	g.WorstCase, g.CrowdEpsilon = WorstCase(t, m), CrowdEpsilon(t, m)
 	if gamma, ok := t.Param("gamma"); ok {
 		value := gamma.Float64()
 		g.Gamma = &value
@@ -303,6 +302,38 @@ func Promise(t *task.Task) (string, error) {
 		text += " " + caveat
 	}
 	return text, err
+}
+
+// Alone returns ε′ and ε₀: what is left of a client if no other client is honest, and if all relays collude with the
+// verifier; nil for nothing.
+func Alone(t *task.Task, m protocols.Mechanism) (alone, local *float64) {
+	if left := m.Epsilon0(); !math.IsInf(left, 1) {
+		alone, local = &left, &left
+	}
+	if t.Claim.Assumption == task.NoneHonest {
+		claimed := t.Claim.Epsilon.Value()
+		alone = &claimed
+	}
+	return alone, local
+}
+
+// CrowdEpsilon returns the ε of a client in a batch with n_min honest clients: what a task claims for it, or less
+// where clients randomize though the claim needs none of them.
+func CrowdEpsilon(t *task.Task, m protocols.Mechanism) float64 {
+	if crowded, ok := m.(protocols.Crowded); ok {
+		return crowded.CrowdEpsilon(t.Batch.Min, t.Claim.Delta.Value())
+	}
+	return t.Claim.Epsilon.Value()
+}
+
+// WithCrowd says what holds beyond the claim, which needs no other client, in a batch with n_min honest ones; empty
+// where the claim needs them.
+func WithCrowd(t *task.Task, m protocols.Mechanism) string {
+	if t.Claim.Assumption != task.NoneHonest {
+		return ""
+	}
+	return "With n_min = " + strconv.FormatUint(t.Batch.Min, 10) + " honest clients in a batch, epsilon is " +
+		decimal.Up(CrowdEpsilon(t, m)*(1-1e-9), 3) + "."
 }
 
 // WorstCase says what remains of one client if no other client is honest, and if all relays collude: in the

@@ -167,6 +167,9 @@ func (v *Verifier) count(t *total, one *signedVersion) error {
 	}
 	r.slots(v.slotSize(), func(_ int, slot []byte) { t.tags[tagOf(slot)] = struct{}{} })
 	c.Batches, c.Users, c.Verified, c.Lost = 1, last.Submissions, batch.messages, c.Rejected
+	if onion.Crowded(v.open.Task, one.chain, batch.valid) {
+		c.Crowded = 1
+	}
 	t.lose(one.chain, c.Lost)
 	t.counts.add(c)
 	return nil

@@ -61,6 +61,7 @@ func (h *HopCounts) add(o HopCounts) {
 type Counts struct {
 	Users    uint64 // Submissions in released batches.
 	Batches  uint64 // Released batches.
+	Crowded  uint64 // Released batches in which n_min clients can be honest: [onion.Crowded].
 	Sent     uint64 // Slots accepted by the first relay: all of the below.
 	Covers   uint64 // Covers found; they carry nothing.
 	Verified uint64 // Messages aggregated.
@@ -78,6 +79,7 @@ func (c *Counts) loss() protocols.Loss { return protocols.Loss{Clients: c.Users,
 func (c *Counts) add(o Counts) {
 	c.Users += o.Users
 	c.Batches += o.Batches
+	c.Crowded += o.Crowded
 	c.Sent += o.Sent
 	c.Covers += o.Covers
 	c.Verified += o.Verified

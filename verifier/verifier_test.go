@@ -113,8 +113,12 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 			Estimate       float64
 			Interval, Band [2]float64
 		}
+		Epsilon float64
+		Alone   float64 `json:"alone_epsilon"`
+		Crowd   float64 `json:"crowd_epsilon"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(get(t, server.URL+"/api/report")), &r))
+	require.Equal(t, r.Epsilon, r.Crowd, "the claim is of a crowd")
 	require.EqualValues(t, batchSize, r.Users)
 	require.Less(t, r.Interval[0], r.Interval[1])
 	require.Contains(t, get(t, server.URL+"/page.css"), "font")
@@ -122,10 +126,12 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 	require.Len(t, lines, 3)
 	require.Equal(t, "epoch,start,entry,label,clients,batches,estimate,standard_error,lo,hi,standard_error_worst,"+
 		"band_lo,band_hi,reports,missing,usable,unusable_because,override,processed,processed_lo,processed_hi,"+
-		"processed_band_lo,processed_band_hi,processing", lines[0])
+		"processed_band_lo,processed_band_hi,processing,epsilon,alone_epsilon,local_epsilon,crowd_epsilon,"+
+		"crowd_batches", lines[0])
 	require.True(t, strings.HasPrefix(lines[1], "all,,0,,20,1,") && strings.HasPrefix(lines[2], "0,20"), lines)
-	require.True(t, strings.HasSuffix(lines[1], fmt.Sprintf(",%v,%v,%v,%v,%v,clip", r.Processed.Estimate,
-		r.Processed.Interval[0], r.Processed.Interval[1], r.Processed.Band[0], r.Processed.Band[1])), lines[1])
+	require.True(t, strings.HasSuffix(lines[1], fmt.Sprintf(",%v,%v,%v,%v,%v,clip,%v,%v,%v,%v,1", r.Processed.Estimate,
+		r.Processed.Interval[0], r.Processed.Interval[1], r.Processed.Band[0], r.Processed.Band[1], r.Epsilon, r.Alone,
+		r.Alone, r.Crowd)), lines[1])
 }
 
 // TestAReportIsMadeOnce: whoever asks again gets the same report until something is added, and then all that

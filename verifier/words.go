@@ -422,6 +422,12 @@ func dated(start time.Time, epochs task.Epochs) string {
 	return start.Format(format)
 }
 
+// Crowd says in which batches more holds than the claim, which needs no other client.
+func (r *Report) Crowd() string {
+	return fmt.Sprintf("in a batch with n_min = %s honest clients: %s of %s can have them, with n submissions and "+
+		"enough slots.", count(r.NMin), count(r.Crowded), plural(r.Batches, "batch", "batches"))
+}
+
 // costs are the guarantee and the ledger.
 func (a *account) costs() []fact {
 	needs := " for n_min = " + count(a.NMin) + " honest clients"
@@ -435,18 +441,21 @@ func (a *account) costs() []fact {
 	case a.AloneEpsilon != nil:
 		worst.Term = epsilon("ε′", *a.AloneEpsilon)
 	}
+	claimed, crowd := "ε", []fact(nil)
+	if a.NoneHonest() {
+		claimed, crowd = "ε′", []fact{{epsilon("ε", a.CrowdEpsilon), a.Crowd()}}
+	}
 	ledger := "no ε"
 	if a.Ledger.Epsilon != nil {
 		ledger = epsilon("ε", *a.Ledger.Epsilon)
 	}
-	return []fact{
-		{epsilon("ε", a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s%s.",
-			decimal.Format(a.Delta, -1), a.Rule, needs)},
+	return slices.Concat([]fact{{epsilon(claimed, a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s%s.",
+		decimal.Format(a.Delta, -1), a.Rule, needs)}}, crowd, []fact{
 		worst,
 		{ledger, fmt.Sprintf("δ = %s: what a client has spent who reported in every epoch whose batches came here, "+
 			"%s, by %s composition. Batches of one epoch hold different clients and do not add up.",
 			decimal.Format(a.Ledger.Delta, 3), count(uint64(len(a.Ledger.Epochs))), a.Ledger.Composition)},
-	}
+	})
 }
 
 // Exposed says for whom the guarantee does not hold; empty where it holds for all.

@@ -48,6 +48,11 @@ type simulation struct {
 	Malicious       int             `json:"malicious"`
 	Attack          string          `json:"attack,omitempty"`
 	Unchecked       doubts          `json:"unchecked,omitempty"` // What would have been refused.
+	AloneEpsilon    *float64        `json:"alone_epsilon"`       // As in reports.
+	LocalEpsilon    *float64        `json:"local_epsilon"`
+	CrowdEpsilon    float64         `json:"crowd_epsilon"`
+
+	promises []string // What these say, in words.
 }
 
 // confidences are those of the intervals whose coverage is found.
@@ -157,6 +162,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	name := t.Protocol
+	promised := m
 	if f.central {
 		name = "laplace"
 		if m, err = central.New(t, len(values)); err != nil {
@@ -175,7 +181,15 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	if result.Malicious = f.options.Malicious; result.Malicious > 0 {
 		result.Attack = f.options.Attack
 	}
+	result.promise(t, promised)
 	return cli.Print(cmd, result, func(w io.Writer) error { return printSimulation(w, t, len(values), result, out) })
+}
+
+// promise adds what the task promises, in the words of reports.
+func (s *simulation) promise(t *task.Task, m protocols.Mechanism) {
+	s.AloneEpsilon, s.LocalEpsilon = verifier.Alone(t, m)
+	s.CrowdEpsilon = verifier.CrowdEpsilon(t, m)
+	s.promises = []string{verifier.WorstCase(t, m), verifier.WithCrowd(t, m)}
 }
 
 // check refuses flags that would be ignored and values that are not allowed.
@@ -276,6 +290,11 @@ func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *pla
 	}
 	if s.Fast {
 		fmt.Fprintln(w, "fast: the aggregate of the honest clients was drawn, not their messages")
+	}
+	for _, text := range s.promises {
+		if text != "" {
+			fmt.Fprintln(w, text)
+		}
 	}
 	fmt.Fprintln(w)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -367,6 +366,7 @@ type taskSummary struct {
 	Delta        string            `json:"delta"`
 	LocalEpsilon *float64          `json:"local_epsilon"` // Null where nothing remains if all relays collude.
 	AloneEpsilon *float64          `json:"alone_epsilon"` // ε′, if no other client is honest; null as above.
+	CrowdEpsilon float64           `json:"crowd_epsilon"` // ε in a batch with n_min honest clients.
 	Batch        uint64            `json:"batch"`
 	NMin         uint64            `json:"n_min"`
 	Padding      task.Padding      `json:"padding"`
@@ -414,7 +414,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 		return err
 	}
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
-		t.Claim.Delta.String(), nil, nil, t.Batch.Size, t.Batch.Min,
+		t.Claim.Delta.String(), nil, nil, verifier.CrowdEpsilon(t, m), t.Batch.Size, t.Batch.Min,
 		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil,
 		streamOf(t)}
 	if s.Noise, err = noiseOf(t); err != nil {
@@ -437,13 +437,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	if err != nil {
 		return err
 	}
-	if local := m.Epsilon0(); !math.IsInf(local, 1) {
-		s.LocalEpsilon, s.AloneEpsilon = &local, &local
-	}
-	if t.Claim.Assumption == task.NoneHonest {
-		claimed := t.Claim.Epsilon.Value()
-		s.AloneEpsilon = &claimed
-	}
+	s.AloneEpsilon, s.LocalEpsilon = verifier.Alone(t, m)
 	var params []string
 	for _, p := range t.Params {
 		s.Params[p.Key] = p.Value.String()
@@ -464,6 +458,9 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 %s Taking part is not protected.
 `, t.Query, t.Protocol, t.Rule, cmp.Or(strings.Join(params, ", "), "none"), t.Claim.Epsilon, t.Claim.Delta,
 			strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), verifier.WorstCase(t, m))
+		if crowd := verifier.WithCrowd(t, m); crowd != "" {
+			fmt.Fprintln(w, crowd)
+		}
 		if s.Total != nil {
 			fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)
 		} else if s.Together != nil {

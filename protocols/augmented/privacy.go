@@ -3,6 +3,7 @@ package augmented
 import (
 	"math"
 
+	"github.com/doona-dp/doona/accountant"
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/accountant/relaynoise"
 	"github.com/doona-dp/doona/internal/decimal"
@@ -45,6 +46,23 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 func tooSmall(field, delta string, derived float64, eps string) error {
 	return invalid.Field(field, delta, "at least "+decimal.Up(derived, 7)+", what follows from the noise at epsilon "+
 		eps)
+}
+
+// CrowdEpsilon is [protocols.Crowded]: what the randomization of so many clients gives, among whom dummies are
+// post-processing, or the claim where that is less.
+func (m *Mechanism) CrowdEpsilon(honest uint64, delta float64) float64 {
+	claimed, rule := m.task.Claim.Epsilon.Value(), accountant.Exact
+	if m.gamma() == 0 {
+		return claimed
+	}
+	if m.krr.K == 2 {
+		rule = accountant.Others
+	}
+	eps, err := accountant.KRREpsilon(rule, m.krr.K, m.gamma(), honest, delta)
+	if err != nil { // too few clients for the rule, say
+		return claimed
+	}
+	return min(eps, claimed)
 }
 
 // Epsilon0 is [protocols.Mechanism.Epsilon0]: that of the local randomization, if there is any.

@@ -355,6 +355,25 @@ func (m *Manifest) Last(t *task.Task) bool {
 	return min(m.Submissions, slots) < t.Batch.Size
 }
 
+// Crowded says whether a batch with this many valid slots per lane can have n_min honest clients: it was made from n
+// submissions or more, and n_min·B of the slots in every lane (n_min under padding none) are not what relays added.
+func Crowded(t *task.Task, chain []Manifest, valid []uint64) bool {
+	least := t.Batch.Min
+	if t.Slots.Padding == task.PaddingFull {
+		least *= t.Slots.PerLane
+	}
+	for lane, slots := range valid {
+		added := uint64(0)
+		for _, m := range chain {
+			added += m.Lanes[lane].Added
+		}
+		if slots < added || slots-added < least {
+			return false
+		}
+	}
+	return chain[0].Submissions >= t.Batch.Size
+}
+
 // CheckCounts says whether a batch of this many submissions and valid slots per lane may be
 // released: at least n submissions, and in every lane n_min·B valid slots (n_min under padding
 // none). Every relay and the verifier apply it as if all others were malicious. The error says

@@ -256,6 +256,27 @@ func TestChainIsChecked(t *testing.T) {
 	}
 }
 
+// TestCrowded: n submissions, and the slots of n_min clients beside what all relays added.
+func TestCrowded(t *testing.T) {
+	noisy := &task.Task{Batch: task.Batch{Size: 10, Min: 9}, Slots: task.Slots{PerLane: 1, Padding: task.PaddingFull}}
+	for _, c := range []struct {
+		submissions, valid, first, second uint64
+		ok                                bool
+	}{
+		{10, 9 + 7, 3, 4, true}, {10, 8 + 7, 3, 4, false}, {9, 9 + 7, 3, 4, false}, {11, 30, 3, 4, true}, {10, 5, 3, 4, false},
+	} {
+		chain := []onion.Manifest{
+			{Submissions: c.submissions, Lanes: []onion.LaneCount{{Added: c.first}}},
+			{Submissions: c.submissions, Lanes: []onion.LaneCount{{Added: c.second}}},
+		}
+		require.Equal(t, c.ok, onion.Crowded(noisy, chain, []uint64{c.valid}), "%+v", c)
+	}
+	several := &task.Task{Batch: task.Batch{Size: 10, Min: 9}, Slots: task.Slots{PerLane: 3, Padding: task.PaddingFull}}
+	chain := []onion.Manifest{{Submissions: 10, Lanes: make([]onion.LaneCount, 2)}}
+	require.True(t, onion.Crowded(several, chain, []uint64{27, 27}))
+	require.False(t, onion.Crowded(several, chain, []uint64{27, 26}))
+}
+
 func TestCheckCounts(t *testing.T) {
 	full := newWorld(t, task.KEMX25519, 1, nil).Task // n = 3, n_min = 2, B = 3, 2 lanes
 	none := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.Padding = task.PaddingNone }).Task

@@ -106,7 +106,7 @@ class Page {
 
   async #reportAndFill(): Promise<void> {
     this.#own = { epoch: this.#doona.epoch, progress: 'sending', bytes: 0, text: this.#picker.text() };
-    say('Randomizing and sealing…');
+    say(exact(this.#state) ? 'Sealing…' : 'Randomizing and sealing…');
     this.#show();
     const receipt = await this.#doona.report(this.#picker.value());
     this.#own = { ...this.#own, epoch: receipt.epoch, progress: 'sent', bytes: receipt.bytes };
@@ -115,12 +115,18 @@ class Page {
       return;
     }
     this.#own = { ...this.#own, progress: 'filling' };
-    say(`Sent: ${number(receipt.bytes)} sealed bytes. Alone it would never be opened, so the demo now adds ${number(this.#state.batch - 1)} simulated clients.`);
+    const alone = this.#state.assumption === 'none' ? 'would wait for the end of the epoch' : 'would never be opened';
+    say(`Sent: ${number(receipt.bytes)} sealed bytes. Alone it ${alone}, so the demo now adds ${number(this.#state.batch - 1)} simulated clients.`);
     this.#show();
     this.#pollIn(busy);
     await fill(task, receipt.epoch);
     if (this.#own.progress === 'filling') say('The batch is full. The relays are shuffling it…');
   }
+}
+
+/** Whether messages are exact answers: relays add the noise, and clients none. */
+function exact(state: State): boolean {
+  return state.assumption === 'none' && state.gamma === null;
 }
 
 function say(text: string, bad = false): void {

@@ -61,11 +61,14 @@ const noise: Readonly<Record<string, string>> = {
   splitmix: 'Split into random shares with a little noise: any one share says nothing.',
   correlated: 'Sent with noise that cancels between clients, all but a little.',
   vectormean: 'Sent with noise that only the sum over all clients outweighs.',
+  augmented: 'Sent as it is, in a slot like any other. Every relay adds dummies to the batch, in random numbers: they hide it.',
 };
 
 function coin(state: State): Stage {
-  const text = noise[state.protocol] ?? 'With this probability your message is a random one instead. Whether yours was is told to no one, not even this page.';
-  if (state.gamma === null) return { name: 'Noise', picture: ring(1, '≈'), count: 'drawn on this device', text };
+  const byRelays = state.assumption === 'none';
+  const text = (byRelays && state.gamma !== null ? null : noise[state.protocol]) ?? 'With this probability your message is a random one instead. Whether yours was is told to no one, not even this page.';
+  if (state.gamma === null) return { name: 'Noise', picture: ring(1, '≈'),
+    count: byRelays ? 'added by relays' : 'drawn on this device', text };
   return { name: 'Coin', picture: ring(state.gamma, percent(state.gamma)), count: `γ = ${percent(state.gamma)}`, text };
 }
 

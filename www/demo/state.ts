@@ -41,6 +41,8 @@ export interface State {
   readonly epsilon: number;
   readonly delta: number;
   readonly gamma: number | null;
+  /** What the promise needs of other clients: crowd, or none where relays add the noise. */
+  readonly assumption: 'crowd' | 'none';
   readonly batch: number;
   readonly hops: number;
   readonly epoch: { readonly number: number; readonly ends_at: string; readonly simulated: number };

@@ -150,6 +150,33 @@ test('a histogram has a choice and a bar per bin, and a median', async () => {
   });
 });
 
+test('fifty clients have their histogram, by noise that relays add', async () => {
+  await onDemo(['--noise', 'relays', '--query', 'histogram', '--bins', '12', '--users', '50', '--batch', '50'],
+    async (page, url) => {
+      assert.match(await page.locator('#not').innerText(), /One of the 2 relays.*Of the other clients none need be honest/s);
+      assert.match(await page.locator('#promise').innerText(), /ε′ = 1\s.*no ε₀/s);
+      await page.getByRole('radio').nth(3).focus();
+      await page.keyboard.press('Space');
+      await page.keyboard.press('Enter');
+      await released(page);
+      const { total, by_hop: hops, history } = await stateOf(url);
+      assert.equal(total.users, 50, 'the person and 49 simulated clients');
+      const own = (/** @type {number} */ i) => (i === 3 ? 1 : 0); // The truth is that of the 49.
+      for (const [i, estimate] of total.estimate.entries()) {
+        const error = Math.abs(estimate - total.truth[i] - own(i));
+        assert.ok(error < 8 * total.standard_error[i], `bin ${i} is ${error} off`); // By chance once in 10⁹, about.
+        assert.ok(total.standard_error[i] < 4);
+      }
+      assert.equal(history.length, 1);
+      assert.equal(hops[0].in, 50);
+      assert.ok(hops[0].out > 50 + 12 && hops[1].in === hops[0].out && hops[1].out > hops[1].in + 12, JSON.stringify(hops));
+      assert.match(await page.locator('#road').innerText(), /added by relays.*dummies/s);
+      assert.equal(await page.locator('#chart .bar').count(), 12);
+      await requireTable(page, await stateOf(url));
+      await requireAccessible(page, 'light');
+    });
+});
+
 test('a sum of another column has its unit; a hostile column name stays text', async () => {
   const input = join(folder, 'hostile.csv');
   const name = '<img src=x onerror=alert(1)>';
