@@ -96,6 +96,9 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 			c.Start(t, hop)
 			_, err = pull(1, handover.BeforeOf(other.Manifest))
 			requireProblem(t, problem.SetBack, err)
+			_, _, err = next.End(t.Context(), c.Open, hop, 0)
+			requireProblem(t, problem.SetBack, err)
+			requireProblem(t, problem.SetBack, next.Confirm(t.Context(), c.Open, hop, 0, 0, other.Manifest))
 		})
 	}
 }

@@ -15,7 +15,10 @@ import (
 
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -199,12 +202,53 @@ func requireSetBackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 		_, text := get(t, c, hop, "/readyz")
 		require.Contains(t, text, cause[slices.Contains(restored, "store")], "%v", restored)
 		requireSetBack(t, c, hop, strings.Split(text, ": ")[2])
+		requireKept(t, c, hop, batch, slices.Contains(restored, "store"))
 		stop()
 	}
 	after.restore(t, c, hop, all...)
 	c.Start(t, hop)
 	again, _ := c.Pull(t, 0, 0)
 	require.Equal(t, batch, again)
+}
+
+// requireKept asserts that a relay that stands still tells the next hop of no end, and forgets no batch that is
+// confirmed: the last hop's, or a later one's if that is not it. Where the store is behind it knows of none.
+func requireKept(t *testing.T, c *relaytest.Cascade, hop int, last *onion.Batch, behind bool) {
+	t.Helper()
+	next, manifest := c.Verifier, last.Manifest
+	if hop+1 < c.Open.VerifierHop() {
+		next = handover.NewClient(c.SignKey(t, hop+1), nil)
+		m, err := last.Header()
+		require.NoError(t, err)
+		var source onion.SignedManifest
+		require.NoError(t, codec.Unmarshal(m.Source, &source))
+		manifest = source.Manifest
+	}
+	_, _, err := next.End(t.Context(), c.Open, hop, 0)
+	requireProblem(t, problem.SetBack, err)
+	err = next.Confirm(t.Context(), c.Open, hop, 0, 0, manifest)
+	requireProblem(t, map[bool]problem.Name{true: problem.Unauthorized, false: problem.SetBack}[behind], err)
+}
+
+// TestConfirmsOnceMarked: a relay confirms a batch only when its marks of it are on disk: else both could be lost, here
+// by a set-back and there by the confirmation.
+func TestConfirmsOnceMarked(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	first := c.StartFirst(t)
+	stop := c.Start(t, 1)
+	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
+	requireSoon(t, func() bool { return first.Confirmed(0, 0) })
+	keys := filepath.Join(filepath.Dir(c.RelayConfig(2)), "task0.keys")
+	require.NoError(t, os.Rename(keys, keys+".away"))
+	first.Serve(t, 0, 1, first.Batch(t, 0, 1, 10, c.Slots(t, 0, span(10, 10)...)))
+	requireSoon(t, func() bool { return c.Status(t, 1).Epochs[0].Batches == 2 })
+	pulls := first.Pulls(0, 2)
+	time.Sleep(20 * c.Config(t, 1).PullInterval)
+	require.Equal(t, pulls, first.Pulls(0, 2), "nor does it go on")
+	require.False(t, first.Confirmed(0, 1))
+	require.NoError(t, os.Rename(keys+".away", keys))
+	requireSoon(t, func() bool { return first.Confirmed(0, 1) })
+	stop()
 }
 
 // postSome posts the reports of clients from a number to another.

@@ -408,6 +408,31 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 	}
 }
 
+// checkReached demands that no slot is in two of the verifier's batches, whatever relays have let out. Each number has
+// one: the file's name.
+func (a *account) checkReached() {
+	in := map[slotName]string{}
+	for _, path := range a.world.keptFiles() {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			panic(err)
+		}
+		name := filepath.Base(path)
+		b, err := onion.ParseBatch(raw)
+		if err != nil {
+			a.note("a batch that cannot be read", "%s: %v", name, err)
+			continue
+		}
+		for _, slot := range slices.Concat(b.Ciphertexts...) {
+			is := slotName(sha256.Sum256(slot))
+			if other := in[is]; other != "" {
+				a.note("a slot reached the verifier twice", "in %s and %s", other, name)
+			}
+			in[is] = name
+		}
+	}
+}
+
 // checkQuota counts the reports of a client that came out of the first relay.
 func (a *account) checkQuota() {
 	a.mu.Lock()
@@ -558,16 +583,13 @@ func (w *world) state(p *party) string {
 }
 
 // kept counts the batches in the verifier's folder.
-func (w *world) kept() int {
-	found, err := os.ReadDir(filepath.Join(w.parties["verifier"].folder, "data"))
+func (w *world) kept() int { return len(w.keptFiles()) }
+
+// keptFiles lists them.
+func (w *world) keptFiles() []string {
+	found, err := filepath.Glob(filepath.Join(w.parties["verifier"].folder, "data", "*.batch"))
 	if err != nil {
-		return 0
+		panic(err)
 	}
-	n := 0
-	for _, f := range found {
-		if filepath.Ext(f.Name()) == ".batch" {
-			n++
-		}
-	}
-	return n
+	return found
 }

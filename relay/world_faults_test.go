@@ -172,17 +172,24 @@ func (p *party) forgets(parts []string) {
 		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, p.name)))
 }
 
-// drawCopy draws a second first relay, of a copy of the whole folder, which runs beside the first for a while.
+// drawCopy draws a second process of a relay, of a copy of the whole folder, which runs beside the first for a while.
 func drawCopy(rng *rand.Rand, _ bool) fault {
-	at, lasts := moment(rng), between(rng, time.Second, 2*worldLength)
-	return fault{at, faultCopy, fmt.Sprintf("of relay1, for %v", lasts.Round(time.Millisecond)),
-		func(w *world) { w.parties["relay1"].double(lasts) }}
+	at, lasts, name := moment(rng), between(rng, time.Second, 2*worldLength), draw(rng, relayNames...)
+	return fault{at, faultCopy, fmt.Sprintf("of %s, for %v", name, lasts.Round(time.Millisecond)),
+		func(w *world) { w.parties[name].double(lasts) }}
 }
 
-// voidByCopy is what nothing keeps where two copies of the first relay run: it makes two batches of a number, and
-// a limit holds for each. The second relay, which is honest, lets every slot out once all the same.
-var voidByCopy = []string{"two batches under one number: {0 ", "a slot came out twice: of relay1",
-	"lost without a finding", "reports beyond the quota", "confirmed and still there: relay1"}
+// voidByCopy is what nothing keeps where two copies of a relay run: each makes a batch of a number out of what it is
+// given, and a limit holds for each. The next hop, which is honest, lets every slot out once all the same; where
+// that is the verifier, it has each once.
+func voidByCopy(name string) []string {
+	void := []string{"lost without a finding", "confirmed and still there: " + name, "a slot came out twice: of " + name,
+		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, name))}
+	if name == relayNames[0] {
+		return append(void, "reports beyond the quota")
+	}
+	return append(void, "equivocation accepted") // one may be given what the other was not
+}
 
 // double runs a party and a copy of it for a while. Who asks comes to one or the other.
 func (p *party) double(lasts time.Duration) {
@@ -191,7 +198,7 @@ func (p *party) double(lasts time.Duration) {
 	}
 	w := p.world
 	p.halt()
-	w.account.excuse(voidByCopy...)
+	w.account.excuse(voidByCopy(p.name)...)
 	twin := &party{world: w, name: p.name, address: p.address, folder: p.folder + "copy", begin: p.begin}
 	if err := errors.Join(os.RemoveAll(twin.folder), quickstart.Copy(twin.folder, p.folder)); err != nil {
 		panic(err)

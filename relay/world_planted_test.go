@@ -33,6 +33,8 @@ var planted = []*bug{
 	{name: relay.BugTwice, breaks: "a slot came out twice: of relay1", plant: [2]string{relay.BugTwice, ""}},
 	{name: relay.BugReplays, breaks: "a slot came out twice: of relay2",
 		plant: [2]string{relay.BugTwice, relay.BugReplays}},
+	{name: relay.BugReplays + ", as the verifier sees it", breaks: "a slot reached the verifier twice",
+		plant: [2]string{relay.BugTwice, relay.BugReplays}},
 	{name: relay.BugQuota, breaks: "reports beyond the quota", plant: [2]string{relay.BugQuota, ""}},
 	{name: relay.BugSpent, breaks: "reports beyond the quota", plant: [2]string{relay.BugSpent, ""}, tokens: true},
 	{name: relay.BugSmall, breaks: "below the rule", plant: [2]string{relay.BugSmall, ""}},

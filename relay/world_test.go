@@ -480,6 +480,7 @@ func (w *world) conclude() {
 		w.log("noticed: %s", n)
 	}
 	w.account.checkQuota()
+	w.account.checkReached()
 	w.account.checkLost(noticed)
 	if kept, made := w.kept(), w.made(); kept < made && len(noticed) == 0 {
 		w.account.note("missing at the verifier", "%d of %d batches", made-kept, made)

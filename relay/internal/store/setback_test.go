@@ -490,7 +490,8 @@ func (h *history) requireEnded(t *testing.T) {
 	require.Len(t, slices.DeleteFunc(found, func(f Finding) bool { return f.Reason != "ended" }), 2)
 }
 
-// TestUncut: a batch whose leaf could not be cut is not handed out, and is when it can.
+// TestUncut: a batch whose leaf could not be cut is not handed out, nor does the relay before hear of it; both are
+// when it can.
 func TestUncut(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 5)
 	h.restore(t, 0, 0)
@@ -501,12 +502,17 @@ func TestUncut(t *testing.T) {
 	seq := progressOf(t, h.store, h.mixed).Next
 	made := func([]bool) (*onion.Batch, error) { return testBatch(seq, []byte("slot")) }
 	require.ErrorContains(t, h.store.Mix(t.Context(), h.mixed, seq, nil, made), "couldn't read the mark")
-	_, err := h.store.Batch(t.Context(), h.mixed, seq)
+	_, err := h.store.Untold(t.Context(), h.mixed)
+	require.ErrorContains(t, err, "couldn't read the mark")
+	_, err = h.store.Batch(t.Context(), h.mixed, seq)
 	require.ErrorContains(t, err, "couldn't read the mark")
 	some := *h.taken[0]
 	_, err = h.store.Commit(context.Background(), []*Submission{&some})
 	require.NoError(t, err, "the mark of its epoch is on disk")
 	require.NoError(t, os.Rename(keys+".away", keys))
+	untold, err := h.store.Untold(t.Context(), h.mixed)
+	require.NoError(t, err)
+	require.Contains(t, untold, seq)
 	_, err = h.store.Batch(t.Context(), h.mixed, seq)
 	require.NoError(t, err)
 	reread, err := mark.Open(keys)
