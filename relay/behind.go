@@ -42,7 +42,7 @@ func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) e
 }
 
 // checkBefore is errBehind in an epoch that is behind, or where the next hop has had another batch of the number
-// before this one.
+// before this one, or one that is not made yet.
 func (r *Relay) checkBefore(ctx context.Context, s *served, epoch, seq uint64, before handover.Before) error {
 	if s.isBehind(epoch) {
 		return errBehind()
@@ -52,7 +52,7 @@ func (r *Relay) checkBefore(ctx context.Context, s *served, epoch, seq uint64, b
 	}
 	manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq-1)
 	if errors.Is(err, store.ErrNoBatch) {
-		return nil // expired, or checkBehind's
+		return r.checkBehind(ctx, s, epoch, seq) // nil where it has expired
 	}
 	if err != nil || handover.BeforeOf(manifest) == before {
 		return err

@@ -103,6 +103,29 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 	}
 }
 
+// TestSetBackShowsWhileItIsMade: the batch that is asked for, and the one before, are made anew while the pull is
+// answered. The next hop's memory is held against them all the same.
+func TestSetBackShowsWhileItIsMade(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	c.Start(t, 0)()
+	restore := keepFolder(t, filepath.Dir(c.RelayConfig(1)))
+	stop := c.Start(t, 0)
+	postSome(t, c, 0, 10)
+	had, _ := c.Pull(t, 0, 0)
+	stop()
+	restore()
+	cfg := c.Config(t, 0)
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	relay.MadeBetween(r)
+	c.Serve(t, r, cfg.Admin)
+	postSome(t, c, 10, 30)
+	requireSoon(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 })
+	_, err = c.Verifier.PullOnce(t.Context(), c.Open, 0, 0, 1, handover.BeforeOf(had.Manifest),
+		func(*onion.SignedManifest) error { return nil })
+	requireProblem(t, problem.SetBack, err)
+}
+
 // requireFindingAt asserts that a relay has one finding.
 func requireFindingAt(t *testing.T, c *relaytest.Cascade, hop int, want relay.Finding) {
 	t.Helper()

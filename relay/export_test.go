@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
+	"sync"
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
@@ -29,6 +31,22 @@ func LimitPages(r *Relay, n int) error { return store.LimitPages(r.store, n) }
 // DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
 func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
 	r.lineup().order[0].draw = draw
+}
+
+// MadeBetween has a relay that is not running find a batch's manifest only when it looks for the second time: as where
+// the batch is made while a request is answered.
+func MadeBetween(r *Relay) { r.store = &madeBetween{Store: r.store} }
+
+type madeBetween struct {
+	store.Store
+	looked sync.Map // epochs and numbers
+}
+
+func (m *madeBetween) Manifest(ctx context.Context, id store.EpochID, seq uint64) ([]byte, bool, error) {
+	if _, again := m.looked.LoadOrStore(fmt.Sprint(id.Epoch, " ", seq), true); !again {
+		return nil, false, store.ErrNoBatch
+	}
+	return m.Store.Manifest(ctx, id, seq)
 }
 
 // FillHandouts takes all places for batches of a relay's first task on their way out, until free is

@@ -128,6 +128,10 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// Again: it and the one before may have been made since, and only now is there what to compare.
+	if err := r.checkBefore(req.Context(), s, epoch, seq, before); err != nil {
+		return err
+	}
 	if b.Confirmed {
 		return problem.New(problem.Confirmed, "")
 	}
