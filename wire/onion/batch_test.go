@@ -263,7 +263,8 @@ func TestCrowded(t *testing.T) {
 		submissions, valid, first, second uint64
 		ok                                bool
 	}{
-		{10, 9 + 7, 3, 4, true}, {10, 8 + 7, 3, 4, false}, {9, 9 + 7, 3, 4, false}, {11, 30, 3, 4, true}, {10, 5, 3, 4, false},
+		{10, 9 + 7, 3, 4, true}, {10, 8 + 7, 3, 4, false}, {9, 9 + 7, 3, 4, false},
+		{11, 30, 3, 4, true}, {10, 5, 3, 4, false},
 	} {
 		chain := []onion.Manifest{
 			{Submissions: c.submissions, Lanes: []onion.LaneCount{{Added: c.first}}},

@@ -169,7 +169,8 @@ test('fifty clients have their histogram, by noise that relays add', async () =>
       }
       assert.equal(history.length, 1);
       assert.equal(hops[0].in, 50);
-      assert.ok(hops[0].out > 50 + 12 && hops[1].in === hops[0].out && hops[1].out > hops[1].in + 12, JSON.stringify(hops));
+      assert.ok(hops[0].out > 50 + 12 && hops[1].in === hops[0].out && hops[1].out > hops[1].in + 12,
+        JSON.stringify(hops));
       assert.match(await page.locator('#road').innerText(), /added by relays.*dummies/s);
       assert.equal(await page.locator('#chart .bar').count(), 12);
       await requireTable(page, await stateOf(url));
