@@ -124,7 +124,7 @@ func KRRLaw(rule accountant.Rule, k uint64, gamma float64, users uint64) (*Law, 
 		if err != nil {
 			return nil, err
 		}
-		return lawOf(curve, min(local, top(curve, lawTail)), 3), nil
+		return LawOfSlow(curve, min(local, top(curve, lawTail))), nil
 	}
 	seen := newTally()
 	infinite, err := accountant.KRROutcomes(rule, k, gamma, users, seen.add)

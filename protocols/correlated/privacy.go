@@ -17,8 +17,8 @@ import (
 // overflowShare is the share of δ that an overflow of slots may cost.
 const overflowShare = 0.01
 
-// claimSlack is by how much the derived δ may be above a claim: all machines must agree, and they round in many ways.
-// The law has it too.
+// claimSlack is by how much a derived δ is raised before it is held against a claim: machines round in many ways. New
+// tasks leave a thousandth.
 const claimSlack = 1 + 1e-6
 
 // CheckClaim is [protocols.Mechanism.CheckClaim]: one evaluation of (P2), or that the closed form
@@ -30,17 +30,17 @@ func (m *Mechanism) CheckClaim() error {
 	if ok {
 		gain = (1 + math.Exp(eps)) * float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
 	}
-	if !(gain <= overflowShare*delta*claimSlack) {
+	if gain *= claimSlack; !(gain <= overflowShare*delta) {
 		return invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10),
 			"more: noise that does not fit costs a delta of "+format(gain)+", which may be a hundredth of the claim's")
 	}
 	derived := delta * (1 - overflowShare)
 	if m.task.Rule == RuleMoments {
-		derived = m.proof.Bound(eps, m.proof.Theta, m.proof.Miss)
+		derived = m.proof.Bound(eps, m.proof.Theta, m.proof.Miss) * claimSlack
 	} else if star := m.central.Float64() * float64(m.top); !(star < eps) {
 		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "above central times max, "+format(star))
 	}
-	if derived += gain; !(derived <= delta*claimSlack) {
+	if derived += gain; !(derived <= delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
 			"at least "+format(derived)+", the delta that rule "+m.task.Rule+" derives at epsilon "+
 				m.task.Claim.Epsilon.String())
@@ -64,9 +64,8 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	}
 	overflow := float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
 	if m.task.Rule != RuleMoments {
-		kept := min(1, delta*claimSlack)
 		return compose.LawOf(func(at float64) float64 {
-			return kept + (1-kept)*max(0, math.Exp(eps)-math.Exp(at))/(1+math.Exp(eps))
+			return delta + (1-delta)*max(0, math.Exp(eps)-math.Exp(at))/(1+math.Exp(eps))
 		}, eps*(1+1e-12)), nil
 	}
 	var bounds []design.Chernoff
