@@ -41,6 +41,10 @@ export function fromHex(text: string, size: number): Bytes | undefined {
   return Uint8Array.from({ length: size }, (_, i) => parseInt(text.slice(2 * i, 2 * i + 2), 16));
 }
 
+export function toHex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
 /** Parses unpadded base64url of exactly `size` bytes; undefined for anything else. */
 export function fromBase64url(text: string, size: number): Bytes | undefined {
   if (!/^[A-Za-z0-9_-]*$/.test(text)) return undefined;

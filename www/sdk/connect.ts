@@ -5,7 +5,7 @@
 
 import { checkBudget, checkDelta, checkTask, mostReports } from './budget.js';
 import type { Bytes } from './bytes.js';
-import { Doona } from './doona.js';
+import { Doona, type Parts } from './doona.js';
 import type { Engine, ModuleName, Opened } from './engine.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
@@ -13,8 +13,10 @@ import { startModule } from './load.js';
 import { abortable, idle } from './moment.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
 import { bodyOf } from './read.js';
-import type { Price } from './store.js';
+import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
+import { StreamDoona } from './stream-doona.js';
+import { type Link, Memory, current, parseStream, sameEpoch } from './stream.js';
 import { supported } from './supported.js';
 import type { Task } from './task.js';
 import { engine } from './thread.js';
@@ -27,8 +29,12 @@ import { newToken } from './token.js';
  * together stay within `maxEpsilon` and `maxDelta`. Reports that earlier visits left are then
  * sent, unless `flush` is false.
  *
+ * Of a stream the task of this moment is taken. What the first relay serves of it is held against what the page
+ * names and against what was seen before; it is asked once in an epoch.
+ *
  * @throws DoonaError `insecure-context`, `invalid-option`, `task-unreachable`, `task-refused`,
- * `claim-refused`, `epsilon-too-large`, `delta-too-large`, `storage-unavailable`, `module-failed`;
+ * `stream-broken`, `stream-forked`, `stream-replayed`, `claim-refused`, `epsilon-too-large`, `delta-too-large`,
+ * `storage-unavailable`, `module-failed`;
  * the signal's reason when it is aborted
  */
 export async function connect(options: ConnectOptions): Promise<Doona> {
@@ -38,45 +44,86 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
   const pinned = validate(options);
   const { signal } = options;
   await abortable(idle(pinned.when), signal);
-  const doona = await abortable(make(options, pinned), signal);
+  const doona = await abortable((pinned.allow ? makeStream : make)(options, pinned), signal);
   if (options.flush !== false) void doona.flushLater();
   return doona;
 }
 
 async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
   // Nothing waits for another: a first visit pays for one round trip and the module.
-  const [store, bundle, { engine: ready, module }] = await Promise.all([
+  const [store, bundle, started] = await Promise.all([
     options.store ?? indexedDBStore(),
     fetchBundle(pinned.url, options.signal),
     startEngine(options, pinned),
   ]);
+  return new Doona(await partsOf(options, pinned, bundle, store, started));
+}
+
+/** Connects to a stream: to the task of this moment, and to the next ones when their time has come. */
+async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
+  const [store, started] = await Promise.all([options.store ?? indexedDBStore(), startEngine(options, pinned)]);
+  const memory = new Memory(store, pinned.idText);
+  const root = { id: pinned.id, allow: pinned.allow! };
+  const links = async (now: number): Promise<readonly Link[]> => {
+    const kept = await memory.kept();
+    const old = kept && (await parseStream(kept.chain, root).catch(() => undefined));
+    if (old && sameEpoch(current(old, kept.at).task, kept.at, now)) return old;
+    const chain = await fetchBundle(pinned.url, options.signal, 'no-store');
+    const fresh = await parseStream(chain, root);
+    await memory.check(fresh);
+    await memory.keep(chain, now);
+    return fresh;
+  };
+  const follow = async (last?: Parts): Promise<Parts> => {
+    const now = Date.now();
+    const all = await links(now);
+    await memory.check(all);
+    const link = current(all, now);
+    if (link.idText === last?.id) return last;
+    const parts = await partsOf(options, { ...pinned, ...link }, link.bundle, store, started,
+      pinned.idText);
+    await memory.mark(link); // not before its owner's signature was checked
+    return parts;
+  };
+  return new StreamDoona(await follow(), follow);
+}
+
+/** Opens a task with all checks, and returns what a connection to it needs. */
+async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes, store: Store,
+  { engine: ready, module }: Started, line = pinned.idText): Promise<Parts> {
   const { handle, task, epsilon0, totalEpsilon, tokenKeys } = await open(options, pinned, bundle, ready, module);
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
   checkTask(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);
   const price = await priceOf(task, guarantee, pinned, (epochs, delta) => ready.epsilonWithin(handle, epochs, delta));
   checkBudget(price, pinned.limit);
-  return new Doona({
+  return {
     id: pinned.idText,
     task,
     guarantee,
     store,
     limit: pinned.limit,
-    line: { id: pinned.idText, price, length: task.epochs.length },
+    line: { id: line, price, length: task.epochs.length },
     spread: pinned.spread,
     check: () => ready.check(),
     submission: (epoch, value) => ready.submission(handle, epoch, value),
     ...(tokenKeys.length > 0 && { token: tokenOf(pinned, task, tokenKeys, options.tokens) }),
-  });
+  };
+}
+
+interface Started {
+  readonly engine: Engine;
+  readonly module: ModuleName;
 }
 
 /**
  * What the task's reports cost in one stretch of the budget's days. The δ of all is what the task claims for as many
  * epochs, or the budget's if that is less: the law tells the ε at either.
  */
-async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit }: Pinned,
+async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, allow }: Pinned,
   epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
-  const reports = mostReports(limit, epochs.length, epochs.count);
+  const goesOn = allow !== undefined && limit.days < Infinity; // a stream has more epochs than its task
+  const reports = mostReports(limit, epochs.length, goesOn ? mostEpochs : epochs.count);
   const claimed = reports === epochs.count ? guarantee.totalDelta : multiple(claim.delta, reports);
   const delta = limit.delta < 1 ? Math.min(claimed, limit.delta) : claimed;
   const epsilon = reports === epochs.count && delta === claimed
@@ -85,7 +132,7 @@ async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit }:
 }
 
 /** Starts the worker and the module that this runtime's WebCrypto asks for, side by side. */
-async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<{ engine: Engine; module: ModuleName }> {
+async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<Started> {
   const starting = engine(pinned.modules);
   starting.catch(() => {}); // until it is awaited
   const module = options.sealing !== 'wasm' && (await supported()) ? 'browser' : 'full';
@@ -117,15 +164,19 @@ function tokenOf(pinned: Pinned, task: Task, keys: readonly Bytes[],
   return (epoch) => newToken({ id, idText, task, epoch, keyId: keys[epoch]!, source }, load());
 }
 
+/** The most epochs of a task, and the most that are composed. */
+const mostEpochs = 65536;
+
 /** The most bytes of a bundle: some 100 for each party and epoch, and up to a hundred times as many post-quantum. */
 const mostBundle = 64 << 20;
 
-async function fetchBundle(url: URL, signal?: AbortSignal): Promise<Bytes> {
+async function fetchBundle(url: URL, signal?: AbortSignal, cache?: RequestCache): Promise<Bytes> {
   try {
     const response = await fetch(url, {
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
       redirect: 'manual', // which is not ok; workerd has no 'error'
+      ...(cache && { cache }),
       ...(signal && { signal }),
     });
     if (!response.ok) throw new Error(`the relay answered ${response.status}`);

@@ -9,6 +9,9 @@ export type ErrorCode =
   | 'invalid-option' // An argument of connect is missing or out of range.
   | 'task-unreachable' // The task could not be fetched; try again later.
   | 'task-refused' // Wrong owner, hash, signature, key list or encoding.
+  | 'stream-broken' // The stream's tasks do not follow each other, or change what may not change.
+  | 'stream-forked' // Another task stands at a position of the stream that was seen before.
+  | 'stream-replayed' // The stream lacks a task that was seen before.
   | 'claim-refused' // The task's parameters do not derive the guarantee it claims.
   | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon or the budget.
   | 'delta-too-large' // All epochs of the task together exceed maxDelta.

@@ -75,6 +75,19 @@ export class Reader {
     return this.#take(length);
   }
 
+  /** Reads one value of any kind, with all that is in it, and returns its encoding. */
+  raw(): Bytes {
+    const from = this.#at;
+    for (let left = 1; left > 0; left--) {
+      const lead = this.input[this.#at] ?? 0;
+      if ((lead & 0xf0) === 0x90 || lead === 0xdc || lead === 0xdd) left += this.arrayLength();
+      else if (lead >= 0xc4 && lead <= 0xc6) this.bin();
+      else if (lead < 0x80 || (lead >= 0xcc && lead <= 0xcf)) this.uint();
+      else this.str();
+    }
+    return this.input.subarray(from, this.#at);
+  }
+
   #byte(): number {
     return this.#take(1)[0]!;
   }

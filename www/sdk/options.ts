@@ -8,6 +8,7 @@ import { type Bytes, fromHex } from './bytes.js';
 import { invalidOption } from './errors.js';
 import { parseKey } from './signature.js';
 import type { Store } from './store.js';
+import { changeable } from './stream.js';
 
 /**
  * Posts a token request of 259 bytes; may be called again with the same one. `uri` is where the
@@ -20,8 +21,21 @@ export type TokenSource = (
 ) => Promise<Response>;
 
 export interface ConnectOptions {
-  /** Address of the task at its first relay: https://relay.example/v1/tasks/ and the task's id. Required. */
-  readonly task: string | URL;
+  /**
+   * Address of the task at its first relay: https://relay.example/v1/tasks/ and the task's id. Required, or
+   * `stream`.
+   */
+  readonly task?: string | URL;
+  /**
+   * Address of a stream at its first relay: https://relay.example/v1/streams/ and the id of its first task. The
+   * tasks that follow need no change of the page. Instead of `task`.
+   */
+  readonly stream?: string | URL;
+  /**
+   * What later tasks of the stream may change, where the first task allows it, too: of "clients.issuer.url",
+   * "clients.quota", "name", "relays.url" and "verifier.url". Default: nothing.
+   */
+  readonly allow?: readonly string[];
   /** The task owner's key, "ed25519:" and base64url. Required. */
   readonly owner: string;
   /**
@@ -75,7 +89,9 @@ export interface ConnectOptions {
 /** The options that need parsing, parsed. */
 export interface Pinned {
   readonly url: URL;
-  /** The task's id, in bytes and in hexadecimal. */
+  /** What a stream's tasks may change; undefined for a task by itself. */
+  readonly allow: readonly string[] | undefined;
+  /** The task's id, or that of a stream's first task, in bytes and in hexadecimal. */
   readonly id: Bytes;
   readonly idText: string;
   readonly owner: Bytes;
@@ -89,10 +105,13 @@ export interface Pinned {
 
 /** @throws DoonaError `invalid-option` */
 export function validate(options: ConnectOptions): Pinned {
-  const url = address('task', options.task);
-  const idText = /\/v1\/tasks\/([0-9a-f]{64})$/.exec(url.pathname)?.[1] ?? '';
+  const what = options.stream === undefined ? 'task' : 'stream';
+  const url = address(what, options[what] ?? '');
+  const [, kind, idText = ''] = /\/v1\/(task|stream)s\/([0-9a-f]{64})$/.exec(url.pathname) ?? [];
   const id = fromHex(idText, 32);
-  if (!id) throw invalidOption('task', options.task, '…/v1/tasks/ and 64 hexadecimal digits');
+  if (!id || kind !== what) throw invalidOption(what, options[what], `…/v1/${what}s/ and 64 hexadecimal digits`);
+  if (what === 'stream' && options.task !== undefined) throw invalidOption('task', options.task, 'none with stream');
+  const allow = allowed(options, what === 'stream');
   const owner = typeof options.owner === 'string' ? parseKey(options.owner) : undefined;
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
   const { maxDelta = 0.001, spread = 2000 } = options;
@@ -108,7 +127,7 @@ export function validate(options: ConnectOptions): Pinned {
     throw invalidOption('sealing', sealing, '"webcrypto" or "wasm"');
   }
   const folder = modules === undefined ? undefined : address('modules', modules, 'file:');
-  return { url, id, idText, owner, spread, maxDelta, maxEpsilon, limit, when, modules: folder };
+  return { url, allow, id, idText, owner, spread, maxDelta, maxEpsilon, limit, when, modules: folder };
 }
 
 /** The budget, or what the older option stands for: one over all time, of any δ. */
@@ -126,6 +145,14 @@ function limitOf({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number
     within(days, Number.MIN_VALUE, Infinity);
   if (valid) return { epsilon, delta, days, option: 'budget' };
   throw invalidOption('budget', JSON.stringify(budget), 'epsilon above 0, delta above 0 and at most 1, days above 0');
+}
+
+/** Returns what later tasks of a stream may change. */
+function allowed({ allow = [] }: ConnectOptions, stream: boolean): readonly string[] | undefined {
+  if (!Array.isArray(allow) || !allow.every((name) => stream && changeable.includes(name))) {
+    throw invalidOption('allow', allow, stream ? `names of ${changeable.join(', ')}` : 'nothing without stream');
+  }
+  return stream ? allow : undefined;
 }
 
 /** Whether x is a number from low to high; callers without types pass anything. */

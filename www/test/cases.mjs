@@ -10,7 +10,7 @@
  * @typedef {object} Host
  * @property {SDK} sdk
  * @property {string} site address of www/testserver
- * @property {Record<string, {task: string, owner: string}>} tasks
+ * @property {Record<string, {task: string, stream?: string, owner: string}>} tasks
  * @property {Partial<ConnectOptions>} options of this runtime; every connection of a case has the same store
  */
 
@@ -621,3 +621,112 @@ for (const [name, epsilon0] of Object.entries(left)) {
       ...unverified.map((assumption) => assumption.text)]) same(text.includes(part), true, part);
   };
 }
+
+/** Serves a variant of the stream; returns how often it was fetched before. @param {Host} host @param {string} name */
+async function serve(host, name) {
+  return /** @type {number} */ (await (await control(host, 'stream', name)).json());
+}
+
+/** Runs what happens some hours later. @template T @param {number} hours @param {() => Promise<T>} body */
+async function later(hours, body) {
+  const { now } = Date;
+  Date.now = () => now() + hours * 3_600_000;
+  try {
+    return await body();
+  } finally {
+    Date.now = now;
+  }
+}
+
+for (const sealing of paths) {
+  cases[`${sealing}: a page that names a stream goes on from task to task, and asks once in an epoch`] = async (host) => {
+    await serve(host, 'good');
+    const store = host.sdk.memoryStore();
+    /** @type {import('../sdk/store.js').Line[]} */
+    const lines = [];
+    const { claim } = store;
+    store.claim = (task, epoch, permit) => claim.call(store, task, epoch, (spent) => {
+      const line = permit(spent);
+      lines.push(line);
+      return line;
+    });
+    const doona = await connect(host, 'stream', { sealing, store });
+    const paths = [];
+    for (const hours of [0, 1, 2, 3]) {
+      await later(hours, async () => {
+        const receipt = await doona.report(hours);
+        same(receipt.repeated, false);
+        same((await doona.report(9)).repeated, true);
+        const left = Number(receipt.next) - Date.now();
+        same(left > 0 && left <= 3_600_000, true, 'the next epoch comes within the hour');
+      });
+      const [got, ...more] = await take(host);
+      same(got?.error, '');
+      same(got?.messages, [[`000${hours}`]]);
+      same(more, []);
+      paths.push(got?.path);
+    }
+    same(new Set(paths).size, 4, 'tasks');
+    same(lines.map(({ runs }) => runs.map(({ count }) => count)), [[1], [2], [3], [4]], 'one line, without a gap');
+    same(await serve(host, 'good'), 4, 'fetches');
+    await later(4, () => refused(host, doona.report(1), 'task-ended'));
+  };
+}
+
+cases['a later visit finds the next task, and one in the same epoch asks nobody'] = async (host) => {
+  const options = { store: host.sdk.memoryStore() };
+  await serve(host, 'good');
+  same((await (await connect(host, 'stream', options)).report(1)).repeated, false);
+  same((await (await connect(host, 'stream', options)).report(2)).repeated, true);
+  same(await serve(host, 'good'), 1, 'fetches');
+  same(await later(1, async () => (await (await connect(host, 'stream', options)).report(3)).repeated), false);
+  same(await serve(host, 'good'), 1, 'fetches');
+  await take(host);
+};
+
+for (const variant of ['headless', 'left out', 'out of order', 'twice', 'none', 'overlap', 'position', 'before',
+  'renamed', 'stream.allow', 'stream.name', 'epochs.length', 'batch.min', 'claim.epsilon', 'clients.quota', 'relays',
+  'relays.url', 'verifier.signKey']) {
+  cases[`the "${variant}" stream is refused`] = async (host) => {
+    await serve(host, variant);
+    const visit = () => connect(host, 'stream',
+      { store: host.sdk.memoryStore(), allow: ['relays.url', 'clients.quota'] });
+    await refused(host, later(1, visit), 'stream-broken');
+  };
+}
+
+cases['what page and first task both allow may change'] = async (host) => {
+  await serve(host, 'renamed');
+  const doona = await later(1, () => connect(host, 'stream', { store: host.sdk.memoryStore(), allow: ['name'] }));
+  same(doona.task.name, 'renamed');
+};
+
+cases['forged, forked and replayed tasks of a stream are refused, by what was seen'] = async (host) => {
+  const store = host.sdk.memoryStore();
+  const visit = () => connect(host, 'stream', { store });
+  await serve(host, 'forged');
+  await refused(host, later(1, visit), 'task-refused');
+  await serve(host, 'good');
+  same((await later(2, visit)).task.stream?.position, 2, 'a forged task is not remembered');
+  for (const [variant, code] of [['forked', 'stream-forked'], ['replayed', 'stream-replayed']]) {
+    await serve(host, String(variant));
+    await refused(host, later(3, visit), String(code));
+  }
+  await serve(host, 'good');
+  const { task } = await later(3, visit);
+  same(task.stream?.position, 3);
+  await serve(host, 'forked');
+  const other = await later(3, () => connect(host, 'stream', { store: host.sdk.memoryStore() }));
+  same(other.task.epochs.start - task.epochs.start, 1, 'who saw neither takes either');
+};
+
+cases['options of streams are named'] = async (host) => {
+  const { stream, owner } = host.tasks['stream'] ?? { owner: '' };
+  const bad = (/** @type {object} */ options, /** @type {string} */ field) =>
+    refused(host, connect(host, 'stream', options), 'invalid-option', field);
+  await bad({ stream: stream?.replace('streams', 'tasks') }, 'stream');
+  await bad({ task: host.tasks['mean']?.task }, 'task');
+  await bad({ stream: undefined, task: stream, owner }, 'task');
+  await bad({ allow: ['batch.size'] }, 'allow');
+  await refused(host, connect(host, 'mean', { allow: ['name'] }), 'invalid-option', 'allow');
+};

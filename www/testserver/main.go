@@ -49,6 +49,10 @@ func run(dir string) error {
 		return err
 	}
 	r := newRelay(all)
+	offered, err := r.addStream(relayURL)
+	if err != nil {
+		return err
+	}
 	go http.Serve(relayAt, r.handler())
 	temp, err := os.MkdirTemp("", "doona-testserver-")
 	if err != nil {
@@ -61,7 +65,7 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := announce(siteURL, relayURL, all, t); err != nil {
+	if err := announce(siteURL, relayURL, all, t, offered); err != nil {
 		return err
 	}
 	go http.Serve(siteAt, site(dir, relayURL, r, t))
@@ -69,16 +73,17 @@ func run(dir string) error {
 	return nil
 }
 
-// offer is a task as a page names it.
+// offer is a task, or a stream, as a page names it.
 type offer struct {
-	Task  string `json:"task"`
-	Owner string `json:"owner"`
+	Task   string `json:"task,omitempty"`
+	Stream string `json:"stream,omitempty"`
+	Owner  string `json:"owner"`
 }
 
-func announce(site, relay string, all map[string]*scenario, t *tokens) error {
-	tasks := map[string]offer{"tokens": t.offer}
+func announce(site, relay string, all map[string]*scenario, t *tokens, stream offer) error {
+	tasks := map[string]offer{"tokens": t.offer, "stream": stream}
 	for name, s := range all {
-		tasks[name] = offer{relay + s.Path(), s.OwnerText()}
+		tasks[name] = offer{Task: relay + s.Path(), Owner: s.OwnerText()}
 	}
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
 }
@@ -97,6 +102,7 @@ func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
 	})
 	mux.HandleFunc("POST /test/take", r.take)
 	mux.HandleFunc("POST /test/fail", r.fail)
+	mux.HandleFunc("POST /test/stream", r.setStream)
 	mux.HandleFunc("POST /test/login", t.login)
 	mux.HandleFunc("POST /test/token", t.token)
 	policy := "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' " + relayURL + " " +

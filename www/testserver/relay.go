@@ -22,7 +22,10 @@ type relay struct {
 
 	mu       sync.Mutex // guards what follows
 	received []submission
-	failures []problem.Name // the answers to the next submissions
+	failures []problem.Name    // the answers to the next submissions
+	variants map[string][]byte // the stream, as it is and as it must not be
+	variant  string            // which is served
+	fetches  int               // of the stream, since that was set
 }
 
 // submission is one arrived body and what every hop made of it.
@@ -61,6 +64,7 @@ func newRelay(all map[string]*scenario) *relay {
 func (r *relay) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+taskfile.TaskPath, r.serveTask)
+	mux.HandleFunc("GET "+taskfile.StreamPath, r.serveStream)
 	mux.HandleFunc("POST "+taskfile.ReportsPath, r.receive)
 	mux.HandleFunc("OPTIONS /", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Access-Control-Allow-Headers", "Content-Type")

@@ -51,7 +51,7 @@ func startTokens(ctx context.Context, dir string) (*tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.offer = offer{d.TaskURL(0), d.Owner}
+	t.offer = offer{Task: d.TaskURL(0), Owner: d.Owner}
 	if err := t.startRelay(ctx, d, relayAt); err != nil {
 		return nil, err
 	}

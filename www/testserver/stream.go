@@ -1,0 +1,94 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+
+	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// addStream makes a stream of four tasks of one hour each, the first of which has begun, with variants
+// that a client must refuse, and some that it must take.
+func (r *relay) addStream(url string) (offer, error) {
+	draft := fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300))
+	draft.Stream = &task.Stream{Name: "site", Allow: []string{"name"}}
+	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, hour(1))
+	if err != nil {
+		return offer{}, err
+	}
+	_, stranger, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return offer{}, err
+	}
+	same := func(*task.Task) {}
+	next := func(t *fixture.Task, change func(*task.Task)) *fixture.Task { return t.Succeed(root.Owner, change) }
+	one := next(root, same)
+	two := next(one, same)
+	three := next(two, same)
+	changed := func(change func(*task.Task)) []*fixture.Task { return []*fixture.Task{root, next(root, change)} }
+	forked := next(one, func(t *task.Task) { t.Epochs.Start++ })
+	r.variants = map[string][]byte{}
+	for name, tasks := range map[string][]*fixture.Task{
+		"good": {root, one, two, three}, "renamed": changed(func(t *task.Task) { t.Name = "renamed" }),
+		"forged": {root, root.Succeed(stranger, same)}, "headless": {one, two}, "left out": {root, two},
+		"out of order": {root, two, one}, "twice": {root, one, one}, "replayed": {root, one},
+		"forked": {root, one, forked, next(forked, same)}, "none": {},
+		"overlap":       changed(func(t *task.Task) { t.Epochs.Start-- }),
+		"position":      changed(func(t *task.Task) { t.Stream.Position++ }),
+		"before":        changed(func(t *task.Task) { t.Stream.Before[0] ^= 1 }),
+		"stream.allow":  changed(func(t *task.Task) { t.Stream.Allow = []string{"name", "relays.url"} }),
+		"stream.name":   changed(func(t *task.Task) { t.Stream.Name = "other" }),
+		"epochs.length": changed(func(t *task.Task) { t.Epochs.Length = 7200 }),
+		"batch.min":     changed(func(t *task.Task) { t.Batch.Min-- }),
+		"claim.epsilon": changed(func(t *task.Task) { t.Claim.Epsilon = task.NewEpsilon("1.5") }),
+		"clients.quota": changed(func(t *task.Task) { t.Clients.Quota++ }),
+		"relays":        changed(func(t *task.Task) { t.Relays = t.Relays[:1] }),
+		"relays.url": changed(func(t *task.Task) {
+			t.Relays = []task.Party{{URL: "https://other.example", SignKey: t.Relays[0].SignKey,
+				KeyList: t.Relays[0].KeyList}, t.Relays[1]}
+		}),
+		"verifier.signKey": changed(func(t *task.Task) { t.Verifier.SignKey[0] ^= 1 }),
+	} {
+		if r.variants[name], err = chainOf(tasks); err != nil {
+			return offer{}, err
+		}
+	}
+	for _, t := range []*fixture.Task{root, one, two, three} {
+		r.tasks[t.Path()] = &scenario{Task: t}
+	}
+	first := taskfile.Open{Task: root.Task, ID: root.ID}
+	return offer{Stream: first.StreamURL(), Owner: root.OwnerText()}, nil
+}
+
+// chainOf returns a stream as relays serve it.
+func chainOf(tasks []*fixture.Task) ([]byte, error) {
+	chain := taskfile.Chain{}
+	for _, t := range tasks {
+		chain = append(chain, t.Bundle)
+	}
+	return chain.Bytes()
+}
+
+func (r *relay) serveStream(w http.ResponseWriter, _ *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fetches++
+	w.Header().Set("Content-Type", "application/msgpack")
+	w.Write(r.variants[r.variant])
+}
+
+// setStream sets which variant is served: a JSON string. It answers how often it was fetched before.
+func (r *relay) setStream(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := json.NewDecoder(req.Body).Decode(&r.variant); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	json.NewEncoder(w).Encode(r.fetches)
+	r.fetches = 0
+}
