@@ -80,8 +80,7 @@ async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doon
     await memory.check(all);
     const link = current(all, now);
     if (link.idText === last?.id) return last;
-    const parts = await partsOf(options, { ...pinned, ...link }, link.bundle, store, started,
-      pinned.idText);
+    const parts = await partsOf(options, { ...pinned, ...link }, link.bundle, store, started, pinned.idText);
     await memory.mark(link); // not before its owner's signature was checked
     return parts;
   };
