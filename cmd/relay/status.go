@@ -32,7 +32,8 @@ An epoch is open while it takes reports or batches, complete when there will be 
 and erased when its key, its replay set and its clients' counts are gone too. How many reports an
 open batch has is not shown: watching that number would tell when each of them came.
 
---config reads the store, also beside a running relay; --admin asks a running relay.`,
+--config reads the store, also beside a running relay; --admin asks a running relay. Only that knows whether
+other processes on its database have fallen silent.`,
 		Example: `  verifier init try && relay status --config try/relay1/relay.yaml
   relay status --admin http://127.0.0.1:9081 --json`,
 		Args: cli.NoArgs,

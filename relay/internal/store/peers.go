@@ -101,15 +101,16 @@ func (d *database) Joining() Joining {
 // Joins is that of [Reader].
 func (d *database) Joins(ctx context.Context, v *Vault) (Joining, error) {
 	var mine standing
-	var members int
-	mark := guard{File: v.file.Mark()}
-	const query = `SELECT COALESCE(MAX(CASE WHEN file = $1 THEN standing END), 0),
-		COUNT(CASE WHEN standing = 0 THEN 1 END) FROM processes`
-	if err := d.read.QueryRowContext(ctx, query, mark.state().ID).Scan(&mine, &members); err != nil {
+	var members, others int
+	file := guard{File: v.file.Mark()}
+	const query = `SELECT COALESCE(MAX(CASE WHEN file = $1 THEN standing END), -1),
+		COUNT(CASE WHEN file <> $1 AND standing = 0 THEN 1 END), COUNT(CASE WHEN file <> $1 THEN 1 END) FROM processes`
+	err := d.read.QueryRowContext(ctx, query, file.state().ID).Scan(&mine, &members, &others)
+	if err != nil {
 		return "", fmt.Errorf("couldn't look for other processes: %w", err)
 	}
 	switch {
-	case mine != fenced && mine != joining:
+	case mine == unknown && others == 0, mine == halted, mine == member && !file.state().Fenced:
 		return "", nil
 	case members == 0:
 		return NoMember, nil

@@ -334,6 +334,36 @@ func TestNoMember(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestJoins: a look at the database says of a process what it would say itself: a new one beside others, and one that
+// knows that it was fenced where the database does not, hand out nothing.
+func TestJoins(t *testing.T) {
+	a, b := pair(t, postgresURL(t))
+	requireJoins := func(want Joining, of *history) {
+		t.Helper()
+		is, err := a.store.Joins(t.Context(), of.vault)
+		require.NoError(t, err)
+		require.Equal(t, want, is)
+	}
+	requireJoins("", b)
+	a.make(t)
+	a.follow(t)
+	requireJoins("", a)
+	requireJoins(CatchesUp, b)
+	_, err := a.store.write.Exec(`UPDATE processes SET standing = $1`, int(fenced))
+	require.NoError(t, err)
+	requireJoins(NoMember, a)
+	requireJoins(NoMember, b)
+	_, err = a.store.write.Exec(`UPDATE processes SET standing = $1`, int(member))
+	require.NoError(t, err)
+	for range 3 {
+		b.follow(t)
+		a.follow(t)
+	}
+	requireJoins("", b)
+	require.NoError(t, b.vault.file.Mark().Change(func(s *mark.State) { s.Fenced = true }))
+	requireJoins(CatchesUp, b)
+}
+
 // TestSetBackWhileJoining: what is handed out while a process comes back, which had looked before, is not in its
 // marks. A database that is set back to when that process was a member is told by what it remembers; and by
 // what the others do.

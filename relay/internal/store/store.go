@@ -152,7 +152,7 @@ type Reader interface {
 	// anything.
 	Behind(ctx context.Context, v *Vault) (*SetBack, error)
 
-	// Joins is what [Store.Joining] says, but that it takes all members of the store for running.
+	// Joins is what [Store.Joining] says of the process with a vault, but that it takes all members for running.
 	Joins(ctx context.Context, v *Vault) (Joining, error)
 
 	Close() error
