@@ -13,7 +13,7 @@ import (
 
 // fastOpener returns the key with circl's X25519, which on amd64 is assembly and takes two thirds of
 // crypto/ecdh's time. That exchange is most of what opening a ciphertext costs. The rest of HPKE is
-// crypto/hpke's, and so is all of sealing: it draws the sender's keys itself.
+// crypto/hpke's; for sealing see fastSeal.
 func fastOpener(kemName task.KEM, key hpke.PrivateKey) (hpke.PrivateKey, error) {
 	if kemName != task.KEMX25519 {
 		return key, nil
