@@ -23,7 +23,7 @@ import (
 )
 
 // groups are all measurements, in the order in which they run.
-var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, relayNoise, edgeWorker,
+var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, relayNoise, relayNoiseCPU, edgeWorker,
 	calculations}
 
 func main() {
