@@ -31,6 +31,7 @@ const (
 	FindingEquivocation FindingName = "equivocation" // The last relay signed two of one number; neither counts.
 	FindingDuplicate    FindingName = "duplicate"    // It came again, and counts once.
 	FindingGap          FindingName = "gap"          // Nothing came of a number below the highest.
+	FindingAfterLast    FindingName = "after-last"   // It follows one of fewer than n clients, to which relays added noise.
 	FindingErased       FindingName = "erased"       // The key that opens it is erased.
 )
 

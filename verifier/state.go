@@ -272,8 +272,14 @@ func (e *epoch) findPlaces(of uint64, t *task.Task, f findings) {
 	if len(seqs) > 0 {
 		highest = max(highest, seqs[len(seqs)-1]+1)
 	}
+	last := false // Whether there was a batch after which relays take none: its noise would add to every further one.
 	for _, seq := range seqs {
 		e.numbers[seq].findings(batchPlace(of, seq), seq+1 == highest, t, f)
+		if last {
+			f.add(FindingAfterLast, 1, batchPlace(of, seq))
+		}
+		one := e.numbers[seq].counted()
+		last = last || t.Noise != nil && one != nil && one.chain[0].Last(t)
 	}
 	if gaps := highest - uint64(len(seqs)); gaps > 0 {
 		first := uint64(0)

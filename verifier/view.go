@@ -88,6 +88,7 @@ var explanations = map[FindingName]string{
 	FindingEquivocation: "numbers for which the last relay signed two batches; neither counts",
 	FindingDuplicate:    "batches that came again, and count once",
 	FindingGap:          "numbers of which no batch came",
+	FindingAfterLast:    "batches of an epoch after its last one, which had fewer than n clients",
 	FindingErased:       "batches whose key is erased",
 	FindingTruncated:    "batches that end early",
 	FindingTampered:     "batches whose ciphertexts were changed",

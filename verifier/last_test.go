@@ -1,0 +1,46 @@
+package verifier
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TestBatchesAfterTheLastAreFound: where relays add noise, a batch of fewer than n clients, by what came in or by
+// what went out, is the last of its epoch, and what follows is a finding.
+func TestBatchesAfterTheLastAreFound(t *testing.T) {
+	noisy := &task.Task{Batch: task.Batch{Size: 10}, Noise: &task.Noise{}}
+	noisy.Claim.Assumption = task.NoneHonest
+	batch := func(submissions, dropped uint64) *number {
+		const added = 5
+		first := onion.Manifest{Submissions: submissions, Lanes: []onion.LaneCount{
+			{In: submissions, Added: added, Out: submissions + added - dropped, Dropped: dropped}}}
+		return &number{[]*signedVersion{{record: &Record{}, chain: []onion.Manifest{first}}}}
+	}
+	full, short, dropped := batch(10, 0), batch(9, 0), batch(12, 3)
+	for _, c := range []struct {
+		batches []*number
+		found   uint64
+		first   string
+	}{
+		{[]*number{full, full, short}, 0, ""},
+		{[]*number{full, short, full, full}, 2, "epoch 3, batch 2"},
+		{[]*number{dropped, full}, 1, "epoch 3, batch 1"},
+		{[]*number{short, short}, 1, "epoch 3, batch 1"},
+	} {
+		e, f := &epoch{numbers: map[uint64]*number{}}, findings{}
+		for seq, n := range c.batches {
+			e.numbers[uint64(seq)] = n
+		}
+		e.findPlaces(3, noisy, f)
+		if c.found == 0 {
+			require.NotContains(t, f, FindingAfterLast)
+			continue
+		}
+		require.Equal(t, c.found, f[FindingAfterLast].count)
+		require.Equal(t, c.first, f[FindingAfterLast].first.Text)
+	}
+}
