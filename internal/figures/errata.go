@@ -35,7 +35,9 @@ func (e *Erratum) Show() (string, error) {
 }
 
 // Errata returns all errata in the order of the document.
-func Errata() []Erratum { return slices.Concat(bbgn19Errata(), gkmps21Errata(), scm21Errata()) }
+func Errata() []Erratum {
+	return slices.Concat(bbgn19Errata(), gkmps21Errata(), scm21Errata(), bbgn19bErrata(), afnntz24Errata())
+}
 
 // FindErrata returns the errata of the given names, all for none.
 func FindErrata(names []string) (out []Erratum, err error) {

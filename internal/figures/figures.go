@@ -48,7 +48,8 @@ type Slope struct {
 
 // All returns the figures in the order of the document.
 func All() []Figure {
-	return slices.Concat(bbgn19Figures(), gkmps21Figures(), scm21Figures())
+	return slices.Concat(bbgn19Figures(), gkmps21Figures(), scm21Figures(), bbgn19bFigures(), afnntz24Figures(),
+		ourFigures())
 }
 
 // Named returns the figures of the given names, all for none.

@@ -73,7 +73,9 @@ func ReadAll(dir string) (Data, error) {
 }
 
 // Items returns what docs/reproduction.md says of each paper.
-func Items() []Item { return slices.Concat(bbgn19Items(), gkmps21Items(), scm21Items()) }
+func Items() []Item {
+	return slices.Concat(bbgn19Items(), gkmps21Items(), scm21Items(), bbgn19bItems(), afnntz24Items())
+}
 
 // WriteReproduction writes the document from the tables below dir.
 func WriteReproduction(dir string) error {

@@ -1,0 +1,142 @@
+package figures
+
+import (
+	"math"
+	"slices"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// ourFigures are what no paper has.
+func ourFigures() []Figure {
+	return []Figure{
+		{
+			Name: "ours-protocols", Paper: Ours, Title: "All protocols for a sum, at one guarantee", X: "users n",
+			Y: "root mean square error for (1, 10⁻⁶)",
+			Caption: "A sum of n numbers in [0, 1], the worst values. One message with randomized response, and " +
+				"RAPPOR's bits, have an error that grows as n^⅙; split-and-mix and correlated noise stay close to " +
+				"a curator. Two relays that each add noise (augmented) need no honest client besides, and send " +
+				"one message. Prio is two servers that hold shares and each add a curator's noise: √2 " +
+				"times that, at other costs.",
+			Slow:    true,
+			Slopes:  []Slope{{Series: "realsum", From: 1e4, Theory: 1. / 6}, {Series: "splitmix", Theory: 0}},
+			compute: oursProtocols,
+		},
+		{
+			Name: "ours-honest", Paper: Ours, Title: "When not everybody is honest", X: "share of honest clients",
+			LinearX: true,
+			Y:       "root mean square error of a count, n = 10⁴",
+			Caption: "A histogram of 16 values, and a sum, for (1, 10⁻⁶). Malicious clients add no noise, so noise " +
+				"is calibrated for the honest share and all of it is added when everybody is honest after all. " +
+				"Noise by two relays does not depend on clients: its line is flat, down to one honest client. " +
+				"Nobody can verify the share that is assumed.",
+			compute: oursHonest,
+		},
+		{
+			Name: "ours-epochs", Paper: Ours, Title: "What many epochs cost together", X: "epochs T",
+			Y: "ε of all, δ = T·10⁻⁶",
+			Caption: "A histogram of 16 values over 10,000 clients, at (1, 10⁻⁶) each epoch, whose clients report " +
+				"again and again. Added up, T epochs cost T times ε, and at ε = 1 the theorem of advanced " +
+				"composition gives nothing better. The exact composition of the laws of privacy loss costs a " +
+				"third of that for a week and a sixteenth for a year.",
+			compute: oursEpochs,
+		},
+	}
+}
+
+func oursProtocols(quick bool) (*Table, error) {
+	kinds := []string{"realsum", "rappor", "splitmix", "correlated", "augmented"}
+	t := newTable("users", append(kinds, "Prio, both servers add noise", "curator")...)
+	for _, n := range spread(1e3, 1e7, 9, quick) {
+		var row []float64
+		for _, p := range kinds {
+			e, err := sumError(p, n, quick)
+			if err != nil {
+				return nil, err
+			}
+			row = append(row, e)
+		}
+		t.add(n, append(row, 2, math.Sqrt2)...)
+	}
+	return t, nil
+}
+
+// sumError returns the predicted error of a sum of n numbers; NaN where a protocol has no parameters for it, or
+// none in seconds.
+func sumError(protocol string, n float64, quick bool) (float64, error) {
+	q := planner.Query{Query: task.Sum, Protocol: protocol, Hi: 1, Batch: uint64(n), Honest: 1, Epsilon: 1, Delta: 1e-6}
+	switch protocol {
+	case "augmented":
+		q.Relays = &planner.RelayNoise{}
+	case "correlated":
+		if n > 1e4 || quick {
+			return math.Sqrt(1.16) * math.Sqrt2 / share, nil // noise at ε* and 16 % for rounding, for any n
+		}
+	}
+	_, m, err := draft(q)
+	if err != nil {
+		return 0, err
+	}
+	return withRelays(m, uint64(n)), nil
+}
+
+// withRelays returns the predicted error with what two relays add, where they do.
+func withRelays(m protocols.Mechanism, n uint64) float64 {
+	square := m.WorstVariance() * float64(n)
+	if a, ok := m.Aggregate().(protocols.Diluted); ok {
+		a.AddDummies(planner.DefaultRelays, 0)
+		square += slices.Max(a.DummyVariance())
+	}
+	return math.Sqrt(square)
+}
+
+func oursHonest(quick bool) (*Table, error) {
+	t := newTable("share", "histogram", "histogram, noise by relays", "sum, realsum", "sum, splitmix")
+	for i := 1; i <= 10; i++ {
+		h := float64(i) / 10
+		if quick && i%5 != 0 {
+			continue
+		}
+		var row []float64
+		for _, q := range []planner.Query{
+			{Query: task.Histogram, Protocol: "histogram", Bins: 16, Labels: true},
+			{Query: task.Histogram, Protocol: "augmented", Bins: 16, Labels: true, Relays: &planner.RelayNoise{}},
+			{Query: task.Sum, Protocol: "realsum", Hi: 1},
+			{Query: task.Sum, Protocol: "splitmix", Hi: 1},
+		} {
+			q.Batch, q.Honest, q.Epsilon, q.Delta = 1e4, h, 1, 1e-6
+			_, m, err := draft(q)
+			if err != nil {
+				return nil, err
+			}
+			row = append(row, withRelays(m, 1e4))
+		}
+		t.add(h, row...)
+	}
+	return t, nil
+}
+
+func oursEpochs(quick bool) (*Table, error) {
+	const users, eps, delta = 1e4, 1., 1e-6
+	law, err := compose.KRRLaw(accountant.Exact, 16, gammaOf(accountant.Exact, 16, users, eps, delta), users)
+	if err != nil {
+		return nil, err
+	}
+	t := newTable("epochs", "added up", "advanced composition", "composed exactly")
+	for _, n := range []float64{1, 2, 4, 7, 14, 30, 60, 120, 365} {
+		if quick && n != 7 && n != 365 {
+			continue
+		}
+		exact, err := compose.Epsilon([]compose.Observation{law.Observation(uint64(n))}, n*delta)
+		if err != nil {
+			return nil, err
+		}
+		advanced, _ := compose.Advanced(eps, delta/2, n*delta/2, int(n))
+		t.add(n, n*eps, min(advanced, n*eps), exact)
+	}
+	return t, nil
+}
