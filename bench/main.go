@@ -23,8 +23,8 @@ import (
 )
 
 // groups are all measurements, in the order in which they run.
-var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, relayNoise, relayNoiseCPU, edgeWorker,
-	calculations}
+var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, relayNoise,
+	relayNoiseCPU, edgeWorker, calculations}
 
 func main() {
 	asJSON := flag.Bool("json", false, "print one JSON object as the last line of standard output")

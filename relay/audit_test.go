@@ -120,8 +120,8 @@ type setting struct {
 }
 
 // surrounded plays the n−1 attack on one honest relay, with every other key known: batches of the victim, who sends
-// 0 and 1 by turns, and a known client; and each followed by one of known clients, unless they are single. Neither its place in a batch nor
-// its bytes tell a client's slot from a dummy.
+// 0 and 1 by turns, and a known client; and each followed by one of known clients, unless they are single. Neither
+// its place in a batch nor its bytes tell a client's slot from a dummy.
 func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight) {
 	const known, own = 1000, 3
 	hop := at.hop
