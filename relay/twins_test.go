@@ -2,10 +2,15 @@ package relay_test
 
 import (
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +20,7 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -120,6 +126,59 @@ func TestOneProcessPerFile(t *testing.T) {
 	require.Contains(t, out, "test 0")
 	p.crash(t)
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(2)))
+}
+
+// TestSetBackTwins: of two real processes on one database the first hands out a batch when the second has taken note of
+// it. With DOONA_FULL=1 the second is stopped where it stands: the first hands out nothing for as long as that may only
+// be slow, and then goes on without it. When the second comes back, it says that it is joining, and then hands out the
+// same bytes.
+func TestSetBackTwins(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
+	startProcess(t, c, 0)
+	config, twin := c.Twin(t, 0)
+	second := startConfig(t, twin, 0, config)
+	cfg, err := relay.LoadConfig(config)
+	require.NoError(t, err)
+	postSome(t, c, 0, 10)
+	batch, _ := c.Pull(t, 0, 0)
+	require.Equal(t, batch, pullFrom(t, c, cfg.Listen, 0))
+	if os.Getenv("DOONA_FULL") == "" {
+		return
+	}
+	require.NoError(t, second.cmd.Process.Signal(syscall.SIGSTOP))
+	stopped := time.Now()
+	postSome(t, c, 10, 20)
+	_, err = c.Verifier.Pull(t.Context(), c.Open, 0, 0, 1)
+	require.ErrorIs(t, err, problem.New(problem.NotSealed, ""))
+	batch, _ = c.Pull(t, 0, 1)
+	require.Greater(t, time.Since(stopped), 3*time.Second, "10 s since the second was heard of")
+	require.NoError(t, second.cmd.Process.Signal(syscall.SIGCONT))
+	requireSoon(t, func() bool {
+		resp, err := http.Get("http://" + cfg.Admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return strings.Contains(string(text), "joining")
+	})
+	c.WaitReady(t, cfg.Admin)
+	require.Equal(t, batch, pullFrom(t, c, cfg.Listen, 1))
+}
+
+// pullFrom pulls a batch of epoch 0 from a process of the first relay, when it hands it out.
+func pullFrom(t *testing.T, c *relaytest.Cascade, address string, seq uint64) (b *onion.Batch) {
+	t.Helper()
+	open, of := *c.Open, *c.Open.Task
+	of.Relays = slices.Clone(of.Relays)
+	of.Relays[0].URL = "http://" + address
+	open.Task = &of
+	requireSoon(t, func() bool {
+		var err error
+		b, err = c.Verifier.Pull(t.Context(), &open, 0, 0, seq)
+		return err == nil
+	})
+	return b
 }
 
 // runBeside runs a relay in process, beside those of a cascade, until the test ends.
