@@ -24,6 +24,7 @@ func root() *cobra.Command {
 		taskCommand(),
 		gammaCommand(),
 		amplifyCommand(),
+		composeCommand(),
 		simulateCommand(),
 		analyzeCommand(), mergeCommand(),
 		verifyCommand(),
