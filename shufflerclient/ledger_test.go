@@ -13,7 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -279,3 +282,44 @@ func TestAClientWithALedger(t *testing.T) {
 		require.Equal(t, name, field.Field)
 	}
 }
+
+// Whoever comes every day reports on each of 365 days, within (10, 10⁻⁵): what left is composed again from the task's
+// law alone. Another task of the kind then has no room, on any day of a year around.
+func TestADailyVisitor(t *testing.T) {
+	for name, noise := range map[string]*planner.RelayNoise{"clients": nil, "relays": {}} {
+		draft, err := planner.Draft(planner.Query{Name: "year", Query: task.Histogram, Bins: 16, Labels: true,
+			Batch: 10_000, Honest: .9, TotalEpsilon: 10, TotalDelta: 1e-5, Epochs: 365, Relays: noise})
+		require.NoError(t, err, name)
+		signed, err := fixture.Sign(draft, []string{"https://a.example", "https://b.example"},
+			task.Epochs{Start: 1_800_000_000, Length: day, Count: 365})
+		require.NoError(t, err)
+		open, err := signed.Bundle.Open(nil)
+		require.NoError(t, err)
+		b := shufflerclient.Budget{Epsilon: 10, Delta: 1e-5, Days: 365}
+		keeper := &kept{}
+		client, err := shufflerclient.New(open, shufflerclient.Options{Budget: b, Ledger: keeper})
+		require.NoError(t, err)
+		left := map[uint64]bool{}
+		for epoch := range uint64(365) {
+			report, err := client.Report(epoch, []float64{3})
+			require.NoError(t, err, "%s, day %d", name, epoch)
+			left[report.Epoch] = true
+		}
+		m, err := registry.Open(signed.Task)
+		require.NoError(t, err)
+		law, err := m.Law()
+		require.NoError(t, err)
+		spent := compose.Delta([]compose.Observation{law.Observation(uint64(len(left)))}, b.Epsilon, b.Delta)
+		t.Logf("noise by %s: %d reports, δ = %.4g at ε = 10", name, len(left), spent)
+		require.LessOrEqual(t, spent, b.Delta)
+		require.Len(t, left, 365)
+		for _, at := range []int64{-364, 0, 364, 364 + 364} {
+			require.ErrorIs(t, keeper.Spend(b, "other", price, 1_800_000_000+at*day, day), shufflerclient.ErrBudget)
+		}
+	}
+}
+
+// kept is a ledger in memory.
+type kept struct{ shufflerclient.Ledger }
+
+func (k *kept) Update(change func(*shufflerclient.Ledger) error) error { return change(&k.Ledger) }
