@@ -37,12 +37,12 @@ func (r *Relay) turn(ctx context.Context) {
 	if r.unscrubbed.Load() {
 		r.scrub(ctx)
 	}
-	r.followStreams(ctx)
 	r.logged(ctx, "couldn't destroy keys", r.settle(ctx)) // first: what was set back is not sealed again
 	r.logged(ctx, "couldn't seal", r.sealFull(ctx))
 	for _, s := range r.lineup().order {
 		r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
 	}
+	r.followStreams(ctx) // last: no owner's folder keeps others' epochs from ending
 }
 
 // settle follows the store, which other processes change too: it takes note of how far epochs have

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
@@ -23,7 +24,7 @@ import (
 type stream struct {
 	*succession.Folder
 	root   *served
-	posted chan struct{} // has room for the one request that is read
+	posted chan struct{} // has room for the one request of the owner's that is dealt with
 }
 
 // loadStream loads the successors of a task that is the first of its stream.
@@ -177,7 +178,12 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	if err := r.fromOwner(req, l, handover.NextKeysBody(l.root.ID, position, count)); err != nil {
 		return err
 	}
-	list, err := l.NextKeys(position, count, r.sign)
+	done, err := r.alone(w, l)
+	if err != nil {
+		return err
+	}
+	defer done()
+	list, err := l.NextKeys(position, count, r.unixTime(), r.sign)
 	if err != nil {
 		return refusal(err)
 	}
@@ -195,12 +201,11 @@ func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error 
 	if err := r.fromOwner(req, l, handover.SuccessorBody(l.root.ID)); err != nil {
 		return err
 	}
-	select {
-	case l.posted <- struct{}{}:
-		defer func() { <-l.posted }()
-	default:
-		return r.turnAway(problem.Overloaded)
+	done, err := r.alone(w, l)
+	if err != nil {
+		return err
 	}
+	defer done()
 	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, succession.MaxBundle))
 	if err != nil {
 		return problem.New(problem.TooLarge, "at most %d bytes", succession.MaxBundle)
@@ -215,9 +220,29 @@ func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error 
 	return nil
 }
 
+// alone lets one request of a stream's owner in at a time, and gives it the time that many epochs' keys and
+// a large bundle take.
+func (r *Relay) alone(w http.ResponseWriter, l *stream) (done func(), err error) {
+	select {
+	case l.posted <- struct{}{}:
+	default:
+		return nil, r.turnAway(problem.Overloaded)
+	}
+	connection, until := http.NewResponseController(w), time.Now().Add(ownersTime)
+	_ = connection.SetReadDeadline(until) // who cannot set them has the server's
+	_ = connection.SetWriteDeadline(until)
+	return func() { <-l.posted }, nil
+}
+
+// ownersTime is what an owner's request may take.
+const ownersTime = 5 * time.Minute
+
+// unixTime is this relay's time, in Unix seconds.
+func (r *Relay) unixTime() uint64 { return uint64(max(r.clock.Read().Now.Unix(), 0)) }
+
 // takeSuccessor gives a task its position when all has been checked that serving it will need.
 func (r *Relay) takeSuccessor(l *stream, raw []byte) error {
-	next, has, err := l.Check(raw)
+	next, has, err := l.Check(raw, r.unixTime())
 	if has || err != nil {
 		return err
 	}
@@ -231,13 +256,13 @@ func (r *Relay) takeSuccessor(l *stream, raw []byte) error {
 	return l.Take(next)
 }
 
-// refusal returns the problem of what an owner sent.
+// refusal returns the problem of what an owner sent. What is not the owner's fault is not for the owner to read.
 func refusal(err error) error {
-	switch path := new(fs.PathError); {
+	switch {
 	case errors.Is(err, succession.ErrTaken):
 		return problem.New(problem.Taken, "")
-	case errors.As(err, &path):
-		return err // not the owner's fault
+	case errors.Is(err, succession.ErrFolder), errors.As(err, new(*fs.PathError)):
+		return err
 	}
 	return problem.New(problem.Malformed, "%s", err)
 }

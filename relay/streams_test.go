@@ -161,6 +161,11 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 	cfg.Tasks[0].Successors = ""
 	_, err := relay.New(cfg)
 	require.ErrorContains(t, err, "invalid successors")
+	two := relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2, Task: relaytest.InStream()})
+	cfg = two.Config(t, 0)
+	cfg.Tasks[1].Successors = cfg.Tasks[0].Successors + "/."
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "a folder of its own for every stream")
 	plain := relaytest.New(t, relaytest.Options{Hops: 1})
 	cfg = plain.Config(t, 0)
 	cfg.Tasks[0].Successors = t.TempDir()

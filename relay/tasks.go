@@ -85,6 +85,12 @@ func (r *setup) loadTasks() error {
 				invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once"))
 		}
 		files[keys] = true
+		folder := resolved(c.Successors)
+		if c.Successors != "" && files[folder] {
+			return fmt.Errorf("%s: %w", c.File,
+				invalid.Field("successors", c.Successors, "a folder of its own for every stream"))
+		}
+		files[folder] = true
 		if err := r.serve(s); err != nil {
 			return err
 		}
@@ -97,6 +103,17 @@ func (r *setup) loadTasks() error {
 		return nil
 	}
 	return r.checkMemory()
+}
+
+// resolved returns the one path of a folder that need not exist.
+func resolved(folder string) string {
+	if path, err := filepath.EvalSymlinks(folder); err == nil {
+		folder = path
+	}
+	if path, err := filepath.Abs(folder); err == nil {
+		folder = path
+	}
+	return folder
 }
 
 func (r *setup) loadTask(c TaskConfig) (*served, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -136,7 +137,8 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 	if err := writeJSON(f.out+".json", open.Task); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(f.out, raw, 0o644); err != nil {
+	// Before any relay has it: a position is taken for good, and only this file can finish what was begun.
+	if err := durable.WriteFile(f.out, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the task: %w", err)
 	}
 	return raw, nil

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -28,8 +29,15 @@ import (
 // the one before it has not come.
 var ErrTaken = errors.New("not the next task of the stream")
 
-// MaxBundle is the most bytes of a bundle that is taken.
-const MaxBundle = 64 << 20
+// ErrFolder is returned where the folder is at fault, not what came from the owner.
+var ErrFolder = errors.New("couldn't use the folder of successors")
+
+const (
+	// MaxBundle is the most bytes of a bundle that is taken.
+	MaxBundle = 64 << 20
+	// maxCounts is for how many numbers of epochs an owner may have keys made for one position.
+	maxCounts = 4
+)
 
 // Task is one task of a stream.
 type Task struct {
@@ -40,10 +48,18 @@ type Task struct {
 
 // Folder is a stream and the folder of its successors. It is safe for concurrent use.
 type Folder struct {
-	path string
+	path   string
+	making sync.Mutex // held while a position is given or keys are made, which takes long
 
-	mu    sync.Mutex // guards tasks
+	mu    sync.Mutex // guards the rest; never held while something is made
 	tasks []*Task    // by position
+	chain chain
+}
+
+// chain is the answer to clients, and for how many tasks, of which so many were over, it was made.
+type chain struct {
+	raw         []byte
+	tasks, over int
 }
 
 // Open reads a folder, which need not exist yet. root is the bundle of the stream's first task.
@@ -80,25 +96,21 @@ func (f *Folder) Tasks() []*Task {
 func (f *Folder) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.refresh()
-}
-
-func (f *Folder) refresh() error {
 	for {
 		path := f.file(uint64(len(f.tasks)), ".bundle")
 		raw, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("couldn't read a successor: %w", err)
+		var next *Task
+		if err == nil {
+			next, err = parse(raw)
 		}
-		next, err := parse(raw)
 		if err == nil {
 			err = f.follows(next)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return fmt.Errorf("%w: %s: %w", ErrFolder, path, err)
 		}
 		f.tasks = append(f.tasks, next)
 	}
@@ -110,21 +122,42 @@ func (f *Folder) follows(next *Task) error {
 	return root.CheckSuccessor(last.Open, next.Open, root.Stream.Allow)
 }
 
-// Check returns the task in a bundle if it may come next, or has come. It is [ErrTaken] where another
-// has its position, and else an error that names what breaks the rules.
-func (f *Folder) Check(raw []byte) (next *Task, has bool, err error) {
+// inTime checks what a relay's own time says of a successor. One task that has not begun may wait, so that
+// an owner cannot pile them up. A start far ahead would leave a hole in the stream that nobody can mend: the
+// position is taken for good.
+func (f *Folder) inTime(start, now uint64) error {
+	last := f.tasks[len(f.tasks)-1]
+	if last.Stream.Position > 0 && now < last.Epochs.Start {
+		return invalid.Field("stream.position", strconv.FormatUint(last.Stream.Position+1, 10),
+			"none yet: the newest task of the stream has not begun")
+	}
+	if latest := max(last.Epochs.Over(), now) + last.Epochs.Length; start > latest {
+		return invalid.Field("epochs.start", strconv.FormatUint(start, 10), "at most "+
+			strconv.FormatUint(latest, 10)+", an epoch after the newest task's end and after the time here")
+	}
+	return nil
+}
+
+// Check returns the task in a bundle if it may come next at a Unix time, or has come. It is [ErrTaken] where
+// another has its position, and else an error that names what breaks the rules.
+func (f *Folder) Check(raw []byte, now uint64) (next *Task, has bool, err error) {
 	if next, err = parse(raw); err != nil {
+		return nil, false, err
+	}
+	if next, has, err = f.check(next); has || err != nil {
+		return next, has, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return next, false, f.inTime(next.Epochs.Start, now)
+}
+
+func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
+	if err := f.Refresh(); err != nil {
 		return nil, false, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.check(next)
-}
-
-func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
-	if err := f.refresh(); err != nil {
-		return nil, false, err
-	}
 	if s := next.Stream; s != nil && s.Position != uint64(len(f.tasks)) {
 		if s.Position > 0 && s.Position < uint64(len(f.tasks)) && f.tasks[s.Position].ID == next.ID {
 			return f.tasks[s.Position], true, nil
@@ -134,10 +167,11 @@ func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
 	return next, false, f.follows(next)
 }
 
-// Take gives a task that Check has returned its position, durably, unless another was faster.
+// Take gives a task that Check has returned its position, durably, unless another was faster. Keys that were
+// made for the position and are not the task's are removed.
 func (f *Folder) Take(next *Task) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.making.Lock()
+	defer f.making.Unlock()
 	unlock, err := f.lock()
 	if err != nil {
 		return err
@@ -147,64 +181,92 @@ func (f *Folder) Take(next *Task) error {
 		return err
 	}
 	if err := durable.WriteFile(f.file(next.Stream.Position, ".bundle"), next.Raw, 0o600); err != nil {
-		return fmt.Errorf("couldn't keep a successor: %w", err)
+		return fmt.Errorf("%w: %w", ErrFolder, err)
 	}
-	f.tasks = append(f.tasks, next)
-	return nil
+	if err := f.Refresh(); err != nil {
+		return err
+	}
+	return f.removeOthers(next)
+}
+
+func (f *Folder) removeOthers(next *Task) error {
+	files, err := filepath.Glob(f.file(next.Stream.Position, "-*.keys*"))
+	for _, file := range files {
+		if !strings.HasPrefix(file, f.keys(next.Stream.Position, next.Epochs.Count)) {
+			err = errors.Join(err, os.Remove(file))
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrFolder, err)
+	}
+	return err
 }
 
 // lock keeps other processes out until unlock, and makes the folder.
 func (f *Folder) lock() (unlock func(), err error) {
 	if err := durable.MakeFolder(f.path, 0o700); err != nil {
-		return nil, fmt.Errorf("couldn't make the folder of successors: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	if unlock, err = durable.Lock(filepath.Join(f.path, "position")); err != nil {
-		err = fmt.Errorf("couldn't lock the folder of successors: %w", err)
+		err = fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	return unlock, err
 }
 
-// NextKeys returns the party's list of keys for the next position and a number of epochs, and makes it
-// where it is asked for the first time. It is [ErrTaken] for any other position.
-func (f *Folder) NextKeys(position, count uint64, sign ed25519.PrivateKey) ([]byte, error) {
+// NextKeys returns the party's list of keys for the next position and a number of epochs at a Unix time, and
+// makes it where it is asked for the first time, which takes about .1 ms an epoch. It is [ErrTaken] for any
+// other position.
+func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) ([]byte, error) {
 	if count < 1 || count > 65536 {
 		return nil, invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536")
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.making.Lock()
+	defer f.making.Unlock()
 	unlock, err := f.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := f.refresh(); err != nil {
+	if err := f.Refresh(); err != nil {
 		return nil, err
 	}
-	if position != uint64(len(f.tasks)) {
+	tasks := f.Tasks()
+	if position != uint64(len(tasks)) {
 		return nil, ErrTaken
 	}
-	return f.nextKeys(f.keys(position, count), count, sign)
+	if err := f.inTime(0, now); err != nil {
+		return nil, err
+	}
+	return f.nextKeys(position, count, tasks[0].KEM, sign)
 }
 
 // nextKeys makes keys in a file and a list beside it. Keys without a list were made before a crash, and
 // nobody has been told of them.
-func (f *Folder) nextKeys(keys string, count uint64, sign ed25519.PrivateKey) ([]byte, error) {
+func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.PrivateKey) ([]byte, error) {
+	keys := f.keys(position, count)
 	raw, err := os.ReadFile(keys + ".pub")
-	if !errors.Is(err, fs.ErrNotExist) {
-		return raw, err
+	if err == nil {
+		return raw, nil
 	}
-	if err := os.Remove(keys); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("couldn't make keys: %w", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.Remove(keys)
 	}
-	list, err := keyfile.NewHPKE(keys, f.tasks[0].KEM, count, sign)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
+	}
+	if made, err := filepath.Glob(f.file(position, "-*.keys.pub")); err != nil || len(made) >= maxCounts {
+		return nil, errors.Join(err, invalid.Field("epochs.count", strconv.FormatUint(count, 10),
+			"one for which there are keys: they were made for "+strconv.Itoa(len(made))+" other numbers"))
+	}
+	list, err := keyfile.NewHPKE(keys, kem, count, sign)
+	if err == nil {
+		raw, err = list.Bytes()
+	}
+	if err == nil {
+		err = durable.WriteFile(keys+".pub", raw, 0o600)
+	}
 	if err != nil {
-		return nil, err
-	}
-	if raw, err = list.Bytes(); err != nil {
-		return nil, err
-	}
-	if err := durable.WriteFile(keys+".pub", raw, 0o600); err != nil {
-		return nil, fmt.Errorf("couldn't keep a list of keys: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	return raw, nil
 }
@@ -222,13 +284,26 @@ func (f *Folder) file(position uint64, rest string) string {
 
 // Chain returns the stream as clients get it: without the key lists of tasks that were over by a Unix time.
 func (f *Folder) Chain(over uint64) ([]byte, error) {
-	var chain taskfile.Chain
-	for _, t := range f.Tasks() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	past := 0
+	for past < len(f.tasks) && f.tasks[past].Epochs.Over() <= over {
+		past++
+	}
+	if f.chain.tasks == len(f.tasks) && f.chain.over == past {
+		return f.chain.raw, nil
+	}
+	var all taskfile.Chain
+	for i, t := range f.tasks {
 		b := *t.Bundle
-		if t.Epochs.Over() <= over {
+		if i < past {
 			b.KeyLists = [][]byte{}
 		}
-		chain = append(chain, &b)
+		all = append(all, &b)
 	}
-	return chain.Bytes()
+	raw, err := all.Bytes()
+	if err == nil {
+		f.chain = chain{raw, len(f.tasks), past}
+	}
+	return raw, err
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,13 +29,14 @@ func TestTwoProcesses(t *testing.T) {
 
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
-	list, err := one.NextKeys(1, 1, sign)
+	now := c.Open.Epochs.Start
+	list, err := one.NextKeys(1, 1, now, sign)
 	require.NoError(t, err)
-	same, err := two.NextKeys(1, 1, sign)
+	same, err := two.NextKeys(1, 1, now, sign)
 	require.NoError(t, err)
 	require.Equal(t, list, same)
 	require.NoError(t, os.Remove(filepath.Join(path, "1-1.keys.pub")))
-	other, err := two.NextKeys(1, 1, sign)
+	other, err := two.NextKeys(1, 1, now, sign)
 	require.NoError(t, err)
 	require.NotEqual(t, list, other)
 
@@ -49,16 +51,16 @@ func TestTwoProcesses(t *testing.T) {
 		require.NoError(t, err)
 		return raw
 	}
-	first, has, err := one.Check(successor(0))
+	first, has, err := one.Check(successor(0), now)
 	require.NoError(t, err)
 	require.False(t, has)
-	second, has, err := two.Check(successor(1))
+	second, has, err := two.Check(successor(1), now)
 	require.NoError(t, err)
 	require.False(t, has)
 	require.NoError(t, one.Take(first))
 	require.NoError(t, one.Take(first), "once more is no error")
 	require.ErrorIs(t, two.Take(second), succession.ErrTaken)
-	_, err = two.NextKeys(1, 1, sign)
+	_, err = two.NextKeys(1, 1, now, sign)
 	require.ErrorIs(t, err, succession.ErrTaken)
 	require.Equal(t, one.Tasks()[1].ID, two.Tasks()[1].ID)
 	again, err := succession.Open(path, root)
@@ -67,4 +69,88 @@ func TestTwoProcesses(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(filepath.Join(path, "2.bundle"), successor(0), 0o600))
 	require.ErrorContains(t, again.Refresh(), "2.bundle")
+}
+
+// TestOwnerCannotPileUp: one successor may wait for its time, keys are made for few numbers of epochs, those
+// that were not taken go, and no start far ahead is taken.
+func TestOwnerCannotPileUp(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
+	require.NoError(t, err)
+	path := t.TempDir()
+	f, err := succession.Open(path, root)
+	require.NoError(t, err)
+	sign, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	now := c.Open.Epochs.Start
+	for count := range uint64(4) {
+		_, err := f.NextKeys(1, count+1, now, sign)
+		require.NoError(t, err)
+	}
+	_, err = f.NextKeys(1, 5, now, sign)
+	require.ErrorContains(t, err, "epochs.count")
+	_, err = f.NextKeys(1, 4, now, sign)
+	require.NoError(t, err, "asked again")
+
+	successor := func(before *taskfile.Open, start uint64) []byte {
+		next := *before.Task
+		next.Stream = &task.Stream{Name: "site", Position: before.Stream.Position + 1, Before: before.ID}
+		next.Epochs.Start = start
+		owner, _ := c.AsOwner(t)
+		bundle, err := taskfile.Sign(&next, owner, c.Open.KeyLists)
+		require.NoError(t, err)
+		raw, err := bundle.Bytes()
+		require.NoError(t, err)
+		return raw
+	}
+	over, length := c.Open.Epochs.Over(), c.Open.Epochs.Length
+	_, _, err = f.Check(successor(c.Open, over+length+1), now)
+	require.ErrorContains(t, err, "epochs.start")
+	_, _, err = f.Check(successor(c.Open, over+2*length), over+length)
+	require.NoError(t, err, "the stream was over for an epoch")
+	next, _, err := f.Check(successor(c.Open, over+length), now)
+	require.NoError(t, err)
+	require.NoError(t, f.Take(next))
+	left, err := filepath.Glob(filepath.Join(path, "1-*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{f.Keys(next.Task), f.Keys(next.Task) + ".pub"}, left)
+
+	_, err = f.NextKeys(2, 1, over+length-1, sign)
+	require.ErrorContains(t, err, "stream.position")
+	_, _, err = f.Check(successor(next.Open, next.Epochs.Over()), over+length-1)
+	require.ErrorContains(t, err, "stream.position")
+	_, _, err = f.Check(successor(next.Open, next.Epochs.Over()), over+length)
+	require.NoError(t, err)
+	_, err = f.NextKeys(2, 1, over+length, sign)
+	require.NoError(t, err)
+}
+
+// TestTasksWhileKeysAreMade: who asks for many keys keeps nobody from the stream.
+func TestTasksWhileKeysAreMade(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
+	require.NoError(t, err)
+	f, err := succession.Open(t.TempDir(), root)
+	require.NoError(t, err)
+	sign, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	made := make(chan error, 1)
+	go func() {
+		_, err := f.NextKeys(1, 5_000, c.Open.Epochs.Start, sign)
+		made <- err
+	}()
+	for looks := 0; ; looks++ {
+		select {
+		case err := <-made:
+			require.NoError(t, err)
+			require.Greater(t, looks, 10, "looks while keys were made")
+			return
+		default:
+		}
+		require.Len(t, f.Tasks(), 1)
+		require.NoError(t, f.Refresh())
+		_, err := f.Chain(0)
+		require.NoError(t, err)
+		time.Sleep(time.Millisecond)
+	}
 }

@@ -3,12 +3,14 @@ package handover
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -44,6 +46,10 @@ func (c *Client) NextKeys(ctx context.Context, root *taskfile.Open, last *task.T
 	position := last.Stream.Position + 1
 	signature := Signed(c.key, onion.SignSucceed, NextKeysBody(root.ID, position, count))
 	raw, err := c.small(ctx, root.NextKeysURL(last, hop, position, count), signature, maxBundle)
+	if errors.Is(err, problem.New(problem.Taken, "")) {
+		return nil, fmt.Errorf("relay %s has a task of this position that the first relay has not; hand over the file "+
+			"that was signed then: %w", last.Relays[hop].URL, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get the keys of relay %s: %w", last.Relays[hop].URL, err)
 	}
