@@ -21,7 +21,7 @@ type Keeper interface {
 func priceOf(t *task.Task, m protocols.Mechanism, b Budget) (p Price, err error) {
 	p = Price{First: protocols.Added(t.Claim, 1), Reports: t.Epochs.Count}
 	if most := math.Ceil(b.seconds() / float64(t.Epochs.Length)); most < float64(p.Reports) {
-		p.Reports = uint64(most)
+		p.Reports = uint64(max(most, 1))
 	}
 	p.All.Delta = protocols.Added(t.Claim, p.Reports).Delta
 	if total := t.Claim.Total; !total.IsZero() && p.Reports == t.Epochs.Count {
@@ -37,8 +37,7 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget) (p Price, err error)
 	if !(p.All.Epsilon <= b.Epsilon) {
 		return p, invalid.Field("Budget", fmt.Sprint(b.Epsilon),
 			fmt.Sprintf("an epsilon of at least %v: what %d epochs in %v days cost at delta %v", p.All.Epsilon,
-				p.Reports,
-				b.Days, p.All.Delta))
+				p.Reports, b.Days, p.All.Delta))
 	}
 	return p, nil
 }

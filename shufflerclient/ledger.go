@@ -75,6 +75,12 @@ func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64)
 	if err := b.check(); err != nil {
 		return err
 	}
+	if err := l.check(); err != nil {
+		return err
+	}
+	if err := (&Line{ID: id, Price: p, Length: length}).check(); err != nil {
+		return err
+	}
 	at := slices.IndexFunc(l.Lines, func(line Line) bool { return line.ID == id })
 	if at >= 0 {
 		line := l.Lines[at]
@@ -100,12 +106,16 @@ func (l *Ledger) admit(b Budget, at int, line Line, start int64) error {
 		lines = append(lines, l.Lines[at+1:]...)
 	}
 	worst := most(lines, b, start)
-	if !(worst.Epsilon <= b.Epsilon && (worst.Delta <= b.Delta || b.Delta == 1)) {
+	if !(fits(worst.Epsilon, b.Epsilon) && (fits(worst.Delta, b.Delta) || b.Delta == 1)) {
 		return fmt.Errorf("%w: epsilon %v, delta %v within %v days", ErrBudget, worst.Epsilon, worst.Delta, b.Days)
 	}
 	l.Lines = lines
 	return nil
 }
+
+// fits says whether a sum of decimal numbers is within a limit, but for what binary numbers added: .1 three times
+// is within .3.
+func fits(sum, limit float64) bool { return sum <= limit*(1+1e-12) }
 
 // most returns the largest ε and the largest δ that any window around a time has. Windows that begin with an epoch
 // have all that others have.
@@ -143,10 +153,13 @@ func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
 // near returns the line's epochs that are in a window with a time, ascending.
 func (l *Line) near(around int64, window float64) (out []int64) {
 	for _, run := range l.Runs {
-		for i := range run.Count {
-			if at := run.Start + int64(i*l.Length); math.Abs(float64(at-around)) < window {
-				out = append(out, at)
+		after := math.Floor((float64(around-run.Start)-window)/float64(l.Length)) + 1
+		for i := uint64(max(after, 0)); i < run.Count; i++ {
+			at := run.Start + int64(i*l.Length)
+			if float64(at-around) >= window {
+				break
 			}
+			out = append(out, at)
 		}
 	}
 	return out
@@ -184,11 +197,33 @@ func (l *Line) group(n uint64) compose.Spend {
 
 // check is an error unless a ledger that was written down could be one.
 func (l *Ledger) check() error {
-	for _, line := range l.Lines {
-		p := line.Price
-		if !(line.Length > 0 && p.Reports > 0 && p.First.Epsilon > 0 && p.All.Epsilon > 0 && p.First.Delta >= 0 &&
-			p.All.Delta >= 0) {
-			return invalid.Field("ledger", line.ID, "a line with a price, and the length of its epochs")
+	seen := map[string]bool{}
+	for i := range l.Lines {
+		line := &l.Lines[i]
+		if err := line.check(); err != nil {
+			return err
+		}
+		if seen[line.ID] {
+			return invalid.Field("ledger", line.ID, "each line once")
+		}
+		seen[line.ID] = true
+	}
+	return nil
+}
+
+// maxCount is more epochs than any task has in a run.
+const maxCount = 1 << 32
+
+func (l *Line) check() error {
+	p := l.Price
+	positive := p.Reports > 0 && p.First.Epsilon > 0 && p.All.Epsilon > 0
+	if !(positive && p.First.Delta >= 0 && p.All.Delta >= 0 && l.Length > 0 && l.Length < 1<<30) {
+		return invalid.Field("ledger", l.ID, "a line with a price, and the length of its epochs")
+	}
+	for i, run := range l.Runs {
+		if run.Count < 1 || run.Count > maxCount || i > 0 &&
+			l.Runs[i-1].Start+int64(l.Runs[i-1].Count*l.Length) > run.Start {
+			return invalid.Field("ledger", l.ID, "runs of 1 to 2^32 epochs, ascending, none over another")
 		}
 	}
 	return nil

@@ -125,6 +125,47 @@ func TestNoClockForgets(t *testing.T) {
 	require.Len(t, ledger.Lines, 2)
 }
 
+// Three lines of .1 fit into .3, which binary numbers do not say; four do not.
+func TestDecimalsAddUp(t *testing.T) {
+	var ledger shufflerclient.Ledger
+	b := shufflerclient.Budget{Epsilon: .3, Delta: 3e-6, Days: 30}
+	tenth := shufflerclient.Price{First: compose.Spend{Epsilon: .1, Delta: 1e-6}, Reports: 1,
+		All: compose.Spend{Epsilon: .1, Delta: 1e-6}}
+	for i := range int64(3) {
+		require.NoError(t, ledger.Spend(b, fmt.Sprint(i), tenth, i, day))
+	}
+	require.ErrorIs(t, ledger.Spend(b, "3", tenth, 3, day), shufflerclient.ErrBudget)
+}
+
+// What a keeper of the caller's own gives back, or a price of nothing, is refused before it is reckoned with.
+func TestNoLedger(t *testing.T) {
+	good := func() shufflerclient.Line {
+		return shufflerclient.Line{ID: "a", Price: price, Length: day, Runs: []shufflerclient.Run{{Start: 0, Count: 2}}}
+	}
+	for name, change := range map[string]func(*shufflerclient.Ledger){
+		"no length":    func(l *shufflerclient.Ledger) { l.Lines[0].Length = 0 },
+		"no reports":   func(l *shufflerclient.Ledger) { l.Lines[0].Price.Reports = 0 },
+		"no epsilon":   func(l *shufflerclient.Ledger) { l.Lines[0].Price.First.Epsilon = 0 },
+		"NaN":          func(l *shufflerclient.Ledger) { l.Lines[0].Price.All.Delta = math.NaN() },
+		"a line twice": func(l *shufflerclient.Ledger) { l.Lines = append(l.Lines, good()) },
+		"no epoch":     func(l *shufflerclient.Ledger) { l.Lines[0].Runs[0].Count = 0 },
+		"endless":      func(l *shufflerclient.Ledger) { l.Lines[0].Runs[0].Count = 1 << 63 },
+		"overlap": func(l *shufflerclient.Ledger) {
+			l.Lines[0].Runs = append(l.Lines[0].Runs, shufflerclient.Run{Start: day, Count: 1})
+		},
+		"out of order": func(l *shufflerclient.Ledger) {
+			l.Lines[0].Runs = append(l.Lines[0].Runs, shufflerclient.Run{Start: -day, Count: 1})
+		},
+	} {
+		ledger := shufflerclient.Ledger{Lines: []shufflerclient.Line{good()}}
+		change(&ledger)
+		b := shufflerclient.Budget{Epsilon: 100, Delta: 1e-2, Days: 30}
+		require.ErrorContains(t, ledger.Spend(b, "b", price, 50*day, day), "invalid ledger", name)
+	}
+	b := shufflerclient.Budget{Epsilon: 100, Delta: 1e-2, Days: 30}
+	require.ErrorContains(t, new(shufflerclient.Ledger).Spend(b, "a", shufflerclient.Price{}, 0, day), "invalid ledger")
+}
+
 // A budget that is the sum of what lines cost has room for all of them. One that is less has room for a few reports of
 // many lines.
 func TestPlans(t *testing.T) {

@@ -3,6 +3,7 @@ package onion
 import (
 	"crypto/ecdh"
 	"crypto/rand"
+	"encoding/hex"
 	"testing"
 
 	"github.com/cloudflare/circl/dh/x25519"
@@ -23,6 +24,12 @@ func TestExchangesAgree(t *testing.T) {
 		_, _ = rand.Read(random[:])
 		shares = append(shares, small, large, random)
 	}
+	for _, order8 := range []string{"e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+		"5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"} {
+		share, err := hex.DecodeString(order8)
+		require.NoError(t, err)
+		shares = append(shares, [32]byte(share))
+	}
 	refused := 0
 	for _, share := range shares {
 		for _, top := range []byte{0, 0x80} {
@@ -40,5 +47,5 @@ func TestExchangesAgree(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 10, refused, "0, 1, -1, p and p + 1, each with both highest bits")
+	require.Equal(t, 14, refused, "0, 1, -1, p, p + 1 and the two of order 8, each with both highest bits")
 }

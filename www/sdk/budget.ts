@@ -53,7 +53,7 @@ function windowOf({ days }: Budget): number {
 
 /** The most epochs of a length, of so many in all, that begin in one window. */
 export function mostReports(budget: Budget, length: number, count: number): number {
-  return Math.min(count, Math.ceil(windowOf(budget) / length));
+  return Math.min(count, Math.max(1, Math.ceil(windowOf(budget) / length)));
 }
 
 /** @throws DoonaError `epsilon-too-large` where the reports of a task alone may cost more than the budget */
@@ -96,11 +96,16 @@ export function reported(line: Line, start: number, length: number): boolean {
 /** Returns the last of the lines if the windows around a time have room for all. */
 function within(lines: readonly Line[], around: number, limit: Limit): Line {
   const { epsilon, delta } = most(lines, around, limit);
-  if (epsilon <= limit.epsilon && (delta <= limit.delta || limit.delta === 1)) return lines.at(-1)!;
+  if (fits(epsilon, limit.epsilon) && (fits(delta, limit.delta) || limit.delta === 1)) return lines.at(-1)!;
   const days = limit.days === Infinity ? '' : ` in ${limit.days} days`;
   const message =
     `couldn't report: this site's reports would cost epsilon ${epsilon}, delta ${delta} together${days}, ${limit.option} is ${limit.epsilon}, ${limit.delta}`;
   throw new DoonaError('budget-exceeded', message, limit.option);
+}
+
+/** Whether a sum of decimal numbers is within a limit, but for what binary adds: .1 three times is within .3. */
+function fits(sum: number, limit: number): boolean {
+  return sum <= limit * (1 + 1e-12);
 }
 
 /**

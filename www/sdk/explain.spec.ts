@@ -94,6 +94,7 @@ test('what all reports together keep, and what no ledger knows of', () => {
   assert.match(text, /Safari clears it after seven days without a visit; after 365 days there is room again$/);
   assert.ok(year.text.includes(text));
   const ever = explainWith(task!, guarantee, { epsilon: 4, delta: 1, days: Infinity });
-  assert.ok(ever.checked.at(-1)!.endsWith('keep epsilon 4, for all time'), ever.checked.at(-1));
+  assert.ok(ever.checked.at(-1)!.endsWith('keep epsilon 4, beside a delta without a limit, for all time'),
+    ever.checked.at(-1));
   assert.match(ever.unverified.at(-1)!.text, /without a visit$/);
 });

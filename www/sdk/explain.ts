@@ -107,7 +107,9 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
 }
 
 function budgetOf({ epsilon, delta, days }: Budget): string {
-  const most = delta === 1 ? `epsilon ${upward(epsilon)}` : `epsilon ${upward(epsilon)}, delta ${upward(delta)}`;
+  // A δ of 1 bounds nothing: what the reports keep is then what every task claims by itself.
+  const loss = epsilon === Infinity ? 'no limit on epsilon' : `epsilon ${upward(epsilon)}`;
+  const most = delta === 1 ? `${loss}, beside a delta without a limit` : `${loss}, delta ${upward(delta)}`;
   return days === Infinity ? `${most}, for all time` : `${most}, in every stretch of ${days} days`;
 }
 
