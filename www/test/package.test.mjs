@@ -119,8 +119,9 @@ const doona: Doona = await connect({ task: '', owner: '', maxEpsilon: 1, maxTota
 const { bytes }: { bytes: number } = await doona.report([1, 2], { signal: AbortSignal.timeout(1) });
 const words: Explanation = doona.explain();
 export const code: ErrorCode = new DoonaError('task-ended', words.text + bytes).code;
-// @ts-expect-error maxEpsilon is required
-await connect({ task: '', owner: '', maxTotalEpsilon: 1 });
+await connect({ stream: '', owner: '', budget: { epsilon: 10, delta: 1e-5, days: 365 } });
+// @ts-expect-error owner is required
+await connect({ task: '', maxEpsilon: 1, maxTotalEpsilon: 1 });
 `;
   await writeFile(join(project, 'typed.ts'), source);
   for (const [module, resolution] of [['nodenext', 'nodenext'], ['esnext', 'bundler']]) {
