@@ -15,7 +15,8 @@ func bbgn19Errata() []Erratum {
 				"at most b₊, second moment at most c.",
 			Truth: "The factor 1/(a·m) does not belong there: integrating Bennett's tail gives b₊/ln(1 + ab₊/c) in " +
 				"front. As printed the right side is below the left wherever a·m is large, and ε derived from it " +
-				"is below the true one. The authors' code has the correct factor.",
+				"is below the true one. The authors' code had the printed factor too until July 2020, and has the " +
+				"correct one since.",
 			show: showLemma11,
 		},
 		{
@@ -41,13 +42,36 @@ func bbgn19Errata() []Erratum {
 			show: showTheorem1,
 		},
 		{
-			Name: "variation-ratio", Where: "public code for variation-ratio reduction (arXiv 2304.05007) and for " +
-				"\"stronger clones\" (arXiv 2208.04591), used for randomized response over K ≥ 3 values",
+			Name: "variation-ratio", Where: "variation-ratio reduction (arXiv 2304.05007) and its public code, used " +
+				"for randomized response over K ≥ 3 values",
 			Claim: "the pair of two multinomials with the randomizer's total variation dominates the shuffled reports.",
 			Truth: "For K ≥ 3 its divergence can lie below the true one, so it certifies nothing there. By hand: n " +
 				"= 3, K = 3, γ = 0.4, ε = 1.5, inputs (0,0,0) against (0,0,1), outcome \"all report 0\": 0.7333³ − " +
 				"e^1.5·0.7333²·0.1333 = 0.073.",
 			show: showVariationRatio,
+		},
+		{
+			Name: "stronger-clones", Where: "\"stronger clones\" (arXiv 2208.04591), Lemma 3.5 as first published, " +
+				"for randomized response over K ≥ 3 values",
+			Claim: "with p = 1/(e^ε₀ + K − 1) the shuffled reports are dominated by C ~ Bin(n−1, 2p) clones, half of " +
+				"them either, with the target in one cell with probability e^ε₀·p, in the other with p, and else in " +
+				"neither.",
+			Truth: "Who simulates the reports from the pair must know whether the target is in neither cell, and " +
+				"cannot. The paper's errata say that its proof errs for p < 1/(e^ε₀+1). With p = 1/(e^ε₀+1) the " +
+				"target is " +
+				"always in a cell, and for randomized response the pair is then above the truth.",
+			show: showStrongerClones,
+		},
+		{
+			Name: "fft-mean", Where: "public code that composes losses of the shuffle model by FFT " +
+				"(DPBayes/numerical-shuffler-experiments, commit 75068f3), its bound of the error",
+			Claim: "the mean E[e^{λL}] of a loss with values s and probabilities p is Σ exp(λs + p), and that of " +
+				"E[e^{−λL}] is the same sum.",
+			Truth: "E[e^{λL}] = Σ p·exp(λs): p does not belong in the exponent, where each value counts as if " +
+				"it were " +
+				"certain; and the sign differs between the two means. The sum is too large where values come in " +
+				"pairs ±s, as they do there, so the bound is safe there, and loose by more than the number of values.",
+			show: showFFTMean,
 		},
 	}
 }
@@ -180,4 +204,51 @@ func showVariationRatio() (string, bool) {
 	return fmt.Sprintf("the pair gives δ = %.4f; the one outcome alone %.4f; the truth over all inputs is %.4f.", pair,
 			hand, truth),
 		pair < hand && hand <= truth
+}
+
+// strongerClones returns the divergence of the pair of "stronger clones" for n reports: of n−1 others, C ~ Bin(n−1,
+// 2p) report one of two cells, half of them either; the target reports one with probability e^ε₀·p, the other with
+// p, and else neither.
+func strongerClones(p, eps0 float64, n int, eps float64) (delta float64) {
+	hit := math.Exp(eps0) * p
+	neither := max(0, 1-hit-p)
+	for a := range n + 1 {
+		for b := range n + 1 - a {
+			others := func(a, b int) float64 { return binomial(n-1, a+b, 2*p) * binomial(a+b, a, .5) }
+			first, second, none := others(a-1, b), others(a, b-1), neither*others(a, b)
+			delta += math.Max(0, hit*first+p*second+none-math.Exp(eps)*(p*first+hit*second+none))
+		}
+	}
+	return delta
+}
+
+func showStrongerClones() (string, bool) {
+	const k, gamma, n, eps = 3, .4, 3, 1.5
+	truth := worst(reports(k, gamma), n, eps)
+	eps0 := math.Log((1 - gamma + gamma/k) / (gamma / k))
+	withdrawn := strongerClones(1/(math.Exp(eps0)+k-1), eps0, n, eps)
+	kept := strongerClones(1/(math.Exp(eps0)+1), eps0, n, eps)
+	return fmt.Sprintf("n = %d, K = %d, γ = %g, ε₀ = %.3f, ε = %g: the pair gives δ = %.4f, the truth over all inputs "+
+			"is %.4f; with p = 1/(e^ε₀+1) the pair gives %.4f.", n, k, gamma, eps0, eps, withdrawn, truth, kept),
+		withdrawn < truth/2 && truth <= kept
+}
+
+// showFFTMean takes the loss of two-valued randomized response among n reports: that of the counts a + 1 against a.
+func showFFTMean() (string, bool) {
+	const n, gamma, lambda = 20, .5, 2.
+	law := make([]float64, n+1) // of the reports of 1, where one user has 1 and the others 0
+	for ones := range n + 1 {
+		law[ones] = (1-gamma/2)*binomial(n-1, ones-1, gamma/2) + gamma/2*binomial(n-1, ones, gamma/2)
+	}
+	mean, code := 0., 0.
+	values := 0
+	for ones, p := range law {
+		q := binomial(n, ones, gamma/2)
+		loss := math.Log(p / q)
+		mean += p * math.Exp(lambda*loss)
+		code += math.Exp(-lambda*loss + p)
+		values++
+	}
+	return fmt.Sprintf("two values, n = %d, γ = %g, λ = %g: E[e^{λL}] = %.3f, and the sum over %d values is %.1f.", n,
+		gamma, lambda, mean, values, code), mean > 1 && code > float64(values)
 }

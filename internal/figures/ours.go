@@ -32,7 +32,8 @@ func ourFigures() []Figure {
 			Y:       "root mean square error of a count, n = 10⁴",
 			Caption: "A histogram of 16 values, and a sum, for (1, 10⁻⁶). Malicious clients add no noise, so noise " +
 				"is calibrated for the honest share and all of it is added when everybody is honest after all. " +
-				"Noise by two relays does not depend on clients: its line is flat, down to one honest client. " +
+				"Noise by two relays does not depend on clients: its lines are flat, down to one honest client. " +
+				"So are a curator's discrete Laplace noise, and Prio's, whose two servers each add a curator's. " +
 				"Nobody can verify the share that is assumed.",
 			compute: oursHonest,
 		},
@@ -95,29 +96,40 @@ func withRelays(m protocols.Mechanism, n uint64) float64 {
 }
 
 func oursHonest(quick bool) (*Table, error) {
-	t := newTable("share", "histogram", "histogram, noise by relays", "sum, realsum", "sum, splitmix")
+	t := newTable("share", "histogram", "histogram, noise by relays", "histogram, Prio", "histogram, curator",
+		"sum, realsum", "sum, splitmix", "sum, noise by relays", "sum, Prio", "sum, curator")
 	for i := 1; i <= 10; i++ {
 		h := float64(i) / 10
 		if quick && i%5 != 0 {
 			continue
 		}
-		var row []float64
+		var errors []float64
 		for _, q := range []planner.Query{
 			{Query: task.Histogram, Protocol: "histogram", Bins: 16, Labels: true},
 			{Query: task.Histogram, Protocol: "augmented", Bins: 16, Labels: true, Relays: &planner.RelayNoise{}},
 			{Query: task.Sum, Protocol: "realsum", Hi: 1},
 			{Query: task.Sum, Protocol: "splitmix", Hi: 1},
+			{Query: task.Sum, Protocol: "augmented", Hi: 1, Relays: &planner.RelayNoise{}},
 		} {
 			q.Batch, q.Honest, q.Epsilon, q.Delta = 1e4, h, 1, 1e-6
 			_, m, err := draft(q)
 			if err != nil {
 				return nil, err
 			}
-			row = append(row, withRelays(m, 1e4))
+			errors = append(errors, withRelays(m, 1e4))
 		}
-		t.add(h, row...)
+		bins := math.Sqrt(discreteLaplaceVariance(1. / 2)) // who changes a value changes two counts
+		row := append(slices.Clone(errors[:2]), math.Sqrt2*bins, bins)
+		row = append(row, errors[2:]...)
+		t.add(h, append(row, 2, math.Sqrt2)...)
 	}
 	return t, nil
+}
+
+// discreteLaplaceVariance returns that of Pr[k] ~ e^{−s·|k|} over the whole numbers.
+func discreteLaplaceVariance(s float64) float64 {
+	q := math.Exp(-s)
+	return 2 * q / ((1 - q) * (1 - q))
 }
 
 func oursEpochs(quick bool) (*Table, error) {
