@@ -13,8 +13,8 @@ import (
 // The next hop's memory shows what nothing here can: that the store, the secret and the keys were set back
 // together, to one moment. The number that it asks for is signed, and it asks for one only when it has had
 // the batches before. If one of these was not begun here, or is still open, this relay has forgotten them, and with
-// them who has reported; or the next hop lies, which can stop the epoch whatever it says. The request also has the
-// hash of the manifest before, so that it shows, too, where the number is there again and is another batch. So
+// them who has reported; or the next hop lies, which can stop the epoch whatever it says. The request also has a
+// hash of all manifests before, so that it shows, too, where a number is there again and is another batch. So
 // nothing more is taken, made or handed out in that epoch, until the operator has put back what is newer, or ended
 // the epochs.
 
@@ -41,7 +41,7 @@ func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) e
 	return r.nowBehind(ctx, s, epoch, seq)
 }
 
-// checkBefore is errBehind in an epoch that is behind, or where the next hop has had another batch of the number
+// checkBefore is errBehind in an epoch that is behind, or where the next hop has had another batch of a number
 // before this one, or one that is not made yet.
 func (r *Relay) checkBefore(ctx context.Context, s *served, epoch, seq uint64, before handover.Before) error {
 	if s.isBehind(epoch) {
@@ -50,11 +50,14 @@ func (r *Relay) checkBefore(ctx context.Context, s *served, epoch, seq uint64, b
 	if seq == 0 || before == (handover.Before{}) {
 		return nil
 	}
-	manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq-1)
+	had, err := s.made.below(epoch, seq, func(seq uint64) ([]byte, error) {
+		manifest, _, err := r.store.Manifest(ctx, s.epochID(epoch), seq)
+		return manifest, err
+	})
 	if errors.Is(err, store.ErrNoBatch) {
 		return r.checkBehind(ctx, s, epoch, seq) // nil where it has expired
 	}
-	if err != nil || handover.BeforeOf(manifest) == before {
+	if err != nil || had.Agrees(before) {
 		return err
 	}
 	return r.nowBehind(ctx, s, epoch, seq)

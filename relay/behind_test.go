@@ -77,7 +77,7 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 			offer(0, span(0, 10))
 			had, err := pull(0, handover.Before{})
 			require.NoError(t, err)
-			before := handover.BeforeOf(had.Manifest)
+			before := handover.HadOf(had.Manifest).Before()
 			require.NoError(t, next.Confirm(t.Context(), c.Open, hop, 0, 0, had.Manifest))
 			stop()
 
@@ -94,13 +94,54 @@ func TestSetBackShowsByAnotherBatch(t *testing.T) {
 				Reason: "the next hop has had a batch that is not here: everything was set back"})
 			stop()
 			c.Start(t, hop)
-			_, err = pull(1, handover.BeforeOf(other.Manifest))
+			_, err = pull(1, handover.HadOf(other.Manifest).Before())
 			requireProblem(t, problem.SetBack, err)
 			_, _, err = next.End(t.Context(), c.Open, hop, 0)
 			requireProblem(t, problem.SetBack, err)
 			requireProblem(t, problem.SetBack, next.Confirm(t.Context(), c.Open, hop, 0, 0, other.Manifest))
 		})
 	}
+}
+
+// TestSetBackShowsByABatchFurtherBack: everything was set back by two batches, and the relay before serves another
+// first one, and the same second: it is destroyed, so that its manifest is the same again. The next hop has had
+// another first one, and says so.
+func TestSetBackShowsByABatchFurtherBack(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	first := c.StartFirst(t)
+	serve := func(seq uint64, lanes onion.Lanes) { first.Serve(t, 0, seq, first.Batch(t, 0, seq, 10, lanes)) }
+	bad := c.Slots(t, 0, span(90, 10)...)
+	for _, slot := range bad[0] {
+		slot[len(slot)-1] ^= 1 // does not open
+	}
+	batches := func(n int) {
+		requireSoon(t, func() bool { e := c.Status(t, 1).Epochs; return len(e) > 0 && int(e[0].Batches) == n })
+	}
+	c.Start(t, 1)()
+	restore := keepFolder(t, filepath.Dir(c.RelayConfig(2)))
+	stop := c.Start(t, 1)
+	victims := c.Slots(t, 0, span(0, 10)...)
+	serve(0, victims)
+	serve(1, bad)
+	batches(2)
+	one, _ := c.Pull(t, 0, 0)
+	two, _ := c.Pull(t, 0, 1)
+	stop()
+
+	restore()
+	serve(0, c.Slots(t, 0, span(20, 10)...))
+	serve(2, victims)
+	c.Start(t, 1)
+	batches(3)
+	witness := func(*onion.SignedManifest) error { return nil }
+	pull := func(seq uint64, before handover.Before) (*onion.Batch, error) {
+		return c.Verifier.PullOnce(t.Context(), c.Open, 1, 0, seq, before, witness)
+	}
+	again, err := pull(1, handover.Before{})
+	require.NoError(t, err)
+	require.Equal(t, two.Manifest, again.Manifest, "this one shows nothing")
+	_, err = pull(2, handover.HadOf(one.Manifest, two.Manifest).Before())
+	requireProblem(t, problem.SetBack, err)
 }
 
 // TestSetBackShowsWhileItIsMade: the batch that is asked for, and the one before, are made anew while the pull is
@@ -121,7 +162,7 @@ func TestSetBackShowsWhileItIsMade(t *testing.T) {
 	c.Serve(t, r, cfg.Admin)
 	postSome(t, c, 10, 30)
 	requireSoon(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 2 })
-	_, err = c.Verifier.PullOnce(t.Context(), c.Open, 0, 0, 1, handover.BeforeOf(had.Manifest),
+	_, err = c.Verifier.PullOnce(t.Context(), c.Open, 0, 0, 1, handover.HadOf(had.Manifest).Before(),
 		func(*onion.SignedManifest) error { return nil })
 	requireProblem(t, problem.SetBack, err)
 }

@@ -191,6 +191,8 @@ func (r *Relay) expireEpoch(ctx context.Context, s *served, epoch uint64) error 
 	if err := r.advance(ctx, s, epoch, store.StateExpired); err != nil {
 		return err
 	}
+	s.made.forget(epoch)
+	s.taken.forget(epoch)
 	r.scrub(ctx)
 	r.cfg.Log.Info("epoch expired", "task", s.name(), "epoch", epoch)
 	return nil

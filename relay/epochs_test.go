@@ -32,12 +32,18 @@ func pragma(t *testing.T, c *relaytest.Cascade, hop int, name string) int {
 
 func query(t *testing.T, c *relaytest.Cascade, hop int, text string) (n int) {
 	t.Helper()
+	queryInto(t, c, hop, &n, text)
+	return n
+}
+
+// queryInto reads the one value that a query has.
+func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text string, args ...any) {
+	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+
 		"?_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
 	defer db.Close()
-	require.NoError(t, db.QueryRow(text).Scan(&n))
-	return n
+	require.NoError(t, db.QueryRow(text, args...).Scan(into))
 }
 
 // waitState waits until a relay's epoch has come that far.

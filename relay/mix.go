@@ -440,19 +440,19 @@ func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) er
 	return err
 }
 
-// before returns what this relay has had of the number before one.
+// before returns what this relay has had of the numbers before one.
 func (r *Relay) before(ctx context.Context, s *served, epoch, seq uint64) (b handover.Before, err error) {
-	if seq == 0 {
-		return b, nil
-	}
-	source, err := r.sourceOf(ctx, s, epoch, seq-1)
+	had, err := s.taken.below(epoch, seq, func(seq uint64) ([]byte, error) {
+		source, err := r.sourceOf(ctx, s, epoch, seq)
+		if err != nil {
+			return nil, err
+		}
+		return source.Manifest, nil
+	})
 	if errors.Is(err, store.ErrNoBatch) { // the epoch is over
 		return b, nil
 	}
-	if err != nil {
-		return b, err
-	}
-	return handover.BeforeOf(source.Manifest), nil
+	return had.Before(), err
 }
 
 // sourceOf returns the manifest that a batch here was made from.

@@ -35,6 +35,9 @@ type served struct {
 	// Draws the cells of the dummies for one batch; nil if the task has none.
 	draw func(*randomizer.Source) ([]uint64, error)
 
+	made  had // what this relay has made
+	taken had // what it has had of the relay before
+
 	mu      sync.Mutex // guards the rest
 	openers map[uint64]*onion.Opener
 	tokens  map[uint64]*tokenEpoch // by epoch; of a first relay of a task with tokens

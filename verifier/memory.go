@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -179,17 +180,32 @@ func (p *Puller) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 	return r.Signed(), nil
 }
 
-// before returns what is known here of the number before one: nothing where its batch is missing, damaged, or two.
-func (p *Puller) before(epoch, seq uint64) (none handover.Before) {
-	if seq == 0 {
-		return none
+// before returns what is known here of the numbers before one, down to where a batch is missing, damaged, or two.
+func (p *Puller) before(epoch, seq uint64, c *cursor) handover.Before {
+	var had handover.Had
+	for seq > 0 {
+		seq--
+		one, ok := c.had[seq]
+		if !ok {
+			if one = p.hadOf(epoch, seq); one == nil {
+				break
+			}
+			c.had[seq] = one
+		}
+		had = append(had, one...)
 	}
-	if _, err := os.Stat(p.manifestPath(epoch, seq-1) + secondSuffix); err == nil {
-		return none
+	slices.Reverse(had)
+	return had.Before()
+}
+
+// hadOf is nil where the batch is missing, damaged, or two.
+func (p *Puller) hadOf(epoch, seq uint64) handover.Had {
+	if _, err := os.Stat(p.manifestPath(epoch, seq) + secondSuffix); err == nil {
+		return nil
 	}
-	s, err := p.signed(epoch, seq-1)
+	s, err := p.signed(epoch, seq)
 	if s == nil || err != nil {
-		return none
+		return nil
 	}
-	return handover.BeforeOf(s.Manifest)
+	return handover.HadOf(s.Manifest)
 }

@@ -47,14 +47,15 @@ type Puller struct {
 
 // cursor is how far an epoch has been pulled.
 type cursor struct {
-	next     uint64            // Number of the next batch.
-	complete bool              // There is no further batch.
-	end      *onion.End        // The last relay's, in the folder; nil before it is there.
-	kept     map[uint64]bool   // Batches in the folder, by number.
-	pending  map[uint64][]byte // Manifests of batches kept and not yet confirmed, by number.
-	written  bool              // What the epoch adds up to is in the folder.
-	erased   bool              // Its records are not, and its key is gone.
-	missing  bool              // A batch was here once and is not: it may come back from a backup.
+	next     uint64                  // Number of the next batch.
+	complete bool                    // There is no further batch.
+	end      *onion.End              // The last relay's, in the folder; nil before it is there.
+	kept     map[uint64]bool         // Batches in the folder, by number.
+	pending  map[uint64][]byte       // Manifests of batches kept and not yet confirmed, by number.
+	had      map[uint64]handover.Had // Of each number that is known here.
+	written  bool                    // What the epoch adds up to is in the folder.
+	erased   bool                    // Its records are not, and its key is gone.
+	missing  bool                    // A batch was here once and is not: it may come back from a backup.
 }
 
 // NewPuller returns a puller that keeps batches in dir, which it creates, and adds those that are
@@ -86,7 +87,8 @@ func (p *Puller) Close() error { return p.release() }
 // put aside.
 func (p *Puller) reload() error {
 	for epoch := range p.verifier.open.Epochs.Count {
-		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, pending: map[uint64][]byte{}}
+		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, pending: map[uint64][]byte{},
+			had: map[uint64]handover.Had{}}
 	}
 	if err := p.noteQuarantined(); err != nil {
 		return err
@@ -419,7 +421,7 @@ func (p *Puller) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bool, err error) {
 	open, seq := p.verifier.open, c.next
 	last := open.VerifierHop() - 1
-	batch, err := p.client.PullOnce(ctx, open, last, epoch, seq, p.before(epoch, seq), p.remember(epoch, seq))
+	batch, err := p.client.PullOnce(ctx, open, last, epoch, seq, p.before(epoch, seq, c), p.remember(epoch, seq))
 	if ctx.Err() == nil { // else it is this verifier that ends
 		p.noteContact(err)
 	}

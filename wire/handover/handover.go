@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -39,12 +40,48 @@ const Header = "Doona-Signature"
 // BeforeHeader carries the [Before] of a pull, as unpadded base64url. Without it nothing is said.
 const BeforeHeader = "Doona-Before"
 
-// Before is the SHA-256 of the manifest that a hop has had of the number before the one that it asks for; zeros
-// where it does not know. A relay that has another batch of that number was set back.
+// Before says which batches a hop has had before the number that it asks for: the SHA-256 of the SHA-256 of each
+// manifest, of the number before first, then down to the first number that it knows without a gap. Zeros are for a
+// hop that does not know the number before. A relay that has another batch of any of them was set back.
+//
+// Of the number before alone it would not do: a batch that was destroyed has no slots, so a relay makes the same
+// manifest of the same source again, whatever it has forgotten of the numbers before that.
 type Before [sha256.Size]byte
 
-// BeforeOf returns that of a manifest.
-func BeforeOf(manifest []byte) Before { return sha256.Sum256(manifest) }
+// Had is the SHA-256 of each manifest of some numbers without a gap, the lowest first.
+type Had [][sha256.Size]byte
+
+// HadOf returns that of manifests, the lowest number's first.
+func HadOf(manifests ...[]byte) (h Had) {
+	for _, m := range manifests {
+		h = append(h, sha256.Sum256(m))
+	}
+	return h
+}
+
+// Before returns what says so of the number behind the last of these; zeros where there are none.
+func (h Had) Before() (b Before) {
+	if len(h) == 0 {
+		return b
+	}
+	sum := sha256.New()
+	for _, one := range slices.Backward(h) {
+		sum.Write(one[:])
+	}
+	return Before(sum.Sum(nil))
+}
+
+// Agrees says whether b is of these, or of the last few of these: who asks may know fewer.
+func (h Had) Agrees(b Before) bool {
+	sum := sha256.New()
+	for _, one := range slices.Backward(h) {
+		sum.Write(one[:])
+		if Before(sum.Sum(nil)) == b {
+			return true
+		}
+	}
+	return false
+}
 
 // ParseBefore reads the header's value.
 func ParseBefore(text string) (b Before, err error) {

@@ -259,3 +259,17 @@ func TestPullChecksAsItStreams(t *testing.T) {
 		require.LessOrEqual(t, len(raw)-a.body.Len(), tt.read, name)
 	}
 }
+
+// TestHadAgrees: with all numbers before or the last few of them, and with no others, nor with another order.
+func TestHadAgrees(t *testing.T) {
+	a, b, c, other := []byte("a"), []byte("b"), []byte("c"), []byte("other")
+	had := handover.HadOf(a, b, c)
+	for _, same := range []handover.Had{had, handover.HadOf(b, c), handover.HadOf(c)} {
+		require.True(t, had.Agrees(same.Before()))
+	}
+	for _, not := range []handover.Had{nil, handover.HadOf(a, b), handover.HadOf(other, b, c),
+		handover.HadOf(a, other, c), handover.HadOf(a, b, other), handover.HadOf(a, c, b), handover.HadOf(a, a, b, c)} {
+		require.False(t, had.Agrees(not.Before()))
+	}
+	require.Equal(t, handover.Before{}, handover.HadOf().Before())
+}

@@ -1,0 +1,58 @@
+package relay
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/doona-dp/doona/wire/handover"
+)
+
+// had remembers the hashes of an epoch's manifests, which are for good, so that a pull costs one look at the store
+// and not one for each number before: 32 bytes for each. The zero value has seen none.
+type had struct {
+	mu     sync.Mutex // guards epochs
+	epochs map[uint64]handover.Had
+}
+
+// below returns those of all numbers below seq. That of the last is read every time, and first: it may not be there.
+func (h *had) below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (handover.Had, error) {
+	if seq == 0 {
+		return nil, nil
+	}
+	last, err := manifest(seq - 1)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	known := h.epochs[epoch]
+	h.mu.Unlock()
+	out := slices.Clone(known[:min(uint64(len(known)), seq-1)])
+	for next := uint64(len(out)); next < seq-1; next++ {
+		one, err := manifest(next)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, handover.HadOf(one)...)
+	}
+	out = append(out, handover.HadOf(last)...)
+	h.learn(epoch, out)
+	return out, nil
+}
+
+func (h *had) learn(epoch uint64, had handover.Had) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.epochs == nil {
+		h.epochs = map[uint64]handover.Had{}
+	}
+	if len(had) > len(h.epochs[epoch]) {
+		h.epochs[epoch] = had
+	}
+}
+
+// forget lets go of an epoch.
+func (h *had) forget(epoch uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.epochs, epoch)
+}

@@ -1,0 +1,46 @@
+package relay
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/handover"
+)
+
+// TestHadBelow: a manifest is read once, but the last one each time, and first.
+func TestHadBelow(t *testing.T) {
+	var h had
+	manifests := [][]byte{{0}, {1}, {2}, {3}}
+	var read []uint64
+	below := func(seq uint64) (handover.Had, error) {
+		read = nil
+		return h.below(7, seq, func(seq uint64) ([]byte, error) {
+			if read = append(read, seq); seq >= uint64(len(manifests)) {
+				return nil, errors.New("not there")
+			}
+			return manifests[seq], nil
+		})
+	}
+	for _, tt := range []struct {
+		seq  uint64
+		want []uint64
+	}{{0, nil}, {3, []uint64{2, 0, 1}}, {3, []uint64{2}}, {4, []uint64{3}}, {2, []uint64{1}}, {4, []uint64{3}}} {
+		had, err := below(tt.seq)
+		require.NoError(t, err)
+		require.Equal(t, tt.want, read)
+		require.Equal(t, handover.HadOf(manifests[:tt.seq]...), had)
+	}
+	_, err := below(1 << 60)
+	require.Error(t, err)
+	require.Equal(t, []uint64{1<<60 - 1}, read)
+	manifests[3] = []byte("another")
+	had, err := below(4)
+	require.NoError(t, err)
+	require.Equal(t, handover.HadOf(manifests...), had)
+	h.forget(7)
+	_, err = below(2)
+	require.NoError(t, err)
+	require.Len(t, read, 2)
+}
