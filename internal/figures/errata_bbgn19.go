@@ -58,8 +58,7 @@ func bbgn19Errata() []Erratum {
 				"neither.",
 			Truth: "Who simulates the reports from the pair must know whether the target is in neither cell, and " +
 				"cannot. The paper's errata say that its proof errs for p < 1/(e^ε₀+1). With p = 1/(e^ε₀+1) the " +
-				"target is " +
-				"always in a cell, and for randomized response the pair is then above the truth.",
+				"target is always in a cell, and for randomized response the pair is then above the truth.",
 			show: showStrongerClones,
 		},
 		{
@@ -68,9 +67,9 @@ func bbgn19Errata() []Erratum {
 			Claim: "the mean E[e^{λL}] of a loss with values s and probabilities p is Σ exp(λs + p), and that of " +
 				"E[e^{−λL}] is the same sum.",
 			Truth: "E[e^{λL}] = Σ p·exp(λs): p does not belong in the exponent, where each value counts as if " +
-				"it were " +
-				"certain; and the sign differs between the two means. The sum is too large where values come in " +
-				"pairs ±s, as they do there, so the bound is safe there, and loose by more than the number of values.",
+				"it were certain; and the sign differs between the two means. The sum is too large where values come " +
+				"in pairs ±s, as they do there: the bound is safe, and in the case shown too large by more than the " +
+				"number of values.",
 			show: showFFTMean,
 		},
 	}

@@ -16,9 +16,8 @@ func scm21Errata() []Erratum {
 				"2(n−1)t/d.",
 			Truth: "The blanket of a coordinate has about γs/k reports, and hides less the smaller s is: s must be " +
 				"bounded from below. And exp(−E(s)/3) is larger than exp(−n/3), as E(s) = (n−1)t/d is less than n. " +
-				"Evaluated at half the mean, as " +
-				"the proof needs it, γ is 4 times the printed one. The step fails; a case where the result fails by " +
-				"it was not found: where γ ≤ 1, s is far from that small.",
+				"Evaluated at half the mean, as the proof needs it, γ is 4 times the printed one. The step fails; a " +
+				"case where the result fails by it was not found: where γ ≤ 1, s is far from that small.",
 			show: showLemma45,
 		},
 		{

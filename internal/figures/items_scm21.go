@@ -54,8 +54,7 @@ func scm21Items() []Item {
 		{Paper: p, What: "Theorem 4.6, Corollary 4.7: error O(d^(8/3)·n^(−5/3)·ε^(−4/3))", Status: Reproduced,
 			exact: true,
 			value: printed(8./3, func(d Data) float64 {
-				b,
-					_ := d["scm21-46d"].Fit(Slope{Series: "paper's γ"})
+				b, _ := d["scm21-46d"].Fit(Slope{Series: "paper's γ"})
 				return b
 			}),
 			Note: "the exponent of d at the best k; [the printed k is not it](errata.md#best-k); without the " +
