@@ -66,17 +66,26 @@ func TestCut(t *testing.T) {
 		db := openDB(t, folder)
 		_, err := db.Exec(`CREATE TABLE a (n INTEGER)`)
 		require.NoError(t, err)
-		for range 30 {
+		var short []int // steps at which the log has just been cut short, which no sync follows
+		for row := range 30 {
 			_, err := db.Exec(`INSERT INTO a VALUES (1)`)
 			require.NoError(t, err)
 			disk.Mark(disk.Steps(), "row")
+			if row%5 == 4 {
+				_, err := db.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`)
+				require.NoError(t, err)
+				short = append(short, disk.Steps())
+			}
 		}
 		db.Close()
 		disk.Remove()
 		rng := rand.New(rand.NewPCG(1, 2))
-		for range 300 {
+		for cut := range 300 {
 			image := t.TempDir()
 			step := rng.IntN(disk.Steps() + 1)
+			if cut%2 == 0 {
+				step = short[rng.IntN(len(short))]
+			}
 			require.NoError(t, disk.Cut(step, rng, image))
 			marked := disk.Marked(step)
 			if len(marked) == 0 {

@@ -274,22 +274,29 @@ func (v *versions) apply(s change) {
 	v.all = append(v.all, now)
 }
 
-// after draws what is left of a file.
+// after draws what is left of a file. A sector behind the end of the content that it is drawn from is zeros: a file
+// may have grown before its bytes came. Not where that content is of later than the length: then the file
+// was cut short, which with its old length has not happened.
 func (v *versions) after(rng *rand.Rand, mode int) []byte {
-	pick := func() []byte {
+	pick := func() int {
 		switch mode {
 		case 0:
-			return v.all[0]
+			return 0
 		case 1:
-			return v.all[max(len(v.all)-1-rng.IntN(2), 0)]
+			return max(len(v.all)-1-rng.IntN(2), 0)
 		default:
-			return v.all[rng.IntN(len(v.all))]
+			return rng.IntN(len(v.all))
 		}
 	}
-	out := make([]byte, len(pick()))
+	length := pick()
+	out := make([]byte, len(v.all[length]))
 	for from := 0; from < len(out); from += sector {
-		if of := pick(); from < len(of) {
-			copy(out[from:min(from+sector, len(out))], of[from:])
+		to, of := min(from+sector, len(out)), pick()
+		if of > length && len(v.all[of]) < to {
+			of = length
+		}
+		if from < len(v.all[of]) {
+			copy(out[from:to], v.all[of][from:])
 		}
 	}
 	return out
