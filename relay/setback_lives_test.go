@@ -287,7 +287,7 @@ func (l *lifetime) tryAll(m int, parts []string) {
 	status, text := 0, ""
 	for began := time.Now(); status/100 != 2 && !strings.Contains(text, "set back"); {
 		status, text = get(t, l.Cascade, l.hop, "/readyz")
-		require.Less(t, time.Since(began), 8*time.Second, "%s: %s", where, text)
+		require.Less(t, time.Since(began), relaytest.Patience, "%s: %s", where, text)
 		time.Sleep(5 * time.Millisecond)
 	}
 	switch {
