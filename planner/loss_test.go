@@ -131,7 +131,9 @@ func heaviest(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]floa
 func TestTheSumOfTens(t *testing.T) {
 	for _, protocol := range []string{"realsum", "rappor", "correlated", "splitmix"} {
 		d, m := open(t, planner.Query{Query: task.Sum, Protocol: protocol, Hi: 10, Batch: 10_000, Honest: 0.9})
-		trial := planner.Trial{Repeats: 4, Confidences: []float64{0.95}, Lost: chance(20)}
+		// At 95 % one of the runs may miss. What was wrong was off by 13 standard errors; this interval has some 6 on
+		// each side, and the test fails by chance with a probability of 4·10⁻⁷ at most.
+		trial := planner.Trial{Repeats: 4, Confidences: []float64{1 - 1e-8}, Lost: chance(20)}
 		o, err := trial.Run(d, m, column(10_000, func(int) float64 { return 10 }))
 		require.NoError(t, err)
 		t.Logf("%s: coverage %v, unusable %v, mean estimate %v", protocol, o.Coverage[0].Entries, o.Unusable,
@@ -151,7 +153,7 @@ func TestTheSumOfTens(t *testing.T) {
 // the truth and is well inside of the query's range.
 func TestCorrelatedStaysUsable(t *testing.T) {
 	d, m := open(t, planner.Query{Query: task.Mean, Protocol: "correlated", Hi: 10, Batch: 2000, Honest: 0.9})
-	trial := planner.Trial{Repeats: 4, Confidences: []float64{0.95}, Lost: chance(1)}
+	trial := planner.Trial{Repeats: 4, Confidences: []float64{1 - 1e-8}, Lost: chance(1)}
 	o, err := trial.Run(d, m, column(2000, func(i int) float64 { return float64(i % 11) }))
 	require.NoError(t, err)
 	require.Equal(t, 1.0, o.Coverage[0].Entries[0])
