@@ -407,7 +407,10 @@ func (w *world) private(t *testing.T) (out map[string][][]byte) {
 	out = map[string][][]byte{}
 	for _, p := range w.relays {
 		for _, q := range queries {
-			path := filepath.Join(p.folder, q.Name+".keys")
+			path := filepath.Join(w.folder(p.seat), q.Name+".keys")
+			if out[path] != nil {
+				continue // two processes share it
+			}
 			in, err := os.ReadFile(path)
 			require.NoError(t, err)
 			var file struct {

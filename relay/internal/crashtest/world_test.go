@@ -200,21 +200,22 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 	})
 }
 
-// twin lays out the second process of the first relay: with copies of its keys and of its secret. Processes share both,
-// or neither.
+// twin lays out the second process of the first relay: with the same secret and the same keys. Processes share both, or
+// neither.
 func (w *world) twin(t *testing.T, addresses *strings.Replacer) (config string) {
 	t.Helper()
 	from, to := w.folder(0), w.folder(0)+"b"
 	require.NoError(t, os.Mkdir(to, 0o700))
-	files := []string{"sign.key", "relay.yaml", "relay.secret"}
-	for _, q := range queries {
-		files = append(files, q.Name+".keys")
-	}
-	for _, name := range files {
+	for _, name := range []string{"sign.key", "relay.yaml"} {
 		content, err := os.ReadFile(filepath.Join(from, name))
 		require.NoError(t, err)
 		if name == "relay.yaml" {
-			content = []byte(addresses.Replace(string(content)))
+			text := addresses.Replace(string(content))
+			for _, file := range []string{"secret: ", "hpke_keys: "} {
+				require.Contains(t, text, file)
+				text = strings.ReplaceAll(text, file, file+"../relay1/")
+			}
+			content = []byte(text)
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(to, name), content, 0o600))
 	}
