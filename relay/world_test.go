@@ -432,7 +432,9 @@ func endRelayEpochs(p *party) error {
 	}
 	back, err := relay.OpenSetBack(cfg)
 	if err != nil && strings.Contains(err.Error(), "it belongs to another secret file") { // the secret was lost
-		if err := p.restore(nil, []string{"store"}); err != nil {
+		lost := []string{"store"}
+		p.forgets(lost)
+		if err := p.restore(nil, lost); err != nil {
 			return err
 		}
 		back, err = relay.OpenSetBack(cfg)
