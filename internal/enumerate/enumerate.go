@@ -1,10 +1,9 @@
-package stattest
+// Package enumerate computes the exact privacy loss of tiny shuffled mechanisms, apart from the accountant: what the
+// shuffler lets a verifier see of a client is the histogram of its messages, and of all clients the sum of these. Tests
+// of the protocols and the errata of the papers rest on it.
+package enumerate
 
 import "math"
-
-// This file computes the exact privacy loss of tiny shuffled mechanisms, by enumeration, for the tests of the
-// protocols: what the shuffler lets a verifier see of a client is the histogram of its messages, and of all
-// clients the sum of these.
 
 // Law is a distribution of histograms; a key has one byte per kind of message.
 type Law map[string]float64

@@ -3,6 +3,8 @@ package figures
 import (
 	"fmt"
 	"math"
+
+	"github.com/doona-dp/doona/internal/enumerate"
 )
 
 func gkmps21Errata() []Erratum {
@@ -160,14 +162,15 @@ func showRappor() (string, bool) {
 
 func showCovers() (string, bool) {
 	// One bit per client: a message if it is 1, else a cover; and 8 coins of noise messages.
-	noise := law{"\x00\x00": 1}
+	noise := enumerate.Law{"\x00\x00": 1}
 	for range 8 {
-		noise = noise.plus(law{"\x00\x00": .5, "\x01\x00": .5})
+		noise = noise.Add(enumerate.Law{"\x00\x00": .5, "\x01\x00": .5})
 	}
-	one, zero := noise.plus(law{"\x01\x00": 1}), noise.plus(law{"\x00\x01": 1})
-	others := one.plus(zero)
-	covers := hockeyStick(others.plus(one), others.plus(zero), 10)
-	alone := hockeyStick(noise.plus(noise).plus(noise).plus(law{"\x01\x00": 1}), noise.plus(noise).plus(noise), 1)
+	one, zero := noise.Add(enumerate.Law{"\x01\x00": 1}), noise.Add(enumerate.Law{"\x00\x01": 1})
+	others := one.Add(zero)
+	covers := enumerate.HockeyStick(others.Add(one), others.Add(zero), 10)
+	alone := enumerate.HockeyStick(noise.Add(noise).Add(noise).Add(enumerate.Law{"\x01\x00": 1}),
+		noise.Add(noise).Add(noise), 1)
 	return fmt.Sprintf("3 clients, 8 coins of noise each: with covers δ(10) = %.3g; without them δ(1) = %.2g.", covers,
 			alone),
 		covers > 1-1e-9 && alone < .01

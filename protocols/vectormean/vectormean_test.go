@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/enumerate"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -205,23 +205,23 @@ func (e exact) sent(x []int) []int {
 
 // law returns what the verifier sees if the client's vector is v. All others' are known: their units move
 // every count by a constant, which changes nothing, so they are left out.
-func (e exact) law(blanket stattest.Law, v []float64) stattest.Law {
-	law := stattest.Law{}
+func (e exact) law(blanket enumerate.Law, v []float64) enumerate.Law {
+	law := enumerate.Law{}
 	for _, o := range e.outcomes(v) {
 		key := make([]byte, e.kinds())
 		for kind, n := range e.sent(o.x) {
 			key[kind] = byte(n)
 		}
-		law.Mix(o.p, blanket.Add(stattest.Law{string(key): 1}))
+		law.Mix(o.p, blanket.Add(enumerate.Law{string(key): 1}))
 	}
 	return law
 }
 
 // leak returns the largest δ(ε) over all ordered pairs of some vectors, by enumeration of all counts.
 func (e exact) leak(vectors [][]float64, eps float64) (worst float64) {
-	blanket := stattest.Nothing(e.kinds())
+	blanket := enumerate.Nothing(e.kinds())
 	for kind := range e.kinds() {
-		one := stattest.Law{}
+		one := enumerate.Law{}
 		for n, p := range e.noise(kind) {
 			key := make([]byte, e.kinds())
 			key[kind] = byte(n)
@@ -229,13 +229,13 @@ func (e exact) leak(vectors [][]float64, eps float64) (worst float64) {
 		}
 		blanket = blanket.Add(one)
 	}
-	var laws []stattest.Law
+	var laws []enumerate.Law
 	for _, v := range vectors {
 		laws = append(laws, e.law(blanket, v))
 	}
 	for i := range laws {
 		for j := range laws {
-			worst = max(worst, stattest.HockeyStick(laws[i], laws[j], eps))
+			worst = max(worst, enumerate.HockeyStick(laws[i], laws[j], eps))
 		}
 	}
 	return worst
@@ -418,24 +418,24 @@ func negative(v []float64) []float64 {
 // give the number of ones away: padding none needs messages for zeros.
 func TestCountingCoversWouldShowTheVector(t *testing.T) {
 	const kinds = 3 // two counters and covers
-	report := func(x []uint64) stattest.Law {
-		law := stattest.Nothing(kinds)
+	report := func(x []uint64) enumerate.Law {
+		law := enumerate.Nothing(kinds)
 		for i, bit := range x {
 			if bit == 1 {
-				law = law.Add(stattest.One(kinds, i))
+				law = law.Add(enumerate.One(kinds, i))
 			} else {
-				law = law.Add(stattest.One(kinds, 2))
+				law = law.Add(enumerate.One(kinds, 2))
 			}
 			for range 8 {
-				trial := stattest.Law{}
-				trial.Mix(0.5, stattest.Nothing(kinds))
-				trial.Mix(0.5, stattest.One(kinds, i))
+				trial := enumerate.Law{}
+				trial.Mix(0.5, enumerate.Nothing(kinds))
+				trial.Mix(0.5, enumerate.One(kinds, i))
 				law = law.Add(trial)
 			}
 		}
 		return law
 	}
-	require.InDelta(t, 1, stattest.HockeyStick(report([]uint64{1, 1}), report([]uint64{0, 1}), 10), 1e-9)
+	require.InDelta(t, 1, enumerate.HockeyStick(report([]uint64{1, 1}), report([]uint64{0, 1}), 10), 1e-9)
 }
 
 // TestRandomizerFollowsItsLaw compares the mean and variance of all counters over 4,000 clients with
