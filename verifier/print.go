@@ -20,6 +20,7 @@ func (r *Report) Print(w io.Writer) error {
 		p.line(t.Figure + " " + t.Words)
 	}
 	p.line(a.Verdict)
+	p.line(a.Dry())
 	p.heading(a.Measure)
 	for _, text := range []string{a.Waiting(), a.Unusable(), a.Loss()} {
 		p.line(text)
@@ -52,6 +53,7 @@ func (a *account) printRest(p *printer) {
 	}
 	p.heading("Guarantee and ledger")
 	p.facts(a.Costs)
+	p.line(a.Held())
 	p.line(a.Exposed())
 	p.line(a.Promise)
 	p.heading("Messages by hop")

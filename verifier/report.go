@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/ledger"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
@@ -81,6 +83,10 @@ type Ledger struct {
 	Delta       float64       `json:"delta"`
 	Composition string        `json:"composition"`
 	Epochs      []EpochReport `json:"epochs"`
+
+	// What all published epochs cost; none where nothing is charged.
+	Published *ledger.Cost `json:"published,omitempty"`
+	Withheld  []uint64     `json:"withheld,omitempty"` // Epochs without a result here: the budget does not suffice.
 }
 
 // Report is what an analysis prints.
@@ -116,6 +122,7 @@ type Report struct {
 	OverExposed   uint64        `json:"over_exposed"` // Submissions of batches that came though too small.
 	Findings      []Finding     `json:"findings"`
 	Verdict       string        `json:"verdict"`            // Whether it all adds up, in words.
+	DryRun        bool          `json:"dry_run,omitempty"`  // Nothing was charged, and there is no answer.
 	Progress      *Progress     `json:"progress,omitempty"` // Of a verifier that pulls; none of files.
 	Ledger        Ledger        `json:"ledger"`
 
@@ -178,10 +185,19 @@ func (v *Verifier) report() (*Report, error) {
 	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
 	r.ByHop = newHops(r.Hops)
 	found, spent := v.places(), spending{v: v}
+	if err := v.charge(v.reachedEpochs(), r); err != nil {
+		return nil, err
+	}
 	for _, number := range v.sortedEpochs() {
 		e := v.epochs[number]
 		if err := v.addUp(e); err != nil {
 			return nil, err
+		}
+		if !r.DryRun && slices.Contains(r.Ledger.Withheld, number) {
+			if err := r.Ledger.add(v.epochReport(number, e.total).withheld(), &spent); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if err := total.Merge(e.total.aggregate); err != nil {
 			return nil, err
@@ -210,6 +226,9 @@ func (v *Verifier) report() (*Report, error) {
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
 	r.Verified, r.Rejected, r.Withheld = counts.Verified, counts.Rejected, counts.Withheld
 	r.Findings = found.list()
+	if r.DryRun {
+		r.keepAnswers()
+	}
 	return r, nil
 }
 
@@ -219,6 +238,7 @@ const (
 	verdictNothing  = "Nothing has been added yet."
 	verdictAway     = "The last relay does not answer: whether all is here is not known."
 	verdictLate     = "Epochs are over and their signed ends are late: whether all is here is not known."
+	verdictBudget   = "The budget is spent: what came after is withheld."
 	verdictUnusable = "Too much is missing for an estimate."
 	verdictDropped  = "All batches are here as their relays signed them. Relays dropped slots that they could not " +
 		"open or " +
@@ -232,6 +252,8 @@ func (r *Report) verdict() string {
 	switch p := r.Progress; {
 	case Faults(r.Findings) != nil:
 		return verdictFaults
+	case len(r.Ledger.Withheld) > 0:
+		return verdictBudget
 	case r.MessagesSent == 0:
 		return verdictNothing
 	case p != nil && p.Contact == ContactAway:

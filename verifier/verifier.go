@@ -38,6 +38,7 @@ type Verifier struct {
 	override bool            // Show what is unusable.
 	made     *Report         // Of all that is known; nil where something has changed since the last one.
 	ledger   ledgerCache
+	booking  *booking // Nil: nothing is charged.
 }
 
 // HopCounts is what one relay's manifests say became of the slots it took in.

@@ -340,6 +340,10 @@ func (a *account) hops() *table {
 
 // Messages says what became of the slots.
 func (r *Report) Messages() string {
+	if r.DryRun {
+		return fmt.Sprintf("Of %s slots that the first relay took in, %s were rejected and %s withheld at any hop.",
+			count(r.MessagesSent), count(r.Rejected), count(r.Withheld))
+	}
 	return fmt.Sprintf("Of %s slots that the first relay took in: %s messages counted by the verifier, %s covers, %s "+
 		"rejected and %s withheld at any hop.", count(r.MessagesSent), count(r.Verified), count(r.CoverMessages),
 		count(r.Rejected), count(r.Withheld))
@@ -392,6 +396,8 @@ func (e epochRow) numbers(columns int) []cell {
 	out := make([]cell, columns)
 	if e.one != nil {
 		copy(out, e.one.cells())
+	} else if columns > 0 && e.UnusableBecause == notCovered {
+		out[0] = text("withheld")
 	} else if columns > 0 && e.UnusableBecause != noBatch {
 		out[0] = text("unusable")
 	}
@@ -455,7 +461,46 @@ func (a *account) costs() []fact {
 		{ledger, fmt.Sprintf("δ = %s: what a client has spent who reported in every epoch whose batches came here, "+
 			"%s, by %s composition. Batches of one epoch hold different clients and do not add up.",
 			decimal.Format(a.Ledger.Delta, 3), count(uint64(len(a.Ledger.Epochs))), a.Ledger.Composition)},
-	})
+	}, a.published())
+}
+
+// published is what the verifier's own ledger says.
+func (r *Report) published() []fact {
+	p := r.Ledger.Published
+	if p == nil {
+		return nil
+	}
+	term, budget := "no ε", "There is no budget."
+	if p.Epsilon != nil {
+		term = epsilon("ε", *p.Epsilon)
+	}
+	if p.Budget != nil {
+		budget = fmt.Sprintf("The budget is %s at that δ.", epsilon("ε", p.Budget.Epsilon))
+	}
+	charged := "published so far"
+	if r.DryRun {
+		charged = "published, with those of this dry run"
+	}
+	return []fact{{term, fmt.Sprintf("δ = %s: what all epochs cost together of which results are %s, %s, for a client "+
+		"who reported in each; of a stream, over all its tasks. %s", decimal.Format(p.Delta, 3), charged,
+		count(p.Epochs),
+		budget)}}
+}
+
+// Held says which epochs have no result for want of budget; empty where all have.
+func (r *Report) Held() string {
+	if len(r.Ledger.Withheld) == 0 {
+		return ""
+	}
+	return "The budget does not suffice for " + named(r.Ledger.Withheld) + ": no result of them is shown."
+}
+
+// Dry says that this is a dry run; empty where it is none.
+func (r *Report) Dry() string {
+	if !r.DryRun {
+		return ""
+	}
+	return "A dry run: nothing is charged, and so no answer is shown, nor what answers moved."
 }
 
 // Exposed says for whom the guarantee does not hold; empty where it holds for all.

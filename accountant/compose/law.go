@@ -66,6 +66,31 @@ func (l *Law) Delta(eps float64) float64 {
 	return min(1, sum)
 }
 
+// Below says whether the law lies nowhere above another, for all real ε, as far as that shows copy by copy. Between
+// two of the other's losses its δ is a chord in e^ε, and this one's is convex; beyond its last one it is flat, and
+// this one's falls. So its losses are enough, and 0; below 0 both are mirrored.
+func (l *Law) Below(other *Law) bool {
+	if l.copies > other.copies {
+		return false
+	}
+	one, bound := *l, *other
+	one.copies, bound.copies = 1, 1
+	for i := range len(bound.masses) + 1 {
+		if eps := float64(i) * bound.step; !(one.Delta(eps) <= bound.Delta(eps)) {
+			return false
+		}
+	}
+	return true
+}
+
+// WithTail returns the law with the little more of infinite losses that grids of other laws may have: each is cut
+// where it has no more than that.
+func (l *Law) WithTail() *Law {
+	more := *l
+	more.infinity = roundUp(more.infinity + 2*lawTail)
+	return &more
+}
+
 // Observation returns what is seen of a client in so many epochs, for [Delta].
 func (l *Law) Observation(epochs uint64) Observation {
 	return Observation{Pair: l.pair(), Count: epochs * l.copies}

@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,12 +27,40 @@ import (
 type results struct {
 	html, csv    string
 	showUnusable bool
+	dry          bool
+	ledger       string
+	budget       budgetFlags
 }
 
 func (r *results) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.html, "html", "", "also write the page to this file")
 	cmd.Flags().StringVar(&r.csv, "csv", "", "also write the estimates to this file")
 	cmd.Flags().BoolVar(&r.showUnusable, "show-unusable", false, "show the estimate of an unusable report too")
+	cmd.Flags().BoolVar(&r.dry, "dry-run", false, "charge nothing: check and count, and print no answer")
+	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers; default: that of the task bundle")
+	r.budget.flags(cmd)
+}
+
+// aboutLedger is the help of what analyze and merge charge.
+const aboutLedger = `Before it prints results, each of their epochs is charged to the ledger of the task's stream, or of
+the task, in a file of the folder --ledger; epochs that were charged before cost nothing.
+--total-epsilon and --total-delta are a budget for all published epochs together, composed exactly.
+Without them, a task in no stream has the total that it claims. Where the budget does not suffice for
+all epochs, nothing is printed or charged, and the exit status is 1. So it is where the ledger was
+lost, set back or damaged. --dry-run charges nothing and prints no answer, but all checks, counts, and
+what publishing would cost.`
+
+// publish has the verifier charge what it publishes. beside is a file of its own.
+func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, bundle, beside string) error {
+	if r.dry && r.showUnusable {
+		return cli.Usagef("invalid --show-unusable with --dry-run: a dry run shows no answer")
+	}
+	budget, err := r.budget.get(cmd)
+	if err != nil {
+		return err
+	}
+	return v.Publish(verifier.Publishing{Folder: cmp.Or(r.ledger, filepath.Dir(bundle)), Beside: beside, Budget: budget,
+		Whole: true, Dry: r.dry})
 }
 
 // print prints the report of all that was added, and then fails if there is no estimate or a fault.
@@ -52,6 +82,8 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier, t *task.Task) 
 		return err
 	}
 	switch {
+	case len(report.Ledger.Withheld) > 0: // of a dry run: else there is no report
+		return fmt.Errorf("%w: it does not suffice for all that this dry run counted", verifier.ErrBudget)
 	case report.Batches == 0:
 		return errors.Join(errors.New("no batch was released: there is no estimate"), verifier.Faults(report.Findings))
 	case !report.Usable && !r.showUnusable:
@@ -85,6 +117,8 @@ splitmix is missing, the report is unusable: it says why, it has no estimate, an
 --shard I/K takes every K-th file, from the I-th on, in the order of their names, and --out writes
 what was learnt to a file, for 'verifier merge' to bring together. Shards may run anywhere.
 
+` + aboutLedger + `
+
 --html writes the page of 'verifier serve' as one file that loads nothing, --csv a line per epoch and
 entry.`,
 		Example: "  verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json",
@@ -95,8 +129,8 @@ entry.`,
 				return err
 			}
 			if (shard != "" || out != "") && (out == "" || r != results{}) {
-				return cli.Usagef("invalid shard %q: want --out FILE with it, and neither --html, --csv nor "+
-					"--show-unusable", shard)
+				return cli.Usagef("invalid shard %q: want --out FILE with it, and none of the flags of a result: it "+
+					"publishes none", shard)
 			}
 			open, err := taskfile.LoadBundle(taskPath)
 			if err != nil {
@@ -109,6 +143,11 @@ entry.`,
 			v, err := verifier.New(open, keys)
 			if err != nil {
 				return err
+			}
+			if out == "" {
+				if err := r.publish(cmd, v, taskPath, keysPath); err != nil {
+					return err
+				}
 			}
 			if err := addFiles(v, "analyzing", args); err != nil {
 				return err
@@ -178,7 +217,9 @@ func mergeCommand() *cobra.Command {
 		Long: `Merge reads the files that 'verifier analyze --shard I/K --out FILE' wrote, and prints what one
 'verifier analyze' of all batches would have printed, byte for byte. Batches that came to two shards,
 messages that are in batches of two shards, and two batches that a relay signed for one number show
-here. No key is needed. A file that cannot be read is an error, as the result would not be of all.`,
+here. No key is needed. A file that cannot be read is an error, as the result would not be of all.
+
+` + aboutLedger,
 		Example: "  verifier merge --task mean.bundle one.state two.state three.state --json",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -188,6 +229,9 @@ here. No key is needed. A file that cannot be read is an error, as the result wo
 			}
 			v, err := verifier.New(open, nil)
 			if err != nil {
+				return err
+			}
+			if err := r.publish(cmd, v, taskPath, taskPath); err != nil {
 				return err
 			}
 			for _, path := range args {

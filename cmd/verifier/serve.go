@@ -22,6 +22,8 @@ type serveFlags struct {
 	sign, data, listen, admin, ca string
 	interval                      time.Duration
 	showUnusable                  bool
+	ledger                        string
+	budget                        budgetFlags
 }
 
 func serveCommand() *cobra.Command {
@@ -35,6 +37,11 @@ task's folder, DATA/ID, before it lets the relay delete it, adds it to the estim
 the tasks and for each, at /tasks/ID/, a page with the estimates over the epochs, their error bars,
 quantiles of a histogram, counts by hop, findings, the guarantee and the ledger; the same as JSON at
 /tasks/ID/api/report and as CSV at /tasks/ID/api/report.csv.
+
+Before a page shows a result of an epoch, the epoch is charged to the ledger of the task's stream, or of
+the task, once. --total-epsilon and --total-delta are a budget for all published epochs of each stream
+together, composed exactly; without them, a task in no stream has the total that it claims. Results of
+epochs that the budget does not suffice for are withheld, and the page says so.
 
 Restarted, it reads the folder and goes on where it stopped. A kept file that is damaged is put aside in
 DATA/ID/quarantine, named in the findings, and asked for again. A folder serves one process at a time.
@@ -82,6 +89,8 @@ manual.`,
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.DurationVar(&f.interval, "interval", 10*time.Second, "how often to ask for batches, 10ms to 1h")
 	flags.BoolVar(&f.showUnusable, "show-unusable", false, "show the estimates of unusable reports too")
+	flags.StringVar(&f.ledger, "ledger", "", "folder of the ledgers; default: ledger in the folder --data")
+	f.budget.flags(cmd)
 	return cmd
 }
 
@@ -89,8 +98,7 @@ manual.`,
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
 		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen",
-			"admin",
-			"ca", "interval", "show-unusable"); err != nil {
+			"admin", "ca", "interval", "show-unusable", "ledger", "total-epsilon", "total-delta"); err != nil {
 			return server.Config{}, err
 		}
 		return server.LoadConfig(f.config)
@@ -107,10 +115,18 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 		return server.Config{}, cli.Usagef("invalid keys: want one for each of %d tasks, not %d", len(f.tasks),
 			len(f.keys))
 	}
+	budget, err := f.budget.get(cmd)
+	if err != nil {
+		return server.Config{}, err
+	}
 	c := server.Config{Listen: f.listen, Admin: f.admin, SignKey: f.sign, Data: f.data, CA: f.ca,
-		PullInterval: f.interval, ShowUnusable: f.showUnusable}
+		PullInterval: f.interval, ShowUnusable: f.showUnusable, Ledger: f.ledger}
 	for i, file := range f.tasks {
-		c.Tasks = append(c.Tasks, server.TaskConfig{File: file, HPKEKeys: f.keys[i]})
+		t := server.TaskConfig{File: file, HPKEKeys: f.keys[i]}
+		if budget != nil {
+			t.TotalEpsilon, t.TotalDelta = budget.Epsilon, budget.Delta
+		}
+		c.Tasks = append(c.Tasks, t)
 	}
 	return c, nil
 }

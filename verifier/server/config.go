@@ -8,6 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/verifier"
 )
 
 // Config is what a verifier is told: the fields with yaml names make up verifier.yaml, in which unknown
@@ -27,6 +28,11 @@ type Config struct {
 	// Data is the folder for batches, created with mode 0700: each task has one of its own in it, named by
 	// its id. One process at a time. Required.
 	Data string `yaml:"data"`
+
+	// Ledger is the folder of the ledgers of what was published, one for each stream or task, created with mode
+	// 0700. Who publishes results of the same streams elsewhere too, as by `verifier analyze`, must name the same
+	// one. Default: ledger in Data.
+	Ledger string `yaml:"ledger"`
 
 	// CA is a file of certificates (PEM) of authorities that this verifier trusts besides the system's.
 	// Default: none.
@@ -68,6 +74,20 @@ type TaskConfig struct {
 	// HPKEKeys is the file of the verifier's HPKE keys for this task (`verifier keygen --kind hpke`).
 	// Required.
 	HPKEKeys string `yaml:"hpke_keys"`
+
+	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream together, or of the
+	// task: results beyond it are withheld. Both or none. Default: the total that the task claims, if it is in no
+	// stream, and else none. Range of δ: above 0 and below 1.
+	TotalEpsilon float64 `yaml:"total_epsilon"`
+	TotalDelta   float64 `yaml:"total_delta"`
+}
+
+// budget returns the operator's budget, nil where none is given.
+func (t *TaskConfig) budget() *verifier.Budget {
+	if t.TotalEpsilon == 0 && t.TotalDelta == 0 {
+		return nil
+	}
+	return &verifier.Budget{Epsilon: t.TotalEpsilon, Delta: t.TotalDelta}
 }
 
 // DefaultListen is the address of the pages where none is given.
@@ -79,7 +99,7 @@ func LoadConfig(path string) (Config, error) {
 	if err := service.ReadConfig(path, &c); err != nil {
 		return c, err
 	}
-	files := []*string{&c.SignKey, &c.Data, &c.CA}
+	files := []*string{&c.SignKey, &c.Data, &c.CA, &c.Ledger}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys)
 	}
@@ -90,6 +110,9 @@ func LoadConfig(path string) (Config, error) {
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
 	service.Default(&c.Listen, DefaultListen)
+	if c.Data != "" {
+		service.Default(&c.Ledger, filepath.Join(c.Data, "ledger"))
+	}
 	service.Default(&c.PullInterval, 10*time.Second)
 	service.Default(&c.Late, time.Hour)
 	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
@@ -110,6 +133,11 @@ func (c *Config) validate() error {
 	for _, t := range c.Tasks {
 		if t.File == "" || t.HPKEKeys == "" {
 			return invalid.Field("tasks", "one without file or hpke_keys", "both for each")
+		}
+		if budget := t.budget(); budget != nil {
+			if err := budget.Check(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -92,7 +92,10 @@ func (s *Server) load() error {
 		return err
 	}
 	client := handover.NewClient(sign, transport)
-	for _, t := range s.tasks {
+	for i, t := range s.tasks {
+		if err := s.publish(t.verifier, s.cfg.Tasks[i]); err != nil {
+			return err
+		}
 		if t.puller, err = verifier.NewPuller(t.verifier, client, filepath.Join(s.cfg.Data, t.open.ID.String()),
 			s.cfg.Log); err != nil {
 			return err
@@ -100,6 +103,11 @@ func (s *Server) load() error {
 		t.puller.Clock, t.puller.Late = s.cfg.Clock, s.cfg.Late
 	}
 	return s.noteStray()
+}
+
+// publish has a task's verifier charge what its pages show.
+func (s *Server) publish(v *verifier.Verifier, c TaskConfig) error {
+	return v.Publish(verifier.Publishing{Folder: s.cfg.Ledger, Beside: c.HPKEKeys, Budget: c.budget()})
 }
 
 // noteStray notes with every task what was put aside and does not say whose it was.

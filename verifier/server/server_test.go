@@ -95,6 +95,7 @@ type summary struct {
 	Verdict                  string
 	Findings                 []verifier.Finding
 	Progress                 verifier.Progress
+	Ledger                   published
 }
 
 func (s *summary) names() (out []verifier.FindingName) {

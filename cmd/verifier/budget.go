@@ -1,0 +1,31 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// budgetFlags are the operator's budget.
+type budgetFlags struct{ verifier.Budget }
+
+func (b *budgetFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().Float64Var(&b.Epsilon, "total-epsilon", 0,
+		"the most ε that all published epochs of a stream, or task, may cost together, above 0; with --total-delta")
+	cmd.Flags().Float64Var(&b.Delta, "total-delta", 0, "the δ of --total-epsilon, above 0 and below 1")
+}
+
+// get returns the budget, nil where none is given.
+func (b *budgetFlags) get(cmd *cobra.Command) (*verifier.Budget, error) {
+	given := cmd.Flags().Changed
+	switch {
+	case !given("total-epsilon") && !given("total-delta"):
+		return nil, nil
+	case !given("total-epsilon"):
+		return nil, cli.Usagef("missing flag --total-epsilon: --total-delta is of a budget")
+	case !given("total-delta"):
+		return nil, cli.Usagef("missing flag --total-delta: --total-epsilon is of a budget")
+	}
+	return &b.Budget, cli.Usage(b.Budget.Check())
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// ofEpochs are files of a batch in each of some epochs.
+func ofEpochs(t *testing.T, epochs int) *files {
+	t.Helper()
+	f := newFiles(t, func(draft *task.Task) { draft.Epochs.Count = 5 })
+	for epoch := range uint64(epochs) {
+		b, err := onion.NewBatch(f.SignKey(t, 0), onion.Context{TaskID: f.Open.ID, Epoch: epoch}, 0, testBatch,
+			[]uint64{testBatch}, onion.Lanes{f.slots(t, epoch, testBatch)}, nil)
+		require.NoError(t, err)
+		raw, err := b.Bytes()
+		require.NoError(t, err)
+		f.put(t, fmt.Sprintf("%06d-000000.batch", epoch), raw)
+	}
+	return f
+}
+
+// printed is what the tests read of a report.
+type printed struct {
+	Estimate *float64
+	Verified uint64
+	Users    uint64
+	DryRun   bool `json:"dry_run"`
+	Usable   bool
+	Ledger   struct {
+		Withheld  []uint64
+		Published struct {
+			Epochs  uint64
+			Epsilon float64
+			Delta   float64
+			Budget  *struct{ Epsilon, Delta float64 }
+		}
+		Epochs []struct{ Estimate *float64 }
+	}
+}
+
+func parsed(t *testing.T, out string) (p printed) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(out), &p))
+	return p
+}
+
+// folderOf has every file of a folder, with its bytes.
+func folderOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		out[path] = string(raw)
+		return err
+	}))
+	return out
+}
+
+// TestAnalyzePublishesWithinABudget: results are printed once their epochs are charged, and not where the budget
+// does not suffice; a dry run charges nothing and has no answer.
+func TestAnalyzePublishesWithinABudget(t *testing.T) {
+	f := ofEpochs(t, 3)
+	ledger := filepath.Join(t.TempDir(), "ledger")
+	with := func(command []string, more ...string) []string {
+		return slices.Concat(command, []string{"--task", f.bundle, "--ledger", ledger, "--json", "--total-epsilon", "4",
+			"--total-delta", "2e-4"}, more)
+	}
+	analyze := func(status int, more ...string) string {
+		return run(t, status, with([]string{"analyze", "--keys", f.VerifierKeys("task0")}, more...)...)
+	}
+	before := folderOf(t, f.Dir)
+	dry := parsed(t, analyze(0, "--dry-run", f.paths[0], f.paths[1]))
+	require.True(t, dry.DryRun && dry.Usable)
+	require.EqualValues(t, 2*testBatch, dry.Users)
+	require.Zero(t, dry.Verified)
+	require.Nil(t, dry.Estimate)
+	require.Len(t, dry.Ledger.Epochs, 2)
+	require.Nil(t, dry.Ledger.Epochs[0].Estimate)
+	require.EqualValues(t, 2, dry.Ledger.Published.Epochs)
+	require.NoDirExists(t, ledger)
+	require.Equal(t, before, folderOf(t, f.Dir), "a dry run leaves nothing behind")
+
+	first := analyze(0, f.paths[0])
+	require.NotNil(t, parsed(t, first).Estimate)
+	require.Equal(t, 2.0, parsed(t, first).Ledger.Published.Epsilon)
+	require.Equal(t, first, analyze(0, f.paths[0]), "again costs nothing")
+	both := analyze(0, f.paths[:2]...)
+	require.Equal(t, 2e-4, parsed(t, both).Ledger.Published.Delta)
+	require.LessOrEqual(t, parsed(t, both).Ledger.Published.Epsilon, 4.0)
+
+	charged := folderOf(t, ledger)
+	require.Empty(t, analyze(1, f.paths...), "nothing is printed past the budget")
+	refused := parsed(t, analyze(1, append([]string{"--dry-run"}, f.paths...)...))
+	require.Equal(t, []uint64{2}, refused.Ledger.Withheld)
+	require.Equal(t, charged, folderOf(t, ledger))
+	require.Equal(t, both, analyze(0, f.paths[:2]...))
+
+	out := filepath.Join(f.dir, "state")
+	run(t, 0, "analyze", "--task", f.bundle, "--keys", f.VerifierKeys("task0"), "--out", out, f.paths[0], f.paths[1])
+	require.Equal(t, both, run(t, 0, with([]string{"merge"}, out)...), "what merge publishes is charged like that")
+	require.NoError(t, os.RemoveAll(ledger))
+	require.Empty(t, analyze(1, f.paths[0]), "a ledger that is gone is not begun anew")
+	require.Empty(t, run(t, 1, with([]string{"merge"}, out)...))
+
+	for _, bad := range [][]string{{"--total-epsilon", "1"}, {"--total-delta", "1"}, {"--total-epsilon", "1",
+		"--total-delta", "1"}, {"--total-epsilon", "0", "--total-delta", "1e-6"}, {"--dry-run", "--show-unusable"},
+		{"--dry-run", "--out", "x"}, {"--ledger", "y", "--out", "x"}} {
+		run(t, 2, append(append([]string{"analyze", "--task", f.bundle, "--keys", f.VerifierKeys("task0")}, bad...),
+			f.paths[0])...)
+	}
+}
+
+// TestKilledAnalyze kills `verifier analyze` at random moments: however often, an epoch is charged once. DOONA_FULL=1
+// kills it 50 times and not 5.
+func TestKilledAnalyze(t *testing.T) {
+	kills := 5
+	if os.Getenv("DOONA_FULL") != "" {
+		kills = 50
+	}
+	f := ofEpochs(t, 2)
+	args := []string{"analyze", "--task", f.bundle, "--keys", f.VerifierKeys("task0"), "--json", "--total-epsilon", "2",
+		"--total-delta", "1e-4"}
+	begin := time.Now()
+	require.NoError(t, exec.Command("verifier", slices.Concat(args, []string{"--dry-run", f.paths[0]})...).Run())
+	within, late := 2*time.Since(begin), 0
+	for range kills {
+		cmd := exec.Command("verifier", slices.Concat(args, f.paths[:1])...)
+		require.NoError(t, cmd.Start())
+		time.Sleep(time.Duration(rand.Int64N(int64(within))))
+		cmd.Process.Kill()
+		if cmd.Wait() == nil {
+			late++
+		}
+	}
+	t.Logf("%d kills, of which %d came too late", kills, late)
+	require.EqualValues(t, 1, parsed(t, run(t, 0, slices.Concat(args, f.paths[:1])...)).Ledger.Published.Epochs)
+	require.Empty(t, run(t, 1, slices.Concat(args, f.paths[1:])...), "the budget is of one epoch")
+}

@@ -1,0 +1,354 @@
+package ledger_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/faultdisk"
+	"github.com/doona-dp/doona/internal/ledger"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// counted is a task of 16 values at (1, 10⁻⁶) an epoch. The ID is whatever the test says.
+func counted(t *testing.T, id byte, change ...func(*task.Task)) *taskfile.Open {
+	t.Helper()
+	draft, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 16, Hi: 1, Batch: 10_000,
+		Honest: 1, Epsilon: 1, Delta: 1e-6})
+	require.NoError(t, err)
+	for _, c := range change {
+		c(draft)
+	}
+	return &taskfile.Open{Task: draft, ID: task.ID{id}}
+}
+
+func inStream(position uint64) func(*task.Task) {
+	return func(t *task.Task) { t.Stream = &task.Stream{Name: "stream", Position: position} }
+}
+
+// other has another ε, with noise for that.
+func other(t *testing.T, epsilon float64) func(*task.Task) {
+	draft, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 16, Hi: 1, Batch: 10_000,
+		Honest: 1, Epsilon: epsilon, Delta: 1e-6})
+	require.NoError(t, err)
+	return func(t *task.Task) { t.Params, t.Claim = draft.Params, draft.Claim }
+}
+
+func lawOf(open *taskfile.Open) func() (*compose.Law, error) {
+	return sync.OnceValues(func() (*compose.Law, error) {
+		m, err := registry.Open(open.Task)
+		if err != nil {
+			return nil, err
+		}
+		return m.Law()
+	})
+}
+
+// options are those of a ledger in a folder of its own in another, and a mark beside keys.
+func options(dir string, budget *ledger.Budget) ledger.Options {
+	return ledger.Options{Folder: filepath.Join(dir, "ledger"), Beside: filepath.Join(dir, "keys"), Budget: budget}
+}
+
+func open(t *testing.T, of *taskfile.Open, o ledger.Options) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(of, lawOf(of), o)
+	require.NoError(t, err)
+	return l
+}
+
+func cost(t *testing.T, l *ledger.Ledger) ledger.Cost {
+	t.Helper()
+	c, err := l.Cost()
+	require.NoError(t, err)
+	return c
+}
+
+// file is the only ledger in a folder.
+func file(t *testing.T, o ledger.Options) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(o.Folder, "*.ledger"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	return files[0]
+}
+
+// TestChargesOnce: an epoch is charged once, in whatever order and by whomever, at what the composed laws say.
+func TestChargesOnce(t *testing.T) {
+	of := counted(t, 1)
+	o := options(t.TempDir(), nil)
+	l := open(t, of, o)
+	require.Zero(t, *cost(t, l).Epsilon)
+	require.NoDirExists(t, o.Folder, "nothing is charged")
+	require.NoError(t, l.Charge([]uint64{5, 3, 4, 4}))
+	require.EqualValues(t, 3, cost(t, l).Epochs)
+	again := open(t, of, o)
+	require.NoError(t, again.Charge([]uint64{3, 9, 5}))
+	require.NoError(t, l.Charge([]uint64{9}))
+	for _, l := range []*ledger.Ledger{l, again, open(t, of, o)} {
+		got := cost(t, l)
+		want, err := protocols.Together(of.Task, lawOf(of), 4)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, got.Epochs)
+		require.Equal(t, want, compose.Spend{Epsilon: *got.Epsilon, Delta: got.Delta})
+		require.Less(t, *got.Epsilon, 2.0, "and not the sum, 4")
+		require.Nil(t, got.Budget)
+	}
+}
+
+// TestBudgetIsExact: so many epochs are charged as the composed law has room for, not one more and not one less.
+func TestBudgetIsExact(t *testing.T) {
+	of := counted(t, 1)
+	budget := ledger.Budget{Epsilon: 2.5, Delta: 7e-6}
+	most := uint64(0)
+	for n := uint64(1); n < 20; n++ {
+		if eps, err := protocols.Within(of.Task, lawOf(of), n, budget.Delta); err == nil && eps <= budget.Epsilon {
+			require.Equal(t, most+1, n)
+			most = n
+		}
+	}
+	require.Greater(t, most, uint64(5))
+	all := make([]uint64, most+3)
+	for i := range all {
+		all[i] = uint64(i)
+	}
+	o := options(t.TempDir(), &budget)
+	l := open(t, of, o)
+	err := l.Charge(all)
+	require.ErrorIs(t, err, ledger.ErrBudget)
+	require.ErrorContains(t, err, "would make it epsilon 2.9")
+	require.NoDirExists(t, filepath.Join(o.Folder, "*.ledger"), "all or nothing")
+	planned, refused, err := l.Plan(all)
+	require.NoError(t, err)
+	require.Equal(t, all[most:], refused)
+	require.Zero(t, cost(t, l).Epochs, "a plan charges nothing")
+	refused, err = l.ChargeSome(all)
+	require.NoError(t, err)
+	require.Equal(t, all[most:], refused)
+	require.Equal(t, planned, cost(t, l))
+	require.LessOrEqual(t, *planned.Epsilon, budget.Epsilon)
+	before, err := os.ReadFile(file(t, o))
+	require.NoError(t, err)
+	refused, err = l.ChargeSome(all)
+	require.NoError(t, err)
+	require.Equal(t, all[most:], refused)
+	require.NoError(t, l.Charge(all[:most]), "again costs nothing")
+	after, err := os.ReadFile(file(t, o))
+	require.NoError(t, err)
+	require.Equal(t, before, after, "what is refused is not written")
+}
+
+// TestBudgets: a task's total is its budget unless the operator states one; that of a stream's task is of that
+// task alone, and none of the stream.
+func TestBudgets(t *testing.T) {
+	total := func(t *task.Task) { t.Claim.Total, t.Epochs.Count = task.NewTotal("2.5", "7e-6"), 7 }
+	require.Equal(t, &ledger.Budget{Epsilon: 2.5, Delta: 7e-6}, cost(t, open(t, counted(t, 1, total),
+		options(t.TempDir(), nil))).Budget)
+	stated := &ledger.Budget{Epsilon: 1, Delta: 1e-6}
+	require.Equal(t, stated, cost(t, open(t, counted(t, 1, total), options(t.TempDir(), stated))).Budget)
+	require.Nil(t, cost(t, open(t, counted(t, 1, total, inStream(0)), options(t.TempDir(), nil))).Budget)
+	for _, bad := range []ledger.Budget{{0, 1e-6}, {-1, 1e-6}, {1, 0}, {1, 1}} {
+		of := counted(t, 1)
+		_, err := ledger.Open(of, lawOf(of), options(t.TempDir(), &bad))
+		require.ErrorContains(t, err, "invalid total_", "%v", bad)
+	}
+}
+
+// TestStreamsShareALedger: the tasks of a stream are one line, whose first charged task bounds what others may cost.
+func TestStreamsShareALedger(t *testing.T) {
+	o := options(t.TempDir(), nil)
+	first, second := counted(t, 1, inStream(0)), counted(t, 2, inStream(1))
+	require.NoError(t, open(t, first, o).Charge([]uint64{0, 1}))
+	l := open(t, second, o)
+	require.NoError(t, l.Charge([]uint64{0, 1, 2}))
+	want, err := protocols.Together(first.Task, lawOf(first), 5)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, cost(t, l).Epochs)
+	require.Equal(t, want.Epsilon, *cost(t, l).Epsilon)
+	file(t, o)
+
+	less := open(t, counted(t, 3, inStream(2), other(t, .9)), o)
+	require.NoError(t, less.Charge([]uint64{0}))
+	require.EqualValues(t, 6, cost(t, less).Epochs)
+	for name, change := range map[string]func(*task.Task){
+		"claim": other(t, 1.1),
+		"law": func(draft *task.Task) {
+			claim := draft.Claim
+			other(t, 1.1)(draft)
+			draft.Claim = claim // Its check would fail; what the ledger checks is the law.
+		},
+	} {
+		more := open(t, counted(t, 4, inStream(3), change), o)
+		require.ErrorContains(t, more.Charge([]uint64{0}), "first task", name)
+		require.EqualValues(t, 6, cost(t, open(t, second, o)).Epochs, name)
+	}
+	alone := open(t, counted(t, 5), o)
+	require.NoError(t, alone.Charge([]uint64{0}))
+	require.EqualValues(t, 1, cost(t, alone).Epochs, "a task in no stream is one of its own")
+}
+
+// TestNoLedgerIsBegunAnew: one that is gone, set back, or another's is refused, and each cause is named.
+func TestNoLedgerIsBegunAnew(t *testing.T) {
+	of := counted(t, 1)
+	o := options(t.TempDir(), nil)
+	require.NoError(t, open(t, of, o).Charge([]uint64{0}))
+	path := file(t, o)
+	old, err := os.ReadFile(path)
+	require.NoError(t, err)
+	running := open(t, of, o)
+	require.NoError(t, running.Charge([]uint64{1}))
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+	otherwise := options(t.TempDir(), nil)
+	require.NoError(t, open(t, of, otherwise).Charge([]uint64{0, 1, 2}))
+	another, err := os.ReadFile(file(t, otherwise))
+	require.NoError(t, err)
+	text := string(good)
+	for want, raw := range map[string]string{
+		"was set back: it was charged 1 times, and":    string(old),
+		"is another than the one":                      string(another),
+		"it is cut short":                              text[:len(text)-1],
+		"it does not begin as a ledger does":           "",
+		"its content is not that of its hash":          strings.Replace(text, "1", "2", -1)[:0] + flip(text),
+		"it is of version 2, and this program knows":   strings.Replace(text, "doona-ledger 1", "doona-ledger 2", 1),
+		"its first line is no ledger's":                strings.Replace(text, "doona-ledger 1", "doona-ledger 1 1", 1),
+		"damaged: its content is not that of its hash": text + "\n",
+		"damaged: it does not begin as a ledger does":  "\x00" + text,
+		"damaged: its first line has no length":        strings.Replace(text, "doona-ledger 1 ", "doona-ledger 1 x", 1),
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(raw), 0o600))
+		_, err := ledger.Open(of, lawOf(of), o)
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, running.Charge([]uint64{2}), want, "a process that runs reads it again")
+		got, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, raw, string(got), "it is left for who mends it")
+	}
+	require.NoError(t, os.Remove(path))
+	_, err = ledger.Open(of, lawOf(of), o)
+	require.ErrorIs(t, err, ledger.ErrSetBack)
+	require.ErrorContains(t, err, "is gone")
+	require.ErrorIs(t, running.Charge([]uint64{2}), ledger.ErrSetBack)
+	elsewhere := o
+	elsewhere.Folder = t.TempDir()
+	_, err = ledger.Open(of, lawOf(of), elsewhere)
+	require.ErrorContains(t, err, "name the folder where it is")
+
+	require.NoError(t, os.WriteFile(path, good, 0o600))
+	l := open(t, of, o)
+	require.NoError(t, l.Charge([]uint64{0, 1, 2}))
+	require.EqualValues(t, 3, cost(t, l).Epochs)
+
+	renamed := counted(t, 7)
+	require.NoError(t, os.Rename(path, filepath.Join(o.Folder, renamed.ID.String()+".ledger")))
+	_, err = ledger.Open(renamed, lawOf(renamed), o)
+	require.ErrorContains(t, err, "it is of another stream")
+}
+
+// flip changes a digit behind the first line.
+func flip(text string) string {
+	at := strings.Index(text, `"generation": `) + len(`"generation": `)
+	return text[:at] + "9" + text[at+1:]
+}
+
+// TestKilledAtEveryWrite: whatever write a verifier is killed at, what it had published is charged, once; and so
+// it is after the power failed there.
+func TestKilledAtEveryWrite(t *testing.T) {
+	faultdisk.Install()
+	of := counted(t, 1)
+	law := lawOf(of)
+	random := rand.New(rand.NewPCG(1, 2))
+	kills, cuts := 0, 0
+	for after := 1; ; after++ {
+		dir := t.TempDir()
+		disk := faultdisk.New(dir)
+		require.NoError(t, disk.Record())
+		o := options(dir, nil)
+		first, err := ledger.Open(of, law, o)
+		require.NoError(t, err)
+		require.NoError(t, first.Charge([]uint64{0}))
+		published := []uint64{0}
+		killed := false
+		disk.Stop(after, func() { killed = true })
+		if l, err := ledger.Open(of, law, o); err == nil {
+			for epoch := uint64(1); epoch < 3; epoch++ {
+				if l.Charge([]uint64{epoch}) == nil {
+					published = append(published, epoch)
+				}
+			}
+		}
+		steps := disk.Steps()
+		disk.Remove()
+		if !killed {
+			require.Len(t, published, 3)
+			break
+		}
+		kills++
+		places := []string{dir}
+		for range 4 {
+			into := t.TempDir()
+			require.NoError(t, disk.Cut(steps, random, into))
+			places = append(places, into)
+			cuts++
+		}
+		for _, place := range places {
+			o := options(place, nil)
+			l, err := ledger.Open(of, law, o)
+			require.NoError(t, err, "killed at write %d", after)
+			planned, _, err := l.Plan(published)
+			require.NoError(t, err)
+			require.Equal(t, cost(t, l).Epochs, planned.Epochs, "all that was published is charged")
+			require.LessOrEqual(t, planned.Epochs, uint64(len(published))+1, "and the one it was killed at, at most")
+			require.NoError(t, l.Charge([]uint64{0, 1, 2}))
+			require.EqualValues(t, 3, cost(t, l).Epochs, "each once")
+		}
+	}
+	require.Greater(t, kills, 10)
+	t.Logf("killed at each of %d writes, %d power cuts", kills, cuts)
+}
+
+// TestManyAtOnce: of verifiers that share a ledger, no two spend the same.
+func TestManyAtOnce(t *testing.T) {
+	of := counted(t, 1)
+	o := options(t.TempDir(), &ledger.Budget{Epsilon: 2.5, Delta: 7e-6})
+	var mu sync.Mutex
+	var charged []uint64
+	var wg sync.WaitGroup
+	for i := range uint64(12) {
+		l := open(t, of, o)
+		wg.Go(func() {
+			for _, epochs := range [][]uint64{{i}, {11 - i}} {
+				refused, err := l.ChargeSome(epochs)
+				if !assert.NoError(t, err) {
+					return
+				}
+				if len(refused) == 0 {
+					mu.Lock()
+					charged = append(charged, epochs...)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(charged)
+	charged = slices.Compact(charged)
+	l := open(t, of, o)
+	require.EqualValues(t, len(charged), cost(t, l).Epochs, fmt.Sprint(charged))
+	require.LessOrEqual(t, *cost(t, l).Epsilon, 2.5)
+	refused, err := l.ChargeSome([]uint64{100})
+	require.NoError(t, err)
+	require.Len(t, refused, 1, "the budget was used up")
+}

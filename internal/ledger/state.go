@@ -1,0 +1,336 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// A ledger's file is a line of what it is, and a JSON document of the length and the SHA-256 in that line:
+//
+//	doona-ledger VERSION LENGTH SHA256
+//	{…}
+//
+// It names tasks, epochs and what they claim, all of which their owner has made public, and that results of
+// those epochs were shown. It knows no client, no batch and no answer.
+const (
+	label   = "doona-ledger"
+	version = 1
+)
+
+// state is a ledger.
+type state struct {
+	id         string // Random, from the first charge on: another ledger of the stream has another.
+	generation uint64 // Grows with each charge.
+	pin        *pin   // Nil before the first.
+	tasks      []charged
+	written    bool // It is on the disk, and its mark too.
+}
+
+// charged has the epochs of one task.
+type charged struct {
+	id   task.ID
+	runs [][2]uint64 // First and last, ascending, apart.
+}
+
+// document is the JSON form of a state.
+type document struct {
+	ID         string     `json:"id"`
+	Stream     string     `json:"stream"`
+	Generation uint64     `json:"generation"`
+	Claim      claimForm  `json:"claim"`
+	Law        []byte     `json:"law,omitempty"` // See [compose.Law.Encode].
+	Tasks      []taskForm `json:"tasks"`
+}
+
+type claimForm struct {
+	Epsilon      string `json:"epsilon"`
+	Delta        string `json:"delta"`
+	TotalEpsilon string `json:"totalEpsilon,omitempty"`
+	TotalDelta   string `json:"totalDelta,omitempty"`
+	Epochs       uint64 `json:"epochs"`
+}
+
+type taskForm struct {
+	Task   string      `json:"task"`
+	Epochs [][2]uint64 `json:"epochs"`
+}
+
+// streamOf names the ledger of a task: all tasks of a stream have one, and a task in none has its own.
+func streamOf(open *taskfile.Open) string {
+	if open.Stream == nil {
+		return open.ID.String()
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%s stream\n%x\n%s", label, open.Owner[:], open.Stream.Name)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func (l *Ledger) path() string { return filepath.Join(l.options.Folder, l.stream+".ledger") }
+
+// marked is what the mark is of: the stream's, as several tasks may have the same keys.
+func (l *Ledger) marked() string { return l.options.Beside + "." + l.stream[:16] + ".ledger" }
+
+// lock keeps others out of the ledger until unlock, and makes its folder.
+func (l *Ledger) lock() (unlock func(), err error) {
+	if err := durable.MakeFolder(l.options.Folder, 0o700); err != nil {
+		return nil, fmt.Errorf("couldn't keep the ledger: %w", err)
+	}
+	if unlock, err = durable.Lock(l.path()); err != nil {
+		return nil, fmt.Errorf("couldn't keep the ledger: %w", err)
+	}
+	return unlock, nil
+}
+
+// read reads the ledger and holds it against its mark.
+func (l *Ledger) read() (*state, error) {
+	mark, err := l.readMark()
+	if err != nil {
+		return nil, err
+	}
+	s := &state{}
+	raw, err := os.ReadFile(l.path())
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && mark.ID == "":
+		return s, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: %s is gone, and %s.mark says that results were published: restore it from a "+
+			"backup, "+
+			"or name the folder where it is", ErrSetBack, l.path(), l.marked())
+	case err != nil:
+		return nil, fmt.Errorf("couldn't read the ledger: %w", err)
+	}
+	if s, err = parse(raw, l.stream); err != nil {
+		return nil, fmt.Errorf("couldn't read the ledger %s: %w", l.path(), err)
+	}
+	switch {
+	case mark.ID != "" && mark.ID != s.id:
+		return nil, fmt.Errorf("%w: %s is another than the one that %s.mark is of", ErrSetBack, l.path(), l.marked())
+	case mark.Generation > s.generation:
+		return nil, fmt.Errorf("%w: %s was set back: it was charged %d times, and %s.mark knows of %d", ErrSetBack,
+			l.path(), s.generation, l.marked(), mark.Generation)
+	}
+	return s, nil
+}
+
+// write writes a state down, then its mark: after that its epochs may be published. The ledger's lock is held.
+func (l *Ledger) write(next *state) error {
+	if next.id == "" && next.count() == 0 {
+		return nil // Nothing was charged.
+	}
+	changed := next != l.state
+	if changed {
+		if next.id == "" {
+			next.id = rand.Text()
+		}
+		next.generation++
+		raw, err := next.bytes(l.stream)
+		if err != nil {
+			return err
+		}
+		if err := durable.WriteFile(l.path(), raw, 0o600); err != nil {
+			return fmt.Errorf("couldn't write the ledger: %w", err)
+		}
+	} else if err := durable.Settle(l.path()); err != nil { // Who wrote it may have been killed before its sync.
+		return fmt.Errorf("couldn't sync the ledger: %w", err)
+	}
+	if err := l.writeMark(mark{next.id, next.generation}); err != nil {
+		return fmt.Errorf("couldn't mark the ledger: %w", err)
+	}
+	next.written = true
+	l.state = next
+	return nil
+}
+
+// mark says beside another file how far a ledger has come.
+type mark struct {
+	ID         string `json:"id"`
+	Generation uint64 `json:"generation"`
+}
+
+func (l *Ledger) readMark() (m mark, err error) {
+	raw, err := durable.ReadMark(l.marked())
+	if err == nil && raw != nil {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err != nil {
+		err = fmt.Errorf("couldn't read the mark of the ledger: %w", err)
+	}
+	return m, err
+}
+
+func (l *Ledger) writeMark(to mark) error {
+	m, err := durable.OpenMark(l.marked())
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(to)
+	if err == nil && !slices.Equal(raw, m.Value()) {
+		err = m.Write(raw)
+	}
+	return errors.Join(err, m.Close())
+}
+
+// parse reads a ledger's file, or says what is wrong with it.
+func parse(raw []byte, stream string) (*state, error) {
+	head, body, ok := strings.Cut(string(raw), "\n")
+	fields := strings.Fields(head)
+	if !ok || len(fields) < 2 || fields[0] != label {
+		return nil, errors.New("it is damaged: it does not begin as a ledger does")
+	}
+	if fields[1] != strconv.Itoa(version) {
+		return nil, fmt.Errorf("it is of version %s, and this program knows version %d", fields[1], version)
+	}
+	if len(fields) != 4 {
+		return nil, errors.New("it is damaged: its first line is no ledger's")
+	}
+	length, err := strconv.ParseUint(fields[2], 10, 32)
+	sum := sha256.Sum256([]byte(body))
+	switch {
+	case err != nil:
+		return nil, errors.New("it is damaged: its first line has no length")
+	case uint64(len(body)) < length:
+		return nil, fmt.Errorf("it is cut short: %d of %d bytes", len(body), length)
+	case uint64(len(body)) > length || hex.EncodeToString(sum[:]) != fields[3]:
+		return nil, errors.New("it is damaged: its content is not that of its hash")
+	}
+	var d document
+	if err := json.Unmarshal([]byte(body), &d); err != nil {
+		return nil, err
+	}
+	if d.Stream != stream {
+		return nil, errors.New("it is of another stream")
+	}
+	return d.state()
+}
+
+func (d *document) state() (*state, error) {
+	s := &state{id: d.ID, generation: d.Generation}
+	claim := task.NewClaim(d.Claim.Epsilon, d.Claim.Delta)
+	if d.Claim.TotalEpsilon != "" {
+		claim.Total = task.NewTotal(d.Claim.TotalEpsilon, d.Claim.TotalDelta)
+	}
+	if err := claim.Check(); err != nil {
+		return nil, err
+	}
+	s.pin = &pin{claim: claim, epochs: d.Claim.Epochs}
+	if d.Law != nil {
+		var err error
+		if s.pin.law, err = compose.DecodeLaw(d.Law); err != nil {
+			return nil, err
+		}
+	}
+	for _, t := range d.Tasks {
+		c := charged{runs: t.Epochs}
+		if n, err := hex.Decode(c.id[:], []byte(t.Task)); err != nil || n != len(c.id) {
+			return nil, errors.New("it is damaged: it names no task")
+		}
+		for i, r := range c.runs {
+			if r[0] > r[1] || r[1] >= 1<<32 || i > 0 && c.runs[i-1][1] >= r[0] {
+				return nil, errors.New("it is damaged: epochs are not in order")
+			}
+		}
+		s.tasks = append(s.tasks, c)
+	}
+	return s, nil
+}
+
+func (s *state) bytes(stream string) ([]byte, error) {
+	total := s.pin.claim.Total
+	d := document{ID: s.id, Stream: stream, Generation: s.generation, Claim: claimForm{s.pin.claim.Epsilon.String(),
+		s.pin.claim.Delta.String(), total.Epsilon.String(), total.Delta.String(), s.pin.epochs}}
+	if s.pin.law != nil {
+		d.Law = s.pin.law.Encode()
+	}
+	for _, t := range s.tasks {
+		d.Tasks = append(d.Tasks, taskForm{t.id.String(), t.runs})
+	}
+	body, err := json.MarshalIndent(d, "", " ")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't write the ledger: %w", err)
+	}
+	sum := sha256.Sum256(append(body, '\n'))
+	return append(fmt.Appendf(nil, "%s %d %d %x\n", label, version, len(body)+1, sum), append(body, '\n')...), nil
+}
+
+func (s *state) clone() *state {
+	out := *s
+	out.written = false
+	out.tasks = slices.Clone(s.tasks)
+	return &out
+}
+
+func (s *state) of(open *taskfile.Open) int {
+	return slices.IndexFunc(s.tasks, func(c charged) bool { return c.id == open.ID })
+}
+
+func (s *state) has(open *taskfile.Open) bool { return s.of(open) >= 0 }
+
+// fresh returns the epochs that are not charged, ascending, each once.
+func (s *state) fresh(open *taskfile.Open, epochs []uint64) (out []uint64) {
+	var runs [][2]uint64
+	if at := s.of(open); at >= 0 {
+		runs = s.tasks[at].runs
+	}
+	for _, e := range slices.Compact(slices.Sorted(slices.Values(epochs))) {
+		if !slices.ContainsFunc(runs, func(r [2]uint64) bool { return r[0] <= e && e <= r[1] }) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// add adds epochs of a task, which are fresh.
+func (s *state) add(open *taskfile.Open, epochs []uint64) {
+	at := s.of(open)
+	if at < 0 {
+		at = len(s.tasks)
+		s.tasks = append(s.tasks, charged{id: open.ID, runs: [][2]uint64{}})
+	}
+	all := slices.Clone(s.tasks[at].runs)
+	for _, e := range epochs {
+		all = append(all, [2]uint64{e, e})
+	}
+	slices.SortFunc(all, func(a, b [2]uint64) int { return slices.Compare(a[:], b[:]) })
+	runs := [][2]uint64{}
+	for _, r := range all {
+		if n := len(runs); n > 0 && runs[n-1][1]+1 == r[0] {
+			runs[n-1][1] = r[1]
+		} else {
+			runs = append(runs, r)
+		}
+	}
+	s.tasks[at].runs = runs
+}
+
+// count returns how many epochs are charged.
+func (s *state) count() (n uint64) {
+	for _, t := range s.tasks {
+		for _, r := range t.runs {
+			n += r[1] - r[0] + 1
+		}
+	}
+	return n
+}
+
+// first returns what is needed of the line's first task to say what epochs cost; before it is charged, t is to be it.
+func (s *state) first(t *task.Task) *task.Task {
+	if s.pin == nil {
+		return t
+	}
+	return &task.Task{Claim: s.pin.claim, Epochs: task.Epochs{Count: s.pin.epochs}}
+}

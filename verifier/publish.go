@@ -1,0 +1,112 @@
+package verifier
+
+import (
+	"github.com/doona-dp/doona/internal/ledger"
+)
+
+// Budget bounds what all published epochs of a stream, or of a task that is in none, may cost a client.
+type Budget = ledger.Budget
+
+// Errors of a ledger.
+var (
+	ErrBudget  = ledger.ErrBudget  // The budget does not suffice for a result.
+	ErrSetBack = ledger.ErrSetBack // The ledger is not as it was written last, or gone.
+)
+
+// Publishing says how results are charged. What is charged is an epoch of which a report shows a result, once.
+type Publishing struct {
+	// Folder has the ledgers of all streams, each in a file of its own. Verifiers that publish results of one stream
+	// must share it.
+	Folder string
+
+	// Beside is a file of this verifier, such as its keys, beside which a mark says how far the ledger has come: so
+	// one that is lost, or was set back, is not begun anew.
+	Beside string
+
+	// Budget is the operator's. Nil: the total that the task claims, if it is in no stream, and else none.
+	Budget *Budget
+
+	// Whole refuses a report with [ErrBudget] where the budget does not suffice for all of its epochs. Else a
+	// report leaves out those that it does not suffice for.
+	Whole bool
+
+	// Dry charges nothing, and reports have no answers.
+	Dry bool
+}
+
+// booking is what a verifier charges.
+type booking struct {
+	*ledger.Ledger
+	whole, dry bool
+}
+
+// Publish has every epoch charged before a report shows a result of it. It is called before the first report.
+func (v *Verifier) Publish(p Publishing) error {
+	l, err := ledger.Open(v.open, v.mechanism.Law, ledger.Options{Folder: p.Folder, Beside: p.Beside, Budget: p.Budget})
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.booking, v.made = &booking{l, p.Whole, p.Dry}, nil
+	return nil
+}
+
+// charge charges epochs whose results a report is to show, and says in its ledger what that costs and which it must
+// leave out. v.mu is held.
+func (v *Verifier) charge(epochs []uint64, r *Report) (err error) {
+	b := v.booking
+	if b == nil {
+		return nil
+	}
+	var cost ledger.Cost
+	switch {
+	case b.dry:
+		cost, r.Ledger.Withheld, err = b.Plan(epochs)
+	case b.whole:
+		err = b.Charge(epochs)
+	default:
+		r.Ledger.Withheld, err = b.ChargeSome(epochs)
+	}
+	if err == nil && !b.dry {
+		cost, err = b.Cost()
+	}
+	r.Ledger.Published, r.DryRun = &cost, b.dry
+	return err
+}
+
+// reachedEpochs returns the epochs of which clients' messages came here, ascending. v.mu is held.
+func (v *Verifier) reachedEpochs() (out []uint64) {
+	for _, number := range v.sortedEpochs() {
+		if v.epochs[number].reached() {
+			out = append(out, number)
+		}
+	}
+	return out
+}
+
+// keepAnswers takes all out of a report that clients' answers moved.
+func (r *Report) keepAnswers() {
+	r.Answer, r.Distribution = r.Answer.kept(), nil
+	r.Verified, r.CoverMessages = 0, 0
+	for i := range r.Ledger.Epochs {
+		e := &r.Ledger.Epochs[i]
+		e.Answer, e.Distribution = e.Answer.kept(), nil
+	}
+}
+
+// notCovered is why a withheld epoch has no answer.
+const notCovered = "the budget does not suffice for it"
+
+// withheld is an epoch's line without its answer.
+func (e EpochReport) withheld() EpochReport {
+	e.Answer, e.Distribution = e.Answer.kept(), nil
+	e.Usable, e.UnusableBecause = false, notCovered
+	return e
+}
+
+// kept is an answer without what it answers.
+func (a Answer) kept() Answer {
+	return Answer{Reports: a.Reports, Missing: a.Missing, Usable: a.Usable, UnusableBecause: a.UnusableBecause,
+		Confidence: a.Confidence}
+}
