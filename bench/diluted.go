@@ -95,7 +95,7 @@ func (c *convoy) lay(dir string, noise *planner.RelayNoise) error {
 	var relays []quickstart.Relay
 	for i, address := range addresses[:2] {
 		relays = append(relays, quickstart.Relay{URL: "http://" + address, Listen: address, Admin: c.admin[i],
-			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "100ms"})
+			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "1s"})
 	}
 	c.d, err = quickstart.Write(dir, relays, []quickstart.Draft{{Name: "crowd", Task: draft}})
 	return err
@@ -123,7 +123,7 @@ func (c *convoy) run(ctx context.Context) ([]float64, error) {
 		{"relay", "serve", "--config", c.d.RelayConfig(1)}, {"relay", "serve", "--config", c.d.RelayConfig(2)},
 		{"verifier", "serve", "--task", filepath.Join(c.d.Dir, "crowd.bundle"), "--keys", c.d.VerifierKeys("crowd"),
 			"--sign-key", c.d.VerifierSign(), "--data", filepath.Join(c.d.Dir, "data"), "--listen", c.page,
-			"--interval", "200ms"},
+			"--interval", "1s"},
 	} {
 		cmd := exec.CommandContext(ctx, filepath.Join(c.bins, args[0]), args[1:]...)
 		cmd.Stderr = &log

@@ -3,7 +3,6 @@ package onion
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -43,35 +42,12 @@ func fastSeal(key *PublicKey, info, aad, plaintext []byte) (sealed []byte, ok bo
 
 // sealShared appends the ciphertext to enc: the key schedule of RFC 9180, sections 4.1 and 5.1, and a first message.
 func sealShared(enc, dh, theirs, info, aad, plaintext []byte) ([]byte, error) {
-	eae, err := extract(kemSuite, nil, "eae_prk", dh)
-	if err != nil {
-		return nil, err
-	}
-	shared, err := expand(kemSuite, eae, "shared_secret", string(enc)+string(theirs), sha256.Size)
-	if err != nil {
-		return nil, err
-	}
-	pskID, err := extract(hpkeSuite, nil, "psk_id_hash", nil)
-	if err != nil {
-		return nil, err
-	}
-	infoHash, err := extract(hpkeSuite, nil, "info_hash", info)
-	if err != nil {
-		return nil, err
-	}
-	secret, err := extract(hpkeSuite, shared, "secret", nil)
-	if err != nil {
-		return nil, err
-	}
-	schedule := "\x00" + string(pskID) + string(infoHash) // 0: mode base
-	key, err := expand(hpkeSuite, secret, "key", schedule, 16)
-	if err != nil {
-		return nil, err
-	}
-	nonce, err := expand(hpkeSuite, secret, "base_nonce", schedule, 12)
-	if err != nil {
-		return nil, err
-	}
+	eae := extract(kemSuite, nil, "eae_prk", dh)
+	shared := expand(kemSuite, eae[:], "shared_secret", enc, theirs, sha256.Size)
+	secret := extract(hpkeSuite, shared, "secret", nil)
+	infoHash := extract(hpkeSuite, nil, "info_hash", info)
+	key := expand(hpkeSuite, secret[:], "key", modeBase, infoHash[:], 16)
+	nonce := expand(hpkeSuite, secret[:], "base_nonce", modeBase, infoHash[:], 12)
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't make a cipher: %w", err)
@@ -86,21 +62,42 @@ func sealShared(enc, dh, theirs, info, aad, plaintext []byte) ([]byte, error) {
 // version1 opens every labelled input of RFC 9180, section 4.
 const version1 = "HPKE-v1"
 
+// modeBase begins the context of the key schedule: the mode, and the hash of no psk_id.
+var modeBase = func() []byte {
+	hash := extract(hpkeSuite, nil, "psk_id_hash", nil)
+	return append([]byte{0}, hash[:]...)
+}()
+
+// inputRoom is enough for what is hashed here, so that nothing is allocated for it.
+const inputRoom = 256
+
 // extract is LabeledExtract.
-func extract(suite string, salt []byte, label string, ikm []byte) ([]byte, error) {
-	out, err := hkdf.Extract(sha256.New, append([]byte(version1+suite+label), ikm...), salt)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't extract: %w", err)
-	}
-	return out, nil
+func extract(suite string, salt []byte, label string, ikm []byte) [sha256.Size]byte {
+	input := make([]byte, 0, inputRoom)
+	input = append(append(append(append(input, version1...), suite...), label...), ikm...)
+	return prf(salt, input)
 }
 
-// expand is LabeledExpand.
-func expand(suite string, prk []byte, label, info string, size int) ([]byte, error) {
-	length := binary.BigEndian.AppendUint16(nil, uint16(size))
-	out, err := hkdf.Expand(sha256.New, prk, string(length)+version1+suite+label+info, size)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't expand: %w", err)
+// expand is LabeledExpand of at most 32 bytes: the first block of HKDF's. The info is in two parts.
+func expand(suite string, prk []byte, label string, info, more []byte, size int) []byte {
+	input := make([]byte, 0, inputRoom)
+	input = binary.BigEndian.AppendUint16(input, uint16(size))
+	input = append(append(append(append(append(input, version1...), suite...), label...), info...), more...)
+	block := prf(prk, append(input, 1))
+	return block[:size]
+}
+
+// prf is HMAC-SHA256 under a key of at most 64 bytes. A seal has six of them, and crypto/hmac allocates about ten
+// times for each, which takes longer than the hashing.
+func prf(key, input []byte) [sha256.Size]byte {
+	inner := make([]byte, sha256.BlockSize, sha256.BlockSize+inputRoom)
+	outer := make([]byte, sha256.BlockSize, sha256.BlockSize+sha256.Size)
+	copy(inner, key)
+	copy(outer, key)
+	for i := range sha256.BlockSize {
+		inner[i] ^= 0x36
+		outer[i] ^= 0x5c
 	}
-	return out, nil
+	hash := sha256.Sum256(append(inner, input...))
+	return sha256.Sum256(append(outer, hash[:]...))
 }
