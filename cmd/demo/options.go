@@ -26,6 +26,7 @@ type options struct {
 	delta         float64
 	noise         string
 	localEpsilon  float64
+	nobodyHonest  bool
 	hops          int
 	headless      bool
 	listen        string
@@ -59,6 +60,9 @@ func (o *options) flags(cmd *cobra.Command) {
 		"clients randomize, or relays add dummies: then no other client need be honest")
 	f.Float64Var(&o.localEpsilon, "local-epsilon", 0,
 		"with --noise relays: ε₀ that remains if all relays collude, in (0, 64]; 0: nothing remains")
+	f.BoolVar(&o.nobodyHonest, "nobody-honest", false,
+		"then attack one client with 999 others and all relays but one, in a task of either noise, and print what "+
+			"that shows")
 	f.IntVar(&o.hops, "hops", 2, "relays, 1 to 8")
 	f.BoolVar(&o.headless, "headless", false,
 		"end after the estimate instead of serving the page; without --listen, --epoch and --www")

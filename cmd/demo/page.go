@@ -23,6 +23,7 @@ import (
 type page struct {
 	www   string
 	tasks map[string]*crowd // By name in the page's addresses.
+	alone *attack
 }
 
 // servePage serves until ctx ends.
@@ -34,7 +35,7 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, t
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
-	p := &page{o.www, tasks}
+	p := &page{o.www, tasks, w.attack}
 	server := &http.Server{Handler: p.handler(w.main.open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())
 	fmt.Fprintf(cmd.ErrOrStderr(), "Private Core Web Vitals:  http://%s/examples/web-vitals/\n", l.Addr())
@@ -56,6 +57,7 @@ func (p *page) handler(relay string) http.Handler {
 	mux.HandleFunc("GET /api/{task}", p.of(serveState))
 	mux.HandleFunc("GET /api/{task}/chart", p.of(serveChart))
 	mux.HandleFunc("POST /api/{task}/fill", p.of(serveFill))
+	mux.HandleFunc("POST /api/alone", p.alone.serve)
 	mux.Handle("GET /", http.FileServer(http.Dir(p.www)))
 	site := look.Protect(look.Policy("'wasm-unsafe-eval'", relay), mux)
 	for name, c := range p.tasks {

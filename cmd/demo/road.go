@@ -32,8 +32,8 @@ type road struct {
 // networks numbers the networks that simulated clients come from.
 var networks atomic.Uint64
 
-// startRoad connects a client to a task, as any client would, and starts its verifier.
-func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, name string) (*road, error) {
+// connect connects to a task, as any client would.
+func connect(ctx context.Context, d *quickstart.Deployment, i int) (*road, error) {
 	workers := 4 * runtime.GOMAXPROCS(0)
 	transport := &http.Transport{MaxIdleConnsPerHost: workers, MaxConnsPerHost: workers}
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{
@@ -41,6 +41,15 @@ func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, 
 		MaxEpsilon: 1e6, // synthetic clients have nothing to lose
 		HTTP:       &http.Client{Transport: transport, Timeout: time.Minute},
 	})
+	if err != nil {
+		return nil, err
+	}
+	return &road{url: d.TaskURL(i), owner: d.Owner, open: client.Task(), client: client}, nil
+}
+
+// startRoad connects to a task and starts its verifier.
+func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, name string) (*road, error) {
+	r, err := connect(ctx, d, i)
 	if err != nil {
 		return nil, err
 	}
@@ -52,11 +61,10 @@ func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, 
 	if err != nil {
 		return nil, err
 	}
-	v, err := verifier.New(client.Task(), keys)
-	if err != nil {
+	if r.verifier, err = verifier.New(r.open, keys); err != nil {
 		return nil, err
 	}
-	puller, err := verifier.NewPuller(v, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name),
+	puller, err := verifier.NewPuller(r.verifier, handover.NewClient(sign, nil), filepath.Join(d.Dir, "batches", name),
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
@@ -65,7 +73,7 @@ func (w *world) startRoad(ctx context.Context, d *quickstart.Deployment, i int, 
 		defer puller.Close()
 		puller.Run(ctx, pull)
 	})
-	return &road{url: d.TaskURL(i), owner: d.Owner, open: client.Task(), client: client, verifier: v}, nil
+	return r, nil
 }
 
 // play sends one report per value, batch by batch: a batch's clients are done before the next
@@ -86,18 +94,28 @@ func (r *road) play(ctx context.Context, values [][]float64) (sent int, err erro
 // send plays one client per value in an epoch and returns when all are acknowledged, or the first
 // error. It calls done after each, from several goroutines.
 func (r *road) send(ctx context.Context, epoch uint64, values [][]float64, done func()) error {
+	return inParallel(ctx, len(values), func(ctx context.Context, i int) error {
+		err := r.report(ctx, epoch, values[i])
+		if err == nil {
+			done()
+		}
+		return err
+	})
+}
+
+// inParallel plays n clients, and returns when all are done, or the first error.
+func inParallel(ctx context.Context, n int, play func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 * runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(values)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				if err := r.report(ctx, epoch, values[i]); err != nil {
+			for i := int(next.Add(1) - 1); i < n && ctx.Err() == nil; i = int(next.Add(1) - 1) {
+				if err := play(ctx, i); err != nil {
 					cancel(fmt.Errorf("client %d: %w", i, err))
 					return
 				}
-				done()
 			}
 		})
 	}
@@ -105,13 +123,18 @@ func (r *road) send(ctx context.Context, epoch uint64, values [][]float64, done 
 	return context.Cause(ctx)
 }
 
-// report plays one client, in a network of its own as told by a trusted proxy: the same code
-// that tells clients apart in a deployment.
+// report plays one client.
 func (r *road) report(ctx context.Context, epoch uint64, value []float64) error {
 	report, err := r.client.Report(epoch, value)
 	if err != nil {
 		return err
 	}
+	return r.submit(ctx, report)
+}
+
+// submit sends a report from a network of its own as told by a trusted proxy: the same code that
+// tells clients apart in a deployment.
+func (r *road) submit(ctx context.Context, report *shufflerclient.Report) error {
 	n := networks.Add(1)
 	address := fmt.Sprintf("fd%02x:%x:%x::1", n>>32&0xff, n>>16&0xffff, n&0xffff)
 	return r.client.WithHeader(http.Header{"X-Forwarded-For": {address}}).Submit(ctx, report)

@@ -27,6 +27,9 @@ type result struct {
 	MessagesSent   uint64          `json:"messages_sent"`
 	Withheld       uint64          `json:"withheld"`
 	ElapsedSeconds float64         `json:"elapsed_seconds"`
+
+	// With --nobody-honest: what an attacker sees of one client, by whose noise hides it.
+	Sights []*sight `json:"sights,omitempty"`
 }
 
 // run plays the main job and then serves the page unless headless.
@@ -65,6 +68,11 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 		return err
 	}
 	r.ElapsedSeconds = time.Since(begin).Seconds()
+	if o.nobodyHonest {
+		if r.Sights, err = w.attack.play(ctx, 1); err != nil {
+			return err
+		}
+	}
 	if err := cli.Print(cmd, r, func(out io.Writer) error { return r.print(out) }); err != nil || o.headless {
 		return err
 	}
@@ -182,9 +190,19 @@ func (r *result) print(w io.Writer) error {
 	if err := r.Report.Print(w); err != nil {
 		return err
 	}
-	if r.Estimate == nil {
+	if r.Estimate != nil {
+		if err := r.compare(w); err != nil {
+			return err
+		}
+	}
+	if r.Sights == nil {
 		return nil
 	}
+	return printSights(w, r.Sights)
+}
+
+// compare sets the estimate against the truth.
+func (r *result) compare(w io.Writer) error {
 	worst := 0.0
 	for j, truth := range r.Truth {
 		worst = max(worst, math.Abs(r.Estimate[j]-truth)/r.StandardError[j])

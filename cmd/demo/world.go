@@ -32,6 +32,7 @@ type world struct {
 	main    *road
 	live    *road   // For a person on the page; nil when headless.
 	vitals  []*road // For the web-vitals example, like vitals; none when headless.
+	attack  *attack // On one client of many; nil when headless and not asked for.
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
@@ -82,6 +83,12 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 	}
 	if w.main = roads[0]; len(roads) > 1 {
 		w.live, w.vitals = roads[1], roads[2:]
+	}
+	if !o.headless || o.nobodyHonest {
+		if w.attack, err = w.startAttack(ctx, filepath.Join(dir, "attack")); err != nil {
+			w.stop()
+			return nil, err
+		}
 	}
 	return w, nil
 }

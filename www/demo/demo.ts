@@ -5,6 +5,7 @@
  */
 
 import { type Doona, DoonaError, connect } from '../sdk/index.js';
+import { aloneSwitch } from './alone.js';
 import { byId } from './dom.js';
 import { showHistory } from './history.js';
 import { type Picker, picker } from './picker.js';
@@ -137,6 +138,7 @@ function say(text: string, bad = false): void {
 
 async function start(): Promise<void> {
   themeButton();
+  aloneSwitch();
   try {
     const state = await fetchState(task);
     byId('title').textContent = state.title;

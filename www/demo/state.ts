@@ -86,6 +86,32 @@ export async function fill(task: string, epoch: number): Promise<void> {
   }));
 }
 
+/** What an attacker sees of one client when nobody else is honest, and what it makes of it. */
+export interface Sight {
+  /** Whose noise hides the client. */
+  readonly noise: 'clients' | 'relays';
+  /** The client's answer: 0 for no, 1 for yes. */
+  readonly answer: number;
+  /** Messages by answer, without those of the attacker's clients. */
+  readonly left: readonly [number, number];
+  readonly guess: number;
+  /** The probability that the guess is right. */
+  readonly certainty: number;
+  readonly epsilon: number;
+  readonly alone_epsilon: number | null;
+  /** The largest certainty that is possible, but with probability δ. */
+  readonly most: number;
+}
+
+/** Has the demo play the attack on a client with an answer, in a task of either noise. */
+export async function attack(answer: number): Promise<readonly Sight[]> {
+  return (await answered(await fetch('/api/alone', {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ answer }),
+  }))).json();
+}
+
 async function answered(response: Response): Promise<Response> {
   if (!response.ok) throw new Error(`the demo answered ${response.status}: ${await response.text()}`);
   return response;

@@ -178,6 +178,36 @@ test('fifty clients have their histogram, by noise that relays add', async () =>
     });
 });
 
+test('where nobody else is honest, noise by clients shows the victim’s answer, noise by relays hides it', async () => {
+  await onDemo(['--noise', 'relays', '--query', 'count', '--users', '50', '--batch', '50'], async (page) => {
+    const panel = page.locator('#alone');
+    assert.equal(await panel.isVisible(), false);
+    await page.getByRole('switch', { name: 'Nobody else is honest' }).focus();
+    await page.keyboard.press('Space');
+    await panel.waitFor();
+    for (const [plays, answer] of ['Yes', 'No'].entries()) {
+      await panel.getByRole('button', { name: answer }).press('Enter');
+      await panel.getByText(`The victim said ${answer}.`).waitFor();
+      const of = `of ${plays + 1} so far`;
+      const clients = panel.locator('[data-noise="clients"]');
+      const [no, yes, sure] = await numbersIn(page, '[data-noise="clients"]');
+      assert.equal(Number(no) + Number(yes), 1, 'the victim’s message');
+      assert.ok(Number(sure) > 95, `${sure} % sure`);
+      assert.match(await clients.innerText(), new RegExp(`One message is not its own.*${of}.*ε′ = 3`, 's'));
+      const relays = panel.locator('[data-noise="relays"]');
+      const [hidden, among, guess] = await numbersIn(page, '[data-noise="relays"]');
+      assert.ok(Number(hidden) + Number(among) > 10, 'the victim’s message and dummies');
+      // Beyond that once in 10⁶, by δ.
+      assert.ok(Number(guess) >= 50 && Number(guess) < 100 / (1 + Math.exp(-1)) + 1e-6, `${guess} % sure`);
+      assert.match(await relays.innerText(), new RegExp(`dummies.*${of}.*the promise holds, ε′ = 1`, 's'));
+    }
+    await requireAccessible(page, 'light', 'dark');
+    await screenshotAt(page, 'demo-alone-light', 1180, 'light');
+    await screenshotAt(page, 'demo-alone-dark', 1180, 'dark');
+    await screenshotAt(page, 'demo-alone-390', 390, 'light');
+  });
+});
+
 test('a sum of another column has its unit; a hostile column name stays text', async () => {
   const input = join(folder, 'hostile.csv');
   const name = '<img src=x onerror=alert(1)>';

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// aloneBatch is the n of the n−1 attack: one client, and 999 that are the attacker's.
+const aloneBatch = 1000
+
+// attack is a deployment in which nobody is honest but one client and one relay. What the verifier and the other
+// relays know is the attacker's: these relays are as good as not there, so the tasks have the honest one alone. One
+// task's noise is by clients, the other's by relays.
+type attack struct {
+	mu    sync.Mutex // One play at a time.
+	kinds []*surrounded
+}
+
+// surrounded is a task of which each batch has one client that the attacker does not know.
+type surrounded struct {
+	noise  string // clients or relays
+	road   *road
+	verify *handover.Client
+	opener *onion.Opener
+	sealer *onion.Sealer
+	next   uint64 // Batch.
+}
+
+// sight is what the attacker sees of one batch, and makes of it.
+type sight struct {
+	Noise  string `json:"noise"`  // Whose: clients or relays.
+	Answer int    `json:"answer"` // The victim's: 0 for no, 1 for yes.
+	Known  uint64 `json:"known"`  // Clients of the attacker.
+	// Messages by answer, less those of the attacker's clients: the victim's, and dummies where relays add any.
+	Left      [2]uint64 `json:"left"`
+	Guess     int       `json:"guess"`
+	Certainty float64   `json:"certainty"` // The probability that the guess is right, if both answers were as likely.
+	Epsilon   float64   `json:"epsilon"`   // What the task promises.
+	Alone     *float64  `json:"alone_epsilon"`
+	Most      float64   `json:"most"` // The largest certainty that ε′ allows, but with probability δ.
+}
+
+// startAttack lays the deployment out in dir and starts its relay.
+func (w *world) startAttack(ctx context.Context, dir string) (*attack, error) {
+	drafts, err := aloneDrafts()
+	if err != nil {
+		return nil, err
+	}
+	listeners, relays, err := listen(1)
+	if err != nil {
+		return nil, err
+	}
+	d, err := quickstart.Write(dir, relays, drafts)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.startRelays(ctx, d, listeners); err != nil {
+		return nil, err
+	}
+	sign, err := keyfile.LoadSign(d.VerifierSign())
+	if err != nil {
+		return nil, err
+	}
+	a := &attack{}
+	for i, draft := range drafts {
+		s, err := surround(ctx, d, i, draft.Name, sign)
+		if err != nil {
+			return nil, err
+		}
+		a.kinds = append(a.kinds, s)
+	}
+	return a, nil
+}
+
+// aloneDrafts are two tasks that ask for yes or no and promise the same.
+func aloneDrafts() (drafts []quickstart.Draft, err error) {
+	for _, kind := range []struct {
+		noise  string
+		relays *planner.RelayNoise
+	}{{"clients", nil}, {"relays", &planner.RelayNoise{}}} {
+		t, err := planner.Draft(planner.Query{Name: "noise by " + kind.noise, Query: task.Histogram, Bins: 2,
+			Labels: true,
+			Batch:  aloneBatch, Honest: .9, Epsilon: 1, Delta: 1e-6, Relays: kind.relays})
+		if err != nil {
+			return nil, err
+		}
+		t.Epochs = task.Epochs{Start: uint64(time.Now().Unix()), Length: 24 * 3600, Count: 1}
+		drafts = append(drafts, quickstart.Draft{Name: kind.noise, Task: t})
+	}
+	return drafts, nil
+}
+
+func surround(ctx context.Context, d *quickstart.Deployment, i int, name string, sign ed25519.PrivateKey) (*surrounded,
+	error) {
+	r, err := connect(ctx, d, i)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := keyfile.LoadHPKE(d.VerifierKeys(name))
+	if err != nil {
+		return nil, err
+	}
+	key, err := keys.Key(0)
+	if err != nil {
+		return nil, err
+	}
+	s := &surrounded{noise: name, road: r, verify: handover.NewClient(sign, nil)}
+	if s.opener, err = onion.NewOpener(r.open.Task, r.open.ID, r.open.VerifierHop(), 0, key); err != nil {
+		return nil, err
+	}
+	s.sealer, err = onion.NewSealer(r.open.Task, r.open.ID, r.open.KeyLists)
+	return s, err
+}
+
+// play has the victim give an answer, 0 or 1, to both tasks, each in a batch of its own.
+func (a *attack) play(ctx context.Context, answer int) (out []*sight, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.kinds {
+		saw, err := s.play(ctx, answer)
+		if err != nil {
+			return nil, fmt.Errorf("noise by %s: %w", s.noise, err)
+		}
+		out = append(out, saw)
+	}
+	return out, nil
+}
+
+func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
+	t := s.road.open.Task
+	if err := inParallel(ctx, aloneBatch, func(ctx context.Context, i int) error {
+		if i == 0 {
+			return s.road.report(ctx, 0, []float64{float64(answer)})
+		}
+		return s.known(ctx, i%2)
+	}); err != nil {
+		return nil, err
+	}
+	left, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := 1; i < aloneBatch; i++ {
+		left[i%2]--
+	}
+	saw := &sight{Noise: s.noise, Answer: answer, Known: aloneBatch - 1, Left: left, Epsilon: t.Claim.Epsilon.Value()}
+	return saw, saw.judge(t)
+}
+
+// known sends a message of the attacker's: an answer as it is, whatever the task asks of clients.
+func (s *surrounded) known(ctx context.Context, answer int) error {
+	message := make([]byte, s.road.open.Slots.MessageBytes)
+	message[len(message)-1] = byte(answer)
+	body, err := s.sealer.Seal(0, [][]task.Message{{{Body: message}}})
+	if err != nil {
+		return err
+	}
+	return s.road.submit(ctx, &shufflerclient.Report{Body: body})
+}
+
+// look takes the next batch from the honest relay as the verifier does, and counts its messages by answer.
+func (s *surrounded) look(ctx context.Context) (left [2]uint64, err error) {
+	b, err := s.pull(ctx)
+	if err != nil {
+		return left, err
+	}
+	s.next++
+	for _, slot := range b.Ciphertexts[0] {
+		_, m, err := s.opener.OpenMessage(0, slot)
+		if err != nil {
+			return left, err
+		}
+		left[m.Body[len(m.Body)-1]&1]++
+	}
+	return left, nil
+}
+
+// pull waits for the next batch.
+func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
+	hop := s.road.open.VerifierHop() - 1
+	for {
+		b, err := s.verify.Pull(ctx, s.road.open, hop, 0, s.next)
+		if err == nil {
+			return b, s.verify.Confirm(ctx, s.road.open, hop, 0, s.next, b.Manifest)
+		}
+		if !errors.Is(err, handover.ErrNotSealed) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pull):
+		}
+	}
+}
+
+// judge guesses the victim's answer as well as anybody can.
+func (s *sight) judge(t *task.Task) error {
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	no, yes := s.likelihood(t, 0), s.likelihood(t, 1)
+	if yes > no {
+		s.Guess = 1
+	}
+	s.Certainty, s.Most = max(no, yes)/(no+yes), 1
+	if s.Alone, _ = verifier.Alone(t, m); s.Alone != nil {
+		s.Most = 1 / (1 + math.Exp(-*s.Alone))
+	}
+	return nil
+}
+
+// likelihood is proportional to the probability of what is left if the victim gave an answer. The relay adds by one
+// table to both cells.
+func (s *sight) likelihood(t *task.Task, answer int) float64 {
+	if t.Noise == nil { // what is left is the victim's message, drawn by randomized response
+		gamma, _ := t.Param("gamma")
+		other := gamma.Float64() / 2
+		if s.Left[answer] == 1 {
+			return 1 - other
+		}
+		return other
+	}
+	p := 1.0
+	for cell, z := range s.Left {
+		if cell == answer {
+			if z == 0 {
+				return 0
+			}
+			z--
+		}
+		if z >= uint64(len(t.Noise.Tables[0])) {
+			return 0
+		}
+		p *= float64(t.Noise.Tables[0][z])
+	}
+	return p
+}
+
+var answers = [2]string{"no", "yes"}
+
+// printSights tells what was seen.
+func printSights(w io.Writer, sights []*sight) error {
+	fmt.Fprintf(w, "\nNobody else is honest: %d of %d clients, the verifier and all relays but one are the "+
+		"attacker's.\n"+
+		"Two tasks promise ε = %g. The victim says %s to both.\n", sights[0].Known, sights[0].Known+1,
+		sights[0].Epsilon,
+		answers[sights[0].Answer])
+	for _, s := range sights {
+		left := "nothing is left"
+		if s.Alone != nil {
+			left = fmt.Sprintf("ε′ = %.3g is left, which lets it be %.0f %% sure", *s.Alone, 100*s.Most)
+		}
+		_, err := fmt.Fprintf(w, "  noise by %s: beside its own messages it sees %d no and %d yes. It guesses %s, "+
+			"%.0f %% sure; %s.\n",
+			s.Noise, s.Left[0], s.Left[1], answers[s.Guess], 100*s.Certainty, left)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve plays the attack on an answer and writes what was seen.
+func (a *attack) serve(w http.ResponseWriter, r *http.Request) {
+	var ask struct {
+		Answer int `json:"answer"`
+	}
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1024)).Decode(&ask)
+	if err != nil || ask.Answer != 0 && ask.Answer != 1 {
+		problem.New(problem.Malformed, `want {"answer": 0 or 1}`).Write(w)
+		return
+	}
+	sights, err := a.play(r.Context(), ask.Answer)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	json.NewEncoder(w).Encode(sights)
+}

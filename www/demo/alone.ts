@@ -1,0 +1,83 @@
+/**
+ * The switch "nobody else is honest": the demo plays an attacker that has every client but one, the verifier and all
+ * relays but one, against a task with noise by clients and one with noise by relays.
+ * @module
+ */
+
+import { byId, html, svg } from './dom.js';
+import { type Sight, attack } from './state.js';
+import { exact, number, percent } from './words.js';
+
+const answers = ['No', 'Yes'];
+
+/** How often the attacker was right, by whose noise it was. */
+interface Score { right: number; of: number }
+
+const titles = { clients: 'Noise by clients', relays: 'Noise by relays' };
+
+/** Shows the attack while the switch is on, and plays it whenever an answer is given. */
+export function aloneSwitch(): void {
+  const box = byId<HTMLInputElement>('alone-switch');
+  const scores = { clients: { right: 0, of: 0 }, relays: { right: 0, of: 0 } };
+  const buttons = answers.map((text, answer) => {
+    const button = html('button', { type: 'button', class: 'small' }, text);
+    button.addEventListener('click', () => void play(answer));
+    return button;
+  });
+  byId('alone-answers').append(...buttons);
+  box.addEventListener('change', () => {
+    byId('alone').hidden = !box.checked;
+  });
+
+  const play = async (answer: number) => {
+    for (const button of buttons) button.disabled = true;
+    tell(`The victim says ${answers[answer]!}, and 999 clients of the attacker say what it wants them to…`);
+    try {
+      const sights = await attack(answer);
+      byId('alone-sights').replaceChildren(...sights.map((sight) => shown(sight, scores[sight.noise])));
+      tell(`The victim said ${answers[answer]!}. Both tasks promise ε = ${number(sights[0]!.epsilon)}; this is what the attacker sees.`);
+    } catch (error) {
+      tell((error as Error).message);
+    }
+    for (const button of buttons) button.disabled = false;
+  };
+}
+
+function tell(text: string): void {
+  byId('alone-status').textContent = text;
+}
+
+/** One task: what is left beside the attacker's own messages, its guess, and how good its guesses were so far. */
+function shown(sight: Sight, score: Score): HTMLElement {
+  const right = sight.guess === sight.answer;
+  score.of++;
+  if (right) score.right++;
+  const [no, yes] = sight.left;
+  const left = no + yes;
+  const what = left === 1 ? 'One message is not its own: the victim’s.'
+    : `${number(left)} messages are not its own: the victim’s and ${number(left - 1)} dummies. Which is which does not show.`;
+  return html('section', { 'aria-label': titles[sight.noise], 'data-noise': sight.noise },
+    html('h3', {}, titles[sight.noise]),
+    html('p', {}, what),
+    bars(sight.left),
+    html('p', { class: 'answer' }, html('b', {}, answers[sight.guess]!), ' ',
+      exact(100 * sight.certainty), ' % sure'),
+    html('p', { class: 'quiet' }, `is the best guess there is: ${right ? 'right' : 'wrong'} this time, and right in ${score.right} of ${score.of} so far. ${bound(sight)}`),
+  );
+}
+
+function bound(sight: Sight): string {
+  if (sight.alone_epsilon === null) return 'No bound is left.';
+  const most = `Nobody can be more than ${percent(sight.most)} sure`;
+  return sight.alone_epsilon > sight.epsilon
+    ? `${most}: without an honest crowd ε′ = ${number(sight.alone_epsilon)} is left of the promise.`
+    : `${most}, but with a chance of δ: the promise holds, ε′ = ${number(sight.alone_epsilon)}. It needs no other client.`;
+}
+
+/** A bar for each answer. */
+function bars(left: readonly [number, number]): HTMLElement {
+  const most = Math.max(...left, 1);
+  return html('div', { class: 'left' }, ...answers.map((text, answer) => html('div', {}, html('span', {}, text),
+    svg('svg', { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+      svg('rect', { width: (100 * left[answer]!) / most, height: 10 })), exact(left[answer]!))));
+}
