@@ -131,6 +131,8 @@ func alerts() []byte {
 			"transactions fail: is the disk full?"},
 		{"DoonaIssuerEpochsEnd", "doona_issuer_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
 			"the task's last epoch and its keys end within two weeks: agree on the next task"},
+		{"DoonaIssuerStreamStuck", "doona_issuer_stream_stuck > 0", "15m",
+			"a stream cannot be read, or goes on without this issuer: see its log"},
 		{"DoonaVerifierNotReady", "doona_verifier_ready == 0", "2m",
 			"the verifier keeps no batches: see its log, and whether its disk is full"},
 		{"DoonaVerifierAway", "doona_verifier_away > 0", "1h",
@@ -143,6 +145,8 @@ func alerts() []byte {
 			"the last relay does not take confirmations, and so keeps batches that it should delete"},
 		{"DoonaVerifierEpochsEnd", "doona_verifier_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
 			"the task's last epoch and its keys end within two weeks: agree on the next task"},
+		{"DoonaVerifierStreamStuck", "doona_verifier_stream_stuck > 0", "15m",
+			"a stream cannot be read, or goes on without this verifier: see its log"},
 	} {
 		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        annotations:\n          "+
 			"summary: %q\n", a.name, a.expr, a.lasting, a.summary)

@@ -25,7 +25,7 @@ func (i *Issuer) loadClock() (err error) {
 			return err
 		}
 		public := task.SignKey(i.sign.Public().(ed25519.PublicKey))
-		for _, s := range i.order {
+		for _, s := range i.lineup().order {
 			if s.Clients.Issuer.SignKey != public {
 				return invalid.Field("sign_key", i.cfg.SignKey,
 					"the key of the issuer that every task names, "+taskfile.FormatKey(s.Clients.Issuer.SignKey))
@@ -37,8 +37,8 @@ func (i *Issuer) loadClock() (err error) {
 		return err
 	}
 	i.relays = handover.NewClient(nil, transport) // asking for the time is not signed
-	shortest := i.order[0].Epochs.Length
-	for _, s := range i.order {
+	shortest := i.lineup().order[0].Epochs.Length
+	for _, s := range i.lineup().order {
 		shortest = min(shortest, s.Epochs.Length)
 	}
 	i.clock, err = clock.New(clock.Options{File: i.cfg.ClockFile(), Wall: i.cfg.Clock, Elapsed: i.cfg.Elapsed,
@@ -50,7 +50,7 @@ func (i *Issuer) loadClock() (err error) {
 func (i *Issuer) neighbours() []clock.Neighbour {
 	var tasks []*taskfile.Open
 	var own []task.SignKey
-	for _, s := range i.order {
+	for _, s := range i.lineup().order {
 		tasks, own = append(tasks, s.Open), append(own, s.Clients.Issuer.SignKey)
 	}
 	return i.clock.Meet(i.relays, own, tasks...)
@@ -58,7 +58,7 @@ func (i *Issuer) neighbours() []clock.Neighbour {
 
 // manyEnd says whether more than one epoch that has a key here ends between two moments.
 func (i *Issuer) manyEnd(from, to time.Time) bool {
-	for _, s := range i.order {
+	for _, s := range i.lineup().order {
 		ends := 0
 		for _, epoch := range s.keys.Epochs() {
 			if _, end := i.window(s, epoch); end.After(from) && !end.After(to) {
@@ -83,7 +83,7 @@ func (i *Issuer) isReady() error {
 
 // handleTime signs what this issuer's clock says.
 func (i *Issuer) handleTime(w http.ResponseWriter, req *http.Request) error {
-	s, err := service.PathTask(req, i.tasks)
+	s, err := service.PathTask(req, i.lineup().tasks)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,10 @@ type Config struct {
 	// key is erased. Default 5m. Range 1ms to 5m.
 	Skew time.Duration `yaml:"skew"`
 
+	// FollowInterval is how often the first relay of a stream is asked for its next task. Default 1m. Range 10ms
+	// to 1h.
+	FollowInterval time.Duration `yaml:"follow_interval"`
+
 	// SignKey is the file of the issuer's Ed25519 key, with which it vouched for its keys: it then signs
 	// what its clock says for the relays that ask, which makes one clock more that they can compare theirs
 	// with. Default: none.
@@ -99,6 +103,12 @@ type TaskConfig struct {
 	// store. Required.
 	TokenKeys string `yaml:"token_keys"`
 
+	// Successors is a folder for the tasks that follow this one, and for the keys for them, better not on the
+	// disk of the store: the issuer finds the tasks at the first relay and writes each down, POSITION.bundle, for
+	// good. Make its keys for a task of N epochs in it before the owner signs that (`issuer keygen --epochs N
+	// --out FOLDER/POSITION-N.keys`). Required for the first task of a stream; else none.
+	Successors string `yaml:"successors"`
+
 	// Quota is how many tokens a client gets per epoch; each is good for one report. The privacy
 	// that the task promises is per report. Default 1. Range 1 to 1000.
 	Quota int `yaml:"quota"`
@@ -113,7 +123,7 @@ func LoadConfig(path string) (Config, error) {
 	}
 	files := []*string{&c.APIKeys, &c.SignKey, &c.CA}
 	for i := range c.Tasks {
-		files = append(files, &c.Tasks[i].File, &c.Tasks[i].TokenKeys)
+		files = append(files, &c.Tasks[i].File, &c.Tasks[i].TokenKeys, &c.Tasks[i].Successors)
 	}
 	service.Resolve(filepath.Dir(path), files...)
 	service.ResolveStore(filepath.Dir(path), &c.Store)
@@ -125,6 +135,7 @@ func (c *Config) validate() error {
 	service.Default(&c.ForwardedHeader, service.HeaderXFF)
 	service.Default(&c.MaxConcurrent, 64)
 	service.Default(&c.Skew, 5*time.Minute)
+	service.Default(&c.FollowInterval, time.Minute)
 	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
 		return err
 	}
@@ -143,6 +154,8 @@ func (c *Config) validate() error {
 		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 4096")
 	case c.Skew < time.Millisecond || c.Skew > 5*time.Minute:
 		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
+	case c.FollowInterval < 10*time.Millisecond || c.FollowInterval > time.Hour:
+		return invalid.Field("follow_interval", c.FollowInterval.String(), "10ms to 1h")
 	case len(c.Tasks) == 0:
 		return invalid.Field("tasks", "none", "at least one")
 	}

@@ -39,7 +39,7 @@ func EndEpochs(cfg Config, all bool) (ended []Ended, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range i.order {
+	for _, s := range i.lineup().order {
 		p, err := s.look(i.store)
 		if err != nil {
 			return ended, err

@@ -6,7 +6,7 @@ func BreakMarks(i *Issuer) (repair func() error) {
 		b.mark.Close()
 	}
 	return func() (err error) {
-		for _, s := range i.order {
+		for _, s := range i.lineup().order {
 			if i.store.bound[s.ID].mark, err = s.open(); err != nil {
 				return err
 			}
@@ -16,4 +16,4 @@ func BreakMarks(i *Issuer) (repair func() error) {
 }
 
 // Groups returns how many groups of requests of an issuer's first task have been committed.
-func Groups(i *Issuer) uint64 { return i.store.bound[i.order[0].ID].Commits }
+func Groups(i *Issuer) uint64 { return i.store.bound[i.lineup().order[0].ID].Commits }

@@ -53,7 +53,7 @@ func (i *Issuer) answer(handle service.Handler) http.HandlerFunc {
 // epochOf returns the task, the epoch and its key that a request's path names, if tokens of it are
 // issued now.
 func (i *Issuer) epochOf(req *http.Request) (*served, uint64, *epochKey, error) {
-	s, err := service.PathTask(req, i.tasks)
+	s, err := service.PathTask(req, i.lineup().tasks)
 	if err != nil {
 		return nil, 0, nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,8 +45,8 @@ import (
 // Issuer issues the tokens of its tasks. Its handlers are safe for concurrent use.
 type Issuer struct {
 	cfg     Config
-	tasks   map[task.ID]*served // immutable
-	order   []*served           // the same, in the order of the configuration
+	serving atomic.Pointer[lineup]
+	streams []*stream
 	metrics *service.Metrics
 	store   *store // none where Inspect found none
 	apiKeys []keyHash
@@ -56,6 +57,22 @@ type Issuer struct {
 	relays  *handover.Client   // asks for the relays' clocks
 	ready   atomic.Bool
 	once    sync.Once // closes the store
+}
+
+// lineup is what an issuer serves. It is never changed, but replaced where a successor joins.
+type lineup struct {
+	tasks map[task.ID]*served
+	order []*served // the same: as configured, each stream's behind its first, then what has joined
+}
+
+func (i *Issuer) lineup() *lineup { return i.serving.Load() }
+
+// serve adds a task to those that are served.
+func (i *Issuer) serve(s *served) {
+	now := i.lineup()
+	next := &lineup{tasks: maps.Clone(now.tasks), order: append(slices.Clone(now.order), s)}
+	next.tasks[s.ID] = s
+	i.serving.Store(next)
 }
 
 // served is one task with the issuer's keys for it.
@@ -84,7 +101,7 @@ func New(cfg Config) (*Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	i.metrics = newMetrics(i.order)
+	i.metrics = newMetrics(i)
 	if err := i.loadClock(); err != nil {
 		return nil, err
 	}
@@ -92,7 +109,7 @@ func New(cfg Config) (*Issuer, error) {
 		return nil, err
 	}
 	var errs []error
-	for _, s := range i.order {
+	for _, s := range i.lineup().order {
 		if err := i.store.join(s); err != nil {
 			errs = append(errs, fmt.Errorf("couldn't issue tokens of task %s: %w", s.ID, err))
 			continue
@@ -108,7 +125,7 @@ func New(cfg Config) (*Issuer, error) {
 // eraseAgain erases the keys that were erased before and are there again.
 func (i *Issuer) eraseAgain(s *served) error {
 	for _, epoch := range s.keys.Epochs() {
-		if epoch >= i.store.bound[s.ID].Erased {
+		if epoch >= i.store.erased(s.ID) {
 			continue
 		}
 		i.cfg.Log.Warn("erased a key again: an older copy of the key file was restored", "task", s.name(), "epoch", epoch)
@@ -131,7 +148,7 @@ func Inspect(cfg Config) (*Issuer, error) {
 		}
 	}
 	var errs []error
-	for _, s := range i.order {
+	for _, s := range i.lineup().order {
 		p, err := s.look(i.store)
 		if err == nil {
 			err = p.check()
@@ -151,7 +168,8 @@ func load(cfg Config) (*Issuer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	i := &Issuer{cfg: cfg, tasks: map[task.ID]*served{}, busy: make(chan struct{}, cfg.MaxConcurrent)}
+	i := &Issuer{cfg: cfg, busy: make(chan struct{}, cfg.MaxConcurrent)}
+	i.serving.Store(&lineup{tasks: map[task.ID]*served{}})
 	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
@@ -179,49 +197,58 @@ func (i *Issuer) Close() error {
 func (i *Issuer) loadTasks() error {
 	files := map[string]bool{}
 	for _, c := range i.cfg.Tasks {
-		s, err := loadTask(c)
+		raw, s, err := loadTask(c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
 		path, err := filepath.EvalSymlinks(c.TokenKeys)
-		if err != nil || files[path] || i.tasks[s.ID] != nil {
+		if err != nil || files[path] || i.lineup().tasks[s.ID] != nil {
 			return fmt.Errorf("%s: %w", c.File,
 				invalid.Field("token_keys", c.TokenKeys, "a file of its own for every task, and every task once"))
 		}
-		files[path], i.tasks[s.ID] = true, s
-		i.order = append(i.order, s)
+		files[path] = true
+		i.serve(s)
+		if err := i.loadStream(c, raw, s); err != nil {
+			return fmt.Errorf("%s: %w", c.File, err)
+		}
 	}
 	return nil
 }
 
 // loadTask reads a task, which must be its configured owner's, and the keys for it.
-func loadTask(c TaskConfig) (*served, error) {
+func loadTask(c TaskConfig) (raw []byte, s *served, err error) {
 	owner, err := taskfile.ParseKey("owner", c.Owner)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	raw, err := os.ReadFile(c.File)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read the task: %w", err)
+	if raw, err = os.ReadFile(c.File); err != nil {
+		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
 	}
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	open, err := bundle.Open(&owner)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	s, err = loadOpen(open, c.TokenKeys, c.Quota)
+	return raw, s, err
+}
+
+// loadOpen prepares to serve a task with the keys in a file.
+func loadOpen(open *taskfile.Open, file string, quota int) (*served, error) {
 	if open.Clients.Kind != task.ClientToken {
 		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", open.Clients.Kind), "token")
 	}
-	s := &served{Open: open, file: c.TokenKeys, quota: c.Quota, epoch: map[uint64]*epochKey{}}
-	if s.keys, err = keyfile.LoadRSA(c.TokenKeys); err != nil {
+	s := &served{Open: open, file: file, quota: quota, epoch: map[uint64]*epochKey{}}
+	var err error
+	if s.keys, err = keyfile.LoadRSA(file); err != nil {
 		return nil, err
 	}
 	for _, epoch := range s.keys.Epochs() {
 		if _, err := s.epochKey(epoch); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.TokenKeys, err)
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
 	return s, nil
@@ -317,7 +344,7 @@ func (i *Issuer) eraseLoop(ctx context.Context) {
 func (i *Issuer) erase(ctx context.Context) error {
 	var errs []error
 	read := i.clock.Read()
-	for _, s := range i.order {
+	for _, s := range i.lineup().order {
 		whole := true
 		for epoch := s.erased; epoch < s.Epochs.Count; epoch++ {
 			if _, end := i.window(s, epoch); !read.Over(end) {

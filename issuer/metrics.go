@@ -12,6 +12,7 @@ const (
 	metricInFlight    = "doona_issuer_requests_in_flight"
 	metricOverloaded  = "doona_issuer_overloaded_total"
 	metricStoreErrors = "doona_issuer_store_errors_total"
+	metricStuck       = "doona_issuer_stream_stuck"
 	metricEpochsEnd   = "doona_issuer_epochs_end_timestamp_seconds"
 )
 
@@ -22,8 +23,11 @@ var definitions = append([]service.Metric{
 	service.Gauge(metricInFlight, service.UnitCount, "Requests being counted and signed."),
 	service.Counter(metricOverloaded, "Requests refused for want of room."),
 	service.Counter(metricStoreErrors, "Transactions that failed: the disk is full."),
+	service.Gauge(metricStuck, service.UnitCount,
+		"1 while the stream that begins with the task cannot be read, or goes on without this issuer.", "task"),
 	service.Gauge(metricEpochsEnd, service.UnitTime,
-		"When the last epoch of the task ends, and with it its keys: a new task must be out before.", "task"),
+		"When the last epoch of the task, or of its stream, ends, and with it its keys: a new task must be out before.",
+		"task"),
 }, service.ClockMetrics(prefix)...)
 
 // prefix opens the names of all metrics.
@@ -32,14 +36,25 @@ const prefix = "doona_issuer_"
 // Metrics returns the definitions of all metrics of an issuer, those of Go and the process apart.
 func Metrics() []service.Metric { return definitions }
 
-func newMetrics(tasks []*served) *service.Metrics {
+func newMetrics(i *Issuer) *service.Metrics {
 	m := service.NewMetrics(definitions)
 	m.Add(metricOverloaded, 0)
 	m.Add(metricStoreErrors, 0)
-	for _, s := range tasks {
+	for _, s := range i.lineup().order {
 		m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
 	}
+	for _, l := range i.streams {
+		m.Set(metricStuck, 0, l.served[0].name())
+		endsLater(m, l)
+	}
 	return m
+}
+
+// endsLater says of all tasks of a stream when the newest one ends.
+func endsLater(m *service.Metrics, l *stream) {
+	for _, s := range l.served {
+		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].Epochs.Over()), s.name())
+	}
 }
 
 // look sets the gauges to what is now.

@@ -23,6 +23,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 	var erasing sync.WaitGroup
 	erasing.Go(func() { i.clock.Watch(work, neighbours) })
 	erasing.Go(func() { i.eraseLoop(work) })
+	erasing.Go(func() { i.followLoop(work) })
 	i.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	i.ready.Store(false)
@@ -56,7 +57,7 @@ type EpochStatus struct {
 func (i *Issuer) Status(ctx context.Context) (*Status, error) {
 	out := &Status{Clients: i.cfg.Clients}
 	now := i.cfg.Clock()
-	for _, s := range i.order {
+	for _, s := range i.lineup().order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Quota: s.quota, Epochs: []EpochStatus{}}
 		for _, epoch := range s.keys.Epochs() {
 			if start, end := i.window(s, epoch); now.Before(start) || !now.Before(end) {

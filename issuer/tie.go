@@ -161,17 +161,27 @@ func (s *served) open() (*durable.Mark, error) {
 	return mark, nil
 }
 
-// join ties a task's keys to the store, or is [ErrSetBack]. What a crash left undone is done.
-func (st *store) join(s *served) error {
+// join ties a task's keys to the store, or is [ErrSetBack]. What a crash left undone is done. Where it fails, the
+// store knows nothing of the task: others go on.
+func (st *store) join(s *served) (err error) {
+	st.turn.Lock()
+	defer st.turn.Unlock()
 	b := &bound{counter: s.counter()}
-	var err error
 	if b.keys, err = s.keys.Mark(); err != nil {
 		return err
 	}
 	if b.mark, err = s.open(); err != nil {
+		b.keys.Close()
 		return err
 	}
+	if err := st.bind(s, b); err != nil {
+		return errors.Join(err, b.close())
+	}
 	st.bound[s.ID] = b // closed with the store
+	return nil
+}
+
+func (st *store) bind(s *served, b *bound) error {
 	p, err := s.look(st)
 	if err != nil {
 		return err
@@ -198,6 +208,13 @@ func (st *store) join(s *served) error {
 		return s.keys.SetStore(b.Name)
 	}
 	return nil
+}
+
+// erased returns how many epochs of a task, from the first, are over for good.
+func (st *store) erased(id task.ID) uint64 {
+	st.turn.Lock()
+	defer st.turn.Unlock()
+	return st.bound[id].Erased
 }
 
 // raise writes down that the first so many epochs of a task are over for good: what a restore of the key

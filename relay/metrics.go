@@ -57,7 +57,8 @@ var definitions = append([]service.Metric{
 	service.Counter(metricBatches, "Batches made since the start; destroyed ones have no slots.", byTask, "destroyed"),
 	service.Gauge(metricUnconfirmed, service.UnitCount, "Sealed batches that the next hop has not confirmed.", byTask),
 	service.Gauge(metricEpochsEnd, service.UnitTime,
-		"When the last epoch of the task ends, and with it its keys: a new task must be out before.", byTask),
+		"When the last epoch of the task, or of its stream, ends, and with it its keys: a new task must be out before.",
+		byTask),
 	service.Gauge(metricRefused, service.UnitCount,
 		"Reports and slots refused in epochs that are erased, rounded up to a power of two per epoch.", byTask,
 		byReason),
@@ -93,6 +94,9 @@ func (m *metrics) begin(r *Relay) {
 	for _, s := range r.lineup().order {
 		m.beginTask(s)
 	}
+	for _, l := range r.streams {
+		m.endsLater(l)
+	}
 }
 
 func (m *metrics) beginTask(s *served) {
@@ -100,6 +104,14 @@ func (m *metrics) beginTask(s *served) {
 	m.Add(metricBatches, 0, s.name(), "yes")
 	m.Set(metricPulled, 0, s.name())
 	m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
+}
+
+// endsLater says of all tasks of a stream when the newest one ends.
+func (m *metrics) endsLater(l *stream) {
+	tasks := l.Tasks()
+	for _, t := range tasks {
+		m.Set(metricEpochsEnd, float64(tasks[len(tasks)-1].Epochs.Over()), t.ID.String()[:8])
+	}
 }
 
 // tally counts what was refused in an epoch for a reason.

@@ -80,6 +80,7 @@ func (r *Relay) takeUp(ctx context.Context, l *stream) error {
 			return err
 		}
 		r.metrics.beginTask(s)
+		r.metrics.endsLater(l)
 		if err := r.serve(s); err != nil {
 			return err
 		}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 
 	"github.com/doona-dp/doona/internal/look"
-	"github.com/doona-dp/doona/wire/task"
 )
 
 //go:embed page.html index.html page.css page.js
@@ -22,24 +21,6 @@ var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"
 // api/report.csv. Its links are relative, so that it may stand anywhere.
 func (v *Verifier) Handler() http.Handler {
 	return look.Protect(look.Policy("", ""), v.pages(""))
-}
-
-// Handler serves the pages of tasks, each as [Verifier.Handler] does at tasks/ID/, and a list of them, as
-// JSON at api/tasks.
-func Handler(tasks ...*Verifier) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /", files())
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		respond(w, "text/html; charset=utf-8", func(out io.Writer) error { return writeIndex(out, tasks) })
-	})
-	mux.HandleFunc("GET /api/tasks", func(w http.ResponseWriter, _ *http.Request) {
-		respond(w, "application/json", func(out io.Writer) error { return writeList(out, tasks) })
-	})
-	for _, v := range tasks {
-		prefix := "/tasks/" + v.open.ID.String()
-		mux.Handle("GET "+prefix+"/", http.StripPrefix(prefix, v.pages("../../")))
-	}
-	return look.Protect(look.Policy("", ""), mux)
 }
 
 // pages serves one task; home is where the list of tasks is, if there is one.
@@ -115,40 +96,4 @@ func styles() template.CSS {
 		panic("verifier: internal error: " + err.Error())
 	}
 	return template.CSS(common) + template.CSS(own)
-}
-
-// writeIndex lists the tasks with their last estimates.
-func writeIndex(w io.Writer, tasks []*Verifier) error {
-	var views []*view
-	for _, v := range tasks {
-		r, err := v.Report()
-		if err != nil {
-			return err
-		}
-		views = append(views, newView(r, ""))
-	}
-	return templates.ExecuteTemplate(w, "index.html", views)
-}
-
-// listed is a task in the list of tasks.
-type listed struct {
-	Task    string     `json:"task"` // Its report is at tasks/TASK/api/report.
-	Name    string     `json:"name"`
-	Query   task.Query `json:"query"`
-	Users   uint64     `json:"users"`
-	Batches uint64     `json:"batches"`
-	Verdict string     `json:"verdict"`
-}
-
-// writeList writes the list of tasks as JSON.
-func writeList(w io.Writer, tasks []*Verifier) error {
-	list := []listed{}
-	for _, v := range tasks {
-		r, err := v.Report()
-		if err != nil {
-			return err
-		}
-		list = append(list, listed{r.Task, r.Name, r.Query, r.Users, r.Batches, r.Verdict})
-	}
-	return json.NewEncoder(w).Encode(list)
 }

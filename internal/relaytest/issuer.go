@@ -1,7 +1,6 @@
 package relaytest
 
 import (
-	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -33,16 +32,20 @@ func (c *Cascade) placeIssuer(t testing.TB, draft *task.Task) {
 func (c *Cascade) IssuerConfig() issuer.Config {
 	cfg := issuer.Config{Store: "sqlite:" + filepath.Join(c.Dir, "issuer", "issuer.db"), Clients: "address",
 		TrustedProxies: []string{"127.0.0.0/8"}, Clock: c.Clock.Now}
-	for i := range c.Bundles {
-		cfg.Tasks = append(cfg.Tasks,
-			issuer.TaskConfig{File: filepath.Join(c.Dir, taskName(i)+".bundle"), Owner: c.Owner,
-				TokenKeys: filepath.Join(c.Dir, "issuer", taskName(i)+".keys")})
+	for i, open := range c.Bundles {
+		t := issuer.TaskConfig{File: filepath.Join(c.Dir, taskName(i)+".bundle"), Owner: c.Owner,
+			TokenKeys: filepath.Join(c.Dir, "issuer", taskName(i)+".keys")}
+		if open.Stream != nil {
+			t.Successors = filepath.Join(c.Dir, "issuer", taskName(i)+".next")
+			cfg.FollowInterval = 20 * time.Millisecond
+		}
+		cfg.Tasks = append(cfg.Tasks, t)
 	}
 	return cfg
 }
 
-// StartIssuer runs the issuer at its address until the test ends.
-func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) {
+// StartIssuer runs the issuer at its address until stop is called or the test ends.
+func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) (stop func()) {
 	t.Helper()
 	var err error
 	cfg.Listener, err = net.Listen("tcp", c.issuer)
@@ -54,9 +57,7 @@ func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) {
 	}
 	i, err := issuer.New(cfg)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- i.Run(ctx) }()
+	end := Run(t, i.Run)
 	require.Eventually(t, func() bool { // until it has asked the relays for the time
 		resp, err := c.http.Get(c.Open.DirectoryURL(0))
 		if err != nil {
@@ -65,11 +66,11 @@ func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) {
 		resp.Body.Close()
 		return resp.StatusCode != http.StatusServiceUnavailable
 	}, Patience, 10*time.Millisecond)
-	t.Cleanup(func() {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return func() {
 		http.DefaultClient.CloseIdleConnections()
-		cancel()
-		require.NoError(t, <-ended)
-	})
+		end()
+	}
 }
 
 // Token makes a token of an epoch with the issuer's private key, as a client and the issuer would

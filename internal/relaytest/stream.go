@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -29,13 +31,37 @@ func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Client) {
 	return key, handover.NewClient(key, c.http.Transport)
 }
 
+// Successors returns the folder of successors of the verifier or the issuer.
+func (c *Cascade) Successors(party string) string {
+	return filepath.Join(c.Dir, party, taskName(c.index)+".next")
+}
+
+// nextKeys returns the file of a party's keys for a position of the stream, in a folder that is there.
+func (c *Cascade) nextKeys(t testing.TB, party string, position, count uint64) string {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(c.Successors(party), 0o700))
+	return filepath.Join(c.Successors(party), fmt.Sprintf("%d-%d.keys", position, count))
+}
+
 // NextVerifierKeys makes the verifier's keys for a position of the stream.
 func (c *Cascade) NextVerifierKeys(t testing.TB, position, count uint64) *onion.SignedKeyList {
 	t.Helper()
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
-	path := filepath.Join(c.Dir, "verifier", fmt.Sprint(taskName(c.index), "-", position, "-", count, ".keys"))
-	list, err := keyfile.NewHPKE(path, c.Open.KEM, count, sign)
+	list, err := keyfile.NewHPKE(c.nextKeys(t, "verifier", position, count), c.Open.KEM, count, sign)
+	require.NoError(t, err)
+	return list
+}
+
+// NextIssuerKeys makes the issuer's keys for a position of the stream, none where it has no tokens.
+func (c *Cascade) NextIssuerKeys(t testing.TB, position, count uint64) *onion.SignedKeyList {
+	t.Helper()
+	if c.issuer == "" {
+		return nil
+	}
+	sign, err := keyfile.LoadSign(filepath.Join(c.Dir, "issuer", "sign.key"))
+	require.NoError(t, err)
+	list, err := issuer.NewKeys(c.nextKeys(t, "issuer", position, count), count, sign, nil)
 	require.NoError(t, err)
 	return list
 }
@@ -45,7 +71,7 @@ func (c *Cascade) Renew(t testing.TB, position, count uint64) *taskfile.Bundle {
 	t.Helper()
 	_, owner := c.AsOwner(t)
 	bundle, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: count, Now: c.Clock.Now(),
-		Verifier: c.NextVerifierKeys(t, position, count)})
+		Verifier: c.NextVerifierKeys(t, position, count), Issuer: c.NextIssuerKeys(t, position, count)})
 	require.NoError(t, err)
 	return bundle
 }

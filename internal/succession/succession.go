@@ -169,7 +169,10 @@ func (f *Folder) check(next *Task) (_ *Task, has bool, err error) {
 
 // Take gives a task that Check has returned its position, durably, unless another was faster. Keys that were
 // made for the position and are not the task's are removed.
-func (f *Folder) Take(next *Task) error {
+func (f *Folder) Take(next *Task) error { return f.take(next, f.removeOthers) }
+
+// take gives a task its position, and then does what comes after with the folder still locked.
+func (f *Folder) take(next *Task, after func(*Task) error) error {
 	f.making.Lock()
 	defer f.making.Unlock()
 	unlock, err := f.lock()
@@ -186,7 +189,7 @@ func (f *Folder) Take(next *Task) error {
 	if err := f.Refresh(); err != nil {
 		return err
 	}
-	return f.removeOthers(next)
+	return after(next)
 }
 
 func (f *Folder) removeOthers(next *Task) error {

@@ -75,6 +75,12 @@ type TaskConfig struct {
 	// Required.
 	HPKEKeys string `yaml:"hpke_keys"`
 
+	// Successors is a folder for the tasks that follow this one, the first of a stream: the verifier finds them
+	// at the first relay and writes each down, POSITION.bundle, for good. Make its keys for a task of N epochs in
+	// it before the owner signs that (`verifier keygen --kind hpke --epochs N --out FOLDER/POSITION-N.keys`).
+	// Default: the folder successors/ID in Data.
+	Successors string `yaml:"successors"`
+
 	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream together, or of the
 	// task: results beyond it are withheld. Both or none. Default: the total that the task claims, if it is in no
 	// stream, and else none. Range of δ: above 0 and below 1.
@@ -101,7 +107,7 @@ func LoadConfig(path string) (Config, error) {
 	}
 	files := []*string{&c.SignKey, &c.Data, &c.CA, &c.Ledger}
 	for i := range c.Tasks {
-		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys)
+		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].Successors)
 	}
 	service.Resolve(filepath.Dir(path), files...)
 	return c, nil

@@ -22,6 +22,7 @@ const (
 	metricMessages    = "doona_verifier_messages"
 	metricUnconfirmed = "doona_verifier_unconfirmed_batches"
 	metricFindings    = "doona_verifier_findings"
+	metricStuck       = "doona_verifier_stream_stuck"
 	metricEpochsEnd   = "doona_verifier_epochs_end_timestamp_seconds"
 	byTask            = "task"
 )
@@ -45,8 +46,11 @@ var definitions = []service.Metric{
 	service.Gauge(metricUnconfirmed, service.UnitCount, "Batches that are kept here and not yet confirmed.", byTask),
 	service.Gauge(metricFindings, service.UnitCount, "What did not add up, by the name of the finding.", byTask,
 		"finding"),
+	service.Gauge(metricStuck, service.UnitCount,
+		"1 while the stream that begins with the task cannot be read, or goes on without this verifier.", byTask),
 	service.Gauge(metricEpochsEnd, service.UnitTime,
-		"When the last epoch of the task ends, and with it its keys: a new task must be out before.", byTask),
+		"When the last epoch of the task, or of its stream, ends, and with it its keys: a new task must be out before.",
+		byTask),
 }
 
 // Metrics returns the definitions of all metrics of a verifier, those of Go and the process apart.
@@ -55,18 +59,33 @@ func Metrics() []service.Metric { return definitions }
 func newMetrics(s *Server) *service.Metrics {
 	m := service.NewMetrics(definitions)
 	for _, t := range s.tasks {
-		m.Set(metricEpochsEnd, float64(t.open.Epochs.End(t.open.Epochs.Count-1)), t.name())
-		for _, name := range verifier.FindingNames() {
-			m.Set(metricFindings, 0, t.name(), string(name)) // so that a first one is an increase
-		}
+		beginTask(m, t)
+	}
+	for _, l := range s.streams {
+		m.Set(metricStuck, 0, l.served[0].name())
+		endsLater(m, l)
 	}
 	return m
+}
+
+func beginTask(m *service.Metrics, t *served) {
+	m.Set(metricEpochsEnd, float64(t.open.Epochs.Over()), t.name())
+	for _, name := range verifier.FindingNames() {
+		m.Set(metricFindings, 0, t.name(), string(name)) // so that a first one is an increase
+	}
+}
+
+// endsLater says of all tasks of a stream when the newest one ends.
+func endsLater(m *service.Metrics, l *stream) {
+	for _, t := range l.served {
+		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].open.Epochs.Over()), t.name())
+	}
 }
 
 // look sets the gauges to what is now.
 func (s *Server) look(ctx context.Context) {
 	s.metrics.Set(metricReady, service.Boolean(s.isReady(ctx) == nil))
-	for _, t := range s.tasks {
+	for _, t := range s.all() {
 		p := t.puller.Progress()
 		for name, value := range map[string]float64{
 			metricAway:        service.Boolean(p.Contact == verifier.ContactAway),
@@ -119,7 +138,7 @@ type TaskStatus struct {
 // Status says how far the tasks have come.
 func (s *Server) Status(context.Context) (*Status, error) {
 	out := &Status{Tasks: []TaskStatus{}}
-	for _, t := range s.tasks {
+	for _, t := range s.all() {
 		r, err := t.verifier.Report()
 		if err != nil {
 			return nil, err
@@ -145,7 +164,7 @@ func (s *Server) AdminHandler() http.Handler {
 // isReady is an error unless batches are asked for and can be kept. That the last relay is away is not this
 // verifier's to mend, and is a metric of its own.
 func (s *Server) isReady(context.Context) error {
-	for _, t := range s.tasks {
+	for _, t := range s.all() {
 		if t.puller.Failing() {
 			return fmt.Errorf("the batches of task %s cannot be kept", t.name())
 		}

@@ -47,10 +47,19 @@ type process struct {
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	pages, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
+	return begin(t, pages, admin, append([]string{"--listen", pages, "--admin", admin, "--interval", "20ms"}, args...)...)
+}
+
+// startConfig is start with a configuration file, which has the addresses.
+func startConfig(t *testing.T, file, pages, admin string) *process {
+	t.Helper()
+	return begin(t, pages, admin, "--config", file)
+}
+
+func begin(t *testing.T, pages, admin string, args ...string) *process {
+	t.Helper()
 	p := &process{running: running{pages: "http://" + pages, admin: "http://" + admin}}
-	p.cmd = exec.Command(executable,
-		append([]string{"serve", "--listen", pages, "--admin", admin, "--interval", "20ms"},
-			args...)...)
+	p.cmd = exec.Command(executable, append([]string{"serve"}, args...)...)
 	p.cmd.Stderr = &p.log
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() { p.cmd.Process.Kill() })
@@ -61,7 +70,7 @@ func start(t *testing.T, args ...string) *process {
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode == http.StatusNoContent
-	}, 20*time.Second, 10*time.Millisecond)
+	}, relaytest.Patience, 10*time.Millisecond)
 	return p
 }
 

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -30,12 +31,17 @@ import (
 
 // Server is a verifier that pulls. Its handlers are safe for concurrent use.
 type Server struct {
-	cfg       Config
-	tasks     []*served // In the order of the configuration.
-	verifiers []*verifier.Verifier
-	metrics   *service.Metrics
-	release   func() error // Gives the folder back.
-	ready     atomic.Bool
+	cfg     Config
+	sign    ed25519.PrivateKey
+	client  *handover.Client
+	streams []*stream
+	site    *verifier.Site
+	metrics *service.Metrics
+	release func() error // Gives the folder back.
+	ready   atomic.Bool
+
+	mu    sync.Mutex // guards tasks
+	tasks []*served  // In the order of the configuration, each stream's in order; then what has joined.
 }
 
 // served is a task.
@@ -43,6 +49,36 @@ type served struct {
 	open     *taskfile.Open
 	verifier *verifier.Verifier
 	puller   *verifier.Puller
+	charging verifier.Publishing
+}
+
+// all returns the tasks of this moment.
+func (s *Server) all() []*served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.tasks)
+}
+
+// find returns a task that is served, or nil.
+func (s *Server) find(id task.ID) *served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.IndexFunc(s.tasks, func(t *served) bool { return t.open.ID == id }); i >= 0 {
+		return s.tasks[i]
+	}
+	return nil
+}
+
+// add adds a task, which goes on with the stream of after unless that is nil.
+func (s *Server) add(t, after *served) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tasks = append(s.tasks, t)
+	if after == nil {
+		s.site.Add(t.verifier, nil)
+		return
+	}
+	s.site.Add(t.verifier, after.verifier)
 }
 
 // name is the task's in metrics and logs, and says nothing of what it asks.
@@ -55,7 +91,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, site: verifier.NewSite()}
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -64,50 +100,65 @@ func New(cfg Config) (*Server, error) {
 }
 
 // load reads everything. What it has opened by an error is for Close.
-func (s *Server) load() error {
-	sign, err := keyfile.LoadSign(s.cfg.SignKey)
-	if err != nil {
+func (s *Server) load() (err error) {
+	if s.sign, err = keyfile.LoadSign(s.cfg.SignKey); err != nil {
 		return err
 	}
 	transport, err := handover.LoadTransport(s.cfg.CA)
 	if err != nil {
 		return err
 	}
-	for _, c := range s.cfg.Tasks {
-		t, err := loadTask(c, sign, s.cfg.SignKey)
-		if err != nil {
-			return err
-		}
-		for _, other := range s.tasks {
-			if other.open.ID == t.open.ID {
-				return invalid.Field("tasks", c.File, "each task once")
-			}
-		}
-		if s.cfg.ShowUnusable {
-			t.verifier.ShowUnusable()
-		}
-		s.tasks, s.verifiers = append(s.tasks, t), append(s.verifiers, t.verifier)
+	s.client = handover.NewClient(s.sign, transport)
+	if err := s.loadTasks(); err != nil {
+		return err
 	}
 	if err := s.openFolder(); err != nil {
 		return err
 	}
-	client := handover.NewClient(sign, transport)
-	for i, t := range s.tasks {
-		if err := s.publish(t.verifier, s.cfg.Tasks[i]); err != nil {
+	for _, t := range s.tasks {
+		if err := s.openPuller(t); err != nil {
 			return err
 		}
-		if t.puller, err = verifier.NewPuller(t.verifier, client, filepath.Join(s.cfg.Data, t.open.ID.String()),
-			s.cfg.Log); err != nil {
-			return err
-		}
-		t.puller.Clock, t.puller.Late = s.cfg.Clock, s.cfg.Late
 	}
 	return s.noteStray()
 }
 
-// publish has a task's verifier charge what its pages show.
-func (s *Server) publish(v *verifier.Verifier, c TaskConfig) error {
-	return v.Publish(verifier.Publishing{Folder: s.cfg.Ledger, Beside: c.HPKEKeys, Budget: c.budget()})
+// loadTasks loads the tasks of the configuration, and those that have followed them.
+func (s *Server) loadTasks() error {
+	bundles := make([][]byte, len(s.cfg.Tasks))
+	for i, c := range s.cfg.Tasks {
+		raw, open, err := loadBundle(c)
+		if err != nil {
+			return err
+		}
+		t, err := s.loadTask(open, c.HPKEKeys, c)
+		if err != nil {
+			return err
+		}
+		if s.find(open.ID) != nil {
+			return invalid.Field("tasks", c.File, "each task once")
+		}
+		s.add(t, nil)
+		bundles[i] = raw
+	}
+	for i, c := range s.cfg.Tasks {
+		if err := s.loadStream(c, bundles[i], s.tasks[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openPuller has a task's verifier charge what its pages show, opens the folder of its batches and reads what is in it.
+func (s *Server) openPuller(t *served) (err error) {
+	if err := t.verifier.Publish(t.charging); err != nil {
+		return err
+	}
+	if t.puller, err = verifier.NewPuller(t.verifier, s.client, filepath.Join(s.cfg.Data, t.open.ID.String()),
+		s.cfg.Log); err == nil {
+		t.puller.Clock, t.puller.Late = s.cfg.Clock, s.cfg.Late
+	}
+	return err
 }
 
 // noteStray notes with every task what was put aside and does not say whose it was.
@@ -121,41 +172,48 @@ func (s *Server) noteStray() error {
 	return err
 }
 
-// loadTask reads a task and the verifier's keys for it.
-func loadTask(c TaskConfig, sign ed25519.PrivateKey, signFile string) (*served, error) {
-	open, err := loadBundle(c)
+// loadTask makes a task's verifier, with the keys in a file. c is the task's configuration, or that of the first of
+// its stream, which all charge to one ledger.
+func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*served, error) {
+	keys, err := keyfile.LoadHPKE(file)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := keyfile.LoadHPKE(c.HPKEKeys)
-	if err != nil {
-		return nil, err
-	}
-	if public := sign.Public().(ed25519.PublicKey); task.SignKey(public) != open.Verifier.SignKey {
-		return nil, fmt.Errorf("couldn't use %s: it is not the key of the task's verifier", signFile)
+	if public := s.sign.Public().(ed25519.PublicKey); task.SignKey(public) != open.Verifier.SignKey {
+		return nil, fmt.Errorf("couldn't use %s: it is not the key of the task's verifier", s.cfg.SignKey)
 	}
 	v, err := verifier.New(open, keys)
-	return &served{open: open, verifier: v}, err
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.ShowUnusable {
+		v.ShowUnusable()
+	}
+	charging := verifier.Publishing{Folder: s.cfg.Ledger, Beside: c.HPKEKeys, Budget: c.budget()}
+	return &served{open: open, verifier: v, charging: charging}, nil
 }
 
 // loadBundle reads the task, which must be its owner's where one is configured.
-func loadBundle(c TaskConfig) (*taskfile.Open, error) {
-	if c.Owner == "" {
-		return taskfile.LoadBundle(c.File)
+func loadBundle(c TaskConfig) (raw []byte, open *taskfile.Open, err error) {
+	var owner *task.SignKey
+	if c.Owner != "" {
+		key, err := taskfile.ParseKey("owner", c.Owner)
+		if err != nil {
+			return nil, nil, err
+		}
+		owner = &key
 	}
-	owner, err := taskfile.ParseKey("owner", c.Owner)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := os.ReadFile(c.File)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read the task: %w", err)
+	if raw, err = os.ReadFile(c.File); err != nil {
+		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
 	}
 	bundle, err := taskfile.ParseBundle(raw)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		open, err = bundle.Open(owner)
 	}
-	return bundle.Open(&owner)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", c.File, err)
+	}
+	return raw, open, nil
 }
 
 // openFolder claims the data folder and brings it into today's layout.
@@ -203,9 +261,10 @@ func (s *Server) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var pulling sync.WaitGroup
-	for _, t := range s.tasks {
+	for _, t := range s.all() {
 		pulling.Go(func() { t.puller.Run(working, s.cfg.PullInterval) })
 	}
+	pulling.Go(func() { s.followLoop(working, &pulling) })
 	s.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	s.ready.Store(false)
@@ -216,4 +275,4 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Handler returns the pages: a list of the tasks at /, and each task's at /tasks/ID/.
-func (s *Server) Handler() http.Handler { return verifier.Handler(s.verifiers...) }
+func (s *Server) Handler() http.Handler { return s.site.Handler() }

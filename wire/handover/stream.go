@@ -24,7 +24,13 @@ const (
 // Stream fetches the stream with this first task from its first relay and checks it: every task's place and
 // owner. page is what who asks allows to change.
 func (c *Client) Stream(ctx context.Context, root *taskfile.Open, page []string) ([]*taskfile.Open, error) {
-	raw, err := c.small(ctx, root.StreamURL(), "", maxStream)
+	return c.StreamAt(ctx, root, root.Task, page)
+}
+
+// StreamAt is Stream from the first relay of t, a later task of the stream: its address may have changed.
+func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, page []string) (
+	[]*taskfile.Open, error) {
+	raw, err := c.small(ctx, root.StreamURL(t), "", maxStream)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the stream: %w", err)
 	}
@@ -37,6 +43,15 @@ func (c *Client) Stream(ctx context.Context, root *taskfile.Open, page []string)
 		return nil, fmt.Errorf("couldn't accept the stream: %w", err)
 	}
 	return tasks, nil
+}
+
+// Bundle fetches a task's bundle from its first relay. It is not checked.
+func (c *Client) Bundle(ctx context.Context, t *taskfile.Open) ([]byte, error) {
+	raw, err := c.small(ctx, t.URL(), "", maxBundle)
+	if err != nil {
+		err = fmt.Errorf("couldn't fetch the task: %w", err)
+	}
+	return raw, err
 }
 
 // NextKeys asks the relay at a hop of last, the newest task of a stream, for its signed list of keys for the

@@ -91,7 +91,7 @@ func runPages() error {
 	if err := json.NewEncoder(os.Stdout).Encode(out); err != nil {
 		return err
 	}
-	return http.Serve(l, verifier.Handler(all...))
+	return http.Serve(l, verifier.NewSite(all...).Handler())
 }
 
 // deploy writes keys and tasks of all states.

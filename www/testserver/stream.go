@@ -61,7 +61,7 @@ func (r *relay) addStream(url string) (offer, error) {
 		r.tasks[t.Path()] = &scenario{Task: t}
 	}
 	first := taskfile.Open{Task: root.Task, ID: root.ID}
-	return offer{Stream: first.StreamURL(), Owner: root.OwnerText()}, nil
+	return offer{Stream: first.StreamURL(first.Task), Owner: root.OwnerText()}, nil
 }
 
 // chainOf returns a stream as relays serve it.

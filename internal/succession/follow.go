@@ -1,0 +1,61 @@
+package succession
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// ErrForked is returned where the first relay has another task at a position than was taken here.
+var ErrForked = errors.New("the first relay serves another stream")
+
+// Follow takes from the stream's first relay the tasks that are not here yet, each when ready has found that
+// it can be served: for a party that no owner hands them to. Keys that were made for other numbers of epochs
+// stay, as its operator has made them.
+func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64, ready func(*Task) error) error {
+	if err := f.Refresh(); err != nil {
+		return err
+	}
+	tasks := f.Tasks()
+	root, last := tasks[0], tasks[len(tasks)-1]
+	served, err := client.StreamAt(ctx, root.Open, last.Task, root.Stream.Allow)
+	if err != nil {
+		return err
+	}
+	for i, t := range served {
+		if i < len(tasks) {
+			if t.ID != tasks[i].ID {
+				return fmt.Errorf("%w: %s at position %d, where %s was taken", ErrForked, t.ID, i, tasks[i].ID)
+			}
+			continue
+		}
+		if err := f.follow(ctx, client, t, now, ready); err != nil {
+			return fmt.Errorf("position %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// follow takes one task, with its lists of keys, which the stream has not where the task is over.
+func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfile.Open, now uint64,
+	ready func(*Task) error) error {
+	raw, err := client.Bundle(ctx, t)
+	if err != nil {
+		return err
+	}
+	next, has, err := f.Check(raw, now)
+	if has || err != nil {
+		return err
+	}
+	if next.ID != t.ID {
+		return invalid.Field("task", next.ID.String(), t.ID.String()+", as in the stream")
+	}
+	if err := ready(next); err != nil {
+		return err
+	}
+	return f.take(next, func(*Task) error { return nil })
+}

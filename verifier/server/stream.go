@@ -1,0 +1,145 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/succession"
+)
+
+// stream is a stream whose first task is in the configuration. What follows comes from its first relay, and
+// changes nothing that the first task does not allow.
+type stream struct {
+	*succession.Folder
+	config TaskConfig // Of the first task, with the folder.
+	served []*served  // By position.
+	failed string     // Why it could not be followed when that was tried last.
+}
+
+// loadStream loads the successors that were taken, of a task that is the first of a stream.
+func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
+	place := first.open.Stream
+	switch {
+	case place == nil && c.Successors != "":
+		return invalid.Field("successors", c.Successors, "none, for a task that is in no stream")
+	case place == nil || place.Position > 0 && c.Successors == "":
+		return nil // a later task may be counted by itself
+	case c.Successors == "":
+		c.Successors = filepath.Join(s.cfg.Data, "successors", first.open.ID.String())
+	}
+	folder, err := succession.Open(c.Successors, raw)
+	if err != nil {
+		return err
+	}
+	l := &stream{Folder: folder, config: c, served: []*served{first}}
+	s.streams = append(s.streams, l)
+	for _, t := range l.Tasks()[1:] {
+		next := s.find(t.ID) // in the configuration, too
+		if next == nil {
+			if next, err = s.loadSuccessor(l, t); err != nil {
+				return fmt.Errorf("position %d of %s: %w", t.Stream.Position, c.File, err)
+			}
+			s.add(next, first)
+		}
+		l.served = append(l.served, next)
+	}
+	return nil
+}
+
+// loadSuccessor makes the verifier of a task behind the first.
+func (s *Server) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
+	next, err := s.loadTask(t.Open, l.Keys(t.Task), l.config)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("the owner signed a task without this verifier's keys in %s: %w", l.config.Successors, err)
+	}
+	return next, err
+}
+
+// followEvery is how many pull intervals pass between two looks at a stream.
+const followEvery = 6
+
+// followLoop takes up the successors of all streams as they come, and pulls their batches.
+func (s *Server) followLoop(ctx context.Context, pulling *sync.WaitGroup) {
+	for _, l := range s.streams {
+		if err := durable.MakeFolder(l.config.Successors, 0o700); err != nil { // where the operator puts keys
+			s.cfg.Log.Error("couldn't make the folder of successors", "error", err)
+		}
+	}
+	for len(s.streams) > 0 {
+		for _, l := range s.streams {
+			joined, err := s.follow(ctx, l)
+			for _, t := range joined {
+				pulling.Go(func() { t.puller.Run(ctx, s.cfg.PullInterval) })
+			}
+			s.noteFollowed(ctx, l, err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(followEvery * s.cfg.PullInterval):
+		}
+	}
+}
+
+// noteFollowed says in the log, once, and in the metrics that a stream cannot go on here.
+func (s *Server) noteFollowed(ctx context.Context, l *stream, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.metrics.Set(metricStuck, 0, l.served[0].name())
+	if err == nil {
+		l.failed = ""
+		return
+	}
+	s.metrics.Set(metricStuck, 1, l.served[0].name())
+	if l.failed != err.Error() {
+		s.cfg.Log.Error("couldn't follow a stream; trying again", "task", l.served[0].name(), "error", err)
+	}
+	l.failed = err.Error()
+}
+
+// follow takes what is new of a stream, and begins to serve what was taken.
+func (s *Server) follow(ctx context.Context, l *stream) (joined []*served, err error) {
+	err = l.Follow(ctx, s.client, uint64(max(s.cfg.Clock().Unix(), 0)), func(t *succession.Task) error {
+		if s.find(t.ID) != nil {
+			return nil
+		}
+		_, err := s.loadSuccessor(l, t)
+		return err
+	})
+	for _, t := range l.Tasks()[len(l.served):] {
+		next := s.find(t.ID)
+		if next == nil {
+			var failed error
+			if next, failed = s.join(l, t); failed != nil {
+				return joined, errors.Join(err, failed)
+			}
+			joined = append(joined, next)
+		}
+		l.served = append(l.served, next)
+		endsLater(s.metrics, l)
+	}
+	return joined, err
+}
+
+// join serves a task that was taken.
+func (s *Server) join(l *stream, t *succession.Task) (*served, error) {
+	next, err := s.loadSuccessor(l, t)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.openPuller(next); err != nil {
+		return nil, err
+	}
+	s.add(next, l.served[0])
+	beginTask(s.metrics, next)
+	s.cfg.Log.Info("a stream goes on", "task", next.name(), "position", t.Stream.Position)
+	return next, nil
+}

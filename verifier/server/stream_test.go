@@ -1,0 +1,196 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier/server"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// streamConfig is the configuration of a verifier of a stream.
+func streamConfig(t *testing.T, c *relaytest.Cascade, data string) server.Config {
+	t.Helper()
+	cfg := config(t, c, data, 0)
+	cfg.Tasks[0].Successors = c.Successors("verifier")
+	cfg.Clock = c.Clock.Now
+	return cfg
+}
+
+// entry is an entry of /api/tasks.
+type entry struct {
+	Task     string
+	Users    uint64
+	Batches  uint64
+	Position *uint64
+	Stream   string
+	Tasks    []entry
+}
+
+func (r *running) list(t *testing.T) (out []entry) {
+	t.Helper()
+	status, body := fetch(t, r.pages+"/api/tasks")
+	require.Equal(t, http.StatusOK, status, body)
+	require.NoError(t, json.Unmarshal([]byte(body), &out))
+	return out
+}
+
+// awaitTask waits until a verifier serves a task.
+func (r *running) awaitTask(t *testing.T, open *taskfile.Open) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		status, _ := fetch(t, r.pages+"/tasks/"+open.ID.String()+"/api/report")
+		return status == http.StatusOK
+	}, relaytest.Patience, 10*time.Millisecond)
+}
+
+// playEpoch sends a batch of reports of a task, with tokens where it has them.
+func playEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
+	t.Helper()
+	header := http.Header{"X-Forwarded-For": {""}}
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 100, Header: header, MaxDelta: 1,
+		Tokens: func(ctx context.Context, uri string, request []byte) ([]byte, error) {
+			return shufflerclient.IssuerTokens(http.DefaultClient, header)(ctx, uri, request)
+		}})
+	require.NoError(t, err)
+	for n := range batchSize {
+		header.Set("X-Forwarded-For", relaytest.Network(n))
+		r, err := client.Report(epoch, []float64{7})
+		require.NoError(t, err)
+		require.NoError(t, client.Submit(t.Context(), r))
+	}
+}
+
+// TestStreamGoesOn: a verifier and an issuer that nobody restarts take up two successors, epoch after epoch
+// without a gap, and all of them once more after a restart. The stream is one entry of the list.
+func TestStreamGoesOn(t *testing.T) {
+	c := newCascade(t, 2, 1, relaytest.InStream("name"), relaytest.WithTokens)
+	c.StartAll(t)
+	c.StartIssuer(t, c.IssuerConfig())
+	data := t.TempDir()
+	v := serve(t, streamConfig(t, c, data))
+	now, tasks := c, []*taskfile.Open{c.Open}
+	for position := range uint64(3) {
+		if position > 0 {
+			before := now.Open
+			next := c.Renew(t, position, 1)
+			for hop := len(c.Open.Relays) - 1; hop >= 0; hop-- {
+				require.NoError(t, c.Hand(t.Context(), t, hop, next))
+			}
+			now = c.After(t, next)
+			tasks = append(tasks, now.Open)
+			require.Equal(t, before.Epochs.Over(), now.Open.Epochs.Start)
+			v.awaitTask(t, now.Open)
+			c.Clock.Advance(relaytest.Epoch)
+		}
+		for epoch := range now.Open.Epochs.Count {
+			if epoch > 0 {
+				c.Clock.Advance(relaytest.Epoch)
+			}
+			playEpoch(t, now, epoch)
+			require.Empty(t, v.wait(t, now.Open, batches(epoch+1)).Findings)
+		}
+	}
+	check := func(v *running) {
+		list := v.list(t)
+		require.Len(t, list, 1)
+		require.Equal(t, "site", list[0].Stream)
+		require.Equal(t, tasks[2].ID.String(), list[0].Task, "the newest with batches is shown")
+		require.EqualValues(t, 4, list[0].Batches)
+		require.EqualValues(t, 4*batchSize, list[0].Users)
+		require.Len(t, list[0].Tasks, 3)
+		for i, of := range list[0].Tasks {
+			require.Equal(t, tasks[i].ID.String(), of.Task)
+			require.EqualValues(t, i, *of.Position)
+		}
+		_, page := fetch(t, v.pages+"/")
+		require.Equal(t, 1, strings.Count(page, "<section"))
+		for _, open := range tasks {
+			require.Contains(t, page, `<a href="tasks/`+open.ID.String()+`/">`)
+		}
+	}
+	check(v)
+	v.stop()
+	v = serve(t, streamConfig(t, c, data))
+	check(v)
+	_, metrics := fetch(t, v.admin+"/metrics")
+	require.Contains(t, metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} 0`)
+}
+
+// TestStreamWithoutKeys: a successor for which this verifier has no keys takes no position here until it has
+// them; a forked stream is refused, and shows.
+func TestStreamWithoutKeys(t *testing.T) {
+	c := newCascade(t, 1, 1, relaytest.InStream())
+	c.StartAll(t)
+	data := t.TempDir()
+	cfg := streamConfig(t, c, data)
+	v := serve(t, cfg)
+	stuck := func(want string) {
+		require.Eventually(t, func() bool {
+			_, metrics := fetch(t, v.admin+"/metrics")
+			return strings.Contains(metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} `+want+"\n")
+		}, relaytest.Patience, 10*time.Millisecond)
+	}
+	stuck("0")
+	bundle := c.Renew(t, 1, 2)
+	keys := filepath.Join(c.Successors("verifier"), "1-2.keys")
+	require.NoError(t, os.Rename(keys, keys+".away"))
+	require.NoError(t, c.Hand(t.Context(), t, 0, bundle))
+	stuck("1")
+	require.NoFileExists(t, filepath.Join(c.Successors("verifier"), "1.bundle"))
+	require.NoError(t, os.Rename(keys+".away", keys))
+	next := c.After(t, bundle)
+	v.awaitTask(t, next.Open)
+	stuck("0")
+	require.FileExists(t, filepath.Join(c.Successors("verifier"), "1.bundle"))
+
+	v.stop()
+	owner, _ := c.AsOwner(t)
+	other := *next.Open.Task
+	other.Epochs.Start++
+	forged, err := taskfile.Sign(&other, owner, next.Open.KeyLists)
+	require.NoError(t, err)
+	raw, err := forged.Bytes()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(c.Successors("verifier"), "1.bundle"), raw, 0o600))
+	v = serve(t, cfg)
+	stuck("1")
+}
+
+// TestProcessFollows: the same by processes of `verifier serve`, which is not restarted: its stream's first
+// task was over before.
+func TestProcessFollows(t *testing.T) {
+	past := func(draft *task.Task) {
+		draft.Epochs.Count = 1 // more that have ended unseen would leave the relay's clock in doubt
+		draft.Epochs.Start -= draft.Epochs.Length * 3 / 2
+		relaytest.InStream()(draft)
+	}
+	c := newCascade(t, 1, 1, past)
+	c.StartAll(t)
+	file := filepath.Join(c.Dir, "verifier", "verifier.yaml")
+	pages, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
+	text := strings.NewReplacer("PAGES", pages, "ADMIN", admin).Replace(`{listen: "PAGES", admin: "ADMIN",
+  sign_key: sign.key, data: data, pull_interval: 20ms,
+  tasks: [{file: ../task0.bundle, hpke_keys: task0.keys, successors: task0.next}]}`)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	p := startConfig(t, file, pages, admin)
+	bundle := c.Renew(t, 1, 2)
+	require.NoError(t, c.Hand(t.Context(), t, 0, bundle))
+	next := c.After(t, bundle)
+	p.awaitTask(t, next.Open)
+	epoch, open := next.Open.Epochs.At(uint64(time.Now().Unix()))
+	require.True(t, open)
+	playEpoch(t, next, epoch)
+	require.Empty(t, p.wait(t, next.Open, batches(1)).Findings)
+}

@@ -1,0 +1,189 @@
+package verifier
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Site is the pages of tasks: a list of them, and each one's as [Verifier.Handler] serves it. The tasks of a
+// stream are one entry of the list. It is safe for concurrent use.
+type Site struct {
+	mu    sync.Mutex // guards the rest
+	lines []line
+	pages map[string]http.Handler // by the tasks' ids
+}
+
+// line is a task by itself, or those of a stream in their order.
+type line []*Verifier
+
+// NewSite returns the pages of some tasks, each by itself.
+func NewSite(tasks ...*Verifier) *Site {
+	s := &Site{pages: map[string]http.Handler{}}
+	for _, v := range tasks {
+		s.Add(v, nil)
+	}
+	return s
+}
+
+// Add adds a task: to the entry of another of its stream, or, where after is nil, with an entry of its own.
+func (s *Site) Add(v, after *Verifier) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := v.open.ID.String()
+	s.pages[id] = http.StripPrefix("/tasks/"+id, v.pages("../../"))
+	at := slices.IndexFunc(s.lines, func(l line) bool { return slices.Contains(l, after) })
+	if at < 0 {
+		s.lines = append(s.lines, line{v})
+		return
+	}
+	lines := slices.Clone(s.lines) // an answer may be reading the old ones
+	lines[at] = append(slices.Clone(lines[at]), v)
+	s.lines = lines
+}
+
+// Handler serves the list at /, as JSON at /api/tasks, and the pages of each task at /tasks/ID/.
+func (s *Site) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /", files())
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, "text/html; charset=utf-8", s.writeIndex)
+	})
+	mux.HandleFunc("GET /api/tasks", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, "application/json", s.writeList)
+	})
+	mux.HandleFunc("GET /tasks/{task}/", s.handlePage)
+	return look.Protect(look.Policy("", ""), mux)
+}
+
+func (s *Site) handlePage(w http.ResponseWriter, req *http.Request) {
+	s.mu.Lock()
+	page := s.pages[req.PathValue("task")]
+	s.mu.Unlock()
+	if page == nil {
+		page = http.NotFoundHandler()
+	}
+	page.ServeHTTP(w, req)
+}
+
+func (s *Site) now() []line {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lines
+}
+
+// entry is a card of the list: a task's, or that of a stream's newest task with an answer, with all its tasks.
+type entry struct {
+	*view
+	Stream string
+	Tasks  []member // Of a stream of several, the newest first.
+}
+
+// member is a task in the entry of its stream.
+type member struct {
+	*Report
+	Position uint64
+	From, To string // Days.
+}
+
+// writeIndex lists the tasks with their last estimates.
+func (s *Site) writeIndex(w io.Writer) error {
+	var entries []*entry
+	for _, l := range s.now() {
+		e, err := l.entry()
+		if err != nil {
+			return err
+		}
+		entries = append(entries, e)
+	}
+	return templates.ExecuteTemplate(w, "index.html", entries)
+}
+
+// reports returns the tasks' reports, and which of them is shown: the newest with batches, or the first.
+func (l line) reports() (all []*Report, shown int, err error) {
+	for i, v := range l {
+		r, err := v.Report()
+		if err != nil {
+			return nil, 0, err
+		}
+		if all = append(all, r); r.Batches > 0 {
+			shown = i
+		}
+	}
+	return all, shown, nil
+}
+
+func (l line) entry() (*entry, error) {
+	all, shown, err := l.reports()
+	if err != nil {
+		return nil, err
+	}
+	e := &entry{view: newView(all[shown], "")}
+	if len(l) < 2 {
+		return e, nil
+	}
+	e.Stream = l[0].open.Stream.Name
+	for i, r := range slices.Backward(all) {
+		t := l[i].open.Task
+		e.Tasks = append(e.Tasks, member{r, t.Stream.Position, day(t.Epochs.Start), day(t.Epochs.Over())})
+	}
+	return e, nil
+}
+
+// day is the day of a Unix time, in UTC.
+func day(unix uint64) string { return time.Unix(int64(unix), 0).UTC().Format(time.DateOnly) }
+
+// listed is an entry in the list of tasks. That of a stream has the sums of its tasks, and else what the task
+// shown has.
+type listed struct {
+	Task     string     `json:"task"` // Its report is at tasks/TASK/api/report.
+	Name     string     `json:"name"`
+	Query    task.Query `json:"query"`
+	Users    uint64     `json:"users"`
+	Batches  uint64     `json:"batches"`
+	Verdict  string     `json:"verdict"`
+	Position *uint64    `json:"position,omitempty"` // Of a task of a stream.
+	Stream   string     `json:"stream,omitempty"`   // The name of a stream.
+	Tasks    []listed   `json:"tasks,omitempty"`    // By position.
+}
+
+// writeList writes the list of tasks as JSON.
+func (s *Site) writeList(w io.Writer) error {
+	list := []listed{}
+	for _, l := range s.now() {
+		e, err := l.listed()
+		if err != nil {
+			return err
+		}
+		list = append(list, e)
+	}
+	return json.NewEncoder(w).Encode(list)
+}
+
+func (l line) listed() (listed, error) {
+	all, shown, err := l.reports()
+	if err != nil {
+		return listed{}, err
+	}
+	of := func(r *Report) listed {
+		return listed{Task: r.Task, Name: r.Name, Query: r.Query, Users: r.Users, Batches: r.Batches, Verdict: r.Verdict}
+	}
+	e := of(all[shown])
+	if l[0].open.Stream == nil {
+		return e, nil
+	}
+	e.Stream, e.Users, e.Batches = l[0].open.Stream.Name, 0, 0
+	for i, r := range all {
+		t := of(r)
+		t.Position = &l[i].open.Stream.Position
+		e.Tasks = append(e.Tasks, t)
+		e.Users, e.Batches = e.Users+r.Users, e.Batches+r.Batches
+	}
+	return e, nil
+}
