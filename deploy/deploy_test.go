@@ -56,6 +56,7 @@ func TestDashboardsShowWhatIsSaid(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		relaytest.Mean(10)(draft)
 		relaytest.WithTokens(draft)
+		relaytest.InStream()(draft)
 	}})
 	config := c.IssuerConfig()
 	config.Admin = relaytest.FreeAddress(t)
