@@ -92,6 +92,10 @@ func TestStreamGoesOn(t *testing.T) {
 			tasks = append(tasks, now.Open)
 			require.Equal(t, before.Epochs.Over(), now.Open.Epochs.Start)
 			v.awaitTask(t, now.Open)
+			require.Eventually(t, func() bool { // until the issuer has it, too
+				status, _ := fetch(t, now.Open.DirectoryURL(0))
+				return status != http.StatusNotFound
+			}, relaytest.Patience, 10*time.Millisecond)
 			c.Clock.Advance(relaytest.Epoch)
 		}
 		for epoch := range now.Open.Epochs.Count {
