@@ -183,7 +183,8 @@ func TestStreamAnswer(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 	require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
-	missing, err := http.Get(strings.Replace(c.Open.StreamURL(c.Open.Task), c.Open.ID.String(), strings.Repeat("0", 64), 1))
+	missing, err := http.Get(strings.Replace(c.Open.StreamURL(c.Open.Task), c.Open.ID.String(),
+		strings.Repeat("0", 64), 1))
 	require.NoError(t, err)
 	defer missing.Body.Close()
 	require.True(t, errors.Is(problem.Read(missing), problem.New(problem.UnknownTask, "")))

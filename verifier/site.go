@@ -172,7 +172,8 @@ func (l line) listed() (listed, error) {
 		return listed{}, err
 	}
 	of := func(r *Report) listed {
-		return listed{Task: r.Task, Name: r.Name, Query: r.Query, Users: r.Users, Batches: r.Batches, Verdict: r.Verdict}
+		return listed{Task: r.Task, Name: r.Name, Query: r.Query, Users: r.Users, Batches: r.Batches,
+			Verdict: r.Verdict}
 	}
 	e := of(all[shown])
 	if l[0].open.Stream == nil {
