@@ -5,6 +5,8 @@
 //	report, err := client.Report(epoch, []float64{12.5})   // randomized and sealed, once
 //	err = client.Submit(ctx, report)                       // retries send the same bytes
 //
+// [Follow] does so for a stream, from task to task.
+//
 // A Client remembers nothing but what it enters in a [Ledger], if it is given one: what all tasks cost a person
 // together and which epochs have a report, in a file or wherever the caller keeps it. What else the browser's SDK
 // does by itself is the caller's here: to keep a [Report], and never the value, until it is delivered; and the moment
@@ -43,14 +45,20 @@ const maxBundle = 64 << 20
 
 // Options says which task a client accepts.
 type Options struct {
-	Task  string // URL of the task at the first relay: …/v1/tasks/ID. Required.
+	Task  string // URL of the task at the first relay: …/v1/tasks/ID. Required by [Connect].
 	Owner string // "ed25519:…", the owner's public key. Required.
 	// Largest ε over all epochs of the task together ([protocols.Together]), > 0. Default with a Budget: +Inf.
 	MaxEpsilon float64
-	MaxDelta   float64     // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
-	HTTP       HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
-	Header     http.Header // Added to submissions; a proxy's Forwarded header, for instance.
-	Pause      Pause       // Default: a timer.
+	MaxDelta   float64 // Largest δ over all epochs, likewise. Default 1e-3; at most 1, which bounds nothing.
+
+	// Stream is the URL of a stream at its first relay, …/v1/streams/ID with the id of its first task, for [Follow].
+	// Allow names what later tasks may change where the first task allows it, too, of [Changeable]. Default: nothing.
+	Stream string
+	Allow  []string
+
+	HTTP   HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
+	Header http.Header // Added to submissions; a proxy's Forwarded header, for instance.
+	Pause  Pause       // Default: a timer.
 
 	// Budget is what all reports that are in Ledger may cost together, which is kept for one person. Report then enters
 	// each in the ledger before it returns it, once per epoch: else it is [ErrReported] or [ErrBudget].
@@ -90,6 +98,8 @@ type Client struct {
 	sealer    *onion.Sealer
 	issuer    *issuerKey // of the latest epoch that a token was for
 	price     Price      // with a ledger
+	line      string     // of the ledger: the id of the task, or of the first of its stream
+	goesOn    bool       // whether it is in a stream, which has more epochs than the task
 }
 
 // Connect fetches the task from the first relay and checks it: the id in the URL, the owner's
@@ -104,7 +114,7 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := fetch(ctx, o)
+	raw, err := fetch(ctx, o.HTTP, o.Task)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +133,10 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 }
 
 // New returns a client of a task that has been opened already; see [Connect].
-func New(open *taskfile.Open, o Options) (*Client, error) {
+func New(open *taskfile.Open, o Options) (*Client, error) { return newClient(open, o, open.ID, false) }
+
+// newClient returns a client whose reports are of a line of the ledger.
+func newClient(open *taskfile.Open, o Options, line task.ID, goesOn bool) (*Client, error) {
 	m, err := registry.Open(open.Task)
 	if err != nil {
 		return nil, err
@@ -147,7 +160,8 @@ func New(open *taskfile.Open, o Options) (*Client, error) {
 	if o.Tokens == nil {
 		o.Tokens = IssuerTokens(o.HTTP, nil)
 	}
-	c := &Client{options: o, open: open, mechanism: m, sealer: sealer, issuer: &issuerKey{}}
+	c := &Client{options: o, open: open, mechanism: m, sealer: sealer, issuer: &issuerKey{}, line: line.String(),
+		goesOn: goesOn}
 	if err := c.withBudget(); err != nil {
 		return nil, err
 	}
@@ -191,12 +205,12 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	return nil
 }
 
-func fetch(ctx context.Context, o Options) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.Task, nil)
+func fetch(ctx context.Context, client HTTP, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
 	}
-	resp, err := o.HTTP.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
 	}

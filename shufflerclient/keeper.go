@@ -16,10 +16,17 @@ type Keeper interface {
 	Update(change func(*Ledger) error) error
 }
 
+// mostEpochs is the most epochs of a task, and the most that are composed.
+const mostEpochs = 65536
+
 // priceOf returns what the reports of a task cost within a budget's days. The δ of all is what the task claims for as
-// many epochs, or the budget's if that is less: the law tells the ε at either.
-func priceOf(t *task.Task, m protocols.Mechanism, b Budget) (p Price, err error) {
+// many epochs, or the budget's if that is less: the law tells the ε at either. In a stream that goes on there are as
+// many epochs as the days have, where they end.
+func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Price, err error) {
 	p = Price{First: protocols.Added(t.Claim, 1), Reports: t.Epochs.Count}
+	if goesOn && !math.IsInf(b.Days, 1) {
+		p.Reports = mostEpochs
+	}
 	if most := math.Ceil(b.seconds() / float64(t.Epochs.Length)); most < float64(p.Reports) {
 		p.Reports = uint64(max(most, 1))
 	}
@@ -53,7 +60,7 @@ func (c *Client) withBudget() (err error) {
 	if err := c.options.Budget.check(); err != nil {
 		return err
 	}
-	c.price, err = priceOf(c.open.Task, c.mechanism, c.options.Budget)
+	c.price, err = priceOf(c.open.Task, c.mechanism, c.options.Budget, c.goesOn)
 	return err
 }
 
@@ -67,6 +74,6 @@ func (c *Client) spend(epoch uint64) error {
 		return invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("0 to %d", e.Count-1))
 	}
 	return c.options.Ledger.Update(func(l *Ledger) error {
-		return l.Spend(c.options.Budget, c.open.ID.String(), c.price, int64(e.Start+epoch*e.Length), e.Length)
+		return l.Spend(c.options.Budget, c.line, c.price, int64(e.Start+epoch*e.Length), e.Length)
 	})
 }

@@ -59,7 +59,8 @@ type Run struct {
 // Ledger is what a client's reports have cost, over all tasks. It knows no present, so no clock changes what is in it,
 // and nothing is ever taken out. The zero value is empty. It is not safe for concurrent use; see [Keeper].
 type Ledger struct {
-	Lines []Line `json:"lines"`
+	Lines   []Line `json:"lines"`
+	Streams []Seen `json:"streams,omitempty"`
 }
 
 // Errors of [Ledger.Spend].
@@ -208,7 +209,7 @@ func (l *Ledger) check() error {
 		}
 		seen[line.ID] = true
 	}
-	return nil
+	return l.checkStreams()
 }
 
 // maxCount is more epochs than any task has in a run.

@@ -66,6 +66,16 @@ func (c *Cascade) NextIssuerKeys(t testing.TB, position, count uint64) *onion.Si
 	return list
 }
 
+// Bundle returns the bundle of the task.
+func (c *Cascade) Bundle(t testing.TB) *taskfile.Bundle {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(c.Dir, taskName(c.index)+".bundle"))
+	require.NoError(t, err)
+	bundle, err := taskfile.ParseBundle(raw)
+	require.NoError(t, err)
+	return bundle
+}
+
 // Renew signs the next task of the stream, of which c's is the first, with the relays' keys.
 func (c *Cascade) Renew(t testing.TB, position, count uint64) *taskfile.Bundle {
 	t.Helper()

@@ -1,0 +1,202 @@
+package shufflerclient
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// Changeable are the parts of a task that [Options.Allow] may name: what no privacy loss depends on.
+var Changeable = []string{"clients.issuer.url", "clients.quota", "name", "relays.url", "verifier.url"}
+
+// Errors of a stream that is another than was seen before. They are final for the first relay that serves it.
+var (
+	ErrForked   = errors.New("couldn't accept the stream: another task has a position that was seen")
+	ErrReplayed = errors.New("couldn't accept the stream: it ends before a position that was seen")
+)
+
+// Seen is how far a stream was seen. The hash of a task covers all tasks before it.
+type Seen struct {
+	Stream   string `json:"stream"`   // The id of its first task.
+	Position uint64 `json:"position"` // The highest.
+	Task     string `json:"task"`     // The id of the task there.
+}
+
+// Stream is a stream of tasks, one after the other. It is safe for concurrent use.
+//
+//	stream, err := shufflerclient.Follow(ctx, shufflerclient.Options{Stream: url, Owner: owner, MaxEpsilon: 10})
+//	client, epoch, err := stream.At(ctx, time.Now())
+//	report, err := client.Report(epoch, []float64{12.5})
+//
+// What the first relay serves is held against the first task, whose hash is in the URL, and against what was seen
+// before: in the ledger, if there is one, else since Follow. A program that keeps nothing takes whichever side of a
+// forked stream it is served first.
+type Stream struct {
+	options Options
+	owner   task.SignKey
+	root    task.ID
+
+	mu      sync.Mutex // guards the rest
+	tasks   []*taskfile.Open
+	fetched time.Time
+	seen    Seen    // without a ledger
+	client  *Client // of the task of the last call
+}
+
+// Follow fetches a stream from its first relay and checks it as [Stream.At] does.
+func Follow(ctx context.Context, o Options) (*Stream, error) {
+	owner, err := taskfile.ParseKey("owner", o.Owner)
+	if err != nil {
+		return nil, err
+	}
+	at := strings.LastIndexByte(o.Stream, '/')
+	raw, err := hex.DecodeString(o.Stream[at+1:])
+	if err != nil || len(raw) != len(task.ID{}) {
+		return nil, invalid.Field("Stream", strconv.Quote(o.Stream), "an address that ends in the id of the first task")
+	}
+	for _, name := range o.Allow {
+		if !slices.Contains(Changeable, name) {
+			return nil, invalid.Field("Allow", strconv.Quote(name), "names of "+strings.Join(Changeable, ", "))
+		}
+	}
+	if o.HTTP == nil {
+		o.HTTP = defaultHTTP()
+	}
+	s := &Stream{options: o, owner: owner, root: task.ID(raw)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s, s.fetch(ctx, time.Now())
+}
+
+// At returns the client of the task of a moment, and the epoch that the moment is in. The stream is fetched anew in
+// every epoch, once, and from the first relay only. It is an error where no task has an epoch then, where the stream
+// or its new task breaks a rule, and [ErrForked] or [ErrReplayed] where it is not the stream that was seen.
+func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !sameEpoch(s.current(s.fetched), s.fetched, now) {
+		if err := s.fetch(ctx, now); err != nil {
+			return nil, 0, err
+		}
+	}
+	open := s.current(now)
+	epoch, is := open.Epochs.At(unix(now))
+	if !is || len(open.KeyLists) == 0 { // or over, by the relay's clock
+		return nil, 0, invalid.Field("now", now.UTC().Format(time.RFC3339), "a time in an epoch of the stream's tasks")
+	}
+	if s.client == nil || s.client.open.ID != open.ID {
+		client, err := newClient(open, s.options, s.root, true)
+		if err != nil {
+			return nil, 0, err
+		}
+		s.client = client
+	}
+	return s.client, epoch, nil
+}
+
+// fetch fetches the stream and checks it. s.mu is held, so that who comes meanwhile needs no request.
+func (s *Stream) fetch(ctx context.Context, now time.Time) error {
+	raw, err := fetch(ctx, s.options.HTTP, s.options.Stream)
+	if err != nil {
+		return err
+	}
+	chain, err := taskfile.ParseChain(raw)
+	if err != nil {
+		return err
+	}
+	tasks, err := chain.Open(s.root, s.owner, s.options.Allow)
+	if err != nil {
+		return fmt.Errorf("couldn't accept the stream: %w", err)
+	}
+	if err := s.remember(tasks); err != nil {
+		return err
+	}
+	s.tasks, s.fetched = tasks, now
+	return nil
+}
+
+// remember holds a stream against what was seen, and remembers it.
+func (s *Stream) remember(tasks []*taskfile.Open) error {
+	ids := make([]string, len(tasks))
+	for i, t := range tasks {
+		ids[i] = t.ID.String()
+	}
+	err := s.seen.raise(ids)
+	if err != nil || s.options.Ledger == nil {
+		return err
+	}
+	return s.options.Ledger.Update(func(l *Ledger) error { return l.see(ids) })
+}
+
+// see is raise for the stream of some tasks, by position.
+func (l *Ledger) see(ids []string) error {
+	if err := l.check(); err != nil {
+		return err
+	}
+	at := slices.IndexFunc(l.Streams, func(s Seen) bool { return s.Stream == ids[0] })
+	if at < 0 {
+		l.Streams = append(l.Streams, Seen{})
+		at = len(l.Streams) - 1
+	}
+	return l.Streams[at].raise(ids)
+}
+
+// raise holds a stream against what was seen of it, and takes note of its newest task.
+func (s *Seen) raise(ids []string) error {
+	last := uint64(len(ids) - 1)
+	switch {
+	case s.Stream == "": // never seen
+	case s.Position > last:
+		return fmt.Errorf("%w: position %d of %d", ErrReplayed, last, s.Position)
+	case s.Task != ids[s.Position]:
+		return fmt.Errorf("%w: %s at position %d, now %s", ErrForked, s.Task, s.Position, ids[s.Position])
+	}
+	*s = Seen{ids[0], last, ids[last]}
+	return nil
+}
+
+// checkStreams is an error unless streams that were written down could be some.
+func (l *Ledger) checkStreams() error {
+	seen := map[string]bool{}
+	for _, s := range l.Streams {
+		if len(s.Stream) != 64 || len(s.Task) != 64 || seen[s.Stream] || s.Position == 0 && s.Task != s.Stream {
+			return invalid.Field("ledger", s.Stream, "streams, each once, with a position and the id of its task")
+		}
+		seen[s.Stream] = true
+	}
+	return nil
+}
+
+// current returns the newest task that has begun, the first where none has.
+func (s *Stream) current(now time.Time) *taskfile.Open {
+	for _, t := range slices.Backward(s.tasks) {
+		if t.Epochs.Start <= unix(now) {
+			return t
+		}
+	}
+	return s.tasks[0]
+}
+
+// sameEpoch says whether two moments are in one epoch of a task, or beyond it in the same stretch of its length.
+func sameEpoch(t *taskfile.Open, a, b time.Time) bool {
+	stretch := func(at time.Time) int64 {
+		from, length := at.Unix()-int64(t.Epochs.Start), int64(t.Epochs.Length)
+		if from < 0 {
+			return (from+1)/length - 1
+		}
+		return from / length
+	}
+	return stretch(a) == stretch(b)
+}
+
+func unix(t time.Time) uint64 { return uint64(max(t.Unix(), 0)) }

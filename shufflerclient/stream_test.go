@@ -1,0 +1,210 @@
+package shufflerclient_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/hex"
+	"io"
+	"math"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// recorder is an HTTP client that notes what is asked for, and may answer for a stream.
+type recorder struct {
+	asked []string
+	chain []byte // answer to a stream; nil: the relay's
+}
+
+func (r *recorder) Do(req *http.Request) (*http.Response, error) {
+	r.asked = append(r.asked, req.Method+" "+req.URL.String())
+	if r.chain != nil && strings.Contains(req.URL.Path, "/v1/streams/") {
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(r.chain))}, nil
+	}
+	return http.DefaultClient.Do(req)
+}
+
+// ofStream are options for a cascade's stream.
+func ofStream(c *relaytest.Cascade, via *recorder) shufflerclient.Options {
+	return shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task), Owner: c.Owner, MaxEpsilon: math.Inf(1),
+		MaxDelta: 1,
+		HTTP:     via, Allow: []string{"name"}, Header: http.Header{"X-Forwarded-For": {"10.0.0.1"}}}
+}
+
+// TestFollow: a client reports in every epoch of a stream and its two successors, which its relays serve, and asks
+// the first relay for the stream once in each.
+func TestFollow(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream("name"))})
+	c.StartAll(t)
+	via := &recorder{}
+	o := ofStream(c, via)
+	o.Ledger = shufflerclient.LedgerFile(filepath.Join(t.TempDir(), "ledger"))
+	o.Budget = shufflerclient.Budget{Epsilon: 1000, Delta: 1e-2, Days: 30}
+	stream, err := shufflerclient.Follow(t.Context(), o)
+	require.NoError(t, err)
+	now, epochs := c, 0
+	report := func() {
+		for range 2 { // the second time nothing is fetched
+			client, epoch, err := stream.At(t.Context(), c.Clock.Now())
+			require.NoError(t, err)
+			require.Equal(t, now.Open.ID, client.Task().ID)
+			want, _ := now.Open.Epochs.At(uint64(c.Clock.Now().Unix()))
+			require.Equal(t, want, epoch)
+		}
+		client, epoch, err := stream.At(t.Context(), c.Clock.Now())
+		require.NoError(t, err)
+		r, err := client.Report(epoch, []float64{7})
+		require.NoError(t, err)
+		require.NoError(t, client.Submit(t.Context(), r))
+		_, err = client.Report(epoch, []float64{7})
+		require.ErrorIs(t, err, shufflerclient.ErrReported)
+		epochs++
+	}
+	report()
+	c.Clock.Advance(relaytest.Epoch)
+	report()
+	for position := range uint64(2) {
+		bundle := c.Renew(t, position+1, 1)
+		next := c.After(t, bundle)
+		for hop := range c.Open.Relays {
+			require.NoError(t, c.Hand(t.Context(), t, hop, bundle))
+		}
+		c.Clock.Advance(relaytest.Epoch)
+		now = next
+		report()
+	}
+	first := c.Open.Relays[0].URL + "/"
+	require.True(t, slices.ContainsFunc(via.asked, func(s string) bool { return strings.HasPrefix(s, "POST "+first) }))
+	fetched := 0
+	for _, asked := range via.asked {
+		require.Contains(t, asked, " "+first, "only the first relay is asked")
+		if strings.HasPrefix(asked, "GET ") {
+			require.Equal(t, "GET "+o.Stream, asked)
+			fetched++
+		}
+	}
+	require.Equal(t, epochs, fetched)
+
+	require.NoError(t, o.Ledger.Update(func(l *shufflerclient.Ledger) error {
+		require.Equal(t, []shufflerclient.Seen{{Stream: c.Open.ID.String(), Position: 2, Task: now.Open.ID.String()}},
+			l.Streams)
+		require.Len(t, l.Lines, 1, "all tasks of a stream are one line")
+		require.EqualValues(t, 4, l.Lines[0].Runs[0].Count)
+		return nil
+	}))
+	c.Clock.Advance(relaytest.Epoch)
+	_, _, err = stream.At(t.Context(), c.Clock.Now())
+	require.ErrorContains(t, err, "invalid now", "the stream is over")
+}
+
+// chainOf is a stream as relays serve it.
+func chainOf(t *testing.T, bundles ...*taskfile.Bundle) []byte {
+	t.Helper()
+	raw, err := taskfile.Chain(bundles).Bytes()
+	require.NoError(t, err)
+	return raw
+}
+
+// TestFollowRefuses: forged, forked, replayed and out-of-order successors, also after a restart and for another
+// process with the same ledger.
+func TestFollowRefuses(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream("name"))})
+	c.StartAll(t)
+	owner, _ := c.AsOwner(t)
+	root := c.Bundle(t)
+	sign := func(change func(*task.Task)) *taskfile.Bundle {
+		next := *c.Open.Task
+		next.Stream = &task.Stream{Name: "site", Position: 1, Before: c.Open.ID, Allow: []string{"name"}}
+		next.Epochs.Start = c.Open.Epochs.Over()
+		change(&next)
+		b, err := taskfile.Sign(&next, owner, c.Open.KeyLists)
+		require.NoError(t, err)
+		return b
+	}
+	good, other := sign(func(*task.Task) {}), sign(func(t *task.Task) { t.Epochs.Start++ })
+	forged := *good
+	forged.Signature = bytes.Clone(good.Signature)
+	forged.Signature[0] ^= 1
+	stranger := *good
+	key, _ := relaytest.New(t, relaytest.Options{Hops: 1}).AsOwner(t)
+	stranger.Owner, stranger.Signature = key.Public().(ed25519.PublicKey), onion.Sign(key, onion.SignTask, good.Task)
+
+	via := &recorder{}
+	o := ofStream(c, via)
+	follow := func(bundles ...*taskfile.Bundle) error {
+		via.chain = chainOf(t, bundles...)
+		_, err := shufflerclient.Follow(t.Context(), o)
+		return err
+	}
+	for _, c2 := range []struct {
+		name, want string
+		bundles    []*taskfile.Bundle
+	}{
+		{"forged", "stranger", []*taskfile.Bundle{root, &forged}},
+		{"another owner", "owner", []*taskfile.Bundle{root, &stranger}},
+		{"out of order", "stream", []*taskfile.Bundle{good, root}},
+		{"without the first", "stream", []*taskfile.Bundle{good}},
+		{"twice", "stream.position", []*taskfile.Bundle{root, good, good}},
+		{"too early", "epochs.start", []*taskfile.Bundle{root, sign(func(t *task.Task) { t.Epochs.Start-- })}},
+		{"frozen", "clients.quota", []*taskfile.Bundle{root, sign(func(t *task.Task) { t.Clients.Quota++ })}},
+	} {
+		require.ErrorContains(t, follow(c2.bundles...), c2.want, c2.name)
+	}
+	renamed := sign(func(t *task.Task) { t.Name = "another" })
+	require.NoError(t, follow(root, renamed))
+	o.Allow = nil
+	require.ErrorContains(t, follow(root, renamed), "name", "the page does not allow it")
+
+	o.Ledger = shufflerclient.LedgerFile(filepath.Join(t.TempDir(), "ledger"))
+	o.Budget = shufflerclient.Budget{Epsilon: 1000, Delta: 1e-2, Days: 30}
+	require.NoError(t, follow(root))
+	require.NoError(t, follow(root, good))
+	require.ErrorIs(t, follow(root, other), shufflerclient.ErrForked)
+	require.ErrorIs(t, follow(root), shufflerclient.ErrReplayed)
+	via.chain = chainOf(t, root, good)
+	stream, err := shufflerclient.Follow(t.Context(), o)
+	require.NoError(t, err)
+	o.Ledger = nil
+	via.chain = chainOf(t, root, other)
+	_, _, err = stream.At(t.Context(), c.Clock.Now().Add(relaytest.Epoch))
+	require.ErrorIs(t, err, shufflerclient.ErrForked)
+	_, err = shufflerclient.Follow(t.Context(), o)
+	require.NoError(t, err, "who remembers nothing cannot tell")
+
+	for _, bad := range []func(){
+		func() { o.Stream += "00" },
+		func() { o.Stream = strings.Replace(o.Stream, hex.EncodeToString(c.Open.ID[:1]), "zz", 1) },
+		func() { o.Allow = []string{"claim.epsilon"} },
+		func() { o.Owner = "" },
+	} {
+		kept := o
+		bad()
+		_, err := shufflerclient.Follow(t.Context(), o)
+		require.ErrorContains(t, err, "invalid ")
+		o = kept
+	}
+}
+
+// TestStreamLedgerFromOutside: what a caller's store brings of streams is checked.
+func TestStreamLedgerFromOutside(t *testing.T) {
+	id := strings.Repeat("ab", 32)
+	for _, streams := range [][]shufflerclient.Seen{
+		{{Stream: "x", Task: id}}, {{Stream: id, Task: ""}}, {{Stream: id, Task: strings.Repeat("cd", 32)}},
+		{{Stream: id, Task: id}, {Stream: id, Position: 1, Task: id}},
+	} {
+		l := &shufflerclient.Ledger{Streams: streams}
+		err := l.Spend(shufflerclient.Budget{Epsilon: 1, Delta: 1e-3, Days: 1}, "line", shufflerclient.Price{}, 0, 1)
+		require.ErrorContains(t, err, "invalid ledger")
+	}
+}
