@@ -25,7 +25,9 @@ type Answer struct {
 	StandardErrorWorst Values    `json:"standard_error_worst"` // For as many clients who all have the worst-case value.
 	Interval           Intervals `json:"interval"`             // From the data, and the most that is missing.
 	Band               Intervals `json:"band"`                 // Wider: all entries are in it at once.
-	// Of each interval by itself, and of the band as a whole.
+	// Of an epoch's answer, wider still: all entries of all the task's epochs are in theirs at once.
+	BandOverEpochs Intervals `json:"band_over_epochs,omitempty"`
+	// Of each interval by itself, and of each band as a whole.
 	Confidence float64 `json:"confidence"`
 
 	Processed *Processed `json:"processed,omitempty"` // The nearest possible answer, with the estimate.
@@ -41,13 +43,15 @@ const shown = "shown although it is unusable"
 // where it is unusable, it is empty (null).
 //
 // The band is Bonferroni's: intervals of confidence 1 - (1-c)/d each, for d entries. Their errors depend on
-// each other, and it holds however they do.
-func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts, override bool) Answer {
+// each other, and it holds however they do. That over epochs is of an answer that is one of so many, 0 where it is
+// of all.
+func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts, override bool,
+	epochs uint64) Answer {
 	a := Answer{Confidence: Confidence}
 	a.Missing = min(max(c.Lost, c.Users-min(agg.Reports(), c.Users)), c.Users)
 	a.Reports = c.Users - a.Missing
 	if agg.Reports() > 0 {
-		a.estimate(t, m, agg, c.loss())
+		a.estimate(t, m, agg, c.loss(), epochs)
 	}
 	switch {
 	case c.Incomplete > 0:
@@ -67,7 +71,7 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	case override:
 		a.Override = shown
 	default:
-		a.Estimate, a.StandardError, a.StandardErrorWorst, a.Interval, a.Band = nil, nil, nil, nil, nil
+		a = a.kept()
 	}
 	if a.Estimate != nil {
 		a.process(t, c.loss().Clients)
@@ -75,12 +79,22 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	return a
 }
 
+// overEpochs returns the confidence of each of so many epochs that makes [Confidence] of all at once: its root
+// (Šidák). An epoch's randomness is its own. Given all that came before, on which its values may depend, its
+// intervals hold with that confidence, so all hold with the product. It is that of all the task's epochs and not of
+// those that have come: so a band does not change later, and holds whenever one looks.
+func overEpochs(epochs uint64) float64 { return math.Pow(Confidence, 1/float64(epochs)) }
+
+// ofEntries returns the confidence of each of so many entries that makes c of all at once, by Bonferroni.
+func ofEntries(c float64, entries int) float64 { return 1 - (1-c)/float64(entries) }
+
 // estimate fills the estimate and its error bars.
-func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, loss protocols.Loss) {
+func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, loss protocols.Loss,
+	epochs uint64) {
 	scale := protocols.Scale(t.Query, loss.Clients)
 	worst := math.Sqrt(float64(agg.Reports())*m.WorstVariance()+dummyVariance(agg)) * scale
 	totals := agg.Total()
-	each := 1 - (1-Confidence)/float64(len(totals))
+	each := ofEntries(Confidence, len(totals))
 	intervals := protocols.Intervals{}
 	for j, law := range agg.Errors() {
 		missing := agg.Missing(loss, j)
@@ -96,6 +110,9 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 		a.StandardErrorWorst = append(a.StandardErrorWorst, worst*missing.Growth())
 		a.Interval = append(a.Interval, interval(Confidence))
 		a.Band = append(a.Band, interval(each))
+		if epochs > 0 {
+			a.BandOverEpochs = append(a.BandOverEpochs, interval(ofEntries(overEpochs(epochs), len(totals))))
+		}
 	}
 }
 

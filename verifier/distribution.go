@@ -20,6 +20,8 @@ type Location struct {
 	Probability float64    `json:"p,omitempty"` // Of a quantile.
 	Estimate    float64    `json:"estimate"`
 	Interval    [2]float64 `json:"interval"`
+	// Of an epoch: wider, so that those of all the task's epochs hold at once. Each quantile and the mean by itself.
+	BandOverEpochs *[2]float64 `json:"band_over_epochs,omitempty"`
 }
 
 // quantileLevels are the quantiles reported; 0.75 is the one that Core Web Vitals are judged by.
@@ -52,7 +54,9 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 // Loss. Of the clients a share s may be missing: each is in one bin, so that F of all of them is (1-s)·F + s·x,
 // x ∈ [0, 1], and the mean is moved to an x in the range in the same way. A missing message adds
 // at most r to one c_j/n, and so at most r to F, and r times the distance from M to the mean.
-func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocols.Loss) *Distribution {
+//
+// Of one of so many epochs it has bands over all of them, too; epochs is 0 where it is of all.
+func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocols.Loss, epochs uint64) *Distribution {
 	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil {
 		return nil
 	}
@@ -63,14 +67,26 @@ func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocol
 	counts, missing := agg.Total(), newGap(agg.Missing(loss, 0), loss.Clients)
 	lo, hi := t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	width := (hi - lo) / float64(len(counts))
-	out := &Distribution{Mean: meanOf(binned, lo, hi, missing)}
+	out := &Distribution{Mean: meanOf(binned, lo, hi, missing, Confidence)}
 	b := newBand(binned, counts, missing)
-	for _, p := range quantileLevels {
+	between := func(p float64) [2]float64 {
 		first, last := b.ends(p)
-		out.Quantiles = append(out.Quantiles,
-			Location{quantileName(p), p, lo + width*b.crossing(p),
-				[2]float64{lo + width*float64(first), lo + width*float64(last)}})
+		return [2]float64{lo + width*float64(first), lo + width*float64(last)}
 	}
+	for _, p := range quantileLevels {
+		out.Quantiles = append(out.Quantiles,
+			Location{Name: quantileName(p), Probability: p, Estimate: lo + width*b.crossing(p), Interval: between(p)})
+	}
+	if epochs == 0 {
+		return out
+	}
+	b = b.at(overEpochs(epochs))
+	for i := range out.Quantiles {
+		band := between(out.Quantiles[i].Probability)
+		out.Quantiles[i].BandOverEpochs = &band
+	}
+	wider := meanOf(binned, lo, hi, missing, b.confidence)
+	out.Mean.BandOverEpochs = &wider.Interval
 	return out
 }
 
@@ -106,8 +122,8 @@ func (a independent) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// meanOf returns (2), with the interval (3) where it is in the range.
-func meanOf(binned protocols.Binned, lo, hi float64, missing gap) Location {
+// meanOf returns (2), with the interval (3) of a confidence where it is in the range.
+func meanOf(binned protocols.Binned, lo, hi float64, missing gap, confidence float64) Location {
 	counts, users := binned.Total(), float64(binned.Reports())
 	width, mean := (hi-lo)/float64(len(counts)), (lo+hi)/2
 	offsets := make([]float64, len(counts))
@@ -115,8 +131,8 @@ func meanOf(binned protocols.Binned, lo, hi float64, missing gap) Location {
 		offsets[j] = (float64(j)+0.5)*width - (hi-lo)/2
 		mean += offsets[j] * count / users
 	}
-	noiseLo, noiseHi := binned.Weighted(offsets).Interval(Confidence)
-	reach := biased((noiseHi-noiseLo)/(2*quantile*users), width/2)
+	noiseLo, noiseHi := binned.Weighted(offsets).Interval(confidence)
+	reach := biased((noiseHi-noiseLo)/(2*protocols.Quantile(confidence)*users), width/2, confidence)
 	from, to := missing.widen(mean-reach, mean+reach, lo, hi, (hi-lo-width)/2)
 	return Location{Name: "mean", Estimate: mean, Interval: [2]float64{max(lo, from), min(hi, to)}}
 }
@@ -140,14 +156,14 @@ func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
 }
 
 // biased returns the q of (3), for a standard deviation and what the error may be beside the noise.
-func biased(deviation, most float64) float64 {
+func biased(deviation, most, confidence float64) float64 {
 	if deviation == 0 {
 		return most
 	}
 	below := func(x float64) float64 { return math.Erfc(-x/(deviation*math.Sqrt2)) / 2 }
-	lo, hi := most, most+quantile*deviation
+	lo, hi := most, most+protocols.Quantile(confidence)*deviation
 	for range 60 {
-		if q := (lo + hi) / 2; below(q-most)-below(-q-most) < Confidence {
+		if q := (lo + hi) / 2; below(q-most)-below(-q-most) < confidence {
 			lo = q
 		} else {
 			hi = q
@@ -163,12 +179,15 @@ type band struct {
 	laws  []protocols.ErrorLaw
 	users float64
 	gap   gap
-	known map[int][2]float64 // Intervals that were asked for.
+
+	confidence float64
+	known      map[int][2]float64 // Intervals that were asked for.
 }
 
 func newBand(binned protocols.Binned, counts []float64, missing gap) band {
 	k, users := len(counts), float64(binned.Reports())
-	b := band{make([]float64, k+1), binned.Below(), users, missing, map[int][2]float64{}}
+	b := band{make([]float64, k+1), binned.Below(), users, missing, Confidence,
+		map[int][2]float64{}}
 	b.value[k] = 1
 	sum := 0.0
 	for j := 1; 2*j <= k; j++ { // (1)
@@ -180,6 +199,12 @@ func newBand(binned protocols.Binned, counts []float64, missing gap) band {
 		sum += counts[j] / users
 		b.value[j] = 1 - sum
 	}
+	return b
+}
+
+// at returns the band with another confidence.
+func (b band) at(confidence float64) band {
+	b.confidence, b.known = confidence, map[int][2]float64{}
 	return b
 }
 
@@ -200,7 +225,7 @@ func (b band) ends(p float64) (first, last int) {
 func (b band) interval(j int) [2]float64 {
 	out, ok := b.known[j]
 	if !ok {
-		lo, hi := b.laws[j-1].Interval(Confidence)
+		lo, hi := b.laws[j-1].Interval(b.confidence)
 		out[0], out[1] = b.gap.widen(lo/b.users, hi/b.users, 0, 1, 1)
 		b.known[j] = out
 	}
@@ -208,7 +233,8 @@ func (b band) interval(j int) [2]float64 {
 }
 
 // far returns 1 where p is so far above F_j that it is not in its interval, which is not computed then: by
-// more than 5 standard errors and 20 clients; -1 below it, and else 0.
+// more than 5 standard errors and 20 clients; -1 below it, and else 0. Of the most epochs that a task can have, 2¹⁶,
+// an interval of a band over them reaches 4.94 standard errors.
 func (b band) far(j int, p float64) int {
 	reach := (5*math.Sqrt(b.laws[j-1].Variance()) + 20) / b.users
 	switch lo, hi := b.gap.widen(b.value[j]-reach, b.value[j]+reach, 0, 1, 1); {

@@ -9,12 +9,12 @@ import (
 // DistributionOf exports distribution for tests.
 func DistributionOf(t *task.Task, agg protocols.Aggregate) *Distribution {
 	counts := Counts{Users: agg.Reports()}
-	return distribution(t, Answer{Estimate: agg.Total()}, agg, counts.loss())
+	return distribution(t, Answer{Estimate: agg.Total()}, agg, counts.loss(), 0)
 }
 
 // AnswerOf exports answer for tests.
 func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer {
-	return answer(t, m, agg, Counts{Users: agg.Reports()}, false)
+	return answer(t, m, agg, Counts{Users: agg.Reports()}, false, 0)
 }
 
 // PackCounters and UnpackCounters export what writes and reads aggregates for tests.
@@ -46,8 +46,16 @@ func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, mes
 
 // DistributionOfLoss exports distribution for tests, of an aggregate and what was lost beside it.
 func DistributionOfLoss(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts) *Distribution {
-	return distribution(t, answer(t, m, agg, c, false), agg, c.loss())
+	return distribution(t, answer(t, m, agg, c, false, 0), agg, c.loss(), 0)
 }
 
 // Simplex exports simplex for tests.
 func Simplex(x []float64, total float64) []float64 { return simplex(x, total) }
+
+// EpochAnswerOf exports answer and distribution for tests, of one of so many epochs.
+func EpochAnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, epochs uint64) (Answer,
+	*Distribution) {
+	c := Counts{Users: agg.Reports()}
+	a := answer(t, m, agg, c, false, epochs)
+	return a, distribution(t, a, agg, c.loss(), epochs)
+}

@@ -50,6 +50,7 @@ func (a *account) printRest(p *printer) {
 	if a.Epochs != nil {
 		p.heading("Epochs")
 		p.table(a.Epochs)
+		p.line(a.AboutEpochs())
 	}
 	p.heading("Guarantee and ledger")
 	p.facts(a.Costs)

@@ -15,11 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Confidence is the confidence of every printed interval, and its normal quantile.
-const (
-	Confidence = 0.95
-	quantile   = 1.959963984540054
-)
+// Confidence is the confidence of every printed interval, and of every band as a whole.
+const Confidence = 0.95
 
 // Values is the answer to a query in JSON: a number where it has one entry, else an array; null
 // where there is none.
@@ -219,8 +216,8 @@ func (v *Verifier) report() (*Report, error) {
 	if r.Ledger.Epsilon, r.Ledger.Delta, err = spent.total(spent.plain); err != nil {
 		return nil, err
 	}
-	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override)
-	r.Distribution = distribution(t.Task, r.Answer, total, counts.loss())
+	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override, 0)
+	r.Distribution = distribution(t.Task, r.Answer, total, counts.loss(), 0)
 	r.MissingByHop, r.OverExposed = missingAt(missing), counts.OverExposed
 	r.Users, r.Batches, r.Crowded = counts.Users, counts.Batches, counts.Crowded
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers
@@ -272,10 +269,10 @@ func (r *Report) verdict() string {
 // though it was too small: of their privacy, the ε₀ of a client alone remains, where there is one.
 func (v *Verifier) epochReport(number uint64, e *total) EpochReport {
 	t, c := v.open.Task, e.counts
-	a := answer(t, v.mechanism, e.aggregate, c, v.override)
+	a := answer(t, v.mechanism, e.aggregate, c, v.override, t.Epochs.Count)
 	r := EpochReport{Epoch: number, Start: epochStart(t, number), Delta: t.Claim.Delta.Value(), Users: c.Users,
 		Batches: c.Batches, Crowded: c.Crowded, OverExposed: c.OverExposed, Answer: a,
-		Distribution: distribution(t, a, e.aggregate, c.loss())}
+		Distribution: distribution(t, a, e.aggregate, c.loss(), t.Epochs.Count)}
 	epsilon := t.Claim.Epsilon.Value()
 	if c.OverExposed > 0 {
 		epsilon = max(epsilon, v.mechanism.Epsilon0())

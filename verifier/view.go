@@ -1,6 +1,7 @@
 package verifier
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"math"
@@ -17,7 +18,18 @@ type view struct {
 	Styles template.CSS // Only of a page in one file.
 	Chart  template.HTML
 	Over   template.HTML // A histogram's median by epoch.
+	Apart  []series      // The largest entries of another answer by epoch, each in a chart.
+	Spent  template.HTML // What the epochs have cost so far.
 }
+
+// series is the chart of one entry by epoch.
+type series struct {
+	Name  string
+	Chart template.HTML
+}
+
+// maxSeries is how many entries have a chart by epoch.
+const maxSeries = 6
 
 // Widths of charts in pixels.
 const (
@@ -27,28 +39,71 @@ const (
 
 func newView(r *Report, home string) *view {
 	v := &view{account: newAccount(r), Home: home}
-	over := look.Chart{Width: chartWidth, Marks: v.series(), Axis: "epoch",
-		Name: v.Measure + " by epoch, with intervals; the numbers are in the table of epochs"}
+	v.Spent = v.spent().SVG()
 	if v.Entry == "" {
-		v.Chart = over.SVG()
+		v.Chart = v.byEpoch(v.Measure, chartWidth, func(e *epochRow) *estimate { return e.one }).SVG()
 		return v
 	}
-	over.Width = halfWidth
-	if over.Name = "Median by epoch, with intervals; the numbers are in the table of epochs"; len(over.Marks) > 1 {
-		v.Over = over.SVG()
-	}
 	v.Chart = v.bars().SVG()
+	if len(v.rows) < 2 {
+		return v
+	}
+	if v.Distribution != nil {
+		v.Over = v.byEpoch("Median", halfWidth, func(e *epochRow) *estimate { return e.one }).SVG()
+		return v
+	}
+	for _, j := range v.largest() {
+		v.Apart = append(v.Apart, series{v.Labels[j], v.byEpoch(v.Labels[j], halfWidth, func(e *epochRow) *estimate {
+			if e.Estimate == nil {
+				return nil
+			}
+			return e.entry(j)
+		}).SVG()})
+	}
 	return v
 }
 
-// series are the estimates, or medians, of the epochs.
-func (v *view) series() (out []look.Mark) {
-	for _, e := range v.rows {
-		if e.one != nil {
-			out = append(out, e.one.mark(e.start, e.start, float64(e.Epoch)))
+// byEpoch is the chart of a number of each epoch that has one.
+func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) look.Chart {
+	chart := look.Chart{Width: width, Axis: "epoch",
+		Name: name + " by epoch, with intervals; the numbers are in the table of epochs or in the JSON"}
+	for i := range v.rows {
+		row := &v.rows[i]
+		if e := of(row); e != nil {
+			chart.Marks = append(chart.Marks, e.mark(row.start, row.start, float64(row.Epoch)))
 		}
 	}
-	return out
+	return chart
+}
+
+// spent is the chart of what the epochs have cost so far, while something bounds it.
+func (v *view) spent() look.Chart {
+	chart := look.Chart{Width: halfWidth, Axis: "epoch", Unit: "ε", Exact: true,
+		Name: "ε spent so far by epoch; the numbers are in the table of epochs"}
+	for _, row := range v.rows {
+		if row.spent != nil {
+			chart.Marks = append(chart.Marks, look.Mark{Label: row.start, At: float64(row.Epoch), Estimate: *row.spent,
+				Lo: *row.spent, Hi: *row.spent, Truth: math.NaN()})
+		}
+	}
+	if len(chart.Marks) < 2 {
+		chart.Marks = nil
+	}
+	return chart
+}
+
+// largest returns the entries whose estimates are furthest from 0, ascending.
+func (v *view) largest() []int {
+	order := make([]int, len(v.Estimate))
+	for j := range order {
+		order[j] = j
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(math.Abs(v.Estimate[b]), math.Abs(v.Estimate[a]))
+	})
+	order = order[:min(len(order), maxSeries)]
+	slices.Sort(order)
+	return order
 }
 
 // bars is the chart of an answer with several entries.
@@ -63,15 +118,14 @@ func (v *view) bars() look.Chart {
 		}
 	}
 	for j := range shown {
-		e := estimate{v.Estimate[j], v.Interval[j][0], v.Interval[j][1], v.StandardError[j], nil}
-		chart.Marks = append(chart.Marks, e.mark(v.Labels[j], ticks[j], float64(j)))
+		chart.Marks = append(chart.Marks, v.entry(j).mark(v.Labels[j], ticks[j], float64(j)))
 	}
 	return chart
 }
 
-func (e estimate) mark(label, tick string, at float64) look.Mark {
+func (e *estimate) mark(label, tick string, at float64) look.Mark {
 	return look.Mark{Label: label, Short: tick, At: at, Estimate: e.value, Lo: e.lo, Hi: e.hi, Error: e.err,
-		Truth: math.NaN()}
+		Truth: math.NaN(), Wide: e.wide}
 }
 
 // explanations say what findings mean.

@@ -73,7 +73,8 @@ type epochRow struct {
 // estimate is a number with its error bars.
 type estimate struct {
 	value, lo, hi, err float64
-	bars               []float64 // Standard errors, from the data and worst case; none of a quantile.
+	bars               []float64   // Standard errors, from the data and worst case; none of a quantile.
+	wide               *[2]float64 // The band over epochs; nil but for one of an epoch.
 }
 
 // cells are the estimate's, in the order of [answerHead].
@@ -81,6 +82,9 @@ func (e estimate) cells() []cell {
 	out := []cell{figure(e.value, e.err), figure(e.lo, e.err), figure(e.hi, e.err)}
 	for _, bar := range e.bars {
 		out = append(out, plain(bar))
+	}
+	if e.wide != nil {
+		out = append(out, figure(e.wide[0], e.err), figure(e.wide[1], e.err))
 	}
 	return out
 }
@@ -113,12 +117,22 @@ func (r *Report) of(a Answer, d *Distribution) *estimate {
 	switch {
 	case d != nil:
 		m := d.Median()
-		return &estimate{m.Estimate, m.Interval[0], m.Interval[1], (m.Interval[1] - m.Interval[0]) / 4, nil}
+		return &estimate{m.Estimate, m.Interval[0], m.Interval[1], (m.Interval[1] - m.Interval[0]) / 4, nil,
+			m.BandOverEpochs}
 	case len(a.Estimate) == 1:
-		return &estimate{a.Estimate[0], a.Interval[0][0], a.Interval[0][1], a.StandardError[0],
-			[]float64{a.StandardError[0], a.StandardErrorWorst[0]}}
+		return a.entry(0)
 	}
 	return nil
+}
+
+// entry is one number of an answer.
+func (a *Answer) entry(j int) *estimate {
+	e := &estimate{a.Estimate[j], a.Interval[j][0], a.Interval[j][1], a.StandardError[j],
+		[]float64{a.StandardError[j], a.StandardErrorWorst[j]}, nil}
+	if a.BandOverEpochs != nil {
+		e.wide = &a.BandOverEpochs[j]
+	}
+	return e
 }
 
 // Lead says what is asked, and how.
@@ -262,8 +276,7 @@ func (a *account) entries() *table {
 	}
 	t := &table{Head: append([]string{a.Entry}, append(a.answerHead(), "band from", "band to")...)}
 	for j := range min(len(a.Estimate), maxEntries) {
-		e := estimate{a.Estimate[j], a.Interval[j][0], a.Interval[j][1], a.StandardError[j],
-			[]float64{a.StandardError[j], a.StandardErrorWorst[j]}}
+		e := a.entry(j)
 		row := append([]cell{text(a.Labels[j])}, e.cells()...)
 		t.Rows = append(t.Rows, append(row, figure(a.Band[j][0], e.err), figure(a.Band[j][1], e.err)))
 	}
@@ -322,7 +335,7 @@ func (a *account) quantiles() *table {
 	}
 	t := &table{Head: append([]string{""}, a.intervalHead("estimate")...)}
 	for _, q := range append(slices.Clone(a.Distribution.Quantiles), a.Distribution.Mean) {
-		e := estimate{q.Estimate, q.Interval[0], q.Interval[1], (q.Interval[1] - q.Interval[0]) / 4, nil}
+		e := estimate{q.Estimate, q.Interval[0], q.Interval[1], (q.Interval[1] - q.Interval[0]) / 4, nil, nil}
 		t.Rows = append(t.Rows, append([]cell{text(q.Name)}, e.cells()...))
 	}
 	return t
@@ -386,9 +399,29 @@ func (a *account) epochColumns() []string {
 	case at < 0:
 		return nil
 	case a.rows[at].Distribution != nil:
-		return a.intervalHead("median")
+		return append(a.intervalHead("median"), overEpochsHead...)
 	}
-	return a.answerHead()
+	return append(a.answerHead(), overEpochsHead...)
+}
+
+// overEpochsHead names the columns of the band over epochs.
+var overEpochsHead = []string{"all epochs from", "all epochs to"}
+
+// AboutEpochs says what the bands over epochs hold; empty before the first.
+func (a *account) AboutEpochs() string {
+	if len(a.rows) == 0 {
+		return ""
+	}
+	what := ""
+	switch {
+	case a.Distribution != nil:
+		what = " of the median"
+	case len(a.Estimate) > 1:
+		what = " and all " + count(uint64(len(a.Estimate))) + " entries"
+	}
+	return fmt.Sprintf("The band over epochs holds the truth%s in all %s of the task at once, with %s: it is the one to "+
+		"compare epochs by, and does not change when further ones come.", what, plural(a.TaskEpochs, "epoch", "epochs"),
+		a.Percent())
 }
 
 // numbers are what [account.epochColumns] names.

@@ -121,6 +121,12 @@ func (o object) row(j int) string {
 		look.Figure(interval[1], err), look.Number(err), look.Number(o.numbers("standard_error_worst")[j])}, " ")
 }
 
+// overEpochs are the ends of the band over epochs.
+func (o object) overEpochs(j int, err float64) string {
+	band := o.pairs("band_over_epochs")[j]
+	return look.Figure(band[0], err) + " " + look.Figure(band[1], err)
+}
+
 // location are the figures of a quantile, or a mean.
 func (o object) location() string {
 	interval := o.numbers("interval")
@@ -227,11 +233,12 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 		if d, ok := e["distribution"].(map[string]any); ok {
 			for _, q := range object(d).list("quantiles") {
 				if q["p"] == 0.5 {
-					row = append(row, q.location())
+					interval := q.numbers("interval")
+					row = append(row, q.location(), q.overEpochs(0, (interval[1]-interval[0])/4))
 				}
 			}
 		} else if r["entry"] == nil && e["estimate"] != nil {
-			row = append(row, e.row(0))
+			row = append(row, e.row(0), e.overEpochs(0, e.numbers("standard_error")[0]))
 		} else if numbers && e["estimate"] == nil && e.text("unusable_because") != "no batch was released" {
 			row = append(row, "unusable")
 		}

@@ -17,6 +17,8 @@ type Mark struct {
 	Estimate, Lo, Hi float64
 	Error            float64 // Of the estimate, by which its decimals are chosen; 0: three digits.
 	Truth            float64 // Of a simulated crowd; NaN where nobody knows it.
+
+	Wide *[2]float64 // Of a series: a band that holds all of its marks at once; nil for none.
 }
 
 // Chart is a picture of estimates: a series over time, or bars side by side. Plain SVG: two shapes
@@ -27,6 +29,7 @@ type Chart struct {
 	Unit  string // Of the estimates; may be empty.
 	Width int    // Pixels; 260 or more.
 	Bars  bool   // Bars from zero, else a series of points.
+	Exact bool   // Marks have no intervals.
 	Marks []Mark
 }
 
@@ -59,6 +62,7 @@ func (c Chart) SVG() template.HTML {
 	fmt.Fprintf(&p.out, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s">`, c.Width, height, html.EscapeString(c.Name))
 	p.axes()
 	if !c.Bars {
+		p.wide()
 		p.line()
 	}
 	for _, m := range c.Marks {
@@ -73,6 +77,9 @@ func (p *plot) scale() {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, m := range p.Marks {
 		lo, hi = min(lo, m.Lo, m.Estimate), max(hi, m.Hi, m.Estimate)
+		if m.Wide != nil {
+			lo, hi = min(lo, m.Wide[0]), max(hi, m.Wide[1])
+		}
 		if !math.IsNaN(m.Truth) {
 			lo, hi = min(lo, m.Truth), max(hi, m.Truth)
 		}
@@ -156,6 +163,18 @@ func (p *plot) text(x, y float64, anchor, text string) {
 	fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(text))
 }
 
+// wide draws the band that holds all marks at once, a step for each, which touch where the marks are neighbours and
+// there are many.
+func (p *plot) wide() {
+	width := min(p.inner()/p.slots, 72)
+	for _, m := range p.Marks {
+		if m.Wide != nil {
+			fmt.Fprintf(&p.out, `<rect class="wideband" x="%.1f" width="%.1f" y="%.1f" height="%.1f"/>`, p.x(m)-width/2,
+				width, p.y(m.Wide[1]), p.y(m.Wide[0])-p.y(m.Wide[1]))
+		}
+	}
+}
+
 // line joins the points of neighbouring epochs; a gap stays one.
 func (p *plot) line() {
 	path := ""
@@ -184,8 +203,10 @@ func (p *plot) mark(m Mark) {
 			x, p.y(m.Lo), p.y(m.Hi), min(2.5, max(0.8, half/2)))
 	} else {
 		half = min(11, 0.42*slot)
-		fmt.Fprintf(&p.out, `<rect class="band" x="%.1f" width="%.1f" y="%.1f" height="%.1f" rx="%.1f"/>`, x-half/2,
-			half, p.y(m.Hi), p.y(m.Lo)-p.y(m.Hi), min(4, half/2))
+		if !p.Exact {
+			fmt.Fprintf(&p.out, `<rect class="band" x="%.1f" width="%.1f" y="%.1f" height="%.1f" rx="%.1f"/>`, x-half/2,
+				half, p.y(m.Hi), p.y(m.Lo)-p.y(m.Hi), min(4, half/2))
+		}
 		fmt.Fprintf(&p.out, `<circle class="point" cx="%.1f" cy="%.1f" r="%.1f"/>`, x, p.y(m.Estimate),
 			min(4.5, max(1.4, 0.35*slot)))
 	}
@@ -197,8 +218,14 @@ func (p *plot) mark(m Mark) {
 }
 
 func (p *plot) title(m Mark) string {
+	if p.Exact {
+		return m.Label + ": " + Number(m.Estimate)
+	}
 	text := fmt.Sprintf("%s: %s, between %s and %s", m.Label, Figure(m.Estimate, m.Error),
 		Figure(m.Lo, m.Error), Figure(m.Hi, m.Error))
+	if m.Wide != nil {
+		text += fmt.Sprintf("; all at once between %s and %s", Figure(m.Wide[0], m.Error), Figure(m.Wide[1], m.Error))
+	}
 	if !math.IsNaN(m.Truth) {
 		text += ", truth " + Number(m.Truth)
 	}

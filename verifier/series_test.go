@@ -1,0 +1,129 @@
+package verifier_test
+
+import (
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TestBandsOverEpochsHoldAllAtOnce: in at least 94.5 % of runs the bands of all epochs and all entries hold the truth
+// at once, though clients' values depend on what the epoch before it showed. A false alarm has a probability of 10⁻⁸.
+// Their own intervals hold all at once far more rarely, or the test would show nothing; and the bands do not hold
+// much more often than they say where the errors are near normal. The long form has 3,000 runs.
+func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
+	const epochs = 10
+	limit := func(runs, share, side float64) int { return int(share*runs + side*5.6*math.Sqrt(runs*share*(1-share))) }
+	for name, q := range map[string]planner.Query{
+		"mean":   {Query: task.Mean, Hi: 9},
+		"labels": {Query: task.Histogram, Bins: 4, Labels: true, Hi: 4},
+		"median": {Query: task.Histogram, Bins: 4, Hi: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			users := 60 // So few that exact intervals take little time.
+			if name == "mean" {
+				users = 4000
+			}
+			q.Name, q.Batch, q.Honest, q.Epsilon, q.Delta = name, uint64(users), 1, 4, 1e-4
+			draft, err := planner.Draft(q)
+			require.NoError(t, err)
+			m, err := registry.Open(draft)
+			require.NoError(t, err)
+			crowds := []*crowd{newCrowd(t, m, users, 1), newCrowd(t, m, users, 2)}
+			src := randomizer.NewSource()
+			bands, intervals, runs := 0, 0, 20.0
+			switch {
+			case os.Getenv("DOONA_FULL") != "":
+				runs = 3000
+			case name == "mean":
+				runs = 300
+			}
+			for range int(runs) {
+				all, each, now := true, true, 0
+				for range epochs {
+					agg, _ := crowds[now].draw(src)
+					agg.AddUsers(uint64(users))
+					a, d := verifier.EpochAnswerOf(draft, m, agg, epochs)
+					require.Len(t, a.BandOverEpochs, len(a.Estimate))
+					held, alone := crowds[now].held(a, d)
+					all, each = all && held, each && alone
+					now = int(math.Abs(a.Estimate[0])*1000) % 2 // what is seen decides what comes next
+				}
+				if all {
+					bands++
+				}
+				if each {
+					intervals++
+				}
+			}
+			t.Logf("of %v runs bands held in %d, intervals in %d", runs, bands, intervals)
+			require.GreaterOrEqual(t, bands, limit(runs, .945, -1))
+			if name != "median" { // its intervals end at edges of bins, and may miss none
+				require.Less(t, intervals, bands)
+			}
+			if name == "mean" {
+				require.Less(t, intervals, limit(runs, .7, 1))
+				require.LessOrEqual(t, bands, limit(runs, .97, 1))
+			}
+		})
+	}
+}
+
+// crowd is clients with values, and the truth of them.
+type crowd struct {
+	draw   func(*randomizer.Source) (protocols.Aggregate, error)
+	truth  []float64
+	median float64
+}
+
+func newCrowd(t *testing.T, m protocols.Mechanism, users, step int) *crowd {
+	t.Helper()
+	var values []float64
+	var rows [][]float64
+	c := &crowd{}
+	for i := range users {
+		values = append(values, float64(i*step%4))
+		rows = append(rows, values[i:i+1])
+		total, _, err := m.Exact(rows[i])
+		require.NoError(t, err)
+		if c.truth == nil {
+			c.truth = make([]float64, len(total))
+		}
+		for j, x := range total {
+			c.truth[j] += x
+		}
+	}
+	values = slices.Sorted(slices.Values(values))
+	c.median = values[(users-1)/2]
+	draw, err := m.(protocols.FastSimulator).Fast(rows)
+	require.NoError(t, err)
+	c.draw = func(src *randomizer.Source) (protocols.Aggregate, error) { agg, _ := draw(src); return agg, nil }
+	return c
+}
+
+// held says whether the bands over epochs hold the truth, and whether the intervals do.
+func (c *crowd) held(a verifier.Answer, d *verifier.Distribution) (bands, intervals bool) {
+	bands, intervals = true, true
+	in := func(x float64, of [2]float64) bool { return of[0] <= x && x <= of[1] }
+	if d != nil {
+		median := d.Median()
+		return in(c.median, *median.BandOverEpochs), in(c.median, median.Interval)
+	}
+	scale := 1.0
+	if len(a.Estimate) == 1 {
+		scale = 1.0 / float64(a.Reports)
+	}
+	for j, x := range c.truth {
+		bands, intervals = bands && in(x*scale, a.BandOverEpochs[j]), intervals && in(x*scale, a.Interval[j])
+	}
+	return bands, intervals
+}
