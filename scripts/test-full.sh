@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The long forms of the tests, one part or all: accountant, protocols, coverage, audit, order, mutants, crash,
-# setback, world, fuzz, tls, load, edge, figures.
+# setback, world, streams, fuzz, tls, load, edge, figures.
 # Each part writes docs/results/PART.json: the commit, how long it took and whether it passed, and
 # what it measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash setback world fuzz tls load edge figures"
+parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load edge figures"
 [ "${1:-all}" = all ] || parts=$1
 mkdir -p docs/results
 
@@ -43,6 +43,13 @@ run_part() {
     world)
       DOONA_FULL=1 go test -timeout 60m -run ClockJumps -v ./relay ./issuer ./verifier
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run World -v ./relay ;;
+    streams)
+      local accounts
+      accounts=$(mktemp)
+      DOONA_FULL=1 DOONA_ACCOUNTS="$accounts" ./www/test.sh --test-name-pattern '400 days'
+      printf '[%s]' "$(paste -sd, "$accounts")" >"$figures"
+      rm "$accounts"
+      ;;
     fuzz)
       ./scripts/fuzz.sh "${FUZZTIME:-10m}"
       ./scripts/fuzz-ts.sh "${FUZZSECONDS:-600}"
@@ -54,7 +61,7 @@ run_part() {
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
     figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
-    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, fuzz, tls, load, edge or figures" >&2; exit 2 ;;
+    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, edge or figures" >&2; exit 2 ;;
   esac
 }
 

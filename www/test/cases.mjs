@@ -10,7 +10,7 @@
  * @typedef {object} Host
  * @property {SDK} sdk
  * @property {string} site address of www/testserver
- * @property {Record<string, {task: string, stream?: string, owner: string}>} tasks
+ * @property {Record<string, {task: string, stream?: string, owner: string, stride?: number}>} tasks
  * @property {Partial<ConnectOptions>} options of this runtime; every connection of a case has the same store
  */
 
@@ -735,3 +735,121 @@ cases['options of streams are named'] = async (host) => {
   await bad({ allow: ['batch.size'] }, 'allow');
   await refused(host, connect(host, 'mean', { allow: ['name'] }), 'invalid-option', 'allow');
 };
+
+/** What a daily visitor may spend in a year. */
+const yearly = { epsilon: 10, delta: 1e-5, days: 365 };
+
+/**
+ * What the reports that left cost, as Go's accountant says by their times alone.
+ * @param {Host} host @param {string} what @param {boolean} [keep] whether later accounts have them, too
+ * @returns {Promise<{reports: number, most: number, epsilon: number, delta: number}>}
+ */
+async function account(host, what, keep = false) {
+  const engine = navigator.userAgent;
+  return (await control(host, 'account', { ...yearly, what, engine, keep })).json();
+}
+
+/** Forgets all that the site has stored, as a browser does. @param {Host} host */
+async function wipe(host) {
+  if (host.options.store) {
+    /** @type {any} */ (host.options).store = host.sdk.memoryStore();
+    return;
+  }
+  const opening = indexedDB.open('doona');
+  await new Promise((resolve) => (opening.onsuccess = resolve));
+  const db = opening.result;
+  const clearing = db.transaction([...db.objectStoreNames], 'readwrite');
+  for (const name of db.objectStoreNames) clearing.objectStore(name).clear();
+  await new Promise((resolve) => (clearing.oncomplete = resolve));
+  db.close();
+}
+
+/**
+ * A page that was built once, in two tabs, on a clock that can be set to some day of the stream.
+ * @param {Host} host
+ * @param {(visit: (day: number) => Promise<boolean>, load: () => Promise<void>) => Promise<void>} body `visit`
+ *   reports from both tabs and says whether one did so for the first time; `load` loads the page again in both
+ */
+async function years(host, body) {
+  const { stream = '', owner = '' } = host.tasks['years'] ?? {};
+  const { now } = Date;
+  let [ahead, renewed] = [0, 0];
+  Date.now = () => now.call(Date) + ahead * 86_400_000;
+  /** @type {import('../sdk/doona.js').Doona[]} */
+  let tabs = [];
+  const load = async () => {
+    const page = { ...host.options, stream, owner, budget: yearly, spread: 0, flush: false };
+    tabs = [await host.sdk.connect(page), await host.sdk.connect(page)];
+  };
+  const visit = async (/** @type {number} */ day) => {
+    ahead = day;
+    renewed = Math.max(renewed, Math.min(3, Math.floor((day + 30) / 100))); // a month before a task ends
+    await control(host, 'renew', renewed);
+    const receipts = await Promise.all(tabs.map((tab, i) => tab.report((day + i) % 16)));
+    const first = receipts.filter(({ repeated }) => !repeated).length;
+    same(first <= 1, true, 'two tabs report once');
+    same(receipts[0]?.epoch, day % 100);
+    return first === 1;
+  };
+  try {
+    await control(host, 'renew', 0);
+    await account(host, 'before');
+    await load();
+    await body(visit, load);
+  } finally {
+    Date.now = now;
+    await control(host, 'renew', 0);
+    await take(host);
+  }
+}
+
+/** The days of visits, of 400. @param {Host} host @returns {number[]} */
+function visits({ tasks }) {
+  const stride = tasks['years']?.stride ?? 1;
+  return Array.from({ length: 400 / stride }, (_, i) => i * stride);
+}
+
+cases['400 days: a page built once goes on through three successors, within its budget'] = (host) =>
+  years(host, async (visit, load) => {
+    /** @type {Set<number>} */
+    const seen = new Set();
+    const once = async (/** @type {number} */ day) => {
+      same(await visit(day), !seen.has(day), `day ${day}`);
+      seen.add(day);
+    };
+    for (const day of visits(host)) {
+      await once(day);
+      if (day % 100 === 50) { // The clock leaps ahead, and back.
+        await once(day + 25);
+        await once(day - 15);
+      }
+      if (day === 249) await load(); // in long runs, which come on every day
+    }
+    for (const [day, code] of [[4000, 'task-ended'], [-4000, 'epoch-not-open']]) {
+      await refused(host, visit(Number(day)), String(code));
+    }
+    same(await visit(200), false); // Nothing has been forgotten.
+    await refused(host, (await within(host, 'year', yearly)).report(1), 'budget-exceeded', 'budget');
+    const { reports, most, epsilon, delta } = await account(host, 'one store');
+    same(reports, seen.size);
+    same(most <= 365 && epsilon <= 10 && delta <= 1e-5, true, `${most} reports: ${epsilon}, ${delta}`);
+  });
+
+cases['400 days: a wiped store begins its budget anew, and each stays within it'] = (host) =>
+  years(host, async (visit, load) => {
+    const wiped = 200;
+    const days = visits(host).filter((day, _, { length }) => length > 100 || day === 150 || day === wiped);
+    for (const day of days) {
+      same(await visit(day), true);
+      if (day !== wiped) continue;
+      same(await visit(day), false);
+      const before = await account(host, 'before the store was wiped', true);
+      same(before.delta <= 1e-5, true);
+      await wipe(host);
+      await load();
+      same(await visit(day), true, 'a second draw in one epoch');
+    }
+    const all = await account(host, 'both stores');
+    same(all.reports, days.length + 1);
+    same(all.most, days.filter((day) => day < 365).length + 1);
+  });

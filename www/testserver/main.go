@@ -53,6 +53,10 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
+	years, err := r.addYears(relayURL)
+	if err != nil {
+		return err
+	}
 	go http.Serve(relayAt, r.handler())
 	temp, err := os.MkdirTemp("", "doona-testserver-")
 	if err != nil {
@@ -65,7 +69,7 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := announce(siteURL, relayURL, all, t, offered); err != nil {
+	if err := announce(siteURL, relayURL, all, map[string]offer{"tokens": t.offer, "stream": offered, "years": years}); err != nil {
 		return err
 	}
 	go http.Serve(siteAt, site(dir, relayURL, r, t))
@@ -78,10 +82,10 @@ type offer struct {
 	Task   string `json:"task,omitempty"`
 	Stream string `json:"stream,omitempty"`
 	Owner  string `json:"owner"`
+	Stride int    `json:"stride,omitempty"` // days from one visit to the next, for tests of years
 }
 
-func announce(site, relay string, all map[string]*scenario, t *tokens, stream offer) error {
-	tasks := map[string]offer{"tokens": t.offer, "stream": stream}
+func announce(site, relay string, all map[string]*scenario, tasks map[string]offer) error {
 	for name, s := range all {
 		tasks[name] = offer{Task: relay + s.Path(), Owner: s.OwnerText()}
 	}
@@ -103,6 +107,8 @@ func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
 	mux.HandleFunc("POST /test/take", r.take)
 	mux.HandleFunc("POST /test/fail", r.fail)
 	mux.HandleFunc("POST /test/stream", r.setStream)
+	mux.HandleFunc("POST /test/renew", r.renew)
+	mux.HandleFunc("POST /test/account", r.account)
 	mux.HandleFunc("POST /test/login", t.login)
 	mux.HandleFunc("POST /test/token", t.token)
 	policy := "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' " + relayURL + " " +

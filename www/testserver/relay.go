@@ -26,6 +26,7 @@ type relay struct {
 	variants map[string][]byte // the stream, as it is and as it must not be
 	variant  string            // which is served
 	fetches  int               // of the stream, since that was set
+	years    years             // a stream that goes on
 }
 
 // submission is one arrived body and what every hop made of it.
@@ -108,6 +109,9 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 		sub.Error = err.Error()
 	}
 	sub.Messages = texts(lanes)
+	if err == nil {
+		r.years.note(s, epoch, body)
+	}
 	if name := r.record(&sub); name == stall {
 		<-req.Context().Done()
 		return

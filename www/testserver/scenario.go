@@ -53,8 +53,8 @@ func scenarios(relay string) (map[string]*scenario, error) {
 		{name: "vector", draft: fixture.Draft(task.Vector, 20), relays: two, epochs: hour(1)},
 		{name: "future", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1 << 39, Length: 60, Count: 1}},
 		{name: "ended", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1, Length: 60, Count: 1}},
-		{name: "year", draft: year(nil), relays: two, epochs: days(365)},
-		{name: "year, noise by relays", draft: year(&planner.RelayNoise{}), relays: two, epochs: days(365)},
+		{name: "year", draft: year(10, nil), relays: two, epochs: days(365)},
+		{name: "year, noise by relays", draft: year(10, &planner.RelayNoise{}), relays: two, epochs: days(365)},
 		{name: "lie", draft: withEpsilon(fixture.Draft(task.Histogram, 4), "0.9"), relays: two, epochs: hour(1)},
 		{name: "low order", draft: truthful(), relays: two, epochs: hour(1), keys: fixture.LowOrder},
 		{name: "tampered", draft: truthful(), relays: two, epochs: hour(1), serve: tamper},
@@ -86,10 +86,11 @@ func days(count uint64) task.Epochs {
 	return task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 86400, Count: count}
 }
 
-// year claims what docs/web-vitals.md gives a visitor for a year of days, (10, 10⁻⁵), with noise by clients or relays.
-func year(noise *planner.RelayNoise) *task.Task {
+// year claims what docs/web-vitals.md gives a visitor for a year of days, (10, 10⁻⁵), with noise by clients or relays,
+// or another ε.
+func year(epsilon float64, noise *planner.RelayNoise) *task.Task {
 	t, err := planner.Draft(planner.Query{Name: "a year of days", Query: task.Histogram, Bins: 16, Labels: true,
-		Batch: 10_000, Honest: .9, TotalEpsilon: 10, TotalDelta: 1e-5, Epochs: 365, Relays: noise})
+		Batch: 10_000, Honest: .9, TotalEpsilon: epsilon, TotalDelta: 1e-5, Epochs: 365, Relays: noise})
 	if err != nil {
 		panic("testserver: " + err.Error())
 	}

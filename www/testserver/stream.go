@@ -73,7 +73,10 @@ func chainOf(tasks []*fixture.Task) ([]byte, error) {
 	return chain.Bytes()
 }
 
-func (r *relay) serveStream(w http.ResponseWriter, _ *http.Request) {
+func (r *relay) serveStream(w http.ResponseWriter, req *http.Request) {
+	if r.years.serve(w, req) {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fetches++
