@@ -3,17 +3,19 @@ package relay_test
 import (
 	"errors"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
 // multiplier is a first relay that makes more batches than it may, of noisy tasks.
@@ -50,58 +52,101 @@ func (m *multiplier) offer(t *testing.T, most uint64, batch func(seq uint64) *on
 	}
 }
 
+// startCounting runs a relay that counts its draws of dummies.
+func startCounting(t *testing.T, c *relaytest.Cascade, cfg relay.Config, draws *atomic.Int64) (stop func()) {
+	t.Helper()
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	law := dummies.New(c.Open.Noise)
+	relay.DrawFrom(r, func(src *randomizer.Source) ([]uint64, error) {
+		draws.Add(1)
+		return law.Draw(src)
+	})
+	return c.Serve(t, r, cfg.Admin)
+}
+
+// mostBatches is how many batches the tasks below have in an epoch.
+const mostBatches = 4
+
 // TestBatchesPerEpoch: a first relay that makes many batches of few clients does not have the next one add its
-// dummies to each. What is too much costs a manifest, is named, and ends the epoch there.
+// dummies to each, whatever it says of submissions. What is too much costs a manifest, is named, and ends the epoch
+// there; counts are conserved, and no number is drawn for or released a second time, also by a relay that starts
+// again. The long form has all of it in both stores.
 func TestBatchesPerEpoch(t *testing.T) {
-	const most = 4
-	for name, c := range map[string]struct {
-		batch    func(t *testing.T, m *multiplier, seq uint64) *onion.Batch
-		taken    int
-		in, lost uint64 // of each that is taken
+	for i, c := range []struct {
+		name          string
+		clients, says uint64 // of a batch
+		bad           int    // slots that do not open
+		taken         int
 	}{
-		"10⁴ of one slot": {func(t *testing.T, m *multiplier, seq uint64) *onion.Batch {
-			return m.diluted(t, seq, 1, 0, 0)
-		}, 1, 1 + added, 0},
-		"10⁴ of one slot, said to be of ten": {func(t *testing.T, m *multiplier, seq uint64) *onion.Batch {
-			return m.diluted(t, seq, 1, 9, 0)
-		}, 1, 1 + added, 0},
-		"full ones": {func(t *testing.T, m *multiplier, seq uint64) *onion.Batch {
-			return m.diluted(t, seq, 10, 0, 0)
-		}, most, 10 + added, 0},
-		"nine good slots and a bad one": {func(t *testing.T, m *multiplier, seq uint64) *onion.Batch {
-			return m.diluted(t, seq, 10, 0, 1)
-		}, most, 10 + added, 1},
+		{"10⁴ of one slot", 1, 1, 0, 1},
+		{"10⁴ of one slot, said to be of ten", 1, 10, 0, 1},
+		{"full ones", 10, 10, 0, mostBatches},
+		{"nine good slots and a bad one", 10, 10, 1, mostBatches},
 	} {
-		t.Run(name, func(t *testing.T) {
-			cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-				noisy(draft)
-				draft.Noise.Batches = most
-			}})
-			m := &multiplier{Rogue: cascade.StartFirst(t), c: cascade}
-			m.offer(t, 10_000, func(seq uint64) *onion.Batch { return c.batch(t, m, seq) })
-			cascade.Start(t, 1)
-			require.Eventually(t, func() bool {
-				epochs := cascade.Status(t, 1).Epochs
-				return len(epochs) > 0 && epochs[0].State == "complete"
-			}, relaytest.Patience, 10*time.Millisecond)
-			status := cascade.Status(t, 1)
-			require.Equal(t, []relay.Finding{{Batch: uint64(c.taken),
-				Reason: "a batch after the last one of the epoch"}},
-				status.Findings)
-			require.EqualValues(t, c.taken, status.Epochs[0].Batches)
-			require.EqualValues(t, c.taken+1, m.pulled.Load())
-			for seq := range c.taken {
-				_, chain := cascade.Pull(t, 0, uint64(seq))
-				require.Equal(t, []onion.LaneCount{{In: c.in, Added: added, Out: c.in + added - c.lost,
-					Dropped: c.lost}},
-					chain[1].Lanes)
+		for _, postgres := range []bool{false, true} {
+			if postgres && i != 1 && os.Getenv("DOONA_FULL") == "" {
+				continue
 			}
-			require.Eventually(t, func() bool {
-				_, err := cascade.Verifier.Pull(t.Context(), cascade.Open, 1, 0, uint64(c.taken))
-				return errors.Is(err, problem.New(problem.Complete, ""))
-			}, relaytest.Patience, 10*time.Millisecond)
-		})
+			t.Run(c.name+", "+map[bool]string{false: "SQLite", true: "PostgreSQL"}[postgres], func(t *testing.T) {
+				cascade := relaytest.New(t, relaytest.Options{Postgres: postgres, Task: func(draft *task.Task) {
+					noisy(draft)
+					draft.Noise.Batches = mostBatches
+				}})
+				m := &multiplier{Rogue: cascade.StartFirst(t), c: cascade}
+				m.offer(t, 10_000, func(seq uint64) *onion.Batch {
+					return m.diluted(t, seq, c.clients, c.says-c.clients, c.bad)
+				})
+				out := m.requireTaken(t, c.taken)
+				lost := uint64(c.bad)
+				for _, b := range out {
+					in := c.clients + added
+					require.Equal(t, []onion.LaneCount{{In: in, Added: added, Out: in + added - lost, Dropped: lost}},
+						b.Lanes)
+				}
+			})
+		}
 	}
+}
+
+// requireTaken runs the next relay, twice, and asserts that it makes so many batches of those on offer, once each, and
+// ends the epoch there. It returns their manifests.
+func (m *multiplier) requireTaken(t *testing.T, taken int) (made []onion.Manifest) {
+	t.Helper()
+	var draws atomic.Int64
+	pull := func(seq int) (*onion.Batch, error) {
+		return m.c.Verifier.Pull(t.Context(), m.c.Open, 1, 0, uint64(seq))
+	}
+	var batches []*onion.Batch
+	for run := range 2 {
+		stop := startCounting(t, m.c, m.c.Config(t, 1), &draws)
+		requireSoon(t, func() bool {
+			epochs := m.c.Status(t, 1).Epochs
+			return len(epochs) > 0 && epochs[0].State == "complete"
+		})
+		status := m.c.Status(t, 1)
+		require.Equal(t, []relay.Finding{{Batch: uint64(taken), Reason: "a batch after the last one of the epoch"}},
+			status.Findings)
+		require.EqualValues(t, taken, status.Epochs[0].Batches)
+		for seq := range taken {
+			b, err := pull(seq)
+			require.NoError(t, err)
+			if run == 0 {
+				batches = append(batches, b)
+				_, chain := m.c.Pull(t, 0, uint64(seq))
+				made = append(made, chain[1])
+			}
+			require.Equal(t, batches[seq], b)
+		}
+		requireSoon(t, func() bool {
+			_, err := pull(taken)
+			return errors.Is(err, problem.New(problem.Complete, ""))
+		})
+		stop()
+		require.EqualValues(t, taken, draws.Load(), "one for each batch")
+		require.EqualValues(t, taken+1, m.pulled.Load(), "and of the one too many only the manifest")
+	}
+	return made
 }
 
 // TestFirstRelayFillsItsBatches: it takes what its batches of an epoch hold, and no more; a report that it has

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -57,6 +59,53 @@ func TestTwinsCarryBatches(t *testing.T) {
 	require.NoError(t, <-done)
 	require.NoError(t, <-done)
 	requireExactlyOnce(t, c, n)
+}
+
+// TestTwinsRaceForNumbers: two processes that have both drawn dummies for a number make one batch of it, with the
+// draw of one of them. That of the other is nowhere.
+func TestTwinsRaceForNumbers(t *testing.T) {
+	const batches = 3
+	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: noisy})
+	first := c.StartFirst(t)
+	var both [batches]sync.WaitGroup
+	for i := range both {
+		both[i].Add(2)
+	}
+	start := func(cfg relay.Config, cell uint64) {
+		r, err := relay.New(cfg)
+		require.NoError(t, err)
+		draws := 0
+		relay.DrawFrom(r, func(*randomizer.Source) ([]uint64, error) {
+			both[draws].Done()
+			both[draws].Wait()
+			draws++
+			return slices.Repeat([]uint64{cell}, added), nil
+		})
+		c.Serve(t, r, cfg.Admin)
+	}
+	start(c.Config(t, 1), 0)
+	config, _ := c.Twin(t, 1)
+	twin, err := relay.LoadConfig(config)
+	require.NoError(t, err)
+	twin.Clock = c.Clock.Now
+	start(twin, 1)
+	for seq := range uint64(batches) {
+		b, err := onion.NewDilutedBatch(first.Sign, first.Context(0), seq, 10, []uint64{10}, []uint64{added},
+			c.Slots(t, 0, slices.Repeat([]uint64{1000}, 10+added)...), nil)
+		require.NoError(t, err)
+		first.Serve(t, 0, seq, b)
+	}
+	for seq := range uint64(batches) {
+		batch, chain := c.Pull(t, 0, seq)
+		require.Equal(t, []onion.LaneCount{{In: 10 + added, Added: added, Out: 10 + 2*added}}, chain[1].Lanes)
+		drawn := slices.DeleteFunc(c.Values(t, 0, batch)[0], func(value uint64) bool { return value == 1000 })
+		require.Len(t, drawn, added)
+		require.Len(t, slices.Compact(drawn), 1, "of one process")
+		again, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, seq)
+		require.NoError(t, err)
+		require.Equal(t, batch, again)
+	}
+	require.Empty(t, c.Status(t, 1).Findings)
 }
 
 // TestTwinsForget: what one process ends, the other follows: both lose their keys.
