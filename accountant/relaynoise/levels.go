@@ -1,6 +1,7 @@
 package relaynoise
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 
@@ -64,48 +65,67 @@ func (c Claim) perEpoch() (eps, cut float64) {
 //
 // noise and, for the worst values, rounding to levels. Of all k and θ it is the one with the least error at
 // no more than most dummies per relay and batch; with most = 0 the one with the fewest dummies whose error
-// is within a fifth of the least possible, √(2·relays)/ε, or has the least error if none is.
+// is within a fifth of the least possible, √(2·relays)/ε, or has the least error if none is. Laws whose
+// certificate is more than a client can check are passed over, and with them all that have as many dummies.
 func Sum(users uint64, relays int, claim Claim, most float64) (k uint64, n *task.Noise, err error) {
 	if err := claim.check(); err != nil {
 		return 0, nil, err
 	}
-	eps, cut := claim.perEpoch()
-	enough, bestTheta := 1.2*math.Sqrt(2*float64(relays))/eps, 0.0
-	score := math.Inf(1)
+	limit := most
+	for {
+		levels, theta, dummies := claim.levelsFor(users, relays, most == 0, limit)
+		if levels == 0 {
+			return 0, nil, cmp.Or(err, error(tooFew(most)))
+		}
+		if n, err = Levels(levels, theta, claim); err == nil {
+			return levels, n, nil
+		}
+		limit = .9 * dummies
+	}
+}
+
+// levelsFor returns the k and θ of [Sum] among those with at most limit dummies, 0 for no bound, and their
+// dummies; 0 if there are none. Fewest says that dummies count where the error is small enough.
+func (c Claim) levelsFor(users uint64, relays int, fewest bool, limit float64) (k uint64, best, dummies float64) {
+	eps, cut := c.perEpoch()
+	enough, score := 1.2*math.Sqrt(2*float64(relays))/eps, math.Inf(1)
 	for levels := uint64(1); levels <= mostLevels; levels += 1 + levels/16 {
 		for share := .1; share < .87; share += .05 { // Beyond, the outer levels need very wide laws.
 			theta := share * eps
 			found := math.Sqrt(float64(relays)*2/(theta*theta) + float64(users)/float64(4*levels*levels))
-			dummies := 1.03 * expected(levels, theta, eps, cut) // The search of Levels takes a little more.
-			switch {
-			case most > 0 && dummies > most:
+			of, width := expected(levels, theta, eps, cut)
+			of *= 1.03 // The search of Levels takes a little more.
+			if limit > 0 && of > limit || width > maxSize {
 				continue
-			case most == 0 && found <= enough:
-				found = dummies / 1e9 // Below every error that is too large.
+			}
+			if fewest && found <= enough {
+				found = of / 1e9 // Below every error that is too large.
 			}
 			if found < score {
-				score, k, bestTheta = found, levels, theta
+				score, k, best, dummies = found, levels, theta, of
 			}
 		}
 	}
-	if k == 0 {
-		return 0, nil, tooFew(most)
-	}
-	n, err = Levels(k, bestTheta, claim)
-	return k, n, err
+	return k, best, dummies
 }
 
 // mostLevels keeps the certificate of a sum within what a client checks in some tens of milliseconds.
 const mostLevels = 256
 
-// expected returns about how many dummies a law of levels has.
-func expected(k uint64, theta, eps, cut float64) (sum float64) {
+// expected returns about how many dummies a law of levels has, and about how wide a spectrum its certificate takes.
+func expected(k uint64, theta, eps, cut float64) (dummies, width float64) {
+	variance := 0.0
 	for j := range k + 1 {
 		rise, fall := slopesOf(theta*float64(min(j, k-j))/float64(k), eps-theta)
-		sum += peakOf(rise, fall, cut) - 1/math.Expm1(rise) + 1/math.Expm1(fall)
+		before, after := 1/math.Expm1(rise), 1/math.Expm1(fall) // Means of the sides, geometric both.
+		dummies += peakOf(rise, fall, cut) - before + after
+		variance += float64(j*j) * (before*(1+before) + after*(1+after))
 	}
-	return sum
+	return dummies, math.Log(1e4/cut)*float64(k)/theta + deviations*math.Sqrt(variance)
 }
+
+// deviations is about how many of them the sum of the dummies' levels stays within, as far as a certificate asks.
+const deviations = 8
 
 // levels builds the law whose cells are empty with a probability of about aim.
 func levels(k int, theta, eps, aim float64) *task.Noise {
