@@ -31,7 +31,7 @@ const module = "github.com/doona-dp/doona/"
 // and internal/ are always allowed: what internal/ packages import counts as imported by their
 // users. Imports flow one way:
 //
-//	randomizer, accountant <- wire/task <- protocols <- planner <- clients, verifier, wasm <- cmd
+//	randomizer, accountant <- wire/task <- protocols, wire <- planner <- clients, verifier, wasm <- cmd
 //	wire/task <- wire/onion <- wire/taskfile, wire/keyfile, wire/token <- relay, issuer
 //
 // The wire and the relays move opaque bytes and know no protocol; protocols know of the wire the task.
@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"issuer":                {"randomizer", "wire"},
 	"relay":                 {"randomizer", "wire"},
 	"protocols":             {"randomizer", "accountant", "wire/task"},
-	"planner":               {"randomizer", "accountant", "wire/task", "protocols"},
+	"planner":               {"randomizer", "accountant", "wire", "protocols"},
 	"shufflerclient":        {"randomizer", "accountant", "wire", "protocols"},
 	"verifier":              {"randomizer", "accountant", "wire", "protocols"},
 	"wasm":                  {"randomizer", "accountant", "wire", "protocols"},

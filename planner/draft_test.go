@@ -70,8 +70,9 @@ func TestRelayNoise(t *testing.T) {
 		change  func(q *planner.Query)
 		dummies float64 // At most, per relay.
 	}{
-		"count":        {func(q *planner.Query) { q.Query = task.Count }, 28},
-		"few dummies":  {func(q *planner.Query) { q.Query, q.Bins, q.Relays.MaxDummies = task.Histogram, 16, 320 }, 320},
+		"count": {func(q *planner.Query) { q.Query = task.Count }, 28},
+		"few dummies": {func(q *planner.Query) { q.Query, q.Bins, q.Relays.MaxDummies = task.Histogram, 16, 320 },
+			320},
 		"one client":   {func(q *planner.Query) { q.Query, q.Batch = task.Count, 1 }, 28},
 		"local":        {func(q *planner.Query) { q.Query, q.Bins, q.Relays.LocalEpsilon = task.Histogram, 4, 6 }, 64},
 		"local of sum": {func(q *planner.Query) { q.Relays.LocalEpsilon, q.Relays.MaxDummies = 5, 1600 }, 1600},

@@ -131,11 +131,12 @@ func TestWhatAMissingClientCanHold(t *testing.T) {
 		query  planner.Query
 		lo, hi float64
 	}{
-		"histogram":        {planner.Query{Query: task.Histogram, Bins: 3, Lo: 5, Hi: 9}, 0, 1},
-		"count":            {planner.Query{Query: task.Count, Hi: 1}, 0, 1},
-		"sum":              {planner.Query{Query: task.Sum, Lo: 5, Hi: 9}, 5, 9},
-		"mean":             {planner.Query{Query: task.Mean, Lo: -5, Hi: 9}, -5, 9},
-		"vectorgrid":       {planner.Query{Query: task.VectorMean, Dim: 2, Protocol: "vectorgrid", Clip: true, Hi: 1}, -1, 1},
+		"histogram": {planner.Query{Query: task.Histogram, Bins: 3, Lo: 5, Hi: 9}, 0, 1},
+		"count":     {planner.Query{Query: task.Count, Hi: 1}, 0, 1},
+		"sum":       {planner.Query{Query: task.Sum, Lo: 5, Hi: 9}, 5, 9},
+		"mean":      {planner.Query{Query: task.Mean, Lo: -5, Hi: 9}, -5, 9},
+		"vectorgrid": {planner.Query{Query: task.VectorMean, Dim: 2, Protocol: "vectorgrid", Clip: true, Hi: 1},
+			-1, 1},
 		"vectorgrid, cube": {planner.Query{Query: task.Vector, Dim: 2, Protocol: "vectorgrid", Lo: 5, Hi: 9}, 5, 9},
 		"vectorsum":        {planner.Query{Query: task.Vector, Dim: 4, Protocol: "vectorsum", Lo: 5, Hi: 9}, 5, 9},
 		"splitmix":         {planner.Query{Query: task.Sum, Protocol: "splitmix", Lo: 5, Hi: 9}, 5, 9},

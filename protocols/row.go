@@ -1,6 +1,10 @@
 package protocols
 
-import "github.com/doona-dp/doona/wire/task"
+import (
+	"slices"
+
+	"github.com/doona-dp/doona/wire/task"
+)
 
 // Protocol is a row of the one table of protocols, package registry.
 //
@@ -47,6 +51,33 @@ type Row struct {
 	First   bool         // The claim needs an honest first relay under every padding. Else see [Row.Trust].
 	Costs   []Case       // The tasks of docs/costs.md, for numbers of users that the document has. At least one.
 	Trials  []Case       // The tasks of docs/simulations.md: small ones. At least one.
+	Dial    *Dial        // What a planner may turn; nil: Calibrate alone decides.
+}
+
+// Dial is a whole-numbered parameter that trades what a report costs for the error of the answer.
+type Dial struct {
+	Key    string
+	Values func(entries uint64) []uint64 // What to try, for an answer with so many entries, by rising cost.
+	Best   bool                          // What Calibrate chooses has less error than all of them, and costs most.
+}
+
+// Doublings returns 1, 2, 4, … up to a limit, which is the last.
+func Doublings(most uint64) (out []uint64) {
+	for v := uint64(1); v < most; v *= 2 {
+		out = append(out, v)
+	}
+	return append(out, most)
+}
+
+// Paddings returns the paddings that a task of the protocol may have: those of its examples. The empty one stands
+// for no choice.
+func (r Row) Paddings() (out []task.Padding) {
+	for _, c := range r.Costs {
+		if !slices.Contains(out, c.Padding) {
+			out = append(out, c.Padding)
+		}
+	}
+	return out
 }
 
 // Case is an example of a task.

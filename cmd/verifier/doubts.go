@@ -6,8 +6,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -24,25 +24,10 @@ func doubt(t *task.Task, m protocols.Mechanism, clients uint64) (out doubts) {
 		out = append(out, fmt.Sprintf("no relay would release a batch of %d clients: the task wants %d", clients,
 			t.Batch.Size))
 	}
-	if err := servable(t); err != nil {
+	if err := planner.CheckServable(t, planner.DefaultRelays); err != nil {
 		out = append(out, "no relay would serve the task: "+err.Error())
 	}
 	return out
-}
-
-// servable is an error where a relay of the task could not hold its batches. A draft is taken to have two.
-func servable(t *task.Task) error {
-	if len(t.Relays) == 0 {
-		draft := *t
-		draft.Relays = make([]task.Party, 2)
-		t = &draft
-	}
-	for hop := range t.Relays {
-		if err := handover.CheckServable(t, hop); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // refuse is an error unless there is no doubt, or they were waived.

@@ -17,15 +17,17 @@ func TestHelp(t *testing.T) {
 	clitest.Help(t, root(), map[string]string{
 		signed: "needs the parties' keys, as TestScripts/parties makes them",
 		serve:  "runs until it is stopped",
-		"verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys": "needs relays, as TestRenew " +
+		"verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys": "needs relays, as " +
+			"TestRenew " +
 			"has them",
 		"verifier task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 " +
 			"--out june.bundle": "needs relays, as TestRenew has them",
 		"verifier serve --config try/verifier/verifier.yaml": "runs until it is stopped",
 		"verifier task table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
-		"verifier figures --out docs":                                                     "takes minutes",
-		"verifier figures errata --json":                                                  "takes half a minute; TestErrata has it",
+		"verifier figures --out docs": "takes minutes",
+		"verifier figures errata --json": "takes half a minute; " +
+			"TestErrata has it",
 		"verifier simulate --table --repeat 5000":                                         "takes minutes",
 		"verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json": batches,
 		"verifier verify --task mean.bundle batches/*.batch":                              batches,

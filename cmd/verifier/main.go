@@ -24,6 +24,7 @@ func root() *cobra.Command {
 		taskCommand(),
 		gammaCommand(),
 		amplifyCommand(),
+		planCommand(),
 		composeCommand(),
 		simulateCommand(),
 		analyzeCommand(), mergeCommand(),

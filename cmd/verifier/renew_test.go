@@ -22,8 +22,9 @@ func TestRenew(t *testing.T) {
 	stop := c.Start(t, 0)
 	first, owner := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(c.Dir, "owner.key")
 	keys := filepath.Join(c.Dir, "verifier", "next.keys")
-	require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "2",
-		"--out", keys}))
+	require.Zero(t, cli.Run(root(),
+		[]string{"keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "2",
+			"--out", keys}))
 	renew := func(out string, epochs int) int {
 		return cli.Run(root(), []string{"task", "renew", first, "--owner-key", owner, "--verifier-keys", keys + ".pub",
 			"--epochs", strconv.Itoa(epochs), "--out", out})

@@ -126,7 +126,8 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs, 1 to 65536; the key lists must hold as many keys")
 	flags.Uint64Var(&f.quota, "quota", 1,
 		"reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; with --issuer 1")
-	flags.StringVar(&f.stream, "stream", "", "name of the stream that the task begins, 1 to 64 printable ASCII characters")
+	flags.StringVar(&f.stream, "stream", "",
+		"name of the stream that the task begins, 1 to 64 printable ASCII characters")
 	flags.StringSliceVar(&f.allow, "allow", nil,
 		"what later tasks of the stream may change: clients.issuer.url, clients.quota, name, relays.url, verifier.url")
 	f.noise.add(cmd)

@@ -8,10 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
-	"github.com/doona-dp/doona/randomizer"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -84,42 +81,8 @@ func (r *costRow) fill(t *task.Task) error {
 		return err
 	}
 	r.Padding, r.Slots, r.Lanes = t.Slots.Padding, t.Slots.PerLane, t.Slots.Lanes
-	if r.MessagesPerUser, err = expectedMessages(m); err != nil {
-		return err
-	}
-	t.Relays = make([]task.Party, 2)
-	layout, err := onion.NewLayout(t)
-	if err != nil {
-		return err
-	}
-	full, slot := float64(layout.MaxBody()), float64(layout.SlotSize(1))
-	r.BytesPerReport = full
-	if r.Padding == task.PaddingNone {
-		r.BytesPerReport = full - (float64(r.Slots*r.Lanes)-r.MessagesPerUser)*slot
-	}
-	return nil
-}
-
-// expectedMessages returns the expected number of messages of a client with the worst-case value.
-func expectedMessages(m protocols.Mechanism) (float64, error) {
-	if known, ok := m.(interface {
-		Messages() (zeroSum, central float64)
-	}); ok {
-		zeroSum, central := known.Messages()
-		return 1 + zeroSum + central, nil
-	}
-	const draws = 5000
-	src, sent := randomizer.NewSource(), 0
-	for range draws {
-		lanes, err := m.Randomize(src, m.WorstValue())
-		if err != nil {
-			return 0, err
-		}
-		for _, messages := range lanes {
-			sent += len(messages)
-		}
-	}
-	return float64(sent) / draws, nil
+	r.MessagesPerUser, r.BytesPerReport, err = planner.Cost(t, m, planner.DefaultRelays)
+	return err
 }
 
 func printCosts(w io.Writer, rows []costRow) error {

@@ -48,6 +48,8 @@ func (*Protocol) Row() protocols.Row {
 			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingNone},
 			{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("max", 16)}, Padding: task.PaddingFull},
 		},
+		Dial: &protocols.Dial{Key: "max", Best: true,
+			Values: func(uint64) []uint64 { return protocols.Doublings(32) }},
 		Trials: []protocols.Case{
 			{Query: task.Count, Users: 100}, {Query: task.Sum, Hi: 4, Users: 100}, {Query: task.Mean, Users: 100},
 			{Query: task.Histogram, Bins: 3, Users: 100}, {Query: task.Vector, Dim: 2, Users: 100},

@@ -11,6 +11,8 @@ func (*Protocol) Row() protocols.Row {
 		Queries: []task.Query{task.Count, task.Sum, task.Mean},
 		Rule:    RuleOthers,
 		Costs:   []protocols.Case{{Query: task.Sum, Hi: 16, Params: []task.Param{protocols.Whole("k", 16)}}},
+		Dial: &protocols.Dial{Key: "k", Best: true,
+			Values: func(uint64) []uint64 { return protocols.Doublings(64) }},
 		Trials: []protocols.Case{
 			{Query: task.Count, Users: 500},
 			{Query: task.Sum, Hi: 4, Params: []task.Param{protocols.Whole("k", 4)}, Users: 500},

@@ -58,7 +58,8 @@ func Open(t *task.Task) (protocols.Mechanism, error) {
 		return nil, err
 	}
 	if t.Noise != nil && t.Protocol != augmented.Name {
-		return nil, invalid.Field("noise", t.Noise.Kind, "none for protocol "+t.Protocol+": "+augmented.Name+" takes it")
+		return nil, invalid.Field("noise", t.Noise.Kind, "none for protocol "+t.Protocol+": "+augmented.Name+
+			" takes it")
 	}
 	return p.Open(t)
 }

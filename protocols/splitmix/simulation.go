@@ -48,3 +48,9 @@ func (m *Mechanism) Attack(src *randomizer.Source, attack string, index int, val
 	}
 	return m.split(src, m.residue(y)), nil
 }
+
+// Reach returns the most that one malicious client moves the estimated total: [Mechanism.Attack]'s max.
+func (m *Mechanism) Reach() float64 {
+	lo, hi := m.task.Input.Lo.Float64(), m.task.Input.Hi.Float64()
+	return float64(m.q/2) / float64(m.p) * (hi - lo)
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// planRow is one way to reach the goal of `verifier plan`. Figures are null where Why is not empty.
+type planRow struct {
+	Protocol           string             `json:"protocol"`
+	Noise              planner.Noise      `json:"noise"`
+	Padding            task.Padding       `json:"padding"`
+	Params             map[string]string  `json:"params"`
+	Epsilon            *float64           `json:"epsilon"` // Of one epoch.
+	Delta              *float64           `json:"delta"`
+	EpsilonNoHonest    *float64           `json:"epsilon_no_honest"` // Null: nothing is left, or no task.
+	RMSE               *float64           `json:"rmse"`
+	IntervalWidth      *float64           `json:"interval_width"`
+	CentralRatio       *float64           `json:"central_ratio"`
+	MessagesPerUser    *float64           `json:"messages_per_user"`
+	Slots              *uint64            `json:"slots"` // Of one lane; null under padding none.
+	Lanes              *uint64            `json:"lanes"`
+	BytesPerUser       *float64           `json:"bytes_per_user"`
+	Dummies            *float64           `json:"dummies"`
+	LocalEpsilon       *float64           `json:"local_epsilon"` // Null: nothing is left.
+	OneMaliciousClient *float64           `json:"one_malicious_client"`
+	NeedsHonest        string             `json:"needs_honest,omitempty"`
+	ServerSeconds      map[string]float64 `json:"server_seconds,omitempty"`
+	Reason             string             `json:"reason,omitempty"`
+	Why                string             `json:"why,omitempty"` // Why it is impossible, and what would help.
+}
+
+// planResult is what `verifier plan` prints.
+type planResult struct {
+	Users uint64    `json:"users"`
+	Plans []planRow `json:"plans"`
+}
+
+// planFlags are the flags of `verifier plan`.
+type planFlags struct {
+	goal   planner.Goal
+	span   string
+	noClip bool
+	solve  string
+	width  float64
+	pick   int
+	out    string
+}
+
+func planCommand() *cobra.Command {
+	var f planFlags
+	cmd := &cobra.Command{
+		Use:   "plan --query Q --users N --epsilon E --delta D",
+		Short: "Compare all ways to ask a query: error, cost and whom each trusts",
+		Long: `Plan calibrates every protocol that answers a query, with every padding it may have, with noise by
+the clients and by the relays, and prints what each gives and takes: possible ones first, by rising
+error, then the others with what would make them possible. Nothing is written without --pick.
+
+rmse        root mean square error for the worst-case input, in the query's units; over the entries
+            of an answer the root mean square
+interval    width of a 95 % interval
+central     rmse relative to the best mechanism of one curator who sees all values
+messages    of a client, on average and without covers; slots and lanes are what it sends in fact
+bytes       of a client's report, through --hops relays
+dummies     that every relay adds to every batch, on average
+alone       ε′, if no other client is honest; '-': nothing is left
+collude     ε₀, if all relays collude with the verifier
+one bad     the most that one malicious client moves an entry of the answer
+
+--users is the number of reports of one batch. With --solve users it is found: the fewest for which
+a 95 % interval is at most --interval-width wide, or for which there is any way at all.
+
+Limits (--max-slots, --max-messages, --max-dummies, --local-epsilon) leave out what exceeds them;
+a protocol's free parameters are then those of the least error within them, and else the cheapest
+whose error is within 20 % of the least.
+
+--pick I --out FILE writes row I as a task without parties, as 'verifier task new' does. If no row
+is possible the exit status is 1.`,
+		Example: `  verifier plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8
+  verifier plan --query count --users 50 --epsilon 1 --delta 1e-6 --pick 1 --out t.json
+  verifier plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000
+  verifier plan --query histogram --bins 100 --epsilon .5 --delta 1e-6 --solve users --interval-width 500`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags, g := cmd.Flags(), &f.goal
+	flags.StringVar((*string)(&g.Query.Query), "query", "", "count, sum, mean, histogram, vector or vectormean")
+	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value, in its own unit, both within ±1e9")
+	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
+	flags.Uint64Var(&g.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
+	flags.BoolVar(&g.Labels, "labels", false, "histogram values are categories 0 to bins-1")
+	flags.Uint64Var(&g.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
+	flags.Uint64Var(&g.Batch, "users", 0, "n, reports shuffled together, 1 to 4294967295")
+	flags.Float64Var(&g.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]; noise by relays needs none")
+	flags.Float64Var(&g.Epsilon, "epsilon", 0, "ε of one epoch, in (0, 100] (required without a total)")
+	flags.Float64Var(&g.Delta, "delta", 0, "δ of one epoch, in (0, 1) (required without a total)")
+	flags.Float64Var(&g.TotalEpsilon, "total-epsilon", 0,
+		"ε of all epochs together, in (0, 100], in place of --epsilon")
+	flags.Float64Var(&g.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1), in place of --delta")
+	flags.Uint64Var(&g.Epochs, "epochs", 1, "number of epochs of a total, 1 to 65536")
+	flags.IntVar(&g.Hops, "hops", planner.DefaultRelays, "relays on the way, 1 to 8")
+	flags.StringVar((*string)(&g.Noise), "noise", string(planner.NoiseAny), "clients, relays or any")
+	flags.Uint64Var(&g.MaxSlots, "max-slots", 0, "most slots of a client, in all lanes; 0 for no limit")
+	flags.Float64Var(&g.MaxMessages, "max-messages", 0, "most messages of a client on average; 0 for no limit")
+	flags.Float64Var(&g.MaxDummies, "max-dummies", 0, "most dummies per relay and batch on average; 0 for no limit")
+	flags.Float64Var(&g.LeastLocal, "local-epsilon", 0,
+		"ε₀ that must remain if all relays collude, in (0, 64]; 0: nothing need")
+	flags.Uint64Var(&g.Batches, "batches", 100,
+		"of tasks whose relays add noise: the most batches of an epoch, 0 for no bound")
+	flags.StringVar(&f.solve, "solve", "", "users: find the fewest")
+	flags.Float64Var(&f.width, "interval-width", 0, "with --solve users: how wide a 95 % interval may be, above 0")
+	flags.IntVar(&f.pick, "pick", 0, "row to write, from 1; with --out")
+	flags.StringVar(&f.out, "out", "", "file to write the picked row to")
+	cli.Require(cmd, "query")
+	return cmd
+}
+
+func (f *planFlags) run(cmd *cobra.Command) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	var err error
+	g := &f.goal
+	if g.Lo, g.Hi, err = cli.ParseRange(f.span); err != nil {
+		return err
+	}
+	g.Name, g.Clip = "task", !f.noClip
+	var ways []planner.Way
+	if f.solve != "" {
+		if g.Batch, ways, err = planner.SolveUsers(*g, f.width); err != nil {
+			return cli.FlagError(err)
+		}
+	} else if ways, err = planWithProgress(*g); err != nil {
+		return cli.FlagError(err)
+	}
+	result := planResult{Users: g.Batch}
+	for i := range ways {
+		row, err := newPlanRow(*g, &ways[i], &ways[0])
+		if err != nil {
+			return err
+		}
+		result.Plans = append(result.Plans, row)
+	}
+	if f.pick > 0 {
+		if err := f.write(ways); err != nil {
+			return err
+		}
+	}
+	if err := cli.Print(cmd, result, func(w io.Writer) error { return printPlan(w, *g, result.Plans) }); err != nil {
+		return err
+	}
+	if ways[0].Why != nil {
+		return errors.New("no protocol reaches this goal: each row says why")
+	}
+	return nil
+}
+
+func planWithProgress(g planner.Goal) ([]planner.Way, error) {
+	bar := cli.Progress("calibrating", -1)
+	ways, err := planner.Plan(g, func(of int) {
+		bar.ChangeMax(of)
+		bar.Add(1)
+	})
+	return ways, err
+}
+
+// check refuses flags that would be ignored and numbers out of range.
+func (f *planFlags) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	if err := cli.FlagError(planner.CheckOptions(f.goal.Query.Query, cli.Given(cmd))); err != nil {
+		return err
+	}
+	if err := checkTarget(cmd); err != nil {
+		return err
+	}
+	if f.goal.Labels {
+		if err := cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range",
+			"no-clip"); err != nil {
+			return err
+		}
+	}
+	if !given("total-epsilon") {
+		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs"); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.goal.Epochs < 1 || f.goal.Epochs > mostEpochs:
+		return cli.Usagef("invalid epochs %d: want 1 to %d", f.goal.Epochs, mostEpochs)
+	case f.solve != "" && f.solve != "users":
+		return cli.Usagef("invalid solve %q: want users", f.solve)
+	case f.solve == "" && f.goal.Batch == 0:
+		return cli.Usagef("missing flag --users, or --solve users")
+	case given("interval-width") && !(f.width > 0 && !math.IsInf(f.width, 1)):
+		return cli.Usagef("invalid interval-width %v: want a number above 0", f.width)
+	case given("pick") != given("out"):
+		return cli.Usagef("missing flag --pick or --out: a row is written with both")
+	case given("pick") && f.pick < 1:
+		return cli.Usagef("invalid pick %d: want a row's number, from 1", f.pick)
+	case f.solve != "":
+		return cli.Refuse(cmd, "with --solve users", "users")
+	}
+	return cli.Refuse(cmd, "without --solve users", "interval-width")
+}
+
+// write writes the picked row's task.
+func (f *planFlags) write(ways []planner.Way) error {
+	if f.pick > len(ways) {
+		return cli.Usagef("invalid pick %d: want 1 to %d", f.pick, len(ways))
+	}
+	w := ways[f.pick-1]
+	if w.Why != nil {
+		return cli.Usagef("invalid pick %d: %s is impossible: %v", f.pick, w.Protocol, w.Why)
+	}
+	return writeJSON(f.out, w.Task)
+}
+
+// newPlanRow puts a way into figures and words, beside the best.
+func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
+	r := planRow{Protocol: w.Protocol, Noise: w.Noise, Padding: w.Padding, Params: map[string]string{}}
+	if w.Why != nil {
+		r.Why = w.Why.Error()
+		return r, nil
+	}
+	t := w.Task
+	for _, p := range t.Params {
+		r.Params[p.Key] = p.Value.String()
+	}
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
+	r.Epsilon, r.Delta = &eps, &delta
+	r.RMSE, r.IntervalWidth, r.CentralRatio, r.MessagesPerUser = &w.RMSE, &w.Width, &w.Central, &w.Messages
+	r.BytesPerUser, r.Dummies, r.OneMaliciousClient = &w.Bytes, &w.Dummies, &w.Shift
+	if r.Lanes = &t.Slots.Lanes; t.Slots.Padding == task.PaddingFull {
+		r.Slots = &t.Slots.PerLane
+	}
+	r.EpsilonNoHonest, r.LocalEpsilon = verifier.Alone(t, w.Mechanism)
+	needs, _, err := verifier.Needs(t)
+	r.NeedsHonest = strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1)
+	r.ServerSeconds, r.Reason = w.ServerSeconds(g.Hops), reason(r, w, best)
+	return r, err
+}
+
+// reason says in a sentence why one would choose a way, or not.
+func reason(r planRow, w, best *planner.Way) string {
+	var out []string
+	if w == best {
+		out = append(out, "The least error of all")
+	} else {
+		out = append(out, fmt.Sprintf("%s times the least error at %s times its bytes", look.Number(w.RMSE/best.RMSE),
+			look.Number(w.Bytes/best.Bytes)))
+	}
+	switch {
+	case w.Noise == planner.NoiseRelays && r.LocalEpsilon == nil:
+		out = append(out, "rests on no client, and on one relay alone: all of them together see exact answers")
+	case w.Noise == planner.NoiseRelays:
+		out = append(out, "rests on no client, and leaves some privacy if all relays collude")
+	case r.LocalEpsilon == nil:
+		out = append(out, "leaves nothing if all relays collude, or nobody else is honest")
+	default:
+		out = append(out, "leaves some privacy if all relays collude, or nobody else is honest")
+	}
+	if w.Padding == task.PaddingNone {
+		out = append(out, "the number of a client's messages shows the first relay its noise")
+	}
+	return strings.Join(out, "; ") + "."
+}
+
+func printPlan(w io.Writer, g planner.Goal, rows []planRow) error {
+	fmt.Fprintf(w, "%s of %s users through %d relays\n\n", g.Query.Query, look.Number(float64(g.Batch)), g.Hops)
+	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tab, "\tprotocol\tnoise\tpadding\trmse\tinterval\tcentral\tmessages\tslots × lanes\tbytes\tdummies\t"+
+		"alone\tcollude\tone bad")
+	for i, r := range rows {
+		if r.Why != "" {
+			continue
+		}
+		slots := "varies"
+		if r.Slots != nil {
+			slots = strconv.FormatUint(*r.Slots, 10)
+		}
+		fmt.Fprintf(tab, "%d\t%s\t%s\t%s\t%.4g\t%.4g\t%.3g\t%.4g\t%s × %d\t%.0f\t%.4g\t%s\t%s\t%.3g\n", i+1, r.Protocol,
+			r.Noise, r.Padding, *r.RMSE, *r.IntervalWidth, *r.CentralRatio, *r.MessagesPerUser, slots, *r.Lanes,
+			*r.BytesPerUser, *r.Dummies, orDash(r.EpsilonNoHonest), orDash(r.LocalEpsilon), *r.OneMaliciousClient)
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for i, r := range rows {
+		text := r.Reason + " Holds provided " + r.NeedsHonest + "."
+		if r.Why != "" {
+			text = "impossible: " + strings.TrimPrefix(r.Why, "invalid ")
+		}
+		name := r.Protocol
+		if r.Padding != "" {
+			name += ", padding " + string(r.Padding)
+		}
+		if _, err := fmt.Fprintf(w, "%d  %s: %s\n", i+1, name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func orDash(x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return look.Number(*x)
+}

@@ -1,0 +1,225 @@
+package planner
+
+import (
+	"math"
+	"slices"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// routed returns a task with so many relays: itself, if it names its own.
+func routed(t *task.Task, hops int) *task.Task {
+	if len(t.Relays) > 0 {
+		return t
+	}
+	draft := *t
+	draft.Relays = make([]task.Party, hops)
+	return &draft
+}
+
+// CheckServable is an error where a relay could not hold a task's batches. A draft is taken to have so many relays.
+func CheckServable(t *task.Task, hops int) error {
+	t = routed(t, hops)
+	for hop := range t.Relays {
+		if err := handover.CheckServable(t, hop); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Cost returns what a client with the worst-case value sends: the expected number of messages, covers not counted,
+// and the bytes of its report through so many relays, under padding none expected.
+func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float64, err error) {
+	if messages, err = expectedMessages(m); err != nil {
+		return 0, 0, err
+	}
+	layout, err := onion.NewLayout(routed(t, hops))
+	if err != nil {
+		return 0, 0, err
+	}
+	bytes = float64(layout.MaxBody())
+	if t.Slots.Padding == task.PaddingNone {
+		bytes -= (float64(t.Slots.PerLane*t.Slots.Lanes) - messages) * float64(layout.SlotSize(1))
+	}
+	return messages, bytes, nil
+}
+
+// expectedMessages returns the expected number of messages of a client with the worst-case value: exactly where the
+// protocol knows it or the number is fixed, else the mean of drawn ones.
+func expectedMessages(m protocols.Mechanism) (float64, error) {
+	if known, ok := m.(interface {
+		Messages() (zeroSum, central float64)
+	}); ok {
+		zeroSum, central := known.Messages()
+		return 1 + zeroSum + central, nil
+	}
+	const draws = 5000
+	src, sent := randomizer.NewSource(), 0
+	for range draws {
+		lanes, err := m.Randomize(src, m.WorstValue())
+		if err != nil {
+			return 0, err
+		}
+		for _, messages := range lanes {
+			sent += len(messages)
+		}
+	}
+	return float64(sent) / draws, nil
+}
+
+// meanDummies returns the mean number of dummies of a relay for a batch.
+func meanDummies(t *task.Task) (float64, error) {
+	laws, err := relaynoise.NewLaws(t.Noise)
+	if err != nil {
+		return 0, err
+	}
+	return laws.Dummies(), nil
+}
+
+// worstCase returns the variance of each entry of the answer over a full batch of the worst-case value, in the
+// query's units.
+func worstCase(t *task.Task, m protocols.Mechanism, hops int) ([]float64, error) {
+	_, variance, err := m.Exact(m.WorstValue())
+	if err != nil {
+		return nil, err
+	}
+	scale := protocols.Scale(t.Query, t.Batch.Size)
+	added := dummyVariance(routed(t, hops), m)
+	for j := range variance {
+		variance[j] *= float64(t.Batch.Size)
+		if added != nil {
+			variance[j] += added[j]
+		}
+		variance[j] *= scale * scale
+	}
+	return variance, nil
+}
+
+func mean(values []float64) float64 {
+	total := 0.0
+	for _, v := range values {
+		total += v
+	}
+	return total / float64(len(values))
+}
+
+// normal95 is the half width of a 95 % interval of a normal variable, in standard deviations.
+const normal95 = 1.959963984540054
+
+// centralError returns the root mean square error of the best of two mechanisms of a curator who sees all values,
+// by the claim of one epoch, or of all epochs together where the owner asked for that: the discrete Laplace
+// mechanism [GRS12], of one epoch only, and the Gaussian [BW18].
+//
+// [GRS12]: https://arxiv.org/abs/0811.2841
+// [BW18]: https://arxiv.org/abs/1805.06530
+func centralError(t *task.Task, q Query) float64 {
+	absolute, euclidean := 1.0, 1.0 // What a substitution moves the answer by, in these norms.
+	unit := t.Input.Hi.Float64() - t.Input.Lo.Float64()
+	switch info := t.Query.Info(); {
+	case info.Shape == task.PerBin:
+		absolute, euclidean, unit = 2, math.Sqrt2, 1
+	case info.Ball():
+		absolute, euclidean, unit = 2*math.Sqrt(float64(t.Input.Bins)), 2, 1
+	case info.Shape == task.PerVector:
+		absolute, euclidean = float64(t.Input.Bins), math.Sqrt(float64(t.Input.Bins))
+	case info.YesNo():
+		unit = 1
+	}
+	eps, delta, epochs := t.Claim.Epsilon.Value(), t.Claim.Delta.Value(), 1.0
+	if q.TotalEpsilon > 0 {
+		eps, delta, epochs = q.TotalEpsilon, q.TotalDelta, float64(q.Epochs)
+	}
+	least := euclidean * math.Sqrt(epochs/gaussianSquare(eps, delta))
+	if epochs == 1 {
+		least = min(least, laplaceError(eps/absolute, t.Query.Info()))
+	}
+	return least * unit * protocols.Scale(t.Query, t.Batch.Size)
+}
+
+// laplaceError returns the standard deviation of noise with Pr ∝ e^{-s|x|}: on whole numbers where the answers are.
+func laplaceError(s float64, query task.QueryInfo) float64 {
+	if !query.YesNo() && query.Shape != task.PerBin {
+		return math.Sqrt2 / s
+	}
+	return 1 / (math.Sqrt2 * math.Sinh(s/2))
+}
+
+// gaussianSquare returns the largest μ² for which N(0, 1) against N(μ, 1) is (ε, δ)-close.
+func gaussianSquare(eps, delta float64) float64 {
+	lo, hi := 1e-12, 1e6
+	for range 100 {
+		square := math.Sqrt(lo * hi)
+		if d, _ := compose.GaussianDelta(square, eps); d > delta {
+			hi = square
+		} else {
+			lo = square
+		}
+	}
+	return lo
+}
+
+// reacher is a mechanism that knows what one malicious client does to the answer of a whole batch.
+type reacher interface {
+	// Reach returns the most that a malicious client moves an entry of the estimated total.
+	Reach() float64
+}
+
+// shift returns the most that one malicious client moves an entry of the answer. Estimates are linear but for those
+// of a [reacher]: it is what they say of this client alone, less what it ought to have added.
+func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
+	scale := protocols.Scale(t.Query, t.Batch.Size)
+	if r, ok := m.(reacher); ok {
+		return r.Reach() * scale, nil
+	}
+	attacker, ok := m.(protocols.Attacker)
+	if !ok {
+		return 0, invalid.Field("protocol", t.Protocol, "one with simulated attacks")
+	}
+	most, src, honest := 0.0, randomizer.NewSource(), modest(t)
+	own, _, err := m.Exact(honest)
+	if err != nil {
+		return 0, err
+	}
+	for _, attack := range []string{protocols.AttackMax, protocols.AttackOneCoordinate} {
+		lanes, err := attacker.Attack(src, attack, 0, honest)
+		if err != nil {
+			continue // The protocol knows the other.
+		}
+		a := m.Aggregate()
+		for lane, messages := range lanes {
+			for _, message := range messages {
+				if err := a.Add(lane, message); err != nil {
+					return 0, err
+				}
+			}
+		}
+		a.AddUsers(1)
+		for j, total := range a.Total() {
+			most = max(most, math.Abs(total-own[j]))
+		}
+	}
+	return most * scale, nil
+}
+
+// modest returns a value that attacks are furthest from: the lowest, or the last bin.
+func modest(t *task.Task) []float64 {
+	switch info := t.Query.Info(); {
+	case t.Input.Labels:
+		return []float64{float64(t.Input.Bins - 1)}
+	case info.Shape == task.PerBin:
+		return []float64{t.Input.Hi.Float64()}
+	case info.Ball():
+		return make([]float64, t.Input.Bins)
+	case info.Shape == task.PerVector:
+		return slices.Repeat([]float64{t.Input.Lo.Float64()}, int(t.Input.Bins))
+	}
+	return []float64{t.Input.Lo.Float64()}
+}

@@ -1,0 +1,314 @@
+package planner
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Goal is a query, a privacy target, and what reaching it may cost. Of the query, Batch is the number of users;
+// Protocol, Rule, Params, Padding, Lanes and Relays are what a plan chooses, and must be empty.
+type Goal struct {
+	Query
+	Noise       Noise
+	Hops        int     // Relays, 1 or more.
+	LeastLocal  float64 // ε₀ that must remain if all relays collude, in (0, 64]; 0: none need.
+	MaxSlots    uint64  // The most slots of a client, covers included; 0: no limit.
+	MaxMessages float64 // The most messages of a client on average, covers not counted; 0: no limit.
+	MaxDummies  float64 // The most dummies per relay and batch on average; 0: no limit.
+	Batches     uint64  // Of tasks whose relays add noise: as in [RelayNoise].
+}
+
+// Noise is who adds it.
+type Noise string
+
+// The kinds of noise a goal allows.
+const (
+	NoiseAny     Noise = "any"
+	NoiseClients Noise = "clients"
+	NoiseRelays  Noise = "relays"
+)
+
+// Way is one way to reach a goal: a task, what it costs and how well it answers; or why there is none.
+type Way struct {
+	Protocol  string
+	Noise     Noise        // Clients or relays.
+	Padding   task.Padding // Empty where there is no task.
+	Task      *task.Task   // Nil where Why is set.
+	Mechanism protocols.Mechanism
+	Why       error // Why it is impossible, and what would make it possible.
+
+	// Of the answer, for the worst-case input, in the query's units; over entries the root mean square.
+	RMSE     float64
+	Width    float64 // Of a 95 % interval of an entry, for that input.
+	Central  float64 // RMSE over that of the best central mechanism.
+	Messages float64 // Of a client, expected, covers not counted.
+	Bytes    float64 // Of a client's report; under padding none expected.
+	Dummies  float64 // Mean number per relay and batch.
+	Shift    float64 // The most that one malicious client moves an entry of the answer, in the query's units.
+}
+
+// Plan returns all ways to reach a goal: possible ones by rising error, then the others by protocol. An error is
+// about the goal itself. done is called after each way with how many there are; it may be nil.
+func Plan(g Goal, done func(of int)) ([]Way, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	trials := g.trials()
+	if len(trials) == 0 {
+		return nil, invalid.Field("noise", strconv.Quote(string(g.Noise)),
+			"clients or any for query "+string(g.Query.Query))
+	}
+	ways := make([]Way, len(trials))
+	next, reported := make(chan int), sync.Mutex{}
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := range next {
+				ways[i] = trials[i].run()
+				if done != nil {
+					reported.Lock()
+					done(len(trials))
+					reported.Unlock()
+				}
+			}
+		})
+	}
+	for i := range trials {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	slices.SortStableFunc(ways, compareWays)
+	return ways, nil
+}
+
+func compareWays(a, b Way) int {
+	if (a.Why == nil) != (b.Why == nil) {
+		return cmp.Compare(btoi(a.Why != nil), btoi(b.Why != nil))
+	}
+	if a.Why != nil {
+		return 0
+	}
+	return cmp.Or(cmp.Compare(a.RMSE, b.RMSE), cmp.Compare(a.Bytes, b.Bytes))
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// mostHops is the most relays of a task.
+const mostHops = 8
+
+// check refuses a goal that no protocol could reach for a reason of its own.
+func (g Goal) check() error {
+	if err := CheckOptions(g.Query.Query, g.given); err != nil {
+		return err
+	}
+	if _, err := g.claim(); err != nil {
+		return err
+	}
+	switch {
+	case g.Noise != NoiseAny && g.Noise != NoiseClients && g.Noise != NoiseRelays:
+		return invalid.Field("noise", strconv.Quote(string(g.Noise)), "clients, relays or any")
+	case g.Hops < 1 || g.Hops > mostHops:
+		return invalid.Field("hops", strconv.Itoa(g.Hops), "1 to "+strconv.Itoa(mostHops))
+	case !(g.LeastLocal >= 0 && g.LeastLocal <= 64):
+		return invalid.Field("local-epsilon", format(g.LeastLocal), "a number in (0, 64], or 0 for none")
+	case !(g.MaxMessages >= 0):
+		return invalid.Field("max-messages", format(g.MaxMessages), "a positive number, or 0 for no limit")
+	case !(g.MaxDummies >= 0 && g.MaxDummies <= 1<<32):
+		return invalid.Field("max-dummies", format(g.MaxDummies), "0 to 4294967296")
+	}
+	var t task.Task
+	if err := g.input(&t); err != nil {
+		return err
+	}
+	return g.batch(&t)
+}
+
+// trial is a protocol with a padding.
+type trial struct {
+	goal     Goal
+	protocol protocols.Protocol
+	padding  task.Padding // Empty: the protocol has no choice.
+}
+
+func (g Goal) trials() (out []trial) {
+	for _, p := range registry.All() {
+		row := p.Row()
+		noise := noiseOf(p)
+		if !slices.Contains(row.Queries, g.Query.Query) || g.Noise != NoiseAny && g.Noise != noise {
+			continue
+		}
+		for _, padding := range row.Paddings() {
+			out = append(out, trial{g, p, padding})
+		}
+	}
+	return out
+}
+
+func noiseOf(p protocols.Protocol) Noise {
+	if _, ok := p.(protocols.Dilutable); ok {
+		return NoiseRelays
+	}
+	return NoiseClients
+}
+
+// good is how much more error than the least of a protocol a cheaper task of it may have, where no limit is given.
+const good = 1.2
+
+// flat is how little the error falls where larger values of a dial are not worth the time to try them.
+const flat = .95
+
+// run finds the best task of a trial: the least error within the limits, or, where there are none, the
+// cheapest that is [good].
+func (tr trial) run() Way {
+	dial := tr.protocol.Row().Dial
+	if dial == nil {
+		return tr.draft(0)
+	}
+	var possible []Way
+	var exceeds error
+	for _, v := range dial.Values(tr.goal.entries()) {
+		w := tr.draft(v)
+		if w.Why == nil {
+			possible = append(possible, w)
+			if n := len(possible); dial.Best && n > 1 && w.RMSE > flat*possible[n-2].RMSE {
+				break
+			}
+		} else if errors.As(w.Why, new(*limitError)) {
+			exceeds = w.Why
+			break // So do larger values.
+		}
+	}
+	if !dial.Best || exceeds == nil {
+		w := tr.draft(0)
+		if w.Why == nil {
+			possible = append(possible, w)
+		}
+		exceeds = cmp.Or(exceeds, w.Why)
+	}
+	if len(possible) == 0 {
+		return tr.impossible(exceeds)
+	}
+	least := slices.MinFunc(possible, compareWays)
+	if dial.Best || tr.goal.limited() {
+		return least
+	}
+	for _, w := range possible {
+		if w.RMSE <= good*least.RMSE && w.Bytes < least.Bytes {
+			least = w
+		}
+	}
+	return least
+}
+
+func (tr trial) impossible(why error) Way {
+	return Way{Protocol: tr.protocol.ProtocolName(), Noise: noiseOf(tr.protocol), Padding: tr.padding, Why: why}
+}
+
+func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.MaxDummies > 0 }
+
+// entries returns the number of entries of the answer.
+func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
+
+// draft tries a protocol with its dial at a value, 0 for where the protocol puts it.
+func (tr trial) draft(dial uint64) Way {
+	w := Way{Protocol: tr.protocol.ProtocolName(), Noise: noiseOf(tr.protocol), Padding: tr.padding}
+	q := tr.goal.Query
+	q.Protocol, q.Padding = w.Protocol, tr.padding
+	if dial > 0 {
+		q.Params = Params{tr.protocol.Row().Dial.Key: dial}
+	}
+	if w.Noise == NoiseRelays {
+		q.Relays = &RelayNoise{Batches: tr.goal.Batches, Dilution: protocols.Dilution{
+			MaxDummies: tr.goal.MaxDummies, LocalEpsilon: tr.goal.LeastLocal}}
+	}
+	t, err := Draft(q)
+	if err == nil {
+		w.Padding, w.Task = t.Slots.Padding, t
+		err = w.fill(tr.goal)
+	}
+	if err != nil {
+		return tr.impossible(err)
+	}
+	return w
+}
+
+// limitError is of a task that exists and costs more than the goal allows, or than relays can carry.
+type limitError struct{ error }
+
+func (e *limitError) Unwrap() error { return e.error }
+
+func (g Goal) exceeded(w *Way) error {
+	slots := w.Task.Slots.PerLane * w.Task.Slots.Lanes
+	switch {
+	case g.MaxSlots > 0 && slots > g.MaxSlots:
+		return &limitError{invalid.Field("max-slots", strconv.FormatUint(g.MaxSlots, 10),
+			strconv.FormatUint(slots, 10)+" or more, or more users")}
+	case g.MaxMessages > 0 && w.Messages > g.MaxMessages:
+		return &limitError{invalid.Field("max-messages", format(g.MaxMessages),
+			decimal.Up(w.Messages, 3)+" or more, or more users")}
+	case g.MaxDummies > 0 && w.Dummies > g.MaxDummies:
+		return &limitError{invalid.Field("max-dummies", format(g.MaxDummies), decimal.Up(w.Dummies, 3)+" or more")}
+	case g.LeastLocal > 0 && w.Mechanism.Epsilon0() > g.LeastLocal:
+		left := "nothing remains if all relays collude, whatever it is"
+		if e := w.Mechanism.Epsilon0(); !math.IsInf(e, 1) {
+			left = decimal.Up(e, 3) + " or more, which remains if all relays collude"
+		}
+		return invalid.Field("local-epsilon", format(g.LeastLocal), left)
+	}
+	return nil
+}
+
+// fill computes the figures of a way that has a task. An error says why it is no way after all.
+func (w *Way) fill(g Goal) error {
+	m, err := registry.Open(w.Task)
+	if err != nil {
+		return err
+	}
+	w.Mechanism = m
+	if err := m.CheckClaim(); err != nil {
+		return err
+	}
+	if err := w.Task.Input.CheckEntries(); err != nil {
+		return err
+	}
+	if err := CheckServable(w.Task, g.Hops); err != nil {
+		return &limitError{err}
+	}
+	if w.Messages, w.Bytes, err = Cost(w.Task, m, g.Hops); err != nil {
+		return err
+	}
+	if w.Task.Noise != nil {
+		if w.Dummies, err = meanDummies(w.Task); err != nil {
+			return err
+		}
+	}
+	if err := g.exceeded(w); err != nil {
+		return err
+	}
+	variance, err := worstCase(w.Task, m, g.Hops)
+	if err != nil {
+		return err
+	}
+	w.RMSE = math.Sqrt(mean(variance))
+	w.Width = 2 * normal95 * math.Sqrt(slices.Max(variance))
+	w.Central = w.RMSE / centralError(w.Task, g.Query)
+	w.Shift, err = shift(w.Task, m)
+	return err
+}
