@@ -21,6 +21,7 @@ import (
 type Goal struct {
 	Query
 	Noise       Noise
+	Sparse      bool    // Vectors have at most one coordinate that is not 0.
 	Hops        int     // Relays, 1 or more.
 	LeastLocal  float64 // ε₀ that must remain if all relays collude, in (0, 64]; 0: none need.
 	MaxSlots    uint64  // The most slots of a client, covers included; 0: no limit.
@@ -177,7 +178,12 @@ const flat = .95
 // run finds the best task of a trial: the least error within the limits, or, where there are none, the
 // cheapest that is [good].
 func (tr trial) run() Way {
-	dial := tr.protocol.Row().Dial
+	row := tr.protocol.Row()
+	if row.Sparse && tr.goal.Query.Query == task.Vector && !tr.goal.Sparse {
+		return tr.impossible(invalid.Field("sparse", "false",
+			"true, if every vector has at most one coordinate that is not 0: it takes no others"))
+	}
+	dial := row.Dial
 	if dial == nil {
 		return tr.draft(0)
 	}

@@ -122,6 +122,21 @@ func TestPlansHaveEveryProtocol(t *testing.T) {
 	}
 }
 
+// A protocol that takes sparse vectors alone is no way to ask for others.
+func TestPlansOfSparseVectors(t *testing.T) {
+	for _, sparse := range []bool{false, true} {
+		ways, err := planner.Plan(asking(task.Vector,
+			func(g *planner.Goal) { g.Batch, g.Dim, g.Sparse = 10, 2, sparse }),
+			nil)
+		require.NoError(t, err)
+		for _, w := range ways {
+			if w.Protocol == "correlated" {
+				require.Equal(t, sparse, w.Why == nil, w.Why)
+			}
+		}
+	}
+}
+
 // What exceeds a limit is impossible, and says what would do; with that it is possible.
 func TestPlansKeepLimits(t *testing.T) {
 	plan := func(change func(*planner.Goal)) map[string]planner.Way {

@@ -103,6 +103,7 @@ is possible the exit status is 1.`,
 	flags.Uint64Var(&g.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
 	flags.BoolVar(&g.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&g.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
+	flags.BoolVar(&g.Sparse, "sparse", false, "vectors have at most one coordinate that is not 0")
 	flags.Uint64Var(&g.Batch, "users", 0, "n, reports shuffled together, 1 to 4294967295")
 	flags.Float64Var(&g.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]; noise by relays needs none")
 	flags.Float64Var(&g.Epsilon, "epsilon", 0, "ε of one epoch, in (0, 100] (required without a total)")
@@ -189,6 +190,11 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 	if f.goal.Labels {
 		if err := cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range",
 			"no-clip"); err != nil {
+			return err
+		}
+	}
+	if f.goal.Query.Query != task.Vector {
+		if err := cli.Refuse(cmd, "for query "+string(f.goal.Query.Query)+": it is for vectors", "sparse"); err != nil {
 			return err
 		}
 	}

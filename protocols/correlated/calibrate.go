@@ -42,6 +42,7 @@ const maxSlots = 65535
 func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		First:   true,
+		Sparse:  true,
 		Queries: []task.Query{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector},
 		Rule:    RuleMoments,
 		Costs: []protocols.Case{

@@ -1,0 +1,53 @@
+package verifier_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Nobody refuses what a plan calls possible: every way comes to an estimate, over owner tool, client, two relays and
+// verifier.
+func TestPlansReachAnEstimate(t *testing.T) {
+	for name, c := range map[string]struct {
+		query  planner.Query
+		value  []float64
+		sparse bool
+	}{
+		"count":      {planner.Query{Query: task.Count}, []float64{1}, false},
+		"sum":        {planner.Query{Query: task.Sum, Lo: -1, Hi: 3}, []float64{2}, false},
+		"histogram":  {planner.Query{Query: task.Histogram, Bins: 3, Labels: true}, []float64{2}, false},
+		"vector":     {planner.Query{Query: task.Vector, Hi: 1, Dim: 2}, []float64{1, .5}, false},
+		"sparse":     {planner.Query{Query: task.Vector, Hi: 1, Dim: 2}, []float64{0, 1}, true},
+		"vectormean": {planner.Query{Query: task.VectorMean, Dim: 2}, []float64{.6, .2}, false},
+	} {
+		q := c.query
+		q.Name, q.Batch, q.Honest, q.Epsilon, q.Delta = name, 20, 1, 4, 1e-6
+		ways, err := planner.Plan(planner.Goal{Query: q, Sparse: c.sparse, Noise: planner.NoiseAny, Hops: 2,
+			MaxSlots: 120}, nil)
+		require.NoError(t, err)
+		for _, w := range ways {
+			if w.Why != nil {
+				t.Logf("%s by %s, padding %s: %v", name, w.Protocol, w.Padding, w.Why)
+				continue
+			}
+			t.Run(name+"/"+w.Protocol+" "+string(w.Padding), func(t *testing.T) {
+				cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+					calibrated := *w.Task
+					calibrated.Epochs = draft.Epochs
+					*draft = calibrated
+				}})
+				cascade.StartAll(t)
+				sendAll(t, cascade, c.value)
+				report := pullAll(t, cascade)
+				require.Empty(t, report.Findings)
+				require.NotEmpty(t, report.Estimate)
+				require.EqualValues(t, q.Batch, report.Users)
+			})
+		}
+	}
+}
