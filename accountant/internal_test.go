@@ -182,3 +182,37 @@ func TestOthersIntervalsCoverEveryInput(t *testing.T) {
 		require.LessOrEqual(t, bound, worst*1.01, "%+v", tt)
 	}
 }
+
+// The count's law has the tails that a plain sum over both binomials has, to the error that it states, from one corner
+// to the other.
+func TestCountLawAgainstPlainSum(t *testing.T) {
+	for _, c := range []struct{ ones, zeros, f float64 }{
+		{0, 0, .3}, {1, 0, .3}, {0, 1, .3}, {5, 3, .2}, {999, 0, .25}, {0, 999, .25}, {500, 499, .25}, {700, 299, .25},
+		{299, 700, .49}, {999, 0, .0005}, {90, 10, 1e-7}, {1e6, 10, 1e-3}, {6e5, 4e5, 1e-3}, {10, 1e6, 1e-3},
+		{1e9, 0, 1e-7}, {5e8, 5e8, 1e-6}, {3e8, 7e8, 1e-6},
+	} {
+		l := &countLaw{f: c.f}
+		l.make(c.ones, c.zeros)
+		require.LessOrEqual(t, l.err, 1e-9, "%+v", c)
+		points := len(l.tails) - 1
+		want := make([]float64, points+1)
+		for i := points - 1; i >= 0; i-- {
+			want[i] = want[i+1] + plainCount(c.ones, c.zeros, c.f, l.low+float64(i))
+		}
+		for i := range points {
+			if want[i] > 1e-24 {
+				require.InEpsilon(t, want[i], l.tails[i], l.err+1e-11, "%+v at %v", c, l.low+float64(i))
+			}
+		}
+		require.InDelta(t, 1, want[0], 1e-11, "%+v", c)
+	}
+}
+
+// plainCount is Pr[Bin(zeros, f) − Bin(ones, f) = x].
+func plainCount(ones, zeros, f, x float64) (sum float64) {
+	mean, reach := ones*f, 30+14*math.Sqrt((ones+zeros)*f)
+	for k := math.Max(0, math.Floor(mean-reach)); k <= math.Min(ones, mean+reach); k++ {
+		sum += binomial(k, ones, f, 1-f) * binomial(k+x, zeros, f, 1-f)
+	}
+	return sum
+}

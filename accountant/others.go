@@ -36,39 +36,6 @@ func othersWidth(n, u float64) float64 {
 	return math.Max(1, math.Floor(math.Max(1e-6*n, math.Min(u/50, 1e-3*n))))
 }
 
-// OthersCurve returns an upper bound on δ(ε) of rule [Others], at most some 0.1 % in ε above [KRRDelta], for who
-// needs many values: the intervals are halved only where they may hold a case worse by 0.1 %, down to a
-// five-hundredth of all users. So it may rise with ε by as much as it is loose. Arguments are those of [KRRDelta]; ε
-// ≥ 0.
-func OthersCurve(gamma float64, users uint64) (func(eps float64) float64, error) {
-	if err := checkKRR(Others, 2, users); err != nil {
-		return nil, err
-	}
-	if err := checkGamma(gamma); err != nil {
-		return nil, err
-	}
-	return func(eps float64) float64 {
-		if eps >= KRREpsilon0(2, gamma) {
-			return 0
-		}
-		l, n := newTwoValued(gamma/2, eps), float64(users-1)
-		return math.Min(1, l.worst(n, 0, n, l.delta(n, 0))+tiny)
-	}, nil
-}
-
-// worst returns the larger of a δ and the largest for N−v ≤ c ≤ N−u.
-func (l *twoValued) worst(n, u, v, known float64) float64 {
-	if l.ceiling(n-v, u) <= known {
-		return known
-	}
-	all := l.delta(n-v, u)
-	if all <= known*1.001 || v-u+1 <= 2e-3*n || u == v {
-		return math.Max(all, known)
-	}
-	mid := math.Floor((u + v) / 2)
-	return l.worst(n, mid+1, v, l.worst(n, u, mid, known))
-}
-
 // twoValued evaluates (1). With e^θ = b/a and t the law of D tilted by e^θj,
 //
 //	a·Pr[D=j−1] − b·Pr[D=j] = b·E[e^θD]·e^−θj·(t_{j−1} − t_j)                              (2)
@@ -90,11 +57,17 @@ func newTiltedFlip(f, theta float64) tiltedFlip {
 	return tiltedFlip{p, p * (1 - f) * math.Exp(-log), log}
 }
 
-// newTwoValued takes ε ≤ ε₀, so that a ≥ 0. a is rounded up and b−a down, by more than their error.
-func newTwoValued(f, eps float64) *twoValued {
+// twoValuedEdge returns a and b of (1) for ε ≤ ε₀, so that a ≥ 0. a is rounded up and b−a down, by more than their
+// error.
+func twoValuedEdge(f, eps float64) (a, b float64) {
 	grow := math.Expm1(eps) // b−a
-	a := math.Max(0, 1-f*(2+grow)) + 8*ulp
-	l := &twoValued{b: a + grow*(1-8*ulp), theta: math.Log1p(grow * (1 - 8*ulp) / a)}
+	a = math.Max(0, 1-f*(2+grow)) + 8*ulp
+	return a, a + grow*(1-8*ulp)
+}
+
+func newTwoValued(f, eps float64) *twoValued {
+	a, b := twoValuedEdge(f, eps)
+	l := &twoValued{b: b, theta: math.Log1p((b - a) / a)}
 	l.one, l.zero = newTiltedFlip(f, -l.theta), newTiltedFlip(f, l.theta)
 	return l
 }

@@ -145,11 +145,7 @@ func KRRLaw(rule accountant.Rule, k uint64, gamma float64, users uint64) (*Law, 
 			return min(delta, pure(local, eps))
 		}, local), err
 	case accountant.Others:
-		curve, err := accountant.OthersCurve(gamma, users)
-		if err != nil {
-			return nil, err
-		}
-		return LawOfSlow(curve, min(local, top(curve, lawTail))), nil
+		return othersLaw(gamma, users, local)
 	}
 	seen := newTally()
 	infinite, err := accountant.KRROutcomes(rule, k, gamma, users, seen.add)
@@ -161,6 +157,20 @@ func KRRLaw(rule accountant.Rule, k uint64, gamma float64, users uint64) (*Law, 
 		return law, nil
 	}
 	return LawOf(func(eps float64) float64 { return min(law.Delta(eps), pure(local, eps)) }, local), nil
+}
+
+// othersLaw is [KRRLaw] of rule others, of which all of the grid's points are evaluated at once.
+func othersLaw(gamma float64, users uint64, local float64) (*Law, error) {
+	end := min(local, top(func(eps float64) float64 { return accountant.OthersAtCorner(gamma, users, eps) }, lawTail))
+	step, eps := lawStep(end), make([]float64, lawPoints+1)
+	for i := range eps {
+		eps[i] = float64(i) * step
+	}
+	curve, err := accountant.OthersCurve(gamma, users, eps)
+	if err != nil {
+		return nil, err
+	}
+	return LawOf(func(eps float64) float64 { return curve[int(math.Round(eps/step))] }, end), nil
 }
 
 // pure is the largest curve of all mechanisms that are (eps0, 0)-private ([KOV15]).
@@ -175,8 +185,11 @@ func LawOf(delta func(eps float64) float64, top float64) *Law { return lawOf(del
 // LawOfSlow is [LawOf] for a curve that takes long to evaluate: it takes a quarter of the points, and about 0.2 % in ε.
 func LawOfSlow(delta func(eps float64) float64, top float64) *Law { return lawOf(delta, top, 7) }
 
+// lawStep is the step of the grid up to top. What is beyond counts as an infinite loss.
+func lawStep(top float64) float64 { return roundUp(min(max(top, 1e-9), mostLoss) / lawPoints) }
+
 func lawOf(delta func(eps float64) float64, top float64, every int) *Law {
-	step := roundUp(min(max(top, 1e-9), mostLoss) / lawPoints) // What is beyond counts as an infinite loss.
+	step := lawStep(top)
 	raised := func(eps float64) float64 { return min(1, delta(eps)*(1+lawMargin)) }
 	p := fromCorners(hull(raised, step, lawPoints, every), step)
 	masses := make([]float64, lawPoints)
