@@ -107,7 +107,7 @@ export class Doona {
    * `module-failed`; `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
    * `limit-reached` and `report-refused`, where it was dropped
    */
-  async report(value: number | readonly number[], options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+  async report(value: number | Vector, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     options.signal?.throwIfAborted();
     const { id, store, check, submission, line, limit } = this.#parts;
     const epoch = this.epoch;
@@ -292,10 +292,19 @@ export class Doona {
   }
 }
 
-/** @throws DoonaError `invalid-value` for what is neither a number nor a list of numbers */
-function doubles(value: number | readonly number[]): Float64Array {
-  const list = typeof value === 'number' ? [value] : value;
-  if (Array.isArray(list) && list.every((x) => typeof x === 'number')) return Float64Array.from(list);
+/** A vector as callers have it. */
+export type Vector = readonly number[] | Float64Array | Float32Array | Int32Array | Uint32Array | Int16Array |
+  Uint16Array | Int8Array | Uint8Array;
+
+/**
+ * Copies a value, which is zeroed once it is randomized.
+ * @throws DoonaError `invalid-value` for what is neither a number nor a list of numbers
+ */
+export function doubles(value: number | Vector): Float64Array {
+  if (typeof value === 'number') return Float64Array.of(value);
+  const list: readonly unknown[] = Array.isArray(value) ? value
+    : ArrayBuffer.isView(value) && Symbol.iterator in value ? [...value] : [undefined];
+  if (list.every((x) => typeof x === 'number')) return Float64Array.from(list as readonly number[]);
   throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a number, or an array of numbers`,
     'value');
 }

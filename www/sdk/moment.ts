@@ -23,9 +23,9 @@ export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): P
 /** The longest to wait for another party's answer, its body included, in milliseconds. */
 const longest = 30_000;
 
-/** Asks another party something; rejects with a TimeoutError where the answer takes longer than that. */
-export function asked<T>(ask: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const signal = AbortSignal.timeout(longest);
+/** Asks another party something; rejects with a TimeoutError where the answer takes longer, in milliseconds. */
+export function asked<T>(ask: (signal: AbortSignal) => Promise<T>, patience = longest): Promise<T> {
+  const signal = AbortSignal.timeout(Math.min(patience, longest));
   return abortable(ask(signal), signal);
 }
 

@@ -105,6 +105,9 @@ export interface Pinned {
 
 /** @throws DoonaError `invalid-option` */
 export function validate(options: ConnectOptions): Pinned {
+  if (typeof options !== 'object' || options === null) {
+    throw invalidOption('options', options, 'an object with task, owner and budget');
+  }
   const what = options.stream === undefined ? 'task' : 'stream';
   const url = address(what, options[what] ?? '');
   const [, kind, idText = ''] = /\/v1\/(task|stream)s\/([0-9a-f]{64})$/.exec(url.pathname) ?? [];

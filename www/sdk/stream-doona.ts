@@ -3,7 +3,7 @@
  * @module
  */
 
-import { Doona, type Flushed, type Parts, type Receipt } from './doona.js';
+import { Doona, type Flushed, type Parts, type Receipt, type Vector } from './doona.js';
 import { startOf } from './epochs.js';
 import type { Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
@@ -41,7 +41,7 @@ export class StreamDoona extends Doona {
     return this.#before + this.#now.dropped;
   }
 
-  override async report(value: number | readonly number[], options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+  override async report(value: number | Vector, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     options.signal?.throwIfAborted();
     const parts = await this.#follow(this.#parts);
     if (parts.id !== this.#parts.id) {

@@ -7,13 +7,19 @@
 import { type Bytes, toBase64url } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
 import { asked, pause } from './moment.js';
-import { problem } from './read.js';
+import { bodyOf, problem } from './read.js';
 
 /** How often to try, and how long to wait before each further attempt, in milliseconds. */
 const waits = [500, 1500, 4000];
 
 /** The longest Retry-After, in seconds, to wait for; beyond it the report is left to flush(). */
 const patience = 10;
+
+/** How long one attempt may take, in milliseconds: the first for any report, the second for each kilobyte of it. */
+const longest = [10_000, 100] as const;
+
+/** The most bytes of an acknowledgement, which says nothing. */
+const mostAcknowledged = 1024;
 
 /** The names of the relay's errors after which the same bytes may still be accepted. */
 const passing = new Set(['overloaded', 'slow-down', 'clock-in-doubt', 'set-back', 'internal', 'epoch-not-open']);
@@ -34,7 +40,8 @@ const lasting: Readonly<Record<string, readonly [ErrorCode, string]>> = {
  */
 export async function submit(url: string, body: Bytes, token?: Bytes): Promise<void> {
   for (let attempt = 0; ; attempt++) {
-    const outcome = await asked((signal) => post(url, body, token, signal)).catch(unanswered);
+    const outcome = await asked((signal) => post(url, body, token, signal),
+      longest[0] + longest[1] * Math.ceil(body.length / 1024)).catch(unanswered);
     if (outcome === undefined) return;
     if (outcome.final) throw outcome.error;
     const wait = Math.max(waits[attempt] ?? Infinity, 1000 * outcome.retryAfter);
@@ -80,17 +87,24 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
     if (keepalive) kept -= body.length;
   }
   if (response.ok) {
-    response.body?.cancel().catch(() => {}); // it says nothing, for however long
+    void bodyOf(response, mostAcknowledged).catch(() => {}); // Cancelled at once, browsers would list it as failed.
     return undefined;
   }
   const { name, now } = await problem(response);
   if (name === stored) return undefined;
   if (passing.has(name) || name === '') { // '': of a proxy or a portal on the way, not of the relay
     return failure(undelivered(`the relay answered ${name || response.status}`),
-      Number(response.headers.get('Retry-After')) || 0);
+      retryAfter(response.headers.get('Retry-After')));
   }
   const [code, why] = lasting[name] ?? ['report-refused', name || String(response.status)];
   return { error: new DoonaError(code, `the relay refused the report: ${why}${clockOff(now)}`), final: true, retryAfter: 0 };
+}
+
+/** Reads a Retry-After header: seconds, or a date of HTTP. Returns seconds; 0 for none, or for what is neither. */
+function retryAfter(text: string | null): number {
+  const seconds = Number(text);
+  if (!Number.isNaN(seconds)) return seconds;
+  return Math.max((Date.parse(text!) - Date.now()) / 1000, 0) || 0;
 }
 
 /** Says by how much the clock here is off, in minutes, where that may be why. */

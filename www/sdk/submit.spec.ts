@@ -1,0 +1,105 @@
+/**
+ * Posting a report to a relay that is slow, busy or far from brief; and what a report may be given.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { test } from 'node:test';
+
+import { connect } from './connect.js';
+import { doubles } from './doona.js';
+import { DoonaError } from './errors.js';
+import { submit } from './submit.js';
+
+type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+
+/** Runs with the address of a relay that answers each request by the next of its answers. */
+async function relay(answers: Answer[], body: (url: string) => Promise<void>): Promise<void> {
+  const server = createServer((request, response) => {
+    request.resume();
+    request.on('end', () => answers.shift()!(request, response));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  try {
+    await body(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+    assert.equal(answers.length, 0);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+const accepted: Answer = (_, response) => response.writeHead(202).end();
+
+test('a Retry-After that is a date is waited for', async () => {
+  let asked = 0;
+  const busy: Answer = (_, response) => {
+    asked = Date.now();
+    response.writeHead(503, { 'Retry-After': new Date(asked + 2500).toUTCString() }).end();
+  };
+  await relay([busy, accepted], async (url) => {
+    await submit(url, new Uint8Array(8));
+    assert.ok(Date.now() - asked >= 1400, `${Date.now() - asked} ms`); // dates have seconds
+  });
+  const tomorrow: Answer = (_, response) =>
+    response.writeHead(503, { 'Retry-After': new Date(Date.now() + 86_400_000).toUTCString() }).end();
+  await relay([tomorrow], async (url) => {
+    await assert.rejects(submit(url, new Uint8Array(8)), { code: 'not-delivered' });
+  });
+});
+
+test('an acknowledgement is read to its end, so that no browser lists it as failed', async () => {
+  let finish: (whole: boolean) => void;
+  const finished = new Promise<boolean>((resolve) => (finish = resolve));
+  const slow: Answer = (_, response) => {
+    response.on('close', () => finish(response.writableFinished));
+    response.writeHead(202).write('a');
+    setTimeout(() => response.end('b'), 100);
+  };
+  await relay([slow], async (url) => {
+    await submit(url, new Uint8Array(8));
+    assert.equal(await finished, true);
+  });
+});
+
+test('a relay that hangs is given up after ten seconds, or more for a large report', async () => {
+  const { timeout } = AbortSignal;
+  const waited: number[] = [];
+  AbortSignal.timeout = (milliseconds) => {
+    waited.push(milliseconds);
+    return timeout.call(AbortSignal, 50);
+  };
+  try {
+    for (const [size, most] of [[200, 10_100], [102_400, 20_000]] as const) {
+      await relay([() => {}, accepted], (url) => submit(url, new Uint8Array(size)));
+      assert.ok(waited[0]! >= 10_000 && waited[0]! <= most, `${waited[0]} ms`);
+      waited.length = 0;
+    }
+  } finally {
+    AbortSignal.timeout = timeout;
+  }
+});
+
+test('a value may be a number, an array or a typed array of numbers', () => {
+  assert.deepEqual(doubles(3), Float64Array.of(3));
+  const original = Float64Array.of(1, 2);
+  for (const vector of [[1, 2], original, Float32Array.of(1, 2), Int32Array.of(1, 2), Uint8Array.of(1, 2)]) {
+    assert.deepEqual(doubles(vector), Float64Array.of(1, 2));
+  }
+  doubles(original).fill(0);
+  assert.deepEqual(original, Float64Array.of(1, 2)); // the caller's own
+  const wrong: unknown[] = ['3', null, undefined, [1, '2'], {}, new DataView(new ArrayBuffer(8)), BigInt64Array.of(1n),
+    new Set([1])];
+  for (const value of wrong) {
+    assert.throws(() => doubles(value as number), (error) => error instanceof DoonaError &&
+      error.code === 'invalid-value');
+  }
+});
+
+test('connect without options says what it wants', async () => {
+  for (const options of [undefined, null, 'https://relay.example']) {
+    await assert.rejects(connect(options as never), { name: 'DoonaError', code: 'invalid-option', field: 'options' });
+  }
+});
