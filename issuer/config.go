@@ -98,6 +98,9 @@ type TaskConfig struct {
 	// Owner is the key that must have signed it, "ed25519:…". Required.
 	Owner string `yaml:"owner"`
 
+	// Recovery is a key, "ed25519:…", that may replace the owner's in a stream, or stop it. Default: none.
+	Recovery string `yaml:"recovery"`
+
 	// TokenKeys is the file of the issuer's keys for this task (`issuer keygen`), better not on the disk
 	// of the store. Its folder must be writable: keys are erased there, and FILE.mark ties them to the
 	// store. Required.

@@ -11,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // stream is a stream whose first task is in the configuration. What follows comes from its first relay, and
@@ -31,7 +32,11 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *served) error {
 	case c.Successors == "":
 		return invalid.Field("successors", `""`, "a folder, for the first task of a stream")
 	}
-	folder, err := succession.Open(c.Successors, raw)
+	recovery, err := taskfile.ParseRecovery(c.Recovery)
+	if err != nil {
+		return err
+	}
+	folder, err := succession.Open(c.Successors, raw, recovery)
 	if err != nil {
 		return err
 	}

@@ -125,6 +125,10 @@ type TaskConfig struct {
 	// Owner is the key that must have signed it, "ed25519:…". Required.
 	Owner string `yaml:"owner"`
 
+	// Recovery is a key, "ed25519:…", that may replace the owner's in a stream, or stop the stream, whatever was
+	// signed with the owner's. Agree on it with the owner when you agree on the stream. Default: none.
+	Recovery string `yaml:"recovery"`
+
 	// HPKEKeys is the file of this relay's HPKE keys for this task. Default: the relay's.
 	HPKEKeys string `yaml:"hpke_keys"`
 

@@ -65,7 +65,7 @@ func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
 	switch {
 	case now.Before(start):
 		return nil, 0, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
-	case !now.Before(end) || s.state(epoch) != store.StateOpen:
+	case !now.Before(end) || s.state(epoch) != store.StateOpen || s.isStopped():
 		return nil, 0, problem.New(problem.EpochClosed, "").At(now)
 	case s.isBehind(epoch):
 		return nil, 0, errBehind()

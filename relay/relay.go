@@ -310,6 +310,7 @@ func (r *Relay) Handler() http.Handler {
 	mux.HandleFunc("GET "+taskfile.StreamPath, r.open(r.handleStream))
 	mux.HandleFunc("GET "+taskfile.NextKeysPath, r.answer(r.handleNextKeys))
 	mux.HandleFunc("POST "+taskfile.SuccessorsPath, r.answer(r.handleSuccessor))
+	mux.HandleFunc("POST "+taskfile.StatementsPath, r.answer(r.handleStatement))
 	mux.HandleFunc("/", r.open(service.NotFound))
 	return mux
 }

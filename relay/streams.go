@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // stream is a stream whose first task the operator has configured. What follows comes from its owner, who
@@ -35,12 +36,16 @@ func (r *setup) loadStream(c TaskConfig, s *served) error {
 	case c.Successors == "":
 		return invalid.Field("successors", `""`, "a folder, for the first task of a stream")
 	}
-	folder, err := succession.Open(c.Successors, s.bundle)
+	recovery, err := taskfile.ParseRecovery(c.Recovery)
+	if err != nil {
+		return err
+	}
+	folder, err := succession.Open(c.Successors, s.bundle, recovery)
 	if err != nil {
 		return err
 	}
 	l := &stream{folder, s, make(chan struct{}, 1)}
-	r.streams[s.ID] = l
+	r.streams[s.ID], s.stream = l, l
 	for _, t := range l.Tasks()[1:] {
 		next, err := r.loadSuccessor(l, t)
 		if err != nil {
@@ -54,7 +59,11 @@ func (r *setup) loadStream(c TaskConfig, s *served) error {
 }
 
 func (r *setup) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
-	return r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
+	s, err := r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
+	if err == nil {
+		s.stream = l
+	}
+	return s, err
 }
 
 // followStreams takes up successors that other processes have taken.
@@ -152,11 +161,11 @@ func (r *Relay) handleStream(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, mediaType, chain)
 }
 
-// fromOwner checks that the stream's owner signed a request, and that the request has not come before.
+// fromOwner checks that who signs the stream's tasks signed a request, and that the request has not come before.
 func (r *Relay) fromOwner(req *http.Request, l *stream, body []byte) error {
-	owner := l.root.Owner
-	nonce, ok := handover.Verify(owner, onion.SignSucceed, body, req.Header.Get(handover.Header))
-	if !ok || !r.nonces.fresh(owner, nonce) {
+	now := l.Authority()
+	nonce, ok := handover.Verify(now.Key, onion.SignSucceed, body, req.Header.Get(handover.Header))
+	if now.Stopped || !ok || !r.nonces.fresh(now.Key, nonce) {
 		return problem.New(problem.Unauthorized, "")
 	}
 	return nil
@@ -221,6 +230,30 @@ func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error 
 	return nil
 }
 
+// handleStatement takes a statement about a stream: who signs its tasks from now on, or that it ends. Its signature
+// says who may, so that anyone may hand it over, and again. 204 says that it holds, for good.
+func (r *Relay) handleStatement(w http.ResponseWriter, req *http.Request) error {
+	l, err := r.pathStream(req)
+	if err != nil {
+		return err
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, succession.MaxStatement))
+	if err != nil {
+		return problem.New(problem.TooLarge, "at most %d bytes", succession.MaxStatement)
+	}
+	if err := l.TakeStatement(raw); err != nil {
+		return refusal(err)
+	}
+	now := l.Authority()
+	r.cfg.Log.Warn("a stream's owner changed", "task", l.root.name(), "era", now.Era, "number", now.Number,
+		"key", taskfile.FormatKey(now.Key), "stopped", now.Stopped)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// isStopped says whether the task's stream takes no reports any more.
+func (s *served) isStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
+
 // alone lets one request of a stream's owner in at a time, and gives it the time that many epochs' keys and
 // a large bundle take.
 func (r *Relay) alone(w http.ResponseWriter, l *stream) (done func(), err error) {
@@ -260,7 +293,7 @@ func (r *Relay) takeSuccessor(l *stream, raw []byte) error {
 // refusal returns the problem of what an owner sent. What is not the owner's fault is not for the owner to read.
 func refusal(err error) error {
 	switch {
-	case errors.Is(err, succession.ErrTaken):
+	case errors.Is(err, succession.ErrTaken), errors.Is(err, taskfile.ErrStatements):
 		return problem.New(problem.Taken, "")
 	case errors.Is(err, succession.ErrFolder), errors.As(err, new(*fs.PathError)):
 		return err

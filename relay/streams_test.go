@@ -57,8 +57,9 @@ func TestStreamGoesOn(t *testing.T) {
 		}
 	}
 	_, owner := c.AsOwner(t)
-	tasks, err := owner.Stream(t.Context(), c.Open, nil)
+	served, err := owner.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
+	tasks := served.Tasks
 	require.Len(t, tasks, 4)
 	require.Empty(t, tasks[0].KeyLists, "it is over")
 	require.NotEmpty(t, tasks[3].KeyLists)
@@ -66,9 +67,9 @@ func TestStreamGoesOn(t *testing.T) {
 		stop()
 	}
 	c.StartAll(t)
-	again, err := owner.Stream(t.Context(), c.Open, nil)
+	again, err := owner.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
-	require.Equal(t, tasks, again)
+	require.Equal(t, served, again)
 }
 
 // TestStreamTakesAPositionOnce: what breaks a rule takes no position; the first that keeps them does, for

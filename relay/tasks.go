@@ -35,6 +35,8 @@ type served struct {
 	// Draws the cells of the dummies for one batch; nil if the task has none.
 	draw func(*randomizer.Source) ([]uint64, error)
 
+	stream *stream // that it is in; nil: none
+
 	made  had // what this relay has made
 	taken had // what it has had of the relay before
 

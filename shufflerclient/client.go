@@ -53,8 +53,10 @@ type Options struct {
 
 	// Stream is the URL of a stream at its first relay, …/v1/streams/ID with the id of its first task, for [Follow].
 	// Allow names what later tasks may change where the first task allows it, too, of [Changeable]. Default: nothing.
-	Stream string
-	Allow  []string
+	// Recovery is a key, "ed25519:…", that may replace the owner's or stop the stream. Default: none.
+	Stream   string
+	Allow    []string
+	Recovery string
 
 	HTTP   HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
 	Header http.Header // Added to submissions; a proxy's Forwarded header, for instance.

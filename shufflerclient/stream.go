@@ -22,7 +22,8 @@ var Changeable = []string{"clients.issuer.url", "clients.quota", "name", "relays
 // Errors of a stream that is another than was seen before. They are final for the first relay that serves it.
 var (
 	ErrForked   = errors.New("couldn't accept the stream: another task has a position that was seen")
-	ErrReplayed = errors.New("couldn't accept the stream: it ends before a position that was seen")
+	ErrReplayed = errors.New("couldn't accept the stream: it is older than what was seen")
+	ErrStopped  = errors.New("couldn't report: the stream was stopped")
 )
 
 // Seen is how far a stream was seen. The hash of a task covers all tasks before it.
@@ -30,6 +31,33 @@ type Seen struct {
 	Stream   string `json:"stream"`   // The id of its first task.
 	Position uint64 `json:"position"` // The highest.
 	Task     string `json:"task"`     // The id of the task there.
+
+	Statements Said `json:"statements,omitzero"` // Zero where there were none.
+}
+
+// Said is the newest statement about a stream that was seen.
+type Said struct {
+	Era    uint64 `json:"era"`
+	Number uint64 `json:"number"`
+	Hash   string `json:"hash"` // SHA-256, in hexadecimal.
+}
+
+func (s Said) mark() taskfile.Mark {
+	m := taskfile.Mark{Era: s.Era, Number: s.Number}
+	hex.Decode(m.Hash[:], []byte(s.Hash)) // its form was checked
+	return m
+}
+
+func said(m taskfile.Mark) Said {
+	if m == (taskfile.Mark{}) {
+		return Said{}
+	}
+	return Said{m.Era, m.Number, hex.EncodeToString(m.Hash[:])}
+}
+
+func (s Said) isOne() bool {
+	raw, err := hex.DecodeString(s.Hash)
+	return s == Said{} || err == nil && len(raw) == 32
 }
 
 // Stream is a stream of tasks, one after the other. It is safe for concurrent use.
@@ -43,11 +71,11 @@ type Seen struct {
 // forked stream it is served first.
 type Stream struct {
 	options Options
-	owner   task.SignKey
-	root    task.ID
+	trust   taskfile.Trust
 
 	mu      sync.Mutex // guards the rest
 	tasks   []*taskfile.Open
+	stopped bool
 	fetched time.Time
 	seen    Seen    // without a ledger
 	client  *Client // of the task of the last call
@@ -72,7 +100,12 @@ func Follow(ctx context.Context, o Options) (*Stream, error) {
 	if o.HTTP == nil {
 		o.HTTP = defaultHTTP()
 	}
-	s := &Stream{options: o, owner: owner, root: task.ID(raw)}
+	recovery, err := taskfile.ParseRecovery(o.Recovery)
+	if err != nil {
+		return nil, err
+	}
+	trust := taskfile.Trust{Root: task.ID(raw), Owner: owner, Recovery: recovery, Allow: o.Allow}
+	s := &Stream{options: o, trust: trust}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s, s.fetch(ctx, time.Now())
@@ -89,13 +122,16 @@ func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error)
 			return nil, 0, err
 		}
 	}
+	if s.stopped {
+		return nil, 0, ErrStopped
+	}
 	open := s.current(now)
 	epoch, is := open.Epochs.At(unix(now))
 	if !is || len(open.KeyLists) == 0 { // or over, by the relay's clock
 		return nil, 0, invalid.Field("now", now.UTC().Format(time.RFC3339), "a time in an epoch of the stream's tasks")
 	}
 	if s.client == nil || s.client.open.ID != open.ID {
-		client, err := newClient(open, s.options, s.root, true)
+		client, err := newClient(open, s.options, s.trust.Root, true)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -114,45 +150,46 @@ func (s *Stream) fetch(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	tasks, err := chain.Open(s.root, s.owner, s.options.Allow)
+	tasks, authority, err := chain.Open(s.trust)
 	if err != nil {
 		return fmt.Errorf("couldn't accept the stream: %w", err)
 	}
-	if err := s.remember(tasks); err != nil {
+	if err := s.remember(tasks, chain.Statements, authority); err != nil {
 		return err
 	}
-	s.tasks, s.fetched = tasks, now
+	s.tasks, s.stopped, s.fetched = tasks, authority.Stopped, now
 	return nil
 }
 
 // remember holds a stream against what was seen, and remembers it.
-func (s *Stream) remember(tasks []*taskfile.Open) error {
+func (s *Stream) remember(tasks []*taskfile.Open, statements taskfile.Statements, authority taskfile.Authority) error {
 	ids := make([]string, len(tasks))
 	for i, t := range tasks {
 		ids[i] = t.ID.String()
 	}
-	err := s.seen.raise(ids)
+	raise := func(seen *Seen) error { return seen.raise(ids, statements, authority) }
+	err := raise(&s.seen)
 	if err != nil || s.options.Ledger == nil {
 		return err
 	}
-	return s.options.Ledger.Update(func(l *Ledger) error { return l.see(ids) })
+	return s.options.Ledger.Update(func(l *Ledger) error { return l.see(ids[0], raise) })
 }
 
-// see is raise for the stream of some tasks, by position.
-func (l *Ledger) see(ids []string) error {
+// see raises what was seen of a stream.
+func (l *Ledger) see(stream string, raise func(*Seen) error) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	at := slices.IndexFunc(l.Streams, func(s Seen) bool { return s.Stream == ids[0] })
+	at := slices.IndexFunc(l.Streams, func(s Seen) bool { return s.Stream == stream })
 	if at < 0 {
 		l.Streams = append(l.Streams, Seen{})
 		at = len(l.Streams) - 1
 	}
-	return l.Streams[at].raise(ids)
+	return raise(&l.Streams[at])
 }
 
-// raise holds a stream against what was seen of it, and takes note of its newest task.
-func (s *Seen) raise(ids []string) error {
+// raise holds a stream against what was seen of it, and takes note of its newest task and statement.
+func (s *Seen) raise(ids []string, statements taskfile.Statements, authority taskfile.Authority) error {
 	last := uint64(len(ids) - 1)
 	switch {
 	case s.Stream == "": // never seen
@@ -161,7 +198,11 @@ func (s *Seen) raise(ids []string) error {
 	case s.Task != ids[s.Position]:
 		return fmt.Errorf("%w: %s at position %d, now %s", ErrForked, s.Task, s.Position, ids[s.Position])
 	}
-	*s = Seen{ids[0], last, ids[last]}
+	seen, err := s.Statements.mark().Raise(statements, authority)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrReplayed, err)
+	}
+	*s = Seen{ids[0], last, ids[last], said(seen)}
 	return nil
 }
 
@@ -169,7 +210,8 @@ func (s *Seen) raise(ids []string) error {
 func (l *Ledger) checkStreams() error {
 	seen := map[string]bool{}
 	for _, s := range l.Streams {
-		if len(s.Stream) != 64 || len(s.Task) != 64 || seen[s.Stream] || s.Position == 0 && s.Task != s.Stream {
+		if len(s.Stream) != 64 || len(s.Task) != 64 || seen[s.Stream] || s.Position == 0 && s.Task != s.Stream ||
+			!s.Statements.isOne() {
 			return invalid.Field("ledger", s.Stream, "streams, each once, with a position and the id of its task")
 		}
 		seen[s.Stream] = true

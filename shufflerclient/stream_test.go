@@ -111,7 +111,7 @@ func TestFollow(t *testing.T) {
 // chainOf is a stream as relays serve it.
 func chainOf(t *testing.T, bundles ...*taskfile.Bundle) []byte {
 	t.Helper()
-	raw, err := taskfile.Chain(bundles).Bytes()
+	raw, err := (&taskfile.Chain{Tasks: bundles}).Bytes()
 	require.NoError(t, err)
 	return raw
 }
@@ -207,4 +207,80 @@ func TestStreamLedgerFromOutside(t *testing.T) {
 		err := l.Spend(shufflerclient.Budget{Epsilon: 1, Delta: 1e-3, Days: 1}, "line", shufflerclient.Price{}, 0, 1)
 		require.ErrorContains(t, err, "invalid ledger")
 	}
+}
+
+// TestFollowStatements: a client goes on with the key that the owner names, refuses a stream whose statements are
+// hidden from it again, also by another process with the same ledger, and reports nothing to one that was stopped.
+func TestFollowStatements(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream())})
+	owner, _ := c.AsOwner(t)
+	_, next, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	_, rescue, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	public := func(key ed25519.PrivateKey) task.SignKey { return task.SignKey(key.Public().(ed25519.PublicKey)) }
+	trust := c.Open.Trust(public(rescue))
+	says := func(all taskfile.Statements, key task.SignKey, signer ed25519.PrivateKey) taskfile.Statements {
+		a, err := all.Authority(trust)
+		require.NoError(t, err)
+		one, err := taskfile.NewStatement(trust, a, c.Open, key, signer)
+		require.NoError(t, err)
+		all, err = all.With(one, trust)
+		require.NoError(t, err)
+		return all
+	}
+	on := says(nil, public(next), owner)
+	end := says(on, task.SignKey{}, next)
+	back := says(end, public(next), rescue)
+	second := *c.Open.Task
+	second.Stream = &task.Stream{Name: "site", Position: 1, Before: c.Open.ID}
+	second.Epochs.Start = c.Open.Epochs.Over()
+	bundle, err := taskfile.Sign(&second, next, c.Open.KeyLists)
+	require.NoError(t, err)
+
+	via := &recorder{}
+	o := ofStream(c, via)
+	o.Allow = nil
+	o.Ledger = shufflerclient.LedgerFile(filepath.Join(t.TempDir(), "ledger"))
+	o.Budget = shufflerclient.Budget{Epsilon: 1000, Delta: 1e-2, Days: 30}
+	follow := func(all taskfile.Statements, more ...*taskfile.Bundle) (*shufflerclient.Stream, error) {
+		raw, err := (&taskfile.Chain{Tasks: append([]*taskfile.Bundle{c.Bundle(t)}, more...), Statements: all}).Bytes()
+		require.NoError(t, err)
+		via.chain = raw
+		return shufflerclient.Follow(t.Context(), o)
+	}
+	_, err = follow(nil, bundle)
+	require.ErrorContains(t, err, "invalid owner")
+	_, err = follow(nil)
+	require.NoError(t, err)
+	stream, err := follow(on, bundle)
+	require.NoError(t, err)
+	client, epoch, err := stream.At(t.Context(), c.Clock.Now().Add(2*relaytest.Epoch))
+	require.NoError(t, err)
+	require.Equal(t, taskfile.ID(&second), client.Task().ID)
+	require.Zero(t, epoch)
+	_, err = follow(nil)
+	require.ErrorIs(t, err, shufflerclient.ErrReplayed)
+
+	o.Ledger = shufflerclient.LedgerFile(filepath.Join(t.TempDir(), "another"))
+	stream, err = follow(end)
+	require.NoError(t, err)
+	_, _, err = stream.At(t.Context(), c.Clock.Now())
+	require.ErrorIs(t, err, shufflerclient.ErrStopped)
+	for _, older := range []taskfile.Statements{nil, on} {
+		_, err = follow(older)
+		require.ErrorIs(t, err, shufflerclient.ErrReplayed)
+	}
+	_, err = follow(back)
+	require.ErrorContains(t, err, "invalid era", "this client was told of no recovery key")
+	o.Recovery = taskfile.FormatKey(public(rescue))
+	stream, err = follow(back, bundle)
+	require.NoError(t, err)
+	_, _, err = stream.At(t.Context(), c.Clock.Now())
+	require.NoError(t, err)
+	_, err = follow(end)
+	require.ErrorIs(t, err, shufflerclient.ErrReplayed)
+	o.Recovery = "x"
+	_, err = follow(back)
+	require.ErrorContains(t, err, "invalid recovery")
 }

@@ -22,6 +22,12 @@ func TestHelp(t *testing.T) {
 			"has them",
 		"verifier task renew may.bundle --owner-key owner.key --verifier-keys june.keys.pub --epochs 30 " +
 			"--out june.bundle": "needs relays, as TestRenew has them",
+		"verifier task state may.bundle --sign-key owner.key --to ed25519:… --out on.statement": "needs relays, as " +
+			"TestState has them",
+		"verifier task state may.bundle --sign-key recovery.key --recovery ed25519:… --to ed25519:… " +
+			"--out back.statement": "needs relays, as TestState has them",
+		"verifier task state may.bundle --sign-key owner.key --stop --out end.statement": "needs relays, as " +
+			"TestState has them",
 		"verifier serve --config try/verifier/verifier.yaml": "runs until it is stopped",
 		"verifier task table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",

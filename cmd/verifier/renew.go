@@ -23,9 +23,9 @@ import (
 
 // renewFlags are the flags of `verifier task renew`.
 type renewFlags struct {
-	out, owner, ca   string
-	verifier, issuer string
-	count            uint64
+	out, owner, ca             string
+	verifier, issuer, recovery string
+	count                      uint64
 }
 
 func taskRenewCommand() *cobra.Command {
@@ -55,6 +55,7 @@ honest relay refuses it, and clients that have seen one of the two refuse the ot
 	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
 	flags.StringVar(&f.verifier, "verifier-keys", "", "file of the verifier's next key list, of as many epochs")
 	flags.StringVar(&f.issuer, "issuer-keys", "", "file of the issuer's next key list, for a task with tokens")
+	flags.StringVar(&f.recovery, "recovery", "", "the stream's recovery key, ed25519:…, if it has one")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.Uint64Var(&f.count, "epochs", 0, "number of epochs, 1 to 65536")
 	cli.Require(cmd, "out", "owner-key", "verifier-keys", "epochs")
@@ -65,12 +66,9 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 	if f.count < 1 || f.count > 65536 {
 		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.count)
 	}
-	root, err := taskfile.LoadBundle(first)
+	root, err := loadRoot(first)
 	if err != nil {
 		return err
-	}
-	if root.Stream == nil || root.Stream.Position != 0 {
-		return fmt.Errorf("%s is not the first task of a stream: 'verifier task new --stream NAME' makes one", first)
 	}
 	transport, err := handover.LoadTransport(f.ca)
 	if err != nil {
@@ -95,6 +93,15 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 	return printTask(cmd, next.Task, taskfile.FormatKey(next.Owner), nil, nil)
 }
 
+// loadRoot reads the first task of a stream.
+func loadRoot(file string) (*taskfile.Open, error) {
+	root, err := taskfile.LoadBundle(file)
+	if err == nil && (root.Stream == nil || root.Stream.Position != 0) {
+		err = fmt.Errorf("%s is not the first task of a stream: 'verifier task new --stream NAME' makes one", file)
+	}
+	return root, err
+}
+
 // sign signs the next task, checks it as a client would, and writes it.
 func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *taskfile.Open) ([]byte, error) {
 	lists := map[string]*onion.SignedKeyList{}
@@ -114,12 +121,16 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 		return nil, cli.Usagef("invalid issuer-keys %q: want the issuer's next list for a task with tokens, and none "+
 			"for others", f.issuer)
 	}
-	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(),
-		Verifier: lists[f.verifier], Issuer: lists[f.issuer]})
+	recovery, err := taskfile.ParseRecovery(f.recovery)
 	if err != nil {
 		return nil, err
 	}
-	open, err := bundle.Open(&root.Owner)
+	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(),
+		Verifier: lists[f.verifier], Issuer: lists[f.issuer], Recovery: recovery})
+	if err != nil {
+		return nil, err
+	}
+	open, err := bundle.Open(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +162,7 @@ func (f *renewFlags) handOver(ctx context.Context, owner *handover.Client, root 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.out, err)
 	}
-	next, err := bundle.Open(&root.Owner)
+	next, err := bundle.Open(nil) // who may have signed it, the relays know
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.out, err)
 	}

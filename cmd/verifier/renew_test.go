@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/ed25519"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -62,4 +65,33 @@ func TestRenew(t *testing.T) {
 	require.Equal(t, 1, renew(first, 2), "the first task is no later one")
 	require.Equal(t, 1, cli.Run(root(), []string{"task", "renew", june, "--owner-key", owner, "--verifier-keys",
 		keys + ".pub", "--epochs", "2", "--out", "x"}), "not the first task")
+}
+
+// TestState: an owner hands a stream on and the next one ends it, by commands; a relay that was away gets the
+// statement later.
+func TestState(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
+	c.Start(t, 1)
+	stop := c.Start(t, 0)
+	dir := t.TempDir()
+	first, next := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(dir, "next.key")
+	require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "sign", "--out", next}))
+	key, err := keyfile.LoadSign(next)
+	require.NoError(t, err)
+	public := task.SignKey(key.Public().(ed25519.PublicKey))
+	state := func(args ...string) int { return cli.Run(root(), append([]string{"task", "state", first}, args...)) }
+	on, end := filepath.Join(dir, "on.statement"), filepath.Join(dir, "end.statement")
+	owner := filepath.Join(c.Dir, "owner.key")
+	require.Equal(t, 2, state("--sign-key", owner, "--out", on), "neither --to nor --stop")
+	require.Equal(t, 1, state("--sign-key", next, "--to", taskfile.FormatKey(public), "--out", on), "not its key yet")
+	require.NoFileExists(t, on)
+	require.Zero(t, state("--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on))
+	require.Zero(t, state("--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on), "handed over again")
+	require.Equal(t, 1, state("--sign-key", owner, "--stop", "--out", end), "not its key any more")
+	require.Zero(t, state("--sign-key", next, "--stop", "--out", end))
+	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
+	require.NoError(t, err)
+	require.True(t, served.Authority.Stopped)
+	stop()
+	require.Equal(t, 1, state("--sign-key", next, "--stop", "--out", end), "the first relay is away")
 }

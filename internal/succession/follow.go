@@ -22,11 +22,14 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64
 	}
 	tasks := f.Tasks()
 	root, last := tasks[0], tasks[len(tasks)-1]
-	served, err := client.StreamAt(ctx, root.Open, last.Task, root.Stream.Allow)
+	served, err := client.StreamAt(ctx, root.Open, last.Task, f.trust)
 	if err != nil {
 		return err
 	}
-	for i, t := range served {
+	if err := f.adopt(served.Statements); err != nil {
+		return err
+	}
+	for i, t := range served.Tasks {
 		if i < len(tasks) {
 			if t.ID != tasks[i].ID {
 				return fmt.Errorf("%w: %s at position %d, where %s was taken", ErrForked, t.ID, i, tasks[i].ID)

@@ -51,19 +51,25 @@ type Folder struct {
 	path   string
 	making sync.Mutex // held while a position is given or keys are made, which takes long
 
-	mu    sync.Mutex // guards the rest; never held while something is made
-	tasks []*Task    // by position
-	chain chain
+	trust taskfile.Trust
+
+	mu         sync.Mutex // guards the rest; never held while something is made
+	tasks      []*Task    // by position
+	statements taskfile.Statements
+	authority  taskfile.Authority
+	chain      chain
 }
 
-// chain is the answer to clients, and for how many tasks, of which so many were over, it was made.
+// chain is the answer to clients, and for how many tasks, of which so many were over, and whom it was made.
 type chain struct {
 	raw         []byte
 	tasks, over int
+	authority   taskfile.Authority
 }
 
-// Open reads a folder, which need not exist yet. root is the bundle of the stream's first task.
-func Open(path string, root []byte) (*Folder, error) {
+// Open reads a folder, which need not exist yet. root is the bundle of the stream's first task, recovery the key that
+// decides about the stream before its owner's; zero: none.
+func Open(path string, root []byte, recovery task.SignKey) (*Folder, error) {
 	first, err := parse(root)
 	if err != nil {
 		return nil, err
@@ -72,7 +78,8 @@ func Open(path string, root []byte) (*Folder, error) {
 		return nil, invalid.Field("stream", "a task that is not the first of one",
 			"the first task of a stream: successors come from its owner")
 	}
-	f := &Folder{path: path, tasks: []*Task{first}}
+	f := &Folder{path: path, tasks: []*Task{first}, trust: first.Trust(recovery),
+		authority: taskfile.Authority{Key: first.Owner}}
 	return f, f.Refresh()
 }
 
@@ -96,6 +103,9 @@ func (f *Folder) Tasks() []*Task {
 func (f *Folder) Refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.readStatements(); err != nil {
+		return err
+	}
 	for {
 		path := f.file(uint64(len(f.tasks)), ".bundle")
 		raw, err := os.ReadFile(path)
@@ -119,7 +129,7 @@ func (f *Folder) Refresh() error {
 // follows checks that a task may come next.
 func (f *Folder) follows(next *Task) error {
 	root, last := f.tasks[0], f.tasks[len(f.tasks)-1]
-	return root.CheckSuccessor(last.Open, next.Open, root.Stream.Allow)
+	return root.CheckSuccessor(f.authority, last.Open, next.Open, root.Stream.Allow)
 }
 
 // inTime checks what a relay's own time says of a successor. One task that has not begun may wait, so that
@@ -293,20 +303,20 @@ func (f *Folder) Chain(over uint64) ([]byte, error) {
 	for past < len(f.tasks) && f.tasks[past].Epochs.Over() <= over {
 		past++
 	}
-	if f.chain.tasks == len(f.tasks) && f.chain.over == past {
+	if f.chain.tasks == len(f.tasks) && f.chain.over == past && f.chain.authority == f.authority {
 		return f.chain.raw, nil
 	}
-	var all taskfile.Chain
+	all := taskfile.Chain{Statements: f.statements}
 	for i, t := range f.tasks {
 		b := *t.Bundle
 		if i < past {
 			b.KeyLists = [][]byte{}
 		}
-		all = append(all, &b)
+		all.Tasks = append(all.Tasks, &b)
 	}
 	raw, err := all.Bytes()
 	if err == nil {
-		f.chain = chain{raw, len(f.tasks), past}
+		f.chain = chain{raw, len(f.tasks), past, f.authority}
 	}
 	return raw, err
 }

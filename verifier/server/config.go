@@ -71,6 +71,9 @@ type TaskConfig struct {
 	// owner's.
 	Owner string `yaml:"owner"`
 
+	// Recovery is a key, "ed25519:…", that may replace the owner's in a stream, or stop it. Default: none.
+	Recovery string `yaml:"recovery"`
+
 	// HPKEKeys is the file of the verifier's HPKE keys for this task (`verifier keygen --kind hpke`).
 	// Required.
 	HPKEKeys string `yaml:"hpke_keys"`

@@ -12,6 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // stream is a stream whose first task is in the configuration. What follows comes from its first relay, and
@@ -34,7 +35,11 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
 	case c.Successors == "":
 		c.Successors = filepath.Join(s.cfg.Data, "successors", first.open.ID.String())
 	}
-	folder, err := succession.Open(c.Successors, raw)
+	recovery, err := taskfile.ParseRecovery(c.Recovery)
+	if err != nil {
+		return err
+	}
+	folder, err := succession.Open(c.Successors, raw, recovery)
 	if err != nil {
 		return err
 	}
@@ -55,7 +60,9 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
 
 // loadSuccessor makes the verifier of a task behind the first.
 func (s *Server) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
-	next, err := s.loadTask(t.Open, l.Keys(t.Task), l.config)
+	open := *t.Open
+	open.Owner = l.served[0].open.Owner // whose name the stream's ledger has, whoever signs now
+	next, err := s.loadTask(&open, l.Keys(t.Task), l.config)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("the owner signed a task without this verifier's keys in %s: %w", l.config.Successors, err)
 	}

@@ -3,12 +3,14 @@ package handover
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -21,15 +23,21 @@ const (
 	maxStream = 128 << 20
 )
 
-// Stream fetches the stream with this first task from its first relay and checks it: every task's place and
-// owner. page is what who asks allows to change.
-func (c *Client) Stream(ctx context.Context, root *taskfile.Open, page []string) ([]*taskfile.Open, error) {
-	return c.StreamAt(ctx, root, root.Task, page)
+// Served is a stream as its first relay serves it, checked.
+type Served struct {
+	Tasks      []*taskfile.Open // By position.
+	Statements taskfile.Statements
+	Authority  taskfile.Authority
+}
+
+// Stream fetches a stream from its first relay and checks it: every task's place and owner. root is its first task.
+func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*Served, error) {
+	return c.StreamAt(ctx, root, root.Task, trust)
 }
 
 // StreamAt is Stream from the first relay of t, a later task of the stream: its address may have changed.
-func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, page []string) (
-	[]*taskfile.Open, error) {
+func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
+	*Served, error) {
 	raw, err := c.small(ctx, root.StreamURL(t), "", maxStream)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't fetch the stream: %w", err)
@@ -38,11 +46,11 @@ func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task
 	if err != nil {
 		return nil, err
 	}
-	tasks, err := chain.Open(root.ID, root.Owner, page)
+	tasks, authority, err := chain.Open(trust)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't accept the stream: %w", err)
 	}
-	return tasks, nil
+	return &Served{tasks, chain.Statements, authority}, nil
 }
 
 // Bundle fetches a task's bundle from its first relay. It is not checked.
@@ -81,6 +89,7 @@ type Renewal struct {
 	Now   time.Time // If the newest task is over, its rhythm goes on with the epoch that holds this time.
 	// Lists of keys, of Count epochs, that are not asked for: the verifier's, and the issuer's where there is one.
 	Verifier, Issuer *onion.SignedKeyList
+	Recovery         task.SignKey     // Zero: none.
 	Change           func(*task.Task) // What the stream allows, or nil.
 }
 
@@ -88,11 +97,15 @@ type Renewal struct {
 // one, with the time at which that is over as its start. No relay has it yet: see [Client.Succeed]. The
 // client's key must be the owner's.
 func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*taskfile.Bundle, error) {
-	tasks, err := c.Stream(ctx, root, root.Stream.Allow)
+	served, err := c.Stream(ctx, root, root.Trust(r.Recovery))
 	if err != nil {
 		return nil, err
 	}
-	last := tasks[len(tasks)-1]
+	if own := task.SignKey(c.key.Public().(ed25519.PublicKey)); served.Authority.Stopped ||
+		own != served.Authority.Key {
+		return nil, invalid.Field("owner-key", taskfile.FormatKey(own), "that of who signs the stream's tasks now")
+	}
+	last := served.Tasks[len(served.Tasks)-1]
 	next := r.follow(last)
 	var lists []*onion.SignedKeyList
 	for hop := range next.Relays {
@@ -113,11 +126,11 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 	if err != nil {
 		return nil, err
 	}
-	open, err := bundle.Open(&root.Owner)
+	open, err := bundle.Open(nil)
 	if err != nil {
 		return nil, err
 	}
-	return bundle, root.CheckSuccessor(last, open, root.Stream.Allow)
+	return bundle, root.CheckSuccessor(served.Authority, last, open, root.Stream.Allow)
 }
 
 // follow returns the task after last, with last's lists of keys.
@@ -144,6 +157,16 @@ func (c *Client) Succeed(ctx context.Context, root *taskfile.Open, next *task.Ta
 	resp, err := c.send(ctx, http.MethodPost, url, header, bytes.NewReader(bundle))
 	if err != nil {
 		return fmt.Errorf("couldn't hand the task to relay %s: %w", next.Relays[hop].URL, err)
+	}
+	return resp.Body.Close()
+}
+
+// State hands a signed statement about a stream to the relay at a hop of t, its newest task. To hand over once more
+// what the relay has is no error.
+func (c *Client) State(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, statement []byte) error {
+	resp, err := c.send(ctx, http.MethodPost, root.StatementsURL(t, hop), http.Header{}, bytes.NewReader(statement))
+	if err != nil {
+		return fmt.Errorf("couldn't hand the statement to relay %s: %w", t.Relays[hop].URL, err)
 	}
 	return resp.Body.Close()
 }

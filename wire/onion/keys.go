@@ -146,15 +146,16 @@ type Purpose string
 
 // The purposes of signatures.
 const (
-	SignTask     Purpose = "task"
-	SignKeyList  Purpose = "keys"
-	SignManifest Purpose = "manifest"
-	SignPull     Purpose = "pull"
-	SignConfirm  Purpose = "confirm"
-	SignAskEnd   Purpose = "ask-end" // a request for the signed end of an epoch
-	SignEnd      Purpose = "end"
-	SignTime     Purpose = "time"
-	SignSucceed  Purpose = "successor" // an owner's request about the next task of a stream
+	SignTask      Purpose = "task"
+	SignKeyList   Purpose = "keys"
+	SignManifest  Purpose = "manifest"
+	SignPull      Purpose = "pull"
+	SignConfirm   Purpose = "confirm"
+	SignAskEnd    Purpose = "ask-end" // a request for the signed end of an epoch
+	SignEnd       Purpose = "end"
+	SignTime      Purpose = "time"
+	SignSucceed   Purpose = "successor" // an owner's request about the next task of a stream
+	SignStatement Purpose = "statement" // who signs the tasks of a stream from now on
 )
 
 // signed = "doona-v<version> <purpose>" ‖ 0x00 ‖ body.

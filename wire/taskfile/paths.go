@@ -21,6 +21,7 @@ const (
 
 	StreamPath     = "/v1/streams/{task}" // by the id of its first task, as all of a stream
 	SuccessorsPath = StreamPath + "/successors"
+	StatementsPath = StreamPath + "/statements"
 	NextKeysPath   = SuccessorsPath + "/{position}/keys/{count}"
 
 	DirectoryPath    = epochPath + "/issuer-directory"
@@ -46,6 +47,12 @@ func (o *Open) StreamURL(t *task.Task) string { return t.Relays[0].URL + o.path(
 // The relay's address is that of t, a later task.
 func (o *Open) SuccessorsURL(t *task.Task, hop int) string {
 	return t.Relays[hop].URL + o.path(SuccessorsPath, 0, 0)
+}
+
+// StatementsURL returns where the relay at a hop takes statements about the stream of which o is the first task. The
+// relay's address is that of t, a later task.
+func (o *Open) StatementsURL(t *task.Task, hop int) string {
+	return t.Relays[hop].URL + o.path(StatementsPath, 0, 0)
 }
 
 // NextKeysURL returns where the relay at a hop makes its list of keys for a position and a number of epochs.

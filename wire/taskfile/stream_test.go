@@ -11,11 +11,11 @@ import (
 )
 
 // newChain returns a stream of three tasks, signed by a party.
-func newChain(t *testing.T, owner string) (taskfile.Chain, task.ID) {
+func newChain(t *testing.T, owner string) ([]*taskfile.Bundle, task.ID) {
 	t.Helper()
 	s, lists := sample(t)
 	s.Stream = &task.Stream{Name: "site"}
-	var chain taskfile.Chain
+	var chain []*taskfile.Bundle
 	root := taskfile.ID(s)
 	for position := range uint64(3) {
 		b, err := taskfile.Sign(s, signKey(owner), lists)
@@ -33,17 +33,17 @@ func newChain(t *testing.T, owner string) (taskfile.Chain, task.ID) {
 func TestChain(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	chain[0].KeyLists = [][]byte{}
-	raw, err := chain.Bytes()
+	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
 	require.NoError(t, err)
 	again, err := taskfile.ParseChain(raw)
 	require.NoError(t, err)
-	tasks, err := again.Open(root, public(signKey("owner")), nil)
+	tasks, _, err := again.Open(taskfile.Trust{Root: root, Owner: public(signKey("owner"))})
 	require.NoError(t, err)
 	require.Len(t, tasks, 3)
 	require.Empty(t, tasks[0].KeyLists)
 	require.Len(t, tasks[2].KeyLists, 3)
 	require.Equal(t, uint64(2), tasks[2].Stream.Position)
-	for _, bad := range [][]byte{{0x90}, {}, append(raw, 0)} {
+	for _, bad := range [][]byte{{0x92, 0x90, 0x90}, {0x90}, {}, append(raw, 0)} {
 		_, err := taskfile.ParseChain(bad)
 		require.Error(t, err)
 	}
@@ -53,28 +53,31 @@ func TestChain(t *testing.T) {
 // signature of something else.
 func TestChainRefused(t *testing.T) {
 	owner := public(signKey("owner"))
+	open := func(tasks []*taskfile.Bundle, root task.ID) ([]*taskfile.Open, taskfile.Authority, error) {
+		return (&taskfile.Chain{Tasks: tasks}).Open(taskfile.Trust{Root: root, Owner: owner})
+	}
 	foreign, _ := newChain(t, "two")
-	for name, change := range map[string]func(taskfile.Chain) taskfile.Chain{
-		"forged": func(c taskfile.Chain) taskfile.Chain { c[1] = foreign[1]; return c },
-		"unsigned": func(c taskfile.Chain) taskfile.Chain {
+	for name, change := range map[string]func([]*taskfile.Bundle) []*taskfile.Bundle{
+		"forged": func(c []*taskfile.Bundle) []*taskfile.Bundle { c[1] = foreign[1]; return c },
+		"unsigned": func(c []*taskfile.Bundle) []*taskfile.Bundle {
 			b := *c[2]
 			b.Signature = onion.Sign(signKey("owner"), onion.SignKeyList, b.Task)
 			c[2] = &b
 			return c
 		},
-		"left out":     func(c taskfile.Chain) taskfile.Chain { return append(c[:1], c[2]) },
-		"twice":        func(c taskfile.Chain) taskfile.Chain { return append(c, c[2]) },
-		"out of order": func(c taskfile.Chain) taskfile.Chain { c[1], c[2] = c[2], c[1]; return c },
-		"headless":     func(c taskfile.Chain) taskfile.Chain { return c[1:] },
+		"left out":     func(c []*taskfile.Bundle) []*taskfile.Bundle { return append(c[:1], c[2]) },
+		"twice":        func(c []*taskfile.Bundle) []*taskfile.Bundle { return append(c, c[2]) },
+		"out of order": func(c []*taskfile.Bundle) []*taskfile.Bundle { c[1], c[2] = c[2], c[1]; return c },
+		"headless":     func(c []*taskfile.Bundle) []*taskfile.Bundle { return c[1:] },
 	} {
 		chain, root := newChain(t, "owner")
-		_, err := chain.Open(root, owner, nil)
+		_, _, err := open(chain, root)
 		require.NoError(t, err)
-		_, err = change(chain).Open(root, owner, nil)
+		_, _, err = open(change(chain), root)
 		require.Error(t, err, name)
 	}
 	chain, root := newChain(t, "owner")
 	root[0] ^= 1
-	_, err := chain.Open(root, owner, nil)
+	_, _, err := open(chain, root)
 	require.ErrorContains(t, err, "the first task of a stream")
 }

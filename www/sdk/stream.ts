@@ -7,7 +7,7 @@
 import { type Bytes, bigEndian, concat, equal, toHex } from './bytes.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
-import { Reader } from './msgpack.js';
+import { FormatError, Reader } from './msgpack.js';
 import { sha256 } from './signature.js';
 import type { Store } from './store.js';
 import { type Task, parseTask } from './task.js';
@@ -82,6 +82,7 @@ export async function parseStream(chain: Bytes, root: Root): Promise<Link[]> {
   const links: Link[] = [];
   try {
     const r = new Reader(chain);
+    r.array(2);
     for (let n = r.arrayLength(); n > 0; n--) {
       const bundle = r.raw();
       const inner = new Reader(bundle);
@@ -90,6 +91,7 @@ export async function parseStream(chain: Bytes, root: Root): Promise<Link[]> {
       const id = await sha256(canonical);
       links.push({ task: parseTask(canonical), id, idText: toHex(id), bundle, parts: partsOf(canonical) });
     }
+    if (r.arrayLength() > 0) throw new FormatError('it has statements'); // who signs what follows is not known
     r.end();
   } catch (cause) {
     throw broken(`it is malformed: ${(cause as Error).message}`, cause);

@@ -66,9 +66,9 @@ func (r *relay) addStream(url string) (offer, error) {
 
 // chainOf returns a stream as relays serve it.
 func chainOf(tasks []*fixture.Task) ([]byte, error) {
-	chain := taskfile.Chain{}
+	chain := &taskfile.Chain{}
 	for _, t := range tasks {
-		chain = append(chain, t.Bundle)
+		chain.Tasks = append(chain.Tasks, t.Bundle)
 	}
 	return chain.Bytes()
 }

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// stateFlags are the flags of `verifier task state`.
+type stateFlags struct {
+	sign, to, out, recovery, ca string
+	stop                        bool
+}
+
+// stateResult is what it prints.
+type stateResult struct {
+	Stream   string `json:"stream"` // id of the first task
+	Era      uint64 `json:"era"`
+	Number   uint64 `json:"number"`
+	Position uint64 `json:"position"` // of the newest task
+	Key      string `json:"key"`      // who signs what follows; "" where the stream ends
+	Stopped  bool   `json:"stopped"`
+}
+
+func taskStateCommand() *cobra.Command {
+	var f stateFlags
+	cmd := &cobra.Command{
+		Use:   "state FIRST --sign-key FILE (--to KEY | --stop) --out FILE",
+		Short: "Hand a stream on to another key, or end it",
+		Long: `State signs a statement about the stream whose first task is in FIRST, writes it to FILE, and hands it to
+every relay: to the first one last, as clients find it there. Pages need no change.
+
+--to hands the stream on: tasks that follow the newest one must be signed with that key (task renew
+--owner-key). --stop ends it: no task follows, and clients report no more, from their next look at the
+stream on. A statement holds for good.
+
+--sign-key is the key that signs the stream's tasks now. Or it is the recovery key, which pages and relays
+were told of beside the owner's: a statement by it voids all that was signed with owners' keys before, which
+is how a stolen one is revoked, and a stream goes on that a thief has ended. Keep that key apart, on paper
+for instance. Pass its public half as --recovery wherever a stream has one.
+
+If FILE is there already nothing is signed: it is handed over again. So run the same command again after a
+relay could not be reached.`,
+		Example: `  verifier task state may.bundle --sign-key owner.key --to ed25519:… --out on.statement
+  verifier task state may.bundle --sign-key recovery.key --recovery ed25519:… --to ed25519:… --out back.statement
+  verifier task state may.bundle --sign-key owner.key --stop --out end.statement`,
+		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.sign, "sign-key", "", "key file of the stream's owner, or the recovery key's")
+	flags.StringVar(&f.to, "to", "", "key that signs the tasks that follow, ed25519:…")
+	flags.BoolVar(&f.stop, "stop", false, "end the stream")
+	flags.StringVar(&f.recovery, "recovery", "", "the stream's recovery key, ed25519:…, if it has one")
+	flags.StringVar(&f.out, "out", "", "file to write")
+	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
+	cli.Require(cmd, "sign-key", "out")
+	return cmd
+}
+
+func (f *stateFlags) run(cmd *cobra.Command, first string) error {
+	if (f.to == "") != f.stop {
+		return cli.Usagef("missing flag: want --to or --stop, one of them")
+	}
+	root, err := loadRoot(first)
+	if err != nil {
+		return err
+	}
+	recovery, err := taskfile.ParseRecovery(f.recovery)
+	if err != nil {
+		return err
+	}
+	transport, err := handover.LoadTransport(f.ca)
+	if err != nil {
+		return err
+	}
+	client, trust := handover.NewClient(nil, transport), root.Trust(recovery)
+	served, err := client.Stream(cmd.Context(), root, trust)
+	if err != nil {
+		return err
+	}
+	raw, err := os.ReadFile(f.out)
+	if errors.Is(err, fs.ErrNotExist) {
+		raw, err = f.state(trust, served)
+	}
+	if err != nil {
+		return err
+	}
+	result, err := f.handOver(cmd.Context(), client, root, trust, served, raw)
+	if err != nil {
+		return err
+	}
+	return cli.Print(cmd, result, func(w io.Writer) error { return result.print(w) })
+}
+
+// state signs the statement and writes it.
+func (f *stateFlags) state(trust taskfile.Trust, served *handover.Served) ([]byte, error) {
+	signer, err := keyfile.LoadSign(f.sign)
+	if err != nil {
+		return nil, err
+	}
+	var key task.SignKey
+	if f.to != "" {
+		if key, err = taskfile.ParseKey("to", f.to); err != nil {
+			return nil, err
+		}
+	}
+	last := served.Tasks[len(served.Tasks)-1]
+	signed, err := taskfile.NewStatement(trust, served.Authority, last, key, signer)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := codec.Marshal(signed)
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.WriteFile(f.out, raw, 0o644); err != nil {
+		return nil, fmt.Errorf("couldn't write the statement: %w", err)
+	}
+	return raw, nil
+}
+
+// handOver hands the statement to every relay, to the last one first, and returns what it comes to.
+func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root *taskfile.Open, trust taskfile.Trust,
+	served *handover.Served, raw []byte) (*stateResult, error) {
+	last := served.Tasks[len(served.Tasks)-1].Task
+	for hop := len(last.Relays) - 1; hop >= 0; hop-- {
+		if err := client.State(ctx, root, last, hop, raw); err != nil {
+			return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", err, f.out)
+		}
+	}
+	after, err := client.Stream(ctx, root, trust)
+	if err != nil {
+		return nil, err
+	}
+	a := after.Authority
+	r := &stateResult{Stream: root.ID.String(), Era: a.Era, Number: a.Number, Position: a.Position, Stopped: a.Stopped}
+	if !a.Stopped {
+		r.Key = taskfile.FormatKey(a.Key)
+	}
+	return r, nil
+}
+
+func (r *stateResult) print(w io.Writer) error {
+	what := "ends there: nobody reports to it any more"
+	if !r.Stopped {
+		what = "goes on with tasks signed by " + r.Key
+	}
+	_, err := fmt.Fprintf(w, "Stream %s, position %d: it %s.\n", r.Stream, r.Position, what)
+	return err
+}

@@ -1,0 +1,126 @@
+package succession
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// MaxStatement is the most bytes of a signed statement.
+const MaxStatement = 1 << 10
+
+// Authority returns who decides about the stream.
+func (f *Folder) Authority() taskfile.Authority {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.authority
+}
+
+// statementsFile has the statements of the newest era. It is replaced as a whole.
+func (f *Folder) statementsFile() string { return filepath.Join(f.path, "statements") }
+
+// readStatements reads what other processes have taken. f.mu is held.
+func (f *Folder) readStatements() error {
+	raw, err := os.ReadFile(f.statementsFile())
+	if errors.Is(err, fs.ErrNotExist) && len(f.statements) == 0 {
+		return nil
+	}
+	var all taskfile.Statements
+	if err == nil {
+		err = codec.Unmarshal(raw, &all)
+	}
+	if err == nil {
+		err = f.raise(all)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrFolder, f.statementsFile(), err)
+	}
+	return nil
+}
+
+// raise takes statements that are those that are here, or what followed them. f.mu is held.
+func (f *Folder) raise(all taskfile.Statements) error {
+	next, err := all.Authority(f.trust)
+	if err != nil {
+		return err
+	}
+	seen, err := taskfile.Mark{}.Raise(f.statements, f.authority)
+	if err == nil {
+		_, err = seen.Raise(all, next)
+	}
+	if err == nil {
+		f.statements, f.authority = all, next
+	}
+	return err
+}
+
+// TakeStatement takes a statement, durably: one that follows those that are here and names the newest task that is
+// here. It is [ErrTaken] where another has its number.
+func (f *Folder) TakeStatement(raw []byte) error {
+	signed := &taskfile.SignedStatement{}
+	if err := codec.Unmarshal(raw, signed); err != nil {
+		return err
+	}
+	return f.change(func() (taskfile.Statements, error) {
+		if n := len(f.statements); n > 0 && string(f.statements[n-1].Statement) == string(signed.Statement) {
+			return f.statements, nil
+		}
+		all, err := f.statements.With(signed, f.trust)
+		if err != nil {
+			return nil, err
+		}
+		next, err := all.Authority(f.trust)
+		if last := f.tasks[len(f.tasks)-1]; err == nil &&
+			(next.Position != last.Stream.Position || next.Task != last.ID) {
+			err = invalid.Field("position", strconv.FormatUint(next.Position, 10),
+				strconv.FormatUint(last.Stream.Position, 10)+", and the id of the newest task here, "+last.ID.String())
+		}
+		return all, err
+	})
+}
+
+// adopt takes the statements of a stream that was checked as a whole.
+func (f *Folder) adopt(all taskfile.Statements) error {
+	return f.change(func() (taskfile.Statements, error) { return all, nil })
+}
+
+// change replaces the statements, durably, by what next returns.
+func (f *Folder) change(next func() (taskfile.Statements, error)) error {
+	f.making.Lock()
+	defer f.making.Unlock()
+	unlock, err := f.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := f.Refresh(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all, err := next()
+	if err != nil {
+		return err
+	}
+	before, after := f.statements, f.authority
+	if err := f.raise(all); err != nil || f.authority == after {
+		return err
+	}
+	raw, err := codec.Marshal(&all)
+	if err == nil {
+		err = durable.WriteFile(f.statementsFile(), raw, 0o600)
+	}
+	if err != nil {
+		f.statements, f.authority = before, after
+		return fmt.Errorf("%w: %w", ErrFolder, err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package relay_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// newKey returns a key pair.
+func newKey(t *testing.T) (task.SignKey, ed25519.PrivateKey) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	return task.SignKey(public), private
+}
+
+// stated is a stream with a recovery key.
+type stated struct {
+	*relaytest.Cascade
+	trust taskfile.Trust
+	list  *onion.SignedKeyList // the verifier's, of position 1
+}
+
+func newStated(t *testing.T, recovery task.SignKey, hops int) *stated {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Hops: hops, Task: relaytest.InStream(),
+		Config: func(_ int, cfg *relay.Config) {
+			cfg.Tasks[0].Recovery = taskfile.FormatKey(recovery)
+		}})
+	return &stated{c, c.Open.Trust(recovery), c.NextVerifierKeys(t, 1, 1)}
+}
+
+// says signs a statement that follows what the first relay serves, for a key or, if it is zero, the end.
+func (s *stated) says(t *testing.T, key task.SignKey, signer ed25519.PrivateKey) []byte {
+	t.Helper()
+	served, err := s.Verifier.Stream(t.Context(), s.Open, s.trust)
+	require.NoError(t, err)
+	one, err := taskfile.NewStatement(s.trust, served.Authority, served.Tasks[len(served.Tasks)-1], key, signer)
+	require.NoError(t, err)
+	raw, err := codec.Marshal(one)
+	require.NoError(t, err)
+	return raw
+}
+
+func (s *stated) hand(t *testing.T, hop int, statement []byte) error {
+	t.Helper()
+	return s.Verifier.State(t.Context(), s.Open, s.Open.Task, hop, statement)
+}
+
+// renew has an owner sign the task at position 1 and hands it to all relays.
+func (s *stated) renew(t *testing.T, owner *handover.Client) error {
+	t.Helper()
+	bundle, err := owner.Renew(t.Context(), s.Open, handover.Renewal{Count: 1, Now: s.Clock.Now(),
+		Verifier: s.list, Recovery: s.trust.Recovery})
+	if err != nil {
+		return err
+	}
+	raw, err := bundle.Bytes()
+	require.NoError(t, err)
+	open, err := bundle.Open(nil)
+	require.NoError(t, err)
+	for hop := range s.Open.Relays {
+		if err := owner.Succeed(t.Context(), s.Open, open.Task, hop, raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestOwnerHandsOn: a stream goes on with the key that its owner names, and not with the old one, also after a
+// restart; anyone may hand the statement over, and again.
+func TestOwnerHandsOn(t *testing.T) {
+	recovery, _ := newKey(t)
+	s := newStated(t, recovery, 2)
+	stops := []func(){s.Start(t, 0), s.Start(t, 1)}
+	owner, old := s.AsOwner(t)
+	next, private := newKey(t)
+	on := s.says(t, next, owner)
+	for hop := range s.Open.Relays {
+		require.NoError(t, s.hand(t, hop, on))
+		require.NoError(t, s.hand(t, hop, on))
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	s.StartAll(t)
+	_, err := old.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
+	require.ErrorIs(t, err, handover.ErrUnauthorized)
+	require.ErrorContains(t, s.renew(t, old), "owner-key")
+	require.NoError(t, s.renew(t, handover.NewClient(private, nil)))
+	served, err := s.Verifier.Stream(t.Context(), s.Open, s.trust)
+	require.NoError(t, err)
+	require.Len(t, served.Tasks, 2)
+	require.Equal(t, next, served.Tasks[1].Owner)
+}
+
+// TestThiefLosesTheKey: what a thief of the owner's key has signed falls with the recovery key's statement, which
+// the thief can neither undo nor repeat for another key.
+func TestThiefLosesTheKey(t *testing.T) {
+	recovery, rescue := newKey(t)
+	s := newStated(t, recovery, 1)
+	s.Start(t, 0)
+	owner, _ := s.AsOwner(t)
+	stolen, thief := newKey(t)
+	next, private := newKey(t)
+	taken := s.says(t, stolen, owner)
+	late := s.says(t, next, owner)
+	require.NoError(t, s.hand(t, 0, taken))
+	require.ErrorIs(t, s.hand(t, 0, late), problem.New(problem.Malformed, ""), "the thief was faster")
+	end := s.says(t, task.SignKey{}, thief)
+	back, other := s.says(t, next, rescue), s.says(t, stolen, rescue)
+	require.NoError(t, s.hand(t, 0, end))
+	require.NoError(t, s.hand(t, 0, back))
+	for _, bad := range [][]byte{taken, end, other} {
+		require.Error(t, s.hand(t, 0, bad))
+	}
+	require.ErrorContains(t, s.renew(t, handover.NewClient(thief, nil)), "owner-key")
+	require.NoError(t, s.renew(t, handover.NewClient(private, nil)))
+}
+
+// TestStreamStops: the first relay takes no report any more and no task follows.
+func TestStreamStops(t *testing.T) {
+	recovery, _ := newKey(t)
+	s := newStated(t, recovery, 1)
+	s.Start(t, 0)
+	owner, client := s.AsOwner(t)
+	require.NoError(t, s.Post(t.Context(), 0, s.Seal(t, 0, 1), relaytest.Network(1)))
+	require.NoError(t, s.hand(t, 0, s.says(t, task.SignKey{}, owner)))
+	err := s.Post(t.Context(), 0, s.Seal(t, 0, 2), relaytest.Network(2))
+	require.ErrorIs(t, err, problem.New(problem.EpochClosed, ""))
+	_, err = client.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
+	require.ErrorIs(t, err, handover.ErrUnauthorized)
+	_, err = handover.NewClient(make(ed25519.PrivateKey, 64), nil).NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
+	require.ErrorIs(t, err, handover.ErrUnauthorized, "the key of nobody")
+}
+
+// TestStatementsAreChecked: what is no statement, too long, or about a task that is not the newest here.
+func TestStatementsAreChecked(t *testing.T) {
+	recovery, _ := newKey(t)
+	s := newStated(t, recovery, 1)
+	s.Start(t, 0)
+	owner, client := s.AsOwner(t)
+	next, _ := newKey(t)
+	early := s.says(t, next, owner)
+	require.NoError(t, s.renew(t, client))
+	err := s.hand(t, 0, early)
+	require.ErrorContains(t, err, "position")
+	require.ErrorIs(t, err, problem.New(problem.Malformed, ""))
+	require.NoError(t, s.hand(t, 0, s.says(t, next, owner)))
+	for body, want := range map[string]int{"": http.StatusBadRequest, "\x92\xc4\x00\xc4\x00": http.StatusBadRequest,
+		strings.Repeat("x", 1<<11): http.StatusRequestEntityTooLarge} {
+		resp, err := http.Post(s.Open.StatementsURL(s.Open.Task, 0), "", strings.NewReader(body))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, want, resp.StatusCode)
+	}
+}

@@ -1,0 +1,224 @@
+package taskfile
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// statementLabel opens every statement.
+const statementLabel = "doona-statement"
+
+// MaxStatements is the most statements of an era: an owner, or a thief of the key, cannot pile them up.
+const MaxStatements = 16
+
+// Statement says who signs the tasks of a stream from some position on, or that the stream ends there. An era
+// begins with statement 0, by the recovery key, and voids all statements of eras before; era 0 begins with the
+// owner's key that everybody was told, and has no statement 0. Each further statement is by the key that the one
+// before names. So whoever holds an owner's key loses it to the recovery key, whatever was signed with it.
+type Statement struct {
+	Label    string
+	Version  uint64
+	Root     []byte // Id of the stream's first task.
+	Era      uint64
+	Number   uint64
+	Position uint64 // Of the newest task that there is: who signed it and those before does not matter any more.
+	Task     []byte // Its id.
+	Key      []byte // Who signs what follows; empty: nothing does, and nobody reports any more.
+}
+
+// SignedStatement is a statement with its signature: msgpack [statement, signature].
+type SignedStatement struct {
+	Statement []byte
+	Signature []byte
+}
+
+// Trust is what somebody was told of a stream: by a page's own text, or a configuration.
+type Trust struct {
+	Root     task.ID
+	Owner    task.SignKey
+	Recovery task.SignKey // Zero: none, and no era but the first is accepted.
+	Allow    []string     // What later tasks may change, where the first task allows it, too.
+}
+
+// Authority is who decides about a stream after its statements. The zero value is that of none.
+type Authority struct {
+	Era, Number uint64
+	Position    uint64 // All tasks up to here are those of Task's line.
+	Task        task.ID
+	Key         task.SignKey
+	Stopped     bool
+}
+
+// NewStatement returns the statement that follows a, about a stream whose newest task is last: by the recovery key
+// where recover says so, and else by a's. A zero key stops the stream.
+func NewStatement(trust Trust, a Authority, last *Open, key task.SignKey, signer ed25519.PrivateKey) (
+	*SignedStatement, error) {
+	by := task.SignKey(signer.Public().(ed25519.PublicKey))
+	s := Statement{Label: statementLabel, Version: task.Version, Root: trust.Root[:], Era: a.Era, Number: a.Number + 1,
+		Position: last.Stream.Position, Task: last.ID[:], Key: key[:]}
+	if key == (task.SignKey{}) {
+		s.Key = []byte{}
+	}
+	switch {
+	case by == trust.Recovery:
+		s.Era, s.Number = a.Era+1, 0
+	case a.Stopped || by != a.Key:
+		return nil, invalid.Field("sign-key", FormatKey(by), "that of the stream's owner, or the recovery key")
+	}
+	body, err := codec.Marshal(&s)
+	if err != nil {
+		return nil, err
+	}
+	return &SignedStatement{body, onion.Sign(signer, onion.SignStatement, body)}, nil
+}
+
+// Statements are those of the newest era, by number.
+type Statements []*SignedStatement
+
+// With returns the statements with one more: behind the last, or, where it begins a later era, instead of all.
+func (s Statements) With(next *SignedStatement, trust Trust) (Statements, error) {
+	now, err := s.Authority(trust)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := next.parse(trust.Root)
+	if err != nil {
+		return nil, err
+	}
+	all := append(slices.Clone(s), next)
+	if parsed.Era > now.Era {
+		all = Statements{next}
+	}
+	_, err = all.Authority(trust)
+	return all, err
+}
+
+// Authority checks the statements, and returns what they come to. It does not look at tasks: [Authority.Check] does.
+func (s Statements) Authority(trust Trust) (Authority, error) {
+	a := Authority{Key: trust.Owner}
+	if len(s) > MaxStatements {
+		return a, invalid.Field("statements", strconv.Itoa(len(s)), "at most "+strconv.Itoa(MaxStatements)+" of an era")
+	}
+	for i, signed := range s {
+		one, err := signed.parse(trust.Root)
+		if err == nil {
+			a, err = a.after(one, signed, trust, i == 0)
+		}
+		if err != nil {
+			return a, fmt.Errorf("statement %d: %w", i, err)
+		}
+	}
+	return a, nil
+}
+
+func (s *SignedStatement) parse(root task.ID) (*Statement, error) {
+	one := &Statement{}
+	if err := codec.Unmarshal(s.Statement, one); err != nil {
+		return nil, err
+	}
+	switch {
+	case one.Label != statementLabel || one.Version != task.Version:
+		return nil, errors.New("not " + statementLabel + " of version " + strconv.Itoa(task.Version))
+	case task.ID(sized(one.Root)) != root:
+		return nil, invalid.Field("root", fmt.Sprintf("%x", one.Root), root.String()+", the first task of the stream")
+	case len(one.Task) != 32 || len(one.Key) != 0 && len(one.Key) != 32:
+		return nil, invalid.Field("statement", "a key or an id of another length", "32 bytes")
+	}
+	return one, nil
+}
+
+// sized returns 32 bytes, zeros for what has another length.
+func sized(b []byte) (out [32]byte) {
+	if len(b) == len(out) {
+		copy(out[:], b)
+	}
+	return out
+}
+
+// after returns who decides after a further statement. first: it is the first that is known of its era.
+func (a Authority) after(s *Statement, signed *SignedStatement, trust Trust, first bool) (Authority, error) {
+	signer := a.Key
+	switch {
+	case first && s.Era > 0 && s.Number == 0:
+		if signer = trust.Recovery; signer == (task.SignKey{}) {
+			return a, invalid.Field("era", strconv.FormatUint(s.Era, 10), "0, as no recovery key is known")
+		}
+	case s.Era != a.Era || s.Number != a.Number+1:
+		return a, invalid.Field("number", fmt.Sprintf("%d of era %d", s.Number, s.Era),
+			fmt.Sprintf("%d of era %d", a.Number+1, a.Era))
+	case a.Stopped:
+		return a, invalid.Field("statement", "one behind the end of the stream", "none but by the recovery key")
+	case s.Position < a.Position:
+		return a, invalid.Field("position", strconv.FormatUint(s.Position, 10),
+			"not before that of the statement before")
+	}
+	if !onion.Verify(signer[:], onion.SignStatement, signed.Statement, signed.Signature) {
+		return a, onion.ErrSigner
+	}
+	return Authority{Era: s.Era, Number: s.Number, Position: s.Position, Task: task.ID(s.Task), Key: sized(s.Key),
+		Stopped: len(s.Key) == 0}, nil
+}
+
+// Check is an error unless a stream's task at a position, with an id and by an owner, is what the statements say.
+func (a Authority) Check(position uint64, id task.ID, owner task.SignKey) error {
+	spoken := a.Era > 0 || a.Number > 0
+	switch {
+	case spoken && position == a.Position && id != a.Task:
+		return invalid.Field("task", id.String(), a.Task.String()+", which the statements name")
+	case spoken && position <= a.Position:
+		return nil // the hash of the one that is named covers it
+	case a.Stopped:
+		return invalid.Field("stream.position", strconv.FormatUint(position, 10), "none: the stream was stopped")
+	case owner != a.Key:
+		return invalid.Field("owner", FormatKey(owner), FormatKey(a.Key)+", who signs the stream's tasks")
+	}
+	return nil
+}
+
+// ErrStatements is returned for statements that are not those that were seen, and what followed them.
+var ErrStatements = errors.New("other statements about the stream than were seen")
+
+// Mark is what is remembered of statements: the newest era, number and the SHA-256 of the statement there.
+type Mark struct {
+	Era    uint64   `json:"era"`
+	Number uint64   `json:"number"`
+	Hash   [32]byte `json:"hash"` // Zeros: no statement was seen.
+}
+
+// Raise holds checked statements against what was seen, and returns what is to be remembered.
+func (m Mark) Raise(s Statements, a Authority) (Mark, error) {
+	if m.Hash != ([32]byte{}) {
+		at := int(m.Number)
+		if a.Era == 0 {
+			at-- // era 0 has no statement 0
+		}
+		switch {
+		case a.Era < m.Era || a.Era == m.Era && a.Number < m.Number:
+			return m, fmt.Errorf("%w: number %d of era %d, where number %d of era %d was seen", ErrStatements, a.Number,
+				a.Era, m.Number, m.Era)
+		case a.Era == m.Era && sha256.Sum256(s[at].Statement) != m.Hash:
+			return m, fmt.Errorf("%w: another number %d of era %d", ErrStatements, m.Number, m.Era)
+		}
+	}
+	if len(s) == 0 {
+		return m, nil
+	}
+	return Mark{a.Era, a.Number, sha256.Sum256(s[len(s)-1].Statement)}, nil
+}
+
+// ParseRecovery reads a recovery key, "ed25519:…"; "" is none.
+func ParseRecovery(text string) (key task.SignKey, err error) {
+	if text == "" {
+		return key, nil
+	}
+	return ParseKey("recovery", text)
+}
