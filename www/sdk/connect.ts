@@ -16,7 +16,7 @@ import { bodyOf } from './read.js';
 import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { StreamDoona } from './stream-doona.js';
-import { type Link, Memory, current, parseStream, sameEpoch } from './stream.js';
+import { Memory, type Stream, current, parseStream, sameEpoch } from './stream.js';
 import { supported } from './supported.js';
 import type { Task } from './task.js';
 import { engine } from './thread.js';
@@ -33,7 +33,8 @@ import { newToken } from './token.js';
  * names and against what was seen before; it is asked once in an epoch.
  *
  * @throws DoonaError `insecure-context`, `invalid-option`, `task-unreachable`, `task-refused`,
- * `stream-broken`, `stream-forked`, `stream-replayed`, `claim-refused`, `epsilon-too-large`, `delta-too-large`,
+ * `stream-broken`, `stream-forked`, `stream-replayed`, `stream-stopped`, `claim-refused`, `epsilon-too-large`,
+ * `delta-too-large`,
  * `storage-unavailable`, `module-failed`;
  * the signal's reason when it is aborted
  */
@@ -63,11 +64,11 @@ async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
 async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
   const [store, started] = await Promise.all([options.store ?? indexedDBStore(), startEngine(options, pinned)]);
   const memory = new Memory(store, pinned.idText);
-  const root = { id: pinned.id, allow: pinned.allow! };
-  const links = async (now: number): Promise<readonly Link[]> => {
+  const root = { ...pinned, allow: pinned.allow! };
+  const served = async (now: number): Promise<Stream> => {
     const kept = await memory.kept();
     const old = kept && (await parseStream(kept.chain, root).catch(() => undefined));
-    if (old && sameEpoch(current(old, kept.at).task, kept.at, now)) return old;
+    if (old && sameEpoch(current(old.links, kept.at).task, kept.at, now)) return old;
     const chain = await fetchBundle(pinned.url, options.signal, 'no-store');
     const fresh = await parseStream(chain, root);
     await memory.check(fresh);
@@ -76,9 +77,10 @@ async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doon
   };
   const follow = async (last?: Parts): Promise<Parts> => {
     const now = Date.now();
-    const all = await links(now);
+    const all = await served(now);
     await memory.check(all);
-    const link = current(all, now);
+    if (all.authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
+    const link = current(all.links, now);
     if (link.idText === last?.id) return last;
     const parts = await partsOf(options, { ...pinned, ...link }, link.bundle, store, started, pinned.idText);
     await memory.mark(link); // not before its owner's signature was checked

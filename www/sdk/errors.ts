@@ -11,7 +11,8 @@ export type ErrorCode =
   | 'task-refused' // Wrong owner, hash, signature, key list or encoding.
   | 'stream-broken' // The stream's tasks do not follow each other, or change what may not change.
   | 'stream-forked' // Another task stands at a position of the stream that was seen before.
-  | 'stream-replayed' // The stream lacks a task that was seen before.
+  | 'stream-replayed' // The stream lacks a task or a statement that was seen before.
+  | 'stream-stopped' // The stream's owner has ended it.
   | 'claim-refused' // The task's parameters do not derive the guarantee it claims.
   | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon or the budget.
   | 'delta-too-large' // All epochs of the task together exceed maxDelta.

@@ -36,6 +36,10 @@ export interface ConnectOptions {
    * "clients.quota", "name", "relays.url" and "verifier.url". Default: nothing.
    */
   readonly allow?: readonly string[];
+  /**
+   * Of a stream, the key that may replace the owner's, or stop the stream: "ed25519:" and base64url. Default: none.
+   */
+  readonly recovery?: string;
   /** The task owner's key, "ed25519:" and base64url. Required. */
   readonly owner: string;
   /**
@@ -95,6 +99,7 @@ export interface Pinned {
   readonly id: Bytes;
   readonly idText: string;
   readonly owner: Bytes;
+  readonly recovery: Bytes | undefined;
   readonly spread: number;
   readonly maxDelta: number;
   readonly maxEpsilon: number;
@@ -117,6 +122,7 @@ export function validate(options: ConnectOptions): Pinned {
   const allow = allowed(options, what === 'stream');
   const owner = typeof options.owner === 'string' ? parseKey(options.owner) : undefined;
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
+  const recovery = recoveryOf(options, what === 'stream');
   const { maxDelta = 0.001, spread = 2000 } = options;
   const maxEpsilon = options.budget ? options.maxEpsilon ?? Infinity : options.maxEpsilon;
   if (!within(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon,
@@ -130,7 +136,7 @@ export function validate(options: ConnectOptions): Pinned {
     throw invalidOption('sealing', sealing, '"webcrypto" or "wasm"');
   }
   const folder = modules === undefined ? undefined : address('modules', modules, 'file:');
-  return { url, allow, id, idText, owner, spread, maxDelta, maxEpsilon, limit, when, modules: folder };
+  return { url, allow, id, idText, owner, recovery, spread, maxDelta, maxEpsilon, limit, when, modules: folder };
 }
 
 /** The budget, or what the older option stands for: one over all time, of any δ. */
@@ -148,6 +154,14 @@ function limitOf({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number
     within(days, Number.MIN_VALUE, Infinity);
   if (valid) return { epsilon, delta, days, option: 'budget' };
   throw invalidOption('budget', JSON.stringify(budget), 'epsilon above 0, delta above 0 and at most 1, days above 0');
+}
+
+function recoveryOf({ recovery }: ConnectOptions, stream: boolean): Bytes | undefined {
+  if (recovery === undefined) return undefined;
+  const key = stream && typeof recovery === 'string' ? parseKey(recovery) : undefined;
+  if (key) return key;
+  throw invalidOption('recovery', recovery, stream ? '"ed25519:" and 32 bytes as unpadded base64url'
+    : 'nothing without stream');
 }
 
 /** Returns what later tasks of a stream may change. */

@@ -7,8 +7,9 @@
 import { type Bytes, bigEndian, concat, equal, toHex } from './bytes.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
-import { FormatError, Reader } from './msgpack.js';
+import { Reader } from './msgpack.js';
 import { sha256 } from './signature.js';
+import { type Authority, type Deciders, mostStatements, readStatements } from './statement.js';
 import type { Store } from './store.js';
 import { type Task, parseTask } from './task.js';
 
@@ -18,16 +19,22 @@ export interface Link {
   readonly id: Bytes;
   readonly idText: string;
   readonly bundle: Bytes;
+  /** Who must have signed it. */
+  readonly owner: Bytes;
   /** Its parts, by which it is compared with the first task. */
   readonly parts: readonly Part[];
 }
 
 type Part = readonly [name: string, form: string];
 
+/** A stream as it was fetched. */
+export interface Stream {
+  readonly links: readonly Link[];
+  readonly authority: Authority;
+}
+
 /** What a page pins of a stream. */
-export interface Root {
-  /** The id of the first task. */
-  readonly id: Bytes;
+export interface Root extends Deciders {
   /** The parts that the page lets later tasks change, where the first task does, too. */
   readonly allow: readonly string[];
 }
@@ -75,11 +82,13 @@ function partsOf(canonical: Bytes): Part[] {
 /**
  * Reads a stream as its first relay serves it and checks it as far as hashes go: that it begins with the task
  * that the page names; that each task names the one before and begins when that is over; and that none changes
- * what it may not. The owner's signature of any task covers all before it, and is checked when one is opened.
+ * what it may not. The signature of any task covers all before it, and is checked when one is opened. That of
+ * statements is checked here: they name a task by its hash, and who signs those behind it.
  * @throws DoonaError `stream-broken`
  */
-export async function parseStream(chain: Bytes, root: Root): Promise<Link[]> {
+export async function parseStream(chain: Bytes, root: Root): Promise<Stream> {
   const links: Link[] = [];
+  let authority: Authority;
   try {
     const r = new Reader(chain);
     r.array(2);
@@ -87,18 +96,28 @@ export async function parseStream(chain: Bytes, root: Root): Promise<Link[]> {
       const bundle = r.raw();
       const inner = new Reader(bundle);
       inner.array(4);
-      const canonical = inner.bin();
+      const [canonical, owner] = [inner.bin(), inner.bin(32)];
       const id = await sha256(canonical);
-      links.push({ task: parseTask(canonical), id, idText: toHex(id), bundle, parts: partsOf(canonical) });
+      links.push({ task: parseTask(canonical), id, idText: toHex(id), bundle, owner, parts: partsOf(canonical) });
     }
-    if (r.arrayLength() > 0) throw new FormatError('it has statements'); // who signs what follows is not known
+    authority = await readStatements(r, root);
     r.end();
   } catch (cause) {
     throw broken(`it is malformed: ${(cause as Error).message}`, cause);
   }
   links.forEach((link, position) => checkLink(links, position, link, root));
   if (links.length === 0) throw broken('it has no task');
-  return links;
+  return { links: decided(links, authority), authority };
+}
+
+/** Holds a stream against its statements, and returns its tasks with who must have signed each. */
+function decided(links: readonly Link[], { about, key, stopped }: Authority): readonly Link[] {
+  if (!about) return links.map((link) => ({ ...link, owner: key }));
+  const named = links[about.position];
+  if (!named || !equal(named.id, about.id)) throw broken(`position ${about.position} is not as its statements say`);
+  if (stopped && links.length > about.position + 1) throw broken(`it goes on behind position ${about.position}`);
+  // Who signed tasks up to there does not matter: the hash that the statements name covers them.
+  return links.map((link, position) => (position > about.position ? { ...link, owner: key } : link));
 }
 
 function checkLink(links: readonly Link[], position: number, { id, task, parts }: Link, root: Root): void {
@@ -126,6 +145,9 @@ export function current(links: readonly Link[], milliseconds: number): Link {
   return links.findLast(({ task }) => startOf(task.epochs, 0).getTime() <= milliseconds) ?? links[0]!;
 }
 
+/** More than the statements of an era. */
+const numbers = 2 * mostStatements;
+
 /**
  * What is remembered of a stream in the store of reports, under names that no task has: its hash at every position
  * that was opened, each in an entry of its own, so that no tab takes back what another has seen; and the stream
@@ -134,18 +156,23 @@ export function current(links: readonly Link[], milliseconds: number): Link {
 export class Memory {
   readonly #marks: string;
   readonly #fetched: string;
+  readonly #said: string;
 
   /** @param root the id of the first task, in hexadecimal */
   constructor(readonly store: Store, root: string) {
     this.#marks = `stream ${root}`;
     this.#fetched = `fetched ${root}`;
+    this.#said = `statements ${root}`;
   }
 
   /**
-   * @throws DoonaError `stream-forked` where another task stands at a position that was seen, `stream-replayed` where
-   * one that was seen is missing
+   * Holds a stream against what was seen, and remembers its statements.
+   * @throws DoonaError `stream-forked` where another task stands at a position that was seen, or another statement
+   * has a
+   * number, `stream-replayed` where one that was seen is missing
    */
-  async check(links: readonly Link[]): Promise<void> {
+  async check({ links, authority }: Stream): Promise<void> {
+    await this.#hear(authority);
     for (const { epoch: position, body } of await this.store.sealed(this.#marks)) {
       const link = links[position];
       if (!link) {
@@ -156,6 +183,25 @@ export class Memory {
         throw new DoonaError('stream-forked',
           `couldn't accept the stream: another task has position ${position} than was seen`);
       }
+    }
+  }
+
+  /** Each statement has an entry of its own, by era and number. */
+  async #hear({ era, hashes }: Authority): Promise<void> {
+    const last = Math.max(0, ...hashes.keys());
+    for (const { epoch: place, body } of await this.store.sealed(this.#said)) {
+      const [of, number] = [Math.floor(place / numbers), place % numbers];
+      if (of > era || (of === era && number > last)) {
+        throw new DoonaError('stream-replayed',
+          `couldn't accept the stream: statement ${number} of era ${of} was seen`);
+      }
+      if (of === era && !equal(hashes.get(number)!, body!)) {
+        throw new DoonaError('stream-forked',
+          `couldn't accept the stream: another statement ${number} of era ${era} was seen`);
+      }
+    }
+    for (const [number, body] of hashes) {
+      await this.store.put({ task: this.#said, epoch: era * numbers + number, state: 'sealed', body });
     }
   }
 

@@ -725,6 +725,39 @@ cases['forged, forked and replayed tasks of a stream are refused, by what was se
   same(other.task.epochs.start - task.epochs.start, 1, 'who saw neither takes either');
 };
 
+for (const [variant, code] of [['statement hidden', 'task-refused'], ['statement forged', 'stream-broken'],
+  ['statement too far', 'stream-broken'], ['old owner', 'task-refused'], ['thief goes on', 'task-refused'],
+  ['stopped', 'stream-stopped'], ['behind the end', 'stream-broken']]) {
+  cases[`a stream about which something was said: "${variant}" is refused`] = async (host) => {
+    await serve(host, String(variant));
+    await refused(host, later(2, () => connect(host, 'stream', { store: host.sdk.memoryStore() })), String(code));
+  };
+}
+
+cases['an owner hands a stream on, and the recovery key takes it back; what was said is remembered'] = async (host) => {
+  const options = ownStore(host);
+  const visit = (/** @type {number} */ hours) => later(hours, () => connect(host, 'stream', options));
+  await serve(host, 'good');
+  await visit(1);
+  await serve(host, 'handed on');
+  same((await visit(2)).task.stream?.position, 2);
+  await take(host);
+  await later(2, async () => (await visit(0)).report(7));
+  same((await take(host)).map((s) => s.messages), [[['0007']]]);
+  await serve(host, 'good');
+  await refused(host, visit(3), 'stream-replayed');
+  await serve(host, 'other statement');
+  await refused(host, visit(3), 'stream-forked');
+  await serve(host, 'rescued');
+  same((await visit(3)).task.stream?.position, 2);
+  await serve(host, 'handed on');
+  await refused(host, visit(4), 'stream-replayed');
+  await serve(host, 'rescued');
+  const { recovery: _, ...offer } = /** @type {any} */ (host.tasks['stream']);
+  const untold = { ...host, tasks: { ...host.tasks, stream: offer } };
+  await refused(host, later(4, () => connect(untold, 'stream', { store: host.sdk.memoryStore() })), 'stream-broken');
+};
+
 cases['options of streams are named'] = async (host) => {
   const { stream, owner } = host.tasks['stream'] ?? { owner: '' };
   const bad = (/** @type {object} */ options, /** @type {string} */ field) =>
@@ -733,6 +766,7 @@ cases['options of streams are named'] = async (host) => {
   await bad({ task: host.tasks['mean']?.task }, 'task');
   await bad({ stream: undefined, task: stream, owner }, 'task');
   await bad({ allow: ['batch.size'] }, 'allow');
+  await bad({ recovery: 'x' }, 'recovery');
   await refused(host, connect(host, 'mean', { allow: ['name'] }), 'invalid-option', 'allow');
 };
 

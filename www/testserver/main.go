@@ -69,7 +69,8 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := announce(siteURL, relayURL, all, map[string]offer{"tokens": t.offer, "stream": offered, "years": years}); err != nil {
+	if err := announce(siteURL, relayURL, all,
+		map[string]offer{"tokens": t.offer, "stream": offered, "years": years}); err != nil {
 		return err
 	}
 	go http.Serve(siteAt, site(dir, relayURL, r, t))
@@ -82,7 +83,9 @@ type offer struct {
 	Task   string `json:"task,omitempty"`
 	Stream string `json:"stream,omitempty"`
 	Owner  string `json:"owner"`
-	Stride int    `json:"stride,omitempty"` // days from one visit to the next, for tests of years
+
+	Recovery string `json:"recovery,omitempty"`
+	Stride   int    `json:"stride,omitempty"` // days from one visit to the next, for tests of years
 }
 
 func announce(site, relay string, all map[string]*scenario, tasks map[string]offer) error {

@@ -57,11 +57,15 @@ func (r *relay) addStream(url string) (offer, error) {
 			return offer{}, err
 		}
 	}
+	recovery, err := r.addStatements(root, one)
+	if err != nil {
+		return offer{}, err
+	}
 	for _, t := range []*fixture.Task{root, one, two, three} {
 		r.tasks[t.Path()] = &scenario{Task: t}
 	}
 	first := taskfile.Open{Task: root.Task, ID: root.ID}
-	return offer{Stream: first.StreamURL(first.Task), Owner: root.OwnerText()}, nil
+	return offer{Stream: first.StreamURL(first.Task), Owner: root.OwnerText(), Recovery: recovery}, nil
 }
 
 // chainOf returns a stream as relays serve it.

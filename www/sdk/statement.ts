@@ -1,0 +1,76 @@
+/**
+ * Statements about a stream: who signs its tasks from some position on, or that it ends there. docs/SPEC.md,
+ * section 4, has the rules; wire/taskfile/statement.go is the same in Go.
+ * @module
+ */
+
+import { type Bytes, equal } from './bytes.js';
+import { FormatError, Reader } from './msgpack.js';
+import { sha256, verify } from './signature.js';
+import { label } from './task.js';
+
+/** The most statements of an era. */
+export const mostStatements = 16;
+
+/** What a page was told of who decides. */
+export interface Deciders {
+  /** The id of the stream's first task. */
+  readonly id: Bytes;
+  readonly owner: Bytes;
+  /** The key that may replace the owner's; undefined for none. */
+  readonly recovery: Bytes | undefined;
+}
+
+/** Who decides about a stream after its statements. */
+export interface Authority {
+  readonly era: number;
+  /** The SHA-256 of each statement of the era, by number; era 0 has none of number 0. */
+  readonly hashes: ReadonlyMap<number, Bytes>;
+  /** The newest task of which they speak; undefined where there are none. */
+  readonly about: { readonly position: number; readonly id: Bytes } | undefined;
+  /** Who signs what follows. */
+  readonly key: Bytes;
+  readonly stopped: boolean;
+}
+
+/**
+ * Reads the statements of the newest era and checks them, but for the task of which they speak.
+ * @throws FormatError for any other
+ */
+export async function readStatements(r: Reader, deciders: Deciders): Promise<Authority> {
+  let authority: Authority = { era: 0, hashes: new Map(), about: undefined, key: deciders.owner, stopped: false };
+  const count = r.arrayLength();
+  if (count > mostStatements) throw new FormatError(`${count} statements, want at most ${mostStatements}`);
+  for (let n = 0; n < count; n++) {
+    r.array(2);
+    authority = await after(authority, r.bin(), r.bin(64), deciders, n === 0);
+  }
+  return authority;
+}
+
+async function after(last: Authority, body: Bytes, signature: Bytes, { id: root, recovery }: Deciders,
+  first: boolean): Promise<Authority> {
+  const r = new Reader(body);
+  r.array(8);
+  label(r, 'doona-statement');
+  if (!equal(r.bin(32), root)) throw new FormatError('a statement about another stream');
+  const [era, number, position, id, key] = [r.uint(), r.uint(), r.uint(), r.bin(32), r.bin()];
+  r.end();
+  if (key.length !== 0 && key.length !== 32) throw new FormatError('a key of another length');
+  const next = Math.max(0, ...last.hashes.keys()) + 1;
+  const rescued = first && era > 0 && number === 0;
+  if (!rescued && (era !== last.era ||
+    number !== next)) throw new FormatError(`no statement ${next} of era ${last.era}`);
+  if (!rescued && last.stopped) throw new FormatError('a statement behind the end');
+  if (position < (last.about?.position ?? 0)) throw new FormatError('a statement about an earlier task');
+  const signer = rescued ? recovery : last.key;
+  if (!signer) throw new FormatError('the page names no recovery key');
+  if (!(await verify(signer, 'statement', body, signature))) throw new FormatError('a statement signed by a stranger');
+  return {
+    era,
+    hashes: new Map(last.hashes).set(number, await sha256(body)),
+    about: { position, id },
+    key,
+    stopped: key.length === 0,
+  };
+}
