@@ -16,10 +16,10 @@ run_part() {
       DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/...
       DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
     coverage)
-      DOONA_FULL=1 go test -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible' ./verifier
+      DOONA_FULL=1 go test -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible|BandsOverEpochs' ./verifier
       DOONA_FULL=1 go test -timeout 60m -v -run 'EveryFaultIsNamed|ServeNames|VerifyNames|ShardsGive' ./verifier
       go test -timeout 30m -v -run 'OneTaskThenTwoThenOne|FilesOfBothLayouts' ./verifier/server
-      DOONA_FULL=1 go test -timeout 30m -v -run 'KilledServe|FaultsAreNamed' ./cmd/verifier
+      DOONA_FULL=1 go test -timeout 30m -v -run 'KilledServe|KilledAnalyze|FaultsAreNamed' ./cmd/verifier
       go test -timeout 30m -v -run 'FastPath|FastLocal' ./planner ./protocols/vectormean
       DOONA_FULL=1 go test -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable' ./planner
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;

@@ -52,26 +52,31 @@ func (v *Verifier) Publish(p Publishing) error {
 	return nil
 }
 
-// charge charges epochs whose results a report is to show, and says in its ledger what that costs and which it must
-// leave out. v.mu is held.
+// charge charges epochs whose results a report is to show, and says in its ledger which it must leave out; in a dry
+// run also what that would cost. v.mu is held.
 func (v *Verifier) charge(epochs []uint64, r *Report) (err error) {
 	b := v.booking
-	if b == nil {
-		return nil
-	}
-	var cost ledger.Cost
 	switch {
+	case b == nil:
 	case b.dry:
+		var cost ledger.Cost
 		cost, r.Ledger.Withheld, err = b.Plan(epochs)
+		r.Ledger.Published, r.DryRun = &cost, true
 	case b.whole:
 		err = b.Charge(epochs)
 	default:
 		r.Ledger.Withheld, err = b.ChargeSome(epochs)
 	}
-	if err == nil && !b.dry {
-		cost, err = b.Cost()
+	return err
+}
+
+// showPublished says what all published epochs cost by now: other tasks of the stream may have more. v.mu is held.
+func (v *Verifier) showPublished(r *Report) error {
+	if v.booking == nil || v.booking.dry {
+		return nil
 	}
-	r.Ledger.Published, r.DryRun = &cost, b.dry
+	cost, err := v.booking.Cost()
+	r.Ledger.Published = &cost
 	return err
 }
 

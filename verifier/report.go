@@ -157,6 +157,9 @@ func (v *Verifier) Report() (*Report, error) {
 		v.made = made
 	}
 	r := *v.made
+	if err := v.showPublished(&r); err != nil {
+		return nil, err
+	}
 	if v.progress != nil {
 		now := v.progress()
 		r.Progress = &now

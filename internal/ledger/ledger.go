@@ -90,7 +90,11 @@ type Ledger struct {
 // task, whose claim has been checked. It changes nothing. It is an error where the ledger is damaged, of
 // another version, older than when it was written last ([ErrSetBack]), or gone.
 func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Ledger, error) {
-	l := &Ledger{options: o, task: open, law: sync.OnceValues(law), stream: streamOf(open), budget: o.Budget,
+	stream, err := find(open, o.Folder)
+	if err != nil {
+		return nil, err
+	}
+	l := &Ledger{options: o, task: open, law: sync.OnceValues(law), stream: stream, budget: o.Budget,
 		costs: map[uint64]Cost{}}
 	if total := open.Claim.Total; o.Budget == nil && open.Stream == nil && !total.IsZero() {
 		l.budget = &Budget{total.Epsilon.Value(), total.Delta.Value()}
@@ -100,7 +104,6 @@ func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Le
 			return nil, err
 		}
 	}
-	var err error
 	l.state, err = l.read()
 	return l, err
 }
@@ -165,14 +168,19 @@ func (l *Ledger) reread() error {
 	if s.id != l.state.id { // It was begun meanwhile, and another task may have pinned another law.
 		clear(l.costs)
 	}
-	l.state = s
+	if s.id != l.state.id || s.generation != l.state.generation {
+		l.state = s
+	}
 	return nil
 }
 
-// Cost returns what the epochs cost that are charged.
+// Cost returns what the epochs cost that are charged, by whomever.
 func (l *Ledger) Cost() (Cost, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.reread(); err != nil {
+		return Cost{}, err
+	}
 	return l.cost(l.state)
 }
 

@@ -194,6 +194,12 @@ func TestStreamsShareALedger(t *testing.T) {
 		require.ErrorContains(t, more.Charge([]uint64{0}), "first task", name)
 		require.EqualValues(t, 6, cost(t, open(t, second, o)).Epochs, name)
 	}
+	handed := counted(t, 6, inStream(2))
+	handed.Owner, handed.Stream.Before = task.SignKey{9}, second.ID
+	next := open(t, handed, o)
+	require.NoError(t, next.Charge([]uint64{0}))
+	require.EqualValues(t, 7, cost(t, next).Epochs, "the stream was handed on to another owner's key")
+	require.EqualValues(t, 7, cost(t, l).Epochs, "who charged before knows")
 	alone := open(t, counted(t, 5), o)
 	require.NoError(t, alone.Charge([]uint64{0}))
 	require.EqualValues(t, 1, cost(t, alone).Epochs, "a task in no stream is one of its own")

@@ -70,7 +70,8 @@ type taskForm struct {
 	Epochs [][2]uint64 `json:"epochs"`
 }
 
-// streamOf names the ledger of a task: all tasks of a stream have one, and a task in none has its own.
+// streamOf names the ledger of a task: all tasks of a stream have one, by the owner of the first and the stream's
+// name, and a task in none has its own.
 func streamOf(open *taskfile.Open) string {
 	if open.Stream == nil {
 		return open.ID.String()
@@ -78,6 +79,33 @@ func streamOf(open *taskfile.Open) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s stream\n%x\n%s", label, open.Owner[:], open.Stream.Name)
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// find names the ledger of a task's stream. A task that another owner's key signed, to whom the stream was handed on,
+// is found by the one before it.
+func find(open *taskfile.Open, folder string) (string, error) {
+	own := streamOf(open)
+	if open.Stream == nil || open.Stream.Position == 0 {
+		return own, nil
+	}
+	paths, err := filepath.Glob(filepath.Join(folder, "*.ledger"))
+	if err != nil {
+		return "", fmt.Errorf("couldn't look for the ledger: %w", err)
+	}
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("couldn't read the ledger: %w", err)
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".ledger")
+		s, err := parse(raw, name)
+		if err == nil && slices.ContainsFunc(s.tasks, func(c charged) bool {
+			return c.id == open.Stream.Before || c.id == open.ID
+		}) {
+			return name, nil
+		}
+	}
+	return own, nil
 }
 
 func (l *Ledger) path() string { return filepath.Join(l.options.Folder, l.stream+".ledger") }
