@@ -71,7 +71,10 @@ test('what is left if nobody else is honest, and if all relays collude', () => {
   ] as const) {
     const guarantee = guaranteeOf(of, epsilon0, 3);
     assert.equal(guarantee.aloneEpsilon, alone === 1 ? guarantee.epsilon : alone);
-    assert.ok(explain(of, guarantee).worstCase.startsWith(words), explain(of, guarantee).worstCase);
+    const { text, worstCase } = explain(of, guarantee);
+    assert.ok(worstCase.startsWith(words), worstCase);
+    const besides = of === noisy && epsilon0 === 2;
+    assert.equal(text.includes('randomized answers hide yours besides'), besides, text);
   }
 });
 

@@ -51,6 +51,7 @@ export function explain(task: Task, guarantee: Guarantee, budget: Budget): Expla
     `Your answer to "${task.name}" ${sent}, at most ${often}; what is sent is encrypted in layers and mixed with the reports of others by ${plural(guarantee.relays, 'relay')}.`,
     promise,
     worstCase,
+    ...crowdOf(task, guarantee),
     'Your device has checked all that a device can check. It takes on trust:',
     ...unverified.map(({ text }) => `- ${text}.`),
   ].join('\n');
@@ -70,6 +71,15 @@ function worstCaseOf(g: Guarantee): string {
   const most = g.localEpsilon === null
     ? '' : ` That is of the randomization alone: no message more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
   return `If nobody else who reports is honest, ${alone}. If all relays work with the verifier, ${left}.${most}`;
+}
+
+/**
+ * That honest participants hide one further, where clients randomize though the promise needs none of them. By how
+ * much takes longer to compute than a visitor waits; reports of the verifier have it (`crowd_epsilon`).
+ */
+function crowdOf(task: Task, g: Guarantee): string[] {
+  if (g.minimumHonest > 0 || g.localEpsilon === null) return [];
+  return [`In a batch in which ${task.batch.min} of ${g.batch} participants are honest, their randomized answers hide yours besides, and epsilon can be less than ${upward(g.epsilon)}: the published reports say how much.`];
 }
 
 function assumptions(task: Task, g: Guarantee): Assumption[] {

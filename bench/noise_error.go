@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"math"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// noiseError is the predicted error of a bin that holds half of 10⁵ clients, among 256 bins, at ε = 1 and δ = 10⁻⁶ or
+// less, of noise by two relays beside what else there is (docs/accountant.md).
+var noiseError = Group{
+	Names: []string{"relay/noise/error/prio", "relay/noise/error/one-sided", "relay/noise/error/randomized"},
+	Run: func(context.Context, *Setup) ([]Row, error) {
+		_, m, err := histogram256(&planner.RelayNoise{})
+		if err != nil {
+			return nil, err
+		}
+		aggregate := m.Aggregate().(protocols.Diluted)
+		aggregate.AddDummies(planner.DefaultRelays, 0)
+		ours := math.Sqrt(aggregate.DummyVariance()[0])
+		t, _, err := histogram256(nil)
+		if err != nil {
+			return nil, err
+		}
+		gamma, _ := t.Param("gamma")
+		row := func(name, peer string, variance float64) Row {
+			return newRow("relay/noise/error/"+name, "clients", lower, ours).against(peer, math.Sqrt(variance))
+		}
+		return []Row{
+			row("prio", "two aggregators of shares, each with discrete Laplace noise", prioVariance()),
+			row("one-sided", "one shuffler's one-sided geometric dummies, arXiv 2504.07362", oneSidedVariance()),
+			row("randomized", "randomized response, 9 in 10 clients honest", responseVariance(gamma.Float64())),
+		}, nil
+	},
+}
+
+// halfBin is how many clients hold the bin.
+const halfBin = crowdSize / 2
+
+func histogram256(noise *planner.RelayNoise) (*task.Task, protocols.Mechanism, error) {
+	t, err := planner.Draft(planner.Query{Name: "error", Query: task.Histogram, Bins: 256, Labels: true,
+		Batch: crowdSize, Honest: 0.9, Epsilon: 1, Delta: 1e-6, Relays: noise})
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := registry.Open(t)
+	return t, m, err
+}
+
+// prioVariance is that of two draws of Pr[k] ~ e^{−|k|/2}: who changes a value changes two bins.
+func prioVariance() float64 {
+	q := math.Exp(-0.5)
+	return 2 * 2 * q / ((1 - q) * (1 - q))
+}
+
+// oneSidedVariance is that of a bin whose reports are kept with probability β = 1−e^{−ε/2}, among dummies with
+// Pr[z] ~ 1/(1+e^{ε/2})^z: ν(1−β)/β + Var[Z]/β².
+func oneSidedVariance() float64 {
+	beta, ratio := -math.Expm1(-0.5), 1/(1+math.Exp(0.5))
+	return halfBin*(1-beta)/beta + ratio/((1-ratio)*(1-ratio))/(beta*beta)
+}
+
+// responseVariance is (2) of [protocols.Cell].
+func responseVariance(gamma float64) float64 {
+	other := gamma / 256
+	own := 1 - gamma + other
+	return (halfBin*own*(1-own) + halfBin*other*(1-other)) / ((1 - gamma) * (1 - gamma))
+}
