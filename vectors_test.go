@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -98,7 +99,7 @@ func TestVectorsSignature(t *testing.T) {
 		Purpose                               onion.Purpose
 	}
 	readVectors(t, "signature", &vectors)
-	require.Len(t, vectors, 8)
+	require.Len(t, vectors, 10)
 	for _, v := range vectors {
 		require.True(t, onion.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
 		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body),
@@ -336,6 +337,52 @@ type fault struct {
 	Epoch, Seq, Users                        uint64
 	Hop, Lane                                int
 	Lanes                                    [][]hexBytes
+	statedStream
+}
+
+// statedStream is a stream and the statements about it.
+type statedStream struct {
+	Root, Recovery, Statements hexBytes
+	Tasks                      []struct{ ID, Owner hexBytes }
+}
+
+func (s *statedStream) check(t *testing.T, owner []byte) (a taskfile.Authority, err error) {
+	t.Helper()
+	trust := taskfile.Trust{Root: task.ID(s.Root), Owner: task.SignKey(owner)}
+	copy(trust.Recovery[:], s.Recovery)
+	var all taskfile.Statements
+	require.NoError(t, codec.Unmarshal(s.Statements, &all))
+	if a, err = all.Authority(trust); err != nil {
+		return a, err
+	}
+	for position, one := range s.Tasks {
+		if err := a.Check(uint64(position), task.ID(one.ID), task.SignKey(one.Owner)); err != nil {
+			return a, err
+		}
+	}
+	if a.Position >= uint64(len(s.Tasks)) {
+		err = errors.New("about a task that is not there")
+	}
+	return a, err
+}
+
+func TestVectorsStatement(t *testing.T) {
+	var vectors []struct {
+		statedStream
+		Owner, Key            hexBytes
+		Era, Number, Position uint64
+	}
+	readVectors(t, "statement", &vectors)
+	require.NotEmpty(t, vectors)
+	for _, v := range vectors {
+		a, err := v.check(t, v.Owner)
+		require.NoError(t, err)
+		require.Equal(t, []uint64{v.Era, v.Number, v.Position}, []uint64{a.Era, a.Number, a.Position})
+		require.Equal(t, a.Stopped, len(v.Key) == 0)
+		if !a.Stopped {
+			require.Equal(t, []byte(v.Key), a.Key[:])
+		}
+	}
 }
 
 // TestVectorsBad: every fault is refused, for the reason that is written beside it.
@@ -395,6 +442,11 @@ func (f *fault) run(t *testing.T) error {
 		require.NoError(t, err)
 		_, err = end.Check(parsed, onion.Context{TaskID: id, Epoch: f.Epoch, Hop: f.Hop})
 		return err
+	case "statements":
+		owner, err := hex.DecodeString(f.Owner)
+		require.NoError(t, err)
+		_, err = f.check(t, owner)
+		return err
 	case "token":
 		parsed, id := parseTask(t, f.Task)
 		key, err := token.ParsePublicKey(f.Key)
@@ -431,6 +483,7 @@ func requireReason(t *testing.T, expect string, err error) {
 		require.ErrorIs(t, err, onion.ErrOpen)
 	case "ciphertexts":
 		require.ErrorIs(t, err, onion.ErrCiphertexts)
+	case "statement":
 	case "encoding":
 		require.Regexp(t, "couldn't (parse|decode|read) |trailing", err.Error())
 		require.NotErrorIs(t, err, onion.ErrCiphertexts)

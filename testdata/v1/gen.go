@@ -60,6 +60,7 @@ func main() {
 	submissions(w)
 	batches(w)
 	ends(w)
+	statements()
 	tokens(w)
 	bad(w)
 }
@@ -237,7 +238,7 @@ func withParts(plain *task.Task) []*task.Task {
 func signatures() {
 	var out []object
 	for _, p := range []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
-		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignTime} {
+		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignTime, onion.SignSucceed, onion.SignStatement} {
 		body := []byte("body of " + string(p))
 		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
 			"purpose": string(p), "body": hexOf(body),
@@ -677,6 +678,7 @@ func bad(w *world) {
 	badSlots(w, fault)
 	badBatches(w, fault)
 	badEnds(w, fault)
+	badStatements(fault)
 	badTokens(w, fault)
 	protocolVectors(w, fault)
 }

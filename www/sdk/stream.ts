@@ -110,8 +110,12 @@ export async function parseStream(chain: Bytes, root: Root): Promise<Stream> {
   return { links: decided(links, authority), authority };
 }
 
-/** Holds a stream against its statements, and returns its tasks with who must have signed each. */
-function decided(links: readonly Link[], { about, key, stopped }: Authority): readonly Link[] {
+/**
+ * Holds a stream against its statements, and returns its tasks with who must have signed each.
+ * @throws DoonaError `stream-broken`
+ */
+export function decided<T extends Pick<Link, 'id' | 'owner'>>(links: readonly T[],
+  { about, key, stopped }: Authority): readonly T[] {
   if (!about) return links.map((link) => ({ ...link, owner: key }));
   const named = links[about.position];
   if (!named || !equal(named.id, about.id)) throw broken(`position ${about.position} is not as its statements say`);

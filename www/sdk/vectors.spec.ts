@@ -12,9 +12,11 @@ import { type Bytes, equal, fromHex } from './bytes.js';
 import { checkId, checkIssuer, checkKeys, checkOwner, parseBundle } from './bundle.js';
 import { DoonaError } from './errors.js';
 import { Module, ModuleError } from './module.js';
-import { FormatError } from './msgpack.js';
+import { FormatError, Reader } from './msgpack.js';
 import { aadOf, infoOf } from './seal.js';
 import { parseKey, sha256, verify } from './signature.js';
+import { readStatements } from './statement.js';
+import { decided } from './stream.js';
 import { parseTask } from './task.js';
 import { challengeOf } from './token.js';
 
@@ -181,4 +183,28 @@ for (const [name, { bundle, owner }] of bad('bundle')) {
     }, (error) => error instanceof DoonaError && error.code === 'task-refused');
     assert.throws(() => full.openBundle(key, hex(read('bundle.json').id), hex(bundle)), ModuleError);
   });
+}
+
+/** What statements about a stream come to, unless they or its tasks are not as they must be. */
+async function authorityOf(v: any) {
+  const recovery = v.recovery === '' ? undefined : hex(v.recovery);
+  const authority = await readStatements(new Reader(hex(v.statements)), { id: hex(v.root), owner: hex(v.owner),
+    recovery });
+  const links = v.tasks.map(({ id, owner }: any) => ({ id: hex(id), owner: hex(owner) }));
+  const foreign = decided<{ id: Bytes; owner: Bytes }>(links, authority).findIndex(({ owner }, i) =>
+    !equal(owner, links[i].owner));
+  if (foreign >= 0) throw new FormatError(`position ${foreign} is another owner's`);
+  return authority;
+}
+
+test('statement.json: who signs next', async () => {
+  for (const v of read('statement.json')) {
+    const { era, hashes, about, key, stopped } = await authorityOf(v);
+    assert.deepEqual([era, Math.max(0, ...hashes.keys()), about?.position ?? 0], [v.era, v.number, v.position]);
+    assert.deepEqual([key, stopped], [hex(v.key), v.key === '']);
+  }
+});
+
+for (const [name, v] of bad('statement')) {
+  test(`${name}: ${v.description}`, () => assert.rejects(authorityOf(v)));
 }
