@@ -27,6 +27,8 @@ type stream struct {
 func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *served) error {
 	place := first.Stream
 	switch {
+	case place == nil && c.Recovery != "":
+		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
 	case c.Successors == "" && (place == nil || place.Position > 0):
 		return nil // a later task may be served by itself
 	case c.Successors == "":

@@ -31,6 +31,8 @@ type stream struct {
 // loadStream loads the successors of a task that is the first of its stream.
 func (r *setup) loadStream(c TaskConfig, s *served) error {
 	switch {
+	case s.Stream == nil && c.Recovery != "":
+		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
 	case s.Stream == nil && c.Successors == "":
 		return nil
 	case c.Successors == "":

@@ -169,6 +169,10 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 	require.ErrorContains(t, err, "a folder of its own for every stream")
 	plain := relaytest.New(t, relaytest.Options{Hops: 1})
 	cfg = plain.Config(t, 0)
+	cfg.Tasks[0].Recovery = plain.Owner
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "invalid recovery")
+	cfg = plain.Config(t, 0)
 	cfg.Tasks[0].Successors = t.TempDir()
 	_, err = relay.New(cfg)
 	require.ErrorContains(t, err, "invalid stream")

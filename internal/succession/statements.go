@@ -1,6 +1,7 @@
 package succession
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -63,14 +64,18 @@ func (f *Folder) raise(all taskfile.Statements) error {
 }
 
 // TakeStatement takes a statement, durably: one that follows those that are here and names the newest task that is
-// here. It is [ErrTaken] where another has its number.
+// here. An error names what is wrong; that another has its number is one, too.
 func (f *Folder) TakeStatement(raw []byte) error {
 	signed := &taskfile.SignedStatement{}
 	if err := codec.Unmarshal(raw, signed); err != nil {
 		return err
 	}
+	// Anyone may send anything: nobody waits for what is no statement of somebody who may say so.
+	if has, err := f.mayFollow(signed); has || err != nil {
+		return err
+	}
 	return f.change(func() (taskfile.Statements, error) {
-		if n := len(f.statements); n > 0 && string(f.statements[n-1].Statement) == string(signed.Statement) {
+		if f.has(signed) {
 			return f.statements, nil
 		}
 		all, err := f.statements.With(signed, f.trust)
@@ -85,6 +90,23 @@ func (f *Folder) TakeStatement(raw []byte) error {
 		}
 		return all, err
 	})
+}
+
+// mayFollow says whether a statement is the last one here, and is an error unless it may follow that.
+func (f *Folder) mayFollow(signed *taskfile.SignedStatement) (has bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.has(signed) {
+		return true, nil
+	}
+	_, err = f.authority.Next(signed, f.trust)
+	return false, err
+}
+
+// has says whether a statement is the last one here. f.mu is held.
+func (f *Folder) has(signed *taskfile.SignedStatement) bool {
+	n := len(f.statements)
+	return n > 0 && bytes.Equal(f.statements[n-1].Statement, signed.Statement)
 }
 
 // adopt takes the statements of a stream that was checked as a whole.

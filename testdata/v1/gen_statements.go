@@ -112,7 +112,8 @@ func badStatements(fault faultFunc) {
 		{"position", "about a position before that of number 1", changed("two", func(b *taskfile.Statement) {
 			b.Position, b.Task = 0, s.ids[0][:]
 		})},
-		{"no_task", "about a position that has no task", changed("two", func(b *taskfile.Statement) { b.Position = 4 })},
+		{"no_task", "about a position that has no task",
+			changed("two", func(b *taskfile.Statement) { b.Position = 4 })},
 		{"owner", "a task behind the last position that another signed", s.says(on, 2, "one", "three")},
 		{"behind_the_end", "a task behind the end", s.says(on, 2, "", "three")},
 		{"nothing_said", "a task by another owner, and no statement", nil},

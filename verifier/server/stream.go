@@ -28,6 +28,8 @@ type stream struct {
 func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
 	place := first.open.Stream
 	switch {
+	case place == nil && c.Recovery != "":
+		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
 	case place == nil && c.Successors != "":
 		return invalid.Field("successors", c.Successors, "none, for a task that is in no stream")
 	case place == nil || place.Position > 0 && c.Successors == "":

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier/server"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -143,7 +146,8 @@ func TestStreamWithoutKeys(t *testing.T) {
 	stuck := func(want string) {
 		require.Eventually(t, func() bool {
 			_, metrics := fetch(t, v.admin+"/metrics")
-			return strings.Contains(metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} `+want+"\n")
+			return strings.Contains(metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} `+want+
+				"\n")
 		}, relaytest.Patience, 10*time.Millisecond)
 	}
 	stuck("0")
@@ -197,4 +201,37 @@ func TestProcessFollows(t *testing.T) {
 	require.True(t, open)
 	playEpoch(t, next, epoch)
 	require.Empty(t, p.wait(t, next.Open, batches(1)).Findings)
+}
+
+// TestStreamIsHandedOn: a verifier goes on with the owner whom the old one names, and counts in one
+// ledger.
+func TestStreamIsHandedOn(t *testing.T) {
+	c := newCascade(t, 1, 1, relaytest.InStream())
+	c.StartAll(t)
+	v := serve(t, streamConfig(t, c, t.TempDir()))
+	old, _ := c.AsOwner(t)
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	trust := c.Open.Trust(task.SignKey{})
+	one, err := taskfile.NewStatement(trust, taskfile.Authority{Key: c.Open.Owner}, c.Open, task.SignKey(public), old)
+	require.NoError(t, err)
+	raw, err := codec.Marshal(one)
+	require.NoError(t, err)
+	require.NoError(t, c.Verifier.State(t.Context(), c.Open, c.Open.Task, 0, raw))
+	owner := handover.NewClient(private, nil)
+	bundle, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
+		Verifier: c.NextVerifierKeys(t, 1, 1)})
+	require.NoError(t, err)
+	next := c.After(t, bundle)
+	raw, err = bundle.Bytes()
+	require.NoError(t, err)
+	require.NoError(t, owner.Succeed(t.Context(), c.Open, next.Open.Task, 0, raw))
+	playEpoch(t, c, 0)
+	v.wait(t, c.Open, batches(1))
+	v.awaitTask(t, next.Open)
+	c.Clock.Advance(2 * relaytest.Epoch)
+	playEpoch(t, next, 0)
+	got := v.wait(t, next.Open, batches(1))
+	require.EqualValues(t, 2, got.Ledger.Published.Epochs, "of the whole stream")
+	require.FileExists(t, filepath.Join(c.Successors("verifier"), "statements"))
 }

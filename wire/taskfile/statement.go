@@ -90,16 +90,25 @@ func (s Statements) With(next *SignedStatement, trust Trust) (Statements, error)
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := next.parse(trust.Root)
+	after, err := now.Next(next, trust)
 	if err != nil {
 		return nil, err
 	}
 	all := append(slices.Clone(s), next)
-	if parsed.Era > now.Era {
+	if after.Era > now.Era {
 		all = Statements{next}
 	}
 	_, err = all.Authority(trust)
 	return all, err
+}
+
+// Next returns who decides after one more statement, if that follows. It costs one look at a signature at most.
+func (a Authority) Next(next *SignedStatement, trust Trust) (Authority, error) {
+	one, err := next.parse(trust.Root)
+	if err != nil {
+		return a, err
+	}
+	return a.after(one, next, trust, one.Era > a.Era)
 }
 
 // Authority checks the statements, and returns what they come to. It does not look at tasks: [Authority.Check] does.

@@ -193,6 +193,7 @@ export class Memory {
   /** Each statement has an entry of its own, by era and number. */
   async #hear({ era, hashes }: Authority): Promise<void> {
     const last = Math.max(0, ...hashes.keys());
+    const fresh = new Map(hashes);
     for (const { epoch: place, body } of await this.store.sealed(this.#said)) {
       const [of, number] = [Math.floor(place / numbers), place % numbers];
       if (of > era || (of === era && number > last)) {
@@ -203,8 +204,9 @@ export class Memory {
         throw new DoonaError('stream-forked',
           `couldn't accept the stream: another statement ${number} of era ${era} was seen`);
       }
+      if (of === era) fresh.delete(number);
     }
-    for (const [number, body] of hashes) {
+    for (const [number, body] of fresh) {
       await this.store.put({ task: this.#said, epoch: era * numbers + number, state: 'sealed', body });
     }
   }
