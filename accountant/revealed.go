@@ -36,14 +36,18 @@ func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	if gamma == 1 {
 		return 0
 	}
-	p, e1 := gamma/float64(k), math.Expm1(eps)*(1-4*ulp)
+	return math.Min(1, (1-gamma)*twoCells(gamma/float64(k), users, eps))
+}
+
+// twoCells returns E[(1 − e^ε·B/(A+1))₊] of revealedDelta for a p and n, rounded up as there.
+func twoCells(p float64, users uint64, eps float64) float64 {
+	e1 := math.Expm1(eps) * (1 - 4*ulp)
 	if n := float64(users); n*p > 1.5e5 && e1 > 0 {
-		w := walk{n: n, p: p, up: 1, down: 1 + e1, scale: (1 - gamma) / (n * p)}
+		w := walk{n: n, p: p, up: 1, down: 1 + e1, scale: 1 / (n * p)}
 		value, _ := w.expectation()
-		return math.Min(1, value)
+		return value
 	}
-	cells := newPairSum(float64(users-1), 2*p, e1)
-	return math.Min(1, (1-gamma)*cells.sum()*(1+2e-10))
+	return newPairSum(float64(users-1), 2*p, e1).sum() * (1 + 2e-10)
 }
 
 // pairSum sums Pr[C]·G(C) over C ~ Bin(n, p) as stated at revealedDelta.

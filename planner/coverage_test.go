@@ -206,6 +206,9 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	case protocols.Normal:
 		return lattice(e.Step/2*scale, 2, float64(len(values))*m.WorstVariance()*scale*scale)
 	case protocols.Cell: // of which one end has what goes beyond 95 %
+		if d.Protocol == "strings" { // Who holds a text adds much more variance: an estimate above 0 widens its interval.
+			return lattice(2/(e.Own-e.Other), 1, 0)
+		}
 		return lattice(1/(e.Own-e.Other), 1, 0)
 	}
 	require.Fail(t, "unknown law", "%T", first)
@@ -246,6 +249,10 @@ func requireCoverage(t *testing.T, f any, share float64, runs int, least, most f
 func various(d *task.Task, m protocols.Mechanism) [][]float64 {
 	out := make([][]float64, d.Batch.Size)
 	for i := range out {
+		if d.Query == task.Strings {
+			out[i] = []float64{float64('a' + i*i%7), float64('a' + i%3)}
+			continue
+		}
 		out[i] = make([]float64, len(m.WorstValue()))
 		x := math.Sqrt(float64(i*i%101) / 100)
 		for l := range out[i] {

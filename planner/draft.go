@@ -22,13 +22,14 @@ import (
 // Query is what a task owner asks for.
 type Query struct {
 	Name     string       // For people. 1 to 64 printable ASCII characters.
-	Query    task.Query   // count, sum, mean, histogram, vector or vectormean. Required.
+	Query    task.Query   // count, sum, mean, histogram, vector, vectormean or strings. Required.
 	Protocol string       // Empty: the default for the query.
 	Rule     string       // Empty: the one that gives the least error.
 	Lo, Hi   float64      // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
 	Bins     uint64       // Histogram only, 2 to [task.MaxEntries].
 	Labels   bool         // Histogram only: values are 0..Bins-1.
 	Dim      uint64       // Coordinates of a vector or vectormean, 1 to 2²⁰.
+	Length   uint64       // Most bytes of a text, strings only, 1 to 128.
 	Params   Params       // Protocol parameters to keep; those left out are chosen.
 	Padding  task.Padding // Where the protocol has a choice: full or none. Empty: its default.
 	Lanes    uint64       // Where the protocol has a choice: 1, or one per coefficient. 0: its default.
@@ -172,6 +173,13 @@ func (q Query) input(t *task.Task) error {
 		if q.Dim < 1 || q.Dim > task.MaxEntries {
 			return invalid.Field("dim", strconv.FormatUint(q.Dim, 10), "1 to 1048576 for a "+string(q.Query))
 		}
+	}
+	if info.Shape == task.PerText {
+		t.Input.Bins = q.Length
+		if q.Length < 1 || q.Length > task.MaxLength {
+			return invalid.Field("length", strconv.FormatUint(q.Length, 10), "1 to 128 bytes for strings")
+		}
+		return nil
 	}
 	if q.Labels || info.YesNo() {
 		return nil

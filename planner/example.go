@@ -13,7 +13,8 @@ func Example(protocol string, c protocols.Case, honest float64) Query {
 	info := c.Query.Info()
 	q := Query{
 		Name: "example", Query: c.Query, Protocol: protocol,
-		Hi: cmp.Or(c.Hi, 1), Bins: c.Bins, Labels: info.Shape == task.PerBin, Dim: c.Dim, Clip: info.Ball(),
+		Hi: cmp.Or(c.Hi, 1), Bins: c.Bins, Labels: info.Shape == task.PerBin, Dim: c.Dim, Length: c.Length,
+		Clip:   info.Ball(),
 		Params: Params{}, Padding: c.Padding, Lanes: c.Lanes,
 		Batch: c.Users, Honest: honest, Epsilon: cmp.Or(c.Epsilon, 1), Delta: 1e-6,
 	}

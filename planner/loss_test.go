@@ -101,7 +101,7 @@ func loseSome(t *testing.T, q planner.Query, runs int) (out []losing) {
 // oneMessage says whether a client's report is one message about each entry: any loss of them leaves an
 // answer.
 func oneMessage(protocol string) bool {
-	return slices.Contains([]string{"histogram", "realsum", "vectorsum", "vectorgrid"}, protocol)
+	return slices.Contains([]string{"histogram", "realsum", "vectorsum", "vectorgrid", "strings"}, protocol)
 }
 
 // chance loses slots at random.

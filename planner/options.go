@@ -24,7 +24,7 @@ func CheckOptions(query task.Query, given func(option string) (value string, ok 
 	if !slices.Contains(names, string(query)) {
 		return invalid.Field("query", strconv.Quote(string(query)), list(names, "or"))
 	}
-	for _, option := range []string{"range", "no-clip", "bins", "labels", "dim"} {
+	for _, option := range []string{"range", "no-clip", "bins", "labels", "dim", "length"} {
 		value, ok := given(option)
 		if ok && !slices.Contains(takers[option], string(query)) {
 			return invalid.Field(option, value, "none for query "+string(query)+": it is for "+
@@ -50,6 +50,8 @@ func (q Query) given(option string) (value string, ok bool) {
 		return strconv.FormatUint(q.Bins, 10), q.Bins != 0
 	case "dim":
 		return strconv.FormatUint(q.Dim, 10), q.Dim != 0
+	case "length":
+		return strconv.FormatUint(q.Length, 10), q.Length != 0
 	case "labels":
 		return "true", q.Labels
 	}

@@ -87,6 +87,7 @@ type Case struct {
 	Hi      float64      // The range is 0 to Hi. 0 means 1.
 	Bins    uint64       // Labels of a histogram.
 	Dim     uint64       // Coordinates of a vector or vectormean.
+	Length  uint64       // Most bytes of a text.
 	Params  []task.Param // To keep: whole numbers.
 	Padding task.Padding // Empty: the protocol's default.
 	Lanes   uint64       // 0: the protocol's default.

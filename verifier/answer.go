@@ -50,7 +50,7 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	a := Answer{Confidence: Confidence}
 	a.Missing = min(max(c.Lost, c.Users-min(agg.Reports(), c.Users)), c.Users)
 	a.Reports = c.Users - a.Missing
-	if agg.Reports() > 0 {
+	if agg.Reports() > 0 && t.Query.Info().Shape != task.PerText { // of texts those found are the answer
 		a.estimate(t, m, agg, c.loss(), epochs)
 	}
 	switch {

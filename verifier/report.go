@@ -168,6 +168,23 @@ func (v *Verifier) Report() (*Report, error) {
 	return &r, nil
 }
 
+// Total returns what all batches added so far say together.
+func (v *Verifier) Total() (protocols.Aggregate, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	total := v.mechanism.Aggregate()
+	for _, number := range v.sortedEpochs() {
+		e := v.epochs[number]
+		if err := v.addUp(e); err != nil {
+			return nil, err
+		}
+		if err := total.Merge(e.total.aggregate); err != nil {
+			return nil, err
+		}
+	}
+	return total, nil
+}
+
 // report makes a report, without what tells of the moment. v.mu is held.
 func (v *Verifier) report() (*Report, error) {
 	t := v.open

@@ -630,6 +630,8 @@ func measure(t *task.Task) string {
 func values(t *task.Task) string {
 	in, info := t.Input, t.Query.Info()
 	switch lo, hi := look.Number(in.Lo.Float64()), look.Number(in.Hi.Float64()); {
+	case info.Shape == task.PerText:
+		return fmt.Sprintf("texts of at most %d bytes", in.Bins)
 	case info.Ball():
 		return fmt.Sprintf("%d coordinates of length at most 1", in.Bins)
 	case info.Shape == task.PerVector:

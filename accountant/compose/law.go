@@ -173,6 +173,17 @@ func othersLaw(gamma float64, users uint64, local float64) (*Law, error) {
 	return LawOf(func(eps float64) float64 { return curve[int(math.Round(eps/step))] }, end), nil
 }
 
+// PoolLaw returns the law of one message in a pool of dummies ([accountant.PoolDelta]). Arguments out of range
+// give that of an infinite loss.
+func PoolLaw(b, dummies uint64) *Law {
+	seen := newTally()
+	infinite, err := accountant.PoolOutcomes(b, dummies, seen.add)
+	if err != nil {
+		return givenAway()
+	}
+	return seen.law(infinite)
+}
+
 // pure is the largest curve of all mechanisms that are (eps0, 0)-private ([KOV15]).
 func pure(eps0, eps float64) float64 {
 	return math.Expm1(max(0, eps0-eps)) * math.Exp(eps) / (1 + math.Exp(eps0)) * (1 + 1e-14)

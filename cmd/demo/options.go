@@ -102,6 +102,8 @@ func (o *options) validate(cmd *cobra.Command) error {
 		return cli.Usagef("invalid batch %d: want 1 to users (%d): a batch that is not full has to wait for "+
 			"the end of "+
 			"the epoch, and is then destroyed unless relays add noise", o.batch, o.users)
+	case o.query.Info().Shape == task.PerText:
+		return cli.Usagef("invalid query %q: want another, as the demo's inputs are numbers", o.query)
 	case o.isVector() && o.input == "":
 		return cli.Usagef("invalid query %q: want it with --input, a file with a column for each coordinate", o.query)
 	}

@@ -16,7 +16,8 @@ import (
 func TestPageKnowsTheQueries(t *testing.T) {
 	raw, err := os.ReadFile("../../www/demo/queries.ts")
 	require.NoError(t, err)
-	shapes := map[task.Shape]string{task.Scalar: "number", task.PerBin: "bins", task.PerVector: "vector"}
+	shapes := map[task.Shape]string{task.Scalar: "number", task.PerBin: "bins", task.PerVector: "vector",
+		task.PerText: "texts"}
 	var names []string
 	want := "= {\n"
 	for _, q := range task.Queries {

@@ -27,7 +27,7 @@ func root() *cobra.Command {
 		planCommand(),
 		composeCommand(),
 		simulateCommand(),
-		analyzeCommand(), mergeCommand(),
+		analyzeCommand(), mergeCommand(), askCommand(),
 		verifyCommand(),
 		serveCommand(),
 		figuresCommand(),

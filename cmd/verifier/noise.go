@@ -89,12 +89,16 @@ func noiseOf(t *task.Task) (*noiseSummary, error) {
 	if t.Noise == nil {
 		return nil, nil
 	}
+	s := &noiseSummary{Batches: t.Noise.Batches}
+	s.Least, s.Most = t.Noise.Support()
+	if s.Dummies = float64(s.Most); s.Least == s.Most {
+		return s, nil
+	}
 	laws, err := relaynoise.NewLaws(t.Noise)
 	if err != nil {
 		return nil, err
 	}
-	s := &noiseSummary{Dummies: laws.Dummies(), Batches: t.Noise.Batches}
-	s.Least, s.Most = t.Noise.Support()
+	s.Dummies = laws.Dummies()
 	return s, nil
 }
 

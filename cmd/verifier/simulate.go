@@ -137,6 +137,9 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if t.Query == task.Strings {
+		return invalid.Field("query", "strings", "another to simulate: its cells are in the table of --table")
+	}
 	if err := t.Input.CheckEntries(); err != nil {
 		return err
 	}

@@ -144,6 +144,10 @@ func tableValues(q planner.Query) [][]float64 {
 	width := int(max(q.Dim, 1))
 	rows := make([][]float64, q.Batch)
 	for i := range rows {
+		if q.Query == task.Strings {
+			rows[i] = []float64{float64('a' + i%11)}
+			continue
+		}
 		rows[i] = make([]float64, width)
 		for l := range rows[i] {
 			u := float64((i*(l+3)+l)%11) / 10

@@ -94,13 +94,14 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 	flags := cmd.Flags()
 	q := &f.query
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
-	flags.StringVar((*string)(&q.Query), "query", "", "count, sum, mean, histogram, vector or vectormean")
+	flags.StringVar((*string)(&q.Query), "query", "", "count, sum, mean, histogram, vector, vectormean or strings")
 	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
 	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
 	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value, in its own unit, both within ±1e9")
 	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
 	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
 	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
+	flags.Uint64Var(&q.Length, "length", 0, "most bytes of a text, for strings, 1 to 128: what is longer is cut")
 	flags.StringSliceVar(&f.params, "param", nil,
 		"NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
 	flags.StringVar((*string)(&q.Padding), "padding", "",

@@ -14,6 +14,7 @@ import (
 	"github.com/doona-dp/doona/protocols/rappor"
 	"github.com/doona-dp/doona/protocols/realsum"
 	"github.com/doona-dp/doona/protocols/splitmix"
+	"github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/protocols/vectormean"
 	"github.com/doona-dp/doona/protocols/vectorsum"
@@ -30,6 +31,7 @@ var all = []protocols.Protocol{
 	&vectorgrid.Protocol{},
 	&vectormean.Protocol{},
 	&augmented.Protocol{},
+	&strings.Protocol{},
 }
 
 // All returns the table.
@@ -57,9 +59,9 @@ func Open(t *task.Task) (protocols.Mechanism, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.Noise != nil && t.Protocol != augmented.Name {
-		return nil, invalid.Field("noise", t.Noise.Kind, "none for protocol "+t.Protocol+": "+augmented.Name+
-			" takes it")
+	if t.Noise != nil && t.Protocol != augmented.Name && t.Protocol != strings.Name {
+		return nil, invalid.Field("noise", t.Noise.Kind, "none for protocol "+t.Protocol+": "+augmented.Name+" and "+
+			strings.Name+" take it")
 	}
 	return p.Open(t)
 }
@@ -91,7 +93,9 @@ func Calibrate(t *task.Task) error {
 // Dilute is [protocols.Dilutable.Dilute] of the protocol whose noise relays add, which it names.
 func Dilute(t *task.Task, d protocols.Dilution) error {
 	if t.Protocol == "" {
-		t.Protocol = augmented.Name
+		if t.Protocol = augmented.Name; t.Query == task.Strings {
+			t.Protocol = strings.Name
+		}
 	}
 	p, err := find(t)
 	if err != nil {
@@ -99,7 +103,8 @@ func Dilute(t *task.Task, d protocols.Dilution) error {
 	}
 	dilutable, ok := p.(protocols.Dilutable)
 	if !ok {
-		return invalid.Field("protocol", strconv.Quote(t.Protocol), augmented.Name+", where relays add noise")
+		return invalid.Field("protocol", strconv.Quote(t.Protocol), augmented.Name+" or "+strings.Name+
+			", where relays add noise")
 	}
 	return dilutable.Dilute(t, d)
 }

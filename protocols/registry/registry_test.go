@@ -22,7 +22,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-var queries = []task.Query{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector, task.VectorMean}
+var queries = []task.Query{task.Count, task.Sum, task.Mean, task.Histogram, task.Vector, task.VectorMean,
+	task.Strings}
 
 func names() (out []string) {
 	for _, p := range registry.All() {
@@ -87,6 +88,8 @@ func TestEveryProtocolAnswersTheQueriesItSays(t *testing.T) {
 				example.Bins = 2
 			case task.Vector, task.VectorMean:
 				example.Dim = 2
+			case task.Strings:
+				example.Length = 2
 			}
 			draft, err := planner.Draft(planner.Example(p.ProtocolName(), example, 1))
 			if !slices.Contains(p.Row().Queries, query) {

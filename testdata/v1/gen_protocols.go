@@ -123,6 +123,7 @@ func protocolVectors(w *world, fault faultFunc) {
 	for _, set := range []vectorSet{
 		histogramVectors(), realsumVectors(), splitmixVectors(), correlatedVectors(),
 		rapporVectors(), vectorsumVectors(), vectorgridVectors(), vectormeanVectors(), augmentedVectors(),
+		stringsVectors(),
 	} {
 		var out []object
 		for i := range set.samples {

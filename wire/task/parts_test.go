@@ -235,9 +235,6 @@ func TestNotSupportedYet(t *testing.T) {
 	inStream.Stream = &task.Stream{Name: "site", Allow: []string{"name", "relays.url"}}
 	require.NoError(t, inStream.CheckSupported())
 	for field, change := range map[string]func(*task.Task){
-		"noise": func(t *task.Task) {
-			t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 9}
-		},
 		"stream.allow": func(t *task.Task) { t.Stream = stream() },
 	} {
 		s := sample()

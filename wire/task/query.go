@@ -12,6 +12,8 @@ const (
 
 	Vector     Query = "vector"     // Sum of vectors of Input.Bins coordinates, each in Input.Lo..Input.Hi.
 	VectorMean Query = "vectormean" // Mean of vectors of Input.Bins coordinates with Euclidean norm at most 1.
+
+	Strings Query = "strings" // Which texts of at most Input.Bins bytes many clients have, and how many do.
 )
 
 // Shape is that of an answer.
@@ -22,6 +24,7 @@ const (
 	Scalar    Shape = iota // One number.
 	PerBin                 // A number for each of Input.Bins bins or categories.
 	PerVector              // A number for each of Input.Bins coordinates, as a client's value has.
+	PerText                // Texts that nobody listed beforehand, each with a number.
 )
 
 // QueryInfo says how a query is asked and how its answer reads.
@@ -48,6 +51,8 @@ var Queries = []QueryInfo{
 		Options: []string{"range", "no-clip", "dim"}},
 	{Query: VectorMean, Shape: PerVector, Mean: true, Entry: "coordinate", Measure: "mean of every coordinate",
 		Options: []string{"no-clip", "dim"}},
+	{Query: Strings, Shape: PerText, Clients: true, Entry: "text", Measure: "texts that many clients have",
+		Options: []string{"length"}},
 }
 
 // Info describes the query; an unknown one has no name.

@@ -80,7 +80,8 @@ type Param struct {
 type Input struct {
 	// Range of a real value, Lo < Hi; 0 and 1 for counts and labels, -1 and 1 for vectormean.
 	Lo, Hi randomizer.Rational
-	// Entries of the answer: bins or categories of a histogram, 2..2³²-1; coordinates of a vector, 1..2²⁰; else 0.
+	// Entries of the answer: bins or categories of a histogram, 2..2³²-1; coordinates of a vector, 1..2²⁰. Of
+	// strings the most bytes of a text, 1..128. Else 0.
 	Bins   uint64
 	Labels bool // The value is a category 0..Bins-1 and not a real number; without Clip.
 	Clip   bool // Values outside the range are moved to its nearer end; else they are errors.
@@ -89,6 +90,9 @@ type Input struct {
 // MaxEntries is the most entries of an answer that a verifier holds, and the most coordinates of a
 // vector. A histogram of more bins has a place in the format, but takes memory to no end.
 const MaxEntries = 1 << 20
+
+// MaxLength is the most bytes of a text.
+const MaxLength = 128
 
 // CheckEntries is an error where the answer has more than [MaxEntries] entries.
 func (in Input) CheckEntries() error {

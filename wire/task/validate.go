@@ -109,7 +109,7 @@ func (t *Task) validateWords() error {
 		return invalid.Field("name", strconv.Quote(t.Name), "1 to 64 printable ASCII characters")
 	case t.Query.Info().Query == "":
 		return invalid.Field("query", strconv.Quote(string(t.Query)),
-			"count, sum, mean, histogram, vector or vectormean")
+			"count, sum, mean, histogram, vector, vectormean or strings")
 	case !isName(t.Protocol):
 		return invalid.Field("protocol", strconv.Quote(t.Protocol), "the name of a protocol")
 	case !isName(t.Rule):
@@ -169,14 +169,17 @@ func (t *Task) validateInput() error {
 	case t.Query == VectorMean && (in.Lo != randomizer.NewRational(-1, 1) || in.Hi != randomizer.NewRational(1, 1)):
 		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(),
 			"-1,1 for vectormean: vectors of norm at most 1")
-	case t.Query == Count && (!unit || in.Clip):
-		return invalid.Field("input", in.Lo.String()+","+in.Hi.String(), "range 0,1 without clipping for a count")
+	case (t.Query == Count || t.Query == Strings) && (!unit || in.Clip):
+		return invalid.Field("input", in.Lo.String()+","+in.Hi.String(),
+			"range 0,1 without clipping for a count and for strings")
 	}
 	switch t.Query {
 	case Histogram:
 		return inRange("input.bins", in.Bins, 2, 1<<32-1)
 	case Vector, VectorMean:
 		return inRange("input.dim", in.Bins, 1, MaxEntries)
+	case Strings:
+		return inRange("input.length", in.Bins, 1, MaxLength)
 	}
 	return inRange("input.bins", in.Bins, 0, 0)
 }

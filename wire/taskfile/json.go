@@ -29,6 +29,7 @@ type document struct {
 		Range  []string `json:"range,omitempty"`  // ["lo", "hi"], rationals; ["0", "1"] where absent
 		Bins   uint64   `json:"bins,omitempty"`   // histogram only
 		Dim    uint64   `json:"dim,omitempty"`    // vector and vectormean only
+		Length uint64   `json:"length,omitempty"` // strings only
 		Labels bool     `json:"labels,omitempty"` // values are categories 0..bins-1
 		Clip   bool     `json:"clip,omitempty"`
 	} `json:"input"`
@@ -146,11 +147,7 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 		d.Input.Range = []string{t.Input.Lo.String(), t.Input.Hi.String()}
 	}
 	d.Input.Labels, d.Input.Clip = t.Input.Labels, t.Input.Clip
-	if t.Query.Info().Shape == task.PerVector {
-		d.Input.Dim = t.Input.Bins
-	} else {
-		d.Input.Bins = t.Input.Bins
-	}
+	*d.entries() = t.Input.Bins
 	d.formatClaim(t.Claim)
 	d.Stream, d.Noise = formatStream(t.Stream), formatNoise(t.Noise)
 	d.Batch.Size, d.Batch.Honest, d.Batch.Min = t.Batch.Size, t.Batch.Honest.String(), t.Batch.Min
@@ -243,17 +240,33 @@ func (d *document) task() (*task.Task, error) {
 	return t, nil
 }
 
+// entries returns where the document has what [task.Input.Bins] is for its query.
+func (d *document) entries() *uint64 {
+	switch d.Query.Info().Shape {
+	case task.PerVector:
+		return &d.Input.Dim
+	case task.PerText:
+		return &d.Input.Length
+	}
+	return &d.Input.Bins
+}
+
 func (d *document) input() (in task.Input, err error) {
 	in = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1),
-		Bins: d.Input.Bins, Labels: d.Input.Labels, Clip: d.Input.Clip}
-	switch vector := d.Query.Info().Shape == task.PerVector; {
-	case vector && in.Bins != 0:
-		return in, invalid.Field("input.bins", fmt.Sprint(in.Bins), "dim for a vector, and no bins")
-	case !vector && d.Input.Dim != 0:
-		return in, invalid.Field("input.dim", fmt.Sprint(d.Input.Dim),
-			"no dim, unless the query is vector or vectormean")
-	case vector:
-		in.Bins = d.Input.Dim
+		Labels: d.Input.Labels, Clip: d.Input.Clip}
+	in.Bins = *d.entries()
+	for _, other := range []struct {
+		field string
+		given *uint64
+		want  string
+	}{
+		{"bins", &d.Input.Bins, "no bins, unless the query is histogram"},
+		{"dim", &d.Input.Dim, "no dim, unless the query is vector or vectormean"},
+		{"length", &d.Input.Length, "no length, unless the query is strings"},
+	} {
+		if other.given != d.entries() && *other.given != 0 {
+			return in, invalid.Field("input."+other.field, fmt.Sprint(*other.given), other.want)
+		}
 	}
 	if d.Input.Range == nil {
 		return in, nil

@@ -5,15 +5,15 @@
 
 /** How a query is asked. */
 export interface QueryInfo {
-  /** Of the answer: one number, one per bin, or one per coordinate of a vector. */
-  readonly shape: 'number' | 'bins' | 'vector';
+  /** Of the answer: one number, one per bin, one per coordinate of a vector, or texts. */
+  readonly shape: 'number' | 'bins' | 'vector' | 'texts';
   /** The value is 0 or 1. */
   readonly yesNo: boolean;
   /** The value is a vector of Euclidean norm at most 1. */
   readonly ball: boolean;
 }
 
-export type Query = 'count' | 'sum' | 'mean' | 'histogram' | 'vector' | 'vectormean';
+export type Query = 'count' | 'sum' | 'mean' | 'histogram' | 'vector' | 'vectormean' | 'strings';
 
 export const queries: Readonly<Record<Query, QueryInfo>> = {
   count: { shape: 'number', yesNo: true, ball: false },
@@ -22,4 +22,5 @@ export const queries: Readonly<Record<Query, QueryInfo>> = {
   histogram: { shape: 'bins', yesNo: false, ball: false },
   vector: { shape: 'vector', yesNo: false, ball: false },
   vectormean: { shape: 'vector', yesNo: false, ball: true },
+  strings: { shape: 'texts', yesNo: false, ball: false },
 };

@@ -94,7 +94,7 @@ export class Doona {
   }
 
   /**
-   * Reports a value, or a vector for a task that asks for one, for the current epoch. Call it for
+   * Reports a value, or a vector or a text for a task that asks for one, for the current epoch. Call it for
    * every client in every epoch, with "nothing happened" as a value: that a client reports is
    * visible to the first relay.
    *
@@ -107,11 +107,11 @@ export class Doona {
    * `module-failed`; `not-delivered`, where the sealed report waits for {@link flush}; `epoch-closed`,
    * `limit-reached` and `report-refused`, where it was dropped
    */
-  async report(value: number | Vector, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+  async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     options.signal?.throwIfAborted();
     const { id, store, check, submission, line, limit } = this.#parts;
     const epoch = this.epoch;
-    const input = doubles(value);
+    const input = this.task.query === 'strings' ? bytesOf(value) : doubles(value as number | Vector);
     const rest = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // fixed before the value is touched
     const leave = performance.now() + Math.min(this.#parts.spread, rest) * fraction();
@@ -290,6 +290,15 @@ export class Doona {
   #receipt(epoch: number, repeated: boolean, bytes: number): Receipt {
     return { epoch, repeated, bytes, next: nextEpoch(this.task.epochs, epoch) };
   }
+}
+
+/**
+ * The bytes of a text in Unicode normal form C, so that no two ways to write one text are two texts.
+ * @throws DoonaError `invalid-value` for what is no text
+ */
+function bytesOf(value: unknown): Float64Array {
+  if (typeof value === 'string') return Float64Array.from(new TextEncoder().encode(value.normalize('NFC')));
+  throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a text`, 'value');
 }
 
 /** A vector as callers have it. */

@@ -14,7 +14,7 @@ import { Malformed, parseTask } from './task.ts';
 import type { Batch, Lanes } from './values.ts';
 
 const protocols = ['histogram', 'realsum', 'splitmix', 'correlated', 'rappor', 'vectorsum', 'vectorgrid', 'vectormean',
-  'augmented'];
+  'augmented', 'strings'];
 
 const written = (lanes: Lanes) => lanes.map((lane) => lane.map(toHex));
 

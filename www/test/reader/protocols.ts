@@ -11,11 +11,12 @@ import type { Source } from './source.ts';
 import { splitmix } from './splitmix.ts';
 import type { Task } from './task.ts';
 import type { Lanes, Protocol } from './values.ts';
+import { strings } from './strings.ts';
 import { vectormean } from './vectormean.ts';
 import { vectorsum } from './vectorsum.ts';
 
 const protocols: Record<string, (task: Task) => Protocol> = {
-  histogram, realsum, splitmix, correlated, rappor, vectorsum, vectorgrid, vectormean, augmented,
+  histogram, realsum, splitmix, correlated, rappor, vectorsum, vectorgrid, vectormean, augmented, strings,
 };
 
 export function open(task: Task): Protocol {

@@ -24,6 +24,7 @@ export interface Task {
   hi: number;
   loExact: Rational;
   bins: bigint;
+  canonical: Uint8Array;
   labels: boolean;
   clip: boolean;
   epsilon: number;
@@ -102,7 +103,7 @@ export function parseTask(canonical: Uint8Array): Task {
   const [padding, lanes, perLane, messageBytes] = slots;
   const [epsilon, delta, total, assumption] = claim;
   return {
-    query, protocol, rule, bins, size, min, padding, lanes, perLane, messageBytes,
+    canonical, query, protocol, rule, bins, size, min, padding, lanes, perLane, messageBytes,
     params: new Map(params.map(([key, text]: [string, string]) => [key, rational(text)])),
     lo: toNumber(rational(lo)),
     hi: toNumber(rational(hi)),

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/invalid"
+	texts "github.com/doona-dp/doona/protocols/strings"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// asked is what `verifier ask --json` prints.
+type asked struct {
+	Reports    uint64             `json:"reports"`    // Clients counted.
+	Confidence float64            `json:"confidence"` // Of all intervals together.
+	Texts      []askedText        `json:"texts"`
+	Findings   []verifier.Finding `json:"findings"`
+}
+
+type askedText struct {
+	Text     string     `json:"text"`
+	Clients  float64    `json:"clients"`
+	Interval [2]float64 `json:"interval"`
+}
+
+func askCommand() *cobra.Command {
+	var taskPath, keysPath string
+	var r results
+	cmd := &cobra.Command{
+		Use:   "ask --task BUNDLE --keys FILE TEXTS BATCH...",
+		Short: "Count given texts in the batches of a task for strings",
+		Long: `Ask reads a list of texts, one in a line, and estimates from the batches of a task for strings how
+many clients have each. A text is cut where the clients cut theirs, and must be in Unicode normal form
+C, as the SDK makes theirs.
+
+` + aboutLedger[:strings.Index(aboutLedger, " --dry-run")] + `
+Asking again, for other texts too, costs nothing more.
+
+All intervals hold together with 95 %: the longer the list, the wider they are. They are of the clients
+whose reports were counted; an estimate may be below 0.
+
+Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
+		Example: "  verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch",
+		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(2)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			open, err := taskfile.LoadBundle(taskPath)
+			if err != nil {
+				return err
+			}
+			keys, err := keyfile.LoadHPKE(keysPath)
+			if err != nil {
+				return err
+			}
+			list, err := readLines(args[0])
+			if err != nil {
+				return err
+			}
+			v, err := verifier.New(open, keys)
+			if err != nil {
+				return err
+			}
+			if err := r.publish(cmd, v, taskPath, keysPath); err != nil {
+				return err
+			}
+			if err := addFiles(v, "opening", args[1:]); err != nil {
+				return err
+			}
+			return ask(cmd, v, list)
+		},
+	}
+	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
+	cmd.Flags().StringVar(&keysPath, "keys", "", "the verifier's HPKE key file")
+	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers; default: that of the task bundle")
+	r.budget.flags(cmd)
+	cli.Require(cmd, "task", "keys")
+	return cmd
+}
+
+// ask prints the counts of texts in all that was added, and then fails if there is a fault.
+func ask(cmd *cobra.Command, v *verifier.Verifier, list []string) error {
+	if _, err := v.Report(); err != nil { // which charges the epochs
+		return err
+	}
+	total, err := v.Total()
+	if err != nil {
+		return err
+	}
+	aggregate, ok := total.(*texts.Aggregate)
+	if !ok {
+		return invalid.Field("task", "one of another query", "a task for strings")
+	}
+	if aggregate.Reports() == 0 {
+		return errors.Join(errors.New("no batch was released: there is nothing to ask"), verifier.Faults(v.Findings()))
+	}
+	counts, err := aggregate.Ask(list, verifier.Confidence)
+	if err != nil {
+		return err
+	}
+	out := asked{Reports: aggregate.Reports(), Confidence: verifier.Confidence, Texts: []askedText{},
+		Findings: v.Findings()}
+	for _, c := range counts {
+		out.Texts = append(out.Texts, askedText{c.Text, c.Clients, [2]float64{c.Lo, c.Hi}})
+	}
+	if err := cli.Print(cmd, out, out.print); err != nil {
+		return err
+	}
+	return verifier.Faults(out.Findings)
+}
+
+func (a asked) print(w io.Writer) error {
+	fmt.Fprintf(w, "%d clients; all intervals hold together with %.0f %%\n\n", a.Reports, 100*a.Confidence)
+	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tab, "text\tclients\tinterval")
+	for _, t := range a.Texts {
+		fmt.Fprintf(tab, "%q\t%.0f\t%.0f to %.0f\n", t.Text, t.Clients, t.Interval[0], t.Interval[1])
+	}
+	return tab.Flush()
+}
+
+// readLines reads the lines of a file, of which there may be about a million.
+func readLines(path string) (lines []string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the texts: %w", err)
+	}
+	defer f.Close()
+	const mostTexts = 1 << 20
+	in := bufio.NewScanner(f)
+	for in.Scan() {
+		if len(lines) == mostTexts {
+			return nil, invalid.Field("texts", "more lines", fmt.Sprintf("at most %d", mostTexts))
+		}
+		lines = append(lines, strings.TrimSuffix(in.Text(), "\r"))
+	}
+	if err := in.Err(); err != nil {
+		return nil, fmt.Errorf("couldn't read the texts: %w", err)
+	}
+	return lines, nil
+}

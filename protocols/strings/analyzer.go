@@ -1,0 +1,162 @@
+package strings
+
+import (
+	"github.com/doona-dp/doona/protocols"
+)
+
+// Aggregate is the sufficient statistic: the number of messages of every cell of every table.
+type Aggregate struct {
+	m       *Mechanism
+	counts  []uint64
+	draws   uint64 // D′: relays that added, over all batches.
+	dummies uint64 // By the relays' manifests.
+}
+
+// Aggregate is [protocols.Mechanism.Aggregate].
+func (m *Mechanism) Aggregate() protocols.Aggregate { return m.newAggregate() }
+
+func (m *Mechanism) newAggregate() *Aggregate {
+	return &Aggregate{m: m, counts: make([]uint64, m.plan.cells())}
+}
+
+// Add is [protocols.Aggregate.Add].
+func (a *Aggregate) Add(lane int, message []byte) error {
+	y, err := a.m.read(lane, message)
+	if err != nil {
+		return err
+	}
+	a.counts[y]++
+	return nil
+}
+
+// AddUsers is [protocols.Aggregate.AddUsers].
+func (a *Aggregate) AddUsers(uint64) {}
+
+// AddDummies is [protocols.Diluted].
+func (a *Aggregate) AddDummies(draws, dummies uint64) {
+	a.draws += draws
+	a.dummies += dummies
+}
+
+// Merge is [protocols.Aggregate.Merge].
+func (a *Aggregate) Merge(other protocols.Aggregate) error {
+	o, ok := other.(*Aggregate)
+	if !ok || o.m.krr != a.m.krr || o.m.plan != a.m.plan {
+		return protocols.ErrMerge
+	}
+	for y, n := range o.counts {
+		a.counts[y] += n
+	}
+	a.AddDummies(o.draws, o.dummies)
+	return nil
+}
+
+// Reports returns the messages that are no dummies. Relays may have dropped dummies of relays before them, so that
+// it can be a little less than the clients.
+func (a *Aggregate) Reports() uint64 {
+	all := a.messages()
+	return all - min(all, a.dummies)
+}
+
+func (a *Aggregate) messages() (all uint64) {
+	for _, n := range a.counts {
+		all += n
+	}
+	return all
+}
+
+// Counters is [protocols.Aggregate.Counters].
+func (a *Aggregate) Counters(visit func(*uint64)) {
+	protocols.VisitAll(a.counts, visit)
+	visit(&a.draws)
+	visit(&a.dummies)
+}
+
+// added returns D′·M.
+func (a *Aggregate) added() float64 {
+	if a.m.task.Noise == nil {
+		return 0
+	}
+	return float64(a.draws) * float64(a.m.task.Noise.Pool)
+}
+
+// Total returns (2) for every cell of every table: how many clients' texts fall in it.
+func (a *Aggregate) Total() []float64 {
+	_, other := a.m.shares()
+	background := float64(a.Reports())*other + a.added()/float64(a.m.plan.cells())
+	out, unit := make([]float64, len(a.counts)), a.m.unit()
+	for y, n := range a.counts {
+		out[y] = (float64(n) - background) * unit
+	}
+	return out
+}
+
+// DummyVariance is [protocols.Diluted].
+func (a *Aggregate) DummyVariance() []float64 {
+	p, unit := 1/float64(a.m.plan.cells()), a.m.unit()
+	out := make([]float64, len(a.counts))
+	for y := range out {
+		out[y] = a.added() * p * (1 - p) * unit * unit
+	}
+	return out
+}
+
+// Errors is [protocols.Aggregate.Errors]. With noise by clients a cell's messages are two binomial variables; with
+// that of relays there are many small parts.
+func (a *Aggregate) Errors() []protocols.ErrorLaw {
+	out := make([]protocols.ErrorLaw, len(a.counts))
+	if a.m.task.Noise == nil {
+		own, other := a.m.shares()
+		n := a.Reports()
+		for y, seen := range a.counts {
+			out[y] = protocols.Cell{Seen: seen, Users: n, Own: own, Other: other}
+		}
+		return out
+	}
+	own, other := a.m.variances()
+	n, dummies, unit := float64(a.Reports()), a.DummyVariance(), a.m.unit()
+	for y, total := range a.Total() {
+		held := min(max(total, 0), n)
+		out[y] = protocols.Normal{Estimate: total, Plugged: held*own + (n-held)*other + dummies[y], Step: unit}
+	}
+	return out
+}
+
+// Missing is [protocols.Aggregate.Missing].
+func (a *Aggregate) Missing(l protocols.Loss, _ int) protocols.Missing {
+	return protocols.MissingClients(l, a.Reports(), 0, 1)
+}
+
+// variances returns what a client adds to the variance of (2) for a cell that its text falls in, and for another.
+func (m *Mechanism) variances() (own, other float64) {
+	p, q := m.shares()
+	unit := m.unit()
+	return p * (1 - p) * unit * unit, q * (1 - q) * unit * unit
+}
+
+// Exact is [protocols.Mechanism.Exact].
+func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
+	text, err := m.text(value)
+	if err != nil {
+		return nil, nil, err
+	}
+	own, other := m.variances()
+	total, variance = make([]float64, m.plan.cells()), make([]float64, m.plan.cells())
+	for y := range variance {
+		variance[y] = other
+	}
+	for table := range m.plan.tables() {
+		y := m.plan.of(table, text)
+		total[y], variance[y] = 1, own
+	}
+	return total, variance, nil
+}
+
+// WorstVariance is [protocols.Mechanism.WorstVariance]: the client's text falls in the cell.
+func (m *Mechanism) WorstVariance() float64 {
+	own, other := m.variances()
+	return max(own, other)
+}
+
+// WorstValue is [protocols.Mechanism.WorstValue]: no text is worse than another.
+func (m *Mechanism) WorstValue() []float64 { return Value("a") }

@@ -1,0 +1,143 @@
+package strings
+
+import (
+	"cmp"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Row is [protocols.Protocol.Row].
+func (*Protocol) Row() protocols.Row {
+	return protocols.Row{
+		Queries: []task.Query{task.Strings},
+		Default: []task.Query{task.Strings},
+		Costs:   []protocols.Case{{Query: task.Strings, Length: 8}},
+		Trials:  []protocols.Case{{Query: task.Strings, Length: 2, Users: 500}},
+	}
+}
+
+// Calibrate sets the tables, noise and slots of a task whose query, input, claim and batch are set, with noise by
+// clients: γ of about a third gives the least error, as that of a count goes with 1/(γ(1−γ)²). Numbers of levels and
+// checks that the task names are kept, and so is b.
+func (*Protocol) Calibrate(t *task.Task) error {
+	p, err := begin(t)
+	if err != nil {
+		return err
+	}
+	largest := p.mostB()
+	if kept, ok := t.Param("b"); ok {
+		p.b = uint64(kept.Num)
+	} else {
+		t.Rule = cmp.Or(t.Rule, string(accountant.Exact))
+		p.b = largestB(largest, func(b uint64) bool {
+			krr, err := protocols.CalibrateKRR(t, b)
+			return err == nil && krr.Gamma.Float64() <= 1./3
+		})
+	}
+	krr, err := protocols.CalibrateKRR(t, p.b)
+	if err != nil {
+		return err
+	}
+	t.Rule, t.Noise = protocols.RuleKRR(t, p.b), nil
+	p.set(t, task.Param{Key: "gamma", Value: krr.Gamma})
+	return nil
+}
+
+// dummiesPerClient is how many dummies a relay adds for each client of a full batch unless told otherwise: then
+// clients add about half as much to the error as two relays do.
+const dummiesPerClient = 0.7
+
+// Dilute is [protocols.Dilutable.Dilute]: the largest tables that so many dummies protect.
+func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
+	if d.LocalEpsilon != 0 {
+		return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1),
+			"none for protocol "+Name+": noise by clients, or by relays")
+	}
+	if !(d.MaxDummies >= 0 && d.MaxDummies <= 1<<32) {
+		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "0 to 4294967296")
+	}
+	if t.Claim.Epsilon.Value() == 0 {
+		return invalid.Field("claim.epsilon", "none", "one of an epoch for protocol "+Name)
+	}
+	p, err := begin(t)
+	if err != nil {
+		return err
+	}
+	most := cmp.Or(d.MaxDummies, dummiesPerClient*float64(t.Batch.Size))
+	need := func(b uint64) (uint64, error) {
+		return accountant.PoolDummies(b, t.Claim.Epsilon.Value(), t.Claim.Delta.Value())
+	}
+	if kept, ok := t.Param("b"); ok {
+		p.b = uint64(kept.Num)
+	} else {
+		p.b = largestB(p.mostB(), func(b uint64) bool {
+			dummies, err := need(b)
+			return err == nil && float64(dummies) <= most
+		})
+	}
+	dummies, err := need(p.b)
+	if err != nil {
+		return err
+	}
+	if d.MaxDummies > 0 && float64(dummies) > d.MaxDummies {
+		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "at least "+
+			decimal.Format(float64(dummies), -1))
+	}
+	t.Rule, t.Claim.Assumption = RulePool, task.NoneHonest
+	t.Noise = &task.Noise{Kind: task.NoisePool, Cells: p.cells(), Pool: dummies}
+	p.set(t)
+	return nil
+}
+
+// begin returns the tables of a task but for b: a level per byte up to 24, from there on one for two, and a check
+// for two levels and two more.
+func begin(t *task.Task) (p plan, err error) {
+	if err := checkQuery(t); err != nil {
+		return p, err
+	}
+	p.length = int(t.Input.Bins)
+	p.levels = p.length
+	if p.length > 24 {
+		p.levels = max(24, (p.length+1)/2)
+	}
+	if kept, ok := t.Param("levels"); ok {
+		p.levels = int(kept.Num)
+	}
+	p.checks = 2 + p.levels/4
+	if kept, ok := t.Param("checks"); ok {
+		p.checks = int(kept.Num)
+	}
+	return p, nil
+}
+
+// mostB returns the largest b for these tables.
+func (p plan) mostB() uint64 { return maxCells / uint64(p.tables()) }
+
+// largestB returns the largest b up to most for which something holds that holds for smaller ones, and leastB if
+// there is none.
+func largestB(most uint64, holds func(b uint64) bool) uint64 {
+	lo, hi := uint64(leastB), most+1
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; holds(mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// set writes the tables into a task, with further parameters that sort behind checks and before levels.
+func (p plan) set(t *task.Task, between ...task.Param) {
+	number := func(key string, n uint64) task.Param {
+		return task.Param{Key: key, Value: randomizer.NewRational(int64(n), 1)}
+	}
+	t.Params = append([]task.Param{number("b", p.b), number("checks", uint64(p.checks))}, between...)
+	t.Params = append(t.Params, number("levels", uint64(p.levels)))
+	t.Slots = p.slots()
+}

@@ -1,0 +1,52 @@
+package strings
+
+import (
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// Attack is [protocols.Attacker]: max and one-coordinate send the cell of the last check that the client's text has,
+// which moves one estimate by T/(1−γ); drop-noise sends a cell of the text without randomization.
+func (m *Mechanism) Attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+	text, err := m.text(value)
+	if err != nil {
+		return nil, err
+	}
+	table := m.plan.tables() - 1
+	switch attack {
+	case protocols.AttackMax, protocols.AttackOneCoordinate:
+	case protocols.AttackDropNoise:
+		table = int(src.Below(uint64(m.plan.tables())))
+	default:
+		return nil, protocols.UnknownAttack(attack, "max, one-coordinate or drop-noise")
+	}
+	return m.message(m.plan.of(table, text)), nil
+}
+
+// Fast is [protocols.FastSimulator]: the tables of each client are drawn, and no message is encoded. What relays add
+// is not in it.
+func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
+	cells, held := map[string]int{}, []uint64{}
+	var texts [][]byte
+	for _, value := range values {
+		text, err := m.text(value)
+		if err != nil {
+			return nil, err
+		}
+		at, ok := cells[string(text)]
+		if !ok {
+			at = len(texts)
+			cells[string(text)], texts, held = at, append(texts, text), append(held, 0)
+		}
+		held[at]++
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
+		a := m.newAggregate()
+		for i, text := range texts {
+			for range held[i] {
+				a.counts[m.randomize(src, int(src.Below(uint64(m.plan.tables()))), text)]++
+			}
+		}
+		return a, protocols.Sent(uint64(len(values)))
+	}, nil
+}

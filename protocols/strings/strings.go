@@ -1,0 +1,221 @@
+// Package strings finds texts that many clients hold and nobody could list beforehand: one message of a few bytes
+// per client, one round.
+//
+// A text of up to L bytes is padded to L. There are T = D + C tables of b cells each. Table ℓ ≤ D, a level, hashes
+// the first ⌈ℓL/D⌉ bytes; the last C tables, the checks, hash all L again. A client draws one table τ of all T,
+// uniformly and in secret, and sends the cell
+//
+//	y = b·τ + h_τ(x)                                                                              (1)
+//
+// Either each relay adds M dummies, uniform over all T·b cells, or each client replaces h_τ(x) by a uniform cell of
+// the table with probability γ. Of the messages N_τ in the cell of a text in table τ, n from clients and the
+// others from D′ relays, the analyzer estimates the clients that hold what the table hashes of it as
+//
+//	ĉ_τ = (N_τ − nγ/(Tb) − D′M/(Tb)) · T/(1−γ)                                                    (2)
+//
+// up to those whose text falls in the same cell by chance. [Aggregate.Find] searches for texts from one level to
+// the next, and [Aggregate.Ask] counts given ones.
+//
+// Guarantee: (ε, δ)-DP by substitution of one client's text, whatever its length. With noise by relays if one of
+// them is honest, and no client need be: a pool, accountant.PoolDelta with b. With that of clients, for n_min honest
+// ones, that of randomized response over b cells. Neither depends on T, on the hash or on how many texts there can
+// be: docs/proofs/strings.md. Participation is not protected.
+//
+// Accuracy: the variance of a count over all tables is (n + all dummies)/b, and a little for the count's own.
+//
+// Limits: a text has to be held by about 20 standard deviations of a count to be found surely. Some 250 clients who
+// agree plant a text that nobody has, and a malicious relay M/250 of them by its choice of dummies. If all relays
+// collude with the verifier, it has what was hashed of each client's text; with noise by clients ε₀ = ln(1 + b(1−γ)/γ)
+// is left.
+package strings
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Name is the protocol's name in tasks.
+const Name = "strings"
+
+// RulePool is the rule of tasks whose relays add noise: [accountant.PoolDelta]. Others take those of randomized
+// response.
+const RulePool = "pool"
+
+const (
+	leastB   = 3       // Two cells would fall under another rule of randomized response.
+	mostText = 1 << 16 // Bytes of a text before it is cut.
+	maxTable = 64      // Levels, and checks.
+	maxCells = 1 << 22 // Of all tables, so that an aggregate has at most 32 MB.
+)
+
+// Protocol is the protocol's row in the table of all.
+type Protocol struct{}
+
+// ProtocolName is [Name].
+func (*Protocol) ProtocolName() string { return Name }
+
+// Mechanism is the protocol with the parameters of one task.
+type Mechanism struct {
+	task *task.Task
+	krr  protocols.KRR // Of the b cells of a table; Gamma is 0 where relays add noise.
+	plan plan
+}
+
+// plan says which bytes of a text each table hashes, and to which cell.
+type plan struct {
+	length, levels, checks int
+	b, seed                uint64
+}
+
+// Open returns the mechanism of a task: query strings, parameters b, levels and checks, and either noise of kind pool
+// over all cells or a parameter gamma.
+func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
+	if err := checkQuery(t); err != nil {
+		return nil, err
+	}
+	p, err := planOf(t)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mechanism{task: t, plan: p, krr: protocols.KRR{K: p.b, Gamma: randomizer.NewRational(0, 1)}}
+	if t.Noise == nil {
+		if m.krr, err = protocols.NewKRR(t, p.b); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	m.plan.seed = absorb(offset, t.Canonical())
+	return m, protocols.CheckSlots(t, p.slots())
+}
+
+func checkQuery(t *task.Task) error {
+	if t.Query != task.Strings {
+		return invalid.Field("query", strconv.Quote(string(t.Query)), "strings for protocol "+Name)
+	}
+	return nil
+}
+
+// planOf reads the parameters of the tables.
+func planOf(t *task.Task) (p plan, err error) {
+	p.length = int(t.Input.Bins)
+	levels, checks := uint64(0), uint64(0)
+	for _, number := range []struct {
+		key      string
+		least    uint64
+		most     uint64
+		received *uint64
+	}{
+		{"b", leastB, maxCells, &p.b}, {"checks", 1, maxTable, &checks},
+		{"levels", 1, min(maxTable, t.Input.Bins), &levels},
+	} {
+		v, _ := t.Param(number.key)
+		if v.Den != 1 || v.Num < int64(number.least) || uint64(v.Num) > number.most {
+			return p, invalid.Field("params."+number.key, v.String(), "a whole number from "+
+				strconv.FormatUint(number.least, 10)+" to "+strconv.FormatUint(number.most, 10))
+		}
+		*number.received = uint64(v.Num)
+	}
+	p.levels, p.checks = int(levels), int(checks)
+	if cells := p.cells(); cells > maxCells {
+		return p, invalid.Field("params.b", strconv.FormatUint(p.b, 10), "at most "+strconv.Itoa(maxCells)+
+			" cells in all tables together, not "+strconv.FormatUint(cells, 10))
+	}
+	return p, nil
+}
+
+// check holds the noise, the rule and the number of parameters against each other.
+func (m *Mechanism) check() error {
+	t, params := m.task, 4
+	if n := t.Noise; n != nil {
+		params = 3
+		switch cells := m.plan.cells(); {
+		case n.Kind != task.NoisePool || n.Cells != cells:
+			return invalid.Field("noise", n.Kind, "a pool over "+strconv.FormatUint(cells, 10)+" cells")
+		case t.Claim.Assumption != task.NoneHonest:
+			return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none where relays add the noise")
+		case t.Rule != RulePool:
+			return invalid.Field("rule", strconv.Quote(t.Rule), RulePool+" where relays add the noise")
+		}
+	}
+	if len(t.Params) != params {
+		return invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters",
+			"b, checks and levels, and gamma where clients add the noise")
+	}
+	return nil
+}
+
+// tables returns T.
+func (p plan) tables() int { return p.levels + p.checks }
+
+// cells returns the number of cells of all tables.
+func (p plan) cells() uint64 { return p.b * uint64(p.tables()) }
+
+// prefix returns how many bytes of a text a table hashes.
+func (p plan) prefix(table int) int {
+	level := min(table+1, p.levels)
+	return (level*p.length + p.levels - 1) / p.levels
+}
+
+// The hash is FNV-1a of 64 bits over the task's canonical form and the text, continued by each level, and for each
+// table the finalizer of [SLF14]. Privacy does not rest on it, and whoever knows the task can compute it.
+//
+// [SLF14]: https://doi.org/10.1145/2660193.2660195
+const (
+	offset = 14695981039346656037
+	prime  = 1099511628211
+	golden = 0x9e3779b97f4a7c15
+)
+
+// absorb returns the state of FNV-1a after more bytes.
+func absorb(state uint64, more []byte) uint64 {
+	for _, c := range more {
+		state = (state ^ uint64(c)) * prime
+	}
+	return state
+}
+
+// cell returns h_τ of a prefix, from the state after it.
+func (p plan) cell(table int, state uint64) uint64 {
+	z := state + uint64(table+1)*golden
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return (z ^ z>>31) % p.b
+}
+
+// of returns the number of the message that a padded text has in a table, (1).
+func (p plan) of(table int, text []byte) uint64 {
+	return p.b*uint64(table) + p.cell(table, absorb(p.seed, text[:p.prefix(table)]))
+}
+
+// slots returns how a message travels: one slot of as few bytes as hold the number of a cell.
+func (p plan) slots() task.Slots {
+	bytes := uint64(1)
+	for most := p.cells() - 1; most >= 256; most >>= 8 {
+		bytes++
+	}
+	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: bytes}
+}
+
+// gamma returns γ.
+func (m *Mechanism) gamma() float64 { return m.krr.Gamma.Float64() }
+
+// shares returns the probability that a client sends the message of a given table that its text has, and that of
+// any other message of the table.
+func (m *Mechanism) shares() (own, other float64) {
+	tables, gamma := float64(m.plan.tables()), m.gamma()
+	other = gamma / (tables * float64(m.plan.b))
+	return (1-gamma)/tables + other, other
+}
+
+// unit returns T/(1−γ): how many clients a message of one table stands for.
+func (m *Mechanism) unit() float64 { return float64(m.plan.tables()) / (1 - m.gamma()) }
+
+// whole says whether a number is one of those from 0 to most.
+func whole(v float64, most float64) bool { return v == math.Trunc(v) && v >= 0 && v <= most }

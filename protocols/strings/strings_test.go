@@ -1,0 +1,322 @@
+package strings_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/enumerate"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/protocols/strings"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/task/dummies"
+)
+
+// draft returns a task for texts of so many bytes, with noise by relays unless dummies is negative.
+func draft(t testing.TB, length, users uint64, dummies float64, params planner.Params) *task.Task {
+	t.Helper()
+	q := planner.Query{Name: "texts", Query: task.Strings, Length: length, Batch: users, Honest: 1, Epsilon: 1,
+		Delta: 1e-6, Params: params}
+	if dummies >= 0 {
+		q.Relays = &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: dummies}}
+	}
+	draft, err := planner.Draft(q)
+	require.NoError(t, err)
+	return draft
+}
+
+func open(t testing.TB, draft *task.Task) *strings.Mechanism {
+	t.Helper()
+	m, err := registry.Open(draft)
+	require.NoError(t, err)
+	require.NoError(t, m.CheckClaim())
+	return m.(*strings.Mechanism)
+}
+
+// tiny is a mechanism as small as can be enumerated: tables of b cells, of which two texts have the first `shared`
+// alike, as if they had a prefix in common, or by chance.
+type tiny struct{ tables, b, shared int }
+
+// laws returns the histograms of the one message of a client with the first text, and with the second.
+func (c tiny) laws() (out [2]enumerate.Law) {
+	kinds := c.tables * c.b
+	for text := range out {
+		out[text] = enumerate.Law{}
+		for table := range c.tables {
+			cell := 0
+			if table >= c.shared {
+				cell = text
+			}
+			out[text].Mix(1/float64(c.tables), enumerate.One(kinds, table*c.b+cell))
+		}
+	}
+	return out
+}
+
+// pool returns the histogram of so many dummies over all cells.
+func (c tiny) pool(dummies int) enumerate.Law {
+	kinds := c.tables * c.b
+	one, all := enumerate.Law{}, enumerate.Nothing(kinds)
+	for kind := range kinds {
+		one.Mix(1/float64(kinds), enumerate.One(kinds, kind))
+	}
+	for range dummies {
+		all = all.Add(one)
+	}
+	return all
+}
+
+// TestLossOfAPool: what a batch tells of one client, by going through every outcome, is the accountant's formula
+// where the texts have no cell in common, and less where they do.
+func TestLossOfAPool(t *testing.T) {
+	for _, c := range []tiny{{2, 2, 0}, {2, 2, 1}, {2, 3, 0}, {2, 3, 1}, {3, 2, 0}, {3, 2, 1}, {3, 2, 2}, {2, 4, 0},
+		{2, 4, 1}, {3, 3, 0}, {3, 3, 1}, {3, 3, 2}, {3, 4, 1}} {
+		most := 5
+		if c.tables*c.b > 6 {
+			most = 3
+		}
+		texts := c.laws()
+		for dummies := 1; dummies <= most; dummies++ {
+			pool := c.pool(dummies)
+			p, q := pool.Add(texts[0]), pool.Add(texts[1])
+			for _, eps := range []float64{0, .2, .6, 1, 2} {
+				want, err := accountant.PoolDelta(uint64(c.b), uint64(dummies), eps)
+				require.NoError(t, err)
+				name := fmt.Sprintf("%+v, %d dummies, epsilon %v", c, dummies, eps)
+				for _, got := range []float64{enumerate.HockeyStick(p, q, eps), enumerate.HockeyStick(q, p, eps)} {
+					require.LessOrEqual(t, got, want*(1+1e-9), name)
+					if c.shared == 0 {
+						require.InEpsilon(t, want, got, 1e-8, name)
+					} else {
+						require.Less(t, got, want*(1-1e-6), name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestLossBesideClients: with randomization by clients, others with texts of all kinds cost no more than the rule of
+// randomized response over b cells says.
+func TestLossBesideClients(t *testing.T) {
+	for _, c := range []tiny{{2, 3, 0}, {2, 3, 1}, {1, 3, 0}} {
+		for _, gamma := range []float64{.3, .7} {
+			kinds := c.tables * c.b
+			blanket := c.pool(1)
+			var laws []enumerate.Law
+			for _, certain := range c.laws() {
+				law := enumerate.Law{}
+				law.Mix(1-gamma, certain)
+				law.Mix(gamma, blanket)
+				laws = append(laws, law)
+			}
+			require.Len(t, blanket, kinds)
+			for _, users := range []int{1, 2, 3, 4} {
+				for _, eps := range []float64{0, .5, 1, 2} {
+					for _, rule := range []accountant.Rule{accountant.Revealed, accountant.Exact} {
+						claimed, err := accountant.KRRDelta(rule, uint64(c.b), gamma, uint64(users), eps)
+						require.NoError(t, err)
+						require.LessOrEqual(t, enumerate.Worst(laws, users, eps), claimed*(1+1e-9)+1e-15,
+							"%+v, γ %v, %d users, epsilon %v, %s", c, gamma, users, eps, rule)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBrokenMechanismsAreCaught: what goes wrong in the mechanism shows above the formula.
+func TestBrokenMechanismsAreCaught(t *testing.T) {
+	const dummies, eps = 4, .6
+	c := tiny{2, 2, 0}
+	texts := c.laws()
+	claimed, err := accountant.PoolDelta(2, dummies, eps)
+	require.NoError(t, err)
+	kinds := c.tables * c.b
+	short := enumerate.One(kinds, 0) // A short text uses the first level alone.
+	covers := enumerate.Nothing(kinds)
+	oneTable := enumerate.Law{}
+	oneTable.Mix(.5, enumerate.One(kinds, 0))
+	oneTable.Mix(.5, enumerate.One(kinds, 1))
+	onOne := oneTable.Add(oneTable).Add(oneTable).Add(oneTable)
+	reused := enumerate.Law{} // The same dummies in two batches, of which one is the client's.
+	for key, mass := range c.pool(dummies) {
+		reused[key+key] += mass
+	}
+	twice := func(l enumerate.Law) enumerate.Law {
+		out := enumerate.Law{}
+		for key, mass := range l {
+			out[key+string(make([]byte, kinds))] += mass
+		}
+		return out
+	}
+	for name, pair := range map[string][2]enumerate.Law{
+		"half the pool":        {c.pool(dummies / 2).Add(texts[0]), c.pool(dummies / 2).Add(texts[1])},
+		"a level by length":    {c.pool(dummies).Add(short), c.pool(dummies).Add(texts[1])},
+		"dummies on one level": {onOne.Add(texts[0]), onOne.Add(texts[1])},
+		"noise used twice":     {reused.Add(twice(texts[0])), reused.Add(twice(texts[1]))},
+		"a cover for a level":  {c.pool(dummies).Add(covers), c.pool(dummies).Add(texts[1])},
+	} {
+		got := max(enumerate.HockeyStick(pair[0], pair[1], eps), enumerate.HockeyStick(pair[1], pair[0], eps))
+		require.Greater(t, got, claimed*1.01, name)
+	}
+}
+
+// TestCalibration: 42.66 dummies for each cell of a table at (1, 1e-6), within what is allowed; γ of a third.
+func TestCalibration(t *testing.T) {
+	for users, perClient := range map[uint64]float64{1e4: 1.1, 1e5: .9, 1e6: .18} {
+		d := draft(t, 8, users, perClient*float64(users), nil)
+		open(t, d)
+		b, _ := d.Param("b")
+		require.InEpsilon(t, 42.66, float64(d.Noise.Pool)/float64(b.Num), .02)
+		require.LessOrEqual(t, float64(d.Noise.Pool), perClient*float64(users))
+		require.Greater(t, float64(d.Noise.Pool), .99*perClient*float64(users))
+		require.LessOrEqual(t, d.Slots.MessageBytes, uint64(4))
+	}
+	d := draft(t, 8, 1e5, -1, nil)
+	open(t, d)
+	gamma, _ := d.Param("gamma")
+	require.InDelta(t, 1./3, gamma.Float64(), .01)
+	require.Nil(t, d.Noise)
+}
+
+// TestTextsAreCutAndPadded: at a character, to one length; what is no text is refused, and costs no randomness.
+func TestTextsAreCutAndPadded(t *testing.T) {
+	m := open(t, draft(t, 4, 1000, 0, nil))
+	total := func(text string) []float64 {
+		out, _, err := m.Exact(strings.Value(text))
+		require.NoError(t, err)
+		return out
+	}
+	require.Equal(t, total("abcd"), total("abcde"))
+	require.Equal(t, total("abc"), total("abcé"), "é has two bytes, of which one fits")
+	require.Equal(t, total("aé"), total("aé\U0001F600"), "of four bytes one fits")
+	require.NotEqual(t, total("abc"), total("abcd"))
+	require.NotEqual(t, total(""), total("a"))
+	for _, bad := range [][]float64{{0}, {97, 0}, {256}, {-1}, {.5}, {math.NaN()}, {0xff}, {0xc3}, {0xed, 0xa0, 0x80},
+		make([]float64, 1<<16+1)} {
+		_, err := m.Randomize(randomizer.NewSource(), bad)
+		require.Error(t, err, "%v", bad)
+	}
+}
+
+// TestTablesAreUniform: a client's message says nothing of the length of its text, and is the cell of its text.
+func TestTablesAreUniform(t *testing.T) {
+	d := draft(t, 8, 1000, 0, nil)
+	m, src := open(t, d), randomizer.NewSource()
+	b, _ := d.Param("b")
+	for _, text := range []string{"", "a", "abcdefgh"} {
+		cells, _, err := m.Exact(strings.Value(text))
+		require.NoError(t, err)
+		seen := map[int]int{}
+		const draws = 12_000
+		for range draws {
+			messages, err := m.Randomize(src, strings.Value(text))
+			require.NoError(t, err)
+			y := 0
+			for _, c := range messages[0][0] {
+				y = y<<8 | int(c)
+			}
+			require.EqualValues(t, 1, cells[y], "a cell of the text")
+			seen[y/int(b.Num)]++
+		}
+		require.Len(t, seen, 12)
+		for _, n := range seen {
+			require.InDelta(t, 1000, n, 6*math.Sqrt(1000)) // fails once in 10⁷ runs
+		}
+	}
+}
+
+// batch returns the aggregate of clients with texts, held by so many each, and of two relays' dummies where they add
+// them.
+func batch(t testing.TB, d *task.Task, m *strings.Mechanism, src *randomizer.Source, held map[string]int,
+	unique func(i int) string) *strings.Aggregate {
+	t.Helper()
+	var values [][]float64
+	for text, n := range held {
+		values = append(values, slices.Repeat([][]float64{strings.Value(text)}, n)...)
+	}
+	for i := 0; len(values) < int(d.Batch.Size); i++ {
+		values = append(values, strings.Value(unique(i)))
+	}
+	draw, err := m.Fast(values)
+	require.NoError(t, err)
+	drawn, _ := draw(src)
+	agg := drawn.(*strings.Aggregate)
+	if d.Noise != nil {
+		law := dummies.New(d.Noise)
+		for range 2 {
+			cells, err := law.Draw(src)
+			require.NoError(t, err)
+			for _, cell := range cells {
+				require.NoError(t, agg.Add(0, m.Message(cell)))
+			}
+			agg.AddDummies(1, uint64(len(cells)))
+		}
+	}
+	return agg
+}
+
+// TestAskCovers: counts of given texts are right within their intervals, of frequent, rare and absent ones, whether
+// relays or clients add the noise; and the dummies are no reports.
+func TestAskCovers(t *testing.T) {
+	held := map[string]int{"/a": 2000, "/abc": 300, "/x/long/path": 120, "": 50}
+	texts := []string{"/a", "/abc", "/x/long/path/that is cut", "", "/none", "/a"}
+	want := []float64{2000, 300, 120, 50, 0, 2000}
+	src := randomizer.NewSource()
+	for _, perRelay := range []float64{0, -1} {
+		d := draft(t, 12, 10_000, perRelay, nil)
+		m := open(t, d)
+		const runs = 40
+		missed, sums := 0, make([]float64, len(texts))
+		for range runs {
+			agg := batch(t, d, m, src, held, func(i int) string { return fmt.Sprint(i) })
+			require.EqualValues(t, 10_000, agg.Reports())
+			counts, err := agg.Ask(texts, .75)
+			require.NoError(t, err)
+			for i, c := range counts {
+				require.Equal(t, texts[i], c.Text)
+				require.Less(t, c.Lo, c.Clients)
+				require.Greater(t, c.Hi, c.Clients)
+				sums[i] += c.Clients / runs
+				if i < 5 && (want[i] < c.Lo || want[i] > c.Hi) {
+					missed++
+				}
+			}
+		}
+		t.Logf("%d of %d missed; means %.0f", missed, 5*runs, sums)
+		require.Less(t, missed, 25) // Each is at 1 − .25/6, so that 8.3 of 200 miss: fails once in 10⁶ runs.
+		for i := range want {
+			require.InDelta(t, want[i], sums[i], 50, texts[i])
+		}
+	}
+	_, err := batch(t, draft(t, 2, 500, -1, nil), open(t, draft(t, 2, 500, -1, nil)), src, nil,
+		func(int) string { return "a" }).Ask([]string{"\xff"}, .95)
+	require.ErrorContains(t, err, "UTF-8")
+}
+
+// TestMergeAndCounters: shards add up to the same bytes, and another task's aggregate is refused.
+func TestMergeAndCounters(t *testing.T) {
+	d := draft(t, 4, 1000, 0, nil)
+	m, src := open(t, d), randomizer.NewSource()
+	all := func(text string) *strings.Aggregate { return batch(t, d, m, src, map[string]int{text: 1000}, nil) }
+	a, b := all("a"), all("b")
+	var sum []uint64
+	a.Counters(func(n *uint64) { sum = append(sum, *n) })
+	i := 0
+	b.Counters(func(n *uint64) { sum[i] += *n; i++ })
+	require.NoError(t, a.Merge(b))
+	i = 0
+	a.Counters(func(n *uint64) { require.Equal(t, sum[i], *n); i++ })
+	require.EqualValues(t, 2000, a.Reports())
+	other := *d
+	other.Name = "another"
+	require.ErrorIs(t, a.Merge(open(t, &other).Aggregate()), protocols.ErrMerge)
+}
