@@ -37,6 +37,7 @@ func TestHelp(t *testing.T) {
 		"verifier simulate --table --repeat 5000":                                         "takes minutes",
 		"verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json": batches,
 		"verifier verify --task mean.bundle batches/*.batch":                              batches,
+		"verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch": batches,
 		"verifier merge --task mean.bundle one.state two.state three.state --json":        batches,
 	}, "relay")
 }
