@@ -15,6 +15,8 @@ import (
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -209,6 +211,33 @@ func TestSeizedDisk(t *testing.T) {
 		require.ElementsMatch(t, span(0, many), values)
 		require.Less(t, math.Abs(spearman(values)), correlated)
 		stop()
+		requireAbsent(t, seized(t, c, o), slots, secrets)
+	})
+}
+
+// TestSeizedDiskWithNoise: of a batch among whose slots are dummies no slot is on the disk, while it waits and after
+// the next hop has it; from then on there is no key for it either.
+func TestSeizedDiskWithNoise(t *testing.T) {
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		o.Task = noisy
+		c := relaytest.New(t, o)
+		c.Start(t, 0)
+		clients, secrets := post(t, c, 0, 10)
+		next := handover.NewClient(c.SignKey(t, 1), nil)
+		var batch *onion.Batch
+		requireSoon(t, func() (taken bool) {
+			var err error
+			batch, err = next.Pull(t.Context(), c.Open, 0, 0, 0)
+			return err == nil
+		})
+		slots := batch.Ciphertexts[0]
+		require.Len(t, slots, len(clients)+added)
+		requireAbsent(t, seized(t, c, o), slots, secrets)
+		require.NoError(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, batch.Manifest))
+		requireSoon(t, func() bool {
+			_, has, err := relay.Decryptable(c.Config(t, 0).Secret, c.Open.ID, 0)
+			return err == nil && !has
+		})
 		requireAbsent(t, seized(t, c, o), slots, secrets)
 	})
 }
