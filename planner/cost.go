@@ -120,7 +120,7 @@ const normal95 = 1.959963984540054
 //
 // [GRS12]: https://arxiv.org/abs/0811.2841
 // [BW18]: https://arxiv.org/abs/1805.06530
-func centralError(t *task.Task, q Query) float64 {
+func centralError(t *task.Task, q Query, sparse bool) float64 {
 	absolute, euclidean := 1.0, 1.0 // What a substitution moves the answer by, in these norms.
 	unit := t.Input.Hi.Float64() - t.Input.Lo.Float64()
 	switch info := t.Query.Info(); {
@@ -129,7 +129,11 @@ func centralError(t *task.Task, q Query) float64 {
 	case info.Ball():
 		absolute, euclidean, unit = 2*math.Sqrt(float64(t.Input.Bins)), 2, 1
 	case info.Shape == task.PerVector:
-		absolute, euclidean = float64(t.Input.Bins), math.Sqrt(float64(t.Input.Bins))
+		moved := float64(t.Input.Bins) // Coordinates that a substitution changes.
+		if sparse && moved > 1 {
+			moved, unit = 2, max(math.Abs(t.Input.Lo.Float64()), math.Abs(t.Input.Hi.Float64()))
+		}
+		absolute, euclidean = moved, math.Sqrt(moved)
 	case info.YesNo():
 		unit = 1
 	}
@@ -217,7 +221,9 @@ func modest(t *task.Task) []float64 {
 	case info.Shape == task.PerBin:
 		return []float64{t.Input.Hi.Float64()}
 	case info.Ball():
-		return make([]float64, t.Input.Bins)
+		out := make([]float64, t.Input.Bins)
+		out[0] = -1
+		return out
 	case info.Shape == task.PerVector:
 		return slices.Repeat([]float64{t.Input.Lo.Float64()}, int(t.Input.Bins))
 	}

@@ -206,7 +206,8 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	case protocols.Normal:
 		return lattice(e.Step/2*scale, 2, float64(len(values))*m.WorstVariance()*scale*scale)
 	case protocols.Cell: // of which one end has what goes beyond 95 %
-		if d.Protocol == "strings" { // Who holds a text adds much more variance: an estimate above 0 widens its interval.
+		// Who holds a text adds much more variance: an estimate above 0 widens its interval.
+		if d.Protocol == "strings" {
 			return lattice(2/(e.Own-e.Other), 1, 0)
 		}
 		return lattice(1/(e.Own-e.Other), 1, 0)

@@ -314,7 +314,7 @@ func (w *Way) fill(g Goal) error {
 	}
 	w.RMSE = math.Sqrt(mean(variance))
 	w.Width = 2 * normal95 * math.Sqrt(slices.Max(variance))
-	w.Central = w.RMSE / centralError(w.Task, g.Query)
+	w.Central = w.RMSE / centralError(w.Task, g.Query, g.Sparse)
 	w.Shift, err = shift(w.Task, m)
 	return err
 }

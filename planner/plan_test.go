@@ -256,6 +256,35 @@ func TestCentralRatio(t *testing.T) {
 	}
 }
 
+// No way has less error than the curator's for the same vectors, of all kinds: at so few users all is noise, and a
+// sparse vector's is that of two coordinates.
+func TestCentralRatioOfVectors(t *testing.T) {
+	for _, sparse := range []bool{false, true} {
+		ways, err := planner.Plan(asking(task.Vector, func(g *planner.Goal) {
+			g.Batch, g.Dim, g.Sparse, g.MaxSlots = 1000, 12, sparse, 60
+		}), nil)
+		require.NoError(t, err)
+		for _, w := range ways {
+			if w.Why == nil {
+				require.Greater(t, w.Central, 1., "%s, sparse %v", w.Protocol, sparse)
+			}
+		}
+	}
+}
+
+// One malicious client moves the first coordinate of a mean of vectors from its own end to beyond the other.
+func TestShiftOfVectorMean(t *testing.T) {
+	ways, err := planner.Plan(asking(task.VectorMean,
+		func(g *planner.Goal) { g.Dim, g.Epsilon, g.MaxSlots = 2, 4, 60 }), nil)
+	require.NoError(t, err)
+	for _, w := range ways {
+		if w.Why != nil {
+			continue
+		}
+		require.Greater(t, w.Shift, 2/float64(w.Task.Batch.Size), w.Protocol)
+	}
+}
+
 // One malicious client moves a histogram's entry by 1/(1-γ), and a count that relays hide by one.
 func TestShift(t *testing.T) {
 	ways, err := planner.Plan(asking(task.Histogram, func(g *planner.Goal) { g.Bins, g.Labels = 4, true }), nil)
