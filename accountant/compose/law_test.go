@@ -2,6 +2,7 @@ package compose_test
 
 import (
 	"math"
+	"math/cmplx"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -185,22 +186,29 @@ func TestEpochsOfRandomizedResponse(t *testing.T) {
 	}
 }
 
-// Seven epochs, by the triple sum over all outcomes and convolution on a fine grid with losses rounded to the
-// nearest point.
+// Seven, 30 and 365 epochs, by the triple sum over all outcomes and convolution on a fine grid with losses rounded to
+// the nearest point.
 func TestEpochsAreWithinTwoPercentOfHighResolution(t *testing.T) {
 	r := blankets{accountant.Exact, 16, 10_000, 1}
-	seen := []compose.Observation{r.law(t).Observation(7)}
-	fine := seven(16, r.gamma(t), 10_000)
-	for _, eps := range []float64{1, 1.6, 2, 2.43} {
-		truth, bound := fine(eps), compose.Delta(seen, eps, 7e-6)
-		require.GreaterOrEqual(t, bound, truth*(1-1e-3), "ε = %v", eps)
-		require.LessOrEqual(t, compose.Delta(seen, eps*1.02, 7e-6), truth, "ε = %v", eps)
+	fine := highResolution(16, r.gamma(t), 10_000)
+	for epochs, some := range map[uint64][]float64{7: {1, 1.6, 2, 2.43}, 30: {2, 4, 5.11}, 365: {12, 18, 22.18}} {
+		seen, truth := []compose.Observation{r.law(t).Observation(epochs)}, fine(epochs)
+		for _, eps := range some {
+			want, bound := truth(eps), compose.Delta(seen, eps, float64(epochs)*1e-6)
+			require.GreaterOrEqual(t, bound, want*(1-1e-3), "%d epochs, ε = %v", epochs, eps)
+			require.LessOrEqual(t, compose.Delta(seen, eps*1.02, float64(epochs)*1e-6), want, "%d epochs, ε = %v",
+				epochs, eps)
+		}
+		eps, at := compose.Epsilon(seen, float64(epochs)*1e-6)
+		require.NoError(t, at)
+		t.Logf("%d epochs: ε = %.5g, of which δ is %.5g of the one asked for at high resolution", epochs, eps,
+			truth(eps)/(float64(epochs)*1e-6))
 	}
 }
 
-// seven returns δ(ε) of seven releases of rule exact's pair.
-func seven(k, gamma, n float64) func(eps float64) float64 {
-	const step, size = 1.0 / 1024, 1 << 15
+// highResolution returns δ(ε) of some releases of rule exact's pair.
+func highResolution(k, gamma, n float64) func(epochs uint64) func(eps float64) float64 {
+	const step, size = 1.0 / 1024, 1 << 17
 	one := make([]complex128, size)
 	p := gamma / k
 	add := func(probability, loss float64) {
@@ -217,17 +225,20 @@ func seven(k, gamma, n float64) func(eps float64) float64 {
 		}
 	}
 	accountant.Transform(one)
-	for i, x := range one {
-		one[i] = x * x * x * x * x * x * x
-	}
-	accountant.Transform(one)
-	return func(eps float64) (delta float64) {
-		for i := range size / 2 {
-			if loss := float64(i) * step; loss > eps {
-				delta -= real(one[(size-i)%size]) / size * math.Expm1(eps-loss)
-			}
+	return func(epochs uint64) func(eps float64) float64 {
+		all := make([]complex128, size)
+		for i, x := range one {
+			all[i] = cmplx.Pow(x, complex(float64(epochs), 0))
 		}
-		return delta
+		accountant.Transform(all)
+		return func(eps float64) (delta float64) {
+			for i := range size / 2 {
+				if loss := float64(i) * step; loss > eps {
+					delta -= real(all[(size-i)%size]) / size * math.Expm1(eps-loss)
+				}
+			}
+			return delta
+		}
 	}
 }
 
