@@ -168,3 +168,21 @@ func TestStatementsAreChecked(t *testing.T) {
 		require.Equal(t, want, resp.StatusCode)
 	}
 }
+
+// TestRelaysAgreeAgain: where two relays have taken different statements by the recovery key, a later era ends that.
+func TestRelaysAgreeAgain(t *testing.T) {
+	recovery, rescue := newKey(t)
+	s := newStated(t, recovery, 2)
+	s.StartAll(t)
+	one, _ := newKey(t)
+	two, private := newKey(t)
+	first, other := s.says(t, one, rescue), s.says(t, two, rescue)
+	require.NoError(t, s.hand(t, 1, first))
+	require.Error(t, s.hand(t, 1, other))
+	require.NoError(t, s.hand(t, 0, other))
+	again := s.says(t, two, rescue)
+	for hop := range s.Open.Relays {
+		require.NoError(t, s.hand(t, hop, again))
+	}
+	require.NoError(t, s.renew(t, handover.NewClient(private, nil)))
+}

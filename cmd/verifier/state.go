@@ -53,7 +53,9 @@ is how a stolen one is revoked, and a stream goes on that a thief has ended. Kee
 for instance. Pass its public half as --recovery wherever a stream has one.
 
 If FILE is there already nothing is signed: it is handed over again. So run the same command again after a
-relay could not be reached.`,
+relay could not be reached. A relay that lacks the stream's newest task refuses; hand it that first, by
+running its 'task renew' again. Where relays have taken different statements, as a thief can bring about,
+sign once more, to another FILE, with the recovery key: each era voids those before.`,
 		Example: `  verifier task state may.bundle --sign-key owner.key --to ed25519:… --out on.statement
   verifier task state may.bundle --sign-key recovery.key --recovery ed25519:… --to ed25519:… --out back.statement
   verifier task state may.bundle --sign-key owner.key --stop --out end.statement`,
@@ -137,10 +139,12 @@ func (f *stateFlags) state(trust taskfile.Trust, served *handover.Served) ([]byt
 func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root *taskfile.Open, trust taskfile.Trust,
 	served *handover.Served, raw []byte) (*stateResult, error) {
 	last := served.Tasks[len(served.Tasks)-1].Task
-	for hop := len(last.Relays) - 1; hop >= 0; hop-- {
-		if err := client.State(ctx, root, last, hop, raw); err != nil {
-			return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", err, f.out)
-		}
+	var failed error
+	for hop := len(last.Relays) - 1; hop >= 0; hop-- { // also behind one that refuses: a thief may have parted them
+		failed = errors.Join(failed, client.State(ctx, root, last, hop, raw))
+	}
+	if failed != nil {
+		return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", failed, f.out)
 	}
 	after, err := client.Stream(ctx, root, trust)
 	if err != nil {
