@@ -35,14 +35,20 @@ func TestDraftNamesWhatIsWrong(t *testing.T) {
 		change func(*planner.Query)
 		field  string
 	}{
-		"epsilon of zero":   {func(q *planner.Query) { q.Epsilon = 0 }, "epsilon"},
-		"epsilon is NaN":    {func(q *planner.Query) { q.Epsilon = math.NaN() }, "epsilon"},
-		"delta of one":      {func(q *planner.Query) { q.Delta = 1 }, "delta"},
-		"empty range":       {func(q *planner.Query) { q.Hi = 0 }, "range"},
-		"infinite range":    {func(q *planner.Query) { q.Hi = math.Inf(1) }, "range"},
-		"no batch":          {func(q *planner.Query) { q.Batch = 0 }, "batch"},
-		"all dishonest":     {func(q *planner.Query) { q.Honest = 0 }, "honest"},
-		"no honest client":  {func(q *planner.Query) { q.Batch, q.Honest = 1, 0.5 }, "honest"},
+		"epsilon of zero":  {func(q *planner.Query) { q.Epsilon = 0 }, "epsilon"},
+		"epsilon is NaN":   {func(q *planner.Query) { q.Epsilon = math.NaN() }, "epsilon"},
+		"delta of one":     {func(q *planner.Query) { q.Delta = 1 }, "delta"},
+		"empty range":      {func(q *planner.Query) { q.Hi = 0 }, "range"},
+		"infinite range":   {func(q *planner.Query) { q.Hi = math.Inf(1) }, "range"},
+		"no batch":         {func(q *planner.Query) { q.Batch = 0 }, "batch"},
+		"all dishonest":    {func(q *planner.Query) { q.Honest = 0 }, "honest"},
+		"no honest client": {func(q *planner.Query) { q.Batch, q.Honest = 1, 0.5 }, "honest"},
+		"no levels": {func(q *planner.Query) {
+			q.Query, q.Length, q.Params = task.Strings, 8, planner.Params{"levels": 0, "checks": 0}
+		}, "params.levels"},
+		"one cell": {func(q *planner.Query) {
+			q.Query, q.Length, q.Params = task.Strings, 8, planner.Params{"b": 1}
+		}, "params.b"},
 		"one bin":           {func(q *planner.Query) { q.Query, q.Bins = task.Histogram, 1 }, "bins"},
 		"too many bins":     {func(q *planner.Query) { q.Query, q.Bins = task.Histogram, 1<<32-1 }, "bins"},
 		"bins of a mean":    {func(q *planner.Query) { q.Bins = 4 }, "bins"},

@@ -122,6 +122,9 @@ func (g Goal) check() error {
 	if _, err := g.claim(); err != nil {
 		return err
 	}
+	if g.Query.Query == task.Strings {
+		return invalid.Field("query", "strings", "another: 'verifier task new' chooses the tables of texts")
+	}
 	switch {
 	case g.Noise != NoiseAny && g.Noise != NoiseClients && g.Noise != NoiseRelays:
 		return invalid.Field("noise", strconv.Quote(string(g.Noise)), "clients, relays or any")

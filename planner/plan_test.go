@@ -205,6 +205,7 @@ func TestPlansNameWhatIsWrong(t *testing.T) {
 		"fewer than no dummy":  {func(g *planner.Goal) { g.MaxDummies = -1 }, "max-dummies"},
 		"messages are NaN":     {func(g *planner.Goal) { g.MaxMessages = math.NaN() }, "max-messages"},
 		"local ε is too large": {func(g *planner.Goal) { g.LeastLocal = 65 }, "local-epsilon"},
+		"texts":                {func(g *planner.Goal) { g.Query.Query, g.Length = task.Strings, 8 }, "query"},
 		"one bin":              {func(g *planner.Goal) { g.Query.Query, g.Bins = task.Histogram, 1 }, "bins"},
 		"bins of a mean":       {func(g *planner.Goal) { g.Bins = 4 }, "bins"},
 	} {

@@ -29,12 +29,9 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	largest := p.mostB()
-	if kept, ok := t.Param("b"); ok {
-		p.b = uint64(kept.Num)
-	} else {
+	if p.b == 0 {
 		t.Rule = cmp.Or(t.Rule, string(accountant.Exact))
-		p.b = largestB(largest, func(b uint64) bool {
+		p.b = largestB(p.mostB(), func(b uint64) bool {
 			krr, err := protocols.CalibrateKRR(t, b)
 			return err == nil && krr.Gamma.Float64() <= 1./3
 		})
@@ -72,9 +69,7 @@ func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	need := func(b uint64) (uint64, error) {
 		return accountant.PoolDummies(b, t.Claim.Epsilon.Value(), t.Claim.Delta.Value())
 	}
-	if kept, ok := t.Param("b"); ok {
-		p.b = uint64(kept.Num)
-	} else {
+	if p.b == 0 {
 		p.b = largestB(p.mostB(), func(b uint64) bool {
 			dummies, err := need(b)
 			return err == nil && float64(dummies) <= most
@@ -94,8 +89,8 @@ func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	return nil
 }
 
-// begin returns the tables of a task but for b: a level per byte up to 24, from there on one for two, and a check
-// for two levels and two more.
+// begin returns the tables of a task, b being 0 where the task does not name it: a level per byte up to 24, from there
+// on one for two, and a check for two levels and two more.
 func begin(t *task.Task) (p plan, err error) {
 	if err := checkQuery(t); err != nil {
 		return p, err
@@ -105,14 +100,25 @@ func begin(t *task.Task) (p plan, err error) {
 	if p.length > 24 {
 		p.levels = max(24, (p.length+1)/2)
 	}
-	if kept, ok := t.Param("levels"); ok {
-		p.levels = int(kept.Num)
+	levels, err := kept(t, "levels", uint64(p.levels), 1, min(maxTable, t.Input.Bins))
+	if err != nil {
+		return p, err
 	}
-	p.checks = 2 + p.levels/4
-	if kept, ok := t.Param("checks"); ok {
-		p.checks = int(kept.Num)
+	checks, err := kept(t, "checks", 2+levels/4, 1, maxTable)
+	if err != nil {
+		return p, err
 	}
-	return p, nil
+	p.levels, p.checks = int(levels), int(checks)
+	p.b, err = kept(t, "b", 0, leastB, p.mostB())
+	return p, err
+}
+
+// kept returns a parameter that the task already names, or another value.
+func kept(t *task.Task, key string, otherwise, least, most uint64) (uint64, error) {
+	if _, ok := t.Param(key); !ok {
+		return otherwise, nil
+	}
+	return protocols.WholeParam(t, key, least, most)
 }
 
 // mostB returns the largest b for these tables.
