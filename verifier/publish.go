@@ -2,6 +2,7 @@ package verifier
 
 import (
 	"github.com/doona-dp/doona/internal/ledger"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Budget bounds what all published epochs of a stream, or of a task that is in none, may cost a client.
@@ -9,8 +10,9 @@ type Budget = ledger.Budget
 
 // Errors of a ledger.
 var (
-	ErrBudget  = ledger.ErrBudget  // The budget does not suffice for a result.
-	ErrSetBack = ledger.ErrSetBack // The ledger is not as it was written last, or gone.
+	ErrBudget   = ledger.ErrBudget  // The budget does not suffice for a result.
+	ErrSetBack  = ledger.ErrSetBack // The ledger is not as it was written last, or gone.
+	ErrNoLedger = ledger.ErrNone    // There is no ledger where one must be, or none tells whose stream a task is of.
 )
 
 // Publishing says how results are charged. What is charged is an epoch of which a report shows a result, once.
@@ -25,6 +27,13 @@ type Publishing struct {
 
 	// Budget is the operator's. Nil: the total that the task claims, if it is in no stream, and else none.
 	Budget *Budget
+
+	// Root is the id of the first task of the stream, by which its ledger is named. It must be given for a task at
+	// position 2 or later unless a ledger in Folder lists that or the task before. Zero: not given.
+	Root task.ID
+
+	// Existing refuses to begin a ledger with [ErrNoLedger].
+	Existing bool
 
 	// Whole refuses a report with [ErrBudget] where the budget does not suffice for all of its epochs. Else a
 	// report leaves out those that it does not suffice for.
@@ -42,7 +51,8 @@ type booking struct {
 
 // Publish has every epoch charged before a report shows a result of it. It is called before the first report.
 func (v *Verifier) Publish(p Publishing) error {
-	l, err := ledger.Open(v.open, v.mechanism.Law, ledger.Options{Folder: p.Folder, Beside: p.Beside, Budget: p.Budget})
+	l, err := ledger.Open(v.open, v.mechanism.Law, ledger.Options{Folder: p.Folder, Beside: p.Beside, Budget: p.Budget,
+		Root: p.Root, Existing: p.Existing})
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/ledger"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
@@ -28,7 +29,8 @@ type results struct {
 	html, csv    string
 	showUnusable bool
 	dry          bool
-	ledger       string
+	ledger, root string
+	begin        bool
 	budget       budgetFlags
 }
 
@@ -37,21 +39,31 @@ func (r *results) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.csv, "csv", "", "also write the estimates to this file")
 	cmd.Flags().BoolVar(&r.showUnusable, "show-unusable", false, "show the estimate of an unusable report too")
 	cmd.Flags().BoolVar(&r.dry, "dry-run", false, "charge nothing: check and count, and print no answer")
-	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers; default: that of the task bundle")
+	r.ledgerFlags(cmd)
+}
+
+// ledgerFlags are those of what is charged, and where.
+func (r *results) ledgerFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers")
+	cmd.Flags().StringVar(&r.root, "root", "", "bundle of the first task of the stream, for a later one")
+	cmd.Flags().BoolVar(&r.begin, "begin", false, "begin the stream's or task's ledger if there is none in the folder")
 	r.budget.flags(cmd)
 }
 
 // aboutLedger is the help of what analyze and merge charge.
 const aboutLedger = `Before it prints results, each of their epochs is charged to the ledger of the task's stream, or of
-the task, in a file of the folder --ledger; epochs that were charged before cost nothing.
+the task, in a file of the folder --ledger; epochs that were charged before cost nothing. A stream's
+ledger is found by the task or the one before it, or else by the first: --root.
 --total-epsilon and --total-delta are a budget for all published epochs together, composed exactly.
 Without them, a task in no stream has the total that it claims. Where the budget does not suffice for
 all epochs, nothing is printed or charged, and the exit status is 1. So it is where the ledger was
 lost, set back or damaged. --dry-run charges nothing and prints no answer, but all checks, counts, and
 what publishing would cost.`
 
-// publish has the verifier charge what it publishes. beside is a file of its own.
-func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, bundle, beside string) error {
+// publish has the verifier charge what it publishes, in the folder of the flag or else in that one. beside is a file
+// of its own. existing: no ledger is begun without --begin.
+func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfile.Open, folder, beside string,
+	existing bool) error {
 	if r.dry && r.showUnusable {
 		return cli.Usagef("invalid --show-unusable with --dry-run: a dry run shows no answer")
 	}
@@ -59,8 +71,29 @@ func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, bundle, besi
 	if err != nil {
 		return err
 	}
-	return v.Publish(verifier.Publishing{Folder: cmp.Or(r.ledger, filepath.Dir(bundle)), Beside: beside, Budget: budget,
-		Whole: true, Dry: r.dry})
+	root, err := r.rootOf(open)
+	if err != nil {
+		return err
+	}
+	err = v.Publish(verifier.Publishing{Folder: cmp.Or(r.ledger, folder), Beside: beside, Budget: budget, Root: root,
+		Existing: existing && !r.begin, Whole: true, Dry: r.dry})
+	if errors.Is(err, verifier.ErrNoLedger) {
+		err = fmt.Errorf("%w (--ledger names the folder of the ledgers, --root the stream's first task; --begin begins "+
+			"a ledger)", err)
+	}
+	return err
+}
+
+// rootOf returns the id of the stream's first task as --root has it, zero without.
+func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
+	if r.root == "" {
+		return id, nil
+	}
+	root, err := taskfile.LoadBundle(r.root)
+	if err != nil {
+		return id, err
+	}
+	return ledger.Root(open, root)
 }
 
 // print prints the report of all that was added, and then fails if there is no estimate or a fault.
@@ -119,6 +152,9 @@ what was learnt to a file, for 'verifier merge' to bring together. Shards may ru
 
 ` + aboutLedger + `
 
+--ledger is by default the folder of the task bundle. The ledger of a stream's later task is begun only
+with --begin.
+
 --html writes the page of 'verifier serve' as one file that loads nothing, --csv a line per epoch and
 entry.`,
 		Example: "  verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json",
@@ -145,7 +181,7 @@ entry.`,
 				return err
 			}
 			if out == "" {
-				if err := r.publish(cmd, v, taskPath, keysPath); err != nil {
+				if err := r.publish(cmd, v, open, filepath.Dir(taskPath), keysPath, later(open)); err != nil {
 					return err
 				}
 			}
@@ -166,6 +202,9 @@ entry.`,
 	cli.Require(cmd, "task", "keys")
 	return cmd
 }
+
+// later says whether a task is not the first of its stream, so that there should be a ledger.
+func later(open *taskfile.Open) bool { return open.Stream != nil && open.Stream.Position > 0 }
 
 // shardOf returns the part of the files that a shard "I/K" takes; all without one.
 func shardOf(paths []string, shard string) ([]string, error) {
@@ -212,15 +251,18 @@ func mergeCommand() *cobra.Command {
 	var taskPath string
 	var r results
 	cmd := &cobra.Command{
-		Use:   "merge --task BUNDLE FILE...",
+		Use:   "merge --task BUNDLE --ledger FOLDER FILE...",
 		Short: "Bring together what 'verifier analyze --out' wrote, and print the estimate",
 		Long: `Merge reads the files that 'verifier analyze --shard I/K --out FILE' wrote, and prints what one
 'verifier analyze' of all batches would have printed, byte for byte. Batches that came to two shards,
 messages that are in batches of two shards, and two batches that a relay signed for one number show
 here. No key is needed. A file that cannot be read is an error, as the result would not be of all.
 
+Where the keys are, a mark beside them tells which ledger results were charged to. Merge has no keys, so
+--ledger must name the folder of that ledger, and --begin must say so where there is none yet.
+
 ` + aboutLedger,
-		Example: "  verifier merge --task mean.bundle one.state two.state three.state --json",
+		Example: "  verifier merge --task mean.bundle --ledger data/ledger one.state two.state three.state --json",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			open, err := taskfile.LoadBundle(taskPath)
@@ -231,7 +273,7 @@ here. No key is needed. A file that cannot be read is an error, as the result wo
 			if err != nil {
 				return err
 			}
-			if err := r.publish(cmd, v, taskPath, taskPath); err != nil {
+			if err := r.publish(cmd, v, open, "", taskPath, true); err != nil {
 				return err
 			}
 			for _, path := range args {
@@ -244,7 +286,7 @@ here. No key is needed. A file that cannot be read is an error, as the result wo
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
 	r.flags(cmd)
-	cli.Require(cmd, "task")
+	cli.Require(cmd, "task", "ledger")
 	return cmd
 }
 

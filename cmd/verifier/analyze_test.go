@@ -115,7 +115,7 @@ func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	slices.Reverse(f.paths)
 	require.Equal(t, want, analyze(1, f.paths...))
 	for _, shards := range []int{1, 3, 8} {
-		merge := []string{"merge", "--task", f.bundle, "--json"}
+		merge := []string{"merge", "--task", f.bundle, "--json", "--ledger", filepath.Join(f.dir, "merged"), "--begin"}
 		for i := range shards {
 			out := filepath.Join(f.dir, fmt.Sprintf("%d of %d", i+1, shards))
 			analyze(0, append([]string{"--shard", fmt.Sprintf("%d/%d", i+1, shards), "--out", out}, f.paths...)...)

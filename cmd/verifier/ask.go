@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -44,7 +45,8 @@ many clients have each. A text is cut where the clients cut theirs, and must be 
 C, as the SDK makes theirs.
 
 ` + aboutLedger[:strings.Index(aboutLedger, " --dry-run")] + `
-Asking again, for other texts too, costs nothing more.
+Asking again, for other texts too, costs nothing more. --ledger is by default the folder of the task
+bundle. The ledger of a stream's later task is begun only with --begin.
 
 All intervals hold together with 95 %: the longer the list, the wider they are. They are of the clients
 whose reports were counted; an estimate may be below 0.
@@ -69,7 +71,7 @@ Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
 			if err != nil {
 				return err
 			}
-			if err := r.publish(cmd, v, taskPath, keysPath); err != nil {
+			if err := r.publish(cmd, v, open, filepath.Dir(taskPath), keysPath, later(open)); err != nil {
 				return err
 			}
 			if err := addFiles(v, "opening", args[1:]); err != nil {
@@ -80,8 +82,7 @@ Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
 	}
 	cmd.Flags().StringVar(&taskPath, "task", "", "signed task bundle")
 	cmd.Flags().StringVar(&keysPath, "keys", "", "the verifier's HPKE key file")
-	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers; default: that of the task bundle")
-	r.budget.flags(cmd)
+	r.ledgerFlags(cmd)
 	cli.Require(cmd, "task", "keys")
 	return cmd
 }

@@ -34,10 +34,10 @@ func TestHelp(t *testing.T) {
 		"verifier figures --out docs": "takes minutes",
 		"verifier figures errata --json": "takes half a minute; " +
 			"TestErrata has it",
-		"verifier simulate --table --repeat 5000":                                         "takes minutes",
-		"verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json": batches,
-		"verifier verify --task mean.bundle batches/*.batch":                              batches,
-		"verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch": batches,
-		"verifier merge --task mean.bundle one.state two.state three.state --json":        batches,
+		"verifier simulate --table --repeat 5000":                                                       "takes minutes",
+		"verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json":               batches,
+		"verifier verify --task mean.bundle batches/*.batch":                                            batches,
+		"verifier merge --task mean.bundle --ledger data/ledger one.state two.state three.state --json": batches,
+		"verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch":               batches,
 	}, "relay")
 }

@@ -127,6 +127,56 @@ func TestAnalyzePublishesWithinABudget(t *testing.T) {
 	}
 }
 
+// TestMergeBeginsNoLedger: merge has no keys, so nothing tells it of a ledger beside them. It must be told where that
+// is, and begins one only when told to.
+func TestMergeBeginsNoLedger(t *testing.T) {
+	f := ofEpochs(t, 2)
+	ledger, out := filepath.Join(t.TempDir(), "ledger"), filepath.Join(f.dir, "state")
+	keys := []string{"--task", f.bundle, "--keys", f.VerifierKeys("task0")}
+	budget := []string{"--total-epsilon", "2", "--total-delta", "1e-4", "--json"}
+	run(t, 0, slices.Concat([]string{"analyze", "--ledger", ledger}, keys, budget, f.paths[:1])...)
+	run(t, 0, slices.Concat([]string{"analyze", "--out", out}, keys, f.paths[1:])...)
+	merge := func(status int, more ...string) string {
+		return run(t, status, slices.Concat([]string{"merge", "--task", f.bundle, out}, budget, more)...)
+	}
+	merge(2)
+	for _, dry := range [][]string{nil, {"--dry-run"}} {
+		require.Empty(t, merge(1, append(dry, "--ledger", filepath.Dir(f.bundle))...))
+	}
+	require.Empty(t, merge(1, "--ledger", ledger), "the budget is of one epoch")
+	require.Empty(t, merge(1, "--ledger", ledger, "--begin"), "there is one")
+	require.EqualValues(t, 1, parsed(t, merge(0, "--ledger", filepath.Dir(f.bundle), "--begin")).Ledger.Published.Epochs)
+	merge(0, "--ledger", filepath.Dir(f.bundle))
+}
+
+// TestLaterTaskIsChargedToItsStream: the ledger of a stream's later task is that of the first one, which must be known.
+func TestLaterTaskIsChargedToItsStream(t *testing.T) {
+	root := newFiles(t, func(draft *task.Task) { draft.Stream = &task.Stream{Name: "site"} })
+	other := newFiles(t, func(draft *task.Task) { draft.Stream = &task.Stream{Name: "other"} })
+	f := newFiles(t, func(draft *task.Task) {
+		draft.Stream = &task.Stream{Name: "site", Position: 2, Before: task.ID{5}}
+	})
+	b, err := onion.NewBatch(f.SignKey(t, 0), onion.Context{TaskID: f.Open.ID}, 0, testBatch, []uint64{testBatch},
+		onion.Lanes{f.slots(t, 0, testBatch)}, nil)
+	require.NoError(t, err)
+	raw, err := b.Bytes()
+	require.NoError(t, err)
+	f.put(t, "000000-000000.batch", raw)
+	ledger := filepath.Join(t.TempDir(), "ledger")
+	analyze := func(status int, more ...string) string {
+		return run(t, status, slices.Concat([]string{"analyze", "--task", f.bundle, "--keys", f.VerifierKeys("task0"),
+			"--json", "--ledger", ledger, f.paths[0]}, more)...)
+	}
+	require.Empty(t, analyze(1, "--begin"), "its first task is not known")
+	require.Empty(t, analyze(1, "--root", root.bundle), "there is none yet")
+	require.Empty(t, analyze(1, "--root", other.bundle, "--begin"), "that is another stream")
+	require.Empty(t, analyze(1, "--root", f.bundle, "--begin"), "that is not the first")
+	require.NoDirExists(t, ledger)
+	require.NotEmpty(t, analyze(0, "--root", root.bundle, "--begin"))
+	require.FileExists(t, filepath.Join(ledger, root.Open.ID.String()+".ledger"))
+	require.NotEmpty(t, analyze(0), "the ledger tells")
+}
+
 // TestKilledAnalyze kills `verifier analyze` at random moments: however often, an epoch is charged once. DOONA_FULL=1
 // kills it 50 times and not 5.
 func TestKilledAnalyze(t *testing.T) {

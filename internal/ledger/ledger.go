@@ -1,9 +1,9 @@
 // Package ledger keeps, durably, of which epochs a verifier has published results, and says what they have
 // cost together.
 //
-// There is one ledger for all tasks of a stream, and one for each task that is in none. An epoch is charged
-// before anything that came of it is shown, and once: whoever is killed in between, or analyzes it again, has
-// it charged already. The ledger refuses to charge past a budget.
+// There is one ledger for all tasks of a stream, whoever signs them, and one for each task that is in none. An
+// epoch is charged before anything that came of it is shown, and once: whoever is killed in between, or analyzes
+// it again, has it charged already. The ledger refuses to charge past a budget.
 //
 // What is charged is the claim of an epoch, for a client who reports in each. All tasks of a stream are one
 // line of losses: its first charged task pins a law and a claim, and no later one may exceed them
@@ -34,6 +34,9 @@ var ErrBudget = errors.New("couldn't publish: the budget is spent")
 // ErrSetBack is returned where the ledger is not the one that was written last, or is gone.
 var ErrSetBack = errors.New("couldn't use the ledger: it is not as it was written last")
 
+// ErrNone is returned where there must be a ledger, or one that tells of a task, and there is none.
+var ErrNone = errors.New("couldn't find the ledger")
+
 // Budget bounds what all published epochs of a stream may cost a client.
 type Budget struct {
 	Epsilon float64 `json:"epsilon"` // Above 0.
@@ -62,6 +65,13 @@ type Options struct {
 
 	// Budget is the operator's. Nil: the total that the task claims, if it is in no stream, and else none.
 	Budget *Budget
+
+	// Root is the id of the stream's first task, which must be known of a task at position 2 or later, unless a
+	// ledger in Folder lists that or the one before it. See [Name].
+	Root task.ID
+
+	// Existing refuses to begin a ledger: [ErrNone] where there is none.
+	Existing bool
 }
 
 // Cost is what published epochs cost a client together who reported in each of them.
@@ -88,9 +98,9 @@ type Ledger struct {
 
 // Open opens the ledger of a task's stream, which need not be there yet. law makes the law of an epoch of the
 // task, whose claim has been checked. It changes nothing. It is an error where the ledger is damaged, of
-// another version, older than when it was written last ([ErrSetBack]), or gone.
+// another version, gone, or not the one, or a later one, that the mark is of ([ErrSetBack]).
 func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Ledger, error) {
-	stream, err := find(open, o.Folder)
+	stream, err := Name(open, o.Folder, o.Root)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -170,6 +171,7 @@ func TestBudgets(t *testing.T) {
 func TestStreamsShareALedger(t *testing.T) {
 	o := options(t.TempDir(), nil)
 	first, second := counted(t, 1, inStream(0)), counted(t, 2, inStream(1))
+	o.Root, second.Stream.Before = first.ID, first.ID
 	require.NoError(t, open(t, first, o).Charge([]uint64{0, 1}))
 	l := open(t, second, o)
 	require.NoError(t, l.Charge([]uint64{0, 1, 2}))
@@ -194,15 +196,96 @@ func TestStreamsShareALedger(t *testing.T) {
 		require.ErrorContains(t, more.Charge([]uint64{0}), "first task", name)
 		require.EqualValues(t, 6, cost(t, open(t, second, o)).Epochs, name)
 	}
-	handed := counted(t, 6, inStream(2))
-	handed.Owner, handed.Stream.Before = task.SignKey{9}, second.ID
-	next := open(t, handed, o)
-	require.NoError(t, next.Charge([]uint64{0}))
-	require.EqualValues(t, 7, cost(t, next).Epochs, "the stream was handed on to another owner's key")
-	require.EqualValues(t, 7, cost(t, l).Epochs, "who charged before knows")
+	o.Root = task.ID{}
 	alone := open(t, counted(t, 5), o)
 	require.NoError(t, alone.Charge([]uint64{0}))
 	require.EqualValues(t, 1, cost(t, alone).Epochs, "a task in no stream is one of its own")
+}
+
+// TestHandedOnStreamKeepsItsLedger: whoever signs a stream's tasks by now, they are charged to the ledger that is named
+// by its first; and where nothing tells which that is, nothing is charged.
+func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
+	dir := t.TempDir()
+	o := options(dir, nil)
+	var line []*taskfile.Open
+	for position := range byte(5) {
+		one := counted(t, 1+position, inStream(uint64(position)))
+		one.Owner = task.SignKey{position / 2}
+		if position > 0 {
+			one.Stream.Before = line[position-1].ID
+		}
+		line = append(line, one)
+	}
+	_, err := ledger.Open(line[2], lawOf(line[2]), o)
+	require.ErrorIs(t, err, ledger.ErrNone)
+	require.ErrorContains(t, err, "name the stream's first task")
+	rooted := o
+	rooted.Root = line[0].ID
+	for i, position := range []int{2, 1, 0, 4} { // in any order
+		require.NoError(t, open(t, line[position], rooted).Charge([]uint64{0}))
+		require.EqualValues(t, i+1, cost(t, open(t, line[position], rooted)).Epochs)
+	}
+	require.Equal(t, line[0].ID.String()+".ledger", filepath.Base(file(t, o)))
+	for _, position := range []int{0, 1, 2, 3, 4} {
+		require.EqualValues(t, 4, cost(t, open(t, line[position], o)).Epochs, "the ledger tells of it, or the one before")
+	}
+	wrong := o
+	wrong.Root = task.ID{77}
+	for _, of := range line {
+		_, err := ledger.Open(of, lawOf(of), wrong)
+		require.ErrorContains(t, err, "invalid root")
+	}
+	unknown := counted(t, 9, inStream(7))
+	unknown.Stream.Before = task.ID{8}
+	_, err = ledger.Open(unknown, lawOf(unknown), o)
+	require.ErrorIs(t, err, ledger.ErrNone)
+	elsewhere := rooted
+	elsewhere.Folder, elsewhere.Beside, elsewhere.Existing = t.TempDir(), filepath.Join(dir, "other"), true
+	_, err = ledger.Open(line[1], lawOf(line[1]), elsewhere)
+	require.ErrorIs(t, err, ledger.ErrNone, "none is begun")
+
+	raw, err := os.ReadFile(file(t, o))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file(t, o), raw[:len(raw)-1], 0o600))
+	_, err = ledger.Open(line[3], lawOf(line[3]), o)
+	require.ErrorContains(t, err, "which may be this stream's: it is cut short")
+	other := counted(t, 50, inStream(0))
+	_, err = ledger.Open(other, lawOf(other), o)
+	require.ErrorContains(t, err, "which may be this stream's")
+}
+
+// TestRestoredLedgerIsNotLaundered: a ledger that was set back, and charged by somebody else who has no mark, or an
+// older one, is refused by whoever knows what is lost, however often it was charged.
+func TestRestoredLedgerIsNotLaundered(t *testing.T) {
+	of := counted(t, 1)
+	o := options(t.TempDir(), nil)
+	for epoch := range uint64(4) {
+		require.NoError(t, open(t, of, o).Charge([]uint64{epoch}))
+	}
+	path := file(t, o)
+	old, err := os.ReadFile(path)
+	require.NoError(t, err)
+	running := open(t, of, o)
+	require.NoError(t, running.Charge([]uint64{4}))
+	kept, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, old, 0o600))
+	other := o
+	other.Beside += ".other"
+	for epoch := uint64(5); epoch < 8; epoch++ {
+		require.NoError(t, open(t, of, other).Charge([]uint64{epoch}))
+		_, err = ledger.Open(of, lawOf(of), o)
+		require.ErrorIs(t, err, ledger.ErrSetBack)
+		require.ErrorContains(t, err, "was set back and charged again: its charge 5 is another")
+		require.ErrorIs(t, running.Charge([]uint64{9}), ledger.ErrSetBack)
+	}
+	require.NoError(t, os.WriteFile(path, kept, 0o600))
+	_, err = ledger.Open(of, lawOf(of), other)
+	require.ErrorIs(t, err, ledger.ErrSetBack)
+	require.NoError(t, os.Remove(other.Beside+"."+filepath.Base(path)[:16]+".ledger.mark"))
+	require.NoError(t, open(t, of, other).Charge([]uint64{5}))
+	require.NoError(t, running.Charge([]uint64{6}), "what others charged after it is not refused")
+	require.EqualValues(t, 7, cost(t, open(t, of, o)).Epochs)
 }
 
 // TestNoLedgerIsBegunAnew: one that is gone, set back, or another's is refused, and each cause is named.
@@ -228,11 +311,13 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 		"it is cut short":                              text[:len(text)-1],
 		"it does not begin as a ledger does":           "",
 		"its content is not that of its hash":          strings.Replace(text, "1", "2", -1)[:0] + flip(text),
-		"it is of version 2, and this program knows":   strings.Replace(text, "doona-ledger 1", "doona-ledger 2", 1),
-		"its first line is no ledger's":                strings.Replace(text, "doona-ledger 1", "doona-ledger 1 1", 1),
+		"it is of version 1, and this program knows":   strings.Replace(text, "doona-ledger 2", "doona-ledger 1", 1),
+		"its first line is no ledger's":                strings.Replace(text, "doona-ledger 2", "doona-ledger 2 1", 1),
 		"damaged: its content is not that of its hash": text + "\n",
 		"damaged: it does not begin as a ledger does":  "\x00" + text,
-		"damaged: its first line has no length":        strings.Replace(text, "doona-ledger 1 ", "doona-ledger 1 x", 1),
+		"its history is not that of its content":       edited(text, `"epsilon": "1"`, `"epsilon": ".5"`),
+		"its history is not of all its charges":        edited(text, `"generation": 2`, `"generation": 3`),
+		"damaged: its first line has no length":        strings.Replace(text, "doona-ledger 2 ", "doona-ledger 2 x", 1),
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(raw), 0o600))
 		_, err := ledger.Open(of, lawOf(of), o)
@@ -261,6 +346,13 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	require.NoError(t, os.Rename(path, filepath.Join(o.Folder, renamed.ID.String()+".ledger")))
 	_, err = ledger.Open(renamed, lawOf(renamed), o)
 	require.ErrorContains(t, err, "it is of another stream")
+}
+
+// edited replaces something in a ledger, whose first line is then right again.
+func edited(text, old, by string) string {
+	_, body, _ := strings.Cut(text, "\n")
+	body = strings.Replace(body, old, by, 1)
+	return fmt.Sprintf("doona-ledger 2 %d %x\n%s", len(body), sha256.Sum256([]byte(body)), body)
 }
 
 // flip changes a digit behind the first line.

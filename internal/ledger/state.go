@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -29,13 +31,16 @@ import (
 // those epochs were shown. It knows no client, no batch and no answer.
 const (
 	label   = "doona-ledger"
-	version = 1
+	version = 2
+
+	linkBytes = 16
 )
 
 // state is a ledger.
 type state struct {
 	id         string // Random, from the first charge on: another ledger of the stream has another.
 	generation uint64 // Grows with each charge.
+	history    []byte // A link of linkBytes for each generation: see document.link.
 	pin        *pin   // Nil before the first.
 	tasks      []charged
 	written    bool // It is on the disk, and its mark too.
@@ -52,9 +57,21 @@ type document struct {
 	ID         string     `json:"id"`
 	Stream     string     `json:"stream"`
 	Generation uint64     `json:"generation"`
+	History    []byte     `json:"history,omitempty"`
 	Claim      claimForm  `json:"claim"`
 	Law        []byte     `json:"law,omitempty"` // See [compose.Law.Encode].
 	Tasks      []taskForm `json:"tasks"`
+}
+
+// link returns what stands for a generation and all before it: of two ledgers that were charged differently once,
+// no later links are the same. d.History ends with the link before.
+func (d document) link() ([]byte, error) {
+	h := sha256.New()
+	h.Write(d.History)
+	d.History = nil
+	body, err := json.Marshal(d)
+	h.Write(body)
+	return h.Sum(nil)[:linkBytes], err
 }
 
 type claimForm struct {
@@ -70,42 +87,92 @@ type taskForm struct {
 	Epochs [][2]uint64 `json:"epochs"`
 }
 
-// streamOf names the ledger of a task: all tasks of a stream have one, by the owner of the first and the stream's
-// name, and a task in none has its own.
-func streamOf(open *taskfile.Open) string {
-	if open.Stream == nil {
-		return open.ID.String()
+// Name names the ledger of a task's stream: by the id of the stream's first task, whoever signs it by now. A task in
+// no stream has its own. root is the first task's id where the caller knows it, else zero: that of the task at
+// position 0 or 1 shows in it, and of a later one a ledger in the folder tells that lists it or the one before. It is
+// an error where none does, or where the root that is given is not what the task or a ledger says.
+func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
+	first := First(open)
+	switch {
+	case first == (task.ID{}):
+		first = root
+	case root != (task.ID{}) && root != first:
+		return "", invalid.Field("root", root.String(), first.String()+", the first task of the stream")
 	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%s stream\n%x\n%s", label, open.Owner[:], open.Stream.Name)
-	return hex.EncodeToString(h.Sum(nil))
+	if open.Stream == nil {
+		return first.String(), nil
+	}
+	name, err := listing(folder, first, open.ID, open.Stream.Before)
+	switch {
+	case err != nil:
+		return "", err
+	case first == (task.ID{}) && name == "":
+		return "", fmt.Errorf("%w: no ledger in %q lists task %s, at position %d, or the one before: name the "+
+			"stream's first task (root)", ErrNone, folder, open.ID, open.Stream.Position)
+	case first != (task.ID{}) && name != "" && name != first.String():
+		return "", invalid.Field("root", first.String(), name+", of which the ledger is that lists task "+
+			open.ID.String()+" or the one before")
+	case name == "":
+		return first.String(), nil
+	}
+	return name, nil
 }
 
-// find names the ledger of a task's stream. A task that another owner's key signed, to whom the stream was handed on,
-// is found by the one before it.
-func find(open *taskfile.Open, folder string) (string, error) {
-	own := streamOf(open)
-	if open.Stream == nil || open.Stream.Position == 0 {
-		return own, nil
+// Root checks that root may be the first task of a task's stream, and returns its id.
+func Root(open, root *taskfile.Open) (task.ID, error) {
+	switch {
+	case open.Stream == nil:
+		return task.ID{}, invalid.Field("root", root.ID.String(), "none, for a task that is in no stream")
+	case root.Stream == nil || root.Stream.Position != 0 || root.Stream.Name != open.Stream.Name:
+		return task.ID{}, invalid.Field("root", root.ID.String(), "the first task of stream "+open.Stream.Name)
 	}
+	return root.ID, nil
+}
+
+// First returns the id of the first task of a task's stream, zero where the task does not tell.
+func First(open *taskfile.Open) task.ID {
+	switch {
+	case open.Stream == nil || open.Stream.Position == 0:
+		return open.ID
+	case open.Stream.Position == 1:
+		return open.Stream.Before
+	}
+	return task.ID{}
+}
+
+// listing names the ledger in a folder that is of a first task or lists another, "" where none does. One that cannot
+// be read may be it, so that is an error where no other is.
+func listing(folder string, first task.ID, others ...task.ID) (found string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.ledger"))
 	if err != nil {
 		return "", fmt.Errorf("couldn't look for the ledger: %w", err)
 	}
+	var unread error
 	for _, path := range paths {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return "", fmt.Errorf("couldn't read the ledger: %w", err)
-		}
 		name := strings.TrimSuffix(filepath.Base(path), ".ledger")
-		s, err := parse(raw, name)
-		if err == nil && slices.ContainsFunc(s.tasks, func(c charged) bool {
-			return c.id == open.Stream.Before || c.id == open.ID
-		}) {
-			return name, nil
+		raw, err := os.ReadFile(path)
+		var s *state
+		if err == nil && name != first.String() {
+			s, err = parse(raw, name)
+		}
+		switch {
+		case err != nil:
+			unread = fmt.Errorf("couldn't read the ledger %s, which may be this stream's: %w", path, err)
+		case s != nil && !s.lists(others):
+		case found != "":
+			return "", fmt.Errorf("couldn't choose a ledger: %s and %s are both of tasks of this stream", found, name)
+		default:
+			found = name
 		}
 	}
-	return own, nil
+	if found == "" {
+		return "", unread
+	}
+	return found, nil
+}
+
+func (s *state) lists(tasks []task.ID) bool {
+	return slices.ContainsFunc(s.tasks, func(c charged) bool { return slices.Contains(tasks, c.id) })
 }
 
 func (l *Ledger) path() string { return filepath.Join(l.options.Folder, l.stream+".ledger") }
@@ -133,6 +200,8 @@ func (l *Ledger) read() (*state, error) {
 	s := &state{}
 	raw, err := os.ReadFile(l.path())
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && mark.ID == "" && l.options.Existing:
+		return nil, fmt.Errorf("%w: there is no %s", ErrNone, l.path())
 	case errors.Is(err, fs.ErrNotExist) && mark.ID == "":
 		return s, nil
 	case errors.Is(err, fs.ErrNotExist):
@@ -151,6 +220,9 @@ func (l *Ledger) read() (*state, error) {
 	case mark.Generation > s.generation:
 		return nil, fmt.Errorf("%w: %s was set back: it was charged %d times, and %s.mark knows of %d", ErrSetBack,
 			l.path(), s.generation, l.marked(), mark.Generation)
+	case mark.ID != "" && !bytes.Equal(mark.Link, s.link(mark.Generation)):
+		return nil, fmt.Errorf("%w: %s was set back and charged again: its charge %d is another than %s.mark knows of",
+			ErrSetBack, l.path(), mark.Generation, l.marked())
 	}
 	return s, nil
 }
@@ -165,8 +237,7 @@ func (l *Ledger) write(next *state) error {
 		if next.id == "" {
 			next.id = rand.Text()
 		}
-		next.generation++
-		raw, err := next.bytes(l.stream)
+		raw, err := next.advance(l.stream)
 		if err != nil {
 			return err
 		}
@@ -176,7 +247,7 @@ func (l *Ledger) write(next *state) error {
 	} else if err := durable.Settle(l.path()); err != nil { // Who wrote it may have been killed before its sync.
 		return fmt.Errorf("couldn't sync the ledger: %w", err)
 	}
-	if err := l.writeMark(mark{next.id, next.generation}); err != nil {
+	if err := l.writeMark(mark{next.id, next.generation, next.link(next.generation)}); err != nil {
 		return fmt.Errorf("couldn't mark the ledger: %w", err)
 	}
 	next.written = true
@@ -188,6 +259,7 @@ func (l *Ledger) write(next *state) error {
 type mark struct {
 	ID         string `json:"id"`
 	Generation uint64 `json:"generation"`
+	Link       []byte `json:"link"` // Of that generation: what was charged until then, and in which steps.
 }
 
 func (l *Ledger) readMark() (m mark, err error) {
@@ -243,11 +315,29 @@ func parse(raw []byte, stream string) (*state, error) {
 	if d.Stream != stream {
 		return nil, errors.New("it is of another stream")
 	}
+	if err := d.checkHistory(); err != nil {
+		return nil, err
+	}
 	return d.state()
 }
 
+// checkHistory is an error unless there is a link for each generation, and the last one is of this document.
+func (d *document) checkHistory() error {
+	n := len(d.History)
+	if n == 0 || n%linkBytes != 0 || uint64(n/linkBytes) != d.Generation {
+		return errors.New("it is damaged: its history is not of all its charges")
+	}
+	before := *d
+	before.History = d.History[:n-linkBytes]
+	link, err := before.link()
+	if err == nil && !bytes.Equal(link, d.History[n-linkBytes:]) {
+		err = errors.New("it is damaged: its history is not that of its content")
+	}
+	return err
+}
+
 func (d *document) state() (*state, error) {
-	s := &state{id: d.ID, generation: d.Generation}
+	s := &state{id: d.ID, generation: d.Generation, history: d.History}
 	claim := task.NewClaim(d.Claim.Epsilon, d.Claim.Delta)
 	if d.Claim.TotalEpsilon != "" {
 		claim.Total = task.NewTotal(d.Claim.TotalEpsilon, d.Claim.TotalDelta)
@@ -277,16 +367,42 @@ func (d *document) state() (*state, error) {
 	return s, nil
 }
 
-func (s *state) bytes(stream string) ([]byte, error) {
+// link returns the link of a generation that there was.
+func (s *state) link(generation uint64) []byte {
+	if generation == 0 || generation > uint64(len(s.history)/linkBytes) {
+		return nil
+	}
+	return s.history[(generation-1)*linkBytes : generation*linkBytes]
+}
+
+// advance makes the state the next generation, and returns the ledger's file.
+func (s *state) advance(stream string) ([]byte, error) {
+	s.generation++
+	d := s.document(stream)
+	link, err := d.link()
+	if err != nil {
+		return nil, fmt.Errorf("couldn't write the ledger: %w", err)
+	}
+	s.history = slices.Concat(s.history, link) // Never in place: states share what came before.
+	d.History = s.history
+	return d.bytes()
+}
+
+func (s *state) document(stream string) document {
 	total := s.pin.claim.Total
-	d := document{ID: s.id, Stream: stream, Generation: s.generation, Claim: claimForm{s.pin.claim.Epsilon.String(),
-		s.pin.claim.Delta.String(), total.Epsilon.String(), total.Delta.String(), s.pin.epochs}}
+	d := document{ID: s.id, Stream: stream, Generation: s.generation, History: s.history, Claim: claimForm{
+		s.pin.claim.Epsilon.String(), s.pin.claim.Delta.String(), total.Epsilon.String(), total.Delta.String(),
+		s.pin.epochs}}
 	if s.pin.law != nil {
 		d.Law = s.pin.law.Encode()
 	}
 	for _, t := range s.tasks {
 		d.Tasks = append(d.Tasks, taskForm{t.id.String(), t.runs})
 	}
+	return d
+}
+
+func (d document) bytes() ([]byte, error) {
 	body, err := json.MarshalIndent(d, "", " ")
 	if err != nil {
 		return nil, fmt.Errorf("couldn't write the ledger: %w", err)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
@@ -84,8 +85,13 @@ type TaskConfig struct {
 	// Default: the folder successors/ID in Data.
 	Successors string `yaml:"successors"`
 
+	// Root is the bundle of the first task of the stream, for a later task that is listed by itself. The ledger of a
+	// stream is named by it, so it is needed unless the tasks before are listed too, or a ledger tells of them.
+	// Default: none.
+	Root string `yaml:"root"`
+
 	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream together, or of the
-	// task: results beyond it are withheld. Both or none. Default: the total that the task claims, if it is in no
+	// task: results beyond it are withheld. All entries of a stream must have the same. Both or none. Default: the total that the task claims, if it is in no
 	// stream, and else none. Range of δ: above 0 and below 1.
 	TotalEpsilon float64 `yaml:"total_epsilon"`
 	TotalDelta   float64 `yaml:"total_delta"`
@@ -99,6 +105,14 @@ func (t *TaskConfig) budget() *verifier.Budget {
 	return &verifier.Budget{Epsilon: t.TotalEpsilon, Delta: t.TotalDelta}
 }
 
+// budgetText names the budget.
+func (t *TaskConfig) budgetText() string {
+	if t.budget() == nil {
+		return "none"
+	}
+	return decimal.Format(t.TotalEpsilon, -1) + " at total_delta " + decimal.Format(t.TotalDelta, -1)
+}
+
 // DefaultListen is the address of the pages where none is given.
 const DefaultListen = "127.0.0.1:8090"
 
@@ -110,7 +124,8 @@ func LoadConfig(path string) (Config, error) {
 	}
 	files := []*string{&c.SignKey, &c.Data, &c.CA, &c.Ledger}
 	for i := range c.Tasks {
-		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].Successors)
+		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].Successors,
+			&c.Tasks[i].Root)
 	}
 	service.Resolve(filepath.Dir(path), files...)
 	return c, nil

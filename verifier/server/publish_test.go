@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"crypto/ed25519"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/verifier/server"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // sealedIn are reports of an epoch as the one relay hands them on.
@@ -82,6 +85,59 @@ func TestPagesStayWithinABudget(t *testing.T) {
 	cfg.Tasks[0].TotalDelta = 0
 	_, err = server.New(cfg)
 	require.ErrorContains(t, err, "invalid total_delta 0")
+}
+
+// TestEntriesOfAStreamShareABudget: tasks of one stream that are listed by themselves are charged to one ledger, by
+// whomever they are signed, so entries with different budgets are refused; and so is one whose stream nothing tells.
+func TestEntriesOfAStreamShareABudget(t *testing.T) {
+	c := newCascade(t, 1, 1, relaytest.InStream())
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	cfg := config(t, c, t.TempDir(), 0)
+	before := c.Open.ID
+	for position := range uint64(2) {
+		next := *c.Open.Task
+		next.Stream = &task.Stream{Name: next.Stream.Name, Position: position + 1, Before: before,
+			Allow: next.Stream.Allow}
+		bundle, err := taskfile.Sign(&next, key, c.Open.KeyLists)
+		require.NoError(t, err)
+		raw, err := bundle.Bytes()
+		require.NoError(t, err)
+		entry := server.TaskConfig{File: filepath.Join(c.Dir, fmt.Sprintf("later%d.bundle", position+1)),
+			HPKEKeys: cfg.Tasks[0].HPKEKeys}
+		require.NoError(t, os.WriteFile(entry.File, raw, 0o600))
+		cfg.Tasks = append(cfg.Tasks, entry)
+		before = taskfile.ID(&next)
+	}
+	try := func(entries ...server.TaskConfig) error {
+		only := cfg
+		only.Tasks = entries
+		s, err := server.New(only)
+		if err == nil {
+			require.NoError(t, s.Close())
+		}
+		return err
+	}
+	first, second, third := cfg.Tasks[0], cfg.Tasks[1], cfg.Tasks[2]
+	require.NoError(t, try(first, second, third))
+	first.TotalEpsilon, first.TotalDelta = 4, 2e-4
+	for _, more := range [][]server.TaskConfig{{second}, {second, third}} {
+		err := try(append(more, first)...)
+		require.ErrorContains(t, err, "4 at total_delta 0.0002 for "+first.File)
+		require.ErrorContains(t, err, "want none, as for "+second.File)
+	}
+	second.TotalEpsilon, second.TotalDelta = 4, 2e-4
+	require.NoError(t, try(first, second))
+	require.ErrorContains(t, try(first, second, third), "none for "+third.File)
+	require.ErrorContains(t, try(third), "name the stream's first task")
+	require.ErrorContains(t, try(first, third), "name the stream's first task", "nothing links them")
+	third.Root = first.File
+	require.ErrorContains(t, try(first, third), "none for "+third.File)
+	third.TotalEpsilon, third.TotalDelta = 4, 2e-4
+	require.NoError(t, try(first, third))
+	require.NoError(t, try(third))
+	third.Root = second.File
+	require.ErrorContains(t, try(third), "invalid root")
 }
 
 // published is what the tests read of a report's ledger.

@@ -50,6 +50,7 @@ type served struct {
 	verifier *verifier.Verifier
 	puller   *verifier.Puller
 	charging verifier.Publishing
+	config   TaskConfig // The task's, or that of the first of its stream.
 }
 
 // all returns the tasks of this moment.
@@ -146,7 +147,7 @@ func (s *Server) loadTasks() error {
 			return err
 		}
 	}
-	return nil
+	return s.checkBudgets()
 }
 
 // openPuller has a task's verifier charge what its pages show, opens the folder of its batches and reads what is in it.
@@ -190,7 +191,7 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*serv
 		v.ShowUnusable()
 	}
 	charging := verifier.Publishing{Folder: s.cfg.Ledger, Beside: c.HPKEKeys, Budget: c.budget()}
-	return &served{open: open, verifier: v, charging: charging}, nil
+	return &served{open: open, verifier: v, charging: charging, config: c}, nil
 }
 
 // loadBundle reads the task, which must be its owner's where one is configured.

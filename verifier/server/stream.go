@@ -11,7 +11,9 @@ import (
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/ledger"
 	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -62,13 +64,65 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *served) error {
 
 // loadSuccessor makes the verifier of a task behind the first.
 func (s *Server) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
-	open := *t.Open
-	open.Owner = l.served[0].open.Owner // whose name the stream's ledger has, whoever signs now
-	next, err := s.loadTask(&open, l.Keys(t.Task), l.config)
+	next, err := s.loadTask(t.Open, l.Keys(t.Task), l.config)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("the owner signed a task without this verifier's keys in %s: %w", l.config.Successors, err)
 	}
-	return next, err
+	if err != nil {
+		return nil, err
+	}
+	next.charging.Root = l.served[0].open.ID
+	return next, nil
+}
+
+// checkBudgets finds the ledger of each task, and refuses two entries of one ledger with different budgets: whichever
+// has the larger one, or none, would charge past the other's.
+func (s *Server) checkBudgets() error {
+	firsts := map[string]*served{}
+	for _, t := range s.tasks {
+		if err := s.findRoot(t); err != nil {
+			return fmt.Errorf("%s: %w", t.config.File, err)
+		}
+		name, err := ledger.Name(t.open, t.charging.Folder, t.charging.Root)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.config.File, err)
+		}
+		first := firsts[name]
+		if first == nil {
+			firsts[name] = t
+			continue
+		}
+		if one, other := first.config.budgetText(), t.config.budgetText(); one != other {
+			return invalid.Field("total_epsilon", other+" for "+t.config.File, one+", as for "+first.config.File+
+				", whose ledger is the same: give all tasks of a stream one budget")
+		}
+	}
+	return nil
+}
+
+// findRoot finds the first task of a task's stream: by the tasks that are served before it, or as it is configured.
+func (s *Server) findRoot(t *served) error {
+	at := t.open
+	for at.Stream != nil {
+		before := s.find(at.Stream.Before)
+		if before == nil {
+			break
+		}
+		at = before.open
+	}
+	t.charging.Root = ledger.First(at)
+	if t.config.Root == "" {
+		return nil
+	}
+	root, err := taskfile.LoadBundle(t.config.Root)
+	if err != nil {
+		return err
+	}
+	told := t.charging.Root
+	if t.charging.Root, err = ledger.Root(t.open, root); err == nil && told != (task.ID{}) && told != root.ID {
+		err = invalid.Field("root", root.ID.String(), told.String()+", the first task of the stream")
+	}
+	return err
 }
 
 // followEvery is how many pull intervals pass between two looks at a stream.
