@@ -125,7 +125,7 @@ func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	}
 	analyze(2, append([]string{"--shard", "4/3", "--out", "x"}, f.paths...)...)
 	analyze(2, append([]string{"--shard", "1/3"}, f.paths...)...)
-	run(t, 1, "merge", "--task", f.bundle, f.paths[0])
+	run(t, 1, "merge", "--task", f.bundle, "--ledger", f.dir, "--begin", f.paths[0])
 }
 
 func namesIn(t *testing.T, out string) (names []verifier.FindingName) {

@@ -91,8 +91,8 @@ type TaskConfig struct {
 	Root string `yaml:"root"`
 
 	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream together, or of the
-	// task: results beyond it are withheld. All entries of a stream must have the same. Both or none. Default: the total that the task claims, if it is in no
-	// stream, and else none. Range of δ: above 0 and below 1.
+	// task: results beyond it are withheld. All entries of a stream must have the same. Both or none. Default: the
+	// total that the task claims, if it is in no stream, and else none. Range of δ: above 0 and below 1.
 	TotalEpsilon float64 `yaml:"total_epsilon"`
 	TotalDelta   float64 `yaml:"total_delta"`
 }
