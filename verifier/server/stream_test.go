@@ -135,6 +135,26 @@ func TestStreamGoesOn(t *testing.T) {
 	require.Contains(t, metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} 0`)
 }
 
+// TestStreamGoesOnBeforeAnyResult: a verifier takes up position 2 where nothing of the stream was charged, so that no
+// ledger tells whose task it is.
+func TestStreamGoesOnBeforeAnyResult(t *testing.T) {
+	c := newCascade(t, 1, 1, relaytest.InStream())
+	c.StartAll(t)
+	cfg := streamConfig(t, c, t.TempDir())
+	v := serve(t, cfg)
+	now := c
+	for position := range uint64(2) {
+		bundle := c.Renew(t, position+1, 1)
+		require.NoError(t, c.Hand(t.Context(), t, 0, bundle))
+		now = c.After(t, bundle)
+		v.awaitTask(t, now.Open)
+		c.Clock.Advance(time.Unix(int64(now.Open.Epochs.Start), 0).Sub(c.Clock.Now()))
+	}
+	playEpoch(t, now, 0)
+	require.EqualValues(t, 1, v.wait(t, now.Open, batches(1)).Ledger.Published.Epochs)
+	require.FileExists(t, filepath.Join(cfg.Data, "ledger", c.Open.ID.String()+".ledger"))
+}
+
 // TestStreamWithoutKeys: a successor for which this verifier has no keys takes no position here until it has
 // them; a forked stream is refused, and shows.
 func TestStreamWithoutKeys(t *testing.T) {
