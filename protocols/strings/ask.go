@@ -76,12 +76,13 @@ func newScene(a *Aggregate) *scene {
 	return s
 }
 
-// trim is how many standard deviations above the mean a cell's messages may be to count as background.
-const trim = 6
+// trim is how many standard deviations, of a Poisson law, above the mean a cell's messages may be to count as
+// background.
+const trim = 3.5
 
 // background returns the mean and the variance of cells that no frequent text is in: what is beyond trim standard
-// deviations is left out, until nothing more is. Of a Poisson law that is next to nothing. The variance is at least
-// the mean, that of a Poisson law, and is more where texts of a few clients are many.
+// deviations is left out, until nothing more is. Of a Poisson law that is one in some thousand. The variance is at
+// least the mean, that of a Poisson law, and is more where texts of a few clients are many.
 func background(counts []uint64) (mean, variance float64) {
 	limit := math.Inf(1)
 	for range 50 {
@@ -93,7 +94,7 @@ func background(counts []uint64) (mean, variance float64) {
 		}
 		mean = sum / n
 		variance = max(mean, squares/n-mean*mean)
-		next := mean + trim*math.Sqrt(variance) + 1
+		next := mean + trim*math.Sqrt(mean) + 1
 		if next >= limit {
 			break
 		}

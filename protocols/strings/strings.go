@@ -13,8 +13,8 @@
 //
 //	ĉ_τ = (N_τ − nγ/(Tb) − D′M/(Tb)) · T/(1−γ)                                                    (2)
 //
-// up to those whose text falls in the same cell by chance. [Aggregate.Find] searches for texts from one level to
-// the next, and [Aggregate.Ask] counts given ones.
+// up to those whose text falls in the same cell by chance. [Aggregate.Ask] counts given texts in the tables that hash
+// all of a text. Levels are for a search from one prefix to the next.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's text, whatever its length. With noise by relays if one of
 // them is honest, and no client need be: a pool, accountant.PoolDelta with b. With that of clients, for n_min honest
@@ -23,7 +23,7 @@
 //
 // Accuracy: the variance of a count over all tables is (n + all dummies)/b, and a little for the count's own.
 //
-// Limits: a text has to be held by about 20 standard deviations of a count to be found surely. Some 250 clients who
+// Limits: a count of one text uses C + 1 of the T tables alone. Some 250 clients who
 // agree plant a text that nobody has, and a malicious relay M/250 of them by its choice of dummies. If all relays
 // collude with the verifier, it has what was hashed of each client's text; with noise by clients ε₀ = ln(1 + b(1−γ)/γ)
 // is left.
