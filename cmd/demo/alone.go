@@ -109,6 +109,7 @@ func aloneDrafts() (drafts []quickstart.Draft, err error) {
 	return drafts, nil
 }
 
+// surround connects to a task as the first relay's operator would who also has the verifier's key of epoch 0.
 func surround(ctx context.Context, d *quickstart.Deployment, i int, name string, sign ed25519.PrivateKey) (*surrounded,
 	error) {
 	r, err := connect(ctx, d, i)

@@ -6,11 +6,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/wire/task"
 )
-
-// mostLength is the most that L can be.
-const mostLength = task.MaxLength
 
 // Value returns a text as the numbers that [Mechanism.Randomize] takes: its bytes. It must be in Unicode normal form
 // C: who reads texts from people normalizes them.
@@ -55,19 +51,4 @@ func (p plan) pad(text []byte) ([]byte, error) {
 	out := make([]byte, p.length)
 	copy(out, text[:end])
 	return out, nil
-}
-
-// unpad returns the text that was padded, and whether there is one: after the first zero come only zeros, and
-// before it is UTF-8.
-func unpad(padded []byte) (string, bool) {
-	end := len(padded)
-	for end > 0 && padded[end-1] == 0 {
-		end--
-	}
-	for _, c := range padded[:end] {
-		if c == 0 {
-			return "", false
-		}
-	}
-	return string(padded[:end]), utf8.Valid(padded[:end])
 }
