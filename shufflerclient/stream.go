@@ -55,9 +55,11 @@ func said(m taskfile.Mark) Said {
 	return Said{m.Era, m.Number, hex.EncodeToString(m.Hash[:])}
 }
 
+// isOne says whether it can have been written down: nothing, or the hash of a statement. Era 0 has no statement 0.
 func (s Said) isOne() bool {
 	raw, err := hex.DecodeString(s.Hash)
-	return s == Said{} || err == nil && len(raw) == 32
+	spoken := s.Era > 0 || s.Number > 0
+	return s == Said{} || spoken && err == nil && len(raw) == 32 && s.mark().Hash != [32]byte{}
 }
 
 // Stream is a stream of tasks, one after the other. It is safe for concurrent use.

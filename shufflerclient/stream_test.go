@@ -199,13 +199,18 @@ func TestFollowRefuses(t *testing.T) {
 // TestStreamLedgerFromOutside: what a caller's store brings of streams is checked.
 func TestStreamLedgerFromOutside(t *testing.T) {
 	id := strings.Repeat("ab", 32)
+	said := func(number uint64, hash string) []shufflerclient.Seen {
+		newest := shufflerclient.Said{Number: number, Hash: hash}
+		return []shufflerclient.Seen{{Stream: id, Task: id, Statements: newest}}
+	}
 	for _, streams := range [][]shufflerclient.Seen{
 		{{Stream: "x", Task: id}}, {{Stream: id, Task: ""}}, {{Stream: id, Task: strings.Repeat("cd", 32)}},
 		{{Stream: id, Task: id}, {Stream: id, Position: 1, Task: id}},
+		said(0, id), said(1, strings.Repeat("00", 32)), said(1, ""), said(1, id[2:]),
 	} {
 		l := &shufflerclient.Ledger{Streams: streams}
 		err := l.Spend(shufflerclient.Budget{Epsilon: 1, Delta: 1e-3, Days: 1}, "line", shufflerclient.Price{}, 0, 1)
-		require.ErrorContains(t, err, "invalid ledger")
+		require.ErrorContains(t, err, "want streams, each once")
 	}
 }
 
