@@ -24,7 +24,7 @@ func CheckOptions(query task.Query, given func(option string) (value string, ok 
 	if !slices.Contains(names, string(query)) {
 		return invalid.Field("query", strconv.Quote(string(query)), list(names, "or"))
 	}
-	for _, option := range []string{"range", "no-clip", "bins", "labels", "dim", "length"} {
+	for _, option := range []string{"range", "no-clip", "bins", "labels", "dim", "sparse", "length"} {
 		value, ok := given(option)
 		if ok && !slices.Contains(takers[option], string(query)) {
 			return invalid.Field(option, value, "none for query "+string(query)+": it is for "+

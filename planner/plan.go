@@ -122,7 +122,7 @@ func (g Goal) check() error {
 	if _, err := g.claim(); err != nil {
 		return err
 	}
-	if g.Query.Query == task.Strings {
+	if g.Query.Query.Info().Shape == task.PerText {
 		return invalid.Field("query", "strings", "another: 'verifier task new' chooses the tables of texts")
 	}
 	switch {
@@ -182,7 +182,8 @@ const flat = .95
 // cheapest that is [good].
 func (tr trial) run() Way {
 	row := tr.protocol.Row()
-	if row.Sparse && tr.goal.Query.Query == task.Vector && !tr.goal.Sparse {
+	if info := tr.goal.Query.Query.Info(); row.Sparse && info.Shape == task.PerVector && info.Ranged &&
+		!tr.goal.Sparse {
 		return tr.impossible(invalid.Field("sparse", "false",
 			"true, if every vector has at most one coordinate that is not 0: it takes no others"))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestErrorBarsAreWhatTheySay: for every protocol the worst-case standard error is that of n clients who all
@@ -25,6 +26,9 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 		require.NoError(t, err)
 		m, err := registry.Open(draft)
 		require.NoError(t, err)
+		if draft.Query.Info().Shape == task.PerText { // of which an answer has no entries
+			continue
+		}
 		const clients = 7
 		agg := aggregate(t, m, clients, c.value)
 		a := verifier.AnswerOf(draft, m, agg)

@@ -193,11 +193,6 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if f.goal.Query.Query != task.Vector {
-		if err := cli.Refuse(cmd, "for query "+string(f.goal.Query.Query)+": it is for vectors", "sparse"); err != nil {
-			return err
-		}
-	}
 	if !given("total-epsilon") {
 		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs"); err != nil {
 			return err

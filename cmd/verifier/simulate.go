@@ -137,7 +137,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if t.Query == task.Strings {
+	if t.Query.Info().Shape == task.PerText {
 		return invalid.Field("query", "strings", "another to simulate: its cells are in the table of --table")
 	}
 	if err := t.Input.CheckEntries(); err != nil {

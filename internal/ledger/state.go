@@ -299,7 +299,7 @@ func parse(raw []byte, stream string) (*state, error) {
 		return nil, errors.New("it is damaged: its first line is no ledger's")
 	}
 	length, err := strconv.ParseUint(fields[2], 10, 32)
-	sum := sha256.Sum256([]byte(body))
+	sum := digest(sha256.Sum256([]byte(body)))
 	switch {
 	case err != nil:
 		return nil, errors.New("it is damaged: its first line has no length")
@@ -402,12 +402,15 @@ func (s *state) document(stream string) document {
 	return d
 }
 
+// digest is the SHA-256 of what a ledger holds.
+type digest [sha256.Size]byte
+
 func (d document) bytes() ([]byte, error) {
 	body, err := json.MarshalIndent(d, "", " ")
 	if err != nil {
 		return nil, fmt.Errorf("couldn't write the ledger: %w", err)
 	}
-	sum := sha256.Sum256(append(body, '\n'))
+	sum := digest(sha256.Sum256(append(body, '\n')))
 	return append(fmt.Appendf(nil, "%s %d %d %x\n", label, version, len(body)+1, sum), append(body, '\n')...), nil
 }
 

@@ -71,8 +71,11 @@ var modeBase = func() []byte {
 // inputRoom is enough for what is hashed here, so that nothing is allocated for it.
 const inputRoom = 256
 
+// digest is an output of SHA-256.
+type digest [sha256.Size]byte
+
 // extract is LabeledExtract.
-func extract(suite string, salt []byte, label string, ikm []byte) [sha256.Size]byte {
+func extract(suite string, salt []byte, label string, ikm []byte) digest {
 	input := make([]byte, 0, inputRoom)
 	input = append(append(append(append(input, version1...), suite...), label...), ikm...)
 	return prf(salt, input)
@@ -89,7 +92,7 @@ func expand(suite string, prk []byte, label string, info, more []byte, size int)
 
 // prf is HMAC-SHA256 under a key of at most 64 bytes. A seal has six of them, and crypto/hmac allocates about ten
 // times for each, which takes longer than the hashing.
-func prf(key, input []byte) [sha256.Size]byte {
+func prf(key, input []byte) digest {
 	inner := make([]byte, sha256.BlockSize, sha256.BlockSize+inputRoom)
 	outer := make([]byte, sha256.BlockSize, sha256.BlockSize+sha256.Size)
 	copy(inner, key)
@@ -98,6 +101,6 @@ func prf(key, input []byte) [sha256.Size]byte {
 		inner[i] ^= 0x36
 		outer[i] ^= 0x5c
 	}
-	hash := sha256.Sum256(append(inner, input...))
+	hash := digest(sha256.Sum256(append(inner, input...)))
 	return sha256.Sum256(append(outer, hash[:]...))
 }

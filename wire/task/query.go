@@ -48,7 +48,7 @@ var Queries = []QueryInfo{
 	{Query: Histogram, Shape: PerBin, Ranged: true, Clients: true, Entry: "bin", Measure: "clients by value",
 		Options: []string{"range", "no-clip", "bins", "labels"}},
 	{Query: Vector, Shape: PerVector, Ranged: true, Entry: "coordinate", Measure: "sum of every coordinate",
-		Options: []string{"range", "no-clip", "dim"}},
+		Options: []string{"range", "no-clip", "dim", "sparse"}},
 	{Query: VectorMean, Shape: PerVector, Mean: true, Entry: "coordinate", Measure: "mean of every coordinate",
 		Options: []string{"no-clip", "dim"}},
 	{Query: Strings, Shape: PerText, Clients: true, Entry: "text", Measure: "texts that many clients have",

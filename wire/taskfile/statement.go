@@ -137,7 +137,7 @@ func (s *SignedStatement) parse(root task.ID) (*Statement, error) {
 	switch {
 	case one.Label != statementLabel || one.Version != task.Version:
 		return nil, errors.New("not " + statementLabel + " of version " + strconv.Itoa(task.Version))
-	case task.ID(sized(one.Root)) != root:
+	case sized(one.Root) != root:
 		return nil, invalid.Field("root", fmt.Sprintf("%x", one.Root), root.String()+", the first task of the stream")
 	case len(one.Task) != 32 || len(one.Key) != 0 && len(one.Key) != 32:
 		return nil, invalid.Field("statement", "a key or an id of another length", "32 bytes")
@@ -146,7 +146,7 @@ func (s *SignedStatement) parse(root task.ID) (*Statement, error) {
 }
 
 // sized returns 32 bytes, zeros for what has another length.
-func sized(b []byte) (out [32]byte) {
+func sized(b []byte) (out task.ID) {
 	if len(b) == len(out) {
 		copy(out[:], b)
 	}
@@ -173,7 +173,8 @@ func (a Authority) after(s *Statement, signed *SignedStatement, trust Trust, fir
 	if !onion.Verify(signer[:], onion.SignStatement, signed.Statement, signed.Signature) {
 		return a, onion.ErrSigner
 	}
-	return Authority{Era: s.Era, Number: s.Number, Position: s.Position, Task: task.ID(s.Task), Key: sized(s.Key),
+	return Authority{Era: s.Era, Number: s.Number, Position: s.Position, Task: task.ID(s.Task),
+		Key:     task.SignKey(sized(s.Key)),
 		Stopped: len(s.Key) == 0}, nil
 }
 
@@ -196,16 +197,19 @@ func (a Authority) Check(position uint64, id task.ID, owner task.SignKey) error 
 // ErrStatements is returned for statements that are not those that were seen, and what followed them.
 var ErrStatements = errors.New("other statements about the stream than were seen")
 
+// StatementHash is the SHA-256 of a statement.
+type StatementHash [sha256.Size]byte
+
 // Mark is what is remembered of statements: the newest era, number and the SHA-256 of the statement there.
 type Mark struct {
-	Era    uint64   `json:"era"`
-	Number uint64   `json:"number"`
-	Hash   [32]byte `json:"hash"` // Zeros: no statement was seen.
+	Era    uint64        `json:"era"`
+	Number uint64        `json:"number"`
+	Hash   StatementHash `json:"hash"` // Zeros: no statement was seen.
 }
 
 // Raise holds checked statements against what was seen, and returns what is to be remembered.
 func (m Mark) Raise(s Statements, a Authority) (Mark, error) {
-	if m.Hash != ([32]byte{}) {
+	if m.Hash != (StatementHash{}) {
 		at := int(m.Number)
 		if a.Era == 0 {
 			at-- // era 0 has no statement 0

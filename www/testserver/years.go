@@ -28,8 +28,11 @@ type years struct {
 	mu      sync.Mutex // guards the rest
 	renewed int        // successors that there are
 	left    []uint64   // epochs of the reports that left clients, each body once
-	bodies  map[[sha256.Size]byte]bool
+	bodies  map[bodyHash]bool
 }
+
+// bodyHash is the SHA-256 of a report.
+type bodyHash [sha256.Size]byte
 
 // hundred is the days of one task.
 const hundred = 100
@@ -51,7 +54,7 @@ func (r *relay) addYears(url string) (offer, error) {
 	if y.law, err = m.Law(); err != nil {
 		return offer{}, err
 	}
-	y.root, y.bodies = root.ID, map[[sha256.Size]byte]bool{}
+	y.root, y.bodies = root.ID, map[bodyHash]bool{}
 	var all []*fixture.Task
 	for t := root; len(all) < 4; t = t.Succeed(root.Owner, func(*task.Task) {}) {
 		all, y.tasks = append(all, t), append(y.tasks, t.ID)
@@ -96,7 +99,7 @@ func (r *relay) renew(w http.ResponseWriter, req *http.Request) {
 func (y *years) note(s *scenario, epoch uint64, body []byte) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	hash := sha256.Sum256(body)
+	hash := bodyHash(sha256.Sum256(body))
 	if !slices.Contains(y.tasks, s.ID) || y.bodies[hash] {
 		return
 	}
