@@ -1,8 +1,10 @@
 package relay_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -32,15 +34,20 @@ type stated struct {
 	*relaytest.Cascade
 	trust taskfile.Trust
 	list  *onion.SignedKeyList // the verifier's, of position 1
+	log   *bytes.Buffer        // the first relay's; to be read while it is stopped
 }
 
 func newStated(t *testing.T, recovery task.SignKey, hops int) *stated {
 	t.Helper()
+	log := &bytes.Buffer{}
 	c := relaytest.New(t, relaytest.Options{Hops: hops, Task: relaytest.InStream(),
-		Config: func(_ int, cfg *relay.Config) {
+		Config: func(hop int, cfg *relay.Config) {
 			cfg.Tasks[0].Recovery = taskfile.FormatKey(recovery)
+			if hop == 0 {
+				cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+			}
 		}})
-	return &stated{c, c.Open.Trust(recovery), c.NextVerifierKeys(t, 1, 1)}
+	return &stated{c, c.Open.Trust(recovery), c.NextVerifierKeys(t, 1, 1), log}
 }
 
 // says signs a statement that follows what the first relay serves, for a key or, if it is zero, the end.
@@ -96,6 +103,7 @@ func TestOwnerHandsOn(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
+	require.Equal(t, 1, strings.Count(s.log.String(), "a stream's owner changed"), "not where it is handed over again")
 	s.StartAll(t)
 	_, err := old.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
 	require.ErrorIs(t, err, handover.ErrUnauthorized)

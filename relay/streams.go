@@ -243,12 +243,14 @@ func (r *Relay) handleStatement(w http.ResponseWriter, req *http.Request) error 
 	if err != nil {
 		return problem.New(problem.TooLarge, "at most %d bytes", succession.MaxStatement)
 	}
-	if err := l.TakeStatement(raw); err != nil {
+	changed, err := l.TakeStatement(raw)
+	if err != nil {
 		return refusal(err)
 	}
-	now := l.Authority()
-	r.cfg.Log.Warn("a stream's owner changed", "task", l.root.name(), "era", now.Era, "number", now.Number,
-		"key", taskfile.FormatKey(now.Key), "stopped", now.Stopped)
+	if now := l.Authority(); changed { // and not where anybody hands it over again
+		r.cfg.Log.Warn("a stream's owner changed", "task", l.root.name(), "era", now.Era, "number", now.Number,
+			"key", taskfile.FormatKey(now.Key), "stopped", now.Stopped)
+	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -64,15 +64,15 @@ func (f *Folder) raise(all taskfile.Statements) error {
 }
 
 // TakeStatement takes a statement, durably: one that follows those that are here and names the newest task that is
-// here. An error names what is wrong; that another has its number is one, too.
-func (f *Folder) TakeStatement(raw []byte) error {
+// here. An error names what is wrong; that another has its number is one, too. changed is false for the last one here.
+func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	signed := &taskfile.SignedStatement{}
 	if err := codec.Unmarshal(raw, signed); err != nil {
-		return err
+		return false, err
 	}
 	// Anyone may send anything: nobody waits for what is no statement of somebody who may say so.
 	if has, err := f.mayFollow(signed); has || err != nil {
-		return err
+		return false, err
 	}
 	return f.change(func() (taskfile.Statements, error) {
 		if f.has(signed) {
@@ -111,30 +111,31 @@ func (f *Folder) has(signed *taskfile.SignedStatement) bool {
 
 // adopt takes the statements of a stream that was checked as a whole.
 func (f *Folder) adopt(all taskfile.Statements) error {
-	return f.change(func() (taskfile.Statements, error) { return all, nil })
+	_, err := f.change(func() (taskfile.Statements, error) { return all, nil })
+	return err
 }
 
-// change replaces the statements, durably, by what next returns.
-func (f *Folder) change(next func() (taskfile.Statements, error)) error {
+// change replaces the statements, durably, by what next returns, and says whether those are others.
+func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool, err error) {
 	f.making.Lock()
 	defer f.making.Unlock()
 	unlock, err := f.lock()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
 	if err := f.Refresh(); err != nil {
-		return err
+		return false, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all, err := next()
 	if err != nil {
-		return err
+		return false, err
 	}
 	before, after := f.statements, f.authority
 	if err := f.raise(all); err != nil || f.authority == after {
-		return err
+		return false, err
 	}
 	raw, err := codec.Marshal(&all)
 	if err == nil {
@@ -142,7 +143,7 @@ func (f *Folder) change(next func() (taskfile.Statements, error)) error {
 	}
 	if err != nil {
 		f.statements, f.authority = before, after
-		return fmt.Errorf("%w: %w", ErrFolder, err)
+		return false, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
-	return nil
+	return true, nil
 }
