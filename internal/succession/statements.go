@@ -65,6 +65,8 @@ func (f *Folder) raise(all taskfile.Statements) error {
 
 // TakeStatement takes a statement, durably: one that follows those that are here and names the newest task that is
 // here. An error names what is wrong; that another has its number is one, too. changed is false for the last one here.
+// Keys that were made for the next position go with a statement that is taken: a thief of the owner's key may have
+// asked each party for as many lists as there may be, for other numbers of epochs.
 func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	signed := &taskfile.SignedStatement{}
 	if err := codec.Unmarshal(raw, signed); err != nil {
@@ -74,7 +76,7 @@ func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	if has, err := f.mayFollow(signed); has || err != nil {
 		return false, err
 	}
-	return f.change(func() (taskfile.Statements, error) {
+	return f.change(f.removeNextKeys, func() (taskfile.Statements, error) {
 		if f.has(signed) {
 			return f.statements, nil
 		}
@@ -109,14 +111,20 @@ func (f *Folder) has(signed *taskfile.SignedStatement) bool {
 	return n > 0 && bytes.Equal(f.statements[n-1].Statement, signed.Statement)
 }
 
-// adopt takes the statements of a stream that was checked as a whole.
+// removeNextKeys removes all keys of the next position. f.mu and the folder's lock are held.
+func (f *Folder) removeNextKeys() error {
+	return remove(f.file(uint64(len(f.tasks)), "-*.keys*"), "")
+}
+
+// adopt takes the statements of a stream that was checked as a whole. Keys stay, as the operator has made them.
 func (f *Folder) adopt(all taskfile.Statements) error {
-	_, err := f.change(func() (taskfile.Statements, error) { return all, nil })
+	_, err := f.change(func() error { return nil }, func() (taskfile.Statements, error) { return all, nil })
 	return err
 }
 
-// change replaces the statements, durably, by what next returns, and says whether those are others.
-func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool, err error) {
+// change replaces the statements, durably, by what next returns, and says whether those are others. before is done
+// first: after a crash between the two the statement is not here, and comes again.
+func (f *Folder) change(before func() error, next func() (taskfile.Statements, error)) (changed bool, err error) {
 	f.making.Lock()
 	defer f.making.Unlock()
 	unlock, err := f.lock()
@@ -133,16 +141,19 @@ func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool,
 	if err != nil {
 		return false, err
 	}
-	before, after := f.statements, f.authority
-	if err := f.raise(all); err != nil || f.authority == after {
+	statements, authority := f.statements, f.authority
+	if err := f.raise(all); err != nil || f.authority == authority {
 		return false, err
 	}
 	raw, err := codec.Marshal(&all)
 	if err == nil {
+		err = before()
+	}
+	if err == nil {
 		err = durable.WriteFile(f.statementsFile(), raw, 0o600)
 	}
 	if err != nil {
-		f.statements, f.authority = before, after
+		f.statements, f.authority = statements, authority
 		return false, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	return true, nil

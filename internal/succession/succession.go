@@ -44,6 +44,8 @@ type Task struct {
 	*taskfile.Open
 	Bundle *taskfile.Bundle
 	Raw    []byte // the bundle's msgpack form
+
+	authority taskfile.Authority // who decided about the stream when the task was checked
 }
 
 // Folder is a stream and the folder of its successors. It is safe for concurrent use.
@@ -89,7 +91,7 @@ func parse(raw []byte) (*Task, error) {
 		return nil, err
 	}
 	open, err := bundle.Open(nil)
-	return &Task{open, bundle, raw}, err
+	return &Task{Open: open, Bundle: bundle, Raw: raw}, err
 }
 
 // Tasks returns the tasks by position, the first included.
@@ -159,6 +161,7 @@ func (f *Folder) Check(raw []byte, now uint64) (next *Task, has bool, err error)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	next.authority = f.authority
 	return next, false, f.inTime(next.Epochs.Start, now)
 }
 
@@ -193,6 +196,9 @@ func (f *Folder) take(next *Task, after func(*Task) error) error {
 	if _, has, err := f.check(next); has || err != nil {
 		return err
 	}
+	if f.Authority() != next.authority { // its keys may be gone
+		return errors.New("a statement about the stream came while the task was checked: hand it over again")
+	}
 	if err := durable.WriteFile(f.file(next.Stream.Position, ".bundle"), next.Raw, 0o600); err != nil {
 		return fmt.Errorf("%w: %w", ErrFolder, err)
 	}
@@ -203,9 +209,14 @@ func (f *Folder) take(next *Task, after func(*Task) error) error {
 }
 
 func (f *Folder) removeOthers(next *Task) error {
-	files, err := filepath.Glob(f.file(next.Stream.Position, "-*.keys*"))
+	return remove(f.file(next.Stream.Position, "-*.keys*"), f.keys(next.Stream.Position, next.Epochs.Count))
+}
+
+// remove removes the files of a pattern, but those whose names begin with kept, unless that is empty.
+func remove(pattern, kept string) error {
+	files, err := filepath.Glob(pattern)
 	for _, file := range files {
-		if !strings.HasPrefix(file, f.keys(next.Stream.Position, next.Epochs.Count)) {
+		if kept == "" || !strings.HasPrefix(file, kept) {
 			err = errors.Join(err, os.Remove(file))
 		}
 	}

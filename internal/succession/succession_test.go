@@ -1,6 +1,7 @@
 package succession_test
 
 import (
+	"crypto/ed25519"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/internal/succession"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -153,4 +155,69 @@ func TestTasksWhileKeysAreMade(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// TestStatementFreesKeys: a thief of the owner's key who asks two parties for the keys of other numbers of epochs has
+// stopped the stream until a statement is taken. Other statements, and the same again, leave keys as they are. What
+// was checked before takes no position after: its keys are gone.
+func TestStatementFreesKeys(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
+	require.NoError(t, err)
+	sign, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	owner, _ := c.AsOwner(t)
+	public, rescue, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	trust, now := c.Open.Trust(task.SignKey(public)), c.Open.Epochs.Start
+	one, err := taskfile.NewStatement(trust, taskfile.Authority{}, c.Open, c.Open.Owner, rescue)
+	require.NoError(t, err)
+	statement, err := codec.Marshal(one)
+	require.NoError(t, err)
+	successor := *c.Open.Task
+	successor.Stream = &task.Stream{Name: "site", Position: 1, Before: c.Open.ID}
+	successor.Epochs.Start = c.Open.Epochs.Over()
+	bundle, err := taskfile.Sign(&successor, owner, c.Open.KeyLists)
+	require.NoError(t, err)
+	raw, err := bundle.Bytes()
+	require.NoError(t, err)
+
+	for party := range uint64(2) {
+		path := t.TempDir()
+		f, err := succession.Open(path, root, trust.Recovery)
+		require.NoError(t, err)
+		for count := range uint64(4) {
+			_, err := f.NextKeys(1, 4*party+count+1, now, sign)
+			require.NoError(t, err)
+		}
+		_, err = f.NextKeys(1, 9, now, sign)
+		require.ErrorContains(t, err, "epochs.count")
+		_, err = f.TakeStatement([]byte("x"))
+		require.Error(t, err)
+		require.Len(t, keysIn(t, path), 8)
+		next, _, err := f.Check(raw, now)
+		require.NoError(t, err)
+
+		changed, err := f.TakeStatement(statement)
+		require.NoError(t, err)
+		require.True(t, changed)
+		require.Empty(t, keysIn(t, path))
+		require.ErrorContains(t, f.Take(next), "a statement about the stream came")
+		_, err = f.NextKeys(1, 9, now, sign)
+		require.NoError(t, err, "a number that all can have")
+		changed, err = f.TakeStatement(statement)
+		require.NoError(t, err)
+		require.False(t, changed)
+		again, err := succession.Open(path, root, trust.Recovery)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, again.Authority().Era)
+		require.Len(t, keysIn(t, path), 2, "keys made since stay")
+	}
+}
+
+func keysIn(t *testing.T, path string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(path, "*.keys*"))
+	require.NoError(t, err)
+	return files
 }
