@@ -90,6 +90,10 @@ type TaskConfig struct {
 	// Default: none.
 	Root string `yaml:"root"`
 
+	// Begin begins the stream's ledger where there is none, for a later task whose stream's first task is not listed
+	// here: it is your word that nothing of the stream was published. Else there must be one. Default false.
+	Begin bool `yaml:"begin"`
+
 	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream together, or of the
 	// task: results beyond it are withheld. All entries of a stream must have the same. Both or none. Default: the
 	// total that the task claims, if it is in no stream, and else none. Range of δ: above 0 and below 1.

@@ -135,7 +135,14 @@ func TestEntriesOfAStreamShareABudget(t *testing.T) {
 	require.ErrorContains(t, try(first, third), "none for "+third.File)
 	third.TotalEpsilon, third.TotalDelta = 4, 2e-4
 	require.NoError(t, try(first, third))
-	require.NoError(t, try(third))
+	for _, alone := range []server.TaskConfig{second, third} {
+		err := try(alone)
+		require.ErrorIs(t, err, verifier.ErrNoLedger, "what was published of the stream elsewhere is not known")
+		require.ErrorContains(t, err, "begin: true")
+		alone.Begin = true
+		require.NoError(t, try(alone))
+	}
+	require.ErrorIs(t, try(second, third), verifier.ErrNoLedger)
 	third.Root = second.File
 	require.ErrorContains(t, try(third), "invalid root")
 }

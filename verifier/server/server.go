@@ -152,7 +152,10 @@ func (s *Server) loadTasks() error {
 
 // openPuller has a task's verifier charge what its pages show, opens the folder of its batches and reads what is in it.
 func (s *Server) openPuller(t *served) (err error) {
-	if err := t.verifier.Publish(t.charging); err != nil {
+	if err := t.verifier.Publish(t.charging); errors.Is(err, verifier.ErrNoLedger) {
+		return fmt.Errorf("%s: %w (ledger: in verifier.yaml names the folder of the ledgers; begin: true of the task "+
+			"begins one)", t.config.File, err)
+	} else if err != nil {
 		return err
 	}
 	if t.puller, err = verifier.NewPuller(t.verifier, s.client, filepath.Join(s.cfg.Data, t.open.ID.String()),

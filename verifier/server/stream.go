@@ -87,6 +87,7 @@ func (s *Server) checkBudgets() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.config.File, err)
 		}
+		t.charging.Existing = s.isLater(t) && !t.config.Begin
 		first := firsts[name]
 		if first == nil {
 			firsts[name] = t
@@ -98,6 +99,12 @@ func (s *Server) checkBudgets() error {
 		}
 	}
 	return nil
+}
+
+// isLater says whether a task is a later one of a stream whose first task is not served here: the stream may have been
+// published elsewhere.
+func (s *Server) isLater(t *served) bool {
+	return t.open.Stream != nil && t.open.Stream.Position > 0 && s.find(t.charging.Root) == nil
 }
 
 // findRoot finds the first task of a task's stream: by the tasks that are served before it, or as it is configured.
