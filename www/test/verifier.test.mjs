@@ -44,8 +44,10 @@ test('without a batch the page says what it waits for', () =>
 
 test('a year of epochs is a series with a gap, and its numbers are the JSON\'s', () =>
   onPage('year', async (page, report) => {
-    assert.equal(await page.locator('.chart .point').count(), 365 - 14);
-    assert.equal((await page.locator('.chart .line').getAttribute('d'))?.match(/M/g)?.length, 2);
+    const [series, costs] = [page.locator('.chart').first(), page.locator('.chart').nth(1)];
+    assert.equal(await series.locator('.point').count(), 365 - 14);
+    assert.equal((await series.locator('.line').getAttribute('d'))?.match(/M/g)?.length, 2);
+    assert.equal(await costs.locator('.point').count(), 365 - 14);
     assert.equal(await page.locator('.verdict').innerText(), 'Everything added up.');
     const figures = (/** @type {any} */ e) => [e.estimate, ...e.interval, e.standard_error, e.standard_error_worst];
     assert.deepEqual(await numbersIn(page, '[aria-label="Estimate"]'), figures(report));
@@ -53,7 +55,8 @@ test('a year of epochs is a series with a gap, and its numbers are the JSON\'s',
     assert.deepEqual(await numbersIn(page, '[aria-label="Nearest possible answer"]'), [estimate, ...interval]);
     assert.equal(method, 'clip');
     assert.match(await page.locator('main').innerText(), /Post-processed \(clip\): each number is moved/);
-    const rows = report.ledger.epochs.reverse().flatMap(figures);
+    const rows = report.ledger.epochs.reverse()
+      .flatMap((/** @type {any} */ e) => [...figures(e), ...e.band_over_epochs]);
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'), rows);
     const csv = await (await fetch(`${pages.url}${pages.tasks['year']}api/report.csv`)).text();
     assert.equal(csv.trim().split('\n').length, 1 + 1 + 351);
@@ -108,7 +111,8 @@ test('where a share is missing there is no estimate, but the reason', () =>
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"] tbody tr:first-child'), [], spoilt);
     const [one] = report.ledger.epochs;
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'),
-      [one.estimate, ...one.interval, one.standard_error, one.standard_error_worst], whole);
+      [one.estimate, ...one.interval, one.standard_error, one.standard_error_worst, ...one.band_over_epochs],
+      whole);
     assert.match(await page.locator('.findings').innerText(), /incomplete \(1\): batches without all their shares/);
     const csv = await (await fetch(`${pages.url}${pages.tasks['unusable']}api/report.csv`)).text();
     assert.match(csv, /\nall,,,,40,1,,,,,,,,\d+,\d+,false,"1 of 2 batches/);
