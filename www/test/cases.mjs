@@ -459,7 +459,8 @@ cases["a site's answer about tokens that never comes ends after 30 seconds, and 
   same((await doona.report(1)).repeated, false);
   same(calls, 2);
   // directory, twice the site, relay
-  same(timeouts.map(({ milliseconds }) => milliseconds), [30_000, 30_000, 30_000, 10_100]);
+  const first = timeouts.slice(0, 4).map(({ milliseconds }) => milliseconds); // a busy relay may be asked again
+  same(first, [30_000, 30_000, 30_000, 10_100]);
 });
 
 cases['a repeated report gets its token at once and waits for its moment, in which flush leaves it'] = async (host) => {
