@@ -141,7 +141,7 @@ func centralError(t *task.Task, q Query, sparse bool) float64 {
 	if q.TotalEpsilon > 0 {
 		eps, delta, epochs = q.TotalEpsilon, q.TotalDelta, float64(q.Epochs)
 	}
-	least := euclidean * math.Sqrt(epochs/gaussianSquare(eps, delta))
+	least := euclidean * math.Sqrt(epochs/compose.GaussianSquare(eps, delta))
 	if epochs == 1 {
 		least = min(least, laplaceError(eps/absolute, t.Query.Info()))
 	}
@@ -154,20 +154,6 @@ func laplaceError(s float64, query task.QueryInfo) float64 {
 		return math.Sqrt2 / s
 	}
 	return 1 / (math.Sqrt2 * math.Sinh(s/2))
-}
-
-// gaussianSquare returns the largest μ² for which N(0, 1) against N(μ, 1) is (ε, δ)-close.
-func gaussianSquare(eps, delta float64) float64 {
-	lo, hi := 1e-12, 1e6
-	for range 100 {
-		square := math.Sqrt(lo * hi)
-		if d, _ := compose.GaussianDelta(square, eps); d > delta {
-			hi = square
-		} else {
-			lo = square
-		}
-	}
-	return lo
 }
 
 // reacher is a mechanism that knows what one malicious client does to the answer of a whole batch.

@@ -94,25 +94,18 @@ func Plan(g Goal, done func(of int)) ([]Way, error) {
 	return ways, nil
 }
 
+// compareWays orders possible ways by error, and by bytes where that is equal, before all impossible ones.
 func compareWays(a, b Way) int {
-	if (a.Why == nil) != (b.Why == nil) {
-		return cmp.Compare(btoi(a.Why != nil), btoi(b.Why != nil))
-	}
-	if a.Why != nil {
+	switch {
+	case a.Why != nil && b.Why != nil:
 		return 0
+	case a.Why != nil:
+		return 1
+	case b.Why != nil:
+		return -1
 	}
 	return cmp.Or(cmp.Compare(a.RMSE, b.RMSE), cmp.Compare(a.Bytes, b.Bytes))
 }
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// mostHops is the most relays of a task.
-const mostHops = 8
 
 // check refuses a goal that no protocol could reach for a reason of its own.
 func (g Goal) check() error {
@@ -128,8 +121,8 @@ func (g Goal) check() error {
 	switch {
 	case g.Noise != NoiseAny && g.Noise != NoiseClients && g.Noise != NoiseRelays:
 		return invalid.Field("noise", strconv.Quote(string(g.Noise)), "clients, relays or any")
-	case g.Hops < 1 || g.Hops > mostHops:
-		return invalid.Field("hops", strconv.Itoa(g.Hops), "1 to "+strconv.Itoa(mostHops))
+	case g.Hops < 1 || g.Hops > task.MaxRelays:
+		return invalid.Field("hops", strconv.Itoa(g.Hops), "1 to "+strconv.Itoa(task.MaxRelays))
 	case !(g.LeastLocal >= 0 && g.LeastLocal <= 64):
 		return invalid.Field("local-epsilon", format(g.LeastLocal), "a number in (0, 64], or 0 for none")
 	case !(g.MaxMessages >= 0):

@@ -2,15 +2,15 @@ package planner
 
 import "github.com/doona-dp/doona/wire/task"
 
-// What a message costs a server, in seconds of one core. At 100,000 clients of one slot each, `make bench` found 264 µs
-// a client of the first relay, 43 µs of the next and 36 µs of the verifier (rows relay/noise/*/cpu, 2026-11-22, two
-// cores of an x86-64 machine). What the first relay takes for a second slot is what the next takes less a key exchange.
+// What a message costs a server, in seconds of one core of an x86-64 machine, as `make bench` found on 2026-11-22 at
+// 100,000 clients of one slot each: 264 µs a client of the first relay, 43 µs of the next and 36 µs of the verifier
+// (rows relay/noise/*/cpu), 102 µs for a dummy's two layers, of which four key exchanges are 94 µs (relay/noise).
 const (
-	perReport = 250e-6 // Of the first relay, for a client: a key exchange, HTTP, and limits and receipts on disk.
-	perSlot   = 14e-6  // Of the first relay, for each slot: to store, permute and serve it.
-	perHop    = 43e-6  // Of a later relay, for each slot: a key exchange, and the rest.
+	perReport = 244e-6 // Of the first relay, for a client: a key exchange, HTTP, limits and receipts on disk.
+	perSlot   = 20e-6  // Of the first relay, for each slot: what the next takes, less a key exchange.
+	perHop    = 43e-6  // Of a later relay, for each slot.
 	perOpened = 36e-6  // Of the verifier, for each slot.
-	perSealed = 55e-6  // Of a relay, for each layer of a dummy: two key exchanges.
+	perSealed = 51e-6  // Of a relay, for each layer of a dummy.
 )
 
 // ServerSeconds returns what a million clients cost each party, in seconds of one core: "relay 1", … and "verifier". It

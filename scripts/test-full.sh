@@ -21,7 +21,7 @@ run_part() {
       go test -timeout 30m -v -run 'OneTaskThenTwoThenOne|FilesOfBothLayouts' ./verifier/server
       DOONA_FULL=1 go test -timeout 30m -v -run 'KilledServe|KilledAnalyze|FaultsAreNamed' ./cmd/verifier
       go test -timeout 30m -v -run 'FastPath|FastLocal' ./planner ./protocols/vectormean
-      DOONA_FULL=1 go test -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable' ./planner
+      DOONA_FULL=1 go test -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable|PlansPredict' ./planner
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;
     audit) DOONA_FULL=1 go test -timeout 60m -v -run 'SurroundedClient|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
     order) DOONA_FULL=1 go test -timeout 60m -run ProcessesPermute -v ./relay ;;

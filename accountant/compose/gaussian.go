@@ -22,6 +22,22 @@ func GaussianDelta(square, eps float64) (delta, slope float64) {
 	return delta * (1 + 1e-9), density(x) / (2 * mu * delta)
 }
 
+// GaussianSquare returns the largest μ², between 10⁻¹² and 10⁶, at which the Gaussian mechanism N(0, 1) against N(μ, 1)
+// has a δ of at most that at an ε ([GaussianDelta]; [BW18], Theorem 8). It is for choosing parameters and comparing
+// errors: what a claim says is derived from the parameters.
+func GaussianSquare(eps, delta float64) float64 {
+	lo, hi := 1e-12, 1e6
+	for range 100 {
+		square := math.Sqrt(lo * hi)
+		if d, _ := GaussianDelta(square, eps); d > delta {
+			hi = square
+		} else {
+			lo = square
+		}
+	}
+	return lo
+}
+
 // upper returns 1 − Φ(x), and density φ(x).
 func upper(x float64) float64   { return math.Erfc(x/math.Sqrt2) / 2 }
 func density(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }

@@ -92,8 +92,8 @@ func (o *options) validate(cmd *cobra.Command) error {
 		return cli.Usagef("invalid noise %q: want clients or relays", o.noise)
 	case cmd.Flags().Changed("lanes") && o.lanes == 0:
 		return cli.Usagef("invalid lanes 0: want 1 or more")
-	case o.hops < 1 || o.hops > 8:
-		return cli.Usagef("invalid hops %d: want 1 to 8", o.hops)
+	case o.hops < 1 || o.hops > task.MaxRelays:
+		return cli.Usagef("invalid hops %d: want 1 to %d", o.hops, task.MaxRelays)
 	case o.epoch < 10 || o.epoch > 86400:
 		return cli.Usagef("invalid epoch %d: want 10 to 86400 seconds", o.epoch)
 	case o.users < 1:

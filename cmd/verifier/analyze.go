@@ -168,15 +168,7 @@ entry.`,
 				return cli.Usagef("invalid shard %q: want --out FILE with it, and none of the flags of a result: it "+
 					"publishes none", shard)
 			}
-			open, err := taskfile.LoadBundle(taskPath)
-			if err != nil {
-				return err
-			}
-			keys, err := keyfile.LoadHPKE(keysPath)
-			if err != nil {
-				return err
-			}
-			v, err := verifier.New(open, keys)
+			open, v, err := newVerifier(taskPath, keysPath)
 			if err != nil {
 				return err
 			}
@@ -205,6 +197,20 @@ entry.`,
 
 // later says whether a task is not the first of its stream, so that there should be a ledger.
 func later(open *taskfile.Open) bool { return open.Stream != nil && open.Stream.Position > 0 }
+
+// newVerifier returns the verifier of a task, which opens with the keys of a file.
+func newVerifier(bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, error) {
+	open, err := taskfile.LoadBundle(bundle)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err := keyfile.LoadHPKE(keyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := verifier.New(open, keys)
+	return open, v, err
+}
 
 // shardOf returns the part of the files that a shard "I/K" takes; all without one.
 func shardOf(paths []string, shard string) ([]string, error) {

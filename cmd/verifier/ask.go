@@ -16,8 +16,6 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	texts "github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/verifier"
-	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // asked is what `verifier ask --json` prints.
@@ -55,19 +53,11 @@ Exit status 1 where a finding is a fault, as of 'verifier analyze'.`,
 		Example: "  verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(2)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			open, err := taskfile.LoadBundle(taskPath)
-			if err != nil {
-				return err
-			}
-			keys, err := keyfile.LoadHPKE(keysPath)
-			if err != nil {
-				return err
-			}
 			list, err := readLines(args[0])
 			if err != nil {
 				return err
 			}
-			v, err := verifier.New(open, keys)
+			open, v, err := newVerifier(taskPath, keysPath)
 			if err != nil {
 				return err
 			}

@@ -51,13 +51,12 @@ type planResult struct {
 
 // planFlags are the flags of `verifier plan`.
 type planFlags struct {
-	goal   planner.Goal
-	span   string
-	noClip bool
-	solve  string
-	width  float64
-	pick   int
-	out    string
+	goal  planner.Goal
+	asked queryFlags
+	solve string
+	width float64
+	pick  int
+	out   string
 }
 
 func planCommand() *cobra.Command {
@@ -97,20 +96,9 @@ is possible the exit status is 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags, g := cmd.Flags(), &f.goal
-	flags.StringVar((*string)(&g.Query.Query), "query", "", "count, sum, mean, histogram, vector or vectormean")
-	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value, in its own unit, both within ±1e9")
-	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
-	flags.Uint64Var(&g.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
-	flags.BoolVar(&g.Labels, "labels", false, "histogram values are categories 0 to bins-1")
-	flags.Uint64Var(&g.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
+	f.asked.add(cmd, &g.Query, "count, sum, mean, histogram, vector or vectormean")
 	flags.BoolVar(&g.Sparse, "sparse", false, "vectors have at most one coordinate that is not 0")
 	flags.Uint64Var(&g.Batch, "users", 0, "n, reports shuffled together, 1 to 4294967295")
-	flags.Float64Var(&g.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]; noise by relays needs none")
-	flags.Float64Var(&g.Epsilon, "epsilon", 0, "ε of one epoch, in (0, 100] (required without a total)")
-	flags.Float64Var(&g.Delta, "delta", 0, "δ of one epoch, in (0, 1) (required without a total)")
-	flags.Float64Var(&g.TotalEpsilon, "total-epsilon", 0,
-		"ε of all epochs together, in (0, 100], in place of --epsilon")
-	flags.Float64Var(&g.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1), in place of --delta")
 	flags.Uint64Var(&g.Epochs, "epochs", 1, "number of epochs of a total, 1 to 65536")
 	flags.IntVar(&g.Hops, "hops", planner.DefaultRelays, "relays on the way, 1 to 8")
 	flags.StringVar((*string)(&g.Noise), "noise", string(planner.NoiseAny), "clients, relays or any")
@@ -133,12 +121,12 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	var err error
-	g := &f.goal
-	if g.Lo, g.Hi, err = cli.ParseRange(f.span); err != nil {
+	err := f.asked.read()
+	if err != nil {
 		return err
 	}
-	g.Name, g.Clip = "task", !f.noClip
+	g := &f.goal
+	g.Name = "task"
 	var ways []planner.Way
 	if f.solve != "" {
 		if g.Batch, ways, err = planner.SolveUsers(*g, f.width); err != nil {
@@ -181,17 +169,8 @@ func planWithProgress(g planner.Goal) ([]planner.Way, error) {
 // check refuses flags that would be ignored and numbers out of range.
 func (f *planFlags) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
-	if err := cli.FlagError(planner.CheckOptions(f.goal.Query.Query, cli.Given(cmd))); err != nil {
+	if err := f.asked.check(cmd); err != nil {
 		return err
-	}
-	if err := checkTarget(cmd); err != nil {
-		return err
-	}
-	if f.goal.Labels {
-		if err := cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range",
-			"no-clip"); err != nil {
-			return err
-		}
 	}
 	if !given("total-epsilon") {
 		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs"); err != nil {

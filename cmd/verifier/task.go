@@ -38,9 +38,8 @@ func taskCommand() *cobra.Command {
 type taskFlags struct {
 	query    planner.Query
 	noise    noiseFlags
-	span     string
+	asked    queryFlags
 	params   []string
-	noClip   bool
 	out      string
 	owner    string
 	relays   []string
@@ -93,14 +92,10 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 	}
 	flags := cmd.Flags()
 	q := &f.query
+	f.asked.add(cmd, q, "count, sum, mean, histogram, vector, vectormean or strings")
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
-	flags.StringVar((*string)(&q.Query), "query", "", "count, sum, mean, histogram, vector, vectormean or strings")
 	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
 	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
-	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value, in its own unit, both within ±1e9")
-	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
-	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
-	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
 	flags.Uint64Var(&q.Length, "length", 0, "most bytes of a text, for strings, 1 to 128: what is longer is cut")
 	flags.StringSliceVar(&f.params, "param", nil,
 		"NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
@@ -108,14 +103,7 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 		"full or none, where the protocol has a choice (default: its own)")
 	flags.Uint64Var(&q.Lanes, "lanes", 0,
 		"1, or one for each coefficient, where the protocol has a choice (default: its own)")
-	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
 	flags.Uint64Var(&q.Batch, "batch", 0, "n, reports shuffled together, 1 to 4294967295")
-	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]")
-	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε of one epoch, in (0, 100] (required without a total)")
-	flags.Float64Var(&q.Delta, "delta", 0, "δ of one epoch, in (0, 1) (required without a total)")
-	flags.Float64Var(&q.TotalEpsilon, "total-epsilon", 0,
-		"ε of all epochs together, in (0, 100]; then --epsilon and --delta may be left out")
-	flags.Float64Var(&q.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1)")
 	flags.StringVar((*string)(&q.KEM), "kem", "",
 		"x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
 	flags.StringVar(&f.out, "out", "", "file to write")
@@ -142,10 +130,9 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if f.query.Lo, f.query.Hi, err = cli.ParseRange(f.span); err != nil {
+	if err := f.asked.read(); err != nil {
 		return err
 	}
-	f.query.Clip = !f.noClip
 	if f.query.Params, err = parseParams(f.params); err != nil {
 		return err
 	}
@@ -204,20 +191,11 @@ func parseParams(texts []string) (planner.Params, error) {
 
 // check refuses flags that would be ignored and numbers out of range.
 func (f *taskFlags) check(cmd *cobra.Command) error {
-	if err := cli.FlagError(planner.CheckOptions(f.query.Query, cli.Given(cmd))); err != nil {
-		return err
-	}
-	if err := checkTarget(cmd); err != nil {
+	if err := f.asked.check(cmd); err != nil {
 		return err
 	}
 	if err := f.noise.check(cmd, f.query.Protocol); err != nil {
 		return err
-	}
-	if f.query.Labels {
-		if err := cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range",
-			"no-clip"); err != nil {
-			return err
-		}
 	}
 	switch {
 	case cmd.Flags().Changed("lanes") && f.query.Lanes == 0:

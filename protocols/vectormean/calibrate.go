@@ -135,15 +135,7 @@ func newPlan(t *task.Task, eps, delta float64) plan {
 	if t.Slots.Lanes > 1 {
 		p.lanes, p.size = true, float64(frameSize(int(min(t.Input.Bins, maxDim))))
 	}
-	lo, hi := 1e-12, 1e6
-	for range 100 {
-		p.square = math.Sqrt(lo * hi)
-		if d, _ := compose.GaussianDelta(p.square, eps); d > delta {
-			hi = p.square
-		} else {
-			lo = p.square
-		}
-	}
+	p.square = compose.GaussianSquare(eps, delta)
 	return p
 }
 

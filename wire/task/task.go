@@ -94,6 +94,9 @@ const MaxEntries = 1 << 20
 // MaxLength is the most bytes of a text.
 const MaxLength = 128
 
+// MaxRelays is the most relays of a task.
+const MaxRelays = 8
+
 // CheckEntries is an error where the answer has more than [MaxEntries] entries.
 func (in Input) CheckEntries() error {
 	if in.Bins > MaxEntries {

@@ -14,8 +14,8 @@ func (t *Task) Validate() error {
 	if err := t.ValidateDraft(); err != nil {
 		return err
 	}
-	if n := len(t.Relays); n < 1 || n > 8 {
-		return invalid.Field("relays", strconv.Itoa(n)+" entries", "1 to 8")
+	if n := len(t.Relays); n < 1 || n > MaxRelays {
+		return invalid.Field("relays", strconv.Itoa(n)+" entries", "1 to "+strconv.Itoa(MaxRelays))
 	}
 	for i, relay := range t.Relays {
 		if !isURL(relay.URL) {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/planner"
+)
+
+// queryFlags are the flags of a query and its target that `verifier task new` and `verifier plan` share.
+type queryFlags struct {
+	query  *planner.Query
+	span   string
+	noClip bool
+}
+
+func (f *queryFlags) add(cmd *cobra.Command, q *planner.Query, queries string) {
+	f.query = q
+	flags := cmd.Flags()
+	flags.StringVar((*string)(&q.Query), "query", "", queries)
+	flags.StringVar(&f.span, "range", "0,1", "LO,HI of the value, in its own unit, both within ±1e9")
+	flags.BoolVar(&f.noClip, "no-clip", false, "values outside the range are errors and not clipped")
+	flags.Uint64Var(&q.Bins, "bins", 0, "bins of a histogram, 2 to 1048576")
+	flags.BoolVar(&q.Labels, "labels", false, "histogram values are categories 0 to bins-1")
+	flags.Uint64Var(&q.Dim, "dim", 0, "coordinates of a vector or vectormean, 1 to 1048576")
+	flags.Float64Var(&q.Honest, "honest", 0.9, "share of them assumed honest, in (0, 1]; noise by relays needs none")
+	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ε of one epoch, in (0, 100] (required without a total)")
+	flags.Float64Var(&q.Delta, "delta", 0, "δ of one epoch, in (0, 1) (required without a total)")
+	flags.Float64Var(&q.TotalEpsilon, "total-epsilon", 0,
+		"ε of all epochs together, in (0, 100]; then --epsilon and --delta may be left out")
+	flags.Float64Var(&q.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1)")
+}
+
+// check refuses flags that would be ignored.
+func (f *queryFlags) check(cmd *cobra.Command) error {
+	if err := cli.FlagError(planner.CheckOptions(f.query.Query, cli.Given(cmd))); err != nil {
+		return err
+	}
+	if err := checkTarget(cmd); err != nil {
+		return err
+	}
+	if !f.query.Labels {
+		return nil
+	}
+	return cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range", "no-clip")
+}
+
+// read fills what is parsed of the query.
+func (f *queryFlags) read() (err error) {
+	f.query.Lo, f.query.Hi, err = cli.ParseRange(f.span)
+	f.query.Clip = !f.noClip
+	return err
+}
