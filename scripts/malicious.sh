@@ -10,7 +10,7 @@ echo '| d | lanes | slots of a client in a lane | shift of the sum by one malici
 echo '|---|---|---|---|---|'
 for d in 16 64 256; do
   for lanes in 1 $((2 * d)); do
-    "$work/verifier" task new --query vectormean --dim "$d" --lanes "$lanes" --batch 1000 --honest 1 \
+    "$work/verifier" task new --query vectormean --protocol vectormean --dim "$d" --lanes "$lanes" --batch 1000 --honest 1 \
       --epsilon 4 --delta 1e-6 --out "$work/task" >"$work/out"
     "$work/verifier" simulate --task "$work/task" --repeat "${REPEAT:-40}" --malicious 1 --attack one-coordinate --json 2>"$work/err" | tail -1 >"$work/run"
     node -e '

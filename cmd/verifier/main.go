@@ -18,7 +18,8 @@ func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
 func root() *cobra.Command {
 	return cli.Root("verifier", "Calibrate, sign, simulate and analyze private statistics",
-		`  verifier task new --query mean --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
+		`  verifier task new --query mean --protocol splitmix --range 0,180 --batch 1000 --epsilon 1 \
+      --delta 1e-6 --out t.json
   verifier simulate --task t.json --repeat 100`,
 		cli.Keygen("verifier"),
 		taskCommand(),

@@ -29,7 +29,7 @@ var diluteFlags = []string{"max-dummies", "local-epsilon", "batches"}
 func (f *noiseFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.by, "noise", "", "clients, or relays: every relay adds dummies, and no other client need be "+
-		"honest (default: the protocol's)")
+		"honest (default: the protocol's, or either)")
 	r := &f.relays
 	flags.Float64Var(&r.MaxDummies, "max-dummies", 0,
 		"with --noise relays: the most dummies per relay and batch on average; 0 for no bound")

@@ -90,7 +90,7 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 	if err != nil {
 		return err
 	}
-	return printTask(cmd, next.Task, taskfile.FormatKey(next.Owner), nil, nil)
+	return printTask(cmd, next.Task, taskfile.FormatKey(next.Owner), nil, nil, nil)
 }
 
 // loadRoot reads the first task of a stream.

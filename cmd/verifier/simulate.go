@@ -100,7 +100,8 @@ with 80 %, as docs/simulations.md keeps it, and fails where one is off its predi
 standard errors, a variance outside of its two-sided 1e-6 interval, or, for values that differ or
 where all clients have the worst one, a coverage more than 5 standard errors below 94.5 % of the 95 %
 intervals or 99.8 % of the 99.9 % intervals.`,
-		Example: `  verifier task new --query mean --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
+		Example: `  verifier task new --query mean --protocol splitmix --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 \
+      --out t.json
   verifier simulate --task t.json --input cmd/demo/flights.csv.gz --column delay_minutes --repeat 100
   verifier simulate --task t.json --input worst --repeat 10000 --fast --json
   verifier simulate --task t.json --input worst --repeat 1000 --malicious 5 --attack max

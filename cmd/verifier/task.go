@@ -60,6 +60,10 @@ func taskNewCommand() *cobra.Command {
 		Short: "Calibrate a task; with parties and an owner's key, sign it",
 		Long: `New chooses the protocol's parameters for a query and a privacy target and writes the task.
 
+Without --protocol it takes the first row of 'verifier plan', the least error that anyone can promise,
+and says why: see there for what other rows give and take. If no row is possible the exit status is 1,
+with each row's reason.
+
 Without --relay it writes a draft as JSON: enough for 'verifier simulate'. With the relays in the
 order reports visit them, the verifier, and the owner's key it writes the signed bundle that
 relays serve and clients check, and the same as JSON beside it (FILE.json).
@@ -70,9 +74,8 @@ assume to come from honest clients. The guarantee is calibrated for their produc
 With --noise relays it rests on no other client: every relay adds dummies to every batch, and one
 relay that does not collude is enough. Batches of any size are released. The price: without
 --local-epsilon the verifier receives exact answers, unlinked, and if all relays collude with it
-nothing remains. Without --noise the clients randomize: that is the default, as it leaves the local
-ε₀ whatever relays do, at a larger error (--noise relays: about 2 for a count, 4 for one of 256
-bins, at epsilon 1 and for any number of clients).
+nothing remains. The error is about 2 for a count, 4 for one of 256 bins, at epsilon 1 and for any
+number of clients. With --noise clients the clients randomize.
 
 With --issuer every report needs an anonymous token, which the issuer gives to persons it can tell
 apart ('issuer --help'). Without, clients are told apart by network address: no protection against
@@ -81,12 +84,14 @@ whoever has tokens without end can surround one person with clients of their own
 
 With --stream it is the first task of a stream, which 'verifier task renew' goes on with: pages name
 this task's id for good. Later tasks are the same but for their epochs and keys, and what --allow names.`,
-		Example: `  verifier task new --query mean --range 0,180 --batch 5000 --epsilon 1 --delta 1e-6 --out t.json
+		Example: `  verifier task new --query mean --protocol splitmix --range 0,180 --batch 5000 --epsilon 1 --delta 1e-6 \
+      --out t.json
   verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
       --owner-key owner.key --relay https://r1.example,ed25519:KEY,r1.keys.pub \
       --relay https://r2.example,ed25519:KEY,r2.keys.pub --verifier ed25519:KEY,v.keys.pub \
       --epochs 30 --epoch-length 24h --out t.bundle
-  verifier task new --query vector --dim 1000 --batch 5000 --epsilon 1 --delta 1e-6 --param k=1 --out v.json`,
+  verifier task new --query vector --protocol vectorsum --dim 1000 --batch 5000 --epsilon 1 --delta 1e-6 \
+      --param k=1 --out v.json`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -94,7 +99,7 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 	q := &f.query
 	f.asked.add(cmd, q, "count, sum, mean, histogram, vector, vectormean or strings")
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
-	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: the query's)")
+	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: that of the plan's first row)")
 	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
 	flags.Uint64Var(&q.Length, "length", 0, "most bytes of a text, for strings, 1 to 128: what is longer is cut")
 	flags.StringSliceVar(&f.params, "param", nil,
@@ -140,9 +145,9 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		f.query.Relays = &f.noise.relays
 	}
 	f.query.Epochs = f.count
-	t, err := planner.Draft(f.query)
+	t, chosen, err := f.draft(cmd)
 	if err != nil {
-		return cli.FlagError(err)
+		return err
 	}
 	t.Clients.Quota = f.quota
 	if f.stream != "" {
@@ -153,7 +158,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		if err := writeJSON(f.out, t); err != nil {
 			return err
 		}
-		return printTask(cmd, t, "", fullSlots(t), nil)
+		return printTask(cmd, t, "", fullSlots(t), nil, chosen)
 	}
 	bundle, err := f.sign(t)
 	if err != nil {
@@ -169,7 +174,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	if err := writeJSON(f.out+".json", t); err != nil {
 		return err
 	}
-	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t), nil)
+	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t), nil, chosen)
 }
 
 // parseParams reads "NAME=N" of protocol parameters, each once.
@@ -328,7 +333,7 @@ figure that is derived. --unchecked prints the task all the same, and says why i
 			if open != nil {
 				owner = taskfile.FormatKey(open.Owner)
 			}
-			return printTask(cmd, t, owner, nil, doubts)
+			return printTask(cmd, t, owner, nil, doubts, nil)
 		},
 	}
 	cmd.Flags().BoolVar(&unchecked, "unchecked", false, "go on with a false claim, or a task that no relay would serve")
@@ -365,6 +370,7 @@ type taskSummary struct {
 	Together *compose.Spend `json:"together,omitempty"`
 
 	Stream *streamSummary `json:"stream,omitempty"` // The task's place in a stream.
+	Chosen *choice        `json:"chosen,omitempty"` // By the plan: none where the protocol was named.
 }
 
 // totalSummary is the claim of all epochs.
@@ -388,8 +394,8 @@ func fullSlots(t *task.Task) *uint64 {
 }
 
 // printTask prints a task, its owner where that is known from a signature, and its slots under
-// padding full where it has none.
-func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, doubts doubts) error {
+// padding full where it has none. chosen is nil where its protocol was named.
+func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, doubts doubts, chosen *choice) error {
 	m, err := registry.Open(t)
 	if err != nil {
 		return err
@@ -397,7 +403,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
 		t.Claim.Delta.String(), nil, nil, verifier.CrowdEpsilon(t, m), t.Batch.Size, t.Batch.Min,
 		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil,
-		streamOf(t)}
+		streamOf(t), chosen}
 	if s.Noise, err = noiseOf(t); err != nil {
 		return err
 	}
@@ -426,6 +432,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	}
 	return cli.Print(cmd, s, func(w io.Writer) error {
 		s.Unchecked.print(w)
+		s.Chosen.print(w)
 		switch {
 		case s.ID == "":
 			fmt.Fprintln(w, "a draft: no signature, parties or epochs to check")

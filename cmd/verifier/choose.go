@@ -1,0 +1,64 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// choice is what `task new` took from the plan, where no protocol was named.
+type choice struct {
+	Of     int    `json:"of"`     // Ways that the plan has, possible or not.
+	Reason string `json:"reason"` // Why one would take it, in a sentence.
+}
+
+func (c *choice) print(w io.Writer) {
+	if c != nil {
+		fmt.Fprintf(w, "The first of %d ways of 'verifier plan', as no --protocol was given. %s\n", c.Of, c.Reason)
+	}
+}
+
+// ofProtocol are flags whose values only some protocols take.
+var ofProtocol = []string{"rule", "param", "padding", "lanes"}
+
+// draft calibrates the protocol that was named, or the first way of the plan.
+func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
+	if f.query.Protocol != "" || f.query.Query.Info().Shape == task.PerText { // Of texts there is one protocol.
+		t, err := planner.Draft(f.query)
+		return t, nil, cli.FlagError(err)
+	}
+	if err := cli.Refuse(cmd, "without --protocol: each protocol has its own", ofProtocol...); err != nil {
+		return nil, nil, err
+	}
+	g := planner.Goal{Query: f.query, Noise: cmp.Or(planner.Noise(f.noise.by), planner.NoiseAny),
+		Hops:       cmp.Or(len(f.relays), planner.DefaultRelays),
+		LeastLocal: f.noise.relays.LocalEpsilon, MaxDummies: f.noise.relays.MaxDummies,
+		Batches: f.noise.relays.Batches}
+	g.Relays = nil
+	ways, err := planWithProgress(g)
+	if err != nil {
+		return nil, nil, cli.FlagError(err)
+	}
+	if ways[0].Why != nil {
+		return nil, nil, reasons(ways)
+	}
+	row, err := newPlanRow(g, &ways[0], &ways[0])
+	return ways[0].Task, &choice{len(ways), row.Reason}, err
+}
+
+// reasons is the error of a plan without a possible way: why each is none.
+func reasons(ways []planner.Way) error {
+	text := []string{"no protocol reaches this goal:"}
+	for _, w := range ways {
+		text = append(text, "  "+w.Protocol+": "+w.Why.Error())
+	}
+	return errors.New(strings.Join(text, "\n"))
+}
