@@ -38,6 +38,7 @@ count: counted as 0), and the share of them is printed. The page it then serves 
 		Example: `  make demo
   make demo ARGS="--headless --json --users 2000 --batch 2000"
   make demo ARGS="--query histogram --bins 12 --range -30,150 --epsilon 2"
+  make demo ARGS="--task mean.json"
   make demo ARGS="--headless --noise relays --query histogram --bins 12 --users 50"
   make demo ARGS="--headless --input cmd/demo/flights.csv.gz --column hour --range 0,24 --users 500 --batch 500"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -14,6 +14,7 @@ import (
 // options are the demo's flags.
 type options struct {
 	input, column string
+	task          string
 	query         task.Query
 	span          string
 	bins          uint64
@@ -34,6 +35,7 @@ type options struct {
 	epoch         uint64
 
 	lo, hi float64
+	given  *task.Task // Of --task.
 }
 
 func (o *options) flags(cmd *cobra.Command) {
@@ -42,6 +44,8 @@ func (o *options) flags(cmd *cobra.Command) {
 		"CSV file, may be gzip-compressed (default: the flights that ship with the demo)")
 	f.StringVar(&o.column, "column", "",
 		"column name or index (default: delay_minutes of the flights, else the only one)")
+	f.StringVar(&o.task, "task", "",
+		"file of 'verifier plan' or 'verifier task new': what is asked, and how (without it: what the flags say)")
 	f.StringVar((*string)(&o.query), "query", string(task.Mean),
 		"count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
 	f.StringVar(&o.span, "range", "0,180",
@@ -74,6 +78,9 @@ func (o *options) flags(cmd *cobra.Command) {
 
 // validate checks the flags' values.
 func (o *options) validate(cmd *cobra.Command) error {
+	if err := o.take(cmd); err != nil {
+		return err
+	}
 	err := o.refuse(cmd)
 	if err != nil {
 		return err
@@ -84,7 +91,10 @@ func (o *options) validate(cmd *cobra.Command) error {
 	if o.lo, o.hi, err = cli.ParseRange(o.span); err != nil {
 		return err
 	}
-	if o.byRelays() && !cmd.Flags().Changed("batch") {
+	if o.given != nil && !o.query.Info().YesNo() {
+		o.lo, o.hi = o.given.Input.Lo.Float64(), o.given.Input.Hi.Float64()
+	}
+	if o.given == nil && o.byRelays() && !cmd.Flags().Changed("batch") {
 		o.batch = min(o.batch, uint64(max(o.users, 1)))
 	}
 	switch {
@@ -178,6 +188,9 @@ func (o *options) single() ([]float64, error) {
 
 // draft returns the calibrated task for batches of the given size and vectors of dim coordinates.
 func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) {
+	if t := o.own(name, batch); t != nil {
+		return t, nil
+	}
 	q := planner.Query{Name: name, Query: o.query, Lo: o.lo, Hi: o.hi, Clip: true,
 		Batch: batch, Honest: o.honest, Epsilon: o.epsilon, Delta: o.delta, Padding: o.padding, Lanes: o.lanes}
 	if o.byRelays() {
@@ -188,6 +201,9 @@ func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) 
 	}
 	if o.query.Info().Shape == task.PerBin {
 		q.Bins = o.bins
+	}
+	if o.given != nil {
+		q.Protocol, q.Labels, q.Clip = o.given.Protocol, o.given.Input.Labels, o.given.Input.Clip
 	}
 	t, err := planner.Draft(q)
 	return t, cli.FlagError(err)

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// ofTask are the flags that a given task answers. For a count, --range still says which rows count as yes.
+var ofTask = []string{"query", "bins", "padding", "lanes", "batch", "honest", "epsilon", "delta", "noise",
+	"local-epsilon"}
+
+// take reads the task of --task, as 'verifier plan' and 'verifier task new' write it, in place of the flags that say
+// what a task has.
+func (o *options) take(cmd *cobra.Command) error {
+	if o.task == "" {
+		return nil
+	}
+	if err := cli.Refuse(cmd, "with --task, which says it", ofTask...); err != nil {
+		return err
+	}
+	t, _, err := taskfile.Load(o.task)
+	if err != nil {
+		return err
+	}
+	if !t.Query.Info().YesNo() {
+		if err := cli.Refuse(cmd, "with --task, which says it", "range"); err != nil {
+			return err
+		}
+	}
+	if len(t.Relays) > 0 {
+		return cli.Usagef("invalid task %s: want a draft, without relays: the demo starts its own", o.task)
+	}
+	o.given, o.query, o.bins, o.batch = t, t.Query, t.Input.Bins, t.Batch.Size
+	o.honest, o.padding, o.noise = t.Batch.Honest.Float64(), t.Slots.Padding, "clients"
+	o.epsilon, o.delta = t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
+	if t.Slots.Lanes > 1 {
+		o.lanes = t.Slots.Lanes
+	}
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	if t.Noise != nil {
+		if o.noise = "relays"; !math.IsInf(m.Epsilon0(), 1) {
+			o.localEpsilon = m.Epsilon0()
+		}
+	}
+	return m.CheckClaim()
+}
+
+// own returns the given task under a name, for batches of its size; else nil.
+func (o *options) own(name string, batch uint64) *task.Task {
+	if o.given == nil || batch != o.given.Batch.Size {
+		return nil
+	}
+	t := *o.given
+	t.Name = name
+	return &t
+}
