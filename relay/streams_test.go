@@ -182,13 +182,13 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 func TestStreamAnswer(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	c.Start(t, 0)
-	resp, err := http.Get(c.Open.StreamURL(c.Open.Task))
+	resp, err := http.Get(c.Open.StreamURL(c.Open.Task, 0))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
 	require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
-	missing, err := http.Get(strings.Replace(c.Open.StreamURL(c.Open.Task), c.Open.ID.String(),
+	missing, err := http.Get(strings.Replace(c.Open.StreamURL(c.Open.Task, 0), c.Open.ID.String(),
 		strings.Repeat("0", 64), 1))
 	require.NoError(t, err)
 	defer missing.Body.Close()

@@ -37,7 +37,7 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 
 // ofStream are options for a cascade's stream.
 func ofStream(c *relaytest.Cascade, via *recorder) shufflerclient.Options {
-	return shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task), Owner: c.Owner, MaxEpsilon: math.Inf(1),
+	return shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task, 0), Owner: c.Owner, MaxEpsilon: math.Inf(1),
 		MaxDelta: 1,
 		HTTP:     via, Allow: []string{"name"}, Header: http.Header{"X-Forwarded-For": {"10.0.0.1"}}}
 }

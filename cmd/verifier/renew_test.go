@@ -11,7 +11,9 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -94,4 +96,55 @@ func TestState(t *testing.T) {
 	require.True(t, served.Authority.Stopped)
 	stop()
 	require.Equal(t, 1, state("--sign-key", next, "--stop", "--out", end), "the first relay is away")
+}
+
+// TestStateAsksEveryRelay: where the second relay has a newer task than the first, as a thief of the owner's key can
+// bring about, no owner's statement is signed, which one relay would take and the other could not. The recovery key's
+// is, also behind the thief's own at the first relay, and the stream goes on with the task that both then have.
+func TestStateAsksEveryRelay(t *testing.T) {
+	dir := t.TempDir()
+	keys := map[string]ed25519.PrivateKey{}
+	path := func(name string) string { return filepath.Join(dir, name) }
+	public := func(name string) string {
+		return taskfile.FormatKey(task.SignKey(keys[name].Public().(ed25519.PublicKey)))
+	}
+	for _, name := range []string{"recovery", "thief", "next"} {
+		require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "sign", "--out", path(name)}))
+		key, err := keyfile.LoadSign(path(name))
+		require.NoError(t, err)
+		keys[name] = key
+	}
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream()),
+		Config: func(_ int, cfg *relay.Config) { cfg.Tasks[0].Recovery = public("recovery") }})
+	c.StartAll(t)
+	first, owner := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(c.Dir, "owner.key")
+	state := func(args ...string) int { return cli.Run(root(), append([]string{"task", "state", first}, args...)) }
+
+	require.NoError(t, c.Hand(t.Context(), t, 1, c.Renew(t, 1, 1)))
+	require.Equal(t, 1, state("--sign-key", owner, "--to", public("next"), "--out", path("on")))
+	require.NoFileExists(t, path("on"), "else the first relay alone would have taken it")
+	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
+	require.NoError(t, err)
+	key, _ := c.AsOwner(t)
+	stolen, err := taskfile.NewStatement(c.Open.Trust(task.SignKey{}), served.Authority, served.Tasks[0],
+		task.SignKey(keys["thief"].Public().(ed25519.PublicKey)), key)
+	require.NoError(t, err)
+	raw, err := codec.Marshal(stolen)
+	require.NoError(t, err)
+	require.NoError(t, c.Verifier.State(t.Context(), c.Open, c.Open.Task, 0, raw))
+
+	recover := []string{"--sign-key", path("recovery"), "--recovery", public("recovery"), "--to", public("next"),
+		"--out", path("back")}
+	require.Zero(t, state(recover...))
+	require.Zero(t, state(recover...), "handed over again, though the first relay serves no whole stream now")
+	require.Zero(t, cli.Run(root(), []string{"task", "renew", first, "--owner-key", path("next"), "--epochs", "1",
+		"--verifier-keys", "any", "--recovery", public("recovery"), "--out", path("back.1.bundle")}))
+	for hop := range c.Open.Relays {
+		served, err := c.Verifier.StreamAt(t.Context(), c.Open, c.Open.Task, hop,
+			c.Open.Trust(task.SignKey(keys["recovery"].Public().(ed25519.PublicKey))))
+		require.NoError(t, err)
+		require.Len(t, served.Tasks, 2)
+		require.EqualValues(t, 1, served.Authority.Era)
+	}
+	require.Zero(t, state("--sign-key", path("next"), "--recovery", public("recovery"), "--stop", "--out", path("end")))
 }

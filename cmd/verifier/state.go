@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,8 @@ type stateResult struct {
 	Position uint64 `json:"position"` // of the newest task
 	Key      string `json:"key"`      // who signs what follows; "" where the stream ends
 	Stopped  bool   `json:"stopped"`
+	// Files of tasks that a relay lacks, which must be handed over before the stream goes on.
+	Missing []string `json:"missing,omitempty"`
 }
 
 func taskStateCommand() *cobra.Command {
@@ -53,9 +56,12 @@ is how a stolen one is revoked, and a stream goes on that a thief has ended. Kee
 for instance. Pass its public half as --recovery wherever a stream has one.
 
 If FILE is there already nothing is signed: it is handed over again. So run the same command again after a
-relay could not be reached. A relay that lacks the stream's newest task refuses; hand it that first, by
-running its 'task renew' again. Where relays have taken different statements, as a thief can bring about,
-sign once more, to another FILE, with the recovery key: each era voids those before.`,
+relay could not be reached. State asks every relay for the stream first. An owner's statement is signed only
+where all have the same tasks; else it says which relay lacks one: run that task's 'task renew' again. The
+recovery key's is signed in any case, as a thief may have handed a task to one relay only: it is written to
+FILE.POSITION.bundle. Hand it over with 'task renew' and the new key before the stream goes on. Where relays
+have taken different statements, sign once more, to another FILE, with the recovery key: each era voids
+those before.`,
 		Example: `  verifier task state may.bundle --sign-key owner.key --to ed25519:… --out on.statement
   verifier task state may.bundle --sign-key recovery.key --recovery ed25519:… --to ed25519:… --out back.statement
   verifier task state may.bundle --sign-key owner.key --stop --out end.statement`,
@@ -90,7 +96,7 @@ func (f *stateFlags) run(cmd *cobra.Command, first string) error {
 		return err
 	}
 	client, trust := handover.NewClient(nil, transport), root.Trust(recovery)
-	served, err := client.Stream(cmd.Context(), root, trust)
+	served, err := client.StreamEverywhere(cmd.Context(), root, trust)
 	if err != nil {
 		return err
 	}
@@ -101,18 +107,26 @@ func (f *stateFlags) run(cmd *cobra.Command, first string) error {
 	if err != nil {
 		return err
 	}
-	result, err := f.handOver(cmd.Context(), client, root, trust, served, raw)
+	if err := f.writeMissing(cmd.Context(), client, served); err != nil {
+		return err
+	}
+	result, err := f.handOver(cmd.Context(), client, root, served, raw)
 	if err != nil {
 		return err
 	}
 	return cli.Print(cmd, result, func(w io.Writer) error { return result.print(w) })
 }
 
-// state signs the statement and writes it.
-func (f *stateFlags) state(trust taskfile.Trust, served *handover.Served) ([]byte, error) {
+// state signs the statement and writes it. The recovery key's is signed whatever relays lack or cannot be reached.
+func (f *stateFlags) state(trust taskfile.Trust, served *handover.Everywhere) ([]byte, error) {
 	signer, err := keyfile.LoadSign(f.sign)
 	if err != nil {
 		return nil, err
+	}
+	if task.SignKey(signer.Public().(ed25519.PublicKey)) != trust.Recovery {
+		if err := served.Agreed(); err != nil {
+			return nil, err
+		}
 	}
 	var key task.SignKey
 	if f.to != "" {
@@ -135,9 +149,27 @@ func (f *stateFlags) state(trust taskfile.Trust, served *handover.Served) ([]byt
 	return raw, nil
 }
 
+// writeMissing writes the tasks that some relay lacks beside the statement: FILE.POSITION.bundle.
+func (f *stateFlags) writeMissing(ctx context.Context, client *handover.Client, served *handover.Everywhere) error {
+	for _, t := range served.Tasks[served.Least:] {
+		raw, err := client.Bundle(ctx, t, served.Hop)
+		if err == nil {
+			err = durable.WriteFile(f.missing(t), raw, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("position %d, which a relay lacks: %w", t.Stream.Position, err)
+		}
+	}
+	return nil
+}
+
+func (f *stateFlags) missing(t *taskfile.Open) string {
+	return fmt.Sprintf("%s.%d.bundle", f.out, t.Stream.Position)
+}
+
 // handOver hands the statement to every relay, to the last one first, and returns what it comes to.
-func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root *taskfile.Open, trust taskfile.Trust,
-	served *handover.Served, raw []byte) (*stateResult, error) {
+func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root *taskfile.Open,
+	served *handover.Everywhere, raw []byte) (*stateResult, error) {
 	last := served.Tasks[len(served.Tasks)-1].Task
 	var failed error
 	for hop := len(last.Relays) - 1; hop >= 0; hop-- { // also behind one that refuses: a thief may have parted them
@@ -146,14 +178,17 @@ func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root
 	if failed != nil {
 		return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", failed, f.out)
 	}
-	after, err := client.Stream(ctx, root, trust)
+	s, err := taskfile.ParseStatement(raw, root.ID)
 	if err != nil {
 		return nil, err
 	}
-	a := after.Authority
-	r := &stateResult{Stream: root.ID.String(), Era: a.Era, Number: a.Number, Position: a.Position, Stopped: a.Stopped}
-	if !a.Stopped {
-		r.Key = taskfile.FormatKey(a.Key)
+	r := &stateResult{Stream: root.ID.String(), Era: s.Era, Number: s.Number, Position: s.Position,
+		Stopped: len(s.Key) == 0}
+	if !r.Stopped {
+		r.Key = taskfile.FormatKey(task.SignKey(s.Key))
+	}
+	for _, t := range served.Tasks[served.Least:] {
+		r.Missing = append(r.Missing, f.missing(t))
 	}
 	return r, nil
 }
@@ -164,5 +199,8 @@ func (r *stateResult) print(w io.Writer) error {
 		what = "goes on with tasks signed by " + r.Key
 	}
 	_, err := fmt.Fprintf(w, "Stream %s, position %d: it %s.\n", r.Stream, r.Position, what)
+	for _, file := range r.Missing {
+		_, err = fmt.Fprintf(w, "A relay lacks a task. Run 'task renew' with the new key and --out %s.\n", file)
+	}
 	return err
 }

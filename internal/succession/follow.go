@@ -22,22 +22,32 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64
 	}
 	tasks := f.Tasks()
 	root, last := tasks[0], tasks[len(tasks)-1]
-	served, err := client.StreamAt(ctx, root.Open, last.Task, f.trust)
+	served, err := client.StreamAt(ctx, root.Open, last.Task, 0, f.trust)
 	if err != nil {
+		return err
+	}
+	if err := sameLine(tasks, served.Tasks); err != nil { // before anything is written down
 		return err
 	}
 	if err := f.adopt(served.Statements); err != nil {
 		return err
 	}
-	for i, t := range served.Tasks {
-		if i < len(tasks) {
-			if t.ID != tasks[i].ID {
-				return fmt.Errorf("%w: %s at position %d, where %s was taken", ErrForked, t.ID, i, tasks[i].ID)
-			}
-			continue
-		}
+	for i, t := range served.Tasks[len(tasks):] {
 		if err := f.follow(ctx, client, t, now, ready); err != nil {
-			return fmt.Errorf("position %d: %w", i, err)
+			return fmt.Errorf("position %d: %w", len(tasks)+i, err)
+		}
+	}
+	return nil
+}
+
+// sameLine is an error unless what is served begins with all that was taken here.
+func sameLine(tasks []*Task, served []*taskfile.Open) error {
+	for i, t := range tasks {
+		if i >= len(served) {
+			return fmt.Errorf("%w: one that ends before position %d, where %s was taken", ErrForked, i, t.ID)
+		}
+		if served[i].ID != t.ID {
+			return fmt.Errorf("%w: %s at position %d, where %s was taken", ErrForked, served[i].ID, i, t.ID)
 		}
 	}
 	return nil
@@ -46,7 +56,7 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64
 // follow takes one task, with its lists of keys, which the stream has not where the task is over.
 func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfile.Open, now uint64,
 	ready func(*Task) error) error {
-	raw, err := client.Bundle(ctx, t)
+	raw, err := client.Bundle(ctx, t, 0)
 	if err != nil {
 		return err
 	}

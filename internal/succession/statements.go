@@ -47,7 +47,8 @@ func (f *Folder) readStatements() error {
 	return nil
 }
 
-// raise takes statements that are those that are here, or what followed them. f.mu is held.
+// raise takes statements that are those that are here, or what followed them, and that the tasks here are as: who
+// wrote others down could not read the folder again. f.mu is held.
 func (f *Folder) raise(all taskfile.Statements) error {
 	next, err := all.Authority(f.trust)
 	if err != nil {
@@ -57,6 +58,11 @@ func (f *Folder) raise(all taskfile.Statements) error {
 	if err == nil {
 		_, err = seen.Raise(all, next)
 	}
+	for _, t := range f.tasks {
+		if err == nil {
+			err = next.Check(t.Stream.Position, t.ID, t.Owner)
+		}
+	}
 	if err == nil {
 		f.statements, f.authority = all, next
 	}
@@ -64,9 +70,9 @@ func (f *Folder) raise(all taskfile.Statements) error {
 }
 
 // TakeStatement takes a statement, durably: one that follows those that are here and names the newest task that is
-// here. An error names what is wrong; that another has its number is one, too. changed is false for the last one here.
-// Keys that were made for the next position go with a statement that is taken: a thief of the owner's key may have
-// asked each party for as many lists as there may be, for other numbers of epochs.
+// here. A recovery key's may name a task ahead: a thief may have handed one to another relay only, and no task but
+// that can then come here. An error names what is wrong; that another has its number is one, too. changed is false
+// for the last one here.
 func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	signed := &taskfile.SignedStatement{}
 	if err := codec.Unmarshal(raw, signed); err != nil {
@@ -76,7 +82,7 @@ func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	if has, err := f.mayFollow(signed); has || err != nil {
 		return false, err
 	}
-	return f.change(f.removeNextKeys, func() (taskfile.Statements, error) {
+	return f.change(func() (taskfile.Statements, error) {
 		if f.has(signed) {
 			return f.statements, nil
 		}
@@ -85,13 +91,24 @@ func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 			return nil, err
 		}
 		next, err := all.Authority(f.trust)
-		if last := f.tasks[len(f.tasks)-1]; err == nil &&
-			(next.Position != last.Stream.Position || next.Task != last.ID) {
-			err = invalid.Field("position", strconv.FormatUint(next.Position, 10),
-				strconv.FormatUint(last.Stream.Position, 10)+", and the id of the newest task here, "+last.ID.String())
+		if err == nil {
+			err = f.names(next)
 		}
 		return all, err
 	})
+}
+
+// names is an error unless who decides next names the newest task here, or by the recovery key one ahead. f.mu is held.
+func (f *Folder) names(next taskfile.Authority) error {
+	last := f.tasks[len(f.tasks)-1]
+	if next.Era > 0 && next.Number == 0 && next.Position > last.Stream.Position {
+		return nil
+	}
+	if next.Position != last.Stream.Position || next.Task != last.ID {
+		return invalid.Field("position", strconv.FormatUint(next.Position, 10),
+			strconv.FormatUint(last.Stream.Position, 10)+", and the id of the newest task here, "+last.ID.String())
+	}
+	return nil
 }
 
 // mayFollow says whether a statement is the last one here, and is an error unless it may follow that.
@@ -111,20 +128,14 @@ func (f *Folder) has(signed *taskfile.SignedStatement) bool {
 	return n > 0 && bytes.Equal(f.statements[n-1].Statement, signed.Statement)
 }
 
-// removeNextKeys removes all keys of the next position. f.mu and the folder's lock are held.
-func (f *Folder) removeNextKeys() error {
-	return remove(f.file(uint64(len(f.tasks)), "-*.keys*"), "")
-}
-
-// adopt takes the statements of a stream that was checked as a whole. Keys stay, as the operator has made them.
+// adopt takes the statements of a stream that was checked as a whole.
 func (f *Folder) adopt(all taskfile.Statements) error {
-	_, err := f.change(func() error { return nil }, func() (taskfile.Statements, error) { return all, nil })
+	_, err := f.change(func() (taskfile.Statements, error) { return all, nil })
 	return err
 }
 
-// change replaces the statements, durably, by what next returns, and says whether those are others. before is done
-// first: after a crash between the two the statement is not here, and comes again.
-func (f *Folder) change(before func() error, next func() (taskfile.Statements, error)) (changed bool, err error) {
+// change replaces the statements, durably, by what next returns, and says whether those are others.
+func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool, err error) {
 	f.making.Lock()
 	defer f.making.Unlock()
 	unlock, err := f.lock()
@@ -146,9 +157,6 @@ func (f *Folder) change(before func() error, next func() (taskfile.Statements, e
 		return false, err
 	}
 	raw, err := codec.Marshal(&all)
-	if err == nil {
-		err = before()
-	}
 	if err == nil {
 		err = durable.WriteFile(f.statementsFile(), raw, 0o600)
 	}

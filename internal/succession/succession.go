@@ -35,7 +35,9 @@ var ErrFolder = errors.New("couldn't use the folder of successors")
 const (
 	// MaxBundle is the most bytes of a bundle that is taken.
 	MaxBundle = 64 << 20
-	// maxCounts is for how many numbers of epochs an owner may have keys made for one position.
+	// maxCounts is for how many numbers of epochs an owner may have keys made for one position; as many again for
+	// each era, and one more for each statement: a thief of the owner's key may have asked each party for other
+	// numbers. Keys stay until the position is taken: another party may have taken a task with them already.
 	maxCounts = 4
 )
 
@@ -196,7 +198,7 @@ func (f *Folder) take(next *Task, after func(*Task) error) error {
 	if _, has, err := f.check(next); has || err != nil {
 		return err
 	}
-	if f.Authority() != next.authority { // its keys may be gone
+	if f.Authority() != next.authority {
 		return errors.New("a statement about the stream came while the task was checked: hand it over again")
 	}
 	if err := durable.WriteFile(f.file(next.Stream.Position, ".bundle"), next.Raw, 0o600); err != nil {
@@ -209,14 +211,10 @@ func (f *Folder) take(next *Task, after func(*Task) error) error {
 }
 
 func (f *Folder) removeOthers(next *Task) error {
-	return remove(f.file(next.Stream.Position, "-*.keys*"), f.keys(next.Stream.Position, next.Epochs.Count))
-}
-
-// remove removes the files of a pattern, but those whose names begin with kept, unless that is empty.
-func remove(pattern, kept string) error {
-	files, err := filepath.Glob(pattern)
+	kept := f.keys(next.Stream.Position, next.Epochs.Count)
+	files, err := filepath.Glob(f.file(next.Stream.Position, "-*.keys*"))
 	for _, file := range files {
-		if kept == "" || !strings.HasPrefix(file, kept) {
+		if !strings.HasPrefix(file, kept) {
 			err = errors.Join(err, os.Remove(file))
 		}
 	}
@@ -278,7 +276,7 @@ func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.Pri
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
-	if made, err := filepath.Glob(f.file(position, "-*.keys.pub")); err != nil || len(made) >= maxCounts {
+	if made, err := filepath.Glob(f.file(position, "-*.keys.pub")); err != nil || len(made) >= f.mostCounts() {
 		return nil, errors.Join(err, invalid.Field("epochs.count", strconv.FormatUint(count, 10),
 			"one for which there are keys: they were made for "+strconv.Itoa(len(made))+" other numbers"))
 	}
@@ -293,6 +291,12 @@ func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.Pri
 		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	return raw, nil
+}
+
+// mostCounts is for how many numbers of epochs there may be keys of one position.
+func (f *Folder) mostCounts() int {
+	a := f.Authority()
+	return maxCounts*int(1+min(a.Era, 1<<20)) + int(a.Number)
 }
 
 // Keys returns the file of the keys of a task behind the first.

@@ -2,6 +2,7 @@ package succession_test
 
 import (
 	"crypto/ed25519"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -157,10 +158,10 @@ func TestTasksWhileKeysAreMade(t *testing.T) {
 	}
 }
 
-// TestStatementFreesKeys: a thief of the owner's key who asks two parties for the keys of other numbers of epochs has
-// stopped the stream until a statement is taken. Other statements, and the same again, leave keys as they are. What
-// was checked before takes no position after: its keys are gone.
-func TestStatementFreesKeys(t *testing.T) {
+// TestStatementFreesNumbers: a thief of the owner's key who asks two parties for the keys of other numbers of epochs
+// has stopped the stream until a statement is taken, after which there may be keys for more. The keys that there are
+// stay: another party may have taken a task with them. What was checked before takes no position after.
+func TestStatementFreesNumbers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
 	require.NoError(t, err)
@@ -201,7 +202,7 @@ func TestStatementFreesKeys(t *testing.T) {
 		changed, err := f.TakeStatement(statement)
 		require.NoError(t, err)
 		require.True(t, changed)
-		require.Empty(t, keysIn(t, path))
+		require.Len(t, keysIn(t, path), 8)
 		require.ErrorContains(t, f.Take(next), "a statement about the stream came")
 		_, err = f.NextKeys(1, 9, now, sign)
 		require.NoError(t, err, "a number that all can have")
@@ -211,8 +212,123 @@ func TestStatementFreesKeys(t *testing.T) {
 		again, err := succession.Open(path, root, trust.Recovery)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, again.Authority().Era)
-		require.Len(t, keysIn(t, path), 2, "keys made since stay")
+		for count := range uint64(3) {
+			_, err := f.NextKeys(1, 10+count, now, sign)
+			require.NoError(t, err)
+		}
+		_, err = f.NextKeys(1, 13, now, sign)
+		require.ErrorContains(t, err, "epochs.count", "four more in an era")
 	}
+}
+
+// TestStatementNamesATaskAhead: the recovery key may name a task that is not here, and no other can then come. An
+// owner's statement may not.
+func TestStatementNamesATaskAhead(t *testing.T) {
+	w := newWay(t)
+	f, err := succession.Open(t.TempDir(), w.root, w.trust.Recovery)
+	require.NoError(t, err)
+	now := w.c.Open.Epochs.Start
+	named, other := w.successor(t, w.owner, 0), w.successor(t, w.owner, 1)
+	ahead := taskfile.Authority{Key: w.c.Open.Owner}
+	_, err = f.TakeStatement(w.statement(t, ahead, open(t, named), w.owner))
+	require.ErrorContains(t, err, "position")
+	_, err = f.TakeStatement(w.statement(t, ahead, open(t, named), w.rescue))
+	require.NoError(t, err)
+	_, _, err = f.Check(other, now)
+	require.ErrorContains(t, err, "which the statements name")
+	next, _, err := f.Check(named, now)
+	require.NoError(t, err)
+	require.NoError(t, f.Take(next))
+}
+
+// TestFollowWritesNothingOfAnotherStream: statements of a stream that is another, or ends before what was taken here,
+// are not written down: the folder can be read again.
+func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
+	w := newWay(t)
+	here, there := t.TempDir(), t.TempDir()
+	now := w.c.Open.Epochs.Start
+	take := func(path string, raw []byte) *succession.Folder {
+		f, err := succession.Open(path, w.root, w.trust.Recovery)
+		require.NoError(t, err)
+		next, _, err := f.Check(raw, now)
+		require.NoError(t, err)
+		require.NoError(t, f.Take(next))
+		return f
+	}
+	f := take(here, w.successor(t, w.owner, 0))
+	other := take(there, w.successor(t, w.owner, 1))
+	short, err := succession.Open(t.TempDir(), w.root, w.trust.Recovery)
+	require.NoError(t, err)
+	var chain []byte
+	w.c.Listen(t, 0, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Write(chain) }))
+	for _, served := range []*succession.Folder{short, other} {
+		last := served.Tasks()[len(served.Tasks())-1].Open
+		_, err := served.TakeStatement(w.statement(t, taskfile.Authority{Key: w.c.Open.Owner}, last, w.rescue))
+		require.NoError(t, err)
+		chain, err = served.Chain(0)
+		require.NoError(t, err)
+		require.ErrorIs(t, f.Follow(t.Context(), w.c.Verifier, now, nil), succession.ErrForked)
+		require.Zero(t, f.Authority().Era)
+		again, err := succession.Open(here, w.root, w.trust.Recovery)
+		require.NoError(t, err)
+		require.Len(t, again.Tasks(), 2)
+	}
+	foreign, err := os.ReadFile(filepath.Join(there, "statements"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(here, "statements"), foreign, 0o600))
+	require.ErrorIs(t, f.Refresh(), succession.ErrFolder)
+	require.Zero(t, f.Authority().Era)
+}
+
+// way is a stream with a recovery key, and the keys of who may say what about it.
+type way struct {
+	c             *relaytest.Cascade
+	root          []byte
+	trust         taskfile.Trust
+	owner, rescue ed25519.PrivateKey
+}
+
+func newWay(t *testing.T) *way {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
+	require.NoError(t, err)
+	owner, _ := c.AsOwner(t)
+	public, rescue, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	return &way{c, root, c.Open.Trust(task.SignKey(public)), owner, rescue}
+}
+
+// successor signs the task at position 1, which begins some seconds after the first is over.
+func (w *way) successor(t *testing.T, owner ed25519.PrivateKey, gap uint64) []byte {
+	t.Helper()
+	next := *w.c.Open.Task
+	next.Stream = &task.Stream{Name: "site", Position: 1, Before: w.c.Open.ID}
+	next.Epochs.Start = w.c.Open.Epochs.Over() + gap
+	bundle, err := taskfile.Sign(&next, owner, w.c.Open.KeyLists)
+	require.NoError(t, err)
+	raw, err := bundle.Bytes()
+	require.NoError(t, err)
+	return raw
+}
+
+// statement hands the stream on to its owner.
+func (w *way) statement(t *testing.T, a taskfile.Authority, last *taskfile.Open, signer ed25519.PrivateKey) []byte {
+	t.Helper()
+	one, err := taskfile.NewStatement(w.trust, a, last, w.c.Open.Owner, signer)
+	require.NoError(t, err)
+	raw, err := codec.Marshal(one)
+	require.NoError(t, err)
+	return raw
+}
+
+func open(t *testing.T, bundle []byte) *taskfile.Open {
+	t.Helper()
+	b, err := taskfile.ParseBundle(bundle)
+	require.NoError(t, err)
+	o, err := b.Open(nil)
+	require.NoError(t, err)
+	return o
 }
 
 func keysIn(t *testing.T, path string) []string {

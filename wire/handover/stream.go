@@ -32,30 +32,32 @@ type Served struct {
 
 // Stream fetches a stream from its first relay and checks it: every task's place and owner. root is its first task.
 func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*Served, error) {
-	return c.StreamAt(ctx, root, root.Task, trust)
+	return c.StreamAt(ctx, root, root.Task, 0, trust)
 }
 
-// StreamAt is Stream from the first relay of t, a later task of the stream: its address may have changed.
-func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
+// StreamAt is Stream from the relay at a hop of t, a later task of the stream: its address may have changed. An error
+// comes with who decides by what is served, where that could be read.
+func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, trust taskfile.Trust) (
 	*Served, error) {
-	raw, err := c.small(ctx, root.StreamURL(t), "", maxStream)
+	raw, err := c.small(ctx, root.StreamURL(t, hop), "", maxStream)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't fetch the stream: %w", err)
+		return &Served{}, fmt.Errorf("couldn't fetch the stream of relay %s: %w", t.Relays[hop].URL, err)
 	}
 	chain, err := taskfile.ParseChain(raw)
 	if err != nil {
-		return nil, err
+		return &Served{}, err
 	}
 	tasks, authority, err := chain.Open(trust)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't accept the stream: %w", err)
+		return &Served{Authority: authority}, fmt.Errorf("couldn't accept the stream of relay %s: %w",
+			t.Relays[hop].URL, err)
 	}
 	return &Served{tasks, chain.Statements, authority}, nil
 }
 
-// Bundle fetches a task's bundle from its first relay. It is not checked.
-func (c *Client) Bundle(ctx context.Context, t *taskfile.Open) ([]byte, error) {
-	raw, err := c.small(ctx, t.URL(), "", maxBundle)
+// Bundle fetches a task's bundle from the relay at a hop of it. It is not checked.
+func (c *Client) Bundle(ctx context.Context, t *taskfile.Open, hop int) ([]byte, error) {
+	raw, err := c.small(ctx, t.Relays[hop].URL+taskfile.PathOf(t.ID), "", maxBundle)
 	if err != nil {
 		err = fmt.Errorf("couldn't fetch the task: %w", err)
 	}

@@ -39,9 +39,11 @@ func PathOf(id task.ID) string { return strings.Replace(TaskPath, "{task}", id.S
 // URL returns where clients find the task: at its first relay, the only one they speak to.
 func (o *Open) URL() string { return o.Relays[0].URL + PathOf(o.ID) }
 
-// StreamURL returns where clients find the stream of which o is the first task. The relay's address is that of t, o's
-// own or a later task.
-func (o *Open) StreamURL(t *task.Task) string { return t.Relays[0].URL + o.path(StreamPath, 0, 0) }
+// StreamURL returns where the relay at a hop serves the stream of which o is the first task: clients ask hop 0 only.
+// The relay's address is that of t, o's own or a later task.
+func (o *Open) StreamURL(t *task.Task, hop int) string {
+	return t.Relays[hop].URL + o.path(StreamPath, 0, 0)
+}
 
 // SuccessorsURL returns where the relay at a hop takes the next task of the stream of which o is the first.
 // The relay's address is that of t, a later task.

@@ -129,6 +129,15 @@ func (s Statements) Authority(trust Trust) (Authority, error) {
 	return a, nil
 }
 
+// ParseStatement reads a signed statement about the stream of a first task. Its signature is not checked.
+func ParseStatement(raw []byte, root task.ID) (*Statement, error) {
+	signed := &SignedStatement{}
+	if err := codec.Unmarshal(raw, signed); err != nil {
+		return nil, err
+	}
+	return signed.parse(root)
+}
+
 func (s *SignedStatement) parse(root task.ID) (*Statement, error) {
 	one := &Statement{}
 	if err := codec.Unmarshal(s.Statement, one); err != nil {

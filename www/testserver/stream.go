@@ -65,7 +65,7 @@ func (r *relay) addStream(url string) (offer, error) {
 		r.tasks[t.Path()] = &scenario{Task: t}
 	}
 	first := taskfile.Open{Task: root.Task, ID: root.ID}
-	return offer{Stream: first.StreamURL(first.Task), Owner: root.OwnerText(), Recovery: recovery}, nil
+	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Recovery: recovery}, nil
 }
 
 // chainOf returns a stream as relays serve it.

@@ -70,7 +70,7 @@ func (r *relay) addYears(url string) (offer, error) {
 	if os.Getenv("DOONA_FULL") != "" {
 		stride = 1
 	}
-	return offer{Stream: first.StreamURL(first.Task), Owner: root.OwnerText(), Stride: stride}, nil
+	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Stride: stride}, nil
 }
 
 // serve answers a request for this stream, if it is one.
