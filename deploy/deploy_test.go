@@ -202,6 +202,13 @@ func TestStatic(t *testing.T) {
 	}
 	c.WaitReady(t, c.Config(t, 0).Admin)
 	c.WaitReady(t, admin)
+	for _, args := range [][]string{{"/program-relay", "health", "--config", "/relay1/relay.yaml"},
+		{"/program-verifier", "health", "--config", "/verifier/verifier.yaml"}} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir, cmd.SysProcAttr = "/", running[0].SysProcAttr
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
 	report(t, c, 1)
 	require.Contains(t, get(t, "http://"+pages+"/"), "test 0")
 	for _, cmd := range running {

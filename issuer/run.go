@@ -18,6 +18,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	i.cfg.Log.Info("serving", "listen", i.cfg.Listen, "admin", i.cfg.Admin, "tasks", len(i.cfg.Tasks))
 	neighbours := i.neighbours()
 	work, stopWork := context.WithCancel(ctx)
 	var erasing sync.WaitGroup

@@ -79,6 +79,11 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	}
 	waitConfirmed(t, c, 0, 1)
 	for _, from := range [][]string{{"--config", config}, {"--admin", "http://" + c.Config(t, 0).Admin}} {
+		status, out, log = run(t, append([]string{"health", "--json"}, from...)...)
+		require.Zero(t, status, log)
+		require.JSONEq(t, `{"ready": true}`, out)
+	}
+	for _, from := range [][]string{{"--config", config}, {"--admin", "http://" + c.Config(t, 0).Admin}} {
 		status, out, log = run(t, append([]string{"status", "--json"}, from...)...)
 		require.Zero(t, status, log)
 		var got relay.Status

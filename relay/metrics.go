@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"math/bits"
 	"sync"
 
 	"github.com/doona-dp/doona/internal/service"
@@ -157,15 +156,6 @@ func (r *Relay) keepTallies(ctx context.Context, want func(store.EpochID) bool) 
 		}
 	}
 	return failed
-}
-
-// coarse rounds a count up to a power of two: an exact one of a small task would tell of single
-// clients.
-func coarse(n uint64) uint64 {
-	if n <= 1 {
-		return n
-	}
-	return 1 << bits.Len64(n-1)
 }
 
 // made counts a batch.

@@ -259,6 +259,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.cfg.Tasks))
 	neighbours := r.neighbours()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()

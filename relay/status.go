@@ -139,7 +139,7 @@ func refusedIn(ctx context.Context, kept store.Reader, all []store.Progress) (ma
 	}
 	for _, t := range tallies {
 		if of := out[t.ID]; of != nil {
-			of[t.Reason] = coarse(t.Refused)
+			of[t.Reason] = service.RoundUp(t.Refused)
 		}
 	}
 	return out, nil

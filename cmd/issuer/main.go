@@ -24,6 +24,11 @@ func root() *cobra.Command {
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
+		cli.Health("issuer", func(config string) (string, error) {
+			c, err := issuer.LoadConfig(config)
+			return c.Admin, err
+		}),
+		cli.Version("issuer"),
 		cli.TrustClock("issuer", "  issuer trust-clock --config issuer.yaml", func(config string) (string, error) {
 			c, err := issuer.LoadConfig(config)
 			return c.ClockFile(), err

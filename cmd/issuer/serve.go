@@ -76,7 +76,6 @@ func serve(ctx context.Context, cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	config.Log.Info("serving", "listen", config.Listen, "admin", config.Admin, "tasks", len(config.Tasks))
 	if err := i.Run(ctx); err != nil {
 		return err
 	}

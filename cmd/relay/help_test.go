@@ -17,6 +17,7 @@ func TestHelp(t *testing.T) {
 		"relay end-epochs --config relay.yaml --confirm": "needs a store that was set back, as TestSetBackCommand of " +
 			"package relay has it",
 		"relay status " + admin:                                     running,
+		"relay health --admin http://127.0.0.1:9081":                running,
 		load + "--rate 0 --clients 20000 --duration 10s":            running,
 		load + "--rate 8000 --clients 50000 --duration 1m " + admin: running,
 	}, "verifier")

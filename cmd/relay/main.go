@@ -23,6 +23,11 @@ func root() *cobra.Command {
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
+		cli.Health("relay", func(config string) (string, error) {
+			c, err := relay.LoadConfig(config)
+			return c.Admin, err
+		}),
+		cli.Version("relay"),
 		endEpochsCommand(),
 		loadCommand(),
 		cli.TrustClock("relay", "  verifier init try && relay trust-clock --config try/relay1/relay.yaml",

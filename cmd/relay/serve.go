@@ -89,7 +89,6 @@ func serve(ctx context.Context, cmd *cobra.Command, f *configFlags) error {
 	if err != nil {
 		return err
 	}
-	config.Log.Info("serving", "listen", config.Listen, "admin", config.Admin, "tasks", len(config.Tasks))
 	if err := r.Run(ctx); err != nil {
 		return err
 	}

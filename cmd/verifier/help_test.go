@@ -29,6 +29,7 @@ func TestHelp(t *testing.T) {
 		"verifier task state may.bundle --sign-key owner.key --stop --out end.statement": "needs relays, as " +
 			"TestState has them",
 		"verifier serve --config try/verifier/verifier.yaml": "runs until it is stopped",
+		"verifier health --admin http://127.0.0.1:9081":      "needs a running verifier",
 		"verifier task table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
 		"verifier figures --out docs": "takes minutes",

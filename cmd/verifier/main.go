@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/verifier/server"
 )
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
@@ -31,6 +32,11 @@ func root() *cobra.Command {
 		analyzeCommand(), mergeCommand(), askCommand(),
 		verifyCommand(),
 		serveCommand(),
+		cli.Health("verifier", func(config string) (string, error) {
+			c, err := server.LoadConfig(config)
+			return c.Admin, err
+		}),
+		cli.Version("verifier"),
 		figuresCommand(),
 		initCommand(),
 	)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -137,8 +136,6 @@ func serve(ctx context.Context, cmd *cobra.Command, config server.Config) error 
 	if err != nil {
 		return err
 	}
-	config.Log.Info("serving", "page", "http://"+cmp.Or(config.Listen, server.DefaultListen), "admin", config.Admin,
-		"tasks", len(config.Tasks))
 	if err := s.Run(ctx); err != nil {
 		return err
 	}

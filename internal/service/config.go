@@ -54,12 +54,13 @@ func ResolveStore(folder string, store *string) {
 }
 
 // Prepare checks the two addresses of a configuration to listen on, which may be empty, and sets its clock and
-// its log where there are none: time.Now, and a log that nobody reads.
+// its log where there are none: time.Now, and a log that nobody reads. The log becomes a [Coarse] one.
 func Prepare(listen, admin string, clock *func() time.Time, log **slog.Logger) error {
 	if *clock == nil {
 		*clock = time.Now
 	}
 	Default(log, slog.New(slog.DiscardHandler))
+	*log = Coarse(*log)
 	return errors.Join(checkAddress("listen", listen), checkAddress("admin", admin))
 }
 

@@ -107,12 +107,18 @@ func (s *Server) closeFresh() {
 	}
 }
 
-// Serve returns when ctx ends, with nil, or when a server fails. [Drain] is for the caller to call.
+// Serve returns when ctx ends, with nil, or when a server fails. [Drain] is for the caller to call. A service
+// manager such as systemd is told that the program serves, that it runs, and that it stops.
 func Serve(ctx context.Context, servers []*Server) error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
 		go func() { failed <- s.Serve(s.listener) }()
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	notify("READY=1")
+	go watchdog(ctx)
+	defer notify("STOPPING=1")
 	select {
 	case <-ctx.Done():
 		return nil

@@ -262,6 +262,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.cfg.Log.Info("serving", "page", "http://"+s.cfg.Listen, "admin", s.cfg.Admin, "tasks", len(s.cfg.Tasks))
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var pulling sync.WaitGroup

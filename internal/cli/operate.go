@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// built is what a program says of itself.
+type built struct {
+	Program  string `json:"program"`
+	Version  string `json:"version"`            // of the module, "(devel)" where it was built from a folder
+	Revision string `json:"revision,omitempty"` // of the repository, with "+" where files had been changed
+	Go       string `json:"go"`
+	Format   int    `json:"format"` // of tasks, reports and batches
+}
+
+// Version returns a program's version subcommand.
+func Version(program string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print which version this is",
+		Long: "Version prints the version of the program, the revision of the repository that it was built from, and\n" +
+			"the version of the format that it speaks.",
+		Example: "  " + program + " version --json",
+		Args:    NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := builtAs(program)
+			return Print(cmd, b, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s, format %d, %s", b.Program,
+					b.Version, b.Revision, b.Format, b.Go)), " "))
+				return err
+			})
+		},
+	}
+}
+
+func builtAs(program string) built {
+	b := built{Program: program, Version: "(unknown)", Format: task.Version}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Version, b.Go = info.Main.Version, info.GoVersion
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			b.Revision = s.Value + b.Revision
+		case s.Key == "vcs.modified" && s.Value == "true":
+			b.Revision += "+"
+		}
+	}
+	return b
+}
+
+// health is the result of a health subcommand that found nothing wrong.
+type health struct {
+	Ready bool `json:"ready"`
+}
+
+// Health returns a program's health subcommand; admin returns the admin address of a configuration.
+func Health(program string, admin func(config string) (string, error)) *cobra.Command {
+	var config, address string
+	cmd := &cobra.Command{
+		Use:   "health --config " + program + ".yaml | --admin URL",
+		Short: "Ask a running " + program + " whether it does its work",
+		Long: "Health asks for /readyz at the admin address, as an image without a shell and a client of HTTP can do: exit\n" +
+			"status 0 where the " + program + " does its work, and 1 with the reason where it does not.",
+		Example: "  " + program + " health --admin http://127.0.0.1:9081",
+		Args:    NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (config == "") == (address == "") {
+				return Usagef("missing flag: want --config or --admin, one of them")
+			}
+			base := address
+			if config != "" {
+				listen, err := admin(config)
+				if err != nil {
+					return err
+				}
+				if base, err = adminURL(config, listen); err != nil {
+					return err
+				}
+			}
+			if err := askReady(cmd.Context(), base); err != nil {
+				return err
+			}
+			return Print(cmd, health{true}, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, "ready")
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&config, "config", "", "configuration file ("+program+".yaml), which has an admin address")
+	cmd.Flags().StringVar(&address, "admin", "", "base URL of the admin address, such as http://127.0.0.1:9081")
+	return cmd
+}
+
+// adminURL returns where a program that listens at an address is reached on the same machine.
+func adminURL(config, listen string) (string, error) {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("couldn't find the admin address in %s: it says %q", config, listen)
+	}
+	switch at, err := netip.ParseAddr(host); {
+	case host == "" || err == nil && at == netip.IPv4Unspecified():
+		host = "127.0.0.1" // no name: an image may have nothing that knows names
+	case err == nil && at == netip.IPv6Unspecified():
+		host = "::1"
+	}
+	return "http://" + net.JoinHostPort(host, port), nil
+}
+
+// askReady is an error unless /readyz answers with success within 10 seconds.
+func askReady(ctx context.Context, base string) error {
+	to, err := url.Parse(base)
+	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
+		return Usagef("invalid admin %q: want a URL such as http://127.0.0.1:9081", base)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, to.JoinPath("readyz").String(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("couldn't ask: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	return fmt.Errorf("%s", strings.TrimSpace(string(why)))
+}
