@@ -275,7 +275,7 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, postAll(t.Context(), c, bodies, 8, &acked))
 	require.Eventually(t, func() bool { e := c.Status(t, 0).Epochs; return e[0].Batches == 1 }, relaytest.Patience,
 		10*time.Millisecond)
-	requireSoon(t, func() bool { return failed.Load() > 1 })
+	requireSoon(t, func() bool { return failed.Load() > 0 }) // a repeated one is not logged
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorIs(t, err, handover.ErrNotSealed)
 	require.Zero(t, c.Status(t, 0).Epochs[0].Confirmed)
