@@ -23,7 +23,9 @@ run_part() {
       go test -timeout 30m -v -run 'FastPath|FastLocal' ./planner ./protocols/vectormean
       DOONA_FULL=1 go test -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable|PlansPredict' ./planner
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;
-    audit) DOONA_FULL=1 go test -timeout 60m -v -run 'SurroundedClient|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
+    audit)
+      go run ./cmd/verifier audit --out docs/audit.md --json | tail -1 >"$figures"
+      DOONA_FULL=1 go test -timeout 60m -v -run 'SurroundedClient|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
     order) DOONA_FULL=1 go test -timeout 60m -run ProcessesPermute -v ./relay ;;
     mutants) DOONA_FULL=1 go test -timeout 60m -run Mutants -v . ;;
     crash)

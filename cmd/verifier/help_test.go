@@ -32,7 +32,10 @@ func TestHelp(t *testing.T) {
 		"verifier health --admin http://127.0.0.1:9081":      "needs a running verifier",
 		"verifier task table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
-		"verifier figures --out docs": "takes minutes",
+		"verifier audit --native-only":                                 "takes a minute; TestScripts/audit has a short one",
+		"verifier figures --out docs":                                  "takes minutes",
+		"verifier audit --out docs/audit.md":                           "takes minutes",
+		"verifier audit --trials 100000 --module build/www/doona.wasm": "takes minutes",
 		"verifier figures errata --json": "takes half a minute; " +
 			"TestErrata has it",
 		"verifier simulate --table --repeat 5000":                                                       "takes minutes",

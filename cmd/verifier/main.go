@@ -38,6 +38,7 @@ func root() *cobra.Command {
 		}),
 		cli.Version("verifier"),
 		figuresCommand(),
+		auditCommand(),
 		initCommand(),
 	)
 }

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/audit"
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/wasm"
+)
+
+// auditRow is what an audit of one case found.
+type auditRow struct {
+	Protocol       string  `json:"protocol"`
+	Client         string  `json:"client"` // native or doona.wasm
+	Fault          string  `json:"fault,omitempty"`
+	View           string  `json:"view"` // Whose.
+	Attack         string  `json:"attack"`
+	EpsilonLower   float64 `json:"epsilon_lower"`
+	EpsilonClaimed float64 `json:"epsilon_claimed"`
+	Delta          float64 `json:"delta"`
+	Confidence     float64 `json:"confidence"`
+	Trials         int     `json:"trials"` // Of each world.
+	Power          float64 `json:"power"`
+	Refuted        bool    `json:"refuted"`
+	Passed         bool    `json:"passed"`
+}
+
+// auditResult is what `verifier audit` prints.
+type auditResult struct {
+	Passed bool       `json:"passed"`
+	Rows   []auditRow `json:"rows"`
+}
+
+// auditFlags are the flags of `verifier audit`.
+type auditFlags struct {
+	options audit.Options
+	module  string
+	native  bool
+	out     string
+}
+
+func auditCommand() *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Attack what is implemented, and bound its ε from below",
+		Long: `Audit plays small batches many times, in two worlds that differ in one client's value, and has an
+attacker who knows all others tell the worlds apart from what one party sees. What it finds bounds ε
+from below: a bound above the claim refutes the claim.
+
+All protocols are audited with the randomizers that clients run, natively and in doona.wasm, and with
+the draws and the permutation that relays run. Then faults are planted, each of which must be found.
+
+found       the bound of ε at the claim's δ, right with --confidence: Clopper-Pearson intervals of a
+            fixed grid of events in both directions, with a union bound
+power       the probability to find what is aimed at, computed from a pilot of half as many trials
+            before the others were played: half of the claim, or for a fault more than the claim
+
+The exit status is 1 if a claim is refuted, a fault is not found, or less than half of a claim is.
+--module FILE audits that doona.wasm; without it one is built, which needs Go and this module's source.
+With --native-only none is.`,
+		Example: `  verifier audit --native-only
+  verifier audit --trials 100000 --module build/www/doona.wasm
+  verifier audit --out docs/audit.md`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.options.Trials, "trials", 40_000, "batches in each world, besides half as many of the pilot, 100 "+
+		"to 100000000")
+	flags.Float64Var(&f.options.Confidence, "confidence", .9999, "that a bound is right, of each row, in [0.5, 1)")
+	flags.StringVar(&f.module, "module", "", "file of doona.wasm (default: it is built)")
+	flags.StringVar(&f.out, "out", "", "file to write as docs/audit.md is")
+	flags.BoolVar(&f.native, "native-only", false, "leave doona.wasm out")
+	return cmd
+}
+
+func (f *auditFlags) run(cmd *cobra.Command) error {
+	o := f.options
+	switch {
+	case o.Trials < 100 || o.Trials > 1e8:
+		return cli.Usagef("invalid trials %d: want 100 to 100000000", o.Trials)
+	case !(o.Confidence >= .5 && o.Confidence < 1):
+		return cli.Usagef("invalid confidence %v: want a number in [0.5, 1)", o.Confidence)
+	case f.native && f.module != "":
+		return cli.Usagef("invalid module %s: want no --module with --native-only", f.module)
+	}
+	var browsers *audit.Browsers
+	if !f.native {
+		code, err := f.code(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if browsers, err = audit.NewBrowsers(cmd.Context(), code); err != nil {
+			return err
+		}
+		defer browsers.Close(context.WithoutCancel(cmd.Context()))
+	}
+	cases := append(audit.Shipped(browsers != nil), audit.Faulty()...)
+	result := auditResult{Passed: true}
+	bar := cli.Progress("attacking", len(cases))
+	for _, c := range cases {
+		r, err := c.Run(cmd.Context(), browsers, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Protocol, err)
+		}
+		bar.Add(1)
+		row := auditRow{c.Protocol, c.Client, c.Fault, string(c.View), c.Attack, r.Lower, r.Claimed, r.Delta,
+			r.Confidence, r.Trials, r.Power, r.Refuted, r.Enough()}
+		result.Rows = append(result.Rows, row)
+		result.Passed = result.Passed && row.Passed
+	}
+	if err := cli.Print(cmd, result, func(w io.Writer) error { return printAudit(w, result.Rows) }); err != nil {
+		return err
+	}
+	if f.out != "" {
+		if err := f.document(result.Rows); err != nil {
+			return err
+		}
+	}
+	if !result.Passed {
+		return errors.New("an audit failed: see the rows that did not pass")
+	}
+	return nil
+}
+
+// intro is the head of docs/audit.md.
+const intro = `# The audit
+
+What an attacker finds who runs the code that is shipped. Written by
+
+    verifier audit --out docs/audit.md
+
+Each row plays small batches, as many in each of two worlds that differ in one client's value. The attacker knows every
+other client's value and tells the worlds apart from what one view shows.
+
+*Found ε* bounds ε from below at the row's δ,
+with a confidence of %g for each row: Clopper-Pearson bounds of a fixed grid of events, in both directions, with a
+union bound. *Power* is the probability, computed from a pilot before the batches that count were played, to find half
+of the claim, or for a planted fault more than the claim.
+
+The randomizers are those of Go clients and of doona.wasm, the draws of dummies and the permutation those of relays.
+One relay is honest; the other colludes, so what it does is undone. Nothing is encrypted: the audit is not of HPKE.
+'make test-full PART=audit' plays the same against running relays with planted faults (relay/audit_test.go).
+
+Reconstruction is [AFNNTZ24](https://arxiv.org/abs/2404.10201), Algorithms 1 and 2, for as many messages as a client
+sends. Attacks on views where nothing is to be seen find nothing: they are those by which the faults below are found.
+
+`
+
+// document writes docs/audit.md.
+func (f *auditFlags) document(rows []auditRow) error {
+	var out strings.Builder
+	fmt.Fprintf(&out, intro, f.options.Confidence)
+	if err := printAudit(&out, rows); err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.out, []byte(out.String()), 0o644); err != nil {
+		return fmt.Errorf("couldn't write the audit: %w", err)
+	}
+	return nil
+}
+
+// code reads the module, or builds it.
+func (f *auditFlags) code(ctx context.Context) ([]byte, error) {
+	file := f.module
+	if file == "" {
+		dir, err := os.MkdirTemp("", "doona-audit")
+		if err != nil {
+			return nil, fmt.Errorf("couldn't make a folder: %w", err)
+		}
+		defer os.RemoveAll(dir)
+		file = filepath.Join(dir, wasm.Browser.File())
+		if err := wasm.Build(ctx, wasm.Browser, file); err != nil {
+			return nil, err
+		}
+	}
+	code, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the module: %w", err)
+	}
+	return code, nil
+}
+
+// printAudit prints Markdown, as docs/audit.md keeps it.
+func printAudit(w io.Writer, rows []auditRow) error {
+	header := []string{"protocol", "client", "planted fault", "view of", "attack", "found ε", "claimed ε", "δ", "batches",
+		"power", "result"}
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(header, " | "), strings.Repeat("---|", len(header)))
+	for _, r := range rows {
+		fault, result := r.Fault, "holds"
+		if fault == "" {
+			fault = "–"
+		}
+		switch {
+		case r.Refuted && r.Fault != "":
+			result = "found"
+		case r.Refuted:
+			result = "**refuted**"
+		case !r.Passed:
+			result = "**too little**"
+		}
+		words := strings.Join([]string{r.Protocol, r.Client, fault, r.View, r.Attack}, " | ")
+		if _, err := fmt.Fprintf(w, "| %s | %.3f | %g | %g | %d | %.2f | %s |\n", words,
+			r.EpsilonLower, r.EpsilonClaimed, r.Delta, r.Trials, r.Power, result); err != nil {
+			return err
+		}
+	}
+	return nil
+}

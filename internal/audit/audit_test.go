@@ -1,0 +1,65 @@
+package audit_test
+
+import (
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/audit"
+)
+
+// options are those of the short form; the command's are the long one's.
+func options() audit.Options { return audit.Options{Trials: 3000, Confidence: .9999} }
+
+// TestShippedProtocolsKeepTheirClaims: no bound is above a claim, by chance once in 10⁴ cases, and the claims are not
+// far from what an attacker finds. The long form is `verifier audit`.
+func TestShippedProtocolsKeepTheirClaims(t *testing.T) {
+	for _, c := range audit.Shipped(false) {
+		r, err := c.Run(t.Context(), nil, options())
+		require.NoError(t, err, c.Protocol)
+		t.Logf("%s, %s, %s: found %.3f, claimed %.3g, power %.2f", c.Protocol, c.View, c.Attack, r.Lower, r.Claimed, r.Power)
+		require.False(t, r.Refuted, c.Protocol)
+		if r.Power > .999 || os.Getenv("DOONA_FULL") != "" {
+			require.True(t, r.Enough(), c.Protocol)
+		}
+	}
+}
+
+// TestFaultsAreFound: every planted fault refutes the claim.
+func TestFaultsAreFound(t *testing.T) {
+	for _, c := range audit.Faulty() {
+		r, err := c.Run(t.Context(), nil, options())
+		require.NoError(t, err, c.Fault)
+		t.Logf("%s, %s, %s: found %.3f, claimed %.3g, power %.2f", c.Protocol, c.Fault, c.View, r.Lower, r.Claimed, r.Power)
+		require.True(t, r.Refuted, "%s, %s", c.Protocol, c.Fault)
+	}
+}
+
+// TestClopperPearson: against the closed forms at the ends, and the binomial law in between.
+func TestClopperPearson(t *testing.T) {
+	const alpha = 1e-3
+	lower, upper := audit.ClopperPearson(0, 50, alpha)
+	require.Zero(t, lower)
+	require.InEpsilon(t, 1-math.Pow(alpha, 1./50), upper, 1e-8)
+	lower, upper = audit.ClopperPearson(50, 50, alpha)
+	require.InEpsilon(t, math.Pow(alpha, 1./50), lower, 1e-8)
+	require.Equal(t, 1., upper)
+	lower, upper = audit.ClopperPearson(3, 10, alpha)
+	tail := func(from, to int, p float64) (sum float64) {
+		for k := from; k <= to; k++ {
+			ways := 1.0
+			for i := range k {
+				ways *= float64(10-i) / float64(i+1)
+			}
+			sum += ways * math.Pow(p, float64(k)) * math.Pow(1-p, float64(10-k))
+		}
+		return sum
+	}
+	require.InEpsilon(t, alpha, tail(3, 10, lower), 1e-6)
+	require.InEpsilon(t, alpha, tail(0, 3, upper), 1e-6)
+	lower, upper = audit.ClopperPearson(500_000, 1_000_000, alpha)
+	require.InDelta(t, .5-3.09*5e-4, lower, 2e-5)
+	require.InDelta(t, .5+3.09*5e-4, upper, 2e-5)
+}

@@ -1,0 +1,415 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"runtime"
+	"slices"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// View is what an attacker has, besides every other client's value.
+type View string
+
+// The views that are attacked. The relay that is not named is the honest one.
+const (
+	OfVerifier View = "the verifier"                 // Messages of a batch.
+	OfLater    View = "later relays and verifier"    // And in which order they left the first relay.
+	OfFirst    View = "the first relay"              // How many slots a client sent.
+	OfEnds     View = "the first relay and verifier" // And which client sent which slot: it may send one again.
+)
+
+// Case is an audit of one task by one attack.
+type Case struct {
+	Protocol string
+	Client   string // native, or doona.wasm.
+	Attack   string // In words.
+	View     View
+	Fault    string // What was planted; empty: nothing.
+
+	query  planner.Query
+	pair   [2][]float64
+	others []float64
+	look   attack
+	plant  func(*road) error
+	twice  bool // Two batches of one draw.
+	browse bool
+	trials float64 // Relative to those asked for; 0 stands for 1.
+}
+
+// Result is what an audit of a case found, beside what is claimed.
+type Result struct {
+	Case
+	Finding
+	Claimed float64 // ε at Delta.
+	Refuted bool    // What was found is above what is claimed.
+}
+
+// least is the share of the claimed ε that an audit of a shipped protocol is to find.
+const least = .5
+
+// aim is what the power of a case is computed for: least of the claim, or more than the claim where a fault is planted.
+func (c *Case) aim() float64 {
+	if c.Fault != "" {
+		return c.query.Epsilon * (1 + 1e-9)
+	}
+	return least * c.query.Epsilon
+}
+
+// Enough says whether an audit did what it is for: found a fault, or confirmed a claim and most of it. Other attacks
+// on a shipped protocol, which look for what is not there, need find nothing.
+func (r *Result) Enough() bool {
+	if r.Fault != "" {
+		return r.Refuted
+	}
+	return !r.Refuted && (r.View != OfVerifier || r.Attack == reconstruction || r.Lower >= least*r.Claimed)
+}
+
+// Run plays a case. browsers may be nil where the case does not need them.
+func (c Case) Run(ctx context.Context, browsers *Browsers, o Options) (*Result, error) {
+	t, err := planner.Draft(c.query)
+	if err != nil {
+		return nil, err
+	}
+	if c.browse {
+		if t, err = signed(t); err != nil {
+			return nil, err
+		}
+	}
+	m, err := registry.Open(t)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.CheckClaim(); err != nil {
+		return nil, err
+	}
+	r := newRoad(t, m)
+	if t.Query.Info().Shape == task.PerText {
+		if c.pair, err = r.apart(); err != nil {
+			return nil, err
+		}
+	}
+	if c.browse {
+		client, err := browsers.Client(ctx, t, runtime.GOMAXPROCS(0))
+		if err != nil {
+			return nil, err
+		}
+		r.client = all(client)
+	}
+	if c.plant != nil {
+		if err := c.plant(r); err != nil {
+			return nil, err
+		}
+	}
+	if c.trials > 0 {
+		o.Trials = int(float64(o.Trials) * c.trials)
+	}
+	experiment := r.experiment(c.pair, c.others, int(c.query.Batch), c.look)
+	if c.twice {
+		experiment = r.byTwoBatches(c.pair, c.others, int(c.query.Batch))
+	}
+	f, err := Run(experiment, c.query.Delta, c.aim(), o)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Case: c, Finding: *f, Claimed: c.query.Epsilon, Refuted: f.Lower > c.query.Epsilon}, nil
+}
+
+// The attacks, in words.
+const (
+	likelihood     = "likelihood ratio"
+	reconstruction = "reconstruction"
+	counted        = "number of slots"
+	placed         = "place"
+	repeated       = "copies"
+)
+
+func values(x ...float64) []float64 { return x }
+
+// small is a task of a few clients at ε = 2, δ = .01, at which some ten thousand batches tell a lot.
+func small(protocol string, query task.Query, change func(*planner.Query)) planner.Query {
+	q := planner.Query{Name: "audit", Query: query, Protocol: protocol, Hi: 1, Batch: 3, Honest: 1, Epsilon: 2, Delta: .01}
+	if change != nil {
+		change(&q)
+	}
+	return q
+}
+
+func labels(bins uint64) func(*planner.Query) {
+	return func(q *planner.Query) { q.Bins, q.Labels = bins, true }
+}
+
+// Shipped returns an audit of every protocol. With browsers, doona.wasm is audited, too.
+func Shipped(withBrowsers bool) []Case {
+	ofRelays := small("", task.Histogram, func(q *planner.Query) {
+		labels(2)(q)
+		q.Batch, q.Relays = 2, &planner.RelayNoise{}
+	})
+	texts := small("strings", task.Strings, func(q *planner.Query) { q.Length, q.Batch = 1, 3 })
+	pooled := texts
+	pooled.Relays, pooled.Batch, pooled.Epsilon = &planner.RelayNoise{}, 1, .5
+	out := []Case{
+		{Protocol: "histogram", query: small("histogram", task.Histogram, labels(4)),
+			pair: [2][]float64{{0}, {1}}, others: values(3), look: byCells(0, 1)},
+		{Protocol: "realsum", query: small("realsum", task.Sum, nil), pair: [2][]float64{{1}, {0}}, others: values(0)},
+		{Protocol: "splitmix", query: small("splitmix", task.Count, nil), pair: [2][]float64{{1}, {0}}, others: values(0)},
+		{Protocol: "correlated", query: small("correlated", task.Count, nil), pair: [2][]float64{{1}, {0}},
+			others: values(0), trials: .5},
+		{Protocol: "rappor", query: small("rappor", task.Count, nil), pair: [2][]float64{{1}, {0}}, others: values(0)},
+		{Protocol: "vectorsum", query: small("vectorsum", task.Vector, func(q *planner.Query) { q.Dim = 2 }),
+			pair: [2][]float64{{1, 1}, {0, 0}}, others: values(0, 0)},
+		{Protocol: "vectorgrid", query: small("vectorgrid", task.VectorMean, func(q *planner.Query) { q.Dim = 1 }),
+			pair: [2][]float64{{1}, {-1}}, others: values(-1)},
+		{Protocol: "vectormean", query: small("vectormean", task.VectorMean, func(q *planner.Query) {
+			q.Batch, q.Dim, q.Epsilon, q.Delta, q.Params = 4, 1, 1, .05, planner.Params{"units": 3}
+		}), pair: [2][]float64{{1}, {-1}}, others: values(-1), trials: .5},
+		{Protocol: "augmented", query: ofRelays, pair: [2][]float64{{0}, {1}}, others: values(1), look: byCells(0, 1)},
+		{Protocol: "strings", query: texts, others: values('C'), look: byTexts},
+		{Protocol: "strings", query: pooled, others: values('C'), look: byTexts, trials: 3},
+	}
+	for i := range out {
+		c := &out[i]
+		c.Client, c.View, c.Attack = "native", OfVerifier, likelihood
+		if c.look == nil {
+			c.look = byAnswer
+		}
+	}
+	if withBrowsers {
+		for _, c := range out {
+			c.Client, c.browse, c.trials = "doona.wasm", true, cmp.Or(c.trials, 1)*slower(c.Protocol)
+			out = append(out, c)
+		}
+	}
+	return append(out, harmless(out)...)
+}
+
+// slower is how many batches browsers play of a protocol, relative to native clients.
+func slower(protocol string) float64 {
+	switch protocol {
+	case "correlated":
+		return .125
+	case "vectormean":
+		return .5
+	}
+	return .25
+}
+
+// harmless are attacks on shipped protocols that ought to find nothing, or little: those by which faults are found, and
+// reconstruction.
+func harmless(shipped []Case) (out []Case) {
+	of := func(protocol string, view View, attack string, look attack) *Case {
+		for _, c := range shipped {
+			if c.Protocol == protocol {
+				c.View, c.Attack, c.look = view, attack, look
+				out = append(out, c)
+				break
+			}
+		}
+		return &out[len(out)-1]
+	}
+	many := func(c *Case) *Case {
+		c.query.Batch = 20
+		return c
+	}
+	many(of("histogram", OfLater, placed, byPlace))
+	many(of("histogram", OfEnds, repeated, byCells(0, 1))).plant = func(r *road) error { r.copies = 3; return nil }
+	of("splitmix", OfFirst, counted, bySize).trials = .1
+	of("vectormean", OfFirst, counted, bySize).trials = .1
+	of("realsum", OfVerifier, reconstruction, reconstructed)
+	of("vectorgrid", OfVerifier, reconstruction, reconstructed)
+	few := of("splitmix", OfVerifier, reconstruction, reconstructed)
+	few.query.Batch, few.query.Delta, few.trials = 2, .8, .1
+	return out
+}
+
+// Faulty returns audits of what was made wrong on purpose: each is to be found.
+func Faulty() []Case {
+	histogram := Case{Protocol: "histogram", Client: "native", View: OfVerifier, Attack: likelihood,
+		query: small("histogram", task.Histogram, labels(4)), pair: [2][]float64{{0}, {1}}, others: values(3),
+		look: byCells(0, 1)}
+	with := func(c Case, fault string, plant func(*road) error, change func(*Case)) Case {
+		c.Fault, c.plant = fault, plant
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	count := func(protocol string) Case {
+		return Case{Protocol: protocol, Client: "native", View: OfVerifier, Attack: likelihood,
+			query: small(protocol, task.Count, nil), pair: [2][]float64{{1}, {0}}, others: values(0), look: byAnswer}
+	}
+	relays := Case{Protocol: "augmented", Client: "native", View: OfVerifier, Attack: likelihood,
+		query: small("", task.Histogram, func(q *planner.Query) {
+			labels(2)(q)
+			q.Batch, q.Relays = 2, &planner.RelayNoise{}
+		}), pair: [2][]float64{{0}, {1}}, others: values(1), look: byCells(0, 1)}
+	last := func(c *Case) { c.pair, c.others, c.look = [2][]float64{{3}, {0}}, values(0), byCells(3, 0) }
+	few := func(c *Case) { c.trials, c.query.Batch = .5, 4 }
+	return []Case{
+		with(histogram, "γ halved", halved, nil),
+		with(histogram, "K off by one", offByOne, last),
+		with(count("splitmix"), "half the noise missing", halfSilent, func(c *Case) { c.query.Batch = 4 }),
+		with(count("correlated"), "half the noise missing", halfSilent, few),
+		with(relays, "half the noise missing", thinned, nil),
+		with(relays, "a draw used for two batches", nil, func(c *Case) { c.twice = true }),
+		with(relays, "dummies of one cell missing", withoutCell, nil),
+		with(histogram, "the first relay does not permute", unordered, func(c *Case) {
+			c.query.Batch = 50
+			c.View, c.Attack, c.look = OfLater, placed, byPlace
+		}),
+		with(histogram, "the last relay does not permute", unordered, func(c *Case) {
+			c.query.Batch = 50
+			c.View, c.Attack, c.look = OfEnds, placed, byPlace
+		}),
+		with(count("splitmix"), "clients without an event send one cover", silent, func(c *Case) {
+			c.View, c.Attack, c.look = OfFirst, counted, bySize
+		}),
+		with(histogram, "a replayed slot is admitted", replayed, func(c *Case) {
+			c.query.Batch = 50
+			c.View, c.Attack = OfEnds, repeated
+		}),
+	}
+}
+
+// apart returns two letters that no table hashes to one cell, for the task's hash.
+func (r *road) apart() (pair [2][]float64, err error) {
+	for b := 'b'; b <= 'z'; b++ {
+		pair = [2][]float64{{'a'}, {float64(b)}}
+		for i, text := range pair {
+			if r.cells[i], err = r.cellsOf(text); err != nil {
+				return pair, err
+			}
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(r.cells[0])), func(y int) bool { return r.cells[1][y] }) {
+			return pair, nil
+		}
+	}
+	return pair, invalid.Field("strings", "26 letters", "two in no common cell")
+}
+
+// cellsOf returns the cells of a text: those in which most of its messages are, or all where clients do not randomize.
+func (r *road) cellsOf(text []float64) (map[int]bool, error) {
+	const draws = 3000
+	src, counts, cells := randomizer.NewSource(), map[int]int{}, map[int]bool{}
+	for range draws {
+		lanes, err := r.honest.Randomize(src, text)
+		if err != nil {
+			return nil, err
+		}
+		counts[number(lanes[0][0])]++
+	}
+	for y, n := range counts {
+		cells[y] = n > draws/10 // Of three tables each has a third.
+	}
+	maps.DeleteFunc(cells, func(_ int, mostly bool) bool { return !mostly })
+	return cells, nil
+}
+
+// halved has clients randomize with half of γ.
+func halved(r *road) error {
+	t := *r.task
+	t.Params = append([]task.Param(nil), t.Params...)
+	for i, p := range t.Params {
+		if p.Key == "gamma" {
+			t.Params[i].Value = randomizer.NewRational(p.Value.Num, 2*p.Value.Den)
+		}
+	}
+	m, err := registry.Open(&t)
+	if err != nil {
+		return err
+	}
+	r.client = all(native(r.task, m.Randomize))
+	return nil
+}
+
+// offByOne has the blanket of clients leave out the last value.
+func offByOne(r *road) error {
+	gamma, _ := r.task.Param("gamma")
+	r.client = all(native(r.task, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {
+		cell := uint64(value[0])
+		if src.Bernoulli(gamma) {
+			cell = src.Below(r.task.Input.Bins - 1)
+		}
+		return protocols.Messages{{encode(cell, r.task.Slots.MessageBytes)}}, nil
+	}))
+	return nil
+}
+
+// halfSilent has every second client send its value without noise.
+func halfSilent(r *road) error {
+	attacker, ok := r.honest.(protocols.Attacker)
+	if !ok {
+		return invalid.Field("protocol", r.task.Protocol, "one with simulated attacks")
+	}
+	noisy := native(r.task, r.honest.Randomize)
+	silent := native(r.task, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {
+		return attacker.Attack(src, protocols.AttackDropNoise, 0, value)
+	})
+	r.client = func(i int) Client {
+		if i%2 == 1 {
+			return silent
+		}
+		return noisy
+	}
+	return nil
+}
+
+// thinned has the relay keep every dummy with probability ½.
+func thinned(r *road) error {
+	whole := r.draw
+	r.draw = func(src *randomizer.Source) (kept []uint64, err error) {
+		cells, err := whole(src)
+		for _, cell := range cells {
+			if src.Below(2) == 0 {
+				kept = append(kept, cell)
+			}
+		}
+		return kept, err
+	}
+	return nil
+}
+
+// withoutCell has the relay send no dummies of the first cell.
+func withoutCell(r *road) error {
+	whole := r.draw
+	r.draw = func(src *randomizer.Source) (kept []uint64, err error) {
+		cells, err := whole(src)
+		for _, cell := range cells {
+			if cell != 0 {
+				kept = append(kept, cell)
+			}
+		}
+		return kept, err
+	}
+	return nil
+}
+
+func unordered(r *road) error {
+	r.ordered = true
+	return nil
+}
+
+func replayed(r *road) error {
+	r.copies, r.admits = 3, true
+	return nil
+}
+
+// silent has clients with a 0 split nothing, and send no covers in its place.
+func silent(r *road) error {
+	bare := *r.task
+	bare.Slots.Padding = task.PaddingNone
+	r.client = all(native(&bare, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {
+		if value[0] == 0 {
+			return make(protocols.Messages, bare.Slots.Lanes), nil
+		}
+		return r.honest.Randomize(src, value)
+	}))
+	return nil
+}

@@ -1,0 +1,160 @@
+package audit
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/doona-dp/doona/internal/fixture"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Browsers runs doona.wasm, the bytes that browsers get, as clients.
+type Browsers struct {
+	engine wazero.Runtime
+	code   wazero.CompiledModule
+}
+
+// NewBrowsers compiles the module.
+func NewBrowsers(ctx context.Context, code []byte) (*Browsers, error) {
+	b := &Browsers{engine: wazero.NewRuntime(ctx)}
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, b.engine); err != nil {
+		return nil, errors.Join(err, b.Close(ctx))
+	}
+	var err error
+	if b.code, err = b.engine.CompileModule(ctx, code); err != nil {
+		return nil, errors.Join(fmt.Errorf("couldn't compile doona.wasm: %w", err), b.Close(ctx))
+	}
+	return b, nil
+}
+
+// Close frees everything that was started.
+func (b *Browsers) Close(ctx context.Context) error { return b.engine.Close(ctx) }
+
+// browser is one running module with a task open.
+type browser struct {
+	module api.Module
+	task   *task.Task
+	handle uint64
+}
+
+// signed returns a draft with parties, as browsers take it.
+func signed(draft *task.Task) (*task.Task, error) {
+	f, err := fixture.Sign(draft, []string{"https://a.example", "https://b.example"},
+		task.Epochs{Start: uint64(time.Now().Unix()), Length: 3600, Count: 1})
+	if err != nil {
+		return nil, err
+	}
+	return f.Task, nil
+}
+
+// Client returns a client of a task with parties, of which so many can run at once.
+func (b *Browsers) Client(ctx context.Context, t *task.Task, at int) (Client, error) {
+	free := make(chan *browser, at)
+	for range at {
+		one, err := b.start(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		free <- one
+	}
+	return func(_ *randomizer.Source, value []float64) ([][]task.Message, error) {
+		one := <-free
+		defer func() { free <- one }()
+		return one.report(ctx, value)
+	}, nil
+}
+
+func (b *Browsers) start(ctx context.Context, t *task.Task) (*browser, error) {
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").
+		WithRandSource(randomizer.NewSource())
+	module, err := b.engine.InstantiateModule(ctx, b.code, config)
+	if err != nil {
+		return nil, err
+	}
+	one := &browser{module: module, task: t}
+	status, result, err := one.call(ctx, "open", t.Canonical())
+	if err == nil && status < 0 {
+		err = fmt.Errorf("doona.wasm refused the task: %q", result)
+	}
+	one.handle = uint64(status)
+	return one, err
+}
+
+// call writes an argument, calls an export, and returns its status and result (docs/wasm.md).
+func (b *browser) call(ctx context.Context, name string, argument []byte, args ...uint64) (int32, []byte, error) {
+	export := func(name string, args ...uint64) (uint64, error) {
+		out, err := b.module.ExportedFunction(name).Call(ctx, args...)
+		if err != nil {
+			return 0, err
+		}
+		return out[0], nil
+	}
+	address, err := export("input", uint64(len(argument)))
+	if err != nil {
+		return 0, nil, err
+	}
+	if !b.module.Memory().Write(uint32(address), argument) {
+		return 0, nil, errors.New("doona.wasm gave no memory")
+	}
+	status, err := export(name, args...)
+	if err != nil {
+		return 0, nil, err
+	}
+	at, err := export("result")
+	if err != nil {
+		return 0, nil, err
+	}
+	size, err := export("result_size")
+	if err != nil {
+		return 0, nil, err
+	}
+	result, ok := b.module.Memory().Read(uint32(at), uint32(size))
+	if !ok {
+		return 0, nil, errors.New("doona.wasm has no such result")
+	}
+	return int32(status), result, nil
+}
+
+// report randomizes a value and reads the slots: of each lane their number, then a byte that says whether it is a
+// message, and its bytes, of each.
+func (b *browser) report(ctx context.Context, value []float64) ([][]task.Message, error) {
+	argument := []byte{}
+	for _, x := range value {
+		argument = binary.LittleEndian.AppendUint64(argument, math.Float64bits(x))
+	}
+	status, result, err := b.call(ctx, "randomize", argument, b.handle)
+	if err != nil {
+		return nil, err
+	}
+	if status != 0 {
+		return nil, fmt.Errorf("doona.wasm refused the value: %q", result)
+	}
+	size := int(b.task.Slots.MessageBytes)
+	lanes := make([][]task.Message, b.task.Slots.Lanes)
+	for lane := range lanes {
+		if len(result) < 4 {
+			return nil, errors.New("doona.wasm: a short result")
+		}
+		n := int(binary.LittleEndian.Uint32(result))
+		if result = result[4:]; len(result) < n*(1+size) {
+			return nil, errors.New("doona.wasm: a short result")
+		}
+		for range n {
+			m := task.Message{Cover: result[0] == 0}
+			if !m.Cover {
+				m.Body = append([]byte(nil), result[1:1+size]...)
+			}
+			lanes[lane], result = append(lanes[lane], m), result[1+size:]
+		}
+	}
+	return lanes, nil
+}
