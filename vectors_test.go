@@ -99,7 +99,7 @@ func TestVectorsSignature(t *testing.T) {
 		Purpose                               onion.Purpose
 	}
 	readVectors(t, "signature", &vectors)
-	require.Len(t, vectors, 10)
+	require.Len(t, vectors, 11)
 	for _, v := range vectors {
 		require.True(t, onion.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
 		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body),
@@ -382,6 +382,18 @@ func TestVectorsStatement(t *testing.T) {
 		if !a.Stopped {
 			require.Equal(t, []byte(v.Key), a.Key[:])
 		}
+	}
+}
+
+// TestVectorsRoll: a party hands on its key in one stream only.
+func TestVectorsRoll(t *testing.T) {
+	var vectors []struct{ Root, Old, New, Signature hexBytes }
+	readVectors(t, "roll", &vectors)
+	require.NotEmpty(t, vectors)
+	for _, v := range vectors {
+		roll := task.Roll{Old: task.SignKey(v.Old), New: task.SignKey(v.New), Signature: [64]byte(v.Signature)}
+		require.NoError(t, taskfile.CheckRoll(task.ID(v.Root), roll))
+		require.Error(t, taskfile.CheckRoll(task.ID(v.New), roll))
 	}
 }
 

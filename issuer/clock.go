@@ -1,7 +1,6 @@
 package issuer
 
 import (
-	"crypto/ed25519"
 	"errors"
 	"net/http"
 	"time"
@@ -21,14 +20,12 @@ func (c *Config) ClockFile() string { return storePath(c.Store) + ".clock" }
 // loadClock makes the guard of this issuer's time, and loads what it tells and asks the time with.
 func (i *Issuer) loadClock() (err error) {
 	if i.cfg.SignKey != "" {
-		if i.sign, err = keyfile.LoadSign(i.cfg.SignKey); err != nil {
+		if i.signers, err = keyfile.LoadSigners(i.cfg.SignKey, i.cfg.OldSignKeys); err != nil {
 			return err
 		}
-		public := task.SignKey(i.sign.Public().(ed25519.PublicKey))
 		for _, s := range i.lineup().order {
-			if s.Clients.Issuer.SignKey != public {
-				return invalid.Field("sign_key", i.cfg.SignKey,
-					"the key of the issuer that every task names, "+taskfile.FormatKey(s.Clients.Issuer.SignKey))
+			if err := i.mayTell(s.Open); err != nil {
+				return err
 			}
 		}
 	}
@@ -44,6 +41,15 @@ func (i *Issuer) loadClock() (err error) {
 	i.clock, err = clock.New(clock.Options{File: i.cfg.ClockFile(), Wall: i.cfg.Clock, Elapsed: i.cfg.Elapsed,
 		Tolerance: clock.Tolerance(shortest), Ends: i.manyEnd, Log: i.cfg.Log})
 	return err
+}
+
+// mayTell is an error where the issuer tells the time and does not have the key that a task names.
+func (i *Issuer) mayTell(open *taskfile.Open) error {
+	if i.signers == nil || i.signers.Of(open.Clients.Issuer.SignKey) != nil {
+		return nil
+	}
+	return invalid.Field("sign_key", i.cfg.SignKey,
+		"the key of the issuer that every task names, "+taskfile.FormatKey(open.Clients.Issuer.SignKey))
 }
 
 // neighbours returns the relays of this issuer's tasks, whose clocks it asks for.
@@ -87,5 +93,6 @@ func (i *Issuer) handleTime(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return service.WriteTime(w, req, i.sign, s.ID, s.VerifierHop()+1, i.clock.Read().Now)
+	return service.WriteTime(w, req, i.signers.Of(s.Clients.Issuer.SignKey), s.ID, s.VerifierHop()+1,
+		i.clock.Read().Now)
 }

@@ -68,6 +68,10 @@ type Config struct {
 	// with. Default: none.
 	SignKey string `yaml:"sign_key"`
 
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`verifier task roll`): what was agreed on
+	// with one is signed with it. Default: none.
+	OldSignKeys []string `yaml:"old_sign_keys"`
+
 	// CA is a file of certificates (PEM) of authorities that this issuer trusts besides the system's,
 	// when it asks relays for their clocks. Default: none.
 	CA string `yaml:"ca"`
@@ -125,6 +129,9 @@ func LoadConfig(path string) (Config, error) {
 		return c, err
 	}
 	files := []*string{&c.APIKeys, &c.SignKey, &c.CA}
+	for i := range c.OldSignKeys {
+		files = append(files, &c.OldSignKeys[i])
+	}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].TokenKeys, &c.Tasks[i].Successors)
 	}

@@ -29,7 +29,7 @@ func (i *Issuer) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+taskfile.DirectoryPath, i.answer(i.handleDirectory))
 	mux.HandleFunc("POST "+taskfile.TokenRequestPath, i.answer(i.handleRequest))
-	if i.sign != nil {
+	if i.signers != nil {
 		mux.HandleFunc("GET "+taskfile.TimePath, i.answer(i.handleTime))
 	}
 	if i.cfg.Clients == clientsAddress {

@@ -16,7 +16,6 @@ package issuer
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -53,8 +52,8 @@ type Issuer struct {
 	proxies service.Proxies
 	busy    chan struct{} // one for each request at work
 	clock   *clock.Guard
-	sign    ed25519.PrivateKey // nil where it tells no time
-	relays  *handover.Client   // asks for the relays' clocks
+	signers *keyfile.Signers // nil where it tells no time
+	relays  *handover.Client // asks for the relays' clocks
 	ready   atomic.Bool
 	once    sync.Once // closes the store
 }

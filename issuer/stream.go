@@ -60,6 +60,9 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *served) error {
 
 // loadSuccessor prepares to serve a task behind the first.
 func (i *Issuer) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
+	if err := i.mayTell(t.Open); err != nil {
+		return nil, err
+	}
 	next, err := loadOpen(t.Open, l.Keys(t.Task), l.served[0].quota)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("the owner signed a task without this issuer's keys in %s: %w", l.path, err)

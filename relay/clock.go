@@ -1,15 +1,12 @@
 package relay
 
 import (
-	"crypto/ed25519"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
-	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/problem"
-	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -18,9 +15,12 @@ func (c *Config) ClockFile() string { return c.Secret + ".clock" }
 
 // guard returns the guard of this relay's time.
 func (r *setup) guard() (*clock.Guard, error) {
-	shortest := r.lineup().order[0].Epochs.Length
+	shortest := uint64(1<<32 - 1)
 	for _, s := range r.lineup().order {
 		shortest = min(shortest, s.Epochs.Length)
+	}
+	for _, l := range r.streams { // also those that this relay is about to join
+		shortest = min(shortest, l.root.Epochs.Length)
 	}
 	return clock.New(clock.Options{File: r.cfg.ClockFile(), Wall: r.cfg.Clock, Elapsed: r.cfg.Elapsed,
 		Tolerance: clock.Tolerance(shortest), Ends: r.manyEnd, Log: r.cfg.Log})
@@ -32,8 +32,7 @@ func (r *Relay) neighbours() []clock.Neighbour {
 	for _, s := range r.lineup().order {
 		tasks = append(tasks, s.Open)
 	}
-	own := task.SignKey(r.sign.Public().(ed25519.PublicKey))
-	return r.clock.Meet(handover.NewClient(r.sign, r.outgoing), []task.SignKey{own}, tasks...)
+	return r.clock.Meet(r.client(), r.signers.Public(), tasks...)
 }
 
 // manyEnd says whether more than one epoch of a task that is open here ends between two moments.

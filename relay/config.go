@@ -38,6 +38,10 @@ type Config struct {
 	// SignKey is the file of the relay's Ed25519 key (`relay keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`verifier task roll`): what was agreed on
+	// with one is signed with it. Default: none.
+	OldSignKeys []string `yaml:"old_sign_keys"`
+
 	// HPKEKeys is the file of the relay's HPKE keys, one per epoch (`relay keygen --kind hpke`).
 	// Tasks may name their own. A file serves one task only, as its keys are erased one by one
 	// when that task's epochs are over. Required, unless every task names its own.
@@ -188,6 +192,9 @@ func (c *Config) resolve(folder string) {
 	}
 	if c.Autocert != nil {
 		files = append(files, &c.Autocert.Cache)
+	}
+	for i := range c.OldSignKeys {
+		files = append(files, &c.OldSignKeys[i])
 	}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].IssuerKeys,

@@ -160,7 +160,7 @@ func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64
 		}
 		randomizer.Shuffle(src, lanes[i])
 	}
-	return onion.NewDilutedBatch(r.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in,
+	return onion.NewDilutedBatch(s.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in,
 		added, lanes, source)
 }
 
@@ -238,7 +238,7 @@ func (r *Relay) complete(ctx context.Context, s *served, epoch uint64, source *o
 	if err != nil {
 		return err
 	}
-	end, err := onion.NewEnd(r.sign, s.Task, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, made, source)
+	end, err := onion.NewEnd(s.sign, s.Task, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, made, source)
 	if err != nil {
 		return err
 	}

@@ -213,7 +213,7 @@ func (r *Relay) handleTime(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return service.WriteTime(w, req, r.sign, s.ID, s.hop, r.clock.Read().Now)
+	return service.WriteTime(w, req, s.sign, s.ID, s.hop, r.clock.Read().Now)
 }
 
 func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {

@@ -125,7 +125,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	if err != nil {
 		return false, err
 	}
-	b, err := r.upstream.PullOnce(ctx, s.Open, s.hop-1, epoch, seq, before, func(signed *onion.SignedManifest) error {
+	b, err := s.upstream.PullOnce(ctx, s.Open, s.hop-1, epoch, seq, before, func(signed *onion.SignedManifest) error {
 		if err := r.store.Witness(ctx, s.epochID(epoch), seq, signed); err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func (r *Relay) mayFollow(ctx context.Context, s *served, epoch, seq uint64) err
 // if these gave out what came in here, and if it has signed no further one. Else the epoch waits for them,
 // or until it is given up.
 func (r *Relay) takeEnd(ctx context.Context, s *served, epoch uint64) error {
-	source, chain, err := r.upstream.End(ctx, s.Open, s.hop-1, epoch)
+	source, chain, err := s.upstream.End(ctx, s.Open, s.hop-1, epoch)
 	if errors.Is(err, handover.ErrNotSealed) {
 		return nil
 	}
@@ -432,7 +432,7 @@ func (r *Relay) confirmOne(ctx context.Context, s *served, epoch, seq uint64) er
 	if err != nil {
 		return err
 	}
-	err = r.upstream.Confirm(ctx, s.Open, s.hop-1, epoch, seq, source.Manifest)
+	err = s.upstream.Confirm(ctx, s.Open, s.hop-1, epoch, seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
 		// It signed two batches of this number, or was set back: it has nothing of ours to delete.
 		return r.note(ctx, s, epoch, seq, Reason(handover.ErrOther.Error()))

@@ -23,7 +23,6 @@ package relay
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/tls"
 	"errors"
 	"io/fs"
@@ -44,7 +43,7 @@ import (
 // setup is what a configuration comes to without its store: keys, a certificate, the tasks.
 type setup struct {
 	cfg      Config
-	sign     ed25519.PrivateKey
+	signers  *keyfile.Signers
 	serving  atomic.Pointer[lineup]
 	streams  map[task.ID]*stream // by their first tasks; immutable
 	proxies  service.Proxies
@@ -55,10 +54,9 @@ type setup struct {
 // Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.
 type Relay struct {
 	*setup
-	store    store.Store
-	vault    *store.Vault
-	upstream *handover.Client
-	metrics  *metrics
+	store   store.Store
+	vault   *store.Vault
+	metrics *metrics
 
 	queue   chan *pending // to the committer
 	stopped chan struct{} // closed when nothing in queue will be committed any more
@@ -104,7 +102,6 @@ func open(cfg Config) (*Relay, error) {
 	}
 	r := &Relay{
 		setup:     s,
-		upstream:  handover.NewClient(s.sign, s.outgoing),
 		queue:     make(chan *pending, s.cfg.MaxConcurrent),
 		stopped:   make(chan struct{}),
 		wake:      make(chan struct{}, 1),
@@ -226,7 +223,7 @@ func load(cfg Config) (*setup, error) {
 		return nil, err
 	}
 	s.proxies = service.Proxies{Trusted: trusted, Header: cfg.ForwardedHeader}
-	if s.sign, err = keyfile.LoadSign(cfg.SignKey); err != nil {
+	if s.signers, err = keyfile.LoadSigners(cfg.SignKey, cfg.OldSignKeys); err != nil {
 		return nil, err
 	}
 	if s.outgoing, err = handover.LoadTransport(cfg.CA); err != nil {

@@ -24,12 +24,14 @@ import (
 // can change nothing of it that the first task does not allow.
 type stream struct {
 	*succession.Folder
-	root   *served
+	root   *taskfile.Open
 	posted chan struct{} // has room for the one request of the owner's that is dealt with
+	asked  time.Time     // when another relay was asked for the stream; of who is in posted
 }
 
-// loadStream loads the successors of a task that is the first of its stream.
-func (r *setup) loadStream(c TaskConfig, s *served) error {
+// loadStream loads the successors of a task that is the first of its stream. first is nil where this relay is no relay
+// of that one, but may come to take the place of one.
+func (r *setup) loadStream(c TaskConfig, raw []byte, s *taskfile.Open, first *served) error {
 	switch {
 	case s.Stream == nil && c.Recovery != "":
 		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
@@ -42,13 +44,18 @@ func (r *setup) loadStream(c TaskConfig, s *served) error {
 	if err != nil {
 		return err
 	}
-	folder, err := succession.Open(c.Successors, s.bundle, recovery)
+	folder, err := succession.Open(c.Successors, raw, recovery)
 	if err != nil {
 		return err
 	}
-	l := &stream{folder, s, make(chan struct{}, 1)}
-	r.streams[s.ID], s.stream = l, l
+	l := &stream{Folder: folder, root: s, posted: make(chan struct{}, 1)}
+	if r.streams[s.ID] = l; first != nil {
+		first.stream = l
+	}
 	for _, t := range l.Tasks()[1:] {
+		if r.hopOf(t.Open) < 0 {
+			continue
+		}
 		next, err := r.loadSuccessor(l, t)
 		if err != nil {
 			return err
@@ -80,7 +87,7 @@ func (r *Relay) takeUp(ctx context.Context, l *stream) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
 	for _, t := range l.Tasks()[1:] {
-		if r.lineup().tasks[t.ID] != nil {
+		if r.lineup().tasks[t.ID] != nil || r.hopOf(t.Open) < 0 {
 			continue
 		}
 		s, err := r.loadSuccessor(l, t)
@@ -187,6 +194,7 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
+	r.catchUp(req.Context(), l)
 	if err := r.fromOwner(req, l, handover.NextKeysBody(l.root.ID, position, count)); err != nil {
 		return err
 	}
@@ -195,12 +203,35 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	defer done()
-	list, err := l.NextKeys(position, count, r.unixTime(), r.sign)
+	list, err := l.NextKeys(position, count, r.unixTime(), r.signers.Newest)
 	if err != nil {
 		return refusal(err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return service.Write(w, mediaType, list)
+}
+
+// askAgain is how long a relay that is about to join a stream waits before it asks for the stream again.
+const askAgain = 5 * time.Second
+
+// catchUp asks the relays of a stream for the tasks that came before this one joins it.
+func (r *Relay) catchUp(ctx context.Context, l *stream) {
+	tasks := l.Tasks()
+	if r.hopOf(tasks[len(tasks)-1].Open) >= 0 {
+		return
+	}
+	select {
+	case l.posted <- struct{}{}:
+	default:
+		return
+	}
+	defer func() { <-l.posted }()
+	if time.Since(l.asked) < askAgain { // anyone may ask
+		return
+	}
+	l.asked = time.Now()
+	serves := func(*succession.Task) error { return nil }
+	r.logged(ctx, "couldn't follow a stream", l.Follow(ctx, r.client(), r.unixTime(), serves))
 }
 
 // handleSuccessor takes the next task of a stream from its owner. 204 says that its position is taken for
@@ -248,7 +279,7 @@ func (r *Relay) handleStatement(w http.ResponseWriter, req *http.Request) error 
 		return refusal(err)
 	}
 	if now := l.Authority(); changed { // and not where anybody hands it over again
-		r.cfg.Log.Warn("a stream's owner changed", "task", l.root.name(), "era", now.Era, "number", now.Number,
+		r.cfg.Log.Warn("a stream's owner changed", "task", l.root.ID.String()[:8], "era", now.Era, "number", now.Number,
 			"key", taskfile.FormatKey(now.Key), "stopped", now.Stopped)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -283,6 +314,9 @@ func (r *Relay) takeSuccessor(l *stream, raw []byte) error {
 	next, has, err := l.Check(raw, r.unixTime())
 	if has || err != nil {
 		return err
+	}
+	if r.hopOf(next.Open) < 0 { // another has taken this relay's place, and clients may still look here
+		return l.Take(next)
 	}
 	if _, err := os.Stat(l.Keys(next.Task)); errors.Is(err, fs.ErrNotExist) {
 		return invalid.Field("epochs.count", strconv.FormatUint(next.Epochs.Count, 10),

@@ -29,6 +29,10 @@ type served struct {
 	bundle []byte // answer to GET /v1/tasks/{id}
 	hop    int
 	layout onion.Layout
+
+	sign     ed25519.PrivateKey // the key of this relay that the task names
+	upstream *handover.Client   // asks the relay before with it
+
 	keys   *keyfile.HPKE
 	sealer *onion.Sealer // of dummies
 
@@ -58,11 +62,7 @@ func (r *setup) lineup() *lineup { return r.serving.Load() }
 
 // serve adds a task to those that are served.
 func (r *setup) serve(s *served) error {
-	next := &lineup{tasks: map[task.ID]*served{}}
-	if now := r.lineup(); now != nil {
-		next.order = slices.Clone(now.order)
-	}
-	next.order = append(next.order, s)
+	next := &lineup{tasks: map[task.ID]*served{}, order: append(slices.Clone(r.lineup().order), s)}
 	var lists []*onion.SignedKeyList
 	for _, t := range next.order {
 		next.tasks[t.ID] = t
@@ -78,14 +78,25 @@ func (r *setup) serve(s *served) error {
 func (r *setup) loadTasks() error {
 	files := map[string]bool{}
 	first := false
+	r.serving.Store(&lineup{keyLists: []byte{0x90}}) // an empty array: it may only be about to join a stream
 	for _, c := range r.cfg.Tasks {
+		raw, open, err := loadBundle(c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.File, err)
+		}
+		if r.mayJoin(c, open) {
+			if err := r.loadStream(c, raw, open, nil); err != nil {
+				return fmt.Errorf("%s: %w", c.File, err)
+			}
+			continue
+		}
 		service.Default(&c.HPKEKeys, r.cfg.HPKEKeys)
-		s, err := r.loadTask(c)
+		s, err := r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
 		keys, err := filepath.EvalSymlinks(c.HPKEKeys)
-		if err != nil || files[keys] || r.lineup() != nil && r.lineup().tasks[s.ID] != nil {
+		if err != nil || files[keys] || r.lineup().tasks[s.ID] != nil {
 			return fmt.Errorf("%s: %w", c.File,
 				invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once"))
 		}
@@ -99,7 +110,7 @@ func (r *setup) loadTasks() error {
 		if err := r.serve(s); err != nil {
 			return err
 		}
-		if err := r.loadStream(c, s); err != nil {
+		if err := r.loadStream(c, raw, open, s); err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
 		first = first || s.hop == 0
@@ -121,24 +132,22 @@ func resolved(folder string) string {
 	return folder
 }
 
-func (r *setup) loadTask(c TaskConfig) (*served, error) {
-	raw, open, err := loadBundle(c)
-	if err != nil {
-		return nil, err
-	}
-	return r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
+// mayJoin says whether a task is the first of a stream in which this relay may take the place of one of its relays.
+func (r *setup) mayJoin(c TaskConfig, open *taskfile.Open) bool {
+	return r.hopOf(open) < 0 && c.Successors != "" && open.Stream != nil &&
+		slices.Contains(open.Stream.Allow, "relays.signKey")
 }
 
 // loadOpen prepares to serve a task with the keys in some files.
 func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*served, error) {
 	s := &served{Open: open, bundle: raw, openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
 		states: map[uint64]store.State{}, behind: map[uint64]bool{}}
-	public := task.SignKey(r.sign.Public().(ed25519.PublicKey))
-	s.hop = slices.IndexFunc(s.Relays, func(p task.Party) bool { return p.SignKey == public })
-	if s.hop < 0 {
+	if s.hop = r.hopOf(open); s.hop < 0 {
 		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s",
-			taskfile.FormatKey(public))
+			taskfile.FormatKey(r.signers.Public()[0]))
 	}
+	s.sign = r.signers.Of(s.Relays[s.hop].SignKey)
+	s.upstream = handover.NewClient(s.sign, r.outgoing)
 	var err error
 	if s.layout, err = onion.NewLayout(s.Task); err != nil {
 		return nil, err
@@ -154,6 +163,14 @@ func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys strin
 	}
 	return s, s.loadKeys(keys)
 }
+
+// hopOf returns at which hop of a task this relay is, below 0 if it is no relay of it.
+func (r *setup) hopOf(open *taskfile.Open) int {
+	return slices.IndexFunc(open.Relays, func(p task.Party) bool { return r.signers.Of(p.SignKey) != nil })
+}
+
+// client asks other parties for what any party may have.
+func (r *setup) client() *handover.Client { return handover.NewClient(r.signers.Newest, r.outgoing) }
 
 // loadNoise prepares to add the task's dummies, if it has any.
 func (s *served) loadNoise() (err error) {
@@ -230,6 +247,11 @@ func (r *setup) largestSlot() (largest int) {
 	for _, s := range r.lineup().order {
 		if s.hop == 0 {
 			largest = max(largest, s.layout.SlotSize(1))
+		}
+	}
+	for _, l := range r.streams { // a stream's tasks are alike, and this relay may become the first
+		if layout, err := onion.NewLayout(l.root.Task); err == nil && r.hopOf(l.root) < 0 {
+			largest = max(largest, layout.SlotSize(1))
 		}
 	}
 	return largest

@@ -53,10 +53,13 @@ type Options struct {
 
 	// Stream is the URL of a stream at its first relay, …/v1/streams/ID with the id of its first task, for [Follow].
 	// Allow names what later tasks may change where the first task allows it, too, of [Changeable]. Default: nothing.
-	// Recovery is a key, "ed25519:…", that may replace the owner's or stop the stream. Default: none.
-	Stream   string
-	Allow    []string
-	Recovery string
+	// Recovery is a key, "ed25519:…", that may replace the owner's or stop the stream. Default: none. Candidates are keys
+	// of relays that you trust as you do those of the first task: the owner may put them in the place of one of these,
+	// where the first task allows that (relays.signKey). Default: none.
+	Stream     string
+	Allow      []string
+	Recovery   string
+	Candidates []string
 
 	HTTP   HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
 	Header http.Header // Added to submissions; a proxy's Forwarded header, for instance.

@@ -107,6 +107,13 @@ func Follow(ctx context.Context, o Options) (*Stream, error) {
 		return nil, err
 	}
 	trust := taskfile.Trust{Root: task.ID(raw), Owner: owner, Recovery: recovery, Allow: o.Allow}
+	for _, text := range o.Candidates {
+		key, err := taskfile.ParseKey("Candidates", text)
+		if err != nil {
+			return nil, err
+		}
+		trust.Candidates = append(trust.Candidates, key)
+	}
 	s := &Stream{options: o, trust: trust}
 	s.mu.Lock()
 	defer s.mu.Unlock()

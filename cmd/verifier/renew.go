@@ -25,6 +25,7 @@ import (
 type renewFlags struct {
 	out, owner, ca             string
 	verifier, issuer, recovery string
+	rolls, replaced            []string
 	count                      uint64
 }
 
@@ -42,6 +43,12 @@ Its epochs begin when those of the newest task are over, so that there is no gap
 Run it while the newest task still has epochs to come. Where it is over already, the rhythm of the
 epochs goes on with the one that is now.
 
+A party that has a new signing key gives you a file (task roll): pass it as --roll. A relay that gives up is
+replaced by --replace N=URL,KEY, where the first task allows that (task new --allow relays.signKey) and
+pages list KEY among their candidates. The new relay must have FIRST and a folder of successors in its
+configuration; it gets the tasks before from the others. Where clients ask the relay that gives up for the
+stream, and it still runs, it takes the task too.
+
 If FILE is there already, with a task of this stream, nothing is signed: it is handed over again. So run
 the same command again after a relay could not be reached. Never sign a second task of one position: an
 honest relay refuses it, and clients that have seen one of the two refuse the other for good.`,
@@ -57,6 +64,10 @@ honest relay refuses it, and clients that have seen one of the two refuse the ot
 	flags.StringVar(&f.issuer, "issuer-keys", "", "file of the issuer's next key list, for a task with tokens")
 	flags.StringVar(&f.recovery, "recovery", "", "the stream's recovery key, ed25519:…, if it has one")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
+	flags.StringArrayVar(&f.rolls, "roll", nil,
+		"file of a party that hands on its key ('task roll'); may be given again")
+	flags.StringArrayVar(&f.replaced, "replace", nil,
+		"N=URL,KEY: another relay takes the place of relay N; may be given again")
 	flags.Uint64Var(&f.count, "epochs", 0, "number of epochs, 1 to 65536")
 	cli.Require(cmd, "out", "owner-key", "verifier-keys", "epochs")
 	return cmd
@@ -125,8 +136,16 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 	if err != nil {
 		return nil, err
 	}
-	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(),
-		Verifier: lists[f.verifier], Issuer: lists[f.issuer], Recovery: recovery})
+	rolls, err := loadRolls(root, f.rolls)
+	if err != nil {
+		return nil, err
+	}
+	replaced, err := parseReplaced(root, f.replaced)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(), Rolls: rolls,
+		Replace: replaced, Verifier: lists[f.verifier], Issuer: lists[f.issuer], Recovery: recovery})
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +193,22 @@ func (f *renewFlags) handOver(ctx context.Context, owner *handover.Client, root 
 			return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", err, f.out)
 		}
 	}
+	f.tellRetired(ctx, owner, root, next, raw)
 	return next, nil
+}
+
+// tellRetired hands the task to relays of the first task whose place another has taken: clients may ask one of them
+// for the stream. They need not run any more.
+func (f *renewFlags) tellRetired(ctx context.Context, owner *handover.Client, root, next *taskfile.Open, raw []byte) {
+	for hop, relay := range root.Relays {
+		if next.Stream.Now(relay.SignKey) == next.Relays[hop].SignKey {
+			continue
+		}
+		if err := owner.Succeed(ctx, root, root.Task, hop, raw); err != nil {
+			fmt.Fprintf(os.Stderr, "Relay %s, which has given up its place, did not take the task: %v\n", relay.URL,
+				err)
+		}
+	}
 }
 
 // streamSummary is a task's place in its stream.

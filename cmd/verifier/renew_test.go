@@ -148,3 +148,39 @@ func TestStateAsksEveryRelay(t *testing.T) {
 	}
 	require.Zero(t, state("--sign-key", path("next"), "--recovery", public("recovery"), "--stop", "--out", path("end")))
 }
+
+// TestRoll: a relay's key is handed on by command. A file for another stream, and one that is there, are refused.
+func TestRoll(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream("relays.signKey"))})
+	dir := t.TempDir()
+	first, owner := filepath.Join(c.Dir, "task0.bundle"), filepath.Join(c.Dir, "owner.key")
+	old, next, roll := filepath.Join(c.Dir, "relay1", "sign.key"), filepath.Join(dir, "next"),
+		filepath.Join(dir, "roll")
+	require.Zero(t, cli.Run(root(), []string{"keygen", "--kind", "sign", "--out", next}))
+	key, err := keyfile.LoadSign(next)
+	require.NoError(t, err)
+	to := taskfile.FormatKey(task.SignKey(key.Public().(ed25519.PublicKey)))
+	sign := []string{"task", "roll", first, "--sign-key", old, "--to", to, "--out", roll}
+	require.Zero(t, cli.Run(root(), sign))
+	require.Equal(t, 1, cli.Run(root(), sign), "it is there")
+
+	cfg := c.Config(t, 0)
+	cfg.SignKey, cfg.OldSignKeys = next, []string{cfg.SignKey}
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	c.Serve(t, r, cfg.Admin)
+	c.NextVerifierKeys(t, 1, 1)
+	list := filepath.Join(c.Successors("verifier"), "1-1.keys.pub")
+	out := filepath.Join(dir, "june")
+	renew := func(more ...string) int {
+		return cli.Run(root(), append([]string{"task", "renew", first, "--owner-key", owner, "--verifier-keys", list,
+			"--epochs", "1", "--out", out}, more...))
+	}
+	require.Equal(t, 1, renew(), "its keys are signed by a stranger")
+	require.Equal(t, 2, renew("--replace", "2=https://x.example,"+to))
+	require.Equal(t, 1, renew("--roll", first))
+	require.Zero(t, renew("--roll", roll))
+	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
+	require.NoError(t, err)
+	require.Equal(t, to, taskfile.FormatKey(served.Tasks[1].Relays[0].SignKey))
+}

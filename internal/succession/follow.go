@@ -13,16 +13,16 @@ import (
 // ErrForked is returned where the first relay has another task at a position than was taken here.
 var ErrForked = errors.New("the first relay serves another stream")
 
-// Follow takes from the stream's first relay the tasks that are not here yet, each when ready has found that
-// it can be served: for a party that no owner hands them to. Keys that were made for other numbers of epochs
-// stay, as its operator has made them.
+// Follow takes from the first of the stream's relays that serves it the tasks that are not here yet, each when ready
+// has found that it can be served: for a party that no owner hands them to. Keys that were made for other numbers of
+// epochs stay, as its operator has made them.
 func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64, ready func(*Task) error) error {
 	if err := f.Refresh(); err != nil {
 		return err
 	}
 	tasks := f.Tasks()
 	root, last := tasks[0], tasks[len(tasks)-1]
-	served, err := client.StreamAt(ctx, root.Open, last.Task, 0, f.trust)
+	served, err := client.StreamOf(ctx, root.Open, last.Task, f.trust)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func sameLine(tasks []*Task, served []*taskfile.Open) error {
 // follow takes one task, with its lists of keys, which the stream has not where the task is over.
 func (f *Folder) follow(ctx context.Context, client *handover.Client, t *taskfile.Open, now uint64,
 	ready func(*Task) error) error {
-	raw, err := client.Bundle(ctx, t, 0)
+	raw, err := client.BundleOf(ctx, t)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -133,7 +134,7 @@ func (f *Folder) Refresh() error {
 // follows checks that a task may come next.
 func (f *Folder) follows(next *Task) error {
 	root, last := f.tasks[0], f.tasks[len(f.tasks)-1]
-	return root.CheckSuccessor(f.authority, last.Open, next.Open, root.Stream.Allow)
+	return root.CheckSuccessor(f.authority, last.Open, next.Open, f.trust)
 }
 
 // inTime checks what a relay's own time says of a successor. One task that has not begun may wait, so that
@@ -268,7 +269,7 @@ func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.Pri
 	keys := f.keys(position, count)
 	raw, err := os.ReadFile(keys + ".pub")
 	if err == nil {
-		return raw, nil
+		return signedAnew(raw, sign)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.Remove(keys)
@@ -291,6 +292,16 @@ func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.Pri
 		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	return raw, nil
+}
+
+// signedAnew returns a list of keys that a party's newest key has signed, whichever it had when they were made.
+func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
+	list, err := onion.ParseKeyList(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
+	}
+	list.Signature = onion.Sign(sign, onion.SignKeyList, list.List)
+	return list.Bytes()
 }
 
 // mostCounts is for how many numbers of epochs there may be keys of one position.

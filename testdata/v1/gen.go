@@ -22,6 +22,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cloudflare/circl/blindsign/blindrsa"
 
@@ -53,6 +54,7 @@ func main() {
 	randomizerVectors()
 	ledgers()
 	signatures()
+	rolls()
 	keyLists(w)
 	write("bundle", object{"ownerSeed": hexOf(seed("owner")), "owner": taskfile.FormatKey(signKey(sign("owner"))),
 		"task": hexOf(w.Canonical()), "id": hexOf(w.id[:]), "bundle": hexOf(w.bundle())})
@@ -232,13 +234,30 @@ func withParts(plain *task.Task) []*task.Task {
 		Total:  &total}
 	pool.Name, pool.Claim.Assumption = "noise from a pool", task.NoneHonest
 	pool.Slots.MessageBytes, pool.Noise = 5, &task.Noise{Kind: task.NoisePool, Cells: 1 << 40, Pool: 4000}
-	return []*task.Task{&first, &later, &cells, &pool}
+	rolled := later
+	rolled.Name, rolled.Relays = "with another key", slices.Clone(later.Relays)
+	rolled.Relays[0].SignKey = signKey(sign("new"))
+	rolled.Stream = &task.Stream{Name: "site", Position: 300, Before: id, Rolls: []task.Roll{rollOf(id)}}
+	return []*task.Task{&first, &later, &cells, &pool, &rolled}
+}
+
+// rollOf returns the roll of the first relay of a stream, to another key.
+func rollOf(root task.ID) task.Roll {
+	return taskfile.NewRoll(root, sign("one"), signKey(sign("new")))
+}
+
+func rolls() {
+	root := task.ID(seed("task 0"))
+	roll := rollOf(root)
+	write("roll", []object{{"root": hexOf(root[:]), "old": hexOf(roll.Old[:]), "new": hexOf(roll.New[:]),
+		"signature": hexOf(roll.Signature[:])}})
 }
 
 func signatures() {
 	var out []object
 	for _, p := range []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
-		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignTime, onion.SignSucceed, onion.SignStatement} {
+		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignTime, onion.SignSucceed, onion.SignStatement,
+		onion.SignRoll} {
 		body := []byte("body of " + string(p))
 		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
 			"purpose": string(p), "body": hexOf(body),
@@ -823,6 +842,12 @@ func badParts(w *world, fault faultFunc) {
 	} {
 		fault("task_"+c.name, "task", "encoding", c.description, object{"task": hexOf(replaced(form, c.old, c.new))})
 	}
+	rolled := withParts(w.Task)[4]
+	fault("task_stream_rolls_none", "task", "encoding", "an empty list of rolls, which is to be absent",
+		object{"task": hexOf(append(replaced(form, "\x94\xa4site", "\x95\xa4site"), 0x90))})
+	rolled.Relays[0].SignKey = rolled.Stream.Rolls[0].Old
+	fault("task_stream_roll_back", "task", "field:stream.rolls", "a relay with the key that it has replaced",
+		object{"task": hexOf(rolled.Canonical())})
 	law := withParts(w.Task)[2].Canonical()
 	fault("task_noise_kind", "task", "encoding", "noise of kind calls",
 		object{"task": hexOf(replaced(law, "\xa5cells", "\xa5calls"))})

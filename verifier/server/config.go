@@ -26,6 +26,10 @@ type Config struct {
 	// SignKey is the file of the verifier's Ed25519 key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
+	// OldSignKeys are files of keys that SignKey has replaced in streams (`verifier task roll`): what was agreed on
+	// with one is signed with it. Default: none.
+	OldSignKeys []string `yaml:"old_sign_keys"`
+
 	// Data is the folder for batches, created with mode 0700: each task has one of its own in it, named by
 	// its id. One process at a time. Required.
 	Data string `yaml:"data"`
@@ -127,6 +131,9 @@ func LoadConfig(path string) (Config, error) {
 		return c, err
 	}
 	files := []*string{&c.SignKey, &c.Data, &c.CA, &c.Ledger}
+	for i := range c.OldSignKeys {
+		files = append(files, &c.OldSignKeys[i])
+	}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].Successors,
 			&c.Tasks[i].Root)

@@ -9,7 +9,6 @@ package server
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"net/http"
@@ -32,13 +31,16 @@ import (
 // Server is a verifier that pulls. Its handlers are safe for concurrent use.
 type Server struct {
 	cfg     Config
-	sign    ed25519.PrivateKey
-	client  *handover.Client
+	signers *keyfile.Signers
+	client  *handover.Client // of the newest key
 	streams []*stream
 	site    *verifier.Site
 	metrics *service.Metrics
 	release func() error // Gives the folder back.
-	ready   atomic.Bool
+
+	transport http.RoundTripper // Of all requests that the server makes.
+
+	ready atomic.Bool
 
 	mu    sync.Mutex // guards tasks
 	tasks []*served  // In the order of the configuration, each stream's in order; then what has joined.
@@ -102,14 +104,14 @@ func New(cfg Config) (*Server, error) {
 
 // load reads everything. What it has opened by an error is for Close.
 func (s *Server) load() (err error) {
-	if s.sign, err = keyfile.LoadSign(s.cfg.SignKey); err != nil {
+	if s.signers, err = keyfile.LoadSigners(s.cfg.SignKey, s.cfg.OldSignKeys); err != nil {
 		return err
 	}
 	transport, err := handover.LoadTransport(s.cfg.CA)
 	if err != nil {
 		return err
 	}
-	s.client = handover.NewClient(s.sign, transport)
+	s.transport, s.client = transport, handover.NewClient(s.signers.Newest, transport)
 	if err := s.loadTasks(); err != nil {
 		return err
 	}
@@ -158,7 +160,8 @@ func (s *Server) openPuller(t *served) (err error) {
 	} else if err != nil {
 		return err
 	}
-	if t.puller, err = verifier.NewPuller(t.verifier, s.client, filepath.Join(s.cfg.Data, t.open.ID.String()),
+	client := handover.NewClient(s.signers.Of(t.open.Verifier.SignKey), s.transport)
+	if t.puller, err = verifier.NewPuller(t.verifier, client, filepath.Join(s.cfg.Data, t.open.ID.String()),
 		s.cfg.Log); err == nil {
 		t.puller.Clock, t.puller.Late = s.cfg.Clock, s.cfg.Late
 	}
@@ -183,7 +186,7 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*serv
 	if err != nil {
 		return nil, err
 	}
-	if public := s.sign.Public().(ed25519.PublicKey); task.SignKey(public) != open.Verifier.SignKey {
+	if s.signers.Of(open.Verifier.SignKey) == nil {
 		return nil, fmt.Errorf("couldn't use %s: it is not the key of the task's verifier", s.cfg.SignKey)
 	}
 	v, err := verifier.New(open, keys)

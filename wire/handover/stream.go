@@ -30,9 +30,35 @@ type Served struct {
 	Authority  taskfile.Authority
 }
 
-// Stream fetches a stream from its first relay and checks it: every task's place and owner. root is its first task.
+// Stream fetches a stream and checks it: every task's place and owner. root is its first task.
 func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*Served, error) {
-	return c.StreamAt(ctx, root, root.Task, 0, trust)
+	return c.StreamOf(ctx, root, root.Task, trust)
+}
+
+// StreamOf is Stream from the first relay of t that serves it, a later task of the stream: addresses may have changed.
+// Where none does it is what the first of them said.
+func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
+	*Served, error) {
+	return firstOf(t, func(hop int) (*Served, error) { return c.StreamAt(ctx, root, t, hop, trust) })
+}
+
+// firstOf returns what the first relay of a task answers without an error, else the first error.
+func firstOf[T any](t *task.Task, ask func(hop int) (T, error)) (answer T, failed error) {
+	for hop := range t.Relays {
+		got, err := ask(hop)
+		if err == nil {
+			return got, nil
+		}
+		if hop == 0 {
+			answer, failed = got, err
+		}
+	}
+	return answer, failed
+}
+
+// BundleOf is Bundle from the first relay that serves the task.
+func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, error) {
+	return firstOf(t.Task, func(hop int) ([]byte, error) { return c.Bundle(ctx, t, hop) })
 }
 
 // StreamAt is Stream from the relay at a hop of t, a later task of the stream: its address may have changed. An error
@@ -91,8 +117,10 @@ type Renewal struct {
 	Now   time.Time // If the newest task is over, its rhythm goes on with the epoch that holds this time.
 	// Lists of keys, of Count epochs, that are not asked for: the verifier's, and the issuer's where there is one.
 	Verifier, Issuer *onion.SignedKeyList
-	Recovery         task.SignKey     // Zero: none.
-	Change           func(*task.Task) // What the stream allows, or nil.
+	Recovery         task.SignKey       // Zero: none.
+	Rolls            []task.Roll        // Of keys of parties of the newest task.
+	Replace          map[int]task.Party // By hop, relays that take another's place: address and key.
+	Change           func(*task.Task)   // What the stream allows, or nil.
 }
 
 // Renew asks all relays of a stream for their next keys and returns the signed task that follows its newest
@@ -111,7 +139,7 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 	next := r.follow(last)
 	var lists []*onion.SignedKeyList
 	for hop := range next.Relays {
-		list, err := c.NextKeys(ctx, root, last.Task, hop, r.Count)
+		list, err := c.NextKeys(ctx, root, r.replaced(last.Task), hop, r.Count)
 		if err != nil {
 			return nil, err
 		}
@@ -132,15 +160,20 @@ func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*ta
 	if err != nil {
 		return nil, err
 	}
-	return bundle, root.CheckSuccessor(served.Authority, last, open, root.Stream.Allow)
+	return bundle, root.CheckSuccessor(served.Authority, last, open, root.Trust(r.Recovery))
 }
 
 // follow returns the task after last, with last's lists of keys.
 func (r Renewal) follow(last *taskfile.Open) *task.Task {
 	next := *last.Task
-	next.Relays = slices.Clone(last.Relays)
 	next.Stream = &task.Stream{Name: last.Stream.Name, Position: last.Stream.Position + 1, Before: last.ID,
-		Allow: last.Stream.Allow}
+		Allow: last.Stream.Allow, Rolls: append(slices.Clone(last.Stream.Rolls), r.Rolls...)}
+	next.Relays = r.replaced(last.Task).Relays
+	for hop := range next.Relays {
+		next.Relays[hop].SignKey = next.Stream.Now(next.Relays[hop].SignKey)
+	}
+	next.Verifier.SignKey = next.Stream.Now(last.Verifier.SignKey)
+	next.Clients.Issuer.SignKey = next.Stream.Now(last.Clients.Issuer.SignKey)
 	next.Epochs.Start, next.Epochs.Count = last.Epochs.Over(), r.Count
 	if now := uint64(max(r.Now.Unix(), 0)); now > next.Epochs.Start {
 		next.Epochs.Start += (now - next.Epochs.Start) / next.Epochs.Length * next.Epochs.Length
@@ -149,6 +182,16 @@ func (r Renewal) follow(last *taskfile.Open) *task.Task {
 		r.Change(&next)
 	}
 	return &next
+}
+
+// replaced returns the task with the relays that take another's place. Their lists of keys are not known yet.
+func (r Renewal) replaced(t *task.Task) *task.Task {
+	out := *t
+	out.Relays = slices.Clone(t.Relays)
+	for hop, party := range r.Replace {
+		out.Relays[hop].URL, out.Relays[hop].SignKey = party.URL, party.SignKey
+	}
+	return &out
 }
 
 // Succeed hands the next task of a stream to the relay at a hop of it. The client's key must be the owner's.

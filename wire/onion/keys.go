@@ -156,6 +156,7 @@ const (
 	SignTime      Purpose = "time"
 	SignSucceed   Purpose = "successor" // an owner's request about the next task of a stream
 	SignStatement Purpose = "statement" // who signs the tasks of a stream from now on
+	SignRoll      Purpose = "roll"      // which key signs for a party of a stream from now on
 )
 
 // signed = "doona-v<version> <purpose>" ‖ 0x00 ‖ body.

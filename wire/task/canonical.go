@@ -22,7 +22,8 @@ const label = "doona-task"
 //	 [[url, signKey, keyList] …],               // relays
 //	 [url, signKey, keyList],                   // verifier
 //	 kem,
-//	 stream,                                    // [] or [name, position, before, [allow …]]
+//	 stream,                                    // [] or [name, position, before, [allow …]]; with rolls,
+//	                                            // [[old, new, signature] …] besides
 //	 noise]                                     // [] or as [Noise] says
 //
 // The task must be valid: [Task.Validate].

@@ -351,7 +351,8 @@ func (t *Task) CheckSupported() error {
 	return nil
 }
 
-// lossless are the parts on which no privacy loss depends, nor which keys a party has: what successors may
-// change today. For the others somebody would have to hold the losses of the changed task against those of
+// lossless are the parts on which no privacy loss depends: what successors may change today. Which relays there may be
+// a page says by their keys. For the others somebody would have to hold the losses of the changed task against those of
 // the first.
-var lossless = []string{"clients.issuer.url", "clients.quota", "name", "relays.url", "verifier.url"}
+var lossless = []string{"clients.issuer.url", "clients.quota", "name", "relays.signKey", "relays.url",
+	"verifier.url"}

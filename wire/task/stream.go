@@ -14,7 +14,18 @@ type Stream struct {
 	Position uint64   // 0 for the first task. Below 2³².
 	Before   ID       // The task one position before; zero at position 0.
 	Allow    []string // What a successor may change: names from [Changeable], ascending, each once.
+	Rolls    []Roll   // Keys of parties that were replaced since the first task, in the order in which they were.
 }
+
+// Roll is a party's word that another key signs for it in the rest of a stream: that of a relay, the verifier or the
+// issuer. What the old one signed for earlier tasks stays as it is.
+type Roll struct {
+	Old, New  SignKey
+	Signature [64]byte // The old key's; package taskfile makes and checks it.
+}
+
+// maxRolls bounds the rolls of a task.
+const maxRolls = 64
 
 // Changeable are the parts of a task that an owner may allow a successor in its stream to change, in
 // ascending order, by their names in the JSON form. Never among them are the stream's name and what
@@ -37,7 +48,11 @@ func (w *writer) stream(s *Stream) {
 		w.array(0)
 		return
 	}
-	w.array(4)
+	if len(s.Rolls) == 0 {
+		w.array(4)
+	} else {
+		w.array(5)
+	}
 	w.str(s.Name)
 	w.uint(s.Position)
 	if s.Position == 0 {
@@ -47,10 +62,47 @@ func (w *writer) stream(s *Stream) {
 	}
 	w.array(len(s.Allow))
 	w.strs(s.Allow...)
+	if len(s.Rolls) > 0 {
+		w.rolls(s.Rolls)
+	}
+}
+
+func (w *writer) rolls(rolls []Roll) {
+	w.array(len(rolls))
+	for _, roll := range rolls {
+		w.array(3)
+		w.bytes32(roll.Old[:])
+		w.bytes32(roll.New[:])
+		w.big(0xc4, 64, 1)
+		w.out = append(w.out, roll.Signature[:]...)
+	}
+}
+
+func (r *reader) rolls() (rolls []Roll) {
+	n := r.arrayUpTo(maxRolls)
+	if n == 0 {
+		r.fail("want no rolls to be absent")
+	}
+	for ; n > 0 && r.err == nil; n-- {
+		var roll Roll
+		r.array(3)
+		r.bytes32(roll.Old[:])
+		r.bytes32(roll.New[:])
+		if head := r.take(2); r.err == nil && (head[0] != 0xc4 || head[1] != 64) {
+			r.fail("want 64 bytes")
+		}
+		copy(roll.Signature[:], r.take(64))
+		rolls = append(rolls, roll)
+	}
+	return rolls
 }
 
 func (r *reader) stream() *Stream {
-	if !r.optional(4) {
+	parts := r.arrayUpTo(5)
+	if parts != 0 && parts < 4 {
+		r.fail("want an array of 0, 4 or 5")
+	}
+	if parts == 0 || r.err != nil {
 		return nil
 	}
 	s := &Stream{Name: r.str(), Position: r.uint()}
@@ -61,6 +113,9 @@ func (r *reader) stream() *Stream {
 	}
 	for n := r.arrayUpTo(len(Changeable)); n > 0 && r.err == nil; n-- {
 		s.Allow = append(s.Allow, r.str())
+	}
+	if parts == 5 {
+		s.Rolls = r.rolls()
 	}
 	return s
 }
@@ -85,15 +140,100 @@ func (t *Task) validateStream() error {
 				"names of parts that may change, in ascending order, each once")
 		}
 	}
+	return s.validateRolls()
+}
+
+func (s *Stream) validateRolls() error {
+	if n := len(s.Rolls); n > maxRolls || n > 0 && s.Position == 0 {
+		return invalid.Field("stream.rolls", strconv.Itoa(n), "at most "+strconv.Itoa(maxRolls)+", none at position 0")
+	}
+	for i, roll := range s.Rolls {
+		for j, before := range s.Rolls[:i+1] {
+			if roll.New.IsZero() || roll.New == before.Old || j < i &&
+				(roll.New == before.New || roll.Old == before.Old) {
+				return invalid.Field("stream.rolls", "number "+strconv.Itoa(i),
+					"each key replaced once, by one that none was replaced by or had been")
+			}
+		}
+	}
 	return nil
+}
+
+// origin returns the key that a party had before all rolls.
+func (s *Stream) origin(key SignKey) SignKey {
+	for i := len(s.Rolls) - 1; i >= 0; i-- {
+		if s.Rolls[i].New == key {
+			key = s.Rolls[i].Old
+		}
+	}
+	return key
+}
+
+// Now returns the key that signs for a party now which had another once.
+func (s *Stream) Now(key SignKey) SignKey {
+	for _, roll := range s.Rolls {
+		if roll.Old == key {
+			key = roll.New
+		}
+	}
+	return key
+}
+
+// validateRolled checks that no party has a key that was replaced.
+func (t *Task) validateRolled() error {
+	if t.Stream == nil {
+		return nil
+	}
+	for hop := range t.VerifierHop() + 2 {
+		party := t.Clients.Issuer
+		if hop <= t.VerifierHop() {
+			party = t.Party(hop)
+		}
+		if t.Stream.Now(party.SignKey) != party.SignKey {
+			return invalid.Field("stream.rolls", "a key of the party at hop "+strconv.Itoa(hop),
+				"keys that no party has any more")
+		}
+	}
+	return nil
+}
+
+// unrolled returns the task with the parties of root, where those are the same but for keys that were rolled over, or
+// relays that took the place of another. A relay may where root's Allow names relays.signKey, and so does the page or
+// the relay is one of its candidates.
+func (t *Task) unrolled(root *Task, page []string, candidates []SignKey) *Task {
+	out := *t
+	out.Relays = append([]Party{}, t.Relays...)
+	out.Verifier.SignKey = t.Stream.origin(t.Verifier.SignKey)
+	out.Clients.Issuer.SignKey = t.Stream.origin(t.Clients.Issuer.SignKey)
+	may := oneOf("relays.signKey", root.Stream.Allow...)
+	for i := range out.Relays {
+		key := t.Stream.origin(t.Relays[i].SignKey)
+		out.Relays[i].SignKey = key
+		if may && i < len(root.Relays) && key != root.Relays[i].SignKey &&
+			(oneOf("relays.signKey", page...) || isKey(key, candidates)) {
+			out.Relays[i] = root.Relays[i]
+		}
+	}
+	return &out
+}
+
+func isKey(key SignKey, keys []SignKey) bool {
+	for _, k := range keys {
+		if k == key {
+			return true
+		}
+	}
+	return false
 }
 
 // CheckSuccessor is an error that names the part, unless next may follow before, a task with this id, in
 // the stream of which root is the first task. Both have been accepted; before may be root. Every part is
 // held against root's, never against before's: what was allowed once is not thereby free. A part of
-// [Changeable] may differ where both root's Allow and the page's name it. The caller has checked that the
-// owner of root signed next. What the losses of a changed task are is not checked here.
-func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string) error {
+// [Changeable] may differ where both root's Allow and the page's name it. A relay may be another where root's Allow
+// names relays.signKey and the relay, by the key that it came with, is one of the page's candidates. The caller has
+// checked that the owner of root signed next, and the signatures of its rolls. What the losses of a changed task are
+// is not checked here.
+func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string, candidates []SignKey) error {
 	if err := checkPlace(before, id, next); err != nil {
 		return err
 	}
@@ -101,7 +241,7 @@ func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string)
 		return invalid.Field("stream.position", "a root that is not at position 0", "the first task of a stream")
 	}
 	frozen := root.shared()
-	for i, part := range next.shared() {
+	for i, part := range next.unrolled(root, page, candidates).shared() {
 		if part.form == frozen[i].form ||
 			oneOf(part.name, Changeable...) && oneOf(part.name, root.Stream.Allow...) && oneOf(part.name, page...) {
 			continue
@@ -124,6 +264,11 @@ func checkPlace(before *Task, id ID, next *Task) error {
 			strconv.FormatUint(before.Stream.Position+1, 10)+", after the task before")
 	case next.Stream.Before != id:
 		return invalid.Field("stream.before", next.Stream.Before.String(), id.String()+", the task before")
+	}
+	for i, roll := range before.Stream.Rolls {
+		if i >= len(next.Stream.Rolls) || next.Stream.Rolls[i] != roll {
+			return invalid.Field("stream.rolls", "others than in the task before", "those, and what came since")
+		}
 	}
 	if over := before.Epochs.Over(); next.Epochs.Start < over {
 		return invalid.Field("epochs.start", strconv.FormatUint(next.Epochs.Start, 10),

@@ -83,24 +83,24 @@ func requireRefused(t *testing.T, field string, err error) {
 // word and the page's.
 func TestSuccessor(t *testing.T) {
 	root, before, id := streamOf()
-	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), nil))
-	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), task.Changeable))
+	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), nil, nil))
+	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), task.Changeable, nil))
 	for field, change := range frozen {
 		next := follow(before, id)
 		change(next)
-		requireRefused(t, field, root.CheckSuccessor(before, id, next, task.Changeable))
+		requireRefused(t, field, root.CheckSuccessor(before, id, next, task.Changeable, nil))
 		if !slices.Contains(task.Changeable, field) {
 			continue
 		}
 		root, before, id := streamOf(field, "name", "rule")
 		if next.Stream.Allow = root.Stream.Allow; field != "name" && field != "rule" {
-			requireRefused(t, field, root.CheckSuccessor(before, id, next, []string{"name", "rule"}))
+			requireRefused(t, field, root.CheckSuccessor(before, id, next, []string{"name", "rule"}, nil))
 		}
-		require.NoError(t, root.CheckSuccessor(before, id, next, []string{"kem", field}), field)
+		require.NoError(t, root.CheckSuccessor(before, id, next, []string{"kem", field}, nil), field)
 		// Held against the first task, also where the one before had changed.
 		change(before)
 		back := follow(before, id)
-		require.NoError(t, root.CheckSuccessor(before, id, back, nil), field)
+		require.NoError(t, root.CheckSuccessor(before, id, back, nil, nil), field)
 	}
 	for _, name := range task.Changeable {
 		require.Contains(t, frozen, name)
@@ -120,13 +120,71 @@ func TestSuccessorInPlace(t *testing.T) {
 			root, before, id := streamOf()
 			next := follow(before, id)
 			change(next)
-			requireRefused(t, field, root.CheckSuccessor(before, id, next, nil))
+			requireRefused(t, field, root.CheckSuccessor(before, id, next, nil, nil))
 		}
 	}
 	root, before, id := streamOf()
 	next := follow(before, id)
 	next.Epochs.Start += 12345 // a gap is no fault
-	require.NoError(t, root.CheckSuccessor(before, id, next, nil))
-	requireRefused(t, "stream.position", before.CheckSuccessor(before, id, next, nil))
-	requireRefused(t, "stream", root.CheckSuccessor(sample(), id, next, nil))
+	require.NoError(t, root.CheckSuccessor(before, id, next, nil, nil))
+	requireRefused(t, "stream.position", before.CheckSuccessor(before, id, next, nil, nil))
+	requireRefused(t, "stream", root.CheckSuccessor(sample(), id, next, nil, nil))
+}
+
+// TestRolledKeys: keys of parties that were rolled over count as the first task's, and none comes back. A relay may be
+// another where the first task lets relays' keys change and the page lists the one that it came with.
+func TestRolledKeys(t *testing.T) {
+	root, before, id := streamOf("relays.signKey")
+	old, fresh, other := root.Relays[1].SignKey, task.SignKey{1}, task.SignKey{2}
+	rolled := func(rolls ...task.Roll) *task.Task {
+		next := follow(before, id)
+		next.Stream.Rolls = rolls
+		for i := range next.Relays {
+			next.Relays[i].SignKey = next.Stream.Now(next.Relays[i].SignKey)
+		}
+		next.Verifier.SignKey = next.Stream.Now(next.Verifier.SignKey)
+		next.Clients.Issuer.SignKey = next.Stream.Now(next.Clients.Issuer.SignKey)
+		return next
+	}
+	for _, party := range []task.SignKey{old, root.Verifier.SignKey, root.Clients.Issuer.SignKey} {
+		next := rolled(task.Roll{Old: party, New: other}, task.Roll{Old: other, New: fresh})
+		require.NoError(t, next.Validate())
+		require.NoError(t, root.CheckSuccessor(before, id, next, nil, nil))
+		parsed, err := task.Parse(next.Canonical())
+		require.NoError(t, err)
+		require.Equal(t, next, parsed)
+	}
+	next := rolled(task.Roll{Old: old, New: fresh})
+	after := follow(next, task.ID{3})
+	after.Stream.Position++
+	requireRefused(t, "stream.rolls", root.CheckSuccessor(next, task.ID{3}, after, nil, nil))
+	after.Stream.Rolls = next.Stream.Rolls
+	requireRefused(t, "stream.rolls", after.Validate())
+	after.Relays[1].SignKey = fresh
+	require.NoError(t, after.Validate())
+	require.NoError(t, root.CheckSuccessor(next, task.ID{3}, after, nil, nil))
+
+	for _, bad := range [][]task.Roll{{{Old: old, New: old}}, {{Old: old}},
+		{{Old: old, New: fresh}, {Old: fresh, New: old}},
+		{{Old: old, New: fresh}, {Old: old, New: other}}, {{Old: old, New: fresh}, {Old: other, New: fresh}},
+		{{Old: old, New: fresh}, {Old: old, New: fresh}}, make([]task.Roll, 65)} {
+		next := rolled()
+		next.Stream.Rolls = bad
+		requireRefused(t, "stream.rolls", next.Validate())
+	}
+	first := sample()
+	first.Stream = &task.Stream{Name: "site", Rolls: []task.Roll{{Old: other, New: fresh}}}
+	requireRefused(t, "stream.rolls", first.Validate())
+
+	next = follow(before, id)
+	next.Relays[1].SignKey, next.Relays[1].URL = other, "https://third.example"
+	candidates := []task.SignKey{fresh, other}
+	requireRefused(t, "relays.url", root.CheckSuccessor(before, id, next, nil, nil))
+	require.NoError(t, root.CheckSuccessor(before, id, next, nil, candidates))
+	next.Relays[1].SignKey, next.Stream.Rolls = task.SignKey{3}, []task.Roll{{Old: other, New: task.SignKey{3}}}
+	require.NoError(t, root.CheckSuccessor(before, id, next, nil, candidates), "it handed its key on since")
+	closed, before, id := streamOf()
+	next = follow(before, id)
+	next.Relays[1].SignKey = other
+	requireRefused(t, "relays.signKey", closed.CheckSuccessor(before, id, next, nil, candidates))
 }

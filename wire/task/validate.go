@@ -34,6 +34,9 @@ func (t *Task) Validate() error {
 	if err := t.validateIssuer(); err != nil {
 		return err
 	}
+	if err := t.validateRolled(); err != nil {
+		return err
+	}
 	return t.validateEpochs()
 }
 

@@ -73,6 +73,7 @@ type stream struct {
 	Position uint64   `json:"position"`
 	Before   string   `json:"before,omitempty"` // 64 hexadecimal digits; absent at position 0
 	Allow    []string `json:"allow"`
+	Rolls    []Roll   `json:"rolls,omitempty"`
 }
 
 type noise struct {

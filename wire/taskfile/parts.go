@@ -39,6 +39,9 @@ func formatStream(s *task.Stream) *stream {
 	if s.Position > 0 {
 		out.Before = s.Before.String()
 	}
+	for _, roll := range s.Rolls {
+		out.Rolls = append(out.Rolls, FormatRoll(roll))
+	}
 	return out
 }
 
@@ -49,6 +52,13 @@ func (s *stream) parse() (*task.Stream, error) {
 	out := &task.Stream{Name: s.Name, Position: s.Position, Allow: s.Allow}
 	if len(s.Allow) == 0 {
 		out.Allow = nil
+	}
+	for _, r := range s.Rolls {
+		roll, err := r.Parse()
+		if err != nil {
+			return nil, err
+		}
+		out.Rolls = append(out.Rolls, roll)
 	}
 	if s.Before == "" {
 		return out, nil

@@ -47,6 +47,9 @@ type Trust struct {
 	Owner    task.SignKey
 	Recovery task.SignKey // Zero: none, and no era but the first is accepted.
 	Allow    []string     // What later tasks may change, where the first task allows it, too.
+
+	// Keys of relays that may take the place of another, where the first task allows it.
+	Candidates []task.SignKey
 }
 
 // Authority is who decides about a stream after its statements. The zero value is that of none.

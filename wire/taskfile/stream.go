@@ -15,11 +15,16 @@ func (o *Open) Trust(recovery task.SignKey) Trust {
 }
 
 // CheckSuccessor is an error unless next may follow before in the stream of which o is the first task: who decides
-// about the stream signed it, and [task.Task.CheckSuccessor] allows it. The page's allow is that of who checks; a
-// party that has none takes the first task's.
-func (o *Open) CheckSuccessor(a Authority, before, next *Open, page []string) error {
-	if err := o.Task.CheckSuccessor(before.Task, before.ID, next.Task, page); err != nil {
+// about the stream signed it, every key that was rolled over signed its roll, and [task.Task.CheckSuccessor] allows
+// it. The trust is that of who checks.
+func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) error {
+	if err := o.Task.CheckSuccessor(before.Task, before.ID, next.Task, trust.Allow, trust.Candidates); err != nil {
 		return err
+	}
+	for _, roll := range next.Stream.Rolls[len(before.Stream.Rolls):] { // those before were checked with before
+		if err := CheckRoll(o.ID, roll); err != nil {
+			return err
+		}
 	}
 	return a.Check(next.Stream.Position, next.ID, next.Owner)
 }
@@ -70,7 +75,7 @@ func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 		case i == 0:
 			err = a.Check(0, open.ID, open.Owner)
 		default:
-			err = tasks[0].CheckSuccessor(a, tasks[i-1], open, trust.Allow)
+			err = tasks[0].CheckSuccessor(a, tasks[i-1], open, trust)
 		}
 		if err != nil {
 			return nil, a, fmt.Errorf("position %d: %w", i, err)

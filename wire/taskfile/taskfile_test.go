@@ -149,7 +149,7 @@ func TestChangeableAreFields(t *testing.T) {
 		text[field] = true
 	}
 	always := []string{"stream.position", "stream.before", "epochs.start", "epochs.count", "relays.keyList",
-		"verifier.keyList", "clients.issuer.keyList"}
+		"verifier.keyList", "clients.issuer.keyList", "stream.rolls.old", "stream.rolls.new", "stream.rolls.signature"}
 	never := []string{"stream.name", "stream.allow", "input.dim", "input.length"} // bins, of a vector and of strings
 	for _, name := range slices.Concat(task.Changeable, always, never) {
 		require.True(t, text[name], name)

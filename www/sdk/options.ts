@@ -40,6 +40,11 @@ export interface ConnectOptions {
    * Of a stream, the key that may replace the owner's, or stop the stream: "ed25519:" and base64url. Default: none.
    */
   readonly recovery?: string;
+  /**
+   * Of a stream, the keys of relays, "ed25519:" and base64url, that you trust as you do those of the first task: the
+   * owner may put one in the place of a relay that gives up, where the first task allows that. Default: none.
+   */
+  readonly candidates?: readonly string[];
   /** The task owner's key, "ed25519:" and base64url. Required. */
   readonly owner: string;
   /**
@@ -100,6 +105,7 @@ export interface Pinned {
   readonly idText: string;
   readonly owner: Bytes;
   readonly recovery: Bytes | undefined;
+  readonly candidates: readonly Bytes[];
   readonly spread: number;
   readonly maxDelta: number;
   readonly maxEpsilon: number;
@@ -123,6 +129,7 @@ export function validate(options: ConnectOptions): Pinned {
   const owner = typeof options.owner === 'string' ? parseKey(options.owner) : undefined;
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
   const recovery = recoveryOf(options, what === 'stream');
+  const candidates = candidatesOf(options, what === 'stream');
   const { maxDelta = 0.001, spread = 2000 } = options;
   const maxEpsilon = options.budget ? options.maxEpsilon ?? Infinity : options.maxEpsilon;
   if (!within(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon,
@@ -136,7 +143,8 @@ export function validate(options: ConnectOptions): Pinned {
     throw invalidOption('sealing', sealing, '"webcrypto" or "wasm"');
   }
   const folder = modules === undefined ? undefined : address('modules', modules, 'file:');
-  return { url, allow, id, idText, owner, recovery, spread, maxDelta, maxEpsilon, limit, when, modules: folder };
+  return { url, allow, id, idText, owner, recovery, candidates, spread, maxDelta, maxEpsilon, limit, when,
+    modules: folder };
 }
 
 /** The budget, or what the older option stands for: one over all time, of any δ. */
@@ -161,6 +169,13 @@ function recoveryOf({ recovery }: ConnectOptions, stream: boolean): Bytes | unde
   const key = stream && typeof recovery === 'string' ? parseKey(recovery) : undefined;
   if (key) return key;
   throw invalidOption('recovery', recovery, stream ? '"ed25519:" and 32 bytes as unpadded base64url'
+    : 'nothing without stream');
+}
+
+function candidatesOf({ candidates = [] }: ConnectOptions, stream: boolean): readonly Bytes[] {
+  const keys = Array.isArray(candidates) ? candidates.map((key) => typeof key === 'string' && parseKey(key)) : [false];
+  if (keys.every((key) => key instanceof Uint8Array) && (stream || keys.length === 0)) return keys;
+  throw invalidOption('candidates', candidates, stream ? 'keys, "ed25519:" and 32 bytes as unpadded base64url'
     : 'nothing without stream');
 }
 

@@ -8,10 +8,10 @@ import { type Bytes, bigEndian, concat, equal, toHex } from './bytes.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { Reader } from './msgpack.js';
-import { sha256 } from './signature.js';
+import { sha256, verify } from './signature.js';
 import { type Authority, type Deciders, mostStatements, readStatements } from './statement.js';
 import type { Store } from './store.js';
-import { type Task, parseTask } from './task.js';
+import { type Roll, type Task, parseTask } from './task.js';
 
 /** One task of a stream, whose owner's signature has not been checked. */
 export interface Link {
@@ -37,6 +37,8 @@ export interface Stream {
 export interface Root extends Deciders {
   /** The parts that the page lets later tasks change, where the first task does, too. */
   readonly allow: readonly string[];
+  /** The keys of relays that may take the place of another, where the first task allows it. */
+  readonly candidates: readonly Bytes[];
 }
 
 /** The parts that a stream can let its tasks change today: what no privacy loss depends on. */
@@ -56,7 +58,7 @@ const shape: readonly Shape[] = [
   ['slots.padding', 'slots.lanes', 'slots.perLane', 'slots.messageBytes'],
   ['', 'epochs.length', ''],
   ['clients.kind', 'clients.quota', party('clients.issuer')],
-  [relay], party('verifier'), 'kem', ['stream.name', '', '', 'stream.allow'], 'noise',
+  [relay], party('verifier'), 'kem', ['stream.name', '', '', 'stream.allow', ''], 'noise',
 ];
 
 /** Lists the parts of a canonical task. */
@@ -73,7 +75,7 @@ function partsOf(canonical: Bytes): Part[] {
     if (at[0] === relay) {
       out.push(['relays', String(length)]);
       for (let n = length; n > 0; n--) walk(relay);
-    } else if (length > 0) at.forEach(walk);
+    } else at.slice(0, length).forEach(walk);
   };
   walk(shape);
   return out;
@@ -107,6 +109,7 @@ export async function parseStream(chain: Bytes, root: Root): Promise<Stream> {
   }
   links.forEach((link, position) => checkLink(links, position, link, root));
   if (links.length === 0) throw broken('it has no task');
+  await checkRolls(links.at(-1)!, root);
   return { links: decided(links, authority), authority };
 }
 
@@ -133,11 +136,37 @@ function checkLink(links: readonly Link[], position: number, { id, task, parts }
   if (!equal(task.stream.before, before.id)) throw broken(`position ${position} follows another task`);
   const over = startOf(before.task.epochs, before.task.epochs.count).getTime() / 1000;
   if (task.epochs.start < over) throw broken(`position ${position} begins before the task before it is over`);
+  const { rolls } = task.stream;
+  if (!before.task.stream!.rolls.every((roll, i) => rolls[i] && sameRoll(roll, rolls[i]))) {
+    throw broken(`position ${position} takes back a key`);
+  }
+  const origin = (form: string) => rolls.reduceRight((key, roll) => (key === formOf(roll.key) ? formOf(roll.old) : key),
+    form);
+  const candidates = first.task.stream!.allow.includes('relays.signKey') ? root.candidates.map(formOf) : [];
+  const replaced = (at: number) => parts[at]?.[0] === 'relays.signKey' && candidates.includes(origin(parts[at][1]));
   parts.forEach(([name, form], i) => {
-    const same = first.parts[i]?.[0] === name && first.parts[i][1] === form;
+    const was = name.endsWith('.signKey') ? origin(form) : form;
+    const same = first.parts[i]?.[0] === name && first.parts[i][1] === was;
     if (same || [first.task.stream!.allow, root.allow, changeable].every((list) => list.includes(name))) return;
+    if (replaced(i) || (name === 'relays.url' && replaced(i + 1))) return;
     throw broken(`position ${position} changes ${name}`);
   });
+}
+
+/** A key as a part of a task has it. */
+function formOf(key: Bytes): string {
+  return String([0xc4, key.length, ...key]);
+}
+
+function sameRoll(a: Roll, b: Roll): boolean {
+  return equal(a.old, b.old) && equal(a.key, b.key) && equal(a.signature, b.signature);
+}
+
+/** Checks that each key that was replaced says so: those of the newest task are those of all, and more. */
+async function checkRolls({ task }: Link, { id }: Root): Promise<void> {
+  for (const { old, key, signature } of task.stream!.rolls) {
+    if (!(await verify(old, 'roll', concat(id, key), signature))) throw broken('a party did not hand on its key');
+  }
 }
 
 function broken(reason: string, cause?: unknown): DoonaError {

@@ -34,9 +34,26 @@ export interface Task {
   readonly verifier: Party;
   readonly kem: string;
   /** The task's place in a stream of tasks of one owner; undefined for a task by itself. */
-  readonly stream: { name: string; position: number; before: Bytes; allow: readonly string[] } | undefined;
+  readonly stream: Place | undefined;
   /** What every relay adds to every batch; undefined for nothing. */
   readonly noise: Noise | undefined;
+}
+
+/** A task's place in a stream. */
+export interface Place {
+  readonly name: string;
+  readonly position: number;
+  readonly before: Bytes;
+  readonly allow: readonly string[];
+  /** Keys of parties that were replaced since the first task. */
+  readonly rolls: readonly Roll[];
+}
+
+/** A party's word, signed with the old key, that another signs for it from now on. */
+export interface Roll {
+  readonly old: Bytes;
+  readonly key: Bytes;
+  readonly signature: Bytes;
 }
 
 /** (ε, δ) of one epoch, of all epochs together where the task claims that, and what it takes. */
@@ -86,10 +103,7 @@ export function parseTask(canonical: Bytes): Task {
     relays: list(r, () => party(r)),
     verifier: party(r),
     kem: r.str(),
-    stream: optional(r, 4, () => {
-      const [name, position] = [r.str(), r.uint()];
-      return { name, position, before: r.bin(position > 0 ? 32 : 0), allow: list(r, () => r.str()) };
-    }),
+    stream: place(r),
     noise: noise(r),
   };
   r.end();
@@ -117,6 +131,18 @@ function list<T>(r: Reader, read: () => T): T[] {
   const out: T[] = [];
   for (let n = r.arrayLength(); n > 0; n--) out.push(read());
   return out;
+}
+
+function place(r: Reader): Place | undefined {
+  const parts = r.arrayLength();
+  if (parts === 0) return undefined;
+  if (parts !== 4 && parts !== 5) throw new FormatError('want an array of 0, 4 or 5');
+  const [name, position] = [r.str(), r.uint()];
+  const [before, allow] = [r.bin(position > 0 ? 32 : 0), list(r, () => r.str())];
+  const roll = () => group(r, 3, () => ({ old: r.bin(32), key: r.bin(32), signature: r.bin(64) }));
+  const rolls = parts === 5 ? list(r, roll) : [];
+  if (parts === 5 && rolls.length === 0) throw new FormatError('want no rolls to be absent');
+  return { name, position, before, allow, rolls };
 }
 
 function noise(r: Reader): Noise | undefined {

@@ -8,13 +8,13 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { blind, parseKey as parseTokenKey } from './blind.js';
-import { type Bytes, equal, fromHex } from './bytes.js';
+import { type Bytes, concat, equal, fromHex, toBase64url } from './bytes.js';
 import { checkId, checkIssuer, checkKeys, checkOwner, parseBundle } from './bundle.js';
 import { DoonaError } from './errors.js';
 import { Module, ModuleError } from './module.js';
 import { FormatError, Reader } from './msgpack.js';
 import { aadOf, infoOf } from './seal.js';
-import { parseKey, sha256, verify } from './signature.js';
+import { formatKey, parseKey, sha256, verify } from './signature.js';
 import { readStatements } from './statement.js';
 import { decided } from './stream.js';
 import { parseTask } from './task.js';
@@ -91,13 +91,22 @@ test('task.json: canonical forms parse, and hash to their ids', async () => {
     assert.deepEqual(Object.fromEntries(task.params), document.params);
     assert.deepEqual(task.claim, { total: undefined, assumption: 'crowd', ...document.claim });
     const { stream, noise } = task;
-    assert.deepEqual(stream && { ...stream, before: Buffer.from(stream.before).toString('hex') },
-      document.stream && { before: '', ...document.stream });
+    const rolls = stream?.rolls.map(({ old, key, signature }) => (
+      { old: formatKey(old), new: formatKey(key), signature: toBase64url(signature) }));
+    assert.deepEqual(stream && { ...stream, rolls, before: Buffer.from(stream.before).toString('hex') },
+      document.stream && { before: '', rolls: [], ...document.stream });
     const law = document.noise;
     assert.deepEqual(noise, law && { kind: law.kind, cells: law.cells, batches: law.batches });
     assert.deepEqual(task.slots, document.slots);
     assert.equal(task.relays.length, document.relays.length);
     assert.ok(equal(await sha256(hex(canonical)), hex(id)));
+  }
+});
+
+test('roll.json: a party hands on its key in one stream only', async () => {
+  for (const { root, old, new: key, signature } of read('roll.json')) {
+    assert.ok(await verify(hex(old), 'roll', concat(hex(root), hex(key)), hex(signature)));
+    assert.ok(!(await verify(hex(old), 'roll', concat(hex(key), hex(root)), hex(signature))));
   }
 });
 

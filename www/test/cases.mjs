@@ -693,11 +693,12 @@ cases['a later visit finds the next task, and one in the same epoch asks nobody'
 
 for (const variant of ['headless', 'left out', 'out of order', 'twice', 'none', 'overlap', 'position', 'before',
   'renamed', 'stream.allow', 'stream.name', 'epochs.length', 'batch.min', 'claim.epsilon', 'clients.quota', 'relays',
-  'relays.url', 'verifier.signKey']) {
+  'relays.url', 'verifier.signKey', 'roll forged', 'roll unsaid', 'rolled back', 'replaced', 'replaced by a stranger']) {
   cases[`the "${variant}" stream is refused`] = async (host) => {
     await serve(host, variant);
     const visit = () => connect(host, 'stream',
-      { store: host.sdk.memoryStore(), allow: ['relays.url', 'clients.quota'] });
+      { store: host.sdk.memoryStore(), allow: ['relays.url', 'clients.quota'],
+        ...variant === 'replaced' && { candidates: [] } });
     await refused(host, later(1, visit), 'stream-broken');
   };
 }
@@ -706,6 +707,16 @@ cases['what page and first task both allow may change'] = async (host) => {
   await serve(host, 'renamed');
   const doona = await later(1, () => connect(host, 'stream', { store: host.sdk.memoryStore(), allow: ['name'] }));
   same(doona.task.name, 'renamed');
+};
+
+cases['a relay hands on its key, or gives way to one that the page lists'] = async (host) => {
+  for (const variant of ['rolled', 'replaced']) {
+    await serve(host, variant);
+    const doona = await later(1, () => connect(host, 'stream', { store: host.sdk.memoryStore() }));
+    same(doona.task.stream?.position, 1, variant);
+    same(doona.task.stream?.rolls.length, variant === 'rolled' ? 1 : 0);
+    same(doona.task.relays[1]?.url, variant === 'rolled' ? 'https://second.example' : 'https://third.example');
+  }
 };
 
 cases['forged, forked and replayed tasks of a stream are refused, by what was seen'] = async (host) => {

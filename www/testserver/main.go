@@ -85,7 +85,9 @@ type offer struct {
 	Owner  string `json:"owner"`
 
 	Recovery string `json:"recovery,omitempty"`
-	Stride   int    `json:"stride,omitempty"` // days from one visit to the next, for tests of years
+	// Candidates are keys of relays that may take the place of a stream's.
+	Candidates []string `json:"candidates,omitempty"`
+	Stride     int      `json:"stride,omitempty"` // days from one visit to the next, for tests of years
 }
 
 func announce(site, relay string, all map[string]*scenario, tasks map[string]offer) error {

@@ -15,7 +15,7 @@ import (
 // that a client must refuse, and some that it must take.
 func (r *relay) addStream(url string) (offer, error) {
 	draft := fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300))
-	draft.Stream = &task.Stream{Name: "site", Allow: []string{"name"}}
+	draft.Stream = &task.Stream{Name: "site", Allow: []string{"name", "relays.signKey"}}
 	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, hour(1))
 	if err != nil {
 		return offer{}, err
@@ -61,11 +61,55 @@ func (r *relay) addStream(url string) (offer, error) {
 	if err != nil {
 		return offer{}, err
 	}
+	candidate, err := r.addKeys(root, one, stranger)
+	if err != nil {
+		return offer{}, err
+	}
 	for _, t := range []*fixture.Task{root, one, two, three} {
 		r.tasks[t.Path()] = &scenario{Task: t}
 	}
 	first := taskfile.Open{Task: root.Task, ID: root.ID}
-	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Recovery: recovery}, nil
+	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Recovery: recovery,
+		Candidates: []string{candidate}}, nil
+}
+
+// addKeys adds streams in which a relay's key was replaced, and returns that of a relay that may replace another.
+func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (candidate string, err error) {
+	public, other, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	roll := func(by ed25519.PrivateKey) func(*task.Task) {
+		honest := taskfile.NewRoll(root.ID, by, task.SignKey(public))
+		honest.Old = root.Relays[0].SignKey
+		return func(t *task.Task) { t.Stream.Rolls = []task.Roll{honest} }
+	}
+	moved := func(t *task.Task) { t.Relays[1].URL = "https://third.example" }
+	same := func(*task.Task) {}
+	for name, v := range map[string]struct {
+		hop    int
+		sign   ed25519.PrivateKey
+		change func(*task.Task)
+	}{
+		"rolled": {0, other, roll(root.Signer(0))}, "roll forged": {0, other, roll(stranger)},
+		"roll unsaid": {0, stranger, same}, "replaced": {1, other, moved}, "replaced by a stranger": {1, stranger, moved},
+	} {
+		next, err := one.WithSigner(root.Owner, v.hop, v.sign, v.change)
+		if err != nil {
+			return "", err
+		}
+		tasks := []*fixture.Task{root, next}
+		if r.variants[name], err = chainOf(tasks); err != nil {
+			return "", err
+		}
+		if name == "rolled" {
+			back := next.Succeed(root.Owner, func(t *task.Task) { t.Relays = root.Relays })
+			if r.variants["rolled back"], err = chainOf(append(tasks, back)); err != nil {
+				return "", err
+			}
+		}
+	}
+	return taskfile.FormatKey(task.SignKey(public)), nil
 }
 
 // chainOf returns a stream as relays serve it.

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+func taskRollCommand() *cobra.Command {
+	var sign, to, out string
+	cmd := &cobra.Command{
+		Use:   "roll FIRST --sign-key FILE --to KEY --out FILE",
+		Short: "Hand a party's signing key on to another, in a stream",
+		Long: `Roll is for a relay, the verifier or the issuer of the stream whose first task is in FIRST. It signs with the
+party's key, in --sign-key, that KEY signs for it from the stream's next task on, and writes that to FILE.
+
+Give FILE to the owner, who passes it to 'task renew' as --roll, once. Before that put the new key into the
+party's configuration as sign_key, the old one among old_sign_keys, and restart it: it signs for each task
+with the key that this names. Pages need no change. The old key is of no use in later tasks, and can be
+erased when the tasks before are over.
+
+In a stream, nothing replaces a key that is lost: a relay's place can be given to another relay (task renew
+--replace), where the first task allows that and pages list that relay's key.`,
+		Example: `  verifier keygen --kind sign --out relay2.new
+  verifier task roll may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.roll
+  verifier task renew may.bundle … --roll relay2.roll`,
+		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error { return writeRoll(cmd, args[0], sign, to, out) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&sign, "sign-key", "", "file of the party's key that the stream's newest task names")
+	flags.StringVar(&to, "to", "", "key that signs for the party from the next task on, ed25519:…")
+	flags.StringVar(&out, "out", "", "file to write")
+	cli.Require(cmd, "sign-key", "to", "out")
+	return cmd
+}
+
+func writeRoll(cmd *cobra.Command, first, sign, to, out string) error {
+	root, err := loadRoot(first)
+	if err != nil {
+		return err
+	}
+	old, err := keyfile.LoadSign(sign)
+	if err != nil {
+		return err
+	}
+	next, err := taskfile.ParseKey("to", to)
+	if err != nil {
+		return err
+	}
+	roll := taskfile.FormatRoll(taskfile.NewRoll(root.ID, old, next))
+	if err := writeNewJSON(out, roll); err != nil {
+		return err
+	}
+	return cli.Print(cmd, roll, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "From the next task of stream %s on, %s signs in place of %s.\n", root.ID, roll.New,
+			roll.Old)
+		return err
+	})
+}
+
+// writeNewJSON writes a file that is not there yet.
+func writeNewJSON(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return fmt.Errorf("couldn't write the roll: %w", err)
+	}
+	_, err = f.Write(append(raw, '\n'))
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// loadRolls reads rolls of the stream that begins with a task.
+func loadRolls(root *taskfile.Open, files []string) (rolls []task.Roll, err error) {
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read the roll: %w", err)
+		}
+		var form taskfile.Roll
+		if err := json.Unmarshal(raw, &form); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		roll, err := form.Parse()
+		if err == nil {
+			err = taskfile.CheckRoll(root.ID, roll)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		rolls = append(rolls, roll)
+	}
+	return rolls, nil
+}
+
+// parseReplaced reads N=URL,KEY: which relay, from 1, gives its place to the one with that address and key.
+func parseReplaced(root *taskfile.Open, texts []string) (map[int]task.Party, error) {
+	replaced := map[int]task.Party{}
+	for _, text := range texts {
+		number, party, _ := strings.Cut(text, "=")
+		url, key, both := strings.Cut(party, ",")
+		n, err := strconv.Atoi(number)
+		if err != nil || !both || n < 1 || n > len(root.Relays) {
+			return nil, cli.Usagef("invalid replace %q: want N=URL,KEY, with N from 1 to %d", text, len(root.Relays))
+		}
+		p := task.Party{URL: url}
+		if p.SignKey, err = taskfile.ParseKey("replace", key); err != nil {
+			return nil, err
+		}
+		replaced[n-1] = p
+	}
+	return replaced, nil
+}

@@ -1,0 +1,118 @@
+package relay_test
+
+import (
+	"crypto/ed25519"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// handAll signs the next task as r says and hands it to all its relays, the last one first.
+func handAll(t *testing.T, c *relaytest.Cascade, r handover.Renewal) *relaytest.Cascade {
+	t.Helper()
+	_, owner := c.AsOwner(t)
+	r.Count, r.Now, r.Verifier = 1, c.Clock.Now(), c.NextVerifierKeys(t, 1, 1)
+	bundle, err := owner.Renew(t.Context(), c.Open, r)
+	require.NoError(t, err)
+	next := c.After(t, bundle)
+	for hop := len(next.Open.Relays) - 1; hop >= 0; hop-- {
+		require.NoError(t, c.Hand(t.Context(), t, hop, bundle))
+	}
+	return next
+}
+
+// fileOf writes a new signing key and returns its file and it.
+func fileOf(t *testing.T) (string, task.SignKey) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "sign.key")
+	private, err := keyfile.NewSign(path)
+	require.NoError(t, err)
+	return path, task.SignKey(private.Public().(ed25519.PublicKey))
+}
+
+// TestRelayHandsOnItsKey: both relays of a stream sign with other keys from its next task on, and go on with the old
+// ones in the tasks before. Keys that were made for the next task before the change are signed anew.
+func TestRelayHandsOnItsKey(t *testing.T) {
+	newest := map[int]string{}
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(hop int, cfg *relay.Config) {
+		if file := newest[hop]; file != "" {
+			cfg.OldSignKeys, cfg.SignKey = []string{cfg.SignKey}, file
+		}
+	}})
+	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
+	_, owner := c.AsOwner(t)
+	var rolls []task.Roll
+	for hop, stop := range stops {
+		_, err := owner.NextKeys(t.Context(), c.Open, c.Open.Task, hop, 1)
+		require.NoError(t, err)
+		file, public := fileOf(t)
+		newest[hop] = file
+		rolls = append(rolls, taskfile.NewRoll(c.Open.ID, c.SignKey(t, hop), public))
+		stop()
+	}
+	c.StartAll(t)
+	_, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
+		Verifier: c.NextVerifierKeys(t, 2, 1)})
+	require.ErrorContains(t, err, "stranger", "the owner was not told of the rolls")
+
+	next := handAll(t, c, handover.Renewal{Rolls: rolls})
+	fillEpoch(t, c, 0)
+	c.Clock.Advance(2 * relaytest.Epoch)
+	fillEpoch(t, next, 0)
+	stream, err := shufflerclient.Follow(t.Context(), shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task, 0),
+		Owner: c.Owner, MaxEpsilon: 100, MaxDelta: 1})
+	require.NoError(t, err)
+	require.NotNil(t, stream)
+}
+
+// TestRelayIsReplaced: a relay gives up, and another that was in no task of the stream before takes its place. It gets
+// the tasks before from the relays that are left.
+func TestRelayIsReplaced(t *testing.T) {
+	for _, gone := range []int{0, 1} {
+		c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream("relays.signKey")})
+		c.Start(t, 1-gone)
+		file, public := fileOf(t)
+		cfg := c.Config(t, gone)
+		dir := t.TempDir()
+		cfg.Listen, cfg.Admin, cfg.SignKey, cfg.HPKEKeys = relaytest.FreeAddress(t), relaytest.FreeAddress(t), file, ""
+		cfg.Store, cfg.Secret = "sqlite:"+filepath.Join(dir, "store.db"), filepath.Join(dir, "secret")
+		cfg.Tasks[0].HPKEKeys, cfg.Tasks[0].Successors = "", filepath.Join(dir, "next")
+		candidate, err := relay.New(cfg)
+		require.NoError(t, err)
+		c.Serve(t, candidate, cfg.Admin)
+
+		_, owner := c.AsOwner(t)
+		party := task.Party{URL: "http://" + cfg.Listen, SignKey: public}
+		next := handAll(t, c, handover.Renewal{Replace: map[int]task.Party{gone: party}})
+		c.Clock.Advance(2 * relaytest.Epoch)
+		fillEpoch(t, next, 0)
+
+		follow := func(candidates ...string) error {
+			_, err := shufflerclient.Follow(t.Context(), shufflerclient.Options{Owner: c.Owner, MaxEpsilon: 100,
+				Stream: c.Open.StreamURL(next.Open.Task, 0), Candidates: candidates})
+			return err
+		}
+		require.NoError(t, follow(taskfile.FormatKey(public)))
+		require.ErrorContains(t, follow(), "relays.")
+		require.ErrorContains(t, follow(taskfile.FormatKey(c.Open.Verifier.SignKey)), "relays.")
+
+		// A relay that comes back, or has given its place to another, takes the task too: clients may look there.
+		c.Start(t, gone)
+		raw, err := os.ReadFile(filepath.Join(dir, "next", "1.bundle"))
+		require.NoError(t, err)
+		require.NoError(t, owner.Succeed(t.Context(), c.Open, c.Open.Task, gone, raw))
+		served, err := owner.StreamAt(t.Context(), c.Open, c.Open.Task, gone, c.Open.Trust(task.SignKey{}))
+		require.NoError(t, err)
+		require.Len(t, served.Tasks, 2)
+	}
+}
