@@ -51,6 +51,7 @@ run_part() {
       DOONA_FULL=1 DOONA_ACCOUNTS="$accounts" ./www/test.sh --test-name-pattern '400 days'
       printf '[%s]' "$(paste -sd, "$accounts")" >"$figures"
       rm "$accounts"
+      DOONA_FULL=1 go test -timeout 30m -run 'ADailyVisitor' -v ./shufflerclient
       ;;
     fuzz)
       ./scripts/fuzz.sh "${FUZZTIME:-10m}"

@@ -21,7 +21,8 @@ const mostEpochs = 65536
 
 // priceOf returns what the reports of a task cost within a budget's days. The δ of all is what the task claims for as
 // many epochs, or the budget's if that is less: the law tells the ε at either. In a stream that goes on there are as
-// many epochs as the days have, where they end.
+// many epochs as the days have, where they end, and their δ is the total's that its tasks claim, if that is more than
+// they add up to: later tasks may have other numbers of epochs than the total was planned for.
 func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Price, err error) {
 	p = Price{First: protocols.Added(t.Claim, 1), Reports: t.Epochs.Count}
 	if goesOn && !math.IsInf(b.Days, 1) {
@@ -33,6 +34,8 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 	p.All.Delta = protocols.Added(t.Claim, p.Reports).Delta
 	if total := t.Claim.Total; !total.IsZero() && p.Reports == t.Epochs.Count {
 		p.All.Delta = total.Delta.Value()
+	} else if goesOn && !total.IsZero() {
+		p.All.Delta = max(p.All.Delta, total.Delta.Value())
 	}
 	if b.Delta < 1 {
 		p.All.Delta = min(p.All.Delta, b.Delta)

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,6 +22,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 const day = 86400
@@ -357,6 +361,61 @@ func TestADailyVisitor(t *testing.T) {
 		for _, at := range []int64{-364, 0, 364, 364 + 364} {
 			require.ErrorIs(t, keeper.Spend(b, "other", price, 1_800_000_000+at*day, day), shufflerclient.ErrBudget)
 		}
+	}
+}
+
+// A stream planned for (10, 10⁻⁵) over 365 days goes on in tasks of a hundred: who comes every day reports on each of
+// any 365 of them within that budget, for noise by clients and by relays, and on more, as windows roll. In CI on every
+// 40th: the price is that of a whole window from the first report on.
+func TestADailyVisitorOfAStream(t *testing.T) {
+	for name, noise := range map[string]*planner.RelayNoise{"clients": nil, "relays": {}} {
+		draft, err := planner.Draft(planner.Query{Name: "year", Query: task.Histogram, Bins: 16, Labels: true,
+			Batch: 10_000, Honest: .9, TotalEpsilon: 10, TotalDelta: 1e-5, Epochs: 365, Relays: noise})
+		require.NoError(t, err, name)
+		draft.Stream = &task.Stream{Name: "years"}
+		begin := time.Unix(1_800_000_000, 0)
+		chain, url := &taskfile.Chain{}, ""
+		serve := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			raw, err := chain.Bytes()
+			if err == nil {
+				w.Write(raw)
+			}
+		}))
+		t.Cleanup(serve.Close)
+		root, err := fixture.Sign(draft, []string{serve.URL, "https://b.example"},
+			task.Epochs{Start: uint64(begin.Unix()), Length: day, Count: 100})
+		require.NoError(t, err)
+		for next := root; len(chain.Tasks) < 5; next = next.Succeed(root.Owner, func(*task.Task) {}) {
+			chain.Tasks = append(chain.Tasks, next.Bundle)
+		}
+		first, err := root.Bundle.Open(nil)
+		require.NoError(t, err)
+		url = first.StreamURL(first.Task, 0)
+
+		b := shufflerclient.Budget{Epsilon: 10, Delta: 1e-5, Days: 365}
+		keeper := &kept{}
+		stream, err := shufflerclient.Follow(t.Context(), shufflerclient.Options{Stream: url, Owner: root.OwnerText(),
+			Budget: b, Ledger: keeper})
+		require.NoError(t, err, name)
+		stride := 40
+		if os.Getenv("DOONA_FULL") != "" {
+			stride = 1
+		}
+		for at := 0; at < 400; at += stride {
+			client, epoch, err := stream.At(t.Context(), begin.Add(time.Duration(at)*day*time.Second))
+			require.NoError(t, err, "%s, day %d", name, at)
+			_, err = client.Report(epoch, []float64{3})
+			require.NoError(t, err, "%s, day %d", name, at)
+		}
+		require.EqualValues(t, 365, keeper.Lines[0].Price.Reports)
+		require.Equal(t, 1e-5, keeper.Lines[0].Price.All.Delta)
+		m, err := registry.Open(root.Task)
+		require.NoError(t, err)
+		law, err := m.Law()
+		require.NoError(t, err)
+		spent := compose.Delta([]compose.Observation{law.Observation(365)}, b.Epsilon, b.Delta)
+		t.Logf("noise by %s: 365 reports in a window, δ = %.4g at ε = 10", name, spent)
+		require.LessOrEqual(t, spent, b.Delta)
 	}
 }
 

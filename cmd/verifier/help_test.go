@@ -28,8 +28,11 @@ func TestHelp(t *testing.T) {
 			"--out back.statement": "needs relays, as TestState has them",
 		"verifier task state may.bundle --sign-key owner.key --stop --out end.statement": "needs relays, as " +
 			"TestState has them",
-		"verifier serve --config try/verifier/verifier.yaml": "runs until it is stopped",
-		"verifier health --admin http://127.0.0.1:9081":      "needs a running verifier",
+		"verifier task roll may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.roll": "needs a stream, as " +
+			"TestRoll has it",
+		"verifier task renew may.bundle … --roll relay2.roll": "needs relays, as TestRoll has them",
+		"verifier serve --config try/verifier/verifier.yaml":  "runs until it is stopped",
+		"verifier health --admin http://127.0.0.1:9081":       "needs a running verifier",
 		"verifier task table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
 		"verifier audit --native-only":                                 "takes a minute; TestScripts/audit has a short one",

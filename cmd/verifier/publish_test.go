@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/server"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -145,7 +147,8 @@ func TestMergeBeginsNoLedger(t *testing.T) {
 	}
 	require.Empty(t, merge(1, "--ledger", ledger), "the budget is of one epoch")
 	require.Empty(t, merge(1, "--ledger", ledger, "--begin"), "there is one")
-	require.EqualValues(t, 1, parsed(t, merge(0, "--ledger", filepath.Dir(f.bundle), "--begin")).Ledger.Published.Epochs)
+	require.EqualValues(t, 1, parsed(t,
+		merge(0, "--ledger", filepath.Dir(f.bundle), "--begin")).Ledger.Published.Epochs)
 	merge(0, "--ledger", filepath.Dir(f.bundle))
 }
 
@@ -175,6 +178,31 @@ func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 	require.NotEmpty(t, analyze(0, "--root", root.bundle, "--begin"))
 	require.FileExists(t, filepath.Join(ledger, root.Open.ID.String()+".ledger"))
 	require.NotEmpty(t, analyze(0), "the ledger tells")
+}
+
+// TestServeBeginsNoLedger of a stream's later task by itself, unless it is told to: a copy of the ledger elsewhere
+// knows what was published.
+func TestServeBeginsNoLedger(t *testing.T) {
+	f := newFiles(t, func(draft *task.Task) {
+		draft.Stream = &task.Stream{Name: "site", Position: 1, Before: task.ID{5}}
+	})
+	flags := serveFlags{tasks: []string{f.bundle}, keys: []string{f.VerifierKeys("task0")}, sign: f.VerifierSign(),
+		data: t.TempDir(), interval: time.Second}
+	cmd := serveCommand()
+	require.NoError(t, cmd.ParseFlags([]string{"--task", "", "--keys", "", "--sign-key", "", "--data", ""}))
+	try := func() error {
+		c, err := flags.load(cmd)
+		require.NoError(t, err)
+		s, err := server.New(c)
+		if err == nil {
+			err = s.Close()
+		}
+		return err
+	}
+	require.ErrorIs(t, try(), verifier.ErrNoLedger)
+	flags.begin = true
+	require.NoError(t, try())
+	run(t, 2, "serve", "--config", "x", "--begin")
 }
 
 // TestKilledAnalyze kills `verifier analyze` at random moments: however often, an epoch is charged once. DOONA_FULL=1

@@ -169,11 +169,12 @@ func TestRoll(t *testing.T) {
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
 	c.Serve(t, r, cfg.Admin)
-	c.NextVerifierKeys(t, 1, 1)
-	list := filepath.Join(c.Successors("verifier"), "1-1.keys.pub")
+	keys := filepath.Join(dir, "keys")
+	require.Zero(t, cli.Run(root(),
+		[]string{"keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "1", "--out", keys}))
 	out := filepath.Join(dir, "june")
 	renew := func(more ...string) int {
-		return cli.Run(root(), append([]string{"task", "renew", first, "--owner-key", owner, "--verifier-keys", list,
+		return cli.Run(root(), append([]string{"task", "renew", first, "--owner-key", owner, "--verifier-keys", keys + ".pub",
 			"--epochs", "1", "--out", out}, more...))
 	}
 	require.Equal(t, 1, renew(), "its keys are signed by a stranger")

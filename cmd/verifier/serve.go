@@ -23,6 +23,7 @@ type serveFlags struct {
 	showUnusable                  bool
 	ledger                        string
 	budget                        budgetFlags
+	begin                         bool
 }
 
 func serveCommand() *cobra.Command {
@@ -40,7 +41,9 @@ quantiles of a histogram, counts by hop, findings, the guarantee and the ledger;
 Before a page shows a result of an epoch, the epoch is charged to the ledger of the task's stream, or of
 the task, once. --total-epsilon and --total-delta are a budget for all published epochs of each stream
 together, composed exactly; without them, a task in no stream has the total that it claims. Results of
-epochs that the budget does not suffice for are withheld, and the page says so.
+epochs that the budget does not suffice for are withheld, and the page says so. The ledger of a stream's
+later task, where its first is not named too, is begun only with --begin: else it would charge anew what
+was published of the stream elsewhere.
 
 Restarted, it reads the folder and goes on where it stopped. A kept file that is damaged is put aside in
 DATA/ID/quarantine, named in the findings, and asked for again. A folder serves one process at a time.
@@ -89,6 +92,8 @@ manual.`,
 	flags.DurationVar(&f.interval, "interval", 10*time.Second, "how often to ask for batches, 10ms to 1h")
 	flags.BoolVar(&f.showUnusable, "show-unusable", false, "show the estimates of unusable reports too")
 	flags.StringVar(&f.ledger, "ledger", "", "folder of the ledgers; default: ledger in the folder --data")
+	flags.BoolVar(&f.begin, "begin", false,
+		"begin the ledger of a stream's later task if there is none in the folder")
 	f.budget.flags(cmd)
 	return cmd
 }
@@ -97,7 +102,8 @@ manual.`,
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
 		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen",
-			"admin", "ca", "interval", "show-unusable", "ledger", "total-epsilon", "total-delta"); err != nil {
+			"admin", "ca", "interval", "show-unusable", "ledger", "begin",
+			"total-epsilon", "total-delta"); err != nil {
 			return server.Config{}, err
 		}
 		return server.LoadConfig(f.config)
@@ -121,7 +127,7 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	c := server.Config{Listen: f.listen, Admin: f.admin, SignKey: f.sign, Data: f.data, CA: f.ca,
 		PullInterval: f.interval, ShowUnusable: f.showUnusable, Ledger: f.ledger}
 	for i, file := range f.tasks {
-		t := server.TaskConfig{File: file, HPKEKeys: f.keys[i]}
+		t := server.TaskConfig{File: file, HPKEKeys: f.keys[i], Begin: f.begin}
 		if budget != nil {
 			t.TotalEpsilon, t.TotalDelta = budget.Epsilon, budget.Delta
 		}

@@ -22,6 +22,7 @@ const (
 	metricMessages    = "doona_verifier_messages"
 	metricUnconfirmed = "doona_verifier_unconfirmed_batches"
 	metricFindings    = "doona_verifier_findings"
+	metricBudget      = "doona_verifier_epochs_withheld"
 	metricStuck       = "doona_verifier_stream_stuck"
 	metricEpochsEnd   = "doona_verifier_epochs_end_timestamp_seconds"
 	byTask            = "task"
@@ -46,6 +47,8 @@ var definitions = []service.Metric{
 	service.Gauge(metricUnconfirmed, service.UnitCount, "Batches that are kept here and not yet confirmed.", byTask),
 	service.Gauge(metricFindings, service.UnitCount, "What did not add up, by the name of the finding.", byTask,
 		"finding"),
+	service.Gauge(metricBudget, service.UnitCount,
+		"Epochs whose results are withheld, as the budget of the task or its stream does not suffice for them.", byTask),
 	service.Gauge(metricStuck, service.UnitCount,
 		"1 while the stream that begins with the task cannot be read, or goes on without this verifier.", byTask),
 	service.Gauge(metricEpochsEnd, service.UnitTime,
@@ -70,6 +73,7 @@ func newMetrics(s *Server) *service.Metrics {
 
 func beginTask(m *service.Metrics, t *served) {
 	m.Set(metricEpochsEnd, float64(t.open.Epochs.Over()), t.name())
+	m.Set(metricBudget, 0, t.name())
 	for _, name := range verifier.FindingNames() {
 		m.Set(metricFindings, 0, t.name(), string(name)) // so that a first one is an increase
 	}
@@ -110,6 +114,7 @@ func (s *Server) look(ctx context.Context) {
 func (s *Server) lookAt(name string, r *verifier.Report) {
 	s.metrics.Set(metricBatches, float64(r.Batches), name)
 	s.metrics.Set(metricUsers, float64(r.Users), name)
+	s.metrics.Set(metricBudget, float64(len(r.Ledger.Withheld)), name)
 	for fate, n := range map[string]uint64{"verified": r.Verified, "cover": r.CoverMessages, "rejected": r.Rejected,
 		"withheld": r.Withheld} {
 		s.metrics.Set(metricMessages, float64(n), name, fate)

@@ -57,6 +57,8 @@ func TestPagesStayWithinABudget(t *testing.T) {
 		require.NotNil(t, got.Ledger.Epochs[1].Estimate)
 		require.Nil(t, got.Ledger.Epochs[2].Estimate)
 		require.Equal(t, "The budget is spent: what came after is withheld.", got.Verdict)
+		_, metrics := fetch(t, r.admin+"/metrics")
+		require.Contains(t, metrics, "doona_verifier_epochs_withheld{task=\""+c.Open.ID.String()[:8]+"\"} 1")
 		status, page := fetch(t, r.pages+"/tasks/"+c.Open.ID.String()+"/")
 		require.Equal(t, http.StatusOK, status)
 		require.Contains(t, page, "The budget does not suffice for 1 epoch, 2: no result of them is shown.")

@@ -119,13 +119,16 @@ interface Started {
 
 /**
  * What the task's reports cost in one stretch of the budget's days. The δ of all is what the task claims for as many
- * epochs, or the budget's if that is less: the law tells the ε at either.
+ * epochs, or the budget's if that is less: the law tells the ε at either. Of a stream it is that of the total, if that
+ * is more than the epochs add up to: its tasks may have other numbers of epochs than the total was planned for.
  */
 async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, allow }: Pinned,
   epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
   const goesOn = allow !== undefined && limit.days < Infinity; // a stream has more epochs than its task
   const reports = mostReports(limit, epochs.length, goesOn ? mostEpochs : epochs.count);
-  const claimed = reports === epochs.count ? guarantee.totalDelta : multiple(claim.delta, reports);
+  const added = multiple(claim.delta, reports);
+  const ofStream = allow !== undefined && claim.total ? Math.max(added, guarantee.totalDelta) : added;
+  const claimed = reports === epochs.count ? guarantee.totalDelta : ofStream;
   const delta = limit.delta < 1 ? Math.min(claimed, limit.delta) : claimed;
   const epsilon = reports === epochs.count && delta === claimed
     ? guarantee.totalEpsilon : await epsilonWithin(reports, delta);

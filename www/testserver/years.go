@@ -39,8 +39,7 @@ const hundred = 100
 
 // addYears makes the stream. In long runs clients visit on every day, else on every 50th.
 func (r *relay) addYears(url string) (offer, error) {
-	// A stream's year is priced at the δ that its epochs add up to, half of 10⁻⁵, and costs 10 there.
-	draft := year(9.6, nil)
+	draft := year(10, nil) // planned for 365 days, in tasks of a hundred
 	draft.Stream = &task.Stream{Name: "years"}
 	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, days(hundred))
 	if err != nil {
