@@ -57,6 +57,9 @@ type Way struct {
 	Bytes    float64 // Of a client's report; under padding none expected.
 	Dummies  float64 // Mean number per relay and batch.
 	Shift    float64 // The most that one malicious client moves an entry of the answer, in the query's units.
+
+	trial trial // That found it, with its dial there.
+	dial  uint64
 }
 
 // Plan returns all ways to reach a goal: possible ones by rising error, then the others by protocol. An error is
@@ -231,7 +234,8 @@ func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
 
 // draft tries a protocol with its dial at a value, 0 for where the protocol puts it.
 func (tr trial) draft(dial uint64) Way {
-	w := Way{Protocol: tr.protocol.ProtocolName(), Noise: noiseOf(tr.protocol), Padding: tr.padding}
+	w := Way{Protocol: tr.protocol.ProtocolName(), Noise: noiseOf(tr.protocol), Padding: tr.padding, trial: tr,
+		dial: dial}
 	q := tr.goal.Query
 	q.Protocol, q.Padding = w.Protocol, tr.padding
 	if dial > 0 {

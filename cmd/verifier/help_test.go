@@ -36,6 +36,7 @@ func TestHelp(t *testing.T) {
 		"verifier task table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
 		"verifier audit --native-only":                                 "takes a minute; TestScripts/audit has a short one",
+		"verifier plan --set site.json --out tasks":                    "needs a file, as TestScripts/set has it",
 		"verifier figures --out docs":                                  "takes minutes",
 		"verifier audit --out docs/audit.md":                           "takes minutes",
 		"verifier audit --trials 100000 --module build/www/doona.wasm": "takes minutes",

@@ -35,7 +35,7 @@ func (f *noiseFlags) add(cmd *cobra.Command) {
 		"with --noise relays: the most dummies per relay and batch on average; 0 for no bound")
 	flags.Float64Var(&r.LocalEpsilon, "local-epsilon", 0,
 		"with --noise relays: ε₀ that remains if all relays collude, in (0, 64]; 0: nothing remains")
-	flags.Uint64Var(&r.Batches, "batches", 100,
+	flags.Uint64Var(&r.Batches, "batches", defaultBatches,
 		"with --noise relays: the most batches of an epoch, 0 for no bound; reports beyond are refused")
 }
 

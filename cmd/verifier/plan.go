@@ -57,6 +57,7 @@ type planFlags struct {
 	width float64
 	pick  int
 	out   string
+	set   string
 }
 
 func planCommand() *cobra.Command {
@@ -87,11 +88,22 @@ a protocol's free parameters are then those of the least error within them, and 
 whose error is within 20 % of the least.
 
 --pick I --out FILE writes row I as a task without parties, as 'verifier task new' does. If no row
-is possible the exit status is 1.`,
+is possible the exit status is 1.
+
+--set FILE plans several queries that the same visitors answer in every epoch, under one total for all
+of them: it splits the total, a query of weight 2 getting twice the ε of one of weight 1, and so an
+interval of about half the width, and takes the best way of each. --out DIR writes a task for each.
+The file is JSON; queries take the flags' options and limits under the same names:
+
+  {"users": 5000, "epochs": 30, "total_epsilon": 8, "total_delta": 1e-5, "honest": 0.9, "hops": 2,
+   "queries": [{"name": "lcp", "query": "histogram", "range": "0,6000", "bins": 12, "weight": 2,
+                "max_slots": 8},
+               {"name": "signed-up", "query": "count", "noise": "relays"}]}`,
 		Example: `  verifier plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8
   verifier plan --query count --users 50 --epsilon 1 --delta 1e-6 --pick 1 --out t.json
   verifier plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000
-  verifier plan --query histogram --bins 100 --epsilon .5 --delta 1e-6 --solve users --interval-width 500`,
+  verifier plan --query histogram --bins 100 --epsilon .5 --delta 1e-6 --solve users --interval-width 500
+  verifier plan --set site.json --out tasks`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -107,17 +119,31 @@ is possible the exit status is 1.`,
 	flags.Float64Var(&g.MaxDummies, "max-dummies", 0, "most dummies per relay and batch on average; 0 for no limit")
 	flags.Float64Var(&g.LeastLocal, "local-epsilon", 0,
 		"ε₀ that must remain if all relays collude, in (0, 64]; 0: nothing need")
-	flags.Uint64Var(&g.Batches, "batches", 100,
+	flags.Uint64Var(&g.Batches, "batches", defaultBatches,
 		"of tasks whose relays add noise: the most batches of an epoch, 0 for no bound")
 	flags.StringVar(&f.solve, "solve", "", "users: find the fewest")
 	flags.Float64Var(&f.width, "interval-width", 0, "with --solve users: how wide a 95 % interval may be, above 0")
 	flags.IntVar(&f.pick, "pick", 0, "row to write, from 1; with --out")
-	flags.StringVar(&f.out, "out", "", "file to write the picked row to")
-	cli.Require(cmd, "query")
+	flags.StringVar(&f.out, "out", "", "file to write the picked row to; with --set a folder for its tasks")
+	flags.StringVar(&f.set, "set", "", "file of several queries under one total")
 	return cmd
 }
 
+// defaultBatches is the most batches of an epoch where relays add noise, unless told.
+const defaultBatches = 100
+
+// ofOneQuery are the flags that a set has in its file.
+var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "sparse", "users", "honest", "epsilon",
+	"delta", "total-epsilon", "total-delta", "epochs", "hops", "noise", "max-slots", "max-messages", "max-dummies",
+	"local-epsilon", "batches", "solve", "interval-width", "pick"}
+
 func (f *planFlags) run(cmd *cobra.Command) error {
+	if f.set != "" {
+		if err := cli.Refuse(cmd, "with --set, whose file says it", ofOneQuery...); err != nil {
+			return err
+		}
+		return f.runSet(cmd)
+	}
 	if err := f.check(cmd); err != nil {
 		return err
 	}
@@ -169,6 +195,9 @@ func planWithProgress(g planner.Goal) ([]planner.Way, error) {
 // check refuses flags that would be ignored and numbers out of range.
 func (f *planFlags) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
+	if !given("query") {
+		return cli.Usagef("missing flag --query, or --set")
+	}
 	if err := f.asked.check(cmd); err != nil {
 		return err
 	}

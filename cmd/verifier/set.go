@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// setFile is what --set reads.
+type setFile struct {
+	Users        uint64     `json:"users"` // Reports of each query in an epoch.
+	Epochs       uint64     `json:"epochs"`
+	TotalEpsilon float64    `json:"total_epsilon"` // Of all queries and epochs together.
+	TotalDelta   float64    `json:"total_delta"`
+	Honest       *float64   `json:"honest"` // Default .9.
+	Hops         int        `json:"hops"`   // Default 2.
+	Queries      []setQuery `json:"queries"`
+}
+
+// setQuery is one query, with limits of its own.
+type setQuery struct {
+	Name         string        `json:"name"`
+	Query        task.Query    `json:"query"`
+	Weight       float64       `json:"weight"` // Default 1.
+	Range        string        `json:"range"`  // Default 0,1.
+	Bins         uint64        `json:"bins"`
+	Labels       bool          `json:"labels"`
+	Dim          uint64        `json:"dim"`
+	Sparse       bool          `json:"sparse"`
+	NoClip       bool          `json:"no_clip"`
+	Noise        planner.Noise `json:"noise"` // Default any.
+	MaxSlots     uint64        `json:"max_slots"`
+	MaxMessages  float64       `json:"max_messages"`
+	MaxDummies   float64       `json:"max_dummies"`
+	LocalEpsilon float64       `json:"local_epsilon"`
+}
+
+// setResult is what `verifier plan --set` prints.
+type setResult struct {
+	Users   uint64   `json:"users"`
+	Epochs  uint64   `json:"epochs"`
+	Epsilon float64  `json:"epsilon"` // Of all together, at most total_epsilon.
+	Delta   float64  `json:"delta"`
+	Added   float64  `json:"added_epsilon"`  // If each query is composed, and then they are added up.
+	Bytes   float64  `json:"bytes_per_user"` // Of a visitor and epoch, all queries.
+	Theorem string   `json:"theorem"`
+	Queries []setRow `json:"queries"`
+}
+
+// setRow is how one query of a set is asked.
+type setRow struct {
+	Name   string  `json:"name"`
+	Weight float64 `json:"weight"`
+	planRow
+}
+
+const setTheorem = "all tasks are fixed before the first report, so the laws of all queries and epochs compose as one " +
+	"product (docs/proofs/loss-laws.md, Theorem 3)"
+
+// readSet reads the file of a set.
+func readSet(path string) (*setFile, planner.Set, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, planner.Set{}, fmt.Errorf("couldn't read the set: %w", err)
+	}
+	f, half := &setFile{Hops: planner.DefaultRelays}, .9
+	f.Honest = &half
+	in := json.NewDecoder(bytes.NewReader(raw))
+	in.DisallowUnknownFields()
+	if err := in.Decode(f); err != nil {
+		return nil, planner.Set{}, fmt.Errorf("couldn't read the set %s: %w", path, err)
+	}
+	s := planner.Set{Users: f.Users, Epochs: f.Epochs, Epsilon: f.TotalEpsilon, Delta: f.TotalDelta}
+	names := map[string]bool{}
+	for i := range f.Queries {
+		g, err := f.goal(&f.Queries[i])
+		if err != nil {
+			return nil, s, err
+		}
+		if names[g.Name] || !plain(g.Name) {
+			return nil, s, cli.Usagef("invalid name %q: want one of its own for each query, of letters, digits, - and _",
+				g.Name)
+		}
+		names[g.Name] = true
+		s.Goals, s.Weights = append(s.Goals, g), append(s.Weights, f.Queries[i].Weight)
+	}
+	return f, s, nil
+}
+
+// plain says whether a name can be a file's.
+func plain(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	return name != "" && len(name) <= 64 && strings.Trim(name, letters) == ""
+}
+
+// goal returns a query's goal, and fills its defaults.
+func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
+	if q.Weight == 0 {
+		q.Weight = 1
+	}
+	if q.Noise == "" {
+		q.Noise = planner.NoiseAny
+	}
+	span := q.Range
+	if span == "" {
+		span = "0,1"
+	}
+	given := map[string]string{"range": q.Range}
+	if q.Sparse {
+		given["sparse"] = "true"
+	}
+	if q.NoClip {
+		given["no-clip"] = "true"
+	}
+	if err := planner.CheckOptions(q.Query, func(option string) (string, bool) {
+		return given[option], given[option] != ""
+	}); err != nil {
+		return g, err
+	}
+	g = planner.Goal{Noise: q.Noise, Sparse: q.Sparse, Hops: f.Hops, LeastLocal: q.LocalEpsilon, MaxSlots: q.MaxSlots,
+		MaxMessages: q.MaxMessages, MaxDummies: q.MaxDummies, Batches: defaultBatches}
+	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Clip: !q.NoClip,
+		Honest: *f.Honest}
+	g.Lo, g.Hi, err = cli.ParseRange(span)
+	return g, err
+}
+
+// runSet plans a set, and writes its tasks.
+func (f *planFlags) runSet(cmd *cobra.Command) error {
+	file, s, err := readSet(f.set)
+	if err != nil {
+		return cli.FlagError(err)
+	}
+	bar := cli.Progress("calibrating", 2*len(s.Goals))
+	plan, err := planner.PlanSet(s, func(int) { bar.Add(1) })
+	if err != nil {
+		return cli.FlagError(err)
+	}
+	r := setResult{Users: s.Users, Epochs: s.Epochs, Epsilon: plan.Epsilon, Delta: s.Delta, Added: plan.Added,
+		Theorem: setTheorem}
+	for i := range plan.Ways {
+		row, err := newPlanRow(s.Goals[i], &plan.Ways[i], &plan.Ways[i])
+		if err != nil {
+			return err
+		}
+		row.Reason = ""
+		r.Bytes += plan.Ways[i].Bytes
+		r.Queries = append(r.Queries, setRow{file.Queries[i].Name, file.Queries[i].Weight, row})
+	}
+	if f.out != "" {
+		if err := os.MkdirAll(f.out, 0o755); err != nil {
+			return fmt.Errorf("couldn't make the folder: %w", err)
+		}
+		for i, w := range plan.Ways {
+			if err := writeJSON(filepath.Join(f.out, s.Goals[i].Name+".json"), w.Task); err != nil {
+				return err
+			}
+		}
+	}
+	return cli.Print(cmd, r, func(w io.Writer) error { return printSet(w, &r) })
+}
+
+func printSet(w io.Writer, r *setResult) error {
+	fmt.Fprintf(w, "%d queries of %s users in each of %d epochs: (%s, %s)-DP together\n\n", len(r.Queries),
+		look.Number(float64(r.Users)), r.Epochs, decimal.Up(r.Epsilon, 4), decimal.Up(r.Delta, 3))
+	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tab, "\tweight\tprotocol\tnoise\tε\tδ\trmse\tinterval\tslots × lanes\tbytes\tdummies\talone\tcollude")
+	for _, q := range r.Queries {
+		slots := "varies"
+		if q.Slots != nil {
+			slots = strconv.FormatUint(*q.Slots, 10)
+		}
+		fmt.Fprintf(tab, "%s\t%g\t%s\t%s\t%.4g\t%.4g\t%.4g\t%.4g\t%s × %d\t%.0f\t%.4g\t%s\t%s\n", q.Name, q.Weight,
+			q.Protocol, q.Noise, *q.Epsilon, *q.Delta, *q.RMSE, *q.IntervalWidth, slots, *q.Lanes, *q.BytesPerUser,
+			*q.Dummies, orDash(q.EpsilonNoHonest), orDash(q.LocalEpsilon))
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%.0f bytes of a visitor in an epoch. Whoever composes each query and adds them up, as "+
+		"a browser's budget does\nfor tasks it does not know to be chosen together, counts ε = %s.\n%s.\n", r.Bytes,
+		decimal.Up(r.Added, 4), strings.ToUpper(r.Theorem[:1])+r.Theorem[1:])
+	return err
+}

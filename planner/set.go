@@ -1,0 +1,232 @@
+package planner
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Set is several queries that the same visitors answer in each of some epochs, under one total for all. Each goal has
+// its own limits; a claim, a total, a number of users and of epochs it must not have: they are the set's.
+type Set struct {
+	Goals   []Goal
+	Weights []float64 // Of each goal: its ε is so many times that of a goal of weight 1. In (0, 1000].
+	Users   uint64    // Reports of a batch, of each query.
+	Epochs  uint64    // 1 to 65536.
+	Epsilon float64   // Of all queries and epochs together, in (0, 100].
+	Delta   float64   // In (0, 1).
+}
+
+// SetPlan is how a set is asked.
+type SetPlan struct {
+	Ways    []Way   // Of each goal, the best at its share.
+	Epsilon float64 // Of all queries and epochs together, composed, at the set's δ: at most the set's ε.
+	Added   float64 // What it would be if each query were composed over its epochs and they were added up.
+}
+
+// mostQueries is the most queries of a set.
+const mostQueries = 64
+
+// PlanSet splits a total among queries and epochs. Whoever asks fixes all tasks before the first report, so that the
+// laws of all queries and epochs compose as one product ([compose.Delta]; docs/proofs/loss-laws.md, Theorem 3): the
+// largest ε per epoch is searched, in the ratio of the weights, whose product keeps the total. Each query's part of δ
+// is the same, half of what an equal split of the total would be: the rest is for what is composed.
+//
+// The error of a query goes about with 1/ε, so one of twice the weight has an interval of half the width.
+func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	// About what composing Gaussian mechanisms would give each, to choose the protocols at.
+	squares := 0.0
+	for _, w := range s.Weights {
+		squares += w * w
+	}
+	unit := s.Epsilon / math.Sqrt(2*float64(s.Epochs)*squares*math.Log(1/s.Delta))
+	unit = max(unit, s.Epsilon/float64(s.Epochs)/s.heaviest()/float64(len(s.Goals)))
+	ways, err := s.best(unit, done)
+	if err != nil {
+		return nil, err
+	}
+	unit, ways, err = s.search(ways, unit)
+	if err != nil {
+		return nil, err
+	}
+	// At the ε that was found another protocol may be best.
+	if again, err := s.best(unit, done); err == nil {
+		if _, better, err := s.search(again, unit); err == nil && worse(ways, better) {
+			ways = better
+		}
+	}
+	out := &SetPlan{Ways: ways}
+	return out, out.compose(s)
+}
+
+// worse says whether the errors of ways are above those of others, on the geometric average.
+func worse(ways, others []Way) bool {
+	sum := 0.0
+	for i := range ways {
+		sum += math.Log(ways[i].RMSE / others[i].RMSE)
+	}
+	return sum > 0
+}
+
+func (s Set) heaviest() (most float64) {
+	for _, w := range s.Weights {
+		most = max(most, w)
+	}
+	return most
+}
+
+func (s Set) check() error {
+	switch {
+	case len(s.Goals) < 1 || len(s.Goals) > mostQueries:
+		return invalid.Field("queries", strconv.Itoa(len(s.Goals)), "1 to "+strconv.Itoa(mostQueries))
+	case len(s.Weights) != len(s.Goals):
+		return invalid.Field("weights", strconv.Itoa(len(s.Weights)), "one for each query")
+	case s.Epochs < 1 || s.Epochs > 65536:
+		return invalid.Field("epochs", strconv.FormatUint(s.Epochs, 10), "1 to 65536")
+	}
+	for i, g := range s.Goals {
+		if w := s.Weights[i]; !(w > 0 && w <= 1000) {
+			return invalid.Field("weight", format(w), "a number in (0, 1000]")
+		}
+		if g.Epsilon != 0 || g.Delta != 0 || g.TotalEpsilon != 0 || g.TotalDelta != 0 || g.Batch != 0 {
+			return invalid.Field("queries", g.Name, "ones without users and claims of their own")
+		}
+	}
+	return checkClaim("total-", s.Epsilon, s.Delta)
+}
+
+// goal returns a goal at its share of an ε of one epoch.
+func (s Set) goal(i int, unit float64) Goal {
+	g := s.Goals[i]
+	g.Batch = s.Users
+	g.Epsilon = round(unit * s.Weights[i])
+	g.Delta = round(s.Delta / float64(s.Epochs) / float64(len(s.Goals)) / 2)
+	return g
+}
+
+// round rounds a claim down to the digits that tasks have.
+func round(x float64) float64 {
+	out, _ := strconv.ParseFloat(down(x), 64)
+	return out
+}
+
+// best returns the best way of each query at an ε of one epoch.
+func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
+	for i := range s.Goals {
+		of, err := Plan(s.goal(i, unit), nil)
+		if err != nil {
+			return nil, err
+		}
+		if of[0].Why != nil {
+			return nil, invalid.Field("query "+s.Goals[i].Name, "at ε "+format(round(unit*s.Weights[i])),
+				"a larger total, fewer epochs, or more users: "+of[0].Why.Error())
+		}
+		ways = append(ways, of[0])
+		if done != nil {
+			done(len(s.Goals))
+		}
+	}
+	return ways, nil
+}
+
+// search returns the largest ε of one epoch, within a thousandth, at which these ways keep the total, and the ways
+// there. They are calibrated anew at each ε; their protocols and paddings stay. unit is where they were chosen.
+func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err error) {
+	const step = 1.2
+	high := math.Inf(1)
+	for low = unit; ; {
+		tried, kept, err := s.try(chosen, low)
+		if kept {
+			ways = tried
+		} else if high = min(high, low); ways == nil && err != nil && low < unit {
+			return 0, nil, err
+		}
+		if ways != nil && !math.IsInf(high, 1) {
+			break
+		}
+		if kept {
+			low *= step
+		} else if low /= step; low < unit/1e3 {
+			return 0, nil, invalid.Field("total-epsilon", format(s.Epsilon), "more, for that many queries and epochs")
+		}
+	}
+	for low = high / step; high > low*(1+splitTolerance); {
+		middle := math.Sqrt(low * high)
+		if tried, kept, _ := s.try(chosen, middle); kept {
+			low, ways = middle, tried
+		} else {
+			high = middle
+		}
+	}
+	return low, ways, nil
+}
+
+// try calibrates the chosen ways at an ε of one epoch, and says whether they keep the total.
+func (s Set) try(chosen []Way, unit float64) (ways []Way, kept bool, err error) {
+	if unit*s.heaviest() > s.Epsilon {
+		return nil, false, nil
+	}
+	if ways, err = s.at(chosen, unit); err == nil {
+		kept, err = s.keeps(ways)
+	}
+	return ways, kept, err
+}
+
+// at calibrates the chosen ways at an ε of one epoch.
+func (s Set) at(chosen []Way, unit float64) (ways []Way, err error) {
+	for i, c := range chosen {
+		tr := c.trial
+		tr.goal = s.goal(i, unit)
+		w := tr.draft(c.dial)
+		if w.Why != nil {
+			return nil, w.Why
+		}
+		ways = append(ways, w)
+	}
+	return ways, nil
+}
+
+// keeps says whether all epochs of all ways together keep the total.
+func (s Set) keeps(ways []Way) (bool, error) {
+	seen, err := s.seen(ways)
+	if err != nil {
+		return false, err
+	}
+	return compose.Delta(seen, s.Epsilon, s.Delta) <= s.Delta, nil
+}
+
+// seen are all epochs of all ways.
+func (s Set) seen(ways []Way) (seen []compose.Observation, err error) {
+	for _, w := range ways {
+		law, err := w.Mechanism.Law()
+		if err != nil {
+			return nil, err
+		}
+		seen = append(seen, law.Observation(s.Epochs))
+	}
+	return seen, nil
+}
+
+// compose fills what all cost together.
+func (p *SetPlan) compose(s Set) error {
+	seen, err := s.seen(p.Ways)
+	if err != nil {
+		return err
+	}
+	if p.Epsilon, err = compose.Epsilon(seen, s.Delta); err != nil {
+		return err
+	}
+	for i := range seen {
+		one, err := compose.Epsilon(seen[i:i+1], s.Delta/float64(len(seen)))
+		if err != nil {
+			return err
+		}
+		p.Added += one
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package planner_test
+
+import (
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// site is six metrics of a site, in few slots; the short form has two of them, in one.
+func site() planner.Set {
+	s, slots := planner.Set{Users: 5000, Epochs: 30, Epsilon: 8, Delta: 1e-5}, uint64(8)
+	if os.Getenv("DOONA_FULL") == "" {
+		s.Users, slots = 300, 1
+	}
+	add := func(weight float64, q planner.Query) {
+		q.Honest, q.Clip = .9, true
+		s.Goals = append(s.Goals,
+			planner.Goal{Query: q, Noise: planner.NoiseAny, Hops: 2, MaxSlots: slots, Batches: 100})
+		s.Weights = append(s.Weights, weight)
+	}
+	add(2, planner.Query{Name: "lcp", Query: task.Histogram, Hi: 6000, Bins: 12})
+	add(1, planner.Query{Name: "signed up", Query: task.Count})
+	if os.Getenv("DOONA_FULL") == "" {
+		return s
+	}
+	add(1, planner.Query{Name: "cls", Query: task.Mean, Hi: 1})
+	add(1, planner.Query{Name: "inp", Query: task.Histogram, Hi: 1000, Bins: 8})
+	add(.5, planner.Query{Name: "basket", Query: task.Sum, Hi: 200})
+	add(.5, planner.Query{Name: "country", Query: task.Histogram, Bins: 30, Labels: true})
+	return s
+}
+
+// TestSetKeepsItsTotal: all queries and epochs together cost at most the total, composed here from the tasks' own laws,
+// and next to all of it; weights are kept. Every interval is as wide as predicted, within a tenth, or a step of
+// answers that are whole numbers, and every error, in simulations of all epochs; the long form has six metrics on 30
+// days.
+func TestSetKeepsItsTotal(t *testing.T) {
+	s := site()
+	plan, err := planner.PlanSet(s, nil)
+	require.NoError(t, err)
+	var seen []compose.Observation
+	for i, w := range plan.Ways {
+		require.NoError(t, w.Mechanism.CheckClaim())
+		law, err := w.Mechanism.Law()
+		require.NoError(t, err)
+		seen = append(seen, law.Observation(s.Epochs))
+		ratio := w.Task.Claim.Epsilon.Value() / plan.Ways[0].Task.Claim.Epsilon.Value()
+		require.InEpsilon(t, s.Weights[i]/s.Weights[0], ratio, 1e-2)
+	}
+	require.LessOrEqual(t, compose.Delta(seen, s.Epsilon, s.Delta), s.Delta)
+	require.LessOrEqual(t, plan.Epsilon, s.Epsilon*(1+1e-9))
+	require.Greater(t, plan.Epsilon, .99*s.Epsilon)
+	require.Greater(t, plan.Added, plan.Epsilon)
+	t.Logf("ε = %.4f together, %.4f added up", plan.Epsilon, plan.Added)
+	repeats := 4000
+	for i, w := range plan.Ways {
+		_, fast := w.Mechanism.(protocols.FastSimulator)
+		if !fast {
+			repeats = 1250
+		}
+		trial := planner.Trial{Repeats: repeats, Fast: fast, Confidences: []float64{.95}}
+		out, err := trial.Run(w.Task, w.Mechanism, slices.Repeat([][]float64{w.Mechanism.WorstValue()}, int(s.Users)))
+		require.NoError(t, err)
+		width := slices.Max(out.Coverage[0].Width)
+		t.Logf("%s by %s: ε %s a day, interval %.4g, found %.4g; rmse %.4g, found %.4g", s.Goals[i].Name, w.Protocol,
+			w.Task.Claim.Epsilon, w.Width, width, w.RMSE, out.RMSE)
+		step := 0.0
+		if q := w.Task.Query; q == task.Count || q == task.Histogram {
+			step = 2
+		}
+		require.LessOrEqual(t, math.Abs(w.Width-width), .1*w.Width+step, s.Goals[i].Name)
+		require.InEpsilon(t, w.RMSE, out.RMSE, .1, s.Goals[i].Name)
+	}
+}
+
+// TestSetsNameWhatIsWrong: a set has all claims, and every query at least one way.
+func TestSetsNameWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*planner.Set)
+		want   string
+	}{
+		"no query":         {func(s *planner.Set) { s.Goals = nil }, "queries"},
+		"no epoch":         {func(s *planner.Set) { s.Epochs = 0 }, "epochs"},
+		"no weight":        {func(s *planner.Set) { s.Weights[1] = 0 }, "weight 0"},
+		"a weight is lost": {func(s *planner.Set) { s.Weights = s.Weights[1:] }, "weights"},
+		"a claim":          {func(s *planner.Set) { s.Goals[0].Epsilon = 1 }, "claims of their own"},
+		"no total":         {func(s *planner.Set) { s.Epsilon = 0 }, "total-epsilon"},
+		"no way": {func(s *planner.Set) {
+			s.Goals[0].LeastLocal, s.Goals[0].Noise = 1e-3, planner.NoiseClients
+		}, "query lcp"},
+	} {
+		s := site()
+		c.change(&s)
+		_, err := planner.PlanSet(s, nil)
+		require.ErrorContains(t, err, c.want, name)
+	}
+}
