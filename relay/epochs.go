@@ -42,6 +42,7 @@ func (r *Relay) turn(ctx context.Context) {
 	for _, s := range r.lineup().order {
 		r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
 	}
+	r.dropExpired(ctx)
 	r.followStreams(ctx) // last: no owner's folder keeps others' epochs from ending
 }
 

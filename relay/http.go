@@ -50,12 +50,15 @@ func (r *Relay) open(handle service.Handler) http.HandlerFunc {
 }
 
 func (r *Relay) handleTask(w http.ResponseWriter, req *http.Request) error {
+	var bundle []byte
 	s, err := service.PathTask(req, r.lineup().tasks)
-	if err != nil {
+	if err == nil {
+		bundle = s.bundle
+	} else if bundle = r.streamTask(req); bundle == nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "public, max-age=3600")
-	return service.Write(w, mediaType, s.bundle)
+	return service.Write(w, mediaType, bundle)
 }
 
 func (r *Relay) handleKeys(w http.ResponseWriter, _ *http.Request) error {

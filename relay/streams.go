@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -53,7 +54,7 @@ func (r *setup) loadStream(c TaskConfig, raw []byte, s *taskfile.Open, first *se
 		first.stream = l
 	}
 	for _, t := range l.Tasks()[1:] {
-		if r.hopOf(t.Open) < 0 {
+		if r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
 		}
 		next, err := r.loadSuccessor(l, t)
@@ -87,7 +88,7 @@ func (r *Relay) takeUp(ctx context.Context, l *stream) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
 	for _, t := range l.Tasks()[1:] {
-		if r.lineup().tasks[t.ID] != nil || r.hopOf(t.Open) < 0 {
+		if r.lineup().tasks[t.ID] != nil || r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
 		}
 		s, err := r.loadSuccessor(l, t)
@@ -127,19 +128,21 @@ func (r *Relay) tie(ctx context.Context, s *served) error {
 	return err
 }
 
-// workLoop runs what each task needs, also of those that join.
+// workLoop runs what each task needs, also of those that join, until they are dropped.
 func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
-	for begun := 0; ; {
+	for begun := map[*served]context.CancelFunc{}; ; {
 		order := r.lineup().order
-		for _, s := range order[begun:] {
-			if s.hop > 0 {
-				working.Go(func() { r.pullLoop(ctx, s) })
-			}
-			if s.withTokens() {
-				working.Go(func() { r.tokenKeyLoop(ctx, s) })
+		for _, s := range order {
+			if begun[s] == nil {
+				begun[s] = r.work(ctx, working, s)
 			}
 		}
-		begun = len(order)
+		for s, stop := range begun {
+			if !slices.Contains(order, s) {
+				stop()
+				delete(begun, s)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -148,9 +151,33 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	}
 }
 
+// work runs what a task needs until stop is called.
+func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *served) (stop context.CancelFunc) {
+	ctx, stop = context.WithCancel(ctx)
+	if s.hop > 0 {
+		working.Go(func() { r.pullLoop(ctx, s) })
+	}
+	if s.withTokens() {
+		working.Go(func() { r.tokenKeyLoop(ctx, s) })
+	}
+	return stop
+}
+
 // pathStream returns the stream that a request names.
 func (r *Relay) pathStream(req *http.Request) (*stream, error) {
 	return service.PathTask(req, r.streams)
+}
+
+// streamTask returns the bundle of a task of a stream that is not served any more: who joins the stream needs it.
+func (r *Relay) streamTask(req *http.Request) []byte {
+	for _, l := range r.streams {
+		for _, t := range l.Tasks() {
+			if t.ID.String() == req.PathValue("task") {
+				return t.Raw
+			}
+		}
+	}
+	return nil
 }
 
 // handleStream answers clients with the whole stream, whatever they have seen of it: who asked for less

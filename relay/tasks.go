@@ -51,7 +51,7 @@ type served struct {
 	behind  map[uint64]bool        // epochs of which the next hop knows more than the store
 }
 
-// lineup is what a relay serves. It is never changed, but replaced where a successor joins.
+// lineup is what a relay serves. It is never changed, but replaced where a successor joins or a task is dropped.
 type lineup struct {
 	tasks    map[task.ID]*served
 	order    []*served // the same: as configured, each stream's in order, then what has joined
@@ -61,10 +61,13 @@ type lineup struct {
 func (r *setup) lineup() *lineup { return r.serving.Load() }
 
 // serve adds a task to those that are served.
-func (r *setup) serve(s *served) error {
-	next := &lineup{tasks: map[task.ID]*served{}, order: append(slices.Clone(r.lineup().order), s)}
-	var lists []*onion.SignedKeyList
-	for _, t := range next.order {
+func (r *setup) serve(s *served) error { return r.serveOnly(append(slices.Clone(r.lineup().order), s)) }
+
+// serveOnly replaces the tasks that are served.
+func (r *setup) serveOnly(order []*served) error {
+	next := &lineup{tasks: map[task.ID]*served{}, order: order}
+	lists := []*onion.SignedKeyList{}
+	for _, t := range order {
 		next.tasks[t.ID] = t
 		lists = append(lists, t.KeyLists[t.hop])
 	}

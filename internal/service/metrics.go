@@ -98,6 +98,17 @@ func (m *Metrics) Set(name string, value float64, labels ...string) {
 // Forget removes all values of a gauge.
 func (m *Metrics) Forget(name string) { m.gauges[name].Reset() }
 
+// ForgetOf removes all values with a value of a label.
+func (m *Metrics) ForgetOf(label, value string) {
+	labels := prometheus.Labels{label: value}
+	for _, g := range m.gauges {
+		g.DeletePartialMatch(labels)
+	}
+	for _, c := range m.counters {
+		c.DeletePartialMatch(labels)
+	}
+}
+
 // Since adds the time since a moment to a histogram.
 func (m *Metrics) Since(name string, begun time.Time) {
 	m.histograms[name].Observe(time.Since(begun).Seconds())

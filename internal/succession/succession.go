@@ -63,6 +63,7 @@ type Folder struct {
 	statements taskfile.Statements
 	authority  taskfile.Authority
 	chain      chain
+	dropped    map[uint64]bool // by position, as far as it was looked at
 }
 
 // chain is the answer to clients, and for how many tasks, of which so many were over, and whom it was made.
@@ -84,7 +85,7 @@ func Open(path string, root []byte, recovery task.SignKey) (*Folder, error) {
 			"the first task of a stream: successors come from its owner")
 	}
 	f := &Folder{path: path, tasks: []*Task{first}, trust: first.Trust(recovery),
-		authority: taskfile.Authority{Key: first.Owner}}
+		authority: taskfile.Authority{Key: first.Owner}, dropped: map[uint64]bool{}}
 	return f, f.Refresh()
 }
 
@@ -223,6 +224,35 @@ func (f *Folder) removeOthers(next *Task) error {
 		err = fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	return err
+}
+
+// Drop removes the keys of a task behind the first of which nothing is served any more. Its bundle stays: the position
+// is taken for good.
+func (f *Folder) Drop(t *task.Task) error {
+	position := t.Stream.Position
+	if err := durable.WriteFile(f.file(position, ".dropped"), nil, 0o600); err != nil {
+		return fmt.Errorf("%w: %w", ErrFolder, err)
+	}
+	keys, err := filepath.Glob(f.keys(position, t.Epochs.Count) + "*")
+	for _, file := range keys {
+		err = errors.Join(err, os.Remove(file))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFolder, err)
+	}
+	return nil
+}
+
+// Dropped says whether a task was dropped, by whichever process.
+func (f *Folder) Dropped(t *task.Task) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	position := t.Stream.Position
+	if !f.dropped[position] {
+		_, err := os.Stat(f.file(position, ".dropped"))
+		f.dropped[position] = err == nil
+	}
+	return f.dropped[position]
 }
 
 // lock keeps other processes out until unlock, and makes the folder.
