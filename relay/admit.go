@@ -8,6 +8,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -86,7 +87,7 @@ func (a *admission) left() room {
 // the body, its plaintext and the rows made of them, and what a request costs besides.
 func reportBytes(body int64) int64 { return 4*body + 16<<10 }
 
-// handouts bounds the batches on their way out, each of which is held in memory: whoever saw a next
+// handouts bounds the batches on their way out, of each of which a chunk is held in memory: whoever saw a next
 // hop's signature on the way can ask again, and read slowly. One batch of each task may always be
 // out, and more as long as all together are within handoutBytes.
 type handouts struct {
@@ -101,7 +102,7 @@ const handoutBytes = 64 << 20
 func (h *handouts) take(s *served) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	size := s.maxBatch()
+	size := s.handout()
 	if h.tasks[s] > 0 && h.bytes+size > handoutBytes {
 		return false
 	}
@@ -117,11 +118,15 @@ func (h *handouts) leave(s *served) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tasks[s]--
-	h.bytes -= s.maxBatch()
+	h.bytes -= s.handout()
 }
 
-// maxBatch is the most bytes that a batch of a task takes as it leaves this relay.
-func (s *served) maxBatch() int64 { return handover.MaxBatch(s.Task, s.layout, s.hop) }
+// handout is how much memory a batch of a task takes as it leaves this relay: a chunk, encrypted and not, and where
+// its chunks are.
+func (s *served) handout() int64 {
+	return 2*onion.ChunkSlots*int64(s.layout.SlotSize(s.hop+1)) +
+		handover.MaxBatch(s.Task, s.layout, s.hop)/int64(s.layout.SlotSize(s.hop+1))/onion.ChunkSlots*24
+}
 
 // checkMemory demands that every task's largest report finds room while all others are flooded. The tasks
 // of a stream come one after the other and count as one.

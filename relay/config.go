@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -57,6 +58,11 @@ type Config struct {
 	// soon as what it protects is over: keep it out of backups. Several processes on one store
 	// need the same file, or copies of it made before any of them ran. Required.
 	Secret string `yaml:"secret"`
+
+	// Scratch is a folder with room for the largest batch: one that memory does not hold is permuted in a file there,
+	// which has no name and is encrypted under a key that exists only in memory. Default: the folder of a SQLite
+	// store, else that of Secret.
+	Scratch string `yaml:"scratch"`
 
 	// TrustedProxies are the networks, in CIDR notation, of proxies whose ForwardedHeader is
 	// believed. Default: none.
@@ -186,7 +192,7 @@ func LoadConfig(path string) (Config, error) {
 
 // resolve makes relative paths start at folder.
 func (c *Config) resolve(folder string) {
-	files := []*string{&c.SignKey, &c.HPKEKeys, &c.Secret, &c.CA}
+	files := []*string{&c.SignKey, &c.HPKEKeys, &c.Secret, &c.CA, &c.Scratch}
 	if c.TLS != nil {
 		files = append(files, &c.TLS.Cert, &c.TLS.Key)
 	}
@@ -207,6 +213,14 @@ func (c *Config) resolve(folder string) {
 // maxSkew is the largest Skew.
 const maxSkew = 5 * time.Minute
 
+// scratch returns the default of Scratch.
+func (c *Config) scratch() string {
+	if path, ok := strings.CutPrefix(c.Store, service.SchemeSQLite); ok {
+		return filepath.Dir(path)
+	}
+	return filepath.Dir(c.Secret)
+}
+
 // validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
 	service.Default(&c.ForwardedHeader, service.HeaderXFF)
@@ -215,6 +229,7 @@ func (c *Config) validate() error {
 	service.Default(&c.MaxConnections, 4096)
 	service.Default(&c.Group, 1024)
 	service.Default(&c.PullInterval, 5*time.Second)
+	service.Default(&c.Scratch, c.scratch())
 	service.Default(&c.Skew, 5*time.Minute)
 	service.Default(&c.GiveUp, 7*24*time.Hour)
 	service.Default(&c.Retention, 90*24*time.Hour)

@@ -3,9 +3,11 @@ package relay
 import (
 	"context"
 	"errors"
+	"iter"
+	"slices"
 	"time"
 
-	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
@@ -77,10 +79,13 @@ func (r *Relay) logged(ctx context.Context, what string, err error) {
 	}
 }
 
-// scrub empties the store's log. Where that fails, as while a batch is being read, epochLoop does
-// it later.
+// scrub deletes what is left of batches, and empties the store's log. Where that fails, as while a batch is being
+// read, or takes too long, epochLoop does it later.
 func (r *Relay) scrub(ctx context.Context) {
-	err := r.store.Scrub(ctx)
+	err := r.store.Sweep(ctx)
+	if err == nil {
+		err = r.store.Scrub(ctx)
+	}
 	r.unscrubbed.Store(err != nil)
 	if err != nil && ctx.Err() == nil {
 		r.cfg.Log.Warn("couldn't scrub yet", "error", err)
@@ -128,15 +133,27 @@ func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint6
 	if err != nil {
 		return err
 	}
-	err = r.store.Seal(ctx, id, seq, func(submissions uint64, rows []store.Row) (*onion.Batch, error) {
-		lanes := make(onion.Lanes, s.Slots.Lanes)
-		in := make([]uint64, len(lanes))
-		for _, row := range rows {
-			lanes[row.Lane] = append(lanes[row.Lane], row.Slot)
-			in[row.Lane]++
+	err = r.store.Seal(ctx, id, seq, func(submissions uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+		*store.Made, error) {
+		slots, in, err := r.collect(s, submissions, rows)
+		if err != nil {
+			return nil, err
 		}
-		destroyed = onion.CheckCounts(s.Task, submissions, in) != nil
-		return r.makeBatch(s, id.Epoch, seq, submissions, in, lanes, dummies, destroyed, nil)
+		defer slots.Close()
+		m := &making{seq: seq, submissions: submissions, in: in, dummies: uint64(len(dummies))}
+		if destroyed = onion.CheckCounts(s.Task, submissions, in) != nil; destroyed {
+			return r.destroy(s, id.Epoch, m)
+		}
+		for _, dummy := range dummies {
+			if err := slots.Add(0, dummy); err != nil {
+				return nil, err
+			}
+		}
+		w := onion.NewBatchWriter(len(in), put)
+		if err := slots.Each(w.Add); err != nil {
+			return nil, err
+		}
+		return r.signBatch(s, id.Epoch, m, w)
 	})
 	if err != nil {
 		return err
@@ -147,22 +164,24 @@ func (r *Relay) seal(ctx context.Context, s *served, id store.EpochID, seq uint6
 	return nil
 }
 
-// makeBatch permutes lanes with the relay's dummies in the first, or empties them, and signs.
-func (r *Relay) makeBatch(s *served, epoch, seq, submissions uint64, in []uint64, lanes onion.Lanes, dummies [][]byte,
-	destroy bool, source *onion.SignedManifest) (*onion.Batch, error) {
-	src, added := randomizer.NewSource(), make([]uint64, len(in))
-	if !destroy {
-		lanes[0] = append(lanes[0], dummies...)
-		added[0] = uint64(len(dummies))
+// collect gives the rows of an open batch to a shuffle, and counts them by lane. The caller closes the shuffle.
+func (r *Relay) collect(s *served, submissions uint64, rows iter.Seq2[store.Row, error]) (
+	slots *spill.Shuffle, in []uint64, err error) {
+	in = make([]uint64, s.Slots.Lanes)
+	expect := slices.Repeat([]uint64{submissions * s.Slots.PerLane}, len(in))
+	if slots, err = r.shuffle(s.layout.SlotSize(1), expect); err != nil {
+		return nil, nil, err
 	}
-	for i := range lanes {
-		if destroy || lanes[i] == nil {
-			lanes[i] = [][]byte{}
+	for row, err := range rows {
+		if err == nil {
+			in[row.Lane]++
+			err = slots.Add(row.Lane, row.Slot)
 		}
-		randomizer.Shuffle(src, lanes[i])
+		if err != nil {
+			return nil, nil, errors.Join(err, slots.Close())
+		}
 	}
-	return onion.NewDilutedBatch(s.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, seq, submissions, in,
-		added, lanes, source)
+	return slots, in, nil
 }
 
 // endEpochs closes what is over. At the first relay that goes by the time that has surely come; at a

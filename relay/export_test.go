@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -78,22 +79,29 @@ func (f failingSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, bu
 	return f.Store.Seal(ctx, id, seq, build)
 }
 
-// RetryMixes has every mix's transaction done twice, as where a server undoes the first. Call it before
-// Run.
-func RetryMixes(r *Relay) { r.store = retriedMixes{r.store} }
+// RetryMixes has every other mix fail when all is done but its last transaction, as where a server is gone then. Call
+// it before Run.
+func RetryMixes(r *Relay) { r.store = &retriedMixes{Store: r.store} }
 
-type retriedMixes struct{ store.Store }
+type retriedMixes struct {
+	store.Store
+	failed bool
+}
 
-func (m retriedMixes) Mix(
+func (m *retriedMixes) Mix(
 	ctx context.Context, id store.EpochID, seq uint64, tags []store.Short, build store.MixFunc,
 ) error {
-	return m.Store.Mix(ctx, id, seq, tags, func(fresh []bool) (*onion.Batch, error) {
-		if _, err := build(fresh); err != nil {
-			return nil, err
+	return m.Store.Mix(ctx, id, seq, tags, func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
+		made, err := build(fresh, put)
+		if m.failed = !m.failed; m.failed {
+			return nil, errors.Join(err, errors.New("as the test asked"))
 		}
-		return build(fresh)
+		return made, err
 	})
 }
+
+// SpillAt has a relay permute what is above so many bytes in a file.
+func SpillAt(r *Relay, memory int) { r.memory = memory }
 
 // HasEpochKey says whether a relay can still name the clients of an epoch.
 func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
@@ -174,35 +182,68 @@ func GroupOrder(r *Relay, n int) (order []int) {
 	return order
 }
 
-// Orders returns a function that has a relay make a batch of the slots {0}, {1}, …, {n-1} in each of its
-// lanes, as often as it is called, each time by the code that makes its real batches, and returns their
-// order there. Nothing is stored: source is the batch before, of which a mix makes its own.
-func Orders(r *Relay, n int, source *onion.Batch) func() ([][]int, error) {
+// Orders returns a function that has a relay make a batch of n slots in each of its lanes, as often as it is called,
+// each time by the code that makes its real batches, and returns their order there: 0, 1, … is that in which they come.
+// Nothing is stored: source is the manifest of the batch before, of which a mix makes its own.
+func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, error) {
 	s, made := r.lineup().order[0], &builder{Store: r.store, submissions: uint64(n)}
 	r.store = made
-	var slots []openedSlot
+	slot := func(i int) []byte {
+		out := make([]byte, s.layout.SlotSize(s.hop+1))
+		out[0] = byte(i)
+		return out
+	}
 	for lane := range int(s.Slots.Lanes) {
-		for i := range byte(n) {
-			made.rows = append(made.rows, store.Row{Lane: lane, Slot: []byte{i}})
-			made.fresh = append(made.fresh, true)
-			slots = append(slots, openedSlot{lane: lane, next: []byte{i}})
+		for i := range n {
+			made.rows = append(made.rows, store.Row{Lane: lane, Slot: slot(i)})
 		}
 	}
 	return func() (orders [][]int, err error) {
+		made.bytes.Reset()
 		if s.hop == 0 {
 			err = r.seal(context.Background(), s, s.epochID(0), 0)
-		} else if m, headErr := source.Header(); headErr == nil {
-			err = r.mixOpened(context.Background(), s, m, source, slots)
+		} else {
+			err = r.mixRows(s, source, made.rows)
 		}
-		for _, lane := range made.batch.Ciphertexts {
+		if err != nil {
+			return nil, err
+		}
+		batch, err := onion.ParseBatch(append(made.head, made.bytes.Bytes()...))
+		if err != nil {
+			return nil, err
+		}
+		for _, lane := range batch.Ciphertexts {
 			var order []int
 			for _, slot := range lane {
 				order = append(order, int(slot[0]))
 			}
 			orders = append(orders, order)
 		}
-		return orders, err
+		return orders, nil
 	}
+}
+
+// mixRows mixes rows as if they had been opened.
+func (r *Relay) mixRows(s *served, source *onion.SignedManifest, rows []store.Row) error {
+	o, err := r.newOpening(s, 0)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	if o.manifest, err = source.Open(s.Task, s.hop-1); err != nil {
+		return err
+	}
+	if err := o.begin(); err != nil {
+		return err
+	}
+	for i, row := range rows {
+		tag := store.Short{byte(i)}
+		o.tags = append(o.tags, tag)
+		if err := o.add(isSlot, row.Lane, tag, row.Slot); err != nil {
+			return err
+		}
+	}
+	return r.mixBatch(context.Background(), s, source, o)
 }
 
 // builder is a store that only has batches built.
@@ -210,18 +251,36 @@ type builder struct {
 	store.Store
 	submissions uint64
 	rows        []store.Row
-	fresh       []bool
-	batch       *onion.Batch
+	head        []byte
+	bytes       bytes.Buffer // behind the head
 }
 
-func (b *builder) Seal(_ context.Context, _ store.EpochID, _ uint64, build store.SealFunc) (err error) {
-	b.batch, err = build(b.submissions, b.rows)
+func (b *builder) put(piece []byte) error {
+	b.bytes.Write(piece)
+	return nil
+}
+
+func (b *builder) made(m *store.Made, err error) error {
+	if err == nil {
+		b.head = m.Head
+	}
 	return err
 }
 
-func (b *builder) Mix(_ context.Context, _ store.EpochID, _ uint64, _ []store.Short, build store.MixFunc) (err error) {
-	b.batch, err = build(b.fresh)
-	return err
+func (b *builder) Seal(_ context.Context, _ store.EpochID, _ uint64, build store.SealFunc) error {
+	return b.made(build(b.submissions, func(yield func(store.Row, error) bool) {
+		for _, row := range b.rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}, b.put))
 }
+
+func (b *builder) Mix(_ context.Context, _ store.EpochID, _ uint64, _ []store.Short, build store.MixFunc) error {
+	return b.made(build(&store.Fresh{}, b.put))
+}
+
+func (b *builder) Sweep(context.Context) error { return nil }
 
 func (b *builder) Scrub(context.Context) error { return nil }

@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"errors"
+	"io"
+	"iter"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
@@ -45,8 +47,12 @@ func StoredOf(r *Relay, id task.ID) (*Stored, error) {
 		open := map[uint64]bool{}
 		for _, b := range p.Open {
 			open[b.Seq] = true
-			err := r.store.Seal(ctx, b.ID, b.Seq, func(_ uint64, rows []store.Row) (*onion.Batch, error) {
-				for _, row := range rows {
+			err := r.store.Seal(ctx, b.ID, b.Seq, func(_ uint64, rows iter.Seq2[store.Row, error], _ store.Put) (
+				*store.Made, error) {
+				for row, err := range rows {
+					if err != nil {
+						return nil, err
+					}
 					out.Slots[b.ID.Epoch] = append(out.Slots[b.ID.Epoch], row.Slot)
 				}
 				return nil, errLooked
@@ -63,7 +69,13 @@ func StoredOf(r *Relay, id task.ID) (*Stored, error) {
 			if err != nil {
 				return nil, err
 			}
-			out.Batches = append(out.Batches, StoredBatch{p.ID.Epoch, seq, b.Manifest, b.Bytes})
+			var raw []byte
+			if !b.Confirmed {
+				if raw, err = io.ReadAll(b.Content); err != nil {
+					return nil, err
+				}
+			}
+			out.Batches = append(out.Batches, StoredBatch{p.ID.Epoch, seq, b.Manifest, raw})
 		}
 	}
 	return out, nil
@@ -138,12 +150,21 @@ func (b *buggy) Seal(ctx context.Context, id store.EpochID, seq uint64, build st
 	if b.bug != BugTwice {
 		return b.Store.Seal(ctx, id, seq, build)
 	}
-	return b.Store.Seal(ctx, id, seq, func(n uint64, rows []store.Row) (*onion.Batch, error) {
-		if b.old != nil {
-			rows[0] = *b.old
-		}
-		b.old = &rows[len(rows)-1]
-		return build(n, rows)
+	return b.Store.Seal(ctx, id, seq, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+		*store.Made, error) {
+		return build(n, func(yield func(store.Row, error) bool) {
+			old := b.old
+			for row, err := range rows {
+				kept := row
+				if old != nil {
+					row = *old
+				}
+				b.old, old = &kept, nil
+				if !yield(row, err) {
+					return
+				}
+			}
+		}, put)
 	})
 }
 
@@ -151,11 +172,8 @@ func (b *buggy) Mix(ctx context.Context, id store.EpochID, seq uint64, tags []st
 	if b.bug != BugReplays {
 		return b.Store.Mix(ctx, id, seq, tags, build)
 	}
-	return b.Store.Mix(ctx, id, seq, tags, func(fresh []bool) (*onion.Batch, error) {
-		for i := range fresh {
-			fresh[i] = true
-		}
-		return build(fresh)
+	return b.Store.Mix(ctx, id, seq, tags, func(_ *store.Fresh, put store.Put) (*store.Made, error) {
+		return build(&store.Fresh{}, put)
 	})
 }
 

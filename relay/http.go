@@ -1,7 +1,7 @@
 package relay
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -138,11 +138,11 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if b.Confirmed {
 		return problem.New(problem.Confirmed, "")
 	}
-	patience := service.WriteTimeout + time.Duration(len(b.Bytes))*time.Second/(64<<10) // at 64 kB/s
+	patience := service.WriteTimeout + time.Duration(b.Content.Size())*time.Second/(64<<10) // at 64 kB/s
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", mediaType)
-	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(b.Bytes)) // a range, where a transfer broke off
+	http.ServeContent(w, req, "", time.Time{}, b.Content) // a range, where a transfer broke off
 	return nil
 }
 
@@ -245,7 +245,9 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 			return err
 		}
 		r.logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))
-		r.scrub(req.Context())
+		brief, stop := context.WithTimeout(req.Context(), time.Second) // a large batch takes longer
+		defer stop()
+		r.scrub(brief)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -3,15 +3,11 @@ package relay
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -125,12 +121,21 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	if err != nil {
 		return false, err
 	}
-	b, err := s.upstream.PullOnce(ctx, s.Open, s.hop-1, epoch, seq, before, func(signed *onion.SignedManifest) error {
-		if err := r.store.Witness(ctx, s.epochID(epoch), seq, signed); err != nil {
-			return err
-		}
-		return r.mayFollow(ctx, s, epoch, seq)
-	})
+	o, err := r.newOpening(s, epoch)
+	if err != nil {
+		return false, err
+	}
+	defer o.close()
+	signed, err := s.upstream.PullEach(ctx, s.Open, s.hop-1, epoch, seq, before,
+		func(signed *onion.SignedManifest) error {
+			if err := r.store.Witness(ctx, s.epochID(epoch), seq, signed); err != nil {
+				return err
+			}
+			if o.manifest, err = signed.Open(s.Task, s.hop-1); err != nil {
+				return err
+			}
+			return r.mayFollow(ctx, s, epoch, seq)
+		}, o.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
 		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
 	}
@@ -162,7 +167,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 		err = r.refuse(ctx, s, refused.Signed, findInconsistent)
 	case err == nil:
 		r.metrics.Since(metricPull, begun)
-		err = r.mixBatch(ctx, s, epoch, b)
+		err = r.mixBatch(ctx, s, signed, o)
 	}
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
 		return true, err
@@ -258,72 +263,65 @@ func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why Reas
 
 // mixBatch makes this relay's batch out of the one before, which has been checked, and stores it with
 // the replay entries.
-func (r *Relay) mixBatch(ctx context.Context, s *served, epoch uint64, b *onion.Batch) error {
-	m, err := b.Header()
-	if err != nil {
+func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedManifest, o *opening) error {
+	if o.opener == nil {
+		return r.refuse(ctx, s, signed, findNoKey)
+	}
+	if err := o.begin(); err != nil { // it has no slots
 		return err
 	}
-	opener, err := s.opener(epoch)
-	if errors.Is(err, keyfile.ErrErased) {
-		return r.refuse(ctx, s, b.Signed(), findNoKey)
-	}
-	if err != nil {
-		return err
-	}
-	key, err := r.vault.EpochKey(s.epochID(epoch))
-	if err != nil {
-		return err
-	}
-	return r.mixOpened(ctx, s, m, b, openAll(opener, key, b.Ciphertexts))
-}
-
-// mixOpened drops failures and replays, and releases the rest if the task allows it.
-func (r *Relay) mixOpened(ctx context.Context, s *served, m *onion.Manifest, b *onion.Batch, slots []openedSlot) error {
-	begun := time.Now()
-	in := counts(m, s.Task)
-	tags := make([]store.Short, len(slots))
-	for i, slot := range slots {
-		tags[i] = slot.tag
-	}
-	var tooFew error
-	repeats := 0
-	id := s.epochID(m.Epoch)
-	var dummies [][]byte
+	begun, m := time.Now(), o.manifest
+	mine := &making{seq: m.Seq, submissions: m.Submissions, in: counts(m, s.Task), source: signed}
+	opened, repeats := len(o.tags), 0
 	if !m.Destroyed() { // else a manifest without slots would buy the work of a draw
-		var err error
-		if dummies, err = s.dilute(m.Epoch); err != nil {
+		if err := o.dilute(mine); err != nil {
 			return err
 		}
 	}
-	err := r.store.Mix(ctx, id, m.Seq, tags, func(fresh []bool) (*onion.Batch, error) {
-		lanes := make(onion.Lanes, s.Slots.Lanes)
-		valid := make([]uint64, len(lanes))
-		repeats = 0 // the store may repeat the transaction
-		for i, slot := range slots {
-			if !fresh[i] {
-				repeats++
-				continue
-			}
-			lanes[slot.lane] = append(lanes[slot.lane], slot.next)
-			valid[slot.lane]++
+	var tooFew error
+	id := s.epochID(m.Epoch)
+	err := r.store.Mix(ctx, id, m.Seq, o.tags, func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
+		w := onion.NewBatchWriter(len(mine.in), put)
+		valid, repeated, err := o.write(fresh, w)
+		if err != nil {
+			return nil, err
 		}
+		repeats = repeated
 		if tooFew = onion.CheckCounts(s.Task, m.Submissions, valid); m.Destroyed() && tooFew == nil {
 			tooFew = errDestroyed // Dummies alone are no batch.
 		}
-		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, lanes, dummies, tooFew != nil, b.Signed())
+		if tooFew != nil {
+			return r.destroy(s, m.Epoch, mine)
+		}
+		return r.signBatch(s, m.Epoch, mine, w)
 	})
 	if err != nil {
 		return err
 	}
 	r.metrics.Since(metricSeal, begun)
 	r.metrics.tally(id, "slot replayed", repeats)
-	r.metrics.tally(id, "slot does not open", total(in)-len(slots))
+	r.metrics.tally(id, "slot does not open", total(mine.in)-opened)
 	r.metrics.made(s, tooFew != nil)
 	r.scrub(ctx)
 	r.cfg.Log.Info("mixed", "task", s.name(), "epoch", m.Epoch, "batch", m.Seq, "destroyed", tooFew != nil)
 	if tooFew != nil && !m.Destroyed() {
 		return r.note(ctx, s, m.Epoch, m.Seq, findTooFew)
 	}
+	return nil
+}
+
+// dilute adds the relay's dummies.
+func (o *opening) dilute(m *making) error {
+	dummies, err := o.s.dilute(o.manifest.Epoch)
+	if err != nil {
+		return err
+	}
+	for _, slot := range dummies {
+		if err := o.add(isDummy, 0, store.Short{}, slot); err != nil {
+			return err
+		}
+	}
+	m.dummies = uint64(len(dummies))
 	return nil
 }
 
@@ -335,9 +333,9 @@ func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManif
 	if err != nil {
 		return err
 	}
-	in, none := counts(m, s.Task), make(onion.Lanes, s.Slots.Lanes)
-	err = r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func([]bool) (*onion.Batch, error) {
-		return r.makeBatch(s, m.Epoch, m.Seq, m.Submissions, in, none, nil, true, source)
+	none := &making{seq: m.Seq, submissions: m.Submissions, in: counts(m, s.Task), source: source}
+	err = r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func(*store.Fresh, store.Put) (*store.Made, error) {
+		return r.destroy(s, m.Epoch, none)
 	})
 	return errors.Join(err, r.note(ctx, s, m.Epoch, m.Seq, why))
 }
@@ -356,56 +354,6 @@ func total(counts []uint64) (sum int) {
 		sum += int(n)
 	}
 	return sum
-}
-
-// openedSlot is a slot that opened. One key opens one ciphertext to one tag, so the tag alone
-// recognizes a ciphertext that comes again.
-type openedSlot struct {
-	tag  store.Short
-	lane int
-	next []byte
-}
-
-// openAll opens the slots of all lanes on all cores and returns those that open, with their tags
-// hashed under an epoch's key.
-func openAll(opener *onion.Opener, key store.EpochKey, lanes onion.Lanes) []openedSlot {
-	var all []openedSlot
-	var sealed [][]byte
-	for lane, slots := range lanes {
-		for _, slot := range slots {
-			all = append(all, openedSlot{lane: lane})
-			sealed = append(sealed, slot)
-		}
-	}
-	const chunk = 64
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for from := next.Add(chunk) - chunk; from < int64(len(all)); from = next.Add(chunk) - chunk {
-				for i := from; i < min(from+chunk, int64(len(all))); i++ {
-					all[i].open(opener, key, sealed[i])
-				}
-			}
-		})
-	}
-	workers.Wait()
-	opened := all[:0]
-	for _, slot := range all {
-		if slot.next != nil {
-			opened = append(opened, slot)
-		}
-	}
-	return opened
-}
-
-// open opens one slot; next stays nil where it does not open.
-func (o *openedSlot) open(opener *onion.Opener, key store.EpochKey, sealed []byte) {
-	tag, next, err := opener.OpenSlot(o.lane, sealed)
-	if err != nil {
-		return
-	}
-	o.next, o.tag = next, key.Tag(tag[:])
 }
 
 // confirmPulled tells the relay before which of its batches are safe here.

@@ -33,6 +33,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -71,6 +72,8 @@ type Relay struct {
 	nonces      nonces // of the next hops' requests
 	clock       *clock.Guard
 
+	memory int // bytes of slots that are permuted without a file
+
 	joining    sync.Mutex  // one successor at a time
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 	once       sync.Once   // closes the store
@@ -106,6 +109,7 @@ func open(cfg Config) (*Relay, error) {
 		stopped:   make(chan struct{}),
 		wake:      make(chan struct{}, 1),
 		came:      make(chan struct{}, 1),
+		memory:    spill.Memory,
 		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, len(s.cfg.Tasks)),
 	}
 	r.metrics = newMetrics(r)

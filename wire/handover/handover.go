@@ -164,11 +164,32 @@ func (c *Client) Pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 	return c.PullOnce(ctx, open, from, epoch, seq, Before{}, func(*onion.SignedManifest) error { return nil })
 }
 
-// PullOnce fetches batch seq of an epoch from the relay at hop from and checks it as it comes: manifests
-// and hashes before the first slot, each chunk before the next. See the errors above; others are the
-// witness's or of the network.
+// PullOnce fetches batch seq of an epoch into memory: see [Client.PullEach].
 func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
 	witness Witness) (*onion.Batch, error) {
+	lanes := make(onion.Lanes, open.Slots.Lanes)
+	for lane := range lanes {
+		lanes[lane] = [][]byte{}
+	}
+	signed, err := c.PullEach(ctx, open, from, epoch, seq, before, witness, func(lane int, slots [][]byte) error {
+		lanes[lane] = append(lanes[lane], slots...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &onion.Batch{Manifest: signed.Manifest, Signature: signed.Signature, Ciphertexts: lanes}, nil
+}
+
+// Each takes a chunk of a batch: up to [onion.ChunkSlots] slots of a lane, which are the batch's, and Each's to keep.
+// Until the last has come the batch may still turn out to be altered or cut short.
+type Each func(lane int, slots [][]byte) error
+
+// PullEach fetches batch seq of an epoch from the relay at hop from and checks it as it comes: manifests
+// and hashes before the first slot, each chunk before the next. See the errors above; others are the
+// witness's, of each, or of the network. It returns what was signed.
+func (c *Client) PullEach(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
+	witness Witness, each Each) (*onion.SignedManifest, error) {
 	layout, err := onion.NewLayout(open.Task)
 	if err != nil {
 		return nil, err
@@ -188,16 +209,16 @@ func (c *Client) PullOnce(ctx context.Context, open *taskfile.Open, from int, ep
 		return c.send(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), header, nil)
 	}}
 	defer body.Close()
-	b, err := read(body, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness)
+	signed, err := read(body, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness, each)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
 	}
-	return b, nil
+	return signed, nil
 }
 
 // read reads and checks the batch of a context and number.
 func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq uint64,
-	witness Witness) (*onion.Batch, error) {
+	witness Witness, each Each) (*onion.SignedManifest, error) {
 	r, err := onion.NewBatchReader(in, most)
 	if err != nil {
 		return nil, err
@@ -213,11 +234,10 @@ func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq ui
 	if err := witness(r.Signed()); err != nil {
 		return nil, err
 	}
-	var b *onion.Batch
 	_, err = r.Check(open.Task, c, seq)
 	final := err != nil && !errors.Is(err, onion.ErrCiphertexts)
 	if err == nil {
-		b, err = r.Rest()
+		err = r.Each(each)
 		final = errors.Is(err, onion.ErrSlotSize)
 	}
 	switch {
@@ -226,7 +246,7 @@ func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq ui
 	case errors.Is(err, onion.ErrCiphertexts):
 		return nil, ErrAltered
 	}
-	return b, err
+	return r.Signed(), err
 }
 
 // progress is what an attempt must bring for another to follow, and patience bounds all attempts at

@@ -87,13 +87,23 @@ func NewDilutedBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64,
 		}
 		n := uint64(len(out[i]))
 		if n > in[i]+added[i] {
-			return nil, fmt.Errorf("invalid batch: %d slots out of lane %d, %d in, %d added", n, i, in[i], added[i])
+			return nil, errMore(i, n, in[i], added[i])
 		}
 		counts[i] = LaneCount{In: in[i], Added: added[i], Out: n, Dropped: in[i] + added[i] - n}
 	}
+	signed, err := signManifest(key, c, seq, submissions, counts, hashLanes(out), source)
+	if err != nil {
+		return nil, err
+	}
+	return &Batch{signed.Manifest, signed.Signature, out}, nil
+}
+
+// signManifest signs the manifest of a batch with some counts, of which ciphertexts is the hash.
+func signManifest(key ed25519.PrivateKey, c Context, seq, submissions uint64, counts []LaneCount, ciphertexts []byte,
+	source *SignedManifest) (*SignedManifest, error) {
 	m := Manifest{
 		Label: manifestLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
-		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: hashLanes(out), Source: []byte{},
+		Seq: seq, Submissions: submissions, Lanes: counts, Ciphertexts: ciphertexts, Source: []byte{},
 	}
 	if source != nil {
 		var err error
@@ -105,7 +115,7 @@ func NewDilutedBatch(key ed25519.PrivateKey, c Context, seq, submissions uint64,
 	if err != nil {
 		return nil, err
 	}
-	return &Batch{body, Sign(key, SignManifest, body), out}, nil
+	return &SignedManifest{body, Sign(key, SignManifest, body)}, nil
 }
 
 // Signed returns the batch's manifest and signature.

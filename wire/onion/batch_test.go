@@ -595,3 +595,43 @@ func FuzzParseKeyList(f *testing.F) {
 		_, _ = onion.PartyKeys(w.Task, 0, s)
 	})
 }
+
+// TestBatchWriter: the bytes of a batch that is written slot by slot are those of one in memory, whatever its chunks;
+// without slots it is a destroyed one.
+func TestBatchWriter(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 1, nil)
+	for _, n := range [][2]int{{0, 0}, {1, 0}, {0, 1}, {1024, 1024}, {1025, 3000}} {
+		lanes, in := onion.Lanes{w.slots(t, 1, n[0]), w.slots(t, 1, n[1])}, []uint64{3000, 3000}
+		added := []uint64{25, 0}
+		want, err := onion.NewDilutedBatch(w.sign[0], w.context(0), 7, 3000, in, added, lanes, nil)
+		require.NoError(t, err)
+		raw, err := want.Bytes()
+		require.NoError(t, err)
+		var behind bytes.Buffer
+		out := onion.NewBatchWriter(2, func(chunk []byte) error {
+			_, err := behind.Write(chunk)
+			return err
+		})
+		require.False(t, out.Filled())
+		for lane, slots := range lanes {
+			for _, slot := range slots {
+				require.NoError(t, out.Add(lane, slot))
+				require.True(t, out.Filled())
+			}
+		}
+		signed, head, err := out.Finish(w.sign[0], w.context(0), 7, 3000, in, added, nil)
+		require.NoError(t, err)
+		require.Equal(t, want.Signed(), signed)
+		require.Equal(t, raw, append(head, behind.Bytes()...))
+	}
+	out := onion.NewBatchWriter(2, func([]byte) error { return io.ErrShortWrite })
+	require.NoError(t, out.Add(1, []byte{1}))
+	require.ErrorContains(t, out.Add(0, []byte{1}), "lane 0 behind lane 1")
+	require.ErrorContains(t, out.Add(2, []byte{1}), "lane 2")
+	_, _, err := out.Finish(w.sign[0], w.context(0), 0, 1, []uint64{1, 1}, []uint64{0, 0}, nil)
+	require.ErrorIs(t, err, io.ErrShortWrite)
+	out = onion.NewBatchWriter(1, func([]byte) error { return nil })
+	require.NoError(t, out.Add(0, []byte{1}))
+	_, _, err = out.Finish(w.sign[0], w.context(0), 0, 1, []uint64{0}, []uint64{0}, nil)
+	require.ErrorContains(t, err, "1 slots out of lane 0, 0 in", "out of nothing")
+}

@@ -71,11 +71,7 @@ func (l Lanes) hashes() []byte {
 func (b *Batch) Write(out io.Writer) error {
 	hashes := b.Ciphertexts.hashes()
 	w := codec.NewWriter(out)
-	w.Array(4)
-	w.Bytes(b.Manifest)
-	w.Bytes(b.Signature)
-	w.Bytes(hashes)
-	w.Array(len(hashes) / sha256.Size)
+	writeHead(w, b.Signed(), hashes)
 	b.Ciphertexts.chunks(func(slots [][]byte) { w.Bytes(bytes.Join(slots, nil)) })
 	return w.Err
 }
@@ -224,15 +220,29 @@ func (r *BatchReader) Rest() (*Batch, error) {
 	for lane := range b.Ciphertexts {
 		b.Ciphertexts[lane] = [][]byte{}
 	}
+	err := r.Each(func(lane int, slots [][]byte) error {
+		b.Ciphertexts[lane] = append(b.Ciphertexts[lane], slots...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Each calls do with the lane and slots of every chunk that is left.
+func (r *BatchReader) Each(do func(lane int, slots [][]byte) error) error {
 	for {
 		lane, slots, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return b, nil
+			return nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("couldn't read a batch: %w", err)
+			return fmt.Errorf("couldn't read a batch: %w", err)
 		}
-		b.Ciphertexts[lane] = append(b.Ciphertexts[lane], slots...)
+		if err := do(lane, slots); err != nil {
+			return err
+		}
 	}
 }
 

@@ -1,110 +1,126 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/doona-dp/doona/wire/onion"
+	"iter"
+	"slices"
 )
 
 // Seal is that of [Store].
 func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealFunc) error {
+	if back := d.back.Load(); back != nil {
+		return back
+	}
+	var epoch int64
+	var submissions uint64
+	const find = `SELECT o.epoch, submissions FROM open o JOIN epochs e ON e.id = o.epoch
+		WHERE e.task = $1 AND e.epoch = $2 AND seq = $3`
+	err := d.find(ctx, find, id, seq, &epoch, &submissions)
+	if err != nil {
+		return err
+	}
+	rows, err := d.rows(ctx, epoch, id, seq)
+	if err != nil {
+		return err
+	}
+	a, err := d.newAttempt(ctx, epoch, id, seq)
+	if err != nil {
+		return err
+	}
+	made, err := build(submissions, rows, a.put)
+	if err != nil {
+		return errors.Join(err, a.abandon())
+	}
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil {
 			return err
 		}
-		var submissions uint64
-		err = tx.row(`SELECT submissions FROM open WHERE epoch = $1 AND seq = $2`, e.id, seq).Scan(&submissions)
-		if errors.Is(err, sql.ErrNoRows) {
-			return ErrNoBatch
-		}
+		n, err := tx.exec(`DELETE FROM open WHERE epoch = $1 AND seq = $2 AND submissions = $3`, e.id, seq, submissions)
 		if err != nil {
 			return err
 		}
-		rows, err := tx.readRows(e.id, id, seq)
-		if err != nil {
-			return fmt.Errorf("couldn't read slots: %w", err)
+		if n == 0 {
+			return ErrNoBatch // another process was faster
 		}
-		batch, err := build(submissions, rows)
-		if err != nil {
+		if err := a.finish(tx, made, 1); err != nil {
 			return err
 		}
-		if err := errors.Join(tx.insertBatch(e.id, id, seq, batch, 1), tx.step(e, id, seq)); err != nil {
-			return err
-		}
-		for _, table := range []string{"slots", "open"} {
-			if _, err := tx.exec(`DELETE FROM `+table+` WHERE epoch = $1 AND seq = $2`, e.id, seq); err != nil {
-				return err
-			}
-		}
-		return nil
+		return errors.Join(tx.step(e, id, seq), tx.sweep(e.id, seq, []byte{}))
 	})
 }
 
-// readRows reads and decrypts the rows of an open batch.
-func (t *transaction) readRows(epoch int64, id EpochID, seq uint64) ([]Row, error) {
-	c, err := t.vault.batchCipher(id, kindRows, seq)
+// rows yields the rows of an open batch that takes no more, decrypted, some of them in a transaction: a long one would
+// keep the log from being emptied.
+func (d *database) rows(ctx context.Context, epoch int64, id EpochID, seq uint64) (iter.Seq2[Row, error], error) {
+	c, err := d.vault.batchCipher(id, kindRows, seq)
 	if err != nil {
 		return nil, err
 	}
-	query := t.engine.sql(`SELECT id, slot FROM slots WHERE epoch = $1 AND seq = $2`)
-	return collect(t.ctx, t.tx, query, func(rows *sql.Rows) (r Row, err error) {
-		var nonce, in []byte
-		if err := rows.Scan(&nonce, &in); err != nil {
-			return r, err
+	const query = `SELECT id, slot FROM slots WHERE epoch = $1 AND seq = $2 AND id > $3 ORDER BY id LIMIT $4`
+	return func(yield func(Row, error) bool) {
+		for last := []byte{}; ; {
+			some, err := collect(ctx, d.read, query, func(rows *sql.Rows) (r Row, err error) {
+				var nonce, in []byte
+				if err := rows.Scan(&nonce, &in); err != nil {
+					return r, err
+				}
+				plain, err := decrypt(c, nonce, in)
+				if err != nil {
+					return r, err
+				}
+				last = nonce
+				return Row{int(binary.BigEndian.Uint16(plain)), plain[rowLane:]}, nil
+			}, epoch, seq, last, groupRows)
+			if err != nil {
+				yield(Row{}, fmt.Errorf("couldn't read slots: %w", err))
+				return
+			}
+			for _, r := range some {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if len(some) < groupRows {
+				return
+			}
 		}
-		plain, err := decrypt(c, nonce, in)
-		if err != nil {
-			return r, err
-		}
-		return Row{int(binary.BigEndian.Uint16(plain)), plain[rowLane:]}, nil
-	}, epoch, seq)
-}
-
-// insertBatch stores a batch, encrypted; told says whether the relay before knows of it.
-func (t *transaction) insertBatch(epoch int64, id EpochID, seq uint64, b *onion.Batch, told int) error {
-	raw, err := b.Bytes()
-	if err != nil {
-		return err
-	}
-	c, err := t.vault.batchCipher(id, kindSealed, seq)
-	if err != nil {
-		return err
-	}
-	raw = encrypt(make([]byte, 0, len(raw)+sealedExtra), c, raw)
-	const store = `INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES ($1, $2, $3, $4, $5)`
-	_, err = t.exec(store, epoch, seq, b.Manifest, raw, told)
-	if err != nil {
-		return fmt.Errorf("couldn't store batch: %w", err)
-	}
-	return nil
+	}, nil
 }
 
 // Mix is that of [Store].
 func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build MixFunc) error {
+	fresh, epoch, err := d.admit(ctx, id, seq, tags)
+	if err != nil {
+		return err
+	}
+	a, err := d.newAttempt(ctx, epoch, id, seq)
+	if err != nil {
+		return err
+	}
+	made, err := build(fresh, a.put)
+	if err != nil {
+		return errors.Join(err, a.abandon())
+	}
+	if made.Withheld { // what was put is swept
+		if a, err = d.newAttempt(ctx, epoch, id, seq); err != nil {
+			return err
+		}
+	}
 	return d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(id)
-		switch {
-		case err != nil:
-			return err
-		case e.next != seq:
-			return ErrMade
-		case e.state >= StateComplete:
-			return ErrOver
-		}
-		fresh, err := tx.admit(e.id, tags)
+		e, err := tx.mayMix(id, seq)
 		if err != nil {
 			return err
 		}
-		batch, err := build(fresh)
-		if err != nil {
+		if err := a.finish(tx, made, 0); err != nil {
 			return err
 		}
-		if err := errors.Join(tx.insertBatch(e.id, id, seq, batch, 0), tx.step(e, id, seq)); err != nil {
+		if err := tx.step(e, id, seq); err != nil {
 			return err
 		}
 		_, err = tx.exec(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, seq+1)
@@ -112,29 +128,105 @@ func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short
 	})
 }
 
-// admit adds tags to the replay set and says which were not in it.
-func (t *transaction) admit(epoch int64, tags []Short) (fresh []bool, err error) {
-	known := map[Short]bool{}
-	if err := t.seen(epoch, tags, func(tag, _ Short) { known[tag] = true }); err != nil {
-		return nil, fmt.Errorf("couldn't look up tags: %w", err)
+// mayMix locks the row of an epoch of which batch seq may be made, else ErrMade or ErrOver.
+func (t *transaction) mayMix(id EpochID, seq uint64) (e epochRow, err error) {
+	e, err = t.lock(id)
+	switch {
+	case err != nil:
+		return e, err
+	case e.next != seq:
+		return e, ErrMade
+	case e.state >= StateComplete:
+		return e, ErrOver
 	}
-	fresh = make([]bool, len(tags))
-	added := make([]Short, 0, len(tags))
+	return e, nil
+}
+
+// Fresh says which slots of a batch are taken: those whose tags were in no batch before, and of several with one tag
+// one.
+type Fresh struct {
+	known    []Short // tags that were in a batch before, in order
+	repeated []Short // tags that the batch has more than once, in order
+	taken    []bool  // of repeated, which have been taken
+}
+
+// Take says whether a slot with a tag is taken. It is asked once for each slot.
+func (f *Fresh) Take(tag Short) bool {
+	if _, found := slices.BinarySearchFunc(f.known, tag, compareShorts); found {
+		return false
+	}
+	i, found := slices.BinarySearchFunc(f.repeated, tag, compareShorts)
+	if !found {
+		return true
+	}
+	first := !f.taken[i]
+	f.taken[i] = true
+	return first
+}
+
+func compareShorts(a, b Short) int { return bytes.Compare(a[:], b[:]) }
+
+// admit adds tags to the replay set, in their order and some of them in a transaction, and says which were not in
+// it. Those that batch seq has brought itself are fresh once more: an attempt at it was cut short, and no slot of it
+// has been let out. What a number brings does not change, as one manifest stands for it ([Store.Witness]).
+func (d *database) admit(ctx context.Context, id EpochID, seq uint64, tags []Short) (f *Fresh, epoch int64, err error) {
+	slices.SortFunc(tags, compareShorts)
+	f = &Fresh{}
 	for i, tag := range tags {
-		if fresh[i] = !known[tag]; fresh[i] {
-			known[tag] = true
-			added = append(added, tag)
+		if i > 0 && tag == tags[i-1] && (i < 2 || tag != tags[i-2]) {
+			f.repeated = append(f.repeated, tag)
 		}
 	}
-	const store = `INSERT INTO seen (epoch, hash) ` + packed + `SELECT $3, substr($1::bytea, 8*n + 1, 8) FROM i`
+	f.taken = make([]bool, len(f.repeated))
+	distinct := slices.Compact(tags)
+	for begun := false; !begun || len(distinct) > 0; begun = true {
+		n := min(len(distinct), groupRows)
+		var known []Short
+		err := d.within(ctx, func(tx *transaction) error {
+			e, err := tx.mayMix(id, seq)
+			if err != nil {
+				return err
+			}
+			epoch = e.id
+			known, err = tx.admit(e.id, seq, distinct[:n])
+			return err
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		f.known, distinct = append(f.known, known...), distinct[n:]
+	}
+	return f, epoch, nil
+}
+
+// admit adds tags of batch seq, in their order and each once, to the replay set. It returns those that were in it
+// before, but for those of an attempt at the same batch.
+func (t *transaction) admit(epoch int64, seq uint64, tags []Short) (known []Short, err error) {
+	var of Short // of which batch a tag is
+	binary.BigEndian.PutUint64(of[:], seq+1)
+	before := map[Short]bool{} // and whether it is of this one
+	if err := t.seen(epoch, tags, func(tag, receipt Short) { before[tag] = receipt == of }); err != nil {
+		return nil, fmt.Errorf("couldn't look up tags: %w", err)
+	}
+	added := make([]Short, 0, len(tags))
+	for _, tag := range tags {
+		switch mine, found := before[tag]; {
+		case !found:
+			added = append(added, tag)
+		case !mine:
+			known = append(known, tag)
+		}
+	}
+	const store = `INSERT INTO seen (epoch, hash, receipt) ` + packed +
+		`SELECT $3, substr($1::bytea, 8*n + 1, 8), $4::bytea FROM i`
 	err = packShorts(added, func(rows []byte, n int) error {
-		_, err := t.exec(store, rows, n, epoch)
+		_, err := t.exec(store, rows, n, epoch, of[:])
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("couldn't store tags: %w", err)
 	}
-	return fresh, nil
+	return known, nil
 }
 
 // epochOf selects the row of an epoch in queries that must not create one.
@@ -161,22 +253,19 @@ func (d *database) SealedBelow(ctx context.Context, id EpochID, seq uint64) (sea
 // Batch is that of [Store].
 func (d *database) Batch(ctx context.Context, id EpochID, seq uint64) (*Sealed, error) {
 	var b Sealed
+	var refers []byte
 	const query = `SELECT manifest, bytes, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
 	if back := d.back.Load(); back != nil {
 		return nil, back
 	}
-	err := d.find(ctx, query, id, seq, &b.Manifest, &b.Bytes, &b.Confirmed)
+	err := d.find(ctx, query, id, seq, &b.Manifest, &refers, &b.Confirmed)
 	if err != nil || b.Confirmed {
 		return &b, err
 	}
 	if err := errors.Join(d.cut(id, seq), d.cutByAll(ctx, id, seq)); err != nil {
 		return nil, err
 	}
-	c, err := d.vault.batchCipher(id, kindSealed, seq)
-	if err != nil {
-		return nil, err
-	}
-	b.Bytes, err = decrypt(c, b.Bytes[:nonceSize], b.Bytes[nonceSize:])
+	b.Content, err = d.content(ctx, id, seq, refers)
 	return &b, err
 }
 
@@ -199,35 +288,55 @@ func (d *database) find(ctx context.Context, query string, id EpochID, seq uint6
 	return nil
 }
 
-// update changes a batch's row.
-func (d *database) update(ctx context.Context, query string, id EpochID, seq uint64) error {
+// Confirm is that of [Store].
+func (d *database) Confirm(ctx context.Context, id EpochID, seq uint64) error {
 	return d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil {
 			return err
 		}
-		n, err := tx.exec(query, id.Task[:], id.Epoch, seq)
-		if err != nil || n == 0 {
+		var refers []byte
+		const find = `SELECT bytes FROM batches WHERE epoch = $1 AND seq = $2 AND bytes IS NOT NULL`
+		err = tx.row(find, e.id, seq).Scan(&refers)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
-		const over = `DELETE FROM cuts WHERE epoch = $1 AND seq = $2 AND EXISTS (
-			SELECT 1 FROM batches b WHERE b.epoch = $1 AND b.seq = $2 AND b.bytes IS NULL)`
-		if _, err := tx.exec(over, e.id, seq); err != nil {
+		const confirm = `UPDATE batches SET bytes = NULL WHERE epoch = $1 AND seq = $2`
+		if _, err := tx.exec(confirm, e.id, seq); err != nil {
 			return err
 		}
-		return tx.step(e, id)
+		if _, err := tx.exec(`DELETE FROM cuts WHERE epoch = $1 AND seq = $2`, e.id, seq); err != nil {
+			return err
+		}
+		return errors.Join(tx.sweepPieces(e.id, seq, refers), tx.step(e, id))
 	})
 }
 
-// Confirm is that of [Store].
-func (d *database) Confirm(ctx context.Context, id EpochID, seq uint64) error {
-	const query = `UPDATE batches SET bytes = NULL WHERE bytes IS NOT NULL AND epoch = ` + epochOf + ` AND seq = $3`
-	return d.update(ctx, query, id, seq)
+// sweepPieces deletes the pieces to which a batch refers, some of them later.
+func (t *transaction) sweepPieces(epoch int64, seq uint64, refers []byte) error {
+	if len(refers) == 0 {
+		_, err := t.exec(`DELETE FROM pieces WHERE epoch = $1 AND seq = $2`, epoch, seq)
+		return err
+	}
+	return t.sweep(epoch, seq, refers[:attemptName])
 }
 
 // Told is that of [Store].
 func (d *database) Told(ctx context.Context, id EpochID, seq uint64) error {
-	return d.update(ctx, `UPDATE batches SET told = 1 WHERE told = 0 AND epoch = `+epochOf+` AND seq = $3`, id, seq)
+	return d.within(ctx, func(tx *transaction) error {
+		e, err := tx.lock(id)
+		if err != nil {
+			return err
+		}
+		n, err := tx.exec(`UPDATE batches SET told = 1 WHERE told = 0 AND epoch = $1 AND seq = $2`, e.id, seq)
+		if err != nil || n == 0 {
+			return err
+		}
+		return tx.step(e, id)
+	})
 }
 
 // Untold is that of [Store].

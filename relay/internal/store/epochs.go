@@ -154,13 +154,13 @@ func (t *transaction) end(id EpochID, why Reason) error {
 // obsolete lists the tables that have no rows of an epoch that has come that far.
 func obsolete(at State) (tables []string) {
 	if at >= StateEnded {
-		tables = append(tables, "slots", "open")
+		tables = append(tables, "open")
 	}
 	if at >= StateErased {
 		tables = append(tables, "seen", "clients")
 	}
 	if at >= StateExpired {
-		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts")
+		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts", "pieces", "sweeps", "slots")
 	}
 	return tables
 }

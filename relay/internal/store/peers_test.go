@@ -56,7 +56,7 @@ func several(t *testing.T, description string, n int) []*history {
 func (h *history) make(t *testing.T) (seq uint64) {
 	t.Helper()
 	seq = progressOf(t, h.store, h.mixed).Next
-	require.NoError(t, h.store.Mix(t.Context(), h.mixed, seq, nil, func([]bool) (*onion.Batch, error) {
+	require.NoError(t, mixOf(h.store, h.mixed, seq, nil, func([]bool) (*onion.Batch, error) {
 		return testBatch(seq, []byte(h.folder))
 	}))
 	return seq
@@ -405,7 +405,7 @@ func TestSetBackMadeAgain(t *testing.T) {
 	seq := a.make(t)
 	b.follow(t)
 	lagging(t)
-	err := b.store.Mix(t.Context(), b.mixed, seq, nil, func([]bool) (*onion.Batch, error) {
+	err := mixOf(b.store, b.mixed, seq, nil, func([]bool) (*onion.Batch, error) {
 		return testBatch(seq, []byte(b.folder))
 	})
 	b.requireStopped(t, partStore, err)
@@ -427,7 +427,7 @@ func TestSetBackRace(t *testing.T) {
 	made := make(chan error, 2)
 	for _, h := range []*history{a, b} {
 		go func() {
-			made <- h.store.Mix(t.Context(), h.mixed, 0, nil, func([]bool) (*onion.Batch, error) {
+			made <- mixOf(h.store, h.mixed, 0, nil, func([]bool) (*onion.Batch, error) {
 				return testBatch(0, []byte(h.folder))
 			})
 		}()
@@ -446,7 +446,7 @@ func TestSetBackRace(t *testing.T) {
 	require.NoError(t, err)
 	second, err := b.store.Batch(t.Context(), b.mixed, 0)
 	require.NoError(t, err)
-	require.Equal(t, first.Bytes, second.Bytes)
+	require.Equal(t, bytesOf(t, first), bytesOf(t, second))
 }
 
 // TestSetBackTimeline: a database that goes on in another timeline, as a replica that was promoted does,

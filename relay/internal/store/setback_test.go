@@ -202,20 +202,20 @@ func (h *history) seal(t *testing.T) {
 
 // sealAs makes a batch of the rows as they come, of an epoch.
 func sealAs(id EpochID, seq uint64) SealFunc {
-	return func(submissions uint64, rows []Row) (*onion.Batch, error) {
+	return wholly(func(submissions uint64, rows []Row) (*onion.Batch, error) {
 		lanes := make([][][]byte, 2)
 		for _, row := range rows {
 			lanes[row.Lane] = append(lanes[row.Lane], row.Slot)
 		}
 		return onion.NewBatch(testSign, onion.Context{TaskID: id.Task, Epoch: id.Epoch}, seq, submissions,
 			[]uint64{uint64(len(lanes[0])), uint64(len(lanes[1]))}, lanes, nil)
-	}
+	})
 }
 
 func (h *history) mix(t *testing.T) {
 	t.Helper()
 	seq := progressOf(t, h.store, h.mixed).Next
-	require.NoError(t, h.store.Mix(t.Context(), h.mixed, seq, []Short{number8(int(seq))},
+	require.NoError(t, mixOf(h.store, h.mixed, seq, []Short{number8(int(seq))},
 		func(fresh []bool) (*onion.Batch, error) {
 			require.True(t, fresh[0])
 			return testBatch(seq, fmt.Appendf(nil, "%100d", seq))
@@ -237,7 +237,7 @@ func (h *history) serve(t *testing.T, id EpochID, seq uint64) {
 	t.Helper()
 	b, err := h.store.Batch(t.Context(), id, seq)
 	require.NoError(t, err)
-	h.released[fmt.Sprint(id.Epoch, seq)] = b.Bytes
+	h.released[fmt.Sprint(id.Epoch, seq)] = bytesOf(t, b)
 }
 
 // live begins a history and lets it run for some moments.
@@ -298,7 +298,7 @@ func (h *history) requireSame(t *testing.T) {
 		for _, seq := range p.Held {
 			b, err := h.store.Batch(t.Context(), id, seq)
 			require.NoError(t, err)
-			require.Equal(t, h.released[fmt.Sprint(id.Epoch, seq)], b.Bytes)
+			require.Equal(t, h.released[fmt.Sprint(id.Epoch, seq)], bytesOf(t, b))
 		}
 	}
 	tags := []Short{}
@@ -306,7 +306,7 @@ func (h *history) requireSame(t *testing.T) {
 		tags = append(tags, number8(int(seq)))
 	}
 	late := errors.New("only looked")
-	err := h.store.Mix(t.Context(), h.mixed, uint64(len(tags)), tags, func(fresh []bool) (*onion.Batch, error) {
+	err := mixOf(h.store, h.mixed, uint64(len(tags)), tags, func(fresh []bool) (*onion.Batch, error) {
 		require.NotContains(t, fresh, true, "old slots under a later number")
 		return nil, late
 	})
@@ -501,7 +501,7 @@ func TestUncut(t *testing.T) {
 	require.NoError(t, os.Rename(keys, keys+".away"))
 	seq := progressOf(t, h.store, h.mixed).Next
 	made := func([]bool) (*onion.Batch, error) { return testBatch(seq, []byte("slot")) }
-	require.ErrorContains(t, h.store.Mix(t.Context(), h.mixed, seq, nil, made), "couldn't read the mark")
+	require.ErrorContains(t, mixOf(h.store, h.mixed, seq, nil, made), "couldn't read the mark")
 	_, err := h.store.Untold(t.Context(), h.mixed)
 	require.ErrorContains(t, err, "couldn't read the mark")
 	_, err = h.store.Batch(t.Context(), h.mixed, seq)

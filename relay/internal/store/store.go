@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -84,6 +85,16 @@ type OpenBatch struct {
 	Submissions uint64
 }
 
+// Made is a batch that was made, but for the pieces that were [Put].
+type Made struct {
+	Manifest []byte
+	Head     []byte // what stands before the pieces
+	Withheld bool   // Mix: the pieces are not part of it
+}
+
+// Put takes bytes of a batch, which stand behind those that it has taken before.
+type Put func(piece []byte) error
+
 // Row is one slot of an open batch.
 type Row struct {
 	Lane int
@@ -93,7 +104,7 @@ type Row struct {
 // Sealed is a batch as it was made, for good.
 type Sealed struct {
 	Manifest  []byte
-	Bytes     []byte // onion.Batch; nil once confirmed
+	Content   *Content // onion.Batch; nil once confirmed
 	Confirmed bool
 }
 
@@ -158,17 +169,17 @@ type Reader interface {
 	Close() error
 }
 
-// SealFunc makes a batch of the rows of so many submissions.
-type SealFunc func(submissions uint64, rows []Row) (*onion.Batch, error)
+// SealFunc makes a batch of the rows of so many submissions, which come in any order, once.
+type SealFunc func(submissions uint64, rows iter.Seq2[Row, error], put Put) (*Made, error)
 
 // MixFunc makes a batch of the slots whose tags are fresh.
-type MixFunc func(fresh []bool) (*onion.Batch, error)
+type MixFunc func(fresh *Fresh, put Put) (*Made, error)
 
-// Store is a store that a relay serves from. Every method is one durable transaction: when it returns
-// nil, what it did survives the machine; when it does not, it was not done, but where the store broke
-// off while committing, and then doing it again does no harm. Implementations must be safe for
-// concurrent use, by several processes if they say so, and must keep neither times nor an order of
-// arrival where they can avoid it.
+// Store is a store that a relay serves from. Every method but Seal, Mix and Sweep, which end in one, is one durable
+// transaction: when it returns nil, what it did survives the machine; when it does not, it was not done, but where
+// the store broke off while committing, and then doing it again does no harm. Implementations must be safe for
+// concurrent use, by several processes if they say so, and must keep neither times nor an order of arrival where they
+// can avoid it.
 type Store interface {
 	Reader
 
@@ -176,14 +187,14 @@ type Store interface {
 	// a batch became full.
 	Commit(ctx context.Context, group []*Submission) (full bool, err error)
 
-	// Seal replaces the rows of an open batch by the batch that build makes of them, or returns
-	// ErrNoBatch where another process has done so.
+	// Seal replaces the rows of an open batch that takes no more by the batch that build makes of them, or returns
+	// ErrNoBatch where another process has done so. Meanwhile others may write.
 	Seal(ctx context.Context, id EpochID, seq uint64, build SealFunc) error
 
 	// Mix stores batch seq, which must be the next of the epoch, else ErrMade, and the epoch not
-	// complete, else ErrOver. fresh[i] tells build whether tags[i] is in neither the replay set nor
-	// before it in tags; all of them are in the set afterwards. The transaction may be repeated, and
-	// with it build.
+	// complete, else ErrOver. fresh tells build whose tags are not in the replay set, and which of equal ones
+	// is taken; all of them are in the set afterwards. Where build fails, they are fresh for the same number
+	// once more. tags is the store's then. Meanwhile others may write.
 	Mix(ctx context.Context, id EpochID, seq uint64, tags []Short, build MixFunc) error
 
 	// Next returns the number of the batch that Mix would take.
@@ -249,6 +260,9 @@ type Store interface {
 
 	// Joining says why this process, among those that share the store, hands out nothing; "" where it does.
 	Joining() Joining
+
+	// Sweep deletes, bit by bit, what is left of batches that were made or confirmed.
+	Sweep(ctx context.Context) error
 
 	// Probe writes 1 MiB, and deletes it: it fails where Commit would for want of room.
 	Probe(ctx context.Context) error

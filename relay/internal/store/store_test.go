@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,13 +124,56 @@ func testBatch(seq uint64, slots ...[]byte) (*onion.Batch, error) {
 		[]uint64{uint64(len(slots))}, [][][]byte{slots}, nil)
 }
 
-// sealed returns the rows that a batch is sealed from.
+// wholly makes a batch of all rows in memory.
+func wholly(build func(submissions uint64, rows []Row) (*onion.Batch, error)) SealFunc {
+	return func(submissions uint64, some iter.Seq2[Row, error], _ Put) (*Made, error) {
+		var rows []Row
+		for row, err := range some {
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, row)
+		}
+		return madeOf(build(submissions, rows))
+	}
+}
+
+// madeOf is a batch in memory as it was made.
+func madeOf(b *onion.Batch, err error) (*Made, error) {
+	if err != nil {
+		return nil, err
+	}
+	raw, err := b.Bytes()
+	return &Made{Manifest: b.Manifest, Head: raw}, err
+}
+
+// mixOf mixes a batch in memory: fresh[i] says whether the slot with tags[i] is taken.
+func mixOf(s Store, id EpochID, seq uint64, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error {
+	return s.Mix(context.Background(), id, seq, slices.Clone(tags), func(f *Fresh, _ Put) (*Made, error) {
+		var fresh []bool
+		for _, tag := range tags {
+			fresh = append(fresh, f.Take(tag))
+		}
+		return madeOf(build(fresh))
+	})
+}
+
+// bytesOf returns the bytes of a sealed batch.
+func bytesOf(t *testing.T, b *Sealed) []byte {
+	t.Helper()
+	raw, err := io.ReadAll(b.Content)
+	require.NoError(t, err)
+	require.EqualValues(t, len(raw), b.Content.Size())
+	return raw
+}
+
+// sealRows returns the rows that a batch is sealed from.
 func sealRows(t *testing.T, s Store, seq uint64) (submissions uint64, rows []Row) {
 	t.Helper()
-	require.NoError(t, s.Seal(t.Context(), testEpoch, seq, func(n uint64, all []Row) (*onion.Batch, error) {
+	require.NoError(t, s.Seal(t.Context(), testEpoch, seq, wholly(func(n uint64, all []Row) (*onion.Batch, error) {
 		submissions, rows = n, all
 		return testBatch(seq)
-	}))
+	})))
 	return submissions, rows
 }
 
@@ -219,11 +264,13 @@ func TestStoreKeepsBatches(t *testing.T) {
 			require.Equal(t, []bool{true, true, false}, fresh)
 			return made, nil
 		}
-		require.NoError(t, s.Mix(t.Context(), testEpoch, 0, []Short{number8(1), number8(2), number8(1)}, build))
+		require.NoError(t, mixOf(s, testEpoch, 0, []Short{number8(1), number8(2), number8(1)}, build))
 		for range 2 {
 			got, err := open().Batch(t.Context(), testEpoch, 0)
 			require.NoError(t, err)
-			require.Equal(t, &Sealed{made.Manifest, raw, false}, got)
+			require.Equal(t, made.Manifest, got.Manifest)
+			require.False(t, got.Confirmed)
+			require.Equal(t, raw, bytesOf(t, got))
 		}
 		p := progressOf(t, s, testEpoch)
 		require.Equal(t, []uint64{0}, p.Held)
@@ -246,7 +293,7 @@ func TestStoreKeepsBatches(t *testing.T) {
 		require.Empty(t, untold)
 
 		require.ErrorIs(t, s.Mix(t.Context(), testEpoch, 0, nil, nil), ErrMade)
-		require.NoError(t, s.Mix(t.Context(), testEpoch, 1, []Short{number8(2), number8(3)},
+		require.NoError(t, mixOf(s, testEpoch, 1, []Short{number8(2), number8(3)},
 			func(fresh []bool) (*onion.Batch, error) {
 				require.Equal(t, []bool{false, true}, fresh, "across batches")
 				return testBatch(1)
@@ -333,8 +380,8 @@ func TestStoresSealOnce(t *testing.T) {
 		var refused sync.Map
 		together(handles, 16, func(s *database, _ int) {
 			sealErr := s.Seal(context.Background(), testEpoch, 0,
-				func(uint64, []Row) (*onion.Batch, error) { return testBatch(0) })
-			mixErr := s.Mix(context.Background(), mixed, 0, []Short{number8(1)},
+				wholly(func(uint64, []Row) (*onion.Batch, error) { return testBatch(0) }))
+			mixErr := mixOf(s, mixed, 0, []Short{number8(1)},
 				func(fresh []bool) (*onion.Batch, error) {
 					if !slices.Equal(fresh, []bool{true}) {
 						t.Error("what a refused process learned was kept")
@@ -365,7 +412,7 @@ func TestProgressAmidMixes(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			for seq := range uint64(100) {
-				if err := s.Mix(context.Background(), testEpoch, seq, nil,
+				if err := mixOf(s, testEpoch, seq, nil,
 					func([]bool) (*onion.Batch, error) { return testBatch(seq) }); err != nil {
 					done <- err
 					return

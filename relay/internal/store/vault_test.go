@@ -49,9 +49,14 @@ func TestUpgrade(t *testing.T) {
 			insert := `INSERT INTO epochs (task, epoch, state, next) VALUES ($1, 3, 1, 7)`
 			_, err = db.Exec(insert, testEpoch.Task[:])
 			require.NoError(t, err)
+			batch, err := v.batchCipher(testEpoch, kindSealed, 5) // as a batch was kept then: in one
+			require.NoError(t, err)
+			insert = `INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES (1, 5, $1, $2, 1), (1, 6, $1, NULL, 1)`
+			_, err = db.Exec(insert, []byte("manifest"), encrypt(nil, batch, []byte("all of it")))
+			require.NoError(t, err)
 
 			_, err = Read(description)
-			require.ErrorContains(t, err, "its schema is version 1 of 6: start the relay once")
+			require.ErrorContains(t, err, "its schema is version 1 of 7: start the relay once")
 			opened := make(chan error, 4)
 			for range cap(opened) {
 				go func() {
@@ -69,7 +74,16 @@ func TestUpgrade(t *testing.T) {
 			s, err := readDatabase(description)
 			require.NoError(t, err)
 			defer s.Close()
-			require.Equal(t, Progress{ID: testEpoch, State: StateClosed, Next: 7}, progressOf(t, s, testEpoch))
+			require.Equal(t, Progress{ID: testEpoch, State: StateClosed, Next: 7, Held: []uint64{5}},
+				progressOf(t, s, testEpoch))
+			old, err := openBeside(description, v)
+			require.NoError(t, err)
+			kept, err := old.Batch(t.Context(), testEpoch, 5)
+			require.NoError(t, err)
+			require.Equal(t, "all of it", string(bytesOf(t, kept)))
+			require.NoError(t, old.Confirm(t.Context(), testEpoch, 5))
+			require.Equal(t, []int{0, 0}, old.(*database).counts(t, "pieces", "sweeps"))
+			require.NoError(t, old.Close())
 			tallies, err := s.Tallies(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, []Tally{{testEpoch, "limit", 8}}, tallies)
@@ -78,7 +92,7 @@ func TestUpgrade(t *testing.T) {
 			_, err = db.Exec(fmt.Sprintf(setVersion, 99))
 			require.NoError(t, err)
 			_, err = Open(description, 100, v)
-			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 6")
+			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 7")
 			_, err = Read(description)
 			require.ErrorContains(t, err, "version 99")
 		})

@@ -1,0 +1,333 @@
+package store
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// A batch is made outside of transactions, as it may take minutes: what it is made of does not change any more. An
+// attempt writes the batch's pieces as they come, several in a transaction, and the last transaction alone has the
+// batch refer to them. So nobody waits long for the one who writes, and a crash leaves pieces to which nothing refers.
+// They tell nothing: their key was in memory only. In particular they do not tell, beside the batch that is made then,
+// which of its slots are dummies, which another attempt draws anew.
+//
+//	Put …        the pieces so far, and the attempt in sweeps       a crash: the pieces are random to everyone
+//	last         the rest, the batch with the attempt's key, no      a crash: the batch is made
+//	             open batch, and the slots in sweeps
+//	Sweep …      the slots, and lost attempts, bit by bit           a crash: the next Sweep goes on
+//
+// A batch whose pieces fit into one transaction, as most do, is made in the last one alone.
+
+// groupBytes is how much of a batch is written in a transaction: on a slow disk, a fraction of a second. groupRows is
+// how many slots or tags are.
+var (
+	groupBytes = 4 << 20
+	groupRows  = 8192
+)
+
+// attempt is one try at making a batch.
+type attempt struct {
+	d     *database
+	ctx   context.Context
+	epoch int64 // its row
+	id    EpochID
+	seq   uint64
+	name  []byte // 8 random bytes
+	key   []byte
+	seal  cipher.AEAD
+
+	waiting [][]byte // pieces that are not in the store yet
+	size    int      // their bytes
+	next    int      // number of the first of them
+}
+
+// attemptName is the length of an attempt's name.
+const attemptName = 8
+
+// head is the number of what stands before the first piece that is put.
+const head = 0
+
+func (d *database) newAttempt(ctx context.Context, epoch int64, id EpochID, seq uint64) (*attempt, error) {
+	a := &attempt{d: d, ctx: ctx, epoch: epoch, id: id, seq: seq, name: make([]byte, attemptName),
+		key:  make([]byte, 32),
+		next: head + 1}
+	rand.Read(a.name)
+	rand.Read(a.key)
+	c, err := d.vault.batchCipher(id, kindSealed, seq)
+	if err != nil {
+		return nil, err
+	}
+	if a.seal, err = pieceCipher(c, a.key); err != nil || !d.engine.alone() {
+		return a, err
+	}
+	// No other process is at it: what a crash has left of this batch is in the way, where the disk is full.
+	const lost = `SELECT epoch, seq, made FROM sweeps WHERE epoch = $1 AND seq = $2 AND length(made) > 0`
+	return a, d.sweepAll(ctx, lost, epoch, seq)
+}
+
+// abandon deletes what an attempt has put, as the disk may be full of it.
+func (a *attempt) abandon() error {
+	if a.next == head+1 {
+		return nil
+	}
+	const own = `SELECT epoch, seq, made FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`
+	return a.d.sweepAll(context.WithoutCancel(a.ctx), own, a.epoch, a.seq, a.name)
+}
+
+// pieceCipher returns what encrypts the pieces of an attempt, or of a batch from before there were any.
+func pieceCipher(batch cipher.AEAD, key []byte) (cipher.AEAD, error) {
+	if _, broken := batch.(noCipher); broken || len(key) == 0 {
+		return batch, nil
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// put is the [Put] of an attempt.
+func (a *attempt) put(piece []byte) error {
+	a.waiting = append(a.waiting, encrypt(make([]byte, 0, len(piece)+sealedExtra), a.seal, piece))
+	if a.size += len(piece); a.size < groupBytes {
+		return nil
+	}
+	err := a.d.within(a.ctx, func(tx *transaction) error {
+		if err := tx.sweepLater(a.epoch, a.seq, a.name); err != nil {
+			return err
+		}
+		return a.write(tx)
+	})
+	if err != nil {
+		return fmt.Errorf("couldn't store a piece of a batch: %w", err)
+	}
+	a.next += len(a.waiting)
+	a.waiting, a.size = nil, 0
+	return nil
+}
+
+// write stores the pieces that wait.
+func (a *attempt) write(tx *transaction) error {
+	for i, piece := range a.waiting {
+		if err := a.insert(tx, a.next+i, piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *attempt) insert(tx *transaction, number int, piece []byte) error {
+	const store = `INSERT INTO pieces (epoch, seq, made, number, bytes) VALUES ($1, $2, $3, $4, $5)`
+	_, err := tx.exec(store, a.epoch, a.seq, a.name, number, piece)
+	return err
+}
+
+// finish stores the rest of an attempt and the batch, in the transaction that makes it. told says whether the relay
+// before knows of it.
+func (a *attempt) finish(tx *transaction, made *Made, told int) error {
+	c, err := tx.vault.batchCipher(a.id, kindSealed, a.seq)
+	if err != nil {
+		return err
+	}
+	if err := a.write(tx); err != nil {
+		return fmt.Errorf("couldn't store a batch: %w", err)
+	}
+	first := encrypt(make([]byte, 0, len(made.Head)+sealedExtra), a.seal, made.Head)
+	if err := a.insert(tx, head, first); err != nil {
+		return fmt.Errorf("couldn't store a batch: %w", err)
+	}
+	const store = `INSERT INTO batches (epoch, seq, manifest, bytes, told) VALUES ($1, $2, $3, $4, $5)`
+	if _, err = tx.exec(store, a.epoch, a.seq, made.Manifest, encrypt(a.name[:attemptName:attemptName], c, a.key),
+		told); err != nil {
+		return fmt.Errorf("couldn't store a batch: %w", err)
+	}
+	_, err = tx.exec(`DELETE FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`, a.epoch, a.seq, a.name)
+	return err
+}
+
+// sweepLater has the pieces of an attempt, or the slots of an open batch, deleted when the batch has been made.
+func (t *transaction) sweepLater(epoch int64, seq uint64, name []byte) error {
+	const store = `INSERT INTO sweeps (epoch, seq, made) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
+	_, err := t.exec(store, epoch, seq, name)
+	return err
+}
+
+// deleteSome deletes some of what is to be swept, and says whether there may be more.
+func (t *transaction) deleteSome(epoch int64, seq uint64, name []byte) (more bool, err error) {
+	most, n := int64(groupRows), int64(0)
+	if len(name) == 0 {
+		n, err = t.exec(`DELETE FROM slots WHERE epoch = $1 AND seq = $2 AND id IN (
+			SELECT id FROM slots WHERE epoch = $1 AND seq = $2 LIMIT $3)`, epoch, seq, most)
+	} else {
+		most = int64(max(groupBytes>>18, 1)) // of up to 1 MiB each, mostly
+		n, err = t.exec(`DELETE FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 AND number IN (
+			SELECT number FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 LIMIT $4)`, epoch, seq, name, most)
+	}
+	if err != nil {
+		return false, fmt.Errorf("couldn't delete what is left of a batch: %w", err)
+	}
+	return n == most, nil
+}
+
+// sweep deletes some of what is to be swept now, and the rest later.
+func (t *transaction) sweep(epoch int64, seq uint64, name []byte) error {
+	more, err := t.deleteSome(epoch, seq, name)
+	if err != nil || !more {
+		return err
+	}
+	return t.sweepLater(epoch, seq, name)
+}
+
+// leftover is a row of sweeps.
+type leftover struct {
+	epoch int64
+	seq   uint64
+	made  []byte
+}
+
+// Sweep is that of [Store].
+func (d *database) Sweep(ctx context.Context) error {
+	const due = `SELECT s.epoch, s.seq, s.made FROM sweeps s JOIN epochs e ON e.id = s.epoch WHERE e.state >= $1
+		OR EXISTS (SELECT 1 FROM batches b WHERE b.epoch = s.epoch AND b.seq = s.seq)`
+	return d.sweepAll(ctx, due, int(StateExpired))
+}
+
+// sweepAll sweeps what a query of sweeps lists.
+func (d *database) sweepAll(ctx context.Context, list string, args ...any) error {
+	all, err := collect(ctx, d.read, list, func(rows *sql.Rows) (l leftover, err error) {
+		err = rows.Scan(&l.epoch, &l.seq, &l.made)
+		l.made = append([]byte{}, l.made...) // an empty one is not NULL
+		return l, err
+	}, args...)
+	if err != nil {
+		return fmt.Errorf("couldn't look for what is left of batches: %w", err)
+	}
+	for _, l := range all {
+		for more := true; more; {
+			err := d.within(ctx, func(tx *transaction) (err error) {
+				if more, err = tx.deleteSome(l.epoch, l.seq, l.made); err != nil || more {
+					return err
+				}
+				_, err = tx.exec(`DELETE FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`, l.epoch, l.seq,
+					l.made)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Content is the bytes of a sealed batch, decrypted as they are read. It fails where the batch is confirmed meanwhile.
+type Content struct {
+	d     *database
+	ctx   context.Context
+	epoch int64
+	seq   uint64
+	name  []byte
+	seal  cipher.AEAD
+
+	numbers []int   // of the pieces
+	ends    []int64 // where each ends
+	at      int64   // of the next Read
+	piece   []byte  // the last one that was read
+	number  int     // its index; -1 for none
+}
+
+// content returns the bytes of a batch that refers to an attempt.
+func (d *database) content(ctx context.Context, id EpochID, seq uint64, refers []byte) (*Content, error) {
+	batch, err := d.vault.batchCipher(id, kindSealed, seq)
+	if err != nil {
+		return nil, err
+	}
+	c := &Content{d: d, ctx: ctx, seq: seq, name: []byte{}, number: -1}
+	var key []byte
+	if len(refers) > 0 {
+		c.name = refers[:attemptName]
+		sealed := refers[attemptName:]
+		if key, err = decrypt(batch, sealed[:nonceSize], sealed[nonceSize:]); err != nil {
+			return nil, err
+		}
+	}
+	if c.seal, err = pieceCipher(batch, key); err != nil {
+		return nil, err
+	}
+	const epoch = `SELECT id FROM epochs WHERE task = $1 AND epoch = $2`
+	if err := d.read.QueryRowContext(ctx, epoch, id.Task[:], id.Epoch).Scan(&c.epoch); err != nil {
+		return nil, fmt.Errorf("couldn't read a batch: %w", err)
+	}
+	const list = `SELECT number, length(bytes) FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 ORDER BY number`
+	end := int64(0)
+	_, err = collect(ctx, d.read, list, func(rows *sql.Rows) (_ struct{}, err error) {
+		var number int
+		var size int64
+		if err := rows.Scan(&number, &size); err != nil {
+			return struct{}{}, err
+		}
+		end += size - sealedExtra
+		c.numbers, c.ends = append(c.numbers, number), append(c.ends, end)
+		return struct{}{}, nil
+	}, c.epoch, seq, c.name)
+	if err == nil && len(c.ends) == 0 {
+		err = ErrNoBatch // confirmed in between
+	}
+	return c, err
+}
+
+// Size returns the number of bytes.
+func (c *Content) Size() int64 { return c.ends[len(c.ends)-1] }
+
+// Seek is that of [io.Seeker].
+func (c *Content) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += c.at
+	case io.SeekEnd:
+		offset += c.Size()
+	}
+	if offset < 0 {
+		return 0, errors.New("couldn't seek before the first byte of a batch")
+	}
+	c.at = offset
+	return offset, nil
+}
+
+// Read is that of [io.Reader].
+func (c *Content) Read(p []byte) (int, error) {
+	i, _ := slices.BinarySearch(c.ends, c.at+1)
+	if i == len(c.ends) {
+		return 0, io.EOF
+	}
+	if i != c.number {
+		if err := c.load(i); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, c.piece[int64(len(c.piece))-(c.ends[i]-c.at):])
+	c.at += int64(n)
+	return n, nil
+}
+
+// load reads a piece.
+func (c *Content) load(i int) error {
+	const find = `SELECT bytes FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 AND number = $4`
+	var sealed []byte
+	err := c.d.read.QueryRowContext(c.ctx, find, c.epoch, c.seq, c.name, c.numbers[i]).Scan(&sealed)
+	if err != nil {
+		return fmt.Errorf("couldn't read a piece of a batch: %w", err)
+	}
+	if c.piece, err = decrypt(c.seal, sealed[:nonceSize], sealed[nonceSize:]); err != nil {
+		return err
+	}
+	c.number = i
+	return nil
+}

@@ -1,0 +1,195 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// inGroups has a store write and delete a few rows or bytes in a transaction.
+func inGroups(t *testing.T, rows, size int) {
+	before, bytesBefore := groupRows, groupBytes
+	groupRows, groupBytes = rows, size
+	t.Cleanup(func() { groupRows, groupBytes = before, bytesBefore })
+}
+
+// piecesOf makes a batch of pieces, each of the rows' slots, in the order in which they come.
+func piecesOf(fail error) SealFunc {
+	return func(_ uint64, rows iter.Seq2[Row, error], put Put) (*Made, error) {
+		for row, err := range rows {
+			if err != nil {
+				return nil, err
+			}
+			if err := put(row.Slot); err != nil {
+				return nil, err
+			}
+		}
+		return &Made{Manifest: []byte("manifest"), Head: []byte("head")}, fail
+	}
+}
+
+// counts returns how many rows some tables have.
+func (d *database) counts(t *testing.T, tables ...string) (out []int) {
+	t.Helper()
+	for _, table := range tables {
+		var n int
+		require.NoError(t, d.read.QueryRow("SELECT COUNT(*) FROM "+table).Scan(&n))
+		out = append(out, n)
+	}
+	return out
+}
+
+// TestPieces: a batch that takes several transactions is read in any ranges, and nothing is left of it, nor of its
+// slots, when it is swept.
+func TestPieces(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		inGroups(t, 7, 1000)
+		s := open()
+		for i := range 10 {
+			verdicts(t, s, aSubmission(i, i))
+		}
+		require.NoError(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)))
+		require.Equal(t, []int{23, 31, 1}, s.counts(t, "slots", "pieces", "sweeps"), "30 slots, of which a group is gone")
+		require.NoError(t, s.Sweep(t.Context()))
+		require.Equal(t, []int{0, 31, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		b, err := open().Batch(t.Context(), testEpoch, 0)
+		require.NoError(t, err)
+		all := bytesOf(t, b)
+		require.Len(t, all, 4+30*100)
+		require.True(t, bytes.HasPrefix(all, []byte("head")))
+		for range 200 {
+			from := rand.IntN(len(all) + 10)
+			at, err := b.Content.Seek(int64(from), io.SeekStart)
+			require.NoError(t, err)
+			require.EqualValues(t, from, at)
+			part := make([]byte, rand.IntN(500))
+			n, err := io.ReadFull(b.Content, part)
+			want := all[min(from, len(all)):min(from+len(part), len(all))]
+			require.Equal(t, want, part[:n])
+			require.Equal(t, n < len(part), err != nil)
+		}
+		_, err = b.Content.Seek(-1, io.SeekStart)
+		require.Error(t, err)
+		require.NoError(t, s.Confirm(t.Context(), testEpoch, 0))
+		_, err = s.Batch(t.Context(), testEpoch, 0)
+		require.NoError(t, err)
+		_, err = b.Content.Seek(0, io.SeekStart)
+		require.NoError(t, err)
+		require.NoError(t, s.Sweep(t.Context()))
+		require.Equal(t, []int{0, 0, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		_, err = io.ReadAll(b.Content)
+		require.Error(t, err, "it is confirmed")
+	})
+}
+
+// TestAttempts: one that fails leaves nothing; one that is cut short leaves pieces that nobody can read, also with the
+// secret, until the batch is made.
+func TestAttempts(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		inGroups(t, 7, 1000)
+		s := open()
+		for i := range 10 {
+			verdicts(t, s, aSubmission(i, i))
+		}
+		late := errors.New("as the test asked")
+		require.ErrorIs(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(late)), late)
+		require.Equal(t, []int{30, 0, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+
+		var cut error
+		func() {
+			defer func() { cut, _ = recover().(error) }()
+			_ = s.Seal(t.Context(), testEpoch, 0, func(_ uint64, _ iter.Seq2[Row, error], put Put) (*Made, error) {
+				for range 15 {
+					if err := put(bytes.Repeat([]byte("slot"), 25)); err != nil {
+						return nil, err
+					}
+				}
+				panic(late) // it is killed
+			})
+		}()
+		require.ErrorIs(t, cut, late)
+		require.Equal(t, []int{30, 10, 1}, s.counts(t, "slots", "pieces", "sweeps"))
+		require.NoError(t, s.Sweep(t.Context()))
+		require.Equal(t, []int{30, 10, 1}, s.counts(t, "slots", "pieces", "sweeps"), "another process may be at it")
+		key, err := s.vault.batchCipher(testEpoch, kindSealed, 0)
+		require.NoError(t, err)
+		rows, err := s.read.Query("SELECT bytes FROM pieces")
+		require.NoError(t, err)
+		for rows.Next() {
+			var sealed []byte
+			require.NoError(t, rows.Scan(&sealed))
+			require.NotContains(t, string(sealed), "slot")
+			_, err = decrypt(key, sealed[:nonceSize], bytes.Clone(sealed[nonceSize:]))
+			require.Error(t, err, "the key of the batch opens no piece")
+		}
+		require.NoError(t, rows.Err())
+
+		over := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
+		require.NoError(t, s.Advance(t.Context(), over, StateExpired))
+		_, err = s.write.Exec("INSERT INTO sweeps SELECT id, 0, made FROM epochs, sweeps WHERE epochs.epoch = 4")
+		require.NoError(t, err)
+		require.NoError(t, s.Sweep(t.Context()))
+		require.Equal(t, []int{30, 10, 1}, s.counts(t, "slots", "pieces", "sweeps"), "what was cut short in another epoch")
+
+		again := open()
+		require.NoError(t, again.Seal(t.Context(), testEpoch, 0, piecesOf(nil)))
+		require.NoError(t, again.Sweep(t.Context()))
+		require.Equal(t, []int{0, 31, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		b, err := s.Batch(t.Context(), testEpoch, 0)
+		require.NoError(t, err)
+		require.Len(t, bytesOf(t, b), 4+30*100)
+	})
+}
+
+// TestMixAgain: what an attempt that was cut short has put into the replay set is fresh for its own number, and for no
+// other; of equal tags one is taken; a batch that is withheld has none of the pieces.
+func TestMixAgain(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		inGroups(t, 3, 1000)
+		s := open()
+		tags := func(from, n int) (out []Short) {
+			for i := range n {
+				out = append(out, number8(from+i))
+			}
+			rand.Shuffle(n, func(i, j int) { out[i], out[j] = out[j], out[i] })
+			return out
+		}
+		mix := func(seq uint64, tags []Short, want int, made *Made, fail error) {
+			t.Helper()
+			all := append([]Short{}, tags...)
+			err := s.Mix(t.Context(), testEpoch, seq, tags, func(f *Fresh, put Put) (*Made, error) {
+				taken := 0
+				for _, tag := range all {
+					if f.Take(tag) {
+						taken++
+					}
+				}
+				require.Equal(t, want, taken)
+				for range 30 {
+					require.NoError(t, put(make([]byte, 100)))
+				}
+				return made, fail
+			})
+			require.ErrorIs(t, err, fail)
+		}
+		late := errors.New("as the test asked")
+		made := &Made{Manifest: []byte("manifest"), Head: []byte("head")}
+		withheld := *made
+		withheld.Withheld = true
+		mix(0, tags(0, 20), 20, nil, late)
+		mix(0, tags(0, 20), 20, made, nil)
+		mix(1, append(append(tags(10, 20), tags(15, 15)...), tags(25, 5)...), 10, &withheld, nil)
+		require.NoError(t, s.Sweep(t.Context()))
+		for seq, size := range []int{4 + 3000, 4} {
+			b, err := s.Batch(t.Context(), testEpoch, uint64(seq))
+			require.NoError(t, err)
+			require.Len(t, bytesOf(t, b), size)
+		}
+		require.Equal(t, []int{32, 0}, s.counts(t, "pieces", "sweeps"))
+	})
+}

@@ -1,0 +1,155 @@
+package relay_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TestLargeBatch: a batch that neither relay permutes in memory comes out whole, once, with all that a mix drops
+// dropped, on either store.
+func TestLargeBatch(t *testing.T) {
+	const clients, perLane = 20, 12
+	eachEngine(t, func(t *testing.T, o relaytest.Options) {
+		o.Task = func(t *task.Task) { t.Batch.Size, t.Slots.Lanes, t.Slots.PerLane = clients, 2, perLane }
+		c := relaytest.New(t, o)
+		for hop := range 2 {
+			r, err := relay.New(c.Config(t, hop))
+			require.NoError(t, err)
+			relay.SpillAt(r, 5000)
+			c.Serve(t, r, c.Config(t, hop).Admin)
+		}
+		for i, body := range sealFrom(t, c, 0, clients) {
+			require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)))
+		}
+		batch, chain := c.Pull(t, 0, 0)
+		for lane := range 2 {
+			require.EqualValues(t, clients*perLane, chain[1].Lanes[lane].Out)
+			require.ElementsMatch(t, span(0, clients), c.Values(t, 0, batch)[lane])
+		}
+		for hop := range 2 {
+			left, err := filepath.Glob(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), ".shuffle*"))
+			require.NoError(t, err)
+			require.Empty(t, left)
+		}
+	})
+}
+
+// sizeFigures are what TestSize measures of a batch through two relays.
+type sizeFigures struct {
+	Slots       int     `json:"slots"`
+	Seconds     float64 `json:"seconds"` // from the last report to the batch at the last relay
+	RSS         [2]int  `json:"peak_rss_kb"`
+	MicrosCPU   [2]int  `json:"cpu_us_per_slot"` // of each relay, the taking of reports included
+	WorstIngest int     `json:"worst_report_ms"` // of reports that were sent meanwhile, and known already
+	Reports     int     `json:"reports_meanwhile"`
+}
+
+// TestSize measures batches of several sizes through two relays of their own processes: memory stays bounded, a slot
+// costs no more in a large batch than in a small one, and who reports meanwhile does not wait. With DOONA_FULL the
+// sizes are 10⁵ and 10⁶ slots, and DOONA_SIZE is one more.
+func TestSize(t *testing.T) {
+	sizes := []int{2000}
+	if os.Getenv("DOONA_FULL") != "" {
+		sizes = []int{100_000, 1_000_000}
+	}
+	if text := os.Getenv("DOONA_SIZE"); text != "" {
+		var more int
+		_, err := fmt.Sscan(text, &more)
+		require.NoError(t, err)
+		sizes = append(sizes, more)
+	}
+	var all []sizeFigures
+	for _, slots := range sizes {
+		all = append(all, measureSize(t, slots))
+		out, err := json.MarshalIndent(all, "", " ")
+		require.NoError(t, err)
+		t.Logf("%s", out)
+		if path := os.Getenv("DOONA_FIGURES"); path != "" {
+			require.NoError(t, os.WriteFile(path, out, 0o644))
+		}
+	}
+	for _, f := range all {
+		for hop := range 2 {
+			require.LessOrEqual(t, f.RSS[hop], 512<<10, "%d slots, hop %d", f.Slots, hop)
+		}
+	}
+}
+
+// measureSize sends a batch through two relays, 1000 slots a report.
+func measureSize(t *testing.T, slots int) sizeFigures {
+	t.Helper()
+	const perLane = 1000
+	n := slots / perLane
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
+		t.Batch.Size, t.Slots.PerLane = uint64(n), perLane
+	}})
+	relays := [2]*process{startProcess(t, c, 0), startProcess(t, c, 1)}
+	var begun [2]float64
+	for hop, p := range relays {
+		begun[hop] = cpuSeconds(t, p)
+	}
+	var first []byte
+	const group = 50
+	for from := 0; from < n; from += group {
+		for i, body := range sealFrom(t, c, from, min(group, n-from)) {
+			require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(from+i)))
+			if from+i == 0 {
+				first = body
+			}
+		}
+	}
+	out := sizeFigures{Slots: slots}
+	full := time.Now()
+	meanwhile, stop := context.WithCancel(t.Context())
+	var reporting sync.WaitGroup
+	reporting.Go(func() { out.report(meanwhile, t, c, first) })
+	require.Eventually(t, func() bool {
+		e := c.Status(t, 1).Epochs
+		return len(e) == 1 && e[0].Batches == 1
+	}, time.Hour, 20*time.Millisecond)
+	out.Seconds = time.Since(full).Seconds()
+	stop()
+	reporting.Wait()
+	waitConfirmed(t, c, 0, 1)
+	for hop, p := range relays {
+		out.RSS[hop] = peakRSS(t, p)
+		out.MicrosCPU[hop] = int(1e6 * (cpuSeconds(t, p) - begun[hop]) / float64(slots))
+	}
+	got := 0
+	_, err := c.Verifier.PullEach(t.Context(), c.Open, 1, 0, 0, handover.Before{}, func(*onion.SignedManifest) error {
+		return nil
+	}, func(_ int, chunk [][]byte) error {
+		got += len(chunk)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, slots, got)
+	return out
+}
+
+// report sends a report that is stored already, again and again, until ctx ends: it takes the same transaction.
+func (f *sizeFigures) report(ctx context.Context, t *testing.T, c *relaytest.Cascade, body []byte) {
+	for ctx.Err() == nil {
+		begun := time.Now()
+		if err := c.Post(ctx, 0, body, relaytest.Network(0)); err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+		f.WorstIngest = max(f.WorstIngest, int(time.Since(begun).Milliseconds()))
+		f.Reports++
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,176 @@
+package relay
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/doona-dp/doona/relay/internal/spill"
+	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// making is a batch that is being made.
+type making struct {
+	seq, submissions uint64
+	in               []uint64 // slots that came in, by lane
+	dummies          uint64   // that were added, in the first lane
+	source           *onion.SignedManifest
+}
+
+// signBatch signs what a writer has been given.
+func (r *Relay) signBatch(s *served, epoch uint64, m *making, w *onion.BatchWriter) (*store.Made, error) {
+	added := make([]uint64, len(m.in))
+	if w.Filled() {
+		added[0] = m.dummies
+	}
+	signed, head, err := w.Finish(s.sign, onion.Context{TaskID: s.ID, Epoch: epoch, Hop: s.hop}, m.seq, m.submissions,
+		m.in, added, m.source)
+	if err != nil {
+		return nil, err
+	}
+	return &store.Made{Manifest: signed.Manifest, Head: head}, nil
+}
+
+// destroy makes a batch that has no slots.
+func (r *Relay) destroy(s *served, epoch uint64, m *making) (*store.Made, error) {
+	made, err := r.signBatch(s, epoch, m, onion.NewBatchWriter(len(m.in), nil))
+	if err == nil {
+		made.Withheld = true
+	}
+	return made, err
+}
+
+// shuffle returns a shuffle of slots of a size, of which so many are expected in each lane.
+func (r *Relay) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
+	return spill.New(r.cfg.Scratch, size, expect, r.memory)
+}
+
+// opening is a batch of the relay before as it comes: its slots are opened a chunk at a time, and go to a shuffle
+// with their tags before them.
+type opening struct {
+	r        *Relay
+	s        *served
+	opener   *onion.Opener
+	key      store.EpochKey
+	manifest *onion.Manifest
+	slots    *spill.Shuffle // nil before the first
+	tags     []store.Short
+}
+
+// newOpening prepares for the batches of an epoch. One without a key opens nothing.
+func (r *Relay) newOpening(s *served, epoch uint64) (o *opening, err error) {
+	o = &opening{r: r, s: s}
+	o.opener, err = s.opener(epoch)
+	if errors.Is(err, keyfile.ErrErased) {
+		return o, nil
+	}
+	if err == nil {
+		o.key, err = r.vault.EpochKey(s.epochID(epoch))
+	}
+	return o, err
+}
+
+// The head of what an opening gives to its shuffle: a byte that says whether it is a slot, and the slot's tag.
+const (
+	recordHead = 1 + len(store.Short{})
+	isDummy    = 0
+	isSlot     = 1
+)
+
+// begin makes room for the slots that a manifest tells of. It is called when the hashes of all chunks are there, so
+// that the counts are no larger than what has come.
+func (o *opening) begin() (err error) {
+	if o.slots != nil {
+		return nil
+	}
+	expect := counts(o.manifest, o.s.Task)
+	o.tags = make([]store.Short, 0, total(expect))
+	o.slots, err = o.r.shuffle(recordHead+o.s.layout.SlotSize(o.s.hop+1), expect)
+	return err
+}
+
+// take opens a chunk's slots.
+func (o *opening) take(lane int, slots [][]byte) error {
+	if o.opener == nil { // no key: the batch is refused when it has come
+		return nil
+	}
+	if err := o.begin(); err != nil {
+		return err
+	}
+	for _, slot := range openAll(o.opener, o.key, lane, slots) {
+		if slot.next == nil {
+			continue
+		}
+		o.tags = append(o.tags, slot.tag)
+		if err := o.add(isSlot, lane, slot.tag, slot.next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *opening) add(kind byte, lane int, tag store.Short, slot []byte) error {
+	record := make([]byte, 0, recordHead+len(slot))
+	return o.slots.Add(lane, append(append(append(record, kind), tag[:]...), slot...))
+}
+
+// close forgets the slots.
+func (o *opening) close() {
+	if o.slots != nil {
+		o.slots.Close()
+	}
+}
+
+// write writes the slots that are fresh, and the dummies, in a uniform order, and counts the slots of each lane and
+// what is left out.
+func (o *opening) write(fresh *store.Fresh, w *onion.BatchWriter) (valid []uint64, repeats int, err error) {
+	valid = make([]uint64, o.s.Slots.Lanes)
+	err = o.slots.Each(func(lane int, record []byte) error {
+		if record[0] == isSlot {
+			if !fresh.Take(store.Short(record[1:recordHead])) {
+				repeats++
+				return nil
+			}
+			valid[lane]++
+		}
+		return w.Add(lane, record[recordHead:])
+	})
+	return valid, repeats, err
+}
+
+// openedSlot is a slot that opened. One key opens one ciphertext to one tag, so the tag alone
+// recognizes a ciphertext that comes again.
+type openedSlot struct {
+	tag  store.Short
+	next []byte // nil where it does not open
+}
+
+// openAll opens slots of a lane on all cores, with their tags hashed under an epoch's key.
+func openAll(opener *onion.Opener, key store.EpochKey, lane int, sealed [][]byte) []openedSlot {
+	all := make([]openedSlot, len(sealed))
+	const run = 64
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for from := next.Add(run) - run; from < int64(len(all)); from = next.Add(run) - run {
+				for i := from; i < min(from+run, int64(len(all))); i++ {
+					all[i] = openOne(opener, key, lane, sealed[i])
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return all
+}
+
+func openOne(opener *onion.Opener, key store.EpochKey, lane int, sealed []byte) (o openedSlot) {
+	tag, next, err := opener.OpenSlot(lane, sealed)
+	if err == nil {
+		o.next, o.tag = next, key.Tag(tag[:])
+	}
+	return o
+}

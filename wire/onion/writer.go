@@ -1,0 +1,101 @@
+package onion
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/doona-dp/doona/wire/codec"
+)
+
+// BatchWriter makes a batch whose slots memory does not hold: it hands on chunk after chunk, and what stands before
+// the first chunk last, as that holds the hashes of all.
+type BatchWriter struct {
+	put    func(chunk []byte) error
+	counts []uint64 // slots, by lane
+	lane   int      // of the chunk that is filling
+	slots  int      // in it
+	chunk  []byte
+	hashes []byte
+}
+
+// NewBatchWriter returns a writer of a batch with so many lanes. put gets the form between hops of one chunk after the
+// other, and may keep none.
+func NewBatchWriter(lanes int, put func(chunk []byte) error) *BatchWriter {
+	return &BatchWriter{put: put, counts: make([]uint64, lanes), hashes: []byte{}}
+}
+
+// Add adds a slot. Lanes come in order, and all slots have one size.
+func (w *BatchWriter) Add(lane int, slot []byte) error {
+	if lane < w.lane || lane >= len(w.counts) {
+		return fmt.Errorf("invalid batch: lane %d behind lane %d of %d", lane, w.lane, len(w.counts))
+	}
+	if lane > w.lane || w.slots == ChunkSlots {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		w.lane = lane
+	}
+	w.chunk = append(w.chunk, slot...)
+	w.slots++
+	w.counts[lane]++
+	return nil
+}
+
+// flush hands on the chunk that is filling.
+func (w *BatchWriter) flush() error {
+	if w.slots == 0 {
+		return nil
+	}
+	sum := sha256.Sum256(w.chunk)
+	w.hashes = append(w.hashes, sum[:]...)
+	var out bytes.Buffer
+	out.Grow(len(w.chunk) + 5)
+	to := codec.NewWriter(&out)
+	to.Bytes(w.chunk)
+	w.chunk, w.slots = w.chunk[:0], 0
+	if to.Err != nil {
+		return to.Err
+	}
+	return w.put(out.Bytes())
+}
+
+// Filled says whether any slot was added.
+func (w *BatchWriter) Filled() bool { return w.slots > 0 || len(w.hashes) > 0 }
+
+// Finish hands on the last chunk, signs the batch and returns its manifest and what stands before the first chunk. in,
+// added and source are those of [NewDilutedBatch].
+func (w *BatchWriter) Finish(key ed25519.PrivateKey, c Context, seq, submissions uint64, in, added []uint64,
+	source *SignedManifest) (signed *SignedManifest, head []byte, err error) {
+	if err := w.flush(); err != nil {
+		return nil, nil, err
+	}
+	counts := make([]LaneCount, len(w.counts))
+	for i, n := range w.counts {
+		if n > in[i]+added[i] {
+			return nil, nil, errMore(i, n, in[i], added[i])
+		}
+		counts[i] = LaneCount{In: in[i], Added: added[i], Out: n, Dropped: in[i] + added[i] - n}
+	}
+	signed, err = signManifest(key, c, seq, submissions, counts, hashChunks(w.counts, w.hashes), source)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out bytes.Buffer
+	writeHead(codec.NewWriter(&out), signed, w.hashes)
+	return signed, out.Bytes(), nil
+}
+
+// writeHead writes what stands before the first chunk.
+func writeHead(w *codec.Writer, signed *SignedManifest, hashes []byte) {
+	w.Array(4)
+	w.Bytes(signed.Manifest)
+	w.Bytes(signed.Signature)
+	w.Bytes(hashes)
+	w.Array(len(hashes) / sha256.Size)
+}
+
+func errMore(lane int, out, in, added uint64) error {
+	return fmt.Errorf("invalid batch: %d slots out of lane %d, %d in, %d added", out, lane, in, added)
+}
