@@ -50,7 +50,7 @@ func (a *Aggregate) Ask(texts []string, confidence float64) ([]Count, error) {
 			}
 			c.Clients = s.count(cells)
 			c.Lo, c.Hi = s.interval(cells, protocols.Quantile(each))
-			s.claim(padded[i])
+			s.claim(padded[i], 1)
 			done[string(padded[i])] = c
 		}
 		out[i] = Count{texts[i], c.Clients, c.Lo, c.Hi}
@@ -62,19 +62,48 @@ func (a *Aggregate) Ask(texts []string, confidence float64) ([]Count, error) {
 type scene struct {
 	*Aggregate
 	mean, variance []float64 // Of the messages of a cell, by table, without those of frequent texts.
-	claimed        map[uint64]bool
+	full           []int     // Cells of each table that have more than the background, and nobody claims.
+	claims         []uint8   // How many known texts have a cell.
 }
 
 func newScene(a *Aggregate) *scene {
-	s := &scene{Aggregate: a, claimed: map[uint64]bool{}}
-	b := a.m.plan.b
-	for table := range a.m.plan.tables() {
-		first := uint64(table) * b
-		mean, variance := background(a.counts[first : first+b])
-		s.mean, s.variance = append(s.mean, mean), append(s.variance, variance)
-	}
+	tables := a.m.plan.tables()
+	s := &scene{Aggregate: a, mean: make([]float64, tables), variance: make([]float64, tables),
+		full: make([]int, tables), claims: make([]uint8, len(a.counts))}
+	s.refresh()
 	return s
 }
+
+// refresh takes the background from the cells that no known text has, or from all where there is none.
+func (s *scene) refresh() {
+	b := int(s.m.plan.b)
+	for table := range s.mean {
+		free := make([]uint64, 0, b)
+		for y := table * b; y < (table+1)*b; y++ {
+			if s.claims[y] == 0 {
+				free = append(free, s.counts[y])
+			}
+		}
+		if len(free) == 0 {
+			free = s.counts[table*b : (table+1)*b]
+		}
+		s.mean[table], s.variance[table] = background(free)
+		s.full[table] = 0
+		for _, n := range free {
+			if s.isFull(table, n) {
+				s.full[table]++
+			}
+		}
+	}
+}
+
+// isFull says whether so many messages are more than the background of a table has.
+func (s *scene) isFull(table int, messages uint64) bool {
+	return float64(messages) > most(s.mean[table])
+}
+
+// most returns how many messages of a cell count as background at most.
+func most(mean float64) float64 { return mean + trim*math.Sqrt(mean) + 1 }
 
 // trim is how many standard deviations, of a Poisson law, above the mean a cell's messages may be to count as
 // background.
@@ -94,7 +123,7 @@ func background(counts []uint64) (mean, variance float64) {
 		}
 		mean = sum / n
 		variance = max(mean, squares/n-mean*mean)
-		next := mean + trim*math.Sqrt(mean) + 1
+		next := most(mean)
 		if next >= limit {
 			break
 		}
@@ -104,19 +133,34 @@ func background(counts []uint64) (mean, variance float64) {
 }
 
 // whole returns the cells of a padded text in the tables that hash all of it; free leaves out those that are claimed.
-func (s *scene) whole(text []byte, free bool) (cells []uint64) {
-	for table := s.m.plan.levels - 1; table < s.m.plan.tables(); table++ {
-		if y := s.m.plan.of(table, text); !free || !s.claimed[y] {
+func (s *scene) whole(text []byte, free bool) []uint64 { return s.cells(text, s.m.plan.levels-1, free) }
+
+// checks returns the cells of a padded text in the checks that are not claimed.
+func (s *scene) checks(text []byte) []uint64 { return s.cells(text, s.m.plan.levels, true) }
+
+// cells returns the cells of a padded text in tables from the first on that hash all of it.
+func (s *scene) cells(text []byte, first int, free bool) (cells []uint64) {
+	state := absorb(s.m.plan.seed, text)
+	for table := first; table < s.m.plan.tables(); table++ {
+		if y := s.m.plan.number(table, state); !free || s.claims[y] == 0 {
 			cells = append(cells, y)
 		}
 	}
 	return cells
 }
 
-// claim marks all cells of a text.
-func (s *scene) claim(text []byte) {
+// tableOf returns the table of a cell.
+func (s *scene) tableOf(y uint64) int { return int(y / s.m.plan.b) }
+
+// claim marks all cells of a text as those of a known one, or no longer with -1.
+func (s *scene) claim(text []byte, by int) {
 	for table := range s.m.plan.tables() {
-		s.claimed[s.m.plan.of(table, text)] = true
+		y := s.m.plan.of(table, text)
+		before := s.claims[y]
+		s.claims[y] = uint8(min(255, int(before)+by))
+		if (before == 0) != (s.claims[y] == 0) && s.isFull(table, s.counts[y]) {
+			s.full[table] -= by
+		}
 	}
 }
 

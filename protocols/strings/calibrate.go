@@ -89,22 +89,30 @@ func (*Protocol) Dilute(t *task.Task, d protocols.Dilution) error {
 	return nil
 }
 
-// begin returns the tables of a task, b being 0 where the task does not name it: a level per byte up to 24, from there
-// on one for two, and a check for two levels and two more.
+// levelBits is how many bits a level hashes beyond those of the level before, of texts of up to 8 bytes, and of longer
+// ones. The finer, the fewer prefixes come to fall in cells that are full for the sake of others; but the more tables,
+// the less does each say of a text whose neighbours have much of it in common.
+const (
+	levelBits     = 3
+	levelBitsLong = 4
+)
+
+// begin returns the tables of a task, b being 0 where the task does not name it.
 func begin(t *task.Task) (p plan, err error) {
 	if err := checkQuery(t); err != nil {
 		return p, err
 	}
 	p.length = int(t.Input.Bins)
-	p.levels = p.length
-	if p.length > 24 {
-		p.levels = max(24, (p.length+1)/2)
+	each := levelBitsLong
+	if p.length <= 8 {
+		each = levelBits
 	}
-	levels, err := kept(t, "levels", uint64(p.levels), 1, min(maxTable, t.Input.Bins))
-	if err != nil {
+	levels := uint64(1 + (max(0, 8*p.length-firstBits)+each-1)/each)
+	most := mostLevels(t.Input.Bins)
+	if levels, err = kept(t, "levels", min(levels, most), 1, most); err != nil {
 		return p, err
 	}
-	checks, err := kept(t, "checks", 2+levels/4, 1, maxTable)
+	checks, err := kept(t, "checks", 5+(levels+4)/5, 1, maxChecks)
 	if err != nil {
 		return p, err
 	}

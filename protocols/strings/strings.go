@@ -1,9 +1,9 @@
 // Package strings finds texts that many clients hold and nobody could list beforehand: one message of a few bytes
 // per client, one round.
 //
-// A text of up to L bytes is padded to L. There are T = D + C tables of b cells each. Table ℓ ≤ D, a level, hashes
-// the first ⌈ℓL/D⌉ bytes; the last C tables, the checks, hash all L again. A client draws one table τ of all T,
-// uniformly and in secret, and sends the cell
+// A text of up to L bytes is padded to L. There are T = D + C tables of b cells each. The first D, the levels, hash
+// prefixes of it: 16 bits, then some three or four more from one to the next, the last one all. The others, the checks,
+// hash all of it again. A client draws one table τ of all T, uniformly and in secret, and sends the cell
 //
 //	y = b·τ + h_τ(x)                                                                              (1)
 //
@@ -13,8 +13,9 @@
 //
 //	ĉ_τ = (N_τ − nγ/(Tb) − D′M/(Tb)) · T/(1−γ)                                                    (2)
 //
-// up to those whose text falls in the same cell by chance. [Aggregate.Ask] counts given texts in the tables that hash
-// all of a text. Levels are for a search from one prefix to the next.
+// up to those whose text falls in the same cell by chance. [Aggregate.Find] goes from one level to the next, keeps the
+// prefixes that are likeliest, and lists those texts whose checks have what chance does not leave there.
+// [Aggregate.Ask] counts given texts in the tables that hash all of a text.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's text, whatever its length. With noise by relays if one of
 // them is honest, and no client need be: a pool, accountant.PoolDelta with b. With that of clients, for n_min honest
@@ -23,8 +24,9 @@
 //
 // Accuracy: the variance of a count over all tables is (n + all dummies)/b, and a little for the count's own.
 //
-// Limits: a count of one text uses C + 1 of the T tables alone. Some 250 clients who
-// agree plant a text that nobody has, and a malicious relay M/250 of them by its choice of dummies. If all relays
+// Limits: a count of one text uses C + 1 of the T tables alone, or C where it was found. Some 15 standard deviations of
+// such a count over all tables are found, about 250 clients for M ≈ n. As many clients who agree plant a text that
+// nobody has, and a malicious relay M/250 of them by its choice of dummies. If all relays
 // collude with the verifier, it has what was hashed of each client's text; with noise by clients ε₀ = ln(1 + b(1−γ)/γ)
 // is left.
 package strings
@@ -47,10 +49,11 @@ const Name = "strings"
 const RulePool = "pool"
 
 const (
-	leastB   = 3       // Two cells would fall under another rule of randomized response.
-	mostText = 1 << 16 // Bytes of a text before it is cut.
-	maxTable = 64      // Levels, and checks.
-	maxCells = 1 << 22 // Of all tables, so that an aggregate has at most 32 MB.
+	leastB    = 3       // Two cells would fall under another rule of randomized response.
+	mostText  = 1 << 16 // Bytes of a text before it is cut.
+	maxLevels = 128
+	maxChecks = 64
+	maxCells  = 1 << 22 // Of all tables, so that an aggregate has at most 32 MB.
 )
 
 // Protocol is the protocol's row in the table of all.
@@ -112,8 +115,8 @@ func planOf(t *task.Task) (p plan, err error) {
 		most     uint64
 		received *uint64
 	}{
-		{"b", leastB, maxCells, &p.b}, {"checks", 1, maxTable, &checks},
-		{"levels", 1, min(maxTable, t.Input.Bins), &levels},
+		{"b", leastB, maxCells, &p.b}, {"checks", 1, maxChecks, &checks},
+		{"levels", 1, mostLevels(t.Input.Bins), &levels},
 	} {
 		v, _ := t.Param(number.key)
 		if v.Den != 1 || v.Num < int64(number.least) || uint64(v.Num) > number.most {
@@ -157,10 +160,25 @@ func (p plan) tables() int { return p.levels + p.checks }
 // cells returns the number of cells of all tables.
 func (p plan) cells() uint64 { return p.b * uint64(p.tables()) }
 
-// prefix returns how many bytes of a text a table hashes.
+// firstBits is how many bits the first level hashes, if there are others: as many as a search can go through.
+const firstBits = 16
+
+// prefix returns how many bits of a text a table hashes: the first level 16, each further one about as many more, the
+// last one and the checks all.
 func (p plan) prefix(table int) int {
-	level := min(table+1, p.levels)
-	return (level*p.length + p.levels - 1) / p.levels
+	bits := 8 * p.length
+	if table >= p.levels-1 {
+		return bits
+	}
+	return firstBits + (table*(bits-firstBits)+p.levels-2)/(p.levels-1)
+}
+
+// mostLevels returns how many levels a text of so many bytes can have: each hashes a bit more than that before.
+func mostLevels(length uint64) uint64 {
+	if length <= firstBits/8 {
+		return 1
+	}
+	return min(maxLevels, 8*length-firstBits+1)
 }
 
 // The hash is FNV-1a of 64 bits over the task's canonical form and the text, continued by each level, and for each
@@ -176,10 +194,12 @@ const (
 // absorb returns the state of FNV-1a after more bytes.
 func absorb(state uint64, more []byte) uint64 {
 	for _, c := range more {
-		state = (state ^ uint64(c)) * prime
+		state = absorb1(state, c)
 	}
 	return state
 }
+
+func absorb1(state uint64, c byte) uint64 { return (state ^ uint64(c)) * prime }
 
 // cell returns h_τ of a prefix, from the state after it.
 func (p plan) cell(table int, state uint64) uint64 {
@@ -190,9 +210,21 @@ func (p plan) cell(table int, state uint64) uint64 {
 }
 
 // of returns the number of the message that a padded text has in a table, (1).
-func (p plan) of(table int, text []byte) uint64 {
-	return p.b*uint64(table) + p.cell(table, absorb(p.seed, text[:p.prefix(table)]))
+func (p plan) of(table int, text []byte) uint64 { return p.number(table, p.state(table, text)) }
+
+// state returns the state of the hash after what a table hashes. Bits of a byte in part are absorbed as the number that
+// they are.
+func (p plan) state(table int, text []byte) uint64 {
+	bits := p.prefix(table)
+	state := absorb(p.seed, text[:bits/8])
+	if rest := bits % 8; rest > 0 {
+		state = absorb1(state, text[bits/8]>>(8-rest))
+	}
+	return state
 }
+
+// number returns the number of the message of a table, from the state after what it hashes.
+func (p plan) number(table int, state uint64) uint64 { return p.b*uint64(table) + p.cell(table, state) }
 
 // slots returns how a message travels: one slot of as few bytes as hold the number of a cell.
 func (p plan) slots() task.Slots {

@@ -52,3 +52,18 @@ func (p plan) pad(text []byte) ([]byte, error) {
 	copy(out, text[:end])
 	return out, nil
 }
+
+// unpad returns the text that was padded, and whether there is one: after the first zero come only zeros, and
+// before it is UTF-8.
+func unpad(padded []byte) (string, bool) {
+	end := len(padded)
+	for end > 0 && padded[end-1] == 0 {
+		end--
+	}
+	for _, c := range padded[:end] {
+		if c == 0 {
+			return "", false
+		}
+	}
+	return string(padded[:end]), utf8.Valid(padded[:end])
+}

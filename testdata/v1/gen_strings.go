@@ -38,7 +38,7 @@ func stringsVectors() vectorSet {
 			{"crowd", "claim.assumption", "a claim that needs a crowd",
 				func(t *task.Task) { t.Claim.Assumption = task.CrowdHonest }},
 			{"cells", "noise", "a pool over the levels alone", func(t *task.Task) { noise := *t.Noise; noise.Cells, t.Noise = 60, &noise }},
-			{"levels", "params.levels", "more levels than bytes", func(t *task.Task) { t.Params[2].Value = rational("6") }},
+			{"levels", "params.levels", "more levels than bits", func(t *task.Task) { t.Params[2].Value = rational("26") }},
 			{"gamma", "params", "noise by clients and by relays", func(t *task.Task) {
 				t.Params = []task.Param{t.Params[0], t.Params[1], {Key: "gamma", Value: rational("1/4")}, t.Params[2]}
 			}},

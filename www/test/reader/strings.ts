@@ -48,7 +48,8 @@ export function strings(task: Task): Protocol {
   const length = Number(task.bins);
   const b = whole(task, 'b', 3n, 1n << 22n);
   const checks = Number(whole(task, 'checks', 1n, 64n));
-  const levels = Number(whole(task, 'levels', 1n, task.bins < 64n ? task.bins : 64n));
+  const mostLevels = task.bins < 3n ? 1n : task.bins * 8n - 15n;
+  const levels = Number(whole(task, 'levels', 1n, mostLevels < 128n ? mostLevels : 128n));
   const tables = levels + checks;
   const cells = b * BigInt(tables);
   const { noise } = task;
@@ -64,8 +65,10 @@ export function strings(task: Task): Protocol {
   checkSlots(task, 'full', 1n, 1n, size);
   const seed = absorb(14695981039346656037n, task.canonical);
   const cell = (text: Uint8Array, table: number) => {
-    const prefix = text.subarray(0, Math.ceil((Math.min(table + 1, levels) * length) / levels));
-    return finish(absorb(seed, prefix), table) % b;
+    const bits = table < levels - 1 ? 16 + Math.ceil((table * (8 * length - 16)) / (levels - 1)) : 8 * length;
+    const whole = Math.floor(bits / 8);
+    const rest = bits % 8 ? [text[whole]! >> (8 - (bits % 8))] : [];
+    return finish(absorb(seed, Uint8Array.of(...text.subarray(0, whole), ...rest)), table) % b;
   };
   const read = (lane: number, message: Uint8Array) => {
     inLane(lane, 0);

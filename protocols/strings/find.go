@@ -1,0 +1,348 @@
+package strings
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Found is what a search for frequent texts came to.
+type Found struct {
+	Texts []Count // By falling number of clients. Each interval by itself has the confidence asked for, given found.
+
+	// Least is how many clients a text must have to be found in about 98 of 100 batches, 0 if there are no messages.
+	Least float64
+
+	// FalseChance bounds the probability that a text is listed that nobody has, by chance.
+	FalseChance float64
+}
+
+// The search. Passes look for texts of fewer and fewer clients; what one lists the next ones take as known.
+const (
+	wide        = 1 << 15 // Prefixes that are kept of a level where texts of the fewest clients are looked for.
+	narrow      = 1 << 12 // And where each has more.
+	mostPasses  = 16
+	lastPasses  = 6 // Of them, for the fewest clients.
+	falseChance = .005
+	leastSigmas = 12.5 // Standard deviations of a count over all tables that a text must have of its own.
+	sureSigmas  = 2.1  // So far above the threshold a text is found in 98 of 100 batches.
+	fewestFree  = 3    // Checks that no listed text has the cell of.
+)
+
+// search is the state of a search.
+type search struct {
+	*scene
+	model *model
+	list  [][]byte  // Padded.
+	sizes []float64 // Messages of each in each of its cells.
+	known map[string]bool
+}
+
+// Find lists frequent texts. The levels alone propose them, and the checks decide, whose counts had no part in it: a
+// text must have so many messages there as one without clients has with a probability of FalseChance for all of all
+// passes together. Each listed text claims its cells, and what is there does not count for others.
+func (a *Aggregate) Find(confidence float64) Found {
+	s := &search{scene: newScene(a), known: map[string]bool{}}
+	out := Found{FalseChance: falseChance}
+	if a.messages() == 0 {
+		return out
+	}
+	least := s.least()
+	need := s.needed()
+	sure := need + sureSigmas*math.Sqrt(need+need*need/(leastSigmas*leastSigmas))
+	out.Least = max(least*a.m.unit(), sure/(1-a.m.gamma()))
+	left := mostPasses - lastPasses
+	for ref := float64(a.Reports()) / 8 / a.m.unit(); ref > 1.4*least && left > 0; ref /= 2 {
+		s.pass(ref, narrow)
+		left--
+	}
+	for range lastPasses {
+		if s.pass(least, wide) == 0 {
+			break
+		}
+	}
+	s.secondLook(least)
+	out.Texts = s.counted(confidence, least)
+	return out
+}
+
+// least returns how many messages in each of its cells a text has that is found in 98 of 100 batches.
+func (s *search) least() float64 {
+	var tables []int
+	for table := s.m.plan.levels; table < s.m.plan.tables(); table++ {
+		tables = append(tables, table)
+	}
+	limit, mean := 0, 0.0
+	ref := 1.0
+	for _, table := range tables {
+		mean += s.mean[table]
+	}
+	for range 4 { // Where the counts are capped goes with it.
+		limit = threshold(s.null(tables, ref, true), chance)
+		ref = (float64(limit) - mean + sureSigmas*math.Sqrt(float64(limit))) / float64(len(tables))
+	}
+	return ref
+}
+
+// chance is that of each text that a pass proposes.
+const chance = falseChance / (mostPasses * wide)
+
+// pass looks for texts that have so many messages in each of their cells, and returns how many it lists.
+func (s *search) pass(ref float64, width int) (more int) {
+	s.refresh()
+	s.model = newModel(s.list)
+	nodes := s.beam(ref, width)
+	for _, c := range s.shortlist(nodes, ref) {
+		if s.passes(c, ref, true) {
+			s.list = append(s.list, c)
+			s.sizes = append(s.sizes, s.size(s.checks(c)))
+			s.known[string(c)] = true
+			s.claim(c, 1)
+			more++
+		}
+	}
+	return more
+}
+
+// shortlist returns those of the beam that may pass, the likeliest by levels and checks together first.
+func (s *search) shortlist(nodes []node, ref float64) [][]byte {
+	type entry struct {
+		text  []byte
+		score float64
+	}
+	var entries []entry
+	for _, n := range nodes {
+		free := s.checks(n.text)
+		if s.known[string(n.text)] || !s.enough(free, ref) {
+			continue
+		}
+		score := float64(n.score) / nat
+		for _, y := range free {
+			mean := s.mean[s.tableOf(y)]
+			score += min(float64(s.counts[y])*math.Log1p(ref/mean)-ref, math.Log(float64(s.m.plan.b)))
+		}
+		entries = append(entries, entry{n.text, score})
+	}
+	slices.SortStableFunc(entries, func(x, y entry) int { return cmp.Compare(y.score, x.score) })
+	out := make([][]byte, len(entries))
+	for i, e := range entries {
+		out[i] = e.text
+	}
+	return out
+}
+
+// size returns by how much each of some cells has more messages than the background, on average.
+func (s *search) size(cells []uint64) float64 {
+	more, _ := s.excess(cells)
+	return max(0, more) / float64(len(cells))
+}
+
+// enough says whether cells have half of what a text has there that has ref in each.
+func (s *search) enough(cells []uint64, ref float64) bool {
+	return s.capped(cells, ref)-s.meanOf(cells) >= ref*float64(len(cells))/2
+}
+
+// own returns by how much the messages in a text's unclaimed cells are more than the background. A level whose cell has
+// more than the checks' would be that of a prefix that others share, and does not count.
+func (s *search) own(text []byte) float64 {
+	checks := s.checks(text)
+	own, _ := s.excess(checks)
+	size := s.size(checks)
+	for level := range s.m.plan.levels {
+		y := s.m.plan.of(level, text)
+		more := float64(s.counts[y]) - s.mean[level]
+		if s.claims[y] == 0 && more <= size+trim*math.Sqrt(size+s.mean[level]) {
+			own += more
+		}
+	}
+	return own
+}
+
+// needed returns how many messages of its own a text must have: clients who agree, fewer than this, plant none.
+func (s *search) needed() float64 {
+	total := 0.0
+	for _, v := range s.variance {
+		total += v
+	}
+	return leastSigmas * math.Sqrt(total)
+}
+
+// passes says whether a text's checks have more messages than chance leaves there.
+func (s *search) passes(c []byte, ref float64, alone bool) bool {
+	free := s.checks(c)
+	return len(free) >= min(fewestFree, s.m.plan.checks) && s.enough(free, ref) && s.own(c) >= s.needed() &&
+		s.capped(free, ref) >= float64(threshold(s.null(s.tablesOf(free), ref, alone), chance))
+}
+
+// secondLook takes from the list those that do not pass if all others are known, and those that have too few cells of
+// their own to tell.
+func (s *search) secondLook(ref float64) {
+	s.refresh()
+	for i := len(s.list) - 1; i >= 0; i-- {
+		c := s.list[i]
+		s.claim(c, -1)
+		if s.passes(c, ref, false) {
+			s.claim(c, 1)
+		} else {
+			s.list, s.sizes = slices.Delete(s.list, i, i+1), slices.Delete(s.sizes, i, i+1)
+		}
+	}
+	s.refresh()
+}
+
+// counted returns the counts of the list.
+func (s *search) counted(confidence, ref float64) []Count {
+	out := make([]Count, 0, len(s.list))
+	for _, l := range s.list {
+		s.claim(l, -1)
+		free := s.checks(l)
+		limit := threshold(s.null(s.tablesOf(free), ref, false), chance)
+		s.claim(l, 1)
+		more, v := s.excess(free)
+		w := s.share(len(free))
+		law := cut{seen: more + s.meanOf(free), limit: float64(limit), mean: s.meanOf(free), variance: v, share: w}
+		c := Count{Clients: max(0, more/w)}
+		c.Text, _ = unpad(l)
+		c.Lo, c.Hi = law.interval(confidence)
+		out = append(out, c)
+	}
+	slices.SortStableFunc(out, func(x, y Count) int { return cmp.Compare(y.Clients, x.Clients) })
+	return out
+}
+
+// cut is what messages in some cells tell of a text's clients, if it is listed only where they are limit at least.
+type cut struct{ seen, limit, mean, variance, share float64 }
+
+// interval returns the numbers of clients c under which neither so many messages nor so few have a probability below
+// (1 − confidence)/2, given that they reach the limit:
+//
+//	Pr[N ≥ seen | N ≥ limit],  Pr[N ≤ seen | N ≥ limit],  N normal with mean + c·w and variance + c·w(1−w)
+func (l cut) interval(confidence float64) (lo, hi float64) {
+	tail := (1 - confidence) / 2
+	above := func(c float64) float64 { // Pr[N ≥ seen | N ≥ limit]
+		return l.survival(c, l.seen-.5) / l.survival(c, l.limit-.5)
+	}
+	below := func(c float64) float64 { return 1 - l.survival(c, l.seen+.5)/l.survival(c, l.limit-.5) }
+	start := max(0, (l.seen-l.mean)/l.share)
+	far := start + 20*(math.Sqrt(l.variance+l.seen)+1)/l.share
+	lo = bisect(0, far, func(c float64) bool { return above(c) < tail })
+	hi = bisect(0, far, func(c float64) bool { return below(c) > tail })
+	return lo, hi
+}
+
+// survival returns Pr[N ≥ x] of c clients, and never 0.
+func (l cut) survival(c, x float64) float64 {
+	sd := math.Sqrt(l.variance + c*l.share*(1-l.share))
+	return max(.5*math.Erfc((x-l.mean-c*l.share)/sd/math.Sqrt2), 1e-300)
+}
+
+// bisect returns where something that holds from lo on ends to hold, and lo if it does not hold there.
+func bisect(lo, hi float64, holds func(float64) bool) float64 {
+	for range 60 {
+		if mid := (lo + hi) / 2; holds(mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// tablesOf returns the tables of cells.
+func (s *search) tablesOf(cells []uint64) []int {
+	out := make([]int, len(cells))
+	for i, y := range cells {
+		out[i] = s.tableOf(y)
+	}
+	return out
+}
+
+// meanOf returns the background of cells together.
+func (s *search) meanOf(cells []uint64) (sum float64) {
+	for _, y := range cells {
+		sum += s.mean[s.tableOf(y)]
+	}
+	return sum
+}
+
+// capAt returns how many messages of a cell count at most, where a text has ref of its own there: a cell that is full
+// for the sake of another text must not carry one.
+func (s *scene) capAt(table int, ref float64) int { return int(math.Ceil(s.mean[table] + 1.5*ref)) }
+
+// capped returns the messages in some cells, of each at most as many as [scene.capAt] allows.
+func (s *scene) capped(cells []uint64, ref float64) (sum float64) {
+	for _, y := range cells {
+		sum += min(float64(s.counts[y]), float64(s.capAt(s.tableOf(y), ref)))
+	}
+	return sum
+}
+
+// null returns the law of [scene.capped] for a text that nobody has: in each of the tables its cell is any. A share of
+// them is as full as counts, those that have more messages than the background has; alone, none is. The
+// others are negative binomial, or Poisson, with the background's mean and variance.
+func (s *scene) null(tables []int, ref float64, alone bool) []float64 {
+	law := []float64{1}
+	for _, table := range tables {
+		full := s.full[table]
+		if alone {
+			full = 0
+		}
+		law = convolve(law, s.cellLaw(table, s.capAt(table, ref), float64(full)/float64(s.m.plan.b)))
+	}
+	return law
+}
+
+// cellLaw returns the law of the messages in any cell of a table, up to limit, a share of the cells being full.
+func (s *scene) cellLaw(table, limit int, full float64) []float64 {
+	law := make([]float64, limit+1)
+	rest := 1 - full
+	next := spread(s.mean[table], s.variance[table])
+	for k := range limit {
+		p := next() * (1 - full)
+		law[k] = p
+		rest -= p
+	}
+	law[limit] = full + max(0, rest)
+	return law
+}
+
+// spread returns the probabilities of 0, 1, … under a negative binomial law, or Poisson's if the variance is no more
+// than the mean.
+func spread(mean, variance float64) func() float64 {
+	k, p := 0.0, math.Exp(-mean)
+	step := func(k float64) float64 { return mean / (k + 1) }
+	if over := variance - mean; over > 1e-6*mean {
+		r, q := mean*mean/over, over/variance
+		p = math.Exp(r * math.Log1p(-q))
+		step = func(k float64) float64 { return q * (r + k) / (k + 1) }
+	}
+	return func() float64 {
+		now := p
+		p *= step(k)
+		k++
+		return now
+	}
+}
+
+// convolve returns the law of the sum of two independent numbers.
+func convolve(x, y []float64) []float64 {
+	out := make([]float64, len(x)+len(y)-1)
+	for i, p := range x {
+		for j, q := range y {
+			out[i+j] += p * q
+		}
+	}
+	return out
+}
+
+// threshold returns the least number that the law reaches with a probability of at most p: one more than any if there
+// is none.
+func threshold(law []float64, p float64) int {
+	tail := 0.0
+	for k := len(law) - 1; k >= 0; k-- {
+		if tail += law[k]; tail > p {
+			return k + 1
+		}
+	}
+	return 0
+}
