@@ -71,15 +71,29 @@ func (s split) search() (*task.Task, error) {
 	if !(atLow <= 0) {
 		return nil, invalid.Field("total-epsilon", total.Epsilon.String(), "more, for that many epochs")
 	}
+	atHigh := math.Inf(1)
 	for high > low*(1+splitTolerance) {
-		eps := math.Sqrt(low * high)
+		eps := between(low, high, atLow, atHigh)
 		if candidate, excess, err := s.try(eps); err != nil || !(excess <= 0) {
-			high = eps
+			if high, atHigh = eps, math.Inf(1); err == nil {
+				atHigh = excess
+			}
 		} else {
-			low, best = eps, candidate
+			low, atLow, best = eps, excess, candidate
 		}
 	}
 	return best, nil
+}
+
+// between returns where to look next for the ε whose excess is 0: where a line through both ends has it, but no closer
+// to either than is asked for, so that a few steps decide on both sides.
+func between(low, high, atLow, atHigh float64) float64 {
+	width := math.Log(high / low)
+	least := .9 * math.Log1p(splitTolerance)
+	if math.IsInf(atHigh, 1) || !(atHigh > atLow) || width < 2*least {
+		return math.Sqrt(low * high)
+	}
+	return low * math.Exp(min(max(width*-atLow/(atHigh-atLow), least), width-least))
 }
 
 // try returns the task calibrated for an ε of one epoch, and the logarithm of what all cost relative to the total's δ.
