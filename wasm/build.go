@@ -7,6 +7,7 @@ package wasm
 
 import (
 	"context"
+	_ "embed" // ran.txt
 	"errors"
 	"fmt"
 	"os"
@@ -56,20 +57,35 @@ func Environment() []string {
 
 // Build compiles a module to a file. The working directory must be inside this Go module.
 func Build(ctx context.Context, m Module, file string) error {
+	if m == Full {
+		return compile(ctx, m.Package(), file, Environment(), flags(), nil)
+	}
 	return BuildPackage(ctx, m.Package(), file)
 }
 
-// BuildPackage compiles and strips any main package as a module, for comparison.
+// BuildPackage compiles and strips any main package as doona.wasm is, for comparison.
 func BuildPackage(ctx context.Context, main, file string) error {
-	return compile(ctx, main, file, Environment(), flags())
+	return compile(ctx, main, file, Environment(), flags(), Ran())
+}
+
+//go:embed ran.txt
+var ran string
+
+// Ran returns the functions of the runtime that doona.wasm keeps.
+func Ran() map[string]bool {
+	names := map[string]bool{}
+	for _, name := range strings.Fields(ran) {
+		names[name] = true
+	}
+	return names
 }
 
 // compile compiles and strips a main package.
-func compile(ctx context.Context, main, file string, env, flags []string) error {
+func compile(ctx context.Context, main, file string, env, flags []string, ran map[string]bool) error {
 	if err := link(ctx, main, file, env, flags); err != nil {
 		return err
 	}
-	return stripFile(file)
+	return stripFile(file, ran)
 }
 
 // link compiles a main package.
@@ -89,12 +105,12 @@ func link(ctx context.Context, main, file string, env, flags []string) error {
 
 // stripFile strips a module in place. One that another toolchain laid out in another way works as
 // it is and stays.
-func stripFile(file string) error {
+func stripFile(file string, ran map[string]bool) error {
 	module, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("couldn't read the module: %w", err)
 	}
-	stripped, err := Strip(module)
+	stripped, err := Strip(module, ran)
 	if errors.Is(err, ErrLayout) {
 		return nil
 	}

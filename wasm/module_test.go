@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math"
 	"testing"
 	"time"
@@ -29,12 +30,14 @@ type instance struct {
 
 func start(t *testing.T, module wasm.Module) *instance {
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").
-		WithRandSource(randomizer.NewSource())
+		WithRandSource(source())
 	m, err := engine.InstantiateModule(context.Background(), compiled[module], config)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close(context.Background()) })
 	return &instance{t, m}
 }
+
+func source() io.Reader { return randomizer.NewSource() }
 
 func (i *instance) export(name string, args ...uint64) uint64 {
 	out, err := i.module.ExportedFunction(name).Call(context.Background(), args...)

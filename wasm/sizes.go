@@ -40,9 +40,10 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.ran = Ran()
 	sizes := map[string]int{}
 	for _, s := range slices.DeleteFunc(sections, func(s section) bool { return s.id != sectionCode }) {
-		code, err := dropUnused(s.body, f)
+		code, _, err := empty(s.body, f)
 		if err != nil {
 			return nil, err
 		}

@@ -18,11 +18,12 @@ import (
 // for the message about a deadlock, and whether a panic comes from the runtime, which is then a
 // panic and not a throw.
 //
-// Functions that never run are emptied, where the module has their names and is of the toolchain that
-// unused.go knows. Names and all other custom sections go.
+// Functions are emptied as empty.go says, where the module has their names and is of the toolchain that it
+// knows, and so are their entries in the tables: they are never on a stack. Names and all other custom sections go.
 //
+// ran are the functions of the runtime that stay, by their names in the name section; nil keeps all.
 // The error is [ErrLayout] where the module is not laid out as this toolchain does it.
-func Strip(module []byte) ([]byte, error) {
+func Strip(module []byte, ran map[string]bool) ([]byte, error) {
 	sections, err := readSections(module)
 	if err != nil {
 		return nil, err
@@ -31,20 +32,22 @@ func Strip(module []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.ran = ran
 	if !f.known {
 		f.names = nil
 	}
 	out, data := []byte(header), false
+	var emptied []bool
 	for _, s := range sections {
 		body := s.body
 		switch s.id {
 		case sectionCustom:
 			continue
 		case sectionCode:
-			body, err = dropUnused(body, f)
+			body, emptied, err = empty(body, f)
 		case sectionData:
 			data = true
-			body, err = stripData(body)
+			body, err = stripData(body, emptied)
 		}
 		if err != nil {
 			return nil, err
@@ -87,7 +90,7 @@ const (
 	sectionData   = 11
 )
 
-func stripData(section []byte) ([]byte, error) {
+func stripData(section []byte, emptied []bool) ([]byte, error) {
 	memory, err := readSegments(section)
 	if err != nil {
 		return nil, err
@@ -97,7 +100,7 @@ func stripData(section []byte) ([]byte, error) {
 		return nil, ErrLayout
 	}
 	t := table(memory[at:])
-	if err := t.strip(); err != nil {
+	if err := t.strip(emptied); err != nil {
 		return nil, err
 	}
 	return writeSegments(memory), nil
@@ -126,33 +129,53 @@ const (
 	entryCount  = 28 // npcdata
 	entryUnit   = 32
 	entryStart  = 36 // first line
-	entryData   = 44 // pcdata, npcdata offsets into the tables
+	entryID     = 40 // funcID, a byte
+	entryFlags  = 41 // a byte
+	entryOthers = 43 // nfuncdata, a byte
+	entryData   = 44 // pcdata, npcdata offsets into the tables; then funcdata
+)
+
+// What of a function's pcdata and funcdata the runtime reads while nothing is traced and no signal preempts,
+// internal/abi/symtab.go: which of the maps of pointers holds at an instruction; those maps, for arguments, locals
+// and objects on the stack; and deferred calls.
+const (
+	pagePointers = 1
+	dataObjects  = 2
+	dataDefers   = 4
 )
 
 func (t table) word(i int) int { return int(binary.LittleEndian.Uint64(t[8*i:])) }
 
 func (t table) at(offset int) int { return int(binary.LittleEndian.Uint32(t[offset:])) }
 
-// strip zeroes everything that only tracebacks read.
-func (t table) strip() error {
+// strip zeroes everything that only tracebacks read, and all of emptied functions, which are numbered as the
+// table's are.
+func (t table) strip(emptied []bool) error {
 	names, units, tables, entries := t.word(wordNames), t.word(wordUnits), t.word(wordTables), t.word(wordEntries)
 	if !slices.IsSorted([]int{8 * headerWords, names, units, tables, entries, len(t)}) || names != 8*headerWords {
 		return ErrLayout
 	}
+	if t.word(wordFunctions) != len(emptied) {
+		return ErrLayout
+	}
 	pages := t[tables:entries]
 	kept := make([]bool, len(pages))
-	for i := range t.word(wordFunctions) {
-		entry, used, err := t[entries:].function(i)
+	var nobody []byte // The offset of the one entry of all emptied functions.
+	for i, gone := range emptied {
+		offset, entry, err := t[entries:].function(i)
 		if err != nil {
 			return err
 		}
-		for _, offset := range used {
-			if err := keep(pages, kept, offset); err != nil {
-				return err
+		if gone && !entry.marked() {
+			clear(entry)
+			if nobody == nil {
+				nobody = bytes.Clone(offset)
 			}
+			copy(offset, nobody)
+			continue
 		}
-		for _, field := range []int{entryName, entryFile, entryLine, entryUnit, entryStart} {
-			clear(entry[field : field+4])
+		if err := entry.strip(pages, kept); err != nil {
+			return err
 		}
 	}
 	clear(t[names:tables])
@@ -164,22 +187,46 @@ func (t table) strip() error {
 	return nil
 }
 
-// function returns the entry of a function in the last part of the table, and the offsets of the
-// tables by instruction that the runtime itself reads.
-func (t table) function(i int) (entry table, used []int, err error) {
+// function returns the entry of a function in the last part of the table, and the offset that leads to it.
+func (t table) function(i int) (offset []byte, e function, err error) {
 	if 8*i+8 > len(t) || t.at(8*i+4)+entryData > len(t) {
 		return nil, nil, ErrLayout
 	}
-	entry = t[t.at(8*i+4):]
-	count := entry.at(entryCount)
-	if entryData+4*count > len(entry) {
+	e = function(t[t.at(8*i+4):])
+	size := entryData + 4*(table(e).at(entryCount)+int(e[entryOthers]))
+	if size > len(e) {
 		return nil, nil, ErrLayout
 	}
-	used = append(used, entry.at(entryFrames))
-	for j := range count {
-		used = append(used, entry.at(entryData+4*j))
+	return t[8*i+4 : 8*i+8], e[:size], nil
+}
+
+// function is an entry of the table, runtime._func: how large its frames are, and where on them pointers are.
+type function []byte
+
+// marked tells whether the runtime knows the function or treats it otherwise than others. Goexit is one: it stands
+// under every goroutine's first function, though it was not called.
+func (e function) marked() bool { return e[entryID] != 0 || e[entryFlags] != 0 }
+
+// strip marks the tables by instruction that the runtime itself reads, and clears what else there is.
+func (e function) strip(pages []byte, kept []bool) error {
+	for _, field := range []int{entryName, entryFile, entryLine, entryUnit, entryStart} {
+		clear(e[field : field+4])
 	}
-	return entry, used, nil
+	count := table(e).at(entryCount)
+	for i := range count {
+		if i != pagePointers {
+			clear(e[entryData+4*i:][:4])
+		}
+	}
+	for i := range int(e[entryOthers]) {
+		if i > dataObjects && i != dataDefers {
+			copy(e[entryData+4*(count+i):], "\xff\xff\xff\xff")
+		}
+	}
+	if err := keep(pages, kept, table(e).at(entryFrames)); err != nil || count <= pagePointers {
+		return err
+	}
+	return keep(pages, kept, table(e).at(entryData+4*pagePointers))
 }
 
 // keep marks one table by instruction: pairs of variable-length integers, ended by a zero in the

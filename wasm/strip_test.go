@@ -22,7 +22,7 @@ func TestStripped(t *testing.T) {
 	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
 	require.Greater(t, bytes.Count(module, trap), 120, "functions that never run")
 	require.Greater(t, bytes.Count(module, back), 10, "functions that have nothing to do")
-	again, err := wasm.Strip(module)
+	again, err := wasm.Strip(module, wasm.Ran())
 	require.NoError(t, err)
 	require.Equal(t, module, again, "stripping twice")
 }
@@ -72,9 +72,9 @@ func TestStripKeepsFunctionsOfOtherToolchains(t *testing.T) {
 	require.NoError(t, err, string(out))
 	module, err := os.ReadFile(file)
 	require.NoError(t, err)
-	ours, err := wasm.Strip(module)
+	ours, err := wasm.Strip(module, wasm.Ran())
 	require.NoError(t, err)
-	others, err := wasm.Strip(bytes.ReplaceAll(module, []byte("go1.26"), []byte("go1.99")))
+	others, err := wasm.Strip(bytes.ReplaceAll(module, []byte("go1.26"), []byte("go1.99")), wasm.Ran())
 	require.NoError(t, err)
 	require.Greater(t, bytes.Count(ours, trap), 100)
 	require.Less(t, bytes.Count(others, trap), 10, "bytes that look like it")
@@ -86,7 +86,7 @@ func TestStripKeepsFunctionsOfOtherToolchains(t *testing.T) {
 func TestStripRefusesDamage(t *testing.T) {
 	module := built(t, wasm.Browser)
 	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
-		_, err := wasm.Strip(bad)
+		_, err := wasm.Strip(bad, wasm.Ran())
 		require.ErrorIs(t, err, wasm.ErrLayout)
 	}
 	at := bytes.Index(module, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
@@ -94,11 +94,11 @@ func TestStripRefusesDamage(t *testing.T) {
 	for i := range 100 {
 		bad := bytes.Clone(module)
 		bad[at+8+i] ^= 0xff
-		require.NotPanics(t, func() { wasm.Strip(bad) }, "byte %d of the header", 8+i)
+		require.NotPanics(t, func() { wasm.Strip(bad, nil) }, "byte %d of the header", 8+i, wasm.Ran())
 	}
 }
 
-// TestTrapSaysWhy checks that a stripped module that stops still tells the reason.
+// TestTrapSaysWhy checks that a stripped module that stops still tells the reason, if nothing was emptied.
 func TestTrapSaysWhy(t *testing.T) {
 	ctx := context.Background()
 	var stderr bytes.Buffer
@@ -111,8 +111,10 @@ func divide(a, b int32) int32 { return a / b }
 func main() {}
 `), 0o600))
 	file := filepath.Join(t.TempDir(), "trap.wasm")
-	require.NoError(t, wasm.BuildPackage(ctx, source, file))
-	code, err := os.ReadFile(file)
+	require.NoError(t, wasm.Link(ctx, source, file))
+	linked, err := os.ReadFile(file)
+	require.NoError(t, err)
+	code, err := wasm.Strip(linked, nil)
 	require.NoError(t, err)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithStderr(&stderr)
 	m, err := engine.InstantiateWithConfig(ctx, code, config)

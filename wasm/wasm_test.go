@@ -37,13 +37,22 @@ func TestMain(m *testing.M) {
 		wasi_snapshot_preview1.MustInstantiate(ctx, engine)
 		for _, module := range []wasm.Module{wasm.Browser, wasm.Full} {
 			file := filepath.Join(dir, module.File())
-			must(wasm.Build(ctx, module, file))
+			if *rewriteRan && module == wasm.Browser {
+				must(wasm.Link(ctx, module.Package(), file))
+				ctx = traced(ctx)
+			} else {
+				must(wasm.Build(ctx, module, file))
+			}
 			code, err := os.ReadFile(file)
 			must(err)
 			compiled[module], err = engine.CompileModule(ctx, code)
 			must(err)
 		}
-		return m.Run()
+		status := m.Run()
+		if *rewriteRan && status == 0 {
+			must(writeRan())
+		}
+		return status
 	}())
 }
 

@@ -6,11 +6,12 @@
 import { checkBudget, checkDelta, checkTask, mostReports } from './budget.js';
 import type { Bytes } from './bytes.js';
 import { Doona, type Parts } from './doona.js';
-import type { Engine, ModuleName, Opened } from './engine.js';
+import type { Engine, ModuleName } from './engine.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { startModule } from './load.js';
 import { abortable, idle } from './moment.js';
+import { OpenTask } from './open-task.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
 import { bodyOf } from './read.js';
 import type { Price, Store } from './store.js';
@@ -91,12 +92,13 @@ async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doon
 
 /** Opens a task with all checks, and returns what a connection to it needs. */
 async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes, store: Store,
-  { engine: ready, module }: Started, line = pinned.idText): Promise<Parts> {
-  const { handle, task, epsilon0, totalEpsilon, tokenKeys } = await open(options, pinned, bundle, ready, module);
+  started: Started, line = pinned.idText): Promise<Parts> {
+  const open = await openTask(options, pinned, bundle, started);
+  const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
   checkTask(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);
-  const price = await priceOf(task, guarantee, pinned, (epochs, delta) => ready.epsilonWithin(handle, epochs, delta));
+  const price = await priceOf(task, guarantee, pinned, (epochs, delta) => open.epsilonWithin(epochs, delta));
   checkBudget(price, pinned.limit);
   return {
     id: pinned.idText,
@@ -106,8 +108,8 @@ async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes, s
     limit: pinned.limit,
     line: { id: line, price, length: task.epochs.length },
     spread: pinned.spread,
-    check: () => ready.check(),
-    submission: (epoch, value) => ready.submission(handle, epoch, value),
+    check: () => open.check(),
+    submission: (epoch, value) => open.submission(epoch, value),
     ...(tokenKeys.length > 0 && { token: tokenOf(pinned, task, tokenKeys, options.tokens) }),
   };
 }
@@ -139,20 +141,23 @@ async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, a
 async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<Started> {
   const starting = engine(pinned.modules);
   starting.catch(() => {}); // until it is awaited
-  const module = options.sealing !== 'wasm' && (await supported()) ? 'browser' : 'full';
-  if (module === 'full' && options.sealing === 'webcrypto') throw cannotSeal();
-  await startModule(module, starting, pinned.modules, options.compiled?.[module]);
-  return { engine: await starting, module };
+  if (options.sealing !== 'wasm' && (await supported())) {
+    const running = await startModule('browser', starting, pinned.modules, options.compiled?.browser);
+    if (running) return { engine: await starting, module: 'browser' };
+  }
+  await startFull(options, pinned, starting);
+  return { engine: await starting, module: 'full' };
 }
 
-async function open(options: ConnectOptions, pinned: Pinned, bundle: Bytes, ready: Engine,
-  module: ModuleName): Promise<Opened> {
-  const request = { bundle, owner: pinned.owner, id: pinned.id };
-  const opened = await ready.open({ ...request, module });
-  if (opened) return opened;
+async function startFull(options: ConnectOptions, pinned: Pinned, starting: Promise<Engine>): Promise<void> {
   if (options.sealing === 'webcrypto') throw cannotSeal();
-  await startModule('full', Promise.resolve(ready), pinned.modules, options.compiled?.full);
-  return (await ready.open({ ...request, module: 'full' }))!;
+  await startModule('full', starting, pinned.modules, options.compiled?.full);
+}
+
+function openTask(options: ConnectOptions, pinned: Pinned, bundle: Bytes,
+  { engine: ready, module }: Started): Promise<OpenTask> {
+  const request = { bundle, owner: pinned.owner, id: pinned.id };
+  return OpenTask.open(ready, request, module, () => startFull(options, pinned, Promise.resolve(ready)));
 }
 
 function cannotSeal(): DoonaError {

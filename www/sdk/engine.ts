@@ -9,7 +9,7 @@ import { checkId, checkIssuer, parseBundle, withTokens } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { modules as assets } from './files.js';
-import { Module } from './module.js';
+import { Module, ModuleStopped } from './module.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
 import { sha256 } from './signature.js';
 import type { Task } from './task.js';
@@ -41,34 +41,38 @@ export interface Opened {
   readonly tokenKeys: readonly Bytes[];
 }
 
-/** What the page calls, here or across threads. */
+/**
+ * What the page calls, here or across threads. Null from any says that doona.wasm cannot go on and doona-full.wasm
+ * is needed: it stopped, perhaps at a function that was left out of it, or WebCrypto cannot seal for the task's KEM.
+ * Where doona-full.wasm stops, all throw DoonaError `module-failed`.
+ */
 export interface Engine {
   /** Starts a module, once. Its bytes are taken away. @throws DoonaError `module-failed` */
-  start(name: ModuleName, code: Code): Promise<void>;
-  /**
-   * Checks a bundle and its claim. Returns null where WebCrypto cannot seal for the task's KEM
-   * and the other module is needed.
-   * @throws DoonaError `task-refused` or `claim-refused`
-   */
+  start(name: ModuleName, code: Code): Promise<true | null>;
+  /** Checks a bundle and its claim. @throws DoonaError `task-refused` or `claim-refused` */
   open(request: OpenRequest): Promise<Opened | null>;
   /** ε of so many epochs together at a δ; Infinity if there is none. */
-  epsilonWithin(handle: number, epochs: number, delta: number): Promise<number>;
-  /** Resolves while the engine runs. @throws DoonaError `module-failed` */
-  check(): Promise<void>;
+  epsilonWithin(handle: number, epochs: number, delta: number): Promise<number | null>;
+  /** Answers while the engine and the handle's module run. */
+  check(handle: number): Promise<true | null>;
   /**
    * Randomizes and seals; the caller keeps at most one result per task and epoch. The value is
    * zeroed.
    * @throws DoonaError `invalid-value`; `task-refused` where the task's keys cannot be sealed to
    */
-  submission(handle: number, epoch: number, value: Float64Array): Promise<Bytes>;
+  submission(handle: number, epoch: number, value: Float64Array): Promise<Bytes | null>;
 }
 
 /** Returns an engine of this thread. */
 export function localEngine(): Engine {
   const modules = new Map<ModuleName, Promise<Module>>();
-  const reporters: Reporter[] = [];
+  const reporters: { readonly name: ModuleName; readonly reporter: Reporter }[] = [];
+  const use = <T>(handle: number, work: (reporter: Reporter) => T | Promise<T>) => {
+    const { name, reporter } = reporters[handle]!;
+    return nullIfStopped(name, async () => work(reporter));
+  };
   return {
-    async start(name, code) {
+    start: (name, code) => nullIfStopped<true>(name, async () => {
       let module = modules.get(name);
       if (!module) {
         module = compile(name, code).then(Module.start);
@@ -76,8 +80,9 @@ export function localEngine(): Engine {
         module.catch(() => modules.delete(name)); // another attempt may succeed
       }
       await module;
-    },
-    async open({ bundle: raw, owner, id, module: name }) {
+      return true;
+    }),
+    open: ({ bundle: raw, owner, id, module: name }) => nullIfStopped(name, async () => {
       const bundle = parseBundle(raw);
       const { task } = bundle;
       await checkId(bundle, id);
@@ -89,20 +94,29 @@ export function localEngine(): Engine {
         name === 'browser' ? await withWebCrypto(module, bundle, expected) : withFullModule(module, raw, expected);
       const tokenKeys = withTokens(task) ? await checkIssuer(bundle, name === 'full') : [];
       const { epsilon0, totalEpsilon } = reporter;
-      return { handle: reporters.push(reporter) - 1, task, epsilon0, totalEpsilon, tokenKeys };
-    },
-    async epsilonWithin(handle, epochs, delta) {
-      return reporters[handle]!.epsilonWithin(epochs, delta);
-    },
-    async check() {}, // that it answers is the answer
+      return { handle: reporters.push({ name, reporter }) - 1, task, epsilon0, totalEpsilon, tokenKeys };
+    }),
+    epsilonWithin: (handle, epochs, delta) => use(handle, (reporter) => reporter.epsilonWithin(epochs, delta)),
+    check: (handle) => use<true>(handle, (reporter) => (reporter.alive(), true)),
     async submission(handle, epoch, value) {
       try {
-        return await reporters[handle]!.submission(epoch, value);
+        return await use(handle, (reporter) => reporter.submission(epoch, value));
       } finally {
         value.fill(0);
       }
     },
   };
+}
+
+/** @throws DoonaError `module-failed` where it is doona-full.wasm that stopped */
+async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promise<T | null> {
+  try {
+    return await work();
+  } catch (cause) {
+    if (!(cause instanceof ModuleStopped)) throw cause;
+    if (name === 'browser') return null;
+    throw new DoonaError('module-failed', cause.message, undefined, { cause });
+  }
 }
 
 async function compile(name: ModuleName, code: Code): Promise<WebAssembly.Module> {

@@ -9,11 +9,14 @@ import type { Engine, ModuleName } from './engine.js';
 import { DoonaError } from './errors.js';
 import { modules } from './files.js';
 
-const started = new Map<string, Promise<void>>();
+const started = new Map<string, Promise<true | null>>();
 
-/** Starts a module of `folder`, by default this script's, in the engine of that folder; once per page. */
+/**
+ * Starts a module of `folder`, by default this script's, in the engine of that folder; once per page.
+ * Null where doona.wasm stopped at once.
+ */
 export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
-  compiled?: WebAssembly.Module): Promise<void> {
+  compiled?: WebAssembly.Module): Promise<true | null> {
   const key = `${name} ${folder}`;
   let starting = started.get(key);
   if (!starting) {
@@ -25,9 +28,9 @@ export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: 
 }
 
 async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
-  compiled?: WebAssembly.Module): Promise<void> {
+  compiled?: WebAssembly.Module): Promise<true | null> {
   const [ready, code] = await Promise.all([engine, compiled ?? load(addressOf(name, folder))]);
-  await ready.start(name, code);
+  return ready.start(name, code);
 }
 
 /** Where a module lies. */

@@ -4,7 +4,6 @@
  */
 
 import { type Bytes, concat } from './bytes.js';
-import { DoonaError } from './errors.js';
 import { wasi } from './wasi.js';
 
 /** The exports of both modules; the last two are doona-full.wasm's. */
@@ -33,6 +32,9 @@ export class ModuleError extends Error {
   }
 }
 
+/** The module stopped: the runtime's last words, a trap, or a function that was left out of it. It never runs again. */
+export class ModuleStopped extends Error {}
+
 /** Plaintext slots by lane: kind ‖ message, all of one size. */
 export type Lanes = readonly (readonly Bytes[])[];
 
@@ -44,12 +46,13 @@ export function forget(lanes: Lanes): void {
 /** One instance; a page needs one for all its tasks. */
 export class Module {
   readonly #exports: Exports;
+  #stopped: ModuleStopped | undefined;
 
   private constructor(exports: Exports) {
     this.#exports = exports;
   }
 
-  /** @throws DoonaError `module-failed` */
+  /** @throws ModuleStopped */
   static async start(compiled: WebAssembly.Module): Promise<Module> {
     const host = wasi();
     try {
@@ -59,52 +62,75 @@ export class Module {
       exports._initialize();
       return new Module(exports);
     } catch (cause) {
-      throw new DoonaError('module-failed', `couldn't start the module: ${(cause as Error).message}`, undefined,
-        { cause });
+      throw new ModuleStopped(`couldn't start the module: ${(cause as Error).message}`, { cause });
     }
+  }
+
+  /** @throws ModuleStopped where it has stopped before, as every method below */
+  alive(): void {
+    if (this.#stopped) throw this.#stopped;
   }
 
   /** Opens a canonical task and checks its claim. @throws ModuleError */
   open(canonical: Bytes): number {
-    this.#write(canonical);
-    return this.#check(this.#exports.open());
+    return this.#run((exports) => {
+      this.#write(canonical);
+      return this.#check(exports.open());
+    });
   }
 
   /** Opens a bundle: all of connect's checks. doona-full.wasm only. @throws ModuleError */
   openBundle(owner: Bytes, id: Bytes, bundle: Bytes): number {
-    this.#write(concat(owner, id, bundle));
-    return this.#check(this.#exports.open_bundle());
+    return this.#run((exports) => {
+      this.#write(concat(owner, id, bundle));
+      return this.#check(exports.open_bundle());
+    });
   }
 
   /** The ε₀ of one client's messages; Infinity where the protocol has none. */
   epsilon0(handle: number): number {
-    return this.#exports.epsilon0(handle);
+    return this.#run((exports) => exports.epsilon0(handle));
   }
 
   /** ε of all epochs of the task together. */
   totalEpsilon(handle: number): number {
-    return this.#exports.total_epsilon(handle);
+    return this.#run((exports) => exports.total_epsilon(handle));
   }
 
   /** ε of so many epochs together at a δ, of a stream also of more than the task has; Infinity if there is none. */
   epsilonWithin(handle: number, epochs: number, delta: number): number {
-    return this.#exports.epsilon_within(handle, epochs, delta);
+    return this.#run((exports) => exports.epsilon_within(handle, epochs, delta));
   }
 
   /** Randomizes a value into padded slots. @throws ModuleError */
   randomize(handle: number, value: Float64Array, slotSize: number): Lanes {
-    this.#writeValue(value);
-    this.#check(this.#exports.randomize(handle));
-    const slots = this.#result();
-    this.#exports.input(0); // forget the unsealed result
-    return readLanes(slots, slotSize);
+    return this.#run((exports) => {
+      this.#writeValue(value);
+      this.#check(exports.randomize(handle));
+      const slots = this.#result();
+      exports.input(0); // forget the unsealed result
+      return readLanes(slots, slotSize);
+    });
   }
 
   /** Randomizes and seals a value. doona-full.wasm only. @throws ModuleError */
   submission(handle: number, epoch: number, value: Float64Array): Bytes {
-    this.#writeValue(value);
-    this.#check(this.#exports.submission(handle, BigInt(epoch)));
-    return this.#result();
+    return this.#run((exports) => {
+      this.#writeValue(value);
+      this.#check(exports.submission(handle, BigInt(epoch)));
+      return this.#result();
+    });
+  }
+
+  #run<T>(work: (exports: Exports) => T): T {
+    this.alive();
+    try {
+      return work(this.#exports);
+    } catch (cause) {
+      if (cause instanceof ModuleError) throw cause;
+      this.#stopped = new ModuleStopped(`the module stopped: ${(cause as Error).message}`, { cause });
+      throw this.#stopped;
+    }
   }
 
   #write(bytes: Uint8Array): void {

@@ -11,8 +11,10 @@ import { DoonaError, refused } from './errors.js';
 import { type Module, ModuleError, forget } from './module.js';
 import { Sealer } from './seal.js';
 
-/** Turns values into submissions for one task whose claim has been checked. */
+/** Turns values into submissions for one task whose claim has been checked. Any part may throw ModuleStopped. */
 export interface Reporter {
+  /** Throws where the module has stopped. */
+  alive(): void;
   /** ε₀ of one client's messages; Infinity where the protocol has none. */
   readonly epsilon0: number;
   /** ε of all epochs of the task together. */
@@ -40,6 +42,7 @@ export async function withWebCrypto(module: Module, bundle: Bundle, expected: Ex
   const sealer = new Sealer(expected.id, keys);
   const slotSize = 1 + bundle.task.slots.messageBytes;
   return {
+    alive: () => module.alive(),
     epsilon0: module.epsilon0(handle),
     totalEpsilon: module.totalEpsilon(handle),
     epsilonWithin: (epochs, delta) => module.epsilonWithin(handle, epochs, delta),
@@ -60,6 +63,7 @@ export async function withWebCrypto(module: Module, bundle: Bundle, expected: Ex
 export function withFullModule(module: Module, raw: Bytes, expected: Expected): Reporter {
   const handle = opening(() => module.openBundle(expected.owner, expected.id, raw));
   return {
+    alive: () => module.alive(),
     epsilon0: module.epsilon0(handle),
     totalEpsilon: module.totalEpsilon(handle),
     epsilonWithin: (epochs, delta) => module.epsilonWithin(handle, epochs, delta),
@@ -75,7 +79,7 @@ function opening(open: () => number): number {
       throw new DoonaError('claim-refused', `couldn't accept the task: ${cause.message}`, cause.field, { cause });
     }
     if (cause instanceof ModuleError) throw refused(cause.message, cause);
-    throw stopped(cause);
+    throw cause;
   }
 }
 
@@ -87,10 +91,6 @@ function randomizing<T>(randomize: () => T): T {
       throw new DoonaError('invalid-value', cause.message, cause.field, { cause });
     }
     if (cause instanceof ModuleError) throw refused(cause.message, cause);
-    throw stopped(cause);
+    throw cause;
   }
-}
-
-function stopped(cause: unknown): DoonaError {
-  return new DoonaError('module-failed', `the module stopped: ${(cause as Error).message}`, undefined, { cause });
 }

@@ -89,19 +89,15 @@ async function startHere(folder?: URL): Promise<Port> {
 
 function remote(port: Port): Engine {
   let last = 0;
-  let failed: DoonaError | undefined; // a module that stopped while it randomized is of no further use
   async function call<T>(method: keyof Engine, args: readonly unknown[], transfer: Transferable[] = []): Promise<T> {
-    if (failed) throw failed;
     const answer = await port.post({ id: ++last, method, args }, transfer);
     if (!('error' in answer)) return answer.result as T;
-    const error = new DoonaError(answer.error.code, answer.error.message, answer.error.field);
-    if (error.code === 'module-failed' && method === 'submission') failed = error;
-    throw error;
+    throw new DoonaError(answer.error.code, answer.error.message, answer.error.field);
   }
   return {
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
-    check: () => call('check', []),
+    check: (handle) => call('check', [handle]),
     epsilonWithin: (handle, epochs, delta) => call('epsilonWithin', [handle, epochs, delta]),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),
   };

@@ -6,20 +6,23 @@ import (
 	"regexp"
 )
 
-// unused are functions of the Go runtime that never run in a module, by the names in its name
-// section, where all but letters, digits and dots are underscores. No linker can know: they stand
-// behind variables that nothing here sets. Those of the execution tracer and the profiles are set by
-// packages that are not linked, the others by the environment variable GODEBUG; a module's
-// environment is empty. Should one run, the module stops.
-var unused = regexp.MustCompile(`^runtime\.(` +
-	`traceLocker\.[^o]|traceWriter\.|traceEventWriter\.|__trace[A-Z]\w*_\.|` + // but traceLocker.ok
-	`trace(Advance|ReadCPU|StopReadCPU|Stack|SyncBatch|Register|CPUFlush|BufFlush|Reader$|AcquireEnabled|ClockNow|HeapObjectID|GoroutineStackID)|` +
-	`makeTraceFrame|startPCForTrace|goStatusToTraceGoStatus|__Frames_|expandFrames|` +
-	`__profBuf_|(try|do)RecordGoroutineProfile|saveblockevent|fpTracebackPartialExpand|` +
-	`schedtrace|dump(ScanStats|TypesRec|StacksRec)|checkFinalizersAndCleanups|printScavTrace|` +
-	// And what only idle functions call:
-	`traceback2|traceback(1|Hexdump|others|someothers)\.|print(Args|createdby|OneCgoTraceback|AncestorTraceback|CgoTraceback|FuncName)|` +
-	`__hexdumper_|hexdumpWords\.)`)
+// emptied tells whether a function of the runtime is one that nobody saw run: its body then stops the module. No
+// linker can know. What stands behind variables that nothing here sets, behind GODEBUG, or behind more threads than
+// one, is linked and never runs. The evidence is ran.txt: what ran in a trace of all tests of a module, refusals,
+// stops and a soak with collections and clocks that jump among them. A client that meets another loads
+// doona-full.wasm, in which nothing is emptied, and draws anew.
+//
+// Only the runtime's own functions are: which of them run can depend on a value no more than by how much memory it
+// takes. Should a function of a protocol stop a module for some values, then whoever serves doona-full.wasm would
+// learn something of the value.
+func (f functions) emptied(name string) bool {
+	return f.ran != nil && runtimes.MatchString(name) && !kept.MatchString(name) && !f.ran[name]
+}
+
+var runtimes = regexp.MustCompile(`^(runtime|internal_runtime_\w+|internal_abi|type_)\.`)
+
+// kept are functions that run or not by where the collector stands, and comparisons of our types.
+var kept = regexp.MustCompile(`^runtime\.(gcWriteBarrier\d|typed\w+|bulkBarrier\w+|wb\w+)$|github\.com`)
 
 // idle are functions without results that run and have nothing to do in a module: they print what
 // follows the reason when the runtime stops (stacks, without names and lines), read an empty GODEBUG,
@@ -41,26 +44,28 @@ const (
 	opAdd       = 0x6a
 )
 
-// dropUnused empties the functions in a code section that never run or have nothing to do.
-func dropUnused(code []byte, f functions) ([]byte, error) {
+// empty empties the functions in a code section that never run or have nothing to do. It returns which never run.
+func empty(code []byte, f functions) (out []byte, gone []bool, err error) {
 	bodies, err := f.bodies(code)
-	out := binary.AppendUvarint(nil, uint64(len(bodies)))
-	for _, b := range bodies {
-		if unused.MatchString(b.name) {
-			b.code = trap
-		} else if idle.MatchString(b.name) {
+	out = binary.AppendUvarint(nil, uint64(len(bodies)))
+	gone = make([]bool, len(bodies))
+	for i, b := range bodies {
+		if idle.MatchString(b.name) {
 			b.code = back
+		} else if gone[i] = f.emptied(b.name); gone[i] {
+			b.code = trap
 		}
 		out = append(binary.AppendUvarint(out, uint64(len(b.code))), b.code...)
 	}
-	return out, err
+	return out, gone, err
 }
 
 // functions is what a module says about its functions.
 type functions struct {
 	imports int            // Functions of the host, whose numbers come first.
 	names   map[int]string // By number.
-	known   bool           // Whether they are of the toolchain that unused.go knows.
+	known   bool           // Whether they are of the toolchain that ran.txt and idle are of.
+	ran     map[string]bool
 }
 
 func readFunctions(sections []section) (f functions, err error) {
@@ -99,7 +104,7 @@ func (f functions) bodies(code []byte) (all []body, err error) {
 	return all, nil
 }
 
-// toolchain is the one whose runtime unused and idle were read from; another's stays whole.
+// toolchain is the one that ran.txt and idle are of; another's stays whole.
 const toolchain = "go1.26"
 
 // functionNames reads a name section: the functions' names by number.

@@ -1,0 +1,168 @@
+package wasm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/doona-dp/doona/wasm"
+)
+
+// With -ran the tests run doona.wasm whole and write down which functions of the runtime ran. Run all, with
+// DOONA_FULL=1: what a test leaves out is emptied.
+var rewriteRan = flag.Bool("ran", false, "write ran.txt")
+
+// trace is what ran while -ran is given.
+var trace = struct {
+	sync.Mutex
+	names map[string]bool
+}{names: map[string]bool{}}
+
+// traced returns a context in which compiled modules note the functions of the runtime that run.
+func traced(ctx context.Context) context.Context {
+	return experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(
+		func(f api.FunctionDefinition) experimental.FunctionListener {
+			name, noted := f.Name(), false
+			if !wasm.Runtimes.MatchString(name) {
+				return nil
+			}
+			return experimental.FunctionListenerFunc(func(context.Context, api.Module, api.FunctionDefinition,
+				[]uint64, experimental.StackIterator) {
+				if !noted {
+					noted = true
+					trace.Lock()
+					trace.names[name] = true
+					trace.Unlock()
+				}
+			})
+		}))
+}
+
+func writeRan() error {
+	names := slices.Sorted(maps.Keys(trace.names))
+	return os.WriteFile("ran.txt", []byte(strings.Join(names, "\n")+"\n"), 0o644)
+}
+
+// TestDamagedTasks: doona.wasm refuses damaged tasks by an error, and stops at none of them.
+func TestDamagedTasks(t *testing.T) {
+	n := "500"
+	if os.Getenv("DOONA_FULL") != "" {
+		n = "100000"
+	}
+	out, err := exec.Command("go", "run", "./fuzzcases", "-n", n, "-seed", strconv.FormatUint(rand.Uint64(), 10)).Output()
+	require.NoError(t, err)
+	module, accepted := start(t, wasm.Browser), 0
+	for line := range bytes.Lines(out) {
+		var c struct {
+			Kind, Bytes string
+			Accept      bool
+		}
+		require.NoError(t, json.Unmarshal(line, &c))
+		if c.Kind != "task" {
+			continue
+		}
+		canonical, err := base64.StdEncoding.DecodeString(c.Bytes)
+		require.NoError(t, err)
+		handle, result := module.call("open", canonical)
+		require.Equal(t, c.Accept, handle >= 0, "%s: %s", c.Bytes, result)
+		if c.Accept {
+			accepted++
+		}
+	}
+	require.Positive(t, accepted)
+}
+
+// TestSoak: one instance opens every task of the vectors again and again and randomizes for all in turn, while
+// memory is collected and the clock stands, runs and leaps; no function that it needs was emptied.
+func TestSoak(t *testing.T) {
+	reports := 20_000
+	if os.Getenv("DOONA_FULL") != "" {
+		reports = 1_000_000
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	module, now := startClock(t)
+	tasks := soakTasks(t)
+	handles := make([]uint64, len(tasks))
+	for i := range reports {
+		j := i % len(tasks)
+		if i < len(tasks) || r.IntN(2000) == 0 {
+			handle, result := module.call("open", tasks[j].canonical)
+			require.GreaterOrEqual(t, handle, int32(0), "%s", result)
+			handles[j] = uint64(handle)
+		}
+		x := tasks[j].values[r.IntN(len(tasks[j].values))]
+		status, result := module.call("randomize", value(x...), handles[j])
+		require.Zero(t, status, "%s", result)
+		*now += leaps[r.IntN(len(leaps))] * time.Duration(r.IntN(1000))
+	}
+}
+
+// leaps are a thousandth of how far the clock may go at once.
+var leaps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, time.Millisecond, 3600 * time.Millisecond}
+
+func startClock(t *testing.T) (*instance, *time.Duration) {
+	now := new(time.Duration)
+	*now = time.Second // the runtime refuses a clock at 0
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithRandSource(source()).
+		WithNanotime(func() int64 { return int64(*now) }, sys.ClockResolution(1000))
+	m, err := engine.InstantiateModule(context.Background(), compiled[wasm.Browser], config)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close(context.Background()) })
+	return &instance{t, m}, now
+}
+
+type soakTask struct {
+	canonical []byte
+	values    [][]float64
+}
+
+// soakTasks returns the tasks of all protocols' vectors that open, with their values.
+func soakTasks(t *testing.T) (all []soakTask) {
+	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
+	require.NoError(t, err)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		if !strings.Contains(string(text), `"slotsEnd"`) {
+			continue
+		}
+		var vectors []struct {
+			Unproven, Task string
+			Reports        []struct{ Value []float64 }
+		}
+		require.NoError(t, json.Unmarshal(text, &vectors))
+		for _, v := range vectors {
+			if v.Unproven != "" {
+				continue
+			}
+			s := soakTask{canonical: unhex(t, v.Task)}
+			for _, report := range v.Reports {
+				s.values = append(s.values, report.Value)
+			}
+			all = append(all, s)
+		}
+	}
+	require.Greater(t, len(all), 10)
+	return all
+}

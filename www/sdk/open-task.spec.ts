@@ -1,0 +1,162 @@
+/**
+ * doona.wasm lacks functions that no test saw run. Should one run all the same, or anything else stop the module,
+ * doona-full.wasm takes its place, and one report is made.
+ * @module
+ */
+
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { test } from 'node:test';
+
+import { parseBundle } from './bundle.js';
+import type { Bytes } from './bytes.js';
+import { type Engine, localEngine } from './engine.js';
+import { DoonaError } from './errors.js';
+import { Module } from './module.js';
+import { OpenTask } from './open-task.js';
+import { sha256 } from './signature.js';
+import { parseTask } from './task.js';
+
+const built = '../build/www/';
+const vectors = '../testdata/v1/';
+const bytesOf = (pattern: RegExp): Bytes =>
+  new Uint8Array(readFileSync(built + readdirSync(built).find((file) => pattern.test(file))!));
+const small = bytesOf(/^doona-[0-9a-f]+\.wasm$/);
+const browser = await WebAssembly.compile(small);
+const full = await WebAssembly.compile(bytesOf(/^doona-full-[0-9a-f]+\.wasm$/));
+const fromHex = (text: string) => new Uint8Array(Buffer.from(text, 'hex'));
+const ofBase64 = (text: string) => new Uint8Array(Buffer.from(text, 'base64'));
+const lines = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl', 'utf8').trim().split('\n');
+const accepted = lines.map((line) => JSON.parse(line)).find((c) => c.kind === 'bundle' && c.accept);
+const [owner, bundle] = [ofBase64(accepted.owner), ofBase64(accepted.bytes)];
+const id = await sha256(parseBundle(bundle).canonical);
+const request = { bundle, owner, id };
+
+/** Where the bodies of the module's functions lie. */
+function bodies(): { at: number; end: number }[] {
+  let at = 8;
+  const unsigned = () => {
+    let value = 0;
+    for (let shift = 0; ; shift += 7) {
+      const byte = small[at++]!;
+      value += (byte & 127) * 2 ** shift;
+      if (byte < 128) return value;
+    }
+  };
+  while (small[at++] !== 10) {
+    const size = unsigned();
+    at += size;
+  }
+  unsigned();
+  return Array.from({ length: unsigned() }, () => {
+    const size = unsigned();
+    at += size;
+    return { at: at - size, end: at };
+  });
+}
+
+/** The module with one function that stops it: no locals, unreachable, and nops up to its end. */
+async function stopping({ at, end }: { at: number; end: number }): Promise<WebAssembly.Module> {
+  const damaged = small.slice().fill(0x01, at, end);
+  damaged.set([0, 0x00], at);
+  damaged[end - 1] = 0x0b;
+  return WebAssembly.compile(damaged);
+}
+
+/** A page's way to a report: what it comes to, and how often doona-full.wasm was started and sealed. */
+async function report(code: WebAssembly.Module): Promise<{ body: Bytes; started: number; sealed: number }> {
+  const engine = localEngine();
+  const counted = { started: 0, sealed: 0 };
+  const watched: Engine = { ...engine,
+    submission: async (...args) => {
+      const body = await engine.submission(...args);
+      if (body) counted.sealed++;
+      return body;
+    } };
+  const startFull = async () => {
+    counted.started++;
+    await engine.start('full', full);
+  };
+  const running = await engine.start('browser', code);
+  if (!running) await startFull();
+  const task = await OpenTask.open(watched, request, running ? 'browser' : 'full', startFull);
+  await task.check();
+  return { body: await task.submission(0, Float64Array.of(1)), ...counted };
+}
+
+test('a stop at any function of doona.wasm leaves one report, by doona-full.wasm', async () => {
+  const whole = await report(browser);
+  assert.deepEqual([whole.started, whole.sealed], [0, 1], 'nothing stopped');
+  const all = bodies();
+  assert.ok(all.length > 2000, `${all.length} functions`);
+  const step = process.env['DOONA_FULL'] ? 1 : 101;
+  let stopped = 0;
+  for (let i = Math.floor(Math.random() * step); i < all.length; i += step) {
+    const { body, started, sealed } = await report(await stopping(all[i]!));
+    assert.equal(body.length, whole.body.length, `function ${i}`);
+    assert.equal(sealed, 1, `function ${i}`);
+    assert.ok(started <= 1, `function ${i}`);
+    stopped += started;
+  }
+  assert.ok(stopped > 0, 'some of the functions run');
+});
+
+test('a module that stopped never runs again', async () => {
+  const module = await Module.start(browser);
+  const { getRandomValues } = crypto;
+  const handle = module.open(parseBundle(bundle).canonical);
+  const size = 1 + parseBundle(bundle).task.slots.messageBytes;
+  crypto.getRandomValues = () => { throw new Error('as the test asked'); };
+  try {
+    for (let i = 0; i < 1000; i++) module.randomize(handle, Float64Array.of(1), size); // it has some bytes in hand
+    assert.fail('it did not stop');
+  } catch (error) {
+    assert.match((error as Error).message, /as the test asked/);
+  } finally {
+    crypto.getRandomValues = getRandomValues;
+  }
+  assert.throws(() => module.randomize(handle, Float64Array.of(1), size), /as the test asked/);
+  assert.throws(() => module.alive(), /as the test asked/);
+});
+
+test('where doona-full.wasm stops too, the error says so', async () => {
+  const engine = localEngine();
+  await engine.start('full', full);
+  const task = await OpenTask.open(engine, request, 'full', () => assert.fail('it runs already'));
+  const { getRandomValues } = crypto;
+  crypto.getRandomValues = () => { throw new Error('as the test asked'); };
+  const failed = (error: unknown) => error instanceof DoonaError && error.code === 'module-failed';
+  try {
+    await assert.rejects(async () => {
+      for (let i = 0; i < 1000; i++) await task.submission(0, Float64Array.of(1));
+    }, failed);
+  } finally {
+    crypto.getRandomValues = getRandomValues;
+  }
+  await assert.rejects(() => task.check(), failed);
+});
+
+/** The tasks of all protocols' vectors that open, with their values. */
+function soakTasks(): { canonical: Bytes; values: number[][]; size: number }[] {
+  return readdirSync(vectors).filter((name) => name.endsWith('.json')).flatMap((name) => {
+    const vector = JSON.parse(readFileSync(vectors + name, 'utf8'));
+    if (!Array.isArray(vector) || !vector[0].reports) return [];
+    return vector.filter(({ unproven }) => !unproven).map(({ task, reports }) => ({
+      canonical: fromHex(task), values: reports.map(({ value }: { value: number[] }) => value),
+      size: 1 + parseTask(fromHex(task)).slots.messageBytes }));
+  });
+}
+
+test('one instance reports for every protocol, again and again, and never stops', async () => {
+  const tasks = soakTasks();
+  assert.ok(tasks.length > 10);
+  const module = await Module.start(browser);
+  const handles = tasks.map(({ canonical }) => module.open(canonical));
+  const reports = process.env['DOONA_FULL'] ? 1_000_000 : 20_000;
+  for (let i = 0; i < reports; i++) {
+    const j = i % tasks.length;
+    const { canonical, values, size } = tasks[j]!;
+    if (i % 2003 === 0) handles[j] = module.open(canonical);
+    module.randomize(handles[j]!, Float64Array.from(values[i % values.length]!), size);
+  }
+});

@@ -1,0 +1,71 @@
+/**
+ * A task that is open in a module: in doona.wasm, and from the moment that cannot go on, in doona-full.wasm. Nothing
+ * that the first one drew is used then.
+ * @module
+ */
+
+import type { Bytes } from './bytes.js';
+import type { Engine, ModuleName, OpenRequest, Opened } from './engine.js';
+
+/** A task that passed every check, and the module that has it. */
+export class OpenTask {
+  readonly #engine: Engine;
+  readonly #request: Omit<OpenRequest, 'module'>;
+  /** Starts doona-full.wasm. */
+  readonly #startFull: () => Promise<unknown>;
+  #opened: Opened;
+
+  private constructor(engine: Engine, request: Omit<OpenRequest, 'module'>, startFull: () => Promise<unknown>,
+    opened: Opened) {
+    this.#engine = engine;
+    this.#request = request;
+    this.#startFull = startFull;
+    this.#opened = opened;
+  }
+
+  /** @throws DoonaError `task-refused`, `claim-refused`, `module-failed`; what startFull throws */
+  static async open(engine: Engine, request: Omit<OpenRequest, 'module'>, module: ModuleName,
+    startFull: () => Promise<unknown>): Promise<OpenTask> {
+    const opened = await engine.open({ ...request, module }) ?? await openFull(engine, request, startFull);
+    return new OpenTask(engine, request, startFull, opened);
+  }
+
+  /** What the checks found. */
+  get opened(): Opened {
+    return this.#opened;
+  }
+
+  /** ε of so many epochs together at a δ; Infinity if there is none. */
+  epsilonWithin(epochs: number, delta: number): Promise<number> {
+    return this.#use((handle) => this.#engine.epsilonWithin(handle, epochs, delta));
+  }
+
+  /** Resolves if a module can randomize. @throws DoonaError `module-failed` */
+  async check(): Promise<void> {
+    await this.#use((handle) => this.#engine.check(handle));
+  }
+
+  /** Randomizes and seals a value, which is taken away. @throws DoonaError as Engine's */
+  async submission(epoch: number, value: Float64Array): Promise<Bytes> {
+    const spare = value.slice();
+    const values = [spare, value];
+    try {
+      return await this.#use((handle) => this.#engine.submission(handle, epoch, values.pop()!));
+    } finally {
+      if (spare.length > 0) spare.fill(0); // else it went to the worker
+    }
+  }
+
+  async #use<T>(work: (handle: number) => Promise<T | null>): Promise<T> {
+    const done = await work(this.#opened.handle);
+    if (done !== null) return done;
+    this.#opened = await openFull(this.#engine, this.#request, this.#startFull);
+    return (await work(this.#opened.handle))!;
+  }
+}
+
+async function openFull(engine: Engine, request: Omit<OpenRequest, 'module'>,
+  start: () => Promise<unknown>): Promise<Opened> {
+  await start();
+  return (await engine.open({ ...request, module: 'full' }))!;
+}
