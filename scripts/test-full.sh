@@ -14,7 +14,8 @@ run_part() {
     accountant) DOONA_FULL=1 go test -timeout 60m ./accountant/... ;;
     protocols)
       DOONA_FULL=1 go test -timeout 60m ./randomizer/... ./protocols/...
-      DOONA_FULL=1 go test -timeout 60m -run NoiseDistribution ./wasm ;;
+      DOONA_FULL=1 go test -timeout 60m -run 'NoiseDistribution|Soak|DamagedTasks' ./wasm
+      DOONA_FULL=1 ./www/test.sh --test-name-pattern 'a stop at any function|one instance reports' ;;
     coverage)
       DOONA_FULL=1 go test -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible|BandsOverEpochs' ./verifier
       DOONA_FULL=1 go test -timeout 60m -v -run 'EveryFaultIsNamed|ServeNames|VerifyNames|ShardsGive' ./verifier

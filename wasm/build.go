@@ -71,11 +71,11 @@ func BuildPackage(ctx context.Context, main, file string) error {
 //go:embed ran.txt
 var ran string
 
-// Ran returns the functions of the runtime that doona.wasm keeps.
+// Ran returns the functions of the runtime that doona.wasm keeps, and the types whose methods are among them.
 func Ran() map[string]bool {
 	names := map[string]bool{}
 	for _, name := range strings.Fields(ran) {
-		names[name] = true
+		names[name], names[kin(name)] = true, true
 	}
 	return names
 }

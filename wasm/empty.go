@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"regexp"
+	"strings"
 )
 
 // emptied tells whether a function of the runtime is one that nobody saw run: its body then stops the module. No
@@ -15,8 +16,26 @@ import (
 // Only the runtime's own functions are: which of them run can depend on a value no more than by how much memory it
 // takes. Should a function of a protocol stop a module for some values, then whoever serves doona-full.wasm would
 // learn something of the value.
+//
+// What ran keeps its kin: methods of the same type, and a function's closures. A map that grows, or a timer that is
+// put off, is a matter of chance.
 func (f functions) emptied(name string) bool {
-	return f.ran != nil && runtimes.MatchString(name) && !kept.MatchString(name) && !f.ran[name]
+	return f.ran != nil && runtimes.MatchString(name) && !kept.MatchString(name) && !f.ran[name] && !f.ran[kin(name)]
+}
+
+// kin returns the type of which a function is a method, "runtime.__mspan_" or "runtime.typePointers", or the
+// function that a closure is in; else its name. Two kinds are alone: comparisons, each of a type of its own, and the
+// tracer's, which is only asked whether it runs.
+func kin(name string) string {
+	if strings.HasPrefix(name, "type_.") || strings.HasPrefix(name, "runtime.traceLocker.") {
+		return name
+	}
+	if i := strings.Index(name, "."); i >= 0 {
+		if j := strings.Index(name[i+1:], "."); j >= 0 {
+			return name[:i+1+j]
+		}
+	}
+	return name
 }
 
 var runtimes = regexp.MustCompile(`^(runtime|internal_runtime_\w+|internal_abi|type_)\.`)

@@ -57,7 +57,16 @@ func traced(ctx context.Context) context.Context {
 		}))
 }
 
+// writeRan adds what ran to ran.txt: what runs or not by chance is not lost again. Begin with an empty file for
+// another toolchain.
 func writeRan() error {
+	old, err := os.ReadFile("ran.txt")
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(string(old)) {
+		trace.names[name] = true
+	}
 	names := slices.Sorted(maps.Keys(trace.names))
 	return os.WriteFile("ran.txt", []byte(strings.Join(names, "\n")+"\n"), 0o644)
 }
