@@ -76,11 +76,42 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 				eps, less)
 		}
 	}
+	if os.Getenv("DOONA_FULL") != "" {
+		checkFar(t, draft, law)
+	}
+	for _, eps := range []float64{.003, .1, 1, 2.9, 8} { // Both directions have one curve, so ε < 0 is its mirror image.
+		mirrored, name := -math.Expm1(-eps)+math.Exp(-eps)*law.Delta(eps), draft.Protocol+" "+string(draft.Query)
+		require.GreaterOrEqual(t, law.Delta(-eps), mirrored*(1-1e-10), "%s at −%v", name, eps)
+	}
 	epochs, err := compose.Epsilon([]compose.Observation{law.Observation(30)}, 30*draft.Claim.Delta.Value())
 	require.NoError(t, err)
 	require.LessOrEqual(t, epochs, 30*claimed*1.002)
 	checkTogether(t, draft, law)
 	return checked
+}
+
+// checkFar says that a law is nowhere below its rule far from its claim either, up to ε = 8 and as far as rules tell.
+func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
+	if draft.Protocol == "correlated" { // Its claim is proven at one θ, its law at several.
+		return
+	}
+	claimed := draft.Claim.Epsilon.Value()
+	for _, eps := range []float64{.01 * claimed, .1 * claimed, 1.7 * claimed, 2.5 * claimed, 4, 8} {
+		delta := law.Delta(eps) * (1 + 1e-9)
+		if draft.Protocol == "vectorsum" { // Its rule composes chords, which are somewhat looser.
+			delta *= 1.05
+		}
+		if delta < 1e-12 || delta > .9 { // Some rules say nothing of less.
+			continue
+		}
+		proven, known := proves(t, draft, eps, delta)
+		if known && !proven && eps > claimed {
+			proven, _ = proves(t, draft, claimed, delta*(1+1e-4))
+		}
+		if known {
+			require.True(t, proven, "%s %s: δ(%v) is above the law's %v", draft.Protocol, draft.Query, eps, delta)
+		}
+	}
 }
 
 // checkTogether says that more epochs cost more, and none less than the mean of their losses.
