@@ -39,6 +39,8 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 
 // Added returns what a claim adds up to in a number of epochs: the decimals' exact multiples where these have up to
 // 15 digits, and else numbers above them.
+//
+//go:noinline
 func Added(claim task.Claim, epochs uint64) compose.Spend {
 	return compose.Spend{
 		Epsilon: multiple(claim.Epsilon.String(), claim.Epsilon.Value(), epochs),

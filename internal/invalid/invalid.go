@@ -18,6 +18,8 @@ func (e *FieldError) Error() string {
 }
 
 // Field returns a [FieldError] as an error.
+//
+//go:noinline
 func Field(field, got, want string) error {
 	return &FieldError{Field: field, Got: got, Want: want}
 }

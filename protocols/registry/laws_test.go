@@ -79,7 +79,8 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	if os.Getenv("DOONA_FULL") != "" {
 		checkFar(t, draft, law)
 	}
-	for _, eps := range []float64{.003, .1, 1, 2.9, 8} { // Both directions have one curve, so ε < 0 is its mirror image.
+	// Both directions have one curve, so ε < 0 is its mirror image.
+	for _, eps := range []float64{.003, .1, 1, 2.9, 8} {
 		mirrored, name := -math.Expm1(-eps)+math.Exp(-eps)*law.Delta(eps), draft.Protocol+" "+string(draft.Query)
 		require.GreaterOrEqual(t, law.Delta(-eps), mirrored*(1-1e-10), "%s at −%v", name, eps)
 	}

@@ -23,7 +23,7 @@ const label = "doona-task"
 //	 [url, signKey, keyList],                   // verifier
 //	 kem,
 //	 stream,                                    // [] or [name, position, before, [allow …]]; with rolls,
-//	                                            // [[old, new, signature] …] besides
+//	                                            // [old ‖ new ‖ signature …] besides
 //	 noise]                                     // [] or as [Noise] says
 //
 // The task must be valid: [Task.Validate].

@@ -10,6 +10,7 @@ import (
 // writer appends msgpack in its shortest encodings.
 type writer struct{ out []byte }
 
+//go:noinline
 func (w *writer) big(lead byte, v uint64, bytes int) {
 	w.out = append(w.out, lead)
 	for i := bytes - 1; i >= 0; i-- {
@@ -17,6 +18,7 @@ func (w *writer) big(lead byte, v uint64, bytes int) {
 	}
 }
 
+//go:noinline
 func (w *writer) uint(v uint64) {
 	switch {
 	case v < 1<<7:
@@ -44,6 +46,7 @@ func (w *writer) numbers(vs []uint64) {
 	w.uints(vs...)
 }
 
+//go:noinline
 func (w *writer) array(n int) {
 	if n < 16 {
 		w.out = append(w.out, 0x90|byte(n))
@@ -52,6 +55,7 @@ func (w *writer) array(n int) {
 	w.big(0xdc, uint64(n), 2)
 }
 
+//go:noinline
 func (w *writer) str(s string) {
 	switch {
 	case len(s) < 32:
@@ -77,6 +81,7 @@ func (w *writer) party(p Party) {
 	w.bytes32(p.KeyList[:])
 }
 
+//go:noinline
 func (w *writer) bytes32(b []byte) {
 	w.big(0xc4, 32, 1)
 	w.out = append(w.out, b...)
@@ -88,12 +93,14 @@ type reader struct {
 	err error
 }
 
+//go:noinline
 func (r *reader) fail(message string) {
 	if r.err == nil {
 		r.err = errors.New("couldn't parse the task: " + message)
 	}
 }
 
+//go:noinline
 func (r *reader) take(n int) []byte {
 	if r.err != nil || n > len(r.in) {
 		r.fail("truncated")
@@ -104,6 +111,7 @@ func (r *reader) take(n int) []byte {
 	return head
 }
 
+//go:noinline
 func (r *reader) big(bytes int) (v uint64) {
 	for _, b := range r.take(bytes) {
 		v = v<<8 | uint64(b)
@@ -112,6 +120,8 @@ func (r *reader) big(bytes int) (v uint64) {
 }
 
 // shortest fails unless v needed its encoding: v is at least least.
+//
+//go:noinline
 func (r *reader) shortest(v, least uint64) uint64 {
 	if v < least {
 		r.fail("not the shortest encoding")
@@ -144,6 +154,7 @@ func (r *reader) flag() bool {
 	return v == 1
 }
 
+//go:noinline
 func (r *reader) arrayUpTo(most int) int {
 	n := uint64(0)
 	switch lead := r.take(1)[0]; {
@@ -229,6 +240,7 @@ func (r *reader) party() (p Party) {
 	return p
 }
 
+//go:noinline
 func (r *reader) bytes32(into []byte) {
 	if head := r.take(2); r.err == nil && (head[0] != 0xc4 || head[1] != 32) {
 		r.fail("want 32 bytes")

@@ -67,14 +67,16 @@ func (w *writer) stream(s *Stream) {
 	}
 }
 
+// rollSize is the bytes of a roll.
+const rollSize = 32 + 32 + 64
+
 func (w *writer) rolls(rolls []Roll) {
 	w.array(len(rolls))
-	for _, roll := range rolls {
-		w.array(3)
-		w.bytes32(roll.Old[:])
-		w.bytes32(roll.New[:])
-		w.big(0xc4, 64, 1)
-		w.out = append(w.out, roll.Signature[:]...)
+	for i := range rolls {
+		w.big(0xc4, rollSize, 1)
+		for _, part := range [][]byte{rolls[i].Old[:], rolls[i].New[:], rolls[i].Signature[:]} {
+			w.out = append(w.out, part...)
+		}
 	}
 }
 
@@ -84,15 +86,12 @@ func (r *reader) rolls() (rolls []Roll) {
 		r.fail("want no rolls to be absent")
 	}
 	for ; n > 0 && r.err == nil; n-- {
-		var roll Roll
-		r.array(3)
-		r.bytes32(roll.Old[:])
-		r.bytes32(roll.New[:])
-		if head := r.take(2); r.err == nil && (head[0] != 0xc4 || head[1] != 64) {
-			r.fail("want 64 bytes")
+		raw := r.take(2 + rollSize)
+		if len(raw) != 2+rollSize || raw[0] != 0xc4 || raw[1] != rollSize {
+			r.fail("want a roll")
+			break
 		}
-		copy(roll.Signature[:], r.take(64))
-		rolls = append(rolls, roll)
+		rolls = append(rolls, Roll{SignKey(raw[2:34]), SignKey(raw[34:66]), [64]byte(raw[66:])})
 	}
 	return rolls
 }
@@ -140,23 +139,28 @@ func (t *Task) validateStream() error {
 				"names of parts that may change, in ascending order, each once")
 		}
 	}
-	return s.validateRolls()
+	if n := len(s.Rolls); n > maxRolls || n > 0 && s.Position == 0 || !s.rollsAreInOrder() {
+		return invalid.Field("stream.rolls", strconv.Itoa(n), "at most "+strconv.Itoa(maxRolls)+
+			", none at position 0, each key replaced once and by a fresh one")
+	}
+	return nil
 }
 
-func (s *Stream) validateRolls() error {
-	if n := len(s.Rolls); n > maxRolls || n > 0 && s.Position == 0 {
-		return invalid.Field("stream.rolls", strconv.Itoa(n), "at most "+strconv.Itoa(maxRolls)+", none at position 0")
-	}
-	for i, roll := range s.Rolls {
-		for j, before := range s.Rolls[:i+1] {
-			if roll.New.IsZero() || roll.New == before.Old || j < i &&
-				(roll.New == before.New || roll.Old == before.Old) {
-				return invalid.Field("stream.rolls", "number "+strconv.Itoa(i),
-					"each key replaced once, by one that none was replaced by or had been")
+// rollsAreInOrder says whether each key is replaced once, by one that none was replaced by or had been.
+func (s *Stream) rollsAreInOrder() bool {
+	for i := range s.Rolls {
+		roll := &s.Rolls[i]
+		if roll.New.IsZero() || roll.New == roll.Old {
+			return false
+		}
+		for j := range i {
+			before := &s.Rolls[j]
+			if roll.New == before.Old || roll.New == before.New || roll.Old == before.Old {
+				return false
 			}
 		}
 	}
-	return nil
+	return true
 }
 
 // origin returns the key that a party had before all rolls.
@@ -179,22 +183,23 @@ func (s *Stream) Now(key SignKey) SignKey {
 	return key
 }
 
-// validateRolled checks that no party has a key that was replaced.
-func (t *Task) validateRolled() error {
+// hasReplaced says whether a party has a key that was replaced.
+func (t *Task) hasReplaced() bool {
 	if t.Stream == nil {
-		return nil
+		return false
 	}
-	for hop := range t.VerifierHop() + 2 {
-		party := t.Clients.Issuer
-		if hop <= t.VerifierHop() {
-			party = t.Party(hop)
+	for i := range t.Stream.Rolls {
+		old := t.Stream.Rolls[i].Old
+		for hop := range t.VerifierHop() + 1 {
+			if t.Party(hop).SignKey == old {
+				return true
+			}
 		}
-		if t.Stream.Now(party.SignKey) != party.SignKey {
-			return invalid.Field("stream.rolls", "a key of the party at hop "+strconv.Itoa(hop),
-				"keys that no party has any more")
+		if t.Clients.Issuer.SignKey == old {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
 // unrolled returns the task with the parties of root, where those are the same but for keys that were rolled over, or

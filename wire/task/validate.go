@@ -34,8 +34,8 @@ func (t *Task) Validate() error {
 	if err := t.validateIssuer(); err != nil {
 		return err
 	}
-	if err := t.validateRolled(); err != nil {
-		return err
+	if t.hasReplaced() {
+		return invalid.Field("stream.rolls", "a party's key", "keys that no party has any more")
 	}
 	return t.validateEpochs()
 }

@@ -139,7 +139,10 @@ function place(r: Reader): Place | undefined {
   if (parts !== 4 && parts !== 5) throw new FormatError('want an array of 0, 4 or 5');
   const [name, position] = [r.str(), r.uint()];
   const [before, allow] = [r.bin(position > 0 ? 32 : 0), list(r, () => r.str())];
-  const roll = () => group(r, 3, () => ({ old: r.bin(32), key: r.bin(32), signature: r.bin(64) }));
+  const roll = () => {
+    const raw = r.bin(128);
+    return { old: raw.slice(0, 32), key: raw.slice(32, 64), signature: raw.slice(64) };
+  };
   const rolls = parts === 5 ? list(r, roll) : [];
   if (parts === 5 && rolls.length === 0) throw new FormatError('want no rolls to be absent');
   return { name, position, before, allow, rolls };
