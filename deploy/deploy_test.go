@@ -217,6 +217,46 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+// TestAlertsByPromtool: Prometheus' own tool finds nothing wrong with the rules, and has those fire that must: the
+// first finding of its kind, a relay before that is away since the start, a process that is gone.
+func TestAlertsByPromtool(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not here")
+	}
+	for _, args := range [][]string{{"check", "rules", "grafana/alerts.yaml"}, {"test", "rules", "alerts_promtool.yaml"}} {
+		out, err := exec.Command(promtool, args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+}
+
+// TestProxySamples: neither logs addresses, believes a client's word for its own, or keeps a report on the disk; and
+// where the proxies are here, they can read them.
+func TestProxySamples(t *testing.T) {
+	dir := t.TempDir()
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+		return string(text)
+	}
+	nginx := read("nginx.conf")
+	for _, line := range []string{"\nerror_log /dev/null", "\taccess_log off;", "X-Forwarded-For $remote_addr;",
+		`Forwarded "";`, "proxy_request_buffering off;", "ssl_protocols TLSv1.3;"} {
+		require.Contains(t, nginx, line)
+	}
+	require.Equal(t, 2, strings.Count(nginx, "_log "), "no other log")
+	caddy := read("Caddyfile")
+	for _, line := range []string{"exclude http ", "protocols tls1.3", "request_header -Forwarded"} {
+		require.Contains(t, caddy, line)
+	}
+	if program, err := exec.LookPath("caddy"); err == nil {
+		out, err := exec.Command(program, "adapt", "--adapter", "caddyfile", "--config", filepath.Join(dir, "Caddyfile")).
+			CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+}
+
 // TestUnit: systemd finds nothing wrong with the unit as any program's.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -56,6 +57,60 @@ func TestFullFileSystem(t *testing.T) {
 		values[value] = true
 	}
 	require.Len(t, values, n)
+}
+
+// TestFullMix fills the file system of a later relay's store and secret, before a batch comes and after it is made:
+// readyz and the metrics say so, the relays before and behind are told to try again, and when there is room again it
+// all goes on without a restart.
+func TestFullMix(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	disk := filepath.Join(c.Dir, "disk")
+	mount(t, disk, "size=8m")
+	text, err := os.ReadFile(c.RelayConfig(2))
+	require.NoError(t, err)
+	config := strings.NewReplacer("sqlite:", "sqlite:../disk/", "secret: ", "secret: ../disk/").Replace(string(text))
+	require.NoError(t, os.WriteFile(c.RelayConfig(2), []byte(config), 0o600))
+	first := c.StartFirst(t)
+	startProcess(t, c, 1)
+	admin := "http://" + c.Config(t, 1).Admin
+	well := func(ready bool) func() bool {
+		return func() bool {
+			status, metrics := ask(t, admin+"/readyz"), ask(t, admin+"/metrics")
+			return ready == (status == "") && ready == strings.Contains(metrics, "\ndoona_relay_ready 1\n") &&
+				(ready || !strings.Contains(metrics, "\ndoona_relay_store_errors_total 0\n"))
+		}
+	}
+	requireSoon(t, well(true))
+	free := fill(t, disk)
+	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
+	requireSoon(t, well(false))
+	require.False(t, first.Confirmed(0, 0))
+	free()
+	batch, _ := c.Pull(t, 0, 0)
+	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
+	requireSoon(t, well(true))
+	requireSoon(t, func() bool { return first.Confirmed(0, 0) })
+
+	free = fill(t, disk)
+	err = c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest)
+	if err != nil { // deleting takes room in the store's log, which it may have
+		requireLater(t, requireProblem(t, problem.Overloaded, err).RetryAfter)
+		requireSoon(t, well(false))
+	}
+	free()
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest))
+	requireSoon(t, well(true))
+}
+
+// ask returns the text of an answer, "" for none.
+func ask(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(text)
 }
 
 // mount mounts an empty file system until the test and what it has started since have ended.

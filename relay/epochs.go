@@ -75,8 +75,20 @@ func (r *Relay) settle(ctx context.Context) error {
 // logged logs an error, unless the relay is stopping anyway.
 func (r *Relay) logged(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
+		r.failed(err)
 		r.cfg.Log.Error(what, "error", err)
 	}
+}
+
+// failed takes note of an error that is the store's own: the relay is not ready until the store can be written to
+// again. It says whether it is one.
+func (r *Relay) failed(err error) bool {
+	if !store.Failed(err) {
+		return false
+	}
+	r.failing.Store(true)
+	r.metrics.Add(metricStoreErrors, 1)
+	return true
 }
 
 // scrub deletes what is left of batches, and empties the store's log. Where that fails, as while a batch is being

@@ -25,6 +25,10 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 		if back := new(store.SetBack); errors.As(err, &back) {
 			return stopped(back)
 		}
+		if req.Context().Err() == nil && r.failed(err) {
+			r.cfg.Log.Error("couldn't answer", "error", err)
+			return r.turnAway(problem.Overloaded)
+		}
 		return err
 	})
 }
@@ -117,6 +121,7 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err := r.signed(req, s, onion.SignPull, handover.Body(s.ID, epoch, seq, from, before)); err != nil {
 		return err
 	}
+	r.metrics.Set(metricAsked, float64(time.Now().Unix()), s.name())
 	if start, _, ok := r.window(s, epoch); ok {
 		r.clock.Told(start.Add(-maxSkew)) // it has begun there
 	}

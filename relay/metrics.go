@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -23,6 +24,7 @@ const (
 	metricSeal        = "doona_relay_seal_seconds"
 	metricPull        = "doona_relay_pull_seconds"
 	metricPulled      = "doona_relay_last_answer_timestamp_seconds"
+	metricAsked       = "doona_relay_last_asked_timestamp_seconds"
 	metricStoreErrors = "doona_relay_store_errors_total"
 	metricBatches     = "doona_relay_batches_total"
 	metricUnconfirmed = "doona_relay_unconfirmed_batches"
@@ -51,7 +53,10 @@ var definitions = append([]service.Metric{
 	service.Histogram(metricSeal, "Permuting, signing and storing of batches."),
 	service.Histogram(metricPull, "Transfers of batches from the relay before."),
 	service.Gauge(metricPulled, service.UnitTime,
-		"When the relay before last answered a pull; 0 for never, and at a first relay.", byTask),
+		"When the relay before last answered a pull, or none was due; at a start, when that was. 0 at a first relay.",
+		byTask),
+	service.Gauge(metricAsked, service.UnitTime,
+		"When the next hop last asked for a batch; 0 if it has not since the start.", byTask),
 	service.Counter(metricStoreErrors, "Transactions that failed: the disk is full, or the database gone."),
 	service.Counter(metricBatches, "Batches made since the start; destroyed ones have no slots.", byTask, "destroyed"),
 	service.Gauge(metricUnconfirmed, service.UnitCount, "Sealed batches that the next hop has not confirmed.", byTask),
@@ -102,6 +107,10 @@ func (m *metrics) beginTask(s *served) {
 	m.Add(metricBatches, 0, s.name(), "no")
 	m.Add(metricBatches, 0, s.name(), "yes")
 	m.Set(metricPulled, 0, s.name())
+	if s.hop > 0 {
+		m.Set(metricPulled, float64(time.Now().Unix()), s.name())
+	}
+	m.Set(metricAsked, 0, s.name())
 	m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
 }
 
@@ -165,6 +174,7 @@ func (m *metrics) made(s *served, destroyed bool) {
 
 // look sets the gauges to what is now. What the store cannot tell stays as it was.
 func (m *metrics) look(ctx context.Context, r *Relay) {
+	m.Set(metricReady, service.Boolean(r.isReady(ctx) == nil))
 	left, back := r.admission.left(), r.store.SetBack()
 	for _, cause := range store.Causes() {
 		m.Set(metricSetBack, service.Boolean(back != nil && back.Cause == cause), string(cause))
@@ -173,9 +183,7 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 	m.Set(metricInFlight, float64(r.cfg.MaxConcurrent-left.places))
 	m.Set(metricReserved, float64(int64(r.cfg.MaxMemory)-left.bytes))
 	m.Set(metricConnections, float64(r.connections.count()))
-	doubt := r.clock.Read().Doubt != ""
-	m.Set(metricReady, service.Boolean(r.ready.Load() && !r.failing.Load() && !doubt && back == nil))
-	m.SetClock(prefix, doubt, r.clock.Offsets())
+	m.SetClock(prefix, r.clock.Read().Doubt != "", r.clock.Offsets())
 	status, err := r.Status(ctx)
 	if err != nil {
 		m.Add(metricStoreErrors, 1)
@@ -183,6 +191,11 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 	}
 	m.Forget(metricRefused)
 	m.Forget(metricFindings)
+	for _, s := range r.lineup().order {
+		for _, why := range reasons {
+			m.Set(metricFindings, 0, s.name(), string(why)) // so that a first one is an increase
+		}
+	}
 	for i, t := range status.Tasks {
 		name := r.lineup().order[i].name()
 		waiting := uint64(0)

@@ -40,6 +40,12 @@ const (
 	findGiveUp Reason = "gave up waiting for the end of the epoch"
 )
 
+// reasons are all findings that there are.
+var reasons = []Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findLost, findNoKey,
+	findOver,
+	findGiveUp, findBehind, findEnded, Reason(handover.ErrStranger.Error()), Reason(handover.ErrOther.Error()),
+	Reason(handover.ErrAltered.Error())}
+
 // batchesPerTurn is how many batches of an epoch are taken before the other epochs, and what else there is to
 // do, have their turn: a relay before that has batches without end stops nothing.
 const batchesPerTurn = 16
@@ -63,16 +69,21 @@ func (r *Relay) pullLoop(ctx context.Context, s *served) {
 // pullTurn pulls from every epoch that has begun and is not complete, and says whether one may have more now.
 func (r *Relay) pullTurn(ctx context.Context, s *served) (more bool) {
 	latest := r.clock.Read().Latest // asking too early does no harm
+	asked := false
 	for epoch := range s.Epochs.Count {
 		start, _, _ := r.window(s, epoch)
 		if r.store.SetBack() != nil || latest.Before(start) {
 			break
 		}
 		if s.state(epoch) < store.StateComplete && !s.isBehind(epoch) {
+			asked = true
 			left, err := r.pullEpoch(ctx, s, epoch)
 			r.logged(ctx, "couldn't pull", err)
 			more = more || left
 		}
+	}
+	if !asked {
+		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
 	}
 	return more
 }
