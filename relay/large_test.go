@@ -53,8 +53,9 @@ type sizeFigures struct {
 	Slots       int     `json:"slots"`
 	Seconds     float64 `json:"seconds"` // from the last report to the batch at the last relay
 	RSS         [2]int  `json:"peak_rss_kb"`
-	MicrosCPU   [2]int  `json:"cpu_us_per_slot"` // of each relay, the taking of reports included
-	WorstIngest int     `json:"worst_report_ms"` // of reports that were sent meanwhile, and known already
+	MicrosCPU   [2]int  `json:"cpu_us_per_slot"`      // of each relay, the taking of reports included
+	Disk        [2]int  `json:"store_bytes_per_slot"` // at most, the file of a permutation apart
+	WorstIngest int     `json:"worst_report_ms"`      // of reports that were sent meanwhile, and known already
 	Reports     int     `json:"reports_meanwhile"`
 }
 
@@ -127,6 +128,7 @@ func measureSize(t *testing.T, slots int) sizeFigures {
 	waitConfirmed(t, c, 0, 1)
 	for hop, p := range relays {
 		out.RSS[hop] = peakRSS(t, p)
+		out.Disk[hop] = int(storeBytes(t, c, hop)) / slots
 		out.MicrosCPU[hop] = int(1e6 * (cpuSeconds(t, p) - begun[hop]) / float64(slots))
 	}
 	got := 0
@@ -139,6 +141,19 @@ func measureSize(t *testing.T, slots int) sizeFigures {
 	require.NoError(t, err)
 	require.Equal(t, slots, got)
 	return out
+}
+
+// storeBytes returns the size of a relay's store, which does not shrink.
+func storeBytes(t *testing.T, c *relaytest.Cascade, hop int) (n int64) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "relay.db*"))
+	require.NoError(t, err)
+	for _, file := range files {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		n += info.Size()
+	}
+	return n
 }
 
 // report sends a report that is stored already, again and again, until ctx ends: it takes the same transaction.

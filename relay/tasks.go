@@ -155,7 +155,7 @@ func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys strin
 	if s.layout, err = onion.NewLayout(s.Task); err != nil {
 		return nil, err
 	}
-	if err := handover.CheckServable(s.Task, s.hop); err != nil {
+	if err := handover.CheckServable(s.Task); err != nil {
 		return nil, err
 	}
 	if err := s.loadNoise(); err != nil {

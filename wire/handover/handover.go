@@ -455,15 +455,12 @@ func batchBody(id task.ID, epoch, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(EndBody(id, epoch), seq)
 }
 
-// The sizes up to which relays serve tasks: a submission is held in memory once per report in flight, a
-// batch a few times.
-const (
-	maxBody  = 16 << 20
-	maxBatch = 900 << 20 // the largest value is 10⁹ bytes in SQLite and 2³⁰ in PostgreSQL
-)
+// maxBody is the size of submissions up to which relays serve tasks: one is held in memory once per report in flight.
+// Batches have no limit but the disk.
+const maxBody = 16 << 20
 
-// CheckServable refuses a task whose submissions or batches the relay at hop cannot hold.
-func CheckServable(t *task.Task, hop int) error {
+// CheckServable refuses a task whose submissions relays cannot hold.
+func CheckServable(t *task.Task) error {
 	layout, err := onion.NewLayout(t)
 	if err != nil {
 		return err
@@ -471,10 +468,6 @@ func CheckServable(t *task.Task, hop int) error {
 	if most := layout.MaxBody(); most > maxBody {
 		return invalid.Field("slots", fmt.Sprintf("for submissions of %d bytes", most),
 			fmt.Sprintf("at most %d bytes", maxBody))
-	}
-	if most := MaxBatch(t, layout, hop); most > maxBatch {
-		return invalid.Field("batch.size", fmt.Sprintf("%d, up to %d bytes", t.Batch.Size, most),
-			fmt.Sprintf("at most %d bytes", maxBatch))
 	}
 	return nil
 }
