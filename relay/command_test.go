@@ -72,6 +72,15 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	status, out, log := run(t, "check-config", "--config", config)
 	require.Zero(t, status, log)
 	require.Contains(t, out, `"test 0", hop 0`)
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	elsewhere := filepath.Join(filepath.Dir(config), "elsewhere.yaml")
+	for _, field := range []string{"secret: ", "sqlite:"} { // where serve would fail
+		require.NoError(t, os.WriteFile(elsewhere, []byte(strings.Replace(string(text), field, field+"none/", 1)), 0o600))
+		status, _, log = run(t, "check-config", "--config", elsewhere)
+		require.Equal(t, 1, status)
+		require.Contains(t, log, "a folder that this user can write to")
+	}
 	startProcess(t, c, 0)
 	startProcess(t, c, 1)
 	for i := range 10 {

@@ -140,6 +140,9 @@ func measureSize(t *testing.T, slots int) sizeFigures {
 	})
 	require.NoError(t, err)
 	require.Equal(t, slots, got)
+	for _, p := range relays { // else they ask each other while the next size is measured
+		require.NoError(t, p.cmd.Process.Kill())
+	}
 	return out
 }
 

@@ -103,11 +103,12 @@ func checkCommand() *cobra.Command {
 		Short: "Check a configuration, its keys and its tasks",
 		Long: `Check-config does all that 'relay serve' does before it listens: it reads the configuration,
 the keys and every task, checks owners, key lists and this relay's place in each task, and reads
-the store and the secret where there are any. It changes nothing, and prints the tasks.`,
+the store and the secret where there are any, and tries whether it could make files where the relay does: run it as
+the user whom the relay runs as. It changes nothing, and prints the tasks.`,
 		Example: "  verifier init try && relay check-config --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := localStatus(cmd.Context(), &f)
+			status, err := checked(cmd.Context(), &f)
 			if err != nil {
 				return err
 			}
@@ -126,4 +127,21 @@ the store and the secret where there are any. It changes nothing, and prints the
 	f.register(cmd)
 	cli.Require(cmd, "config")
 	return cmd
+}
+
+// checked is localStatus of a configuration that could be served.
+func checked(ctx context.Context, f *configFlags) (*relay.Status, error) {
+	config, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	r, err := relay.Inspect(config)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if err := r.CheckFolders(); err != nil {
+		return nil, err
+	}
+	return r.Status(ctx)
 }

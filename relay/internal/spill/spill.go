@@ -25,8 +25,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Memory is how many bytes of slots a [Shuffle] holds at most before it writes to the disk. What it holds when it
-// reads them back is about half of that, or a bucket, if all draws fall into one: 2^-1000 and less.
+// Memory is how many bytes of slots a [Shuffle] holds before it writes to the disk. What it holds when it reads them
+// back is a bucket: half of that on average, and more where more slots came than were expected.
 const Memory = 64 << 20
 
 // Shuffle permutes slots of one size, lane by lane. It is used by one goroutine at a time.

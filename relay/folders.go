@@ -1,0 +1,50 @@
+package relay
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
+)
+
+// CheckFolders is an error unless files can be made where the relay makes some: beside the store, the secret and the
+// HPKE keys, which are replaced as keys are erased, and in the folders of successors and of scratch files, where they
+// are there. It leaves nothing behind.
+func (i *Inspected) CheckFolders() error {
+	if err := checkFolder("secret", filepath.Dir(i.cfg.Secret)); err != nil {
+		return err
+	}
+	if path, ok := strings.CutPrefix(i.cfg.Store, service.SchemeSQLite); ok {
+		if err := checkFolder("store", filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
+	if err := checkFolder("scratch", i.cfg.Scratch); err != nil {
+		return err
+	}
+	for _, t := range i.cfg.Tasks {
+		if err := checkFolder("hpke_keys", filepath.Dir(cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys))); err != nil {
+			return err
+		}
+		if _, err := os.Stat(t.Successors); err != nil {
+			continue // it is made
+		}
+		if err := checkFolder("successors", t.Successors); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkFolder(field, folder string) error {
+	file, err := os.CreateTemp(folder, ".check-*")
+	if err != nil {
+		return invalid.Field(field, folder, fmt.Sprintf("a folder that this user can write to (%v)", err))
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
