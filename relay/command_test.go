@@ -166,20 +166,25 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestRefusedTasks: tasks that this relay cannot serve.
+// TestRefusedTasks: tasks that this relay cannot serve, and one that it can however large its batches are.
 func TestRefusedTasks(t *testing.T) {
 	tests := map[string]struct {
 		change func(*task.Task)
 		want   string
 	}{
-		"huge batch": {func(t *task.Task) { t.Batch.Size = 1 << 31 }, "invalid batch.size"},
+		"huge batch": {func(t *task.Task) { t.Batch.Size = 1 << 31 }, ""},
 		"huge submission": {func(t *task.Task) { t.Slots.PerLane, t.Slots.Lanes, t.Batch.Size = 65535, 2, 2 },
 			"invalid slots"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := relaytest.New(t, relaytest.Options{Task: tt.change})
-			_, err := relay.New(c.Config(t, 0))
+			r, err := relay.New(c.Config(t, 0))
+			if tt.want == "" {
+				require.NoError(t, err)
+				require.NoError(t, r.Close())
+				return
+			}
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
