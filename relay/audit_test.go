@@ -46,8 +46,14 @@ type guess struct {
 
 // best returns the guess that shows the most of a noise at ε, and its δ.
 func best(n *task.Noise, eps float64) (g guess, delta float64) {
-	g.eps = eps
+	g = bestOfCopies(n, eps, 1)
+	return g, g.p0 - math.Exp(eps)*g.p1
+}
+
+// bestOfCopies is the best guess where the victim's message is there so many times, at ε.
+func bestOfCopies(n *task.Noise, eps float64, times int) (g guess) {
 	laws, _ := relaynoise.NewLaws(n)
+	g.eps = eps
 	mass := func(y0, y1 int) float64 {
 		a, b := laws.Cells[0].Mass, laws.Cells[1].Mass
 		if y0 < 0 || y1 < 0 || y0 >= len(a) || y1 >= len(b) {
@@ -56,17 +62,16 @@ func best(n *task.Noise, eps float64) (g guess, delta float64) {
 		return a[y0] * b[y1]
 	}
 	g.event = func(s sight) bool {
-		p, q := mass(s.first[0]-1, s.first[1]), mass(s.first[0], s.first[1]-1)
-		return p > math.Exp(eps)*q
+		return mass(s.first[0]-times, s.first[1]) > math.Exp(eps)*mass(s.first[0], s.first[1]-times)
 	}
-	for y0 := range 10 {
-		for y1 := range 10 {
+	for y0 := range len(laws.Cells[0].Mass) + times {
+		for y1 := range len(laws.Cells[1].Mass) + times {
 			if g.event(sight{first: tally{y0, y1}}) {
-				g.p0, g.p1 = g.p0+mass(y0-1, y1), g.p1+mass(y0, y1-1)
+				g.p0, g.p1 = g.p0+mass(y0-times, y1), g.p1+mass(y0, y1-times)
 			}
 		}
 	}
-	return g, g.p0 - math.Exp(eps)*g.p1
+	return g
 }
 
 // same is the guess that two batches have one draw.
@@ -117,6 +122,8 @@ type setting struct {
 	kem      task.KEM
 	postgres bool
 	single   bool // No batch of known clients follows each of the victim's: half the work.
+	copies   int  // Of the victim's slot, which the first relay has in place of its dummies: at most 3.
+	admits   bool // The honest relay, the second, lets them through.
 }
 
 // surrounded plays the n−1 attack on one honest relay, with every other key known: batches of the victim, who sends
@@ -133,6 +140,9 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 	r, err := relay.New(cfg)
 	require.NoError(t, err)
 	relay.DrawFrom(r, draw)
+	if at.admits {
+		relay.AdmitReplays(r)
+	}
 	c.Serve(t, r, cfg.Admin)
 	var batches [][]uint64
 	for i := range sights {
@@ -153,6 +163,9 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 		f := c.StartFirst(t)
 		for seq, values := range batches { // with dummies of its own, which it knows
 			slots := c.Slots(t, 0, append(values, known, known, known)...)
+			for i := range at.copies {
+				slots[0][len(slots[0])-1-i] = slots[0][0]
+			}
 			b, err := onion.NewDilutedBatch(f.Sign, f.Context(0), uint64(seq), 2, []uint64{2}, []uint64{own}, slots,
 				nil)
 			require.NoError(t, err)
@@ -170,7 +183,9 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 		require.NoError(t, err)
 		all = append(all, counted(t, c, hop, b, &looks))
 	}
-	looks.requireAlike(t)
+	if at.copies == 0 {
+		looks.requireAlike(t)
+	}
 	for i := range sights {
 		if at.single {
 			out = append(out, sight{first: all[i]})
@@ -246,11 +261,13 @@ func TestSurroundedClient(t *testing.T) {
 		Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}}
 	const few = 40
 	full := os.Getenv("DOONA_FULL") != ""
-	settings := []setting{{0, task.KEMX25519, false, false}, {1, task.KEMX25519, false, false}}
+	settings := []setting{{hop: 0, kem: task.KEMX25519}, {hop: 1, kem: task.KEMX25519}}
 	if full {
-		settings = append(settings, setting{0, task.KEMX25519, true, false}, setting{1, task.KEMX25519, true, false},
-			setting{0, task.KEMMLKEM768, true, false}, setting{1, task.KEMMLKEM768, false, false},
-			setting{0, task.KEMMLKEM768X25519, false, false}, setting{1, task.KEMMLKEM768X25519, true, false})
+		settings = append(settings, setting{hop: 0, kem: task.KEMX25519, postgres: true},
+			setting{hop: 1, kem: task.KEMX25519, postgres: true},
+			setting{hop: 0, kem: task.KEMMLKEM768, postgres: true}, setting{hop: 1, kem: task.KEMMLKEM768},
+			setting{hop: 0, kem: task.KEMMLKEM768X25519},
+			setting{hop: 1, kem: task.KEMMLKEM768X25519, postgres: true})
 	}
 	for i, at := range settings {
 		t.Logf("hop %d, %s, PostgreSQL: %t", at.hop, at.kem, at.postgres)
@@ -265,6 +282,20 @@ func TestSurroundedClient(t *testing.T) {
 	}
 }
 
+// TestReplayedSlotIsFound: a first relay sends the victim's slot three times more. The second drops them, so that its
+// batches show no more than is claimed; one that lets them through is found out by forty batches.
+func TestReplayedSlotIsFound(t *testing.T) {
+	const batches, eps = 40, 0
+	_, claim := best(auditLaw(), eps)
+	again := bestOfCopies(auditLaw(), eps, 4)
+	at := setting{hop: 1, kem: task.KEMX25519, single: true, copies: 3}
+	draw := dummies.New(auditLaw()).Draw
+	found, deviation := again.advantage(surrounded(t, at, batches, draw))
+	require.LessOrEqual(t, found, claim+limit*deviation)
+	at.admits = true
+	requireFound(t, "replays admitted", again, surrounded(t, at, batches, draw))
+}
+
 // TestSurroundedClientShowsWhatIsClaimed: that attacker learns what the certificate says, and finds out a relay whose
 // peak is lower by one by some hundred batches. In both stores in the long form; the short one asks a relay for a few
 // only.
@@ -272,9 +303,10 @@ func TestSurroundedClientShowsWhatIsClaimed(t *testing.T) {
 	const eps = 2
 	g, claim := best(auditLaw(), eps)
 	lower := auditNoise(1, 1, 1, 4)
-	batches, settings := 40, []setting{{1, task.KEMX25519, false, true}}
+	batches, settings := 40, []setting{{hop: 1, kem: task.KEMX25519, single: true}}
 	if os.Getenv("DOONA_FULL") != "" {
-		batches, settings = 1500, []setting{{0, task.KEMX25519, false, true}, {1, task.KEMX25519, true, true}}
+		batches, settings = 1500, []setting{{hop: 0, kem: task.KEMX25519, single: true},
+			{hop: 1, kem: task.KEMX25519, postgres: true, single: true}}
 	}
 	for _, at := range settings {
 		found, deviation := g.advantage(surrounded(t, at, batches, dummies.New(auditLaw()).Draw))

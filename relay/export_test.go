@@ -50,6 +50,18 @@ func (m *madeBetween) Manifest(ctx context.Context, id store.EpochID, seq uint64
 	return m.Store.Manifest(ctx, id, seq)
 }
 
+// AdmitReplays has a relay that is not running let slots through that it had before.
+func AdmitReplays(r *Relay) { r.store = &forgetful{r.store} }
+
+type forgetful struct{ store.Store }
+
+func (f *forgetful) Mix(ctx context.Context, id store.EpochID, seq uint64, tags []store.Short,
+	build store.MixFunc) error {
+	return f.Store.Mix(ctx, id, seq, tags, func(_ *store.Fresh, put store.Put) (*store.Made, error) {
+		return build(&store.Fresh{}, put)
+	})
+}
+
 // FillHandouts takes all places for batches of a relay's first task on their way out, until free is
 // called.
 func FillHandouts(r *Relay) (free func()) {

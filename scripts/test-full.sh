@@ -26,7 +26,7 @@ run_part() {
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run IntervalsCover -v ./planner ;;
     audit)
       go run ./cmd/verifier audit --out docs/audit.md --json | tail -1 >"$figures"
-      DOONA_FULL=1 go test -timeout 60m -v -run 'SurroundedClient|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
+      DOONA_FULL=1 go test -timeout 60m -v -run 'SurroundedClient|ReplayedSlot|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
     order) DOONA_FULL=1 go test -timeout 60m -run ProcessesPermute -v ./relay ;;
     mutants) DOONA_FULL=1 go test -timeout 60m -run Mutants -v . ;;
     crash)
