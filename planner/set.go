@@ -104,15 +104,9 @@ func (s Set) check() error {
 func (s Set) goal(i int, unit float64) Goal {
 	g := s.Goals[i]
 	g.Batch = s.Users
-	g.Epsilon = round(unit * s.Weights[i])
-	g.Delta = round(s.Delta / float64(s.Epochs) / float64(len(s.Goals)) / 2)
+	g.Epsilon = down(unit * s.Weights[i])
+	g.Delta = down(s.Delta / float64(s.Epochs) / float64(len(s.Goals)) / 2)
 	return g
-}
-
-// round rounds a claim down to the digits that tasks have.
-func round(x float64) float64 {
-	out, _ := strconv.ParseFloat(down(x), 64)
-	return out
 }
 
 // best returns the best way of each query at an ε of one epoch.
@@ -123,7 +117,7 @@ func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
 			return nil, err
 		}
 		if of[0].Why != nil {
-			return nil, invalid.Field("query "+s.Goals[i].Name, "at ε "+format(round(unit*s.Weights[i])),
+			return nil, invalid.Field("query "+s.Goals[i].Name, "at ε "+format(down(unit*s.Weights[i])),
 				"a larger total, fewer epochs, or more users: "+of[0].Why.Error())
 		}
 		ways = append(ways, of[0])

@@ -102,7 +102,7 @@ func (s split) try(eps float64) (*task.Task, float64, error) {
 	t.Params = slices.Clone(t.Params)
 	total, epochs := t.Claim.Total, t.Epochs.Count
 	delta := total.Delta.Value() / float64(epochs) / 2
-	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(down(eps)), task.NewDelta(down(delta))
+	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(format(down(eps))), task.NewDelta(format(down(delta)))
 	if err := registry.Calibrate(&t); err != nil {
 		return nil, 0, err
 	}
@@ -118,8 +118,8 @@ func (s split) try(eps float64) (*task.Task, float64, error) {
 	return &t, math.Log(derived / total.Delta.Value()), nil
 }
 
-// down returns a positive number rounded down to four digits.
-func down(x float64) string {
+// down returns a positive number rounded down to four digits, which is what a claim's search has.
+func down(x float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(x))-3)
-	return decimal.Format(math.Floor(x/unit*(1+1e-12))*unit, 4)
+	return decimal.Near(math.Floor(x/unit*(1+1e-12))*unit, 4)
 }

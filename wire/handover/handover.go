@@ -49,7 +49,10 @@ const BeforeHeader = "Doona-Before"
 type Before [sha256.Size]byte
 
 // Had is the SHA-256 of each manifest of some numbers without a gap, the lowest first.
-type Had [][sha256.Size]byte
+type Had []hash
+
+// hash is a manifest's.
+type hash [sha256.Size]byte
 
 // HadOf returns that of manifests, the lowest number's first.
 func HadOf(manifests ...[]byte) (h Had) {
@@ -434,8 +437,8 @@ func Body(id task.ID, epoch, seq, from uint64, before Before) []byte {
 // ConfirmBody returns what a confirmation signs, with a nonce behind it: task id ‖ epoch ‖ seq ‖
 // SHA-256 of the manifest.
 func ConfirmBody(id task.ID, epoch, seq uint64, manifest []byte) []byte {
-	hash := sha256.Sum256(manifest)
-	return append(batchBody(id, epoch, seq), hash[:]...)
+	of := hash(sha256.Sum256(manifest))
+	return append(batchBody(id, epoch, seq), of[:]...)
 }
 
 // EndBody returns what a request for the end of an epoch signs, with a nonce behind it.

@@ -46,6 +46,13 @@ export interface Stream {
   position: bigint;
   before: Uint8Array;
   allow: string[];
+  rolls?: Roll[];
+}
+
+export interface Roll {
+  old: string;
+  new: string;
+  signature: string;
 }
 
 export interface Noise {
@@ -119,9 +126,18 @@ export function parseTask(canonical: Uint8Array): Task {
   };
 }
 
-function streamOf([name, position, before, allow]: [string, bigint, Uint8Array, string[]]): Stream {
+type Fields = [string, bigint, Uint8Array, string[], Uint8Array[]?];
+
+function streamOf([name, position, before, allow, rolls]: Fields): Stream {
   if (before.length !== (position === 0n ? 0 : 32)) throw new Malformed('stream.before');
-  return { name, position, before, allow };
+  return { name, position, before, allow, ...(rolls && { rolls: rolls.map(rollOf) }) };
+}
+
+/** A roll: 32 bytes of the old key, 32 of the new one and 64 of the old one's signature. */
+function rollOf(raw: Uint8Array): Roll {
+  if (raw.length !== 128) throw new Malformed('stream.rolls');
+  const text = (from: number, to: number) => Buffer.from(raw.subarray(from, to)).toString('base64url');
+  return { old: `ed25519:${text(0, 32)}`, new: `ed25519:${text(32, 64)}`, signature: text(64, 128) };
 }
 
 function noiseOf([kind, cells, batches, ...law]: [string, bigint, bigint, ...any]): Noise {
