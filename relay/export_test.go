@@ -210,12 +210,20 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 			made.rows = append(made.rows, store.Row{Lane: lane, Slot: slot(i)})
 		}
 	}
+	var before *onion.Manifest // opened once: a signature takes as long as all that is tested
+	var openErr error
+	if s.hop > 0 {
+		before, openErr = source.Open(s.Task, s.hop-1)
+	}
 	return func() (orders [][]int, err error) {
+		if openErr != nil {
+			return nil, openErr
+		}
 		made.bytes.Reset()
 		if s.hop == 0 {
 			err = r.seal(context.Background(), s, s.epochID(0), 0)
 		} else {
-			err = r.mixRows(s, source, made.rows)
+			err = r.mixRows(s, source, before, made.rows)
 		}
 		if err != nil {
 			return nil, err
@@ -236,15 +244,13 @@ func Orders(r *Relay, n int, source *onion.SignedManifest) func() ([][]int, erro
 }
 
 // mixRows mixes rows as if they had been opened.
-func (r *Relay) mixRows(s *served, source *onion.SignedManifest, rows []store.Row) error {
+func (r *Relay) mixRows(s *served, source *onion.SignedManifest, m *onion.Manifest, rows []store.Row) error {
 	o, err := r.newOpening(s, 0)
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	if o.manifest, err = source.Open(s.Task, s.hop-1); err != nil {
-		return err
-	}
+	o.manifest = m
 	if err := o.begin(); err != nil {
 		return err
 	}
