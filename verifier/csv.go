@@ -23,7 +23,8 @@ var csvHeader = []string{"epoch", "start", "entry", "label", "clients", "batches
 // is one line, without an entry or numbers, unless it was overridden. The last columns are the post-processed
 // answer, with an interval and a band of its own, and by which method, and what the task claims: its ε, what is left
 // if no other client is honest and if all relays collude, empty where nothing is, the ε with n_min honest clients, and
-// of how many batches that is known to hold.
+// of how many batches that is known to hold. Of a task for strings a line per text found follows the first one, with
+// the text, in quotes, as its label.
 func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
@@ -52,12 +53,27 @@ func (r *Report) WriteCSV(w io.Writer, t *task.Task) error {
 		}
 	}
 	write("all", "", r.Users, r.Batches, r.Crowded, r.Answer)
+	r.writeTexts(out, privacy(r.Crowded))
 	for _, e := range r.Ledger.Epochs {
 		write(strconv.FormatUint(e.Epoch, 10), epochStart(t, e.Epoch).Format(time.RFC3339), e.Users, e.Batches,
 			e.Crowded, e.Answer)
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// writeTexts writes a line per text that was found, of all epochs together. The text is quoted as in Go.
+func (r *Report) writeTexts(out *csv.Writer, privacy []string) {
+	if r.Texts == nil {
+		return
+	}
+	for j, c := range r.Texts.List {
+		numbers := written(c.Clients, c.Interval[0], c.Interval[1])
+		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), c.quoted(), strconv.FormatUint(r.Users, 10),
+			strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2], "", "", "",
+			strconv.FormatUint(r.Reports, 10), strconv.FormatUint(r.Missing, 10), strconv.FormatBool(r.Usable),
+			r.UnusableBecause, r.Override}, make([]string, 6), privacy))
+	}
 }
 
 // numbers are the estimate of an entry and its error bars.

@@ -27,6 +27,8 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	p.table(a.One)
 	p.table(a.Entries)
+	p.table(a.Found)
+	p.line(a.AboutTexts())
 	if a.Hidden > 0 {
 		p.line(a.MoreEntries())
 	}

@@ -102,7 +102,7 @@ func (v *Verifier) reachedEpochs() (out []uint64) {
 
 // keepAnswers takes all out of a report that clients' answers moved.
 func (r *Report) keepAnswers() {
-	r.Answer, r.Distribution = r.Answer.kept(), nil
+	r.Answer, r.Distribution, r.Texts = r.Answer.kept(), nil, nil
 	r.Verified, r.CoverMessages = 0, 0
 	for i := range r.Ledger.Epochs {
 		e := &r.Ledger.Epochs[i]

@@ -109,6 +109,7 @@ type Report struct {
 	Guarantee
 	Answer
 	Distribution  *Distribution `json:"distribution,omitempty"` // Of a histogram over a range.
+	Texts         *Texts        `json:"texts,omitempty"`        // Of a task for strings.
 	MessagesSent  uint64        `json:"messages_sent"`
 	CoverMessages uint64        `json:"cover_messages"`
 	Verified      uint64        `json:"verified"`
@@ -238,6 +239,9 @@ func (v *Verifier) report() (*Report, error) {
 	}
 	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override, 0)
 	r.Distribution = distribution(t.Task, r.Answer, total, counts.loss(), 0)
+	if !r.DryRun {
+		r.Texts = findTexts(r.Answer, total)
+	}
 	r.MissingByHop, r.OverExposed = missingAt(missing), counts.OverExposed
 	r.Users, r.Batches, r.Crowded = counts.Users, counts.Batches, counts.Crowded
 	r.MessagesSent, r.CoverMessages = counts.Sent, counts.Covers

@@ -21,6 +21,7 @@ type account struct {
 	Tiles     []tile // The rest at a glance.
 	One       *table // An answer that is one number.
 	Entries   *table // An answer with several.
+	Found     *table // Texts that were found.
 	Hidden    int    // Entries that only CSV and JSON have.
 	Possible  *table // The post-processed answer.
 	Quantiles *table // Of a histogram over a range.
@@ -94,6 +95,7 @@ func newAccount(r *Report) *account {
 	a := &account{Report: r}
 	a.Hidden = max(len(r.Estimate)-maxEntries, 0)
 	a.One, a.Entries, a.Possible, a.Quantiles, a.Hops = a.one(), a.entries(), a.possible(), a.quantiles(), a.hops()
+	a.Found = a.found()
 	a.readEpochs()
 	a.Epochs = a.epochs()
 	a.Main, a.Tiles, a.Costs, a.Road = a.headline(), a.tiles(), a.costs(), a.road()
@@ -147,6 +149,10 @@ func (r *Report) Lead() string {
 
 // headline is the answer in one number.
 func (a *account) headline() *tile {
+	if a.Texts != nil {
+		return &tile{count(uint64(len(a.Texts.List))), "texts found, of about " + look.Number(a.Texts.FoundDownTo) +
+			" clients or more each"}
+	}
 	e := a.of(a.Answer, a.Distribution)
 	if e == nil {
 		return nil

@@ -13,6 +13,12 @@ type Found struct {
 	// Least is how many clients a text must have to be found in about 98 of 100 batches, 0 if there are no messages.
 	Least float64
 
+	// Threshold is how many messages of its own, in cells that no other listed text has, every listed text has at least.
+	Threshold float64
+
+	// PlantedByRelay is how many texts that nobody has one relay can have listed by its choice of dummies.
+	PlantedByRelay uint64
+
 	// FalseChance bounds the probability that a text is listed that nobody has, by chance.
 	FalseChance float64
 }
@@ -49,6 +55,11 @@ func (a *Aggregate) Find(confidence float64) Found {
 	}
 	least := s.least()
 	need := s.needed()
+	out.Threshold = need
+	if a.draws > 0 {
+		relays := max(1, uint64(a.m.task.VerifierHop()))
+		out.PlantedByRelay = uint64(a.added() / float64(relays) / need)
+	}
 	sure := need + sureSigmas*math.Sqrt(need+need*need/(leastSigmas*leastSigmas))
 	out.Least = max(least*a.m.unit(), sure/(1-a.m.gamma()))
 	left := mostPasses - lastPasses

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -192,4 +193,31 @@ func (o *outcome) count(found strings.Found, held map[string]int, marked map[str
 			o.HeadsCovered += covered
 		}
 	}
+}
+
+// TestFindOverShards: what is found does not depend on how batches were divided.
+func TestFindOverShards(t *testing.T) {
+	d := draft(t, 4, 2000, 0, nil)
+	m, src := open(t, d), randomizer.NewSource()
+	one := func(text string) *strings.Aggregate {
+		return batch(t, d, m, src, map[string]int{text: 1200}, func(i int) string { return strconv.Itoa(i) })
+	}
+	a, b := one("left"), one("né")
+	before := a.Find(.95)
+	require.Len(t, before.Texts, 1)
+	require.Equal(t, "left", before.Texts[0].Text)
+	x, y := m.Aggregate().(*strings.Aggregate), m.Aggregate().(*strings.Aggregate)
+	for _, shard := range []*strings.Aggregate{a, b} {
+		require.NoError(t, x.Merge(shard))
+	}
+	for _, shard := range []*strings.Aggregate{b, a} {
+		require.NoError(t, y.Merge(shard))
+	}
+	both := x.Find(.95)
+	require.Len(t, both.Texts, 2)
+	require.Equal(t, both, y.Find(.95))
+	require.Equal(t, before, a.Find(.95), "finding changes nothing")
+	empty := m.Aggregate().(*strings.Aggregate).Find(.95)
+	require.Empty(t, empty.Texts)
+	require.Zero(t, empty.Least)
 }
