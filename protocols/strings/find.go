@@ -13,7 +13,7 @@ type Found struct {
 	// Least is how many clients a text must have to be found in about 98 of 100 batches, 0 if there are no messages.
 	Least float64
 
-	// Threshold is how many messages of its own, in cells that no other listed text has, every listed text has at least.
+	// Threshold is how many messages of its own, in cells that no other listed text has, a listed text has at least.
 	Threshold float64
 
 	// PlantedByRelay is how many texts that nobody has one relay can have listed by its choice of dummies.
