@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The long forms of the tests, one part or all: accountant, protocols, coverage, audit, order, mutants, crash,
-# setback, world, streams, fuzz, tls, load, size, edge, figures.
+# setback, world, streams, fuzz, tls, load, size, edge, strings, figures.
 # Each part writes docs/results/PART.json: the commit, how long it took and whether it passed, and
 # what it measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size edge figures"
+parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size edge strings figures"
 [ "${1:-all}" = all ] || parts=$1
 mkdir -p docs/results
 
@@ -67,8 +67,9 @@ run_part() {
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
+    strings) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run 'Find$' -v ./protocols/strings ;;
     figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
-    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, edge or figures" >&2; exit 2 ;;
+    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, edge, strings or figures" >&2; exit 2 ;;
   esac
 }
 
