@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tetratelabs/wazero"
@@ -25,6 +26,7 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // With -ran the tests run doona.wasm whole and write down which functions of the runtime ran. Run all, with
@@ -168,6 +170,13 @@ func soakTasks(t *testing.T) (all []soakTask) {
 			s := soakTask{canonical: unhex(t, v.Task)}
 			for _, report := range v.Reports {
 				s.values = append(s.values, report.Value)
+			}
+			parsed, err := task.Parse(s.canonical)
+			require.NoError(t, err)
+			if parsed.Query == task.Strings { // of any length that a page gives
+				for n := range int(parsed.Input.Bins) + utf8.UTFMax + 1 {
+					s.values = append(s.values, slices.Repeat([]float64{'a'}, n))
+				}
 			}
 			all = append(all, s)
 		}

@@ -111,7 +111,7 @@ export class Doona {
     options.signal?.throwIfAborted();
     const { id, store, check, submission, line, limit } = this.#parts;
     const epoch = this.epoch;
-    const input = this.task.query === 'strings' ? bytesOf(value) : doubles(value as number | Vector);
+    const input = inputOf(this.task, value);
     const rest = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // fixed before the value is touched
     const leave = performance.now() + Math.min(this.#parts.spread, rest) * fraction();
@@ -293,13 +293,35 @@ export class Doona {
 }
 
 /**
- * The bytes of a text in Unicode normal form C, so that no two ways to write one text are two texts.
+ * A value as the module takes it. Its size is bounded here, by the task: how much memory the module takes must not
+ * tell of a value.
+ */
+function inputOf({ query, input: { bins } }: Task, value: number | Vector | string): Float64Array {
+  if (query === 'strings') return bytesOf(value, bins);
+  const input = doubles(value as number | Vector);
+  const want = query === 'vector' || query === 'vectormean' ? bins : 1;
+  if (input.length === want) return input;
+  throw new DoonaError('invalid-value', `invalid value of ${input.length} numbers: want ${want}`, 'value');
+}
+
+/**
+ * The bytes of a text in Unicode normal form C, so that no two ways to write one text are two texts. Of a text that is
+ * longer than `most` bytes it is one character more: where to cut is the module's to say.
  * @throws DoonaError `invalid-value` for what is no text
  */
-function bytesOf(value: unknown): Float64Array {
-  if (typeof value === 'string') return Float64Array.from(new TextEncoder().encode(value.normalize('NFC')));
-  throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a text`, 'value');
+export function bytesOf(value: unknown, most: number): Float64Array {
+  if (typeof value !== 'string') {
+    throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a text`, 'value');
+  }
+  const bytes = new Uint8Array(most + longestCharacter);
+  const { written } = new TextEncoder().encodeInto(value.normalize('NFC'), bytes);
+  const out = Float64Array.from(bytes.subarray(0, written));
+  bytes.fill(0);
+  return out;
 }
+
+/** In bytes of UTF-8. */
+const longestCharacter = 4;
 
 /** A vector as callers have it. */
 export type Vector = readonly number[] | Float64Array | Float32Array | Int32Array | Uint32Array | Int16Array |

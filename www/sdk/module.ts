@@ -128,6 +128,7 @@ export class Module {
       return work(this.#exports);
     } catch (cause) {
       if (cause instanceof ModuleError) throw cause;
+      new Uint8Array(this.#exports.memory.buffer).fill(0); // the value is in it
       this.#stopped = new ModuleStopped(`the module stopped: ${(cause as Error).message}`, { cause });
       throw this.#stopped;
     }

@@ -52,7 +52,7 @@ export class OpenTask {
     try {
       return await this.#use((handle) => this.#engine.submission(handle, epoch, values.pop()!));
     } finally {
-      if (spare.length > 0) spare.fill(0); // else it went to the worker
+      for (const copy of [value, spare]) if (copy.length > 0) copy.fill(0); // else it went to the worker
     }
   }
 

@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 
 import { connect } from './connect.js';
-import { doubles } from './doona.js';
+import { bytesOf, doubles } from './doona.js';
 import { DoonaError } from './errors.js';
 import { submit } from './submit.js';
 
@@ -102,4 +102,15 @@ test('connect without options says what it wants', async () => {
   for (const options of [undefined, null, 'https://relay.example']) {
     await assert.rejects(connect(options as never), { name: 'DoonaError', code: 'invalid-option', field: 'options' });
   }
+});
+
+test('a text goes to the module in normal form, and one that is too long as little longer as tells where to cut', () => {
+  const text = (value: unknown, most: number) => new TextDecoder().decode(Uint8Array.from(bytesOf(value, most)));
+  assert.equal(text('e\u0301t\u00e9', 16), '\u00e9t\u00e9');
+  assert.equal(text('', 16), '');
+  for (const [long, cut] of [['a'.repeat(1e6), 'a'.repeat(20)], ['\u20ac'.repeat(1e5), '\u20ac'.repeat(6)],
+    [`${'a'.repeat(18)}\u{1f600}`, 'a'.repeat(18)]] as const) {
+    assert.equal(text(long, 16), cut);
+  }
+  for (const wrong of [3, undefined, ['a']]) assert.throws(() => bytesOf(wrong, 16), DoonaError);
 });
