@@ -25,6 +25,7 @@ import (
 type renewFlags struct {
 	out, owner, ca             string
 	verifier, issuer, recovery string
+	newest                     string
 	rolls, replaced            []string
 	count                      uint64
 }
@@ -34,8 +35,9 @@ func taskRenewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "renew FIRST --owner-key FILE --verifier-keys LIST --epochs N --out FILE",
 		Short: "Sign the next task of a stream and hand it to all relays",
-		Long: `Renew goes on with the stream whose first task is in FIRST. It fetches the stream from its first
-relay and asks every relay for its keys of N further epochs. Then it signs the task that follows the
+		Long: `Renew goes on with the stream whose first task is in FIRST. It asks every relay for the stream
+and for its keys of N further epochs: the relays of FIRST, those of the newest task that they serve, and
+those of --newest FILE, where none of FIRST runs any more. Then it signs the task that follows the
 newest one and writes it to FILE, with its JSON form beside it (FILE.json), and hands it to every relay:
 to the first one last, as clients find it there.
 
@@ -63,6 +65,7 @@ honest relay refuses it, and clients that have seen one of the two refuse the ot
 	flags.StringVar(&f.verifier, "verifier-keys", "", "file of the verifier's next key list, of as many epochs")
 	flags.StringVar(&f.issuer, "issuer-keys", "", "file of the issuer's next key list, for a task with tokens")
 	flags.StringVar(&f.recovery, "recovery", "", "the stream's recovery key, ed25519:…, if it has one")
+	flags.StringVar(&f.newest, "newest", "", newestUsage)
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.StringArrayVar(&f.rolls, "roll", nil,
 		"file of a party that hands on its key ('task roll'); may be given again")
@@ -113,6 +116,20 @@ func loadRoot(file string) (*taskfile.Open, error) {
 	return root, err
 }
 
+const newestUsage = "file of a later task of the stream, where no relay of FIRST runs any more"
+
+// loadNewest reads a later task of a stream; nil where none is named.
+func loadNewest(root *taskfile.Open, file string) (*taskfile.Open, error) {
+	if file == "" {
+		return nil, nil
+	}
+	t, err := taskfile.LoadBundle(file)
+	if err == nil && (t.Stream == nil || t.Stream.Name != root.Stream.Name) {
+		err = fmt.Errorf("%s is no task of the stream", file)
+	}
+	return t, err
+}
+
 // sign signs the next task, checks it as a client would, and writes it.
 func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *taskfile.Open) ([]byte, error) {
 	lists := map[string]*onion.SignedKeyList{}
@@ -144,8 +161,13 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Client, root *tas
 	if err != nil {
 		return nil, err
 	}
+	newest, err := loadNewest(root, f.newest)
+	if err != nil {
+		return nil, err
+	}
 	bundle, err := owner.Renew(ctx, root, handover.Renewal{Count: f.count, Now: time.Now(), Rolls: rolls,
-		Replace: replaced, Verifier: lists[f.verifier], Issuer: lists[f.issuer], Recovery: recovery})
+		Replace: replaced, Verifier: lists[f.verifier], Issuer: lists[f.issuer], Recovery: recovery,
+		Newest: newest})
 	if err != nil {
 		return nil, err
 	}

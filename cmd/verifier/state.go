@@ -22,8 +22,8 @@ import (
 
 // stateFlags are the flags of `verifier task state`.
 type stateFlags struct {
-	sign, to, out, recovery, ca string
-	stop                        bool
+	sign, to, out, recovery, newest, ca string
+	stop                                bool
 }
 
 // stateResult is what it prints.
@@ -44,7 +44,9 @@ func taskStateCommand() *cobra.Command {
 		Use:   "state FIRST --sign-key FILE (--to KEY | --stop) --out FILE",
 		Short: "Hand a stream on to another key, or end it",
 		Long: `State signs a statement about the stream whose first task is in FIRST, writes it to FILE, and hands it to
-every relay: to the first one last, as clients find it there. Pages need no change.
+every relay: to the first one last, as clients find it there. Pages need no change. Relays that have given
+up their place get it too, if they still run: clients may look there. The relays are those of the newest
+task, which State finds by those of FIRST, or of --newest FILE where none of them runs any more.
 
 --to hands the stream on: tasks that follow the newest one must be signed with that key (task renew
 --owner-key). --stop ends it: no task follows, and clients report no more, from their next look at the
@@ -73,6 +75,7 @@ those before.`,
 	flags.StringVar(&f.to, "to", "", "key that signs the tasks that follow, ed25519:…")
 	flags.BoolVar(&f.stop, "stop", false, "end the stream")
 	flags.StringVar(&f.recovery, "recovery", "", "the stream's recovery key, ed25519:…, if it has one")
+	flags.StringVar(&f.newest, "newest", "", newestUsage)
 	flags.StringVar(&f.out, "out", "", "file to write")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	cli.Require(cmd, "sign-key", "out")
@@ -87,6 +90,10 @@ func (f *stateFlags) run(cmd *cobra.Command, first string) error {
 	if err != nil {
 		return err
 	}
+	newest, err := loadNewest(root, f.newest)
+	if err != nil {
+		return err
+	}
 	recovery, err := taskfile.ParseRecovery(f.recovery)
 	if err != nil {
 		return err
@@ -96,7 +103,7 @@ func (f *stateFlags) run(cmd *cobra.Command, first string) error {
 		return err
 	}
 	client, trust := handover.NewClient(nil, transport), root.Trust(recovery)
-	served, err := client.StreamEverywhere(cmd.Context(), root, trust)
+	served, err := client.StreamEverywhere(cmd.Context(), root, newest, trust)
 	if err != nil {
 		return err
 	}
@@ -152,7 +159,7 @@ func (f *stateFlags) state(trust taskfile.Trust, served *handover.Everywhere) ([
 // writeMissing writes the tasks that some relay lacks beside the statement: FILE.POSITION.bundle.
 func (f *stateFlags) writeMissing(ctx context.Context, client *handover.Client, served *handover.Everywhere) error {
 	for _, t := range served.Tasks[served.Least:] {
-		raw, err := client.Bundle(ctx, t, served.Hop)
+		raw, err := client.Bundle(ctx, t.ID, served.From)
 		if err == nil {
 			err = durable.WriteFile(f.missing(t), raw, 0o644)
 		}
@@ -177,6 +184,12 @@ func (f *stateFlags) handOver(ctx context.Context, client *handover.Client, root
 	}
 	if failed != nil {
 		return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", failed, f.out)
+	}
+	for _, p := range served.Retired { // clients may look there, and it need not run any more
+		if err := client.State(ctx, root, p.Task, p.Hop, raw); err != nil {
+			fmt.Fprintf(os.Stderr, "Relay %s, which the newest task does not list, did not take the statement: %v\n",
+				p.URL(), err)
+		}
 	}
 	s, err := taskfile.ParseStatement(raw, root.ID)
 	if err != nil {

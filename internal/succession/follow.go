@@ -10,10 +10,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ErrForked is returned where the first relay has another task at a position than was taken here.
-var ErrForked = errors.New("the first relay serves another stream")
+// ErrForked is returned where the relays have another task at a position than was taken here.
+var ErrForked = errors.New("the relays serve another stream")
 
-// Follow takes from the first of the stream's relays that serves it the tasks that are not here yet, each when ready
+// Follow takes from the stream's relays the tasks that are not here yet, each when ready
 // has found that it can be served: for a party that no owner hands them to. Keys that were made for other numbers of
 // epochs stay, as its operator has made them.
 func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64, ready func(*Task) error) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task is in the configuration. What follows comes from its first relay, and
+// stream is a stream whose first task is in the configuration. What follows comes from its relays, and
 // changes nothing that the first task does not allow.
 type stream struct {
 	*succession.Folder

@@ -23,7 +23,7 @@ const (
 	maxStream = 128 << 20
 )
 
-// Served is a stream as its first relay serves it, checked.
+// Served is a stream as a relay serves it, checked.
 type Served struct {
 	Tasks      []*taskfile.Open // By position.
 	Statements taskfile.Statements
@@ -35,30 +35,29 @@ func (c *Client) Stream(ctx context.Context, root *taskfile.Open, trust taskfile
 	return c.StreamOf(ctx, root, root.Task, trust)
 }
 
-// StreamOf is Stream from the first relay of t that serves it, a later task of the stream: addresses may have changed.
-// Where none does it is what the first of them said.
+// StreamOf is the best that the relays of t serve, a later task of the stream, and those of the newest task that they
+// know: a relay may serve less than there is, and another may have taken its place. Where none serves the stream it is
+// what each of them said.
 func (c *Client) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
 	*Served, error) {
-	return firstOf(t, func(hop int) (*Served, error) { return c.StreamAt(ctx, root, t, hop, trust) })
-}
-
-// firstOf returns what the first relay of a task answers without an error, else the first error.
-func firstOf[T any](t *task.Task, ask func(hop int) (T, error)) (answer T, failed error) {
-	for hop := range t.Relays {
-		got, err := ask(hop)
-		if err == nil {
-			return got, nil
-		}
-		if hop == 0 {
-			answer, failed = got, err
-		}
+	all := c.askAll(ctx, root, placesOf(t), trust)
+	if best := bestOf(all); best != nil {
+		return best.Served, nil
 	}
-	return answer, failed
+	return nil, failed(all)
 }
 
-// BundleOf is Bundle from the first relay that serves the task.
+// BundleOf is Bundle from the first relay that serves the task. It is that task's, checked, as its lists of keys are.
 func (c *Client) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, error) {
-	return firstOf(t.Task, func(hop int) ([]byte, error) { return c.Bundle(ctx, t, hop) })
+	var errs []error
+	for _, p := range placesOf(t.Task) {
+		raw, err := c.Bundle(ctx, t.ID, p)
+		if err == nil {
+			return raw, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
 }
 
 // StreamAt is Stream from the relay at a hop of t, a later task of the stream: its address may have changed. An error
@@ -81,13 +80,24 @@ func (c *Client) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task
 	return &Served{tasks, chain.Statements, authority}, nil
 }
 
-// Bundle fetches a task's bundle from the relay at a hop of it. It is not checked.
-func (c *Client) Bundle(ctx context.Context, t *taskfile.Open, hop int) ([]byte, error) {
-	raw, err := c.small(ctx, t.Relays[hop].URL+taskfile.PathOf(t.ID), "", maxBundle)
+// Bundle fetches the bundle of the task with this id from a relay, and checks that it is that one's.
+func (c *Client) Bundle(ctx context.Context, id task.ID, from Place) ([]byte, error) {
+	raw, err := c.small(ctx, from.URL()+taskfile.PathOf(id), "", maxBundle)
 	if err != nil {
-		err = fmt.Errorf("couldn't fetch the task: %w", err)
+		return nil, fmt.Errorf("couldn't fetch the task: %w", err)
 	}
-	return raw, err
+	bundle, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return nil, fmt.Errorf("relay %s: %w", from.URL(), err)
+	}
+	open, err := bundle.Open(nil)
+	if err == nil && open.ID != id {
+		err = invalid.Field("task", open.ID.String(), id.String()+", as was asked for")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("relay %s: %w", from.URL(), err)
+	}
+	return raw, nil
 }
 
 // NextKeys asks the relay at a hop of last, the newest task of a stream, for its signed list of keys for the
@@ -120,22 +130,24 @@ type Renewal struct {
 	Recovery         task.SignKey       // Zero: none.
 	Rolls            []task.Roll        // Of keys of parties of the newest task.
 	Replace          map[int]task.Party // By hop, relays that take another's place: address and key.
+	Newest           *taskfile.Open     // A task whose relays are asked, where the first one's are gone; nil: none.
 	Change           func(*task.Task)   // What the stream allows, or nil.
 }
 
-// Renew asks all relays of a stream for their next keys and returns the signed task that follows its newest
+// Renew asks all relays of a stream for what they serve and for their next keys, and returns the signed task that follows its newest
 // one, with the time at which that is over as its start. No relay has it yet: see [Client.Succeed]. The
 // client's key must be the owner's.
 func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*taskfile.Bundle, error) {
-	served, err := c.Stream(ctx, root, root.Trust(r.Recovery))
-	if err != nil {
-		return nil, err
+	all := c.askAll(ctx, root, known(root, r.Newest), root.Trust(r.Recovery))
+	served := bestOf(all)
+	if served == nil {
+		return nil, failed(all)
 	}
 	if own := task.SignKey(c.key.Public().(ed25519.PublicKey)); served.Authority.Stopped ||
 		own != served.Authority.Key {
 		return nil, invalid.Field("owner-key", taskfile.FormatKey(own), "that of who signs the stream's tasks now")
 	}
-	last := served.Tasks[len(served.Tasks)-1]
+	last := served.newest()
 	next := r.follow(last)
 	var lists []*onion.SignedKeyList
 	for hop := range next.Relays {
