@@ -13,9 +13,9 @@ import (
 // ErrForked is returned where the relays have another task at a position than was taken here.
 var ErrForked = errors.New("the relays serve another stream")
 
-// Follow takes from the stream's relays the tasks that are not here yet, each when ready
-// has found that it can be served: for a party that no owner hands them to. Keys that were made for other numbers of
-// epochs stay, as its operator has made them.
+// Follow takes from the stream's relays the tasks that are not here yet, each when ready has found that it can be
+// served: for a party that no owner hands them to. Keys that were made for other numbers of epochs stay, as its
+// operator has made them.
 func (f *Folder) Follow(ctx context.Context, client *handover.Client, now uint64, ready func(*Task) error) error {
 	if err := f.Refresh(); err != nil {
 		return err

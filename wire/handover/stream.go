@@ -134,9 +134,9 @@ type Renewal struct {
 	Change           func(*task.Task)   // What the stream allows, or nil.
 }
 
-// Renew asks all relays of a stream for what they serve and for their next keys, and returns the signed task that follows its newest
-// one, with the time at which that is over as its start. No relay has it yet: see [Client.Succeed]. The
-// client's key must be the owner's.
+// Renew asks all relays of a stream for what they serve and for their next keys, and returns the signed task that
+// follows its newest one, with the time at which that is over as its start. No relay has it yet: see [Client.Succeed].
+// The client's key must be the owner's.
 func (c *Client) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*taskfile.Bundle, error) {
 	all := c.askAll(ctx, root, known(root, r.Newest), root.Trust(r.Recovery))
 	served := bestOf(all)
