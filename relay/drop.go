@@ -12,14 +12,24 @@ import (
 // bundle of every position, and in the store how far each epoch came.
 func (r *Relay) dropExpired(ctx context.Context) {
 	for _, s := range r.lineup().order {
-		if s.mayDrop() {
+		if r.mayDrop(s) {
 			r.logged(ctx, "couldn't drop a task", r.drop(s))
 		}
 	}
 }
 
-// mayDrop says whether the task is in a stream that went on, and all its epochs have expired.
-func (s *served) mayDrop() bool {
+// dropDropped lets go of what other processes have dropped: the file that its mark is in is gone.
+func (r *Relay) dropDropped(ctx context.Context) {
+	for _, s := range r.lineup().order {
+		if s.stream != nil && s.stream.Dropped(s.Task) {
+			r.logged(ctx, "couldn't drop a task", r.drop(s))
+		}
+	}
+}
+
+// mayDrop says whether the task is in a stream that went on, and all its epochs have expired. One that the operator
+// has ended is kept as long as if it had expired by itself: what was found of it is still asked for.
+func (r *Relay) mayDrop(s *served) bool {
 	if s.stream == nil || s.Stream.Position+1 >= uint64(len(s.stream.Tasks())) {
 		return false
 	}
@@ -28,13 +38,16 @@ func (s *served) mayDrop() bool {
 			return false
 		}
 	}
-	return true
+	_, end, _ := r.window(s, s.Epochs.Count-1)
+	return r.clock.Read().Over(end.Add(r.cfg.Retention))
 }
 
-// drop stops what is done for a task. The keys of the first of a stream stay with who configured it.
+// drop stops what is done for a task. The keys of the first of a stream stay with who configured it. Those of others
+// are removed when their mark is not looked at any more.
 func (r *Relay) drop(s *served) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
+	r.vault.Unwatch(s.ID)
 	if s.Stream.Position > 0 {
 		if err := s.stream.Drop(s.Task); err != nil {
 			return err

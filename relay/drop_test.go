@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,29 +14,95 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
+// streamLine is the tasks of a stream, of which the relays have taken all.
+type streamLine []*relaytest.Cascade
+
+// renew has the relays take the next task, fills its first epoch, and returns it.
+func (l *streamLine) renew(t *testing.T) *relaytest.Cascade {
+	t.Helper()
+	c, position := (*l)[0], uint64(len(*l))
+	bundle := c.Renew(t, position, 1)
+	for hop := len(c.Open.Relays) - 1; hop >= 0; hop-- {
+		require.NoError(t, c.Hand(t.Context(), t, hop, bundle))
+	}
+	next := c.After(t, bundle)
+	*l = append(*l, next)
+	if early := time.Unix(int64(next.Open.Epochs.Start), 0).Sub(c.Clock.Now()); early > 0 {
+		c.Clock.Advance(early + time.Second)
+	}
+	fillEpoch(t, next, 0)
+	return next
+}
+
+// soonExpired has tasks expire within two days.
+func soonExpired(o relaytest.Options) relaytest.Options {
+	o.Task = relaytest.InStream()
+	o.Config = func(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
+	return o
+}
+
+// TestTwinsDrop: two processes of each relay, which share a database and the files, drop a task of a stream, and go on
+// without a restart: the keys of what they seal then are destroyed.
+func TestTwinsDrop(t *testing.T) {
+	c := relaytest.New(t, soonExpired(relaytest.Options{Hops: 1, Postgres: true}))
+	cfg := c.Config(t, 0)
+	c.Start(t, 0)
+	beside := cfg
+	beside.Listen, beside.Admin = relaytest.FreeAddress(t), relaytest.FreeAddress(t)
+	runBeside(t, c, beside)
+	fillEpoch(t, c, 0)
+	line := streamLine{c}
+	for range 2 {
+		line.renew(t)
+	}
+	c.Clock.Advance(60 * time.Hour)
+	keys := filepath.Join(cfg.Tasks[0].Successors, "1-1.keys")
+	for _, at := range []string{cfg.Listen, beside.Listen} {
+		requireSoon(t, func() bool {
+			resp, err := http.Get("http://" + at + "/v1/tasks/" + line[1].Open.ID.String() + "/time?nonce=x")
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			return resp.StatusCode == http.StatusNotFound
+		})
+	}
+	require.NoFileExists(t, keys)
+	last := line.renew(t)
+	requireSoon(t, func() bool {
+		rows, _, err := relay.Decryptable(cfg.Secret, last.Open.ID, 0)
+		require.NoError(t, err)
+		return !rows
+	})
+}
+
+// TestDroppedKeysLeft: a relay that was killed while it dropped a task removes the task's keys when it starts.
+func TestDroppedKeysLeft(t *testing.T) {
+	c := relaytest.New(t, soonExpired(relaytest.Options{Hops: 1}))
+	stop := c.Start(t, 0)
+	fillEpoch(t, c, 0)
+	line := streamLine{c}
+	for range 2 {
+		line.renew(t)
+	}
+	stop()
+	folder := c.Config(t, 0).Tasks[0].Successors
+	left := filepath.Join(folder, "1-1.keys")
+	require.FileExists(t, left)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "1.dropped"), nil, 0o600))
+	c.Start(t, 0)
+	require.NoFileExists(t, left)
+	require.FileExists(t, filepath.Join(folder, "2-1.keys"))
+}
+
 // TestStreamsDropWhatHasExpired: relays let go of a stream's tasks once all their epochs have expired and another task
 // has followed: their keys' files too, and for good. The chain, each position and its bundle stay, a restart changes
 // nothing, and the stream goes on.
 func TestStreamsDropWhatHasExpired(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {
-		cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour
-	}})
+	c := relaytest.New(t, soonExpired(relaytest.Options{}))
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
-	line := []*relaytest.Cascade{c}
-	renew := func() *relaytest.Cascade {
-		position := uint64(len(line))
-		bundle := c.Renew(t, position, 1)
-		for hop := len(c.Open.Relays) - 1; hop >= 0; hop-- {
-			require.NoError(t, c.Hand(t.Context(), t, hop, bundle))
-		}
-		line = append(line, c.After(t, bundle))
-		return line[position]
-	}
 	fillEpoch(t, c, 0)
+	line := streamLine{c}
 	for range 2 {
-		next := renew()
-		c.Clock.Advance(time.Unix(int64(next.Open.Epochs.Start), 0).Sub(c.Clock.Now()) + time.Second)
-		fillEpoch(t, next, 0)
+		line.renew(t)
 	}
 	_, owner := c.AsOwner(t)
 	before, err := owner.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
@@ -75,5 +142,5 @@ func TestStreamsDropWhatHasExpired(t *testing.T) {
 	for i := range before.Tasks {
 		require.Equal(t, before.Tasks[i].ID, again.Tasks[i].ID)
 	}
-	fillEpoch(t, renew(), 0)
+	line.renew(t)
 }

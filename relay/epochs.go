@@ -53,6 +53,7 @@ func (r *Relay) turn(ctx context.Context) {
 // A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
 // relay starts.
 func (r *Relay) settle(ctx context.Context) error {
+	r.dropDropped(ctx)
 	all, err := r.store.Follow(ctx)
 	if err != nil {
 		return err

@@ -260,6 +260,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, l := range r.streams {
+		r.logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
+	}
 	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.cfg.Tasks))
 	neighbours := r.neighbours()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))

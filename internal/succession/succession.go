@@ -233,14 +233,30 @@ func (f *Folder) Drop(t *task.Task) error {
 	if err := durable.WriteFile(f.file(position, ".dropped"), nil, 0o600); err != nil {
 		return fmt.Errorf("%w: %w", ErrFolder, err)
 	}
-	keys, err := filepath.Glob(f.keys(position, t.Epochs.Count) + "*")
+	return f.removeKeys(t)
+}
+
+func (f *Folder) removeKeys(t *task.Task) error {
+	keys, err := filepath.Glob(f.keys(t.Stream.Position, t.Epochs.Count) + "*")
 	for _, file := range keys {
-		err = errors.Join(err, os.Remove(file))
+		if gone := os.Remove(file); !errors.Is(gone, fs.ErrNotExist) { // another process was faster
+			err = errors.Join(err, gone)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	return nil
+}
+
+// Clear removes the keys of dropped tasks that a crash has left.
+func (f *Folder) Clear() (failed error) {
+	for _, t := range f.Tasks()[1:] {
+		if f.Dropped(t.Task) {
+			failed = errors.Join(failed, f.removeKeys(t.Task))
+		}
+	}
+	return failed
 }
 
 // Dropped says whether a task was dropped, by whichever process.

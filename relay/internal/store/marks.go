@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/doona-dp/doona/internal/mark"
 	"github.com/doona-dp/doona/wire/task"
@@ -87,7 +88,8 @@ const (
 type guard struct {
 	*mark.File
 	kind int
-	task [16]byte // of HPKE keys
+	task [16]byte    // of HPKE keys
+	gone atomic.Bool // nobody watches it any more, and its file may be removed
 }
 
 // of says whether a guard's mark has entries of a task.
@@ -109,7 +111,21 @@ func (g *guard) fileBehind() Cause  { return [...]Cause{SecretBehind, KeysBehind
 func (v *Vault) Watch(id task.ID, keys *mark.File) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.watched = append(v.watched, &guard{keys, kindKeys, [16]byte(id[:16])})
+	v.watched = append(v.watched, &guard{File: keys, kind: kindKeys, task: [16]byte(id[:16])})
+}
+
+// Unwatch undoes [Vault.Watch], for a task of which all epochs have expired: its file may be removed then.
+func (v *Vault) Unwatch(id task.ID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.watched = slices.DeleteFunc(v.watched, func(g *guard) bool {
+		if g.task != [16]byte(id[:16]) {
+			return false
+		}
+		g.gone.Store(true)
+		g.File.Close()
+		return true
+	})
 }
 
 // guards returns all marks, that of the secret first.
@@ -294,12 +310,7 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range guards {
-		if err := g.Settle(); err != nil {
-			return nil, err
-		}
-	}
-	if err := d.refresh(guards...); err != nil {
+	if guards, err = d.readMarks(guards); err != nil {
 		return nil, err
 	}
 	all, rows, history, back, err := d.compare(ctx, guards)
@@ -315,17 +326,23 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	return all, d.meet(ctx, all, begun)
 }
 
-// refresh reads the marks that other processes may share.
-func (d *database) refresh(guards ...*guard) error {
-	if d.engine.alone() {
-		return nil
-	}
+// readMarks waits until the marks that the files show are on disk, and reads those that other processes may share. It
+// returns the guards without those that are not watched any more, as their tasks were dropped meanwhile.
+func (d *database) readMarks(guards []*guard) (watched []*guard, err error) {
 	for _, g := range guards {
-		if err := g.Refresh(); err != nil {
-			return err
+		err := g.Settle()
+		if err == nil && !d.engine.alone() {
+			err = g.Refresh()
 		}
+		if g.gone.Load() {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		watched = append(watched, g)
 	}
-	return nil
+	return watched, nil
 }
 
 // know writes into the marks in which database the store is, and ties those of the secret and of the HPKE keys
