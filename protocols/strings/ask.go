@@ -62,14 +62,15 @@ func (a *Aggregate) Ask(texts []string, confidence float64) ([]Count, error) {
 type scene struct {
 	*Aggregate
 	mean, variance []float64 // Of the messages of a cell, by table, without those of frequent texts.
-	full           []int     // Cells of each table that have more than the background, and nobody claims.
+	free           []int     // Cells of each table that nobody claims.
+	full           []int     // Of them, those that have more than the background.
 	claims         []uint8   // How many known texts have a cell.
 }
 
 func newScene(a *Aggregate) *scene {
 	tables := a.m.plan.tables()
 	s := &scene{Aggregate: a, mean: make([]float64, tables), variance: make([]float64, tables),
-		full: make([]int, tables), claims: make([]uint8, len(a.counts))}
+		free: make([]int, tables), full: make([]int, tables), claims: make([]uint8, len(a.counts))}
 	s.refresh()
 	return s
 }
@@ -84,6 +85,7 @@ func (s *scene) refresh() {
 				free = append(free, s.counts[y])
 			}
 		}
+		s.free[table] = len(free)
 		if len(free) == 0 {
 			free = s.counts[table*b : (table+1)*b]
 		}
@@ -158,7 +160,11 @@ func (s *scene) claim(text []byte, by int) {
 		y := s.m.plan.of(table, text)
 		before := s.claims[y]
 		s.claims[y] = uint8(min(255, int(before)+by))
-		if (before == 0) != (s.claims[y] == 0) && s.isFull(table, s.counts[y]) {
+		if (before == 0) == (s.claims[y] == 0) {
+			continue
+		}
+		s.free[table] -= by
+		if s.isFull(table, s.counts[y]) {
 			s.full[table] -= by
 		}
 	}

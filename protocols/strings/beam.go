@@ -63,13 +63,13 @@ func (s *search) scores(level int, ref float64) (cells []int32, kin map[uint64]i
 		return int32(math.Round(-nat * math.Log(full/float64(b)+math.Exp(min(-evidence, 16)))))
 	}
 	cells = make([]int32, b)
-	var known []int32 // By the number of messages.
+	least, most := uint64(max(0, ref-16)/gain), uint64((ref+math.Log(float64(b))+8)/gain)+1
+	known := make([]int32, most-least+1) // By the number of messages: fewer or more score the same.
+	for i := range known {
+		known[i] = score(float64(least+uint64(i))*gain - ref)
+	}
 	for i := range cells {
-		n := min(s.counts[first+uint64(i)], 1<<12)
-		for uint64(len(known)) <= n {
-			known = append(known, score(float64(len(known))*gain-ref))
-		}
-		cells[i] = known[n]
+		cells[i] = known[min(max(s.counts[first+uint64(i)], least), most)-least]
 	}
 	taken := map[uint64]float64{}
 	for i, text := range s.list {

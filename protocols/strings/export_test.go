@@ -14,3 +14,32 @@ func (m *Mechanism) Cell(table int, text string) uint64 {
 
 // Tables returns the numbers of levels and checks.
 func (m *Mechanism) Tables() (levels, checks int) { return m.plan.levels, m.plan.checks }
+
+// FullShare returns the share of cells that are as full as counts under the law of a text that nobody has, in one
+// table beside known texts.
+func (a *Aggregate) FullShare(table int, known ...string) float64 {
+	s := newScene(a)
+	for _, text := range known {
+		padded, _ := a.m.plan.pad([]byte(text))
+		s.claim(padded, 1)
+	}
+	s.refresh()
+	law := s.null([]int{table}, 100, false).p
+	return law[len(law)-1]
+}
+
+// Spread returns the negative binomial law of a mean and a variance, from the first number on that is not left out.
+func Spread(mean, variance float64) (first int, p []float64) {
+	l := spread(mean, variance)
+	return l.least, l.p
+}
+
+// Threshold returns which sum of cells of the given laws, up to so many messages each, has a probability of at most
+// 1e-8, on a grid of the given step.
+func Threshold(mean float64, cells, limit, step int) float64 {
+	l := law{step: step, p: []float64{1}}
+	for range cells {
+		l = l.plus(spread(mean, mean).cell(limit, step, 0))
+	}
+	return l.threshold(1e-8)
+}

@@ -42,13 +42,14 @@ type search struct {
 	list  [][]byte  // Padded.
 	sizes []float64 // Messages of each in each of its cells.
 	known map[string]bool
+	cache map[nullKey]float64 // Limits, as long as backgrounds and full cells stay.
 }
 
 // Find lists frequent texts. The levels alone propose them, and the checks decide, whose counts had no part in it: a
 // text must have so many messages there as one without clients has with a probability of FalseChance for all of all
 // passes together. Each listed text claims its cells, and what is there does not count for others.
 func (a *Aggregate) Find(confidence float64) Found {
-	s := &search{scene: newScene(a), known: map[string]bool{}}
+	s := &search{scene: newScene(a), known: map[string]bool{}, cache: map[nullKey]float64{}}
 	out := Found{FalseChance: falseChance}
 	if a.messages() == 0 {
 		return out
@@ -83,14 +84,14 @@ func (s *search) least() float64 {
 	for table := s.m.plan.levels; table < s.m.plan.tables(); table++ {
 		tables = append(tables, table)
 	}
-	limit, mean := 0, 0.0
+	limit, mean := 0.0, 0.0
 	ref := 1.0
 	for _, table := range tables {
 		mean += s.mean[table]
 	}
 	for range 4 { // Where the counts are capped goes with it.
-		limit = threshold(s.null(tables, ref, true), chance)
-		ref = (float64(limit) - mean + sureSigmas*math.Sqrt(float64(limit))) / float64(len(tables))
+		limit = s.null(tables, ref, true).threshold(chance)
+		ref = (limit - mean + sureSigmas*math.Sqrt(limit)) / float64(len(tables))
 	}
 	return ref
 }
@@ -100,11 +101,11 @@ const chance = falseChance / (mostPasses * wide)
 
 // pass looks for texts that have so many messages in each of their cells, and returns how many it lists.
 func (s *search) pass(ref float64, width int) (more int) {
-	s.refresh()
+	s.renew()
 	s.model = newModel(s.list)
 	nodes := s.beam(ref, width)
 	for _, c := range s.shortlist(nodes, ref) {
-		if s.passes(c, ref, true) {
+		if s.passes(c, ref, func(tables []int) float64 { return s.limit(tables, ref, true) }) {
 			s.list = append(s.list, c)
 			s.sizes = append(s.sizes, s.size(s.checks(c)))
 			s.known[string(c)] = true
@@ -178,40 +179,81 @@ func (s *search) needed() float64 {
 	return leastSigmas * math.Sqrt(total)
 }
 
-// passes says whether a text's checks have more messages than chance leaves there.
-func (s *search) passes(c []byte, ref float64, alone bool) bool {
+// passes says whether a text's checks have more messages than chance leaves there: so many as a limit says for the
+// tables of its free ones.
+func (s *search) passes(c []byte, ref float64, limit func(tables []int) float64) bool {
 	free := s.checks(c)
 	return len(free) >= min(fewestFree, s.m.plan.checks) && s.enough(free, ref) && s.own(c) >= s.needed() &&
-		s.capped(free, ref) >= float64(threshold(s.null(s.tablesOf(free), ref, alone), chance))
+		s.capped(free, ref) >= limit(s.tablesOf(free))
 }
 
 // secondLook takes from the list those that do not pass if all others are known, and those that have too few cells of
-// their own to tell.
+// their own to tell. What the list no longer knows fills cells for the others, so it looks until all pass.
 func (s *search) secondLook(ref float64) {
-	s.refresh()
-	for i := len(s.list) - 1; i >= 0; i-- {
-		c := s.list[i]
-		s.claim(c, -1)
-		if s.passes(c, ref, false) {
-			s.claim(c, 1)
-		} else {
+	for before := -1; before != len(s.list); {
+		before = len(s.list)
+		s.renew()
+		for i := len(s.list) - 1; i >= 0; i-- {
+			c := s.list[i]
+			limit := s.limitBeside(c, ref)
+			s.claim(c, -1)
+			if s.passes(c, ref, func([]int) float64 { return limit }) {
+				s.claim(c, 1)
+				continue
+			}
 			s.list, s.sizes = slices.Delete(s.list, i, i+1), slices.Delete(s.sizes, i, i+1)
+			clear(s.cache)
 		}
 	}
+}
+
+// limitBeside returns the limit of a listed text, beside all others that are listed.
+func (s *search) limitBeside(c []byte, ref float64) float64 {
+	s.claim(c, -1)
+	tables := s.tablesOf(s.checks(c))
+	s.claim(c, 1)
+	return s.limit(tables, ref, false)
+}
+
+// renew takes the background again, now that other texts are known.
+func (s *search) renew() {
 	s.refresh()
+	clear(s.cache)
+}
+
+// nullKey is what a limit depends on while backgrounds and full cells stay.
+type nullKey struct {
+	tables string
+	ref    float64
+	alone  bool
+}
+
+// limit returns how many messages chance leaves in cells of some tables with a probability of chance at most.
+func (s *search) limit(tables []int, ref float64, alone bool) float64 {
+	names := make([]byte, len(tables)) // A task has at most 192.
+	for i, table := range tables {
+		names[i] = byte(table)
+	}
+	key := nullKey{string(names), ref, alone}
+	limit, ok := s.cache[key]
+	if !ok {
+		limit = s.null(tables, ref, alone).threshold(chance)
+		s.cache[key] = limit
+	}
+	return limit
 }
 
 // counted returns the counts of the list.
 func (s *search) counted(confidence, ref float64) []Count {
 	out := make([]Count, 0, len(s.list))
 	for _, l := range s.list {
+		limit := s.limitBeside(l, ref)
 		s.claim(l, -1)
 		free := s.checks(l)
-		limit := threshold(s.null(s.tablesOf(free), ref, false), chance)
 		s.claim(l, 1)
 		more, v := s.excess(free)
 		w := s.share(len(free))
-		law := cut{seen: more + s.meanOf(free), limit: float64(limit), mean: s.meanOf(free), variance: v, share: w}
+		law := cut{seen: more + s.meanOf(free), limit: limit, mean: s.meanOf(free), variance: v, share: w}
 		c := Count{Clients: max(0, more/w)}
 		c.Text, _ = unpad(l)
 		c.Lo, c.Hi = law.interval(confidence)
@@ -286,74 +328,4 @@ func (s *scene) capped(cells []uint64, ref float64) (sum float64) {
 		sum += min(float64(s.counts[y]), float64(s.capAt(s.tableOf(y), ref)))
 	}
 	return sum
-}
-
-// null returns the law of [scene.capped] for a text that nobody has: in each of the tables its cell is any. A share of
-// them is as full as counts, those that have more messages than the background has; alone, none is. The
-// others are negative binomial, or Poisson, with the background's mean and variance.
-func (s *scene) null(tables []int, ref float64, alone bool) []float64 {
-	law := []float64{1}
-	for _, table := range tables {
-		full := s.full[table]
-		if alone {
-			full = 0
-		}
-		law = convolve(law, s.cellLaw(table, s.capAt(table, ref), float64(full)/float64(s.m.plan.b)))
-	}
-	return law
-}
-
-// cellLaw returns the law of the messages in any cell of a table, up to limit, a share of the cells being full.
-func (s *scene) cellLaw(table, limit int, full float64) []float64 {
-	law := make([]float64, limit+1)
-	rest := 1 - full
-	next := spread(s.mean[table], s.variance[table])
-	for k := range limit {
-		p := next() * (1 - full)
-		law[k] = p
-		rest -= p
-	}
-	law[limit] = full + max(0, rest)
-	return law
-}
-
-// spread returns the probabilities of 0, 1, … under a negative binomial law, or Poisson's if the variance is no more
-// than the mean.
-func spread(mean, variance float64) func() float64 {
-	k, p := 0.0, math.Exp(-mean)
-	step := func(k float64) float64 { return mean / (k + 1) }
-	if over := variance - mean; over > 1e-6*mean {
-		r, q := mean*mean/over, over/variance
-		p = math.Exp(r * math.Log1p(-q))
-		step = func(k float64) float64 { return q * (r + k) / (k + 1) }
-	}
-	return func() float64 {
-		now := p
-		p *= step(k)
-		k++
-		return now
-	}
-}
-
-// convolve returns the law of the sum of two independent numbers.
-func convolve(x, y []float64) []float64 {
-	out := make([]float64, len(x)+len(y)-1)
-	for i, p := range x {
-		for j, q := range y {
-			out[i+j] += p * q
-		}
-	}
-	return out
-}
-
-// threshold returns the least number that the law reaches with a probability of at most p: one more than any if there
-// is none.
-func threshold(law []float64, p float64) int {
-	tail := 0.0
-	for k := len(law) - 1; k >= 0; k-- {
-		if tail += law[k]; tail > p {
-			return k + 1
-		}
-	}
-	return 0
 }
