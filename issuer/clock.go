@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
-	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -45,11 +44,10 @@ func (i *Issuer) loadClock() (err error) {
 
 // mayTell is an error where the issuer tells the time and does not have the key that a task names.
 func (i *Issuer) mayTell(open *taskfile.Open) error {
-	if i.signers == nil || i.signers.Of(open.Clients.Issuer.SignKey) != nil {
+	if i.signers == nil {
 		return nil
 	}
-	return invalid.Field("sign_key", i.cfg.SignKey,
-		"the key of the issuer that every task names, "+taskfile.FormatKey(open.Clients.Issuer.SignKey))
+	return i.signers.Check(open.ID, "the issuer", open.Clients.Issuer.SignKey)
 }
 
 // neighbours returns the relays of this issuer's tasks, whose clocks it asks for.

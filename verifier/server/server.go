@@ -186,8 +186,8 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*serv
 	if err != nil {
 		return nil, err
 	}
-	if s.signers.Of(open.Verifier.SignKey) == nil {
-		return nil, fmt.Errorf("couldn't use %s: it is not the key of the task's verifier", s.cfg.SignKey)
+	if err := s.signers.Check(open.ID, "the verifier", open.Verifier.SignKey); err != nil {
+		return nil, err
 	}
 	v, err := verifier.New(open, keys)
 	if err != nil {

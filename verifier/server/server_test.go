@@ -496,7 +496,7 @@ func TestBadConfig(t *testing.T) {
 		"its owner is": func(cfg *server.Config) {
 			cfg.Tasks[0].Owner = taskfile.FormatKey(c.Open.Verifier.SignKey)
 		},
-		"not the key of the task's verifier": func(cfg *server.Config) {
+		"the key of the verifier that task": func(cfg *server.Config) {
 			cfg.SignKey = filepath.Join(c.Dir, "owner.key")
 		},
 	} {

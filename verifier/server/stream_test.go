@@ -58,6 +58,17 @@ func (r *running) awaitTask(t *testing.T, open *taskfile.Open) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
+// awaitStuck waits until a party says at its admin address whether the stream that begins with a task cannot go on
+// there: "1" or "0".
+func awaitStuck(t *testing.T, admin, party string, first *taskfile.Open, want string) {
+	t.Helper()
+	line := "doona_" + party + `_stream_stuck{task="` + first.ID.String()[:8] + `"} ` + want + "\n"
+	require.Eventually(t, func() bool {
+		_, metrics := fetch(t, admin+"/metrics")
+		return strings.Contains(metrics, line)
+	}, relaytest.Patience, 10*time.Millisecond)
+}
+
 // playEpoch sends a batch of reports of a task, with tokens where it has them.
 func playEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
 	t.Helper()
@@ -163,24 +174,17 @@ func TestStreamWithoutKeys(t *testing.T) {
 	data := t.TempDir()
 	cfg := streamConfig(t, c, data)
 	v := serve(t, cfg)
-	stuck := func(want string) {
-		require.Eventually(t, func() bool {
-			_, metrics := fetch(t, v.admin+"/metrics")
-			return strings.Contains(metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} `+want+
-				"\n")
-		}, relaytest.Patience, 10*time.Millisecond)
-	}
-	stuck("0")
+	awaitStuck(t, v.admin, "verifier", c.Open, "0")
 	bundle := c.Renew(t, 1, 2)
 	keys := filepath.Join(c.Successors("verifier"), "1-2.keys")
 	require.NoError(t, os.Rename(keys, keys+".away"))
 	require.NoError(t, c.Hand(t.Context(), t, 0, bundle))
-	stuck("1")
+	awaitStuck(t, v.admin, "verifier", c.Open, "1")
 	require.NoFileExists(t, filepath.Join(c.Successors("verifier"), "1.bundle"))
 	require.NoError(t, os.Rename(keys+".away", keys))
 	next := c.After(t, bundle)
 	v.awaitTask(t, next.Open)
-	stuck("0")
+	awaitStuck(t, v.admin, "verifier", c.Open, "0")
 	require.FileExists(t, filepath.Join(c.Successors("verifier"), "1.bundle"))
 
 	v.stop()
@@ -193,7 +197,7 @@ func TestStreamWithoutKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(c.Successors("verifier"), "1.bundle"), raw, 0o600))
 	v = serve(t, cfg)
-	stuck("1")
+	awaitStuck(t, v.admin, "verifier", c.Open, "1")
 }
 
 // TestProcessFollows: the same by processes of `verifier serve`, which is not restarted: its stream's first

@@ -1,0 +1,176 @@
+package server_test
+
+import (
+	"crypto/ed25519"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier/server"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// yamlOf writes a party's configuration, with a file for its newest signing key and some for older ones, and returns
+// its file.
+func yamlOf(t *testing.T, c *relaytest.Cascade, party, text, newest string, old ...string) string {
+	t.Helper()
+	file := filepath.Join(c.Dir, party, party+".yaml")
+	text = "{sign_key: " + newest + ", old_sign_keys: [" + strings.Join(old, ", ") + "], " + text + "}"
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// verifierWith is the configuration of a verifier with some signing keys, in files of its folder.
+func verifierWith(t *testing.T, c *relaytest.Cascade, newest string, old ...string) server.Config {
+	t.Helper()
+	cfg, err := server.LoadConfig(yamlOf(t, c, "verifier", `data: data, pull_interval: 20ms,
+  tasks: [{file: ../task0.bundle, hpke_keys: task0.keys, successors: task0.next}]`, newest, old...))
+	require.NoError(t, err)
+	cfg.Clock = c.Clock.Now
+	return cfg
+}
+
+// issuerWith is the configuration of an issuer with some signing keys, in files of its folder.
+func issuerWith(t *testing.T, c *relaytest.Cascade, newest string, old ...string) issuer.Config {
+	t.Helper()
+	cfg, err := issuer.LoadConfig(yamlOf(t, c, "issuer", `store: "sqlite:issuer.db", clients: address,
+  trusted_proxies: [127.0.0.0/8], follow_interval: 20ms,
+  tasks: [{file: ../task0.bundle, owner: "`+c.Owner+`", token_keys: task0.keys, successors: task0.next}]`,
+		newest, old...))
+	require.NoError(t, err)
+	cfg.Clock = c.Clock.Now
+	return cfg
+}
+
+// handOn makes new.key and stranger.key beside a party's sign.key, and returns the new key, and the old one's word.
+func handOn(t *testing.T, c *relaytest.Cascade, party string) (ed25519.PrivateKey, task.Roll) {
+	t.Helper()
+	old, err := keyfile.LoadSign(filepath.Join(c.Dir, party, "sign.key"))
+	require.NoError(t, err)
+	next, err := keyfile.NewSign(filepath.Join(c.Dir, party, "new.key"))
+	require.NoError(t, err)
+	_, err = keyfile.NewSign(filepath.Join(c.Dir, party, "stranger.key"))
+	require.NoError(t, err)
+	return next, taskfile.NewRoll(c.Open.ID, old, task.SignKey(next.Public().(ed25519.PublicKey)))
+}
+
+// renewRolled signs the second task, of one epoch, for a verifier and an issuer that have handed on their keys. Lists
+// that their old keys have signed are refused.
+func renewRolled(t *testing.T, c *relaytest.Cascade, verifier, issuing ed25519.PrivateKey, rolls []task.Roll) (
+	*taskfile.Bundle, *relaytest.Cascade) {
+	t.Helper()
+	_, owner := c.AsOwner(t)
+	lists := []*onion.SignedKeyList{c.NextVerifierKeys(t, 1, 1), c.NextIssuerKeys(t, 1, 1)}
+	renew := func() (*taskfile.Bundle, error) {
+		return owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(), Rolls: rolls,
+			Verifier: lists[0], Issuer: lists[1]})
+	}
+	for i, key := range []ed25519.PrivateKey{verifier, issuing} {
+		_, err := renew()
+		require.ErrorIs(t, err, onion.ErrSigner)
+		lists[i].Signature = onion.Sign(key, onion.SignKeyList, lists[i].List)
+	}
+	bundle, err := renew()
+	require.NoError(t, err)
+	return bundle, c.After(t, bundle)
+}
+
+// TestPartiesHandOnTheirKeys: the verifier and the issuer of a stream sign with other keys from its second task on,
+// and go on with the old ones in the first. Both are restarted late, when the owner has signed: until then neither
+// takes the task, and both say so.
+func TestPartiesHandOnTheirKeys(t *testing.T) {
+	c := newCascade(t, 1, 1, relaytest.InStream(), relaytest.WithTokens)
+	c.StartAll(t)
+	v, issuing := serve(t, verifierWith(t, c, "sign.key")), issuerWith(t, c, "sign.key")
+	issuing.Admin = relaytest.FreeAddress(t)
+	stop := c.StartIssuer(t, issuing)
+	playEpoch(t, c, 0)
+	v.wait(t, c.Open, batches(1))
+
+	newVerifier, verifierRoll := handOn(t, c, "verifier")
+	newIssuer, issuerRoll := handOn(t, c, "issuer")
+	bundle, next := renewRolled(t, c, newVerifier, newIssuer, []task.Roll{verifierRoll, issuerRoll})
+	require.NoError(t, c.Hand(t.Context(), t, 0, bundle))
+	awaitStuck(t, v.admin, "verifier", c.Open, "1")
+	awaitStuck(t, "http://"+issuing.Admin, "issuer", c.Open, "1")
+	for _, party := range []string{"verifier", "issuer"} {
+		require.NoFileExists(t, filepath.Join(c.Successors(party), "1.bundle"))
+	}
+	v.stop()
+	stop()
+	v = serve(t, verifierWith(t, c, "new.key", "sign.key"))
+	stop = c.StartIssuer(t, issuerWith(t, c, "new.key", "sign.key"))
+	v.awaitTask(t, next.Open)
+	awaitStuck(t, v.admin, "verifier", c.Open, "0")
+	require.Eventually(t, func() bool { // until the issuer has it, too
+		status, _ := fetch(t, next.Open.DirectoryURL(0))
+		return status != http.StatusNotFound
+	}, relaytest.Patience, 10*time.Millisecond)
+
+	c.Clock.Advance(relaytest.Epoch)
+	playEpoch(t, c, 1)
+	require.Empty(t, v.wait(t, c.Open, batches(2)).Findings)
+	c.Clock.Advance(relaytest.Epoch)
+	playEpoch(t, next, 0)
+	got := v.wait(t, next.Open, batches(1))
+	require.Empty(t, got.Findings)
+	require.EqualValues(t, batchSize, got.Users)
+	require.EqualValues(t, 3, got.Ledger.Published.Epochs, "of the whole stream")
+	for _, open := range []*taskfile.Open{c.Open, next.Open} { // the issuer signs for each with its own key
+		_, err := c.Verifier.Time(t.Context(), open, open.VerifierHop()+1)
+		require.NoError(t, err)
+	}
+	_, err := shufflerclient.Follow(t.Context(), shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task, 0),
+		Owner: c.Owner, MaxEpsilon: 100, MaxDelta: 1})
+	require.NoError(t, err, "a page that knows the first task")
+
+	v.stop()
+	stop()
+	checkRefused(t, c, verifierRoll, issuerRoll)
+	v = serve(t, verifierWith(t, c, "new.key", "sign.key"))
+	require.EqualValues(t, 2, v.report(t, c.Open).Batches)
+	require.EqualValues(t, 1, v.report(t, next.Open).Batches)
+	i, err := issuer.New(issuerWith(t, c, "new.key", "sign.key"))
+	require.NoError(t, err)
+	require.NoError(t, i.Close())
+}
+
+// checkRefused starts the verifier and the issuer of a stream whose second task has both's rolls without keys that it
+// needs: they say which key is missing, and where it belongs.
+func checkRefused(t *testing.T, c *relaytest.Cascade, verifierRoll, issuerRoll task.Roll) {
+	t.Helper()
+	for _, bad := range []struct {
+		newest string
+		old    []string
+		lacks  func(task.Roll) task.SignKey
+	}{
+		{"new.key", nil, func(r task.Roll) task.SignKey { return r.Old }},
+		{"sign.key", nil, func(r task.Roll) task.SignKey { return r.New }},
+		{"stranger.key", nil, func(r task.Roll) task.SignKey { return r.Old }},
+		{"stranger.key", []string{"sign.key"}, func(r task.Roll) task.SignKey { return r.New }},
+		{"new.key", []string{"stranger.key"}, func(r task.Roll) task.SignKey { return r.Old }},
+	} {
+		said := func(party string, roll task.Roll, err error) {
+			require.ErrorContains(t, err, "invalid sign_key "+filepath.Join(c.Dir, party, bad.newest))
+			require.ErrorContains(t, err, "the key of the "+party+" that task ")
+			require.ErrorContains(t, err, " names, "+taskfile.FormatKey(bad.lacks(roll)))
+			require.ErrorContains(t, err, "among old_sign_keys")
+		}
+		_, err := server.New(verifierWith(t, c, bad.newest, bad.old...))
+		said("verifier", verifierRoll, err)
+		_, err = issuer.New(issuerWith(t, c, bad.newest, bad.old...))
+		said("issuer", issuerRoll, err)
+	}
+}
