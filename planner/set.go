@@ -215,6 +215,7 @@ func (p *SetPlan) compose(s Set) error {
 	if p.Epsilon, err = compose.Epsilon(seen, s.Delta); err != nil {
 		return err
 	}
+	p.Epsilon = min(p.Epsilon, s.Epsilon) // What the search returns may be 10⁻⁵ above the least; keeps has shown this.
 	for i := range seen {
 		one, err := compose.Epsilon(seen[i:i+1], s.Delta/float64(len(seen)))
 		if err != nil {

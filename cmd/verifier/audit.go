@@ -57,7 +57,7 @@ attacker who knows all others tell the worlds apart from what one party sees. Wh
 from below: a bound above the claim refutes the claim.
 
 All protocols are audited with the randomizers that clients run, natively and in doona.wasm, and with
-the draws and the permutation that relays run. Then faults are planted, each of which must be found.
+the draws that relays run. Then faults are planted, each of which must be found.
 
 found       the bound of ε at the claim's δ, right with --confidence: Clopper-Pearson intervals of a
             fixed grid of events in both directions, with a union bound
@@ -147,7 +147,8 @@ with a confidence of %g for each row: Clopper-Pearson bounds of a fixed grid of 
 union bound. *Power* is the probability, computed from a pilot before the batches that count were played, to find half
 of the claim, or for a planted fault more than the claim.
 
-The randomizers are those of Go clients and of doona.wasm, the draws of dummies and the permutation those of relays.
+The randomizers are those of Go clients and of doona.wasm, the draws of dummies
+those of relays; slots are permuted as relays ought to.
 One relay is honest; the other colludes, so what it does is undone. Nothing is encrypted: the audit is not of HPKE.
 'make test-full PART=audit' attacks running relays, too, with a draw used twice, a cell left out and replays let through
 (relay/audit_test.go), and PART=order their permutation.

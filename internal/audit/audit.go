@@ -109,7 +109,7 @@ func boundOf(likely, other, trials int, delta, alpha float64) float64 {
 	return math.Log((p0 - delta) / p1)
 }
 
-// powerOf returns the probability that an event of these probabilities proves at least so much. Counts are taken at 41
+// powerOf returns the probability that an event of these probabilities proves at least so much. Counts are taken at 21
 // quantiles each of their laws, nearly normal ones.
 func powerOf(p0, p1 float64, trials int, delta, aim, alpha float64) float64 {
 	if !(p0 > delta) || math.Log((p0-delta)/max(p1, 1/float64(trials))) < aim/2 {
