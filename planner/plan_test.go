@@ -61,15 +61,19 @@ func goals() map[string]planner.Goal {
 // TestPlansPredict: for every possible way the root mean square error found for the worst-case input is within a
 // tenth of the predicted, and so is the width of 95 % intervals, which the normal approximation gives, but for a step
 // of answers that are whole numbers. With 4,000 repeats, and errors whose kurtosis is at most that of Laplace noise,
-// the relative standard error of the first is 1.8 %: false alarm 2·10⁻⁸ a row. The long form, of make test-full
-// PART=coverage, has the goals of the project's acceptance.
+// the relative standard error of the first is 1.8 %: false alarm 2·10⁻⁸ a row. Of answers with 16 entries or more, the
+// errors of 1,250 batches are as many as 20,000: 0.8 %. The long form, of make test-full PART=coverage, has the goals
+// of the project's acceptance.
 func TestPlansPredict(t *testing.T) {
-	const repeats = 4000
 	for name, g := range goals() {
 		t.Run(name, func(t *testing.T) {
 			ways, err := planner.Plan(g, nil)
 			require.NoError(t, err)
 			require.Nil(t, ways[0].Why)
+			repeats := 4000
+			if g.Dim >= 16 {
+				repeats = 1250
+			}
 			for i, w := range ways {
 				if w.Why != nil {
 					t.Logf("%s: %v", w.Protocol, w.Why)

@@ -112,32 +112,15 @@ type sampler interface {
 
 // predict fills the truth and the exact variance.
 func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float64) error {
-	s, samples := m.(sampler)
-	for _, v := range values {
-		total, variance, err := m.Exact(v)
-		if err != nil {
+	for first := 0; first < len(values); {
+		end := first + 1
+		for end < len(values) && shared(values[first], values[end]) {
+			end++
+		}
+		if err := o.expect(m, values[first], float64(end-first)); err != nil {
 			return err
 		}
-		if o.Truth == nil {
-			o.Truth, o.PredictedVariance = make([]float64, len(total)), make([]float64, len(total))
-		}
-		for j := range total {
-			o.Truth[j] += total[j]
-			o.PredictedVariance[j] += variance[j]
-		}
-		if !samples {
-			continue
-		}
-		_, sampling, err := s.Split(v)
-		if err != nil {
-			return err
-		}
-		if o.SamplingVariance == nil {
-			o.SamplingVariance = make([]float64, len(sampling))
-		}
-		for j := range sampling {
-			o.SamplingVariance[j] += sampling[j]
-		}
+		first = end
 	}
 	for j, variance := range dummyVariance(t, m) {
 		o.PredictedVariance[j] += variance
@@ -149,6 +132,39 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 	}
 	for j := range o.SamplingVariance {
 		o.SamplingVariance[j] *= scale * scale
+	}
+	return nil
+}
+
+// shared says whether two clients have one row of values between them, as many have who all have the worst.
+func shared(a, b []float64) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
+
+// expect adds what a number of clients with the same value add.
+func (o *Outcome) expect(m protocols.Mechanism, value []float64, clients float64) error {
+	total, variance, err := m.Exact(value)
+	if err != nil {
+		return err
+	}
+	if o.Truth == nil {
+		o.Truth, o.PredictedVariance = make([]float64, len(total)), make([]float64, len(total))
+	}
+	for j := range total {
+		o.Truth[j] += clients * total[j]
+		o.PredictedVariance[j] += clients * variance[j]
+	}
+	s, samples := m.(sampler)
+	if !samples {
+		return nil
+	}
+	_, sampling, err := s.Split(value)
+	if err != nil {
+		return err
+	}
+	if o.SamplingVariance == nil {
+		o.SamplingVariance = make([]float64, len(sampling))
+	}
+	for j := range sampling {
+		o.SamplingVariance[j] += clients * sampling[j]
 	}
 	return nil
 }

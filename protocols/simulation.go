@@ -88,3 +88,36 @@ func (g RoundingGroup) Answers(src *randomizer.Source, gamma randomizer.Rational
 func (g RoundingGroup) Sum(src *randomizer.Source) uint64 {
 	return g.Clients*g.Whole + src.Binomial(g.Clients, g.Up)
 }
+
+// Spread draws where n clients fall who each take one of the given cells, all equally likely: it calls add with a
+// number of clients and a cell from 0, at most a few times for each. It takes as long as n/64 draws for every halving
+// of the cells, rather than one draw for each client. cells ≥ 1.
+func Spread(src *randomizer.Source, n, cells uint64, add func(clients, cell uint64)) {
+	width := uint64(1)
+	for width < cells {
+		width *= 2
+	}
+	for n >= cells { // Those who fall beyond the cells are drawn again.
+		n = halve(src, n, 0, width, cells, add)
+	}
+	for ; n > 0; n-- {
+		add(1, src.Below(cells))
+	}
+}
+
+// halve spreads n clients over width cells from the first, width being a power of two, and returns how many fall
+// beyond those that there are.
+func halve(src *randomizer.Source, n, first, width, cells uint64, add func(clients, cell uint64)) (beyond uint64) {
+	switch {
+	case n == 0:
+		return 0
+	case first >= cells:
+		return n
+	case width == 1:
+		add(n, first)
+		return 0
+	}
+	width /= 2
+	left := src.Binomial(n, randomizer.NewRational(1, 2))
+	return halve(src, left, first, width, cells, add) + halve(src, n-left, first+width, width, cells, add)
+}

@@ -18,9 +18,7 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 		for _, g := range groups {
 			blanket += g.Answers(src, m.krr.Gamma, a.add)
 		}
-		for ; blanket > 0; blanket-- {
-			a.add(1, src.Below(m.krr.K))
-		}
+		protocols.Spread(src, blanket, m.krr.K, a.add)
 		return a, protocols.Sent(uint64(len(values)))
 	}, nil
 }

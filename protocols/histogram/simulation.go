@@ -24,9 +24,7 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 			a.counts[x] += n - hidden
 			blanket += hidden
 		}
-		for ; blanket > 0; blanket-- {
-			a.counts[src.Below(m.krr.K)]++
-		}
+		protocols.Spread(src, blanket, m.krr.K, func(clients, x uint64) { a.counts[x] += clients })
 		return a, protocols.Sent(a.reports)
 	}, nil
 }

@@ -26,10 +26,8 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 			}
 			blanket += hidden
 		}
-		for ; blanket > 0; blanket-- {
-			for j := range a.sums { // of a uniform point, every coordinate is uniform
-				a.add(j, 1, src.Below(m.r+1))
-			}
+		for j := range a.sums { // of a uniform point, every coordinate is uniform
+			protocols.Spread(src, blanket, m.r+1, func(clients, level uint64) { a.add(j, clients, level) })
 		}
 		a.reports = uint64(len(values))
 		return a, protocols.Sent(a.reports)

@@ -108,8 +108,14 @@ func (m *Mechanism) parts(value []float64) ([]part, error) {
 
 // round rounds coefficients to whole units. Each is unbiased. With a lane each they are independent.
 func (m *Mechanism) round(src *randomizer.Source, parts []part) []int64 {
-	f := make([]uint64, len(parts))
+	f, x := make([]uint64, len(parts)), make([]int64, len(parts))
 	defer clear(f)
+	m.roundTo(x, f, src, parts)
+	return x
+}
+
+// roundTo is [Mechanism.round] into x, with room for the fractions in f. Both are as long as parts.
+func (m *Mechanism) roundTo(x []int64, f []uint64, src *randomizer.Source, parts []part) {
 	for k, p := range parts {
 		f[k] = p.fraction
 	}
@@ -120,13 +126,11 @@ func (m *Mechanism) round(src *randomizer.Source, parts []part) []int64 {
 	} else {
 		roundTogether(src, f)
 	}
-	x := make([]int64, len(parts))
 	for k, p := range parts {
 		if x[k] = p.whole + int64(f[k]/one); p.negative {
 			x[k] = -x[k]
 		}
 	}
-	return x
 }
 
 // roundTogether replaces each fraction by 0 or one, by dependent rounding ([S01]): of two at a time, one

@@ -18,8 +18,10 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	}
 	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a := &aggregate{m: m, counts: make([]uint64, m.kinds())}
+		x, f := make([]int64, m.size), make([]uint64, m.size) // of one client after the other
 		for _, parts := range clients {
-			m.addUnits(a.counts, m.round(src, parts))
+			m.roundTo(x, f, src, parts)
+			m.addUnits(a.counts, x)
 		}
 		messages := uint64(0)
 		for kind := range a.counts {

@@ -1,15 +1,16 @@
 package vectorsum
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Fast is [protocols.FastSimulator]: every client draws its coordinates, and of those who report the same
-// value of the same coordinate a binomial number report the blanket, and of the others a binomial number are
-// rounded up.
+// Fast is [protocols.FastSimulator]: of the clients with each vector, multinomial numbers report each coordinate
+// of a block; of those who report the same value of the same coordinate a binomial number report the blanket,
+// and of the others a binomial number are rounded up.
 func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	c, err := m.newCrowd(values)
 	if err != nil {
@@ -24,59 +25,79 @@ func (m *Mechanism) Fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// crowd is the clients of a simulation: for every coordinate the groups of equal values, and for every
-// client and coordinate the number of its group.
+// crowd is the clients of a simulation: for every coordinate the groups of equal values, and the clients with
+// equal vectors.
 type crowd struct {
-	m       *Mechanism
-	groups  [][]protocols.RoundingGroup
-	members [][]uint32
+	m      *Mechanism
+	groups [][]protocols.RoundingGroup
+	alike  []alike
+}
+
+// alike is a number of clients with equal vectors: of every coordinate, the number of its group.
+type alike struct {
+	clients uint64
+	member  []uint32
 }
 
 func (m *Mechanism) newCrowd(values [][]float64) (*crowd, error) {
-	c := &crowd{m: m, groups: make([][]protocols.RoundingGroup, m.d), members: make([][]uint32, len(values))}
-	known := make([]map[uint64]uint32, m.d)
+	c := &crowd{m: m, groups: make([][]protocols.RoundingGroup, m.d)}
+	known, vectors := make([]map[uint64]uint32, m.d), map[string]int{}
 	for l := range known {
 		known[l] = map[uint64]uint32{}
 	}
-	for i, v := range values {
+	for _, v := range values {
 		x, err := protocols.Vector(m.task.Input, v)
 		if err != nil {
 			return nil, err
 		}
-		c.members[i] = make([]uint32, m.d)
-		for l := range x {
-			fixed := randomizer.Fixed(x[l])
-			at, ok := known[l][fixed]
-			if !ok {
-				at = uint32(len(c.groups[l]))
-				whole, up := randomizer.Rounding(fixed, m.k)
-				known[l][fixed] = at
-				c.groups[l] = append(c.groups[l], protocols.RoundingGroup{Whole: whole, Up: up})
-			}
-			c.members[i][l] = at
+		name := make([]byte, 0, 8*len(x))
+		for _, u := range x {
+			name = binary.BigEndian.AppendUint64(name, randomizer.Fixed(u))
 		}
+		i, ok := vectors[string(name)]
+		if !ok {
+			i = len(c.alike)
+			vectors[string(name)] = i
+			c.alike = append(c.alike, alike{member: c.join(known, x)})
+		}
+		c.alike[i].clients++
 	}
 	return c, nil
+}
+
+// join returns the numbers of a vector's groups, of which it adds those that are not known.
+func (c *crowd) join(known []map[uint64]uint32, x []float64) []uint32 {
+	member := make([]uint32, len(x))
+	for l := range x {
+		fixed := randomizer.Fixed(x[l])
+		at, ok := known[l][fixed]
+		if !ok {
+			at = uint32(len(c.groups[l]))
+			whole, up := randomizer.Rounding(fixed, c.m.k)
+			known[l][fixed] = at
+			c.groups[l] = append(c.groups[l], protocols.RoundingGroup{Whole: whole, Up: up})
+		}
+		member[l] = at
+	}
+	return member
 }
 
 // report adds the messages of block b.
 func (c *crowd) report(src *randomizer.Source, a *aggregate, b int) {
 	first, size := c.m.block(uint64(b))
 	drawn := make([][]protocols.RoundingGroup, size)
-	for l := range drawn {
-		drawn[l] = slices.Clone(c.groups[first+uint64(l)])
+	for i := range drawn {
+		drawn[i] = slices.Clone(c.groups[first+uint64(i)])
 	}
-	for _, groups := range c.members {
-		l := c.m.draw(src, b)
-		drawn[l-first][groups[l]].Clients++
+	for _, same := range c.alike {
+		protocols.Spread(src, same.clients, size, func(clients, i uint64) {
+			drawn[i][same.member[first+i]].Clients += clients
+		})
 	}
 	for i, groups := range drawn {
-		l := first + uint64(i)
-		add := func(clients, level uint64) { a.add(l, clients, level) }
+		add := func(clients, level uint64) { a.add(first+uint64(i), clients, level) }
 		for _, g := range groups {
-			for blanket := g.Answers(src, c.m.krr.Gamma, add); blanket > 0; blanket-- {
-				add(1, src.Below(c.m.krr.K))
-			}
+			protocols.Spread(src, g.Answers(src, c.m.krr.Gamma, add), c.m.krr.K, add)
 		}
 	}
 }
