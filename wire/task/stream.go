@@ -275,11 +275,30 @@ func checkPlace(before *Task, id ID, next *Task) error {
 			return invalid.Field("stream.rolls", "others than in the task before", "those, and what came since")
 		}
 	}
+	if !before.rolls(next.Stream.Rolls[len(before.Stream.Rolls):]) {
+		return invalid.Field("stream.rolls", "one of a key that is no party's", "those of parties of the task before")
+	}
 	if over := before.Epochs.Over(); next.Epochs.Start < over {
 		return invalid.Field("epochs.start", strconv.FormatUint(next.Epochs.Start, 10),
 			"at least "+strconv.FormatUint(over, 10)+", when the task before is over")
 	}
 	return nil
+}
+
+// rolls says whether new rolls, in their order, are all of keys of the task's parties. A thief of the owner's key could
+// else use up the rolls of a stream, or a candidate's key, with keys of his own.
+func (t *Task) rolls(fresh []Roll) bool {
+	keys := []SignKey{t.Clients.Issuer.SignKey}
+	for hop := range t.VerifierHop() + 1 {
+		keys = append(keys, t.Party(hop).SignKey)
+	}
+	for i := range fresh {
+		if fresh[i].Old.IsZero() || !isKey(fresh[i].Old, keys) { // zero: there is no issuer
+			return false
+		}
+		keys = append(keys, fresh[i].New)
+	}
+	return true
 }
 
 // part is a part of a task that a stream's tasks share.

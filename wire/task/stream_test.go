@@ -181,8 +181,16 @@ func TestRolledKeys(t *testing.T) {
 	candidates := []task.SignKey{fresh, other}
 	requireRefused(t, "relays.url", root.CheckSuccessor(before, id, next, nil, nil))
 	require.NoError(t, root.CheckSuccessor(before, id, next, nil, candidates))
+	before.Relays[1] = next.Relays[1]
 	next.Relays[1].SignKey, next.Stream.Rolls = task.SignKey{3}, []task.Roll{{Old: other, New: task.SignKey{3}}}
 	require.NoError(t, root.CheckSuccessor(before, id, next, nil, candidates), "it handed its key on since")
+	for _, stranger := range []task.Roll{{Old: task.SignKey{7}, New: fresh}, {New: fresh}} {
+		listed := follow(before, id)
+		listed.Stream.Rolls = []task.Roll{stranger}
+		listed.Relays[1] = before.Relays[1]
+		before.Clients.Issuer.SignKey, listed.Clients.Issuer.SignKey = task.SignKey{}, task.SignKey{}
+		requireRefused(t, "stream.rolls", root.CheckSuccessor(before, id, listed, nil, candidates))
+	}
 	closed, before, id := streamOf()
 	next = follow(before, id)
 	next.Relays[1].SignKey = other

@@ -140,6 +140,14 @@ function checkLink(links: readonly Link[], position: number, { id, task, parts }
   if (!before.task.stream!.rolls.every((roll, i) => rolls[i] && sameRoll(roll, rolls[i]))) {
     throw broken(`position ${position} takes back a key`);
   }
+  // Else a thief of the owner's key could use up the rolls of a stream, or a candidate's key, with keys of his own.
+  const own = before.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => form);
+  for (const { old, key } of rolls.slice(before.task.stream!.rolls.length)) {
+    if (old.every((byte) => byte === 0) || !own.includes(formOf(old))) {
+      throw broken(`position ${position} hands on a key of no party`);
+    }
+    own.push(formOf(key));
+  }
   const origin = (form: string) => rolls.reduceRight((key, roll) => (key === formOf(roll.key) ? formOf(roll.old) : key),
     form);
   const candidates = first.task.stream!.allow.includes('relays.signKey') ? root.candidates.map(formOf) : [];
