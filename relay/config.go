@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ type Config struct {
 
 	// Scratch is a folder with room for the largest batch: one that memory does not hold is permuted in a file there,
 	// which has no name and is encrypted under a key that exists only in memory. Default: the folder of a SQLite
-	// store, else that of Secret.
+	// store, else that of temporary files. Not the file system of Secret: a large batch could fill it.
 	Scratch string `yaml:"scratch"`
 
 	// TrustedProxies are the networks, in CIDR notation, of proxies whose ForwardedHeader is
@@ -213,12 +214,13 @@ func (c *Config) resolve(folder string) {
 // maxSkew is the largest Skew.
 const maxSkew = 5 * time.Minute
 
-// scratch returns the default of Scratch.
+// scratch returns the default of Scratch. It is not the secret's folder, as a large batch may fill it, and no key could
+// be destroyed then.
 func (c *Config) scratch() string {
 	if path, ok := strings.CutPrefix(c.Store, service.SchemeSQLite); ok {
 		return filepath.Dir(path)
 	}
-	return filepath.Dir(c.Secret)
+	return os.TempDir()
 }
 
 // validate fills in defaults and checks ranges.

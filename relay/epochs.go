@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/relay/internal/spill"
@@ -16,7 +17,7 @@ import (
 // epochLoop seals batches as they fill, and sees to the ends of epochs. It ends with ctx; what it
 // leaves undone it finds again when the relay starts.
 func (r *Relay) epochLoop(ctx context.Context) {
-	tick := time.NewTicker(min(r.cfg.PullInterval, time.Second))
+	tick := time.NewTicker(r.beat())
 	defer tick.Stop()
 	r.unscrubbed.Store(true) // what a crash left
 	for {
@@ -32,6 +33,31 @@ func (r *Relay) epochLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// beat is how often the store is followed.
+func (r *Relay) beat() time.Duration { return min(r.cfg.PullInterval, time.Second) }
+
+// beating calls do, which may take minutes, and settles meanwhile: the other processes on the store go on without one
+// that they do not hear of.
+func (r *Relay) beating(ctx context.Context, do func() error) error {
+	done := make(chan struct{})
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		tick := time.NewTicker(r.beat())
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				r.logged(ctx, "couldn't destroy keys", r.settle(ctx))
+			}
+		}
+	})
+	defer beats.Wait()
+	defer close(done)
+	return do()
 }
 
 // turn is one turn of epochLoop.
@@ -95,7 +121,7 @@ func (r *Relay) failed(err error) bool {
 // scrub deletes what is left of batches, and empties the store's log. Where that fails, as while a batch is being
 // read, or takes too long, epochLoop does it later.
 func (r *Relay) scrub(ctx context.Context) {
-	err := r.store.Sweep(ctx)
+	err := r.beating(ctx, func() error { return r.store.Sweep(ctx) })
 	if err == nil {
 		err = r.store.Scrub(ctx)
 	}
@@ -125,7 +151,8 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch
 				continue
 			}
 			tried = true
-			if sealErr := r.seal(ctx, s, b.ID, b.Seq); sealErr != nil && !errors.Is(sealErr, store.ErrNoBatch) {
+			sealErr := r.beating(ctx, func() error { return r.seal(ctx, s, b.ID, b.Seq) })
+			if sealErr != nil && !errors.Is(sealErr, store.ErrNoBatch) {
 				err = errors.Join(err, sealErr)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -90,6 +91,38 @@ func (f failingSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, bu
 	}
 	return f.Store.Seal(ctx, id, seq, build)
 }
+
+// SealSlowly has a relay take as long for each batch that it seals as it takes to follow the store twice meanwhile.
+// Call it before Run.
+func SealSlowly(r *Relay) { r.store = &slowSeals{Store: r.store, looks: make(chan struct{})} }
+
+type slowSeals struct {
+	store.Store
+	looks chan struct{}
+}
+
+func (s *slowSeals) Follow(ctx context.Context) ([]store.Progress, error) {
+	select {
+	case s.looks <- struct{}{}:
+	default:
+	}
+	return s.Store.Follow(ctx)
+}
+
+func (s *slowSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
+	return s.Store.Seal(ctx, id, seq, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (*store.Made, error) {
+		for range 2 {
+			select {
+			case <-s.looks:
+			case <-ctx.Done():
+			}
+		}
+		return build(n, rows, put)
+	})
+}
+
+// Scratch returns the folder in which a relay permutes large batches.
+func Scratch(r *Relay) string { return r.cfg.Scratch }
 
 // RetryMixes has every other mix fail when all is done but its last transaction, as where a server is gone then. Call
 // it before Run.

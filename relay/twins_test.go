@@ -239,6 +239,19 @@ func runBeside(t *testing.T, c *relaytest.Cascade, cfg relay.Config) *relay.Rela
 	return r
 }
 
+// TestHeardWhileSealing: a process is heard of while it makes a batch, or the others would go on without it; and it makes
+// it elsewhere than beside the secret, which must be replaced meanwhile.
+func TestHeardWhileSealing(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
+	cfg := c.Config(t, 0)
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	require.NotEqual(t, filepath.Dir(cfg.Secret), relay.Scratch(r))
+	relay.SealSlowly(r)
+	c.Serve(t, r, cfg.Admin)
+	fillEpoch(t, c, 0)
+}
+
 // TestOtherSecret: a process whose secret is not that of the store does not start.
 func TestOtherSecret(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {

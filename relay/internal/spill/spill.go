@@ -147,6 +147,9 @@ func nonce(n uint64) []byte {
 // Each calls do with all slots, lane after lane, each lane in a uniform order. A slot is do's until it returns. The
 // shuffle has no slots afterwards.
 func (s *Shuffle) Each(do func(lane int, slot []byte) error) error {
+	if err := s.makeRoom(); err != nil {
+		return err
+	}
 	for lane, buckets := range s.lanes {
 		for i := range buckets {
 			slots, err := s.load(&buckets[i])
@@ -162,6 +165,23 @@ func (s *Shuffle) Each(do func(lane int, slot []byte) error) error {
 		}
 	}
 	s.held = 0
+	return nil
+}
+
+// makeRoom gives back the memory of buckets that are in the file, where they are read back from it: what is not there
+// yet goes there.
+func (s *Shuffle) makeRoom() error {
+	if s.file == nil {
+		return nil
+	}
+	if err := s.spill(); err != nil {
+		return err
+	}
+	for _, lane := range s.lanes {
+		for i := range lane {
+			lane[i].slots = nil
+		}
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,6 +85,9 @@ func TestFile(t *testing.T) {
 	next, seen := [2]int{}, map[string]bool{}
 	require.NoError(t, s.Each(func(lane int, got []byte) error {
 		require.Equal(t, lane, int(got[39]))
+		for _, b := range slices.Concat(s.lanes...) {
+			require.Nil(t, b.slots, "memory beside that of the bucket that is read")
+		}
 		if next[lane]++; lane == 0 {
 			require.Zero(t, next[1], "lane after lane")
 		}

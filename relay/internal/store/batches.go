@@ -36,7 +36,7 @@ func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealF
 	if err != nil {
 		return errors.Join(err, a.abandon())
 	}
-	return d.within(ctx, func(tx *transaction) error {
+	return a.last(func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short
 			return err
 		}
 	}
-	return d.within(ctx, func(tx *transaction) error {
+	return a.last(func(tx *transaction) error {
 		e, err := tx.mayMix(id, seq)
 		if err != nil {
 			return err

@@ -16,7 +16,9 @@ import (
 // attempt writes the batch's pieces as they come, several in a transaction, and the last transaction alone has the
 // batch refer to them. So nobody waits long for the one who writes, and a crash leaves pieces to which nothing refers.
 // They tell nothing: their key was in memory only. In particular they do not tell, beside the batch that is made then,
-// which of its slots are dummies, which another attempt draws anew.
+// which of its slots are dummies, which another attempt draws anew. Where the last transaction was undone, it has left
+// the attempt's key in the database's files or log, encrypted under the key of the batch: until that is destroyed, who
+// has the secret as well, and finds the row and the pieces there, reads the attempt, and may tell the dummies apart.
 //
 //	Put …        the pieces so far, and the attempt in sweeps       a crash: the pieces are random to everyone
 //	last         the rest, the batch with the attempt's key, no      a crash: the batch is made
@@ -79,6 +81,15 @@ func (a *attempt) abandon() error {
 	}
 	const own = `SELECT epoch, seq, made FROM sweeps WHERE epoch = $1 AND seq = $2 AND made = $3`
 	return a.d.sweepAll(context.WithoutCancel(a.ctx), own, a.epoch, a.seq, a.name)
+}
+
+// last runs the transaction that makes the batch. Where that fails the pieces go. Where it was done all the same, and
+// only the answer was lost, they stay: it has taken the attempt out of sweeps.
+func (a *attempt) last(do func(tx *transaction) error) error {
+	if err := a.d.within(a.ctx, do); err != nil {
+		return errors.Join(err, a.abandon())
+	}
+	return nil
 }
 
 // pieceCipher returns what encrypts the pieces of an attempt, or of a batch from before there were any.

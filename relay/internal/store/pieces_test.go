@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -143,6 +144,44 @@ func TestAttempts(t *testing.T) {
 		b, err := s.Batch(t.Context(), testEpoch, 0)
 		require.NoError(t, err)
 		require.Len(t, bytesOf(t, b), 4+30*100)
+	})
+}
+
+// TestLastFails: an attempt of which the last transaction fails leaves nothing of it, and the
+// batch is made by the next.
+func TestLastFails(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		inGroups(t, 7, 1000)
+		s := open()
+		for i := range 10 {
+			verdicts(t, s, aSubmission(i, i))
+		}
+		tags := make([]Short, 20)
+		for i := range tags {
+			tags[i] = number8(i)
+		}
+		mixed := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
+		mix := func() error {
+			return s.Mix(t.Context(), mixed, 0, slices.Clone(tags), func(_ *Fresh, put Put) (*Made, error) {
+				for range 30 {
+					require.NoError(t, put(make([]byte, 100)))
+				}
+				return &Made{Manifest: []byte("manifest"), Head: []byte("head")}, nil
+			})
+		}
+		_, err := s.write.Exec("ALTER TABLE batches RENAME TO away")
+		require.NoError(t, err)
+		require.ErrorContains(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)), "couldn't store a batch")
+		require.ErrorContains(t, mix(), "couldn't store a batch")
+		require.Equal(t, []int{30, 0, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		_, err = s.write.Exec("ALTER TABLE away RENAME TO batches")
+		require.NoError(t, err)
+
+		require.NoError(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)))
+		require.ErrorIs(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)), ErrNoBatch)
+		require.NoError(t, mix())
+		require.ErrorIs(t, mix(), ErrMade)
+		require.Equal(t, []int{62}, s.counts(t, "pieces"))
 	})
 }
 
