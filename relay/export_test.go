@@ -110,7 +110,8 @@ func (s *slowSeals) Follow(ctx context.Context) ([]store.Progress, error) {
 }
 
 func (s *slowSeals) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
-	return s.Store.Seal(ctx, id, seq, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (*store.Made, error) {
+	return s.Store.Seal(ctx, id, seq, func(n uint64, rows iter.Seq2[store.Row, error], put store.Put) (
+		*store.Made, error) {
 		for range 2 {
 			select {
 			case <-s.looks:

@@ -239,8 +239,8 @@ func runBeside(t *testing.T, c *relaytest.Cascade, cfg relay.Config) *relay.Rela
 	return r
 }
 
-// TestHeardWhileSealing: a process is heard of while it makes a batch, or the others would go on without it; and it makes
-// it elsewhere than beside the secret, which must be replaced meanwhile.
+// TestHeardWhileSealing: a process is heard of while it makes a batch, or the others would go on without it; and it
+// makes it elsewhere than beside the secret, which must be replaced meanwhile.
 func TestHeardWhileSealing(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	cfg := c.Config(t, 0)
