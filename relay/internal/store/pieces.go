@@ -86,10 +86,14 @@ func (a *attempt) abandon() error {
 // last runs the transaction that makes the batch. Where that fails the pieces go. Where it was done all the same, and
 // only the answer was lost, they stay: it has taken the attempt out of sweeps.
 func (a *attempt) last(do func(tx *transaction) error) error {
-	if err := a.d.within(a.ctx, do); err != nil {
-		return errors.Join(err, a.abandon())
+	err := a.d.within(a.ctx, do)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if left := a.abandon(); left != nil {
+		return errors.Join(err, left)
+	}
+	return err
 }
 
 // pieceCipher returns what encrypts the pieces of an attempt, or of a batch from before there were any.
