@@ -33,7 +33,7 @@ func TestHelp(t *testing.T) {
 		"verifier task renew may.bundle … --roll relay2.roll": "needs relays, as TestRoll has them",
 		"verifier serve --config try/verifier/verifier.yaml":  "runs until it is stopped",
 		"verifier health --admin http://127.0.0.1:9081":       "needs a running verifier",
-		"verifier task table --json": "takes a minute; " +
+		"verifier plan --table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
 		"verifier audit --native-only":                                 "takes a minute; TestScripts/audit has a short one",
 		"verifier plan --set site.json --out tasks":                    "needs a file, as TestScripts/set has it",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/audit"
 	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestDocumentedTablesHaveEveryExample: the documents' tables are those that the commands would print
@@ -19,7 +20,7 @@ func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 	for _, q := range costQueries() {
 		want = append(want, []string{string(q.Query), q.Protocol, fmt.Sprintf("%.0e", float64(q.Batch))})
 	}
-	require.Equal(t, want, doctest.Table(t, "../../docs/costs.md", "query", "protocol", "n"), "verifier task table")
+	require.Equal(t, want, doctest.Table(t, "../../docs/costs.md", "query", "protocol", "n"), "verifier plan --table")
 	want = nil
 	for _, q := range tableQueries() {
 		want = append(want, []string{q.Protocol, string(q.Query), fmt.Sprint(q.Batch), fmt.Sprint(q.Honest),
@@ -27,6 +28,28 @@ func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 	}
 	require.Equal(t, want, doctest.Table(t, "../../docs/simulations.md", "protocol", "query", "n", "h", "ε"),
 		"verifier simulate --table")
+}
+
+// TestDocumentedCostsArePlanned: the rows of a thousand users who send all slots have the slots and bytes that a plan
+// gives today. Of others the bytes are of a mean number of messages, which may be of drawn ones.
+func TestDocumentedCostsArePlanned(t *testing.T) {
+	var want, got [][]string
+	for _, row := range doctest.Table(t, "../../docs/costs.md", "n", "padding", "query", "protocol", "slots × lanes",
+		"bytes per report") {
+		if row[0] == "1e+03" && row[1] == string(task.PaddingFull) {
+			want = append(want, row[2:])
+		}
+	}
+	for _, q := range costQueries() {
+		if q.Batch != 1e3 || q.Padding == task.PaddingNone {
+			continue
+		}
+		if r := cost(q); r.Padding == task.PaddingFull {
+			got = append(got, []string{string(r.Query), r.Protocol, fmt.Sprintf("%d × %d", r.Slots, r.Lanes),
+				fmt.Sprintf("%.0f", r.BytesPerReport)})
+		}
+	}
+	require.Equal(t, want, got, "verifier plan --table")
 }
 
 // TestDocumentedAuditHasEveryCase: docs/audit.md is what `verifier audit` writes of today's cases, and says that

@@ -29,8 +29,7 @@ func taskCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "task", Short: "Make and check tasks",
 		Example: `  verifier task new --query count --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
   verifier task check t.json`}
-	cmd.AddCommand(taskNewCommand(), taskRenewCommand(), taskStateCommand(), taskRollCommand(), taskCheckCommand(),
-		taskTableCommand())
+	cmd.AddCommand(taskNewCommand(), taskRenewCommand(), taskStateCommand(), taskRollCommand(), taskCheckCommand())
 	return cmd
 }
 

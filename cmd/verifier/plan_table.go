@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// costRow is one line of `verifier task table`.
+// costRow is one line of `verifier plan --table`.
 type costRow struct {
 	Query           task.Query   `json:"query"`
 	Protocol        string       `json:"protocol"`
@@ -38,28 +38,16 @@ func costQueries() (out []planner.Query) {
 	return out
 }
 
-func taskTableCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "table",
-		Short: "Print what a report costs by every protocol, from a thousand to ten million users",
-		Long: `Table calibrates tasks of every protocol at epsilon 1, delta 1e-6 and 90 % honest clients and prints
-the slots of a client, the expected number of messages and the bytes of a report through two
-relays, as docs/costs.md keeps it. Sums are of numbers from 0 to 1, or of whole numbers from 0 to 16;
-vectors have 100 coordinates, vector means 16 (2 for vectorgrid). Expected messages of rappor and
-vectormean are means of 5,000 drawn clients with the worst-case value.`,
-		Example: "  verifier task table --json",
-		Args:    cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var rows []costRow
-			queries := costQueries()
-			bar := cli.Progress("calibrating", len(queries))
-			for _, q := range queries {
-				rows = append(rows, cost(q))
-				bar.Add(1)
-			}
-			return cli.Print(cmd, map[string]any{"rows": rows}, func(w io.Writer) error { return printCosts(w, rows) })
-		},
+// printTable prints what a report costs by every protocol.
+func (f *planFlags) printTable(cmd *cobra.Command) error {
+	var rows []costRow
+	queries := costQueries()
+	bar := cli.Progress("calibrating", len(queries))
+	for _, q := range queries {
+		rows = append(rows, cost(q))
+		bar.Add(1)
 	}
+	return cli.Print(cmd, map[string]any{"rows": rows}, func(w io.Writer) error { return printCosts(w, rows) })
 }
 
 // cost calibrates one task; where there is none, the row says why.
