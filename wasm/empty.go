@@ -10,8 +10,8 @@ import (
 // emptied tells whether a function of the runtime is one that nobody saw run: its body then stops the module. No
 // linker can know. What stands behind variables that nothing here sets, behind GODEBUG, or behind more threads than
 // one, is linked and never runs. The evidence is ran.txt: what ran in a trace of all tests of a module, refusals,
-// stops and a soak with collections and clocks that jump among them. A client that meets another loads
-// doona-full.wasm, in which nothing is emptied, and draws anew.
+// stops and a soak with collections and clocks that jump among them, and whatever the compiler calls of itself. A
+// client that meets another loads doona-full.wasm, in which nothing is emptied, and draws anew.
 //
 // Only the runtime's own functions are: which of them run can depend on a value no more than by how much memory it
 // takes. Should a function of a protocol stop a module for some values, then whoever serves doona-full.wasm would

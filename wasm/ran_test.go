@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,8 +70,44 @@ func writeRan() error {
 	for _, name := range strings.Fields(string(old)) {
 		trace.names[name] = true
 	}
+	called, err := compilerCalls()
+	if err != nil {
+		return err
+	}
+	for _, name := range called {
+		trace.names[name] = true
+	}
 	names := slices.Sorted(maps.Keys(trace.names))
 	return os.WriteFile("ran.txt", []byte(strings.Join(names, "\n")+"\n"), 0o644)
+}
+
+// compilerCalls returns the functions of the runtime to which the compiler turns statements of any package, whatever
+// a test runs: those declared in cmd/compile/internal/typecheck/_builtin/runtime.go.
+func compilerCalls() (names []string, err error) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(strings.TrimSpace(string(root)), "src/cmd/compile/internal/typecheck/_builtin/runtime.go")
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, declared := range regexp.MustCompile(`(?m)^func (\w+)\(`).FindAllSubmatch(source, -1) {
+		names = append(names, "runtime."+string(declared[1]))
+	}
+	return names, nil
+}
+
+// TestCompilerCallsStay: what the compiler may call of any package is never emptied.
+func TestCompilerCallsStay(t *testing.T) {
+	called, err := compilerCalls()
+	require.NoError(t, err)
+	require.Greater(t, len(called), 100)
+	ran := wasm.Ran()
+	for _, name := range called {
+		require.True(t, ran[name], "%s: go test ./wasm -ran", name)
+	}
 }
 
 // TestDamagedTasks: doona.wasm refuses damaged tasks by an error, and stops at none of them.
