@@ -45,14 +45,12 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	require.NoError(t, err, "%s %s", draft.Protocol, draft.Query)
 	require.Equal(t, law, read)
 	claimed := draft.Claim.Epsilon.Value()
-	shares, slack := []float64{.3, .6, .9, 1, 1.1, 1.3}, 1e-9
+	shares := []float64{.3, .6, .9, 1, 1.1, 1.3}
 	switch draft.Protocol {
 	case "correlated": // Its claim is proven at one θ, its law at several.
 		shares = shares[3:4]
 	case "vectormean": // What a rule leaves out is a part of the claim's δ, of a law that of the task's.
 		shares = shares[2:5]
-	case "vectorsum": // Its rule composes chords, which are somewhat looser.
-		slack = .05
 	}
 	for _, share := range shares {
 		eps := claimed * share
@@ -60,7 +58,7 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 		if delta < 1e-12 || delta > .1 {
 			continue
 		}
-		proven, known := proves(t, draft, eps, delta*(1+slack))
+		proven, known := proves(t, draft, eps, delta*(1+1e-9))
 		if !known {
 			continue
 		}
@@ -99,9 +97,6 @@ func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 	claimed := draft.Claim.Epsilon.Value()
 	for _, eps := range []float64{.01 * claimed, .1 * claimed, 1.7 * claimed, 2.5 * claimed, 4, 8} {
 		delta := law.Delta(eps) * (1 + 1e-9)
-		if draft.Protocol == "vectorsum" { // Its rule composes chords, which are somewhat looser.
-			delta *= 1.05
-		}
 		if delta < 1e-12 || delta > .9 { // Some rules say nothing of less.
 			continue
 		}

@@ -57,7 +57,11 @@ func (m *Mechanism) CheckClaim() error {
 	if err != nil {
 		return err
 	}
-	if derived := c.delta(m.krr.Gamma.Float64()); !(derived <= c.goal.delta) {
+	derived, err := c.delta(m.krr.Gamma.Float64())
+	if err != nil {
+		return err
+	}
+	if !(derived <= c.goal.delta) {
 		return invalid.Field("claim.delta", t.Claim.Delta.String(),
 			"at least "+decimal.Up(derived, 7)+", the delta that rule "+t.Rule+" derives for t = "+
 				strconv.FormatUint(m.t, 10)+" at epsilon "+t.Claim.Epsilon.String())
@@ -80,22 +84,19 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	if m.t == 1 {
 		return m.krr.Law(m.checked())
 	}
-	one, err := compose.KRRLaw(accountant.Revealed, m.krr.K, m.krr.Gamma.Float64(), m.task.Batch.Min)
+	c, err := newComposed(m.checked(), m.t, m.krr.K)
 	if err != nil {
 		return nil, err
 	}
-	return one.Copies(m.t)
+	return c.law(m.krr.Gamma.Float64())
 }
-
-// chords is the number of points at which the curve of one observation is evaluated.
-const chords = 64
 
 // composed is the bound for t ≥ 2. The message in each lane is one observation of randomized response
 // with a secret coordinate, shuffled among n_min clients; the messages of all lanes are independent,
 // given the values. So δ is that of t observations, each of which plain randomized response over K
-// values dominates (docs/proofs/vectors.md, theorem 2). They are composed (package compose) from the
-// curve of rule revealed whatever the task's rule: a client checks it in a few milliseconds, where
-// rule exact would take a second to save a hundredth of γ at t = 2 and a tenth at t = 100.
+// values dominates (docs/proofs/vectors.md, theorem 2). The claim is that of the law: t copies of the law of
+// rule revealed, whatever the task's rule. A client makes it in a few milliseconds, where rule exact
+// would save a hundredth of γ at t = 2 and a tenth at t = 100.
 type composed struct {
 	goal target
 	t, k uint64
@@ -110,20 +111,25 @@ func newComposed(t *task.Task, reported, k uint64) (*composed, error) {
 	return &composed{goal, reported, k}, err
 }
 
-// delta returns δ(ε) for γ in (0, 1].
-func (c *composed) delta(gamma float64) float64 {
-	if float64(c.t)*accountant.KRREpsilon0(c.k, gamma) <= c.goal.eps { // pure local privacy
-		return 0
+// law returns the law of all messages of a client, for γ in (0, 1].
+func (c *composed) law(gamma float64) (*compose.Law, error) {
+	one, err := compose.KRRLaw(accountant.Revealed, c.k, gamma, c.goal.users)
+	if err != nil {
+		return nil, err
 	}
-	curve := func(eps float64) float64 {
-		delta, err := accountant.KRRDelta(accountant.Revealed, c.k, gamma, c.goal.users, eps)
-		if err != nil {
-			panic("vectorsum: internal error: " + err.Error())
-		}
-		return delta
+	return one.Copies(c.t)
+}
+
+// delta returns δ(ε) of the law, for γ in (0, 1], and 0 where ε is that of t local randomizers.
+func (c *composed) delta(gamma float64) (float64, error) {
+	if float64(c.t)*accountant.KRREpsilon0(c.k, gamma) <= c.goal.eps {
+		return 0, nil
 	}
-	few := compose.Chords(curve, chords, 1e-5*c.goal.delta/float64(c.t))
-	return compose.Delta([]compose.Observation{{Delta: few, Count: c.t}}, c.goal.eps, c.goal.delta)
+	law, err := c.law(gamma)
+	if err != nil {
+		return 1, err
+	}
+	return law.Delta(c.goal.eps), nil
 }
 
 // smallest returns the least γ, to a relative 2⁻¹⁶, with which δ is at most the claimed one.
@@ -139,7 +145,7 @@ func (c *composed) smallest() randomizer.Rational {
 		if mid >= hi*(1-0x1p-16) || mid < 0x1p-39 {
 			break
 		}
-		if g := rational(mid); c.delta(g.Float64()) <= c.goal.delta {
+		if derived, err := c.delta(rational(mid).Float64()); err == nil && derived <= c.goal.delta {
 			hi = mid
 		} else {
 			lo = mid

@@ -1,0 +1,114 @@
+package vectorsum_test
+
+import (
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/protocols/vectorsum"
+)
+
+// losses are the outcomes of a pair, by the loss ln(p/q) in ascending order.
+type losses struct{ at, p, q []float64 }
+
+// revealed enumerates one message's outcomes under rule revealed: of c ~ Bin(n-1, 2γ/K) blanket messages in the two
+// cells a ~ Bin(c, ½) are in the first, and the client's own is in the first under P and in the second under Q. With
+// probability γ it is in neither, or either, whatever the value.
+func revealed(k, users int, gamma float64) (all losses) {
+	type outcome struct{ p, q float64 }
+	merged := map[float64]outcome{0: {gamma, gamma}}
+	choose := func(n, k int) float64 {
+		a, _ := math.Lgamma(float64(n + 1))
+		b, _ := math.Lgamma(float64(k + 1))
+		c, _ := math.Lgamma(float64(n - k + 1))
+		return a - b - c
+	}
+	in := 2 * gamma / float64(k)
+	for c := range users {
+		cells := choose(users-1, c) + float64(c)*math.Log(in) + float64(users-1-c)*math.Log1p(-in)
+		for first := 0; first <= c+1; first++ { // Messages in the first cell, the client's own among the c+1.
+			var o outcome
+			if first > 0 {
+				o.p = (1 - gamma) * math.Exp(cells+choose(c, first-1)-float64(c)*math.Ln2)
+			}
+			if first <= c {
+				o.q = (1 - gamma) * math.Exp(cells+choose(c, first)-float64(c)*math.Ln2)
+			}
+			at := math.Log(float64(first) / float64(c+1-first))
+			merged[at] = outcome{merged[at].p + o.p, merged[at].q + o.q}
+		}
+	}
+	for at, o := range merged {
+		if o.p+o.q > 1e-12 { // To leave out an outcome lowers δ, if at all.
+			all.at = append(all.at, at)
+		}
+	}
+	slices.Sort(all.at)
+	for _, at := range all.at {
+		all.p, all.q = append(all.p, merged[at].p), append(all.q, merged[at].q)
+	}
+	return all
+}
+
+// curve returns δ(ε) = Σ (p − e^ε·q)₊ for any ε, from sums over the largest losses.
+func (l losses) curve() func(eps float64) float64 {
+	p, q := make([]float64, len(l.at)+1), make([]float64, len(l.at)+1)
+	for i := len(l.at) - 1; i >= 0; i-- {
+		p[i], q[i] = p[i+1]+l.p[i], q[i+1]+l.q[i]
+	}
+	return func(eps float64) float64 {
+		i, _ := slices.BinarySearch(l.at, eps)
+		return p[i] - math.Exp(eps)*q[i]
+	}
+}
+
+// with returns the curve of this pair and, independently of it, one with another curve.
+func (l losses) with(curve func(eps float64) float64) func(eps float64) float64 {
+	return func(eps float64) (sum float64) {
+		for i, at := range l.at {
+			if l.p[i] > 0 {
+				sum += l.p[i] * curve(eps-at)
+			}
+		}
+		return sum
+	}
+}
+
+// The law of several messages, which is also what the claim is held against, is nowhere below an enumeration of all
+// outcomes of rule revealed, at no real ε, and less than 1 % above it in ε.
+func TestLawOfSeveralMessagesIsExact(t *testing.T) {
+	const users = 1000 // So many that local privacy is no help.
+	several := map[int64][]float64{2: {.01, .1, .3, .6, 1, 1.4, 1.8, 2.2, 2.6}}
+	if os.Getenv("DOONA_FULL") != "" {
+		several[3] = []float64{1}
+	}
+	for messages, points := range several {
+		d := draft(3, users, "1", "0.0001", "revealed", whole("k", 2), whole("t", messages))
+		gamma := calibrated(t, d)
+		m, err := new(vectorsum.Protocol).Open(d)
+		require.NoError(t, err)
+		law, err := m.Law()
+		require.NoError(t, err)
+		one := revealed(3, users, gamma)
+		exact := one.curve()
+		for range messages - 1 {
+			exact = one.with(exact)
+		}
+		near := 0
+		for _, eps := range points {
+			delta := exact(eps)
+			require.GreaterOrEqual(t, law.Delta(eps), delta*(1-1e-9), "%d messages at %v", messages, eps)
+			require.GreaterOrEqual(t, -math.Expm1(-eps)+math.Exp(-eps)*law.Delta(eps), exact(-eps)*(1-1e-9),
+				"%d messages at −%v", messages, eps)
+			if delta >= 1e-12 && delta <= .1 {
+				near++
+				require.LessOrEqual(t, law.Delta(eps*1.01), delta, "%d messages at %v", messages, eps)
+			}
+		}
+		require.GreaterOrEqual(t, near, len(points)/2)
+		require.InEpsilon(t, 1e-4, exact(1), .03, "the claim is met with nothing to spare")
+	}
+}
