@@ -1,10 +1,6 @@
 package relay
 
 import (
-	"runtime"
-	"sync"
-	"sync/atomic"
-
 	"github.com/doona-dp/doona/randomizer"
 )
 
@@ -21,26 +17,10 @@ func (s *served) dilute(epoch uint64) ([][]byte, error) {
 		return nil, err
 	}
 	slots := make([][]byte, len(cells))
-	const chunk = 64
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	var failed sync.Once
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for from := next.Add(chunk) - chunk; from < int64(len(cells)); from = next.Add(chunk) - chunk {
-				for i := from; i < min(from+chunk, int64(len(cells))); i++ {
-					slot, sealErr := s.sealer.SealSlot(epoch, s.hop+1, 0, s.message(cells[i]))
-					if sealErr != nil {
-						failed.Do(func() { err = sealErr })
-						return
-					}
-					slots[i] = slot
-				}
-				runtime.Gosched() // requests go first
-			}
-		})
-	}
-	workers.Wait()
+	err = onAllCores(len(cells), func(i int) (err error) {
+		slots[i], err = s.sealer.SealSlot(epoch, s.hop+1, 0, s.message(cells[i]))
+		return err
+	})
 	return slots, err
 }
 

@@ -151,20 +151,35 @@ type openedSlot struct {
 // openAll opens slots of a lane on all cores, with their tags hashed under an epoch's key.
 func openAll(opener *onion.Opener, key store.EpochKey, lane int, sealed [][]byte) []openedSlot {
 	all := make([]openedSlot, len(sealed))
+	_ = onAllCores(len(all), func(i int) error { // none fails: one that does not open is nil
+		all[i] = openOne(opener, key, lane, sealed[i])
+		return nil
+	})
+	return all
+}
+
+// onAllCores calls do for the numbers below n, and returns its first error, after which some are left out. Requests
+// go between runs of them.
+func onAllCores(n int, do func(i int) error) (err error) {
 	const run = 64
 	var next atomic.Int64
 	var workers sync.WaitGroup
+	var failed sync.Once
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for from := next.Add(run) - run; from < int64(len(all)); from = next.Add(run) - run {
-				for i := from; i < min(from+run, int64(len(all))); i++ {
-					all[i] = openOne(opener, key, lane, sealed[i])
+			for from := int(next.Add(run)) - run; from < n; from = int(next.Add(run)) - run {
+				for i := from; i < min(from+run, n); i++ {
+					if failure := do(i); failure != nil {
+						failed.Do(func() { err = failure })
+						return
+					}
 				}
+				runtime.Gosched()
 			}
 		})
 	}
 	workers.Wait()
-	return all
+	return err
 }
 
 func openOne(opener *onion.Opener, key store.EpochKey, lane int, sealed []byte) (o openedSlot) {

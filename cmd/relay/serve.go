@@ -131,17 +131,5 @@ the user whom the relay runs as. It changes nothing, and prints the tasks.`,
 
 // checked is localStatus of a configuration that could be served.
 func checked(ctx context.Context, f *configFlags) (*relay.Status, error) {
-	config, err := f.load()
-	if err != nil {
-		return nil, err
-	}
-	r, err := relay.Inspect(config)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	if err := r.CheckFolders(); err != nil {
-		return nil, err
-	}
-	return r.Status(ctx)
+	return localStatus(ctx, f, (*relay.Inspected).CheckFolders)
 }

@@ -60,7 +60,8 @@ other processes on its database have fallen silent.`,
 	return cmd
 }
 
-func localStatus(ctx context.Context, f *configFlags) (*relay.Status, error) {
+// localStatus is that of a relay that is not running, by its files. It is an error where a check finds one.
+func localStatus(ctx context.Context, f *configFlags, checks ...func(*relay.Inspected) error) (*relay.Status, error) {
 	config, err := f.load()
 	if err != nil {
 		return nil, err
@@ -70,6 +71,11 @@ func localStatus(ctx context.Context, f *configFlags) (*relay.Status, error) {
 		return nil, err
 	}
 	defer r.Close()
+	for _, check := range checks {
+		if err := check(r); err != nil {
+			return nil, err
+		}
+	}
 	return r.Status(ctx)
 }
 

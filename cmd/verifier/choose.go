@@ -42,7 +42,7 @@ func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 		Hops:       cmp.Or(len(f.relays), planner.DefaultRelays),
 		LeastLocal: f.noise.relays.LocalEpsilon, MaxDummies: f.noise.relays.MaxDummies,
 		Batches: f.noise.relays.Batches}
-	g.Relays = nil
+	g.Relays = nil // the plan tries both noises, with the limits above
 	ways, err := planWithProgress(g)
 	if err != nil {
 		return nil, nil, cli.FlagError(err)

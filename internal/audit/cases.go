@@ -363,30 +363,20 @@ func halfSilent(r *road) error {
 
 // thinned has the relay keep every dummy with probability ½.
 func thinned(r *road) error {
-	whole := r.draw
-	r.draw = func(src *randomizer.Source) (kept []uint64, err error) {
-		cells, err := whole(src)
-		for _, cell := range cells {
-			if src.Below(2) == 0 {
-				kept = append(kept, cell)
-			}
-		}
-		return kept, err
-	}
-	return nil
+	return r.keepOnly(func(src *randomizer.Source, _ uint64) bool { return src.Below(2) == 0 })
 }
 
 // withoutCell has the relay send no dummies of the first cell.
 func withoutCell(r *road) error {
+	return r.keepOnly(func(_ *randomizer.Source, cell uint64) bool { return cell != 0 })
+}
+
+// keepOnly has the relay leave out dummies that it drew.
+func (r *road) keepOnly(keep func(src *randomizer.Source, cell uint64) bool) error {
 	whole := r.draw
-	r.draw = func(src *randomizer.Source) (kept []uint64, err error) {
+	r.draw = func(src *randomizer.Source) ([]uint64, error) {
 		cells, err := whole(src)
-		for _, cell := range cells {
-			if cell != 0 {
-				kept = append(kept, cell)
-			}
-		}
-		return kept, err
+		return slices.DeleteFunc(cells, func(cell uint64) bool { return !keep(src, cell) }), err
 	}
 	return nil
 }

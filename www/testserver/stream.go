@@ -84,6 +84,9 @@ func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (c
 		honest.Old = root.Relays[0].SignKey
 		return func(t *task.Task) { t.Stream.Rolls = []task.Roll{honest} }
 	}
+	ofNoParty := func(t *task.Task) {
+		t.Stream.Rolls = []task.Roll{taskfile.NewRoll(root.ID, stranger, task.SignKey(public))}
+	}
 	moved := func(t *task.Task) { t.Relays[1].URL = "https://third.example" }
 	same := func(*task.Task) {}
 	for name, v := range map[string]struct {
@@ -92,7 +95,8 @@ func (r *relay) addKeys(root, one *fixture.Task, stranger ed25519.PrivateKey) (c
 		change func(*task.Task)
 	}{
 		"rolled": {0, other, roll(root.Signer(0))}, "roll forged": {0, other, roll(stranger)},
-		"roll unsaid": {0, stranger, same}, "replaced": {1, other, moved}, "replaced by a stranger": {1, stranger, moved},
+		"roll of no party": {0, root.Signer(0), ofNoParty}, "roll unsaid": {0, stranger, same},
+		"replaced": {1, other, moved}, "replaced by a stranger": {1, stranger, moved},
 	} {
 		next, err := one.WithSigner(root.Owner, v.hop, v.sign, v.change)
 		if err != nil {
