@@ -331,6 +331,7 @@ type fault struct {
 	Kind, Expect, Description, Owner         string
 	Document                                 string
 	Task, Bundle, Private, Body, Slot, Batch hexBytes
+	Before                                   hexBytes
 	End                                      hexBytes
 	Key, Token, Request, Message             hexBytes
 	Value                                    []float64
@@ -422,6 +423,11 @@ func (f *fault) run(t *testing.T) error {
 	case "task":
 		_, err := task.Parse(f.Task)
 		return err
+	case "successor": // of the first task of a stream, for a page that allows what the stream does
+		first, id := parseTask(t, f.Before)
+		next, err := task.Parse(f.Task)
+		require.NoError(t, err)
+		return first.CheckSuccessor(first, id, next, first.Stream.Allow, nil)
 	case "document":
 		_, _, err := taskfile.ParseJSON([]byte(f.Document))
 		return err

@@ -50,14 +50,14 @@ func (i *Issuer) mayTell(open *taskfile.Open) error {
 	return i.signers.Check(open.ID, "the issuer", open.Clients.Issuer.SignKey)
 }
 
-// neighbours returns the relays of this issuer's tasks, whose clocks it asks for.
-func (i *Issuer) neighbours() []clock.Neighbour {
+// meet has the guard ask the relays of this issuer's tasks for their clocks.
+func (i *Issuer) meet() {
 	var tasks []*taskfile.Open
 	var own []task.SignKey
 	for _, s := range i.lineup().order {
 		tasks, own = append(tasks, s.Open), append(own, s.Clients.Issuer.SignKey)
 	}
-	return i.clock.Meet(i.relays, own, tasks...)
+	i.clock.Meet(i.relays, own, tasks...)
 }
 
 // manyEnd says whether more than one epoch that has a key here ends between two moments.

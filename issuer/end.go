@@ -71,9 +71,9 @@ func (i *Issuer) askTime() (time.Time, error) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), askPatience)
 	defer stop()
-	neighbours := i.neighbours()
+	i.meet()
 	var asking sync.WaitGroup
-	asking.Go(func() { i.clock.Watch(ctx, neighbours) })
+	asking.Go(func() { i.clock.Watch(ctx) })
 	read := i.clock.Read()
 	for ; read.Doubt == clock.DoubtAsking && ctx.Err() == nil; read = i.clock.Read() {
 		time.Sleep(20 * time.Millisecond)

@@ -19,10 +19,10 @@ func (i *Issuer) Run(ctx context.Context) error {
 		return err
 	}
 	i.cfg.Log.Info("serving", "listen", i.cfg.Listen, "admin", i.cfg.Admin, "tasks", len(i.cfg.Tasks))
-	neighbours := i.neighbours()
+	i.meet()
 	work, stopWork := context.WithCancel(ctx)
 	var erasing sync.WaitGroup
-	erasing.Go(func() { i.clock.Watch(work, neighbours) })
+	erasing.Go(func() { i.clock.Watch(work) })
 	erasing.Go(func() { i.eraseLoop(work) })
 	erasing.Go(func() { i.followLoop(work) })
 	i.ready.Store(true)

@@ -133,6 +133,7 @@ func (i *Issuer) join(l *stream, t *succession.Task) error {
 	}
 	i.serve(next)
 	l.served = append(l.served, next)
+	i.meet()
 	endsLater(i.metrics, l)
 	i.cfg.Log.Info("a stream goes on", "task", next.name(), "position", t.Stream.Position)
 	return nil

@@ -26,13 +26,13 @@ func (r *setup) guard() (*clock.Guard, error) {
 		Tolerance: clock.Tolerance(shortest), Ends: r.manyEnd, Log: r.cfg.Log})
 }
 
-// neighbours returns the other relays of this one's tasks, and their issuers, whose clocks it asks for.
-func (r *Relay) neighbours() []clock.Neighbour {
+// meet has the guard ask the other relays of this one's tasks, and their issuers, for their clocks.
+func (r *Relay) meet() {
 	var tasks []*taskfile.Open
 	for _, s := range r.lineup().order {
 		tasks = append(tasks, s.Open)
 	}
-	return r.clock.Meet(r.client(), r.signers.Public(), tasks...)
+	r.clock.Meet(r.client(), r.signers.Public(), tasks...)
 }
 
 // manyEnd says whether more than one epoch of a task that is open here ends between two moments.

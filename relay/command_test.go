@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +92,20 @@ func TestCommandCheckAndStatus(t *testing.T) {
 		status, out, log = run(t, append([]string{"health", "--json"}, from...)...)
 		require.Zero(t, status, log)
 		require.JSONEq(t, `{"ready": true}`, out)
+	}
+	elsewhere = "http://" + c.Config(t, 0).Admin
+	for path, want := range map[string]string{"/away": "307 Temporary Redirect", "/down": "503 Service Unavailable: disk"} {
+		asked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if strings.HasPrefix(req.URL.Path, "/away") {
+				http.Redirect(w, req, elsewhere+"/readyz", http.StatusTemporaryRedirect)
+				return
+			}
+			http.Error(w, "disk", http.StatusServiceUnavailable)
+		}))
+		defer asked.Close()
+		status, _, log = run(t, "health", "--admin", asked.URL+path)
+		require.Equal(t, 1, status)
+		require.Contains(t, log, "not ready: "+want)
 	}
 	for _, from := range [][]string{{"--config", config}, {"--admin", "http://" + c.Config(t, 0).Admin}} {
 		status, out, log = run(t, append([]string{"status", "--json"}, from...)...)

@@ -140,6 +140,11 @@ type TaskConfig struct {
 	// signed with the owner's. Agree on it with the owner when you agree on the stream. Default: none.
 	Recovery string `yaml:"recovery"`
 
+	// Candidates are keys, "ed25519:…", of relays that may take the place of one in a stream. A task in which another
+	// did is refused, so that a thief of the owner's key cannot end the stream with one that no page accepts. Agree on
+	// them with the owner: list those that its pages do. Default: any relay may, where the first task allows it.
+	Candidates []string `yaml:"candidates"`
+
 	// HPKEKeys is the file of this relay's HPKE keys for this task. Default: the relay's.
 	HPKEKeys string `yaml:"hpke_keys"`
 

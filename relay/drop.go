@@ -57,6 +57,7 @@ func (r *Relay) drop(s *served) error {
 	if err := r.serveOnly(slices.DeleteFunc(order, func(t *served) bool { return t == s })); err != nil {
 		return err
 	}
+	r.meet()
 	r.metrics.ForgetOf(byTask, s.name())
 	r.cfg.Log.Info("task dropped", "task", s.name(), "position", s.Stream.Position)
 	select {

@@ -12,6 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // streamLine is the tasks of a stream, of which the relays have taken all.
@@ -32,6 +33,15 @@ func (l *streamLine) renew(t *testing.T) *relaytest.Cascade {
 	}
 	fillEpoch(t, next, 0)
 	return next
+}
+
+// served says whether a relay still serves a task: it asks for an epoch's end, which needs a signature.
+func served(t *testing.T, base string, id task.ID) bool {
+	t.Helper()
+	resp, err := http.Get(base + "/v1/tasks/" + id.String() + "/epochs/0/end")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode != http.StatusNotFound
 }
 
 // soonExpired has tasks expire within two days.
@@ -58,12 +68,7 @@ func TestTwinsDrop(t *testing.T) {
 	c.Clock.Advance(60 * time.Hour)
 	keys := filepath.Join(cfg.Tasks[0].Successors, "1-1.keys")
 	for _, at := range []string{cfg.Listen, beside.Listen} {
-		requireSoon(t, func() bool {
-			resp, err := http.Get("http://" + at + "/v1/tasks/" + line[1].Open.ID.String() + "/time?nonce=x")
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			return resp.StatusCode == http.StatusNotFound
-		})
+		requireSoon(t, func() bool { return !served(t, "http://"+at, line[1].Open.ID) })
 	}
 	require.NoFileExists(t, keys)
 	last := line.renew(t)
@@ -115,14 +120,17 @@ func TestStreamsDropWhatHasExpired(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		return resp.StatusCode
 	}
+	isServed := func(open *taskfile.Open, hop int) bool { return served(t, open.Relays[hop].URL, open.ID) }
 	dropped := func() {
 		t.Helper()
 		for hop := range c.Open.Relays {
 			for _, gone := range line[:2] {
-				requireSoon(t, func() bool { return get(gone.Open.TimeURL(hop)+"?nonce=x") == http.StatusNotFound })
+				requireSoon(t, func() bool { return !isServed(gone.Open, hop) })
+				_, err := c.Verifier.Time(t.Context(), gone.Open, hop)
+				require.NoError(t, err, "who has no later task yet asks for the time by a dropped one")
 				require.Equal(t, http.StatusOK, get(gone.Open.Relays[hop].URL+"/v1/tasks/"+gone.Open.ID.String()))
 			}
-			require.NotEqual(t, http.StatusNotFound, get(line[2].Open.TimeURL(hop)+"?nonce=x"), "the newest stays")
+			require.True(t, isServed(line[2].Open, hop), "the newest stays")
 			folder := c.Config(t, hop).Tasks[0].Successors
 			left, err := filepath.Glob(filepath.Join(folder, "*"))
 			require.NoError(t, err)

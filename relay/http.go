@@ -58,7 +58,9 @@ func (r *Relay) handleTask(w http.ResponseWriter, req *http.Request) error {
 	s, err := service.PathTask(req, r.lineup().tasks)
 	if err == nil {
 		bundle = s.bundle
-	} else if bundle = r.streamTask(req); bundle == nil {
+	} else if t := r.streamTask(req); t != nil {
+		bundle = t.Raw
+	} else {
 		return err
 	}
 	w.Header().Set("Cache-Control", "public, max-age=3600")
@@ -215,13 +217,20 @@ func (r *Relay) goesOn(s *served, epoch uint64) error {
 	return nil
 }
 
-// handleTime signs what this relay's clock says.
+// handleTime signs what this relay's clock says, also for a task that was dropped: a party that has no later task yet
+// asks by it.
 func (r *Relay) handleTime(w http.ResponseWriter, req *http.Request) error {
+	now := r.clock.Read().Now
 	s, err := service.PathTask(req, r.lineup().tasks)
-	if err != nil {
+	if err == nil {
+		return service.WriteTime(w, req, s.sign, s.ID, s.hop, now)
+	}
+	t := r.streamTask(req)
+	if t == nil || r.hopOf(t.Open) < 0 {
 		return err
 	}
-	return service.WriteTime(w, req, s.sign, s.ID, s.hop, r.clock.Read().Now)
+	hop := r.hopOf(t.Open)
+	return service.WriteTime(w, req, r.signers.Of(t.Relays[hop].SignKey), t.ID, hop, now)
 }
 
 func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {

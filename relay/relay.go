@@ -264,12 +264,12 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
 	}
 	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.cfg.Tasks))
-	neighbours := r.neighbours()
+	r.meet()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
 	var working sync.WaitGroup
 	working.Go(func() { r.commitLoop(work) })
-	working.Go(func() { r.clock.Watch(ctx, neighbours) })
+	working.Go(func() { r.clock.Watch(ctx) })
 	working.Go(func() { r.epochLoop(ctx) })
 	working.Go(func() { r.workLoop(ctx, &working) })
 	r.ready.Store(true)

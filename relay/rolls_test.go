@@ -24,6 +24,12 @@ func handAll(t *testing.T, c *relaytest.Cascade, r handover.Renewal) *relaytest.
 	r.Count, r.Now, r.Verifier = 1, c.Clock.Now(), c.NextVerifierKeys(t, 1, 1)
 	bundle, err := owner.Renew(t.Context(), c.Open, r)
 	require.NoError(t, err)
+	return handOver(t, c, bundle)
+}
+
+// handOver has all relays of a bundle's task take it, the last first.
+func handOver(t *testing.T, c *relaytest.Cascade, bundle *taskfile.Bundle) *relaytest.Cascade {
+	t.Helper()
 	next := c.After(t, bundle)
 	for hop := len(next.Open.Relays) - 1; hop >= 0; hop-- {
 		require.NoError(t, c.Hand(t.Context(), t, hop, bundle))
@@ -79,21 +85,34 @@ func TestRelayHandsOnItsKey(t *testing.T) {
 // the tasks before from the relays that are left.
 func TestRelayIsReplaced(t *testing.T) {
 	for _, gone := range []int{0, 1} {
-		c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream("relays.signKey")})
-		c.Start(t, 1-gone)
 		file, public := fileOf(t)
+		_, stranger := fileOf(t)
+		known := []string{taskfile.FormatKey(stranger)}
+		c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream("relays.signKey"),
+			Config: func(_ int, cfg *relay.Config) {
+				cfg.Tasks[0].Candidates = known
+			}})
+		stop := c.Start(t, 1-gone)
 		cfg := c.Config(t, gone)
 		dir := t.TempDir()
 		cfg.Listen, cfg.Admin, cfg.SignKey, cfg.HPKEKeys = relaytest.FreeAddress(t), relaytest.FreeAddress(t), file, ""
 		cfg.Store, cfg.Secret = "sqlite:"+filepath.Join(dir, "store.db"), filepath.Join(dir, "secret")
 		cfg.Tasks[0].HPKEKeys, cfg.Tasks[0].Successors = "", filepath.Join(dir, "next")
+		cfg.Tasks[0].Candidates = []string{taskfile.FormatKey(public)}
 		candidate, err := relay.New(cfg)
 		require.NoError(t, err)
 		c.Serve(t, candidate, cfg.Admin)
 
 		_, owner := c.AsOwner(t)
 		party := task.Party{URL: "http://" + cfg.Listen, SignKey: public}
-		next := handAll(t, c, handover.Renewal{Replace: map[int]task.Party{gone: party}})
+		bundle, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
+			Verifier: c.NextVerifierKeys(t, 1, 1), Replace: map[int]task.Party{gone: party}})
+		require.NoError(t, err)
+		require.ErrorContains(t, c.Hand(t.Context(), t, 1-gone, bundle), "invalid relays.", "no candidate of the relay's")
+		stop()
+		known = append(known, taskfile.FormatKey(public))
+		c.Start(t, 1-gone)
+		next := handOver(t, c, bundle)
 		c.Clock.Advance(2 * relaytest.Epoch)
 		fillEpoch(t, next, 0)
 

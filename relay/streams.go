@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -36,6 +38,8 @@ func (r *setup) loadStream(c TaskConfig, raw []byte, s *taskfile.Open, first *se
 	switch {
 	case s.Stream == nil && c.Recovery != "":
 		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
+	case s.Stream == nil && len(c.Candidates) > 0:
+		return invalid.Field("candidates", strings.Join(c.Candidates, ", "), "none, for a task that is in no stream")
 	case s.Stream == nil && c.Successors == "":
 		return nil
 	case c.Successors == "":
@@ -45,7 +49,15 @@ func (r *setup) loadStream(c TaskConfig, raw []byte, s *taskfile.Open, first *se
 	if err != nil {
 		return err
 	}
-	folder, err := succession.Open(c.Successors, raw, recovery)
+	var candidates []task.SignKey
+	for _, text := range c.Candidates {
+		key, err := taskfile.ParseKey("candidates", text)
+		if err != nil {
+			return err
+		}
+		candidates = append(candidates, key)
+	}
+	folder, err := succession.Open(c.Successors, raw, recovery, candidates...)
 	if err != nil {
 		return err
 	}
@@ -103,6 +115,7 @@ func (r *Relay) takeUp(ctx context.Context, l *stream) error {
 		if err := r.serve(s); err != nil {
 			return err
 		}
+		r.meet() // other parties may have come, and those of before may drop the tasks before
 		r.cfg.Log.Info("a stream goes on", "task", s.name(), "position", s.Stream.Position)
 		select {
 		case r.came <- struct{}{}:
@@ -168,12 +181,12 @@ func (r *Relay) pathStream(req *http.Request) (*stream, error) {
 	return service.PathTask(req, r.streams)
 }
 
-// streamTask returns the bundle of a task of a stream that is not served any more: who joins the stream needs it.
-func (r *Relay) streamTask(req *http.Request) []byte {
+// streamTask returns a task of a stream that need not be served any more.
+func (r *Relay) streamTask(req *http.Request) *succession.Task {
 	for _, l := range r.streams {
 		for _, t := range l.Tasks() {
 			if t.ID.String() == req.PathValue("task") {
-				return t.Raw
+				return t
 			}
 		}
 	}
@@ -343,7 +356,12 @@ func (r *Relay) takeSuccessor(l *stream, raw []byte) error {
 		return err
 	}
 	if r.hopOf(next.Open) < 0 { // another has taken this relay's place, and clients may still look here
-		return l.Take(next)
+		err := l.Take(next)
+		if err == nil {
+			r.cfg.Log.Warn("this relay is out of a stream: its owner has given its place to another", "task",
+				l.root.ID.String()[:8], "position", next.Stream.Position)
+		}
+		return err
 	}
 	if _, err := os.Stat(l.Keys(next.Task)); errors.Is(err, fs.ErrNotExist) {
 		return invalid.Field("epochs.count", strconv.FormatUint(next.Epochs.Count, 10),

@@ -167,11 +167,35 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 	cfg.Tasks[1].Successors = cfg.Tasks[0].Successors + "/."
 	_, err = relay.New(cfg)
 	require.ErrorContains(t, err, "a folder of its own for every stream")
+	cfg = relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2, Task: relaytest.InStream("relays.signKey")}).Config(t, 0)
+	cfg.SignKey, _ = fileOf(t) // a relay that is in no task, and may join both
+	for i := range cfg.Tasks {
+		cfg.Tasks[i].HPKEKeys, cfg.Tasks[i].Successors = "", filepath.Join(t.TempDir(), "next")
+	}
+	joining, err := relay.New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, joining.Close())
+	separate := cfg.Tasks[1].Successors
+	cfg.Tasks[1].Successors = cfg.Tasks[0].Successors + "/../next"
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "a folder of its own for every stream")
+	cfg.Tasks[1] = cfg.Tasks[0]
+	cfg.Tasks[1].Successors = separate
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "every task once")
+	cfg.Tasks = cfg.Tasks[:1]
+	cfg.Tasks[0].Candidates = []string{"ed25519:no"}
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "invalid candidates")
 	plain := relaytest.New(t, relaytest.Options{Hops: 1})
 	cfg = plain.Config(t, 0)
 	cfg.Tasks[0].Recovery = plain.Owner
 	_, err = relay.New(cfg)
 	require.ErrorContains(t, err, "invalid recovery")
+	cfg = plain.Config(t, 0)
+	cfg.Tasks[0].Candidates = []string{plain.Owner}
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "invalid candidates")
 	cfg = plain.Config(t, 0)
 	cfg.Tasks[0].Successors = t.TempDir()
 	_, err = relay.New(cfg)

@@ -87,6 +87,17 @@ func (r *setup) loadTasks() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
+		if c.Successors != "" {
+			folder := resolved(c.Successors)
+			if files[folder] {
+				return fmt.Errorf("%s: %w", c.File,
+					invalid.Field("successors", c.Successors, "a folder of its own for every stream"))
+			}
+			files[folder] = true
+		}
+		if r.streams[open.ID] != nil {
+			return fmt.Errorf("%s: %w", c.File, invalid.Field("tasks", open.ID.String(), "every task once"))
+		}
 		if r.mayJoin(c, open) {
 			if err := r.loadStream(c, raw, open, nil); err != nil {
 				return fmt.Errorf("%s: %w", c.File, err)
@@ -104,12 +115,6 @@ func (r *setup) loadTasks() error {
 				invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once"))
 		}
 		files[keys] = true
-		folder := resolved(c.Successors)
-		if c.Successors != "" && files[folder] {
-			return fmt.Errorf("%s: %w", c.File,
-				invalid.Field("successors", c.Successors, "a folder of its own for every stream"))
-		}
-		files[folder] = true
 		if err := r.serve(s); err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func askReady(ctx context.Context, base string) error {
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := direct.Do(req)
 	if err != nil {
 		return fmt.Errorf("couldn't ask: %w", err)
 	}
@@ -143,5 +143,12 @@ func askReady(ctx context.Context, base string) error {
 		return nil
 	}
 	why, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	return fmt.Errorf("%s", strings.TrimSpace(string(why)))
+	return fmt.Errorf("not ready: %s: %s", resp.Status, strings.TrimSpace(string(why)))
+}
+
+// direct asks where it is told to: an admin address is behind no proxy, and an answer from elsewhere would be about
+// something else.
+var direct = &http.Client{
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }

@@ -86,7 +86,7 @@ type Guard struct {
 	settled  bool // estimate is good
 	differs  bool // neighbours contradicted, and none agreed since
 	words    map[string]word
-	known    []string        // all neighbours
+	known    []string        // all neighbours' names
 	pending  map[string]bool // those that have not been asked since the start or the last leap
 	off      map[string]bool // neighbours whose clocks differ, for the log
 	agreed   time.Duration   // when a neighbour last agreed with the estimate
@@ -94,6 +94,9 @@ type Guard struct {
 	mark     mark            // in the file
 	obeyed   int64           // the last order of the operator
 	doubt    Doubt           // that of the last look
+
+	neighbours []Neighbour // whom [Guard.Watch] asks
+	watching   bool
 }
 
 // word is what a neighbour said about its clock.
@@ -146,6 +149,10 @@ func New(o Options) (*Guard, error) {
 func (g *Guard) Await(neighbours ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.waitFor(neighbours)
+}
+
+func (g *Guard) waitFor(neighbours []string) {
 	g.known = neighbours
 	g.await()
 	if g.settled && len(neighbours) > 0 {

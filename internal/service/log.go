@@ -86,13 +86,25 @@ func (s *said) again(line string, now time.Time) (leftOut uint64, quiet bool) {
 	if before != nil {
 		leftOut = before.leftOut
 	}
-	for old, saying := range s.lines {
-		if len(s.lines) >= maxQuiet || now.Sub(saying.at) >= quietFor && saying.leftOut == 0 {
-			delete(s.lines, old)
-		}
-	}
+	s.forget(now)
 	s.lines[line] = &saying{now, 0}
 	return leftOut, false
+}
+
+// forget makes room for a line: those go that may be said again and were not left out, and where that is not enough
+// the one that was said longest ago.
+func (s *said) forget(now time.Time) {
+	oldest := ""
+	for line, saying := range s.lines {
+		if now.Sub(saying.at) >= quietFor && saying.leftOut == 0 {
+			delete(s.lines, line)
+		} else if first := s.lines[oldest]; first == nil || saying.at.Before(first.at) {
+			oldest = line
+		}
+	}
+	if len(s.lines) >= maxQuiet {
+		delete(s.lines, oldest)
+	}
 }
 
 // RoundUp rounds a count up to a power of two: an exact one of a small task would tell of single clients.

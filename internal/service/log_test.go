@@ -49,9 +49,14 @@ func TestCoarseLog(t *testing.T) {
 			require.Regexp(t, `^time=\S+:00\.000Z? `, regexp.MustCompile(`\+00:00 `).ReplaceAllString(line, "Z "))
 		}
 		for i := range 5000 {
+			time.Sleep(time.Microsecond)
 			log.Warn("finding", "batch", i)
 		}
 		require.Equal(t, 5008, strings.Count(out.String(), "\n"), "no limit on what differs")
+		for i := range 1000 {
+			log.Warn("finding", "batch", 4999-i)
+		}
+		require.Equal(t, 5008, strings.Count(out.String(), "\n"), "what was said last is not said again")
 	})
 }
 

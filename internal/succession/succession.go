@@ -74,8 +74,9 @@ type chain struct {
 }
 
 // Open reads a folder, which need not exist yet. root is the bundle of the stream's first task, recovery the key that
-// decides about the stream before its owner's; zero: none.
-func Open(path string, root []byte, recovery task.SignKey) (*Folder, error) {
+// decides about the stream before its owner's; zero: none. If there are candidates, a relay's place goes to none but
+// these, where the first task lets it go to another at all.
+func Open(path string, root []byte, recovery task.SignKey, candidates ...task.SignKey) (*Folder, error) {
 	first, err := parse(root)
 	if err != nil {
 		return nil, err
@@ -86,6 +87,12 @@ func Open(path string, root []byte, recovery task.SignKey) (*Folder, error) {
 	}
 	f := &Folder{path: path, tasks: []*Task{first}, trust: first.Trust(recovery),
 		authority: taskfile.Authority{Key: first.Owner}, dropped: map[uint64]bool{}}
+	if len(candidates) > 0 {
+		f.trust.Candidates = candidates
+		f.trust.Allow = slices.DeleteFunc(slices.Clone(f.trust.Allow), func(part string) bool {
+			return part == "relays.signKey"
+		})
+	}
 	return f, f.Refresh()
 }
 

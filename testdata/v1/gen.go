@@ -848,9 +848,42 @@ func badParts(w *world, fault faultFunc) {
 	rolled.Relays[0].SignKey = rolled.Stream.Rolls[0].Old
 	fault("task_stream_roll_back", "task", "field:stream.rolls", "a relay with the key that it has replaced",
 		object{"task": hexOf(rolled.Canonical())})
+	strangers(w.Task, fault)
 	law := withParts(w.Task)[2].Canonical()
 	fault("task_noise_kind", "task", "encoding", "noise of kind calls",
 		object{"task": hexOf(replaced(law, "\xa5cells", "\xa5calls"))})
+}
+
+// strangers writes tasks that may not follow the first of a stream.
+func strangers(plain *task.Task, fault faultFunc) {
+	first := withParts(plain)[0]
+	id := taskfile.ID(first)
+	roll := func(old string) []task.Roll {
+		return []task.Roll{taskfile.NewRoll(id, sign(old), signKey(sign("new")))}
+	}
+	for _, c := range []struct {
+		name, expect, description string
+		change                    func(next *task.Task)
+	}{
+		{"roll_stranger", "field:stream.rolls", "a roll of a key that no party of the task before has",
+			func(next *task.Task) { next.Stream.Rolls = roll("stranger") }},
+		{"key_unrolled", "field:relays.signKey", "a relay with another key, and no roll to it",
+			func(next *task.Task) { next.Relays[0].SignKey = signKey(sign("new")) }},
+		{"early", "field:epochs.start", "a task that begins before the one before is over",
+			func(next *task.Task) { next.Epochs.Start-- }},
+		{"fork", "field:stream.before", "a task that follows another than the one before",
+			func(next *task.Task) { next.Stream.Before[0] ^= 1 }},
+	} {
+		next := *first
+		next.Relays = slices.Clone(first.Relays)
+		next.Epochs.Start = first.Epochs.Over()
+		next.Stream = &task.Stream{Name: first.Stream.Name, Position: 1, Before: id, Allow: first.Stream.Allow}
+		check(first.Validate())
+		check(first.CheckSuccessor(first, id, &next, first.Stream.Allow, nil))
+		c.change(&next)
+		fault("successor_"+c.name, "successor", c.expect, c.description,
+			object{"before": hexOf(first.Canonical()), "task": hexOf(next.Canonical())})
+	}
 }
 
 // bundle is the shape of docs/SPEC.md.
