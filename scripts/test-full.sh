@@ -67,7 +67,14 @@ run_part() {
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
-    strings) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run 'Find$' -v ./protocols/strings ;;
+    strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
+      local found costs
+      found=${ROWS:-$(mktemp)} costs=$(mktemp)
+      DOONA_FULL=1 DOONA_FIGURES="$costs" go test -timeout 30m -run 'FindCost$' -v ./protocols/strings
+      DOONA_FULL=1 DOONA_FIGURES="$found" go test -timeout 180m -run 'Find$' -v ./protocols/strings
+      printf '{"settings": %s, "costs": %s}' "$(cat "$found")" "$(cat "$costs")" >"$figures"
+      rm "$found" "$costs"
+      ;;
     figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
     *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, edge, strings or figures" >&2; exit 2 ;;
   esac

@@ -123,7 +123,7 @@ func background(counts []uint64) (mean, variance float64) {
 				n, sum, squares = n+1, sum+x, squares+x*x
 			}
 		}
-		mean = sum / n
+		mean = max(1, sum) / n // Where nobody has a message, as if one were there: scores divide by it.
 		variance = max(mean, squares/n-mean*mean)
 		next := most(mean)
 		if next >= limit {

@@ -8,7 +8,7 @@ import (
 
 // node is a prefix of a text in the search. Its last byte may be there in part, from the highest bit on.
 type node struct {
-	text  []byte // Padded with zeros.
+	text  []byte // What is there of it; zeros for the bits of its last byte that are not.
 	state uint64 // Of the hash after its whole bytes.
 	score int32  // 1/nat nats.
 	mode  uint8  // After its whole bytes.
@@ -24,7 +24,7 @@ type child struct {
 // likelier the messages are if ref of them in each of its cells are a text's own, and of its bytes under the model. Of
 // each level those prefixes are kept that score most.
 func (s *search) beam(ref float64, width int) []node {
-	nodes := []node{{text: make([]byte, s.m.plan.length), state: s.m.plan.seed}}
+	nodes := []node{{state: s.m.plan.seed}}
 	at := 0
 	for level := range s.m.plan.levels {
 		scores, kin := s.scores(level, ref)
@@ -105,7 +105,10 @@ func (s *search) grow(nodes []node, st step) []node {
 	children := make([]child, 0, min(len(nodes)<<st.bits, 1<<21))
 	for i := range nodes {
 		n := &nodes[i]
-		old := uint32(n.text[st.at/8]) >> (8 - have)
+		old := uint32(0)
+		if have > 0 {
+			old = uint32(n.text[st.at/8]) >> (8 - have)
+		}
 		before := n.score - s.model.prefix[n.mode][have][old]
 		after := s.model.prefix[n.mode][have+st.bits]
 		for next := range uint32(1) << st.bits {
@@ -160,10 +163,7 @@ func best(children []child, width int) []child {
 
 // born returns children as prefixes.
 func born(nodes []node, children []child, st step) []node {
-	if len(children) == 0 {
-		return nil
-	}
-	length := len(nodes[0].text)
+	length := st.at/8 + 1
 	out, arena := make([]node, len(children)), make([]byte, len(children)*length)
 	for i, c := range children {
 		n := nodes[c.parent]

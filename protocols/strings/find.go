@@ -250,8 +250,9 @@ func (s *search) counted(confidence, ref float64) []Count {
 		limit := s.limitBeside(l, ref)
 		s.claim(l, -1)
 		free := s.checks(l)
-		s.claim(l, 1)
 		more, v := s.excess(free)
+		limit = max(limit, s.bar(l, free, ref))
+		s.claim(l, 1)
 		w := s.share(len(free))
 		law := cut{seen: more + s.meanOf(free), limit: limit, mean: s.meanOf(free), variance: v, share: w}
 		c := Count{Clients: max(0, more/w)}
@@ -261,6 +262,14 @@ func (s *search) counted(confidence, ref float64) []Count {
 	}
 	slices.SortStableFunc(out, func(x, y Count) int { return cmp.Compare(y.Clients, x.Clients) })
 	return out
+}
+
+// bar returns how many messages a text's free checks have at least where it is listed, whatever chance leaves there:
+// half of what is looked for, and with the levels as they are so many that it has enough of its own.
+func (s *search) bar(text []byte, free []uint64, ref float64) float64 {
+	more, _ := s.excess(free)
+	levels := s.own(text) - more
+	return s.meanOf(free) + max(ref*float64(len(free))/2, s.needed()-levels)
 }
 
 // cut is what messages in some cells tell of a text's clients, if it is listed only where they are limit at least.

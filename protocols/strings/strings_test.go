@@ -22,14 +22,19 @@ import (
 // draft returns a task for texts of so many bytes, with noise by relays unless dummies is negative.
 func draft(t testing.TB, length, users uint64, dummies float64, params planner.Params) *task.Task {
 	t.Helper()
+	draft, err := planner.Draft(query(length, users, dummies, params))
+	require.NoError(t, err)
+	return draft
+}
+
+// query is what [draft] asks for.
+func query(length, users uint64, dummies float64, params planner.Params) planner.Query {
 	q := planner.Query{Name: "texts", Query: task.Strings, Length: length, Batch: users, Honest: 1, Epsilon: 1,
 		Delta: 1e-6, Params: params}
 	if dummies >= 0 {
 		q.Relays = &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: dummies}}
 	}
-	draft, err := planner.Draft(q)
-	require.NoError(t, err)
-	return draft
+	return q
 }
 
 func open(t testing.TB, draft *task.Task) *strings.Mechanism {

@@ -1,0 +1,140 @@
+package strings_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/protocols/strings"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// searchEnv names the folder of a setting and an aggregate of it that a process of its own searches.
+const searchEnv = "DOONA_SEARCH"
+
+func TestMain(m *testing.M) {
+	if folder := os.Getenv(searchEnv); folder != "" {
+		if err := searchAlone(folder); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// searchAlone searches what [setting.cost] wrote and prints how many texts it found.
+func searchAlone(folder string) error {
+	text, err := os.ReadFile(filepath.Join(folder, "setting"))
+	if err != nil {
+		return err
+	}
+	var s setting
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	t, err := planner.Draft(query(s.Length, s.Users, s.PerClient*float64(s.Users), nil))
+	if err != nil {
+		return err
+	}
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	agg := m.Aggregate().(*strings.Aggregate)
+	counts, err := os.ReadFile(filepath.Join(folder, "counts"))
+	if err != nil {
+		return err
+	}
+	agg.Counters(func(n *uint64) {
+		v, size := binary.Uvarint(counts)
+		*n, counts = v, counts[size:]
+	})
+	fmt.Println(len(agg.Find(.95).Texts))
+	status, err := os.ReadFile("/proc/self/status")
+	if err == nil {
+		fmt.Println(regexp.MustCompile(`VmHWM:\s+\d+`).FindString(string(status)))
+	}
+	return err
+}
+
+// cost is what a search takes.
+type cost struct {
+	Name    string  `json:"name"`
+	Users   uint64  `json:"users"`
+	Length  uint64  `json:"length"`
+	Cells   uint64  `json:"cells"`
+	Found   int     `json:"found"`
+	Seconds float64 `json:"cpuSeconds"` // Of a process that reads the aggregate and searches it, on one core.
+	PeakKB  int     `json:"peakKB"`     // The most memory that the process had.
+}
+
+// TestFindCost: a process that searches a batch has less than 300 MB. The long form looks at batches of up to a
+// million, and also at the time: 10 s on one core.
+func TestFindCost(t *testing.T) {
+	rows := []setting{{Name: "a million", Users: 1e6, PerClient: .7, Share: .00025, Planted: 100, Length: 8, Heads: 5,
+		Least: .8},
+		{Name: "a million, 24 characters", Users: 1e6, PerClient: .9, Share: .0004, Planted: 100, Length: 24,
+			Alphabet: alphabet40, Heads: 5, Prefixes: 30, Least: .5},
+		{Name: "24 characters, 30 prefixes", Users: 1e5, PerClient: .9, Share: .004, Planted: 20, Length: 24,
+			Alphabet: alphabet40, Heads: 5, Prefixes: 30, Least: .8},
+		{Name: "128 characters", Users: 1e5, PerClient: .9, Share: .01, Planted: 20, Length: 128, Alphabet: alphabet40,
+			Heads: 5, Prefixes: 30}}
+	path, full := os.Getenv("DOONA_FIGURES"), os.Getenv("DOONA_FULL") != ""
+	if !full {
+		rows = []setting{{Name: "10,000", Users: 1e4, PerClient: 1.1, Share: .03, Planted: 5, Length: 8, Least: .8}}
+	}
+	var out []cost
+	for _, s := range rows {
+		c := s.cost(t)
+		t.Logf("%+v", c)
+		require.GreaterOrEqual(t, float64(c.Found), s.Least*float64(s.Planted))
+		require.Less(t, c.PeakKB, 300_000)
+		if full {
+			require.LessOrEqual(t, c.Seconds, 10.)
+		}
+		out = append(out, c)
+	}
+	if full && path != "" {
+		text, err := json.MarshalIndent(out, "", "  ")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, text, 0o644))
+	}
+}
+
+// cost searches one batch of a setting in a process of its own.
+func (s setting) cost(t *testing.T) cost {
+	t.Helper()
+	folder := t.TempDir()
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "setting"), text, 0o600))
+	d := draft(t, s.Length, s.Users, s.PerClient*float64(s.Users), nil)
+	agg, _, _ := s.batch(t, d, open(t, d), randomizer.NewSource())
+	var counts []byte
+	agg.Counters(func(n *uint64) { counts = binary.AppendUvarint(counts, *n) })
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "counts"), counts, 0o600))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	search := exec.Command(self)
+	search.Env = append(os.Environ(), searchEnv+"="+folder, "GOMAXPROCS=1")
+	printed, err := search.CombinedOutput()
+	require.NoError(t, err, "%s", printed)
+	figures := regexp.MustCompile(`^(\d+)\nVmHWM:\s+(\d+)\n`).FindStringSubmatch(string(printed))
+	require.Len(t, figures, 3, "%s", printed)
+	c := cost{Name: s.Name, Users: s.Users, Length: s.Length, Cells: d.Noise.Cells,
+		Seconds: (search.ProcessState.UserTime() + search.ProcessState.SystemTime()).Seconds()}
+	c.Found, _ = strconv.Atoi(figures[1])
+	c.PeakKB, _ = strconv.Atoi(figures[2])
+	return c
+}
