@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -130,4 +131,47 @@ func readChecked(path string) ([]byte, error) {
 		return nil, errDamaged
 	}
 	return content, nil
+}
+
+// streamChecked is writeChecked of a file that is not in memory.
+func streamChecked(path string, write func(io.Writer) error) error {
+	f, err := durable.Create(path, 0o600)
+	if err != nil {
+		return fmt.Errorf("couldn't write a checkpoint: %w", err)
+	}
+	h := sha256.New()
+	f.Write(make([]byte, sha256.Size)) // its error comes again
+	if err := write(io.MultiWriter(f, h)); err != nil {
+		f.Abort()
+		return err
+	}
+	f.WriteAt(h.Sum(nil), 0)
+	if err := f.Commit(); err != nil {
+		return fmt.Errorf("couldn't write a checkpoint: %w", err)
+	}
+	return nil
+}
+
+// openChecked opens a file that writeChecked or streamChecked wrote, at its content, or errDamaged.
+func openChecked(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	sum, h := make([]byte, sha256.Size), sha256.New()
+	_, err = io.ReadFull(f, sum)
+	if err == nil {
+		_, err = io.Copy(h, f)
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), err == nil && !bytes.Equal(sum, h.Sum(nil)):
+		err = errDamaged
+	case err == nil:
+		_, err = f.Seek(sha256.Size, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }

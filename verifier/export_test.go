@@ -1,7 +1,13 @@
 package verifier
 
 import (
+	"bytes"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/scratch"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -36,12 +42,16 @@ func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, mes
 	}
 	last := chain[len(chain)-1]
 	r, err := newRecord(v.open, batch.Signed(), last.Epoch, last.Seq, 1)
-	opened := make([]slot, len(tags))
-	for i := range opened {
-		opened[i] = slot{tag: tags[i], message: messages[i]}
+	if err != nil {
+		return nil, err
 	}
-	r.fill(v.mechanism, v.open.Slots.Lanes, opened)
-	return r, err
+	f := v.newFold(r)
+	for i := range tags {
+		if err := f.add(&slot{tag: tags[i], message: messages[i]}); err != nil {
+			return nil, err
+		}
+	}
+	return r, f.finish()
 }
 
 // DistributionOfLoss exports distribution for tests, of an aggregate and what was lost beside it.
@@ -59,3 +69,37 @@ func EpochAnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate,
 	a := answer(t, m, agg, c, false, epochs)
 	return a, distribution(t, a, agg, c.loss(), epochs)
 }
+
+// SlotSize is the size of a slot of a record.
+func (r *Record) SlotSize() int { return r.slots.size }
+
+// Changed returns the msgpack form of a record with another head or other pieces of its lanes.
+func (r *Record) Changed(t require.TestingT, change func(*Record, *[][][]byte)) []byte {
+	lanes := make([][][]byte, len(r.slots.lanes))
+	require.NoError(t, r.slots.pieces(func(lane int, piece []byte) error {
+		lanes[lane] = append(lanes[lane], bytes.Clone(piece))
+		return nil
+	}))
+	change(r, &lanes)
+	head, err := codec.Marshal(&r.recordHead)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	w := codec.NewWriter(&out)
+	w.Array(2)
+	w.Bytes(head)
+	w.Array(len(lanes))
+	for _, pieces := range lanes {
+		w.Array(len(pieces))
+		for _, piece := range pieces {
+			w.Bytes(piece)
+		}
+	}
+	require.NoError(t, w.Err)
+	return out.Bytes()
+}
+
+// NoMemory has all slots of a fresh verifier go to a file in a folder.
+func (v *Verifier) NoMemory(folder string) { v.space = scratch.New(folder, pieceBytes, 0) }
+
+// Filed is how many bytes of slots have been on the disk at once.
+func (v *Verifier) Filed() int64 { return v.space.Filed() }

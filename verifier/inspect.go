@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
@@ -31,27 +32,72 @@ const maxSeq = 1 << 53
 // maxPart is the most bytes that a part of a file may claim. Memory grows with what is read.
 const maxPart = 1 << 40
 
-// Inspect reads a batch file of the last relay and checks it with its chain of manifests, which it
-// returns from the first relay on. It needs no key. What is wrong with the file is a [Fault]; other
-// errors are the reader's.
-func Inspect(open *taskfile.Open, in io.Reader) (*onion.Batch, []onion.Manifest, error) {
+// incoming is a batch of the last relay whose manifests are checked, and whose slots are still to come.
+type incoming struct {
+	signed *onion.SignedManifest
+	chain  []onion.Manifest // From the first relay on.
+	each   eachChunk
+}
+
+// eachChunk calls do with the lane and slots of every chunk, once. What is wrong with the batch is a [Fault]; other
+// errors are the reader's, or do's.
+type eachChunk func(do func(lane int, slots [][]byte) error) error
+
+// check reads all slots and does nothing with them.
+func (b *incoming) check() error { return b.each(func(int, [][]byte) error { return nil }) }
+
+// last returns the last relay's manifest.
+func (b *incoming) last() *onion.Manifest { return &b.chain[len(b.chain)-1] }
+
+// receive reads a batch file of the last relay up to its first slot and checks it with its chain of manifests. It
+// needs no key. What is wrong with the file is a [Fault]; other errors are the reader's.
+func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
 	r, err := onion.NewBatchReader(in, maxPart)
 	if err != nil {
-		return nil, nil, readFault(err, FindingForeign, nil, nil)
+		return nil, readFault(err, FindingForeign, nil, nil)
 	}
 	m, fault := signedHere(open, r.Signed())
 	if fault != nil {
-		return nil, nil, fault
+		return nil, fault
 	}
 	chain, err := r.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: m.Epoch, Hop: int(m.Hop)}, m.Seq)
 	if err != nil {
-		return nil, nil, &Fault{checkName(err), err, r.Signed(), m.Epoch, m.Seq}
+		return nil, &Fault{checkName(err), err, r.Signed(), m.Epoch, m.Seq}
 	}
-	batch, err := r.Rest()
+	each := func(do func(lane int, slots [][]byte) error) error {
+		for {
+			lane, slots, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return readFault(fmt.Errorf("couldn't read a batch: %w", err), FindingTampered, r.Signed(), m)
+			}
+			if err := do(lane, slots); err != nil {
+				return err
+			}
+		}
+	}
+	return &incoming{r.Signed(), chain, each}, nil
+}
+
+// inMemory checks a batch that is in memory.
+func inMemory(open *taskfile.Open, batch *onion.Batch) (*incoming, error) {
+	chain, err := Check(open, batch)
 	if err != nil {
-		return nil, nil, readFault(err, FindingTampered, r.Signed(), m)
+		return nil, err
 	}
-	return batch, chain, nil
+	each := func(do func(lane int, slots [][]byte) error) error {
+		for lane, slots := range batch.Ciphertexts {
+			for chunk := range slices.Chunk(slots, onion.ChunkSlots) {
+				if err := do(lane, chunk); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return &incoming{batch.Signed(), chain, each}, nil
 }
 
 // readFault says what an error of reading means; other is the name of one that is not about the length.
@@ -67,10 +113,15 @@ func readFault(err error, other FindingName, signed *onion.SignedManifest, m *on
 	case errors.Is(err, onion.ErrSlotSize):
 		f.Name = FindingCounts
 	case errors.As(err, &system):
-		return err
+		return &readError{err}
 	}
 	return f
 }
+
+// readError is an error of reading a file: it is the disk's, and not the batch's.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
 
 // signedHere opens a manifest that the task's last relay signed for an epoch of the task.
 func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, *Fault) {

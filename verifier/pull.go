@@ -1,13 +1,13 @@
 package verifier
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -71,6 +71,7 @@ func NewPuller(v *Verifier, client *handover.Client, dir string, log *slog.Logge
 	}
 	p := &Puller{Clock: time.Now, Late: time.Hour, verifier: v, client: client, dir: dir, log: log, release: release,
 		cursors: map[uint64]*cursor{}, seen: seen{contact: ContactNone, ended: map[uint64]bool{}}}
+	v.Scratch(dir)
 	if err := p.reload(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -149,28 +150,42 @@ func (p *Puller) putAside(name string, fault error) error {
 // error is another.
 func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	c := p.cursors[epoch]
-	raw, err := os.ReadFile(p.path(epoch, seq))
-	if err != nil {
-		return fmt.Errorf("couldn't read it: %w", errors.Unwrap(err)), nil
+	if c == nil {
+		return fmt.Errorf("the task has no epoch %d", epoch), nil
 	}
-	batch, err := onion.ParseBatch(raw)
-	if err != nil {
-		return err, nil
-	}
-	header, err := batch.Header()
-	if err != nil || c == nil || header.Epoch != epoch || header.Seq != seq {
-		return errors.New("not the batch that its name says"), nil
-	}
-	if _, err := Check(p.verifier.open, batch); err != nil {
-		return err, nil
-	}
+	do := func(b *incoming) error { return b.check() }
 	if !c.written && !c.kept[seq] {
-		if err := p.take(batch, epoch, seq); err != nil {
-			return nil, err
-		}
+		do = p.take
+	}
+	signed, err := p.readKept(epoch, seq, do)
+	if fault := new(Fault); errors.As(err, &fault) {
+		return fault.Err, nil
+	}
+	if unread := new(readError); errors.As(err, &unread) {
+		return fmt.Errorf("couldn't read it: %w", unread.error), nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	c.kept[seq] = true
-	return nil, c.confirmLater(seq, batch.Manifest, p.path(epoch, seq))
+	return nil, c.confirmLater(seq, signed.Manifest, p.path(epoch, seq))
+}
+
+// readKept has do read a kept batch, and returns what was signed. A [Fault] or [readError] is the file's.
+func (p *Puller) readKept(epoch, seq uint64, do func(*incoming) error) (*onion.SignedManifest, error) {
+	file, err := os.Open(p.path(epoch, seq))
+	if err != nil {
+		return nil, &readError{err}
+	}
+	defer file.Close()
+	b, err := receive(p.verifier.open, bufio.NewReaderSize(file, readAhead))
+	if err != nil {
+		return nil, err
+	}
+	if m := b.last(); m.Epoch != epoch || m.Seq != seq {
+		return nil, &Fault{Name: FindingForeign, Err: errors.New("not the batch that its name says")}
+	}
+	return b.signed, do(b)
 }
 
 // reloadEnd reads the kept end of an epoch.
@@ -421,7 +436,12 @@ func (p *Puller) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bool, err error) {
 	open, seq := p.verifier.open, c.next
 	last := open.VerifierHop() - 1
-	batch, err := p.client.PullOnce(ctx, open, last, epoch, seq, p.before(epoch, seq, c), p.remember(epoch, seq))
+	file := &keptFile{path: p.path(epoch, seq)}
+	defer file.abort()
+	_, err = p.client.PullInto(ctx, open, last, epoch, seq, p.before(epoch, seq, c), p.remember(epoch, seq), file)
+	if err := file.err; err != nil {
+		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
+	}
 	if ctx.Err() == nil { // else it is this verifier that ends
 		p.noteContact(err)
 	}
@@ -443,15 +463,19 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 	if err != nil {
 		return false, err
 	}
-	if err := p.keep(batch, epoch, seq); err != nil {
+	if err := file.commit(); err != nil {
+		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
+	}
+	signed, err := p.readKept(epoch, seq, func(b *incoming) error {
+		fruit = !b.last().Destroyed()
+		return p.take(b)
+	})
+	if err != nil {
 		return false, err
 	}
-	if err := p.take(batch, epoch, seq); err != nil {
-		return false, err
-	}
-	c.pending[seq] = batch.Manifest
+	c.pending[seq] = signed.Manifest
 	p.forget(epoch, seq)
-	return slices.ContainsFunc(batch.Ciphertexts, func(lane [][]byte) bool { return len(lane) > 0 }), nil
+	return fruit, nil
 }
 
 // refusedName names what is wrong with a batch that its relay signed: as of a file, where there is such a name.
@@ -462,14 +486,28 @@ func refusedName(err error) FindingName {
 	return FindingRefused
 }
 
-// keep writes a batch durably.
-func (p *Puller) keep(batch *onion.Batch, epoch, seq uint64) error {
-	raw, err := batch.Bytes()
-	if err != nil {
-		return err
+// keptFile is the file of a batch that is being pulled. It is begun with the first byte: mostly there is no batch yet.
+type keptFile struct {
+	path string
+	file *durable.File
+	err  error // of the disk
+}
+
+func (k *keptFile) Write(p []byte) (n int, err error) {
+	if k.file == nil && k.err == nil {
+		k.file, k.err = durable.Create(k.path, 0o600)
 	}
-	if err := durable.WriteFile(p.path(epoch, seq), raw, 0o600); err != nil {
-		return fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
+	if k.err == nil {
+		n, k.err = k.file.Write(p)
 	}
-	return nil
+	return n, k.err
+}
+
+// commit keeps the file, in which a whole batch is.
+func (k *keptFile) commit() error { return k.file.Commit() }
+
+func (k *keptFile) abort() {
+	if k.file != nil {
+		k.file.Abort()
+	}
 }

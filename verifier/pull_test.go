@@ -78,6 +78,9 @@ func TestAForeignBatchIsAskedForAgain(t *testing.T) {
 	}
 	requireReport(t, v, 0, verifier.FindingForeign)
 	require.False(t, p.relay.Confirmed(0, 0))
+	files, err := filepath.Glob(filepath.Join(p.dir, "*.batch*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(p.dir, "000000-000000.batch.manifest")}, files, "no part of it stays")
 	p.relay.Serve(t, 0, 0, good)
 	require.NoError(t, puller.Pull(t.Context()))
 	requireReport(t, v, 1, verifier.FindingForeign)

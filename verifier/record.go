@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/codec"
@@ -24,6 +25,12 @@ const recordLabel = "doona-record"
 // Slots of other batches that came before are not taken out of it: what counts of a record shows beside
 // those of its epoch. Of two slots with one tag the one counts that comes first by (epoch, number, index).
 type Record struct {
+	recordHead
+	slots *pile // The other slots by lane, in their order in the batch; nil: none.
+}
+
+// recordHead is all of a record but its slots.
+type recordHead struct {
 	Label     string
 	Version   uint64
 	TaskID    []byte // 32 bytes.
@@ -32,8 +39,7 @@ type Record struct {
 	Signed    []byte     // The last relay's [onion.SignedManifest], with the chain of those before it.
 	Copies    uint64     // How often the batch was there as a whole; 0 where only the manifest was.
 	Faults    SlotFaults // Slots of the batch that count for nothing wherever it stands.
-	Aggregate []byte     // Of the messages in Lanes, see packCounters.
-	Lanes     [][]byte   // Of the other slots by lane, in their order in the batch, see slotHeader.
+	Aggregate []byte     // Of the messages in its slots, see packCounters.
 }
 
 // SlotFaults counts slots that carry nothing.
@@ -42,7 +48,8 @@ type SlotFaults struct {
 }
 
 // A slot in a record is the first half of its tag ‖ kind ‖ message. Clients draw tags at random: of n
-// messages, two share a half with probability below n²/2^65, which costs the estimate a message.
+// messages, two share a half with probability below n²/2^65 (2.7·10⁻⁶ for 10⁷), which costs the estimate a message,
+// and shows as repeated. A message that comes again has the same half: it is always found.
 const (
 	tagHalf    = 8
 	slotHeader = tagHalf + 1
@@ -50,8 +57,24 @@ const (
 	kindBody   = 1
 )
 
-// Bytes returns the msgpack form.
-func (r *Record) Bytes() ([]byte, error) { return codec.Marshal(r) }
+// Write writes the msgpack form, a piece of the slots at a time.
+func (r *Record) Write(out io.Writer) error {
+	w := codec.NewWriter(out)
+	if err := r.write(w); err != nil {
+		return fmt.Errorf("couldn't write a record: %w", err)
+	}
+	return nil
+}
+
+func (r *Record) write(w *codec.Writer) error {
+	head, err := codec.Marshal(&r.recordHead)
+	if err != nil {
+		return err
+	}
+	w.Array(2)
+	w.Bytes(head)
+	return r.slots.write(w)
+}
 
 // version names what was signed: the SHA-256 of the manifest.
 type version [sha256.Size]byte
@@ -59,33 +82,79 @@ type version [sha256.Size]byte
 // newRecord returns a record without slots.
 func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, copies uint64) (*Record, error) {
 	raw, err := signed.Bytes()
-	return &Record{Label: recordLabel, Version: task.Version, TaskID: open.ID[:], Epoch: epoch, Seq: seq, Signed: raw,
-		Copies: copies, Aggregate: []byte{}, Lanes: [][]byte{}}, err
+	return &Record{recordHead: recordHead{Label: recordLabel, Version: task.Version, TaskID: open.ID[:], Epoch: epoch,
+		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}}}, err
 }
 
-// ParseRecord reads the msgpack form and checks it against a task: the chain of manifests of what it
-// says to be a record of, and the sizes of its parts.
-func ParseRecord(open *taskfile.Open, in []byte) (*Record, error) {
-	var r Record
-	if err := codec.Unmarshal(in, &r); err != nil {
+// maxHead is the most bytes of a record without its slots: its aggregate has a number for each bin or coordinate.
+const maxHead = 1 << 30
+
+// ReadRecord reads the msgpack form and checks it against the task: the chain of manifests of what it
+// says to be a record of, the sizes of its parts, and its aggregate by its slots.
+func (v *Verifier) ReadRecord(in io.Reader) (*Record, error) {
+	r := codec.NewReader(in)
+	record, err := v.readRecord(r)
+	if err != nil {
 		return nil, err
 	}
-	if r.Label != recordLabel || r.Version != task.Version || string(r.TaskID) != string(open.ID[:]) {
+	if err := r.End(); err != nil {
+		record.slots.free()
+		return nil, err
+	}
+	return record, nil
+}
+
+// readRecord reads a record, behind which more may come.
+func (v *Verifier) readRecord(in *codec.Reader) (*Record, error) {
+	n, err := in.Array()
+	if err == nil && n != 2 {
+		err = fmt.Errorf("couldn't accept a record: an array of %d, want 2", n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := in.Bytes(maxHead)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Record)
+	if err := codec.Unmarshal(raw, &r.recordHead); err != nil {
+		return nil, err
+	}
+	if r.Label != recordLabel || r.Version != task.Version || string(r.TaskID) != string(v.open.ID[:]) {
 		return nil, errors.New("couldn't accept a record: not of this version and task")
 	}
-	if _, _, err := r.open(open); err != nil {
+	if _, _, err := r.open(v.open); err != nil {
 		return nil, err
 	}
-	size := slotHeader + int(open.Slots.MessageBytes)
-	for _, lane := range r.Lanes {
-		if len(lane)%size != 0 {
-			return nil, fmt.Errorf("couldn't accept a record: %d bytes of slots of %d", len(lane), size)
+	aggregate := v.mechanism.Aggregate()
+	r.slots, err = readPile(in, v.space, v.slotSize(), int(v.open.Slots.Lanes), func(lane int, piece []byte) error {
+		return addPiece(aggregate, lane, piece, v.slotSize())
+	})
+	if err == nil && !bytes.Equal(packCounters(aggregate), r.Aggregate) {
+		err = errors.New("couldn't accept a record: its aggregate is not that of its messages")
+	}
+	if err != nil {
+		r.slots.free()
+		return nil, err
+	}
+	return r, nil
+}
+
+// addPiece adds the messages of a piece.
+func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) error {
+	for ; len(piece) > 0; piece = piece[size:] {
+		switch kind := piece[tagHalf]; kind {
+		case kindCover:
+		case kindBody:
+			if err := aggregate.Add(lane, piece[slotHeader:size]); err != nil {
+				return fmt.Errorf("couldn't accept a record: %w", err)
+			}
+		default:
+			return fmt.Errorf("couldn't accept a record: a slot of kind %d", kind)
 		}
 	}
-	if n := uint64(len(r.Lanes)); n != 0 && n != open.Slots.Lanes {
-		return nil, fmt.Errorf("couldn't accept a record: %d lanes, want %d", n, open.Slots.Lanes)
-	}
-	return &r, nil
+	return nil
 }
 
 // open returns the version and, where the batch was there as a whole, the chain of manifests.
@@ -109,88 +178,65 @@ func (r *Record) open(open *taskfile.Open) (version, []onion.Manifest, error) {
 	return sha256.Sum256(signed.Manifest), chain, err
 }
 
-// slots calls f for every slot in the order of the batch.
-func (r *Record) slots(size int, f func(lane int, slot []byte)) {
-	for lane, slots := range r.Lanes {
-		for ; len(slots) > 0; slots = slots[size:] {
-			f(lane, slots[:size])
-		}
-	}
-}
-
 // tagOf returns the half of the tag that a slot of a record begins with.
 func tagOf(slot []byte) uint64 { return binary.BigEndian.Uint64(slot) }
 
-// fill puts the opened slots of the batch into its record.
-func (r *Record) fill(m protocols.Mechanism, lanes uint64, opened []slot) {
-	aggregate, seen := m.Aggregate(), make(tags, len(opened))
-	sizes := make([]int, lanes)
-	for _, s := range opened {
-		sizes[s.lane] += slotHeader + len(s.message.Body)
-	}
-	r.Lanes = make([][]byte, lanes)
-	for lane := range r.Lanes {
-		r.Lanes[lane] = make([]byte, 0, sizes[lane])
-	}
-	for _, s := range opened {
-		if fault := r.Faults.judge(aggregate, seen, s); fault != nil {
-			*fault++
-			continue
-		}
-		kind := byte(kindBody)
-		if s.message.Cover {
-			kind = kindCover
-		}
-		lane := append(r.Lanes[s.lane], s.tag[:tagHalf]...)
-		r.Lanes[s.lane] = append(append(lane, kind), s.message.Body...)
-	}
-	r.Aggregate = packCounters(aggregate)
+// fold puts the slots of a batch into its record as they are opened.
+type fold struct {
+	record    *Record
+	aggregate protocols.Aggregate
+	seen      *tags // Of this batch.
 }
 
-// judge adds a slot to the aggregate of a batch, or returns the count that it belongs to.
-func (f *SlotFaults) judge(aggregate protocols.Aggregate, seen tags, s slot) *uint64 {
+// newFold begins the slots of a record.
+func (v *Verifier) newFold(r *Record) *fold {
+	r.slots = newPile(v.space, v.slotSize(), int(v.open.Slots.Lanes))
+	return &fold{r, v.mechanism.Aggregate(), newTags()}
+}
+
+// add adds a slot, behind those that were added before.
+func (f *fold) add(s *slot) error {
+	if fault := f.judge(s); fault != nil {
+		*fault++
+		return nil
+	}
+	kind := byte(kindBody)
+	if s.message.Cover {
+		kind = kindCover
+	}
+	return f.record.slots.add(s.lane, s.tag[:tagHalf], kind, s.message.Body)
+}
+
+// judge adds a slot to the aggregate of its batch, or returns the count that it belongs to.
+func (f *fold) judge(s *slot) *uint64 {
+	faults := &f.record.Faults
 	switch {
 	case errors.Is(s.err, onion.ErrOpen):
-		return &f.Unreadable
+		return &faults.Unreadable
 	case s.err != nil:
-		return &f.Malformed
+		return &faults.Malformed
 	}
 	tag := tagOf(s.tag[:])
-	if _, repeated := seen[tag]; repeated {
-		return &f.Repeated
+	if f.seen.has(tag) {
+		return &faults.Repeated
 	}
-	if !s.message.Cover && aggregate.Add(s.lane, s.message.Body) != nil {
-		return &f.OutOfDomain
+	if !s.message.Cover && f.aggregate.Add(s.lane, s.message.Body) != nil {
+		return &faults.OutOfDomain
 	}
-	seen[tag] = struct{}{}
+	f.seen.add(tag)
 	return nil
 }
 
-// checkAggregate is an error unless the aggregate is that of the messages.
-func (r *Record) checkAggregate(m protocols.Mechanism, size int) error {
-	aggregate := m.Aggregate()
-	var failed error
-	r.slots(size, func(lane int, slot []byte) {
-		switch kind := slot[tagHalf]; {
-		case failed != nil || kind == kindCover:
-		case kind != kindBody:
-			failed = fmt.Errorf("a slot of kind %d", kind)
-		default:
-			failed = aggregate.Add(lane, slot[slotHeader:])
-		}
-	})
-	if failed == nil && !bytes.Equal(packCounters(aggregate), r.Aggregate) {
-		failed = errors.New("its aggregate is not that of its messages")
-	}
-	if failed != nil {
-		return fmt.Errorf("couldn't accept a record: %w", failed)
-	}
-	return nil
+// finish completes the record behind the last slot.
+func (f *fold) finish() error {
+	f.record.Aggregate = packCounters(f.aggregate)
+	return f.record.slots.finish()
 }
 
 // strip takes out what a batch that does not count is not needed for.
 func (r *Record) strip() {
-	r.Faults, r.Aggregate, r.Lanes = SlotFaults{}, []byte{}, [][]byte{}
+	r.slots.free()
+	r.Faults, r.Aggregate, r.slots = SlotFaults{}, []byte{}, nil
 }
 
 // packCounters writes the numbers of an aggregate that are not 0: for each, how many that are 0 come before

@@ -1,6 +1,7 @@
 package verifier
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -68,11 +69,12 @@ func (p *Puller) restore() error {
 }
 
 func (p *Puller) restoreRecord(name string) error {
-	raw, err := readChecked(filepath.Join(p.dir, name))
+	file, err := openChecked(filepath.Join(p.dir, name))
 	if err != nil {
 		return err
 	}
-	r, err := ParseRecord(p.verifier.open, raw)
+	defer file.Close()
+	r, err := p.verifier.ReadRecord(bufio.NewReaderSize(file, readAhead))
 	if err != nil {
 		return err
 	}
@@ -92,18 +94,15 @@ func (p *Puller) restoreRecord(name string) error {
 }
 
 // take opens a batch that is kept, and writes down what it holds before it counts.
-func (p *Puller) take(batch *onion.Batch, epoch, seq uint64) error {
-	chain, err := Check(p.verifier.open, batch)
-	if err != nil {
-		return err
-	}
+func (p *Puller) take(b *incoming) error {
+	epoch, seq := b.last().Epoch, b.last().Seq
 	p.log.Info("opening", "task", p.verifier.open.ID.String()[:8], "epoch", epoch, "batch", seq)
-	r, err := p.verifier.openBatch(batch, chain)
+	r, err := p.verifier.record(b)
 	if errors.Is(err, keyfile.ErrErased) { // and what was written down before is lost
 		if err := p.note(FindingErased, batchPlace(epoch, seq)); err != nil {
 			return err
 		}
-		return p.witness(batch.Signed(), epoch, seq)
+		return p.witness(b.signed, epoch, seq)
 	}
 	if err != nil {
 		return err
@@ -122,15 +121,12 @@ func (p *Puller) witness(signed *onion.SignedManifest, epoch, seq uint64) error 
 
 // write adds a record once it is on the disk.
 func (p *Puller) write(r *Record) error {
-	raw, err := r.Bytes()
-	if err != nil {
-		return err
-	}
 	hash, _, err := r.open(p.verifier.open)
-	if err != nil {
-		return err
+	if err == nil {
+		err = streamChecked(filepath.Join(p.dir, recordFile(r, hash)), r.Write)
 	}
-	if err := writeChecked(filepath.Join(p.dir, recordFile(r, hash)), raw); err != nil {
+	if err != nil {
+		r.slots.free()
 		return err
 	}
 	return p.verifier.AddRecord(r)
@@ -156,7 +152,8 @@ func (p *Puller) finish(epoch uint64, c *cursor) error {
 	if c.erased {
 		return nil
 	}
-	records, err := filepath.Glob(filepath.Join(p.dir, fmt.Sprintf("%06d-*.record", epoch)))
+	// With those that a crash left unfinished.
+	records, err := filepath.Glob(filepath.Join(p.dir, fmt.Sprintf("%06d-*.record*", epoch)))
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 // stateLabel opens every file of a verifier's state.
 const stateLabel = "doona-state"
 
-// stateHead begins a state: msgpack [head, [record …], [noted …], [ended …]], each part as bytes.
+// stateHead begins a state: msgpack [head, [record …], [noted …], [ended …]], each part but the
+// records as bytes.
 type stateHead struct {
 	Label   string
 	Version uint64
@@ -51,7 +52,9 @@ func (v *Verifier) WriteState(out io.Writer) error {
 	records := v.records()
 	w.Array(len(records))
 	for _, r := range records {
-		write(r)
+		if w.Err == nil {
+			w.Err = r.write(w)
+		}
 	}
 	notes := v.faults.noted()
 	w.Array(len(notes))
@@ -115,7 +118,7 @@ func (v *Verifier) ReadState(in io.Reader) error {
 	if head.Label != stateLabel || head.Version != task.Version || string(head.TaskID) != string(v.open.ID[:]) {
 		return errors.New("couldn't read a state: not of this version and task")
 	}
-	for _, read := range []func(*codec.Reader) error{v.readRecord, v.readNoted, v.readEnded} {
+	for _, read := range []func(*codec.Reader) error{v.readAndAdd, v.readNoted, v.readEnded} {
 		n, err := r.Array()
 		for ; err == nil && n > 0; n-- {
 			err = read(r)
@@ -135,16 +138,9 @@ func readPart(r *codec.Reader, part any) error {
 	return codec.Unmarshal(raw, part)
 }
 
-func (v *Verifier) readRecord(r *codec.Reader) error {
-	raw, err := r.Bytes(maxPart)
+func (v *Verifier) readAndAdd(r *codec.Reader) error {
+	record, err := v.readRecord(r)
 	if err != nil {
-		return err
-	}
-	record, err := ParseRecord(v.open, raw)
-	if err != nil {
-		return err
-	}
-	if err := record.checkAggregate(v.mechanism, v.slotSize()); err != nil {
 		return err
 	}
 	return v.AddRecord(record)

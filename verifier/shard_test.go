@@ -71,6 +71,12 @@ func TestShardsGiveTheBytesOfOneRun(t *testing.T) {
 	for _, name := range []string{"repeated", "duplicate", "equivocation", "too-few", "truncated", "gap", "foreign"} {
 		require.Contains(t, want, `"name":"`+name+`"`)
 	}
+	onDisk := newVerifier(t, f.cascade)
+	onDisk.NoMemory(t.TempDir())
+	addAll(t, onDisk, files)
+	require.Positive(t, onDisk.Filed())
+	require.Equal(t, want, reportOf(t, onDisk))
+	require.True(t, bytes.Equal(state, stateOf(t, onDisk)))
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, shards := range []int{1, 3, 8} {
 		for range 3 {
@@ -147,32 +153,46 @@ func TestAChangedStateIsRefusedOrCanonical(t *testing.T) {
 	require.Greater(t, taken, 20, "a tag may be any")
 }
 
-// TestRecordsSayWhatTheirBatchIs: a record whose manifest is another's is refused.
+// TestRecordsSayWhatTheirBatchIs: a record is read as it was written, and one whose manifest is another's, or whose
+// slots are not those of its aggregate or in other pieces, is refused.
 func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
-	r, err := v.Open(f.good(t, 3))
+	raw := func(change func(*verifier.Record, *[][][]byte)) []byte {
+		r, err := v.Open(f.good(t, 3))
+		require.NoError(t, err)
+		return r.Changed(t, change)
+	}
+	good := raw(func(*verifier.Record, *[][][]byte) {})
+	r, err := v.ReadRecord(bytes.NewReader(good))
 	require.NoError(t, err)
-	raw, err := r.Bytes()
-	require.NoError(t, err)
-	again, err := verifier.ParseRecord(f.cascade.Open, raw)
-	require.NoError(t, err)
-	require.Equal(t, r, again)
-	for name, change := range map[string]func(*verifier.Record){
-		"number":  func(r *verifier.Record) { r.Seq = 4 },
-		"epoch":   func(r *verifier.Record) { r.Epoch = 1 },
-		"lanes":   func(r *verifier.Record) { r.Lanes = append(r.Lanes, []byte{}) },
-		"slots":   func(r *verifier.Record) { r.Lanes[0] = r.Lanes[0][1:] },
-		"version": func(r *verifier.Record) { r.Version++ },
-		"signed":  func(r *verifier.Record) { r.Signed[len(r.Signed)-1] ^= 1 },
+	var again bytes.Buffer
+	require.NoError(t, r.Write(&again))
+	require.Equal(t, good, again.Bytes())
+	size := len(good) / (2 * batchSize) // less than a slot and its header
+	for name, change := range map[string]func(*verifier.Record, *[][][]byte){
+		"number":      func(r *verifier.Record, _ *[][][]byte) { r.Seq = 4 },
+		"epoch":       func(r *verifier.Record, _ *[][][]byte) { r.Epoch = 1 },
+		"lanes":       func(_ *verifier.Record, lanes *[][][]byte) { *lanes = append(*lanes, nil) },
+		"part":        func(_ *verifier.Record, lanes *[][][]byte) { (*lanes)[0][0] = (*lanes)[0][0][1:] },
+		"empty piece": func(_ *verifier.Record, lanes *[][][]byte) { (*lanes)[0] = append((*lanes)[0], []byte{}) },
+		"two pieces": func(r *verifier.Record, lanes *[][][]byte) {
+			piece, one := (*lanes)[0][0], r.SlotSize()
+			(*lanes)[0] = [][]byte{piece[:one], piece[one:]}
+		},
+		"a slot less": func(r *verifier.Record, lanes *[][][]byte) { (*lanes)[0][0] = (*lanes)[0][0][r.SlotSize():] },
+		"kind":        func(_ *verifier.Record, lanes *[][][]byte) { (*lanes)[0][0][8] = 2 },
+		"version":     func(r *verifier.Record, _ *[][][]byte) { r.Version++ },
+		"signed":      func(r *verifier.Record, _ *[][][]byte) { r.Signed[len(r.Signed)-1] ^= 1 },
 	} {
-		bad, err := verifier.ParseRecord(f.cascade.Open, raw)
-		require.NoError(t, err)
-		change(bad)
-		changed, err := bad.Bytes()
-		require.NoError(t, err)
-		_, err = verifier.ParseRecord(f.cascade.Open, changed)
+		_, err := v.ReadRecord(bytes.NewReader(raw(change)))
 		require.Error(t, err, name)
+	}
+	for n := range len(good) {
+		if n%size == 0 || n > len(good)-40 {
+			_, err := v.ReadRecord(bytes.NewReader(good[:n]))
+			require.Error(t, err)
+		}
 	}
 }
 

@@ -35,12 +35,9 @@ type total struct {
 	hops      []HopCounts // By relay.
 	missing   []uint64    // Slots of released batches that were lost, by relay; last at the verifier.
 	findings  findings
-	tags      tags   // Of what counts: the replay set.
+	tags      *tags  // Of what counts: the replay set.
 	next      uint64 // The least number that is not in it.
 }
-
-// tags is a replay set of the halves of tags that records keep.
-type tags map[uint64]struct{}
 
 // put adds a record. Of two of one version the copies add up; of several versions only what was signed is
 // kept, as none counts.
@@ -57,9 +54,10 @@ func (e *epoch) put(hash version, r *Record, chain []onion.Manifest) {
 		n.versions = slices.Insert(n.versions, at, &signedVersion{hash, r, chain})
 		e.retract(r.Seq)
 	} else if v := n.versions[at]; v.record.Copies == 0 && r.Copies > 0 {
-		v.record, v.chain = r, chain
+		v.record, v.chain = r, chain // the other has no slots
 		e.retract(r.Seq)
 	} else {
+		r.slots.free() // they are there
 		v.record.Copies += r.Copies
 		if bytes.Compare(r.Signed, v.record.Signed) < 0 { // a relay may sign one manifest in many ways
 			v.record.Signed = r.Signed
@@ -105,11 +103,12 @@ func (v *Verifier) addUp(e *epoch) error {
 	}
 	if e.total == nil {
 		e.total = &total{aggregate: v.mechanism.Aggregate(), hops: newHops(v.open.VerifierHop()),
-			missing: make([]uint64, v.open.VerifierHop()+1), findings: findings{}, tags: tags{}}
+			missing: make([]uint64, v.open.VerifierHop()+1), findings: findings{}, tags: newTags()}
 	}
 	for _, seq := range e.seqs(e.total.next) {
 		if one := e.numbers[seq].counted(); one != nil {
 			if err := v.count(e.total, one); err != nil {
+				e.total = nil // half a batch may be in it
 				return err
 			}
 		}
@@ -162,10 +161,16 @@ func (v *Verifier) count(t *total, one *signedVersion) error {
 	}
 	batch.aggregate.AddUsers(last.Submissions)
 	dilute(batch.aggregate, one.chain)
+	err = r.slots.each(func(_ int, slot []byte) error {
+		t.tags.add(tagOf(slot))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	if err := t.aggregate.Merge(batch.aggregate); err != nil {
 		return err
 	}
-	r.slots(v.slotSize(), func(_ int, slot []byte) { t.tags[tagOf(slot)] = struct{}{} })
 	c.Batches, c.Users, c.Verified, c.Lost = 1, last.Submissions, batch.messages, c.Rejected
 	if onion.Crowded(v.open.Task, one.chain, batch.valid) {
 		c.Crowded = 1
@@ -237,28 +242,31 @@ type united struct {
 // unite takes out of a record what counts already. Mostly that is nothing, and its aggregate is as it was.
 func (v *Verifier) unite(t *total, r *Record) (*united, error) {
 	b := &united{aggregate: v.mechanism.Aggregate(), valid: make([]uint64, v.open.Slots.Lanes)}
-	r.slots(v.slotSize(), func(lane int, slot []byte) {
-		if _, repeated := t.tags[tagOf(slot)]; repeated {
+	err := r.slots.each(func(lane int, slot []byte) error {
+		switch {
+		case t.tags.has(tagOf(slot)):
 			b.repeated++
-			return
-		}
-		b.valid[lane]++
-		if slot[tagHalf] == kindCover {
+			return nil
+		case slot[tagHalf] == kindCover:
 			b.covers++
-		} else {
+		default:
 			b.messages++
 		}
+		b.valid[lane]++
+		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	if b.repeated == 0 {
 		return b, unpackCounters(b.aggregate, r.Aggregate)
 	}
-	var failed error
-	r.slots(v.slotSize(), func(lane int, slot []byte) {
-		if _, repeated := t.tags[tagOf(slot)]; !repeated && slot[tagHalf] != kindCover && failed == nil {
-			failed = b.aggregate.Add(lane, slot[slotHeader:])
+	return b, r.slots.each(func(lane int, slot []byte) error {
+		if slot[tagHalf] == kindCover || t.tags.has(tagOf(slot)) {
+			return nil
 		}
+		return b.aggregate.Add(lane, slot[slotHeader:])
 	})
-	return b, failed
 }
 
 // slotSize is the size of a slot in a record.

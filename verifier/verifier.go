@@ -8,18 +8,18 @@ package verifier
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"sync"
 
+	"github.com/doona-dp/doona/internal/scratch"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
-	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -30,6 +30,8 @@ type Verifier struct {
 	keys      *keyfile.HPKE       // nil: nothing can be opened.
 	mechanism protocols.Mechanism // nil: nothing is added up.
 	labels    []string            // Of the entries.
+
+	space *scratch.Space // Of the slots of records.
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[uint64]*epoch
@@ -116,7 +118,19 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 
 // NewChecker returns a verifier that has findings and no report: it opens nothing.
 func NewChecker(open *taskfile.Open) *Verifier {
-	return &Verifier{open: open, epochs: map[uint64]*epoch{}, faults: findings{}}
+	v := &Verifier{open: open, epochs: map[uint64]*epoch{}, faults: findings{}}
+	v.Scratch("")
+	return v
+}
+
+// scratchMemory is how many bytes of slots a verifier holds in memory.
+const scratchMemory = 16 << 20
+
+// Scratch has slots that memory has no room for go to a file without a name in a folder, encrypted under a key that is
+// only in memory: until their epoch has ended, or as long as the verifier lives. Without it, or with "", that is the
+// system's folder for temporary files. It is called before anything is added.
+func (v *Verifier) Scratch(folder string) {
+	v.space = scratch.New(folder, max(pieceBytes, v.slotSize()), scratchMemory)
 }
 
 // ShowUnusable overrides the rule that an unusable report has no estimate. The report says that it was
@@ -144,32 +158,32 @@ func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {
 // Add checks, opens and adds a batch. A batch that fails its checks, or was added before, is an error and
 // changes nothing. A destroyed batch is counted and adds nothing to the estimate.
 func (v *Verifier) Add(batch *onion.Batch) error {
-	chain, err := Check(v.open, batch)
+	b, err := inMemory(v.open, batch)
 	if err != nil {
 		return err
 	}
-	last := chain[len(chain)-1]
+	last := b.last()
 	if v.isClosed(last.Epoch) {
 		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", last.Seq, last.Epoch)
 	}
 	if v.Has(last.Epoch, last.Seq) {
 		return fmt.Errorf("couldn't add batch %d of epoch %d: added before", last.Seq, last.Epoch)
 	}
-	r, err := v.openBatch(batch, chain)
+	r, err := v.record(b)
 	if err != nil {
 		return err
 	}
 	return v.AddRecord(r)
 }
 
-// AddFile adds a file, a batch or the signed end of an epoch, or notes what is wrong with it. Its error is
-// one of the verifier, not of the file.
+// AddFile adds a file, a batch or the signed end of an epoch, or notes what is wrong with it. It is read once, a chunk
+// at a time. Its error is one of the verifier, not of the file.
 func (v *Verifier) AddFile(name string, in io.Reader) error {
-	buffered := bufio.NewReader(in)
+	buffered := bufio.NewReaderSize(in, readAhead)
 	if lead, _ := buffered.Peek(1); len(lead) == 1 && lead[0] == endLead {
 		return v.addEnd(name, buffered)
 	}
-	batch, chain, err := Inspect(v.open, buffered)
+	err := v.addBatch(name, buffered)
 	if fault := new(Fault); errors.As(err, &fault) {
 		v.Note(fault.Name, name+": "+fault.Err.Error())
 		if fault.Signed == nil {
@@ -177,18 +191,33 @@ func (v *Verifier) AddFile(name string, in io.Reader) error {
 		}
 		return v.witness(fault.Signed, fault.Epoch, fault.Seq, 0)
 	}
-	if err != nil {
-		v.Note(FindingUnread, name+": "+err.Error())
+	if unread := new(readError); errors.As(err, &unread) {
+		v.Note(FindingUnread, name+": "+unread.error.Error())
 		return nil
 	}
-	last := chain[len(chain)-1]
-	if v.keys == nil || v.Has(last.Epoch, last.Seq) {
-		return v.witness(batch.Signed(), last.Epoch, last.Seq, 1)
+	return err
+}
+
+// readAhead is how many bytes of a file are read at once.
+const readAhead = 256 << 10
+
+// addBatch adds a batch file. A [Fault] or [readError] is the file's.
+func (v *Verifier) addBatch(name string, in io.Reader) error {
+	b, err := receive(v.open, in)
+	if err != nil {
+		return err
 	}
-	r, err := v.openBatch(batch, chain)
+	last := b.last()
+	if v.keys == nil || v.Has(last.Epoch, last.Seq) {
+		if err := b.check(); err != nil {
+			return err
+		}
+		return v.witness(b.signed, last.Epoch, last.Seq, 1)
+	}
+	r, err := v.record(b)
 	if errors.Is(err, keyfile.ErrErased) {
 		v.Note(FindingErased, name+": "+err.Error())
-		return v.witness(batch.Signed(), last.Epoch, last.Seq, 0)
+		return v.witness(b.signed, last.Epoch, last.Seq, 0)
 	}
 	if err != nil {
 		return err
@@ -225,19 +254,42 @@ func (v *Verifier) witness(signed *onion.SignedManifest, epoch, seq, copies uint
 
 // Open returns the record of a batch that passes [Check]. It changes nothing: [Verifier.AddRecord] adds it.
 func (v *Verifier) Open(batch *onion.Batch) (*Record, error) {
-	chain, err := Check(v.open, batch)
+	b, err := inMemory(v.open, batch)
 	if err != nil {
 		return nil, err
 	}
-	return v.openBatch(batch, chain)
+	return v.record(b)
 }
 
-func (v *Verifier) openBatch(batch *onion.Batch, chain []onion.Manifest) (*Record, error) {
-	last := chain[len(chain)-1]
-	r, err := newRecord(v.open, batch.Signed(), last.Epoch, last.Seq, 1)
-	if err != nil || last.Destroyed() || v.suffices(&last) != nil {
-		return r, err
+// record reads a batch to its end and returns its record. Where the key is erased, it is read all the same: what is
+// wrong with it comes first.
+func (v *Verifier) record(b *incoming) (*Record, error) {
+	last := b.last()
+	r, err := newRecord(v.open, b.signed, last.Epoch, last.Seq, 1)
+	if err != nil {
+		return nil, err
 	}
+	if last.Destroyed() || v.suffices(last) != nil {
+		return r, b.check()
+	}
+	opener, err := v.opener(last)
+	if err != nil {
+		return nil, cmp.Or(b.check(), err)
+	}
+	f := v.newFold(r)
+	if err := openAll(opener, b.each, f.add); err != nil {
+		r.slots.free()
+		return nil, err
+	}
+	if err := f.finish(); err != nil {
+		r.slots.free()
+		return nil, err
+	}
+	return r, nil
+}
+
+// opener returns the opener of a batch, or [keyfile.ErrErased].
+func (v *Verifier) opener(last *onion.Manifest) (*onion.Opener, error) {
 	if v.keys == nil {
 		return nil, errors.New("couldn't open a batch: no keys")
 	}
@@ -245,12 +297,7 @@ func (v *Verifier) openBatch(batch *onion.Batch, chain []onion.Manifest) (*Recor
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open batch %d of epoch %d: %w", last.Seq, last.Epoch, err)
 	}
-	opener, err := onion.NewOpener(v.open.Task, v.open.ID, v.open.VerifierHop(), last.Epoch, key)
-	if err != nil {
-		return nil, err
-	}
-	r.fill(v.mechanism, v.open.Slots.Lanes, openAll(opener, batch.Ciphertexts))
-	return r, nil
+	return onion.NewOpener(v.open.Task, v.open.ID, v.open.VerifierHop(), last.Epoch, key)
 }
 
 // suffices is an error where a batch is too small for its relay to have released it, by the relay's own
@@ -273,6 +320,7 @@ func (v *Verifier) AddRecord(r *Record) error {
 	defer v.mu.Unlock()
 	e := v.epoch(r.Epoch)
 	if e.closed {
+		r.slots.free()
 		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", r.Seq, r.Epoch)
 	}
 	e.put(hash, r, chain)
@@ -293,6 +341,11 @@ func (v *Verifier) complete(of uint64) error {
 	}
 	e.findPlaces(of, v.open.Task, e.total.findings)
 	e.exposed = e.reached()
+	for _, n := range e.numbers {
+		for _, one := range n.versions {
+			one.record.slots.free()
+		}
+	}
 	e.total.tags, e.numbers, e.closed = nil, nil, true
 	return nil
 }
@@ -315,39 +368,6 @@ func (v *Verifier) Has(epoch, seq uint64) bool {
 	return slices.ContainsFunc(e.numbers[seq].versions, func(one *signedVersion) bool {
 		return one.record.Copies > 0
 	})
-}
-
-// slot is an opened slot.
-type slot struct {
-	lane    int
-	tag     [onion.TagSize]byte
-	message task.Message
-	err     error
-}
-
-// openAll opens all ciphertexts on all cores.
-func openAll(opener *onion.Opener, lanes onion.Lanes) []slot {
-	var slots []slot
-	var sealed [][]byte
-	for lane, ciphertexts := range lanes {
-		for _, c := range ciphertexts {
-			slots, sealed = append(slots, slot{lane: lane}), append(sealed, c)
-		}
-	}
-	var wg sync.WaitGroup
-	workers := runtime.GOMAXPROCS(0)
-	share := (len(slots) + workers - 1) / workers
-	for from := 0; from < len(slots); from += share {
-		to := min(from+share, len(slots))
-		wg.Go(func() {
-			for i := from; i < to; i++ {
-				s := &slots[i]
-				s.tag, s.message, s.err = opener.OpenMessage(s.lane, sealed[i])
-			}
-		})
-	}
-	wg.Wait()
-	return slots
 }
 
 // Note adds a finding that has no record.

@@ -16,20 +16,15 @@ var ErrClaimed = errors.New("another process uses it")
 // old content, and keys that are to be destroyed, would stay where they were. Of several that write
 // at once, each must hold the file's [Lock].
 func WriteFile(path string, data []byte, mode os.FileMode) error {
-	path, err := follow(path)
+	f, err := Create(path, mode)
 	if err != nil {
 		return err
 	}
-	temp := path + ".new"
-	err = writeSynced(temp, data, mode)
-	if err == nil {
-		err = step(Step{Op: OpRename, Path: temp, To: path}, func() error { return os.Rename(temp, path) })
+	if f.err = write(f.f, data, 0); f.err != nil {
+		f.Abort()
+		return f.err
 	}
-	if err != nil {
-		_ = step(Step{Op: OpRemove, Path: temp}, func() error { return os.Remove(temp) })
-		return err
-	}
-	return syncFolder(path)
+	return f.Commit()
 }
 
 // Rename moves a file, durably, within a file system: a crash leaves it where it was or where it is to be.
@@ -60,30 +55,26 @@ func MakeFolder(path string, mode os.FileMode) error {
 	return syncFolder(path)
 }
 
-// writeSynced writes a file anew: one that a crash left, or that someone else put there with
-// another mode or as a link, is not written to.
-func writeSynced(path string, data []byte, mode os.FileMode) error {
-	err := step(Step{Op: OpRemove, Path: path}, func() error { return os.Remove(path) })
+// tempSuffix is what the names of temporary files have more.
+const tempSuffix = ".new"
+
+// createTemp makes a file anew: one that a crash left, or that someone else put there with another mode or as a link,
+// is not written to.
+func createTemp(path string, mode os.FileMode) (f *os.File, err error) {
+	err = step(Step{Op: OpRemove, Path: path}, func() error { return os.Remove(path) })
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+		return nil, err
 	}
-	var f *os.File
 	err = step(Step{Op: OpCreate, Path: path}, func() (err error) {
 		f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	err = step(Step{Op: OpWrite, Path: path, Data: data}, func() error {
-		_, err := f.Write(data)
+	return f, err
+}
+
+func write(f *os.File, data []byte, at int64) error {
+	return step(Step{Op: OpWrite, Path: f.Name(), At: at, Data: data}, func() error {
+		_, err := f.WriteAt(data, at)
 		return err
 	})
-	if err == nil {
-		err = step(Step{Op: OpSync, Path: path}, f.Sync)
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	return err
 }

@@ -193,6 +193,18 @@ type Each func(lane int, slots [][]byte) error
 // witness's, of each, or of the network. It returns what was signed.
 func (c *Client) PullEach(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
 	witness Witness, each Each) (*onion.SignedManifest, error) {
+	return c.pull(ctx, open, from, epoch, seq, before, witness, each, io.Discard)
+}
+
+// PullInto is [Client.PullEach] that writes the batch, in the form between hops, as it comes. It is whole and the
+// relay's where there is no error. One of out's ends the pull.
+func (c *Client) PullInto(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
+	witness Witness, out io.Writer) (*onion.SignedManifest, error) {
+	return c.pull(ctx, open, from, epoch, seq, before, witness, func(int, [][]byte) error { return nil }, out)
+}
+
+func (c *Client) pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64, before Before,
+	witness Witness, each Each, copied io.Writer) (*onion.SignedManifest, error) {
 	layout, err := onion.NewLayout(open.Task)
 	if err != nil {
 		return nil, err
@@ -212,7 +224,8 @@ func (c *Client) PullEach(ctx context.Context, open *taskfile.Open, from int, ep
 		return c.send(ctx, http.MethodGet, open.BatchURL(from, epoch, seq), header, nil)
 	}}
 	defer body.Close()
-	signed, err := read(body, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness, each)
+	in := io.TeeReader(body, copied)
+	signed, err := read(in, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness, each)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
 	}

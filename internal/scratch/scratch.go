@@ -1,0 +1,140 @@
+// Package scratch keeps blocks of bytes for as long as a process lives: in memory up to a limit, and then in a file
+// that tells nothing. The file has no name any more when the first block is written, and every block is encrypted
+// under a key that exists only in this process's memory: what a disk keeps of it is random to everyone afterwards.
+package scratch
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// Space keeps blocks of at most one size. It is safe for concurrent use.
+type Space struct {
+	folder string
+	most   int // bytes of a block
+
+	mu     sync.Mutex // guards the rest
+	memory int        // bytes that memory may still take
+	file   *os.File   // nil until memory is full
+	seal   cipher.AEAD
+	used   uint64  // blocks that were sealed
+	end    int64   // of the places in the file
+	free   []int64 // places whose block is gone
+}
+
+// Block is a block of a [Space].
+type Block struct {
+	data  []byte // nil: it is in the file
+	at    int64
+	size  int
+	nonce uint64
+}
+
+// New returns a space for blocks of at most most bytes, of which memory holds so many bytes. The file is made in
+// folder, the system's for temporary files where that is "", if there is need of one.
+func New(folder string, most, memory int) *Space {
+	return &Space{folder: folder, most: most, memory: memory}
+}
+
+// Put keeps a block, which is the space's from then on.
+func (s *Space) Put(data []byte) (Block, error) {
+	if len(data) > s.most {
+		return Block{}, fmt.Errorf("couldn't keep a block of %d bytes: at most %d", len(data), s.most)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cap(data) <= s.memory {
+		s.memory -= cap(data)
+		return Block{data: data, size: len(data)}, nil
+	}
+	if err := s.open(); err != nil {
+		return Block{}, err
+	}
+	b := Block{at: s.end, size: len(data), nonce: s.used + 1}
+	if n := len(s.free); n > 0 {
+		b.at = s.free[n-1]
+	}
+	s.used++ // also where it cannot be written: a nonce is used once
+	if _, err := s.file.WriteAt(s.seal.Seal(nil, nonce(b.nonce), data, nil), b.at); err != nil {
+		return Block{}, fmt.Errorf("couldn't write to a scratch file: %w", err)
+	}
+	if n := len(s.free); n > 0 {
+		s.free = s.free[:n-1]
+	} else {
+		s.end += int64(s.most + s.seal.Overhead())
+	}
+	return b, nil
+}
+
+// open makes the file, and takes its name away. s.mu is held.
+func (s *Space) open() error {
+	if s.file != nil {
+		return nil
+	}
+	key := make([]byte, 32)
+	rand.Read(key)
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return err
+	}
+	if s.seal, err = cipher.NewGCM(block); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(s.folder, ".scratch-*")
+	if err != nil {
+		return fmt.Errorf("couldn't make a scratch file: %w", err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return fmt.Errorf("couldn't hide a scratch file: %w", err)
+	}
+	s.file = f
+	return nil
+}
+
+// nonce returns that of a block: each number is used once under the key.
+func nonce(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n) }
+
+// Get returns the bytes of a block, which must not be changed. Those that come from the file are in room, or in a larger
+// one: it returns the one to use with the next block, when these bytes are not needed any more.
+func (s *Space) Get(b Block, room []byte) (data, next []byte, err error) {
+	if b.data != nil || b.size == 0 {
+		return b.data, room, nil
+	}
+	if need := b.size + s.seal.Overhead(); cap(room) < need {
+		room = make([]byte, need)
+	}
+	sealed := room[:b.size+s.seal.Overhead()]
+	if _, err := s.file.ReadAt(sealed, b.at); err != nil {
+		return nil, nil, fmt.Errorf("couldn't read a scratch file: %w", err)
+	}
+	data, err = s.seal.Open(sealed[:0], nonce(b.nonce), sealed, nil)
+	if err != nil {
+		return nil, nil, errors.New("couldn't read a scratch file: it was changed")
+	}
+	return data, room, nil
+}
+
+// Free gives the room of a block back.
+func (s *Space) Free(b Block) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.data != nil || b.size == 0 {
+		s.memory += cap(b.data)
+		return
+	}
+	s.free = append(s.free, b.at)
+}
+
+// Filed says how many bytes of the disk the file has had at most.
+func (s *Space) Filed() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end
+}

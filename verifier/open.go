@@ -1,0 +1,105 @@
+package verifier
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// slot is an opened slot.
+type slot struct {
+	lane    int
+	tag     [onion.TagSize]byte
+	message task.Message
+	err     error
+}
+
+// share is a part of a chunk that one core opens.
+type share struct {
+	lane   int
+	sealed [][]byte
+	slots  []slot
+	opened chan struct{} // Closed once slots are there.
+}
+
+// shareSlots is the most slots of a share, and sharesAhead how many there are for each core: few enough that they take
+// no memory to speak of.
+const (
+	shareSlots  = 128
+	sharesAhead = 8
+)
+
+// errStopped ends the reading where an opened slot could not be taken.
+var errStopped = errors.New("stopped")
+
+// openAll opens the slots of all chunks on all cores, and has take get them in their order. It returns the first error
+// of take, or else of each.
+func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error {
+	cores := runtime.GOMAXPROCS(0)
+	work, queue := make(chan *share, sharesAhead*cores), make(chan *share, sharesAhead*cores)
+	var all sync.WaitGroup
+	for range cores {
+		all.Go(func() {
+			for s := range work {
+				s.open(opener)
+			}
+		})
+	}
+	stop := make(chan struct{})
+	var failed error
+	all.Go(func() {
+		for s := range queue {
+			<-s.opened
+			if failed != nil {
+				continue
+			}
+			if failed = s.take(take); failed != nil {
+				close(stop)
+			}
+		}
+	})
+	err := each(func(lane int, slots [][]byte) error {
+		for sealed := range slices.Chunk(slots, shareSlots) {
+			select {
+			case <-stop:
+				return errStopped
+			default:
+			}
+			s := &share{lane: lane, sealed: sealed, opened: make(chan struct{})}
+			queue <- s
+			work <- s
+		}
+		return nil
+	})
+	close(work)
+	close(queue)
+	all.Wait()
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// open opens the slots of a share.
+func (s *share) open(opener *onion.Opener) {
+	s.slots = make([]slot, len(s.sealed))
+	for i, sealed := range s.sealed {
+		one := &s.slots[i]
+		one.lane = s.lane
+		one.tag, one.message, one.err = opener.OpenMessage(s.lane, sealed)
+	}
+	close(s.opened)
+}
+
+func (s *share) take(take func(*slot) error) error {
+	for i := range s.slots {
+		if err := take(&s.slots[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

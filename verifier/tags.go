@@ -1,0 +1,134 @@
+package verifier
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"math/bits"
+)
+
+// tags is a replay set: of the halves of tags that records keep, which were seen. It takes at most 10 bytes for each
+// beside [tagParts] small tables, and it is exact: a half that was added is always found, and one that was not never.
+//
+// The halves are scrambled by a bijection, drawn at random for each set: a client chooses its tag, and where that goes
+// in the tables it cannot know. The table of a part is a sorted array with gaps. A number's place is near its share of
+// the range, so that a search looks at a few neighbours only ([Amble, Knuth 1974], ordered hash tables).
+//
+// [Amble, Knuth 1974]: https://doi.org/10.1093/comjnl/17.2.135
+type tags struct {
+	flip  uint64
+	times [2]uint64 // odd
+	zero  bool      // Whether the half that is scrambled to 0 is in the set: in a table, 0 is a gap.
+	parts [tagParts]tagTable
+	n     int
+}
+
+// tagParts is the number of tables: while one grows, only that is there twice.
+const tagParts = 256
+
+func newTags() *tags {
+	var seed [24]byte
+	rand.Read(seed[:])
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(seed[8*i:]) }
+	return &tags{flip: word(0), times: [2]uint64{word(1) | 1, word(2) | 1}}
+}
+
+// scramble is a bijection: each of its steps is one.
+func (t *tags) scramble(half uint64) uint64 {
+	x := half ^ t.flip
+	for _, odd := range t.times {
+		x *= odd
+		x ^= x >> 32
+	}
+	return x
+}
+
+// has says whether a half is in the set.
+func (t *tags) has(half uint64) bool {
+	x := t.scramble(half)
+	if x == 0 {
+		return t.zero
+	}
+	table := &t.parts[x>>56]
+	at := table.search(x)
+	return at < len(table.slots) && table.slots[at] == x
+}
+
+// add puts a half into the set, and says whether it was not there.
+func (t *tags) add(half uint64) bool {
+	x := t.scramble(half)
+	fresh := !t.zero
+	if x == 0 {
+		t.zero = true
+	} else {
+		fresh = t.parts[x>>56].add(x)
+	}
+	if fresh {
+		t.n++
+	}
+	return fresh
+}
+
+// tagTable holds numbers with the same first byte, in ascending order, and gaps of 0 between them.
+type tagTable struct {
+	slots []uint64
+	homes int // The first places, over which the range is spread; what overflows them comes behind.
+	n     int
+}
+
+// home returns the place of a number: that of a larger one is not before it.
+func (t *tagTable) home(x uint64) int {
+	at, _ := bits.Mul64(x<<8, uint64(t.homes))
+	return int(at)
+}
+
+// search returns the place of a number, or where it belongs.
+func (t *tagTable) search(x uint64) int {
+	at := t.home(x)
+	for at < len(t.slots) && t.slots[at] != 0 && t.slots[at] < x {
+		at++
+	}
+	return at
+}
+
+func (t *tagTable) add(x uint64) bool {
+	at := t.search(x)
+	if at < len(t.slots) && t.slots[at] == x {
+		return false
+	}
+	if t.n*16 >= t.homes*15 { // fuller, and searches become long
+		t.grow()
+		at = t.search(x)
+	}
+	gap := at
+	for gap < len(t.slots) && t.slots[gap] != 0 {
+		gap++
+	}
+	if gap == len(t.slots) {
+		t.slots = append(t.slots, 0)
+	}
+	copy(t.slots[at+1:gap+1], t.slots[at:gap])
+	t.slots[at] = x
+	t.n++
+	return true
+}
+
+// overflow is the room behind the homes of a table: where more is needed, it grows.
+const overflow = 32
+
+// grow moves the numbers to a table that is larger by an eighth, so that it is five sixths full.
+func (t *tagTable) grow() {
+	old := t.slots
+	t.homes += t.homes/8 + 8
+	t.slots = make([]uint64, t.homes, t.homes+overflow)
+	next := 0
+	for _, x := range old {
+		if x == 0 {
+			continue
+		}
+		at := max(t.home(x), next)
+		for at >= len(t.slots) {
+			t.slots = append(t.slots, 0)
+		}
+		t.slots[at], next = x, at+1
+	}
+}
