@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -25,26 +24,9 @@ func routed(t *task.Task, hops int) *task.Task {
 	return &draft
 }
 
-// maxHeld is the most bytes of a batch that a verifier is given: it has one in memory a few times. Relays have not.
-const maxHeld = 900 << 20
-
-// CheckServable is an error where a relay could not hold a task's submissions, or a verifier a batch. A draft is taken
-// to have so many relays.
-func CheckServable(t *task.Task, hops int) error {
-	t = routed(t, hops)
-	if err := handover.CheckServable(t); err != nil {
-		return err
-	}
-	layout, err := onion.NewLayout(t)
-	if err != nil {
-		return err
-	}
-	if most := handover.MaxBatch(t, layout, len(t.Relays)-1); most > maxHeld {
-		return invalid.Field("batch.size", fmt.Sprintf("%d, up to %d bytes", t.Batch.Size, most),
-			fmt.Sprintf("at most %d bytes, which a verifier can hold", maxHeld))
-	}
-	return nil
-}
+// CheckServable is an error where a relay could not hold a task's submissions. A draft is taken to have so many relays.
+// Batches have no limit but the disk.
+func CheckServable(t *task.Task, hops int) error { return handover.CheckServable(routed(t, hops)) }
 
 // Cost returns what a client with the worst-case value sends: the expected number of messages, covers not counted,
 // and the bytes of its report through so many relays, under padding none expected.
