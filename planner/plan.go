@@ -193,7 +193,7 @@ func (tr trial) run() Way {
 		w := tr.draft(v)
 		if w.Why == nil {
 			possible = append(possible, w)
-			if n := len(possible); dial.Best && n > 1 && w.RMSE > flat*possible[n-2].RMSE {
+			if n := len(possible); dial.Best && n > 1 && w.RMSE > flat*possible[n-2].RMSE || w.large() {
 				break
 			}
 		} else if errors.As(w.Why, new(*limitError)) {
@@ -201,7 +201,7 @@ func (tr trial) run() Way {
 			break // So do larger values.
 		}
 	}
-	if !dial.Best || exceeds == nil {
+	if n := len(possible); (!dial.Best || exceeds == nil) && (n == 0 || !possible[n-1].large()) {
 		w := tr.draft(0)
 		if w.Why == nil {
 			possible = append(possible, w)
@@ -221,6 +221,13 @@ func (tr trial) run() Way {
 		}
 	}
 	return least
+}
+
+// largeBatch is how many bytes of a batch are so many that larger values of a dial are not worth the time to try them.
+const largeBatch = 900 << 20
+
+func (w *Way) large() bool {
+	return w.Bytes*float64(w.Task.Batch.Size) > largeBatch
 }
 
 func (tr trial) impossible(why error) Way {
