@@ -79,7 +79,8 @@ func (f *File) Commit() error {
 	}
 	f.over, f.err = true, errors.Join(f.err, f.f.Close())
 	if f.err == nil {
-		f.err = step(Step{Op: OpRename, Path: f.temp(), To: f.path}, func() error { return os.Rename(f.temp(), f.path) })
+		f.err = step(Step{Op: OpRename, Path: f.temp(), To: f.path},
+			func() error { return os.Rename(f.temp(), f.path) })
 	}
 	if f.err != nil {
 		f.remove()

@@ -101,8 +101,8 @@ func (s *Space) open() error {
 // nonce returns that of a block: each number is used once under the key.
 func nonce(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n) }
 
-// Get returns the bytes of a block, which must not be changed. Those that come from the file are in room, or in a larger
-// one: it returns the one to use with the next block, when these bytes are not needed any more.
+// Get returns the bytes of a block, which must not be changed. Those that come from the file are in room, or in a
+// larger one: it returns the one to use with the next block, when these bytes are not needed any more.
 func (s *Space) Get(b Block, room []byte) (data, next []byte, err error) {
 	if b.data != nil || b.size == 0 {
 		return b.data, room, nil
