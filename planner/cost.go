@@ -70,6 +70,9 @@ func expectedMessages(m protocols.Mechanism) (float64, error) {
 
 // meanDummies returns the mean number of dummies of a relay for a batch.
 func meanDummies(t *task.Task) (float64, error) {
+	if t.Noise.Kind == task.NoisePool {
+		return float64(t.Noise.Pool), nil
+	}
 	laws, err := relaynoise.NewLaws(t.Noise)
 	if err != nil {
 		return 0, err
@@ -117,7 +120,7 @@ func centralError(t *task.Task, q Query, sparse bool) float64 {
 	absolute, euclidean := 1.0, 1.0 // What a substitution moves the answer by, in these norms.
 	unit := t.Input.Hi.Float64() - t.Input.Lo.Float64()
 	switch info := t.Query.Info(); {
-	case info.Shape == task.PerBin:
+	case info.Shape == task.PerBin || info.Shape == task.PerText:
 		absolute, euclidean, unit = 2, math.Sqrt2, 1
 	case info.Ball():
 		absolute, euclidean, unit = 2*math.Sqrt(float64(t.Input.Bins)), 2, 1
@@ -143,7 +146,7 @@ func centralError(t *task.Task, q Query, sparse bool) float64 {
 
 // laplaceError returns the standard deviation of noise with Pr ∝ e^{-s|x|}: on whole numbers where the answers are.
 func laplaceError(s float64, query task.QueryInfo) float64 {
-	if !query.YesNo() && query.Shape != task.PerBin {
+	if !query.YesNo() && query.Shape != task.PerBin && query.Shape != task.PerText {
 		return math.Sqrt2 / s
 	}
 	return 1 / (math.Sqrt2 * math.Sinh(s/2))

@@ -99,9 +99,14 @@ func (q Query) calibrate(t *task.Task) error {
 		t.Epochs.Count = q.Epochs
 	}
 	if q.Relays == nil {
-		return calibrate(t)
+		return calibrate(t, registry.Calibrate)
 	}
-	if err := registry.Dilute(t, q.Relays.Dilution); err != nil {
+	dilute := func(t *task.Task) error { return registry.Dilute(t, q.Relays.Dilution) }
+	if q.Query.Info().Shape == task.PerText {
+		if err := calibrate(t, dilute); err != nil {
+			return err
+		}
+	} else if err := dilute(t); err != nil { // Which derives the claim of an epoch itself.
 		return err
 	}
 	t.Noise.Batches = q.Relays.Batches

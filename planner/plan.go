@@ -49,7 +49,8 @@ type Way struct {
 	Mechanism protocols.Mechanism
 	Why       error // Why it is impossible, and what would make it possible.
 
-	// Of the answer, for the worst-case input, in the query's units; over entries the root mean square.
+	// Of the answer, for the worst-case input, in the query's units; over entries the root mean square. Of texts that
+	// nobody listed: of the count of one that FoundDownTo clients have.
 	RMSE     float64
 	Width    float64 // Of a 95 % interval of an entry, for that input.
 	Central  float64 // RMSE over that of the best central mechanism.
@@ -57,6 +58,9 @@ type Way struct {
 	Bytes    float64 // Of a client's report; under padding none expected.
 	Dummies  float64 // Mean number per relay and batch.
 	Shift    float64 // The most that one malicious client moves an entry of the answer, in the query's units.
+
+	// How many clients a text must have to be listed in about 98 of 100 batches; 0 where the answer is no list.
+	FoundDownTo float64
 
 	trial trial // That found it, with its dial there.
 	dial  uint64
@@ -118,9 +122,6 @@ func (g Goal) check() error {
 	if _, err := g.claim(); err != nil {
 		return err
 	}
-	if g.Query.Query.Info().Shape == task.PerText {
-		return invalid.Field("query", "strings", "another: 'verifier task new' chooses the tables of texts")
-	}
 	switch {
 	case g.Noise != NoiseAny && g.Noise != NoiseClients && g.Noise != NoiseRelays:
 		return invalid.Field("noise", strconv.Quote(string(g.Noise)), "clients, relays or any")
@@ -144,28 +145,37 @@ func (g Goal) check() error {
 type trial struct {
 	goal     Goal
 	protocol protocols.Protocol
+	noise    Noise        // Clients or relays.
 	padding  task.Padding // Empty: the protocol has no choice.
 }
 
 func (g Goal) trials() (out []trial) {
 	for _, p := range registry.All() {
 		row := p.Row()
-		noise := noiseOf(p)
-		if !slices.Contains(row.Queries, g.Query.Query) || g.Noise != NoiseAny && g.Noise != noise {
+		if !slices.Contains(row.Queries, g.Query.Query) {
 			continue
 		}
-		for _, padding := range row.Paddings() {
-			out = append(out, trial{g, p, padding})
+		for _, noise := range noisesOf(p) {
+			if g.Noise != NoiseAny && g.Noise != noise {
+				continue
+			}
+			for _, padding := range row.Paddings() {
+				out = append(out, trial{g, p, noise, padding})
+			}
 		}
 	}
 	return out
 }
 
-func noiseOf(p protocols.Protocol) Noise {
-	if _, ok := p.(protocols.Dilutable); ok {
-		return NoiseRelays
+// noisesOf returns who may add the noise of a protocol.
+func noisesOf(p protocols.Protocol) []Noise {
+	switch _, ok := p.(protocols.Dilutable); {
+	case !ok:
+		return []Noise{NoiseClients}
+	case p.Row().Either:
+		return []Noise{NoiseClients, NoiseRelays}
 	}
-	return NoiseClients
+	return []Noise{NoiseRelays}
 }
 
 // good is how much more error than the least of a protocol a cheaper task of it may have, where no limit is given.
@@ -231,7 +241,7 @@ func (w *Way) large() bool {
 }
 
 func (tr trial) impossible(why error) Way {
-	return Way{Protocol: tr.protocol.ProtocolName(), Noise: noiseOf(tr.protocol), Padding: tr.padding, Why: why}
+	return Way{Protocol: tr.protocol.ProtocolName(), Noise: tr.noise, Padding: tr.padding, Why: why}
 }
 
 func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.MaxDummies > 0 }
@@ -241,7 +251,7 @@ func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
 
 // draft tries a protocol with its dial at a value, 0 for where the protocol puts it.
 func (tr trial) draft(dial uint64) Way {
-	w := Way{Protocol: tr.protocol.ProtocolName(), Noise: noiseOf(tr.protocol), Padding: tr.padding, trial: tr,
+	w := Way{Protocol: tr.protocol.ProtocolName(), Noise: tr.noise, Padding: tr.padding, trial: tr,
 		dial: dial}
 	q := tr.goal.Query
 	q.Protocol, q.Padding = w.Protocol, tr.padding
@@ -289,6 +299,14 @@ func (g Goal) exceeded(w *Way) error {
 	return nil
 }
 
+// finder is a mechanism whose answer lists what nobody listed before.
+type finder interface {
+	// FoundDownTo returns how many clients an entry must have to be listed in about 98 of 100 full batches.
+	FoundDownTo(relays int) float64
+	// CountVariance returns the variance of the count of an entry that so many clients have.
+	CountVariance(clients float64, relays int) float64
+}
+
 // fill computes the figures of a way that has a task. An error says why it is no way after all.
 func (w *Way) fill(g Goal) error {
 	m, err := registry.Open(w.Task)
@@ -319,6 +337,10 @@ func (w *Way) fill(g Goal) error {
 	variance, err := worstCase(w.Task, m, g.Hops)
 	if err != nil {
 		return err
+	}
+	if f, ok := m.(finder); ok {
+		w.FoundDownTo = f.FoundDownTo(g.Hops)
+		variance = []float64{f.CountVariance(w.FoundDownTo, g.Hops)}
 	}
 	w.RMSE = math.Sqrt(mean(variance))
 	w.Width = 2 * normal95 * math.Sqrt(slices.Max(variance))

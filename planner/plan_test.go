@@ -14,6 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -205,7 +206,7 @@ func TestPlansNameWhatIsWrong(t *testing.T) {
 		"fewer than no dummy":  {func(g *planner.Goal) { g.MaxDummies = -1 }, "max-dummies"},
 		"messages are NaN":     {func(g *planner.Goal) { g.MaxMessages = math.NaN() }, "max-messages"},
 		"local ε is too large": {func(g *planner.Goal) { g.LeastLocal = 65 }, "local-epsilon"},
-		"texts":                {func(g *planner.Goal) { g.Query.Query, g.Length = task.Strings, 8 }, "query"},
+		"texts of no byte":     {func(g *planner.Goal) { g.Query.Query, g.Length = task.Strings, 0 }, "length"},
 		"one bin":              {func(g *planner.Goal) { g.Query.Query, g.Bins = task.Histogram, 1 }, "bins"},
 		"bins of a mean":       {func(g *planner.Goal) { g.Bins = 4 }, "bins"},
 	} {
@@ -215,6 +216,47 @@ func TestPlansNameWhatIsWrong(t *testing.T) {
 		var field *invalid.FieldError
 		require.True(t, errors.As(err, &field), "%s: %v", name, err)
 		require.Equal(t, c.field, field.Field, name)
+	}
+}
+
+// TestPlansOfTexts: clients or relays add the noise of texts, and the figures are of the count of a text that is just
+// about listed. With more dummies fewer clients are enough, and with a total both ways keep it.
+func TestPlansOfTexts(t *testing.T) {
+	texts := func(g *planner.Goal) { g.Batch, g.Length = 10_000, 8 }
+	plan := func(change func(*planner.Goal)) map[planner.Noise]planner.Way {
+		ways, err := planner.Plan(asking(task.Strings, change), nil)
+		require.NoError(t, err)
+		require.Len(t, ways, 2)
+		out := map[planner.Noise]planner.Way{}
+		for i, w := range ways {
+			require.NoError(t, w.Why)
+			require.Equal(t, "strings", w.Protocol)
+			require.GreaterOrEqual(t, w.RMSE, ways[0].RMSE, i)
+			m := w.Mechanism.(*strings.Mechanism)
+			require.Equal(t, m.FoundDownTo(2), w.FoundDownTo)
+			require.InEpsilon(t, math.Sqrt(m.CountVariance(w.FoundDownTo, 2)), w.RMSE, 1e-9)
+			require.InEpsilon(t, m.Reach(), w.Shift, 1e-9)
+			require.Greater(t, w.Central, 1.)
+			require.Greater(t, w.FoundDownTo, 3*w.RMSE)
+			require.Equal(t, 1., w.Messages)
+			out[w.Noise] = w
+		}
+		return out
+	}
+	usual := plan(texts)
+	require.Zero(t, usual[planner.NoiseClients].Dummies)
+	require.EqualValues(t, usual[planner.NoiseRelays].Task.Noise.Pool, usual[planner.NoiseRelays].Dummies)
+	more := plan(func(g *planner.Goal) {
+		texts(g)
+		g.MaxDummies = 11_000
+	})
+	require.Less(t, more[planner.NoiseRelays].FoundDownTo, usual[planner.NoiseRelays].FoundDownTo)
+	for noise, w := range plan(func(g *planner.Goal) {
+		texts(g)
+		g.Epsilon, g.Delta, g.TotalEpsilon, g.TotalDelta, g.Epochs = 0, 0, 8, 1e-5, 30
+	}) {
+		require.NoError(t, w.Mechanism.CheckClaim(), noise)
+		require.Greater(t, w.Task.Claim.Epsilon.Value(), 8./30, noise)
 	}
 }
 

@@ -11,21 +11,21 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// calibrate is [registry.Calibrate] for a task that may claim a total and nothing of one epoch. Then one epoch
+// calibrate calibrates a task that may claim a total and nothing of one epoch, by what does so for one. Then one epoch
 // gets the largest ε whose noise keeps the total, with half of its share of δ: of randomized response
 // every δ on its curve says the same, and of others the rest is left for what is composed.
-func calibrate(t *task.Task) error {
+func calibrate(t *task.Task, one func(*task.Task) error) error {
 	switch {
 	case t.Claim.Total.IsZero():
-		return registry.Calibrate(t)
+		return one(t)
 	case t.Claim.Epsilon.Value() > 0:
-		return kept(t)
+		return kept(t, one)
 	}
 	if t.Epochs.Count == 1 {
 		t.Claim.Epsilon, t.Claim.Delta = t.Claim.Total.Epsilon, t.Claim.Total.Delta
-		return registry.Calibrate(t)
+		return one(t)
 	}
-	s := split{t}
+	s := split{t, one}
 	found, err := s.search()
 	if err != nil {
 		return err
@@ -34,10 +34,9 @@ func calibrate(t *task.Task) error {
 	return nil
 }
 
-// kept is [registry.Calibrate] for a task that claims one epoch and all, and an error where epochs do not keep the
-// total.
-func kept(t *task.Task) error {
-	if err := registry.Calibrate(t); err != nil {
+// kept calibrates a task that claims one epoch and all, and is an error where epochs do not keep the total.
+func kept(t *task.Task, one func(*task.Task) error) error {
+	if err := one(t); err != nil {
 		return err
 	}
 	m, err := registry.Open(t)
@@ -48,7 +47,10 @@ func kept(t *task.Task) error {
 }
 
 // split divides the total of a task among its epochs.
-type split struct{ draft *task.Task }
+type split struct {
+	draft *task.Task
+	one   func(*task.Task) error // Calibrates one epoch.
+}
 
 // splitTolerance is by how much ε may be below the largest there is, relative to it.
 const splitTolerance = 1e-3
@@ -103,7 +105,7 @@ func (s split) try(eps float64) (*task.Task, float64, error) {
 	total, epochs := t.Claim.Total, t.Epochs.Count
 	delta := total.Delta.Value() / float64(epochs) / 2
 	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(format(down(eps))), task.NewDelta(format(down(delta)))
-	if err := registry.Calibrate(&t); err != nil {
+	if err := s.one(&t); err != nil {
 		return nil, 0, err
 	}
 	m, err := registry.Open(&t)

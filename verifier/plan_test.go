@@ -8,6 +8,7 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -27,6 +28,7 @@ func TestPlansReachAnEstimate(t *testing.T) {
 		"vector":     {planner.Query{Query: task.Vector, Hi: 1, Dim: 2}, []float64{1, .5}, false},
 		"sparse":     {planner.Query{Query: task.Vector, Hi: 1, Dim: 2}, []float64{0, 1}, true},
 		"vectormean": {planner.Query{Query: task.VectorMean, Dim: 2}, []float64{.6, .2}, false},
+		"strings":    {planner.Query{Query: task.Strings, Length: 2}, strings.Value("/a"), false},
 	} {
 		queried[c.query.Query] = true
 		q := c.query
@@ -40,7 +42,7 @@ func TestPlansReachAnEstimate(t *testing.T) {
 				continue
 			}
 			walked[wayName(q.Query, w.Protocol, w.Padding)] = true
-			t.Run(name+"/"+w.Protocol+" "+string(w.Padding), func(t *testing.T) {
+			t.Run(name+"/"+w.Protocol+" "+string(w.Padding)+" "+string(w.Noise), func(t *testing.T) {
 				cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 					calibrated := *w.Task
 					calibrated.Epochs = draft.Epochs
@@ -50,7 +52,11 @@ func TestPlansReachAnEstimate(t *testing.T) {
 				sendAll(t, cascade, c.value)
 				report := pullAll(t, cascade)
 				require.Empty(t, report.Findings)
-				require.NotEmpty(t, report.Estimate)
+				if q.Query == task.Strings {
+					require.NotNil(t, report.Texts)
+				} else {
+					require.NotEmpty(t, report.Estimate)
+				}
 				require.EqualValues(t, q.Batch, report.Users)
 			})
 		}
@@ -69,8 +75,8 @@ func TestPlansReachAnEstimate(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, walked)
-	for _, q := range task.Queries { // 'plan' does not know texts: 'task new' chooses their tables.
-		require.Equal(t, q.Shape != task.PerText, queried[q.Query], q.Query)
+	for _, q := range task.Queries {
+		require.True(t, queried[q.Query], q.Query)
 	}
 }
 

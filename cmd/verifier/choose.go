@@ -31,7 +31,7 @@ var ofProtocol = []string{"rule", "param", "padding", "lanes"}
 
 // draft calibrates the protocol that was named, or the first way of the plan.
 func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
-	if f.query.Protocol != "" || f.query.Query.Info().Shape == task.PerText { // Of texts there is one protocol.
+	if f.query.Protocol != "" {
 		t, err := planner.Draft(f.query)
 		return t, nil, cli.FlagError(err)
 	}

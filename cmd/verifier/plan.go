@@ -37,6 +37,7 @@ type planRow struct {
 	Dummies            *float64           `json:"dummies"`
 	LocalEpsilon       *float64           `json:"local_epsilon"` // Null: nothing is left.
 	OneMaliciousClient *float64           `json:"one_malicious_client"`
+	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // Clients of a text; of strings alone.
 	NeedsHonest        string             `json:"needs_honest,omitempty"`
 	ServerSeconds      map[string]float64 `json:"server_seconds,omitempty"`
 	Reason             string             `json:"reason,omitempty"`
@@ -81,6 +82,9 @@ alone       ε′, if no other client is honest; '-': nothing is left
 collude     ε₀, if all relays collude with the verifier
 one bad     the most that one malicious client moves an entry of the answer
 
+Of strings these are of the count of a text that is just about listed, and each row says how many clients
+that takes.
+
 --users is the number of reports of one batch. With --solve users it is found: the fewest for which
 a 95 % interval is at most --interval-width wide, or for which there is any way at all.
 
@@ -116,7 +120,7 @@ messages of rappor and vectormean are means of 5,000 drawn clients with the wors
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags, g := cmd.Flags(), &f.goal
-	f.asked.add(cmd, &g.Query, "count, sum, mean, histogram, vector or vectormean")
+	f.asked.add(cmd, &g.Query, "count, sum, mean, histogram, vector, vectormean or strings")
 	flags.BoolVar(&g.Sparse, "sparse", false, "vectors have at most one coordinate that is not 0")
 	flags.Uint64Var(&g.Batch, "users", 0, "n, reports shuffled together, 1 to 4294967295")
 	flags.Uint64Var(&g.Epochs, "epochs", 1, "number of epochs of a total, 1 to 65536")
@@ -142,7 +146,8 @@ messages of rappor and vectormean are means of 5,000 drawn clients with the wors
 const defaultBatches = 100
 
 // ofOneQuery are the flags that a set has in its file.
-var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "sparse", "users", "honest", "epsilon",
+var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "length", "sparse",
+	"users", "honest", "epsilon",
 	"delta", "total-epsilon", "total-delta", "epochs", "hops", "noise", "max-slots", "max-messages", "max-dummies",
 	"local-epsilon", "batches", "solve", "interval-width", "pick"}
 
@@ -273,6 +278,9 @@ func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
 	if r.Lanes = &t.Slots.Lanes; t.Slots.Padding == task.PaddingFull {
 		r.Slots = &t.Slots.PerLane
 	}
+	if w.FoundDownTo > 0 {
+		r.FoundDownTo = &w.FoundDownTo
+	}
 	r.EpsilonNoHonest, r.LocalEpsilon = verifier.Alone(t, w.Mechanism)
 	needs, _, err := verifier.Needs(t)
 	r.NeedsHonest = strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1)
@@ -288,6 +296,9 @@ func reason(r planRow, w, best *planner.Way) string {
 	} else {
 		out = append(out, fmt.Sprintf("%s times the least error at %s times its bytes", look.Number(w.RMSE/best.RMSE),
 			look.Number(w.Bytes/best.Bytes)))
+	}
+	if r.FoundDownTo != nil {
+		out = append(out, fmt.Sprintf("lists texts that about %s clients or more have", look.Number(*r.FoundDownTo)))
 	}
 	switch {
 	case w.Noise == planner.NoiseRelays && r.LocalEpsilon == nil:

@@ -40,6 +40,7 @@ type setQuery struct {
 	Bins         uint64        `json:"bins"`
 	Labels       bool          `json:"labels"`
 	Dim          uint64        `json:"dim"`
+	Length       uint64        `json:"length"`
 	Sparse       bool          `json:"sparse"`
 	NoClip       bool          `json:"no_clip"`
 	Noise        planner.Noise `json:"noise"` // Default any.
@@ -133,7 +134,8 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	}
 	g = planner.Goal{Noise: q.Noise, Sparse: q.Sparse, Hops: f.Hops, LeastLocal: q.LocalEpsilon, MaxSlots: q.MaxSlots,
 		MaxMessages: q.MaxMessages, MaxDummies: q.MaxDummies, Batches: defaultBatches}
-	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Clip: !q.NoClip,
+	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Length: q.Length,
+		Clip:   !q.NoClip,
 		Honest: *f.Honest}
 	g.Lo, g.Hi, err = cli.ParseRange(span)
 	return g, err

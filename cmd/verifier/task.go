@@ -100,7 +100,6 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 	flags.StringVar(&q.Name, "name", "task", "name, 1 to 64 printable ASCII characters")
 	flags.StringVar(&q.Protocol, "protocol", "", "protocol (default: that of the plan's first row)")
 	flags.StringVar(&q.Rule, "rule", "", "accountant's rule (default: the one that gives the least error)")
-	flags.Uint64Var(&q.Length, "length", 0, "most bytes of a text, for strings, 1 to 128: what is longer is cut")
 	flags.StringSliceVar(&f.params, "param", nil,
 		"NAME=N, a protocol parameter to keep (k, t, r); else it is chosen; repeat")
 	flags.StringVar((*string)(&q.Padding), "padding", "",

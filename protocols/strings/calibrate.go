@@ -16,6 +16,7 @@ func (*Protocol) Row() protocols.Row {
 	return protocols.Row{
 		Queries: []task.Query{task.Strings},
 		Default: []task.Query{task.Strings},
+		Either:  true,
 		Costs:   []protocols.Case{{Query: task.Strings, Length: 8}},
 		Trials:  []protocols.Case{{Query: task.Strings, Length: 2, Users: 500}},
 	}

@@ -12,6 +12,16 @@ func (m *Mechanism) Cell(table int, text string) uint64 {
 	return m.plan.of(table, padded)
 }
 
+// CheckCount returns the estimate of a text's clients from its checks, whether it is listed or not.
+func (a *Aggregate) CheckCount(text string) float64 {
+	padded, err := a.m.plan.pad([]byte(text))
+	if err != nil {
+		panic(err)
+	}
+	s := newScene(a)
+	return s.count(s.checks(padded))
+}
+
 // Tables returns the numbers of levels and checks.
 func (m *Mechanism) Tables() (levels, checks int) { return m.plan.levels, m.plan.checks }
 

@@ -49,7 +49,7 @@ type search struct {
 // text must have so many messages there as one without clients has with a probability of FalseChance for all of all
 // passes together. Each listed text claims its cells, and what is there does not count for others.
 func (a *Aggregate) Find(confidence float64) Found {
-	s := &search{scene: newScene(a), known: map[string]bool{}, cache: map[nullKey]float64{}}
+	s := newSearch(a)
 	out := Found{FalseChance: falseChance}
 	if a.messages() == 0 {
 		return out
@@ -61,8 +61,7 @@ func (a *Aggregate) Find(confidence float64) Found {
 		relays := max(1, uint64(a.m.task.VerifierHop()))
 		out.PlantedByRelay = uint64(a.added() / float64(relays) / need)
 	}
-	sure := need + sureSigmas*math.Sqrt(need+need*need/(leastSigmas*leastSigmas))
-	out.Least = max(least*a.m.unit(), sure/(1-a.m.gamma()))
+	out.Least = s.leastClients(least, need)
 	left := mostPasses - lastPasses
 	for ref := float64(a.Reports()) / 8 / a.m.unit(); ref > 1.4*least && left > 0; ref /= 2 {
 		s.pass(ref, narrow)
@@ -76,6 +75,10 @@ func (a *Aggregate) Find(confidence float64) Found {
 	s.secondLook(least)
 	out.Texts = s.counted(confidence, least)
 	return out
+}
+
+func newSearch(a *Aggregate) *search {
+	return &search{scene: newScene(a), known: map[string]bool{}, cache: map[nullKey]float64{}}
 }
 
 // least returns how many messages in each of its cells a text has that is found in 98 of 100 batches.
@@ -94,6 +97,13 @@ func (s *search) least() float64 {
 		ref = (limit - mean + sureSigmas*math.Sqrt(limit)) / float64(len(tables))
 	}
 	return ref
+}
+
+// leastClients returns how many clients a text must have for both: so many messages in each of its cells, and of its own
+// in 98 of 100 batches what is needed.
+func (s *search) leastClients(least, need float64) float64 {
+	sure := need + sureSigmas*math.Sqrt(need+need*need/(leastSigmas*leastSigmas))
+	return max(least*s.m.unit(), sure/(1-s.m.gamma()))
 }
 
 // chance is that of each text that a pass proposes.
