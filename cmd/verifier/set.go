@@ -69,7 +69,8 @@ type setRow struct {
 	planRow
 }
 
-const setTheorem = "all tasks are fixed before the first report, so the laws of all queries and epochs compose as one " +
+const setTheorem = "all tasks are fixed before the first report, so the laws of all queries and epochs " +
+	"compose as one " +
 	"product (docs/proofs/loss-laws.md, Theorem 3)"
 
 // readSet reads the file of a set.
@@ -93,7 +94,8 @@ func readSet(path string) (*setFile, planner.Set, error) {
 			return nil, s, err
 		}
 		if names[g.Name] || !plain(g.Name) {
-			return nil, s, cli.Usagef("invalid name %q: want one of its own for each query, of letters, digits, - and _",
+			return nil, s, cli.Usagef("invalid name %q: want one of its own for each query, of letters, " +
+				"digits, - and _",
 				g.Name)
 		}
 		names[g.Name] = true

@@ -99,8 +99,8 @@ func (s *search) least() float64 {
 	return ref
 }
 
-// leastClients returns how many clients a text must have for both: so many messages in each of its cells, and of its own
-// in 98 of 100 batches what is needed.
+// leastClients returns how many clients a text must have for both: so many messages in each of its cells, and of its
+// own in 98 of 100 batches what is needed.
 func (s *search) leastClients(least, need float64) float64 {
 	sure := need + sureSigmas*math.Sqrt(need+need*need/(leastSigmas*leastSigmas))
 	return max(least*s.m.unit(), sure/(1-s.m.gamma()))

@@ -308,9 +308,10 @@ func TestAskCovers(t *testing.T) {
 	require.ErrorContains(t, err, "UTF-8")
 }
 
-// TestPlannedError: counts have the error that is planned for texts which are just about listed, with noise by relays and
-// by clients, and so many clients are what a search of a batch says that it finds. Of 500 counts the root mean square has
-// a standard error of 3.2 %, and texts that share cells by chance make it up to 2 % more: fails once in 10⁶ runs.
+// TestPlannedError: counts have the error that is planned for texts which are just about listed, with noise by relays
+// and by clients, and so many clients are what a search of a batch says that it finds. Of 500 counts the root mean
+// square has a standard error of 3.2 %, and texts that share cells by chance make it up to 2 % more: fails once in
+// 10⁶ runs.
 func TestPlannedError(t *testing.T) {
 	for _, perRelay := range []float64{11_000, -1} {
 		d := draft(t, 8, 10_000, perRelay, nil)
