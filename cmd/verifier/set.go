@@ -94,7 +94,7 @@ func readSet(path string) (*setFile, planner.Set, error) {
 			return nil, s, err
 		}
 		if names[g.Name] || !plain(g.Name) {
-			return nil, s, cli.Usagef("invalid name %q: want one of its own for each query, of letters, " +
+			return nil, s, cli.Usagef("invalid name %q: want one of its own for each query, of letters, "+
 				"digits, - and _",
 				g.Name)
 		}
