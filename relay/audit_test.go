@@ -30,8 +30,8 @@ func auditNoise(rise, fall float64, c, most int) *task.Noise {
 
 func auditLaw() *task.Noise { return auditNoise(1, 1, 2, 5) }
 
-// tally is what an attacker counts of the two cells in a batch, less all that is known.
-type tally [2]int
+// tally is what an attacker counts of the cells in a batch, less all that is known: two, or four of a pool.
+type tally [4]int
 
 // sight is what the victim's batch shows, and a later one of known clients only.
 type sight struct{ first, second tally }
@@ -121,19 +121,44 @@ type setting struct {
 	hop      int // 0 or 1
 	kem      task.KEM
 	postgres bool
-	single   bool // No batch of known clients follows each of the victim's: half the work.
-	copies   int  // Of the victim's slot, which the first relay has in place of its dummies: at most 3.
-	admits   bool // The honest relay, the second, lets them through.
+	single   bool        // No batch of known clients follows each of the victim's: half the work.
+	copies   int         // Of the victim's slot, which the first relay has in place of its dummies: at most 3.
+	admits   bool        // The honest relay, the second, lets them through.
+	noise    *task.Noise // Nil: the audit law.
+}
+
+func (at setting) law() *task.Noise {
+	if at.noise != nil {
+		return at.noise
+	}
+	return auditLaw()
+}
+
+// own returns how many dummies, which it knows, a first relay adds that belongs to the attacker.
+func (at setting) own() uint64 {
+	if n := at.law(); n.Kind == task.NoisePool {
+		return n.Pool
+	}
+	return 3
+}
+
+// victim returns what the victim sends in a batch: a cell of a pool's text is in a table that it draws.
+func (at setting) victim(batch int) uint64 {
+	cell := uint64(batch % 2)
+	if at.law().Kind == task.NoisePool {
+		cell += poolB * randomizer.NewSource().Below(at.law().Cells/poolB)
+	}
+	return cell
 }
 
 // surrounded plays the n−1 attack on one honest relay, with every other key known: batches of the victim, who sends
 // 0 and 1 by turns, and a known client; and each followed by one of known clients, unless they are single. Neither
 // its place in a batch nor its bytes tell a client's slot from a dummy.
 func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight) {
-	const known, own = 1000, 3
+	const known = 1000
 	hop := at.hop
 	c := relaytest.New(t, relaytest.Options{Postgres: at.postgres, Task: func(draft *task.Task) {
-		draft.Claim.Assumption, draft.Noise, draft.Batch.Size = task.NoneHonest, auditLaw(), 2
+		draft.Claim.Assumption, draft.Noise, draft.Batch.Size = task.NoneHonest, at.law(), 2
 		draft.KEM = at.kem
 	}})
 	cfg := c.Config(t, hop)
@@ -146,7 +171,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 	c.Serve(t, r, cfg.Admin)
 	var batches [][]uint64
 	for i := range sights {
-		batches = append(batches, []uint64{uint64(i % 2), known})
+		batches = append(batches, []uint64{at.victim(i), known})
 		if !at.single {
 			batches = append(batches, []uint64{known, known})
 		}
@@ -162,7 +187,8 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 		next = c.Verifier
 		f := c.StartFirst(t)
 		for seq, values := range batches { // with dummies of its own, which it knows
-			slots := c.Slots(t, 0, append(values, known, known, known)...)
+			own := at.own()
+			slots := c.Slots(t, 0, append(values, slices.Repeat([]uint64{known}, int(own))...)...)
 			for i := range at.copies {
 				slots[0][len(slots[0])-1-i] = slots[0][0]
 			}
@@ -209,7 +235,7 @@ func counted(t *testing.T, c *relaytest.Cascade, hop int, b *onion.Batch, looks 
 		_, m, err := last.OpenMessage(0, slot)
 		require.NoError(t, err)
 		value := binary.BigEndian.Uint64(m.Body)
-		if value < 2 {
+		if value < uint64(len(y)) {
 			y[value]++
 		}
 		looks.add(value == 1000, i, len(b.Ciphertexts[0]), layers)
@@ -324,7 +350,12 @@ func requireFound(t *testing.T, name string, g guess, sights []sight) {
 	t.Helper()
 	curve, err := relaynoise.New(auditLaw())
 	require.NoError(t, err)
-	claim := curve.Delta(g.eps)
+	g.requireAbove(t, name, curve.Delta(g.eps), sights)
+}
+
+// requireAbove asserts that an audit finds more than is claimed, and would nearly always.
+func (g guess) requireAbove(t *testing.T, name string, claim float64, sights []sight) {
+	t.Helper()
 	require.Greater(t, claim, .01)
 	found, deviation := g.advantage(sights)
 	t.Logf("%s: δ(%g) %.4f, claimed %.4f, standard error %.4f, power %.4f", name, g.eps, found, claim, deviation,

@@ -1,0 +1,155 @@
+package relay_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant"
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/task/dummies"
+)
+
+// The audited pool is of two tables of two cells each: one text has the first cell of both, the other the second.
+const (
+	poolB      = 2
+	poolTables = 2
+	poolSize   = 5
+)
+
+func auditPool() *task.Noise {
+	return &task.Noise{Kind: task.NoisePool, Cells: poolB * poolTables, Pool: poolSize}
+}
+
+// ofTexts returns the messages in the cells of each of the two texts.
+func (y tally) ofTexts() (x, other int) { return y[0] + y[poolB], y[1] + y[1+poolB] }
+
+// samePool is [same] for a pool.
+func samePool() guess {
+	return guess{p0: 1, event: func(s sight) bool {
+		x, other := s.first.ofTexts()
+		later, otherLater := s.second.ofTexts()
+		return x == later+1 && other == otherLater
+	}}
+}
+
+// bestOfPool is the best guess at ε where a relay adds so many dummies, all of them in one of the text's cells: that
+// the first text has sent if N_x > e^ε·N_x′.
+func bestOfPool(size int, eps float64) (g guess) {
+	above := func(a, b int) bool { return float64(a) > math.Exp(eps)*float64(b) }
+	g = guess{eps: eps, event: func(s sight) bool { return above(s.first.ofTexts()) }}
+	p := math.Pow(.5, float64(size))
+	for a := range size + 1 { // dummies in the first text's cells
+		if above(a+1, size-a) {
+			g.p0 += p
+		}
+		if above(a, size-a+1) {
+			g.p1 += p
+		}
+		p *= float64(size-a) / float64(a+1)
+	}
+	return g
+}
+
+// oneTable is the guess where all dummies are in the first table: the victim's message in the second shows its text,
+// and else the first has more of it.
+func oneTable() guess {
+	p := bestOfPool(poolSize, 0)
+	return guess{p0: (1 + p.p0) / 2, p1: p.p1 / 2, event: func(s sight) bool {
+		return s.first[poolB] > 0 || s.first[poolB+1] == 0 && s.first[0] > s.first[1]
+	}}
+}
+
+// TestSurroundedClientOfAPool: an attacker who knows every other client, every other relay's dummies and every key but
+// the honest relay's finds out a relay that uses a draw twice. The long form has both places and stores, and batches
+// enough to see that a client's text shows as the claim says, and more where a table has no dummies.
+func TestSurroundedClientOfAPool(t *testing.T) {
+	const eps = .5
+	claim := func(eps float64) float64 {
+		delta, err := accountant.PoolDelta(poolB, poolSize, eps)
+		require.NoError(t, err)
+		return delta
+	}
+	g := bestOfPool(poolSize, eps)
+	require.InEpsilon(t, claim(eps), g.p0-math.Exp(eps)*g.p1, 1e-9)
+	draw := dummies.New(auditPool()).Draw
+	at := setting{hop: 1, kem: task.KEMX25519, noise: auditPool()}
+	samePool().requireAbove(t, "a draw used twice", claim(0), surrounded(t, at, 40, again(draw)))
+	if os.Getenv("DOONA_FULL") == "" {
+		return
+	}
+	first := dummies.New(&task.Noise{Kind: task.NoisePool, Cells: poolB, Pool: poolSize}).Draw
+	at.single = true
+	for i := range 4 {
+		at.hop, at.postgres = i%2, i > 1
+		found, deviation := g.advantage(surrounded(t, at, 1500, draw))
+		t.Logf("hop %d, PostgreSQL %t: δ %.4f, claimed %.4f, standard error %.4f", at.hop, at.postgres, found,
+			claim(eps),
+			deviation)
+		require.InDelta(t, claim(eps), found, 5*deviation) // Fails once in 10⁶ runs.
+		oneTable().requireAbove(t, "dummies in one table", claim(0), surrounded(t, at, 300, first))
+	}
+}
+
+// TestDrawsAreFresh: a relay draws the dummies of every batch anew.
+func TestDrawsAreFresh(t *testing.T) {
+	const cells, pool, clients = 1 << 40, 6, 2 // By chance two draws are alike once in 10⁶⁹ runs.
+	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+		draft.Claim.Assumption, draft.Batch.Size = task.NoneHonest, clients
+		draft.Noise = &task.Noise{Kind: task.NoisePool, Cells: cells, Pool: pool}
+	}})
+	c.StartAll(t)
+	var draws [2][]uint64
+	for seq := range draws {
+		for i := range clients {
+			require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, cells), relaytest.Network(clients*seq+i)))
+		}
+		b, _ := c.Pull(t, 0, uint64(seq))
+		for _, slot := range b.Ciphertexts[0] {
+			_, m, err := c.VerifierOpener(t, 0).OpenMessage(0, slot)
+			require.NoError(t, err)
+			if cell := binary.BigEndian.Uint64(m.Body); cell != cells {
+				draws[seq] = append(draws[seq], cell)
+			}
+		}
+		require.Len(t, draws[seq], 2*pool)
+		slices.Sort(draws[seq])
+	}
+	for _, cell := range draws[0] {
+		require.NotContains(t, draws[1], cell)
+	}
+}
+
+// TestPoolIsWhole: nobody takes a batch of a relay that adds fewer dummies than the pool has, or more.
+func TestPoolIsWhole(t *testing.T) {
+	for _, size := range []uint64{poolSize / 2, poolSize + 1} {
+		c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+			draft.Claim.Assumption, draft.Noise, draft.Batch.Size = task.NoneHonest, auditPool(), 2
+		}})
+		cfg := c.Config(t, 1)
+		r, err := relay.New(cfg)
+		require.NoError(t, err)
+		relay.DrawFrom(r, dummies.New(&task.Noise{Kind: task.NoisePool, Cells: poolB * poolTables, Pool: size}).Draw)
+		c.Serve(t, r, cfg.Admin)
+		f := c.StartFirst(t)
+		slots := c.Slots(t, 0, 0, 1, 2, 3, 2, 1, 0)
+		b, err := onion.NewDilutedBatch(f.Sign, f.Context(0), 0, 2, []uint64{2}, []uint64{poolSize}, slots, nil)
+		require.NoError(t, err)
+		f.Serve(t, 0, 0, b)
+		require.Eventually(t, func() bool {
+			_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
+			return !errors.Is(err, handover.ErrNotSealed)
+		}, relaytest.Patience, 5*time.Millisecond)
+		require.ErrorContains(t, err, "slots added")
+	}
+}
