@@ -42,38 +42,56 @@ func GaussianSquare(eps, delta float64) float64 {
 func upper(x float64) float64   { return math.Erfc(x/math.Sqrt2) / 2 }
 func density(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
 
-// finest is how many blocks there are at most to a standard deviation in [Binomial.Rate].
+// finest is how many blocks there are at most to a standard deviation in [Binomial.Rates].
 const finest = 1000
 
 // rateRounding is above the relative error of a rate: differences of scores, which are of size 10 at
 // most and exact to 1e-14, over a finest'th of a standard deviation.
 const rateRounding = 1e-9
 
-// Rate compares a counter with a Gaussian. It returns η, so that the counter seen with v added is, for
-// every |v| ≤ shift, no easier to tell from the counter itself than N(vη, 1) from N(0, 1), save for an
-// event of probability missed, at most miss if that can be had (docs/proofs/vectormean.md, Theorem 1):
+// Rate is what a counter is like beside a Gaussian: seen with v added it is, for every |v| up to a shift, no easier
+// to tell from the counter itself than N(v·Eta, 1) from N(0, 1), save for an event of probability Missed.
+type Rate struct{ Eta, Missed float64 }
+
+// Rates compares a counter with a Gaussian (docs/proofs/vectormean.md, Theorem 1) for several misses, which fall: each
+// Missed is at most its miss if that can be had.
 //
 //	η = max { Φ⁻¹(F(t)) − Φ⁻¹(F(t−1)) : lo − shift < t ≤ hi + shift },   missed = Pr[y < lo or y > hi]      (3)
 //
-// F being the distribution function. η is +Inf where the noise is too little for any such interval.
-func (b *Binomial) Rate(shift uint64, miss float64) (eta, missed float64) {
-	last := len(b.masses) - 1
+// F being the distribution function. η is +Inf where the noise is too little for any such interval. Intervals contain
+// those before, so that all are looked through once.
+func (b *Binomial) Rates(shift uint64, misses []float64) []Rate {
+	rates, last := make([]Rate, len(misses)), len(b.masses)-1
 	if last < 2*int(min(shift, math.MaxInt32))+1 {
-		return math.Inf(1), 1
+		for k := range rates {
+			rates[k] = Rate{math.Inf(1), 1}
+		}
+		return rates
 	}
 	margin := int(shift)
+	type interval struct{ lo, hi int }
+	within := make([]interval, len(misses))
 	lo, hi := margin, last-1-margin // The scores of 0 and 1 are infinite: F(last) = 1.
-	for lo < hi && b.up[lo] <= miss/2 {
-		lo++
+	for k := len(misses) - 1; k >= 0; k-- {
+		for lo < hi && b.up[lo] <= misses[k]/2 {
+			lo++
+		}
+		for hi > lo && b.down[hi] <= misses[k]/2 {
+			hi--
+		}
+		within[k] = interval{lo, hi}
 	}
-	for hi > lo && b.down[hi] <= miss/2 {
-		hi--
+	from, to, most := lo, lo, 0.0
+	for k, in := range within {
+		most = math.Max(most, math.Max(b.steepest(in.lo-margin, from), b.steepest(to, in.hi+margin)))
+		from, to = in.lo-margin, in.hi+margin
+		missed := b.down[in.hi+1]
+		if in.lo > 0 {
+			missed += b.up[in.lo-1]
+		}
+		rates[k] = Rate{most * (1 + rateRounding), missed*(1+1e-9) + floor}
 	}
-	missed = b.down[hi+1]
-	if lo > 0 {
-		missed += b.up[lo-1]
-	}
-	return b.steepest(lo-margin, hi+margin) * (1 + rateRounding), missed*(1+1e-9) + floor
+	return rates
 }
 
 // steepest returns the largest difference of the scores of neighbours from one index to another, or,

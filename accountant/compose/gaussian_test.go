@@ -49,7 +49,7 @@ func TestRateDominates(t *testing.T) {
 	}{{40, 0.5, 3, 2}, {400, 0.5, 8, 1.05}, {400, 0.1, 5, 2}, {20_000, 0.5, 11, 1.001}, {20_000, 0.15, 11, 1.1},
 		{100_000_000, 0.2, 700, 1.01}} {
 		b := NewBinomial(c.n, c.p)
-		eta, missed := b.Rate(uint64(c.shift), 1e-9)
+		eta, missed := b.rate(uint64(c.shift), 1e-9)
 		require.Less(t, eta*math.Sqrt(b.Variance()), c.loose)
 		require.Greater(t, eta*math.Sqrt(b.Variance()), 1.0)
 		broken := 0
@@ -69,6 +69,12 @@ func TestRateDominates(t *testing.T) {
 	}
 }
 
+// rate returns the rate for one miss.
+func (b *Binomial) rate(shift uint64, miss float64) (eta, missed float64) {
+	one := b.Rates(shift, []float64{miss})[0]
+	return one.Eta, one.Missed
+}
+
 // shifted returns Σ (b(y) − e^ε·b(y∓v))₊.
 func (b *Binomial) shifted(v int, down bool, eps float64) (delta float64) {
 	if down {
@@ -85,7 +91,7 @@ func (b *Binomial) shifted(v int, down bool, eps float64) (delta float64) {
 }
 
 func TestTooLittleNoiseHasNoRate(t *testing.T) {
-	eta, missed := NewBinomial(4, 0.5).Rate(3, 0.1)
+	eta, missed := NewBinomial(4, 0.5).rate(3, 0.1)
 	require.True(t, math.IsInf(eta, 1))
 	require.Equal(t, 1.0, missed)
 }
@@ -93,8 +99,12 @@ func TestTooLittleNoiseHasNoRate(t *testing.T) {
 // Far out in the tails scores are far from where the search for them starts.
 func TestRateFarOut(t *testing.T) {
 	b, last := NewBinomial(200_000, 0.5), 0.0
-	for _, miss := range []float64{1e-6, 1e-15, 1e-20, 1e-35} {
-		eta, missed := b.Rate(30, miss)
+	misses := []float64{1e-6, 1e-15, 1e-20, 1e-35}
+	all := b.Rates(30, misses)
+	for k, miss := range misses {
+		eta, missed := b.rate(30, miss)
+		require.InEpsilon(t, eta, all[k].Eta, 1e-9)
+		require.Equal(t, missed, all[k].Missed)
 		require.LessOrEqual(t, missed, miss*(1+1e-6))
 		require.Greater(t, eta, last)
 		require.Less(t, eta*math.Sqrt(b.Variance()), 1.001)

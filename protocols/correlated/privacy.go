@@ -25,18 +25,14 @@ const claimSlack = 1 + 1e-6
 // belongs to the claim, and the overflow of slots.
 func (m *Mechanism) CheckClaim() error {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
-	t, ok := design.NewTail(m.groups(), overflowLimit(m.task, eps, delta), maxSlots)
-	gain := math.Inf(1)
-	if ok {
-		gain = (1 + math.Exp(eps)) * float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
-	}
-	if gain *= claimSlack; !(gain <= overflowShare*delta) {
+	gain := (1 + math.Exp(eps)) * m.overflow() * claimSlack
+	if !(gain <= overflowShare*delta) {
 		return invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10),
 			"more: noise that does not fit costs a delta of "+format(gain)+", which may be a hundredth of the claim's")
 	}
 	derived := delta * (1 - overflowShare)
 	if m.task.Rule == RuleMoments {
-		derived = m.proof.Bound(eps, m.proof.Theta, m.proof.Miss) * claimSlack
+		derived = m.moments(eps, delta-gain)
 	} else if star := m.central.Float64() * float64(m.top); !(star < eps) {
 		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "above central times max, "+format(star))
 	}
@@ -48,21 +44,29 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// orders are the multiples of a claim's θ whose bounds (P2) make a law: composition over epochs asks for small ones.
-var orders = [...]float64{.3, .6, 1}
+// orders are the multiples of a task's θ whose bounds (P2) are rule moments. The first is enough for the claim;
+// composition over epochs asks for small ones.
+var orders = [...]float64{1, .6, .3}
 
-// Law is [protocols.Mechanism.Law]. Under rule moments it is that of the least of (P2) over some θ. As a function of ε
-// each falls by e^{−θε} but for what is missed. Of the closed form nothing is known but its claim: it is the law of
-// the worst mechanism that keeps it ([KOV15]).
+// moments returns the least of (P2) over the orders, or the first that is enough.
+func (m *Mechanism) moments(eps, enough float64) float64 {
+	least := 1.0
+	for _, order := range orders {
+		if least > enough {
+			least = min(least, m.proof.Bound(eps, order*m.proof.Theta, m.proof.Miss)*claimSlack)
+		}
+	}
+	return least
+}
+
+// Law is [protocols.Mechanism.Law]. Under rule moments it is that of the least of (P2) over the orders. As a function
+// of ε each falls by e^{−θε} but for what is missed. Of the closed form nothing is known but its claim: it is the law
+// of the worst mechanism that keeps it ([KOV15]).
 //
 // [KOV15]: https://arxiv.org/abs/1311.0776
 func (m *Mechanism) Law() (*compose.Law, error) {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
-	t, ok := design.NewTail(m.groups(), overflowLimit(m.task, eps, delta), maxSlots)
-	if !ok {
-		return nil, invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10), "more")
-	}
-	overflow := float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
+	overflow := m.overflow()
 	if m.task.Rule != RuleMoments {
 		return compose.LawOf(func(at float64) float64 {
 			return delta + (1-delta)*max(0, math.Exp(eps)-math.Exp(at))/(1+math.Exp(eps))
@@ -79,6 +83,16 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 		}
 		return least + (1+math.Exp(at))*overflow
 	}, lawReach*eps), nil
+}
+
+// overflow returns n·τ, by how much slots that one client's noise does not fit move what all send.
+func (m *Mechanism) overflow() float64 {
+	claim := m.task.Claim
+	t, ok := design.NewTail(m.groups(), overflowLimit(m.task, claim.Epsilon.Value(), claim.Delta.Value()), maxSlots)
+	if !ok {
+		return math.Inf(1)
+	}
+	return float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
 }
 
 // lawReach is how far the law goes, in multiples of the claim's ε.

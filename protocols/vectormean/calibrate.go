@@ -77,7 +77,7 @@ func (m *Mechanism) fill(units *randomizer.Rational, trials uint64, limit, eps, 
 	half := noise{trials, randomizer.NewRational(1, 2)}
 	private := func(k int64) bool {
 		m.noise, m.units = half, float64(k)/fineness
-		return m.delta(eps, delta) <= delta
+		return m.curve().delta(eps) <= delta
 	}
 	lo, hi := int64(fineness), max(int64(limit*fineness), fineness)
 	if enough := private(hi); enough || !private(lo) {
@@ -237,7 +237,7 @@ func (p plan) messages(s float64) float64 {
 // a trial fewer at q = ½, whose tails waste least, may do for it though more trials of that variance would not.
 func (m *Mechanism) calibrate(eps, delta float64) error {
 	private := func(lambda float64) bool {
-		return m.setNoise(lambda) && m.delta(eps, delta) <= delta
+		return m.setNoise(lambda) && m.curve().delta(eps) <= delta
 	}
 	hi := m.units * m.units
 	for !private(hi) {

@@ -23,7 +23,7 @@ func (m *Mechanism) CheckClaim() error {
 	if m.task.Rule != Rule {
 		return invalid.Field("rule", strconv.Quote(m.task.Rule), Rule+" for protocol vectormean")
 	}
-	if derived := m.delta(eps, delta); !(derived <= delta) {
+	if derived := m.curve().delta(eps); !(derived <= delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
 			"at least "+decimal.Up(derived, 7)+", the delta that rule "+Rule+" derives at epsilon "+
 				m.task.Claim.Epsilon.String())
@@ -31,76 +31,107 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// Law is [protocols.Mechanism.Law]: of the least bound over all shares of δ for counters that are not dominated.
+// Law is [protocols.Mechanism.Law]: of the curve that the claim is held against.
 func (m *Mechanism) Law() (*compose.Law, error) {
-	var bounds []dominated
-	m.dominate(m.task.Claim.Delta.Value(), func(b dominated) bool {
-		bounds = append(bounds, b)
-		return true
-	})
-	curve := func(eps float64) float64 {
-		least := 1.0
-		for _, b := range bounds {
-			if b.missed < least {
-				least = min(least, b.missed+m.gaussian(b.rate, b.null, eps))
-			}
-		}
-		return least
-	}
-	return compose.LawOfSlow(curve, lawReach*m.task.Claim.Epsilon.Value()), nil
+	c := m.curve()
+	return compose.LawOf(c.delta, c.reach(m.task.Claim.Epsilon.Value())), nil
 }
-
-// shares are those of δ to try for the events in which a counter is not dominated. Much noise needs
-// next to none, and little noise has most of its δ there.
-var shares = [...]float64{1e-3, 1e-2, 0.1, 0.4}
-
-// lawReach is how far a law goes, in multiples of the claim's ε: what Gaussians have beyond is less than is missed.
-const lawReach = 2.5
 
 // dominated is what dominates a counter and a counter of null messages, but for a probability of missed over all.
 type dominated struct{ rate, null, missed float64 }
 
-// dominate visits bounds for the shares of a δ as long as more are wanted, and none where there is more noise than
-// anybody needs, and than can be summed up in memory. A client's own noise is among that of the n_min: it does not
-// depend on the vector.
-func (m *Mechanism) dominate(scale float64, more func(b dominated) bool) {
-	n := m.task.Batch.Min
-	if float64(n)*max(m.noise.variance(), m.null.variance()) > compose.MaxVariance {
-		return
-	}
-	counters, nulls := float64(m.counters()*m.lanes), float64(m.lanes)
-	counter := compose.NewBinomial(n*m.noise.trials, m.noise.chance.Float64())
-	var null *compose.Binomial
-	if m.null.trials > 0 {
-		null = compose.NewBinomial(n*m.null.trials, m.null.chance.Float64())
-	}
-	for _, share := range shares {
-		var b dominated
-		b.rate, b.missed = counter.Rate(uint64(math.Ceil(m.units)), share*scale/counters)
-		b.missed *= counters
-		if null != nil {
-			rate, missed := null.Rate(m.most(), share*scale/nulls)
-			b.null, b.missed = rate, b.missed+nulls*missed
-		}
-		if !more(b) {
-			return
-		}
-	}
+// curve is the bound of the rule at every ε: with missed about where the Gaussian's δ is, one of a few shares of it.
+// Much noise needs next to no missed, and little noise has most of its δ there.
+type curve struct {
+	m       *Mechanism
+	levels  []dominated     // The most missed first, each a quarter of the one before.
+	moments map[int]float64 // Of [curve.moment].
 }
 
-// delta returns an upper bound on δ(eps) that resolves values around scale (Theorem 2 of the proofs).
-func (m *Mechanism) delta(eps, scale float64) float64 {
-	least := 1.0
-	m.dominate(scale, func(b dominated) bool {
-		total := b.missed + m.gaussian(b.rate, b.null, eps)
-		if total > least && least < 1 {
-			return false // of the shares, the one before was best
+// quarters is how often missed is quartered: to 2⁻⁶⁰, which is as small as what laws may cut off.
+const quarters = 30
+
+// A bound tries so many levels, from some ahead of where missed meets the Gaussian's δ without any rounding, which is
+// less than that with it: down to a thousandth of that δ.
+const (
+	ahead = 2
+	tried = 8
+)
+
+// curve returns the bound of the mechanism's noise. It has no levels where there is more noise than anybody needs, and
+// than can be summed up in memory. A client's own noise is among that of the n_min: it does not depend on the vector.
+func (m *Mechanism) curve() *curve {
+	c, n := &curve{m: m, moments: map[int]float64{}}, m.task.Batch.Min
+	if float64(n)*max(m.noise.variance(), m.null.variance()) > compose.MaxVariance {
+		return c
+	}
+	counters := m.rates(m.noise, uint64(math.Ceil(m.units)), float64(m.counters()*m.lanes))
+	nulls := make([]compose.Rate, quarters)
+	if m.null.trials > 0 {
+		nulls = m.rates(m.null, m.most(), float64(m.lanes))
+	}
+	for k, r := range counters {
+		if total := r.Missed + nulls[k].Missed; total < 1 {
+			c.levels = append(c.levels, dominated{r.Eta, nulls[k].Eta, total})
 		}
-		least = min(least, total)
-		return true
-	})
+	}
+	return c
+}
+
+// rates returns those of some counters with the noise of n_min clients, for all of which together missed is at most ¼,
+// a sixteenth, and so on.
+func (m *Mechanism) rates(noise noise, shift uint64, counters float64) []compose.Rate {
+	misses := make([]float64, quarters)
+	for k := range misses {
+		misses[k] = math.Ldexp(1/counters, -2*k-2)
+	}
+	rates := compose.NewBinomial(m.task.Batch.Min*noise.trials, noise.chance.Float64()).Rates(shift, misses)
+	for k := range rates {
+		rates[k].Missed *= counters
+	}
+	return rates
+}
+
+// delta returns an upper bound on δ(eps) (Theorem 2 of the proofs).
+func (c *curve) delta(eps float64) float64 {
+	meet, least := 0, 1.0
+	for ; meet < len(c.levels); meet++ {
+		l := c.levels[meet]
+		if about, _ := compose.GaussianDelta(c.m.leastSquare(l.rate, l.null), eps); !(about < l.missed) {
+			break
+		}
+	}
+	first := max(0, min(meet-ahead, len(c.levels)-tried))
+	for _, l := range c.levels[first:min(first+tried, len(c.levels))] {
+		least = min(least, l.missed+c.gaussian(l.rate, l.null, eps))
+	}
 	return least
 }
+
+// reach returns an ε beyond which the curve falls by next to nothing, from one at which it does fall.
+func (c *curve) reach(eps float64) float64 {
+	if len(c.levels) == 0 {
+		return eps
+	}
+	for floor := c.levels[len(c.levels)-1].missed; eps < mostReach && c.delta(eps) > 2*floor; {
+		eps *= 1.05
+	}
+	return eps
+}
+
+// mostReach is as far as a law goes.
+const mostReach = 40
+
+// leastSquare returns the squared norm that the shifts have before any rounding: see [curve.gaussian].
+func (m *Mechanism) leastSquare(rate, rate0 float64) float64 {
+	if m.frame != nil {
+		return float64(m.size) * m.square() * (rate*rate + rate0*rate0)
+	}
+	return math.Pow(rate0*float64(m.most()), 2) + 2*rate*rate*m.square()
+}
+
+// square is that of the largest norm, in units.
+func (m *Mechanism) square() float64 { return m.units * m.units * (1 + slack) }
 
 // gaussian bounds δ(eps) of the Gaussians that dominate counters and null messages, whose shifts count
 // rate and rate0 each. With a lane for each of N coefficients of 0 to h units, the squared norm is at
@@ -110,21 +141,20 @@ func (m *Mechanism) delta(eps, scale float64) float64 {
 //
 // and as ln δ is concave in S, with slope κ at S₀, E[δ] ≤ δ(S₀)·E[e^{κ(S-S₀)}] for every S₀. Where δ(S₀) is too
 // small to have a slope, lowest goes on to larger S₀.
-func (m *Mechanism) gaussian(rate, rate0, eps float64) float64 {
+func (c *curve) gaussian(rate, rate0, eps float64) float64 {
 	if math.IsInf(rate+rate0, 1) {
 		return 1
 	}
-	square := m.units * m.units * (1 + slack)
-	if m.frame != nil {
-		delta, _ := compose.GaussianDelta(float64(m.size)*square*(rate*rate+rate0*rate0), eps)
+	least := c.m.leastSquare(rate, rate0)
+	if c.m.frame != nil {
+		delta, _ := compose.GaussianDelta(least, eps)
 		return delta
 	}
-	fixed := math.Pow(rate0*float64(m.most()), 2)
-	least := fixed + 2*rate*rate*square
+	fixed := math.Pow(rate0*float64(c.m.most()), 2)
 	at := func(log float64) float64 {
 		point := least * math.Exp(log) // S₀
 		delta, slope := compose.GaussianDelta(point, eps)
-		return math.Log(delta) + slope*(fixed-point) + 2*m.roundingMoment(slope*rate*rate, square)
+		return math.Log(delta) + slope*(fixed-point) + 2*c.moment(slope*rate*rate)
 	}
 	bound := math.Exp(at(lowest(at, 0, 5))) * (1 + slack)
 	if !(bound <= 1) {
@@ -150,6 +180,30 @@ func lowest(f func(float64) float64, lo, hi float64) float64 {
 		}
 	}
 	return (lo + hi) / 2
+}
+
+// momentStep is the ratio of the a at which [curve.moment] evaluates.
+const momentStep = 1.1
+
+// moment bounds ln E[e^{a‖x‖²}] over all vectors of norm at most s: by the chord between two a at which it is evaluated
+// once for all ε, as the largest of some logarithms of moments is convex in a.
+func (c *curve) moment(a float64) float64 {
+	at := math.Floor(math.Log(a) / math.Log(momentStep))
+	if !(math.Abs(at) < 1e4) { // There is no slope.
+		return math.NaN()
+	}
+	low, high := math.Pow(momentStep, at), math.Pow(momentStep, at+1)
+	share := min(max((a-low)/(high-low), 0), 1)
+	return c.momentAt(int(at), low)*(1-share) + c.momentAt(int(at)+1, high)*share
+}
+
+func (c *curve) momentAt(at int, a float64) float64 {
+	bound, known := c.moments[at]
+	if !known {
+		bound = c.m.roundingMoment(a, c.m.square())
+		c.moments[at] = bound
+	}
+	return bound
 }
 
 // roundingMoment bounds ln E[e^{a‖x‖²}] over all vectors t of squared norm at most square, x being t

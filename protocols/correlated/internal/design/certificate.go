@@ -54,25 +54,32 @@ type Design struct {
 // that is a sum of one term of i and one of j but for (S, y₀), whose term depends on t and d₀ alone:
 // every pair is covered, by classes of neighbouring inputs where there are many.
 
-// bound returns the right side of (P2), maximal over all ordered pairs of inputs; T leaves out a
+// Bound returns the right side of (P2), maximal over all ordered pairs of inputs; T leaves out a
 // mass of about miss of every atom with a shift below 0.
 func (d *Design) Bound(eps, theta, miss float64) float64 {
-	return newCertificate(d, eps, theta, miss).worst(eps) * (1 + 1e-9)
+	return d.Chernoff(eps, theta, miss).Delta(eps)
 }
 
-// Chernoff is (P2) at one θ for every ε up to one: missed + e^{−θε}·factor.
-type Chernoff struct{ theta, factor, missed float64 }
+// Chernoff is (P2) at one θ for every ε up to one: the largest of missed + e^{log−θε} over some pairs of inputs.
+type Chernoff struct {
+	theta float64
+	pairs []pairBound
+}
 
-// Chernoff returns (P2) at one θ for ε from 0 to reach: the largest of each of its two terms over all pairs of inputs.
+// pairBound is what a pair of inputs adds to (P2): to Pr[z ∉ T], and to the logarithm of the rest at ε = 0.
+type pairBound struct{ missed, log float64 }
+
+// Chernoff returns (P2) at one θ for ε from 0 to reach.
 func (d *Design) Chernoff(reach, theta, miss float64) Chernoff {
-	c := newCertificate(d, reach, theta, miss)
-	never := c.worst(math.Inf(1)) // Only what is missed is left.
-	return Chernoff{theta, c.worst(0) * (1 + 1e-9), never * (1 + 1e-9)}
+	return Chernoff{theta, newCertificate(d, reach, theta, miss).worst()}
 }
 
-// Delta returns the bound at eps, at most 1.
-func (b Chernoff) Delta(eps float64) float64 {
-	return min(1, b.missed+math.Exp(-b.theta*eps)*b.factor)
+// Delta returns the bound at eps.
+func (b Chernoff) Delta(eps float64) (most float64) {
+	for _, p := range b.pairs {
+		most = max(most, p.missed+math.Exp(p.log-b.theta*eps))
+	}
+	return most * (1 + 1e-9)
 }
 
 // chord is the piecewise linear function through points (x, y) with ascending x, and constant
@@ -235,10 +242,10 @@ func (c *certificate) classes() []class {
 	return all
 }
 
-// worst returns the largest right side of (P2) over all ordered pairs of inputs.
-func (c *certificate) worst(eps float64) (worst float64) {
+// worst returns those of all ordered pairs of inputs that have the largest right side of (P2) at some ε.
+func (c *certificate) worst() (worst []pairBound) {
 	all := c.classes()
-	scale := c.theta*math.Log(c.theta) - (1+c.theta)*math.Log1p(c.theta) - c.theta*eps
+	scale := c.theta*math.Log(c.theta) - (1+c.theta)*math.Log1p(c.theta)
 	gone, come := make([]float64, len(all)), make([]float64, len(all))
 	for i := range all {
 		gone[i], come[i] = c.central(&all[i], &all[0]), c.central(&all[0], &all[i])
@@ -249,18 +256,42 @@ func (c *certificate) worst(eps float64) (worst float64) {
 			moment := all[i].sides[0].moment + all[j].sides[1].moment + scale
 			missed := all[i].sides[0].missed + all[j].sides[1].missed + c.always[1]
 			if t := max(all[i].hi-all[j].lo, all[j].hi-all[i].lo); !c.Sparse &&
-				missed+math.Exp(moment+c.theta*c.Star*float64(t)+most) < worst {
+				isBelow(worst, pairBound{missed, moment + c.theta*c.Star*float64(t) + most}) {
 				continue // Cannot be the worst pair: see central.
 			}
 			if i != j || all[i].lo < all[i].hi {
-				worst = max(worst, missed+math.Exp(moment+c.central(&all[i], &all[j])))
+				worst = withBound(worst, pairBound{missed, moment + c.central(&all[i], &all[j])})
 			}
 			if c.Sparse { // From i in one coordinate to j in another.
-				worst = max(worst, missed+c.always[1]+math.Exp(moment+gone[i]+come[j]))
+				worst = withBound(worst, pairBound{missed + c.always[1], moment + gone[i] + come[j]})
 			}
 		}
 	}
 	return worst
+}
+
+// isBelow says whether one of some bounds is nowhere below another.
+func isBelow(bounds []pairBound, p pairBound) bool {
+	for _, b := range bounds {
+		if b.missed >= p.missed && b.log >= p.log {
+			return true
+		}
+	}
+	return false
+}
+
+// withBound returns bounds with one more, without those that are then nowhere the largest.
+func withBound(bounds []pairBound, p pairBound) []pairBound {
+	if isBelow(bounds, p) {
+		return bounds
+	}
+	left := bounds[:0]
+	for _, b := range bounds {
+		if !(p.missed >= b.missed && p.log >= b.log) {
+			left = append(left, b)
+		}
+	}
+	return append(left, p)
 }
 
 // central returns a bound of ln E[e^{θ·loss}] of (S, y₀), for all pairs of inputs from two classes,

@@ -1,0 +1,56 @@
+package correlated
+
+import (
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/enumerate"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// The law is nowhere below the rule's curve at ε in [−8, 8], nor above it by more than 1 % in ε where δ is in
+// [1e-12, .1], or a thousandth in δ where it is flat. The rule's curve is what its bounds at all ε prove together:
+// each is the least of (P2) over the orders, and what an overflow costs. They are 1 up to near the claim's ε, and
+// from beyond it on what is missed.
+func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
+	cases := []*task.Task{tinyTask(task.Count, task.PaddingNone, "1", "1e-6", 1000, 1)}
+	if os.Getenv("DOONA_FULL") != "" {
+		cases = append(cases,
+			tinyTask(task.Sum, task.PaddingNone, "1", "1e-6", 1000, 4),
+			tinyTask(task.Sum, task.PaddingFull, "1", "1e-6", 1000, 16),
+			tinyTask(task.Histogram, task.PaddingNone, "1", "1e-6", 1000, 1),
+			tinyTask(task.Vector, task.PaddingNone, "2", "1e-8", 1000, 2),
+			tinyTask(task.Sum, task.PaddingNone, "4", "1e-6", 1000, 16))
+	}
+	for _, draft := range cases {
+		require.NoError(t, new(Protocol).Calibrate(draft))
+		m, err := newMechanism(draft)
+		require.NoError(t, err)
+		law, err := m.Law()
+		require.NoError(t, err)
+		claimed, overflow, least := draft.Claim.Epsilon.Value(), m.overflow(), 1.0
+		var values []enumerate.Point
+		for share := 0.0; share < 8/claimed; {
+			eps := share * claimed
+			least = min(least, m.moments(eps, 0)+(1+math.Exp(eps))*overflow)
+			values = append(values, enumerate.Point{Epsilon: eps, Delta: least})
+			if share += .1; share > .69 && share < 1.5 {
+				share -= .1 - .0025
+			}
+		}
+		rule, near := enumerate.Proven(values), 0
+		for eps := -8.0; eps <= 8; eps += .04 * min(claimed, 2) {
+			name := string(draft.Query)
+			delta := rule(eps)
+			require.GreaterOrEqual(t, law.Delta(eps), delta*(1-1e-6), "%s at %v", name, eps)
+			if eps > 0 && delta <= .1 && delta >= 1e-12 {
+				near++
+				require.LessOrEqual(t, law.Delta(1.01*eps), delta*1.001, "%s at %v", name, eps)
+			}
+		}
+		require.Greater(t, near, 50)
+	}
+}
