@@ -225,7 +225,7 @@ type envelopeContent struct {
 type Opener struct {
 	Layout
 	context Context
-	key     *PrivateKey
+	sealed  unsealer
 }
 
 // NewOpener returns the opener of a hop with its private key of an epoch.
@@ -240,7 +240,12 @@ func NewOpener(t *task.Task, taskID task.ID, hop int, epoch uint64, key *Private
 	if key.enc+aeadTag != layout.overhead {
 		return nil, fmt.Errorf("invalid key: not of the task's kem %s", t.KEM)
 	}
-	return &Opener{layout, Context{taskID, epoch, hop}, key}, nil
+	context := Context{taskID, epoch, hop}
+	sealed, err := newUnsealer(key, context.info(key.public.id))
+	if err != nil {
+		return nil, err
+	}
+	return &Opener{layout, context, sealed}, nil
 }
 
 // Envelope is an opened submission: its replay tag and the slots for hop 1, by lane.
@@ -262,7 +267,7 @@ func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
 	if sub.Version != task.Version {
 		return nil, fmt.Errorf("invalid version %d: want %d", sub.Version, task.Version)
 	}
-	plain, err := open(o.key, o.context, 0, KindEnvelope, sub.Envelope)
+	plain, err := o.sealed.open(aad(0, KindEnvelope), sub.Envelope)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +302,7 @@ func (o *Opener) checkContent(c *envelopeContent) (*Envelope, error) {
 // OpenSlot opens a slot at a relay after the first and returns its replay tag and the slot for
 // the next hop.
 func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte, err error) {
-	plain, err := open(o.key, o.context, lane, KindSlot, slot)
+	plain, err := o.sealed.open(aad(lane, KindSlot), slot)
 	if err != nil {
 		return tag, nil, err
 	}
@@ -310,7 +315,7 @@ func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte
 
 // OpenMessage opens a slot at the verifier.
 func (o *Opener) OpenMessage(lane int, slot []byte) (tag [TagSize]byte, m task.Message, err error) {
-	plain, err := open(o.key, o.context, lane, KindSlot, slot)
+	plain, err := o.sealed.open(aad(lane, KindSlot), slot)
 	if err != nil {
 		return tag, m, err
 	}

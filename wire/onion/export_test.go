@@ -4,7 +4,6 @@ import "github.com/doona-dp/doona/wire/codec"
 
 // Exported for tests.
 var (
-	OpenWith          = openWith
 	SealFor           = seal
 	HashLanes         = hashLanes
 	MarshalSubmission = func(sealed []byte) ([]byte, error) { return codec.Marshal(&submission{1, sealed}) }
@@ -13,3 +12,12 @@ var (
 
 // Info returns the HPKE info string of a context.
 func (c Context) Info(keyID KeyID) []byte { return c.info(keyID) }
+
+// OpenWith opens enc ‖ ciphertext.
+func OpenWith(key *PrivateKey, info, aad, sealed []byte) ([]byte, error) {
+	u, err := newUnsealer(key, info)
+	if err != nil {
+		return nil, err
+	}
+	return u.open(aad, sealed)
+}

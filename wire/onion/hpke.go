@@ -101,18 +101,13 @@ func newPublicKey(key hpke.PublicKey) *PublicKey {
 
 // PrivateKey is the decapsulation key of one epoch. Parsing costs more than opening: keep it.
 type PrivateKey struct {
-	key    hpke.PrivateKey // As it was generated or parsed: the one that can be written.
-	opener hpke.PrivateKey // The same key, as it opens.
+	key    hpke.PrivateKey
 	public *PublicKey
 	enc    int
 }
 
-func newPrivateKey(kemName task.KEM, key hpke.PrivateKey, enc int) (*PrivateKey, error) {
-	opener, err := fastOpener(kemName, key)
-	if err != nil {
-		return nil, err
-	}
-	return &PrivateKey{key, opener, newPublicKey(key.PublicKey()), enc}, nil
+func newPrivateKey(key hpke.PrivateKey, enc int) *PrivateKey {
+	return &PrivateKey{key, newPublicKey(key.PublicKey()), enc}
 }
 
 // GenerateKey returns a new private key.
@@ -125,7 +120,7 @@ func GenerateKey(kemName task.KEM) (*PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't generate key: %w", err)
 	}
-	return newPrivateKey(kemName, key, enc)
+	return newPrivateKey(key, enc), nil
 }
 
 // ParsePrivateKey reads a serialized private key.
@@ -138,7 +133,7 @@ func ParsePrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't parse private key: %w", err)
 	}
-	return newPrivateKey(kemName, key, enc)
+	return newPrivateKey(key, enc), nil
 }
 
 // Bytes returns the serialized private key.
@@ -169,22 +164,37 @@ func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]b
 	return append(enc, ciphertext...), nil
 }
 
-// open reverses seal.
-func open(key *PrivateKey, c Context, lane int, kind Kind, sealed []byte) ([]byte, error) {
-	return openWith(key, c.info(key.public.id), aad(lane, kind), sealed)
+// unsealer opens what was sealed to one key under one info.
+type unsealer interface {
+	// open opens enc ‖ ciphertext with its associated data, or returns [ErrOpen]. A key share of low order, whose
+	// shared secret is all zeros, does not open, as RFC 9180, section 7.1.4, demands.
+	open(aad, sealed []byte) ([]byte, error)
 }
 
-// openWith opens enc ‖ ciphertext. A key share of low order, whose shared secret is all zeros,
-// fails in the exchange as RFC 9180 section 7.1.4 demands.
-func openWith(key *PrivateKey, info, aad, sealed []byte) ([]byte, error) {
-	if len(sealed) < key.enc+aeadTag {
+// newUnsealer returns the fastest one on this machine.
+func newUnsealer(key *PrivateKey, info []byte) (unsealer, error) {
+	if fast, err := fastUnsealer(key, info); fast != nil || err != nil {
+		return fast, err
+	}
+	return &plainUnsealer{key, info}, nil
+}
+
+// plainUnsealer is crypto/hpke's.
+type plainUnsealer struct {
+	key  *PrivateKey
+	info []byte
+}
+
+func (u *plainUnsealer) open(aad, sealed []byte) ([]byte, error) {
+	if len(sealed) < u.key.enc+aeadTag {
 		return nil, ErrOpen
 	}
-	recipient, err := hpke.NewRecipient(sealed[:key.enc], key.opener, hpke.HKDFSHA256(), hpke.AES128GCM(), info)
+	enc, ciphertext := sealed[:u.key.enc], sealed[u.key.enc:]
+	recipient, err := hpke.NewRecipient(enc, u.key.key, hpke.HKDFSHA256(), hpke.AES128GCM(), u.info)
 	if err != nil {
 		return nil, ErrOpen
 	}
-	plaintext, err := recipient.Open(aad, sealed[key.enc:])
+	plaintext, err := recipient.Open(aad, ciphertext)
 	if err != nil {
 		return nil, ErrOpen
 	}

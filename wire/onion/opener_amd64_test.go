@@ -2,19 +2,21 @@ package onion
 
 import (
 	"crypto/ecdh"
+	"crypto/hpke"
 	"crypto/rand"
 	"encoding/hex"
 	"testing"
 
 	"github.com/cloudflare/circl/dh/x25519"
 	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestExchangesAgree holds circl's X25519 against crypto/ecdh's: random shares, small ones, those at
-// and above the field's prime, with and without the highest bit, which both must ignore. Where one
-// refuses, so must the other.
-func TestExchangesAgree(t *testing.T) {
-	var shares [][32]byte
+// oddShares are shares that an exchange may treat in its own way: small ones, those at and above the field's prime, of
+// order 8, and random ones; each with and without the highest bit, which exchanges must ignore.
+func oddShares(t *testing.T) (shares [][32]byte) {
+	t.Helper()
 	for i := range 256 {
 		small, large := [32]byte{byte(i)}, [32]byte{byte(i)}
 		for j := 1; j < 32; j++ {
@@ -30,22 +32,181 @@ func TestExchangesAgree(t *testing.T) {
 		require.NoError(t, err)
 		shares = append(shares, [32]byte(share))
 	}
+	for _, share := range shares[:len(shares):len(shares)] {
+		share[31] ^= 0x80
+		shares = append(shares, share)
+	}
+	return shares
+}
+
+// TestExchangesAgree holds circl's X25519 against crypto/ecdh's. Where one refuses, so must the other.
+func TestExchangesAgree(t *testing.T) {
 	refused := 0
-	for _, share := range shares {
-		for _, top := range []byte{0, 0x80} {
-			share[31] = share[31]&0x7f | top
-			key, err := ecdh.X25519().GenerateKey(rand.Reader)
-			require.NoError(t, err)
-			remote, err := ecdh.X25519().NewPublicKey(share[:])
-			require.NoError(t, err)
-			want, wantErr := key.ECDH(remote)
-			got, err := (&exchanger{x25519.Key(key.Bytes()), key.PublicKey()}).ECDH(remote)
-			require.Equal(t, wantErr == nil, err == nil, "share %x", share)
-			require.Equal(t, want, got, "share %x", share)
-			if err != nil {
-				refused++
-			}
+	for _, share := range oddShares(t) {
+		key, err := ecdh.X25519().GenerateKey(rand.Reader)
+		require.NoError(t, err)
+		remote, err := ecdh.X25519().NewPublicKey(share[:])
+		require.NoError(t, err)
+		want, wantErr := key.ECDH(remote)
+		var shared x25519.Key
+		secret, theirs := x25519.Key(key.Bytes()), x25519.Key(share)
+		ok := x25519.Shared(&shared, &secret, &theirs)
+		require.Equal(t, wantErr == nil, ok, "share %x", share)
+		if !ok {
+			refused++
+			continue
 		}
+		require.Equal(t, want, shared[:], "share %x", share)
 	}
 	require.Equal(t, 14, refused, "0, 1, -1, p, p + 1 and the two of order 8, each with both highest bits")
+}
+
+// TestFastOpensWhatPlainDoes: what crypto/hpke seals opens in both ways alike, messages of every size under every
+// info and associated data; and whatever bit of it is changed, of what is bound to it or of its length, neither opens it.
+func TestFastOpensWhatPlainDoes(t *testing.T) {
+	key, other := newX25519(t), newX25519(t)
+	for size := range 120 {
+		plaintext, info, aad := make([]byte, size), make([]byte, size*7%300), make([]byte, size%5)
+		for _, b := range [][]byte{plaintext, info, aad} {
+			rand.Read(b)
+		}
+		enc, sender, err := hpke.NewSender(key.public.key, hpke.HKDFSHA256(), hpke.AES128GCM(), info)
+		require.NoError(t, err)
+		ciphertext, err := sender.Seal(aad, plaintext)
+		require.NoError(t, err)
+		sealed := append(enc, ciphertext...)
+		fast, plain := unsealers(t, key, info)
+		for _, u := range []unsealer{fast, plain} {
+			got, err := u.open(aad, sealed)
+			require.NoError(t, err)
+			require.Equal(t, string(plaintext), string(got))
+		}
+		before := string(sealed)
+		requireNeither(t, key, append([]byte{0}, info...), aad, sealed)
+		requireNeither(t, key, info, append([]byte{0}, aad...), sealed)
+		requireNeither(t, other, info, aad, sealed)
+		requireNeither(t, key, info, aad, sealed[:len(sealed)-1])
+		requireNeither(t, key, info, aad, append(sealed[:len(sealed):len(sealed)], 0))
+		for _, bit := range []int{0, 255, size * 5 % 256, 256, len(sealed)*8 - 1, 256 + size*11%(len(sealed)*8-256)} {
+			changed := []byte(before)
+			changed[bit/8] ^= 1 << (bit % 8)
+			requireNeither(t, key, info, aad, changed)
+		}
+		require.Equal(t, before, string(sealed), "what is opened stays as it is")
+	}
+	for n := range 32 + aeadTag {
+		requireNeither(t, key, nil, nil, make([]byte, n))
+	}
+}
+
+// TestOddSharesOpenNothing: neither way opens what comes with a share that is no sender's, low order included; and for
+// the shares that have a secret, both derive the same keys.
+func TestOddSharesOpenNothing(t *testing.T) {
+	key := newX25519(t)
+	fast, plain := unsealers(t, key, []byte("info"))
+	secret := x25519.Key(keyBytes(t, key))
+	opened := 0
+	for _, share := range oddShares(t) {
+		requireNeither(t, key, []byte("info"), nil, append(share[:], make([]byte, 40)...))
+		theirs := x25519.Key(share)
+		var shared x25519.Key
+		refused := !x25519.Shared(&shared, &secret, &theirs)
+		if refused {
+			shared = x25519.Key{} // what everyone knows
+		}
+		aead, nonce, err := schedule(share[:], shared[:], key.public.key.Bytes(), hashInfo([]byte("info")))
+		require.NoError(t, err)
+		sealed := aead.Seal(share[:], nonce[:nonceSize], []byte("message"), nil)
+		if refused {
+			requireNeither(t, key, []byte("info"), nil, sealed)
+			continue
+		}
+		for _, u := range []unsealer{fast, plain} {
+			got, err := u.open(nil, sealed)
+			require.NoError(t, err, "share %x", share)
+			require.Equal(t, "message", string(got))
+		}
+		opened++
+	}
+	require.Equal(t, 2*770-14, opened)
+}
+
+// TestOtherKEMsOpenPlainly: the fast way is X25519's alone.
+func TestOtherKEMsOpenPlainly(t *testing.T) {
+	for _, name := range []task.KEM{task.KEMMLKEM768, task.KEMMLKEM768X25519} {
+		key, err := GenerateKey(name)
+		require.NoError(t, err)
+		fast, err := fastUnsealer(key, nil)
+		require.NoError(t, err)
+		require.Nil(t, fast)
+	}
+}
+
+// TestOpeningAllocatesLittle: at most 10 times for a message.
+func TestOpeningAllocatesLittle(t *testing.T) {
+	key := newX25519(t)
+	sealed, err := seal(key.public, Context{}, 3, KindSlot, make([]byte, 40))
+	require.NoError(t, err)
+	fast, _ := unsealers(t, key, Context{}.info(key.public.id))
+	require.LessOrEqual(t, testing.AllocsPerRun(200, func() {
+		_, err = fast.open(aad(3, KindSlot), sealed)
+	}), 10.)
+	require.NoError(t, err)
+}
+
+func newX25519(t testing.TB) *PrivateKey {
+	t.Helper()
+	key, err := GenerateKey(task.KEMX25519)
+	require.NoError(t, err)
+	return key
+}
+
+func keyBytes(t testing.TB, key *PrivateKey) []byte {
+	t.Helper()
+	raw, err := key.Bytes()
+	require.NoError(t, err)
+	return raw
+}
+
+func unsealers(t testing.TB, key *PrivateKey, info []byte) (fast, plain unsealer) {
+	t.Helper()
+	fast, err := newUnsealer(key, info)
+	require.NoError(t, err)
+	require.IsType(t, &x25519Unsealer{}, fast)
+	return fast, &plainUnsealer{key, info}
+}
+
+func requireNeither(t *testing.T, key *PrivateKey, info, aad, sealed []byte) {
+	t.Helper()
+	fast, plain := unsealers(t, key, info)
+	for _, u := range []unsealer{fast, plain} {
+		_, err := u.open(aad, sealed)
+		require.ErrorIs(t, err, ErrOpen)
+	}
+}
+
+// BenchmarkOpen opens a message in both ways, and has what any must do: one exchange, and from its secret on as little
+// hashing and deciphering as the format allows.
+func BenchmarkOpen(b *testing.B) {
+	key := newX25519(b)
+	info := Context{}.info(key.public.id)
+	sealed, err := seal(key.public, Context{}, 3, KindSlot, make([]byte, 40))
+	require.NoError(b, err)
+	fast, plain := unsealers(b, key, info)
+	for name, u := range map[string]unsealer{"fast": fast, "plain": plain} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := u.open(aad(3, KindSlot), sealed)
+				require.NoError(b, err)
+			}
+		})
+	}
+	b.Run("exchange", func(b *testing.B) {
+		secret, share := x25519.Key(keyBytes(b, key)), x25519.Key(sealed[:32])
+		var shared x25519.Key
+		for b.Loop() {
+			x25519.Shared(&shared, &secret, &share)
+		}
+	})
 }

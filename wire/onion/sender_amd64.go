@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/cloudflare/circl/dh/x25519"
@@ -16,6 +17,8 @@ const (
 	kemSuite  = "KEM\x00\x20"
 	hpkeSuite = "HPKE\x00\x20\x00\x01\x00\x01"
 )
+
+var errLowOrder = errors.New("key share of low order")
 
 // dhkemX25519 is the id of the KEM in these.
 const dhkemX25519 = 0x0020
@@ -36,28 +39,40 @@ func fastSeal(key *PublicKey, info, aad, plaintext []byte) (sealed []byte, ok bo
 	}
 	sealed = make([]byte, 0, len(share)+len(plaintext)+aeadTag)
 	sealed = append(sealed, share[:]...)
-	sealed, err = sealShared(sealed, shared[:], theirs[:], info, aad, plaintext)
-	return sealed, true, err
+	aead, nonce, err := schedule(share[:], shared[:], theirs[:], hashInfo(info))
+	if err != nil {
+		return nil, true, err
+	}
+	return aead.Seal(sealed, nonce[:nonceSize], plaintext, aad), true, nil
 }
 
-// sealShared appends the ciphertext to enc: the key schedule of RFC 9180, sections 4.1 and 5.1, and a first message.
-func sealShared(enc, dh, theirs, info, aad, plaintext []byte) ([]byte, error) {
+// hashInfo is what the key schedule has of the info.
+func hashInfo(info []byte) digest { return extract(hpkeSuite, nil, "info_hash", info) }
+
+// schedule is the key schedule of RFC 9180, sections 4.1 and 5.1, in base mode: of an encapsulated key, the secret of its
+// exchange with the recipient's public key, and the hash of the info. It returns the cipher of the first message, and
+// its nonce in the first bytes.
+func schedule(enc, dh, theirs []byte, infoHash digest) (aead cipher.AEAD, nonce digest, err error) {
 	eae := extract(kemSuite, nil, "eae_prk", dh)
-	shared := expand(kemSuite, eae[:], "shared_secret", enc, theirs, sha256.Size)
-	secret := extract(hpkeSuite, shared, "secret", nil)
-	infoHash := extract(hpkeSuite, nil, "info_hash", info)
-	key := expand(hpkeSuite, secret[:], "key", modeBase, infoHash[:], 16)
-	nonce := expand(hpkeSuite, secret[:], "base_nonce", modeBase, infoHash[:], 12)
-	block, err := aes.NewCipher(key)
+	shared := expand(kemSuite, eae, "shared_secret", enc, theirs, sha256.Size)
+	secret := extract(hpkeSuite, shared[:], "secret", nil)
+	key := expand(hpkeSuite, secret, "key", modeBase, infoHash[:], keySize)
+	nonce = expand(hpkeSuite, secret, "base_nonce", modeBase, infoHash[:], nonceSize)
+	block, err := aes.NewCipher(key[:keySize])
 	if err != nil {
-		return nil, fmt.Errorf("couldn't make a cipher: %w", err)
+		return nil, nonce, fmt.Errorf("couldn't make a cipher: %w", err)
 	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't make a cipher: %w", err)
+	if aead, err = cipher.NewGCM(block); err != nil {
+		return nil, nonce, fmt.Errorf("couldn't make a cipher: %w", err)
 	}
-	return aead.Seal(enc, nonce, plaintext, aad), nil
+	return aead, nonce, nil
 }
+
+// Of AES-128-GCM.
+const (
+	keySize   = 16
+	nonceSize = 12
+)
 
 // version1 opens every labelled input of RFC 9180, section 4.
 const version1 = "HPKE-v1"
@@ -81,13 +96,12 @@ func extract(suite string, salt []byte, label string, ikm []byte) digest {
 	return prf(salt, input)
 }
 
-// expand is LabeledExpand of at most 32 bytes: the first block of HKDF's. The info is in two parts.
-func expand(suite string, prk []byte, label string, info, more []byte, size int) []byte {
+// expand is LabeledExpand of size bytes, at most 32: those of the first block of HKDF's. The info is in two parts.
+func expand(suite string, prk digest, label string, info, more []byte, size int) digest {
 	input := make([]byte, 0, inputRoom)
 	input = binary.BigEndian.AppendUint16(input, uint16(size))
 	input = append(append(append(append(append(input, version1...), suite...), label...), info...), more...)
-	block := prf(prk, append(input, 1))
-	return block[:size]
+	return prf(prk[:], append(input, 1))
 }
 
 // prf is HMAC-SHA256 under a key of at most 64 bytes. A seal has six of them, and crypto/hmac allocates about ten

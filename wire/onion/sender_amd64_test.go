@@ -29,7 +29,7 @@ func TestFastSealOpens(t *testing.T) {
 		opened, err := recipient.Open(aad, sealed[32:])
 		require.NoError(t, err)
 		require.Equal(t, string(plaintext), string(opened))
-		_, err = openWith(key, append(info, 0), aad, sealed)
+		_, err = OpenWith(key, append(info, 0), aad, sealed)
 		require.ErrorIs(t, err, ErrOpen)
 		again, _, err := fastSeal(key.public, info, aad, plaintext)
 		require.NoError(t, err)
