@@ -62,7 +62,8 @@ func TestExchangesAgree(t *testing.T) {
 }
 
 // TestFastOpensWhatPlainDoes: what crypto/hpke seals opens in both ways alike, messages of every size under every
-// info and associated data; and whatever bit of it is changed, of what is bound to it or of its length, neither opens it.
+// info and associated data; and whatever bit of it is changed, of what is bound to it or of its length, neither opens
+// it.
 func TestFastOpensWhatPlainDoes(t *testing.T) {
 	key, other := newX25519(t), newX25519(t)
 	for size := range 120 {

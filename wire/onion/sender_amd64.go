@@ -49,9 +49,9 @@ func fastSeal(key *PublicKey, info, aad, plaintext []byte) (sealed []byte, ok bo
 // hashInfo is what the key schedule has of the info.
 func hashInfo(info []byte) digest { return extract(hpkeSuite, nil, "info_hash", info) }
 
-// schedule is the key schedule of RFC 9180, sections 4.1 and 5.1, in base mode: of an encapsulated key, the secret of its
-// exchange with the recipient's public key, and the hash of the info. It returns the cipher of the first message, and
-// its nonce in the first bytes.
+// schedule is the key schedule of RFC 9180, sections 4.1 and 5.1, in base mode: of an encapsulated key, the secret of
+// its exchange with the recipient's public key, and the hash of the info. It returns the cipher of the first message,
+// and its nonce in the first bytes.
 func schedule(enc, dh, theirs []byte, infoHash digest) (aead cipher.AEAD, nonce digest, err error) {
 	eae := extract(kemSuite, nil, "eae_prk", dh)
 	shared := expand(kemSuite, eae, "shared_secret", enc, theirs, sha256.Size)

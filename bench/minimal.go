@@ -1,0 +1,126 @@
+package main
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+
+	"github.com/cloudflare/circl/dh/x25519"
+
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// minimal is the least that opening takes: circl's X25519, five times HMAC of SHA-256 (RFC 9180, sections 4.1 and 5.1,
+// base mode, the hash of the info known) and AES-128-GCM, all on the stack but the cipher. It is the limit of rows, and
+// the second implementation that seals for them.
+type minimal struct {
+	secret, public x25519.Key
+	infoHash       [sha256.Size]byte
+}
+
+const (
+	minimalKEM   = "HPKE-v1KEM\x00\x20"
+	minimalSuite = "HPKE-v1HPKE\x00\x20\x00\x01\x00\x01"
+)
+
+// newMinimal is of a private key, for what the verifier of a task with one relay opens in an epoch.
+func newMinimal(key *onion.PrivateKey, public []byte, id [32]byte, hop int, epoch uint64) (*minimal, error) {
+	secret, err := key.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	keyID := key.Public().ID()
+	info := append([]byte("doona-v1 onion"), id[:]...)
+	info = append(append(binary.BigEndian.AppendUint64(info, epoch), byte(hop)), keyID[:]...)
+	m := &minimal{secret: x25519.Key(secret), public: x25519.Key(public)}
+	m.infoHash = hmac(nil, []byte(minimalSuite+"info_hash"), info)
+	return m, nil
+}
+
+// hmac is HMAC-SHA256 of a text in parts, together of at most 256 bytes.
+func hmac(key []byte, parts ...[]byte) [sha256.Size]byte {
+	var inner [64 + 256]byte
+	var outer [64 + sha256.Size]byte
+	copy(inner[:], key)
+	copy(outer[:], key)
+	for i := range 64 {
+		inner[i] ^= 0x36
+		outer[i] ^= 0x5c
+	}
+	n := 64
+	for _, p := range parts {
+		n += copy(inner[n:], p)
+	}
+	sum := sha256.Sum256(inner[:n])
+	copy(outer[64:], sum[:])
+	return sha256.Sum256(outer[:])
+}
+
+// What the key schedule hashes beside secrets.
+var (
+	labelEAE    = []byte(minimalKEM + "eae_prk")
+	labelShared = []byte("\x00\x20" + minimalKEM + "shared_secret")
+	labelSecret = []byte(minimalSuite + "secret")
+	labelKey    = []byte("\x00\x10" + minimalSuite + "key\x00")
+	labelNonce  = []byte("\x00\x0c" + minimalSuite + "base_nonce\x00")
+	pskHash     = hmac(nil, []byte(minimalSuite+"psk_id_hash"))
+	first       = []byte{1}
+)
+
+// derive returns the cipher and the nonce of a share whose exchange gives a secret.
+func (m *minimal) derive(share, shared *x25519.Key) (cipher.AEAD, [sha256.Size]byte, error) {
+	prk := hmac(nil, labelEAE, shared[:])
+	kem := hmac(prk[:], labelShared, share[:], m.public[:], first)
+	secret := hmac(kem[:], labelSecret)
+	key := hmac(secret[:], labelKey, pskHash[:], m.infoHash[:], first)
+	nonce := hmac(secret[:], labelNonce, pskHash[:], m.infoHash[:], first)
+	block, err := aes.NewCipher(key[:16])
+	if err != nil {
+		return nil, nonce, err
+	}
+	aead, err := cipher.NewGCM(block)
+	return aead, nonce, err
+}
+
+// slotAAD is bound to slots of lane 0.
+var slotAAD = []byte{0, 0, 0}
+
+// open opens a slot into room.
+func (m *minimal) open(room, sealed []byte) error {
+	share := x25519.Key(sealed[:x25519.Size])
+	var shared x25519.Key
+	if !x25519.Shared(&shared, &m.secret, &share) {
+		return errors.New("key share of low order")
+	}
+	aead, nonce, err := m.derive(&share, &shared)
+	if err == nil {
+		_, err = aead.Open(room[:0], nonce[:12], sealed[x25519.Size:], slotAAD)
+	}
+	return err
+}
+
+// press seals slots with one share for all of them: that of one sender who does it for himself alone would tell
+// everything, but it costs no exchange for each, and to open one costs as much as any.
+type press struct {
+	share x25519.Key
+	aead  cipher.AEAD
+	nonce [sha256.Size]byte
+}
+
+func (m *minimal) press() (*press, error) {
+	p, ephemeral, shared := new(press), x25519.Key{1, 2, 3}, x25519.Key{}
+	x25519.KeyGen(&p.share, &ephemeral)
+	if !x25519.Shared(&shared, &ephemeral, &m.public) {
+		return nil, errors.New("public key of low order")
+	}
+	var err error
+	p.aead, p.nonce, err = m.derive(&p.share, &shared)
+	return p, err
+}
+
+// seal appends a slot.
+func (p *press) seal(to, plaintext []byte) []byte {
+	return p.aead.Seal(append(to, p.share[:]...), p.nonce[:12], plaintext, slotAAD)
+}
