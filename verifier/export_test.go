@@ -27,13 +27,6 @@ func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answ
 func PackCounters(a protocols.Aggregate) []byte             { return packCounters(a) }
 func UnpackCounters(a protocols.Aggregate, in []byte) error { return unpackCounters(a, in) }
 
-// Fresh returns a verifier of the same task that knows nothing yet.
-func (v *Verifier) Fresh() *Verifier {
-	fresh := NewChecker(v.open)
-	fresh.keys, fresh.mechanism = v.keys, v.mechanism
-	return fresh
-}
-
 // Synthetic returns the record of a batch of slots that need not be sealed: for each, tag and message.
 func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, messages []task.Message) (*Record, error) {
 	chain, err := Check(v.open, batch)

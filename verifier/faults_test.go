@@ -51,7 +51,7 @@ func bytesOf(t *testing.T, b *onion.Batch) []byte {
 func (f *faults) signedBy(t *testing.T, source *onion.Batch, submissions, seq uint64, lanes [][]byte) *onion.Batch {
 	t.Helper()
 	at := onion.Context{TaskID: f.cascade.Open.ID, Hop: 1}
-	b, err := onion.NewBatch(signKey(t, f.cascade, 1), at, seq, submissions, []uint64{batchSize}, onion.Lanes{lanes},
+	b, err := onion.NewBatch(f.cascade.SignKey(t, 1), at, seq, submissions, []uint64{batchSize}, onion.Lanes{lanes},
 		source.Signed())
 	require.NoError(t, err)
 	return b
@@ -60,7 +60,7 @@ func (f *faults) signedBy(t *testing.T, source *onion.Batch, submissions, seq ui
 // first is a batch as a first relay signs it.
 func (f *faults) first(t *testing.T, seq uint64, key ...byte) *onion.Batch {
 	t.Helper()
-	sign := signKey(t, f.cascade, 0)
+	sign := f.cascade.SignKey(t, 0)
 	if key != nil {
 		stranger, err := keyfile.NewSign(filepath.Join(t.TempDir(), "stranger.key"))
 		require.NoError(t, err)
@@ -133,7 +133,7 @@ func (f *faults) plant(t *testing.T, name verifier.FindingName, seq uint64) plan
 		only(f.signedBy(t, f.first(t, seq), batchSize+1, seq, good.Ciphertexts[0]), 1)
 	case verifier.FindingTooFew:
 		only(chain(t, f.cascade, seq, slots(t, f.cascade, batchSize),
-			func(next [][]byte) [][]byte { return spoil(next, 3) }), 1)
+			func(next [][]byte) [][]byte { return relaytest.Spoil(next, 3) }), 1)
 		p.names = append(p.names, verifier.FindingUnreadable)
 	case verifier.FindingMalformed:
 		only(f.replaced(t, seq, 2, body), 2)
@@ -343,7 +343,7 @@ func TestARemainderIsNoFault(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
 	require.NoError(t, v.Add(f.good(t, 0)))
-	require.NoError(t, v.Add(f.destroyed(t, 1, 3, 0)))
+	require.NoError(t, v.Add(f.cascade.Destroyed(t, 1, 3, 0)))
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Empty(t, r.Findings)
@@ -353,27 +353,8 @@ func TestARemainderIsNoFault(t *testing.T) {
 	requireReport(t, v, 2, verifier.FindingDestroyed)
 
 	v = newVerifier(t, f.cascade)
-	require.NoError(t, v.Add(f.destroyed(t, 0, batchSize, 1)))
+	require.NoError(t, v.Add(f.cascade.Destroyed(t, 0, batchSize, 1)))
 	requireReport(t, v, 0, verifier.FindingDestroyed)
-}
-
-// destroyed is a batch that the relay at a hop destroyed.
-func (f *faults) destroyed(t *testing.T, seq uint64, submissions, hop uint64) *onion.Batch {
-	t.Helper()
-	at, in := onion.Context{TaskID: f.cascade.Open.ID}, []uint64{submissions}
-	var lanes onion.Lanes
-	if hop > 0 {
-		lanes = onion.Lanes{slots(t, f.cascade, int(submissions))}
-	}
-	first, err := onion.NewBatch(signKey(t, f.cascade, 0), at, seq, submissions, in, lanes, nil)
-	require.NoError(t, err)
-	at.Hop = 1
-	if hop == 0 {
-		in = []uint64{0}
-	}
-	last, err := onion.NewBatch(signKey(t, f.cascade, 1), at, seq, submissions, in, nil, first.Signed())
-	require.NoError(t, err)
-	return last
 }
 
 // TestASignedEndShowsWhatIsMissing: among the files, an end says how many batches there were.
@@ -386,7 +367,7 @@ func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 		require.NoError(t, err)
 		manifests = append(manifests, *m)
 	}
-	end, err := onion.NewEnd(signKey(t, f.cascade, 1), f.cascade.Open.Task,
+	end, err := onion.NewEnd(f.cascade.SignKey(t, 1), f.cascade.Open.Task,
 		onion.Context{TaskID: f.cascade.Open.ID, Hop: 1}, manifests, nil)
 	require.NoError(t, err)
 	raw, err := end.Bytes()
@@ -427,7 +408,7 @@ func TestWhateverIsInAFileHasAName(t *testing.T) {
 func TestTagsOfBatchesThatDoNotCountBlockNothing(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	fresh := slots(t, f.cascade, batchSize)
-	spoiled := func(next [][]byte) [][]byte { return spoil(next, 3) }
+	spoiled := func(next [][]byte) [][]byte { return relaytest.Spoil(next, 3) }
 	v := newVerifier(t, f.cascade)
 	require.NoError(t, v.Add(chain(t, f.cascade, 0, fresh, spoiled)))
 	require.NoError(t, v.Add(chain(t, f.cascade, 1, fresh)))

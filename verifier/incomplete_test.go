@@ -36,7 +36,7 @@ func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
 	c := newPair(t)
 	v := newVerifier(t, c)
 	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, 2))))
-	flip := func(next [][]byte) [][]byte { return spoil(next, 1) }
+	flip := func(next [][]byte) [][]byte { return relaytest.Spoil(next, 1) }
 	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), flip)))
 	r, err := v.Report()
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func lossy(t *testing.T, c *relaytest.Cascade, clients int, first [][]byte, drop
 	in := uint64(len(first))
 	context := onion.Context{TaskID: c.Open.ID}
 	first = first[dropped[0]:]
-	ingress, err := onion.NewBatch(signKey(t, c, 0), context, 0, uint64(clients), []uint64{in}, onion.Lanes{first}, nil)
+	ingress, err := onion.NewBatch(c.SignKey(t, 0), context, 0, uint64(clients), []uint64{in}, onion.Lanes{first}, nil)
 	require.NoError(t, err)
 	opener := c.Opener(t, 1, 0)
 	var next [][]byte
@@ -46,8 +46,8 @@ func lossy(t *testing.T, c *relaytest.Cascade, clients int, first [][]byte, drop
 		next = append(next, inner)
 	}
 	context.Hop = 1
-	batch, err := onion.NewBatch(signKey(t, c, 1), context, 0, uint64(clients), []uint64{uint64(len(first))},
-		onion.Lanes{spoil(next, unreadable)}, ingress.Signed())
+	batch, err := onion.NewBatch(c.SignKey(t, 1), context, 0, uint64(clients), []uint64{uint64(len(first))},
+		onion.Lanes{relaytest.Spoil(next, unreadable)}, ingress.Signed())
 	require.NoError(t, err)
 	return batch
 }
@@ -88,9 +88,9 @@ func TestAnUnusableReportHasNoEstimate(t *testing.T) {
 	c := newPair(t)
 	v := newVerifier(t, c)
 	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, 2))))
-	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), func(next [][]byte) [][]byte { return spoil(next, 1) })))
+	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), func(next [][]byte) [][]byte { return relaytest.Spoil(next, 1) })))
 	alone := newVerifier(t, c)
-	lost := func(next [][]byte) [][]byte { return spoil(next, 1) }
+	lost := func(next [][]byte) [][]byte { return relaytest.Spoil(next, 1) }
 	require.NoError(t, alone.Add(chain(t, c, 0, slots(t, c, 2), lost)))
 	only, err := alone.Report()
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestTooSmallABatchOverExposesItsClients(t *testing.T) {
 	v := newVerifier(t, c)
 	small := lossy(t, c, 2, slots(t, c, 2), [2]int{2, 0}, 0)
 	require.NoError(t, v.Add(small), "destroyed")
-	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), func(next [][]byte) [][]byte { return spoil(next, 2) })))
+	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), func(next [][]byte) [][]byte { return relaytest.Spoil(next, 2) })))
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Nil(t, r.Ledger.Epsilon)

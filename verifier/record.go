@@ -40,6 +40,7 @@ type recordHead struct {
 	Copies    uint64     // How often the batch was there as a whole; 0 where only the manifest was.
 	Faults    SlotFaults // Slots of the batch that count for nothing wherever it stands.
 	Aggregate []byte     // Of the messages in its slots, see packCounters.
+	Settled   settled    // What was taken out of its slots.
 }
 
 // SlotFaults counts slots that carry nothing.
@@ -83,7 +84,7 @@ type version [sha256.Size]byte
 func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, copies uint64) (*Record, error) {
 	raw, err := signed.Bytes()
 	return &Record{recordHead: recordHead{Label: recordLabel, Version: task.Version, TaskID: open.ID[:], Epoch: epoch,
-		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}}}, err
+		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}, Settled: none}}, err
 }
 
 // maxHead is the most bytes of a record without its slots: its aggregate has a number for each bin or coordinate.
@@ -125,6 +126,9 @@ func (v *Verifier) readRecord(in *codec.Reader) (*Record, error) {
 		return nil, errors.New("couldn't accept a record: not of this version and task")
 	}
 	if _, _, err := r.open(v.open); err != nil {
+		return nil, err
+	}
+	if err := r.Settled.check(v.mechanism, v.open.Slots.Lanes); err != nil {
 		return nil, err
 	}
 	aggregate := v.mechanism.Aggregate()
@@ -237,6 +241,7 @@ func (f *fold) finish() error {
 func (r *Record) strip() {
 	r.slots.free()
 	r.Faults, r.Aggregate, r.slots = SlotFaults{}, []byte{}, nil
+	r.Settled = settled{r.Settled.Among, []uint64{}, 0, 0, []byte{}}
 }
 
 // packCounters writes the numbers of an aggregate that are not 0: for each, how many that are 0 come before

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -93,7 +94,7 @@ func TestAKeyGoesWithTheSignedEnd(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
 	for seq, bad := range []int{1, 3} { // one slot is lost; too many are, so that clients are over-exposed
-		lane := spoil(slots(t, p.Cascade, batchSize), bad)
+		lane := relaytest.Spoil(slots(t, p.Cascade, batchSize), bad)
 		p.relay.Serve(t, 0, uint64(seq+1), p.relay.Batch(t, 0, uint64(seq+1), batchSize, onion.Lanes{lane}))
 	}
 	v, puller := p.start(t)

@@ -4,59 +4,26 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/verifier"
-	"github.com/doona-dp/doona/wire/onion"
 )
 
-// manyFiles are the files of two epochs with every kind of fault among them: a message in batches of numbers
-// far apart, a batch that came twice, one number signed twice, withheld batches, a remainder, and files that
-// are no batch.
-func manyFiles(t *testing.T, f *faults) (files []file) {
+// filesOf are the cascade's faulty files.
+func filesOf(t *testing.T, c *relaytest.Cascade) (files []file) {
 	t.Helper()
-	add := func(raw []byte) { files = append(files, file{fmt.Sprintf("%02d.batch", len(files)), raw}) }
-	of := func(epoch, seq uint64, fresh [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
-		return chainOf(t, f.cascade, epoch, seq, fresh, change...)
+	for i, raw := range c.Faulty(t) {
+		files = append(files, file{relaytest.FileName(i), raw})
 	}
-	shared := slotsOf(t, f.cascade, 0, 2)
-	for seq := range uint64(8) {
-		fresh := slotsOf(t, f.cascade, 0, batchSize-2)
-		if seq%3 == 1 {
-			fresh = append(fresh, shared...)
-		} else {
-			fresh = append(fresh, slotsOf(t, f.cascade, 0, 2)...)
-		}
-		switch seq {
-		case 1: // withheld, so that its messages count in number 4
-			add(bytesOf(t, of(0, seq, fresh, func(next [][]byte) [][]byte { return spoil(next, 3) })))
-		case 2: // a copy of a part of number 5
-			add(bytesOf(t, of(0, seq, fresh)))
-			add(bytesOf(t, of(0, 5, fresh)))
-		case 5:
-		case 6:
-			add(bytesOf(t, of(0, seq, fresh)))
-			add(bytesOf(t, of(0, seq, slotsOf(t, f.cascade, 0, batchSize))))
-		case 7:
-			add(bytesOf(t, of(0, seq, fresh)))
-			add(files[len(files)-1].raw)
-			add(files[len(files)-2].raw[:300])
-		default:
-			add(bytesOf(t, of(0, seq, fresh)))
-		}
-	}
-	add(bytesOf(t, f.destroyed(t, 8, 3, 0)))
-	add(bytesOf(t, of(1, 1, slotsOf(t, f.cascade, 1, batchSize))))
-	add([]byte("no batch"))
 	return files
 }
 
@@ -64,7 +31,7 @@ func manyFiles(t *testing.T, f *faults) (files []file) {
 // parts together give one report, byte for byte, and one state.
 func TestShardsGiveTheBytesOfOneRun(t *testing.T) {
 	f := &faults{newCascade(t), nil}
-	files := manyFiles(t, f)
+	files := filesOf(t, f.cascade)
 	whole := newVerifier(t, f.cascade)
 	addAll(t, whole, files)
 	want, state := reportOf(t, whole), stateOf(t, whole)

@@ -70,6 +70,14 @@ func (e *epoch) put(hash version, r *Record, chain []onion.Manifest) {
 	}
 }
 
+// settlement returns that of the epoch's records: none where it has none.
+func (e *epoch) settlement() []byte {
+	for _, n := range e.numbers {
+		return n.versions[0].record.Settled.Among
+	}
+	return nil
+}
+
 // retract forgets the total if it goes beyond a number of which something new is known.
 func (e *epoch) retract(seq uint64) {
 	if e.total != nil && seq < e.total.next {
@@ -241,7 +249,8 @@ type united struct {
 
 // unite takes out of a record what counts already. Mostly that is nothing, and its aggregate is as it was.
 func (v *Verifier) unite(t *total, r *Record) (*united, error) {
-	b := &united{aggregate: v.mechanism.Aggregate(), valid: make([]uint64, v.open.Slots.Lanes)}
+	b := &united{valid: make([]uint64, v.open.Slots.Lanes), messages: r.Settled.Messages, covers: r.Settled.Covers}
+	copy(b.valid, r.Settled.Valid)
 	err := r.slots.each(func(lane int, slot []byte) error {
 		switch {
 		case t.tags.has(tagOf(slot)):
@@ -259,7 +268,12 @@ func (v *Verifier) unite(t *total, r *Record) (*united, error) {
 		return nil, err
 	}
 	if b.repeated == 0 {
-		return b, unpackCounters(b.aggregate, r.Aggregate)
+		b.aggregate, err = v.aggregates(r)
+		return b, err
+	}
+	b.aggregate = v.mechanism.Aggregate()
+	if err := unpackCounters(b.aggregate, r.Settled.Aggregate); err != nil {
+		return nil, err
 	}
 	return b, r.slots.each(func(lane int, slot []byte) error {
 		if slot[tagHalf] == kindCover || t.tags.has(tagOf(slot)) {

@@ -8,6 +8,7 @@ package verifier
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -310,7 +311,8 @@ func (v *Verifier) suffices(last *onion.Manifest) error {
 	return onion.CheckCounts(v.open.Task, last.Submissions, out)
 }
 
-// AddRecord adds a record, which is the verifier's from then on. It is an error where the epoch is complete.
+// AddRecord adds a record, which is the verifier's from then on. It is an error where the epoch is complete, or
+// another of its records was settled among other files.
 func (v *Verifier) AddRecord(r *Record) error {
 	hash, chain, err := r.open(v.open)
 	if err != nil {
@@ -322,6 +324,10 @@ func (v *Verifier) AddRecord(r *Record) error {
 	if e.closed {
 		r.slots.free()
 		return fmt.Errorf("couldn't add batch %d of epoch %d: the epoch is complete", r.Seq, r.Epoch)
+	}
+	if len(e.numbers) > 0 && !bytes.Equal(e.settlement(), r.Settled.Among) {
+		r.slots.free()
+		return fmt.Errorf("couldn't add batch %d of epoch %d: %w", r.Seq, r.Epoch, errSettled)
 	}
 	e.put(hash, r, chain)
 	return nil

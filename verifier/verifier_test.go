@@ -2,7 +2,6 @@ package verifier_test
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -189,63 +188,14 @@ func get(t *testing.T, url string) string {
 // slots returns the envelopes' slots of n clients, as the first relay sees them after opening.
 func slots(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
 	t.Helper()
-	return slotsOf(t, c, 0, n)
+	return c.Tens(t, 0, n)
 }
 
-// slotsOf is slots for an epoch.
-func slotsOf(t *testing.T, c *relaytest.Cascade, epoch uint64, n int) [][]byte {
-	t.Helper()
-	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
-	require.NoError(t, err)
-	opener := c.Opener(t, 0, epoch)
-	var out [][]byte
-	for i := range n {
-		r, err := client.Report(epoch, []float64{float64(i % 10)})
-		require.NoError(t, err)
-		envelope, err := opener.OpenEnvelope(r.Body)
-		require.NoError(t, err)
-		out = append(out, envelope.Lanes[0]...)
-	}
-	return out
-}
-
-func signKey(t *testing.T, c *relaytest.Cascade, hop int) ed25519.PrivateKey {
-	t.Helper()
-	key, err := keyfile.LoadSign(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "sign.key"))
-	require.NoError(t, err)
-	return key
-}
-
-// chain plays both relays by hand on the slots of one batch: what two colluding relays could do.
-// change, where given, alters what the second relay passes on before it signs.
+// chain is [relaytest.Cascade.Chain] in epoch 0.
 func chain(t *testing.T, c *relaytest.Cascade, seq uint64, first [][]byte,
 	change ...func([][]byte) [][]byte) *onion.Batch {
 	t.Helper()
-	return chainOf(t, c, 0, seq, first, change...)
-}
-
-// chainOf is chain for an epoch.
-func chainOf(t *testing.T, c *relaytest.Cascade, epoch, seq uint64, first [][]byte,
-	change ...func([][]byte) [][]byte) *onion.Batch {
-	t.Helper()
-	in := uint64(len(first))
-	context := onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: 0}
-	ingress, err := onion.NewBatch(signKey(t, c, 0), context, seq, in, []uint64{in}, [][][]byte{first}, nil)
-	require.NoError(t, err)
-	opener := c.Opener(t, 1, epoch)
-	var next [][]byte
-	for _, slot := range first {
-		_, inner, err := opener.OpenSlot(0, slot)
-		require.NoError(t, err)
-		next = append(next, inner)
-	}
-	for _, f := range change {
-		next = f(next)
-	}
-	context.Hop = 1
-	batch, err := onion.NewBatch(signKey(t, c, 1), context, seq, in, []uint64{in}, [][][]byte{next}, ingress.Signed())
-	require.NoError(t, err)
-	return batch
+	return c.Chain(t, 0, seq, first, change...)
 }
 
 func TestBatchesThatAreNotAsSignedAreRefused(t *testing.T) {
@@ -290,7 +240,7 @@ func TestBatchesThatAreNotAsSignedAreRefused(t *testing.T) {
 func firstHopOnly(t *testing.T, c *relaytest.Cascade, slots [][]byte) *onion.Batch {
 	t.Helper()
 	in := uint64(len(slots))
-	batch, err := onion.NewBatch(signKey(t, c, 0), onion.Context{TaskID: c.Open.ID}, 0, in, []uint64{in},
+	batch, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID}, 0, in, []uint64{in},
 		[][][]byte{slots}, nil)
 	require.NoError(t, err)
 	return batch
@@ -301,7 +251,7 @@ func TestSlotsThatDoNotCountBecomeFindings(t *testing.T) {
 	v := newVerifier(t, c)
 	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
 	fresh := slots(t, c, batchSize)
-	flip := func(next [][]byte) [][]byte { return spoil(next, 1) }
+	flip := func(next [][]byte) [][]byte { return relaytest.Spoil(next, 1) }
 	repeat := func(next [][]byte) [][]byte { next[2] = next[3]; return next }
 	require.NoError(t, v.Add(chain(t, c, 1, fresh, flip, repeat)))
 	r, err := v.Report()
@@ -372,7 +322,7 @@ func TestARepeatedCoverIsAFinding(t *testing.T) {
 func TestCoversAreNotWithheld(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
-	lost := func(next [][]byte) [][]byte { return spoil(next, 3) } // two too many: n_min is 18
+	lost := func(next [][]byte) [][]byte { return relaytest.Spoil(next, 3) } // two too many: n_min is 18
 	require.NoError(t, v.Add(chain(t, c, 0, append(slots(t, c, batchSize-4), covers(t, c, 4)...), lost)))
 	r, err := v.Report()
 	require.NoError(t, err)
@@ -391,22 +341,13 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	require.Equal(t, verifier.FindingIncomplete, r.Findings[0].Name)
 }
 
-// spoil makes the first n slots unreadable.
-func spoil(next [][]byte, n int) [][]byte {
-	for i := range n {
-		next[i] = append([]byte{}, next[i]...)
-		next[i][40] ^= 1
-	}
-	return next
-}
-
 // TestTheLedgerAddsUp: over two epochs a client pays for both, whatever the number of batches in each, and no more
 // than their laws composed say.
 func TestTheLedgerAddsUp(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
 	for _, at := range [][2]uint64{{0, 0}, {0, 1}, {1, 0}} {
-		require.NoError(t, v.Add(chainOf(t, c, at[0], at[1], slotsOf(t, c, at[0], batchSize))))
+		require.NoError(t, v.Add(c.Chain(t, at[0], at[1], c.Tens(t, at[0], batchSize))))
 	}
 	r, err := v.Report()
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func wholeBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value
 		in[lane] = uint64(len(lanes[lane]))
 		lanes[lane] = lanes[lane][dropped:]
 	}
-	b, err := onion.NewBatch(signKey(t, c, 0), onion.Context{TaskID: c.Open.ID, Epoch: epoch}, 0, c.Open.Batch.Size, in,
+	b, err := onion.NewBatch(c.SignKey(t, 0), onion.Context{TaskID: c.Open.ID, Epoch: epoch}, 0, c.Open.Batch.Size, in,
 		lanes, nil)
 	require.NoError(t, err)
 	return b

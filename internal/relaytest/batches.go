@@ -1,0 +1,122 @@
+package relaytest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/onion"
+)
+
+// Tens returns the slots of n clients' reports of numbers below 10, as the first relay sees them after opening.
+func (c *Cascade) Tens(t testing.TB, epoch uint64, n int) (out [][]byte) {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	opener := c.Opener(t, 0, epoch)
+	for i := range n {
+		r, err := client.Report(epoch, []float64{float64(i % 10)})
+		require.NoError(t, err)
+		envelope, err := opener.OpenEnvelope(r.Body)
+		require.NoError(t, err)
+		out = append(out, envelope.Lanes[0]...)
+	}
+	return out
+}
+
+// Chain plays two relays by hand on the slots of one batch: what two that collude could do. change, where given,
+// alters what the second one passes on before it signs.
+func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
+	t.Helper()
+	in := uint64(len(first))
+	at := onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: 0}
+	ingress, err := onion.NewBatch(c.SignKey(t, 0), at, seq, in, []uint64{in}, [][][]byte{first}, nil)
+	require.NoError(t, err)
+	opener := c.Opener(t, 1, epoch)
+	var next [][]byte
+	for _, slot := range first {
+		_, inner, err := opener.OpenSlot(0, slot)
+		require.NoError(t, err)
+		next = append(next, inner)
+	}
+	for _, f := range change {
+		next = f(next)
+	}
+	at.Hop = 1
+	batch, err := onion.NewBatch(c.SignKey(t, 1), at, seq, in, []uint64{in}, [][][]byte{next}, ingress.Signed())
+	require.NoError(t, err)
+	return batch
+}
+
+// Destroyed is a batch of epoch 0 that the relay at a hop destroyed.
+func (c *Cascade) Destroyed(t testing.TB, seq, submissions, hop uint64) *onion.Batch {
+	t.Helper()
+	at, in := onion.Context{TaskID: c.Open.ID}, []uint64{submissions}
+	var lanes onion.Lanes
+	if hop > 0 {
+		lanes = onion.Lanes{c.Tens(t, 0, int(submissions))}
+	}
+	first, err := onion.NewBatch(c.SignKey(t, 0), at, seq, submissions, in, lanes, nil)
+	require.NoError(t, err)
+	at.Hop = 1
+	if hop == 0 {
+		in = []uint64{0}
+	}
+	last, err := onion.NewBatch(c.SignKey(t, 1), at, seq, submissions, in, nil, first.Signed())
+	require.NoError(t, err)
+	return last
+}
+
+// Spoil makes the first n slots unreadable.
+func Spoil(slots [][]byte, n int) [][]byte {
+	for i := range n {
+		slots[i] = append([]byte{}, slots[i]...)
+		slots[i][40] ^= 1
+	}
+	return slots
+}
+
+// Faulty are the files of two epochs with every kind of fault among them: a message in batches of numbers far apart, a
+// batch that came twice, one number signed twice, withheld batches, a remainder, and files that are no batch.
+func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
+	t.Helper()
+	size := int(c.Open.Batch.Size)
+	add := func(b *onion.Batch) {
+		raw, err := b.Bytes()
+		require.NoError(t, err)
+		files = append(files, raw)
+	}
+	shared := c.Tens(t, 0, 2)
+	for seq := range uint64(8) {
+		fresh := c.Tens(t, 0, size-2)
+		if seq%3 == 1 {
+			fresh = append(fresh, shared...)
+		} else {
+			fresh = append(fresh, c.Tens(t, 0, 2)...)
+		}
+		switch seq {
+		case 1: // withheld, so that its messages count in number 4
+			add(c.Chain(t, 0, seq, fresh, func(next [][]byte) [][]byte { return Spoil(next, 3) }))
+		case 2: // a copy of a part of number 5
+			add(c.Chain(t, 0, seq, fresh))
+			add(c.Chain(t, 0, 5, fresh))
+		case 5:
+		case 6:
+			add(c.Chain(t, 0, seq, fresh))
+			add(c.Chain(t, 0, seq, c.Tens(t, 0, size)))
+		case 7:
+			add(c.Chain(t, 0, seq, fresh))
+			files = append(files, files[len(files)-1], files[len(files)-2][:300])
+		default:
+			add(c.Chain(t, 0, seq, fresh))
+		}
+	}
+	add(c.Destroyed(t, 8, 3, 0))
+	add(c.Chain(t, 1, 1, c.Tens(t, 1, size)))
+	return append(files, []byte("no batch"))
+}
+
+// FileName is the name that the i-th of some files has.
+func FileName(i int) string { return fmt.Sprintf("%02d.batch", i) }

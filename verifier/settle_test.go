@@ -1,0 +1,127 @@
+package verifier_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/verifier"
+)
+
+// among are the settlements of the tests.
+var among, other = verifier.Settlement{1}, verifier.Settlement{2}
+
+// batchOf names a batch.
+type batchOf struct{ epoch, seq uint64 }
+
+// tagOf names a tag.
+type tagOf struct{ epoch, tag uint64 }
+
+// settle plays machines that each know one file, and then all files of one batch and which of its tags are in others.
+// It returns the states that they write, of which nobody has had two batches' slots.
+func settle(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
+	t.Helper()
+	batches, places := map[batchOf][]*verifier.Verifier{}, map[tagOf]map[batchOf]bool{}
+	for _, f := range files {
+		one, at := v.Fresh(), batchOf{^uint64(0), 0}
+		addAll(t, one, []file{f})
+		require.NoError(t, one.Tags(func(epoch, seq, tag uint64) error {
+			at = batchOf{epoch, seq}
+			of := tagOf{epoch, tag}
+			if places[of] == nil {
+				places[of] = map[batchOf]bool{}
+			}
+			places[of][at] = true
+			return nil
+		}))
+		batches[at] = append(batches[at], one)
+	}
+	for _, of := range batches {
+		all := v.Fresh()
+		for _, one := range of {
+			require.NoError(t, all.ReadState(bytes.NewReader(stateOf(t, one))))
+		}
+		require.NoError(t, all.Settle(among, func(epoch, tag uint64) bool { return len(places[tagOf{epoch, tag}]) > 1 }))
+		states = append(states, stateOf(t, all))
+	}
+	return states
+}
+
+// TestSettledRecordsGiveTheBytesOfOneRun: machines of which none knows the slots of two batches report together what
+// one does that knows all, byte for byte, in whatever order; and there is next to nothing left of slots.
+func TestSettledRecordsGiveTheBytesOfOneRun(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	files := filesOf(t, f.cascade)
+	whole := newVerifier(t, f.cascade)
+	addAll(t, whole, files)
+	want := reportOf(t, whole)
+	require.Contains(t, want, `"name":"repeated"`)
+	states := settle(t, whole, files)
+	random, seen := rand.New(rand.NewPCG(9, 10)), []byte(nil)
+	for range 5 {
+		merged := whole.Fresh()
+		for _, i := range random.Perm(len(states)) {
+			require.NoError(t, merged.ReadState(bytes.NewReader(states[i])))
+		}
+		require.Equal(t, want, reportOf(t, merged))
+		if seen == nil {
+			seen = stateOf(t, merged)
+		}
+		require.True(t, bytes.Equal(seen, stateOf(t, merged)))
+		again := whole.Fresh()
+		require.NoError(t, again.ReadState(bytes.NewReader(seen)))
+		require.Equal(t, want, reportOf(t, again))
+		left := 0
+		require.NoError(t, again.Tags(func(uint64, uint64, uint64) error { left++; return nil }))
+		require.Equal(t, 3*2+2*batchSize, left, "two slots of three batches, and all of two")
+	}
+}
+
+// TestSharedSlotsMustStay: who settles as if no batch shared a slot counts messages twice. So the test above looks.
+func TestSharedSlotsMustStay(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	files := filesOf(t, f.cascade)
+	whole := newVerifier(t, f.cascade)
+	addAll(t, whole, files)
+	want := reportOf(t, whole)
+	require.NoError(t, whole.Settle(among, func(uint64, uint64) bool { return false }))
+	require.NotEqual(t, want, reportOf(t, whole))
+	require.NotContains(t, reportOf(t, whole), `"name":"repeated"`)
+}
+
+// TestRecordsOfTwoSettlementsDoNotMix: a message that is in both would count twice.
+func TestRecordsOfTwoSettlementsDoNotMix(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	nobody := func(uint64, uint64) bool { return false }
+	state := func(seq uint64, among verifier.Settlement) []byte {
+		v := newVerifier(t, f.cascade)
+		require.NoError(t, v.Add(f.good(t, seq)))
+		if among != (verifier.Settlement{}) {
+			require.NoError(t, v.Settle(among, nobody))
+			require.ErrorContains(t, v.Settle(among, nobody), "couldn't settle batch")
+		}
+		return stateOf(t, v)
+	}
+	require.Error(t, newVerifier(t, f.cascade).Settle(verifier.Settlement{}, nobody))
+	kinds := map[string]verifier.Settlement{"none": {}, "one": among, "other": other}
+	for a, first := range kinds {
+		for b, second := range kinds {
+			t.Run(fmt.Sprintf("%s and %s", a, b), func(t *testing.T) {
+				v := newVerifier(t, f.cascade)
+				require.NoError(t, v.ReadState(bytes.NewReader(state(0, first))))
+				err := v.ReadState(bytes.NewReader(state(1, second)))
+				if a == b {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, "not settled together")
+				}
+			})
+		}
+	}
+	v := newVerifier(t, f.cascade)
+	require.NoError(t, v.ReadState(bytes.NewReader(state(0, among))))
+	require.ErrorContains(t, v.Add(f.good(t, 1)), "not settled together")
+}
