@@ -153,7 +153,7 @@ func Load(path string) (t *task.Task, open *Open, err error) {
 		t, _, err := ParseJSON(in)
 		return t, nil, err
 	}
-	if open, err = parseOpen(in); err != nil {
+	if open, err = ParseOpen(in); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return open.Task, open, nil
@@ -165,7 +165,7 @@ func LoadBundle(path string) (*Open, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the task: %w", err)
 	}
-	open, err := parseOpen(in)
+	open, err := ParseOpen(in)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -174,7 +174,7 @@ func LoadBundle(path string) (*Open, error) {
 
 func isJSON(in []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(in, " \t\r\n"), []byte("{")) }
 
-func parseOpen(in []byte) (*Open, error) {
+func ParseOpen(in []byte) (*Open, error) {
 	b, err := ParseBundle(in)
 	if err != nil {
 		return nil, err

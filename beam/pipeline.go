@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/apache/beam/sdks/v2/go/pkg/beam"
+	"github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem"
+	"github.com/apache/beam/sdks/v2/go/pkg/beam/register"
+
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+func init() {
+	register.DoFn4x1[context.Context, string, func([]byte, []byte), func([]byte, []byte), error](&openFile{})
+	register.Function3x0(findShared)
+	register.DoFn4x1[[]byte, func(*[]byte) bool, func(*[]byte) bool, func([]byte), error](&settleBatch{})
+	register.DoFn3x1[context.Context, int, func(*[]byte) bool, error](&writeState{})
+	register.Emitter1[[]byte]()
+	register.Emitter2[[]byte, []byte]()
+	register.Iter1[[]byte]()
+}
+
+// analyze lays out the pipeline:
+//
+//	paths ─ open ─┬─ (batch, state) ────────────────────────────┬─ settle ─ states ─ write
+//	              └─ (tag, batch) ─ find shared ─ (batch, tag) ─┘
+//
+// A state is what a verifier knows of some files, see docs/SPEC.md, section 14. Every step is a function of what it
+// gets, so a runner may do each as often as it likes.
+func analyze(s beam.Scope, bundle []byte, keys, out string, paths []string) error {
+	if _, err := newVerifier(bundle, nil); err != nil {
+		return err
+	}
+	among := sha256.Sum256([]byte(strings.Join(paths, "\x00")))
+	states, tags := beam.ParDo2(s, &openFile{Bundle: bundle, Keys: keys}, beam.CreateList(s, paths))
+	shared := beam.ParDo(s, findShared, beam.GroupByKey(s, tags))
+	settled := beam.ParDo(s, &settleBatch{Bundle: bundle, Among: among[:]}, beam.CoGroupByKey(s, states, shared))
+	beam.ParDo0(s, &writeState{Bundle: bundle, Out: out}, beam.GroupByKey(s, beam.AddFixedKey(s, settled)))
+	return nil
+}
+
+func newVerifier(bundle []byte, keys *keyfile.HPKE) (*verifier.Verifier, error) {
+	open, err := taskfile.ParseOpen(bundle)
+	if err != nil {
+		return nil, err
+	}
+	return verifier.New(open, keys)
+}
+
+// stateOf is a verifier's state.
+func stateOf(v *verifier.Verifier) ([]byte, error) {
+	var out bytes.Buffer
+	err := v.WriteState(&out)
+	return out.Bytes(), err
+}
+
+// addStates adds states to a verifier.
+func addStates(v *verifier.Verifier, states func(*[]byte) bool) error {
+	for state := []byte(nil); states(&state); {
+		if err := v.ReadState(bytes.NewReader(state)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openFile opens a file with the verifier's keys, which it reads where it runs.
+type openFile struct {
+	Bundle []byte
+	Keys   string
+
+	v *verifier.Verifier
+}
+
+// Setup reads the keys.
+func (f *openFile) Setup() error {
+	keys, err := keyfile.LoadHPKE(f.Keys)
+	if err != nil {
+		return err
+	}
+	f.v, err = newVerifier(f.Bundle, keys)
+	return err
+}
+
+// ProcessElement emits what a file says under the name of its batch, and that name for the tag of each of its slots.
+func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag func([]byte, []byte)) error {
+	in, err := openPath(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	v, batch := f.v.Fresh(), []byte(path)
+	if err := v.AddFile(path, in); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	err = v.Tags(func(epoch, seq, half uint64) error {
+		batch = pair(epoch, seq)
+		tag(pair(epoch, half), batch)
+		return nil
+	})
+	raw, failed := stateOf(v)
+	if err = errors.Join(err, failed); err == nil {
+		state(batch, raw)
+	}
+	return err
+}
+
+// pair is a key of two numbers.
+func pair(a, b uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, a), b)
+}
+
+func openPath(ctx context.Context, path string) (io.ReadCloser, error) {
+	disk, err := filesystem.New(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer disk.Close()
+	return disk.OpenRead(ctx, path)
+}
+
+// findShared emits a tag that several batches have, for each of them.
+func findShared(tag []byte, batches func(*[]byte) bool, emit func([]byte, []byte)) {
+	var all []string
+	for batch := []byte(nil); batches(&batch); {
+		if at, known := slices.BinarySearch(all, string(batch)); !known {
+			all = slices.Insert(all, at, string(batch))
+		}
+	}
+	if len(all) < 2 {
+		return
+	}
+	for _, batch := range all {
+		emit([]byte(batch), tag)
+	}
+}
+
+// settleBatch takes out of a batch the slots that no other has.
+type settleBatch struct {
+	Bundle, Among []byte
+
+	v *verifier.Verifier
+}
+
+// Setup derives the task's claim anew, which may take a second.
+func (f *settleBatch) Setup() (err error) {
+	f.v, err = newVerifier(f.Bundle, nil)
+	return err
+}
+
+// ProcessElement emits the state of all files of a batch, settled.
+func (f *settleBatch) ProcessElement(_ []byte, states, shared func(*[]byte) bool, emit func([]byte)) error {
+	v, tags := f.v.Fresh(), map[[16]byte]bool{}
+	for tag := []byte(nil); shared(&tag); {
+		tags[[16]byte(tag)] = true
+	}
+	if err := addStates(v, states); err != nil {
+		return err
+	}
+	err := v.Settle(verifier.Settlement(f.Among), func(epoch, tag uint64) bool { return tags[[16]byte(pair(epoch, tag))] })
+	if err != nil {
+		return err
+	}
+	state, err := stateOf(v)
+	if err == nil {
+		emit(state)
+	}
+	return err
+}
+
+// writeState brings all together.
+type writeState struct {
+	Bundle []byte
+	Out    string
+}
+
+// ProcessElement writes the state of all files. The file appears whole, or not at all.
+func (f *writeState) ProcessElement(ctx context.Context, _ int, states func(*[]byte) bool) (err error) {
+	v, err := newVerifier(f.Bundle, nil)
+	if err != nil {
+		return err
+	}
+	if err := addStates(v, states); err != nil {
+		return err
+	}
+	disk, err := filesystem.New(ctx, f.Out)
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	part := f.Out + ".part"
+	if err := private(part); err != nil {
+		return err
+	}
+	out, err := disk.OpenWrite(ctx, part)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(v.WriteState(out), out.Close()); err != nil {
+		return err
+	}
+	return filesystem.Rename(ctx, disk, part, f.Out)
+}
+
+// private creates a local file that nobody else may read: a state has messages in it.
+func private(path string) error {
+	if strings.Contains(path, "://") {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}

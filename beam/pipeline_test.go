@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/apache/beam/sdks/v2/go/pkg/beam"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/keyfile"
+)
+
+// TestMain runs the command instead of the tests where a test has started it so.
+func TestMain(m *testing.M) {
+	if os.Getenv("BEAM_COMMAND") != "" {
+		main()
+		return
+	}
+	flag.Parse()
+	beam.Init()
+	os.Exit(m.Run())
+}
+
+// laid is a folder with batch files, and what one verifier of all of them reports.
+type laid struct {
+	bundle, keys, out, glob string
+	want                    string
+	cascade                 *relaytest.Cascade
+}
+
+// lay writes files with every kind of fault among them, several times over in epochs of their own.
+func lay(t *testing.T) *laid {
+	t.Helper()
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(20)})
+	folder := t.TempDir()
+	l := &laid{bundle: filepath.Join(c.Dir, "task0.bundle"), keys: c.VerifierKeys("task0"),
+		out: filepath.Join(folder, "all.state"), glob: filepath.Join(folder, "batches", "*"), cascade: c}
+	require.NoError(t, os.Mkdir(filepath.Dir(l.glob), 0o700))
+	keys, err := keyfile.LoadHPKE(l.keys)
+	require.NoError(t, err)
+	whole, err := verifier.New(c.Open, keys)
+	require.NoError(t, err)
+	for i, raw := range c.Faulty(t) {
+		path := filepath.Join(filepath.Dir(l.glob), relaytest.FileName(i))
+		require.NoError(t, os.WriteFile(path, raw, 0o600))
+		file, err := os.Open(path)
+		require.NoError(t, err)
+		require.NoError(t, whole.AddFile(path, file))
+		require.NoError(t, file.Close())
+	}
+	l.want = report(t, whole)
+	require.Contains(t, l.want, `"name":"repeated"`)
+	return l
+}
+
+func report(t *testing.T, v *verifier.Verifier) string {
+	t.Helper()
+	r, err := v.Report()
+	require.NoError(t, err)
+	line, err := json.Marshal(r)
+	require.NoError(t, err)
+	return string(line)
+}
+
+// merged is the report of the state that a run wrote.
+func (l *laid) merged(t *testing.T) string {
+	t.Helper()
+	info, err := os.Stat(l.out)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, info.Mode().Perm(), "it has messages in it")
+	file, err := os.Open(l.out)
+	require.NoError(t, err)
+	defer file.Close()
+	v, err := verifier.New(l.cascade.Open, nil)
+	require.NoError(t, err)
+	require.NoError(t, v.ReadState(bufio.NewReader(file)))
+	return report(t, v)
+}
+
+// TestAPipelineGivesTheBytesOfOneRun: with faults of every kind among the files, and messages in several of them.
+func TestAPipelineGivesTheBytesOfOneRun(t *testing.T) {
+	l := lay(t)
+	require.NoError(t, run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob}))
+	require.Equal(t, l.want, l.merged(t))
+	state, err := os.ReadFile(l.out)
+	require.NoError(t, err)
+	require.NoError(t, run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob, l.glob}))
+	again, err := os.ReadFile(l.out)
+	require.NoError(t, err)
+	require.Equal(t, state, again)
+}
+
+// TestAKilledRunLeavesNothing: a process that is killed, wherever it stands, leaves no state, or the whole one. The
+// next one gives the bytes of one run.
+func TestAKilledRunLeavesNothing(t *testing.T) {
+	l := lay(t)
+	command := func() *exec.Cmd {
+		c := exec.Command(os.Args[0], "--task", l.bundle, "--keys", l.keys, "--out", l.out, l.glob)
+		c.Env = append(os.Environ(), "BEAM_COMMAND=1")
+		return c
+	}
+	begun := time.Now()
+	out, err := command().CombinedOutput()
+	require.NoError(t, err, string(out))
+	whole := time.Since(begun)
+	require.Equal(t, l.want, l.merged(t))
+	const kills = 12
+	early := 0
+	for i := range kills {
+		require.NoError(t, os.Remove(l.out))
+		c := command()
+		require.NoError(t, c.Start())
+		time.Sleep(whole * time.Duration(i+1) / kills)
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		if _, err := os.Stat(l.out); err == nil {
+			require.Equal(t, l.want, l.merged(t))
+		} else {
+			early++
+			out, err := command().CombinedOutput()
+			require.NoError(t, err, string(out))
+			require.Equal(t, l.want, l.merged(t))
+		}
+	}
+	require.Positive(t, early, "no run was killed before its end")
+}
+
+// TestARunSaysWhatItLacks: a flag, a file, a key.
+func TestARunSaysWhatItLacks(t *testing.T) {
+	l := lay(t)
+	for want, flags := range map[string][3]string{
+		"missing --task": {"", l.keys, l.out}, "missing --keys": {l.bundle, "", l.out},
+		"missing --out": {l.bundle, l.keys, ""}, "no such file": {l.bundle + ".not", l.keys, l.out},
+		"none.keys": {l.bundle, "none.keys", l.out},
+	} {
+		err := run(t.Context(), flags[0], flags[1], flags[2], []string{l.glob})
+		require.ErrorContains(t, err, want)
+		require.NoFileExists(t, l.out)
+	}
+	err := run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob + ".not"})
+	require.ErrorContains(t, err, fmt.Sprintf("no file matches %q", []string{l.glob + ".not"}))
+}
+
+// TestSizes prints what a message costs here and in one verifier: with DOONA_FULL=1, as it takes a minute.
+func TestSizes(t *testing.T) {
+	if os.Getenv("DOONA_FULL") == "" {
+		t.Skip("takes a minute: DOONA_FULL=1, or make test-full PART=beam")
+	}
+	const batches, size = 10, 10_000
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(size)})
+	folder := t.TempDir()
+	bundle, keys, out := filepath.Join(c.Dir, "task0.bundle"), c.VerifierKeys("task0"), filepath.Join(folder, "all.state")
+	var paths []string
+	for seq := range uint64(batches) {
+		raw, err := c.Chain(t, 0, seq, c.Tens(t, 0, size)).Bytes()
+		require.NoError(t, err)
+		paths = append(paths, filepath.Join(folder, relaytest.FileName(int(seq))))
+		require.NoError(t, os.WriteFile(paths[seq], raw, 0o600))
+	}
+	private, err := keyfile.LoadHPKE(keys)
+	require.NoError(t, err)
+	whole, err := verifier.New(c.Open, private)
+	require.NoError(t, err)
+	begun := cpu(t)
+	for _, path := range paths {
+		file, err := os.Open(path)
+		require.NoError(t, err)
+		require.NoError(t, whole.AddFile(path, file))
+		require.NoError(t, file.Close())
+	}
+	want := report(t, whole)
+	alone := cpu(t) - begun
+	begun = cpu(t)
+	require.NoError(t, run(t.Context(), bundle, keys, out, []string{filepath.Join(folder, "*.batch")}))
+	here := cpu(t) - begun
+	l := &laid{out: out, cascade: c}
+	require.Equal(t, want, l.merged(t))
+	info, err := os.Stat(out)
+	require.NoError(t, err)
+	const messages = batches * size
+	t.Logf("%d messages: %v of CPU each here, %v in one verifier; a state of %d bytes", messages, here/messages,
+		alone/messages, info.Size())
+}
+
+// cpu is how much CPU time this process has taken.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
