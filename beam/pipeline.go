@@ -169,7 +169,8 @@ func (f *settleBatch) ProcessElement(_ []byte, states, shared func(*[]byte) bool
 	if err := addStates(v, states); err != nil {
 		return err
 	}
-	err := v.Settle(verifier.Settlement(f.Among), func(epoch, tag uint64) bool { return tags[[16]byte(pair(epoch, tag))] })
+	err := v.Settle(verifier.Settlement(f.Among),
+		func(epoch, tag uint64) bool { return tags[[16]byte(pair(epoch, tag))] })
 	if err != nil {
 		return err
 	}

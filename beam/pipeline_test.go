@@ -38,7 +38,7 @@ type laid struct {
 	cascade                 *relaytest.Cascade
 }
 
-// lay writes files with every kind of fault among them, several times over in epochs of their own.
+// lay writes files with every kind of fault among them.
 func lay(t *testing.T) *laid {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(20)})
@@ -159,7 +159,8 @@ func TestSizes(t *testing.T) {
 	const batches, size = 10, 10_000
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(size)})
 	folder := t.TempDir()
-	bundle, keys, out := filepath.Join(c.Dir, "task0.bundle"), c.VerifierKeys("task0"), filepath.Join(folder, "all.state")
+	bundle, keys, out := filepath.Join(c.Dir, "task0.bundle"), c.VerifierKeys("task0"),
+		filepath.Join(folder, "all.state")
 	var paths []string
 	for seq := range uint64(batches) {
 		raw, err := c.Chain(t, 0, seq, c.Tens(t, 0, size)).Bytes()

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The long forms of the tests, one part or all: accountant, protocols, coverage, audit, order, mutants, crash,
-# setback, world, streams, fuzz, tls, load, size, edge, strings, figures.
+# setback, world, streams, fuzz, tls, load, size, edge, strings, beam, figures.
 # Each part writes docs/results/PART.json: the commit, how long it took and whether it passed, and
 # what it measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size edge strings figures"
+parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size edge strings beam figures"
 [ "${1:-all}" = all ] || parts=$1
 mkdir -p docs/results
 
@@ -54,6 +54,7 @@ run_part() {
       rm "$accounts"
       DOONA_FULL=1 go test -timeout 30m -run 'ADailyVisitor' -v ./shufflerclient
       ;;
+    beam) (cd beam && DOONA_FULL=1 go test -timeout 30m -v .) ;;
     fuzz)
       ./scripts/fuzz.sh "${FUZZTIME:-10m}"
       ./scripts/fuzz-ts.sh "${FUZZSECONDS:-600}"
@@ -76,7 +77,7 @@ run_part() {
       rm "$found" "$costs"
       ;;
     figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
-    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, edge, strings or figures" >&2; exit 2 ;;
+    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, edge, strings, beam or figures" >&2; exit 2 ;;
   esac
 }
 

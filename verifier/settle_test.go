@@ -44,7 +44,8 @@ func settle(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) 
 		for _, one := range of {
 			require.NoError(t, all.ReadState(bytes.NewReader(stateOf(t, one))))
 		}
-		require.NoError(t, all.Settle(among, func(epoch, tag uint64) bool { return len(places[tagOf{epoch, tag}]) > 1 }))
+		require.NoError(t, all.Settle(among,
+			func(epoch, tag uint64) bool { return len(places[tagOf{epoch, tag}]) > 1 }))
 		states = append(states, stateOf(t, all))
 	}
 	return states

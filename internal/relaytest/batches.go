@@ -28,7 +28,8 @@ func (c *Cascade) Tens(t testing.TB, epoch uint64, n int) (out [][]byte) {
 
 // Chain plays two relays by hand on the slots of one batch: what two that collude could do. change, where given,
 // alters what the second one passes on before it signs.
-func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte, change ...func([][]byte) [][]byte) *onion.Batch {
+func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte,
+	change ...func([][]byte) [][]byte) *onion.Batch {
 	t.Helper()
 	in := uint64(len(first))
 	at := onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: 0}
