@@ -88,7 +88,8 @@ func TestAnUnusableReportHasNoEstimate(t *testing.T) {
 	c := newPair(t)
 	v := newVerifier(t, c)
 	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, 2))))
-	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), func(next [][]byte) [][]byte { return relaytest.Spoil(next, 1) })))
+	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2),
+		func(next [][]byte) [][]byte { return relaytest.Spoil(next, 1) })))
 	alone := newVerifier(t, c)
 	lost := func(next [][]byte) [][]byte { return relaytest.Spoil(next, 1) }
 	require.NoError(t, alone.Add(chain(t, c, 0, slots(t, c, 2), lost)))
@@ -186,7 +187,8 @@ func TestTooSmallABatchOverExposesItsClients(t *testing.T) {
 	v := newVerifier(t, c)
 	small := lossy(t, c, 2, slots(t, c, 2), [2]int{2, 0}, 0)
 	require.NoError(t, v.Add(small), "destroyed")
-	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2), func(next [][]byte) [][]byte { return relaytest.Spoil(next, 2) })))
+	require.NoError(t, v.Add(chain(t, c, 1, slots(t, c, 2),
+		func(next [][]byte) [][]byte { return relaytest.Spoil(next, 2) })))
 	r, err := v.Report()
 	require.NoError(t, err)
 	require.Nil(t, r.Ledger.Epsilon)
