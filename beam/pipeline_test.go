@@ -163,7 +163,7 @@ func TestSizes(t *testing.T) {
 		filepath.Join(folder, "all.state")
 	var paths []string
 	for seq := range uint64(batches) {
-		raw, err := c.Chain(t, 0, seq, c.Tens(t, 0, size)).Bytes()
+		raw, err := c.Chain(t, 0, seq, c.Slots(t, 0, make([]uint64, size)...)[0]).Bytes()
 		require.NoError(t, err)
 		paths = append(paths, filepath.Join(folder, relaytest.FileName(int(seq))))
 		require.NoError(t, os.WriteFile(paths[seq], raw, 0o600))

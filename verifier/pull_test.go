@@ -378,7 +378,7 @@ func TestFruitlessTurns(t *testing.T) {
 			for seq := range uint64(40) {
 				p.relay.Serve(t, 0, seq, empty(p, seq))
 			}
-			lanes := [][][]byte{p.Cascade.Tens(t, 1, batchSize)}
+			lanes := [][][]byte{slotsOf(t, p.Cascade, 1, batchSize)}
 			p.relay.Serve(t, 1, 0, p.relay.Batch(t, 1, 0, batchSize, lanes))
 			v, puller := p.start(t)
 			require.NoError(t, puller.Pull(t.Context()))

@@ -188,7 +188,24 @@ func get(t *testing.T, url string) string {
 // slots returns the envelopes' slots of n clients, as the first relay sees them after opening.
 func slots(t *testing.T, c *relaytest.Cascade, n int) [][]byte {
 	t.Helper()
-	return c.Tens(t, 0, n)
+	return slotsOf(t, c, 0, n)
+}
+
+// slotsOf is slots for an epoch.
+func slotsOf(t *testing.T, c *relaytest.Cascade, epoch uint64, n int) [][]byte {
+	t.Helper()
+	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	opener := c.Opener(t, 0, epoch)
+	var out [][]byte
+	for i := range n {
+		r, err := client.Report(epoch, []float64{float64(i % 10)})
+		require.NoError(t, err)
+		envelope, err := opener.OpenEnvelope(r.Body)
+		require.NoError(t, err)
+		out = append(out, envelope.Lanes[0]...)
+	}
+	return out
 }
 
 // chain is [relaytest.Cascade.Chain] in epoch 0.
@@ -347,7 +364,7 @@ func TestTheLedgerAddsUp(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
 	for _, at := range [][2]uint64{{0, 0}, {0, 1}, {1, 0}} {
-		require.NoError(t, v.Add(c.Chain(t, at[0], at[1], c.Tens(t, at[0], batchSize))))
+		require.NoError(t, v.Add(c.Chain(t, at[0], at[1], slotsOf(t, c, at[0], batchSize))))
 	}
 	r, err := v.Report()
 	require.NoError(t, err)

@@ -6,24 +6,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// Tens returns the slots of n clients' reports of numbers below 10, as the first relay sees them after opening.
-func (c *Cascade) Tens(t testing.TB, epoch uint64, n int) (out [][]byte) {
+// few returns the slots of n clients with numbers below 3, as the first relay sees them after opening.
+func (c *Cascade) few(t testing.TB, epoch uint64, n int) [][]byte {
 	t.Helper()
-	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
-	require.NoError(t, err)
-	opener := c.Opener(t, 0, epoch)
-	for i := range n {
-		r, err := client.Report(epoch, []float64{float64(i % 10)})
-		require.NoError(t, err)
-		envelope, err := opener.OpenEnvelope(r.Body)
-		require.NoError(t, err)
-		out = append(out, envelope.Lanes[0]...)
+	values := make([]uint64, n)
+	for i := range values {
+		values[i] = uint64(i % 3)
 	}
-	return out
+	return c.Slots(t, epoch, values...)[0]
 }
 
 // Chain plays two relays by hand on the slots of one batch: what two that collude could do. change, where given,
@@ -57,7 +50,7 @@ func (c *Cascade) Destroyed(t testing.TB, seq, submissions, hop uint64) *onion.B
 	at, in := onion.Context{TaskID: c.Open.ID}, []uint64{submissions}
 	var lanes onion.Lanes
 	if hop > 0 {
-		lanes = onion.Lanes{c.Tens(t, 0, int(submissions))}
+		lanes = onion.Lanes{c.few(t, 0, int(submissions))}
 	}
 	first, err := onion.NewBatch(c.SignKey(t, 0), at, seq, submissions, in, lanes, nil)
 	require.NoError(t, err)
@@ -89,13 +82,13 @@ func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 		require.NoError(t, err)
 		files = append(files, raw)
 	}
-	shared := c.Tens(t, 0, 2)
+	shared := c.few(t, 0, 2)
 	for seq := range uint64(8) {
-		fresh := c.Tens(t, 0, size-2)
+		fresh := c.few(t, 0, size-2)
 		if seq%3 == 1 {
 			fresh = append(fresh, shared...)
 		} else {
-			fresh = append(fresh, c.Tens(t, 0, 2)...)
+			fresh = append(fresh, c.few(t, 0, 2)...)
 		}
 		switch seq {
 		case 1: // withheld, so that its messages count in number 4
@@ -106,7 +99,7 @@ func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 		case 5:
 		case 6:
 			add(c.Chain(t, 0, seq, fresh))
-			add(c.Chain(t, 0, seq, c.Tens(t, 0, size)))
+			add(c.Chain(t, 0, seq, c.few(t, 0, size)))
 		case 7:
 			add(c.Chain(t, 0, seq, fresh))
 			files = append(files, files[len(files)-1], files[len(files)-2][:300])
@@ -115,7 +108,7 @@ func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 		}
 	}
 	add(c.Destroyed(t, 8, 3, 0))
-	add(c.Chain(t, 1, 1, c.Tens(t, 1, size)))
+	add(c.Chain(t, 1, 1, c.few(t, 1, size)))
 	return append(files, []byte("no batch"))
 }
 

@@ -294,10 +294,10 @@ func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 	return body
 }
 
-// Message returns a message of some bytes, at least 8, that holds a number.
+// Message returns a message of some bytes that holds a number: in its first 8 if it has as many, else in all.
 func Message(value, size uint64) task.Message {
-	body := make([]byte, size)
-	binary.BigEndian.PutUint64(body, value)
+	body, number := make([]byte, size), binary.BigEndian.AppendUint64(nil, value)
+	copy(body, number[8-min(size, 8):])
 	return task.Message{Body: body}
 }
 
