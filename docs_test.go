@@ -153,6 +153,36 @@ func TestNamesInDocuments(t *testing.T) {
 	require.Len(t, found, 3)
 }
 
+// TestTheInventoryIsWhole: every store in a visitor's browser is in the data inventory, and every table of a relay there
+// or in the relay's own list of tables.
+func TestTheInventoryIsWhole(t *testing.T) {
+	inventory, err := os.ReadFile("docs/data-inventory.md")
+	require.NoError(t, err)
+	manual, err := os.ReadFile("docs/relay.md")
+	require.NoError(t, err)
+	tables := 0
+	for pattern, create := range map[string]*regexp.Regexp{
+		"relay/internal/store/migrations/*/*.sql": regexp.MustCompile(`CREATE TABLE (\w+)`),
+		"www/sdk/store-indexeddb.ts":              regexp.MustCompile(`(?m)^const \w+ = '(\w+)';$`),
+	} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			for _, m := range create.FindAllStringSubmatch(string(text), -1) {
+				where := string(inventory)
+				if strings.HasSuffix(name, ".sql") {
+					where += string(manual)
+				}
+				assert.Contains(t, where, "`"+m[1]+"`", "%s", name)
+				tables++
+			}
+		}
+	}
+	require.Greater(t, tables, 30)
+}
+
 // TestProtocolsInReadme: README's table has every protocol, the queries it answers, and whether anything
 // remains of a client's privacy if all relays collude.
 func TestProtocolsInReadme(t *testing.T) {
