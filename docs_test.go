@@ -153,8 +153,8 @@ func TestNamesInDocuments(t *testing.T) {
 	require.Len(t, found, 3)
 }
 
-// TestTheInventoryIsWhole: every store in a visitor's browser is in the data inventory, and every table of a relay there
-// or in the relay's own list of tables.
+// TestTheInventoryIsWhole: every store in a visitor's browser is in the data inventory, and every table of a relay
+// there or in the relay's own list of tables.
 func TestTheInventoryIsWhole(t *testing.T) {
 	inventory, err := os.ReadFile("docs/data-inventory.md")
 	require.NoError(t, err)
