@@ -12,7 +12,7 @@ import (
 )
 
 // ofTask are the flags that a given task answers. For a count, --range still says which rows count as yes.
-var ofTask = []string{"query", "bins", "padding", "lanes", "batch", "honest", "epsilon", "delta", "noise",
+var ofTask = []string{"query", "bins", "length", "padding", "lanes", "batch", "honest", "epsilon", "delta", "noise",
 	"local-epsilon"}
 
 // take reads the task of --task, as 'verifier plan' and 'verifier task new' write it, in place of the flags that say
@@ -36,7 +36,7 @@ func (o *options) take(cmd *cobra.Command) error {
 	if len(t.Relays) > 0 {
 		return cli.Usagef("invalid task %s: want a draft, without relays: the demo starts its own", o.task)
 	}
-	o.given, o.query, o.bins, o.batch = t, t.Query, t.Input.Bins, t.Batch.Size
+	o.given, o.query, o.bins, o.length, o.batch = t, t.Query, t.Input.Bins, t.Input.Bins, t.Batch.Size
 	o.honest, o.padding, o.noise = t.Batch.Honest.Float64(), t.Slots.Padding, "clients"
 	o.epsilon, o.delta = t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
 	if t.Slots.Lanes > 1 {

@@ -18,6 +18,7 @@ type options struct {
 	query         task.Query
 	span          string
 	bins          uint64
+	length        uint64
 	padding       task.Padding
 	lanes         uint64
 	users         int
@@ -41,16 +42,19 @@ type options struct {
 func (o *options) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.input, "input", "",
-		"CSV file, may be gzip-compressed (default: the flights that ship with the demo)")
+		"CSV file, may be gzip-compressed, for strings one text in a line (default: flights that ship with the demo, "+
+			"and links to a site's pages that moved)")
 	f.StringVar(&o.column, "column", "",
 		"column name or index (default: delay_minutes of the flights, else the only one)")
 	f.StringVar(&o.task, "task", "",
 		"file of 'verifier plan' or 'verifier task new': what is asked, and how (without it: what the flags say)")
 	f.StringVar((*string)(&o.query), "query", string(task.Mean),
-		"count (of values within the range), mean, sum, histogram, vector (sum) or vectormean")
+		"count (of values within the range), mean, sum, histogram, vector (sum), vectormean, or strings with "+
+			"--headless")
 	f.StringVar(&o.span, "range", "0,180",
 		"LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
 	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 to 1048576")
+	f.Uint64Var(&o.length, "length", 32, "most bytes of a text, for strings, 1 to 128")
 	f.StringVar((*string)(&o.padding), "padding", "",
 		"full or none, where the protocol has a choice (default: its own)")
 	f.Uint64Var(&o.lanes, "lanes", 0,
@@ -112,8 +116,8 @@ func (o *options) validate(cmd *cobra.Command) error {
 		return cli.Usagef("invalid batch %d: want 1 to users (%d): a batch that is not full has to wait for "+
 			"the end of "+
 			"the epoch, and is then destroyed unless relays add noise", o.batch, o.users)
-	case o.query.Info().Shape == task.PerText:
-		return cli.Usagef("invalid query %q: want another, as the demo's inputs are numbers", o.query)
+	case o.isText() && !o.headless:
+		return cli.Usagef("invalid query %q: want it with --headless, as the page asks for numbers", o.query)
 	case o.isVector() && o.input == "":
 		return cli.Usagef("invalid query %q: want it with --input, a file with a column for each coordinate", o.query)
 	}
@@ -134,6 +138,9 @@ func (o *options) refuse(cmd *cobra.Command) error {
 	} else if err == nil {
 		err = cli.Refuse(cmd, "without --noise relays", "local-epsilon")
 	}
+	if err == nil && o.isText() {
+		err = cli.Refuse(cmd, "for strings, whose input has one text in a line", "column")
+	}
 	if err == nil && o.headless {
 		err = cli.Refuse(cmd, "with --headless: no page is served", "listen", "epoch", "www")
 	}
@@ -145,6 +152,9 @@ func (o *options) byRelays() bool { return o.noise == "relays" }
 
 // isVector says whether a client's value is a row of the input and not one number of it.
 func (o *options) isVector() bool { return o.query.Info().Shape == task.PerVector }
+
+// isText says whether a client's value is a text.
+func (o *options) isText() bool { return o.query.Info().Shape == task.PerText }
 
 // pageCoordinates is how long a vector the page has sliders for.
 const pageCoordinates = 12
@@ -160,6 +170,9 @@ func (o *options) checkPage(dim int) error {
 
 // values reads the input, one row per client; more users than rows is a wrong flag.
 func (o *options) values() (rows [][]float64, err error) {
+	if o.isText() {
+		return o.textValues()
+	}
 	if o.isVector() && o.column == "" {
 		rows, err = table.ReadRows(o.input, o.users)
 	} else {
@@ -201,6 +214,9 @@ func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) 
 	}
 	if o.query.Info().Shape == task.PerBin {
 		q.Bins = o.bins
+	}
+	if o.isText() {
+		q.Length = o.length
 	}
 	if o.given != nil {
 		q.Protocol, q.Labels, q.Clip = o.given.Protocol, o.given.Input.Labels, o.given.Input.Clip

@@ -28,6 +28,9 @@ type result struct {
 	Withheld       uint64          `json:"withheld"`
 	ElapsedSeconds float64         `json:"elapsed_seconds"`
 
+	// For strings, in place of the truths above: the frequent texts, and all that are listed.
+	TrueTexts []trueText `json:"true_texts,omitempty"`
+
 	// With --nobody-honest: what an attacker sees of one client, by whose noise hides it.
 	Sights []*sight `json:"sights,omitempty"`
 }
@@ -100,6 +103,10 @@ func (l *road) finish(ctx context.Context, o *options, rows, values [][]float64,
 		r.Withheld += r.MessagesSent - report.MessagesSent
 	}
 	released := full * l.open.Batch.Size
+	if o.isText() {
+		r.TrueTexts = compareTexts(report.Texts, values[:released])
+		return r, nil
+	}
 	if r.Truth, err = truth(l.open.Task, values[:released]); err != nil {
 		return nil, err
 	}
@@ -192,6 +199,11 @@ func (r *result) print(w io.Writer) error {
 	}
 	if r.Estimate != nil {
 		if err := r.compare(w); err != nil {
+			return err
+		}
+	}
+	if r.Texts != nil {
+		if err := r.printTexts(w); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/doona-dp/doona/internal/cli"
+	texts "github.com/doona-dp/doona/protocols/strings"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// sitemap is the demo's site for texts: the addresses of this project's documents and packages, one in a line.
+//
+//go:embed sitemap.txt
+var sitemap string
+
+// Of the visitors who find no page, this share follows a link to where one was before the site was built anew, by
+// Zipf's law, and the others mistype an address, each in a way of their own.
+const followsOld = .6
+
+// brokenLinks returns the addresses at which so many visitors found no page, the same in every run.
+func brokenLinks(visitors int) []string {
+	pages, random := strings.Fields(sitemap), rand.New(rand.NewPCG(3, 4))
+	var zipf []float64 // Running sums.
+	sum := 0.0
+	for i := range pages {
+		sum += 1 / float64(i+1)
+		zipf = append(zipf, sum)
+	}
+	out := make([]string, visitors)
+	for i := range out {
+		if random.Float64() >= followsOld {
+			page := []byte(pages[random.IntN(len(pages))])
+			page[1+random.IntN(len(page)-1)] = byte('a' + random.IntN(26))
+			out[i] = fmt.Sprintf("%s%d", page, random.IntN(1000))
+			continue
+		}
+		at, _ := slices.BinarySearch(zipf, random.Float64()*sum)
+		out[i] = formerly(pages[at])
+	}
+	return out
+}
+
+// formerly returns the address of a page before: documents were of HTML, and packages were files.
+func formerly(page string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(page, ".md"), "/") + ".html"
+}
+
+// textValues reads the texts of clients: lines of a file, or links that are broken.
+func (o *options) textValues() (rows [][]float64, err error) {
+	lines := brokenLinks(o.users)
+	if o.input != "" {
+		raw, err := os.ReadFile(o.input)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read the texts: %w", err)
+		}
+		lines = strings.Split(strings.TrimSuffix(string(raw), "\n"), "\n")
+	}
+	if len(lines) < o.users {
+		return nil, cli.Usagef("invalid users %d: want at most %d, the lines of the input", o.users, len(lines))
+	}
+	for _, line := range lines[:o.users] {
+		rows = append(rows, texts.Value(line))
+	}
+	return rows, nil
+}
+
+// trueText is what only a simulation knows: how many clients have a text, and whether it was listed.
+type trueText struct {
+	Text     string      `json:"text"`
+	Clients  int         `json:"clients"`
+	Listed   bool        `json:"listed"`
+	Interval *[2]float64 `json:"interval"` // Null where it is not.
+}
+
+// compareTexts returns the frequent texts of clients, and all that are listed, by falling number of clients.
+func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
+	if found == nil {
+		return nil
+	}
+	held := map[string]int{}
+	for _, value := range values {
+		text := make([]byte, len(value))
+		for i, c := range value {
+			text[i] = byte(c)
+		}
+		held[string(text)]++
+	}
+	listed := map[string]verifier.TextCount{}
+	for _, c := range found.List {
+		listed[c.Text] = c
+		if held[c.Text] == 0 {
+			out = append(out, trueText{c.Text, 0, true, &c.Interval})
+		}
+	}
+	for text, n := range held {
+		if c, ok := listed[text]; ok {
+			out = append(out, trueText{text, n, true, &c.Interval})
+		} else if float64(n) >= found.FoundDownTo {
+			out = append(out, trueText{Text: text, Clients: n})
+		}
+	}
+	slices.SortFunc(out, func(a, b trueText) int {
+		if a.Clients != b.Clients {
+			return b.Clients - a.Clients
+		}
+		return strings.Compare(a.Text, b.Text)
+	})
+	return out
+}
+
+// printTexts sets the list against the truth.
+func (r *result) printTexts(w io.Writer) error {
+	fmt.Fprint(w, "\nThe truth, which no party of a deployment knows:\n\n")
+	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tab, "text\tclients\tinterval")
+	inside, missed, wrong := 0, 0, 0
+	for _, c := range r.TrueTexts {
+		interval := "not listed"
+		switch {
+		case c.Interval == nil:
+			missed++
+		case c.Clients == 0:
+			wrong++
+		case c.Interval[0] <= float64(c.Clients) && float64(c.Clients) <= c.Interval[1]:
+			inside++
+		}
+		if c.Interval != nil {
+			interval = fmt.Sprintf("%.0f to %.0f", c.Interval[0], c.Interval[1])
+		}
+		fmt.Fprintf(tab, "%q\t%d\t%s\n", c.Text, c.Clients, interval)
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	listed := len(r.Texts.List)
+	_, err := fmt.Fprintf(w, "\n%d texts are listed, %d of them nobody's; %d of the intervals hold the truth. %d "+
+		"frequent "+
+		"ones are not listed. %d clients took %.1f s.\n", listed, wrong, inside, missed, r.Reports, r.ElapsedSeconds)
+	return err
+}
