@@ -103,6 +103,27 @@ func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*O
 	return out, nil
 }
 
+// Batches draws batches as [Trial.Run] does, one after the other, and hands on what a verifier has of each.
+func (tr Trial) Batches(t *task.Task, m protocols.Mechanism, values [][]float64,
+	visit func(protocols.Aggregate)) error {
+	b, err := tr.newBatches(t, m, values)
+	if err != nil {
+		return err
+	}
+	src := randomizer.NewSource()
+	for range tr.Repeats {
+		d, err := b.next(src, false)
+		if err != nil {
+			return err
+		}
+		visit(d.aggregate)
+		if tr.Progress != nil {
+			tr.Progress()
+		}
+	}
+	return nil
+}
+
 // sampler is a mechanism whose clients report a sample of their coordinates.
 type sampler interface {
 	// Split returns the two parts of the variance that one client's value adds to the estimated total:

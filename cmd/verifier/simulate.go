@@ -91,6 +91,10 @@ With --malicious F the last F clients attack, and bias and variance show what th
   one-coordinate  all their messages on one bin or coordinate
   drop-noise      their values, without the noise that the others count on
 
+Of a task for strings the input has one text in a line. Each batch is searched as the verifier would, and
+the texts that are frequent or were listed are printed: their clients, in how many batches they were
+listed, the mean of their counts, and how many of the intervals held the truth.
+
 With --fast the aggregate of the honest clients is drawn from its own distribution, without their
 messages, where the protocol has a simple one. --central simulates the discrete Laplace mechanism of
 a trusted curator instead of the task's protocol: the least error to hope for at the same epsilon.
@@ -112,7 +116,7 @@ intervals or 99.8 % of the 99.9 % intervals.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.task, "task", "", "task: a JSON document or a signed bundle")
 	flags.StringVar(&f.input, "input", worst,
-		"CSV file (may be gzip), or 'worst': a full batch of the worst-case value")
+		"CSV file (may be gzip), or 'worst': a full batch of the worst-case value; for strings a file of lines")
 	flags.StringVar(&f.column, "column", "",
 		"column name or index from 0 (default: the only one); vectors take all columns, and not this flag")
 	flags.IntVar(&f.options.Repeats, "repeat", 1, "repetitions, 1 or more")
@@ -139,7 +143,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if t.Query.Info().Shape == task.PerText {
-		return invalid.Field("query", "strings", "another to simulate: its cells are in the table of --table")
+		return f.simulateTexts(cmd, t)
 	}
 	if err := t.Input.CheckEntries(); err != nil {
 		return err

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	texts "github.com/doona-dp/doona/protocols/strings"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// textSimulation is what `verifier simulate --json` prints of a task for strings.
+type textSimulation struct {
+	Texts []simulatedText `json:"texts"` // That are frequent, or were listed: by falling number of clients.
+	// How many clients a text must have to be listed in about 98 of 100 batches, on average over the batches.
+	FoundDownTo float64 `json:"found_down_to"`
+	False       int     `json:"false_texts"` // Listed texts that nobody has, over all batches.
+	Coverage    float64 `json:"coverage"`    // Share of the 95 % intervals of listed texts that held the truth.
+	Users       int     `json:"users"`
+	Repeats     int     `json:"repeats"`
+	Fast        bool    `json:"fast"`
+	Malicious   int     `json:"malicious"`
+	Attack      string  `json:"attack,omitempty"`
+	Unchecked   doubts  `json:"unchecked,omitempty"` // What would have been refused.
+}
+
+// simulatedText is one text over all batches.
+type simulatedText struct {
+	Text    string  `json:"text"`
+	Clients int     `json:"clients"`
+	Listed  int     `json:"listed"`  // In so many batches.
+	Mean    float64 `json:"mean"`    // Of its counts there.
+	Covered int     `json:"covered"` // Intervals that held the truth.
+}
+
+// simulateTexts searches batches of a task for strings.
+func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
+	if err := cli.Refuse(cmd, "for query strings", "column", "central"); err != nil {
+		return err
+	}
+	if f.input == worst {
+		return cli.Usagef("invalid input %s: want a file of texts, one in a line, for query strings", worst)
+	}
+	m, err := registry.Open(t)
+	if err != nil {
+		return err
+	}
+	lines, err := readLines(f.input)
+	if err != nil {
+		return err
+	}
+	values, length := make([][]float64, len(lines)), int(t.Input.Bins)
+	for i, line := range lines {
+		values[i] = texts.Value(line)
+		lines[i] = cutAt(line, length)
+	}
+	doubts := doubt(t, m, uint64(len(values)))
+	if err := doubts.refuse(f.unchecked); err != nil {
+		return err
+	}
+	tally := newTally(lines)
+	bar := cli.Progress("searching", f.options.Repeats)
+	f.options.Progress = func() { bar.Add(1) }
+	if err := f.options.Batches(t, m, values, tally.add); err != nil {
+		return flagError(err)
+	}
+	out := tally.result(f.options.Repeats)
+	out.Fast, out.Malicious, out.Unchecked = f.options.Fast, f.options.Malicious, doubts
+	if out.Malicious > 0 {
+		out.Attack = f.options.Attack
+	}
+	return cli.Print(cmd, out, func(w io.Writer) error { return out.print(w, t) })
+}
+
+// cutAt returns a text as clients report it: cut after the last character that ends within so many bytes.
+func cutAt(text string, length int) string {
+	if len(text) <= length {
+		return text
+	}
+	end := 0
+	for i, c := range text {
+		if i+len(string(c)) > length {
+			break
+		}
+		end = i + len(string(c))
+	}
+	return text[:end]
+}
+
+// textTally counts what searches find.
+type textTally struct {
+	held                  map[string]int
+	seen                  map[string]*simulatedText
+	intervals, wrong, all int
+	down                  float64
+}
+
+func newTally(lines []string) *textTally {
+	t := &textTally{held: map[string]int{}, seen: map[string]*simulatedText{}, all: len(lines)}
+	for _, line := range lines {
+		t.held[line]++
+	}
+	return t
+}
+
+// add searches one batch.
+func (t *textTally) add(batch protocols.Aggregate) {
+	found := batch.(*texts.Aggregate).Find(verifier.Confidence)
+	t.down += found.Least
+	for _, c := range found.Texts {
+		s := t.seen[c.Text]
+		if s == nil {
+			s = &simulatedText{Text: c.Text, Clients: t.held[c.Text]}
+			t.seen[c.Text] = s
+		}
+		s.Listed++
+		s.Mean += (c.Clients - s.Mean) / float64(s.Listed)
+		t.intervals++
+		if s.Clients == 0 {
+			t.wrong++
+		}
+		if c.Lo <= float64(s.Clients) && float64(s.Clients) <= c.Hi {
+			s.Covered++
+		}
+	}
+}
+
+// result returns what batches came to: with texts that none listed and that are as frequent as those mostly listed.
+func (t *textTally) result(batches int) *textSimulation {
+	out := &textSimulation{Texts: []simulatedText{}, FoundDownTo: t.down / float64(batches), False: t.wrong,
+		Users: t.all, Repeats: batches}
+	covered := 0
+	for _, s := range t.seen {
+		out.Texts = append(out.Texts, *s)
+		covered += s.Covered
+	}
+	for text, n := range t.held {
+		if t.seen[text] == nil && float64(n) >= out.FoundDownTo {
+			out.Texts = append(out.Texts, simulatedText{Text: text, Clients: n})
+		}
+	}
+	slices.SortFunc(out.Texts, func(a, b simulatedText) int {
+		if a.Clients != b.Clients {
+			return b.Clients - a.Clients
+		}
+		return strings.Compare(a.Text, b.Text)
+	})
+	if t.intervals > 0 {
+		out.Coverage = float64(covered) / float64(t.intervals)
+	}
+	return out
+}
+
+func (s *textSimulation) print(w io.Writer, t *task.Task) error {
+	fmt.Fprintf(w, "strings of %d clients, (%s, %s)-DP, %d batches\n", s.Users, t.Claim.Epsilon, t.Claim.Delta,
+		s.Repeats)
+	s.Unchecked.print(w)
+	if s.Malicious > 0 {
+		fmt.Fprintf(w, "of them %d malicious (%s); the clients of a text are as if they were honest\n", s.Malicious,
+			s.Attack)
+	}
+	fmt.Fprintln(w)
+	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tab, "text\tclients\tlisted\tmean count\tintervals right")
+	for _, x := range s.Texts {
+		fmt.Fprintf(tab, "%q\t%d\t%d of %d\t%.0f\t%d\n", x.Text, x.Clients, x.Listed, s.Repeats, x.Mean, x.Covered)
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nfound down to about %.0f clients; the truth was in %.1f %% of the 95 %% intervals; "+
+		"%d times "+
+		"a text was listed that nobody has\n", s.FoundDownTo, 100*s.Coverage, s.False)
+	return err
+}
