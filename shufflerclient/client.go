@@ -253,7 +253,8 @@ type Report struct {
 
 // Report randomizes a value for an epoch and seals it. Call it once per client and epoch and keep
 // what it returns: a second draw for the same value would weaken the guarantee. A value outside
-// the task's domain is an error about "value", and costs nothing.
+// the task's domain is an error about "value", and costs nothing. Of a task for strings the value is what
+// protocols/strings.Value makes of a text in Unicode normal form C.
 func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	lanes, err := c.draw(value)
 	if err != nil {

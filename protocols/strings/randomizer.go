@@ -56,8 +56,10 @@ func (m *Mechanism) read(lane int, message []byte) (uint64, error) {
 	return y, nil
 }
 
-// Value returns a text as the numbers that [Mechanism.Randomize] takes: its bytes. It must be in Unicode normal form
-// C: who reads texts from people normalizes them.
+// Value returns a text as the numbers that [Mechanism.Randomize] and shufflerclient.Client.Report take: its bytes. It
+// must be in Unicode normal form C, else one word counts as two: whoever reads texts from people normalizes them first
+// (norm.NFC of golang.org/x/text), and cuts off what names a person, such as the query of an address: texts that many
+// clients have are published.
 func Value(text string) []float64 {
 	out := make([]float64, len(text))
 	for i := range len(text) {

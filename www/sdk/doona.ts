@@ -98,6 +98,9 @@ export class Doona {
    * every client in every epoch, with "nothing happened" as a value: that a client reports is
    * visible to the first relay.
    *
+   * A text is brought to Unicode normal form C and cut at a character. Cut off yourself what names a person, such
+   * as the query and fragment of a URL, ids, names and e-mail addresses: a text that many visitors have is published.
+   *
    * The value is randomized once: a further call in the same epoch, in any tab, sends the same
    * bytes again if they have not been delivered, and otherwise nothing. The report leaves within
    * `spread` and the epoch, or when the page is hidden before. Aborting stops the waiting; a sealed
