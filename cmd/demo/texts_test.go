@@ -18,8 +18,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTextsOverTheRoad: texts go through two relays, each of which adds its pool, to a list. In the long form of 100,000
-// clients, of whom 200 are visitors in Chromium, frequent texts are listed and nobody's are not.
+// TestTextsOverTheRoad: texts go through two relays, each of which adds its pool, to a list. In the long form of
+// 100,000 clients, of whom 200 are visitors in Chromium, frequent texts are listed and nobody's are not.
 func TestTextsOverTheRoad(t *testing.T) {
 	full, figures := os.Getenv("DOONA_FULL") != "", os.Getenv("DOONA_FIGURES")
 	clients, visitors := 1000, 0
