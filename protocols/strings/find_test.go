@@ -65,13 +65,12 @@ var settings = []setting{
 	{Name: "24 characters, 30 prefixes", Users: 1e5, PerClient: .9, Share: .004, Planted: 20, Length: 24,
 		Alphabet: alphabet40, Heads: 5, Prefixes: 30, Least: .95, Runs: 100},
 	{Name: "just found", Users: 1e4, PerClient: 1.1, Share: .0185, Planted: 10, Length: 8, Runs: 200},
-	{Name: "mostly not found", Users: 1e4, PerClient: 1.1, Share: .0165, Planted: 10, Length: 8, Runs: 200},
-	{Name: "all unique", Users: 1e4, PerClient: 1.1, Length: 8, Runs: 400},
-	{Name: "all unique, 100,000", Users: 1e5, PerClient: .9, Length: 8, Runs: 200},
+	{Name: "all unique", Users: 1e4, PerClient: 1.1, Length: 8, Runs: 200},
+	{Name: "all unique, 100,000", Users: 1e5, PerClient: .9, Length: 8, Runs: 30},
 	{Name: "all unique, 30 prefixes", Users: 1e4, PerClient: 1.1, Length: 24, Alphabet: alphabet40, Prefixes: 30,
 		Runs: 200},
 	{Name: "all unique, 30 prefixes, 100,000", Users: 1e5, PerClient: .9, Length: 24, Alphabet: alphabet40,
-		Prefixes: 30, Runs: 100},
+		Prefixes: 30, Runs: 30},
 	{Name: "heads alone", Users: 1e4, PerClient: 1.1, Length: 8, Heads: 5, Runs: 200},
 	{Name: "malicious, all tables", Users: 1e4, PerClient: 1.1, Length: 8, Heads: 5, Malicious: 100,
 		Plot: plotTables, Runs: 200},
@@ -178,7 +177,7 @@ func TestFind(t *testing.T) {
 		all.Found += o.Found
 		all.Covered += o.Covered
 	}
-	if full {
+	if full && all.Found > 0 {
 		slack := 5 * math.Sqrt(.95*.05/float64(all.Found)) // Fails once in 10⁶ runs of those that hold.
 		require.InDelta(t, .9525, float64(all.Covered)/float64(all.Found), .0075+slack)
 	}

@@ -1,5 +1,5 @@
-// Visitors in Chromium, each with a profile and a network of its own, who report one text: visitors.mjs FILE, where FILE
-// holds {site, relay, task, owner, texts}. Prints how many receipts they have. cmd/demo's test runs it.
+// Visitors in Chromium, each with a profile and a network of its own, who report one text: visitors.mjs FILE, where
+// FILE holds {site, relay, task, owner, texts}. Prints how many receipts they have. cmd/demo's test runs it.
 import { readFile } from 'node:fs/promises';
 
 import { launch } from './harness.mjs';
