@@ -37,14 +37,11 @@ const (
 
 // Copies returns the law of so many independent copies of the law.
 func (l *Law) Copies(times uint64) (*Law, error) {
-	if times < 1 || times > maxCopies/l.copies {
-		return nil, invalid.Field("copies", decimal.Format(float64(times), -1),
-			"1 to "+decimal.Format(float64(maxCopies/l.copies), -1))
-	}
 	many := *l
-	many.copies *= times
-	if !(many.excess() <= 1) {
-		return nil, invalid.Field("copies", decimal.Format(float64(times), -1), "fewer, of a law that is rounded up")
+	many.copies *= min(times, maxCopies) // No product exceeds 64 bits.
+	if times < 1 || many.copies > maxCopies || times > maxCopies || !(many.excess() <= 1) {
+		return nil, invalid.Field("copies", decimal.Format(float64(times), -1),
+			"at least 1, and no more than a law has room for, which is rounded up")
 	}
 	return &many, nil
 }

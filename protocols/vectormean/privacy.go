@@ -44,8 +44,8 @@ type dominated struct{ rate, null, missed float64 }
 // Much noise needs next to no missed, and little noise has most of its δ there.
 type curve struct {
 	m       *Mechanism
-	levels  []dominated     // The most missed first, each a quarter of the one before.
-	moments map[int]float64 // Of [curve.moment].
+	levels  []dominated // The most missed first, each a quarter of the one before.
+	moments []float64   // Of [curve.moment], 0 where not known yet.
 }
 
 // quarters is how often missed is quartered: to 2⁻⁶⁰, which is as small as what laws may cut off.
@@ -61,7 +61,7 @@ const (
 // curve returns the bound of the mechanism's noise. It has no levels where there is more noise than anybody needs, and
 // than can be summed up in memory. A client's own noise is among that of the n_min: it does not depend on the vector.
 func (m *Mechanism) curve() *curve {
-	c, n := &curve{m: m, moments: map[int]float64{}}, m.task.Batch.Min
+	c, n := &curve{m: m, moments: make([]float64, 2*momentSteps+2)}, m.task.Batch.Min
 	if float64(n)*max(m.noise.variance(), m.null.variance()) > compose.MaxVariance {
 		return c
 	}
@@ -182,14 +182,17 @@ func lowest(f func(float64) float64, lo, hi float64) float64 {
 	return (lo + hi) / 2
 }
 
-// momentStep is the ratio of the a at which [curve.moment] evaluates.
-const momentStep = 1.1
+// The a at which [curve.moment] evaluates are powers of momentStep, up to this one and its inverse: 10⁻⁹⁹ to 10⁹⁹.
+const (
+	momentStep  = 1.1
+	momentSteps = 2400
+)
 
 // moment bounds ln E[e^{a‖x‖²}] over all vectors of norm at most s: by the chord between two a at which it is evaluated
 // once for all ε, as the largest of some logarithms of moments is convex in a.
 func (c *curve) moment(a float64) float64 {
 	at := math.Floor(math.Log(a) / math.Log(momentStep))
-	if !(math.Abs(at) < 1e4) { // There is no slope.
+	if !(math.Abs(at) <= momentSteps) { // There is no slope.
 		return math.NaN()
 	}
 	low, high := math.Pow(momentStep, at), math.Pow(momentStep, at+1)
@@ -198,12 +201,11 @@ func (c *curve) moment(a float64) float64 {
 }
 
 func (c *curve) momentAt(at int, a float64) float64 {
-	bound, known := c.moments[at]
-	if !known {
-		bound = c.m.roundingMoment(a, c.m.square())
-		c.moments[at] = bound
+	known := &c.moments[at+momentSteps]
+	if *known == 0 {
+		*known = c.m.roundingMoment(a, c.m.square())
 	}
-	return bound
+	return *known
 }
 
 // roundingMoment bounds ln E[e^{a‖x‖²}] over all vectors t of squared norm at most square, x being t

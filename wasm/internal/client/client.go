@@ -64,11 +64,12 @@ func (c *Client) TotalEpsilon() float64 {
 	if total := c.task.Claim.Total; !total.IsZero() {
 		return total.Epsilon.Value()
 	}
-	spent, err := protocols.Together(c.task, c.law, c.task.Epochs.Count)
+	added := protocols.Added(c.task.Claim, c.task.Epochs.Count)
+	eps, err := protocols.Within(c.task, c.law, c.task.Epochs.Count, added.Delta)
 	if err != nil { // No law: the claims add up.
-		return protocols.Added(c.task.Claim, c.task.Epochs.Count).Epsilon
+		return added.Epsilon
 	}
-	return spent.Epsilon
+	return eps
 }
 
 // EpsilonWithin returns the ε of a number of epochs together at a δ ([protocols.Within]); +Inf if there is none.

@@ -1,0 +1,142 @@
+package wasm_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/andybalholm/brotli"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wasm"
+)
+
+// budgets are the functions of doona.wasm that are there for what epochs cost together and for streams; what only they
+// call is not linked without them. The composition that a total of relays' noise takes stays, as it was there before.
+var budgets = map[string][]string{
+	"protocols/total.go":              {"CheckTotal"},
+	"protocols/within.go":             {"Within"},
+	"protocols/krr.go":                {"KRR.Law"},
+	"protocols/augmented/privacy.go":  {"Mechanism.Law"},
+	"protocols/correlated/privacy.go": {"Mechanism.Law"},
+	"protocols/rappor/privacy.go":     {"Mechanism.Law"},
+	"protocols/splitmix/privacy.go":   {"Mechanism.Law"},
+	"protocols/strings/privacy.go":    {"Mechanism.Law"},
+	"protocols/vectormean/privacy.go": {"Mechanism.Law"},
+	"protocols/vectorsum/privacy.go":  {"Mechanism.Law", "composed.law"},
+	"protocols/histogram/privacy.go":  {"Mechanism.Law"},
+	"protocols/realsum/privacy.go":    {"Mechanism.Law"},
+	"protocols/vectorgrid/privacy.go": {"Mechanism.Law"},
+	"wasm/internal/client/client.go":  {"Client.TotalEpsilon", "Client.EpsilonWithin"},
+	"wire/task/stream.go":             {"Task.validateStream", "writer.stream", "reader.stream"},
+}
+
+// mostForBudgets is how many bytes of the module, after brotli, budgets and streams may take.
+const mostForBudgets = 15_000
+
+// TestBudgetsAreSmall: what the functions of [budgets] add to the module, after brotli. It prints the figures of
+// docs/wasm.md.
+func TestBudgetsAreSmall(t *testing.T) {
+	if os.Getenv("DOONA_FULL") == "" {
+		t.Skip("builds the module again: DOONA_FULL=1")
+	}
+	replace := map[string]string{}
+	dir := t.TempDir()
+	for name, functions := range budgets {
+		file, err := filepath.Abs(filepath.Join("..", name))
+		require.NoError(t, err)
+		replace[file] = filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
+		require.NoError(t, os.WriteFile(replace[file], withoutBodies(t, file, functions), 0o600))
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	list, module := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "module.wasm")
+	require.NoError(t, os.WriteFile(list, overlay, 0o600))
+	require.NoError(t, wasm.BuildOver(t.Context(), list, module))
+	without, err := os.ReadFile(module)
+	require.NoError(t, err)
+	with, least := brotlied(t, built(t, wasm.Browser)), brotlied(t, without)
+	t.Logf("with %d, without %d: %d bytes", with, least, with-least)
+	require.Greater(t, with-least, 1000)
+	require.LessOrEqual(t, with-least, mostForBudgets)
+}
+
+func brotlied(t *testing.T, module []byte) int {
+	t.Helper()
+	var out bytes.Buffer
+	w := brotli.NewWriterLevel(&out, brotli.BestCompression)
+	_, err := w.Write(module)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Len()
+}
+
+// withoutBodies returns a file in which some functions return zeros at once.
+func withoutBodies(t *testing.T, file string, functions []string) []byte {
+	t.Helper()
+	set := token.NewFileSet()
+	parsed, err := parser.ParseFile(set, file, nil, 0)
+	require.NoError(t, err)
+	for _, want := range functions {
+		emptied := 0
+		for _, decl := range parsed.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && nameOf(f) == want {
+				emptied++
+				f.Body = zeros(f)
+			}
+		}
+		require.Equal(t, 1, emptied, "%s: %s", file, want)
+	}
+	used := map[string]bool{}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok {
+				used[x.Name] = true
+			}
+		}
+		return true
+	})
+	for _, spec := range parsed.Imports {
+		if spec.Name == nil && !used[path.Base(strings.Trim(spec.Path.Value, `"`))] {
+			spec.Name = ast.NewIdent("_")
+		}
+	}
+	var out bytes.Buffer
+	require.NoError(t, format.Node(&out, set, parsed))
+	return out.Bytes()
+}
+
+func nameOf(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return f.Name.Name
+	}
+	of := f.Recv.List[0].Type
+	if star, ok := of.(*ast.StarExpr); ok {
+		of = star.X
+	}
+	return fmt.Sprint(of) + "." + f.Name.Name
+}
+
+// zeros returns the body of a function that returns zeros.
+func zeros(f *ast.FuncDecl) *ast.BlockStmt {
+	result := &ast.ReturnStmt{}
+	if f.Type.Results == nil {
+		return &ast.BlockStmt{List: []ast.Stmt{result}}
+	}
+	for _, field := range f.Type.Results.List {
+		for range max(1, len(field.Names)) {
+			call := &ast.CallExpr{Fun: ast.NewIdent("new"), Args: []ast.Expr{field.Type}}
+			result.Results = append(result.Results, &ast.StarExpr{X: call})
+		}
+	}
+	return &ast.BlockStmt{List: []ast.Stmt{result}}
+}
