@@ -1,6 +1,7 @@
 package strings
 
 import (
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -86,13 +87,8 @@ func (m *Mechanism) text(value []float64) ([]byte, error) {
 // pad cuts a text after the last character that ends within L bytes, and fills up with zeros. What is not UTF-8 or
 // has a zero byte is an error.
 func (p plan) pad(text []byte) ([]byte, error) {
-	for _, c := range text {
-		if c == 0 {
-			return nil, invalid.Field("value", "a text with a zero byte", "a text without one")
-		}
-	}
-	if !utf8.Valid(text) {
-		return nil, invalid.Field("value", "bytes that are no text", "a text in UTF-8")
+	if slices.Contains(text, 0) || !utf8.Valid(text) {
+		return nil, invalid.Field("value", "bytes that are no text", "a text in UTF-8, without zero bytes")
 	}
 	end := min(len(text), p.length)
 	for end < len(text) && end > 0 && !utf8.RuneStart(text[end]) {

@@ -108,27 +108,21 @@ func checkQuery(t *task.Task) error {
 // planOf reads the parameters of the tables.
 func planOf(t *task.Task) (p plan, err error) {
 	p.length = int(t.Input.Bins)
-	levels, checks := uint64(0), uint64(0)
-	for _, number := range []struct {
-		key      string
-		least    uint64
-		most     uint64
-		received *uint64
-	}{
-		{"b", leastB, maxCells, &p.b}, {"checks", 1, maxChecks, &checks},
-		{"levels", 1, mostLevels(t.Input.Bins), &levels},
-	} {
-		v, _ := t.Param(number.key)
-		if v.Den != 1 || v.Num < int64(number.least) || uint64(v.Num) > number.most {
-			return p, invalid.Field("params."+number.key, v.String(), "a whole number from "+
-				strconv.FormatUint(number.least, 10)+" to "+strconv.FormatUint(number.most, 10))
-		}
-		*number.received = uint64(v.Num)
+	if p.b, err = protocols.WholeParam(t, "b", leastB, maxCells); err != nil {
+		return p, err
+	}
+	levels, err := protocols.WholeParam(t, "levels", 1, mostLevels(t.Input.Bins))
+	if err != nil {
+		return p, err
+	}
+	checks, err := protocols.WholeParam(t, "checks", 1, maxChecks)
+	if err != nil {
+		return p, err
 	}
 	p.levels, p.checks = int(levels), int(checks)
 	if cells := p.cells(); cells > maxCells {
-		return p, invalid.Field("params.b", strconv.FormatUint(p.b, 10), "at most "+strconv.Itoa(maxCells)+
-			" cells in all tables together, not "+strconv.FormatUint(cells, 10))
+		return p, invalid.Field("params.b", strconv.FormatUint(p.b, 10), "at most 2^22 cells in all tables, not "+
+			strconv.FormatUint(cells, 10))
 	}
 	return p, nil
 }
