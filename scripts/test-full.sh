@@ -69,12 +69,15 @@ run_part() {
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
     strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
-      local found costs
-      found=${ROWS:-$(mktemp)} costs=$(mktemp)
+      local found costs road
+      found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)
       DOONA_FULL=1 DOONA_FIGURES="$costs" go test -timeout 30m -run 'FindCost$' -v ./protocols/strings
       DOONA_FULL=1 DOONA_FIGURES="$found" go test -timeout 180m -run 'Find$' -v ./protocols/strings
-      printf '{"settings": %s, "costs": %s}' "$(cat "$found")" "$(cat "$costs")" >"$figures"
-      rm "$found" "$costs"
+      CHROMIUM="$(./www/setup.sh)" && export CHROMIUM
+      go run ./www/build
+      DOONA_FULL=1 DOONA_FIGURES="$road" go test -timeout 60m -run TextsOverTheRoad -v ./cmd/demo
+      printf '{"settings": %s, "costs": %s, "road": %s}' "$(cat "$found")" "$(cat "$costs")" "$(cat "$road")" >"$figures"
+      rm "$found" "$costs" "$road"
       ;;
     figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
     *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, edge, strings, beam or figures" >&2; exit 2 ;;
