@@ -68,8 +68,11 @@ func expectedMessages(m protocols.Mechanism) (float64, error) {
 	return float64(sent) / draws, nil
 }
 
-// meanDummies returns the mean number of dummies of a relay for a batch.
-func meanDummies(t *task.Task) (float64, error) {
+// Dummies returns the mean number of dummies of a relay for a batch: none without noise by relays.
+func Dummies(t *task.Task) (float64, error) {
+	if t.Noise == nil {
+		return 0, nil
+	}
 	if t.Noise.Kind == task.NoisePool {
 		return float64(t.Noise.Pool), nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -61,6 +62,8 @@ type Way struct {
 
 	// How many clients a text must have to be listed in about 98 of 100 batches; 0 where the answer is no list.
 	FoundDownTo float64
+	// What a full batch takes, estimated: of each relay in order, and of the verifier.
+	Needs []handover.Need
 
 	trial trial // That found it, with its dial there.
 	dial  uint64
@@ -326,10 +329,11 @@ func (w *Way) fill(g Goal) error {
 	if w.Messages, w.Bytes, err = Cost(w.Task, m, g.Hops); err != nil {
 		return err
 	}
-	if w.Task.Noise != nil {
-		if w.Dummies, err = meanDummies(w.Task); err != nil {
-			return err
-		}
+	if w.Dummies, err = Dummies(w.Task); err != nil {
+		return err
+	}
+	if w.Needs, err = Needs(w.Task, g.Hops, w.Messages, w.Dummies); err != nil {
+		return err
 	}
 	if err := g.exceeded(w); err != nil {
 		return err

@@ -352,7 +352,7 @@ func TestServerSeconds(t *testing.T) {
 	require.NoError(t, err)
 	seconds := map[string]map[string]float64{}
 	for _, w := range ways {
-		seconds[w.Protocol] = w.ServerSeconds(3)
+		seconds[w.Protocol] = w.ServerSeconds()
 		require.Len(t, seconds[w.Protocol], 4)
 	}
 	for _, party := range []string{"relay 1", "relay 2", "relay 3", "verifier"} {

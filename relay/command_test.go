@@ -73,6 +73,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	status, out, log := run(t, "check-config", "--config", config)
 	require.Zero(t, status, log)
 	require.Contains(t, out, `"test 0", hop 0`)
+	require.Regexp(t, `a full batch takes up to 256 MB of memory, [\d.]+ kB of disk and [\d.]+ s of a core`, out)
 	text, err := os.ReadFile(config)
 	require.NoError(t, err)
 	elsewhere := filepath.Join(filepath.Dir(config), "elsewhere.yaml")

@@ -15,6 +15,7 @@ type epoch struct {
 	numbers map[uint64]*number
 	closed  bool   // There is no further batch; what is left is the total, with the findings of findPlaces.
 	batches uint64 // How many its signed end tells of; 0 before.
+	ended   bool   // Its signed end is here.
 	exposed bool   // Whether messages of clients came here, once it is closed: see reached.
 	total   *total // Of the numbers below its next; nil: none yet.
 }
@@ -379,8 +380,22 @@ func (v *Verifier) end(of, batches uint64) error {
 		return fmt.Errorf("couldn't end epoch %d: the task has %d", of, v.open.Epochs.Count)
 	}
 	e := v.epoch(of)
-	e.batches = max(e.batches, batches)
+	e.batches, e.ended = max(e.batches, batches), true
 	return nil
+}
+
+// Whole says whether the signed ends of all epochs are here, with something of every batch that they tell of: nothing
+// more is to come.
+func (v *Verifier) Whole() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for of := range v.open.Epochs.Count {
+		e := v.epochs[of]
+		if e == nil || !e.closed && !(e.ended && uint64(len(e.numbers)) >= e.batches) {
+			return false
+		}
+	}
+	return true
 }
 
 // epoch returns an epoch that something is to be changed of. v.mu is held.

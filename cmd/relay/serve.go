@@ -104,7 +104,8 @@ func checkCommand() *cobra.Command {
 		Long: `Check-config does all that 'relay serve' does before it listens: it reads the configuration,
 the keys and every task, checks owners, key lists and this relay's place in each task, and reads
 the store and the secret where there are any, and tries whether it could make files where the relay does: run it as
-the user whom the relay runs as. It changes nothing, and prints the tasks.`,
+the user whom the relay runs as. It changes nothing, and prints the tasks, and what a full batch of each takes here
+at most, estimated. A SQLite store on a disk that is smaller is an error.`,
 		Example: "  verifier init try && relay check-config --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -115,6 +116,9 @@ the user whom the relay runs as. It changes nothing, and prints the tasks.`,
 			return cli.Print(cmd, status, func(w io.Writer) error {
 				for _, t := range status.Tasks {
 					fmt.Fprintf(w, "%s  %q, hop %d\n", t.ID, t.Name, t.Hop)
+				}
+				for _, n := range status.BatchNeeds {
+					fmt.Fprintf(w, "%s  a full batch takes up to %s\n", n.Task, n.Need)
 				}
 				if status.SetBack != "" {
 					return fmt.Errorf("set back: %s: see relay end-epochs --help", status.SetBack)
@@ -129,7 +133,20 @@ the user whom the relay runs as. It changes nothing, and prints the tasks.`,
 	return cmd
 }
 
+// checkedStatus is what check-config prints.
+type checkedStatus struct {
+	*relay.Status
+	BatchNeeds []relay.TaskNeed `json:"batch_needs"`
+}
+
 // checked is localStatus of a configuration that could be served.
-func checked(ctx context.Context, f *configFlags) (*relay.Status, error) {
-	return localStatus(ctx, f, (*relay.Inspected).CheckFolders)
+func checked(ctx context.Context, f *configFlags) (*checkedStatus, error) {
+	var needs []relay.TaskNeed
+	status, err := localStatus(ctx, f, func(i *relay.Inspected) (err error) {
+		if err = i.CheckFolders(); err == nil {
+			needs, err = i.BatchNeeds()
+		}
+		return err
+	})
+	return &checkedStatus{status, needs}, err
 }

@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -128,9 +131,10 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier, t *task.Task) 
 
 func analyzeCommand() *cobra.Command {
 	var taskPath, keysPath, shard, out string
+	var follow bool
 	var r results
 	cmd := &cobra.Command{
-		Use:   "analyze --task BUNDLE --keys FILE BATCH...",
+		Use:   "analyze --task BUNDLE --keys FILE BATCH|FOLDER...",
 		Short: "Open batch files and print the estimate, its error bars and the guarantee",
 		Long: `Analyze checks each batch against its chain of signed manifests, opens it with the verifier's
 keys, drops what is unreadable or repeated, and adds up the rest. It prints the estimate with its
@@ -140,7 +144,15 @@ what it rests on, a ledger of what the epochs cost together, and findings about 
 A file that fails its checks is a finding with a name, and the others count. The result does not
 depend on the order of the files. Exit status 1 where a finding is a fault: all but slots that a
 relay dropped. The signed end of an epoch (.end) may be among the files: it tells how many batches
-the epoch has.
+the epoch has. Of a folder it takes the files whose names end in .batch or .end.
+
+With --follow it goes on as folders fill, and leaves a file alone that has changed within the last
+second. It ends when the signed ends of all epochs are there with all batches that they tell of, or at
+an interrupt, and prints what is there then.
+
+Batches are read by chunks and may have any size. Of a message 10 bytes stay in memory; what else is
+needed beyond 16 MiB goes to an encrypted file without a name, in the folder for temporary files
+(TMPDIR).
 
 Messages that were lost on the way widen the intervals by the most that they can have changed; the
 report says how many, and at which hop. Where that is the query's whole range, or a share of
@@ -160,6 +172,9 @@ entry.`,
 		Example: "  verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch --json",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if follow && shard != "" {
+				return cli.Usagef("invalid --follow with --shard: a shard is of files that are there")
+			}
 			args, err := shardOf(args, shard)
 			if err != nil {
 				return err
@@ -177,7 +192,7 @@ entry.`,
 					return err
 				}
 			}
-			if err := addFiles(v, "analyzing", args); err != nil {
+			if err := takeIn(cmd.Context(), v, args, follow); err != nil {
 				return err
 			}
 			if out != "" {
@@ -190,9 +205,20 @@ entry.`,
 	cmd.Flags().StringVar(&keysPath, "keys", "", "the verifier's HPKE key file")
 	cmd.Flags().StringVar(&shard, "shard", "", "I/K: the I-th of K parts of the files; wants --out")
 	cmd.Flags().StringVar(&out, "out", "", "write a file for 'verifier merge' instead of an estimate")
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on as folders fill, until all epochs have ended")
 	r.flags(cmd)
 	cli.Require(cmd, "task", "keys")
 	return cmd
+}
+
+// takeIn adds what is there, or what comes until all is there or the user interrupts.
+func takeIn(ctx context.Context, v *verifier.Verifier, paths []string, follow bool) error {
+	if !follow {
+		return addFiles(v, "analyzing", paths)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return newIntake(v, "analyzing").follow(ctx, paths)
 }
 
 // later says whether a task is not the first of its stream, so that there should be a ledger.
@@ -216,6 +242,10 @@ func newVerifier(bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, er
 func shardOf(paths []string, shard string) ([]string, error) {
 	if shard == "" {
 		return paths, nil
+	}
+	paths, err := inFolders(paths)
+	if err != nil {
+		return nil, err
 	}
 	first, of, ok := strings.Cut(shard, "/")
 	i, errI := strconv.Atoi(first)
@@ -305,28 +335,6 @@ func readState(v *verifier.Verifier, path string) error {
 	return v.ReadState(bufio.NewReader(f))
 }
 
-// addFiles adds batch files and ends of epochs. What cannot be opened is a finding like others.
-func addFiles(v *verifier.Verifier, what string, paths []string) error {
-	bar := cli.Progress(what, len(paths))
-	for _, path := range paths {
-		if err := addFile(v, path); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		bar.Add(1)
-	}
-	return nil
-}
-
-func addFile(v *verifier.Verifier, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		v.Note(verifier.FindingUnread, err.Error())
-		return nil
-	}
-	defer f.Close()
-	return v.AddFile(path, f)
-}
-
 // writeFile writes a file, unless its path is empty.
 func writeFile(path string, write func(io.Writer) error) error {
 	if path == "" {
@@ -351,7 +359,7 @@ type verification struct {
 func verifyCommand() *cobra.Command {
 	var taskPath string
 	cmd := &cobra.Command{
-		Use:   "verify --task BUNDLE BATCH...",
+		Use:   "verify --task BUNDLE BATCH|FOLDER...",
 		Short: "Check batch files against their manifests; needs no key",
 		Long: `Verify checks signatures, counts and hashes of batches along their whole chain of relays, and that
 no number of an epoch is missing, there twice, or signed twice. Anyone with the task can do it:

@@ -15,6 +15,7 @@ import (
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -40,8 +41,12 @@ type planRow struct {
 	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // Clients of a text; of strings alone.
 	NeedsHonest        string             `json:"needs_honest,omitempty"`
 	ServerSeconds      map[string]float64 `json:"server_seconds,omitempty"`
-	Reason             string             `json:"reason,omitempty"`
-	Why                string             `json:"why,omitempty"` // Why it is impossible, and what would help.
+	// What a full batch takes of each party, estimated.
+	BatchNeeds map[string]handover.Need `json:"batch_needs,omitempty"`
+	Reason     string                   `json:"reason,omitempty"`
+	Why        string                   `json:"why,omitempty"` // Why it is impossible, and what would help.
+
+	batch string // What a batch takes, in words.
 }
 
 // planResult is what `verifier plan` prints.
@@ -284,7 +289,8 @@ func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
 	r.EpsilonNoHonest, r.LocalEpsilon = verifier.Alone(t, w.Mechanism)
 	needs, _, err := verifier.Needs(t)
 	r.NeedsHonest = strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1)
-	r.ServerSeconds, r.Reason = w.ServerSeconds(g.Hops), reason(r, w, best)
+	r.ServerSeconds, r.BatchNeeds, r.Reason = w.ServerSeconds(), w.ByParty(), reason(r, w, best)
+	r.batch = "A batch takes up to " + handover.Worst(w.Needs).String() + "."
 	return r, err
 }
 
@@ -338,7 +344,7 @@ func printPlan(w io.Writer, g planner.Goal, rows []planRow) error {
 	}
 	fmt.Fprintln(w)
 	for i, r := range rows {
-		text := r.Reason + " Holds provided " + r.NeedsHonest + "."
+		text := r.Reason + " Holds provided " + r.NeedsHonest + ". " + r.batch
 		if r.Why != "" {
 			text = "impossible: " + strings.TrimPrefix(r.Why, "invalid ")
 		}

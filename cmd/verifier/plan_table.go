@@ -9,20 +9,22 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
 )
 
 // costRow is one line of `verifier plan --table`.
 type costRow struct {
-	Query           task.Query   `json:"query"`
-	Protocol        string       `json:"protocol"`
-	Padding         task.Padding `json:"padding"`
-	Users           uint64       `json:"users"`
-	Slots           uint64       `json:"slots"` // B, in each lane; under padding none at most.
-	Lanes           uint64       `json:"lanes"`
-	MessagesPerUser float64      `json:"messages_per_user"` // Expected, covers not counted.
-	BytesPerReport  float64      `json:"bytes_per_report"`  // Through two relays; under padding none expected.
-	Why             string       `json:"why,omitempty"`     // Why there is no such task.
+	Query           task.Query    `json:"query"`
+	Protocol        string        `json:"protocol"`
+	Padding         task.Padding  `json:"padding"`
+	Users           uint64        `json:"users"`
+	Slots           uint64        `json:"slots"` // B, in each lane; under padding none at most.
+	Lanes           uint64        `json:"lanes"`
+	MessagesPerUser float64       `json:"messages_per_user"` // Expected, covers not counted.
+	BytesPerReport  float64       `json:"bytes_per_report"`  // Through two relays; under padding none expected.
+	Batch           handover.Need `json:"batch"`             // The most memory and disk of a party, the time of all.
+	Why             string        `json:"why,omitempty"`     // Why there is no such task.
 }
 
 // costQueries returns the queries of the table: the examples of every protocol, from a thousand to ten
@@ -69,21 +71,30 @@ func (r *costRow) fill(t *task.Task) error {
 		return err
 	}
 	r.Padding, r.Slots, r.Lanes = t.Slots.Padding, t.Slots.PerLane, t.Slots.Lanes
-	r.MessagesPerUser, r.BytesPerReport, err = planner.Cost(t, m, planner.DefaultRelays)
+	if r.MessagesPerUser, r.BytesPerReport, err = planner.Cost(t, m, planner.DefaultRelays); err != nil {
+		return err
+	}
+	dummies, err := planner.Dummies(t)
+	if err != nil {
+		return err
+	}
+	needs, err := planner.Needs(t, planner.DefaultRelays, r.MessagesPerUser, dummies)
+	r.Batch = handover.Worst(needs)
 	return err
 }
 
 func printCosts(w io.Writer, rows []costRow) error {
 	fmt.Fprintln(w, "| query | protocol | padding | n | slots × lanes | messages per user | bytes per report "+
-		"|\n|---|---|---|---|---|---|---|")
+		"| a batch: memory | disk | core |\n|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		if r.Why != "" {
-			fmt.Fprintf(w, "| %s | %s | %s | %.0e | %s | | |\n", r.Query, r.Protocol, r.Padding, float64(r.Users),
+			fmt.Fprintf(w, "| %s | %s | %s | %.0e | %s | | | | | |\n", r.Query, r.Protocol, r.Padding, float64(r.Users),
 				r.Why)
 			continue
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %.0e | %d × %d | %.4g | %.0f |\n", r.Query, r.Protocol, r.Padding,
-			float64(r.Users), r.Slots, r.Lanes, r.MessagesPerUser, r.BytesPerReport)
+		memory, disk, core := r.Batch.Words()
+		fmt.Fprintf(w, "| %s | %s | %s | %.0e | %d × %d | %.4g | %.0f | %s | %s | %s |\n", r.Query, r.Protocol,
+			r.Padding, float64(r.Users), r.Slots, r.Lanes, r.MessagesPerUser, r.BytesPerReport, memory, disk, core)
 	}
 	_, err := fmt.Fprintln(w)
 	return err

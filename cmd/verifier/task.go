@@ -19,6 +19,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -362,6 +363,10 @@ type taskSummary struct {
 	MessageBytes uint64  `json:"message_bytes"`
 	Unchecked    doubts  `json:"unchecked,omitempty"` // What would have been refused.
 
+	// What a full batch takes at most of each relay in order, and of the verifier, estimated. A draft is taken to have
+	// two relays.
+	BatchNeeds []handover.Need `json:"batch_needs"`
+
 	Noise *noiseSummary `json:"noise,omitempty"` // What every relay adds.
 	Total *totalSummary `json:"total,omitempty"` // The claim of all epochs together.
 	// What all epochs cost together at most, of a task with parties and several epochs: what is claimed or follows.
@@ -400,9 +405,12 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	}
 	s := taskSummary{"", owner, t.Query, t.Protocol, t.Rule, map[string]string{}, t.Claim.Epsilon.String(),
 		t.Claim.Delta.String(), nil, nil, verifier.CrowdEpsilon(t, m), t.Batch.Size, t.Batch.Min,
-		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil,
+		t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane, full, t.Slots.MessageBytes, doubts, nil, nil, nil, nil,
 		streamOf(t), chosen}
 	if s.Noise, err = noiseOf(t); err != nil {
+		return err
+	}
+	if s.BatchNeeds, err = planner.MostNeeds(t, planner.DefaultRelays); err != nil {
 		return err
 	}
 	if t.Epochs.Count > 1 {
@@ -471,6 +479,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 		if s.Padding == task.PaddingNone {
 			fmt.Fprintln(w, "That is at most: the number of a client's messages shows the first relay its noise.")
 		}
+		fmt.Fprintf(w, "A batch takes up to %s.\n", handover.Worst(s.BatchNeeds))
 		if full != nil {
 			fmt.Fprintf(w, "Under padding full there would be exactly %d.\n", *full)
 		}

@@ -9,14 +9,22 @@ import (
 
 // Progress returns a progress bar on standard error; it is silent where that is not a terminal.
 func Progress(label string, total int) *progressbar.ProgressBar {
+	return newBar(label, int64(total), progressbar.OptionShowCount())
+}
+
+// ProgressBytes is a bar of bytes, with their rate and the time left. Its total is set as it is known.
+func ProgressBytes(label string) *progressbar.ProgressBar {
+	return newBar(label, 0, progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true))
+}
+
+func newBar(label string, total int64, more ...progressbar.Option) *progressbar.ProgressBar {
 	info, err := os.Stderr.Stat()
-	return progressbar.NewOptions(total,
+	return progressbar.NewOptions64(total, append([]progressbar.Option{
 		progressbar.OptionSetVisibility(err == nil && info.Mode()&os.ModeCharDevice != 0),
 		progressbar.OptionSetWriter(os.Stderr),
 		progressbar.OptionSetDescription(label),
-		progressbar.OptionShowCount(),
 		progressbar.OptionSetWidth(30),
-		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionThrottle(100 * time.Millisecond),
 		progressbar.OptionOnCompletion(func() { os.Stderr.WriteString("\n") }),
-	)
+	}, more...)...)
 }

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// intake adds files of batches and ends of epochs to a verifier, each once. What cannot be opened is a finding like
+// others.
+type intake struct {
+	v     *verifier.Verifier
+	bar   *progressbar.ProgressBar
+	total int64           // bytes that the bar knows of
+	taken map[string]bool // by path
+}
+
+// addFiles adds files, and those that are in folders now.
+func addFiles(v *verifier.Verifier, what string, paths []string) error {
+	files, err := inFolders(paths)
+	if err != nil {
+		return err
+	}
+	return newIntake(v, what).add(files)
+}
+
+func newIntake(v *verifier.Verifier, what string) *intake {
+	return &intake{v: v, bar: cli.ProgressBytes(what), taken: map[string]bool{}}
+}
+
+// inFolders puts in the place of each folder its files of batches and ends, in the order of their names.
+func inFolders(paths []string) (files []string, err error) {
+	for _, path := range paths {
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			files = append(files, path) // one that is not there is a finding
+			continue
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read a folder of batches: %w", err)
+		}
+		for _, entry := range entries {
+			if ext := filepath.Ext(entry.Name()); ext == ".batch" || ext == ".end" {
+				files = append(files, filepath.Join(path, entry.Name()))
+			}
+		}
+	}
+	return files, nil
+}
+
+// add adds files that have not been added. Rate and time left are of all that are known.
+func (in *intake) add(files []string) error {
+	files = slices.DeleteFunc(slices.Clone(files), func(path string) bool { return in.taken[path] })
+	for _, path := range files {
+		if info, err := os.Stat(path); err == nil {
+			in.total += info.Size()
+		}
+	}
+	in.bar.ChangeMax64(in.total)
+	for _, path := range files {
+		if err := in.addFile(path); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (in *intake) addFile(path string) error {
+	in.taken[path] = true
+	f, err := os.Open(path)
+	if err != nil {
+		in.v.Note(verifier.FindingUnread, err.Error())
+		return nil
+	}
+	defer f.Close()
+	return in.v.AddFile(path, io.TeeReader(f, in.bar))
+}
+
+// pause is how long a folder that fills is left alone between two looks, and a file of it must have been as it is.
+const pause = time.Second
+
+// follow adds files and those of folders as they come, until all epochs have ended and are here, or ctx ends.
+func (in *intake) follow(ctx context.Context, paths []string) error {
+	before := map[string]fs.FileInfo{}
+	for {
+		files, err := inFolders(paths)
+		if err != nil {
+			return err
+		}
+		now := map[string]fs.FileInfo{}
+		var still []string
+		for _, path := range files {
+			info, err := os.Stat(path)
+			if err != nil {
+				continue
+			}
+			was := before[path]
+			if now[path] = info; was != nil && was.Size() == info.Size() && was.ModTime().Equal(info.ModTime()) {
+				still = append(still, path)
+			}
+		}
+		if before = now; len(still) > 0 {
+			if err := in.add(still); err != nil {
+				return err
+			}
+		}
+		if in.v.Whole() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}

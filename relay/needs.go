@@ -1,0 +1,41 @@
+package relay
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/handover"
+)
+
+// TaskNeed is what one full batch of a task takes of this relay at most.
+type TaskNeed struct {
+	Task string `json:"task"` // id, lower-case hex
+	handover.Need
+}
+
+// BatchNeeds returns what a batch of each task takes. It is an error where the disk of a SQLite store is smaller.
+func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
+	for _, s := range i.lineup().order {
+		needs, err := handover.Needs(s.Task, handover.FullLoad(s.Task))
+		if err != nil {
+			return nil, err
+		}
+		need := needs[s.hop]
+		if path, ok := strings.CutPrefix(i.cfg.Store, service.SchemeSQLite); ok {
+			size, _, err := durable.Room(filepath.Dir(path))
+			if err != nil {
+				return nil, fmt.Errorf("couldn't see how large the store's disk is: %w", err)
+			}
+			if size > 0 && need.Disk > float64(size) {
+				return nil, invalid.Field("store", path, fmt.Sprintf("on a larger disk: a full batch of task %q takes up to %s",
+					s.Name, need))
+			}
+		}
+		out = append(out, TaskNeed{s.ID.String(), need})
+	}
+	return out, nil
+}
