@@ -78,7 +78,8 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	require.NoError(t, err)
 	elsewhere := filepath.Join(filepath.Dir(config), "elsewhere.yaml")
 	for _, field := range []string{"secret: ", "sqlite:"} { // where serve would fail
-		require.NoError(t, os.WriteFile(elsewhere, []byte(strings.Replace(string(text), field, field+"none/", 1)), 0o600))
+		require.NoError(t, os.WriteFile(elsewhere, []byte(strings.Replace(string(text), field, field+"none/", 1)),
+			0o600))
 		status, _, log = run(t, "check-config", "--config", elsewhere)
 		require.Equal(t, 1, status)
 		require.Contains(t, log, "a folder that this user can write to")
@@ -95,7 +96,8 @@ func TestCommandCheckAndStatus(t *testing.T) {
 		require.JSONEq(t, `{"ready": true}`, out)
 	}
 	elsewhere = "http://" + c.Config(t, 0).Admin
-	for path, want := range map[string]string{"/away": "307 Temporary Redirect", "/down": "503 Service Unavailable: disk"} {
+	for path, want := range map[string]string{"/away": "307 Temporary Redirect",
+		"/down": "503 Service Unavailable: disk"} {
 		asked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if strings.HasPrefix(req.URL.Path, "/away") {
 				http.Redirect(w, req, elsewhere+"/readyz", http.StatusTemporaryRedirect)

@@ -31,7 +31,8 @@ func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 				return nil, fmt.Errorf("couldn't see how large the store's disk is: %w", err)
 			}
 			if size > 0 && need.Disk > float64(size) {
-				return nil, invalid.Field("store", path, fmt.Sprintf("on a larger disk: a full batch of task %q takes up to %s",
+				return nil, invalid.Field("store", path,
+					fmt.Sprintf("on a larger disk: a full batch of task %q takes up to %s",
 					s.Name, need))
 			}
 		}

@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/verifier"
@@ -136,4 +139,72 @@ func namesIn(t *testing.T, out string) (names []verifier.FindingName) {
 		names = append(names, finding.Name)
 	}
 	return names
+}
+
+// TestAnalyzeFollowsAFolder: a folder is read as it fills, and the signed end of the last epoch ends it: with the
+// report of all files at once.
+func TestAnalyzeFollowsAFolder(t *testing.T) {
+	f := newFiles(t, func(draft *task.Task) { draft.Epochs.Count = 1 })
+	f.write(t, 0, "a.batch")
+	f.write(t, 1, "b.batch")
+	f.put(t, "epoch.end", f.end(t, f.paths...))
+	with := func(args ...string) []string {
+		return append([]string{"analyze", "--task", f.bundle, "--keys", f.VerifierKeys("task0"), "--json"}, args...)
+	}
+	want := run(t, 0, with(f.paths...)...)
+	require.Equal(t, want, run(t, 0, with(f.dir)...), "a folder is its files")
+	fills := t.TempDir()
+	go func() {
+		for _, name := range []string{"epoch.end", "b.batch", "a.batch"} {
+			raw, err := os.ReadFile(filepath.Join(f.dir, name))
+			if err == nil {
+				err = durable.WriteFile(filepath.Join(fills, name), raw, 0o600)
+			}
+			if err != nil {
+				return // the other never ends
+			}
+			time.Sleep(pause / 4)
+		}
+	}()
+	require.Equal(t, want, run(t, 0, with("--follow", fills)...))
+	run(t, 2, with("--follow", "--shard", "1/2", "--out", "x", fills)...)
+}
+
+// end returns the signed end of an epoch of the batches in some files.
+func (f *files) end(t *testing.T, paths ...string) []byte {
+	t.Helper()
+	var manifests []onion.Manifest
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		b, err := onion.ParseBatch(raw)
+		require.NoError(t, err)
+		m, err := b.Header()
+		require.NoError(t, err)
+		manifests = append(manifests, *m)
+	}
+	end, err := onion.NewEnd(f.SignKey(t, 0), f.Open.Task, onion.Context{TaskID: f.Open.ID}, manifests, nil)
+	require.NoError(t, err)
+	raw, err := end.Bytes()
+	require.NoError(t, err)
+	return raw
+}
+
+// TestAFileThatGrowsIsLeftForLater.
+func TestAFileThatGrowsIsLeftForLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.batch")
+	stat := func() fs.FileInfo {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		return info
+	}
+	require.NoError(t, os.WriteFile(path, []byte("a"), 0o600))
+	first := stat()
+	require.False(t, unchanged(nil, first), "it is new")
+	require.True(t, unchanged(first, stat()))
+	require.NoError(t, os.WriteFile(path, []byte("ab"), 0o600))
+	require.False(t, unchanged(first, stat()))
+	second := stat()
+	require.NoError(t, os.Chtimes(path, time.Time{}, second.ModTime().Add(time.Second)))
+	require.False(t, unchanged(second, stat()), "written over")
 }

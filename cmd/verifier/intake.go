@@ -104,8 +104,7 @@ func (in *intake) follow(ctx context.Context, paths []string) error {
 			if err != nil {
 				continue
 			}
-			was := before[path]
-			if now[path] = info; was != nil && was.Size() == info.Size() && was.ModTime().Equal(info.ModTime()) {
+			if now[path] = info; unchanged(before[path], info) {
 				still = append(still, path)
 			}
 		}
@@ -123,4 +122,9 @@ func (in *intake) follow(ctx context.Context, paths []string) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// unchanged says whether a file is as it was, nil for one that was not there.
+func unchanged(was, is fs.FileInfo) bool {
+	return was != nil && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
 }

@@ -112,7 +112,7 @@ The file is JSON; queries take the flags' options and limits under the same name
 
 --table plans the examples of every protocol, from a thousand to ten million users at epsilon 1, delta
 1e-6 and 90 % honest clients, and prints the slots of a client, the expected number of messages and the
-bytes of a report through two relays, as docs/costs.md keeps it. Sums are of numbers from 0 to 1, or of
+bytes of a report through two relays, and what a batch of them takes, as docs/costs.md keeps it. Sums are of numbers from 0 to 1, or of
 whole numbers from 0 to 16; vectors have 100 coordinates, vector means 16 (2 for vectorgrid). Expected
 messages of rappor and vectormean are means of 5,000 drawn clients with the worst-case value.`,
 		Example: `  verifier plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8
