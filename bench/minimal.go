@@ -10,6 +10,7 @@ import (
 	"github.com/cloudflare/circl/dh/x25519"
 
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // minimal is the least that opening takes: circl's X25519, five times HMAC of SHA-256 (RFC 9180, sections 4.1 and 5.1,
@@ -17,8 +18,11 @@ import (
 // the second implementation that seals for them.
 type minimal struct {
 	secret, public x25519.Key
-	infoHash       [sha256.Size]byte
+	infoHash       digest
 }
+
+// digest is an output of SHA-256.
+type digest [sha256.Size]byte
 
 const (
 	minimalKEM   = "HPKE-v1KEM\x00\x20"
@@ -26,7 +30,7 @@ const (
 )
 
 // newMinimal is of a private key, for what the verifier of a task with one relay opens in an epoch.
-func newMinimal(key *onion.PrivateKey, public []byte, id [32]byte, hop int, epoch uint64) (*minimal, error) {
+func newMinimal(key *onion.PrivateKey, public []byte, id task.ID, hop int, epoch uint64) (*minimal, error) {
 	secret, err := key.Bytes()
 	if err != nil {
 		return nil, err
@@ -40,7 +44,7 @@ func newMinimal(key *onion.PrivateKey, public []byte, id [32]byte, hop int, epoc
 }
 
 // hmac is HMAC-SHA256 of a text in parts, together of at most 256 bytes.
-func hmac(key []byte, parts ...[]byte) [sha256.Size]byte {
+func hmac(key []byte, parts ...[]byte) digest {
 	var inner [64 + 256]byte
 	var outer [64 + sha256.Size]byte
 	copy(inner[:], key)
@@ -53,7 +57,7 @@ func hmac(key []byte, parts ...[]byte) [sha256.Size]byte {
 	for _, p := range parts {
 		n += copy(inner[n:], p)
 	}
-	sum := sha256.Sum256(inner[:n])
+	sum := digest(sha256.Sum256(inner[:n]))
 	copy(outer[64:], sum[:])
 	return sha256.Sum256(outer[:])
 }
@@ -70,7 +74,7 @@ var (
 )
 
 // derive returns the cipher and the nonce of a share whose exchange gives a secret.
-func (m *minimal) derive(share, shared *x25519.Key) (cipher.AEAD, [sha256.Size]byte, error) {
+func (m *minimal) derive(share, shared *x25519.Key) (cipher.AEAD, digest, error) {
 	prk := hmac(nil, labelEAE, shared[:])
 	kem := hmac(prk[:], labelShared, share[:], m.public[:], first)
 	secret := hmac(kem[:], labelSecret)
@@ -106,7 +110,7 @@ func (m *minimal) open(room, sealed []byte) error {
 type press struct {
 	share x25519.Key
 	aead  cipher.AEAD
-	nonce [sha256.Size]byte
+	nonce digest
 }
 
 func (m *minimal) press() (*press, error) {
