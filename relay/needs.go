@@ -33,7 +33,7 @@ func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 			if size > 0 && need.Disk > float64(size) {
 				return nil, invalid.Field("store", path,
 					fmt.Sprintf("on a larger disk: a full batch of task %q takes up to %s",
-					s.Name, need))
+						s.Name, need))
 			}
 		}
 		out = append(out, TaskNeed{s.ID.String(), need})
