@@ -107,6 +107,10 @@ func TestClaimChecks(t *testing.T) {
 		"vectormean":              {Query: task.VectorMean, Dim: 16, Batch: 1_000_000},
 		"vectormean, none":        {Query: task.VectorMean, Dim: 16, Batch: 1_000_000, Padding: task.PaddingNone},
 		"vectormean, large":       {Query: task.VectorMean, Dim: 256, Batch: 100_000},
+		"vectormean, a year of days": {Query: task.VectorMean, Dim: 16, Batch: 100_000, TotalEpsilon: 10,
+			TotalDelta: 1e-5, Epochs: 365},
+		"vectorsum, a year of days": {Query: task.Vector, Dim: 100, Batch: 100_000, TotalEpsilon: 10,
+			TotalDelta: 1e-5, Epochs: 365, Params: planner.Params{"t": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q.Name, q.Honest = "claim", 1

@@ -76,3 +76,16 @@ func TestRoundingMoment(t *testing.T) {
 		require.Greater(t, worst, 0.75*bound, "%+v", c)
 	}
 }
+
+// The chords of E[e^{a‖x‖²}]'s bound, which is known at powers of 1.1 only, are as good as it.
+func TestMomentsBetweenPowers(t *testing.T) {
+	for _, m := range []*Mechanism{{size: 1, units: 1}, {size: 16, units: 11.5}, {size: 64, units: 40}} {
+		c := &curve{m: m, moments: make([]float64, 2*momentSteps+2)}
+		for a := 1e-6; a < .1/m.units; a *= 1.07 {
+			bound := m.roundingMoment(a, m.square())
+			require.GreaterOrEqual(t, c.moment(a), bound*.999, "%d, %v", m.size, a)
+			require.LessOrEqual(t, c.moment(a), bound*1.002, "%d, %v", m.size, a)
+		}
+		require.True(t, math.IsNaN(c.moment(math.NaN())) && math.IsNaN(c.moment(0)))
+	}
+}

@@ -257,3 +257,41 @@ func TestClassesCoverEveryPair(t *testing.T) {
 		require.Greater(t, worst, bound/4)
 	}
 }
+
+// What is kept of all pairs of inputs has at every ε the largest bound that any of them has.
+func TestWorstPairsAtEveryEpsilon(t *testing.T) {
+	for _, sparse := range []bool{false, true} {
+		goal := Target{Top: 12, Star: .9 / 12, Epsilon: 1, Delta: 1e-6, Zero: true, Sparse: sparse}
+		if sparse {
+			goal.Star /= 2
+		}
+		d, ok := goal.Solve()
+		require.True(t, ok)
+		c := newCertificate(&d.Design, 3, d.Theta, d.Miss)
+		kept, all := c.worst(), c.classes()
+		require.Less(t, len(kept), len(all))
+		for eps := 0.0; eps <= 3; eps += .05 {
+			most := 0.0
+			for i := range all {
+				for j := range all {
+					most = max(most, c.pairAt(&all[0], &all[i], &all[j], eps, i != j))
+				}
+			}
+			require.InEpsilon(t, most, Chernoff{c.theta, kept}.Delta(eps), 1e-6, "sparse %v at %v", sparse, eps)
+		}
+	}
+}
+
+// pairAt returns (P2) of two inputs, moved in one coordinate, or, where values are sparse, from one to another.
+func (c *certificate) pairAt(zero, i, j *class, eps float64, differ bool) (most float64) {
+	scale := c.theta*math.Log(c.theta) - (1+c.theta)*math.Log1p(c.theta)
+	log := i.sides[0].moment + j.sides[1].moment + scale - c.theta*eps
+	missed := i.sides[0].missed + j.sides[1].missed + c.always[1]
+	if differ {
+		most = missed + math.Exp(log+c.central(i, j))
+	}
+	if c.Sparse {
+		most = max(most, missed+c.always[1]+math.Exp(log+c.central(i, zero)+c.central(zero, j)))
+	}
+	return most
+}
