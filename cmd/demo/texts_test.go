@@ -55,20 +55,24 @@ func TestTextsOverTheRoad(t *testing.T) {
 	require.NoError(t, r.printTexts(&printed))
 	t.Log(printed.String())
 
-	outside := 0
+	outside, missed := 0, 0
 	for _, c := range r.TrueTexts {
 		require.Positive(t, c.Clients, "%q is nobody's", c.Text) // Fails once in 200 runs at most.
-		require.True(t, c.Listed || float64(c.Clients) < 1.3*r.Texts.FoundDownTo, "%+v", c)
-		if c.Listed && (float64(c.Clients) < c.Interval[0] || float64(c.Clients) > c.Interval[1]) {
+		switch {
+		case !c.Listed:
+			missed++
+		case float64(c.Clients) < c.Interval[0] || float64(c.Clients) > c.Interval[1]:
 			outside++
 		}
 	}
 	require.NotEmpty(t, r.Texts.List)
 	require.LessOrEqual(t, outside, 1+len(r.Texts.List)/3) // Of one in twenty each.
+	// Addresses that begin alike are found together, or missed.
+	require.LessOrEqual(t, missed, len(r.TrueTexts)/4)
 	if full && figures != "" {
 		out, err := json.MarshalIndent(map[string]any{"clients": clients, "inChromium": visitors, "relays": 2,
 			"dummiesPerRelay": draft.Noise.Pool, "listed": len(r.Texts.List), "outsideTheirInterval": outside,
-			"foundDownTo": r.Texts.FoundDownTo, "seconds": r.ElapsedSeconds, "texts": r.TrueTexts}, "", "  ")
+			"notListed": missed, "foundDownTo": r.Texts.FoundDownTo, "seconds": r.ElapsedSeconds, "texts": r.TrueTexts}, "", "  ")
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(figures, out, 0o644))
 	}
