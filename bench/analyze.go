@@ -256,6 +256,27 @@ func (w *warehouse) openBare(sealed [][]byte) error {
 	})
 }
 
+// openAndSeal returns the microseconds of CPU time that it takes to open a layer around a slot of a size, and to seal
+// what is in it.
+func (w *warehouse) openAndSeal(size int) (float64, error) {
+	const times = 20_000
+	plain := make([]byte, onion.TagSize+size)
+	sealed, stored := w.press.seal(nil, plain), make([]byte, 0, 2*len(plain)+256)
+	room := make([]byte, 0, len(sealed))
+	before, err := ownCPU()
+	if err != nil {
+		return 0, err
+	}
+	for range times {
+		if err := w.bare.open(room, sealed); err != nil {
+			return 0, err
+		}
+		w.press.seal(stored, plain[onion.TagSize:])
+	}
+	after, err := ownCPU()
+	return float64((after - before).Microseconds()) / times, err
+}
+
 func (w *warehouse) openPlain(sealed [][]byte) error {
 	raw, err := w.key.Bytes()
 	if err != nil {

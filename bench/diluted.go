@@ -18,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -29,6 +30,48 @@ var relayNoiseCPU = Group{
 }
 
 var noiseCPUNames = []string{"relay/noise/first/cpu", "relay/noise/later/cpu", "relay/noise/verifier/cpu"}
+
+// mixing is what a later relay spends on a slot of a batch of 10⁵ without dummies, through the real road: to pull and
+// open it, to see that it was not there before, to permute, to store and to hand it on. The limit is the least that
+// opening a slot and sealing it for the disk takes.
+var mixing = Group{Names: []string{"relay/mix"}, Run: measureMix}
+
+func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
+	dir, err := s.Folder("mix")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := command(ctx, "go", "build", "-o", dir+"/", "./cmd/relay", "./cmd/verifier"); err != nil {
+		return nil, err
+	}
+	w, err := newWarehouse(filepath.Join(dir, "stock"), crowdSize)
+	if err != nil {
+		return nil, err
+	}
+	var ours, least []float64
+	for run := range noiseCPURuns { // by turns
+		progress("relay/mix %d of %d", run+1, noiseCPURuns)
+		c := &convoy{bins: dir}
+		if err := c.lay(filepath.Join(dir, fmt.Sprint("road", run)), nil); err != nil {
+			return nil, err
+		}
+		parties, err := c.run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		layout, err := onion.NewLayout(c.d.Bundles[0].Task)
+		if err != nil {
+			return nil, err
+		}
+		bare, err := w.openAndSeal(layout.SlotSize(2))
+		if err != nil {
+			return nil, err
+		}
+		ours, least = append(ours, parties[1]), append(least, bare)
+	}
+	return []Row{newRow("relay/mix", "us/slot", lower, ours...).
+		within("circl's x25519, HKDF and AES, and AES for the disk", median(least))}, nil
+}
 
 // noiseCPURuns is how often each side is measured, by turns.
 const noiseCPURuns = 3
