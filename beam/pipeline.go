@@ -3,13 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/io/filesystem"
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/register"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -43,10 +42,11 @@ func analyze(s beam.Scope, bundle []byte, keys, out string, paths []string) erro
 	if _, err := newVerifier(bundle, nil); err != nil {
 		return err
 	}
-	among := sha256.Sum256([]byte(strings.Join(paths, "\x00")))
+	among := make([]byte, len(verifier.Settlement{})) // of this run: who was told what a tag is shared with
+	rand.Read(among)
 	states, tags := beam.ParDo2(s, &openFile{Bundle: bundle, Keys: keys}, beam.CreateList(s, paths))
 	shared := beam.ParDo(s, findShared, beam.GroupByKey(s, tags))
-	settled := beam.ParDo(s, &settleBatch{Bundle: bundle, Among: among[:]}, beam.CoGroupByKey(s, states, shared))
+	settled := beam.ParDo(s, &settleBatch{Bundle: bundle, Among: among}, beam.CoGroupByKey(s, states, shared))
 	beam.ParDo0(s, &writeState{Bundle: bundle, Out: out}, beam.GroupByKey(s, beam.AddFixedKey(s, settled)))
 	return nil
 }
@@ -102,8 +102,8 @@ func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag f
 	}
 	defer in.Close()
 	v, batch := f.v.Fresh(), []byte(path)
-	if err := v.AddFile(path, in); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	if err := errors.Join(v.AddFile(path, in), unread(v)); err != nil {
+		return fmt.Errorf("couldn't open a file: %w", err)
 	}
 	err = v.Tags(func(epoch, seq, half uint64) error {
 		batch = pair(epoch, seq)
@@ -115,6 +115,16 @@ func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag f
 		state(batch, raw)
 	}
 	return err
+}
+
+// unread is an error where a verifier could not read a file. It notes that and goes on; a runner tries again.
+func unread(v *verifier.Verifier) error {
+	for _, f := range v.Findings() {
+		if f.Name == verifier.FindingUnread {
+			return errors.New(f.Example)
+		}
+	}
+	return nil
 }
 
 // pair is a key of two numbers.
@@ -196,36 +206,48 @@ func (f *writeState) ProcessElement(ctx context.Context, _ int, states func(*[]b
 	if err := addStates(v, states); err != nil {
 		return err
 	}
-	disk, err := filesystem.New(ctx, f.Out)
+	out, err := create(ctx, f.Out)
 	if err != nil {
 		return err
 	}
-	defer disk.Close()
-	part := f.Out + ".part"
-	if err := private(part); err != nil {
+	defer out.Abort()
+	if err := v.WriteState(out); err != nil {
 		return err
 	}
-	out, err := disk.OpenWrite(ctx, part)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(v.WriteState(out), out.Close()); err != nil {
-		return err
-	}
-	return filesystem.Rename(ctx, disk, part, f.Out)
+	return out.Commit()
 }
 
-// private creates a local file that nobody else may read: a state has messages in it.
-func private(path string) error {
-	if strings.Contains(path, "://") {
-		return nil
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	return file.Close()
+// file appears under its name by Commit.
+type file interface {
+	io.Writer
+	Commit() error
+	Abort()
 }
+
+// create begins a file: a local one that nobody else may read, as a state has messages in it, or an object.
+func create(ctx context.Context, path string) (file, error) {
+	if !strings.Contains(path, "://") {
+		return durable.Create(path, 0o600)
+	}
+	disk, err := filesystem.New(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	out, err := disk.OpenWrite(ctx, path)
+	if err != nil {
+		return nil, errors.Join(err, disk.Close())
+	}
+	return &object{out, disk}, nil
+}
+
+// object is a file of a store in which one appears when it is closed, and replaces the one of that name.
+type object struct {
+	io.WriteCloser
+	disk filesystem.Interface
+}
+
+// Commit closes it.
+func (o *object) Commit() error { return errors.Join(o.Close(), o.disk.Close()) }
+
+// Abort leaves it to the store, which forgets what is never closed.
+func (o *object) Abort() {}

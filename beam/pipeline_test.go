@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -95,9 +96,13 @@ func TestAPipelineGivesTheBytesOfOneRun(t *testing.T) {
 	state, err := os.ReadFile(l.out)
 	require.NoError(t, err)
 	require.NoError(t, run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob, l.glob}))
+	require.Equal(t, l.want, l.merged(t), "each file once")
+	v, err := verifier.New(l.cascade.Open, nil)
+	require.NoError(t, err)
 	again, err := os.ReadFile(l.out)
 	require.NoError(t, err)
-	require.Equal(t, state, again)
+	require.NoError(t, v.ReadState(bytes.NewReader(state)))
+	require.ErrorContains(t, v.ReadState(bytes.NewReader(again)), "not settled together", "two runs are no one run")
 }
 
 // TestAKilledRunLeavesNothing: a process that is killed, wherever it stands, leaves no state, or the whole one. The
@@ -199,4 +204,12 @@ func cpu(t *testing.T) time.Duration {
 	var u syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestAFileThatCannotBeReadFailsTheRun: a verifier of files notes it, and counts the rest; a runner tries again.
+func TestAFileThatCannotBeReadFailsTheRun(t *testing.T) {
+	l := lay(t)
+	require.NoError(t, os.Mkdir(filepath.Join(filepath.Dir(l.glob), "folder.batch"), 0o700))
+	require.ErrorContains(t, run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob}), "folder.batch")
+	require.NoFileExists(t, l.out)
 }

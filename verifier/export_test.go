@@ -96,3 +96,10 @@ func (v *Verifier) NoMemory(folder string) { v.space = scratch.New(folder, piece
 
 // Filed is how many bytes of slots have been on the disk at once.
 func (v *Verifier) Filed() int64 { return v.space.Filed() }
+
+// SetScratchMemory sets how many bytes of slots later verifiers hold in memory, until undo is called.
+func SetScratchMemory(n int) (undo func()) {
+	was := scratchMemory
+	scratchMemory = n
+	return func() { scratchMemory = was }
+}

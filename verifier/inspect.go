@@ -52,9 +52,10 @@ func (b *incoming) last() *onion.Manifest { return &b.chain[len(b.chain)-1] }
 // receive reads a batch file of the last relay up to its first slot and checks it with its chain of manifests. It
 // needs no key. What is wrong with the file is a [Fault]; other errors are the reader's.
 func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
-	r, err := onion.NewBatchReader(in, maxPart)
+	from := &source{in: in}
+	r, err := onion.NewBatchReader(from, maxPart)
 	if err != nil {
-		return nil, readFault(err, FindingForeign, nil, nil)
+		return nil, from.fault(err, FindingForeign, nil, nil)
 	}
 	m, fault := signedHere(open, r.Signed())
 	if fault != nil {
@@ -71,7 +72,7 @@ func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
 				return nil
 			}
 			if err != nil {
-				return readFault(fmt.Errorf("couldn't read a batch: %w", err), FindingTampered, r.Signed(), m)
+				return from.fault(fmt.Errorf("couldn't read a batch: %w", err), FindingTampered, r.Signed(), m)
 			}
 			if err := do(lane, slots); err != nil {
 				return err
@@ -100,20 +101,35 @@ func inMemory(open *taskfile.Open, batch *onion.Batch) (*incoming, error) {
 	return &incoming{batch.Signed(), chain, each}, nil
 }
 
-// readFault says what an error of reading means; other is the name of one that is not about the length.
-func readFault(err error, other FindingName, signed *onion.SignedManifest, m *onion.Manifest) error {
+// source is what a batch is read from. It remembers what was wrong with it.
+type source struct {
+	in     io.Reader
+	failed error
+}
+
+// Read is that of [io.Reader].
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.in.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.failed = err
+	}
+	return n, err
+}
+
+// fault says what an error of reading means; other is the name of one that is neither of the source nor about the
+// length.
+func (s *source) fault(err error, other FindingName, signed *onion.SignedManifest, m *onion.Manifest) error {
 	f := &Fault{Name: other, Err: err, Signed: signed}
 	if m != nil {
 		f.Epoch, f.Seq = m.Epoch, m.Seq
 	}
-	var system interface{ Timeout() bool } // of files: *fs.PathError
 	switch {
+	case s.failed != nil:
+		return &readError{s.failed}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		f.Name = FindingTruncated
 	case errors.Is(err, onion.ErrSlotSize):
 		f.Name = FindingCounts
-	case errors.As(err, &system):
-		return &readError{err}
 	}
 	return f
 }

@@ -132,7 +132,7 @@ func (p *Puller) agrees(end *onion.End) (why string, err error) {
 		return fmt.Sprintf("epoch %d has %d batches by its signed end, and batch %d was signed", end.Epoch, end.Batches,
 			end.Batches), nil
 	}
-	seen := make([]onion.Manifest, 0, end.Batches)
+	var seen []onion.Manifest // how many there are is its relay's word
 	for seq := range end.Batches {
 		m, err := p.manifest(end.Epoch, seq)
 		if err != nil {

@@ -336,9 +336,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 // on the way can say so, and to ask for the next number is to say that this one was here. So it goes on only where
 // the signed end of the epoch tells of the number.
 func (p *Puller) passOver(ctx context.Context, epoch uint64, c *cursor) (bool, error) {
-	at := batchPlace(epoch, c.next)
-	at.Text += " was confirmed before, and is not here"
-	if err := p.note(FindingMissing, at); err != nil {
+	if err := p.noteMissing(epoch, c.next); err != nil {
 		return false, err
 	}
 	c.missing = true
@@ -348,6 +346,29 @@ func (p *Puller) passOver(ctx context.Context, epoch uint64, c *cursor) (bool, e
 		}
 	}
 	return c.end != nil && c.next < c.end.Batches, nil
+}
+
+// mostMissing bounds the findings of batches that are not here, in an epoch: whoever answers can name any number.
+const mostMissing = 100
+
+// noteMissing notes that a batch is not here, or that there are more than mostMissing.
+func (p *Puller) noteMissing(epoch, seq uint64) error {
+	before := 0
+	for _, n := range p.notes {
+		if n.Name == string(FindingMissing) && n.Epoch == epoch {
+			before++
+		}
+	}
+	at := batchPlace(epoch, seq)
+	at.Text += " was confirmed before, and is not here"
+	switch {
+	case before == mostMissing:
+		at = place{epoch, seq, fmt.Sprintf("more than %d batches of epoch %d were confirmed before, and are not here",
+			mostMissing, epoch)}
+	case before > mostMissing:
+		return nil
+	}
+	return p.note(FindingMissing, at)
 }
 
 // advance passes over the batches that are kept. The epoch is complete when its signed end tells of no
@@ -435,6 +456,18 @@ func (p *Puller) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
 // other fault may be of someone on the way: errAgain. It says whether slots came.
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bool, err error) {
 	open, seq := p.verifier.open, c.next
+	take := func(b *incoming) error {
+		fruit = !b.last().Destroyed()
+		return p.take(b)
+	}
+	// It may be here, where there was no room for what is in it.
+	signed, err := p.readKept(epoch, seq, take)
+	if fault, unread := new(Fault), new(readError); err == nil {
+		p.taken(epoch, seq, c, signed)
+		return fruit, nil
+	} else if !errors.As(err, &fault) && !errors.As(err, &unread) {
+		return false, err
+	}
 	last := open.VerifierHop() - 1
 	file := &keptFile{path: p.path(epoch, seq)}
 	defer file.abort()
@@ -466,16 +499,17 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (fruit bo
 	if err := file.commit(); err != nil {
 		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
-	signed, err := p.readKept(epoch, seq, func(b *incoming) error {
-		fruit = !b.last().Destroyed()
-		return p.take(b)
-	})
-	if err != nil {
+	if signed, err = p.readKept(epoch, seq, take); err != nil {
 		return false, err
 	}
+	p.taken(epoch, seq, c, signed)
+	return fruit, nil
+}
+
+// taken has a batch confirmed that was added.
+func (p *Puller) taken(epoch, seq uint64, c *cursor, signed *onion.SignedManifest) {
 	c.pending[seq] = signed.Manifest
 	p.forget(epoch, seq)
-	return fruit, nil
 }
 
 // refusedName names what is wrong with a batch that its relay signed: as of a file, where there is such a name.

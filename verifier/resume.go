@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -44,7 +45,7 @@ func (p *Puller) restore() error {
 		if err == nil {
 			c.written = true
 		} else if !errors.Is(err, os.ErrNotExist) {
-			if err := p.putAside(filepath.Base(p.epochPath(epoch)), err); err != nil {
+			if err := p.putAsideDamaged(filepath.Base(p.epochPath(epoch)), err); err != nil {
 				return err
 			}
 		}
@@ -60,12 +61,22 @@ func (p *Puller) restore() error {
 			continue
 		}
 		if err := p.restoreRecord(file.Name()); err != nil {
-			if err := p.putAside(file.Name(), err); err != nil {
+			if err := p.putAsideDamaged(file.Name(), err); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// putAsideDamaged puts a checkpoint aside that cannot be taken, or returns the error where that is not the file's
+// fault: it cannot be opened now, or the disk has no room for what is in it.
+func (p *Puller) putAsideDamaged(name string, fault error) error {
+	file := new(fs.PathError)
+	if errors.Is(fault, errScratch) || errors.As(fault, &file) && file.Op == "open" {
+		return fmt.Errorf("couldn't take %s: %w", name, fault)
+	}
+	return p.putAside(name, fault)
 }
 
 func (p *Puller) restoreRecord(name string) error {
@@ -152,14 +163,16 @@ func (p *Puller) finish(epoch uint64, c *cursor) error {
 	if c.erased {
 		return nil
 	}
-	// With those that a crash left unfinished.
-	records, err := filepath.Glob(filepath.Join(p.dir, fmt.Sprintf("%06d-*.record*", epoch)))
-	if err != nil {
-		return err
-	}
-	for _, path := range records {
-		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("couldn't erase a record: %w", err)
+	for _, folder := range []string{p.dir, filepath.Join(p.dir, QuarantineFolder)} {
+		// With those that a crash left unfinished.
+		records, err := filepath.Glob(filepath.Join(folder, fmt.Sprintf("%06d-*.record*", epoch)))
+		if err != nil {
+			return err
+		}
+		for _, path := range records {
+			if err := os.Remove(path); err != nil {
+				return fmt.Errorf("couldn't erase a record: %w", err)
+			}
 		}
 	}
 	if _, err := p.verifier.keys.Key(epoch); !errors.Is(err, keyfile.ErrErased) {
@@ -206,7 +219,7 @@ func (p *Puller) restoreNotes() error {
 		err = errors.New("not the findings of this task")
 	}
 	if err != nil {
-		return p.putAside(notesName, err)
+		return p.putAsideDamaged(notesName, err)
 	}
 	p.notes = kept.Noted
 	return nil

@@ -1,7 +1,6 @@
 package verifier
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -14,8 +13,8 @@ import (
 // up to is left, which is as small as a batch's aggregate. The few that are shared stay, and count as in one machine:
 // for the batch that comes first of those that are not withheld.
 
-// Settlement names the files among which records were settled: the SHA-256 of whatever lists them. Zero is none.
-type Settlement [sha256.Size]byte
+// Settlement names one settling of records: random bytes, drawn for all files of a run. Zero is none.
+type Settlement [32]byte
 
 // settled is what slots add up to that were taken out of a record.
 type settled struct {
@@ -56,7 +55,9 @@ func (v *Verifier) Settle(among Settlement, shared func(epoch, tag uint64) bool)
 	defer v.mu.Unlock()
 	v.made = nil
 	for _, e := range v.epochs {
-		e.total = nil // it has looked at slots that go
+		if !e.closed {
+			e.total = nil // it has looked at slots that go
+		}
 	}
 	for _, r := range v.records() {
 		if len(r.Settled.Among) > 0 {
@@ -125,6 +126,11 @@ func (s *settled) check(m protocols.Mechanism, lanes uint64) error {
 		return errors.New("couldn't accept a record: settled slots, and no settlement")
 	}
 	all := uint64(0)
+	for _, n := range append([]uint64{s.Messages, s.Covers}, s.Valid...) {
+		if n > maxSeq {
+			return fmt.Errorf("couldn't accept a record: %d settled slots", n)
+		}
+	}
 	for _, n := range s.Valid {
 		all += n
 	}

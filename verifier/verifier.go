@@ -125,7 +125,7 @@ func NewChecker(open *taskfile.Open) *Verifier {
 }
 
 // scratchMemory is how many bytes of slots a verifier holds in memory.
-const scratchMemory = 16 << 20
+var scratchMemory = 16 << 20
 
 // Scratch has slots that memory has no room for go to a file without a name in a folder, encrypted under a key that is
 // only in memory: until their epoch has ended, or as long as the verifier lives. Without it, or with "", that is the
