@@ -68,6 +68,8 @@ type state struct {
 	History      []row                  `json:"history"` // Released epochs, ascending.
 	Total        *row                   `json:"total"`   // All of them together; null without any.
 	Distribution *verifier.Distribution `json:"distribution,omitempty"`
+	Texts        []foundText            `json:"texts"` // That were found; none for other queries.
+	AboutTexts   string                 `json:"about_texts"`
 
 	ticks []string // Of the chart.
 }
@@ -111,7 +113,7 @@ func (c *crowd) state() (*state, error) {
 		TaskURL: c.road.url, Owner: c.road.owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
 		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Labels: t.Input.Labels,
 		Batch: t.Batch.Size, Hops: report.Hops, Guarantee: report.Guarantee, ByHop: report.ByHop,
-		Distribution: report.Distribution,
+		Distribution: report.Distribution, AboutTexts: report.AboutTexts(),
 		Counts: countState{report.MessagesSent, report.CoverMessages, report.Verified, report.Rejected,
 			report.Withheld},
 		History: []row{}, ticks: verifier.Ticks(t.Task),
@@ -121,7 +123,7 @@ func (c *crowd) state() (*state, error) {
 	s.Epoch = epochState{number, time.Unix(int64(t.Epochs.End(number)), 0).UTC(), c.acked[number]}
 	var all [][]float64
 	for _, e := range report.Ledger.Epochs {
-		if e.Estimate == nil {
+		if e.Estimate == nil && !e.Usable {
 			continue
 		}
 		exact, err := truth(t.Task, c.played[e.Epoch])
@@ -131,7 +133,7 @@ func (c *crowd) state() (*state, error) {
 		all = append(all, c.played[e.Epoch]...)
 		s.History = append(s.History, row{e.Epoch, e.Users, exact, e.Answer})
 	}
-	if report.Estimate != nil {
+	if s.Texts = foundTexts(report.Texts, all); report.Estimate != nil || report.Texts != nil {
 		exact, err := truth(t.Task, all)
 		if err != nil {
 			return nil, err
@@ -144,7 +146,7 @@ func (c *crowd) state() (*state, error) {
 // chart draws a number epoch by epoch, and what has several entries as bars, over all epochs.
 func (s *state) chart(width int) template.HTML {
 	c := look.Chart{Unit: s.AnswerUnit, Axis: s.Axis, Width: width}
-	if s.Total == nil {
+	if s.Total == nil || s.Query.Info().Shape == task.PerText { // of texts the page has a table
 		return ""
 	}
 	if len(s.Total.Estimate) > 1 {

@@ -49,8 +49,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.task, "task", "",
 		"file of 'verifier plan' or 'verifier task new': what is asked, and how (without it: what the flags say)")
 	f.StringVar((*string)(&o.query), "query", string(task.Mean),
-		"count (of values within the range), mean, sum, histogram, vector (sum), vectormean, or strings with "+
-			"--headless")
+		"count (of values within the range), mean, sum, histogram, vector (sum), vectormean, or strings")
 	f.StringVar(&o.span, "range", "0,180",
 		"LO,HI; values outside are clipped (vector: default 0,1; vectormean: vectors are clipped to norm 1)")
 	f.Uint64Var(&o.bins, "bins", 16, "bins of a histogram, 2 to 1048576")
@@ -116,8 +115,6 @@ func (o *options) validate(cmd *cobra.Command) error {
 		return cli.Usagef("invalid batch %d: want 1 to users (%d): a batch that is not full has to wait for "+
 			"the end of "+
 			"the epoch, and is then destroyed unless relays add noise", o.batch, o.users)
-	case o.isText() && !o.headless:
-		return cli.Usagef("invalid query %q: want it with --headless, as the page asks for numbers", o.query)
 	case o.isVector() && o.input == "":
 		return cli.Usagef("invalid query %q: want it with --input, a file with a column for each coordinate", o.query)
 	}
@@ -161,7 +158,7 @@ const pageCoordinates = 12
 
 // checkPage is an error where the page cannot ask for vectors of dim coordinates.
 func (o *options) checkPage(dim int) error {
-	if o.headless || dim <= pageCoordinates {
+	if o.headless || !o.isVector() || dim <= pageCoordinates {
 		return nil
 	}
 	return cli.Usagef("invalid input: want at most %d columns for the page, not %d; or use --headless",

@@ -114,8 +114,12 @@ func (l *road) finish(ctx context.Context, o *options, rows, values [][]float64,
 	return r, nil
 }
 
-// truth returns the exact answer over the clipped values, which no party of a deployment knows.
+// truth returns the exact answer over the clipped values, which no party of a deployment knows; for texts nothing, as
+// those found are the answer.
 func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
+	if t.Query.Info().Shape == task.PerText {
+		return nil, nil
+	}
 	m, err := registry.Open(t)
 	if err != nil {
 		return nil, err

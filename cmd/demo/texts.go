@@ -47,6 +47,14 @@ func brokenLinks(visitors int) []string {
 	return out
 }
 
+// suggestedLinks returns broken links for a visitor of the page to pick.
+func suggestedLinks() (out []string) {
+	for _, page := range strings.Fields(sitemap)[:12] {
+		out = append(out, formerly(page))
+	}
+	return out
+}
+
 // formerly returns the address of a page before: documents were of HTML, and packages were files.
 func formerly(page string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(page, ".md"), "/") + ".html"
@@ -79,19 +87,44 @@ type trueText struct {
 	Interval *[2]float64 `json:"interval"` // Null where it is not.
 }
 
-// compareTexts returns the frequent texts of clients, and all that are listed, by falling number of clients.
-func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
-	if found == nil {
-		return nil
-	}
-	held := map[string]int{}
+// holders returns how many clients have each text.
+func holders(values [][]float64) map[string]int {
+	out := map[string]int{}
 	for _, value := range values {
 		text := make([]byte, len(value))
 		for i, c := range value {
 			text[i] = byte(c)
 		}
-		held[string(text)]++
+		out[string(text)]++
 	}
+	return out
+}
+
+// foundText is a listed text on the page.
+type foundText struct {
+	verifier.TextCount
+	Truth int `json:"truth"` // Simulated clients who have it.
+}
+
+// foundTexts returns the list with the truth of the simulated clients; empty for other queries.
+func foundTexts(found *verifier.Texts, values [][]float64) []foundText {
+	out := []foundText{}
+	if found == nil {
+		return out
+	}
+	held := holders(values)
+	for _, c := range found.List {
+		out = append(out, foundText{c, held[c.Text]})
+	}
+	return out
+}
+
+// compareTexts returns the frequent texts of clients, and all that are listed, by falling number of clients.
+func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
+	if found == nil {
+		return nil
+	}
+	held := holders(values)
 	listed := map[string]verifier.TextCount{}
 	for _, c := range found.List {
 		listed[c.Text] = c

@@ -17,7 +17,8 @@ type words struct {
 	Measure    string   `json:"measure"`     // What is estimated.
 	AnswerUnit string   `json:"answer_unit"` // Of the estimate; may be empty.
 	Axis       string   `json:"axis"`        // What the entries of the estimate are.
-	Entries    []string `json:"entries"`     // A histogram's bins, a count's two answers, a vector's coordinates.
+	// A histogram's bins, a count's two answers, a vector's coordinates, texts to pick.
+	Entries    []string `json:"entries"`
 }
 
 // subject is what a column of the input is about.
@@ -65,6 +66,11 @@ func (o *options) words(t *task.Task) words {
 		w.Measure, w.Axis, w.Entries = "clients by "+s.noun, axis(s), verifier.Labels(t)
 	case task.Vector, task.VectorMean:
 		w.Title, w.Axis, w.Entries = "What is your vector?", info.Entry, verifier.Labels(t)
+	case task.Strings:
+		w.Title, w.Axis, w.Entries = "What is your text?", info.Entry, []string{}
+		if o.input == "" {
+			w.Title, w.Axis, w.Entries = "Which address had no page?", "address", suggestedLinks()
+		}
 	}
 	switch {
 	case info.Clients:

@@ -17,6 +17,7 @@ import (
 // The live task, to which a person reports on the page: short epochs, small batches.
 const (
 	liveBatch  = 1000
+	liveTexts  = 5000 // The batch for texts: of fewer clients hardly any text would be listed.
 	liveEpochs = 360
 )
 
@@ -44,7 +45,7 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 	draft.Epochs = task.Epochs{Start: now, Length: 24 * 3600, Count: 1}
 	drafts := []quickstart.Draft{{Name: "demo", Task: draft}}
 	if !o.headless {
-		live, err := o.draft("live", min(o.batch, liveBatch), dim)
+		live, err := o.draft("live", o.liveBatch(), dim)
 		if err != nil {
 			return nil, err
 		}
@@ -91,6 +92,14 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 		}
 	}
 	return w, nil
+}
+
+// liveBatch is how many reports a batch of the live task has.
+func (o *options) liveBatch() uint64 {
+	if o.isText() {
+		return min(o.batch, liveTexts)
+	}
+	return min(o.batch, liveBatch)
 }
 
 // listen opens a loopback port per relay, so that the tasks can name the relays before they run.

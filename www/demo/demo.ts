@@ -60,7 +60,8 @@ class Page {
   }
 
   #picked(): void {
-    this.#picker.practice(this.#practice?.draw(this.#picker.value()) ?? null);
+    const value = this.#picker.value();
+    this.#picker.practice(typeof value === 'string' ? null : this.#practice?.draw(value) ?? null);
     this.#show();
   }
 

@@ -6,7 +6,7 @@
 
 import { byId, html } from './dom.js';
 import { queries } from './queries.js';
-import { type Entry, type Row, type State, entries, fetchChart } from './state.js';
+import { type Entry, type Row, type State, answers, entries, fetchChart } from './state.js';
 import { exact, number, percent } from './words.js';
 
 /** The chart is drawn for the width it has, so that its text keeps its size. */
@@ -27,16 +27,24 @@ export async function showHistory(task: string, state: State): Promise<void> {
     html('tbody', {}, ...lines(state, state.total)),
   );
   byId('empty').hidden = true;
-  for (const id of ['answer', 'legend', 'numbers']) byId(id).hidden = false;
+  const texts = isTexts(state);
+  if (texts && byId('numbers').hidden) byId<HTMLDetailsElement>('numbers').open = true;
+  for (const id of ['answer', 'numbers']) byId(id).hidden = false;
+  byId('legend').hidden = texts;
+}
+
+/** Of texts there is no chart: the table is the list. */
+function isTexts(state: State): boolean {
+  return queries[state.query].shape === 'texts';
 }
 
 function isList(state: State): boolean {
-  return Array.isArray(state.total?.estimate);
+  return isTexts(state) || Array.isArray(state.total?.estimate);
 }
 
 /** The estimate over all epochs, in a sentence. */
 function answer(state: State, total: Row): Node[] {
-  const list = entries(total);
+  const list = answers(state, total);
   const from = `${number(total.users)} reports in ${state.history.length === 1 ? 'one epoch' : `${number(state.history.length)} epochs`}`;
   if (isList(state)) {
     const hits = list.filter((e) => e.interval[0] <= e.truth && e.truth <= e.interval[1]).length;
@@ -45,6 +53,7 @@ function answer(state: State, total: Row): Node[] {
       html('p', { class: 'quiet' },
         `${hits} of the ${list.length} intervals hold the truth of the simulated crowd; about 1 in 20 may miss it.`),
       ...middle(state),
+      ...(state.about_texts ? [html('p', { class: 'quiet' }, state.about_texts)] : []),
     ];
   }
   const e = list[0]!;
@@ -75,7 +84,8 @@ function heads(state: State): string[] {
 
 /** A line per epoch, the newest first, and all together; for several entries a line for each. */
 function lines(state: State, total: Row): HTMLElement[] {
-  if (isList(state)) return entries(total).map((e, i) => line(state.entries[i] ?? String(i), null, e));
+  const names = isTexts(state) ? state.texts.map((found) => found.text) : state.entries;
+  if (isList(state)) return answers(state, total).map((e, i) => line(names[i] ?? String(i), null, e));
   const rows = [...state.history].reverse().map((row) => line(String(row.epoch), row.users, entries(row)[0]!));
   return rows.length > 1 ? [line('all', total.users, entries(total)[0]!), ...rows] : rows;
 }

@@ -1,6 +1,6 @@
 /**
  * Where a person picks a value: a slider for numbers, choices for bins and yes or no, a slider per
- * coordinate of a vector. Below it, what practice messages of that value look like.
+ * coordinate of a vector, a line to type a text. Below it, what practice messages of that value look like.
  * @module
  */
 
@@ -9,10 +9,12 @@ import { queries } from './queries.js';
 import type { State } from './state.js';
 import { number, withUnit } from './words.js';
 
+/** A value as the task takes it. */
+export type Value = number | readonly number[] | string;
+
 /** What a person picked. */
 export interface Picker {
-  /** The value as the task takes it. */
-  value(): number | readonly number[];
+  value(): Value;
   /** The value in words. */
   text(): string;
   /** Shows practice messages: the share of each symbol, or null where the protocol's are not one symbol. */
@@ -22,7 +24,8 @@ export interface Picker {
 /** Fills the form; changed is called whenever another value is picked. */
 export function picker(state: State, changed: () => void): Picker {
   const { shape, yesNo } = queries[state.query];
-  const out = shape === 'vector' ? sliders(state) : shape === 'number' && !yesNo ? slider(state) : choices(state);
+  const out = shape === 'texts' ? line(state) : shape === 'vector' ? sliders(state)
+    : shape === 'number' && !yesNo ? slider(state) : choices(state);
   byId('picker').addEventListener('input', changed);
   return out;
 }
@@ -90,6 +93,24 @@ function choice(text: string, index: number): HTMLLabelElement {
   const input = html('input', { type: 'radio', name: 'value', value: index });
   input.defaultChecked = index === 0;
   return html('label', {}, input, html('span', {}, text));
+}
+
+/** How much of a text its picture shows. */
+const chipLength = 14;
+
+/** A line to type a text in, or to pick one for. */
+function line(state: State): Picker {
+  const input = html('input', { type: 'text', id: 'value', list: 'texts', value: state.entries[0] ?? '', required: '',
+    autocomplete: 'off', spellcheck: 'false', 'aria-label': state.title, 'aria-describedby': 'line-note' });
+  byId('picker').append(input,
+    html('datalist', { id: 'texts' }, ...state.entries.map((text) => html('option', { value: text }))),
+    html('p', { class: 'quiet', id: 'line-note' },
+      `Pick one or type any other; ${number(state.bins)} bytes of it count. What many report is listed as it is: nothing that names a person belongs here.`));
+  return {
+    value: () => input.value,
+    text: () => (input.value.length > chipLength ? `${input.value.slice(0, chipLength)}…` : input.value),
+    practice: () => undefined,
+  };
 }
 
 function sliders(state: State): Picker {

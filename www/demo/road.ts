@@ -61,12 +61,18 @@ const noise: Readonly<Record<string, string>> = {
   splitmix: 'Split into random shares with a little noise: any one share says nothing.',
   correlated: 'Sent with noise that cancels between clients, all but a little.',
   vectormean: 'Sent with noise that only the sum over all clients outweighs.',
+  strings: 'A table is drawn at random, and your message is the cell that keeps your text there. With this probability it is any other cell instead.',
+};
+
+const dummies: Readonly<Record<string, string>> = {
   augmented: 'Sent as it is, in a slot like any other. Every relay adds dummies to the batch, in random numbers: they hide it.',
+  strings: 'A table is drawn at random, and your message is the cell that keeps your text there. Every relay adds a fixed number of random cells: they hide yours.',
 };
 
 function coin(state: State): Stage {
   const byRelays = state.assumption === 'none';
-  const text = (byRelays && state.gamma !== null ? null : noise[state.protocol]) ?? 'With this probability your message is a random one instead. Whether yours was is told to no one, not even this page.';
+  const own = byRelays ? state.gamma === null && dummies[state.protocol] : noise[state.protocol];
+  const text = own || 'With this probability your message is a random one instead. Whether yours was is told to no one, not even this page.';
   if (state.gamma === null) return { name: 'Noise', picture: ring(1, '≈'),
     count: byRelays ? 'added by relays' : 'drawn on this device', text };
   return { name: 'Coin', picture: ring(state.gamma, percent(state.gamma)), count: `γ = ${percent(state.gamma)}`, text };

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Query } from './queries.js';
+import { type Query, queries } from './queries.js';
 
 /** What was released; arrays where the query has several entries. */
 export interface Row {
@@ -22,6 +22,14 @@ export interface Location {
   readonly interval: readonly [number, number];
 }
 
+/** A text that was found. */
+export interface Found {
+  readonly text: string;
+  readonly clients: number;
+  readonly interval: readonly [number, number];
+  readonly truth: number;
+}
+
 export interface State {
   readonly task_url: string;
   readonly owner: string;
@@ -31,7 +39,7 @@ export interface State {
   readonly measure: string;
   readonly answer_unit: string;
   readonly axis: string;
-  /** A histogram's bins, a count's two answers, a vector's coordinates. */
+  /** A histogram's bins, a count's two answers, a vector's coordinates, texts to pick. */
   readonly entries: readonly string[];
   readonly protocol: string;
   readonly lo: number;
@@ -62,6 +70,9 @@ export interface State {
   }[];
   readonly history: readonly Row[];
   readonly total: Row | null;
+  /** Texts that were found, by falling number of clients; none for other queries. */
+  readonly texts: readonly Found[];
+  readonly about_texts: string;
   readonly distribution?: { readonly mean: Location; readonly quantiles: readonly Location[] };
 }
 
@@ -122,6 +133,12 @@ export interface Entry {
   readonly estimate: number;
   readonly truth: number;
   readonly interval: readonly [number, number];
+}
+
+/** The entries of all epochs together: texts that were found, or those of the total. */
+export function answers(state: State, total: Row): Entry[] {
+  return queries[state.query].shape === 'texts'
+    ? state.texts.map(({ clients, interval, truth }) => ({ estimate: clients, interval, truth })) : entries(total);
 }
 
 /** The entries of a row; one for a number. */

@@ -48,7 +48,7 @@ async function onDemo(args, body) {
  */
 async function released(page) {
   await page.getByText(/^Released: your report is in the estimate/).waitFor();
-  await page.locator('#chart svg').waitFor();
+  await page.locator('#answer').waitFor();
   assert.equal(await page.locator('#send').isDisabled(), true);
   assert.equal(await page.locator('#road li').count(), await page.locator('#road li[data-state="done"]').count());
 }
@@ -205,6 +205,51 @@ test('where nobody else is honest, noise by clients shows the victim’s answer,
     await screenshotAt(page, 'demo-alone-light', 1180, 'light');
     await screenshotAt(page, 'demo-alone-dark', 1180, 'dark');
     await screenshotAt(page, 'demo-alone-390', 390, 'light');
+  });
+});
+
+test('a broken link is picked or typed, and found texts are listed here and on the verifier’s page', async () => {
+  const input = join(folder, 'links.txt');
+  const often = '/old/<b>start</b>.html';
+  writeFileSync(input, Array.from({ length: 1000 }, (_, i) => (i < 900 ? often : `/${i}`)).join('\n'));
+  const args = ['--query', 'strings', '--noise', 'relays', '--users', '1000', '--batch', '1000', '--input', input];
+  await onDemo(args, async (page, url) => {
+    assert.equal(await page.locator('h1').innerText(), 'What is your text?');
+    assert.equal(await page.locator('#practice-note').innerText(), '');
+    const line = page.getByRole('combobox', { name: 'What is your text?' });
+    await line.press('Enter');
+    assert.equal(await page.locator('#send').isEnabled(), true, 'an empty text is not sent');
+    await line.fill('/no/such/page.html');
+    await line.press('Enter');
+    await released(page);
+    assert.match(await page.locator('#road').innerText(),
+      /\/no\/such\/page\.….*added by relays.*fixed number.*1,000 of 1,000 reports/s);
+
+    const { total, texts, about_texts: about } = await stateOf(url);
+    assert.equal(total.users, 1000, 'the person and 999 simulated clients');
+    assert.equal(texts.length, 1);
+    const [{ text, clients, interval, truth }] = texts;
+    assert.deepEqual([text, truth], [often, 900]);
+    assert.ok(Math.abs(clients - truth) < 2 * (interval[1] - interval[0])); // Some 8 standard errors.
+    assert.match(await page.locator('#answer').innerText(), /The texts that many clients have, from 1,000 reports/);
+    assert.ok((await page.locator('#answer').innerText()).includes(about));
+    assert.equal(await page.locator('#table tbody th').innerText(), often);
+    assert.deepEqual(await numbersIn(page, '#table'), [clients, ...interval, truth]);
+    assert.equal(await page.locator('#legend').isVisible(), false, 'there is no chart');
+    await requireAccessible(page, 'light', 'dark');
+    await screenshotAt(page, 'demo-strings-light', 1180, 'light');
+    await screenshotAt(page, 'demo-strings-390', 390, 'dark');
+    await page.goto(`${url}/verifier/live/`);
+    await page.getByText(`"${often}"`).waitFor();
+  });
+});
+
+test('the demo’s own broken links are there to pick', async () => {
+  await onDemo(['--query', 'strings', '--noise', 'relays'], async (page) => {
+    assert.equal(await page.locator('h1').innerText(), 'Which address had no page?');
+    assert.equal(await page.getByRole('combobox').inputValue(), '/README.html');
+    const options = page.locator('#texts option');
+    assert.deepEqual([await options.count(), await options.nth(1).getAttribute('value')], [12, '/docs/SPEC.html']);
   });
 });
 
