@@ -12,13 +12,13 @@ import (
 
 // words say on a page what is asked and what is estimated.
 type words struct {
-	Title      string   `json:"title"`       // The question to a person.
-	Unit       string   `json:"unit"`        // Of a person's value; may be empty.
-	Measure    string   `json:"measure"`     // What is estimated.
-	AnswerUnit string   `json:"answer_unit"` // Of the estimate; may be empty.
-	Axis       string   `json:"axis"`        // What the entries of the estimate are.
+	Title      string `json:"title"`       // The question to a person.
+	Unit       string `json:"unit"`        // Of a person's value; may be empty.
+	Measure    string `json:"measure"`     // What is estimated.
+	AnswerUnit string `json:"answer_unit"` // Of the estimate; may be empty.
+	Axis       string `json:"axis"`        // What the entries of the estimate are.
 	// A histogram's bins, a count's two answers, a vector's coordinates, texts to pick.
-	Entries    []string `json:"entries"`
+	Entries []string `json:"entries"`
 }
 
 // subject is what a column of the input is about.
