@@ -62,7 +62,7 @@ func EndEpochs(cfg Config, all bool) (ended []Ended, err error) {
 }
 
 // askPatience is how long neighbours have to say what time it is.
-const askPatience = 10 * time.Second
+const askPatience = 15 * time.Second
 
 // askTime returns the time, when this machine's clock and the relays' agree on it.
 func (i *Issuer) askTime() (time.Time, error) {

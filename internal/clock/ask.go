@@ -3,87 +3,35 @@ package clock
 import (
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
-	"net/url"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/task"
-	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Neighbour is another party of a task, which signs what its clock says.
-type Neighbour struct {
-	Name string // the host and port in its URL
-	Ask  func(context.Context) (time.Time, error)
-	by   string // the tasks by which it is asked
+// neighbour is another party of some tasks, which signs what its clock says.
+type neighbour struct {
+	name   string // the host and port in its newest URL
+	client *handover.Client
+	places []place // the newest first
+	by     string  // where it is asked: changes as the places do
 }
 
-// Meet has the guard ask the relays and issuers of some tasks for their clocks, each once, but not those whose keys
-// are own, nor any longer whom it asked before. It asks by the newest task, and by one before where that is not
-// answered: not every party has the newest yet. Called before [Guard.Watch], it has the guard wait for their first
-// answers, or silence.
-func (g *Guard) Meet(client *handover.Client, own []task.SignKey, tasks ...*taskfile.Open) {
-	places := map[string][]place{} // by the neighbour's name, the newest first
-	for _, open := range slices.Backward(tasks) {
-		for hop := range open.VerifierHop() + 2 {
-			key := open.Clients.Issuer.SignKey
-			if hop < len(open.Relays) {
-				key = open.Relays[hop].SignKey
-			} else if hop == open.VerifierHop() || open.Clients.Kind != task.ClientToken {
-				continue
-			}
-			name := open.TimeURL(hop)
-			if u, err := url.Parse(name); err == nil {
-				name = u.Host
-			}
-			if !slices.Contains(own, key) && len(places[name]) < askedBy {
-				places[name] = append(places[name], place{open, hop})
-			}
+// ask asks for a clock at one place after the other until there is an answer. It also returns the moment of
+// [Guard.Elapsed] at which that was asked for.
+func (n *neighbour) ask(ctx context.Context, g *Guard) (at time.Time, asked time.Duration, err error) {
+	for _, p := range n.places {
+		asked = g.Elapsed()
+		within, stop := context.WithTimeout(ctx, askTimeout)
+		unix, failed := n.client.Time(within, p.open, p.hop)
+		stop()
+		if failed == nil {
+			return time.Unix(int64(unix), 0), asked, nil
 		}
+		err = errors.Join(err, failed)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.neighbours = nil
-	names := slices.Sorted(maps.Keys(places))
-	for _, name := range names {
-		g.neighbours = append(g.neighbours, neighbour(client, name, places[name]))
-	}
-	if g.watching {
-		g.known = names
-		maps.DeleteFunc(g.pending, func(name string, _ bool) bool { return !slices.Contains(names, name) })
-		return
-	}
-	g.waitFor(names)
-}
-
-// askedBy is by how many of its tasks a neighbour is asked until one is answered.
-const askedBy = 2
-
-// place is a party's place in a task.
-type place struct {
-	open *taskfile.Open
-	hop  int
-}
-
-func neighbour(client *handover.Client, name string, places []place) Neighbour {
-	n := Neighbour{Name: name, Ask: func(ctx context.Context) (at time.Time, err error) {
-		for _, p := range places {
-			unix, failed := client.Time(ctx, p.open, p.hop)
-			if failed == nil {
-				return time.Unix(int64(unix), 0), nil
-			}
-			err = errors.Join(err, failed)
-		}
-		return at, err
-	}}
-	for _, p := range places {
-		n.by += p.open.ID.String()
-	}
-	return n
+	return at, asked, err
 }
 
 const (
@@ -123,12 +71,12 @@ func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[str
 	g.mu.Unlock()
 	met := map[string]bool{}
 	for _, n := range neighbours {
-		key := n.Name + " " + n.by
+		key := n.name + " " + n.by
 		met[key] = true
 		if stop[key] == nil {
 			within, cancel := context.WithCancel(ctx)
 			stop[key] = cancel
-			asking.Go(func() { g.ask(within, n) })
+			asking.Go(func() { g.ask(within, &n) })
 		}
 	}
 	for key, cancel := range stop {
@@ -141,19 +89,16 @@ func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[str
 
 // ask asks a neighbour until ctx ends: slowly, at once where the time is in doubt, and ever more slowly where
 // it does not answer, as one that starts just now soon does.
-func (g *Guard) ask(ctx context.Context, n Neighbour) {
+func (g *Guard) ask(ctx context.Context, n *neighbour) {
 	again := askSoon
 	for {
-		asked := g.Elapsed()
-		within, stop := context.WithTimeout(ctx, askTimeout)
-		clock, err := n.Ask(within)
-		stop()
+		clock, asked, err := n.ask(ctx, g)
 		pace := askPace
 		if err == nil {
-			g.Heard(n.Name, clock, asked)
+			g.answered(n, clock, asked)
 			again = askSoon
 		} else if ctx.Err() == nil {
-			g.Silent(n.Name)
+			g.Silent(n.name)
 			pace, again = again, min(2*again, askPace)
 		}
 		until := time.Now().Add(pace*3/4 + rand.N(pace/2))
@@ -164,6 +109,18 @@ func (g *Guard) ask(ctx context.Context, n Neighbour) {
 			if g.Read().Doubt != "" {
 				break
 			}
+		}
+	}
+}
+
+// answered is [Guard.Heard] of a neighbour that is still met, at the places where it was asked: else its word may come
+// a second time, under another name.
+func (g *Guard) answered(n *neighbour, clock time.Time, asked time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, met := range g.neighbours {
+		if met.name == n.name && met.by == n.by {
+			g.hear(n.name, clock, asked)
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,7 @@ import (
 type teller struct {
 	*httptest.Server
 	key   ed25519.PrivateKey
+	ahead time.Duration // of the right time
 	asked atomic.Int32
 
 	mu    sync.Mutex
@@ -34,6 +37,10 @@ type teller struct {
 func newTeller(t *testing.T) *teller {
 	_, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
+	return newTellerWith(t, key)
+}
+
+func newTellerWith(t *testing.T, key ed25519.PrivateKey) *teller {
 	s := &teller{key: key, knows: map[string]task.ID{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		s.asked.Add(1)
@@ -45,7 +52,7 @@ func newTeller(t *testing.T) *teller {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		body, _ := onion.NewTime(s.key, id, 0, onion.Nonce(nonce), uint64(time.Now().Unix()))
+		body, _ := onion.NewTime(s.key, id, 0, onion.Nonce(nonce), uint64(time.Now().Add(s.ahead).Unix()))
 		_, _ = w.Write(body)
 	}))
 	t.Cleanup(s.Close)
@@ -63,8 +70,105 @@ func (s *teller) knowsOnly(tasks ...*taskfile.Open) {
 
 // taskOf returns a task with one relay.
 func taskOf(id byte, s *teller) *taskfile.Open {
-	party := task.Party{URL: s.URL, SignKey: task.SignKey(s.key.Public().(ed25519.PublicKey))}
+	party := task.Party{URL: s.URL, SignKey: s.signKey()}
 	return &taskfile.Open{ID: task.ID{id}, Task: &task.Task{Relays: []task.Party{party}}}
+}
+
+func (s *teller) signKey() task.SignKey { return task.SignKey(s.key.Public().(ed25519.PublicKey)) }
+
+// rolled has a task say that a teller's key was rolled over to another's.
+func rolled(open *taskfile.Open, from, to *teller) *taskfile.Open {
+	open.Stream = &task.Stream{Rolls: []task.Roll{{Old: from.signKey(), New: to.signKey()}}}
+	return open
+}
+
+// at has a teller's URL be another's.
+func at(open *taskfile.Open, url string) *taskfile.Open {
+	open.Relays[0].URL = url
+	return open
+}
+
+// TestOnePartyHasOneWord: a party whose clock is wrong, and that two tasks name by two URLs, or by two keys of which
+// one was rolled over to the other, or by two keys at one host, does not raise the time that has surely come. Two
+// parties do.
+func TestOnePartyHasOneWord(t *testing.T) {
+	const ahead = 24 * time.Hour
+	a := newTeller(t)
+	b, c := newTellerWith(t, a.key), newTeller(t) // a at another host, and another key
+	for _, s := range []*teller{a, b, c} {
+		s.ahead = ahead
+	}
+	first, moved, other := taskOf(1, a), taskOf(2, b), taskOf(2, c)
+	a.knowsOnly(first)
+	b.knowsOnly(moved)
+	third := taskOf(3, c)
+	c.knowsOnly(other, third)
+	tasks := func(all ...*taskfile.Open) []*taskfile.Open { return all }
+	own := []task.SignKey{c.signKey()}
+	for name, s := range map[string]struct {
+		own   []task.SignKey
+		tasks []*taskfile.Open
+		heard int
+	}{
+		"two URLs":                {nil, tasks(first, moved), 1},
+		"a key that was rolled":   {nil, tasks(first, rolled(taskOf(2, c), a, c)), 1},
+		"two keys at one host":    {nil, tasks(first, at(taskOf(2, c), a.URL), third), 1},
+		"two hosts by a third":    {nil, tasks(moved, other, rolled(at(taskOf(3, c), a.URL), a, c)), 1},
+		"this one's, rolled over": {own, tasks(first, rolled(taskOf(2, c), a, c)), 0},
+		"two parties":             {nil, tasks(first, other), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guard, err := clock.New(clock.Options{})
+			require.NoError(t, err)
+			guard.Meet(handover.NewClient(nil, nil), s.own, s.tasks...)
+			watch(t, guard)
+			require.Eventually(t, func() bool { return guard.Read().Doubt != clock.DoubtAsking }, patience,
+				10*time.Millisecond)
+			require.Len(t, guard.Offsets(), s.heard)
+			sure := guard.Read().Sure
+			require.Equal(t, s.heard == 2, sure.After(time.Now().Add(ahead/2)), sure)
+		})
+	}
+}
+
+// TestAWordFallsWithItsNeighbour: what a party said does not count beside what it says at another URL, or beside
+// others' after it has left.
+func TestAWordFallsWithItsNeighbour(t *testing.T) {
+	a := newTeller(t)
+	b := newTellerWith(t, a.key)
+	first, moved := taskOf(1, a), taskOf(2, b)
+	a.knowsOnly(first)
+	b.knowsOnly(moved)
+	guard, err := clock.New(clock.Options{})
+	require.NoError(t, err)
+	client := handover.NewClient(nil, nil)
+	host := func(s *teller) string { return strings.TrimPrefix(s.URL, "http://") }
+	heard := func() []string { return slices.Collect(maps.Keys(guard.Offsets())) }
+	guard.Meet(client, nil, first)
+	watch(t, guard)
+	soon := func(s *teller) {
+		t.Helper()
+		require.Eventually(t, func() bool { return slices.Contains(heard(), host(s)) }, patience, 10*time.Millisecond)
+	}
+	soon(a)
+	guard.Meet(client, nil, first, moved)
+	require.Empty(t, heard())
+	soon(b)
+	require.Equal(t, []string{host(b)}, heard())
+	guard.Meet(client, nil)
+	require.Empty(t, heard())
+}
+
+// patience is for what a loaded machine does late.
+const patience = 20 * time.Second
+
+// watch has a guard ask its neighbours until the test is over.
+func watch(t *testing.T, guard *clock.Guard) {
+	ctx, stop := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { guard.Watch(ctx) })
+	t.Cleanup(watching.Wait)
+	t.Cleanup(stop)
 }
 
 // A guard goes on asking a neighbour that has dropped the task it was asked by, asks one that lacks the newest task by
@@ -85,15 +189,11 @@ func TestNeighboursComeAndGo(t *testing.T) {
 	}
 	soon := func(what func() bool) {
 		t.Helper()
-		require.Eventually(t, what, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, what, patience, 10*time.Millisecond)
 	}
 	guard.Meet(client, nil, first)
 	require.Equal(t, clock.DoubtAsking, guard.Read().Doubt, "the first answers are waited for")
-	ctx, stop := context.WithCancel(t.Context())
-	var watching sync.WaitGroup
-	watching.Go(func() { guard.Watch(ctx) })
-	defer watching.Wait()
-	defer stop()
+	watch(t, guard)
 	soon(heard(old))
 	require.Empty(t, guard.Read().Doubt)
 

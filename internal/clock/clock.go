@@ -95,7 +95,7 @@ type Guard struct {
 	obeyed   int64           // the last order of the operator
 	doubt    Doubt           // that of the last look
 
-	neighbours []Neighbour // whom [Guard.Watch] asks
+	neighbours []neighbour // whom [Guard.Watch] asks
 	watching   bool
 }
 
@@ -197,6 +197,11 @@ func (g *Guard) Elapsed() time.Duration { return g.o.Elapsed() }
 func (g *Guard) Heard(neighbour string, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.hear(neighbour, clock, asked)
+}
+
+// hear is Heard. g.mu is held.
+func (g *Guard) hear(neighbour string, clock time.Time, asked time.Duration) {
 	g.look()
 	delete(g.pending, neighbour)
 	g.words[neighbour] = word{clock.Round(0), max(g.elapsed-asked, 0) + time.Second, g.elapsed, g.ahead()}
