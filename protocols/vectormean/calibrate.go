@@ -42,6 +42,9 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	if t.Rule != Rule {
 		return invalid.Field("rule", strconv.Quote(t.Rule), Rule+" for protocol vectormean")
 	}
+	if delta < leastDelta {
+		return invalid.Field("claim.delta", t.Claim.Delta.String(), "at least 2^-58 for protocol vectormean")
+	}
 	chosen := *t
 	chosen.Params = nil
 	if t.Slots.Lanes > 1 {
@@ -70,6 +73,10 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	t.Params = m.params(append(frame, task.Param{Key: "units", Value: units}))
 	return nil
 }
+
+// leastDelta is the least δ of claims: below twice 2⁻⁶⁰, of counters and null messages, no curve falls, and what is near
+// would take much noise ([quarters]).
+const leastDelta = 0x1p-58
 
 // fill sets the units to the most, up to a limit, that the given trials of a counter hide. It is false
 // if less noise than theirs at q = ½ does for the limit, or if they are too few for any.

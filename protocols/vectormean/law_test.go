@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/enumerate"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -55,5 +56,68 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 		require.Greater(t, near, 15)
 		require.LessOrEqual(t, bounds.delta(math.Nextafter(draft.Claim.Epsilon.Value(), 0)),
 			draft.Claim.Delta.Value()*1.01)
+	}
+}
+
+// calibrated returns a mechanism of one honest batch under padding none.
+func calibrated(t *testing.T, dim, users uint64, claim task.Claim, units int64) *Mechanism {
+	t.Helper()
+	draft := &task.Task{
+		Name: "test", Query: task.VectorMean, Protocol: Name, Rule: Rule, KEM: task.KEMX25519, Claim: claim,
+		Input:   task.Input{Lo: randomizer.NewRational(-1, 1), Hi: randomizer.NewRational(1, 1), Bins: dim},
+		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
+		Batch:   task.Batch{Size: users, Honest: randomizer.NewRational(1, 1), Min: users},
+		Slots:   task.Slots{Padding: task.PaddingNone, Lanes: 1},
+		Params:  []task.Param{{Key: "units", Value: randomizer.NewRational(units, 1)}},
+	}
+	require.NoError(t, new(Protocol).Calibrate(draft))
+	opened, err := new(Protocol).Open(draft)
+	require.NoError(t, err)
+	return opened.(*Mechanism)
+}
+
+// A flat vector of which all entries are y+f units, with d·f whole, has d·f of them rounded up whatever falls, so that
+// ‖x‖² = d(y² + (2y+1)f) = s² + d·f(1−f) is certain. Against its negative, which no counter has in common with it,
+// given both roundings, it is in the limit G_μ with μ² = 2‖x‖²/λ, λ being a counter's variance. Theorem 2 is above that,
+// and for many clients near it. This takes λ from the trials, and nothing from the curve but its δ.
+func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
+	for _, c := range []struct {
+		size, users, trials uint64
+		units, most         float64
+	}{{16, 10_000, 3, 14, 1.3}, {64, 10_000, 4, 20, 1.7}, {256, 100_000, 3, 72, 1.1}} { // f = ½.
+		m := &Mechanism{task: &task.Task{Batch: task.Batch{Min: c.users}}, size: int(c.size), units: c.units, lanes: 1,
+			noise: noise{c.trials, randomizer.NewRational(1, 2)}}
+		_, f := math.Modf(c.units / math.Sqrt(float64(c.size)))
+		lambda := float64(c.users*c.trials) / 4
+		mu := math.Sqrt(2 * (c.units*c.units + float64(c.size)*f*(1-f)) / lambda)
+		curve, near := m.curve(), 0
+		for eps := .5; eps < 2; eps += .05 {
+			delta := (math.Erfc((eps/mu-mu/2)/math.Sqrt2) - math.Exp(eps)*math.Erfc((eps/mu+mu/2)/math.Sqrt2)) / 2
+			if delta > 1e-7 && delta < 1e-2 {
+				near++
+				require.GreaterOrEqual(t, curve.delta(eps), delta, "%+v at %v", c, eps)
+				require.LessOrEqual(t, curve.delta(eps), c.most*delta, "%+v at %v", c, eps)
+			}
+		}
+		require.Greater(t, near, 5)
+	}
+}
+
+// What is missed is that of all 2d counters and that of the null messages.
+func TestMissedIsThatOfAllCounters(t *testing.T) {
+	m := calibrated(t, 3, 200, task.NewClaim("2", "1e-6"), 4)
+	counter := compose.NewBinomial(200*m.noise.trials, m.noise.chance.Float64())
+	null := compose.NewBinomial(200*m.null.trials, m.null.chance.Float64())
+	levels := m.curve().levels
+	require.Greater(t, len(levels), 20)
+	for k, miss := 0, .25; k < quarters; k, miss = k+1, miss/4 {
+		one := counter.Rates(4, []float64{miss / 6})[0]
+		other := null.Rates(7, []float64{miss})[0] // ⌈4√3⌉ null messages.
+		want := 6*one.Missed + other.Missed
+		require.Greater(t, one.Missed*6, want/10, "both count")
+		require.Greater(t, other.Missed, want/10, "both count")
+		require.InEpsilon(t, want, levels[k].missed, 1e-9)
+		require.InEpsilon(t, one.Eta, levels[k].rate, 1e-12)
+		require.InEpsilon(t, other.Eta, levels[k].null, 1e-12)
 	}
 }

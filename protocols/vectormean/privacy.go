@@ -79,7 +79,7 @@ func (m *Mechanism) curve() *curve {
 }
 
 // rates returns those of some counters with the noise of n_min clients, for all of which together missed is at most ¼,
-// a sixteenth, and so on.
+// a sixteenth, and so on. Counters of units have as much, and those of null messages as much again.
 func (m *Mechanism) rates(noise noise, shift uint64, counters float64) []compose.Rate {
 	misses := make([]float64, quarters)
 	for k := range misses {
@@ -223,11 +223,14 @@ func (m *Mechanism) roundingMoment(a, square float64) float64 {
 //
 //	ln(1 + f·r) + a·y² - α(y+f)²,   r = e^{a(2y+1)} - 1
 //
-// concave in f, with its peak where 2α(y+f)(1+fr) = r.
+// concave in f, with its peak where 2α(y+f)(1+fr) = r. Where that overflows there is no bound.
 func (m *Mechanism) excess(a, alpha float64) (most float64) {
 	for y := 0.0; y < m.units; y++ {
 		r := math.Expm1(a * (2*y + 1))
 		b, c := 2*alpha*(1+y*r), 2*alpha*y-r
+		if math.IsInf(b*b, 1) || math.IsInf(8*alpha*r*c, 0) {
+			return math.Inf(1)
+		}
 		f := min(max(-2*c/(b+math.Sqrt(b*b-8*alpha*r*c)), 0), 1)
 		most = max(most, math.Log1p(f*r)+a*y*y-alpha*(y+f)*(y+f))
 	}

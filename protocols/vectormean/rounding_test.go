@@ -77,6 +77,23 @@ func TestRoundingMoment(t *testing.T) {
 	}
 }
 
+// Where the quadratic overflows, nothing is said; just before it the bound is above the function.
+func TestRoundingMomentOverflows(t *testing.T) {
+	m := &Mechanism{size: 1, units: 1}
+	for a := 1.0; a < 1e4; a *= 1.1 {
+		for _, alpha := range []float64{a, 3 * a, 8 * a} {
+			bound := m.excess(a, alpha)
+			for f := 0.0; f <= 1; f += 1e-3 {
+				x := a + math.Log(f+(1-f)*math.Exp(-a)) - alpha*f*f // ln(1 - f + f·e^a) - α·f²
+				require.GreaterOrEqual(t, bound, x-1e-12*a, "a = %v, α = %v, f = %v", a, alpha, f)
+			}
+			if a > 400 {
+				require.True(t, math.IsInf(bound, 1), "a = %v, α = %v", a, alpha)
+			}
+		}
+	}
+}
+
 // The chords of E[e^{a‖x‖²}]'s bound, which is known at powers of 1.1 only, are as good as it.
 func TestMomentsBetweenPowers(t *testing.T) {
 	for _, m := range []*Mechanism{{size: 1, units: 1}, {size: 16, units: 11.5}, {size: 64, units: 40}} {
