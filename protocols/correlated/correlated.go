@@ -76,6 +76,9 @@ const (
 // maxTop bounds Δ: a client's check of a claim takes time proportional to it.
 const maxTop = 1 << 13
 
+// maxTheta bounds θ: larger ones prove nothing that matters, and let the rounding of sums count.
+const maxTheta = 1e6
+
 // maxDraws bounds the expected number of candidates for jumps that a client draws.
 const maxDraws = 1 << 20
 
@@ -251,7 +254,8 @@ func (m *Mechanism) readMoments(r *reader) {
 	d := &m.proof.Design
 	d.Top, d.Sparse, d.Star = m.top, m.dim > 1, m.central.Float64()
 	positive := func(p randomizer.Rational) bool { return p.Num > 0 }
-	m.proof.Theta = r.get("theta", "a positive rational", positive).Float64()
+	m.proof.Theta = r.get("theta", "a positive rational up to 10^6",
+		func(p randomizer.Rational) bool { return positive(p) && p.Float64() <= maxTheta }).Float64()
 	m.proof.Miss = r.get("cut", "a positive rational", positive).Float64()
 	var s source
 	d.Pair, s = r.noise("pair")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/enumerate"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -52,5 +53,36 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 			}
 		}
 		require.Greater(t, near, 50)
+	}
+}
+
+// Noise of which no slots hold even the likely amounts has a law at once, that of an infinite loss, under either rule.
+// A task may ask for anything, and the search for the quantiles of such noise need not end.
+func TestLawWithoutSlotsForIt(t *testing.T) {
+	draft := tinyTask(task.Count, task.PaddingFull, "1", "1e-6", 1000, 1)
+	require.NoError(t, new(Protocol).Calibrate(draft))
+	var params []task.Param
+	for _, p := range draft.Params {
+		switch p.Key {
+		case "pair.jump":
+			continue
+		case "pair.r":
+			p.Value = randomizer.NewRational(1e9, 1)
+		case "pair.s":
+			p.Value = randomizer.NewRational(1, exponentUnit)
+		}
+		params = append(params, p)
+	}
+	draft.Params, draft.Batch.Size, draft.Batch.Min = params, 4e9, 4e9
+	closed := tinyTask(task.Count, task.PaddingFull, "1", "1e-6", 1, 1)
+	closed.Rule = RuleTheorem2
+	closed.Params = append([]task.Param{{Key: "central", Value: randomizer.NewRational(1023, 1024)}}, closed.Params...)
+	for _, one := range []*task.Task{draft, closed} {
+		m, err := newMechanism(one)
+		require.NoError(t, err)
+		require.ErrorContains(t, m.CheckClaim(), "slots.perLane")
+		law, err := m.Law()
+		require.NoError(t, err)
+		require.Equal(t, 1.0, law.Delta(50), one.Rule)
 	}
 }

@@ -60,13 +60,16 @@ func (m *Mechanism) moments(eps, enough float64) float64 {
 }
 
 // Law is [protocols.Mechanism.Law]. Under rule moments it is that of the least of (P2) over the orders. As a function
-// of ε each falls by e^{−θε} but for what is missed. Of the closed form nothing is known but its claim: it is the law
-// of the worst mechanism that keeps it ([KOV15]).
+// of ε each falls by e^{−θε} but for what is missed. Where slots hold too little noise for any bound, δ is 1. Of the
+// closed form nothing is known but its claim: it is the law of the worst mechanism that keeps it ([KOV15]).
 //
 // [KOV15]: https://arxiv.org/abs/1311.0776
 func (m *Mechanism) Law() (*compose.Law, error) {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	overflow := m.overflow()
+	if math.IsInf(overflow, 1) {
+		return compose.LawOf(func(float64) float64 { return 1 }, eps), nil
+	}
 	if m.task.Rule != RuleMoments {
 		return compose.LawOf(func(at float64) float64 {
 			return delta + (1-delta)*max(0, math.Exp(eps)-math.Exp(at))/(1+math.Exp(eps))
@@ -74,12 +77,12 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	}
 	var bounds []design.Chernoff
 	for _, order := range orders {
-		bounds = append(bounds, m.proof.Chernoff(lawReach*eps, order*m.proof.Theta, m.proof.Miss))
+		bounds = append(bounds, m.proof.Chernoff(order*m.proof.Theta, m.proof.Miss))
 	}
 	return compose.LawOf(func(at float64) float64 {
 		least := 1.0
 		for _, b := range bounds {
-			least = min(least, b.Delta(min(at, lawReach*eps))) // The grid goes further by its rounding, no proof does.
+			least = min(least, b.Delta(at))
 		}
 		return least + (1+math.Exp(at))*overflow
 	}, lawReach*eps), nil

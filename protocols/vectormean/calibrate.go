@@ -74,8 +74,8 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// leastDelta is the least δ of claims: below twice 2⁻⁶⁰, of counters and null messages, no curve falls, and what is near
-// would take much noise ([quarters]).
+// leastDelta is the least δ of claims: below twice 2⁻⁶⁰, of counters and null messages, no curve falls, and what is
+// near would take much noise ([quarters]).
 const leastDelta = 0x1p-58
 
 // fill sets the units to the most, up to a limit, that the given trials of a counter hide. It is false

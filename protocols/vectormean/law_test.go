@@ -78,8 +78,8 @@ func calibrated(t *testing.T, dim, users uint64, claim task.Claim, units int64) 
 
 // A flat vector of which all entries are y+f units, with d·f whole, has d·f of them rounded up whatever falls, so that
 // ‖x‖² = d(y² + (2y+1)f) = s² + d·f(1−f) is certain. Against its negative, which no counter has in common with it,
-// given both roundings, it is in the limit G_μ with μ² = 2‖x‖²/λ, λ being a counter's variance. Theorem 2 is above that,
-// and for many clients near it. This takes λ from the trials, and nothing from the curve but its δ.
+// given both roundings, it is in the limit G_μ with μ² = 2‖x‖²/λ, λ being a counter's variance. Theorem 2 is above
+// that, and for many clients near it. This takes λ from the trials, and nothing from the curve but its δ.
 func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
 	for _, c := range []struct {
 		size, users, trials uint64

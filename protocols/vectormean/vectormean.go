@@ -59,8 +59,8 @@
 // Why one counter there: two, with h/2 units for each sign, have the same error and as many slots, but a
 // malicious client can spend all of them on one sign and reach twice as far; and h could not be 1.
 //
-// Limits: slots up to 65535 in a lane, claims of a δ of at least 2⁻⁵⁸ ([Protocol.Calibrate]). If every relay colludes with the verifier, nothing remains: one
-// client's units show.
+// Limits: slots up to 65535 in a lane, claims of a δ of at least 2⁻⁵⁸ ([Protocol.Calibrate]). If every relay colludes
+// with the verifier, nothing remains: one client's units show.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 // [S01]: https://doi.org/10.1109/SFCS.2001.959935

@@ -57,27 +57,41 @@ type Design struct {
 // Bound returns the right side of (P2), maximal over all ordered pairs of inputs; T leaves out a
 // mass of about miss of every atom with a shift below 0.
 func (d *Design) Bound(eps, theta, miss float64) float64 {
-	return d.Chernoff(eps, theta, miss).Delta(eps)
+	return d.Chernoff(theta, miss).Delta(eps)
 }
 
-// Chernoff is (P2) at one θ for every ε up to one: the largest of missed + e^{log−θε} over some pairs of inputs.
+// Chernoff is (P2) at one θ for every ε ≥ 0: the largest of missed + (1+e^ε)·far + e^{log−θε} over some pairs of
+// inputs.
 type Chernoff struct {
 	theta float64
 	pairs []pairBound
 }
 
-// pairBound is what a pair of inputs adds to (P2): to Pr[z ∉ T], and to the logarithm of the rest at ε = 0.
-type pairBound struct{ missed, log float64 }
+// pairBound is what a pair of inputs adds to (P2): the probabilities of its atoms, and the logarithm of the rest at ε
+// = 0.
+type pairBound struct {
+	rare
+	log float64
+}
 
-// Chernoff returns (P2) at one θ for ε from 0 to reach.
-func (d *Design) Chernoff(reach, theta, miss float64) Chernoff {
-	return Chernoff{theta, newCertificate(d, reach, theta, miss).worst()}
+// rare is what atoms add to (P2) beside their moments: Pr[z ∉ T], and the statistical distance at which the noise of
+// the proof stands for theirs. Other noise at a distance ρ moves δ(ε) by at most (1+e^ε)·ρ.
+type rare struct{ missed, far float64 }
+
+func (r rare) plus(o rare) rare { return rare{r.missed + o.missed, r.far + o.far} }
+
+// largest returns the larger of either.
+func (r rare) largest(o rare) rare { return rare{max(r.missed, o.missed), max(r.far, o.far)} }
+
+// Chernoff returns (P2) at one θ.
+func (d *Design) Chernoff(theta, miss float64) Chernoff {
+	return Chernoff{theta, newCertificate(d, theta, miss).worst()}
 }
 
 // Delta returns the bound at eps.
 func (b Chernoff) Delta(eps float64) (most float64) {
 	for _, p := range b.pairs {
-		most = max(most, p.missed+math.Exp(p.log-b.theta*eps))
+		most = max(most, p.missed+(1+math.Exp(eps))*p.far+math.Exp(p.log-b.theta*eps))
 	}
 	return most * (1 + 1e-9)
 }
@@ -117,15 +131,13 @@ type certificate struct {
 	theta  float64
 	pair   chord      // (M1) of {-1,+1} by shift; at least 0.
 	levels [][2]chord // (M1) of a level by |shift|, for shifts ≥ 0 and ≤ 0; at least 0.
-	missed []float64  // Bound of Pr[z ∉ T] of an atom of a level, for shifts ≤ 0.
-	always [2]float64 // The same for shifts ≥ 0, the largest over levels, and for {-1,+1}.
+	missed []rare     // Of an atom of a level, for shifts ≤ 0.
+	always [2]rare    // For shifts ≥ 0, the largest over levels, and for {-1,+1}.
 	zeros  [2]side    // What an input 0 adds.
 }
 
-func newCertificate(d *Design, eps, theta, miss float64) *certificate {
+func newCertificate(d *Design, theta, miss float64) *certificate {
 	c := &certificate{Design: d, theta: theta}
-	// Other noise at a distance ρ from that of the proof moves δ by (1+e^ε)·ρ.
-	far := func(n Noise) float64 { return (1 + math.Exp(eps)) * n.excess() }
 	reach := int64(d.Top)
 	pair := d.law(d.Pair, reach, miss)
 	for eighth := int64(-8); eighth <= 8; eighth++ {
@@ -134,11 +146,11 @@ func newCertificate(d *Design, eps, theta, miss float64) *certificate {
 			c.pair.add(float64(shift), max(pair.moment(theta, shift, true), 0))
 		}
 	}
-	c.always[1] = pair.missed(true) + far(d.Pair)
+	c.always[1] = rare{pair.missed(true), d.Pair.excess()}
 	if d.Zero.R > 0 {
 		law := newLaw(d.Zero, 1, miss)
-		c.zeros[0] = side{max(law.moment(theta, 1, false), 0), law.missed(false) + far(d.Zero)}
-		c.zeros[1] = side{max(law.moment(theta, -1, true), 0), law.missed(true) + far(d.Zero)}
+		c.zeros[0] = side{max(law.moment(theta, 1, false), 0), rare{law.missed(false), d.Zero.excess()}}
+		c.zeros[1] = side{max(law.moment(theta, -1, true), 0), rare{law.missed(true), d.Zero.excess()}}
 	}
 	for l, n := range d.Levels {
 		law := d.law(n, 1<<l, miss)
@@ -152,8 +164,8 @@ func newCertificate(d *Design, eps, theta, miss float64) *certificate {
 			}
 		}
 		c.levels = append(c.levels, both)
-		c.missed = append(c.missed, law.missed(true)+far(n))
-		c.always[0] = max(c.always[0], law.missed(false)+far(n))
+		c.missed = append(c.missed, rare{law.missed(true), n.excess()})
+		c.always[0] = c.always[0].largest(rare{law.missed(false), n.excess()})
 	}
 	return c
 }
@@ -182,8 +194,11 @@ func (s scaledLaw) moment(theta float64, d int64, cut bool) float64 {
 }
 
 // side is what an input adds to (P2) before or after the substitution: to ln E by the atoms of 2 or
-// more, and to Pr[z ∉ T].
-type side struct{ moment, missed float64 }
+// more, and what is rare.
+type side struct {
+	moment float64
+	rare
+}
 
 // side returns what an input i adds before (which = 0) or after (1) the substitution.
 func (c *certificate) side(i uint64, which int) (sum side) {
@@ -197,9 +212,9 @@ func (c *certificate) side(i uint64, which int) (sum side) {
 			l, _ := level(c.Top, n.value, depth%2 == 1)
 			sum.moment += c.levels[l][negative].at(float64(n.times))
 			if negative == 1 {
-				sum.missed += c.missed[l]
+				sum.rare = sum.plus(c.missed[l])
 			} else {
-				sum.missed += c.always[0]
+				sum.rare = sum.plus(c.always[0])
 			}
 		}
 		if low.value == 1 {
@@ -231,7 +246,7 @@ func (c *certificate) classes() []class {
 			for which := range k.sides {
 				s := c.side(i, which)
 				k.sides[which].moment = max(k.sides[which].moment, s.moment)
-				k.sides[which].missed = max(k.sides[which].missed, s.missed)
+				k.sides[which].rare = k.sides[which].largest(s.rare)
 			}
 			p := pairShift(i)
 			k.pair = [2]int64{min(k.pair[0], p), max(k.pair[1], p)}
@@ -242,10 +257,13 @@ func (c *certificate) classes() []class {
 	return all
 }
 
+// logScale returns ln c(θ) of (P2), θ·ln θ − (1+θ)·ln(1+θ), in a form that does not cancel.
+func logScale(theta float64) float64 { return -math.Log1p(theta) - theta*math.Log1p(1/theta) }
+
 // worst returns those of all ordered pairs of inputs that have the largest right side of (P2) at some ε.
 func (c *certificate) worst() (worst []pairBound) {
 	all := c.classes()
-	scale := c.theta*math.Log(c.theta) - (1+c.theta)*math.Log1p(c.theta)
+	scale := logScale(c.theta)
 	gone, come := make([]float64, len(all)), make([]float64, len(all))
 	for i := range all {
 		gone[i], come[i] = c.central(&all[i], &all[0]), c.central(&all[0], &all[i])
@@ -254,16 +272,16 @@ func (c *certificate) worst() (worst []pairBound) {
 	for i := len(all) - 1; i >= 0; i-- {
 		for j := range all {
 			moment := all[i].sides[0].moment + all[j].sides[1].moment + scale
-			missed := all[i].sides[0].missed + all[j].sides[1].missed + c.always[1]
+			rare := all[i].sides[0].plus(all[j].sides[1].rare).plus(c.always[1])
 			if t := max(all[i].hi-all[j].lo, all[j].hi-all[i].lo); !c.Sparse &&
-				isBelow(worst, pairBound{missed, moment + c.theta*c.Star*float64(t) + most}) {
+				isBelow(worst, pairBound{rare, moment + c.theta*c.Star*float64(t) + most}) {
 				continue // Cannot be the worst pair: see central.
 			}
 			if i != j || all[i].lo < all[i].hi {
-				worst = withBound(worst, pairBound{missed, moment + c.central(&all[i], &all[j])})
+				worst = withBound(worst, pairBound{rare, moment + c.central(&all[i], &all[j])})
 			}
 			if c.Sparse { // From i in one coordinate to j in another.
-				worst = withBound(worst, pairBound{missed + c.always[1], moment + gone[i] + come[j]})
+				worst = withBound(worst, pairBound{rare.plus(c.always[1]), moment + gone[i] + come[j]})
 			}
 		}
 	}
@@ -273,11 +291,15 @@ func (c *certificate) worst() (worst []pairBound) {
 // isBelow says whether one of some bounds is nowhere below another.
 func isBelow(bounds []pairBound, p pairBound) bool {
 	for _, b := range bounds {
-		if b.missed >= p.missed && b.log >= p.log {
+		if p.isBelow(b) {
 			return true
 		}
 	}
 	return false
+}
+
+func (p pairBound) isBelow(b pairBound) bool {
+	return p.missed <= b.missed && p.far <= b.far && p.log <= b.log
 }
 
 // withBound returns bounds with one more, without those that are then nowhere the largest.
@@ -287,7 +309,7 @@ func withBound(bounds []pairBound, p pairBound) []pairBound {
 	}
 	left := bounds[:0]
 	for _, b := range bounds {
-		if !(p.missed >= b.missed && p.log >= b.log) {
+		if !b.isBelow(p) {
 			left = append(left, b)
 		}
 	}

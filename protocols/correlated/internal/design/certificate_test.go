@@ -111,7 +111,7 @@ func TestShiftOfOneNegativeBinomial(t *testing.T) {
 		for _, d := range []int64{top, -top} {
 			exact, bound := stick(l, c.eps, d), math.Inf(1)
 			for theta := 1.0; theta < 1000; theta *= 1.1 {
-				scale := theta*math.Log(theta) - (1+theta)*math.Log1p(theta) - theta*c.eps
+				scale := logScale(theta) - theta*c.eps
 				bound = min(bound, l.missed(d < 0)+math.Exp(scale+l.moment(theta, d, d < 0)))
 			}
 			require.GreaterOrEqual(t, bound, exact)
@@ -223,8 +223,8 @@ func TestClassesCoverEveryPair(t *testing.T) {
 		{Top: 301, Star: 0.45 / 301, Epsilon: 1, Delta: 1e-6, Sparse: true, Zero: true}} {
 		d, ok := c.Solve()
 		require.True(t, ok)
-		certificate := newCertificate(&d.Design, c.Epsilon, d.Theta, d.Miss)
-		scale := d.Theta*math.Log(d.Theta) - (1+d.Theta)*math.Log1p(d.Theta) - d.Theta*c.Epsilon
+		certificate := newCertificate(&d.Design, d.Theta, d.Miss)
+		scale := logScale(d.Theta) - d.Theta*c.Epsilon
 		single := func(i uint64) class {
 			k := class{lo: int64(i), hi: int64(i), pair: [2]int64{pairShift(i), pairShift(i)}}
 			k.rest = [2]int64{k.pair[0] + int64(i), k.pair[0] + int64(i)}
@@ -241,12 +241,12 @@ func TestClassesCoverEveryPair(t *testing.T) {
 			for j := range c.Top + 1 {
 				a, b := single(i), single(j)
 				moment := a.sides[0].moment + b.sides[1].moment + scale
-				missed := a.sides[0].missed + b.sides[1].missed + certificate.always[1]
+				missed := a.sides[0].missed + b.sides[1].missed + certificate.always[1].missed
 				if i != j {
 					worst = max(worst, missed+math.Exp(moment+certificate.central(&a, &b)))
 				}
 				if c.Sparse {
-					worst = max(worst, missed+certificate.always[1]+math.Exp(moment+certificate.central(&a,
+					worst = max(worst, missed+certificate.always[1].missed+math.Exp(moment+certificate.central(&a,
 						&zero)+certificate.central(&zero, &b)))
 				}
 			}
@@ -267,9 +267,13 @@ func TestWorstPairsAtEveryEpsilon(t *testing.T) {
 		}
 		d, ok := goal.Solve()
 		require.True(t, ok)
-		c := newCertificate(&d.Design, 3, d.Theta, d.Miss)
+		for l := range d.Levels { // Bounds on jumps that hardly matter, at different distances.
+			d.Levels[l].Jump = uint64((40 + 2*float64(l%3)) / d.Levels[l].S)
+		}
+		d.Pair.Jump = uint64(41 / d.Pair.S)
+		c := newCertificate(&d.Design, d.Theta, d.Miss)
 		kept, all := c.worst(), c.classes()
-		require.Less(t, len(kept), len(all))
+		require.Less(t, len(kept), 2*len(all), "of the pairs")
 		for eps := 0.0; eps <= 3; eps += .05 {
 			most := 0.0
 			for i := range all {
@@ -284,14 +288,44 @@ func TestWorstPairsAtEveryEpsilon(t *testing.T) {
 
 // pairAt returns (P2) of two inputs, moved in one coordinate, or, where values are sparse, from one to another.
 func (c *certificate) pairAt(zero, i, j *class, eps float64, differ bool) (most float64) {
-	scale := c.theta*math.Log(c.theta) - (1+c.theta)*math.Log1p(c.theta)
-	log := i.sides[0].moment + j.sides[1].moment + scale - c.theta*eps
-	missed := i.sides[0].missed + j.sides[1].missed + c.always[1]
+	log := i.sides[0].moment + j.sides[1].moment + logScale(c.theta) - c.theta*eps
+	missed := i.sides[0].missed + j.sides[1].missed + c.always[1].missed
+	far := (1 + math.Exp(eps)) * (i.sides[0].far + j.sides[1].far + c.always[1].far)
 	if differ {
-		most = missed + math.Exp(log+c.central(i, j))
+		most = missed + far + math.Exp(log+c.central(i, j))
 	}
 	if c.Sparse {
-		most = max(most, missed+c.always[1]+math.Exp(log+c.central(i, zero)+c.central(zero, j)))
+		missed += c.always[1].missed + (1+math.Exp(eps))*c.always[1].far
+		most = max(most, missed+far+math.Exp(log+c.central(i, zero)+c.central(zero, j)))
 	}
 	return most
+}
+
+// c(θ) of (P2) is the largest (1 − e^−x)·e^−θx, at any θ that a task may ask for and beyond.
+func TestScaleOfMoments(t *testing.T) {
+	require.InDelta(t, -2*math.Ln2, logScale(1), 1e-15)
+	for theta := 1e-3; theta < 1e18; theta *= 7 {
+		x := math.Log1p(1 / theta)
+		require.InEpsilon(t, math.Log(-math.Expm1(-x))-theta*x, logScale(theta), 1e-9, "θ = %v", theta)
+	}
+}
+
+// Where noise without a bound on jumps stands for noise with one, each ε has its own share of the distance: the bound
+// at an ε is what it would be if no jumps were bounded, and 1 + e^ε times the expected number of longer jumps of the
+// atoms that two inputs touch. For Δ = 1 that is the pair alone.
+func TestBoundedJumpsAtEveryEpsilon(t *testing.T) {
+	free := Design{Top: 1, Star: .9, Pair: Noise{R: 20, S: .4}, Levels: nil}
+	bounded := free
+	bounded.Pair.Jump = 101
+	distance := 0.0
+	for k := 102.0; k < 400; k++ {
+		distance += 20 * math.Exp(-.4*k) / k
+	}
+	require.Greater(t, distance, 1e-19)
+	a, b := free.Chernoff(8, 1e-9), bounded.Chernoff(8, 1e-9)
+	for eps := 0.0; eps < 40; eps += .5 {
+		more := b.Delta(eps) - a.Delta(eps)
+		require.GreaterOrEqual(t, more, (1+math.Exp(eps))*distance-1e-15*b.Delta(eps), "at %v", eps)
+		require.LessOrEqual(t, more, 1.1*(1+math.Exp(eps))*distance+1e-15*b.Delta(eps), "at %v", eps)
+	}
 }
