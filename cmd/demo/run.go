@@ -6,13 +6,14 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -120,28 +121,7 @@ func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 	if t.Query.Info().Shape == task.PerText {
 		return nil, nil
 	}
-	m, err := registry.Open(t)
-	if err != nil {
-		return nil, err
-	}
-	var sum verifier.Values
-	for _, value := range values {
-		total, _, err := m.Exact(value)
-		if err != nil {
-			return nil, err
-		}
-		if sum == nil {
-			sum = make(verifier.Values, len(total))
-		}
-		for j := range total {
-			sum[j] += total[j]
-		}
-	}
-	scale := protocols.Scale(t.Query, uint64(len(values)))
-	for j := range sum {
-		sum[j] *= scale
-	}
-	return sum, nil
+	return openloop.Truth(t, slices.Values(values))
 }
 
 // unclipped returns the answer over the values as they are (a histogram leaves out those beyond

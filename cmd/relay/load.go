@@ -21,17 +21,22 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/openloop"
-	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/token"
 )
 
 // loadFlags are the flags of `relay load`.
 type loadFlags struct {
 	task, owner, header, admin string
+	values, report, ca         string
 	rate                       float64
 	clients, connections, pid  int
-	duration                   time.Duration
+	duration, wait             time.Duration
+
+	http *http.Client // Trusts the authorities in ca.
+	tls  *tls.Config
 }
 
 // loadResult is what `relay load` prints.
@@ -47,6 +52,8 @@ type loadResult struct {
 	P50       float64        `json:"p50_ms"`
 	P99       float64        `json:"p99_ms"`
 	PeakRSS   int            `json:"relay_peak_rss_kb,omitempty"`
+
+	Comparison *comparison `json:"comparison,omitempty"` // With --report.
 }
 
 func loadCommand() *cobra.Command {
@@ -54,8 +61,7 @@ func loadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load --task URL --owner ed25519:… --rate R --clients N --duration D",
 		Short: "Offer a test relay reports at a rate and measure what it takes",
-		Long: `Load plays N clients of a task. Each checks the task and seals one report of a synthetic value in
-advance; then the reports are offered at a fixed rate, whatever the relay does, over at most
+		Long: `Load plays N clients of a task, with one value each, and seals their reports in advance; then the reports are offered at a fixed rate, whatever the relay does, over at most
 --connections connections. What is refused for want of room is offered again after all others.
 Latency is measured from the moment a report was due, so a slow relay does not slow the clock.
 
@@ -70,9 +76,22 @@ To find a relay's capacity, use --rate 0, which sends as fast as answers come; t
 than that and see that memory and the latency of what is accepted stay bounded. Clients need
 processor time too: run this on another machine, or read the figures as of both together.
 
+--values says what values the clients have: the worst one for the answer's error, as the load does not
+depend on it; uniform over the domain; zipf, the k-th bin or the k-th of 100 levels of a number as often
+as 1/k says; or those of a file, in turn. The same clients have the same values in every run.
+
+With --report, the address of the task's page at its verifier (…/tasks/ID), load waits until the
+verifier has released as many clients as were accepted, knows the exact answer of these, and sets the
+estimate beside it. The task must be a fresh one, and the clients must fill batches: what is left over
+waits for others.
+
+Of a task with tokens each client first gets one from the issuer, which must count networks and believe
+the same header.
+
 --pid (on the same machine) or --admin adds the relay's peak memory.`,
 		Example: `  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 20000 --duration 10s
-  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json`,
+  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json
+  relay load --task http://127.0.0.1:8081/v1/tasks/ID --owner ed25519:… --rate 0 --clients 10000 --values zipf --report http://127.0.0.1:8090/tasks/ID`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -94,6 +113,12 @@ processor time too: run this on another machine, or read the figures as of both 
 	flags.IntVar(&f.clients, "clients", 1000, "clients, 1 to 10000000; each has one report")
 	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to offer, 100ms or more")
 	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
+	flags.StringVar(&f.values, "values", openloop.Worst,
+		"the clients' values: worst, uniform, zipf, or a CSV file (may be gzip), for texts a file of lines")
+	flags.StringVar(&f.report, "report", "",
+		"URL of the task's page at the verifier, …/tasks/ID: wait for the estimate and compare it with the truth")
+	flags.DurationVar(&f.wait, "wait", 2*time.Minute, "how long to wait for the estimate at most, 0s or more; with --report")
+	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.StringVar(&f.header, "header", "X-Forwarded-For",
 		"header for the synthetic networks, X-Forwarded-For or Forwarded")
 	flags.StringVar(&f.admin, "admin", "",
@@ -118,6 +143,12 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("invalid connections %d: want 1 to 65536", f.connections)
 	case f.header != "X-Forwarded-For" && f.header != "Forwarded":
 		return cli.Usagef("invalid header %q: want X-Forwarded-For or Forwarded", f.header)
+	case given("report") && !isURL(f.report):
+		return cli.Usagef("invalid report %q: want a URL such as https://verifier.example/tasks/ID", f.report)
+	case f.wait < 0:
+		return cli.Usagef("invalid wait %v: want 0s or more", f.wait)
+	case given("wait") && !given("report"):
+		return cli.Refuse(cmd, "without --report", "wait")
 	case given("admin") && !isURL(f.admin):
 		return cli.Usagef("invalid admin %q: want a URL such as http://127.0.0.1:9081", f.admin)
 	case given("pid") && f.pid < 1:
@@ -134,26 +165,38 @@ func isURL(text string) bool {
 }
 
 func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
+	if err := f.trust(); err != nil {
+		return nil, err
+	}
 	// It spends nobody's privacy: the values are made up.
-	client, err := shufflerclient.Connect(ctx,
-		shufflerclient.Options{Task: f.task, Owner: f.owner, MaxEpsilon: math.MaxFloat64, MaxDelta: 1})
+	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: f.task, Owner: f.owner,
+		MaxEpsilon: math.MaxFloat64, MaxDelta: 1, HTTP: f.http, Tokens: f.token})
 	if err != nil {
 		return nil, err
 	}
 	open := client.Task()
-	if open.Clients.Kind != task.ClientAddress {
-		return nil, fmt.Errorf("couldn't load the relay: clients of this task need tokens, of which this command " +
-			"has none")
+	values, err := f.prepare(ctx, open.Task)
+	if err != nil {
+		return nil, err
 	}
 	epoch, now := open.Epochs.At(uint64(time.Now().Unix()))
 	if !now {
 		return nil, fmt.Errorf("couldn't load the relay: no epoch of the task is open now")
 	}
-	reports, err := f.seal(ctx, client, epoch)
+	reports, err := f.seal(ctx, client, epoch, values)
 	if err != nil {
 		return nil, err
 	}
-	target, err := url.Parse(open.ReportsURL(epoch))
+	out, err := f.offer(ctx, open.ReportsURL(epoch), reports)
+	if err == nil && f.report != "" {
+		out.Comparison, err = f.compare(ctx, open.Task, values, reports)
+	}
+	return out, err
+}
+
+// offer offers the reports and measures what comes of it.
+func (f *loadFlags) offer(ctx context.Context, to string, reports []*openloop.Report) (*loadResult, error) {
+	target, err := url.Parse(to)
 	if err != nil {
 		return nil, err
 	}
@@ -165,15 +208,17 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	} else {
 		most <- 0
 	}
+	f.tls.ServerName = target.Hostname()
 	bar := cli.Progress("offering", int(f.rate*f.duration.Seconds()))
 	r := openloop.Run(ctx, openloop.Options{
 		URL: target, Header: f.header, Rate: f.rate, Duration: f.duration, Connections: f.connections,
-		TLS: &tls.Config{ServerName: target.Hostname()}, Progress: func() { bar.Add(1) },
+		TLS: f.tls, Progress: func() { bar.Add(1) },
 	}, reports)
 	bar.Finish()
 	stop()
-	out := &loadResult{f.clients, f.rate, r.Seconds, r.Offered, r.Late, r.Accepted, float64(r.Accepted) / r.Seconds,
-		r.Refused, r.Quantile(0.5), r.Quantile(0.99), <-most}
+	out := &loadResult{Clients: f.clients, Rate: f.rate, Seconds: r.Seconds, Offered: r.Offered, Late: r.Late,
+		Accepted: r.Accepted, PerSecond: float64(r.Accepted) / r.Seconds, Refused: r.Refused,
+		P50: r.Quantile(0.5), P99: r.Quantile(0.99), PeakRSS: <-most}
 	if f.pid != 0 {
 		out.PeakRSS, err = openloop.PeakRSS(f.pid)
 	} else if f.admin != "" && out.PeakRSS == 0 {
@@ -183,13 +228,25 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	return out, err
 }
 
-// seal makes the clients' reports on all processors.
-func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64) ([]*openloop.Report, error) {
-	mechanism, err := registry.Open(client.Task().Task)
+// trust prepares connections to relay, issuer and verifier.
+func (f *loadFlags) trust() error {
+	transport, err := handover.LoadTransport(f.ca)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	value := mechanism.WorstValue()
+	t := transport.(*http.Transport)
+	t.MaxIdleConnsPerHost = 2 * runtime.NumCPU()
+	f.tls = t.TLSClientConfig.Clone()
+	f.http = &http.Client{Transport: t, Timeout: time.Minute,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
+	return nil
+}
+
+// seal makes the clients' reports on all processors.
+func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64,
+	values openloop.Values) ([]*openloop.Report, error) {
 	reports := make([]*openloop.Report, f.clients)
 	bar := cli.Progress("sealing", f.clients)
 	defer bar.Finish()
@@ -198,12 +255,11 @@ func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epo
 	for part := range runtime.NumCPU() {
 		sealers.Go(func() {
 			for i := part; i < f.clients && ctx.Err() == nil; i += runtime.NumCPU() {
-				sealed, err := client.Report(epoch, value)
-				if err != nil {
-					failed <- err
+				var err error
+				if reports[i], err = f.sealOne(ctx, client, epoch, i, values(i)); err != nil {
+					failed <- fmt.Errorf("client %d: %w", i, err)
 					return
 				}
-				reports[i] = &openloop.Report{Body: sealed.Body, Client: f.network(i)}
 				bar.Add(1)
 			}
 		})
@@ -214,6 +270,32 @@ func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epo
 		return nil, err
 	}
 	return reports, ctx.Err()
+}
+
+func (f *loadFlags) sealOne(ctx context.Context, client *shufflerclient.Client, epoch uint64, i int,
+	value []float64) (*openloop.Report, error) {
+	sealed, err := client.Report(epoch, value)
+	if err != nil {
+		return nil, err
+	}
+	out := &openloop.Report{Body: sealed.Body, Client: f.network(i)}
+	if client.Task().Clients.Kind != task.ClientAddress {
+		bought, err := client.Token(context.WithValue(ctx, networkOf{}, out.Client), epoch)
+		if err != nil {
+			return nil, err
+		}
+		out.Authorization = token.Header(bought)
+	}
+	return out, nil
+}
+
+// networkOf is the key of a client's network in a context.
+type networkOf struct{}
+
+// token asks the issuer for a client's token.
+func (f *loadFlags) token(ctx context.Context, uri string, request []byte) ([]byte, error) {
+	network, _ := ctx.Value(networkOf{}).(string)
+	return shufflerclient.IssuerTokens(f.http, http.Header{f.header: {network}})(ctx, uri, request)
 }
 
 // network returns what the header says of the i-th client: an address in a private IPv6 /48 of its own.
@@ -235,7 +317,7 @@ func (f *loadFlags) watch(ctx context.Context, most chan<- int) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if text, err := fetch(ctx, strings.TrimSuffix(f.admin, "/")+"/metrics"); err == nil {
+		if text, err := f.fetch(ctx, strings.TrimSuffix(f.admin, "/")+"/metrics"); err == nil {
 			if m := resident.FindStringSubmatch(text); m != nil {
 				bytes, _ := strconv.ParseFloat(m[1], 64)
 				peak = max(peak, int(bytes)>>10)
@@ -249,12 +331,12 @@ func (f *loadFlags) watch(ctx context.Context, most chan<- int) {
 	}
 }
 
-func fetch(ctx context.Context, url string) (string, error) {
+func (f *loadFlags) fetch(ctx context.Context, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := f.http.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -273,5 +355,8 @@ func (r *loadResult) print(w io.Writer) error {
 	if r.PeakRSS > 0 {
 		fmt.Fprintf(w, "memory    %d kB at most, the relay\n", r.PeakRSS)
 	}
-	return nil
+	if r.Comparison == nil {
+		return nil
+	}
+	return r.Comparison.print(w)
 }

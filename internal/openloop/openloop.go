@@ -1,5 +1,6 @@
 // Package openloop offers sealed reports to a relay at a fixed rate, whatever the relay does: as many
-// clients who do not know of each other would. It is for `relay load` and for the load test.
+// clients who do not know of each other would. It draws their values and adds them up: what no party of a
+// deployment knows. It is for `relay load` and for the load test.
 //
 // Latency is measured from the moment a report was due, so a relay that slows down does not slow
 // the clock (no coordinated omission). Requests are written as bytes on kept connections, to leave
@@ -29,6 +30,8 @@ type Report struct {
 	Body   []byte
 	Client string // Its synthetic address, for the forwarding header; "" for none.
 	Fate   Fate   // Set by Run.
+
+	Authorization string // The header of that name, for tasks with tokens; "" for none.
 }
 
 // Fate is what is known of a report.
@@ -272,6 +275,9 @@ func (c *connection) send(u *url.URL, header string, report *Report) error {
 		u.Host, len(report.Body))
 	if report.Client != "" {
 		head = fmt.Appendf(head, "%s: %s\r\n", header, report.Client)
+	}
+	if report.Authorization != "" {
+		head = fmt.Appendf(head, "Authorization: %s\r\n", report.Authorization)
 	}
 	_, err := c.Write(append(append(head, '\r', '\n'), report.Body...))
 	return err

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/doona-dp/doona/internal/openloop"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// numbers is an answer in JSON: a number or an array of them.
+type numbers []float64
+
+func (n numbers) MarshalJSON() ([]byte, error) {
+	if len(n) == 1 {
+		return json.Marshal(n[0])
+	}
+	return json.Marshal([]float64(n))
+}
+
+func (n *numbers) UnmarshalJSON(raw []byte) error { return oneOrMore(raw, (*[]float64)(n)) }
+
+// ranges are intervals in JSON: [lo, hi], or an array of such.
+type ranges [][2]float64
+
+func (r *ranges) UnmarshalJSON(raw []byte) error { return oneOrMore(raw, (*[][2]float64)(r)) }
+
+// oneOrMore reads an array, or an element of one that stands alone.
+func oneOrMore[T any](raw []byte, into *[]T) error {
+	if json.Unmarshal(raw, into) == nil {
+		return nil
+	}
+	*into = make([]T, 1)
+	return json.Unmarshal(raw, &(*into)[0])
+}
+
+// answer is what load reads of a verifier's report.
+type answer struct {
+	Users         uint64  `json:"users"`
+	BatchSize     uint64  `json:"batch_size"`
+	Estimate      numbers `json:"estimate"`
+	StandardError numbers `json:"standard_error"`
+	Band          ranges  `json:"band"`
+}
+
+// comparison sets the verifier's estimate beside the truth.
+type comparison struct {
+	Users    uint64  `json:"users"` // Whose values make both.
+	Truth    numbers `json:"truth"`
+	Estimate numbers `json:"estimate"`
+	Worst    float64 `json:"worst_standard_errors"` // The most that an entry is off.
+	InBand   bool    `json:"truth_in_band"`         // Whether the 95 % band holds all entries of the truth.
+	Seconds  float64 `json:"seconds"`               // From the last acknowledgement to the estimate.
+}
+
+// prepare returns the clients' values, and checks that an estimate would be theirs alone.
+func (f *loadFlags) prepare(ctx context.Context, t *task.Task) (openloop.Values, error) {
+	values, err := openloop.NewValues(t, f.values)
+	if err != nil || f.report == "" {
+		return values, err
+	}
+	if t.Query.Info().Shape == task.PerText {
+		return nil, fmt.Errorf("couldn't compare with the truth: the answer to a task for strings is a list")
+	}
+	before, err := f.readAnswer(ctx)
+	if err == nil && before.Users > 0 {
+		err = fmt.Errorf("couldn't compare with the truth: the verifier's estimate is of %d other clients already",
+			before.Users)
+	}
+	return values, err
+}
+
+func (f *loadFlags) readAnswer(ctx context.Context) (*answer, error) {
+	text, err := f.fetch(ctx, strings.TrimSuffix(f.report, "/")+"/api/report")
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the verifier's report: %w", err)
+	}
+	a := new(answer)
+	if err := json.Unmarshal([]byte(text), a); err != nil || a.BatchSize == 0 {
+		return nil, fmt.Errorf("couldn't read the verifier's report: %s/api/report is none", f.report)
+	}
+	return a, nil
+}
+
+// compare waits for the estimate of all clients that were accepted.
+func (f *loadFlags) compare(ctx context.Context, t *task.Task, values openloop.Values,
+	reports []*openloop.Report) (*comparison, error) {
+	accepted := uint64(0)
+	for _, r := range reports {
+		if r.Fate == openloop.Taken {
+			accepted++
+		}
+	}
+	begun := time.Now()
+	a, err := f.await(ctx, accepted)
+	if err != nil {
+		return nil, err
+	}
+	c := &comparison{Users: accepted, Estimate: a.Estimate, InBand: true, Seconds: time.Since(begun).Seconds()}
+	c.Truth, err = openloop.Truth(t, func(yield func([]float64) bool) {
+		for i, r := range reports {
+			if r.Fate == openloop.Taken && !yield(values(i)) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(c.Truth); len(a.Estimate) != n || len(a.StandardError) != n || len(a.Band) != n {
+		return nil, fmt.Errorf("couldn't compare with the truth: the verifier's estimate has %d entries, and the "+
+			"truth %d",
+			len(a.Estimate), n)
+	}
+	for j, truth := range c.Truth {
+		if a.StandardError[j] > 0 {
+			c.Worst = max(c.Worst, math.Abs(a.Estimate[j]-truth)/a.StandardError[j])
+		}
+		c.InBand = c.InBand && a.Band[j][0] <= truth && truth <= a.Band[j][1]
+	}
+	return c, nil
+}
+
+// await asks for the verifier's report until it is of so many clients.
+func (f *loadFlags) await(ctx context.Context, clients uint64) (*answer, error) {
+	for end := time.Now().Add(f.wait); ; {
+		a, err := f.readAnswer(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case a.Users == clients && len(a.Estimate) > 0:
+			return a, nil
+		case a.Users > clients:
+			return nil, fmt.Errorf("couldn't compare with the truth: the estimate is of %d clients, of whom %d "+
+				"are known",
+				a.Users, clients)
+		case time.Now().After(end):
+			return nil, fmt.Errorf("couldn't compare with the truth: after %v the verifier has an estimate of "+
+				"%d of %d "+
+				"clients; a batch has %d", f.wait, a.Users, clients, a.BatchSize)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (c *comparison) print(w io.Writer) error {
+	fmt.Fprintf(w, "estimate  of %d clients, %.1f s after the last\n", c.Users, c.Seconds)
+	if len(c.Truth) == 1 {
+		fmt.Fprintf(w, "          %.6g, and the truth is %.6g\n", c.Estimate[0], c.Truth[0])
+	}
+	where := "within"
+	if !c.InBand {
+		where = "outside"
+	}
+	_, err := fmt.Fprintf(w, "          at most %.1f standard errors off; the truth is %s the 95 %% band\n", c.Worst,
+		where)
+	return err
+}

@@ -1,0 +1,189 @@
+package openloop
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/doona-dp/doona/internal/table"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	texts "github.com/doona-dp/doona/protocols/strings"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Values returns the value of client i ≥ 0: the same whenever it is asked. It is safe for concurrent use.
+type Values func(i int) []float64
+
+// The names of distributions, for [NewValues].
+const (
+	Worst   = "worst"   // All have the value that makes the answer's error largest.
+	Uniform = "uniform" // All values, bins or coordinates alike.
+	Zipf    = "zipf"    // The k-th of the bins, or of 100 levels from the least, as often as 1/k says.
+)
+
+// levels is how many values a number has under Zipf's law.
+const levels = 100
+
+// NewValues returns values for a task, by the name of a distribution or from a file: a CSV file with a row for each client
+// (its only column, or for vectors all), a file of lines for texts. Clients beyond its end begin at its start again.
+func NewValues(t *task.Task, name string) (Values, error) {
+	info := t.Query.Info()
+	switch name {
+	case Worst:
+		m, err := registry.Open(t)
+		if err != nil {
+			return nil, err
+		}
+		value := m.WorstValue()
+		return func(int) []float64 { return value }, nil
+	case Uniform, Zipf:
+		if info.Shape == task.PerText {
+			return nil, fmt.Errorf("invalid values %s: want a file with one text in a line, for a task for strings",
+				name)
+		}
+		return newLaw(t, name == Zipf).value, nil
+	}
+	rows, err := readValues(info.Shape, name)
+	if err == nil && len(rows) == 0 {
+		err = fmt.Errorf("couldn't read %s: it has no row", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func(i int) []float64 { return rows[i%len(rows)] }, nil
+}
+
+func readValues(shape task.Shape, path string) (rows [][]float64, err error) {
+	switch shape {
+	case task.PerVector:
+		return table.ReadRows(path, 0)
+	case task.PerText:
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read the texts: %w", err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			rows = append(rows, texts.Value(strings.TrimRight(line, "\r\n")))
+		}
+		return rows, nil
+	}
+	numbers, err := table.Read(path, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range numbers {
+		rows = append(rows, []float64{x})
+	}
+	return rows, nil
+}
+
+// law draws values of a task's domain.
+type law struct {
+	in     task.Input
+	info   task.QueryInfo
+	sparse bool      // At most one coordinate is not 0.
+	sums   []float64 // Of Zipf's weights; nil: all alike.
+}
+
+func newLaw(t *task.Task, zipf bool) *law {
+	l := &law{in: t.Input, info: t.Query.Info()}
+	for _, p := range registry.All() {
+		l.sparse = l.sparse || p.ProtocolName() == t.Protocol && p.Row().Sparse
+	}
+	if zipf {
+		sum := 0.0
+		for k := range l.places() {
+			sum += 1 / float64(k+1)
+			l.sums = append(l.sums, sum)
+		}
+	}
+	return l
+}
+
+// places is how many values, or levels of a number, there are to choose from.
+func (l *law) places() int {
+	switch {
+	case l.info.Shape == task.PerBin:
+		return int(l.in.Bins)
+	case l.info.YesNo():
+		return 2
+	}
+	return levels
+}
+
+// value returns the value of a client, from random numbers of its own.
+func (l *law) value(i int) []float64 {
+	random := rand.New(rand.NewPCG(1, uint64(i)))
+	if l.info.Shape != task.PerVector {
+		return []float64{l.number(random)}
+	}
+	out := make([]float64, l.in.Bins)
+	if l.sparse {
+		out[random.IntN(len(out))] = l.number(random)
+		return out
+	}
+	for j := range out {
+		if out[j] = l.number(random); l.info.Ball() { // the longest has a norm of 1
+			out[j] /= math.Sqrt(float64(len(out)))
+		}
+	}
+	return out
+}
+
+// number draws a value, or a coordinate of one.
+func (l *law) number(random *rand.Rand) float64 {
+	lo, hi := l.in.Lo.Float64(), l.in.Hi.Float64()
+	n := l.places()
+	numeric := n == levels && l.info.Shape != task.PerBin
+	if l.sums == nil && numeric {
+		return lo + (hi-lo)*random.Float64()
+	}
+	at := random.IntN(n)
+	if l.sums != nil {
+		at, _ = slices.BinarySearch(l.sums, random.Float64()*l.sums[n-1])
+	}
+	switch {
+	case numeric:
+		return lo + (hi-lo)*float64(at)/(levels-1)
+	case l.info.Shape == task.PerBin && !l.in.Labels:
+		return lo + (hi-lo)*(float64(at)+.5)/float64(n) // the middle of a bin
+	}
+	return float64(at)
+}
+
+// Truth returns the exact answer, after clipping, that a task asks of these values.
+func Truth(t *task.Task, values iter.Seq[[]float64]) ([]float64, error) {
+	m, err := registry.Open(t)
+	if err != nil {
+		return nil, err
+	}
+	if t.Query.Info().Shape == task.PerText {
+		return nil, errors.New("couldn't compute the answer: that to a task for strings is a list")
+	}
+	var sum []float64
+	clients := uint64(0)
+	for value := range values {
+		clients++
+		total, _, err := m.Exact(value)
+		if err != nil {
+			return nil, err
+		}
+		if sum == nil {
+			sum = make([]float64, len(total))
+		}
+		for j := range total {
+			sum[j] += total[j]
+		}
+	}
+	scale := protocols.Scale(t.Query, clients)
+	for j := range sum {
+		sum[j] *= scale
+	}
+	return sum, nil
+}

@@ -1,0 +1,75 @@
+package relay_test
+
+import (
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/verifier/server"
+)
+
+// startVerifier serves the pages of a cascade's task and returns the address of its page.
+func startVerifier(t *testing.T, c *relaytest.Cascade, ca string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s, err := server.New(server.Config{Listener: listener, SignKey: c.VerifierSign(), Data: t.TempDir(), CA: ca,
+		PullInterval: 20 * time.Millisecond, Tasks: []server.TaskConfig{{File: filepath.Join(c.Dir, "task0.bundle"),
+			Owner: c.Owner, HPKEKeys: c.VerifierKeys("task0")}}})
+	require.NoError(t, err)
+	relaytest.Run(t, s.Run)
+	return "http://" + listener.Addr().String() + "/tasks/" + c.Open.ID.String()
+}
+
+// TestLoadCompares: of clients with tokens, under a private authority, the load generator knows the truth and finds the
+// estimate near it. It compares nothing where others are in the estimate, or some of its clients are not.
+func TestLoadCompares(t *testing.T) {
+	a := newAuthority(t)
+	files := a.issue(t)
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(50, relaytest.WithTokens), CA: a.file,
+		Config: func(_ int, cfg *relay.Config) { cfg.TLS, cfg.CA = files, a.file }})
+	c.StartAll(t)
+	c.StartIssuer(t, c.IssuerConfig())
+	waitForKey(t, c)
+	args := []string{"load", "--json", "--task", c.TaskURL(0), "--owner", c.Owner, "--ca", a.file, "--rate", "0",
+		"--duration", "1m", "--connections", "8", "--values", "zipf", "--report", startVerifier(t, c, a.file),
+		"--clients"}
+	status, out, log := run(t, append(args, "100")...)
+	require.Zero(t, status, log)
+	var got struct {
+		Accepted   int
+		Comparison struct {
+			Users           int
+			Truth, Estimate float64
+			Worst           float64 `json:"worst_standard_errors"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Equal(t, 100, got.Accepted)
+	require.Equal(t, 100, got.Comparison.Users)
+	require.InDelta(t, 1.85, got.Comparison.Truth, 1.5, "the mean of Zipf's law is 18 % of the range")
+	require.NotEqual(t, got.Comparison.Truth, got.Comparison.Estimate)
+	require.Less(t, got.Comparison.Worst, 6.)
+	require.Positive(t, got.Comparison.Worst)
+
+	status, _, log = run(t, append(args, "100")...)
+	require.Equal(t, 1, status)
+	require.Contains(t, log, "estimate is of 100 other clients already")
+}
+
+// TestLoadLeftOver: clients who do not fill a batch are not in the estimate, and the comparison says so.
+func TestLoadLeftOver(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(100)})
+	c.StartAll(t)
+	status, out, log := run(t, "load", "--task", c.TaskURL(0), "--owner", c.Owner, "--rate", "0", "--clients", "101",
+		"--duration", "1m", "--report", startVerifier(t, c, ""), "--wait", "1s")
+	require.Equal(t, 1, status)
+	require.Empty(t, out)
+	require.Regexp(t, `after 1s the verifier has an estimate of (0|100) of 101 clients; a batch has 100`, log)
+}
