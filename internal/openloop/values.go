@@ -30,8 +30,9 @@ const (
 // levels is how many values a number has under Zipf's law.
 const levels = 100
 
-// NewValues returns values for a task, by the name of a distribution or from a file: a CSV file with a row for each client
-// (its only column, or for vectors all), a file of lines for texts. Clients beyond its end begin at its start again.
+// NewValues returns values for a task, by the name of a distribution or from a file: a CSV file with a row for each
+// client (its only column, or for vectors all), a file of lines for texts. Clients beyond its end begin at its start
+// again.
 func NewValues(t *task.Task, name string) (Values, error) {
 	info := t.Query.Info()
 	switch name {
