@@ -29,9 +29,6 @@ func (f *Fault) Unwrap() error { return f.Err }
 // maxSeq bounds the numbers of batches, as those of an end are.
 const maxSeq = 1 << 53
 
-// maxPart is the most bytes that a part of a file may claim. Memory grows with what is read.
-const maxPart = 1 << 40
-
 // incoming is a batch of the last relay whose manifests are checked, and whose slots are still to come.
 type incoming struct {
 	signed *onion.SignedManifest
@@ -53,7 +50,7 @@ func (b *incoming) last() *onion.Manifest { return &b.chain[len(b.chain)-1] }
 // needs no key. What is wrong with the file is a [Fault]; other errors are the reader's.
 func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
 	from := &source{in: in}
-	r, err := onion.NewBatchReader(from, maxPart)
+	r, err := onion.NewBatchReader(from, onion.MaxManifest(open.Task, open.VerifierHop()-1))
 	if err != nil {
 		return nil, from.fault(err, FindingForeign, nil, nil)
 	}
@@ -64,6 +61,10 @@ func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
 	chain, err := r.Check(open.Task, onion.Context{TaskID: open.ID, Epoch: m.Epoch, Hop: int(m.Hop)}, m.Seq)
 	if err != nil {
 		return nil, &Fault{checkName(err), err, r.Signed(), m.Epoch, m.Seq}
+	}
+	if err := r.Hashes(); err != nil {
+		err = fmt.Errorf("couldn't accept batch %d of hop %d: %w", m.Seq, m.Hop, err)
+		return nil, from.fault(err, FindingTampered, r.Signed(), m)
 	}
 	each := func(do func(lane int, slots [][]byte) error) error {
 		for {
@@ -128,7 +129,7 @@ func (s *source) fault(err error, other FindingName, signed *onion.SignedManifes
 		return &readError{s.failed}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		f.Name = FindingTruncated
-	case errors.Is(err, onion.ErrSlotSize):
+	case errors.Is(err, onion.ErrSlotSize), errors.Is(err, onion.ErrTooLarge):
 		f.Name = FindingCounts
 	}
 	return f

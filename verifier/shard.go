@@ -130,6 +130,9 @@ func (v *Verifier) ReadState(in io.Reader) error {
 	return r.End()
 }
 
+// maxPart is the most bytes that a part of a state may claim, whose writer is trusted. Memory grows with what is read.
+const maxPart = 1 << 40
+
 func readPart(r *codec.Reader, part any) error {
 	raw, err := r.Bytes(maxPart)
 	if err != nil {

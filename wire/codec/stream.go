@@ -71,10 +71,13 @@ func NewReader(in io.Reader) *Reader { return &Reader{in} }
 // Array returns the number of elements of the array that begins here.
 func (r *Reader) Array() (uint64, error) { return r.head("an array", arrayLeads, true) }
 
+// Length returns the number of bytes of the byte string that begins here, which the caller reads.
+func (r *Reader) Length() (uint64, error) { return r.head("bytes", bytesLeads, false) }
+
 // Bytes reads a byte string of at most most bytes; a longer one is an error before it is read. Memory
 // grows with what has come, whatever the head claims.
 func (r *Reader) Bytes(most int64) ([]byte, error) {
-	n, err := r.head("bytes", bytesLeads, false)
+	n, err := r.Length()
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/bits"
 	"net/http"
 	"slices"
 	"time"
@@ -225,7 +227,7 @@ func (c *Client) pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 	}}
 	defer body.Close()
 	in := io.TeeReader(body, copied)
-	signed, err := read(in, most, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness, each)
+	signed, err := read(in, open, onion.Context{TaskID: open.ID, Epoch: epoch, Hop: from}, seq, witness, each)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't pull batch %d of epoch %d: %w", seq, epoch, err)
 	}
@@ -233,9 +235,9 @@ func (c *Client) pull(ctx context.Context, open *taskfile.Open, from int, epoch,
 }
 
 // read reads and checks the batch of a context and number.
-func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq uint64,
+func read(in io.Reader, open *taskfile.Open, c onion.Context, seq uint64,
 	witness Witness, each Each) (*onion.SignedManifest, error) {
-	r, err := onion.NewBatchReader(in, most)
+	r, err := onion.NewBatchReader(in, onion.MaxManifest(open.Task, c.Hop))
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +253,7 @@ func read(in io.Reader, most int64, open *taskfile.Open, c onion.Context, seq ui
 		return nil, err
 	}
 	_, err = r.Check(open.Task, c, seq)
-	final := err != nil && !errors.Is(err, onion.ErrCiphertexts)
+	final := err != nil
 	if err == nil {
 		err = r.Each(each)
 		final = errors.Is(err, onion.ErrSlotSize)
@@ -490,15 +492,17 @@ func CheckServable(t *task.Task) error {
 
 // MaxBatch returns the most bytes a batch of the relay at hop takes: all slots of Batch.Size
 // clients, what every relay so far may have added, the hashes and headers of their chunks, and a
-// manifest for every hop so far.
+// manifest for every hop so far. A batch that 63 bits do not count is not below any limit: then it is 2⁶³ − 1.
 func MaxBatch(t *task.Task, layout onion.Layout, hop int) int64 {
-	const header = 5                               // of a msgpack binary or array
-	manifest := 512 + int64(t.Slots.Lanes)*(1+4*9) // four counts of at most 9 bytes per lane
-	slots := int64(t.Batch.Size) * int64(t.Slots.PerLane)
-	if t.Noise != nil {
-		_, most := t.Noise.Support()
-		slots += int64(hop+1) * int64(most)
+	const header = 5 // of a msgpack binary or array
+	slots := onion.MaxLane(t, hop)
+	size, perChunk := uint64(layout.SlotSize(hop+1)), uint64(sha256.Size+header)
+	// Below 2⁵⁴: MaxLane is below 2⁴⁰, and a slot below 2¹⁴ bytes.
+	lane := slots*size + (slots/onion.ChunkSlots+1)*perChunk
+	over, lanes := bits.Mul64(t.Slots.Lanes, lane)
+	all := lanes + uint64(onion.MaxManifest(t, hop))
+	if over > 0 || lanes > math.MaxInt64 || all > math.MaxInt64 {
+		return math.MaxInt64
 	}
-	lane := slots*int64(layout.SlotSize(hop+1)) + (slots/onion.ChunkSlots+1)*(sha256.Size+header)
-	return int64(t.Slots.Lanes)*lane + int64(hop+1)*manifest
+	return int64(all)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -187,6 +188,9 @@ func TestMaxBatch(t *testing.T) {
 	require.LessOrEqual(t, int64(len(big)), handover.MaxBatch(&large, layout, 0))
 	require.LessOrEqual(t, int64(len(raw)), most)
 	require.Less(t, most, int64(len(raw))+2048)
+	many := uint64(1 << 40)
+	large.Slots.Lanes, large.Noise = 65535, &task.Noise{Total: &many}
+	require.EqualValues(t, math.MaxInt64, handover.MaxBatch(&large, layout, 2), "more than 63 bits count")
 }
 
 // TestPullChecksAsItStreams: whose fault it is, and that nothing is read after a fault that shows.

@@ -37,6 +37,24 @@ type LaneCount struct {
 	In, Added, Out, Dropped uint64
 }
 
+// MaxManifest returns the most bytes that a manifest of the relay at hop takes, with those of all hops before in it.
+// For each, 512 is more than what has one size takes: the label, the version, two hashes, four numbers, the heads and
+// the signature. Below 8·(512 + 65535·37), some 20 million, by the limits of tasks.
+func MaxManifest(t *task.Task, hop int) int64 {
+	return int64(hop+1) * (512 + int64(t.Slots.Lanes)*(1+4*9)) // four counts of at most 9 bytes per lane
+}
+
+// MaxLane returns the most slots that a lane of a batch of the relay at hop has: those of Batch.Size clients, and what
+// every relay so far may have added. Below 2³² + 8·2³⁶ by the limits of tasks.
+func MaxLane(t *task.Task, hop int) uint64 {
+	slots := t.Batch.Size * t.Slots.PerLane
+	if t.Noise != nil {
+		_, most := t.Noise.Support()
+		slots += uint64(hop+1) * most
+	}
+	return slots
+}
+
 // SignedManifest is msgpack [manifest, signature].
 type SignedManifest struct {
 	Manifest  []byte

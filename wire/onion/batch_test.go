@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/binary"
 	"io"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -333,7 +335,7 @@ func (w *world) bigBatch(t testing.TB) *onion.Batch {
 // TestBatchStreams: what was signed is checked before the first slot, each chunk as it comes, and the
 // batch is read as it was written.
 func TestBatchStreams(t *testing.T) {
-	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane = 1 })
+	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	want := w.bigBatch(t)
 	raw, err := want.Bytes()
 	require.NoError(t, err)
@@ -390,6 +392,8 @@ func TestBatchStreams(t *testing.T) {
 	}
 	r, err = onion.NewBatchReader(bytes.NewReader(append(bytes.Clone(raw), 0)), 1<<20)
 	require.NoError(t, err)
+	_, err = r.Check(w.Task, w.context(0), 7)
+	require.NoError(t, err)
 	_, err = r.Rest()
 	require.ErrorContains(t, err, "trailing")
 }
@@ -402,23 +406,27 @@ func flipped(in []byte, at int) []byte {
 
 // TestBatchHeadRejects: faults that show before the first slot, and slots of another size.
 func TestBatchHeadRejects(t *testing.T) {
-	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane = 1 })
+	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	good := w.bigBatch(t)
 	raw, err := good.Bytes()
 	require.NoError(t, err)
 	hash := sha256.Sum256(bytes.Join(good.Ciphertexts[1], nil))
 	at := bytes.LastIndex(raw, hash[:])
-	r, err := onion.NewBatchReader(bytes.NewReader(flipped(raw, at)), 1<<20)
-	require.NoError(t, err)
-	_, err = r.Check(w.Task, w.context(0), 7)
-	require.ErrorIs(t, err, onion.ErrCiphertexts, "a bit in a hash")
+	hashes := func(raw []byte) error {
+		r, err := onion.NewBatchReader(bytes.NewReader(raw), 1<<20)
+		require.NoError(t, err)
+		_, err = r.Check(w.Task, w.context(0), 7)
+		require.NoError(t, err)
+		return r.Hashes()
+	}
+	require.NoError(t, hashes(raw))
+	require.ErrorIs(t, hashes(flipped(raw, at)), onion.ErrCiphertexts, "a bit in a hash")
 	require.Equal(t, []byte{0xc4, 128}, raw[at-3*32-2:at-3*32])
 	require.Equal(t, byte(0x94), raw[at+32])
 	short := slices.Concat(raw[:at-3*32-2], []byte{0xc4, 96}, raw[at-3*32:at], []byte{0x93}, raw[at+33:])
-	r, err = onion.NewBatchReader(bytes.NewReader(short), 1<<20)
-	require.NoError(t, err)
-	_, err = r.Check(w.Task, w.context(0), 7)
-	require.ErrorIs(t, err, onion.ErrCiphertexts, "a hash and a chunk less than the counts ask for")
+	require.ErrorIs(t, hashes(short), onion.ErrCiphertexts, "a hash and a chunk less than the counts ask for")
+	require.ErrorIs(t, hashes(flipped(raw, at-3*32-2)), onion.ErrCiphertexts, "no bytes")
+	require.ErrorIs(t, hashes(raw[:at]), io.ErrUnexpectedEOF)
 	_, err = onion.NewBatchReader(bytes.NewReader(raw), 100)
 	require.ErrorContains(t, err, "at most 100")
 
@@ -427,12 +435,16 @@ func TestBatchHeadRejects(t *testing.T) {
 	require.NoError(t, err)
 	raw, err = b.Bytes()
 	require.NoError(t, err)
-	r, err = onion.NewBatchReader(bytes.NewReader(raw), 1<<20)
-	require.NoError(t, err)
-	_, err = r.Check(w.Task, w.context(0), 7)
-	require.NoError(t, err)
-	_, _, err = r.Next()
-	require.ErrorIs(t, err, onion.ErrSlotSize)
+	first := func(raw []byte) error {
+		r, err := onion.NewBatchReader(bytes.NewReader(raw), 1<<20)
+		require.NoError(t, err)
+		_, err = r.Check(w.Task, w.context(0), 7)
+		require.NoError(t, err)
+		_, _, err = r.Next()
+		return err
+	}
+	require.ErrorIs(t, first(raw), onion.ErrSlotSize)
+	require.ErrorIs(t, first(flipped(raw, len(raw)-len(long[1][0])*3-10)), onion.ErrCiphertexts, "nor signed for")
 }
 
 // TestAdded: slots from nowhere are noise, which only a task with noise has.
@@ -556,7 +568,7 @@ func TestSignaturesAreNotMalleable(t *testing.T) {
 
 // FuzzParseBatch: what parses re-encodes to the same bytes.
 func FuzzParseBatch(f *testing.F) {
-	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.PerLane = 1 })
+	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	b, err := onion.NewBatch(w.sign[0], w.context(0), 7, 3, []uint64{3, 3}, [][][]byte{w.slots(f, 1, 3), {}}, nil)
 	require.NoError(f, err)
 	raw, err := b.Bytes()
@@ -634,4 +646,53 @@ func TestBatchWriter(t *testing.T) {
 	require.NoError(t, out.Add(0, []byte{1}))
 	_, _, err = out.Finish(w.sign[0], w.context(0), 0, 1, []uint64{0}, []uint64{0}, nil)
 	require.ErrorContains(t, err, "1 slots out of lane 0, 0 in", "out of nothing")
+}
+
+// claiming is a batch of which one part claims to be long, and comes as zeroes.
+func claiming(head []byte, n uint32) io.Reader {
+	head = binary.BigEndian.AppendUint32(append(bytes.Clone(head), 0xc6), n)
+	return io.MultiReader(bytes.NewReader(head), io.LimitReader(zeroes{}, int64(n)))
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// TestMemoryIsNotTheSenders: whatever length a part claims, and then has, no more memory is taken than a part of the
+// task's batches needs. The signature is right where it can be.
+func TestMemoryIsNotTheSenders(t *testing.T) {
+	const claim = 64 << 20
+	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
+	good := w.bigBatch(t)
+	raw, err := good.Bytes()
+	require.NoError(t, err)
+	w.Task.Batch.Size = uint64(len(good.Ciphertexts[0]))
+	hash := sha256.Sum256(bytes.Join(good.Ciphertexts[1], nil))
+	hashes := bytes.LastIndex(raw, hash[:]) - 3*32 - 2
+	signature := hashes - 64 - 2
+	read := func(in io.Reader) error {
+		r, err := onion.NewBatchReader(in, onion.MaxManifest(w.Task, 0))
+		if err == nil {
+			_, err = r.Check(w.Task, w.context(0), 7)
+		}
+		if err == nil {
+			_, _, err = r.Next()
+		}
+		return err
+	}
+	require.NoError(t, read(bytes.NewReader(raw)))
+	for name, head := range map[string][]byte{"manifest": raw[:1], "signature": raw[:signature], "hashes": raw[:hashes],
+		"chunk": raw[:hashes+2+4*32+1]} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := read(claiming(head, claim))
+		runtime.ReadMemStats(&after)
+		require.Error(t, err, name)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(claim/8), name)
+	}
+	w.Task.Batch.Size = onion.ChunkSlots // too few for what was signed
+	require.ErrorIs(t, read(bytes.NewReader(raw)), onion.ErrTooLarge)
 }

@@ -2,6 +2,7 @@ package onion
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -83,78 +84,106 @@ func (b *Batch) Bytes() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// BatchReader reads a batch as it comes: first what was signed and the hashes of all chunks, then
-// one chunk after the other, each checked against its hash.
+// BatchReader reads a batch as it comes: first what was signed and the hashes of all chunks, then one chunk after the
+// other, each checked against its hash. How much memory that takes is never the sender's choice: before the signature
+// is checked, it is the task's longest manifest at most; then the hashes of as many chunks as batches of the task
+// have, if the manifest says so; and then one chunk of slots of the task's size.
 type BatchReader struct {
+	source   *source
 	in       *codec.Reader
-	most     int64 // bytes of one part
 	signed   SignedManifest
-	manifest Manifest
-	broken   error  // why the manifest cannot be read: then nothing of the batch can
-	hashes   []byte // of the chunks that are still to come
-	chunks   uint64 // how many the batch says it has
-	lane     int    // of the next chunk
-	left     uint64 // slots of this lane that are still to come
-	size     int    // bytes of a slot; 0 where it is not known
+	manifest Manifest // of the counts by which it is read
+	size     int      // bytes of a slot; 0 where it is not known
+	begun    bool     // hashes are here
+	hashes   []byte   // of the chunks that are still to come
+	most     uint64   // chunks of the task's batches
+	lane     int      // of the next chunk
+	left     uint64   // slots of this lane that are still to come
 }
 
-// NewBatchReader reads a batch up to its first chunk. No part may be longer than most bytes. Nothing
-// is checked yet: see [BatchReader.Check].
+// source keeps the error at which a stream ended: what is wrong without one is wrong with the bytes.
+type source struct {
+	in  io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (n int, err error) {
+	n, err = s.in.Read(p)
+	if err != nil {
+		s.err = err
+	}
+	return n, err
+}
+
+// NewBatchReader reads a batch up to its signature. The manifest may be no longer than most bytes: see [MaxManifest].
+// Nothing is checked yet: see [BatchReader.Check].
 func NewBatchReader(in io.Reader, most int64) (*BatchReader, error) {
-	r := &BatchReader{in: codec.NewReader(in), most: most, lane: -1}
+	r := &BatchReader{source: &source{in: in}, lane: -1}
+	r.in = codec.NewReader(r.source)
 	n, err := r.in.Array()
 	if err == nil && n != 4 {
 		err = fmt.Errorf("couldn't decode a batch: an array of %d, want 4", n)
 	}
-	for _, part := range []*[]byte{&r.signed.Manifest, &r.signed.Signature, &r.hashes} {
-		if err == nil {
-			*part, err = r.in.Bytes(most)
-		}
+	if err == nil {
+		r.signed.Manifest, err = r.in.Bytes(most)
+	}
+	if err == nil {
+		r.signed.Signature, err = r.in.Bytes(ed25519.SignatureSize)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.broken = codec.Unmarshal(r.signed.Manifest, &r.manifest)
-	r.chunks, err = r.in.Array()
-	return r, err
+	return r, nil
 }
 
 // chunks returns the number of chunks that the counts ask for, at most 2³² however large they are.
 func (m *Manifest) chunks() (n uint64) {
 	for _, lane := range m.Lanes {
-		n = min(n+lane.Out/ChunkSlots+min(lane.Out%ChunkSlots, 1), math.MaxUint32)
+		n = min(n+chunksOf(lane.Out), math.MaxUint32)
 	}
 	return n
 }
 
+// chunksOf returns the number of chunks of so many slots of a lane.
+func chunksOf(slots uint64) uint64 { return slots/ChunkSlots + min(slots%ChunkSlots, 1) }
+
 // Signed returns the batch's manifest and signature.
 func (r *BatchReader) Signed() *SignedManifest { return &r.signed }
 
-// Check is [Batch.Check] for all that comes before the first slot. What is signed after it are the
-// chunks, which [BatchReader.Next] checks.
+// Check is [Batch.Check] for the manifest and its chain. What is signed after them are the hashes and the chunks, which
+// [BatchReader.Hashes] and [BatchReader.Next] read and check. It reads nothing.
 func (r *BatchReader) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	chain, err := checkChain(t, c, seq, &r.signed)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkHashes(); err != nil {
-		return nil, fmt.Errorf("couldn't accept batch %d of hop %d: %w", seq, c.Hop, err)
-	}
 	layout, err := NewLayout(t)
 	if err != nil {
 		return nil, err
 	}
-	r.size = layout.SlotSize(c.Hop + 1)
+	r.manifest, r.size = chain[len(chain)-1], layout.SlotSize(c.Hop+1)
+	r.most = t.Slots.Lanes * chunksOf(MaxLane(t, c.Hop))
 	return chain, nil
 }
 
-// checkHashes checks the number of chunks and their hashes by what was signed. Counts that 4 bytes do
-// not hold have more chunks than an array can.
-func (r *BatchReader) checkHashes() error {
-	if r.broken != nil {
-		return r.broken
+// ErrTooLarge is returned where a batch's manifest is signed for more slots than the task's batches have.
+var ErrTooLarge = errors.New("more slots than a batch of this task has")
+
+// Hashes reads the hashes of all chunks and checks them by what was signed, else [ErrCiphertexts]. Other errors are
+// [ErrTooLarge], and of the stream. [BatchReader.Next] calls it where nobody has.
+func (r *BatchReader) Hashes() (err error) {
+	chunks := r.manifest.chunks()
+	if chunks > r.most {
+		return ErrTooLarge
 	}
-	if uint64(len(r.hashes)) != r.chunks*sha256.Size || r.chunks != r.manifest.chunks() {
+	if r.hashes, err = r.in.Bytes(int64(chunks * sha256.Size)); err != nil {
+		return r.fault(err)
+	}
+	n, err := r.in.Array()
+	if err != nil {
+		return r.fault(err)
+	}
+	if n != chunks || uint64(len(r.hashes)) != chunks*sha256.Size {
 		return ErrCiphertexts
 	}
 	counts := make([]uint64, len(r.manifest.Lanes))
@@ -164,16 +193,30 @@ func (r *BatchReader) checkHashes() error {
 	if !bytes.Equal(hashChunks(counts, r.hashes), r.manifest.Ciphertexts) {
 		return ErrCiphertexts
 	}
+	r.begun = true
 	return nil
+}
+
+// fault returns an error of reading as it is where the stream ended, and else as one of the ciphertexts.
+func (r *BatchReader) fault(err error) error {
+	if r.source.err != nil {
+		return err
+	}
+	return &fault{err, ErrCiphertexts}
 }
 
 // ErrSlotSize is returned where a batch's slots are signed for and have another size than the task's.
 var ErrSlotSize = errors.New("slots of another size than the task's")
 
 // Next returns the lane and slots of the next chunk, and [io.EOF] after the last. A chunk that is
-// not the one that was signed is [ErrCiphertexts]; after Check, one whose slots have another size
-// than the task's is [ErrSlotSize]. Other errors are of the stream.
+// not the one that was signed is [ErrCiphertexts]; one whose slots have another size than the task's
+// is [ErrSlotSize]. Other errors are those of Hashes, and of the stream.
 func (r *BatchReader) Next() (lane int, slots [][]byte, err error) {
+	if !r.begun {
+		if err := r.Hashes(); err != nil {
+			return 0, nil, err
+		}
+	}
 	for r.left == 0 {
 		if r.lane++; r.lane >= len(r.manifest.Lanes) {
 			if err := r.in.End(); err != nil {
@@ -185,20 +228,41 @@ func (r *BatchReader) Next() (lane int, slots [][]byte, err error) {
 	}
 	n := min(r.left, ChunkSlots)
 	r.left -= n
-	chunk, err := r.in.Bytes(r.most)
+	slots, err = r.chunk(int(n))
+	return r.lane, slots, err
+}
+
+// chunk reads the next chunk, of n ≥ 1 slots. Bytes that those of the task's size do not have are hashed as they come
+// and not kept: whether they were signed says whose fault they are.
+func (r *BatchReader) chunk(n int) ([][]byte, error) {
+	length, err := r.in.Length()
 	if err != nil {
-		return 0, nil, err
+		return nil, r.fault(err)
 	}
-	sum := sha256.Sum256(chunk)
-	if !bytes.HasPrefix(r.hashes, sum[:]) {
-		return 0, nil, ErrCiphertexts
+	h := sha256.New()
+	var chunk bytes.Buffer
+	wrong := r.size > 0 && length != uint64(n)*uint64(r.size)
+	if wrong {
+		_, err = io.CopyN(h, r.source, int64(length))
+	} else {
+		chunk.Grow(int(min(length, 64<<10)))
+		_, err = io.CopyN(&chunk, r.source, int64(length))
+		h.Write(chunk.Bytes())
+	}
+	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, fmt.Errorf("couldn't decode bytes: %w", err)
+	}
+	if !bytes.HasPrefix(r.hashes, h.Sum(nil)) {
+		return nil, ErrCiphertexts
 	}
 	r.hashes = r.hashes[sha256.Size:]
-	slots, err = cut(chunk, int(n))
-	if err == nil && r.size > 0 && len(slots[0]) != r.size {
-		err = ErrSlotSize
+	if wrong {
+		return nil, ErrSlotSize
 	}
-	return r.lane, slots, err
+	return cut(chunk.Bytes(), n)
 }
 
 // cut cuts a chunk into n ≥ 1 slots.
@@ -252,7 +316,11 @@ func ParseBatch(in []byte) (*Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkHashes(); err != nil {
+	r.most = uint64(len(in)) / sha256.Size // there is no task, and what there is is in memory
+	if err = codec.Unmarshal(r.signed.Manifest, &r.manifest); err == nil {
+		err = r.Hashes()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("couldn't decode a batch: %w", err)
 	}
 	return r.Rest()
