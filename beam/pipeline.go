@@ -102,6 +102,7 @@ func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag f
 	}
 	defer in.Close()
 	v, batch := f.v.Fresh(), []byte(path)
+	defer v.Close()
 	if err := errors.Join(v.AddFile(path, in), unread(v)); err != nil {
 		return fmt.Errorf("couldn't open a file: %w", err)
 	}
@@ -173,6 +174,7 @@ func (f *settleBatch) Setup() (err error) {
 // ProcessElement emits the state of all files of a batch, settled.
 func (f *settleBatch) ProcessElement(_ []byte, states, shared func(*[]byte) bool, emit func([]byte)) error {
 	v, tags := f.v.Fresh(), map[[16]byte]bool{}
+	defer v.Close()
 	for tag := []byte(nil); shared(&tag); {
 		tags[[16]byte(tag)] = true
 	}

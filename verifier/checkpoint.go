@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 
@@ -152,26 +153,45 @@ func streamChecked(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// openChecked opens a file that writeChecked or streamChecked wrote, at its content, or errDamaged.
-func openChecked(path string) (*os.File, error) {
-	f, err := os.Open(path)
+// checkedFile reads the content of a file that writeChecked or streamChecked wrote. What is read is believed once
+// check has said that it is what was written.
+type checkedFile struct {
+	*os.File
+	sum  []byte
+	read hash.Hash // of what has been read
+}
+
+// openChecked opens a file at its content, or returns errDamaged.
+func openChecked(path string) (*checkedFile, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	sum, h := make([]byte, sha256.Size), sha256.New()
-	_, err = io.ReadFull(f, sum)
-	if err == nil {
-		_, err = io.Copy(h, f)
-	}
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), err == nil && !bytes.Equal(sum, h.Sum(nil)):
-		err = errDamaged
-	case err == nil:
-		_, err = f.Seek(sha256.Size, io.SeekStart)
-	}
-	if err != nil {
-		f.Close()
+	f := &checkedFile{file, make([]byte, sha256.Size), sha256.New()}
+	if _, err := io.ReadFull(file, f.sum); err != nil {
+		file.Close()
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errDamaged
+		}
 		return nil, err
 	}
 	return f, nil
+}
+
+// Read is that of [io.Reader].
+func (f *checkedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	f.read.Write(p[:n])
+	return n, err
+}
+
+// check reads what is left, and returns errDamaged where the content is another than was written.
+func (f *checkedFile) check() error {
+	if _, err := io.Copy(f.read, f.File); err != nil {
+		return err
+	}
+	if !bytes.Equal(f.sum, f.read.Sum(nil)) {
+		return errDamaged
+	}
+	return nil
 }

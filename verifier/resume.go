@@ -80,21 +80,9 @@ func (p *Puller) putAsideDamaged(name string, fault error) error {
 }
 
 func (p *Puller) restoreRecord(name string) error {
-	file, err := openChecked(filepath.Join(p.dir, name))
+	r, signed, err := p.readRecord(name)
 	if err != nil {
 		return err
-	}
-	defer file.Close()
-	r, err := p.verifier.ReadRecord(bufio.NewReaderSize(file, readAhead))
-	if err != nil {
-		return err
-	}
-	signed, err := onion.ParseSigned(r.Signed)
-	if err != nil {
-		return err
-	}
-	if name != recordFile(r, sha256.Sum256(signed.Manifest)) {
-		return errors.New("not the record that its name says")
 	}
 	if err := p.verifier.AddRecord(r); err != nil || r.Copies == 0 {
 		return err
@@ -102,6 +90,31 @@ func (p *Puller) restoreRecord(name string) error {
 	c := p.cursors[r.Epoch]
 	c.kept[r.Seq] = true
 	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.dir, name))
+}
+
+// readRecord reads a record that an earlier run wrote down, and says what was signed. An error leaves no slots.
+func (p *Puller) readRecord(name string) (r *Record, signed *onion.SignedManifest, err error) {
+	file, err := openChecked(filepath.Join(p.dir, name))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	if r, err = p.verifier.ReadRecord(bufio.NewReaderSize(file, readAhead)); errors.Is(err, errScratch) {
+		return nil, nil, err
+	}
+	if damaged := file.check(); damaged != nil {
+		err = damaged
+	}
+	if err == nil {
+		signed, err = onion.ParseSigned(r.Signed)
+	}
+	if err == nil && name != recordFile(r, sha256.Sum256(signed.Manifest)) {
+		err = errors.New("not the record that its name says")
+	}
+	if err != nil && r != nil {
+		r.slots.free()
+	}
+	return r, signed, err
 }
 
 // take opens a batch that is kept, and writes down what it holds before it counts.

@@ -163,6 +163,26 @@ func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	}
 }
 
+// TestARefusedRecordLeavesNoSlots: whatever is wrong with it, its room is used again.
+func TestARefusedRecordLeavesNoSlots(t *testing.T) {
+	f := &faults{newCascade(t), nil}
+	v := newVerifier(t, f.cascade)
+	v.NoMemory(t.TempDir())
+	defer func() { require.NoError(t, v.Close()) }()
+	filed := int64(0)
+	for range 3 {
+		r, err := v.Open(f.good(t, 3))
+		require.NoError(t, err)
+		r.Signed[len(r.Signed)-1] ^= 1
+		require.Error(t, v.AddRecord(r))
+		if filed == 0 {
+			filed = v.Filed()
+		}
+	}
+	require.Positive(t, filed)
+	require.Equal(t, filed, v.Filed())
+}
+
 // TestAggregatesOfEveryProtocolCanBeWrittenDown: what is read again is the same aggregate, in the middle of a
 // batch and at its end, and nothing else can be read.
 func TestAggregatesOfEveryProtocolCanBeWrittenDown(t *testing.T) {

@@ -134,6 +134,9 @@ func (v *Verifier) Scratch(folder string) {
 	v.space = scratch.New(folder, max(pieceBytes, v.slotSize()), scratchMemory)
 }
 
+// Close gives back what records' slots take of memory and of the disk. The verifier is of no use any more.
+func (v *Verifier) Close() error { return v.space.Close() }
+
 // ShowUnusable overrides the rule that an unusable report has no estimate. The report says that it was
 // overridden.
 func (v *Verifier) ShowUnusable() {
@@ -316,6 +319,7 @@ func (v *Verifier) suffices(last *onion.Manifest) error {
 func (v *Verifier) AddRecord(r *Record) error {
 	hash, chain, err := r.open(v.open)
 	if err != nil {
+		r.slots.free()
 		return err
 	}
 	v.mu.Lock()

@@ -25,7 +25,9 @@ type Space struct {
 	seal   cipher.AEAD
 	used   uint64  // blocks that were sealed
 	end    int64   // of the places in the file
+	filed  int64   // the largest end so far
 	free   []int64 // places whose block is gone
+	closed bool
 }
 
 // Block is a block of a [Space].
@@ -49,6 +51,9 @@ func (s *Space) Put(data []byte) (Block, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return Block{}, errClosed
+	}
 	if cap(data) <= s.memory {
 		s.memory -= cap(data)
 		return Block{data: data, size: len(data)}, nil
@@ -67,10 +72,14 @@ func (s *Space) Put(data []byte) (Block, error) {
 	if n := len(s.free); n > 0 {
 		s.free = s.free[:n-1]
 	} else {
-		s.end += int64(s.most + s.seal.Overhead())
+		s.end += s.place()
+		s.filed = max(s.filed, s.end)
 	}
 	return b, nil
 }
+
+// place is how many bytes of the file a block has.
+func (s *Space) place() int64 { return int64(s.most + s.seal.Overhead()) }
 
 // open makes the file, and takes its name away. s.mu is held.
 func (s *Space) open() error {
@@ -129,12 +138,39 @@ func (s *Space) Free(b Block) {
 		s.memory += cap(b.data)
 		return
 	}
+	if s.closed {
+		return
+	}
 	s.free = append(s.free, b.at)
+	if int64(len(s.free))*s.place() == s.end && s.file.Truncate(0) == nil { // else its places are used again
+		s.free, s.end = nil, 0
+	}
+}
+
+// errClosed is returned where a space has been closed.
+var errClosed = errors.New("couldn't keep a block: the scratch space is closed")
+
+// Close gives the room of all blocks back, on the disk too. There are none any more, and none is taken. Of blocks of
+// the file, Get is an error from then on.
+func (s *Space) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed, s.free = true, nil
+	if s.file == nil {
+		return nil
+	}
+	if err := s.file.Close(); err != nil {
+		return fmt.Errorf("couldn't close a scratch file: %w", err)
+	}
+	return nil
 }
 
 // Filed says how many bytes of the disk the file has had at most.
 func (s *Space) Filed() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.end
+	return s.filed
 }

@@ -244,7 +244,7 @@ func (s *Server) openFolder() error {
 func (s *Server) Close() (failed error) {
 	for _, t := range s.tasks {
 		if t.puller != nil {
-			failed = errors.Join(failed, t.puller.Close())
+			failed = errors.Join(failed, t.puller.Close(), t.verifier.Close())
 			t.puller = nil
 		}
 	}
