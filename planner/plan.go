@@ -60,7 +60,8 @@ type Way struct {
 	Dummies  float64 // Mean number per relay and batch.
 	Shift    float64 // The most that one malicious client moves an entry of the answer, in the query's units.
 
-	// How many clients a text must have to be listed in about 98 of 100 batches; 0 where the answer is no list.
+	// How many clients a text must have to be listed in about 98 of 100 batches, if nearly all others are alone with
+	// theirs and the batch is many times that; 0 where the answer is no list.
 	FoundDownTo float64
 	// What a full batch takes, estimated: of each relay in order, and of the verifier.
 	Needs []handover.Need

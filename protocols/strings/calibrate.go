@@ -158,7 +158,8 @@ func (p plan) set(t *task.Task, between ...task.Param) {
 }
 
 // FoundDownTo returns how many clients a text must have to be listed in about 98 of 100 full batches, of which so many
-// relays add their dummies: [Found.Least] where all other clients have texts of their own.
+// relays add their dummies: [Found.Least] where all other clients have texts of their own. It is no promise for other
+// batches: see there.
 func (m *Mechanism) FoundDownTo(relays int) float64 {
 	a := m.newAggregate()
 	all := m.task.Batch.Size

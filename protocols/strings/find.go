@@ -10,7 +10,9 @@ import (
 type Found struct {
 	Texts []Count // By falling number of clients. Each interval by itself has the confidence asked for, given found.
 
-	// Least is how many clients a text must have to be found in about 98 of 100 batches, 0 if there are no messages.
+	// Least is how many clients a text must have to pass the checks in about 98 of 100 batches, 0 if there are no
+	// messages. The levels may not lead to it: where many texts begin alike, where each of a few others has about as
+	// many clients, or where it has much of a small batch.
 	Least float64
 
 	// Threshold is how many messages of its own, in cells that no other listed text has, a listed text has at least.
