@@ -304,7 +304,8 @@ func reason(r planRow, w, best *planner.Way) string {
 			look.Number(w.Bytes/best.Bytes)))
 	}
 	if r.FoundDownTo != nil {
-		out = append(out, fmt.Sprintf("lists texts that about %s clients or more have", look.Number(*r.FoundDownTo)))
+		out = append(out, fmt.Sprintf("lists texts that about %s clients or more have, and of some more where many "+
+			"begin alike or the batch is only a few times that", look.Number(*r.FoundDownTo)))
 	}
 	switch {
 	case w.Noise == planner.NoiseRelays && r.LocalEpsilon == nil:
