@@ -116,10 +116,12 @@ func measureNoiseCPU(ctx context.Context, s *Setup) ([]Row, error) {
 
 // convoy is a deployment of two relays and a verifier, each in a process of its own.
 type convoy struct {
-	bins  string
-	d     *quickstart.Deployment
-	page  string   // The verifier's address.
-	admin []string // Of the relays.
+	bins    string
+	d       *quickstart.Deployment
+	page    string   // The verifier's address.
+	admin   []string // Of the relays.
+	log     bytes.Buffer
+	parties []*exec.Cmd // The first relay, the later one and the verifier.
 }
 
 // lay lays the deployment out.
@@ -157,11 +159,8 @@ func freeAddresses(n int) (out []string, err error) {
 	return out, nil
 }
 
-// run plays the clients and returns the microseconds of CPU time for each, of the first relay, the later one and the
-// verifier.
-func (c *convoy) run(ctx context.Context) ([]float64, error) {
-	var log bytes.Buffer
-	var parties []*exec.Cmd
+// start starts the parties and waits until they are ready.
+func (c *convoy) start(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"relay", "serve", "--config", c.d.RelayConfig(1)}, {"relay", "serve", "--config", c.d.RelayConfig(2)},
 		{"verifier", "serve", "--task", filepath.Join(c.d.Dir, "crowd.bundle"), "--keys", c.d.VerifierKeys("crowd"),
@@ -169,32 +168,46 @@ func (c *convoy) run(ctx context.Context) ([]float64, error) {
 			"--interval", "1s"},
 	} {
 		cmd := exec.CommandContext(ctx, filepath.Join(c.bins, args[0]), args[1:]...)
-		cmd.Stderr = &log
+		cmd.Stderr = &c.log
 		if err := cmd.Start(); err != nil {
-			return nil, fmt.Errorf("couldn't start %s: %w", args[0], err)
+			return fmt.Errorf("couldn't start %s: %w", args[0], err)
 		}
-		defer func() {
-			cmd.Process.Signal(syscall.SIGTERM)
-			cmd.Wait()
-		}()
-		parties = append(parties, cmd)
+		c.parties = append(c.parties, cmd)
 	}
 	for _, url := range []string{c.admin[0] + "/readyz", c.admin[1] + "/readyz", c.page + "/"} {
 		if err := ready("http://" + url); err != nil {
-			return nil, fmt.Errorf("%w\n%s", err, &log)
+			return fmt.Errorf("%w\n%s", err, &c.log)
 		}
 	}
-	before, err := cpuOf(parties)
+	return nil
+}
+
+// stop ends the parties.
+func (c *convoy) stop() {
+	for _, cmd := range c.parties {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	}
+}
+
+// run plays the clients and returns the microseconds of CPU time for each, of the first relay, the later one and the
+// verifier.
+func (c *convoy) run(ctx context.Context) ([]float64, error) {
+	defer c.stop()
+	if err := c.start(ctx); err != nil {
+		return nil, err
+	}
+	before, err := cpuOf(c.parties)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.report(ctx); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, &log)
+		return nil, fmt.Errorf("%w\n%s", err, &c.log)
 	}
 	if err := c.released(ctx); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, &log)
+		return nil, fmt.Errorf("%w\n%s", err, &c.log)
 	}
-	spent, err := cpuOf(parties)
+	spent, err := cpuOf(c.parties)
 	for i := range spent {
 		spent[i] = 1e6 * (spent[i] - before[i]) / crowdSize
 	}

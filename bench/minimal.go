@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -127,4 +128,19 @@ func (m *minimal) press() (*press, error) {
 // seal appends a slot.
 func (p *press) seal(to, plaintext []byte) []byte {
 	return p.aead.Seal(append(to, p.share[:]...), p.nonce[:12], plaintext, slotAAD)
+}
+
+// sealFresh seals under a key of its own, as a client does.
+func (m *minimal) sealFresh(to, plaintext []byte) ([]byte, error) {
+	var ephemeral, share, shared x25519.Key
+	rand.Read(ephemeral[:])
+	x25519.KeyGen(&share, &ephemeral)
+	if !x25519.Shared(&shared, &ephemeral, &m.public) {
+		return nil, errors.New("public key of low order")
+	}
+	aead, nonce, err := m.derive(&share, &shared)
+	if err != nil {
+		return nil, err
+	}
+	return aead.Seal(append(to, share[:]...), nonce[:12], plaintext, slotAAD), nil
 }
