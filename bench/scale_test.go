@@ -16,7 +16,7 @@ import (
 // of the process is held against its limits: memory below 300 MB for all ten and below 150 MB for one, and CPU time
 // that grows as the number of messages, from 10⁵ to 10⁷.
 func TestScale(t *testing.T) {
-	batchSize, clients, full := 2_000, 1_000, os.Getenv("DOONA_FULL") != ""
+	batchSize, clients, full := 2_000, 2_000, os.Getenv("DOONA_FULL") != ""
 	if full {
 		batchSize, clients = memoryMessages, analyzedMessages
 	}
