@@ -66,7 +66,11 @@ func measureAnalysis(ctx context.Context, s *Setup) (rows []Row, err error) {
 	if _, err := command(ctx, "go", "build", "-o", dir+"/", "./cmd/verifier"); err != nil {
 		return nil, err
 	}
-	grown, err := w.grow(ctx, filepath.Join(dir, "verifier"))
+	many, err := newWarehouse(filepath.Join(dir, "large"), memoryMessages)
+	if err != nil {
+		return nil, err
+	}
+	grown, err := grow(ctx, filepath.Join(dir, "verifier"), w, many)
 	return append(rows, grown...), err
 }
 
@@ -303,21 +307,22 @@ func (w *warehouse) openPlain(sealed [][]byte) error {
 	})
 }
 
-// grow measures `verifier analyze` of one batch of 10⁵ messages, and of one of 10⁶.
-func (w *warehouse) grow(ctx context.Context, program string) ([]Row, error) {
-	for _, messages := range []int{analyzedMessages, memoryMessages} {
+// grow measures `verifier analyze` of one batch of 10⁵ messages of a task, and of one of 10⁶ of another.
+func grow(ctx context.Context, program string, few, many *warehouse) ([]Row, error) {
+	const name = "whole.batch"
+	for messages, w := range map[int]*warehouse{analyzedMessages: few, memoryMessages: many} {
 		progress("sealing %d messages", messages)
-		if _, err := w.batch(fmt.Sprint(messages, ".batch"), 0, messages, planted{}, 0); err != nil {
+		if _, err := w.batch(name, 0, messages, planted{}, 0); err != nil {
 			return nil, err
 		}
 	}
 	var peaks, slopes []float64
 	for range 3 {
-		small, err := w.analyze(ctx, program, fmt.Sprint(analyzedMessages, ".batch"))
+		small, err := few.analyze(ctx, program, name)
 		if err != nil {
 			return nil, err
 		}
-		large, err := w.analyze(ctx, program, fmt.Sprint(memoryMessages, ".batch"))
+		large, err := many.analyze(ctx, program, name)
 		if err != nil {
 			return nil, err
 		}
