@@ -40,8 +40,9 @@ var budgets = map[string][]string{
 	"wire/task/stream.go":             {"Task.validateStream", "writer.stream", "reader.stream"},
 }
 
-// mostForBudgets is how many bytes of the module, after brotli, budgets and streams may take.
-const mostForBudgets = 15_000
+// mostForBudgets is how many bytes of the module, after brotli, budgets and streams may take, composition among them.
+// What was saved with them is in both modules, and not taken off.
+const mostForBudgets = 20_000
 
 // TestBudgetsAreSmall: what the functions of [budgets] add to the module, after brotli. It prints the figures of
 // docs/wasm.md.
