@@ -56,8 +56,7 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	switch {
 	case c.Incomplete > 0:
 		a.UnusableBecause = fmt.Sprintf("%d of %d batches lack messages, and with one missing the sum of a "+
-			"batch can be "+
-			"any number: these batches are left out", c.Incomplete, c.Batches+c.Incomplete)
+			"batch can be any number: these batches are left out", c.Incomplete, c.Batches+c.Incomplete)
 	case agg.Reports() == 0 && c.Batches > 0:
 		a.UnusableBecause = "no client's report is in the batches that were released"
 	case agg.Reports() == 0:

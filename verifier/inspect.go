@@ -49,10 +49,9 @@ func (b *incoming) last() *onion.Manifest { return &b.chain[len(b.chain)-1] }
 // receive reads a batch file of the last relay up to its first slot and checks it with its chain of manifests. It
 // needs no key. What is wrong with the file is a [Fault]; other errors are the reader's.
 func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
-	from := &source{in: in}
-	r, err := onion.NewBatchReader(from, onion.MaxManifest(open.Task, open.VerifierHop()-1))
+	r, err := onion.NewBatchReader(source{in}, onion.MaxManifest(open.Task, open.VerifierHop()-1))
 	if err != nil {
-		return nil, from.fault(err, FindingForeign, nil, nil)
+		return nil, readFault(err, FindingForeign, nil, nil)
 	}
 	m, fault := signedHere(open, r.Signed())
 	if fault != nil {
@@ -64,7 +63,7 @@ func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
 	}
 	if err := r.Hashes(); err != nil {
 		err = fmt.Errorf("couldn't accept batch %d of hop %d: %w", m.Seq, m.Hop, err)
-		return nil, from.fault(err, FindingTampered, r.Signed(), m)
+		return nil, readFault(err, FindingTampered, r.Signed(), m)
 	}
 	each := func(do func(lane int, slots [][]byte) error) error {
 		for {
@@ -73,7 +72,7 @@ func receive(open *taskfile.Open, in io.Reader) (*incoming, error) {
 				return nil
 			}
 			if err != nil {
-				return from.fault(fmt.Errorf("couldn't read a batch: %w", err), FindingTampered, r.Signed(), m)
+				return readFault(fmt.Errorf("couldn't read a batch: %w", err), FindingTampered, r.Signed(), m)
 			}
 			if err := do(lane, slots); err != nil {
 				return err
@@ -102,31 +101,34 @@ func inMemory(open *taskfile.Open, batch *onion.Batch) (*incoming, error) {
 	return &incoming{batch.Signed(), chain, each}, nil
 }
 
-// source is what a batch is read from. It remembers what was wrong with it.
-type source struct {
-	in     io.Reader
-	failed error
-}
+// source is what a batch is read from. What is wrong with it, and not with the batch, is a readError.
+type source struct{ io.Reader }
 
 // Read is that of [io.Reader].
-func (s *source) Read(p []byte) (int, error) {
-	n, err := s.in.Read(p)
+func (s source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		s.failed = err
+		err = &readError{err}
 	}
 	return n, err
 }
 
-// fault says what an error of reading means; other is the name of one that is neither of the source nor about the
+// readError is an error of reading a file: it is the disk's, and not the batch's.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
+// readFault says what an error of reading means; other is the name of one that is neither of the source nor about the
 // length.
-func (s *source) fault(err error, other FindingName, signed *onion.SignedManifest, m *onion.Manifest) error {
+func readFault(err error, other FindingName, signed *onion.SignedManifest, m *onion.Manifest) error {
 	f := &Fault{Name: other, Err: err, Signed: signed}
 	if m != nil {
 		f.Epoch, f.Seq = m.Epoch, m.Seq
 	}
+	unread := new(readError)
 	switch {
-	case s.failed != nil:
-		return &readError{s.failed}
+	case errors.As(err, &unread):
+		return unread
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		f.Name = FindingTruncated
 	case errors.Is(err, onion.ErrSlotSize), errors.Is(err, onion.ErrTooLarge):
@@ -134,11 +136,6 @@ func (s *source) fault(err error, other FindingName, signed *onion.SignedManifes
 	}
 	return f
 }
-
-// readError is an error of reading a file: it is the disk's, and not the batch's.
-type readError struct{ error }
-
-func (e *readError) Unwrap() error { return e.error }
 
 // signedHere opens a manifest that the task's last relay signed for an epoch of the task.
 func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, *Fault) {

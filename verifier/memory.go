@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,7 +172,7 @@ func (p *Puller) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 		return nil, err
 	}
 	defer file.Close()
-	r, err := onion.NewBatchReader(file, math.MaxInt32)
+	r, err := onion.NewBatchReader(file, onion.MaxManifest(p.verifier.open.Task, p.verifier.open.VerifierHop()-1))
 	if err != nil {
 		return nil, err
 	}

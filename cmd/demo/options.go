@@ -113,8 +113,7 @@ func (o *options) validate(cmd *cobra.Command) error {
 		return cli.Usagef("invalid users %d: want 1 or more", o.users)
 	case o.batch < 1 || o.batch > uint64(o.users):
 		return cli.Usagef("invalid batch %d: want 1 to users (%d): a batch that is not full has to wait for "+
-			"the end of "+
-			"the epoch, and is then destroyed unless relays add noise", o.batch, o.users)
+			"the end of the epoch, and is then destroyed unless relays add noise", o.batch, o.users)
 	case o.isVector() && o.input == "":
 		return cli.Usagef("invalid query %q: want it with --input, a file with a column for each coordinate", o.query)
 	}

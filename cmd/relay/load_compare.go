@@ -141,8 +141,7 @@ func (f *loadFlags) await(ctx context.Context, clients uint64) (*answer, error) 
 				a.Users, clients)
 		case time.Now().After(end):
 			return nil, fmt.Errorf("couldn't compare with the truth: after %v the verifier has an estimate of "+
-				"%d of %d "+
-				"clients; a batch has %d", f.wait, a.Users, clients, a.BatchSize)
+				"%d of %d clients; a batch has %d", f.wait, a.Users, clients, a.BatchSize)
 		}
 		select {
 		case <-ctx.Done():

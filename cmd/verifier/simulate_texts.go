@@ -60,7 +60,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	values, length := make([][]float64, len(lines)), int(t.Input.Bins)
 	for i, line := range lines {
 		values[i] = texts.Value(line)
-		lines[i] = cutAt(line, length)
+		lines[i] = string(texts.Cut([]byte(line), length))
 	}
 	doubts := doubt(t, m, uint64(len(values)))
 	if err := doubts.refuse(f.unchecked); err != nil {
@@ -78,21 +78,6 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 		out.Attack = f.options.Attack
 	}
 	return cli.Print(cmd, out, func(w io.Writer) error { return out.print(w, t) })
-}
-
-// cutAt returns a text as clients report it: cut after the last character that ends within so many bytes.
-func cutAt(text string, length int) string {
-	if len(text) <= length {
-		return text
-	}
-	end := 0
-	for i, c := range text {
-		if i+len(string(c)) > length {
-			break
-		}
-		end = i + len(string(c))
-	}
-	return text[:end]
 }
 
 // textTally counts what searches find.
@@ -177,7 +162,6 @@ func (s *textSimulation) print(w io.Writer, t *task.Task) error {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\nfound down to about %.0f clients; the truth was in %.1f %% of the 95 %% intervals; "+
-		"%d times "+
-		"a text was listed that nobody has\n", s.FoundDownTo, 100*s.Coverage, s.False)
+		"%d times a text was listed that nobody has\n", s.FoundDownTo, 100*s.Coverage, s.False)
 	return err
 }

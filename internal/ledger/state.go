@@ -206,8 +206,7 @@ func (l *Ledger) read() (*state, error) {
 		return s, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: %s is gone, and %s.mark says that results were published: restore it from a "+
-			"backup, "+
-			"or name the folder where it is", ErrSetBack, l.path(), l.marked())
+			"backup, or name the folder where it is", ErrSetBack, l.path(), l.marked())
 	case err != nil:
 		return nil, fmt.Errorf("couldn't read the ledger: %w", err)
 	}

@@ -84,18 +84,22 @@ func (m *Mechanism) text(value []float64) ([]byte, error) {
 	return m.plan.pad(raw)
 }
 
-// pad cuts a text after the last character that ends within L bytes, and fills up with zeros. What is not UTF-8 or
-// has a zero byte is an error.
+// Cut returns a text in UTF-8 as clients report it: up to the last character that ends within so many bytes.
+func Cut(text []byte, length int) []byte {
+	end := min(len(text), length)
+	for end < len(text) && end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// pad cuts a text and fills it up with zeros. What is not UTF-8 or has a zero byte is an error.
 func (p plan) pad(text []byte) ([]byte, error) {
 	if slices.Contains(text, 0) || !utf8.Valid(text) {
 		return nil, invalid.Field("value", "bytes that are no text", "a text in UTF-8, without zero bytes")
 	}
-	end := min(len(text), p.length)
-	for end < len(text) && end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
 	out := make([]byte, p.length)
-	copy(out, text[:end])
+	copy(out, Cut(text, p.length))
 	return out, nil
 }
 

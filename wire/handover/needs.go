@@ -64,7 +64,7 @@ func quantity(x float64, unit string) string {
 // 2026-11-22 at 100,000 clients of one slot each: 264 µs a client of the first relay, 43 µs of the next and 36 µs of
 // the verifier (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
 const (
-	relayMemory    = 256e6 // Whatever the size: 64 MiB of slots, beside reports in flight and the store.
+	relayMemory    = 256e6 // Whatever the size: 64 MiB of slots, reports in flight, the store. Seen: 169 MB at 10⁵.
 	verifierMemory = 80e6  // Whatever the size: slots, chunks and the process.
 	markMemory     = 20    // Of a verifier, for each slot: its mark in the batch's replay set, and in the epoch's.
 
