@@ -24,16 +24,15 @@ type child struct {
 // likelier the messages are if ref of them in each of its cells are a text's own, and of its bytes under the model. Of
 // each level those prefixes are kept that score most.
 func (s *search) beam(ref float64, width int) []node {
-	nodes := []node{{state: s.m.plan.seed}}
+	nodes, keep := []node{{state: s.m.plan.seed}}, &selection{width: width}
 	at := 0
 	for level := range s.m.plan.levels {
-		scores, kin := s.scores(level, ref)
 		for end := s.m.plan.prefix(level); at < end; {
-			st := step{at: at, bits: min(8-at%8, end-at), level: level, width: width}
+			st := step{at: at, bits: min(8-at%8, end-at), level: level, levelScores: &levelScores{}}
 			if at += st.bits; at == end {
-				st.scores, st.kin = scores, kin
+				st.levelScores = s.scores(level, ref)
 			}
-			nodes = s.grow(nodes, st)
+			nodes = s.grow(nodes, st, keep)
 		}
 	}
 	nodes = slices.DeleteFunc(nodes, func(n node) bool {
@@ -44,12 +43,20 @@ func (s *search) beam(ref float64, width int) []node {
 	return nodes
 }
 
+// levelScores is what a level adds to scores.
+type levelScores struct {
+	cells []int32
+	most  int32            // Of cells.
+	kin   map[uint64]int32 // What prefixes of listed texts have more, by the state of the hash.
+	heirs map[uint64]bool  // What kin continue: the state after their whole bytes but the last.
+}
+
 // scores returns what each cell of a level adds to a score. A text that has ref messages there makes N of them
 // likelier by the factor e^(N·ln(1+ref/mean) − ref). As a share f of the cells is full for the sake of other texts, it
 // is never more than 1/f: neither those nor one that a prefix shares carry a text. Of listed texts' cells the rest
-// counts. Prefixes of listed texts, by the state of the hash, have more where that is less than a text mostly has: they
-// are known to be there, and others may continue them.
-func (s *search) scores(level int, ref float64) (cells []int32, kin map[uint64]int32) {
+// counts. Prefixes of listed texts have more where that is less than a text mostly has: they are known to be there, and
+// others may continue them.
+func (s *search) scores(level int, ref float64) *levelScores {
 	first, b := uint64(level)*s.m.plan.b, s.m.plan.b
 	mean := s.mean[level]
 	gain := math.Log1p(ref / mean)
@@ -62,7 +69,7 @@ func (s *search) scores(level int, ref float64) (cells []int32, kin map[uint64]i
 	score := func(evidence float64) int32 {
 		return int32(math.Round(-nat * math.Log(full/float64(b)+math.Exp(min(-evidence, 16)))))
 	}
-	cells = make([]int32, b)
+	cells := make([]int32, b)
 	least, most := uint64(max(0, ref-16)/gain), uint64((ref+math.Log(float64(b))+8)/gain)+1
 	known := make([]int32, most-least+1) // By the number of messages: fewer or more score the same.
 	for i := range known {
@@ -79,12 +86,13 @@ func (s *search) scores(level int, ref float64) (cells []int32, kin map[uint64]i
 		rest := float64(s.counts[y]) - mean - others
 		cells[y-first] = score((rest - ref/2) * ref / (mean + others))
 	}
-	kin = map[uint64]int32{}
+	out := &levelScores{cells, slices.Max(cells), map[uint64]int32{}, map[uint64]bool{}}
 	for _, text := range s.list {
 		state := s.m.plan.state(level, text)
-		kin[state] = max(0, score((mean+knownShare*ref)*gain-ref)-cells[s.m.plan.cell(level, state)])
+		out.kin[state] = max(0, score((mean+knownShare*ref)*gain-ref)-cells[s.m.plan.cell(level, state)])
+		out.heirs[absorb(s.m.plan.seed, text[:(s.m.plan.prefix(level)-1)/8])] = true
 	}
-	return cells, kin
+	return out
 }
 
 // knownShare is what a prefix of a listed text scores at least: as a cell with this share of what is looked for.
@@ -94,71 +102,103 @@ const knownShare = .8
 // complete it.
 type step struct {
 	at, bits, level int
-	scores          []int32
-	kin             map[uint64]int32
-	width           int
+	*levelScores
 }
 
 // grow continues prefixes by some bits of one byte and keeps those that score most.
-func (s *search) grow(nodes []node, st step) []node {
+func (s *search) grow(nodes []node, st step, keep *selection) []node {
+	keep.reset()
 	have := st.at % 8
-	children := make([]child, 0, min(len(nodes)<<st.bits, 1<<21))
+	moves := s.model.moves(have, st.bits)
 	for i := range nodes {
-		n := &nodes[i]
-		old := uint32(0)
+		n, old := &nodes[i], uint8(0)
 		if have > 0 {
-			old = uint32(n.text[st.at/8]) >> (8 - have)
+			old = n.text[st.at/8] >> (8 - have)
 		}
-		before := n.score - s.model.prefix[n.mode][have][old]
-		after := s.model.prefix[n.mode][have+st.bits]
-		for next := range uint32(1) << st.bits {
-			value := old<<st.bits | next
-			if after[value] == impossible {
-				continue
-			}
-			score := before + after[value]
-			if st.scores != nil {
-				state := absorb1(n.state, byte(value))
-				score += st.scores[s.m.plan.cell(st.level, state)]
-				score += st.kin[state]
-			}
-			children = append(children, child{int32(i), score, uint8(next)})
-		}
+		st.family(s.m.plan, int32(i), n, old<<st.bits, moves[int(n.mode)<<have|int(old)], keep)
 	}
-	children = best(children, st.width)
-	return born(nodes, children, st)
+	return born(nodes, keep.all(), st)
 }
 
-// best keeps so many children that score most; of equal ones the first.
-func best(children []child, width int) []child {
-	if len(children) <= width {
-		return children
+// family adds the children of one prefix, whose last byte has some bits already. The likeliest come first, so that
+// where one is too unlikely whatever its cell has, all others are.
+func (st step) family(p plan, parent int32, n *node, bits uint8, moves []move, keep *selection) {
+	heir := st.heirs[n.state]
+	for _, m := range moves {
+		score := n.score + m.gain
+		if !heir && score+st.most <= keep.floor {
+			break
+		}
+		if st.cells != nil {
+			state := absorb1(n.state, bits|m.next)
+			score += st.cells[p.cell(st.level, state)]
+			if heir {
+				score += st.kin[state]
+			}
+		}
+		keep.add(child{parent, score, m.next})
 	}
-	lo, hi := children[0].score, children[0].score
-	for _, c := range children {
+}
+
+// selection keeps so many children that score most; of equal ones the first.
+type selection struct {
+	width int
+	kept  []child
+	floor int32 // What scores no more is not among them.
+	tally []int32
+}
+
+// tallied is how far below the best score, in 1/nat nats, others are told apart.
+const tallied = 1 << 20
+
+func (k *selection) reset() { k.kept, k.floor = k.kept[:0], math.MinInt32 }
+
+func (k *selection) add(c child) {
+	if c.score <= k.floor {
+		return
+	}
+	if k.kept = append(k.kept, c); len(k.kept) >= 4*k.width {
+		k.cut()
+	}
+}
+
+// all returns the children that are kept, in the order in which they came.
+func (k *selection) all() []child {
+	k.cut()
+	return k.kept
+}
+
+// cut leaves out what does not score enough.
+func (k *selection) cut() {
+	if len(k.kept) <= k.width {
+		return
+	}
+	lo, hi := k.kept[0].score, k.kept[0].score
+	for _, c := range k.kept {
 		lo, hi = min(lo, c.score), max(hi, c.score)
 	}
-	lo = max(lo, hi-1<<20)
-	tally := make([]int, hi-lo+1)
-	for _, c := range children {
-		tally[max(c.score, lo)-lo]++
+	lo = max(lo, hi-tallied)
+	k.tally = slices.Grow(k.tally[:0], int(hi-lo)+1)[:hi-lo+1]
+	clear(k.tally)
+	for _, c := range k.kept {
+		k.tally[max(c.score, lo)-lo]++
 	}
-	left, cut := width, hi
-	for tally[cut-lo] <= left {
-		left -= tally[cut-lo]
-		cut--
+	left, floor := int32(k.width), hi
+	for k.tally[floor-lo] <= left {
+		left -= k.tally[floor-lo]
+		floor--
 	}
-	out := children[:0]
-	for _, c := range children {
+	out := k.kept[:0]
+	for _, c := range k.kept {
 		switch score := max(c.score, lo); {
-		case score > cut:
+		case score > floor:
 			out = append(out, c)
-		case score == cut && left > 0:
+		case score == floor && left > 0:
 			out = append(out, c)
 			left--
 		}
 	}
-	return out
+	k.kept, k.floor = out, floor
 }
 
 // born returns children as prefixes.
@@ -187,6 +227,33 @@ func born(nodes []node, children []child, st step) []node {
 type model struct {
 	// prefix is ln Pr of the first bits of a byte, by mode, number of bits and their value.
 	prefix [modes][9][]int32
+	cache  [8][9][][]move // Of moves.
+}
+
+// move is how a prefix may go on: its next bits, and what they score behind those before.
+type move struct {
+	gain int32
+	next uint8
+}
+
+// moves returns the next bits of a byte of which some bits are there, the likeliest first. The mode and the bits that
+// are there, as one number, say which of the lists is a prefix's.
+func (m *model) moves(have, bits int) [][]move {
+	if m.cache[have][bits] != nil {
+		return m.cache[have][bits]
+	}
+	out := make([][]move, modes<<have)
+	for i := range out {
+		mode, old := i>>have, i&(1<<have-1)
+		for next := range 1 << bits {
+			if after := m.prefix[mode][have+bits][old<<bits|next]; after != impossible {
+				out[i] = append(out[i], move{after - m.prefix[mode][have][old], uint8(next)})
+			}
+		}
+		slices.SortStableFunc(out[i], func(x, y move) int { return cmp.Compare(y.gain, x.gain) })
+	}
+	m.cache[have][bits] = out
+	return out
 }
 
 // The modes of a text: after a character of one byte or none, after one of more, inside one that lacks one to three

@@ -17,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // searchEnv names the folder of a setting and an aggregate of it that a process of its own searches.
@@ -80,7 +81,7 @@ type cost struct {
 }
 
 // TestFindCost: a process that searches a batch has less than 300 MB. The long form looks at batches of up to a
-// million, and also at the time: 10 s on one core. Texts of 128 bytes take some 20 s.
+// million and at the longest texts that there are, and also at the time: 10 s on one core.
 func TestFindCost(t *testing.T) {
 	rows := []setting{{Name: "a million", Users: 1e6, PerClient: .7, Share: .00025, Planted: 100, Length: 8, Heads: 5,
 		Least: .8},
@@ -89,7 +90,11 @@ func TestFindCost(t *testing.T) {
 		{Name: "24 characters, 30 prefixes", Users: 1e5, PerClient: .9, Share: .004, Planted: 20, Length: 24,
 			Alphabet: alphabet40, Heads: 5, Prefixes: 30, Least: .8},
 		{Name: "64 characters", Users: 1e5, PerClient: .9, Share: .01, Planted: 20, Length: 64, Alphabet: alphabet40,
-			Heads: 5, Prefixes: 30}}
+			Heads: 5, Prefixes: 30},
+		{Name: "128 characters", Users: 1e5, PerClient: .9, Share: .01, Planted: 20, Length: task.MaxLength,
+			Alphabet: alphabet40, Heads: 5},
+		{Name: "a million, 128 characters", Users: 1e6, PerClient: .9, Share: .01, Planted: 20, Length: task.MaxLength,
+			Alphabet: alphabet40, Heads: 5}}
 	path, full := os.Getenv("DOONA_FIGURES"), os.Getenv("DOONA_FULL") != ""
 	if !full {
 		rows = []setting{{Name: "10,000", Users: 1e4, PerClient: 1.1, Share: .03, Planted: 5, Length: 8, Least: .8}}

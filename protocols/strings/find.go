@@ -28,7 +28,8 @@ type Found struct {
 // The search. Passes look for texts of fewer and fewer clients; what one lists the next ones take as known.
 const (
 	wide        = 1 << 15 // Prefixes that are kept of a level where texts of the fewest clients are looked for.
-	narrow      = 1 << 12 // And where each has more.
+	narrowed    = 8       // Times as many as where each has more.
+	wideBytes   = 1 << 21 // Of prefixes, so that the time does not grow with texts of more than 64 bytes.
 	mostPasses  = 16
 	lastPasses  = 6 // Of them, for the fewest clients.
 	falseChance = .005
@@ -64,13 +65,13 @@ func (a *Aggregate) Find(confidence float64) Found {
 		out.PlantedByRelay = uint64(a.added() / float64(relays) / need)
 	}
 	out.Least = s.leastClients(least, need)
-	left := mostPasses - lastPasses
+	width, left := min(wide, wideBytes/s.m.plan.length), mostPasses-lastPasses
 	for ref := float64(a.Reports()) / 8 / a.m.unit(); ref > 1.4*least && left > 0; ref /= 2 {
-		s.pass(ref, narrow)
+		s.pass(ref, width/narrowed)
 		left--
 	}
 	for range lastPasses {
-		if s.pass(least, wide) == 0 {
+		if s.pass(least, width) == 0 {
 			break
 		}
 	}
