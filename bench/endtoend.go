@@ -124,7 +124,7 @@ func (c *convoy) journey(ctx context.Context, w *warehouse, name string, clients
 func (c *convoy) load(ctx context.Context, clients int) (*os.ProcessState, error) {
 	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "relay"), "load", "--json", "--task", c.d.TaskURL(0),
-		"--owner", c.d.Owner, "--rate", "0", "--connections", "64", "--clients", fmt.Sprint(clients), "--values", "zipf",
+		"--owner", c.d.Owner, "--rate", "0", "--connections", "256", "--ahead", "8", "--clients", fmt.Sprint(clients), "--values", "zipf",
 		"--duration", "3h", "--report", page, "--wait", "1h")
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems

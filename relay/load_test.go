@@ -75,7 +75,8 @@ func TestLoad(t *testing.T) {
 
 	pool := sealPool(t, c, 0, int(10_000*warm.Seconds()))
 	begun := cpuSeconds(t, p)
-	calm := openloop.Run(t.Context(), openloop.Options{URL: target, Duration: warm, Connections: 128}, pool)
+	calm := openloop.Run(t.Context(), openloop.Options{URL: target, Duration: warm, Connections: 128},
+		openloop.Pool(pool))
 	figures.Capacity, figures.CapacityRSS = float64(calm.Accepted)/calm.Seconds, peakRSS(t, p)
 	figures.CalmCPU = 1e6 * (cpuSeconds(t, p) - begun) / float64(calm.Accepted)
 	require.Empty(t, calm.Refused["overloaded"])
@@ -84,7 +85,8 @@ func TestLoad(t *testing.T) {
 	pool = append(pool, sealPool(t, c, len(pool), int(1.5*figures.Capacity*overload.Seconds()))...)
 	begun = cpuSeconds(t, p)
 	storm := openloop.Run(t.Context(),
-		openloop.Options{URL: target, Rate: figures.Offered, Duration: overload, Connections: loadConnections}, pool)
+		openloop.Options{URL: target, Rate: figures.Offered, Duration: overload, Connections: loadConnections},
+		openloop.Pool(pool))
 	figures.Seconds, figures.Sent, figures.Accepted, figures.Refused, figures.Late = storm.Seconds, storm.Offered,
 		storm.Accepted, storm.Refused, storm.Late
 	figures.Goodput, figures.P50, figures.P99 = float64(storm.Accepted)/storm.Seconds, storm.Quantile(0.5),
@@ -145,7 +147,8 @@ func sealPool(t *testing.T, c *relaytest.Cascade, from, n int) []*openloop.Repor
 func settle(t *testing.T, target *url.URL, pool []*openloop.Report, n int) {
 	t.Helper()
 	calmly := func(reports []*openloop.Report) {
-		openloop.Run(t.Context(), openloop.Options{URL: target, Duration: 10 * time.Minute, Connections: 8}, reports)
+		openloop.Run(t.Context(), openloop.Options{URL: target, Duration: 10 * time.Minute, Connections: 8},
+			openloop.Pool(reports))
 		for _, r := range reports {
 			require.Equal(t, openloop.Taken, r.Fate)
 		}

@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,8 +22,6 @@ import (
 	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/task"
-	"github.com/doona-dp/doona/wire/token"
 )
 
 // loadFlags are the flags of `relay load`.
@@ -33,6 +30,7 @@ type loadFlags struct {
 	values, report, ca         string
 	rate                       float64
 	clients, connections, pid  int
+	ahead                      int // MB
 	duration, wait             time.Duration
 
 	http *http.Client // Trusts the authorities in ca.
@@ -61,8 +59,10 @@ func loadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load --task URL --owner ed25519:… --rate R --clients N --duration D",
 		Short: "Offer a test relay reports at a rate and measure what it takes",
-		Long: `Load plays N clients of a task, with one value each, and seals their reports in advance; then the reports are offered at a fixed rate, whatever the relay does, over at most
---connections connections. What is refused for want of room is offered again after all others.
+		Long: `Load plays N clients of a task, with one value each. It seals --ahead megabytes of their reports in
+advance; then reports are offered at a fixed rate, whatever the relay does, over at most --connections
+connections, while the next are sealed. What is refused for want of room is offered again after all others, or
+when --ahead megabytes wait. So memory does not grow with the clients: 8 bytes for each, for its latency.
 Latency is measured from the moment a report was due, so a slow relay does not slow the clock.
 
 Only for a test relay: the reports are real, fill batches, and spoil the task's estimate.
@@ -74,7 +74,8 @@ which have reported: give the task a quota (task new --quota) for as many runs a
 
 To find a relay's capacity, use --rate 0, which sends as fast as answers come; then offer more
 than that and see that memory and the latency of what is accepted stay bounded. Clients need
-processor time too: run this on another machine, or read the figures as of both together.
+processor time too, those that are sealed meanwhile above all: run this on another machine, with room
+ahead for all of them, or read the figures as of both together.
 
 --values says what values the clients have: the worst one for the answer's error, as the load does not
 depend on it; uniform over the domain; zipf, the k-th bin or the k-th of 100 levels of a number as often
@@ -113,6 +114,7 @@ the same header.
 	flags.IntVar(&f.clients, "clients", 1000, "clients, 1 to 10000000; each has one report")
 	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to offer, 100ms or more")
 	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
+	flags.IntVar(&f.ahead, "ahead", 128, "sealed reports to hold, before the first is offered and then, in MB, 1 or more")
 	flags.StringVar(&f.values, "values", openloop.Worst,
 		"the clients' values: worst, uniform, zipf, or a CSV file (may be gzip), for texts a file of lines")
 	flags.StringVar(&f.report, "report", "",
@@ -141,6 +143,8 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("invalid duration %v: want 100ms or more", f.duration)
 	case f.connections < 1 || f.connections > 65536:
 		return cli.Usagef("invalid connections %d: want 1 to 65536", f.connections)
+	case f.ahead < 1 || f.ahead > 1<<20:
+		return cli.Usagef("invalid ahead %d: want 1 to %d MB", f.ahead, 1<<20)
 	case f.header != "X-Forwarded-For" && f.header != "Forwarded":
 		return cli.Usagef("invalid header %q: want X-Forwarded-For or Forwarded", f.header)
 	case given("report") && !isURL(f.report):
@@ -183,19 +187,27 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	if !now {
 		return nil, fmt.Errorf("couldn't load the relay: no epoch of the task is open now")
 	}
-	reports, err := f.seal(ctx, client, epoch, values)
+	p, err := f.seal(ctx, client, epoch, values)
 	if err != nil {
 		return nil, err
 	}
-	out, err := f.offer(ctx, open.ReportsURL(epoch), reports)
-	if err == nil && f.report != "" {
-		out.Comparison, err = f.compare(ctx, open.Task, values, reports)
+	defer p.stop()
+	if f.report == "" {
+		return f.offer(ctx, open.ReportsURL(epoch), p, nil)
+	}
+	truth, err := openloop.NewTruth(open.Task)
+	if err != nil {
+		return nil, err
+	}
+	out, err := f.offer(ctx, open.ReportsURL(epoch), p, func(r *openloop.Report) { truth.Add(values(r.Number)) })
+	if err == nil {
+		out.Comparison, err = f.compare(ctx, truth)
 	}
 	return out, err
 }
 
 // offer offers the reports and measures what comes of it.
-func (f *loadFlags) offer(ctx context.Context, to string, reports []*openloop.Report) (*loadResult, error) {
+func (f *loadFlags) offer(ctx context.Context, to string, p *press, taken func(*openloop.Report)) (*loadResult, error) {
 	target, err := url.Parse(to)
 	if err != nil {
 		return nil, err
@@ -209,13 +221,16 @@ func (f *loadFlags) offer(ctx context.Context, to string, reports []*openloop.Re
 		most <- 0
 	}
 	f.tls.ServerName = target.Hostname()
-	bar := cli.Progress("offering", int(f.rate*f.duration.Seconds()))
-	r := openloop.Run(ctx, openloop.Options{
-		URL: target, Header: f.header, Rate: f.rate, Duration: f.duration, Connections: f.connections,
-		TLS: f.tls, Progress: func() { bar.Add(1) },
-	}, reports)
+	bar := cli.Progress("offering", f.clients)
+	r := openloop.Run(p.ctx, openloop.Options{
+		URL: target, Header: f.header, Rate: f.rate, Duration: f.duration, Connections: f.connections, Held: p.ahead,
+		TLS: f.tls, Taken: taken, Progress: func() { bar.Add(1) },
+	}, p.reports)
 	bar.Finish()
 	stop()
+	if err := p.failed(); err != nil {
+		return nil, err
+	}
 	out := &loadResult{Clients: f.clients, Rate: f.rate, Seconds: r.Seconds, Offered: r.Offered, Late: r.Late,
 		Accepted: r.Accepted, PerSecond: float64(r.Accepted) / r.Seconds, Refused: r.Refused,
 		P50: r.Quantile(0.5), P99: r.Quantile(0.99), PeakRSS: <-most}
@@ -242,69 +257,6 @@ func (f *loadFlags) trust() error {
 			return http.ErrUseLastResponse
 		}}
 	return nil
-}
-
-// seal makes the clients' reports on all processors.
-func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64,
-	values openloop.Values) ([]*openloop.Report, error) {
-	reports := make([]*openloop.Report, f.clients)
-	bar := cli.Progress("sealing", f.clients)
-	defer bar.Finish()
-	failed := make(chan error, runtime.NumCPU())
-	var sealers sync.WaitGroup
-	for part := range runtime.NumCPU() {
-		sealers.Go(func() {
-			for i := part; i < f.clients && ctx.Err() == nil; i += runtime.NumCPU() {
-				var err error
-				if reports[i], err = f.sealOne(ctx, client, epoch, i, values(i)); err != nil {
-					failed <- fmt.Errorf("client %d: %w", i, err)
-					return
-				}
-				bar.Add(1)
-			}
-		})
-	}
-	sealers.Wait()
-	close(failed)
-	if err := <-failed; err != nil {
-		return nil, err
-	}
-	return reports, ctx.Err()
-}
-
-func (f *loadFlags) sealOne(ctx context.Context, client *shufflerclient.Client, epoch uint64, i int,
-	value []float64) (*openloop.Report, error) {
-	sealed, err := client.Report(epoch, value)
-	if err != nil {
-		return nil, err
-	}
-	out := &openloop.Report{Body: sealed.Body, Client: f.network(i)}
-	if client.Task().Clients.Kind != task.ClientAddress {
-		bought, err := client.Token(context.WithValue(ctx, networkOf{}, out.Client), epoch)
-		if err != nil {
-			return nil, err
-		}
-		out.Authorization = token.Header(bought)
-	}
-	return out, nil
-}
-
-// networkOf is the key of a client's network in a context.
-type networkOf struct{}
-
-// token asks the issuer for a client's token.
-func (f *loadFlags) token(ctx context.Context, uri string, request []byte) ([]byte, error) {
-	network, _ := ctx.Value(networkOf{}).(string)
-	return shufflerclient.IssuerTokens(f.http, http.Header{f.header: {network}})(ctx, uri, request)
-}
-
-// network returns what the header says of the i-th client: an address in a private IPv6 /48 of its own.
-func (f *loadFlags) network(i int) string {
-	address := fmt.Sprintf("fd00:%x:%x::1", i>>16, i&0xffff)
-	if f.header == "Forwarded" {
-		return fmt.Sprintf(`for="[%s]"`, address)
-	}
-	return address
 }
 
 // resident matches the memory of a process in its metrics.

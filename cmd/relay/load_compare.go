@@ -88,30 +88,18 @@ func (f *loadFlags) readAnswer(ctx context.Context) (*answer, error) {
 }
 
 // compare waits for the estimate of all clients that were accepted.
-func (f *loadFlags) compare(ctx context.Context, t *task.Task, values openloop.Values,
-	reports []*openloop.Report) (*comparison, error) {
-	accepted := uint64(0)
-	for _, r := range reports {
-		if r.Fate == openloop.Taken {
-			accepted++
-		}
-	}
+func (f *loadFlags) compare(ctx context.Context, truth *openloop.Truth) (*comparison, error) {
 	begun := time.Now()
+	answer, accepted, err := truth.Answer()
+	if err != nil {
+		return nil, err
+	}
 	a, err := f.await(ctx, accepted)
 	if err != nil {
 		return nil, err
 	}
-	c := &comparison{Users: accepted, Estimate: a.Estimate, InBand: true, Seconds: time.Since(begun).Seconds()}
-	c.Truth, err = openloop.Truth(t, func(yield func([]float64) bool) {
-		for i, r := range reports {
-			if r.Fate == openloop.Taken && !yield(values(i)) {
-				return
-			}
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
+	c := &comparison{Users: accepted, Truth: answer, Estimate: a.Estimate, InBand: true,
+		Seconds: time.Since(begun).Seconds()}
 	if n := len(c.Truth); len(a.Estimate) != n || len(a.StandardError) != n || len(a.Band) != n {
 		return nil, fmt.Errorf("couldn't compare with the truth: the verifier's estimate has %d entries, and the "+
 			"truth %d",

@@ -8,13 +8,10 @@
 package openloop
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,6 +24,7 @@ import (
 
 // Report is a sealed report and what became of it.
 type Report struct {
+	Number int // Its client's, for the caller.
 	Body   []byte
 	Client string // Its synthetic address, for the forwarding header; "" for none.
 	Fate   Fate   // Set by Run.
@@ -51,8 +49,10 @@ type Options struct {
 	Rate        float64       // Reports per second; 0: each connection sends as soon as it has its answer.
 	Duration    time.Duration // Required.
 	Connections int           // At most so many at a time. Default 1024.
+	Held        int           // So many refused reports wait, then they go before fresh ones. Default 65536.
 	TLS         *tls.Config   // For https.
 	Progress    func()        // Called for every offer; may be nil.
+	Taken       func(*Report) // Called for every report that was acknowledged, from many goroutines; may be nil.
 }
 
 // Result is what came of a run.
@@ -77,10 +77,12 @@ func (r *Result) Quantile(q float64) float64 {
 type run struct {
 	Options
 	begun   time.Time
-	end     func()         // ends the run
-	pool    chan *Report   // those that wait
-	open    atomic.Int64   // reports whose fate is Waiting
-	due     chan time.Time // offers to make
+	end     func() // ends the run
+	fresh   <-chan *Report
+	drained atomic.Bool    // whether the last fresh one has been taken
+	again   chan *Report   // those that were refused
+	open    atomic.Int64   // reports that are taken from fresh, or about to be, and whose fate is Waiting
+	due     chan time.Time // offers to make, at a rate
 	late    atomic.Int64
 	workers sync.WaitGroup
 
@@ -88,32 +90,40 @@ type run struct {
 	result Result
 }
 
-// Run offers reports until the duration is over, ctx ends or none waits. A refused report is
-// offered again when all others have been, as its client would. Reports that are Taken, Void or
-// Unknown already are left out.
-func Run(ctx context.Context, o Options, reports []*Report) *Result {
+// Pool returns a closed channel that gives those of some reports whose fate is Waiting.
+func Pool(reports []*Report) <-chan *Report {
+	out := make(chan *Report, len(reports))
+	for _, report := range reports {
+		if report.Fate == Waiting {
+			out <- report
+		}
+	}
+	close(out)
+	return out
+}
+
+// Run offers reports until the duration is over, ctx ends, or fresh is closed and none waits. A refused report is
+// offered again when all others have been, as its client would, or when many wait. What Run has not taken stays in
+// fresh; it keeps no report whose fate is known.
+func Run(ctx context.Context, o Options, fresh <-chan *Report) *Result {
 	if o.Header == "" {
 		o.Header = "X-Forwarded-For"
 	}
 	if o.Connections == 0 {
 		o.Connections = 1024
 	}
-	r := &run{Options: o, begun: time.Now(), pool: make(chan *Report, len(reports)),
+	if o.Held == 0 {
+		o.Held = 65536
+	}
+	r := &run{Options: o, begun: time.Now(), fresh: fresh, again: make(chan *Report, o.Held+o.Connections),
 		due: make(chan time.Time, o.Connections)}
 	r.result.Refused = map[string]int{}
-	for _, report := range reports {
-		if report.Fate == Waiting {
-			r.open.Add(1)
-			r.pool <- report
-		}
-	}
 	ctx, r.end = context.WithTimeout(ctx, o.Duration)
 	defer r.end()
 	for range o.Connections {
 		r.workers.Go(func() { r.work(ctx) })
 	}
 	r.pace(ctx)
-	close(r.due)
 	r.result.Seconds = time.Since(r.begun).Seconds()
 	r.workers.Wait()
 	r.result.Late = int(r.late.Load())
@@ -121,16 +131,11 @@ func Run(ctx context.Context, o Options, reports []*Report) *Result {
 	return &r.result
 }
 
-// pace makes offers due.
+// pace makes offers due, where there is a rate, until ctx ends.
 func (r *run) pace(ctx context.Context) {
 	if r.Rate == 0 {
-		for {
-			select {
-			case r.due <- time.Time{}:
-			case <-ctx.Done():
-				return
-			}
-		}
+		<-ctx.Done()
+		return
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -152,72 +157,85 @@ func (r *run) pace(ctx context.Context) {
 
 // work makes offers over one connection after the other.
 func (r *run) work(ctx context.Context) {
-	var c connection
+	c := newConnection(&r.Options)
 	defer c.close()
-	for due := range r.due {
-		var report *Report
-		select {
-		case report = <-r.pool:
-		case <-ctx.Done():
+	for {
+		var due time.Time
+		if r.Rate > 0 {
+			select {
+			case due = <-r.due:
+			case <-ctx.Done():
+				return
+			}
+		}
+		report := r.next(ctx)
+		if report == nil || ctx.Err() != nil {
 			return
 		}
-		if due.IsZero() {
+		if r.Rate == 0 {
 			due = time.Now()
 		}
-		r.count(report, due, r.offer(&c, report))
+		r.count(report, due, c.offer(report))
 	}
 }
 
-// errNoAnswer is the outcome of an offer whose report may have arrived.
-var errNoAnswer = errors.New("the connection broke before an answer")
+// next returns a report to offer: a fresh one, if not too many wait, or nil when ctx has ended.
+func (r *run) next(ctx context.Context) *Report {
+	if len(r.again) < r.Held && !r.drained.Load() {
+		r.open.Add(1) // before it is taken, lest the run ends meanwhile
+		select {
+		case report, more := <-r.fresh:
+			if more {
+				return report
+			}
+			r.drained.Store(true)
+			r.settled()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	select {
+	case report := <-r.again:
+		return report
+	case <-ctx.Done():
+		return nil
+	}
+}
 
-func (r *run) offer(c *connection, report *Report) error {
-	if err := c.open(r.URL, r.TLS); err != nil {
-		return err
+// settled ends the run after the last report.
+func (r *run) settled() {
+	if r.open.Add(-1) == 0 && r.drained.Load() {
+		r.end()
 	}
-	if err := c.send(r.URL, r.Header, report); err != nil {
-		c.close()
-		return errNoAnswer
-	}
-	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil {
-		c.close()
-		return errNoAnswer
-	}
-	var outcome error
-	if resp.StatusCode != http.StatusCreated {
-		outcome = problem.Read(resp)
-	}
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.Close {
-		c.close()
-	}
-	return outcome
 }
 
 func (r *run) count(report *Report, due time.Time, outcome error) {
 	if r.Progress != nil {
 		r.Progress()
 	}
+	latency := time.Since(due)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.decide(report, due, outcome)
-	switch {
-	case report.Fate == Waiting:
-		r.pool <- report
-	case r.open.Add(-1) == 0:
-		r.end()
+	r.decide(report, latency, outcome)
+	r.mu.Unlock()
+	if report.Fate == Waiting {
+		r.again <- report
+		return
 	}
+	if report.Fate == Taken && r.Taken != nil {
+		r.Taken(report)
+	}
+	r.settled()
 }
 
 // decide counts an outcome and sets the report's fate.
-func (r *run) decide(report *Report, due time.Time, outcome error) {
+func (r *run) decide(report *Report, latency time.Duration, outcome error) {
 	r.result.Offered++
 	var p *problem.Problem
 	switch {
 	case outcome == nil:
 		report.Fate = Taken
 		r.result.Accepted++
-		r.result.Latency = append(r.result.Latency, float64(time.Since(due))/float64(time.Millisecond))
+		r.result.Latency = append(r.result.Latency, float64(latency)/float64(time.Millisecond))
 	case errors.As(outcome, &p):
 		name := string(p.Name)
 		if name == "" {
@@ -232,60 +250,5 @@ func (r *run) decide(report *Report, due time.Time, outcome error) {
 		report.Fate = Unknown
 	default:
 		r.result.Refused["connection"]++
-	}
-}
-
-// connection is a kept connection; closed, it is opened again.
-type connection struct {
-	net.Conn
-	in *bufio.Reader
-}
-
-// patience bounds a dial, and the wait for an answer.
-const patience = 30 * time.Second
-
-func (c *connection) open(u *url.URL, config *tls.Config) error {
-	if c.Conn == nil {
-		var err error
-		d := &net.Dialer{Timeout: patience}
-		if u.Scheme == "https" {
-			c.Conn, err = tls.DialWithDialer(d, "tcp", hostPort(u, "443"), config)
-		} else {
-			c.Conn, err = d.Dial("tcp", hostPort(u, "80"))
-		}
-		if err != nil {
-			c.Conn = nil
-			return err
-		}
-		c.in = bufio.NewReaderSize(c.Conn, 1024)
-	}
-	return c.SetDeadline(time.Now().Add(patience))
-}
-
-func hostPort(u *url.URL, port string) string {
-	if u.Port() != "" {
-		port = u.Port()
-	}
-	return net.JoinHostPort(u.Hostname(), port)
-}
-
-func (c *connection) send(u *url.URL, header string, report *Report) error {
-	head := fmt.Appendf(make([]byte, 0, 512),
-		"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/msgpack\r\nContent-Length: %d\r\n", u.RequestURI(),
-		u.Host, len(report.Body))
-	if report.Client != "" {
-		head = fmt.Appendf(head, "%s: %s\r\n", header, report.Client)
-	}
-	if report.Authorization != "" {
-		head = fmt.Appendf(head, "Authorization: %s\r\n", report.Authorization)
-	}
-	_, err := c.Write(append(append(head, '\r', '\n'), report.Body...))
-	return err
-}
-
-func (c *connection) close() {
-	if c.Conn != nil {
-		c.Close()
-		c.Conn = nil
 	}
 }

@@ -3,12 +3,12 @@ package openloop
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/doona-dp/doona/internal/table"
 	"github.com/doona-dp/doona/protocols"
@@ -158,33 +158,51 @@ func (l *law) number(random *rand.Rand) float64 {
 	return float64(at)
 }
 
-// Truth returns the exact answer, after clipping, that a task asks of these values.
-func Truth(t *task.Task, values iter.Seq[[]float64]) ([]float64, error) {
-	m, err := registry.Open(t)
-	if err != nil {
-		return nil, err
-	}
+// Truth adds up clients' values to the exact answer, after clipping, that a task asks of them. It is safe for
+// concurrent use.
+type Truth struct {
+	query     task.Query
+	mechanism protocols.Mechanism
+
+	mu      sync.Mutex // guards the rest
+	clients uint64
+	sum     []float64
+	failed  error
+}
+
+// NewTruth returns the truth of no clients. The answer to a task for strings is a list, and none is computed.
+func NewTruth(t *task.Task) (*Truth, error) {
 	if t.Query.Info().Shape == task.PerText {
 		return nil, errors.New("couldn't compute the answer: that to a task for strings is a list")
 	}
-	var sum []float64
-	clients := uint64(0)
-	for value := range values {
-		clients++
-		total, _, err := m.Exact(value)
-		if err != nil {
-			return nil, err
-		}
-		if sum == nil {
-			sum = make([]float64, len(total))
-		}
-		for j := range total {
-			sum[j] += total[j]
-		}
+	m, err := registry.Open(t)
+	return &Truth{query: t.Query, mechanism: m}, err
+}
+
+// Add adds a client.
+func (t *Truth) Add(value []float64) {
+	total, _, err := t.mechanism.Exact(value)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.failed = err
+		return
 	}
-	scale := protocols.Scale(t.Query, clients)
-	for j := range sum {
-		sum[j] *= scale
+	if t.clients++; t.sum == nil {
+		t.sum = make([]float64, len(total))
 	}
-	return sum, nil
+	for j := range total {
+		t.sum[j] += total[j]
+	}
+}
+
+// Answer returns the answer, and how many clients it is of.
+func (t *Truth) Answer() (answer []float64, clients uint64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	scale := protocols.Scale(t.query, t.clients)
+	for _, x := range t.sum {
+		answer = append(answer, x*scale)
+	}
+	return answer, t.clients, t.failed
 }

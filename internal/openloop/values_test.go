@@ -1,11 +1,9 @@
 package openloop
 
 import (
-	"iter"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,14 +21,17 @@ func draft(t *testing.T, q planner.Query) *task.Task {
 	return planned
 }
 
-func first(n int, values Values) iter.Seq[[]float64] {
-	return func(yield func([]float64) bool) {
-		for i := range n {
-			if !yield(values(i)) {
-				return
-			}
-		}
+// answer returns the exact answer of the first n clients.
+func answer(t *testing.T, of *task.Task, n int, values Values) []float64 {
+	truth, err := NewTruth(of)
+	require.NoError(t, err)
+	for i := range n {
+		truth.Add(values(i))
 	}
+	got, clients, err := truth.Answer()
+	require.NoError(t, err)
+	require.EqualValues(t, n, clients)
+	return got
 }
 
 // queries are one of each kind whose values can be drawn.
@@ -74,8 +75,7 @@ func TestDistributions(t *testing.T) {
 			for law, want := range map[string][]float64{Uniform: tests[name].uniform, Zipf: tests[name].zipf} {
 				values, err := NewValues(drawn, law)
 				require.NoError(t, err)
-				got, err := Truth(drawn, first(n, values))
-				require.NoError(t, err)
+				got := answer(t, drawn, n, values)
 				scale := 1.0
 				if !drawn.Query.Info().Mean {
 					scale = n
@@ -129,7 +129,7 @@ func TestFiles(t *testing.T) {
 	} {
 		values, err := NewValues(tt.task, write(tt.text))
 		require.NoError(t, err)
-		require.Equal(t, tt.want, slices.Collect(first(3, values)))
+		require.Equal(t, tt.want, [][]float64{values(0), values(1), values(2)})
 		_, err = NewValues(tt.task, write(""))
 		require.Error(t, err)
 	}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/openloop"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/token"
+)
+
+// press seals the clients' reports on all processors, so many ahead of their being offered.
+type press struct {
+	ctx     context.Context // Ends with the first error.
+	cancel  context.CancelCauseFunc
+	one     func(i int) (*openloop.Report, error) // Seals that of a client.
+	clients int
+	reports chan *openloop.Report // Closed after the last.
+	ahead   int
+	bar     *progressbar.ProgressBar
+	ready   chan struct{} // Closed when so many are sealed.
+	sealers sync.WaitGroup
+
+	begun, done atomic.Int64
+}
+
+// seal returns when --ahead megabytes of reports are sealed, or all of them.
+func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64,
+	values openloop.Values) (*press, error) {
+	layout, err := onion.NewLayout(client.Task().Task)
+	if err != nil {
+		return nil, err
+	}
+	p := &press{clients: f.clients, ready: make(chan struct{}),
+		ahead: min(max(f.ahead*1e6/layout.MaxBody(), 1), f.clients)}
+	p.reports, p.bar = make(chan *openloop.Report, p.ahead), cli.Progress("sealing", p.ahead)
+	defer p.bar.Finish()
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	p.one = func(i int) (*openloop.Report, error) { return f.sealOne(p.ctx, client, epoch, i, values(i)) }
+	for range runtime.NumCPU() {
+		p.sealers.Go(p.work)
+	}
+	go func() {
+		p.sealers.Wait()
+		if p.ctx.Err() == nil {
+			close(p.reports)
+		}
+	}()
+	select {
+	case <-p.ready:
+	case <-p.ctx.Done():
+	}
+	return p, p.failed()
+}
+
+// work seals until no client is left.
+func (p *press) work() {
+	for i := int(p.begun.Add(1)) - 1; i < p.clients; i = int(p.begun.Add(1)) - 1 {
+		report, err := p.one(i)
+		if err != nil {
+			p.cancel(fmt.Errorf("client %d: %w", i, err))
+			return
+		}
+		select {
+		case p.reports <- report:
+		case <-p.ctx.Done():
+			return
+		}
+		if n := int(p.done.Add(1)); n <= p.ahead {
+			p.bar.Add(1)
+			if n == p.ahead {
+				close(p.ready)
+			}
+		}
+		runtime.Gosched() // An answer that has come goes first.
+	}
+}
+
+// failed returns why sealing ended early, if it did.
+func (p *press) failed() error { return context.Cause(p.ctx) }
+
+// stop ends the sealers.
+func (p *press) stop() {
+	p.cancel(nil)
+	p.sealers.Wait()
+}
+
+func (f *loadFlags) sealOne(ctx context.Context, client *shufflerclient.Client, epoch uint64, i int,
+	value []float64) (*openloop.Report, error) {
+	sealed, err := client.Report(epoch, value)
+	if err != nil {
+		return nil, err
+	}
+	out := &openloop.Report{Number: i, Body: sealed.Body, Client: f.network(i)}
+	if client.Task().Clients.Kind != task.ClientAddress {
+		bought, err := client.Token(context.WithValue(ctx, networkOf{}, out.Client), epoch)
+		if err != nil {
+			return nil, err
+		}
+		out.Authorization = token.Header(bought)
+	}
+	return out, nil
+}
+
+// networkOf is the key of a client's network in a context.
+type networkOf struct{}
+
+// token asks the issuer for a client's token.
+func (f *loadFlags) token(ctx context.Context, uri string, request []byte) ([]byte, error) {
+	network, _ := ctx.Value(networkOf{}).(string)
+	return shufflerclient.IssuerTokens(f.http, http.Header{f.header: {network}})(ctx, uri, request)
+}
+
+// network returns what the header says of the i-th client: an address in a private IPv6 /48 of its own.
+func (f *loadFlags) network(i int) string {
+	address := fmt.Sprintf("fd00:%x:%x::1", i>>16, i&0xffff)
+	if f.header == "Forwarded" {
+		return fmt.Sprintf(`for="[%s]"`, address)
+	}
+	return address
+}

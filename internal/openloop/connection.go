@@ -1,0 +1,145 @@
+package openloop
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// connection is a kept connection; closed, it is opened again.
+type connection struct {
+	net.Conn
+	to   *url.URL
+	tls  *tls.Config
+	in   *bufio.Reader
+	head []byte // of every request
+	name string // of the forwarding header
+	out  []byte // a request
+}
+
+func newConnection(o *Options) *connection {
+	return &connection{to: o.URL, tls: o.TLS, in: bufio.NewReaderSize(nil, 1024), name: o.Header,
+		head: fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/msgpack\r\nContent-Length: ",
+			o.URL.RequestURI(), o.URL.Host)}
+}
+
+// patience bounds a dial, and the wait for an answer.
+const patience = 30 * time.Second
+
+// errNoAnswer is the outcome of an offer whose report may have arrived.
+var errNoAnswer = errors.New("the connection broke before an answer")
+
+// offer sends a report and returns what the relay says to it, nil where it takes it.
+func (c *connection) offer(report *Report) error {
+	if err := c.open(); err != nil {
+		return err
+	}
+	if c.send(report) == nil {
+		if refusal, err := c.answer(); err == nil {
+			return refusal
+		}
+	}
+	c.close()
+	return errNoAnswer
+}
+
+func (c *connection) open() error {
+	if c.Conn == nil {
+		var err error
+		d := &net.Dialer{Timeout: patience}
+		if c.to.Scheme == "https" {
+			c.Conn, err = tls.DialWithDialer(d, "tcp", hostPort(c.to, "443"), c.tls)
+		} else {
+			c.Conn, err = d.Dial("tcp", hostPort(c.to, "80"))
+		}
+		if err != nil {
+			c.Conn = nil
+			return err
+		}
+		c.in.Reset(c.Conn)
+	}
+	return c.SetDeadline(time.Now().Add(patience))
+}
+
+func hostPort(u *url.URL, port string) string {
+	if u.Port() != "" {
+		port = u.Port()
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// send writes a request in one piece.
+func (c *connection) send(report *Report) error {
+	c.out = strconv.AppendInt(append(c.out[:0], c.head...), int64(len(report.Body)), 10)
+	if report.Client != "" {
+		c.out = append(append(append(append(c.out, "\r\n"...), c.name...), ": "...), report.Client...)
+	}
+	if report.Authorization != "" {
+		c.out = append(append(c.out, "\r\nAuthorization: "...), report.Authorization...)
+	}
+	c.out = append(append(c.out, "\r\n\r\n"...), report.Body...)
+	_, err := c.Write(c.out)
+	return err
+}
+
+// answer reads an answer, and returns the refusal that it is, if it is one.
+func (c *connection) answer() (refusal, err error) {
+	if c.acknowledged() {
+		return nil, nil
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusCreated {
+		refusal = problem.Read(resp)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.Close {
+		c.close()
+	}
+	return refusal, nil
+}
+
+// What an acknowledgement without a body has.
+var (
+	created = []byte("HTTP/1.1 201 ")
+	empty   = []byte("\r\nContent-Length: 0\r\n")
+	closing = []byte("\r\nConnection: close\r\n")
+	ends    = []byte("\r\n\r\n")
+)
+
+// acknowledged takes an answer that is the usual acknowledgement, and has come in one piece, without reading what else
+// it says: net/http takes as long for it as the relay for a quarter of its work.
+func (c *connection) acknowledged() bool {
+	if _, err := c.in.Peek(1); err != nil { // waits for it
+		return false
+	}
+	came, _ := c.in.Peek(c.in.Buffered())
+	head := bytes.Index(came, ends)
+	if head < 0 || !bytes.HasPrefix(came, created) {
+		return false
+	}
+	fields := came[:head+len("\r\n")]
+	if !bytes.Contains(fields, empty) || bytes.Contains(fields, closing) {
+		return false
+	}
+	c.in.Discard(head + len(ends))
+	return true
+}
+
+func (c *connection) close() {
+	if c.Conn != nil {
+		c.Conn.Close()
+		c.Conn = nil
+	}
+}
