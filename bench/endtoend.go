@@ -124,7 +124,8 @@ func (c *convoy) journey(ctx context.Context, w *warehouse, name string, clients
 func (c *convoy) load(ctx context.Context, clients int) (*os.ProcessState, error) {
 	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "relay"), "load", "--json", "--task", c.d.TaskURL(0),
-		"--owner", c.d.Owner, "--rate", "0", "--connections", "256", "--ahead", "8", "--clients", fmt.Sprint(clients), "--values", "zipf",
+		"--owner", c.d.Owner, "--rate", "0", "--connections", "256", "--ahead", "8", "--clients", fmt.Sprint(clients),
+		"--values", "zipf",
 		"--duration", "3h", "--report", page, "--wait", "1h")
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
@@ -141,46 +142,45 @@ func (c *convoy) load(ctx context.Context, clients int) (*os.ProcessState, error
 		return nil, fmt.Errorf("couldn't read what load says: %w", err)
 	}
 	if got := result.Comparison; got.Users != clients || got.Worst > 6 {
-		return nil, fmt.Errorf("the estimate is of %d of %d clients, and off by %.1f standard errors", got.Users, clients,
+		return nil, fmt.Errorf("the estimate is of %d of %d clients, and off by %.1f standard errors", got.Users,
+			clients,
 			got.Worst)
 	}
 	return cmd.ProcessState, nil
 }
 
-// wholeRoad returns the microseconds of CPU time that the cryptography of one message takes all parties: the client
-// seals three layers, each relay opens one and seals what is in it for the disk, and the verifier opens the last.
+// wholeRoad returns the microseconds of CPU time that the cryptography of one client takes all parties, on all cores at
+// once: the client seals each slot in a layer for every party but the first relay, and all of them for that one; the
+// first relay opens the envelope and seals each slot for its disk, each further relay opens a layer of each and seals
+// what is in it, and the verifier opens the last.
 func (w *warehouse) wholeRoad(t *task.Task) (float64, error) {
 	layout, err := onion.NewLayout(t)
 	if err != nil {
 		return 0, err
 	}
-	total := 0.0
-	for hop := 1; hop < t.VerifierHop(); hop++ {
-		each, err := w.openAndSeal(layout.SlotSize(hop + 1))
-		if err != nil {
-			return 0, err
-		}
-		total += each
+	last, slots := t.VerifierHop(), layout.SlotsPerClient()
+	seal := func(room []byte, size int) ([]byte, error) {
+		return w.bare.sealFresh(room[:0], make([]byte, size-sealedOverhead))
 	}
-	const times = 20_000
-	last := make([]byte, layout.SlotSize(t.VerifierHop()))
-	before, err := ownCPU()
-	if err != nil {
-		return 0, err
-	}
-	for range times {
-		for hop := 1; hop <= t.VerifierHop(); hop++ {
-			last, err = w.bare.sealFresh(last[:0], make([]byte, layout.SlotSize(hop)-sealedOverhead))
-			if err == nil && hop == t.VerifierHop() {
-				err = w.bare.open(nil, last)
+	return perTurn(5_000, func() func() error {
+		room, disk := make([]byte, layout.MaxBody()), make([]byte, layout.MaxBody())
+		return func() error {
+			envelope, err := seal(room, layout.MaxBody())
+			if err == nil {
+				err = w.bare.open(disk, envelope)
 			}
-			if err != nil {
-				return 0, err
+			for range slots {
+				for hop := 1; hop <= last && err == nil; hop++ {
+					disk = w.press.seal(disk[:0], make([]byte, layout.SlotSize(hop)))
+					var slot []byte
+					if slot, err = seal(room, layout.SlotSize(hop)); err == nil {
+						err = w.bare.open(disk, slot)
+					}
+				}
 			}
+			return err
 		}
-	}
-	after, err := ownCPU()
-	return total + float64((after-before).Microseconds())/times, err
+	})
 }
 
 // sealedOverhead is how much longer than its plaintext a slot is: a key share and a tag.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -121,7 +120,15 @@ func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 	if t.Query.Info().Shape == task.PerText {
 		return nil, nil
 	}
-	return openloop.Truth(t, slices.Values(values))
+	sum, err := openloop.NewTruth(t)
+	if err != nil {
+		return nil, err
+	}
+	for _, value := range values {
+		sum.Add(value)
+	}
+	answer, _, err := sum.Answer()
+	return answer, err
 }
 
 // unclipped returns the answer over the values as they are (a histogram leaves out those beyond

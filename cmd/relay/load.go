@@ -114,12 +114,14 @@ the same header.
 	flags.IntVar(&f.clients, "clients", 1000, "clients, 1 to 10000000; each has one report")
 	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to offer, 100ms or more")
 	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
-	flags.IntVar(&f.ahead, "ahead", 128, "sealed reports to hold, before the first is offered and then, in MB, 1 or more")
+	flags.IntVar(&f.ahead, "ahead", 128,
+		"sealed reports to hold, before the first is offered and then, in MB, 1 or more")
 	flags.StringVar(&f.values, "values", openloop.Worst,
 		"the clients' values: worst, uniform, zipf, or a CSV file (may be gzip), for texts a file of lines")
 	flags.StringVar(&f.report, "report", "",
 		"URL of the task's page at the verifier, …/tasks/ID: wait for the estimate and compare it with the truth")
-	flags.DurationVar(&f.wait, "wait", 2*time.Minute, "how long to wait for the estimate at most, 0s or more; with --report")
+	flags.DurationVar(&f.wait, "wait", 2*time.Minute,
+		"how long to wait for the estimate at most, 0s or more; with --report")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.StringVar(&f.header, "header", "X-Forwarded-For",
 		"header for the synthetic networks, X-Forwarded-For or Forwarded")
