@@ -25,6 +25,8 @@ func BenchmarkIngest(b *testing.B) {
 	b.ResetTimer()
 	require.NoError(b, postAll(b.Context(), c, bodies, 128, &acked))
 	b.StopTimer()
+	b.ReportMetric(float64(writtenBytes(b, first))/float64(b.N), "B-written/report")
+	b.ReportMetric(float64(b.N)/metricOf(b, first, "doona_relay_commit_seconds_count"), "reports/group")
 	require.NoError(b, first.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(b, first.cmd.Wait())
 	state := first.cmd.ProcessState

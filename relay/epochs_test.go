@@ -24,12 +24,6 @@ func rows(t *testing.T, c *relaytest.Cascade, hop int, table string) int {
 	return query(t, c, hop, "SELECT COUNT(*) FROM "+table)
 }
 
-// pragma reads a setting of a relay's store.
-func pragma(t *testing.T, c *relaytest.Cascade, hop int, name string) int {
-	t.Helper()
-	return query(t, c, hop, "PRAGMA "+name)
-}
-
 func query(t *testing.T, c *relaytest.Cascade, hop int, text string) (n int) {
 	t.Helper()
 	queryInto(t, c, hop, &n, text)
@@ -83,7 +77,7 @@ func TestEpochEnd(t *testing.T) {
 	require.Equal(t, []onion.LaneCount{{}}, chain[1].Lanes)
 	for hop := range 2 {
 		waitState(t, c, hop, 0, "erased")
-		for _, table := range []string{"seen", "clients", "slots", "open"} {
+		for _, table := range []string{"seen", "clients", "runs", "open"} {
 			require.Zero(t, rows(t, c, hop, table), table)
 		}
 		keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, []string{"relay1", "relay2"}[hop], "task0.keys"))

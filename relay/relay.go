@@ -117,7 +117,7 @@ func open(cfg Config) (*Relay, error) {
 	if r.vault, err = store.OpenVault(s.cfg.Secret, true); err != nil {
 		return nil, err
 	}
-	r.store, err = store.Open(s.cfg.Store, s.largestSlot(), r.vault)
+	r.store, err = store.Open(s.cfg.Store, r.vault)
 	return r, err
 }
 

@@ -250,21 +250,6 @@ func (r *setup) watch(v *store.Vault) error {
 	return nil
 }
 
-// largestSlot returns the size of the largest slot that waits here for its batch to fill.
-func (r *setup) largestSlot() (largest int) {
-	for _, s := range r.lineup().order {
-		if s.hop == 0 {
-			largest = max(largest, s.layout.SlotSize(1))
-		}
-	}
-	for _, l := range r.streams { // a stream's tasks are alike, and this relay may become the first
-		if layout, err := onion.NewLayout(l.root.Task); err == nil && r.hopOf(l.root) < 0 {
-			largest = max(largest, layout.SlotSize(1))
-		}
-	}
-	return largest
-}
-
 // opener returns what opens an epoch's ciphertexts, or [keyfile.ErrErased].
 func (s *served) opener(epoch uint64) (*onion.Opener, error) {
 	s.mu.Lock()

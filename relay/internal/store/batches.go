@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 )
 
@@ -53,44 +52,6 @@ func (d *database) Seal(ctx context.Context, id EpochID, seq uint64, build SealF
 		}
 		return errors.Join(tx.step(e, id, seq), tx.sweep(e.id, seq, []byte{}))
 	})
-}
-
-// rows yields the rows of an open batch that takes no more, decrypted, some of them in a transaction: a long one would
-// keep the log from being emptied.
-func (d *database) rows(ctx context.Context, epoch int64, id EpochID, seq uint64) (iter.Seq2[Row, error], error) {
-	c, err := d.vault.batchCipher(id, kindRows, seq)
-	if err != nil {
-		return nil, err
-	}
-	const query = `SELECT id, slot FROM slots WHERE epoch = $1 AND seq = $2 AND id > $3 ORDER BY id LIMIT $4`
-	return func(yield func(Row, error) bool) {
-		for last := []byte{}; ; {
-			some, err := collect(ctx, d.read, query, func(rows *sql.Rows) (r Row, err error) {
-				var nonce, in []byte
-				if err := rows.Scan(&nonce, &in); err != nil {
-					return r, err
-				}
-				plain, err := decrypt(c, nonce, in)
-				if err != nil {
-					return r, err
-				}
-				last = nonce
-				return Row{int(binary.BigEndian.Uint16(plain)), plain[rowLane:]}, nil
-			}, epoch, seq, last, groupRows)
-			if err != nil {
-				yield(Row{}, fmt.Errorf("couldn't read slots: %w", err))
-				return
-			}
-			for _, r := range some {
-				if !yield(r, nil) {
-					return
-				}
-			}
-			if len(some) < groupRows {
-				return
-			}
-		}
-	}, nil
 }
 
 // Mix is that of [Store].

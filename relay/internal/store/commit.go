@@ -5,13 +5,10 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/doona-dp/doona/randomizer"
 )
 
 // Commit is that of [Store].
@@ -47,9 +44,9 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 	if err != nil {
 		return false, err
 	}
-	filling := OpenBatch{id, e.next, 0}
-	latest := t.row(`SELECT seq, submissions FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id)
-	err = latest.Scan(&filling.Seq, &filling.Submissions)
+	filling, fresh := OpenBatch{id, e.next, 0}, 0
+	latest := t.row(`SELECT seq, submissions, fresh FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id)
+	err = latest.Scan(&filling.Seq, &filling.Submissions, &fresh)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return false, err
 	}
@@ -66,7 +63,10 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 	grown, into := place(taken, filling, e.next)
 	for i, b := range grown {
 		full = full || b.Submissions == taken[0].Size
-		if err := t.fill(e.id, b, into[i]); err != nil {
+		if b.Seq != filling.Seq {
+			fresh = 0
+		}
+		if err := t.fill(e.id, b, fresh, into[i]); err != nil {
 			return false, err
 		}
 	}
@@ -165,47 +165,25 @@ func (t *transaction) count(epoch int64, m *memory, taken []*Submission) error {
 	return nil
 }
 
-// The bytes of a row around its slot: an encrypted lane, and what encryption adds.
-const (
-	rowLane  = 2
-	rowExtra = rowLane + sealedExtra
-)
-
-// rowsOf returns the slots of accepted submissions in a random order.
-func rowsOf(subs []*Submission) (rows []Row) {
-	for _, sub := range subs {
-		for lane, slots := range sub.Lanes {
-			for _, slot := range slots {
-				rows = append(rows, Row{lane, slot})
-			}
-		}
-	}
-	randomizer.Shuffle(randomizer.NewSource(), rows)
-	return rows
-}
-
-// fill stores the slots of accepted submissions in a random order, and the new size of their
-// batch.
-func (t *transaction) fill(epoch int64, b OpenBatch, subs []*Submission) error {
-	const store = `INSERT INTO slots (epoch, seq, id, slot) ` + packed + `
-		SELECT $3, $4, substr($1::bytea, $5*n + 1, 12), substr($1::bytea, $5*n + 13, $5 - 12) FROM i`
+// fill stores the slots of accepted submissions, in a run, and the new size of their batch. fresh is what its runs of
+// level 0 take so far.
+func (t *transaction) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) error {
 	c, err := t.vault.batchCipher(b.ID, kindRows, b.Seq)
 	if err != nil {
 		return err
 	}
-	rows := rowsOf(subs)
-	size := len(rows[0].Slot) + rowExtra
-	err = pack(len(rows), size, func(to []byte, i int) []byte {
-		lane := binary.BigEndian.AppendUint16(nil, uint16(rows[i].Lane))
-		return encrypt(to, c, lane, rows[i].Slot) // the nonce is the row's id
-	}, func(packed []byte, n int) error {
-		_, err := t.exec(store, packed, n, epoch, b.Seq, size)
-		return err
-	})
+	size, err := t.putRun(epoch, b.Seq, 0, c, packRows(rowsOf(subs)))
 	if err != nil {
-		return fmt.Errorf("couldn't store slots: %w", err)
+		return err
 	}
-	_, err = t.exec(`INSERT INTO open (epoch, seq, submissions) VALUES ($1, $2, $3)
-		ON CONFLICT (epoch, seq) DO UPDATE SET submissions = excluded.submissions`, epoch, b.Seq, b.Submissions)
+	if fresh += size; fresh >= freshRoom {
+		if err := t.mergeFresh(epoch, b.Seq, c, joinSlots); err != nil {
+			return err
+		}
+		fresh = 0
+	}
+	_, err = t.exec(`INSERT INTO open (epoch, seq, submissions, fresh) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (epoch, seq) DO UPDATE SET submissions = excluded.submissions, fresh = excluded.fresh`,
+		epoch, b.Seq, b.Submissions, fresh)
 	return err
 }

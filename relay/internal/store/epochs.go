@@ -160,7 +160,7 @@ func obsolete(at State) (tables []string) {
 		tables = append(tables, "seen", "clients")
 	}
 	if at >= StateExpired {
-		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts", "pieces", "sweeps", "slots")
+		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts", "pieces", "sweeps", "runs")
 	}
 	return tables
 }

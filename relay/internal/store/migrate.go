@@ -56,6 +56,11 @@ func (d *database) migrate(tx *transaction, all []string, version int) error {
 			return fmt.Errorf("couldn't take its schema to version %d: %w", version+i+1, err)
 		}
 	}
+	if version < runsVersion && d.vault != nil {
+		if err := tx.adoptSlots(); err != nil {
+			return fmt.Errorf("couldn't take its slots to version %d: %w", runsVersion, err)
+		}
+	}
 	return errors.Join(tx.name(), tx.sameSecret())
 }
 

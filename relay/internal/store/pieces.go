@@ -28,7 +28,7 @@ import (
 // A batch whose pieces fit into one transaction, as most do, is made in the last one alone.
 
 // groupBytes is how much of a batch is written in a transaction: on a slow disk, a fraction of a second. groupRows is
-// how many slots or tags are.
+// how many tags are.
 var (
 	groupBytes = 4 << 20
 	groupRows  = 8192
@@ -174,12 +174,17 @@ func (t *transaction) sweepLater(epoch int64, seq uint64, name []byte) error {
 	return err
 }
 
-// deleteSome deletes some of what is to be swept, and says whether there may be more.
+// deleteSome deletes some of what is to be swept, and says whether there may be more. Of runs those of level 0 are
+// small, and the others up to what one transaction merges.
 func (t *transaction) deleteSome(epoch int64, seq uint64, name []byte) (more bool, err error) {
-	most, n := int64(groupRows), int64(0)
+	most, n := int64(1), int64(0)
 	if len(name) == 0 {
-		n, err = t.exec(`DELETE FROM slots WHERE epoch = $1 AND seq = $2 AND id IN (
-			SELECT id FROM slots WHERE epoch = $1 AND seq = $2 LIMIT $3)`, epoch, seq, most)
+		const fresh = `DELETE FROM runs WHERE epoch = $1 AND seq = $2 AND level = 0`
+		const merged = `DELETE FROM runs WHERE epoch = $1 AND seq = $2 AND level > 0 AND id IN (
+			SELECT id FROM runs WHERE epoch = $1 AND seq = $2 AND level > 0 LIMIT $3)`
+		if _, err = t.exec(fresh, epoch, seq); err == nil {
+			n, err = t.exec(merged, epoch, seq, most)
+		}
 	} else {
 		most = int64(max(groupBytes>>18, 1)) // of up to 1 MiB each, mostly
 		n, err = t.exec(`DELETE FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 AND number IN (

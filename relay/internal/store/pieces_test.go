@@ -12,11 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inGroups has a store write and delete a few rows or bytes in a transaction.
+// inGroups has a store write and delete a few rows or bytes in a transaction, and merge every two of them.
 func inGroups(t *testing.T, rows, size int) {
 	before, bytesBefore := groupRows, groupBytes
 	groupRows, groupBytes = rows, size
 	t.Cleanup(func() { groupRows, groupBytes = before, bytesBefore })
+	merging(t, 2*page, mergeRuns, mergeRoom)
+}
+
+// merging has a store merge runs by some limits.
+func merging(t *testing.T, fresh, runs, room int) {
+	freshBefore, runsBefore, roomBefore := freshRoom, mergeRuns, mergeRoom
+	freshRoom, mergeRuns, mergeRoom = fresh, runs, room
+	t.Cleanup(func() { freshRoom, mergeRuns, mergeRoom = freshBefore, runsBefore, roomBefore })
 }
 
 // piecesOf makes a batch of pieces, each of the rows' slots, in the order in which they come.
@@ -55,9 +63,9 @@ func TestPieces(t *testing.T) {
 			verdicts(t, s, aSubmission(i, i))
 		}
 		require.NoError(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)))
-		require.Equal(t, []int{23, 31, 1}, s.counts(t, "slots", "pieces", "sweeps"), "30 slots, of which a group is gone")
+		require.Equal(t, []int{4, 31, 1}, s.counts(t, "runs", "pieces", "sweeps"), "30 slots in 5 runs, of which one is gone")
 		require.NoError(t, s.Sweep(t.Context()))
-		require.Equal(t, []int{0, 31, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		require.Equal(t, []int{0, 31, 0}, s.counts(t, "runs", "pieces", "sweeps"))
 		b, err := open().Batch(t.Context(), testEpoch, 0)
 		require.NoError(t, err)
 		all := bytesOf(t, b)
@@ -82,7 +90,7 @@ func TestPieces(t *testing.T) {
 		_, err = b.Content.Seek(0, io.SeekStart)
 		require.NoError(t, err)
 		require.NoError(t, s.Sweep(t.Context()))
-		require.Equal(t, []int{0, 0, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		require.Equal(t, []int{0, 0, 0}, s.counts(t, "runs", "pieces", "sweeps"))
 		_, err = io.ReadAll(b.Content)
 		require.Error(t, err, "it is confirmed")
 	})
@@ -99,7 +107,7 @@ func TestAttempts(t *testing.T) {
 		}
 		late := errors.New("as the test asked")
 		require.ErrorIs(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(late)), late)
-		require.Equal(t, []int{30, 0, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		require.Equal(t, []int{5, 0, 0}, s.counts(t, "runs", "pieces", "sweeps"))
 
 		var cut error
 		func() {
@@ -114,9 +122,9 @@ func TestAttempts(t *testing.T) {
 			})
 		}()
 		require.ErrorIs(t, cut, late)
-		require.Equal(t, []int{30, 10, 1}, s.counts(t, "slots", "pieces", "sweeps"))
+		require.Equal(t, []int{5, 10, 1}, s.counts(t, "runs", "pieces", "sweeps"))
 		require.NoError(t, s.Sweep(t.Context()))
-		require.Equal(t, []int{30, 10, 1}, s.counts(t, "slots", "pieces", "sweeps"), "another process may be at it")
+		require.Equal(t, []int{5, 10, 1}, s.counts(t, "runs", "pieces", "sweeps"), "another process may be at it")
 		key, err := s.vault.batchCipher(testEpoch, kindSealed, 0)
 		require.NoError(t, err)
 		rows, err := s.read.Query("SELECT bytes FROM pieces")
@@ -135,12 +143,12 @@ func TestAttempts(t *testing.T) {
 		_, err = s.write.Exec("INSERT INTO sweeps SELECT id, 0, made FROM epochs, sweeps WHERE epochs.epoch = 4")
 		require.NoError(t, err)
 		require.NoError(t, s.Sweep(t.Context()))
-		require.Equal(t, []int{30, 10, 1}, s.counts(t, "slots", "pieces", "sweeps"), "what was cut short in another epoch")
+		require.Equal(t, []int{5, 10, 1}, s.counts(t, "runs", "pieces", "sweeps"), "what was cut short in another epoch")
 
 		again := open()
 		require.NoError(t, again.Seal(t.Context(), testEpoch, 0, piecesOf(nil)))
 		require.NoError(t, again.Sweep(t.Context()))
-		require.Equal(t, []int{0, 31, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		require.Equal(t, []int{0, 31, 0}, s.counts(t, "runs", "pieces", "sweeps"))
 		b, err := s.Batch(t.Context(), testEpoch, 0)
 		require.NoError(t, err)
 		require.Len(t, bytesOf(t, b), 4+30*100)
@@ -173,7 +181,7 @@ func TestLastFails(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorContains(t, s.Seal(t.Context(), testEpoch, 0, piecesOf(nil)), "couldn't store a batch")
 		require.ErrorContains(t, mix(), "couldn't store a batch")
-		require.Equal(t, []int{30, 0, 0}, s.counts(t, "slots", "pieces", "sweeps"))
+		require.Equal(t, []int{5, 0, 0}, s.counts(t, "runs", "pieces", "sweeps"))
 		_, err = s.write.Exec("ALTER TABLE away RENAME TO batches")
 		require.NoError(t, err)
 

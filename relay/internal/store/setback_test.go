@@ -63,7 +63,7 @@ func (h *history) begin(t *testing.T) error {
 	keys, err := mark.Open(h.path(partKeys))
 	require.NoError(t, err)
 	h.vault.Watch(h.first.Task, keys)
-	s, err := Open(h.description, 100, h.vault)
+	s, err := Open(h.description, h.vault)
 	require.NoError(t, err)
 	h.store = s.(*database)
 	_, err = h.store.Follow(t.Context())
@@ -115,7 +115,7 @@ func snapshotOver(t *testing.T, db *sql.DB, description string, n int) (restore 
 		}
 	}
 	name := fmt.Sprintf("m%d", n)
-	tables := []string{"meta", "epochs", "open", "slots", "seen", "clients", "batches", "findings", "tallies", "ends",
+	tables := []string{"meta", "epochs", "open", "runs", "seen", "clients", "batches", "findings", "tallies", "ends",
 		"marks", "witnessed", "processes",
 		"cuts"}
 	text := "CREATE SCHEMA " + name + ";"

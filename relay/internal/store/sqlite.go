@@ -15,31 +15,17 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// pageSize returns the smallest page that keeps rows with slots of this size inside the tree,
-// whose places follow the random keys: longer rows go to overflow pages, which are numbered in
-// order of arrival. Small pages cost less: a commit writes every page it touches. The bound is
-// SQLite's for rows of a WITHOUT ROWID table, (page-12)·64/255-23.
-func pageSize(slot int) int {
-	const columns = 64 // the rest of a row, at most
-	size := 4096
-	for size < 65536 && (size-12)*64/255-23 < slot+rowExtra+columns {
-		size *= 2
-	}
-	return size
-}
-
 // sqlite is the [engine] of a file that belongs to one relay process, which claims it; others may read
 // beside it, as `relay status` does.
 type sqlite struct{}
 
-// openSQLite opens or creates a store for slots up to a size, which is this process's alone until it is
-// closed.
-func openSQLite(path string, slot int, v *Vault) (*database, error) {
+// openSQLite opens or creates a store, which is this process's alone until it is closed.
+func openSQLite(path string, v *Vault) (*database, error) {
 	release, err := service.ClaimSQLite(path)
 	if err != nil {
 		return nil, err
 	}
-	d, err := writeSQLite(path, slot, v)
+	d, err := writeSQLite(path, v)
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
@@ -49,9 +35,9 @@ func openSQLite(path string, slot int, v *Vault) (*database, error) {
 
 // writeSQLite opens a claimed file. Every commit reaches the disk before it returns (WAL,
 // synchronous=FULL), and deleted content is overwritten with zeros.
-func writeSQLite(path string, slot int, v *Vault) (*database, error) {
-	return connectSQLite(path, v, func(d *database) error { return prepareSQLite(d, slot) },
-		fmt.Sprintf("page_size(%d)", pageSize(slot)), "secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
+func writeSQLite(path string, v *Vault) (*database, error) {
+	return connectSQLite(path, v, prepareSQLite,
+		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
 }
 
 // readSQLite opens a store beside its relay, or returns errNoStore.
@@ -107,16 +93,15 @@ func migrateSQLite(d *database, tx *transaction) error {
 	return err
 }
 
-// prepareSQLite brings the tables up to date, and refuses a store that cannot keep what it should,
-// or was made for smaller slots.
-func prepareSQLite(d *database, slot int) error {
+// prepareSQLite brings the tables up to date, and refuses a store that cannot keep what it should.
+func prepareSQLite(d *database) error {
 	if err := d.within(context.Background(), func(tx *transaction) error { return migrateSQLite(d, tx) }); err != nil {
 		return err
 	}
-	var size, synchronous, secure int
+	var synchronous, secure int
 	var journal string
 	for pragma, value := range map[string]any{
-		"page_size": &size, "synchronous": &synchronous, "secure_delete": &secure, "journal_mode": &journal,
+		"synchronous": &synchronous, "secure_delete": &secure, "journal_mode": &journal,
 	} {
 		if err := d.write.QueryRow("PRAGMA " + pragma).Scan(value); err != nil {
 			return err
@@ -124,10 +109,6 @@ func prepareSQLite(d *database, slot int) error {
 	}
 	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not say when it cannot
 		return errors.New("the file system does not allow a write-ahead log")
-	}
-	if size < pageSize(slot) {
-		return fmt.Errorf("its pages of %d bytes would keep slots of %d bytes in order of arrival: use a new store",
-			size, slot)
 	}
 	return nil
 }

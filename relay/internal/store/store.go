@@ -281,13 +281,12 @@ func Check(description string) error {
 	return invalid.Field("store", start, "sqlite:PATH or postgres://…")
 }
 
-// Open opens the store of a description that passes [Check], for slots up to a size, and creates it
-// where there is none.
-func Open(description string, slot int, v *Vault) (Store, error) {
+// Open opens the store of a description that passes [Check], and creates it where there is none.
+func Open(description string, v *Vault) (Store, error) {
 	if isPostgres(description) {
 		return openPostgres(description, v)
 	}
-	return openSQLite(strings.TrimPrefix(description, service.SchemeSQLite), slot, v)
+	return openSQLite(strings.TrimPrefix(description, service.SchemeSQLite), v)
 }
 
 // errNoStore is returned where there is no store yet.

@@ -55,8 +55,22 @@ func TestUpgrade(t *testing.T) {
 			_, err = db.Exec(insert, []byte("manifest"), encrypt(nil, batch, []byte("all of it")))
 			require.NoError(t, err)
 
+			insert = `INSERT INTO open (epoch, seq, submissions) VALUES (1, 4, 3)`
+			_, err = db.Exec(insert)
+			require.NoError(t, err)
+			rows, err := v.batchCipher(testEpoch, kindRows, 4)
+			require.NoError(t, err)
+			for i := range 9 { // each had a row of its own
+				sub := aSubmission(0, i/3)
+				sealed := encrypt(nil, rows, []byte{0, byte(min(i%3, 1))}, sub.Lanes[0][0])
+				insert = `INSERT INTO slots (epoch, seq, id, slot) VALUES (1, 4, $1, $2)`
+				_, err = db.Exec(insert, sealed[:nonceSize], sealed[nonceSize:])
+				require.NoError(t, err)
+			}
+
 			_, err = Read(description)
-			require.ErrorContains(t, err, "its schema is version 1 of 7: start the relay once")
+			require.ErrorContains(t, err, "its schema is version 1 of 8: start the relay once")
+			inGroups(t, 4, 1000)
 			opened := make(chan error, 4)
 			for range cap(opened) {
 				go func() {
@@ -74,15 +88,17 @@ func TestUpgrade(t *testing.T) {
 			s, err := readDatabase(description)
 			require.NoError(t, err)
 			defer s.Close()
-			require.Equal(t, Progress{ID: testEpoch, State: StateClosed, Next: 7, Held: []uint64{5}},
-				progressOf(t, s, testEpoch))
+			require.Equal(t, Progress{ID: testEpoch, State: StateClosed, Next: 7, Held: []uint64{5},
+				Open: []OpenBatch{{testEpoch, 4, 3}}}, progressOf(t, s, testEpoch))
 			old, err := openBeside(description, v)
 			require.NoError(t, err)
+			_, slots := sealRows(t, old, 4)
+			requireRows(t, slots, 0, 1, 2)
 			kept, err := old.Batch(t.Context(), testEpoch, 5)
 			require.NoError(t, err)
 			require.Equal(t, "all of it", string(bytesOf(t, kept)))
 			require.NoError(t, old.Confirm(t.Context(), testEpoch, 5))
-			require.Equal(t, []int{0, 0}, old.(*database).counts(t, "pieces", "sweeps"))
+			require.Equal(t, []int{1, 2, 1}, old.(*database).counts(t, "pieces", "runs", "sweeps"))
 			require.NoError(t, old.Close())
 			tallies, err := s.Tallies(t.Context())
 			require.NoError(t, err)
@@ -91,8 +107,8 @@ func TestUpgrade(t *testing.T) {
 
 			_, err = db.Exec(fmt.Sprintf(setVersion, 99))
 			require.NoError(t, err)
-			_, err = Open(description, 100, v)
-			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 7")
+			_, err = Open(description, v)
+			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 8")
 			_, err = Read(description)
 			require.ErrorContains(t, err, "version 99")
 		})
@@ -105,18 +121,18 @@ func TestDurable(t *testing.T) {
 	require.NoError(t, err)
 	url := postgresURL(t)
 	for _, value := range []string{"off", "local"} {
-		_, err := Open(url+"&synchronous_commit="+value, 100, v)
+		_, err := Open(url+"&synchronous_commit="+value, v)
 		require.ErrorContains(t, err, "invalid setting synchronous_commit = "+value)
 	}
 	for _, value := range []string{"on", "remote_apply"} {
-		s, err := Open(url+"&synchronous_commit="+value, 100, v)
+		s, err := Open(url+"&synchronous_commit="+value, v)
 		require.NoError(t, err)
 		s.Close()
 	}
 	_, err = raw(t, url).Exec(
 		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
 	require.NoError(t, err)
-	s, err := Open(url, 100, v)
+	s, err := Open(url, v)
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.(*database).within(t.Context(), func(tx *transaction) error {
@@ -125,10 +141,10 @@ func TestDurable(t *testing.T) {
 		require.Equal(t, "read committed", isolation, "whatever the database's default")
 		return err
 	}))
-	_, err = Open(url+"&default_transaction_isolation=serializable", 100, v)
+	_, err = Open(url+"&default_transaction_isolation=serializable", v)
 	require.ErrorContains(t, err, "invalid setting default_transaction_isolation = serializable")
 	for _, bad := range []string{"postgres://u:hush@127.0.0.1:1/x?connect_timeout=1", "postgres://u:hush@[::1/x"} {
-		_, err := Open(bad, 100, v)
+		_, err := Open(bad, v)
 		require.ErrorContains(t, err, "couldn't open the store")
 		require.NotContains(t, err.Error(), "hush")
 	}
@@ -220,7 +236,7 @@ func fillEpoch(t *testing.T, s *database, n int, quota uint64) {
 func TestPlans(t *testing.T) {
 	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
 	require.NoError(t, err)
-	opened, err := Open(postgresURL(t), 100, v)
+	opened, err := Open(postgresURL(t), v)
 	require.NoError(t, err)
 	defer opened.Close()
 	s := opened.(*database)

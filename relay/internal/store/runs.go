@@ -1,0 +1,234 @@
+package store
+
+import (
+	"context"
+	"crypto/cipher"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// What clients bring is kept in runs. A run is many rows of one size in one encrypted value: a transaction writes one
+// run of its slots, and not one page for each of them, as rows under random keys would have it. A run of level 0 tells
+// which rows came in one transaction, and their place on the disk when. So that this does not last, the runs of level 0
+// are merged, permuted, into one of level 1 as soon as they take freshRoom, and so are mergeRuns runs of a level into
+// one of the next, as long as that is of at most mergeRoom.
+//
+//	a row of 130 bytes, groups of 60, SQLite     level 0   level 1   level 2
+//	written, in the log and in the file          2·130     2·130     2·130    bytes
+//	rows in a run                                60        up to 4,000        60,000
+//
+// Who reads the disk and has the key of the batch thus learns of the last 4,000 rows in which transaction each came,
+// of 60,000 before them among which 4,000, and of the others among which 60,000. Pages that a merge has freed are
+// overwritten, by the merged run itself or with zeros; the log keeps up to 4 MiB of what it had, until it is emptied.
+var (
+	freshRoom = 512 << 10 // bytes; each run counts for a page more
+	mergeRuns = 16
+	mergeRoom = 8 << 20 // bytes: what one transaction merges
+)
+
+// page is what a run takes at least.
+const page = 4096
+
+// putRun stores a run, which it encrypts, and returns what it takes.
+func (t *transaction) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain []byte) (size int, err error) {
+	sealed := encrypt(make([]byte, 0, len(plain)+sealedExtra), c, plain)
+	const store = `INSERT INTO runs (epoch, seq, level, id, bytes) VALUES ($1, $2, $3, $4, $5)`
+	if _, err := t.exec(store, epoch, seq, level, sealed[:nonceSize], sealed[nonceSize:]); err != nil {
+		return 0, fmt.Errorf("couldn't store a run: %w", err)
+	}
+	return len(sealed) + page, nil
+}
+
+// mergeFresh merges the runs of level 0 into one, and so on up. join makes one run of several.
+func (t *transaction) mergeFresh(
+	epoch int64, seq uint64, c cipher.AEAD, join func(runs [][]byte) ([]byte, error),
+) error {
+	for level := 0; ; level++ {
+		if level > 0 {
+			due, err := t.mergeDue(epoch, seq, level)
+			if err != nil || !due {
+				return err
+			}
+		}
+		if err := t.merge(epoch, seq, level, c, join); err != nil {
+			return fmt.Errorf("couldn't merge runs: %w", err)
+		}
+	}
+}
+
+// mergeDue says whether the runs of a level above 0 are to be merged.
+func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (bool, error) {
+	var n, size int
+	const query = `SELECT COUNT(*), COALESCE(SUM(length(bytes)), 0) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3`
+	if err := t.row(query, epoch, seq, level).Scan(&n, &size); err != nil {
+		return false, fmt.Errorf("couldn't count runs: %w", err)
+	}
+	return n >= mergeRuns && size <= mergeRoom, nil
+}
+
+// merge replaces the runs of a level by one of the next. They are deleted first: the merged run takes their pages.
+func (t *transaction) merge(
+	epoch int64, seq uint64, level int, c cipher.AEAD, join func(runs [][]byte) ([]byte, error),
+) error {
+	const list = `SELECT id, bytes FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3`
+	runs, err := collect(t.ctx, t.tx, list, openRun(c), epoch, seq, level)
+	if err != nil {
+		return err
+	}
+	joined, err := join(runs)
+	if err != nil {
+		return err
+	}
+	const remove = `DELETE FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3`
+	if _, err := t.exec(remove, epoch, seq, level); err != nil {
+		return err
+	}
+	_, err = t.putRun(epoch, seq, level+1, c, joined)
+	return err
+}
+
+// openRun decrypts a row of runs.
+func openRun(c cipher.AEAD) func(rows *sql.Rows) ([]byte, error) {
+	return func(rows *sql.Rows) ([]byte, error) {
+		var nonce, in []byte
+		if err := rows.Scan(&nonce, &in); err != nil {
+			return nil, err
+		}
+		return decrypt(c, nonce, in)
+	}
+}
+
+// errRun is returned for a run that is not as it was made.
+var errRun = errors.New("a run is damaged")
+
+// The bytes of a run of slots: the size of a row, and rows, each of a lane and a slot.
+const (
+	runHead = 4
+	rowLane = 2
+)
+
+// packRows returns the run of some rows, in their order.
+func packRows(rows []Row) []byte {
+	size := rowLane + len(rows[0].Slot)
+	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(rows)*size), uint32(size))
+	for _, row := range rows {
+		out = append(binary.BigEndian.AppendUint16(out, uint16(row.Lane)), row.Slot...)
+	}
+	return out
+}
+
+// rowsOf returns the slots of submissions in a uniform order.
+func rowsOf(subs []*Submission) (rows []Row) {
+	for _, sub := range subs {
+		for lane, slots := range sub.Lanes {
+			for _, slot := range slots {
+				rows = append(rows, Row{lane, slot})
+			}
+		}
+	}
+	randomizer.Shuffle(randomizer.NewSource(), rows)
+	return rows
+}
+
+// splitRun returns the rows of a run of slots, as they stand there, and their size.
+func splitRun(run []byte) (rows [][]byte, size int, err error) {
+	if len(run) < runHead {
+		return nil, 0, errRun
+	}
+	size, run = int(binary.BigEndian.Uint32(run)), run[runHead:]
+	if size < rowLane || len(run)%size != 0 {
+		return nil, 0, errRun
+	}
+	rows = make([][]byte, 0, len(run)/size)
+	for ; len(run) > 0; run = run[size:] {
+		rows = append(rows, run[:size:size])
+	}
+	return rows, size, nil
+}
+
+// joinSlots makes one run of slots of several, in a uniform order.
+func joinSlots(runs [][]byte) ([]byte, error) {
+	var all [][]byte
+	size := 0
+	for _, run := range runs {
+		rows, of, err := splitRun(run)
+		if err != nil || size > 0 && of != size {
+			return nil, errors.Join(errRun, err)
+		}
+		size, all = of, append(all, rows...)
+	}
+	randomizer.Shuffle(randomizer.NewSource(), all)
+	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(all)*size), uint32(size))
+	for _, row := range all {
+		out = append(out, row...)
+	}
+	return out, nil
+}
+
+// rows yields the rows of an open batch that takes no more, run by run: one is in memory at a time, and one in a
+// transaction, as a long one would keep the log from being emptied.
+func (d *database) rows(ctx context.Context, epoch int64, id EpochID, seq uint64) (iter.Seq2[Row, error], error) {
+	c, err := d.vault.batchCipher(id, kindRows, seq)
+	if err != nil {
+		return nil, err
+	}
+	const list = `SELECT level, id FROM runs WHERE epoch = $1 AND seq = $2`
+	all, err := collect(ctx, d.read, list, func(rows *sql.Rows) (at runPlace, err error) {
+		return at, rows.Scan(&at.level, &at.nonce)
+	}, epoch, seq)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read slots: %w", err)
+	}
+	return func(yield func(Row, error) bool) {
+		for _, at := range all {
+			rows, err := d.run(ctx, c, epoch, seq, at)
+			if err != nil {
+				yield(Row{}, fmt.Errorf("couldn't read slots: %w", err))
+				return
+			}
+			for _, row := range rows {
+				if !yield(Row{int(binary.BigEndian.Uint16(row)), row[rowLane:]}, nil) {
+					return
+				}
+			}
+		}
+	}, nil
+}
+
+// runPlace is where a run of a batch stands.
+type runPlace struct {
+	level int
+	nonce []byte
+}
+
+// run returns the rows of one run of slots, or ErrNoBatch where another process has made the batch and swept it.
+func (d *database) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint64, at runPlace) ([][]byte, error) {
+	const find = `SELECT id, bytes FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 AND id = $4`
+	runs, err := collect(ctx, d.read, find, openRun(c), epoch, seq, at.level, at.nonce)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs) == 0 {
+		return nil, d.missing(ctx, epoch, seq)
+	}
+	rows, _, err := splitRun(runs[0])
+	return rows, err
+}
+
+// missing is ErrNoBatch where a batch is not open any more, and else what a run is that is not there.
+func (d *database) missing(ctx context.Context, epoch int64, seq uint64) error {
+	var open bool
+	const query = `SELECT EXISTS (SELECT 1 FROM open WHERE epoch = $1 AND seq = $2)`
+	if err := d.read.QueryRowContext(ctx, query, epoch, seq).Scan(&open); err != nil {
+		return err
+	}
+	if open {
+		return errRun
+	}
+	return ErrNoBatch
+}
