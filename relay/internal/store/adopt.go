@@ -4,11 +4,87 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
-// runsVersion is the first version of the schema that keeps slots in runs. Before, each had a row of its own in the
-// table slots: an encrypted lane and slot under the nonce.
+// runsVersion is the first version of the schema that keeps slots in runs, and in SQLite names. Before, each had a row
+// of its own: in the table slots an encrypted lane and slot under the nonce, in seen a tag with its receipt, and in
+// clients a client with the number of its submissions.
 const runsVersion = 8
+
+// adopt moves what an older store has into runs.
+func (t *transaction) adopt() error {
+	if err := t.adoptSlots(); err != nil || t.index == nil {
+		return err
+	}
+	return t.adoptNames()
+}
+
+// adoptNames moves the names of open epochs into runs, and drops the table of clients.
+func (t *transaction) adoptNames() error {
+	type of struct {
+		EpochID
+		epoch int64
+	}
+	const list = `SELECT task, epoch, id FROM epochs e WHERE state = 0
+		AND EXISTS (SELECT 1 FROM clients c WHERE c.epoch = e.id)`
+	all, err := collect(t.ctx, t.tx, list, func(rows *sql.Rows) (e of, err error) {
+		var id []byte
+		err = rows.Scan(&id, &e.Epoch, &e.epoch)
+		copy(e.Task[:], id)
+		return e, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		if err := t.adoptEpoch(e.epoch, e.EpochID); err != nil {
+			return err
+		}
+	}
+	_, err = t.exec(`DROP TABLE clients`)
+	return err
+}
+
+// adoptEpoch makes a run of an epoch's names.
+func (t *transaction) adoptEpoch(epoch int64, id EpochID) error {
+	c, err := t.vault.nameCipher(id)
+	if errors.Is(err, ErrDestroyed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n := &nameRun{}
+	const tags = `SELECT hash, receipt FROM seen WHERE epoch = $1`
+	_, err = collect(t.ctx, t.tx, tags, func(rows *sql.Rows) (_ struct{}, err error) {
+		var tag, receipt []byte
+		if err = rows.Scan(&tag, &receipt); err == nil {
+			n.tags = append(n.tags, binary.BigEndian.AppendUint32(tag, uint32(Short(receipt).kept())))
+		}
+		return struct{}{}, err
+	}, epoch)
+	if err != nil {
+		return err
+	}
+	const clients = `SELECT client, submissions FROM clients WHERE epoch = $1`
+	_, err = collect(t.ctx, t.tx, clients, func(rows *sql.Rows) (_ struct{}, err error) {
+		var client []byte
+		var submissions int
+		if err = rows.Scan(&client, &submissions); err == nil {
+			n.clients = append(n.clients, slices.Repeat([][]byte{client}, submissions)...)
+		}
+		return struct{}{}, err
+	}, epoch)
+	if err != nil {
+		return err
+	}
+	if _, err := t.putRun(epoch, nameRuns, 1, c, n.pack()); err != nil {
+		return err
+	}
+	_, err = t.exec(`DELETE FROM seen WHERE epoch = $1`, epoch)
+	return err
+}
 
 // adoptSlots moves the slots of open batches into runs, and drops their table.
 func (t *transaction) adoptSlots() error {

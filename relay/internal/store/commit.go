@@ -20,6 +20,10 @@ func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, 
 	order := slices.SortedFunc(maps.Keys(epochs), func(a, b EpochID) int {
 		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
 	})
+	if d.index != nil {
+		d.index.mu.Lock()
+		defer d.index.mu.Unlock()
+	}
 	err = d.within(ctx, func(tx *transaction) error {
 		full = false
 		for _, id := range order {
@@ -40,14 +44,14 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 	if err != nil {
 		return false, err
 	}
-	m, err := t.remember(e.id, group)
-	if err != nil {
-		return false, err
-	}
 	filling, fresh := OpenBatch{id, e.next, 0}, 0
 	latest := t.row(`SELECT seq, submissions, fresh FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id)
 	err = latest.Scan(&filling.Seq, &filling.Submissions, &fresh)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return false, err
+	}
+	m, err := t.remember(e, id, reportsOf(group[0].Size, filling, e.next), group)
+	if err != nil {
 		return false, err
 	}
 	taken := m.decide(group, e.state > StateOpen, room(group[0].Size, group[0].Batches, filling, e.next))
@@ -57,7 +61,7 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 	if err := t.step(e, id); err != nil {
 		return false, err
 	}
-	if err := t.learn(e.id, m, taken); err != nil {
+	if err := t.learn(e, id, m, taken); err != nil {
 		return false, err
 	}
 	grown, into := place(taken, filling, e.next)
@@ -76,14 +80,25 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 	return full, err
 }
 
-// remember looks up what the store knows about the tags and clients of a group.
-func (t *transaction) remember(epoch int64, group []*Submission) (*memory, error) {
+// remember looks up what the store knows about the tags and clients of a group, in an epoch of so many reports.
+func (t *transaction) remember(e epochRow, id EpochID, reports uint64, group []*Submission) (*memory, error) {
+	switch {
+	case e.state > StateOpen: // it takes no more
+		return newMemory(), nil
+	case t.index != nil:
+		return t.index.remember(t, e, id, reports, group)
+	}
+	return t.rememberRows(e.id, group)
+}
+
+// rememberRows is remember where names are in tables.
+func (t *transaction) rememberRows(epoch int64, group []*Submission) (*memory, error) {
 	tags, clients := make([]Short, len(group)), make([]Short, len(group))
 	for i, sub := range group {
 		tags[i], clients[i] = sub.Tag, sub.Client
 	}
-	m := &memory{map[Short]Short{}, map[Short]uint64{}}
-	err := t.seen(epoch, tags, func(tag, receipt Short) { m.receipts[tag] = receipt })
+	m := newMemory()
+	err := t.seen(epoch, tags, func(tag, receipt Short) { m.receipts[tag] = receipt.kept() })
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +138,15 @@ func (t *transaction) lookUp(query string, epoch int64, keys []Short, scan func(
 }
 
 // learn stores the tags, receipts and clients of accepted submissions.
-func (t *transaction) learn(epoch int64, m *memory, taken []*Submission) error {
+func (t *transaction) learn(e epochRow, id EpochID, m *memory, taken []*Submission) error {
+	if t.index != nil {
+		return t.index.learn(t, e, id, taken)
+	}
+	return t.learnRows(e.id, m, taken)
+}
+
+// learnRows is learn where names are in tables.
+func (t *transaction) learnRows(epoch int64, m *memory, taken []*Submission) error {
 	const tags = `INSERT INTO seen (epoch, hash, receipt) ` + packed + `
 		SELECT $3, substr($1::bytea, 16*n + 1, 8), substr($1::bytea, 16*n + 9, 8) FROM i`
 	err := pack(len(taken), 16, func(to []byte, i int) []byte {

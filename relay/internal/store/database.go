@@ -21,6 +21,7 @@ type database struct {
 	engine
 	write, read *sql.DB
 	vault       *Vault       // nil where the database is only read
+	index       *index       // nil where names are in tables
 	release     func() error // gives the file back to other processes; nil where it is not claimed
 	back        atomic.Pointer[SetBack]
 
@@ -96,13 +97,16 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	if err != nil {
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
-	t := &transaction{ctx, tx, d.engine, d.vault, owed{}}
+	t := &transaction{ctx: ctx, tx: tx, engine: d.engine, vault: d.vault, index: d.index, owes: owed{}}
 	if err := do(t); err != nil {
 		tx.Rollback()
 		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("couldn't commit: %w", err)
+	}
+	for _, do := range t.done {
+		do()
 	}
 	return t.owes.pay()
 }
@@ -169,7 +173,9 @@ type transaction struct {
 	tx     *sql.Tx
 	engine engine
 	vault  *Vault
-	owes   owed // to the marks, before anyone is told
+	index  *index
+	owes   owed     // to the marks, before anyone is told
+	done   []func() // what follows when it is committed
 }
 
 // exec runs a statement and returns how many rows it changed.

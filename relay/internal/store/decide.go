@@ -8,9 +8,11 @@ import (
 // memory is what a store remembers about an epoch of the tags and clients in a group, which is
 // nothing for most of them.
 type memory struct {
-	receipts map[Short]Short  // of the submission that brought a tag
-	counts   map[Short]uint64 // submissions of a client
+	receipts map[Short]receipt // of the submission that brought a tag
+	counts   map[Short]uint64  // submissions of a client
 }
+
+func newMemory() *memory { return &memory{map[Short]receipt{}, map[Short]uint64{}} }
 
 // decide gives the submissions of one epoch their verdicts, in the given order, and returns the
 // accepted ones, at most room. It is the same for every store, and the memory grows by what it accepts.
@@ -23,7 +25,7 @@ func (m *memory) decide(group []*Submission, over bool, room uint64) (taken []*S
 		switch {
 		case over:
 			sub.Verdict = Late
-		case known && subtle.ConstantTimeCompare(before[:], sub.Receipt[:]) == 1:
+		case known && subtle.ConstantTimeEq(int32(before), int32(sub.Receipt.kept())) == 1:
 			sub.Verdict = Repeated
 		case known:
 			sub.Verdict = Replayed
@@ -33,7 +35,7 @@ func (m *memory) decide(group []*Submission, over bool, room uint64) (taken []*S
 			sub.Verdict = Late
 		default:
 			sub.Verdict = Accepted
-			m.receipts[sub.Tag] = sub.Receipt
+			m.receipts[sub.Tag] = sub.Receipt.kept()
 			m.counts[sub.Client]++
 			taken = append(taken, sub)
 		}
@@ -52,6 +54,14 @@ func room(size, batches uint64, filling OpenBatch, next uint64) uint64 {
 		left += size - filling.Submissions
 	}
 	return left
+}
+
+// reportsOf returns how many submissions an epoch has accepted whose latest batch is filling.
+func reportsOf(size uint64, filling OpenBatch, next uint64) uint64 {
+	if filling.Seq < next { // it has begun
+		return (next-1)*size + filling.Submissions
+	}
+	return next * size
 }
 
 // place gives accepted submissions their batches: first the one that is filling, then new ones

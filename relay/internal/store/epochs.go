@@ -58,12 +58,12 @@ func (d *database) Progress(ctx context.Context) ([]Progress, error) {
 
 // Advance is that of [Store].
 func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
-	return d.within(ctx, func(tx *transaction) error {
+	err := d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil || e.state >= to {
 			return err
 		}
-		for _, table := range obsolete(to) {
+		for _, table := range tx.obsolete(to) {
 			if _, err := tx.exec(`DELETE FROM `+table+` WHERE epoch = $1`, e.id); err != nil {
 				return err
 			}
@@ -73,6 +73,10 @@ func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
 		}
 		return tx.step(e, id)
 	})
+	if err == nil && to > StateOpen {
+		d.index.forget(id)
+	}
+	return err
 }
 
 // Complete is that of [Store].
@@ -108,6 +112,9 @@ func (d *database) End(ctx context.Context, id EpochID) (end []byte, err error) 
 // EndAll is that of [Store].
 func (d *database) EndAll(ctx context.Context, ids []EpochID, why Reason) error {
 	d.forget()
+	for _, id := range ids {
+		d.index.forget(id)
+	}
 	return d.within(ctx, func(tx *transaction) error {
 		if err := tx.reset(); err != nil {
 			return fmt.Errorf("couldn't have other processes join: %w", err)
@@ -136,7 +143,7 @@ func (t *transaction) end(id EpochID, why Reason) error {
 	if err != nil || e.state == StateEnded {
 		return err
 	}
-	for _, table := range append(obsolete(StateEnded), "ends", "marks") {
+	for _, table := range append(t.obsolete(StateEnded), "ends", "marks") {
 		if _, err := t.exec(`DELETE FROM `+table+` WHERE epoch = $1`, e.id); err != nil {
 			return err
 		}
@@ -152,15 +159,18 @@ func (t *transaction) end(id EpochID, why Reason) error {
 }
 
 // obsolete lists the tables that have no rows of an epoch that has come that far.
-func obsolete(at State) (tables []string) {
+func (t *transaction) obsolete(at State) (tables []string) {
 	if at >= StateEnded {
 		tables = append(tables, "open")
 	}
 	if at >= StateErased {
-		tables = append(tables, "seen", "clients")
+		tables = append(tables, "seen", "runs")
+		if t.index == nil {
+			tables = append(tables, "clients")
+		}
 	}
 	if at >= StateExpired {
-		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts", "pieces", "sweeps", "runs")
+		tables = append(tables, "batches", "findings", "tallies", "witnessed", "cuts", "pieces", "sweeps")
 	}
 	return tables
 }

@@ -57,8 +57,8 @@ func (d *database) migrate(tx *transaction, all []string, version int) error {
 		}
 	}
 	if version < runsVersion && d.vault != nil {
-		if err := tx.adoptSlots(); err != nil {
-			return fmt.Errorf("couldn't take its slots to version %d: %w", runsVersion, err)
+		if err := tx.adopt(); err != nil {
+			return fmt.Errorf("couldn't take what is in it to version %d: %w", runsVersion, err)
 		}
 	}
 	return errors.Join(tx.name(), tx.sameSecret())

@@ -37,8 +37,8 @@ const page = 4096
 // putRun stores a run, which it encrypts, and returns what it takes.
 func (t *transaction) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain []byte) (size int, err error) {
 	sealed := encrypt(make([]byte, 0, len(plain)+sealedExtra), c, plain)
-	const store = `INSERT INTO runs (epoch, seq, level, id, bytes) VALUES ($1, $2, $3, $4, $5)`
-	if _, err := t.exec(store, epoch, seq, level, sealed[:nonceSize], sealed[nonceSize:]); err != nil {
+	const store = `INSERT INTO runs (epoch, seq, level, bytes) VALUES ($1, $2, $3, $4)`
+	if _, err := t.exec(store, epoch, seq, level, sealed); err != nil {
 		return 0, fmt.Errorf("couldn't store a run: %w", err)
 	}
 	return len(sealed) + page, nil
@@ -75,7 +75,7 @@ func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (bool, error)
 func (t *transaction) merge(
 	epoch int64, seq uint64, level int, c cipher.AEAD, join func(runs [][]byte) ([]byte, error),
 ) error {
-	const list = `SELECT id, bytes FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3`
+	const list = `SELECT bytes FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3`
 	runs, err := collect(t.ctx, t.tx, list, openRun(c), epoch, seq, level)
 	if err != nil {
 		return err
@@ -92,15 +92,22 @@ func (t *transaction) merge(
 	return err
 }
 
-// openRun decrypts a row of runs.
+// openRun reads and decrypts what putRun has stored.
 func openRun(c cipher.AEAD) func(rows *sql.Rows) ([]byte, error) {
 	return func(rows *sql.Rows) ([]byte, error) {
-		var nonce, in []byte
-		if err := rows.Scan(&nonce, &in); err != nil {
+		var sealed []byte
+		if err := rows.Scan(&sealed); err != nil {
 			return nil, err
 		}
-		return decrypt(c, nonce, in)
+		return decryptRun(c, sealed)
 	}
+}
+
+func decryptRun(c cipher.AEAD, sealed []byte) ([]byte, error) {
+	if len(sealed) < nonceSize {
+		return nil, errRun
+	}
+	return decrypt(c, sealed[:nonceSize], sealed[nonceSize:])
 }
 
 // errRun is returned for a run that is not as it was made.
@@ -177,16 +184,16 @@ func (d *database) rows(ctx context.Context, epoch int64, id EpochID, seq uint64
 	if err != nil {
 		return nil, err
 	}
-	const list = `SELECT level, id FROM runs WHERE epoch = $1 AND seq = $2`
-	all, err := collect(ctx, d.read, list, func(rows *sql.Rows) (at runPlace, err error) {
-		return at, rows.Scan(&at.level, &at.nonce)
+	const list = `SELECT id FROM runs WHERE epoch = $1 AND seq = $2`
+	ids, err := collect(ctx, d.read, list, func(rows *sql.Rows) (run int64, err error) {
+		return run, rows.Scan(&run)
 	}, epoch, seq)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read slots: %w", err)
 	}
 	return func(yield func(Row, error) bool) {
-		for _, at := range all {
-			rows, err := d.run(ctx, c, epoch, seq, at)
+		for _, run := range ids {
+			rows, err := d.run(ctx, c, epoch, seq, run)
 			if err != nil {
 				yield(Row{}, fmt.Errorf("couldn't read slots: %w", err))
 				return
@@ -200,16 +207,9 @@ func (d *database) rows(ctx context.Context, epoch int64, id EpochID, seq uint64
 	}, nil
 }
 
-// runPlace is where a run of a batch stands.
-type runPlace struct {
-	level int
-	nonce []byte
-}
-
 // run returns the rows of one run of slots, or ErrNoBatch where another process has made the batch and swept it.
-func (d *database) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint64, at runPlace) ([][]byte, error) {
-	const find = `SELECT id, bytes FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 AND id = $4`
-	runs, err := collect(ctx, d.read, find, openRun(c), epoch, seq, at.level, at.nonce)
+func (d *database) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint64, run int64) ([][]byte, error) {
+	runs, err := collect(ctx, d.read, `SELECT bytes FROM runs WHERE id = $1`, openRun(c), run)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,14 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
+// pageSize is that of SQLite's pages in bytes. A commit writes some pages for the few bytes that change in each: half the
+// default saves a sixth of all, and smaller ones cost more time. logSize is how much the log takes, about, until it is
+// copied into the file and begun again.
+const (
+	pageSize = 2048
+	logSize  = 4 << 20
+)
+
 // sqlite is the [engine] of a file that belongs to one relay process, which claims it; others may read
 // beside it, as `relay status` does.
 type sqlite struct{}
@@ -36,8 +44,9 @@ func openSQLite(path string, v *Vault) (*database, error) {
 // writeSQLite opens a claimed file. Every commit reaches the disk before it returns (WAL,
 // synchronous=FULL), and deleted content is overwritten with zeros.
 func writeSQLite(path string, v *Vault) (*database, error) {
-	return connectSQLite(path, v, prepareSQLite,
-		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
+	return connectSQLite(path, v, prepareSQLite, fmt.Sprintf("page_size(%d)", pageSize),
+		fmt.Sprintf("wal_autocheckpoint(%d)", logSize/pageSize), "secure_delete(ON)", "temp_store(MEMORY)",
+		"cache_size(-16384)")
 }
 
 // readSQLite opens a store beside its relay, or returns errNoStore.
@@ -59,7 +68,7 @@ func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragm
 		query.Set("_synchronous", "FULL")
 	}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
-	d := &database{engine: sqlite{}, vault: v}
+	d := &database{engine: sqlite{}, vault: v, index: newIndex()}
 	var err error
 	if d.write, err = sql.Open("sqlite", dsn); err == nil {
 		d.write.SetMaxOpenConns(1) // SQLite has one writer

@@ -103,22 +103,37 @@ func (v *Vault) EpochKey(id EpochID) (EpochKey, error) {
 	return key, err
 }
 
+// nameCipher returns what encrypts the runs of an epoch's names, or [ErrDestroyed].
+func (v *Vault) nameCipher(id EpochID) (cipher.AEAD, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.cipher(id.kindLabel(kindEpoch))
+}
+
 // batchCipher returns what encrypts the rows of an open batch, or a sealed batch, or
 // [ErrDestroyed].
 func (v *Vault) batchCipher(id EpochID, kind byte, seq uint64) (cipher.AEAD, error) {
 	if seq > math.MaxUint32 || id.Epoch > math.MaxUint32 {
 		return nil, errors.New("an epoch has at most 2^32 batches")
 	}
-	label := id.batchLabel(kind, seq)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	c, err := v.cipher(id.batchLabel(kind, seq))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w",
+			seq, id.Epoch, err)
+	}
+	return c, nil
+}
+
+// cipher returns that of a label; the caller holds the lock.
+func (v *Vault) cipher(label []byte) (cipher.AEAD, error) {
 	if c := v.ciphers[string(label)]; c != nil {
 		return c, nil
 	}
 	key, err := v.file.Key(label, "AES-256-GCM")
 	if err != nil {
-		return nil, fmt.Errorf("couldn't use the key of batch %d of epoch %d, was the store set back? %w",
-			seq, id.Epoch, err)
+		return nil, err
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {

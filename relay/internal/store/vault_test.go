@@ -60,6 +60,20 @@ func TestUpgrade(t *testing.T) {
 			require.NoError(t, err)
 			rows, err := v.batchCipher(testEpoch, kindRows, 4)
 			require.NoError(t, err)
+			open := EpochID{testEpoch.Task, testEpoch.Epoch + 1} // whose clients and tags are known
+			_, err = db.Exec(`INSERT INTO epochs (task, epoch, state, next) VALUES ($1, 4, 0, 1)`, testEpoch.Task[:])
+			require.NoError(t, err)
+			_, err = db.Exec(`INSERT INTO open (epoch, seq, submissions) VALUES (2, 0, 3)`)
+			require.NoError(t, err)
+			for i := range 3 {
+				tag, client := number8(i), number8(i/2)
+				receipt := aSubmission(i/2, i).Receipt
+				_, err = db.Exec(`INSERT INTO seen (epoch, hash, receipt) VALUES (2, $1, $2)`, tag[:], receipt[:])
+				require.NoError(t, err)
+				_, err = db.Exec(`INSERT INTO clients (epoch, client, submissions) VALUES (2, $1, 1)
+					ON CONFLICT (epoch, client) DO UPDATE SET submissions = 2`, client[:])
+				require.NoError(t, err)
+			}
 			for i := range 9 { // each had a row of its own
 				sub := aSubmission(0, i/3)
 				sealed := encrypt(nil, rows, []byte{0, byte(min(i%3, 1))}, sub.Lanes[0][0])
@@ -98,7 +112,14 @@ func TestUpgrade(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "all of it", string(bytesOf(t, kept)))
 			require.NoError(t, old.Confirm(t.Context(), testEpoch, 5))
-			require.Equal(t, []int{1, 2, 1}, old.(*database).counts(t, "pieces", "runs", "sweeps"))
+			require.Equal(t, []int{1, 2, 1}, old.(*database).counts(t, "pieces", slotRuns, "sweeps"))
+			of := func(client, tag int, quota uint64) *Submission {
+				sub := aSubmission(client, tag)
+				sub.ID, sub.Quota = open, quota
+				return sub
+			}
+			require.Equal(t, []Verdict{Repeated, Replayed, Limited, Limited, Accepted}, verdicts(t, old, of(0, 1, 1),
+				of(7, 1, 1), of(0, 8, 2), of(1, 8, 1), of(1, 9, 2)))
 			require.NoError(t, old.Close())
 			tallies, err := s.Tallies(t.Context())
 			require.NoError(t, err)
@@ -257,18 +278,23 @@ func TestCounterState(t *testing.T) {
 	const n, quota = 8000, 4
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
-		size := func() (clients, seen float64) {
-			query := `SELECT pg_total_relation_size('clients'), pg_total_relation_size('seen')`
-			if _, ok := s.engine.(sqlite); ok {
-				query = `SELECT SUM(CASE WHEN name = 'clients' THEN pgsize ELSE 0 END), SUM(CASE WHEN name = 'seen' THEN pgsize ELSE 0 END) FROM dbstat`
-			}
-			require.NoError(t, s.read.QueryRow(query).Scan(&clients, &seen))
-			return clients, seen
-		}
-		clients0, seen0 := size()
 		fillEpoch(t, s, n, quota)
-		clients, seen := size()
-		t.Logf("quota %d: %.1f bytes of counter and %.1f bytes of replay set per client; log₂(B+1) is %.2f bytes",
-			quota, (clients-clients0)/n, (seen-seen0)/n, math.Log2(quota+1)/8)
+		limit := math.Log2(quota+1) / 8
+		var clients, seen float64
+		if s.index == nil {
+			query := `SELECT pg_total_relation_size('clients'), pg_total_relation_size('seen')`
+			require.NoError(t, s.read.QueryRow(query).Scan(&clients, &seen))
+			t.Logf("quota %d: %.1f bytes of counter and %.1f bytes of replay set per client; log₂(B+1) is %.2f bytes",
+				quota, clients/n, seen/n, limit)
+			return
+		}
+		k := s.index.epochs[testEpoch]
+		clients, seen = float64(k.clients.bytes())/n, float64(k.tags.bytes())/n
+		var disk float64
+		const query = `SELECT SUM(length(bytes)) FROM runs WHERE seq = 4294967296`
+		require.NoError(t, s.read.QueryRow(query).Scan(&disk))
+		t.Logf("quota %d: in memory %.1f bytes of counter and %.1f bytes of replay set per client, %.1f on disk; "+
+			"log₂(B+1) is %.2f bytes", quota, clients, seen, disk/n, limit)
+		require.Less(t, clients+seen, 27.0)
 	})
 }

@@ -1,0 +1,218 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync"
+)
+
+// index has, in memory, the names of an SQLite store's open epochs: what was reported, and how often by whom. On the
+// disk they stand in runs ([nameRuns]), from which it is made where it is missing, or where it is not the store's: as
+// after a start, and after a commit of which nobody knows whether it was done. One process has such a store.
+type index struct {
+	mu     sync.Mutex // held by a Commit from its first look to its end
+	epochs map[EpochID]*known
+}
+
+func newIndex() *index { return &index{epochs: map[EpochID]*known{}} }
+
+// forget gives back the memory of an epoch that takes no more.
+func (x *index) forget(id EpochID) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.epochs, id)
+}
+
+// known is what an index has of one epoch: about 25 bytes a report.
+type known struct {
+	tags    table            // the kept part of a receipt
+	clients table            // submissions, up to many
+	more    map[Short]uint64 // submissions of clients that have many
+	reports uint64           // that were accepted
+	fresh   int              // what runs of level 0 take
+}
+
+const (
+	tagValue    = 4
+	clientValue = 1
+	many        = math.MaxUint8
+)
+
+func newKnown() *known {
+	return &known{tags: table{value: tagValue}, clients: table{value: clientValue}, more: map[Short]uint64{}}
+}
+
+// add takes note of a tag.
+func (k *known) addTag(tag Short, r receipt) {
+	k.tags.set(tag, uint32(r))
+	k.reports++
+}
+
+// addClient takes note of one more submission of a client.
+func (k *known) addClient(client Short) {
+	n := k.count(client) + 1
+	k.clients.set(client, uint32(min(n, many)))
+	if n >= many {
+		k.more[client] = n
+	}
+}
+
+// count returns how many submissions a client has.
+func (k *known) count(client Short) uint64 {
+	if n := k.clients.get(client); n < many {
+		return uint64(n)
+	}
+	return k.more[client]
+}
+
+// memory returns what is known of the tags and clients of a group.
+func (k *known) memory(group []*Submission) *memory {
+	m := newMemory()
+	for _, sub := range group {
+		if r := k.tags.get(sub.Tag); r != 0 {
+			m.receipts[sub.Tag] = receipt(r)
+		}
+		if n := k.count(sub.Client); n > 0 {
+			m.counts[sub.Client] = n
+		}
+	}
+	return m
+}
+
+// table is a hash table from shorts to numbers above 0, without pointers: open addressing with linear probing, in
+// shards that grow one at a time. Its keys are keyed hashes, which nobody outside can choose. It is filled to between
+// 4/5 and 9/10.
+type table struct {
+	value  int // bytes of a number, at most 4
+	shards [64]shard
+}
+
+type shard struct {
+	entries []byte // each a key and a number, 0 where there is none
+	used    int
+}
+
+// find returns where the entry of a key is, or goes, in a shard that is not full.
+func (t *table) find(s *shard, key Short) (entry []byte, found bool) {
+	width := len(key) + t.value
+	n := len(s.entries) / width
+	for i := int(binary.BigEndian.Uint64(key[:]) / uint64(len(t.shards)) % uint64(n)); ; i++ {
+		if i == n {
+			i = 0
+		}
+		entry = s.entries[i*width : (i+1)*width]
+		switch {
+		case numberOf(entry[len(key):]) == 0:
+			return entry, false
+		case Short(entry[:len(key)]) == key:
+			return entry, true
+		}
+	}
+}
+
+func (t *table) shard(key Short) *shard { return &t.shards[int(key[len(key)-1])%len(t.shards)] }
+
+// get returns the number of a key, 0 where there is none.
+func (t *table) get(key Short) uint32 {
+	s := t.shard(key)
+	if len(s.entries) == 0 {
+		return 0
+	}
+	entry, _ := t.find(s, key)
+	return numberOf(entry[len(key):])
+}
+
+// set gives a key a number above 0.
+func (t *table) set(key Short, number uint32) {
+	s := t.shard(key)
+	if width := len(key) + t.value; (s.used+1)*10*width > len(s.entries)*9 {
+		t.grow(s, width)
+	}
+	entry, found := t.find(s, key)
+	if !found {
+		s.used++
+	}
+	copy(entry, key[:])
+	for i := range t.value {
+		entry[len(key)+i] = byte(number >> (8 * i))
+	}
+}
+
+// grow gives a shard an eighth more room.
+func (t *table) grow(s *shard, width int) {
+	n := len(s.entries) / width
+	grown := shard{make([]byte, max(8, n+n/8+1)*width), s.used}
+	for at := 0; at < len(s.entries); at += width {
+		entry := s.entries[at : at+width]
+		if numberOf(entry[width-t.value:]) != 0 {
+			to, _ := t.find(&grown, Short(entry[:width-t.value]))
+			copy(to, entry)
+		}
+	}
+	*s = grown
+}
+
+// bytes returns what a table takes.
+func (t *table) bytes() (n int) {
+	for i := range t.shards {
+		n += len(t.shards[i].entries)
+	}
+	return n
+}
+
+func numberOf(value []byte) (n uint32) {
+	for i, b := range value {
+		n |= uint32(b) << (8 * i)
+	}
+	return n
+}
+
+// remember returns what the index knows of the tags and clients of a group, in an epoch that has accepted so many
+// reports.
+func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64, group []*Submission) (*memory, error) {
+	if k := x.epochs[id]; k == nil || k.reports != reports {
+		k, err := t.loadNames(e.id, id)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read names: %w", err)
+		}
+		if k.reports != reports {
+			return nil, fmt.Errorf("the store is damaged: it has names of %d of %d reports of epoch %d", k.reports, reports,
+				id.Epoch)
+		}
+		x.epochs[id] = k
+	}
+	return x.epochs[id].memory(group), nil
+}
+
+// learn stores the tags, receipts and clients of accepted submissions, and has the index know them once they are
+// stored.
+func (x *index) learn(t *transaction, e epochRow, id EpochID, taken []*Submission) error {
+	k := x.epochs[id]
+	c, err := t.vault.nameCipher(id)
+	if err != nil {
+		return err
+	}
+	size, err := t.putRun(e.id, nameRuns, 0, c, namesOf(taken).pack())
+	if err != nil {
+		return err
+	}
+	fresh := k.fresh + size
+	if fresh >= freshRoom {
+		if err := t.mergeFresh(e.id, nameRuns, c, joinNames); err != nil {
+			return err
+		}
+		fresh = 0
+	}
+	t.done = append(t.done, func() {
+		k.fresh = fresh
+		for _, sub := range taken {
+			k.addTag(sub.Tag, sub.Receipt.kept())
+			k.addClient(sub.Client)
+		}
+	})
+	return nil
+}

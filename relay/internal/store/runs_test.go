@@ -1,0 +1,337 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/internal/stattest"
+)
+
+// TestRowsAreInRandomOrder: the rows of submissions, of which each has two slots, go to the database in a
+// uniform order.
+func TestRowsAreInRandomOrder(t *testing.T) {
+	var subs []*Submission
+	for i := range byte(stattest.Things / 2) {
+		subs = append(subs, &Submission{Lanes: [][][]byte{{{2 * i}}, {{2*i + 1}}}})
+	}
+	stattest.Uniform(t, stattest.Trials, func() (order []int) {
+		for _, row := range rowsOf(subs) {
+			order = append(order, int(row.Slot[0]))
+		}
+		return order
+	})
+}
+
+// TestMergedRunsAreInRandomOrder: where runs are joined, all their rows are in one uniform order.
+func TestMergedRunsAreInRandomOrder(t *testing.T) {
+	stattest.Uniform(t, stattest.Trials, func() (order []int) {
+		var runs [][]byte
+		for i := range byte(stattest.Things) {
+			runs = append(runs, packRows([]Row{{0, []byte{i}}}))
+		}
+		joined, err := joinSlots(runs)
+		require.NoError(t, err)
+		rows, size, err := splitRun(joined)
+		require.NoError(t, err)
+		require.Equal(t, rowLane+1, size)
+		for _, row := range rows {
+			order = append(order, int(row[rowLane]))
+		}
+		return order
+	})
+}
+
+// TestDamagedRuns: what is no run is an error, also beside others.
+func TestDamagedRuns(t *testing.T) {
+	good := packRows([]Row{{0, []byte("slot")}, {1, []byte("slot")}})
+	for _, bad := range [][]byte{{}, good[:3], good[:len(good)-1], packRows([]Row{{0, []byte("other")}}), {0, 0, 0, 1, 7}} {
+		_, err := joinSlots([][]byte{good, bad})
+		require.ErrorIs(t, err, errRun, "%x", bad)
+	}
+	names := namesOf([]*Submission{aSubmission(1, 1), aSubmission(2, 2)}).pack()
+	for _, bad := range [][]byte{{}, names[:3], names[:len(names)-1], {255, 255, 255, 255}} {
+		_, err := joinNames([][]byte{names, bad})
+		require.ErrorIs(t, err, errRun, "%x", bad)
+	}
+}
+
+// levels counts the runs of each level.
+func (d *database) levels(t *testing.T, seq uint64) (out []int) {
+	t.Helper()
+	for level := range 9 {
+		var n int
+		const query = `SELECT COUNT(*) FROM runs WHERE seq = $1 AND level = $2`
+		require.NoError(t, d.read.QueryRow(query, seq, level).Scan(&n))
+		out = append(out, n)
+	}
+	for len(out) > 0 && out[len(out)-1] == 0 {
+		out = out[:len(out)-1]
+	}
+	return out
+}
+
+// TestRunsMerge: runs of transactions become one when they take the room for them, and so do merged ones, up to
+// their room; a batch has all its rows, and the index all its names, at whatever level they are.
+func TestRunsMerge(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes of a run with one submission
+		merging(t, 4*(each+page), 3, 40*each)
+		s := open()
+		commit := func(i int) Verdict {
+			sub := aSubmission(i, i)
+			sub.Size = 1000
+			return verdicts(t, s, sub)[0]
+		}
+		for i := range 11 {
+			require.Equal(t, Accepted, commit(i))
+		}
+		require.Equal(t, []int{3, 2}, s.levels(t, 0))
+		for i := range 2 {
+			require.Equal(t, Accepted, commit(11+i))
+		}
+		require.Equal(t, []int{1, 0, 1}, s.levels(t, 0), "three of four merged")
+		for i := range 40 {
+			require.Equal(t, Accepted, commit(13+i))
+		}
+		require.Equal(t, []int{1, 1, 1, 1}, s.levels(t, 0), "48 rows are more than a merge makes a part of another")
+		if s.index != nil {
+			require.Equal(t, []int{3, 1, 0, 1}, s.levels(t, nameRuns), "names take less room")
+		}
+		again := open()
+		for i := range 53 {
+			sub, other := aSubmission(i, i), aSubmission(i+1000, i)
+			sub.Size, other.Size = 1000, 1000
+			require.Equal(t, []Verdict{Repeated, Replayed}, verdicts(t, again, sub, other))
+		}
+		n, rows := sealRows(t, s, 0)
+		require.EqualValues(t, 53, n)
+		var want []int
+		for i := range 53 {
+			want = append(want, i)
+		}
+		requireRows(t, rows, want...)
+		require.NoError(t, s.Sweep(t.Context()))
+		require.Equal(t, []int{0}, s.counts(t, slotRuns))
+	})
+}
+
+// TestMergedRunsLeaveNothing: an SQLite file has each slot once, also before its log is emptied of what was merged, and
+// those of a merged run in no order of arrival. The encryption, under which nothing of this can be seen, is off.
+func TestMergedRunsLeaveNothing(t *testing.T) {
+	const n, groups = 800, 8
+	merging(t, groups*page*3/2, 1000, 0)
+	path := filepath.Join(t.TempDir(), "relay.db")
+	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	opened, err := Open(service.SchemeSQLite+path, v)
+	require.NoError(t, err)
+	defer opened.Close()
+	s := opened.(*database)
+	v.Unencrypted(testEpoch, 0)
+	var slots [][]byte
+	for i := range n {
+		sub := aSubmission(i, i)
+		slot := fmt.Appendf(nil, "[%08d]%90d", i, 0)
+		sub.Size, sub.Lanes = 2*n, [][][]byte{{slot}}
+		slots = append(slots, slot[:10])
+		verdicts(t, s, sub)
+	}
+	require.NoError(t, s.Scrub(t.Context()))
+	require.Less(t, s.levels(t, 0)[0], 2*groups)
+	require.Greater(t, s.levels(t, 0)[1], n/groups/4)
+	disk, err := os.ReadFile(path)
+	require.NoError(t, err)
+	ordered := 0
+	at := make([]int, n)
+	for i, slot := range slots {
+		at[i] = bytes.Index(disk, slot)
+		if at[i] < 0 {
+			continue // on the seam of two pages
+		}
+		require.Negative(t, bytes.Index(disk[at[i]+1:], slot), "slot %d", i)
+		if i > 0 && at[i] > at[i-1] {
+			ordered++
+		}
+	}
+	require.Less(t, ordered, n*3/4, "of neighbours in a run as many are in either order")
+}
+
+// written returns how many bytes this process has had written to the disk, as Linux counts them: whole pages.
+func written(t *testing.T) (n int64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		t.Skip("the system does not count them")
+	}
+	_, after, _ := strings.Cut(string(text), "write_bytes: ")
+	_, err = fmt.Sscan(after, &n)
+	require.NoError(t, err)
+	return n
+}
+
+// TestWritten: a report of one slot takes at most 1500 bytes of what the disk takes, merges and marks among it, in
+// transactions of as many reports as 128 connections bring. With DOONA_FULL it is a million reports, of which a store
+// that starts again knows all within seconds.
+func TestWritten(t *testing.T) {
+	const group = 50
+	n := 10_000
+	if os.Getenv("DOONA_FULL") != "" {
+		n = 1_000_000
+	}
+	folder := t.TempDir()
+	description := service.SchemeSQLite + filepath.Join(folder, "relay.db")
+	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	require.NoError(t, err)
+	s, err := Open(description, v)
+	require.NoError(t, err)
+	random := rand.NewChaCha8([32]byte{})
+	submission := func() *Submission {
+		sub := &Submission{ID: testEpoch, Size: uint64(2 * n), Quota: 1}
+		slot := make([]byte, 130)
+		for _, part := range [][]byte{sub.Client[:], sub.Tag[:], sub.Receipt[:], slot} {
+			random.Read(part)
+		}
+		sub.Lanes = [][][]byte{{slot}}
+		return sub
+	}
+	before, begun := written(t), time.Now()
+	var last *Submission
+	for range n / group {
+		var subs []*Submission
+		for range group {
+			last = submission()
+			subs = append(subs, last)
+		}
+		_, err := s.Commit(context.Background(), subs)
+		require.NoError(t, err)
+	}
+	each := float64(written(t)-before) / float64(n)
+	t.Logf("%d reports: %.0f bytes written and %v each", n, each, time.Since(begun)/time.Duration(n))
+	if each == 0 {
+		t.Skip("the folder for temporary files is not on a disk")
+	}
+	require.Less(t, each, 1500.0)
+	require.NoError(t, s.Close())
+
+	begun = time.Now()
+	s, err = Open(description, v)
+	require.NoError(t, err)
+	defer s.Close()
+	require.Equal(t, []Verdict{Repeated}, verdicts(t, s, last))
+	t.Logf("knows them after %v", time.Since(begun))
+}
+
+// TestIndexIsTheStores: after a commit that failed, and one that was done although it failed, the index knows what the
+// store has; names that are missing or damaged are an error.
+func TestIndexIsTheStores(t *testing.T) {
+	folder := t.TempDir()
+	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	require.NoError(t, err)
+	opened, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v)
+	require.NoError(t, err)
+	defer opened.Close()
+	s := opened.(*database)
+	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, aSubmission(1, 1)))
+
+	_, err = s.write.Exec("ALTER TABLE marks RENAME TO away; ALTER TABLE open RENAME TO away2")
+	require.NoError(t, err)
+	_, err = s.Commit(t.Context(), []*Submission{aSubmission(2, 2)})
+	require.Error(t, err)
+	_, err = s.write.Exec("ALTER TABLE away RENAME TO marks; ALTER TABLE away2 RENAME TO open")
+	require.NoError(t, err)
+	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, aSubmission(2, 2)), "it was not stored")
+
+	s.index.epochs[testEpoch] = newKnown() // as if the last commits' answers had been lost
+	require.Equal(t, []Verdict{Repeated, Limited, Accepted}, verdicts(t, s, aSubmission(2, 2), aSubmission(1, 8),
+		aSubmission(3, 3)))
+
+	require.NoError(t, s.Advance(t.Context(), EpochID{testEpoch.Task, 9}, StateClosed))
+	require.Len(t, s.index.epochs, 1)
+	var id int64
+	var run []byte
+	const some = `SELECT id, bytes FROM runs WHERE seq = 4294967296 LIMIT 1`
+	require.NoError(t, s.read.QueryRow(some).Scan(&id, &run))
+	bad := bytes.Clone(run)
+	bad[len(bad)-1] ^= 1
+	for _, change := range []struct {
+		query string
+		args  []any
+		says  string
+	}{
+		{`UPDATE runs SET bytes = $2 WHERE id = $1`, []any{id, bad}, "is damaged"},
+		{`DELETE FROM runs WHERE id = $1`, []any{id}, "names of 2 of 3 reports"},
+	} {
+		_, err = s.write.Exec(change.query, change.args...)
+		require.NoError(t, err)
+		clear(s.index.epochs)
+		_, err = s.Commit(t.Context(), []*Submission{aSubmission(1, 1)})
+		require.ErrorContains(t, err, change.says)
+	}
+	require.NoError(t, s.Advance(t.Context(), testEpoch, StateClosed))
+	require.Equal(t, []Verdict{Late}, verdicts(t, s, aSubmission(1, 1)), "who comes late needs no names")
+	require.Empty(t, s.index.epochs)
+}
+
+// TestTable: a table is as a map, at whatever size, and takes a little more than its entries.
+func TestTable(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	of, want := table{value: 3}, map[Short]uint32{}
+	key := func() (key Short) {
+		binary.BigEndian.PutUint64(key[:], random.Uint64()>>(random.IntN(3)*24))
+		return key
+	}
+	for i := range 60_000 {
+		k := key()
+		require.Equal(t, want[k], of.get(k))
+		number := 1 + random.Uint32N(1<<24-1)
+		if i%5 == 0 && len(want) > 0 {
+			for k = range want {
+				break
+			}
+		}
+		want[k] = number
+		of.set(k, number)
+	}
+	for k, number := range want {
+		require.Equal(t, number, of.get(k))
+	}
+	require.Zero(t, of.get(Short{1, 2, 3}))
+	full := float64(len(want)*11) / float64(of.bytes())
+	require.Greater(t, full, 0.78)
+	require.Less(t, full, 0.91)
+}
+
+// TestManySubmissions: clients are counted beyond what an entry holds, also after a start.
+func TestManySubmissions(t *testing.T) {
+	const quota = 600
+	k := newKnown()
+	for i := range uint64(quota) {
+		require.Equal(t, i, k.count(number8(7)))
+		k.addClient(number8(7))
+	}
+	require.EqualValues(t, quota, k.count(number8(7)))
+	require.Zero(t, k.count(number8(8)))
+	eachStore(t, func(t *testing.T, open func() *database) {
+		var group []*Submission
+		for i := range quota + 1 {
+			sub := aSubmission(7, i)
+			sub.Size, sub.Quota = 1000, quota
+			group = append(group, sub)
+		}
+		want := slices.Repeat([]Verdict{Accepted}, quota)
+		require.Equal(t, append(want, Limited), verdicts(t, open(), group...))
+		require.Equal(t, []Verdict{Limited}, verdicts(t, open(), group[quota]))
+	})
+}
