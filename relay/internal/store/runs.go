@@ -18,13 +18,8 @@ import (
 // are merged, permuted, into one of level 1 as soon as they take freshRoom, and so are mergeRuns runs of a level into
 // one of the next, as long as that is of at most mergeRoom.
 //
-//	a row of 130 bytes, groups of 60, SQLite     level 0   level 1   level 2
-//	written, in the log and in the file          2·130     2·130     2·130    bytes
-//	rows in a run                                60        up to 4,000        60,000
-//
-// Who reads the disk and has the key of the batch thus learns of the last 4,000 rows in which transaction each came,
-// of 60,000 before them among which 4,000, and of the others among which 60,000. Pages that a merge has freed are
-// overwritten, by the merged run itself or with zeros; the log keeps up to 4 MiB of what it had, until it is emptied.
+// docs/relay.md has the arithmetic: what is written, and what who reads the disk learns. Pages that a merge has freed
+// are overwritten, by the merged run itself or with zeros.
 var (
 	freshRoom = 512 << 10 // bytes; each run counts for a page more
 	mergeRuns = 16

@@ -15,9 +15,9 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// pageSize is that of SQLite's pages in bytes. A commit writes some pages for the few bytes that change in each: half the
-// default saves a sixth of all, and smaller ones cost more time. logSize is how much the log takes, about, until it is
-// copied into the file and begun again.
+// pageSize is that of SQLite's pages in bytes. A commit writes some pages for the few bytes that change in each: half
+// the default saves a sixth of all, and smaller ones cost more time. logSize is how much the log takes, about, until it
+// is copied into the file and begun again.
 const (
 	pageSize = 2048
 	logSize  = 4 << 20
