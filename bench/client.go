@@ -16,9 +16,9 @@ const peerName = "@divviup/dap 0.9.1"
 
 // The client rows: time and bytes of one report, from value to body, through two relays.
 var (
-	native   = Group{clientNames("native"), measureNative}
-	node     = Group{clientNames("node"), measureNode}
-	chromium = Group{clientNames("chromium"), measureChromium}
+	native   = Group{Names: clientNames("native"), Run: measureNative}
+	node     = Group{Names: clientNames("node"), Run: measureNode}
+	chromium = Group{Names: clientNames("chromium"), Run: measureChromium}
 )
 
 func clientNames(where string) (names []string) {

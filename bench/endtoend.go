@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
-	"os/exec"
+	"math"
 	"path/filepath"
 	"runtime"
-	"syscall"
-	"time"
+	"slices"
 
-	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -21,162 +17,169 @@ import (
 // relays and a verifier serve, each in a process of its own. Time is from the start of the clients to the estimate,
 // which is compared with the truth; CPU time and peak memory are each party's. The limit is the cryptography of all of
 // them, spread over all cores.
-var endToEnd = Group{Names: crowdRows("e2e/1e5", "e2e/1e6"), Run: measureEndToEnd}
+var (
+	endToEnd  = Group{Names: crowdRows("e2e/1e5"), Run: measureCrowd("e2e/1e5", crowdSize)}
+	endToEnd6 = Group{Names: crowdRows("e2e/1e6"), Run: measureCrowd("e2e/1e6", 10*crowdSize), Long: true}
+)
 
 // players are the processes of an end-to-end run.
 var players = []string{"first", "later", "verifier", "clients"}
 
-func crowdRows(crowds ...string) (out []string) {
-	for _, crowd := range crowds {
-		out = append(out, crowd+"/time", crowd+"/cpu")
-		for _, player := range players {
-			out = append(out, crowd+"/"+player+"/cpu", crowd+"/"+player+"/memory")
-		}
+func crowdRows(name string) []string {
+	out := []string{name + "/time", name + "/cpu"}
+	for _, player := range players {
+		out = append(out, name+"/"+player+"/cpu", name+"/"+player+"/memory")
 	}
 	return out
 }
 
-func measureEndToEnd(ctx context.Context, s *Setup) (rows []Row, err error) {
-	dir, err := s.Folder("endtoend")
-	if err != nil {
-		return nil, err
+// road returns a folder with the programs of a convoy, and a warehouse.
+func (s *Setup) road(ctx context.Context) (dir string, w *warehouse, err error) {
+	if dir, err = s.Folder("road"); err != nil {
+		return "", nil, err
 	}
-	if _, err := command(ctx, "go", "build", "-o", dir+"/", "./cmd/relay", "./cmd/verifier"); err != nil {
-		return nil, err
+	if err := buildServices(ctx, dir); err != nil {
+		return "", nil, err
 	}
-	w, err := newWarehouse(filepath.Join(dir, "stock"), crowdSize)
-	if err != nil {
-		return nil, err
-	}
-	for _, size := range []struct {
-		name    string
-		clients int
-	}{{"e2e/1e5", crowdSize}, {"e2e/1e6", 10 * crowdSize}} {
-		wanted := false
-		for _, name := range crowdRows(size.name) {
-			wanted = wanted || s.wanted(name)
-		}
-		if !wanted {
-			continue
-		}
-		progress("%s: %d clients", size.name, size.clients)
-		c := &convoy{bins: dir}
-		if err := c.lay(filepath.Join(dir, filepath.Base(size.name)), nil); err != nil {
-			return nil, err
-		}
-		got, err := c.journey(ctx, w, size.name, size.clients)
+	w, err = newWarehouse(filepath.Join(dir, "stock"), crowdSize)
+	return dir, w, err
+}
+
+func measureCrowd(name string, clients int) func(context.Context, *Setup) ([]Row, error) {
+	return func(ctx context.Context, s *Setup) ([]Row, error) {
+		dir, w, err := s.road(ctx)
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, got...)
+		progress("%s: %d clients", name, clients)
+		got, err := newTrip(ctx, dir, filepath.Join(dir, "trip"), usual(clients))
+		if err != nil {
+			return nil, err
+		}
+		bare, err := w.cryptography(got.task)
+		if err != nil {
+			return nil, err
+		}
+		return got.rows(name, clients, bare), nil
+	}
+}
+
+// rows are those of a trip, each within the cryptography of its party.
+func (t *trip) rows(name string, clients int, bare []float64) []Row {
+	const limit = "circl's x25519, HKDF and AES"
+	all := 0.0
+	for _, each := range bare {
+		all += each
+	}
+	rows := []Row{newRow(name+"/time", "s", lower, t.seconds).
+		within(limit+" of all parties on all cores", all*float64(clients)/1e6/float64(runtime.NumCPU())),
+		newRow(name+"/cpu", "us/client", lower, t.total()).within(limit+" of all parties", all)}
+	for i, player := range players {
+		rows = append(rows, newRow(name+"/"+player+"/cpu", "us/client", lower, t.cpu[i]).within(limit, bare[i]),
+			newRow(name+"/"+player+"/memory", "MB", lower, t.memory[i]/1e6))
+	}
+	return rows
+}
+
+// growing is how all parties' CPU time grows, clients included: the slope in the number of slots of a client, 1 to 16,
+// and of relays, 1 to 4, in logarithms. That in the number of users is the verifier's, among the rows of [analyzing],
+// and in the rows of e2e.
+var growing = Group{Names: []string{"growth/slots", "growth/hops"}, Run: measureGrowth}
+
+// growthClients is how many clients play for it, growthRuns how often each.
+const (
+	growthClients = 10_000
+	growthRuns    = 3
+)
+
+func measureGrowth(ctx context.Context, s *Setup) (rows []Row, err error) {
+	dir, _, err := s.road(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slots := func(n int) crowd {
+		return crowd{clients: growthClients, batch: growthClients, relays: 2, query: task.Vector, entries: 16,
+			slots: uint64(n)}
+	}
+	hops := func(n int) crowd {
+		who := usual(growthClients)
+		who.relays = n
+		return who
+	}
+	for _, one := range []struct {
+		name string
+		most int
+		of   func(n int) crowd
+	}{{"growth/slots", 16, slots}, {"growth/hops", 4, hops}} {
+		if !s.wanted(one.name) {
+			continue
+		}
+		var slopes []float64
+		for run := range growthRuns {
+			progress("%s %d of %d", one.name, run+1, growthRuns)
+			var spent []float64
+			for _, n := range []int{1, one.most} {
+				got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint(filepath.Base(one.name), run, n)), one.of(n))
+				if err != nil {
+					return nil, err
+				}
+				spent = append(spent, got.total())
+			}
+			slopes = append(slopes, math.Log(spent[1]/spent[0])/math.Log(float64(one.most)))
+		}
+		rows = append(rows, newRow(one.name, "slope", lower, slopes...))
 	}
 	return rows, nil
 }
 
-// journey plays so many clients.
-func (c *convoy) journey(ctx context.Context, w *warehouse, name string, clients int) ([]Row, error) {
-	defer c.stop()
-	if err := c.start(ctx); err != nil {
-		return nil, err
-	}
-	bare, err := w.wholeRoad(c.d.Bundles[0].Task)
-	if err != nil {
-		return nil, err
-	}
-	begun := time.Now()
-	crowd, err := c.load(ctx, clients)
-	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, &c.log)
-	}
-	seconds := time.Since(begun).Seconds()
-	cpu, err := cpuOf(c.parties)
-	if err != nil {
-		return nil, err
-	}
-	again, err := w.wholeRoad(c.d.Bundles[0].Task) // the machine's speed varies
-	if err != nil {
-		return nil, err
-	}
-	bare = (bare + again) / 2
-	cpu = append(cpu, (crowd.UserTime() + crowd.SystemTime()).Seconds())
-	const limit = "circl's x25519, HKDF and AES of all parties"
-	rows := []Row{newRow(name+"/time", "s", lower, seconds).
-		within(limit+" on all cores", bare*float64(clients)/1e6/float64(runtime.NumCPU()))}
-	var parties []Row
-	total := 0.0
-	for i, player := range players {
-		kB := int(crowd.SysUsage().(*syscall.Rusage).Maxrss)
-		if i < len(c.parties) {
-			if kB, err = openloop.PeakRSS(c.parties[i].Process.Pid); err != nil {
-				return nil, err
-			}
-		}
-		each := 1e6 * cpu[i] / float64(clients)
-		total += each
-		parties = append(parties, newRow(name+"/"+player+"/cpu", "us/client", lower, each),
-			newRow(name+"/"+player+"/memory", "MB", lower, float64(kB)*1024/1e6))
-	}
-	rows = append(rows, newRow(name+"/cpu", "us/client", lower, total).within(limit, bare))
-	return append(rows, parties...), nil
-}
-
-// load runs `relay load` until the verifier has the estimate of all clients, which must be near the truth.
-func (c *convoy) load(ctx context.Context, clients int) (*os.ProcessState, error) {
-	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "relay"), "load", "--json", "--task", c.d.TaskURL(0),
-		"--owner", c.d.Owner, "--rate", "0", "--connections", "256", "--ahead", "8", "--clients", fmt.Sprint(clients),
-		"--values", "zipf",
-		"--duration", "3h", "--report", page, "--wait", "1h")
-	var out, problems bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problems
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("couldn't play the clients: %w\n%s", err, &problems)
-	}
-	var result struct {
-		Comparison struct {
-			Users int     `json:"users"`
-			Worst float64 `json:"worst_standard_errors"`
-		} `json:"comparison"`
-	}
-	if err := json.Unmarshal(out.Bytes(), &result); err != nil {
-		return nil, fmt.Errorf("couldn't read what load says: %w", err)
-	}
-	if got := result.Comparison; got.Users != clients || got.Worst > 6 {
-		return nil, fmt.Errorf("the estimate is of %d of %d clients, and off by %.1f standard errors", got.Users,
-			clients,
-			got.Worst)
-	}
-	return cmd.ProcessState, nil
-}
-
-// wholeRoad returns the microseconds of CPU time that the cryptography of one client takes all parties, on all cores at
-// once: the client seals each slot in a layer for every party but the first relay, and all of them for that one; the
-// first relay opens the envelope and seals each slot for its disk, each further relay opens a layer of each and seals
-// what is in it, and the verifier opens the last.
-func (w *warehouse) wholeRoad(t *task.Task) (float64, error) {
+// cryptography returns the microseconds of CPU time that the cryptography of one client takes each of [players], on
+// all cores at once: the first relay opens the envelope and seals each slot for its disk, the later one opens a layer
+// of each and seals what is in it, the verifier opens the last, and the client seals all of that.
+func (w *warehouse) cryptography(t *task.Task) (each []float64, err error) {
 	layout, err := onion.NewLayout(t)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	last, slots := t.VerifierHop(), layout.SlotsPerClient()
-	seal := func(room []byte, size int) ([]byte, error) {
-		return w.bare.sealFresh(room[:0], make([]byte, size-sealedOverhead))
+	envelope, slots := layout.MaxBody(), layout.SlotsPerClient()
+	for _, party := range []work{
+		{opens: []int{envelope}, stores: layout.SlotSize(1) * slots},
+		{opens: slices.Repeat([]int{layout.SlotSize(1)}, slots), stores: layout.SlotSize(2) * slots},
+		{opens: slices.Repeat([]int{layout.SlotSize(2)}, slots)},
+		{seals: append(slices.Repeat([]int{layout.SlotSize(1), layout.SlotSize(2)}, slots), envelope)},
+	} {
+		spent, err := w.spend(party)
+		if err != nil {
+			return nil, err
+		}
+		each = append(each, spent)
 	}
-	return perTurn(5_000, func() func() error {
-		room, disk := make([]byte, layout.MaxBody()), make([]byte, layout.MaxBody())
-		return func() error {
-			envelope, err := seal(room, layout.MaxBody())
-			if err == nil {
-				err = w.bare.open(disk, envelope)
+	return each, nil
+}
+
+// work is what a party opens and seals of one client, and how many bytes it encrypts for its disk.
+type work struct {
+	opens, seals []int // Sizes of ciphertexts.
+	stores       int
+}
+
+// spend does it, and nothing else.
+func (w *warehouse) spend(party work) (float64, error) {
+	var sealed [][]byte
+	for _, size := range party.opens {
+		sealed = append(sealed, w.press.seal(nil, make([]byte, size-sealedOverhead)))
+	}
+	return perTurn(10_000, func() func() error {
+		room, plain := make([]byte, 0, 1<<16), make([]byte, 1<<16)
+		return func() (err error) {
+			for _, slot := range sealed {
+				err = errors.Join(err, w.bare.open(room, slot))
 			}
-			for range slots {
-				for hop := 1; hop <= last && err == nil; hop++ {
-					disk = w.press.seal(disk[:0], make([]byte, layout.SlotSize(hop)))
-					var slot []byte
-					if slot, err = seal(room, layout.SlotSize(hop)); err == nil {
-						err = w.bare.open(disk, slot)
-					}
-				}
+			for _, size := range party.seals {
+				_, failed := w.bare.sealFresh(room, plain[:size-sealedOverhead])
+				err = errors.Join(err, failed)
+			}
+			if party.stores > 0 {
+				w.press.seal(room, plain[:party.stores])
 			}
 			return err
 		}

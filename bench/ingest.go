@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,11 +29,16 @@ import (
 // ingest is what a first relay takes: durable reports per second of its process's CPU time. The
 // limit, in the same run, is bench/bare: the same HTTP server, one open and the same rows,
 // with nothing that makes it a relay. The peer is not a competitor but the floor below any relay:
-// bare HPKE opens of the same envelopes.
-var ingest = Group{
-	Names: []string{"relay/ingest/sqlite", "relay/ingest/postgres", "relay/ingest/sqlite/b16",
-		"relay/ingest/postgres/b16"},
-	Run: measureIngest,
+// bare HPKE opens of the same envelopes. Of what answers take, p99 is that of 256 clients who each
+// send as soon as they have an answer, and its peer the bare server's.
+var ingest = Group{Names: ingestNames(), Run: measureIngest}
+
+func ingestNames() (names []string) {
+	for _, name := range []string{"relay/ingest/sqlite", "relay/ingest/postgres", "relay/ingest/sqlite/b16",
+		"relay/ingest/postgres/b16"} {
+		names = append(names, name, name+"/p99")
+	}
+	return names
 }
 
 // ingestRuns is how often each server is measured, by turns.
@@ -70,14 +75,14 @@ func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
 		}
 		for _, store := range []string{"sqlite", "postgres"} {
 			name := "relay/ingest/" + store + size.suffix
-			if !s.wanted(name) {
+			if !s.wanted(name) && !s.wanted(name+"/p99") {
 				continue
 			}
-			row, err := f.measure(ctx, bins, name, stores[store])
+			got, err := f.measure(ctx, bins, name, stores[store])
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			rows = append(rows, row)
+			rows = append(rows, got...)
 		}
 	}
 	return rows, nil
@@ -87,13 +92,13 @@ func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
 type field struct {
 	*quickstart.Deployment
 	listen, admin string
-	bodies        [][]byte
+	reports       []*openloop.Report
 	opens         float64 // bare HPKE opens per second of CPU time
 }
 
 // newField lays out two relays and seals reports of some slots.
 func newField(dir string, slots, reports int) (*field, error) {
-	f := &field{bodies: make([][]byte, reports)}
+	f := &field{reports: make([]*openloop.Report, reports)}
 	var addresses [4]string
 	for i := range addresses {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -138,13 +143,13 @@ func (f *field) seal(slots int) error {
 	if err != nil {
 		return err
 	}
-	return inParallel(runtime.NumCPU(), len(f.bodies), func(i int) error {
+	return inParallel(runtime.NumCPU(), len(f.reports), func(i int) error {
 		messages := make([]task.Message, slots)
 		for j := range messages {
 			messages[j] = task.Message{Body: make([]byte, 8)}
 		}
-		var err error
-		f.bodies[i], err = sealer.Seal(0, [][]task.Message{messages})
+		body, err := sealer.Seal(0, [][]task.Message{messages})
+		f.reports[i] = &openloop.Report{Body: body, Client: fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff)}
 		return err
 	})
 }
@@ -161,8 +166,8 @@ func (f *field) measureOpens() error {
 		if err != nil {
 			return err
 		}
-		for _, body := range f.bodies {
-			if _, err := opener.OpenEnvelope(body); err != nil {
+		for _, report := range f.reports {
+			if _, err := opener.OpenEnvelope(report.Body); err != nil {
 				return err
 			}
 		}
@@ -170,7 +175,7 @@ func (f *field) measureOpens() error {
 		if err != nil {
 			return err
 		}
-		rates = append(rates, float64(len(f.bodies))/(after-before))
+		rates = append(rates, float64(len(f.reports))/(after-before))
 	}
 	f.opens = median(rates)
 	return nil
@@ -190,100 +195,101 @@ func (f *field) opener() (*onion.Opener, error) {
 
 func (f *field) keys() string { return filepath.Join(f.Dir, "relay1", "ingest.keys") }
 
-// measure has the relay and the bare server take all reports by turns, each time into a new store.
-func (f *field) measure(ctx context.Context, bins, name string, store func(string) (string, error)) (Row, error) {
-	var ours, bare []float64
-	for run := range ingestRuns {
-		progress("%s %d of %d", name, run+1, ingestRuns)
-		for _, side := range []struct {
-			into *[]float64
-			args func(folder string) []string
-		}{
-			{&ours, func(folder string) []string {
-				return []string{filepath.Join(bins, "relay"), "serve", "--config", filepath.Join(folder, "relay.yaml")}
-			}},
-			{&bare, func(string) []string {
-				return []string{filepath.Join(bins, "bare"), "--bundle", filepath.Join(f.Dir, "ingest.bundle"),
-					"--keys", f.keys(), "--listen", f.listen, "--admin", f.admin}
-			}},
-		} {
-			rate, err := f.rate(ctx, side.args, store)
-			if err != nil {
-				return Row{}, err
-			}
-			*side.into = append(*side.into, rate)
-		}
-	}
-	row := newRow(name, "reports/cpu-s", higher, ours...)
-	return row.against("bare HPKE opens", f.opens).within("same HTTP server, one open, same rows inserted bare",
-		median(bare)), nil
+// side is a server that takes reports, and what it took of each run.
+type side struct {
+	args        func(folder string) []string
+	rates, p99s []float64
 }
 
-// rate starts a server on a new store, posts every report once and returns reports per second of
-// its CPU time. The server has a copy of the first relay's folder: a relay's keys are good for one
-// store only.
-func (f *field) rate(ctx context.Context, command func(folder string) []string,
-	store func(string) (string, error)) (float64, error) {
+// measure has the relay and the bare server take all reports by turns, each time into a new store.
+func (f *field) measure(ctx context.Context, bins, name string, store func(string) (string, error)) ([]Row, error) {
+	ours, bare := f.sides(bins)
+	for run := range ingestRuns {
+		progress("%s %d of %d", name, run+1, ingestRuns)
+		turn := []*side{ours, bare}
+		if run%2 == 1 {
+			turn[0], turn[1] = bare, ours
+		}
+		for _, one := range turn {
+			if err := f.take(ctx, one, store); err != nil {
+				return nil, err
+			}
+		}
+	}
+	const limit = "same HTTP server, one open, same rows inserted bare"
+	return []Row{newRow(name, "reports/cpu-s", higher, ours.rates...).against("bare HPKE opens", f.opens).
+		within(limit, median(bare.rates)),
+		newRow(name+"/p99", "ms", lower, ours.p99s...).against(limit, bare.p99s...)}, nil
+}
+
+// sides are the relay and the bare server.
+func (f *field) sides(bins string) (ours, bare *side) {
+	return &side{args: func(folder string) []string {
+			return []string{filepath.Join(bins, "relay"), "serve", "--config", filepath.Join(folder, "relay.yaml")}
+		}}, &side{args: func(string) []string {
+			return []string{filepath.Join(bins, "bare"), "--bundle", filepath.Join(f.Dir, "ingest.bundle"),
+				"--keys", f.keys(), "--listen", f.listen, "--admin", f.admin}
+		}}
+}
+
+// take starts a server on a new store, posts every report once and notes how many it took per second of
+// its CPU time, and how long 99 of 100 waited at most. The server has a copy of the first relay's folder:
+// a relay's keys are good for one store only.
+func (f *field) take(ctx context.Context, one *side, store func(string) (string, error)) error {
 	folder, err := os.MkdirTemp(f.Dir, "run")
 	if err != nil {
-		return 0, fmt.Errorf("couldn't make a folder: %w", err)
+		return fmt.Errorf("couldn't make a folder: %w", err)
 	}
 	defer os.RemoveAll(folder)
 	if err := quickstart.Copy(folder, filepath.Join(f.Dir, "relay1")); err != nil {
-		return 0, err
+		return err
 	}
 	where, err := store(folder)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	args := command(folder)
+	args := one.args(folder)
 	cmd := exec.CommandContext(ctx, args[0], append(args[1:], "--store", where)...)
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("couldn't start %s: %w", filepath.Base(args[0]), err)
+		return fmt.Errorf("couldn't start %s: %w", filepath.Base(args[0]), err)
 	}
 	defer func() {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
 	}()
 	if err := ready("http://" + f.admin + "/readyz"); err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, &problems)
+		return fmt.Errorf("%w\n%s", err, &problems)
 	}
 	before, err := openloop.CPUSeconds(cmd.Process.Pid)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if err := f.post(ctx); err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, &problems)
+	p99, err := f.post(ctx)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, &problems)
 	}
 	after, err := openloop.CPUSeconds(cmd.Process.Pid)
-	return float64(len(f.bodies)) / (after - before), err
+	one.rates, one.p99s = append(one.rates, float64(len(f.reports))/(after-before)), append(one.p99s, p99)
+	return err
 }
 
-// post sends all reports, each from a network of its own.
-func (f *field) post(ctx context.Context) error {
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections}}
-	defer client.CloseIdleConnections()
-	url := f.Bundles[0].ReportsURL(0)
-	return inParallel(connections, len(f.bodies), func(i int) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(f.bodies[i]))
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Content-Type", "application/msgpack")
-		req.Header.Set("X-Forwarded-For", fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff))
-		resp, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		answer, _ := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusCreated {
-			return fmt.Errorf("report %d: status %d: %s", i, resp.StatusCode, answer)
-		}
-		return nil
-	})
+// post sends all reports, each from a network of its own, and returns the 99 % quantile of the latencies, in ms.
+func (f *field) post(ctx context.Context) (float64, error) {
+	target, err := url.Parse(f.Bundles[0].ReportsURL(0))
+	if err != nil {
+		return 0, fmt.Errorf("couldn't read an address: %w", err)
+	}
+	for _, report := range f.reports {
+		report.Fate = openloop.Waiting
+	}
+	got := openloop.Run(ctx, openloop.Options{URL: target, Connections: connections, Duration: 10 * time.Minute},
+		openloop.Pool(f.reports))
+	if got.Accepted != len(f.reports) || got.Offered != got.Accepted {
+		return 0, fmt.Errorf("%d of %d reports were taken; %v", got.Accepted, got.Offered, got.Refused)
+	}
+	return got.Quantile(.99), nil
 }
 
 // inParallel runs do for 0 to n-1 on some goroutines and returns the first error.

@@ -24,7 +24,8 @@ import (
 
 // groups are all measurements, in the order in which they run.
 var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, relayNoise,
-	relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd}
+	relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd,
+	endToEnd6, growing}
 
 func main() {
 	asJSON := flag.Bool("json", false, "print one JSON object as the last line of standard output")

@@ -80,4 +80,5 @@ func ptr[T any](v T) *T { return &v }
 type Group struct {
 	Names []string
 	Run   func(context.Context, *Setup) ([]Row, error)
+	Long  bool // Takes minutes: only with --full, or where --rows names some of it.
 }

@@ -16,10 +16,8 @@ const result = await page.evaluate(async ({ module, relay, offers, peer }) => {
   const result = {};
   for (const { kind, bundle, value } of offers) {
     const raw = Uint8Array.from(atob(bundle), (c) => c.charCodeAt(0));
-    result[kind] = {
-      ours: await ours.measure(code, raw, value),
-      peer: theirs && (await theirs.measure(kind, relay)),
-    };
+    const once = await ours.prepare(code, raw, value);
+    result[kind] = await ours.sample(once, theirs && theirs.prepare(kind, relay));
   }
   return result;
 }, request);

@@ -19,10 +19,8 @@ const module = new Uint8Array(await (await fetch(request.site + request.module))
 /** @type {Record<string, object>} */
 const result = {};
 for (const { kind, bundle, value } of request.offers) {
-  result[kind] = {
-    ours: await ours.measure(module, new Uint8Array(Buffer.from(bundle, 'base64')), value),
-    peer: peer && (await peer.measure(kind, request.relay)),
-  };
+  const once = await ours.prepare(module, new Uint8Array(Buffer.from(bundle, 'base64')), value);
+  result[kind] = await ours.sample(once, peer && peer.prepare(kind, request.relay));
 }
 await rm(folder, { recursive: true });
 console.log(JSON.stringify(result));

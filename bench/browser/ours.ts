@@ -8,13 +8,15 @@ import type { Bytes } from '../../www/sdk/bytes.js';
 import { Module } from '../../www/sdk/module.js';
 import { withWebCrypto } from '../../www/sdk/reporter.js';
 import { sha256 } from '../../www/sdk/signature.js';
-import { type Samples, sample } from './sample.js';
+import type { Once } from './sample.js';
 
-/** Reports `value` to the task of a bundle again and again. */
-export async function measure(module: Bytes, raw: Bytes, value: readonly number[]): Promise<Samples> {
+export { sample } from './sample.js';
+
+/** Returns what reports `value` to the task of a bundle. */
+export async function prepare(module: Bytes, raw: Bytes, value: readonly number[]): Promise<Once> {
   const bundle = parseBundle(raw);
   const expected = { owner: bundle.owner, id: await sha256(bundle.canonical) };
   const started = await Module.start(await WebAssembly.compile(module));
   const reporter = await withWebCrypto(started, bundle, expected);
-  return sample(async () => (await reporter.submission(0, Float64Array.from(value))).length);
+  return async () => (await reporter.submission(0, Float64Array.from(value))).length;
 }

@@ -5,7 +5,7 @@
 
 import { Task } from '@divviup/dap';
 
-import { type Samples, sample } from './sample.js';
+import type { Once } from './sample.js';
 
 /** The measurements compared, by the names of the rows. */
 const tasks: Readonly<Record<string, readonly [spec: object, measurement: unknown]>> = {
@@ -24,10 +24,10 @@ function connect(name: string, base: string): { task: any; measurement: unknown 
   return { task: new Task(parameters as any), measurement };
 }
 
-/** Makes a report again and again; the aggregators' keys are fetched before. */
-export async function measure(name: string, base: string): Promise<Samples> {
+/** Returns what makes a report; the first fetches the aggregators' keys. */
+export function prepare(name: string, base: string): Once {
   const { task, measurement } = connect(name, base);
-  return sample(async () => (await task.generateReport(measurement)).encode().length);
+  return async () => (await task.generateReport(measurement)).encode().length;
 }
 
 /** Sends one report. */

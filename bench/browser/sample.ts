@@ -12,15 +12,19 @@ export interface Samples {
 const warmUp = 40;
 const runs = 60;
 
-/** Runs `once` until it is warm and then measures it. */
-export async function sample(once: () => Promise<number>): Promise<Samples> {
-  let bytes = 0;
-  for (let i = 0; i < warmUp; i++) bytes = await once();
-  const ms: number[] = [];
-  for (let i = 0; i < runs; i++) {
-    const before = performance.now();
-    await once();
-    ms.push(performance.now() - before);
+/** Makes one report and returns its size. */
+export type Once = () => Promise<number>;
+
+/** Runs both until they are warm and then measures them, by turns: what else the machine does meets both. */
+export async function sample(ours: Once, peer: Once | null): Promise<{ ours: Samples; peer: Samples | null }> {
+  const sides = [ours, ...(peer ? [peer] : [])].map((once) => ({ once, ms: [] as number[], bytes: 0 }));
+  for (let i = 0; i < warmUp + runs; i++) {
+    for (const side of sides) {
+      const before = performance.now();
+      side.bytes = await side.once();
+      if (i >= warmUp) side.ms.push(performance.now() - before);
+    }
   }
-  return { ms, bytes };
+  const [mine, theirs] = sides.map(({ ms, bytes }) => ({ ms, bytes }));
+  return { ours: mine!, peer: theirs ?? null };
 }

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/doona-dp/doona/internal/openloop"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// crowd is who reports, what, and by which way.
+type crowd struct {
+	clients int // Fill batches.
+	batch   int
+	relays  int
+	query   task.Query
+	entries uint64 // Bins, labelled, or coordinates in [0, 1].
+	slots   uint64 // Coordinates that a client reports on, each in a slot.
+	noise   *planner.RelayNoise
+}
+
+// crowdSize is how many clients there are in rows that do not say.
+const crowdSize = 100_000
+
+// usual is a crowd for a histogram of 256 bins in batches of 10⁵, or one of fewer, by two relays.
+func usual(clients int) crowd {
+	return crowd{clients: clients, batch: min(clients, crowdSize), relays: 2, query: task.Histogram, entries: 256}
+}
+
+func (c crowd) draft() (*task.Task, error) {
+	q := planner.Query{Name: "crowd", Query: c.query, Batch: uint64(c.batch), Honest: 0.9, Epsilon: 1, Delta: 1e-6,
+		Relays: c.noise}
+	if c.query == task.Vector {
+		q.Protocol, q.Dim, q.Hi, q.Params = "vectorsum", c.entries, 1, planner.Params{"t": c.slots}
+	} else if c.query == task.Histogram {
+		q.Bins, q.Labels = c.entries, true
+	}
+	return planner.Draft(q)
+}
+
+// convoy is a deployment of relays and a verifier, each in a process of its own, and a crowd on its way.
+type convoy struct {
+	crowd
+	bins    string
+	d       *quickstart.Deployment
+	page    string   // The verifier's address.
+	admin   []string // Of the relays.
+	log     bytes.Buffer
+	parties []*exec.Cmd // The relays, in order, and the verifier.
+}
+
+// trip is what the parties spend on each client of a crowd: the relays in order, the verifier, and who plays the
+// clients.
+type trip struct {
+	seconds     float64   // From the start of the clients to the estimate.
+	cpu, memory []float64 // Microseconds of CPU time for a client; bytes at the most.
+	task        *task.Task
+}
+
+// total is what all spend on a client.
+func (t *trip) total() (sum float64) {
+	for _, x := range t.cpu {
+		sum += x
+	}
+	return sum
+}
+
+// newTrip has a crowd report to a deployment of its own in a folder, and ends it. The programs are in bins.
+func newTrip(ctx context.Context, bins, dir string, who crowd) (*trip, error) {
+	c := &convoy{crowd: who, bins: bins}
+	if err := c.lay(dir); err != nil {
+		return nil, err
+	}
+	defer c.stop()
+	if err := c.start(ctx); err != nil {
+		return nil, err
+	}
+	t, err := c.measure(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, &c.log)
+	}
+	return t, nil
+}
+
+// buildServices builds what a convoy runs.
+func buildServices(ctx context.Context, dir string) error {
+	_, err := command(ctx, "go", "build", "-o", dir+"/", "./cmd/relay", "./cmd/verifier")
+	return err
+}
+
+// lay lays the deployment out.
+func (c *convoy) lay(dir string) error {
+	draft, err := c.draft()
+	if err != nil {
+		return err
+	}
+	draft.Epochs = task.Epochs{Start: uint64(time.Now().Unix()), Length: 24 * 3600, Count: 1}
+	addresses, err := freeAddresses(2*c.relays + 1)
+	if err != nil {
+		return err
+	}
+	c.page, c.admin = addresses[2*c.relays], addresses[c.relays:2*c.relays]
+	var relays []quickstart.Relay
+	for i, address := range addresses[:c.relays] {
+		relays = append(relays, quickstart.Relay{URL: "http://" + address, Listen: address, Admin: c.admin[i],
+			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "1s"})
+	}
+	c.d, err = quickstart.Write(dir, relays, []quickstart.Draft{{Name: "crowd", Task: draft}})
+	return err
+}
+
+// freeAddresses returns loopback addresses that nobody listened on a moment ago.
+func freeAddresses(n int) (out []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("couldn't listen: %w", err)
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out, nil
+}
+
+// start starts the parties and waits until they are ready.
+func (c *convoy) start(ctx context.Context) error {
+	commands, urls := [][]string{}, []string{}
+	for i := range c.relays {
+		commands = append(commands, []string{"relay", "serve", "--config", c.d.RelayConfig(i + 1)})
+		urls = append(urls, c.admin[i]+"/readyz")
+	}
+	commands = append(commands, []string{"verifier", "serve", "--task", filepath.Join(c.d.Dir, "crowd.bundle"),
+		"--keys", c.d.VerifierKeys("crowd"), "--sign-key", c.d.VerifierSign(), "--data", filepath.Join(c.d.Dir, "data"),
+		"--listen", c.page, "--interval", "1s"})
+	for _, args := range commands {
+		cmd := exec.CommandContext(ctx, filepath.Join(c.bins, args[0]), args[1:]...)
+		cmd.Stderr = &c.log
+		if err := cmd.Start(); err != nil {
+			return fmt.Errorf("couldn't start %s: %w", args[0], err)
+		}
+		c.parties = append(c.parties, cmd)
+	}
+	for _, url := range append(urls, c.page+"/") {
+		if err := ready("http://" + url); err != nil {
+			return fmt.Errorf("%w\n%s", err, &c.log)
+		}
+	}
+	return nil
+}
+
+// stop ends the parties.
+func (c *convoy) stop() {
+	for _, cmd := range c.parties {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	}
+}
+
+// measure plays the clients.
+func (c *convoy) measure(ctx context.Context) (*trip, error) {
+	before, err := cpuOf(c.parties)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	players, err := c.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &trip{seconds: time.Since(begun).Seconds(), task: c.d.Bundles[0].Task}
+	after, err := cpuOf(c.parties)
+	if err != nil {
+		return nil, err
+	}
+	for i, party := range c.parties {
+		kB, err := openloop.PeakRSS(party.Process.Pid)
+		if err != nil {
+			return nil, err
+		}
+		t.cpu, t.memory = append(t.cpu, after[i]-before[i]), append(t.memory, 1024*float64(kB))
+	}
+	t.cpu = append(t.cpu, (players.UserTime() + players.SystemTime()).Seconds())
+	t.memory = append(t.memory, 1024*float64(players.SysUsage().(*syscall.Rusage).Maxrss))
+	for i := range t.cpu {
+		t.cpu[i] *= 1e6 / float64(c.clients)
+	}
+	return t, nil
+}
+
+// cpuOf returns the seconds of CPU time of processes.
+func cpuOf(parties []*exec.Cmd) (out []float64, err error) {
+	for _, cmd := range parties {
+		seconds, err := openloop.CPUSeconds(cmd.Process.Pid)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, seconds)
+	}
+	return out, nil
+}
+
+// load runs `relay load` until the verifier has the estimate of all clients, which must be near the truth.
+func (c *convoy) load(ctx context.Context) (*os.ProcessState, error) {
+	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "relay"), "load", "--json", "--task", c.d.TaskURL(0),
+		"--owner", c.d.Owner, "--rate", "0", "--connections", "256", "--ahead", "8", "--clients", fmt.Sprint(c.clients),
+		"--values", "zipf", "--duration", "3h", "--report", page, "--wait", "1h")
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("couldn't play the clients: %w\n%s", err, &problems)
+	}
+	var result struct {
+		Comparison struct {
+			Users int     `json:"users"`
+			Worst float64 `json:"worst_standard_errors"`
+		} `json:"comparison"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &result); err != nil {
+		return nil, fmt.Errorf("couldn't read what load says: %w", err)
+	}
+	if got := result.Comparison; got.Users != c.clients || got.Worst > 6 {
+		return nil, fmt.Errorf("the estimate is of %d of %d clients, and off by %.1f standard errors", got.Users,
+			c.clients, got.Worst)
+	}
+	return cmd.ProcessState, nil
+}
