@@ -20,13 +20,9 @@ import (
 
 // crowd is who reports, what, and by which way.
 type crowd struct {
-	clients int // Fill batches.
-	batch   int
-	relays  int
-	query   task.Query
-	entries uint64 // Bins, labelled, or coordinates in [0, 1].
-	slots   uint64 // Coordinates that a client reports on, each in a slot.
-	noise   *planner.RelayNoise
+	planner.Query     // Of batches of so many.
+	clients       int // Fill batches.
+	relays        int
 }
 
 // crowdSize is how many clients there are in rows that do not say.
@@ -34,18 +30,12 @@ const crowdSize = 100_000
 
 // usual is a crowd for a histogram of 256 bins in batches of 10⁵, or one of fewer, by two relays.
 func usual(clients int) crowd {
-	return crowd{clients: clients, batch: min(clients, crowdSize), relays: 2, query: task.Histogram, entries: 256}
+	return newCrowd(clients, planner.Query{Query: task.Histogram, Bins: 256, Labels: true})
 }
 
-func (c crowd) draft() (*task.Task, error) {
-	q := planner.Query{Name: "crowd", Query: c.query, Batch: uint64(c.batch), Honest: 0.9, Epsilon: 1, Delta: 1e-6,
-		Relays: c.noise}
-	if c.query == task.Vector {
-		q.Protocol, q.Dim, q.Hi, q.Params = "vectorsum", c.entries, 1, planner.Params{"t": c.slots}
-	} else if c.query == task.Histogram {
-		q.Bins, q.Labels = c.entries, true
-	}
-	return planner.Draft(q)
+func newCrowd(clients int, q planner.Query) crowd {
+	q.Name, q.Batch, q.Honest, q.Epsilon, q.Delta = "crowd", uint64(min(clients, crowdSize)), 0.9, 1, 1e-6
+	return crowd{Query: q, clients: clients, relays: 2}
 }
 
 // convoy is a deployment of relays and a verifier, each in a process of its own, and a crowd on its way.
@@ -100,7 +90,7 @@ func buildServices(ctx context.Context, dir string) error {
 
 // lay lays the deployment out.
 func (c *convoy) lay(dir string) error {
-	draft, err := c.draft()
+	draft, err := planner.Draft(c.Query)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func measureNoiseCPU(ctx context.Context, s *Setup) ([]Row, error) {
 			side = (side + run) % len(noises) // by turns, so that neither is always first
 			progress("a batch of %d clients, %d of %d", crowdSize, 2*run+1, 2*noiseCPURuns)
 			who := usual(crowdSize)
-			who.noise = noises[side]
+			who.Relays = noises[side]
 			got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint("noise", run, side)), who)
 			if err != nil {
 				return nil, err

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -98,8 +99,8 @@ func measureGrowth(ctx context.Context, s *Setup) (rows []Row, err error) {
 		return nil, err
 	}
 	slots := func(n int) crowd {
-		return crowd{clients: growthClients, batch: growthClients, relays: 2, query: task.Vector, entries: 16,
-			slots: uint64(n)}
+		return newCrowd(growthClients, planner.Query{Query: task.Vector, Protocol: "vectorsum", Dim: 16, Hi: 1,
+			Params: planner.Params{"t": uint64(n)}})
 	}
 	hops := func(n int) crowd {
 		who := usual(growthClients)
@@ -119,7 +120,8 @@ func measureGrowth(ctx context.Context, s *Setup) (rows []Row, err error) {
 			progress("%s %d of %d", one.name, run+1, growthRuns)
 			var spent []float64
 			for _, n := range []int{1, one.most} {
-				got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint(filepath.Base(one.name), run, n)), one.of(n))
+				folder := filepath.Join(dir, fmt.Sprint(filepath.Base(one.name), run, n))
+				got, err := newTrip(ctx, dir, folder, one.of(n))
 				if err != nil {
 					return nil, err
 				}
