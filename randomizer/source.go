@@ -2,8 +2,9 @@ package randomizer
 
 import "encoding/binary"
 
-// sourceBuffer is how many bytes a Source asks of its provider at a time.
-const sourceBuffer = 4096
+// sourceBuffer is how many bytes a Source asks of its provider at a time: what a client draws for most reports. More
+// would cost each client the making of what it does not use, fewer a relay that permutes a batch the more calls.
+const sourceBuffer = 1024
 
 // Source is a stream of uniform random bytes, consumed in draws of 8 bytes. It is not safe for
 // concurrent use: give each goroutine its own. It must not be copied: both copies would draw the

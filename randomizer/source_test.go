@@ -33,7 +33,7 @@ func TestDrawsAreBigEndianInOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 
-	rest := make([]byte, 10_000) // over two borders of the buffer
+	rest := make([]byte, 2_500) // over two borders of the buffer
 	src.Read(rest)
 	for i, b := range rest {
 		require.Equal(t, byte(0x28+i), b, i)

@@ -24,7 +24,7 @@ var vectorDir = filepath.Join("..", "testdata", "v"+strconv.Itoa(task.Version))
 
 // sourceBuffer is how many bytes a randomizer.Source asks of its host at a time. What the Go runtime
 // asks for is shorter.
-const sourceBuffer = 4096
+const sourceBuffer = 1024
 
 // vectorBytes is a host whose generator yields a vector's bytes to the randomizer.
 type vectorBytes struct{ rest []byte }

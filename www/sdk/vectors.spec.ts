@@ -50,14 +50,14 @@ const compiled = await compile(/^doona-[0-9a-f]+\.wasm$/);
 const browser = await Module.start(compiled);
 const full = await Module.start(await compile(/^doona-full-[0-9a-f]+\.wasm$/));
 
-/** A generator that yields `bytes` to the module's randomizer, which asks for 4096 at a time. */
+/** A generator that yields `bytes` to the module's randomizer, which asks for 1024 at a time. */
 function yielding(bytes: Bytes): (into: Uint8Array) => Uint8Array {
   let rest = bytes;
   return (into) => {
     into.fill(0);
-    if (into.length === 4096) {
-      into.set(rest.subarray(0, 4096));
-      rest = rest.subarray(4096);
+    if (into.length === 1024) {
+      into.set(rest.subarray(0, 1024));
+      rest = rest.subarray(1024);
     }
     return into;
   };
