@@ -15,10 +15,11 @@ demo:
 test:
 	@./scripts/test.sh
 
-# The long forms; PART names one of accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, scale, edge, strings, beam and figures, default all.
+# The long forms; PART names one of accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, scale, bench, edge, strings, beam and figures, default all.
 test-full:
 	@./scripts/test-full.sh $(PART)
 
+# Every row beside its peer and limit; docs/benchmarks.md is written by ARGS="--full --write docs" on a quiet machine.
 bench:
 	@go run ./bench $(ARGS)
 

@@ -42,3 +42,41 @@ func TestNamesAreUnique(t *testing.T) {
 		seen[name] = true
 	}
 }
+
+// TestFallen: a row is named that has lost over a tenth of its ratio, to its limit or else to its peer, or all of it.
+func TestFallen(t *testing.T) {
+	row := func(name string, ours float64) Row { return newRow(name, "ms", lower, ours).within("floor", 1) }
+	before := []Row{row("kept", 1), row("fell", 1), row("lost", 1), row("gone", 1), newRow("peer", "ms", lower, 1).
+		against("peer", 1)}
+	now := []Row{row("kept", 1.1), row("fell", 1.12), newRow("lost", "ms", lower, 1), row("new", 9),
+		newRow("peer", "ms", lower, 1.2).against("peer", 1)}
+	require.Equal(t, []string{"fell", "lost", "peer"}, fallen(before, now))
+	for _, name := range alarmed {
+		require.Contains(t, names(), name)
+	}
+}
+
+// TestDocument: it has the rows, what each party spends beside its cryptography, and what 10⁹ reports a day come to.
+func TestDocument(t *testing.T) {
+	var rows []Row
+	for i, player := range players {
+		rows = append(rows, newRow("e2e/1e5/"+player+"/cpu", "us/client", lower, 86.4*float64(i+1)).
+			within("limit", 43.2*float64(i+1)))
+	}
+	rows = append(rows, newRow("e2e/1e5/time", "s", lower, 20).within("limit", 10),
+		newRow("e2e/1e5/cpu", "us/client", lower, 400).within("limit", 200))
+	text, err := (&Result{machine(t.Context()), rows}).document()
+	require.NoError(t, err)
+	require.Contains(t, text, "| e2e/1e5/time | 20 s")
+	require.Contains(t, text, "| later relay | 172.8 | 86.4 | 50 % |")
+	require.Contains(t, text, "| first relay | 1 |", "a core for 10⁹ times 86.4 microseconds")
+}
+
+// TestMerged: what was measured again takes the place of what was, in the order of the groups, and what there is no
+// more is left out.
+func TestMerged(t *testing.T) {
+	row := func(name string, ours float64) Row { return newRow(name, "ms", lower, ours) }
+	before := []Row{row("relay/mix", 1), row("no such row", 1), row("edge/cpu", 1)}
+	now := []Row{row("edge/cpu", 2), row("client/count/rmse", 2), row("client/count/node/ms", 2)}
+	require.Equal(t, []Row{now[2], before[0], now[0], now[1]}, merged(before, now))
+}

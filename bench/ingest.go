@@ -61,7 +61,7 @@ func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
 	}
 	defer postgres.Stop()
 	stores := map[string]func(folder string) (string, error){
-		"sqlite":   func(folder string) (string, error) { return "sqlite:" + filepath.Join(folder, "store.db"), nil },
+		"sqlite":   intoSQLite,
 		"postgres": func(string) (string, error) { return postgres.Database() },
 	}
 	for _, size := range []struct {

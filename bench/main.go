@@ -1,7 +1,7 @@
 // Command bench measures the product on this machine, beside peers and limits measured in the
 // same run.
 //
-//	go run ./bench [--json] [--rows GLOB]
+//	go run ./bench [--json] [--rows GLOB] [--full] [--write FOLDER] [--alarm FILE]
 //
 // To add rows, write a function of [Group]'s form and list it in groups. Progress goes to
 // standard error; with --json the last line of standard output is one JSON object.
@@ -17,54 +17,97 @@ import (
 	"os/signal"
 	"path"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // groups are all measurements, in the order in which they run.
 var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, relayNoise,
 	relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd,
-	endToEnd6, growing}
+	endToEnd6, growing, accuracy, servers}
+
+// options are the flags.
+type options struct {
+	json, full         bool
+	rows, write, alarm string
+}
 
 func main() {
-	asJSON := flag.Bool("json", false, "print one JSON object as the last line of standard output")
-	rows := flag.String("rows", "",
+	var o options
+	flag.BoolVar(&o.json, "json", false, "print one JSON object as the last line of standard output")
+	flag.StringVar(&o.rows, "rows", "",
 		"measure only rows whose names match this pattern; * stands for any text without a slash, ** for any")
+	flag.BoolVar(&o.full, "full", false, "also the rows that take minutes: e2e/1e6")
+	flag.StringVar(&o.write, "write", "",
+		"write benchmarks.md and benchmarks.json to this folder, docs; rows not measured stay as they were")
+	flag.StringVar(&o.alarm, "alarm", "",
+		"fail if a ratio is 10 % below that in this file, docs/benchmarks.json, in each of three runs; without --write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "bench: unexpected argument %q\n", flag.Arg(0))
+	if flag.NArg() > 0 || o.write != "" && o.alarm != "" {
+		fmt.Fprintln(os.Stderr, "bench: want flags only, and one of --write and --alarm")
 		os.Exit(2)
 	}
-	if err := run(ctx, *rows, *asJSON); err != nil {
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, pattern string, asJSON bool) error {
-	selected := slices.DeleteFunc(slices.Clone(groups),
-		func(g Group) bool { return !slices.ContainsFunc(g.Names, matcher(pattern)) })
-	if len(selected) == 0 {
-		return fmt.Errorf("no row matches %q: the rows are\n  %s", pattern, strings.Join(names(), "\n  "))
+func run(ctx context.Context, o options) error {
+	if o.alarm != "" {
+		return watch(ctx, o)
 	}
-	setup := &Setup{wanted: matcher(pattern)}
+	result := &Result{Machine: machine(ctx)}
+	var err error
+	if result.Rows, err = measure(ctx, o.rows, o.full); err != nil {
+		return err
+	}
+	if o.write != "" {
+		if err := result.write(o.write); err != nil {
+			return err
+		}
+	}
+	return result.print(os.Stdout, o.json)
+}
+
+// Result is what a run measured. Its JSON form is a contract: scripts read it.
+type Result struct {
+	Machine map[string]any `json:"machine"`
+	Rows    []Row          `json:"rows"`
+}
+
+func (r *Result) print(to io.Writer, asJSON bool) error {
+	if !asJSON {
+		return table(to, r.Rows)
+	}
+	return json.NewEncoder(to).Encode(r)
+}
+
+// measure returns the rows whose names match a pattern, all without one but those that take long.
+func measure(ctx context.Context, pattern string, full bool) ([]Row, error) {
+	wanted := matcher(pattern)
+	selected := slices.DeleteFunc(slices.Clone(groups), func(g Group) bool {
+		return g.Long && !full && pattern == "" || !slices.ContainsFunc(g.Names, wanted)
+	})
+	if len(selected) == 0 {
+		return nil, fmt.Errorf("no row matches %q: the rows are\n  %s", pattern, strings.Join(names(), "\n  "))
+	}
+	setup := &Setup{wanted: wanted}
 	defer setup.Close()
 	rows := []Row{}
 	for _, g := range selected {
 		got, err := g.Run(ctx, setup)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		rows = append(rows, slices.DeleteFunc(got, func(r Row) bool { return !matcher(pattern)(r.Name) })...)
+		rows = append(rows, slices.DeleteFunc(got, func(r Row) bool { return !wanted(r.Name) })...)
 	}
-	result := map[string]any{"machine": machine(), "rows": rows}
-	if !asJSON {
-		return table(os.Stdout, rows)
-	}
-	return json.NewEncoder(os.Stdout).Encode(result)
+	return rows, nil
 }
 
 func names() (all []string) {
@@ -90,20 +133,36 @@ func matcher(pattern string) func(string) bool {
 	}
 }
 
-// machine describes where the figures were measured.
-func machine() map[string]any {
-	cpu := "unknown"
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err == nil {
+// machine describes where the figures were measured, with what, and how busy it was with other things at the start.
+func machine(ctx context.Context) map[string]any {
+	m := map[string]any{"cpu": "unknown", "cores": runtime.NumCPU(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+		"go": runtime.Version()}
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(info)) {
 			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				cpu = strings.TrimSpace(value)
+				m["cpu"] = strings.TrimSpace(value)
 				break
 			}
 		}
 	}
-	return map[string]any{"cpu": cpu, "cores": runtime.NumCPU(), "os": runtime.GOOS, "arch": runtime.GOARCH,
-		"go": runtime.Version()}
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m["load"] = strings.Join(strings.Fields(string(load))[:3], " ")
+	}
+	for name, of := range map[string][]string{"commit": {"git", "rev-parse", "--short", "HEAD"},
+		"node": {"node", "--version"}} {
+		if out, err := command(ctx, of[0], of[1:]...); err == nil {
+			m[name] = strings.TrimSpace(out)
+		}
+	}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range build.Deps {
+			if d.Path == "github.com/cloudflare/circl" {
+				m["circl"] = d.Version
+			}
+		}
+	}
+	m["date"] = time.Now().UTC().Format(time.DateOnly)
+	return m
 }
 
 func table(w io.Writer, rows []Row) error {

@@ -17,28 +17,29 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 
 	"github.com/doona-dp/doona/internal/fixture"
-	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wasm"
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// kinds are the measurements of the client rows, with the value that is reported.
+// kinds are the measurements of the client rows, with the value that is reported, of tasks as the planner draws them up
+// for 5,000 clients, ε = 1 and δ = 10⁻⁶.
 var kinds = []struct {
 	name  string
-	draft func() *task.Task
+	query planner.Query
 	value []float64
 }{
-	{"count", func() *task.Task { return fixture.Draft(task.Count, 0) }, []float64{1}},
-	{"sum16", sum16, []float64{12345}},
-	{"histogram16", func() *task.Task { return fixture.Draft(task.Histogram, 16) }, []float64{3}},
-	{"histogram256", func() *task.Task { return fixture.Draft(task.Histogram, 256) }, []float64{3}},
-	{"vector1000", func() *task.Task { return fixture.Draft(task.Vector, 1000) }, make([]float64, 1000)},
+	{"count", planner.Query{Query: task.Count}, []float64{1}},
+	{"sum16", planner.Query{Query: task.Sum, Hi: 65535}, []float64{12345}},
+	{"histogram16", planner.Query{Query: task.Histogram, Bins: 16, Labels: true}, []float64{3}},
+	{"histogram256", planner.Query{Query: task.Histogram, Bins: 256, Labels: true}, []float64{3}},
+	{"vector1000", planner.Query{Query: task.Vector, Protocol: "vectorsum", Dim: 1000, Hi: 1}, make([]float64, 1000)},
 }
 
-func sum16() *task.Task {
-	t := fixture.Draft(task.Sum, 0)
-	t.Input.Hi = randomizer.NewRational(65535, 1)
-	return t
+// kindDraft returns the task of a kind, without parties.
+func kindDraft(q planner.Query) (*task.Task, error) {
+	q.Name, q.Batch, q.Honest, q.Epsilon, q.Delta = "bench", 5000, 0.9, 1, 1e-6
+	return planner.Draft(q)
 }
 
 // server is a site with the SDK, and on another origin a relay that accepts everything and the
@@ -100,19 +101,23 @@ func (v *server) listen(handler http.HandlerFunc) (string, error) {
 
 // sign makes the tasks: one per kind, and two alike for first reports, cold and cached.
 func (v *server) sign() error {
-	add := func(name string, draft *task.Task) error {
+	add := func(name string, query planner.Query) error {
+		draft, err := kindDraft(query)
+		if err != nil {
+			return err
+		}
 		epochs := task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 24 * 3600, Count: 1}
 		signed, err := fixture.Sign(draft, []string{v.relay, "https://second.example"}, epochs)
 		v.tasks[name] = signed
 		return err
 	}
 	for _, k := range kinds {
-		if err := add(k.name, k.draft()); err != nil {
+		if err := add(k.name, k.query); err != nil {
 			return err
 		}
 	}
 	for _, name := range []string{"cold", "cached"} {
-		if err := add(name, fixture.Draft(task.Count, 0)); err != nil {
+		if err := add(name, kinds[0].query); err != nil {
 			return err
 		}
 	}

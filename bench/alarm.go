@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// alarmed are the rows that the alarm watches: ratios of two things that were measured by turns in one run, so that
+// the machine, and what else it does, meets both.
+var alarmed = []string{"verifier/analyze", "relay/mix", "relay/ingest/sqlite", "relay/ingest/postgres",
+	"relay/ingest/sqlite/b16", "relay/ingest/postgres/b16", "client/histogram256/node/ms",
+	"client/vector1000/node/ms", "client/histogram256/chromium/ms", "client/vector1000/chromium/ms", "e2e/1e5/cpu"}
+
+// How much of its committed ratio a row may lose, and in how many runs it must to be an alarm.
+const (
+	alarmShare = 0.9
+	alarmRuns  = 3
+)
+
+// watch measures the alarmed rows, and again those whose ratio fell. The error names the rows that fell in every run.
+func watch(ctx context.Context, o options) error {
+	committed, err := readResult(o.alarm)
+	if err != nil {
+		return err
+	}
+	result := &Result{Machine: machine(ctx)}
+	progress("%v", result.Machine)
+	suspects, wanted := alarmed, matcher(o.rows)
+	for range alarmRuns {
+		var now []Row
+		for _, name := range suspects {
+			if !wanted(name) {
+				continue
+			}
+			got, err := measure(ctx, name, true)
+			if err != nil {
+				return err
+			}
+			now = append(now, got...)
+		}
+		result.Rows = append(result.Rows, now...)
+		if suspects = fallen(committed.Rows, now); len(suspects) == 0 {
+			break
+		}
+		progress("below 90 %% of the committed ratio: %s", strings.Join(suspects, ", "))
+	}
+	if err := result.print(os.Stdout, o.json); err != nil {
+		return err
+	}
+	if len(suspects) > 0 {
+		return fmt.Errorf("the ratio fell by over 10 %% in %d runs: %s", alarmRuns, strings.Join(suspects, ", "))
+	}
+	return nil
+}
+
+// ratio is what a row is watched by: its efficiency, or else its advantage over a peer.
+func (r Row) ratio() *float64 {
+	if r.LimitRatio != nil {
+		return r.LimitRatio
+	}
+	return r.PeerRatio
+}
+
+// fallen returns the names of rows whose ratio is below what it was, and of those that have none any more.
+func fallen(before, now []Row) (names []string) {
+	for _, was := range before {
+		for _, is := range now {
+			if is.Name != was.Name || was.ratio() == nil {
+				continue
+			}
+			if is.ratio() == nil || *is.ratio() < alarmShare**was.ratio() {
+				names = append(names, is.Name)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// write writes the rows for people and for the alarm. Rows that were written before, and were not measured now, stay.
+func (r *Result) write(folder string) error {
+	path := filepath.Join(folder, "benchmarks.json")
+	if before, err := readResult(path); err == nil {
+		r.Rows = merged(before.Rows, r.Rows)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text, err := r.document()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "benchmarks.md"), []byte(text), 0o644); err != nil {
+		return fmt.Errorf("couldn't write the figures: %w", err)
+	}
+	raw, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return fmt.Errorf("couldn't encode the figures: %w", err)
+	}
+	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
+		return fmt.Errorf("couldn't write the figures: %w", err)
+	}
+	return nil
+}
+
+// readResult reads what write wrote.
+func readResult(path string) (*Result, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the committed figures: %w", err)
+	}
+	r := new(Result)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("couldn't read the committed figures: %w", err)
+	}
+	return r, nil
+}
+
+// merged returns the rows of both that there still are, in the order of [names]; a newer one takes its place.
+func merged(before, now []Row) (out []Row) {
+	for _, name := range names() {
+		for _, rows := range [][]Row{now, before} {
+			at := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name })
+			if at >= 0 {
+				out = append(out, rows[at])
+				break
+			}
+		}
+	}
+	return out
+}
+
+// document is benchmarks.md.
+func (r *Result) document() (string, error) {
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, documentHead, m["date"], m["commit"], m["cpu"], m["cores"], m["os"], m["arch"], m["load"], m["go"],
+		m["circl"], m["node"])
+	b.WriteString("| row | ours | peer | ratio | limit | ratio | runs, least and most " +
+		"|\n|---|---|---|---|---|---|---|\n")
+	for _, row := range r.Rows {
+		if !strings.HasPrefix(row.Name, "download/import/") && row.Ours != nil {
+			fmt.Fprintf(&b, "| %s | %s %s | %s | %s | %s | %s | %d: %s to %s |\n", row.Name, cell(row.Ours), row.Unit,
+				named(row.Peer, row.PeerName), cell(row.PeerRatio), named(row.Limit, row.LimitName),
+				cell(row.LimitRatio), row.Runs, cell(row.Min), cell(row.Max))
+		}
+	}
+	b.WriteString(documentPromises)
+	for _, name := range []string{"e2e/1e6", "e2e/1e5"} {
+		if spent := r.spent(name); len(spent) == len(players) {
+			whereTimeGoes(&b, name, spent)
+			if err := daily(&b, spent); err != nil {
+				return "", err
+			}
+			break
+		}
+	}
+	return b.String(), nil
+}
+
+const documentHead = `# Benchmarks
+
+Written by ` + "`make bench ARGS=\"--full --write docs\"`" + ` on %v at %v. Do not edit: edit bench/document.go.
+
+Machine: %v, %v cores, %v/%v; load average at the start %v. Versions: %v, circl %v, Node %v, @divviup/dap 0.9.1.
+
+A ratio above 1 says that ours is better than the peer; one to a limit says how much of it we reach, and is not
+clamped. Sides are measured by turns in one run, ours is the median. CPU time is user and system time of the
+process; limits of the server rows run on all cores at once, as the parties do. What a limit is, and what the peers
+promise, is said in the files of bench/.
+
+`
+
+const documentPromises = `
+## What the peers promise
+
+* **@divviup/dap, and Prio3 by circl**: two aggregators hold shares of each value. Privacy against each of them holds
+  if the other does not collude, whatever clients do. Clients prove that their values are valid.
+* **Their noise**: the sums are exact before it. The rows rmse have that of the same (ε, δ), which each of two
+  aggregators must add by itself. It is better than ours wherever clients add the noise.
+* **Ours with noise by clients**: privacy holds if one relay does not collude and the assumed share of clients is
+  honest, and ε₀ remains if all collude, but for the protocols that README names. Nobody proves values valid: one
+  client moves an answer by more than its own value, as verifier plan says.
+* **Ours with noise by relays** (rows relay/noise): the error is near the peer's, no other client need be honest, and
+  relays and verifier handle dummies besides reports.
+`
+
+func named(value *float64, name *string) string {
+	if value == nil {
+		return "-"
+	}
+	return cell(value) + " (" + *name + ")"
+}
+
+// spending is a party's microseconds of CPU time for a client, and its cryptography's.
+type spending struct{ all, cryptography float64 }
+
+// spent returns what each of [players] spends, from the rows of a crowd.
+func (r *Result) spent(name string) (out []spending) {
+	for _, player := range players {
+		for _, row := range r.Rows {
+			if row.Name == name+"/"+player+"/cpu" && row.Limit != nil {
+				out = append(out, spending{*row.Ours, *row.Limit})
+			}
+		}
+	}
+	return out
+}
+
+// parties are the names of [players] for people.
+var parties = []string{"first relay", "later relay", "verifier", "client"}
+
+func whereTimeGoes(b *strings.Builder, name string, spent []spending) {
+	fmt.Fprintf(b, `
+## Where the time goes
+
+Microseconds of CPU time for one client of a histogram of 256 bins, in %s:
+
+| party | all | its cryptography | share |
+|---|---|---|---|
+`, name)
+	var sum spending
+	for i, s := range spent {
+		sum.all, sum.cryptography = sum.all+s.all, sum.cryptography+s.cryptography
+		fmt.Fprintf(b, "| %s | %.4g | %.4g | %.0f %% |\n", parties[i], s.all, s.cryptography, 100*s.cryptography/s.all)
+	}
+	fmt.Fprintf(b, "| together | %.4g | %.4g | %.0f %% |\n", sum.all, sum.cryptography, 100*sum.cryptography/sum.all)
+	b.WriteString(`
+Cryptography is one X25519 for each opening and two for each seal, with circl, HKDF and AES, and the encryption of what
+a relay stores. The rest, by perf on the same run:
+
+* First relay: net/http takes about a third (the request, the answer, a goroutine that waits for the client to leave),
+  the kernel's sockets and scheduling a quarter, the store an eighth, our handler without the opening a tenth.
+* Later relay: the database that knows which ciphertexts have come takes a tenth, the rest of the road as much.
+* Client (relay load): two system calls for each request, the draw of randomness, and memory.
+
+More than one report in a request would save most of what the first relay has beside its cryptography. But a report is
+one client's, and comes by itself.
+`)
+}
+
+// The prices that [daily] reckons with, in dollars. They are assumptions: put your own.
+const (
+	coreHour       = 0.05
+	gigabyteOut    = 0.09
+	gigabyteMonth  = 0.10
+	reportsDaily   = 1e9
+	secondsDaily   = 86_400
+	peakOverMean   = 3    // A site's busiest hour over its mean one.
+	requestHeaders = 400  // Bytes that a browser sends around a body.
+	handshake      = 4000 // Bytes of a TLS connection, both ways.
+)
+
+// daily is the arithmetic for 10⁹ reports a day.
+func daily(b *strings.Builder, spent []spending) error {
+	draft, err := planner.Draft(usual(crowdSize).Query)
+	if err != nil {
+		return err
+	}
+	draft.Relays = make([]task.Party, 2)
+	layout, err := onion.NewLayout(draft)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b, documentDaily, layout.MaxBody(), coreHour, gigabyteOut)
+	body, first, second := float64(layout.MaxBody()), float64(layout.SlotSize(1)), float64(layout.SlotSize(2))
+	in := []float64{body + requestHeaders + handshake, first, second}
+	for i, s := range spent[:3] {
+		cores := reportsDaily * s.all / 1e6 / secondsDaily
+		out := 0.0
+		if i < 2 {
+			out = []float64{first, second}[i] * reportsDaily / 1e9
+		}
+		fmt.Fprintf(b, "| %s | %.3g | %.0f | %.4g | %.4g | %.0f |\n", parties[i], cores, math.Ceil(peakOverMean*cores),
+			in[i]*reportsDaily/1e9, out, 24*coreHour*math.Ceil(peakOverMean*cores)+gigabyteOut*out)
+	}
+	b.WriteString(documentChecked)
+	return nil
+}
+
+const documentDaily = `
+## To 10⁹ reports a day
+
+The same task, two relays, %d bytes a report. Cores are CPU time over the seconds of a day; provisioned is three times
+that, for the busiest hour. Bytes in of the first relay have 400 of HTTP headers and 4,000 of a TLS connection for each
+report, which a proxy may end: its CPU time is not in these figures. Assumed are $%.2f for a core's hour and $%.2f for a
+gigabyte that leaves: put your own.
+
+| party | cores, mean | cores, provisioned | GB in a day | GB out a day | dollars a day |
+|---|---|---|---|---|---|
+`
+
+const documentChecked = `
+One task's first relay is as many processes as it needs, on one database: clients go to any of them. Epochs and tasks
+share nothing, so that a day may also be cut by them. The later relay and the verifier work batch by batch.
+
+What is checked here: CPU time for a client at 10⁵ and at 10⁶ clients (rows e2e), that of the verifier up to 10⁷
+messages (docs/results/scale.json, a slope of at most 1.02), memory that does not grow with the clients, and the growth
+with slots and relays (rows growth). What is not: more than one machine, a network between them, and a database under
+the load of several processes.
+`
