@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -33,6 +34,10 @@ type press struct {
 	begun, done atomic.Int64
 }
 
+// garbage is how much the heap may grow between two collections, in percent: nearly all of it is reports that are gone,
+// and a collection for every few megabytes would take a twentieth of a client's time.
+const garbage = 400
+
 // seal returns when --ahead megabytes of reports are sealed, or all of them.
 func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64,
 	values openloop.Values) (*press, error) {
@@ -40,6 +45,7 @@ func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epo
 	if err != nil {
 		return nil, err
 	}
+	debug.SetGCPercent(garbage)
 	p := &press{clients: f.clients, ready: make(chan struct{}),
 		ahead: min(max(f.ahead*1e6/layout.MaxBody(), 1), f.clients)}
 	p.reports, p.bar = make(chan *openloop.Report, p.ahead), cli.Progress("sealing", p.ahead)
