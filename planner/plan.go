@@ -61,7 +61,7 @@ type Way struct {
 	Shift    float64 // The most that one malicious client moves an entry of the answer, in the query's units.
 
 	// How many clients a text must have to be listed in about 98 of 100 batches, if nearly all others are alone with
-	// theirs and the batch is many times that; 0 where the answer is no list.
+	// theirs; 0 where the answer is no list, or no number is enough.
 	FoundDownTo float64
 	// What a full batch takes, estimated: of each relay in order, and of the verifier.
 	Needs []handover.Need
@@ -305,7 +305,8 @@ func (g Goal) exceeded(w *Way) error {
 
 // finder is a mechanism whose answer lists what nobody listed before.
 type finder interface {
-	// FoundDownTo returns how many clients an entry must have to be listed in about 98 of 100 full batches.
+	// FoundDownTo returns how many clients an entry must have to be listed in about 98 of 100 full batches, 0 if no
+	// number is enough.
 	FoundDownTo(relays int) float64
 	// CountVariance returns the variance of the count of an entry that so many clients have.
 	CountVariance(clients float64, relays int) float64

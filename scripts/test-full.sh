@@ -74,7 +74,7 @@ run_part() {
     strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
       local found costs road
       found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)
-      DOONA_FULL=1 DOONA_FIGURES="$costs" go test -timeout 30m -run 'FindCost$' -v ./protocols/strings
+      DOONA_FULL=1 DOONA_FIGURES="$costs" go test -timeout 30m -run '(FindCost|FoundDownTo)$' -v ./protocols/strings
       DOONA_FULL=1 DOONA_FIGURES="$found" go test -timeout 180m -run 'Find$' -v ./protocols/strings
       CHROMIUM="$(./www/setup.sh)" && export CHROMIUM
       go run ./www/build

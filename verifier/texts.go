@@ -12,7 +12,8 @@ import (
 // Texts are the frequent ones that a search found among all batches together.
 type Texts struct {
 	List []TextCount `json:"list"` // By falling number of clients.
-	// How many clients a text must have to pass in about 98 of 100 batches where the search comes to it.
+	// How many clients a text must have to be listed in about 98 of 100 batches like this one, where others do not
+	// begin as it does; 0 if no number is enough.
 	FoundDownTo float64 `json:"found_down_to"`
 	// How many messages of its own no listed text lacks. As many clients who agree plant one.
 	Threshold float64 `json:"threshold"`
@@ -68,11 +69,13 @@ func (r *Report) AboutTexts() string {
 	if x == nil {
 		return ""
 	}
-	out := fmt.Sprintf("Texts that about %s clients or more have are listed in 98 of 100 cases if the search comes to "+
-		"them; it misses more of them where many begin alike, or a batch has only a few times as many reports. By "+
-		"chance one that nobody has is listed in %s%s%% at most. Counts are of the reports that came, each with an "+
-		"interval of its own.",
-		look.Number(x.FoundDownTo), look.Number(100*x.FalseChance), hard)
+	out := "No text is sure to be listed of so few reports, whoever has it."
+	if x.FoundDownTo > 0 {
+		out = fmt.Sprintf("Texts that about %s clients or more have are listed in 98 of 100 cases like this one.",
+			look.Number(x.FoundDownTo))
+	}
+	out += fmt.Sprintf(" By chance one that nobody has is listed in %s%s%% at most. Counts are of the reports that "+
+		"came, each with an interval of its own.", look.Number(100*x.FalseChance), hard)
 	out += fmt.Sprintf(" Clients who agree can have a text listed that nobody else has: %s of them.",
 		look.Number(x.Threshold))
 	if x.PlantedByRelay > 0 {

@@ -150,8 +150,11 @@ func (r *Report) Lead() string {
 // headline is the answer in one number.
 func (a *account) headline() *tile {
 	if a.Texts != nil {
-		return &tile{count(uint64(len(a.Texts.List))), "texts found, of about " + look.Number(a.Texts.FoundDownTo) +
-			" clients or more each"}
+		found := "texts found"
+		if a.Texts.FoundDownTo > 0 {
+			found += ", of about " + look.Number(a.Texts.FoundDownTo) + " clients or more each"
+		}
+		return &tile{count(uint64(len(a.Texts.List))), found}
 	}
 	e := a.of(a.Answer, a.Distribution)
 	if e == nil {

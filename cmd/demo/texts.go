@@ -135,7 +135,7 @@ func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
 	for text, n := range held {
 		if c, ok := listed[text]; ok {
 			out = append(out, trueText{text, n, true, &c.Interval})
-		} else if float64(n) >= found.FoundDownTo {
+		} else if found.FoundDownTo > 0 && float64(n) >= found.FoundDownTo {
 			out = append(out, trueText{Text: text, Clients: n})
 		}
 	}

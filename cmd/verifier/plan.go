@@ -303,9 +303,12 @@ func reason(r planRow, w, best *planner.Way) string {
 		out = append(out, fmt.Sprintf("%s times the least error at %s times its bytes", look.Number(w.RMSE/best.RMSE),
 			look.Number(w.Bytes/best.Bytes)))
 	}
-	if r.FoundDownTo != nil {
+	switch {
+	case r.FoundDownTo != nil:
 		out = append(out, fmt.Sprintf("lists texts that about %s clients or more have, and of some more where many "+
-			"begin alike or the batch is only a few times that", look.Number(*r.FoundDownTo)))
+			"begin alike", look.Number(*r.FoundDownTo)))
+	case w.Task.Query == task.Strings:
+		out = append(out, "can count texts that it is asked for, but list none: the batch has too few clients")
 	}
 	switch {
 	case w.Noise == planner.NoiseRelays && r.LocalEpsilon == nil:

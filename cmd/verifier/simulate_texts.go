@@ -20,7 +20,8 @@ import (
 // textSimulation is what `verifier simulate --json` prints of a task for strings.
 type textSimulation struct {
 	Texts []simulatedText `json:"texts"` // That are frequent, or were listed: by falling number of clients.
-	// How many clients a text must have to be listed in about 98 of 100 batches, on average over the batches.
+	// How many clients a text must have to be listed in about 98 of 100 batches, on average over those batches in
+	// which some number is enough; 0 if it is in none.
 	FoundDownTo float64 `json:"found_down_to"`
 	False       int     `json:"false_texts"` // Listed texts that nobody has, over all batches.
 	Coverage    float64 `json:"coverage"`    // Share of the 95 % intervals of listed texts that held the truth.
@@ -86,6 +87,7 @@ type textTally struct {
 	seen                  map[string]*simulatedText
 	intervals, wrong, all int
 	down                  float64
+	enough                int // Batches in which some number of clients is.
 }
 
 func newTally(lines []string) *textTally {
@@ -99,7 +101,9 @@ func newTally(lines []string) *textTally {
 // add searches one batch.
 func (t *textTally) add(batch protocols.Aggregate) {
 	found := batch.(*texts.Aggregate).Find(verifier.Confidence)
-	t.down += found.Least
+	if t.down += found.Least; found.Least > 0 {
+		t.enough++
+	}
 	for _, c := range found.Texts {
 		s := t.seen[c.Text]
 		if s == nil {
@@ -120,7 +124,7 @@ func (t *textTally) add(batch protocols.Aggregate) {
 
 // result returns what batches came to: with texts that none listed and that are as frequent as those mostly listed.
 func (t *textTally) result(batches int) *textSimulation {
-	out := &textSimulation{Texts: []simulatedText{}, FoundDownTo: t.down / float64(batches), False: t.wrong,
+	out := &textSimulation{Texts: []simulatedText{}, FoundDownTo: t.down / float64(max(1, t.enough)), False: t.wrong,
 		Users: t.all, Repeats: batches}
 	covered := 0
 	for _, s := range t.seen {
@@ -128,7 +132,7 @@ func (t *textTally) result(batches int) *textSimulation {
 		covered += s.Covered
 	}
 	for text, n := range t.held {
-		if t.seen[text] == nil && float64(n) >= out.FoundDownTo {
+		if t.seen[text] == nil && out.FoundDownTo > 0 && float64(n) >= out.FoundDownTo {
 			out.Texts = append(out.Texts, simulatedText{Text: text, Clients: n})
 		}
 	}
@@ -161,7 +165,11 @@ func (s *textSimulation) print(w io.Writer, t *task.Task) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nfound down to about %.0f clients; the truth was in %.1f %% of the 95 %% intervals; "+
-		"%d times a text was listed that nobody has\n", s.FoundDownTo, 100*s.Coverage, s.False)
+	down := "no text is sure to be listed, whoever has it"
+	if s.FoundDownTo > 0 {
+		down = fmt.Sprintf("found down to about %.0f clients", s.FoundDownTo)
+	}
+	_, err := fmt.Fprintf(w, "\n%s; the truth was in %.1f %% of the 95 %% intervals; "+
+		"%d times a text was listed that nobody has\n", down, 100*s.Coverage, s.False)
 	return err
 }

@@ -22,8 +22,9 @@ type child struct {
 
 // beam returns the padded texts that the levels lead to, at most so many, by falling score: the logarithm of how much
 // likelier the messages are if ref of them in each of its cells are a text's own, and of its bytes under the model. Of
-// each level those prefixes are kept that score most.
-func (s *search) beam(ref float64, width int) []node {
+// each level those prefixes are kept that score most; the trail says which.
+func (s *search) beam(ref float64, width int) ([]node, *trail) {
+	way := &trail{ref: ref, model: s.model}
 	nodes, keep := []node{{state: s.m.plan.seed}}, &selection{width: width}
 	at := 0
 	for level := range s.m.plan.levels {
@@ -33,6 +34,8 @@ func (s *search) beam(ref float64, width int) []node {
 				st.levelScores = s.scores(level, ref)
 			}
 			nodes = s.grow(nodes, st, keep)
+			st.cells, st.kin, st.heirs = nil, nil, nil
+			way.steps = append(way.steps, passed{st, keep.floor})
 		}
 	}
 	nodes = slices.DeleteFunc(nodes, func(n node) bool {
@@ -40,15 +43,19 @@ func (s *search) beam(ref float64, width int) []node {
 		return !ok
 	})
 	slices.SortStableFunc(nodes, func(x, y node) int { return cmp.Compare(y.score, x.score) })
-	return nodes
+	return nodes, way
 }
 
 // levelScores is what a level adds to scores.
 type levelScores struct {
-	cells []int32
-	most  int32            // Of cells.
-	kin   map[uint64]int32 // What prefixes of listed texts have more, by the state of the hash.
-	heirs map[uint64]bool  // What kin continue: the state after their whole bytes but the last.
+	mean, ref, full float64            // Of a cell, of a text, and the share of cells that are full.
+	taken           map[uint64]float64 // Cells of listed texts, and the messages of these.
+	least           uint64             // Messages, of which fewer score the same in a cell that no listed text has.
+	known           []int32            // By the number of messages from least on in such a cell; more score as the last.
+	cells           []int32
+	most            int32            // Of cells.
+	kin             map[uint64]int32 // What prefixes of listed texts have more, by the state of the hash.
+	heirs           map[uint64]bool  // What kin continue: the state after their whole bytes but the last.
 }
 
 // scores returns what each cell of a level adds to a score. A text that has ref messages there makes N of them
@@ -66,33 +73,49 @@ func (s *search) scores(level int, ref float64) *levelScores {
 			full++
 		}
 	}
-	score := func(evidence float64) int32 {
-		return int32(math.Round(-nat * math.Log(full/float64(b)+math.Exp(min(-evidence, 16)))))
+	l := &levelScores{mean: mean, ref: ref, full: full / float64(b), taken: map[uint64]float64{},
+		kin: map[uint64]int32{}, heirs: map[uint64]bool{}}
+	l.least = uint64(max(0, ref-16) / gain)
+	most := uint64((ref+math.Log(float64(b))+8)/gain) + 1
+	for n := l.least; n <= most; n++ {
+		l.known = append(l.known, l.score(float64(n)*gain-ref))
 	}
-	cells := make([]int32, b)
-	least, most := uint64(max(0, ref-16)/gain), uint64((ref+math.Log(float64(b))+8)/gain)+1
-	known := make([]int32, most-least+1) // By the number of messages: fewer or more score the same.
-	for i := range known {
-		known[i] = score(float64(least+uint64(i))*gain - ref)
-	}
-	for i := range cells {
-		cells[i] = known[min(max(s.counts[first+uint64(i)], least), most)-least]
-	}
-	taken := map[uint64]float64{}
 	for i, text := range s.list {
-		taken[s.m.plan.of(level, text)] += s.sizes[i]
+		l.taken[s.m.plan.of(level, text)] += s.sizes[i]
 	}
-	for y, others := range taken {
-		rest := float64(s.counts[y]) - mean - others
-		cells[y-first] = score((rest - ref/2) * ref / (mean + others))
+	l.cells = make([]int32, b)
+	for i := range l.cells {
+		l.cells[i] = l.free(s.counts[first+uint64(i)])
 	}
-	out := &levelScores{cells, slices.Max(cells), map[uint64]int32{}, map[uint64]bool{}}
+	for y := range l.taken {
+		l.cells[y-first] = l.of(y, s.counts[y])
+	}
+	l.most = slices.Max(l.cells)
 	for _, text := range s.list {
 		state := s.m.plan.state(level, text)
-		out.kin[state] = max(0, score((mean+knownShare*ref)*gain-ref)-cells[s.m.plan.cell(level, state)])
-		out.heirs[absorb(s.m.plan.seed, text[:(s.m.plan.prefix(level)-1)/8])] = true
+		l.kin[state] = max(0, l.score((mean+knownShare*ref)*gain-ref)-l.cells[s.m.plan.cell(level, state)])
+		l.heirs[absorb(s.m.plan.seed, text[:(s.m.plan.prefix(level)-1)/8])] = true
 	}
-	return out
+	return l
+}
+
+// score returns what evidence for a text scores, the logarithm of how much likelier messages are with it.
+func (l *levelScores) score(evidence float64) int32 {
+	return int32(math.Round(-nat * math.Log(l.full+math.Exp(min(-evidence, 16)))))
+}
+
+// of returns what a cell scores if it has so many messages.
+func (l *levelScores) of(y, messages uint64) int32 {
+	if others, ok := l.taken[y]; ok {
+		rest := float64(messages) - l.mean - others
+		return l.score((rest - l.ref/2) * l.ref / (l.mean + others))
+	}
+	return l.free(messages)
+}
+
+// free returns what a cell scores that no listed text has.
+func (l *levelScores) free(messages uint64) int32 {
+	return l.known[min(max(messages, l.least)-l.least, uint64(len(l.known)-1))]
 }
 
 // knownShare is what a prefix of a listed text scores at least: as a cell with this share of what is looked for.

@@ -157,26 +157,6 @@ func (p plan) set(t *task.Task, between ...task.Param) {
 	t.Slots = p.slots()
 }
 
-// FoundDownTo returns how many clients a text must have to be listed in about 98 of 100 full batches, of which so many
-// relays add their dummies: [Found.Least] where all other clients have texts of their own. It is no promise for other
-// batches: see there.
-func (m *Mechanism) FoundDownTo(relays int) float64 {
-	a := m.newAggregate()
-	all := m.task.Batch.Size
-	if m.task.Noise != nil {
-		a.AddDummies(uint64(relays), uint64(relays)*m.task.Noise.Pool)
-		all += a.dummies
-	}
-	cells, rest := uint64(len(a.counts)), uint64(0)
-	for y := range a.counts {
-		rest += all % cells
-		a.counts[y] = all/cells + rest/cells
-		rest %= cells
-	}
-	s := newSearch(a)
-	return s.leastClients(s.least(), s.needed())
-}
-
 // CountVariance returns the variance of the count of a listed text that so many clients of a full batch have, whose
 // checks no other listed text shares. With C checks a client's message is in one of the text's with probability
 // w = C(1−γ)/T, and those of the n others and of D′ relays' M dummies with C/(Tb) each:

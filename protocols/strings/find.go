@@ -10,9 +10,8 @@ import (
 type Found struct {
 	Texts []Count // By falling number of clients. Each interval by itself has the confidence asked for, given found.
 
-	// Least is how many clients a text must have to pass the checks in about 98 of 100 batches, 0 if there are no
-	// messages. The levels may not lead to it: where many texts begin alike, where each of a few others has about as
-	// many clients, or where it has much of a small batch.
+	// Least is how many clients a text must have to be listed in about 98 of 100 batches like this one, 0 if no number
+	// is enough: see [search.foundDownTo].
 	Least float64
 
 	// Threshold is how many messages of its own, in cells that no other listed text has, a listed text has at least.
@@ -46,13 +45,18 @@ type search struct {
 	sizes []float64 // Messages of each in each of its cells.
 	known map[string]bool
 	cache map[nullKey]float64 // Limits, as long as backgrounds and full cells stay.
+	ways  []*trail            // Of each pass, of those for the fewest clients the last.
+	blind bool                // Lists nothing.
 }
 
 // Find lists frequent texts. The levels alone propose them, and the checks decide, whose counts had no part in it: a
 // text must have so many messages there as one without clients has with a probability of FalseChance for all of all
 // passes together. Each listed text claims its cells, and what is there does not count for others.
-func (a *Aggregate) Find(confidence float64) Found {
-	s := newSearch(a)
+func (a *Aggregate) Find(confidence float64) Found { return newSearch(a).find(confidence, wide) }
+
+// find is [Aggregate.Find] with so many prefixes at most.
+func (s *search) find(confidence float64, width int) Found {
+	a := s.Aggregate
 	out := Found{FalseChance: falseChance}
 	if a.messages() == 0 {
 		return out
@@ -64,9 +68,18 @@ func (a *Aggregate) Find(confidence float64) Found {
 		relays := max(1, uint64(a.m.task.VerifierHop()))
 		out.PlantedByRelay = uint64(a.added() / float64(relays) / need)
 	}
-	out.Least = s.leastClients(least, need)
-	width, left := min(wide, wideBytes/s.m.plan.length), mostPasses-lastPasses
-	for ref := float64(a.Reports()) / 8 / a.m.unit(); ref > 1.4*least && left > 0; ref /= 2 {
+	s.passAll(least, float64(a.Reports()), min(width, wideBytes/a.m.plan.length))
+	s.secondLook(least)
+	out.Least = s.foundDownTo(least, float64(a.Reports()))
+	out.Texts = s.counted(confidence, least)
+	return out
+}
+
+// passAll goes from texts of an eighth of the clients to those of the fewest, and for these on as long as a pass lists
+// something.
+func (s *search) passAll(least, clients float64, width int) {
+	left := mostPasses - lastPasses
+	for ref := clients / 8 / s.m.unit(); ref > 1.4*least && left > 0; ref /= 2 {
 		s.pass(ref, width/narrowed)
 		left--
 	}
@@ -75,9 +88,6 @@ func (a *Aggregate) Find(confidence float64) Found {
 			break
 		}
 	}
-	s.secondLook(least)
-	out.Texts = s.counted(confidence, least)
-	return out
 }
 
 func newSearch(a *Aggregate) *search {
@@ -102,13 +112,6 @@ func (s *search) least() float64 {
 	return ref
 }
 
-// leastClients returns how many clients a text must have for both: so many messages in each of its cells, and of its
-// own in 98 of 100 batches what is needed.
-func (s *search) leastClients(least, need float64) float64 {
-	sure := need + sureSigmas*math.Sqrt(need+need*need/(leastSigmas*leastSigmas))
-	return max(least*s.m.unit(), sure/(1-s.m.gamma()))
-}
-
 // chance is that of each text that a pass proposes.
 const chance = falseChance / (mostPasses * wide)
 
@@ -116,7 +119,10 @@ const chance = falseChance / (mostPasses * wide)
 func (s *search) pass(ref float64, width int) (more int) {
 	s.renew()
 	s.model = newModel(s.list)
-	nodes := s.beam(ref, width)
+	nodes := s.proposed(ref, width)
+	if s.blind {
+		return 0
+	}
 	for _, c := range s.shortlist(nodes, ref) {
 		if s.passes(c, ref, func(tables []int) float64 { return s.limit(tables, ref, true) }) {
 			s.list = append(s.list, c)
@@ -127,6 +133,16 @@ func (s *search) pass(ref float64, width int) (more int) {
 		}
 	}
 	return more
+}
+
+// proposed returns what the beam leads to, and keeps its trail.
+func (s *search) proposed(ref float64, width int) []node {
+	nodes, way := s.beam(ref, width)
+	if last := len(s.ways) - 1; last >= 0 && s.ways[last].ref == ref {
+		s.ways = s.ways[:last]
+	}
+	s.ways = append(s.ways, way)
+	return nodes
 }
 
 // shortlist returns those of the beam that may pass, the likeliest by levels and checks together first.

@@ -55,11 +55,11 @@ var settings = []setting{
 		Runs: 20},
 	{Name: "a million, fewer dummies", Users: 1e6, PerClient: .18, Share: .0004, Planted: 100, Length: 8, Heads: 5,
 		Least: .98, Runs: 20},
-	{Name: "100,000", Users: 1e5, PerClient: .9, Share: .0025, Planted: 20, Length: 8, Heads: 5, Least: .98, Runs: 100},
-	{Name: "10,000", Users: 1e4, PerClient: 1.1, Share: .025, Planted: 10, Length: 8, Heads: 5, Least: .98, Runs: 200,
+	{Name: "100,000", Users: 1e5, PerClient: .9, Share: .0025, Planted: 20, Length: 8, Heads: 5, Least: .98, Runs: 200},
+	{Name: "10,000", Users: 1e4, PerClient: 1.1, Share: .025, Planted: 10, Length: 8, Heads: 5, Least: .98, Runs: 800,
 		short: 1},
 	{Name: "noise by clients", Users: 1e5, PerClient: -1, Share: .004, Planted: 20, Length: 8, Heads: 5, Least: .98,
-		Runs: 100},
+		Runs: 200},
 	{Name: "24 characters", Users: 1e5, PerClient: .9, Share: .004, Planted: 20, Length: 24, Alphabet: alphabet40,
 		Heads: 5, Least: .95, Runs: 100},
 	{Name: "24 characters, 30 prefixes", Users: 1e5, PerClient: .9, Share: .004, Planted: 20, Length: 24,
@@ -345,6 +345,51 @@ func (o *outcome) count(found strings.Found, held map[string]int, marked map[str
 			o.HeadsCovered += covered
 		}
 	}
+}
+
+// TestFoundDownTo: of texts of as many clients as are planned to be enough, a run lists nearly all, and none of a batch
+// for which no number is. The long form has more runs, longer texts and small batches, and holds what a search says of
+// a batch where texts begin alike against runs of such ones.
+func TestFoundDownTo(t *testing.T) {
+	full := os.Getenv("DOONA_FULL") != ""
+	rows := []setting{{Name: "10,000", Users: 1e4, PerClient: 1.1, Planted: 5, Length: 8, Runs: 60, short: 4},
+		{Name: "noise by clients", Users: 1e4, PerClient: -1, Planted: 5, Length: 8, Runs: 60},
+		{Name: "32 characters", Users: 1000, PerClient: .7, Planted: 1, Length: 32, Alphabet: alphabet40, Runs: 60},
+		{Name: "16 characters", Users: 2000, PerClient: .7, Planted: 1, Length: 16, Alphabet: alphabet40, Runs: 60},
+		{Name: "24 characters", Users: 1e5, PerClient: .9, Planted: 10, Length: 24, Alphabet: alphabet40, Runs: 10},
+		{Name: "24 characters, 30 prefixes", Users: 1e5, PerClient: .9, Planted: 10, Length: 24, Alphabet: alphabet40,
+			Prefixes: 30, Runs: 10}}
+	for _, s := range rows {
+		runs := s.short
+		if full {
+			runs = s.Runs
+		}
+		if runs == 0 {
+			continue
+		}
+		d := draft(t, s.Length, s.Users, s.PerClient*float64(s.Users), nil)
+		clients := open(t, d).FoundDownTo(2)
+		for s.Prefixes > 0 { // Until a batch with texts of so many clients says that so many are enough.
+			s.Share = clients / float64(s.Users)
+			agg, _, _ := s.batch(t, d, open(t, d), randomizer.NewSource())
+			if least := agg.Find(.95).Least; least > 1.05*clients {
+				clients = least
+				continue
+			}
+			break
+		}
+		s.Share = clients / float64(s.Users)
+		o := s.run(t, runs)
+		t.Logf("%s: at %.0f clients %d of %d are listed; a batch says %.0f", s.Name, clients, o.Found, o.Strings,
+			o.FoundDownTo)
+		require.InEpsilon(t, clients, o.FoundDownTo, .25, s.Name)
+		slack := 5*math.Sqrt(.96*.04/float64(o.Strings)) + 2/float64(o.Strings) // Fails once in 10⁵ runs.
+		require.GreaterOrEqual(t, float64(o.Found)/float64(o.Strings), .96-slack, s.Name)
+	}
+
+	few := setting{Users: 400, PerClient: .7, Share: .875, Planted: 1, Length: 32, Alphabet: alphabet40}
+	require.Zero(t, open(t, draft(t, few.Length, few.Users, few.PerClient*float64(few.Users), nil)).FoundDownTo(2))
+	require.Zero(t, few.run(t, 2).Found)
 }
 
 // TestIntervalsKnowTheBar: what a listed text must have in levels and checks together binds the checks where the levels

@@ -101,3 +101,13 @@ func (l law) threshold(p float64) float64 {
 	}
 	return float64(l.least)
 }
+
+// quantile returns the least number of messages, on the grid, that the law exceeds with a probability of 1 − u at most.
+func (l law) quantile(u float64) uint64 {
+	for k, p := range l.p {
+		if u -= p; u <= 0 {
+			return uint64(l.least + k*l.step)
+		}
+	}
+	return uint64(l.least + (len(l.p)-1)*l.step)
+}

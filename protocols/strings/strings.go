@@ -197,10 +197,14 @@ func absorb1(state uint64, c byte) uint64 { return (state ^ uint64(c)) * prime }
 
 // cell returns h_τ of a prefix, from the state after it.
 func (p plan) cell(table int, state uint64) uint64 {
-	z := state + uint64(table+1)*golden
+	return mix(state+uint64(table+1)*golden) % p.b
+}
+
+// mix is the finalizer.
+func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return (z ^ z>>31) % p.b
+	return z ^ z>>31
 }
 
 // of returns the number of the message that a padded text has in a table, (1).
