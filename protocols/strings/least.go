@@ -103,7 +103,8 @@ func (s *search) lists(p probe, law law, least float64) bool {
 		if way.leadsTo(p, s.scene) && s.passes(p.text, way.ref, func(tables []int) float64 {
 			return s.limit(tables, way.ref, true)
 		}) {
-			return s.blind || s.passes(p.text, least, func(tables []int) float64 { return s.limit(tables, least, false) })
+			beside := func(tables []int) float64 { return s.limit(tables, least, false) }
+			return s.blind || s.passes(p.text, least, beside)
 		}
 	}
 	return false
