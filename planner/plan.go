@@ -60,6 +60,7 @@ type Way struct {
 	Dummies  float64 // Mean number per relay and batch.
 	Shift    float64 // The most that one malicious client moves an entry of the answer, in the query's units.
 
+	Lists bool // Whether the answer is a list of texts that nobody listed before.
 	// How many clients a text must have to be listed in about 98 of 100 batches, if nearly all others are alone with
 	// theirs; 0 where the answer is no list, or no number is enough.
 	FoundDownTo float64
@@ -345,7 +346,7 @@ func (w *Way) fill(g Goal) error {
 		return err
 	}
 	if f, ok := m.(finder); ok {
-		w.FoundDownTo = f.FoundDownTo(g.Hops)
+		w.Lists, w.FoundDownTo = true, f.FoundDownTo(g.Hops)
 		variance = []float64{f.CountVariance(w.FoundDownTo, g.Hops)}
 	}
 	w.RMSE = math.Sqrt(mean(variance))

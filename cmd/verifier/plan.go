@@ -307,7 +307,7 @@ func reason(r planRow, w, best *planner.Way) string {
 	case r.FoundDownTo != nil:
 		out = append(out, fmt.Sprintf("lists texts that about %s clients or more have, and of some more where many "+
 			"begin alike", look.Number(*r.FoundDownTo)))
-	case w.Task.Query == task.Strings:
+	case w.Lists:
 		out = append(out, "can count texts that it is asked for, but list none: the batch has too few clients")
 	}
 	switch {

@@ -51,7 +51,7 @@ type levelScores struct {
 	mean, ref, full float64            // Of a cell, of a text, and the share of cells that are full.
 	taken           map[uint64]float64 // Cells of listed texts, and the messages of these.
 	least           uint64             // Messages, of which fewer score the same in a cell that no listed text has.
-	known           []int32            // By the number of messages from least on in such a cell; more score as the last.
+	known           []int32            // By the number of messages there, from least on; more score as the last.
 	cells           []int32
 	most            int32            // Of cells.
 	kin             map[uint64]int32 // What prefixes of listed texts have more, by the state of the hash.
