@@ -141,7 +141,7 @@ func emptyModule(ctx context.Context) ([]byte, error) {
 	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("couldn't write the empty module: %w", err)
 	}
-	if err := wasm.BuildPackage(ctx, source, module); err != nil {
+	if err := wasm.BuildFrozen(ctx, source, module); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(module)

@@ -25,6 +25,9 @@ const (
 	Full    Module = "full"
 )
 
+// MostGrowth is by how many bytes the memory of doona.wasm grows before a host starts another instance in its place.
+const MostGrowth = 64 << 20
+
 const modulePath = "github.com/doona-dp/doona"
 
 // Package returns the import path of a module's main package.
@@ -40,15 +43,20 @@ func (m Module) File() string {
 
 // flags are the go build flags of a module. Without inlining the code is larger but repeats itself more: less after
 // compression, by 1.3 % for the standard library and by 0.9 % for ours. Where time counts (the accountant's loops and
-// the randomizers', package math and, in the full module, crypto) inlining stays on.
-func flags() []string {
-	// names stay, for Strip
-	flags := []string{"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-w", "-gcflags=all=-l"}
-	for _, inlined := range []string{modulePath + "/accountant/...", modulePath + "/randomizer", "math/...", "crypto/..."} {
-		flags = append(flags, "-gcflags="+inlined+"=")
+// the randomizers', package math and, in the full module, crypto) inlining stays on. each are flags of the compiler
+// for every package.
+func flags(each string) []string {
+	// names stay, for Freeze
+	flags := []string{"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-w", "-gcflags=all=-l " + each}
+	for _, inlined := range []string{modulePath + "/accountant/...", modulePath + "/randomizer", "math/...",
+		"crypto/..."} {
+		flags = append(flags, "-gcflags="+inlined+"="+each)
 	}
 	return flags
 }
+
+// collectsNothing has the compiler leave out what a garbage collector must be told of when pointers are written.
+const collectsNothing = "-wb=0"
 
 // Environment is what the go command needs to compile for the modules' platform.
 func Environment() []string {
@@ -58,34 +66,46 @@ func Environment() []string {
 // Build compiles a module to a file. The working directory must be inside this Go module.
 func Build(ctx context.Context, m Module, file string) error {
 	if m == Full {
-		return compile(ctx, m.Package(), file, Environment(), flags(), nil)
+		return compile(ctx, m.Package(), file, Environment(), flags(""))
 	}
-	return BuildPackage(ctx, m.Package(), file)
+	return BuildFrozen(ctx, m.Package(), file)
 }
 
-// BuildPackage compiles and strips any main package as doona.wasm is, for comparison.
-func BuildPackage(ctx context.Context, main, file string) error {
-	return compile(ctx, main, file, Environment(), flags(), Ran())
+// BuildFrozen compiles and freezes any main package as doona.wasm is, for comparison. What another toolchain laid out
+// in another way is compiled as it is.
+func BuildFrozen(ctx context.Context, main, file string, more ...string) error {
+	if err := link(ctx, main, file, Environment(), append(flags(collectsNothing), more...)); err != nil {
+		return err
+	}
+	err := replace(file, func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) })
+	if errors.Is(err, ErrLayout) {
+		return link(ctx, main, file, Environment(), append(flags(""), more...))
+	}
+	return err
 }
 
 //go:embed ran.txt
 var ran string
 
-// Ran returns the functions of the runtime that doona.wasm keeps, and the types whose methods are among them.
+// Ran returns the functions of the runtime that were seen to run in doona.wasm.
 func Ran() map[string]bool {
 	names := map[string]bool{}
 	for _, name := range strings.Fields(ran) {
-		names[name], names[kin(name)] = true, true
+		names[name] = true
 	}
 	return names
 }
 
-// compile compiles and strips a main package.
-func compile(ctx context.Context, main, file string, env, flags []string, ran map[string]bool) error {
+// compile compiles and strips a main package. What another toolchain laid out in another way works as it is and
+// stays.
+func compile(ctx context.Context, main, file string, env, flags []string) error {
 	if err := link(ctx, main, file, env, flags); err != nil {
 		return err
 	}
-	return stripFile(file, ran)
+	if err := replace(file, Strip); !errors.Is(err, ErrLayout) {
+		return err
+	}
+	return nil
 }
 
 // link compiles a main package.
@@ -103,18 +123,16 @@ func link(ctx context.Context, main, file string, env, flags []string) error {
 	return nil
 }
 
-// stripFile strips a module in place. One that another toolchain laid out in another way works as
-// it is and stays.
-func stripFile(file string, ran map[string]bool) error {
+// replace replaces a module by what is made of it.
+func replace(file string, with func([]byte) ([]byte, error)) error {
 	module, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("couldn't read the module: %w", err)
 	}
-	stripped, err := Strip(module, ran)
-	if errors.Is(err, ErrLayout) {
-		return nil
+	if module, err = with(module); err != nil {
+		return err
 	}
-	if err := os.WriteFile(file, stripped, 0o644); err != nil {
+	if err := os.WriteFile(file, module, 0o644); err != nil {
 		return fmt.Errorf("couldn't write the module: %w", err)
 	}
 	return nil

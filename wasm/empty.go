@@ -1,168 +1,108 @@
 package wasm
 
-import (
-	"bytes"
-	"encoding/binary"
-	"regexp"
-	"strings"
-)
+import "regexp"
 
-// emptied tells whether a function of the runtime is one that nobody saw run: its body then stops the module. No
-// linker can know. What stands behind variables that nothing here sets, behind GODEBUG, or behind more threads than
-// one, is linked and never runs. The evidence is ran.txt: what ran in a trace of all tests of a module, refusals,
-// stops and a soak with collections and clocks that jump among them, and whatever the compiler calls of itself. A
-// client that meets another loads doona-full.wasm, in which nothing is emptied, and draws anew.
+// Functions that never run in a frozen module get an empty body, which stops it. No linker can know them. There are
+// three kinds:
 //
-// Only the runtime's own functions are: which of them run can depend on a value no more than by how much memory it
-// takes. Should a function of a protocol stop a module for some values, then whoever serves doona-full.wasm would
-// learn something of the value.
+//   - What the start alone runs: it has run.
+//   - What ends in the end: panics, errors of the runtime, a stack that is too small. The module stops there without
+//     a word. The client then goes on with doona-full.wasm, in which nothing is emptied and which says why if it
+//     stops, too.
+//   - What of the runtime nobody saw run. The evidence is ran.txt: what ran in a trace of all tests of a module,
+//     refusals and a soak among them. What these functions call stays as well, and what they call, whether or not
+//     it was seen: which of it runs is a matter of how large or full something is. So does what other packages call.
+//     That ends at what a frozen module has none of: a collector, a scheduler, timers, profiles, last words.
 //
-// What ran keeps its kin: methods of the same type, and a function's closures. A map that grows, or a timer that is
-// put off, is a matter of chance.
-func (f functions) emptied(name string) bool {
-	return f.ran != nil && runtimes.MatchString(name) && !kept.MatchString(name) && !f.ran[name] && !f.ran[kin(name)]
-}
-
-// kin returns the type of which a function is a method, "runtime.__mspan_" or "runtime.typePointers", or the
-// function that a closure is in; else its name. Two kinds are alone: comparisons, each of a type of its own, and the
-// tracer's, which is only asked whether it runs.
-func kin(name string) string {
-	if strings.HasPrefix(name, "type_.") || strings.HasPrefix(name, "runtime.traceLocker.") {
-		return name
-	}
-	if i := strings.Index(name, "."); i >= 0 {
-		if j := strings.Index(name[i+1:], "."); j >= 0 {
-			return name[:i+1+j]
-		}
-	}
-	return name
-}
-
-var runtimes = regexp.MustCompile(`^(runtime|internal_runtime_\w+|internal_abi|type_)\.`)
-
-// kept are functions that run or not by where the collector stands, and comparisons of our types.
-var kept = regexp.MustCompile(`^runtime\.(gcWriteBarrier\d|typed\w+|bulkBarrier\w+|wb\w+)$|github\.com`)
-
-// idle are functions without results that run and have nothing to do in a module: they print what
-// follows the reason when the runtime stops (stacks, without names and lines), read an empty GODEBUG,
-// look at further modules, and check the linker's work, which tests do once for all.
-var idle = regexp.MustCompile(
-	`^(runtime\.(goroutineheader|traceback(|1|Hexdump|others|someothers)|dumpgstatus|hexdumpWords|printanycustomtype|` +
-		`parsegodebug|typelinksinit|moduledataverify1)|internal_cpu\.processOptions)$`)
-
-// The bodies that take their places: one stops the module, the other returns, which is to take the
-// return address from Go's stack, whose pointer is global 0, and to say that nothing was unwound.
+// Of protocols, of package math and of the conversions of numbers nothing is emptied but the start: which functions
+// of the runtime run can depend on a value no more than by how much memory it takes. Should a function of a protocol
+// stop a module for some values, then whoever serves doona-full.wasm would learn something of the value.
 var (
-	trap = []byte{0, 0x00, opEnd} // no locals, unreachable
-	back = []byte{0, opGlobalGet, 0, opConst, 8, opAdd, opGlobalSet, 0, opConst, 0, opEnd}
+	starts = regexp.MustCompile(`[^_]\.init(\.\d+)?$|^runtime\.(rt0_go|schedinit|__mheap_\.init)$|` +
+		`^(internal_cpu|runtime_debug)\.`)
+	last = regexp.MustCompile(`^runtime\.(gopanic|goPanic\w+|panic\w+|throw|fatal\w*|sigpanic|newstack|morestack\w*|` +
+		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent)$`)
+	absent = regexp.MustCompile(`^runtime\.(gc\w+|\w*[wW]b[A-Z]\w*|__wbBuf_.*|\w*wb|bulkBarrier\w*|typePointers.*|` +
+		`go\w+|schedule|mcall|ready\w*|wakep|stop\w+|start\w+|newproc\w*|deductAssistCredit|__gcControllerState_.*|` +
+		`.*[pP]rof.*|stkbucket|callers|__unwinder_.*|findfunc|pcvalue|.*[cC]leanup.*|.*[sS]pecial.*|` +
+		`.*[tT]imer.*|.*[tT]race.*|.*[dD]ebug.*|print\w+|g?write\w*|dump\w+|.*sweep.*|.*reclaim.*|.*[sS]cavengeOne.*)$`)
+	// runtimes are the functions of the runtime. Its maps stay whole.
+	runtimes = regexp.MustCompile(`^(runtime|internal_runtime_\w+|internal_abi|type_)\.`)
+	kept     = regexp.MustCompile(`^runtime\.typed\w+$|^internal_runtime_maps\.|github\.com`)
 )
 
-const (
-	opGlobalGet = 0x23
-	opGlobalSet = 0x24
-	opAdd       = 0x6a
-)
+// trap is the body that stops a module.
+var trap = []byte{0, opUnreachable, opEnd} // no locals
 
-// empty empties the functions in a code section that never run or have nothing to do. It returns which never run.
-func empty(code []byte, f functions) (out []byte, gone []bool, err error) {
-	bodies, err := f.bodies(code)
-	out = binary.AppendUvarint(nil, uint64(len(bodies)))
-	gone = make([]bool, len(bodies))
-	for i, b := range bodies {
-		if idle.MatchString(b.name) {
-			b.code = back
-		} else if gone[i] = f.emptied(b.name); gone[i] {
-			b.code = trap
-		}
-		out = append(binary.AppendUvarint(out, uint64(len(b.code))), b.code...)
+const opUnreachable = 0x00
+
+// empty empties the functions in a code section that never run. ran are the names in ran.txt; nil keeps what the
+// runtime may run.
+func empty(code []byte, f functions, ran map[string]bool) ([]byte, error) {
+	all, err := f.bodies(code)
+	if err != nil {
+		return nil, err
 	}
-	return out, gone, err
-}
-
-// functions is what a module says about its functions.
-type functions struct {
-	imports int            // Functions of the host, whose numbers come first.
-	names   map[int]string // By number.
-	known   bool           // Whether they are of the toolchain that ran.txt and idle are of.
-	ran     map[string]bool
-}
-
-func readFunctions(sections []section) (f functions, err error) {
-	for _, s := range sections {
-		r := &segments{rest: s.body}
-		switch {
-		case s.id == sectionImport:
-			f.imports, err = countImports(r)
-		case s.id != sectionCustom:
-		case string(r.bytes(r.unsigned())) == "name":
-			f.names, err = functionNames(r)
-		default: // among them "producers"
-			f.known = f.known || bytes.Contains(s.body, []byte(toolchain))
+	stay, err := f.staying(all, ran)
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range all {
+		if gone := ran != nil && !stay[i]; gone || ends(b.name) {
+			all[i].code = trap
 		}
+	}
+	return writeBodies(all), nil
+}
+
+// ends tells whether a function is of the start or of the end.
+func ends(name string) bool { return starts.MatchString(name) || last.MatchString(name) }
+
+// staying returns which functions stay: all that are not the runtime's, those that ran, and what these call, closures
+// among them.
+func (f functions) staying(all []body, ran map[string]bool) (stay []bool, err error) {
+	stay = make([]bool, len(all))
+	closures, next := closures(all), []int(nil)
+	keep := func(i int) {
+		if !stay[i] && !ends(all[i].name) {
+			stay[i], next = true, append(next, i)
+		}
+	}
+	for i, b := range all {
+		if !runtimes.MatchString(b.name) || kept.MatchString(b.name) || ran[b.name] {
+			keep(i)
+		}
+	}
+	for len(next) > 0 {
+		i := next[0]
+		next = next[1:]
+		for _, closure := range closures[all[i].name] {
+			keep(closure)
+		}
+		numbers, err := calls(all[i].code)
 		if err != nil {
-			return f, err
+			return nil, err
 		}
-	}
-	return f, nil
-}
-
-// body is a function in a code section.
-type body struct {
-	name string
-	code []byte
-}
-
-func (f functions) bodies(code []byte) (all []body, err error) {
-	r := &segments{rest: code}
-	for i := range r.unsigned() {
-		all = append(all, body{f.names[f.imports+i], r.bytes(r.unsigned())})
-		if r.bad {
-			return nil, ErrLayout
-		}
-	}
-	return all, nil
-}
-
-// toolchain is the one that ran.txt and idle are of; another's stays whole.
-const toolchain = "go1.26"
-
-// functionNames reads a name section: the functions' names by number.
-func functionNames(r *segments) (names map[int]string, err error) {
-	names = map[int]string{}
-	for len(r.rest) > 0 && !r.bad {
-		kind, size := r.unsigned(), r.unsigned()
-		part := &segments{rest: r.bytes(size)}
-		if kind != partFunctions {
-			continue
-		}
-		for range part.unsigned() {
-			number := part.unsigned()
-			names[number] = string(part.bytes(part.unsigned()))
-			if part.bad {
+		for _, number := range numbers {
+			if called := number - f.imports; called >= len(all) {
 				return nil, ErrLayout
+			} else if called >= 0 && !absent.MatchString(all[called].name) {
+				keep(called)
 			}
 		}
 	}
-	if r.bad {
-		return nil, ErrLayout
-	}
-	return names, nil
+	return stay, nil
 }
 
-// partFunctions is the part of the name section that names functions.
-const partFunctions = 1
-
-// countImports reads an import section, of functions only.
-func countImports(r *segments) (int, error) {
-	count := r.unsigned()
-	for range count {
-		r.bytes(r.unsigned())
-		r.bytes(r.unsigned())
-		kind := r.unsigned()
-		r.unsigned() // type
-		if r.bad || kind != 0 {
-			return 0, ErrLayout
+// closures returns the closures in a function by its name: they are called by address.
+func closures(all []body) map[string][]int {
+	in := map[string][]int{}
+	for i, b := range all {
+		if at := closure.FindStringIndex(b.name); at != nil {
+			in[b.name[:at[0]]] = append(in[b.name[:at[0]]], i)
 		}
 	}
-	return count, nil
+	return in
 }
+
+var closure = regexp.MustCompile(`\.func\d+$|\.\d+$`)

@@ -2,15 +2,18 @@ package wasm
 
 import "context"
 
-// Link compiles a main package as modules are before Strip, with the names of their functions.
+// Link compiles a main package as doona-full.wasm is before Strip, with the names of its functions.
 func Link(ctx context.Context, main, file string) error {
-	return link(ctx, main, file, Environment(), flags())
+	return link(ctx, main, file, Environment(), flags(""))
 }
 
-// Runtimes matches the names of functions that Strip empties if they are not in ran.txt.
-var Runtimes = runtimes
-
-// BuildOver compiles and strips doona.wasm with some files replaced, as -overlay of the go command has it.
-func BuildOver(ctx context.Context, overlay, file string) error {
-	return compile(ctx, Browser.Package(), file, Environment(), append(flags(), "-overlay="+overlay), Ran())
+// LinkFrozen compiles a main package as doona.wasm is, with all that may run and the names of its functions.
+func LinkFrozen(ctx context.Context, main, file string) error {
+	if err := link(ctx, main, file, Environment(), flags(collectsNothing)); err != nil {
+		return err
+	}
+	return replace(file, func(module []byte) ([]byte, error) { return Freeze(ctx, module, nil) })
 }
+
+// Traced tells whether a function is one that is emptied if it is not in ran.txt.
+func Traced(name string) bool { return runtimes.MatchString(name) && !last.MatchString(name) }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -25,16 +26,42 @@ import (
 // instance is a running module, driven as docs/wasm.md says.
 type instance struct {
 	t      *testing.T
+	code   wazero.CompiledModule
+	config wazero.ModuleConfig
 	module api.Module
+	opened [][]byte // Tasks, by handle.
+	enough uint32   // The memory from which on it is restarted.
 }
 
 func start(t *testing.T, module wasm.Module) *instance {
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").
-		WithRandSource(source())
-	m, err := engine.InstantiateModule(context.Background(), compiled[module], config)
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close(context.Background()) })
-	return &instance{t, m}
+	return startWith(t, module, wazero.NewModuleConfig().WithRandSource(source()))
+}
+
+func startWith(t *testing.T, module wasm.Module, config wazero.ModuleConfig) *instance {
+	i := &instance{t: t, code: compiled[module], config: config.WithName("").WithStartFunctions("_initialize")}
+	i.restart()
+	t.Cleanup(func() { i.module.Close(context.Background()) })
+	return i
+}
+
+// restart starts a fresh instance and opens the same tasks in it.
+func (i *instance) restart() {
+	if i.module != nil {
+		require.NoError(i.t, i.module.Close(context.Background()))
+	}
+	var err error
+	i.module, err = engine.InstantiateModule(context.Background(), i.code, i.config)
+	require.NoError(i.t, err)
+	opened := i.opened
+	i.opened, i.enough = nil, math.MaxUint32
+	for handle, canonical := range opened {
+		got, result := i.call("open", canonical)
+		require.EqualValues(i.t, handle, got, "%s", result)
+	}
+	i.enough = i.module.Memory().Size() + wasm.MostGrowth
+	if *rewriteRan { // What a larger memory takes is wanted, too.
+		i.enough += 7 * wasm.MostGrowth
+	}
 }
 
 func source() io.Reader { return randomizer.NewSource() }
@@ -48,11 +75,17 @@ func (i *instance) export(name string, args ...uint64) uint64 {
 // call writes an argument, calls an export, which reads all of it, and returns its value and
 // result.
 func (i *instance) call(name string, argument []byte, args ...uint64) (int32, []byte) {
+	if i.module.Memory().Size() > i.enough {
+		i.restart()
+	}
 	address := i.export("input", uint64(len(argument)))
 	require.True(i.t, i.module.Memory().Write(uint32(address), argument))
 	status := int32(i.export(name, args...))
 	result, ok := i.module.Memory().Read(uint32(i.export("result")), uint32(i.export("result_size")))
 	require.True(i.t, ok)
+	if name == "open" && status >= 0 {
+		i.opened = append(i.opened, argument)
+	}
 	return status, bytes.Clone(result)
 }
 
@@ -214,32 +247,37 @@ func (i *instance) occurrences(p []byte) (found int) {
 	return found
 }
 
-// TestNoRandomBytes checks that a module without entropy stops instead of sending plain values.
+// TestNoRandomBytes checks that a module without entropy stops instead of sending plain values, or bytes that it drew
+// where it was built.
 func TestNoRandomBytes(t *testing.T) {
-	ctx := context.Background()
-	source := &failing{Source: randomizer.NewSource()}
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithRandSource(source)
-	m, err := engine.InstantiateModule(ctx, compiled[wasm.Browser], config)
-	require.NoError(t, err)
-	defer m.Close(ctx)
-	module := &instance{t, m}
+	module := startWith(t, wasm.Browser, wazero.NewModuleConfig().WithRandSource(failing{}))
 	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
-	source.failed = true
 	module.export("input", 8)
-	_, err = m.ExportedFunction("randomize").Call(ctx, handle)
+	_, err := module.module.ExportedFunction("randomize").Call(context.Background(), handle)
 	require.Error(t, err)
 }
 
-type failing struct {
-	*randomizer.Source
-	failed bool
-}
+type failing struct{}
 
-func (f *failing) Read(p []byte) (int, error) {
-	if f.failed {
-		return 0, errors.New("no entropy")
+func (failing) Read([]byte) (int, error) { return 0, errors.New("no entropy") }
+
+// TestDrawsAreTheHosts: instances on the same bytes report the same, and on others something else. So nothing that was
+// drawn when the module was built is in a report.
+func TestDrawsAreTheHosts(t *testing.T) {
+	f := signed(t, fixture.Draft(task.Histogram, 1000))
+	reports := func(seed byte) (all []byte) {
+		config := wazero.NewModuleConfig().WithRandSource(rand.NewChaCha8([32]byte{seed}))
+		module := startWith(t, wasm.Browser, config)
+		handle := module.open(f.Task)
+		for range 1000 {
+			status, slots := module.call("randomize", value(1), handle)
+			require.Zero(t, status)
+			all = append(all, slots...)
+		}
+		return all
 	}
-	return f.Source.Read(p)
+	require.Equal(t, reports(1), reports(1))
+	require.NotEqual(t, reports(1), reports(2))
 }
 
 // TestSubmission opens what doona-full.wasm seals, under every KEM and one to three relays.

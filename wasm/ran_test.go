@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ func traced(ctx context.Context) context.Context {
 	return experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(
 		func(f api.FunctionDefinition) experimental.FunctionListener {
 			name, noted := f.Name(), false
-			if !wasm.Runtimes.MatchString(name) {
+			if !wasm.Traced(name) {
 				return nil
 			}
 			return experimental.FunctionListenerFunc(func(context.Context, api.Module, api.FunctionDefinition,
@@ -70,44 +69,8 @@ func writeRan() error {
 	for _, name := range strings.Fields(string(old)) {
 		trace.names[name] = true
 	}
-	called, err := compilerCalls()
-	if err != nil {
-		return err
-	}
-	for _, name := range called {
-		trace.names[name] = true
-	}
 	names := slices.Sorted(maps.Keys(trace.names))
 	return os.WriteFile("ran.txt", []byte(strings.Join(names, "\n")+"\n"), 0o644)
-}
-
-// compilerCalls returns the functions of the runtime to which the compiler turns statements of any package, whatever
-// a test runs: those declared in cmd/compile/internal/typecheck/_builtin/runtime.go.
-func compilerCalls() (names []string, err error) {
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(strings.TrimSpace(string(root)), "src/cmd/compile/internal/typecheck/_builtin/runtime.go")
-	source, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	for _, declared := range regexp.MustCompile(`(?m)^func (\w+)\(`).FindAllSubmatch(source, -1) {
-		names = append(names, "runtime."+string(declared[1]))
-	}
-	return names, nil
-}
-
-// TestCompilerCallsStay: what the compiler may call of any package is never emptied.
-func TestCompilerCallsStay(t *testing.T) {
-	called, err := compilerCalls()
-	require.NoError(t, err)
-	require.Greater(t, len(called), 100)
-	ran := wasm.Ran()
-	for _, name := range called {
-		require.True(t, ran[name], "%s: go test ./wasm -ran", name)
-	}
 }
 
 // TestDamagedTasks: doona.wasm refuses damaged tasks by an error, and stops at none of them.
@@ -139,8 +102,8 @@ func TestDamagedTasks(t *testing.T) {
 	require.Positive(t, accepted)
 }
 
-// TestSoak: one instance opens every task of the vectors again and again and randomizes for all in turn, while
-// memory is collected and the clock stands, runs and leaps; no function that it needs was emptied.
+// TestSoak: every task of the vectors is opened again and again and randomizes in turn, while memory fills and the
+// clock stands, runs and leaps; no function that this needs was emptied.
 func TestSoak(t *testing.T) {
 	reports := 20_000
 	if os.Getenv("DOONA_FULL") != "" {
@@ -172,12 +135,9 @@ var leaps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, time.Mil
 func startClock(t *testing.T) (*instance, *time.Duration) {
 	now := new(time.Duration)
 	*now = time.Second // the runtime refuses a clock at 0
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithRandSource(source()).
+	config := wazero.NewModuleConfig().WithRandSource(source()).
 		WithNanotime(func() int64 { return int64(*now) }, sys.ClockResolution(1000))
-	m, err := engine.InstantiateModule(context.Background(), compiled[wasm.Browser], config)
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close(context.Background()) })
-	return &instance{t, m}, now
+	return startWith(t, wasm.Browser, config), now
 }
 
 type soakTask struct {

@@ -25,7 +25,7 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, Browser.File())
-	if err := link(ctx, Browser.Package(), file, Environment(), flags()); err != nil {
+	if err := link(ctx, Browser.Package(), file, Environment(), flags(collectsNothing)); err != nil {
 		return nil, err
 	}
 	module, err := os.ReadFile(file)
@@ -40,10 +40,9 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.ran = Ran()
 	sizes := map[string]int{}
 	for _, s := range slices.DeleteFunc(sections, func(s section) bool { return s.id != sectionCode }) {
-		code, _, err := empty(s.body, f)
+		code, err := empty(s.body, f, Ran())
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -14,15 +13,36 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// TestStripped checks that Build stripped the modules under test: all other tests here run what
-// users run. It fails under a toolchain whose layout Strip does not know.
-func TestStripped(t *testing.T) {
+// TestFrozen checks that Build froze doona.wasm: all other tests here run what users run. It fails under a toolchain
+// whose layout Freeze does not know.
+func TestFrozen(t *testing.T) {
 	module := built(t, wasm.Browser)
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
 	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
-	require.Greater(t, bytes.Count(module, trap), 120, "functions that never run")
-	require.Greater(t, bytes.Count(module, back), 10, "functions that have nothing to do")
-	again, err := wasm.Strip(module, wasm.Ran())
+	require.Greater(t, bytes.Count(module, trap), 1000, "functions that never run")
+	require.Less(t, len(module), 1_500_000)
+	require.Equal(t, module, built(t, wasm.Browser), "the same source gives the same bytes")
+	_, err := wasm.Freeze(t.Context(), module, wasm.Ran())
+	require.ErrorIs(t, err, wasm.ErrLayout, "it has no names any more")
+}
+
+// TestNothingCollects: in a module without write barriers no collection may begin, no stack may move, and no panic may
+// look for what to recover.
+func TestNothingCollects(t *testing.T) {
+	ran := wasm.Ran()
+	require.Greater(t, len(ran), 100)
+	for _, name := range []string{"gcStart", "gcBgMarkWorker", "gcDrain", "bgsweep", "bgscavenge", "newstack", "copystack",
+		"findfunc", "pcvalue", "schedule", "newproc1"} {
+		require.False(t, ran["runtime."+name], name)
+	}
+}
+
+// TestStripped checks that Build stripped doona-full.wasm.
+func TestStripped(t *testing.T) {
+	module := built(t, wasm.Full)
+	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
+	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
+	again, err := wasm.Strip(module)
 	require.NoError(t, err)
 	require.Equal(t, module, again, "stripping twice")
 }
@@ -55,50 +75,44 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// The bodies of emptied functions, after their lengths.
-var (
-	trap = []byte("\x03\x00\x00\x0b")
-	back = []byte("\x0b\x00\x23\x00\x41\x08\x6a\x24\x00\x41\x00\x0b")
-)
+// trap is the body of an emptied function, after its length.
+var trap = []byte("\x03\x00\x00\x0b")
 
-// TestStripKeepsFunctionsOfOtherToolchains checks that nothing is emptied that was never looked at.
-func TestStripKeepsFunctionsOfOtherToolchains(t *testing.T) {
-	dir := t.TempDir()
-	source, file := filepath.Join(dir, "main.go"), filepath.Join(dir, "empty.wasm")
-	require.NoError(t, os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600))
-	build := exec.Command("go", "build", "-buildmode=c-shared", "-ldflags=-w", "-o", file, source)
-	build.Env = wasm.Environment()
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+// TestFreezeRefuses: what was not looked at is not frozen, and damage at many places is an error or gives a module, and
+// never a panic.
+func TestFreezeRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "linked.wasm")
+	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
 	module, err := os.ReadFile(file)
 	require.NoError(t, err)
-	ours, err := wasm.Strip(module, wasm.Ran())
-	require.NoError(t, err)
-	others, err := wasm.Strip(bytes.ReplaceAll(module, []byte("go1.26"), []byte("go1.99")), wasm.Ran())
-	require.NoError(t, err)
-	require.Greater(t, bytes.Count(ours, trap), 100)
-	require.Less(t, bytes.Count(others, trap), 10, "bytes that look like it")
-	require.Less(t, len(ours)+100_000, len(others))
+	refused := func(bad []byte) {
+		_, err := wasm.Freeze(t.Context(), bad, wasm.Ran())
+		require.ErrorIs(t, err, wasm.ErrLayout)
+	}
+	refused(bytes.ReplaceAll(module, []byte("go1.26"), []byte("go1.99")))
+	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
+		refused(bad)
+	}
 }
 
 // TestStripRefusesDamage cuts and changes a module at many places: Strip returns an error or a
 // module, and never panics.
 func TestStripRefusesDamage(t *testing.T) {
-	module := built(t, wasm.Browser)
+	module := built(t, wasm.Full)
 	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
-		_, err := wasm.Strip(bad, wasm.Ran())
+		_, err := wasm.Strip(bad)
 		require.ErrorIs(t, err, wasm.ErrLayout)
 	}
 	at := bytes.Index(module, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
 	require.Positive(t, at, "the table's header")
-	for i := range 100 {
+	for i := range 25 {
 		bad := bytes.Clone(module)
-		bad[at+8+i] ^= 0xff
-		require.NotPanics(t, func() { wasm.Strip(bad, nil) }, "byte %d of the header", 8+i, wasm.Ran())
+		bad[at+8+3*i] ^= 0xff
+		require.NotPanics(t, func() { wasm.Strip(bad) }, "byte %d of the header", 8+3*i)
 	}
 }
 
-// TestTrapSaysWhy checks that a stripped module that stops still tells the reason, if nothing was emptied.
+// TestTrapSaysWhy checks that a stripped module that stops still tells the reason.
 func TestTrapSaysWhy(t *testing.T) {
 	ctx := context.Background()
 	var stderr bytes.Buffer
@@ -114,7 +128,7 @@ func main() {}
 	require.NoError(t, wasm.Link(ctx, source, file))
 	linked, err := os.ReadFile(file)
 	require.NoError(t, err)
-	code, err := wasm.Strip(linked, nil)
+	code, err := wasm.Strip(linked)
 	require.NoError(t, err)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithStderr(&stderr)
 	m, err := engine.InstantiateWithConfig(ctx, code, config)

@@ -1,7 +1,6 @@
 package wasm_test
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -37,14 +36,9 @@ func (v *vectorBytes) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// startWith starts doona.wasm on a vector's bytes.
-func startWith(t *testing.T, given []byte) *instance {
-	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithRandSource(
-		&vectorBytes{given})
-	m, err := engine.InstantiateModule(context.Background(), compiled[wasm.Browser], config)
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close(context.Background()) })
-	return &instance{t, m}
+// startOn starts doona.wasm on a vector's bytes.
+func startOn(t *testing.T, given []byte) *instance {
+	return startWith(t, wasm.Browser, wazero.NewModuleConfig().WithRandSource(&vectorBytes{given}))
 }
 
 func unhex(t *testing.T, text string) []byte {
@@ -101,7 +95,7 @@ func TestVectors(t *testing.T) {
 		readVectors(t, path, &vectors)
 		for _, v := range vectors {
 			t.Run(name+"/"+v.Name, func(t *testing.T) {
-				module, canonical := startWith(t, unhex(t, v.Bytes)), unhex(t, v.Task)
+				module, canonical := startOn(t, unhex(t, v.Bytes)), unhex(t, v.Task)
 				parsed, err := task.Parse(canonical)
 				require.NoError(t, err)
 				handle, result := module.call("open", canonical)

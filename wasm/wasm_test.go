@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		for _, module := range []wasm.Module{wasm.Browser, wasm.Full} {
 			file := filepath.Join(dir, module.File())
 			if *rewriteRan && module == wasm.Browser {
-				must(wasm.Link(ctx, module.Package(), file))
+				must(wasm.LinkFrozen(ctx, module.Package(), file))
 				ctx = traced(ctx)
 			} else {
 				must(wasm.Build(ctx, module, file))

@@ -26,7 +26,7 @@ func BuildWorker(ctx context.Context, main, dir string) error {
 	}
 	env := append(os.Environ(), "GOOS=js", "GOARCH=wasm", "GOFLAGS=", "CGO_ENABLED=0")
 	flags := []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w"}
-	return compile(ctx, main, filepath.Join(dir, "app.wasm"), env, flags, nil)
+	return compile(ctx, main, filepath.Join(dir, "app.wasm"), env, flags)
 }
 
 // BuildEdge makes the folder of Doona's own edge worker (docs/edge.md), ready for wrangler.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/fixture"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wasm"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -44,6 +45,7 @@ type browser struct {
 	module api.Module
 	task   *task.Task
 	handle uint64
+	enough uint32 // The memory, in bytes, from which on another takes its place.
 }
 
 // signed returns a draft with parties, as browsers take it.
@@ -69,6 +71,9 @@ func (b *Browsers) Client(ctx context.Context, t *task.Task, at int) (Client, er
 	return func(_ *randomizer.Source, value []float64) ([][]task.Message, error) {
 		one := <-free
 		defer func() { free <- one }()
+		if err := one.restart(ctx, b); err != nil {
+			return nil, err
+		}
 		return one.report(ctx, value)
 	}, nil
 }
@@ -85,8 +90,22 @@ func (b *Browsers) start(ctx context.Context, t *task.Task) (*browser, error) {
 	if err == nil && status < 0 {
 		err = fmt.Errorf("doona.wasm refused the task: %q", result)
 	}
-	one.handle = uint64(status)
+	one.handle, one.enough = uint64(status), module.Memory().Size()+wasm.MostGrowth
 	return one, err
+}
+
+// restart puts another instance in the place of one that has had enough memory.
+func (b *browser) restart(ctx context.Context, from *Browsers) error {
+	if b.module.Memory().Size() <= b.enough {
+		return nil
+	}
+	fresh, err := from.start(ctx, b.task)
+	if err != nil {
+		return err
+	}
+	err = b.module.Close(ctx)
+	*b = *fresh
+	return err
 }
 
 // call writes an argument, calls an export, and returns its status and result (docs/wasm.md).

@@ -43,24 +43,33 @@ export function forget(lanes: Lanes): void {
   for (const slots of lanes) slots.forEach((slot) => slot.fill(0));
 }
 
-/** One instance; a page needs one for all its tasks. */
-export class Module {
-  readonly #exports: Exports;
-  #stopped: ModuleStopped | undefined;
+/**
+ * doona.wasm never collects garbage: when its memory has grown by so many bytes, another instance takes its place. A
+ * report takes some kilobytes, so that no page gets there in a visit.
+ */
+export const mostGrowth = 64 * 2 ** 20;
 
-  private constructor(exports: Exports) {
+/** A running module; a page needs one for all its tasks. */
+export class Module {
+  readonly #compiled: WebAssembly.Module;
+  #exports: Exports;
+  /** The memory, in bytes, from which on the instance is replaced. */
+  #enough: number;
+  #stopped: ModuleStopped | undefined;
+  /** What was opened, by handle. */
+  readonly #opened: { readonly by: 'open' | 'open_bundle'; readonly argument: Bytes }[] = [];
+
+  private constructor(compiled: WebAssembly.Module, exports: Exports) {
+    this.#compiled = compiled;
     this.#exports = exports;
+    this.#enough = this.#size() + mostGrowth;
   }
 
   /** @throws ModuleStopped */
   static async start(compiled: WebAssembly.Module): Promise<Module> {
     const host = wasi();
     try {
-      const instance = await WebAssembly.instantiate(compiled, { wasi_snapshot_preview1: host.imports });
-      const exports = instance.exports as unknown as Exports;
-      host.attach(exports.memory);
-      exports._initialize();
-      return new Module(exports);
+      return new Module(compiled, initialize(host, await WebAssembly.instantiate(compiled, importsOf(host))));
     } catch (cause) {
       throw new ModuleStopped(`couldn't start the module: ${(cause as Error).message}`, { cause });
     }
@@ -73,18 +82,12 @@ export class Module {
 
   /** Opens a canonical task and checks its claim. @throws ModuleError */
   open(canonical: Bytes): number {
-    return this.#run((exports) => {
-      this.#write(canonical);
-      return this.#check(exports.open());
-    });
+    return this.#run(() => this.#open('open', canonical));
   }
 
   /** Opens a bundle: all of connect's checks. doona-full.wasm only. @throws ModuleError */
   openBundle(owner: Bytes, id: Bytes, bundle: Bytes): number {
-    return this.#run((exports) => {
-      this.#write(concat(owner, id, bundle));
-      return this.#check(exports.open_bundle());
-    });
+    return this.#run(() => this.#open('open_bundle', concat(owner, id, bundle)));
   }
 
   /** The ε₀ of one client's messages; Infinity where the protocol has none. */
@@ -125,6 +128,7 @@ export class Module {
   #run<T>(work: (exports: Exports) => T): T {
     this.alive();
     try {
+      if (this.#size() > this.#enough) this.#restart();
       return work(this.#exports);
     } catch (cause) {
       if (cause instanceof ModuleError) throw cause;
@@ -132,6 +136,25 @@ export class Module {
       this.#stopped = new ModuleStopped(`the module stopped: ${(cause as Error).message}`, { cause });
       throw this.#stopped;
     }
+  }
+
+  /** Starts a fresh instance, in which the same tasks have the same handles. */
+  #restart(): void {
+    const host = wasi();
+    this.#exports = initialize(host, new WebAssembly.Instance(this.#compiled, importsOf(host)));
+    for (const { by, argument } of this.#opened.splice(0)) this.#open(by, argument);
+    this.#enough = this.#size() + mostGrowth;
+  }
+
+  #size(): number {
+    return this.#exports.memory.buffer.byteLength;
+  }
+
+  #open(by: 'open' | 'open_bundle', argument: Bytes): number {
+    this.#write(argument);
+    const handle = this.#check(this.#exports[by]());
+    this.#opened.push({ by, argument });
+    return handle;
   }
 
   #write(bytes: Uint8Array): void {
@@ -157,6 +180,17 @@ export class Module {
     if (want === undefined) throw new ModuleError(undefined, first ?? '');
     throw new ModuleError(first, `invalid ${first} ${got}: want ${want}`);
   }
+}
+
+type Host = ReturnType<typeof wasi>;
+
+const importsOf = (host: Host): WebAssembly.Imports => ({ wasi_snapshot_preview1: host.imports });
+
+function initialize(host: Host, instance: WebAssembly.Instance): Exports {
+  const exports = instance.exports as unknown as Exports;
+  host.attach(exports.memory);
+  exports._initialize();
+  return exports;
 }
 
 function readLanes(result: Bytes, slotSize: number): Lanes {

@@ -12,7 +12,7 @@ import { parseBundle } from './bundle.js';
 import type { Bytes } from './bytes.js';
 import { type Engine, localEngine } from './engine.js';
 import { DoonaError } from './errors.js';
-import { Module } from './module.js';
+import { Module, mostGrowth } from './module.js';
 import { OpenTask } from './open-task.js';
 import { sha256 } from './signature.js';
 import { parseTask } from './task.js';
@@ -158,5 +158,31 @@ test('one instance reports for every protocol, again and again, and never stops'
     const { canonical, values, size } = tasks[j]!;
     if (i % 2003 === 0) handles[j] = module.open(canonical);
     module.randomize(handles[j]!, Float64Array.from(values[i % values.length]!), size);
+  }
+});
+
+test('an instance whose memory has grown is replaced, and tasks keep their handles', async () => {
+  const instances: WebAssembly.Memory[] = [];
+  const Instance = WebAssembly.Instance;
+  WebAssembly.Instance = class extends Instance {
+    constructor(...given: ConstructorParameters<typeof Instance>) {
+      super(...given);
+      instances.push(this.exports['memory'] as WebAssembly.Memory);
+    }
+  };
+  try {
+    const tasks = soakTasks();
+    const module = await Module.start(browser);
+    const handles = tasks.map(({ canonical }) => module.open(canonical));
+    const { values, size } = tasks.reduce((a, b) => (a.values[0]!.length > b.values[0]!.length ? a : b));
+    const j = tasks.findIndex((task) => task.values === values);
+    for (let i = 0; instances.length < 3; i++) {
+      assert.ok(i < 100_000, 'memory grows');
+      module.randomize(handles[j]!, Float64Array.from(values[i % values.length]!), size);
+    }
+    for (const memory of instances.slice(0, -1)) assert.ok(memory.buffer.byteLength < 2 * mostGrowth);
+    tasks.forEach(({ values, size }, i) => module.randomize(handles[i]!, Float64Array.from(values[0]!), size));
+  } finally {
+    WebAssembly.Instance = Instance;
   }
 });

@@ -1,0 +1,233 @@
+package wasm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// Freeze returns a module as it stands after its start: memory and variables are what the start left, and its
+// _initialize does nothing. So the download has none of the runtime's start, and no page waits for it.
+//
+// The garbage collector is off in it and never starts. Its parts are most of the runtime, and with them go the maps
+// of pointers and the barriers around every write of one. Memory only grows: a host starts another instance now and
+// then (docs/wasm.md).
+//
+// The start runs here with GOGC=off, a clock that stands, and zeros for random bytes, so that the same source gives
+// the same bytes. What the runtime draws at its start are the seeds of its maps. A randomizer draws when it is asked
+// for a report, and then from the host.
+//
+// What never runs then is emptied (empty.go), and the tables that only a collector, a growing stack and a panic read
+// are cleared. ran are the functions of the runtime that stay ([Ran]); nil keeps those that may run, and names.
+//
+// The error is [ErrLayout] where the module is not laid out as this toolchain does it. One that was compiled without
+// barriers must not be used then.
+func Freeze(ctx context.Context, module []byte, ran map[string]bool) ([]byte, error) {
+	sections, err := readSections(module)
+	if err != nil {
+		return nil, err
+	}
+	f, err := readFunctions(sections)
+	if err != nil {
+		return nil, err
+	}
+	if !f.known {
+		return nil, ErrLayout
+	}
+	if sections, err = started(ctx, sections); err != nil {
+		return nil, err
+	}
+	var out []section
+	for _, s := range sections {
+		switch s.id {
+		case sectionCustom:
+			if ran != nil {
+				continue
+			}
+		case sectionCode:
+			s.body, err = empty(s.body, f, ran)
+		case sectionData:
+			s.body, err = clearTables(s.body)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return writeSections(out), nil
+}
+
+// started returns a module with the memory and the variables that its start leaves.
+func started(ctx context.Context, sections []section) ([]section, error) {
+	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+	defer runtime.Close(ctx)
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
+		return nil, fmt.Errorf("couldn't make a host: %w", err)
+	}
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions(start).WithEnv("GOGC", "off").
+		WithRandSource(zeroes{}).WithNanotime(func() int64 { return 1 }, sys.ClockResolution(1))
+	instance, err := runtime.InstantiateWithConfig(ctx, writeSections(exportGlobals(sections)), config)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't start the module: %w", err)
+	}
+	memory, ok := instance.Memory().Read(0, instance.Memory().Size())
+	if !ok {
+		return nil, ErrLayout
+	}
+	out := slices.Clone(sections)
+	for i, s := range sections {
+		switch s.id {
+		case sectionMemory:
+			out[i].body = binary.AppendUvarint([]byte{1, 0}, uint64(len(memory)/pageSize)) // one, without a limit
+		case sectionGlobal:
+			out[i].body, err = globalsOf(instance, s.body)
+		case sectionCode:
+			out[i].body, err = withoutStart(sections, s.body)
+		case sectionData:
+			out[i].body = writeSegments(memory)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+const (
+	start    = "_initialize"
+	pageSize = 65536
+)
+
+// zeroes are the random bytes of the start.
+type zeroes struct{}
+
+// Read is that of [io.Reader].
+func (zeroes) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// exportGlobals adds exports of the globals, so that their values can be read.
+func exportGlobals(sections []section) []section {
+	out, globals := slices.Clone(sections), 0
+	for i, s := range out {
+		r := &segments{rest: s.body}
+		switch s.id {
+		case sectionGlobal:
+			globals = r.unsigned()
+		case sectionExport:
+			body := binary.AppendUvarint(nil, uint64(r.unsigned()+globals))
+			body = append(body, r.rest...)
+			for g := range globals {
+				name := exportOf(g)
+				body = append(append(append(body, byte(len(name))), name...), kindGlobal, byte(g))
+			}
+			out[i].body = body
+		}
+	}
+	return out
+}
+
+func exportOf(global int) string { return fmt.Sprintf("global %d", global) }
+
+const kindGlobal = 3
+
+// globalsOf returns a section of globals with the values that they have in an instance.
+func globalsOf(instance api.Module, section []byte) ([]byte, error) {
+	r := &segments{rest: section}
+	count := r.unsigned()
+	out := binary.AppendUvarint(nil, uint64(count))
+	for g := range count {
+		kind, mutable := r.unsigned(), r.unsigned()
+		op := r.unsigned()
+		r.integer()
+		if end := r.unsigned(); r.bad || end != opEnd || (op != opConst && op != opConst64) {
+			return nil, ErrLayout
+		}
+		value := int(instance.ExportedGlobal(exportOf(g)).Get())
+		if op == opConst {
+			value = int(int32(value))
+		}
+		out = append(appendSigned(append(out, byte(kind), byte(mutable), byte(op)), value), opEnd)
+	}
+	return out, nil
+}
+
+const opConst64 = 0x42
+
+// withoutStart returns a code section in which the start does nothing.
+func withoutStart(sections []section, code []byte) ([]byte, error) {
+	f, err := readFunctions(sections)
+	if err != nil {
+		return nil, err
+	}
+	all, err := f.bodies(code)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sections {
+		if s.id != sectionExport {
+			continue
+		}
+		number, err := exported(s.body, start)
+		if err != nil || number < f.imports || number >= f.imports+len(all) {
+			return nil, ErrLayout
+		}
+		all[number-f.imports].code = []byte{0, opEnd} // no locals
+	}
+	return writeBodies(all), nil
+}
+
+// exported returns the number of an exported function.
+func exported(section []byte, name string) (int, error) {
+	r := &segments{rest: section}
+	for range r.unsigned() {
+		found := string(r.bytes(r.unsigned())) == name
+		r.unsigned() // kind
+		if number := r.unsigned(); found && !r.bad {
+			return number, nil
+		}
+	}
+	return 0, ErrLayout
+}
+
+// clearTables clears the runtime's table of functions, with the maps of pointers that belong to it and the index by
+// address: they stand in a row.
+func clearTables(section []byte) ([]byte, error) {
+	memory, err := readSegments(section)
+	if err != nil {
+		return nil, err
+	}
+	at, err := findTable(memory)
+	if err != nil {
+		return nil, err
+	}
+	// What describes the module, runtime.moduledata, begins with the addresses of the table and of the names in it.
+	begin := binary.LittleEndian.AppendUint64(nil, uint64(at))
+	begin = binary.LittleEndian.AppendUint64(begin, uint64(at+8*headerWords))
+	module := bytes.Index(memory, begin)
+	if module < 0 || module+8*wordTablesEnd+8 > len(memory) {
+		return nil, ErrLayout
+	}
+	word := func(i int) int { return int(binary.LittleEndian.Uint64(memory[module+8*i:])) }
+	index, pointers, end := word(wordIndex), word(wordPointerMaps), word(wordTablesEnd)
+	if !slices.IsSorted([]int{at, pointers, index, end, len(memory)}) {
+		return nil, ErrLayout
+	}
+	clear(memory[at:end])
+	return writeSegments(memory), nil
+}
+
+// The words of runtime.moduledata that say where tables are.
+const (
+	wordIndex       = 19 // findfunctab
+	wordPointerMaps = 40 // gofunc
+	wordTablesEnd   = 41 // epclntab
+)

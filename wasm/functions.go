@@ -1,0 +1,178 @@
+package wasm
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// functions is what a module says about its functions.
+type functions struct {
+	imports int            // Functions of the host, whose numbers come first.
+	names   map[int]string // By number.
+	known   bool           // Whether they are of the toolchain that ran.txt is of.
+}
+
+func readFunctions(sections []section) (f functions, err error) {
+	for _, s := range sections {
+		r := &segments{rest: s.body}
+		switch {
+		case s.id == sectionImport:
+			f.imports, err = countImports(r)
+		case s.id != sectionCustom:
+		case string(r.bytes(r.unsigned())) == "name":
+			f.names, err = functionNames(r)
+		default: // among them "producers"
+			f.known = f.known || bytes.Contains(s.body, []byte(toolchain))
+		}
+		if err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// toolchain is the one that ran.txt is of.
+const toolchain = "go1.26"
+
+// body is a function in a code section: its name, its locals and its instructions.
+type body struct {
+	name string
+	code []byte
+}
+
+// bodies returns the functions in a code section, whose numbers follow those of the imports.
+func (f functions) bodies(code []byte) (all []body, err error) {
+	r := &segments{rest: code}
+	for i := range r.unsigned() {
+		all = append(all, body{f.names[f.imports+i], r.bytes(r.unsigned())})
+		if r.bad {
+			return nil, ErrLayout
+		}
+	}
+	return all, nil
+}
+
+// writeBodies returns a code section.
+func writeBodies(all []body) []byte {
+	out := binary.AppendUvarint(nil, uint64(len(all)))
+	for _, b := range all {
+		out = append(binary.AppendUvarint(out, uint64(len(b.code))), b.code...)
+	}
+	return out
+}
+
+// functionNames reads a name section: the functions' names by number.
+func functionNames(r *segments) (names map[int]string, err error) {
+	names = map[int]string{}
+	for len(r.rest) > 0 && !r.bad {
+		kind, size := r.unsigned(), r.unsigned()
+		part := &segments{rest: r.bytes(size)}
+		if kind != partFunctions {
+			continue
+		}
+		for range part.unsigned() {
+			number := part.unsigned()
+			names[number] = string(part.bytes(part.unsigned()))
+			if part.bad {
+				return nil, ErrLayout
+			}
+		}
+	}
+	if r.bad {
+		return nil, ErrLayout
+	}
+	return names, nil
+}
+
+// partFunctions is the part of the name section that names functions.
+const partFunctions = 1
+
+// countImports reads an import section, of functions only.
+func countImports(r *segments) (int, error) {
+	count := r.unsigned()
+	for range count {
+		r.bytes(r.unsigned())
+		r.bytes(r.unsigned())
+		kind := r.unsigned()
+		r.unsigned() // type
+		if r.bad || kind != 0 {
+			return 0, ErrLayout
+		}
+	}
+	return count, nil
+}
+
+// calls returns the numbers of the functions that a body calls directly. It knows the instructions of WebAssembly 2.0
+// that Go emits: no vectors, no tables.
+func calls(code []byte) (called []int, err error) {
+	r := &segments{rest: code}
+	for range r.unsigned() { // groups of locals
+		r.integer()
+		r.bytes(1)
+	}
+	for len(r.rest) > 0 && !r.bad {
+		if op := r.bytes(1)[0]; op == opCall {
+			called = append(called, r.unsigned())
+		} else if !r.skip(op) {
+			return nil, ErrLayout
+		}
+	}
+	if r.bad {
+		return nil, ErrLayout
+	}
+	return called, nil
+}
+
+const (
+	opCall  = 0x10
+	opTable = 0x0e // br_table
+	opBulk  = 0xfc // the prefix of truncations and of memory.copy and memory.fill
+	subCopy = 10
+	subFill = 11
+)
+
+// skip skips what follows an instruction, and tells whether it is known.
+func (r *segments) skip(op byte) bool {
+	switch {
+	case op == 0x11 || op >= 0x28 && op <= 0x3e: // call_indirect, loads, stores
+		r.integer()
+		r.integer()
+	case op >= 0x02 && op <= 0x04 || op == 0x3f || op == 0x40: // block, loop, if; memory.size, memory.grow
+		r.bytes(1)
+	case op == 0x0c || op == 0x0d || op >= 0x20 && op <= 0x24 || op == opConst || op == 0x42: // br, br_if, variables
+		r.integer()
+	case op == opTable:
+		for range r.unsigned() + 1 {
+			r.integer()
+		}
+	case op == 0x43: // f32.const
+		r.bytes(4)
+	case op == 0x44: // f64.const
+		r.bytes(8)
+	case op == opBulk:
+		return r.skipBulk(r.unsigned())
+	default: // the rest has nothing behind it
+		return op <= 0x01 || op == 0x05 || op == opEnd || op == 0x0f || op == 0x1a || op == 0x1b ||
+			op >= 0x45 && op <= 0xc4
+	}
+	return true
+}
+
+func (r *segments) skipBulk(sub int) bool {
+	switch sub {
+	case subCopy:
+		r.bytes(2)
+	case subFill:
+		r.bytes(1)
+	}
+	return sub < 8 || sub == subCopy || sub == subFill
+}
+
+// integer skips an integer of any length.
+func (r *segments) integer() {
+	for !r.bad {
+		if p := r.bytes(1); !r.bad && p[0] < 0x80 {
+			return
+		}
+	}
+}
