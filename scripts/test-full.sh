@@ -63,6 +63,7 @@ run_part() {
     load) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 60m -run TestLoad -v ./relay ;;
     size)
       go test -timeout 30m -run TestUniform -v ./relay/internal/spill
+      DOONA_FULL=1 go test -timeout 30m -run TestWritten -v ./relay/internal/store
       DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 180m -run TestSize -v ./relay ;;
     scale) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 120m -run TestScale -v ./bench ;;
     bench) # Fails where a committed ratio has fallen by over 10 % in three runs; BENCH_ROWS narrows it to some.

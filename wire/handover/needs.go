@@ -65,6 +65,7 @@ func quantity(x float64, unit string) string {
 // the verifier (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
 const (
 	relayMemory    = 256e6 // Whatever the size: 64 MiB of slots, reports in flight, the store. Seen: 169 MB at 10⁵.
+	knownMemory    = 25    // Of the first relay, for each client: its name, and its report's, on an SQLite store.
 	verifierMemory = 80e6  // Whatever the size: slots, chunks and the process.
 	markMemory     = 20    // Of a verifier, for each slot: its mark in the batch's replay set, and in the epoch's.
 
@@ -94,6 +95,7 @@ func Needs(t *task.Task, l Load) ([]Need, error) {
 		n := Need{Memory: relayMemory, Seconds: l.Dummies * float64(hops-hop) * perSealed}
 		if hop == 0 {
 			copies = 3
+			n.Memory += l.Clients * knownMemory
 			n.Seconds += l.Clients*perReport + l.Slots*perSlot
 		} else {
 			n.Seconds += (slots - l.Dummies) * perHop

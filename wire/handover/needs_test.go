@@ -29,7 +29,9 @@ func TestNeedsGrowWithTheBatch(t *testing.T) {
 		require.InEpsilon(t, 10*n.Seconds, ten[hop].Seconds, 1e-9)
 		require.LessOrEqual(t, n.Disk, worst.Disk)
 		require.LessOrEqual(t, n.Memory, worst.Memory)
-		if hop < 3 {
+		if hop == 0 {
+			require.EqualValues(t, 25*9e6, ten[hop].Memory-n.Memory, "the first one knows who has reported")
+		} else if hop < 3 {
 			require.Equal(t, n.Memory, ten[hop].Memory, "relays hold no batch in memory")
 		}
 	}

@@ -479,30 +479,46 @@ func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	t.Helper()
 	var file *keytree.File
 	gone := false
-	require.Eventually(t, func() bool { // a live process may be writing the next file
+	require.Eventually(t, func() bool { // a live process may be writing the next file, or erase the last keys yet
 		var err error
 		file, err = keytree.Open(name, false)
 		gone = strings.HasSuffix(name, ".new") && errors.Is(err, fs.ErrNotExist)
-		return err == nil || gone
-	}, relaytest.Patience, 10*time.Millisecond, name)
+		return gone || err == nil && w.isCut(file, last)
+	}, relaytest.Patience, 10*time.Millisecond, "%s still holds keys", name)
 	if gone {
 		return
 	}
 	now, _ := w.epochAt(time.Now())
-	for _, open := range w.Bundles {
-		for epoch := range uint64(epochCount) {
-			for kind := range byte(3) {
-				// as in relay/internal/store/vault.go
-				label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch))
-				_, err := file.Key(append(label, kind), "")
-				if epoch <= last {
-					require.ErrorIs(t, err, keytree.ErrCut, "%s still holds keys of epoch %d", name, epoch)
-				} else if epoch > now {
-					require.NoError(t, err, "%s: the keys of epoch %d are gone before their time", name, epoch)
-				}
+	for epoch := now + 1; epoch < epochCount; epoch++ {
+		for _, err := range w.keyErrors(file, epoch) {
+			require.NoError(t, err, "%s: the keys of epoch %d are gone before their time", name, epoch)
+		}
+	}
+}
+
+// isCut says whether a secret file has no keys of the epochs up to last.
+func (w *world) isCut(file *keytree.File, last uint64) bool {
+	for epoch := range last + 1 {
+		for _, err := range w.keyErrors(file, epoch) {
+			if !errors.Is(err, keytree.ErrCut) {
+				return false
 			}
 		}
 	}
+	return true
+}
+
+// keyErrors returns what asking for each of an epoch's keys comes to.
+func (w *world) keyErrors(file *keytree.File, epoch uint64) (out []error) {
+	for _, open := range w.Bundles {
+		for kind := range byte(3) {
+			// as in relay/internal/store/vault.go
+			label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch))
+			_, err := file.Key(append(label, kind), "")
+			out = append(out, err)
+		}
+	}
+	return out
 }
 
 // settled says what an epoch still waits for, "" when every relay has erased it and the verifiers

@@ -132,6 +132,7 @@ func (d *database) Probe(ctx context.Context) error {
 func (d *database) Scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }
 
 func (d *database) Close() error {
+	d.index.close()
 	err := d.write.Close()
 	if d.read != d.write {
 		err = errors.Join(d.read.Close(), err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"sync"
 )
 
@@ -24,7 +25,28 @@ func (x *index) forget(id EpochID) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.drop(id)
+}
+
+// drop gives back an epoch's memory; the caller holds the lock.
+func (x *index) drop(id EpochID) {
+	if k := x.epochs[id]; k != nil {
+		k.tags.free()
+		k.clients.free()
+	}
 	delete(x.epochs, id)
+}
+
+// close gives back all memory.
+func (x *index) close() {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id := range x.epochs {
+		x.drop(id)
+	}
 }
 
 // known is what an index has of one epoch: about 25 bytes a report.
@@ -35,6 +57,9 @@ type known struct {
 	reports uint64           // that were accepted
 	fresh   int              // what runs of level 0 take
 }
+
+// outside is from how many bytes on a shard is not in the heap.
+var outside = 64 << 10
 
 const (
 	tagValue    = 4
@@ -83,12 +108,14 @@ func (k *known) memory(group []*Submission) *memory {
 	return m
 }
 
+const shardBits = 6
+
 // table is a hash table from shorts to numbers above 0, without pointers: open addressing with linear probing, in
 // shards that grow one at a time. Its keys are keyed hashes, which nobody outside can choose. It is filled to between
 // 4/5 and 9/10.
 type table struct {
-	value  int // bytes of a number, at most 4
-	shards [64]shard
+	value  int // bytes of a number: clientValue or tagValue
+	shards [1 << shardBits]shard
 }
 
 type shard struct {
@@ -100,13 +127,14 @@ type shard struct {
 func (t *table) find(s *shard, key Short) (entry []byte, found bool) {
 	width := len(key) + t.value
 	n := len(s.entries) / width
-	for i := int(binary.BigEndian.Uint64(key[:]) / uint64(len(t.shards)) % uint64(n)); ; i++ {
+	at, _ := bits.Mul64(spread(key)<<shardBits, uint64(n))
+	for i := int(at); ; i++ {
 		if i == n {
 			i = 0
 		}
 		entry = s.entries[i*width : (i+1)*width]
 		switch {
-		case numberOf(entry[len(key):]) == 0:
+		case t.number(entry) == 0:
 			return entry, false
 		case Short(entry[:len(key)]) == key:
 			return entry, true
@@ -114,7 +142,11 @@ func (t *table) find(s *shard, key Short) (entry []byte, found bool) {
 	}
 }
 
-func (t *table) shard(key Short) *shard { return &t.shards[int(key[len(key)-1])%len(t.shards)] }
+func (t *table) shard(key Short) *shard { return &t.shards[spread(key)>>(64-shardBits)] }
+
+// spread returns bits of a key of which the upper ones say where it goes, so that a shard that grows is read and
+// written from its beginning to its end. Multiplied by 2^64 over the golden ratio, keys that are in a row are spread.
+func spread(key Short) uint64 { return binary.BigEndian.Uint64(key[:]) * 0x9e3779b97f4a7c15 }
 
 // get returns the number of a key, 0 where there is none.
 func (t *table) get(key Short) uint32 {
@@ -123,7 +155,7 @@ func (t *table) get(key Short) uint32 {
 		return 0
 	}
 	entry, _ := t.find(s, key)
-	return numberOf(entry[len(key):])
+	return t.number(entry)
 }
 
 // set gives a key a number above 0.
@@ -145,15 +177,24 @@ func (t *table) set(key Short, number uint32) {
 // grow gives a shard an eighth more room.
 func (t *table) grow(s *shard, width int) {
 	n := len(s.entries) / width
-	grown := shard{make([]byte, max(8, n+n/8+1)*width), s.used}
+	grown := shard{newEntries(max(8, n+n/8+1) * width), s.used}
 	for at := 0; at < len(s.entries); at += width {
 		entry := s.entries[at : at+width]
-		if numberOf(entry[width-t.value:]) != 0 {
+		if t.number(entry) != 0 {
 			to, _ := t.find(&grown, Short(entry[:width-t.value]))
 			copy(to, entry)
 		}
 	}
+	freeEntries(s.entries)
 	*s = grown
+}
+
+// free gives back what a table takes.
+func (t *table) free() {
+	for i := range t.shards {
+		freeEntries(t.shards[i].entries)
+		t.shards[i] = shard{}
+	}
 }
 
 // bytes returns what a table takes.
@@ -164,11 +205,12 @@ func (t *table) bytes() (n int) {
 	return n
 }
 
-func numberOf(value []byte) (n uint32) {
-	for i, b := range value {
-		n |= uint32(b) << (8 * i)
+// number returns that of an entry.
+func (t *table) number(entry []byte) uint32 {
+	if t.value == clientValue {
+		return uint32(entry[len(Short{})])
 	}
-	return n
+	return binary.LittleEndian.Uint32(entry[len(Short{}):])
 }
 
 // remember returns what the index knows of the tags and clients of a group, in an epoch that has accepted so many
@@ -183,6 +225,7 @@ func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64,
 			return nil, fmt.Errorf("the store is damaged: it has names of %d of %d reports of epoch %d", k.reports, reports,
 				id.Epoch)
 		}
+		x.drop(id)
 		x.epochs[id] = k
 	}
 	return x.epochs[id].memory(group), nil

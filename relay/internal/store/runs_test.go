@@ -286,31 +286,37 @@ func TestIndexIsTheStores(t *testing.T) {
 
 // TestTable: a table is as a map, at whatever size, and takes a little more than its entries.
 func TestTable(t *testing.T) {
+	defer func(before int) { outside = before }(outside)
+	outside = 4 << 10
 	random := rand.New(rand.NewPCG(1, 2))
-	of, want := table{value: 3}, map[Short]uint32{}
-	key := func() (key Short) {
-		binary.BigEndian.PutUint64(key[:], random.Uint64()>>(random.IntN(3)*24))
-		return key
-	}
-	for i := range 60_000 {
-		k := key()
-		require.Equal(t, want[k], of.get(k))
-		number := 1 + random.Uint32N(1<<24-1)
-		if i%5 == 0 && len(want) > 0 {
-			for k = range want {
-				break
+	for _, size := range []int{clientValue, tagValue} {
+		of, want := table{value: size}, map[Short]uint32{}
+		var keys []Short
+		for i := range 100_000 {
+			key := number8(i / 2) // in a row, some far from it, and some again
+			switch i % 3 {
+			case 1:
+				binary.BigEndian.PutUint64(key[:], random.Uint64())
+			case 2:
+				key = keys[random.IntN(len(keys))]
 			}
+			keys = append(keys, key)
+			require.Equal(t, want[key], of.get(key))
+			number := 1 + random.Uint32N(1<<(8*size)-1)
+			want[key] = number
+			of.set(key, number)
 		}
-		want[k] = number
-		of.set(k, number)
+		for key, number := range want {
+			require.Equal(t, number, of.get(key))
+		}
+		require.Zero(t, of.get(Short{255, 254}))
+		full := float64(len(want)*(8+size)) / float64(of.bytes())
+		require.Greater(t, full, 0.78)
+		require.Less(t, full, 0.91)
+		require.Greater(t, of.bytes()/len(of.shards), outside, "outside of the heap")
+		of.free()
+		require.Zero(t, of.bytes())
 	}
-	for k, number := range want {
-		require.Equal(t, number, of.get(k))
-	}
-	require.Zero(t, of.get(Short{1, 2, 3}))
-	full := float64(len(want)*11) / float64(of.bytes())
-	require.Greater(t, full, 0.78)
-	require.Less(t, full, 0.91)
 }
 
 // TestManySubmissions: clients are counted beyond what an entry holds, also after a start.
