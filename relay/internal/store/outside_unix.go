@@ -4,8 +4,8 @@ package store
 
 import "syscall"
 
-// newEntries returns n bytes of zeros: many of them from the system, as the garbage collector would let as much again lie
-// unused before it collects what tables have grown out of.
+// newEntries returns n bytes of zeros: many of them from the system, as the garbage collector would let as much again
+// lie unused before it collects what tables have grown out of.
 func newEntries(n int) []byte {
 	if n >= outside {
 		all, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
