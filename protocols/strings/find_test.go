@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -152,25 +153,31 @@ func TestFind(t *testing.T) {
 	if full {
 		rows = readOutcomes(t, path)
 	}
-	for _, s := range settings {
-		runs := s.short
-		if full {
-			runs = s.Runs
-		}
-		if runs == 0 || slices.ContainsFunc(rows, func(o outcome) bool { return o.setting == s.named(runs) }) {
-			continue
-		}
-		t.Run(s.Name, func(t *testing.T) {
-			o := s.run(t, runs)
-			t.Logf("%+v", o)
-			rows = append(rows, o)
+	before, lock := slices.Clone(rows), sync.Mutex{}
+	t.Run("settings", func(t *testing.T) { // Returns when all are through.
+		for _, s := range settings {
+			runs := s.short
 			if full {
-				out, err := json.MarshalIndent(rows, "", "  ")
-				require.NoError(t, err)
-				require.NoError(t, os.WriteFile(path, out, 0o644))
+				runs = s.Runs
 			}
-		})
-	}
+			if runs == 0 || slices.ContainsFunc(before, func(o outcome) bool { return o.setting == s.named(runs) }) {
+				continue
+			}
+			t.Run(s.Name, func(t *testing.T) {
+				t.Parallel()
+				o := s.run(t, runs)
+				t.Logf("%+v", o)
+				lock.Lock()
+				defer lock.Unlock()
+				rows = append(rows, o)
+				if full {
+					out, err := json.MarshalIndent(rows, "", "  ")
+					require.NoError(t, err)
+					require.NoError(t, os.WriteFile(path, out, 0o644))
+				}
+			})
+		}
+	})
 	all := outcome{}
 	for _, o := range rows {
 		o.check(t, full)
