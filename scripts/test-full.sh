@@ -73,13 +73,15 @@ run_part() {
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
     strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
-      local found costs road
+      local found costs road job failed=
       found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)
-      DOONA_FULL=1 DOONA_FIGURES="$costs" go test -timeout 30m -run '(FindCost|FoundDownTo)$' -v ./protocols/strings
-      DOONA_FULL=1 DOONA_FIGURES="$found" go test -timeout 180m -run 'Find$' -v ./protocols/strings
       CHROMIUM="$(./www/setup.sh)" && export CHROMIUM
       go run ./www/build
-      DOONA_FULL=1 DOONA_FIGURES="$road" go test -timeout 60m -run TextsOverTheRoad -v ./cmd/demo
+      DOONA_FULL=1 DOONA_FIGURES="$costs" go test -timeout 60m -run '(FindCost|FoundDownTo)$' -v ./protocols/strings &
+      DOONA_FULL=1 DOONA_FIGURES="$found" go test -timeout 180m -run 'Find$' -v ./protocols/strings &
+      DOONA_FULL=1 DOONA_FIGURES="$road" go test -timeout 60m -run TextsOverTheRoad -v ./cmd/demo &
+      for job in $(jobs -p); do wait "$job" || failed=1; done
+      [ -z "$failed" ]
       printf '{"settings": %s, "costs": %s, "road": %s}' "$(cat "$found")" "$(cat "$costs")" "$(cat "$road")" >"$figures"
       rm "$found" "$costs" "$road"
       ;;
