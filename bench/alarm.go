@@ -20,7 +20,7 @@ const (
 )
 
 // watch measures the alarmed rows, and again those whose ratio fell. The error names the rows that fell in every run.
-func watch(ctx context.Context, o options) error {
+func watch(ctx context.Context, o options, measure func(name string) ([]Row, error)) error {
 	committed, err := readResult(o.alarm)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func watch(ctx context.Context, o options) error {
 			if !wanted(name) {
 				continue
 			}
-			got, err := measure(ctx, name, true)
+			got, err := measure(name)
 			if err != nil {
 				return err
 			}

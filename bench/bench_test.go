@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,4 +81,35 @@ func TestMerged(t *testing.T) {
 	before := []Row{row("relay/mix", 1), row("no such row", 1), row("edge/cpu", 1)}
 	now := []Row{row("edge/cpu", 2), row("client/count/rmse", 2), row("client/count/node/ms", 2)}
 	require.Equal(t, []Row{now[2], before[0], now[0], now[1]}, merged(before, now))
+}
+
+// TestWatch: a ratio that fell in all of three runs is an alarm, and one that did not in the last is none.
+func TestWatch(t *testing.T) {
+	committed := &Result{Rows: []Row{newRow("relay/mix", "us", lower, 10).within("floor", 9),
+		newRow("verifier/analyze", "1/s", higher, 9).within("floor", 10)}}
+	text, err := json.Marshal(committed)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "benchmarks.json")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	for last, alarm := range map[float64]string{10.5: "", 12: "the ratio fell by over 10 % in 3 runs: relay/mix"} {
+		asked := map[string]int{}
+		err := watch(t.Context(), options{alarm: path, json: true}, func(name string) ([]Row, error) {
+			asked[name]++
+			spent := 12.
+			if asked[name] == alarmRuns {
+				spent = last
+			}
+			if name == "relay/mix" {
+				return []Row{newRow(name, "us", lower, spent).within("floor", 9)}, nil
+			}
+			return []Row{newRow(name, "1/s", higher, 9).within("floor", 10)}, nil
+		})
+		require.Equal(t, alarmRuns, asked["relay/mix"])
+		require.Equal(t, 1, asked["verifier/analyze"], "what has not fallen is not measured again")
+		if alarm == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, alarm)
+		}
+	}
 }

@@ -167,8 +167,8 @@ Microseconds of CPU time for one client of a histogram of 256 bins, in %s:
 Cryptography is one X25519 for each opening and two for each seal, with circl, HKDF and AES, and the encryption of what
 a relay stores. The rest, by perf on the same run:
 
-* First relay: net/http takes about a third (the request, the answer, a goroutine that waits for the client to leave),
-  the kernel's sockets and scheduling a quarter, the store an eighth, our handler without the opening a tenth.
+* First relay: net/http and the kernel's sockets take a quarter, the store an eighth, our handler without the opening
+  a tenth, and the runtime (scheduling, collecting, waiting for disk and network) the rest.
 * Later relay: the database that knows which ciphertexts have come takes a tenth, the rest of the road as much.
 * Client (relay load): two system calls for each request, the draw of randomness, and memory.
 

@@ -60,7 +60,7 @@ func main() {
 
 func run(ctx context.Context, o options) error {
 	if o.alarm != "" {
-		return watch(ctx, o)
+		return watch(ctx, o, func(name string) ([]Row, error) { return measure(ctx, name, true) })
 	}
 	result := &Result{Machine: machine(ctx)}
 	var err error
