@@ -243,6 +243,9 @@ func TestStoreFillsBatches(t *testing.T) {
 		require.Equal(t, []OpenBatch{{testEpoch, 0, 10}, {testEpoch, 1, 10}, {testEpoch, 2, 10}, {testEpoch, 3, 10}},
 			p.Open)
 		require.EqualValues(t, 4, p.Next)
+		var fresh int
+		require.NoError(t, s.read.QueryRow(`SELECT MAX(fresh) FROM open WHERE seq > 0`).Scan(&fresh))
+		require.Equal(t, runHead+30*(rowLane+100)+sealedExtra+page, fresh, "one run each")
 		for _, seq := range []uint64{1, 0, 3, 2} { // in any order
 			n, rows := sealRows(t, s, seq)
 			require.Equal(t, p.Open[seq].Submissions, n)
