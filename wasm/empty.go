@@ -21,7 +21,7 @@ var (
 	starts = regexp.MustCompile(`[^_]\.init(\.\d+)?$|^runtime\.(rt0_go|schedinit|__mheap_\.init)$|` +
 		`^(internal_cpu|runtime_debug)\.`)
 	last = regexp.MustCompile(`^runtime\.(gopanic|goPanic\w+|panic\w+|throw|fatal\w*|sigpanic|newstack|morestack\w*|` +
-		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent)$`)
+		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent)$|^wasm_pc_f_loop`)
 	absent = regexp.MustCompile(`^runtime\.(gc\w+|\w*[wW]b[A-Z]\w*|__wbBuf_.*|\w*wb|bulkBarrier\w*|typePointers.*|` +
 		`go\w+|schedule|mcall|ready\w*|wakep|stop\w+|start\w+|newproc\w*|deductAssistCredit|__gcControllerState_.*|` +
 		`.*[pP]rof.*|stkbucket|callers|__unwinder_.*|findfunc|pcvalue|.*[cC]leanup.*|.*[sS]pecial.*|` +

@@ -17,3 +17,6 @@ func LinkFrozen(ctx context.Context, main, file string) error {
 
 // Traced tells whether a function is one that is emptied if it is not in ran.txt.
 func Traced(name string) bool { return runtimes.MatchString(name) && !last.MatchString(name) }
+
+// Squeeze squeezes a code section of a module without imports.
+func Squeeze(code []byte) ([]byte, error) { return squeeze(code, functions{}) }

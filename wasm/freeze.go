@@ -52,7 +52,9 @@ func Freeze(ctx context.Context, module []byte, ran map[string]bool) ([]byte, er
 				continue
 			}
 		case sectionCode:
-			s.body, err = empty(s.body, f, ran)
+			if s.body, err = empty(s.body, f, ran); err == nil && ran != nil {
+				s.body, err = squeeze(s.body, f)
+			}
 		case sectionData:
 			s.body, err = clearTables(s.body)
 		}

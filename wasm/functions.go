@@ -105,20 +105,14 @@ func countImports(r *segments) (int, error) {
 // calls returns the numbers of the functions that a body calls directly. It knows the instructions of WebAssembly 2.0
 // that Go emits: no vectors, no tables.
 func calls(code []byte) (called []int, err error) {
-	r := &segments{rest: code}
-	for range r.unsigned() { // groups of locals
-		r.integer()
-		r.bytes(1)
+	_, list, err := instructions(code)
+	if err != nil {
+		return nil, err
 	}
-	for len(r.rest) > 0 && !r.bad {
-		if op := r.bytes(1)[0]; op == opCall {
-			called = append(called, r.unsigned())
-		} else if !r.skip(op) {
-			return nil, ErrLayout
+	for _, i := range list {
+		if i.op == opCall {
+			called = append(called, int(i.operand()))
 		}
-	}
-	if r.bad {
-		return nil, ErrLayout
 	}
 	return called, nil
 }
@@ -134,12 +128,12 @@ const (
 // skip skips what follows an instruction, and tells whether it is known.
 func (r *segments) skip(op byte) bool {
 	switch {
-	case op == 0x11 || op >= 0x28 && op <= 0x3e: // call_indirect, loads, stores
+	case op == opCallIndirect || op >= 0x28 && op <= 0x3e: // call_indirect, loads, stores
 		r.integer()
 		r.integer()
 	case op >= 0x02 && op <= 0x04 || op == 0x3f || op == 0x40: // block, loop, if; memory.size, memory.grow
 		r.bytes(1)
-	case op == 0x0c || op == 0x0d || op >= 0x20 && op <= 0x24 || op == opConst || op == 0x42: // br, br_if, variables
+	case op == 0x0c || op == opBranchIf || op == opCall || op >= 0x20 && op <= 0x24 || op == opConst || op == opConst64:
 		r.integer()
 	case op == opTable:
 		for range r.unsigned() + 1 {
@@ -152,7 +146,7 @@ func (r *segments) skip(op byte) bool {
 	case op == opBulk:
 		return r.skipBulk(r.unsigned())
 	default: // the rest has nothing behind it
-		return op <= 0x01 || op == 0x05 || op == opEnd || op == 0x0f || op == 0x1a || op == 0x1b ||
+		return op <= 0x01 || op == 0x05 || op == opEnd || op == opReturn || op == opDrop || op == 0x1b ||
 			op >= 0x45 && op <= 0xc4
 	}
 	return true

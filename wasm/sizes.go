@@ -46,6 +46,9 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 		if err != nil {
 			return nil, err
 		}
+		if code, err = squeeze(code, f); err != nil {
+			return nil, err
+		}
 		bodies, err := f.bodies(code)
 		if err != nil {
 			return nil, err

@@ -20,7 +20,7 @@ func TestFrozen(t *testing.T) {
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
 	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
 	require.Greater(t, bytes.Count(module, trap), 1000, "functions that never run")
-	require.Less(t, len(module), 1_500_000)
+	require.Less(t, len(module), 1_200_000)
 	require.Equal(t, module, built(t, wasm.Browser), "the same source gives the same bytes")
 	_, err := wasm.Freeze(t.Context(), module, wasm.Ran())
 	require.ErrorIs(t, err, wasm.ErrLayout, "it has no names any more")
@@ -93,6 +93,18 @@ func TestFreezeRefuses(t *testing.T) {
 	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
 		refused(bad)
 	}
+}
+
+// TestSqueezeRefusesToUnwind: where a function could return 1, dropping what calls return would change what a module
+// does.
+func TestSqueezeRefusesToUnwind(t *testing.T) {
+	section := func(code ...byte) []byte { return append([]byte{1, byte(len(code) + 1), 0}, code...) }
+	same := section(0x41, 0x00, 0x0f, 0x0b) // i32.const 0, return, end
+	squeezed, err := wasm.Squeeze(same)
+	require.NoError(t, err)
+	require.Equal(t, same, squeezed)
+	_, err = wasm.Squeeze(section(0x41, 0x01, 0x0f, 0x0b)) // i32.const 1
+	require.ErrorIs(t, err, wasm.ErrLayout)
 }
 
 // TestStripRefusesDamage cuts and changes a module at many places: Strip returns an error or a

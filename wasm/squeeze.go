@@ -1,0 +1,165 @@
+package wasm
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// squeeze leaves out of the functions of a frozen module what only a switch of goroutines needs. There a Go function
+// returns 1 to say that the stack unwinds, its caller does so as well, and later all are entered again in the middle,
+// by the return addresses that every call wrote. Nothing switches in a frozen module: it has one goroutine, which
+// never waits, on a stack that never moves. So return addresses are not written, and what calls return is dropped.
+// A call that stops the module is the stop itself.
+//
+// The error is [ErrLayout] where some function could begin to unwind.
+func squeeze(code []byte, f functions) ([]byte, error) {
+	all, err := f.bodies(code)
+	if err != nil {
+		return nil, err
+	}
+	stops := make([]bool, len(all))
+	for i, b := range all {
+		stops[i] = slices.Equal(b.code, trap)
+	}
+	for i, b := range all {
+		s := squeezer{own: firstFunction + i, stops: func(number int) bool {
+			return number >= f.imports && stops[number-f.imports]
+		}}
+		if all[i].code, err = s.squeeze(b.code); err != nil {
+			return nil, err
+		}
+	}
+	return writeBodies(all), nil
+}
+
+// firstFunction is the number that Go's linker gives the first function in the upper part of return addresses
+// (cmd/link/internal/wasm, funcValueOffset).
+const firstFunction = 0x1000
+
+// squeezer squeezes one function, which has a number of its own in return addresses.
+type squeezer struct {
+	own   int
+	stops func(number int) bool // Tells whether a function is emptied.
+}
+
+// instruction is one instruction: its code and what follows it.
+type instruction struct {
+	op    byte
+	bytes []byte
+}
+
+func (s squeezer) squeeze(code []byte) ([]byte, error) {
+	locals, list, err := instructions(code)
+	if err != nil {
+		return nil, err
+	}
+	var out []instruction
+	for i := 0; i < len(list); {
+		taken, instead := s.match(list[i:])
+		if taken == 0 {
+			if unwinds(list[i:]) {
+				return nil, ErrLayout
+			}
+			taken, instead = 1, list[i:i+1]
+		}
+		if len(instead) == 1 && instead[0].op == opUnreachable {
+			out = out[:afterControl(out)] // what leads to a stop has no effect
+		}
+		out = append(out, instead...)
+		i += taken
+	}
+	code = slices.Clone(locals)
+	for _, i := range merged(out) {
+		code = append(code, i.bytes...)
+	}
+	return code, nil
+}
+
+// afterControl returns where the last instructions begin that are run one after the other.
+func afterControl(list []instruction) int {
+	for i := len(list); i > 0; i-- {
+		if op := list[i-1].op; op <= opReturn || op == opCall || op == opCallIndirect {
+			return i
+		}
+	}
+	return 0
+}
+
+// match returns how many instructions there are to be replaced, 0 for none, and by what.
+func (s squeezer) match(list []instruction) (taken int, instead []instruction) {
+	if s.writesReturn(list) {
+		return 3, nil
+	}
+	if list[0].op != opCall && list[0].op != opCallIndirect {
+		return 0, nil
+	}
+	back := reloads(list[1:])
+	if len(list) < 2+back || list[1+back].op != opBranchIf {
+		return 0, nil
+	}
+	if list[0].op == opCall && s.stops(int(list[0].operand())) {
+		return 2 + back, []instruction{plain(opUnreachable)}
+	}
+	return 2 + back, append([]instruction{list[0], plain(opDrop)}, list[1:1+back]...)
+}
+
+func plain(op byte) instruction { return instruction{op, []byte{op}} }
+
+// writesReturn tells whether a return address into this function is written next: to where Go's stack pointer points,
+// which is global 0 or a local.
+func (s squeezer) writesReturn(list []instruction) bool {
+	return len(list) > 2 && (list[0].op == opGlobalGet || list[0].op == opLocalGet) && list[1].op == opConst64 &&
+		list[2].op == opStore64 && int(list[1].operand()>>16) == s.own
+}
+
+// reloads returns how many instructions there are that take Go's stack pointer into a local again after a call.
+func reloads(list []instruction) int {
+	if len(list) > 1 && list[0].op == opGlobalGet && list[1].op == opLocalSet {
+		return 2
+	}
+	return 0
+}
+
+// unwinds tells whether a function begins to unwind here: it returns 1.
+func unwinds(list []instruction) bool {
+	return len(list) > 1 && list[0].op == opConst && list[0].operand() == 1 && list[1].op == opReturn
+}
+
+const (
+	opBranchIf     = 0x0d
+	opReturn       = 0x0f
+	opCallIndirect = 0x11
+	opDrop         = 0x1a
+	opLocalGet     = 0x20
+	opLocalSet     = 0x21
+	opGlobalGet    = 0x23
+	opStore64      = 0x37
+)
+
+// operand returns the integer that follows an instruction, without regard to its sign.
+func (i instruction) operand() uint64 {
+	value, _ := binary.Uvarint(i.bytes[1:])
+	return value
+}
+
+// instructions splits a function into the declaration of its locals and its instructions.
+func instructions(code []byte) (locals []byte, list []instruction, err error) {
+	r := &segments{rest: code}
+	for range r.unsigned() { // groups of locals
+		r.integer()
+		r.bytes(1)
+	}
+	locals = code[:len(code)-len(r.rest)]
+	for len(r.rest) > 0 && !r.bad {
+		from := r.rest
+		op := r.bytes(1)[0]
+		if !r.skip(op) || r.bad {
+			return nil, nil, ErrLayout
+		}
+		list = append(list, instruction{op, from[:len(from)-len(r.rest)]})
+	}
+	if r.bad {
+		return nil, nil, ErrLayout
+	}
+	return locals, list, nil
+}
