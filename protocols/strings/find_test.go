@@ -389,7 +389,9 @@ func TestFoundDownTo(t *testing.T) {
 		o := s.run(t, runs)
 		t.Logf("%s: at %.0f clients %d of %d are listed; a batch says %.0f", s.Name, clients, o.Found, o.Strings,
 			o.FoundDownTo)
-		require.InEpsilon(t, clients, o.FoundDownTo, .25, s.Name)
+		require.LessOrEqual(t, o.FoundDownTo, 1.25*clients, s.Name)
+		// In small tables a plan asks for more.
+		require.GreaterOrEqual(t, o.FoundDownTo, .6*clients, s.Name)
 		slack := 5*math.Sqrt(.96*.04/float64(o.Strings)) + 2/float64(o.Strings) // Fails once in 10⁵ runs.
 		require.GreaterOrEqual(t, float64(o.Found)/float64(o.Strings), .96-slack, s.Name)
 	}
