@@ -72,14 +72,18 @@ func Build(ctx context.Context, m Module, file string) error {
 }
 
 // BuildFrozen compiles and freezes any main package as doona.wasm is, for comparison. What another toolchain laid out
-// in another way is compiled as it is.
+// in another way is only stripped; that it collects garbage is right there.
 func BuildFrozen(ctx context.Context, main, file string, more ...string) error {
+	return buildFrozen(ctx, main, file, func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) }, more...)
+}
+
+func buildFrozen(ctx context.Context, main, file string, freeze func([]byte) ([]byte, error), more ...string) error {
 	if err := link(ctx, main, file, Environment(), append(flags(collectsNothing), more...)); err != nil {
 		return err
 	}
-	err := replace(file, func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) })
+	err := replace(file, freeze)
 	if errors.Is(err, ErrLayout) {
-		return link(ctx, main, file, Environment(), append(flags(""), more...))
+		return compile(ctx, main, file, Environment(), append(flags(""), more...))
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 )
 
@@ -11,7 +12,7 @@ import (
 // never waits, on a stack that never moves. So return addresses are not written, and what calls return is dropped.
 // A call that stops the module is the stop itself.
 //
-// The error is [ErrLayout] where some function could begin to unwind.
+// The error is [ErrUnwinds] where some function could begin to unwind.
 func squeeze(code []byte, f functions) ([]byte, error) {
 	all, err := f.bodies(code)
 	if err != nil {
@@ -31,6 +32,9 @@ func squeeze(code []byte, f functions) ([]byte, error) {
 	}
 	return writeBodies(all), nil
 }
+
+// ErrUnwinds is returned for a module in which a function that stays could leave its goroutine.
+var ErrUnwinds = errors.New("couldn't squeeze the module: a function could begin to unwind the stack")
 
 // firstFunction is the number that Go's linker gives the first function in the upper part of return addresses
 // (cmd/link/internal/wasm, funcValueOffset).
@@ -55,10 +59,10 @@ func (s squeezer) squeeze(code []byte) ([]byte, error) {
 	}
 	var out []instruction
 	for i := 0; i < len(list); {
-		taken, instead := s.match(list[i:])
+		taken, instead := s.match(list, i)
 		if taken == 0 {
 			if unwinds(list[i:]) {
-				return nil, ErrLayout
+				return nil, ErrUnwinds
 			}
 			taken, instead = 1, list[i:i+1]
 		}
@@ -67,6 +71,9 @@ func (s squeezer) squeeze(code []byte) ([]byte, error) {
 		}
 		out = append(out, instead...)
 		i += taken
+	}
+	if branchesToUnwind(out) {
+		return nil, ErrUnwinds
 	}
 	code = slices.Clone(locals)
 	for _, i := range merged(out) {
@@ -85,11 +92,12 @@ func afterControl(list []instruction) int {
 	return 0
 }
 
-// match returns how many instructions there are to be replaced, 0 for none, and by what.
-func (s squeezer) match(list []instruction) (taken int, instead []instruction) {
-	if s.writesReturn(list) {
+// match returns how many instructions from the one at an index are to be replaced, 0 for none, and by what.
+func (s squeezer) match(all []instruction, at int) (taken int, instead []instruction) {
+	if at > 0 && s.writesReturn(all[at-1], all[at:]) {
 		return 3, nil
 	}
+	list := all[at:]
 	if list[0].op != opCall && list[0].op != opCallIndirect {
 		return 0, nil
 	}
@@ -105,11 +113,18 @@ func (s squeezer) match(list []instruction) (taken int, instead []instruction) {
 
 func plain(op byte) instruction { return instruction{op, []byte{op}} }
 
-// writesReturn tells whether a return address into this function is written next: to where Go's stack pointer points,
-// which is global 0 or a local.
-func (s squeezer) writesReturn(list []instruction) bool {
-	return len(list) > 2 && (list[0].op == opGlobalGet || list[0].op == opLocalGet) && list[1].op == opConst64 &&
-		list[2].op == opStore64 && int(list[1].operand()>>16) == s.own
+// writesReturn tells whether a return address into this function is written next: right after Go's stack pointer,
+// which is global 0 with a copy in local 1, was set, to where it points, and before a call. An argument that is a
+// constant is written in the same way, but not there.
+func (s squeezer) writesReturn(before instruction, list []instruction) bool {
+	if len(list) < 4 || before.op != opGlobalSet || before.operand() != 0 {
+		return false
+	}
+	pointer, address, store, next := list[0], list[1], list[2], list[3].op
+	return (pointer.op == opGlobalGet && pointer.operand() == 0 || pointer.op == opLocalGet && pointer.operand() == 1) &&
+		address.op == opConst64 && int(address.operand()>>16) == s.own &&
+		slices.Equal(store.bytes, []byte{opStore64, 3, 0}) &&
+		(next == opConst || next == opConst64 || next == opCall)
 }
 
 // reloads returns how many instructions there are that take Go's stack pointer into a local again after a call.
@@ -125,6 +140,27 @@ func unwinds(list []instruction) bool {
 	return len(list) > 1 && list[0].op == opConst && list[0].operand() == 1 && list[1].op == opReturn
 }
 
+// branchesToUnwind tells whether a branch leads out of all blocks to where a function returns 1.
+func branchesToUnwind(list []instruction) bool {
+	if n := len(list); n < 2 || list[n-2].op != opConst || list[n-2].operand() != 1 {
+		return false
+	}
+	depth := uint64(0)
+	for _, i := range list {
+		switch i.op {
+		case opBlock, opLoop, opIf:
+			depth++
+		case opEnd:
+			depth--
+		case opBranch, opBranchIf:
+			if i.operand()+1 == depth {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 const (
 	opBranchIf     = 0x0d
 	opReturn       = 0x0f
@@ -133,6 +169,7 @@ const (
 	opLocalGet     = 0x20
 	opLocalSet     = 0x21
 	opGlobalGet    = 0x23
+	opGlobalSet    = 0x24
 	opStore64      = 0x37
 )
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +22,7 @@ func TestFrozen(t *testing.T) {
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
 	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
 	require.Greater(t, bytes.Count(module, trap), 1000, "functions that never run")
-	require.Less(t, len(module), 1_200_000)
+	require.Less(t, len(module), 1_120_000)
 	require.Equal(t, module, built(t, wasm.Browser), "the same source gives the same bytes")
 	_, err := wasm.Freeze(t.Context(), module, wasm.Ran())
 	require.ErrorIs(t, err, wasm.ErrLayout, "it has no names any more")
@@ -95,6 +97,62 @@ func TestFreezeRefuses(t *testing.T) {
 	}
 }
 
+// TestOtherToolchainsCollect: a module that is not frozen has its barriers, or a collection would lose memory.
+func TestOtherToolchainsCollect(t *testing.T) {
+	read := func(build func(context.Context, string, string) error) []byte {
+		file := filepath.Join(t.TempDir(), "module.wasm")
+		require.NoError(t, build(t.Context(), wasm.Browser.Package(), file))
+		module, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return module
+	}
+	require.Equal(t, read(wasm.BuildCollecting), read(wasm.BuildOther))
+}
+
+// TestStackIsLarge: the one goroutine has the stack that package browser grows, and no more than the start is emptied
+// of what is not the runtime's.
+func TestStackIsLarge(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "linked.wasm")
+	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
+	module, err := os.ReadFile(file)
+	require.NoError(t, err)
+	stack, err := wasm.Stack(module)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, stack, uint64(256<<10))
+	require.LessOrEqual(t, stack, uint64(1<<20))
+	names, err := wasm.Emptied(module)
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	starts := map[string]bool{}
+	for _, path := range wasm.Imports() {
+		starts[strings.NewReplacer("/", "_", "-", "_").Replace(path)+".init"] = true
+	}
+	number := regexp.MustCompile(`\.\d+$`)
+	for _, name := range names {
+		known := strings.HasPrefix(name, "wasm_pc_f_loop") || strings.HasPrefix(name, "internal_") ||
+			strings.HasPrefix(name, "runtime_") || name == "main.init.0"
+		require.True(t, known || starts[number.ReplaceAllString(name, "")], name)
+	}
+}
+
+// TestSqueeze: a return address is left out where a call writes it, and an argument that looks like one stays.
+func TestSqueeze(t *testing.T) {
+	address := []byte{0x42, 0x80, 0x80, 0x80, 0x80, 0x01, 0x37, 3, 0} // i64.const 0x1000<<16, i64.store
+	call := []byte{0x41, 0, 0x0f, 0x0b}                               // i32.const 0, return, end
+	push, argument := []byte{0x24, 0, 0x23, 0}, []byte{0x23, 0}       // global.set 0; global.get 0
+	join := func(parts ...[]byte) []byte {
+		code := bytes.Join(parts, nil)
+		return append([]byte{1, byte(len(code) + 1), 0}, code...)
+	}
+	squeezed, err := wasm.Squeeze(join([]byte{0x41, 9}, push, address, call))
+	require.NoError(t, err)
+	require.Equal(t, join([]byte{0x41, 9, 0x24, 0}, call), squeezed)
+	kept := join(argument, address, call)
+	squeezed, err = wasm.Squeeze(kept)
+	require.NoError(t, err)
+	require.Equal(t, kept, squeezed)
+}
+
 // TestSqueezeRefusesToUnwind: where a function could return 1, dropping what calls return would change what a module
 // does.
 func TestSqueezeRefusesToUnwind(t *testing.T) {
@@ -104,7 +162,10 @@ func TestSqueezeRefusesToUnwind(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, same, squeezed)
 	_, err = wasm.Squeeze(section(0x41, 0x01, 0x0f, 0x0b)) // i32.const 1
-	require.ErrorIs(t, err, wasm.ErrLayout)
+	require.ErrorIs(t, err, wasm.ErrUnwinds)
+	branch := []byte{0x02, 0x40, 0x0c, 0x00, 0x0b, 0x41, 0x01, 0x0b} // block, br 0, end, i32.const 1, end
+	_, err = wasm.Squeeze(section(branch...))
+	require.ErrorIs(t, err, wasm.ErrUnwinds)
 }
 
 // TestStripRefusesDamage cuts and changes a module at many places: Strip returns an error or a

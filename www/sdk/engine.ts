@@ -75,7 +75,7 @@ export function localEngine(): Engine {
     start: (name, code) => nullIfStopped<true>(name, async () => {
       let module = modules.get(name);
       if (!module) {
-        module = compile(name, code).then(Module.start);
+        module = compile(name, code).then((compiled) => Module.start(compiled, name));
         modules.set(name, module);
         module.catch(() => modules.delete(name)); // another attempt may succeed
       }

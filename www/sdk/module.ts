@@ -4,6 +4,7 @@
  */
 
 import { type Bytes, concat } from './bytes.js';
+import type { ModuleName } from './engine.js';
 import { wasi } from './wasi.js';
 
 /** The exports of both modules; the last two are doona-full.wasm's. */
@@ -45,13 +46,14 @@ export function forget(lanes: Lanes): void {
 
 /**
  * doona.wasm never collects garbage: when its memory has grown by so many bytes, another instance takes its place. A
- * report takes some kilobytes, so that no page gets there in a visit.
+ * report takes some kilobytes; one of a long vector takes megabytes.
  */
 export const mostGrowth = 64 * 2 ** 20;
 
 /** A running module; a page needs one for all its tasks. */
 export class Module {
   readonly #compiled: WebAssembly.Module;
+  readonly #collects: boolean;
   #exports: Exports;
   /** The memory, in bytes, from which on the instance is replaced. */
   #enough: number;
@@ -59,17 +61,19 @@ export class Module {
   /** What was opened, by handle. */
   readonly #opened: { readonly by: 'open' | 'open_bundle'; readonly argument: Bytes }[] = [];
 
-  private constructor(compiled: WebAssembly.Module, exports: Exports) {
+  private constructor(compiled: WebAssembly.Module, collects: boolean, exports: Exports) {
     this.#compiled = compiled;
+    this.#collects = collects;
     this.#exports = exports;
     this.#enough = this.#size() + mostGrowth;
   }
 
-  /** @throws ModuleStopped */
-  static async start(compiled: WebAssembly.Module): Promise<Module> {
+  /** Starts a module, which collects garbage if it is doona-full.wasm. @throws ModuleStopped */
+  static async start(compiled: WebAssembly.Module, name: ModuleName = 'browser'): Promise<Module> {
     const host = wasi();
     try {
-      return new Module(compiled, initialize(host, await WebAssembly.instantiate(compiled, importsOf(host))));
+      const instance = await WebAssembly.instantiate(compiled, importsOf(host));
+      return new Module(compiled, name === 'full', initialize(host, instance));
     } catch (cause) {
       throw new ModuleStopped(`couldn't start the module: ${(cause as Error).message}`, { cause });
     }
@@ -128,7 +132,7 @@ export class Module {
   #run<T>(work: (exports: Exports) => T): T {
     this.alive();
     try {
-      if (this.#size() > this.#enough) this.#restart();
+      if (!this.#collects && this.#size() > this.#enough) this.#restart();
       return work(this.#exports);
     } catch (cause) {
       if (cause instanceof ModuleError) throw cause;
@@ -138,27 +142,35 @@ export class Module {
     }
   }
 
-  /** Starts a fresh instance, in which the same tasks have the same handles. */
+  /** Starts a fresh instance, in which the same tasks have the same handles. Nothing is left in the old one. */
   #restart(): void {
     const host = wasi();
+    const old = this.#exports;
     this.#exports = initialize(host, new WebAssembly.Instance(this.#compiled, importsOf(host)));
-    for (const { by, argument } of this.#opened.splice(0)) this.#open(by, argument);
+    new Uint8Array(old.memory.buffer).fill(0);
+    this.#opened.forEach(({ by, argument }, handle) => {
+      if (this.#openHere(by, argument) !== handle) throw new Error('tasks have other handles');
+    });
     this.#enough = this.#size() + mostGrowth;
+  }
+
+  #open(by: 'open' | 'open_bundle', argument: Bytes): number {
+    const handle = this.#openHere(by, argument);
+    this.#opened.push({ by, argument });
+    return handle;
+  }
+
+  #openHere(by: 'open' | 'open_bundle', argument: Bytes): number {
+    this.#write(argument);
+    return this.#check(this.#exports[by]());
   }
 
   #size(): number {
     return this.#exports.memory.buffer.byteLength;
   }
 
-  #open(by: 'open' | 'open_bundle', argument: Bytes): number {
-    this.#write(argument);
-    const handle = this.#check(this.#exports[by]());
-    this.#opened.push({ by, argument });
-    return handle;
-  }
-
   #write(bytes: Uint8Array): void {
-    const at = this.#exports.input(bytes.length);
+    const at = this.#exports.input(bytes.length) >>> 0;
     new Uint8Array(this.#exports.memory.buffer, at, bytes.length).set(bytes);
   }
 
@@ -171,7 +183,8 @@ export class Module {
   }
 
   #result(): Bytes {
-    return new Uint8Array(this.#exports.memory.buffer, this.#exports.result(), this.#exports.result_size()).slice();
+    const at = this.#exports.result() >>> 0;
+    return new Uint8Array(this.#exports.memory.buffer, at, this.#exports.result_size() >>> 0).slice();
   }
 
   #check(status: number): number {
