@@ -15,8 +15,8 @@ import (
 // What clients bring is kept in runs. A run is many rows of one size in one encrypted value: a transaction writes one
 // run of its slots, and not one page for each of them, as rows under random keys would have it. A run of level 0 tells
 // which rows came in one transaction, and their place on the disk when. So that this does not last, the runs of level 0
-// are merged, permuted, into one of level 1 as soon as they take freshRoom, and so are mergeRuns runs of a level into
-// one of the next, as long as that is of at most mergeRoom.
+// are merged, permuted, into one of level 1 as soon as they take freshRoom. Where another level has mergeRuns runs, as
+// many of them as mergeRoom takes are merged into one of the next.
 //
 // docs/relay.md has the arithmetic: what is written, and what who reads the disk learns. Pages that a merge has freed
 // are overwritten, by the merged run itself or with zeros.
@@ -44,44 +44,61 @@ func (t *transaction) mergeFresh(
 	epoch int64, seq uint64, c cipher.AEAD, join func(runs [][]byte) ([]byte, error),
 ) error {
 	for level := 0; ; level++ {
-		if level > 0 {
-			due, err := t.mergeDue(epoch, seq, level)
-			if err != nil || !due {
-				return err
-			}
+		due, err := t.mergeDue(epoch, seq, level)
+		if err != nil || len(due) == 0 {
+			return err
 		}
-		if err := t.merge(epoch, seq, level, c, join); err != nil {
+		if err := t.merge(epoch, seq, level, due, c, join); err != nil {
 			return fmt.Errorf("couldn't merge runs: %w", err)
 		}
 	}
 }
 
-// mergeDue says whether the runs of a level above 0 are to be merged.
-func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (bool, error) {
-	var n, size int
-	const query = `SELECT COUNT(*), COALESCE(SUM(length(bytes)), 0) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3`
-	if err := t.row(query, epoch, seq, level).Scan(&n, &size); err != nil {
-		return false, fmt.Errorf("couldn't count runs: %w", err)
+// mergeDue returns the runs of a level that are to be merged: all of level 0, and where there are mergeRuns of another,
+// the smallest that mergeRoom takes, if it takes two. Were it all or none, larger transactions' runs would stay as
+// they came.
+func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64, err error) {
+	room, n := mergeRoom, 0
+	const list = `SELECT id, length(bytes) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 ORDER BY 2, 1`
+	_, err = collect(t.ctx, t.tx, list, func(rows *sql.Rows) (_ struct{}, err error) {
+		var id int64
+		var size int
+		err = rows.Scan(&id, &size)
+		n, room = n+1, room-size
+		if level == 0 || room >= 0 {
+			due = append(due, id)
+		}
+		return struct{}{}, err
+	}, epoch, seq, level)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't list runs: %w", err)
 	}
-	return n >= mergeRuns && size <= mergeRoom, nil
+	if level > 0 && (n < mergeRuns || len(due) < 2) {
+		return nil, nil
+	}
+	return due, nil
 }
 
-// merge replaces the runs of a level by one of the next. They are deleted first: the merged run takes their pages.
+// merge replaces runs of a level by one of the next. They are deleted first: the merged run takes their pages.
 func (t *transaction) merge(
-	epoch int64, seq uint64, level int, c cipher.AEAD, join func(runs [][]byte) ([]byte, error),
+	epoch int64, seq uint64, level int, due []int64, c cipher.AEAD, join func(runs [][]byte) ([]byte, error),
 ) error {
-	const list = `SELECT bytes FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3`
-	runs, err := collect(t.ctx, t.tx, list, openRun(c), epoch, seq, level)
-	if err != nil {
-		return err
+	var runs [][]byte
+	for _, id := range due {
+		run, err := collect(t.ctx, t.tx, `SELECT bytes FROM runs WHERE id = $1`, openRun(c), id)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, run...)
 	}
 	joined, err := join(runs)
 	if err != nil {
 		return err
 	}
-	const remove = `DELETE FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3`
-	if _, err := t.exec(remove, epoch, seq, level); err != nil {
-		return err
+	for _, id := range due {
+		if _, err := t.exec(`DELETE FROM runs WHERE id = $1`, id); err != nil {
+			return err
+		}
 	}
 	_, err = t.putRun(epoch, seq, level+1, c, joined)
 	return err

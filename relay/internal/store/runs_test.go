@@ -87,7 +87,7 @@ func (d *database) levels(t *testing.T, seq uint64) (out []int) {
 func TestRunsMerge(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes of a run with one submission
-		merging(t, 4*(each+page), 3, 30*each)
+		merging(t, 4*(each+page), 3, 20*each)
 		s := open()
 		commit := func(i int) Verdict {
 			sub := aSubmission(i, i)
@@ -105,7 +105,7 @@ func TestRunsMerge(t *testing.T) {
 		for i := range 40 {
 			require.Equal(t, Accepted, commit(13+i))
 		}
-		require.Equal(t, []int{1, 1, 4}, s.levels(t, 0), "three of 12 submissions are more than one merge takes")
+		require.Equal(t, []int{1, 1, 4}, s.levels(t, 0), "two of 12 submissions are more than one merge takes")
 		if s.index != nil {
 			require.Equal(t, []int{3, 1, 0, 1}, s.levels(t, nameRuns), "names take less room")
 		}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNamesAreSorted: in a run of names, also in one of several, nothing says which tag came with which client, or when.
+func TestNamesAreSorted(t *testing.T) {
+	run := func(of ...int) []byte {
+		var subs []*Submission
+		for _, i := range of {
+			subs = append(subs, &Submission{Tag: number8(100 - i), Client: number8(i % 7)})
+		}
+		return namesOf(subs).pack()
+	}
+	joined, err := joinNames([][]byte{run(9, 3, 8), run(7, 1), run(2, 6)})
+	require.NoError(t, err)
+	for _, packed := range [][]byte{run(5, 1, 9, 3), joined} {
+		var n nameRun
+		require.NoError(t, n.addPacked(packed))
+		require.True(t, slices.IsSortedFunc(n.tags, bytes.Compare))
+		require.True(t, slices.IsSortedFunc(n.clients, bytes.Compare))
+		require.EqualValues(t, len(n.tags), binary.BigEndian.Uint32(packed))
+		require.Len(t, n.clients, len(n.tags))
+	}
+}
+
+// TestRestartKeepsFresh: a store that starts again knows what its runs of level 0 take, and merges them when they are
+// due: not later, as each start would make their order last longer.
+func TestRestartKeepsFresh(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		const each = runHead + 20 + sealedExtra // bytes of a run of names with one submission
+		merging(t, 4*(each+page), 3, 1<<20)
+		for i := range 4 {
+			s := open()
+			if s.index == nil {
+				return
+			}
+			sub := aSubmission(i, i)
+			sub.Size = 1000
+			require.Equal(t, []Verdict{Accepted}, verdicts(t, s, sub))
+		}
+		require.Equal(t, []int{0, 1}, open().levels(t, nameRuns))
+	})
+}
+
+// TestLargeRunsMerge: where mergeRuns runs are more than one merge takes, those that it takes are merged: a large
+// transaction's run does not stay as it came.
+func TestLargeRunsMerge(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes of a run with one submission
+		merging(t, each, 3, 5*each/2)
+		s := open()
+		for i := range 9 {
+			sub := aSubmission(i, i)
+			sub.Size = 1000
+			require.Equal(t, []Verdict{Accepted}, verdicts(t, s, sub))
+		}
+		require.Equal(t, []int{0, 1, 4}, s.levels(t, 0))
+		n, rows := sealRows(t, s, 0)
+		require.EqualValues(t, 9, n)
+		requireRows(t, rows, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+	})
+}
