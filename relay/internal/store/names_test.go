@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNamesAreSorted: in a run of names, also in one of several, nothing says which tag came with which client, or when.
+// TestNamesAreSorted: in a run of names, also in one of several, nothing says which tag came with which client.
 func TestNamesAreSorted(t *testing.T) {
 	run := func(of ...int) []byte {
 		var subs []*Submission
