@@ -74,7 +74,8 @@ func Build(ctx context.Context, m Module, file string) error {
 // BuildFrozen compiles and freezes any main package as doona.wasm is, for comparison. What another toolchain laid out
 // in another way is only stripped; that it collects garbage is right there.
 func BuildFrozen(ctx context.Context, main, file string, more ...string) error {
-	return buildFrozen(ctx, main, file, func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) }, more...)
+	freeze := func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) }
+	return buildFrozen(ctx, main, file, freeze, more...)
 }
 
 func buildFrozen(ctx context.Context, main, file string, freeze func([]byte) ([]byte, error), more ...string) error {

@@ -121,10 +121,10 @@ func (s squeezer) writesReturn(before instruction, list []instruction) bool {
 		return false
 	}
 	pointer, address, store, next := list[0], list[1], list[2], list[3].op
-	return (pointer.op == opGlobalGet && pointer.operand() == 0 || pointer.op == opLocalGet && pointer.operand() == 1) &&
-		address.op == opConst64 && int(address.operand()>>16) == s.own &&
-		slices.Equal(store.bytes, []byte{opStore64, 3, 0}) &&
-		(next == opConst || next == opConst64 || next == opCall)
+	global := pointer.op == opGlobalGet && pointer.operand() == 0
+	local := pointer.op == opLocalGet && pointer.operand() == 1
+	return (global || local) && address.op == opConst64 && int(address.operand()>>16) == s.own &&
+		slices.Equal(store.bytes, []byte{opStore64, 3, 0}) && (next == opConst || next == opConst64 || next == opCall)
 }
 
 // reloads returns how many instructions there are that take Go's stack pointer into a local again after a call.
