@@ -325,7 +325,8 @@ func TestPlannedError(t *testing.T) {
 				squares += math.Pow(agg.CheckCount(text)-float64(clients), 2)
 			}
 			if run == 0 {
-				require.InEpsilon(t, agg.Find(.95).Least, clients, .1)
+				// In 120 batches the ratio was .943 on average, with a standard deviation of .026: 5 of them are .13.
+				require.InDelta(t, .95, agg.Find(.95).Least/float64(clients), .15)
 			}
 		}
 		found, planned := math.Sqrt(squares/float64(runs*len(held))), math.Sqrt(m.CountVariance(float64(clients), 2))
