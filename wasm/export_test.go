@@ -65,11 +65,7 @@ func Stack(module []byte) (size uint64, err error) {
 
 // Emptied returns the functions outside of the runtime that are empty in a frozen module with names.
 func Emptied(module []byte) (names []string, err error) {
-	sections, err := readSections(module)
-	if err != nil {
-		return nil, err
-	}
-	f, err := readFunctions(sections)
+	sections, f, err := readModule(module)
 	if err != nil {
 		return nil, err
 	}

@@ -30,11 +30,7 @@ import (
 // The error is [ErrLayout] where the module is not laid out as this toolchain does it. One that was compiled without
 // barriers must not be used then.
 func Freeze(ctx context.Context, module []byte, ran map[string]bool) ([]byte, error) {
-	sections, err := readSections(module)
-	if err != nil {
-		return nil, err
-	}
-	f, err := readFunctions(sections)
+	sections, f, err := readModule(module)
 	if err != nil {
 		return nil, err
 	}
@@ -203,11 +199,7 @@ func exported(section []byte, name string) (int, error) {
 // clearTables clears the runtime's table of functions, with the maps of pointers that belong to it and the index by
 // address: they stand in a row.
 func clearTables(section []byte) ([]byte, error) {
-	memory, err := readSegments(section)
-	if err != nil {
-		return nil, err
-	}
-	at, err := findTable(memory)
+	memory, at, err := readTable(section)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,14 @@ type functions struct {
 	known   bool           // Whether they are of the toolchain that ran.txt is of.
 }
 
+// readModule returns a module's sections and what they say about its functions.
+func readModule(module []byte) (sections []section, f functions, err error) {
+	if sections, err = readSections(module); err == nil {
+		f, err = readFunctions(sections)
+	}
+	return sections, f, err
+}
+
 func readFunctions(sections []section) (f functions, err error) {
 	for _, s := range sections {
 		r := &segments{rest: s.body}

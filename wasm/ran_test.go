@@ -129,6 +129,29 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// TestGrowth: a task of the vectors and a report of it take no more memory than docs/wasm.md says.
+func TestGrowth(t *testing.T) {
+	const mostOpened, mostReport, reports = 4_000_000, 30_000, 200
+	opened, report := uint32(0), uint32(0)
+	for _, s := range soakTasks(t) {
+		module := start(t, wasm.Browser)
+		size := module.module.Memory().Size
+		begin := size()
+		handle, result := module.call("open", s.canonical)
+		require.GreaterOrEqual(t, handle, int32(0), "%s", result)
+		filled := size()
+		for i := range reports {
+			status, result := module.call("randomize", value(s.values[i%len(s.values)]...), uint64(handle))
+			require.Zero(t, status, "%s", result)
+		}
+		opened, report = max(opened, filled-begin), max(report, (size()-filled)/reports)
+	}
+	t.Logf("at most %d bytes a task and %d a report", opened, report)
+	require.LessOrEqual(t, opened, uint32(mostOpened))
+	require.LessOrEqual(t, report, uint32(mostReport))
+	require.Positive(t, report)
+}
+
 // leaps are a thousandth of how far the clock may go at once.
 var leaps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, time.Millisecond, 3600 * time.Millisecond}
 

@@ -32,11 +32,7 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the module: %w", err)
 	}
-	sections, err := readSections(module)
-	if err != nil {
-		return nil, err
-	}
-	f, err := readFunctions(sections)
+	sections, f, err := readModule(module)
 	if err != nil {
 		return nil, err
 	}

@@ -49,11 +49,7 @@ func Strip(module []byte) ([]byte, error) {
 var ErrLayout = errors.New("couldn't read the module: not laid out as by Go 1.26")
 
 func stripData(section []byte) ([]byte, error) {
-	memory, err := readSegments(section)
-	if err != nil {
-		return nil, err
-	}
-	at, err := findTable(memory)
+	memory, at, err := readTable(section)
 	if err != nil {
 		return nil, err
 	}
@@ -63,13 +59,16 @@ func stripData(section []byte) ([]byte, error) {
 	return writeSegments(memory), nil
 }
 
-// findTable returns where in memory the table begins.
-func findTable(memory []byte) (int, error) {
-	at := bytes.Index(memory, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
-	if at < 0 || len(memory)-at < 8*headerWords {
-		return 0, ErrLayout
+// readTable returns the memory that a data section initializes, and where in it the table begins.
+func readTable(section []byte) (memory []byte, at int, err error) {
+	if memory, err = readSegments(section); err != nil {
+		return nil, 0, err
 	}
-	return at, nil
+	at = bytes.Index(memory, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
+	if at < 0 || len(memory)-at < 8*headerWords {
+		return nil, 0, ErrLayout
+	}
+	return memory, at, nil
 }
 
 // table is the runtime's pclntab: a header of nine words, names, compilation units, files,
