@@ -15,6 +15,20 @@ import (
 type TaskNeed struct {
 	Task string `json:"task"` // id, lower-case hex
 	handover.Need
+
+	// Bytes of memory for each report of an epoch that has more than Need counts: at a first relay whose SQLite store
+	// keeps names in memory, where the task does not say how many batches an epoch has at most.
+	Further float64 `json:"memory_of_further_report"`
+}
+
+// String says it in words.
+func (n TaskNeed) String() string {
+	if n.Further == 0 {
+		return n.Need.String()
+	}
+	further := handover.Need{Memory: n.Further}
+	memory, _, _ := further.Words()
+	return n.Need.String() + ", and " + memory + " of memory for each further report of its epoch"
 }
 
 // BatchNeeds returns what a batch of each task takes. It is an error where the disk of a SQLite store is smaller.
@@ -36,7 +50,11 @@ func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 						s.Name, need))
 			}
 		}
-		out = append(out, TaskNeed{s.ID.String(), need})
+		further := 0.
+		if strings.HasPrefix(i.cfg.Store, service.SchemeSQLite) && s.hop == 0 && s.mostBatches() == 0 {
+			further = handover.KnownMemory
+		}
+		out = append(out, TaskNeed{s.ID.String(), need, further})
 	}
 	return out, nil
 }

@@ -118,7 +118,7 @@ at most, estimated. A SQLite store on a disk that is smaller is an error.`,
 					fmt.Fprintf(w, "%s  %q, hop %d\n", t.ID, t.Name, t.Hop)
 				}
 				for _, n := range status.BatchNeeds {
-					fmt.Fprintf(w, "%s  a full batch takes up to %s\n", n.Task, n.Need)
+					fmt.Fprintf(w, "%s  a full batch takes up to %s\n", n.Task, n)
 				}
 				if status.SetBack != "" {
 					return fmt.Errorf("set back: %s: see relay end-epochs --help", status.SetBack)

@@ -336,8 +336,8 @@ func afnntz24Items() []Item {
 			Status: Reproduced, exact: true,
 			value: printed(12, func(Data) float64 { return 1e8 * 1e6 / 8 / 1e12 }),
 			Note: "by the formula; one lane needs 0.25 GB (\"a few hundred megabytes\"). Measured, a count up " +
-				"to B = 4 takes 16.4 bytes per client in a relay's store in SQLite, where log₂(B+1) is 0.29: the " +
-				"rest is the client's hash and the row ([relay.md](relay.md), `go test ./relay/internal/store -run " +
+				"to B = 4 takes 10.7 bytes per client in the memory of a relay with an SQLite store, where log₂(B+1) is " +
+				"0.29 bytes: the rest is the client's hash ([relay.md](relay.md), `go test ./relay/internal/store -run " +
 				"TestCounterState -v`)"},
 		{Paper: p, What: "Theorem 1.7: advanced composition", Status: Reproduced, Note: "`compose.Advanced`"},
 		{Paper: p, What: "Lemma 1.8: Kashin's representation", Status: Corrected,

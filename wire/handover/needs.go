@@ -10,6 +10,7 @@ import (
 // Load is what a batch has.
 type Load struct {
 	Clients float64
+	Reports float64 // Of its epoch's batches together, as far as the task says: at least Clients.
 	Slots   float64 // Of all clients, in all lanes.
 	Dummies float64 // Of each relay.
 }
@@ -17,18 +18,19 @@ type Load struct {
 // FullLoad is the most that a batch of a task can have: every client as many slots as it may, every relay as many
 // dummies.
 func FullLoad(t *task.Task) Load {
-	l := Load{Clients: float64(t.Batch.Size)}
+	l := Load{Clients: float64(t.Batch.Size), Reports: float64(t.Batch.Size)}
 	l.Slots = l.Clients * float64(t.Slots.PerLane*t.Slots.Lanes)
 	if t.Noise != nil {
 		_, most := t.Noise.Support()
 		l.Dummies = float64(most) * float64(t.Slots.Lanes)
+		l.Reports *= float64(max(t.Noise.Batches, 1))
 	}
 	return l
 }
 
 // Need is what a batch takes of a party. It is an estimate: [Needs].
 type Need struct {
-	Memory  float64 `json:"memory"`  // Bytes of its process that handles this batch and no other.
+	Memory  float64 `json:"memory"`  // Bytes of its process: this batch, and the reports of its epoch.
 	Disk    float64 `json:"disk"`    // Bytes at once.
 	Seconds float64 `json:"seconds"` // Of one core.
 }
@@ -64,8 +66,11 @@ func quantity(x float64, unit string) string {
 // 2026-11-22 at 100,000 clients of one slot each: 264 µs a client of the first relay, 43 µs of the next and 36 µs of
 // the verifier (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
 const (
+	// KnownMemory is of a first relay with an SQLite store, for each report of an open epoch: its client's name, and its
+	// own. Where a task does not say how many batches an epoch has at most, [Needs] counts those of one.
+	KnownMemory = 25
+
 	relayMemory    = 256e6 // Whatever the size: 64 MiB of slots, reports in flight, the store. Seen: 169 MB at 10⁵.
-	knownMemory    = 25    // Of the first relay, for each client: its name, and its report's, on an SQLite store.
 	verifierMemory = 80e6  // Whatever the size: slots, chunks and the process.
 	markMemory     = 20    // Of a verifier, for each slot: its mark in the batch's replay set, and in the epoch's.
 
@@ -95,7 +100,7 @@ func Needs(t *task.Task, l Load) ([]Need, error) {
 		n := Need{Memory: relayMemory, Seconds: l.Dummies * float64(hops-hop) * perSealed}
 		if hop == 0 {
 			copies = 3
-			n.Memory += l.Clients * knownMemory
+			n.Memory += l.Reports * KnownMemory
 			n.Seconds += l.Clients*perReport + l.Slots*perSlot
 		} else {
 			n.Seconds += (slots - l.Dummies) * perHop

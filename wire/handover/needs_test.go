@@ -15,7 +15,7 @@ func TestNeedsGrowWithTheBatch(t *testing.T) {
 	one := &task.Task{KEM: task.KEMX25519, Relays: make([]task.Party, 3), Batch: task.Batch{Size: 1e6},
 		Slots: task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: 3, MessageBytes: 8}}
 	load := handover.FullLoad(one)
-	require.Equal(t, handover.Load{Clients: 1e6, Slots: 6e6}, load)
+	require.Equal(t, handover.Load{Clients: 1e6, Reports: 1e6, Slots: 6e6}, load)
 	needs, err := handover.Needs(one, load)
 	require.NoError(t, err)
 	require.Len(t, needs, 4)
@@ -30,13 +30,19 @@ func TestNeedsGrowWithTheBatch(t *testing.T) {
 		require.LessOrEqual(t, n.Disk, worst.Disk)
 		require.LessOrEqual(t, n.Memory, worst.Memory)
 		if hop == 0 {
-			require.EqualValues(t, 25*9e6, ten[hop].Memory-n.Memory, "the first one knows who has reported")
+			require.EqualValues(t, handover.KnownMemory*9e6, ten[hop].Memory-n.Memory,
+				"the first one knows who has reported")
 		} else if hop < 3 {
 			require.Equal(t, n.Memory, ten[hop].Memory, "relays hold no batch in memory")
 		}
 	}
 	require.Equal(t, 20*54e6, ten[3].Memory-needs[3].Memory)
 	require.Equal(t, needs[0].Seconds+needs[1].Seconds+needs[2].Seconds+needs[3].Seconds, worst.Seconds)
+	several := *one
+	several.Noise = &task.Noise{Kind: task.NoisePool, Cells: 1, Pool: 1, Batches: 7}
+	epoch, err := handover.Needs(&several, handover.FullLoad(&several))
+	require.NoError(t, err)
+	require.EqualValues(t, handover.KnownMemory*6e6, epoch[0].Memory-needs[0].Memory, "in all batches of the epoch")
 	load.Dummies = 1e5
 	noisy, err := handover.Needs(one, load)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/cipher"
 	"database/sql"
 	"encoding/binary"
 	"errors"
@@ -46,7 +47,7 @@ func (t *transaction) adoptNames() error {
 	return err
 }
 
-// adoptEpoch makes a run of an epoch's names.
+// adoptEpoch moves an epoch's names into runs.
 func (t *transaction) adoptEpoch(epoch int64, id EpochID) error {
 	c, err := t.vault.nameCipher(id)
 	if errors.Is(err, ErrDestroyed) {
@@ -55,35 +56,51 @@ func (t *transaction) adoptEpoch(epoch int64, id EpochID) error {
 	if err != nil {
 		return err
 	}
-	n := &nameRun{}
-	const tags = `SELECT hash, receipt FROM seen WHERE epoch = $1`
-	_, err = collect(t.ctx, t.tx, tags, func(rows *sql.Rows) (_ struct{}, err error) {
-		var tag, receipt []byte
+	const tags = `SELECT hash, receipt FROM seen WHERE epoch = $1 AND hash > $2 ORDER BY hash LIMIT $3`
+	err = t.adoptKind(epoch, c, tags, func(rows *sql.Rows, into *nameRun) (tag []byte, err error) {
+		var receipt []byte
 		if err = rows.Scan(&tag, &receipt); err == nil {
-			n.tags = append(n.tags, binary.BigEndian.AppendUint32(tag, uint32(Short(receipt).kept())))
+			name := binary.BigEndian.AppendUint32(slices.Clone(tag), uint32(Short(receipt).kept()))
+			into.tags = append(into.tags, name)
 		}
-		return struct{}{}, err
-	}, epoch)
+		return tag, err
+	})
 	if err != nil {
 		return err
 	}
-	const clients = `SELECT client, submissions FROM clients WHERE epoch = $1`
-	_, err = collect(t.ctx, t.tx, clients, func(rows *sql.Rows) (_ struct{}, err error) {
-		var client []byte
+	const clients = `SELECT client, submissions FROM clients WHERE epoch = $1 AND client > $2 ORDER BY client LIMIT $3`
+	err = t.adoptKind(epoch, c, clients, func(rows *sql.Rows, into *nameRun) (client []byte, err error) {
 		var submissions int
 		if err = rows.Scan(&client, &submissions); err == nil {
-			n.clients = append(n.clients, slices.Repeat([][]byte{client}, submissions)...)
+			into.clients = append(into.clients, slices.Repeat([][]byte{client}, submissions)...)
 		}
-		return struct{}{}, err
-	}, epoch)
+		return client, err
+	})
 	if err != nil {
-		return err
-	}
-	if _, err := t.putRun(epoch, nameRuns, 1, c, n.pack()); err != nil {
 		return err
 	}
 	_, err = t.exec(`DELETE FROM seen WHERE epoch = $1`, epoch)
 	return err
+}
+
+// adoptKind makes runs of level 1 of the rows of a query, some of them at a time: all in one could be more than a value
+// may have. scan adds a row to a run, and returns its key, in the order of which they come.
+func (t *transaction) adoptKind(
+	epoch int64, c cipher.AEAD, query string, scan func(rows *sql.Rows, into *nameRun) (key []byte, err error),
+) error {
+	for last := []byte{}; ; {
+		n := &nameRun{}
+		_, err := collect(t.ctx, t.tx, query, func(rows *sql.Rows) (_ struct{}, err error) {
+			last, err = scan(rows, n)
+			return struct{}{}, err
+		}, epoch, last, groupRows)
+		if err != nil || len(n.tags)+len(n.clients) == 0 {
+			return err
+		}
+		if _, err := t.putRun(epoch, nameRuns, 1, c, n.pack()); err != nil {
+			return err
+		}
+	}
 }
 
 // adoptSlots moves the slots of open batches into runs, and drops their table.

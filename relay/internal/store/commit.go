@@ -23,6 +23,11 @@ func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, 
 	if d.index != nil {
 		d.index.mu.Lock()
 		defer d.index.mu.Unlock()
+		for _, id := range order {
+			if err := d.index.recall(ctx, d, id); err != nil {
+				return false, fmt.Errorf("couldn't read names: %w", err)
+			}
+		}
 	}
 	err = d.within(ctx, func(tx *transaction) error {
 		full = false
@@ -188,22 +193,18 @@ func (t *transaction) count(epoch int64, m *memory, taken []*Submission) error {
 	return nil
 }
 
-// fill stores the slots of accepted submissions, in a run, and the new size of their batch. fresh is what its runs of
+// fill stores the slots of accepted submissions, in runs, and the new size of their batch. fresh is what its runs of
 // level 0 take so far.
 func (t *transaction) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) error {
 	c, err := t.vault.batchCipher(b.ID, kindRows, b.Seq)
 	if err != nil {
 		return err
 	}
-	size, err := t.putRun(epoch, b.Seq, 0, c, packRows(rowsOf(subs)))
+	rows := rowsOf(subs)
+	fresh, err = t.bring(brought{epoch, b.Seq, c, joinSlots}, fresh, len(rows), rowLane+len(rows[0].Slot),
+		func(from, to int) []byte { return packRows(rows[from:to]) })
 	if err != nil {
 		return err
-	}
-	if fresh += size; fresh >= freshRoom {
-		if err := t.mergeFresh(epoch, b.Seq, c, joinSlots); err != nil {
-			return err
-		}
-		fresh = 0
 	}
 	_, err = t.exec(`INSERT INTO open (epoch, seq, submissions, fresh) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (epoch, seq) DO UPDATE SET submissions = excluded.submissions, fresh = excluded.fresh`,

@@ -112,10 +112,7 @@ func (d *database) End(ctx context.Context, id EpochID) (end []byte, err error) 
 // EndAll is that of [Store].
 func (d *database) EndAll(ctx context.Context, ids []EpochID, why Reason) error {
 	d.forget()
-	for _, id := range ids {
-		d.index.forget(id)
-	}
-	return d.within(ctx, func(tx *transaction) error {
+	err := d.within(ctx, func(tx *transaction) error {
 		if err := tx.reset(); err != nil {
 			return fmt.Errorf("couldn't have other processes join: %w", err)
 		}
@@ -126,6 +123,13 @@ func (d *database) EndAll(ctx context.Context, ids []EpochID, why Reason) error 
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		d.index.forget(id)
+	}
+	return nil
 }
 
 // forget has this process go on with the store as it is.

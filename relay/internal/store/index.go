@@ -1,7 +1,10 @@
 package store
 
 import (
+	"context"
+	"database/sql"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -49,12 +52,13 @@ func (x *index) close() {
 	}
 }
 
-// known is what an index has of one epoch: about 25 bytes a report.
+// known is what an index has of one epoch: up to about 25 bytes a report, of which 11 are its client's, once.
 type known struct {
 	tags    table            // the kept part of a receipt
 	clients table            // submissions, up to many
 	more    map[Short]uint64 // submissions of clients that have many
-	reports uint64           // that were accepted
+	reports uint64           // that were accepted, by their tags
+	counted uint64           // the same, by their clients
 	fresh   int              // what runs of level 0 take
 }
 
@@ -71,10 +75,10 @@ func newKnown() *known {
 	return &known{tags: table{value: tagValue}, clients: table{value: clientValue}, more: map[Short]uint64{}}
 }
 
-// add takes note of a tag.
-func (k *known) addTag(tag Short, r receipt) {
-	k.tags.set(tag, uint32(r))
+// addTag takes note of a tag and says whether it is new.
+func (k *known) addTag(tag Short, r receipt) (fresh bool) {
 	k.reports++
+	return k.tags.set(tag, uint32(r))
 }
 
 // addClient takes note of one more submission of a client.
@@ -84,6 +88,7 @@ func (k *known) addClient(client Short) {
 	if n >= many {
 		k.more[client] = n
 	}
+	k.counted++
 }
 
 // count returns how many submissions a client has.
@@ -158,8 +163,8 @@ func (t *table) get(key Short) uint32 {
 	return t.number(entry)
 }
 
-// set gives a key a number above 0.
-func (t *table) set(key Short, number uint32) {
+// set gives a key a number above 0, and says whether it had none.
+func (t *table) set(key Short, number uint32) (fresh bool) {
 	s := t.shard(key)
 	if width := len(key) + t.value; (s.used+1)*10*width > len(s.entries)*9 {
 		t.grow(s, width)
@@ -172,6 +177,7 @@ func (t *table) set(key Short, number uint32) {
 	for i := range t.value {
 		entry[len(key)+i] = byte(number >> (8 * i))
 	}
+	return !found
 }
 
 // grow gives a shard an eighth more room.
@@ -213,17 +219,35 @@ func (t *table) number(entry []byte) uint32 {
 	return binary.LittleEndian.Uint32(entry[len(Short{}):])
 }
 
+// recall makes what is known of an epoch that takes reports, where it is missing: before the transaction, as it takes
+// seconds after a start, in which others may write. No names come meanwhile, as those come with a Commit.
+func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
+	if x.epochs[id] != nil || d.back.Load() != nil {
+		return nil
+	}
+	var epoch int64
+	const find = `SELECT id FROM epochs WHERE task = $1 AND epoch = $2 AND state = $3`
+	err := d.read.QueryRowContext(ctx, find, id.Task[:], id.Epoch, int(StateOpen)).Scan(&epoch)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err == nil {
+		x.epochs[id], err = loadNames(ctx, d.read, d.vault, epoch, id)
+	}
+	return err
+}
+
 // remember returns what the index knows of the tags and clients of a group, in an epoch that has accepted so many
 // reports.
 func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64, group []*Submission) (*memory, error) {
 	if k := x.epochs[id]; k == nil || k.reports != reports {
-		k, err := t.loadNames(e.id, id)
+		k, err := loadNames(t.ctx, t.tx, t.vault, e.id, id)
 		if err != nil {
 			return nil, fmt.Errorf("couldn't read names: %w", err)
 		}
-		if k.reports != reports {
-			return nil, fmt.Errorf("the store is damaged: it has names of %d of %d reports of epoch %d", k.reports, reports,
-				id.Epoch)
+		if k.reports != reports || k.counted != reports {
+			return nil, fmt.Errorf("the store is damaged: of %d reports of epoch %d it has the tags of %d and the "+
+				"clients of %d", reports, id.Epoch, k.reports, k.counted)
 		}
 		x.drop(id)
 		x.epochs[id] = k
@@ -239,16 +263,10 @@ func (x *index) learn(t *transaction, e epochRow, id EpochID, taken []*Submissio
 	if err != nil {
 		return err
 	}
-	size, err := t.putRun(e.id, nameRuns, 0, c, namesOf(taken).pack())
+	fresh, err := t.bring(brought{e.id, nameRuns, c, joinNames}, k.fresh, len(taken), nameSize,
+		func(from, to int) []byte { return namesOf(taken[from:to]).pack() })
 	if err != nil {
 		return err
-	}
-	fresh := k.fresh + size
-	if fresh >= freshRoom {
-		if err := t.mergeFresh(e.id, nameRuns, c, joinNames); err != nil {
-			return err
-		}
-		fresh = 0
 	}
 	t.done = append(t.done, func() {
 		k.fresh = fresh

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"slices"
 )
@@ -25,7 +26,10 @@ type nameRun struct {
 	clients [][]byte
 }
 
-const tagSizeIn = len(Short{}) + receiptSize
+const (
+	tagSizeIn = len(Short{}) + receiptSize
+	nameSize  = tagSizeIn + len(Short{}) // of a submission
+)
 
 // namesOf returns the run of accepted submissions.
 func namesOf(subs []*Submission) *nameRun {
@@ -77,13 +81,13 @@ func joinNames(runs [][]byte) ([]byte, error) {
 }
 
 // loadNames reads the names of an epoch, run by run.
-func (t *transaction) loadNames(epoch int64, id EpochID) (*known, error) {
-	c, err := t.vault.nameCipher(id)
+func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id EpochID) (*known, error) {
+	c, err := v.nameCipher(id)
 	if err != nil {
 		return nil, err
 	}
 	const query = `SELECT level, bytes FROM runs WHERE epoch = $1 AND seq = $2`
-	rows, err := t.tx.QueryContext(t.ctx, query, epoch, int64(nameRuns))
+	rows, err := from.QueryContext(ctx, query, epoch, int64(nameRuns))
 	if err != nil {
 		return nil, err
 	}
@@ -109,14 +113,17 @@ func (t *transaction) loadNames(epoch int64, id EpochID) (*known, error) {
 	return k, rows.Err()
 }
 
-// addRun takes note of the names of a packed run.
+// addRun takes note of the names of a packed run. A tag that is known already is damage: a run that stands there twice,
+// in place of another, would be counted as that.
 func (k *known) addRun(run []byte) error {
 	var n nameRun
 	if err := n.addPacked(run); err != nil {
 		return err
 	}
 	for _, tag := range n.tags {
-		k.addTag(Short(tag[:len(Short{})]), receipt(binary.BigEndian.Uint32(tag[len(Short{}):])))
+		if !k.addTag(Short(tag[:len(Short{})]), receipt(binary.BigEndian.Uint32(tag[len(Short{}):]))) {
+			return errRun
+		}
 	}
 	for _, client := range n.clients {
 		k.addClient(Short(client))

@@ -15,8 +15,9 @@ import (
 // What clients bring is kept in runs. A run is many rows of one size in one encrypted value: a transaction writes one
 // run of its slots, and not one page for each of them, as rows under random keys would have it. A run of level 0 tells
 // which rows came in one transaction, and their place on the disk when. So that this does not last, the runs of level 0
-// are merged, permuted, into one of level 1 as soon as they take freshRoom. Where another level has mergeRuns runs, as
-// many of them as mergeRoom takes are merged into one of the next.
+// are merged, permuted, into one of level 1 as soon as they take freshRoom. A transaction that alone takes as much
+// writes runs of level 1, of at most half of mergeRoom, and is not copied at once. Where another level has mergeRuns
+// runs, as many of them as mergeRoom takes are merged into one of the next.
 //
 // docs/relay.md has the arithmetic: what is written, and what who reads the disk learns. Pages that a merge has freed
 // are overwritten, by the merged run itself or with zeros.
@@ -29,6 +30,39 @@ var (
 // page is what a run takes at least.
 const page = 4096
 
+// brought is where a transaction's rows go: an open batch, or the names of an epoch.
+type brought struct {
+	epoch int64
+	seq   uint64
+	c     cipher.AEAD
+	join  func(runs [][]byte) ([]byte, error) // makes one run of several
+}
+
+// bring stores n rows of some bytes each, of which pack makes the run of those from one to another, and merges what is
+// due. fresh is what runs of level 0 take before, and after.
+func (t *transaction) bring(to brought, fresh, n, bytes int, pack func(from, to int) []byte) (int, error) {
+	level, most := 0, n
+	if runHead+n*bytes+sealedExtra+page >= freshRoom {
+		level, most = 1, max((mergeRoom/2-runHead-sealedExtra)/bytes, 1)
+	}
+	for from := 0; from < n; from += most {
+		size, err := t.putRun(to.epoch, to.seq, level, to.c, pack(from, min(from+most, n)))
+		if err != nil {
+			return 0, err
+		}
+		if level == 0 {
+			fresh += size
+		}
+	}
+	if level == 0 {
+		if fresh < freshRoom {
+			return fresh, nil
+		}
+		fresh = 0
+	}
+	return fresh, t.mergeFrom(to, level)
+}
+
 // putRun stores a run, which it encrypts, and returns what it takes.
 func (t *transaction) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain []byte) (size int, err error) {
 	sealed := encrypt(make([]byte, 0, len(plain)+sealedExtra), c, plain)
@@ -39,16 +73,14 @@ func (t *transaction) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, 
 	return len(sealed) + page, nil
 }
 
-// mergeFresh merges the runs of level 0 into one, and so on up. join makes one run of several.
-func (t *transaction) mergeFresh(
-	epoch int64, seq uint64, c cipher.AEAD, join func(runs [][]byte) ([]byte, error),
-) error {
-	for level := 0; ; level++ {
-		due, err := t.mergeDue(epoch, seq, level)
+// mergeFrom merges the runs of a level that are due into one, and so on up.
+func (t *transaction) mergeFrom(to brought, level int) error {
+	for ; ; level++ {
+		due, err := t.mergeDue(to.epoch, to.seq, level)
 		if err != nil || len(due) == 0 {
 			return err
 		}
-		if err := t.merge(epoch, seq, level, due, c, join); err != nil {
+		if err := t.merge(to, level, due); err != nil {
 			return fmt.Errorf("couldn't merge runs: %w", err)
 		}
 	}
@@ -80,18 +112,16 @@ func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64,
 }
 
 // merge replaces runs of a level by one of the next. They are deleted first: the merged run takes their pages.
-func (t *transaction) merge(
-	epoch int64, seq uint64, level int, due []int64, c cipher.AEAD, join func(runs [][]byte) ([]byte, error),
-) error {
+func (t *transaction) merge(to brought, level int, due []int64) error {
 	var runs [][]byte
 	for _, id := range due {
-		run, err := collect(t.ctx, t.tx, `SELECT bytes FROM runs WHERE id = $1`, openRun(c), id)
+		run, err := collect(t.ctx, t.tx, `SELECT bytes FROM runs WHERE id = $1`, openRun(to.c), id)
 		if err != nil {
 			return err
 		}
 		runs = append(runs, run...)
 	}
-	joined, err := join(runs)
+	joined, err := to.join(runs)
 	if err != nil {
 		return err
 	}
@@ -100,7 +130,7 @@ func (t *transaction) merge(
 			return err
 		}
 	}
-	_, err = t.putRun(epoch, seq, level+1, c, joined)
+	_, err = t.putRun(to.epoch, to.seq, level+1, to.c, joined)
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 
 // pageSize is that of SQLite's pages in bytes. A commit writes some pages for the few bytes that change in each: half
 // the default saves a sixth of all, and smaller ones cost more time. logSize is how much the log takes, about, until it
-// is copied into the file and begun again.
+// is copied into the file and begun again; what it took beyond that, for a reader's sake, is given back then.
 const (
 	pageSize = 2048
 	logSize  = 4 << 20
@@ -45,8 +45,8 @@ func openSQLite(path string, v *Vault) (*database, error) {
 // synchronous=FULL), and deleted content is overwritten with zeros.
 func writeSQLite(path string, v *Vault) (*database, error) {
 	return connectSQLite(path, v, prepareSQLite, fmt.Sprintf("page_size(%d)", pageSize),
-		fmt.Sprintf("wal_autocheckpoint(%d)", logSize/pageSize), "secure_delete(ON)", "temp_store(MEMORY)",
-		"cache_size(-16384)")
+		fmt.Sprintf("wal_autocheckpoint(%d)", logSize/pageSize), fmt.Sprintf("journal_size_limit(%d)", logSize),
+		"secure_delete(ON)", "temp_store(MEMORY)", "cache_size(-16384)")
 }
 
 // readSQLite opens a store beside its relay, or returns errNoStore.

@@ -19,7 +19,8 @@ import (
 
 // Vault holds the keys without which the store's bytes say nothing, in a file outside the store:
 //
-//	epoch   hashes tags, clients and receipts             destroyed when the epoch takes no more
+//	epoch   hashes tags, clients and receipts, and        destroyed when the epoch takes no more; at a later
+//	        encrypts the runs of them                     relay, when it is erased
 //	rows    encrypts the slots of one open batch          destroyed when the batch is sealed
 //	sealed  encrypts one sealed batch                     destroyed when the next hop has it
 //

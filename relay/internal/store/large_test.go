@@ -1,0 +1,116 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/service"
+)
+
+// TestLargeTransactions: what takes the room of merged runs by itself is written as such at once, in runs of at most half
+// of what a merge takes; what came before it waits for its own merge.
+func TestLargeTransactions(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		const each = 3 * (rowLane + 100) // bytes of a submission
+		const extra = runHead + sealedExtra
+		merging(t, 20*each+page, 100, 2*(7*each+extra))
+		s := open()
+		group := func(from, n int) (group []*Submission) {
+			for i := range n {
+				sub := aSubmission(from+i, from+i)
+				sub.Size = 1000
+				group = append(group, sub)
+			}
+			return group
+		}
+		verdicts(t, s, group(0, 1)...)
+		verdicts(t, s, group(1, 40)...)
+		require.Equal(t, []int{1, 6}, s.levels(t, 0), "five of seven submissions, and one of five")
+		var most int
+		const longest = `SELECT MAX(length(bytes)) FROM runs WHERE seq = 0`
+		require.NoError(t, s.read.QueryRow(longest).Scan(&most))
+		require.Equal(t, 7*each+extra, most)
+		if s.index != nil {
+			require.Equal(t, []int{2}, s.levels(t, nameRuns), "names take less room")
+		}
+		verdicts(t, s, group(41, 400)...)
+		if s.index != nil {
+			require.Equal(t, []int{2, 4}, s.levels(t, nameRuns), "of 107 names each")
+		}
+		again := open()
+		for i := range 441 {
+			sub, other := aSubmission(i, i), aSubmission(i+1000, i)
+			sub.Size, other.Size = 1000, 1000
+			require.Equal(t, []Verdict{Repeated, Replayed}, verdicts(t, again, sub, other))
+		}
+		n, rows := sealRows(t, s, 0)
+		require.EqualValues(t, 441, n)
+		var want []int
+		for i := range 441 {
+			want = append(want, i)
+		}
+		requireRows(t, rows, want...)
+	})
+}
+
+// TestNamesAreReadBeside: a store that starts again reads its names while another writes, and they are its own.
+func TestNamesAreReadBeside(t *testing.T) {
+	folder := t.TempDir()
+	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	require.NoError(t, err)
+	open := func() *database {
+		s, err := Open(service.SchemeSQLite+filepath.Join(folder, "relay.db"), v)
+		require.NoError(t, err)
+		return s.(*database)
+	}
+	s := open()
+	require.Equal(t, []Verdict{Accepted, Accepted}, verdicts(t, s, aSubmission(1, 1), aSubmission(2, 2)))
+	require.NoError(t, s.Close())
+	s = open()
+	defer s.Close()
+	writing, err := s.write.Begin()
+	require.NoError(t, err)
+	require.NoError(t, s.index.recall(t.Context(), s, testEpoch))
+	require.EqualValues(t, 2, s.index.epochs[testEpoch].reports)
+	require.NoError(t, writing.Rollback())
+	require.Equal(t, []Verdict{Repeated}, verdicts(t, s, aSubmission(1, 1)))
+}
+
+// TestLogShrinks: what a reader, for whose sake the log grows, has had it take on the disk is given back after it.
+func TestLogShrinks(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "relay.db")
+	v, err := OpenVault(filepath.Join(folder, "secret"), true)
+	require.NoError(t, err)
+	s, err := Open(service.SchemeSQLite+path, v)
+	require.NoError(t, err)
+	defer s.Close()
+	size := func() int64 {
+		info, err := os.Stat(path + "-wal")
+		require.NoError(t, err)
+		return info.Size()
+	}
+	last := 0
+	commit := func(bytes int) {
+		last++
+		sub := aSubmission(last, last)
+		sub.Size, sub.Lanes = 1000, [][][]byte{{make([]byte, bytes)}}
+		verdicts(t, s, sub)
+	}
+	commit(10)
+	reader, err := s.(*database).read.Query(`SELECT id FROM runs`)
+	require.NoError(t, err)
+	require.True(t, reader.Next())
+	for range 4 {
+		commit(logSize)
+	}
+	require.Greater(t, size(), int64(3*logSize))
+	require.NoError(t, reader.Close())
+	for range 4 {
+		commit(logSize / 4)
+	}
+	require.LessOrEqual(t, size(), int64(2*logSize))
+}
