@@ -123,6 +123,13 @@ func TestUpgrade(t *testing.T) {
 			}
 			require.Equal(t, []Verdict{Repeated, Replayed, Limited, Limited, Accepted}, verdicts(t, old, of(0, 1, 1),
 				of(7, 1, 1), of(0, 8, 2), of(1, 8, 1), of(1, 9, 2)))
+			if engine == "sqlite" {
+				_, err = db.Exec(`DELETE FROM runs WHERE id = (SELECT MAX(id) FROM runs WHERE level = 1)`)
+				require.NoError(t, err)
+				old.(*database).index.forget(open)
+				_, err = old.Commit(t.Context(), []*Submission{of(0, 1, 1)})
+				require.ErrorContains(t, err, "it has the tags of 4 and the clients of 1", "clients are missing")
+			}
 			require.NoError(t, old.Close())
 			tallies, err := s.Tallies(t.Context())
 			require.NoError(t, err)
