@@ -66,8 +66,8 @@ func quantity(x float64, unit string) string {
 // 2026-11-22 at 100,000 clients of one slot each: 264 µs a client of the first relay, 43 µs of the next and 36 µs of
 // the verifier (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
 const (
-	// KnownMemory is of a first relay with an SQLite store, for each report of an open epoch: its client's name, and its
-	// own. Where a task does not say how many batches an epoch has at most, [Needs] counts those of one.
+	// KnownMemory is of a first relay with an SQLite store, for each report of an open epoch: its client's name, and
+	// its own. Where a task does not say how many batches an epoch has at most, [Needs] counts those of one.
 	KnownMemory = 25
 
 	relayMemory    = 256e6 // Whatever the size: 64 MiB of slots, reports in flight, the store. Seen: 169 MB at 10⁵.

@@ -91,6 +91,9 @@ func (k *known) addClient(client Short) {
 	k.counted++
 }
 
+// has says whether it has the names of so many reports.
+func (k *known) has(reports uint64) bool { return k.reports == reports && k.counted == reports }
+
 // count returns how many submissions a client has.
 func (k *known) count(client Short) uint64 {
 	if n := k.clients.get(client); n < many {
@@ -240,12 +243,12 @@ func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
 // remember returns what the index knows of the tags and clients of a group, in an epoch that has accepted so many
 // reports.
 func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64, group []*Submission) (*memory, error) {
-	if k := x.epochs[id]; k == nil || k.reports != reports {
+	if k := x.epochs[id]; k == nil || !k.has(reports) {
 		k, err := loadNames(t.ctx, t.tx, t.vault, e.id, id)
 		if err != nil {
 			return nil, fmt.Errorf("couldn't read names: %w", err)
 		}
-		if k.reports != reports || k.counted != reports {
+		if !k.has(reports) {
 			return nil, fmt.Errorf("the store is damaged: of %d reports of epoch %d it has the tags of %d and the "+
 				"clients of %d", reports, id.Epoch, k.reports, k.counted)
 		}
