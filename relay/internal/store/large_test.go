@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// TestLargeTransactions: what takes the room of merged runs by itself is written as such at once, in runs of at most half
-// of what a merge takes; what came before it waits for its own merge.
+// TestLargeTransactions: what takes the room of merged runs by itself is written as such at once, in runs of at most
+// half of what a merge takes; what came before it waits for its own merge.
 func TestLargeTransactions(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		const each = 3 * (rowLane + 100) // bytes of a submission
