@@ -131,14 +131,17 @@ func TestNoClockForgets(t *testing.T) {
 
 // Three lines of .1 fit into .3, which binary numbers do not say; four do not.
 func TestDecimalsAddUp(t *testing.T) {
-	var ledger shufflerclient.Ledger
-	b := shufflerclient.Budget{Epsilon: .3, Delta: 3e-6, Days: 30}
 	tenth := shufflerclient.Price{First: compose.Spend{Epsilon: .1, Delta: 1e-6}, Reports: 1,
 		All: compose.Spend{Epsilon: .1, Delta: 1e-6}}
-	for i := range int64(3) {
-		require.NoError(t, ledger.Spend(b, fmt.Sprint(i), tenth, i, day))
+	for _, b := range []shufflerclient.Budget{{Epsilon: .3, Delta: 3e-6}, {Epsilon: .3, Delta: .1},
+		{Epsilon: 3, Delta: 3e-6}} {
+		var ledger shufflerclient.Ledger
+		b.Days = 30
+		for i := range int64(3) {
+			require.NoError(t, ledger.Spend(b, fmt.Sprint(i), tenth, i, day))
+		}
+		require.ErrorIs(t, ledger.Spend(b, "3", tenth, 3, day), shufflerclient.ErrBudget)
 	}
-	require.ErrorIs(t, ledger.Spend(b, "3", tenth, 3, day), shufflerclient.ErrBudget)
 }
 
 // What a keeper of the caller's own gives back, or a price of nothing, is refused before it is reckoned with.

@@ -47,11 +47,12 @@ test('the ledger admits what that of the Go client admits', () => {
 
 test('three lines of .1 fit into .3, which binary numbers do not say; four do not', () => {
   const tenth: Price = { first: { epsilon: 0.1, delta: 1e-6 }, reports: 1, all: { epsilon: 0.1, delta: 1e-6 } };
-  const ledger = new Map<string, Line>();
-  const verdicts = ['a', 'b', 'c', 'd'].map((line, i) =>
-    spend(ledger, { line, price: tenth, start: i, length: 60 },
-      { epsilon: 0.3, delta: 3e-6, days: 30, option: 'budget' }));
-  assert.deepEqual(verdicts, ['admitted', 'admitted', 'admitted', 'budget']);
+  for (const spent of [{ epsilon: 0.3, delta: 3e-6 }, { epsilon: 0.3, delta: 0.1 }, { epsilon: 3, delta: 3e-6 }]) {
+    const ledger = new Map<string, Line>();
+    const verdicts = ['a', 'b', 'c', 'd'].map((line, i) =>
+      spend(ledger, { line, price: tenth, start: i, length: 60 }, { ...spent, days: 30, option: 'budget' }));
+    assert.deepEqual(verdicts, ['admitted', 'admitted', 'admitted', 'budget']);
+  }
 });
 
 test('what was not randomized is taken back', () => {
