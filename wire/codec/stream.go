@@ -31,27 +31,42 @@ type leads struct {
 	sized [3]byte
 }
 
-// head returns the lead and length of a value of n elements or bytes, n below 2³².
-func (l leads) head(n uint64) []byte {
+// head appends the lead and length of a value of n elements or bytes, n below 2³².
+func (l leads) head(to []byte, n uint64) []byte {
 	var wide [8]byte
 	binary.BigEndian.PutUint64(wide[:], n)
 	switch {
 	case n < l.fixed:
-		return []byte{l.base | byte(n)}
+		return append(to, l.base|byte(n))
 	case n < 1<<8 && l.sized[0] != 0:
-		return append([]byte{l.sized[0]}, wide[7:]...)
+		return append(append(to, l.sized[0]), wide[7:]...)
 	case n < 1<<16:
-		return append([]byte{l.sized[1]}, wide[6:]...)
+		return append(append(to, l.sized[1]), wide[6:]...)
 	}
-	return append([]byte{l.sized[2]}, wide[4:]...)
+	return append(append(to, l.sized[2]), wide[4:]...)
 }
 
+// is says whether head is that of n.
+func (l leads) is(head []byte, n uint64) bool {
+	var canonical [5]byte
+	return bytes.Equal(l.head(canonical[:0], n), head)
+}
+
+// AppendArray appends the head of an array of n elements, which follow.
+func AppendArray(to []byte, n int) []byte { return arrayLeads.head(to, uint64(n)) }
+
+// AppendBytes appends a byte string.
+func AppendBytes(to, b []byte) []byte { return append(bytesLeads.head(to, uint64(len(b))), b...) }
+
+// AppendSmall appends an integer below 128.
+func AppendSmall(to []byte, n byte) []byte { return append(to, n) }
+
 // Array begins an array of n elements, which follow.
-func (w *Writer) Array(n int) { w.write(arrayLeads.head(uint64(n))) }
+func (w *Writer) Array(n int) { w.write(AppendArray(nil, n)) }
 
 // Bytes writes a byte string.
 func (w *Writer) Bytes(b []byte) {
-	w.write(bytesLeads.head(uint64(len(b))))
+	w.write(bytesLeads.head(nil, uint64(len(b))))
 	w.write(b)
 }
 
@@ -118,7 +133,7 @@ func (r *Reader) head(what string, l leads, array bool) (uint64, error) {
 		return 0, fmt.Errorf("couldn't decode %s: %w", what, cut(err))
 	}
 	n, isArray, _, err := header(head[:1+width])
-	if err != nil || isArray != array || !bytes.Equal(l.head(n), head[:1+width]) {
+	if err != nil || isArray != array || !l.is(head[:1+width], n) {
 		return 0, fmt.Errorf("couldn't decode %s: not in canonical form", what)
 	}
 	return n, nil

@@ -139,26 +139,25 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	if err := s.checkLanes(lanes); err != nil {
 		return nil, err
 	}
-	content := envelopeContent{Tag: newTag(0), Lanes: make(Lanes, len(lanes))}
+	plain := make([]byte, 0, s.MaxBody())
+	plain = codec.AppendBytes(codec.AppendArray(plain, 2), newTag(0))
+	plain = codec.AppendArray(plain, len(lanes))
 	for lane, messages := range lanes {
-		content.Lanes[lane] = make([][]byte, len(messages))
-		for i, m := range messages {
+		plain = codec.AppendArray(plain, len(messages))
+		for _, m := range messages {
 			slot, err := s.sealFrom(epoch, 1, lane, m)
 			if err != nil {
 				return nil, err
 			}
-			content.Lanes[lane][i] = slot
+			plain = codec.AppendBytes(plain, slot)
 		}
-	}
-	plain, err := codec.Marshal(&content)
-	if err != nil {
-		return nil, err
 	}
 	sealed, err := seal(s.keys[0][epoch], Context{s.taskID, epoch, 0}, 0, KindEnvelope, plain)
 	if err != nil {
 		return nil, err
 	}
-	return codec.Marshal(&submission{task.Version, sealed})
+	body := codec.AppendSmall(codec.AppendArray(make([]byte, 0, s.MaxBody()), 2), task.Version)
+	return codec.AppendBytes(body, sealed), nil
 }
 
 // sealFrom seals a message in one layer for each hop from first on.
@@ -209,18 +208,6 @@ func slotCountOK(t *task.Task, n int) bool {
 	return n >= 1 && uint64(n) <= t.Slots.PerLane
 }
 
-// submission is the body a client posts: msgpack [version, envelope].
-type submission struct {
-	Version  uint64
-	Envelope []byte
-}
-
-// envelopeContent is the plaintext of an envelope: msgpack [tag, [[slot …] …]].
-type envelopeContent struct {
-	Tag   []byte
-	Lanes Lanes
-}
-
 // Opener opens what arrives at one hop of one task in one epoch.
 type Opener struct {
 	Layout
@@ -260,43 +247,63 @@ func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
 	if n, most := len(body), o.MaxBody(); n > most || n < most && o.task.Slots.Padding == task.PaddingFull {
 		return nil, fmt.Errorf("invalid submission of %d bytes: want %d, padding %s", n, most, o.task.Slots.Padding)
 	}
-	var sub submission
-	if err := codec.Unmarshal(body, &sub); err != nil {
-		return nil, err
-	}
-	if sub.Version != task.Version {
-		return nil, fmt.Errorf("invalid version %d: want %d", sub.Version, task.Version)
-	}
-	plain, err := o.sealed.open(aad(0, KindEnvelope), sub.Envelope)
+	sealed, err := readSubmission(body)
 	if err != nil {
 		return nil, err
 	}
-	var content envelopeContent
-	if err := codec.Unmarshal(plain, &content); err != nil {
+	plain, err := o.sealed.open(aad(0, KindEnvelope), sealed)
+	if err != nil {
 		return nil, err
 	}
-	return o.checkContent(&content)
+	return o.readEnvelope(plain)
 }
 
-func (o *Opener) checkContent(c *envelopeContent) (*Envelope, error) {
-	if len(c.Tag) != TagSize {
-		return nil, fmt.Errorf("invalid tag of %d bytes: want %d", len(c.Tag), TagSize)
+// readSubmission returns the envelope in the body that a client posts: msgpack [version, envelope].
+func readSubmission(body []byte) ([]byte, error) {
+	v := codec.NewView(body)
+	parts, version, envelope := v.Array(), v.Small(), v.Bytes()
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't decode a submission: %w", err)
 	}
-	if uint64(len(c.Lanes)) != o.task.Slots.Lanes {
-		return nil, fmt.Errorf("invalid lanes %d: want %d", len(c.Lanes), o.task.Slots.Lanes)
+	if parts != 2 {
+		return nil, fmt.Errorf("invalid submission of %d parts: want 2", parts)
 	}
-	for lane, slots := range c.Lanes {
-		if !slotCountOK(o.task, len(slots)) {
-			return nil, fmt.Errorf("invalid number of slots %d in lane %d: want %d, padding %s", len(slots), lane,
+	if version != task.Version {
+		return nil, fmt.Errorf("invalid version %d: want %d", version, task.Version)
+	}
+	return envelope, nil
+}
+
+// readEnvelope reads the plaintext of an envelope: msgpack [tag, [[slot …] …]].
+func (o *Opener) readEnvelope(plain []byte) (*Envelope, error) {
+	v := codec.NewView(plain)
+	parts, tag, lanes := v.Array(), v.Bytes(), v.Array()
+	if parts != 2 || len(tag) != TagSize {
+		return nil, fmt.Errorf("invalid envelope of %d parts with a tag of %d bytes: want 2, %d", parts, len(tag), TagSize)
+	}
+	if uint64(lanes) != o.task.Slots.Lanes {
+		return nil, fmt.Errorf("invalid lanes %d: want %d", lanes, o.task.Slots.Lanes)
+	}
+	e := &Envelope{[TagSize]byte(tag), make(Lanes, lanes)}
+	for lane := range e.Lanes {
+		n := v.Array()
+		if !slotCountOK(o.task, n) {
+			return nil, fmt.Errorf("invalid number of slots %d in lane %d: want %d, padding %s", n, lane,
 				o.task.Slots.PerLane, o.task.Slots.Padding)
 		}
-		for _, slot := range slots {
+		e.Lanes[lane] = make([][]byte, n)
+		for i := range n {
+			slot := v.Bytes()
 			if len(slot) != o.SlotSize(1) {
 				return nil, fmt.Errorf("invalid slot of %d bytes in lane %d: want %d", len(slot), lane, o.SlotSize(1))
 			}
+			e.Lanes[lane][i] = slot
 		}
 	}
-	return &Envelope{[TagSize]byte(c.Tag), c.Lanes}, nil
+	if err := v.End(); err != nil {
+		return nil, fmt.Errorf("couldn't decode an envelope: %w", err)
+	}
+	return e, nil
 }
 
 // OpenSlot opens a slot at a relay after the first and returns its replay tag and the slot for

@@ -6,8 +6,13 @@ import "github.com/doona-dp/doona/wire/codec"
 var (
 	SealFor           = seal
 	HashLanes         = hashLanes
-	MarshalSubmission = func(sealed []byte) ([]byte, error) { return codec.Marshal(&submission{1, sealed}) }
-	AAD               = aad
+	MarshalSubmission = func(sealed []byte) ([]byte, error) {
+		return codec.Marshal(&struct {
+			Version  uint64
+			Envelope []byte
+		}{1, sealed})
+	}
+	AAD = aad
 )
 
 // Info returns the HPKE info string of a context.

@@ -1,0 +1,120 @@
+package codec_test
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/codec"
+)
+
+// report is the form that views are used for.
+type report struct {
+	N     uint64
+	Tag   []byte
+	Lanes [][][]byte
+}
+
+// view reads a report by a view.
+func view(in []byte) (*report, error) {
+	v := codec.NewView(in)
+	if v.Array() != 3 {
+		return nil, errors.Join(errors.New("not three parts"), v.End())
+	}
+	out := &report{N: uint64(v.Small()), Tag: v.Bytes(), Lanes: make([][][]byte, v.Array())}
+	for i := range out.Lanes {
+		out.Lanes[i] = make([][]byte, v.Array())
+		for j := range out.Lanes[i] {
+			out.Lanes[i][j] = v.Bytes()
+		}
+	}
+	return out, v.End()
+}
+
+// appended is a report written part by part.
+func appended(r *report) []byte {
+	out := codec.AppendSmall(codec.AppendArray(nil, 3), byte(r.N))
+	out = codec.AppendArray(codec.AppendBytes(out, r.Tag), len(r.Lanes))
+	for _, lane := range r.Lanes {
+		out = codec.AppendArray(out, len(lane))
+		for _, slot := range lane {
+			out = codec.AppendBytes(out, slot)
+		}
+	}
+	return out
+}
+
+// TestViewIsUnmarshal: what is appended is what [codec.Marshal] writes, and a view takes what [codec.Unmarshal] takes,
+// and nothing else: each with any one byte changed, cut anywhere, and with a byte more.
+func TestViewIsUnmarshal(t *testing.T) {
+	for _, r := range []*report{
+		{1, []byte{}, [][][]byte{}},
+		{0, []byte{1, 2}, [][][]byte{{{3}, {}}, {}, {bytes.Repeat([]byte{4}, 256)}}},
+		{127, bytes.Repeat([]byte{5}, 255), [][][]byte{make17()}},
+	} {
+		in, err := codec.Marshal(r)
+		require.NoError(t, err)
+		require.Equal(t, in, appended(r))
+		requireAlike(t, append(bytes.Clone(in), 0))
+		for i := range in {
+			requireAlike(t, in[:i])
+			changed := bytes.Clone(in)
+			for b := range 256 {
+				changed[i] = byte(b)
+				requireAlike(t, changed)
+			}
+		}
+	}
+}
+
+// make17 has a lane of more slots than an array's shortest head can say.
+func make17() [][]byte {
+	out := make([][]byte, 17)
+	for i := range out {
+		out[i] = []byte{byte(i)}
+	}
+	return out
+}
+
+func requireAlike(t testing.TB, in []byte) {
+	t.Helper()
+	var want report
+	wantErr := codec.Unmarshal(in, &want)
+	if wantErr == nil && want.N > 127 {
+		wantErr = errors.New("not small")
+	}
+	got, err := view(in)
+	if wantErr != nil {
+		require.Error(t, err, "%x", in)
+		return
+	}
+	require.NoError(t, err, "%x", in)
+	require.Equal(t, &want, got)
+}
+
+// FuzzView: as [TestViewIsUnmarshal], of any bytes.
+func FuzzView(f *testing.F) {
+	f.Add(appended(&report{3, []byte{1, 2}, [][][]byte{{{3}, {}}, {}}}))
+	f.Add([]byte{0xdc, 0, 3, 1, 0xc5, 0, 1, 7, 0x90})
+	f.Fuzz(func(t *testing.T, in []byte) { requireAlike(t, in) })
+}
+
+// TestViewHostileLengths: a head that claims more than there is, is an error, and no memory is asked for.
+func TestViewHostileLengths(t *testing.T) {
+	huge := []byte{0xff, 0xff, 0xff, 0xff}
+	for name, in := range map[string][]byte{
+		"array": append([]byte{0x93, 1, 0xc4, 0, 0xdd}, huge...),
+		"lane":  append([]byte{0x93, 1, 0xc4, 0, 0x91, 0xdd}, huge...),
+		"bytes": append([]byte{0x93, 1, 0xc6}, huge...),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := view(in)
+		runtime.ReadMemStats(&after)
+		require.Error(t, err, name)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<16), name)
+	}
+}
