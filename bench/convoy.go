@@ -103,7 +103,7 @@ func (c *convoy) lay(dir string) error {
 	var relays []quickstart.Relay
 	for i, address := range addresses[:c.relays] {
 		relays = append(relays, quickstart.Relay{URL: "http://" + address, Listen: address, Admin: c.admin[i],
-			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "1s"})
+			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "200ms"})
 	}
 	c.d, err = quickstart.Write(dir, relays, []quickstart.Draft{{Name: "crowd", Task: draft}})
 	return err
@@ -131,7 +131,7 @@ func (c *convoy) start(ctx context.Context) error {
 	}
 	commands = append(commands, []string{"verifier", "serve", "--task", filepath.Join(c.d.Dir, "crowd.bundle"),
 		"--keys", c.d.VerifierKeys("crowd"), "--sign-key", c.d.VerifierSign(), "--data", filepath.Join(c.d.Dir, "data"),
-		"--listen", c.page, "--interval", "1s"})
+		"--listen", c.page, "--interval", "200ms"})
 	for _, args := range commands {
 		cmd := exec.CommandContext(ctx, filepath.Join(c.bins, args[0]), args[1:]...)
 		cmd.Stderr = &c.log
@@ -203,7 +203,7 @@ func cpuOf(parties []*exec.Cmd) (out []float64, err error) {
 func (c *convoy) load(ctx context.Context) (*os.ProcessState, error) {
 	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "relay"), "load", "--json", "--task", c.d.TaskURL(0),
-		"--owner", c.d.Owner, "--rate", "0", "--connections", "256", "--ahead", "8", "--clients", fmt.Sprint(c.clients),
+		"--owner", c.d.Owner, "--rate", "0", "--connections", "512", "--ahead", "8", "--clients", fmt.Sprint(c.clients),
 		"--values", "zipf", "--duration", "3h", "--report", page, "--wait", "1h")
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems

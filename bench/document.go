@@ -19,7 +19,9 @@ import (
 // write writes the rows for people and for the alarm. Rows that were written before, and were not measured now, stay.
 func (r *Result) write(folder string) error {
 	path := filepath.Join(folder, "benchmarks.json")
+	r.stamp()
 	if before, err := readResult(path); err == nil {
+		before.stamp()
 		r.Rows = merged(before.Rows, r.Rows)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -54,6 +56,27 @@ func readResult(path string) (*Result, error) {
 	return r, nil
 }
 
+// stamp says on the rows of a run when they were measured. Those that were measured in an earlier one say so.
+func (r *Result) stamp() {
+	for i := range r.Rows {
+		if r.Rows[i].Measured == "" {
+			load, _, _ := strings.Cut(fmt.Sprint(r.Machine["load"]), " ")
+			r.Rows[i].Measured = fmt.Sprintf("%v at %v, load %s", r.Machine["date"], r.Machine["commit"], load)
+		}
+	}
+}
+
+// missing are the names of rows that have never been measured.
+func (r *Result) missing() (out []string) {
+	for _, name := range names() {
+		measured := func(row Row) bool { return row.Name == name && row.Ours != nil }
+		if !strings.HasPrefix(name, "download/import/") && !slices.ContainsFunc(r.Rows, measured) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
 // merged returns the rows of both that there still are, in the order of [names]; a newer one takes its place.
 func merged(before, now []Row) (out []Row) {
 	for _, name := range names() {
@@ -72,16 +95,18 @@ func merged(before, now []Row) (out []Row) {
 func (r *Result) document() (string, error) {
 	var b strings.Builder
 	m := r.Machine
-	fmt.Fprintf(&b, documentHead, m["date"], m["commit"], m["cpu"], m["cores"], m["os"], m["arch"], m["load"], m["go"],
-		m["circl"], m["node"])
-	b.WriteString("| row | ours | peer | ratio | limit | ratio | runs, least and most " +
-		"|\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, documentHead, m["cpu"], m["cores"], m["os"], m["arch"], m["go"], m["circl"], m["node"])
+	b.WriteString("| row | ours | peer | ratio | limit | ratio | runs, least and most | measured " +
+		"|\n|---|---|---|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		if !strings.HasPrefix(row.Name, "download/import/") && row.Ours != nil {
-			fmt.Fprintf(&b, "| %s | %s %s | %s | %s | %s | %s | %d: %s to %s |\n", row.Name, cell(row.Ours), row.Unit,
-				named(row.Peer, row.PeerName), cell(row.PeerRatio), named(row.Limit, row.LimitName),
-				cell(row.LimitRatio), row.Runs, cell(row.Min), cell(row.Max))
+			fmt.Fprintf(&b, "| %s | %s %s | %s | %s | %s | %s | %d: %s to %s | %s |\n", row.Name, cell(row.Ours),
+				row.Unit, named(row.Peer, row.PeerName), cell(row.PeerRatio), named(row.Limit, row.LimitName),
+				cell(row.LimitRatio), row.Runs, cell(row.Min), cell(row.Max), row.Measured)
 		}
+	}
+	if never := r.missing(); len(never) > 0 {
+		fmt.Fprintf(&b, "\nNot measured yet: %s.\n", strings.Join(never, ", "))
 	}
 	b.WriteString(documentPromises)
 	for _, name := range []string{"e2e/1e6", "e2e/1e5"} {
@@ -98,9 +123,11 @@ func (r *Result) document() (string, error) {
 
 const documentHead = `# Benchmarks
 
-Written by ` + "`make bench ARGS=\"--full --write docs\"`" + ` on %v at %v. Do not edit: edit bench/document.go.
+Written by ` + "`make bench ARGS=\"--full --write docs\"`" + `. Do not edit: edit bench/document.go.
 
-Machine: %v, %v cores, %v/%v; load average at the start %v. Versions: %v, circl %v, Node %v, @divviup/dap 0.9.1.
+Machine: %v, %v cores, %v/%v. Versions: %v, circl %v, Node %v, @divviup/dap 0.9.1. The last column is the date, the
+commit and the load average at the start: where it is above 1, other programs had a share in the figures, in times
+above all.
 
 A ratio above 1 says that ours is better than the peer; one to a limit says how much of it we reach, and is not
 clamped. Sides are measured by turns in one run, ours is the median. CPU time is user and system time of the

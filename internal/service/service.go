@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -107,6 +108,10 @@ func (s *Server) closeFresh() {
 	}
 }
 
+// ballast is never touched, so it takes no memory. The collector counts it and waits for as much garbage: requests of
+// kilobytes, served by a program that keeps a few megabytes, would have it run for every thousand of them.
+var ballast = make([]byte, 32<<20)
+
 // Serve returns when ctx ends, with nil, or when a server fails. [Drain] is for the caller to call. A service
 // manager such as systemd is told that the program serves, that it runs, and that it stops.
 func Serve(ctx context.Context, servers []*Server) error {
@@ -114,6 +119,7 @@ func Serve(ctx context.Context, servers []*Server) error {
 	for _, s := range servers {
 		go func() { failed <- s.Serve(s.listener) }()
 	}
+	defer runtime.KeepAlive(ballast)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	notify("READY=1")
