@@ -149,7 +149,7 @@ func (d *database) admit(ctx context.Context, id EpochID, seq uint64, tags []Sho
 				return err
 			}
 			epoch = e.id
-			known, err = tx.admit(e.id, seq, distinct[:n])
+			known, err = tx.admit(e.id, id, seq, distinct[:n])
 			return err
 		})
 		if err != nil {
@@ -162,11 +162,11 @@ func (d *database) admit(ctx context.Context, id EpochID, seq uint64, tags []Sho
 
 // admit adds tags of batch seq, in their order and each once, to the replay set. It returns those that were in it
 // before, but for those of an attempt at the same batch.
-func (t *transaction) admit(epoch int64, seq uint64, tags []Short) (known []Short, err error) {
+func (t *transaction) admit(epoch int64, id EpochID, seq uint64, tags []Short) (known []Short, err error) {
 	var of Short // of which batch a tag is
 	binary.BigEndian.PutUint64(of[:], seq+1)
 	before := map[Short]bool{} // and whether it is of this one
-	if err := t.seen(epoch, tags, func(tag, receipt Short) { before[tag] = receipt == of }); err != nil {
+	if err := t.tx.ask(t.seen(id, tags, func(tag, receipt Short) { before[tag] = receipt == of })...); err != nil {
 		return nil, fmt.Errorf("couldn't look up tags: %w", err)
 	}
 	added := make([]Short, 0, len(tags))

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,19 +43,15 @@ func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, 
 
 // commitEpoch is Commit for submissions of one epoch.
 func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, err error) {
-	e, err := t.lock(id)
+	e, filling, fresh, m, err := t.look(id, group)
 	if err != nil {
 		return false, err
 	}
-	filling, fresh := OpenBatch{id, e.next, 0}, 0
-	latest := t.row(`SELECT seq, submissions, fresh FROM open WHERE epoch = $1 ORDER BY seq DESC LIMIT 1`, e.id)
-	err = latest.Scan(&filling.Seq, &filling.Submissions, &fresh)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return false, err
-	}
-	m, err := t.remember(e, id, reportsOf(group[0].Size, filling, e.next), group)
-	if err != nil {
-		return false, err
+	if t.index != nil && e.state == StateOpen {
+		m, err = t.index.remember(t, e, id, reportsOf(group[0].Size, filling, e.next), group)
+		if err != nil {
+			return false, err
+		}
 	}
 	taken := m.decide(group, e.state > StateOpen, room(group[0].Size, group[0].Batches, filling, e.next))
 	if len(taken) == 0 {
@@ -80,50 +74,60 @@ func (t *transaction) commitEpoch(id EpochID, group []*Submission) (full bool, e
 		}
 	}
 	if next := grown[len(grown)-1].Seq + 1; next > e.next {
-		_, err = t.exec(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, next)
+		err = t.put(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, next)
 	}
 	return full, err
 }
 
-// remember looks up what the store knows about the tags and clients of a group, in an epoch of so many reports.
-func (t *transaction) remember(e epochRow, id EpochID, reports uint64, group []*Submission) (*memory, error) {
-	switch {
-	case e.state > StateOpen: // it takes no more
-		return newMemory(), nil
-	case t.index != nil:
-		return t.index.remember(t, e, id, reports, group)
+// look locks the row of an epoch, and returns with it the batch that is filling, what its runs of level 0 take, and,
+// where names are in tables, what the store knows about the tags and clients of a group.
+func (t *transaction) look(id EpochID, group []*Submission) (
+	e epochRow, filling OpenBatch, fresh int, m *memory, err error,
+) {
+	m, e.marks = newMemory(), map[string]markRow{}
+	asks := []ask{
+		{lockEpoch, []any{id.Task[:], id.Epoch}, func(row scanner) error { return row.Scan(&e.id, &e.state, &e.next) }},
+		{`SELECT seq, submissions, fresh FROM open WHERE epoch = ` + epochOf + ` ORDER BY seq DESC LIMIT 1`,
+			[]any{id.Task[:], id.Epoch},
+			func(row scanner) error { return row.Scan(&filling.Seq, &filling.Submissions, &fresh) }},
+		{marksOf, []any{id.Task[:], id.Epoch}, e.addMark},
 	}
-	return t.rememberRows(e.id, group)
-}
-
-// rememberRows is remember where names are in tables.
-func (t *transaction) rememberRows(epoch int64, group []*Submission) (*memory, error) {
-	tags, clients := make([]Short, len(group)), make([]Short, len(group))
-	for i, sub := range group {
-		tags[i], clients[i] = sub.Tag, sub.Client
-	}
-	m := newMemory()
-	err := t.seen(epoch, tags, func(tag, receipt Short) { m.receipts[tag] = receipt.kept() })
-	if err != nil {
-		return nil, err
-	}
-	query := t.engine.among("client, submissions", "clients", "client")
-	return m, t.lookUp(query, epoch, clients, func(rows *sql.Rows) error {
-		var client []byte
-		var count uint64
-		if err := rows.Scan(&client, &count); err != nil {
-			return err
+	if t.index == nil {
+		tags, clients := make([]Short, len(group)), make([]Short, len(group))
+		for i, sub := range group {
+			tags[i], clients[i] = sub.Tag, sub.Client
 		}
-		m.counts[Short(client)] = count
-		return nil
-	})
+		asks = append(asks, t.seen(id, tags, func(tag, receipt Short) { m.receipts[tag] = receipt.kept() })...)
+		asks = append(asks, t.lookUp(t.engine.among("client, submissions", "clients", "client"), id, clients,
+			func(row scanner) error {
+				var client []byte
+				var count uint64
+				err := row.Scan(&client, &count)
+				if err == nil {
+					m.counts[Short(client)] = count
+				}
+				return err
+			})...)
+	}
+	for i := range asks {
+		asks[i].query = t.engine.sql(asks[i].query)
+	}
+	if err = t.tx.ask(asks...); err == nil && e.id == 0 { // another process may make it, too
+		if _, err = t.lock(id); err == nil {
+			return t.look(id, group)
+		}
+	}
+	if filling.ID = id; filling.Submissions == 0 {
+		filling.Seq = e.next
+	}
+	return e, filling, fresh, m, err
 }
 
-// seen calls found with those of the tags that are in the replay set.
-func (t *transaction) seen(epoch int64, tags []Short, found func(tag, receipt Short)) error {
-	return t.lookUp(t.engine.among("hash, receipt", "seen", "hash"), epoch, tags, func(rows *sql.Rows) error {
+// seen returns the queries that call found with those of the tags that are in the replay set.
+func (t *transaction) seen(id EpochID, tags []Short, found func(tag, receipt Short)) []ask {
+	return t.lookUp(t.engine.among("hash, receipt", "seen", "hash"), id, tags, func(row scanner) error {
 		var tag, receipt []byte
-		if err := rows.Scan(&tag, &receipt); err != nil {
+		if err := row.Scan(&tag, &receipt); err != nil {
 			return err
 		}
 		var r Short
@@ -133,13 +137,13 @@ func (t *transaction) seen(epoch int64, tags []Short, found func(tag, receipt Sh
 	})
 }
 
-// lookUp runs a packed query for keys and calls scan for every row.
-func (t *transaction) lookUp(query string, epoch int64, keys []Short, scan func(rows *sql.Rows) error) error {
-	each := func(rows *sql.Rows) (struct{}, error) { return struct{}{}, scan(rows) }
-	return packShorts(keys, func(packed []byte, n int) error {
-		_, err := collect(t.ctx, t.tx, query, each, packed, n, epoch)
-		return err
+// lookUp returns packed queries for keys.
+func (t *transaction) lookUp(query string, id EpochID, keys []Short, scan func(row scanner) error) (asks []ask) {
+	packShorts(keys, func(packed []byte, n int) error {
+		asks = append(asks, ask{query, []any{packed, n, id.Task[:], id.Epoch}, scan})
+		return nil
 	})
+	return asks
 }
 
 // learn stores the tags, receipts and clients of accepted submissions.
@@ -157,8 +161,7 @@ func (t *transaction) learnRows(epoch int64, m *memory, taken []*Submission) err
 	err := pack(len(taken), 16, func(to []byte, i int) []byte {
 		return append(append(to, taken[i].Tag[:]...), taken[i].Receipt[:]...)
 	}, func(rows []byte, n int) error {
-		_, err := t.exec(tags, rows, n, epoch)
-		return err
+		return t.put(tags, rows, n, epoch)
 	})
 	if err != nil {
 		return fmt.Errorf("couldn't store tags: %w", err)
@@ -183,8 +186,7 @@ func (t *transaction) count(epoch int64, m *memory, taken []*Submission) error {
 	for count, of := range clients {
 		list := slices.Collect(maps.Keys(of))
 		err := packShorts(list, func(rows []byte, n int) error {
-			_, err := t.exec(store, rows, n, epoch, count)
-			return err
+			return t.put(store, rows, n, epoch, count)
 		})
 		if err != nil {
 			return fmt.Errorf("couldn't count clients: %w", err)
@@ -206,8 +208,7 @@ func (t *transaction) fill(epoch int64, b OpenBatch, fresh int, subs []*Submissi
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(`INSERT INTO open (epoch, seq, submissions, fresh) VALUES ($1, $2, $3, $4)
+	return t.put(`INSERT INTO open (epoch, seq, submissions, fresh) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (epoch, seq) DO UPDATE SET submissions = excluded.submissions, fresh = excluded.fresh`,
 		epoch, b.Seq, b.Submissions, fresh)
-	return err
 }

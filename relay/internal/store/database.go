@@ -43,12 +43,12 @@ type engine interface {
 	// sql translates a statement.
 	sql(query string) string
 
-	// among returns a packed query for the rows of epoch $3 in a table whose key is among packed
+	// among returns a packed query for the rows of epoch $4 of task $3 in a table whose key is among packed
 	// shorts.
 	among(columns, table, key string) string
 
-	// context returns that of a transaction which begins under ctx.
-	context(ctx context.Context) context.Context
+	// begin begins a transaction, and returns the context of all that is done in it.
+	begin(ctx context.Context, write *sql.DB) (session, context.Context, error)
 
 	// again says whether a failed transaction did nothing and may succeed when it is repeated.
 	again(err error) bool
@@ -92,8 +92,7 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 
 // transact is once whether or not anything was set back.
 func (d *database) transact(ctx context.Context, do func(tx *transaction) error) error {
-	ctx = d.engine.context(ctx)
-	tx, err := d.write.BeginTx(ctx, nil)
+	tx, ctx, err := d.engine.begin(ctx, d.write)
 	if err != nil {
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
@@ -171,7 +170,7 @@ func collect[T any](
 // transaction is a transaction with its context.
 type transaction struct {
 	ctx    context.Context
-	tx     *sql.Tx
+	tx     session
 	engine engine
 	vault  *Vault
 	index  *index
@@ -188,8 +187,16 @@ func (t *transaction) exec(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
+// put runs a statement of which nothing but an error is wanted, now or with what follows in the transaction.
+func (t *transaction) put(query string, args ...any) error {
+	return t.tx.put(t.engine.sql(query), args...)
+}
+
 // row reads one row.
-func (t *transaction) row(query string, args ...any) *sql.Row {
+func (t *transaction) row(query string, args ...any) scanner {
+	if err := t.tx.flush(); err != nil {
+		return noRow{err}
+	}
 	return t.tx.QueryRowContext(t.ctx, t.engine.sql(query), args...)
 }
 
@@ -227,13 +234,16 @@ type epochRow struct {
 	id    int64
 	state State
 	next  uint64
+	marks map[string]markRow // nil where they have not been read
 }
+
+// lockEpoch selects an epoch's row and locks it until the transaction ends.
+const lockEpoch = `SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`
 
 // lock locks the row of an epoch until the transaction ends, and creates it where there is none.
 func (t *transaction) lock(id EpochID) (e epochRow, err error) {
 	find := func() error {
-		const query = `SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`
-		return t.row(query, id.Task[:], id.Epoch).Scan(&e.id, &e.state, &e.next)
+		return t.row(lockEpoch, id.Task[:], id.Epoch).Scan(&e.id, &e.state, &e.next)
 	}
 	if err := find(); !errors.Is(err, sql.ErrNoRows) {
 		return e, err

@@ -190,9 +190,12 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 		return nil
 	}
 	guards := t.vault.guards()
-	known, err := t.marksOf(e.id)
-	if err != nil {
-		return err
+	if e.marks == nil {
+		e.marks = map[string]markRow{}
+		err := t.tx.ask(ask{t.engine.sql(marksOf), []any{id.Task[:], id.Epoch}, e.addMark})
+		if err != nil {
+			return fmt.Errorf("couldn't read marks: %w", err)
+		}
 	}
 	for _, g := range guards {
 		if !g.of(id.key()) {
@@ -202,7 +205,7 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 		if err != nil {
 			return err
 		}
-		row, held := known[name], g.Entry(id.key()).Steps
+		row, held := e.marks[name], g.Entry(id.key()).Steps
 		if err := t.checkStep(g, id, row, made); err != nil {
 			return err
 		}
@@ -210,7 +213,7 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 		if steps == 0 {
 			continue
 		}
-		_, err = t.exec(`INSERT INTO marks (epoch, file, kind, steps, marked) VALUES ($1, $2, $3, $4, $5)
+		err = t.put(`INSERT INTO marks (epoch, file, kind, steps, marked) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (epoch, file) DO UPDATE SET steps = excluded.steps, marked = excluded.marked`,
 			e.id, name, g.kind, row.steps+steps, held)
 		if err != nil {
@@ -267,20 +270,15 @@ type markRow struct {
 	steps, marked uint64
 }
 
-// marksOf returns what is known of an epoch's marks, by their names.
-func (t *transaction) marksOf(epoch int64) (map[string]markRow, error) {
-	known := map[string]markRow{}
-	_, err := collect(t.ctx, t.tx, t.engine.sql(`SELECT file, steps, marked FROM marks WHERE epoch = $1`),
-		func(rows *sql.Rows) (_ struct{}, err error) {
-			var row markRow
-			err = rows.Scan(&row.file, &row.steps, &row.marked)
-			known[row.file] = row
-			return struct{}{}, err
-		}, epoch)
-	if err != nil {
-		return nil, fmt.Errorf("couldn't read marks: %w", err)
-	}
-	return known, nil
+// marksOf selects what is known of an epoch's marks.
+const marksOf = `SELECT file, steps, marked FROM marks WHERE epoch = ` + epochOf
+
+// addMark takes note of a mark by its name.
+func (e *epochRow) addMark(row scanner) error {
+	var m markRow
+	err := row.Scan(&m.file, &m.steps, &m.marked)
+	e.marks[m.file] = m
+	return err
 }
 
 // marks lists what is known of all marks.

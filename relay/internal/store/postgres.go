@@ -150,17 +150,21 @@ func (postgres) sql(query string) string { return query }
 func (postgres) among(columns, table, key string) string {
 	return packed + `SELECT found.* FROM i CROSS JOIN LATERAL (
 		SELECT ` + columns + ` FROM ` + table + `
-		WHERE epoch = $3 AND ` + key + ` = substr($1::bytea, 8*n + 1, 8) LIMIT 1) found`
+		WHERE epoch = (SELECT id FROM epochs WHERE task = $3 AND epoch = $4)
+			AND ` + key + ` = substr($1::bytea, 8*n + 1, 8) LIMIT 1) found`
 }
 
-// context: whoever waits for a server that hangs can be stopped.
-func (postgres) context(ctx context.Context) context.Context { return ctx }
+// begin: whoever waits for a server that hangs can be stopped.
+func (postgres) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
+	p, err := newPipeline(ctx, write)
+	return p, ctx, err
+}
 
 // again: 40001 and 40P01 are the server's words that it has undone a transaction for the sake of
-// another.
+// another; a connection that was broken before anything was sent on it has done nothing.
 func (postgres) again(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+	return pgconn.SafeToRetry(err) || errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
 // history is the server's identifier and its timeline, which changes when a replica is promoted, or a backup

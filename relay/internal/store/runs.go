@@ -67,7 +67,7 @@ func (t *transaction) bring(to brought, fresh, n, bytes int, pack func(from, to 
 func (t *transaction) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, plain []byte) (size int, err error) {
 	sealed := encrypt(make([]byte, 0, len(plain)+sealedExtra), c, plain)
 	const store = `INSERT INTO runs (epoch, seq, level, bytes) VALUES ($1, $2, $3, $4)`
-	if _, err := t.exec(store, epoch, seq, level, sealed); err != nil {
+	if err := t.put(store, epoch, seq, level, sealed); err != nil {
 		return 0, fmt.Errorf("couldn't store a run: %w", err)
 	}
 	return len(sealed) + page, nil

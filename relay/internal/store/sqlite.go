@@ -131,13 +131,16 @@ func (sqlite) sql(query string) string { return toSQLite.Replace(query) }
 // among joins in this order, which is SQLite's meaning of CROSS.
 func (sqlite) among(columns, table, key string) string {
 	return packed + `SELECT ` + columns + ` FROM i CROSS JOIN ` + table + `
-		WHERE epoch = $3 AND ` + key + ` = substr($1, 8*n + 1, 8)`
+		WHERE epoch = (SELECT id FROM epochs WHERE task = $3 AND epoch = $4) AND ` + key + ` = substr($1, 8*n + 1, 8)`
 }
 
-// context cannot be cancelled: no transaction waits for anybody (the longest seals a batch), and to watch
-// for the end the driver would start a goroutine for every statement, all of which compete with the
-// requests for a processor.
-func (sqlite) context(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
+// begin: it cannot be cancelled. No transaction waits for anybody (the longest seals a batch), and to watch for the end
+// the driver would start a goroutine for every statement, all of which compete with the requests for a processor.
+func (sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
+	ctx = context.WithoutCancel(ctx)
+	tx, err := write.BeginTx(ctx, nil)
+	return stepwise{tx, ctx}, ctx, err
+}
 
 // history is none: a file has no server.
 func (sqlite) history(context.Context, querier) (string, error) { return "", nil }
