@@ -27,7 +27,7 @@ import (
 )
 
 // ingest is what a first relay takes: durable reports per second of its process's CPU time. The
-// limit, in the same run, is bench/bare: the same HTTP server, one open and the same rows,
+// limit, in the same run, is bench/bare: the same HTTP server, one open and values of the same sizes,
 // with nothing that makes it a relay. The peer is not a competitor but the floor below any relay:
 // bare HPKE opens of the same envelopes. Of what answers take, p99 is that of 256 clients who each
 // send as soon as they have an answer, and its peer the bare server's.
@@ -216,7 +216,7 @@ func (f *field) measure(ctx context.Context, bins, name string, store func(strin
 			}
 		}
 	}
-	const limit = "same HTTP server, one open, same rows inserted bare"
+	const limit = "same HTTP server, one open, the same stored bare"
 	return []Row{newRow(name, "reports/cpu-s", higher, ours.rates...).against("bare HPKE opens", f.opens).
 		within(limit, median(bare.rates)),
 		newRow(name+"/p99", "ms", lower, ours.p99s...).against(limit, bare.p99s...)}, nil
