@@ -15,7 +15,7 @@ demo:
 test:
 	@./scripts/test.sh
 
-# The long forms; PART names one of accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, scale, bench, edge, strings, beam and figures, default all.
+# The long forms; PART names one of accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, scale, bench, edge, engines, strings, beam and figures, default all.
 test-full:
 	@./scripts/test-full.sh $(PART)
 

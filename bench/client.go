@@ -128,7 +128,7 @@ func (s *Setup) script(ctx context.Context, name string, request map[string]any,
 		return err
 	}
 	request["site"], request["relay"] = s.server.site, s.server.relay
-	request["module"] = s.moduleName()
+	request["module"] = s.server.moduleName()
 	argument := filepath.Join(s.site, "request.json")
 	text, err := json.Marshal(request)
 	if err != nil {
@@ -151,8 +151,8 @@ func (s *Setup) script(ctx context.Context, name string, request map[string]any,
 }
 
 // moduleName returns the name under which the site serves doona.wasm.
-func (s *Setup) moduleName() string {
-	for name := range s.server.files {
+func (v *server) moduleName() string {
+	for name := range v.files {
 		if filepath.Ext(name) == ".wasm" {
 			return name
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdh"
 	"crypto/rand"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -99,7 +101,7 @@ func (v *server) listen(handler http.HandlerFunc) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// sign makes the tasks: one per kind, and two alike for first reports, cold and cached.
+// sign makes the tasks: one per kind, and some alike for first reports.
 func (v *server) sign() error {
 	add := func(name string, query planner.Query) error {
 		draft, err := kindDraft(query)
@@ -116,7 +118,7 @@ func (v *server) sign() error {
 			return err
 		}
 	}
-	for _, name := range []string{"cold", "cached"} {
+	for _, name := range states {
 		if err := add(name, kinds[0].query); err != nil {
 			return err
 		}
@@ -153,6 +155,10 @@ func (v *server) load(folder string, peers bool) error {
 			if err != nil {
 				return fmt.Errorf("couldn't read the site: %w", err)
 			}
+			if strings.HasSuffix(name, ".html") { // which name the module without its hash
+				content = bytes.Replace(content, []byte("doona.wasm"), []byte(v.moduleName()[1:]), 1)
+				v.add("plain-"+filepath.Base(name), hints.ReplaceAll(content, nil))
+			}
 			if !strings.Contains(name, "doona-full") {
 				v.add(filepath.Base(name), content)
 			}
@@ -161,6 +167,9 @@ func (v *server) load(folder string, peers bool) error {
 	v.add("blank.html", []byte("<!doctype html><title>blank</title>"))
 	return nil
 }
+
+// hints are what a page says of files that its scripts will want.
+var hints = regexp.MustCompile(`<link rel="(?:module)?preload".*\n`)
 
 func (v *server) add(name string, content []byte) {
 	kind := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript",

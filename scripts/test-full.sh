@@ -4,7 +4,7 @@
 # what it measured; docs/results.md is made of these. All of them may be stopped and go on with what is left.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size scale bench edge strings beam figures"
+parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size scale bench edge engines strings beam figures"
 mkdir -p docs/results
 
 # Node 22 is among the locked packages.
@@ -77,6 +77,12 @@ run_part() {
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
       ./scripts/edge-dry-run.sh ;;
+    engines)
+      local ran
+      ran=$(mktemp)
+      DOONA_ENGINES="$ran" ./www/test.sh engines
+      printf '[%s]' "$(paste -sd, "$ran")" >"$figures"
+      rm "$ran" ;;
     strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
       local found costs road job failed=
       found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)
@@ -91,7 +97,7 @@ run_part() {
       rm "$found" "$costs" "$road"
       ;;
     figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
-    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, scale, bench, edge, strings, beam or figures" >&2; exit 2 ;;
+    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, scale, bench, edge, engines, strings, beam or figures" >&2; exit 2 ;;
   esac
 }
 

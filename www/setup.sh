@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What tests and measurements in a browser need, on a fresh Debian-like machine: node, the locked
-# Node packages, Chromium and Firefox. Prints Chromium's path; fails, and says what is missing.
+# Node packages, Chromium and Firefox; with "engines", WebKitGTK, Deno, Bun and edge-runtime, too.
+# Prints Chromium's path; fails, and says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -24,10 +25,18 @@ program() {
 chromium="$(program chromium chromium CHROMIUM)"
 program firefox-esr firefox-esr FIREFOX >/dev/null
 
-# What is installed keeps a copy of the lock it came from.
-if ! cmp -s package-lock.json node_modules/installed.json; then
+# packages FOLDER: what a lock file names. What is installed keeps a copy of the lock it came from.
+packages() (
+	cd "$1"
+	cmp -s package-lock.json node_modules/installed.json && return
 	npm ci --no-audit --no-fund --loglevel=error >&2 ||
-		missing "the Node packages of www/package-lock.json: npm could not install them"
+		missing "the Node packages of $1/package-lock.json: npm could not install them"
 	cp package-lock.json node_modules/installed.json
+)
+packages .
+if [[ "${1:-}" == engines ]]; then
+	program xvfb Xvfb XVFB >/dev/null
+	program webkit2gtk-driver WebKitWebDriver WEBKITWEBDRIVER >/dev/null
+	packages test/engines
 fi
 echo "$chromium"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests of www: type check and lint, then the SDK in Chromium, Node 22, workerd and, briefly, Firefox,
-# and the pages.
+# and the pages. With "engines" first, the SDK's cases in every engine instead.
 # Sets up what it needs (setup.sh); never skips.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +8,9 @@ cd "$(dirname "$0")/.."
 # Node 22 is among the locked packages.
 node22() { echo "$PWD/node_modules/node-linux-$(node -p process.arch)"; }
 
-CHROMIUM="$(./www/setup.sh)"
+what=${1:-}
+[[ "$what" == engines ]] && shift
+CHROMIUM="$(./www/setup.sh "$what")"
 export CHROMIUM
 
 go build -o build/ ./www/testserver ./cmd/demo
@@ -21,4 +23,6 @@ cd www
 PATH="$(node22)/bin:$PATH"
 npx --no-install tsc -p .
 npx --no-install oxlint --deny-warnings
-node --test --test-timeout=600000 --test-concurrency=2 --test-reporter=spec "$@" ../build/specs/*.mjs test/*.test.mjs test/reader/*.test.ts
+files=(../build/specs/*.mjs test/*.test.mjs test/reader/*.test.ts)
+[[ "$what" == engines ]] && files=(test/runtimes.test.mjs test/engines/engines.test.mjs)
+node --test --test-timeout=600000 --test-concurrency=2 --test-reporter=spec "$@" "${files[@]}"

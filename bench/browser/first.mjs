@@ -1,4 +1,4 @@
-// Time from navigation to the first report acknowledged: prints {cold: {ours, peer}, cached: …}.
+// Time from navigation to the first report acknowledged: prints {plain: {ours, peer, phases}, cold: …, cached: …}.
 import { readFile } from 'node:fs/promises';
 
 import { launch } from '../../www/test/harness.mjs';
@@ -11,46 +11,65 @@ const networks = {
 const request = JSON.parse(await readFile(String(process.argv[2]), 'utf8'));
 const browser = await launch();
 
+/** @typedef {{reported: number, ended: Record<string, number>}} Visit in milliseconds from the start of navigation */
+
 /**
- * Opens a page and returns when it had reported, in milliseconds from the start of navigation.
+ * Opens a page and returns when it had reported, and when it had each file.
  * @param {Awaited<ReturnType<typeof browser.newContext>>} context
  * @param {string} url
- * @returns {Promise<number>}
+ * @returns {Promise<Visit>}
  */
 async function visit(context, url) {
   const page = await context.newPage();
   const network = /** @type {any} */ (networks)[request.network];
   if (network) await (await context.newCDPSession(page)).send('Network.emulateNetworkConditions', network);
   await page.goto(url);
-  const time = await page.waitForFunction('window.reported');
-  const value = /** @type {number} */ (await time.jsonValue());
+  await page.waitForFunction('window.reported');
+  const visited = await page.evaluate(() => {
+    /** @type {Record<string, number>} */
+    const ended = {};
+    const files = performance.getEntriesByType('resource');
+    for (const { name, responseEnd } of /** @type {PerformanceResourceTiming[]} */ (files)) {
+      ended[new URL(name).pathname.replace(/-?[0-9a-f]{12,64}/, '')] = responseEnd;
+    }
+    return { reported: /** @type {any} */ (globalThis).reported, ended };
+  });
   await page.close();
-  return value;
+  return visited;
 }
 
-/** A cold and a cached visit in a fresh profile. @param {string} cold @param {string} cached */
-async function profile(cold, cached) {
+const pages = {
+  ours: (/** @type {string} */ state, plain = '') =>
+    `${request.site}/${plain}first.html?${new URLSearchParams(request.tasks[state])}`,
+  peer: (/** @type {string} */ _, plain = '') =>
+    `${request.site}/${plain}first-peer.html?${new URLSearchParams({ relay: request.relay })}`,
+};
+
+/** @type {Record<string, {ours: number[], peer: number[], phases: Record<string, number[]>}>} */
+const times = {};
+
+/** @param {'ours' | 'peer'} whose @param {string} state @param {Visit} visited */
+function note(whose, state, { reported, ended }) {
+  const row = (times[state] ??= { ours: [], peer: [], phases: {} });
+  row[whose].push(reported);
+  for (const [file, end] of Object.entries(ended)) (row.phases[`${whose} ${file}`] ??= []).push(end);
+}
+
+/** A plain visit in a fresh profile; a cold and a cached one in another. @param {'ours' | 'peer'} whose */
+async function measure(whose) {
+  const first = await browser.newContext();
+  note(whose, 'plain', await visit(first, pages[whose]('plain', 'plain-')));
+  await first.close();
   const context = await browser.newContext();
-  const times = { cold: await visit(context, cold), cached: await visit(context, cached) };
+  for (const state of ['cold', 'cached']) note(whose, state, await visit(context, pages[whose](state)));
   await context.close();
-  return times;
-}
-
-const address = (/** @type {string} */ state) => `${request.site}/first.html?${new URLSearchParams(request.tasks[state])}`;
-const peerAddress = `${request.site}/first-peer.html?${new URLSearchParams({ relay: request.relay })}`;
-/** @type {Record<'cold' | 'cached', {ours: number[], peer: number[]}>} */
-const times = { cold: { ours: [], peer: [] }, cached: { ours: [], peer: [] } };
-
-/** @param {'ours' | 'peer'} whose @param {string} cold @param {string} cached */
-async function measure(whose, cold, cached) {
-  const got = await profile(cold, cached);
-  times.cold[whose].push(got.cold);
-  times.cached[whose].push(got.cached);
 }
 
 for (let i = 0; i < request.visits; i++) {
-  await measure('ours', address('cold'), address('cached'));
-  if (request.peer) await measure('peer', peerAddress, peerAddress);
+  await measure('ours');
+  if (request.peer) await measure('peer');
 }
 await browser.close();
-console.log(JSON.stringify(times));
+const median = (/** @type {number[]} */ list) => Math.round(Number(list.toSorted((a, b) => a - b)[list.length >> 1]));
+console.log(JSON.stringify(times, (key, value) => key !== 'phases' ? value
+  : Object.fromEntries(Object.entries(value).map(([file, ends]) => [file, median(ends)]))));

@@ -44,7 +44,7 @@ export async function moment(milliseconds: number, signal?: AbortSignal): Promis
   if (typeof document !== 'undefined' && document.visibilityState === 'hidden') return;
   let stop = () => {};
   const waited = new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
+    const timer = setTimeout(resolve, Math.max(milliseconds, 0)); // Deno warns of a time that has passed
     const stopListening = onHide(resolve);
     stop = () => {
       clearTimeout(timer);

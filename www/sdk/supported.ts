@@ -7,11 +7,28 @@
 export async function supported(): Promise<boolean> {
   try {
     await Promise.all([
-      crypto.subtle.generateKey('X25519', false, ['deriveBits']),
-      crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify']),
+      persistently(() => crypto.subtle.generateKey('X25519', false, ['deriveBits'])),
+      persistently(() => crypto.subtle.generateKey('Ed25519', false, ['sign', 'verify'])),
     ]);
     return true;
   } catch {
     return false;
+  }
+}
+
+/** How often to ask for a key pair: all fail by chance once in 2⁴⁰. */
+const attempts = 5;
+
+/**
+ * Does what needs a fresh key pair. WebKitGTK fails to make an X25519 pair once in 256 times, at random; a report would
+ * be lost for it. No value decides whether one is made anew.
+ */
+export async function persistently<T>(make: () => Promise<T>): Promise<T> {
+  for (let left = attempts; ; ) {
+    try {
+      return await make();
+    } catch (cause) {
+      if (--left === 0) throw cause;
+    }
   }
 }

@@ -1,7 +1,7 @@
 /**
  * The engine, from the page's side: in a worker of a same-origin file, so that compiling,
- * checking, randomizing and sealing never hold up the page; where there are no workers (Node,
- * workerd) or none may start, in this thread.
+ * checking, randomizing and sealing never hold up the page; where there is no page (Node, Deno,
+ * Bun, workerd, a worker of the site's own) or no worker may start, in this thread.
  * @module
  */
 
@@ -30,7 +30,8 @@ export function engine(folder?: URL): Promise<Engine> {
 
 async function start(folder?: URL): Promise<Port> {
   try {
-    if (typeof Worker !== 'undefined') return await startWorker(folder);
+    // Without a page nothing is held up, and a worker would keep Deno and Bun from ending.
+    if (typeof document !== 'undefined' && typeof Worker !== 'undefined') return await startWorker(folder);
   } catch {
     // A policy without worker-src, another origin, a browser without module workers: go on here.
   }

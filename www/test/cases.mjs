@@ -1,5 +1,5 @@
 // What the SDK must do in every runtime: a list of cases, run by runtimes.test.mjs in Chromium,
-// Node 22 and workerd. No imports: a case has the SDK and its test server from its host.
+// Node 22 and workerd, and by engines/engines.test.mjs in all others. No imports: a case has the SDK and its test server from its host.
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {import('../sdk/options.js').ConnectOptions} ConnectOptions */
@@ -793,7 +793,7 @@ const yearly = { epsilon: 10, delta: 1e-5, days: 365 };
  * @returns {Promise<{reports: number, most: number, epsilon: number, delta: number}>}
  */
 async function account(host, what, keep = false) {
-  const engine = navigator.userAgent;
+  const engine = globalThis.navigator?.userAgent ?? 'edge-runtime'; // which has none
   return (await control(host, 'account', { ...yearly, what, engine, keep })).json();
 }
 

@@ -4,7 +4,7 @@
 // after() and waits for the servers for ever.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -38,7 +38,7 @@ export function launch() {
  * @param {'stdout' | 'stderr'} stream
  * @param {RegExp} ready
  */
-async function startServer(file, args, stream, ready) {
+export async function startServer(file, args, stream, ready) {
   const child = spawn(file, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
   const said = { stdout: '', stderr: '' };
   /** @type {Promise<RegExpExecArray>} */
@@ -112,7 +112,8 @@ export async function startWorkerd() {
   const find = (/** @type {RegExp} */ pattern) => join('build/www', String(built.find((name) => pattern.test(name))));
   const modules = [];
   for (const [name, source] of [
-    ['workerd.mjs', 'www/test/workerd.mjs'], ['cases.mjs', 'www/test/cases.mjs'], ['doona.js', 'build/www/doona.js'],
+    ['workerd.mjs', 'www/test/workerd.mjs'], ['answer.mjs', 'www/test/answer.mjs'],
+      ['cases.mjs', 'www/test/cases.mjs'], ['doona.js', 'build/www/doona.js'],
     ...[/^doona-worker-/, /^doona-tokens-/].map((pattern) => [basename(find(pattern)), find(pattern)]),
       ['doona.wasm', find(/^doona-[0-9a-f]+\.wasm$/)], ['doona-full.wasm', find(/^doona-full-.*\.wasm$/)],
   ]) {
@@ -127,10 +128,12 @@ const config :Workerd.Config = (
 const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${modules.join(', ')}]);
 `;
   await writeFile(join(folder, 'config.capnp'), config);
-  const { match, stop } = await startServer(
-    join(root, 'www/node_modules/@cloudflare', `workerd-linux-${process.arch === 'x64' ? '64' : process.arch}`,
-      'bin/workerd'), ['serve', '--control-fd=1', join(folder, 'config.capnp')], 'stdout', /"port":(\d+)/);
-  return { url: `http://127.0.0.1:${match[1]}/`, stop };
+  const installed = join(root, 'www/node_modules/@cloudflare',
+    `workerd-linux-${process.arch === 'x64' ? '64' : process.arch}`);
+  const { version } = JSON.parse(await readFile(join(installed, 'package.json'), 'utf8'));
+  const { match, stop } = await startServer(join(installed, 'bin/workerd'),
+    ['serve', '--control-fd=1', join(folder, 'config.capnp')], 'stdout', /"port":(\d+)/);
+  return { url: `http://127.0.0.1:${match[1]}/`, version: String(version), stop };
 }
 
 /** Messages the browser itself writes for HTTP errors; the SDK writes none. */

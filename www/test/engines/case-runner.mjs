@@ -1,0 +1,22 @@
+// Runs cases in Node, Deno and Bun as a script there would: reads the name of a case from each line of
+// standard input, and writes null or its error as a line of JSON.
+// Arguments: where the built SDK is, the site, and the tasks.
+import process from 'node:process';
+import { createInterface } from 'node:readline';
+
+import { cases } from '../cases.mjs';
+
+const [file, site, tasks] = process.argv.slice(2);
+const sdk = await import(String(file));
+for await (const name of createInterface({ input: process.stdin })) {
+  /** @type {string | null} */
+  let failed = null;
+  try {
+    const run = cases[name];
+    if (!run) throw new Error('no such case');
+    await run({ sdk, site: String(site), tasks: JSON.parse(String(tasks)), options: { store: sdk.memoryStore() } });
+  } catch (error) {
+    failed = String(error) + /** @type {Error} */ (error).stack;
+  }
+  console.log(JSON.stringify(failed));
+}

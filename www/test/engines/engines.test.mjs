@@ -1,0 +1,101 @@
+// The cases of cases.mjs in every engine that runtimes.test.mjs has not: make test-full PART=engines.
+// No case is skipped in any of them.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+
+import { startServer } from '../harness.mjs';
+import { inPage, suite } from '../suite.mjs';
+import { startEdgeRuntime } from './edge-runtime.mjs';
+import { startFirefox } from './firefox.mjs';
+import { startWebKit } from './webdriver.mjs';
+
+const here = fileURLToPath(new URL('.', import.meta.url));
+const built = new URL('../../../build/www/', import.meta.url);
+const arm = process.arch === 'arm64';
+const deno = join(here, `node_modules/@deno/linux-${process.arch}-glibc`);
+const bun = join(here, `node_modules/@oven/bun-linux-${arm ? 'aarch64' : process.arch}`);
+
+/** @param {string} folder of a package */
+const versionOf = async (folder) =>
+  String(JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')).version);
+
+/**
+ * Starts case-runner.mjs; it must end by itself when it has run the last case, and write nothing.
+ * @param {string} program @param {string[]} args before the script
+ * @param {import('../suite.mjs').Server} server
+ */
+function startRunner(program, args, { site, tasks }) {
+  const child = spawn(program, [...args, join(here, 'case-runner.mjs'), new URL('doona.js', built).href, site,
+    JSON.stringify(tasks)], { stdio: ['pipe', 'pipe', 'pipe'] });
+  let said = '';
+  child.stderr.on('data', (chunk) => (said += chunk));
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  return {
+    stop: async () => {
+      child.stdin.end();
+      const [code] = await once(child, 'exit');
+      if (code !== 0 || said !== '') throw new Error(`${program} ended with ${code}: ${said}`);
+    },
+    run: async (/** @type {string} */ name) => {
+      child.stdin.write(`${name}\n`);
+      const { done, value } = await lines.next();
+      return done ? `${program} ended: ${said}` : JSON.parse(value);
+    },
+  };
+}
+
+suite('Firefox', startFirefox);
+
+suite('WebKitGTK', async ({ site, tasks }) => {
+  const { open, run, stop, version } = await startWebKit();
+  return {
+    version,
+    stop,
+    run: async (name) => {
+      await open(`${site}/blank.html`);
+      return run(`(${inPage})(arguments[0], arguments[1]).then(arguments[2])`, name, tasks);
+    },
+  };
+});
+
+suite('Deno', async (server) => {
+  const readable = [fileURLToPath(built), fileURLToPath(new URL('..', import.meta.url))];
+  const args = ['run', '--no-prompt', '--no-remote', '--allow-net=127.0.0.1', '--allow-env=DOONA_FULL',
+    `--allow-read=${readable}`];
+  return { ...startRunner(join(deno, 'deno'), args, server), version: await versionOf(deno) };
+});
+
+suite('Bun', async (server) => ({
+  ...startRunner(join(bun, 'bin/bun'), ['--no-install'], server), version: await versionOf(bun),
+}));
+
+// As Deno Deploy does it: a module with a fetch handler, which may read its own files and use the network.
+suite('deno serve, for Deno Deploy', async ({ site, tasks }) => {
+  const args = ['serve', '--no-prompt', '--no-remote', '--host=127.0.0.1', '--port=0', '--allow-net=127.0.0.1',
+    '--allow-env', `--allow-read=${fileURLToPath(built)}`, join(here, 'deno-deploy.mjs')];
+  const { match, stop } = await startServer(join(deno, 'deno'), args, 'stderr', /http:\/\/127\.0\.0\.1:\d+/);
+  return {
+    version: await versionOf(deno),
+    stop,
+    run: async (name) => {
+      const response = await fetch(match[0], { method: 'POST', body: JSON.stringify({ name, site, tasks }) });
+      return (await response.json()).error;
+    },
+  };
+});
+
+suite('edge-runtime', async ({ site, tasks }) => {
+  const files = await readdir(built);
+  const module = (/** @type {RegExp} */ pattern) => readFile(new URL(String(files.find((file) => pattern.test(file))),
+    built)).then((code) => WebAssembly.compile(code));
+  const [browser, full] = await Promise.all([module(/^doona-[0-9a-f]+\.wasm$/), module(/^doona-full-.*\.wasm$/)]);
+  const dispatch = await startEdgeRuntime(join(here, 'edge-worker.mjs'), { browser, full });
+  return {
+    version: await versionOf(join(here, 'node_modules/edge-runtime')),
+    run: async (name) => (await dispatch(JSON.stringify({ name, site, tasks }))).error,
+  };
+});

@@ -1,0 +1,73 @@
+// WebKitGTK's MiniBrowser over WebDriver, in an X server that shows nothing: as much as the cases need.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { createInterface } from 'node:readline';
+
+import { patience } from '../harness.mjs';
+
+/** A port that is free. @returns {Promise<number>} */
+async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+/** Starts an X server and returns its display. */
+async function startDisplay() {
+  const child = spawn(process.env['XVFB'] ?? 'Xvfb',
+    ['-displayfd', '3', '-screen', '0', '1280x1024x24', '-nolisten', 'tcp'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe'] });
+  const [line] = await once(createInterface({ input: /** @type {any} */ (child.stdio[3]) }), 'line');
+  return { display: `:${line}`, stop: () => void child.kill() };
+}
+
+/** Starts MiniBrowser in a fresh profile. */
+export async function startWebKit() {
+  const { display, stop: stopDisplay } = await startDisplay();
+  const port = await freePort();
+  const driver = spawn(process.env['WEBKITWEBDRIVER'] ?? 'WebKitWebDriver', [`--port=${port}`, '--host=127.0.0.1'],
+    // MiniBrowser is run by root in CI's container, which its sandbox refuses.
+    { stdio: 'ignore', env: { ...process.env, DISPLAY: display, WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS: '1' } });
+
+  /**
+   * @param {'POST' | 'DELETE'} method @param {string} path @param {object} [body]
+   * @returns {Promise<any>}
+   */
+  const ask = async (method, path, body) => {
+    const response = await fetch(`http://127.0.0.1:${port}${path}`, { method,
+      ...(body && { body: JSON.stringify(body) }) });
+    const { value } = await response.json();
+    if (!response.ok) throw new Error(`WebKitWebDriver: ${path}: ${value.error}: ${value.message}`);
+    return value;
+  };
+
+  /** @type {any} */
+  let session;
+  for (const deadline = Date.now() + patience; !session;) {
+    try {
+      session = await ask('POST', '/session', { capabilities: { alwaysMatch: { browserName: 'MiniBrowser' } } });
+    } catch (error) {
+      // Not up yet; anything else is told.
+      if (!(error instanceof TypeError) || Date.now() > deadline) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+  const at = `/session/${session.sessionId}`;
+  await ask('POST', `${at}/timeouts`, { script: patience, pageLoad: patience });
+  return {
+    version: `${session.capabilities.browserName} ${session.capabilities.browserVersion}`,
+    /** @param {string} url */
+    open: (url) => ask('POST', `${at}/url`, { url }),
+    /** Runs a script that calls back through its last argument. @param {string} script @param {...unknown} args */
+    run: (script, ...args) => ask('POST', `${at}/execute/async`, { script, args }),
+    stop: async () => {
+      await ask('DELETE', at);
+      driver.kill();
+      await once(driver, 'exit');
+      stopDisplay();
+    },
+  };
+}

@@ -1,0 +1,73 @@
+// What runs the list of cases in an engine, for runtimes.test.mjs and engines/engines.test.mjs.
+import assert from 'node:assert/strict';
+import { appendFile } from 'node:fs/promises';
+import { after, describe, test } from 'node:test';
+
+import { cases } from './cases.mjs';
+import { startTestServer } from './harness.mjs';
+
+/** @typedef {typeof import('../sdk/index.js')} SDK */
+/** @typedef {Awaited<ReturnType<typeof startTestServer>>} Server */
+
+/** @type {Server | undefined} */
+let server;
+after(() => server?.stop());
+
+/**
+ * Runs every case in an engine, which is started for the first one. DOONA_ENGINES is a file to which a line is added
+ * that says which version ran how many cases.
+ * @param {string} engine
+ * @param {(server: Server) => Promise<{version: string, stop?: () => unknown,
+ *   run: (name: string) => Promise<string | null | undefined>}>} start `run` resolves to the error of a case, or to
+ *   nothing
+ * @param {readonly string[]} names of the cases; default all
+ */
+export function suite(engine, start, names = Object.keys(cases)) {
+  describe(engine, () => {
+    /** @type {Awaited<ReturnType<typeof start>> | undefined} */
+    let started;
+    let passed = 0;
+    after(async () => {
+      await started?.stop?.();
+      const { DOONA_ENGINES } = process.env;
+      const line = { engine, version: started?.version, cases: names.length, passed };
+      if (DOONA_ENGINES) await appendFile(DOONA_ENGINES, JSON.stringify(line) + '\n');
+    });
+    for (const name of names) {
+      test(name, async () => {
+        assert.ok(cases[name], 'no such case');
+        server ??= await startTestServer();
+        started ??= await start(server);
+        await server.fail();
+        await server.take();
+        const error = await started.run(name);
+        if (error) assert.fail(error);
+        passed++;
+      });
+    }
+  });
+}
+
+/**
+ * Runs a case in the page that this function is sent to. Resolves to its error, or to null.
+ * @param {string} name
+ * @param {Server['tasks']} tasks
+ */
+export async function inPage(name, tasks) {
+  const load = (/** @type {string} */ file) => import(file);
+  const [sdk, { cases }] = await Promise.all([load('/doona.js'), load('/test/cases.mjs')]);
+  await new Promise((resolve) => (indexedDB.deleteDatabase('doona').onsuccess = resolve));
+  try {
+    await cases[name]({ sdk, site: location.origin, tasks, options: {} });
+    return null;
+  } catch (error) {
+    return String(error) + /** @type {Error} */ (error).stack;
+  }
+}
+
+/** What a page does first: violations of its policy are messages, too. */
+export function listen() {
+  addEventListener('securitypolicyviolation', (event) => {
+    console.error(`violated ${event.violatedDirective}: ${event.blockedURI}`);
+  });
+}
