@@ -1,5 +1,5 @@
 # make demo and make test are the README's two commands; both set up what they need.
-.PHONY: demo test test-full bench build figures package
+.PHONY: demo test test-full bench build figures package release
 
 ARGS ?=
 PART ?= all
@@ -15,7 +15,7 @@ demo:
 test:
 	@./scripts/test.sh
 
-# The long forms; PART names one of accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, scale, bench, edge, engines, strings, beam and figures, default all.
+# The long forms: one PART of those in docs/results.md, or all whose results are older than what they test.
 test-full:
 	@./scripts/test-full.sh $(PART)
 
@@ -35,3 +35,7 @@ figures:
 # The npm package, build/doona-VERSION.tgz; installs Node packages and Chromium as test does.
 package:
 	@./www/setup.sh >/dev/null && go run ./www/build && ./www/pack.sh
+
+# What a release has, in build/release: docs/release.md. Needs a clean clone; installs what test does.
+release:
+	@./scripts/release.sh

@@ -4,7 +4,7 @@
 # what it measured; docs/results.md is made of these. All of them may be stopped and go on with what is left.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size scale bench edge engines strings beam figures"
+parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size scale bench edge engines strings beam figures release"
 mkdir -p docs/results
 
 # Node 22 is among the locked packages.
@@ -97,7 +97,8 @@ run_part() {
       rm "$found" "$costs" "$road"
       ;;
     figures) DOONA_FULL=1 go test -timeout 60m -v ./internal/figures ;;
-    *) echo "unknown PART $1: want accountant, protocols, coverage, audit, order, mutants, crash, setback, world, streams, fuzz, tls, load, size, scale, bench, edge, engines, strings, beam or figures" >&2; exit 2 ;;
+    release) ./scripts/release-twice.sh >"$figures" ;;
+    *) echo "unknown PART $1: want one of $parts, or all" >&2; exit 2 ;;
   esac
 }
 

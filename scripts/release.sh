@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Builds what a release has into build/release: programs for Linux and macOS, images, the WASM modules, the npm
+# package, bills of materials, licences and checksums. Builds of one commit with one Go have the same bytes in every
+# folder, for every user (make test-full PART=release); docs/release.md says how to compare them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+umask 022
+export TZ=UTC LC_ALL=C CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=true"
+
+programs="relay issuer verifier"
+platforms="linux/amd64 linux/arm64 darwin/amd64 darwin/arm64"
+crane=github.com/google/go-containerregistry/cmd/crane@v0.22.1
+
+step() { printf '== %s\n' "$1" >&2; }
+
+[ -z "$(git status --porcelain)" ] || { echo "release.sh: files are changed or not in git: commit them, or take a clean clone" >&2; exit 1; }
+./www/setup.sh >/dev/null
+version=$(node -p 'require("./www/package.json").version')
+when=$(git log -1 --format=%ct)
+out=build/release
+work=$(mktemp -d)
+trap 'kill "${registry:-}" 2>/dev/null; rm -rf "$work"' EXIT
+rm -rf "$out"
+mkdir -p "$out"
+
+# archive FOLDER writes a tar of it that says nothing of who made it where and when.
+archive() {
+  tar --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner --format=ustar -C "$1" -cf - .
+}
+
+# materials PROGRAM prints the modules that a program was linked from, as CycloneDX.
+materials() {
+  go version -m "$1" | awk -v program="$(basename "$1")" -v version="$version" '
+    $1 == "dep" { list = list (list ? "," : "") sprintf("\n    {\"type\": \"library\", \"name\": \"%s\", \"version\": \"%s\", \"purl\": \"pkg:golang/%s@%s\"}", $2, $3, $2, $3) }
+    $1 == "build" && /vcs.revision=/ { sub(/vcs.revision=/, "", $2); revision = $2 }
+    /: go1/ { go = $2 }
+    END {
+      printf "{\n  \"bomFormat\": \"CycloneDX\",\n  \"specVersion\": \"1.6\",\n  \"version\": 1,\n"
+      printf "  \"metadata\": {\"component\": {\"type\": \"application\", \"name\": \"doona-%s\", \"version\": \"%s\",\n", program, version
+      printf "    \"properties\": [{\"name\": \"revision\", \"value\": \"%s\"}, {\"name\": \"toolchain\", \"value\": \"%s\"}]}},\n", revision, go
+      printf "  \"components\": [%s\n  ]\n}\n", list
+    }'
+}
+
+# licence HEADING FILE... prints licences.
+licence() {
+  local heading=$1 file
+  shift
+  for file in "$@"; do
+    printf '\n\n== %s: %s\n\n' "$heading" "$(basename "$file")"
+    cat "$file"
+  done
+}
+
+step "licences"
+{
+  cat LICENSE
+  # shellcheck disable=SC2046
+  go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' \
+    $(printf './cmd/%s ' $programs) ./wasm/browser ./wasm/full | sort -u >"$work/modules"
+  while read -r path module folder; do
+    mapfile -t files < <(find "$folder" -maxdepth 1 -type f -iregex '.*/\(licen[cs]e\|copying\|notice\|patents\)[^/]*' | sort)
+    [ "${#files[@]}" -gt 0 ] || { echo "release.sh: $path has no licence" >&2; exit 1; }
+    licence "$path $module" "${files[@]}"
+  done <"$work/modules"
+  for folder in www/vendor/*/; do licence "$(basename "$folder")" "$folder"LICENSE*; done
+  licence "Go, whose library and runtime are in every program" "$(go env GOROOT)/LICENSE"
+} >"$out/LICENSES.txt"
+
+for platform in $platforms; do
+  step "programs for $platform"
+  folder="$work/$platform"
+  mkdir -p "$folder"
+  for program in $programs; do
+    GOOS=${platform%/*} GOARCH=${platform#*/} go build -ldflags="-s -w" -o "$folder/$program" "./cmd/$program"
+    materials "$folder/$program" >"$out/doona-$version-$program-${platform%/*}.cdx.json" # the same on both processors
+  done
+  cp "$out/LICENSES.txt" deploy/doona@.service deploy/nginx.conf deploy/Caddyfile "$folder"
+  archive "$folder" | gzip -9n >"$out/doona-$version-${platform/\//-}.tar.gz"
+done
+
+step "images"
+GOBIN="$work" GOFLAGS= go install "$crane"
+"$work/crane" registry serve --address 127.0.0.1:0 >"$work/registry.log" 2>&1 &
+registry=$!
+for _ in $(seq 100); do
+  address=$(sed -n 's/.*serving on port /127.0.0.1:/p' "$work/registry.log")
+  [ -z "$address" ] || break
+  sleep .1
+done
+for program in $programs; do
+  images=()
+  for arch in amd64 arm64; do
+    # What deploy/Dockerfile makes: the program, authorities' certificates, and two folders of its own.
+    root="$work/image/$program-$arch"
+    mkdir -p "$root/etc/ssl/certs"
+    cp "$work/linux/$arch/$program" "$root/program"
+    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+    archive "$root" >"$root.tar"
+    mkdir -p "$root.state/var/lib/doona" "$root.state/tmp"
+    chmod 700 "$root.state/var/lib/doona" "$root.state/tmp"
+    tar --sort=name --mtime="@$when" --owner=65532 --group=65532 --numeric-owner --format=ustar -C "$root.state" \
+      -cf "$root.state.tar" var/lib/doona tmp
+    image="$address/doona-$program:$arch"
+    "$work/crane" append --oci-empty-base -f "$root.tar" -f "$root.state.tar" -t "$image" >/dev/null 2>&1
+    images+=(--manifest "$("$work/crane" mutate "$image" --set-platform "linux/$arch" --user 65532:65532 \
+      --entrypoint /program --cmd serve,--config,/etc/doona/config.yaml -t "$image" 2>/dev/null)")
+  done
+  "$work/crane" index append "${images[@]}" -t "$address/doona-$program:$version" >/dev/null 2>&1
+  "$work/crane" pull --format=oci "$address/doona-$program:$version" "$work/oci/$program" >/dev/null 2>&1
+  archive "$work/oci/$program" | gzip -9n >"$out/doona-$version-$program-image.tar.gz"
+done
+
+step "modules and npm package"
+go run ./www/build
+cp build/www/doona-*.wasm "$out"
+cp "$(./www/pack.sh 2>/dev/null)" "$out"
+
+# What the bytes depend on beside the commit.
+printf 'commit %s\n%s\ncertificates %s\n' "$(git rev-parse HEAD)" "$(go env GOVERSION)" \
+  "$(sha256sum </etc/ssl/certs/ca-certificates.crt | cut -c1-64)" >"$out/BUILT.txt"
+
+(cd "$out" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)
