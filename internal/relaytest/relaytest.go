@@ -5,6 +5,7 @@ package relaytest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -44,6 +45,7 @@ type Options struct {
 	Task   func(*task.Task)
 	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
 
+	Pull     string // How often relays ask each other. Default "20ms".
 	Postgres bool   // Stores in PostgreSQL, a database for each relay. Default SQLite.
 	CA       string // File of the authority of all certificates; then URLs are https, and Config sets TLS.
 }
@@ -110,7 +112,7 @@ func New(t testing.TB, o Options) *Cascade {
 		address, admin := FreeAddress(t), FreeAddress(t)
 		c.addresses = append(c.addresses, address)
 		relays[hop] = quickstart.Relay{URL: c.scheme() + address, Listen: address, Admin: admin,
-			TrustedProxies: []string{"127.0.0.0/8"}, Pull: "20ms", Skew: "1s"}
+			TrustedProxies: []string{"127.0.0.0/8"}, Pull: cmp.Or(o.Pull, "20ms"), Skew: "1s"}
 		if o.Postgres {
 			relays[hop].Store = NewDatabase(t)
 		}

@@ -250,10 +250,16 @@ func (c *Cascade) Opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 // Status asks a running relay how far it has come.
 func (c *Cascade) Status(t testing.TB, hop int) relay.TaskStatus {
 	t.Helper()
+	return c.Statuses(t, hop)[c.index]
+}
+
+// Statuses returns the status of all tasks of a relay.
+func (c *Cascade) Statuses(t testing.TB, hop int) []relay.TaskStatus {
+	t.Helper()
 	resp, err := c.http.Get("http://" + c.Config(t, hop).Admin + "/status")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	var status relay.Status
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&status))
-	return status.Tasks[c.index]
+	return status.Tasks
 }

@@ -311,17 +311,17 @@ func (d *database) Follow(ctx context.Context) ([]Progress, error) {
 	if guards, err = d.readMarks(guards); err != nil {
 		return nil, err
 	}
-	all, rows, history, back, err := d.compare(ctx, guards)
+	seen, history, back, err := d.compare(ctx, guards)
 	if err != nil {
 		return nil, err
 	}
 	if back != nil {
-		return all, d.stop(ctx, back)
+		return seen.all, d.stop(ctx, back)
 	}
-	if err := errors.Join(catchUp(guards, all, rows).pay(), know(guards, history)); err != nil {
+	if err := errors.Join(catchUp(guards, seen).pay(), know(guards, history)); err != nil {
 		return nil, err
 	}
-	return all, d.meet(ctx, all, begun)
+	return seen.all, d.meet(ctx, seen.all, begun)
 }
 
 // readMarks waits until the marks that the files show are on disk, and reads those that other processes may share. It
@@ -344,33 +344,39 @@ func (d *database) readMarks(guards []*guard) (watched []*guard, err error) {
 }
 
 // know writes into the marks in which database the store is, and ties those of the secret and of the HPKE keys
-// together, for good: where another process was faster, the next look finds it.
+// together, for good: where another process was faster, the next look finds it. The secret, which all tasks share, is
+// written once for all of them.
 func know(guards []*guard, history string) (failed error) {
-	secret := guards[0]
+	secret, tied := guards[0].state(), map[string]string{}
 	for _, g := range guards {
 		s := g.State()
 		if s == nil {
 			continue
 		}
-		bind := g.kind == kindKeys && s.Secret == "" && secret.state().ID != ""
+		bind := g.kind == kindKeys && s.Secret == "" && secret.ID != ""
 		if s.Database != history || bind {
 			failed = errors.Join(failed, g.Change(func(s *mark.State) {
 				s.Database = history
 				if bind {
-					s.Secret = cmp.Or(s.Secret, secret.state().ID)
+					s.Secret = cmp.Or(s.Secret, secret.ID)
 				}
 			}))
 		}
-		if g.kind == kindKeys && g.state().Secret == secret.state().ID && secret.state().Keys[g.half()] == "" {
-			failed = errors.Join(failed, secret.Change(func(of *mark.State) {
-				if of.Keys == nil {
-					of.Keys = map[string]string{}
-				}
-				of.Keys[g.half()] = cmp.Or(of.Keys[g.half()], s.ID)
-			}))
+		if g.kind == kindKeys && g.state().Secret == secret.ID && secret.Keys[g.half()] == "" {
+			tied[g.half()] = s.ID
 		}
 	}
-	return failed
+	if len(tied) == 0 {
+		return failed
+	}
+	return errors.Join(failed, guards[0].Change(func(of *mark.State) {
+		if of.Keys == nil {
+			of.Keys = map[string]string{}
+		}
+		for half, id := range tied {
+			of.Keys[half] = cmp.Or(of.Keys[half], id)
+		}
+	}))
 }
 
 // half is how the secret's mark calls the task of HPKE keys.
@@ -398,17 +404,17 @@ func (g *guard) comparePair(s, secret *mark.State) error {
 // elsewhere is a [SetBack] where the store is not in the database that a mark knows, or was promoted from a
 // replica or restored there, and an epoch has begun that the operator has not ended, and is not over. It may
 // lack what was made last, and by another process than this one.
-func elsewhere(history string, s *mark.State, all []Progress) error {
-	if s.Database == "" || s.Database == history || !goesOn(s, all) {
+func elsewhere(history string, s *mark.State, seen *picture) error {
+	if s.Database == "" || s.Database == history || !seen.goesOn(s) {
 		return nil
 	}
 	return &SetBack{OtherDatabase, fmt.Sprintf("it was in %s, and is in %s", s.Database, history)}
 }
 
 // goesOn says whether an epoch that a mark knows was not ended by the operator, and is not over.
-func goesOn(s *mark.State, all []Progress) bool {
+func (seen *picture) goesOn(s *mark.State) bool {
 	for key := range s.Entries {
-		if p := find(all, key); p == nil || p.State < StateExpired {
+		if p := seen.epochs[key]; p == nil || p.State < StateExpired {
 			return true
 		}
 	}
@@ -417,7 +423,7 @@ func goesOn(s *mark.State, all []Progress) bool {
 
 // Behind is that of [Reader].
 func (d *database) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
-	_, _, _, back, err := d.compare(ctx, v.guards())
+	_, _, back, err := d.compare(ctx, v.guards())
 	if back != nil || err != nil {
 		return back, err
 	}
@@ -431,45 +437,73 @@ func (d *database) Behind(ctx context.Context, v *Vault) (*SetBack, error) {
 
 // compare holds the marks against the store. It looks at the marks before the store, which only grows, so
 // that what is done meanwhile does not look like a set-back.
-func (d *database) compare(ctx context.Context, guards []*guard) (
-	[]Progress, []markRow, string, *SetBack, error) {
+func (d *database) compare(ctx context.Context, guards []*guard) (*picture, string, *SetBack, error) {
 	states := make([]*mark.State, len(guards))
 	for i, g := range guards {
 		states[i] = g.state()
 	}
 	all, err := d.Progress(ctx)
 	if err != nil {
-		return nil, nil, "", nil, err
+		return nil, "", nil, err
 	}
 	rows, err := d.marks(ctx)
 	if err != nil {
-		return nil, nil, "", nil, err
+		return nil, "", nil, err
 	}
 	history, err := d.engine.history(ctx, d.read)
 	if err != nil {
-		return nil, nil, "", nil, err
+		return nil, "", nil, err
 	}
+	seen := newPicture(all, rows)
 	for i, g := range guards {
-		err := errors.Join(elsewhere(history, states[i], all), g.compareEntries(states[i], all, rows),
-			d.compareRows(g, states[i], all, rows), g.comparePair(states[i], states[0]))
+		err := errors.Join(elsewhere(history, states[i], seen), g.compareEntries(states[i], seen),
+			d.compareRows(g, states[i], seen), g.comparePair(states[i], states[0]))
 		if back := new(SetBack); errors.As(err, &back) {
-			return all, rows, history, back, nil
+			return seen, history, back, nil
 		}
 		if err != nil {
-			return nil, nil, "", nil, err
+			return nil, "", nil, err
 		}
 	}
-	return all, rows, history, nil, nil
+	return seen, history, nil, nil
 }
 
-// find returns the progress of an epoch, nil where the store does not know it.
-func find(all []Progress, key mark.Key) *Progress {
-	for i := range all {
-		if all[i].ID.key() == key {
-			return &all[i]
+// picture is what the store says of all epochs and marks, by epoch: each of a thousand tasks' marks is held against it
+// every second.
+type picture struct {
+	all    []Progress
+	epochs map[mark.Key]*Progress
+	rows   map[mark.Key][]markRow
+	keys   []mark.Key              // of both
+	tasks  map[[16]byte][]mark.Key // the same by task
+}
+
+func newPicture(all []Progress, rows []markRow) *picture {
+	seen := &picture{all, map[mark.Key]*Progress{}, map[mark.Key][]markRow{}, nil, map[[16]byte][]mark.Key{}}
+	add := func(key mark.Key) {
+		if seen.epochs[key] == nil && seen.rows[key] == nil {
+			seen.keys = append(seen.keys, key)
+			seen.tasks[key.Task] = append(seen.tasks[key.Task], key)
 		}
 	}
-	return nil
+	for i := range all {
+		key := all[i].ID.key()
+		add(key)
+		seen.epochs[key] = &all[i]
+	}
+	for _, row := range rows {
+		add(row.key)
+		seen.rows[row.key] = append(seen.rows[row.key], row)
+	}
+	return seen
+}
+
+// of returns the epochs of which a guard's mark has entries.
+func (seen *picture) of(g *guard) []mark.Key {
+	if g.kind == kindSecret {
+		return seen.keys
+	}
+	return seen.tasks[g.task]
 }
 
 // made returns the numbers of the batches that have been made.
@@ -482,29 +516,29 @@ func (p *Progress) made() mark.Set {
 }
 
 // compareEntries is a [SetBack] where a mark knows of what the store does not hold.
-func (g *guard) compareEntries(s *mark.State, all []Progress, rows []markRow) error {
+func (g *guard) compareEntries(s *mark.State, seen *picture) error {
 	for key, e := range s.Entries {
-		p := find(all, key)
-		where := fmt.Sprintf("task %x, epoch %d", key.Task[:4], key.Epoch)
+		p := seen.epochs[key]
+		where := func() string { return fmt.Sprintf("task %x, epoch %d", key.Task[:4], key.Epoch) }
 		switch {
 		case p == nil:
-			return &SetBack{g.storeBehind(), where + ": it knows nothing of the epoch"}
+			return &SetBack{g.storeBehind(), where() + ": it knows nothing of the epoch"}
 		case p.State == StateEnded:
 			continue
 		case e.Ended:
-			return &SetBack{g.storeBehind(), where + ": the operator has ended the epoch"}
+			return &SetBack{g.storeBehind(), where() + ": the operator has ended the epoch"}
 		}
 		if seq, some := e.Made.Beyond(p.made()); some {
-			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where, seq)}
+			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: batch %d was made and is not held", where(), seq)}
 		}
 		var row markRow
-		for _, r := range rows {
-			if r.key == key && r.file == s.ID {
+		for _, r := range seen.rows[key] {
+			if r.file == s.ID {
 				row = r
 			}
 		}
 		if row.steps < e.Steps {
-			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where, row.steps, e.Steps)}
+			return &SetBack{g.storeBehind(), fmt.Sprintf("%s: %d of %d steps", where(), row.steps, e.Steps)}
 		}
 	}
 	return nil
@@ -513,18 +547,23 @@ func (g *guard) compareEntries(s *mark.State, all []Progress, rows []markRow) er
 // compareRows is a [SetBack] where the store knows more of a mark than the mark itself: its file was set
 // back. One process has a file, so a file that is new to an SQLite store, where another was known, was set
 // back to before its first use.
-func (d *database) compareRows(g *guard, s *mark.State, all []Progress, rows []markRow) error {
-	for _, row := range rows {
-		p := find(all, row.key)
-		if row.kind != g.kind || !g.of(row.key) || p == nil || p.State == StateEnded {
+func (d *database) compareRows(g *guard, s *mark.State, seen *picture) error {
+	now := g.state().ID // its first step may have come after s was read
+	for _, key := range seen.of(g) {
+		if p := seen.epochs[key]; p == nil || p.State == StateEnded {
 			continue
 		}
-		if row.file == s.ID || row.file == g.state().ID { // its first step may have come after s was read
-			if err := g.check(row.key, row); err != nil {
-				return err
+		for _, row := range seen.rows[key] {
+			if row.kind != g.kind {
+				continue
 			}
-		} else if d.engine.alone() {
-			return &SetBack{g.fileBehind(), "it knows nothing of the store"}
+			if row.file == s.ID || row.file == now {
+				if err := g.check(key, row); err != nil {
+					return err
+				}
+			} else if d.engine.alone() {
+				return &SetBack{g.fileBehind(), "it knows nothing of the store"}
+			}
 		}
 	}
 	return nil
@@ -532,23 +571,23 @@ func (d *database) compareRows(g *guard, s *mark.State, all []Progress, rows []m
 
 // catchUp returns what the marks lack of what the store holds: a crash has come between, or another process
 // has made it.
-func catchUp(guards []*guard, all []Progress, rows []markRow) owed {
+func catchUp(guards []*guard, seen *picture) owed {
 	out := owed{}
 	for _, g := range guards {
 		s := g.state()
-		for i := range all {
-			if p := &all[i]; g.of(p.ID.key()) {
-				e := s.Entries[p.ID.key()]
-				if p.State == StateEnded && !e.Ended {
-					out.add(g, p.ID.key(), mark.Entry{Ended: true})
-				} else if _, some := p.made().Beyond(e.Made); some {
-					out.add(g, p.ID.key(), mark.Entry{Made: p.made()})
+		for _, key := range seen.of(g) {
+			e := s.Entries[key]
+			if p := seen.epochs[key]; p != nil && p.State == StateEnded && !e.Ended {
+				out.add(g, key, mark.Entry{Ended: true})
+			} else if p != nil {
+				if _, some := p.made().Beyond(e.Made); some {
+					out.add(g, key, mark.Entry{Made: p.made()})
 				}
 			}
-		}
-		for _, row := range rows {
-			if row.file == s.ID && row.steps > s.Entries[row.key].Steps {
-				out.add(g, row.key, mark.Entry{Steps: row.steps})
+			for _, row := range seen.rows[key] {
+				if row.file == s.ID && row.steps > e.Steps {
+					out.add(g, key, mark.Entry{Steps: row.steps})
+				}
 			}
 		}
 	}

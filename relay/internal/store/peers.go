@@ -303,7 +303,7 @@ func (t *transaction) keepFence(mine standing, all []Progress) (standing, error)
 	if !s.Fenced || mine == fenced || mine == joining {
 		return mine, nil
 	}
-	if goesOn(s, all) {
+	if newPicture(all, nil).goesOn(s) {
 		return mine, &SetBack{StoreBehindSecret, "it does not know that the other processes went on without this one"}
 	}
 	return fenced, nil

@@ -427,7 +427,7 @@ func TestFirstStepWhileFollowing(t *testing.T) {
 	rows, err := h.store.marks(t.Context())
 	require.NoError(t, err)
 	for _, g := range h.vault.guards() {
-		require.NoError(t, h.store.compareRows(g, &mark.State{}, all, rows))
+		require.NoError(t, h.store.compareRows(g, &mark.State{}, newPicture(all, rows)))
 	}
 }
 
