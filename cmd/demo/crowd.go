@@ -24,6 +24,7 @@ type crowd struct {
 	mu     sync.Mutex             // guards the rest
 	played map[uint64][][]float64 // Values of the simulated clients, by epoch.
 	acked  map[uint64]uint64      // How many of them the first relay has acknowledged.
+	filled time.Duration          // What the last batch took; 0 before the first.
 	next   int
 }
 
@@ -33,6 +34,7 @@ func newCrowd(r *road, w words, value func(int) []float64) *crowd {
 
 // play sends the reports of so many simulated clients.
 func (c *crowd) play(ctx context.Context, epoch, clients uint64) error {
+	begin := time.Now()
 	c.mu.Lock()
 	values := make([][]float64, clients)
 	for i := range values {
@@ -41,11 +43,15 @@ func (c *crowd) play(ctx context.Context, epoch, clients uint64) error {
 	}
 	c.played[epoch] = append(c.played[epoch], values...)
 	c.mu.Unlock()
-	return c.road.send(ctx, epoch, values, func() {
+	err := c.road.send(ctx, epoch, values, func() {
 		c.mu.Lock()
 		c.acked[epoch]++
 		c.mu.Unlock()
 	})
+	c.mu.Lock()
+	c.filled = time.Since(begin) // Of one that its epoch cut short, too: it takes at least that.
+	c.mu.Unlock()
+	return err
 }
 
 // state is what a page polls.
@@ -79,6 +85,9 @@ type epochState struct {
 	Number    uint64    `json:"number"`
 	EndsAt    time.Time `json:"ends_at"`
 	Simulated uint64    `json:"simulated"`
+	// Fill is how many seconds it took to fill a batch last, 0 before the first: a report with less time left is better
+	// made in the next epoch.
+	Fill float64 `json:"fill_seconds"`
 }
 
 // countState says what became of all messages.
@@ -120,7 +129,7 @@ func (c *crowd) state() (*state, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.Epoch = epochState{number, time.Unix(int64(t.Epochs.End(number)), 0).UTC(), c.acked[number]}
+	s.Epoch = epochState{number, time.Unix(int64(t.Epochs.End(number)), 0).UTC(), c.acked[number], c.filled.Seconds()}
 	var all [][]float64
 	for _, e := range report.Ledger.Epochs {
 		if e.Estimate == nil && !e.Usable {

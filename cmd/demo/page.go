@@ -120,8 +120,11 @@ func serveFill(c *crowd, w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if err := c.play(r.Context(), ask.Epoch, ask.Clients); err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return nil
+		if time.Now().Unix() >= int64(c.road.open.Epochs.End(ask.Epoch)) {
+			problem.New(problem.EpochClosed, "the epoch ended before its batch was full").Write(w)
+			return nil
+		}
+		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

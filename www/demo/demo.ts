@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Doona, DoonaError, connect } from '../sdk/index.js';
+import { type Doona, DoonaError, type Receipt, connect } from '../sdk/index.js';
 import { aloneSwitch } from './alone.js';
 import { byId } from './dom.js';
 import { showHistory } from './history.js';
@@ -17,6 +17,9 @@ import { themeButton } from './theme.js';
 import { number, secondsUntil } from './words.js';
 
 const task = 'live';
+
+/** What a report takes beside filling its batch, in seconds. */
+const patience = 2;
 
 /** How often to ask, in milliseconds: while a batch fills, and else. */
 const [busy, calm] = [150, 1000];
@@ -33,6 +36,8 @@ class Page {
   #practice: Practice | null = null;
   #state: State;
   #own: Own = { epoch: -1, progress: 'none', bytes: 0, text: '' };
+  /** Whether a report is being made. */
+  #busy = false;
   #timer = 0;
 
   constructor(doona: Doona, state: State) {
@@ -88,42 +93,98 @@ class Page {
     const { epoch } = this.#state;
     const reported = this.#own.epoch === epoch.number;
     const left = secondsUntil(epoch.ends_at);
-    byId<HTMLButtonElement>('send').disabled = reported;
+    byId<HTMLButtonElement>('send').disabled = reported || this.#busy;
     byId('epoch').textContent = reported
       ? `You have reported in epoch ${epoch.number}: one report per person and epoch. The next epoch starts in ${left} s.`
       : `Epoch ${epoch.number}, one report per person; the next epoch starts in ${left} s.`;
+    if (this.#own.progress === 'filling') {
+      const filled = Math.min(this.#state.batch, 1 + (reported ? epoch.simulated : 0));
+      byId('empty').textContent = `The first batch has ${number(filled)} of ${number(this.#state.batch)} reports.`;
+    }
     showRoad(this.#state, this.#own.progress === 'none' ? { ...this.#own, text: this.#picker.text() } : this.#own);
     void showHistory(task, this.#state).catch(() => undefined); // The next poll will try again.
   }
 
   async #report(): Promise<void> {
+    this.#busy = true;
+    say('One moment…');
+    this.#show();
     try {
-      await this.#reportAndFill();
+      const value = this.#picker.value();
+      await this.#untilThereIsTime();
+      while (!(await this.#reportAndFill(value))) {
+        say('The epoch ended before its batch was full, so nobody will open what you sent. It goes into the next one, randomized anew.');
+        await this.#nextEpoch();
+      }
     } catch (error) {
       this.#own = { ...this.#own, progress: 'none' };
-      say((error as Error).message, true);
+      say(plain(error), true);
+    } finally {
+      this.#busy = false;
     }
     this.#show();
   }
 
-  async #reportAndFill(): Promise<void> {
+  /** Waits for the next epoch where too little is left of this one to fill a batch. */
+  async #untilThereIsTime(): Promise<void> {
+    this.#state = await fetchState(task);
+    const { length } = this.#doona.task.epochs;
+    const needed = Math.min(2 * this.#state.epoch.fill_seconds + patience, length / 2);
+    if (secondsUntil(this.#state.epoch.ends_at) >= needed) return;
+    say('This epoch ends too soon to fill a batch: your report goes into the next one.');
+    await this.#nextEpoch();
+  }
+
+  async #nextEpoch(): Promise<void> {
+    this.#own = { ...this.#own, progress: 'none' };
+    this.#show();
+    const { number: last } = this.#state.epoch;
+    while (this.#state.epoch.number === last) {
+      await new Promise((resolve) => setTimeout(resolve, calm / 2));
+      this.#state = await fetchState(task);
+    }
+  }
+
+  #released(): boolean {
+    return this.#own.progress === 'released';
+  }
+
+  /** Reports, and has the batch filled; false if the epoch ended before it was. */
+  async #reportAndFill(value: number | readonly number[] | string): Promise<boolean> {
     this.#own = { epoch: this.#doona.epoch, progress: 'sending', bytes: 0, text: this.#picker.text() };
     say(exact(this.#state) ? 'Sealing…' : 'Randomizing and sealing…');
     this.#show();
-    const receipt = await this.#doona.report(this.#picker.value());
+    let receipt: Receipt;
+    try {
+      receipt = await this.#doona.report(value);
+    } catch (error) {
+      if (error instanceof DoonaError && error.code === 'epoch-closed') return false;
+      throw error;
+    }
     this.#own = { ...this.#own, epoch: receipt.epoch, progress: 'sent', bytes: receipt.bytes };
     if (receipt.repeated) {
       say(`You have already reported in epoch ${receipt.epoch}; what you sent first stands.`);
-      return;
+      return true;
     }
     this.#own = { ...this.#own, progress: 'filling' };
     const alone = this.#state.assumption === 'none' ? 'would wait for the end of the epoch' : 'would never be opened';
     say(`Sent: ${number(receipt.bytes)} sealed bytes. Alone it ${alone}, so the demo now adds ${number(this.#state.batch - 1)} simulated clients.`);
     this.#show();
     this.#pollIn(busy);
-    await fill(task, receipt.epoch);
-    if (this.#own.progress === 'filling') say('The batch is full. The relays are shuffling it…');
+    const full = await fill(task, receipt.epoch);
+    if (full && this.#own.progress === 'filling') say('The batch is full. The relays are shuffling it…');
+    return full || this.#released(); // other visitors' clients may have filled the batch
   }
+}
+
+/** What a visitor can do about an error, without the words for page authors. */
+function plain(error: unknown): string {
+  if (!(error instanceof DoonaError)) return 'The demo does not answer. Please try again in the next epoch.';
+  const { code } = error;
+  return code === 'not-delivered' ? 'Your report is sealed, and the relay did not answer: it is sent at your next visit.'
+    : code === 'limit-reached' ? 'Somebody else at your network address has reported in this epoch. Please try again in the next one.'
+    : code === 'task-ended' ? 'This demo has run for all its epochs. Start it again for more.'
+      : `That could not be reported (${code}).`;
 }
 
 /** Whether messages are exact answers: relays add the noise, and clients none. */

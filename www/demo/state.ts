@@ -53,7 +53,13 @@ export interface State {
   readonly assumption: 'crowd' | 'none';
   readonly batch: number;
   readonly hops: number;
-  readonly epoch: { readonly number: number; readonly ends_at: string; readonly simulated: number };
+  readonly epoch: {
+    readonly number: number;
+    readonly ends_at: string;
+    readonly simulated: number;
+    /** What it took to fill the last batch; 0 before the first. */
+    readonly fill_seconds: number;
+  };
   readonly counts: {
     readonly messages_sent: number;
     readonly cover_messages: number;
@@ -88,14 +94,20 @@ export async function fetchChart(task: string, width: number): Promise<Node | nu
     'image/svg+xml').documentElement);
 }
 
-/** Asks the demo to fill the rest of an epoch's batch with simulated clients. */
-export async function fill(task: string, epoch: number): Promise<void> {
-  await answered(await fetch(`/api/${task}/fill`, {
+/** Has the demo fill the rest of an epoch's batch with simulated clients; false if the epoch ends before it is full. */
+export async function fill(task: string, epoch: number): Promise<boolean> {
+  const response = await fetch(`/api/${task}/fill`, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
     body: JSON.stringify({ epoch }),
-  }));
+  });
+  if (response.status === epochClosed) return false;
+  await answered(response);
+  return true;
 }
+
+/** What the demo answers where the epoch is over. */
+const epochClosed = 410;
 
 /** What an attacker sees of one client when nobody else is honest, and what it makes of it. */
 export interface Sight {

@@ -291,3 +291,52 @@ for (const [query, measure, args] of /** @type {const} */ ([
     });
   });
 }
+
+test('a click at any moment, on a slow device, ends in an estimate that counts it, and no raw error', async () => {
+  const [visitors, clicks] = process.env['DOONA_FULL'] === '1' ? [5, 10] : [2, 1];
+  const batch = 200;
+  const demo = await startDemo('--users', '200', '--batch', String(batch), '--epoch', '20');
+  /** The clicks that were counted, by epoch. @type {Map<number, number>} */
+  const counted = new Map();
+  const visit = async (/** @type {number} */ i) => {
+    const context = await browser.newContext();
+    // As a proxy would tell it to the relay, which takes one report of a network.
+    await context.route(/\/reports$/, (route) =>
+      route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': `fdff:0:${i + 1}::1` } }));
+    const { page, complaints } = await open(context, demo.url);
+    await (await context.newCDPSession(page)).send('Emulation.setCPUThrottlingRate', { rate: 6 });
+    let epoch = -1;
+    page.on('request', (request) => {
+      const [, number] = /\/epochs\/(\d+)\/reports$/.exec(request.url()) ?? [];
+      if (number) epoch = Number(number);
+    });
+    await page.evaluate(() => {
+      const status = /** @type {HTMLElement} */ (document.getElementById('status'));
+      new MutationObserver(() => status.classList.contains('bad') && console.error(status.textContent))
+        .observe(status, { attributes: true, childList: true });
+    });
+    for (let click = 0; click < clicks; click++) {
+      await page.waitForTimeout(20_000 * Math.random());
+      await page.locator('#send:enabled').click();
+      await page.locator('#send:disabled').waitFor();
+      await page.getByText(/^Released: your report is in the estimate/).waitFor();
+      counted.set(epoch, (counted.get(epoch) ?? 0) + 1);
+    }
+    assert.deepEqual(complaints.filter((text) => !/410/.test(text)), []);
+    await context.close();
+  };
+  try {
+    await Promise.all(Array.from({ length: visitors }, (_, i) => visit(i)));
+    assert.equal([...counted.values()].reduce((a, b) => a + b), visitors * clicks);
+    for (const [epoch, own] of counted) {
+      const users = async () => {
+        const { history } = await stateOf(demo.url);
+        return history.find((/** @type {any} */ row) => row.epoch === epoch).users;
+      };
+      // The last visitor of an epoch may be in a batch after the one that is shown.
+      while ((await users()) < own * batch) await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  } finally {
+    await demo.stop();
+  }
+});
