@@ -13,7 +13,7 @@ import { startModule } from './load.js';
 import { abortable, idle } from './moment.js';
 import { OpenTask } from './open-task.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
-import { bodyOf } from './read.js';
+import { anyLanguage, bodyOf } from './read.js';
 import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { StreamDoona } from './stream-doona.js';
@@ -42,6 +42,10 @@ import { newToken } from './token.js';
 export async function connect(options: ConnectOptions): Promise<Doona> {
   if (!globalThis.crypto?.subtle) {
     throw new DoonaError('insecure-context', 'WebCrypto is missing: serve the page over HTTPS or from localhost');
+  }
+  const node = globalThis.process?.versions?.node;
+  if (node && Number.parseInt(node) < 22) {
+    throw new DoonaError('module-failed', `couldn't start in Node ${node}: want Node 22 or newer`);
   }
   const pinned = validate(options);
   const { signal } = options;
@@ -182,6 +186,7 @@ const mostBundle = 64 << 20;
 async function fetchBundle(url: URL, signal?: AbortSignal, cache?: RequestCache): Promise<Bytes> {
   try {
     const response = await fetch(url, {
+      headers: anyLanguage,
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
       redirect: 'manual', // which is not ok; workerd has no 'error'

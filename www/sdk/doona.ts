@@ -13,6 +13,7 @@ import { abortable, moment } from './moment.js';
 import type { Line, Report, Store } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
+import { type Vector, inputOf } from './value.js';
 
 /** What became of a report. */
 export interface Receipt {
@@ -293,54 +294,6 @@ export class Doona {
   #receipt(epoch: number, repeated: boolean, bytes: number): Receipt {
     return { epoch, repeated, bytes, next: nextEpoch(this.task.epochs, epoch) };
   }
-}
-
-/**
- * A value as the module takes it. Its size is bounded here, by the task: how much memory the module takes must not
- * tell of a value.
- */
-function inputOf({ query, input: { bins } }: Task, value: number | Vector | string): Float64Array {
-  if (query === 'strings') return bytesOf(value, bins);
-  const input = doubles(value as number | Vector);
-  const want = query === 'vector' || query === 'vectormean' ? bins : 1;
-  if (input.length === want) return input;
-  throw new DoonaError('invalid-value', `invalid value of ${input.length} numbers: want ${want}`, 'value');
-}
-
-/**
- * The bytes of a text in Unicode normal form C, so that no two ways to write one text are two texts. Of a text that is
- * longer than `most` bytes it is one character more: where to cut is the module's to say.
- * @throws DoonaError `invalid-value` for what is no text
- */
-export function bytesOf(value: unknown, most: number): Float64Array {
-  if (typeof value !== 'string') {
-    throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a text`, 'value');
-  }
-  const bytes = new Uint8Array(most + longestCharacter);
-  const { written } = new TextEncoder().encodeInto(value.normalize('NFC'), bytes);
-  const out = Float64Array.from(bytes.subarray(0, written));
-  bytes.fill(0);
-  return out;
-}
-
-/** In bytes of UTF-8. */
-const longestCharacter = 4;
-
-/** A vector as callers have it. */
-export type Vector = readonly number[] | Float64Array | Float32Array | Int32Array | Uint32Array | Int16Array |
-  Uint16Array | Int8Array | Uint8Array;
-
-/**
- * Copies a value, which is zeroed once it is randomized.
- * @throws DoonaError `invalid-value` for what is neither a number nor a list of numbers
- */
-export function doubles(value: number | Vector): Float64Array {
-  if (typeof value === 'number') return Float64Array.of(value);
-  const list: readonly unknown[] = Array.isArray(value) ? value
-    : ArrayBuffer.isView(value) && Symbol.iterator in value ? [...value] : [undefined];
-  if (list.every((x) => typeof x === 'number')) return Float64Array.from(list as readonly number[]);
-  throw new DoonaError('invalid-value', `invalid value of type ${typeof value}: want a number, or an array of numbers`,
-    'value');
 }
 
 /** Runs `work` in one tab of the site at a time, where the runtime has locks. */

@@ -18,3 +18,7 @@ export const modules: { readonly browser: Asset; readonly full: Asset } = {
   browser: { file: DOONA.browser.file, integrity: DOONA.browser.integrity },
   full: { file: DOONA.full.file, integrity: DOONA.full.integrity },
 };
+
+/** What helps where a file is not found: bundlers other than vite, webpack and Parcel leave them behind. */
+export const whereFilesLie =
+  "the package's doona-* files belong beside its script, or into a folder that the option modules names";

@@ -14,7 +14,7 @@
 
 export { type Budget } from './budget.js';
 export { connect } from './connect.js';
-export { type Doona, type Flushed, type Receipt, type Vector } from './doona.js';
+export { type Doona, type Flushed, type Receipt } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
 export { type Assumption, type Explanation } from './explain.js';
 export { type Guarantee } from './guarantee.js';
@@ -22,3 +22,4 @@ export { type ConnectOptions, type TokenSource } from './options.js';
 export { type Cost, type Line, type Permit, type Price, type Report, type Run, type Store } from './store.js';
 export { memoryStore } from './store-memory.js';
 export { type Party, type Task } from './task.js';
+export { type Vector } from './value.js';

@@ -7,7 +7,7 @@
 import type { Bytes } from './bytes.js';
 import type { Engine, ModuleName } from './engine.js';
 import { DoonaError } from './errors.js';
-import { modules } from './files.js';
+import { modules, whereFilesLie } from './files.js';
 
 const started = new Map<string, Promise<true | null>>();
 
@@ -48,8 +48,8 @@ async function load(url: URL): Promise<Bytes> {
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     return new Uint8Array(await response.arrayBuffer());
   } catch (cause) {
-    const message = `couldn't load ${url.pathname.split('/').at(-1)}: ${(cause as Error).message}`;
-    throw new DoonaError('module-failed', message, undefined, { cause });
+    const message = `couldn't load ${url.href}: ${(cause as Error).message}; ${whereFilesLie}`;
+    throw new DoonaError('module-failed', message, 'modules', { cause });
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * Reading what another party sends: never more than its due, however it sends it.
+ * Reading what another party sends: never more than its due, however it sends it; and telling it no more.
  * @module
  */
 
@@ -23,6 +23,9 @@ export async function bodyOf(response: Response, most: number): Promise<Bytes> {
   }
   return concat(...parts);
 }
+
+/** A header of requests to relays, which would else be told which languages a visitor reads; it costs no preflight. */
+export const anyLanguage = { 'Accept-Language': '*' } as const;
 
 const problemPrefix = 'urn:doona:error:';
 

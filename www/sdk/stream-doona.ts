@@ -3,11 +3,12 @@
  * @module
  */
 
-import { Doona, type Flushed, type Parts, type Receipt, type Vector } from './doona.js';
+import { Doona, type Flushed, type Parts, type Receipt } from './doona.js';
 import { startOf } from './epochs.js';
 import type { Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { Task } from './task.js';
+import type { Vector } from './value.js';
 
 /** A stream whose promise has been checked; `task` and `guarantee` are those of its task of the last report. */
 export class StreamDoona extends Doona {

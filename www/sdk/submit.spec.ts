@@ -9,9 +9,9 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 
 import { connect } from './connect.js';
-import { bytesOf, doubles } from './doona.js';
 import { DoonaError } from './errors.js';
 import { submit } from './submit.js';
+import { bytesOf, doubles } from './value.js';
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 

@@ -7,7 +7,7 @@
 import { type Bytes, toBase64url } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
 import { asked, pause } from './moment.js';
-import { bodyOf, problem } from './read.js';
+import { anyLanguage, bodyOf, problem } from './read.js';
 
 /** How often to try, and how long to wait before each further attempt, in milliseconds. */
 const waits = [500, 1500, 4000];
@@ -75,7 +75,7 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
     // closed has no time for two. A token costs one, which browsers then remember.
     response = await fetch(url, {
       method: 'POST',
-      ...(token && { headers: { Authorization: `PrivateToken token="${toBase64url(token)}"` } }),
+      headers: { ...anyLanguage, ...(token && { Authorization: `PrivateToken token="${toBase64url(token)}"` }) },
       body,
       keepalive,
       credentials: 'omit',

@@ -8,6 +8,7 @@
 import { type Answer, type Call, ready, workerName } from './call.js';
 import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
+import { whereFilesLie } from './files.js';
 
 /** Answers calls. */
 interface Port {
@@ -83,8 +84,8 @@ async function startHere(folder?: URL): Promise<Port> {
       : await import('./worker.js');
     return { post: answer };
   } catch (cause) {
-    const message = `couldn't load ${DOONA.worker.file}: ${(cause as Error).message}`;
-    throw new DoonaError('module-failed', message, undefined, { cause });
+    const message = `couldn't load ${DOONA.worker.file}: ${(cause as Error).message}; ${whereFilesLie}`;
+    throw new DoonaError('module-failed', message, 'modules', { cause });
   }
 }
 

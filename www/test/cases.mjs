@@ -127,6 +127,7 @@ for (const sealing of paths) {
       same(receipt.repeated, false);
       same(got?.header['Cookie'], undefined);
       same(got?.header['Referer'], undefined);
+      same(got?.header['Accept-Language'], ['*']);
     };
   }
 
@@ -252,6 +253,7 @@ cases['values outside the domain are refused and use up nothing'] = async (host)
   for (const value of wrong) await refused(host, doona.report(value), 'invalid-value', 'value');
   same((await doona.report(5)).repeated, false);
   same((await take(host)).map((s) => s.messages), [[['0005']]]);
+  for (const value of wrong) await refused(host, doona.report(value), 'invalid-value', 'value');
 };
 
 cases['a mean is clipped and reported'] = async (host) => {

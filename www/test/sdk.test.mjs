@@ -226,6 +226,12 @@ test('a changed module is refused by its hash', async () => {
   assert.match(message, /couldn't compile .*doona-[0-9a-f]+\.wasm: its hash is not the one/);
 });
 
+test('files that a bundler left behind are named, and the option that says where they are', async () => {
+  const { code, field, message } = (await run('truthful', { options: { modules: '/nowhere/' } })).connect;
+  assert.equal(`${code} ${field}`, 'module-failed modules');
+  assert.match(message, /nowhere\/doona-[0-9a-f]+\.wasm: the server answered 404; .* option modules/);
+});
+
 /** Starts a report that would leave in an hour, and waits until it is sealed. */
 async function reportLater() {
   await page.evaluate(async (offer) => {
