@@ -1,6 +1,9 @@
 package main
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // firstReport is the time from the start of a navigation to the acknowledgement of a report,
 // with nothing cached and with everything the site allows. Both pages name the files that their scripts
@@ -14,7 +17,7 @@ var firstReport = Group{
 	Run: measureFirst,
 }
 
-// states are the tasks of the rows, so that the ledger of one does not hold up the next.
+// states are the tasks of the rows, as a visitor reports once to each.
 var states = []string{"plain", "cold", "cached"}
 
 // visits is how often a first report is measured; each in a fresh browser profile.
@@ -27,7 +30,7 @@ func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
 	}
 	tasks := map[string]any{}
 	for _, name := range states {
-		tasks[name] = map[string]string{"task": v.relay + v.tasks[name].Path(), "owner": v.tasks[name].OwnerText()}
+		tasks[name] = v.offer(name)
 	}
 	var rows []Row
 	for _, network := range []string{"loopback", "10mbit-40ms"} {
@@ -44,6 +47,70 @@ func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
 			row := newRow("client/first-report/"+network+"/"+state+"/ms", "ms", lower, got[state].Ours...)
 			rows = append(rows, row.against(peerName, got[state].Peer...))
 			progress("client/first-report/%s/%s: %v", network, state, got[state].Phases)
+		}
+	}
+	return rows, nil
+}
+
+// arrives is the share of visits whose report arrives, by how long the visit lasts: a statistic of those that
+// stay is not one of all. Beside it a beacon, which is all that a plain counter sends.
+var arrives = Group{Names: arrivesNames(), Run: measureArrives, Long: true}
+
+// arrivesVisits is how many visits of each length are made.
+const arrivesVisits = 10
+
+// lengths of visits, in seconds.
+var lengths = []int{1, 3, 10}
+
+var arrivesNetworks = []string{"10mbit-40ms", "1.6mbit-150ms"}
+
+func arrivesName(network, state, kind string, seconds int) string {
+	return fmt.Sprintf("client/arrives/%s/%s/%s/%ds", network, state, kind, seconds)
+}
+
+func arrivesNames() []string {
+	var names []string
+	for _, network := range arrivesNetworks {
+		for _, kind := range []string{"idle", "now", "beacon"} {
+			for _, state := range []string{"cold", "cached"} {
+				for _, seconds := range lengths {
+					names = append(names, arrivesName(network, state, kind, seconds))
+				}
+			}
+		}
+	}
+	return names
+}
+
+func measureArrives(ctx context.Context, s *Setup) ([]Row, error) {
+	v, err := s.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tasks := map[string]any{"cold": v.offer("cold")}
+	for _, seconds := range lengths {
+		name := fmt.Sprintf("cached%d", seconds)
+		tasks[name] = v.offer(name)
+	}
+	var rows []Row
+	for _, network := range arrivesNetworks {
+		progress("client/arrives/%s", network)
+		var got map[string]map[string]map[string]float64
+		request := map[string]any{"tasks": tasks, "peer": s.Peers(ctx), "network": network, "visits": arrivesVisits}
+		if err := s.script(ctx, "arrives.mjs", request, &got); err != nil {
+			return nil, err
+		}
+		for _, kind := range []string{"idle", "now", "beacon"} {
+			for _, state := range []string{"cold", "cached"} {
+				for _, seconds := range lengths {
+					after := fmt.Sprint(seconds)
+					row := newRow(arrivesName(network, state, kind, seconds), "of visits", higher, got[kind][state][after])
+					if peer := got["peer"]; peer != nil {
+						row = row.against(peerName, peer[state][after])
+					}
+					rows = append(rows, row)
+				}
+			}
 		}
 	}
 	return rows, nil

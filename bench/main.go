@@ -25,7 +25,7 @@ import (
 )
 
 // groups are all measurements, in the order in which they run.
-var groups = []Group{downloads, imports, native, node, chromium, firstReport, hostPage, ingest, relayNoise,
+var groups = []Group{downloads, imports, native, node, chromium, firstReport, arrives, hostPage, ingest, relayNoise,
 	relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd,
 	endToEnd6, growing, accuracy, servers}
 
@@ -40,7 +40,7 @@ func main() {
 	flag.BoolVar(&o.json, "json", false, "print one JSON object as the last line of standard output")
 	flag.StringVar(&o.rows, "rows", "",
 		"measure only rows whose names match this pattern; * stands for any text without a slash, ** for any")
-	flag.BoolVar(&o.full, "full", false, "also the rows that take minutes: e2e/1e6")
+	flag.BoolVar(&o.full, "full", false, "also the rows that take minutes: client/arrives, e2e/1e6")
 	flag.StringVar(&o.write, "write", "",
 		"write benchmarks.md and benchmarks.json to this folder, docs; rows not measured stay as they were")
 	flag.StringVar(&o.alarm, "alarm", "",

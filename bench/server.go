@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/evanw/esbuild/pkg/api"
@@ -51,6 +52,7 @@ type server struct {
 	module      []byte
 	tasks       map[string]*fixture.Task
 	files       map[string]file
+	arrived     atomic.Int64 // reports since somebody asked
 	closers     []io.Closer
 }
 
@@ -118,7 +120,7 @@ func (v *server) sign() error {
 			return err
 		}
 	}
-	for _, name := range states {
+	for _, name := range append([]string{"cached1", "cached3", "cached10"}, states...) {
 		if err := add(name, kinds[0].query); err != nil {
 			return err
 		}
@@ -145,7 +147,7 @@ func (v *server) load(folder string, peers bool) error {
 	}
 	for _, pattern := range []string{filepath.Join(folder, "doona.js"), filepath.Join(folder, "doona-worker-*.js"),
 		filepath.Join(folder, "doona-[0-9a-f]*.wasm"), filepath.Join("bench", "browser", "first*"),
-		filepath.Join("bench", "browser", "host.*")} {
+		filepath.Join("bench", "browser", "arrives*"), filepath.Join("bench", "browser", "host.*")} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			return fmt.Errorf("couldn't list the site: %w", err)
@@ -193,6 +195,11 @@ func (v *server) serveFile(w http.ResponseWriter, r *http.Request) {
 	w.Write(f.plain)
 }
 
+// offer names a task as a page does.
+func (v *server) offer(name string) map[string]string {
+	return map[string]string{"task": v.relay + v.tasks[name].Path(), "owner": v.tasks[name].OwnerText()}
+}
+
 // serveRelay answers clients of both: tasks and the peer's keys; every report is accepted.
 func (v *server) serveRelay(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
@@ -201,12 +208,15 @@ func (v *server) serveRelay(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Max-Age", "86400")
 	io.Copy(io.Discard, r.Body)
 	switch {
+	case r.URL.Path == "/arrived":
+		fmt.Fprint(w, v.arrived.Swap(0))
 	case r.Method == http.MethodOptions:
 		w.WriteHeader(http.StatusNoContent)
 	case strings.HasSuffix(r.URL.Path, "/hpke_config"):
 		w.Header().Set("Content-Type", "application/dap-hpke-config-list")
 		w.Write(dapKeys())
 	case r.Method != http.MethodGet:
+		v.arrived.Add(1)
 		w.WriteHeader(http.StatusCreated)
 	default:
 		v.serveTask(w, r)

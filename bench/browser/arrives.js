@@ -1,0 +1,7 @@
+// Reports as the SDK does by itself, when the page is idle, or at once.
+import { connect } from './doona.js';
+
+const asked = new URLSearchParams(location.search);
+const { task, owner, when } = Object.fromEntries(asked);
+const doona = await connect({ task, owner, when, maxEpsilon: 1, maxTotalEpsilon: 4 });
+await doona.report(1);

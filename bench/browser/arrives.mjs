@@ -1,0 +1,82 @@
+// How many visits have a report that arrives, by what sends it and how long they last: prints
+// {kind: {cold: {1: share, 3: …, 10: …}, cached: …}} for one network. A visit ends as when a person closes the tab, or
+// when its report is there, which no further second changes. The cached ones come after the cold one of ten seconds.
+import { readFile } from 'node:fs/promises';
+
+import { launch } from '../../www/test/harness.mjs';
+
+/** What Chromium emulates: bytes per second each way, milliseconds of latency, and how slow the page's thread is. */
+const networks = {
+  '10mbit-40ms': { slower: 1, offline: false, latency: 40, downloadThroughput: 1.25e6, uploadThroughput: 1.25e6 },
+  '1.6mbit-150ms': { slower: 6, offline: false, latency: 150, downloadThroughput: 2e5, uploadThroughput: 9.375e4 },
+};
+
+/** How long visits last, in seconds. */
+const lengths = [1, 3, 10];
+
+/** How long after a visit its report may still arrive, in milliseconds. */
+const patience = 2000;
+
+const request = JSON.parse(await readFile(String(process.argv[2]), 'utf8'));
+const { slower, ...network } = /** @type {any} */ (networks)[request.network];
+const browser = await launch();
+
+/** Asks the relay whether a report has arrived since the last time. */
+const arrived = async () => (await (await fetch(`${request.relay}/arrived`)).text()) !== '0';
+
+/** Waits so long, or until a report has arrived; says whether one has. @param {number} milliseconds */
+async function arrivesWithin(milliseconds) {
+  for (const end = Date.now() + milliseconds; ;) {
+    if (await arrived()) return true;
+    if (Date.now() >= end) return false;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/**
+ * Visits a page, and says whether its report arrived.
+ * @param {Awaited<ReturnType<typeof browser.newContext>>} context @param {string} url @param {number} seconds
+ */
+async function visit(context, url, seconds) {
+  const page = await context.newPage();
+  const session = await context.newCDPSession(page);
+  await session.send('Network.emulateNetworkConditions', network);
+  await session.send('Emulation.setCPUThrottlingRate', { rate: slower });
+  await arrived();
+  page.goto(url, { waitUntil: 'commit' }).catch(() => {}); // It may be closed before.
+  const early = await arrivesWithin(1000 * seconds);
+  const closed = page.waitForEvent('close');
+  await page.close({ runBeforeUnload: true });
+  await closed;
+  return early || arrivesWithin(patience);
+}
+
+const query = (/** @type {object} */ more) => new URLSearchParams(/** @type {any} */ (more));
+/** @type {Record<string, (task: string) => string>} */
+const pages = {
+  idle: (task) => `arrives.html?${query({ ...request.tasks[task], when: 'idle' })}`,
+  now: (task) => `arrives.html?${query({ ...request.tasks[task], when: 'now' })}`,
+  ...(request.peer && { peer: () => `arrives-peer.html?${query({ relay: request.relay })}` }),
+  beacon: () => `arrives-beacon.html?${query({ relay: request.relay })}`,
+};
+
+/** @type {Record<string, {cold: Record<number, any>, cached: Record<number, any>}>} */
+const shares = {};
+for (let i = 0; i < request.visits; i++) {
+  for (const [kind, page] of Object.entries(pages)) {
+    const share = (shares[kind] ??= { cold: { 1: 0, 3: 0, 10: 0 }, cached: { 1: 0, 3: 0, 10: 0 } });
+    let context = await browser.newContext();
+    for (const seconds of lengths) {
+      await context.close();
+      context = await browser.newContext();
+      share.cold[seconds] += Number(await visit(context, `${request.site}/${page('cold')}`, seconds)) / request.visits;
+    }
+    for (const seconds of lengths) {
+      const url = `${request.site}/${page(`cached${seconds}`)}`;
+      share.cached[seconds] += Number(await visit(context, url, seconds)) / request.visits;
+    }
+    await context.close();
+  }
+}
+await browser.close();
+console.log(JSON.stringify(shares));
