@@ -69,6 +69,7 @@ run_part() {
     size)
       go test -timeout 30m -run TestUniform -v ./relay/internal/spill
       DOONA_FULL=1 go test -timeout 30m -run TestWritten -v ./relay/internal/store
+      DOONA_FULL=1 go test -timeout 60m -run 'TestFull$' -v ./relay/internal/crashtest
       local sizes many
       sizes=$(mktemp) many=$(mktemp)
       DOONA_FULL=1 DOONA_FIGURES="$sizes" go test -timeout 180m -run TestSize -v ./relay
