@@ -68,13 +68,13 @@ func TestDocument(t *testing.T) {
 	rows = append(rows, newRow("e2e/1e5/time", "s", lower, 20).within("limit", 10),
 		newRow("e2e/1e5/cpu", "us/client", lower, 400).within("limit", 200))
 	rows[0].Measured = "2026-11-20 at abc, load 9"
-	result := &Result{map[string]any{"date": "2026-11-21", "commit": "def", "load": "1.5 2 3"}, rows}
+	result := &Result{map[string]any{"date": "2026-11-21", "commit": "def", "load": "1.5 2 3", "cpu": "6502"}, rows}
 	result.stamp()
 	text, err := result.document()
 	require.NoError(t, err)
 	require.Contains(t, text, "| e2e/1e5/first/cpu | 86.4 us/client | - | - | 43.2 (limit) | 0.5 | 1: 86.4 to 86.4 "+
 		"| 2026-11-20 at abc, load 9 |")
-	require.Contains(t, text, "| 1: 20 to 20 | 2026-11-21 at def, load 1.5 |")
+	require.Contains(t, text, "| 1: 20 to 20 | 2026-11-21 at def, load 1.5, 6502 |")
 	require.Contains(t, text, ", growth/users, e2e/1e5/first/memory, ", "what was not measured is said")
 	require.Contains(t, text, "| e2e/1e5/time | 20 s")
 	require.Contains(t, text, "| later relay | 172.8 | 86.4 | 50 % |")

@@ -61,7 +61,8 @@ func (r *Result) stamp() {
 	for i := range r.Rows {
 		if r.Rows[i].Measured == "" {
 			load, _, _ := strings.Cut(fmt.Sprint(r.Machine["load"]), " ")
-			r.Rows[i].Measured = fmt.Sprintf("%v at %v, load %s", r.Machine["date"], r.Machine["commit"], load)
+			r.Rows[i].Measured = fmt.Sprintf("%v at %v, load %s, %v", r.Machine["date"], r.Machine["commit"], load,
+				r.Machine["cpu"])
 		}
 	}
 }
@@ -95,7 +96,7 @@ func merged(before, now []Row) (out []Row) {
 func (r *Result) document() (string, error) {
 	var b strings.Builder
 	m := r.Machine
-	fmt.Fprintf(&b, documentHead, m["cpu"], m["cores"], m["os"], m["arch"], m["go"], m["circl"], m["node"])
+	fmt.Fprintf(&b, documentHead, m["cores"], m["os"], m["arch"], m["go"], m["circl"], m["node"])
 	b.WriteString("| row | ours | peer | ratio | limit | ratio | runs, least and most | measured " +
 		"|\n|---|---|---|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
@@ -125,9 +126,9 @@ const documentHead = `# Benchmarks
 
 Written by ` + "`make bench ARGS=\"--full --write docs\"`" + `. Do not edit: edit bench/document.go.
 
-Machine: %v, %v cores, %v/%v. Versions: %v, circl %v, Node %v, @divviup/dap 0.9.1. The last column is the date, the
-commit and the load average at the start: where it is above 1, other programs had a share in the figures, in times
-above all.
+Machine: %v cores, %v/%v. Versions: %v, circl %v, Node %v, @divviup/dap 0.9.1. The last column is the date, the commit,
+the load average at the start and the processor. Where the load is above 1, other programs had a share in the figures,
+in times above all.
 
 A ratio above 1 says that ours is better than the peer; one to a limit says how much of it we reach, and is not
 clamped. Sides are measured by turns in one run, ours is the median. CPU time is user and system time of the

@@ -20,7 +20,7 @@ type Row struct {
 	Runs       int      `json:"runs"`
 	Min        *float64 `json:"min"`
 	Max        *float64 `json:"max"`
-	Measured   string   `json:"measured,omitempty"` // When, at which commit and beside which load, where it was written.
+	Measured   string   `json:"measured,omitempty"` // When, at which commit, beside which load and on what.
 }
 
 // The values of Row.Better.
