@@ -21,9 +21,10 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 /** How long anything in a browser may take, in milliseconds: on a machine with much else to do. */
 export const patience = 120_000;
 
-/** Launches Debian's Chromium; CHROMIUM names another. */
-export function launch() {
+/** Launches Debian's Chromium; CHROMIUM names another. @param {import('playwright-core').LaunchOptions} [more] */
+export function launch(more) {
   return chromium.launch({
+    ...more,
     timeout: patience,
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',

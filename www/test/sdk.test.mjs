@@ -226,6 +226,36 @@ test('a changed module is refused by its hash', async () => {
   assert.match(message, /couldn't compile .*doona-[0-9a-f]+\.wasm: its hash is not the one/);
 });
 
+for (const [name, block] of Object.entries({
+  'storage is blocked': () => {
+    Object.defineProperty(globalThis, 'indexedDB',
+      { get() { throw new DOMException('as a browser that blocks cookies', 'SecurityError'); } });
+  },
+  'a private window has no storage': () => {
+    indexedDB.open = () => { throw new DOMException('as a private window', 'InvalidStateError'); };
+  },
+  'storage cannot be opened': () => {
+    const { open } = indexedDB;
+    indexedDB.open = (name) => open.call(indexedDB, name, 1); // VersionError, where it was opened before
+  },
+})) {
+  test(`where ${name} nothing is sent, unless the page brings a store`, async () => {
+    await run('one relay'); // makes the store
+    await page.evaluate(block);
+    assert.equal((await run('truthful', { values: [7] })).connect.code, 'storage-unavailable');
+    assert.deepEqual(await server.take(), []);
+    const repeated = await page.evaluate(async (offer) => {
+      const file = '/doona.js';
+      /** @type {SDK} */
+      const { connect, memoryStore } = await import(file);
+      const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0,
+        store: memoryStore() });
+      return (await doona.report(7)).repeated;
+    }, /** @type {any} */ (server.tasks['truthful']));
+    assert.equal(repeated, false);
+  });
+}
+
 test('files that a bundler left behind are named, and the option that says where they are', async () => {
   const { code, field, message } = (await run('truthful', { options: { modules: '/nowhere/' } })).connect;
   assert.equal(`${code} ${field}`, 'module-failed modules');
@@ -295,6 +325,28 @@ for (const [name, end] of Object.entries(endings)) {
     assert.deepEqual((await run('truthful', { flush: true })).flushed, { delivered: 0, dropped: 0, waiting: 0 });
   });
 }
+
+test('a page that comes back from the back-forward cache goes on', async () => {
+  const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+  try {
+    const { page } = await open(await alive.newContext(), `${server.site}/blank.html`);
+    await page.evaluate(async (offer) => {
+      const file = '/doona.js';
+      /** @type {SDK} */
+      const { connect } = await import(file);
+      const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0 });
+      addEventListener('pageshow', ({ persisted }) => Object.assign(globalThis, { doona, persisted }));
+    }, /** @type {any} */ (server.tasks['truthful']));
+    await page.goto(`${server.site}/index.html`);
+    await page.goBack({ waitUntil: 'commit' }); // it loads nothing
+    await page.waitForFunction('globalThis.persisted !== undefined');
+    assert.equal(await page.evaluate('persisted'), true);
+    assert.equal(await page.evaluate('doona.report(7).then(({ repeated }) => repeated)'), false);
+    assert.deepEqual((await server.take()).map((s) => s.messages), [[['0007']]]);
+  } finally {
+    await alive.close();
+  }
+});
 
 test('offline, closed and opened again: a report arrives once', async () => {
   await reportLater();
