@@ -474,17 +474,20 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 }
 
 // checkSecret demands that a secret file, or what a crash left of one, holds no key of the epochs up
-// to last: neither of their hashes, nor of their open, nor of their sealed batches.
+// to last: neither of their hashes, nor of their open, nor of their sealed batches. A relay says that a batch is
+// confirmed, or an epoch erased, when its store knows, and cuts the key then, or at its next look at the store, a
+// second later at most.
 func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	t.Helper()
 	var file *keytree.File
-	gone := false
+	gone, begun := false, time.Now()
 	require.Eventually(t, func() bool { // a live process may be writing the next file, or erase the last keys yet
 		var err error
 		file, err = keytree.Open(name, false)
 		gone = strings.HasSuffix(name, ".new") && errors.Is(err, fs.ErrNotExist)
 		return gone || err == nil && w.isCut(file, last)
 	}, relaytest.Patience, 10*time.Millisecond, "%s still holds keys", name)
+	t.Logf("%s: all keys are gone %v after the relays said so", filepath.Base(filepath.Dir(name)), time.Since(begun))
 	if gone {
 		return
 	}
