@@ -108,9 +108,12 @@ func (s *Server) closeFresh() {
 	}
 }
 
-// ballast is never touched, so it takes no memory. The collector counts it and waits for as much garbage: requests of
-// kilobytes, served by a program that keeps a few megabytes, would have it run for every thousand of them.
-var ballast = make([]byte, 32<<20)
+// Ballast is how many bytes of garbage a server may have beside as much as it keeps.
+const Ballast = 32 << 20
+
+// ballast is never touched, so the system gives it no memory. The collector counts it and waits for as much garbage:
+// requests of kilobytes, served by a program that keeps a few megabytes, would have it run for every thousand of them.
+var ballast = make([]byte, Ballast)
 
 // Serve returns when ctx ends, with nil, or when a server fails. [Drain] is for the caller to call. A service
 // manager such as systemd is told that the program serves, that it runs, and that it stops.

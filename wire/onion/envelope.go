@@ -139,7 +139,11 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	if err := s.checkLanes(lanes); err != nil {
 		return nil, err
 	}
-	plain := make([]byte, 0, s.MaxBody())
+	size := arrayHeader(2) + bytesSize(TagSize) + arrayHeader(len(lanes))
+	for _, messages := range lanes {
+		size += arrayHeader(len(messages)) + len(messages)*bytesSize(s.SlotSize(1))
+	}
+	plain := make([]byte, 0, size)
 	plain = codec.AppendBytes(codec.AppendArray(plain, 2), newTag(0))
 	plain = codec.AppendArray(plain, len(lanes))
 	for lane, messages := range lanes {
@@ -156,7 +160,7 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := codec.AppendSmall(codec.AppendArray(make([]byte, 0, s.MaxBody()), 2), task.Version)
+	body := codec.AppendSmall(codec.AppendArray(make([]byte, 0, 2+bytesSize(len(sealed))), 2), task.Version)
 	return codec.AppendBytes(body, sealed), nil
 }
 

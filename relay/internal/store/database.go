@@ -96,11 +96,17 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	if err != nil {
 		return fmt.Errorf("couldn't begin: %w", err)
 	}
+	ended := false
+	defer func() {
+		if !ended { // also where do panics, which a server recovers from
+			tx.Rollback()
+		}
+	}()
 	t := &transaction{ctx: ctx, tx: tx, engine: d.engine, vault: d.vault, index: d.index, owes: owed{}}
 	if err := do(t); err != nil {
-		tx.Rollback()
 		return err
 	}
+	ended = true
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("couldn't commit: %w", err)
 	}

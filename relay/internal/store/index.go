@@ -33,10 +33,7 @@ func (x *index) forget(id EpochID) {
 
 // drop gives back an epoch's memory; the caller holds the lock.
 func (x *index) drop(id EpochID) {
-	if k := x.epochs[id]; k != nil {
-		k.tags.free()
-		k.clients.free()
-	}
+	x.epochs[id].free()
 	delete(x.epochs, id)
 }
 
@@ -73,6 +70,14 @@ const (
 
 func newKnown() *known {
 	return &known{tags: table{value: tagValue}, clients: table{value: clientValue}, more: map[Short]uint64{}}
+}
+
+// free gives back the memory that is not the collector's.
+func (k *known) free() {
+	if k != nil {
+		k.tags.free()
+		k.clients.free()
+	}
 }
 
 // addTag takes note of a tag and says whether it is new.
@@ -234,8 +239,12 @@ func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	k, err := loadNames(ctx, d.read, d.vault, epoch, id)
 	if err == nil {
-		x.epochs[id], err = loadNames(ctx, d.read, d.vault, epoch, id)
+		x.epochs[id] = k
 	}
 	return err
 }
@@ -249,6 +258,7 @@ func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64,
 			return nil, fmt.Errorf("couldn't read names: %w", err)
 		}
 		if !k.has(reports) {
+			defer k.free()
 			return nil, fmt.Errorf("the store is damaged: of %d reports of epoch %d it has the tags of %d and the "+
 				"clients of %d", reports, id.Epoch, k.reports, k.counted)
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"slices"
 )
@@ -86,31 +87,28 @@ func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id Epoc
 	if err != nil {
 		return nil, err
 	}
-	const query = `SELECT level, bytes FROM runs WHERE epoch = $1 AND seq = $2`
-	rows, err := from.QueryContext(ctx, query, epoch, int64(nameRuns))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	k := newKnown()
-	for rows.Next() {
+	const query = `SELECT level, bytes FROM runs WHERE epoch = $1 AND seq = $2`
+	_, err = collect(ctx, from, query, func(rows *sql.Rows) (_ struct{}, err error) {
 		var level int
 		var sealed []byte
-		if err := rows.Scan(&level, &sealed); err != nil {
-			return nil, err
+		if err = rows.Scan(&level, &sealed); err != nil {
+			return struct{}{}, err
+		}
+		if level == 0 {
+			k.fresh += len(sealed) + page
 		}
 		plain, err := decryptRun(c, sealed)
 		if err == nil {
 			err = k.addRun(plain)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if level == 0 {
-			k.fresh += len(sealed) + page
-		}
+		return struct{}{}, err
+	}, epoch, int64(nameRuns))
+	if err != nil {
+		k.free()
+		return nil, err
 	}
-	return k, rows.Err()
+	return k, nil
 }
 
 // addRun takes note of the names of a packed run. A tag that is known already is damage: a run that stands there twice,

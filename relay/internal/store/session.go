@@ -79,6 +79,7 @@ type pipeline struct {
 	conn  *sql.Conn
 	batch *pgx.Batch
 	begun bool // the server has been sent something
+	err   error
 	tag   string
 }
 
@@ -113,15 +114,18 @@ func (p *pipeline) ask(asks ...ask) error {
 	return p.flush()
 }
 
+// flush, once it has failed, fails for ever: what was put may not have been sent, BEGIN among it, and whatever followed
+// would be a transaction of its own.
 func (p *pipeline) flush() error {
-	if p.batch.Len() == 0 {
-		return nil
+	if p.err != nil || p.batch.Len() == 0 {
+		return p.err
 	}
 	batch := p.batch
 	p.batch, p.begun = &pgx.Batch{}, true
-	return p.conn.Raw(func(driver any) error {
+	p.err = p.conn.Raw(func(driver any) error {
 		return driver.(*stdlib.Conn).Conn().SendBatch(p.ctx, batch).Close()
 	})
+	return p.err
 }
 
 func (p *pipeline) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {

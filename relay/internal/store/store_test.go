@@ -560,3 +560,40 @@ func TestMostBatches(t *testing.T) {
 		require.Equal(t, []Verdict{Late}, verdicts(t, stores[1], group[3]))
 	})
 }
+
+// TestPanicEndsTransaction: a panic in a transaction, from which a server recovers, leaves no lock and no connection.
+func TestPanicEndsTransaction(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		id := EpochID{Epoch: 3}
+		for range 20 { // more than there are connections
+			require.PanicsWithValue(t, "a fault", func() {
+				_ = s.within(t.Context(), func(tx *transaction) error {
+					_, err := tx.lock(id)
+					require.NoError(t, err)
+					panic("a fault")
+				})
+			})
+		}
+		require.Zero(t, s.write.Stats().InUse)
+		require.NoError(t, s.Advance(t.Context(), id, StateClosed))
+	})
+}
+
+// TestFailedFlushEndsTransaction: what follows a statement that could not be sent is not stored, whoever goes on.
+func TestFailedFlushEndsTransaction(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		const value = `SELECT count(*) FROM meta WHERE name = 'after'`
+		err := s.within(t.Context(), func(tx *transaction) error {
+			bad := errors.Join(tx.put(`NONSENSE`), tx.tx.flush())
+			require.Error(t, bad)
+			_, _ = tx.exec(`INSERT INTO meta (name, value) VALUES ('after', $1)`, []byte{1})
+			return bad
+		})
+		require.Error(t, err)
+		var n int
+		require.NoError(t, s.read.QueryRowContext(t.Context(), value).Scan(&n))
+		require.Zero(t, n)
+	})
+}
