@@ -24,5 +24,6 @@ PATH="$(node22)/bin:$PATH"
 npx --no-install tsc -p .
 npx --no-install oxlint --deny-warnings
 files=(../build/specs/*.mjs test/*.test.mjs test/reader/*.test.ts)
-[[ "$what" == engines ]] && files=(test/runtimes.test.mjs test/engines/engines.test.mjs)
-node --test --test-timeout=600000 --test-concurrency=2 --test-reporter=spec "$@" "${files[@]}"
+minutes=10 # for each file
+[[ "$what" == engines ]] && files=(test/runtimes.test.mjs test/engines/engines.test.mjs) minutes=60
+node --test --test-timeout=$((minutes * 60000)) --test-concurrency=2 --test-reporter=spec "$@" "${files[@]}"

@@ -45,10 +45,10 @@ async function visit(context, url, seconds) {
   await arrived();
   page.goto(url, { waitUntil: 'commit' }).catch(() => {}); // It may be closed before.
   const early = await arrivesWithin(1000 * seconds);
-  const closed = page.waitForEvent('close');
   await page.close({ runBeforeUnload: true });
-  await closed;
-  return early || arrivesWithin(patience);
+  const late = early || await arrivesWithin(patience);
+  await page.close(); // where nothing had come yet that could be left
+  return late;
 }
 
 const query = (/** @type {object} */ more) => new URLSearchParams(/** @type {any} */ (more));
