@@ -29,6 +29,7 @@ import (
 // have the same file, or copies of it: each destroys for itself what the store says is over.
 type Vault struct {
 	file *keytree.File
+	cuts Together[[]byte] // labels
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[EpochID]EpochKey
@@ -182,6 +183,11 @@ func (v *Vault) destroy(labels ...[]byte) error {
 	if len(labels) == 0 {
 		return nil
 	}
+	return v.cuts.Do(v.cut, labels...)
+}
+
+// cut is destroy, for some callers at once: each writes the whole secret.
+func (v *Vault) cut(labels [][]byte) error {
 	if err := v.file.Cut(labels...); err != nil {
 		return err
 	}
