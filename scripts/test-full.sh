@@ -126,7 +126,8 @@ if [ "${1:-all}" = all ]; then
 fi
 
 part=$1
-commit=$(git describe --always --abbrev=7 --exclude='*' --dirty)
+commit=$(git rev-parse --short=7 HEAD)
+[ -z "$(git status --porcelain -- . ':!docs/results' ':!docs/results.md')" ] || commit+=-dirty
 printf '\n== %s on %s\n' "$part" "$commit"
 begin=$(date +%s)
 figures=$(mktemp)
