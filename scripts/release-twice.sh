@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$(pwd)
+commit=$(git rev-parse HEAD)
 dir=$(mktemp -d)
 chmod 755 "$dir"
 trap 'chmod -R u+w "$dir"; rm -rf "$dir"' EXIT
@@ -15,7 +16,7 @@ build() {
   shift
   mkdir -p "$at"
   git clone -q "$root" "$at/doona"
-  git -C "$at/doona" checkout -q "$(git rev-parse HEAD)"
+  git -C "$at/doona" checkout -q "$commit"
   [ "$#" = 0 ] || chown -R nobody "$at"
   (cd "$at/doona" && "$@" env HOME="$at" GOPATH="$at/go" GOCACHE="$at/cache" GOFLAGS=-modcacherw make release) >&2
 }
@@ -32,11 +33,11 @@ diff -r "$one" "$two" >&2
 
 mkdir "$dir/archive" "$dir/image" "$dir/npm"
 tar -xzf "$one"/doona-*-linux-amd64.tar.gz -C "$dir/archive"
-"$dir/archive/relay" version | grep -q "$(git rev-parse HEAD)," || { echo "release-twice.sh: the relay does not say which commit it is" >&2; exit 1; }
+"$dir/archive/relay" version | grep -q "$commit," || { echo "release-twice.sh: the relay does not say which commit it is" >&2; exit 1; }
 tar -xzf "$one"/doona-*-relay-image.tar.gz -C "$dir/image"
 found=
 for layer in "$dir"/image/blobs/sha256/*; do
-  if tar -xOf "$layer" program 2>/dev/null | cmp -s - "$dir/archive/relay"; then found=1; fi
+  if tar -xOf "$layer" ./program 2>/dev/null | cmp -s - "$dir/archive/relay"; then found=1; fi
 done
 [ -n "$found" ] || { echo "release-twice.sh: the relay's image does not hold the relay" >&2; exit 1; }
 tar -xzf "$one"/doona-[0-9.]*.tgz -C "$dir/npm"

@@ -16,6 +16,7 @@ step() { printf '== %s\n' "$1" >&2; }
 [ -z "$(git status --porcelain)" ] || { echo "release.sh: files are changed or not in git: commit them, or take a clean clone" >&2; exit 1; }
 ./www/setup.sh >/dev/null
 version=$(node -p 'require("./www/package.json").version')
+commit=$(git rev-parse HEAD)
 when=$(git log -1 --format=%ct)
 out=build/release
 work=$(mktemp -d)
@@ -73,6 +74,8 @@ for platform in $platforms; do
   mkdir -p "$folder"
   for program in $programs; do
     GOOS=${platform%/*} GOARCH=${platform#*/} go build -ldflags="-s -w" -o "$folder/$program" "./cmd/$program"
+    go version -m "$folder/$program" | grep -q "vcs.revision=$commit" ||
+      { echo "release.sh: Go did not write the commit into $program, as it does in a clone but not in a worktree" >&2; exit 1; }
     materials "$folder/$program" >"$out/doona-$version-$program-${platform%/*}.cdx.json" # the same on both processors
   done
   cp "$out/LICENSES.txt" deploy/doona@.service deploy/nginx.conf deploy/Caddyfile "$folder"
@@ -117,7 +120,7 @@ cp build/www/doona-*.wasm "$out"
 cp "$(./www/pack.sh 2>/dev/null)" "$out"
 
 # What the bytes depend on beside the commit.
-printf 'commit %s\n%s\ncertificates %s\n' "$(git rev-parse HEAD)" "$(go env GOVERSION)" \
+printf 'commit %s\n%s\ncertificates %s\n' "$commit" "$(go env GOVERSION)" \
   "$(sha256sum </etc/ssl/certs/ca-certificates.crt | cut -c1-64)" >"$out/BUILT.txt"
 
 (cd "$out" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)

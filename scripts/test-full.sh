@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size scale bench edge engines strings beam figures release"
 mkdir -p docs/results
+export GOFLAGS="${GOFLAGS:-} -count=1" # runs what has run before
 
 # Node 22 is among the locked packages.
 node22() { echo "$PWD/www/node_modules/node-linux-$(node -p process.arch)"; }
