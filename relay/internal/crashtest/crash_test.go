@@ -63,13 +63,7 @@ func crash(t *testing.T, w *world, store string) *figures {
 	require.NoError(t, killers.finish(t), "%s", w.logs())
 	require.NoError(t, ctx.Err(), "not enough: %d batches out, kills %v, in phases %v%s", w.released(), killers.kills,
 		killers.inPhase, w.logs())
-	last, _ := w.epochAt(time.Now())
-	all, err := load.end()
-	require.NoError(t, err, "%s", w.logs())
-	for i := range all {
-		last = max(last, all[i].epoch)
-	}
-	time.Sleep(time.Until(w.over(last)))
+	all, last := load.end(t)
 	w.settle(t, last)
 	stopProbing()
 

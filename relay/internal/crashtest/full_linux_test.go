@@ -50,13 +50,7 @@ func TestFull(t *testing.T) {
 	}
 	filling.Wait()
 	require.NoError(t, errors.Join(failed...), "%s", w.logs())
-	last, _ := w.epochAt(time.Now())
-	all, err := load.end()
-	require.NoError(t, err, "%s", w.logs())
-	for i := range all {
-		last = max(last, all[i].epoch)
-	}
-	time.Sleep(time.Until(w.over(last)))
+	all, last := load.end(t)
 	for _, p := range w.all() {
 		require.NoError(t, p.check(), "nothing needs a restart: %s", w.logs())
 	}

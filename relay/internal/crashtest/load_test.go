@@ -10,7 +10,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/wire/problem"
@@ -135,9 +138,16 @@ func (l *load) post(ctx context.Context, s *sent, from string) error {
 	return nil
 }
 
-// end stops the clients and returns what they sent, when each has its answer.
-func (l *load) end() ([]sent, error) {
+// end stops the clients, waits for their answers, and until the epochs of what they sent are over; last is the last.
+func (l *load) end(t *testing.T) (all []sent, last uint64) {
+	t.Helper()
+	last, _ = l.world.epochAt(time.Now())
 	l.stop.Store(true)
 	l.clients.Wait()
-	return l.sent, l.failed
+	require.NoError(t, l.failed, "%s", l.world.logs())
+	for i := range l.sent {
+		last = max(last, l.sent[i].epoch)
+	}
+	time.Sleep(time.Until(l.world.over(last)))
+	return l.sent, last
 }

@@ -109,19 +109,7 @@ func TestRunsMerge(t *testing.T) {
 		if s.index != nil {
 			require.Equal(t, []int{3, 1, 0, 1}, s.levels(t, nameRuns), "names take less room")
 		}
-		again := open()
-		for i := range 53 {
-			sub, other := aSubmission(i, i), aSubmission(i+1000, i)
-			sub.Size, other.Size = 1000, 1000
-			require.Equal(t, []Verdict{Repeated, Replayed}, verdicts(t, again, sub, other))
-		}
-		n, rows := sealRows(t, s, 0)
-		require.EqualValues(t, 53, n)
-		var want []int
-		for i := range 53 {
-			want = append(want, i)
-		}
-		requireRows(t, rows, want...)
+		requireKnown(t, s, open(), 53)
 		require.NoError(t, s.Sweep(t.Context()))
 		require.Equal(t, []int{0}, s.counts(t, slotRuns))
 	})

@@ -177,6 +177,21 @@ func sealRows(t *testing.T, s Store, seq uint64) (submissions uint64, rows []Row
 	return submissions, rows
 }
 
+// requireKnown asserts that a store knows the n submissions of one batch, of 1000, and that it has all their rows.
+func requireKnown(t *testing.T, s, again *database, n int) {
+	t.Helper()
+	var tags []int
+	for i := range n {
+		tags = append(tags, i)
+		sub, other := aSubmission(i, i), aSubmission(i+1000, i)
+		sub.Size, other.Size = 1000, 1000
+		require.Equal(t, []Verdict{Repeated, Replayed}, verdicts(t, again, sub, other))
+	}
+	got, rows := sealRows(t, s, 0)
+	require.EqualValues(t, n, got)
+	requireRows(t, rows, tags...)
+}
+
 // requireRows asserts that rows are those of submissions with some tags.
 func requireRows(t *testing.T, rows []Row, tags ...int) {
 	t.Helper()
@@ -326,8 +341,8 @@ func TestStoreFindings(t *testing.T) {
 	})
 }
 
-// together runs do for every handle and i < n at once.
-func together(handles []*database, n int, do func(s *database, i int)) {
+// atOnce runs do for every handle and i < n at once.
+func atOnce(handles []*database, n int, do func(s *database, i int)) {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() { do(handles[i%len(handles)], i) })
@@ -343,7 +358,7 @@ func TestStoresRace(t *testing.T) {
 		var mallory, others atomic.Int64
 		var mu sync.Mutex
 		var want []int
-		together(handles, 100, func(s *database, i int) {
+		atOnce(handles, 100, func(s *database, i int) {
 			group := []*Submission{aSubmission(100000, 100000+i), aSubmission(2*i, 2*i), aSubmission(2*i+1, 2*i+1)}
 			_, err := s.Commit(context.Background(), group)
 			if err != nil {
@@ -385,7 +400,7 @@ func TestStoresSealOnce(t *testing.T) {
 		mixed := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
 		var done [2]atomic.Int64
 		var refused sync.Map
-		together(handles, 16, func(s *database, _ int) {
+		atOnce(handles, 16, func(s *database, _ int) {
 			sealErr := s.Seal(context.Background(), testEpoch, 0,
 				wholly(func(uint64, []Row) (*onion.Batch, error) { return testBatch(0) }))
 			mixErr := mixOf(s, mixed, 0, []Short{number8(1)},
@@ -477,7 +492,7 @@ func TestStoreWitnesses(t *testing.T) {
 
 		handles := []*database{open(), open()}
 		var told atomic.Int64
-		together(handles, 8, func(s *database, i int) {
+		atOnce(handles, 8, func(s *database, i int) {
 			err := s.Witness(context.Background(), testEpoch, 5, signed(5, fmt.Sprint(i%2)))
 			if errors.Is(err, ErrEquivocation) {
 				told.Add(1)
@@ -501,7 +516,7 @@ func TestStoreCompletesOnce(t *testing.T) {
 		end, err := handles[0].End(t.Context(), testEpoch)
 		require.NoError(t, err)
 		require.Nil(t, end)
-		together(handles, 8, func(s *database, i int) {
+		atOnce(handles, 8, func(s *database, i int) {
 			if err := s.Complete(context.Background(), testEpoch, []byte{byte(i)}); err != nil {
 				t.Error(err)
 			}

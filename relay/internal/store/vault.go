@@ -29,7 +29,7 @@ import (
 // have the same file, or copies of it: each destroys for itself what the store says is over.
 type Vault struct {
 	file *keytree.File
-	cuts Together[[]byte] // labels
+	cuts together
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[EpochID]EpochKey
@@ -183,7 +183,7 @@ func (v *Vault) destroy(labels ...[]byte) error {
 	if len(labels) == 0 {
 		return nil
 	}
-	return v.cuts.Do(v.cut, labels...)
+	return v.cuts.do(v.cut, labels...)
 }
 
 // cut is destroy, for some callers at once: each writes the whole secret.
