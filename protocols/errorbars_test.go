@@ -193,3 +193,19 @@ func TestRoundedLevels(t *testing.T) {
 		}
 	}
 }
+
+// TestCellsNextToNoNoise: where a report is its value but once in 10¹³, the interval is a point, and no search for its
+// ends goes on for ever.
+func TestCellsNextToNoNoise(t *testing.T) {
+	for _, cell := range []protocols.Cell{
+		{Seen: 0, Users: 1, Own: 1 - 4e-14, Other: 1e-14},
+		{Seen: 1, Users: 1, Own: 1 - 4e-14, Other: 1e-14},
+		{Seen: 3, Users: 7, Own: 1 - 4e-14, Other: 1e-14},
+	} {
+		for _, confidence := range []float64{.95, 1 - .05/43200} {
+			lo, hi := cell.Interval(confidence)
+			require.InDelta(t, cell.Seen, lo, 1, "%+v", cell)
+			require.InDelta(t, cell.Seen, hi, 1, "%+v", cell)
+		}
+	}
+}
