@@ -32,7 +32,7 @@ build:
 figures:
 	@go run ./cmd/verifier figures --out docs $(ARGS)
 
-# The npm package, build/doona-VERSION.tgz; installs Node packages and Chromium as test does.
+# The npm packages, build/doona-VERSION.tgz and the program of `npx doona dev` for this platform; installs Node packages and Chromium as test does.
 package:
 	@./www/setup.sh >/dev/null && go run ./www/build && ./www/pack.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what a release has into build/release: programs for Linux and macOS, images, the WASM modules, the npm
-# package, bills of materials, licences and checksums. Builds of one commit with one Go have the same bytes in every
+# packages, bills of materials, licences and checksums. Builds of one commit with one Go have the same bytes in every
 # folder, for every user (make test-full PART=release); docs/release.md says how to compare them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -43,30 +43,15 @@ materials() {
     }'
 }
 
-# licence HEADING FILE... prints licences.
-licence() {
-  local heading=$1 file
-  shift
-  for file in "$@"; do
-    printf '\n\n== %s: %s\n\n' "$heading" "$(basename "$file")"
-    cat "$file"
-  done
+# check_commit PROGRAM fails unless the program says which commit it is.
+check_commit() {
+  go version -m "$1" | grep -q "vcs.revision=$commit" ||
+    { echo "release.sh: Go did not write the commit into $(basename "$1"), as it does in a clone but not in a worktree" >&2; exit 1; }
 }
 
 step "licences"
-{
-  cat LICENSE
-  # shellcheck disable=SC2046
-  go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' \
-    $(printf './cmd/%s ' $programs) ./wasm/browser ./wasm/full | sort -u >"$work/modules"
-  while read -r path module folder; do
-    mapfile -t files < <(find "$folder" -maxdepth 1 -type f -iregex '.*/\(licen[cs]e\|copying\|notice\|patents\)[^/]*' | sort)
-    [ "${#files[@]}" -gt 0 ] || { echo "release.sh: $path has no licence" >&2; exit 1; }
-    licence "$path $module" "${files[@]}"
-  done <"$work/modules"
-  for folder in www/vendor/*/; do licence "$(basename "$folder")" "$folder"LICENSE*; done
-  licence "Go, whose library and runtime are in every program" "$(go env GOROOT)/LICENSE"
-} >"$out/LICENSES.txt"
+# shellcheck disable=SC2046
+./scripts/licences.sh $(printf './cmd/%s ' $programs demo) ./wasm/browser ./wasm/full >"$out/LICENSES.txt"
 
 for platform in $platforms; do
   step "programs for $platform"
@@ -74,8 +59,7 @@ for platform in $platforms; do
   mkdir -p "$folder"
   for program in $programs; do
     GOOS=${platform%/*} GOARCH=${platform#*/} go build -ldflags="-s -w" -o "$folder/$program" "./cmd/$program"
-    go version -m "$folder/$program" | grep -q "vcs.revision=$commit" ||
-      { echo "release.sh: Go did not write the commit into $program, as it does in a clone but not in a worktree" >&2; exit 1; }
+    check_commit "$folder/$program"
     materials "$folder/$program" >"$out/doona-$version-$program-${platform%/*}.cdx.json" # the same on both processors
   done
   cp "$out/LICENSES.txt" deploy/doona@.service deploy/nginx.conf deploy/Caddyfile "$folder"
@@ -114,10 +98,18 @@ for program in $programs; do
   archive "$work/oci/$program" | gzip -9n >"$out/doona-$version-$program-image.tar.gz"
 done
 
-step "modules and npm package"
+step "modules and npm packages"
 go run ./www/build
 cp build/www/doona-*.wasm "$out"
-cp "$(./www/pack.sh 2>/dev/null)" "$out"
+# shellcheck disable=SC2046,SC2086
+cp $(./www/pack.sh $platforms 2>/dev/null) "$out"
+for os in linux darwin; do
+  for cpu in x64 arm64; do
+    tar -xzf "$out/doona-$os-$cpu-$version.tgz" -C "$work" package/doona
+    check_commit "$work/package/doona"
+  done
+  materials "$work/package/doona" >"$out/doona-$version-doona-$os.cdx.json" # the same on both processors
+done
 
 # What the bytes depend on beside the commit.
 printf 'commit %s\n%s\ncertificates %s\n' "$commit" "$(go env GOVERSION)" \

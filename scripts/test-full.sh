@@ -84,7 +84,8 @@ run_part() {
     edge)
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
-      ./scripts/edge-dry-run.sh ;;
+      ./scripts/edge-dry-run.sh
+      DOONA_FULL=1 ./www/test.sh --test-name-pattern 'from an empty project' ;;
     engines)
       local ran
       ran=$(mktemp)

@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# Packs the SDK that `go run ./www/build` built as the npm package doona, with type declarations,
-# and prints the package's path. Needs the Node packages of setup.sh.
+# Packs the SDK that `go run ./www/build` built as the npm package doona, with type declarations, and the program of
+# `npx doona dev` as a package for each platform: PLATFORM... such as linux/amd64, by default this machine's. Prints
+# the packages' paths. Needs the Node packages of setup.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- "$(go env GOOS)/$(go env GOARCH)"
 
 go run ./www/build -package build/package
 (cd www && npx --no-install tsc -p tsconfig.types.json) >&2
+go run ./www/build -programs build/programs "$@"
+./scripts/licences.sh ./cmd/demo >build/programs/LICENSES.txt
+for folder in build/programs/*/; do cp build/programs/LICENSES.txt "$folder"; done
 rm -f build/doona-*.tgz
-npm pack --silent --pack-destination build ./build/package | sed 's|^|build/|'
+for folder in build/package build/programs/*/; do
+  npm pack --silent --pack-destination build "./$folder" | sed 's|^|build/|'
+done

@@ -6,4 +6,7 @@ import (
 	"github.com/doona-dp/doona/internal/doctest"
 )
 
-func TestDocumentedCommandsExist(t *testing.T) { doctest.Commands(t, root()) }
+func TestDocumentedCommandsExist(t *testing.T) {
+	doctest.Commands(t, root())
+	doctest.Commands(t, doonaRoot())
+}

@@ -109,13 +109,16 @@ func listen(hops int) (listeners []net.Listener, relays []quickstart.Relay, err 
 		if err != nil {
 			return nil, nil, fmt.Errorf("couldn't open a port: %w", err)
 		}
-		listeners = append(listeners, l)
-		relays = append(relays, quickstart.Relay{
-			URL: "http://" + l.Addr().String(), Listen: l.Addr().String(),
-			TrustedProxies: []string{"127.0.0.0/8"}, Pull: pull.String(), Skew: skew,
-		})
+		relay := loopback(l)
+		relay.TrustedProxies = []string{"127.0.0.0/8"}
+		listeners, relays = append(listeners, l), append(relays, relay)
 	}
 	return listeners, relays, nil
+}
+
+// loopback is a relay at a listener of this machine.
+func loopback(l net.Listener) quickstart.Relay {
+	return quickstart.Relay{URL: "http://" + l.Addr().String(), Listen: l.Addr().String(), Pull: pull.String(), Skew: skew}
 }
 
 func (w *world) startRelays(ctx context.Context, d *quickstart.Deployment, listeners []net.Listener) error {

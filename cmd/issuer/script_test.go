@@ -6,6 +6,6 @@ import (
 	"github.com/doona-dp/doona/internal/clitest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, "issuer", main) }
+func TestMain(m *testing.M) { clitest.Main(m, main, "issuer") }
 
 func TestScripts(t *testing.T) { clitest.Run(t, "relay", "verifier") }

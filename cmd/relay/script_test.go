@@ -6,6 +6,6 @@ import (
 	"github.com/doona-dp/doona/internal/clitest"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, "relay", main) }
+func TestMain(m *testing.M) { clitest.Main(m, main, "relay") }
 
 func TestScripts(t *testing.T) { clitest.Run(t) }

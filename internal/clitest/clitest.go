@@ -35,9 +35,13 @@ import (
 )
 
 // Main is the TestMain of a command: it makes the command's main function a program that scripts can
-// run. It does not return.
-func Main(m *testing.M, name string, main func()) {
-	testscript.Main(m, map[string]func(){name: main})
+// run, under each of its names. It does not return.
+func Main(m *testing.M, main func(), names ...string) {
+	programs := map[string]func(){}
+	for _, name := range names {
+		programs[name] = main
+	}
+	testscript.Main(m, programs)
 }
 
 // Run runs the scripts of the command in the working folder. The other commands of the module that

@@ -20,6 +20,8 @@ const (
 	globalFile = "doona.global.js"
 	workerFile = "doona-worker.js"
 	tokensFile = "doona-tokens.js"
+
+	testingFile = "testing.js" // The export doona/testing, which pages do not load.
 )
 
 // assets are the files that the SDK's scripts fetch, as www/sdk/files.ts declares them.
@@ -41,12 +43,15 @@ func bundleSDK(out string, files assets) error {
 			return err
 		}
 	}
-	for name, global := range map[string]bool{moduleFile: false, globalFile: true} {
-		code, err := script("index.ts", options{files: files, global: global})
+	for _, s := range []struct {
+		file, entry string
+		global      bool
+	}{{moduleFile, "index.ts", false}, {globalFile, "index.ts", true}, {testingFile, "testing.ts", false}} {
+		code, err := script(s.entry, options{files: files, global: s.global})
 		if err != nil {
 			return err
 		}
-		if err := write(out, name, code); err != nil {
+		if err := write(out, s.file, code); err != nil {
 			return err
 		}
 	}

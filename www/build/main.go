@@ -3,6 +3,7 @@
 //
 //	go run ./www/build [-out build/www]
 //	go run ./www/build -package build/package   # from what is built: the npm package but its types (www/pack.sh)
+//	go run ./www/build -programs build/programs linux/amd64 …   # the npm packages of the program doona but licences
 //	go run ./www/build -specs build/specs       # the SDK's own tests, for node --test
 //	go run ./www/build -edge build/edge         # the edge worker: app.wasm and the JavaScript around it
 package main
@@ -22,6 +23,8 @@ func main() {
 	out := flag.String("out", filepath.Join("build", "www"), "folder to write")
 	specs := flag.String("specs", "", "folder to write the SDK's tests to, and nothing else")
 	npm := flag.String("package", "", "folder to write the npm package to, and nothing else")
+	programs := flag.String("programs", "", "folder to write the program doona's npm packages to, for the platforms that "+
+		"are the arguments, and nothing else")
 	edge := flag.String("edge", "", "folder to write the edge worker to, and nothing else (docs/edge.md)")
 	flag.Parse()
 	err := error(nil)
@@ -30,6 +33,8 @@ func main() {
 		err = bundleSpecs(*specs)
 	case *npm != "":
 		err = pack(*out, *npm)
+	case *programs != "":
+		err = packPrograms(context.Background(), *programs, flag.Args())
 	case *edge != "":
 		err = wasm.BuildEdge(context.Background(), *edge)
 	default:

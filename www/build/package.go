@@ -24,6 +24,9 @@ type manifest struct {
 	SideEffects []string       `json:"sideEffects"`
 	Files       []string       `json:"files"`
 	Engines     map[string]any `json:"engines"`
+
+	Bin                  map[string]string `json:"bin"`
+	OptionalDependencies map[string]string `json:"optionalDependencies"`
 }
 
 // conditions are an export's; types must come first.
@@ -31,6 +34,9 @@ type conditions struct {
 	Types   string `json:"types"`
 	Default string `json:"default"`
 }
+
+// binFile starts the program of the machine's platform (programs.go).
+const binFile = "bin.mjs"
 
 // pack writes the npm package: the SDK as built into www, without the type declarations, which
 // need TypeScript (www/pack.sh).
@@ -49,8 +55,8 @@ func pack(www, out string) error {
 	if err != nil {
 		return fmt.Errorf("couldn't list %s: %w", www, err)
 	}
-	for _, file := range append(built, "LICENSE", filepath.Join(www, "LICENSES.txt"),
-		filepath.Join("www", "sdk", "README.md")) {
+	for _, file := range append(built, "LICENSE", filepath.Join(www, "LICENSES.txt"), filepath.Join(www, testingFile),
+		filepath.Join("www", "sdk", "README.md"), filepath.Join("www", "npm", binFile)) {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return fmt.Errorf("couldn't read %s: %w", file, err)
@@ -78,12 +84,17 @@ func readManifest() (*manifest, error) {
 	}
 	m.Exports = map[string]any{
 		".":               conditions{"./types/index.d.ts", "./" + moduleFile},
+		"./testing":       conditions{"./types/testing.d.ts", "./" + testingFile},
 		"./" + globalFile: "./" + globalFile,
 		"./package.json":  "./package.json",
 	}
 	m.Types, m.Unpkg, m.JSDelivr = "./types/index.d.ts", "./"+globalFile, "./"+globalFile
 	m.Files = []string{"types"}
 	m.Engines = map[string]any{"node": ">=22"}
+	m.Bin, m.OptionalDependencies = map[string]string{"doona": binFile}, map[string]string{}
+	for platform := range platforms {
+		m.OptionalDependencies[programPackage(platform)] = m.Version
+	}
 	return m, nil
 }
 

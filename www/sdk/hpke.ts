@@ -36,3 +36,15 @@ export async function seal(key: PublicKey, info: Bytes, aad: Bytes, plaintext: B
   const { encapsulatedSecret, ciphertext } = await persistently(() => suite.Seal(key, plaintext, { info, aad }));
   return concat(encapsulatedSecret, ciphertext);
 }
+
+/** A new key pair, its public half serialized. */
+export async function newKey(): Promise<{ readonly key: HPKE.KeyPair<PublicKey>; readonly serialized: Bytes }> {
+  const key = await suite.GenerateKeyPair();
+  return { key, serialized: (await suite.SerializePublicKey(key.publicKey)) as Bytes };
+}
+
+/** Opens enc ‖ ciphertext. */
+export async function open(key: HPKE.KeyPair<PublicKey>, info: Bytes, aad: Bytes, sealed: Bytes): Promise<Bytes> {
+  const [enc, ciphertext] = [sealed.subarray(0, keySize), sealed.subarray(keySize)];
+  return (await suite.Open(key, enc, ciphertext, { info, aad })) as Bytes;
+}

@@ -12,11 +12,11 @@ import { array, bin, uint } from './msgpack.js';
 import { sha256 } from './signature.js';
 import { version } from './task.js';
 
-const tagSize = 16;
+export const tagSize = 16;
 
 /** What a ciphertext holds; bound into its associated data. */
-const kindSlot = 0;
-const kindEnvelope = 1;
+export const kindSlot = 0;
+export const kindEnvelope = 1;
 
 /** One hop's key for the epoch and the HPKE info string for it. */
 interface Hop {

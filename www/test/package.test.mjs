@@ -1,5 +1,5 @@
 // The npm package as a stranger meets it: installed from its archive into an empty project, used
-// in Node, typed, by a script tag, and through two bundlers, each with a real report.
+// in Node, typed, by a script tag, in a unit test, and through two bundlers, each with a real report.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -34,7 +34,7 @@ beforeEach(async () => {
 async function install() {
   const project = await mkdtemp(join(tmpdir(), 'doona-package-'));
   await writeFile(join(project, 'package.json'), '{"private": true, "type": "module"}');
-  const archives = (await readdir(join(root, 'build'))).filter((name) => /^doona-.*\.tgz$/.test(name));
+  const archives = (await readdir(join(root, 'build'))).filter((name) => /^doona-\d.*\.tgz$/.test(name));
   assert.equal(archives.length, 1, String(archives));
   await run('npm', ['install', '--offline', '--no-audit', '--no-fund', join(root, 'build', String(archives[0]))],
     { cwd: project });
@@ -103,6 +103,24 @@ test('it has no dependencies and only the files it names', async () => {
   assert.deepEqual(files.sort(), [...manifest.files, 'package.json'].sort());
 });
 
+test('without the package of the platform the program says which one it is', async () => {
+  const started = run(join(project, 'node_modules/.bin/doona'), ['dev'], { cwd: project });
+  await assert.rejects(started, (/** @type {any} */ error) => error.code === 1 &&
+    /the package @doona\/\w+-\w+ is missing: .* npm install --no-save @doona\//.test(error.stderr));
+});
+
+test('doona/testing in Node', async () => {
+  await writeFile(join(project, 'tested.js'), `import { connect } from 'doona';
+import { fakeRelay } from 'doona/testing';
+const relay = await fakeRelay({ query: 'histogram', bins: 5 });
+const doona = await connect(relay.options);
+await doona.report(3);
+relay.close();
+console.log(...relay.values);`);
+  const { stdout } = await run(process.execPath, ['tested.js'], { cwd: project });
+  assert.equal(stdout.trim(), '3');
+});
+
 test('ESM in Node', async () => {
   await server.take();
   const imports = "import { connect, memoryStore } from 'doona';\n";
@@ -115,10 +133,16 @@ test('ESM in Node', async () => {
 
 test('types, strictly, for both ways of resolving modules', async () => {
   const source = `import { type Doona, type ErrorCode, type Explanation, DoonaError, connect } from 'doona';
+import { type FakeRelay, fakeRelay } from 'doona/testing';
 const doona: Doona = await connect({ task: '', owner: '', maxEpsilon: 1, maxTotalEpsilon: 1, when: 'now', flush: true });
 const { bytes }: { bytes: number } = await doona.report([1, 2], { signal: AbortSignal.timeout(1) });
 const words: Explanation = doona.explain();
 export const code: ErrorCode = new DoonaError('task-ended', words.text + bytes).code;
+const relay: FakeRelay = await fakeRelay({ range: [0, 5] });
+export const values: readonly number[] = await relay.arrived(1);
+await connect({ ...relay.options, spread: 5 });
+// @ts-expect-error an answer that no relay gives
+relay.answer('maybe');
 await connect({ stream: '', owner: '', budget: { epsilon: 10, delta: 1e-5, days: 365 } });
 // @ts-expect-error owner is required
 await connect({ task: '', maxEpsilon: 1, maxTotalEpsilon: 1 });

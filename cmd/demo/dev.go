@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/relay"
+)
+
+// doonaRoot is the program as npm brings it.
+func doonaRoot() *cobra.Command {
+	return cli.Root("doona", "Try private statistics on a page that you write", "  doona dev",
+		devCommand(),
+		cli.Version("doona"),
+	)
+}
+
+func devCommand() *cobra.Command {
+	var o devOptions
+	var anew bool
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run relays and a verifier for a page that you write",
+		Long: `Dev runs two relays and a verifier on this machine, and makes a task for them. A page reports to it with
+four lines:
+
+  import { connect } from 'doona';
+  import task from '../.doona/task.json';
+  const doona = await connect(task);
+  await doona.report(42);
+
+Every report is randomized, sealed, relayed and opened by the very code of a deployment, and the estimate is shown
+here and at a page a few seconds later. A browser reports once in an epoch: reload the page in the next one.
+
+NOTHING OF IT IS PRIVATE. A batch is a single report, so it hides in no crowd; the noise is next to none; and all keys
+lie on this machine. For a task that protects people see 'verifier plan' and 'verifier init'.
+
+Everything is kept in the folder .doona, which git ignores, and the next start goes on with it: same task, same
+address. It lasts 12 hours; then, or with --new, there is another task, and .doona/task.json has it.`,
+		Example: `  doona dev
+  doona dev --new --query histogram --bins 5 --labels
+  doona dev --new --batch 3 --epoch 60`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if err := o.validate(cmd); err != nil {
+				return err
+			}
+			return dev(ctx, cmd, &o, anew)
+		},
+	}
+	o.flags(cmd)
+	cmd.Flags().BoolVar(&anew, "new", false, "begin anew with another task, and forget the one in .doona")
+	return cmd
+}
+
+// dev runs everything until ctx ends.
+func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, anew bool) error {
+	place, err := openFolder(cmd, o, anew)
+	if err != nil {
+		return err
+	}
+	listeners, err := listenAt(place.Addresses)
+	if err != nil {
+		return err
+	}
+	defer closeAll(listeners)
+	d, err := place.deployment(o, listeners[1:])
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &world{cancel: cancel}
+	defer w.stop()
+	if err := trustClocks(d); err != nil {
+		return err
+	}
+	if err := w.startRelays(ctx, d, listeners[1:]); err != nil {
+		return err
+	}
+	r, err := w.startRoad(ctx, d, 0, devName)
+	if err != nil {
+		return err
+	}
+	page := &http.Server{Handler: r.verifier.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	defer page.Close()
+	go page.Serve(listeners[0])
+	offer, err := place.keep(d, listeners)
+	if err != nil {
+		return err
+	}
+	if err := cli.Print(cmd, offer, func(out io.Writer) error { return offer.print(out, o) }); err != nil {
+		return err
+	}
+	return r.watch(ctx, cmd, d)
+}
+
+// listenAt opens the ports of the page and of the relays, all or none.
+func listenAt(addresses []string) (listeners []net.Listener, err error) {
+	for _, address := range addresses {
+		l, err := net.Listen("tcp", address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%s is taken, perhaps by another 'doona dev': end it, or begin at other ports with --new "+
+				"--port N", address)
+		}
+		if err != nil {
+			closeAll(listeners)
+			return nil, fmt.Errorf("couldn't listen: %w", err)
+		}
+		listeners = append(listeners, l)
+	}
+	return listeners, nil
+}
+
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		l.Close()
+	}
+}
+
+// trustClocks has the relays go by this machine's clock after a stop, or after the machine slept: they have no
+// neighbour but each other to ask, and would wait for one.
+func trustClocks(d *quickstart.Deployment) error {
+	for i := range d.Bundles[0].Relays {
+		config, err := relay.LoadConfig(d.RelayConfig(i + 1))
+		if err != nil {
+			return err
+		}
+		if err := clock.Trust(config.ClockFile(), time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

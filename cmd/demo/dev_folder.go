@@ -1,0 +1,187 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// What 'doona dev' keeps, in the working folder.
+const (
+	folder        = ".doona"
+	taskFile      = folder + "/task.json"  // For pages: the options of connect.
+	placeFile     = folder + "/place.json" // For the next start; written when all else is there.
+	partiesFolder = folder + "/parties"    // As quickstart lays it out, and the verifier's batches.
+	devName       = "dev"                  // Of the task's files.
+)
+
+// place is what the next start needs to know.
+type place struct {
+	Options   devOptions `json:"options"`
+	Addresses []string   `json:"addresses"` // Of the verifier's page and of the relays.
+
+	open *taskfile.Open // Nil before it is laid out.
+}
+
+// leastLeft is how long a task must still last to be gone on with.
+const leastLeft = time.Hour
+
+// openFolder reads what an earlier start has left, and takes its options, or begins anew.
+func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*place, error) {
+	if anew {
+		return &place{Options: *o, Addresses: o.addresses()}, nil
+	}
+	kept, err := readPlace()
+	if err != nil {
+		return nil, err
+	}
+	if kept == nil {
+		return &place{Options: *o, Addresses: o.addresses()}, nil
+	}
+	if err := o.take(cmd, kept.Options); err != nil {
+		return nil, err
+	}
+	if time.Until(time.Unix(int64(kept.open.Epochs.Over()), 0)) < leastLeft {
+		fmt.Fprintf(cmd.ErrOrStderr(), "The task in %s has ended. Here is another, at another address.\n", folder)
+		kept.open = nil
+	}
+	return kept, nil
+}
+
+// readPlace returns what an earlier start has left; nil where it left nothing, or was killed before all was there.
+func readPlace() (*place, error) {
+	raw, err := os.ReadFile(placeFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	p := &place{}
+	if err == nil {
+		err = json.Unmarshal(raw, p)
+	}
+	if err == nil {
+		p.open, err = taskfile.LoadBundle(filepath.Join(partiesFolder, devName+".bundle"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("couldn't go on with %s: %w (begin anew with --new)", folder, err)
+	}
+	return p, nil
+}
+
+// deployment returns what is kept, or lays it out for relays at these listeners.
+func (p *place) deployment(o *devOptions, relays []net.Listener) (*quickstart.Deployment, error) {
+	if p.open != nil {
+		return &quickstart.Deployment{Dir: partiesFolder, Owner: taskfile.FormatKey(p.open.Owner),
+			Bundles: []*taskfile.Open{p.open}}, nil
+	}
+	draft, err := o.draft(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := clearFolder(); err != nil {
+		return nil, err
+	}
+	var at []quickstart.Relay
+	for _, l := range relays {
+		at = append(at, loopback(l))
+	}
+	d, err := quickstart.Write(partiesFolder, at, []quickstart.Draft{{Name: devName, Task: draft}})
+	if err != nil {
+		return nil, err
+	}
+	p.open = d.Bundles[0]
+	return d, nil
+}
+
+// clearFolder removes what an earlier start has laid out, and makes the folder one that git ignores.
+func clearFolder() error {
+	for _, old := range []string{placeFile, taskFile, partiesFolder} { // The place first.
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("couldn't begin anew: %w", err)
+		}
+	}
+	err := durable.MakeFolder(folder, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, ".gitignore"), []byte("*\n"), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("couldn't make %s: %w", folder, err)
+	}
+	return nil
+}
+
+// offer is what a page needs, and where the estimate is.
+type offer struct {
+	connectOptions
+	Estimate string `json:"estimate"` // The address of the verifier's page.
+	File     string `json:"file"`     // That pages may import.
+}
+
+// connectOptions are what the SDK's connect takes.
+type connectOptions struct {
+	Task   string `json:"task"`
+	Owner  string `json:"owner"`
+	Budget budget `json:"budget"`
+}
+
+type budget struct {
+	Epsilon float64 `json:"epsilon"`
+	Delta   float64 `json:"delta"`
+	Days    float64 `json:"days"`
+}
+
+// noLimit is a budget of any number of reports: there is nothing to protect.
+var noLimit = budget{1e9, 1, 1}
+
+// keep writes the files for pages and for the next start, and returns what to tell.
+func (p *place) keep(d *quickstart.Deployment, listeners []net.Listener) (*offer, error) {
+	p.Addresses = nil
+	for _, l := range listeners {
+		p.Addresses = append(p.Addresses, l.Addr().String())
+	}
+	out := &offer{connectOptions{d.TaskURL(0), d.Owner, noLimit}, "http://" + p.Addresses[0], taskFile}
+	for _, f := range []struct {
+		name    string
+		content any
+	}{{taskFile, out.connectOptions}, {placeFile, p}} {
+		raw, err := json.MarshalIndent(f.content, "", "  ")
+		if err == nil {
+			err = durable.WriteFile(f.name, append(raw, '\n'), 0o644)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("couldn't write %s: %w", f.name, err)
+		}
+	}
+	return out, nil
+}
+
+func (f *offer) print(w io.Writer, o *devOptions) error {
+	_, err := fmt.Fprintf(w, `A task on this machine, to try a page with. NOTHING OF IT IS PRIVATE: %s.
+
+  question   %s
+  task       %s
+  owner      %s
+  estimate   %s
+
+In the page:
+
+  import { connect } from 'doona';
+  import task from '../%s';
+  const doona = await connect(task);
+  await doona.report(%s);
+
+Waiting for reports. End with Ctrl-C.
+`, o.whyNot(), o.question(), f.Task, f.Owner, f.Estimate, f.File, o.example())
+	return err
+}

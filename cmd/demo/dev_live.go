@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/internal/quickstart"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// jump is how far the clock may step between two looks before the machine must have slept.
+const jump = 3 * time.Second
+
+// watch tells of every batch that comes, until ctx ends or the task does.
+func (r *road) watch(ctx context.Context, cmd *cobra.Command, d *quickstart.Deployment) error {
+	tick := time.NewTicker(pull)
+	defer tick.Stop()
+	last, err := r.verifier.Report()
+	if err != nil {
+		return err
+	}
+	for before := time.Now().Round(0); ; {
+		select {
+		case <-ctx.Done():
+			fmt.Fprintf(cmd.ErrOrStderr(), "\nEnded. The next start goes on with what is in %s.\n", folder)
+			return nil
+		case <-tick.C:
+		}
+		now := time.Now().Round(0) // As the wall clock has it, which goes on in sleep.
+		if now.Sub(before) > jump {
+			if err := trustClocks(d); err != nil {
+				return err
+			}
+		}
+		if before = now; now.Unix() >= int64(r.open.Epochs.Over()) {
+			return errors.New("the task has ended: start again, and there is another")
+		}
+		report, err := r.verifier.Report()
+		if err != nil {
+			return err
+		}
+		if report.Batches == last.Batches && report.Withheld == last.Withheld {
+			continue
+		}
+		n := newNews(last, report)
+		if err := cli.Print(cmd, n, func(out io.Writer) error { return n.print(out, now) }); err != nil {
+			return err
+		}
+		last = report
+	}
+}
+
+// news is what batches have brought.
+type news struct {
+	Reports   uint64             `json:"reports"`   // Since the start of the task.
+	Batches   uint64             `json:"batches"`   // Likewise.
+	Destroyed uint64             `json:"destroyed"` // Messages of batches that were not full, likewise.
+	Estimate  verifier.Values    `json:"estimate"`
+	Interval  verifier.Intervals `json:"interval"`
+	Labels    []string           `json:"labels,omitempty"` // Of the estimate's entries.
+
+	fresh, lost uint64 // Reports and messages since the last news.
+	measure     string
+	errors      verifier.Values
+}
+
+func newNews(last, r *verifier.Report) *news {
+	return &news{Reports: r.Reports, Batches: r.Batches, Destroyed: r.Withheld, Estimate: r.Estimate,
+		Interval: r.Interval, Labels: r.Labels, fresh: r.Reports - last.Reports, lost: r.Withheld - last.Withheld,
+		measure: r.Measure, errors: r.StandardError}
+}
+
+// mostEntries is how many entries of an estimate are shown in a line; the page has all.
+const mostEntries = 8
+
+func (n *news) print(w io.Writer, now time.Time) error {
+	at := now.Format(time.TimeOnly)
+	if n.lost > 0 {
+		if _, err := fmt.Fprintf(w, "%s  %s destroyed: the epoch ended before a batch was full\n", at,
+			plural(n.lost, "message")); err != nil {
+			return err
+		}
+	}
+	if n.fresh == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%s  %s decoded, %d in all: %s\n", at, plural(n.fresh, "report"), n.Reports, n.answer())
+	return err
+}
+
+// answer is the estimate in a line.
+func (n *news) answer() string {
+	if len(n.Labels) == 0 && len(n.Estimate) == 1 {
+		return fmt.Sprintf("%s %s (95 %%: %s to %s)", n.measure, look.Figure(n.Estimate[0], n.errors[0]),
+			look.Figure(n.Interval[0][0], n.errors[0]), look.Figure(n.Interval[0][1], n.errors[0]))
+	}
+	var entries []string
+	more := 0
+	for i, x := range n.Estimate {
+		switch {
+		case x < .5:
+		case len(entries) == mostEntries:
+			more++
+		default:
+			entries = append(entries, fmt.Sprintf("%s × %s", look.Number(x), n.Labels[i]))
+		}
+	}
+	text := strings.Join(entries, ", ")
+	if more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
+}
+
+func plural(n uint64, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/shufflerclient"
+)
+
+// patience is how long a report may take to its estimate on a machine with much else to do.
+const patience = time.Minute
+
+// running is a 'doona dev --json' in the test's working folder.
+type running struct {
+	lines  *bufio.Scanner
+	errors bytes.Buffer
+	cancel context.CancelFunc
+	done   chan error
+	offer  offer
+}
+
+// startDev starts it and waits for its offer.
+func startDev(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	r := &running{lines: bufio.NewScanner(out), cancel: cancel, done: make(chan error, 1)}
+	cmd := doonaRoot()
+	cmd.SetOut(in)
+	cmd.SetErr(&r.errors)
+	cmd.SetArgs(append([]string{"dev", "--json"}, args...))
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		in.CloseWithError(io.EOF)
+		r.done <- err
+	}()
+	t.Cleanup(cancel)
+	r.next(t, &r.offer)
+	return r
+}
+
+// next reads the next line.
+func (r *running) next(t *testing.T, into any) {
+	t.Helper()
+	slow := time.AfterFunc(patience, r.cancel)
+	defer slow.Stop()
+	if !r.lines.Scan() {
+		require.FailNow(t, "it ended", "%v %s", <-r.done, &r.errors)
+	}
+	require.NoError(t, json.Unmarshal(r.lines.Bytes(), into))
+}
+
+// stop ends it as Ctrl-C does.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	r.cancel()
+	require.NoError(t, <-r.done)
+	require.Contains(t, r.errors.String(), "The next start goes on")
+}
+
+// report makes one, as a page does, and returns what is told of it.
+func (r *running) report(t *testing.T, value float64) (n struct {
+	Reports  uint64
+	Estimate any
+}) {
+	t.Helper()
+	client, err := shufflerclient.Connect(t.Context(), shufflerclient.Options{Task: r.offer.Task, Owner: r.offer.Owner,
+		MaxEpsilon: r.offer.Budget.Epsilon})
+	require.NoError(t, err)
+	epoch, ok := client.Task().Epochs.At(uint64(time.Now().Unix()))
+	require.True(t, ok)
+	report, err := client.Report(epoch, []float64{value})
+	require.NoError(t, err)
+	require.NoError(t, client.Submit(t.Context(), report))
+	r.next(t, &n)
+	return n
+}
+
+// refused runs it where it must not start.
+func refused(t *testing.T, args ...string) error {
+	t.Helper()
+	cmd := doonaRoot()
+	cmd.SetArgs(append([]string{"dev"}, args...))
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	return cmd.ExecuteContext(t.Context())
+}
+
+// TestAReportIsDecoded: a report is in the estimate a moment later, and after another start; each start goes on with
+// the task at the same address, and refuses to be told otherwise.
+func TestAReportIsDecoded(t *testing.T) {
+	t.Chdir(t.TempDir())
+	first := startDev(t, "--port", "0", "--epoch", "3600")
+	n := first.report(t, 42)
+	require.EqualValues(t, 1, n.Reports)
+	require.InDelta(t, 42, n.Estimate, .1)
+	page, err := http.Get(first.offer.Estimate)
+	require.NoError(t, err)
+	body, err := io.ReadAll(page.Body)
+	require.NoError(t, err)
+	require.NoError(t, page.Body.Close())
+	require.Contains(t, string(body), "nothing is private")
+	require.ErrorContains(t, refused(t), "is taken")
+	first.stop(t)
+
+	second := startDev(t)
+	require.Equal(t, first.offer, second.offer)
+	n = second.report(t, 44)
+	require.EqualValues(t, 2, n.Reports)
+	require.InDelta(t, 43, n.Estimate, .1)
+	second.stop(t)
+
+	require.ErrorContains(t, refused(t, "--query", "sum"), "invalid query sum: want mean, as the task in .doona has it")
+	third := startDev(t, "--new", "--port", "0", "--query", "histogram", "--bins", "5", "--labels")
+	require.NotEqual(t, first.offer.Task, third.offer.Task)
+	require.Equal(t, []any{0., 0., 0., 1., 0.}, rounded(third.report(t, 3).Estimate))
+	third.stop(t)
+}
+
+func rounded(estimate any) []any {
+	out := estimate.([]any)
+	for i, x := range out {
+		out[i] = float64(int(x.(float64) + .5))
+	}
+	return out
+}
+
+// TestWhatIsKept: git ignores the folder, only its owner can read keys, and pages have the task. A start that was
+// killed before all was there leaves nothing to go on with, and the next one begins anew.
+func TestWhatIsKept(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.MkdirAll(partiesFolder, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(partiesFolder, "owner.key"), []byte("half"), 0o600))
+	r := startDev(t, "--port", "0", "--epoch", "3600")
+	r.stop(t)
+	ignored, err := os.ReadFile(filepath.Join(folder, ".gitignore"))
+	require.NoError(t, err)
+	require.Equal(t, "*\n", string(ignored))
+	keys := 0
+	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		info, err := d.Info()
+		require.NoError(t, err)
+		if strings.HasSuffix(path, ".key") || strings.HasSuffix(path, ".keys") || strings.HasSuffix(path, ".secret") {
+			require.Equal(t, fs.FileMode(0o600), info.Mode().Perm(), path)
+			keys++
+		}
+		if d.IsDir() {
+			require.Equal(t, fs.FileMode(0o700), info.Mode().Perm(), path)
+		}
+		return nil
+	}))
+	require.Equal(t, 9, keys) // The owner's, and of each relay and the verifier two; secrets of relays.
+	var c connectOptions
+	raw, err := os.ReadFile(taskFile)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(raw, &c))
+	require.Equal(t, r.offer.connectOptions, c)
+}
+
+// TestWhatIsTold: in a line, what has come and what was destroyed.
+func TestWhatIsTold(t *testing.T) {
+	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	for want, n := range map[string]news{
+		"15:04:05  1 report decoded, 3 in all: mean of a value 42.00 (95 %: 41.00 to 43.00)\n": {Reports: 3, fresh: 1,
+			measure: "mean of a value", Estimate: []float64{42}, errors: []float64{.5}, Interval: [][2]float64{{41, 43}}},
+		"15:04:05  2 reports decoded, 2 in all: 2 × 7\n": {Reports: 2, fresh: 2, Estimate: []float64{0, 2, .1},
+			Labels: []string{"6", "7", "8"}},
+		"15:04:05  2 messages destroyed: the epoch ended before a batch was full\n": {lost: 2},
+	} {
+		var out strings.Builder
+		require.NoError(t, n.print(&out, at))
+		require.Equal(t, want, out.String())
+	}
+	many := news{fresh: 1, Reports: 1, Labels: make([]string, 10), Estimate: make([]float64, 10)}
+	for i := range many.Estimate {
+		many.Estimate[i] = 1
+	}
+	require.True(t, strings.HasSuffix(many.answer(), ", and 2 more"), many.answer())
+}

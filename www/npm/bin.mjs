@@ -1,0 +1,35 @@
+#!/usr/bin/env node
+// Starts the program doona of this machine's platform. It is in a package of its own, such as @doona/linux-x64, of
+// which npm installs the one that fits.
+import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { constants } from 'node:os';
+
+const require = createRequire(import.meta.url);
+const { version, optionalDependencies } = JSON.parse(readFileSync(new URL('package.json', import.meta.url), 'utf8'));
+const name = `@doona/${process.platform}-${process.arch}`;
+
+/** @param {string} why @returns {never} */
+function fail(why) {
+  console.error(`doona: ${why}`);
+  process.exit(1);
+}
+
+function find() {
+  if (!optionalDependencies[name]) {
+    const known = Object.keys(optionalDependencies).join(', ').replaceAll('@doona/', '');
+    fail(`no program for ${process.platform}-${process.arch}; there is one for ${known}. On Windows use WSL.`);
+  }
+  try {
+    return require.resolve(`${name}/doona`);
+  } catch {
+    return fail(`the package ${name} is missing: npm leaves optional packages out with --omit=optional, and where a lock file was made on another platform. npm install --no-save ${name}@${version} brings it.`);
+  }
+}
+
+const child = spawn(find(), process.argv.slice(2), { stdio: 'inherit' });
+// Ctrl-C reaches both: the program ends cleanly, and this process after it.
+for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) process.on(signal, () => child.kill(signal));
+child.on('error', (error) => fail(`couldn't start ${name}: ${error.message}`));
+child.on('exit', (code, signal) => process.exit(code ?? 128 + constants.signals[signal ?? 'SIGTERM']));

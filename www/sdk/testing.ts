@@ -1,0 +1,288 @@
+/**
+ * A relay in the tests' own process, for unit tests of what reports: with a task and with keys that it makes, so it
+ * opens what arrives and tells the values.
+ *
+ *     const relay = await fakeRelay({ query: 'mean', range: [0, 100] });
+ *     const doona = await connect(relay.options);
+ *     await doona.report(42);
+ *     assert.deepEqual(relay.values, [42]);
+ *     relay.close();
+ *
+ * All that connect and report do is done: the signatures and the claim are checked, the value is randomized and sealed
+ * for two relays and a verifier. Only the noise is next to none, and there is no network: requests to an address below
+ * relay.test are answered here, and all others pass. `doona` itself does not know of any of this.
+ * @module
+ */
+
+import { type Bytes, concat, toHex, utf8 } from './bytes.js';
+import { newKey, open } from './hpke.js';
+import { FormatError, Reader, array, bin, uint } from './msgpack.js';
+import type { ConnectOptions } from './options.js';
+import { aadOf, infoOf, kindEnvelope, kindSlot, tagSize } from './seal.js';
+import { type Purpose, formatKey, sha256, signed } from './signature.js';
+import type { Store } from './store.js';
+import { memoryStore } from './store-memory.js';
+import { version } from './task.js';
+
+/** What the relay's task asks for. */
+export interface Question {
+  /** Default `mean`. A histogram is of categories. */
+  readonly query?: 'count' | 'sum' | 'mean' | 'histogram';
+  /** The least and the largest value of a sum or mean; what is outside is clipped. Default [0, 100]. */
+  readonly range?: readonly [number, number];
+  /** Categories of a histogram, 2 to 65536: its values are 0 to bins-1. Default 10. */
+  readonly bins?: number;
+}
+
+/**
+ * How the relay answers in place of taking a report: with a problem of SPEC.md, such as `epoch-closed` or `overloaded`,
+ * or not at all.
+ */
+export type Answer = 'epoch-closed' | 'epoch-not-open' | 'limit' | 'malformed' | 'overloaded' | 'unreachable';
+
+/** A relay that is none. */
+export interface FakeRelay {
+  /** For connect: the task, its owner, an empty store, and no waiting. Spread them to change some. */
+  readonly options: ConnectOptions & { readonly task: string; readonly owner: string; readonly store: Store };
+  /**
+   * The values that have arrived, in order, each once however often it was sent. A sum's or mean's are rounded to a
+   * whole 65536th of the range or finer; whole numbers stay whole in a range of whole numbers up to 65536 wide.
+   */
+  readonly values: readonly number[];
+  /** Resolves with the values once there are so many, also where nobody waits for report(). */
+  arrived(count: number): Promise<readonly number[]>;
+  /** Answers the next reports so, one after the other, and does not take them. */
+  answer(...next: readonly Answer[]): void;
+  /** Ends it: requests to its address go where they would go. */
+  close(): void;
+}
+
+/** The relays that answer, by origin, and the fetch that they stand before. */
+const relays = new Map<string, (path: string, body: Bytes) => Promise<Response>>();
+let passOn: typeof fetch | undefined;
+let made = 0;
+
+/**
+ * Starts a fake relay. Needs WebCrypto with Ed25519 and X25519, as in Node 22.
+ * @throws RangeError for a question that no task asks
+ */
+export async function fakeRelay(question: Question = {}): Promise<FakeRelay> {
+  const coding = codingOf(question);
+  const origin = `https://relay-${++made}.test`;
+  const task = await makeTask(coding, [origin, 'https://second.relay.test', '']);
+  const relay = new Inbox(task, coding);
+  const path = `/v1/tasks/${toHex(task.id)}`;
+  listen(origin, async (at, body) => {
+    if (at === path) return new Response(task.bundle);
+    const [, epoch] = new RegExp(`^${path}/epochs/(\\d+)/reports$`).exec(at) ?? [];
+    return epoch === undefined ? problem('not-found') : relay.take(Number(epoch), body);
+  });
+  return {
+    options: {
+      task: origin + path,
+      owner: formatKey(task.owner),
+      budget: { epsilon: 1e9, delta: 1, days: 1 },
+      store: memoryStore(),
+      spread: 0,
+      when: 'now',
+    },
+    values: relay.values,
+    arrived: (count) => relay.arrived(count),
+    answer: (...next) => void relay.answers.push(...next),
+    close: () => unlisten(origin),
+  };
+}
+
+function listen(origin: string, answer: (path: string, body: Bytes) => Promise<Response>): void {
+  relays.set(origin, answer);
+  if (globalThis.fetch === intercepted) return;
+  passOn = globalThis.fetch;
+  globalThis.fetch = intercepted;
+}
+
+function unlisten(origin: string): void {
+  relays.delete(origin);
+  if (relays.size > 0 || globalThis.fetch !== intercepted) return; // Else another stands before it now.
+  globalThis.fetch = passOn!;
+}
+
+async function intercepted(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
+  const url = new URL(input instanceof Request ? input.url : input, globalThis.location?.href);
+  const answer = relays.get(url.origin);
+  if (!answer) return passOn!(input, init);
+  init?.signal?.throwIfAborted();
+  const body = init?.body ? await new Response(init.body).arrayBuffer() : new ArrayBuffer();
+  return answer(url.pathname, new Uint8Array(body));
+}
+
+/** What has arrived at a relay. */
+class Inbox {
+  readonly values: number[] = [];
+  readonly answers: Answer[] = [];
+  readonly #seen = new Set<string>();
+  #waiting: { readonly count: number; readonly resolve: (values: readonly number[]) => void }[] = [];
+
+  constructor(readonly task: Signed, readonly coding: Coding) {}
+
+  async take(epoch: number, body: Bytes): Promise<Response> {
+    const answer = this.answers.shift();
+    if (answer === 'unreachable') throw new TypeError('fetch failed');
+    if (answer) return problem(answer);
+    let value: number;
+    try {
+      value = this.coding.value(await openBody(this.task, epoch, body));
+    } catch (cause) {
+      return problem('malformed', String(cause));
+    }
+    const bytes = toHex(body);
+    if (!this.#seen.has(bytes)) { // Else it is sent again.
+      this.#seen.add(bytes);
+      this.values.push(value);
+      for (const { resolve } of this.#waiting.filter(({ count }) => count <= this.values.length)) resolve(this.values);
+      this.#waiting = this.#waiting.filter(({ count }) => count > this.values.length);
+    }
+    return new Response(null, { status: 201 });
+  }
+
+  arrived(count: number): Promise<readonly number[]> {
+    if (count <= this.values.length) return Promise.resolve(this.values);
+    return new Promise((resolve) => this.#waiting.push({ count, resolve }));
+  }
+}
+
+/** The statuses of SPEC.md. */
+const statuses: Readonly<Record<string, number>> = { limit: 429, overloaded: 503, malformed: 400, 'not-found': 404 };
+
+function problem(name: string, detail = 'as the test asked'): Response {
+  return new Response(JSON.stringify({ type: `urn:doona:error:${name}`, title: name, detail }), {
+    status: statuses[name] ?? 409,
+    headers: { 'Content-Type': 'application/problem+json' },
+  });
+}
+
+/** How a question's values travel as symbols 0 to `symbols`-1. */
+interface Coding {
+  readonly question: Required<Question>;
+  readonly protocol: string;
+  readonly symbols: number;
+  readonly params: readonly (readonly [key: string, value: string])[];
+  value(symbol: number): number;
+}
+
+/** A report is another value than was given but once in 2⁶¹. */
+const gamma = `1/${2n ** 62n}`;
+
+function codingOf({ query = 'mean', range = [0, 100], bins = 10 }: Question): Coding {
+  const whole = { query, range, bins };
+  if (query === 'histogram') {
+    if (!Number.isInteger(bins) || bins < 2 || bins > 65536) throw new RangeError(`bins ${bins}: want 2 to 65536`);
+    return { question: whole, protocol: 'histogram', symbols: bins, params: [['gamma', gamma]],
+      value: (symbol) => symbol };
+  }
+  if (query !== 'count' && query !== 'sum' && query !== 'mean') {
+    throw new RangeError(`query ${String(query)}: want count, sum, mean or histogram`);
+  }
+  const [lo, hi] = query === 'count' ? [0, 1] : range;
+  if (![lo, hi].every(Number.isSafeInteger) || lo >= hi || Math.max(-lo, hi) > 1e9) {
+    throw new RangeError(`range ${lo}, ${hi}: want two whole numbers within ±1e9, the lower one first`);
+  }
+  const width = hi - lo;
+  const k = query === 'count' ? 1 : width * Math.max(1, Math.floor(65536 / width));
+  const steps = Math.min(k, 65536);
+  return { question: { ...whole, range: [lo, hi] }, protocol: 'realsum', symbols: steps + 1,
+    params: [['gamma', gamma], ['k', String(steps)]], value: (symbol) => lo + (symbol * width) / steps };
+}
+
+type KeyPair = Awaited<ReturnType<typeof newKey>>;
+
+/** A signed task, with the private keys of all hops by epoch. */
+interface Signed {
+  readonly id: Bytes;
+  readonly owner: Bytes;
+  readonly bundle: Bytes;
+  readonly keys: readonly (readonly KeyPair[])[];
+}
+
+/** Hours, from one that has begun. */
+const epochs = 24;
+
+async function makeTask(coding: Coding, urls: readonly string[]): Promise<Signed> {
+  const { query, range: [lo, hi] } = coding.question;
+  const labels = query === 'histogram';
+  const parties = await Promise.all(urls.map(makeParty));
+  const owner = await Signer.make();
+  const width = coding.symbols <= 256 ? 1 : coding.symbols <= 65536 ? 2 : 4;
+  const nobody = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
+  const canonical = array([
+    text('doona-task'), uint(version), text('a fake for tests'), text(query), text(coding.protocol),
+    text(coding.symbols === 2 ? 'others' : 'exact'),
+    array(coding.params.map(([key, value]) => array([text(key), text(value)]))),
+    array([text(labels ? '0' : String(lo)), text(labels ? '1' : String(hi)), uint(labels ? coding.symbols : 0),
+      uint(Number(labels)), uint(Number(query === 'sum' || query === 'mean'))]),
+    array([text('100'), text('1e-9'), array([]), text('crowd')]),
+    array([uint(1), text('1'), uint(1)]),
+    array([text('full'), uint(1), uint(1), uint(width)]),
+    array([uint(Math.floor(Date.now() / 1000) - 60), uint(3600), uint(epochs)]),
+    array([text('address'), uint(65535), nobody]),
+    array(parties.slice(0, -1).map((party) => party.encoded)),
+    parties.at(-1)!.encoded,
+    text('x25519'), array([]), array([]),
+  ]);
+  const bundle = array([bin(canonical), bin(owner.publicKey), bin(await owner.sign('task', canonical)),
+    array(parties.map(({ list }) => bin(list)))]);
+  return { id: await sha256(canonical), owner: owner.publicKey, bundle, keys: parties.map(({ keys }) => keys) };
+}
+
+async function makeParty(url: string) {
+  const signer = await Signer.make();
+  const keys = await Promise.all(Array.from({ length: epochs }, newKey));
+  const body = array([text('doona-keys'), uint(version), text('x25519'),
+    array(keys.map(({ serialized }) => bin(serialized)))]);
+  return {
+    keys,
+    list: array([bin(body), bin(await signer.sign('keys', body))]),
+    encoded: array([text(url), bin(signer.publicKey), bin(await sha256(body))]),
+  };
+}
+
+class Signer {
+  private constructor(readonly publicKey: Bytes, readonly key: CryptoKey) {}
+
+  static async make(): Promise<Signer> {
+    const pair = (await crypto.subtle.generateKey('Ed25519', true, ['sign', 'verify'])) as CryptoKeyPair;
+    return new Signer(new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey)), pair.privateKey);
+  }
+
+  async sign(purpose: Purpose, body: Bytes): Promise<Bytes> {
+    return new Uint8Array(await crypto.subtle.sign('Ed25519', this.key, signed(purpose, body)));
+  }
+}
+
+/** Opens a submission through all hops and returns its one symbol. */
+async function openBody({ id, keys }: Signed, epoch: number, body: Bytes): Promise<number> {
+  const opened = async (hop: number, aad: Bytes, sealed: Bytes): Promise<Bytes> => {
+    const pair = keys[hop]![epoch]!;
+    return open(pair.key, await infoOf(id, epoch, hop, pair.serialized), aad, sealed);
+  };
+  const submission = new Reader(body);
+  submission.array(2);
+  if (submission.uint() !== version) throw new FormatError(`not of version ${version}`);
+  const envelope = new Reader(await opened(0, aadOf(0, kindEnvelope), submission.bin()));
+  submission.end();
+  envelope.array(2);
+  envelope.bin(tagSize);
+  envelope.array(1);
+  envelope.array(1);
+  let slot = envelope.bin();
+  envelope.end();
+  for (let hop = 1; hop < keys.length; hop++) {
+    slot = (await opened(hop, aadOf(0, kindSlot), slot)).subarray(tagSize);
+  }
+  return slot.subarray(1).reduce((symbol, byte) => symbol * 256 + byte, 0); // After the kind: a message.
+}
+
+/** A string of msgpack, of less than 256 bytes. */
+function text(value: string): Bytes {
+  const bytes = utf8(value);
+  return concat(bytes.length < 32 ? Uint8Array.of(0xa0 | bytes.length) : Uint8Array.of(0xd9, bytes.length), bytes);
+}

@@ -1,0 +1,121 @@
+// A developer's first hour: from an empty Vite project to a decoded message, with npm's archives and nothing else.
+// With DOONA_FULL the project is what `npm create vite` makes today; else an empty one, which this repository's Vite serves.
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { appendFile, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, beforeEach, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+import { launch, open, patience } from './harness.mjs';
+
+const run = promisify(execFile);
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const full = process.env['DOONA_FULL'] === '1';
+
+/** @type {import('playwright-core').Browser} */
+let browser;
+/** @type {string} */
+let folder;
+
+beforeEach(async () => {
+  browser ??= await launch();
+  folder ??= await mkdtemp(join(tmpdir(), 'doona-dev-'));
+});
+
+after(async () => {
+  await browser?.close();
+  if (folder) await rm(folder, { recursive: true, force: true });
+});
+
+/** The archives that npm would fetch: of the SDK, and of the program for this machine. */
+async function archives() {
+  const names = (await readdir(join(root, 'build'))).filter((name) => /^doona-.*\.tgz$/.test(name)).sort();
+  assert.equal(names.length, 2, String(names));
+  return names.map((name) => join(root, 'build', name));
+}
+
+/** Makes an empty project, whose page loads src/main.js, and installs the archives. */
+async function makeProject() {
+  const app = join(folder, 'app');
+  if (full) {
+    await run('npm', ['create', '--yes', 'vite@latest', 'app', '--', '--template', 'vanilla', '--no-interactive'],
+      { cwd: folder });
+  } else {
+    await mkdir(join(app, 'src'), { recursive: true });
+    await writeFile(join(app, 'package.json'), '{"private": true, "type": "module"}');
+    await writeFile(join(app, 'index.html'), '<!doctype html><script type="module" src="/src/main.js"></script>');
+    await writeFile(join(app, 'src/main.js'), '');
+    // Vite 8 needs none of this.
+    await writeFile(join(app, 'vite.config.js'), "export default { optimizeDeps: { exclude: ['doona'] } };");
+  }
+  await run('npm', ['install', '--no-audit', '--no-fund', ...(full ? [] : ['--offline']), ...(await archives())],
+    { cwd: app });
+  return app;
+}
+
+/**
+ * Runs a program of the project, with Node on the path and nothing else: no Go.
+ * @param {string} app
+ * @param {string} file
+ * @param {string[]} args
+ */
+function start(app, file, ...args) {
+  const child = spawn(file, args, { cwd: app, stdio: ['ignore', 'pipe', 'pipe'],
+    env: { PATH: `${dirname(process.execPath)}:${join(app, 'node_modules/.bin')}`, HOME: folder } });
+  let said = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => { said += chunk; });
+  const ended = once(child, 'exit');
+  return {
+    said: () => said,
+    /** Waits for what it says. @param {RegExp} what */
+    async says(what) {
+      for (const until = Date.now() + patience; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
+        // eslint-disable-next-line no-control-regex
+        const found = what.exec(said.replace(/\x1b\[[0-9;]*m/g, ''));
+        if (found) return found;
+        assert.ok(child.exitCode === null && Date.now() < until, `no ${what} in: ${said}`);
+      }
+    },
+    /** Ends it as Ctrl-C does, and returns its exit status. */
+    async stop() {
+      child.kill('SIGINT');
+      return (await ended)[0];
+    },
+  };
+}
+
+test('from an empty project to a decoded message, and on with it after Ctrl-C', async () => {
+  const app = await makeProject();
+  const doona = start(app, join(app, 'node_modules/.bin/doona'), 'dev', '--port', '0');
+  const [, code] = await doona.says(/In the page:\n\n([^]*?)\n\n[^]*End with Ctrl-C/);
+  const lines = String(code).split('\n').map((line) => line.trim());
+  assert.ok(lines.length <= 10, String(code));
+  await appendFile(join(app, 'src/main.js'), lines.join('\n'));
+
+  const bin = full ? join(app, 'node_modules') : join(root, 'www/node_modules');
+  const vite = start(app, process.execPath, join(bin, 'vite/bin/vite.js'), '--host', '127.0.0.1');
+  try {
+    const [, url] = await vite.says(/(http:\/\/127\.0\.0\.1:\d+)\//);
+    const context = await browser.newContext();
+    const { complaints } = await open(context, `${url}/`);
+    const [told] = await doona.says(/.*1 report decoded, 1 in all: .*\n/).catch((cause) => {
+      throw new Error(`the page says ${complaints.join('\n')}; vite says ${vite.said()}`, { cause });
+    });
+    assert.match(told, /decoded, 1 in all: Mean of a client's value (42|42\.0\d*|41\.99\d*) \(/);
+    console.log(doona.said());
+    await context.close();
+  } finally {
+    await vite.stop();
+    assert.equal(await doona.stop(), 0, doona.said());
+  }
+
+  const kept = await readFile(join(app, '.doona/task.json'), 'utf8');
+  const again = start(app, join(app, 'node_modules/.bin/doona'), 'dev', '--json');
+  const [offer] = await again.says(/^{.*}\n/);
+  assert.equal(JSON.parse(offer).task, JSON.parse(kept).task);
+  assert.equal(await again.stop(), 0, again.said());
+});
