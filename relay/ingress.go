@@ -259,7 +259,10 @@ func (r *Relay) commitLoop(ctx context.Context) {
 // often of the one report that was opened since the last: a transaction costs several times what a
 // report does, and while the committer is busy with one after the other the others never get there.
 func (r *Relay) gather(first *pending) []*pending {
-	runtime.Gosched()
+	for waiting := -1; waiting < len(r.queue) && len(r.queue) < r.cfg.Group; {
+		waiting = len(r.queue)
+		runtime.Gosched()
+	}
 	group := []*pending{first}
 	for len(group) < r.cfg.Group {
 		select {

@@ -54,7 +54,7 @@ type opening struct {
 	r        *Relay
 	s        *served
 	opener   *onion.Opener
-	key      store.EpochKey
+	key      *store.EpochKey
 	manifest *onion.Manifest
 	slots    *spill.Shuffle // nil before the first
 	tags     []store.Short
@@ -149,7 +149,7 @@ type openedSlot struct {
 }
 
 // openAll opens slots of a lane on all cores, with their tags hashed under an epoch's key.
-func openAll(opener *onion.Opener, key store.EpochKey, lane int, sealed [][]byte) []openedSlot {
+func openAll(opener *onion.Opener, key *store.EpochKey, lane int, sealed [][]byte) []openedSlot {
 	all := make([]openedSlot, len(sealed))
 	_ = onAllCores(len(all), func(i int) error { // none fails: one that does not open is nil
 		all[i] = openOne(opener, key, lane, sealed[i])
@@ -182,7 +182,7 @@ func onAllCores(n int, do func(i int) error) (err error) {
 	return err
 }
 
-func openOne(opener *onion.Opener, key store.EpochKey, lane int, sealed []byte) (o openedSlot) {
+func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte) (o openedSlot) {
 	tag, next, err := opener.OpenSlot(lane, sealed)
 	if err == nil {
 		o.next, o.tag = next, key.Tag(tag[:])

@@ -119,7 +119,10 @@ func (s *server) take(w http.ResponseWriter, req *http.Request) {
 // commitLoop stores whatever has queued up while the last transaction reached the disk.
 func (s *server) commitLoop(insert inserter) {
 	for first := range s.queue {
-		runtime.Gosched() // as the relay does: reports that wait for a processor join the group
+		for waiting := -1; waiting < len(s.queue) && len(s.queue) < 1024; { // as the relay does
+			waiting = len(s.queue)
+			runtime.Gosched()
+		}
 		group := []*report{first}
 		for more := true; more && len(group) < 1024; {
 			select {

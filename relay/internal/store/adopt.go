@@ -60,8 +60,7 @@ func (t *transaction) adoptEpoch(epoch int64, id EpochID) error {
 	err = t.adoptKind(epoch, c, tags, func(rows *sql.Rows, into *nameRun) (tag []byte, err error) {
 		var receipt []byte
 		if err = rows.Scan(&tag, &receipt); err == nil {
-			name := binary.BigEndian.AppendUint32(slices.Clone(tag), uint32(Short(receipt).kept()))
-			into.tags = append(into.tags, name)
+			into.tags = append(into.tags, newTagName(Short(tag), Short(receipt).kept()))
 		}
 		return tag, err
 	})
@@ -72,7 +71,7 @@ func (t *transaction) adoptEpoch(epoch int64, id EpochID) error {
 	err = t.adoptKind(epoch, c, clients, func(rows *sql.Rows, into *nameRun) (client []byte, err error) {
 		var submissions int
 		if err = rows.Scan(&client, &submissions); err == nil {
-			into.clients = append(into.clients, slices.Repeat([][]byte{client}, submissions)...)
+			into.clients = append(into.clients, slices.Repeat([]Short{Short(client)}, submissions)...)
 		}
 		return client, err
 	})

@@ -198,6 +198,11 @@ func (t *transaction) put(query string, args ...any) error {
 	return t.tx.put(t.engine.sql(query), args...)
 }
 
+// ask runs a query; scan takes its rows.
+func (t *transaction) ask(query string, scan func(row scanner) error, args ...any) error {
+	return t.tx.ask(ask{t.engine.sql(query), args, scan})
+}
+
 // row reads one row.
 func (t *transaction) row(query string, args ...any) scanner {
 	if err := t.tx.flush(); err != nil {

@@ -21,64 +21,65 @@ const receiptSize = 4
 func (s Short) kept() receipt { return max(receipt(binary.BigEndian.Uint32(s[receiptSize:])), 1) }
 
 // nameRun is a run of names, each kind in the order of its hashes: nothing ties a tag to a client. Packed it is the
-// number of tags, tags with receipts, and clients, one as often as it has submissions.
+// number of tags, tags with receipts, and clients, one as often as it has submissions. It has no pointers: a merge has
+// hundreds of thousands of names.
 type nameRun struct {
-	tags    [][]byte // with receipts
-	clients [][]byte
+	tags    []tagName
+	clients []Short
 }
 
-const (
-	tagSizeIn = len(Short{}) + receiptSize
-	nameSize  = tagSizeIn + len(Short{}) // of a submission
-)
+// tagName is a tag with its receipt.
+type tagName [len(Short{}) + receiptSize]byte
+
+func newTagName(tag Short, r receipt) (n tagName) {
+	copy(n[:], tag[:])
+	binary.BigEndian.PutUint32(n[len(tag):], uint32(r))
+	return n
+}
+
+const nameSize = len(tagName{}) + len(Short{}) // of a submission
 
 // namesOf returns the run of accepted submissions.
 func namesOf(subs []*Submission) *nameRun {
 	n := &nameRun{}
 	for _, sub := range subs {
-		n.tags = append(n.tags, binary.BigEndian.AppendUint32(slices.Clone(sub.Tag[:]), uint32(sub.Receipt.kept())))
-		n.clients = append(n.clients, sub.Client[:])
+		n.tags = append(n.tags, newTagName(sub.Tag, sub.Receipt.kept()))
+		n.clients = append(n.clients, sub.Client)
 	}
 	return n
 }
 
 // pack sorts a run and returns its bytes.
 func (n *nameRun) pack() []byte {
-	slices.SortFunc(n.tags, bytes.Compare)
-	slices.SortFunc(n.clients, bytes.Compare)
-	out := make([]byte, 0, runHead+len(n.tags)*tagSizeIn+len(n.clients)*len(Short{}))
+	slices.SortFunc(n.tags, func(a, b tagName) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(n.clients, func(a, b Short) int { return bytes.Compare(a[:], b[:]) })
+	out := make([]byte, 0, runHead+len(n.tags)*len(tagName{})+len(n.clients)*len(Short{}))
 	out = binary.BigEndian.AppendUint32(out, uint32(len(n.tags)))
-	for _, list := range [][][]byte{n.tags, n.clients} {
-		for _, name := range list {
-			out = append(out, name...)
-		}
+	for i := range n.tags {
+		out = append(out, n.tags[i][:]...)
+	}
+	for i := range n.clients {
+		out = append(out, n.clients[i][:]...)
 	}
 	return out
 }
 
-// addPacked adds the names of a packed run.
-func (n *nameRun) addPacked(run []byte) error {
+// add adds the names of a packed run.
+func (n *nameRun) add(run []byte) error {
 	if len(run) < runHead {
 		return errRun
 	}
-	tags, rest := uint64(binary.BigEndian.Uint32(run))*uint64(tagSizeIn), run[runHead:]
+	tags, rest := uint64(binary.BigEndian.Uint32(run))*uint64(len(tagName{})), run[runHead:]
 	if tags > uint64(len(rest)) || (uint64(len(rest))-tags)%uint64(len(Short{})) != 0 {
 		return errRun
 	}
-	n.tags = slices.AppendSeq(n.tags, slices.Chunk(rest[:tags], tagSizeIn))
-	n.clients = slices.AppendSeq(n.clients, slices.Chunk(rest[tags:], len(Short{})))
-	return nil
-}
-
-// joinNames makes one run of names of several.
-func joinNames(runs [][]byte) ([]byte, error) {
-	all := &nameRun{}
-	for _, run := range runs {
-		if err := all.addPacked(run); err != nil {
-			return nil, err
-		}
+	for tag := range slices.Chunk(rest[:tags], len(tagName{})) {
+		n.tags = append(n.tags, tagName(tag))
 	}
-	return all.pack(), nil
+	for client := range slices.Chunk(rest[tags:], len(Short{})) {
+		n.clients = append(n.clients, Short(client))
+	}
+	return nil
 }
 
 // loadNames reads the names of an epoch, run by run.
@@ -115,16 +116,16 @@ func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id Epoc
 // in place of another, would be counted as that.
 func (k *known) addRun(run []byte) error {
 	var n nameRun
-	if err := n.addPacked(run); err != nil {
+	if err := n.add(run); err != nil {
 		return err
 	}
 	for _, tag := range n.tags {
-		if !k.addTag(Short(tag[:len(Short{})]), receipt(binary.BigEndian.Uint32(tag[len(Short{}):]))) {
+		if !k.addTag(Short(tag[:]), receipt(binary.BigEndian.Uint32(tag[len(Short{}):]))) {
 			return errRun
 		}
 	}
 	for _, client := range n.clients {
-		k.addClient(Short(client))
+		k.addClient(client)
 	}
 	return nil
 }

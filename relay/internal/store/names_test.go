@@ -18,13 +18,15 @@ func TestNamesAreSorted(t *testing.T) {
 		}
 		return namesOf(subs).pack()
 	}
-	joined, err := joinNames([][]byte{run(9, 3, 8), run(7, 1), run(2, 6)})
-	require.NoError(t, err)
-	for _, packed := range [][]byte{run(5, 1, 9, 3), joined} {
+	joined := &nameRun{}
+	for _, packed := range [][]byte{run(9, 3, 8), run(7, 1), run(2, 6)} {
+		require.NoError(t, joined.add(packed))
+	}
+	for _, packed := range [][]byte{run(5, 1, 9, 3), joined.pack()} {
 		var n nameRun
-		require.NoError(t, n.addPacked(packed))
-		require.True(t, slices.IsSortedFunc(n.tags, bytes.Compare))
-		require.True(t, slices.IsSortedFunc(n.clients, bytes.Compare))
+		require.NoError(t, n.add(packed))
+		require.True(t, slices.IsSortedFunc(n.tags, func(a, b tagName) int { return bytes.Compare(a[:], b[:]) }))
+		require.True(t, slices.IsSortedFunc(n.clients, func(a, b Short) int { return bytes.Compare(a[:], b[:]) }))
 		require.EqualValues(t, len(n.tags), binary.BigEndian.Uint32(packed))
 		require.Len(t, n.clients, len(n.tags))
 	}

@@ -35,7 +35,13 @@ type brought struct {
 	epoch int64
 	seq   uint64
 	c     cipher.AEAD
-	join  func(runs [][]byte) ([]byte, error) // makes one run of several
+	join  func() joined
+}
+
+// joined makes one run of several.
+type joined interface {
+	add(run []byte) error // may keep the run
+	pack() []byte         // the rows of all, in an order that says nothing of theirs
 }
 
 // bring stores n rows of some bytes each, of which pack makes the run of those from one to another, and merges what is
@@ -92,15 +98,16 @@ func (t *transaction) mergeFrom(to brought, level int) error {
 func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64, err error) {
 	room, n := mergeRoom, 0
 	const list = `SELECT id, length(bytes) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 ORDER BY 2, 1`
-	_, err = collect(t.ctx, t.tx, list, func(rows *sql.Rows) (_ struct{}, err error) {
+	err = t.ask(list, func(row scanner) error {
 		var id int64
 		var size int
-		err = rows.Scan(&id, &size)
-		n, room = n+1, room-size
-		if level == 0 || room >= 0 {
+		if err := row.Scan(&id, &size); err != nil {
+			return err
+		}
+		if n, room = n+1, room-size; level == 0 || room >= 0 {
 			due = append(due, id)
 		}
-		return struct{}{}, err
+		return nil
 	}, epoch, seq, level)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't list runs: %w", err)
@@ -113,36 +120,35 @@ func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64,
 
 // merge replaces runs of a level by one of the next. They are deleted first: the merged run takes their pages.
 func (t *transaction) merge(to brought, level int, due []int64) error {
-	var runs [][]byte
+	all := to.join()
 	for _, id := range due {
-		run, err := collect(t.ctx, t.tx, `SELECT bytes FROM runs WHERE id = $1`, openRun(to.c), id)
+		err := t.ask(`SELECT bytes FROM runs WHERE id = $1`, func(row scanner) error {
+			run, err := openRun(to.c, row)
+			if err != nil {
+				return err
+			}
+			return all.add(run)
+		}, id)
 		if err != nil {
 			return err
 		}
-		runs = append(runs, run...)
-	}
-	joined, err := to.join(runs)
-	if err != nil {
-		return err
 	}
 	for _, id := range due {
-		if _, err := t.exec(`DELETE FROM runs WHERE id = $1`, id); err != nil {
+		if err := t.put(`DELETE FROM runs WHERE id = $1`, id); err != nil {
 			return err
 		}
 	}
-	_, err = t.putRun(to.epoch, to.seq, level+1, to.c, joined)
+	_, err := t.putRun(to.epoch, to.seq, level+1, to.c, all.pack())
 	return err
 }
 
 // openRun reads and decrypts what putRun has stored.
-func openRun(c cipher.AEAD) func(rows *sql.Rows) ([]byte, error) {
-	return func(rows *sql.Rows) ([]byte, error) {
-		var sealed []byte
-		if err := rows.Scan(&sealed); err != nil {
-			return nil, err
-		}
-		return decryptRun(c, sealed)
+func openRun(c cipher.AEAD, row scanner) ([]byte, error) {
+	var sealed []byte
+	if err := row.Scan(&sealed); err != nil {
+		return nil, err
 	}
+	return decryptRun(c, sealed)
 }
 
 func decryptRun(c cipher.AEAD, sealed []byte) ([]byte, error) {
@@ -200,23 +206,29 @@ func splitRun(run []byte) (rows [][]byte, size int, err error) {
 	return rows, size, nil
 }
 
-// joinSlots makes one run of slots of several, in a uniform order.
-func joinSlots(runs [][]byte) ([]byte, error) {
-	var all [][]byte
-	size := 0
-	for _, run := range runs {
-		rows, of, err := splitRun(run)
-		if err != nil || size > 0 && of != size {
-			return nil, errors.Join(errRun, err)
-		}
-		size, all = of, append(all, rows...)
+// slotRun is a run of slots of several.
+type slotRun struct {
+	rows [][]byte
+	size int // bytes of a row
+}
+
+func (r *slotRun) add(run []byte) error {
+	rows, size, err := splitRun(run)
+	if err != nil || r.size > 0 && r.size != size {
+		return errRun
 	}
-	randomizer.Shuffle(randomizer.NewSource(), all)
-	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(all)*size), uint32(size))
-	for _, row := range all {
+	r.rows, r.size = append(r.rows, rows...), size
+	return nil
+}
+
+// pack puts them in a uniform order.
+func (r *slotRun) pack() []byte {
+	randomizer.Shuffle(randomizer.NewSource(), r.rows)
+	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(r.rows)*r.size), uint32(r.size))
+	for _, row := range r.rows {
 		out = append(out, row...)
 	}
-	return out, nil
+	return out
 }
 
 // rows yields the rows of an open batch that takes no more, run by run: one is in memory at a time, and one in a
@@ -251,7 +263,9 @@ func (d *database) rows(ctx context.Context, epoch int64, id EpochID, seq uint64
 
 // run returns the rows of one run of slots, or ErrNoBatch where another process has made the batch and swept it.
 func (d *database) run(ctx context.Context, c cipher.AEAD, epoch int64, seq uint64, run int64) ([][]byte, error) {
-	runs, err := collect(ctx, d.read, `SELECT bytes FROM runs WHERE id = $1`, openRun(c), run)
+	runs, err := collect(ctx, d.read, `SELECT bytes FROM runs WHERE id = $1`, func(rows *sql.Rows) ([]byte, error) {
+		return openRun(c, rows)
+	}, run)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,27 +52,85 @@ func (n noRow) Scan(...any) error { return n.error }
 // stepwise is the session of an engine in this process.
 type stepwise struct {
 	*sql.Tx
-	ctx context.Context
+	ctx  context.Context
+	kept *statements
 }
 
-func (s stepwise) put(query string, args ...any) error {
-	_, err := s.ExecContext(s.ctx, query, args...)
+func (s stepwise) put(query string, args ...any) (err error) {
+	if stmt := s.kept.find(query); stmt != nil {
+		_, err = s.StmtContext(s.ctx, stmt).ExecContext(s.ctx, args...)
+	} else {
+		_, err = s.ExecContext(s.ctx, query, args...)
+	}
 	return err
 }
 
 func (s stepwise) ask(asks ...ask) error {
 	for _, a := range asks {
-		_, err := collect(s.ctx, s.Tx, a.query, func(rows *sql.Rows) (struct{}, error) {
-			return struct{}{}, a.scan(rows)
-		}, a.args...)
-		if err != nil {
+		if err := s.run(a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (s stepwise) run(a ask) (err error) {
+	var rows *sql.Rows
+	if stmt := s.kept.find(a.query); stmt != nil {
+		rows, err = s.StmtContext(s.ctx, stmt).QueryContext(s.ctx, a.args...)
+	} else {
+		rows, err = s.QueryContext(s.ctx, a.query, a.args...)
+	}
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := a.scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 func (stepwise) flush() error { return nil }
+
+// statements are those that transactions put and ask, prepared once: to parse one takes longer than to run it on a few
+// rows.
+type statements struct {
+	mu       sync.Mutex // guards the rest
+	prepared map[string]*sql.Stmt
+	wanted   []string // what was looked for and not found
+}
+
+// prepare prepares what is wanted. The caller has no transaction, which would have the connection.
+func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
+	s.mu.Lock()
+	wanted := s.wanted
+	s.wanted = nil
+	s.mu.Unlock()
+	for _, query := range wanted {
+		stmt, err := db.PrepareContext(ctx, query)
+		if err != nil {
+			return fmt.Errorf("couldn't prepare a statement: %w", err)
+		}
+		s.mu.Lock()
+		s.prepared[query] = stmt
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// find returns nil for a statement that is looked for for the first time.
+func (s *statements) find(query string) *sql.Stmt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stmt := s.prepared[query]
+	if stmt == nil && !slices.Contains(s.wanted, query) {
+		s.wanted = append(s.wanted, query)
+	}
+	return stmt
+}
 
 // pipeline is the session of a PostgreSQL server. What was put waits here; BEGIN is the first of it, and COMMIT the
 // last.

@@ -25,7 +25,7 @@ const (
 
 // sqlite is the [engine] of a file that belongs to one relay process, which claims it; others may read
 // beside it, as `relay status` does.
-type sqlite struct{}
+type sqlite struct{ kept *statements }
 
 // openSQLite opens or creates a store, which is this process's alone until it is closed.
 func openSQLite(path string, v *Vault) (*database, error) {
@@ -68,7 +68,7 @@ func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragm
 		query.Set("_synchronous", "FULL")
 	}
 	dsn := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
-	d := &database{engine: sqlite{}, vault: v, index: newIndex()}
+	d := &database{engine: sqlite{&statements{prepared: map[string]*sql.Stmt{}}}, vault: v, index: newIndex()}
 	var err error
 	if d.write, err = sql.Open("sqlite", dsn); err == nil {
 		d.write.SetMaxOpenConns(1) // SQLite has one writer
@@ -136,10 +136,13 @@ func (sqlite) among(columns, table, key string) string {
 
 // begin: it cannot be cancelled. No transaction waits for anybody (the longest seals a batch), and to watch for the end
 // the driver would start a goroutine for every statement, all of which compete with the requests for a processor.
-func (sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
+func (s sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
 	ctx = context.WithoutCancel(ctx)
+	if err := s.kept.prepare(ctx, write); err != nil {
+		return nil, nil, err
+	}
 	tx, err := write.BeginTx(ctx, nil)
-	return stepwise{tx, ctx}, ctx, err
+	return stepwise{tx, ctx, s.kept}, ctx, err
 }
 
 // history is none: a file has no server.

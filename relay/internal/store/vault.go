@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"math"
 	"net/netip"
 	"sync"
@@ -32,7 +33,7 @@ type Vault struct {
 	cuts together
 
 	mu       sync.Mutex // guards the rest
-	epochs   map[EpochID]EpochKey
+	epochs   map[EpochID]*EpochKey
 	ciphers  map[string]cipher.AEAD  // by label
 	finished map[EpochID]finishedSeq // which numbers need not be looked at again
 	watched  []*guard                // the marks in HPKE key files
@@ -63,7 +64,7 @@ func OpenVault(path string, create bool) (*Vault, error) {
 	}
 	return &Vault{
 		file:     file,
-		epochs:   map[EpochID]EpochKey{},
+		epochs:   map[EpochID]*EpochKey{},
 		ciphers:  map[string]cipher.AEAD{},
 		finished: map[EpochID]finishedSeq{},
 	}, nil
@@ -92,17 +93,18 @@ func (v *Vault) fingerprint() ([]byte, error) {
 var ErrDestroyed = keytree.ErrCut
 
 // EpochKey returns the key of an epoch's hashes, or [ErrDestroyed].
-func (v *Vault) EpochKey(id EpochID) (EpochKey, error) {
+func (v *Vault) EpochKey(id EpochID) (*EpochKey, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if key := v.epochs[id]; key != nil {
 		return key, nil
 	}
 	key, err := v.file.Key(id.kindLabel(kindEpoch), "hash")
-	if err == nil {
-		v.epochs[id] = key
+	if err != nil {
+		return nil, err
 	}
-	return key, err
+	v.epochs[id] = newEpochKey(key)
+	return v.epochs[id], nil
 }
 
 // nameCipher returns what encrypts the runs of an epoch's names, or [ErrDestroyed].
@@ -274,29 +276,37 @@ func (v *Vault) over(p *Progress) (labels [][]byte, upTo finishedSeq) {
 	return labels, finishedSeq{first(upTo.rows, kindRows, open), first(upTo.sealed, kindSealed, held)}
 }
 
-// EpochKey hashes the names of one epoch's tags and clients.
-type EpochKey []byte
+// EpochKey hashes the names of one epoch's tags and clients. It is safe for concurrent use.
+type EpochKey struct{ macs sync.Pool }
 
-func (k EpochKey) mac(parts ...string) Short {
-	h := hmac.New(sha256.New, k)
+func newEpochKey(key []byte) *EpochKey {
+	return &EpochKey{sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
+}
+
+// mac keeps its hashes: to make one costs more than all that it then does.
+func (k *EpochKey) mac(purpose string, parts ...[]byte) Short {
+	h := k.macs.Get().(hash.Hash)
+	defer k.macs.Put(h)
+	h.Reset()
+	h.Write([]byte(purpose))
 	for _, p := range parts {
-		h.Write([]byte(p))
+		h.Write(p)
 	}
-	return Short(h.Sum(nil))
+	return Short(h.Sum(make([]byte, 0, sha256.Size)))
 }
 
 // Network returns the name of a network, as a client's.
-func (k EpochKey) Network(p netip.Prefix) Short { return k.mac("client", p.String()) }
+func (k *EpochKey) Network(p netip.Prefix) Short { return k.mac("client", p.AppendTo(nil)) }
 
 // Token returns the name of a token, as a client's.
-func (k EpochKey) Token(tok []byte) Short { return k.mac("token", string(token.Input(tok))) }
+func (k *EpochKey) Token(tok []byte) Short { return k.mac("token", token.Input(tok)) }
 
 // Tag returns the name of a tag, in the replay set.
-func (k EpochKey) Tag(tag []byte) Short { return k.mac("tag", string(tag)) }
+func (k *EpochKey) Tag(tag []byte) Short { return k.mac("tag", tag) }
 
 // Receipt ties a submission's body to the client that sent it, so that its retry is known as such.
 // Only who holds the key can find the client of a receipt.
-func (k EpochKey) Receipt(client Short, body []byte) Short {
-	hash := sha256.Sum256(body)
-	return k.mac("receipt", string(client[:]), string(hash[:]))
+func (k *EpochKey) Receipt(client Short, body []byte) Short {
+	digest := sha256.Sum256(body)
+	return k.mac("receipt", client[:], digest[:])
 }
