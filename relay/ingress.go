@@ -1,9 +1,9 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -133,13 +133,20 @@ func checkHeader(req *http.Request, most int64) error {
 // dawdles holds a place and memory: it has 15 s and what the bytes take at 16 kB/s, and then some
 // time to take the answer. A connection without deadlines, as in tests, has none.
 func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
-	patience := service.ReadTimeout + time.Duration(most)*time.Second/(16<<10)
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(patience))
-	_ = connection.SetWriteDeadline(time.Now().Add(patience + service.WriteTimeout))
-	// ReadFrom wants that much to spare
-	into := bytes.NewBuffer(make([]byte, 0, max(req.ContentLength, 0)+bytes.MinRead))
-	_, err := into.ReadFrom(http.MaxBytesReader(w, req.Body, most))
+	if most >= usualReport {
+		patience := service.ReadTimeout + time.Duration(most)*time.Second/usualReport
+		connection := http.NewResponseController(w)
+		_ = connection.SetReadDeadline(time.Now().Add(patience))
+		_ = connection.SetWriteDeadline(time.Now().Add(patience + service.WriteTimeout))
+	}
+	var body []byte
+	var err error
+	if req.ContentLength >= 0 {
+		body = make([]byte, req.ContentLength)
+		_, err = io.ReadFull(req.Body, body)
+	} else {
+		body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, most))
+	}
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
 		return nil, problem.New(problem.TooLarge, "at most %d bytes", most)
@@ -147,8 +154,11 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	if err != nil {
 		return nil, problem.New(problem.Malformed, "the body ends early")
 	}
-	return into.Bytes(), nil
+	return body, nil
 }
+
+// usualReport is what a slow client sends in a second, in bytes. A shorter report has the deadlines of all requests.
+const usualReport = 16 << 10
 
 // openReport opens a submission and names its client: by its token, or else by its network.
 func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
@@ -205,23 +215,31 @@ func unstored() error {
 // will find its report stored, or not, when it sends it again.
 func (r *Relay) enqueue(sub *store.Submission) error {
 	p := &pending{sub, make(chan bool, 1)}
-	select {
-	case r.queue <- p:
-	default:
+	if !r.hand(p) {
 		return r.turnAway(problem.Overloaded)
 	}
-	select {
-	case stored := <-p.done:
-		if back := r.store.SetBack(); !stored && back != nil {
+	if stored := <-p.done; !stored {
+		if back := r.store.SetBack(); back != nil {
 			return back
 		}
-		if !stored {
-			return unstored()
-		}
-	case <-r.stopped:
 		return unstored()
 	}
 	return answer(sub)
+}
+
+// hand puts a submission into the queue, of which each gets a verdict, and says whether there was room.
+func (r *Relay) hand(p *pending) bool {
+	r.ending.RLock()
+	defer r.ending.RUnlock()
+	if r.ended {
+		return false
+	}
+	select {
+	case r.queue <- p:
+		return true
+	default:
+		return false
+	}
 }
 
 // answer returns the problem that a verdict means to the client, nil for an acknowledgement.
@@ -241,13 +259,28 @@ func answer(sub *store.Submission) error {
 // commitLoop stores submissions in groups: whatever has queued up while the last group reached
 // the disk shares the next durable transaction. It ends with ctx, after the servers.
 func (r *Relay) commitLoop(ctx context.Context) {
-	defer close(r.stopped)
+	defer r.endQueue()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case first := <-r.queue:
 			r.commitGroup(ctx, r.gather(first))
+		}
+	}
+}
+
+// endQueue refuses what is in the queue, and all that comes.
+func (r *Relay) endQueue() {
+	r.ending.Lock()
+	defer r.ending.Unlock()
+	r.ended = true
+	for {
+		select {
+		case p := <-r.queue:
+			p.done <- false
+		default:
+			return
 		}
 	}
 }

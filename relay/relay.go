@@ -60,7 +60,8 @@ type Relay struct {
 	metrics *metrics
 
 	queue   chan *pending // to the committer
-	stopped chan struct{} // closed when nothing in queue will be committed any more
+	ending  sync.RWMutex  // guards ended
+	ended   bool          // nothing further goes into queue
 	wake    chan struct{} // tells the sealer that a batch is full
 	came    chan struct{} // tells workLoop that a successor has come
 	ready   atomic.Bool
@@ -106,7 +107,6 @@ func open(cfg Config) (*Relay, error) {
 	r := &Relay{
 		setup:     s,
 		queue:     make(chan *pending, s.cfg.MaxConcurrent),
-		stopped:   make(chan struct{}),
 		wake:      make(chan struct{}, 1),
 		came:      make(chan struct{}, 1),
 		memory:    spill.Memory,

@@ -47,11 +47,14 @@ func TryLater(name problem.Name, detail string) *problem.Problem {
 // NotFound is the [Handler] of what there is not.
 func NotFound(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }
 
-// AllowOrigins lets pages of any origin read an answer.
+// AllowOrigins lets pages of any origin read an answer. The values are shared, and nobody adds to them.
 func AllowOrigins(w http.ResponseWriter) {
-	w.Header().Set("Access-Control-Allow-Origin", "*")
-	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate")
+	header := w.Header()
+	header["Access-Control-Allow-Origin"] = anyOrigin
+	header["Access-Control-Expose-Headers"] = exposed
 }
+
+var anyOrigin, exposed = []string{"*"}, []string{"Retry-After, WWW-Authenticate"}
 
 // Preflight lets pages of any origin post with some headers, and browsers remember so for a day.
 func Preflight(headers string) http.HandlerFunc {
