@@ -1,4 +1,4 @@
-// Key pairs that fail by chance, as WebKitGTK's do once in 256 times.
+// Key pairs that fail by chance, as some of WebKitGTK's do.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 

@@ -16,12 +16,12 @@ export async function supported(): Promise<boolean> {
   }
 }
 
-/** How often to ask for a key pair: all fail by chance once in 2⁴⁰. */
+/** How often to ask for a key pair: all fail by chance once in 10¹¹. */
 const attempts = 5;
 
 /**
- * Does what needs a fresh key pair. WebKitGTK fails to make an X25519 pair once in 256 times, at random; a report would
- * be lost for it. No value decides whether one is made anew.
+ * Does what needs a fresh key pair. WebKitGTK fails to make an X25519 pair at random, 13 times in 3,000; a report
+ * would be lost for it. No value decides whether one is made anew.
  */
 export async function persistently<T>(make: () => Promise<T>): Promise<T> {
   for (let left = attempts; ; ) {

@@ -30,6 +30,18 @@ for (const [name, of, allowed, wrong] of asked) {
   });
 }
 
+test('the copy of a value that is refused is zeroed', (t) => {
+  const copies: Float64Array[] = [];
+  const { from } = Float64Array;
+  t.mock.method(Float64Array, 'from', (list: readonly number[]) => {
+    const copy = Reflect.apply(from, Float64Array, [list]) as Float64Array;
+    copies.push(copy);
+    return copy;
+  });
+  assert.throws(() => inputOf(task('vector', {}), [1, 2, 3]));
+  assert.deepEqual(copies, [new Float64Array(3)]);
+});
+
 test('an old Node is told so', async () => {
   const { versions } = process;
   Object.defineProperty(process, 'versions', { value: { ...versions, node: '20.19.0' }, configurable: true });

@@ -12,14 +12,24 @@ import type { Task } from './task.js';
  * A value as the module takes it. Its size is bounded here, by the task: how much memory the module takes must not
  * tell of a value.
  */
-export function inputOf({ query, input }: Task, value: number | Vector | string): Float64Array {
-  const { bins, labels, clip } = input;
-  if (query === 'strings') return bytesOf(value, bins);
+export function inputOf(task: Task, value: number | Vector | string): Float64Array {
+  if (task.query === 'strings') return bytesOf(value, task.input.bins);
   const numbers = doubles(value as number | Vector);
+  try {
+    check(task, numbers);
+  } catch (refused) {
+    numbers.fill(0);
+    throw refused;
+  }
+  return numbers;
+}
+
+function check({ query, input }: Task, numbers: Float64Array): void {
+  const { bins, labels, clip } = input;
   const want = query === 'vector' || query === 'vectormean' ? bins : 1;
   if (numbers.length !== want) throw invalid(`of ${numbers.length} numbers`, String(want));
   for (const x of numbers) if (!Number.isFinite(x)) throw invalid(x, 'a finite number');
-  if (query === 'vectormean') return numbers;
+  if (query === 'vectormean') return;
   const [lo, hi] = [Number(input.lo), Number(input.hi)];
   for (const x of numbers) {
     if (labels && query === 'histogram') {
@@ -28,7 +38,6 @@ export function inputOf({ query, input }: Task, value: number | Vector | string)
       if (x !== 0 && x !== 1) throw invalid(x, '0 or 1');
     } else if (!clip && (x < lo || x > hi)) throw invalid(x, `${lo} to ${hi}`);
   }
-  return numbers;
 }
 
 function invalid(got: unknown, want: string): DoonaError {
