@@ -99,7 +99,7 @@ func (f *File) Settle() error {
 func (f *File) Raise(entries map[Key]Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known != nil && f.safe && !f.loose && !f.known.Clone().raise(entries) {
+	if f.known != nil && f.safe && !f.loose && !f.known.news(entries) {
 		return nil
 	}
 	unlock, err := durable.Lock(f.path)

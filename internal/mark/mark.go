@@ -86,6 +86,16 @@ func (s *State) Clone() *State {
 	return &out
 }
 
+// news says whether any of some entries would be merged in.
+func (s *State) news(of map[Key]Entry) bool {
+	for key, entry := range of {
+		if e := s.Entries[key]; e.Grow(entry) {
+			return true
+		}
+	}
+	return false
+}
+
 // raise merges entries in and says whether any was news.
 func (s *State) raise(by map[Key]Entry) (news bool) {
 	for key, entry := range by {
