@@ -118,7 +118,7 @@ func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, 
 // may come without a media type: a browser then asks for no permission first, and a page that is
 // being closed has no time to.
 func checkHeader(req *http.Request, most int64) error {
-	if header := req.Header.Get("Content-Type"); header != "" {
+	if header := req.Header.Get("Content-Type"); header != "" && header != mediaType {
 		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != mediaType {
 			return problem.New(problem.MediaType, "")
 		}

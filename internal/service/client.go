@@ -28,10 +28,11 @@ type Proxies struct {
 // proxy names no readable address, the proxy itself counts as the client: all such requests then
 // share one quota, which no header can enlarge.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
-	at, ok := ParseAddress(r.RemoteAddr)
-	if !ok {
+	with, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
 		return netip.IPv6Unspecified()
 	}
+	at := with.Addr().WithZone("").Unmap()
 	hops := p.forwarded(r.Header)
 	for i := len(hops) - 1; i >= 0 && p.Trusts(at); i-- {
 		before, ok := ParseAddress(hops[i])
