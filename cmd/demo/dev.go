@@ -15,9 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/clock"
-	"github.com/doona-dp/doona/internal/quickstart"
-	"github.com/doona-dp/doona/relay"
 )
 
 // doonaRoot is the program as npm brings it.
@@ -86,9 +83,6 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, anew bool) erro
 	ctx, cancel := context.WithCancel(ctx)
 	w := &world{cancel: cancel}
 	defer w.stop()
-	if err := trustClocks(d); err != nil {
-		return err
-	}
 	if err := w.startRelays(ctx, d, listeners[1:]); err != nil {
 		return err
 	}
@@ -106,7 +100,7 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, anew bool) erro
 	if err := cli.Print(cmd, offer, func(out io.Writer) error { return offer.print(out, o) }); err != nil {
 		return err
 	}
-	return r.watch(ctx, cmd, d)
+	return r.watch(ctx, cmd)
 }
 
 // listenAt opens the ports of the page and of the relays, all or none.
@@ -130,19 +124,4 @@ func closeAll(listeners []net.Listener) {
 	for _, l := range listeners {
 		l.Close()
 	}
-}
-
-// trustClocks has the relays go by this machine's clock after a stop, or after the machine slept: they have no
-// neighbour but each other to ask, and would wait for one.
-func trustClocks(d *quickstart.Deployment) error {
-	for i := range d.Bundles[0].Relays {
-		config, err := relay.LoadConfig(d.RelayConfig(i + 1))
-		if err != nil {
-			return err
-		}
-		if err := clock.Trust(config.ClockFile(), time.Now()); err != nil {
-			return err
-		}
-	}
-	return nil
 }

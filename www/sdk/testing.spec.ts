@@ -77,6 +77,26 @@ test('a relay answers as it is told, and takes what comes again', async () => {
   });
 });
 
+test('what is sent again counts once, and what does not open is refused', async () => {
+  await withRelay({}, async (relay, options) => {
+    const answered = globalThis.fetch;
+    const sent: [string, Uint8Array][] = [];
+    globalThis.fetch = (input, init) => {
+      if (init?.method === 'POST') sent.push([String(input), init.body as Uint8Array]);
+      return answered(input, init);
+    };
+    await (await connect(options)).report(5);
+    globalThis.fetch = answered;
+    const [[url, body]] = sent as [[string, Uint8Array]];
+    const again = await fetch(url, { method: 'POST', body: body.slice() });
+    assert.equal(again.status, 201);
+    body[body.length - 1]! ^= 1;
+    const damaged = await fetch(url, { method: 'POST', body: body.slice() });
+    assert.equal(damaged.status, 400);
+    assert.deepEqual(relay.values, [5]);
+  });
+});
+
 test('questions that no task asks', async () => {
   for (const question of [{ query: 'median' }, { query: 'histogram', bins: 1 }, { range: [3, 3] }, { range: [0, .5] }]) {
     await assert.rejects(fakeRelay(question as unknown as Question), RangeError);

@@ -1,9 +1,10 @@
 // A developer's first hour: from an empty Vite project to a decoded message, with npm's archives and nothing else.
-// With DOONA_FULL the project is what `npm create vite` makes today; else an empty one, which this repository's Vite serves.
+// With DOONA_FULL the project is what `npm create vite` makes today, and then the examples of frameworks, built; else an
+// empty one, which this repository's Vite serves.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFile, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { appendFile, cp, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
@@ -38,6 +39,12 @@ async function archives() {
   return names.map((name) => join(root, 'build', name));
 }
 
+/** Installs the archives, and what else a project names. @param {string} app */
+async function install(app) {
+  await run('npm', ['install', '--no-audit', '--no-fund', ...(full ? [] : ['--offline']), ...(await archives())],
+    { cwd: app });
+}
+
 /** Makes an empty project, whose page loads src/main.js, and installs the archives. */
 async function makeProject() {
   const app = join(folder, 'app');
@@ -52,8 +59,7 @@ async function makeProject() {
     // Vite 8 needs none of this.
     await writeFile(join(app, 'vite.config.js'), "export default { optimizeDeps: { exclude: ['doona'] } };");
   }
-  await run('npm', ['install', '--no-audit', '--no-fund', ...(full ? [] : ['--offline']), ...(await archives())],
-    { cwd: app });
+  await install(app);
   return app;
 }
 
@@ -88,6 +94,22 @@ function start(app, file, ...args) {
   };
 }
 
+/**
+ * Opens the page that a server names, and returns what `doona dev` says of its report.
+ * @param {ReturnType<typeof start>} doona
+ * @param {ReturnType<typeof start>} server
+ */
+async function visit(doona, server) {
+  const [url] = await server.says(/http:\/\/127\.0\.0\.1:\d+/);
+  const context = await browser.newContext();
+  const { complaints } = await open(context, `${url}/`);
+  const [told] = await doona.says(/.*1 report decoded, 1 in all: .*\n/).catch((cause) => {
+    throw new Error(`the page says ${complaints.join('\n')}; its server ${server.said()}`, { cause });
+  });
+  assert.match(told, /decoded, 1 in all: Mean of a client's value (42|42\.0\d*|41\.99\d*) \(/);
+  await context.close();
+}
+
 test('from an empty project to a decoded message, and on with it after Ctrl-C', async () => {
   const app = await makeProject();
   const doona = start(app, join(app, 'node_modules/.bin/doona'), 'dev', '--port', '0');
@@ -99,15 +121,8 @@ test('from an empty project to a decoded message, and on with it after Ctrl-C', 
   const bin = full ? join(app, 'node_modules') : join(root, 'www/node_modules');
   const vite = start(app, process.execPath, join(bin, 'vite/bin/vite.js'), '--host', '127.0.0.1');
   try {
-    const [, url] = await vite.says(/(http:\/\/127\.0\.0\.1:\d+)\//);
-    const context = await browser.newContext();
-    const { complaints } = await open(context, `${url}/`);
-    const [told] = await doona.says(/.*1 report decoded, 1 in all: .*\n/).catch((cause) => {
-      throw new Error(`the page says ${complaints.join('\n')}; vite says ${vite.said()}`, { cause });
-    });
-    assert.match(told, /decoded, 1 in all: Mean of a client's value (42|42\.0\d*|41\.99\d*) \(/);
+    await visit(doona, vite);
     console.log(doona.said());
-    await context.close();
   } finally {
     await vite.stop();
     assert.equal(await doona.stop(), 0, doona.said());
@@ -119,3 +134,28 @@ test('from an empty project to a decoded message, and on with it after Ctrl-C', 
   assert.equal(JSON.parse(offer).task, JSON.parse(kept).task);
   assert.equal(await again.stop(), 0, again.said());
 });
+
+/** How the examples of frameworks are served once they are built. */
+const examples = {
+  react: ['vite', 'preview', '--host', '127.0.0.1'],
+  svelte: ['vite', 'preview', '--host', '127.0.0.1'],
+  next: ['next', 'start', '-H', '127.0.0.1', '-p', '0'],
+};
+
+for (const [name, [program, ...args]] of full ? Object.entries(examples) : []) {
+  test(`from an empty project: the example of ${name}`, async () => {
+    const app = join(folder, name);
+    await cp(join(root, 'www/examples', name), app, { recursive: true });
+    await install(app);
+    const doona = start(app, join(app, 'node_modules/.bin/doona'), 'dev', '--port', '0');
+    await doona.says(/End with Ctrl-C/);
+    await run('npm', ['run', 'build'], { cwd: app, env: { ...process.env, NEXT_TELEMETRY_DISABLED: '1' } });
+    const server = start(app, join(app, 'node_modules/.bin', String(program)), ...args);
+    try {
+      await visit(doona, server);
+    } finally {
+      await server.stop();
+      await doona.stop();
+    }
+  });
+}

@@ -1,0 +1,5 @@
+import { Visit } from './visit';
+
+export default function Page() {
+  return <Visit />;
+}

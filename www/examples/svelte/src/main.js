@@ -1,0 +1,5 @@
+import { mount } from 'svelte';
+
+import Visit from './Visit.svelte';
+
+mount(Visit, { target: document.getElementById('root') });
