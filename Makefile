@@ -34,7 +34,7 @@ figures:
 
 # The npm packages, build/doona-VERSION.tgz and the program of `npx doona dev` for this platform; installs Node packages and Chromium as test does.
 package:
-	@./www/setup.sh >/dev/null && go run ./www/build && ./www/pack.sh
+	@./www/setup.sh >/dev/null && go run ./www/build && GOFLAGS=-trimpath ./www/pack.sh
 
 # What a release has, in build/release: docs/release.md. Needs a clean clone; installs what test does.
 release:

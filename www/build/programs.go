@@ -87,10 +87,10 @@ func packPrograms(ctx context.Context, out string, wanted []string) error {
 	return nil
 }
 
-// buildProgram builds cmd/demo for a platform.
+// buildProgram builds cmd/demo for a platform, with the flags of GOFLAGS: those of a release say -trimpath.
 func buildProgram(ctx context.Context, platform, file string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, "./cmd/demo")
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", file, "./cmd/demo")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("couldn't build the program for %s: %w\n%s", platform, err, out)
