@@ -18,18 +18,12 @@ export function formatKey(key: Uint8Array): string {
   return prefix + toBase64url(key);
 }
 
-/** What a signature is for. */
-export type Purpose = 'task' | 'keys' | 'statement' | 'roll';
-
-/** What is signed of a body. */
-export function signed(purpose: Purpose, body: Uint8Array): Bytes {
-  return concat(utf8(`doona-v${version} ${purpose}\0`), body);
-}
-
 /** Reports whether `signature` is `key`'s over `body` for a purpose. */
-export async function verify(key: Bytes, purpose: Purpose, body: Uint8Array, signature: Bytes): Promise<boolean> {
+export async function verify(key: Bytes, purpose: 'task' | 'keys' | 'statement' | 'roll', body: Uint8Array,
+  signature: Bytes): Promise<boolean> {
   const imported = await crypto.subtle.importKey('raw', key, 'Ed25519', false, ['verify']);
-  return crypto.subtle.verify('Ed25519', imported, signature, signed(purpose, body));
+  const signed = concat(utf8(`doona-v${version} ${purpose}\0`), body);
+  return crypto.subtle.verify('Ed25519', imported, signature, signed);
 }
 
 /** The SHA-256 of public bytes. */

@@ -19,7 +19,7 @@ import { newKey, open } from './hpke.js';
 import { FormatError, Reader, array, bin, uint } from './msgpack.js';
 import type { ConnectOptions } from './options.js';
 import { aadOf, infoOf, kindEnvelope, kindSlot, tagSize } from './seal.js';
-import { type Purpose, formatKey, sha256, signed } from './signature.js';
+import { formatKey, sha256 } from './signature.js';
 import type { Store } from './store.js';
 import { memoryStore } from './store-memory.js';
 import { version } from './task.js';
@@ -253,8 +253,9 @@ class Signer {
     return new Signer(new Uint8Array(await crypto.subtle.exportKey('raw', pair.publicKey)), pair.privateKey);
   }
 
-  async sign(purpose: Purpose, body: Bytes): Promise<Bytes> {
-    return new Uint8Array(await crypto.subtle.sign('Ed25519', this.key, signed(purpose, body)));
+  async sign(purpose: 'task' | 'keys', body: Bytes): Promise<Bytes> {
+    const signed = concat(utf8(`doona-v${version} ${purpose}\0`), body);
+    return new Uint8Array(await crypto.subtle.sign('Ed25519', this.key, signed));
   }
 }
 
