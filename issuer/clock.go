@@ -1,6 +1,7 @@
 package issuer
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"time"
@@ -76,13 +77,13 @@ func (i *Issuer) manyEnd(from, to time.Time) bool {
 	return false
 }
 
-// isReady says why tokens are not issued: before the start, while draining, and while the time
-// is in doubt.
+// isReady says why tokens are not issued: before the start, while draining, while the time is in doubt, and where a
+// disk is full or cannot be written to.
 func (i *Issuer) isReady() error {
 	if doubt := i.clock.Read().Doubt; doubt != "" {
 		return errors.New(string(doubt))
 	}
-	return service.Ready(&i.ready)
+	return cmp.Or(i.canWrite(), service.Ready(&i.ready))
 }
 
 // handleTime signs what this issuer's clock says.

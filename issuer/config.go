@@ -50,9 +50,14 @@ type Config struct {
 	// "Forwarded". Default "X-Forwarded-For".
 	ForwardedHeader string `yaml:"forwarded_header"`
 
-	// MaxConcurrent bounds the requests at work at a time; one more is answered 503. A signature
-	// takes about a millisecond of one core. Default 64. Range 1 to 4096.
+	// MaxConcurrent bounds the requests at work at a time, of which one client, an account or a network, may have an
+	// eighth, and one of several tasks what it leaves free; one more is answered 503 or 429. A signature takes about a
+	// millisecond of one core. Default 64. Range 1 to 4096.
 	MaxConcurrent int `yaml:"max_concurrent"`
+
+	// MaxConnections bounds the open connections to the public address, of which one network, trusted proxies apart,
+	// may have an eighth; one more is closed at once. Default 4096. Range 8 to 1048576.
+	MaxConnections int `yaml:"max_connections"`
 
 	// Skew is by how much clients' clocks may differ, as the relays of the tasks have it: tokens of
 	// an epoch are issued from one epoch and Skew before its start to Skew after its end, when its
@@ -144,6 +149,7 @@ func LoadConfig(path string) (Config, error) {
 func (c *Config) validate() error {
 	service.Default(&c.ForwardedHeader, service.HeaderXFF)
 	service.Default(&c.MaxConcurrent, 64)
+	service.Default(&c.MaxConnections, 4096)
 	service.Default(&c.Skew, 5*time.Minute)
 	service.Default(&c.FollowInterval, time.Minute)
 	if err := service.Prepare(c.Listen, c.Admin, &c.Clock, &c.Log); err != nil {
@@ -162,6 +168,8 @@ func (c *Config) validate() error {
 			service.HeaderXFF+" or "+service.HeaderForwarded)
 	case c.MaxConcurrent < 1 || c.MaxConcurrent > 4096:
 		return invalid.Field("max_concurrent", fmt.Sprint(c.MaxConcurrent), "1 to 4096")
+	case c.MaxConnections < 8 || c.MaxConnections > 1<<20:
+		return invalid.Field("max_connections", fmt.Sprint(c.MaxConnections), "8 to 1048576")
 	case c.Skew < time.Millisecond || c.Skew > 5*time.Minute:
 		return invalid.Field("skew", c.Skew.String(), "1ms to 5m")
 	case c.FollowInterval < 10*time.Millisecond || c.FollowInterval > time.Hour:

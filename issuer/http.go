@@ -115,18 +115,19 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	if b := new(big.Int).SetBytes(blinded); b.Sign() == 0 || b.Cmp(key.private.N) >= 0 {
 		return problem.New(problem.Malformed, "invalid blinded message: want a number from 1 to below the modulus")
 	}
-	select { // once it has been read, which may take its time
-	case i.busy <- struct{}{}:
-		defer func() { <-i.busy }()
-	default:
-		i.metrics.Add(metricOverloaded, 1)
-		return service.TryLater(problem.Overloaded, "")
+	client := string(account)
+	if name := i.atWork.take(s, client); name != "" { // once it has been read, which may take its time
+		i.metrics.Add(metricOverloaded, 1, string(name))
+		return service.TryLater(name, "too many requests at a time")
 	}
+	defer i.atWork.leave(s, client)
 	// Counted before it is signed: what is sent has been counted, whatever happens in between.
-	within, err := i.store.count(s.ID, epoch, key.name("account", account), key.name("request", blinded), s.quota)
+	within, err := false, i.reserve.Short()
+	if err == nil {
+		within, err = i.store.count(s.ID, epoch, key.name("account", account), key.name("request", blinded), s.quota)
+	}
 	if err != nil {
-		i.metrics.Add(metricStoreErrors, 1)
-		i.cfg.Log.Error("couldn't count", "error", err)
+		i.failed("couldn't count", err)
 		return service.TryLater(problem.Overloaded, "not counted; send the same bytes again")
 	}
 	if !within {

@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/wire/handover"
@@ -50,12 +51,15 @@ type Issuer struct {
 	store   *store // none where Inspect found none
 	apiKeys []keyHash
 	proxies service.Proxies
-	busy    chan struct{} // one for each request at work
+	atWork  *atWork
+	opened  *service.Connections
 	clock   *clock.Guard
 	signers *keyfile.Signers // nil where it tells no time
 	relays  *handover.Client // asks for the relays' clocks
+	reserve *durable.Reserve // for erasing
 	ready   atomic.Bool
-	once    sync.Once // closes the store
+	failing atomic.Bool // what was written last was not
+	once    sync.Once   // closes the store
 }
 
 // lineup is what an issuer serves. It is never changed, but replaced where a successor joins.
@@ -101,6 +105,7 @@ func New(cfg Config) (*Issuer, error) {
 		return nil, err
 	}
 	i.metrics = newMetrics(i)
+	i.opened = service.NewConnections(i.cfg.MaxConnections, i.proxies, func() { i.metrics.Add(metricUnconnected, 1) })
 	if err := i.loadClock(); err != nil {
 		return nil, err
 	}
@@ -115,7 +120,8 @@ func New(cfg Config) (*Issuer, error) {
 		}
 		errs = append(errs, i.eraseAgain(s))
 	}
-	if err := errors.Join(errs...); err != nil {
+	i.reserve, err = i.keepRoom()
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
@@ -167,7 +173,7 @@ func load(cfg Config) (*Issuer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	i := &Issuer{cfg: cfg, busy: make(chan struct{}, cfg.MaxConcurrent)}
+	i := &Issuer{cfg: cfg, atWork: newAtWork(cfg.MaxConcurrent, len(cfg.Tasks))}
 	i.serving.Store(&lineup{tasks: map[task.ID]*served{}})
 	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
@@ -327,8 +333,11 @@ func (i *Issuer) eraseLoop(ctx context.Context) {
 	for {
 		pause := erasePause
 		if err := i.erase(ctx); err != nil && ctx.Err() == nil {
-			i.cfg.Log.Error("couldn't erase an epoch", "error", err)
+			i.failed("couldn't erase an epoch", err)
 			pause = eraseAgainPause
+		}
+		if err := i.refill(ctx); err != nil && ctx.Err() == nil {
+			i.failed("couldn't keep room for erasing", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -349,7 +358,9 @@ func (i *Issuer) erase(ctx context.Context) error {
 			if _, end := i.window(s, epoch); !read.Over(end) {
 				break
 			}
-			err := errors.Join(i.store.raise(s.ID, epoch+1), s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))
+			err := i.spare(func() error {
+				return errors.Join(i.store.raise(s.ID, epoch+1), s.eraseKey(epoch), i.store.erase(ctx, s.ID, epoch))
+			})
 			errs = append(errs, err)
 			if whole = whole && err == nil; whole {
 				s.erased = epoch + 1

@@ -108,8 +108,9 @@ func TestQuotaIsExact(t *testing.T) {
 		var mu sync.Mutex
 		for range requests {
 			asking.Go(func() {
-				err := error(problem.New(problem.Overloaded, ""))
-				for errors.Is(err, problem.New(problem.Overloaded, "")) {
+				busy := problem.New(problem.SlowDown, "") // for more than an eighth of the places
+				err := error(busy)
+				for errors.Is(err, busy) {
 					_, err = ask(t, server.URL, c, uint64(epoch), request(t, c, uint64(epoch)), account(name))
 				}
 				mu.Lock()
@@ -456,13 +457,14 @@ func TestBadConfigurations(t *testing.T) {
 			cfg.APIKeys = empty(t, apiKey)
 			require.NoError(t, os.Chmod(cfg.APIKeys, 0o644))
 		},
-		"invalid admin":          func(cfg *issuer.Config) { cfg.Admin = "127.0.0.1:port" },
-		"invalid max_concurrent": func(cfg *issuer.Config) { cfg.MaxConcurrent = 5000 },
-		"invalid skew":           func(cfg *issuer.Config) { cfg.Skew = time.Hour },
-		"invalid tasks":          func(cfg *issuer.Config) { cfg.Tasks = nil },
-		"invalid quota":          func(cfg *issuer.Config) { cfg.Tasks[0].Quota = 1001 },
-		"invalid owner":          func(cfg *issuer.Config) { cfg.Tasks[0].Owner = "" },
-		"its owner is":           func(cfg *issuer.Config) { cfg.Tasks[0].Owner = other.Owner },
+		"invalid admin":           func(cfg *issuer.Config) { cfg.Admin = "127.0.0.1:port" },
+		"invalid max_concurrent":  func(cfg *issuer.Config) { cfg.MaxConcurrent = 5000 },
+		"invalid max_connections": func(cfg *issuer.Config) { cfg.MaxConnections = 7 },
+		"invalid skew":            func(cfg *issuer.Config) { cfg.Skew = time.Hour },
+		"invalid tasks":           func(cfg *issuer.Config) { cfg.Tasks = nil },
+		"invalid quota":           func(cfg *issuer.Config) { cfg.Tasks[0].Quota = 1001 },
+		"invalid owner":           func(cfg *issuer.Config) { cfg.Tasks[0].Owner = "" },
+		"its owner is":            func(cfg *issuer.Config) { cfg.Tasks[0].Owner = other.Owner },
 		"invalid token_keys": func(
 			cfg *issuer.Config) {
 			cfg.Tasks[0].TokenKeys = other.IssuerConfig().Tasks[0].TokenKeys

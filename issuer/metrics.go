@@ -4,13 +4,16 @@ import (
 	"context"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // The names of the metrics.
 const (
 	metricReady       = "doona_issuer_ready"
 	metricInFlight    = "doona_issuer_requests_in_flight"
+	metricConnections = "doona_issuer_connections"
 	metricOverloaded  = "doona_issuer_overloaded_total"
+	metricUnconnected = "doona_issuer_connections_refused_total"
 	metricStoreErrors = "doona_issuer_store_errors_total"
 	metricStuck       = "doona_issuer_stream_stuck"
 	metricEpochsEnd   = "doona_issuer_epochs_end_timestamp_seconds"
@@ -21,7 +24,10 @@ const (
 var definitions = append([]service.Metric{
 	service.Gauge(metricReady, service.UnitCount, "1 while tokens are issued."),
 	service.Gauge(metricInFlight, service.UnitCount, "Requests being counted and signed."),
-	service.Counter(metricOverloaded, "Requests refused for want of room."),
+	service.Gauge(metricConnections, service.UnitCount, "Open connections to the public address."),
+	service.Counter(metricOverloaded,
+		"Requests refused for want of room: slow-down of one client, overloaded of the issuer.", "problem"),
+	service.Counter(metricUnconnected, "Connections closed for want of a place."),
 	service.Counter(metricStoreErrors, "Transactions that failed: the disk is full."),
 	service.Gauge(metricStuck, service.UnitCount,
 		"1 while the stream that begins with the task cannot be read, or goes on without this issuer.", "task"),
@@ -38,7 +44,10 @@ func Metrics() []service.Metric { return definitions }
 
 func newMetrics(i *Issuer) *service.Metrics {
 	m := service.NewMetrics(definitions)
-	m.Add(metricOverloaded, 0)
+	for _, name := range []problem.Name{problem.SlowDown, problem.Overloaded} {
+		m.Add(metricOverloaded, 0, string(name))
+	}
+	m.Add(metricUnconnected, 0)
 	m.Add(metricStoreErrors, 0)
 	for _, s := range i.lineup().order {
 		m.Set(metricEpochsEnd, float64(s.Epochs.Over()), s.name())
@@ -61,5 +70,6 @@ func endsLater(m *service.Metrics, l *stream) {
 func (i *Issuer) look(context.Context) {
 	i.metrics.Set(metricReady, service.Boolean(i.isReady() == nil))
 	i.metrics.SetClock(prefix, i.clock.Read().Doubt != "", i.clock.Offsets())
-	i.metrics.Set(metricInFlight, float64(len(i.busy)))
+	i.metrics.Set(metricInFlight, float64(i.atWork.inFlight()))
+	i.metrics.Set(metricConnections, float64(i.opened.Count()))
 }

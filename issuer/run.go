@@ -13,12 +13,16 @@ import (
 func (i *Issuer) Run(ctx context.Context) error {
 	defer i.Close()
 	servers, err := service.Listen(i.cfg.Log,
-		service.Endpoint{Address: i.cfg.Listen, Listener: i.cfg.Listener, Handler: i.Handler()},
+		service.Endpoint{Address: i.cfg.Listen, Listener: i.cfg.Listener, Handler: i.opened.Sparing(i.Handler()),
+			Wrap: i.opened.Bound},
 		service.Endpoint{Address: i.cfg.Admin, Listener: i.cfg.AdminListener, Handler: i.AdminHandler()})
 	if err != nil {
 		return err
 	}
 	i.cfg.Log.Info("serving", "listen", i.cfg.Listen, "admin", i.cfg.Admin, "tasks", len(i.cfg.Tasks))
+	if err := i.reserve.Take(); err != nil {
+		i.failed("couldn't keep room for erasing", err)
+	}
 	i.meet()
 	work, stopWork := context.WithCancel(ctx)
 	var erasing sync.WaitGroup
@@ -36,8 +40,12 @@ func (i *Issuer) Run(ctx context.Context) error {
 
 // Status is what `issuer status` prints.
 type Status struct {
-	Clients string       `json:"clients"`
-	Tasks   []TaskStatus `json:"tasks"`
+	Clients string `json:"clients"`
+
+	// Full says which disk is full, while the room that is kept on it for erasing is in use, or not all there.
+	Full string `json:"full,omitempty"`
+
+	Tasks []TaskStatus `json:"tasks"`
 }
 
 // TaskStatus is the state of one task.
@@ -57,6 +65,11 @@ type EpochStatus struct {
 // Status returns how many tokens have been issued for the epochs that are open or next.
 func (i *Issuer) Status(ctx context.Context) (*Status, error) {
 	out := &Status{Clients: i.cfg.Clients}
+	if i.reserve != nil { // it runs, and is not only looked at
+		if short := i.reserve.Short(); short != nil {
+			out.Full = short.Error()
+		}
+	}
 	now := i.cfg.Clock()
 	for _, s := range i.lineup().order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Quota: s.quota, Epochs: []EpochStatus{}}

@@ -2,6 +2,7 @@ package issuer
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -24,6 +25,13 @@ const schema = `CREATE TABLE IF NOT EXISTS issued (
 CREATE TABLE IF NOT EXISTS ties (
 	task BLOB PRIMARY KEY, name TEXT NOT NULL, commits INTEGER NOT NULL, next INTEGER NOT NULL
 ) WITHOUT ROWID`
+
+// pageSize is that of SQLite's pages in bytes, if it is not told otherwise; logSize is how much the log takes, about,
+// until it is copied into the file and begun again.
+const (
+	pageSize = 4096
+	logSize  = 4 << 20
+)
 
 // hash is the name of an account or a request, under the key of an epoch.
 type hash [16]byte
@@ -56,7 +64,8 @@ func openStore(description string) (*store, error) {
 	}
 	s, err := connect(path, url.Values{
 		"_busy_timeout": {"10000"}, "_txlock": {"immediate"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
-		"_pragma": {"secure_delete(ON)", "temp_store(MEMORY)"},
+		"_pragma": {"secure_delete(ON)", "temp_store(MEMORY)",
+			fmt.Sprintf("wal_autocheckpoint(%d)", logSize/pageSize)},
 	})
 	if err != nil {
 		return nil, errors.Join(err, release())
@@ -150,6 +159,26 @@ func (s *store) within(do func(tx *sql.Tx) error) error {
 	return nil
 }
 
+// probe tries whether the store can take requests, by as many bytes as a few thousand take.
+func (s *store) probe() error {
+	filler := make([]byte, 1<<20)
+	rand.Read(filler) // does not compress
+	err := s.within(func(tx *sql.Tx) error {
+		if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS probe (filler BLOB)`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(`INSERT INTO probe VALUES (?)`, filler)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.within(func(tx *sql.Tx) error {
+		_, err := tx.Exec(`DROP TABLE probe`)
+		return err
+	})
+}
+
 // issued returns how many tokens an epoch has.
 func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint64, err error) {
 	if is, err := s.has("issued"); err != nil || !is {
@@ -159,11 +188,31 @@ func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint6
 	return n, err
 }
 
+// eraseAtOnce is how many rows a transaction erases: others wait for it, and a full disk has room for no more.
+var eraseAtOnce int64 = 20_000
+
+// eraseRoom is how many bytes of its disk the store needs to erase: its log, which a transaction begins to fill before
+// it is copied into the file, and the rows of one transaction, with the pages that they are in.
+const eraseRoom = logSize + 4<<20
+
 // erase forgets an epoch, in the log too.
 func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
-	if _, err := s.db.ExecContext(ctx, `DELETE FROM issued WHERE task = ? AND epoch = ?`, task[:], epoch); err != nil {
-		return fmt.Errorf("couldn't erase: %w", err)
+	const some = `DELETE FROM issued WHERE task = ? AND epoch = ? AND (account, request) IN (
+		SELECT account, request FROM issued WHERE task = ? AND epoch = ? LIMIT ?)`
+	for erased := eraseAtOnce; erased == eraseAtOnce; {
+		done, err := s.db.ExecContext(ctx, some, task[:], epoch, task[:], epoch, eraseAtOnce)
+		if err == nil {
+			erased, err = done.RowsAffected()
+		}
+		if err != nil {
+			return fmt.Errorf("couldn't erase: %w", err)
+		}
 	}
+	return s.scrub(ctx)
+}
+
+// scrub empties the log, which holds what was deleted, and takes room.
+func (s *store) scrub(ctx context.Context) error {
 	var busy, log, done int
 	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
 		return fmt.Errorf("couldn't empty the log: %w", err)

@@ -1,14 +1,15 @@
 package relay_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/internal/keytree"
+	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -27,11 +30,8 @@ func TestFullFileSystem(t *testing.T) {
 	const n, before = 60, 40
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = n }})
 	disk := filepath.Join(c.Dir, "disk")
-	mount(t, disk, "size=8m")
-	text, err := os.ReadFile(c.RelayConfig(1))
-	require.NoError(t, err)
-	config := strings.NewReplacer("sqlite:", "sqlite:../disk/", "secret: ", "secret: ../disk/").Replace(string(text))
-	require.NoError(t, os.WriteFile(c.RelayConfig(1), []byte(config), 0o600))
+	relaytest.Mount(t, disk, "size=32m")
+	moveTo(t, c, 0, disk)
 	startProcess(t, c, 0)
 	require.FileExists(t, filepath.Join(disk, "relay.db"))
 	require.FileExists(t, filepath.Join(disk, "relay.secret"))
@@ -60,16 +60,13 @@ func TestFullFileSystem(t *testing.T) {
 }
 
 // TestFullMix fills the file system of a later relay's store and secret, before a batch comes and after it is made:
-// readyz and the metrics say so, the relays before and behind are told to try again, and when there is room again it
-// all goes on without a restart.
+// readyz and the metrics say so, the relay before is told to try again, what the next hop has is confirmed all the
+// same, and when there is room again it all goes on without a restart.
 func TestFullMix(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	disk := filepath.Join(c.Dir, "disk")
-	mount(t, disk, "size=8m")
-	text, err := os.ReadFile(c.RelayConfig(2))
-	require.NoError(t, err)
-	config := strings.NewReplacer("sqlite:", "sqlite:../disk/", "secret: ", "secret: ../disk/").Replace(string(text))
-	require.NoError(t, os.WriteFile(c.RelayConfig(2), []byte(config), 0o600))
+	relaytest.Mount(t, disk, "size=32m")
+	moveTo(t, c, 1, disk)
 	first := c.StartFirst(t)
 	startProcess(t, c, 1)
 	admin := "http://" + c.Config(t, 1).Admin
@@ -92,14 +89,87 @@ func TestFullMix(t *testing.T) {
 	requireSoon(t, func() bool { return first.Confirmed(0, 0) })
 
 	free = fill(t, disk)
-	err = c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest)
-	if err != nil { // deleting takes room in the store's log, which it may have
-		requireLater(t, requireProblem(t, problem.Overloaded, err).RetryAfter)
-		requireSoon(t, well(false))
-	}
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "there is room for that")
 	free()
-	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest))
 	requireSoon(t, well(true))
+}
+
+// TestErasesOnAFullDisk fills the file systems of two relays until an epoch has ended: what the next hop has is
+// confirmed, the rest of the epoch is withheld, and no relay has a key of it any more, although both disks stay full
+// and take no report. When there is room again, reports are taken and what is kept for erasing is there again.
+func TestErasesOnAFullDisk(t *testing.T) {
+	const length = 6 * time.Second
+	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
+		t.Epochs = task.Epochs{Start: uint64(time.Now().Unix()) + 1, Length: uint64(length / time.Second), Count: 20}
+	}})
+	end := time.Unix(int64(c.Open.Epochs.End(0)), 0)
+	var disks, admins []string
+	for hop := range 2 {
+		disk := filepath.Join(c.Dir, fmt.Sprint("disk", hop))
+		relaytest.Mount(t, disk, "size=32m")
+		moveTo(t, c, hop, disk)
+		startProcess(t, c, hop)
+		disks, admins = append(disks, disk), append(admins, "http://"+c.Config(t, hop).Admin)
+	}
+	for i, body := range sealAll(t, c, 13) {
+		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)))
+	}
+	batch, _ := c.Pull(t, 0, 0)
+	require.Len(t, c.Values(t, 0, batch)[0], 10)
+	waitConfirmed(t, c, 0, 1)
+	require.NoError(t, relaytest.Fill(disks[0]))
+	require.NoError(t, relaytest.Fill(disks[1]))
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "there is room for that")
+	require.True(t, time.Now().Before(end), "this machine is too slow")
+	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, c.Seal(t, 0, 20), relaytest.Network(20)))
+
+	time.Sleep(time.Until(end))
+	require.Eventually(t, func() bool {
+		return len(keysOfEpoch(t, c, disks[0], 0)) == 0 && len(keysOfEpoch(t, c, disks[1], 0)) == 0
+	}, 20*time.Second, 10*time.Millisecond)
+	t.Logf("all keys are gone %v after the epoch's end, of which a second is for clients' clocks", time.Since(end))
+	for hop, admin := range admins {
+		require.FileExists(t, filepath.Join(disks[hop], "filler"))
+		more := filepath.Join(disks[hop], "more")
+		require.Error(t, os.WriteFile(more, make([]byte, 1<<20), 0o600), "it is still full")
+		require.NoError(t, os.Remove(more))
+		requireSoon(t, func() bool {
+			epochs := c.Status(t, hop).Epochs
+			return len(epochs) > 0 && epochs[0].State == "erased" && epochs[0].Batches == 2
+		})
+		require.Contains(t, ask(t, admin+"/readyz"), "full")
+		require.NotContains(t, ask(t, admin+"/metrics"), "\ndoona_relay_store_errors_total 0\n")
+	}
+	for hop, admin := range admins {
+		require.NoError(t, os.Remove(filepath.Join(disks[hop], "filler")))
+		requireSoon(t, func() bool { return ask(t, admin+"/readyz") == "" })
+		info, err := os.Stat(filepath.Join(disks[hop], "relay.db.reserve"))
+		require.NoError(t, err)
+		require.EqualValues(t, 17<<20, info.Size())
+	}
+	requireSoon(t, func() bool {
+		epoch, _ := c.Open.Epochs.At(uint64(time.Now().Unix()))
+		return c.Post(t.Context(), epoch, c.Seal(t, epoch, 20), relaytest.Network(20)) == nil
+	})
+}
+
+// keysOfEpoch lists the keys of an epoch that a relay has left in a folder.
+func keysOfEpoch(t *testing.T, c *relaytest.Cascade, folder string, epoch uint64) (left []string) {
+	t.Helper()
+	keys, err := keyfile.LoadHPKE(filepath.Join(folder, "task0.keys"))
+	require.NoError(t, err)
+	if _, err := keys.Key(epoch); !errors.Is(err, keyfile.ErrErased) {
+		left = append(left, "HPKE")
+	}
+	secret, err := keytree.Open(filepath.Join(folder, "relay.secret"), false)
+	require.NoError(t, err)
+	for kind, name := range []string{"names", "rows", "batches"} { // as in relay/internal/store/vault.go
+		label := binary.BigEndian.AppendUint32(append([]byte{1}, c.Open.ID[:16]...), uint32(epoch))
+		if _, err := secret.Key(append(label, byte(kind)), ""); !errors.Is(err, keytree.ErrCut) {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // ask returns the text of an answer, "" for none.
@@ -113,20 +183,6 @@ func ask(t *testing.T, url string) string {
 	return string(text)
 }
 
-// mount mounts an empty file system until the test and what it has started since have ended.
-func mount(t *testing.T, folder, options string) {
-	t.Helper()
-	require.NoError(t, os.Mkdir(folder, 0o700))
-	if err := syscall.Mount("none", folder, "tmpfs", 0, options); err != nil {
-		t.Skipf("a file system of its own takes the right to mount one: %v", err)
-	}
-	t.Cleanup(func() {
-		// A server's last processes may outlive the one that was waited for.
-		require.Eventually(t, func() bool { return syscall.Unmount(folder, 0) == nil }, relaytest.Patience,
-			10*time.Millisecond)
-	})
-}
-
 // TestFullServer fills the file system of a PostgreSQL server under a relay: reports are refused with 503
 // and a wait, nothing that was acknowledged is lost, and when there is room again the relay goes on by
 // itself, and every report comes out once.
@@ -137,7 +193,7 @@ func TestFullServer(t *testing.T) {
 	require.NoError(t, os.Chmod(parent, 0o755))
 	t.Cleanup(func() { os.RemoveAll(parent) })
 	disk := filepath.Join(parent, "disk")
-	mount(t, disk, "size=96m,mode=755")
+	relaytest.Mount(t, disk, "size=96m,mode=755")
 	server := startServer(t, disk)
 	url, err := server.Database()
 	require.NoError(t, err)
@@ -168,14 +224,25 @@ func TestFullServer(t *testing.T) {
 // fill takes all that is left of a file system, until free is called.
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
-	filler, err := os.Create(filepath.Join(dir, "filler"))
+	require.NoError(t, relaytest.Fill(dir))
+	return func() { require.NoError(t, os.Remove(filepath.Join(dir, "filler"))) }
+}
+
+// moveTo has a relay keep its store, its secret and its keys in another folder.
+func moveTo(t *testing.T, c *relaytest.Cascade, hop int, folder string) {
+	t.Helper()
+	text, err := os.ReadFile(c.RelayConfig(hop + 1))
 	require.NoError(t, err)
-	defer filler.Close()
-	for block := make([]byte, 1<<16); len(block) > 0; {
-		if _, err := filler.Write(block); err != nil {
-			require.True(t, errors.Is(err, syscall.ENOSPC), "%v", err)
-			block = block[:len(block)/2]
-		}
+	place := strings.TrimSuffix(folder, "/") + "/"
+	config := strings.NewReplacer("sqlite:", "sqlite:"+place, "secret: ", "secret: "+place, "hpke_keys: ",
+		"hpke_keys: "+place).Replace(string(text))
+	require.NoError(t, os.WriteFile(c.RelayConfig(hop+1), []byte(config), 0o600))
+	keys, err := filepath.Glob(filepath.Join(filepath.Dir(c.RelayConfig(hop+1)), "*.keys"))
+	require.NoError(t, err)
+	for _, from := range keys {
+		raw, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.Base(from)), raw, 0o600))
+		require.NoError(t, os.Remove(from))
 	}
-	return func() { require.NoError(t, os.Remove(filler.Name())) }
 }

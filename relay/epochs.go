@@ -62,7 +62,7 @@ func (r *Relay) beating(ctx context.Context, do func() error) error {
 
 // turn is one turn of epochLoop.
 func (r *Relay) turn(ctx context.Context) {
-	if r.unscrubbed.Load() {
+	if r.unscrubbed.Load() || r.reserve.Short() != nil { // the log, too, takes room
 		r.scrub(ctx)
 	}
 	r.logged(ctx, "couldn't destroy keys", r.settle(ctx)) // first: what was set back is not sealed again
@@ -79,6 +79,10 @@ func (r *Relay) turn(ctx context.Context) {
 // A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
 // relay starts.
 func (r *Relay) settle(ctx context.Context) error {
+	return r.spare(func() error { return r.settleOnce(ctx) })
+}
+
+func (r *Relay) settleOnce(ctx context.Context) error {
 	r.dropDropped(ctx)
 	all, err := r.store.Follow(ctx)
 	if err != nil {
@@ -121,9 +125,9 @@ func (r *Relay) failed(err error) bool {
 // scrub deletes what is left of batches, and empties the store's log. Where that fails, as while a batch is being
 // read, or takes too long, epochLoop does it later.
 func (r *Relay) scrub(ctx context.Context) {
-	err := r.beating(ctx, func() error { return r.store.Sweep(ctx) })
+	err := r.beating(ctx, func() error { return r.spare(func() error { return r.store.Sweep(ctx) }) })
 	if err == nil {
-		err = r.store.Scrub(ctx)
+		err = r.spare(func() error { return r.store.Scrub(ctx) })
 	}
 	r.unscrubbed.Store(err != nil)
 	if err != nil && ctx.Err() == nil {
@@ -150,8 +154,16 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch
 			if s == nil || !want(s, b) || s.isBehind(b.ID.Epoch) {
 				continue
 			}
+			seal := func() error { return r.seal(ctx, s, b.ID, b.Seq) }
+			if s.withholds(b) {
+				once := seal
+				seal = func() error { return r.spare(once) }
+			} else if short := r.reserve.Short(); short != nil {
+				err = errors.Join(err, short)
+				continue
+			}
 			tried = true
-			sealErr := r.beating(ctx, func() error { return r.seal(ctx, s, b.ID, b.Seq) })
+			sealErr := r.beating(ctx, seal)
 			if sealErr != nil && !errors.Is(sealErr, store.ErrNoBatch) {
 				err = errors.Join(err, sealErr)
 			}
@@ -162,6 +174,12 @@ func (r *Relay) sealSome(ctx context.Context, want func(*served, store.OpenBatch
 		r.scrub(ctx)
 	}
 	return err
+}
+
+// withholds says whether an open batch, as it is, will be destroyed: that takes no room, and makes some.
+func (s *served) withholds(b store.OpenBatch) bool {
+	in := slices.Repeat([]uint64{b.Submissions * s.Slots.PerLane}, int(s.Slots.Lanes))
+	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
 }
 
 // seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
@@ -306,7 +324,7 @@ func (r *Relay) complete(ctx context.Context, s *served, epoch uint64, source *o
 	if err != nil {
 		return err
 	}
-	if err := r.store.Complete(ctx, s.epochID(epoch), raw); err != nil {
+	if err := r.spare(func() error { return r.store.Complete(ctx, s.epochID(epoch), raw) }); err != nil {
 		return err
 	}
 	s.reached(epoch, store.StateComplete)
@@ -337,10 +355,12 @@ func (r *Relay) manifests(ctx context.Context, s *served, epoch uint64) ([]onion
 // will be opened. The HPKE key goes first, so that there is never one without the replay set of what
 // it has opened.
 func (r *Relay) forget(s *served, epoch uint64) error {
-	if err := s.eraseKey(epoch); err != nil {
-		return err
-	}
-	return r.vault.DestroyEpochKey(s.epochID(epoch))
+	return r.spare(func() error {
+		if err := s.eraseKey(epoch); err != nil {
+			return err
+		}
+		return r.vault.DestroyEpochKey(s.epochID(epoch))
+	})
 }
 
 // eraseEpoch forgets all that is kept about an epoch but its sealed batches, which need none of it:
@@ -350,10 +370,13 @@ func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
 		return err
 	}
 	id := s.epochID(epoch)
-	if err := r.vault.DestroyRows(id); err != nil {
-		return err
-	}
-	if err := r.keepTallies(ctx, func(of store.EpochID) bool { return of == id }); err != nil {
+	err := r.spare(func() error {
+		if err := r.vault.DestroyRows(id); err != nil {
+			return err
+		}
+		return r.keepTallies(ctx, func(of store.EpochID) bool { return of == id })
+	})
+	if err != nil {
 		return err
 	}
 	if err := r.advance(ctx, s, epoch, store.StateErased); err != nil {

@@ -255,7 +255,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 		return problem.New(problem.Unauthorized, "")
 	}
 	if !confirmed {
-		if err := r.store.Confirm(req.Context(), s.epochID(epoch), seq); err != nil {
+		if err := r.spare(func() error { return r.store.Confirm(req.Context(), s.epochID(epoch), seq) }); err != nil {
 			return err
 		}
 		r.logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))

@@ -316,7 +316,10 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 		subs[i] = p.Submission
 	}
 	begun := time.Now()
-	full, err := r.store.Commit(ctx, subs)
+	full, err := false, r.reserve.Short()
+	if err == nil {
+		full, err = r.store.Commit(ctx, subs)
+	}
 	r.metrics.Since(metricCommit, begun)
 	r.failing.Store(err != nil)
 	if err != nil {

@@ -182,7 +182,7 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 	m.Set(metricQueue, float64(len(r.queue)))
 	m.Set(metricInFlight, float64(r.cfg.MaxConcurrent-left.places))
 	m.Set(metricReserved, float64(int64(r.cfg.MaxMemory)-left.bytes))
-	m.Set(metricConnections, float64(r.connections.count()))
+	m.Set(metricConnections, float64(r.connections.Count()))
 	m.SetClock(prefix, r.clock.Read().Doubt != "", r.clock.Offsets())
 	status, err := r.Status(ctx)
 	if err != nil {

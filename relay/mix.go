@@ -139,11 +139,15 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	defer o.close()
 	signed, err := s.upstream.PullEach(ctx, s.Open, s.hop-1, epoch, seq, before,
 		func(signed *onion.SignedManifest) error {
-			if err := r.store.Witness(ctx, s.epochID(epoch), seq, signed); err != nil {
+			err := r.spare(func() error { return r.store.Witness(ctx, s.epochID(epoch), seq, signed) })
+			if err != nil {
 				return err
 			}
 			if o.manifest, err = signed.Open(s.Task, s.hop-1); err != nil {
 				return err
+			}
+			if short := r.reserve.Short(); short != nil && !o.manifest.Destroyed() {
+				return short // a destroyed one takes next to no room, and lets the epoch end
 			}
 			return r.mayFollow(ctx, s, epoch, seq)
 		}, o.take)
@@ -265,7 +269,11 @@ func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
 
 // note keeps a finding, and logs it the first time.
 func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why Reason) error {
-	fresh, err := r.store.Note(ctx, store.Finding{ID: s.epochID(epoch), Seq: seq, Reason: why})
+	fresh := false
+	err := r.spare(func() (err error) {
+		fresh, err = r.store.Note(ctx, store.Finding{ID: s.epochID(epoch), Seq: seq, Reason: why})
+		return err
+	})
 	if fresh {
 		r.cfg.Log.Warn("finding", "task", s.name(), "epoch", epoch, "batch", seq, "reason", why)
 	}
@@ -291,7 +299,7 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedMan
 	}
 	var tooFew error
 	id := s.epochID(m.Epoch)
-	err := r.store.Mix(ctx, id, m.Seq, o.tags, func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
+	build := func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
 		w := onion.NewBatchWriter(len(mine.in), put)
 		valid, repeated, err := o.write(fresh, w)
 		if err != nil {
@@ -305,7 +313,14 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedMan
 			return r.destroy(s, m.Epoch, mine)
 		}
 		return r.signBatch(s, m.Epoch, mine, w)
-	})
+	}
+	mix := func() error { return r.store.Mix(ctx, id, m.Seq, o.tags, build) }
+	var err error
+	if m.Destroyed() {
+		err = r.spare(mix)
+	} else if err = r.reserve.Short(); err == nil {
+		err = mix()
+	}
 	if err != nil {
 		return err
 	}
@@ -345,8 +360,10 @@ func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManif
 		return err
 	}
 	none := &making{seq: m.Seq, submissions: m.Submissions, in: counts(m, s.Task), source: source}
-	err = r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func(*store.Fresh, store.Put) (*store.Made, error) {
-		return r.destroy(s, m.Epoch, none)
+	err = r.spare(func() error {
+		return r.store.Mix(ctx, s.epochID(m.Epoch), m.Seq, nil, func(*store.Fresh, store.Put) (*store.Made, error) {
+			return r.destroy(s, m.Epoch, none)
+		})
 	})
 	return errors.Join(err, r.note(ctx, s, m.Epoch, m.Seq, why))
 }
@@ -378,7 +395,7 @@ func (r *Relay) confirmPulled(ctx context.Context, s *served, epoch uint64) erro
 		if err := r.confirmOne(ctx, s, epoch, seq); err != nil {
 			return err
 		}
-		if err := r.store.Told(ctx, id, seq); err != nil {
+		if err := r.spare(func() error { return r.store.Told(ctx, id, seq) }); err != nil {
 			return err
 		}
 	}

@@ -32,6 +32,7 @@ import (
 	"sync/atomic"
 
 	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/spill"
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -67,11 +68,13 @@ type Relay struct {
 	ready   atomic.Bool
 	failing atomic.Bool // the last transaction of reports failed
 
-	admission   *admission   // of reports
-	connections *connections // to the public address
+	admission   *admission           // of reports
+	connections *service.Connections // to the public address
 	handouts    handouts
 	nonces      nonces // of the next hops' requests
 	clock       *clock.Guard
+
+	reserve *durable.Reserve // for erasing and confirming
 
 	memory int // bytes of slots that are permuted without a file
 
@@ -113,11 +116,14 @@ func open(cfg Config) (*Relay, error) {
 		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, len(s.cfg.Tasks)),
 	}
 	r.metrics = newMetrics(r)
-	r.connections = newConnections(s.cfg.MaxConnections, s.proxies, func() { r.metrics.Add(metricUnconnected, 1) })
+	r.connections = service.NewConnections(s.cfg.MaxConnections, s.proxies,
+		func() { r.metrics.Add(metricUnconnected, 1) })
 	if r.vault, err = store.OpenVault(s.cfg.Secret, true); err != nil {
 		return nil, err
 	}
-	r.store, err = store.Open(s.cfg.Store, r.vault)
+	if r.store, err = store.Open(s.cfg.Store, r.vault); err == nil {
+		r.reserve, err = s.keepRoom()
+	}
 	return r, err
 }
 
@@ -264,6 +270,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
 	}
 	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.cfg.Tasks))
+	r.logged(ctx, "couldn't keep room for erasing", r.reserve.Take())
 	r.meet()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
@@ -271,6 +278,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	working.Go(func() { r.commitLoop(work) })
 	working.Go(func() { r.clock.Watch(ctx) })
 	working.Go(func() { r.epochLoop(ctx) })
+	working.Go(func() { r.refillLoop(ctx) })
 	working.Go(func() { r.workLoop(ctx, &working) })
 	r.ready.Store(true)
 	err = service.Serve(ctx, servers)
@@ -287,14 +295,14 @@ func (r *Relay) Run(ctx context.Context) error {
 // listen opens the public and the admin address.
 func (r *Relay) listen() ([]*service.Server, error) {
 	return service.Listen(r.cfg.Log,
-		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener, Handler: r.connections.sparing(r.Handler()),
+		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener, Handler: r.connections.Sparing(r.Handler()),
 			Wrap: r.bound},
 		service.Endpoint{Address: r.cfg.Admin, Listener: r.cfg.AdminListener, Handler: r.AdminHandler()})
 }
 
 // bound returns the public listener with bounded connections and TLS.
 func (r *Relay) bound(public net.Listener) net.Listener {
-	public = r.connections.bound(public)
+	public = r.connections.Bound(public)
 	if r.tls != nil {
 		public = tls.NewListener(public, r.tls)
 	}

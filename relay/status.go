@@ -21,6 +21,9 @@ type Status struct {
 	// Joining says why this process, among those that share the store, hands out nothing yet.
 	Joining string `json:"joining,omitempty"`
 
+	// Full says which disk is full, while the room that is kept on it for erasing is in use, or not all there.
+	Full string `json:"full,omitempty"`
+
 	Tasks []TaskStatus `json:"tasks"`
 }
 
@@ -72,6 +75,9 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 	out, err := r.status(ctx, r.store, r.store.SetBack())
 	if err == nil {
 		out.Joining = string(r.store.Joining())
+		if short := r.reserve.Short(); short != nil {
+			out.Full = short.Error()
+		}
 	}
 	return out, err
 }
@@ -158,8 +164,8 @@ func (r *Relay) AdminHandler() http.Handler {
 }
 
 // isReady says why reports are not taken or batches not handed out: before the start, while draining, where
-// something was set back, while it joins other processes, while the time is in doubt, without the store, and where it
-// cannot be written to. That is tried again here, as nobody sends reports to a relay that is not ready.
+// something was set back, while it joins other processes, while the time is in doubt, without the store, and where a
+// disk is full or cannot be written to. That is tried again here, as nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.SetBack(); back != nil {
 		return back
@@ -168,6 +174,9 @@ func (r *Relay) isReady(ctx context.Context) error {
 		return errors.New(string(joining))
 	}
 	_, err := r.store.Progress(ctx)
+	if err == nil {
+		err = r.reserve.Short()
+	}
 	if err == nil && r.failing.Load() {
 		if err = r.store.Probe(ctx); err == nil {
 			r.failing.Store(false)

@@ -316,7 +316,7 @@ func (s *served) reached(epoch uint64, to store.State) {
 
 // advance raises the state of an epoch, durably.
 func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to store.State) error {
-	if err := r.store.Advance(ctx, s.epochID(epoch), to); err != nil {
+	if err := r.spare(func() error { return r.store.Advance(ctx, s.epochID(epoch), to) }); err != nil {
 		return err
 	}
 	s.reached(epoch, to)

@@ -108,6 +108,9 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	if status.Joining != "" {
 		fmt.Fprintln(w, status.Joining)
 	}
+	if status.Full != "" {
+		fmt.Fprintln(w, status.Full)
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TASK\tNAME\tHOP\tEPOCH\tSTATE\tBATCHES\tCONFIRMED")
 	for _, t := range status.Tasks {

@@ -31,3 +31,18 @@ func ClaimSQLite(path string) (release func() error, err error) {
 	}
 	return release, nil
 }
+
+// SQLite's codes of a disk without room; of one that fails, as for want of room it may, too.
+const (
+	sqliteIO   = 10
+	sqliteFull = 13
+)
+
+// FullDisk says whether an error, which may be SQLite's, is that of a disk without room.
+func FullDisk(err error) bool {
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) && (coded.Code()&0xff == sqliteFull || coded.Code()&0xff == sqliteIO) {
+		return true
+	}
+	return durable.Full(err)
+}

@@ -56,8 +56,12 @@ func (d *database) Progress(ctx context.Context) ([]Progress, error) {
 	return all, nil
 }
 
-// Advance is that of [Store].
+// Advance is that of [Store]. What is much of an epoch is deleted before, bit by bit: nobody waits long for it, and it
+// takes no more of a full disk than [EraseRoom].
 func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
+	if err := d.thin(ctx, id, to); err != nil {
+		return err
+	}
 	err := d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil || e.state >= to {
@@ -77,6 +81,43 @@ func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
 		d.index.forget(id)
 	}
 	return err
+}
+
+// thinned is the tables of which an epoch may have more than one transaction should delete.
+var thinned = []struct {
+	at               State // from which on the rows are obsolete
+	table, key, only string
+	most             func() int // rows that one transaction deletes
+}{
+	{StateErased, "seen", "hash", "", func() int { return 8 * groupRows }},
+	{StateErased, "runs", "id", " AND level > 0", func() int { return 1 }},
+	{StateExpired, "pieces", "seq, made, number", "", piecesAtOnce},
+}
+
+// thin deletes from the tables whose rows are obsolete in a state, until one transaction may delete the rest.
+func (d *database) thin(ctx context.Context, id EpochID, to State) error {
+	for _, t := range thinned {
+		some := `SELECT ` + t.key + ` FROM ` + t.table + ` WHERE epoch = $1` + t.only + ` LIMIT $2`
+		for more := to >= t.at; more; {
+			err := d.within(ctx, func(tx *transaction) error {
+				e, err := tx.lock(id)
+				if more = err == nil && e.state < to; !more {
+					return err
+				}
+				n := 0
+				err = tx.row(`SELECT COUNT(*) FROM (`+some+`) AS rest`, e.id, t.most()+1).Scan(&n)
+				if more = err == nil && n > t.most(); more {
+					_, err = tx.exec(`DELETE FROM `+t.table+` WHERE epoch = $1 AND (`+t.key+`) IN (`+some+`)`, e.id,
+						t.most())
+				}
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("couldn't delete what is left of an epoch: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // Complete is that of [Store].

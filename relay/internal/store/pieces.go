@@ -174,6 +174,9 @@ func (t *transaction) sweepLater(epoch int64, seq uint64, name []byte) error {
 	return err
 }
 
+// piecesAtOnce is how many pieces, of up to 1 MiB each, mostly, a transaction deletes.
+func piecesAtOnce() int { return max(groupBytes>>20, 1) }
+
 // deleteSome deletes some of what is to be swept, and says whether there may be more. Of runs those of level 0 are
 // small, and the others up to what one transaction merges.
 func (t *transaction) deleteSome(epoch int64, seq uint64, name []byte) (more bool, err error) {
@@ -186,7 +189,7 @@ func (t *transaction) deleteSome(epoch int64, seq uint64, name []byte) (more boo
 			n, err = t.exec(merged, epoch, seq, most)
 		}
 	} else {
-		most = int64(max(groupBytes>>18, 1)) // of up to 1 MiB each, mostly
+		most = int64(piecesAtOnce())
 		n, err = t.exec(`DELETE FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 AND number IN (
 			SELECT number FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 LIMIT $4)`, epoch, seq, name, most)
 	}

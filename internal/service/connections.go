@@ -1,20 +1,18 @@
-package relay
+package service
 
 import (
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
-
-	"github.com/doona-dp/doona/internal/service"
 )
 
-// connections bounds the open connections of a listener: all together, and an eighth for one
+// Connections bounds the open connections of a listener: all together, and an eighth for one
 // network, trusted proxies apart. One too many is closed at once: without a place for it there is
-// nobody to answer.
-type connections struct {
+// nobody to answer. It is safe for concurrent use.
+type Connections struct {
 	most    int
-	proxies service.Proxies
+	proxies Proxies
 
 	mu       sync.Mutex // guards the rest
 	open     int
@@ -22,12 +20,13 @@ type connections struct {
 	refused  func()
 }
 
-func newConnections(most int, p service.Proxies, refused func()) *connections {
-	return &connections{most: most, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
+// NewConnections bounds connections to most at a time; refused is called for each one too many.
+func NewConnections(most int, p Proxies, refused func()) *Connections {
+	return &Connections{most: most, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
 }
 
 // take takes a place and says whether there was one.
-func (c *connections) take(from netip.Prefix, proxy bool) bool {
+func (c *Connections) take(from netip.Prefix, proxy bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open == c.most || !proxy && c.networks[from] >= max(c.most/8, 1) {
@@ -38,7 +37,7 @@ func (c *connections) take(from netip.Prefix, proxy bool) bool {
 	return true
 }
 
-func (c *connections) leave(from netip.Prefix) {
+func (c *Connections) leave(from netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
@@ -47,30 +46,30 @@ func (c *connections) leave(from netip.Prefix) {
 	}
 }
 
-// count returns how many connections are open.
-func (c *connections) count() int {
+// Count returns how many connections are open.
+func (c *Connections) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open
 }
 
-// sparing has connections closed after their answer while more than half of all are open: else
+// Sparing has connections closed after their answer while more than half of all are open: else
 // clients that are done would hold the places of others until they are idle for long enough.
-func (c *connections) sparing(handler http.Handler) http.Handler {
+func (c *Connections) Sparing(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if c.count() > c.most/2 {
+		if c.Count() > c.most/2 {
 			w.Header().Set("Connection", "close")
 		}
 		handler.ServeHTTP(w, req)
 	})
 }
 
-// bound returns a listener within the bounds.
-func (c *connections) bound(l net.Listener) net.Listener { return &boundListener{l, c} }
+// Bound returns a listener within the bounds.
+func (c *Connections) Bound(l net.Listener) net.Listener { return &boundListener{l, c} }
 
 type boundListener struct {
 	net.Listener
-	connections *connections
+	connections *Connections
 }
 
 func (l *boundListener) Accept() (net.Conn, error) {
@@ -79,8 +78,8 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		at, _ := service.ParseAddress(conn.RemoteAddr().String())
-		from := service.Network(at)
+		at, _ := ParseAddress(conn.RemoteAddr().String())
+		from := Network(at)
 		if l.connections.take(from, l.connections.proxies.Trusts(at)) {
 			return &boundConn{Conn: conn, leave: sync.OnceFunc(func() { l.connections.leave(from) })}, nil
 		}

@@ -1,0 +1,21 @@
+package durable
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// allocate takes bytes of the disk for a part of a file, at its end.
+func allocate(f *os.File, at, size int64) error {
+	for {
+		err := syscall.Fallocate(int(f.Fd()), 0, at, size)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
+			return fillWith(f, at, size)
+		default:
+			return err
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package durable_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/relaytest"
+)
+
+// TestReserve: what is kept takes room for real; on a full disk it is given back for what must go on, and for nothing
+// else; it is short until there is room again, and takes meanwhile what there is.
+func TestReserve(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	relaytest.Mount(t, disk, "size=4m")
+	room := func() uint64 {
+		_, free, err := durable.Room(disk)
+		require.NoError(t, err)
+		return free
+	}
+	other := t.TempDir()
+	file := filepath.Join(disk, "file")
+	kept := filepath.Join(disk, "file.reserve")
+	var r durable.Reserve
+	require.NoError(t, r.Spare(durable.Full, func() error { return nil }))
+	require.NoError(t, r.Keep(file, 1<<20))
+	require.NoError(t, r.Keep(filepath.Join(disk, "another"), 2<<20), "the largest of a folder counts")
+	require.NoError(t, r.Keep(filepath.Join(other, "file"), 1<<20))
+	all := room()
+	require.NoError(t, r.Take())
+	require.Equal(t, all-2<<20, room())
+	require.NoError(t, r.Take())
+	require.NoError(t, relaytest.Fill(disk))
+	require.Zero(t, room())
+	require.NoError(t, r.Short(), "it is all there")
+
+	write := func() error { return durable.WriteFile(file, make([]byte, 1<<20), 0o600) }
+	failed := errors.New("failed")
+	require.ErrorIs(t, r.Spare(durable.Full, func() error { return failed }), failed)
+	require.FileExists(t, kept)
+	require.True(t, durable.Full(write()))
+	require.NoError(t, r.Spare(durable.Full, write))
+	require.NoFileExists(t, kept)
+	require.ErrorContains(t, r.Short(), "in use")
+	require.ErrorContains(t, r.Take(), "1024 of 2048 KiB are kept")
+	require.ErrorContains(t, r.Short(), "1024 of 2048 KiB are kept")
+	require.Zero(t, room())
+	require.FileExists(t, filepath.Join(other, "file.reserve"))
+
+	require.NoError(t, os.Remove(filepath.Join(disk, "filler")))
+	require.Error(t, r.Short(), "until it is taken")
+	require.NoError(t, r.Take())
+	require.NoError(t, r.Short())
+	require.Equal(t, all-3<<20, room())
+	require.Error(t, r.Keep(filepath.Join(disk, "none", "file"), 1))
+}

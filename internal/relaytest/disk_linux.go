@@ -1,0 +1,53 @@
+package relaytest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Mount mounts an empty file system until the test, and what it has started since, have ended. It skips the test where
+// this process has no right to, and fails its long form.
+func Mount(t testing.TB, folder, options string) {
+	t.Helper()
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	if err := syscall.Mount("none", folder, "tmpfs", 0, options); err != nil {
+		NoMount(t, err)
+	}
+	t.Cleanup(func() {
+		// A server's last processes may outlive the one that was waited for.
+		require.Eventually(t, func() bool { return syscall.Unmount(folder, 0) == nil }, Patience, 10*time.Millisecond)
+	})
+}
+
+// NoMount skips a test, or fails its long form, where a file system could not be mounted.
+func NoMount(t testing.TB, err error) {
+	t.Helper()
+	if os.Getenv("DOONA_FULL") != "" {
+		t.Fatalf("couldn't mount: %v", err)
+	}
+	t.Skipf("a file system of its own takes the right to mount one: %v", err)
+}
+
+// Fill takes all that is left of a file system, in a folder's file "filler".
+func Fill(folder string) error {
+	f, err := os.Create(filepath.Join(folder, "filler"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for block := make([]byte, 1<<16); len(block) > 0; {
+		if _, err := f.Write(block); err != nil {
+			if !errors.Is(err, syscall.ENOSPC) {
+				return err
+			}
+			block = block[:len(block)/2]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package issuer
+
+import (
+	"sync"
+
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// atWork bounds the requests at work as a relay bounds reports in flight: one client has at most an eighth of all, so
+// that none takes them all, and one of several tasks never more than is left free.
+type atWork struct {
+	all, perClient int
+	alone          bool // only one task, which may have all
+
+	mu      sync.Mutex // guards the rest
+	free    int
+	tasks   map[*served]int
+	clients map[string]int // accounts or networks
+}
+
+func newAtWork(all, tasks int) *atWork {
+	return &atWork{all: all, perClient: max(all/8, 1), alone: tasks == 1, free: all, tasks: map[*served]int{},
+		clients: map[string]int{}}
+}
+
+// take takes a place for a client of a task. It returns "" or the name of the problem: whose fault it is that there is
+// none.
+func (p *atWork) take(s *served, client string) problem.Name {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.clients[client] == p.perClient:
+		return problem.SlowDown
+	case p.free == 0, !p.alone && p.tasks[s] >= p.free:
+		return problem.Overloaded
+	}
+	p.free--
+	p.tasks[s]++
+	p.clients[client]++
+	return ""
+}
+
+// leave gives back what take took.
+func (p *atWork) leave(s *served, client string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free++
+	if p.tasks[s]--; p.tasks[s] == 0 {
+		delete(p.tasks, s)
+	}
+	if p.clients[client]--; p.clients[client] == 0 {
+		delete(p.clients, client)
+	}
+}
+
+// inFlight returns how many places are taken.
+func (p *atWork) inFlight() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all - p.free
+}

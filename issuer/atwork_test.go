@@ -1,0 +1,47 @@
+package issuer
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// TestAtWork: one client has an eighth of the places, one of two tasks what it leaves free; what is given back can be
+// taken again.
+func TestAtWork(t *testing.T) {
+	p := newAtWork(16, 2)
+	a, b := &served{}, &served{}
+	take := func(want problem.Name, s *served, client string) {
+		t.Helper()
+		require.Equal(t, want, p.take(s, client))
+	}
+	take("", a, "ann")
+	take("", b, "ann")
+	take(problem.SlowDown, a, "ann")
+	for _, name := range []string{"bob", "cem", "dot", "eve", "fay", "gus", "hal"} {
+		take("", a, name)
+	}
+	require.Equal(t, 9, p.inFlight())
+	take(problem.Overloaded, a, "ida")
+	take("", b, "ida")
+	p.leave(a, "ann")
+	take("", b, "ann")
+	for _, name := range []string{"bob", "cem"} {
+		p.leave(a, name)
+	}
+	take("", a, "ida")
+
+	alone := newAtWork(8, 1)
+	for _, name := range []string{"ann", "bob", "cem", "dot", "eve", "fay", "gus", "hal"} {
+		require.Empty(t, alone.take(a, name))
+	}
+	require.Equal(t, problem.Overloaded, alone.take(a, "ida"))
+	for _, name := range []string{"ann", "bob", "cem", "dot", "eve", "fay", "gus", "hal"} {
+		alone.leave(a, name)
+	}
+	require.Zero(t, alone.inFlight())
+	require.Empty(t, alone.clients)
+	require.Empty(t, alone.tasks)
+}

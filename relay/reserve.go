@@ -1,0 +1,65 @@
+package relay
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
+)
+
+// A full disk must keep no key alive, nor the next hop from confirming what it has. So the relay keeps room for that on
+// the disks that it erases from, and gives it back where one is full: see [durable.Reserve]. Until it has been able to
+// take it again, it takes no report, seals and pulls nothing, and is not ready: what is left is for erasing alone.
+
+// leastKeyRoom is how many bytes are kept at least for files of keys, each of which is written anew as a whole.
+const leastKeyRoom = 1 << 20
+
+// keepRoom says how much is kept where, by what there is to erase: in the folder of an SQLite store what that needs; in
+// this one and those of the secret and of keys four times the largest of these files, as two may be written at a time,
+// and they grow.
+func (s *setup) keepRoom() (*durable.Reserve, error) {
+	files := []string{s.cfg.Secret}
+	for _, t := range s.cfg.Tasks {
+		files = append(files, t.HPKEKeys)
+	}
+	keys := int64(leastKeyRoom)
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil {
+			keys = max(keys, 4*info.Size())
+		}
+	}
+	r := &durable.Reserve{}
+	if path, ok := strings.CutPrefix(s.cfg.Store, service.SchemeSQLite); ok {
+		if err := r.Keep(path, store.EraseRoom()+keys); err != nil {
+			return nil, err
+		}
+	}
+	for _, file := range files {
+		if err := r.Keep(file, keys); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// refillLoop takes what is missing of the room that is kept, as far as there is any. It does not wait for the turns of
+// epochLoop, which may be long where many epochs have ended.
+func (r *Relay) refillLoop(ctx context.Context) {
+	tick := time.NewTicker(r.beat())
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.logged(ctx, "couldn't keep room for erasing", r.reserve.Take())
+		}
+	}
+}
+
+// spare does what erases or confirms, if need be with the room that is kept for it.
+func (r *Relay) spare(do func() error) error { return r.reserve.Spare(store.Full, do) }
