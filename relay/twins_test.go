@@ -267,10 +267,7 @@ func TestOtherSecret(t *testing.T) {
 // startServer starts a PostgreSQL server of the test's own, in a folder, or that of temporary files.
 func startServer(t *testing.T, folder string) *pgtest.Server {
 	t.Helper()
-	if folder != "" {
-		t.Setenv("TMPDIR", folder)
-	}
-	server, err := pgtest.Start()
+	server, err := pgtest.StartIn(folder)
 	require.NoError(t, err)
 	t.Cleanup(func() { server.Stop() })
 	return server

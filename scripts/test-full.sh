@@ -70,13 +70,13 @@ run_part() {
     size)
       go test -timeout 30m -run TestUniform -v ./relay/internal/spill
       DOONA_FULL=1 go test -timeout 30m -run TestWritten -v ./relay/internal/store
-      DOONA_FULL=1 go test -timeout 60m -run 'TestFull$' -v ./relay/internal/crashtest
-      local sizes many
-      sizes=$(mktemp) many=$(mktemp)
+      local full sizes many
+      full=$(mktemp) sizes=$(mktemp) many=$(mktemp)
+      DOONA_FULL=1 DOONA_FIGURES="$full" go test -timeout 60m -parallel 3 -run 'TestFull$' -v ./relay/internal/crashtest
       DOONA_FULL=1 DOONA_FIGURES="$sizes" go test -timeout 180m -run TestSize -v ./relay
       DOONA_FULL=1 DOONA_FIGURES="$many" go test -timeout 60m -run TestManyTasks -v ./relay
-      printf '{"batches": %s, "tasks": %s}' "$(cat "$sizes")" "$(cat "$many")" >"$figures"
-      rm "$sizes" "$many"
+      printf '{"full": %s, "batches": %s, "tasks": %s}' "$(cat "$full")" "$(cat "$sizes")" "$(cat "$many")" >"$figures"
+      rm "$full" "$sizes" "$many"
       ;;
     scale) DOONA_FULL=1 DOONA_FIGURES="$figures" go test -timeout 120m -run TestScale -v ./bench ;;
     bench) # Fails where a committed ratio has fallen by over 10 % in three runs; BENCH_ROWS narrows it to some.

@@ -76,9 +76,13 @@ func StopShared() error {
 // Start makes a new server and waits until it answers. The server's programs are those of
 // /usr/lib/postgresql/VERSION/bin, the highest version, or on the PATH. They refuse to run as
 // root: there, the user postgres or nobody runs them.
-func Start() (*Server, error) {
+func Start() (*Server, error) { return StartIn("") }
+
+// StartIn is Start with the server's folder in another one than that of temporary files. The server's user must be able
+// to enter it.
+func StartIn(folder string) (*Server, error) {
 	s := &Server{}
-	err := s.lay()
+	err := s.lay(folder)
 	if err == nil {
 		err = s.Restart()
 	}
@@ -90,14 +94,14 @@ func Start() (*Server, error) {
 }
 
 // lay creates the server's folder and database cluster.
-func (s *Server) lay() (err error) {
+func (s *Server) lay(parent string) (err error) {
 	if s.bin, err = findPrograms(); err != nil {
 		return err
 	}
 	if s.as, err = unprivileged(); err != nil {
 		return err
 	}
-	if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+	if s.dir, err = os.MkdirTemp(parent, "pgtest"); err != nil {
 		return err
 	}
 	s.Data = filepath.Join(s.dir, "data")

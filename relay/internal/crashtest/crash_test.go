@@ -36,7 +36,7 @@ func TestCrash(t *testing.T) {
 				t.Skip("the server's recoveries, and the epochs that wait for them, take minutes: in test-full PART=crash")
 			}
 			t.Parallel()
-			counted[1] = crash(t, newWorld(t, p, 3, startServer(t)), "postgres")
+			counted[1] = crash(t, newWorld(t, p, 3, startServer(t, "")), "postgres")
 		})
 	})
 	out, err := json.MarshalIndent(counted, "", " ")

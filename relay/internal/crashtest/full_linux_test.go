@@ -21,14 +21,43 @@ import (
 )
 
 // TestFull fills the disk of each party at random moments, under load, and empties or enlarges it again: no
-// acknowledged report is lost, none is delivered twice, who cannot write says that it is not ready, all go on by
-// themselves, and no key outlives its epoch. DOONA_FULL=1 does so 50 times at each party; DOONA_FIGURES names the file
-// for what it counted.
+// acknowledged report is lost, none is delivered twice, no client gets a token too many, who cannot write says that it
+// is not ready, all go on by themselves, and no key outlives its epoch. DOONA_FULL=1 does so 50 times at each party,
+// with relays on SQLite, with a PostgreSQL server and with an issuer; DOONA_FIGURES names the file for what it counted.
 func TestFull(t *testing.T) {
-	p, times := short, 2
-	if os.Getenv("DOONA_FULL") != "" {
+	p, times, long := short, 2, os.Getenv("DOONA_FULL") != ""
+	if long {
 		p, times = full, 50
 	}
+	parts := map[string]func(*testing.T, plan, int) any{
+		"sqlite": fullSQLite, "postgres": fullPostgres, "issuer": fullIssuer,
+	}
+	var mu sync.Mutex // guards counted
+	counted := map[string]any{}
+	t.Run("parts", func(t *testing.T) {
+		for name, fill := range parts {
+			t.Run(name, func(t *testing.T) {
+				if !long && name != "sqlite" {
+					t.Skip("in test-full PART=size; TestFullServer and TestFullDisk fill such a disk once")
+				}
+				t.Parallel()
+				f := fill(t, p, times)
+				mu.Lock()
+				defer mu.Unlock()
+				counted[name] = f
+			})
+		}
+	})
+	out, err := json.MarshalIndent(counted, "", " ")
+	require.NoError(t, err)
+	t.Logf("%s", out)
+	if path := os.Getenv("DOONA_FIGURES"); path != "" {
+		require.NoError(t, os.WriteFile(path, out, 0o644))
+	}
+}
+
+// fullSQLite fills the disks of relays with SQLite stores, and of verifiers.
+func fullSQLite(t *testing.T, p plan, times int) any {
 	w := newWorld(t, p, 2, nil)
 	disks := []*disk{newDisk(t, w.folder(0), w.relays[0]), newDisk(t, w.folder(1), w.relays[1])}
 	for i, v := range w.verifiers {
@@ -36,41 +65,72 @@ func TestFull(t *testing.T) {
 		admin := relaytest.FreeAddress(t)
 		v.args = append(v.args, "--admin", admin)
 		disks = append(disks, newDisk(t, w.data(i), v))
-		disks[len(disks)-1].admin = admin
+		disks[len(disks)-1].admins = []string{admin}
 	}
+	return w.fillAll(t, "sqlite", disks, times, 32)
+}
+
+// fullPostgres fills the disk of the server that has the stores of all relays, of which the first has two processes. A
+// server that ends by itself, as where its log finds no room, is started again, as its service manager would.
+func fullPostgres(t *testing.T, p plan, times int) any {
+	parent, err := os.MkdirTemp("", "full") // that of t.TempDir is closed to the server's user
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(parent, 0o755))
+	t.Cleanup(func() { os.RemoveAll(parent) })
+	d := &disk{name: "postgres", folder: filepath.Join(parent, "disk"), mib: 512, mode: "755"}
+	require.NoError(t, os.Mkdir(d.folder, 0o755))
+	d.mount(t)
+	server := startServer(t, d.folder)
+	require.NoError(t, server.KeepLogShort())
+	w := newWorld(t, p, 2, server)
+	for _, relay := range w.relays {
+		d.admins = append(d.admins, relay.admin)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var keeping sync.WaitGroup
+	keeping.Go(func() { server.KeepRunning(ctx) })
+	defer keeping.Wait()
+	defer stop()
+	const clients = 8 // of 32, a busy machine's server seals the reports for longer than they come
+	return w.fillAll(t, "postgres", []*disk{d}, times, clients)
+}
+
+// fillAll fills disks again and again, each for itself, under load, and accounts for everything.
+func (w *world) fillAll(t *testing.T, store string, disks []*disk, times, clients int) *fullFigures {
+	begun := time.Now()
 	keys := w.private(t)
 	for _, p := range w.all() {
 		require.NoError(t, p.start())
 	}
-	load := startLoad(t.Context(), w, 32, 200*time.Millisecond)
-	failed := make([]error, len(disks))
-	var filling sync.WaitGroup
-	for i, d := range disks {
-		filling.Go(func() { failed[i] = d.fillAgain(t.Context(), times, p.pause) })
+	load := startLoad(t.Context(), w, clients, 200*time.Millisecond)
+	if err := fillEach(t.Context(), disks, times, w.plan.pause); err != nil {
+		t.Fatal(err, w.logs())
 	}
-	filling.Wait()
-	require.NoError(t, errors.Join(failed...), "%s", w.logs())
 	all, last := load.end(t)
 	for _, p := range w.all() {
 		require.NoError(t, p.check(), "nothing needs a restart: %s", w.logs())
 	}
 	w.settle(t, last)
 
-	f := &fullFigures{figures: figures{Store: "sqlite", Hops: 2, Epochs: last + 1, Unanswered: load.attempts.Load()},
-		Filled: map[string]int{}, Unready: map[string]int{}}
+	f := &fullFigures{figures: figures{Store: store, Hops: len(w.roads), Epochs: last + 1,
+		Unanswered: load.attempts.Load()}, Filled: map[string]int{}, Unready: map[string]int{}}
 	w.account(t, all, last, &f.figures)
 	w.checkErased(t, keys, last)
 	require.NotZero(t, f.Delivered)
-	for _, d := range disks {
-		f.Filled[d.of.name], f.Unready[d.of.name] = times, d.unready
-		require.True(t, d.unready > 0 || times < 50, "%s never said so", d.of.name)
+	f.count(t, disks, times)
+	f.Seconds = time.Since(begun).Seconds()
+	return f
+}
+
+// fillEach has every disk filled again and again, until all are through.
+func fillEach(ctx context.Context, disks []*disk, times int, pause time.Duration) error {
+	failed := make([]error, len(disks))
+	var filling sync.WaitGroup
+	for i, d := range disks {
+		filling.Go(func() { failed[i] = d.fillAgain(ctx, times, pause) })
 	}
-	out, err := json.MarshalIndent(f, "", " ")
-	require.NoError(t, err)
-	t.Logf("%s", out)
-	if path := os.Getenv("DOONA_FIGURES"); path != "" {
-		require.NoError(t, os.WriteFile(path, out, 0o644))
-	}
+	filling.Wait()
+	return errors.Join(failed...)
 }
 
 // fullFigures is what a run prints: how often the disk of each party was full, and how often it said so.
@@ -80,18 +140,26 @@ type fullFigures struct {
 	Unready map[string]int `json:"said_not_ready"`
 }
 
-// diskSize is that of a party's file system, in MiB.
-const diskSize = 24
-
-// disk is a file system of a party's own.
-type disk struct {
-	folder  string
-	of      *process
-	admin   string
-	unready int // times at which its party said that it is not ready
+func (f *fullFigures) count(t *testing.T, disks []*disk, times int) {
+	t.Helper()
+	for _, d := range disks {
+		f.Filled[d.name], f.Unready[d.name] = times, d.unready
+		require.True(t, d.unready > 0 || times < 50, "%s never said so", d.name)
+	}
 }
 
-// newDisk moves a folder to a file system of its own, until the test has ended.
+// disk is a file system of a party's own, or of several parties'.
+type disk struct {
+	name    string // whose it is
+	folder  string
+	admins  []string // of whom it is
+	mib     int      // its size
+	mode    string
+	unready int    // times at which one of them said that it is not ready
+	said    string // by one of them, the last time it was not
+}
+
+// newDisk moves a party's folder to a file system of its own, until the test has ended.
 func newDisk(t *testing.T, folder string, of *process) *disk {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*"))
@@ -101,33 +169,35 @@ func newDisk(t *testing.T, folder string, of *process) *disk {
 		content[name], err = os.ReadFile(name)
 		require.NoError(t, err)
 	}
-	if err := syscall.Mount("none", folder, "tmpfs", 0, sized(diskSize)); err != nil {
-		if os.Getenv("DOONA_FULL") != "" {
-			t.Fatalf("couldn't mount: %v", err)
-		}
-		t.Skipf("a file system of its own takes the right to mount one: %v", err)
-	}
-	t.Cleanup(func() {
-		of.end()
-		require.NoError(t, syscall.Unmount(folder, syscall.MNT_DETACH))
-	})
+	d := &disk{name: of.name, folder: folder, admins: []string{of.admin}, mib: 128, mode: "700"}
+	d.mount(t)
+	t.Cleanup(of.end) // before the file system goes
 	for name, text := range content {
 		require.NoError(t, os.WriteFile(name, text, 0o600))
 	}
-	return &disk{folder: folder, of: of, admin: of.admin}
+	return d
 }
 
-func sized(mib int) string { return fmt.Sprintf("size=%dm,mode=700", mib) }
+// mount puts an empty file system on the disk's folder until the test has ended.
+func (d *disk) mount(t *testing.T) {
+	t.Helper()
+	if err := syscall.Mount("none", d.folder, "tmpfs", 0, d.sized(d.mib)); err != nil {
+		relaytest.NoMount(t, err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(d.folder, syscall.MNT_DETACH)) })
+}
 
-// fillAgain fills the disk again and again at random moments, for a while each, and waits until its party is ready
-// again.
+func (d *disk) sized(mib int) string { return fmt.Sprintf("size=%dm,mode=%s", mib, d.mode) }
+
+// fillAgain fills the disk again and again at random moments, for a while each, and waits until all whose it is are
+// ready again.
 func (d *disk) fillAgain(ctx context.Context, times int, pause time.Duration) error {
 	for range times {
 		if err := d.until(ctx, true); err != nil {
 			return err
 		}
 		sleep(ctx, rand.N(pause))
-		if err := d.fill(); err != nil {
+		if err := relaytest.Fill(d.folder); err != nil {
 			return err
 		}
 		said := false
@@ -144,29 +214,11 @@ func (d *disk) fillAgain(ctx context.Context, times int, pause time.Duration) er
 	return d.until(ctx, true)
 }
 
-// fill takes all that is left.
-func (d *disk) fill() error {
-	f, err := os.Create(filepath.Join(d.folder, "filler"))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for block := make([]byte, 1<<16); len(block) > 0; {
-		if _, err := f.Write(block); err != nil {
-			if !errors.Is(err, syscall.ENOSPC) {
-				return err
-			}
-			block = block[:len(block)/2]
-		}
-	}
-	return nil
-}
-
 // free empties the disk, half of the time after its party has found it enlarged.
 func (d *disk) free(ctx context.Context) error {
 	enlarged := rand.IntN(2) == 0
 	if enlarged {
-		if err := d.resize(2 * diskSize); err != nil {
+		if err := d.resize(2 * d.mib); err != nil {
 			return err
 		}
 		if err := d.until(ctx, true); err != nil {
@@ -176,30 +228,40 @@ func (d *disk) free(ctx context.Context) error {
 	if err := os.Remove(filepath.Join(d.folder, "filler")); err != nil || !enlarged {
 		return err
 	}
-	return d.resize(diskSize)
+	return d.resize(d.mib)
 }
 
 func (d *disk) resize(mib int) error {
-	return syscall.Mount("none", d.folder, "tmpfs", syscall.MS_REMOUNT, sized(mib))
+	return syscall.Mount("none", d.folder, "tmpfs", syscall.MS_REMOUNT, d.sized(mib))
 }
 
-// until waits until the party says whether it is ready.
+// until waits until all say that they are ready, or one that it is not.
 func (d *disk) until(ctx context.Context, ready bool) error {
 	for end := time.Now().Add(relaytest.Patience); d.ready() != ready; sleep(ctx, 20*time.Millisecond) {
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: ready is not %v", d.of.name, ready)
+			return fmt.Errorf("%s: ready is not %v: %s", d.name, ready, d.said)
 		}
 	}
 	return ctx.Err()
 }
 
-// ready asks for /readyz.
+// asking is how disks' parties are asked whether they are ready: who takes long to say so is not.
+var asking = http.Client{Timeout: 5 * time.Second}
+
+// ready asks all for /readyz.
 func (d *disk) ready() bool {
-	resp, err := http.Get("http://" + d.admin + "/readyz")
-	if err != nil {
-		return false
+	for _, admin := range d.admins {
+		resp, err := asking.Get("http://" + admin + "/readyz")
+		if err != nil {
+			d.said = err.Error()
+			return false
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNoContent {
+			d.said = string(text)
+			return false
+		}
 	}
-	defer resp.Body.Close()
-	io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode == http.StatusNoContent
+	return true
 }

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(bin)
 		const module = "github.com/doona-dp/doona/cmd/"
-		build := exec.Command("go", "build", "-o", bin+"/", module+"relay", module+"verifier")
+		build := exec.Command("go", "build", "-o", bin+"/", module+"relay", module+"verifier", module+"issuer")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("couldn't build the commands: %v\n%s", err, out))
 		}
@@ -277,9 +277,9 @@ type server struct {
 	outages outages
 }
 
-func startServer(t *testing.T) *server {
+func startServer(t *testing.T, folder string) *server {
 	t.Helper()
-	s, err := pgtest.Start()
+	s, err := pgtest.StartIn(folder)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Stop() })
 	return &server{Server: s}
