@@ -1,8 +1,10 @@
 package mark
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"sync"
 
@@ -17,6 +19,7 @@ type File struct {
 	known *State     // what has been read or written last; nil before the first step
 	file  *os.File   // the file as it was last read as a whole: while it is open, no other has its number
 	whole *layout    // of file
+	told  bool       // Edit's caller knows the document of whole
 	safe  bool       // known is on disk, whoever wrote it
 	loose bool       // a write or sync failed: only a new file is sure to reach the disk
 }
@@ -111,15 +114,15 @@ func (f *File) Raise(entries map[Key]Entry) error {
 		return err
 	}
 	if f.known == nil {
-		return f.replace(&State{ID: New().ID, Entries: entries})
+		return f.replace(f.whole.document, &State{ID: New().ID, Entries: maps.Clone(entries)})
 	}
 	next := f.known.Clone()
 	if news := next.raise(entries); f.loose {
-		return f.replace(next)
+		return f.replace(f.whole.document, next)
 	} else if !news {
 		return nil
 	}
-	return f.write(next)
+	return f.write(next, entries)
 }
 
 // Change replaces the mark by what change makes of it, durably.
@@ -139,7 +142,36 @@ func (f *File) Change(change func(s *State)) error {
 		next = f.known.Clone()
 	}
 	change(next)
-	return f.replace(next)
+	return f.replace(f.whole.document, next)
+}
+
+// Edit replaces the key file's own document by what edit makes of it, durably; where that is nil, it stays. edit gets
+// nil in place of a document that came from it, or that it has had, and that nobody has replaced since: so the owner of
+// a large one need not read it again.
+func (f *File) Edit(edit func(document []byte) ([]byte, error)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	unlock, err := durable.Lock(f.path)
+	if err != nil {
+		return fmt.Errorf("couldn't lock the file: %w", err)
+	}
+	defer unlock()
+	if err := f.read(); err != nil {
+		return err
+	}
+	var document []byte
+	if !f.told {
+		document = f.whole.document
+	}
+	next, err := edit(document)
+	if err != nil {
+		return err
+	}
+	f.told = true
+	if next == nil {
+		return nil
+	}
+	return f.replace(next, f.known)
 }
 
 // Close lets go of the file. Whoever uses the mark again opens it again.
@@ -214,22 +246,23 @@ func (f *File) forget() {
 	if f.file != nil {
 		f.file.Close()
 	}
-	f.file, f.whole = nil, nil
+	f.file, f.whole, f.told = nil, nil, false
 }
 
-// write writes what has grown since the file was written as a whole to the slot that is not the latest. The
-// file's other content, and the other slot, stay as they are.
-func (f *File) write(next *State) error {
-	grown := map[Key]Entry{}
-	for key, e := range next.Entries {
-		if before := f.whole.whole.Entries[key]; before.Grow(e) {
-			grown[key] = e
-		}
+// write writes what has grown since the file was written as a whole, now by some entries, to the slot that is not the
+// latest. The file's other content, and the other slot, stay as they are.
+func (f *File) write(next *State, by map[Key]Entry) error {
+	grown := maps.Clone(f.whole.grown)
+	if grown == nil {
+		grown = map[Key]Entry{}
+	}
+	for key := range by {
+		grown[key] = next.Entries[key]
 	}
 	generation := f.whole.latest + 1
 	text := encode(line{Generation: generation}, grown)
 	if len(text) > slotSize {
-		return f.replace(next)
+		return f.replace(f.whole.document, next)
 	}
 	slot := make([]byte, slotSize)
 	for i := copy(slot, text); i < len(slot); i++ {
@@ -249,13 +282,17 @@ func (f *File) write(next *State) error {
 	return nil
 }
 
-// replace writes the whole file anew.
-func (f *File) replace(next *State) error {
-	document := f.whole.document
+// replace writes the whole file anew; the caller holds its lock. What it has written it does not read again.
+func (f *File) replace(document []byte, next *State) error {
+	told := f.told
 	f.forget()
-	if err := durable.WriteFile(f.path, Join(document, next), 0o600); err != nil {
+	whole := &layout{document: append(bytes.TrimSpace(document), '\n'), whole: next}
+	if err := durable.WriteFile(f.path, Join(whole.document, next), 0o600); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
 	f.known, f.safe, f.loose = next, true, false
+	if file, err := os.OpenFile(f.path, os.O_RDWR, 0); err == nil { // else it is read as another's would be
+		f.file, f.whole, f.told = file, whole, told
+	}
 	return nil
 }

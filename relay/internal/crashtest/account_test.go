@@ -3,7 +3,6 @@ package crashtest_test
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/internal/keytree"
+	vault "github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
@@ -515,10 +515,8 @@ func (w *world) isCut(file *keytree.File, last uint64) bool {
 // keyErrors returns what asking for each of an epoch's keys comes to.
 func (w *world) keyErrors(file *keytree.File, epoch uint64) (out []error) {
 	for _, open := range w.Bundles {
-		for kind := range byte(3) {
-			// as in relay/internal/store/vault.go
-			label := binary.BigEndian.AppendUint32(append([]byte{1}, open.ID[:16]...), uint32(epoch))
-			_, err := file.Key(append(label, kind), "")
+		for _, kind := range []keytree.Label{"00", "01", "10"} { // as in relay/internal/store/vault.go
+			_, err := file.Key(vault.EpochID{Task: open.ID, Epoch: epoch}.Label()+kind, "")
 			out = append(out, err)
 		}
 	}

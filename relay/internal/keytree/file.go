@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/doona-dp/doona/internal/durable"
@@ -18,15 +16,15 @@ import (
 // File is a tree in a file of mode 0600. Several processes may share the file, or have copies of
 // it: each cuts for itself. It is safe for concurrent use.
 type File struct {
-	path string
-	mark *mark.File
-	mu   sync.Mutex // guards tree and its writing
-	tree *Tree
+	mark    *mark.File
+	cutting sync.Mutex   // one Cut at a time
+	mu      sync.RWMutex // guards tree, which only Cut replaces
+	tree    *Tree
 }
 
 type document struct {
-	Kind  string            `json:"kind"`
-	Nodes map[string]string `json:"nodes"` // values, unpadded base64url, by path in '0' and '1'
+	Kind string `json:"kind"`
+	Tree string `json:"tree"` // unpadded base64url: see [Tree.encode]
 }
 
 const kind = "doona secret"
@@ -34,23 +32,24 @@ const kind = "doona secret"
 // Open reads a file. Where there is none and create is set, it writes a new one; of several that
 // do so at once, all get the same. Otherwise the error is [fs.ErrNotExist].
 func Open(path string, create bool) (*File, error) {
-	f := &File{path: path}
-	tree, _, err := read(path)
+	tree, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) && create {
 		var unlock func()
 		if unlock, err = durable.Lock(path); err != nil {
 			return nil, fmt.Errorf("couldn't lock the secret: %w", err)
 		}
 		defer unlock()
-		if tree, _, err = read(path); errors.Is(err, fs.ErrNotExist) {
+		if tree, err = read(path); errors.Is(err, fs.ErrNotExist) {
 			tree = New()
-			err = write(path, tree, nil)
+			if err = durable.WriteFile(path, tree.document(), 0o600); err != nil {
+				err = fmt.Errorf("couldn't write the secret: %w", err)
+			}
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	f.tree = tree
+	f := &File{tree: tree}
 	f.mark, err = mark.Open(path)
 	return f, err
 }
@@ -58,98 +57,147 @@ func Open(path string, create bool) (*File, error) {
 // Mark returns the mark in the file.
 func (f *File) Mark() *mark.File { return f.mark }
 
-// read reads a tree, and the mark of its file. Its errors do not quote the file.
-func read(path string) (*Tree, *mark.State, error) {
+// read reads a tree. Its errors do not quote the file.
+func read(path string) (*Tree, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("couldn't read the secret: %w", err)
+		return nil, fmt.Errorf("couldn't read the secret: %w", err)
 	}
-	in, state, err := mark.Split(in)
+	if in, _, err = mark.Split(in); err != nil {
+		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
+	}
+	t, err := parse(in)
 	if err != nil {
-		return nil, nil, fmt.Errorf("couldn't read %s: %w", path, err)
-	}
-	tree, err := parse(path, in)
-	return tree, state, err
-}
-
-func parse(path string, in []byte) (*Tree, error) {
-	damaged := fmt.Errorf("couldn't read %s: not a %s file", path, kind)
-	var d document
-	if err := json.Unmarshal(in, &d); err != nil || d.Kind != kind || d.Nodes == nil {
-		return nil, damaged
-	}
-	t := &Tree{map[string][]byte{}}
-	for at, text := range d.Nodes {
-		value, err := base64.RawURLEncoding.Strict().DecodeString(text)
-		if err != nil || len(value) != Size || strings.Trim(at, "01") != "" {
-			return nil, damaged
-		}
-		t.nodes[at] = value
-	}
-	all := slices.Sorted(maps.Keys(t.nodes)) // what is below a node follows it
-	for i := range len(all) - 1 {
-		// as where copies were merged: cut below, it would come back from above
-		if strings.HasPrefix(all[i+1], all[i]) {
-			return nil, damaged
-		}
+		return nil, fmt.Errorf("couldn't read %s: %w", path, err)
 	}
 	return t, nil
 }
 
-func write(path string, t *Tree, s *mark.State) error {
-	d := document{kind, map[string]string{}}
-	for at, value := range t.nodes {
-		d.Nodes[at] = base64.RawURLEncoding.EncodeToString(value)
+var errDamaged = fmt.Errorf("not a %s file", kind)
+
+// parse reads a document.
+func parse(in []byte) (*Tree, error) {
+	var d document
+	if err := json.Unmarshal(in, &d); err != nil || d.Kind != kind {
+		return nil, errDamaged
 	}
-	out, err := json.MarshalIndent(&d, "", " ")
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(d.Tree)
 	if err != nil {
-		return fmt.Errorf("couldn't encode the secret: %w", err)
+		return nil, errDamaged
 	}
-	if err := durable.WriteFile(path, mark.Join(append(out, '\n'), s), 0o600); err != nil {
-		return fmt.Errorf("couldn't write the secret: %w", err)
+	root, rest, ok := decode(raw, maxLabel)
+	if !ok || len(rest) > 0 {
+		return nil, errDamaged
 	}
-	return nil
+	return &Tree{root}, nil
+}
+
+// document returns the document of a tree.
+func (t *Tree) document() []byte {
+	raw := t.root.encode(nil)
+	head, tail := "{\n \"kind\": \""+kind+"\",\n \"tree\": \"", "\"\n}\n"
+	out := make([]byte, 0, len(head)+base64.RawURLEncoding.EncodedLen(len(raw))+len(tail))
+	out = base64.RawURLEncoding.AppendEncode(append(out, head...), raw)
+	clear(raw)
+	return append(out, tail...)
+}
+
+// What a node begins with.
+const (
+	nothing = iota // of which nothing is left
+	leaf           // before its value
+	inner          // before its left child, and then its right one, of which one at least is something
+)
+
+// maxLabel bounds the length of labels in a file, in bits.
+const maxLabel = 1024
+
+// encode appends a node and what is below it.
+func (n *node) encode(to []byte) []byte {
+	switch {
+	case n == nil:
+		return append(to, nothing)
+	case n.value != nil:
+		return append(append(to, leaf), n.value[:]...)
+	}
+	return n.child[1].encode(n.child[0].encode(append(to, inner)))
+}
+
+// decode reads what encode has written of a node with at most so many levels below it, and returns what follows.
+func decode(in []byte, levels int) (n *node, rest []byte, ok bool) {
+	if len(in) == 0 {
+		return nil, nil, false
+	}
+	kind, in := in[0], in[1:]
+	switch {
+	case kind == nothing:
+		return nil, in, true
+	case kind == leaf && len(in) >= Size:
+		value := [Size]byte(in)
+		return &node{value: &value}, in[Size:], true
+	case kind != inner || levels == 0:
+		return nil, nil, false
+	}
+	n = new(node)
+	for i := range n.child {
+		if n.child[i], in, ok = decode(in, levels-1); !ok {
+			return nil, nil, false
+		}
+	}
+	return n, in, n.child != [2]*node{}
 }
 
 // Key is [Tree.Key].
-func (f *File) Key(label []byte, purpose string) ([]byte, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (f *File) Key(label Label, purpose string) ([]byte, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
 	return f.tree.Key(label, purpose)
+}
+
+// Has is [Tree.Has].
+func (f *File) Has(label Label) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.tree.Has(label)
 }
 
 // Cut cuts labels from the file, durably, and from memory. It starts from the file as it is now, so
 // that it does not bring back what another process has cut. Where nothing is left of any label it
 // writes nothing.
-func (f *File) Cut(labels ...[]byte) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	left := false
-	for _, label := range labels {
-		left = left || f.tree.Has(label)
-	}
-	if !left {
+func (f *File) Cut(labels ...Label) error {
+	f.cutting.Lock()
+	defer f.cutting.Unlock()
+	if !slices.ContainsFunc(labels, f.Has) {
 		return nil
 	}
-	unlock, err := durable.Lock(f.path)
-	if err != nil {
-		return fmt.Errorf("couldn't lock the secret: %w", err)
-	}
-	defer unlock()
-	tree, state, err := read(f.path)
-	if err != nil {
-		return err
-	}
-	changed := false
-	for _, label := range labels {
-		changed = tree.Cut(label) || changed
-	}
-	if changed {
-		if err := write(f.path, tree, state); err != nil {
-			return err
+	var next *Tree
+	var gone []*node
+	err := f.mark.Edit(func(document []byte) ([]byte, error) {
+		if document != nil { // another process has cut, or this one has not looked since it began
+			now, err := parse(document)
+			if err != nil {
+				return nil, err
+			}
+			f.replace(now, f.tree.root.list(nil))
 		}
+		if next, gone = f.tree.cut(labels...); next.root == f.tree.root {
+			return nil, nil
+		}
+		return next.document(), nil
+	})
+	if err != nil {
+		return fmt.Errorf("couldn't cut the secret: %w", err)
 	}
-	f.tree.forget()
-	f.tree = tree
+	f.replace(next, gone)
 	return nil
+}
+
+// replace puts a tree in the place of the one there was, and overwrites the values that are gone with that.
+func (f *File) replace(by *Tree, gone []*node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tree = by
+	for _, n := range gone {
+		clear(n.value[:])
+	}
 }

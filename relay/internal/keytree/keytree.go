@@ -7,9 +7,9 @@
 //
 //	value(path ‖ bit) = HKDF-Expand(value(path), "bit" ‖ bit, 32)             (1)
 //
-// and the key of a label is HKDF-Expand(value(bits of the label), purpose, 32). A [Tree] holds the
-// values of some nodes, at first of the root alone. To cut a label it replaces the node above it by
-// the siblings of the path from there down to the label, so that the value of every other node
+// and the key of a label, which is a path, is HKDF-Expand(value(label), "key " ‖ purpose, 32). A [Tree]
+// holds the values of some nodes, at first of the root alone. To cut a label it replaces the node above
+// it by the siblings of the path from there down to the label, so that the value of every other node
 // still follows and that of the label, and of what is below it, does not.
 //
 // What it promises: who has a tree learns of the keys that were cut from it before nothing, if
@@ -30,6 +30,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"math/bits"
 	"strings"
 )
 
@@ -39,110 +40,129 @@ const Size = sha256.Size
 // ErrCut is returned for a label that has been cut, by itself or with what is above it.
 var ErrCut = errors.New("the key has been destroyed")
 
-// Tree holds what is left of a tree of keys. No node is above another.
+// Label is the path from the root to a node: a string of '0' and '1'. What a tree keeps of a cut grows with it.
+type Label string
+
+// OfBytes returns the bits of some bytes, the highest of each first.
+func OfBytes(b []byte) Label {
+	out := make([]byte, 0, 8*len(b))
+	for _, b := range b {
+		out = appendBits(out, uint64(b), 8)
+	}
+	return Label(out)
+}
+
+// OfNumber returns a path that is short for small numbers. No other number's begins with it, and those of greater
+// ones are to its right: it is Elias's γ code, of the number and 1, with its first bits inverted.
+func OfNumber(n uint32) Label {
+	behind := bits.Len64(uint64(n)+1) - 1
+	out := append([]byte(strings.Repeat("1", behind)), '0')
+	return Label(appendBits(out, uint64(n)+1, behind))
+}
+
+// appendBits appends the lowest bits of n, the highest of them first.
+func appendBits(to []byte, n uint64, count int) []byte {
+	for shift := count - 1; shift >= 0; shift-- {
+		to = append(to, '0'+byte(n>>shift&1))
+	}
+	return to
+}
+
+// Tree holds what is left of a tree of keys.
 type Tree struct {
-	nodes map[string][]byte // values by path, a string of '0' and '1'
+	root *node // nil: nothing is left
+}
+
+// node is a node of which something is left: its own value, or else one of its children. It is never changed, but by
+// what is forgotten.
+type node struct {
+	value *[Size]byte
+	child [2]*node
 }
 
 // New returns a whole tree with a random root.
 func New() *Tree {
-	root := make([]byte, Size)
-	rand.Read(root)
-	return &Tree{map[string][]byte{"": root}}
+	n := &node{value: new([Size]byte)}
+	rand.Read(n.value[:])
+	return &Tree{n}
 }
 
-// path returns the bits of a label, the highest of each byte first.
-func path(label []byte) string {
-	bits := make([]byte, 0, 8*len(label))
-	for _, b := range label {
-		for shift := 7; shift >= 0; shift-- {
-			bits = append(bits, '0'+b>>shift&1)
-		}
+// down returns the child on the way to a label that begins with bit, of nothing where nothing is left.
+func (n *node) down(bit byte) *node {
+	if n.value != nil {
+		return &node{value: expand(n.value, "bit"+string(bit))} // (1)
 	}
-	return string(bits)
+	return n.child[bit-'0']
 }
 
-// above returns the node at or above a path, and whether there is one.
-func (t *Tree) above(to string) (from string, ok bool) {
-	for n := len(to); n >= 0; n-- {
-		if t.nodes[to[:n]] != nil {
-			return to[:n], true
-		}
-	}
-	return "", false
-}
-
-// child returns the value of a node's child. (1)
-func child(value []byte, bit byte) []byte { return expand(value, "bit"+string(bit)) }
-
-func expand(value []byte, info string) []byte {
-	out, err := hkdf.Expand(sha256.New, value, info, Size)
+func expand(value *[Size]byte, info string) *[Size]byte {
+	out, err := hkdf.Expand(sha256.New, value[:], info, Size)
 	if err != nil {
 		panic(err) // only for lengths that hkdf cannot make
 	}
-	return out
+	return (*[Size]byte)(out)
 }
 
 // Key returns the key of a label for a purpose, or [ErrCut]. Of two labels that are used none may
 // begin with the other, or who has the tree from which one was cut could lack, or have, the other.
-func (t *Tree) Key(label []byte, purpose string) ([]byte, error) {
-	to := path(label)
-	from, ok := t.above(to)
-	if !ok {
+func (t *Tree) Key(label Label, purpose string) ([]byte, error) {
+	at := t.root
+	for i := 0; i < len(label) && at != nil; i++ {
+		at = at.down(label[i])
+	}
+	if at == nil || at.value == nil {
 		return nil, ErrCut
 	}
-	value := t.nodes[from]
-	for _, bit := range []byte(to[len(from):]) {
-		value = child(value, bit)
-	}
-	return expand(value, "key "+purpose), nil
+	return expand(at.value, "key "+purpose)[:], nil
 }
 
 // Has says whether anything is left at or below a label.
-func (t *Tree) Has(label []byte) bool {
-	to := path(label)
-	if _, ok := t.above(to); ok {
-		return true
+func (t *Tree) Has(label Label) bool {
+	at := t.root
+	for i := 0; i < len(label) && at != nil && at.value == nil; i++ {
+		at = at.child[label[i]-'0']
 	}
-	for at := range t.nodes {
-		if strings.HasPrefix(at, to) {
-			return true
-		}
-	}
-	return false
+	return at != nil
 }
 
-// Cut destroys the keys of a label and of all labels that begin with it. It says whether there was
-// anything left to cut.
-func (t *Tree) Cut(label []byte) (changed bool) {
-	to := path(label)
-	from, ok := t.above(to)
-	if !ok {
-		for at := range t.nodes {
-			if strings.HasPrefix(at, to) {
-				t.drop(at)
-				changed = true
-			}
-		}
-		return changed
+// cut returns the tree without the keys of some labels and of all labels that begin with them, and lists the nodes
+// whose values it has no more. What is left the trees share.
+func (t *Tree) cut(labels ...Label) (left *Tree, gone []*node) {
+	root := t.root
+	for _, label := range labels {
+		root, gone = root.cut(label, gone)
 	}
-	value := t.nodes[from]
-	for n := len(from); n < len(to); n++ {
-		t.nodes[to[:n]+string('1'-to[n]+'0')] = child(value, '1'-to[n]+'0')
-		value = child(value, to[n])
-	}
-	t.drop(from)
-	return true
+	return &Tree{root}, gone
 }
 
-func (t *Tree) drop(at string) {
-	clear(t.nodes[at])
-	delete(t.nodes, at)
+// cut returns what is left of a node without a label below it, nil for nothing, and adds to those that are gone.
+func (n *node) cut(label Label, gone []*node) (*node, []*node) {
+	if n == nil || label == "" {
+		return nil, n.list(gone)
+	}
+	bit := label[0] - '0'
+	out := &node{child: n.child}
+	if n.value != nil {
+		gone = append(gone, n)
+		out.child = [2]*node{n.down('0'), n.down('1')}
+	}
+	out.child[bit], gone = out.child[bit].cut(label[1:], gone)
+	switch {
+	case out.child == [2]*node{}:
+		return nil, gone
+	case n.value == nil && out.child == n.child: // it was cut before
+		return n, gone
+	}
+	return out, gone
 }
 
-// forget overwrites the values of a tree that is replaced.
-func (t *Tree) forget() {
-	for _, value := range t.nodes {
-		clear(value)
+// list adds all nodes with values at and below a node.
+func (n *node) list(to []*node) []*node {
+	switch {
+	case n == nil:
+		return to
+	case n.value != nil:
+		return append(to, n)
 	}
+	return n.child[1].list(n.child[0].list(to))
 }

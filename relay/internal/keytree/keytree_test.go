@@ -1,9 +1,15 @@
 package keytree_test
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
+	"math"
+	"math/bits"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,10 +19,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/mark"
 	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 
-func label(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+func label(n uint16) keytree.Label { return keytree.OfBytes(binary.BigEndian.AppendUint16(nil, n)) }
 
 // open opens the file in a folder.
 func open(t *testing.T, path string) *keytree.File {
@@ -67,11 +74,39 @@ func TestCut(t *testing.T) {
 		require.Equal(t, step > 0, cut[false], "what was cut before")
 	}
 	for _, path := range paths {
-		require.NoError(t, open(t, path).Cut(nil))
-		raw, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.JSONEq(t, `{"kind": "doona secret", "nodes": {}}`, string(raw))
+		require.NoError(t, open(t, path).Cut(""))
+		require.Empty(t, values(t, path))
 	}
+}
+
+// values returns what a file holds, by path.
+func values(t *testing.T, path string) map[string]string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var document struct{ Kind, Tree string }
+	require.NoError(t, json.NewDecoder(bytes.NewReader(raw)).Decode(&document))
+	require.Equal(t, "doona secret", document.Kind)
+	in, err := base64.RawURLEncoding.DecodeString(document.Tree)
+	require.NoError(t, err)
+	all := map[string]string{}
+	var node func(path string)
+	node = func(path string) {
+		kind := in[0]
+		in = in[1:]
+		switch kind {
+		case 1:
+			all[path], in = string(in[:keytree.Size]), in[keytree.Size:]
+		case 2:
+			node(path + "0")
+			node(path + "1")
+		default:
+			require.Zero(t, kind)
+		}
+	}
+	node("")
+	require.Empty(t, in)
+	return all
 }
 
 // TestCutBranch: a label takes with it all that begin with it, cut before or not, and its value
@@ -79,35 +114,96 @@ func TestCut(t *testing.T) {
 func TestCutBranch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
-	require.NoError(t, f.Cut([]byte{7, 1}))
-	require.NoError(t, f.Cut([]byte{7}))
-	require.NoError(t, f.Cut([]byte{7, 2}), "cutting twice is no error")
-	for _, gone := range [][]byte{{7}, {7, 0}, {7, 1}, {7, 1, 1}, {7, 255}} {
-		_, err := f.Key(gone, "test")
-		require.ErrorIs(t, err, keytree.ErrCut)
-	}
-	for _, left := range [][]byte{{6, 1}, {8}, {0}, {255, 3}} {
-		_, err := f.Key(left, "test")
-		require.NoError(t, err)
-	}
-	raw, err := os.ReadFile(path)
+	of := func(b ...byte) keytree.Label { return keytree.OfBytes(b) }
+	require.NoError(t, f.Cut(of(7, 1)))
+	require.NoError(t, f.Cut(of(7)))
+	before, err := os.Stat(path)
 	require.NoError(t, err)
-	require.NotContains(t, string(raw), `"00000111`)
-	for n := range 8 {
-		require.NotContains(t, string(raw), fmt.Sprintf("%q", "00000111"[:n]))
+	require.NoError(t, f.Cut(of(7, 2)), "cutting twice is no error")
+	after, err := os.Stat(path)
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, after), "and writes nothing")
+	for _, f := range []*keytree.File{f, open(t, path)} {
+		for _, gone := range []keytree.Label{of(7), of(7, 0), of(7, 1), of(7, 1, 1), of(7, 255), "0000", ""} {
+			_, err := f.Key(gone, "test")
+			require.ErrorIs(t, err, keytree.ErrCut)
+			require.Equal(t, len(gone) < 8, f.Has(gone))
+		}
+		for _, left := range []keytree.Label{of(6, 1), of(8), of(0), of(255, 3)} {
+			_, err := f.Key(left, "test")
+			require.NoError(t, err)
+			require.True(t, f.Has(left))
+		}
+	}
+	all := values(t, path)
+	require.Len(t, all, 8)
+	for at := range all {
+		require.False(t, strings.HasPrefix(at, "00000111") || strings.HasPrefix("00000111", at), at)
 	}
 }
 
-// TestSequence: labels cut in order leave few nodes behind.
+// TestShared: of two processes with one file each cuts beside what the other has cut, and neither brings it back. What
+// the file could not take is there still, and goes at the next attempt.
+func TestShared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	one, other := open(t, path), open(t, path)
+	for i := range uint16(20) {
+		f := []*keytree.File{one, other}[i%2]
+		require.NoError(t, f.Cut(label(i<<3)))
+		require.NoError(t, f.Mark().Raise(map[mark.Key]mark.Entry{{Epoch: uint64(i)}: {Steps: 1}}))
+		if i%3 == 0 { // where the file is written as a whole, and with another process's mark in it
+			require.NoError(t, one.Mark().Change(func(*mark.State) {}))
+		}
+		for j := range uint16(32) {
+			_, err := open(t, path).Key(label(j<<3), "test")
+			require.Equal(t, j <= i, errors.Is(err, keytree.ErrCut), "%d of %d", j, i)
+		}
+	}
+	require.Len(t, open(t, path).Mark().State().Entries, 20)
+	require.NoError(t, os.Mkdir(path+".new", 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(path+".new", "file"), nil, 0o600))
+	require.Error(t, one.Cut(label(25<<3)))
+	_, err := one.Key(label(25<<3), "test")
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(path+".new"))
+	require.NoError(t, one.Cut(label(25<<3)))
+	_, err = open(t, path).Key(label(25<<3), "test")
+	require.ErrorIs(t, err, keytree.ErrCut)
+}
+
+// TestSequence: numbers cut in order leave few nodes behind, and no number's path begins with another's.
 func TestSequence(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
-	for i := range uint16(200) {
-		require.NoError(t, f.Cut(label(i)))
+	for i := range uint32(200) {
+		require.NoError(t, f.Cut(keytree.OfNumber(i)))
+		_, err := f.Key(keytree.OfNumber(i+1), "test")
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(values(t, path)), 2+2*bits.Len32(i+1))
 	}
+	require.Equal(t, keytree.Label("0"), keytree.OfNumber(0))
+	require.Equal(t, keytree.Label("11001"), keytree.OfNumber(4))
+	require.Len(t, keytree.OfNumber(math.MaxUint32), 65)
+	for i := range uint32(300) {
+		require.Less(t, keytree.OfNumber(i), keytree.OfNumber(i+1))
+		for j := range i {
+			require.False(t, strings.HasPrefix(string(keytree.OfNumber(i)), string(keytree.OfNumber(j))))
+		}
+	}
+}
+
+// TestManyLabels: what a file holds for a label that has nothing near it is a node for each bit.
+func TestManyLabels(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	f := open(t, path)
+	var labels []keytree.Label
+	for range 1000 {
+		labels = append(labels, keytree.OfBytes(binary.BigEndian.AppendUint64(nil, rand.Uint64())))
+	}
+	require.NoError(t, f.Cut(labels...))
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	require.Less(t, info.Size(), int64(100*16), "at most 16 nodes of 2 bytes' labels")
+	require.Less(t, info.Size(), int64(1000*(64-8)*(keytree.Size+2)*4/3))
 }
 
 // TestOpenAtOnce: of many that make a file at once, all get the same, for nobody else to read.
@@ -138,11 +234,16 @@ func TestOpenAtOnce(t *testing.T) {
 // TestBadFiles: what is not a tree is refused, and not replaced.
 func TestBadFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	value := strings.Repeat("A", 43)
-	for _, text := range []string{fmt.Sprintf(`{"kind": "doona secret", "nodes": {"01": %q, "0110": %q}}`, value,
-		value), "", "{}", `{"kind": "doona secret"}`, `{"kind": "other", "nodes": {}}`,
-		`{"kind": "doona secret", "nodes": {"0": "AA"}}`,
-		`{"kind": "doona secret", "nodes": {"2": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}`} {
+	value := strings.Repeat("\x00", keytree.Size)
+	deep := strings.Repeat("\x02\x00", 2000) + "\x01" + value
+	texts := []string{"", "{}", `{"kind": "doona secret"}`, `{"kind": "other", "tree": "AA"}`,
+		`{"kind": "doona secret", "tree": "AA="}`}
+	for _, tree := range []string{"\x01", "\x01" + value[1:], "\x01" + value + "\x00", "\x03", "\x02", "\x02\x00\x00",
+		"\x02\x00\x01" + value[1:], "\x00\x00", deep} {
+		texts = append(texts, fmt.Sprintf(`{"kind": "doona secret", "tree": %q}`,
+			base64.RawURLEncoding.EncodeToString([]byte(tree))))
+	}
+	for _, text := range texts {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := keytree.Open(path, true)
 		require.ErrorContains(t, err, "not a doona secret file", text)

@@ -1,6 +1,10 @@
 package store
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/doona-dp/doona/relay/internal/keytree"
+)
 
 // What follows breaks a store or its secrecy on purpose, for the relay's tests.
 
@@ -18,8 +22,8 @@ func LimitPages(s Store, n int) error {
 func (v *Vault) Unencrypted(id EpochID, seq uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, kind := range []byte{kindRows, kindSealed} {
-		v.ciphers[string(id.batchLabel(kind, seq))] = noCipher{}
+	for _, kind := range []keytree.Label{kindRows, kindSealed} {
+		v.ciphers[id.batchLabel(kind, seq)] = noCipher{}
 	}
 }
 

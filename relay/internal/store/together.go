@@ -2,30 +2,30 @@ package store
 
 import "sync"
 
-// together has those who destroy keys at the same time share it: while it is done for some, others gather, for whom it
-// is then done once. The zero value is ready.
-type together struct {
+// Together has those who want the same done at the same time share it: while it is done for some, others gather, for
+// whom it is then done once. The zero value is ready.
+type Together[T any] struct {
 	doing sync.Mutex // held while it is done
 	mu    sync.Mutex // guards next
-	next  *round     // who gathers; nil: nobody
+	next  *round[T]  // who gathers; nil: nobody
 }
 
 // round is what is done once for some.
-type round struct {
-	labels [][]byte
-	done   bool // as the rest, guarded by together.doing
-	err    error
+type round[T any] struct {
+	all  []T
+	done bool // as the rest, guarded by Together.doing
+	err  error
 }
 
-// do returns what cut returns, for this caller's labels and those of others, in a call that begins after this one's.
-// All who share a call need to pass the same cut.
-func (t *together) do(cut func(labels [][]byte) error, labels ...[]byte) error {
+// Do returns what do returns, for this caller's part and those of others, in a call that begins after this one's. All
+// who share a call need to pass the same do.
+func (t *Together[T]) Do(do func([]T) error, part ...T) error {
 	t.mu.Lock()
 	if t.next == nil {
-		t.next = new(round)
+		t.next = new(round[T])
 	}
 	mine := t.next
-	mine.labels = append(mine.labels, labels...)
+	mine.all = append(mine.all, part...)
 	t.mu.Unlock()
 
 	t.doing.Lock()
@@ -34,7 +34,7 @@ func (t *together) do(cut func(labels [][]byte) error, labels ...[]byte) error {
 		t.mu.Lock()
 		t.next = nil // it is this one: of those that are not done there is only one
 		t.mu.Unlock()
-		mine.err, mine.done = cut(mine.labels), true
+		mine.err, mine.done = do(mine.all), true
 	}
 	return mine.err
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTogether: those who come while it is done for one share the next call, with all their labels and its error; who
+// TestTogether: those who come while it is done for one share the next call, with all their parts and its error; who
 // comes later has one of his own.
 func TestTogether(t *testing.T) {
-	var shared together
-	var calls [][][]byte
+	var shared Together[int]
+	var calls [][]int
 	failed := errors.New("failed")
 	release := make(chan struct{})
 	begun := make(chan struct{}, 3)
-	cut := func(labels [][]byte) error {
-		calls = append(calls, labels)
+	do := func(parts []int) error {
+		calls = append(calls, parts)
 		begun <- struct{}{}
 		<-release
-		if len(labels) > 1 {
+		if len(parts) > 1 {
 			return failed
 		}
 		return nil
@@ -31,23 +31,23 @@ func TestTogether(t *testing.T) {
 		return func() bool {
 			shared.mu.Lock()
 			defer shared.mu.Unlock()
-			return shared.next != nil && len(shared.next.labels) == n
+			return shared.next != nil && len(shared.next.all) == n
 		}
 	}
-	all.Go(func() { require.NoError(t, shared.do(cut, []byte{1})) })
+	all.Go(func() { require.NoError(t, shared.Do(do, 1)) })
 	<-begun
 	for i := range 3 {
-		all.Go(func() { require.ErrorIs(t, shared.do(cut, []byte{10 + byte(i)}), failed) })
+		all.Go(func() { require.ErrorIs(t, shared.Do(do, 10+i), failed) })
 	}
 	require.Eventually(t, gathered(3), time.Minute, time.Millisecond)
 	release <- struct{}{}
 	release <- struct{}{}
 	all.Wait()
-	all.Go(func() { require.NoError(t, shared.do(cut, []byte{2})) })
+	all.Go(func() { require.NoError(t, shared.Do(do, 2)) })
 	release <- struct{}{}
 	all.Wait()
 	require.Len(t, calls, 3)
-	require.Equal(t, [][]byte{{1}}, calls[0])
-	require.ElementsMatch(t, [][]byte{{10}, {11}, {12}}, calls[1])
-	require.Equal(t, [][]byte{{2}}, calls[2])
+	require.Equal(t, []int{1}, calls[0])
+	require.ElementsMatch(t, []int{10, 11, 12}, calls[1])
+	require.Equal(t, []int{2}, calls[2])
 }

@@ -6,10 +6,10 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"math"
 	"net/netip"
 	"sync"
@@ -30,11 +30,11 @@ import (
 // have the same file, or copies of it: each destroys for itself what the store says is over.
 type Vault struct {
 	file *keytree.File
-	cuts together
+	cuts Together[keytree.Label]
 
 	mu       sync.Mutex // guards the rest
 	epochs   map[EpochID]*EpochKey
-	ciphers  map[string]cipher.AEAD  // by label
+	ciphers  map[keytree.Label]cipher.AEAD
 	finished map[EpochID]finishedSeq // which numbers need not be looked at again
 	watched  []*guard                // the marks in HPKE key files
 }
@@ -42,17 +42,17 @@ type Vault struct {
 // finishedSeq says up to which batch all keys of an epoch are destroyed.
 type finishedSeq struct{ rows, sealed uint64 }
 
-// The kinds of keys: the byte of their labels behind the epoch.
+// The kinds of keys: what their labels have behind the epoch.
 const (
-	kindEpoch = iota
-	kindRows
-	kindSealed
+	kindEpoch  keytree.Label = "00"
+	kindRows   keytree.Label = "01"
+	kindSealed keytree.Label = "10"
 )
 
-// The first byte of labels.
+// What labels begin with.
 const (
-	labelIdentity = iota // of the key by which processes know that they have one secret
-	labelTask
+	labelIdentity keytree.Label = "0" // of the key by which processes know that they have one secret
+	labelTask     keytree.Label = "1"
 )
 
 // OpenVault opens the secret file, or creates it where there is none and create says so; without, its
@@ -65,28 +65,31 @@ func OpenVault(path string, create bool) (*Vault, error) {
 	return &Vault{
 		file:     file,
 		epochs:   map[EpochID]*EpochKey{},
-		ciphers:  map[string]cipher.AEAD{},
+		ciphers:  map[keytree.Label]cipher.AEAD{},
 		finished: map[EpochID]finishedSeq{},
 	}, nil
 }
 
-// label returns the label of an epoch and of all its keys. Half of a task's id, which is a hash,
-// stands for it.
-func (id EpochID) label() []byte {
-	return binary.BigEndian.AppendUint32(append([]byte{labelTask}, id.Task[:16]...), uint32(id.Epoch))
+// taskName is how many bytes of a task's id, which is a hash, stand for it in labels: each costs the secret eight nodes a
+// task. Two tasks with the same would lose their keys together, and 80 bits are too many to look for such a pair.
+const taskName = 10
+
+// Label returns the label of an epoch and of all its keys.
+func (id EpochID) Label() keytree.Label {
+	return labelTask + keytree.OfBytes(id.Task[:taskName]) + keytree.OfNumber(uint32(id.Epoch))
 }
 
 // kindLabel returns the label of all keys of a kind.
-func (id EpochID) kindLabel(kind byte) []byte { return append(id.label(), kind) }
+func (id EpochID) kindLabel(kind keytree.Label) keytree.Label { return id.Label() + kind }
 
 // batchLabel returns the label of a batch's key.
-func (id EpochID) batchLabel(kind byte, seq uint64) []byte {
-	return binary.BigEndian.AppendUint32(id.kindLabel(kind), uint32(seq))
+func (id EpochID) batchLabel(kind keytree.Label, seq uint64) keytree.Label {
+	return id.kindLabel(kind) + keytree.OfNumber(uint32(seq))
 }
 
 // fingerprint is the same for processes with the same secret, and tells nothing about its keys.
 func (v *Vault) fingerprint() ([]byte, error) {
-	return v.file.Key([]byte{labelIdentity}, "fingerprint")
+	return v.file.Key(labelIdentity, "fingerprint")
 }
 
 // ErrDestroyed is returned for a key that has been destroyed.
@@ -116,7 +119,7 @@ func (v *Vault) nameCipher(id EpochID) (cipher.AEAD, error) {
 
 // batchCipher returns what encrypts the rows of an open batch, or a sealed batch, or
 // [ErrDestroyed].
-func (v *Vault) batchCipher(id EpochID, kind byte, seq uint64) (cipher.AEAD, error) {
+func (v *Vault) batchCipher(id EpochID, kind keytree.Label, seq uint64) (cipher.AEAD, error) {
 	if seq > math.MaxUint32 || id.Epoch > math.MaxUint32 {
 		return nil, errors.New("an epoch has at most 2^32 batches")
 	}
@@ -131,8 +134,8 @@ func (v *Vault) batchCipher(id EpochID, kind byte, seq uint64) (cipher.AEAD, err
 }
 
 // cipher returns that of a label; the caller holds the lock.
-func (v *Vault) cipher(label []byte) (cipher.AEAD, error) {
-	if c := v.ciphers[string(label)]; c != nil {
+func (v *Vault) cipher(label keytree.Label) (cipher.AEAD, error) {
+	if c := v.ciphers[label]; c != nil {
 		return c, nil
 	}
 	key, err := v.file.Key(label, "AES-256-GCM")
@@ -145,7 +148,7 @@ func (v *Vault) cipher(label []byte) (cipher.AEAD, error) {
 	}
 	c, err := cipher.NewGCM(block)
 	if err == nil {
-		v.ciphers[string(label)] = c
+		v.ciphers[label] = c
 	}
 	return c, err
 }
@@ -181,22 +184,22 @@ func decrypt(c cipher.AEAD, nonce, sealed []byte) ([]byte, error) {
 }
 
 // destroy destroys the keys below labels.
-func (v *Vault) destroy(labels ...[]byte) error {
+func (v *Vault) destroy(labels ...keytree.Label) error {
 	if len(labels) == 0 {
 		return nil
 	}
-	return v.cuts.do(v.cut, labels...)
+	return v.cuts.Do(v.cut, labels...)
 }
 
 // cut is destroy, for some callers at once: each writes the whole secret.
-func (v *Vault) cut(labels [][]byte) error {
+func (v *Vault) cut(labels []keytree.Label) error {
 	if err := v.file.Cut(labels...); err != nil {
 		return err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	clear(v.epochs) // what lives is derived again
-	clear(v.ciphers)
+	maps.DeleteFunc(v.epochs, func(id EpochID, _ *EpochKey) bool { return !v.file.Has(id.kindLabel(kindEpoch)) })
+	maps.DeleteFunc(v.ciphers, func(label keytree.Label, _ cipher.AEAD) bool { return !v.file.Has(label) })
 	return nil
 }
 
@@ -208,9 +211,9 @@ func (v *Vault) DestroyRows(id EpochID) error { return v.destroy(id.kindLabel(ki
 
 // DestroyEpochs destroys all keys of epochs.
 func (v *Vault) DestroyEpochs(ids []EpochID) error {
-	var labels [][]byte
+	var labels []keytree.Label
 	for _, id := range ids {
-		labels = append(labels, id.label())
+		labels = append(labels, id.Label())
 	}
 	return v.destroy(labels...)
 }
@@ -224,7 +227,7 @@ func (v *Vault) Holds(id EpochID, seq uint64) (rows, sealed bool) {
 
 // Settle destroys the keys of what the store says is over.
 func (v *Vault) Settle(all []Progress) error {
-	var over [][]byte
+	var over []keytree.Label
 	at := map[EpochID]finishedSeq{}
 	for i := range all {
 		labels, upTo := v.over(&all[i])
@@ -242,13 +245,13 @@ func (v *Vault) Settle(all []Progress) error {
 
 // over lists the labels of an epoch that are over. From the first batch on that is not finished,
 // it lists finished ones again: cutting twice does nothing.
-func (v *Vault) over(p *Progress) (labels [][]byte, upTo finishedSeq) {
+func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 	v.mu.Lock()
 	upTo = v.finished[p.ID]
 	v.mu.Unlock()
 	switch {
 	case p.State >= StateErased && len(p.Held) == 0:
-		return [][]byte{p.ID.label()}, upTo
+		return []keytree.Label{p.ID.Label()}, upTo
 	case p.State >= StateErased:
 		labels = append(labels, p.ID.kindLabel(kindEpoch), p.ID.kindLabel(kindRows))
 	}
@@ -259,7 +262,7 @@ func (v *Vault) over(p *Progress) (labels [][]byte, upTo finishedSeq) {
 	for _, seq := range p.Held {
 		held[seq] = true
 	}
-	first := func(from uint64, kind byte, not map[uint64]bool) uint64 {
+	first := func(from uint64, kind keytree.Label, not map[uint64]bool) uint64 {
 		done := true
 		next := from
 		for seq := from; seq < p.Next; seq++ {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 
 // raw opens a store's database as it is.
@@ -202,7 +203,7 @@ func TestVaultSettles(t *testing.T) {
 		{Progress{ID: id, Next: 4, Held: []uint64{0}, State: StateErased}, "", "04", false},
 		{Progress{ID: id, Next: 4, State: StateErased}, "", "", false},
 	}
-	left := func(v *Vault, kind byte) (out string) {
+	left := func(v *Vault, kind keytree.Label) (out string) {
 		for seq := range uint64(5) {
 			_, err := v.batchCipher(id, kind, seq)
 			if err == nil {
