@@ -99,7 +99,7 @@ func TestVectorsSignature(t *testing.T) {
 		Purpose                               onion.Purpose
 	}
 	readVectors(t, "signature", &vectors)
-	require.Len(t, vectors, 11)
+	require.Len(t, vectors, 12)
 	for _, v := range vectors {
 		require.True(t, onion.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
 		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body),

@@ -60,16 +60,32 @@ func (r *Relay) beating(ctx context.Context, do func() error) error {
 	return do()
 }
 
+// look is when epochLoop looked at all of the store.
+type look struct {
+	version uint64 // of the store then; 0: what was found could not all be done
+	at      time.Time
+}
+
+// lookAgain is after how long all of the store is looked at again, where it is as it was: of a thousand tasks, that
+// takes some 30 ms.
+const lookAgain = 30 * time.Second
+
 // turn is one turn of epochLoop.
 func (r *Relay) turn(ctx context.Context) {
 	if r.unscrubbed.Load() || r.reserve.Short() != nil { // the log, too, takes room
 		r.scrub(ctx)
 	}
-	r.logged(ctx, "couldn't destroy keys", r.settle(ctx)) // first: what was set back is not sealed again
-	r.logged(ctx, "couldn't seal", r.sealFull(ctx))
-	for _, s := range r.lineup().order {
-		r.logged(ctx, "couldn't end an epoch", r.endEpochs(ctx, s))
+	version := r.store.Version()
+	if version == 0 || version != r.looked.version || time.Since(r.looked.at) > lookAgain {
+		settled := r.settle(ctx) // first: what was set back is not sealed again
+		r.logged(ctx, "couldn't destroy keys", settled)
+		sealed := r.sealFull(ctx)
+		r.logged(ctx, "couldn't seal", sealed)
+		if r.looked = (look{version, time.Now()}); settled != nil || sealed != nil {
+			r.looked.version = 0
+		}
 	}
+	r.endEpochs(ctx)
 	r.dropExpired(ctx)
 	r.followStreams(ctx) // last: no owner's folder keeps others' epochs from ending
 }
@@ -77,12 +93,12 @@ func (r *Relay) turn(ctx context.Context) {
 // settle follows the store, which other processes change too: it takes note of how far epochs have
 // come, keeps the tallies of those that are over, and destroys this process's keys of all that is over.
 // A crash between a batch's sealing or confirmation and the end of its key is made good here, when the
-// relay starts.
+// relay starts. Many who confirm at the same time share it.
 func (r *Relay) settle(ctx context.Context) error {
-	return r.spare(func() error { return r.settleOnce(ctx) })
+	return r.settling.Do(func([]struct{}) error { return r.spare(func() error { return r.settleAll(ctx) }) })
 }
 
-func (r *Relay) settleOnce(ctx context.Context) error {
+func (r *Relay) settleAll(ctx context.Context) error {
 	r.dropDropped(ctx)
 	all, err := r.store.Follow(ctx)
 	if err != nil {
@@ -122,16 +138,28 @@ func (r *Relay) failed(err error) bool {
 	return true
 }
 
+// scrubSoon has epochLoop scrub.
+func (r *Relay) scrubSoon() {
+	r.unscrubbed.Store(true)
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
 // scrub deletes what is left of batches, and empties the store's log. Where that fails, as while a batch is being
 // read, or takes too long, epochLoop does it later.
 func (r *Relay) scrub(ctx context.Context) {
+	r.unscrubbed.Store(false) // what others delete meanwhile is for the next time
 	err := r.beating(ctx, func() error { return r.spare(func() error { return r.store.Sweep(ctx) }) })
 	if err == nil {
 		err = r.spare(func() error { return r.store.Scrub(ctx) })
 	}
-	r.unscrubbed.Store(err != nil)
-	if err != nil && ctx.Err() == nil {
-		r.cfg.Log.Warn("couldn't scrub yet", "error", err)
+	if err != nil {
+		r.unscrubbed.Store(true)
+		if ctx.Err() == nil {
+			r.cfg.Log.Warn("couldn't scrub yet", "error", err)
+		}
 	}
 }
 
@@ -242,25 +270,88 @@ func (r *Relay) collect(s *served, submissions uint64, rows iter.Seq2[store.Row,
 	return slots, in, nil
 }
 
-// endEpochs closes what is over. At the first relay that goes by the time that has surely come; at a
-// mix, by what the relay before it says: see pullBatch. An epoch that fails keeps no later one.
-func (r *Relay) endEpochs(ctx context.Context, s *served) (failed error) {
-	read := r.clock.Read()
-	for epoch := range s.Epochs.Count {
-		_, end, _ := r.window(s, epoch)
-		if read.Latest.Before(end) {
-			break
+// due is an epoch that is over.
+type due struct {
+	*served
+	epoch uint64
+	end   time.Time
+}
+
+// endEpochs ends what is over, the epochs of many tasks side by side, as they may all end at one midnight: what costs as
+// much for one as for all is done once. At the first relay an epoch is over by the time that has surely come; at a mix,
+// by what the relay before it says: see pullBatch. An epoch that fails keeps no other.
+func (r *Relay) endEpochs(ctx context.Context) {
+	closing, complete, behind, expired := r.over()
+	r.each(ctx, behind, func(e due) error { return r.endBehind(ctx, e.served, e.epoch, e.end) })
+	r.each(ctx, expired, func(e due) error { return r.expireEpoch(ctx, e.served, e.epoch) })
+	if closed := r.each(ctx, closing, func(e due) error { return r.closeEpoch(ctx, e.served, e.epoch) }); len(closed) > 0 {
+		ids := map[store.EpochID]bool{}
+		for _, e := range closed {
+			ids[e.epochID(e.epoch)] = true
 		}
-		switch st := s.state(epoch); {
-		case s.isBehind(epoch) && st < store.StateExpired:
-			failed = errors.Join(failed, r.endBehind(ctx, s, epoch, end))
-		case st < store.StateErased && (s.hop > 0 || read.Over(end)):
-			failed = errors.Join(failed, r.endEpoch(ctx, s, epoch))
-		case st == store.StateErased && read.Over(end.Add(r.cfg.Retention)):
-			failed = errors.Join(failed, r.expireEpoch(ctx, s, epoch))
+		err := r.sealSome(ctx, func(_ *served, b store.OpenBatch) bool { return ids[b.ID] })
+		r.logged(ctx, "couldn't seal", err)
+		complete = append(complete,
+			r.each(ctx, closed, func(e due) error { return r.complete(ctx, e.served, e.epoch, nil) })...)
+	}
+	r.each(ctx, complete, func(e due) error { return r.eraseEpoch(ctx, e.served, e.epoch) })
+	if r.unscrubbed.Load() {
+		r.scrub(ctx)
+	}
+}
+
+// each ends some epochs, a few at a time, and returns those of which that came off: what they take is their disks'
+// time, not a processor's.
+func (r *Relay) each(ctx context.Context, all []due, end func(due) error) (done []due) {
+	const most = 32
+	queue := make(chan due)
+	var working sync.WaitGroup
+	var mu sync.Mutex // guards done
+	for range min(most, len(all)) {
+		working.Go(func() {
+			for e := range queue {
+				err := end(e)
+				r.logged(ctx, "couldn't end an epoch", err)
+				if err == nil {
+					mu.Lock()
+					done = append(done, e)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, e := range all {
+		queue <- e
+	}
+	close(queue)
+	working.Wait()
+	return done
+}
+
+// over lists the epochs that are to be ended: those that this relay is the first of, those that are complete, those
+// that are behind, and those whose retention is over.
+func (r *Relay) over() (closing, complete, behind, expired []due) {
+	read := r.clock.Read()
+	for _, s := range r.lineup().order {
+		for epoch := range s.Epochs.Count {
+			_, end, _ := r.window(s, epoch)
+			if read.Latest.Before(end) {
+				break
+			}
+			e := due{s, epoch, end}
+			switch st := s.state(epoch); {
+			case s.isBehind(epoch) && st < store.StateExpired:
+				behind = append(behind, e)
+			case st == store.StateComplete && (s.hop > 0 || read.Over(end)):
+				complete = append(complete, e)
+			case st < store.StateComplete && s.hop == 0 && read.Over(end):
+				closing = append(closing, e)
+			case st == store.StateErased && read.Over(end.Add(r.cfg.Retention)):
+				expired = append(expired, e)
+			}
 		}
 	}
-	return failed
+	return closing, complete, behind, expired
 }
 
 // expireEpoch deletes what is left of an epoch. Batches that the next hop has not taken in all
@@ -271,42 +362,20 @@ func (r *Relay) expireEpoch(ctx context.Context, s *served, epoch uint64) error 
 	}
 	s.made.forget(epoch)
 	s.taken.forget(epoch)
-	r.scrub(ctx)
+	r.unscrubbed.Store(true)
 	r.cfg.Log.Info("epoch expired", "task", s.name(), "epoch", epoch)
 	return nil
 }
 
-func (r *Relay) endEpoch(ctx context.Context, s *served, epoch uint64) error {
-	if s.hop == 0 {
-		if err := r.closeEpoch(ctx, s, epoch); err != nil {
-			return err
-		}
-	}
-	if s.state(epoch) != store.StateComplete {
-		return nil
-	}
-	return r.eraseEpoch(ctx, s, epoch)
-}
-
-// closeEpoch stops an epoch's submissions and seals what is left. Every step may be repeated. The keys
-// go before the sealing, which the store may keep from succeeding for as long as it likes.
+// closeEpoch stops an epoch's submissions. Every step may be repeated. The keys go before what is left is sealed, which
+// the store may keep from succeeding for as long as it likes.
 func (r *Relay) closeEpoch(ctx context.Context, s *served, epoch uint64) error {
 	if s.state(epoch) == store.StateOpen {
 		if err := r.advance(ctx, s, epoch, store.StateClosed); err != nil {
 			return err
 		}
 	}
-	if s.state(epoch) == store.StateClosed {
-		if err := r.forget(s, epoch); err != nil {
-			return err
-		}
-		err := r.sealSome(ctx, func(_ *served, b store.OpenBatch) bool { return b.ID == s.epochID(epoch) })
-		if err != nil {
-			return err
-		}
-		return r.complete(ctx, s, epoch, nil)
-	}
-	return nil
+	return r.forget(s, epoch)
 }
 
 // complete signs the end of an epoch that has no further batch from here. source is the end of the
@@ -382,7 +451,7 @@ func (r *Relay) eraseEpoch(ctx context.Context, s *served, epoch uint64) error {
 	if err := r.advance(ctx, s, epoch, store.StateErased); err != nil {
 		return err
 	}
-	r.scrub(ctx)
+	r.unscrubbed.Store(true)
 	r.cfg.Log.Info("epoch erased", "task", s.name(), "epoch", epoch)
 	return nil
 }

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -259,9 +258,7 @@ func (r *Relay) handleConfirm(w http.ResponseWriter, req *http.Request) error {
 			return err
 		}
 		r.logged(req.Context(), "couldn't destroy keys", r.settle(req.Context()))
-		brief, stop := context.WithTimeout(req.Context(), time.Second) // a large batch takes longer
-		defer stop()
-		r.scrub(brief)
+		r.scrubSoon()
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

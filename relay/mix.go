@@ -50,18 +50,24 @@ var reasons = []Reason{findInconsistent, findTooFew, findEnd, findEquivocation, 
 // do, have their turn: a relay before that has batches without end stops nothing.
 const batchesPerTurn = 16
 
-// pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends.
-func (r *Relay) pullLoop(ctx context.Context, s *served) {
-	tick := time.NewTicker(r.cfg.PullInterval)
-	defer tick.Stop()
+// pullLoop pulls a task's batches from the relay before, epoch by epoch, until ctx ends. So many tasks of one relay
+// before as there are lines to it do so at a time.
+func (r *Relay) pullLoop(ctx context.Context, s *served, lines chan struct{}) {
 	for {
-		if r.pullTurn(ctx, s) && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case lines <- struct{}{}:
+		}
+		more := r.pullTurn(ctx, s)
+		<-lines
+		if more && ctx.Err() == nil {
 			continue
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-s.wake:
 		}
 	}
 }
@@ -75,12 +81,17 @@ func (r *Relay) pullTurn(ctx context.Context, s *served) (more bool) {
 		if r.store.SetBack() != nil || latest.Before(start) {
 			break
 		}
-		if s.state(epoch) < store.StateComplete && !s.isBehind(epoch) {
-			asked = true
-			left, err := r.pullEpoch(ctx, s, epoch)
-			r.logged(ctx, "couldn't pull", err)
-			more = more || left
+		if s.state(epoch) >= store.StateComplete || s.isBehind(epoch) {
+			continue
 		}
+		if r.isSpared(s, epoch) {
+			r.logged(ctx, "couldn't give up", r.giveUp(ctx, s, epoch))
+			continue
+		}
+		asked = true
+		left, err := r.pullEpoch(ctx, s, epoch)
+		r.logged(ctx, "couldn't pull", err)
+		more = more || left
 	}
 	if !asked {
 		r.metrics.Set(metricPulled, float64(time.Now().Unix()), s.name())
@@ -127,7 +138,7 @@ func (r *Relay) giveUpAt(s *served, epoch uint64) time.Time {
 
 // pullBatch takes one batch and says whether the epoch has no further one now.
 func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (done bool, err error) {
-	begun := time.Now()
+	begun, told := time.Now(), s.told.Load()
 	before, err := r.before(ctx, s, epoch, seq)
 	if err != nil {
 		return false, err
@@ -156,6 +167,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	}
 	switch {
 	case errors.Is(err, handover.ErrNotSealed):
+		s.waitsFor(epoch, seq, told)
 		return true, nil
 	case errors.Is(err, handover.ErrEpochComplete):
 		// Only after its end: the word of another cannot end an epoch early and erase its key.
@@ -328,7 +340,7 @@ func (r *Relay) mixBatch(ctx context.Context, s *served, signed *onion.SignedMan
 	r.metrics.tally(id, "slot replayed", repeats)
 	r.metrics.tally(id, "slot does not open", total(mine.in)-opened)
 	r.metrics.made(s, tooFew != nil)
-	r.scrub(ctx)
+	r.scrubSoon()
 	r.cfg.Log.Info("mixed", "task", s.name(), "epoch", m.Epoch, "batch", m.Seq, "destroyed", tooFew != nil)
 	if tooFew != nil && !m.Destroyed() {
 		return r.note(ctx, s, m.Epoch, m.Seq, findTooFew)

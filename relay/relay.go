@@ -72,11 +72,15 @@ type Relay struct {
 	connections *service.Connections // to the public address
 	handouts    handouts
 	nonces      nonces // of the next hops' requests
+	instance    instance
 	clock       *clock.Guard
 
 	reserve *durable.Reserve // for erasing and confirming
 
 	memory int // bytes of slots that are permuted without a file
+
+	settling store.Together[struct{}]
+	looked   look // of epochLoop
 
 	joining    sync.Mutex  // one successor at a time
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
@@ -114,6 +118,7 @@ func open(cfg Config) (*Relay, error) {
 		came:      make(chan struct{}, 1),
 		memory:    spill.Memory,
 		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, len(s.cfg.Tasks)),
+		instance:  newInstance(),
 	}
 	r.metrics = newMetrics(r)
 	r.connections = service.NewConnections(s.cfg.MaxConnections, s.proxies,
@@ -319,6 +324,7 @@ func (r *Relay) Handler() http.Handler {
 	mux.HandleFunc("GET "+taskfile.BatchPath, r.answer(r.handlePull))
 	mux.HandleFunc("POST "+taskfile.ConfirmPath, r.answer(r.handleConfirm))
 	mux.HandleFunc("GET "+taskfile.EndPath, r.answer(r.handleEnd))
+	mux.HandleFunc("GET "+taskfile.NewsPath, r.answer(r.handleNews))
 	mux.HandleFunc("GET "+taskfile.TimePath, r.open(r.handleTime))
 	mux.HandleFunc("GET "+taskfile.StreamPath, r.open(r.handleStream))
 	mux.HandleFunc("GET "+taskfile.NextKeysPath, r.answer(r.handleNextKeys))

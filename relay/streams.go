@@ -143,11 +143,12 @@ func (r *Relay) tie(ctx context.Context, s *served) error {
 
 // workLoop runs what each task needs, also of those that join, until they are dropped.
 func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
+	lines := map[neighbour]chan struct{}{}
 	for begun := map[*served]context.CancelFunc{}; ; {
 		order := r.lineup().order
 		for _, s := range order {
 			if begun[s] == nil {
-				begun[s] = r.work(ctx, working, s)
+				begun[s] = r.work(ctx, working, s, lines)
 			}
 		}
 		for s, stop := range begun {
@@ -164,11 +165,20 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	}
 }
 
-// work runs what a task needs until stop is called.
-func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *served) (stop context.CancelFunc) {
+// work runs what a task needs until stop is called. lines are those to each relay before, whose news are asked for
+// from its first task on.
+func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *served, lines map[neighbour]chan struct{}) (
+	stop context.CancelFunc) {
+	all := ctx
 	ctx, stop = context.WithCancel(ctx)
 	if s.hop > 0 {
-		working.Go(func() { r.pullLoop(ctx, s) })
+		n := s.neighbour()
+		if lines[n] == nil {
+			lines[n] = make(chan struct{}, handover.Lines)
+			working.Go(func() { r.newsLoop(all, n) })
+		}
+		to := lines[n]
+		working.Go(func() { r.pullLoop(ctx, s, to) })
 	}
 	if s.withTokens() {
 		working.Go(func() { r.tokenKeyLoop(ctx, s) })

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
@@ -44,10 +45,15 @@ type served struct {
 	made  had // what this relay has made
 	taken had // what it has had of the relay before
 
+	told atomic.Pointer[heard] // by the relay before; nil: nothing
+	wake chan struct{}         // tells pullLoop that it is time to ask
+
 	mu      sync.Mutex // guards the rest
 	openers map[uint64]*onion.Opener
 	tokens  map[uint64]*tokenEpoch // by epoch; of a first relay of a task with tokens
 	states  map[uint64]store.State // a copy of the store's, so that a report costs no query
+	batches map[uint64]uint64      // that are sealed, likewise
+	waits   map[uint64]waits       // of a later relay
 	behind  map[uint64]bool        // epochs of which the next hop knows more than the store
 }
 
@@ -149,7 +155,8 @@ func (r *setup) mayJoin(c TaskConfig, open *taskfile.Open) bool {
 // loadOpen prepares to serve a task with the keys in some files.
 func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*served, error) {
 	s := &served{Open: open, bundle: raw, openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*tokenEpoch{},
-		states: map[uint64]store.State{}, behind: map[uint64]bool{}}
+		states: map[uint64]store.State{}, batches: map[uint64]uint64{}, waits: map[uint64]waits{},
+		behind: map[uint64]bool{}, wake: make(chan struct{}, 1)}
 	if s.hop = r.hopOf(open); s.hop < 0 {
 		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s",
 			taskfile.FormatKey(r.signers.Public()[0]))
@@ -314,6 +321,20 @@ func (s *served) reached(epoch uint64, to store.State) {
 	s.states[epoch] = max(s.states[epoch], to)
 }
 
+// sealed returns how many batches of an epoch are sealed, at the last look at the store.
+func (s *served) sealed(epoch uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.batches[epoch]
+}
+
+// sealedNow takes note of how many are.
+func (s *served) sealedNow(epoch, batches uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches[epoch] = batches
+}
+
 // advance raises the state of an epoch, durably.
 func (r *Relay) advance(ctx context.Context, s *served, epoch uint64, to store.State) error {
 	if err := r.spare(func() error { return r.store.Advance(ctx, s.epochID(epoch), to) }); err != nil {
@@ -328,6 +349,7 @@ func (r *setup) reached(all []store.Progress) {
 	for _, p := range all {
 		if s := r.lineup().tasks[p.ID.Task]; s != nil {
 			s.reached(p.ID.Epoch, p.State)
+			s.sealedNow(p.ID.Epoch, p.Next-uint64(len(p.Open)))
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package mark
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -286,7 +285,7 @@ func (f *File) write(next *State, by map[Key]Entry) error {
 func (f *File) replace(document []byte, next *State) error {
 	told := f.told
 	f.forget()
-	whole := &layout{document: append(bytes.TrimSpace(document), '\n'), whole: next}
+	whole := &layout{document: document, whole: next}
 	if err := durable.WriteFile(f.path, Join(whole.document, next), 0o600); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}

@@ -253,8 +253,12 @@ func Join(document []byte, s *State) []byte {
 	if s == nil {
 		return document
 	}
-	out := append(slices.Clone(bytes.TrimSpace(document)), '\n')
-	out = append(out, encode(s.line(), s.Entries)...)
-	size := (len(out)+slotSize-1)/slotSize*slotSize + 2*slotSize
-	return append(out, bytes.Repeat([]byte("\n"), size-len(out))...)
+	document, text := bytes.TrimSpace(document), encode(s.line(), s.Entries)
+	size := (len(document)+1+len(text)+slotSize-1)/slotSize*slotSize + 2*slotSize
+	out := append(make([]byte, 0, size), document...)
+	out = append(append(out, '\n'), text...)
+	for len(out) < size {
+		out = append(out, '\n')
+	}
+	return out
 }

@@ -257,7 +257,7 @@ func signatures() {
 	var out []object
 	for _, p := range []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
 		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignTime, onion.SignSucceed, onion.SignStatement,
-		onion.SignRoll} {
+		onion.SignRoll, onion.SignNews} {
 		body := []byte("body of " + string(p))
 		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
 			"purpose": string(p), "body": hexOf(body),

@@ -5,6 +5,7 @@
 //	GET  {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}   over task ‖ epoch ‖ seq ‖ first byte ‖ before ‖ nonce
 //	POST {relay}/v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm   … task ‖ epoch ‖ seq ‖ SHA-256(manifest) ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/epochs/{e}/end                     … task ‖ epoch ‖ nonce
+//	GET  {relay}/v1/news/{key}/{key}                              … key of the relay ‖ key of the hop ‖ nonce
 //	GET  {relay}/v1/tasks/{id}/time?nonce=…                       not signed
 //
 // All but the last are signed with the hop's Ed25519 key, in the header Doona-Signature behind the

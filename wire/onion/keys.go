@@ -153,6 +153,7 @@ const (
 	SignConfirm   Purpose = "confirm"
 	SignAskEnd    Purpose = "ask-end" // a request for the signed end of an epoch
 	SignEnd       Purpose = "end"
+	SignNews      Purpose = "news" // a request for what there is of all tasks of two relays
 	SignTime      Purpose = "time"
 	SignSucceed   Purpose = "successor" // an owner's request about the next task of a stream
 	SignStatement Purpose = "statement" // who signs the tasks of a stream from now on

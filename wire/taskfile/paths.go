@@ -1,6 +1,7 @@
 package taskfile
 
 import (
+	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 // last two, a task's issuer those and the time.
 const (
 	KeysPath    = "/v1/keys"
+	NewsPath    = "/v1/news/{relay}/{hop}" // the keys of a relay and of its next hop: see [NewsURL]
 	TaskPath    = "/v1/tasks/{task}"
 	ReportsPath = epochPath + "/reports"
 	BatchPath   = epochPath + "/batches/{seq}"
@@ -35,6 +37,12 @@ const TokenRequest = "token-request"
 
 // PathOf returns the path of a task at its relays.
 func PathOf(id task.ID) string { return strings.Replace(TaskPath, "{task}", id.String(), 1) }
+
+// NewsURL returns where a relay with an address and a key tells the next hop with another key of what there is.
+func NewsURL(relay task.Party, hop task.SignKey) string {
+	return relay.URL + strings.NewReplacer("{relay}", hex.EncodeToString(relay.SignKey[:]), "{hop}",
+		hex.EncodeToString(hop[:])).Replace(NewsPath)
+}
 
 // URL returns where clients find the task: at its first relay, the only one they speak to.
 func (o *Open) URL() string { return o.Relays[0].URL + PathOf(o.ID) }

@@ -94,7 +94,7 @@ func parse(in []byte) (*Tree, error) {
 
 // document returns the document of a tree.
 func (t *Tree) document() []byte {
-	raw := t.root.encode(nil)
+	raw := t.root.encode(make([]byte, 0, t.root.size()))
 	head, tail := "{\n \"kind\": \""+kind+"\",\n \"tree\": \"", "\"\n}\n"
 	out := make([]byte, 0, len(head)+base64.RawURLEncoding.EncodedLen(len(raw))+len(tail))
 	out = base64.RawURLEncoding.AppendEncode(append(out, head...), raw)
@@ -121,6 +121,17 @@ func (n *node) encode(to []byte) []byte {
 		return append(append(to, leaf), n.value[:]...)
 	}
 	return n.child[1].encode(n.child[0].encode(append(to, inner)))
+}
+
+// size returns how many bytes encode appends.
+func (n *node) size() int {
+	switch {
+	case n == nil:
+		return 1
+	case n.value != nil:
+		return 1 + Size
+	}
+	return 1 + n.child[0].size() + n.child[1].size()
 }
 
 // decode reads what encode has written of a node with at most so many levels below it, and returns what follows.

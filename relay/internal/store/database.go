@@ -24,6 +24,7 @@ type database struct {
 	index       *index       // nil where names are in tables
 	release     func() error // gives the file back to other processes; nil where it is not claimed
 	back        atomic.Pointer[SetBack]
+	ended       atomic.Uint64 // transactions of this process
 
 	said      atomic.Bool        // the other processes have been told of back
 	met       atomic.Bool        // this process is a member among those that share the database
@@ -107,7 +108,9 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 		return err
 	}
 	ended = true
-	if err := tx.Commit(); err != nil {
+	err = tx.Commit()
+	d.ended.Add(1)
+	if err != nil {
 		return fmt.Errorf("couldn't commit: %w", err)
 	}
 	for _, do := range t.done {
@@ -132,6 +135,14 @@ func (d *database) Probe(ctx context.Context) error {
 		_, err := tx.exec(`DELETE FROM meta WHERE name = 'probe'`)
 		return err
 	})
+}
+
+// Version is that of [Store].
+func (d *database) Version() uint64 {
+	if !d.engine.alone() {
+		return 0
+	}
+	return d.ended.Load() + 1
 }
 
 func (d *database) Scrub(ctx context.Context) error { return d.engine.scrub(ctx, d.write) }

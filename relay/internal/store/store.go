@@ -258,6 +258,10 @@ type Store interface {
 	// SetBack returns what has been found to be set back, nil for nothing.
 	SetBack() *SetBack
 
+	// Version returns a number that is another one when the store may be another than it was: 0, for good, where other
+	// processes change it too.
+	Version() uint64
+
 	// Joining says why this process, among those that share the store, hands out nothing; "" where it does.
 	Joining() Joining
 

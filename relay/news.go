@@ -1,0 +1,180 @@
+package relay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// A relay of many tasks asks the relay before it once, for all of them, which have something new: see
+// [handover.News]. A task's epoch is not asked for where the last such answer says what the last pull said: that more
+// may come, and that it is not here yet. So news only save requests. Where there is none, as where it cannot be had,
+// the relay asks for everything; what a pull shows, such as that something was set back, it shows as before: each
+// process of the relay before is asked for every epoch at least once, and again when it has fewer batches than were
+// taken, or more.
+
+// instance is a process's name in its news.
+type instance [16]byte
+
+func newInstance() (i instance) {
+	rand.Read(i[:])
+	return i
+}
+
+// neighbour is the relay before, in some tasks, and the key with which this one asks it.
+type neighbour struct {
+	relay task.Party // but its list of keys, which each task has its own of
+	own   task.SignKey
+}
+
+// neighbour returns the relay before, of a task in which this one is not the first.
+func (s *served) neighbour() neighbour {
+	at := s.Relays[s.hop-1]
+	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.hop].SignKey}
+}
+
+// heard is what the relay before has told.
+type heard struct {
+	by      instance
+	at      time.Time
+	batches map[store.EpochID]uint64
+}
+
+// waits is what the last pull of an epoch has shown: that the batch of this number is not sealed.
+type waits struct {
+	seq uint64
+	by  instance // who had told the news before that
+}
+
+// newsLoop asks the relay before for its news, until ctx ends, and has the tasks pull that it concerns.
+func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
+	client := handover.NewClient(r.signers.Of(n.own), r.outgoing)
+	tick := time.NewTicker(r.cfg.PullInterval)
+	defer tick.Stop()
+	for known := (*handover.News)(nil); ; {
+		tasks := slices.DeleteFunc(slices.Clone(r.lineup().order), func(s *served) bool {
+			return s.hop == 0 || s.neighbour() != n
+		})
+		if len(tasks) > 0 { // else all have been dropped
+			// Who does not answer is asked for every task: what that comes to is logged.
+			known, _ = client.News(ctx, n.relay, known)
+		}
+		told := hear(known)
+		for _, s := range tasks {
+			s.told.Store(told)
+			select {
+			case s.wake <- struct{}{}:
+			default:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func hear(n *handover.News) *heard {
+	if n == nil {
+		return nil
+	}
+	told := &heard{instance(n.Instance), time.Now(), map[store.EpochID]uint64{}}
+	for _, w := range n.Epochs {
+		told.batches[store.EpochID{Task: task.ID(w.TaskID), Epoch: w.Epoch}] = w.Batches
+	}
+	return told
+}
+
+// isSpared says whether there is nothing to ask for in an epoch: what was told last is what was found last.
+func (r *Relay) isSpared(s *served, epoch uint64) bool {
+	told := s.told.Load()
+	if told == nil || time.Since(told.at) > newsAge+2*r.cfg.PullInterval {
+		return false
+	}
+	s.mu.Lock()
+	found, waiting := s.waits[epoch]
+	s.mu.Unlock()
+	batches, goesOn := told.batches[s.epochID(epoch)]
+	return waiting && goesOn && found == waits{batches, told.by}
+}
+
+// newsAge is how old news may be that count, beyond what they take to come.
+const newsAge = 30 * time.Second
+
+// waitsFor takes note that a batch is not sealed, by a pull that began when so much had been told.
+func (s *served) waitsFor(epoch, seq uint64, told *heard) {
+	if told == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits[epoch] = waits{seq, told.by}
+}
+
+// pathKey returns the key that a request names, all zeros where it names none.
+func pathKey(req *http.Request, name string) (key task.SignKey) {
+	if raw, err := hex.DecodeString(req.PathValue(name)); err == nil && len(raw) == len(key) {
+		copy(key[:], raw)
+	}
+	return key
+}
+
+// handleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
+func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
+	own, hop := pathKey(req, "relay"), pathKey(req, "hop")
+	nonce, ok := handover.Verify(hop, onion.SignNews, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
+	shared := slices.DeleteFunc(slices.Clone(r.lineup().order), func(s *served) bool {
+		return s.Relays[s.hop].SignKey != own || s.Party(s.hop+1).SignKey != hop
+	})
+	if !ok || len(shared) == 0 || !r.nonces.fresh(hop, nonce) { // a stranger's nonces are not remembered
+		return problem.New(problem.Unauthorized, "")
+	}
+	if back := r.store.SetBack(); back != nil {
+		return back
+	}
+	raw, err := codec.Marshal(r.newsOf(shared))
+	if err != nil {
+		return err
+	}
+	for _, s := range shared {
+		r.metrics.Set(metricAsked, float64(time.Now().Unix()), s.name())
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("ETag", handover.NewsTag(raw))
+	if req.Header.Get("If-None-Match") == handover.NewsTag(raw) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return service.Write(w, mediaType, raw)
+}
+
+// newsOf returns the news of some tasks.
+func (r *Relay) newsOf(tasks []*served) *handover.News {
+	news := &handover.News{Instance: r.instance[:], Epochs: []handover.Waiting{}}
+	latest := r.clock.Read().Latest
+	for _, s := range tasks {
+		for epoch := range s.Epochs.Count {
+			start, _, _ := r.window(s, epoch)
+			if latest.Before(start) {
+				break
+			}
+			if s.state(epoch) < store.StateComplete && !s.isBehind(epoch) {
+				one := handover.Waiting{TaskID: s.ID[:], Epoch: epoch, Batches: s.sealed(epoch)}
+				news.Epochs = append(news.Epochs, one)
+			}
+		}
+	}
+	return news
+}

@@ -1,0 +1,100 @@
+package handover
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// News is what a relay has of the tasks that it shares with a next hop, so that the hop need not ask for what is not
+// there, task by task:
+//
+//	GET {relay}/v1/news/{key of the relay}/{key of the hop}     over both keys ‖ nonce
+//
+// It says nothing that the pulls would not, and it is not signed: who tells wrong news only has batches come later, and
+// could as well answer that they are not sealed.
+type News struct {
+	Instance []byte    // 16 bytes, of the process that answers: another one may know less of what has come.
+	Epochs   []Waiting // Those that go on, and nothing of which was set back. The hop asks for all others.
+
+	tag string // of what was received
+}
+
+// Waiting is an epoch of which more may come.
+type Waiting struct {
+	TaskID  []byte // 32 bytes.
+	Epoch   uint64
+	Batches uint64 // How many are sealed.
+}
+
+// NewsTag returns the entity tag of news in their msgpack form.
+func NewsTag(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
+}
+
+// NewsBody returns what a request for news signs, with a nonce behind it: the keys of the relay and of the hop.
+func NewsBody(relay, hop task.SignKey) []byte { return slices.Concat(relay[:], hop[:]) }
+
+const (
+	maxNews     = 64 << 20 // about a million epochs
+	newsTimeout = 30 * time.Second
+)
+
+// News asks a relay for its news. Where they are those of before, which may be nil, these are what it returns.
+func (c *Client) News(ctx context.Context, relay task.Party, before *News) (*News, error) {
+	fail := func(err error) (*News, error) {
+		return nil, fmt.Errorf("couldn't get the news of %s: %w", relay.URL, err)
+	}
+	ctx, stop := context.WithTimeout(ctx, newsTimeout)
+	defer stop()
+	own := task.SignKey(c.key.Public().(ed25519.PublicKey))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, taskfile.NewsURL(relay, own), nil)
+	if err != nil {
+		return fail(err)
+	}
+	req.Header.Set(Header, Signed(c.key, onion.SignNews, NewsBody(relay.SignKey, own)))
+	if before != nil {
+		req.Header.Set("If-None-Match", before.tag)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fail(err)
+	}
+	defer resp.Body.Close()
+	switch {
+	case before != nil && resp.StatusCode == http.StatusNotModified:
+		return before, nil
+	case resp.StatusCode != http.StatusOK:
+		return fail(problem.Read(resp))
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxNews+1))
+	if err != nil {
+		return fail(err)
+	}
+	if len(raw) > maxNews {
+		return fail(fmt.Errorf("an answer of over %d bytes", maxNews))
+	}
+	n := &News{tag: NewsTag(raw)}
+	if err := codec.Unmarshal(raw, n); err != nil {
+		return fail(err)
+	}
+	short := func(w Waiting) bool { return len(w.TaskID) != len(task.ID{}) }
+	if len(n.Instance) != 16 || slices.ContainsFunc(n.Epochs, short) {
+		return fail(errors.New("not of the form of news"))
+	}
+	return n, nil
+}
