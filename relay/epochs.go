@@ -303,7 +303,7 @@ func (r *Relay) endEpochs(ctx context.Context) {
 // each ends some epochs, a few at a time, and returns those of which that came off: what they take is their disks'
 // time, not a processor's.
 func (r *Relay) each(ctx context.Context, all []due, end func(due) error) (done []due) {
-	const most = 32
+	const most = 128
 	queue := make(chan due)
 	var working sync.WaitGroup
 	var mu sync.Mutex // guards done

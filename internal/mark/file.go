@@ -15,7 +15,7 @@ type File struct {
 	path string
 
 	mu    sync.Mutex // guards the rest, and the writing of steps
-	known *State     // what has been read or written last; nil before the first step
+	known *State     // what has been read or written last, never changed; nil before the first step
 	file  *os.File   // the file as it was last read as a whole: while it is open, no other has its number
 	whole *layout    // of file
 	told  bool       // Edit's caller knows the document of whole
@@ -39,14 +39,11 @@ func Open(path string) (*File, error) {
 }
 
 // State returns the mark as this process knows it, nil where there is none yet: another process may have
-// raised it since.
+// raised it since. It is not the caller's to change.
 func (f *File) State() *State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known == nil {
-		return nil
-	}
-	return f.known.Clone()
+	return f.known
 }
 
 // Name returns the mark's name, and begins one where there is none yet.

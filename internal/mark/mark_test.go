@@ -127,8 +127,9 @@ func TestRefreshWithoutMark(t *testing.T) {
 	require.NoError(t, f.Refresh())
 	s := f.State()
 	require.Equal(t, []any{"d", "s", keys, true}, []any{s.Database, s.Secret, s.Keys, s.Fenced})
-	s.Keys["task"] = "other"
-	require.Equal(t, keys, f.State().Keys, "a copy")
+	require.NoError(t, f.Change(func(s *mark.State) { s.Keys["task"], s.Fenced = "other", false }))
+	require.Equal(t, keys, s.Keys, "what was looked at stays")
+	require.True(t, s.Fenced)
 }
 
 // TestTorn cuts the last write of a mark short, or leaves out some of its sectors, at random places: the mark

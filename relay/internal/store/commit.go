@@ -1,8 +1,6 @@
 package store
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,9 +13,7 @@ func (d *database) Commit(ctx context.Context, group []*Submission) (full bool, 
 	for _, sub := range group {
 		epochs[sub.ID] = append(epochs[sub.ID], sub)
 	}
-	order := slices.SortedFunc(maps.Keys(epochs), func(a, b EpochID) int {
-		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
-	})
+	order := slices.SortedFunc(maps.Keys(epochs), EpochID.compare)
 	if d.index != nil {
 		d.index.mu.Lock()
 		defer d.index.mu.Unlock()

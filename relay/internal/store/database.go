@@ -25,6 +25,7 @@ type database struct {
 	release     func() error // gives the file back to other processes; nil where it is not claimed
 	back        atomic.Pointer[SetBack]
 	ended       atomic.Uint64 // transactions of this process
+	turns       Together[*turning]
 
 	said      atomic.Bool        // the other processes have been told of back
 	met       atomic.Bool        // this process is a member among those that share the database

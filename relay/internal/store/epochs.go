@@ -1,10 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 )
 
 // Progress is that of [Reader]. A batch that one query misses was made after the query before it:
@@ -56,31 +59,21 @@ func (d *database) Progress(ctx context.Context) ([]Progress, error) {
 	return all, nil
 }
 
+// turning is a change of how far an epoch has come.
+type turning struct {
+	id  EpochID
+	to  State
+	end []byte // for StateComplete: what is stored; nil: nothing
+	err error  // what came of it
+}
+
 // Advance is that of [Store]. What is much of an epoch is deleted before, bit by bit: nobody waits long for it, and it
 // takes no more of a full disk than [EraseRoom].
 func (d *database) Advance(ctx context.Context, id EpochID, to State) error {
 	if err := d.thin(ctx, id, to); err != nil {
 		return err
 	}
-	err := d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(id)
-		if err != nil || e.state >= to {
-			return err
-		}
-		for _, table := range tx.obsolete(to) {
-			if _, err := tx.exec(`DELETE FROM `+table+` WHERE epoch = $1`, e.id); err != nil {
-				return err
-			}
-		}
-		if _, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(to)); err != nil {
-			return err
-		}
-		return tx.step(e, id)
-	})
-	if err == nil && to > StateOpen {
-		d.index.forget(id)
-	}
-	return err
+	return d.turn(ctx, &turning{id: id, to: to})
 }
 
 // thinned is the tables of which an epoch may have more than one transaction should delete.
@@ -122,19 +115,74 @@ func (d *database) thin(ctx context.Context, id EpochID, to State) error {
 
 // Complete is that of [Store].
 func (d *database) Complete(ctx context.Context, id EpochID, end []byte) error {
-	return d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(id)
-		if err != nil || e.state >= StateComplete {
-			return err
+	return d.turn(ctx, &turning{id: id, to: StateComplete, end: end})
+}
+
+// turn changes how far an epoch has come. Many epochs that end at the same time share transactions and, what takes as
+// long, the writing of the secret's mark. Where that fails each has one of its own: it takes less of a full disk, and
+// one that fails keeps no other.
+func (d *database) turn(ctx context.Context, one *turning) error {
+	err := d.turns.Do(func(all []*turning) error {
+		slices.SortFunc(all, func(a, b *turning) int { return cmp.Or(a.id.compare(b.id), cmp.Compare(a.to, b.to)) })
+		for len(all) > 0 {
+			n, err := d.turnSome(ctx, all)
+			if err != nil && len(all) > 1 {
+				n, err = d.turnSome(ctx, all[:1])
+			}
+			if err != nil {
+				n, all[0].err = 1, err
+			}
+			all = all[n:]
 		}
-		if _, err := tx.exec(`INSERT INTO ends (epoch, bytes) VALUES ($1, $2)`, e.id, end); err != nil {
-			return err
+		return nil
+	}, one)
+	return cmp.Or(err, one.err)
+}
+
+// turnTime is how long a transaction takes up further epochs: the rows of one may be many, and reports wait.
+const turnTime = 200 * time.Millisecond
+
+// turnSome is turn for one or some, in a transaction, and returns how many.
+func (d *database) turnSome(ctx context.Context, all []*turning) (n int, err error) {
+	err = d.within(ctx, func(tx *transaction) error {
+		begun := time.Now()
+		for n = 0; n < len(all) && (n == 0 || time.Since(begun) < turnTime); n++ {
+			if err := tx.turn(all[n]); err != nil {
+				return err
+			}
 		}
-		if _, err = tx.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(StateComplete)); err != nil {
-			return err
-		}
-		return tx.step(e, id)
+		return nil
 	})
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range all[:n] {
+		if t.to > StateOpen {
+			d.index.forget(t.id)
+		}
+	}
+	return n, nil
+}
+
+func (t *transaction) turn(to *turning) error {
+	e, err := t.lock(to.id)
+	if err != nil || e.state >= to.to {
+		return err
+	}
+	for _, table := range t.obsolete(to.to) {
+		if _, err := t.exec(`DELETE FROM `+table+` WHERE epoch = $1`, e.id); err != nil {
+			return err
+		}
+	}
+	if to.end != nil {
+		if _, err := t.exec(`INSERT INTO ends (epoch, bytes) VALUES ($1, $2)`, e.id, to.end); err != nil {
+			return err
+		}
+	}
+	if _, err = t.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(to.to)); err != nil {
+		return err
+	}
+	return t.step(e, to.id)
 }
 
 // End is that of [Store].

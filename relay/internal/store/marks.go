@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -624,9 +623,7 @@ func (v *Vault) MarkedOthers(than []task.ID) (ids []EpochID) {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b EpochID) int {
-		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
-	})
+	slices.SortFunc(ids, EpochID.compare)
 	return ids
 }
 

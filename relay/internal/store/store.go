@@ -12,6 +12,8 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +30,11 @@ import (
 type EpochID struct {
 	Task  task.ID
 	Epoch uint64
+}
+
+// compare orders epochs: in this order their rows are locked.
+func (id EpochID) compare(other EpochID) int {
+	return cmp.Or(bytes.Compare(id.Task[:], other.Task[:]), cmp.Compare(id.Epoch, other.Epoch))
 }
 
 // Short is a keyed hash cut to 64 bits: the name of a tag or a client, or a receipt. Nobody outside

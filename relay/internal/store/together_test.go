@@ -51,3 +51,36 @@ func TestTogether(t *testing.T) {
 	require.ElementsMatch(t, []int{10, 11, 12}, calls[1])
 	require.Equal(t, []int{2}, calls[2])
 }
+
+// TestTurnTogether: epochs that come on at the same time share a transaction, and each is as far then as if it had been
+// alone.
+func TestTurnTogether(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		const epochs = 40
+		id := func(i int) EpochID { return EpochID{testEpoch.Task, uint64(i)} }
+		before := s.ended.Load()
+		s.turns.doing.Lock()
+		var all sync.WaitGroup
+		for i := range epochs {
+			all.Go(func() { require.NoError(t, s.Complete(t.Context(), id(i), []byte{byte(i)})) })
+			if i%2 == 0 {
+				all.Go(func() { require.NoError(t, s.Advance(t.Context(), id(i), StateErased)) })
+			}
+		}
+		require.Eventually(t, func() bool {
+			s.turns.mu.Lock()
+			defer s.turns.mu.Unlock()
+			return s.turns.next != nil && len(s.turns.next.all) == epochs*3/2
+		}, time.Minute, time.Millisecond)
+		s.turns.doing.Unlock()
+		all.Wait()
+		require.Less(t, s.ended.Load()-before, uint64(epochs/2))
+		for i := range epochs {
+			end, err := s.End(t.Context(), id(i))
+			require.NoError(t, err)
+			require.Equal(t, []byte{byte(i)}, end)
+			require.Equal(t, []State{StateErased, StateComplete}[i%2], progressOf(t, s, id(i)).State)
+		}
+	})
+}
