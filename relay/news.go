@@ -46,6 +46,7 @@ func (s *served) neighbour() neighbour {
 
 // heard is what the relay before has told.
 type heard struct {
+	news    *handover.News
 	by      instance
 	at      time.Time
 	batches map[store.EpochID]uint64
@@ -62,6 +63,7 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 	client := handover.NewClient(r.signers.Of(n.own), r.outgoing)
 	tick := time.NewTicker(r.cfg.PullInterval)
 	defer tick.Stop()
+	told := (*heard)(nil)
 	for known := (*handover.News)(nil); ; {
 		tasks := slices.DeleteFunc(slices.Clone(r.lineup().order), func(s *served) bool {
 			return s.hop == 0 || s.neighbour() != n
@@ -70,7 +72,7 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 			// Who does not answer is asked for every task: what that comes to is logged.
 			known, _ = client.News(ctx, n.relay, known)
 		}
-		told := hear(known)
+		told = told.hear(known)
 		for _, s := range tasks {
 			s.told.Store(told)
 			select {
@@ -86,11 +88,17 @@ func (r *Relay) newsLoop(ctx context.Context, n neighbour) {
 	}
 }
 
-func hear(n *handover.News) *heard {
+// hear returns what the news tell behind what was told before; nil for no news.
+func (h *heard) hear(n *handover.News) *heard {
 	if n == nil {
 		return nil
 	}
-	told := &heard{instance(n.Instance), time.Now(), map[store.EpochID]uint64{}}
+	if h != nil && h.news == n {
+		again := *h
+		again.at = time.Now()
+		return &again
+	}
+	told := &heard{n, instance(n.Instance), time.Now(), map[store.EpochID]uint64{}}
 	for _, w := range n.Epochs {
 		told.batches[store.EpochID{Task: task.ID(w.TaskID), Epoch: w.Epoch}] = w.Batches
 	}

@@ -117,7 +117,10 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	for _, do := range t.done {
 		do()
 	}
-	return t.owes.pay()
+	if err = t.owes.pay(); err != nil {
+		d.ended.Add(1) // who looks again at what is new pays it
+	}
+	return err
 }
 
 // Probe is that of [Store]. Random bytes do not compress.
