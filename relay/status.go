@@ -11,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Status is how far a relay has come: what `relay status` prints.
@@ -104,12 +105,13 @@ func (r *setup) status(ctx context.Context, kept store.Reader, back *store.SetBa
 	if back != nil {
 		out.SetBack = fmt.Sprintf("%s: %s", back.Cause, back.Detail)
 	}
+	epochs := map[task.ID][]store.Progress{}
+	for _, p := range all {
+		epochs[p.ID.Task] = append(epochs[p.ID.Task], p)
+	}
 	for _, s := range r.lineup().order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
-		for _, p := range all {
-			if p.ID.Task != s.ID {
-				continue
-			}
+		for _, p := range epochs[s.ID] {
 			sealed := p.Next - uint64(len(p.Open))
 			t.Epochs = append(t.Epochs,
 				EpochStatus{p.ID.Epoch, p.State.String(), sealed, sealed - uint64(len(p.Held)), refused[p.ID]})
