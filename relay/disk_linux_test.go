@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/relay/internal/keytree"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -163,9 +163,9 @@ func keysOfEpoch(t *testing.T, c *relaytest.Cascade, folder string, epoch uint64
 	}
 	secret, err := keytree.Open(filepath.Join(folder, "relay.secret"), false)
 	require.NoError(t, err)
-	for kind, name := range []string{"names", "rows", "batches"} { // as in relay/internal/store/vault.go
-		label := binary.BigEndian.AppendUint32(append([]byte{1}, c.Open.ID[:16]...), uint32(epoch))
-		if _, err := secret.Key(append(label, byte(kind)), ""); !errors.Is(err, keytree.ErrCut) {
+	label := store.EpochID{Task: c.Open.ID, Epoch: epoch}.Label()
+	for kind, name := range map[keytree.Label]string{"00": "names", "01": "rows", "10": "batches"} { // as in store/vault.go
+		if _, err := secret.Key(label+kind, ""); !errors.Is(err, keytree.ErrCut) {
 			left = append(left, name)
 		}
 	}
