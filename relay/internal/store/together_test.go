@@ -59,7 +59,6 @@ func TestTurnTogether(t *testing.T) {
 		s := open()
 		const epochs = 40
 		id := func(i int) EpochID { return EpochID{testEpoch.Task, uint64(i)} }
-		before := s.ended.Load()
 		s.turns.doing.Lock()
 		var all sync.WaitGroup
 		for i := range epochs {
@@ -73,6 +72,7 @@ func TestTurnTogether(t *testing.T) {
 			defer s.turns.mu.Unlock()
 			return s.turns.next != nil && len(s.turns.next.all) == epochs*3/2
 		}, time.Minute, time.Millisecond)
+		before := s.ended.Load()
 		s.turns.doing.Unlock()
 		all.Wait()
 		require.Less(t, s.ended.Load()-before, uint64(epochs/2))
