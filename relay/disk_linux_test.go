@@ -164,7 +164,8 @@ func keysOfEpoch(t *testing.T, c *relaytest.Cascade, folder string, epoch uint64
 	secret, err := keytree.Open(filepath.Join(folder, "relay.secret"), false)
 	require.NoError(t, err)
 	label := store.EpochID{Task: c.Open.ID, Epoch: epoch}.Label()
-	for kind, name := range map[keytree.Label]string{"00": "names", "01": "rows", "10": "batches"} { // as in store/vault.go
+	kinds := map[keytree.Label]string{"00": "names", "01": "rows", "10": "batches"} // as in store/vault.go
+	for kind, name := range kinds {
 		if _, err := secret.Key(label+kind, ""); !errors.Is(err, keytree.ErrCut) {
 			left = append(left, name)
 		}
