@@ -277,14 +277,15 @@ type due struct {
 	end   time.Time
 }
 
-// endEpochs ends what is over, the epochs of many tasks side by side, as they may all end at one midnight: what costs as
-// much for one as for all is done once. At the first relay an epoch is over by the time that has surely come; at a mix,
+// endEpochs ends what is over, the epochs of many tasks side by side, as they may all end at one midnight: what costs
+// as much for one as for all is done once. At the first relay an epoch is over by the time that has surely come; at a mix,
 // by what the relay before it says: see pullBatch. An epoch that fails keeps no other.
 func (r *Relay) endEpochs(ctx context.Context) {
 	closing, complete, behind, expired := r.over()
 	r.each(ctx, behind, func(e due) error { return r.endBehind(ctx, e.served, e.epoch, e.end) })
 	r.each(ctx, expired, func(e due) error { return r.expireEpoch(ctx, e.served, e.epoch) })
-	if closed := r.each(ctx, closing, func(e due) error { return r.closeEpoch(ctx, e.served, e.epoch) }); len(closed) > 0 {
+	closed := r.each(ctx, closing, func(e due) error { return r.closeEpoch(ctx, e.served, e.epoch) })
+	if len(closed) > 0 {
 		ids := map[store.EpochID]bool{}
 		for _, e := range closed {
 			ids[e.epochID(e.epoch)] = true

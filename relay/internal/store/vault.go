@@ -70,8 +70,8 @@ func OpenVault(path string, create bool) (*Vault, error) {
 	}, nil
 }
 
-// taskName is how many bytes of a task's id, which is a hash, stand for it in labels: each costs the secret eight nodes a
-// task. Two tasks with the same would lose their keys together, and 80 bits are too many to look for such a pair.
+// taskName is how many bytes of a task's id, which is a hash, stand for it in labels: each costs the secret eight nodes
+// a task. Two tasks with the same would lose their keys together. Nobody finds a second one with the same 80 bits.
 const taskName = 10
 
 // Label returns the label of an epoch and of all its keys.
