@@ -278,8 +278,8 @@ type due struct {
 }
 
 // endEpochs ends what is over, the epochs of many tasks side by side, as they may all end at one midnight: what costs
-// as much for one as for all is done once. At the first relay an epoch is over by the time that has surely come; at a mix,
-// by what the relay before it says: see pullBatch. An epoch that fails keeps no other.
+// as much for one as for all is done once. At the first relay an epoch is over by the time that has surely come; at a
+// mix, by what the relay before it says: see pullBatch. An epoch that fails keeps no other.
 func (r *Relay) endEpochs(ctx context.Context) {
 	closing, complete, behind, expired := r.over()
 	r.each(ctx, behind, func(e due) error { return r.endBehind(ctx, e.served, e.epoch, e.end) })
