@@ -61,5 +61,14 @@ func (r *Relay) refillLoop(ctx context.Context) {
 	}
 }
 
-// spare does what erases or confirms, if need be with the room that is kept for it.
-func (r *Relay) spare(do func() error) error { return r.reserve.Spare(store.Full, do) }
+// spare does what erases or confirms, if need be with the room that is kept for it. That may be there again before
+// anybody has looked; all the same the relay is not ready until something can be written beside it.
+func (r *Relay) spare(do func() error) error {
+	whole := r.reserve.Short() == nil
+	err := r.reserve.Spare(store.Full, do)
+	if whole && r.reserve.Short() != nil {
+		r.failing.Store(true)
+		r.metrics.Add(metricStoreErrors, 1)
+	}
+	return err
+}
