@@ -111,7 +111,7 @@ func (o *devOptions) draft(now time.Time) (*task.Task, error) {
 	q := planner.Query{Name: "doona dev: nothing is private", Query: o.Query, Labels: o.Labels, Clip: !o.Labels,
 		Batch: o.Batch, Honest: 1, Epsilon: devEpsilon, Delta: devDelta}
 	q.Lo, q.Hi, _ = cli.ParseRange(o.Range)
-	if o.Query == task.Histogram {
+	if o.Query.Info().Shape == task.PerBin {
 		q.Bins = o.Bins
 	}
 	t, err := planner.Draft(q)
@@ -128,7 +128,7 @@ func (o *devOptions) draft(now time.Time) (*task.Task, error) {
 func (o *devOptions) question() string {
 	values := "a value in " + o.Range
 	switch {
-	case o.Query == task.Count:
+	case !o.Query.Info().Ranged:
 		values = "0 or 1"
 	case o.Labels:
 		values = fmt.Sprintf("a category from 0 to %d", o.Bins-1)
@@ -146,7 +146,7 @@ func (o *devOptions) whyNot() string {
 
 // example is a value that may be reported.
 func (o *devOptions) example() string {
-	if o.Query == task.Count || o.Labels {
+	if !o.Query.Info().Ranged || o.Labels {
 		return "1"
 	}
 	lo, hi, _ := cli.ParseRange(o.Range)

@@ -144,8 +144,8 @@ func decode(in []byte, levels int) (n *node, rest []byte, ok bool) {
 	case kind == nothing:
 		return nil, in, true
 	case kind == leaf && len(in) >= Size:
-		value := [Size]byte(in)
-		return &node{value: &value}, in[Size:], true
+		found := value(in)
+		return &node{value: &found}, in[Size:], true
 	case kind != inner || levels == 0:
 		return nil, nil, false
 	}

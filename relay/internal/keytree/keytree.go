@@ -76,16 +76,19 @@ type Tree struct {
 // node is a node of which something is left: its own value, or else one of its children. It is never changed, but by
 // what is forgotten.
 type node struct {
-	value *[Size]byte
+	value *value
 	child [2]*node
 }
 
 // New returns a whole tree with a random root.
 func New() *Tree {
-	n := &node{value: new([Size]byte)}
+	n := &node{value: new(value)}
 	rand.Read(n.value[:])
 	return &Tree{n}
 }
+
+// value is that of a node.
+type value [Size]byte
 
 // down returns the child on the way to a label that begins with bit, of nothing where nothing is left.
 func (n *node) down(bit byte) *node {
@@ -95,12 +98,12 @@ func (n *node) down(bit byte) *node {
 	return n.child[bit-'0']
 }
 
-func expand(value *[Size]byte, info string) *[Size]byte {
-	out, err := hkdf.Expand(sha256.New, value[:], info, Size)
+func expand(of *value, info string) *value {
+	out, err := hkdf.Expand(sha256.New, of[:], info, Size)
 	if err != nil {
 		panic(err) // only for lengths that hkdf cannot make
 	}
-	return (*[Size]byte)(out)
+	return (*value)(out)
 }
 
 // Key returns the key of a label for a purpose, or [ErrCut]. Of two labels that are used none may
