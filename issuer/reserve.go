@@ -2,7 +2,6 @@ package issuer
 
 import (
 	"context"
-	"os"
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/service"
@@ -12,24 +11,20 @@ import (
 // it back where one is full: see [durable.Reserve]. Until it has been able to take it again it counts no request, and
 // is not ready: what is left is for erasing alone.
 
-// leastKeyRoom is how many bytes are kept at least for files of keys, each of which is written anew as a whole.
-const leastKeyRoom = 1 << 20
-
-// keepRoom says how much is kept where: in the folder of the store what that needs; in this one and those of keys four
-// times the largest of their files.
+// keepRoom says how much is kept where: in the folder of the store what that needs; in this one and those of keys what
+// these need.
 func (i *Issuer) keepRoom() (*durable.Reserve, error) {
-	keys := int64(leastKeyRoom)
+	var files []string
 	for _, s := range i.lineup().order {
-		if info, err := os.Stat(s.file); err == nil {
-			keys = max(keys, 4*info.Size())
-		}
+		files = append(files, s.file)
 	}
+	keys := durable.KeyRoom(files...)
 	r := &durable.Reserve{}
 	if err := r.Keep(storePath(i.cfg.Store), eraseRoom+keys); err != nil {
 		return nil, err
 	}
-	for _, s := range i.lineup().order {
-		if err := r.Keep(s.file, keys); err != nil {
+	for _, file := range files {
+		if err := r.Keep(file, keys); err != nil {
 			return nil, err
 		}
 	}

@@ -35,6 +35,14 @@ func (r *Relay) epochLoop(ctx context.Context) {
 	}
 }
 
+// stir has epochLoop take its next turn at once.
+func (r *Relay) stir() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
 // beat is how often the store is followed.
 func (r *Relay) beat() time.Duration { return min(r.cfg.PullInterval, time.Second) }
 
@@ -66,8 +74,8 @@ type look struct {
 	at      time.Time
 }
 
-// lookAgain is after how long all of the store is looked at again, where it is as it was: of a thousand tasks, that
-// takes some 30 ms.
+// lookAgain is after how long all of the store is looked at again, where it is as it was: that reads every epoch of
+// every task, which is most of what a relay of a thousand idle tasks would do.
 const lookAgain = 30 * time.Second
 
 // turn is one turn of epochLoop.
@@ -141,10 +149,7 @@ func (r *Relay) failed(err error) bool {
 // scrubSoon has epochLoop scrub.
 func (r *Relay) scrubSoon() {
 	r.unscrubbed.Store(true)
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.stir()
 }
 
 // scrub deletes what is left of batches, and empties the store's log. Where that fails, as while a batch is being
@@ -398,6 +403,7 @@ func (r *Relay) complete(ctx context.Context, s *served, epoch uint64, source *o
 		return err
 	}
 	s.reached(epoch, store.StateComplete)
+	r.stir() // it can be erased
 	return nil
 }
 

@@ -130,8 +130,9 @@ func checkHeader(req *http.Request, most int64) error {
 }
 
 // readReport reads a body of at most most bytes; it may come without a length. A client that
-// dawdles holds a place and memory: it has 15 s and what the bytes take at 16 kB/s, and then some
-// time to take the answer. A connection without deadlines, as in tests, has none.
+// dawdles holds a place and memory: it has what every request has, 15 s, and for a body of usualReport or more 15 s from
+// here on and what the bytes take at 16 kB/s; then some time to take the answer. A connection without deadlines, as in
+// tests, has none.
 func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
 	if most >= usualReport {
 		patience := service.ReadTimeout + time.Duration(most)*time.Second/usualReport
@@ -157,7 +158,7 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	return body, nil
 }
 
-// usualReport is what a slow client sends in a second, in bytes. A shorter report has the deadlines of all requests.
+// usualReport is what a slow client sends in a second, in bytes. To set deadlines takes longer than to read less.
 const usualReport = 16 << 10
 
 // openReport opens a submission and names its client: by its token, or else by its network.
@@ -288,9 +289,9 @@ func (r *Relay) endQueue() {
 // gather returns first and what waits behind it, in a random order: neither the order of arrival
 // nor that of the queue reaches the disk.
 //
-// Reports that have come and wait for a processor join the group. Else, on one processor, a group is
-// often of the one report that was opened since the last: a transaction costs several times what a
-// report does, and while the committer is busy with one after the other the others never get there.
+// Reports that have come and wait for a processor join the group, for as long as more of them get there. Else, on one
+// processor, a group is often of the one report that was opened since the last: a transaction costs several times what
+// a report does, and while the committer is busy with one after the other the others never get there.
 func (r *Relay) gather(first *pending) []*pending {
 	for waiting := -1; waiting < len(r.queue) && len(r.queue) < r.cfg.Group; {
 		waiting = len(r.queue)
@@ -330,9 +331,6 @@ func (r *Relay) commitGroup(ctx context.Context, group []*pending) {
 		p.done <- err == nil
 	}
 	if full {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.stir()
 	}
 }

@@ -192,27 +192,7 @@ func TestConnectionLimit(t *testing.T) {
 		cfg.MaxConnections, cfg.TrustedProxies = 16, []string{"127.0.9.0/24"}
 	}})
 	c.Start(t, 0)
-	dial := func(from string) net.Conn {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-		conn, err := d.Dial("tcp", c.Config(t, 0).Listen)
-		require.NoError(t, err)
-		t.Cleanup(func() { conn.Close() })
-		return conn
-	}
-	served := func(conn net.Conn) bool {
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
-		if _, err := io.WriteString(conn, "GET /v1/keys HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-			return false
-		}
-		line, err := bufio.NewReader(conn).ReadString('\n')
-		return err == nil && strings.Contains(line, "200")
-	}
-	a, b := dial("127.0.1.1"), dial("127.0.1.2")
-	require.True(t, served(a) && served(b))
-	require.False(t, served(dial("127.0.1.3")), "a third of one network")
-	require.True(t, served(dial("127.0.2.1")))
-	a.Close()
-	require.Eventually(t, func() bool { return served(dial("127.0.1.3")) }, relaytest.Patience, 10*time.Millisecond)
+	dial, served := relaytest.RequireShare(t, c.Config(t, 0).Listen, "/v1/keys")
 	for range 12 {
 		dial("127.0.9.1") // of a trusted proxy as many as there are places
 	}

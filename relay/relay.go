@@ -63,7 +63,7 @@ type Relay struct {
 	queue   chan *pending // to the committer
 	ending  sync.RWMutex  // guards ended
 	ended   bool          // nothing further goes into queue
-	wake    chan struct{} // tells the sealer that a batch is full
+	wake    chan struct{} // tells epochLoop that there is something to do: see stir
 	came    chan struct{} // tells workLoop that a successor has come
 	ready   atomic.Bool
 	failing atomic.Bool // the last transaction of reports failed

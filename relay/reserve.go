@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"os"
 	"strings"
 	"time"
 
@@ -15,23 +14,14 @@ import (
 // the disks that it erases from, and gives it back where one is full: see [durable.Reserve]. Until it has been able to
 // take it again, it takes no report, seals and pulls nothing, and is not ready: what is left is for erasing alone.
 
-// leastKeyRoom is how many bytes are kept at least for files of keys, each of which is written anew as a whole.
-const leastKeyRoom = 1 << 20
-
 // keepRoom says how much is kept where, by what there is to erase: in the folder of an SQLite store what that needs; in
-// this one and those of the secret and of keys four times the largest of these files, as two may be written at a time,
-// and they grow.
+// this one and those of the secret and of keys what these need.
 func (s *setup) keepRoom() (*durable.Reserve, error) {
 	files := []string{s.cfg.Secret}
 	for _, t := range s.cfg.Tasks {
 		files = append(files, t.HPKEKeys)
 	}
-	keys := int64(leastKeyRoom)
-	for _, file := range files {
-		if info, err := os.Stat(file); err == nil {
-			keys = max(keys, 4*info.Size())
-		}
-	}
+	keys := durable.KeyRoom(files...)
 	r := &durable.Reserve{}
 	if path, ok := strings.CutPrefix(s.cfg.Store, service.SchemeSQLite); ok {
 		if err := r.Keep(path, store.EraseRoom()+keys); err != nil {

@@ -53,6 +53,21 @@ func (r *Reserve) Keep(file string, size int64) error {
 	return nil
 }
 
+// leastKeyRoom is how many bytes [KeyRoom] returns at least.
+const leastKeyRoom = 1 << 20
+
+// KeyRoom returns how many bytes to keep for files of keys, each of which is written anew as a whole: four times the
+// largest, as two may be written at a time, and they grow; a MiB at least.
+func KeyRoom(files ...string) int64 {
+	room := int64(leastKeyRoom)
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil {
+			room = max(room, 4*info.Size())
+		}
+	}
+	return room
+}
+
 // Take takes what the reserve lacks, as far as there is room. Its error is that of [Reserve.Short], or of a disk that
 // cannot be written to.
 func (r *Reserve) Take() error {

@@ -71,7 +71,8 @@ func OpenVault(path string, create bool) (*Vault, error) {
 }
 
 // taskName is how many bytes of a task's id, which is a hash, stand for it in labels: each costs the secret eight nodes
-// a task. Two tasks with the same would lose their keys together. Nobody finds a second one with the same 80 bits.
+// a task. To make a second task with the same 80 bits takes some 2^80 hashes, and would gain this much: the two tasks'
+// keys go when those of the first to end do.
 const taskName = 10
 
 // Label returns the label of an epoch and of all its keys.
