@@ -129,10 +129,9 @@ func checkHeader(req *http.Request, most int64) error {
 	return nil
 }
 
-// readReport reads a body of at most most bytes; it may come without a length. A client that
-// dawdles holds a place and memory: it has what every request has, 15 s, and for a body of usualReport or more 15 s from
-// here on and what the bytes take at 16 kB/s; then some time to take the answer. A connection without deadlines, as in
-// tests, has none.
+// readReport reads a body of at most most bytes; it may come without a length. A client that dawdles holds a place and
+// memory: it has what every request has, 15 s; for a body of usualReport or more it has 15 s from here on and what the
+// bytes take at 16 kB/s, then some time to take the answer. A connection without deadlines, as in tests, has none.
 func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
 	if most >= usualReport {
 		patience := service.ReadTimeout + time.Duration(most)*time.Second/usualReport
