@@ -199,7 +199,7 @@ func (t *transaction) fill(epoch int64, b OpenBatch, fresh int, subs []*Submissi
 		return err
 	}
 	rows := rowsOf(subs)
-	fresh, err = t.bring(brought{epoch, b.Seq, c, func() joined { return &slotRun{} }}, fresh,
+	fresh, err = t.bring(brought{epoch, b.Seq, c, func(int) joined { return &slotRun{} }}, fresh,
 		len(rows), rowLane+len(rows[0].Slot), func(from, to int) []byte { return packRows(rows[from:to]) })
 	if err != nil {
 		return err

@@ -28,6 +28,12 @@ type nameRun struct {
 	clients []Short
 }
 
+// newNameRun has room for the names that so many bytes of runs hold: to grow would take as much again.
+func newNameRun(bytes int) joined {
+	n := bytes / nameSize
+	return &nameRun{make([]tagName, 0, n), make([]Short, 0, n)}
+}
+
 // tagName is a tag with its receipt.
 type tagName [len(Short{}) + receiptSize]byte
 

@@ -24,7 +24,7 @@ import (
 var (
 	freshRoom = 512 << 10 // bytes; each run counts for a page more
 	mergeRuns = 16
-	mergeRoom = 8 << 20 // bytes: what one transaction merges
+	mergeRoom = 4 << 20 // bytes: what one transaction merges, five times in memory
 )
 
 // page is what a run takes at least.
@@ -35,10 +35,10 @@ type brought struct {
 	epoch int64
 	seq   uint64
 	c     cipher.AEAD
-	join  func() joined
+	join  func(bytes int) joined
 }
 
-// joined makes one run of several.
+// joined makes one run of several, which take so many bytes together.
 type joined interface {
 	add(run []byte) error // may keep the run
 	pack() []byte         // the rows of all, in an order that says nothing of theirs
@@ -82,20 +82,20 @@ func (t *transaction) putRun(epoch int64, seq uint64, level int, c cipher.AEAD, 
 // mergeFrom merges the runs of a level that are due into one, and so on up.
 func (t *transaction) mergeFrom(to brought, level int) error {
 	for ; ; level++ {
-		due, err := t.mergeDue(to.epoch, to.seq, level)
+		due, bytes, err := t.mergeDue(to.epoch, to.seq, level)
 		if err != nil || len(due) == 0 {
 			return err
 		}
-		if err := t.merge(to, level, due); err != nil {
+		if err := t.merge(to, level, due, to.join(bytes)); err != nil {
 			return fmt.Errorf("couldn't merge runs: %w", err)
 		}
 	}
 }
 
 // mergeDue returns the runs of a level that are to be merged: all of level 0, and where there are mergeRuns of another,
-// the smallest that mergeRoom takes, if it takes two. Were it all or none, larger transactions' runs would stay as
-// they came.
-func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64, err error) {
+// the smallest that mergeRoom takes, if it takes two, with the bytes of all. Were it all or none, larger transactions'
+// runs would stay as they came.
+func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes int, err error) {
 	room, n := mergeRoom, 0
 	const list = `SELECT id, length(bytes) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 ORDER BY 2, 1`
 	err = t.ask(list, func(row scanner) error {
@@ -105,22 +105,21 @@ func (t *transaction) mergeDue(epoch int64, seq uint64, level int) (due []int64,
 			return err
 		}
 		if n, room = n+1, room-size; level == 0 || room >= 0 {
-			due = append(due, id)
+			due, bytes = append(due, id), bytes+size
 		}
 		return nil
 	}, epoch, seq, level)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't list runs: %w", err)
+		return nil, 0, fmt.Errorf("couldn't list runs: %w", err)
 	}
 	if level > 0 && (n < mergeRuns || len(due) < 2) {
-		return nil, nil
+		return nil, 0, nil
 	}
-	return due, nil
+	return due, bytes, nil
 }
 
 // merge replaces runs of a level by one of the next. They are deleted first: the merged run takes their pages.
-func (t *transaction) merge(to brought, level int, due []int64) error {
-	all := to.join()
+func (t *transaction) merge(to brought, level int, due []int64, all joined) error {
 	for _, id := range due {
 		err := t.ask(`SELECT bytes FROM runs WHERE id = $1`, func(row scanner) error {
 			run, err := openRun(to.c, row)
