@@ -28,8 +28,10 @@ func (i *Inspected) CheckFolders() error {
 		return err
 	}
 	for _, t := range i.cfg.Tasks {
-		if err := checkFolder("hpke_keys", filepath.Dir(cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys))); err != nil {
-			return err
+		if keys := cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys); keys != "" { // none: it may only come to join a stream
+			if err := checkFolder("hpke_keys", filepath.Dir(keys)); err != nil {
+				return err
+			}
 		}
 		if _, err := os.Stat(t.Successors); err != nil {
 			continue // it is made

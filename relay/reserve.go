@@ -1,7 +1,10 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,11 +18,16 @@ import (
 // take it again, it takes no report, seals and pulls nothing, and is not ready: what is left is for erasing alone.
 
 // keepRoom says how much is kept where, by what there is to erase: in the folder of an SQLite store what that needs; in
-// this one and those of the secret and of keys what these need.
+// this one and those of the secret, of keys and of successors what these need.
 func (s *setup) keepRoom() (*durable.Reserve, error) {
 	files := []string{s.cfg.Secret}
 	for _, t := range s.cfg.Tasks {
-		files = append(files, t.HPKEKeys)
+		if file := cmp.Or(t.HPKEKeys, s.cfg.HPKEKeys); file != "" { // none: it may only come to join a stream
+			files = append(files, file)
+		}
+		if info, err := os.Stat(t.Successors); err == nil && info.IsDir() { // one made later is no disk of its own
+			files = append(files, filepath.Join(t.Successors, "keys"))
+		}
 	}
 	keys := durable.KeyRoom(files...)
 	r := &durable.Reserve{}

@@ -1,0 +1,36 @@
+package relay_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+)
+
+// TestRoomIsKeptWhereKeysAre: also where all tasks' keys are in the relay's own file, and where a stream's folder is a
+// disk of its own; and in no other folder, as that of a task that names no file.
+func TestRoomIsKeptWhereKeysAre(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
+	cfg := c.Config(t, 0)
+	keys, next, here := filepath.Join(t.TempDir(), "relay.keys"), filepath.Join(t.TempDir(), "next"), t.TempDir()
+	require.NoError(t, os.Rename(cfg.Tasks[0].HPKEKeys, keys))
+	require.NoError(t, os.Mkdir(next, 0o700))
+	cfg.HPKEKeys, cfg.Tasks[0].HPKEKeys, cfg.Tasks[0].Successors = keys, "", next
+	t.Chdir(here)
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	c.Serve(t, r, cfg.Admin)
+	store := filepath.Join(filepath.Dir(cfg.Secret), "relay.db")
+	for _, file := range []string{store, keys, filepath.Join(next, "keys")} {
+		require.FileExists(t, file+".reserve")
+	}
+	for _, folder := range []string{here, filepath.Dir(here)} {
+		stray, err := filepath.Glob(filepath.Join(folder, "*.reserve"))
+		require.NoError(t, err)
+		require.Empty(t, stray)
+	}
+}
