@@ -285,7 +285,9 @@ func (c *powerCuts) checkIssuer(p *party, told []said) error {
 		if err != nil {
 			return err
 		}
-		_, err = client.Token(context.Background(), s.acked.epoch)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // one that does not know the time
+		_, err = client.Token(ctx, s.acked.epoch)
+		cancel()
 		var p *problem.Problem
 		if !errors.As(err, &p) || p.Name != problem.Limit && p.Name != problem.EpochClosed {
 			return fmt.Errorf("client %s, who has a token of epoch %d, asks for another: %v", s.acked.client,

@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# As programs are shipped: what tests build of them is compiled once, in whichever folder.
+export GOFLAGS="-trimpath ${GOFLAGS:-}" CGO_ENABLED=0
+
 step() { printf '\n== %s\n' "$1"; }
 
 step "formatting"
@@ -31,7 +34,7 @@ heavy+='|SetBackOfLives|SurroundedClient|LessNoiseIsFound|RelaysAddDummies|Batch
 heavy+='|CrashSpendsOnce|ServerGone|TestCascade$|SlowNextHop'
 step "go test, with the race detector: relay, issuer, verifier, wire/keyfile"
 # shellcheck disable=SC2086
-go test -race -gcflags=all=-d=checkptr=0 -timeout 20m -skip "$heavy" $servers
+CGO_ENABLED=1 go test -race -gcflags=all=-d=checkptr=0 -timeout 20m -skip "$heavy" $servers
 step "go test: the heavy tests of these, and beside them everything else, command lines among it"
 # shellcheck disable=SC2086
 go test -timeout 20m -run "$heavy" $servers &

@@ -33,6 +33,8 @@ func TestHelp(t *testing.T) {
 		"verifier task renew may.bundle … --roll relay2.roll": "needs relays, as TestRoll has them",
 		"verifier serve --config try/verifier/verifier.yaml":  "runs until it is stopped",
 		"verifier health --admin http://127.0.0.1:9081":       "needs a running verifier",
+		"verifier plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000": "takes half a " +
+			"minute; TestScripts/total has a short one",
 		"verifier plan --table --json": "takes a minute; " +
 			"TestDocumentedTablesHaveEveryExample has it",
 		"verifier audit --native-only":                                 "takes a minute; TestScripts/audit has a short one",

@@ -2,12 +2,13 @@ package count
 
 import (
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -102,13 +103,14 @@ var two = strconv.ParseFloat // not called, and named all the same
 
 func other(s string) (int, error) { return strconv.Atoi(s) }
 `
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "sample.go", source, 0)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module sample\n"), 0o600))
+	file := filepath.Join(dir, "sample.go")
+	require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
+	loaded, err := Load(dir, runtime.GOOS, runtime.GOARCH, ".")
 	require.NoError(t, err)
-	p, err := check("sample", fset, importer.ForCompiler(fset, "source", nil), []*ast.File{file})
-	require.NoError(t, err)
-	require.Equal(t, []string{"sample.go:5:54", "sample.go:7:19"}, Calls([]*Package{p}, "strconv.ParseFloat"))
-	require.Empty(t, Calls([]*Package{p}, "strconv.ParseFloat", "sample"))
+	require.Equal(t, []string{file + ":5:54", file + ":7:19"}, Calls(loaded, "strconv.ParseFloat"))
+	require.Empty(t, Calls(loaded, "strconv.ParseFloat", "sample"))
 }
 
 func array32(t types.Type) bool { return types.Identical(t, types.NewArray(types.Typ[types.Byte], 32)) }
