@@ -228,6 +228,15 @@ func GroupOrder(r *Relay, n int) (order []int) {
 	return order
 }
 
+// EndQueue ends a relay's queue while a submission is in it that nothing has taken, and returns the verdicts of that
+// one and of one that comes late.
+func EndQueue(r *Relay) (waiting <-chan bool, late bool) {
+	p := &pending{&store.Submission{}, make(chan bool, 1)}
+	r.hand(p)
+	r.endQueue()
+	return p.done, r.hand(p)
+}
+
 // Orders returns a function that has a relay make a batch of n slots in each of its lanes, as often as it is called,
 // each time by the code that makes its real batches, and returns their order there: 0, 1, … is that in which they come.
 // Nothing is stored: source is the manifest of the batch before, of which a mix makes its own.
