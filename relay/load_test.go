@@ -96,10 +96,12 @@ func TestLoad(t *testing.T) {
 	require.NotZero(t, storm.Accepted)
 	figures.StormCPU = 1e6 * (cpuSeconds(t, p) - begun) / float64(storm.Accepted)
 
-	// What an idle relay takes, its database's cache, and twice what reports and connections may
-	// take: Go lets the heap double before it collects, and package service lets garbage have some more.
+	// What an idle relay takes, its database's cache, and twice what reports in flight, connections and the names of
+	// the epoch's reports may take: Go lets the heap double before it collects, and package service lets garbage have
+	// some more.
+	names := int((calm.Accepted + storm.Accepted) * handover.KnownMemory)
 	figures.BoundRSS = figures.IdleRSS +
-		(sqliteCache+service.Ballast+2*(maxMemory+loadConnections*connectionMemory))>>10
+		(sqliteCache+service.Ballast+2*(maxMemory+loadConnections*connectionMemory+names))>>10
 	require.LessOrEqual(t, figures.OverloadRSS, figures.BoundRSS)
 	for name := range storm.Refused {
 		require.Contains(t, []string{"overloaded", "slow-down", "connection"}, name)
