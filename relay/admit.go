@@ -128,13 +128,13 @@ func (s *served) handout() int64 {
 		handover.MaxBatch(s.Task, s.layout, s.hop)/int64(s.layout.SlotSize(s.hop+1))/onion.ChunkSlots*24
 }
 
-// checkMemory demands that every task's largest report finds room while all others are flooded. The tasks
-// of a stream come one after the other and count as one.
-func (r *setup) checkMemory() error {
+// checkMemory demands that every task's largest report finds room while all others that there may be are flooded; also
+// that of a task that may come. The tasks of a stream come one after the other and count as one.
+func (r *setup) checkMemory(also ...*served) error {
 	need := int64(0)
-	for _, s := range r.lineup().order {
+	for _, s := range append(also, r.lineup().order...) {
 		if s.hop == 0 {
-			need = max(need, int64(len(r.cfg.Tasks))*reportBytes(int64(s.layout.MaxBody())))
+			need = max(need, int64(r.cfg.places())*reportBytes(int64(s.layout.MaxBody())))
 		}
 	}
 	if int64(r.cfg.MaxMemory) < need {

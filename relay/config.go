@@ -110,8 +110,11 @@ type Config struct {
 	// GiveUp.
 	Retention time.Duration `yaml:"retention"`
 
-	// Tasks lists what the relay serves. Required.
+	// Tasks lists what the relay serves. Required, unless there are Owners.
 	Tasks []TaskConfig `yaml:"tasks"`
+
+	// Owners lists those who may have the relay serve tasks of theirs, without asking for each. Default: none.
+	Owners []OwnerConfig `yaml:"owners"`
 
 	// Listener and AdminListener replace Listen and Admin in a program that embeds a relay.
 	Listener      net.Listener `yaml:"-"`
@@ -157,6 +160,33 @@ type TaskConfig struct {
 	// that cannot reach it (`issuer keygen` writes FILE.directory). Default: they are fetched from
 	// the issuer, one for every epoch, as those of successors always are.
 	IssuerKeys string `yaml:"issuer_keys"`
+}
+
+// OwnerConfig approves an owner for some tasks at a time.
+type OwnerConfig struct {
+	// Owner is the key that signs them, "ed25519:…". Required.
+	Owner string `yaml:"owner"`
+
+	// Folder is for the tasks that the owner hands over, and for this relay's keys for them, created with mode 0700.
+	// Treat it as HPKEKeys. Several processes of one relay share it, and the secret. Required.
+	Folder string `yaml:"folder"`
+
+	// Tasks is how many the owner may have here at a time; a stream counts as one. The memory of reports is shared
+	// as if there were as many. Required. Range 1 to 1024.
+	Tasks int `yaml:"tasks"`
+
+	// Recovery and Candidates are as in TaskConfig, of all streams that the owner begins here. Default: none.
+	Recovery   string   `yaml:"recovery"`
+	Candidates []string `yaml:"candidates"`
+}
+
+// places is how many tasks there may be at a time. Those of a stream come one after the other and count as one.
+func (c *Config) places() int {
+	n := len(c.Tasks)
+	for _, o := range c.Owners {
+		n += o.Tasks
+	}
+	return n
 }
 
 // TLSConfig names a certificate. Files that are replaced are read again at the next connection.
@@ -212,6 +242,9 @@ func (c *Config) resolve(folder string) {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].IssuerKeys,
 			&c.Tasks[i].Successors)
 	}
+	for i := range c.Owners {
+		files = append(files, &c.Owners[i].Folder)
+	}
 	service.Resolve(folder, files...)
 	service.ResolveStore(folder, &c.Store)
 }
@@ -253,8 +286,8 @@ func (c *Config) validate() error {
 	case c.ForwardedHeader != service.HeaderXFF && c.ForwardedHeader != service.HeaderForwarded:
 		return invalid.Field("forwarded_header", fmt.Sprintf("%q", c.ForwardedHeader),
 			service.HeaderXFF+" or "+service.HeaderForwarded)
-	case len(c.Tasks) == 0:
-		return invalid.Field("tasks", "none", "at least one")
+	case len(c.Tasks)+len(c.Owners) == 0:
+		return invalid.Field("tasks", "none", "at least one, or owners who hand theirs over")
 	}
 	if err := c.validateTLS(); err != nil {
 		return err

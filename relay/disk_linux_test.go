@@ -59,6 +59,29 @@ func TestFullFileSystem(t *testing.T) {
 	require.Len(t, values, n)
 }
 
+// TestFullOwnersFolder fills the file system of an approved owner's folder: the owner is told to try again, nothing of
+// what was begun is left, and when there is room again both go on.
+func TestFullOwnersFolder(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	relaytest.Mount(t, disk, "size=8m")
+	c := relaytest.New(t, relaytest.Options{Hops: 1,
+		Config: func(_ int, cfg *relay.Config) { cfg.Owners[0].Folder = disk }}.Approving(t, 1))
+	c.Start(t, 0)
+	next := c.Named("one")
+	free := fill(t, disk)
+	_, err := c.Ask(t, 0, next)
+	requireProblem(t, problem.Overloaded, err)
+	require.Empty(t, placesIn(t, c, 0))
+	free()
+	bundle := c.Sign(t, next)
+	free = fill(t, disk)
+	requireProblem(t, problem.Overloaded, c.Begin(t.Context(), t, 0, bundle))
+	free()
+	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
+	fillEpoch(t, c.After(t, bundle), 0)
+	require.FileExists(t, filepath.Join(disk, "places.reserve"))
+}
+
 // TestFullMix fills the file system of a later relay's store and secret, before a batch comes and after it is made:
 // readyz and the metrics say so, the relay before is told to try again, what the next hop has is confirmed all the
 // same, and when there is room again it all goes on without a restart.

@@ -2,14 +2,16 @@ package relay
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/task"
 )
 
-// dropExpired lets go of the tasks of streams of which nothing is left but their place: another has followed, and all
-// epochs have expired, so that no batch, manifest, key or replay set is kept. What a fork would be known by stays: the
-// bundle of every position, and in the store how far each epoch came.
+// dropExpired lets go of the tasks of which all epochs have expired, so that no batch, manifest, key or replay set is
+// kept. One of a stream must have a follower. What a fork would be known by stays: the bundle of every position, and in
+// the store how far each epoch came. Of an approved owner's last one nothing stays: its place is free again.
 func (r *Relay) dropExpired(ctx context.Context) {
 	for _, s := range r.lineup().order {
 		if r.mayDrop(s) {
@@ -21,16 +23,32 @@ func (r *Relay) dropExpired(ctx context.Context) {
 // dropDropped lets go of what other processes have dropped: the file that its mark is in is gone.
 func (r *Relay) dropDropped(ctx context.Context) {
 	for _, s := range r.lineup().order {
-		if s.stream != nil && s.stream.Dropped(s.Task) {
+		if s.stream != nil && s.stream.Dropped(s.Task) || s.placeDropped() {
 			r.logged(ctx, "couldn't drop a task", r.drop(s))
 		}
 	}
 }
 
-// mayDrop says whether the task is in a stream that went on, and all its epochs have expired. One that the operator
-// has ended is kept as long as if it had expired by itself: what was found of it is still asked for.
+// followed says whether the task is in a stream that went on.
+func (s *served) followed() bool {
+	return s.stream != nil && s.Stream.Position+1 < uint64(len(s.stream.Tasks()))
+}
+
+// place returns the task whose place in its owner's folder this one has.
+func (s *served) place() task.ID {
+	if s.stream != nil {
+		return s.stream.root.ID
+	}
+	return s.ID
+}
+
+func (s *served) placeDropped() bool { return s.owner != nil && s.owner.dropped(s.place()) }
+
+// mayDrop says whether all epochs of a task have expired, which is in a stream that went on, or the last one in an
+// approved owner's place. One that the operator has ended is kept as long as if it had expired by itself: what was
+// found of it is still asked for.
 func (r *Relay) mayDrop(s *served) bool {
-	if s.stream == nil || s.Stream.Position+1 >= uint64(len(s.stream.Tasks())) {
+	if !s.followed() && !r.lastInPlace(s) {
 		return false
 	}
 	for epoch := range s.Epochs.Count {
@@ -42,27 +60,39 @@ func (r *Relay) mayDrop(s *served) bool {
 	return r.clock.Read().Over(end.Add(r.cfg.Retention))
 }
 
-// drop stops what is done for a task. The keys of the first of a stream stay with who configured it. Those of others
-// are removed when their mark is not looked at any more.
+// lastInPlace says whether nothing else has the task's place.
+func (r *Relay) lastInPlace(s *served) bool {
+	return s.owner != nil && !slices.ContainsFunc(r.lineup().order, func(t *served) bool {
+		return t != s && t.place() == s.place()
+	})
+}
+
+// drop stops what is done for a task. The keys of the first of a stream stay with who configured it, or with the place.
+// Those of others are removed when their mark is not looked at any more.
 func (r *Relay) drop(s *served) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
 	r.vault.Unwatch(s.ID)
-	if s.Stream.Position > 0 {
+	streams := r.lineup().streams
+	switch {
+	case s.owner != nil && (!s.followed() || s.placeDropped()):
+		if err := s.owner.drop(s.place(), r.clock.Read().Now); err != nil {
+			return err
+		}
+		streams = maps.Clone(streams)
+		delete(streams, s.place())
+	case s.Stream.Position > 0:
 		if err := s.stream.Drop(s.Task); err != nil {
 			return err
 		}
 	}
 	order := slices.Clone(r.lineup().order)
-	if err := r.serveOnly(slices.DeleteFunc(order, func(t *served) bool { return t == s })); err != nil {
+	order = slices.DeleteFunc(order, func(t *served) bool { return t == s })
+	if err := r.serveOnly(order, streams); err != nil {
 		return err
 	}
-	r.meet()
+	r.changed()
 	r.metrics.ForgetOf(byTask, s.name())
-	r.cfg.Log.Info("task dropped", "task", s.name(), "position", s.Stream.Position)
-	select {
-	case r.came <- struct{}{}:
-	default:
-	}
+	r.cfg.Log.Info("task dropped", "task", s.name())
 	return nil
 }

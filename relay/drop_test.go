@@ -47,8 +47,7 @@ func served(t *testing.T, base string, id task.ID) bool {
 // soonExpired has tasks expire within two days.
 func soonExpired(o relaytest.Options) relaytest.Options {
 	o.Task = relaytest.InStream()
-	o.Config = func(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
-	return o
+	return expiring(o)
 }
 
 // TestTwinsDrop: two processes of each relay, which share a database and the files, drop a task of a stream, and go on

@@ -95,6 +95,7 @@ func (r *Relay) turn(ctx context.Context) {
 	}
 	r.endEpochs(ctx)
 	r.dropExpired(ctx)
+	r.followOwners(ctx)
 	r.followStreams(ctx) // last: no owner's folder keeps others' epochs from ending
 }
 

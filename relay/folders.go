@@ -27,6 +27,14 @@ func (i *Inspected) CheckFolders() error {
 	if err := checkFolder("scratch", i.cfg.Scratch); err != nil {
 		return err
 	}
+	for _, o := range i.owners {
+		if _, err := os.Stat(o.path); err != nil {
+			continue // it is made
+		}
+		if err := checkFolder("owners.folder", o.path); err != nil {
+			return err
+		}
+	}
 	for _, t := range i.cfg.Tasks {
 		if keys := cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys); keys != "" { // none: it may only come to join a stream
 			if err := checkFolder("hpke_keys", filepath.Dir(keys)); err != nil {

@@ -123,7 +123,7 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	r.metrics.Set(metricAsked, float64(time.Now().Unix()), s.name())
-	if start, _, ok := r.window(s, epoch); ok {
+	if start, _, ok := r.window(s, epoch); ok && s.owner == nil { // see meet
 		r.clock.Told(start.Add(-maxSkew)) // it has begun there
 	}
 	if err := r.checkBefore(req.Context(), s, epoch, seq, before); err != nil {

@@ -98,7 +98,7 @@ func (m *metrics) begin(r *Relay) {
 	for _, s := range r.lineup().order {
 		m.beginTask(s)
 	}
-	for _, l := range r.streams {
+	for _, l := range r.lineup().streams {
 		m.endsLater(l)
 	}
 }
@@ -196,8 +196,8 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 			m.Set(metricFindings, 0, s.name(), string(why)) // so that a first one is an increase
 		}
 	}
-	for i, t := range status.Tasks {
-		name := r.lineup().order[i].name()
+	for _, t := range status.Tasks {
+		name := t.ID[:8]
 		waiting := uint64(0)
 		for _, e := range t.Epochs {
 			waiting += e.Batches - e.Confirmed

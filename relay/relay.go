@@ -38,7 +38,6 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -47,7 +46,7 @@ type setup struct {
 	cfg      Config
 	signers  *keyfile.Signers
 	serving  atomic.Pointer[lineup]
-	streams  map[task.ID]*stream // by their first tasks; immutable
+	owners   []*owner // who hand tasks over; immutable
 	proxies  service.Proxies
 	outgoing http.RoundTripper // of all requests that the relay makes
 	tls      *tls.Config       // of the public address; nil where a proxy speaks TLS
@@ -64,7 +63,7 @@ type Relay struct {
 	ending  sync.RWMutex  // guards ended
 	ended   bool          // nothing further goes into queue
 	wake    chan struct{} // tells epochLoop that there is something to do: see stir
-	came    chan struct{} // tells workLoop that a successor has come
+	came    chan struct{} // tells workLoop that a task has come or gone
 	ready   atomic.Bool
 	failing atomic.Bool // the last transaction of reports failed
 
@@ -82,7 +81,7 @@ type Relay struct {
 	settling store.Together[struct{}]
 	looked   look // of epochLoop
 
-	joining    sync.Mutex  // one successor at a time
+	joining    sync.Mutex  // one task at a time that comes or goes
 	unscrubbed atomic.Bool // the store's log may hold what was deleted
 	once       sync.Once   // closes the store
 }
@@ -117,7 +116,7 @@ func open(cfg Config) (*Relay, error) {
 		wake:      make(chan struct{}, 1),
 		came:      make(chan struct{}, 1),
 		memory:    spill.Memory,
-		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, len(s.cfg.Tasks)),
+		admission: newAdmission(room{s.cfg.MaxConcurrent, int64(s.cfg.MaxMemory)}, s.cfg.places()),
 		instance:  newInstance(),
 	}
 	r.metrics = newMetrics(r)
@@ -232,7 +231,7 @@ func load(cfg Config) (*setup, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &setup{cfg: cfg, streams: map[task.ID]*stream{}}
+	s := &setup{cfg: cfg}
 	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
@@ -271,10 +270,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range r.streams {
+	for _, l := range r.lineup().streams {
 		r.logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
 	}
-	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.cfg.Tasks))
+	r.cfg.Log.Info("serving", "listen", r.cfg.Listen, "admin", r.cfg.Admin, "tasks", len(r.lineup().order))
 	r.logged(ctx, "couldn't keep room for erasing", r.reserve.Take())
 	r.meet()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -330,6 +329,8 @@ func (r *Relay) Handler() http.Handler {
 	mux.HandleFunc("GET "+taskfile.NextKeysPath, r.answer(r.handleNextKeys))
 	mux.HandleFunc("POST "+taskfile.SuccessorsPath, r.answer(r.handleSuccessor))
 	mux.HandleFunc("POST "+taskfile.StatementsPath, r.answer(r.handleStatement))
+	mux.HandleFunc("GET "+taskfile.OwnersKeysPath, r.answer(r.handleOwnersKeys))
+	mux.HandleFunc("POST "+taskfile.OwnersTasksPath, r.answer(r.handleOwnersTask))
 	mux.HandleFunc("/", r.open(service.NotFound))
 	return mux
 }

@@ -41,6 +41,11 @@ func (s *setup) keepRoom() (*durable.Reserve, error) {
 			return nil, err
 		}
 	}
+	for _, o := range s.owners {
+		if err := o.keepRoom(r); err != nil {
+			return nil, err
+		}
+	}
 	return r, nil
 }
 

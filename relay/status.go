@@ -26,6 +26,21 @@ type Status struct {
 	Full string `json:"full,omitempty"`
 
 	Tasks []TaskStatus `json:"tasks"`
+
+	Owners []OwnerStatus `json:"owners,omitempty"` // who are approved
+}
+
+// OwnerStatus says how many places an approved owner has, and what takes them.
+type OwnerStatus struct {
+	Owner  string `json:"owner"`
+	Places int    `json:"places"`
+	Tasks  int    `json:"tasks"` // of which a stream is one
+	Asked  int    `json:"asked"` // lists of keys that wait for their task
+}
+
+// String says it in words.
+func (o OwnerStatus) String() string {
+	return fmt.Sprintf("owner %s: %d tasks and %d lists of keys for one, of %d", o.Owner, o.Tasks, o.Asked, o.Places)
 }
 
 // TaskStatus is the status of one task.
@@ -128,6 +143,13 @@ func (r *setup) status(ctx context.Context, kept store.Reader, back *store.SetBa
 			}
 		}
 		out.Tasks = append(out.Tasks, t)
+	}
+	for _, o := range r.owners {
+		tasks, asked, err := o.taken()
+		if err != nil {
+			return nil, err
+		}
+		out.Owners = append(out.Owners, OwnerStatus{o.Owner, o.Tasks, len(tasks), len(asked)})
 	}
 	return out, nil
 }

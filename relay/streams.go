@@ -23,48 +23,57 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task the operator has configured. What follows comes from its owner, who
-// can change nothing of it that the first task does not allow.
+// stream is a stream whose first task the operator has configured, or taken from an approved owner. What follows comes
+// from its owner, who can change nothing of it that the first task does not allow.
 type stream struct {
 	*succession.Folder
 	root   *taskfile.Open
+	owner  *owner        // who handed the first task over; nil: the operator configured it
 	posted chan struct{} // has room for the one request of the owner's that is dealt with
 	asked  time.Time     // when another relay was asked for the stream; of who is in posted
 }
 
-// loadStream loads the successors of a task that is the first of its stream. first is nil where this relay is no relay
-// of that one, but may come to take the place of one.
-func (r *setup) loadStream(c TaskConfig, raw []byte, s *taskfile.Open, first *served) error {
+// newStream opens the stream that a task begins; nil where it begins none.
+func (r *setup) newStream(c TaskConfig, raw []byte, s *taskfile.Open) (*stream, error) {
 	switch {
 	case s.Stream == nil && c.Recovery != "":
-		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
+		return nil, invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
 	case s.Stream == nil && len(c.Candidates) > 0:
-		return invalid.Field("candidates", strings.Join(c.Candidates, ", "), "none, for a task that is in no stream")
+		return nil, invalid.Field("candidates", strings.Join(c.Candidates, ", "),
+			"none, for a task that is in no stream")
 	case s.Stream == nil && c.Successors == "":
-		return nil
+		return nil, nil
 	case c.Successors == "":
-		return invalid.Field("successors", `""`, "a folder, for the first task of a stream")
+		return nil, invalid.Field("successors", `""`, "a folder, for the first task of a stream")
 	}
 	recovery, err := taskfile.ParseRecovery(c.Recovery)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var candidates []task.SignKey
-	for _, text := range c.Candidates {
-		key, err := taskfile.ParseKey("candidates", text)
-		if err != nil {
-			return err
-		}
-		candidates = append(candidates, key)
+	candidates, err := parseCandidates(c.Candidates)
+	if err != nil {
+		return nil, err
 	}
 	folder, err := succession.Open(c.Successors, raw, recovery, candidates...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l := &stream{Folder: folder, root: s, posted: make(chan struct{}, 1)}
-	if r.streams[s.ID] = l; first != nil {
-		first.stream = l
+	return &stream{Folder: folder, root: s, posted: make(chan struct{}, 1)}, nil
+}
+
+func parseCandidates(texts []string) (candidates []task.SignKey, err error) {
+	for _, text := range texts {
+		key, err := taskfile.ParseKey("candidates", text)
+		if err != nil {
+			return nil, err
+		}
+		candidates = append(candidates, key)
 	}
+	return candidates, nil
+}
+
+// loadSuccessors loads what follows the first task of a stream.
+func (r *setup) loadSuccessors(l *stream) error {
 	for _, t := range l.Tasks()[1:] {
 		if r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
@@ -83,14 +92,14 @@ func (r *setup) loadStream(c TaskConfig, raw []byte, s *taskfile.Open, first *se
 func (r *setup) loadSuccessor(l *stream, t *succession.Task) (*served, error) {
 	s, err := r.loadOpen(t.Raw, t.Open, l.Keys(t.Task), "")
 	if err == nil {
-		s.stream = l
+		s.stream, s.owner = l, l.owner
 	}
 	return s, err
 }
 
 // followStreams takes up successors that other processes have taken.
 func (r *Relay) followStreams(ctx context.Context) {
-	for _, l := range r.streams {
+	for _, l := range r.lineup().streams {
 		r.logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), r.takeUp(ctx, l)))
 	}
 }
@@ -107,22 +116,38 @@ func (r *Relay) takeUp(ctx context.Context, l *stream) error {
 		if err != nil {
 			return err
 		}
-		if err := r.tie(ctx, s); err != nil {
+		if err := r.begin(ctx, s); err != nil {
 			return err
 		}
-		r.metrics.beginTask(s)
-		r.metrics.endsLater(l)
-		if err := r.serve(s); err != nil {
-			return err
-		}
-		r.meet() // other parties may have come, and those of before may drop the tasks before
 		r.cfg.Log.Info("a stream goes on", "task", s.name(), "position", s.Stream.Position)
-		select {
-		case r.came <- struct{}{}:
-		default:
-		}
 	}
 	return nil
+}
+
+// begin serves a task that has come while the relay runs.
+func (r *Relay) begin(ctx context.Context, s *served) error {
+	if err := r.tie(ctx, s); err != nil {
+		return err
+	}
+	r.metrics.beginTask(s)
+	if s.stream != nil {
+		r.metrics.endsLater(s.stream)
+	}
+	if err := r.serve(s); err != nil {
+		return err
+	}
+	r.changed()
+	return nil
+}
+
+// changed is called when a task has come or gone: other parties may have come, and those of before may drop the tasks
+// before.
+func (r *Relay) changed() {
+	r.meet()
+	select {
+	case r.came <- struct{}{}:
+	default:
+	}
 }
 
 // tie is what [Relay.join] does, for one task.
@@ -188,12 +213,12 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *served, li
 
 // pathStream returns the stream that a request names.
 func (r *Relay) pathStream(req *http.Request) (*stream, error) {
-	return service.PathTask(req, r.streams)
+	return service.PathTask(req, r.lineup().streams)
 }
 
 // streamTask returns a task of a stream that need not be served any more.
 func (r *Relay) streamTask(req *http.Request) *succession.Task {
-	for _, l := range r.streams {
+	for _, l := range r.lineup().streams {
 		for _, t := range l.Tasks() {
 			if t.ID.String() == req.PathValue("task") {
 				return t
@@ -248,7 +273,7 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	if err := r.fromOwner(req, l, handover.NextKeysBody(l.root.ID, position, count)); err != nil {
 		return err
 	}
-	done, err := r.alone(w, l)
+	done, err := r.alone(w, l.posted)
 	if err != nil {
 		return err
 	}
@@ -294,14 +319,14 @@ func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error 
 	if err := r.fromOwner(req, l, handover.SuccessorBody(l.root.ID)); err != nil {
 		return err
 	}
-	done, err := r.alone(w, l)
+	done, err := r.alone(w, l.posted)
 	if err != nil {
 		return err
 	}
 	defer done()
-	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, succession.MaxBundle))
+	raw, err := readBundle(w, req)
 	if err != nil {
-		return problem.New(problem.TooLarge, "at most %d bytes", succession.MaxBundle)
+		return err
 	}
 	if err := r.takeSuccessor(l, raw); err != nil {
 		return refusal(err)
@@ -311,6 +336,15 @@ func (r *Relay) handleSuccessor(w http.ResponseWriter, req *http.Request) error 
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// readBundle reads a bundle that a request hands over.
+func readBundle(w http.ResponseWriter, req *http.Request) ([]byte, error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, succession.MaxBundle))
+	if err != nil {
+		return nil, problem.New(problem.TooLarge, "at most %d bytes", succession.MaxBundle)
+	}
+	return raw, nil
 }
 
 // handleStatement takes a statement about a stream: who signs its tasks from now on, or that it ends. Its signature
@@ -339,18 +373,18 @@ func (r *Relay) handleStatement(w http.ResponseWriter, req *http.Request) error 
 // isStopped says whether the task's stream takes no reports any more.
 func (s *served) isStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
 
-// alone lets one request of a stream's owner in at a time, and gives it the time that many epochs' keys and
-// a large bundle take.
-func (r *Relay) alone(w http.ResponseWriter, l *stream) (done func(), err error) {
+// alone lets one request in at a time of those for which posted has room, and gives it the time that many epochs' keys
+// and a large bundle take.
+func (r *Relay) alone(w http.ResponseWriter, posted chan struct{}) (done func(), err error) {
 	select {
-	case l.posted <- struct{}{}:
+	case posted <- struct{}{}:
 	default:
 		return nil, r.turnAway(problem.Overloaded)
 	}
 	connection, until := http.NewResponseController(w), time.Now().Add(ownersTime)
 	_ = connection.SetReadDeadline(until) // who cannot set them has the server's
 	_ = connection.SetWriteDeadline(until)
-	return func() { <-l.posted }, nil
+	return func() { <-posted }, nil
 }
 
 // ownersTime is what an owner's request may take.
@@ -388,7 +422,9 @@ func refusal(err error) error {
 	switch {
 	case errors.Is(err, succession.ErrTaken), errors.Is(err, taskfile.ErrStatements):
 		return problem.New(problem.Taken, "")
-	case errors.Is(err, succession.ErrFolder), errors.As(err, new(*fs.PathError)):
+	case errors.Is(err, errNoPlace):
+		return problem.New(problem.NoPlace, "%s", err)
+	case errors.Is(err, succession.ErrFolder), errors.Is(err, errPlaces), errors.As(err, new(*fs.PathError)):
 		return err
 	}
 	return problem.New(problem.Malformed, "%s", err)

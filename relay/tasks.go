@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,6 +42,7 @@ type served struct {
 	draw func(*randomizer.Source) ([]uint64, error)
 
 	stream *stream // that it is in; nil: none
+	owner  *owner  // who handed it over, or the first of its stream; nil: the operator configured that
 
 	made  had // what this relay has made
 	taken had // what it has had of the relay before
@@ -57,21 +59,28 @@ type served struct {
 	behind  map[uint64]bool        // epochs of which the next hop knows more than the store
 }
 
-// lineup is what a relay serves. It is never changed, but replaced where a successor joins or a task is dropped.
+// lineup is what a relay serves. It is never changed, but replaced where a task joins or is dropped.
 type lineup struct {
 	tasks    map[task.ID]*served
-	order    []*served // the same: as configured, each stream's in order, then what has joined
-	keyLists []byte    // answer to GET /v1/keys
+	order    []*served           // the same: as configured, each stream's in order, then what has joined
+	streams  map[task.ID]*stream // by their first tasks, also those that the relay may only be about to join
+	keyLists []byte              // answer to GET /v1/keys
 }
 
 func (r *setup) lineup() *lineup { return r.serving.Load() }
 
-// serve adds a task to those that are served.
-func (r *setup) serve(s *served) error { return r.serveOnly(append(slices.Clone(r.lineup().order), s)) }
+// serve adds a task to those that are served, and its stream.
+func (r *setup) serve(s *served) error {
+	streams := maps.Clone(r.lineup().streams)
+	if s.stream != nil {
+		streams[s.stream.root.ID] = s.stream
+	}
+	return r.serveOnly(append(slices.Clone(r.lineup().order), s), streams)
+}
 
-// serveOnly replaces the tasks that are served.
-func (r *setup) serveOnly(order []*served) error {
-	next := &lineup{tasks: map[task.ID]*served{}, order: order}
+// serveOnly replaces what is served.
+func (r *setup) serveOnly(order []*served, streams map[task.ID]*stream) error {
+	next := &lineup{tasks: map[task.ID]*served{}, order: order, streams: streams}
 	lists := []*onion.SignedKeyList{}
 	for _, t := range order {
 		next.tasks[t.ID] = t
@@ -85,54 +94,74 @@ func (r *setup) serveOnly(order []*served) error {
 }
 
 func (r *setup) loadTasks() error {
-	files := map[string]bool{}
-	first := false
-	r.serving.Store(&lineup{keyLists: []byte{0x90}}) // an empty array: it may only be about to join a stream
+	files := map[string]bool{} // of keys, and folders
+	// An empty array of lists: it may only be about to join a stream.
+	r.serving.Store(&lineup{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
 	for _, c := range r.cfg.Tasks {
-		raw, open, err := loadBundle(c)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.File, err)
-		}
-		if c.Successors != "" {
-			folder := resolved(c.Successors)
-			if files[folder] {
-				return fmt.Errorf("%s: %w", c.File,
-					invalid.Field("successors", c.Successors, "a folder of its own for every stream"))
-			}
-			files[folder] = true
-		}
-		if r.streams[open.ID] != nil {
-			return fmt.Errorf("%s: %w", c.File, invalid.Field("tasks", open.ID.String(), "every task once"))
-		}
-		if r.mayJoin(c, open) {
-			if err := r.loadStream(c, raw, open, nil); err != nil {
-				return fmt.Errorf("%s: %w", c.File, err)
-			}
-			continue
-		}
 		service.Default(&c.HPKEKeys, r.cfg.HPKEKeys)
-		s, err := r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
-		if err != nil {
+		if err := r.loadTask(c, nil, files); err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
-		keys, err := filepath.EvalSymlinks(c.HPKEKeys)
-		if err != nil || files[keys] || r.lineup().tasks[s.ID] != nil {
-			return fmt.Errorf("%s: %w", c.File,
-				invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once"))
-		}
-		files[keys] = true
-		if err := r.serve(s); err != nil {
-			return err
-		}
-		if err := r.loadStream(c, raw, open, s); err != nil {
-			return fmt.Errorf("%s: %w", c.File, err)
-		}
-		first = first || s.hop == 0
 	}
-	if !first {
-		return nil
+	if err := r.loadOwners(files); err != nil {
+		return err
 	}
 	return r.checkMemory()
+}
+
+// loadTask loads a task, and what follows it in its stream. files are those that others use.
+func (r *setup) loadTask(c TaskConfig, o *owner, files map[string]bool) error {
+	raw, open, err := loadBundle(c)
+	if err != nil {
+		return err
+	}
+	if c.Successors != "" {
+		folder := resolved(c.Successors)
+		if files[folder] {
+			return invalid.Field("successors", c.Successors, "a folder of its own for every stream")
+		}
+		files[folder] = true
+	}
+	if r.lineup().streams[open.ID] != nil {
+		return invalid.Field("tasks", open.ID.String(), "every task once")
+	}
+	if r.mayJoin(c, open) {
+		l, err := r.newStream(c, raw, open)
+		if err != nil {
+			return err
+		}
+		streams := maps.Clone(r.lineup().streams)
+		streams[open.ID] = l
+		return errors.Join(r.serveOnly(r.lineup().order, streams), r.loadSuccessors(l))
+	}
+	s, err := r.loadFirst(c, raw, open, o)
+	if err != nil {
+		return err
+	}
+	keys, err := filepath.EvalSymlinks(c.HPKEKeys)
+	if err != nil || files[keys] || r.lineup().tasks[s.ID] != nil {
+		return invalid.Field("hpke_keys", c.HPKEKeys, "a file of its own for every task, and every task once")
+	}
+	files[keys] = true
+	if err := r.serve(s); err != nil || s.stream == nil {
+		return err
+	}
+	return r.loadSuccessors(s.stream)
+}
+
+// loadFirst prepares to serve a task that is no successor, and its stream if it begins one.
+func (r *setup) loadFirst(c TaskConfig, raw []byte, open *taskfile.Open, o *owner) (*served, error) {
+	s, err := r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
+	if err != nil {
+		return nil, err
+	}
+	if s.owner = o; o != nil && open.Stream == nil {
+		return s, nil // what is configured of its owner's streams is for others
+	}
+	if s.stream, err = r.newStream(c, raw, open); s.stream != nil {
+		s.stream.owner = o
+	}
+	return s, err
 }
 
 // resolved returns the one path of a folder that need not exist.
@@ -158,8 +187,7 @@ func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys strin
 		states: map[uint64]store.State{}, batches: map[uint64]uint64{}, waits: map[uint64]waits{},
 		behind: map[uint64]bool{}, wake: make(chan struct{}, 1)}
 	if s.hop = r.hopOf(open); s.hop < 0 {
-		return nil, fmt.Errorf("couldn't serve the task: its relays do not include this one, %s",
-			taskfile.FormatKey(r.signers.Public()[0]))
+		return nil, r.notInTask()
 	}
 	s.sign = r.signers.Of(s.Relays[s.hop].SignKey)
 	s.upstream = handover.NewClient(s.sign, r.outgoing)
@@ -177,6 +205,12 @@ func (r *setup) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys strin
 		return nil, err
 	}
 	return s, s.loadKeys(keys)
+}
+
+// notInTask is the error of a task that names other relays.
+func (r *setup) notInTask() error {
+	return fmt.Errorf("couldn't serve the task: its relays do not include this one, %s",
+		taskfile.FormatKey(r.signers.Public()[0]))
 }
 
 // hopOf returns at which hop of a task this relay is, below 0 if it is no relay of it.

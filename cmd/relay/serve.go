@@ -61,6 +61,8 @@ relay.yaml, such as this one behind a TLS proxy:
     - file: mean.bundle         # from the task's owner
       owner: "ed25519:…"        # whom you agreed with
       hpke_keys: mean.keys      # relay keygen --kind hpke
+  owners:                       # who may hand tasks over by themselves
+    - {owner: "ed25519:…", folder: shop, tasks: 20}
 
 'go doc github.com/doona-dp/doona/relay.Config' explains every field.`,
 		Example: "  relay serve --config try/relay1/relay.yaml",
@@ -119,6 +121,9 @@ at most, estimated. A SQLite store on a disk that is smaller is an error.`,
 				}
 				for _, n := range status.BatchNeeds {
 					fmt.Fprintf(w, "%s  a full batch takes up to %s\n", n.Task, n)
+				}
+				for _, o := range status.Owners {
+					fmt.Fprintln(w, o)
 				}
 				if status.SetBack != "" {
 					return fmt.Errorf("set back: %s: see relay end-epochs --help", status.SetBack)

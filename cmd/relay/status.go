@@ -125,6 +125,9 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	for _, o := range status.Owners {
+		fmt.Fprintln(w, o)
+	}
 	for _, t := range status.Tasks {
 		for _, e := range t.Epochs {
 			for _, reason := range slices.Sorted(maps.Keys(e.Refused)) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/doona-dp/doona/internal/clitest"
@@ -16,7 +17,9 @@ func TestHelp(t *testing.T) {
 		"--data data --listen 127.0.0.1:8090"
 	clitest.Help(t, root(), map[string]string{
 		signed: "needs the parties' keys, as TestScripts/parties makes them",
-		serve:  "runs until it is stopped",
+		strings.NewReplacer(",r1.keys.pub", "", ",r2.keys.pub", "").Replace(signed): "needs relays, as " +
+			"TestNewTaskToEstimate has them",
+		serve: "runs until it is stopped",
 		"verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys": "needs relays, as " +
 			"TestRenew " +
 			"has them",

@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"crypto/ed25519"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/decimal"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/registry"
@@ -51,6 +54,7 @@ type taskFlags struct {
 	quota    uint64
 	stream   string
 	allow    []string
+	ca       string
 }
 
 func taskNewCommand() *cobra.Command {
@@ -67,6 +71,11 @@ with each row's reason.
 Without --relay it writes a draft as JSON: enough for 'verifier simulate'. With the relays in the
 order reports visit them, the verifier, and the owner's key it writes the signed bundle that
 relays serve and clients check, and the same as JSON beside it (FILE.json).
+
+A relay's operator can give you its list of keys for each task, and list the task. Or it approves you
+once for some tasks ('owners' in relay.yaml): then leave KEYLIST out, and New asks the relay for its
+keys and, when the task is signed, hands it over. It is served at once. If FILE is there already with
+this task, it is handed over again: so run the same command again after a relay could not be reached.
 
 The batch size is the number of reports shuffled together; --honest is the share of them you
 assume to come from honest clients. The guarantee is calibrated for their product.
@@ -90,6 +99,9 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
       --owner-key owner.key --relay https://r1.example,ed25519:KEY,r1.keys.pub \
       --relay https://r2.example,ed25519:KEY,r2.keys.pub --verifier ed25519:KEY,v.keys.pub \
       --epochs 30 --epoch-length 24h --out t.bundle
+  verifier task new --query histogram --range 0,2400 --bins 24 --batch 5000 --epsilon 1 --delta 1e-6 \
+      --owner-key owner.key --relay https://r1.example,ed25519:KEY --relay https://r2.example,ed25519:KEY \
+      --verifier ed25519:KEY,v.keys.pub --epochs 30 --epoch-length 24h --out t.bundle
   verifier task new --query vector --protocol vectorsum --dim 1000 --batch 5000 --epsilon 1 --delta 1e-6 \
       --param k=1 --out v.json`,
 		Args: cli.NoArgs,
@@ -112,7 +124,8 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 		"x25519, mlkem768x25519 or mlkem768 (post-quantum), as the key lists have it (default x25519)")
 	flags.StringVar(&f.out, "out", "", "file to write")
 	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
-	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; repeat")
+	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,KEYLIST of a relay, in order; without KEYLIST of one that has approved you; repeat")
+	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,KEYLIST of the verifier")
 	flags.StringVar(&f.issuer, "issuer", "", "URL,ed25519:KEY,KEYLIST of an issuer of tokens: one report per token")
 	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339, such as 2026-11-20T00:00:00Z (default: now)")
@@ -159,18 +172,8 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 		}
 		return printTask(cmd, t, "", fullSlots(t), nil, chosen)
 	}
-	bundle, err := f.sign(t)
+	bundle, err := f.sign(cmd.Context(), t)
 	if err != nil {
-		return err
-	}
-	raw, err := bundle.Bytes()
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(f.out, raw, 0o644); err != nil {
-		return fmt.Errorf("couldn't write the task: %w", err)
-	}
-	if err := writeJSON(f.out+".json", t); err != nil {
 		return err
 	}
 	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t), nil, chosen)
@@ -218,11 +221,12 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
 	}
 	return cli.Refuse(cmd, "without --relay: a draft has no epochs", "start", "epoch-length", "epochs",
-		"total-epsilon", "total-delta", "stream")
+		"total-epsilon", "total-delta", "stream", "ca")
 }
 
-// sign adds the parties and epochs to a draft and signs it.
-func (f *taskFlags) sign(t *task.Task) (*taskfile.Bundle, error) {
+// sign adds the parties and epochs to a draft, signs it and writes it. Relays that have approved the owner are asked
+// for their keys, and given the task.
+func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, error) {
 	if f.owner == "" || f.verifier == "" {
 		return nil, cli.Usagef("missing flag --owner-key or --verifier: a task with relays needs both")
 	}
@@ -243,7 +247,7 @@ func (f *taskFlags) sign(t *task.Task) (*taskfile.Bundle, error) {
 	var lists []*onion.SignedKeyList
 	for _, text := range f.relays {
 		url, rest, _ := strings.Cut(text, ",")
-		party, list, err := parseParty("relay", url, rest)
+		party, list, err := parseRelay(url, rest)
 		if err != nil {
 			return nil, err
 		}
@@ -265,7 +269,43 @@ func (f *taskFlags) sign(t *task.Task) (*taskfile.Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return taskfile.Sign(t, owner, lists)
+	if slices.Contains(lists, nil) {
+		return f.begin(ctx, t, lists, owner)
+	}
+	if f.ca != "" {
+		return nil, cli.Usagef("invalid ca %q: want none, as no relay is asked: each comes with its KEYLIST", f.ca)
+	}
+	return f.write(t, lists, owner)
+}
+
+// write signs a task and writes it.
+func (f *taskFlags) write(t *task.Task, lists []*onion.SignedKeyList, owner ed25519.PrivateKey) (
+	*taskfile.Bundle, error) {
+	bundle, err := taskfile.Sign(t, owner, lists)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := bundle.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	if err := writeJSON(f.out+".json", t); err != nil {
+		return nil, err
+	}
+	// Durably, before any relay has it: only this file can finish what was begun.
+	if err := durable.WriteFile(f.out, raw, 0o644); err != nil {
+		return nil, fmt.Errorf("couldn't write the task: %w", err)
+	}
+	return bundle, nil
+}
+
+// parseRelay is parseParty for a relay, which has no list where it is to be asked for one.
+func parseRelay(url, text string) (task.Party, *onion.SignedKeyList, error) {
+	if strings.Contains(text, ",") {
+		return parseParty("relay", url, text)
+	}
+	key, err := taskfile.ParseKey("relay", text)
+	return task.Party{URL: url, SignKey: key}, nil, cli.Usage(err)
 }
 
 // parseParty reads "ed25519:KEY,KEYLIST-FILE".

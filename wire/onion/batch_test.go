@@ -537,7 +537,8 @@ func TestPurposesAreSeparate(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
 	public := key.Public().(ed25519.PublicKey)
 	purposes := []onion.Purpose{onion.SignTask, onion.SignKeyList, onion.SignManifest, onion.SignPull,
-		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignNews, onion.SignTime}
+		onion.SignConfirm, onion.SignAskEnd, onion.SignEnd, onion.SignNews, onion.SignTime,
+		onion.SignSucceed, onion.SignOwner, onion.SignStatement, onion.SignRoll}
 	for _, made := range purposes {
 		signature := onion.Sign(key, made, []byte("body"))
 		for _, used := range purposes {

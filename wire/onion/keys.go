@@ -156,6 +156,7 @@ const (
 	SignNews      Purpose = "news" // a request for what there is of all tasks of two relays
 	SignTime      Purpose = "time"
 	SignSucceed   Purpose = "successor" // an owner's request about the next task of a stream
+	SignOwner     Purpose = "owner"     // an owner's request about the tasks for which a relay has approved it
 	SignStatement Purpose = "statement" // who signs the tasks of a stream from now on
 	SignRoll      Purpose = "roll"      // which key signs for a party of a stream from now on
 )

@@ -48,6 +48,7 @@ const (
 	SetBack      Name = "set-back"       // The relay's store or key files were set back; it stands still.
 	EpochEnded   Name = "epoch-ended"    // The operator ended the epoch after a set-back: nothing more comes of it.
 	Taken        Name = "position-taken" // Another task has this position of the stream, or the one before has not come.
+	NoPlace      Name = "no-place"       // The relay's operator has approved the owner for no more tasks at a time.
 	Internal     Name = "internal"       // The relay's fault; nothing was stored.
 )
 
@@ -79,6 +80,7 @@ var kinds = map[Name]struct {
 	SetBack:      {http.StatusServiceUnavailable, "an older copy of what this relay keeps was put in its place"},
 	EpochEnded:   {http.StatusGone, "the epoch was ended by the relay's operator"},
 	Taken:        {http.StatusConflict, "not the next task of the stream"},
+	NoPlace:      {http.StatusConflict, "no further task of this owner at a time"},
 	Internal:     {http.StatusInternalServerError, "the server failed"},
 }
 

@@ -26,6 +26,9 @@ const (
 	StatementsPath = StreamPath + "/statements"
 	NextKeysPath   = SuccessorsPath + "/{position}/keys/{count}"
 
+	OwnersTasksPath = "/v1/owners/{owner}/tasks" // by the owner's key, as lists of keys
+	OwnersKeysPath  = "/v1/owners/{owner}/keys/{label}/{kem}/{count}"
+
 	DirectoryPath    = epochPath + "/issuer-directory"
 	TokenRequestPath = epochPath + "/" + TokenRequest
 
@@ -42,6 +45,18 @@ func PathOf(id task.ID) string { return strings.Replace(TaskPath, "{task}", id.S
 func NewsURL(relay task.Party, hop task.SignKey) string {
 	return relay.URL + strings.NewReplacer("{relay}", hex.EncodeToString(relay.SignKey[:]), "{hop}",
 		hex.EncodeToString(hop[:])).Replace(NewsPath)
+}
+
+// OwnersTasksURL returns where a relay takes a task of an owner that it has approved.
+func OwnersTasksURL(relay task.Party, owner task.SignKey) string {
+	return relay.URL + strings.Replace(OwnersTasksPath, "{owner}", hex.EncodeToString(owner[:]), 1)
+}
+
+// OwnersKeysURL returns where a relay makes its list of keys for a task of an owner that it has approved.
+func OwnersKeysURL(relay task.Party, owner task.SignKey, label Label, kem task.KEM, count uint64) string {
+	return relay.URL + strings.NewReplacer("{owner}", hex.EncodeToString(owner[:]), "{label}",
+		hex.EncodeToString(label[:]), "{kem}", string(kem), "{count}", strconv.FormatUint(count, 10)).
+		Replace(OwnersKeysPath)
 }
 
 // URL returns where clients find the task: at its first relay, the only one they speak to.

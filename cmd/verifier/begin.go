@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// begin asks the relays whose lists are missing for them, writes the signed task, and hands it to these relays: to the
+// first one last, as clients find it there. Where the task is written already, it is only handed over.
+func (f *taskFlags) begin(ctx context.Context, t *task.Task, lists []*onion.SignedKeyList, key ed25519.PrivateKey) (
+	*taskfile.Bundle, error) {
+	transport, err := handover.LoadTransport(f.ca)
+	if err != nil {
+		return nil, err
+	}
+	var asked []int
+	for hop := range t.Relays {
+		if lists[hop] == nil {
+			asked = append(asked, hop)
+		}
+	}
+	owner := handover.NewClient(key, transport)
+	bundle, err := f.written(t, asked, task.SignKey(key.Public().(ed25519.PublicKey)))
+	if errors.Is(err, fs.ErrNotExist) {
+		label := taskfile.LabelOf(t)
+		for _, hop := range asked {
+			if lists[hop], err = owner.KeysFor(ctx, t.Relays[hop], label, t.KEM, t.Epochs.Count); err != nil {
+				return nil, err
+			}
+			t.Relays[hop].KeyList = lists[hop].Hash()
+		}
+		bundle, err = f.write(t, lists, key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw, err := bundle.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	for _, hop := range slices.Backward(asked) {
+		if err := owner.Begin(ctx, t.Relays[hop], raw); err != nil {
+			return nil, fmt.Errorf("%w (it is signed, in %s: run this again to hand it over again)", err, f.out)
+		}
+	}
+	return bundle, nil
+}
+
+// written returns the task that is in the file, and makes t that: the relays' keys, and the start unless it was named,
+// are what the file says. It is an error where anything else differs.
+func (f *taskFlags) written(t *task.Task, asked []int, owner task.SignKey) (*taskfile.Bundle, error) {
+	raw, err := os.ReadFile(f.out)
+	if err != nil {
+		return nil, err
+	}
+	other := fmt.Errorf("%s is there, and holds another task: name another file", f.out)
+	bundle, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return nil, other
+	}
+	open, err := bundle.Open(&owner)
+	if err != nil || len(open.Relays) != len(t.Relays) {
+		return nil, other
+	}
+	for _, hop := range asked {
+		t.Relays[hop].KeyList = open.Relays[hop].KeyList
+	}
+	if f.start == "" {
+		t.Epochs.Start = open.Epochs.Start
+	}
+	if !bytes.Equal(t.Canonical(), open.Canonical()) {
+		return nil, other
+	}
+	return bundle, nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// TestNewTaskToEstimate: one command of an owner's has two running relays, whose operators have approved it for two
+// tasks, serve a task, down to its estimate; also where one was away when it was signed. The third task is refused.
+func TestNewTaskToEstimate(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{}.Approving(t, 2))
+	c.Start(t, 1)
+	stop := c.Start(t, 0)
+	dir := t.TempDir()
+	keys := filepath.Join(dir, "v.keys")
+	run(t, 0, "keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "2", "--out", keys)
+	newTask := func(status int, out, name string, more ...string) {
+		args := []string{"task", "new", "--query", "mean", "--protocol", "splitmix", "--range", "0,10", "--batch", "10", "--honest", "0.9",
+			"--epsilon", "2", "--delta", "1e-4", "--epoch-length", "1h", "--name", name, "--out", out,
+			"--owner-key", filepath.Join(c.Dir, "owner.key"),
+			"--verifier", taskfile.FormatKey(c.Open.Verifier.SignKey) + "," + keys + ".pub"}
+		for _, r := range c.Open.Relays {
+			args = append(args, "--relay", r.URL+","+taskfile.FormatKey(r.SignKey))
+		}
+		if len(more) == 0 {
+			more = []string{"--epochs", "2"}
+		}
+		run(t, status, append(args, more...)...)
+	}
+	june := filepath.Join(dir, "june.bundle")
+	newTask(2, june, "june", "--epochs", "2", "--relay", "http://x,y")
+	newTask(1, june, "june", "--epochs", "3")
+	require.NoFileExists(t, june, "the verifier's list has two keys")
+	newTask(0, june, "june")
+	written, err := os.ReadFile(june)
+	require.NoError(t, err)
+	require.FileExists(t, june+".json")
+	stop()
+	newTask(1, june, "june")
+	c.Start(t, 0)
+	newTask(0, june, "june")
+	newTask(1, june, "july")
+	newTask(1, june, "june", "--epochs", "2", "--start", "2030-01-01T00:00:00Z")
+	again, err := os.ReadFile(june)
+	require.NoError(t, err)
+	require.Equal(t, written, again, "it is signed once")
+
+	bundle, err := taskfile.ParseBundle(written)
+	require.NoError(t, err)
+	served := c.After(t, bundle)
+	client, err := shufflerclient.New(served.Open, shufflerclient.Options{MaxEpsilon: 10})
+	require.NoError(t, err)
+	for i := range 10 {
+		r, err := client.Report(0, []float64{float64(i)})
+		require.NoError(t, err)
+		require.NoError(t, served.Post(t.Context(), 0, r.Body, relaytest.Network(i)))
+	}
+	batch, _ := served.Pull(t, 0, 0)
+	raw, err := batch.Bytes()
+	require.NoError(t, err)
+	file := filepath.Join(dir, "0.batch")
+	require.NoError(t, os.WriteFile(file, raw, 0o600))
+	var report struct {
+		Estimate *float64
+		Users    uint64
+	}
+	require.NoError(t, json.Unmarshal([]byte(run(t, 0, "analyze", "--task", june, "--keys", keys, "--json", file)),
+		&report))
+	require.EqualValues(t, 10, report.Users)
+	require.NotNil(t, report.Estimate)
+
+	newTask(1, filepath.Join(dir, "august.bundle"), "august")
+	require.NoFileExists(t, filepath.Join(dir, "august.bundle"), "the keys of the task with three epochs have a place")
+}
+
+// TestNewTaskAsksSomeRelays: a relay whose list is at hand is not asked, and none is given the task twice.
+func TestNewTaskAsksSomeRelays(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 2}.Approving(t, 1))
+	c.Start(t, 1)
+	dir := t.TempDir()
+	keys, first := filepath.Join(dir, "v.keys"), filepath.Join(dir, "r.keys")
+	run(t, 0, "keygen", "--kind", "hpke", "--sign-key", c.VerifierSign(), "--epochs", "1", "--out", keys)
+	run(t, 0, "keygen", "--kind", "hpke", "--sign-key", filepath.Join(c.Dir, "relay1", "sign.key"), "--epochs", "1",
+		"--out", first)
+	party := func(hop int) string {
+		return c.Open.Relays[hop].URL + "," + taskfile.FormatKey(c.Open.Relays[hop].SignKey)
+	}
+	args := []string{"task", "new", "--query", "count", "--protocol", "splitmix", "--batch", "1000", "--epsilon", "1", "--delta", "1e-6",
+		"--owner-key", filepath.Join(c.Dir, "owner.key"), "--verifier",
+		taskfile.FormatKey(c.Open.Verifier.SignKey) + "," + keys + ".pub", "--relay", party(0) + "," + first + ".pub",
+		"--out", filepath.Join(dir, "t")}
+	run(t, 2, append(args, "--relay", party(1)+","+first+".pub", "--ca", first)...)
+	run(t, 0, append(args, "--relay", party(1))...)
+	require.Equal(t, "task", c.Statuses(t, 1)[0].Name)
+}

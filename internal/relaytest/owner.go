@@ -1,0 +1,86 @@
+package relaytest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// Approving has relays approve the owner for so many tasks at a time, and configures none.
+func (o Options) Approving(t testing.TB, tasks int) Options {
+	t.Helper()
+	folder, change := t.TempDir(), o.Config
+	o.Config = func(hop int, cfg *relay.Config) {
+		owner := relay.OwnerConfig{Owner: cfg.Tasks[0].Owner, Tasks: tasks,
+			Folder: filepath.Join(folder, filepath.Base(filepath.Dir(cfg.SignKey)))}
+		cfg.Tasks, cfg.Owners = nil, []relay.OwnerConfig{owner}
+		if change != nil {
+			change(hop, cfg)
+		}
+	}
+	return o
+}
+
+// Named returns a task that is c's, but for its name and what change does: relays have not made keys for it.
+func (c *Cascade) Named(name string, change ...func(*task.Task)) *task.Task {
+	next := *c.Open.Task
+	next.Name = name
+	next.Relays = append([]task.Party{}, next.Relays...)
+	for _, f := range change {
+		f(&next)
+	}
+	return &next
+}
+
+// Ask asks a relay that has approved the owner for its keys for a task.
+func (c *Cascade) Ask(t testing.TB, hop int, next *task.Task) (*onion.SignedKeyList, error) {
+	t.Helper()
+	_, owner := c.AsOwner(t)
+	return owner.KeysFor(t.Context(), next.Relays[hop], taskfile.LabelOf(next), next.KEM, next.Epochs.Count)
+}
+
+// Sign asks all relays for their keys for a task, and signs it.
+func (c *Cascade) Sign(t testing.TB, next *task.Task) *taskfile.Bundle {
+	t.Helper()
+	var lists []*onion.SignedKeyList
+	for hop := range next.Relays {
+		list, err := c.Ask(t, hop, next)
+		require.NoError(t, err)
+		lists, next.Relays[hop].KeyList = append(lists, list), list.Hash()
+	}
+	return c.SignWith(t, next, lists)
+}
+
+// SignWith signs a task with lists of the relays' keys, and with new ones of the verifier.
+func (c *Cascade) SignWith(t testing.TB, next *task.Task, lists []*onion.SignedKeyList) *taskfile.Bundle {
+	t.Helper()
+	sign, err := keyfile.LoadSign(c.VerifierSign())
+	require.NoError(t, err)
+	folder, err := os.MkdirTemp(c.Dir, "verifier-")
+	require.NoError(t, err)
+	list, err := keyfile.NewHPKE(filepath.Join(folder, "hpke.keys"), next.KEM, next.Epochs.Count, sign)
+	require.NoError(t, err)
+	next.Verifier.KeyList = list.Hash()
+	key, _ := c.AsOwner(t)
+	bundle, err := taskfile.Sign(next, key, append(lists, list))
+	require.NoError(t, err)
+	return bundle
+}
+
+// Begin hands a task to a relay that has approved the owner.
+func (c *Cascade) Begin(ctx context.Context, t testing.TB, hop int, bundle *taskfile.Bundle) error {
+	t.Helper()
+	raw, err := bundle.Bytes()
+	require.NoError(t, err)
+	_, owner := c.AsOwner(t)
+	return owner.Begin(ctx, c.Open.Relays[hop], raw)
+}

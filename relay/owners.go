@@ -1,0 +1,268 @@
+package relay
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// owner is one whom the operator has approved: it hands tasks over by itself, each of which is then served as one that
+// is configured.
+type owner struct {
+	OwnerConfig
+	*places
+	key    task.SignKey
+	posted chan struct{} // has room for the one request of the owner's that is dealt with
+}
+
+// config returns the configuration of a task of the owner's that is in a folder.
+func (o *owner) config(folder string) TaskConfig {
+	return TaskConfig{File: filepath.Join(folder, bundleFile), Owner: o.Owner, HPKEKeys: filepath.Join(folder, keysFile),
+		Successors: filepath.Join(folder, successorsFolder), Recovery: o.Recovery, Candidates: o.Candidates}
+}
+
+// mostOwnersTasks is the largest number of tasks for which an owner may be approved.
+const mostOwnersTasks = 1024
+
+// loadOwners loads the tasks that approved owners have handed over. files are those that are in use.
+func (r *setup) loadOwners(files map[string]bool) error {
+	for _, c := range r.cfg.Owners {
+		key, err := taskfile.ParseKey("owners.owner", c.Owner)
+		if err != nil {
+			return err
+		}
+		if _, err := taskfile.ParseRecovery(c.Recovery); err != nil {
+			return err
+		}
+		if _, err := parseCandidates(c.Candidates); err != nil {
+			return err
+		}
+		switch folder := resolved(c.Folder); {
+		case r.ownerOf(key) != nil:
+			return invalid.Field("owners.owner", c.Owner, "every owner once")
+		case c.Folder == "" || files[folder]:
+			return invalid.Field("owners.folder", strconv.Quote(c.Folder), "a folder of its own for every owner")
+		case c.Tasks < 1 || c.Tasks > mostOwnersTasks:
+			return invalid.Field("owners.tasks", strconv.Itoa(c.Tasks), fmt.Sprintf("1 to %d", mostOwnersTasks))
+		default:
+			files[folder] = true
+		}
+		o := &owner{c, &places{c.Folder, c.Tasks}, key, make(chan struct{}, 1)}
+		r.owners = append(r.owners, o)
+		tasks, _, err := o.taken()
+		if err != nil {
+			return err
+		}
+		for _, id := range tasks {
+			if err := r.loadTask(o.config(o.file(id.String())), o, files); err != nil {
+				return fmt.Errorf("%s: %w", o.file(id.String()), err)
+			}
+		}
+	}
+	return nil
+}
+
+// ownerOf returns the approved owner with a key, nil where there is none.
+func (r *setup) ownerOf(key task.SignKey) *owner {
+	at := slices.IndexFunc(r.owners, func(o *owner) bool { return o.key == key })
+	if at < 0 {
+		return nil
+	}
+	return r.owners[at]
+}
+
+// followOwners takes up tasks that other processes have taken, and lets go of keys that were never used.
+func (r *Relay) followOwners(ctx context.Context) {
+	for _, o := range r.owners {
+		err := errors.Join(o.clear(r.clock.Read().Now), r.takeUpTasks(ctx, o))
+		r.logged(ctx, "couldn't read an owner's tasks", err)
+	}
+}
+
+// takeUpTasks serves the tasks of an owner that are not served yet.
+func (r *Relay) takeUpTasks(ctx context.Context, o *owner) error {
+	tasks, _, err := o.taken()
+	for _, id := range tasks {
+		err = errors.Join(err, r.takeUpTask(ctx, o, id))
+	}
+	return err
+}
+
+// takeUpTask serves a task of an owner, unless it is served already. What follows it in its stream, [Relay.takeUp] does.
+func (r *Relay) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
+	r.joining.Lock()
+	defer r.joining.Unlock()
+	if now := r.lineup(); now.tasks[id] != nil || now.streams[id] != nil {
+		return nil
+	}
+	c := o.config(o.file(id.String()))
+	raw, open, err := loadBundle(c)
+	if err != nil {
+		return err
+	}
+	s, err := r.loadFirst(c, raw, open, o)
+	if err == nil {
+		err = r.begin(ctx, s)
+	}
+	if err != nil {
+		return err
+	}
+	r.cfg.Log.Info("an owner's task is served", "task", s.name())
+	return o.keepRoom(r.reserve)
+}
+
+// keepRoom keeps room in the owner's folder for keys to be erased.
+func (o *owner) keepRoom(in *durable.Reserve) error {
+	if err := durable.MakeFolder(o.path, 0o700); err != nil {
+		return invalid.Field("owners.folder", o.path, fmt.Sprintf("a folder that can be made (%v)", err))
+	}
+	tasks, _, err := o.taken()
+	var files []string
+	for _, id := range tasks {
+		files = append(files, o.file(id.String(), keysFile))
+	}
+	return errors.Join(err, in.Keep(o.file(placesFile), durable.KeyRoom(files...)))
+}
+
+// fromApproved returns the owner of a request that it has signed, and that has not come before.
+func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, error) {
+	key, err := path32[task.SignKey](req, "owner")
+	if err != nil {
+		return nil, err
+	}
+	o, relay := r.ownerOf(key), r.signers.Public()[0]
+	nonce, ok := handover.Verify(key, onion.SignOwner, body(relay), req.Header.Get(handover.Header))
+	if o == nil || !ok || !r.nonces.fresh(key, nonce) {
+		return nil, problem.New(problem.Unauthorized, "")
+	}
+	return o, nil
+}
+
+// path32 reads 32 bytes from a request's path.
+func path32[T ~[32]byte](req *http.Request, name string) (out T, err error) {
+	raw, err := hex.DecodeString(req.PathValue(name))
+	if err != nil || len(raw) != len(out) {
+		return out, problem.New(problem.Malformed, "%s: want 32 bytes in hexadecimal digits", name)
+	}
+	return T(raw), nil
+}
+
+// admitOwner lets one request of an owner in at a time, where the relay can do what it asks for.
+func (r *Relay) admitOwner(w http.ResponseWriter, o *owner) (done func(), err error) {
+	if back := r.store.SetBack(); back != nil {
+		return nil, back
+	}
+	if r.reserve.Short() != nil { // what is left is for erasing
+		return nil, r.turnAway(problem.Overloaded)
+	}
+	return r.alone(w, o.posted)
+}
+
+// handleOwnersKeys makes this relay's keys for a task that an owner is about to sign.
+func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
+	label, err := path32[taskfile.Label](req, "label")
+	if err != nil {
+		return err
+	}
+	count, err := service.PathNumber(req, "count")
+	if err != nil {
+		return err
+	}
+	kem := task.KEM(req.PathValue("kem"))
+	o, err := r.fromApproved(req, func(relay task.SignKey) []byte {
+		return handover.OwnersKeysBody(relay, label, kem, count)
+	})
+	if err != nil {
+		return err
+	}
+	if count < 1 || count > 65536 {
+		return refusal(invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536"))
+	}
+	if !slices.Contains([]task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}, kem) {
+		return refusal(invalid.Field("kem", strconv.Quote(string(kem)), "x25519, mlkem768x25519 or mlkem768"))
+	}
+	done, err := r.admitOwner(w, o)
+	if err != nil {
+		return err
+	}
+	defer done()
+	list, err := o.keys(label, kem, count, r.clock.Read().Now, r.signers.Newest)
+	if err != nil {
+		return refusal(err)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return service.Write(w, mediaType, list)
+}
+
+// handleOwnersTask takes a task from its owner. 204 says that it has its place, durably, and is served.
+func (r *Relay) handleOwnersTask(w http.ResponseWriter, req *http.Request) error {
+	o, err := r.fromApproved(req, handover.OwnersTaskBody)
+	if err != nil {
+		return err
+	}
+	done, err := r.admitOwner(w, o)
+	if err != nil {
+		return err
+	}
+	defer done()
+	raw, err := readBundle(w, req)
+	if err != nil {
+		return err
+	}
+	id, err := r.takeTask(o, raw)
+	if err != nil {
+		return refusal(err)
+	}
+	if err := r.takeUpTask(req.Context(), o, id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// takeTask gives a task its place when all has been checked that serving it will need.
+func (r *Relay) takeTask(o *owner, raw []byte) (id task.ID, err error) {
+	bundle, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return id, err
+	}
+	open, err := bundle.Open(&o.key)
+	if err != nil {
+		return id, err
+	}
+	hop := r.hopOf(open)
+	switch {
+	case hop < 0:
+		return id, r.notInTask()
+	case open.Epochs.Over() <= r.unixTime():
+		return id, invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10),
+			"that of a task that is not over")
+	case clock.Tolerance(open.Epochs.Length) < time.Minute: // the guard of the time knew nothing of it
+		return id, invalid.Field("epochs.length", strconv.FormatUint(open.Epochs.Length, 10),
+			"at least 120, in seconds")
+	}
+	id = open.ID
+	return id, o.take(id, open.Relays[hop].KeyList, raw, r.clock.Read().Now, func(folder string) error {
+		s, err := r.loadFirst(o.config(folder), raw, open, o)
+		if err == nil {
+			err = r.checkMemory(s)
+		}
+		return err
+	})
+}

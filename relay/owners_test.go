@@ -1,0 +1,472 @@
+package relay_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// begin has all relays take a task of their approved owner, and returns the cascade with methods for it.
+func begin(t *testing.T, c *relaytest.Cascade, next *task.Task) *relaytest.Cascade {
+	t.Helper()
+	bundle := c.Sign(t, next)
+	for hop := len(next.Relays) - 1; hop >= 0; hop-- {
+		require.NoError(t, c.Begin(t.Context(), t, hop, bundle))
+	}
+	return c.After(t, bundle)
+}
+
+// placesIn lists what is in a relay's folder of its owner, but the lock and the reserve.
+func placesIn(t *testing.T, c *relaytest.Cascade, hop int) (names []string) {
+	t.Helper()
+	folders, err := filepath.Glob(filepath.Join(c.Config(t, hop).Owners[0].Folder, "*", "hpke.keys"))
+	require.NoError(t, err)
+	for _, path := range folders {
+		names = append(names, filepath.Base(filepath.Dir(path)))
+	}
+	return names
+}
+
+// expiring has tasks expire within two days.
+func expiring(o relaytest.Options) relaytest.Options {
+	o.Config = func(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
+	return o
+}
+
+// TestApprovedOwner: relays of which no task is configured serve those of an owner whom they have approved at once, and
+// after a restart. A task more than that is refused, until one has expired.
+func TestApprovedOwner(t *testing.T) {
+	c := relaytest.New(t, expiring(relaytest.Options{}).Approving(t, 2))
+	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
+	one := begin(t, c, c.Named("one"))
+	fillEpoch(t, one, 0)
+	two := begin(t, c, c.Named("two", func(t *task.Task) { t.Epochs.Count = 4 }))
+	fillEpoch(t, two, 0)
+	require.NotEqual(t, one.Open.KeyLists[0].Hash(), two.Open.KeyLists[0].Hash())
+	_, err := c.Ask(t, 0, c.Named("three"))
+	require.Equal(t, http.StatusConflict, requireProblem(t, problem.NoPlace, err).Status)
+	require.ErrorContains(t, err, "2 tasks and 0 lists of keys without one, of 2")
+
+	for _, stop := range stops {
+		stop()
+	}
+	c.StartAll(t)
+	c.Clock.Advance(relaytest.Epoch)
+	fillEpoch(t, one, 1)
+	fillEpoch(t, two, 1)
+	require.ElementsMatch(t, []string{one.Open.ID.String(), two.Open.ID.String()}, placesIn(t, c, 0))
+	var status relay.Status
+	_, text := get(t, c, 0, "/status")
+	require.NoError(t, json.Unmarshal([]byte(text), &status))
+	require.Equal(t, []relay.OwnerStatus{{Owner: c.Owner, Places: 2, Tasks: 2}}, status.Owners)
+
+	c.Clock.Advance(relaytest.Epoch)
+	fillEpoch(t, two, 2)
+	c.Clock.Advance(49 * time.Hour) // of the first task only is everything over
+	base := "http://" + c.Config(t, 0).Listen
+	requireSoon(t, func() bool { return !served(t, base, one.Open.ID) })
+	require.True(t, served(t, base, two.Open.ID))
+	for hop := range 2 {
+		requireSoon(t, func() bool { return len(placesIn(t, c, hop)) == 1 })
+	}
+	three := begin(t, c, c.Named("three", func(task *task.Task) { task.Epochs.Start = uint64(c.Clock.Now().Unix()) }))
+	fillEpoch(t, three, 0)
+}
+
+// TestApprovedOwnersTaskTwice: to hand over what a relay has is no error. A second task with the same keys is refused,
+// before and after a restart, as keys are one task's.
+func TestApprovedOwnersTaskTwice(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 3))
+	stop := c.Start(t, 0)
+	next := c.Named("one")
+	bundle := c.Sign(t, next)
+	open, err := bundle.Open(nil)
+	require.NoError(t, err)
+	other := c.Named("other")
+	other.Relays[0].KeyList = open.Relays[0].KeyList
+	second := c.SignWith(t, other, open.KeyLists[:1])
+	_, err = c.Ask(t, 0, c.Named("third"))
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
+		err = c.Begin(t.Context(), t, 0, second)
+		requireProblem(t, problem.Malformed, err)
+		require.ErrorContains(t, err, "relays.keyList")
+		stop()
+		stop = c.Start(t, 0)
+	}
+	require.Len(t, placesIn(t, c, 0), 2)
+	fresh := c.Sign(t, c.Named("one"))
+	again, err := fresh.Open(nil)
+	require.NoError(t, err)
+	require.NotEqual(t, open.Relays[0].KeyList, again.Relays[0].KeyList, "keys that a task has are given to no other")
+}
+
+// TestApprovedOwnerIsRefused: a relay takes nothing that is not its approved owner's, made for itself, and whole.
+func TestApprovedOwnerIsRefused(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{}.Approving(t, 2))
+	c.StartAll(t)
+	key, _ := c.AsOwner(t)
+	next := c.Named("one")
+	relay0, label, public := next.Relays[0], taskfile.LabelOf(next), c.Open.Owner
+	body := handover.OwnersKeysBody(relay0.SignKey, label, next.KEM, 2)
+	get := func(relay task.Party, signature string) error {
+		req, err := http.NewRequest(http.MethodGet, taskfile.OwnersKeysURL(relay, public, label, next.KEM, 2), nil)
+		require.NoError(t, err)
+		req.Header.Set(handover.Header, signature)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return nil
+		}
+		return problem.Read(resp)
+	}
+	_, err := c.Verifier.KeysFor(t.Context(), relay0, label, next.KEM, 2)
+	requireProblem(t, problem.Unauthorized, err)
+	requireProblem(t, problem.Unauthorized, c.Verifier.Begin(t.Context(), relay0, nil))
+	requireProblem(t, problem.Unauthorized, get(relay0, ""))
+	requireProblem(t, problem.Unauthorized, get(relay0, handover.Signed(key, onion.SignSucceed, body)))
+	strange, stranger, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	requireProblem(t, problem.Unauthorized, get(relay0, handover.Signed(stranger, onion.SignOwner, body)))
+	signature := handover.Signed(key, onion.SignOwner, body)
+	requireProblem(t, problem.Unauthorized, get(next.Relays[1], signature))
+	require.NoError(t, get(relay0, signature))
+	requireProblem(t, problem.Unauthorized, get(relay0, signature))
+
+	_, owner := c.AsOwner(t)
+	for _, count := range []uint64{0, 65537} {
+		_, err = owner.KeysFor(t.Context(), relay0, label, next.KEM, count)
+		requireProblem(t, problem.Malformed, err)
+		require.ErrorContains(t, err, "epochs.count")
+	}
+	_, err = owner.KeysFor(t.Context(), relay0, label, "rot13", 1)
+	requireProblem(t, problem.Malformed, err)
+	require.ErrorContains(t, err, "kem")
+	require.Len(t, placesIn(t, c, 0), 1)
+
+	good := c.Sign(t, next)
+	refused := func(bundle *taskfile.Bundle, why string) {
+		t.Helper()
+		err := c.Begin(t.Context(), t, 0, bundle)
+		requireProblem(t, problem.Malformed, err)
+		require.ErrorContains(t, err, why)
+	}
+	lists := func() []*onion.SignedKeyList {
+		open, err := good.Open(nil)
+		require.NoError(t, err)
+		return open.KeyLists[:2]
+	}
+	strangers := *good
+	strangers.Owner, strangers.Signature = strange, onion.Sign(stranger, onion.SignTask, good.Task)
+	refused(&strangers, "its owner is")
+	unsigned := *good
+	unsigned.Signature = bytes.Repeat([]byte{1}, 64)
+	refused(&unsigned, "signed by a stranger")
+	own := c.Bundle(t) // of keys that the relay has, and did not make for the owner
+	refused(own, "relays.keyList")
+	now := uint64(c.Clock.Now().Unix())
+	refused(c.SignWith(t, c.Named("one", func(task *task.Task) {
+		task.Relays, task.Epochs.Start = next.Relays, now-2*task.Epochs.Length
+	}), lists()), "epochs.start")
+	refused(c.SignWith(t, c.Named("one", func(task *task.Task) {
+		task.Relays, task.Epochs.Length = next.Relays, 119
+	}), lists()), "epochs.length")
+	elsewhere := relaytest.New(t, relaytest.Options{Hops: 1})
+	raw, err := elsewhere.Bundle(t).Bytes()
+	require.NoError(t, err)
+	other, err := elsewhere.Bundle(t).Open(nil)
+	require.NoError(t, err)
+	err = owner.Begin(t.Context(), relay0, raw)
+	requireProblem(t, problem.Malformed, err)
+	require.NotEqual(t, other.Owner, public)
+	refused(c.SignWith(t, c.Named("one", func(task *task.Task) {
+		task.Relays = next.Relays[1:]
+	}), lists()[1:]), "its relays do not include this one")
+	requireProblem(t, problem.TooLarge, owner.Begin(t.Context(), relay0, make([]byte, 64<<20+1)))
+	require.Len(t, placesIn(t, c, 0), 1)
+
+	require.NoError(t, c.Begin(t.Context(), t, 1, good))
+	require.NoError(t, c.Begin(t.Context(), t, 0, good))
+	fillEpoch(t, c.After(t, good), 0)
+}
+
+// TestApprovedOwnersNoise: of an approved owner's task, too, relays add what its law says.
+func TestApprovedOwnersNoise(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: noisy}.Approving(t, 1))
+	c.StartAll(t)
+	noise := begin(t, c, c.Named("noise"))
+	for i := range 10 {
+		require.NoError(t, noise.Post(t.Context(), 0, noise.Seal(t, 0, 1000), relaytest.Network(i)))
+	}
+	_, chain := noise.Pull(t, 0, 0)
+	require.Equal(t, []onion.LaneCount{{In: 10 + added, Added: added, Out: 10 + 2*added}}, chain[1].Lanes)
+}
+
+// TestKeysWithoutTaskExpire: keys that no task has take places; asked again, a relay answers the same. A day later they
+// are gone.
+func TestKeysWithoutTaskExpire(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Epochs.Count = 48 }}.Approving(t, 2))
+	c.Start(t, 0)
+	one := c.Named("one")
+	bundle := c.Sign(t, one)
+	same, err := c.Ask(t, 0, one)
+	require.NoError(t, err)
+	require.Equal(t, one.Relays[0].KeyList, same.Hash())
+	_, err = c.Ask(t, 0, c.Named("two"))
+	require.NoError(t, err)
+	_, err = c.Ask(t, 0, c.Named("three"))
+	requireProblem(t, problem.NoPlace, err)
+	c.Clock.Advance(23 * time.Hour)
+	_, err = c.Ask(t, 0, c.Named("three"))
+	requireProblem(t, problem.NoPlace, err)
+	c.Clock.Advance(time.Hour + time.Minute)
+	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 })
+	err = c.Begin(t.Context(), t, 0, bundle)
+	requireProblem(t, problem.Malformed, err)
+	require.ErrorContains(t, err, "relays.keyList")
+	begin(t, c, c.Named("one"))
+}
+
+// TestFewerPlaces: an owner who has more tasks than the operator allows now keeps them, and gets no other.
+func TestFewerPlaces(t *testing.T) {
+	places := 3
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 0))
+	start := func() (stop func()) {
+		cfg := c.Config(t, 0)
+		cfg.Owners[0].Tasks = places
+		r, err := relay.New(cfg)
+		require.NoError(t, err)
+		return c.Serve(t, r, cfg.Admin)
+	}
+	stop := start()
+	one := begin(t, c, c.Named("one"))
+	two := begin(t, c, c.Named("two"))
+	third := c.Sign(t, c.Named("three"))
+	stop()
+	places = 1
+	start()
+	requireProblem(t, problem.NoPlace, c.Begin(t.Context(), t, 0, third))
+	fillEpoch(t, one, 0)
+	fillEpoch(t, two, 0)
+}
+
+// TestApprovedOwnersStream: a task that begins a stream goes on in its place, also after a restart, and the place is
+// free when the last task of the stream has expired.
+func TestApprovedOwnersStream(t *testing.T) {
+	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1}).Approving(t, 1))
+	stop := c.Start(t, 0)
+	first := begin(t, c, c.Named("first", func(t *task.Task) { t.Stream = &task.Stream{Name: "shop"} }))
+	fillEpoch(t, first, 0)
+	line := streamLine{first}
+	line.renew(t)
+	stop()
+	c.Start(t, 0)
+	second := line.renew(t)
+	base := "http://" + c.Config(t, 0).Listen
+	c.Clock.Advance(48*time.Hour + relaytest.Epoch/2)
+	requireSoon(t, func() bool { return !served(t, base, line[1].Open.ID) })
+	require.True(t, served(t, base, second.Open.ID))
+	_, err := c.Ask(t, 0, c.Named("other"))
+	requireProblem(t, problem.NoPlace, err)
+	last := line.renew(t)
+	c.Clock.Advance(50 * time.Hour)
+	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 })
+	requireSoon(t, func() bool { return !served(t, base, last.Open.ID) })
+	_, owner := c.AsOwner(t)
+	_, err = owner.Stream(t.Context(), first.Open, first.Open.Trust(task.SignKey{}))
+	require.ErrorIs(t, err, problem.New(problem.UnknownTask, ""))
+	_, err = c.Ask(t, 0, c.Named("other"))
+	require.NoError(t, err)
+}
+
+// TestTwinsFollowOwners: a task that one process of a relay has taken is served by the other, without a restart, and
+// both let go of it.
+func TestTwinsFollowOwners(t *testing.T) {
+	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1, Postgres: true}).Approving(t, 1))
+	cfg := c.Config(t, 0)
+	c.Start(t, 0)
+	beside := cfg
+	beside.Listen, beside.Admin = relaytest.FreeAddress(t), relaytest.FreeAddress(t)
+	runBeside(t, c, beside)
+	one := begin(t, c, c.Named("one"))
+	for _, at := range []string{cfg.Listen, beside.Listen} {
+		requireSoon(t, func() bool { return served(t, "http://"+at, one.Open.ID) })
+	}
+	fillEpoch(t, one, 0)
+	c.Clock.Advance(60 * time.Hour)
+	for _, at := range []string{cfg.Listen, beside.Listen} {
+		requireSoon(t, func() bool { return !served(t, "http://"+at, one.Open.ID) })
+	}
+	require.Empty(t, placesIn(t, c, 0))
+	two := begin(t, c, c.Named("two", func(task *task.Task) { task.Epochs.Start = uint64(c.Clock.Now().Unix()) }))
+	fillEpoch(t, two, 0)
+}
+
+// TestOwnersShareMemory: there is room for as many tasks as owners may have, and what does not fit is refused, not the
+// next start.
+func TestOwnersShareMemory(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1,
+		Config: func(_ int, cfg *relay.Config) { cfg.MaxMemory = 4 << 20 }}.Approving(t, 100))
+	c.Start(t, 0)
+	begin(t, c, c.Named("small"))
+	large := c.Sign(t, c.Named("large", func(t *task.Task) { t.Slots.PerLane = 1000 }))
+	err := c.Begin(t.Context(), t, 0, large)
+	requireProblem(t, problem.Malformed, err)
+	require.ErrorContains(t, err, "max_memory")
+	cfg := c.Config(t, 0)
+	cfg.MaxMemory, cfg.Owners[0].Tasks = 1<<20, 1000
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "max_memory")
+}
+
+// TestOwnersConfig: what an operator may write, and what check-config says.
+func TestOwnersConfig(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
+	cfg := c.Config(t, 0)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for want, change := range map[string]func(o *relay.OwnerConfig){
+		"owners.owner":  func(o *relay.OwnerConfig) { o.Owner = "" },
+		"owners.folder": func(o *relay.OwnerConfig) { o.Folder = "" },
+		"owners.tasks":  func(o *relay.OwnerConfig) { o.Tasks = 0 },
+		"recovery":      func(o *relay.OwnerConfig) { o.Recovery = "x" },
+		"candidates":    func(o *relay.OwnerConfig) { o.Candidates = []string{"x"} },
+		file:            func(o *relay.OwnerConfig) { o.Folder = filepath.Join(file, "in") },
+	} {
+		bad := cfg
+		bad.Owners = []relay.OwnerConfig{cfg.Owners[0]}
+		change(&bad.Owners[0])
+		_, err := relay.New(bad)
+		require.ErrorContains(t, err, want)
+	}
+	cfg.Owners[0].Tasks = 1025
+	_, err := relay.New(cfg)
+	require.ErrorContains(t, err, "1 to 1024")
+	cfg.Owners[0].Tasks = 1
+	cfg.Owners = append(cfg.Owners, cfg.Owners[0])
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "every owner once")
+	cfg.Owners[1].Owner = taskfile.FormatKey(c.Open.Verifier.SignKey)
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "a folder of its own for every owner")
+	cfg.Owners = nil
+	_, err = relay.New(cfg)
+	require.ErrorContains(t, err, "owners who hand theirs over")
+
+	r, err := relay.Inspect(c.Config(t, 0))
+	require.NoError(t, err)
+	require.NoError(t, r.CheckFolders())
+	require.NoError(t, r.Close())
+	require.NoDirExists(t, c.Config(t, 0).Owners[0].Folder, "who looks changes nothing")
+}
+
+// TestOwnersFolderFails: where the folder cannot be used the owner is not told why, nothing is served, and when it can
+// be used again the task is taken.
+func TestOwnersFolderFails(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
+	c.Start(t, 0)
+	folder := c.Config(t, 0).Owners[0].Folder
+	next := c.Named("one")
+	away := func() (back func()) {
+		require.NoError(t, os.Rename(folder, folder+".away"))
+		require.NoError(t, os.WriteFile(folder, nil, 0o600))
+		return func() {
+			require.NoError(t, os.Remove(folder))
+			require.NoError(t, os.Rename(folder+".away", folder))
+		}
+	}
+	back := away()
+	_, err := c.Ask(t, 0, next)
+	require.Empty(t, requireProblem(t, problem.Internal, err).Detail)
+	back()
+	bundle := c.Sign(t, next)
+	back = away()
+	requireProblem(t, problem.Internal, c.Begin(t.Context(), t, 0, bundle))
+	back()
+	one := c.After(t, bundle)
+	inTheWay := filepath.Join(folder, placesIn(t, c, 0)[0], "task.bundle.new", "x")
+	require.NoError(t, os.MkdirAll(inTheWay, 0o700))
+	requireProblem(t, problem.Internal, c.Begin(t.Context(), t, 0, bundle))
+	require.False(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID), "it is not written")
+	require.NoError(t, os.RemoveAll(filepath.Dir(inTheWay)))
+	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
+	fillEpoch(t, one, 0)
+}
+
+// TestOwnersCrash: a task that a crash has cut short is not served, and taken when it is handed over again; what was
+// dropped halfway does not come back.
+func TestOwnersCrash(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
+	stop := c.Start(t, 0)
+	bundle := c.Sign(t, c.Named("one"))
+	stop()
+	folder := c.Config(t, 0).Owners[0].Folder
+	raw, err := bundle.Bytes()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, placesIn(t, c, 0)[0], "task.bundle"), raw, 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "work", "next"), 0o700))
+	c.Start(t, 0)
+	one := c.After(t, bundle)
+	require.False(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
+	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
+	require.NoDirExists(t, filepath.Join(folder, "work"))
+	fillEpoch(t, one, 0)
+}
+
+// TestApprovedOwnersRelaysTellNoTime: whom an owner names as relays is not asked for the time.
+func TestApprovedOwnersRelaysTellNoTime(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{}.Approving(t, 1))
+	c.StartAll(t)
+	fillEpoch(t, begin(t, c, c.Named("one")), 0)
+	configured := relaytest.New(t, relaytest.Options{})
+	configured.StartAll(t)
+	told := func(c *relaytest.Cascade) bool {
+		_, metrics := get(t, c, 0, "/metrics")
+		return strings.Contains(metrics, "doona_relay_clock_offset_seconds{")
+	}
+	requireSoon(t, func() bool { return told(configured) })
+	require.False(t, told(c))
+}
+
+// TestEndEpochsOfOwners: where the store is lost, the epochs of owners' tasks are ended with all others.
+func TestEndEpochsOfOwners(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
+	stop := c.Start(t, 0)
+	one := begin(t, c, c.Named("one"))
+	fillEpoch(t, one, 0)
+	stop()
+	for _, name := range keptParts["store"] {
+		os.Remove(filepath.Join(filepath.Dir(c.RelayConfig(1)), name))
+	}
+	_, err := relay.New(c.Config(t, 0))
+	require.Error(t, err)
+	back, err := relay.OpenSetBack(c.Config(t, 0))
+	require.NoError(t, err)
+	require.Equal(t, []relay.BegunEpoch{{Task: one.Open.ID.String(), Name: "one"}}, back.Epochs)
+	require.NoError(t, back.End(t.Context()))
+	require.NoError(t, back.Close())
+	c.Start(t, 0)
+	_, err = c.Verifier.Pull(t.Context(), one.Open, 0, 0, 0)
+	requireProblem(t, problem.EpochEnded, err)
+	requireProblem(t, problem.EpochClosed, one.Post(t.Context(), 0, one.Seal(t, 0, 1), relaytest.Network(1)))
+	c.Clock.Advance(relaytest.Epoch)
+	fillEpoch(t, one, 1)
+}

@@ -1,0 +1,220 @@
+package relay
+
+import (
+	"crypto/ed25519"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// places is the folder of an approved owner, in which everything takes a place:
+//
+//	ID                         a task, with this relay's keys for it, and its successors if it begins a stream
+//	asked-LABEL-KEM-N-HASH     keys that no task has yet, for N epochs; HASH is that of their list
+//
+// What has such a name is whole and durable: it is made in the folder "work", which is then renamed. Several processes
+// of the relay share the folder.
+type places struct {
+	path string
+	most int
+}
+
+// The names in an owner's folder.
+const (
+	bundleFile       = "task.bundle"
+	keysFile         = "hpke.keys"
+	successorsFolder = "next"
+	askedPrefix      = "asked-"
+	workFolder       = "work"
+	placesFile       = "places" // the lock's, and the reserve's
+)
+
+// keysKept is how long keys wait for their task.
+const keysKept = 24 * time.Hour
+
+// errPlaces is returned where the folder is at fault, not what came from the owner.
+var errPlaces = errors.New("couldn't use an owner's folder")
+
+// errNoPlace is returned where all places are taken.
+var errNoPlace = errors.New("no place is free")
+
+// file returns the path of something in the folder.
+func (p *places) file(names ...string) string {
+	return filepath.Join(append([]string{p.path}, names...)...)
+}
+
+// taken returns the tasks, and the folders of keys that wait for one.
+func (p *places) taken() (tasks []task.ID, asked []string, err error) {
+	entries, err := os.ReadDir(p.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	for _, entry := range entries {
+		id, err := hex.DecodeString(entry.Name())
+		if err == nil && len(id) == len(task.ID{}) {
+			tasks = append(tasks, task.ID(id))
+		} else if strings.HasPrefix(entry.Name(), askedPrefix) {
+			asked = append(asked, entry.Name())
+		}
+	}
+	return tasks, asked, nil
+}
+
+// change does something with the folder while no other request or process does, when what has expired by now is gone,
+// and what a crash has left in work. The folder is made where it is not there.
+func (p *places) change(now time.Time, do func(tasks []task.ID, asked []string) error) error {
+	if err := durable.MakeFolder(p.path, 0o700); err != nil {
+		return fault(err)
+	}
+	unlock, err := durable.Lock(p.file(placesFile))
+	if err != nil {
+		return fault(err)
+	}
+	defer unlock()
+	tasks, asked, err := p.taken()
+	if err == nil {
+		err = os.RemoveAll(p.file(workFolder))
+	}
+	expired := p.expired(asked, now)
+	for _, name := range expired {
+		err = errors.Join(err, p.remove(name))
+	}
+	if err != nil {
+		return fault(err)
+	}
+	return do(tasks, slices.DeleteFunc(asked, func(name string) bool { return slices.Contains(expired, name) }))
+}
+
+// fault says that an error is the folder's.
+func fault(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errPlaces, err)
+	}
+	return err
+}
+
+// expired returns those of the keys that have waited too long.
+func (p *places) expired(asked []string, now time.Time) []string {
+	return slices.DeleteFunc(slices.Clone(asked), func(name string) bool {
+		info, err := os.Stat(p.file(name))
+		return err != nil || now.Sub(info.ModTime()) < keysKept
+	})
+}
+
+// remove removes a folder with all that is in it. A crash leaves it as it was, or in work.
+func (p *places) remove(name string) error {
+	err := durable.Rename(p.file(name), p.file(workFolder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another process was faster
+	}
+	return errors.Join(err, os.RemoveAll(p.file(workFolder)))
+}
+
+// clear removes the keys that have waited too long.
+func (p *places) clear(now time.Time) error {
+	_, asked, err := p.taken()
+	if err != nil || len(p.expired(asked, now)) == 0 {
+		return fault(err)
+	}
+	return p.change(now, func([]task.ID, []string) error { return nil })
+}
+
+// keys returns the signed list of keys that an owner asks for under a label: the one that was made for that before, and
+// waits for its task, or a new one in a place of its own. That takes about .1 ms an epoch.
+func (p *places) keys(label taskfile.Label, kem task.KEM, count uint64, now time.Time, sign ed25519.PrivateKey) (
+	raw []byte, err error) {
+	name := fmt.Sprintf("%s%x-%s-%d-", askedPrefix, label, kem, count)
+	err = p.change(now, func(tasks []task.ID, asked []string) (err error) {
+		same := slices.IndexFunc(asked, func(other string) bool { return strings.HasPrefix(other, name) })
+		switch {
+		case same >= 0:
+			raw, err = os.ReadFile(p.file(asked[same], keysFile+".pub"))
+		case len(tasks)+len(asked) >= p.most:
+			return fmt.Errorf("%w: %d tasks and %d lists of keys without one, of %d", errNoPlace, len(tasks),
+				len(asked), p.most)
+		default:
+			raw, err = p.make(name, kem, count, now, sign)
+		}
+		return fault(err)
+	})
+	return raw, err
+}
+
+// make makes keys, in a folder whose name begins so.
+func (p *places) make(name string, kem task.KEM, count uint64, now time.Time, sign ed25519.PrivateKey) (
+	raw []byte, err error) {
+	work := p.file(workFolder)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(work))
+		}
+	}()
+	if err := durable.MakeFolder(work, 0o700); err != nil {
+		return nil, err
+	}
+	list, err := keyfile.NewHPKE(filepath.Join(work, keysFile), kem, count, sign)
+	if err != nil {
+		return nil, err
+	}
+	if raw, err = list.Bytes(); err != nil {
+		return nil, err
+	}
+	if err := durable.WriteFile(filepath.Join(work, keysFile+".pub"), raw, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.Chtimes(work, now, now); err != nil {
+		return nil, err
+	}
+	return raw, durable.Rename(work, p.file(name+hashName(list.Hash())))
+}
+
+// take gives a task, durably, the place of the keys that it names, unless it has it. check is told the folder that is
+// to be the task's, and may refuse.
+func (p *places) take(id task.ID, list task.KeyListHash, raw []byte, now time.Time,
+	check func(folder string) error) error {
+	return p.change(now, func(tasks []task.ID, asked []string) error {
+		at := slices.IndexFunc(asked, func(name string) bool { return strings.HasSuffix(name, hashName(list)) })
+		switch {
+		case slices.Contains(tasks, id):
+			return nil // handed over again
+		case len(tasks) >= p.most:
+			return fmt.Errorf("%w: %d tasks of %d", errNoPlace, len(tasks), p.most)
+		case at < 0:
+			return invalid.Field("relays.keyList", hashName(list),
+				"a list that this relay has made for its owner within a day, and that no other task has")
+		}
+		if err := check(p.file(asked[at])); err != nil {
+			return err
+		}
+		if err := durable.WriteFile(p.file(asked[at], bundleFile), raw, 0o600); err != nil {
+			return fault(err)
+		}
+		return fault(durable.Rename(p.file(asked[at]), p.file(id.String())))
+	})
+}
+
+// drop gives a task's place back, and removes its keys.
+func (p *places) drop(id task.ID, now time.Time) error {
+	return p.change(now, func([]task.ID, []string) error { return fault(p.remove(id.String())) })
+}
+
+// dropped says whether another process has dropped a task. A folder that is not there at all has dropped nothing.
+func (p *places) dropped(id task.ID) bool {
+	_, err := os.Stat(p.file(id.String()))
+	_, whole := os.Stat(p.path)
+	return errors.Is(err, fs.ErrNotExist) && whole == nil
+}
+
+func hashName(list task.KeyListHash) string { return hex.EncodeToString(list[:]) }

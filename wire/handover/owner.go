@@ -1,0 +1,55 @@
+package handover
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// KeysFor asks a relay that has approved the owner for its signed list of keys for a task that the label names, with so
+// many epochs. The client's key must be the owner's.
+func (c *Client) KeysFor(ctx context.Context, relay task.Party, label taskfile.Label, kem task.KEM, count uint64) (
+	*onion.SignedKeyList, error) {
+	signature := Signed(c.key, onion.SignOwner, OwnersKeysBody(relay.SignKey, label, kem, count))
+	raw, err := c.small(ctx, taskfile.OwnersKeysURL(relay, c.public(), label, kem, count), signature, maxBundle)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't get keys of relay %s: %w", relay.URL, err)
+	}
+	list, err := onion.ParseKeyList(raw)
+	if err != nil {
+		return nil, fmt.Errorf("relay %s: %w", relay.URL, err)
+	}
+	return list, nil
+}
+
+// Begin hands a task to a relay that has approved the owner and made keys for it. The client's key must be the owner's.
+// To hand over once more what the relay has is no error.
+func (c *Client) Begin(ctx context.Context, relay task.Party, bundle []byte) error {
+	header := http.Header{Header: {Signed(c.key, onion.SignOwner, OwnersTaskBody(relay.SignKey))}}
+	resp, err := c.send(ctx, http.MethodPost, taskfile.OwnersTasksURL(relay, c.public()), header,
+		bytes.NewReader(bundle))
+	if err != nil {
+		return fmt.Errorf("couldn't hand the task to relay %s: %w", relay.URL, err)
+	}
+	return resp.Body.Close()
+}
+
+// public returns the client's public key.
+func (c *Client) public() task.SignKey { return task.SignKey(c.key.Public().(ed25519.PublicKey)) }
+
+// OwnersTaskBody returns what an owner signs who hands a task to a relay, with a nonce behind it: the relay's key, so
+// that no relay can pass the request on.
+func OwnersTaskBody(relay task.SignKey) []byte { return relay[:] }
+
+// OwnersKeysBody returns what an owner signs who asks a relay for keys, with a nonce behind it: the relay's key ‖ label
+// ‖ number of epochs ‖ KEM.
+func OwnersKeysBody(relay task.SignKey, label taskfile.Label, kem task.KEM, count uint64) []byte {
+	return append(binary.BigEndian.AppendUint64(append(relay[:], label[:]...), count), kem...)
+}

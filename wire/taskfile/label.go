@@ -1,0 +1,23 @@
+package taskfile
+
+import (
+	"crypto/sha256"
+	"slices"
+
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Label names the task for which an owner asks a relay for keys, before it has an id: who asks again with the same
+// label gets the same keys, until a task has them.
+type Label [sha256.Size]byte
+
+// LabelOf returns the label of a task: of all that is in it but its start and the parties' lists of keys.
+func LabelOf(t *task.Task) Label {
+	bare := *t
+	bare.Epochs.Start, bare.Relays = 0, slices.Clone(t.Relays)
+	for hop := range bare.Relays {
+		bare.Relays[hop].KeyList = task.KeyListHash{}
+	}
+	bare.Verifier.KeyList, bare.Clients.Issuer.KeyList = task.KeyListHash{}, task.KeyListHash{}
+	return sha256.Sum256(bare.Canonical())
+}
