@@ -48,16 +48,13 @@ func (s *served) placeDropped() bool { return s.owner != nil && s.owner.dropped(
 // approved owner's place. One that the operator has ended is kept as long as if it had expired by itself: what was
 // found of it is still asked for.
 func (r *Relay) mayDrop(s *served) bool {
-	if !s.followed() && !r.lastInPlace(s) {
-		return false
-	}
 	for epoch := range s.Epochs.Count {
 		if s.state(epoch) < store.StateExpired {
 			return false
 		}
 	}
 	_, end, _ := r.window(s, s.Epochs.Count-1)
-	return r.clock.Read().Over(end.Add(r.cfg.Retention))
+	return (s.followed() || r.lastInPlace(s)) && r.clock.Read().Over(end.Add(r.cfg.Retention))
 }
 
 // lastInPlace says whether nothing else has the task's place.

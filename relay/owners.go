@@ -104,7 +104,7 @@ func (r *Relay) takeUpTasks(ctx context.Context, o *owner) error {
 	return err
 }
 
-// takeUpTask serves a task of an owner, unless it is served already. What follows it in its stream, [Relay.takeUp] does.
+// takeUpTask serves a task of an owner, unless it is served already. What follows it in its stream [Relay.takeUp] serves.
 func (r *Relay) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
@@ -113,6 +113,9 @@ func (r *Relay) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	}
 	c := o.config(o.file(id.String()))
 	raw, open, err := loadBundle(c)
+	if err == nil && open.ID != id {
+		err = invalid.Field("task", open.ID.String(), "that of its folder, "+id.String())
+	}
 	if err != nil {
 		return err
 	}
