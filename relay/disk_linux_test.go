@@ -171,7 +171,7 @@ func TestErasesOnAFullDisk(t *testing.T) {
 		requireSoon(t, func() bool { return ask(t, admin+"/readyz") == "" })
 		info, err := os.Stat(filepath.Join(disks[hop], "relay.db.reserve"))
 		require.NoError(t, err)
-		require.EqualValues(t, 17<<20, info.Size())
+		require.EqualValues(t, 13<<20, info.Size())
 	}
 	requireSoon(t, func() bool {
 		epoch, _ := c.Open.Epochs.At(uint64(time.Now().Unix()))

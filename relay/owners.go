@@ -33,8 +33,9 @@ type owner struct {
 
 // config returns the configuration of a task of the owner's that is in a folder.
 func (o *owner) config(folder string) TaskConfig {
-	return TaskConfig{File: filepath.Join(folder, bundleFile), Owner: o.Owner, HPKEKeys: filepath.Join(folder, keysFile),
-		Successors: filepath.Join(folder, successorsFolder), Recovery: o.Recovery, Candidates: o.Candidates}
+	in := func(name string) string { return filepath.Join(folder, name) }
+	return TaskConfig{File: in(bundleFile), Owner: o.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
+		Recovery: o.Recovery, Candidates: o.Candidates}
 }
 
 // mostOwnersTasks is the largest number of tasks for which an owner may be approved.
@@ -104,7 +105,7 @@ func (r *Relay) takeUpTasks(ctx context.Context, o *owner) error {
 	return err
 }
 
-// takeUpTask serves a task of an owner, unless it is served already. What follows it in its stream [Relay.takeUp] serves.
+// takeUpTask serves a task of an owner, unless it is served already. [Relay.takeUp] serves what follows in its stream.
 func (r *Relay) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
