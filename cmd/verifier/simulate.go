@@ -42,6 +42,8 @@ type simulation struct {
 	PredictedRMSE   float64         `json:"predicted_rmse"`
 	MessagesPerUser float64         `json:"messages_per_user"`
 	Slots           *uint64         `json:"slots"`
+	Users           int             `json:"users"`
+	LeftOut         int             `json:"left_out"` // Rows of the input beyond a batch.
 	Repeats         int             `json:"repeats"`
 	Fast            bool            `json:"fast"`
 	Protocol        string          `json:"protocol"` // The task's, or "laplace" under --central.
@@ -75,8 +77,11 @@ func simulateCommand() *cobra.Command {
 input, without encryption or relays. It burns no privacy budget. The task may be a draft: a JSON
 document without relays, as 'verifier task new' writes it.
 
-The truth and the predicted variance are exact for the given values, after clipping, and for honest
-clients. With enough repetitions, bias is within a few bias_standard_error of 0 and
+Every repetition is one batch of the same clients: the first n rows, n the task's batch size, as
+relays close a batch at n reports. Further rows are left out, and the result says how many.
+
+The truth and the predicted variance are exact for these clients' values, after clipping, and if all
+are honest. How the clients differ from the people they were drawn from is in neither. With enough repetitions, bias is within a few bias_standard_error of 0 and
 empirical_variance agrees with predicted_variance; both are null for a single repetition. Coverage
 is the share of repetitions whose 95 % interval, from their data alone, held the truth, coverage_99_9
 that of the 99.9 % intervals, and band_coverage the share of those whose 95 % band held all entries
@@ -165,6 +170,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	values, left := oneBatch(t, values)
 	doubts := doubt(t, m, uint64(len(values)))
 	if err := doubts.refuse(f.unchecked); err != nil {
 		return err
@@ -186,11 +192,12 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	}
 	result := describe(t, out)
 	result.Protocol, result.Fast, result.Unchecked = name, f.options.Fast, doubts
+	result.Users, result.LeftOut = len(values), left
 	if result.Malicious = f.options.Malicious; result.Malicious > 0 {
 		result.Attack = f.options.Attack
 	}
 	result.promise(t, promised)
-	return cli.Print(cmd, result, func(w io.Writer) error { return printSimulation(w, t, len(values), result, out) })
+	return cli.Print(cmd, result, func(w io.Writer) error { return printSimulation(w, t, result, out) })
 }
 
 // promise adds what the task promises, in the words of reports.
@@ -268,6 +275,20 @@ func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) 
 	return rows, err
 }
 
+// oneBatch returns the clients of one batch, and how many more there are. A batch of more than n never is: sums
+// modulo q would wrap around, and the predictions are of n clients.
+func oneBatch[T any](t *task.Task, clients []T) (batch []T, left int) {
+	n := min(uint64(len(clients)), t.Batch.Size)
+	return clients[:n], len(clients) - int(n)
+}
+
+// printLeftOut says which rows of the input were used, if not all.
+func printLeftOut(w io.Writer, users, left int) {
+	if left > 0 {
+		fmt.Fprintf(w, "the first %d of %d rows: a batch of this task has no more clients\n", users, users+left)
+	}
+}
+
 func describe(t *task.Task, o *planner.Outcome) *simulation {
 	s := &simulation{
 		Estimate: o.Estimate, Truth: o.Truth, EmpiricalVariance: o.Variance, PredictedVariance: o.PredictedVariance,
@@ -288,9 +309,10 @@ func describe(t *task.Task, o *planner.Outcome) *simulation {
 	return s
 }
 
-func printSimulation(w io.Writer, t *task.Task, users int, s *simulation, o *planner.Outcome) error {
+func printSimulation(w io.Writer, t *task.Task, s *simulation, o *planner.Outcome) error {
 	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %d repetitions\n",
-		t.Query, users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
+		t.Query, s.Users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
+	printLeftOut(w, s.Users, s.LeftOut)
 	s.Unchecked.print(w)
 	if s.Malicious > 0 {
 		fmt.Fprintf(w, "of them %d malicious (%s); the truth and the prediction are as if they were honest\n",
