@@ -62,7 +62,7 @@ reports in each of them, and its curve over δ. The claim of each task is checke
 Several tasks may have been chosen after the results of others. No composition of them is a bound
 then, so they add up, each with its share of δ. --delta is the δ of all; default: the sum of what
 the tasks claim, or of their epochs. --epochs takes another number of epochs, of each task, than
-the task's own: more, of a stream.
+the task's own: more, of a stream, or any of a draft, which has none.
 
 With --plot FILE.svg a chart of ε against the number of epochs is written, composed and added up.`,
 		Example: `  verifier init try

@@ -78,7 +78,7 @@ error, then the others with what would make them possible. Nothing is written wi
 
 rmse        root mean square error for the worst-case input, in the query's units; over the entries
             of an answer the root mean square
-interval    width of a 95 % interval
+interval    width of the widest 95 % interval of an entry: of a single entry 3.92 times rmse
 central     rmse relative to the best mechanism of one curator who sees all values
 messages    of a client, on average and without covers; slots and lanes are what it sends in fact
 bytes       of a client's report, through --hops relays
@@ -89,6 +89,9 @@ one bad     the most that one malicious client moves an entry of the answer
 
 Of strings these are of the count of a text that is just about listed, and each row says how many clients
 that takes.
+
+Without a total, rows are of one epoch. Ways of one (ε, δ) differ in what many epochs cost together, as
+'verifier compose' shows of a task: for many, give --total-epsilon, --total-delta and --epochs.
 
 --users is the number of reports of one batch. With --solve users it is found: the fewest for which
 a 95 % interval is at most --interval-width wide, or for which there is any way at all.

@@ -220,8 +220,8 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 	case f.owner != "" || f.verifier != "" || f.issuer != "":
 		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
 	}
-	return cli.Refuse(cmd, "without --relay: a draft has no epochs", "start", "epoch-length", "epochs",
-		"total-epsilon", "total-delta", "stream", "ca")
+	why := "without --relay: a draft has no epochs ('verifier plan' and 'verifier compose' take --epochs)"
+	return cli.Refuse(cmd, why, "start", "epoch-length", "epochs", "total-epsilon", "total-delta", "stream", "ca")
 }
 
 // sign adds the parties and epochs to a draft, signs it and writes it. Relays that have approved the owner are asked
