@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -218,8 +219,8 @@ func (k *killers) hauntOnce(ctx context.Context, p *process) (map[phase]bool, er
 	return k.strike(ctx, p, want)
 }
 
-// approach waits for a random moment, mostly of a process that has come up, and for an end of an
-// epoch where that is wanted.
+// approach waits for a random moment, mostly of a process that has come up, and for keys that go
+// where a process is to die while it erases.
 func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 	for up := rand.IntN(8) == 0; !up && ctx.Err() == nil; up = p.up() {
 		if err := p.check(); err != nil {
@@ -228,10 +229,31 @@ func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 		sleep(ctx, 20*time.Millisecond)
 	}
 	sleep(ctx, rand.N(k.pause()))
-	if epoch, ok := k.world.epochAt(time.Now()); ok && want == erasing {
-		sleep(ctx, time.Until(k.world.over(epoch))+rand.N(30*time.Millisecond))
+	if want == erasing {
+		p.awaitErasing(ctx)
+		sleep(ctx, rand.N(30*time.Millisecond))
 	}
 	return nil
+}
+
+// awaitErasing waits until the keys of an epoch go, an epoch's length at most. All of an epoch is
+// erased within some milliseconds of that, which blind looks would hardly ever hit.
+func (p *process) awaitErasing(ctx context.Context) {
+	before := p.keyFiles()
+	for deadline := time.Now().Add(p.world.plan.epoch); ctx.Err() == nil && time.Now().Before(deadline) &&
+		slices.EqualFunc(before, p.keyFiles(), os.SameFile); {
+		sleep(ctx, time.Millisecond)
+	}
+}
+
+// keyFiles returns a relay's files of keys, each of which another takes the place of when a key goes.
+func (p *process) keyFiles() (files []os.FileInfo) {
+	for _, q := range queries {
+		if file, err := os.Stat(filepath.Join(p.world.folder(p.seat), q.Name+".keys")); err == nil {
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 // strike stops a process at random moments until it is in the middle of what is wanted, and kills
