@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Runs every fuzzer of the repository, one after another, each for the given time:
-# fuzz.sh [TIME=10s|brief] [NAME-REGEXP]. Prints a table: fuzzer, seconds, executions, new
+# Runs every fuzzer of the repository, each for the given time:
+# fuzz.sh [TIME=10s|brief] [NAME-REGEXP]. Prints a table: fuzzer, commit, seconds, executions, new
 # interesting inputs, result. All are run; the exit status is 1 where one failed. FUZZ_ARGS goes to
-# go test. An input that fails is left in the package's testdata/fuzz, to be committed with what
+# go test. LANES=N runs N side by side. ROWS=FILE keeps the rows of those that passed, and leaves out whom
+# it has a row of, on a commit since which nothing has changed of the fuzzer's package and the codec.
+# An input that fails is left in the package's testdata/fuzz, to be committed with what
 # mends it. brief, for CI, is 2,000 inputs each without instrumentation, whose cold build takes minutes.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-time=${1:-10s} pattern=${2:-.}
-failed=0
+export time=${1:-10s} rows=${ROWS:-} work
+pattern=${2:-.}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-log=$work/log
 
-targets() { git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go'; }
+targets() { git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | grep -E "$pattern"; }
 [ -n "$(targets)" ] || { echo "no fuzzers found" >&2; exit 1; }
 
 # run PACKAGE NAME: one fuzzer.
@@ -27,20 +28,33 @@ run() {
   (cd "$1" && "$binary" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime 2000x -test.fuzzminimizetime 100x -test.fuzzcachedir "$work/cache")
 }
 
-printf 'fuzzer\tseconds\texecs\tnew\tresult\n'
-while IFS=: read -r file declared; do
-  name=${declared#func } package=$(dirname "$file")
-  [[ $name =~ $pattern ]] || continue
-  begin=$SECONDS
-  run "$package" "$name" >"$log" 2>&1
-  status=$?
+# kept PACKAGE NAME: whether it has passed since the last change.
+kept() {
+  local commit
+  commit=$(awk -v f="$1/$2" '$1 == f { print $2 }' "${rows:-/dev/null}" 2>/dev/null | tail -1)
+  [ -n "$commit" ] && git diff --quiet "$commit" -- "$1" wire/codec 2>/dev/null
+}
+
+# fuzz FILE:DECLARATION: prints one fuzzer's row.
+fuzz() {
+  local name=${1#*:func } package begin=$SECONDS log status=0 result=passed commit
+  package=$(dirname "${1%%:*}")
+  kept "$package" "$name" && return
+  commit=$(git rev-parse --short=7 HEAD)
+  log=$work/$name.log
+  run "$package" "$name" >"$log" 2>&1 || status=$?
   # Go may report the end of the time itself as a failure (go.dev/issue/75804); one that left an
   # input behind is real.
   if [ $status -ne 0 ] && grep -q 'context deadline exceeded' "$log" && ! grep -q 'Failing input written' "$log"; then status=0; fi
-  result=passed
-  if [ $status -ne 0 ]; then result=FAILED failed=1; cat "$log" >&2; fi
-  printf '%s/%s\t%d\t%s\t%s\t%s\n' "$package" "$name" $((SECONDS - begin)) \
+  if [ $status -ne 0 ]; then result=FAILED; cat "$log" >&2; touch "$work/failed"; fi
+  printf '%s/%s\t%s\t%d\t%s\t%s\t%s\n' "$package" "$name" "$commit" $((SECONDS - begin)) \
     "$(grep -oE 'execs: [0-9]+' "$log" | tail -1 | cut -d' ' -f2)" \
-    "$(grep -oE 'new interesting: [0-9]+' "$log" | tail -1 | cut -d' ' -f3)" "$result"
-done < <(targets)
-exit $failed
+    "$(grep -oE 'new interesting: [0-9]+' "$log" | tail -1 | cut -d' ' -f3)" "$result" >"$work/$name.row"
+  cat "$work/$name.row"
+  [ -z "$rows" ] || [ $status -ne 0 ] || cat "$work/$name.row" >>"$rows"
+}
+export -f run kept fuzz
+
+printf 'fuzzer\tcommit\tseconds\texecs\tnew\tresult\n'
+targets | tr '\n' '\0' | xargs -0 -P "${LANES:-1}" -I{} bash -c 'fuzz "$1"' fuzz {}
+[ ! -e "$work/failed" ]
