@@ -147,11 +147,16 @@ func (k *killers) enough() bool {
 }
 
 // pause bounds how long a process is left alone: the longer, the longer there are not enough kills,
-// so that a slow machine comes to do something between two of them.
-func (k *killers) pause() time.Duration {
+// so that a slow machine comes to do something between two of them. Whom nothing is wanted of any more
+// mostly lives: what it takes to start again keeps others from where they are to die.
+func (k *killers) pause(p *process) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.world.plan.pause * time.Duration(1+k.all()/k.world.plan.kills)
+	pause := k.world.plan.pause * time.Duration(1+k.all()/k.world.plan.kills)
+	if !slices.ContainsFunc(p.phases(), func(ph phase) bool { return k.inPhase[ph] < k.world.plan.each }) {
+		pause *= 8
+	}
+	return pause
 }
 
 // want picks the phase that a process is to die in: half of the time any, else the rarest so far.
@@ -228,7 +233,7 @@ func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 		}
 		sleep(ctx, 20*time.Millisecond)
 	}
-	sleep(ctx, rand.N(k.pause()))
+	sleep(ctx, rand.N(k.pause(p)))
 	if want == erasing {
 		p.awaitErasing(ctx)
 		sleep(ctx, rand.N(30*time.Millisecond))
