@@ -18,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/internal/clitest"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/verifier/server"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -116,6 +117,23 @@ func TestRelayAlerts(t *testing.T) {
 	require.Contains(t, firing(t, begun, scrape(t, admin), time.Now()), "DoonaRelayFinding")
 	stop()
 	require.Equal(t, []string{"DoonaRelayGone"}, firing(t, begun, samples{}, time.Now()))
+}
+
+// TestOwnerAlert: an approved owner's task for which there is no place fires, once, and none does before.
+func TestOwnerAlert(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
+	c.Start(t, 0)
+	begun := scrape(t, c.Config(t, 0).Admin)
+	bundle := c.Sign(t, c.Named("one"))
+	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
+	well := scrape(t, c.Config(t, 0).Admin)
+	require.Empty(t, without(firing(t, begun, well, time.Now()), "DoonaRelayEpochsEnd"))
+	_, err := c.Ask(t, 0, c.Named("two"))
+	require.ErrorIs(t, err, problem.New(problem.NoPlace, ""))
+	refused := scrape(t, c.Config(t, 0).Admin)
+	require.Equal(t, []string{"DoonaRelayNoPlace"},
+		without(firing(t, well, refused, time.Now()), "DoonaRelayEpochsEnd"))
+	require.Empty(t, without(firing(t, refused, refused, time.Now()), "DoonaRelayEpochsEnd"))
 }
 
 // without returns names but one.

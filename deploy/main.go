@@ -125,6 +125,8 @@ func alerts() []byte {
 			"a verifier that was there within a day does not answer: its process or its machine is gone"},
 		{"DoonaRelayFinding", "increase(doona_relay_findings[1h]) > 0", "0m",
 			"a batch of the relay before was not as it should be: see relay status"},
+		{"DoonaRelayNoPlace", "increase(doona_relay_no_place_total[1h]) > 0", "0m",
+			"an approved owner asked for more tasks at a time than it has places: see owners in relay status"},
 		{"DoonaRelayClockInDoubt", "doona_relay_clock_in_doubt > 0", "1m",
 			"the relay does not know what time it is, and takes no reports: docs/relay.md, on time"},
 		{"DoonaRelayClock", "abs(doona_relay_clock_offset_seconds) > 30", "5m",

@@ -73,7 +73,7 @@ func (r *Relay) drop(s *served) error {
 	streams := r.lineup().streams
 	switch {
 	case s.owner != nil && (!s.followed() || s.placeDropped()):
-		if err := s.owner.drop(s.place(), r.clock.Read().Now); err != nil {
+		if err := s.owner.drop(s.place(), r.clock.Read()); err != nil {
 			return err
 		}
 		streams = maps.Clone(streams)

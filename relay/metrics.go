@@ -31,6 +31,9 @@ const (
 	metricEpochsEnd   = "doona_relay_epochs_end_timestamp_seconds"
 	metricRefused     = "doona_relay_refused"
 	metricFindings    = "doona_relay_findings"
+	metricPlaces      = "doona_relay_places"
+	metricTaken       = "doona_relay_places_taken"
+	metricNoPlace     = "doona_relay_no_place_total"
 	byTask            = "task"
 	byReason          = "reason"
 )
@@ -68,6 +71,10 @@ var definitions = append([]service.Metric{
 		byReason),
 	service.Gauge(metricFindings, service.UnitCount, "Batches of other parties that were not as they should be.",
 		byTask, byReason),
+	service.Gauge(metricPlaces, service.UnitCount, "Tasks for which owners are approved, of all owners together."),
+	service.Gauge(metricTaken, service.UnitCount,
+		"Of these places, those of tasks, a stream being one, and of keys that wait for their task.", "by"),
+	service.Counter(metricNoPlace, "Tasks of approved owners, or keys for one, refused as their places were taken."),
 }, service.ClockMetrics(prefix)...)
 
 // Metrics returns the definitions of all metrics of a relay, those of Go and the process apart.
@@ -92,6 +99,7 @@ func newMetrics(r *Relay) *metrics {
 func (m *metrics) begin(r *Relay) {
 	m.Add(metricUnconnected, 0)
 	m.Add(metricStoreErrors, 0)
+	m.Add(metricNoPlace, 0)
 	for _, name := range overloads {
 		m.Add(metricOverload, 0, string(name))
 	}
@@ -189,6 +197,7 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 		m.Add(metricStoreErrors, 1)
 		return
 	}
+	m.setPlaces(status.Owners)
 	m.Forget(metricRefused)
 	m.Forget(metricFindings)
 	for _, s := range r.lineup().order {
@@ -210,4 +219,16 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 			m.Gauge(metricFindings, name, string(f.Reason)).Inc()
 		}
 	}
+}
+
+// setPlaces says what is taken of what owners are approved for: of all of them, as an owner's name is nobody's affair
+// who may see metrics.
+func (m *metrics) setPlaces(owners []OwnerStatus) {
+	var places, tasks, asked int
+	for _, o := range owners {
+		places, tasks, asked = places+o.Places, tasks+o.Tasks, asked+o.Asked
+	}
+	m.Set(metricPlaces, float64(places))
+	m.Set(metricTaken, float64(tasks), "tasks")
+	m.Set(metricTaken, float64(asked), "keys")
 }

@@ -10,7 +10,8 @@ import (
 // nonces remembers the requests of next hops, so that who saw one on the way cannot ask again. It
 // keeps the last keptNonces of each next hop, some 2 MB at most, and forgets them when the process
 // ends: then a request of before is taken once more. That is harmless by itself: a pull gets
-// ciphertexts for the next hop, and a confirmation is one that it made.
+// ciphertexts for the next hop, and a confirmation is one that it made. An approved owner's requests take places, and
+// are remembered there: see [places.fresh].
 type nonces struct {
 	mu   sync.Mutex // guards the rest
 	hops map[task.SignKey]*ring

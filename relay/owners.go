@@ -91,7 +91,7 @@ func (r *setup) ownerOf(key task.SignKey) *owner {
 // followOwners takes up tasks that other processes have taken, and lets go of keys that were never used.
 func (r *Relay) followOwners(ctx context.Context) {
 	for _, o := range r.owners {
-		err := errors.Join(o.clear(r.clock.Read().Now), r.takeUpTasks(ctx, o))
+		err := errors.Join(o.clear(r.clock.Read()), r.takeUpTasks(ctx, o))
 		r.logged(ctx, "couldn't read an owner's tasks", err)
 	}
 }
@@ -144,18 +144,18 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 	return errors.Join(err, in.Keep(o.file(placesFile), durable.KeyRoom(files...)))
 }
 
-// fromApproved returns the owner of a request that it has signed, and that has not come before.
-func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, error) {
+// fromApproved returns the owner of a request that it has signed, and the request's nonce.
+func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, onion.Nonce, error) {
 	key, err := path32[task.SignKey](req, "owner")
 	if err != nil {
-		return nil, err
+		return nil, onion.Nonce{}, err
 	}
 	o, relay := r.ownerOf(key), r.signers.Public()[0]
 	nonce, ok := handover.Verify(key, onion.SignOwner, body(relay), req.Header.Get(handover.Header))
-	if o == nil || !ok || !r.nonces.fresh(key, nonce) {
-		return nil, problem.New(problem.Unauthorized, "")
+	if o == nil || !ok {
+		return nil, nonce, problem.New(problem.Unauthorized, "")
 	}
-	return o, nil
+	return o, nonce, nil
 }
 
 // path32 reads 32 bytes from a request's path.
@@ -167,15 +167,27 @@ func path32[T ~[32]byte](req *http.Request, name string) (out T, err error) {
 	return T(raw), nil
 }
 
-// admitOwner lets one request of an owner in at a time, where the relay can do what it asks for.
-func (r *Relay) admitOwner(w http.ResponseWriter, o *owner) (done func(), err error) {
+// admitOwner lets one request of an owner in at a time, where the relay can do what it asks for, and the request has
+// not come before.
+func (r *Relay) admitOwner(w http.ResponseWriter, o *owner, nonce onion.Nonce) (done func(), err error) {
 	if back := r.store.SetBack(); back != nil {
 		return nil, back
 	}
 	if r.reserve.Short() != nil { // what is left is for erasing
 		return nil, r.turnAway(problem.Overloaded)
 	}
-	return r.alone(w, o.posted)
+	if done, err = r.alone(w, o.posted); err != nil {
+		return nil, err
+	}
+	fresh, err := o.fresh(nonce)
+	if err == nil && !fresh {
+		err = problem.New(problem.Unauthorized, "")
+	}
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
 }
 
 // handleOwnersKeys makes this relay's keys for a task that an owner is about to sign.
@@ -189,7 +201,7 @@ func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error
 		return err
 	}
 	kem := task.KEM(req.PathValue("kem"))
-	o, err := r.fromApproved(req, func(relay task.SignKey) []byte {
+	o, nonce, err := r.fromApproved(req, func(relay task.SignKey) []byte {
 		return handover.OwnersKeysBody(relay, label, kem, count)
 	})
 	if err != nil {
@@ -199,16 +211,16 @@ func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error
 		return refusal(invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536"))
 	}
 	if !slices.Contains([]task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}, kem) {
-		return refusal(invalid.Field("kem", strconv.Quote(string(kem)), "x25519, mlkem768x25519 or mlkem768"))
+		return refusal(invalid.Field("kem", fmt.Sprintf("%.32q", kem), "x25519, mlkem768x25519 or mlkem768"))
 	}
-	done, err := r.admitOwner(w, o)
+	done, err := r.admitOwner(w, o, nonce)
 	if err != nil {
 		return err
 	}
 	defer done()
-	list, err := o.keys(label, kem, count, r.clock.Read().Now, r.signers.Newest)
+	list, err := o.keys(label, kem, count, r.clock.Read(), r.signers.Newest)
 	if err != nil {
-		return refusal(err)
+		return r.refuseOwner(err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	return service.Write(w, mediaType, list)
@@ -216,11 +228,11 @@ func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error
 
 // handleOwnersTask takes a task from its owner. 204 says that it has its place, durably, and is served.
 func (r *Relay) handleOwnersTask(w http.ResponseWriter, req *http.Request) error {
-	o, err := r.fromApproved(req, handover.OwnersTaskBody)
+	o, nonce, err := r.fromApproved(req, handover.OwnersTaskBody)
 	if err != nil {
 		return err
 	}
-	done, err := r.admitOwner(w, o)
+	done, err := r.admitOwner(w, o, nonce)
 	if err != nil {
 		return err
 	}
@@ -231,13 +243,22 @@ func (r *Relay) handleOwnersTask(w http.ResponseWriter, req *http.Request) error
 	}
 	id, err := r.takeTask(o, raw)
 	if err != nil {
-		return refusal(err)
+		return r.refuseOwner(err)
 	}
 	if err := r.takeUpTask(req.Context(), o, id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// refuseOwner returns the problem of what an approved owner sent, and counts those for want of a place: the operator
+// may give it more.
+func (r *Relay) refuseOwner(err error) error {
+	if errors.Is(err, errNoPlace) {
+		r.metrics.Add(metricNoPlace, 1)
+	}
+	return refusal(err)
 }
 
 // takeTask gives a task its place when all has been checked that serving it will need.
@@ -262,7 +283,7 @@ func (r *Relay) takeTask(o *owner, raw []byte) (id task.ID, err error) {
 			"at least 120, in seconds")
 	}
 	id = open.ID
-	return id, o.take(id, open.Relays[hop].KeyList, raw, r.clock.Read().Now, func(folder string) error {
+	return id, o.take(id, open.Relays[hop].KeyList, raw, r.clock.Read(), func(folder string) error {
 		s, err := r.loadFirst(o.config(folder), raw, open, o)
 		if err == nil {
 			err = r.checkMemory(s)

@@ -3,7 +3,9 @@ package relay_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -87,6 +89,37 @@ func TestApprovedOwner(t *testing.T) {
 	}
 	three := begin(t, c, c.Named("three", func(task *task.Task) { task.Epochs.Start = uint64(c.Clock.Now().Unix()) }))
 	fillEpoch(t, three, 0)
+}
+
+// TestPlacesInMetrics: the metrics say how many places there are, what takes them, and how often one was missing; they
+// name no owner, and nothing more where none is approved.
+func TestPlacesInMetrics(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 2))
+	c.Start(t, 0)
+	places := func(c *relaytest.Cascade, all, tasks, keys, missing int) {
+		t.Helper()
+		_, text := get(t, c, 0, "/metrics")
+		for _, line := range []string{fmt.Sprintf("doona_relay_places %d", all),
+			fmt.Sprintf(`doona_relay_places_taken{by="tasks"} %d`, tasks),
+			fmt.Sprintf(`doona_relay_places_taken{by="keys"} %d`, keys),
+			fmt.Sprintf("doona_relay_no_place_total %d", missing)} {
+			require.Contains(t, text, "\n"+line+"\n")
+		}
+		require.NotContains(t, text, hex.EncodeToString(c.Open.Owner[:4]))
+		require.NotContains(t, text, c.Owner[8:16])
+	}
+	places(c, 2, 0, 0, 0)
+	begin(t, c, c.Named("one"))
+	third := c.Sign(t, c.Named("two"))
+	places(c, 2, 1, 1, 0)
+	_, err := c.Ask(t, 0, c.Named("three"))
+	requireProblem(t, problem.NoPlace, err)
+	places(c, 2, 1, 1, 1)
+	require.NoError(t, c.Begin(t.Context(), t, 0, third))
+	places(c, 2, 2, 0, 1)
+	configured := relaytest.New(t, relaytest.Options{Hops: 1})
+	configured.Start(t, 0)
+	places(configured, 0, 0, 0, 0)
 }
 
 // TestApprovedOwnersTaskTwice: to hand over what a relay has is no error. A second task with the same keys is refused,

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/hex"
 	"errors"
@@ -12,9 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -39,7 +42,11 @@ const (
 	askedPrefix      = "asked-"
 	workFolder       = "work"
 	placesFile       = "places" // the lock's, and the reserve's
+	noncesFile       = "places.nonces"
 )
+
+// keptRequests is of how many requests of an owner the nonces are kept, for longer than the process lives.
+const keptRequests = 4096
 
 // keysKept is how long keys wait for their task.
 const keysKept = 24 * time.Hour
@@ -72,9 +79,9 @@ func (p *places) taken() (tasks []task.ID, asked []string, err error) {
 	return tasks, asked, nil
 }
 
-// change does something with the folder while no other request or process does, when what has expired by now is gone,
-// and what a crash has left in work. The folder is made where it is not there.
-func (p *places) change(now time.Time, do func(tasks []task.ID, asked []string) error) error {
+// alone does something with the folder while no other request or process does. The folder is made where it is not
+// there.
+func (p *places) alone(do func() error) error {
 	if err := durable.MakeFolder(p.path, 0o700); err != nil {
 		return fault(err)
 	}
@@ -83,18 +90,45 @@ func (p *places) change(now time.Time, do func(tasks []task.ID, asked []string) 
 		return fault(err)
 	}
 	defer unlock()
-	tasks, asked, err := p.taken()
-	if err == nil {
-		err = os.RemoveAll(p.file(workFolder))
-	}
-	expired := p.expired(asked, now)
-	for _, name := range expired {
-		err = errors.Join(err, p.remove(name))
-	}
-	if err != nil {
-		return fault(err)
-	}
-	return do(tasks, slices.DeleteFunc(asked, func(name string) bool { return slices.Contains(expired, name) }))
+	return do()
+}
+
+// change does something with the folder alone, when what has expired by now is gone, and what a crash has left in work.
+func (p *places) change(now clock.Reading, do func(tasks []task.ID, asked []string) error) error {
+	return p.alone(func() error {
+		tasks, asked, err := p.taken()
+		if err == nil {
+			err = os.RemoveAll(p.file(workFolder))
+		}
+		expired := p.expired(asked, now)
+		for _, name := range expired {
+			err = errors.Join(err, p.remove(name))
+		}
+		if err != nil {
+			return fault(err)
+		}
+		return do(tasks, slices.DeleteFunc(asked, func(name string) bool { return slices.Contains(expired, name) }))
+	})
+}
+
+// fresh takes note of a request's nonce, durably, and says whether it is new, to whichever process of the relay: else
+// who saw an owner's requests on the way could fill all places, after each start, with keys that nobody asks for.
+func (p *places) fresh(nonce onion.Nonce) (fresh bool, err error) {
+	err = p.alone(func() error {
+		kept, err := os.ReadFile(p.file(noncesFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fault(err)
+		}
+		for seen := range slices.Chunk(kept, len(nonce)) {
+			if bytes.Equal(seen, nonce[:]) {
+				return nil
+			}
+		}
+		fresh = true
+		kept = append(kept, nonce[:]...)
+		return fault(durable.WriteFile(p.file(noncesFile), kept[max(0, len(kept)-keptRequests*len(nonce)):], 0o600))
+	})
+	return fresh, err
 }
 
 // fault says that an error is the folder's.
@@ -105,11 +139,12 @@ func fault(err error) error {
 	return err
 }
 
-// expired returns those of the keys that have waited too long.
-func (p *places) expired(asked []string, now time.Time) []string {
+// expired returns those of the keys that have surely waited too long: a clock that leaps removes none whose task is
+// signed.
+func (p *places) expired(asked []string, now clock.Reading) []string {
 	return slices.DeleteFunc(slices.Clone(asked), func(name string) bool {
 		info, err := os.Stat(p.file(name))
-		return err != nil || now.Sub(info.ModTime()) < keysKept
+		return err != nil || !now.Over(info.ModTime().Add(keysKept))
 	})
 }
 
@@ -123,7 +158,7 @@ func (p *places) remove(name string) error {
 }
 
 // clear removes the keys that have waited too long.
-func (p *places) clear(now time.Time) error {
+func (p *places) clear(now clock.Reading) error {
 	_, asked, err := p.taken()
 	if err != nil || len(p.expired(asked, now)) == 0 {
 		return fault(err)
@@ -133,7 +168,7 @@ func (p *places) clear(now time.Time) error {
 
 // keys returns the signed list of keys that an owner asks for under a label: the one that was made for that before, and
 // waits for its task, or a new one in a place of its own. That takes about .1 ms an epoch.
-func (p *places) keys(label taskfile.Label, kem task.KEM, count uint64, now time.Time, sign ed25519.PrivateKey) (
+func (p *places) keys(label taskfile.Label, kem task.KEM, count uint64, now clock.Reading, sign ed25519.PrivateKey) (
 	raw []byte, err error) {
 	name := fmt.Sprintf("%s%x-%s-%d-", askedPrefix, label, kem, count)
 	err = p.change(now, func(tasks []task.ID, asked []string) (err error) {
@@ -145,7 +180,7 @@ func (p *places) keys(label taskfile.Label, kem task.KEM, count uint64, now time
 			return fmt.Errorf("%w: %d tasks and %d lists of keys without one, of %d", errNoPlace, len(tasks),
 				len(asked), p.most)
 		default:
-			raw, err = p.make(name, kem, count, now, sign)
+			raw, err = p.make(name, kem, count, now.Now, sign)
 		}
 		return fault(err)
 	})
@@ -182,7 +217,7 @@ func (p *places) make(name string, kem task.KEM, count uint64, now time.Time, si
 
 // take gives a task, durably, the place of the keys that it names, unless it has it. check is told the folder that is
 // to be the task's, and may refuse.
-func (p *places) take(id task.ID, list task.KeyListHash, raw []byte, now time.Time,
+func (p *places) take(id task.ID, list task.KeyListHash, raw []byte, now clock.Reading,
 	check func(folder string) error) error {
 	return p.change(now, func(tasks []task.ID, asked []string) error {
 		at := slices.IndexFunc(asked, func(name string) bool { return strings.HasSuffix(name, hashName(list)) })
@@ -206,14 +241,15 @@ func (p *places) take(id task.ID, list task.KeyListHash, raw []byte, now time.Ti
 }
 
 // drop gives a task's place back, and removes its keys.
-func (p *places) drop(id task.ID, now time.Time) error {
+func (p *places) drop(id task.ID, now clock.Reading) error {
 	return p.change(now, func([]task.ID, []string) error { return fault(p.remove(id.String())) })
 }
 
-// dropped says whether another process has dropped a task. A folder that is not there at all has dropped nothing.
+// dropped says whether another process has dropped a task. A folder that is not there at all has dropped nothing, nor
+// has one without its lock: it is where the volume with the places should be.
 func (p *places) dropped(id task.ID) bool {
 	_, err := os.Stat(p.file(id.String()))
-	_, whole := os.Stat(p.path)
+	_, whole := os.Stat(p.file(placesFile + ".lock"))
 	return errors.Is(err, fs.ErrNotExist) && whole == nil
 }
 

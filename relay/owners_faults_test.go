@@ -1,0 +1,120 @@
+package relay_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// TestOwnersRequestsAreNotRepeated: who saw an approved owner's requests on the way cannot have a relay take them
+// again, also after a restart, and when the task that they were for has been dropped: no place is taken.
+func TestOwnersRequestsAreNotRepeated(t *testing.T) {
+	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1}).Approving(t, 2))
+	stop := c.Start(t, 0)
+	key, _ := c.AsOwner(t)
+	next := c.Named("one")
+	at, label := next.Relays[0], taskfile.LabelOf(next)
+	send := func(method, url, signature string, body []byte) ([]byte, error) {
+		req, err := http.NewRequest(method, url, bytes.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set(handover.Header, signature)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		if resp.StatusCode/100 != 2 {
+			return nil, problem.Read(resp)
+		}
+		raw, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return raw, nil
+	}
+	asking := handover.Signed(key, onion.SignOwner, handover.OwnersKeysBody(at.SignKey, label, next.KEM, 2))
+	ask := func() ([]byte, error) {
+		return send(http.MethodGet, taskfile.OwnersKeysURL(at, c.Open.Owner, label, next.KEM, 2), asking, nil)
+	}
+	raw, err := ask()
+	require.NoError(t, err)
+	list, err := onion.ParseKeyList(raw)
+	require.NoError(t, err)
+	next.Relays[0].KeyList = list.Hash()
+	bundle, err := c.SignWith(t, next, []*onion.SignedKeyList{list}).Bytes()
+	require.NoError(t, err)
+	handing := handover.Signed(key, onion.SignOwner, handover.OwnersTaskBody(at.SignKey))
+	hand := func() error {
+		_, err := send(http.MethodPost, taskfile.OwnersTasksURL(at, c.Open.Owner), handing, bundle)
+		return err
+	}
+	require.NoError(t, hand())
+	repeated := func(places int) {
+		t.Helper()
+		for range 2 {
+			_, err := ask()
+			requireProblem(t, problem.Unauthorized, err)
+			requireProblem(t, problem.Unauthorized, hand())
+			require.Len(t, placesIn(t, c, 0), places)
+			stop()
+			http.DefaultClient.CloseIdleConnections()
+			stop = c.Start(t, 0)
+		}
+	}
+	repeated(1)
+	c.Clock.Advance(52 * time.Hour)
+	requireSoon(t, func() bool { return len(placesIn(t, c, 0)) == 0 })
+	repeated(0)
+}
+
+// TestOwnersVolumeIsAway: where the volume with an owner's folder is not mounted, and an empty folder stands in its
+// place, no task counts as dropped: it is served, and goes on when the volume is there again.
+func TestOwnersVolumeIsAway(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
+	c.Start(t, 0)
+	one := begin(t, c, c.Named("one"))
+	fillEpoch(t, one, 0)
+	folder := c.Config(t, 0).Owners[0].Folder
+	require.NoError(t, os.Rename(folder, folder+".away"))
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second) // the epoch ends, after which the relay looks at all tasks
+	requireSoon(t, func() bool { return c.Statuses(t, 0)[0].Epochs[0].State != "open" })
+	time.Sleep(1500 * time.Millisecond) // in which it would drop it
+	require.True(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
+	require.NoError(t, os.RemoveAll(folder))
+	require.NoError(t, os.Rename(folder+".away", folder))
+	c.WaitReady(t, c.Config(t, 0).Admin)
+	fillEpoch(t, one, 1)
+}
+
+// TestClockLeapsOverKeysWithoutTask: a clock that is set a week ahead removes no keys that wait for their task, which
+// may be signed, and with other relays, already.
+func TestClockLeapsOverKeysWithoutTask(t *testing.T) {
+	var off atomic.Int64
+	begun := time.Now()
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Config: func(_ int, cfg *relay.Config) {
+		cfg.Clock = func() time.Time { return time.Now().Round(0).Add(time.Duration(off.Load())) }
+		cfg.Elapsed = func() time.Duration { return time.Since(begun) }
+	}}.Approving(t, 2))
+	c.Start(t, 0)
+	bundle := c.Sign(t, c.Named("one", func(t *task.Task) { t.Epochs.Count = 1000 }))
+	off.Store(int64(7 * 24 * time.Hour))
+	time.Sleep(1500 * time.Millisecond) // in which it would remove them
+	_, err := c.Ask(t, 0, c.Named("two"))
+	require.NoError(t, err)
+	require.Len(t, placesIn(t, c, 0), 2)
+	off.Store(0)
+	c.WaitReady(t, c.Config(t, 0).Admin)
+	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
+	fillEpoch(t, c.After(t, bundle), 0)
+}
