@@ -71,7 +71,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 				require.Less(t, intervals, bands)
 			}
 			if name == "mean" {
-				require.Less(t, intervals, limit(runs, .7, 1))
+				require.Less(t, intervals, limit(runs, math.Pow(.97, epochs), 1)) // they end at steps, so hold above 95 %
 				require.LessOrEqual(t, bands, limit(runs, .97, 1))
 			}
 		})
