@@ -74,7 +74,8 @@ func Tolerance(epoch uint64) time.Duration {
 
 // Guard keeps a party's time. It is safe for concurrent use.
 type Guard struct {
-	o Options
+	o     Options
+	first time.Time // the first reading of Wall
 
 	mu       sync.Mutex // guards the rest
 	wall     time.Time  // at the last look, as all that follows
@@ -119,10 +120,6 @@ func New(o Options) (*Guard, error) {
 	if o.Wall == nil {
 		o.Wall = time.Now
 	}
-	if o.Elapsed == nil {
-		first := o.Wall()
-		o.Elapsed = func() time.Duration { return o.Wall().Sub(first) }
-	}
 	if o.Tolerance == 0 {
 		o.Tolerance = time.Minute
 	}
@@ -132,8 +129,8 @@ func New(o Options) (*Guard, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Guard{o: o, words: map[string]word{}, pending: map[string]bool{}, off: map[string]bool{}}
-	g.wall, g.elapsed = o.Wall().Round(0), o.Elapsed()
+	g := &Guard{o: o, first: o.Wall(), words: map[string]word{}, pending: map[string]bool{}, off: map[string]bool{}}
+	g.wall, g.elapsed = g.clocks()
 	g.estimate = g.wall
 	m, err := readMark(o.File)
 	if err != nil {
@@ -191,7 +188,19 @@ func (g *Guard) Read() Reading {
 }
 
 // Elapsed is the time that has passed in this process, for [Guard.Heard].
-func (g *Guard) Elapsed() time.Duration { return g.o.Elapsed() }
+func (g *Guard) Elapsed() time.Duration {
+	_, elapsed := g.clocks()
+	return elapsed
+}
+
+// clocks reads this machine's clock, once: every report has it read.
+func (g *Guard) clocks() (wall time.Time, elapsed time.Duration) {
+	now := g.o.Wall()
+	if g.o.Elapsed != nil {
+		return now.Round(0), g.o.Elapsed()
+	}
+	return now.Round(0), now.Sub(g.first)
+}
 
 // Heard takes a neighbour's signed time, which was asked for at a moment of [Guard.Elapsed].
 func (g *Guard) Heard(neighbour string, clock time.Time, asked time.Duration) {
@@ -253,7 +262,7 @@ func (g *Guard) Offsets() map[string]time.Duration {
 
 // look takes the time that has passed since the last look, and judges.
 func (g *Guard) look() {
-	wall, elapsed := g.o.Wall().Round(0), g.o.Elapsed()
+	wall, elapsed := g.clocks()
 	passed := max(elapsed-g.elapsed, 0)
 	g.wall, g.elapsed = wall, elapsed
 	g.estimate = g.estimate.Add(passed)

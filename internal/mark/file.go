@@ -1,6 +1,7 @@
 package mark
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -17,10 +18,11 @@ type File struct {
 	mu    sync.Mutex // guards the rest, and the writing of steps
 	known *State     // what has been read or written last, never changed; nil before the first step
 	file  *os.File   // the file as it was last read as a whole: while it is open, no other has its number
-	whole *layout    // of file
-	told  bool       // Edit's caller knows the document of whole
-	safe  bool       // known is on disk, whoever wrote it
-	loose bool       // a write or sync failed: only a new file is sure to reach the disk
+	info  os.FileInfo
+	whole *layout // of file
+	told  bool    // Edit's caller knows the document of whole
+	safe  bool    // known is on disk, whoever wrote it
+	loose bool    // a write or sync failed: only a new file is sure to reach the disk
 }
 
 // Open reads the mark of a file, which may have none yet. What it shows may not be on disk, as where the process
@@ -184,18 +186,19 @@ func (f *File) read() error {
 	if err != nil {
 		return fmt.Errorf("couldn't read the mark: %w", err)
 	}
-	if f.file != nil {
-		then, err := f.file.Stat()
-		if err != nil || !os.SameFile(now, then) || now.Size() != then.Size() || f.whole.whole == nil {
-			f.forget()
-		}
+	if f.file != nil && (!os.SameFile(now, f.info) || now.Size() != f.info.Size() || f.whole.whole == nil) {
+		f.forget()
 	}
 	if f.file == nil {
 		return f.readWhole()
 	}
-	slots := make([]byte, 2*slotSize)
-	if _, err := f.file.ReadAt(slots, now.Size()-int64(len(slots))); err != nil {
+	raw := make([]byte, 2*slotSize)
+	if _, err := f.file.ReadAt(raw, now.Size()-int64(len(raw))); err != nil {
 		return fmt.Errorf("couldn't read the mark: %w", err)
+	}
+	slots := lines(raw)
+	if slots == f.whole.slots { // as most often: nobody else has written
+		return nil
 	}
 	grown, generation := latest(slots)
 	if generation != f.whole.latest {
@@ -203,7 +206,7 @@ func (f *File) read() error {
 			return err
 		}
 	}
-	f.whole.grown, f.whole.latest = grown, generation
+	f.whole.slots, f.whole.grown, f.whole.latest = slots, grown, generation
 	f.known = f.whole.state()
 	return nil
 }
@@ -225,6 +228,9 @@ func (f *File) readWhole() error {
 	in, err := io.ReadAll(file)
 	if err == nil {
 		f.whole, err = parse(in)
+	}
+	if err == nil {
+		f.info, err = file.Stat()
 	}
 	if err != nil {
 		file.Close()
@@ -260,20 +266,14 @@ func (f *File) write(next *State, by map[Key]Entry) error {
 	if len(text) > slotSize {
 		return f.replace(f.whole.document, next)
 	}
-	slot := make([]byte, slotSize)
-	for i := copy(slot, text); i < len(slot); i++ {
-		slot[i] = '\n'
-	}
-	info, err := f.file.Stat()
-	if err != nil {
-		return fmt.Errorf("couldn't write the mark: %w", err)
-	}
-	at := info.Size() - 2*slotSize + int64(generation%2)*slotSize
+	slot := append(text, bytes.Repeat([]byte("\n"), slotSize-len(text))...)
+	at := f.info.Size() - 2*slotSize + int64(generation%2)*slotSize
 	f.loose = true
 	if err := durable.Overwrite(f.file, slot, at); err != nil {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
 	f.loose = false
+	f.whole.slots[generation%2] = string(bytes.TrimSuffix(text, []byte("\n")))
 	f.whole.grown, f.whole.latest, f.known = grown, generation, next
 	return nil
 }
@@ -287,8 +287,14 @@ func (f *File) replace(document []byte, next *State) error {
 		return fmt.Errorf("couldn't write the mark: %w", err)
 	}
 	f.known, f.safe, f.loose = next, true, false
-	if file, err := os.OpenFile(f.path, os.O_RDWR, 0); err == nil { // else it is read as another's would be
-		f.file, f.whole, f.told = file, whole, told
+	file, err := os.OpenFile(f.path, os.O_RDWR, 0)
+	if err != nil {
+		return nil // it is read as another's would be
 	}
+	if f.info, err = file.Stat(); err != nil {
+		file.Close()
+		return nil
+	}
+	f.file, f.whole, f.told = file, whole, told
 	return nil
 }

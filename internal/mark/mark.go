@@ -186,7 +186,8 @@ const slotSize = 4096
 // layout is a file taken apart.
 type layout struct {
 	document []byte
-	whole    *State // nil where the file has no mark
+	whole    *State    // nil where the file has no mark
+	slots    [2]string // their lines
 	grown    map[Key]Entry
 	latest   uint64 // generation of the latest slot; 0 for none
 }
@@ -224,15 +225,24 @@ func parse(in []byte) (*layout, error) {
 	}
 	l := &layout{document: append(slices.Clone(in[:at]), '\n'),
 		whole: &State{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, entries}}
-	l.grown, l.latest = latest(in[slots:])
+	l.slots = lines(in[slots:])
+	l.grown, l.latest = latest(l.slots)
 	return l, nil
 }
 
+// lines returns those of the slots.
+func lines(slots []byte) (out [2]string) {
+	for i := range out {
+		text, _, _ := bytes.Cut(slots[i*slotSize:(i+1)*slotSize], []byte("\n"))
+		out[i] = string(text)
+	}
+	return out
+}
+
 // latest returns what the slots say has grown: the later of those that are whole.
-func latest(slots []byte) (grown map[Key]Entry, generation uint64) {
-	for at := 0; at < 2*slotSize; at += slotSize {
-		text, _, _ := bytes.Cut(slots[at:at+slotSize], []byte("\n"))
-		if l, entries, err := decode(text); err == nil && l.Generation > generation {
+func latest(slots [2]string) (grown map[Key]Entry, generation uint64) {
+	for _, text := range slots {
+		if l, entries, err := decode([]byte(text)); err == nil && l.Generation > generation {
 			grown, generation = entries, l.Generation
 		}
 	}

@@ -47,7 +47,7 @@ const nameSize = len(tagName{}) + len(Short{}) // of a submission
 
 // namesOf returns the run of accepted submissions.
 func namesOf(subs []*Submission) *nameRun {
-	n := &nameRun{}
+	n := newNameRun(len(subs) * nameSize).(*nameRun)
 	for _, sub := range subs {
 		n.tags = append(n.tags, newTagName(sub.Tag, sub.Receipt.kept()))
 		n.clients = append(n.clients, sub.Client)

@@ -177,7 +177,8 @@ func packRows(rows []Row) []byte {
 }
 
 // rowsOf returns the slots of submissions in a uniform order.
-func rowsOf(subs []*Submission) (rows []Row) {
+func rowsOf(subs []*Submission) []Row {
+	rows := make([]Row, 0, len(subs)) // one slot of each is the least
 	for _, sub := range subs {
 		for lane, slots := range sub.Lanes {
 			for _, slot := range slots {

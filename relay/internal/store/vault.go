@@ -283,24 +283,35 @@ func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 // EpochKey hashes the names of one epoch's tags and clients. It is safe for concurrent use.
 type EpochKey struct{ macs sync.Pool }
 
+// mac is a keyed hash, and memory for what it is given and what it returns.
+type mac struct {
+	hash.Hash
+	text []byte
+}
+
 func newEpochKey(key []byte) *EpochKey {
-	return &EpochKey{sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
+	return &EpochKey{sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
 }
 
 // mac keeps its hashes: to make one costs more than all that it then does.
 func (k *EpochKey) mac(purpose string, parts ...[]byte) Short {
-	h := k.macs.Get().(hash.Hash)
+	h := k.macs.Get().(*mac)
 	defer k.macs.Put(h)
-	h.Reset()
-	h.Write([]byte(purpose))
+	h.text = append(h.text[:0], purpose...)
 	for _, p := range parts {
-		h.Write(p)
+		h.text = append(h.text, p...)
 	}
-	return Short(h.Sum(make([]byte, 0, sha256.Size)))
+	h.Reset()
+	h.Write(h.text)
+	h.text = h.Sum(h.text[:0])
+	return Short(h.text)
 }
 
 // Network returns the name of a network, as a client's.
-func (k *EpochKey) Network(p netip.Prefix) Short { return k.mac("client", p.AppendTo(nil)) }
+func (k *EpochKey) Network(p netip.Prefix) Short {
+	var text [64]byte // the longest has 47 bytes
+	return k.mac("client", p.AppendTo(text[:0]))
+}
 
 // Token returns the name of a token, as a client's.
 func (k *EpochKey) Token(tok []byte) Short { return k.mac("token", token.Input(tok)) }
