@@ -59,6 +59,9 @@ var arrives = Group{Names: arrivesNames(), Run: measureArrives, Long: true}
 // arrivesVisits is how many visits of each length are made.
 const arrivesVisits = 10
 
+// ofVisits is the unit of their shares.
+var ofVisits = fmt.Sprintf("of %d visits", arrivesVisits)
+
 // lengths of visits, in seconds.
 var lengths = []int{1, 3, 10}
 
@@ -104,7 +107,7 @@ func measureArrives(ctx context.Context, s *Setup) ([]Row, error) {
 			for _, state := range []string{"cold", "cached"} {
 				for _, seconds := range lengths {
 					after := fmt.Sprint(seconds)
-					row := newRow(arrivesName(network, state, kind, seconds), "of visits", higher, got[kind][state][after])
+					row := newRow(arrivesName(network, state, kind, seconds), ofVisits, higher, got[kind][state][after])
 					if peer := got["peer"]; peer != nil {
 						row = row.against(peerName, peer[state][after])
 					}

@@ -16,7 +16,6 @@ export { sample } from './sample.js';
 export async function prepare(module: Bytes, raw: Bytes, value: readonly number[]): Promise<Once> {
   const bundle = parseBundle(raw);
   const expected = { owner: bundle.owner, id: await sha256(bundle.canonical) };
-  const started = await Module.start(await WebAssembly.compile(module));
-  const reporter = await withWebCrypto(started, bundle, expected);
+  const reporter = await withWebCrypto(WebAssembly.compile(module).then((code) => Module.start(code)), bundle, expected);
   return async () => (await reporter.submission(0, Float64Array.from(value))).length;
 }

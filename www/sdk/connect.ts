@@ -9,7 +9,7 @@ import { Doona, type Parts } from './doona.js';
 import type { Engine, ModuleName } from './engine.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
-import { startModule } from './load.js';
+import { type Starting, startModule } from './load.js';
 import { abortable, idle } from './moment.js';
 import { OpenTask } from './open-task.js';
 import { type ConnectOptions, type Pinned, type TokenSource, validate } from './options.js';
@@ -57,17 +57,15 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
 
 async function make(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
   // Nothing waits for another: a first visit pays for one round trip and the module.
-  const [store, bundle, started] = await Promise.all([
-    options.store ?? indexedDBStore(),
-    fetchBundle(pinned.url, options.signal),
-    startEngine(options, pinned),
-  ]);
-  return new Doona(await partsOf(options, pinned, bundle, store, started));
+  const [starting, bundle] = [startEngine(options, pinned), fetchBundle(pinned.url, options.signal)];
+  return new Doona(await partsOf(options, pinned, bundle, options.store ?? indexedDBStore(), starting));
 }
 
 /** Connects to a stream: to the task of this moment, and to the next ones when their time has come. */
 async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doona> {
-  const [store, started] = await Promise.all([options.store ?? indexedDBStore(), startEngine(options, pinned)]);
+  const starting = startEngine(options, pinned);
+  starting.catch(() => {}); // until it is awaited
+  const store = await (options.store ?? indexedDBStore());
   const memory = new Memory(store, pinned.idText);
   const root = { ...pinned, allow: pinned.allow! };
   const served = async (now: number): Promise<Stream> => {
@@ -87,17 +85,22 @@ async function makeStream(options: ConnectOptions, pinned: Pinned): Promise<Doon
     if (all.authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
     const link = current(all.links, now);
     if (link.idText === last?.id) return last;
-    const parts = await partsOf(options, { ...pinned, ...link }, link.bundle, store, started, pinned.idText);
+    const parts = await partsOf(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
     await memory.mark(link); // not before its owner's signature was checked
     return parts;
   };
   return new StreamDoona(await follow(), follow);
 }
 
-/** Opens a task with all checks, and returns what a connection to it needs. */
-async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes, store: Store,
-  started: Started, line = pinned.idText): Promise<Parts> {
-  const open = await openTask(options, pinned, bundle, started);
+/**
+ * Opens a task with all checks, and returns what a connection to it needs. The engine checks signatures while the
+ * module is on its way.
+ */
+async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes | Promise<Bytes>,
+  storing: Store | Promise<Store>, starting: Promise<Started>, line = pinned.idText): Promise<Parts> {
+  const opening = Promise.all([bundle, starting]).then(([raw, started]) => openTask(options, pinned, raw, started));
+  const running = starting.then((started) => started.running);
+  const [store, , open] = await Promise.all([storing, running, opening]);
   const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
   checkTask(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
@@ -121,6 +124,7 @@ async function partsOf(options: ConnectOptions, pinned: Pinned, bundle: Bytes, s
 interface Started {
   readonly engine: Engine;
   readonly module: ModuleName;
+  readonly running: Promise<unknown>;
 }
 
 /**
@@ -146,22 +150,23 @@ async function startEngine(options: ConnectOptions, pinned: Pinned): Promise<Sta
   const starting = engine(pinned.modules);
   starting.catch(() => {}); // until it is awaited
   if (options.sealing !== 'wasm' && (await supported())) {
-    const running = await startModule('browser', starting, pinned.modules, options.compiled?.browser);
-    if (running) return { engine: await starting, module: 'browser' };
+    const { running } = await startModule('browser', starting, pinned.modules, options.compiled?.browser);
+    return { engine: await starting, module: 'browser', running };
   }
-  await startFull(options, pinned, starting);
-  return { engine: await starting, module: 'full' };
+  const { running } = await startFull(options, pinned, starting);
+  return { engine: await starting, module: 'full', running };
 }
 
-async function startFull(options: ConnectOptions, pinned: Pinned, starting: Promise<Engine>): Promise<void> {
+async function startFull(options: ConnectOptions, pinned: Pinned, starting: Promise<Engine>): Promise<Starting> {
   if (options.sealing === 'webcrypto') throw cannotSeal();
-  await startModule('full', starting, pinned.modules, options.compiled?.full);
+  return startModule('full', starting, pinned.modules, options.compiled?.full);
 }
 
 function openTask(options: ConnectOptions, pinned: Pinned, bundle: Bytes,
   { engine: ready, module }: Started): Promise<OpenTask> {
   const request = { bundle, owner: pinned.owner, id: pinned.id };
-  return OpenTask.open(ready, request, module, () => startFull(options, pinned, Promise.resolve(ready)));
+  return OpenTask.open(ready, request, module, async () =>
+    (await startFull(options, pinned, Promise.resolve(ready))).running);
 }
 
 function cannotSeal(): DoonaError {

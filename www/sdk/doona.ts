@@ -169,7 +169,7 @@ export class Doona {
   async flushLater(): Promise<void> {
     try {
       const leave = performance.now() + this.#parts.spread * fraction();
-      for (const report of await this.#sealed()) {
+      for (const report of this.#parts.token ? await this.#sealed() : []) {
         if (!this.#closed(report)) await this.#withToken(report).catch(() => {});
       }
       await moment(leave - performance.now());

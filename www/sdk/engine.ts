@@ -25,7 +25,7 @@ export interface OpenRequest {
   readonly bundle: Bytes;
   readonly owner: Bytes;
   readonly id: Bytes;
-  /** The module to open it with; started before. */
+  /** The module to open it with; told to start before. */
   readonly module: ModuleName;
 }
 
@@ -77,7 +77,10 @@ export function localEngine(): Engine {
       if (!module) {
         module = compile(name, code).then((compiled) => Module.start(compiled, name));
         modules.set(name, module);
-        module.catch(() => modules.delete(name)); // another attempt may succeed
+        module.catch((cause) => {
+          if (name === 'browser' && cause instanceof ModuleStopped) return; // doona-full.wasm takes its place
+          modules.delete(name); // another attempt may succeed
+        });
       }
       await module;
       return true;
@@ -87,11 +90,11 @@ export function localEngine(): Engine {
       const { task } = bundle;
       await checkId(bundle, id);
       if (name === 'browser' && task.kem !== 'x25519') return null;
-      const module = await modules.get(name);
+      const module = modules.get(name);
       if (!module) throw new DoonaError('module-failed', `couldn't open the task: module ${name} has not been started`);
       const expected = { owner, id };
       const reporter =
-        name === 'browser' ? await withWebCrypto(module, bundle, expected) : withFullModule(module, raw, expected);
+        name === 'browser' ? await withWebCrypto(module, bundle, expected) : withFullModule(await module, raw, expected);
       const tokenKeys = withTokens(task) ? await checkIssuer(bundle, name === 'full') : [];
       const { epsilon0, totalEpsilon } = reporter;
       return { handle: reporters.push({ name, reporter }) - 1, task, epsilon0, totalEpsilon, tokenKeys };

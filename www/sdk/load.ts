@@ -9,28 +9,31 @@ import type { Engine, ModuleName } from './engine.js';
 import { DoonaError } from './errors.js';
 import { modules, whereFilesLie } from './files.js';
 
-const started = new Map<string, Promise<true | null>>();
+/** A module that the engine has been told to start. */
+export interface Starting {
+  /** Resolves once it runs; to null where doona.wasm stopped at once. */
+  readonly running: Promise<true | null>;
+}
 
-/**
- * Starts a module of `folder`, by default this script's, in the engine of that folder; once per page.
- * Null where doona.wasm stopped at once.
- */
+const started = new Map<string, Promise<Starting>>();
+
+/** Starts a module of `folder`, by default this script's, in the engine of that folder; once per page. */
 export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
-  compiled?: WebAssembly.Module): Promise<true | null> {
+  compiled?: WebAssembly.Module): Promise<Starting> {
   const key = `${name} ${folder}`;
   let starting = started.get(key);
   if (!starting) {
     starting = start(name, engine, folder, compiled);
     started.set(key, starting);
-    starting.catch(() => started.delete(key));
+    starting.then(({ running }) => running).catch(() => started.delete(key));
   }
   return starting;
 }
 
 async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
-  compiled?: WebAssembly.Module): Promise<true | null> {
+  compiled?: WebAssembly.Module): Promise<Starting> {
   const [ready, code] = await Promise.all([engine, compiled ?? load(addressOf(name, folder))]);
-  return ready.start(name, code);
+  return { running: ready.start(name, code) };
 }
 
 /** Where a module lies. */

@@ -34,10 +34,11 @@ export interface Expected {
   readonly id: Bytes;
 }
 
-/** @throws DoonaError `task-refused` or `claim-refused` */
-export async function withWebCrypto(module: Module, bundle: Bundle, expected: Expected): Promise<Reporter> {
+/** Checks signatures while the module starts. @throws DoonaError `task-refused` or `claim-refused` */
+export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, expected: Expected): Promise<Reporter> {
   await checkOwner(bundle, expected.owner);
   const keys = await checkKeys(bundle);
+  const module = await starting;
   const handle = opening(() => module.open(bundle.canonical));
   const sealer = new Sealer(expected.id, keys);
   const slotSize = 1 + bundle.task.slots.messageBytes;
