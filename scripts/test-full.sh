@@ -84,7 +84,7 @@ run_part() {
     edge)
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
-      ./scripts/edge-dry-run.sh
+      ./scripts/edge-wrangler.sh
       DOONA_FULL=1 go test -timeout 10m -v -run 'AfterALongStop|FewReportsAreDestroyed' ./cmd/demo
       DOONA_FULL=1 ./www/test.sh --test-name-pattern 'from an empty project' ;;
     engines)
