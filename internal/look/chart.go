@@ -36,7 +36,7 @@ type Chart struct {
 // The geometry, in pixels.
 const (
 	tall      = 300 // A chart's height,
-	short     = 230 // and that of one for a phone,
+	short     = 200 // and that of one for a phone,
 	narrow    = 400 // which is narrower than this.
 	topEdge   = 26
 	rightEdge = 14

@@ -54,6 +54,7 @@ class Page {
       void this.#report();
     });
     say('Ready. This device has checked the task, its owner and what it promises.');
+    addEventListener('resize', () => this.#show()); // The chart has the width of its card.
     this.#show();
     void this.#startPractice();
     void this.#poll();
@@ -101,7 +102,7 @@ class Page {
     const left = secondsUntil(epoch.ends_at);
     byId<HTMLButtonElement>('send').disabled = reported || this.#busy;
     byId('epoch').textContent = reported
-      ? `You have reported in epoch ${epoch.number}: one report per person and epoch. The next epoch starts in ${left} s.`
+      ? `You have reported in epoch ${epoch.number}. The next epoch starts in ${left} s.`
       : `Epoch ${epoch.number}, one report per person; the next epoch starts in ${left} s.`;
     showFilling(this.#state, this.#own);
     showRoad(this.#state, this.#own.progress === 'none' ? { ...this.#own, text: this.#picker.text() } : this.#own);

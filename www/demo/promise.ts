@@ -9,7 +9,7 @@ import { number, oneIn } from './words.js';
 
 export function showPromise({ guarantee: g }: Doona): void {
   byId('promise').replaceChildren(
-    html('p', {}, `Even the verifier, who may know everyone else’s answer, can hardly tell what you picked: no other answer of yours would change the odds of anything that is seen by more than a factor ${number(Math.exp(g.epsilon))}, except with a chance of ${oneIn(g.delta)}. This device has checked that.`),
+    html('p', {}, `Even the verifier, who may know everyone else’s answer, can hardly tell yours: no other answer would change the odds of anything that is seen by more than a factor ${number(Math.exp(g.epsilon))}, except with a chance of ${oneIn(g.delta)}. This device has checked that.`),
     ...terms(g),
   );
   byId('not').replaceChildren(

@@ -27,6 +27,11 @@ async function look(page, name) {
   for (const color of /** @type {const} */ (['light', 'dark'])) {
     for (const width of widths) {
       if (process.env['DOONA_FULL'] !== '1' && (color === 'light') === (width === 390)) continue;
+      await page.setViewportSize({ width, height: 900 });
+      await page.waitForFunction(() => [...document.querySelectorAll('figure')].every((figure) => { // charts are redrawn
+        const chart = figure.querySelector('svg');
+        return !chart || chart.viewBox.baseVal.width === Math.max(260, figure.clientWidth);
+      }));
       await screenshotAt(page, `state-${name}-${width}-${color}`, width, color);
       await requireWhole(page, `${name}, ${width} px`);
     }
