@@ -121,7 +121,8 @@ class Page {
         await this.#nextEpoch();
       }
     } catch (error) {
-      this.#own = { ...this.#own, progress: 'none' };
+      const unused = error instanceof DoonaError && error.code === 'invalid-value';
+      this.#own = { ...this.#own, progress: 'none', ...(unused && { epoch: -1 }) };
       say(plain(error), true);
     } finally {
       this.#busy = false;
