@@ -92,7 +92,8 @@ run_part() {
       ran=$(mktemp)
       DOONA_ENGINES="$ran" ./www/test.sh engines
       printf '[%s]' "$(paste -sd, "$ran")" >"$figures"
-      rm "$ran" ;;
+      rm "$ran"
+      DOONA_FULL=1 ./www/test.sh --test-name-pattern 'a click at any moment|in pictures' ;;
     strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
       local found costs road job failed=
       found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)

@@ -370,8 +370,8 @@ test('who reports in a batch that is cut short goes into the next epoch, whateve
 
 test('a click at any moment, on a slow device, ends in an estimate that counts it, and no raw error', async () => {
   const [visitors, clicks] = process.env['DOONA_FULL'] === '1' ? [5, 10] : [2, 1];
-  const batch = 200;
-  const demo = await startDemo('--users', '200', '--batch', String(batch), '--epoch', '20');
+  const batch = 100;
+  const demo = await startDemo('--users', String(batch), '--batch', String(batch), '--epsilon', '4', '--epoch', '20');
   /** The clicks that were counted, by epoch. @type {Map<number, number>} */
   const counted = new Map();
   const visit = async (/** @type {number} */ i) => {

@@ -71,7 +71,7 @@ function gate() {
   return { opened, open };
 }
 
-test('the demo from the first look to the estimate, and what can go wrong on the way', async () => {
+test('in pictures: the demo from the first look to the estimate, and what can go wrong on the way', async () => {
   const batch = 500;
   const demo = await startDemo('--users', String(batch), '--batch', String(batch), '--epoch', '900');
   const { url } = demo;
@@ -159,7 +159,7 @@ test('the demo from the first look to the estimate, and what can go wrong on the
   }
 });
 
-test('noise that relays add: the page, a refused value, the answer, and the attack', async () => {
+test('in pictures: noise that relays add: the page, a refused value, the answer, and the attack', async () => {
   const demo = await startDemo('--query', 'strings', '--noise', 'relays', '--users', '1000', '--batch', '1000',
     '--epoch', '900');
   try {
@@ -188,7 +188,7 @@ test('noise that relays add: the page, a refused value, the answer, and the atta
   }
 });
 
-test('the verifier’s pages, empty, finished, with findings and unusable, and their list', async () => {
+test('in pictures: the verifier’s pages, empty, finished, with findings and unusable, and their list', async () => {
   const pages = await startTestPages();
   try {
     for (const [name, path] of Object.entries(pages.tasks)) {
