@@ -82,12 +82,14 @@ export async function requireWhole(page, what) {
       const { left, right } = box.getBoundingClientRect();
       const rects = [...range.getClientRects()].filter(({ width }) => width > 0);
       if (rects.some((rect) => rect.left < left - 1 || rect.right > right + 1)) say('runs out of its box');
-      if (box.clientWidth > 0 && box.scrollWidth > box.clientWidth + 1 && !drawing && !box.closest('.scroll')) say('is cut');
+      const cut = box.clientWidth > 0 && box.scrollWidth > box.clientWidth + 1;
+      if (cut && !drawing && !box.closest('.scroll')) say('is cut');
       if (drawing || parent.closest('code, [data-any]')) continue;
       for (const { 0: word, index } of text.data.matchAll(/[\p{L}\p{N}]{2,}/gu)) {
         range.setStart(text, index);
         range.setEnd(text, index + word.length);
-        const lines = new Set([...range.getClientRects()].filter(({ width }) => width > 0).map(({ top }) => Math.round(top)));
+        const parts = [...range.getClientRects()].filter(({ width }) => width > 0);
+        const lines = new Set(parts.map(({ top }) => Math.round(top)));
         if (lines.size > 1) say(`breaks within ${word}`);
       }
     }
