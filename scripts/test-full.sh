@@ -102,7 +102,7 @@ run_part() {
     edge)
       ./www/setup.sh >/dev/null
       DOONA_FULL=1 go test -tags workerd -timeout 60m -run Instances -v ./wasm/edge
-      ./scripts/edge-dry-run.sh
+      ./scripts/edge-wrangler.sh
       DOONA_FULL=1 go test -timeout 10m -v -run 'AfterALongStop|FewReportsAreDestroyed' ./cmd/demo
       DOONA_FULL=1 ./www/test.sh --test-name-pattern 'from an empty project' ;;
     engines)
@@ -110,7 +110,8 @@ run_part() {
       ran=$(mktemp)
       DOONA_ENGINES="$ran" ./www/test.sh engines
       printf '[%s]' "$(paste -sd, "$ran")" >"$figures"
-      rm "$ran" ;;
+      rm "$ran"
+      DOONA_FULL=1 ./www/test.sh --test-name-pattern 'a click at any moment|in pictures' ;;
     strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
       local found costs road job failed=
       found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)

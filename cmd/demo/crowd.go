@@ -24,12 +24,28 @@ type crowd struct {
 	mu     sync.Mutex             // guards the rest
 	played map[uint64][][]float64 // Values of the simulated clients, by epoch.
 	acked  map[uint64]uint64      // How many of them the first relay has acknowledged.
+	people map[uint64]uint64      // Who reported on a page, by epoch.
 	filled time.Duration          // What the last batch took; 0 before the first.
 	next   int
 }
 
 func newCrowd(r *road, w words, value func(int) []float64) *crowd {
-	return &crowd{road: r, words: w, value: value, played: map[uint64][][]float64{}, acked: map[uint64]uint64{}}
+	return &crowd{road: r, words: w, value: value, played: map[uint64][][]float64{}, acked: map[uint64]uint64{},
+		people: map[uint64]uint64{}}
+}
+
+// joined says that a person has reported in an epoch.
+func (c *crowd) joined(epoch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.people[epoch]++
+}
+
+// reports returns how many reports of an epoch the first relay has acknowledged, as far as the demo knows.
+func (c *crowd) reports(epoch uint64) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.acked[epoch] + c.people[epoch]
 }
 
 // play sends the reports of so many simulated clients.

@@ -6,18 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/look"
+	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
+
+// liveTask names the task to which a person reports on the demo's own page.
+const liveTask = "live"
 
 // page serves the site on which a person reports, and the examples.
 type page struct {
@@ -39,9 +46,7 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, t
 	server := &http.Server{Handler: p.handler(w.main.open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())
 	fmt.Fprintf(cmd.ErrOrStderr(), "Private Core Web Vitals:  http://%s/examples/web-vitals/\n", l.Addr())
-	for _, name := range []string{"live", "lcp", "cls"} {
-		fmt.Fprintf(cmd.ErrOrStderr(), "What the verifier sees:   http://%s/verifier/%s/\n", l.Addr(), name)
-	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "What the verifier sees:   http://%s/verifier/\n", l.Addr())
 	stopped := context.AfterFunc(ctx, func() { server.Close() })
 	defer stopped()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -50,8 +55,8 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, t
 	return nil
 }
 
-// handler serves the built pages, each task's state, chart and simulated clients, and its
-// verifier's page. The pages may speak to the first relay and to no other host.
+// handler serves the built pages, each task's state, chart and simulated clients, and the verifier's
+// pages with their list. The pages may speak to the first relay and to no other host.
 func (p *page) handler(relay string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/{task}", p.of(serveState))
@@ -59,12 +64,16 @@ func (p *page) handler(relay string) http.Handler {
 	mux.HandleFunc("POST /api/{task}/fill", p.of(serveFill))
 	mux.HandleFunc("POST /api/alone", p.alone.serve)
 	mux.Handle("GET /", http.FileServer(http.Dir(p.www)))
-	site := look.Protect(look.Policy("'wasm-unsafe-eval'", relay), mux)
-	for name, c := range p.tasks {
-		prefix := "/verifier/" + name
-		mux.Handle("GET "+prefix+"/", http.StripPrefix(prefix, c.road.verifier.Handler()))
+	site := verifier.NewSite()
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(p.tasks)), func(name string) bool { return name == liveTask })
+	for _, name := range append([]string{liveTask}, others...) {
+		r := p.tasks[name].road
+		site.Add(r.verifier, nil)
+		at := "/verifier/tasks/" + r.open.ID.String() + "/"
+		mux.Handle("GET /verifier/"+name+"/", http.RedirectHandler(at, http.StatusFound))
 	}
-	return site
+	mux.Handle("GET /verifier/", http.StripPrefix("/verifier", site.Handler()))
+	return look.Protect(look.Policy("'wasm-unsafe-eval'", relay), mux)
 }
 
 func (p *page) of(serve func(*crowd, http.ResponseWriter, *http.Request) error) http.HandlerFunc {
@@ -106,26 +115,35 @@ func serveChart(c *crowd, w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// serveFill adds simulated clients to an epoch: as many as asked for, else one short of a batch.
+// serveFill adds simulated clients to an epoch: as many as asked for, else one short of a batch. It answers how many
+// of the epoch's reports are in batches that will be opened, so that who reported before knows when theirs is.
 func serveFill(c *crowd, w http.ResponseWriter, r *http.Request) error {
-	size := c.road.open.Batch.Size
+	t := c.road.open
+	size := t.Batch.Size
 	ask := struct {
-		Epoch   uint64 `json:"epoch"`
-		Clients uint64 `json:"clients"`
+		Epoch    uint64 `json:"epoch"`
+		Clients  uint64 `json:"clients"`
+		Reported bool   `json:"reported"` // Whether a person has, who asks once.
 	}{Clients: size - 1}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1024)).Decode(&ask)
-	if err != nil || ask.Epoch >= c.road.open.Epochs.Count || ask.Clients > size {
-		problem.New(problem.Malformed, `want {"epoch": below %d, "clients": at most %d}`, c.road.open.Epochs.Count,
-			size).Write(w)
+	if err != nil || ask.Epoch >= t.Epochs.Count || ask.Clients > size {
+		problem.New(problem.Malformed, `want {"epoch": below %d, "clients": at most %d}`, t.Epochs.Count, size).Write(w)
 		return nil
 	}
-	if err := c.play(r.Context(), ask.Epoch, ask.Clients); err != nil {
-		if time.Now().Unix() >= int64(c.road.open.Epochs.End(ask.Epoch)) {
-			problem.New(problem.EpochClosed, "the epoch ended before its batch was full").Write(w)
-			return nil
-		}
-		return err
+	if ask.Reported {
+		c.joined(ask.Epoch)
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	err = c.play(r.Context(), ask.Epoch, ask.Clients)
+	reports := c.reports(ask.Epoch)
+	switch over := time.Now().Unix() >= int64(t.Epochs.End(ask.Epoch)); {
+	case err == nil:
+		reports -= reports % size // Full batches: the one of who reported before these clients is among them.
+	case !over:
+		return err
+	case t.Claim.Assumption != task.NoneHonest: // Else what is left at the end of an epoch is opened, too.
+		problem.New(problem.EpochClosed, "the epoch ended before its batch was full").Write(w)
+		return nil
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(map[string]uint64{"reports": reports})
 }

@@ -79,7 +79,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	if err := cli.Print(cmd, r, func(out io.Writer) error { return r.print(out) }); err != nil || o.headless {
 		return err
 	}
-	tasks := map[string]*crowd{"live": newCrowd(w.live, o.words(w.live.open.Task),
+	tasks := map[string]*crowd{liveTask: newCrowd(w.live, o.words(w.live.open.Task),
 		func(i int) []float64 { return values[i%len(values)] })}
 	for i, v := range vitals {
 		tasks[v.name] = v.crowd(w.vitals[i])

@@ -35,12 +35,21 @@ type Chart struct {
 
 // The geometry, in pixels.
 const (
-	height    = 300
+	tall      = 300 // A chart's height,
+	short     = 200 // and that of one for a phone,
+	narrow    = 400 // which is narrower than this.
 	topEdge   = 26
 	rightEdge = 14
 	bottom    = 48
 	charWidth = 7 // Of 12 px text, about.
 )
+
+func (c Chart) height() int {
+	if c.Width < narrow {
+		return short
+	}
+	return tall
+}
 
 // plot is a chart with its scales.
 type plot struct {
@@ -59,7 +68,7 @@ func (c Chart) SVG() template.HTML {
 	p := &plot{Chart: c, first: c.Marks[0].At}
 	p.slots = max(c.Marks[len(c.Marks)-1].At-p.first+1, 1)
 	p.scale()
-	fmt.Fprintf(&p.out, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s">`, c.Width, height, html.EscapeString(c.Name))
+	fmt.Fprintf(&p.out, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s">`, c.Width, c.height(), html.EscapeString(c.Name))
 	p.axes()
 	if !c.Bars {
 		p.wide()
@@ -125,7 +134,10 @@ func (p *plot) inner() float64 { return float64(p.Width) - p.left - rightEdge }
 
 func (p *plot) x(m Mark) float64 { return p.left + (m.At-p.first+0.5)*p.inner()/p.slots }
 
-func (p *plot) y(v float64) float64 { return topEdge + (height-topEdge-bottom)*(p.hi-v)/(p.hi-p.lo) }
+// room is the height between the edges.
+func (p *plot) room() int { return p.height() - topEdge - bottom }
+
+func (p *plot) y(v float64) float64 { return topEdge + float64(p.room())*(p.hi-v)/(p.hi-p.lo) }
 
 // axes draws grid lines at round values, and labels below as many marks as fit.
 func (p *plot) axes() {
@@ -139,14 +151,14 @@ func (p *plot) axes() {
 		fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, p.left-8, p.y(v)+4, p.tick(v))
 	}
 	p.text(4, 12, "start", p.Unit)
-	p.text(p.left+p.inner()/2, height-6, "middle", p.Axis)
+	p.text(p.left+p.inner()/2, float64(p.height()-6), "middle", p.Axis)
 	half, free := 0.0, math.Inf(-1) // of the longest label; where the next may begin
 	for _, m := range p.Marks {
 		half = max(half, float64(utf8.RuneCountInString(m.short())*charWidth)/2)
 	}
 	for _, m := range p.Marks {
 		if at := p.x(m); at-half >= free && at-half > 0 && at+half < float64(p.Width) {
-			p.text(at, height-bottom+18, "middle", m.short())
+			p.text(at, float64(topEdge+p.room()+18), "middle", m.short())
 			free = at + half + 10
 		}
 	}
@@ -192,8 +204,7 @@ func (p *plot) mark(m Mark) {
 	slot := p.inner() / p.slots
 	x := p.x(m)
 	fmt.Fprintf(&p.out, `<g class="mark"><title>%s</title>`, html.EscapeString(p.title(m)))
-	fmt.Fprintf(&p.out, `<rect class="hit" x="%.1f" width="%.1f" y="%d" height="%d"/>`, x-slot/2, slot, topEdge,
-		height-topEdge-bottom)
+	fmt.Fprintf(&p.out, `<rect class="hit" x="%.1f" width="%.1f" y="%d" height="%d"/>`, x-slot/2, slot, topEdge, p.room())
 	half := min(26, 0.38*slot)
 	if p.Bars {
 		top, foot := min(p.y(m.Estimate), p.y(0)), max(p.y(m.Estimate), p.y(0))

@@ -5,6 +5,7 @@
  */
 
 import { byId, html, svg } from './dom.js';
+import { plain } from './errors.js';
 import { type Sight, attack } from './state.js';
 import { exact, number, percent } from './words.js';
 
@@ -37,7 +38,7 @@ export function aloneSwitch(): void {
       byId('alone-sights').replaceChildren(...sights.map((sight) => shown(sight, scores[sight.noise])));
       tell(`The victim said ${answers[answer]!}. Both tasks promise ε = ${number(sights[0]!.epsilon)}; this is what the attacker sees.`);
     } catch (error) {
-      tell((error as Error).message);
+      tell(plain(error));
     }
     for (const button of buttons) button.disabled = false;
   };

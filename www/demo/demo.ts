@@ -6,8 +6,9 @@
 
 import { type Doona, DoonaError, type Receipt, connect } from '../sdk/index.js';
 import { aloneSwitch } from './alone.js';
-import { byId } from './dom.js';
-import { showHistory } from './history.js';
+import { byId, fitDetails } from './dom.js';
+import { plain } from './errors.js';
+import { showFilling, showHistory } from './history.js';
 import { type Picker, picker } from './picker.js';
 import { type Practice, draws, practice } from './practice.js';
 import { showPromise } from './promise.js';
@@ -35,7 +36,9 @@ class Page {
   readonly #picker: Picker;
   #practice: Practice | null = null;
   #state: State;
-  #own: Own = { epoch: -1, progress: 'none', bytes: 0, text: '' };
+  #own: Own = { epoch: -1, progress: 'none', before: 0, bytes: 0, text: '' };
+  /** How many reports of its epoch are released when this person's is; not known until its batch is full. */
+  #until = Infinity;
   /** Whether a report is being made. */
   #busy = false;
   #timer = 0;
@@ -45,11 +48,13 @@ class Page {
     this.#state = state;
     this.#picker = picker(state, () => this.#picked());
     showPromise(doona);
+    fitDetails();
     byId('form').addEventListener('submit', (event) => {
       event.preventDefault();
       void this.#report();
     });
     say('Ready. This device has checked the task, its owner and what it promises.');
+    addEventListener('resize', () => this.#show()); // The chart has the width of its card.
     this.#show();
     void this.#startPractice();
     void this.#poll();
@@ -59,7 +64,9 @@ class Page {
   async #startPractice(): Promise<void> {
     this.#practice = await practice(this.#state).catch(() => null);
     if (this.#practice) {
-      byId('practice-note').textContent = `The bars: ${draws} practice messages for this value, each one of ${this.#practice.symbols}, by the module that will draw yours. None is sent. Any message can come from any value.`;
+      byId('practice-note').textContent = `${draws} practice messages for this value`;
+      byId('practice-text').textContent = `The bars: each message is one of ${this.#practice.symbols}, by the module that will draw yours. None is sent. Any message can come from any value.`;
+      byId('practice').hidden = false;
     }
     this.#picked();
   }
@@ -73,7 +80,7 @@ class Page {
   async #poll(): Promise<void> {
     try {
       this.#state = await fetchState(task);
-      if (this.#own.progress === 'filling' && this.#state.history.some((row) => row.epoch === this.#own.epoch)) {
+      if (this.#own.progress === 'filling' && this.#released()) {
         say('Released: your report is in the estimate, and nobody knows which it is.');
         this.#own = { ...this.#own, progress: 'released' };
       }
@@ -95,12 +102,9 @@ class Page {
     const left = secondsUntil(epoch.ends_at);
     byId<HTMLButtonElement>('send').disabled = reported || this.#busy;
     byId('epoch').textContent = reported
-      ? `You have reported in epoch ${epoch.number}: one report per person and epoch. The next epoch starts in ${left} s.`
+      ? `You have reported in epoch ${epoch.number}. The next epoch starts in ${left} s.`
       : `Epoch ${epoch.number}, one report per person; the next epoch starts in ${left} s.`;
-    if (this.#own.progress === 'filling') {
-      const filled = Math.min(this.#state.batch, 1 + (reported ? epoch.simulated : 0));
-      byId('empty').textContent = `The first batch has ${number(filled)} of ${number(this.#state.batch)} reports.`;
-    }
+    showFilling(this.#state, this.#own);
     showRoad(this.#state, this.#own.progress === 'none' ? { ...this.#own, text: this.#picker.text() } : this.#own);
     void showHistory(task, this.#state).catch(() => undefined); // The next poll will try again.
   }
@@ -113,11 +117,12 @@ class Page {
       const value = this.#picker.value();
       await this.#untilThereIsTime();
       while (!(await this.#reportAndFill(value))) {
-        say('The epoch ended before its batch was full, so nobody will open what you sent. It goes into the next one, randomized anew.');
+        say('The epoch ended before its batch was full: your report goes into the next one, randomized anew.');
         await this.#nextEpoch();
       }
     } catch (error) {
-      this.#own = { ...this.#own, progress: 'none' };
+      const unused = error instanceof DoonaError && error.code === 'invalid-value';
+      this.#own = { ...this.#own, progress: 'none', ...(unused && { epoch: -1 }) };
       say(plain(error), true);
     } finally {
       this.#busy = false;
@@ -145,13 +150,17 @@ class Page {
     }
   }
 
+  /** Whether the estimate counts this person's report: others' batches of the epoch may be released without it. */
   #released(): boolean {
-    return this.#own.progress === 'released';
+    return this.#state.history.some((row) => row.epoch === this.#own.epoch && row.users >= this.#until);
   }
 
   /** Reports, and has the batch filled; false if the epoch ended before it was. */
   async #reportAndFill(value: number | readonly number[] | string): Promise<boolean> {
-    this.#own = { epoch: this.#doona.epoch, progress: 'sending', bytes: 0, text: this.#picker.text() };
+    const { number: now, simulated } = this.#state.epoch;
+    const { epoch } = this.#doona;
+    this.#until = Infinity;
+    this.#own = { epoch, progress: 'sending', before: now === epoch ? simulated : 0, bytes: 0, text: this.#picker.text() };
     say(exact(this.#state) ? 'Sealing…' : 'Randomizing and sealing…');
     this.#show();
     let receipt: Receipt;
@@ -171,20 +180,13 @@ class Page {
     say(`Sent: ${number(receipt.bytes)} sealed bytes. Alone it ${alone}, so the demo now adds ${number(this.#state.batch - 1)} simulated clients.`);
     this.#show();
     this.#pollIn(busy);
-    const full = await fill(task, receipt.epoch);
-    if (full && this.#own.progress === 'filling') say('The batch is full. The relays are shuffling it…');
-    return full || this.#released(); // other visitors' clients may have filled the batch
+    const reports = await fill(task, receipt.epoch, true);
+    if (reports === null) return false;
+    this.#until = reports;
+    say(reports % this.#state.batch === 0 ? 'The batch is full. The relays are shuffling it…'
+      : 'The epoch is over. The relays are shuffling what it has…');
+    return true;
   }
-}
-
-/** What a visitor can do about an error, without the words for page authors. */
-function plain(error: unknown): string {
-  if (!(error instanceof DoonaError)) return 'The demo does not answer. Please try again in the next epoch.';
-  const { code } = error;
-  return code === 'not-delivered' ? 'Your report is sealed, and the relay did not answer: it is sent at your next visit.'
-    : code === 'limit-reached' ? 'Somebody else at your network address has reported in this epoch. Please try again in the next one.'
-    : code === 'task-ended' ? 'This demo has run for all its epochs. Start it again for more.'
-      : `That could not be reported (${code}).`;
 }
 
 /** Whether messages are exact answers: relays add the noise, and clients none. */
@@ -215,7 +217,7 @@ async function start(): Promise<void> {
     });
     new Page(doona, state);
   } catch (error) {
-    say(error instanceof DoonaError ? `${error.code}: ${error.message}` : String(error), true);
+    say(plain(error), true);
   }
 }
 

@@ -24,6 +24,18 @@ function filled<E extends Element>(element: E, attributes: Attributes, children:
   return element;
 }
 
+/** Whether this is a phone's width, as the style sheet has it: there details wait for a tap. */
+export const narrow = matchMedia('(max-width: 30rem)');
+
+/** Opens what waits for a tap where there is room. */
+export function fitDetails(): void {
+  const fit = () => document.querySelectorAll<HTMLDetailsElement>('details.more').forEach((details) => {
+    details.open = !narrow.matches;
+  });
+  narrow.addEventListener('change', fit);
+  fit();
+}
+
 /** Returns the page's element with an id. */
 export function byId<E extends HTMLElement = HTMLElement>(id: string): E {
   return document.getElementById(id) as E;

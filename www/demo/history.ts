@@ -6,11 +6,26 @@
 
 import { byId, html } from './dom.js';
 import { queries } from './queries.js';
+import { type Own, filled } from './road.js';
 import { type Entry, type Row, type State, answers, entries, fetchChart } from './state.js';
 import { exact, number, percent } from './words.js';
 
 /** The chart is drawn for the width it has, so that its text keeps its size. */
 const narrowest = 260;
+
+/** Shows how full the batch is that this person's report waits for. */
+export function showFilling(state: State, own: Own): void {
+  const waits = own.progress === 'sent' || own.progress === 'filling';
+  byId('filling').hidden = !waits;
+  if (!waits) return;
+  byId('empty').hidden = true;
+  const reports = filled(state, own);
+  const bar = byId<HTMLProgressElement>('filled');
+  [bar.max, bar.value] = [state.batch, reports];
+  byId('filling-text').textContent = reports < state.batch
+    ? `Your batch has ${number(reports)} of ${number(state.batch)} reports. It is opened when it is full.`
+    : `Your batch is full: ${number(state.batch)} reports. The relays shuffle it, and the verifier adds it up.`;
+}
 
 /** Redraws when there is something new, or another width. */
 export async function showHistory(task: string, state: State): Promise<void> {

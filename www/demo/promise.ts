@@ -8,27 +8,14 @@ import { byId, html } from './dom.js';
 import { number, oneIn } from './words.js';
 
 export function showPromise({ guarantee: g }: Doona): void {
-  const relay = g.relay === 'first' ? 'the first relay' : 'one relay';
-  const several = g.relay === 'whole';
-  const factor = number(Math.exp(g.epsilon));
   byId('promise').replaceChildren(
-    html('p', {}, `Whatever is published, and even the verifier, who may know everyone else’s answer, can hardly tell what you picked: no other answer of yours would change the odds of any outcome by more than a factor ${factor}, except with a chance of ${oneIn(g.delta)}. This device has checked that the task’s parameters give that.`),
-    html('dl', { class: 'facts' },
-      ...fact(`ε = ${number(g.epsilon)}`,
-        `per epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${number(g.totalEpsilon)}. A real task has few.`),
-      ...fact(`δ = ${g.delta.toExponential()}`, 'per epoch: the chance that the factor does not hold.'),
-      ...alone(g),
-      ...local(g),
-    ),
+    html('p', {}, `Even the verifier, who may know everyone else’s answer, can hardly tell yours: no other answer would change the odds of anything that is seen by more than a factor ${number(Math.exp(g.epsilon))}, except with a chance of ${oneIn(g.delta)}. This device has checked that.`),
+    ...terms(g),
   );
   byId('not').replaceChildren(
     missing('That you took part is visible.', 'The first relay sees your network address, though not your answer.'),
-    ...(g.minimumHonest === 0
-      ? [missing(`One of the ${number(g.relays)} relays must not collude with the verifier,`,
-        'and add the noise it should. No device can check that. Of the other clients none need be honest.')]
-      : [missing(`${number(g.minimumHonest)} of the ${number(g.batch)} reports must be of honest clients,`,
-        `and ${relay} must not collude with the verifier. No device can check either.`)]),
-    ...(several ? [missing('Your messages must stay in one batch.',
+    honest(g),
+    ...(g.relay === 'whole' ? [missing('Your messages must stay in one batch.',
       'You send several; a first relay that deviates can part them, and no later one can see it.')] : []),
     ...(g.minimumHonest === 0 ? [] : [missing('Whoever can mint clients can surround you with its own.',
       `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${number(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`)]),
@@ -37,21 +24,51 @@ export function showPromise({ guarantee: g }: Doona): void {
   );
 }
 
-function fact(term: string, text: string): HTMLElement[] {
-  return [html('dt', {}, term), html('dd', {}, text)];
+/** Who must be honest, in a sentence. */
+function honest(g: Guarantee): HTMLElement {
+  const relays = g.relays === 1 ? 'The relay' : g.relay === 'first' ? 'The first relay'
+    : `One of the ${number(g.relays)} relays`;
+  if (g.minimumHonest === 0) {
+    return missing(`${relays} must be honest, and nobody else.`,
+      'It adds the noise, in full, and keeps from the verifier which messages it was handed. No device can check that. All other clients, the verifier and the other relays may work together against you.');
+  }
+  return missing(`${relays} and ${number(g.minimumHonest)} of the ${number(g.batch)} clients must be honest.`,
+    'The relay keeps from the verifier how it shuffled, and the clients add their noise. No device can check either.');
+}
+
+/** Symbols that a tap explains, one at a time. */
+function terms(g: Guarantee): HTMLElement[] {
+  const meaning = html('p', { id: 'meaning', class: 'quiet', role: 'status' });
+  const buttons = meanings(g).map(([term, text]) => {
+    const button = html('button', { type: 'button', class: 'small', 'aria-expanded': 'false',
+      'aria-controls': 'meaning' }, term);
+    button.addEventListener('click', () => {
+      const shown = button.ariaExpanded === 'true';
+      for (const other of buttons) other.ariaExpanded = String(other === button && !shown);
+      meaning.textContent = shown ? '' : text;
+    });
+    return button;
+  });
+  return [html('p', { class: 'terms', role: 'group', 'aria-label': 'What the symbols mean' }, ...buttons), meaning];
+}
+
+function meanings(g: Guarantee): [term: string, text: string][] {
+  const factor = number(Math.exp(g.epsilon));
+  return [
+    [`ε = ${number(g.epsilon)}`,
+      `ε (epsilon) bounds what one report tells, in each epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${number(g.totalEpsilon)}. A real task has few.`],
+    [`δ = ${g.delta.toExponential()}`,
+      `δ (delta) is the chance, in each epoch, that the factor does not hold: ${oneIn(g.delta)}.`],
+    g.aloneEpsilon === null ? ['no ε′', 'If nobody else who reports is honest, nothing is left of the promise.']
+      : [`ε′ = ${number(g.aloneEpsilon)}`,
+        `ε′ is the ε that is left if nobody else who reports is honest: the factor is then ${number(Math.exp(g.aloneEpsilon))}.`],
+    g.localEpsilon === null ? ['no ε₀', 'If every relay works with the verifier, nothing is left of the promise.']
+      : [`ε₀ = ${number(g.localEpsilon)}`,
+        `ε₀ is the ε that is left if every relay works with the verifier: the factor is then ${number(Math.exp(g.localEpsilon))}.`],
+  ];
 }
 
 function missing(what: string, more: string): HTMLElement {
-  return html('li', {}, html('b', {}, what), ` ${more}`);
-}
-
-function alone(g: Guarantee): HTMLElement[] {
-  if (g.aloneEpsilon === null) return fact('no ε′', 'If nobody else who reports is honest, nothing is left.');
-  return fact(`ε′ = ${number(g.aloneEpsilon)}`, 'is what is left if nobody else who reports is honest.');
-}
-
-function local(g: Guarantee): HTMLElement[] {
-  return g.localEpsilon === null
-    ? fact('no ε₀', 'If every relay colludes with the verifier, nothing is left.')
-    : fact(`ε₀ = ${number(g.localEpsilon)}`, 'is all that is left if every relay colludes with the verifier.');
+  return html('li', {}, html('details', { class: 'more' }, html('summary', {}, html('b', {}, what)),
+    html('span', {}, more)));
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { byId, html, svg } from './dom.js';
+import { byId, html, narrow, svg } from './dom.js';
 import type { State } from './state.js';
 import { number, percent } from './words.js';
 
@@ -15,6 +15,8 @@ export type Progress = 'none' | 'sending' | 'sent' | 'filling' | 'released';
 export interface Own {
   readonly epoch: number;
   readonly progress: Progress;
+  /** How many simulated clients had reported in this epoch before: they are in another batch. */
+  readonly before: number;
   /** What the first relay received; 0 while nothing was sent. */
   readonly bytes: number;
   /** The value picked, in words. */
@@ -28,25 +30,34 @@ interface Stage {
   readonly text: string;
 }
 
-/** Shows the stages. */
+/** How many reports the batch has that this person's report is in. */
+export function filled(state: State, own: Own): number {
+  if (own.progress === 'none' || own.progress === 'sending') return 0;
+  if (own.progress === 'released') return state.batch;
+  return Math.min(state.batch, 1 + (state.epoch.number === own.epoch ? state.epoch.simulated - own.before : 0));
+}
+
+/** Shows the stages. On a phone their words wait for a tap. */
 export function showRoad(state: State, own: Own): void {
   const released = own.progress === 'released';
-  const filled = own.progress === 'none' || own.progress === 'sending' ? 0 : released
-    ? state.batch : 1 + (state.epoch.number === own.epoch ? state.epoch.simulated : 0);
-  const stages = [value(own), coin(state), onion(state, own), first(state, Math.min(filled, state.batch)),
+  const reports = filled(state, own);
+  const stages = [value(own), coin(state), onion(state, own), first(state, reports),
     ...rest(state, released), verifier(state, released)];
   const done = released ? stages.length : { none: 0, sending: 1, sent: 3,
-    filling: filled >= state.batch ? 4 : 3 }[own.progress as 'none'];
+    filling: reports >= state.batch ? 4 : 3 }[own.progress as 'none'];
   const road = byId('road');
-  const version = JSON.stringify([own, filled, state.by_hop, state.counts]);
+  const version = JSON.stringify([own, reports, state.by_hop, state.counts]);
   if (road.dataset['version'] === version) return; // nothing restarts its animation
   road.dataset['version'] = version;
+  const open = [...road.querySelectorAll('details')].map((details) => details.open);
   road.replaceChildren(...stages.map((stage, i) => {
     const now = i === done && own.progress !== 'none';
     return html('li', { 'data-state': i < done ? 'done' : now ? 'now' : 'ahead',
       ...(now && { 'aria-current': 'step' }) },
-      html('div', { class: 'picture', 'aria-hidden': 'true' }, stage.picture),
-      html('h3', {}, stage.name), html('p', { class: 'count' }, stage.count), html('p', {}, stage.text));
+      html('details', { class: 'more', ...((open[i] ?? !narrow.matches) && { open: '' }) },
+        html('summary', {}, html('span', { class: 'picture', 'aria-hidden': 'true' }, stage.picture),
+          html('h3', {}, stage.name), html('span', { class: 'count' }, stage.count)),
+        html('p', {}, stage.text)));
   }));
 }
 

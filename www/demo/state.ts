@@ -94,16 +94,18 @@ export async function fetchChart(task: string, width: number): Promise<Node | nu
     'image/svg+xml').documentElement);
 }
 
-/** Has the demo fill the rest of an epoch's batch with simulated clients; false if the epoch ends before it is full. */
-export async function fill(task: string, epoch: number): Promise<boolean> {
+/**
+ * Has the demo fill the rest of an epoch's batch with simulated clients. Returns how many of the epoch's reports will
+ * be opened, that of who has reported among them, or null if the epoch ends before the batch is full.
+ */
+export async function fill(task: string, epoch: number, reported = false): Promise<number | null> {
   const response = await fetch(`/api/${task}/fill`, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ epoch }),
+    body: JSON.stringify({ epoch, reported }),
   });
-  if (response.status === epochClosed) return false;
-  await answered(response);
-  return true;
+  if (response.status === epochClosed) return null;
+  return (await (await answered(response)).json()).reports;
 }
 
 /** What the demo answers where the epoch is over. */

@@ -231,7 +231,8 @@ cases['reports are randomized with the probabilities of the task'] = async (host
     });
     await Promise.all(clients);
   }
-  const got = await take(host);
+  // A relay that is slow to answer gets the same bytes again.
+  const got = [...new Map((await take(host)).map((sent) => [sent.body, sent])).values()];
   same(got.length, n, 'reports');
   const counts = [0, 0, 0, 0];
   for (const { messages } of got) {

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 
 import { launch, open, startDemo } from './harness.mjs';
 import { numbersIn, requireAccessible, screenshotAt } from './pages.mjs';
@@ -77,7 +78,8 @@ test('by keyboard alone a person picks a delay and reports it; the page shows th
   await onDemo([], async (page, url) => {
     assert.equal(await page.locator('h1').innerText(), 'How late was your flight?');
     assert.match(await page.locator('#promise').innerText(), /factor 2\.72.*1 in 1,000,000.*ε = 1.*δ = 1e-6.*ε₀ = /s);
-    assert.match(await page.locator('#not').innerText(), /you took part is visible.*450 of the 500.*surround you/s);
+    assert.match(await page.locator('#not').innerText(),
+      /you took part is visible.*One of the 2 relays and 450 of the 500 clients must be honest.*surround you/s);
     await page.getByText(/practice messages for this value/).waitFor();
     assert.ok((await page.locator('.strip rect').count()) >= 2);
 
@@ -153,7 +155,8 @@ test('a histogram has a choice and a bar per bin, and a median', async () => {
 test('fifty clients have their histogram, by noise that relays add', async () => {
   await onDemo(['--noise', 'relays', '--query', 'histogram', '--bins', '12', '--users', '50', '--batch', '50'],
     async (page, url) => {
-      assert.match(await page.locator('#not').innerText(), /One of the 2 relays.*Of the other clients none need be honest/s);
+      assert.match(await page.locator('#not').innerText(), /One of the 2 relays must be honest, and nobody else/);
+      assert.doesNotMatch(await page.locator('#not').innerText(), /surround/);
       assert.match(await page.locator('#promise').innerText(), /ε′ = 1\s.*no ε₀/s);
       await page.getByRole('radio').nth(3).focus();
       await page.keyboard.press('Space');
@@ -292,10 +295,83 @@ for (const [query, measure, args] of /** @type {const} */ ([
   });
 }
 
+/** Each symbol's meaning, by its button, one at a time. @param {Page} page */
+async function requireMeanings(page) {
+  const meaning = page.locator('#meaning');
+  for (const [term, words] of /** @type {const} */ ([
+    [/^ε = /, /the factor is e\^ε = 2\.72\. All 360 epochs/], [/^δ = /, /the factor does not hold: 1 in 1,000,000/],
+    [/^ε′ = /, /nobody else who reports is honest/], [/^ε₀ = /, /every relay works with the verifier/],
+  ])) {
+    const button = page.getByRole('button', { name: term });
+    await button.click();
+    assert.match(await meaning.innerText(), words);
+    assert.equal(await page.locator('.terms [aria-expanded="true"]').count(), 1);
+    assert.equal(await button.getAttribute('aria-expanded'), 'true');
+  }
+  await page.locator('.terms [aria-expanded="true"]').click();
+  assert.equal(await meaning.innerText(), '');
+}
+
+test('a tap explains ε and δ; the verifier’s tasks are listed; on a phone the rest waits for a tap', async () => {
+  await onDemo([], async (page, url) => {
+    await requireMeanings(page);
+    await page.setViewportSize({ width: 390, height: 844 });
+    const words = page.getByText('It never leaves this page and is not stored.');
+    await words.waitFor({ state: 'hidden' });
+    await page.locator('#road summary').first().click();
+    await words.waitFor();
+    const surrounded = page.getByText('a deployment uses tokens.');
+    assert.equal(await surrounded.isVisible(), false);
+    await page.getByText('Whoever can mint clients').click();
+    assert.equal(await surrounded.isVisible(), true);
+    await page.getByRole('link', { name: 'the verifier sees' }).click();
+    await page.waitForURL(`${url}/verifier/`);
+    assert.deepEqual(await page.locator('section h2').allInnerTexts(),
+      ['live', 'cumulative layout shift', 'largest contentful paint']);
+    await page.getByRole('link', { name: 'largest contentful paint' }).click();
+    assert.equal(await page.locator('h1').innerText(), 'largest contentful paint');
+    const { task } = await (await fetch(`${url}/verifier/live/`)).text().then(() => fetch(`${url}/verifier/api/tasks`))
+      .then(async (list) => (await list.json())[0]);
+    assert.equal(new URL((await fetch(`${url}/verifier/live/`)).url).pathname, `/verifier/tasks/${task}/`);
+    await page.getByRole('link', { name: 'All tasks' }).click();
+    await page.waitForURL(`${url}/verifier/`);
+  });
+});
+
+test('who reports in a batch that is cut short goes into the next epoch, whatever others of its epoch had', async () => {
+  const [batch, length] = [200, 15];
+  const demo = await startDemo('--users', '200', '--batch', String(batch), '--epoch', String(length));
+  try {
+    const visitor = async (/** @type {number} */ network) => {
+      const context = await browser.newContext();
+      await context.route(/\/reports$/, (route) => // As a proxy would tell it to the relay.
+        route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': `fdff:0:${network}::1` } }));
+      return (await open(context, demo.url)).page;
+    };
+    const [one, two] = await Promise.all([visitor(1), visitor(2)]);
+    const epoch = (await stateOf(demo.url)).epoch.number;
+    while ((await stateOf(demo.url)).epoch.number === epoch) await setTimeout(50); // both report in one epoch
+    await one.locator('#send:enabled').click();
+    await one.getByText(/^Released: your report is in the estimate/).waitFor();
+    let cut = 0;
+    await two.route(/\/fill$/, (route) =>
+      cut++ === 0 ? route.fulfill({ status: 410, body: '' }) : route.continue());
+    await two.locator('#send:enabled').click();
+    await two.getByText('The epoch ended before its batch was full').waitFor();
+    assert.equal(await two.getByText(/^Released/).count(), 0);
+    await two.getByText(/^Released: your report is in the estimate/).waitFor();
+    const { history } = await stateOf(demo.url);
+    assert.deepEqual(history.map((/** @type {any} */ row) => row.users), [batch, batch]);
+    assert.equal(history[1].epoch, history[0].epoch + 1);
+  } finally {
+    await demo.stop();
+  }
+});
+
 test('a click at any moment, on a slow device, ends in an estimate that counts it, and no raw error', async () => {
   const [visitors, clicks] = process.env['DOONA_FULL'] === '1' ? [5, 10] : [2, 1];
-  const batch = 200;
-  const demo = await startDemo('--users', '200', '--batch', String(batch), '--epoch', '20');
+  const batch = 100;
+  const demo = await startDemo('--users', String(batch), '--batch', String(batch), '--epsilon', '4', '--epoch', '20');
   /** The clicks that were counted, by epoch. @type {Map<number, number>} */
   const counted = new Map();
   const visit = async (/** @type {number} */ i) => {
@@ -333,8 +409,10 @@ test('a click at any moment, on a slow device, ends in an estimate that counts i
         const { history } = await stateOf(demo.url);
         return history.find((/** @type {any} */ row) => row.epoch === epoch).users;
       };
-      // The last visitor of an epoch may be in a batch after the one that is shown.
-      while ((await users()) < own * batch) await new Promise((resolve) => setTimeout(resolve, 100));
+      // Another visitor's batch of the epoch may be on its way.
+      const deadline = Date.now() + 20_000;
+      while ((await users()) < own * batch && Date.now() < deadline) await setTimeout(100);
+      assert.ok((await users()) >= own * batch, `epoch ${epoch} counts ${await users()} for ${own} clicks`);
     }
   } finally {
     await demo.stop();

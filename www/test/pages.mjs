@@ -58,6 +58,46 @@ export async function screenshotAt(page, name, width, colorScheme) {
   await screenshot(page, name);
 }
 
+/**
+ * Fails where text is cut or runs out of its box, or a line ends within a word. What scrolls by itself may be wider,
+ * and what nobody chose (an id, somebody's text) may break anywhere: it stands in code, or has data-any.
+ * @param {Page} page
+ * @param {string} what
+ */
+export async function requireWhole(page, what) {
+  const found = await page.evaluate(() => {
+    /** @type {string[]} */
+    const out = [];
+    const range = document.createRange();
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let next = texts.nextNode(); next; next = texts.nextNode()) {
+      const text = /** @type {Text} */ (next);
+      const parent = /** @type {Element} */ (text.parentElement);
+      if (!text.data.trim() || !parent.checkVisibility() || parent.closest('.visually-hidden, script, datalist')) continue;
+      const say = (/** @type {string} */ fault) => out.push(`${fault}: ${text.data.trim().slice(0, 80)}`);
+      range.selectNodeContents(text);
+      const drawing = parent.closest('svg');
+      let box = /** @type {Element} */ (drawing ?? parent);
+      while (!drawing && /^(inline|contents)$/.test(getComputedStyle(box).display)) box = /** @type {Element} */ (box.parentElement);
+      const { left, right } = box.getBoundingClientRect();
+      const rects = [...range.getClientRects()].filter(({ width }) => width > 0);
+      if (rects.some((rect) => rect.left < left - 1 || rect.right > right + 1)) say('runs out of its box');
+      const cut = box.clientWidth > 0 && box.scrollWidth > box.clientWidth + 1;
+      if (cut && !drawing && !box.closest('.scroll')) say('is cut');
+      if (drawing || parent.closest('code, [data-any]')) continue;
+      for (const { 0: word, index } of text.data.matchAll(/[\p{L}\p{N}]{2,}/gu)) {
+        range.setStart(text, index);
+        range.setEnd(text, index + word.length);
+        const parts = [...range.getClientRects()].filter(({ width }) => width > 0);
+        const lines = new Set(parts.map(({ top }) => Math.round(top)));
+        if (lines.size > 1) say(`breaks within ${word}`);
+      }
+    }
+    return out;
+  });
+  assert.deepEqual(found, [], what);
+}
+
 /** A number as the pages write it (www/demo/words.ts, internal/look). @param {number} x */
 export function number(x) {
   const digits = Math.abs(x) >= 99.95 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };

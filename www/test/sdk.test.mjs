@@ -214,6 +214,26 @@ test('a page that is prerendered waits for its visitor', async () => {
   assert.equal((await visit).receipts[0].repeated, false);
 });
 
+test('a service worker through which all requests pass changes nothing', async () => {
+  await page.evaluate(async () => {
+    const claimed = new Promise((resolve) => navigator.serviceWorker.addEventListener('controllerchange', resolve));
+    await navigator.serviceWorker.register('/service-worker.js');
+    await claimed;
+  });
+  const { receipts } = await run('truthful', { values: [7, 8] });
+  assert.deepEqual(receipts.map((/** @type {any} */ receipt) => receipt.repeated), [false, true]);
+  const [got, ...more] = await server.take();
+  assert.deepEqual([got?.messages, got?.error, more], [[['0007']], '', []]);
+  assert.equal(got?.header['Cookie'], undefined);
+  const passed = await page.evaluate(() => new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = ({ data }) => resolve(data);
+    navigator.serviceWorker.controller?.postMessage(null, [port2]);
+  }));
+  assert.ok(passed >= 4, `${passed} requests passed: want the SDK, its module, the task and the report`);
+  assertQuiet();
+});
+
 test('a changed module is refused by its hash', async () => {
   await context.route(/doona-.*\.wasm$/, async (route) => {
     const response = await route.fetch();

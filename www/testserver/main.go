@@ -97,6 +97,17 @@ func announce(site, relay string, all map[string]*scenario, tasks map[string]off
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
 }
 
+// serviceWorker has all requests of its site's pages pass through it, those to the relay, too, and counts them.
+const serviceWorker = `let passed = 0;
+addEventListener('install', () => skipWaiting());
+addEventListener('activate', (event) => event.waitUntil(clients.claim()));
+addEventListener('message', ({ ports: [port] }) => port.postMessage(passed));
+addEventListener('fetch', (event) => {
+  passed++;
+  event.respondWith(fetch(event.request));
+});
+`
+
 // site serves the built pages, an empty one and the list of cases for the tests, and the tests' own
 // controls.
 func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
@@ -105,6 +116,10 @@ func site(dir, relayURL string, r *relay, t *tokens) http.Handler {
 	mux.HandleFunc("GET /blank.html", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		io.WriteString(w, "<!doctype html><html lang=en><title>blank</title><p>blank</p></html>")
+	})
+	mux.HandleFunc("GET /service-worker.js", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript")
+		io.WriteString(w, serviceWorker)
 	})
 	mux.HandleFunc("GET /test/cases.mjs", func(w http.ResponseWriter, req *http.Request) {
 		http.ServeFile(w, req, filepath.Join("www", "test", "cases.mjs"))

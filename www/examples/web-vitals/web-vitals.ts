@@ -7,6 +7,7 @@
 import type { ConnectOptions, Receipt } from 'doona';
 
 import { byId, html } from '../../demo/dom.js';
+import { plain } from '../../demo/errors.js';
 import { type Location, type State, entries, fetchChart, fetchState, fill } from '../../demo/state.js';
 import { themeButton } from '../../demo/theme.js';
 import { exact, number } from '../../demo/words.js';
@@ -42,7 +43,7 @@ async function told(name: string, value: number, receipt: Promise<Receipt>): Pro
       ? `${measured} on this device. You have reported today, and one report a day stands.`
       : `${measured} on this device; sent as ${number(bytes)} sealed bytes.`;
   } catch (error) {
-    line.textContent = `${measured} on this device; not sent: ${(error as Error).message}`;
+    line.textContent = `${measured} on this device. ${plain(error)}`;
   }
 }
 
@@ -52,7 +53,7 @@ async function simulate(button: HTMLButtonElement, lcp: State, cls: State): Prom
     await Promise.all([fill('lcp', lcp.epoch.number), fill('cls', cls.epoch.number)]);
     byId('status').textContent = 'The simulated visits have reported.';
   } catch (error) {
-    byId('status').textContent = String(error);
+    byId('status').textContent = plain(error);
   }
   button.disabled = false;
 }
@@ -109,5 +110,5 @@ function verdict({ interval }: Location, [good, poor]: readonly [number, number]
 }
 
 void start().catch((error: unknown) => {
-  byId('status').textContent = String(error);
+  byId('status').textContent = plain(error);
 });

@@ -1,0 +1,96 @@
+//go:build workerd
+
+package edge_test
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/workerd"
+)
+
+// wrangler dev with the shipped wrangler.jsonc, whose tasks alone are replaced: what is posted to the worker arrives
+// at a real relay, which makes a batch of it, and a visitor who comes again is not counted again, by the Durable
+// Object that the file binds. WRANGLER is the program; scripts/edge-wrangler.sh installs and names it.
+func TestWranglerDev(t *testing.T) {
+	program := os.Getenv("WRANGLER")
+	if program == "" {
+		t.Skip("scripts/edge-wrangler.sh runs it")
+	}
+	c, _, _ := deployment(t, nil)
+	entry := map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4}
+	once := map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4, "once": true}
+	doona, err := json.Marshal(map[string]any{"delay": 0, "tasks": map[string]any{"rating": entry, "visit": once}})
+	require.NoError(t, err)
+	dev, log := startWrangler(t, program, string(doona))
+
+	for range 5 { // Of one visitor, who is counted once.
+		status, answer, _ := send(t, dev, "POST", "/doona/visit", body(7),
+			func(r *http.Request) { r.Header.Set("CF-Connecting-IP", "192.0.2.77") })
+		require.Equal(t, http.StatusNoContent, status, answer)
+	}
+	batch := func() uint64 { return c.Status(t, 0).Epochs[0].Batches }
+	for i := range 18 {
+		status, answer, _ := send(t, dev, "POST", "/doona/rating", body(i/2), nil)
+		require.Equal(t, http.StatusNoContent, status, answer)
+	}
+	time.Sleep(3 * time.Second)
+	require.Zero(t, batch(), "19 reports are no batch of 20, however often one visitor came")
+	status, answer, _ := send(t, dev, "POST", "/doona/rating", body(3), nil)
+	require.Equal(t, http.StatusNoContent, status, answer)
+	require.Eventually(t, sealed(t, c), 20*time.Second, 20*time.Millisecond, "the relay has acknowledged 20")
+
+	status, answer, _ = send(t, dev, "POST", "/doona/rating", body("NaN"), nil)
+	require.Equal(t, http.StatusBadRequest, status, answer)
+	text, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "doona: ", "the worker dropped something")
+	require.NotContains(t, string(text), "192.0.2.77")
+}
+
+// startWrangler runs wrangler dev with a value of DOONA until the test ends, and returns where it listens and the file
+// that it logs to.
+func startWrangler(t *testing.T, program, doona string) (dev *workerd.Process, log string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	require.NoError(t, l.Close())
+	log = filepath.Join(t.TempDir(), "log")
+	out, err := os.Create(log)
+	require.NoError(t, err)
+	command := exec.Command(program, "dev", "--local", "--config", "wrangler.jsonc", "--ip", "127.0.0.1", "--port",
+		strconv.Itoa(port), "--inspector-port", "0", "--persist-to", t.TempDir(), "--show-interactive-dev-session=false",
+		"--var", "DOONA:"+doona)
+	command.Stdout, command.Stderr = out, out
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // It starts node and workerd.
+	require.NoError(t, command.Start())
+	t.Cleanup(func() {
+		syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
+		command.Wait()
+		out.Close()
+		if t.Failed() {
+			text, _ := os.ReadFile(log)
+			t.Log(string(text))
+		}
+	})
+	dev = &workerd.Process{URL: "http://127.0.0.1:" + strconv.Itoa(port)}
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(dev.URL + "/doona/")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil
+	}, time.Minute, 200*time.Millisecond, "wrangler dev did not start")
+	return dev, log
+}

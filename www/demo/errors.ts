@@ -1,0 +1,28 @@
+/**
+ * Errors in a visitor's words: what became of the report, and what to do.
+ * @module
+ */
+
+import { DoonaError, type ErrorCode } from '../sdk/index.js';
+
+const words: Partial<Record<ErrorCode, string>> = {
+  'insecure-context': 'Nothing can be sealed on this page: open it by https, or on this machine.',
+  'task-unreachable': 'The first relay does not answer, so this device cannot check what it would take part in. Nothing was sent. Please load the page again.',
+  'task-refused': 'This device refused the task: its owner has not signed it as it is. Nothing was sent.',
+  'claim-refused': 'This device refused the task: it promises more than its noise gives. Nothing was sent.',
+  'storage-unavailable': 'This browser lets the page remember nothing, perhaps as the window is private. You could report twice without knowing, so nothing is sent.',
+  'module-failed': 'What draws the noise did not load. Nothing was sent. Please load the page again.',
+  'budget-exceeded': 'You have reported as often as this device allows. Nothing was sent.',
+  'invalid-value': 'The task does not take this value. Nothing was sent: please pick another.',
+  'epoch-not-open': 'By this device’s clock the demo has not begun. Nothing was sent: is the clock right?',
+  'task-ended': 'This demo has run for all its epochs. Start it again for more.',
+  'not-delivered': 'Your report is sealed, and the relay did not answer: it is sent at your next visit.',
+  'limit-reached': 'Somebody else at your network address has reported in this epoch. Please try again in the next one.',
+  'report-refused': 'The relay did not take the report, and it is not counted. Please try again in the next epoch.',
+};
+
+/** What a visitor can do about an error, without the words for page authors. */
+export function plain(error: unknown): string {
+  const known = error instanceof DoonaError && words[error.code];
+  return known || 'The demo does not answer. Please load the page again.';
+}
