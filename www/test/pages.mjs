@@ -78,7 +78,8 @@ export async function requireWhole(page, what) {
       range.selectNodeContents(text);
       const drawing = parent.closest('svg');
       let box = /** @type {Element} */ (drawing ?? parent);
-      while (!drawing && /^(inline|contents)$/.test(getComputedStyle(box).display)) box = /** @type {Element} */ (box.parentElement);
+      const inline = () => /^(inline|contents)$/.test(getComputedStyle(box).display);
+      while (!drawing && inline()) box = /** @type {Element} */ (box.parentElement);
       const { left, right } = box.getBoundingClientRect();
       const rects = [...range.getClientRects()].filter(({ width }) => width > 0);
       if (rects.some((rect) => rect.left < left - 1 || rect.right > right + 1)) say('runs out of its box');
