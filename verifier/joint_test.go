@@ -18,9 +18,10 @@ var jointClients = []int{300, 500, 150, 50, 60, 90, 100, 150, 3, 2, 1, 0}
 
 // jointTasks have noise whose cells depend on each other in each of the ways there are.
 var jointTasks = map[string]planner.Query{
-	"randomized response":   {Protocol: "histogram", Epsilon: 6, Delta: 1e-4, Honest: .9},
-	"dummies, fixed total":  {Epsilon: 1, Delta: 1e-4, Honest: 1, Relays: &planner.RelayNoise{}},
-	"dummies, cell by cell": {Epsilon: 1, Delta: 1e-4, Honest: 1, Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: 1e4}}},
+	"randomized response":  {Protocol: "histogram", Epsilon: 6, Delta: 1e-4, Honest: .9},
+	"dummies, fixed total": {Epsilon: 1, Delta: 1e-4, Honest: 1, Relays: &planner.RelayNoise{}},
+	"dummies, cell by cell": {Epsilon: 1, Delta: 1e-4, Honest: 1,
+		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: 1e4}}},
 	"dummies and local randomization": {Epsilon: 1, Delta: 1e-4, Honest: 1,
 		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{LocalEpsilon: 4}}},
 	"central noise": {Protocol: "correlated", Epsilon: 1, Delta: 1e-4, Honest: .9},
