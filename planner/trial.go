@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"math"
 	"runtime"
 	"sync"
@@ -59,6 +60,9 @@ type Trial struct {
 	Confidences []float64 // Of intervals that are compared with the truth, each in (0, 1). May be empty.
 	Lost        Lost      // What is lost on the way. nil: nothing. Not with Fast.
 	Progress    func()    // Called after every repetition, from several goroutines. May be nil.
+
+	// Of [Trial.Batches], for batches that can be drawn again; nil: the platform's.
+	Source *randomizer.Source
 }
 
 // Lost says whether a slot of a client, numbered from 0, is lost. It is called from several goroutines.
@@ -110,7 +114,7 @@ func (tr Trial) Batches(t *task.Task, m protocols.Mechanism, values [][]float64,
 	if err != nil {
 		return err
 	}
-	src := randomizer.NewSource()
+	src := cmp.Or(tr.Source, randomizer.NewSource())
 	for range tr.Repeats {
 		d, err := b.next(src, false)
 		if err != nil {

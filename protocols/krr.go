@@ -2,6 +2,7 @@ package protocols
 
 import (
 	"cmp"
+	"math"
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant"
@@ -77,6 +78,32 @@ func (r KRR) Law(t *task.Task) (*compose.Law, error) {
 func (r KRR) Cell(seen, n uint64) Cell {
 	gamma, k := r.Gamma.Float64(), float64(r.K)
 	return Cell{Seen: seen, Users: n, Own: 1 - gamma*(k-1)/k, Other: gamma / k}
+}
+
+// WeightedVariance returns the variance that randomized response adds to the estimate of Σ a_x·c_x, for weights a and
+// estimated counts c of n clients. A client with symbol x reports Y = x with probability 1-γ, else a uniform one, and
+// adds
+//
+//	v_x = Var(a_Y)/(1-γ)²
+//
+// to the variance, which is Σ v_x·c_x: linear in the counts, so that the estimates plugged in are unbiased. It is
+// between n times the least and the largest v_x. One report names one symbol, so the errors of two counts are
+// correlated: v_x has that in it.
+func (r KRR) WeightedVariance(weights, counts []float64, n float64) float64 {
+	gamma, k := r.Gamma.Float64(), float64(r.K)
+	first, second := 0.0, 0.0 // Moments of the blanket.
+	for _, w := range weights {
+		first, second = first+w/k, second+w*w/k
+	}
+	variance, least, most := 0.0, math.Inf(1), 0.0
+	for x, c := range counts {
+		w := weights[x]
+		mean := (1-gamma)*w + gamma*first
+		v := ((1-gamma)*w*w + gamma*second - mean*mean) / ((1 - gamma) * (1 - gamma))
+		variance += v * c
+		least, most = min(least, v), max(most, v)
+	}
+	return min(max(variance, n*least), n*most)
 }
 
 // Slots returns how randomized response travels: one message per client.

@@ -39,6 +39,13 @@ const noBatch = "no batch was released"
 // shown is the override of [Verifier.ShowUnusable].
 const shown = "shown although it is unusable"
 
+// Estimate returns the answer of an aggregate of one batch of n clients of which nothing is missing, as reports have it:
+// for who has simulated the batch. Of one of so many epochs it has bands over all of them, too; epochs is 0 where it is
+// of all.
+func Estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, users, epochs uint64) Answer {
+	return answer(t, m, agg, Counts{Users: users, Batches: 1}, false, epochs)
+}
+
 // answer turns an aggregate, and what was lost beside it, into the query's answer. Without reports, and
 // where it is unusable, it is empty (null).
 //

@@ -41,11 +41,16 @@ shuffle; the verifier opens the batches and estimates. The demo knows every valu
 the truth beside the estimate, which nobody in a deployment could.
 
 By default 20,000 US flights report their delay. Rows outside the range are clipped to it (for a
-count: counted as 0), and the share of them is printed. The page it then serves lets you add a report of your own.`,
+count: counted as 0), and the share of them is printed. The page it then serves lets you add a report of your own.
+
+A second page, /month/, shows what a site's owner has after a month of five questions under one budget. --month prints
+it: visits, pages, referrers, countries and loading times of simulated visitors, each estimate beside its interval and
+the truth, and what they cost.`,
 		Example: `  make demo
   make demo ARGS="--headless --json --users 2000 --batch 2000"
   make demo ARGS="--query histogram --bins 12 --range -30,150 --epsilon 2"
   make demo ARGS="--task mean.json"
+  make demo ARGS="--headless --month --seed 2"
   make demo ARGS="--headless --noise relays --query histogram --bins 12 --users 50"
   make demo ARGS="--headless --input cmd/demo/flights.csv.gz --column hour --range 0,24 --users 500 --batch 500"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,6 +58,9 @@ count: counted as 0), and the share of them is printed. The page it then serves 
 			defer stop()
 			if err := o.validate(cmd); err != nil {
 				return err
+			}
+			if o.month {
+				return printMonth(ctx, cmd, o.seed)
 			}
 			return run(ctx, cmd, &o)
 		},

@@ -34,6 +34,8 @@ type options struct {
 	listen        string
 	www           string
 	epoch         uint64
+	month         bool
+	seed          uint64
 
 	lo, hi float64
 	given  *task.Task // Of --task.
@@ -73,6 +75,10 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.IntVar(&o.hops, "hops", 2, "relays, 1 to 8")
 	f.BoolVar(&o.headless, "headless", false,
 		"end after the estimate instead of serving the page; without --listen, --epoch and --www")
+	f.BoolVar(&o.month, "month", false,
+		"with --headless: print a site's month, which the page has at /month/; of the other flags it takes --seed and "+
+			"--json")
+	f.Uint64Var(&o.seed, "seed", 1, "of the month's simulated visitors and their noise, 0 or more")
 	f.Lookup("delta").DefValue = decimal.Format(o.delta, -1)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the page")
 	f.Uint64Var(&o.epoch, "epoch", 20, "seconds of an epoch on the page, 10 to 86400")
@@ -81,6 +87,9 @@ func (o *options) flags(cmd *cobra.Command) {
 
 // validate checks the flags' values.
 func (o *options) validate(cmd *cobra.Command) error {
+	if o.month {
+		return o.checkMonth(cmd)
+	}
 	if err := o.take(cmd); err != nil {
 		return err
 	}
@@ -139,6 +148,9 @@ func (o *options) refuse(cmd *cobra.Command) error {
 	}
 	if err == nil && o.headless {
 		err = cli.Refuse(cmd, "with --headless: no page is served", "listen", "epoch", "www")
+		if err == nil {
+			err = cli.Refuse(cmd, "with --headless and without --month: nothing else is made from it", "seed")
+		}
 	}
 	return cli.FlagError(err)
 }

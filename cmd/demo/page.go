@@ -31,6 +31,7 @@ type page struct {
 	www   string
 	tasks map[string]*crowd // By name in the page's addresses.
 	alone *attack
+	month *monthMaker
 }
 
 // servePage serves until ctx ends.
@@ -42,9 +43,10 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, t
 	if err != nil {
 		return fmt.Errorf("couldn't serve the page: %w", err)
 	}
-	p := &page{o.www, tasks, w.attack}
+	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}}
 	server := &http.Server{Handler: p.handler(w.main.open.Relays[0].URL), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Fprintf(cmd.ErrOrStderr(), "\nAdd a report of your own: http://%s (end with Ctrl-C)\n", l.Addr())
+	fmt.Fprintf(cmd.ErrOrStderr(), "A site's month:           http://%s/month/\n", l.Addr())
 	fmt.Fprintf(cmd.ErrOrStderr(), "Private Core Web Vitals:  http://%s/examples/web-vitals/\n", l.Addr())
 	fmt.Fprintf(cmd.ErrOrStderr(), "What the verifier sees:   http://%s/verifier/\n", l.Addr())
 	stopped := context.AfterFunc(ctx, func() { server.Close() })
@@ -59,6 +61,8 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, t
 // pages with their list. The pages may speak to the first relay and to no other host.
 func (p *page) handler(relay string) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/month", p.month.serve)
+	mux.HandleFunc("GET /api/month/charts/{chart}", p.month.serveChart)
 	mux.HandleFunc("GET /api/{task}", p.of(serveState))
 	mux.HandleFunc("GET /api/{task}/chart", p.of(serveChart))
 	mux.HandleFunc("POST /api/{task}/fill", p.of(serveFill))

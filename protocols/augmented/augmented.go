@@ -64,6 +64,7 @@ type Mechanism struct {
 
 	lock    sync.Mutex
 	diluted dilutions
+	shapes  map[*float64][2]float64 // Of [Mechanism.moments].
 }
 
 // Open returns the mechanism of a task: queries histogram, count, sum and mean, noise of kind cells, for sums

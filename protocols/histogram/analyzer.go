@@ -1,10 +1,6 @@
 package histogram
 
-import (
-	"math"
-
-	"github.com/doona-dp/doona/protocols"
-)
+import "github.com/doona-dp/doona/protocols"
 
 // aggregate is the sufficient statistic: N_j for every value j, and n.
 type aggregate struct {
@@ -87,28 +83,14 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// Weighted is [protocols.Binned.Weighted]. A client in bin x reports Y = x with probability 1-γ, else a uniform
-// bin, and adds
-//
-//	v_x = Var(a_Y)/(1-γ)²
-//
-// to the variance, which is Σ v_x·c_x: linear in the counts, so that the estimates plugged in are unbiased. It is
-// between n times the least and the largest v_x.
+// Weighted is [protocols.Binned.Weighted].
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
-	gamma, k, n := a.krr.Gamma.Float64(), float64(a.krr.K), float64(a.reports)
-	first, second := 0.0, 0.0 // Moments of the blanket.
-	for _, w := range weights {
-		first, second = first+w/k, second+w*w/k
+	law, counts := protocols.Normal{}, a.Total()
+	for x, c := range counts {
+		law.Estimate += weights[x] * c
 	}
-	estimate, variance, least, most := 0.0, 0.0, math.Inf(1), 0.0
-	for x, c := range a.Total() {
-		w := weights[x]
-		mean := (1-gamma)*w + gamma*first
-		v := ((1-gamma)*w*w + gamma*second - mean*mean) / ((1 - gamma) * (1 - gamma))
-		estimate, variance = estimate+w*c, variance+v*c
-		least, most = min(least, v), max(most, v)
-	}
-	return protocols.Normal{Estimate: estimate, Plugged: min(max(variance, n*least), n*most)}
+	law.Plugged = a.krr.WeightedVariance(weights, counts, float64(a.reports))
+	return law
 }
 
 // Exact is [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).

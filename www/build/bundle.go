@@ -61,7 +61,7 @@ func bundleSDK(out string, files assets) error {
 // bundlePages writes the demo and the examples; their scripts lie beside the SDK's, whose files they fetch.
 func bundlePages(out string, files assets) error {
 	for _, page := range []struct{ folder, address string }{{"demo", "."},
-		{"examples/web-vitals", "examples/web-vitals"}} {
+		{"demo/month", "month"}, {"examples/web-vitals", "examples/web-vitals"}} {
 		if err := bundlePage(filepath.Join("www", page.folder), out, page.address, files); err != nil {
 			return err
 		}

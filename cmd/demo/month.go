@@ -1,0 +1,400 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// The questions that the site asks, and how they share one budget: set.json is a site owner's file, from which the
+// planner has made the tasks. That takes minutes, so they are kept.
+//
+//go:generate go run ../verifier plan --set month/set.json --out month
+//go:embed month
+var monthFiles embed.FS
+
+// question is one of the month's tasks.
+type question struct {
+	name    string
+	weight  float64
+	entries []string                   // Names of the answer's entries; nil for a number.
+	value   func(v *visitor) (at uint) // The entry that a visitor's device reports; of a count 1 for yes.
+
+	task      *task.Task
+	mechanism protocols.Mechanism
+}
+
+// month is what a site owner has after a month of private statistics, and what only a simulation knows beside it.
+type month struct {
+	Seed      uint64        `json:"seed"`
+	Made      string        `json:"made"` // What ran to make it, and what did not.
+	Questions []string      `json:"questions"`
+	From      string        `json:"from"`
+	To        string        `json:"to"`
+	Reports   uint64        `json:"reports_per_question"`
+	Visits    *monthVisits  `json:"visits"`
+	Pages     *monthList    `json:"pages"`
+	Referrers *monthList    `json:"referrers"`
+	Countries *monthList    `json:"countries"`
+	Speed     *monthSpeed   `json:"speed"`
+	Budget    *monthBudget  `json:"budget"`
+	Coverage  monthCoverage `json:"coverage"`
+	Elapsed   float64       `json:"elapsed_seconds"`
+}
+
+const monthMade = "Every visitor's message was drawn by the randomizer of the pipeline, and every dummy by the law from " +
+	"which relays draw, one by one, and the verifier's analysis counted them. Nothing was encrypted, sent or " +
+	"shuffled, which no figure depends on. Randomness came from the seed, so that the month can be made again; " +
+	"a deployment's never does."
+
+// monthCoverage is how many intervals held the truth: of single days, and of the month.
+type monthCoverage struct {
+	Days  heldCount `json:"days"`
+	Month heldCount `json:"month"`
+}
+
+// heldCount counts intervals, and those that held the truth.
+type heldCount struct {
+	Intervals uint64 `json:"intervals"`
+	Held      uint64 `json:"held"`
+}
+
+func (c *heldCount) add(interval [2]float64, truth float64) {
+	c.Intervals++
+	if interval[0] <= truth && truth <= interval[1] {
+		c.Held++
+	}
+}
+
+// questions returns those of the month, with their tasks.
+func questions() ([]*question, error) {
+	out := []*question{
+		{name: "visits", value: func(v *visitor) uint {
+			if v.stayed {
+				return 1
+			}
+			return 0
+		}},
+		{name: "pages", entries: pageNames(), value: func(v *visitor) uint { return uint(v.page) }},
+		{name: "referrers", entries: names(referrers), value: func(v *visitor) uint { return uint(v.referrer) }},
+		{name: "countries", entries: names(countries), value: func(v *visitor) uint { return uint(v.country) }},
+		{name: "speed", entries: pairNames(), value: func(v *visitor) uint {
+			return uint(v.device*len(paintEdges) + paintBin(v.paint))
+		}},
+	}
+	set, err := readMonthSet()
+	if err != nil {
+		return nil, err
+	}
+	for i, q := range out {
+		if q.weight = set.Queries[i].Weight; set.Queries[i].Name != q.name {
+			return nil, fmt.Errorf("couldn't read the month's set: query %d is %q, not %q", i, set.Queries[i].Name, q.name)
+		}
+		if err := q.open(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// monthSet is what the page needs of set.json.
+type monthSet struct {
+	Epsilon float64 `json:"total_epsilon"`
+	Delta   float64 `json:"total_delta"`
+	Queries []struct {
+		Name   string  `json:"name"`
+		Weight float64 `json:"weight"`
+	} `json:"queries"`
+}
+
+func readMonthSet() (set monthSet, err error) {
+	raw, err := monthFiles.ReadFile("month/set.json")
+	if err == nil {
+		err = json.Unmarshal(raw, &set)
+	}
+	return set, err
+}
+
+// open reads the question's task, and checks what it claims.
+func (q *question) open() error {
+	raw, err := monthFiles.ReadFile("month/" + q.name + ".json")
+	if err != nil {
+		return err
+	}
+	if q.task, _, err = taskfile.ParseJSON(raw); err != nil {
+		return fmt.Errorf("couldn't read the task %s: %w", q.name, err)
+	}
+	if q.mechanism, err = registry.Open(q.task); err != nil {
+		return err
+	}
+	return q.mechanism.CheckClaim()
+}
+
+func names(places []weighted) (names []string) {
+	for _, p := range places {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// pairNames names the joint cells: devices by bins.
+func pairNames() (names []string) {
+	for _, d := range devices {
+		for _, bin := range paintNames() {
+			names = append(names, d.name+", "+bin)
+		}
+	}
+	return names
+}
+
+// answered is one question on one day: what the verifier counted, and the truth.
+type answered struct {
+	aggregate protocols.Aggregate
+	truth     []float64
+}
+
+// ask has the visitors of a day answer a question.
+func (q *question) ask(visitors []visitor, src *randomizer.Source) (a answered, err error) {
+	a.truth = make([]float64, max(len(q.entries), 1))
+	values, rows := make([]float64, len(visitors)), make([][]float64, len(visitors))
+	for i := range visitors {
+		at := q.value(&visitors[i])
+		values[i] = float64(at)
+		rows[i] = values[i : i+1]
+		if q.entries != nil {
+			a.truth[at]++
+		} else {
+			a.truth[0] += float64(at)
+		}
+	}
+	trial := planner.Trial{Repeats: 1, Source: src}
+	return a, trial.Batches(q.task, q.mechanism, rows, func(agg protocols.Aggregate) { a.aggregate = agg })
+}
+
+// monthSource returns a stream of random bytes of its own for a question on a day. Whoever knows the seed knows all
+// noise, which is right for visitors who do not exist, and for no others.
+func monthSource(seed uint64, day, question int) *randomizer.Source {
+	var key [32]byte
+	copy(key[:], "doona demo month")
+	binary.BigEndian.PutUint64(key[16:], seed)
+	binary.BigEndian.PutUint32(key[24:], uint32(day))
+	binary.BigEndian.PutUint32(key[28:], uint32(question))
+	stream := rand.NewChaCha8(key)
+	return randomizer.NewSourceFrom(func(p []byte) { stream.Read(p) }) // It never fails.
+}
+
+// monthSteps is how many steps [makeMonth] reports: a day each, and what is made of them.
+const monthSteps = monthDays + 1
+
+// diary is the month as it was collected: answers by day and question.
+type diary struct {
+	questions []*question
+	visitors  [monthDays]uint64
+	answers   [monthDays][]answered
+}
+
+// collect plays all days, several at a time: each has randomness of its own, so that their order does not matter. done
+// is called after each, from several goroutines.
+func collect(ctx context.Context, seed uint64, done func()) (*diary, error) {
+	of, err := questions()
+	if err != nil {
+		return nil, err
+	}
+	d := &diary{questions: of}
+	days, failed := make(chan int, monthDays), make(chan error, monthDays)
+	for day := range monthDays {
+		days <- day
+	}
+	close(days)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for day := range days {
+				if err := d.play(ctx, seed, day); err != nil {
+					failed <- err
+					return
+				}
+				done()
+			}
+		})
+	}
+	wg.Wait()
+	close(failed)
+	return d, <-failed
+}
+
+// play has the visitors of a day answer all questions.
+func (d *diary) play(ctx context.Context, seed uint64, day int) error {
+	visitors := newSite(seed, day).visitors(day)
+	d.visitors[day] = uint64(len(visitors))
+	for i, q := range d.questions {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		a, err := q.ask(visitors, monthSource(seed, day, i))
+		if err != nil {
+			return fmt.Errorf("day %d, %s: %w", day+1, q.name, err)
+		}
+		d.answers[day] = append(d.answers[day], a)
+	}
+	return nil
+}
+
+// total returns a question's answers of all days together.
+func (d *diary) total(question int) (sum answered, users uint64, err error) {
+	q := d.questions[question]
+	sum = answered{q.mechanism.Aggregate(), make([]float64, max(len(q.entries), 1))}
+	for day := range monthDays {
+		of := d.answers[day][question]
+		if err := sum.aggregate.Merge(of.aggregate); err != nil {
+			return sum, 0, err
+		}
+		for j, x := range of.truth {
+			sum.truth[j] += x
+		}
+		users += d.visitors[day]
+	}
+	return sum, users, nil
+}
+
+// makeMonth simulates a site's month. The same seed makes the same.
+func makeMonth(ctx context.Context, seed uint64, done func()) (*month, error) {
+	begin := time.Now()
+	d, err := collect(ctx, seed, done)
+	if err != nil {
+		return nil, err
+	}
+	m := &month{Seed: seed, Made: monthMade, From: dateOf(0).Format(time.DateOnly),
+		To: dateOf(monthDays - 1).Format(time.DateOnly)}
+	for _, q := range d.questions {
+		m.Questions = append(m.Questions, q.name)
+	}
+	for _, n := range d.visitors {
+		m.Reports += n
+	}
+	m.Coverage.Days = d.coverage()
+	if m.Visits, err = d.visits(&m.Coverage.Month); err != nil {
+		return nil, err
+	}
+	for _, list := range []struct {
+		question int
+		to       **monthList
+	}{{1, &m.Pages}, {2, &m.Referrers}, {3, &m.Countries}} {
+		if *list.to, err = d.list(list.question, &m.Coverage.Month); err != nil {
+			return nil, err
+		}
+	}
+	if m.Speed, err = d.speed(4, &m.Coverage.Month); err != nil {
+		return nil, err
+	}
+	if m.Budget, err = newMonthBudget(d.questions); err != nil {
+		return nil, err
+	}
+	done()
+	m.Elapsed = time.Since(begin).Seconds()
+	return m, nil
+}
+
+// coverage compares the intervals of all entries of all questions on all days with the truth.
+func (d *diary) coverage() (c heldCount) {
+	for day := range monthDays {
+		for i, q := range d.questions {
+			of := d.answers[day][i]
+			answer := verifier.Estimate(q.task, q.mechanism, of.aggregate, d.visitors[day], monthDays)
+			for j, interval := range answer.Interval {
+				c.add(interval, of.truth[j])
+			}
+		}
+	}
+	return c
+}
+
+// monthEntry is an estimate with its intervals, and the truth.
+type monthEntry struct {
+	Name     string     `json:"name"`
+	Estimate float64    `json:"estimate"`
+	Interval [2]float64 `json:"interval"`
+	Band     [2]float64 `json:"band"` // Wider: all of the list are in theirs at once.
+	Truth    float64    `json:"truth"`
+	// Whether the whole band is above 0. Else the entry is below the noise floor: nothing shows that it is anybody's.
+	Seen bool `json:"seen"`
+}
+
+// monthList is a list of the month: what was counted, by falling estimate.
+type monthList struct {
+	Error   float64      `json:"standard_error"` // The largest of an entry.
+	Floor   float64      `json:"noise_floor"`    // An entry whose estimate is above it is seen.
+	Seen    int          `json:"seen"`
+	Entries []monthEntry `json:"entries"`
+}
+
+// list returns the answers to a question of all days together.
+func (d *diary) list(question int, held *heldCount) (*monthList, error) {
+	sum, users, err := d.total(question)
+	if err != nil {
+		return nil, err
+	}
+	q := d.questions[question]
+	answer := verifier.Estimate(q.task, q.mechanism, sum.aggregate, users, 0)
+	l := &monthList{Error: slices.Max(answer.StandardError)}
+	for j, name := range q.entries {
+		e := monthEntry{name, answer.Estimate[j], answer.Interval[j], answer.Band[j], sum.truth[j], answer.Band[j][0] > 0}
+		if held.add(e.Interval, e.Truth); e.Seen {
+			l.Seen++
+		}
+		l.Floor = max(l.Floor, e.Estimate-e.Band[0])
+		l.Entries = append(l.Entries, e)
+	}
+	slices.SortStableFunc(l.Entries, func(a, b monthEntry) int { return cmp.Compare(b.Estimate, a.Estimate) })
+	return l, nil
+}
+
+// monthVisits are the visits that stayed, by day.
+type monthVisits struct {
+	Total monthEntry `json:"total"`
+	Error float64    `json:"standard_error"` // The largest of a day.
+	Days  []monthDay `json:"days"`
+}
+
+// monthDay is one day; its band holds with those of all others at once.
+type monthDay struct {
+	monthEntry
+	Reports uint64 `json:"reports"` // Exact: that a device took part is not hidden.
+}
+
+func (d *diary) visits(held *heldCount) (*monthVisits, error) {
+	const question = 0
+	sum, users, err := d.total(question)
+	if err != nil {
+		return nil, err
+	}
+	q := d.questions[question]
+	all := verifier.Estimate(q.task, q.mechanism, sum.aggregate, users, 0)
+	v := &monthVisits{Total: monthEntry{"the month", all.Estimate[0], all.Interval[0], all.Band[0], sum.truth[0],
+		all.Band[0][0] > 0}}
+	held.add(v.Total.Interval, v.Total.Truth)
+	for day := range monthDays {
+		of := d.answers[day][question]
+		a := verifier.Estimate(q.task, q.mechanism, of.aggregate, d.visitors[day], monthDays)
+		v.Error = max(v.Error, a.StandardError[0])
+		v.Days = append(v.Days, monthDay{monthEntry{dateOf(day).Format(time.DateOnly), a.Estimate[0], a.Interval[0],
+			a.BandOverEpochs[0], of.truth[0], a.BandOverEpochs[0][0] > 0}, d.visitors[day]})
+	}
+	return v, nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/verifier"
+)
+
+// monthBudget is what the month costs a visitor who answers every question on every day.
+type monthBudget struct {
+	Epsilon   float64      `json:"epsilon"` // What the site owner set for all together.
+	Delta     float64      `json:"delta"`
+	Composed  float64      `json:"composed_epsilon"` // What all cost, at that δ.
+	Each      float64      `json:"each_composed"`    // If each question is composed over its days, and these are added up.
+	Added     float64      `json:"added_epsilon"`    // If what all questions claim for all days is added up.
+	Needs     string       `json:"needs"`            // What the promise rests on.
+	Questions []monthCost  `json:"questions"`
+	Days      []monthSpent `json:"days"`
+}
+
+// monthCost is what one question costs.
+type monthCost struct {
+	Name     string  `json:"name"`
+	Weight   float64 `json:"weight"`
+	Protocol string  `json:"protocol"`
+	Epsilon  float64 `json:"epsilon"` // On one day.
+	Delta    float64 `json:"delta"`
+	Composed float64 `json:"composed_epsilon"` // On all days, at its equal part of the total's δ.
+	Added    float64 `json:"added_epsilon"`    // On all days, if they are added up.
+}
+
+// monthSpent is what is spent after a day.
+type monthSpent struct {
+	Day      int     `json:"day"`
+	Composed float64 `json:"composed_epsilon"`
+	Added    float64 `json:"added_epsilon"`
+}
+
+// newMonthBudget composes what the questions cost. All tasks are fixed before the first report, so that the laws of
+// all questions and days compose as one product (docs/proofs/loss-laws.md, Theorem 3).
+func newMonthBudget(of []*question) (*monthBudget, error) {
+	set, err := readMonthSet()
+	if err != nil {
+		return nil, err
+	}
+	b := &monthBudget{Epsilon: set.Epsilon, Delta: set.Delta}
+	if b.Needs, _, err = verifier.Needs(of[0].task); err != nil {
+		return nil, err
+	}
+	laws := make([]*compose.Law, len(of))
+	for i, q := range of {
+		if laws[i], err = q.mechanism.Law(); err != nil {
+			return nil, err
+		}
+		claim := q.task.Claim
+		cost := monthCost{Name: q.name, Weight: q.weight, Protocol: q.task.Protocol, Epsilon: claim.Epsilon.Value(),
+			Delta: claim.Delta.Value(), Added: protocols.Added(claim, monthDays).Epsilon}
+		cost.Composed, err = compose.Epsilon([]compose.Observation{laws[i].Observation(monthDays)},
+			set.Delta/float64(len(of)))
+		if err != nil {
+			return nil, err
+		}
+		b.Each += cost.Composed
+		b.Questions = append(b.Questions, cost)
+	}
+	for day := 1; day <= monthDays; day++ {
+		var seen []compose.Observation
+		spent := monthSpent{Day: day}
+		for i, law := range laws {
+			seen = append(seen, law.Observation(uint64(day)))
+			spent.Added += protocols.Added(of[i].task.Claim, uint64(day)).Epsilon
+		}
+		if spent.Composed, err = compose.Epsilon(seen, set.Delta); err != nil {
+			return nil, err
+		}
+		// Adding up has a smaller δ, so that it bounds what is spent, too.
+		spent.Composed = min(spent.Composed, spent.Added)
+		b.Days = append(b.Days, spent)
+	}
+	last := b.Days[monthDays-1]
+	b.Composed, b.Added = last.Composed, last.Added
+	return b, nil
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The site whose month is simulated: a made-up shop for bicycles. Who visits it, and what they see, is made up too; the
+// truth is known here, and nowhere else.
+const (
+	monthDays   = 30
+	listedPages = 1000
+	otherPages  = .06 // Of visits begin on pages that are not listed.
+	firstDay    = "2026-06-01"
+
+	mostVisitors = 30000 // Of a day: a batch holds no more.
+)
+
+// newsDay is when a news site wrote about the shop, as it seldom does.
+const newsDay = 16
+
+// visitor is what a device knows of the first visit of its day, which is what it is asked about.
+type visitor struct {
+	stayed   bool // For ten seconds, or for a second page.
+	page     int
+	referrer int
+	country  int
+	device   int
+	paint    float64 // Largest contentful paint, in seconds.
+}
+
+// devices differ in how often they come and in how soon they show a page: log-normal.
+var devices = []struct {
+	name           string
+	share          float64
+	median, spread float64
+}{{"phone", .57, 2.15, .55}, {"desktop", .36, 1.35, .5}, {"tablet", .07, 1.9, .55}}
+
+// paintEdges are where the bins of the largest contentful paint begin, in seconds; two are Google's thresholds, up to
+// which it is good and above which it is poor.
+var paintEdges = []float64{0, .8, 1.2, 1.6, 2, 2.5, 3, 3.5, 4, 5, 6, 8}
+
+const (
+	goodPaint = 2.5
+	poorPaint = 4
+)
+
+// weighted is an entry of a list, with how often visitors have it, by weights.
+type weighted struct {
+	name   string
+	weight float64
+}
+
+var referrers = []weighted{{"none: typed, or a bookmark", 30}, {"web search", 34}, {"social network", 9},
+	{"newsletter", 7}, {"video site", 5}, {"advertisement", 5}, {"forum", 3}, {"partner", 2.4}, {"news site", 1.6},
+	{"chat", 1.2}, {"app", .6}, {"another", 1.2}}
+
+var countries = []weighted{{"Germany", 36}, {"Austria", 11}, {"Switzerland", 9}, {"Netherlands", 8}, {"France", 6.5},
+	{"Belgium", 4.2}, {"Denmark", 3.6}, {"Poland", 3.1}, {"Italy", 2.8}, {"Czechia", 2.4}, {"United Kingdom", 2.1},
+	{"Sweden", 1.8}, {"Spain", 1.6}, {"Luxembourg", 1.3}, {"Norway", 1.1}, {"United States", 1}, {"Finland", .8},
+	{"Hungary", .6}, {"Slovenia", .5}, {"Ireland", .42}, {"Portugal", .35}, {"Slovakia", .3}, {"Romania", .24},
+	{"Croatia", .2}, {"Estonia", .15}, {"Latvia", .12}, {"Lithuania", .1}, {"Greece", .08}, {"Bulgaria", .06},
+	{"Canada", .05}, {"Japan", .03}, {"another", .5}}
+
+// The pages' names are made of these, but for those that most visits begin on.
+var (
+	frontPages = strings.Fields("/ /bikes /sale /bikes/city /bikes/touring /guides/frame-size /stores /bikes/electric " +
+		"/parts /repair /guides/commuting /bikes/children /gift-cards /about /contact /jobs")
+	sections = strings.Fields("bikes parts wear guides repair tours stories stores")
+	things   = strings.Fields("bell brake bag basket bearing bottle cable carrier cassette chain clamp crank cup fork " +
+		"frame glove grip helmet hub jacket kit lamp lever light lock mirror mudguard pannier pedal pump rack rim " +
+		"saddle seat shoe spoke stand stem strap tool trailer tube tyre valve vest wheel")
+)
+
+// pageNames returns the listed pages in the order in which the site lists them, and "other".
+func pageNames() []string {
+	names := slices.Clone(frontPages)
+	for i := 0; len(names) < listedPages; i++ {
+		name := "/" + sections[i%len(sections)] + "/" + things[i/len(sections)%len(things)]
+		if round := i / (len(sections) * len(things)); round > 0 {
+			name += "-" + strconv.Itoa(round+1)
+		}
+		if !slices.Contains(frontPages, name) {
+			names = append(names, name)
+		}
+	}
+	return append(names, "other")
+}
+
+// site draws visits. Pages follow Zipf's law: first come the front pages, then the others in an order that is not that
+// of their names.
+type site struct {
+	random           *rand.Rand
+	zipf             []float64 // Running sums of the pages' weights, by rank.
+	ranked           []int     // Pages by rank.
+	referrer, nation []float64 // Running sums.
+}
+
+// newSite returns the site of a seed on a day, from 0.
+func newSite(seed uint64, day int) *site {
+	s := &site{random: rand.New(rand.NewPCG(seed, uint64(day))), referrer: runningSums(referrers),
+		nation: runningSums(countries)}
+	if day == newsDay {
+		s.referrer = runningSums(newsReferrers())
+	}
+	sum := 0.0
+	for rank := range listedPages {
+		sum += 1 / float64(rank+1)
+		s.zipf, s.ranked = append(s.zipf, sum), append(s.ranked, rank)
+	}
+	rest := s.ranked[len(frontPages):]
+	order := rand.New(rand.NewPCG(seed, monthDays)) // One for the month.
+	order.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+	return s
+}
+
+// newsReferrers are the referrers of the day on which a news site wrote about the shop.
+func newsReferrers() []weighted {
+	places := slices.Clone(referrers)
+	for i := range places {
+		if places[i].name == "news site" {
+			places[i].weight *= 12
+		}
+	}
+	return places
+}
+
+// runningSums returns the running sums of weights.
+func runningSums(places []weighted) (sums []float64) {
+	sum := 0.0
+	for _, p := range places {
+		sum += p.weight
+		sums = append(sums, sum)
+	}
+	return sums
+}
+
+// pick returns an index as often as running sums say.
+func (s *site) pick(sums []float64) int {
+	at, _ := slices.BinarySearch(sums, s.random.Float64()*sums[len(sums)-1])
+	return at
+}
+
+// visitors draws those of a day: fewer at weekends, a little more from week to week.
+func (s *site) visitors(day int) []visitor {
+	n := 20500 * (1 + .003*float64(day)) * math.Exp(.03*s.random.NormFloat64())
+	if weekday := dateOf(day).Weekday(); weekday == time.Saturday || weekday == time.Sunday {
+		n *= .68
+	}
+	if day == newsDay {
+		n *= 1.2
+	}
+	out := make([]visitor, min(int(n), mostVisitors))
+	for i := range out {
+		out[i] = s.visitor()
+	}
+	return out
+}
+
+func (s *site) visitor() visitor {
+	v := visitor{page: listedPages, referrer: s.pick(s.referrer), country: s.pick(s.nation)}
+	if s.random.Float64() >= otherPages {
+		v.page = s.ranked[s.pick(s.zipf)]
+	}
+	for u := s.random.Float64(); v.device < len(devices)-1 && u >= devices[v.device].share; v.device++ {
+		u -= devices[v.device].share
+	}
+	d := devices[v.device]
+	v.paint = d.median * math.Exp(d.spread*s.random.NormFloat64())
+	v.stayed = s.random.Float64() < .78-.045*min(v.paint, 8) // Who waits leaves.
+	return v
+}
+
+// dateOf returns the date of a day, from 0.
+func dateOf(day int) time.Time {
+	first, err := time.Parse(time.DateOnly, firstDay)
+	if err != nil {
+		panic("demo: internal error: " + err.Error())
+	}
+	return first.AddDate(0, 0, day)
+}
+
+// paintBin returns the bin of a paint.
+func paintBin(seconds float64) int {
+	at, found := slices.BinarySearch(paintEdges, seconds)
+	if !found {
+		at--
+	}
+	return at
+}
+
+// paintNames names the bins.
+func paintNames() (names []string) {
+	for i, from := range paintEdges {
+		switch {
+		case i == 0:
+			names = append(names, fmt.Sprintf("below %g s", paintEdges[1]))
+		case i == len(paintEdges)-1:
+			names = append(names, fmt.Sprintf("%g s or more", from))
+		default:
+			names = append(names, fmt.Sprintf("%g to %g s", from, paintEdges[i+1]))
+		}
+	}
+	return names
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"github.com/doona-dp/doona/verifier"
+)
+
+// monthSpeed is how soon pages showed, by device: shares and quantiles of each device, and what differs between them.
+// All of it is made of the joint cells of one histogram.
+type monthSpeed struct {
+	Bins    []string      `json:"bins"`
+	Edges   []float64     `json:"edges_seconds"` // Where bins begin.
+	Devices []monthDevice `json:"devices"`
+	Pairs   []monthPair   `json:"differences"`
+}
+
+// figure is an estimate with its interval, and the truth; null where there is none.
+type figure struct {
+	verifier.Figure
+	Truth float64 `json:"truth"`
+}
+
+// monthDevice is one group of the joint cells.
+type monthDevice struct {
+	Name    string    `json:"name"`
+	Reports figure    `json:"reports"`
+	Good    *figure   `json:"good"` // Share up to 2.5 s.
+	Poor    *figure   `json:"poor"` // Share above 4 s.
+	P75     *figure   `json:"p75_seconds"`
+	Shares  []*figure `json:"shares"` // Of each bin, of the device's reports.
+}
+
+// monthPair compares two devices: shares of the first less those of the second.
+type monthPair struct {
+	First  string  `json:"first"`
+	Second string  `json:"second"`
+	Good   *figure `json:"good"`
+	Poor   *figure `json:"poor"`
+	// Of each bin; wider, so that those of all bins hold at once.
+	Shares []*figure `json:"shares"`
+}
+
+// group is a device's joint cells, with the truth.
+type group struct {
+	joint *verifier.Joint
+	at    int
+	truth []float64 // Of its bins.
+}
+
+func (g group) count(first, last int) (sum float64) {
+	for _, x := range g.truth[first:last] {
+		sum += x
+	}
+	return sum
+}
+
+func (g group) fraction(first, last int) float64 {
+	return g.count(first, last) / g.count(0, len(g.truth))
+}
+
+// share returns the share of some bins.
+func (g group) share(first, last int, confidence float64) *figure {
+	f, ok := g.joint.Share(g.at, first, last, confidence)
+	if !ok {
+		return nil
+	}
+	return &figure{f, g.fraction(first, last)}
+}
+
+// less returns the share of some bins less that of another group.
+func (g group) less(other group, first, last int, confidence float64) *figure {
+	f, ok := g.joint.Difference(g.at, other.at, first, last, confidence)
+	if !ok {
+		return nil
+	}
+	return &figure{f, g.fraction(first, last) - other.fraction(first, last)}
+}
+
+// p75 returns the 75 % quantile in seconds. The last bin has no upper edge, and is taken to be as wide as the one
+// before.
+func (g group) p75() *figure {
+	f, ok := g.joint.Quantile(g.at, .75, verifier.Confidence)
+	if !ok {
+		return nil
+	}
+	out := &figure{Figure: f}
+	out.Estimate = seconds(f.Estimate)
+	for i, edge := range f.Interval {
+		out.Interval[i] = seconds(edge)
+	}
+	below, all := 0.0, .75*g.count(0, len(g.truth))
+	for v, x := range g.truth {
+		if below+x >= all {
+			out.Truth = seconds(float64(v) + (all-below)/x)
+			break
+		}
+		below += x
+	}
+	return out
+}
+
+// seconds returns the time at a place among the bins.
+func seconds(place float64) float64 {
+	last := len(paintEdges) - 1
+	edge := func(i int) float64 {
+		if i > last {
+			return 2*paintEdges[last] - paintEdges[last-1]
+		}
+		return paintEdges[i]
+	}
+	at := min(int(place), last)
+	return edge(at) + (place-float64(at))*(edge(at+1)-edge(at))
+}
+
+// speed returns what a question about pairs says.
+func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
+	sum, _, err := d.total(question)
+	if err != nil {
+		return nil, err
+	}
+	joint, err := verifier.NewJoint(d.questions[question].task, sum.aggregate, len(devices))
+	if err != nil {
+		return nil, err
+	}
+	bins := len(paintEdges)
+	good, poor := paintBin(goodPaint), paintBin(poorPaint)
+	s := &monthSpeed{Bins: paintNames(), Edges: paintEdges}
+	count := func(f *figure) *figure {
+		if f != nil {
+			held.add(f.Interval, f.Truth)
+		}
+		return f
+	}
+	var groups []group
+	for at, device := range devices {
+		g := group{joint, at, sum.truth[at*bins : (at+1)*bins]}
+		groups = append(groups, g)
+		of := monthDevice{Name: device.name,
+			Reports: figure{joint.Size(at, verifier.Confidence), g.count(0, bins)},
+			Good:    count(g.share(0, good, verifier.Confidence)),
+			Poor:    count(g.share(poor, bins, verifier.Confidence)), P75: count(g.p75())}
+		held.add(of.Reports.Interval, of.Reports.Truth)
+		for v := range bins {
+			of.Shares = append(of.Shares, count(g.share(v, v+1, verifier.Confidence)))
+		}
+		s.Devices = append(s.Devices, of)
+	}
+	atOnce := 1 - (1-verifier.Confidence)/float64(bins) // Bonferroni's, as the bands of reports are.
+	for i, first := range groups {
+		for k, second := range groups[i+1:] {
+			p := monthPair{First: devices[i].name, Second: devices[i+1+k].name,
+				Good: count(first.less(second, 0, good, verifier.Confidence)),
+				Poor: count(first.less(second, poor, bins, verifier.Confidence))}
+			for v := range bins {
+				p.Shares = append(p.Shares, first.less(second, v, v+1, atOnce))
+			}
+			s.Pairs = append(s.Pairs, p)
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/compose"
+)
+
+// binomialLeast returns how many of n independent intervals, each of which holds the truth with probability p at
+// least, hold it but with a probability of 10⁻⁶: by Chernoff's bound, exp(−n·KL(x‖p)) for a share of x.
+func binomialLeast(n, p float64) float64 {
+	lo, hi := 0.0, p
+	for range 60 {
+		x := (lo + hi) / 2
+		if n*(x*math.Log(x/p)+(1-x)*math.Log((1-x)/(1-p))) > math.Log(1e6) {
+			lo = x
+		} else {
+			hi = x
+		}
+	}
+	return lo * n
+}
+
+// TestMonthHoldsTheTruth: of the 30,030 intervals of pages on single days, whose noise is drawn cell by cell and day by
+// day and so is independent, as many hold the truth as 95 % intervals do but once in 10⁶ months. Of all questions'
+// intervals, single days' and the month's, 94 % do: some of them depend on each other. What is called seen is somebody's.
+func TestMonthHoldsTheTruth(t *testing.T) {
+	for seed := range uint64(2) {
+		d, err := collect(t.Context(), seed, func() {})
+		require.NoError(t, err)
+		pages := &diary{questions: d.questions[1:2], visitors: d.visitors}
+		for day := range monthDays {
+			pages.answers[day] = d.answers[day][1:2]
+		}
+		require.Nil(t, d.questions[1].task.Noise.Total, "cells that are drawn one by one")
+		c := pages.coverage()
+		t.Logf("seed %d: %s of pages", seed, c)
+		require.EqualValues(t, monthDays*(listedPages+1), c.Intervals)
+		require.GreaterOrEqual(t, float64(c.Held), binomialLeast(float64(c.Intervals), .95))
+
+		m, err := makeMonth(t.Context(), seed, func() {})
+		require.NoError(t, err)
+		t.Logf("seed %d: %s of days, %s of the month", seed, m.Coverage.Days, m.Coverage.Month)
+		for _, c := range []heldCount{m.Coverage.Days, m.Coverage.Month} {
+			require.Greater(t, float64(c.Held), .94*float64(c.Intervals)-4.9*math.Sqrt(.06*.94*float64(c.Intervals)))
+		}
+		for _, l := range []*monthList{m.Pages, m.Referrers, m.Countries} {
+			for i, e := range l.Entries {
+				require.Equal(t, e.Band[0] > 0, e.Seen)
+				if e.Seen {
+					require.Positive(t, e.Truth, e.Name)
+				}
+				require.True(t, i == 0 || e.Estimate <= l.Entries[i-1].Estimate, "by falling estimate")
+			}
+		}
+	}
+}
+
+// TestMonthIsOfItsSeed: the same seed makes the same month, in whatever order its days are played, and another seed
+// another one.
+func TestMonthIsOfItsSeed(t *testing.T) {
+	figures := func(seed uint64) string {
+		m, err := makeMonth(t.Context(), seed, func() {})
+		require.NoError(t, err)
+		m.Elapsed, m.Seed = 0, 0
+		raw, err := json.Marshal(m)
+		require.NoError(t, err)
+		return string(raw)
+	}
+	first := figures(1)
+	require.Equal(t, first, figures(1))
+	require.NotEqual(t, first, figures(2))
+}
+
+// TestMonthKeepsItsBudget: what all questions cost on all days, composed here from the tasks' own laws, is within the
+// budget of set.json, and next to all of it. Each way of adding up is above.
+func TestMonthKeepsItsBudget(t *testing.T) {
+	of, err := questions()
+	require.NoError(t, err)
+	b, err := newMonthBudget(of)
+	require.NoError(t, err)
+	var seen []compose.Observation
+	for _, q := range of {
+		law, err := q.mechanism.Law()
+		require.NoError(t, err)
+		seen = append(seen, law.Observation(monthDays))
+	}
+	require.LessOrEqual(t, compose.Delta(seen, b.Epsilon, b.Delta), b.Delta)
+	require.LessOrEqual(t, b.Composed, b.Epsilon)
+	require.Greater(t, b.Composed, .99*b.Epsilon)
+	require.Greater(t, b.Each, b.Composed)
+	require.Greater(t, b.Added, b.Each)
+	for i, q := range b.Questions {
+		require.LessOrEqual(t, q.Composed, q.Added)
+		require.InEpsilon(t, q.Weight, q.Epsilon/b.Questions[0].Epsilon, 1e-2, "by weight")
+		require.LessOrEqual(t, uint64(mostVisitors), of[i].task.Batch.Size, "a day fits a batch")
+		require.EqualValues(t, max(len(of[i].entries), 0), of[i].task.Input.Bins)
+	}
+	for day := range b.Days[1:] {
+		require.Greater(t, b.Days[day+1].Composed, b.Days[day].Composed)
+	}
+}
+
+// TestMonthTakesNoOtherFlags: each flag is either the month's or refused with it.
+func TestMonthTakesNoOtherFlags(t *testing.T) {
+	cmd := &cobra.Command{}
+	new(options).flags(cmd)
+	for _, name := range []string{"month", "seed", "headless"} {
+		require.NotContains(t, notOfMonth, name)
+		require.NotNil(t, cmd.Flags().Lookup(name))
+	}
+	all := 3
+	for _, name := range notOfMonth {
+		require.NotNil(t, cmd.Flags().Lookup(name), name)
+		all++
+	}
+	require.Equal(t, strings.Count(cmd.Flags().FlagUsages(), "      --"), all)
+}
+
+// TestPagesHaveTheirNames: a thousand of them, and other, none twice.
+func TestPagesHaveTheirNames(t *testing.T) {
+	names := map[string]bool{}
+	for _, name := range pageNames() {
+		names[name] = true
+	}
+	require.Len(t, names, listedPages+1)
+}

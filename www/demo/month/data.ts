@@ -1,0 +1,105 @@
+/**
+ * The month as cmd/demo makes it: /api/month, and its charts.
+ * @module
+ */
+
+/** An estimate with its interval and the truth, which only a simulation knows. */
+export interface Figure {
+  readonly estimate: number;
+  readonly interval: readonly [number, number];
+  readonly truth: number;
+}
+
+/** An entry of a list. Its band is wider: all of the list are in theirs at once. */
+export interface Entry extends Figure {
+  readonly name: string;
+  readonly band: readonly [number, number];
+  /** Whether it is above the noise floor: its band is above 0. */
+  readonly seen: boolean;
+}
+
+export interface Day extends Entry {
+  readonly reports: number;
+}
+
+export interface List {
+  readonly noise_floor: number;
+  readonly seen: number;
+  readonly entries: readonly Entry[];
+}
+
+export interface Device {
+  readonly name: string;
+  readonly reports: Figure;
+  readonly good: Figure | null;
+  readonly poor: Figure | null;
+  readonly p75_seconds: Figure | null;
+  readonly shares: readonly (Figure | null)[];
+}
+
+export interface Pair {
+  readonly first: string;
+  readonly second: string;
+  readonly good: Figure | null;
+  readonly poor: Figure | null;
+  readonly shares: readonly (Figure | null)[];
+}
+
+export interface Cost {
+  readonly name: string;
+  readonly weight: number;
+  readonly epsilon: number;
+  readonly composed_epsilon: number;
+  readonly added_epsilon: number;
+}
+
+export interface Month {
+  readonly seed: number;
+  readonly made: string;
+  readonly from: string;
+  readonly to: string;
+  readonly reports_per_question: number;
+  readonly visits: { readonly total: Entry; readonly days: readonly Day[] };
+  readonly pages: List;
+  readonly referrers: List;
+  readonly countries: List;
+  readonly speed: {
+    readonly bins: readonly string[];
+    readonly devices: readonly Device[];
+    readonly differences: readonly Pair[];
+  };
+  readonly budget: {
+    readonly epsilon: number;
+    readonly delta: number;
+    readonly composed_epsilon: number;
+    readonly each_composed: number;
+    readonly added_epsilon: number;
+    readonly needs: string;
+    readonly questions: readonly Cost[];
+    readonly days: readonly { readonly day: number; readonly composed_epsilon: number; readonly added_epsilon: number }[];
+  };
+  readonly coverage: Readonly<Record<'days' | 'month', { readonly intervals: number; readonly held: number }>>;
+  readonly elapsed_seconds: number;
+}
+
+/** How often to ask while the month is made, in milliseconds. */
+const patience = 200;
+
+/** Waits for the month; calls progress with a share of 1 meanwhile. */
+export async function fetchMonth(progress: (share: number) => void): Promise<Month> {
+  for (;;) {
+    const response = await fetch('/api/month', { cache: 'no-store' });
+    if (!response.ok) throw new Error(`the demo answered ${response.status}: ${await response.text()}`);
+    const answer = await response.json();
+    if (response.status === 200) return answer as Month;
+    progress(answer.done / answer.of);
+    await new Promise((resolve) => setTimeout(resolve, patience));
+  }
+}
+
+/** Draws a chart for a width in pixels. The labels in it are text. */
+export async function fetchChart(name: string, width: number): Promise<Node> {
+  const response = await fetch(`/api/month/charts/${name}?width=${Math.round(width)}`, { cache: 'no-store' });
+  if (!response.ok) throw new Error(`the demo answered ${response.status}: ${await response.text()}`);
+  return document.adoptNode(new DOMParser().parseFromString(await response.text(), 'image/svg+xml').documentElement);
+}

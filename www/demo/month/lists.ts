@@ -1,0 +1,59 @@
+/**
+ * Lists as tables whose rows have bars: one thing for those who see and for those who listen.
+ * @module
+ */
+
+import { html, svg } from '../dom.js';
+import { exact } from '../words.js';
+import type { Entry, List } from './data.js';
+
+/** Rows with bars for the entries of a list, the first of them. */
+export function bars(list: List, what: string, most = list.entries.length): HTMLTableElement {
+  const shown = list.entries.slice(0, most);
+  const longest = Math.max(...shown.flatMap(({ interval, truth }) => [interval[1], truth]));
+  const head = (name: string, text: string) => html('th', { scope: 'col', class: name }, text);
+  return html('table', { class: 'bars' },
+    html('thead', {}, html('tr', {}, head('name', what), head('number', 'visits'), head('range', 'between'),
+      html('td', { class: 'picture' }))),
+    html('tbody', {}, ...shown.map((entry) => row(entry, longest))));
+}
+
+function row(entry: Entry, longest: number): HTMLElement {
+  return html('tr', entry.seen ? {} : { class: 'below' },
+    html('th', { scope: 'row', class: 'name', title: entry.name }, entry.name),
+    html('td', { class: 'number' }, ...estimate(entry)),
+    html('td', { class: 'range' }, ...between(entry)),
+    html('td', { class: 'picture', title: between(entry).map((part) => typeof part === 'string' ? part
+      : part.textContent).join('') }, bar(entry, longest)));
+}
+
+/** What is below the noise floor is no number: nothing shows that it is anybody's. */
+export function estimate(entry: Entry): Node[] {
+  if (entry.seen) return [exact(entry.estimate)];
+  return [document.createTextNode('under '), exact(Math.max(0, entry.band[1]))];
+}
+
+function between({ interval: [lo, hi] }: Entry): (Node | string)[] {
+  return [exact(Math.max(0, lo)), ' and ', exact(Math.max(0, hi))];
+}
+
+/** A bar from 0, with a line for its interval and one for the truth. */
+function bar({ estimate: value, interval, truth, seen, band }: Entry, longest: number): SVGElement {
+  const x = (v: number) => 1000 * Math.min(1, Math.max(0, v / longest));
+  return svg('svg', { viewBox: '0 0 1000 20', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+    svg('rect', { class: 'bar', x: 0, y: 2, height: 16, width: x(seen ? value : band[1]) }),
+    svg('line', { class: 'whisker', x1: x(interval[0]), x2: x(interval[1]), y1: 10, y2: 10 }),
+    svg('line', { class: 'truth', x1: x(truth), x2: x(truth), y1: 3, y2: 17 }));
+}
+
+/** A line of numbers for an entry. */
+export function numbers(entry: Entry, ...more: number[]): HTMLElement {
+  return html('tr', entry.seen ? {} : { class: 'below' }, html('th', { scope: 'row' }, entry.name),
+    ...more.map((x) => html('td', {}, exact(x))), html('td', {}, ...estimate(entry)),
+    ...entry.interval.map((x) => html('td', {}, exact(Math.max(0, x)))), html('td', {}, exact(entry.truth)));
+}
+
+/** A table's head. */
+export function head(...texts: string[]): HTMLElement {
+  return html('thead', {}, html('tr', {}, ...texts.map((text) => html('th', { scope: 'col' }, text))));
+}

@@ -1,0 +1,96 @@
+/**
+ * A site's month: what its owner has after thirty days of five questions under one budget.
+ * @module
+ */
+
+import { byId, html } from '../dom.js';
+import { themeButton } from '../theme.js';
+import { exact, number, oneIn, percent } from '../words.js';
+import { showBudget } from './budget.js';
+import { type List, type Month, fetchChart, fetchMonth } from './data.js';
+import { bars, head, numbers } from './lists.js';
+import { showSpeed } from './speed.js';
+
+/** How many pages have a bar: the first screen of what is seen. */
+const shownPages = 20;
+
+/** Charts are drawn for the width that they have, so that their text keeps its size. */
+const narrowest = 260;
+
+async function drawCharts(): Promise<void> {
+  await Promise.all([...document.querySelectorAll<HTMLElement>('figure[data-chart]')].map(async (figure) => {
+    const width = Math.max(narrowest, figure.clientWidth);
+    if (figure.dataset['width'] === String(width)) return;
+    figure.dataset['width'] = String(width);
+    figure.replaceChildren(await fetchChart(figure.dataset['chart']!, width));
+  }));
+}
+
+function showVisits({ visits, reports_per_question: reports }: Month): void {
+  const { total, days } = visits;
+  byId('visits-answer').append(
+    html('p', { class: 'answer' }, html('b', {}, exact(total.estimate)), ' visits stayed'),
+    html('p', { class: 'quiet' }, 'for ten seconds or for a second page: between ', exact(total.interval[0]), ' and ',
+      exact(total.interval[1]), `. ${number(reports)} devices reported, which is exact: that a device took part is not hidden. How its visit went is.`));
+  byId('visits').append(head('day', 'reports', 'visits', 'from', 'to', 'truth'),
+    html('tbody', {}, ...days.map((day) => numbers(day, day.reports))));
+}
+
+function showList(id: 'pages' | 'referrers' | 'countries', what: string, list: List, most: number): void {
+  const hidden = list.entries.length - list.seen;
+  byId(`${id}-note`).append('Where the day’s first visit ',
+    { pages: 'began', referrers: 'came from', countries: 'was made' }[id], `. ${number(list.seen)} of ${number(list.entries.length)} are above the noise floor of `,
+    exact(list.noise_floor), ' visits, all at once with 95 % confidence', hidden > 0
+      ? `; of the other ${number(hidden)} nothing shows that they are anybody’s.` : '.');
+  byId(id).append(bars(list, what, most));
+}
+
+/** A thousand rows are made when somebody wants to see them. */
+function showAllPages(list: List): void {
+  const all = byId<HTMLDetailsElement>('pages-all');
+  all.addEventListener('toggle', () => {
+    all.querySelector('table')!.replaceChildren(head('page', 'visits', 'from', 'to', 'truth'),
+      html('tbody', {}, ...list.entries.map((entry) => numbers(entry))));
+  }, { once: true });
+}
+
+function showMade(month: Month): void {
+  const { days, month: whole } = month.coverage;
+  const of = ({ held, intervals }: { held: number; intervals: number }) =>
+    `${number(held)} of ${number(intervals)} (${percent(held / intervals)})`;
+  byId('coverage').textContent = `Of the 95 % intervals of single days ${of(days)} hold the truth; of those of the whole month ${of(whole)}.`;
+  byId('made').textContent = month.made;
+  byId('command').textContent = `make demo ARGS="--headless --month --seed ${month.seed}"`;
+}
+
+async function start(): Promise<void> {
+  themeButton();
+  const status = byId('status');
+  const progress = byId<HTMLProgressElement>('progress');
+  try {
+    const month = await fetchMonth((share) => {
+      progress.value = share;
+      status.textContent = `Simulating the month… ${percent(share)}`;
+    });
+    showVisits(month);
+    showList('pages', 'page', month.pages, shownPages);
+    showAllPages(month.pages);
+    showList('referrers', 'referrer', month.referrers, Infinity);
+    showList('countries', 'country', month.countries, Infinity);
+    showSpeed(month);
+    showBudget(month);
+    showMade(month);
+    byId('month').hidden = false;
+    progress.hidden = true;
+    const { budget } = month;
+    status.textContent = `${month.from} to ${month.to}: all of it is (ε = ${number(budget.composed_epsilon)}, δ = ${oneIn(budget.delta)}) private for a visitor who came every day. Simulated in ${number(month.elapsed_seconds)} s.`;
+    await drawCharts();
+    addEventListener('resize', () => void drawCharts().catch(() => undefined)); // The next size will try again.
+  } catch (error) {
+    progress.hidden = true;
+    status.classList.add('bad');
+    status.textContent = String(error);
+  }
+}
+
+void start();

@@ -1,0 +1,52 @@
+/**
+ * Loading times by device: shares, a quantile, and what differs.
+ * @module
+ */
+
+import { byId, html } from '../dom.js';
+import { exact, number } from '../words.js';
+import type { Device, Figure, Month, Pair } from './data.js';
+import { head } from './lists.js';
+
+export function showSpeed({ speed }: Month): void {
+  byId('devices').append(...speed.devices.map(device));
+  byId('pairs').append(...speed.differences.map(pair));
+  const columns = [...speed.devices, ...speed.differences];
+  byId('shares').append(
+    head('seconds', ...columns.flatMap((of) => ['first' in of ? `${of.first} less ${of.second}` : of.name, 'from', 'to'])),
+    html('tbody', {}, ...speed.bins.map((bin, i) => html('tr', {}, html('th', { scope: 'row' }, bin),
+      ...columns.flatMap(({ shares }) => cells(shares[i] ?? null))))));
+}
+
+/** A share in percent, and its interval; nothing where too few report. */
+function cells(figure: Figure | null): HTMLElement[] {
+  if (!figure) return ['too few', '', ''].map((text) => html('td', {}, text));
+  return [figure.estimate, ...figure.interval].map((x) => html('td', {}, exact(100 * x)));
+}
+
+function device(of: Device, at: number): HTMLElement {
+  return html('div', {}, html('h4', {}, capital(of.name)),
+    html('dl', { class: 'facts' },
+      ...fact('reports', of.reports, 1, ''), ...fact('good, up to 2.5 s', of.good, 100, ' %'),
+      ...fact('poor, above 4 s', of.poor, 100, ' %'), ...fact('75 % quantile', of.p75_seconds, 1, ' s')),
+    html('figure', { 'data-chart': `device-${at}` }));
+}
+
+function pair(of: Pair, at: number): HTMLElement {
+  return html('div', {}, html('h4', {}, `${capital(of.first)} less ${of.second}`),
+    html('dl', { class: 'facts' },
+      ...fact('good, in points', of.good, 100, ''), ...fact('poor, in points', of.poor, 100, '')),
+    html('figure', { 'data-chart': `difference-${at}` }));
+}
+
+/** A number and what it is, with its interval; the truth is in the chart and here. */
+function fact(name: string, figure: Figure | null, scale: number, unit: string): HTMLElement[] {
+  if (!figure) return [html('dt', {}, 'too few'), html('dd', {}, name)];
+  const [lo, hi] = figure.interval;
+  return [html('dt', {}, exact(scale * figure.estimate), unit),
+    html('dd', {}, `${name}: ${number(scale * lo)} to ${number(scale * hi)}; truth ${number(scale * figure.truth)}`)];
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
