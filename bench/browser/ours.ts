@@ -16,6 +16,7 @@ export { sample } from './sample.js';
 export async function prepare(module: Bytes, raw: Bytes, value: readonly number[]): Promise<Once> {
   const bundle = parseBundle(raw);
   const expected = { owner: bundle.owner, id: await sha256(bundle.canonical) };
-  const reporter = await withWebCrypto(WebAssembly.compile(module).then((code) => Module.start(code)), bundle, expected);
+  const starting = WebAssembly.compile(module).then((code) => Module.start(code));
+  const reporter = await withWebCrypto(starting, bundle, expected);
   return async () => (await reporter.submission(0, Float64Array.from(value))).length;
 }
