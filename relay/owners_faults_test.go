@@ -88,7 +88,10 @@ func TestOwnersVolumeIsAway(t *testing.T) {
 	require.NoError(t, os.Rename(folder, folder+".away"))
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second) // the epoch ends, after which the relay looks at all tasks
-	requireSoon(t, func() bool { return c.Statuses(t, 0)[0].Epochs[0].State != "open" })
+	requireSoon(t, func() bool {
+		tasks := c.Statuses(t, 0)
+		return len(tasks) == 0 || tasks[0].Epochs[0].State != "open"
+	})
 	time.Sleep(1500 * time.Millisecond) // in which it would drop it
 	require.True(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
 	require.NoError(t, os.RemoveAll(folder))
