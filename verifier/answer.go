@@ -39,9 +39,9 @@ const noBatch = "no batch was released"
 // shown is the override of [Verifier.ShowUnusable].
 const shown = "shown although it is unusable"
 
-// Estimate returns the answer of an aggregate of one batch of n clients of which nothing is missing, as reports have it:
-// for who has simulated the batch. Of one of so many epochs it has bands over all of them, too; epochs is 0 where it is
-// of all.
+// Estimate returns the answer of an aggregate of one batch of n clients of which nothing is missing, as reports have
+// it: for who has simulated the batch. Of one of so many epochs it has bands over all of them, too; epochs is 0 where
+// it is of all.
 func Estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, users, epochs uint64) Answer {
 	return answer(t, m, agg, Counts{Users: users, Batches: 1}, false, epochs)
 }

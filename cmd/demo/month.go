@@ -354,7 +354,8 @@ func (d *diary) list(question int, held *heldCount) (*monthList, error) {
 	answer := verifier.Estimate(q.task, q.mechanism, sum.aggregate, users, 0)
 	l := &monthList{Error: slices.Max(answer.StandardError)}
 	for j, name := range q.entries {
-		e := monthEntry{name, answer.Estimate[j], answer.Interval[j], answer.Band[j], sum.truth[j], answer.Band[j][0] > 0}
+		band := answer.Band[j]
+		e := monthEntry{name, answer.Estimate[j], answer.Interval[j], band, sum.truth[j], band[0] > 0}
 		if held.add(e.Interval, e.Truth); e.Seen {
 			l.Seen++
 		}

@@ -116,8 +116,8 @@ func (v *monthVisits) chart(width int) look.Chart {
 		" bars with intervals; the numbers are in the table below", Axis: "day of the month", Unit: "visits", Width: width,
 		Bars: true}
 	for i, d := range v.Days {
-		c.Marks = append(c.Marks, look.Mark{Label: d.Name, Short: strconv.Itoa(i + 1), At: float64(i), Estimate: d.Estimate,
-			Lo: d.Interval[0], Hi: d.Interval[1], Error: v.Error, Truth: d.Truth})
+		c.Marks = append(c.Marks, look.Mark{Label: d.Name, Short: strconv.Itoa(i + 1), At: float64(i),
+			Estimate: d.Estimate, Lo: d.Interval[0], Hi: d.Interval[1], Error: v.Error, Truth: d.Truth})
 	}
 	return c
 }

@@ -13,9 +13,9 @@ import (
 //
 //	Var[Σ w_j·Z_j] = σ²·K/(K−1) · Σ (w_j − w̄)²                                                    (3)
 //
-// So a sum of cells varies less than independent cells would, and the difference of two varies more. The excess kurtosis
-// e of Z_j becomes e/D·Σ w_j⁴/(Σ w_j²)²; with a total the weights are w_j − w̄, and times K/(K−1), which is exact for two
-// cells and tends to that of independent ones.
+// So a sum of cells varies less than independent cells would, and the difference of two varies more. The excess
+// kurtosis e of Z_j becomes e/D·Σ w_j⁴/(Σ w_j²)²; with a total the weights are w_j − w̄, and times K/(K−1), which is
+// exact for two cells and tends to that of independent ones.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	cells, draws, left := a.m.laws().Cells, float64(a.draws), 1-a.m.gamma()
 	counts := a.Total()
