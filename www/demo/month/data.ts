@@ -76,7 +76,11 @@ export interface Month {
     readonly added_epsilon: number;
     readonly needs: string;
     readonly questions: readonly Cost[];
-    readonly days: readonly { readonly day: number; readonly composed_epsilon: number; readonly added_epsilon: number }[];
+    readonly days: readonly {
+      readonly day: number;
+      readonly composed_epsilon: number;
+      readonly added_epsilon: number;
+    }[];
   };
   readonly coverage: Readonly<Record<'days' | 'month', { readonly intervals: number; readonly held: number }>>;
   readonly elapsed_seconds: number;
