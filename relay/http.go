@@ -21,6 +21,9 @@ const mediaType = "application/msgpack"
 func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 	return service.Answer(r.cfg.Log, func(w http.ResponseWriter, req *http.Request) error {
 		err := handle(w, req)
+		if err == nil {
+			return nil
+		}
 		if back := new(store.SetBack); errors.As(err, &back) {
 			return stopped(back)
 		}

@@ -28,16 +28,14 @@ func (r *Relay) handleReport(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = r.takeReport(w, req, s, epoch)
-	var p *problem.Problem
-	if errors.As(err, &p) {
-		r.metrics.tally(s.epochID(epoch), string(p.Name), 1)
-	}
-	if err != nil {
+	if err := r.takeReport(w, req, s, epoch); err != nil {
+		var p *problem.Problem
+		if errors.As(err, &p) {
+			r.metrics.tally(s.epochID(epoch), string(p.Name), 1)
+		}
 		return err
 	}
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusCreated)
+	w.WriteHeader(http.StatusCreated) // nothing keeps it: it answers a POST, and says nothing of how long it is fresh
 	return nil
 }
 
@@ -147,14 +145,14 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 	} else {
 		body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, most))
 	}
+	if err == nil {
+		return body, nil
+	}
 	var over *http.MaxBytesError
 	if errors.As(err, &over) {
 		return nil, problem.New(problem.TooLarge, "at most %d bytes", most)
 	}
-	if err != nil {
-		return nil, problem.New(problem.Malformed, "the body ends early")
-	}
-	return body, nil
+	return nil, problem.New(problem.Malformed, "the body ends early")
 }
 
 // usualReport is what a slow client sends in a second, in bytes. To set deadlines takes longer than to read less.

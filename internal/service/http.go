@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/wire/onion"
@@ -47,14 +48,10 @@ func TryLater(name problem.Name, detail string) *problem.Problem {
 // NotFound is the [Handler] of what there is not.
 func NotFound(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }
 
-// AllowOrigins lets pages of any origin read an answer. The values are shared, and nobody adds to them.
-func AllowOrigins(w http.ResponseWriter) {
-	header := w.Header()
-	header["Access-Control-Allow-Origin"] = anyOrigin
-	header["Access-Control-Expose-Headers"] = exposed
-}
+// AllowOrigins lets pages of any origin read an answer. The value is shared, and nobody adds to it.
+func AllowOrigins(w http.ResponseWriter) { w.Header()["Access-Control-Allow-Origin"] = anyOrigin }
 
-var anyOrigin, exposed = []string{"*"}, []string{"Retry-After, WWW-Authenticate"}
+var anyOrigin = []string{"*"}
 
 // Preflight lets pages of any origin post with some headers, and browsers remember so for a day.
 func Preflight(headers string) http.HandlerFunc {
@@ -71,10 +68,10 @@ func Preflight(headers string) http.HandlerFunc {
 // PathTask returns which of some tasks a request's path names, in lower-case hex.
 func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
 	text := req.PathValue("task")
-	raw, err := hex.DecodeString(text)
-	if err == nil && len(raw) == 32 && task.ID(raw).String() == text {
-		if found := tasks[task.ID(raw)]; found != nil {
-			return found, nil
+	var id task.ID
+	if len(text) == hex.EncodedLen(len(id)) && strings.ToLower(text) == text {
+		if _, err := hex.Decode(id[:], []byte(text)); err == nil && tasks[id] != nil {
+			return tasks[id], nil
 		}
 	}
 	return nil, problem.New(problem.UnknownTask, "")

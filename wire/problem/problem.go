@@ -143,6 +143,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	header := w.Header()
 	header.Set("Content-Type", ContentType)
 	header.Set("Cache-Control", "no-store")
+	header.Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate") // to pages that may read it at all
 	if p.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(p.RetryAfter/time.Second)))
 	}
