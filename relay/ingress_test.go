@@ -184,6 +184,7 @@ func TestBadRequests(t *testing.T) {
 			defer resp.Body.Close()
 			require.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
 			require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+			require.Equal(t, "Retry-After, WWW-Authenticate", resp.Header.Get("Access-Control-Expose-Headers"))
 			p := problem.Read(resp)
 			require.Equal(t, tt.want, p.Name)
 			require.Equal(t, resp.StatusCode, p.Status)
