@@ -106,6 +106,16 @@ func (r KRR) WeightedVariance(weights, counts []float64, n float64) float64 {
 	return min(max(variance, n*least), n*most)
 }
 
+// CellsVariance is [KRR.WeightedVariance] of weights that are 1 for some symbols and 0 for the rest, from the counts of
+// both: a_Y is a Bernoulli then.
+func (r KRR) CellsVariance(symbols, count, rest, n float64) float64 {
+	gamma := r.Gamma.Float64()
+	bernoulli := func(p float64) float64 { return p * (1 - p) / ((1 - gamma) * (1 - gamma)) }
+	other := gamma * symbols / float64(r.K)
+	in, out := bernoulli(1-gamma+other), bernoulli(other)
+	return min(max(in*count+out*rest, n*min(in, out)), n*max(in, out))
+}
+
 // Slots returns how randomized response travels: one message per client.
 func (r KRR) Slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: uint64(r.width())}

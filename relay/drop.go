@@ -73,8 +73,10 @@ func (r *Relay) drop(s *served) error {
 	streams := r.lineup().streams
 	switch {
 	case s.owner != nil && (!s.followed() || s.placeDropped()):
-		if err := s.owner.drop(s.place(), r.clock.Read()); err != nil {
-			return err
+		if !s.placeDropped() { // by another process, which has left nothing to remove
+			if err := s.owner.drop(s.place(), r.clock.Read()); err != nil {
+				return err
+			}
 		}
 		streams = maps.Clone(streams)
 		delete(streams, s.place())

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,7 +95,10 @@ func TestOwnersVolumeIsAway(t *testing.T) {
 	})
 	time.Sleep(1500 * time.Millisecond) // in which it would drop it
 	require.True(t, served(t, "http://"+c.Config(t, 0).Listen, one.Open.ID))
-	require.NoError(t, os.RemoveAll(folder))
+	_, err := c.Ask(t, 0, c.Named("two"))
+	require.Error(t, err, "an owner's request is taken without the volume")
+	require.NoFileExists(t, filepath.Join(folder, "places.lock"))
+	requireSoon(t, func() bool { return os.RemoveAll(folder) == nil }) // the relay may be at it
 	require.NoError(t, os.Rename(folder+".away", folder))
 	c.WaitReady(t, c.Config(t, 0).Admin)
 	fillEpoch(t, one, 1)

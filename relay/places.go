@@ -79,10 +79,23 @@ func (p *places) taken() (tasks []task.ID, asked []string, err error) {
 	return tasks, asked, nil
 }
 
-// alone does something with the folder while no other request or process does. The folder is made where it is not
-// there.
-func (p *places) alone(do func() error) error {
+// prepare makes the folder and its lock where they are not there. That is done at the start alone: later they are gone
+// only with their volume, and an empty folder with a lock would say that all tasks have been dropped.
+func (p *places) prepare() error {
 	if err := durable.MakeFolder(p.path, 0o700); err != nil {
+		return fault(err)
+	}
+	unlock, err := durable.Lock(p.file(placesFile))
+	if err != nil {
+		return fault(err)
+	}
+	unlock()
+	return nil
+}
+
+// alone does something with the folder while no other request or process does.
+func (p *places) alone(do func() error) error {
+	if err := p.away(); err != nil {
 		return fault(err)
 	}
 	unlock, err := durable.Lock(p.file(placesFile))
@@ -249,8 +262,13 @@ func (p *places) drop(id task.ID, now clock.Reading) error {
 // has one without its lock: it is where the volume with the places should be.
 func (p *places) dropped(id task.ID) bool {
 	_, err := os.Stat(p.file(id.String()))
-	_, whole := os.Stat(p.file(placesFile + ".lock"))
-	return errors.Is(err, fs.ErrNotExist) && whole == nil
+	return errors.Is(err, fs.ErrNotExist) && p.away() == nil
+}
+
+// away returns an error where the folder is not there, or is without its lock.
+func (p *places) away() error {
+	_, err := os.Stat(p.file(placesFile + ".lock"))
+	return err
 }
 
 func hashName(list task.KeyListHash) string { return hex.EncodeToString(list[:]) }

@@ -122,6 +122,11 @@ func open(cfg Config) (*Relay, error) {
 	r.metrics = newMetrics(r)
 	r.connections = service.NewConnections(s.cfg.MaxConnections, s.proxies,
 		func() { r.metrics.Add(metricUnconnected, 1) })
+	for _, o := range s.owners {
+		if err := o.prepare(); err != nil {
+			return nil, err
+		}
+	}
 	if r.vault, err = store.OpenVault(s.cfg.Secret, true); err != nil {
 		return nil, err
 	}

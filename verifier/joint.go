@@ -2,6 +2,7 @@ package verifier
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
@@ -64,16 +65,23 @@ func (j *Joint) sum(weights []float64) (sum float64) {
 	return sum
 }
 
-// Sum returns the number of clients of a group whose value is one of those from first up to last, which is left out. It
-// is whole, so that a normal law gets the continuity correction: where few messages are behind it, that matters.
-func (j *Joint) Sum(group, first, last int, confidence float64) Figure {
-	weights := j.weights(group, 0, 1, first, last)
+// interval returns that of Σ w_j·ĉ_j. A normal law gets the continuity correction of a count that is whole: the sum
+// moves by as much as when a message moves from one cell to another. Where there is little noise, or few messages, it
+// matters.
+func (j *Joint) interval(weights []float64, confidence float64) (lo, hi float64) {
 	law := j.binned.Weighted(weights)
 	if normal, ok := law.(protocols.Normal); ok {
-		normal.Step = 1
+		normal.Step = slices.Max(weights) - slices.Min(weights)
 		law = normal
 	}
-	lo, hi := law.Interval(confidence)
+	return law.Interval(confidence)
+}
+
+// Sum returns the number of clients of a group whose value is one of those from first up to last, which is left out. It
+// is whole: see [Joint.interval].
+func (j *Joint) Sum(group, first, last int, confidence float64) Figure {
+	weights := j.weights(group, 0, 1, first, last)
+	lo, hi := j.interval(weights, confidence)
 	return Figure{j.sum(weights), [2]float64{lo, hi}}
 }
 
@@ -96,7 +104,7 @@ func (j *Joint) Share(group, first, last int, confidence float64) (share Figure,
 		return share, false
 	}
 	ends := func(s float64) (lo, hi float64) {
-		return j.binned.Weighted(j.weights(group, -s, 1, first, last)).Interval(confidence)
+		return j.interval(j.weights(group, -s, 1, first, last), confidence)
 	}
 	share.Estimate = j.Sum(group, first, last, confidence).Estimate / size.Estimate
 	middle := min(max(share.Estimate, 0), 1)
@@ -147,7 +155,7 @@ func (j *Joint) Difference(group, other, first, last int, confidence float64) (d
 			weights[v] += sign * w / size.Estimate // (2)
 		}
 	}
-	lo, hi := j.binned.Weighted(weights).Interval(confidence) // Of the error: its estimate is 0.
+	lo, hi := j.interval(weights, confidence) // Of the error: its estimate is 0.
 	difference.Interval = [2]float64{max(difference.Estimate+lo, -1), min(difference.Estimate+hi, 1)}
 	return difference, true
 }
@@ -165,12 +173,12 @@ func (j *Joint) Quantile(group int, p, confidence float64) (quantile Figure, ok 
 	sum := func(edge int) []float64 { return j.weights(group, -p, 1, 0, edge) }
 	first, last := 1, j.values-1
 	for ; first < j.values; first++ {
-		if _, hi := j.binned.Weighted(sum(first)).Interval(confidence); hi >= 0 {
+		if _, hi := j.interval(sum(first), confidence); hi >= 0 {
 			break
 		}
 	}
 	for ; last > 0; last-- {
-		if lo, _ := j.binned.Weighted(sum(last)).Interval(confidence); lo <= 0 {
+		if lo, _ := j.interval(sum(last), confidence); lo <= 0 {
 			break
 		}
 	}

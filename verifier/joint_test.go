@@ -24,6 +24,9 @@ var jointTasks = map[string]planner.Query{
 		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: 1e4}}},
 	"dummies and local randomization": {Epsilon: 1, Delta: 1e-4, Honest: 1,
 		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{LocalEpsilon: 4}}},
+	"little noise, fixed total": {Epsilon: 6, Delta: 1e-4, Honest: 1, Relays: &planner.RelayNoise{}},
+	"little noise, cell by cell": {Epsilon: 4, Delta: 1e-4, Honest: 1,
+		Relays: &planner.RelayNoise{Dilution: protocols.Dilution{MaxDummies: 1e4}}},
 	"central noise": {Protocol: "correlated", Epsilon: 1, Delta: 1e-4, Honest: .9},
 }
 

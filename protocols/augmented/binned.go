@@ -17,19 +17,16 @@ import (
 // kurtosis e of Z_j becomes e/D·Σ w_j⁴/(Σ w_j²)²; with a total the weights are w_j − w̄, and times K/(K−1), which is
 // exact for two cells and tends to that of independent ones.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
-	cells, draws, left := a.m.laws().Cells, float64(a.draws), 1-a.m.gamma()
-	counts := a.Total()
-	law := protocols.Normal{}
+	cells, draws, counts := a.m.laws().Cells, float64(a.draws), a.Total()
+	estimate := 0.0
 	for j, c := range counts {
-		law.Estimate += weights[j] * c
+		estimate += weights[j] * c
 	}
-	middle, growth := 0.0, 1.0
+	middle, k := 0.0, float64(len(cells))
 	if a.m.task.Noise.Total != nil {
-		k := float64(len(cells))
 		for _, w := range weights {
 			middle += w / k
 		}
-		growth = k / (k - 1) // (3)
 	}
 	variance, fourth := 0.0, 0.0
 	for j, w := range weights {
@@ -38,37 +35,73 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 		variance += draws * w * w * v
 		fourth += draws * w * w * w * w * v * v * excess
 	}
-	if variance > 0 {
-		law.Excess = fourth / (variance * variance) * growth
-	}
-	law.Plugged = variance * growth / (left * left)
+	law := a.normal(variance, fourth)
+	law.Estimate = estimate
 	if a.m.gamma() > 0 {
 		law.Plugged += a.m.krr.WeightedVariance(weights, counts, float64(a.Reports()))
 	}
 	return law
 }
 
-// Below is [protocols.Binned.Below]. Beyond half of the cells the others' counts are taken from n, which has less noise
-// where there is no total, and the same where there is one.
-func (a *aggregate) Below() []protocols.ErrorLaw {
-	k, n := len(a.counts), float64(a.Reports())
-	out, weights := make([]protocols.ErrorLaw, k-1), make([]float64, k)
-	for j := range k / 2 {
-		weights[j] = 1
-		out[j] = a.whole(a.Weighted(weights), 0, 1)
+// normal returns the law of dummies' Σ w_j·Z_j, from Σ (w_j − w̄)²·Var[Z_j] and Σ (w_j − w̄)⁴·Var[Z_j]²·e_j; w̄ is 0
+// where there is no total.
+func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
+	growth, left := 1.0, 1-a.m.gamma()
+	if a.m.task.Noise.Total != nil {
+		k := float64(len(a.counts))
+		growth = k / (k - 1) // (3)
 	}
-	clear(weights)
-	for j := k - 2; j >= k/2; j-- {
-		weights[j+1] = 1
-		out[j] = a.whole(a.Weighted(weights), n, -1)
+	if variance > 0 {
+		law.Excess = fourth / (variance * variance) * growth
+	}
+	law.Plugged = variance * growth / (left * left)
+	return law
+}
+
+// Below is [protocols.Binned.Below]: the laws that [aggregate.Weighted] has for the first cells, from sums that grow
+// cell by cell, as K of those would take K² steps. Beyond half of the cells the others' counts are taken from n, which
+// has less noise where there is no total, and the same where there is one.
+func (a *aggregate) Below() []protocols.ErrorLaw {
+	counts, n := a.Total(), float64(a.Reports())
+	sums := make([]part, len(counts)+1)
+	for j, cell := range a.m.laws().Cells {
+		v, excess := a.m.moments(cell)
+		draws := float64(a.draws)
+		sums[j+1] = sums[j].plus(part{1, counts[j], draws * v, draws * v * v * excess}, 1)
+	}
+	all := sums[len(counts)]
+	out := make([]protocols.ErrorLaw, len(counts)-1)
+	for j := range out {
+		in := sums[j+1]
+		if rest := all.plus(in, -1); 2*(j+1) <= len(counts) {
+			out[j] = a.whole(in, rest, 0, 1)
+		} else {
+			out[j] = a.whole(rest, in, n, -1)
+		}
 	}
 	return out
 }
 
-// whole returns the law of from + sign·x, x of a normal law: a number of clients, whose estimate moves in steps.
-func (a *aggregate) whole(of protocols.ErrorLaw, from, sign float64) protocols.ErrorLaw {
-	law := of.(protocols.Normal)
-	law.Estimate, law.Step = from+sign*law.Estimate, 1/(1-a.m.gamma())
+// part is sums over some of the cells: how many, their counts, and the variances and fourth cumulants of their dummies.
+type part struct{ cells, count, variance, fourth float64 }
+
+func (p part) plus(q part, sign float64) part {
+	return part{p.cells + sign*q.cells, p.count + sign*q.count, p.variance + sign*q.variance, p.fourth + sign*q.fourth}
+}
+
+// whole returns the law of from + sign·x, x being the count of some cells, the rest not in it: a number of clients,
+// whose estimate moves in steps.
+func (a *aggregate) whole(in, rest part, from, sign float64) protocols.ErrorLaw {
+	middle := 0.0
+	if a.m.task.Noise.Total != nil {
+		middle = in.cells / (in.cells + rest.cells)
+	}
+	inside, outside := (1-middle)*(1-middle), middle*middle
+	law := a.normal(inside*in.variance+outside*rest.variance, inside*inside*in.fourth+outside*outside*rest.fourth)
+	law.Estimate, law.Step = from+sign*in.count, 1/(1-a.m.gamma())
+	if a.m.gamma() > 0 {
+		law.Plugged += a.m.krr.CellsVariance(in.cells, in.count, rest.count, float64(a.Reports()))
+	}
 	return law
 }
 

@@ -13,8 +13,6 @@ import { whereFilesLie } from './files.js';
 /** Answers calls. */
 interface Port {
   post(call: Call, transfer: Transferable[]): Promise<Answer>;
-  /** Whether its worker stopped. */
-  readonly stopped?: boolean;
 }
 
 const engines = new Map<string, Promise<Engine>>();
@@ -65,9 +63,6 @@ function startWorker(folder?: URL): Promise<Port> {
       waiting.clear();
     });
     const port: Port = {
-      get stopped() {
-        return stopped !== '';
-      },
       post: (call, transfer) =>
         new Promise((settle) => {
           if (stopped) return settle(failure(call.id, stopped));
@@ -96,23 +91,15 @@ async function startHere(folder?: URL): Promise<Port> {
 
 function remote(port: Port): Engine {
   let last = 0;
-  let underWay = 0;
-  let doubtful = false; // whether any answer said that something stopped
   async function call<T>(method: keyof Engine, args: readonly unknown[], transfer: Transferable[] = []): Promise<T> {
-    underWay++;
-    const answer = await port.post({ id: ++last, method, args }, transfer).finally(() => underWay--);
-    if (!('error' in answer)) {
-      doubtful ||= answer.result === null;
-      return answer.result as T;
-    }
-    doubtful ||= answer.error.code === 'module-failed';
+    const answer = await port.post({ id: ++last, method, args }, transfer);
+    if (!('error' in answer)) return answer.result as T;
     throw new DoonaError(answer.error.code, answer.error.message, answer.error.field);
   }
   return {
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
-    // A module stops in a call only: none has to ask where all were answered, and well.
-    check: async (handle) => underWay > 0 || doubtful || port.stopped ? call('check', [handle]) : true,
+    check: (handle) => call('check', [handle]),
     epsilonWithin: (handle, epochs, delta) => call('epsilonWithin', [handle, epochs, delta]),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),
   };

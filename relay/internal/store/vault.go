@@ -303,8 +303,9 @@ func (k *EpochKey) mac(purpose string, parts ...[]byte) Short {
 	}
 	h.Reset()
 	h.Write(h.text)
-	h.text = h.Sum(h.text[:0])
-	return Short(h.text)
+	sum := h.Sum(make([]byte, 0, sha256.Size))
+	clear(h.text) // a name's text is not kept
+	return Short(sum)
 }
 
 // Network returns the name of a network, as a client's.
