@@ -46,6 +46,7 @@ test('the month has every panel, its numbers are those of its JSON, and what is 
     assert.ok((await page.locator('#countries .below').count()) > 0, 'some countries are below the noise floor');
     assert.match(await page.locator('#countries .below').first().innerText(), /under \d/);
     await page.getByText('All 1,000 listed pages, and other').press('Enter');
+    await page.locator('#pages-all tbody tr').last().waitFor(); // Filled when the browser tells of the opening.
     assert.equal(await page.locator('#pages-all tbody tr').count(), 1001);
 
     assert.equal(await page.locator('#devices figure .bar').count(), 36);
