@@ -25,6 +25,8 @@ const (
 	erasing    phase = "erase"   // the epoch is over, its keys and replay set are not all gone
 )
 
+var phases = []phase{ingesting, sealing, pulling, mixing, confirming, erasing}
+
 // phases of a process.
 func (p *process) phases() []phase {
 	switch {
@@ -138,26 +140,25 @@ func (k *killers) all() (n int) {
 
 // enough says whether there are, and batches have come through; the caller holds mu.
 func (k *killers) enough() bool {
-	for _, ph := range []phase{ingesting, sealing, pulling, mixing, confirming, erasing} {
-		if k.inPhase[ph] < k.world.plan.each {
-			return false
-		}
-	}
-	return k.all() >= k.world.plan.kills && k.world.released() >= k.world.plan.each*len(queries)
+	return !slices.ContainsFunc(phases, k.wanted) && k.all() >= k.world.plan.kills &&
+		k.world.released() >= k.world.plan.each*len(queries)
 }
 
 // pause bounds how long a process is left alone: the longer, the longer there are not enough kills,
-// so that a slow machine comes to do something between two of them. Whom nothing is wanted of any more
-// mostly lives: what it takes to start again keeps others from where they are to die.
-func (k *killers) pause(p *process) time.Duration {
+// so that a slow machine comes to do something between two of them. While a phase is wanted, whoever has
+// none that is mostly lives: what it takes to start again keeps others from where they are to die.
+func (k *killers) pause(own []phase) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	pause := k.world.plan.pause * time.Duration(1+k.all()/k.world.plan.kills)
-	if !slices.ContainsFunc(p.phases(), func(ph phase) bool { return k.inPhase[ph] < k.world.plan.each }) {
+	if slices.ContainsFunc(phases, k.wanted) && !slices.ContainsFunc(own, k.wanted) {
 		pause *= 8
 	}
 	return pause
 }
+
+// wanted says whether there are not enough kills in a phase; the caller holds mu.
+func (k *killers) wanted(ph phase) bool { return k.inPhase[ph] < k.world.plan.each }
 
 // want picks the phase that a process is to die in: half of the time any, else the rarest so far.
 func (k *killers) want(p *process) phase {
@@ -233,7 +234,7 @@ func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 		}
 		sleep(ctx, 20*time.Millisecond)
 	}
-	sleep(ctx, rand.N(k.pause(p)))
+	sleep(ctx, rand.N(k.pause(p.phases())))
 	if want == erasing {
 		p.awaitErasing(ctx)
 		sleep(ctx, rand.N(30*time.Millisecond))
@@ -285,7 +286,8 @@ func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase
 func (k *killers) hauntServer(ctx context.Context) error {
 	s := k.world.server
 	for ctx.Err() == nil {
-		sleep(ctx, between(2*k.world.plan.pause, 6*k.world.plan.pause))
+		pause := k.pause(phases) // its end is felt in each
+		sleep(ctx, between(2*pause, 6*pause))
 		if ctx.Err() != nil {
 			return nil
 		}

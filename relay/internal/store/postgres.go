@@ -26,7 +26,9 @@ type postgres struct{}
 // hangs or is cut off keeps a lock for a minute at most. Whoever waited for an epoch's lock must see
 // what was committed meanwhile, whatever the server's default is: under a stricter isolation it would
 // see what was there when it began to wait. Every statement finds its rows by primary key: a planner
-// that has no statistics yet must not come to read whole tables.
+// that has no statistics yet must not come to read whole tables. The few that read a whole small table then
+// seem to cost ten thousand million, for which the server would load a compiler and compile them: half a second
+// of every new connection.
 var settings = map[string]string{
 	"application_name":                    "doona relay",
 	"default_transaction_isolation":       "read committed",
@@ -37,6 +39,7 @@ var settings = map[string]string{
 	"tcp_keepalives_interval":             "10",
 	"tcp_keepalives_count":                "3",
 	"enable_seqscan":                      "off",
+	"jit":                                 "off",
 }
 
 // openPostgres opens a database by its URL and brings its tables up to date. The driver takes new

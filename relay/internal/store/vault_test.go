@@ -182,6 +182,35 @@ func TestDurable(t *testing.T) {
 	}
 }
 
+// TestNothingIsCompiled: a statement that reads a whole table runs at once, also on a server that would compile
+// what seems to cost much.
+func TestNothingIsCompiled(t *testing.T) {
+	v, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	plan := func(url string) string {
+		s, err := Open(url, v)
+		require.NoError(t, err)
+		defer s.Close()
+		rows, err := s.(*database).read.Query(`EXPLAIN (ANALYZE) SELECT task, epoch, next FROM epochs`)
+		require.NoError(t, err)
+		defer rows.Close()
+		var lines []string
+		for rows.Next() {
+			var line string
+			require.NoError(t, rows.Scan(&line))
+			lines = append(lines, line)
+		}
+		require.NoError(t, rows.Err())
+		return strings.Join(lines, "\n")
+	}
+	url := postgresURL(t)
+	require.NotContains(t, plan(url), "JIT")
+	var could bool
+	require.NoError(t, raw(t, url).QueryRow(`SELECT 'on' = ALL (SELECT setting FROM pg_settings WHERE name = 'jit')
+		AND pg_jit_available()`).Scan(&could))
+	require.Equal(t, could, strings.Contains(plan(url+"&jit=on"), "JIT"), "what this server does when told to")
+}
+
 // TestVaultSettles: the keys of what is over go, in whatever order it ends, and those of what is
 // not stay; a vault that missed it all, as after a crash, catches up.
 func TestVaultSettles(t *testing.T) {
