@@ -84,16 +84,20 @@ func (r *Relay) turn(ctx context.Context) {
 		r.scrub(ctx)
 	}
 	version := r.store.Version()
-	if version == 0 || version != r.looked.version || time.Since(r.looked.at) > lookAgain {
-		settled := r.settle(ctx) // first: what was set back is not sealed again
+	changed := version == 0 || version != r.looked.version || time.Since(r.looked.at) > lookAgain
+	var settled error
+	if changed {
+		settled = r.settle(ctx) // first: what was set back is not sealed again
 		r.logged(ctx, "couldn't destroy keys", settled)
+	}
+	r.endEpochs(ctx) // before full batches are sealed, which may take longer than this process lives
+	if changed {
 		sealed := r.sealFull(ctx)
 		r.logged(ctx, "couldn't seal", sealed)
 		if r.looked = (look{version, time.Now()}); settled != nil || sealed != nil {
 			r.looked.version = 0
 		}
 	}
-	r.endEpochs(ctx)
 	r.dropExpired(ctx)
 	r.followOwners(ctx)
 	r.followStreams(ctx) // last: no owner's folder keeps others' epochs from ending
@@ -284,24 +288,27 @@ type due struct {
 }
 
 // endEpochs ends what is over, the epochs of many tasks side by side, as they may all end at one midnight: what costs
-// as much for one as for all is done once. At the first relay an epoch is over by the time that has surely come; at a
-// mix, by what the relay before it says: see pullBatch. An epoch that fails keeps no other.
+// as much for one as for many is done once for up to 32. All are closed first, so that their keys go; the oldest are
+// completed first, so that a relay with more to seal than it has time for comes to their ends. At the first relay an
+// epoch is over by the time that has surely come; at a mix, by what the relay before it says: see pullBatch. An epoch
+// that fails keeps no other.
 func (r *Relay) endEpochs(ctx context.Context) {
 	closing, complete, behind, expired := r.over()
 	r.each(ctx, behind, func(e due) error { return r.endBehind(ctx, e.served, e.epoch, e.end) })
 	r.each(ctx, expired, func(e due) error { return r.expireEpoch(ctx, e.served, e.epoch) })
 	closed := r.each(ctx, closing, func(e due) error { return r.closeEpoch(ctx, e.served, e.epoch) })
-	if len(closed) > 0 {
+	erase := func(e due) error { return r.eraseEpoch(ctx, e.served, e.epoch) }
+	r.each(ctx, complete, erase)
+	slices.SortFunc(closed, func(a, b due) int { return a.end.Compare(b.end) })
+	for some := range slices.Chunk(closed, 32) {
 		ids := map[store.EpochID]bool{}
-		for _, e := range closed {
+		for _, e := range some {
 			ids[e.epochID(e.epoch)] = true
 		}
 		err := r.sealSome(ctx, func(_ *served, b store.OpenBatch) bool { return ids[b.ID] })
 		r.logged(ctx, "couldn't seal", err)
-		complete = append(complete,
-			r.each(ctx, closed, func(e due) error { return r.complete(ctx, e.served, e.epoch, nil) })...)
+		r.each(ctx, r.each(ctx, some, func(e due) error { return r.complete(ctx, e.served, e.epoch, nil) }), erase)
 	}
-	r.each(ctx, complete, func(e due) error { return r.eraseEpoch(ctx, e.served, e.epoch) })
 	if r.unscrubbed.Load() {
 		r.scrub(ctx)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // rows counts what a relay's store holds.
@@ -111,6 +112,37 @@ func TestEndWhileDown(t *testing.T) {
 	require.True(t, chain[0].Destroyed())
 	require.EqualValues(t, 1, chain[0].Submissions)
 	waitState(t, c, 1, 0, "erased")
+}
+
+// TestOldestEndsFirst: epochs end, and their keys go, although newer ones have more to seal than there is time for.
+func TestOldestEndsFirst(t *testing.T) {
+	const last = 40
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) { draft.Epochs.Count = last + 1 }})
+	serve := func(held func(epoch uint64) bool) (stop func()) {
+		cfg := c.Config(t, 0)
+		r, err := relay.New(cfg)
+		require.NoError(t, err)
+		relay.HoldSealing(r, held)
+		return c.Serve(t, r, cfg.Admin)
+	}
+	stop := serve(func(uint64) bool { return true })
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	c.Clock.Advance((last - 1) * relaytest.Epoch)
+	require.NoError(t, c.Post(t.Context(), last-1, c.Seal(t, last-1, 1), relaytest.Network(1)))
+	c.Clock.Advance(relaytest.Epoch + 10*time.Second) // surely over
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), last, c.Seal(t, last, uint64(i)), relaytest.Network(i)))
+	}
+	stop()
+	serve(func(epoch uint64) bool { return epoch >= last-1 }) // What was left in one, and a full batch of the other.
+	waitState(t, c, 0, 0, "erased")
+	waitState(t, c, 0, last-1, "closed")
+	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, "relay1", "task0.keys"))
+	require.NoError(t, err)
+	for _, epoch := range []uint64{0, last - 1} {
+		_, err = keys.Key(epoch)
+		require.ErrorIs(t, err, keyfile.ErrErased)
+	}
 }
 
 // TestEarlyEnd: the first relay's word does not end an epoch before its time; and where that

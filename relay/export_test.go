@@ -51,6 +51,22 @@ func (m *madeBetween) Manifest(ctx context.Context, id store.EpochID, seq uint64
 	return m.Store.Manifest(ctx, id, seq)
 }
 
+// HoldSealing has a relay that is not running never come to the end of sealing a batch of these epochs.
+func HoldSealing(r *Relay, held func(epoch uint64) bool) { r.store = &holding{r.store, held} }
+
+type holding struct {
+	store.Store
+	held func(epoch uint64) bool
+}
+
+func (h *holding) Seal(ctx context.Context, id store.EpochID, seq uint64, build store.SealFunc) error {
+	if h.held(id.Epoch) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.Store.Seal(ctx, id, seq, build)
+}
+
 // AdmitReplays has a relay that is not running let slots through that it had before.
 func AdmitReplays(r *Relay) { r.store = &forgetful{r.store} }
 
