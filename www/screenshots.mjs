@@ -9,16 +9,17 @@ const folder = new URL('../docs/images/', import.meta.url);
 mkdirSync(folder, { recursive: true });
 
 const browser = await launch();
-const page = await browser.newPage({ viewport: { width: 1180, height: 1200 } });
+const page = await browser.newPage({ viewport: { width: 1280, height: 1200 } });
 const session = await page.context().newCDPSession(page);
-for (const [from, to, height] of /** @type {const} */ ([
-  ['demo-mean-light', 'demo', 1270],
-  ['verifier-bins-light', 'verifier', 1200],
-  ['web-vitals-light', 'web-vitals', 1090],
+for (const [from, to, width, height] of /** @type {const} */ ([
+  ['demo-mean-light', 'demo', 1180, 1270],
+  ['verifier-bins-light', 'verifier', 1180, 1200],
+  ['web-vitals-light', 'web-vitals', 1180, 1090],
+  ['month-1280-light', 'month', 1280, 1500],
 ])) {
   const source = readFileSync(`${shots}${from}.png`).toString('base64');
   await page.setContent(`<body style="margin:0"><img src="data:image/png;base64,${source}">`);
-  const clip = { x: 0, y: 0, width: 1180, height, scale: 0.85 };
+  const clip = { x: 0, y: 0, width, height, scale: 0.85 };
   const { data } = await session.send('Page.captureScreenshot',
     { format: 'webp', quality: 86, clip, captureBeyondViewport: true });
   const image = Buffer.from(data, 'base64');

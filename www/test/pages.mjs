@@ -5,7 +5,7 @@ import { createRequire } from 'node:module';
 
 /** @typedef {import('playwright-core').Page} Page */
 
-/** Where screenshots are written; www/screenshots.mjs makes three into docs/images. */
+/** Where screenshots are written; www/screenshots.mjs makes four into docs/images. */
 export const shots = new URL('../../build/screenshots/', import.meta.url).pathname;
 mkdirSync(shots, { recursive: true });
 
