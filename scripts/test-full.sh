@@ -45,7 +45,7 @@ run_part() {
       of_store=$(mktemp) of_lives=$(mktemp)
       DOONA_FULL=1 DOONA_FIGURES="$of_store" go test -timeout 120m -run 'SetBack|Uncut|Unmarked' -v ./relay/internal/store
       DOONA_FULL=1 DOONA_FIGURES="$of_lives" go test -timeout 60m -run SetBack -v ./relay
-      DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer ./relay/internal/crashtest
+      DOONA_FULL=1 go test -timeout 60m -run SetBack -v ./issuer
       printf '{"store": %s, "lives": %s}' "$(cat "$of_store")" "$(cat "$of_lives")" >"$figures"
       rm "$of_store" "$of_lives"
       ;;
