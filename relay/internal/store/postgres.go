@@ -27,8 +27,7 @@ type postgres struct{}
 // what was committed meanwhile, whatever the server's default is: under a stricter isolation it would
 // see what was there when it began to wait. Every statement finds its rows by primary key: a planner
 // that has no statistics yet must not come to read whole tables. The few that read a whole small table then
-// seem to cost ten thousand million, for which the server would load a compiler and compile them: half a second
-// of every new connection.
+// seem to cost 10¹⁰, for which the server would load a compiler in every new connection, and compile them.
 var settings = map[string]string{
 	"application_name":                    "doona relay",
 	"default_transaction_isolation":       "read committed",
