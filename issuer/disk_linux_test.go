@@ -61,6 +61,7 @@ func TestFullDisk(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, relaytest.Fill(disk))
+	require.Contains(t, page("/readyz"), "full", "although it has met no full disk yet")
 	again, err := ask(t, url, c, 1, anns, account("ann"))
 	require.NoError(t, err)
 	require.Equal(t, first, again)

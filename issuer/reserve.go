@@ -54,7 +54,7 @@ func (i *Issuer) failed(what string, err error) {
 // canWrite is an error where a disk is full, or was, and what the store needs cannot be written yet. That is tried
 // again here, as nobody asks an issuer that is not ready.
 func (i *Issuer) canWrite() error {
-	if err := i.reserve.Short(); err != nil || !i.failing.Load() {
+	if err := i.reserve.HasRoom(); err != nil || !i.failing.Load() {
 		return err
 	}
 	err := i.store.probe()

@@ -40,6 +40,7 @@ func TestFullFileSystem(t *testing.T) {
 		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)))
 	}
 	free := fill(t, disk)
+	requireReady(t, c, false) // although it has met no full disk yet
 	for i, body := range bodies[before:] {
 		got := requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(before+i)))
 		require.Equal(t, http.StatusServiceUnavailable, got.Status)

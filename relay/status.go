@@ -199,7 +199,7 @@ func (r *Relay) isReady(ctx context.Context) error {
 	}
 	_, err := r.store.Progress(ctx)
 	if err == nil {
-		err = r.reserve.Short()
+		err = r.reserve.HasRoom()
 	}
 	if err == nil && r.failing.Load() {
 		if err = r.store.Probe(ctx); err == nil {

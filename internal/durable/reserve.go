@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -85,6 +86,21 @@ func (r *Reserve) Take() error {
 func (r *Reserve) Short() error {
 	if short := r.short.Load(); short != nil {
 		return *short
+	}
+	return nil
+}
+
+// HasRoom is the error of Short, or of a disk that is full beside what is kept: nobody may have met it yet.
+func (r *Reserve) HasRoom() error {
+	if short := r.Short(); short != nil { // Spare may be at work, for long
+		return short
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.places {
+		if err := HasRoom(strings.TrimSuffix(p.path, reserveSuffix)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ func TestReserve(t *testing.T) {
 	require.NoError(t, relaytest.Fill(disk))
 	require.Zero(t, room())
 	require.NoError(t, r.Short(), "it is all there")
+	require.ErrorContains(t, r.HasRoom(), "full", "beside it")
 
 	write := func() error { return durable.WriteFile(file, make([]byte, 1<<20), 0o600) }
 	failed := errors.New("failed")
@@ -55,6 +56,7 @@ func TestReserve(t *testing.T) {
 	require.Error(t, r.Short(), "until it is taken")
 	require.NoError(t, r.Take())
 	require.NoError(t, r.Short())
-	require.Equal(t, all-3<<20, room())
+	require.NoError(t, r.HasRoom())
+	require.Equal(t, all-3<<20, room(), "what was tried is given back")
 	require.Error(t, r.Keep(filepath.Join(disk, "none", "file"), 1))
 }

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
 )
@@ -174,5 +177,5 @@ func (s *Server) isReady(context.Context) error {
 			return fmt.Errorf("the batches of task %s cannot be kept", t.name())
 		}
 	}
-	return service.Ready(&s.ready)
+	return cmp.Or(durable.HasRoom(filepath.Join(s.cfg.Data, "verifier")), service.Ready(&s.ready))
 }

@@ -460,7 +460,7 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
 		for _, name := range files {
-			if !strings.HasSuffix(name, ".lock") && !strings.HasSuffix(name, ".reserve") &&
+			if !strings.HasSuffix(name, ".lock") && !strings.HasSuffix(name, ".reserve") && !strings.HasSuffix(name, ".room") &&
 				!strings.Contains(name, ".secret.clock") { // no keys in them
 				w.checkSecret(t, name, last)
 			}

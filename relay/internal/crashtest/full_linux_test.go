@@ -113,11 +113,13 @@ func (w *world) fillAll(t *testing.T, store string, disks []*disk, times, client
 	w.settle(t, last)
 
 	f := &fullFigures{figures: figures{Store: store, Hops: len(w.roads), Epochs: last + 1,
-		Unanswered: load.attempts.Load()}, Filled: map[string]int{}, Unready: map[string]int{}}
+		Unanswered: load.attempts.Load()}, Disks: map[string]diskFigures{}}
 	w.account(t, all, last, &f.figures)
 	w.checkErased(t, keys, last)
 	require.NotZero(t, f.Delivered)
-	f.count(t, disks, times)
+	for _, d := range disks {
+		f.Disks[d.name] = d.figures(times)
+	}
 	f.Seconds = time.Since(begun).Seconds()
 	return f
 }
@@ -133,30 +135,34 @@ func fillEach(ctx context.Context, disks []*disk, times int, pause time.Duration
 	return errors.Join(failed...)
 }
 
-// fullFigures is what a run prints: how often the disk of each party was full, and how often it said so.
+// fullFigures is what a run prints.
 type fullFigures struct {
 	figures
-	Filled  map[string]int `json:"filled"`
-	Unready map[string]int `json:"said_not_ready"`
+	Disks map[string]diskFigures `json:"disks"`
 }
 
-func (f *fullFigures) count(t *testing.T, disks []*disk, times int) {
-	t.Helper()
-	for _, d := range disks {
-		f.Filled[d.name], f.Unready[d.name] = times, d.unready
-		require.True(t, d.unready > 0 || times < 50, "%s never said so", d.name)
-	}
+// diskFigures is how often a disk was full, and what was said meanwhile.
+type diskFigures struct {
+	Filled  int     `json:"filled"`
+	Slowest float64 `json:"not_ready_after_seconds"`    // at most
+	Unready float64 `json:"of_later_answers_not_ready"` // a share
+}
+
+func (d *disk) figures(times int) diskFigures {
+	return diskFigures{times, d.slowest.Seconds(), float64(d.unready) / float64(d.asked)}
 }
 
 // disk is a file system of a party's own, or of several parties'.
 type disk struct {
-	name    string // whose it is
-	folder  string
-	admins  []string // of whom it is
-	mib     int      // its size
-	mode    string
-	unready int    // times at which one of them said that it is not ready
-	said    string // by one of them, the last time it was not
+	name   string // whose it is
+	folder string
+	admins []string // of whom it is
+	mib    int      // its size
+	mode   string
+	said   string // by one of them, the last time it was not ready
+
+	slowest        time.Duration // from a full disk to the first who said that it was not ready
+	asked, unready int           // while the disk stayed full, and how often one of them said so
 }
 
 // newDisk moves a party's folder to a file system of its own, until the test has ended.
@@ -189,8 +195,8 @@ func (d *disk) mount(t *testing.T) {
 
 func (d *disk) sized(mib int) string { return fmt.Sprintf("size=%dm,mode=%s", mib, d.mode) }
 
-// fillAgain fills the disk again and again at random moments, for a while each, and waits until all whose it is are
-// ready again.
+// fillAgain fills the disk again and again at random moments, until one whose it is says that it is not ready and for a
+// while more, and waits until all are ready again.
 func (d *disk) fillAgain(ctx context.Context, times int, pause time.Duration) error {
 	for range times {
 		if err := d.until(ctx, true); err != nil {
@@ -200,12 +206,15 @@ func (d *disk) fillAgain(ctx context.Context, times int, pause time.Duration) er
 		if err := relaytest.Fill(d.folder); err != nil {
 			return err
 		}
-		said := false
-		for end := time.Now().Add(between(pause/4, pause)); time.Now().Before(end); sleep(ctx, 50*time.Millisecond) {
-			said = said || !d.ready()
+		full := time.Now()
+		if err := d.until(ctx, false); err != nil {
+			return err
 		}
-		if said {
-			d.unready++
+		d.slowest = max(d.slowest, time.Since(full))
+		for end := time.Now().Add(between(pause/4, pause)); time.Now().Before(end); sleep(ctx, 50*time.Millisecond) {
+			if d.asked++; !d.ready() {
+				d.unready++
+			}
 		}
 		if err := d.free(ctx); err != nil {
 			return err
