@@ -37,33 +37,49 @@ func Freeze(ctx context.Context, module []byte, ran map[string]bool) ([]byte, er
 	if !f.known {
 		return nil, ErrLayout
 	}
-	if sections, err = started(ctx, sections); err != nil {
+	if sections, err = frozen(ctx, sections, f, ran); err != nil {
 		return nil, err
 	}
-	var out []section
-	for _, s := range sections {
+	if ran != nil {
+		sections = slices.DeleteFunc(sections, func(s section) bool { return s.id == sectionCustom })
+	}
+	return writeSections(sections), nil
+}
+
+// frozen returns the sections of a module that [Freeze] freezes, with names.
+func frozen(ctx context.Context, sections []section, f functions, ran map[string]bool) ([]section, error) {
+	out, err := started(ctx, sections, f)
+	if err != nil {
+		return nil, err
+	}
+	var memory []byte
+	var exports []int
+	for i, s := range out {
 		switch s.id {
-		case sectionCustom:
-			if ran != nil {
-				continue
-			}
-		case sectionCode:
-			if s.body, err = empty(s.body, f, ran); err == nil && ran != nil {
-				s.body, err = squeeze(s.body, f)
-			}
+		case sectionExport:
+			exports, err = exportedFunctions(s.body)
 		case sectionData:
-			s.body, err = clearTables(s.body)
+			if memory, err = clearTables(s.body); err == nil {
+				out[i].body = writeSegments(memory)
+			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, s)
 	}
-	return writeSections(out), nil
+	for i, s := range out {
+		if s.id != sectionCode {
+			continue
+		}
+		if out[i].body, err = empty(s.body, f, memory, exports, ran); err == nil && ran != nil {
+			out[i].body, err = squeeze(out[i].body, f)
+		}
+	}
+	return out, err
 }
 
-// started returns a module with the memory and the variables that its start leaves.
-func started(ctx context.Context, sections []section) ([]section, error) {
+// started returns a module with the memory and the variables that its start leaves, and with another allocator.
+func started(ctx context.Context, sections []section, f functions) ([]section, error) {
 	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
 	defer runtime.Close(ctx)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
@@ -95,7 +111,7 @@ func started(ctx context.Context, sections []section) ([]section, error) {
 			return nil, err
 		}
 	}
-	return out, nil
+	return bump(out, f, len(memory))
 }
 
 const (
@@ -196,7 +212,25 @@ func exported(section []byte, name string) (int, error) {
 	return 0, ErrLayout
 }
 
-// clearTables clears the runtime's table of functions, with the maps of pointers that belong to it and the index by
+// exportedFunctions returns the numbers of all exported functions.
+func exportedFunctions(section []byte) (numbers []int, err error) {
+	r := &segments{rest: section}
+	for range r.unsigned() {
+		r.bytes(r.unsigned()) // name
+		kind, number := r.unsigned(), r.unsigned()
+		if r.bad {
+			return nil, ErrLayout
+		}
+		if kind == kindFunction {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers, nil
+}
+
+const kindFunction = 0
+
+// clearTables returns the memory of a data section and clears the runtime's table of functions, with the maps of pointers that belong to it and the index by
 // address: they stand in a row.
 func clearTables(section []byte) ([]byte, error) {
 	memory, at, err := readTable(section)
@@ -216,7 +250,7 @@ func clearTables(section []byte) ([]byte, error) {
 		return nil, ErrLayout
 	}
 	clear(memory[at:end])
-	return writeSegments(memory), nil
+	return memory, nil
 }
 
 // The words of runtime.moduledata that say where tables are.

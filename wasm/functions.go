@@ -110,21 +110,6 @@ func countImports(r *segments) (int, error) {
 	return count, nil
 }
 
-// calls returns the numbers of the functions that a body calls directly. It knows the instructions of WebAssembly 2.0
-// that Go emits: no vectors, no tables.
-func calls(code []byte) (called []int, err error) {
-	_, list, err := instructions(code)
-	if err != nil {
-		return nil, err
-	}
-	for _, i := range list {
-		if i.op == opCall {
-			called = append(called, int(i.operand()))
-		}
-	}
-	return called, nil
-}
-
 const (
 	opCall  = 0x10
 	opTable = 0x0e // br_table

@@ -36,16 +36,12 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
+	if sections, err = frozen(ctx, sections, f, Ran()); err != nil {
+		return nil, err
+	}
 	sizes := map[string]int{}
 	for _, s := range slices.DeleteFunc(sections, func(s section) bool { return s.id != sectionCode }) {
-		code, err := empty(s.body, f, Ran())
-		if err != nil {
-			return nil, err
-		}
-		if code, err = squeeze(code, f); err != nil {
-			return nil, err
-		}
-		bodies, err := f.bodies(code)
+		bodies, err := f.bodies(s.body)
 		if err != nil {
 			return nil, err
 		}

@@ -22,7 +22,7 @@ func TestFrozen(t *testing.T) {
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
 	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
 	require.Greater(t, bytes.Count(module, trap), 1000, "functions that never run")
-	require.Less(t, len(module), 1_120_000)
+	require.Less(t, len(module), 1_000_000)
 	require.Equal(t, module, built(t, wasm.Browser), "the same source gives the same bytes")
 	_, err := wasm.Freeze(t.Context(), module, wasm.Ran())
 	require.ErrorIs(t, err, wasm.ErrLayout, "it has no names any more")
@@ -32,7 +32,7 @@ func TestFrozen(t *testing.T) {
 // look for what to recover.
 func TestNothingCollects(t *testing.T) {
 	ran := wasm.Ran()
-	require.Greater(t, len(ran), 100)
+	require.True(t, len(ran) > 50 || *rewriteRan)
 	for _, name := range []string{"gcStart", "gcBgMarkWorker", "gcDrain", "bgsweep", "bgscavenge", "newstack", "copystack",
 		"findfunc", "pcvalue", "schedule", "newproc1"} {
 		require.False(t, ran["runtime."+name], name)

@@ -126,9 +126,11 @@ async function compile(name: ModuleName, code: Code): Promise<WebAssembly.Module
   if (!(code instanceof Uint8Array)) return code;
   const { file, integrity } = assets[name];
   try {
+    const compiled = WebAssembly.compile(code); // meanwhile
+    compiled.catch(() => {}); // a wrong hash says more
     const hash = btoa(String.fromCharCode(...(await sha256(code))));
     if (`sha256-${hash}` !== integrity) throw new Error('its hash is not the one this script names');
-    return await WebAssembly.compile(code);
+    return await compiled;
   } catch (cause) {
     throw new DoonaError('module-failed', `couldn't compile ${file}: ${(cause as Error).message}`, undefined,
       { cause });

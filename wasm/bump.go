@@ -1,0 +1,66 @@
+package wasm
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// bump replaces the allocator of a frozen module, in which nothing is ever freed: an allocation is the next bytes of
+// memory, which are zero, and memory grows when its end is reached. With the runtime's allocator go its pages, spans
+// and caches, their locks and their clocks. size is how many bytes of memory there are.
+func bump(sections []section, f functions, size int) ([]section, error) {
+	out := slices.Clone(sections)
+	next, replaced := 0, false
+	for i, s := range out { // globals come before code
+		switch s.id {
+		case sectionGlobal:
+			r := &segments{rest: s.body}
+			next = r.unsigned()
+			body := append(binary.AppendUvarint(nil, uint64(next+1)), r.rest...)
+			out[i].body = append(appendSigned(append(body, typeI64, mutable, opConst64), size), opEnd)
+		case sectionCode:
+			all, err := f.bodies(s.body)
+			if err != nil {
+				return nil, err
+			}
+			if at := slices.IndexFunc(all, func(b body) bool { return b.name == allocator }); at >= 0 {
+				all[at].code, replaced = bumpBody(byte(next)), true
+			}
+			out[i].body = writeBodies(all)
+		}
+	}
+	if next == 0 || next > 0x7f || !replaced {
+		return nil, ErrLayout
+	}
+	return out, nil
+}
+
+const (
+	allocator = "runtime.mallocgc"
+	typeI64   = 0x7e
+	mutable   = 1
+)
+
+// bumpBody is the body of
+//
+//	func mallocgc(size uintptr, typ *_type, needzero bool) unsafe.Pointer
+//
+// Go's stack pointer, SP, is global 0. Behind it are the return address, the arguments and the result. next is the
+// global that says where an allocation begins, a multiple of 8. Where there is no memory left the module stops, as it
+// would without this.
+func bumpBody(next byte) []byte {
+	const size, end = 1, 2 // locals, behind the parameter
+	return []byte{
+		1, 2, typeI64,
+		0x23, 0, 0x29, 3, 8, 0x22, size, // size = *(SP + 8)
+		0x42, 0x80, 0x80, 0x80, 0x80, 4, 0x56, 0x04, 0x40, 0x00, 0x0b, // if size > 1<<30 { stop }
+		0x23, next, 0x20, size, 0x42, 7, 0x7c, 0x42, 0x78, 0x83, 0x7c, 0x22, end, // end = next + (size+7)&^7
+		0x3f, 0, 0xad, 0x42, 16, 0x86, 0x56, 0x04, 0x40, // if end > memory.size<<16 {
+		0x20, end, 0x42, 16, 0x88, 0xa7, 0x3f, 0, 0x6b, 0x41, 4, 0x6a, // by end>>16 - memory.size + 4 pages
+		0x40, 0, 0x41, 0x7f, 0x46, 0x04, 0x40, 0x00, 0x0b, 0x0b, // if memory.grow fails { stop } }
+		0x23, 0, 0x23, next, 0x37, 3, 32, // *(SP + 32) = next
+		0x20, end, 0x24, next, // next = end
+		0x23, 0, 0x41, 8, 0x6a, 0x24, 0, // SP += 8
+		0x41, 0, 0x0b, // return 0: nothing unwinds
+	}
+}
