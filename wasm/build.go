@@ -58,9 +58,10 @@ func flags(each string) []string {
 // collectsNothing has the compiler leave out what a garbage collector must be told of when pointers are written.
 const collectsNothing = "-wb=0"
 
-// Environment is what the go command needs to compile for the modules' platform.
+// Environment is what the go command needs to compile for the modules' platform. An experiment would be another
+// toolchain under the same version.
 func Environment() []string {
-	return append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=", "CGO_ENABLED=0")
+	return append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=", "GOEXPERIMENT=", "CGO_ENABLED=0")
 }
 
 // Build compiles a module to a file. The working directory must be inside this Go module.

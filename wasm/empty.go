@@ -28,8 +28,9 @@ var (
 	last = regexp.MustCompile(`^runtime\.(gopanic|goPanic\w+|panic\w+|throw|fatal\w*|sigpanic|newstack|morestack\w*|` +
 		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent)$|^wasm_pc_f_loop`)
 	absent = regexp.MustCompile(`^runtime\.(gc\w+|__wbBuf_.*|bulkBarrier\w*|.*[tT]ypePointers.*|print\w+|g?write\w*)$`)
-	// computes are those that compute addresses of functions, of methods that only reflection and assertions call.
-	computes = regexp.MustCompile(`^runtime\.(getitab|itabInit)$|[tT]extOff$`)
+	// foreign are those that must not stay: they would compute addresses of functions, for reflection or assertions, or
+	// take memory beside bump's.
+	foreign = regexp.MustCompile(`^runtime\.(getitab|itabInit|sbrk|growMemory)$|[tT]extOff$`)
 	// runtimes are the functions of the runtime. Its maps stay whole.
 	runtimes = regexp.MustCompile(`^(runtime|internal_runtime_\w+|internal_abi|type_)\.`)
 	kept     = regexp.MustCompile(`^runtime\.typed\w+$|^internal_runtime_maps\.|github\.com`)
@@ -90,7 +91,7 @@ func (f functions) staying(all []body, memory []byte, exports []int, ran map[str
 	for len(next) > 0 {
 		i := next[0]
 		next = next[1:]
-		if computes.MatchString(all[i].name) {
+		if foreign.MatchString(all[i].name) {
 			return nil, ErrLayout
 		}
 		for _, closure := range closures[all[i].name] {

@@ -230,8 +230,8 @@ func exportedFunctions(section []byte) (numbers []int, err error) {
 
 const kindFunction = 0
 
-// clearTables returns the memory of a data section and clears the runtime's table of functions, with the maps of pointers that belong to it and the index by
-// address: they stand in a row.
+// clearTables returns the memory of a data section without the runtime's table of functions, the maps of pointers that
+// belong to it and the index by address: they stand in a row.
 func clearTables(section []byte) ([]byte, error) {
 	memory, at, err := readTable(section)
 	if err != nil {
