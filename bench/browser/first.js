@@ -6,3 +6,4 @@ const options = { task: asked.get('task'), owner: asked.get('owner'), maxEpsilon
 const doona = await connect(options);
 await doona.report(1);
 window.reported = performance.now();
+console.log('reported');

@@ -1,5 +1,6 @@
 // Time from navigation to the first report acknowledged: prints {plain: {ours, peer, phases}, cold: …, cached: …}.
 import { readFile } from 'node:fs/promises';
+import { setTimeout as pause } from 'node:timers/promises';
 
 import { launch } from '../../www/test/harness.mjs';
 
@@ -11,6 +12,9 @@ const networks = {
 const request = JSON.parse(await readFile(String(process.argv[2]), 'utf8'));
 const browser = await launch();
 
+/** A new profile's window loads pages of the browser's own beside ours; a visitor's has been open for long. In ms. */
+const settling = 1500;
+
 /** @typedef {{reported: number, ended: Record<string, number>}} Visit in milliseconds from the start of navigation */
 
 /**
@@ -21,10 +25,13 @@ const browser = await launch();
  */
 async function visit(context, url) {
   const page = await context.newPage();
+  await pause(settling);
   const network = /** @type {any} */ (networks)[request.network];
   if (network) await (await context.newCDPSession(page)).send('Network.emulateNetworkConditions', network);
-  await page.goto(url);
-  await page.waitForFunction('window.reported');
+  // Nothing is evaluated in the page before it has reported: that would take its main thread some tens of ms.
+  const reported = page.waitForEvent('console', { predicate: (message) => message.text() === 'reported' });
+  await page.goto(url, { waitUntil: 'commit' });
+  await reported;
   const visited = await page.evaluate(() => {
     /** @type {Record<string, number>} */
     const ended = {};
