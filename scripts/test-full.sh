@@ -111,7 +111,7 @@ run_part() {
       DOONA_ENGINES="$ran" ./www/test.sh engines
       printf '[%s]' "$(paste -sd, "$ran")" >"$figures"
       rm "$ran"
-      DOONA_FULL=1 ./www/test.sh --test-name-pattern 'a click at any moment|in pictures' ;;
+      DOONA_FULL=1 ./www/test.sh --test-name-pattern 'a click at any moment|in pictures|a stop at any|one instance reports' ;;
     strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
       local found costs road job failed=
       found=${ROWS:-$(mktemp)} costs=$(mktemp) road=$(mktemp)

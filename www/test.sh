@@ -25,5 +25,6 @@ npx --no-install tsc -p .
 npx --no-install oxlint --deny-warnings
 files=(../build/specs/*.mjs test/*.test.mjs test/reader/*.test.ts)
 minutes=10 # for each file
-[[ "$what" == engines ]] && files=(test/runtimes.test.mjs test/engines/engines.test.mjs) minutes=60
+[[ "${DOONA_FULL:-}" == 1 ]] && minutes=60
+[[ "$what" == engines ]] && files=(test/runtimes.test.mjs test/engines/*.test.mjs) minutes=60
 node --test --test-timeout=$((minutes * 60000)) --test-concurrency=2 --test-reporter=spec "$@" "${files[@]}"

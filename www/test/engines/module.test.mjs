@@ -1,0 +1,32 @@
+// The modules without a page, in engines that Node is not: every vector, every refusal, and a million reports that one
+// instance makes. The tests are those of www/sdk.
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const here = fileURLToPath(new URL('.', import.meta.url));
+const specs = fileURLToPath(new URL('../../../build/specs/', import.meta.url));
+const arm = process.arch === 'arm64';
+const engines = {
+  Deno: { program: join(here, `node_modules/@deno/linux-${process.arch}-glibc/deno`),
+    args: ['test', '--no-prompt', '--no-remote', '--no-check', '-A'], only: '--filter' },
+  Bun: { program: join(here, `node_modules/@oven/bun-linux-${arm ? 'aarch64' : process.arch}/bin/bun`),
+    args: ['test', '--timeout', '3600000'], only: '-t' },
+};
+const www = fileURLToPath(new URL('../..', import.meta.url));
+
+/** Rejects, with what it said, where a test fails. @param {string} program @param {string[]} args */
+const run = (program, args, env = {}) => promisify(execFile)(program, args,
+  { cwd: www, env: { ...process.env, ...env }, maxBuffer: 1 << 26 });
+
+for (const [name, { program, args, only }] of Object.entries(engines)) {
+  test(`${name}: every vector and every refusal is as in Go`, async () => {
+    await run(program, [...args, ...['vectors', 'fuzz'].map((spec) => join(specs, `${spec}.spec.mjs`))]);
+  });
+
+  test(`${name}: one instance makes a million reports`, async () => {
+    await run(program, [...args, only, 'one instance reports', join(specs, 'open-task.spec.mjs')], { DOONA_FULL: '1' });
+  });
+}
