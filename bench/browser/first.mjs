@@ -28,7 +28,7 @@ async function visit(context, url) {
   await pause(settling);
   const network = /** @type {any} */ (networks)[request.network];
   if (network) await (await context.newCDPSession(page)).send('Network.emulateNetworkConditions', network);
-  // Nothing is evaluated in the page before it has reported: that would take its main thread some tens of ms.
+  // Nothing is evaluated in the page before it has reported: that would take time of its main thread.
   const reported = page.waitForEvent('console', { predicate: (message) => message.text() === 'reported' });
   await page.goto(url, { waitUntil: 'commit' });
   await reported;

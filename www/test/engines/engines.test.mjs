@@ -11,13 +11,11 @@ import { startServer } from '../harness.mjs';
 import { inPage, suite } from '../suite.mjs';
 import { startEdgeRuntime } from './edge-runtime.mjs';
 import { startFirefox } from './firefox.mjs';
+import { bun, deno } from './programs.mjs';
 import { startWebKit } from './webdriver.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const built = new URL('../../../build/www/', import.meta.url);
-const arm = process.arch === 'arm64';
-const deno = join(here, `node_modules/@deno/linux-${process.arch}-glibc`);
-const bun = join(here, `node_modules/@oven/bun-linux-${arm ? 'aarch64' : process.arch}`);
 
 /** @param {string} folder of a package */
 const versionOf = async (folder) =>

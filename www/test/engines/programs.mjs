@@ -1,0 +1,11 @@
+/**
+ * Where the locked packages of two engines lie.
+ * @module
+ */
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const packages = fileURLToPath(new URL('node_modules/', import.meta.url));
+
+export const deno = join(packages, `@deno/linux-${process.arch}-glibc`);
+export const bun = join(packages, `@oven/bun-linux-${process.arch === 'arm64' ? 'aarch64' : process.arch}`);
