@@ -66,7 +66,8 @@ func TestDocument(t *testing.T) {
 			within("limit", 43.2*float64(i+1)))
 	}
 	rows = append(rows, newRow("e2e/1e5/time", "s", lower, 20).within("limit", 10),
-		newRow("e2e/1e5/cpu", "us/client", lower, 400).within("limit", 200))
+		newRow("e2e/1e5/cpu", "us/client", lower, 400).within("limit", 200),
+		newRow("relay/ingest/sqlite", "reports/cpu-s", higher, 8000).within("limit", 10_000))
 	rows[0].Measured = "2026-11-20 at abc, load 9"
 	result := &Result{map[string]any{"date": "2026-11-21", "commit": "def", "load": "1.5 2 3", "cpu": "6502"}, rows}
 	result.stamp()
@@ -78,6 +79,7 @@ func TestDocument(t *testing.T) {
 	require.Contains(t, text, ", growth/users, e2e/1e5/first/memory, ", "what was not measured is said")
 	require.Contains(t, text, "| e2e/1e5/time | 20 s")
 	require.Contains(t, text, "| later relay | 172.8 | 86.4 | 50 % |")
+	require.Regexp(t, `takes 100 microseconds there.\s[^.]*bring all together to 2.03 times`, text)
 	require.Contains(t, text, "| first relay | 1 |", "a core for 10⁹ times 86.4 microseconds")
 }
 

@@ -113,6 +113,7 @@ func (r *Result) document() (string, error) {
 	for _, name := range []string{"e2e/1e6", "e2e/1e5"} {
 		if spent := r.spent(name); len(spent) == len(players) {
 			whereTimeGoes(&b, name, spent)
+			r.withoutRelay(&b, spent)
 			if err := daily(&b, spent); err != nil {
 				return "", err
 			}
@@ -203,6 +204,27 @@ a relay stores. The rest, by perf on the same run:
 More than one report in a request would save most of what the first relay has beside its cryptography. But a report is
 one client's, and comes by itself.
 `)
+}
+
+// withoutRelay says what all parties would spend if the first relay did no more than take reports.
+func (r *Result) withoutRelay(b *strings.Builder, spent []spending) {
+	for _, row := range r.Rows {
+		if row.Name != "relay/ingest/sqlite" || row.Limit == nil {
+			continue
+		}
+		bare, cryptography := 1e6 / *row.Limit, 0.0
+		all := bare
+		for i, s := range spent {
+			cryptography += s.cryptography
+			if i > 0 {
+				all += s.all
+			}
+		}
+		fmt.Fprintf(b, `
+The bare server of relay/ingest, which opens a report and stores it, takes %.4g microseconds there. In the first
+relay's place it would bring all together to %.3g times their cryptography: so much HTTP costs, a request for a report.
+`, bare, all/cryptography)
+	}
 }
 
 // The prices that [daily] reckons with, in dollars. They are assumptions: put your own.
