@@ -52,14 +52,14 @@ func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
 	return rows, nil
 }
 
-// arrives is the share of visits whose report arrives, by how long the visit lasts: a statistic of those that
+// arrives is how many visits have a report that arrives, by how long they last: a statistic of those that
 // stay is not one of all. Beside it a beacon, which is all that a plain counter sends.
 var arrives = Group{Names: arrivesNames(), Run: measureArrives, Long: true}
 
 // arrivesVisits is how many visits of each length are made.
 const arrivesVisits = 10
 
-// ofVisits is the unit of their shares.
+// ofVisits is the unit of that.
 var ofVisits = fmt.Sprintf("of %d visits", arrivesVisits)
 
 // lengths of visits, in seconds.

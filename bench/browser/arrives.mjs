@@ -1,5 +1,5 @@
 // How many visits have a report that arrives, by what sends it and how long they last: prints
-// {kind: {cold: {1: share, 3: …, 10: …}, cached: …}} for one network. A visit ends as when a person closes the tab, or
+// {kind: {cold: {1: visits, 3: …, 10: …}, cached: …}} for one network. A visit ends as when a person closes the tab, or
 // when its report is there, which no further second changes. The cached ones come after the cold one of ten seconds.
 import { readFile } from 'node:fs/promises';
 
@@ -61,22 +61,22 @@ const pages = {
 };
 
 /** @type {Record<string, {cold: Record<number, any>, cached: Record<number, any>}>} */
-const shares = {};
+const arrived = {};
 for (let i = 0; i < request.visits; i++) {
   for (const [kind, page] of Object.entries(pages)) {
-    const share = (shares[kind] ??= { cold: { 1: 0, 3: 0, 10: 0 }, cached: { 1: 0, 3: 0, 10: 0 } });
+    const count = (arrived[kind] ??= { cold: { 1: 0, 3: 0, 10: 0 }, cached: { 1: 0, 3: 0, 10: 0 } });
     let context = await browser.newContext();
     for (const seconds of lengths) {
       await context.close();
       context = await browser.newContext();
-      share.cold[seconds] += Number(await visit(context, `${request.site}/${page('cold')}`, seconds)) / request.visits;
+      count.cold[seconds] += Number(await visit(context, `${request.site}/${page('cold')}`, seconds));
     }
     for (const seconds of lengths) {
       const url = `${request.site}/${page(`cached${seconds}`)}`;
-      share.cached[seconds] += Number(await visit(context, url, seconds)) / request.visits;
+      count.cached[seconds] += Number(await visit(context, url, seconds));
     }
     await context.close();
   }
 }
 await browser.close();
-console.log(JSON.stringify(shares));
+console.log(JSON.stringify(arrived));
