@@ -97,8 +97,11 @@ func (g guess) deviation(p0, p1, n float64) float64 {
 	return math.Sqrt((p0*(1-p0) + math.Exp(2*g.eps)*p1*(1-p1)) / n)
 }
 
-// limit is how many standard errors above the claim is a finding: one in 30,000 audits has one by chance.
-const limit = 4
+// limit is how many standard errors above the claim is a finding: one in 3 million audits has one by chance.
+const limit = 5
+
+// sure is how probably an audit must find what is planted.
+const sure = 1 - 1e-6
 
 // power returns the probability that a noise with this guess's probabilities is found out by so many sights.
 func (g guess) power(claim float64, sights int) float64 {
@@ -281,11 +284,11 @@ func (l *looks) requireAlike(t *testing.T) {
 
 // TestSurroundedClient: an attacker who knows every other client, every other relay's dummies and every key but
 // the honest relay's does not tell dummies from clients, wherever that relay stands, and finds out one that leaves out
-// a cell, or uses a draw twice, by forty batches. Other keys and PostgreSQL are in the long form.
+// a cell, or uses a draw twice, by a hundred batches. Other keys and PostgreSQL are in the long form.
 func TestSurroundedClient(t *testing.T) {
 	half := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(1, 1, 2, 5), {1}},
 		Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}}
-	const few = 40
+	const few = 100
 	full := os.Getenv("DOONA_FULL") != ""
 	settings := []setting{{hop: 0, kem: task.KEMX25519}, {hop: 1, kem: task.KEMX25519}}
 	if full {
@@ -309,9 +312,9 @@ func TestSurroundedClient(t *testing.T) {
 }
 
 // TestReplayedSlotIsFound: a first relay sends the victim's slot three times more. The second drops them, so that its
-// batches show no more than is claimed; one that lets them through is found out by forty batches.
+// batches show no more than is claimed; one that lets them through is found out by a hundred batches.
 func TestReplayedSlotIsFound(t *testing.T) {
-	const batches, eps = 40, 0
+	const batches, eps = 100, 0
 	_, claim := best(auditLaw(), eps)
 	again := bestOfCopies(auditLaw(), eps, 4)
 	at := setting{hop: 1, kem: task.KEMX25519, single: true, copies: 3}
@@ -331,14 +334,14 @@ func TestSurroundedClientShowsWhatIsClaimed(t *testing.T) {
 	lower := auditNoise(1, 1, 1, 4)
 	batches, settings := 40, []setting{{hop: 1, kem: task.KEMX25519, single: true}}
 	if os.Getenv("DOONA_FULL") != "" {
-		batches, settings = 1500, []setting{{hop: 0, kem: task.KEMX25519, single: true},
+		batches, settings = 3500, []setting{{hop: 0, kem: task.KEMX25519, single: true},
 			{hop: 1, kem: task.KEMX25519, postgres: true, single: true}}
 	}
 	for _, at := range settings {
 		found, deviation := g.advantage(surrounded(t, at, batches, dummies.New(auditLaw()).Draw))
 		t.Logf("honest relay at hop %d: δ %.4f, claimed %.4f, standard error %.4f", at.hop, found, claim, deviation)
 		require.InDelta(t, claim, found, limit*deviation)
-		if g, _ := best(lower, eps); g.power(claim, batches) > .98 {
+		if g, _ := best(lower, eps); g.power(claim, batches) > sure {
 			requireFound(t, "a peak lower by one", g, surrounded(t, at, batches, dummies.New(lower).Draw))
 		}
 	}
@@ -358,9 +361,9 @@ func (g guess) requireAbove(t *testing.T, name string, claim float64, sights []s
 	t.Helper()
 	require.Greater(t, claim, .01)
 	found, deviation := g.advantage(sights)
-	t.Logf("%s: δ(%g) %.4f, claimed %.4f, standard error %.4f, power %.4f", name, g.eps, found, claim, deviation,
-		g.power(claim, len(sights)))
-	require.Greater(t, g.power(claim, len(sights)), .98, name)
+	t.Logf("%s: δ(%g) %.4f, claimed %.4f, standard error %.4f, power 1 - %.1e", name, g.eps, found, claim, deviation,
+		1-g.power(claim, len(sights)))
+	require.Greater(t, g.power(claim, len(sights)), sure, name)
 	require.Greater(t, found, claim+limit*deviation, name)
 }
 
@@ -370,7 +373,7 @@ func TestLessNoiseIsFound(t *testing.T) {
 	const eps = 2
 	sample := func(n *task.Noise) (out []sight) {
 		law, src := dummies.New(n), randomizer.NewSource()
-		for i := range 250_000 {
+		for i := range 500_000 {
 			cells, err := law.Draw(src)
 			require.NoError(t, err)
 			var y tally

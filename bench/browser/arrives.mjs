@@ -61,10 +61,10 @@ const pages = {
 };
 
 /** @type {Record<string, {cold: Record<number, any>, cached: Record<number, any>}>} */
-const arrived = {};
+const counts = {};
 for (let i = 0; i < request.visits; i++) {
   for (const [kind, page] of Object.entries(pages)) {
-    const count = (arrived[kind] ??= { cold: { 1: 0, 3: 0, 10: 0 }, cached: { 1: 0, 3: 0, 10: 0 } });
+    const count = (counts[kind] ??= { cold: { 1: 0, 3: 0, 10: 0 }, cached: { 1: 0, 3: 0, 10: 0 } });
     let context = await browser.newContext();
     for (const seconds of lengths) {
       await context.close();
@@ -79,4 +79,4 @@ for (let i = 0; i < request.visits; i++) {
   }
 }
 await browser.close();
-console.log(JSON.stringify(arrived));
+console.log(JSON.stringify(counts));
