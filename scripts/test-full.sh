@@ -149,7 +149,7 @@ fi
 
 part=$1
 commit=$(git rev-parse --short=7 HEAD)
-[ -z "$(git status --porcelain -- . ':!docs/results' ':!docs/results.md')" ] || commit+=-dirty
+[ -z "$(git status --porcelain -- . ':!docs/results' ':!docs/results.md' ':!docs/audit.md')" ] || commit+=-dirty
 printf '\n== %s on %s\n' "$part" "$commit"
 begin=$(date +%s)
 figures=$(mktemp)
