@@ -97,7 +97,7 @@ func TestSurroundedClientOfAPool(t *testing.T) {
 			claim(eps),
 			deviation)
 		require.InDelta(t, claim(eps), found, limit*deviation)
-		oneTable().requireAbove(t, "dummies in one table", claim(0), surrounded(t, at, 300, first))
+		oneTable().requireAbove(t, "dummies in one table", claim(0), surrounded(t, at, 600, first))
 	}
 }
 
