@@ -112,7 +112,7 @@ const hard = "\u00a0"
 func (r *Report) Percent() string { return look.Number(100*r.Confidence) + hard + "%" }
 
 // epsilon is a figure with its name.
-func epsilon(name string, x float64) string { return name + hard + "=" + hard + look.Number(x) }
+func epsilon(name string, x float64) string { return name + hard + "=" + hard + decimal.Up(x, 3) }
 
 // of returns the number that an answer is, or its median; nil where it is neither.
 func (r *Report) of(a Answer, d *Distribution) *estimate {
@@ -242,7 +242,8 @@ func (r *Report) ErrorBars() string {
 		return ""
 	}
 	text := "The standard error and the interval are from the data; the worst case is the standard error of as " +
-		"many clients who all have the worst value."
+		"many clients who all have the worst value. They are of these clients: of the people that these may stand for, " +
+		"they do not tell."
 	if r.Missing > 0 {
 		text += " The interval also holds the most that missing messages can have changed."
 	}
@@ -502,7 +503,7 @@ func (a *account) costs() []fact {
 		worst,
 		{ledger, fmt.Sprintf("δ = %s: what a client has spent who reported in every epoch whose batches came here, "+
 			"%s, by %s composition. Batches of one epoch hold different clients and do not add up.",
-			decimal.Format(a.Ledger.Delta, 3), count(uint64(len(a.Ledger.Epochs))), a.Ledger.Composition)},
+			decimal.Up(a.Ledger.Delta, 3), count(uint64(len(a.Ledger.Epochs))), a.Ledger.Composition)},
 	}, a.published())
 }
 
@@ -524,7 +525,7 @@ func (r *Report) published() []fact {
 		charged = "published, with those of this dry run"
 	}
 	return []fact{{term, fmt.Sprintf("δ = %s: what all epochs cost together of which results are %s, %s, for a client "+
-		"who reported in each; of a stream, over all its tasks. %s", decimal.Format(p.Delta, 3), charged,
+		"who reported in each; of a stream, over all its tasks. %s", decimal.Up(p.Delta, 3), charged,
 		count(p.Epochs),
 		budget)}}
 }

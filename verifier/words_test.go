@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/planner"
@@ -258,9 +259,9 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 	}
 	total := "no ε"
 	if x, bounded := ledger["epsilon"].(float64); bounded {
-		total = "ε = " + look.Number(x)
+		total = "ε = " + decimal.Up(x, 3)
 	}
-	return append(out, "ε = "+look.Number(r.number("epsilon")), total, "n_min = "+r.count("n_min"))
+	return append(out, "ε = "+decimal.Up(r.number("epsilon"), 3), total, "n_min = "+r.count("n_min"))
 }
 
 // requireSameWords: page and terminal have the words and figures of the JSON.

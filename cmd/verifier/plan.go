@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/look"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
@@ -297,6 +298,9 @@ func newPlanRow(g planner.Goal, w, best *planner.Way) (planRow, error) {
 	return r, err
 }
 
+// littleLeft is the ε₀ above which an answer is as good as told: e¹⁰ is odds of 22,000 to one.
+const littleLeft = 10
+
 // reason says in a sentence why one would choose a way, or not.
 func reason(r planRow, w, best *planner.Way) string {
 	var out []string
@@ -320,6 +324,9 @@ func reason(r planRow, w, best *planner.Way) string {
 		out = append(out, "rests on no client, and leaves some privacy if all relays collude")
 	case r.LocalEpsilon == nil:
 		out = append(out, "leaves nothing if all relays collude, or nobody else is honest")
+	case *r.LocalEpsilon > littleLeft:
+		out = append(out, fmt.Sprintf("leaves practically nothing (ε₀ = %s) if all relays collude, or nobody else is honest",
+			decimal.Up(*r.LocalEpsilon, 3)))
 	default:
 		out = append(out, "leaves some privacy if all relays collude, or nobody else is honest")
 	}
@@ -370,5 +377,5 @@ func orDash(x *float64) string {
 	if x == nil {
 		return "-"
 	}
-	return look.Number(*x)
+	return decimal.Up(*x, 3)
 }
