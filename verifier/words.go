@@ -242,8 +242,8 @@ func (r *Report) ErrorBars() string {
 		return ""
 	}
 	text := "The standard error and the interval are from the data; the worst case is the standard error of as " +
-		"many clients who all have the worst value. They are of these clients: of the people that these may stand for, " +
-		"they do not tell."
+		"many clients who all have the worst value. Both are of these clients alone, not of people whom they may " +
+		"stand for."
 	if r.Missing > 0 {
 		text += " The interval also holds the most that missing messages can have changed."
 	}
