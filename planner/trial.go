@@ -61,6 +61,9 @@ type Trial struct {
 	Lost        Lost      // What is lost on the way. nil: nothing. Not with Fast.
 	Progress    func()    // Called after every repetition, from several goroutines. May be nil.
 
+	// Visit is called with every batch that [Trial.Run] draws, from several goroutines. May be nil.
+	Visit func(protocols.Aggregate)
+
 	// Of [Trial.Batches], for batches that can be drawn again; nil: the platform's.
 	Source *randomizer.Source
 }
@@ -263,6 +266,9 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 		s.repeats++
 		if len(s.covered) > 0 {
 			s.cover(t, d, scale)
+		}
+		if tr.Visit != nil {
+			tr.Visit(d.aggregate)
 		}
 		if tr.Progress != nil {
 			tr.Progress()

@@ -10,6 +10,7 @@ import (
 // Distribution is what a histogram over a range says about the values themselves. Values beyond
 // the range count as its ends, to which the task clips them.
 type Distribution struct {
+	Range     [2]float64 `json:"range"`
 	Mean      Location   `json:"mean"`
 	Quantiles []Location `json:"quantiles"`
 }
@@ -67,7 +68,7 @@ func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocol
 	counts, missing := agg.Total(), newGap(agg.Missing(loss, 0), loss.Clients)
 	lo, hi := t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	width := (hi - lo) / float64(len(counts))
-	out := &Distribution{Mean: meanOf(binned, lo, hi, missing, Confidence)}
+	out := &Distribution{Range: [2]float64{lo, hi}, Mean: meanOf(binned, lo, hi, missing, Confidence)}
 	b := newBand(binned, counts, missing)
 	between := func(p float64) [2]float64 {
 		first, last := b.ends(p)
@@ -88,6 +89,12 @@ func distribution(t *task.Task, a Answer, agg protocols.Aggregate, loss protocol
 	wider := meanOf(binned, lo, hi, missing, b.confidence)
 	out.Mean.BandOverEpochs = &wider.Interval
 	return out
+}
+
+// DistributionOf returns the mean and quantiles that a report has of a batch of which nothing is missing; nil where
+// it has none.
+func DistributionOf(t *task.Task, batch protocols.Aggregate) *Distribution {
+	return distribution(t, Answer{Estimate: batch.Total()}, batch, protocols.Loss{Clients: batch.Reports()}, 0)
 }
 
 // independent is a histogram whose bins have a noise of their own each, many small parts together.

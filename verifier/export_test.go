@@ -12,12 +12,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// DistributionOf exports distribution for tests.
-func DistributionOf(t *task.Task, agg protocols.Aggregate) *Distribution {
-	counts := Counts{Users: agg.Reports()}
-	return distribution(t, Answer{Estimate: agg.Total()}, agg, counts.loss(), 0)
-}
-
 // AnswerOf exports answer for tests.
 func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answer {
 	return answer(t, m, agg, Counts{Users: agg.Reports()}, false, 0)

@@ -160,9 +160,10 @@ func (j *Joint) Difference(group, other, first, last int, confidence float64) (d
 	return difference, true
 }
 
-// Quantile returns where among its values a group's p-quantile lies, 0 being the lower edge of the first value and V
-// the upper edge of the last. The interval is in whole values. As in (4) of distribution it inverts tests at fixed
-// edges, here of the sums D_e of the counts below e less p times the group's size: these have the sign of F_e − p.
+// Quantile returns where among its values a group's p-quantile lies, 0 being the lower edge of the first value and
+// V the upper edge of the last, for 0 < p < 1. The interval is in whole values. As in (4) of distribution it
+// inverts tests at fixed edges, here of the sums D_e of the counts below e less p times the group's size: these
+// have the sign of F_e − p.
 //
 // ok is false where the data do not show that the group has clients at all.
 func (j *Joint) Quantile(group int, p, confidence float64) (quantile Figure, ok bool) {

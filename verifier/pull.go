@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -234,6 +235,9 @@ func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 	defer tick.Stop()
 	for {
 		if err := p.Pull(ctx); err != nil && ctx.Err() == nil {
+			if sent := new(url.Error); errors.As(err, &sent) { // Not that it could not be decoded, too.
+				err = fmt.Errorf("the last relay does not answer: %w", sent)
+			}
 			p.log.Warn("couldn't pull", "error", err)
 		}
 		select {

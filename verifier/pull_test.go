@@ -1,12 +1,15 @@
 package verifier_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -416,4 +419,19 @@ func TestConfirmsWhatIsOnDisk(t *testing.T) {
 	require.True(t, synced)
 	require.NoError(t, puller.Pull(t.Context()))
 	require.True(t, p.relay.Confirmed(0, 0))
+}
+
+// TestARelayThatIsAway: the log says that nobody answers, and not what a body that never came looks like.
+func TestARelayThatIsAway(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(batchSize)})
+	var log strings.Builder
+	puller, err := verifier.NewPuller(newVerifier(t, c), c.Verifier, t.TempDir(),
+		slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	defer puller.Close()
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	require.NoError(t, puller.Run(ctx, time.Hour))
+	require.Contains(t, log.String(), "the last relay does not answer: Get ")
+	require.NotContains(t, log.String(), "decode")
 }

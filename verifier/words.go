@@ -160,12 +160,17 @@ func (a *account) headline() *tile {
 	if e == nil {
 		return nil
 	}
-	what := ""
-	if a.Distribution != nil {
+	what, lo, hi := "", look.Figure(e.lo, e.err), look.Figure(e.hi, e.err)
+	if d := a.Distribution; d != nil {
 		what = "is the median, "
+		if e.lo == d.Range[0] { // Values beyond the range count as its ends.
+			lo += " or less"
+		}
+		if e.hi == d.Range[1] {
+			hi += " or more"
+		}
 	}
-	return &tile{look.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, at %s", what, look.Figure(e.lo, e.err),
-		look.Figure(e.hi, e.err), a.Percent())}
+	return &tile{look.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, at %s", what, lo, hi, a.Percent())}
 }
 
 func (a *account) tiles() []tile {

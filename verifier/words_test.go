@@ -136,6 +136,20 @@ func (o object) location() string {
 		look.Figure(interval[1], err)}, " ")
 }
 
+// medianInWords is where a report's headline says that the median is: at an end of the range also beyond it.
+func medianInWords(d, median object) string {
+	interval, ends := median.numbers("interval"), d.numbers("range")
+	err := (interval[1] - interval[0]) / 4
+	out := "is the median, between " + look.Figure(interval[0], err)
+	if interval[0] == ends[0] {
+		out += " or less"
+	}
+	if out += " and " + look.Figure(interval[1], err); interval[1] == ends[1] {
+		out += " or more"
+	}
+	return out + ", at 95 %"
+}
+
 // inWords are the words and figures of a report's JSON, each as people must find it.
 func inWords(t *testing.T, r object) (out []string) {
 	t.Helper()
@@ -162,6 +176,9 @@ func inWords(t *testing.T, r object) (out []string) {
 	if d, ok := r["distribution"].(map[string]any); ok {
 		for _, q := range object(d).list("quantiles") {
 			add(q.text("name"), q.location())
+			if q["p"] == 0.5 {
+				add(medianInWords(object(d), q))
+			}
 		}
 		add("mean", object(object(d)["mean"].(map[string]any)).location())
 	}
@@ -317,9 +334,11 @@ func template(x float64) string {
 func TestTheSameWordsEverywhere(t *testing.T) {
 	all := map[string]planner.Query{
 		"range": {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 1, Delta: 1e-6},
+		"low":   {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 4, Delta: 1e-6},
+		"high":  {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 4, Delta: 1e-6},
 		"bins":  {Query: task.Histogram, Hi: 600, Bins: 600, Batch: 50, Epsilon: 4, Delta: 1e-6},
 	}
-	values := map[string][]float64{"range": {3}, "bins": {3}}
+	values := map[string][]float64{"range": {3}, "low": {-9}, "high": {9}, "bins": {3}}
 	for name, c := range everyProtocol {
 		all[name], values[name] = c.query, c.value
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/openloop"
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
@@ -134,12 +135,12 @@ func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 // unclipped returns the answer over the values as they are (a histogram leaves out those beyond
 // its range) and the share of values that clipping moved: for vectormean, of vectors, else of numbers.
 func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, float64) {
-	out, moved, info := make(verifier.Values, max(t.Input.Bins, 1)), 0, t.Query.Info()
+	out, moved, numbers, info := make(verifier.Values, max(t.Input.Bins, 1)), 0, 0, t.Query.Info()
 	for _, row := range rows {
-		outside := o.outside(row)
-		moved += outside
+		clipped, of := planner.Clipped(t, row)
+		moved, numbers = moved+clipped, numbers+of
 		switch {
-		case info.Shape == task.PerBin && outside == 0:
+		case info.Shape == task.PerBin && clipped == 0:
 			bin, err := protocols.Category(t.Input, row)
 			if err != nil {
 				panic("demo: internal error: " + err.Error())
@@ -148,7 +149,6 @@ func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, flo
 		case info.Shape == task.PerBin:
 		case info.YesNo():
 			out[0] += o.clientValue(row)[0]
-			moved -= outside
 		default:
 			for l, x := range row {
 				out[l] += x
@@ -158,30 +158,7 @@ func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, flo
 	for l := range out {
 		out[l] *= protocols.Scale(t.Query, uint64(len(rows)))
 	}
-	numbers := len(rows)
-	if info.Shape == task.PerVector && info.Ranged {
-		numbers *= len(out)
-	}
 	return out, float64(moved) / float64(numbers)
-}
-
-// outside returns how many of a row's numbers lie outside the range, for vectormean whether the row's
-// norm is above 1.
-func (o *options) outside(row []float64) (n int) {
-	norm := 0.0
-	for _, x := range row {
-		norm = math.Hypot(norm, x)
-		if x < o.lo || x > o.hi {
-			n++
-		}
-	}
-	if !o.query.Info().Ball() {
-		return n
-	}
-	if norm > 1+1e-9 {
-		return 1
-	}
-	return 0
 }
 
 func (r *result) print(w io.Writer) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"text/tabwriter"
 
@@ -43,16 +44,20 @@ type simulation struct {
 	MessagesPerUser float64         `json:"messages_per_user"`
 	Slots           *uint64         `json:"slots"`
 	Users           int             `json:"users"`
-	LeftOut         int             `json:"left_out"` // Rows of the input beyond a batch.
-	Repeats         int             `json:"repeats"`
-	Fast            bool            `json:"fast"`
-	Protocol        string          `json:"protocol"` // The task's, or "laplace" under --central.
-	Malicious       int             `json:"malicious"`
-	Attack          string          `json:"attack,omitempty"`
-	Unchecked       doubts          `json:"unchecked,omitempty"` // What would have been refused.
-	AloneEpsilon    *float64        `json:"alone_epsilon"`       // As in reports.
-	LocalEpsilon    *float64        `json:"local_epsilon"`
-	CrowdEpsilon    float64         `json:"crowd_epsilon"`
+	LeftOut         int             `json:"left_out"`         // Rows of the input beyond a batch.
+	Sample          uint64          `json:"sample,omitempty"` // The seed of those used; they are the first without one.
+	ClippedShare    float64         `json:"clipped_share"`    // Of the values: see [planner.Clipped].
+	// The mean and quantiles of a histogram over a range.
+	Locations    []*simulatedLocation `json:"locations,omitempty"`
+	Repeats      int                  `json:"repeats"`
+	Fast         bool                 `json:"fast"`
+	Protocol     string               `json:"protocol"` // The task's, or "laplace" under --central.
+	Malicious    int                  `json:"malicious"`
+	Attack       string               `json:"attack,omitempty"`
+	Unchecked    doubts               `json:"unchecked,omitempty"` // What would have been refused.
+	AloneEpsilon *float64             `json:"alone_epsilon"`       // As in reports.
+	LocalEpsilon *float64             `json:"local_epsilon"`
+	CrowdEpsilon float64              `json:"crowd_epsilon"`
 
 	promises []string // What these say, in words.
 }
@@ -63,6 +68,7 @@ var confidences = []float64{verifier.Confidence, 0.999}
 // simulateFlags are the flags of `verifier simulate`.
 type simulateFlags struct {
 	task, input, column string
+	sample              uint64
 	central, table      bool
 	unchecked           bool
 	options             planner.Trial
@@ -78,14 +84,16 @@ input, without encryption or relays. It burns no privacy budget. The task may be
 document without relays, as 'verifier task new' writes it.
 
 Every repetition is one batch of the same clients: the first n rows, n the task's batch size, as
-relays close a batch at n reports. Further rows are left out, and the result says how many.
+relays close a batch at n reports. Further rows are left out, and the result says how many. Where a
+file is sorted, its first rows are like each other and not like all: --sample takes n random ones.
 
 The truth and the predicted variance are exact for these clients' values, after clipping, and if all
 are honest. How the clients differ from the people they were drawn from is in neither. With enough repetitions, bias is within a few bias_standard_error of 0 and
 empirical_variance agrees with predicted_variance; both are null for a single repetition. Coverage
 is the share of repetitions whose 95 % interval, from their data alone, held the truth, coverage_99_9
 that of the 99.9 % intervals, and band_coverage the share of those whose 95 % band held all entries
-at once. rms_z is the root mean square of the error in standard errors from the data: about 1, or
+at once. Of a histogram over a range the quantiles and the mean that a report has are compared in the
+same way. rms_z is the root mean square of the error in standard errors from the data: about 1, or
 less where the data cannot show how values were rounded.
 
 A task whose claim is not proven, or one that no relay would serve or release such a batch of, is
@@ -124,6 +132,8 @@ intervals or 99.8 % of the 99.9 % intervals.`,
 		"CSV file (may be gzip), or 'worst': a full batch of the worst-case value; for strings a file of lines")
 	flags.StringVar(&f.column, "column", "",
 		"column name or index from 0 (default: the only one); vectors take all columns, and not this flag")
+	flags.Uint64Var(&f.sample, "sample", 0,
+		"take n random rows, drawn by this seed, and not the first n; 0: the first")
 	flags.IntVar(&f.options.Repeats, "repeat", 1, "repetitions, 1 or more")
 	flags.IntVar(&f.options.Malicious, "malicious", 0, "how many clients, the last ones, attack; 0 to all")
 	flags.StringVar(&f.options.Attack, "attack", protocols.AttackMax,
@@ -170,7 +180,7 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	values, left := oneBatch(t, values)
+	values, left := oneBatch(t, values, f.sample)
 	doubts := doubt(t, m, uint64(len(values)))
 	if err := doubts.refuse(f.unchecked); err != nil {
 		return err
@@ -186,13 +196,16 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	f.options.Confidences = confidences
 	bar := cli.Progress("simulating", f.options.Repeats)
 	f.options.Progress = func() { bar.Add(1) }
+	located := newLocated(t, values)
+	f.options.Visit = located.add
 	out, err := f.options.Run(t, m, values)
 	if err != nil {
 		return flagError(err)
 	}
 	result := describe(t, out)
+	result.Locations, result.ClippedShare = located.result(), clippedShare(t, values)
 	result.Protocol, result.Fast, result.Unchecked = name, f.options.Fast, doubts
-	result.Users, result.LeftOut = len(values), left
+	result.Users, result.LeftOut, result.Sample = len(values), left, f.sample
 	if result.Malicious = f.options.Malicious; result.Malicious > 0 {
 		result.Attack = f.options.Attack
 	}
@@ -215,7 +228,7 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 	case f.table == (f.task != ""):
 		return cli.Usagef("invalid flags: want either --task FILE or --table")
 	case f.table:
-		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", "input", "column", "malicious",
+		return cli.Refuse(cmd, "with --table: its tasks and values are fixed", "input", "column", "sample", "malicious",
 			"attack", "central", "unchecked")
 	case !slices.Contains([]string{protocols.AttackMax, protocols.AttackOneCoordinate, protocols.AttackDropNoise},
 		f.options.Attack):
@@ -233,7 +246,7 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 		}
 	}
 	if f.input == worst {
-		return cli.Refuse(cmd, "without --input FILE: the worst-case value has no columns", "column")
+		return cli.Refuse(cmd, "without --input FILE: the worst-case value has no columns and no rows", "column", "sample")
 	}
 	return nil
 }
@@ -275,17 +288,35 @@ func simulationInput(t *task.Task, m protocols.Mechanism, input, column string) 
 	return rows, err
 }
 
-// oneBatch returns the clients of one batch, and how many more there are. A batch of more than n never is: sums
-// modulo q would wrap around, and the predictions are of n clients.
-func oneBatch[T any](t *task.Task, clients []T) (batch []T, left int) {
+// oneBatch returns the clients of one batch, the first or with a seed random ones, and how many more there are. A batch
+// of more than n never is: sums modulo q would wrap around, and the predictions are of n clients.
+func oneBatch[T any](t *task.Task, clients []T, seed uint64) (batch []T, left int) {
 	n := min(uint64(len(clients)), t.Batch.Size)
+	if seed != 0 {
+		random := rand.New(rand.NewPCG(seed, 0))
+		random.Shuffle(len(clients), func(i, j int) { clients[i], clients[j] = clients[j], clients[i] })
+	}
 	return clients[:n], len(clients) - int(n)
 }
 
+// clippedShare returns which share of the clients' numbers, or vectors, the task clips.
+func clippedShare(t *task.Task, values [][]float64) float64 {
+	clipped, all := 0, 0
+	for _, row := range values {
+		c, of := planner.Clipped(t, row)
+		clipped, all = clipped+c, all+of
+	}
+	return float64(clipped) / float64(max(1, all))
+}
+
 // printLeftOut says which rows of the input were used, if not all.
-func printLeftOut(w io.Writer, users, left int) {
+func printLeftOut(w io.Writer, users, left int, sample uint64) {
+	which := "the first %d of %d rows: a batch of this task has no more clients\n"
+	if sample > 0 {
+		which = "%d random ones of %d rows: a batch of this task has no more clients\n"
+	}
 	if left > 0 {
-		fmt.Fprintf(w, "the first %d of %d rows: a batch of this task has no more clients\n", users, users+left)
+		fmt.Fprintf(w, which, users, users+left)
 	}
 }
 
@@ -312,7 +343,10 @@ func describe(t *task.Task, o *planner.Outcome) *simulation {
 func printSimulation(w io.Writer, t *task.Task, s *simulation, o *planner.Outcome) error {
 	fmt.Fprintf(w, "%s of %d clients by %s, (%s, %s)-DP with %d honest, %d repetitions\n",
 		t.Query, s.Users, s.Protocol, t.Claim.Epsilon, t.Claim.Delta, t.Batch.Min, o.Repeats)
-	printLeftOut(w, s.Users, s.LeftOut)
+	printLeftOut(w, s.Users, s.LeftOut, s.Sample)
+	if s.ClippedShare > 0 {
+		fmt.Fprintf(w, "%.1f %% of the values were beyond the task's range and clipped to it\n", 100*s.ClippedShare)
+	}
 	s.Unchecked.print(w)
 	if s.Malicious > 0 {
 		fmt.Fprintf(w, "of them %d malicious (%s); the truth and the prediction are as if they were honest\n",
@@ -351,8 +385,8 @@ func printSimulation(w io.Writer, t *task.Task, s *simulation, o *planner.Outcom
 		fmt.Fprintf(w, ", and all entries in %.2f %% of the bands", 100*s.BandCoverage)
 	}
 	fmt.Fprintln(w)
-	if o.SamplingVariance == nil {
-		return nil
+	if err := printLocations(w, s.Locations); err != nil || o.SamplingVariance == nil {
+		return err
 	}
 	sampling, total := 0.0, 0.0
 	for j, v := range o.SamplingVariance {

@@ -26,7 +26,8 @@ type textSimulation struct {
 	False       int     `json:"false_texts"` // Listed texts that nobody has, over all batches.
 	Coverage    float64 `json:"coverage"`    // Share of the 95 % intervals of listed texts that held the truth.
 	Users       int     `json:"users"`
-	LeftOut     int     `json:"left_out"` // Lines of the input beyond a batch.
+	LeftOut     int     `json:"left_out"`         // Lines of the input beyond a batch.
+	Sample      uint64  `json:"sample,omitempty"` // The seed of those used; they are the first without one.
 	Repeats     int     `json:"repeats"`
 	Fast        bool    `json:"fast"`
 	Malicious   int     `json:"malicious"`
@@ -59,7 +60,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	lines, left := oneBatch(t, lines)
+	lines, left := oneBatch(t, lines, f.sample)
 	values, length := make([][]float64, len(lines)), int(t.Input.Bins)
 	for i, line := range lines {
 		values[i] = texts.Value(line)
@@ -76,7 +77,7 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 		return flagError(err)
 	}
 	out := tally.result(f.options.Repeats)
-	out.LeftOut = left
+	out.LeftOut, out.Sample = left, f.sample
 	out.Fast, out.Malicious, out.Unchecked = f.options.Fast, f.options.Malicious, doubts
 	if out.Malicious > 0 {
 		out.Attack = f.options.Attack
@@ -154,7 +155,7 @@ func (t *textTally) result(batches int) *textSimulation {
 func (s *textSimulation) print(w io.Writer, t *task.Task) error {
 	fmt.Fprintf(w, "strings of %d clients, (%s, %s)-DP, %d batches\n", s.Users, t.Claim.Epsilon, t.Claim.Delta,
 		s.Repeats)
-	printLeftOut(w, s.Users, s.LeftOut)
+	printLeftOut(w, s.Users, s.LeftOut, s.Sample)
 	s.Unchecked.print(w)
 	if s.Malicious > 0 {
 		fmt.Fprintf(w, "of them %d malicious (%s); the clients of a text are as if they were honest\n", s.Malicious,

@@ -328,10 +328,16 @@ func (g *Guard) judge() {
 		g.agreed, g.ever, g.differs = g.elapsed, true, false
 	}
 	g.witness()
-	if g.doubt != before && g.doubt != "" {
+	switch ahead := g.ahead().Round(time.Second); {
+	case g.doubt == before:
+	case g.doubt == DoubtAsking: // For a moment, at every start: each neighbour answers, or is silent.
+		g.o.Log.Info("asking the neighbours for the time")
+	case g.doubt != "":
 		g.o.Log.Error("the clock is in doubt", "why", string(g.doubt))
-	} else if g.doubt != before {
-		g.o.Log.Info("the clock is good again", "ahead", g.ahead().Round(time.Second))
+	case before == DoubtAsking:
+		g.o.Log.Info("the clock is good", "ahead", ahead)
+	default:
+		g.o.Log.Info("the clock is good again", "ahead", ahead)
 	}
 }
 

@@ -2,8 +2,10 @@ package clock_test
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +40,7 @@ type party struct {
 	liesBy  time.Duration // what it says is off by that much more
 	erased  map[int]time.Time
 	refused time.Duration // how long reports were refused
+	log     *slog.Logger  // nil: none
 }
 
 func newWorld(t *testing.T, parties int) *world {
@@ -63,7 +66,7 @@ func (p *party) start(t *testing.T) {
 	t.Helper()
 	begun, slept := p.world.now, p.slept
 	var err error
-	p.Guard, err = clock.New(clock.Options{File: p.file, Wall: p.wall, Tolerance: time.Minute,
+	p.Guard, err = clock.New(clock.Options{File: p.file, Wall: p.wall, Log: p.log, Tolerance: time.Minute,
 		Elapsed: func() time.Duration { return p.world.now.Sub(begun) - (p.slept - slept) },
 		Ends: func(from, to time.Time) bool {
 			n := 0
@@ -223,6 +226,28 @@ func TestFirstStart(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAStartIsNoError: a party asks its neighbours at every start, which is nothing for its operator to mend; that
+// nobody answered, and it does not know the time, is.
+func TestAStartIsNoError(t *testing.T) {
+	w := newWorld(t, 2)
+	p := w.parties[0]
+	var log strings.Builder
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	p.off = 24 * time.Hour
+	p.start(t)
+	require.Equal(t, clock.DoubtAsking, p.Read().Doubt)
+	require.Contains(t, log.String(), "level=INFO msg=\"asking the neighbours for the time\"")
+	require.NotContains(t, log.String(), "ERROR")
+	w.parties[1].down = true
+	p.step(t, 0)
+	require.Contains(t, log.String(), "level=ERROR msg=\"the clock is in doubt\"")
+	w.parties[1].start(t)
+	p.off = 0
+	w.run(t, 2*time.Minute)
+	require.Empty(t, p.Read().Doubt)
+	require.Contains(t, log.String(), "level=INFO msg=\"the clock is good again\"")
 }
 
 // TestDowntime: after days without a process, two clocks that agree end all that is over; a clock alone ends

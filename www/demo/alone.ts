@@ -7,7 +7,7 @@
 import { byId, html, svg } from './dom.js';
 import { plain } from './errors.js';
 import { type Sight, attack } from './state.js';
-import { exact, number, percent } from './words.js';
+import { atMost, exact, number } from './words.js';
 
 const answers = ['No', 'Yes'];
 
@@ -36,7 +36,7 @@ export function aloneSwitch(): void {
     try {
       const sights = await attack(answer);
       byId('alone-sights').replaceChildren(...sights.map((sight) => shown(sight, scores[sight.noise])));
-      tell(`The victim said ${answers[answer]!}. Both tasks promise ε = ${number(sights[0]!.epsilon)}; this is what the attacker sees.`);
+      tell(`The victim said ${answers[answer]!}. Both tasks promise ε = ${atMost(sights[0]!.epsilon)}; this is what the attacker sees.`);
     } catch (error) {
       tell(plain(error));
     }
@@ -69,10 +69,10 @@ function shown(sight: Sight, score: Score): HTMLElement {
 
 function bound(sight: Sight): string {
   if (sight.alone_epsilon === null) return 'No bound is left.';
-  const most = `Nobody can be more than ${percent(sight.most)} sure`;
+  const most = `Nobody can be more than ${atMost(100 * sight.most)} % sure`;
   return sight.alone_epsilon > sight.epsilon
-    ? `${most}: without an honest crowd ε′ = ${number(sight.alone_epsilon)} is left of the promise.`
-    : `${most}, but with a chance of δ: the promise holds, ε′ = ${number(sight.alone_epsilon)}. It needs no other client.`;
+    ? `${most}: without an honest crowd ε′ = ${atMost(sight.alone_epsilon)} is left of the promise.`
+    : `${most}, but with a chance of δ: the promise holds, ε′ = ${atMost(sight.alone_epsilon)}. It needs no other client.`;
 }
 
 /** A bar for each answer. */

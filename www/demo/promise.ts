@@ -5,11 +5,11 @@
 
 import type { Doona, Guarantee } from '../sdk/index.js';
 import { byId, html } from './dom.js';
-import { number, oneIn } from './words.js';
+import { atMost, number, oneIn } from './words.js';
 
 export function showPromise({ guarantee: g }: Doona): void {
   byId('promise').replaceChildren(
-    html('p', {}, `Even the verifier, who may know everyone else’s answer, can hardly tell yours: no other answer would change the odds of anything that is seen by more than a factor ${number(Math.exp(g.epsilon))}, except with a chance of ${oneIn(g.delta)}. This device has checked that.`),
+    html('p', {}, `Even the verifier, who may know everyone else’s answer, can hardly tell yours: no other answer would change the odds of anything that is seen by more than a factor ${atMost(Math.exp(g.epsilon))}, except with a chance of ${oneIn(g.delta)}. This device has checked that.`),
     ...terms(g),
   );
   byId('not').replaceChildren(
@@ -18,7 +18,7 @@ export function showPromise({ guarantee: g }: Doona): void {
     ...(g.relay === 'whole' ? [missing('Your messages must stay in one batch.',
       'You send several; a first relay that deviates can part them, and no later one can see it.')] : []),
     ...(g.minimumHonest === 0 ? [] : [missing('Whoever can mint clients can surround you with its own.',
-      `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${number(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`)]),
+      `Then ${g.localEpsilon === null ? 'nothing' : `only ε₀ = ${atMost(g.localEpsilon)}`} is left. This demo counts network addresses, which stops nobody who has many; a deployment uses tokens.`)]),
     missing('Reports are not checked for truth.',
       'A client can lie within the range of values, and the estimate then counts the lie.'),
   );
@@ -53,18 +53,18 @@ function terms(g: Guarantee): HTMLElement[] {
 }
 
 function meanings(g: Guarantee): [term: string, text: string][] {
-  const factor = number(Math.exp(g.epsilon));
+  const factor = atMost(Math.exp(g.epsilon));
   return [
-    [`ε = ${number(g.epsilon)}`,
-      `ε (epsilon) bounds what one report tells, in each epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${number(g.totalEpsilon)}. A real task has few.`],
+    [`ε = ${atMost(g.epsilon)}`,
+      `ε (epsilon) bounds what one report tells, in each epoch: the factor is e^ε = ${factor}. All ${number(g.epochs)} epochs of this demo together: ε ≤ ${atMost(g.totalEpsilon)}. A real task has few.`],
     [`δ = ${g.delta.toExponential()}`,
       `δ (delta) is the chance, in each epoch, that the factor does not hold: ${oneIn(g.delta)}.`],
     g.aloneEpsilon === null ? ['no ε′', 'If nobody else who reports is honest, nothing is left of the promise.']
-      : [`ε′ = ${number(g.aloneEpsilon)}`,
-        `ε′ is the ε that is left if nobody else who reports is honest: the factor is then ${number(Math.exp(g.aloneEpsilon))}.`],
+      : [`ε′ = ${atMost(g.aloneEpsilon)}`,
+        `ε′ is the ε that is left if nobody else who reports is honest: the factor is then ${atMost(Math.exp(g.aloneEpsilon))}.`],
     g.localEpsilon === null ? ['no ε₀', 'If every relay works with the verifier, nothing is left of the promise.']
-      : [`ε₀ = ${number(g.localEpsilon)}`,
-        `ε₀ is the ε that is left if every relay works with the verifier: the factor is then ${number(Math.exp(g.localEpsilon))}.`],
+      : [`ε₀ = ${atMost(g.localEpsilon)}`,
+        `ε₀ is the ε that is left if every relay works with the verifier: the factor is then ${atMost(Math.exp(g.localEpsilon))}.`],
   ];
 }
 

@@ -7,8 +7,20 @@ import { html } from './dom.js';
 
 /** A number with three significant digits or all of its whole ones, and a real minus sign. */
 export function number(x: number): string {
+  return written(x, 'halfExpand');
+}
+
+/** A {@link number} rounded up, as a bound: it never promises more than holds. */
+export function atMost(x: number): string {
+  return written(x * (1 - noise), 'ceil');
+}
+
+/** What arithmetic in floating point adds, so that 0.1 + 0.2 is at most 0.3 and 1/10⁻⁹ is 1,000,000,000. */
+const noise = 1e-12;
+
+function written(x: number, roundingMode: 'ceil' | 'floor' | 'halfExpand'): string {
   const digits = Math.abs(x) >= 99.95 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
-  return x.toLocaleString('en', digits).replace('-', '−').replace(/^−0$/, '0');
+  return x.toLocaleString('en', { ...digits, roundingMode }).replace('-', '−').replace(/^−0$/, '0');
 }
 
 /** A number for people that carries the exact one for programs. */
@@ -16,14 +28,19 @@ export function exact(x: number): HTMLDataElement {
   return html('data', { value: x }, number(x));
 }
 
+/** A bound as {@link atMost} for people, with the exact number for programs. */
+export function exactAtMost(x: number): HTMLDataElement {
+  return html('data', { value: x }, atMost(x));
+}
+
 /** A share as a percentage. */
 export function percent(x: number): string {
   return `${number(100 * x)} %`;
 }
 
-/** A small probability: 10⁻⁶ as "1 in 1,000,000". */
+/** A small probability that something is at most: 10⁻⁶ as "1 in 1,000,000". */
 export function oneIn(p: number): string {
-  return `1 in ${number(1 / p)}`;
+  return `1 in ${written((1 + noise) / p, 'floor')}`;
 }
 
 /** A number and its unit, where it has one. */

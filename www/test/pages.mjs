@@ -110,14 +110,16 @@ export function number(x) {
  * programs read. Returns the exact numbers.
  * @param {Page} page
  * @param {string} selector
+ * @param {{ bounds?: boolean }} options bounds: they must be rounded up
  */
-export async function numbersIn(page, selector) {
+export async function numbersIn(page, selector, { bounds = false } = {}) {
   const list = await page.locator(`${selector} data`).evaluateAll((elements) =>
     elements.map((e) => /** @type {const} */ ([Number(/** @type {HTMLDataElement} */ (e).value), e.textContent])));
   for (const [exact, text] of list) {
     const shown = (text ?? '').replaceAll(',', '').replace('−', '-');
     const last = 10 ** -(shown.split('.')[1] ?? '').length;
-    assert.ok(Math.abs(Number(shown) - exact) <= 0.5001 * last, `${text} stands for ${exact}`);
+    const over = (Number(shown) - exact) / last;
+    assert.ok(bounds ? over >= -0.0001 && over < 1 : Math.abs(over) <= 0.5001, `${text} stands for ${exact}`);
   }
   return list.map(([exact]) => exact);
 }

@@ -5,7 +5,7 @@
 
 import { byId, html } from '../dom.js';
 import { themeButton } from '../theme.js';
-import { exact, number, oneIn, percent } from '../words.js';
+import { atMost, exact, number, oneIn, percent } from '../words.js';
 import { showBudget } from './budget.js';
 import { type List, type Month, fetchChart, fetchMonth } from './data.js';
 import { bars, head, numbers } from './lists.js';
@@ -83,7 +83,7 @@ async function start(): Promise<void> {
     byId('month').hidden = false;
     progress.hidden = true;
     const { budget } = month;
-    status.textContent = `${month.from} to ${month.to}: all of it is (ε = ${number(budget.composed_epsilon)}, δ = ${oneIn(budget.delta)}) private for a visitor who came every day. Simulated in ${number(month.elapsed_seconds)} s.`;
+    status.textContent = `${month.from} to ${month.to}: all of it is (ε = ${atMost(budget.composed_epsilon)}, δ = ${oneIn(budget.delta)}) private for a visitor who came every day. Simulated in ${number(month.elapsed_seconds)} s.`;
     await drawCharts();
     addEventListener('resize', () => void drawCharts().catch(() => undefined)); // The next size will try again.
   } catch (error) {

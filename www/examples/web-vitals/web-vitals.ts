@@ -10,7 +10,7 @@ import { byId, html } from '../../demo/dom.js';
 import { plain } from '../../demo/errors.js';
 import { type Location, type State, entries, fetchChart, fetchState, fill } from '../../demo/state.js';
 import { themeButton } from '../../demo/theme.js';
-import { exact, number } from '../../demo/words.js';
+import { atMost, exact, number } from '../../demo/words.js';
 import { reportVitals } from './private-vitals.js';
 
 const pollEvery = 1500;
@@ -75,7 +75,7 @@ async function showTask(task: string, state: State, words: (state: State) => Nod
   figure.dataset['version'] = version;
   byId(task).replaceChildren(...words(state),
     html('p', { class: 'quiet' },
-      `From ${number(state.total.users)} visits; (${number(state.epsilon)}, ${state.delta.toExponential()})-DP for each.`));
+      `From ${number(state.total.users)} visits; (${atMost(state.epsilon)}, ${state.delta.toExponential()})-DP for each.`));
   const chart = await fetchChart(task, Math.max(260, figure.clientWidth));
   if (chart) figure.replaceChildren(chart);
 }

@@ -1,0 +1,32 @@
+package planner
+
+import (
+	"math"
+
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// Clipped returns how many of a client's numbers a task clips to its range, or, where it bounds the length of a
+// vector, whether it shortens this one; and of how many. Yes or no is never clipped.
+func Clipped(t *task.Task, row []float64) (clipped, of int) {
+	info, lo, hi := t.Query.Info(), t.Input.Lo.Float64(), t.Input.Hi.Float64()
+	if info.Ball() {
+		norm := 0.0
+		for _, x := range row {
+			norm = math.Hypot(norm, x)
+		}
+		if norm > 1+1e-9 { // A vector of length 1 may come to a little more.
+			return 1, 1
+		}
+		return 0, 1
+	}
+	if !info.Ranged || t.Input.Labels {
+		return 0, len(row)
+	}
+	for _, x := range row {
+		if x < lo || x > hi {
+			clipped++
+		}
+	}
+	return clipped, len(row)
+}
