@@ -4,7 +4,7 @@
 # what it measured; docs/results.md is made of these. All of them may be stopped and go on with what is left.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash setback world streams fuzz tls load size scale bench edge engines strings beam figures release"
+parts="accountant protocols coverage audit order race mutants crash setback world streams fuzz tls load size scale bench edge engines strings beam figures release"
 mkdir -p docs/results
 export GOFLAGS="${GOFLAGS:-} -count=1" # runs what has run before
 
@@ -29,6 +29,11 @@ run_part() {
     audit)
       go run ./cmd/verifier audit --out docs/audit.md --json | tail -1 >"$figures"
       DOONA_FULL=1 go test -timeout 60m -v -run 'SurroundedClient|ReplayedSlot|LessNoiseIsFound|BatchesPerEpoch' ./relay ;;
+    race) # But for tests that are mostly one draw or order after another: eight times as long, and nothing is shared.
+      local alone='Permute|RandomOrder|EveryProtocolEndToEnd|World|QuantilesAndMean|ProcessedIsPossible|ErrorBars|Seized'
+      alone+='|AggregatesOfEveryProtocol|AChangedState|TheSameWordsEverywhere|CascadesOfAnyLength|MaliciousFirstRelay'
+      alone+='|SealedOrder|SetBackOfLives|SurroundedClient|LessNoiseIsFound|BatchesPerEpoch|CrashSpendsOnce|TestFull$'
+      ./scripts/race.sh -skip "$alone" ;;
     order) DOONA_FULL=1 go test -timeout 60m -run ProcessesPermute -v ./relay ;;
     mutants)
       ./www/setup.sh >/dev/null

@@ -21,29 +21,18 @@ go vet ./...
 GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomizer ./accountant
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
-# Servers are tested under the race detector instead of without. It makes cryptography and SQLite, which is Go
-# here, eight times slower. So tests that are mostly these run without it: those that count 10^5 orders, the road of
-# every protocol, seeded worlds, what reports say of many draws and of every query, and what a thief or a malicious
-# relay finds. The crash suite kills processes of its own, which the detector does not see. Nor does it look for
-# misused unsafe pointers, of which only SQLite has any.
-servers=$(go list ./relay/... ./issuer/... ./verifier/... ./wire/keyfile/... | grep -v /crashtest | sort)
-heavy='Permute|RandomOrder|EveryProtocolEndToEnd|World|QuantilesAndMean|ProcessedIsPossible|ErrorBars'
-heavy+='|AggregatesOfEveryProtocol|AChangedState|TheSameWordsEverywhere'
-heavy+='|SlowClients|EndWhileDown|Seized|CascadesOfAnyLength|MaliciousFirstRelay|SealedOrder|SetBackAtEachHop'
-heavy+='|SetBackOfLives|SurroundedClient|LessNoiseIsFound|RelaysAddDummies|BatchesPerEpoch'
-heavy+='|CrashSpendsOnce|ServerGone|TestCascade$|SlowNextHop'
-step "go test, with the race detector: relay, issuer, verifier, wire/keyfile"
+step "go test"
+go test -timeout 20m ./...
+
+# The race detector makes cryptography and SQLite, which is Go here, eight times slower. So it looks here at what servers
+# do for several at once; make test-full PART=race has it look at all their tests.
+at_once='ParallelLimit|LimitAndReplay|Drain|EpochEnd|OneTaskFails|Overload|OneNetworkTakesAShare|MemoryIsReserved'
+at_once+='|SmallMemory|FloodedTask|ConnectionLimit|NobodyWaitsForever|NothingMixes|Twins|TokenRace|News|RetriedMix'
+at_once+='|OwnersShareMemory|HeardWhileSealing|StoresRace|StoresSealOnce|Together|SetBackRace|AtOnce|AtWork|QuotaIsExact'
+at_once+='|TwoStoresOneKey|OneTaskThenTwo|PulledOnce|ReportIsMadeOnce|ReportsThroughTwoRelays|ThePageAndItsJSON'
+step "go test, with the race detector: what servers do at once"
 # shellcheck disable=SC2086
-CGO_ENABLED=1 go test -race -gcflags=all=-d=checkptr=0 -timeout 20m -skip "$heavy" $servers
-step "go test: the heavy tests of these, and beside them everything else, command lines among it"
-# shellcheck disable=SC2086
-go test -timeout 20m -run "$heavy" $servers &
-beside=$!
-failed=0
-# shellcheck disable=SC2046,SC2086
-go test $(comm -23 <(go list ./... | sort) <(echo "$servers")) || failed=1
-wait "$beside" || failed=1 # also where the others failed: nothing is left running
-[ "$failed" = 0 ]
+./scripts/race.sh -run "$at_once"
 
 step "go test for GOOS=js, as the edge worker runs"
 wasm_exec="$(go env GOROOT)/lib/wasm/go_js_wasm_exec"
