@@ -27,8 +27,8 @@ func errBehind() error { return problem.New(problem.SetBack, "%s", findBehind).R
 // checkBehind is errBehind in an epoch of which the next hop knows more than the store, as its pull of a
 // number tells. An epoch that has not begun here has nothing to be behind.
 func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) error {
-	if s.isBehind(epoch) {
-		return errBehind()
+	if err := s.judged(epoch); err != nil {
+		return err
 	}
 	start, _, _ := r.window(s, epoch)
 	if r.clock.Read().Latest.Before(start) {
@@ -44,8 +44,8 @@ func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) e
 // checkBefore is errBehind in an epoch that is behind, or where the next hop has had another batch of a number
 // before this one, or one that is not made yet.
 func (r *Relay) checkBefore(ctx context.Context, s *served, epoch, seq uint64, before handover.Before) error {
-	if s.isBehind(epoch) {
-		return errBehind()
+	if err := s.judged(epoch); err != nil {
+		return err
 	}
 	if seq == 0 || before == (handover.Before{}) {
 		return nil
@@ -90,6 +90,18 @@ func (r *Relay) endBehind(ctx context.Context, s *served, epoch uint64, end time
 		return err
 	}
 	return r.expireEpoch(ctx, s, epoch)
+}
+
+// judged is the problem of an epoch of which nothing is to be looked up: it is behind, or the operator has ended it,
+// which forgets its batches on purpose.
+func (s *served) judged(epoch uint64) error {
+	switch {
+	case s.state(epoch) == store.StateEnded:
+		return ended()
+	case s.isBehind(epoch):
+		return errBehind()
+	}
+	return nil
 }
 
 func (s *served) isBehind(epoch uint64) bool {

@@ -254,3 +254,41 @@ func TestSetBackShowsByTheNextHop(t *testing.T) {
 	c.Start(t, 0)
 	requireProblem(t, problem.EpochEnded, pull(0, 0))
 }
+
+// TestAnEndedEpochIsNotBehind: a store was set back, and its operator has ended the epochs. The next hop asks for the
+// batch after those that it has had. What is not here is so on purpose: that is no sign of another set-back, which
+// would have the operator end good epochs, too.
+func TestAnEndedEpochIsNotBehind(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{})
+	next := handover.NewClient(c.SignKey(t, 1), nil)
+	pull := func(seq uint64, had ...[]byte) (b *onion.Batch, err error) {
+		requireSoon(t, func() bool {
+			b, err = next.PullOnce(t.Context(), c.Open, 0, 0, seq, handover.HadOf(had...).Before(),
+				func(*onion.SignedManifest) error { return nil })
+			return !errors.Is(err, handover.ErrNotSealed)
+		})
+		return b, err
+	}
+	stop := c.Start(t, 0)
+	postSome(t, c, 0, 3)
+	old := keptOf(t, c, 0, "store")
+	postSome(t, c, 3, 20)
+	one, err := pull(0)
+	require.NoError(t, err)
+	two, err := pull(1, one.Manifest)
+	require.NoError(t, err)
+	stop()
+	old.restore(t, c, 0, "store")
+	code, _, log := run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
+	require.Zero(t, code, log)
+	stop = c.Start(t, 0)
+	_, err = pull(2, one.Manifest, two.Manifest)
+	requireProblem(t, problem.EpochEnded, err)
+	for _, f := range c.Status(t, 0).Findings {
+		require.EqualValues(t, "set back here: ended by the operator", f.Reason)
+	}
+	stop()
+	code, _, log = run(t, "end-epochs", "--config", c.RelayConfig(1), "--confirm")
+	require.Equal(t, 1, code)
+	require.Contains(t, log, "nothing was set back")
+}

@@ -76,7 +76,7 @@ func (b *SetBack) look(ctx context.Context) error {
 		}
 	}
 	if b.Cause == "" {
-		if err := b.lookBehind(ctx); err != nil {
+		if err := b.lookBehind(ctx, all); err != nil {
 			return err
 		}
 	}
@@ -122,13 +122,16 @@ func (b *SetBack) waitForMember(ctx context.Context, all []store.Progress) ([]st
 	return all, nil
 }
 
-// lookBehind looks for what the next hop has shown: that all was set back together.
-func (b *SetBack) lookBehind(ctx context.Context) error {
+// lookBehind looks for what the next hop has shown of an epoch that goes on: that all was set back together.
+func (b *SetBack) lookBehind(ctx context.Context, all []store.Progress) error {
 	findings, err := b.relay.store.Findings(ctx)
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Reason == findBehind }) {
+	ended := func(id store.EpochID) bool {
+		return slices.ContainsFunc(all, func(p store.Progress) bool { return p.ID == id && p.State == store.StateEnded })
+	}
+	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Reason == findBehind && !ended(f.ID) }) {
 		return ErrNotSetBack
 	}
 	b.Cause = string(findBehind)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -136,7 +138,11 @@ func (r *Relay) settleAll(ctx context.Context) error {
 func (r *Relay) logged(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		r.failed(err)
-		r.cfg.Log.Error(what, "error", err)
+		level := slog.LevelError
+		if errors.As(err, new(*url.Error)) { // A neighbour is away: for its operator to mend.
+			level = slog.LevelWarn
+		}
+		r.cfg.Log.Log(ctx, level, what, "error", err)
 	}
 }
 

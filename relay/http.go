@@ -208,15 +208,10 @@ func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
 // goesOn is the problem of an epoch of which nothing is handed out or forgotten any more: something was set
 // back, or the operator has ended it.
 func (r *Relay) goesOn(s *served, epoch uint64) error {
-	switch back := r.store.SetBack(); {
-	case back != nil:
+	if back := r.store.SetBack(); back != nil {
 		return back
-	case s.isBehind(epoch):
-		return errBehind()
-	case s.state(epoch) == store.StateEnded:
-		return ended()
 	}
-	return nil
+	return s.judged(epoch)
 }
 
 // handleTime signs what this relay's clock says, also for a task that was dropped: a party that has no later task yet

@@ -71,7 +71,7 @@ func (p *Puller) Failing() bool {
 func (p *Puller) noteContact(err error) {
 	answered := err == nil || handover.Foreign(err) != nil || errors.As(err, new(*handover.Refused)) ||
 		errors.Is(err, handover.ErrNotSealed) || errors.Is(err, handover.ErrEpochComplete) ||
-		errors.Is(err, handover.ErrConfirmed) || errors.Is(err, errTwice)
+		errors.Is(err, handover.ErrConfirmed) || errors.Is(err, errEnded) || errors.Is(err, errTwice)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !answered {

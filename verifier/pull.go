@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 )
 
 // Puller takes a task's batches from its last relay. Every batch is kept in a folder as a .batch
@@ -235,9 +235,6 @@ func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 	defer tick.Stop()
 	for {
 		if err := p.Pull(ctx); err != nil && ctx.Err() == nil {
-			if sent := new(url.Error); errors.As(err, &sent) { // Not that it could not be decoded, too.
-				err = fmt.Errorf("the last relay does not answer: %w", sent)
-			}
 			p.log.Warn("couldn't pull", "error", err)
 		}
 		select {
@@ -288,7 +285,9 @@ func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 	var failed error
 	for seq, manifest := range c.pending {
 		err := p.client.Confirm(ctx, open, open.VerifierHop()-1, epoch, seq, manifest)
-		if err != nil && !errors.Is(err, handover.ErrConfirmed) && !errors.Is(err, handover.ErrEpochComplete) {
+		gone := errors.Is(err, handover.ErrConfirmed) || errors.Is(err, handover.ErrEpochComplete) ||
+			errors.Is(err, errEnded)
+		if err != nil && !gone {
 			failed = err
 			continue
 		}
@@ -296,6 +295,9 @@ func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 	}
 	return failed
 }
+
+// errEnded is the last relay's answer where its operator has ended the epoch after a set-back.
+var errEnded = problem.New(problem.EpochEnded, "")
 
 // errAgain ends a pull where the batch must be asked for again.
 var errAgain = errors.New("not the relay's batch")
@@ -322,6 +324,9 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 				return err
 			}
 			continue
+		case errors.Is(err, errEnded):
+			// Anyone on the way can say so, too: nothing is erased for it, and it is asked again.
+			return p.note(FindingEnded, place{epoch, c.next, fmt.Sprintf("epoch %d, from batch %d on", epoch, c.next)})
 		case errors.Is(err, handover.ErrConfirmed):
 			if past, err := p.passOver(ctx, epoch, c); err != nil || !past {
 				return err

@@ -432,6 +432,27 @@ func TestARelayThatIsAway(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	require.NoError(t, puller.Run(ctx, time.Hour))
-	require.Contains(t, log.String(), "the last relay does not answer: Get ")
+	require.Contains(t, log.String(), "couldn't pull")
+	require.Contains(t, log.String(), "connect")
 	require.NotContains(t, log.String(), "decode")
+}
+
+// TestAnEpochThatItsRelaysOperatorEnded: the relay answers, and the report says what is lost, once. What came counts,
+// now and after a restart, and is not asked to be confirmed for ever.
+func TestAnEpochThatItsRelaysOperatorEnded(t *testing.T) {
+	p := newPulled(t)
+	v, puller := p.start(t)
+	p.relay.Serve(t, 0, 0, p.batch(t, 0))
+	p.relay.Deaf(true)
+	require.Error(t, puller.Pull(t.Context()), "the confirmation is lost")
+	p.relay.Answer(0, 1, func(w http.ResponseWriter, _ *http.Request) { problem.New(problem.EpochEnded, "").Write(w) })
+	p.relay.Deaf(false)
+	for range 2 {
+		require.NoError(t, puller.Pull(t.Context()))
+		require.Equal(t, verifier.ContactThere, puller.Progress().Contact)
+		require.Zero(t, puller.Progress().Unconfirmed)
+		requireReport(t, v, 1, verifier.FindingEnded)
+	}
+	v, _ = p.start(t)
+	requireReport(t, v, 1, verifier.FindingEnded)
 }

@@ -120,8 +120,10 @@ func (r *Reader) End() error {
 
 func (r *Reader) head(what string, l leads, array bool) (uint64, error) {
 	var head [5]byte
-	if _, err := io.ReadFull(r.in, head[:1]); err != nil {
+	if _, err := io.ReadFull(r.in, head[:1]); errors.Is(err, io.EOF) {
 		return 0, fmt.Errorf("couldn't decode %s: %w", what, cut(err))
+	} else if err != nil {
+		return 0, err // Of where it is read from, such as a relay that does not answer: not of what is read.
 	}
 	width := 0
 	for i, lead := range l.sized {

@@ -76,3 +76,13 @@ func TestStreamHostileLength(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<18))
 }
+
+// TestAnotherErrorIsNotOfTheForm: what is read from fails before anything came, and says why in its own words.
+func TestAnotherErrorIsNotOfTheForm(t *testing.T) {
+	away := errors.New("the relay does not answer")
+	r := codec.NewReader(iotest.ErrReader(away))
+	_, err := r.Array()
+	require.Equal(t, away, err)
+	_, err = r.Bytes(1)
+	require.Equal(t, away, err)
+}
