@@ -129,7 +129,8 @@ func (b *SetBack) lookBehind(ctx context.Context, all []store.Progress) error {
 		return err
 	}
 	ended := func(id store.EpochID) bool {
-		return slices.ContainsFunc(all, func(p store.Progress) bool { return p.ID == id && p.State == store.StateEnded })
+		at := slices.IndexFunc(all, func(p store.Progress) bool { return p.ID == id })
+		return at >= 0 && all[at].State == store.StateEnded
 	}
 	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Reason == findBehind && !ended(f.ID) }) {
 		return ErrNotSetBack
