@@ -257,6 +257,28 @@ func TestProxySamples(t *testing.T) {
 	}
 }
 
+// TestRelaySample: the relay reads the sample, also with all that is optional in it, and what it writes to is where the
+// service may write.
+func TestRelaySample(t *testing.T) {
+	text, err := os.ReadFile("relay.yaml")
+	require.NoError(t, err)
+	optional := regexp.MustCompile(`(?m)^( *)# ([a-z_]+: )`)
+	require.Len(t, optional.FindAll(text, -1), 10)
+	whole := filepath.Join(t.TempDir(), "relay.yaml")
+	require.NoError(t, os.WriteFile(whole, optional.ReplaceAll(text, []byte("$1$2")), 0o600))
+	for _, path := range []string{"relay.yaml", whole} {
+		c, err := relay.LoadConfig(path)
+		require.NoError(t, err)
+		written := []string{strings.TrimPrefix(c.Store, service.SchemeSQLite), c.Secret, c.SignKey, c.Tasks[0].HPKEKeys}
+		if path == whole {
+			written = append(written, c.Scratch, c.Autocert.Cache, c.Tasks[0].Successors, c.Owners[0].Folder)
+		}
+		for _, file := range written {
+			require.True(t, strings.HasPrefix(file, "/var/lib/doona-relay/"), file)
+		}
+	}
+}
+
 // TestUnit: systemd finds nothing wrong with the unit as any program's.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")

@@ -30,7 +30,7 @@ type Config struct {
 	Autocert *AutocertConfig `yaml:"autocert"`
 
 	// CA is a file of certificates (PEM) of authorities that this relay trusts besides the system's:
-	// for the relay before it, for the issuer of tokens and for Autocert's. Default: none.
+	// for the other relays, for the issuer of tokens and for Autocert's. Default: none.
 	CA string `yaml:"ca"`
 
 	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -49,6 +50,19 @@ func (i *Inspected) CheckFolders() error {
 		}
 	}
 	return nil
+}
+
+// CheckSecret is an error where the store is there and the secret, without which nothing in it can be read, is not.
+func (i *Inspected) CheckSecret(ctx context.Context) error {
+	if i.vault != nil {
+		return nil
+	}
+	name, err := i.store.Name(ctx)
+	if err != nil || name == "" {
+		return err
+	}
+	return invalid.Field("secret", i.cfg.Secret, "the file with which the store was made. If that is lost, move the "+
+		"store away and run relay end-epochs")
 }
 
 func checkFolder(field, folder string) error {

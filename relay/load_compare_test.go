@@ -63,13 +63,18 @@ func TestLoadCompares(t *testing.T) {
 	require.Contains(t, log, "estimate is of 100 other clients already")
 }
 
-// TestLoadLeftOver: clients who do not fill a batch are not in the estimate, and the comparison says so.
+// TestLoadLeftOver: clients who do not fill a batch are in no estimate. That is refused where it can be known, and else
+// said at once, with what was measured.
 func TestLoadLeftOver(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(100)})
 	c.StartAll(t)
-	status, out, log := run(t, "load", "--task", c.TaskURL(0), "--owner", c.Owner, "--rate", "0", "--clients", "101",
-		"--duration", "1m", "--report", startVerifier(t, c, ""), "--wait", "1s")
-	require.Equal(t, 1, status)
+	args := []string{"load", "--task", c.TaskURL(0), "--owner", c.Owner, "--report", startVerifier(t, c, ""), "--clients"}
+	status, out, log := run(t, append(args, "101")...)
+	require.Equal(t, 2, status)
 	require.Empty(t, out)
-	require.Regexp(t, `after 1s the verifier has an estimate of (0|100) of 101 clients; a batch has 100`, log)
+	require.Contains(t, log, "invalid clients 101: want a multiple of 100, the task's batch size, with --report")
+	status, out, log = run(t, append(args, "100", "--rate", "30", "--duration", "1s")...)
+	require.Equal(t, 1, status)
+	require.Contains(t, out, "accepted  ")
+	require.Regexp(t, `couldn't compare with the truth: \d\d? of 100 reports were accepted in 1s, and batches have 100`, log)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/issuer"
 )
 
@@ -71,7 +72,7 @@ func serve(ctx context.Context, cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	config.Log = service.Coarse(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 	i, err := issuer.New(config)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -83,8 +84,12 @@ as 1/k says; or those of a file, in turn. The same clients have the same values 
 
 With --report, the address of the task's page at its verifier (…/tasks/ID), load waits until the
 verifier has released as many clients as were accepted, knows the exact answer of these, and sets the
-estimate beside it. The task must be a fresh one, and the clients must fill batches: what is left over
-waits for others.
+estimate beside it. The task must be a fresh one, and --clients a multiple of its batch size, all of whom
+must be accepted within --duration.
+
+Reports go to the address that the task names. Behind a proxy that writes the header --header itself, as
+those in deploy/ do, all clients are one network: test with a task that names the relay's own address.
+It is an error if no report is accepted.
 
 Of a task with tokens each client first gets one from the issuer, which must count networks and believe
 the same header.
@@ -101,10 +106,10 @@ the same header.
 				return err
 			}
 			result, err := f.run(ctx)
-			if err != nil {
+			if result == nil {
 				return err
 			}
-			return cli.Print(cmd, result, result.print)
+			return errors.Join(cli.Print(cmd, result, result.print), err) // It has measured, whatever came after.
 		},
 	}
 	flags := cmd.Flags()
@@ -181,6 +186,10 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 		return nil, err
 	}
 	open := client.Task()
+	if n := int(open.Batch.Size); f.report != "" && f.clients%n != 0 {
+		return nil, cli.Usagef("invalid clients %d: want a multiple of %d, the task's batch size, with --report: who does "+
+			"not fill a batch is in no estimate", f.clients, n)
+	}
 	values, err := f.prepare(ctx, open.Task)
 	if err != nil {
 		return nil, err
@@ -194,18 +203,37 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 		return nil, err
 	}
 	defer p.stop()
-	if f.report == "" {
-		return f.offer(ctx, open.ReportsURL(epoch), p, nil)
+	var truth *openloop.Truth
+	var taken func(*openloop.Report)
+	if f.report != "" {
+		if truth, err = openloop.NewTruth(open.Task); err != nil {
+			return nil, err
+		}
+		taken = func(r *openloop.Report) { truth.Add(values(r.Number)) }
 	}
-	truth, err := openloop.NewTruth(open.Task)
-	if err != nil {
-		return nil, err
-	}
-	out, err := f.offer(ctx, open.ReportsURL(epoch), p, func(r *openloop.Report) { truth.Add(values(r.Number)) })
-	if err == nil {
+	out, err := f.offer(ctx, open.ReportsURL(epoch), p, taken)
+	switch {
+	case err != nil:
+	case out.Accepted == 0:
+		err = fmt.Errorf("no report was accepted; the commonest answer: %s", out.commonest())
+	case f.report != "" && out.Accepted%int(open.Batch.Size) != 0:
+		err = fmt.Errorf("couldn't compare with the truth: %d of %d reports were accepted in %v, and batches have %d "+
+			"(--duration gives more time)", out.Accepted, f.clients, f.duration, open.Batch.Size)
+	case f.report != "":
 		out.Comparison, err = f.compare(ctx, truth)
 	}
 	return out, err
+}
+
+// commonest names what most reports were refused for.
+func (r *loadResult) commonest() string {
+	most := "none came"
+	for name, n := range r.Refused {
+		if n > r.Refused[most] {
+			most = name
+		}
+	}
+	return most
 }
 
 // offer offers the reports and measures what comes of it.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay"
 )
 
@@ -86,7 +87,7 @@ func serve(ctx context.Context, cmd *cobra.Command, f *configFlags) error {
 	if err != nil {
 		return err
 	}
-	config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	config.Log = service.Coarse(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 	r, err := relay.New(config)
 	if err != nil {
 		return err
@@ -148,9 +149,13 @@ type checkedStatus struct {
 func checked(ctx context.Context, f *configFlags) (*checkedStatus, error) {
 	var needs []relay.TaskNeed
 	status, err := localStatus(ctx, f, func(i *relay.Inspected) (err error) {
-		if err = i.CheckFolders(); err == nil {
-			needs, err = i.BatchNeeds()
+		if err = i.CheckFolders(); err != nil {
+			return err
 		}
+		if err = i.CheckSecret(ctx); err != nil {
+			return err
+		}
+		needs, err = i.BatchNeeds()
 		return err
 	})
 	return &checkedStatus{status, needs}, err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier/server"
 )
 
@@ -59,6 +60,7 @@ All may stand in a file instead of flags, verifier.yaml, such as this one:
   data: data
   tasks:
     - file: mean.bundle         # verifier task new
+      owner: "ed25519:…"        # who must have signed it; anyone, if absent
       hpke_keys: mean.keys      # verifier keygen --kind hpke
 
 'go doc github.com/doona-dp/doona/verifier/server.Config' explains every field; docs/verifier.md is the
@@ -137,7 +139,7 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 }
 
 func serve(ctx context.Context, cmd *cobra.Command, config server.Config) error {
-	config.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	config.Log = service.Coarse(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 	s, err := server.New(config)
 	if err != nil {
 		return err

@@ -136,7 +136,7 @@ this task's id for good. Later tasks are the same but for their epochs and keys,
 	flags.StringVar(&f.stream, "stream", "",
 		"name of the stream that the task begins, 1 to 64 printable ASCII characters")
 	flags.StringSliceVar(&f.allow, "allow", nil,
-		"what later tasks of the stream may change: clients.issuer.url, clients.quota, name, relays.url, verifier.url")
+		"what later tasks of the stream may change: "+strings.Join(task.Lossless, ", "))
 	f.noise.add(cmd)
 	cli.Require(cmd, "query", "batch", "out")
 	return cmd

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -104,6 +106,9 @@ func (f *keygenFlags) makeHPKE() (*generated, error) {
 	sign, err := keyfile.LoadSign(f.sign)
 	if err != nil {
 		return nil, err
+	}
+	if err := durable.MakeFolder(filepath.Dir(f.out), 0o700); err != nil { // as that of a stream's successors
+		return nil, fmt.Errorf("couldn't make the keys' folder: %w", err)
 	}
 	list, err := keyfile.NewHPKE(f.out, f.kem, f.epochs, sign)
 	if err != nil {

@@ -344,15 +344,15 @@ func (t *Task) CheckSupported() error {
 		return nil
 	}
 	for _, name := range t.Stream.Allow {
-		if !oneOf(name, lossless...) {
+		if !oneOf(name, Lossless...) {
 			return invalid.Field("stream.allow", strconv.Quote(name), "none: not supported yet")
 		}
 	}
 	return nil
 }
 
-// lossless are the parts on which no privacy loss depends: what successors may change today. Which relays there may be
+// Lossless are the parts on which no privacy loss depends: what successors may change today. Which relays there may be
 // a page says by their keys. For the others somebody would have to hold the losses of the changed task against those of
 // the first.
-var lossless = []string{"clients.issuer.url", "clients.quota", "name", "relays.signKey", "relays.url",
+var Lossless = []string{"clients.issuer.url", "clients.quota", "name", "relays.signKey", "relays.url",
 	"verifier.url"}
