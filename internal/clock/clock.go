@@ -334,6 +334,8 @@ func (g *Guard) judge() {
 		g.o.Log.Info("asking the neighbours for the time")
 	case g.doubt != "":
 		g.o.Log.Error("the clock is in doubt", "why", string(g.doubt))
+	case before == DoubtAsking && len(g.words) == 0:
+		g.o.Log.Warn("no neighbour has told the time: going by this machine's clock alone")
 	case before == DoubtAsking:
 		g.o.Log.Info("the clock is good", "ahead", ahead)
 	default:

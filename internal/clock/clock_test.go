@@ -250,6 +250,22 @@ func TestAStartIsNoError(t *testing.T) {
 	require.Contains(t, log.String(), "level=INFO msg=\"the clock is good again\"")
 }
 
+// TestNobodyToldTheTime: who goes by a clock that no other has confirmed is told so. A private authority that is not
+// in the configuration looks like that.
+func TestNobodyToldTheTime(t *testing.T) {
+	w := newWorld(t, 2)
+	p := w.parties[0]
+	var log strings.Builder
+	p.log = slog.New(slog.NewTextHandler(&log, nil))
+	w.parties[1].down = true
+	p.start(t)
+	require.Equal(t, clock.DoubtAsking, p.Read().Doubt)
+	p.step(t, 0)
+	require.Empty(t, p.Read().Doubt)
+	require.Contains(t, log.String(), "level=WARN msg=\"no neighbour has told the time")
+	require.NotContains(t, log.String(), "the clock is good")
+}
+
 // TestDowntime: after days without a process, two clocks that agree end all that is over; a clock alone ends
 // nothing but by the time that passes, and takes no reports, until the operator says that it is right.
 func TestDowntime(t *testing.T) {
