@@ -22,7 +22,7 @@ GOOS=wasip1 GOARCH=wasm go vet ./wasm/... ./protocols/... ./wire/task ./randomiz
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 
 step "go test"
-go test -timeout 20m ./...
+go test -timeout 20m ./relay ./... # The longest first: else the others are done, and it is waited for alone.
 
 # The race detector makes cryptography and SQLite, which is Go here, eight times slower. So it looks here at what servers
 # do for several at once; make test-full PART=race has it look at all their tests.
