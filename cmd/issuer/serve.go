@@ -50,7 +50,8 @@ A backend posts what its page made, for a person whom it has logged in:
   Doona-Account: opaque-name-of-the-person
   Content-Type: application/private-token-request
 
-'go doc github.com/doona-dp/doona/issuer.Config' explains every field.`,
+'go doc github.com/doona-dp/doona/issuer.Config' explains every field, and likewise .TaskConfig those
+of a task.`,
 		Example: "  issuer serve --config /etc/doona/issuer.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -89,7 +89,8 @@ must be accepted within --duration.
 
 Reports go to the address that the task names. Behind a proxy that writes the header --header itself, as
 those in deploy/ do, all clients are one network: test with a task that names the relay's own address.
-It is an error if no report is accepted.
+It is an error if no report is accepted. Load ends early where the first 100 answers all say set-back, or
+no connection comes about.
 
 Of a task with tokens each client first gets one from the issuer, which must count networks and believe
 the same header.
@@ -105,11 +106,17 @@ the same header.
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			result, err := f.run(ctx)
+			result, truth, err := f.run(ctx)
 			if result == nil {
 				return err
 			}
-			return errors.Join(cli.Print(cmd, result, result.print), err) // It has measured, whatever came after.
+			if asJSON, _ := cmd.Flags().GetBool("json"); !asJSON { // The wait for the verifier may be long, and in vain.
+				result.print(cmd.OutOrStdout())
+			}
+			if err == nil && truth != nil {
+				result.Comparison, err = f.compare(ctx, truth)
+			}
+			return errors.Join(cli.Print(cmd, result, result.Comparison.print), err)
 		},
 	}
 	flags := cmd.Flags()
@@ -175,39 +182,40 @@ func isURL(text string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
+// run returns what it has measured, also beside an error, and the truth where that is to be compared.
+func (f *loadFlags) run(ctx context.Context) (*loadResult, *openloop.Truth, error) {
 	if err := f.trust(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// It spends nobody's privacy: the values are made up.
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: f.task, Owner: f.owner,
 		MaxEpsilon: math.MaxFloat64, MaxDelta: 1, HTTP: f.http, Tokens: f.token})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	open := client.Task()
 	if n := int(open.Batch.Size); f.report != "" && f.clients%n != 0 {
-		return nil, cli.Usagef("invalid clients %d: want a multiple of %d, the task's batch size, with --report: who does "+
-			"not fill a batch is in no estimate", f.clients, n)
+		return nil, nil, cli.Usagef("invalid clients %d: want a multiple of %d, the task's batch size, with --report: "+
+			"who does not fill a batch is in no estimate", f.clients, n)
 	}
 	values, err := f.prepare(ctx, open.Task)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	epoch, now := open.Epochs.At(uint64(time.Now().Unix()))
 	if !now {
-		return nil, fmt.Errorf("couldn't load the relay: no epoch of the task is open now")
+		return nil, nil, fmt.Errorf("couldn't load the relay: no epoch of the task is open now")
 	}
 	p, err := f.seal(ctx, client, epoch, values)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer p.stop()
 	var truth *openloop.Truth
 	var taken func(*openloop.Report)
 	if f.report != "" {
 		if truth, err = openloop.NewTruth(open.Task); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		taken = func(r *openloop.Report) { truth.Add(values(r.Number)) }
 	}
@@ -217,12 +225,14 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, error) {
 	case out.Accepted == 0:
 		err = fmt.Errorf("no report was accepted; the commonest answer: %s", out.commonest())
 	case f.report != "" && out.Accepted%int(open.Batch.Size) != 0:
-		err = fmt.Errorf("couldn't compare with the truth: %d of %d reports were accepted in %v, and batches have %d "+
-			"(--duration gives more time)", out.Accepted, f.clients, f.duration, open.Batch.Size)
-	case f.report != "":
-		out.Comparison, err = f.compare(ctx, truth)
+		why := "--duration ended it"
+		if out.Seconds < f.duration.Seconds() {
+			why = "the commonest refusal: " + out.commonest()
+		}
+		err = fmt.Errorf("couldn't compare with the truth: %d of %d reports were accepted in %v, and batches have %d; %s",
+			out.Accepted, f.clients, f.duration, open.Batch.Size, why)
 	}
-	return out, err
+	return out, truth, err
 }
 
 // commonest names what most reports were refused for.
@@ -327,7 +337,7 @@ func (f *loadFlags) fetch(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-func (r *loadResult) print(w io.Writer) error {
+func (r *loadResult) print(w io.Writer) {
 	fmt.Fprintf(w, "offered   %d reports of %d clients in %.1f s; %d more were due and not offered, as every "+
 		"connection was in use\n", r.Offered, r.Clients, r.Seconds, r.Late)
 	fmt.Fprintf(w, "accepted  %d (%.0f/s), p50 %.1f ms, p99 %.1f ms\n", r.Accepted, r.PerSecond, r.P50, r.P99)
@@ -337,8 +347,4 @@ func (r *loadResult) print(w io.Writer) error {
 	if r.PeakRSS > 0 {
 		fmt.Fprintf(w, "memory    %d kB at most, the relay\n", r.PeakRSS)
 	}
-	if r.Comparison == nil {
-		return nil
-	}
-	return r.Comparison.print(w)
 }

@@ -140,6 +140,9 @@ func (f *loadFlags) await(ctx context.Context, clients uint64) (*answer, error) 
 }
 
 func (c *comparison) print(w io.Writer) error {
+	if c == nil { // There is none.
+		return nil
+	}
 	fmt.Fprintf(w, "estimate  of %d clients, %.1f s after the last\n", c.Users, c.Seconds)
 	if len(c.Truth) == 1 {
 		fmt.Fprintf(w, "          %.6g, and the truth is %.6g\n", c.Estimate[0], c.Truth[0])

@@ -65,7 +65,8 @@ relay.yaml, such as this one behind a TLS proxy:
   owners:                       # who may hand tasks over by themselves
     - {owner: "ed25519:…", folder: shop, tasks: 20}
 
-'go doc github.com/doona-dp/doona/relay.Config' explains every field.`,
+'go doc github.com/doona-dp/doona/relay.Config' explains every field, and likewise .TaskConfig,
+.OwnerConfig, .TLSConfig and .AutocertConfig those inside it.`,
 		Example: "  relay serve --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -63,8 +63,8 @@ All may stand in a file instead of flags, verifier.yaml, such as this one:
       owner: "ed25519:…"        # who must have signed it; anyone, if absent
       hpke_keys: mean.keys      # verifier keygen --kind hpke
 
-'go doc github.com/doona-dp/doona/verifier/server.Config' explains every field; docs/verifier.md is the
-manual.`,
+'go doc github.com/doona-dp/doona/verifier/server.Config' explains every field, and likewise .TaskConfig
+those of a task; docs/verifier.md is the manual.`,
 		Example: "  verifier serve --config try/verifier/verifier.yaml\n" +
 			"  verifier serve --task t.bundle --keys verifier/t.keys --sign-key verifier/sign.key --data data " +
 			"--listen 127.0.0.1:8090",
@@ -143,6 +143,12 @@ func serve(ctx context.Context, cmd *cobra.Command, config server.Config) error 
 	s, err := server.New(config)
 	if err != nil {
 		return err
+	}
+	for _, t := range config.Tasks {
+		if t.Owner == "" {
+			config.Log.Warn("no owner is named: a task that anyone has signed is served", "task", t.File,
+				"do", "name whom you agreed with: owner: in verifier.yaml")
+		}
 	}
 	if err := s.Run(ctx); err != nil {
 		return err

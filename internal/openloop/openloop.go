@@ -86,9 +86,13 @@ type run struct {
 	late    atomic.Int64
 	workers sync.WaitGroup
 
-	mu     sync.Mutex // guards result
+	mu     sync.Mutex // guards result and barred
 	result Result
+	barred int // how many answers said that nothing is taken here, whoever sends it
 }
+
+// hopeless is how many such answers, and no other, end a run: more would say the same.
+const hopeless = 100
 
 // Pool returns a closed channel that gives those of some reports whose fate is Waiting.
 func Pool(reports []*Report) <-chan *Report {
@@ -102,8 +106,9 @@ func Pool(reports []*Report) <-chan *Report {
 	return out
 }
 
-// Run offers reports until the duration is over, ctx ends, or fresh is closed and none waits. A refused report is
-// offered again when all others have been, as its client would, or when many wait. What Run has not taken stays in
+// Run offers reports until the duration is over, ctx ends, or fresh is closed and none waits, or the first 100 offers
+// all found no connection, or a relay that was set back, which an operator must mend first. A refused report is offered
+// again when all others have been, as its client would, or when many wait. What Run has not taken stays in
 // fresh; it keeps no report whose fate is known.
 func Run(ctx context.Context, o Options, fresh <-chan *Report) *Result {
 	if o.Header == "" {
@@ -242,6 +247,9 @@ func (r *run) decide(report *Report, latency time.Duration, outcome error) {
 			name = fmt.Sprint("status ", p.Status)
 		}
 		r.result.Refused[name]++
+		if p.Name == problem.SetBack {
+			r.barred++
+		}
 		if p.RetryAfter == 0 && p.Status < http.StatusInternalServerError {
 			report.Fate = Void
 		}
@@ -250,5 +258,9 @@ func (r *run) decide(report *Report, latency time.Duration, outcome error) {
 		report.Fate = Unknown
 	default:
 		r.result.Refused["connection"]++
+		r.barred++
+	}
+	if r.barred == hopeless && r.result.Offered == hopeless {
+		r.end()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,4 +94,50 @@ func TestVoid(t *testing.T) {
 	require.Equal(t, []Fate{Unknown, Void, Taken}, []Fate{reports[0].Fate, reports[1].Fate, reports[2].Fate})
 	require.Equal(t, 2, got.Offered)
 	require.Equal(t, map[string]int{"connection": 1, "malformed": 1}, got.Refused)
+}
+
+// TestHopeless: a relay that takes nothing of anybody is not asked for the whole duration, however few the reports are;
+// one that takes some is, and one that has too much to do.
+func TestHopeless(t *testing.T) {
+	var answer func(asked int64) problem.Name
+	var asked atomic.Int64
+	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if name := answer(asked.Add(1)); name != "" {
+			problem.New(name, "").Retry(time.Second).Write(w)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	defer relay.Close()
+	offer := func(to string, duration time.Duration) *Result {
+		target, err := url.Parse(to)
+		require.NoError(t, err)
+		asked.Store(0)
+		reports := make([]*Report, 20)
+		for i := range reports {
+			reports[i] = &Report{}
+		}
+		return Run(t.Context(), Options{URL: target, Duration: duration, Connections: 4}, Pool(reports))
+	}
+	const atOnce = hopeless + 4 // those under way are answered
+	answer = func(int64) problem.Name { return problem.SetBack }
+	got := offer(relay.URL, 5*time.Second)
+	require.LessOrEqual(t, got.Refused["set-back"], atOnce)
+	require.GreaterOrEqual(t, got.Refused["set-back"], hopeless)
+
+	closed := httptest.NewServer(nil)
+	closed.Close()
+	got = offer(closed.URL, 5*time.Second)
+	require.LessOrEqual(t, got.Refused["connection"], atOnce)
+	require.GreaterOrEqual(t, got.Refused["connection"], hopeless)
+
+	answer = func(int64) problem.Name { return problem.Overloaded }
+	require.Greater(t, offer(relay.URL, time.Second).Refused["overloaded"], atOnce)
+	answer = func(n int64) problem.Name {
+		if n == 50 {
+			return ""
+		}
+		return problem.SetBack
+	}
+	require.Greater(t, offer(relay.URL, time.Second).Refused["set-back"], atOnce)
 }

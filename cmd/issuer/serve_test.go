@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+)
+
+// TestServeLogs: no line of the log tells more than the minute, the last included.
+func TestServeLogs(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
+	of := c.IssuerConfig()
+	config := filepath.Join(c.Dir, "issuer.yaml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `listen: %q
+store: %q
+clients: address
+tasks: [{file: %q, owner: %q, token_keys: %q}]
+`, relaytest.FreeAddress(t), of.Store, of.Tasks[0].File, c.Owner, of.Tasks[0].TokenKeys), 0o600))
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var log bytes.Buffer
+	cmd := root()
+	cmd.SetErr(&log)
+	require.NoError(t, serve(ctx, cmd, config))
+	require.Contains(t, log.String(), "msg=drained")
+	for line := range strings.Lines(log.String()) {
+		require.Regexp(t, `^time=\S+:00\.000(Z|[+-]\d\d:\d\d) `, line)
+	}
+}

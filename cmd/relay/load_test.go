@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+)
+
+// TestLoadWithoutEstimate: what was measured is there before the verifier is waited for, and so also where no estimate
+// comes. Reports that fill no batch are not waited for at all, and the error says what kept the others out.
+func TestLoadWithoutEstimate(t *testing.T) {
+	newCascade := func() *relaytest.Cascade {
+		c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10)})
+		c.StartAll(t)
+		return c
+	}
+	c := newCascade()
+	var out bytes.Buffer
+	var then []string // what was printed when the verifier was asked
+	verifier := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		then = append(then, out.String())
+		w.Write([]byte(`{"users": 0, "batch_size": 10}`))
+	}))
+	defer verifier.Close()
+	load := func(args ...string) error {
+		out.Reset()
+		then = nil
+		cmd := root()
+		cmd.SetOut(&out)
+		cmd.SetErr(&bytes.Buffer{})
+		cmd.SetArgs(append([]string{"load", "--task", c.TaskURL(0), "--owner", c.Owner, "--rate", "0", "--duration", "1m"},
+			args...))
+		return cmd.Execute()
+	}
+	report := verifier.URL + "/tasks/ID"
+	err := load("--clients", "10", "--report", report, "--wait", "0s")
+	require.ErrorContains(t, err, "after 0s the verifier has an estimate of 0 of 10 clients; a batch has 10")
+	require.Contains(t, out.String(), "accepted  10 ")
+	require.Len(t, then, 2)
+	require.Equal(t, out.String(), then[1])
+	err = load("--clients", "10", "--json")
+	require.EqualError(t, err, "no report was accepted; the commonest answer: limit")
+	require.Contains(t, out.String(), `"refused":{"limit":10}`)
+
+	require.NoError(t, load("--clients", "15"))
+	err = load("--clients", "20", "--report", report)
+	require.EqualError(t, err, "couldn't compare with the truth: 5 of 20 reports were accepted in 1m0s, and batches "+
+		"have 10; the commonest refusal: limit")
+	require.Contains(t, out.String(), "refused   15 limit")
+	require.Len(t, then, 1)
+
+	c = newCascade()
+	err = load("--clients", "20", "--report", report, "--rate", "15", "--duration", "400ms")
+	require.ErrorContains(t, err, "of 20 reports were accepted in 400ms, and batches have 10; --duration ended it")
+	require.Len(t, then, 1)
+}

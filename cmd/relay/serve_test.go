@@ -1,0 +1,40 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+)
+
+// TestServeLogs: no line of the log tells more than the minute, the last included.
+func TestServeLogs(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var log bytes.Buffer
+	cmd := root()
+	cmd.SetErr(&log)
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, cmd, &configFlags{config: c.RelayConfig(1)}) }()
+	require.Eventually(t, func() bool {
+		resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusNoContent
+	}, relaytest.Patience, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+	require.Contains(t, log.String(), "msg=drained")
+	for line := range strings.Lines(log.String()) {
+		require.Regexp(t, `^time=\S+:00\.000(Z|[+-]\d\d:\d\d) `, line)
+	}
+}

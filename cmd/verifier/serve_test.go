@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/verifier/server"
+)
+
+// TestServeLogs: no line of the log tells more than the minute, the last included. A task of which nobody has said who
+// must have signed it is named in a warning.
+func TestServeLogs(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Tasks: 2, Task: relaytest.Mean(10)})
+	config := server.Config{Listen: relaytest.FreeAddress(t), SignKey: c.VerifierSign(), Data: t.TempDir()}
+	for i, owner := range []string{c.Owner, ""} {
+		name := fmt.Sprint("task", i)
+		config.Tasks = append(config.Tasks, server.TaskConfig{File: filepath.Join(c.Dir, name+".bundle"), Owner: owner,
+			HPKEKeys: c.VerifierKeys(name)})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var log bytes.Buffer
+	cmd := root()
+	cmd.SetErr(&log)
+	require.NoError(t, serve(ctx, cmd, config))
+	require.Contains(t, log.String(), "msg=drained")
+	for line := range strings.Lines(log.String()) {
+		require.Regexp(t, `^time=\S+:00\.000(Z|[+-]\d\d:\d\d) `, line)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), `msg="no owner is named`), log.String())
+	require.Regexp(t, `level=WARN msg="no owner is named[^\n]* task=\S*task1\.bundle`, log.String())
+}
