@@ -92,6 +92,11 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.Contains(t, log, "the file with which the store was made")
 	require.NoFileExists(t, secret)
+	_, err = relay.New(c.Config(t, 0)) // it makes one in its place
+	require.ErrorContains(t, err, "it belongs to another secret file")
+	status, _, log = run(t, "check-config", "--config", config)
+	require.Equal(t, 1, status)
+	require.Contains(t, log, "the file with which the store was made")
 	require.NoError(t, os.Rename(secret+".away", secret))
 	startProcess(t, c, 0)
 	startProcess(t, c, 1)

@@ -52,13 +52,14 @@ func (i *Inspected) CheckFolders() error {
 	return nil
 }
 
-// CheckSecret is an error where the store is there and the secret, without which nothing in it can be read, is not.
+// CheckSecret is an error where the store is there and the secret, without which nothing in it can be
+// read, is not, or is another one, such as a start has made in its place.
 func (i *Inspected) CheckSecret(ctx context.Context) error {
 	if i.vault != nil {
-		return nil
-	}
-	name, err := i.store.Name(ctx)
-	if err != nil || name == "" {
+		if other, err := i.store.OtherSecret(ctx, i.vault); err != nil || !other {
+			return err
+		}
+	} else if name, err := i.store.Name(ctx); err != nil || name == "" {
 		return err
 	}
 	return invalid.Field("secret", i.cfg.Secret, "the file with which the store was made. If that is lost, move the "+

@@ -83,6 +83,20 @@ func (d *database) Name(ctx context.Context) (string, error) {
 	return string(name), err
 }
 
+// OtherSecret is that of [Reader].
+func (d *database) OtherSecret(ctx context.Context, v *Vault) (bool, error) {
+	mine, err := v.fingerprint()
+	if err != nil {
+		return false, err
+	}
+	var theirs []byte
+	err = d.read.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = 'secret'`).Scan(&theirs)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil && !bytes.Equal(mine, theirs), err
+}
+
 // sameSecret refuses a database whose rows are encrypted under another secret than this process
 // has.
 func (t *transaction) sameSecret() error {

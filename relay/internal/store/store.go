@@ -154,6 +154,9 @@ type Reader interface {
 	// where it has not been made yet.
 	Name(ctx context.Context) (string, error)
 
+	// OtherSecret says whether the store was made with another secret than a vault's.
+	OtherSecret(ctx context.Context, v *Vault) (bool, error)
+
 	// Progress lists the epochs that have seen anything, by id.
 	Progress(ctx context.Context) ([]Progress, error)
 
@@ -332,6 +335,8 @@ func (empty) Progress(context.Context) ([]Progress, error) { return nil, nil }
 func (empty) Findings(context.Context) ([]Finding, error)  { return nil, nil }
 func (empty) Tallies(context.Context) ([]Tally, error)     { return nil, nil }
 func (empty) Close() error                                 { return nil }
+
+func (empty) OtherSecret(context.Context, *Vault) (bool, error) { return false, nil }
 
 func (empty) Joins(context.Context, *Vault) (Joining, error) { return "", nil }
 
