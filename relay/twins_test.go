@@ -251,15 +251,26 @@ func TestHeardWhileSealing(t *testing.T) {
 	fillEpoch(t, c, 0)
 }
 
-// TestOtherSecret: a process whose secret is not that of the store does not start.
+// TestOtherSecret: a process whose secret is not that of the store does not start, and a check says so
+// before, in the words for a lost secret: the failed start leaves a new one in its place.
 func TestOtherSecret(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)
 		c.Start(t, 0)()
+		check := func(cfg relay.Config) error {
+			i, err := relay.Inspect(cfg)
+			require.NoError(t, err)
+			defer i.Close()
+			return i.CheckSecret(t.Context())
+		}
 		cfg := c.Config(t, 0)
+		require.NoError(t, check(cfg))
 		cfg.Secret = filepath.Join(t.TempDir(), "other")
+		const lost = "the file with which the store was made"
+		require.ErrorContains(t, check(cfg), lost)
 		_, err := relay.New(cfg)
 		require.ErrorContains(t, err, "it belongs to another secret file")
+		require.ErrorContains(t, check(cfg), lost)
 		c.Start(t, 0)
 	})
 }

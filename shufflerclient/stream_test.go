@@ -182,9 +182,10 @@ func TestFollowRefuses(t *testing.T) {
 	_, err = shufflerclient.Follow(t.Context(), o)
 	require.NoError(t, err, "who remembers nothing cannot tell")
 
+	id := hex.EncodeToString(c.Open.ID[:])
 	for _, bad := range []func(){
 		func() { o.Stream += "00" },
-		func() { o.Stream = strings.Replace(o.Stream, hex.EncodeToString(c.Open.ID[:1]), "zz", 1) },
+		func() { o.Stream = strings.Replace(o.Stream, id, "zz"+id[2:], 1) },
 		func() { o.Allow = []string{"claim.epsilon"} },
 		func() { o.Owner = "" },
 	} {
