@@ -1,7 +1,9 @@
 package relay_test
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -239,7 +241,12 @@ func TestConfirmsOnceMarked(t *testing.T) {
 	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
 	requireSoon(t, func() bool { return first.Confirmed(0, 0) })
 	keys := filepath.Join(filepath.Dir(c.RelayConfig(2)), "task0.keys")
-	require.NoError(t, os.Rename(keys, keys+".away"))
+	requireSoon(t, func() bool { // the relay may have been amid replacing it
+		require.NoError(t, os.Rename(keys, keys+".away"))
+		time.Sleep(5 * c.Config(t, 1).PullInterval)
+		_, err := os.Stat(keys)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 	first.Serve(t, 0, 1, first.Batch(t, 0, 1, 10, c.Slots(t, 0, span(10, 10)...)))
 	requireSoon(t, func() bool { return c.Status(t, 1).Epochs[0].Batches == 2 })
 	pulls := first.Pulls(0, 2)
