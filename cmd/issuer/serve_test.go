@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/clitest"
 	"github.com/doona-dp/doona/internal/relaytest"
 )
 
@@ -31,7 +31,5 @@ tasks: [{file: %q, owner: %q, token_keys: %q}]
 	cmd.SetErr(&log)
 	require.NoError(t, serve(ctx, cmd, config))
 	require.Contains(t, log.String(), "msg=drained")
-	for line := range strings.Lines(log.String()) {
-		require.Regexp(t, `^time=\S+:00\.000(Z|[+-]\d\d:\d\d) `, line)
-	}
+	clitest.ByTheMinute(t, log.String())
 }

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/clitest"
 	"github.com/doona-dp/doona/internal/relaytest"
 )
 
@@ -34,7 +34,5 @@ func TestServeLogs(t *testing.T) {
 	stop()
 	require.NoError(t, <-ended)
 	require.Contains(t, log.String(), "msg=drained")
-	for line := range strings.Lines(log.String()) {
-		require.Regexp(t, `^time=\S+:00\.000(Z|[+-]\d\d:\d\d) `, line)
-	}
+	clitest.ByTheMinute(t, log.String())
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/clitest"
 	"github.com/doona-dp/doona/internal/relaytest"
 	"github.com/doona-dp/doona/verifier/server"
 )
@@ -31,9 +32,7 @@ func TestServeLogs(t *testing.T) {
 	cmd.SetErr(&log)
 	require.NoError(t, serve(ctx, cmd, config))
 	require.Contains(t, log.String(), "msg=drained")
-	for line := range strings.Lines(log.String()) {
-		require.Regexp(t, `^time=\S+:00\.000(Z|[+-]\d\d:\d\d) `, line)
-	}
+	clitest.ByTheMinute(t, log.String())
 	require.Equal(t, 1, strings.Count(log.String(), `msg="no owner is named`), log.String())
 	require.Regexp(t, `level=WARN msg="no owner is named[^\n]* task=\S*task1\.bundle`, log.String())
 }

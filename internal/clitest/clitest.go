@@ -1,5 +1,5 @@
-// Package clitest runs the scripts that hold a command line to its contract: what it prints, which
-// files it writes and how it exits.
+// Package clitest holds a command line to its contract: by scripts what it prints, which files it writes and how it
+// exits, its help to its examples, and its log to the minute.
 //
 // A command's scripts are testdata/script/*.txtar beside it, in the language of testscript. Besides
 // the commands of that language they have these:
@@ -60,6 +60,14 @@ func Run(t *testing.T, others ...string) {
 			"exits": exits, "expand": expand, "json": holds, "jsonenv": setenv, "rows": rows,
 		},
 	})
+}
+
+// ByTheMinute demands that no line of a server's log tells the time more closely than to the minute.
+func ByTheMinute(t *testing.T, log string) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		require.Regexp(t, `^time=\S+:00\.000(Z|[+-]\d\d:\d\d) `, line)
+	}
 }
 
 // build builds commands of the module into a folder.

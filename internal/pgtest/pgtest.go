@@ -213,15 +213,15 @@ func (s *Server) Restart() error {
 	return s.Wait()
 }
 
-// Wait returns when the server takes new connections, as after a recovery of its own. That takes minutes where many
-// databases were made since the last checkpoint and the disk is busy.
+// Wait returns when the server takes new connections, as after a recovery of its own, which has taken more than a
+// minute beside other tests.
 func (s *Server) Wait() error {
 	db, err := sql.Open("pgx", s.dsn("postgres"))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	for deadline := time.Now().Add(5*time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		err := db.Ping()
 		if err == nil {
 			return nil
