@@ -117,6 +117,9 @@ func FuzzDecodeLaw(f *testing.F) {
 			return
 		}
 		require.Equal(t, in, law.Encode())
+		if in[1] > 0 || in[2] > 0 || in[3] > 16 {
+			return // composing thousands takes longer than the ten seconds after which Go calls a fuzzer stuck
+		}
 		last := 1.0
 		for _, eps := range []float64{.001, .1, 1, 10, 100} {
 			delta := law.Delta(eps)
