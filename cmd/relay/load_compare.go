@@ -54,6 +54,7 @@ type comparison struct {
 	Truth    numbers `json:"truth"`
 	Estimate numbers `json:"estimate"`
 	Worst    float64 `json:"worst_standard_errors"` // The most that an entry is off.
+	Reaches  float64 `json:"worst_band_reaches"`    // The same, each by its band's reach on that side.
 	InBand   bool    `json:"truth_in_band"`         // Whether the 95 % band holds all entries of the truth.
 	Seconds  float64 `json:"seconds"`               // From the last acknowledgement to the estimate.
 }
@@ -109,9 +110,25 @@ func (f *loadFlags) compare(ctx context.Context, truth *openloop.Truth) (*compar
 		if a.StandardError[j] > 0 {
 			c.Worst = max(c.Worst, math.Abs(a.Estimate[j]-truth)/a.StandardError[j])
 		}
+		c.Reaches = max(c.Reaches, reaches(truth, a.Estimate[j], a.Band[j]))
 		c.InBand = c.InBand && a.Band[j][0] <= truth && truth <= a.Band[j][1]
 	}
 	return c, nil
+}
+
+// reaches returns how far the truth is from an estimate, where 1 is the end of its band on that side.
+func reaches(truth, estimate float64, band [2]float64) float64 {
+	off, reach := truth-estimate, band[1]-estimate
+	if off < 0 {
+		off, reach = -off, estimate-band[0]
+	}
+	switch {
+	case off == 0:
+		return 0
+	case reach <= 0: // JSON has no infinity.
+		return math.MaxFloat64
+	}
+	return min(off/reach, math.MaxFloat64)
 }
 
 // await asks for the verifier's report until it is of so many clients.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -58,4 +59,13 @@ func TestLoadWithoutEstimate(t *testing.T) {
 	err = load("--clients", "20", "--report", report, "--rate", "15", "--duration", "400ms")
 	require.ErrorContains(t, err, "of 20 reports were accepted in 400ms, and batches have 10; --duration ended it")
 	require.Len(t, then, 1)
+}
+
+// TestReaches: a band is as far as its end on the truth's side.
+func TestReaches(t *testing.T) {
+	band := [2]float64{8, 14}
+	require.InDelta(t, 0.5, reaches(12, 10, band), 1e-12)
+	require.InDelta(t, 1.5, reaches(7, 10, band), 1e-12)
+	require.Zero(t, reaches(10, 10, [2]float64{10, 10}))
+	require.Equal(t, math.MaxFloat64, reaches(9, 10, [2]float64{10, 14}))
 }
