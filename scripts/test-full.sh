@@ -96,7 +96,7 @@ run_part() {
       local full sizes many
       full=$(mktemp) sizes=$(mktemp) many=$(mktemp)
       DOONA_FULL=1 DOONA_FIGURES="$full" go test -timeout 60m -parallel 3 -run 'TestFull$' -v ./relay/internal/crashtest
-      DOONA_FULL=1 DOONA_FIGURES="$sizes" go test -timeout 180m -run TestSize -v ./relay
+      DOONA_FULL=1 DOONA_SIZE=10000000 DOONA_FIGURES="$sizes" go test -timeout 180m -run TestSize -v ./relay
       DOONA_FULL=1 DOONA_FIGURES="$many" go test -timeout 60m -run TestManyTasks -v ./relay
       printf '{"full": %s, "batches": %s, "tasks": %s}' "$(cat "$full")" "$(cat "$sizes")" "$(cat "$many")" >"$figures"
       rm "$full" "$sizes" "$many"
