@@ -111,6 +111,8 @@ func FuzzDecodeLaw(f *testing.F) {
 	law, err := compose.KRRLaw(accountant.Exact, 3, .5, 20)
 	require.NoError(f, err)
 	f.Add(law.Encode())
+	// Its δ is flat: what they differ by is rounding errors.
+	f.Add([]byte("\x01\x00\x00\v\x00\x860\x10\xff0\x00\x018\x800"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		law, err := compose.DecodeLaw(in)
 		if err != nil {
@@ -123,7 +125,8 @@ func FuzzDecodeLaw(f *testing.F) {
 		last := 1.0
 		for _, eps := range []float64{.001, .1, 1, 10, 100} {
 			delta := law.Delta(eps)
-			require.True(t, delta >= 0 && delta <= last+1e-9, "δ(%v) = %v after %v", eps, delta, last)
+			// Rounding errors that are added: 16 observations in the largest window, 2¹⁶, at roundingError are 4e-8.
+			require.True(t, delta >= 0 && delta <= last*(1+1e-6)+5e-8, "δ(%v) = %v after %v", eps, delta, last)
 			last = delta
 		}
 	})
