@@ -111,6 +111,7 @@ func FuzzDecodeLaw(f *testing.F) {
 	law, err := compose.KRRLaw(accountant.Exact, 3, .5, 20)
 	require.NoError(f, err)
 	f.Add(law.Encode())
+	f.Add([]byte("\x01\x00\x00\v\x00\x860\x10\xff0\x00\x01A\x800")) // 11 copies, whose δ(0.1) is above their δ(0.001)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		law, err := compose.DecodeLaw(in)
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -59,6 +60,43 @@ func TestLoadWithoutEstimate(t *testing.T) {
 	err = load("--clients", "20", "--report", report, "--rate", "15", "--duration", "400ms")
 	require.ErrorContains(t, err, "of 20 reports were accepted in 400ms, and batches have 10; --duration ended it")
 	require.Len(t, then, 1)
+}
+
+// TestLoadSaysHowFarOff: the worst entry is found by its standard error and by its band, each from what the verifier
+// says.
+func TestLoadSaysHowFarOff(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10)})
+	c.StartAll(t)
+	asked := 0
+	verifier := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		if asked == 1 {
+			w.Write([]byte(`{"users": 0, "batch_size": 10}`))
+			return
+		}
+		w.Write([]byte(`{"users": 10, "batch_size": 10, "estimate": 1000, "standard_error": 10, "band": [900, 1010]}`))
+	}))
+	defer verifier.Close()
+	var out bytes.Buffer
+	cmd := root()
+	cmd.SetOut(&out)
+	cmd.SetErr(&bytes.Buffer{})
+	cmd.SetArgs([]string{"load", "--json", "--task", c.TaskURL(0), "--owner", c.Owner, "--rate", "0", "--duration", "1m",
+		"--clients", "10", "--report", verifier.URL + "/tasks/ID"})
+	require.NoError(t, cmd.Execute())
+	var got struct {
+		Comparison struct {
+			Truth  float64
+			Worst  float64 `json:"worst_standard_errors"`
+			Reach  float64 `json:"worst_band_reaches"`
+			InBand bool    `json:"truth_in_band"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &got), out.String())
+	off := 1000 - got.Comparison.Truth
+	require.InDelta(t, off/10, got.Comparison.Worst, 1e-9)
+	require.InDelta(t, off/100, got.Comparison.Reach, 1e-9)
+	require.False(t, got.Comparison.InBand)
 }
 
 // TestReaches: a band is as far as its end on the truth's side.
