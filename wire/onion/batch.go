@@ -267,7 +267,7 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 	case uint64(len(m.Lanes)) != t.Slots.Lanes:
 		return fail(fmt.Sprintf("%d lanes, want %d", len(m.Lanes), t.Slots.Lanes))
 	case !t.HasBatch(seq):
-		return refuse(ErrCounts, fmt.Sprintf("the task has %d batches in an epoch", t.Noise.Batches))
+		return refuse(ErrCounts, fmt.Sprintf("the task has %d batches in an epoch", t.MostBatches()))
 	case len(m.Ciphertexts) != sha256.Size:
 		return fail("no hash of its ciphertexts")
 	case (c.Hop == 0) != (len(m.Source) == 0):
