@@ -109,7 +109,9 @@ func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
 
 // PathBatch reads the number of a batch from a request's path: one that an epoch of the task may have, or the number
 // behind the last, for which a party asks that has them all.
-func PathBatch(req *http.Request, t *task.Task) (uint64, error) { return PathNumber(req, "seq", 0, t.MostBatches()) }
+func PathBatch(req *http.Request, t *task.Task) (uint64, error) {
+	return PathNumber(req, "seq", 0, t.MostBatches())
+}
 
 // PathKey reads 32 bytes in lower-case hex from a request's path.
 func PathKey[T ~[32]byte](req *http.Request, name string) (out T, err error) {
