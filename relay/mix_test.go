@@ -283,7 +283,7 @@ func TestEndlessBatchesBehind(t *testing.T) {
 	pulls := unending(t, c)
 	c.Start(t, 1)
 	requireSoon(t, func() bool { return pulls.Load() > 1 })
-	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 1<<40)
+	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 1<<16)
 	requireProblem(t, problem.SetBack, err)
 	requireStill(t, pulls)
 }
