@@ -156,7 +156,7 @@ func (e *End) checkBatches(t *task.Task) string {
 		return fmt.Sprintf("%d batches of %d submissions", e.Batches, e.Submissions)
 	}
 	if e.Batches > 0 && !t.HasBatch(e.Batches-1) {
-		return fmt.Sprintf("%d batches: the task has %d in an epoch", e.Batches, t.Noise.Batches)
+		return fmt.Sprintf("%d batches: the task has %d in an epoch", e.Batches, t.MostBatches())
 	}
 	if e.Hop > 0 {
 		if e.Batches == 0 && e.slots() > 0 {

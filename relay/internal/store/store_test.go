@@ -325,19 +325,22 @@ func TestStoreKeepsBatches(t *testing.T) {
 	})
 }
 
-// TestStoreFindings: each is new once.
+// TestStoreFindings: each number is new once, and all of one reason are one row.
 func TestStoreFindings(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
-		f := Finding{testEpoch, 7, "odd"}
-		for _, want := range []bool{true, false} {
-			fresh, err := s.Note(t.Context(), f)
+		for _, f := range []struct {
+			seq, times uint64
+			why        Reason
+		}{{7, 1, "odd"}, {7, 0, "odd"}, {8, 2, "odd"}, {8, 0, "odd"}, {7, 0, "odd"}, {7, 1, "even"}, {12, 3, "odd"},
+			{10, 0, "odd"}, {3, 4, "odd"}} {
+			times, err := s.Note(t.Context(), testEpoch, f.seq, f.why)
 			require.NoError(t, err)
-			require.Equal(t, want, fresh)
+			require.Equal(t, f.times, times, f)
 		}
 		all, err := open().Findings(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []Finding{f}, all)
+		require.Equal(t, []Finding{{testEpoch, 3, "odd", 3, 12}, {testEpoch, 7, "even", 0, 7}}, all)
 	})
 }
 
