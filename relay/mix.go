@@ -47,8 +47,8 @@ const (
 
 // reasons are all findings that there are.
 var reasons = []Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findSpoilt, findLost,
-	findNoKey, findOver, findGiveUp, findBehind, findEnded, Reason(handover.ErrStranger.Error()), Reason(handover.ErrOther.Error()),
-	Reason(handover.ErrAltered.Error())}
+	findNoKey, findOver, findGiveUp, findBehind, findEnded, Reason(handover.ErrStranger.Error()),
+	Reason(handover.ErrOther.Error()), Reason(handover.ErrAltered.Error())}
 
 // batchesPerTurn is how many batches of an epoch are taken before the other epochs, and what else there is to
 // do, have their turn: a relay before that has batches without end stops nothing.
@@ -383,7 +383,8 @@ func (o *opening) dilute(m *making) error {
 var errDestroyed = errors.New("the relay before destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
-func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManifest, why Reason, details ...any) error {
+func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManifest, why Reason,
+	details ...any) error {
 	m, err := source.Open(s.Task, s.hop-1)
 	if err != nil {
 		return err

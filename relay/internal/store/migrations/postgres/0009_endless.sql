@@ -1,5 +1,6 @@
 -- As migrations/sqlite/0009_endless.sql.
-CREATE TABLE found (
+ALTER TABLE findings RENAME TO found;
+CREATE TABLE findings (
   epoch   INTEGER NOT NULL,
   reason  TEXT NOT NULL,
   seq     BIGINT NOT NULL,
@@ -7,9 +8,8 @@ CREATE TABLE found (
   further BIGINT NOT NULL,
   PRIMARY KEY (epoch, reason)
 );
-INSERT INTO found SELECT epoch, reason, min(seq), max(seq), count(*) - 1 FROM findings GROUP BY epoch, reason;
-DROP TABLE findings;
-ALTER TABLE found RENAME TO findings;
+INSERT INTO findings SELECT epoch, reason, min(seq), max(seq), count(*) - 1 FROM found GROUP BY epoch, reason;
+DROP TABLE found;
 
 ALTER TABLE epochs ADD COLUMN destroyed BIGINT NOT NULL DEFAULT 0;
 

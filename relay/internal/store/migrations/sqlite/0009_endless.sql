@@ -1,6 +1,7 @@
--- Of each reason one row an epoch, whatever the relay before signs: seq is the first number that it was found of, latest
--- the last, and further how many there were besides the first.
-CREATE TABLE found (
+-- Of each reason one row an epoch, whatever the relay before signs: seq is the first number that it was found of,
+-- latest the last, and further how many there were besides the first.
+ALTER TABLE findings RENAME TO found;
+CREATE TABLE findings (
   epoch   INTEGER NOT NULL,
   reason  TEXT NOT NULL,
   seq     INTEGER NOT NULL,
@@ -8,9 +9,8 @@ CREATE TABLE found (
   further INTEGER NOT NULL,
   PRIMARY KEY (epoch, reason)
 );
-INSERT INTO found SELECT epoch, reason, min(seq), max(seq), count(*) - 1 FROM findings GROUP BY epoch, reason;
-DROP TABLE findings;
-ALTER TABLE found RENAME TO findings;
+INSERT INTO findings SELECT epoch, reason, min(seq), max(seq), count(*) - 1 FROM found GROUP BY epoch, reason;
+DROP TABLE found;
 
 -- How many batches below next a later relay has destroyed.
 ALTER TABLE epochs ADD COLUMN destroyed INTEGER NOT NULL DEFAULT 0;
