@@ -21,6 +21,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -508,6 +509,52 @@ func TestStoreWitnesses(t *testing.T) {
 		all, err = s.Equivocations(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, all)
+	})
+}
+
+// TestStoreWitnessesMade: of a batch that is made the manifest stands in its own alone, and one is still known again;
+// another one of the number is kept beside it. What was withheld is counted.
+func TestStoreWitnessesMade(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		source := func(slot string) *onion.SignedManifest {
+			b, err := testBatch(0, []byte(slot))
+			require.NoError(t, err)
+			return b.Signed()
+		}
+		one, other := source("one"), source("two")
+		require.NoError(t, s.Witness(t.Context(), testEpoch, 0, one))
+		err := s.Mix(t.Context(), testEpoch, 0, nil, func(*Fresh, Put) (*Made, error) {
+			raw, err := one.Bytes()
+			require.NoError(t, err)
+			mine, err := codec.Marshal(&onion.Manifest{TaskID: []byte{}, Lanes: []onion.LaneCount{}, Ciphertexts: []byte{},
+				Source: raw})
+			return &Made{Manifest: mine, Head: []byte("head"), Withheld: true}, err
+		})
+		require.NoError(t, err)
+		rows := func() (n int) {
+			require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM witnessed`).Scan(&n))
+			return n
+		}
+		require.Zero(t, rows())
+		require.ErrorIs(t, s.Witness(t.Context(), testEpoch, 0, one), ErrMade)
+		require.Zero(t, rows())
+		destroyed, err := s.Destroyed(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, destroyed)
+		signed, err := s.Witnessed(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, signed)
+		for range 2 {
+			require.ErrorIs(t, s.Witness(t.Context(), testEpoch, 0, other), ErrEquivocation)
+		}
+		all, err := s.Equivocations(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []Equivocation{{testEpoch, 0, *one, *other}}, all)
+		require.NoError(t, mixOf(s, testEpoch, 1, nil, func([]bool) (*onion.Batch, error) { return testBatch(1) }))
+		destroyed, err = s.Destroyed(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, destroyed, "the second was released")
 	})
 }
 
