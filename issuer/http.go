@@ -57,12 +57,9 @@ func (i *Issuer) epochOf(req *http.Request) (*served, uint64, *epochKey, error) 
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	epoch, err := service.PathNumber(req, "epoch")
+	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return nil, 0, nil, err
-	}
-	if epoch >= s.Epochs.Count {
-		return nil, 0, nil, problem.New(problem.EpochNotOpen, "the task has epochs 0 to %d", s.Epochs.Count-1)
 	}
 	start, end := i.window(s, epoch)
 	read := i.clock.Read()

@@ -30,7 +30,7 @@ func (r *Relay) checkBehind(ctx context.Context, s *served, epoch, seq uint64) e
 	if err := s.judged(epoch); err != nil {
 		return err
 	}
-	start, _, _ := r.window(s, epoch)
+	start, _ := r.window(s, epoch)
 	if r.clock.Read().Latest.Before(start) {
 		return nil
 	}

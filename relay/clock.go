@@ -43,7 +43,7 @@ func (r *setup) manyEnd(from, to time.Time) bool {
 	for _, s := range r.lineup().order {
 		ends := 0
 		for epoch := range s.Epochs.Count {
-			_, end, _ := r.window(s, epoch)
+			_, end := r.window(s, epoch)
 			if end.After(to) {
 				break
 			}
@@ -71,7 +71,7 @@ func (r *Relay) now() (time.Time, error) {
 // that this one could open, so it is enough where this relay does not know the time; a clock that is
 // not in doubt must say so, too.
 func (r *Relay) mayEnd(s *served, epoch uint64) bool {
-	_, end, _ := r.window(s, epoch)
+	_, end := r.window(s, epoch)
 	read := r.clock.Read()
 	if read.Doubt != "" {
 		return !read.Latest.Before(end)

@@ -53,7 +53,7 @@ func (r *Relay) mayDrop(s *served) bool {
 			return false
 		}
 	}
-	_, end, _ := r.window(s, s.Epochs.Count-1)
+	_, end := r.window(s, s.Epochs.Count-1)
 	return (s.followed() || r.lastInPlace(s)) && r.clock.Read().Over(end.Add(r.cfg.Retention))
 }
 

@@ -143,7 +143,7 @@ func (b *SetBack) lookBehind(ctx context.Context, all []store.Progress) error {
 func (b *SetBack) begun(s *served, all []store.Progress) {
 	marked := b.relay.vault.Marked(s.ID)
 	for epoch := range s.Epochs.Count {
-		start, _, _ := b.relay.window(s, epoch)
+		start, _ := b.relay.window(s, epoch)
 		at := slices.IndexFunc(all, func(p store.Progress) bool { return p.ID == s.epochID(epoch) })
 		if b.relay.cfg.Clock().Before(start) && at < 0 && !slices.Contains(marked, epoch) {
 			continue

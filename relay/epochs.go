@@ -354,7 +354,7 @@ func (r *Relay) over() (closing, complete, behind, expired []due) {
 	read := r.clock.Read()
 	for _, s := range r.lineup().order {
 		for epoch := range s.Epochs.Count {
-			_, end, _ := r.window(s, epoch)
+			_, end := r.window(s, epoch)
 			if read.Latest.Before(end) {
 				break
 			}

@@ -78,10 +78,10 @@ func (r *Relay) batchOf(req *http.Request) (s *served, epoch, seq uint64, err er
 	if s, err = service.PathTask(req, r.lineup().tasks); err != nil {
 		return nil, 0, 0, err
 	}
-	if epoch, err = service.PathNumber(req, "epoch"); err != nil {
+	if epoch, err = service.PathEpoch(req, s.Task); err != nil {
 		return nil, 0, 0, err
 	}
-	seq, err = service.PathNumber(req, "seq")
+	seq, err = service.PathBatch(req, s.Task)
 	return s, epoch, seq, err
 }
 
@@ -95,8 +95,8 @@ func (r *Relay) signed(req *http.Request, s *served, purpose onion.Purpose, body
 	return nil
 }
 
-// rangeStart returns the first byte that a request asks for.
-func rangeStart(req *http.Request) (uint64, error) {
+// rangeStart returns the first byte that a request asks for, which the longest batch has.
+func (s *served) rangeStart(req *http.Request) (uint64, error) {
 	header := req.Header.Get("Range")
 	if header == "" {
 		return 0, nil
@@ -106,6 +106,9 @@ func rangeStart(req *http.Request) (uint64, error) {
 	if err != nil || header != "bytes="+strconv.FormatUint(from, 10)+"-" {
 		return 0, problem.New(problem.Malformed, "a range other than bytes=N-")
 	}
+	if most := uint64(handover.MaxBatch(s.Task, s.layout, s.hop)); from >= most {
+		return 0, problem.New(problem.Malformed, "a range from byte %d: want one below %d", from, most)
+	}
 	return from, nil
 }
 
@@ -114,7 +117,7 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	from, err := rangeStart(req)
+	from, err := s.rangeStart(req)
 	if err != nil {
 		return err
 	}
@@ -126,7 +129,8 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	r.metrics.Set(metricAsked, float64(time.Now().Unix()), s.name())
-	if start, _, ok := r.window(s, epoch); ok && s.owner == nil { // see meet
+	if s.owner == nil { // see meet
+		start, _ := r.window(s, epoch)
 		r.clock.Told(start.Add(-maxSkew)) // it has begun there
 	}
 	if err := r.checkBefore(req.Context(), s, epoch, seq, before); err != nil {
@@ -158,7 +162,7 @@ func (r *Relay) handlePull(w http.ResponseWriter, req *http.Request) error {
 // sealed returns a sealed batch, or the problem that says whether it may come yet.
 func (r *Relay) sealed(req *http.Request, s *served, epoch, seq uint64) (*store.Sealed, error) {
 	// before looking, lest one comes in between
-	over := epoch >= s.Epochs.Count || s.state(epoch) >= store.StateComplete
+	over := s.state(epoch) >= store.StateComplete
 	if s.state(epoch) == store.StateEnded {
 		return nil, ended()
 	}
@@ -184,7 +188,7 @@ func (r *Relay) handleEnd(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	epoch, err := service.PathNumber(req, "epoch")
+	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return err
 	}

@@ -48,14 +48,11 @@ func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
 	if s.hop != 0 {
 		return nil, 0, problem.New(problem.NotIngress, "reports go to %s", s.Relays[0].URL)
 	}
-	epoch, err := service.PathNumber(req, "epoch")
+	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return nil, 0, err
 	}
-	start, end, ok := r.window(s, epoch)
-	if !ok {
-		return nil, 0, problem.New(problem.EpochNotOpen, "the task has epochs 0 to %d", s.Epochs.Count-1)
-	}
+	start, end := r.window(s, epoch)
 	now, err := r.now()
 	if err != nil {
 		return nil, 0, err
@@ -71,14 +68,11 @@ func (r *Relay) reportEpoch(req *http.Request) (*served, uint64, error) {
 	return s, epoch, nil
 }
 
-// window returns when an epoch takes reports, and whether there is such an epoch.
-func (r *setup) window(s *served, epoch uint64) (start, end time.Time, ok bool) {
-	if epoch >= s.Epochs.Count {
-		return start, end, false
-	}
+// window returns when an epoch of the task takes reports.
+func (r *setup) window(s *served, epoch uint64) (start, end time.Time) {
 	end = time.Unix(int64(s.Epochs.End(epoch)), 0)
 	start = end.Add(-time.Duration(s.Epochs.Length) * time.Second)
-	return start.Add(-r.cfg.Skew), end.Add(r.cfg.Skew), true
+	return start.Add(-r.cfg.Skew), end.Add(r.cfg.Skew)
 }
 
 func (r *Relay) takeReport(w http.ResponseWriter, req *http.Request, s *served, epoch uint64) error {

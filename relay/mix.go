@@ -81,7 +81,7 @@ func (r *Relay) pullTurn(ctx context.Context, s *served) (more bool) {
 	latest := r.clock.Read().Latest // asking too early does no harm
 	asked := false
 	for epoch := range s.Epochs.Count {
-		start, _, _ := r.window(s, epoch)
+		start, _ := r.window(s, epoch)
 		if r.store.SetBack() != nil || latest.Before(start) {
 			break
 		}

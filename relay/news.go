@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 	"slices"
 	"time"
@@ -131,17 +130,16 @@ func (s *served) waitsFor(epoch, seq uint64, told *heard) {
 	s.waits[epoch] = waits{seq, told.by}
 }
 
-// pathKey returns the key that a request names, all zeros where it names none.
-func pathKey(req *http.Request, name string) (key task.SignKey) {
-	if raw, err := hex.DecodeString(req.PathValue(name)); err == nil && len(raw) == len(key) {
-		copy(key[:], raw)
-	}
-	return key
-}
-
 // handleNews tells a next hop which epochs of the tasks that both serve go on, and how many batches of each there are.
 func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
-	own, hop := pathKey(req, "relay"), pathKey(req, "hop")
+	own, err := service.PathKey[task.SignKey](req, "relay")
+	if err != nil {
+		return err
+	}
+	hop, err := service.PathKey[task.SignKey](req, "hop")
+	if err != nil {
+		return err
+	}
 	nonce, ok := handover.Verify(hop, onion.SignNews, handover.NewsBody(own, hop), req.Header.Get(handover.Header))
 	shared := slices.DeleteFunc(slices.Clone(r.lineup().order), func(s *served) bool {
 		return s.Relays[s.hop].SignKey != own || s.Party(s.hop+1).SignKey != hop
@@ -174,7 +172,7 @@ func (r *Relay) newsOf(tasks []*served) *handover.News {
 	latest := r.clock.Read().Latest
 	for _, s := range tasks {
 		for epoch := range s.Epochs.Count {
-			start, _, _ := r.window(s, epoch)
+			start, _ := r.window(s, epoch)
 			if latest.Before(start) {
 				break
 			}

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -146,7 +145,7 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 
 // fromApproved returns the owner of a request that it has signed, and the request's nonce.
 func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, onion.Nonce, error) {
-	key, err := path32[task.SignKey](req, "owner")
+	key, err := service.PathKey[task.SignKey](req, "owner")
 	if err != nil {
 		return nil, onion.Nonce{}, err
 	}
@@ -156,15 +155,6 @@ func (r *Relay) fromApproved(req *http.Request, body func(relay task.SignKey) []
 		return nil, nonce, problem.New(problem.Unauthorized, "")
 	}
 	return o, nonce, nil
-}
-
-// path32 reads 32 bytes from a request's path.
-func path32[T ~[32]byte](req *http.Request, name string) (out T, err error) {
-	raw, err := hex.DecodeString(req.PathValue(name))
-	if err != nil || len(raw) != len(out) {
-		return out, problem.New(problem.Malformed, "%s: want 32 bytes in hexadecimal digits", name)
-	}
-	return T(raw), nil
 }
 
 // admitOwner lets one request of an owner in at a time, where the relay can do what it asks for, and the request has
@@ -190,28 +180,34 @@ func (r *Relay) admitOwner(w http.ResponseWriter, o *owner, nonce onion.Nonce) (
 	return done, nil
 }
 
+// pathKEM reads the KEM that a request names.
+func pathKEM(req *http.Request) (task.KEM, error) {
+	kem := task.KEM(req.PathValue("kem"))
+	if !slices.Contains([]task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}, kem) {
+		return "", problem.New(problem.Malformed, "kem: want x25519, mlkem768x25519 or mlkem768")
+	}
+	return kem, nil
+}
+
 // handleOwnersKeys makes this relay's keys for a task that an owner is about to sign.
 func (r *Relay) handleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
-	label, err := path32[taskfile.Label](req, "label")
+	label, err := service.PathKey[taskfile.Label](req, "label")
 	if err != nil {
 		return err
 	}
-	count, err := service.PathNumber(req, "count")
+	kem, err := pathKEM(req)
 	if err != nil {
 		return err
 	}
-	kem := task.KEM(req.PathValue("kem"))
+	count, err := service.PathNumber(req, "count", 1, task.MaxEpochs)
+	if err != nil {
+		return err
+	}
 	o, nonce, err := r.fromApproved(req, func(relay task.SignKey) []byte {
 		return handover.OwnersKeysBody(relay, label, kem, count)
 	})
 	if err != nil {
 		return err
-	}
-	if count < 1 || count > 65536 {
-		return refusal(invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536"))
-	}
-	if !slices.Contains([]task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}, kem) {
-		return refusal(invalid.Field("kem", fmt.Sprintf("%.32q", kem), "x25519, mlkem768x25519 or mlkem768"))
 	}
 	done, err := r.admitOwner(w, o, nonce)
 	if err != nil {

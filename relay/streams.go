@@ -261,11 +261,11 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	position, err := service.PathNumber(req, "position")
+	position, err := service.PathNumber(req, "position", 1, task.MaxPosition)
 	if err != nil {
 		return err
 	}
-	count, err := service.PathNumber(req, "count")
+	count, err := service.PathNumber(req, "count", 1, task.MaxEpochs)
 	if err != nil {
 		return err
 	}

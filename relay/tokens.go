@@ -120,7 +120,7 @@ func (r *Relay) fetchTokenKeys(ctx context.Context, client *http.Client, s *serv
 	var errs []error
 	now := r.clock.Read().Now
 	for epoch := range s.Epochs.Count {
-		start, end, _ := r.window(s, epoch)
+		start, end := r.window(s, epoch)
 		next := start.Add(-time.Duration(s.Epochs.Length) * time.Second)
 		if now.Before(next) {
 			break

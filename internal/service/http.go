@@ -77,14 +77,50 @@ func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
 	return nil, problem.New(problem.UnknownTask, "")
 }
 
-// PathNumber reads a decimal number from a request's path.
-func PathNumber(req *http.Request, name string) (uint64, error) {
-	text := req.PathValue(name)
-	v, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || strconv.FormatUint(v, 10) != text {
-		return 0, problem.New(problem.Malformed, "%s: want a decimal number", name)
+// PathNumber reads a decimal number from a request's path. Its bounds are those of what the number counts: nothing is
+// looked up, written or made for one beyond them.
+func PathNumber(req *http.Request, name string, least, most uint64) (uint64, error) {
+	v, err := decimal(req.PathValue(name))
+	if err != nil || v < least || v > most {
+		return 0, problem.New(problem.Malformed, "%s: want a decimal number from %d to %d", name, least, most)
 	}
 	return v, nil
+}
+
+func decimal(text string) (uint64, error) {
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err == nil && strconv.FormatUint(v, 10) != text {
+		err = strconv.ErrSyntax
+	}
+	return v, err
+}
+
+// PathEpoch reads the number of an epoch from a request's path, which the task must have.
+func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
+	epoch, err := decimal(req.PathValue("epoch"))
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange):
+		return 0, problem.New(problem.Malformed, "epoch: want a decimal number")
+	case err != nil || epoch >= t.Epochs.Count:
+		return 0, problem.New(problem.EpochNotOpen, "the task has epochs 0 to %d", t.Epochs.Count-1)
+	}
+	return epoch, nil
+}
+
+// PathBatch reads the number of a batch from a request's path: one that an epoch of the task may have, or the number
+// behind the last, for which a party asks that has them all.
+func PathBatch(req *http.Request, t *task.Task) (uint64, error) {
+	return PathNumber(req, "seq", 0, t.MostBatches())
+}
+
+// PathKey reads 32 bytes in lower-case hex from a request's path.
+func PathKey[T ~[32]byte](req *http.Request, name string) (out T, err error) {
+	text := req.PathValue(name)
+	raw, err := hex.DecodeString(text)
+	if err != nil || len(raw) != len(out) || strings.ToLower(text) != text {
+		return out, problem.New(problem.Malformed, "%s: want 32 bytes in lower-case hexadecimal digits", name)
+	}
+	return T(raw), nil
 }
 
 // Write answers with a body of a media type.

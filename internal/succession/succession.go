@@ -293,7 +293,7 @@ func (f *Folder) lock() (unlock func(), err error) {
 // makes it where it is asked for the first time, which takes about .1 ms an epoch. It is [ErrTaken] for any
 // other position.
 func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) ([]byte, error) {
-	if count < 1 || count > 65536 {
+	if count < 1 || count > task.MaxEpochs {
 		return nil, invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536")
 	}
 	f.making.Lock()

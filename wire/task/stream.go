@@ -24,6 +24,9 @@ type Roll struct {
 	Signature [64]byte // The old key's; package taskfile makes and checks it.
 }
 
+// MaxPosition is the last position of a stream.
+const MaxPosition = 1<<32 - 1
+
 // maxRolls bounds the rolls of a task.
 const maxRolls = 64
 
@@ -127,7 +130,7 @@ func (t *Task) validateStream() error {
 	if !isName(s.Name) {
 		return invalid.Field("stream.name", strconv.Quote(s.Name), "1 to 64 printable ASCII characters")
 	}
-	if err := inRange("stream.position", s.Position, 0, 1<<32-1); err != nil {
+	if err := inRange("stream.position", s.Position, 0, MaxPosition); err != nil {
 		return err
 	}
 	if (s.Position == 0) != (s.Before == ID{}) {

@@ -182,8 +182,11 @@ type Message struct {
 type Epochs struct {
 	Start  uint64 // Unix time, seconds.
 	Length uint64 // Seconds. 1..31622400 (366 days).
-	Count  uint64 // 1..65536.
+	Count  uint64 // 1..MaxEpochs.
 }
+
+// MaxEpochs is the most epochs of a task.
+const MaxEpochs = 1 << 16
 
 // Clients says how the first relay limits clients.
 type Clients struct {

@@ -250,7 +250,7 @@ func (t *Task) validateEpochs() error {
 	if err := inRange("epochs.start", t.Epochs.Start, 1, 1<<40); err != nil {
 		return err
 	}
-	return inRange("epochs.count", t.Epochs.Count, 1, 65536)
+	return inRange("epochs.count", t.Epochs.Count, 1, MaxEpochs)
 }
 
 func inRange(field string, v, lo, hi uint64) error {
