@@ -482,6 +482,7 @@ func (w *world) conclude() {
 		w.log("noticed: %s", n)
 	}
 	w.account.checkQuota()
+	w.account.checkEndless()
 	w.account.checkReached()
 	w.account.checkLost(noticed)
 	if kept, made := w.kept(), w.made(); kept < made && len(noticed) == 0 {
@@ -534,7 +535,7 @@ func worldSeeds() uint64 {
 	if os.Getenv("DOONA_FULL") != "" {
 		return 2000
 	}
-	return 20
+	return 18
 }
 
 // worldFigures are what DOONA_FIGURES gets.
