@@ -57,7 +57,8 @@ var planted = []*bug{
 	{name: relay.BugNumbers, breaks: "a bad number was taken", plant: [2]string{relay.BugNumbers, ""}, quiet: true, brief: true,
 		add: []fault{ofNumbers(worldLead+50*time.Second, 0, false, 1)}},
 	{name: relay.BugEndless, breaks: "batches without end", plant: [2]string{"", relay.BugEndless}, quiet: true, brief: true,
-		add: []fault{ofRoad(faultEndless, worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, roadEndless)}},
+		add: []fault{ofRoad(faultEndless, worldLead, 30*time.Second, [2]string{"relay2", "relay1"},
+			roadEndless)}},
 	{name: relay.BugJunk, breaks: "junk was taken", plant: [2]string{"", relay.BugJunk}, quiet: true, brief: true,
 		add: []fault{ofJunkAnswers(worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, 0)}},
 	// An honest neighbour tells a relay that all it has was set back. So all three are.

@@ -527,8 +527,8 @@ func TestStoreWitnessesMade(t *testing.T) {
 		err := s.Mix(t.Context(), testEpoch, 0, nil, func(*Fresh, Put) (*Made, error) {
 			raw, err := one.Bytes()
 			require.NoError(t, err)
-			mine, err := codec.Marshal(&onion.Manifest{TaskID: []byte{}, Lanes: []onion.LaneCount{}, Ciphertexts: []byte{},
-				Source: raw})
+			mine, err := codec.Marshal(&onion.Manifest{TaskID: []byte{}, Ciphertexts: []byte{},
+				Lanes: []onion.LaneCount{}, Source: raw})
 			return &Made{Manifest: mine, Head: []byte("head"), Withheld: true}, err
 		})
 		require.NoError(t, err)
