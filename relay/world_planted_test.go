@@ -54,13 +54,13 @@ var planted = []*bug{
 		add: []fault{{60 * time.Second, faultSetBack, "all of issuer to the start", func(w *world) {
 			w.parties["issuer"].restoreAll(0)
 		}}}},
-	{name: relay.BugNumbers, breaks: "a bad number was taken", plant: [2]string{relay.BugNumbers, ""}, quiet: true, brief: true,
-		add: []fault{ofNumbers(worldLead+50*time.Second, 0, false, 1)}},
-	{name: relay.BugEndless, breaks: "batches without end", plant: [2]string{"", relay.BugEndless}, quiet: true, brief: true,
-		add: []fault{ofRoad(faultEndless, worldLead, 30*time.Second, [2]string{"relay2", "relay1"},
+	{name: relay.BugNumbers, breaks: "a bad number was taken", plant: [2]string{relay.BugNumbers, ""},
+		quiet: true, brief: true, add: []fault{ofNumbers(worldLead+50*time.Second, 0, false, 1)}},
+	{name: relay.BugEndless, breaks: "batches without end", plant: [2]string{"", relay.BugEndless},
+		quiet: true, brief: true, add: []fault{ofRoad(faultEndless, worldLead, 30*time.Second, [2]string{"relay2", "relay1"},
 			roadEndless)}},
-	{name: relay.BugJunk, breaks: "junk was taken", plant: [2]string{"", relay.BugJunk}, quiet: true, brief: true,
-		add: []fault{ofJunkAnswers(worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, 0)}},
+	{name: relay.BugJunk, breaks: "junk was taken", plant: [2]string{"", relay.BugJunk},
+		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, 0)}},
 	// An honest neighbour tells a relay that all it has was set back. So all three are.
 	{name: "set-back of all that both relays and the verifier have", breaks: "two batches under one number",
 		add: []fault{setBackAll("relay1"), setBackAll("relay2"), setBackAll("verifier")}},
