@@ -1,14 +1,16 @@
 package relay
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // findEnded is noted on every epoch that [SetBack.End] has ended.
@@ -27,14 +29,15 @@ type SetBack struct {
 	// the marks in the key files. Tasks that are not configured any more are among them.
 	Epochs []BegunEpoch
 
-	relay *Relay
-	ids   []store.EpochID // Epochs, and those before them that are over
-	lost  []store.EpochID // of which only half of the task's id is known, to the secret's mark
+	relay   *Relay
+	ids     []store.EpochID // Epochs, and those before them that are over
+	strange []store.EpochID // beyond those of their tasks: they have no keys, and nothing is kept of them
+	lost    []store.EpochID // of which only half of the task's id is known, to a mark
 }
 
 // BegunEpoch names an epoch.
 type BegunEpoch struct {
-	Task  string `json:"task"` // lower-case hex; half of it where only the secret's mark knows the task
+	Task  string `json:"task"` // lower-case hex; half of it where only a mark knows the task
 	Name  string `json:"name"` // of the task; "" where it is not configured
 	Epoch uint64 `json:"epoch"`
 }
@@ -80,30 +83,62 @@ func (b *SetBack) look(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, s := range b.relay.lineup().order {
-		b.begun(s, all)
-	}
-	b.unconfigured(all)
+	b.list(all)
 	return nil
 }
 
-// unconfigured lists the epochs of tasks that the configuration does not name: the store, or the secret's mark, still
-// knows of them.
-func (b *SetBack) unconfigured(all []store.Progress) {
-	known := slices.Collect(maps.Keys(b.relay.lineup().tasks))
+// list lists the epochs that have begun by the clock, of the tasks that are configured, and all that the store or any
+// mark knows, whatever their numbers and tasks: what is left in a mark is a set-back again.
+func (b *SetBack) list(all []store.Progress) {
+	tasks, states := map[[halfID]byte]task.ID{}, map[store.EpochID]store.State{}
+	var found []store.EpochID
 	for _, p := range all {
-		if b.relay.lineup().tasks[p.ID.Task] != nil {
-			continue
-		}
-		known = append(known, p.ID.Task)
-		b.ids = append(b.ids, p.ID)
-		if p.State < store.StateExpired {
-			b.Epochs = append(b.Epochs, BegunEpoch{Task: p.ID.Task.String(), Epoch: p.ID.Epoch})
+		states[p.ID], tasks[half(p.ID.Task)] = p.State, p.ID.Task
+		found = append(found, p.ID)
+	}
+	for _, s := range b.relay.lineup().order {
+		tasks[half(s.ID)] = s.ID
+		for epoch := range s.Epochs.Count {
+			if start, _ := b.relay.window(s, epoch); !b.relay.cfg.Clock().Before(start) {
+				found = append(found, s.epochID(epoch))
+			}
 		}
 	}
-	b.lost = b.relay.vault.MarkedOthers(known)
-	for _, id := range b.lost {
-		b.Epochs = append(b.Epochs, BegunEpoch{Task: id.Task.String()[:len(id.Task)], Epoch: id.Epoch})
+	for _, id := range b.relay.vault.Marked() {
+		if full, known := tasks[half(id.Task)]; known {
+			found = append(found, store.EpochID{Task: full, Epoch: id.Epoch})
+			continue
+		}
+		b.lost = append(b.lost, id)
+		b.Epochs = append(b.Epochs, BegunEpoch{Task: id.Task.String()[:2*halfID], Epoch: id.Epoch})
+	}
+	slices.SortFunc(found, func(a, b store.EpochID) int {
+		return cmp.Or(bytes.Compare(a.Task[:], b.Task[:]), cmp.Compare(a.Epoch, b.Epoch))
+	})
+	for _, id := range slices.Compact(found) {
+		state, stored := states[id]
+		b.add(id, stored && state >= store.StateExpired)
+	}
+}
+
+// halfID is how many bytes of a task's id a mark has.
+const halfID = len(task.ID{}) / 2
+
+func half(id task.ID) [halfID]byte { return [halfID]byte(id[:halfID]) }
+
+// add takes note of an epoch that is to be ended, or, where its task has no such epoch, forgotten.
+func (b *SetBack) add(id store.EpochID, over bool) {
+	name, s := "", b.relay.lineup().tasks[id.Task]
+	if s != nil {
+		name = s.Name
+	}
+	if id.Epoch >= task.MaxEpochs || s != nil && id.Epoch >= s.Epochs.Count {
+		b.strange = append(b.strange, id)
+	} else {
+		b.ids = append(b.ids, id)
+	}
+	if !over {
+		b.Epochs = append(b.Epochs, BegunEpoch{id.Task.String(), name, id.Epoch})
 	}
 }
 
@@ -139,22 +174,6 @@ func (b *SetBack) lookBehind(ctx context.Context, all []store.Progress) error {
 	return nil
 }
 
-// begun lists the epochs of a task that have begun.
-func (b *SetBack) begun(s *served, all []store.Progress) {
-	marked := b.relay.vault.Marked(s.ID)
-	for epoch := range s.Epochs.Count {
-		start, _ := b.relay.window(s, epoch)
-		at := slices.IndexFunc(all, func(p store.Progress) bool { return p.ID == s.epochID(epoch) })
-		if b.relay.cfg.Clock().Before(start) && at < 0 && !slices.Contains(marked, epoch) {
-			continue
-		}
-		b.ids = append(b.ids, s.epochID(epoch))
-		if at < 0 || all[at].State < store.StateExpired {
-			b.Epochs = append(b.Epochs, BegunEpoch{s.ID.String(), s.Name, epoch})
-		}
-	}
-}
-
 // End ends the epochs, for good: their keys are destroyed first, then all that the store has of them, with a
 // finding in its place. It may be repeated where it was cut short.
 func (b *SetBack) End(ctx context.Context) error {
@@ -170,10 +189,10 @@ func (b *SetBack) End(ctx context.Context) error {
 			}
 		}
 	}
-	if err := r.vault.DestroyEpochs(b.ids); err != nil {
+	if err := r.vault.DestroyEpochs(slices.Concat(b.ids, b.lost)); err != nil {
 		return err
 	}
-	if err := r.store.EndAll(ctx, b.ids, findEnded); err != nil {
+	if err := r.store.EndAll(ctx, b.ids, b.strange, findEnded); err != nil {
 		return err
 	}
 	for _, s := range r.lineup().order {
@@ -181,7 +200,7 @@ func (b *SetBack) End(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.Join(r.vault.End(b.ids), r.vault.Forget(b.lost))
+	return errors.Join(r.vault.End(b.ids), r.vault.Forget(slices.Concat(b.strange, b.lost)))
 }
 
 // Close closes the store.

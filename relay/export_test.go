@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -34,6 +35,15 @@ func LimitPages(r *Relay, n int) error { return store.LimitPages(r.store, n) }
 // DrawFrom has a relay draw the dummies of its first task so. Call it before Run.
 func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
 	r.lineup().order[0].draw = draw
+}
+
+// Poison has a relay keep what one without bounds kept of a pull for an epoch of its first task, whatever its number.
+func Poison(r *Relay, epoch, seq uint64) error {
+	err := r.nowBehind(context.Background(), r.lineup().order[0], epoch, seq)
+	if errors.Is(err, problem.New(problem.SetBack, "")) {
+		return nil
+	}
+	return err
 }
 
 // MadeBetween has a relay that is not running find a batch's manifest only when it looks for the second time: as where

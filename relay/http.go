@@ -89,10 +89,10 @@ func (r *Relay) batchOf(req *http.Request) (s *served, epoch, seq uint64, err er
 func (r *Relay) signed(req *http.Request, s *served, purpose onion.Purpose, body []byte) error {
 	next := s.Party(s.hop + 1).SignKey
 	nonce, ok := handover.Verify(next, purpose, body, req.Header.Get(handover.Header))
-	if !ok || !r.nonces.fresh(next, nonce) {
+	if !ok {
 		return problem.New(problem.Unauthorized, "")
 	}
-	return nil
+	return r.fresh(req.Context(), next, nonce)
 }
 
 // rangeStart returns the first byte that a request asks for, which the longest batch has.

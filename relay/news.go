@@ -144,8 +144,11 @@ func (r *Relay) handleNews(w http.ResponseWriter, req *http.Request) error {
 	shared := slices.DeleteFunc(slices.Clone(r.lineup().order), func(s *served) bool {
 		return s.Relays[s.hop].SignKey != own || s.Party(s.hop+1).SignKey != hop
 	})
-	if !ok || len(shared) == 0 || !r.nonces.fresh(hop, nonce) { // a stranger's nonces are not remembered
+	if !ok || len(shared) == 0 { // a stranger's nonces are not remembered
 		return problem.New(problem.Unauthorized, "")
+	}
+	if err := r.fresh(req.Context(), hop, nonce); err != nil {
+		return err
 	}
 	if back := r.store.SetBack(); back != nil {
 		return back

@@ -6,11 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoncesAreBounded: the last keptNonces of each next hop are known again, and no more are kept.
+// TestNoncesAreBounded: the last store.KeptNonces of each next hop are known again, and no more are kept.
 func TestNoncesAreBounded(t *testing.T) {
 	var n nonces
 	one, other := task.SignKey{1}, task.SignKey{2}
@@ -18,12 +19,12 @@ func TestNoncesAreBounded(t *testing.T) {
 		binary.BigEndian.PutUint64(out[:], uint64(i))
 		return out
 	}
-	for i := range keptNonces + 10 {
+	for i := range store.KeptNonces + 10 {
 		require.True(t, n.fresh(one, nonce(i)))
 	}
-	require.False(t, n.fresh(one, nonce(keptNonces+9)))
+	require.False(t, n.fresh(one, nonce(store.KeptNonces+9)))
 	require.False(t, n.fresh(one, nonce(10)))
 	require.True(t, n.fresh(other, nonce(10)), "another next hop's")
-	require.Len(t, n.hops[one].seen, keptNonces)
+	require.Len(t, n.hops[one].seen, store.KeptNonces)
 	require.True(t, n.fresh(one, nonce(9)), "forgotten")
 }

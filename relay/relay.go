@@ -288,6 +288,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	working.Go(func() { r.clock.Watch(ctx) })
 	working.Go(func() { r.epochLoop(ctx) })
 	working.Go(func() { r.refillLoop(ctx) })
+	working.Go(func() { r.joinLoop(ctx) })
 	working.Go(func() { r.workLoop(ctx, &working) })
 	r.ready.Store(true)
 	err = service.Serve(ctx, servers)

@@ -93,11 +93,8 @@ func TestRelayIsReplaced(t *testing.T) {
 				cfg.Tasks[0].Candidates = known
 			}})
 		stop := c.Start(t, 1-gone)
-		cfg := c.Config(t, gone)
-		dir := t.TempDir()
-		cfg.Listen, cfg.Admin, cfg.SignKey, cfg.HPKEKeys = relaytest.FreeAddress(t), relaytest.FreeAddress(t), file, ""
-		cfg.Store, cfg.Secret = "sqlite:"+filepath.Join(dir, "store.db"), filepath.Join(dir, "secret")
-		cfg.Tasks[0].HPKEKeys, cfg.Tasks[0].Successors = "", filepath.Join(dir, "next")
+		cfg := joining(t, c, gone, file)
+		dir := filepath.Dir(cfg.Secret)
 		cfg.Tasks[0].Candidates = []string{taskfile.FormatKey(public)}
 		candidate, err := relay.New(cfg)
 		require.NoError(t, err)

@@ -30,7 +30,6 @@ type stream struct {
 	root   *taskfile.Open
 	owner  *owner        // who handed the first task over; nil: the operator configured it
 	posted chan struct{} // has room for the one request of the owner's that is dealt with
-	asked  time.Time     // when another relay was asked for the stream; of who is in posted
 }
 
 // newStream opens the stream that a task begins; nil where it begins none.
@@ -249,10 +248,10 @@ func (r *Relay) handleStream(w http.ResponseWriter, req *http.Request) error {
 func (r *Relay) fromOwner(req *http.Request, l *stream, body []byte) error {
 	now := l.Authority()
 	nonce, ok := handover.Verify(now.Key, onion.SignSucceed, body, req.Header.Get(handover.Header))
-	if now.Stopped || !ok || !r.nonces.fresh(now.Key, nonce) {
+	if now.Stopped || !ok {
 		return problem.New(problem.Unauthorized, "")
 	}
-	return nil
+	return r.fresh(req.Context(), now.Key, nonce)
 }
 
 // handleNextKeys makes this relay's keys for the next task of a stream.
@@ -269,10 +268,10 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	r.catchUp(req.Context(), l)
 	if err := r.fromOwner(req, l, handover.NextKeysBody(l.root.ID, position, count)); err != nil {
 		return err
 	}
+	r.catchUp(req.Context(), l)
 	done, err := r.alone(w, l.posted)
 	if err != nil {
 		return err
@@ -286,8 +285,30 @@ func (r *Relay) handleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, mediaType, list)
 }
 
-// askAgain is how long a relay that is about to join a stream waits before it asks for the stream again.
-const askAgain = 5 * time.Second
+// joinEvery is how often, in intervals of pulling, a relay that is about to join streams asks for their tasks and for
+// statements, by which it knows their owners: every minute by default.
+const joinEvery = 12
+
+// joinLoop keeps up with the streams that this relay is about to join, until ctx ends: of none it serves a task yet.
+func (r *Relay) joinLoop(ctx context.Context) {
+	tick := time.NewTicker(joinEvery * r.cfg.PullInterval)
+	defer tick.Stop()
+	for {
+		for _, l := range r.lineup().streams {
+			if !slices.ContainsFunc(l.Tasks(), func(t *succession.Task) bool { return r.hopOf(t.Open) >= 0 }) {
+				r.catchUp(ctx, l)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// joinTime is what the relays of a stream have to answer: an owner's requests wait meanwhile.
+const joinTime = 30 * time.Second
 
 // catchUp asks the relays of a stream for the tasks that came before this one joins it.
 func (r *Relay) catchUp(ctx context.Context, l *stream) {
@@ -301,10 +322,8 @@ func (r *Relay) catchUp(ctx context.Context, l *stream) {
 		return
 	}
 	defer func() { <-l.posted }()
-	if time.Since(l.asked) < askAgain { // anyone may ask
-		return
-	}
-	l.asked = time.Now()
+	ctx, stop := context.WithTimeout(ctx, joinTime)
+	defer stop()
 	serves := func(*succession.Task) error { return nil }
 	r.logged(ctx, "couldn't follow a stream", l.Follow(ctx, r.client(), r.unixTime(), serves))
 }

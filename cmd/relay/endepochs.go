@@ -33,7 +33,8 @@ If you still have what is newer, stop the relay, put it back, and start the rela
 itself. If you do not, end-epochs ends every epoch that has begun. It destroys their keys, reports
 and batches for good: what the next hop does not have is lost. The relay goes on with the next
 epoch, and shows a finding for each that was ended. Epochs of tasks that the configuration no longer
-names are ended, too; the files of their keys are yours to delete.
+names are ended, too; the files of their keys are yours to delete. Whatever else the secret or a key
+file remembers, such as an epoch that its task does not have, is forgotten.
 
 Stop all processes of the relay first. Without --confirm the command only prints what it would end.
 Where several processes share a store, run it with the configuration of one of them, whose files are

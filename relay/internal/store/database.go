@@ -26,6 +26,7 @@ type database struct {
 	back        atomic.Pointer[SetBack]
 	ended       atomic.Uint64 // transactions of this process
 	turns       Together[*turning]
+	requests    requests // that were signed
 
 	said      atomic.Bool        // the other processes have been told of back
 	met       atomic.Bool        // this process is a member among those that share the database

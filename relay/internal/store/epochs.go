@@ -199,7 +199,7 @@ func (d *database) End(ctx context.Context, id EpochID) (end []byte, err error) 
 }
 
 // EndAll is that of [Store].
-func (d *database) EndAll(ctx context.Context, ids []EpochID, why Reason) error {
+func (d *database) EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error {
 	d.forget()
 	err := d.within(ctx, func(tx *transaction) error {
 		if err := tx.reset(); err != nil {
@@ -208,6 +208,11 @@ func (d *database) EndAll(ctx context.Context, ids []EpochID, why Reason) error 
 		for _, id := range ids {
 			if err := tx.end(id, why); err != nil {
 				return fmt.Errorf("couldn't end epoch %d: %w", id.Epoch, err)
+			}
+		}
+		for _, id := range strange {
+			if err := tx.remove(id); err != nil {
+				return fmt.Errorf("couldn't remove epoch %d: %w", id.Epoch, err)
 			}
 		}
 		return nil
@@ -247,6 +252,25 @@ func (t *transaction) end(id EpochID, why Reason) error {
 		}
 	}
 	_, err = t.exec(`UPDATE epochs SET state = $2 WHERE id = $1`, e.id, int(StateEnded))
+	return err
+}
+
+// remove deletes all rows of an epoch that its task does not have.
+func (t *transaction) remove(id EpochID) error {
+	var row int64
+	err := t.row(`SELECT id FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch).Scan(&row)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, table := range append(t.obsolete(StateEnded), "ends", "marks") {
+		if _, err := t.exec(`DELETE FROM `+table+` WHERE epoch = $1`, row); err != nil {
+			return err
+		}
+	}
+	_, err = t.exec(`DELETE FROM epochs WHERE id = $1`, row)
 	return err
 }
 

@@ -600,48 +600,33 @@ func (d *database) stop(ctx context.Context, back *SetBack) error {
 	return d.back.Load()
 }
 
-// Marked lists the epochs of a task that any mark knows.
-func (v *Vault) Marked(id task.ID) (epochs []uint64) {
+// Marked lists the epochs that any mark knows, each once. A mark has half of a task's id: the rest is zero.
+func (v *Vault) Marked() (ids []EpochID) {
 	for _, g := range v.guards() {
 		for key := range g.state().Entries {
-			if key.Task == [16]byte(id[:16]) {
-				epochs = append(epochs, key.Epoch)
-			}
-		}
-	}
-	return epochs
-}
-
-// MarkedOthers lists the epochs that the secret's mark knows of all tasks but these. The mark has half of a task's
-// id: the rest is zero.
-func (v *Vault) MarkedOthers(than []task.ID) (ids []EpochID) {
-	for key := range v.guards()[0].state().Entries {
-		of := func(id task.ID) bool { return [16]byte(id[:16]) == key.Task }
-		if !slices.ContainsFunc(than, of) {
 			id := EpochID{Epoch: key.Epoch}
 			copy(id.Task[:], key.Task[:])
 			ids = append(ids, id)
 		}
 	}
 	slices.SortFunc(ids, EpochID.compare)
-	return ids
+	return slices.Compact(ids)
 }
 
-// Forget destroys the keys of epochs that MarkedOthers has listed, and takes them out of the secret's mark: with no
-// row in the store they would be a set-back for ever. The mark in the HPKE keys of such a task, if they are ever
-// used again, still knows.
-func (v *Vault) Forget(ids []EpochID) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	if err := v.DestroyEpochs(ids); err != nil {
-		return err
-	}
-	return v.guards()[0].Change(func(s *mark.State) {
-		for _, id := range ids {
-			delete(s.Entries, id.key())
+// Forget takes epochs of which the store has no row out of all marks: there they would be a set-back for ever.
+func (v *Vault) Forget(ids []EpochID) (failed error) {
+	for _, g := range v.guards() {
+		known := g.state().Entries
+		if !slices.ContainsFunc(ids, func(id EpochID) bool { _, has := known[id.key()]; return has }) {
+			continue
 		}
-	})
+		failed = errors.Join(failed, g.Change(func(s *mark.State) {
+			for _, id := range ids {
+				delete(s.Entries, id.key())
+			}
+		}))
+	}
+	return failed
 }
 
 // End has the marks say that epochs were ended, in place of what they said of them.

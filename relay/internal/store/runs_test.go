@@ -262,7 +262,7 @@ func TestIndexIsTheStores(t *testing.T) {
 	require.Len(t, s.index.epochs, 1)
 	_, err = s.write.Exec("ALTER TABLE marks RENAME TO away")
 	require.NoError(t, err)
-	require.Error(t, s.EndAll(t.Context(), []EpochID{testEpoch}, "why"))
+	require.Error(t, s.EndAll(t.Context(), []EpochID{testEpoch}, nil, "why"))
 	require.Len(t, s.index.epochs, 1, "it did not end")
 	_, err = s.write.Exec("ALTER TABLE away RENAME TO marks")
 	require.NoError(t, err)

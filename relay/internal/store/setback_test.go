@@ -410,7 +410,7 @@ func TestSetBackToNothingPostgres(t *testing.T) {
 	}
 	h.unmark(t, partSecret)
 	require.ErrorAs(t, h.begin(t), &back)
-	require.NoError(t, h.store.EndAll(t.Context(), []EpochID{h.first, h.mixed}, "ended"))
+	require.NoError(t, h.store.EndAll(t.Context(), []EpochID{h.first, h.mixed}, nil, "ended"))
 	require.NoError(t, h.vault.End([]EpochID{h.first, h.mixed}))
 	require.NoError(t, h.store.Close())
 	require.NoError(t, h.begin(t))
@@ -454,7 +454,7 @@ func TestEndAfterSetBack(t *testing.T) {
 			require.Error(t, h.begin(t))
 			ids := []EpochID{h.first, h.mixed}
 			require.NoError(t, h.vault.DestroyEpochs(ids))
-			require.NoError(t, h.store.EndAll(t.Context(), ids, "ended"))
+			require.NoError(t, h.store.EndAll(t.Context(), ids, nil, "ended"))
 			h.requireEnded(t)
 			require.NoError(t, h.store.Close())
 			require.NoError(t, h.begin(t), "the marks follow the store")

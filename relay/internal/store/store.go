@@ -268,9 +268,13 @@ type Store interface {
 	Follow(ctx context.Context) ([]Progress, error)
 
 	// EndAll is the operator's word after a set-back: it deletes all that is kept about epochs, raises them to
-	// StateEnded and notes a finding on those that were not expired. It alone works on a store that was
-	// set back, and with it the store goes on.
-	EndAll(ctx context.Context, ids []EpochID, why Reason) error
+	// StateEnded and notes a finding on those that were not expired. Of strange ones, which their tasks do not have,
+	// nothing is left. It alone works on a store that was set back, and with it the store goes on.
+	EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error
+
+	// Fresh takes note of the nonce of a request that a key has signed, and says whether it is new to all processes that
+	// share the store: of the last [KeptNonces] of each key. Of a store that one process has, the process knows itself.
+	Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error)
 
 	// SetBack returns what has been found to be set back, nil for nothing.
 	SetBack() *SetBack

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/relay/internal/keytree"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/token"
 )
 
@@ -210,11 +211,13 @@ func (v *Vault) DestroyEpochKey(id EpochID) error { return v.destroy(id.kindLabe
 // DestroyRows destroys the keys of all rows of an epoch's open batches.
 func (v *Vault) DestroyRows(id EpochID) error { return v.destroy(id.kindLabel(kindRows)) }
 
-// DestroyEpochs destroys all keys of epochs.
+// DestroyEpochs destroys all keys of epochs. One whose number no task has, has none: its label may be another's.
 func (v *Vault) DestroyEpochs(ids []EpochID) error {
 	var labels []keytree.Label
 	for _, id := range ids {
-		labels = append(labels, id.Label())
+		if id.Epoch < task.MaxEpochs {
+			labels = append(labels, id.Label())
+		}
 	}
 	return v.destroy(labels...)
 }

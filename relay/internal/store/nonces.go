@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// KeptNonces is of how many requests of a key the nonces are remembered: an hour of one request in less than a quarter
+// of a second.
+const KeptNonces = 1 << 14
+
+// pruneEvery is after how many requests of a key a process deletes those beyond [KeptNonces], and with the first.
+const pruneEvery = 1 << 10
+
+// requests counts what this process has taken of each key.
+type requests struct {
+	mu    sync.Mutex // guards taken
+	taken map[task.SignKey]uint64
+}
+
+// count counts one more and says whether it is time to delete old ones.
+func (r *requests) count(key task.SignKey) (prune bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.taken == nil {
+		r.taken = map[task.SignKey]uint64{}
+	}
+	r.taken[key]++
+	return r.taken[key]%pruneEvery == 1
+}
+
+// Fresh is that of [Store]. One statement decides, outside of any transaction: of processes that ask at the same time
+// one inserts the row.
+func (d *database) Fresh(ctx context.Context, key task.SignKey, nonce onion.Nonce) (bool, error) {
+	if d.engine.alone() {
+		return true, nil
+	}
+	const take = `INSERT INTO nonces (key, nonce) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	done, err := d.write.ExecContext(ctx, take, key[:], nonce[:])
+	if err != nil {
+		return false, fmt.Errorf("couldn't keep a request's nonce: %w", err)
+	}
+	n, err := done.RowsAffected()
+	if err != nil || n == 0 {
+		return false, err
+	}
+	if d.requests.count(key) {
+		const prune = `DELETE FROM nonces WHERE key = $1 AND at <=
+			(SELECT at FROM nonces WHERE key = $1 ORDER BY at DESC OFFSET $2 LIMIT 1)`
+		if _, err := d.write.ExecContext(ctx, prune, key[:], KeptNonces); err != nil {
+			return false, fmt.Errorf("couldn't delete old nonces: %w", err)
+		}
+	}
+	return true, nil
+}

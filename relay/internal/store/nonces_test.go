@@ -1,0 +1,62 @@
+package store
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// TestNoncesOfAllProcesses: of processes that share a store one takes a request, however many ask at the same time, and
+// the store keeps the last [KeptNonces] of each key.
+func TestNoncesOfAllProcesses(t *testing.T) {
+	url := postgresURL(t)
+	vault, err := OpenVault(filepath.Join(t.TempDir(), "secret"), true)
+	require.NoError(t, err)
+	var handles []*database
+	for range 2 {
+		d, err := openPostgres(url, vault)
+		require.NoError(t, err)
+		t.Cleanup(func() { d.Close() })
+		handles = append(handles, d)
+	}
+	key := task.SignKey{1}
+	const n = 63 // odd: each is asked for by both
+	taken := make(chan byte, 2*n)
+	atOnce(handles, 2*n, func(d *database, i int) {
+		fresh, err := d.Fresh(t.Context(), key, onion.Nonce{byte(i % n)})
+		if err == nil && fresh {
+			taken <- byte(i % n)
+		}
+	})
+	close(taken)
+	seen := map[byte]bool{}
+	for nonce := range taken {
+		require.False(t, seen[nonce], "taken twice")
+		seen[nonce] = true
+	}
+	require.Len(t, seen, n)
+	fresh, err := handles[0].Fresh(t.Context(), task.SignKey{2}, onion.Nonce{})
+	require.NoError(t, err)
+	require.True(t, fresh, "another key's")
+
+	const fill = `INSERT INTO nonces (key, nonce) SELECT $1, int8send(i) || int8send(i) FROM generate_series(1, $2) AS i`
+	_, err = handles[0].write.ExecContext(t.Context(), fill, key[:], 2*KeptNonces)
+	require.NoError(t, err)
+	for i := range pruneEvery {
+		_, err := handles[1].Fresh(t.Context(), key, onion.Nonce{1, byte(i), byte(i >> 8)})
+		require.NoError(t, err)
+	}
+	var kept, others int
+	const count = `SELECT COUNT(*) FILTER (WHERE key = $1), COUNT(*) FILTER (WHERE key <> $1) FROM nonces`
+	require.NoError(t, handles[0].read.QueryRowContext(t.Context(), count, key[:]).Scan(&kept, &others))
+	require.LessOrEqual(t, kept, KeptNonces+pruneEvery)
+	require.GreaterOrEqual(t, kept, KeptNonces)
+	require.Equal(t, 1, others)
+	fresh, err = handles[0].Fresh(t.Context(), key, onion.Nonce{1, 1})
+	require.NoError(t, err)
+	require.False(t, fresh, "the last are known")
+}
