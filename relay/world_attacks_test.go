@@ -260,7 +260,8 @@ func drawJunk(rng *rand.Rand, tokens bool) fault {
 	at, junk := moment(rng), rng.IntN(len(junkLists))
 	if rng.IntN(2) == 0 {
 		ends := draw(rng, [2]string{"relay2", "relay1"}, [2]string{"verifier", "relay2"})
-		return ofJunkAnswers(at, between(rng, time.Second, 30*time.Second), ends, junk)
+		what := draw(rng, roadJunk, roadJunkEnd, roadJunkNow)
+		return ofJunkAnswers(at, between(rng, time.Second, 90*time.Second), ends, what, junk)
 	}
 	to := draw(rng, relayNames...)
 	if tokens && rng.IntN(3) == 0 {
@@ -277,13 +278,13 @@ func ofJunkHanded(at time.Duration, to string, junk int) fault {
 	}}
 }
 
-func ofJunkAnswers(at, lasts time.Duration, ends [2]string, junk int) fault {
-	f := ofRoad(faultJunk, at, lasts, ends, roadJunk)
+func ofJunkAnswers(at, lasts time.Duration, ends [2]string, what string, junk int) fault {
+	f := ofRoad(faultJunk, at, lasts, ends, what)
 	f.do = func(w *world) {
-		w.roads.add(&roadFault{ends[0], ends[1], roadJunk, time.Now().Add(lasts)})
 		w.roads.mu.Lock()
-		defer w.roads.mu.Unlock()
 		w.roads.junk = junkLists[junk]
+		w.roads.mu.Unlock()
+		w.roads.add(&roadFault{ends[0], ends[1], what, time.Now().Add(lasts)})
 	}
 	return f
 }
@@ -374,10 +375,16 @@ func attacked() *bug {
 	}
 	for junk := range junkLists {
 		next(ofJunkHanded(at, "issuer", junk))
-		next(ofJunkAnswers(at, time.Second, [2]string{"relay2", "relay1"}, junk))
-		next(ofJunkAnswers(at, time.Second, [2]string{"verifier", "relay2"}, junk))
 	}
-	next(ofRoad(faultEndless, worldLead+worldLength+20*time.Second, 30*time.Second, [2]string{"relay2", "relay1"},
+	for i, ends := range [][2]string{{"relay2", "relay1"}, {"verifier", "relay2"}} {
+		for junk := range junkLists {
+			next(ofJunkAnswers(at, 2*time.Second, ends, roadJunk, junk))
+		}
+		over := worldLead + worldLength + time.Duration(10*i)*time.Second
+		b.add = append(b.add, ofJunkAnswers(over, 10*time.Second, ends, roadJunkEnd, i))
+	}
+	b.add = append(b.add, ofJunkAnswers(worldLead, 70*time.Second, [2]string{"relay1", "relay2"}, roadJunkNow, 0))
+	next(ofRoad(faultEndless, worldLead+worldLength+30*time.Second, 20*time.Second, [2]string{"relay2", "relay1"},
 		roadEndless))
 	next(ofNumbers(worldLead+worldEpochs*worldLength+20*time.Second, 0, false, 1)) // when epoch Count would go on
 	return b

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,7 +42,9 @@ const (
 	roadNoEnd   = "gives a foreign end" // of another epoch, or bytes of its own
 	roadLie     = "another batch"       // signed by the first relay, under the number asked for
 	roadEndless = "endless batches"     // signed by the first relay, without slots
-	roadJunk    = "junk"                // lists that no party sends
+	roadJunk    = "junk for batches"    // lists that no party sends
+	roadJunkEnd = "junk for ends"
+	roadJunkNow = "junk for the time"
 )
 
 // place says whether a fault is of a road, now.
@@ -166,7 +167,7 @@ func (r *roads) lie(what, to string, req *http.Request) *answer {
 		return problemAnswer(problem.NotFound) // who has no news asks for every batch
 	case what == roadEndless && kind == "batch":
 		return r.world.account.endlessBatch(req)
-	case what == roadJunk && slices.Contains([]string{"batch", "end", "time"}, kind):
+	case what == roadJunk && kind == "batch", what == roadJunkEnd && kind == "end", what == roadJunkNow && kind == "time":
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}},
