@@ -110,7 +110,8 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 		add(http.MethodGet, open.EndURL(hop, epoch), onion.SignAskEnd, handover.EndBody(open.ID, epoch),
 			problem.EpochNotOpen)
 		reports := strings.Replace(open.ReportsURL(epoch), open.Relays[0].URL, open.Relays[hop].URL, 1)
-		add(http.MethodPost, reports, onion.SignPull, nil, problem.EpochNotOpen, problem.NotIngress)
+		add(http.MethodPost, reports, onion.SignPull, nil, problem.EpochNotOpen, problem.NotIngress,
+			problem.SetBack)
 	}
 	for _, seq := range []uint64{task.MaxBatches + 1, math.MaxInt64, math.MaxUint64} {
 		pull(0, seq, problem.Malformed)
@@ -180,8 +181,21 @@ func (a *account) checkTraces(of string, t *relay.TaskStatus) {
 
 // drawEndless draws a first relay that has a batch without slots for every number.
 func drawEndless(rng *rand.Rand, _ bool) fault {
-	return ofRoad(faultEndless, moment(rng), between(rng, time.Second, 60*time.Second), [2]string{"relay2", "relay1"},
-		roadEndless)
+	return ofEndless(moment(rng), between(rng, time.Second, 60*time.Second))
+}
+
+// ofEndless: a relay whose clock is ahead believes that the epoch is over, which the first relay ends in all but name.
+// As that could sign its end as well, nothing more is lost by it.
+func ofEndless(at, lasts time.Duration) fault {
+	f := ofRoad(faultEndless, at, lasts, [2]string{"relay2", "relay1"}, roadEndless)
+	lie := f.do
+	f.do = func(w *world) {
+		if w.clocks {
+			w.account.excuse("keys erased early: relay2")
+		}
+		lie(w)
+	}
+	return f
 }
 
 // endlessBatch is a batch of the number asked for of n submissions, of which no slot is there that opens. It goes on
@@ -384,8 +398,7 @@ func attacked() *bug {
 		b.add = append(b.add, ofJunkAnswers(over, 10*time.Second, ends, roadJunkEnd, i))
 	}
 	b.add = append(b.add, ofJunkAnswers(worldLead, 70*time.Second, [2]string{"relay1", "relay2"}, roadJunkNow, 0))
-	next(ofRoad(faultEndless, worldLead+worldLength+30*time.Second, 20*time.Second, [2]string{"relay2", "relay1"},
-		roadEndless))
+	next(ofEndless(worldLead+worldLength+30*time.Second, 20*time.Second))
 	next(ofNumbers(worldLead+worldEpochs*worldLength+20*time.Second, 0, false, 1)) // when epoch Count would go on
 	return b
 }

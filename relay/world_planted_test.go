@@ -57,8 +57,7 @@ var planted = []*bug{
 	{name: relay.BugNumbers, breaks: "a bad number was taken", plant: [2]string{relay.BugNumbers, ""},
 		quiet: true, brief: true, add: []fault{ofNumbers(worldLead+50*time.Second, 0, false, 1)}},
 	{name: relay.BugEndless, breaks: "batches without end", plant: [2]string{"", relay.BugEndless},
-		quiet: true, brief: true, add: []fault{ofRoad(faultEndless, worldLead, 30*time.Second, [2]string{"relay2", "relay1"},
-			roadEndless)}},
+		quiet: true, brief: true, add: []fault{ofEndless(worldLead, 30*time.Second)}},
 	{name: relay.BugJunk, breaks: "junk was taken", plant: [2]string{"", relay.BugJunk},
 		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, roadJunk, 0)}},
 	// An honest neighbour tells a relay that all it has was set back. So all three are.
