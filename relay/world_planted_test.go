@@ -59,7 +59,8 @@ var planted = []*bug{
 	{name: relay.BugEndless, breaks: "batches without end", plant: [2]string{"", relay.BugEndless},
 		quiet: true, brief: true, add: []fault{ofEndless(worldLead, 30*time.Second)}},
 	{name: relay.BugJunk, breaks: "junk was taken", plant: [2]string{"", relay.BugJunk},
-		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, roadJunk, 0)}},
+		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second,
+			[2]string{"relay2", "relay1"}, roadJunk, 0)}},
 	// An honest neighbour tells a relay that all it has was set back. So all three are.
 	{name: "set-back of all that both relays and the verifier have", breaks: "two batches under one number",
 		add: []fault{setBackAll("relay1"), setBackAll("relay2"), setBackAll("verifier")}},
