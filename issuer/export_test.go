@@ -17,3 +17,6 @@ func BreakMarks(i *Issuer) (repair func() error) {
 
 // Groups returns how many groups of requests of an issuer's first task have been committed.
 func Groups(i *Issuer) uint64 { return i.store.bound[i.lineup().order[0].ID].Commits }
+
+// Patterns lists the requests that an issuer answers.
+func Patterns(i *Issuer) []string { return i.mux().Patterns }

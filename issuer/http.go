@@ -25,8 +25,10 @@ import (
 const AccountHeader = "Doona-Account"
 
 // Handler returns the public HTTP interface.
-func (i *Issuer) Handler() http.Handler {
-	mux := http.NewServeMux()
+func (i *Issuer) Handler() http.Handler { return i.mux() }
+
+func (i *Issuer) mux() *service.Mux {
+	mux := &service.Mux{}
 	mux.HandleFunc("GET "+taskfile.DirectoryPath, i.answer(i.handleDirectory))
 	mux.HandleFunc("POST "+taskfile.TokenRequestPath, i.answer(i.handleRequest))
 	if i.signers != nil {

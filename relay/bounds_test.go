@@ -1,13 +1,17 @@
 package relay_test
 
 import (
+	"crypto/ed25519"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +27,8 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // filesIn returns the content of all files below a folder.
@@ -52,17 +58,6 @@ func stillRelay(t *testing.T, c *relaytest.Cascade, hop int) *relay.Relay {
 	return r
 }
 
-// answerOf returns what a handler answers, and the problem in it.
-func answerOf(handler http.Handler, req *http.Request) (*http.Response, *problem.Problem) {
-	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, req)
-	resp := w.Result()
-	if resp.StatusCode/100 == 2 {
-		return resp, nil
-	}
-	return resp, problem.Read(resp)
-}
-
 // at returns a request for the path of a URL.
 func at(method, url string) *http.Request {
 	_, rest, _ := strings.Cut(url, "://")
@@ -86,7 +81,7 @@ func TestPullBeyondTheTasksEpochs(t *testing.T) {
 				if had != (handover.Before{}) {
 					req.Header.Set(handover.BeforeHeader, base64.RawURLEncoding.EncodeToString(had[:]))
 				}
-				_, p := answerOf(handler, req)
+				p := relaytest.Answer(handler, req)
 				require.ErrorIs(t, p, problem.New(problem.EpochNotOpen, ""))
 				require.Contains(t, p.Detail, "epochs 0 to "+strconv.FormatUint(c.Open.Epochs.Count-1, 10))
 			}
@@ -183,4 +178,184 @@ func standsStill(t *testing.T, cfg relay.Config) bool {
 	status, err := r.Status(t.Context())
 	require.NoError(t, err)
 	return status.SetBack != ""
+}
+
+// signedRequest returns a request with what its path names, signed by who may ask for it.
+type signedRequest struct {
+	*testing.T
+	*relaytest.Cascade
+	hop, owner ed25519.PrivateKey
+}
+
+// named returns what the paths of good requests name.
+func (s *signedRequest) named() map[string]string {
+	return map[string]string{
+		"{task}": s.Open.ID.String(), "{epoch}": "0", "{seq}": "0", "{position}": "1", "{count}": "1", "{kem}": "x25519",
+		"{label}": strings.Repeat("ab", 32), "{owner}": hex.EncodeToString(s.Open.Owner[:]),
+		"{relay}": hex.EncodeToString(s.Open.Relays[0].SignKey[:]),
+		"{hop}":   hex.EncodeToString(s.Open.Relays[1].SignKey[:]),
+	}
+}
+
+// request fills in a pattern, adds headers, and signs the whole as far as what it names can be signed.
+func (s *signedRequest) request(pattern string, named map[string]string, header http.Header) *http.Request {
+	method, path, _ := strings.Cut(pattern, " ")
+	for name, value := range named {
+		path = strings.ReplaceAll(path, name, value)
+	}
+	req := httptest.NewRequest(method, path, nil)
+	maps.Copy(req.Header, header)
+	if key, purpose, body := s.signed(pattern[len(method)+1:], named, header); key != nil && req.Header[handover.Header] == nil {
+		req.Header.Set(handover.Header, handover.Signed(key, purpose, body))
+	}
+	return req
+}
+
+// signed returns what who asks signs, with which key; nil where nobody signs.
+func (s *signedRequest) signed(path string, named map[string]string, header http.Header) (
+	ed25519.PrivateKey, onion.Purpose, []byte) {
+	number := func(name string) uint64 {
+		n, _ := strconv.ParseUint(named[name], 10, 64)
+		return n
+	}
+	key := func(name string) (out [32]byte) {
+		hex.Decode(out[:], []byte(named[name])[:min(64, len(named[name]))])
+		return out
+	}
+	relay := s.Open.Relays[0].SignKey
+	switch path {
+	case taskfile.BatchPath:
+		from, _ := strconv.ParseUint(strings.Trim(header.Get("Range"), "bytes=-"), 10, 64)
+		had, _ := handover.ParseBefore(header.Get(handover.BeforeHeader))
+		return s.hop, onion.SignPull, handover.Body(key("{task}"), number("{epoch}"), number("{seq}"), from, had)
+	case taskfile.ConfirmPath:
+		return s.hop, onion.SignConfirm, handover.ConfirmBody(key("{task}"), number("{epoch}"), number("{seq}"), nil)
+	case taskfile.EndPath:
+		return s.hop, onion.SignAskEnd, handover.EndBody(key("{task}"), number("{epoch}"))
+	case taskfile.NewsPath:
+		return s.hop, onion.SignNews, handover.NewsBody(key("{relay}"), key("{hop}"))
+	case taskfile.NextKeysPath:
+		return s.owner, onion.SignSucceed, handover.NextKeysBody(key("{task}"), number("{position}"), number("{count}"))
+	case taskfile.SuccessorsPath:
+		return s.owner, onion.SignSucceed, handover.SuccessorBody(key("{task}"))
+	case taskfile.OwnersKeysPath:
+		return s.owner, onion.SignOwner, handover.OwnersKeysBody(relay, key("{label}"), task.KEM(named["{kem}"]),
+			number("{count}"))
+	case taskfile.OwnersTasksPath:
+		return s.owner, onion.SignOwner, handover.OwnersTaskBody(relay)
+	}
+	return nil, "", nil
+}
+
+// beyond lists values one beyond a bound, far beyond it, and of another form. A relay's task has 2 epochs.
+func (s *signedRequest) beyond(name string) []string {
+	id, far := s.Open.ID.String(), []string{"9223372036854775807", "18446744073709551615"}
+	layout, err := onion.NewLayout(s.Open.Task)
+	require.NoError(s.T, err)
+	longest := strconv.FormatInt(handover.MaxBatch(s.Open.Task, layout, 0), 10)
+	hexes := []string{id[:62], id + "00", strings.ToUpper(id), strings.Repeat("g", 64), strings.Repeat("ab", 1<<12)}
+	of := func(n int) string { return base64.RawURLEncoding.EncodeToString(make([]byte, n)) }
+	switch name {
+	case "{task}":
+		return append(hexes, strings.Repeat("0", 64))
+	case "{relay}", "{hop}", "{owner}", "{label}":
+		return hexes
+	case "{epoch}":
+		return append(far, "2", "3")
+	case "{seq}":
+		return append(far, "65537", "18446744073709551616", "01", "-1", "%2B1", "1e3", strings.Repeat("9", 1<<12))
+	case "{position}":
+		return append(far, "0", "4294967296", "-1")
+	case "{count}":
+		return append(far, "0", "65537", "-1")
+	case "{kem}":
+		return []string{"x448", "X25519", strings.Repeat("x", 1<<12)}
+	case "Range":
+		return []string{"bytes=" + longest + "-", "bytes=9223372036854775807-", "bytes=18446744073709551615-", "bytes=-1",
+			"bytes=0-0", "bytes=0-,5-", "bytes=00-"}
+	case handover.BeforeHeader:
+		return []string{of(31), of(33), of(1 << 12), "*"}
+	case handover.Header:
+		return []string{"", of(79), of(80), of(81), of(1 << 12), "*"}
+	case "nonce":
+		return []string{"", of(15), of(17), of(1 << 12), "*"}
+	}
+	return nil
+}
+
+// requests returns the requests of a pattern in which one thing is beyond its bound.
+func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
+	for _, value := range s.beyond(name) {
+		named, header := s.named(), http.Header{}
+		switch {
+		case named[name] != "":
+			named[name] = value
+		case name == "nonce":
+			req := s.request(pattern, named, header)
+			req.URL.RawQuery = url.Values{name: {value}}.Encode()
+			out = append(out, req)
+			continue
+		default:
+			header[name] = []string{value}
+		}
+		out = append(out, s.request(pattern, named, header))
+	}
+	return out
+}
+
+// TestEveryNumberHasItsBound walks all requests that a relay answers, with all that they name one beyond its bound and
+// far beyond it, signed by who may ask: each is refused as the table in docs/SPEC.md says. Then 10,000 come, or that many
+// of every kind with DOONA_FULL=1. No file has changed, nothing was found, no key was made, and neither metrics nor memory have grown.
+func TestEveryNumberHasItsBound(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {
+		folder := filepath.Join(filepath.Dir(cfg.SignKey), "owners")
+		cfg.Owners = []relay.OwnerConfig{{Owner: cfg.Tasks[0].Owner, Tasks: 2, Folder: folder}}
+	}})
+	owner, _ := c.AsOwner(t)
+	s := &signedRequest{t, c, c.SignKey(t, 1), owner}
+	r := stillRelay(t, c, 0)
+	handler := r.Handler()
+	patterns := relay.Patterns(r)
+	bounds := relaytest.Bounds(t, "../docs/SPEC.md")
+	relaytest.CheckBounds(t, bounds, patterns)
+	last := s.named()
+	last["{epoch}"], last["{seq}"] = "1", "65536"
+	p := relaytest.Answer(handler, s.request("GET "+taskfile.BatchPath, last, nil))
+	require.ErrorIs(t, p, problem.New(problem.NotSealed, ""), "at the bounds")
+	before, kept, shown := filesIn(t, relayFolder(c, 0)), relay.Kept(r), seriesOf(r)
+	var kinds [][]*http.Request
+	for _, b := range bounds {
+		for _, pattern := range patterns {
+			if !b.In(pattern) || strings.HasPrefix(pattern, "OPTIONS") {
+				continue
+			}
+			all := s.requests(pattern, b.Name)
+			require.NotEmpty(t, all, "nothing is known beyond the bound of %s", b.Name)
+			for _, req := range all {
+				p := relaytest.Answer(handler, req)
+				require.True(t, p != nil && p.Name == b.Beyond, "%s, %s: %s %v: %v", pattern, b.Name, req.URL, req.Header, p)
+			}
+			kinds = append(kinds, all)
+		}
+	}
+	relaytest.Flood(t, handler, kinds)
+	require.Equal(t, before, filesIn(t, relayFolder(c, 0)))
+	require.Equal(t, kept, relay.Kept(r))
+	require.Equal(t, shown, seriesOf(r))
+	status, err := r.Status(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, status.Tasks[0].Findings)
+	require.Empty(t, status.Tasks[0].Epochs)
+}
+
+// seriesOf returns the names and labels of a relay's metrics.
+func seriesOf(r *relay.Relay) (series []string) {
+	w := httptest.NewRecorder()
+	r.AdminHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if name, _, _ := strings.Cut(line, " "); strings.HasPrefix(name, "doona_") {
+			series = append(series, name)
+		}
+	}
+	return series
 }

@@ -59,7 +59,7 @@ func TestCapturedRequestIsTakenOnce(t *testing.T) {
 			asking.Go(func() {
 				req := at(r.method, r.url)
 				req.Header.Set(handover.Header, header)
-				if _, p := answerOf(both[i%2], req); p == nil || p.Name != problem.Unauthorized {
+				if p := relaytest.Answer(both[i%2], req); p == nil || p.Name != problem.Unauthorized {
 					taken.Add(1)
 				}
 			})
@@ -98,8 +98,7 @@ func TestStrangersMakeNoRelayAsk(t *testing.T) {
 	ask := func(key ed25519.PrivateKey) *problem.Problem {
 		req := at(http.MethodGet, c.Open.NextKeysURL(c.Open.Task, 0, 1, 1))
 		req.Header.Set(handover.Header, handover.Signed(key, onion.SignSucceed, handover.NextKeysBody(c.Open.ID, 1, 1)))
-		_, p := answerOf(handler, req)
-		return p
+		return relaytest.Answer(handler, req)
 	}
 	_, stranger := newKey(t)
 	for range 10 {

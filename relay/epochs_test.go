@@ -91,7 +91,7 @@ func TestEpochEnd(t *testing.T) {
 	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 2)
 	require.ErrorIs(t, err, handover.ErrEpochComplete)
 	_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 5, 0)
-	require.ErrorIs(t, err, handover.ErrEpochComplete, "the task has no such epoch")
+	requireProblem(t, problem.EpochNotOpen, err)
 	requireProblem(t, problem.EpochClosed, c.Post(t.Context(), 0, late, relaytest.Network(99)))
 	require.NoError(t, c.Post(t.Context(), 1, c.Seal(t, 1, 1), relaytest.Network(1)), "a new epoch, a new quota")
 

@@ -37,6 +37,23 @@ func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
 	r.lineup().order[0].draw = draw
 }
 
+// Patterns lists the requests that a relay answers.
+func Patterns(r *Relay) []string { return r.mux().Patterns }
+
+// Kept counts what a relay keeps in memory about epochs and requests.
+func Kept(r *Relay) (n int) {
+	for _, s := range r.lineup().order {
+		s.mu.Lock()
+		n += len(s.openers) + len(s.tokens) + len(s.states) + len(s.batches) + len(s.waits) + len(s.behind)
+		s.mu.Unlock()
+		n += len(s.made.epochs) + len(s.taken.epochs)
+	}
+	for _, ring := range r.nonces.hops {
+		n += len(ring.seen)
+	}
+	return n + len(r.metrics.tallies)
+}
+
 // Poison has a relay keep what one without bounds kept of a pull for an epoch of its first task, whatever its number.
 func Poison(r *Relay, epoch, seq uint64) error {
 	err := r.nowBehind(context.Background(), r.lineup().order[0], epoch, seq)

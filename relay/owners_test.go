@@ -188,7 +188,7 @@ func TestApprovedOwnerIsRefused(t *testing.T) {
 	for _, count := range []uint64{0, 65537} {
 		_, err = owner.KeysFor(t.Context(), relay0, label, next.KEM, count)
 		requireProblem(t, problem.Malformed, err)
-		require.ErrorContains(t, err, "epochs.count")
+		require.ErrorContains(t, err, "count: want a decimal number from 1 to 65536")
 	}
 	_, err = owner.KeysFor(t.Context(), relay0, label, "rot13", 1)
 	requireProblem(t, problem.Malformed, err)

@@ -320,8 +320,10 @@ func (r *Relay) bound(public net.Listener) net.Listener {
 }
 
 // Handler returns the public HTTP interface. Reports are answered only while Run runs.
-func (r *Relay) Handler() http.Handler {
-	mux := http.NewServeMux()
+func (r *Relay) Handler() http.Handler { return r.mux() }
+
+func (r *Relay) mux() *service.Mux {
+	mux := &service.Mux{}
 	mux.HandleFunc("GET "+taskfile.TaskPath, r.open(r.handleTask))
 	mux.HandleFunc("GET "+taskfile.KeysPath, r.open(r.handleKeys))
 	mux.HandleFunc("OPTIONS "+taskfile.ReportsPath, service.Preflight("Authorization, Content-Type"))

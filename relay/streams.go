@@ -217,9 +217,13 @@ func (r *Relay) pathStream(req *http.Request) (*stream, error) {
 
 // streamTask returns a task of a stream that need not be served any more.
 func (r *Relay) streamTask(req *http.Request) *succession.Task {
+	id, err := service.PathKey[task.ID](req, "task")
+	if err != nil {
+		return nil
+	}
 	for _, l := range r.lineup().streams {
 		for _, t := range l.Tasks() {
-			if t.ID.String() == req.PathValue("task") {
+			if t.ID == id {
 				return t
 			}
 		}

@@ -92,7 +92,7 @@ type badRequest struct {
 func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 	open := w.Open
 	add := func(method, target string, purpose onion.Purpose, body []byte, refused ...problem.Name) *http.Request {
-		req := signedRequest(method, target, key, purpose, body)
+		req := handed(method, target, key, purpose, body)
 		all = append(all, badRequest{req, refused})
 		return req
 	}
@@ -133,8 +133,8 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 	return all
 }
 
-// signedRequest is a request as handover signs it.
-func signedRequest(method, target string, key ed25519.PrivateKey, purpose onion.Purpose, body []byte) *http.Request {
+// handed is a request as handover signs it.
+func handed(method, target string, key ed25519.PrivateKey, purpose onion.Purpose, body []byte) *http.Request {
 	at, err := url.Parse(target)
 	if err != nil {
 		panic(err)
@@ -309,7 +309,7 @@ var junkOwner = keyOf(7)
 // junkRequests are requests with a body of junk.
 func (w *world) junkRequests(to string, junk []byte) (all []*http.Request) {
 	add := func(path string, purpose onion.Purpose, signed []byte) {
-		req := signedRequest(http.MethodPost, "http://"+to+path, junkOwner, purpose, signed)
+		req := handed(http.MethodPost, "http://"+to+path, junkOwner, purpose, signed)
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(junk)), int64(len(junk))
 		req.Header.Set("X-Forwarded-For", relaytest.Network(999))
 		all = append(all, req)

@@ -20,6 +20,19 @@ import (
 // Handler is an HTTP handler that may fail.
 type Handler func(http.ResponseWriter, *http.Request) error
 
+// Mux is an [http.ServeMux] that lists what it answers. What a path names has a row in the table of bounds in
+// docs/SPEC.md, section 8.
+type Mux struct {
+	http.ServeMux
+	Patterns []string
+}
+
+// HandleFunc is that of [http.ServeMux].
+func (m *Mux) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.Request)) {
+	m.Patterns = append(m.Patterns, pattern)
+	m.ServeMux.HandleFunc(pattern, handle)
+}
+
 // Answer turns a handler's error into a problem; errors that are none are the program's own, are
 // logged, and tell the client nothing.
 func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
@@ -67,14 +80,11 @@ func Preflight(headers string) http.HandlerFunc {
 
 // PathTask returns which of some tasks a request's path names, in lower-case hex.
 func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
-	text := req.PathValue("task")
-	var id task.ID
-	if len(text) == hex.EncodedLen(len(id)) && strings.ToLower(text) == text {
-		if _, err := hex.Decode(id[:], []byte(text)); err == nil && tasks[id] != nil {
-			return tasks[id], nil
-		}
+	id, err := PathKey[task.ID](req, "task")
+	if err != nil || tasks[id] == nil {
+		return nil, problem.New(problem.UnknownTask, "")
 	}
-	return nil, problem.New(problem.UnknownTask, "")
+	return tasks[id], nil
 }
 
 // PathNumber reads a decimal number from a request's path. Its bounds are those of what the number counts: nothing is
@@ -99,9 +109,9 @@ func decimal(text string) (uint64, error) {
 func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
 	epoch, err := decimal(req.PathValue("epoch"))
 	switch {
-	case err != nil && !errors.Is(err, strconv.ErrRange):
+	case err != nil:
 		return 0, problem.New(problem.Malformed, "epoch: want a decimal number")
-	case err != nil || epoch >= t.Epochs.Count:
+	case epoch >= t.Epochs.Count:
 		return 0, problem.New(problem.EpochNotOpen, "the task has epochs 0 to %d", t.Epochs.Count-1)
 	}
 	return epoch, nil

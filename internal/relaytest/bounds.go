@@ -1,0 +1,106 @@
+package relaytest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/doctest"
+	"github.com/doona-dp/doona/wire/problem"
+)
+
+// Bound is a row of the table of bounds in docs/SPEC.md.
+type Bound struct {
+	Name   string       // Of what a path names, in braces, or of a header or a parameter.
+	Beyond problem.Name // What is answered beyond it.
+	in     []string     // The last words of the requests' paths.
+}
+
+// Bounds reads the table.
+func Bounds(t *testing.T, spec string) (out []Bound) {
+	t.Helper()
+	for _, row := range doctest.Table(t, spec, "named", "in", "beyond it") {
+		b := Bound{doctest.Code(row[0])[0], problem.Name(doctest.Code(row[2])[0]), doctest.Code(row[1])}
+		require.True(t, slices.IsSorted(b.in), b.Name)
+		out = append(out, b)
+	}
+	return out
+}
+
+// In says whether a request, by its pattern, has what the bound is of.
+func (b Bound) In(pattern string) bool {
+	return slices.Contains(b.in, lastWord(pattern)) && (b.Name[0] != '{' || strings.Contains(pattern, b.Name))
+}
+
+// lastWord returns the last word of a pattern's path, with what is before it where that tells it from another.
+func lastWord(pattern string) (last string) {
+	before := ""
+	for word := range strings.SplitSeq(pattern, "/") {
+		if word != "" && word[0] != '{' {
+			before, last = last, word
+		}
+	}
+	if before == "owners" || before == "successors" {
+		return before + "/" + last
+	}
+	return last
+}
+
+// CheckBounds requires that the table has a row for all that the paths of some requests name.
+func CheckBounds(t testing.TB, bounds []Bound, patterns []string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		for word := range strings.SplitSeq(pattern, "/") {
+			if strings.HasPrefix(word, "{") {
+				has := func(b Bound) bool { return b.Name == word && b.In(pattern) }
+				require.True(t, slices.ContainsFunc(bounds, has), "no row says what bounds %s of %s", word, pattern)
+			}
+		}
+	}
+}
+
+// Answer returns the problem that a handler answers, nil where it is none.
+func Answer(handler http.Handler, req *http.Request) *problem.Problem {
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, req)
+	if w.Code/100 == 2 {
+		return nil
+	}
+	return problem.Read(w.Result())
+}
+
+// Flood has a handler answer 10,000 requests of some kinds, or 10,000 of each with DOONA_FULL=1. It may take none.
+func Flood(t testing.TB, handler http.Handler, kinds [][]*http.Request) {
+	t.Helper()
+	n := 10_000/len(kinds) + 1
+	if os.Getenv("DOONA_FULL") != "" {
+		n = 10_000
+	}
+	for _, kind := range kinds {
+		for i := range n {
+			w := &status{header: http.Header{}}
+			handler.ServeHTTP(w, kind[i%len(kind)])
+			require.GreaterOrEqual(t, w.code, http.StatusBadRequest)
+		}
+	}
+}
+
+// status takes an answer and keeps its status.
+type status struct {
+	header http.Header
+	code   int
+}
+
+// Header is that of [http.ResponseWriter].
+func (s *status) Header() http.Header { return s.header }
+
+// Write is that of [http.ResponseWriter].
+func (s *status) Write(p []byte) (int, error) { return len(p), nil }
+
+// WriteHeader is that of [http.ResponseWriter].
+func (s *status) WriteHeader(code int) { s.code = code }
