@@ -3,7 +3,6 @@ package relay_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -198,17 +197,6 @@ func keysOfEpoch(t *testing.T, c *relaytest.Cascade, folder string, epoch uint64
 		}
 	}
 	return left
-}
-
-// ask returns the text of an answer, "" for none.
-func ask(t *testing.T, url string) string {
-	t.Helper()
-	resp, err := http.Get(url)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return string(text)
 }
 
 // TestFullServer fills the file system of a PostgreSQL server under a relay: reports are refused with 503

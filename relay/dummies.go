@@ -24,14 +24,6 @@ func (s *served) dilute(epoch uint64) ([][]byte, error) {
 	return slots, err
 }
 
-// mostBatches returns how many batches an epoch may have, 0 for no bound.
-func (s *served) mostBatches() uint64 {
-	if s.Noise == nil {
-		return 0
-	}
-	return s.Noise.Batches
-}
-
 // message returns the message of a cell: its number, big-endian.
 func (s *served) message(cell uint64) []byte {
 	out := make([]byte, s.Slots.MessageBytes)

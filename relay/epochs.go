@@ -381,7 +381,6 @@ func (r *Relay) expireEpoch(ctx context.Context, s *served, epoch uint64) error 
 		return err
 	}
 	s.made.forget(epoch)
-	s.taken.forget(epoch)
 	r.unscrubbed.Store(true)
 	r.cfg.Log.Info("epoch expired", "task", s.name(), "epoch", epoch)
 	return nil
@@ -417,11 +416,13 @@ func (r *Relay) complete(ctx context.Context, s *served, epoch uint64, source *o
 		return err
 	}
 	s.reached(epoch, store.StateComplete)
-	r.stir() // it can be erased
+	s.taken.forget(epoch) // nothing more is pulled
+	r.stir()              // it can be erased
 	return nil
 }
 
-// manifests returns those of all batches that were made of an epoch.
+// manifests returns those of all batches that were made of an epoch, without their sources: there may be
+// [task.MaxBatches].
 func (r *Relay) manifests(ctx context.Context, s *served, epoch uint64) ([]onion.Manifest, error) {
 	id := s.epochID(epoch)
 	next, err := r.store.Next(ctx, id)
@@ -437,6 +438,7 @@ func (r *Relay) manifests(ctx context.Context, s *served, epoch uint64) ([]onion
 		if err := codec.Unmarshal(raw, &made[seq]); err != nil {
 			return nil, err
 		}
+		made[seq].Source = nil
 	}
 	return made, nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/randomizer"
@@ -388,3 +389,61 @@ func (b *builder) Mix(_ context.Context, _ store.EpochID, _ uint64, _ []store.Sh
 func (b *builder) Sweep(context.Context) error { return nil }
 
 func (b *builder) Scrub(context.Context) error { return nil }
+
+// DestroyedBefore has a relay count so many batches of every epoch as destroyed that never came.
+func DestroyedBefore(r *Relay, n uint64) { r.store = &destroyedBefore{r.store, n} }
+
+type destroyedBefore struct {
+	store.Store
+	n uint64
+}
+
+func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint64, error) {
+	n, err := d.Store.Destroyed(ctx, id)
+	return n + d.n, err
+}
+
+// BatchesTold returns the most batches of an epoch that a relay tells its store with each report.
+func BatchesTold(r *Relay) *atomic.Uint64 {
+	t := &told{Store: r.store}
+	r.store = t
+	return &t.batches
+}
+
+type told struct {
+	store.Store
+	batches atomic.Uint64
+}
+
+func (t *told) Commit(ctx context.Context, group []*store.Submission) (bool, error) {
+	t.batches.Store(group[0].Batches)
+	return t.Store.Commit(ctx, group)
+}
+
+// RowBytes returns how many rows an SQLite store has, and how many bytes are in them, by table.
+func RowBytes(path string) (rows, bytes map[string]int, err error) {
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer db.Close()
+	rows, bytes = map[string]int{}, map[string]int{}
+	columns, err := db.Query(`SELECT m.name, group_concat('coalesce(length(CAST("' || p.name || '" AS BLOB)), 0)', ' + ')
+		FROM sqlite_master m, pragma_table_info(m.name) p WHERE m.type = 'table' GROUP BY m.name`)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer columns.Close()
+	for columns.Next() {
+		var table, sum string
+		var n, size int
+		if err := columns.Scan(&table, &sum); err != nil {
+			return nil, nil, err
+		}
+		if err := db.QueryRow(`SELECT count(*), coalesce(sum(`+sum+`), 0) FROM `+table).Scan(&n, &size); err != nil {
+			return nil, nil, err
+		}
+		rows[table], bytes[table] = n, size
+	}
+	return rows, bytes, columns.Err()
+}

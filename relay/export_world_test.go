@@ -1,14 +1,17 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"iter"
+	"net/http"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -92,6 +95,9 @@ const (
 	BugConfirm     = "lost confirmation"
 	BugEquivocates = "equivocation accepted"
 	BugClock       = "a clock that leaps is believed"
+	BugNumbers     = "numbers beyond the task's are taken"
+	BugEndless     = "destroyed batches are not counted"
+	BugJunk        = "answers are read to their end"
 )
 
 // Plant gives a relay that is not running a bug, for worlds to find.
@@ -103,6 +109,16 @@ func Plant(r *Relay, bug string) {
 			of.Batch.Size, of.Batch.Min = 2, 1
 			open.Task, s.Open = &of, &open
 		}
+	case BugNumbers:
+		for _, s := range r.lineup().order {
+			open, of := *s.Open, *s.Task
+			of.Epochs.Count += 2
+			open.Task, s.Open = &of, &open
+		}
+	case BugJunk:
+		for _, s := range r.lineup().order {
+			s.upstream = handover.NewClient(s.sign, greedy{r.outgoing})
+		}
 	case BugClock:
 		first := r.cfg.Clock().Round(0)
 		r.clock, _ = clock.New(clock.Options{Wall: r.cfg.Clock, Ends: r.manyEnd, // which passes as the clock does
@@ -110,6 +126,20 @@ func Plant(r *Relay, bug string) {
 	default:
 		r.store = &buggy{Store: r.store, bug: bug}
 	}
+}
+
+// greedy reads answers whole before anybody looks at them.
+type greedy struct{ http.RoundTripper }
+
+func (g greedy) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := g.RoundTripper.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, err
 }
 
 // buggy is a store with a bug.
@@ -182,6 +212,13 @@ func (b *buggy) Confirm(ctx context.Context, id store.EpochID, seq uint64) error
 		return nil
 	}
 	return b.Store.Confirm(ctx, id, seq)
+}
+
+func (b *buggy) Destroyed(ctx context.Context, id store.EpochID) (uint64, error) {
+	if b.bug == BugEndless {
+		return 0, nil
+	}
+	return b.Store.Destroyed(ctx, id)
 }
 
 func (b *buggy) Witness(ctx context.Context, id store.EpochID, seq uint64, s *onion.SignedManifest) error {

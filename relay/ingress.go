@@ -178,7 +178,7 @@ func (r *Relay) openReport(s *served, epoch uint64, body []byte, network netip.P
 		return nil, err
 	}
 	sub := &store.Submission{
-		ID: id, Size: s.Batch.Size, Quota: s.Clients.Quota, Batches: s.mostBatches(), Lanes: envelope.Lanes,
+		ID: id, Size: s.Batch.Size, Quota: s.Clients.Quota, Batches: s.MostBatches(), Lanes: envelope.Lanes,
 		Tag: key.Tag(envelope.Tag[:]),
 	}
 	if tok != nil {

@@ -244,18 +244,14 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 		middle.Serve(t, 0, uint64(seq), tt.make(s, lanes))
 	}
 	c.Start(t, 2)
+	found := map[relay.Reason]uint64{}
 	for i, tt := range tests {
 		seq := uint64(i)
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.finding != "" {
-				require.Eventually(t, func() bool {
-					for _, f := range c.Status(t, 2).Findings {
-						if f == (relay.Finding{Batch: seq, Reason: tt.finding}) {
-							return true
-						}
-					}
-					return false
-				}, relaytest.Patience, 10*time.Millisecond)
+				found[tt.finding]++
+				require.Eventually(t, func() bool { return foundOf(t, c, 2, tt.finding) >= found[tt.finding] },
+					relaytest.Patience, 10*time.Millisecond)
 			}
 			if seq == uint64(len(tests)-1) {
 				_, err := c.Verifier.Pull(t.Context(), c.Open, 2, 0, seq)
@@ -276,6 +272,9 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 			}
 			require.EqualValues(t, tt.out, len(batch.Ciphertexts[0]))
 		})
+	}
+	for why, n := range found {
+		require.Equal(t, n, foundOf(t, c, 2, why), why)
 	}
 }
 

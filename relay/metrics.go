@@ -216,7 +216,7 @@ func (m *metrics) look(ctx context.Context, r *Relay) {
 		}
 		m.Set(metricUnconfirmed, float64(waiting), name)
 		for _, f := range t.Findings {
-			m.Gauge(metricFindings, name, string(f.Reason)).Inc()
+			m.Gauge(metricFindings, name, string(f.Reason)).Add(float64(f.Batches()))
 		}
 	}
 }

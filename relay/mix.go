@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"math/bits"
 	"time"
 
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -34,6 +35,10 @@ const (
 	// and the epoch ends here: a first relay must not have the others do more work than its clients are worth.
 	findTooMany Reason = "a batch after the last one of the epoch"
 
+	// More were destroyed than [onion.Spoilt] allows. The epoch ends here: else whoever signs batches without slots
+	// would have this relay keep a manifest for each of them.
+	findSpoilt Reason = "too many batches of the epoch were destroyed"
+
 	findLost   Reason = "confirmed from here and not held here: the store was set back"
 	findNoKey  Reason = "no key for the epoch"
 	findOver   Reason = "the relay before was set back, and its operator has ended the epoch"
@@ -41,10 +46,9 @@ const (
 )
 
 // reasons are all findings that there are.
-var reasons = []Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findLost, findNoKey,
-	findOver,
-	findGiveUp, findBehind, findEnded, Reason(handover.ErrStranger.Error()), Reason(handover.ErrOther.Error()),
-	Reason(handover.ErrAltered.Error())}
+var reasons = []Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany, findSpoilt, findLost,
+	findNoKey, findOver, findGiveUp, findBehind, findEnded, Reason(handover.ErrStranger.Error()),
+	Reason(handover.ErrOther.Error()), Reason(handover.ErrAltered.Error())}
 
 // batchesPerTurn is how many batches of an epoch are taken before the other epochs, and what else there is to
 // do, have their turn: a relay before that has batches without end stops nothing.
@@ -117,6 +121,9 @@ func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) (more b
 		if err != nil || r.stopsPulling(s, epoch) {
 			return false, err
 		}
+		if spoilt, err := r.isSpoilt(ctx, s, epoch, seq); spoilt || err != nil {
+			return false, err
+		}
 		done, err := r.pullBatch(ctx, s, epoch, seq)
 		if done || err != nil {
 			return false, err
@@ -129,6 +136,15 @@ func (r *Relay) pullSealed(ctx context.Context, s *served, epoch uint64) (more b
 // stopsPulling says whether nothing more is to be taken of an epoch, whatever the relay before has.
 func (r *Relay) stopsPulling(s *served, epoch uint64) bool {
 	return r.store.SetBack() != nil || s.isBehind(epoch) || r.clock.Read().Over(r.giveUpAt(s, epoch))
+}
+
+// isSpoilt says whether too many of the batches below a number were destroyed, and ends the epoch then.
+func (r *Relay) isSpoilt(ctx context.Context, s *served, epoch, seq uint64) (bool, error) {
+	destroyed, err := r.store.Destroyed(ctx, s.epochID(epoch))
+	if err != nil || !onion.Spoilt(seq-min(seq, destroyed), destroyed) {
+		return false, err
+	}
+	return true, errors.Join(r.note(ctx, s, epoch, seq, findSpoilt), r.complete(ctx, s, epoch, nil))
 }
 
 // giveUpAt is when this relay stops waiting for the end of an epoch.
@@ -190,8 +206,7 @@ func (r *Relay) pullBatch(ctx context.Context, s *served, epoch, seq uint64) (do
 	refused := new(handover.Refused)
 	switch {
 	case errors.As(err, &refused):
-		r.cfg.Log.Warn("refused a batch", "task", s.name(), "epoch", epoch, "batch", seq, "error", refused)
-		err = r.refuse(ctx, s, refused.Signed, findInconsistent)
+		err = r.refuse(ctx, s, refused.Signed, findInconsistent, "error", refused)
 	case err == nil:
 		r.metrics.Since(metricPull, begun)
 		err = r.mixBatch(ctx, s, signed, o)
@@ -279,15 +294,17 @@ func (r *Relay) giveUp(ctx context.Context, s *served, epoch uint64) error {
 	return errors.Join(r.note(ctx, s, epoch, seq, findGiveUp), r.complete(ctx, s, epoch, nil))
 }
 
-// note keeps a finding, and logs it the first time.
-func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why Reason) error {
-	fresh := false
+// note keeps a finding, and logs it the first time, and then each time that it was found of twice as many numbers: a
+// neighbour fills no log.
+func (r *Relay) note(ctx context.Context, s *served, epoch, seq uint64, why Reason, details ...any) error {
+	times := uint64(0)
 	err := r.spare(func() (err error) {
-		fresh, err = r.store.Note(ctx, store.Finding{ID: s.epochID(epoch), Seq: seq, Reason: why})
+		times, err = r.store.Note(ctx, s.epochID(epoch), seq, why)
 		return err
 	})
-	if fresh {
-		r.cfg.Log.Warn("finding", "task", s.name(), "epoch", epoch, "batch", seq, "reason", why)
+	if bits.OnesCount64(times) == 1 {
+		r.cfg.Log.Warn("finding", append([]any{"task", s.name(), "epoch", epoch, "batch", seq, "reason", why, "batches",
+			times}, details...)...)
 	}
 	return err
 }
@@ -366,7 +383,8 @@ func (o *opening) dilute(m *making) error {
 var errDestroyed = errors.New("the relay before destroyed the batch")
 
 // refuse stores a destroyed batch of the number that a signed manifest claims, and why.
-func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManifest, why Reason) error {
+func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManifest, why Reason,
+	details ...any) error {
 	m, err := source.Open(s.Task, s.hop-1)
 	if err != nil {
 		return err
@@ -377,7 +395,7 @@ func (r *Relay) refuse(ctx context.Context, s *served, source *onion.SignedManif
 			return r.destroy(s, m.Epoch, none)
 		})
 	})
-	return errors.Join(err, r.note(ctx, s, m.Epoch, m.Seq, why))
+	return errors.Join(err, r.note(ctx, s, m.Epoch, m.Seq, why, details...))
 }
 
 // counts returns how many slots a manifest says came out of the relay before, per lane.

@@ -51,7 +51,7 @@ func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 			}
 		}
 		further := 0.
-		if strings.HasPrefix(i.cfg.Store, service.SchemeSQLite) && s.hop == 0 && s.mostBatches() == 0 {
+		if strings.HasPrefix(i.cfg.Store, service.SchemeSQLite) && s.hop == 0 && !s.SaysBatches() {
 			further = handover.KnownMemory
 		}
 		out = append(out, TaskNeed{s.ID.String(), need, further})

@@ -2,8 +2,10 @@ package relay_test
 
 import (
 	"bytes"
+	"io"
 	"io/fs"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -270,4 +272,15 @@ func TestSealedOrder(t *testing.T) {
 func requireSoon(t *testing.T, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, relaytest.Patience, 10*time.Millisecond)
+}
+
+// ask returns the text of an answer, "" for none.
+func ask(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(text)
 }

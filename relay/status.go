@@ -76,12 +76,17 @@ type EpochStatus struct {
 	Refused map[string]uint64 `json:"refused,omitempty"`
 }
 
-// Finding is something that was wrong with a batch of another relay.
+// Finding is something that was wrong with batches of another relay.
 type Finding struct {
-	Epoch  uint64 `json:"epoch"`
-	Batch  uint64 `json:"batch"`
-	Reason Reason `json:"reason"`
+	Epoch   uint64 `json:"epoch"`
+	Batch   uint64 `json:"batch"` // the first
+	Reason  Reason `json:"reason"`
+	Further uint64 `json:"further,omitempty"` // how many batches besides
+	Latest  uint64 `json:"latest,omitempty"`  // the last of these
 }
+
+// Batches counts those that it was found of.
+func (f Finding) Batches() uint64 { return 1 + f.Further }
 
 // Reason says what was wrong.
 type Reason = store.Reason
@@ -134,7 +139,11 @@ func (r *setup) status(ctx context.Context, kept store.Reader, back *store.SetBa
 		slices.SortFunc(t.Epochs, func(a, b EpochStatus) int { return int(a.Epoch) - int(b.Epoch) })
 		for _, f := range findings {
 			if f.ID.Task == s.ID {
-				t.Findings = append(t.Findings, Finding{f.ID.Epoch, f.Seq, f.Reason})
+				found := Finding{Epoch: f.ID.Epoch, Batch: f.Seq, Reason: f.Reason, Further: f.Further}
+				if f.Further > 0 {
+					found.Latest = f.Latest
+				}
+				t.Findings = append(t.Findings, found)
 			}
 		}
 		for _, e := range twice {

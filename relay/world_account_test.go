@@ -64,6 +64,8 @@ type account struct {
 	broken    []string                   // invariants
 	broke     map[string]bool
 	excused   []string // what may break, by a fault that voids it
+	refused   int      // bad numbers that were answered
+	handed    int      // junk that was answered
 }
 
 func newAccount(w *world) *account {
@@ -100,6 +102,12 @@ func (a *account) breaks(name, format string, args ...any) {
 	}
 	a.broken = append(a.broken, line)
 	a.world.log("BROKEN %s", line)
+}
+
+func (a *account) count(what *int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	*what++
 }
 
 // opener returns what a relay opens with.
@@ -571,7 +579,9 @@ func (w *world) state(p *party) string {
 		return "no status"
 	}
 	var out []string
+	w.account.checkJunk(p.name, status.Owners)
 	for _, t := range status.Tasks {
+		w.account.checkTraces(p.name, &t)
 		if status.SetBack == "" {
 			w.account.checkConfirmed(t.Hop, &t)
 		}

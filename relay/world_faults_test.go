@@ -38,10 +38,12 @@ const (
 // kinds are the faults that a world draws from, in the order of kindNames.
 var kinds = map[string]drawFault{
 	faultRoad: drawRoad, faultLie: drawLie, faultCrash: drawCrash, faultFull: drawFull, faultClock: drawClock,
-	faultSetBack: drawSetBack, faultCopy: drawCopy,
+	faultSetBack: drawSetBack, faultCopy: drawCopy, faultNumbers: drawNumbers, faultEndless: drawEndless,
+	faultJunk: drawJunk,
 }
 
-var kindNames = []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultSetBack, faultCopy}
+var kindNames = []string{faultRoad, faultLie, faultCrash, faultFull, faultClock, faultSetBack, faultCopy, faultNumbers,
+	faultEndless, faultJunk}
 
 func draw[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 

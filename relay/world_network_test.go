@@ -41,6 +41,10 @@ const (
 	roadOver    = "says it is over"     // to every pull, unsigned
 	roadNoEnd   = "gives a foreign end" // of another epoch, or bytes of its own
 	roadLie     = "another batch"       // signed by the first relay, under the number asked for
+	roadEndless = "endless batches"     // signed by the first relay, without slots
+	roadJunk    = "junk for batches"    // lists that no party sends
+	roadJunkEnd = "junk for ends"
+	roadJunkNow = "junk for the time"
 )
 
 // place says whether a fault is of a road, now.
@@ -55,6 +59,7 @@ type roads struct {
 	mu      sync.Mutex // guards the rest
 	faults  []*roadFault
 	answers map[string]*answer // the first of every kind of question, to be replayed
+	junk    []byte             // what is answered by roads that do so
 }
 
 // answer is what a party answered.
@@ -62,7 +67,14 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	step   int // of the party's disk, when the answer began
+	step   int  // of the party's disk, when the answer began
+	junk   bool // body is
+}
+
+// response is the answer as a client has it.
+func (a *answer) response() *http.Response {
+	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
+		ContentLength: int64(len(a.body))}
 }
 
 // fault returns what the road does now.
@@ -146,17 +158,30 @@ func (r *roads) lie(what, to string, req *http.Request) *answer {
 	kind := question(req)
 	switch {
 	case what == roadOver && kind == "batch":
-		w := httptest.NewRecorder()
-		problem.New(problem.Complete, "").Write(w)
-		return &answer{status: w.Code, header: w.Header(), body: w.Body.Bytes()}
+		return problemAnswer(problem.Complete)
 	case what == roadNoEnd && kind == "end":
 		return r.replay(to+" "+kind, []byte("not an end"))
 	case what == roadLie && kind == "batch":
 		return r.world.account.otherBatch(req)
+	case (what == roadEndless || what == roadJunk) && strings.HasPrefix(req.URL.Path, "/v1/news/"):
+		return problemAnswer(problem.NotFound) // who has no news asks for every batch
+	case what == roadEndless && kind == "batch":
+		return r.world.account.endlessBatch(req)
+	case what == roadJunk && kind == "batch", what == roadJunkEnd && kind == "end", what == roadJunkNow && kind == "time":
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}},
+			body: r.junk, junk: true}
 	case what == roadReplay:
 		return r.replay(to+" "+kind, nil)
 	}
 	return nil
+}
+
+func problemAnswer(name problem.Name) *answer {
+	w := httptest.NewRecorder()
+	problem.New(name, "").Write(w)
+	return &answer{status: w.Code, header: w.Header(), body: w.Body.Bytes()}
 }
 
 func (r *roads) replay(kind string, otherwise []byte) *answer {
@@ -186,6 +211,10 @@ func (r *roads) handler(to string) http.Handler {
 		}
 		// A body that was cut is shorter than its header says: the connection then breaks.
 		w.WriteHeader(a.status)
+		if a.junk {
+			r.serveJunk(w, from, a.body)
+			return
+		}
 		w.Write(a.body)
 	})
 }
@@ -208,8 +237,7 @@ func (c *clientRoad) Do(req *http.Request) (*http.Response, error) {
 	if a.status == http.StatusCreated || to == "issuer" && req.Method == http.MethodPost && a.status == http.StatusOK {
 		c.roads.world.parties[to].disk.Mark(a.step, said{acked: c.sends, at: c.roads.world.since()})
 	}
-	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
-		ContentLength: int64(len(a.body))}, nil
+	return a.response(), nil
 }
 
 // life is one run of a party, from start to crash, with its connections.
@@ -271,7 +299,7 @@ func (p *party) ask(from string, req *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, errRoad
 	}
-	return &answer{resp.StatusCode, resp.Header, body, int(hears.step.Load())}, nil
+	return &answer{status: resp.StatusCode, header: resp.Header, body: body, step: int(hears.step.Load())}, nil
 }
 
 // hearing is a connection to a party that notes how far its disk is when it says something.

@@ -3,6 +3,8 @@ package relay_test
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -22,6 +24,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // party is a relay, the issuer or the verifier of a world, through all its lives.
@@ -201,6 +204,7 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 		if err != nil {
 			return nil, err
 		}
+		relay.DestroyedBefore(r, onion.SpareDestroyed-worldSpare)
 		p.world.bug.plantRelay(r, hop)
 		return r, nil
 	}
@@ -215,6 +219,8 @@ func (p *party) relayConfig() (relay.Config, error) {
 	for i := range cfg.Tasks {
 		cfg.Tasks[i].IssuerKeys = ""
 	}
+	owner := "ed25519:" + base64.RawURLEncoding.EncodeToString(junkOwner.Public().(ed25519.PublicKey))
+	cfg.Owners = []relay.OwnerConfig{{Owner: owner, Folder: filepath.Join(p.folder, "owner"), Tasks: 2}}
 	return cfg, err
 }
 

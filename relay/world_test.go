@@ -129,6 +129,7 @@ type world struct {
 	firstSign          ed25519.PrivateKey // of the first relay, for those who lie in its name
 	snapshots          bool               // are taken
 	records            bool               // disks remember everything
+	clocks             bool               // are wrong
 	found              []string           // set-backs, before the operator has put them right
 
 	mu     sync.Mutex // guards the rest
@@ -205,6 +206,7 @@ func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
 	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, kindNames))
 	w.snapshots = w.bug.needsSnapshots(faults)
+	w.clocks = slices.ContainsFunc(faults, func(f fault) bool { return f.kind == faultClock })
 	var servers []*http.Server
 	for _, name := range w.order {
 		servers = append(servers, w.prepare(w.parties[name]))
@@ -482,6 +484,7 @@ func (w *world) conclude() {
 		w.log("noticed: %s", n)
 	}
 	w.account.checkQuota()
+	w.account.checkEndless()
 	w.account.checkReached()
 	w.account.checkLost(noticed)
 	if kept, made := w.kept(), w.made(); kept < made && len(noticed) == 0 {
@@ -534,7 +537,7 @@ func worldSeeds() uint64 {
 	if os.Getenv("DOONA_FULL") != "" {
 		return 2000
 	}
-	return 20
+	return 18
 }
 
 // worldFigures are what DOONA_FIGURES gets.

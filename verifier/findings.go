@@ -47,6 +47,7 @@ const (
 	FindingRefused   FindingName = "refused"   // The last relay signed it, and it is not as it should be.
 	FindingMissing   FindingName = "missing"   // The last relay did not hand it over.
 	FindingEnd       FindingName = "end"       // An epoch's signed end tells of fewer, or a relay gave up on it.
+	FindingSpoilt    FindingName = "spoilt"    // So many batches came without slots that no further one is asked for.
 	FindingEnded     FindingName = "ended"     // The last relay's operator has ended the epoch after a set-back.
 
 	FindingQuarantined FindingName = "quarantined" // A kept file that is not what its name says, put aside.

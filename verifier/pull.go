@@ -52,6 +52,9 @@ type cursor struct {
 	complete bool                    // There is no further batch.
 	end      *onion.End              // The last relay's, in the folder; nil before it is there.
 	kept     map[uint64]bool         // Batches in the folder, by number.
+	barren   map[uint64]bool         // Those of them that have no slots.
+	released uint64                  // Batches below next that have slots.
+	spoilt   uint64                  // Those that were destroyed or refused.
 	pending  map[uint64][]byte       // Manifests of batches kept and not yet confirmed, by number.
 	had      map[uint64]handover.Had // Of each number that is known here.
 	written  bool                    // What the epoch adds up to is in the folder.
@@ -89,7 +92,7 @@ func (p *Puller) Close() error { return p.release() }
 // put aside.
 func (p *Puller) reload() error {
 	for epoch := range p.verifier.open.Epochs.Count {
-		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, pending: map[uint64][]byte{},
+		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, barren: map[uint64]bool{}, pending: map[uint64][]byte{},
 			had: map[uint64]handover.Had{}}
 	}
 	if err := p.noteQuarantined(); err != nil {
@@ -158,7 +161,10 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	if !c.written && !c.kept[seq] {
 		do = p.take
 	}
-	signed, err := p.readKept(epoch, seq, do)
+	signed, err := p.readKept(epoch, seq, func(b *incoming) error {
+		c.barren[seq] = b.last().Destroyed()
+		return do(b)
+	})
 	if fault := new(Fault); errors.As(err, &fault) {
 		return fault.Err, nil
 	}
@@ -311,6 +317,12 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 		if err := p.advance(epoch, c); c.complete || err != nil {
 			return err
 		}
+		if over, err := p.takesNoMore(epoch, c); over || err != nil {
+			if err == nil && c.end == nil {
+				_, err = p.takeEnd(ctx, epoch, c)
+			}
+			return errors.Join(err, p.advance(epoch, c))
+		}
 		fruit, err := p.pullOne(ctx, epoch, c)
 		switch {
 		case errors.Is(err, handover.ErrNotSealed) || errors.Is(err, errAgain):
@@ -331,14 +343,38 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			if past, err := p.passOver(ctx, epoch, c); err != nil || !past {
 				return err
 			}
+			c.next++
 		case err != nil:
 			return err
+		default:
+			c.pass(fruit)
 		}
-		if c.next++; !fruit {
+		if !fruit {
 			fruitless++
 		}
 	}
 	return nil
+}
+
+// pass goes on behind a number whose batch had slots, or was destroyed or refused.
+func (c *cursor) pass(released bool) {
+	c.next++
+	if released {
+		c.released++
+	} else {
+		c.spoilt++
+	}
+}
+
+// takesNoMore says whether no further batch of an epoch is asked for, whatever its relay has: all that a task can have
+// are here, or far too many were destroyed or refused, each of which takes room in the folder. Its signed end may still
+// come.
+func (p *Puller) takesNoMore(epoch uint64, c *cursor) (bool, error) {
+	if !onion.Spoilt(c.released, c.spoilt) {
+		return !p.verifier.open.HasBatch(c.next), nil
+	}
+	return true, p.note(FindingSpoilt, place{epoch, c.next, fmt.Sprintf("epoch %d, from batch %d on: %d before it were "+
+		"destroyed or refused", epoch, c.next, c.spoilt)})
 }
 
 // passOver notes that a batch was confirmed before and is not here, and says whether to go on without it. Anyone
@@ -384,7 +420,7 @@ func (p *Puller) noteMissing(epoch, seq uint64) error {
 // further one.
 func (p *Puller) advance(epoch uint64, c *cursor) error {
 	for c.kept[c.next] {
-		c.next++
+		c.pass(!c.barren[c.next])
 	}
 	if c.complete = c.written || c.end != nil && c.next >= c.end.Batches; !c.complete {
 		return nil

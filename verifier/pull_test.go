@@ -397,6 +397,83 @@ func TestFruitlessTurns(t *testing.T) {
 	}
 }
 
+// TestASpoiltEpochTakesNoMore: a last relay that refuses itself, destroys, or signs twice, without end, is asked for no
+// further number of the epoch at [onion.SpareDestroyed], nor after a restart; a finding says so, and what is kept of it
+// all is some manifests for each and two notes. Its signed end still ends the epoch. All but the last few count as
+// having come before.
+func TestASpoiltEpochTakesNoMore(t *testing.T) {
+	const comes = 20
+	for name, tt := range map[string]struct {
+		serve func(p *pulled, seq uint64)
+		found verifier.FindingName
+	}{
+		"refused": {func(p *pulled, seq uint64) {
+			p.relay.Serve(t, 0, seq, p.relay.Sealed(t, 0, seq, batchSize, []uint64{batchSize - 1}, nil, nil))
+		}, verifier.FindingCounts},
+		"destroyed": {func(p *pulled, seq uint64) {
+			p.relay.Serve(t, 0, seq, p.relay.Sealed(t, 0, seq, batchSize, []uint64{batchSize}, nil, nil))
+		}, verifier.FindingDestroyed},
+		"two manifests of each": {func(p *pulled, seq uint64) {
+			p.relay.Answer(0, seq, func(w http.ResponseWriter, req *http.Request) {
+				cutBatch(t, p.batch(t, seq))(w, req) // another one each time
+			})
+		}, verifier.FindingEquivocation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPulled(t, past)
+			for seq := range uint64(comes + 20) {
+				tt.serve(p, seq)
+			}
+			v, puller := p.start(t)
+			verifier.SpoiltBefore(puller, 0, onion.SpareDestroyed+1-comes)
+			for range 2 * comes {
+				_ = puller.Pull(t.Context()) // an answer that is cut short is an error
+			}
+			requireSpoilt(t, p, v, puller, comes, tt.found)
+			v, puller = p.start(t)
+			verifier.SpoiltBefore(puller, 0, onion.SpareDestroyed+1-comes)
+			for range 2 * comes {
+				_ = puller.Pull(t.Context())
+			}
+			requireSpoilt(t, p, v, puller, comes, tt.found)
+			if tt.found != verifier.FindingDestroyed {
+				return
+			}
+			for seq := uint64(comes); seq < comes+20; seq++ {
+				p.relay.Answer(0, seq, nil)
+			}
+			p.relay.End(0)
+			require.NoError(t, puller.Pull(t.Context()))
+			require.FileExists(t, filepath.Join(p.dir, "000000.epoch"))
+		})
+	}
+}
+
+// requireSpoilt asserts that numbers below one are here, and that no further one was asked for.
+func requireSpoilt(t *testing.T, p *pulled, v *verifier.Verifier, puller *verifier.Puller, comes uint64,
+	found verifier.FindingName) {
+	t.Helper()
+	counts := map[verifier.FindingName]uint64{}
+	for _, f := range v.Findings() {
+		counts[f.Name] = f.Count
+	}
+	require.Equal(t, map[verifier.FindingName]uint64{found: comes, verifier.FindingSpoilt: 1}, counts)
+	require.NotZero(t, p.relay.Pulls(0, comes-1))
+	require.Zero(t, p.relay.Pulls(0, comes))
+	require.LessOrEqual(t, verifier.NotesOf(puller), 3)
+	files, err := filepath.Glob(filepath.Join(p.dir, "000000-*"))
+	require.NoError(t, err)
+	size := int64(0)
+	for _, file := range files {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		size += info.Size()
+	}
+	each := size / int64(comes)
+	require.LessOrEqual(t, each, 2*onion.MaxManifest(p.Open.Task, 0)+256)
+	t.Logf("%d bytes in %d files for each of %d batches", each, len(files)/int(comes), comes)
+}
+
 // TestConfirmsWhatIsOnDisk: what an earlier run wrote and was killed before its sync is synced before the last
 // relay is told that it may delete it.
 func TestConfirmsWhatIsOnDisk(t *testing.T) {

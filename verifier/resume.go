@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -87,8 +88,12 @@ func (p *Puller) restoreRecord(name string) error {
 	if err := p.verifier.AddRecord(r); err != nil || r.Copies == 0 {
 		return err
 	}
+	var m onion.Manifest
+	if err := codec.Unmarshal(signed.Manifest, &m); err != nil {
+		return err
+	}
 	c := p.cursors[r.Epoch]
-	c.kept[r.Seq] = true
+	c.kept[r.Seq], c.barren[r.Seq] = true, m.Destroyed()
 	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.dir, name))
 }
 
@@ -198,14 +203,27 @@ func (p *Puller) finish(epoch uint64, c *cursor) error {
 	return nil
 }
 
-// note keeps a finding that has no record, durably. The same one counts once, over all runs.
+// note keeps a finding that has no record, durably. The same one counts once, over all runs. Of a name and an epoch
+// there are two: the first, and the last with the count of all behind the first, so that no relay fills the folder.
+// Batches that are missing are listed each, as they may come back: [mostMissing].
 func (p *Puller) note(name FindingName, at place) error {
-	for _, n := range p.notes {
+	all, before := slices.Clone(p.notes), []*noted{}
+	for i := range all {
+		n := &all[i]
 		if n.Name == string(name) && n.Text == at.Text {
 			return nil
 		}
+		if n.Name == string(name) && n.Epoch == at.Epoch {
+			before = append(before, n)
+		}
 	}
-	all := append(p.notes, noted{string(name), 1, at.Epoch, at.Seq, at.Text})
+	if len(before) < 2 || name == FindingMissing {
+		all = append(all, noted{string(name), 1, at.Epoch, at.Seq, at.Text})
+	} else if last := before[len(before)-1]; at.Seq > last.Seq {
+		*last = noted{last.Name, last.Count + 1, at.Epoch, at.Seq, at.Text}
+	} else {
+		return nil
+	}
 	raw, err := codec.Marshal(&notes{notesLabel, task.Version, p.verifier.open.ID[:], all})
 	if err != nil {
 		return err
@@ -214,7 +232,7 @@ func (p *Puller) note(name FindingName, at place) error {
 		return err
 	}
 	p.notes = all
-	p.verifier.noteAt(name, at)
+	p.verifier.noteAt(name, 1, at)
 	return nil
 }
 
@@ -248,7 +266,7 @@ func (p *Puller) showNotes(earlier int) {
 		}
 		left = append(left, n)
 		if i < earlier {
-			p.verifier.noteAt(FindingName(n.Name), place{n.Epoch, n.Seq, n.Text})
+			p.verifier.noteAt(FindingName(n.Name), n.Count, place{n.Epoch, n.Seq, n.Text})
 		}
 	}
 	p.notes = left // they are written with the next one

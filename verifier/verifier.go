@@ -381,12 +381,12 @@ func (v *Verifier) Has(epoch, seq uint64) bool {
 }
 
 // Note adds a finding that has no record.
-func (v *Verifier) Note(name FindingName, example string) { v.noteAt(name, nowhere(example)) }
+func (v *Verifier) Note(name FindingName, example string) { v.noteAt(name, 1, nowhere(example)) }
 
-func (v *Verifier) noteAt(name FindingName, at place) {
+func (v *Verifier) noteAt(name FindingName, n uint64, at place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.faults.add(name, 1, at)
+	v.faults.add(name, n, at)
 	v.made = nil
 }
 

@@ -154,8 +154,10 @@ var explanations = map[FindingName]string{
 	FindingRefused:      "batches that are not as their relays signed them",
 	FindingMissing:      "batches that the last relay did not hand over",
 	FindingEnd:          "epochs that did not end as their relays should have signed",
-	FindingEnded:        "epochs that the last relay’s operator has ended: nothing more of them comes",
-	FindingQuarantined:  "kept files that were damaged, put aside and asked for anew",
+	FindingSpoilt: "epochs of which so many batches were destroyed, or not as they should be, that no further one is " +
+		"taken",
+	FindingEnded:       "epochs that the last relay’s operator has ended: nothing more of them comes",
+	FindingQuarantined: "kept files that were damaged, put aside and asked for anew",
 }
 
 // Median returns the quantile at 1/2.

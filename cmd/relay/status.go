@@ -136,7 +136,11 @@ func printStatus(w io.Writer, status *relay.Status) error {
 			}
 		}
 		for _, f := range t.Findings {
-			fmt.Fprintf(w, "finding: task %.8s, epoch %d, batch %d: %s\n", t.ID, f.Epoch, f.Batch, f.Reason)
+			further := ""
+			if f.Further > 0 {
+				further = fmt.Sprintf(", and of %d further batches up to %d", f.Further, f.Latest)
+			}
+			fmt.Fprintf(w, "finding: task %.8s, epoch %d, batch %d: %s%s\n", t.ID, f.Epoch, f.Batch, f.Reason, further)
 		}
 	}
 	return nil

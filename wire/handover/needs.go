@@ -23,7 +23,9 @@ func FullLoad(t *task.Task) Load {
 	if t.Noise != nil {
 		_, most := t.Noise.Support()
 		l.Dummies = float64(most) * float64(t.Slots.Lanes)
-		l.Reports *= float64(max(t.Noise.Batches, 1))
+		if t.SaysBatches() {
+			l.Reports *= float64(t.MostBatches())
+		}
 	}
 	return l
 }

@@ -383,6 +383,16 @@ func (m *Manifest) Last(t *task.Task) bool {
 	return min(m.Submissions, slots) < t.Batch.Size
 }
 
+// SpareDestroyed is how many batches of an epoch may be destroyed beyond as many as were released. What they take of
+// a disk is less than what one batch of SpareDestroyed clients does, whatever the number of lanes: a manifest has at
+// most 37 bytes a lane and hop.
+const SpareDestroyed = 1024
+
+// Spoilt says whether so many of an epoch's batches were destroyed that no further one is to be taken: a hop before
+// makes them without end, or clients have spoilt most of the epoch. To have it say so, clients must spoil more than
+// half of all batches, and SpareDestroyed more, with more than n − n_min bad reports in each.
+func Spoilt(released, destroyed uint64) bool { return destroyed > released+SpareDestroyed }
+
 // Crowded says whether a batch with this many valid slots per lane can have n_min honest clients: it was made from n
 // submissions or more, and n_min·B of the slots in every lane (n_min under padding none) are not what relays added.
 func Crowded(t *task.Task, chain []Manifest, valid []uint64) bool {

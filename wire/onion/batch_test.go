@@ -697,3 +697,26 @@ func TestMemoryIsNotTheSenders(t *testing.T) {
 	w.Task.Batch.Size = onion.ChunkSlots // too few for what was signed
 	require.ErrorIs(t, read(bytes.NewReader(raw)), onion.ErrTooLarge)
 }
+
+// TestNumbersOfBatches: a batch of any task has a number below [task.MaxBatches].
+func TestNumbersOfBatches(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 2, nil)
+	for _, seq := range []uint64{task.MaxBatches - 1, task.MaxBatches, 1<<63 - 1} {
+		b := w.manifest(t, w.sign[0], func(m *onion.Manifest) { m.Seq = seq })
+		_, err := b.Signed().Check(w.Task, w.context(0), seq)
+		if seq < task.MaxBatches {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "the task has 65536 batches in an epoch")
+		}
+	}
+}
+
+// TestSpoilt: as many batches may be destroyed as are released, and SpareDestroyed more.
+func TestSpoilt(t *testing.T) {
+	for _, released := range []uint64{0, 1, 1000} {
+		require.False(t, onion.Spoilt(released, released+onion.SpareDestroyed))
+		require.True(t, onion.Spoilt(released, released+onion.SpareDestroyed+1))
+	}
+	require.EqualValues(t, 1024, onion.SpareDestroyed, "as SPEC says")
+}

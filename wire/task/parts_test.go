@@ -246,3 +246,15 @@ func TestNotSupportedYet(t *testing.T) {
 		require.ErrorContains(t, refused, "not supported yet")
 	}
 }
+
+// TestMostBatches: an epoch of any task has at most MaxBatches, and fewer where the task says so.
+func TestMostBatches(t *testing.T) {
+	for says, most := range map[uint64]uint64{0: task.MaxBatches, 1: 1, 7: 7, task.MaxBatches: task.MaxBatches,
+		1<<32 - 1: task.MaxBatches} {
+		one := &task.Task{Noise: &task.Noise{Batches: says}}
+		require.Equal(t, most, one.MostBatches(), says)
+		require.True(t, one.HasBatch(most-1), says)
+		require.False(t, one.HasBatch(most), says)
+	}
+	require.EqualValues(t, task.MaxBatches, (&task.Task{}).MostBatches())
+}

@@ -84,7 +84,15 @@ func (d *database) Mix(ctx context.Context, id EpochID, seq uint64, tags []Short
 		if err := tx.step(e, id, seq); err != nil {
 			return err
 		}
-		_, err = tx.exec(`UPDATE epochs SET next = $2 WHERE id = $1`, e.id, seq+1)
+		withheld := 0
+		if made.Withheld {
+			withheld = 1
+		}
+		const next = `UPDATE epochs SET next = $2, destroyed = destroyed + $3 WHERE id = $1`
+		if _, err := tx.exec(next, e.id, seq+1, withheld); err != nil {
+			return err
+		}
+		_, err = tx.exec(`DELETE FROM witnessed WHERE epoch = $1 AND seq = $2 AND other IS NULL`, e.id, seq)
 		return err
 	})
 }
@@ -201,6 +209,15 @@ func (d *database) Next(ctx context.Context, id EpochID) (next uint64, err error
 		return 0, nil
 	}
 	return next, err
+}
+
+// Destroyed is that of [Store].
+func (d *database) Destroyed(ctx context.Context, id EpochID) (n uint64, err error) {
+	const query = `SELECT coalesce(max(destroyed), 0) FROM epochs WHERE task = $1 AND epoch = $2`
+	if err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&n); err != nil {
+		return 0, fmt.Errorf("couldn't read how many batches were destroyed: %w", err)
+	}
+	return n, nil
 }
 
 // SealedBelow is that of [Store].

@@ -247,8 +247,7 @@ func (t *transaction) end(id EpochID, why Reason) error {
 		}
 	}
 	if e.state < StateExpired {
-		const note = `INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3)`
-		if _, err := t.exec(note, e.id, e.next, string(why)); err != nil {
+		if _, err := t.note(e.id, e.next, why); err != nil {
 			return err
 		}
 	}
@@ -293,29 +292,46 @@ func (t *transaction) obsolete(at State) (tables []string) {
 }
 
 // Note is that of [Store].
-func (d *database) Note(ctx context.Context, f Finding) (fresh bool, err error) {
+func (d *database) Note(ctx context.Context, id EpochID, seq uint64, why Reason) (times uint64, err error) {
 	err = d.within(ctx, func(tx *transaction) error {
-		e, err := tx.lock(f.ID)
+		e, err := tx.lock(id)
 		if err != nil {
 			return err
 		}
-		const store = `INSERT INTO findings (epoch, seq, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
-		n, err := tx.exec(store, e.id, f.Seq, string(f.Reason))
-		if fresh = n > 0; err != nil || !fresh {
+		if times, err = tx.note(e.id, seq, why); err != nil || times == 0 {
 			return err
 		}
-		return tx.step(e, f.ID)
+		return tx.step(e, id)
 	})
-	return fresh, err
+	return times, err
+}
+
+// note adds a number to a finding of a locked epoch, and returns how many it has then: 0 where it, or one before and
+// one behind it, has been found already. Numbers only grow, so that this is exact but where two are found at once.
+func (t *transaction) note(epoch int64, seq uint64, why Reason) (times uint64, err error) {
+	var first, latest, further uint64
+	const find = `SELECT seq, latest, further FROM findings WHERE epoch = $1 AND reason = $2`
+	err = t.row(find, epoch, string(why)).Scan(&first, &latest, &further)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		const store = `INSERT INTO findings (epoch, reason, seq, latest, further) VALUES ($1, $2, $3, $3, 0)`
+		_, err = t.exec(store, epoch, string(why), seq)
+		return 1, err
+	case err != nil || first <= seq && seq <= latest:
+		return 0, err
+	}
+	const more = `UPDATE findings SET seq = $3, latest = $4, further = $5 WHERE epoch = $1 AND reason = $2`
+	_, err = t.exec(more, epoch, string(why), min(first, seq), max(latest, seq), further+1)
+	return further + 2, err
 }
 
 // Findings is that of [Reader].
 func (d *database) Findings(ctx context.Context) ([]Finding, error) {
-	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason
+	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason, further, latest
 		FROM findings f JOIN epochs e ON e.id = f.epoch ORDER BY e.epoch, seq, reason`,
 		func(rows *sql.Rows) (f Finding, err error) {
 			var task []byte
-			err = rows.Scan(&task, &f.ID.Epoch, &f.Seq, &f.Reason)
+			err = rows.Scan(&task, &f.ID.Epoch, &f.Seq, &f.Reason, &f.Further, &f.Latest)
 			copy(f.ID.Task[:], task)
 			return f, err
 		})

@@ -118,11 +118,13 @@ type Sealed struct {
 // Reason says what was wrong with another party's batch.
 type Reason string
 
-// Finding is something an operator should know about another party's batch.
+// Finding is something an operator should know about another party's batches, of one epoch.
 type Finding struct {
-	ID     EpochID
-	Seq    uint64
-	Reason Reason
+	ID      EpochID
+	Seq     uint64 // the first number that it was found of
+	Reason  Reason
+	Further uint64 // how many numbers besides
+	Latest  uint64 // the last number
 }
 
 // Tally is how many reports or slots of an epoch were refused for a reason.
@@ -210,6 +212,9 @@ type Store interface {
 	// Next returns the number of the batch that Mix would take.
 	Next(ctx context.Context, id EpochID) (uint64, error)
 
+	// Destroyed returns how many of the batches of Mix were withheld.
+	Destroyed(ctx context.Context, id EpochID) (uint64, error)
+
 	// SealedBelow says whether all numbers below seq were begun, and none of them is open.
 	SealedBelow(ctx context.Context, id EpochID, seq uint64) (bool, error)
 
@@ -225,7 +230,8 @@ type Store interface {
 	Confirm(ctx context.Context, id EpochID, seq uint64) error
 
 	// Witness keeps the manifest that the relay before has signed for a number, before its first slot is
-	// read. It is ErrEquivocation where another is kept already; both are, then.
+	// read. It is ErrEquivocation where another is kept already; both are, then. Of a batch that Mix has made it is
+	// ErrMade: that has the manifest in its own, and it is kept nowhere else.
 	Witness(ctx context.Context, id EpochID, seq uint64, s *onion.SignedManifest) error
 
 	// Witnessed returns the number after the highest one of which there is a manifest, 0 where there is none.
@@ -247,8 +253,9 @@ type Store interface {
 	// StateExpired its batches, confirmed or not, its findings, manifests and tallies.
 	Advance(ctx context.Context, id EpochID, to State) error
 
-	// Note keeps a finding and says whether it is new.
-	Note(ctx context.Context, f Finding) (fresh bool, err error)
+	// Note keeps what was found of a number, in one row for each reason and epoch, and returns of how many numbers
+	// it was found: 0 where it is not new.
+	Note(ctx context.Context, id EpochID, seq uint64, why Reason) (times uint64, err error)
 
 	// Tally adds to the counts of what was refused in an epoch, by reason, unless it is expired; doing
 	// it again counts again.

@@ -21,6 +21,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/pgtest"
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -325,19 +326,22 @@ func TestStoreKeepsBatches(t *testing.T) {
 	})
 }
 
-// TestStoreFindings: each is new once.
+// TestStoreFindings: each number is new once, and all of one reason are one row.
 func TestStoreFindings(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *database) {
 		s := open()
-		f := Finding{testEpoch, 7, "odd"}
-		for _, want := range []bool{true, false} {
-			fresh, err := s.Note(t.Context(), f)
+		for _, f := range []struct {
+			seq, times uint64
+			why        Reason
+		}{{7, 1, "odd"}, {7, 0, "odd"}, {8, 2, "odd"}, {8, 0, "odd"}, {7, 0, "odd"}, {7, 1, "even"}, {12, 3, "odd"},
+			{10, 0, "odd"}, {3, 4, "odd"}} {
+			times, err := s.Note(t.Context(), testEpoch, f.seq, f.why)
 			require.NoError(t, err)
-			require.Equal(t, want, fresh)
+			require.Equal(t, f.times, times, f)
 		}
 		all, err := open().Findings(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []Finding{f}, all)
+		require.Equal(t, []Finding{{testEpoch, 3, "odd", 3, 12}, {testEpoch, 7, "even", 0, 7}}, all)
 	})
 }
 
@@ -505,6 +509,52 @@ func TestStoreWitnesses(t *testing.T) {
 		all, err = s.Equivocations(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, all)
+	})
+}
+
+// TestStoreWitnessesMade: of a batch that is made the manifest stands in its own alone, and one is still known again;
+// another one of the number is kept beside it. What was withheld is counted.
+func TestStoreWitnessesMade(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func() *database) {
+		s := open()
+		source := func(slot string) *onion.SignedManifest {
+			b, err := testBatch(0, []byte(slot))
+			require.NoError(t, err)
+			return b.Signed()
+		}
+		one, other := source("one"), source("two")
+		require.NoError(t, s.Witness(t.Context(), testEpoch, 0, one))
+		err := s.Mix(t.Context(), testEpoch, 0, nil, func(*Fresh, Put) (*Made, error) {
+			raw, err := one.Bytes()
+			require.NoError(t, err)
+			mine, err := codec.Marshal(&onion.Manifest{TaskID: []byte{}, Ciphertexts: []byte{},
+				Lanes: []onion.LaneCount{}, Source: raw})
+			return &Made{Manifest: mine, Head: []byte("head"), Withheld: true}, err
+		})
+		require.NoError(t, err)
+		rows := func() (n int) {
+			require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM witnessed`).Scan(&n))
+			return n
+		}
+		require.Zero(t, rows())
+		require.ErrorIs(t, s.Witness(t.Context(), testEpoch, 0, one), ErrMade)
+		require.Zero(t, rows())
+		destroyed, err := s.Destroyed(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, destroyed)
+		signed, err := s.Witnessed(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, signed)
+		for range 2 {
+			require.ErrorIs(t, s.Witness(t.Context(), testEpoch, 0, other), ErrEquivocation)
+		}
+		all, err := s.Equivocations(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []Equivocation{{testEpoch, 0, *one, *other}}, all)
+		require.NoError(t, mixOf(s, testEpoch, 1, nil, func([]bool) (*onion.Batch, error) { return testBatch(1) }))
+		destroyed, err = s.Destroyed(t.Context(), testEpoch)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, destroyed, "the second was released")
 	})
 }
 

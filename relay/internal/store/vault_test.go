@@ -83,8 +83,13 @@ func TestUpgrade(t *testing.T) {
 				require.NoError(t, err)
 			}
 
+			for _, seq := range []int{2, 9, 4} { // each had a row of its own
+				_, err = db.Exec(`INSERT INTO findings (epoch, seq, reason) VALUES (1, $1, 'odd')`, seq)
+				require.NoError(t, err)
+			}
+
 			_, err = Read(description)
-			require.ErrorContains(t, err, "its schema is version 1 of 8: start the relay once")
+			require.ErrorContains(t, err, fmt.Sprintf("its schema is version 1 of %d: start the relay once", len(all)))
 			inGroups(t, 2, 1000)
 			opened := make(chan error, 4)
 			for range cap(opened) {
@@ -105,6 +110,9 @@ func TestUpgrade(t *testing.T) {
 			defer s.Close()
 			require.Equal(t, Progress{ID: testEpoch, State: StateClosed, Next: 7, Held: []uint64{5},
 				Open: []OpenBatch{{testEpoch, 4, 3}}}, progressOf(t, s, testEpoch))
+			found, err := s.Findings(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []Finding{{testEpoch, 2, "odd", 2, 9}}, found)
 			old, err := openBeside(description, v)
 			require.NoError(t, err)
 			_, slots := sealRows(t, old, 4)
@@ -140,7 +148,8 @@ func TestUpgrade(t *testing.T) {
 			_, err = db.Exec(fmt.Sprintf(setVersion, 99))
 			require.NoError(t, err)
 			_, err = Open(description, v)
-			require.ErrorContains(t, err, "its schema is version 99, and this program knows versions up to 8")
+			require.ErrorContains(t, err, fmt.Sprintf("its schema is version 99, and this program knows versions up to %d",
+				len(all)))
 			_, err = Read(description)
 			require.ErrorContains(t, err, "version 99")
 		})

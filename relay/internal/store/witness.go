@@ -27,34 +27,19 @@ func (d *database) Witness(ctx context.Context, id EpochID, seq uint64, s *onion
 	if err != nil {
 		return err
 	}
-	second := false
+	var found error // is no reason to undo anything
 	err = d.within(ctx, func(tx *transaction) error {
 		e, err := tx.lock(id)
 		if err != nil {
 			return err
 		}
-		const store = `INSERT INTO witnessed (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
-		n, err := tx.exec(store, e.id, seq, raw)
-		if err == nil && n > 0 {
-			err = tx.step(e, id)
+		written := false
+		if seq < e.next {
+			written, found, err = tx.witnessMade(e.id, seq, s, raw)
+		} else {
+			written, found, err = tx.witness(e.id, seq, s, raw)
 		}
-		if err != nil || n > 0 {
-			return err
-		}
-		var kept []byte
-		err = tx.row(`SELECT signed FROM witnessed WHERE epoch = $1 AND seq = $2`, e.id, seq).Scan(&kept)
-		if err != nil {
-			return err
-		}
-		var first onion.SignedManifest
-		if err := codec.Unmarshal(kept, &first); err != nil {
-			return err
-		}
-		if second = !bytes.Equal(first.Manifest, s.Manifest); !second {
-			return nil
-		}
-		const other = `UPDATE witnessed SET other = $3 WHERE epoch = $1 AND seq = $2 AND other IS NULL`
-		if n, err := tx.exec(other, e.id, seq, raw); err != nil || n == 0 {
+		if err != nil || !written {
 			return err
 		}
 		return tx.step(e, id)
@@ -62,15 +47,58 @@ func (d *database) Witness(ctx context.Context, id EpochID, seq uint64, s *onion
 	if err != nil {
 		return fmt.Errorf("couldn't keep a manifest: %w", err)
 	}
-	if second {
-		return ErrEquivocation
+	return found
+}
+
+// witness is Witness of a number that has no batch yet. It says whether it has written anything.
+func (t *transaction) witness(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
+	err error) {
+	const store = `INSERT INTO witnessed (epoch, seq, signed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
+	if n, err := t.exec(store, epoch, seq, raw); err != nil || n > 0 {
+		return n > 0, nil, err
 	}
-	return nil
+	var kept []byte
+	err = t.row(`SELECT signed FROM witnessed WHERE epoch = $1 AND seq = $2`, epoch, seq).Scan(&kept)
+	if err != nil {
+		return false, nil, err
+	}
+	var first onion.SignedManifest
+	if err := codec.Unmarshal(kept, &first); err != nil || bytes.Equal(first.Manifest, s.Manifest) {
+		return false, nil, err
+	}
+	const other = `UPDATE witnessed SET other = $3 WHERE epoch = $1 AND seq = $2 AND other IS NULL`
+	n, err := t.exec(other, epoch, seq, raw)
+	return n > 0, ErrEquivocation, err
+}
+
+// witnessMade is witness of a number that another process has made a batch of: the first manifest stands in that.
+func (t *transaction) witnessMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
+	err error) {
+	var kept []byte
+	err = t.row(`SELECT manifest FROM batches WHERE epoch = $1 AND seq = $2`, epoch, seq).Scan(&kept)
+	if errors.Is(err, sql.ErrNoRows) { // it has expired
+		return false, ErrMade, nil
+	}
+	var made onion.Manifest
+	if err == nil {
+		err = codec.Unmarshal(kept, &made)
+	}
+	if err != nil {
+		return false, nil, err
+	}
+	first, err := onion.ParseSigned(made.Source)
+	if err != nil || bytes.Equal(first.Manifest, s.Manifest) {
+		return false, ErrMade, err
+	}
+	const both = `INSERT INTO witnessed (epoch, seq, signed, other) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`
+	n, err := t.exec(both, epoch, seq, made.Source, raw)
+	return n > 0, ErrEquivocation, err
 }
 
 // Witnessed is that of [Store].
 func (d *database) Witnessed(ctx context.Context, id EpochID) (next uint64, err error) {
-	const query = `SELECT coalesce(max(seq) + 1, 0) FROM witnessed WHERE epoch = ` + epochOf
+	const query = `SELECT coalesce(max(next), 0) FROM (SELECT next FROM epochs WHERE task = $1 AND epoch = $2
+		UNION ALL SELECT seq + 1 FROM witnessed WHERE epoch = ` + epochOf + `) AS signed`
 	err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&next)
 	if err != nil {
 		return 0, fmt.Errorf("couldn't read the manifests: %w", err)

@@ -1,0 +1,187 @@
+package relay_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// barren is a relay before the last one that has a batch for every number, none of which is released.
+type barren struct {
+	*relaytest.Cascade
+	hop     int
+	batch   func(seq uint64) *onion.Batch
+	offered uint64       // numbers below this
+	pulls   atomic.Int64 // of any
+	reached chan struct{}
+	goOn    chan struct{}
+}
+
+// newBarren offers such batches. Its answer for number halfway closes reached, and waits for goOn.
+func newBarren(t *testing.T, c *relaytest.Cascade, hop int, offered, halfway uint64, batch func(*relaytest.Rogue,
+	uint64) *onion.Batch) *barren {
+	t.Helper()
+	rogue := c.StartRogue(t, hop)
+	e := &barren{Cascade: c, hop: hop, offered: offered, reached: make(chan struct{}), goOn: make(chan struct{})}
+	for seq := range offered {
+		rogue.Answer(0, seq, func(w http.ResponseWriter, _ *http.Request) {
+			if e.pulls.Add(1); seq == halfway {
+				close(e.reached)
+				<-e.goOn
+			}
+			raw, err := batch(rogue, seq).Bytes()
+			assert.NoError(t, err)
+			w.Write(raw)
+		})
+	}
+	return e
+}
+
+// start runs the relay behind, for which so many batches count as destroyed already.
+func (e *barren) start(t *testing.T, before uint64) (stop func()) {
+	t.Helper()
+	cfg := e.Config(t, e.hop+1)
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	relay.DestroyedBefore(r, before)
+	return e.Serve(t, r, cfg.Admin)
+}
+
+// barrenBatches are what a bad relay may sign without end, at next to no cost of its own.
+var barrenBatches = []struct {
+	name, finding string
+	hops, hop     int
+	batch         func(t *testing.T, c *relaytest.Cascade) func(*relaytest.Rogue, uint64) *onion.Batch
+}{
+	{"n submissions, and one bad slot", "too few valid slots", 2, 0,
+		func(t *testing.T, c *relaytest.Cascade) func(*relaytest.Rogue, uint64) *onion.Batch {
+			bad := c.Slots(t, 0, 1)
+			bad[0][0][40] ^= 1
+			return func(r *relaytest.Rogue, seq uint64) *onion.Batch { return r.Batch(t, 0, seq, 10, bad) }
+		}},
+	{"counts that do not add up", "inconsistent manifest", 2, 0,
+		func(t *testing.T, c *relaytest.Cascade) func(*relaytest.Rogue, uint64) *onion.Batch {
+			return func(r *relaytest.Rogue, seq uint64) *onion.Batch {
+				return r.Sealed(t, 0, seq, 10, []uint64{11}, onion.Lanes{{}}, nil)
+			}
+		}},
+	{"destroyed by a relay that works with the first one", "", 3, 1,
+		func(t *testing.T, c *relaytest.Cascade) func(*relaytest.Rogue, uint64) *onion.Batch {
+			sign, slots := c.SignKey(t, 0), c.Slots(t, 0, span(0, 10)...)
+			return func(r *relaytest.Rogue, seq uint64) *onion.Batch {
+				source, err := onion.NewBatch(sign, onion.Context{TaskID: c.Open.ID}, seq, 10, []uint64{10}, slots, nil)
+				assert.NoError(t, err)
+				return r.Sealed(t, 0, seq, 10, []uint64{10}, nil, source.Signed())
+			}
+		}},
+}
+
+// TestEndlessDestroyed: a relay before that has a destroyed batch for every number ends the epoch by that, at
+// [onion.SpareDestroyed]. What it has the next one keep until then is a manifest for each and a finding for all, which
+// status and metrics show meanwhile; after a restart nothing more is asked for. The short form has the relay count most
+// batches as destroyed before; DOONA_FULL has all of them come.
+func TestEndlessDestroyed(t *testing.T) {
+	const bound = onion.SpareDestroyed + 1
+	comes := uint64(24)
+	if os.Getenv("DOONA_FULL") != "" {
+		comes = bound
+	}
+	for _, tt := range barrenBatches {
+		t.Run(tt.name, func(t *testing.T) {
+			c := relaytest.New(t, relaytest.Options{Hops: tt.hops})
+			e := newBarren(t, c, tt.hop, comes+100, comes/2, tt.batch(t, c))
+			stop := e.start(t, bound-comes)
+			mine := tt.hop + 1
+			<-e.reached
+			admin := "http://" + c.Config(t, mine).Admin
+			if tt.finding != "" {
+				require.Equal(t, []relay.Finding{{Reason: relay.Reason(tt.finding), Further: comes/2 - 1,
+					Latest: comes/2 - 1}}, c.Status(t, mine).Findings)
+				require.Regexp(t, `doona_relay_findings\{reason="`+tt.finding+`",task="\w+"\} `+
+					fmt.Sprint(comes/2), ask(t, admin+"/metrics"))
+			}
+			close(e.goOn)
+			requireSoon(t, func() bool {
+				epoch := c.Status(t, mine).Epochs[0]
+				return epoch.State == "complete" || epoch.Batches > comes // too many
+			})
+			e.requireEnded(t, mine, comes, tt.finding)
+			stop()
+			e.requireBytes(t, mine, comes)
+			stop = e.start(t, bound-comes)
+			e.requireEnded(t, mine, comes, tt.finding)
+			stop()
+		})
+	}
+}
+
+// requireEnded asserts that the epoch is over after so many batches, by two findings at most, and that no further one
+// is asked for.
+func (e *barren) requireEnded(t *testing.T, mine int, batches uint64, finding string) {
+	t.Helper()
+	status := e.Status(t, mine)
+	want := []relay.Finding{{Batch: batches, Reason: "too many batches of the epoch were destroyed"}}
+	if finding != "" {
+		want = append([]relay.Finding{{Reason: relay.Reason(finding), Further: batches - 1, Latest: batches - 1}},
+			want...)
+	}
+	require.Equal(t, want, status.Findings)
+	require.Equal(t, "complete", status.Epochs[0].State)
+	require.EqualValues(t, batches, status.Epochs[0].Batches)
+	require.EqualValues(t, batches, e.pulls.Load())
+}
+
+// requireBytes asserts what is kept of such batches: a manifest for each, twice until the next hop has confirmed, and
+// of everything else no more than of one.
+func (e *barren) requireBytes(t *testing.T, mine int, batches uint64) {
+	t.Helper()
+	path := filepath.Join(e.Dir, fmt.Sprintf("relay%d", mine+1), "relay.db")
+	rows, bytes, err := relay.RowBytes(path)
+	require.NoError(t, err)
+	for table, n := range rows {
+		switch table {
+		case "batches", "pieces":
+			require.EqualValues(t, batches, n)
+			most := batches * uint64(onion.MaxManifest(e.Open.Task, mine)+rowBytes)
+			require.LessOrEqual(t, uint64(bytes[table]), most, table)
+			t.Logf("%s: %d bytes for each of %d batches, at most %d", table, uint64(bytes[table])/batches, batches,
+				most/batches)
+		case "seen": // a bad slot that opens, at most
+			require.LessOrEqual(t, n, 1)
+		default:
+			require.LessOrEqual(t, n, 12, table)
+		}
+	}
+	for _, file := range []string{"relay.secret", "task0.keys.mark"} {
+		if info, err := os.Stat(filepath.Join(filepath.Dir(path), file)); err == nil {
+			require.Less(t, info.Size(), int64(32<<10), file)
+			t.Logf("%s: %d bytes", file, info.Size())
+		}
+	}
+}
+
+// rowBytes is what a row has besides a manifest: numbers, and a piece's name, nonces and authentication.
+const rowBytes = 160
+
+// TestMostBatches: an epoch of any task has at most [task.MaxBatches], and a first relay tells its store so.
+func TestMostBatches(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	cfg := c.Config(t, 0)
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	told := relay.BatchesTold(r)
+	c.Serve(t, r, cfg.Admin)
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
+	require.EqualValues(t, task.MaxBatches, told.Load())
+}

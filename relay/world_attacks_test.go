@@ -1,0 +1,414 @@
+package relay_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
+)
+
+// The attacks of a world: neighbours and strangers who send what no honest party does. Each has an invariant that says
+// what it must not come to.
+
+// The kinds of attacks.
+const (
+	faultNumbers = "bad numbers"
+	faultEndless = "endless batches"
+	faultJunk    = "junk lists"
+)
+
+// worldSpare is how many batches of an epoch may be destroyed in a world beyond those that are released: relays count
+// the rest of [onion.SpareDestroyed] as destroyed before.
+const worldSpare = 8
+
+// drawNumbers draws requests with numbers beyond the task's, by the next hop or a stranger.
+func drawNumbers(rng *rand.Rand, _ bool) fault {
+	return ofNumbers(moment(rng), draw(rng, 0, 1), rng.IntN(3) == 0, rng.Uint64())
+}
+
+func ofNumbers(at time.Duration, hop int, stranger bool, seed uint64) fault {
+	who := map[bool]string{false: "its next hop", true: "a stranger"}[stranger]
+	return fault{at, faultNumbers, fmt.Sprintf("to %s, by %s", relayNames[hop], who), func(w *world) {
+		key := w.signKey(w.order[slices.Index(w.order, relayNames[hop])+1])
+		if stranger {
+			key = keyOf(seed)
+		}
+		for _, one := range w.badNumbers(hop, key) {
+			w.send(relayNames[hop], one.req, func(got *answer) {
+				w.account.count(&w.account.refused)
+				if why := refusal(got); !slices.Contains(one.refused, why) {
+					w.account.note("a bad number was taken", "%s %s: %d %s", one.req.Method, one.req.URL.Path,
+						got.status, why)
+				}
+			})
+		}
+	}}
+}
+
+// keyOf returns the key of somebody whom no task knows.
+func keyOf(seed uint64) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(binary.BigEndian.AppendUint64(make([]byte, ed25519.SeedSize-8), seed))
+}
+
+// signKey returns the key with which a party signs.
+func (w *world) signKey(name string) ed25519.PrivateKey {
+	key, err := keyfile.LoadSign(filepath.Join(w.Dir, name, "sign.key"))
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
+// badRequest is a request, and the problems by which it may be refused.
+type badRequest struct {
+	req     *http.Request
+	refused []problem.Name
+}
+
+// badNumbers are requests to a relay, each with one number beyond the task's.
+func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
+	open := w.Open
+	add := func(method, target string, purpose onion.Purpose, body []byte, refused ...problem.Name) *http.Request {
+		req := handed(method, target, key, purpose, body)
+		all = append(all, badRequest{req, refused})
+		return req
+	}
+	pull := func(epoch, seq uint64, refused ...problem.Name) {
+		had := handover.Before{1}
+		req := add(http.MethodGet, open.BatchURL(hop, epoch, seq), onion.SignPull,
+			handover.Body(open.ID, epoch, seq, 0, had), refused...)
+		req.Header.Set(handover.BeforeHeader, base64.RawURLEncoding.EncodeToString(had[:]))
+	}
+	count := open.Epochs.Count
+	for _, epoch := range []uint64{count, count + 1, math.MaxInt64, math.MaxUint64} {
+		pull(epoch, 1, problem.EpochNotOpen)
+		add(http.MethodPost, open.ConfirmURL(hop, epoch, 0), onion.SignConfirm,
+			handover.ConfirmBody(open.ID, epoch, 0, nil), problem.EpochNotOpen)
+		add(http.MethodGet, open.EndURL(hop, epoch), onion.SignAskEnd, handover.EndBody(open.ID, epoch),
+			problem.EpochNotOpen)
+		reports := strings.Replace(open.ReportsURL(epoch), open.Relays[0].URL, open.Relays[hop].URL, 1)
+		add(http.MethodPost, reports, onion.SignPull, nil, problem.EpochNotOpen, problem.NotIngress,
+			problem.SetBack)
+	}
+	for _, seq := range []uint64{task.MaxBatches + 1, math.MaxInt64, math.MaxUint64} {
+		pull(0, seq, problem.Malformed)
+		add(http.MethodPost, open.ConfirmURL(hop, 0, seq), onion.SignConfirm,
+			handover.ConfirmBody(open.ID, 0, seq, nil), problem.Malformed)
+	}
+	own := open.Relays[hop].SignKey
+	asker := task.SignKey(key.Public().(ed25519.PublicKey))
+	label := taskfile.Label{1}
+	for _, n := range []uint64{task.MaxEpochs + 1, math.MaxUint64} {
+		add(http.MethodGet, fmt.Sprintf("%s/v1/streams/%s/successors/1/keys/%d", open.Relays[hop].URL, open.ID, n),
+			onion.SignSucceed, handover.NextKeysBody(open.ID, 1, n), problem.Malformed, problem.UnknownTask)
+		add(http.MethodGet, fmt.Sprintf("%s/v1/owners/%x/keys/%x/%s/%d", open.Relays[hop].URL, asker[:], label[:],
+			task.KEMX25519, n), onion.SignOwner, handover.OwnersKeysBody(own, label, task.KEMX25519, n),
+			problem.Malformed)
+	}
+	add(http.MethodGet, fmt.Sprintf("%s/v1/news/%x/%x", open.Relays[hop].URL, own[:], open.ID[:]), onion.SignNews,
+		handover.NewsBody(own, task.SignKey(open.ID)), problem.Unauthorized)
+	return all
+}
+
+// handed is a request as handover signs it.
+func handed(method, target string, key ed25519.PrivateKey, purpose onion.Purpose, body []byte) *http.Request {
+	at, err := url.Parse(target)
+	if err != nil {
+		panic(err)
+	}
+	return &http.Request{Method: method, URL: at, Host: at.Host, Header: http.Header{
+		handover.Header: {handover.Signed(key, purpose, body)}, "Content-Type": {"application/msgpack"}}}
+}
+
+// send hands a request to a party, if it is there, and its answer to a check.
+func (w *world) send(to string, req *http.Request, check func(got *answer)) {
+	if got, err := w.parties[to].either().ask("stranger", req); err == nil {
+		check(got)
+	}
+}
+
+// refusal names the problem in an answer, "" for none.
+func refusal(a *answer) problem.Name {
+	if a.status/100 == 2 {
+		return ""
+	}
+	return problem.Read(a.response()).Name
+}
+
+// checkTraces demands that no number beyond the task's is in a relay's store, and no second row of a finding.
+func (a *account) checkTraces(of string, t *relay.TaskStatus) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range t.Epochs {
+		if e.Epoch >= a.open.Epochs.Count {
+			a.breaks("a bad number was taken", "%s has epoch %d", of, e.Epoch)
+		}
+	}
+	for i, f := range t.Findings {
+		if f.Epoch >= a.open.Epochs.Count || f.Batch > task.MaxBatches {
+			a.breaks("a bad number was taken", "%s has a finding of epoch %d, batch %d", of, f.Epoch, f.Batch)
+		}
+		for _, other := range t.Findings[:i] {
+			if other.Epoch == f.Epoch && other.Reason == f.Reason {
+				a.breaks("batches without end", "%s has many findings: %s", of, f.Reason)
+			}
+		}
+	}
+}
+
+// drawEndless draws a first relay that has a batch without slots for every number.
+func drawEndless(rng *rand.Rand, _ bool) fault {
+	return ofEndless(moment(rng), between(rng, time.Second, 60*time.Second))
+}
+
+// ofEndless: a relay whose clock is ahead believes that the epoch is over, which the first relay ends in all but name.
+// As that could sign its end as well, nothing more is lost by it.
+func ofEndless(at, lasts time.Duration) fault {
+	f := ofRoad(faultEndless, at, lasts, [2]string{"relay2", "relay1"}, roadEndless)
+	lie := f.do
+	f.do = func(w *world) {
+		if w.clocks {
+			w.account.excuse("keys erased early: relay2")
+		}
+		lie(w)
+	}
+	return f
+}
+
+// endlessBatch is a batch of the number asked for of n submissions, of which no slot is there that opens. It goes on
+// for twice as many as the next relay may destroy.
+func (a *account) endlessBatch(req *http.Request) *answer {
+	epoch, seq := pathOf(req)
+	if seq > 3*worldSpare {
+		return nil
+	}
+	layout, err := onion.NewLayout(a.open.Task)
+	if err != nil {
+		panic(err)
+	}
+	lanes, in := make(onion.Lanes, a.open.Slots.Lanes), make([]uint64, a.open.Slots.Lanes)
+	for lane := range lanes {
+		junk := binary.BigEndian.AppendUint64(make([]byte, layout.SlotSize(1)-16), epoch)
+		lanes[lane] = [][]byte{binary.BigEndian.AppendUint64(junk, seq)}
+		in[lane] = a.open.Batch.Size * a.open.Slots.PerLane
+	}
+	b, err := onion.NewBatch(a.world.firstSign, onion.Context{TaskID: a.open.ID, Epoch: epoch}, seq, a.open.Batch.Size,
+		in, lanes, nil)
+	if err != nil {
+		panic(err)
+	}
+	raw, err := b.Bytes()
+	if err != nil {
+		panic(err)
+	}
+	return &answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
+}
+
+// checkEndless demands that the second relay has destroyed no more batches of an epoch than it may.
+func (a *account) checkEndless() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	destroyed, released := map[uint64]int{}, map[uint64]int{}
+	for at, m := range a.signed {
+		switch {
+		case at.hop != 1:
+		case m.Destroyed():
+			destroyed[at.epoch]++
+		default:
+			released[at.epoch]++
+		}
+	}
+	for epoch, n := range destroyed {
+		if n > released[epoch]+worldSpare+1 {
+			a.breaks("batches without end", "%d destroyed in epoch %d, %d released", n, epoch, released[epoch])
+		}
+	}
+}
+
+// junkSize is how long an answer of junk is, and junkRead how much of one a party may read: what is on the way in
+// buffers, and no more than the longest answer there is to what it asked.
+const (
+	junkSize = 2 << 20
+	junkRead = 256 << 10
+)
+
+// junkMemory is how much memory a body of junkSize may take.
+const junkMemory = 100 << 20
+
+// junkLists are what no party sends: lists of more than there is, of as many as there can be, in each other, and bytes
+// without end.
+var junkLists = [][]byte{
+	append([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0xa0}, junkSize)...),
+	append(binary.BigEndian.AppendUint32([]byte{0xdd}, junkSize), bytes.Repeat([]byte{0xc4, 0}, junkSize/2)...),
+	bytes.Repeat([]byte{0x91}, junkSize),
+	append([]byte{0x94, 0xc6, 0xff, 0xff, 0xff, 0xff}, make([]byte, junkSize)...),
+	append(append([]byte{0x94, 0xc4, 0, 0xc4, 0, 0xc4, 0, 0xdd, 0, 0x1f, 0xff, 0xf0},
+		bytes.Repeat([]byte{0xa0}, 0x1ffff0)...), 0xa0),
+}
+
+// drawJunk draws a relay whose answers are junk, or somebody who hands junk over wherever something may be.
+func drawJunk(rng *rand.Rand, tokens bool) fault {
+	at, junk := moment(rng), rng.IntN(len(junkLists))
+	if rng.IntN(2) == 0 {
+		ends := draw(rng, [2]string{"relay2", "relay1"}, [2]string{"verifier", "relay2"})
+		what := draw(rng, roadJunk, roadJunkEnd, roadJunkNow)
+		return ofJunkAnswers(at, between(rng, time.Second, 90*time.Second), ends, what, junk)
+	}
+	to := draw(rng, relayNames...)
+	if tokens && rng.IntN(3) == 0 {
+		to = "issuer"
+	}
+	return ofJunkHanded(at, to, junk)
+}
+
+func ofJunkHanded(at time.Duration, to string, junk int) fault {
+	return fault{at, faultJunk, fmt.Sprintf("handed to %s: list %d", to, junk), func(w *world) {
+		for _, req := range w.junkRequests(to, junkLists[junk]) {
+			w.handJunk(to, req)
+		}
+	}}
+}
+
+func ofJunkAnswers(at, lasts time.Duration, ends [2]string, what string, junk int) fault {
+	f := ofRoad(faultJunk, at, lasts, ends, what)
+	f.do = func(w *world) {
+		w.roads.mu.Lock()
+		w.roads.junk = junkLists[junk]
+		w.roads.mu.Unlock()
+		w.roads.add(&roadFault{ends[0], ends[1], what, time.Now().Add(lasts)})
+	}
+	return f
+}
+
+// junkOwner is whom relays have approved to hand over tasks, in every world.
+var junkOwner = keyOf(7)
+
+// junkRequests are requests with a body of junk.
+func (w *world) junkRequests(to string, junk []byte) (all []*http.Request) {
+	add := func(path string, purpose onion.Purpose, signed []byte) {
+		req := handed(http.MethodPost, "http://"+to+path, junkOwner, purpose, signed)
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(junk)), int64(len(junk))
+		req.Header.Set("X-Forwarded-For", relaytest.Network(999))
+		all = append(all, req)
+	}
+	id := w.Open.ID
+	if to == "issuer" {
+		add(fmt.Sprintf("/v1/tasks/%s/epochs/0/%s", id, taskfile.TokenRequest), onion.SignOwner, nil)
+		return all
+	}
+	own := w.Open.Relays[slices.Index(relayNames, to)].SignKey
+	add(fmt.Sprintf("/v1/owners/%x/tasks", junkOwner.Public()), onion.SignOwner, handover.OwnersTaskBody(own))
+	add(fmt.Sprintf("/v1/streams/%s/successors", id), onion.SignSucceed, handover.SuccessorBody(id))
+	add(fmt.Sprintf("/v1/streams/%s/statements", id), onion.SignSucceed, nil)
+	for epoch := range w.Open.Epochs.Count {
+		add(fmt.Sprintf("/v1/tasks/%s/epochs/%d/reports", id, epoch), onion.SignPull, nil)
+	}
+	return all
+}
+
+// handJunk hands junk to a party, which must refuse it, at once and in little memory.
+func (w *world) handJunk(to string, req *http.Request) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun := w.since()
+	w.send(to, req, func(got *answer) {
+		w.account.count(&w.account.handed)
+		runtime.ReadMemStats(&after)
+		if got.status/100 != 4 && got.status != http.StatusServiceUnavailable {
+			w.account.note("junk was taken", "%s %s: %d", to, req.URL.Path, got.status)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > junkMemory || w.since()-begun > junkPatience {
+			w.account.note("junk was taken", "%s %s: %d bytes of memory in %v", to, req.URL.Path, took, w.since()-begun)
+		}
+	})
+}
+
+// junkPatience is how long a party may take to refuse junk.
+const junkPatience = 30 * time.Second
+
+// serveJunk answers with junk, and takes note of how much of it is read.
+func (r *roads) serveJunk(w http.ResponseWriter, from string, junk []byte) {
+	read := 0
+	for piece := range slices.Chunk(junk, 16<<10) {
+		n, err := w.Write(piece)
+		if read += n; err != nil {
+			break
+		}
+	}
+	if read > junkRead {
+		r.world.account.note("junk was taken", "%s reads %d bytes of an answer", from, read>>20<<20)
+	}
+}
+
+// checkJunk demands that nothing was kept of what the owner handed over that relays have approved.
+func (a *account) checkJunk(of string, owners []relay.OwnerStatus) {
+	for _, o := range owners {
+		if o.Tasks+o.Asked > 0 {
+			a.note("junk was taken", "%s has %d tasks and %d lists of keys", of, o.Tasks, o.Asked)
+		}
+	}
+}
+
+// attacked has a world in which all attacks come, to everybody, in an hour that nothing else disturbs.
+func attacked() *bug {
+	b := &bug{tokens: true, quiet: true}
+	at := worldLead
+	next := func(f fault) {
+		b.add = append(b.add, f)
+		at += 2 * time.Second
+	}
+	for hop, name := range relayNames {
+		next(ofNumbers(at, hop, false, 1))
+		next(ofNumbers(at, hop, true, 1))
+		for junk := range junkLists {
+			next(ofJunkHanded(at, name, junk))
+		}
+	}
+	for junk := range junkLists {
+		next(ofJunkHanded(at, "issuer", junk))
+	}
+	for i, ends := range [][2]string{{"relay2", "relay1"}, {"verifier", "relay2"}} {
+		for junk := range junkLists {
+			next(ofJunkAnswers(at, 2*time.Second, ends, roadJunk, junk))
+		}
+		over := worldLead + worldLength + time.Duration(10*i)*time.Second
+		b.add = append(b.add, ofJunkAnswers(over, 10*time.Second, ends, roadJunkEnd, i))
+	}
+	b.add = append(b.add, ofJunkAnswers(worldLead, 70*time.Second, [2]string{"relay1", "relay2"}, roadJunkNow, 0))
+	next(ofEndless(worldLead+worldLength+30*time.Second, 20*time.Second))
+	next(ofNumbers(worldLead+worldEpochs*worldLength+20*time.Second, 0, false, 1)) // when epoch Count would go on
+	return b
+}
+
+// TestWorldAttacks: all attacks in one world, which must hold them.
+func TestWorldAttacks(t *testing.T) {
+	w := playWorld(t, 0, attacked())
+	require.Empty(t, w.account.broken, "%s", w.report())
+	require.Len(t, faultsOf(w), len(attacked().add))
+	require.Contains(t, w.report(), "too many batches of the epoch were destroyed")
+	require.Positive(t, w.account.handed, "junk")
+	require.Positive(t, w.account.refused, "bad numbers")
+}
