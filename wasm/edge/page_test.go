@@ -34,7 +34,7 @@ func TestPageScript(t *testing.T) {
 	inShort := short.start(t, map[string]any{"delay": 0, "tasks": map[string]any{"short": short.entry(changes)}}, visitors)
 
 	said := drivePage(t, cloudflare(t, p, inShort))
-	require.Equal(t, []any{true, false, false, false, false}, said["again"])
+	require.Equal(t, []any{true, false, false, false, 2., false}, said["again"])
 	require.ElementsMatch(t, []any{true, false}, said["atOnce"])
 	require.Contains(t, said["lost"].([]any)[0], "TypeError")
 	require.Equal(t, false, said["lost"].([]any)[1])

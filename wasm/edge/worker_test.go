@@ -132,6 +132,8 @@ func start(t *testing.T, c *relaytest.Cascade, fields map[string]any) (*edge.Wor
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		h.work.Wait()
+		jobs, bytes := w.Jobs()
+		require.Zero(t, jobs+bytes, "every job has ended")
 		if t.Failed() {
 			t.Log(h.log)
 		}
@@ -403,6 +405,38 @@ func TestCostOfReports(t *testing.T) {
 		}
 	}
 	require.Empty(t, h.log)
+}
+
+// A worker that has enough at hand says so before it asks anybody, and goes on afterwards.
+func TestOverload(t *testing.T) {
+	c := cascade(t, nil)
+	w, h := start(t, c, map[string]any{"source": "page"})
+	empty := w.Fill()
+	rec := httptest.NewRecorder()
+	w.ServeHTTP(rec, request(`{"value": 3}`))
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+	require.Equal(t, "1", rec.Header().Get("Retry-After"))
+	require.Equal(t, spent{}, h.spent())
+	empty()
+	status, text := answer(w, request(`{"value": 3}`, epochOf(t, w)))
+	require.Equal(t, http.StatusNoContent, status, text)
+	require.Equal(t, spent{tasks: 1, claims: 1, reports: 1}, h.spent())
+}
+
+// Passing requests report their property, each network once where the task says so; without a count none does.
+func TestPassingRequests(t *testing.T) {
+	c := cascade(t, func(draft *task.Task) { draft.Input.Clip = true })
+	w, h := start(t, c, map[string]any{"source": "request", "property": "latency", "once": true})
+	for _, address := range []string{"192.0.2.1", "192.0.2.2", "192.0.3.1"} {
+		w.Observe(edge.Observation{Latency: 3, Visitor: address})
+		h.work.Wait()
+	}
+	require.Equal(t, spent{tasks: 1, claims: 3, reports: 2}, h.spent())
+	require.Empty(t, h.log)
+	h.fails = errors.New("no storage")
+	w.Observe(edge.Observation{Latency: 3, Visitor: "192.0.4.1"})
+	require.Equal(t, spent{tasks: 1, claims: 4, reports: 2}, h.spent())
+	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: internal")
 }
 
 // Where networks cannot be counted nothing is reported.

@@ -24,13 +24,19 @@ function report(page, value, task = '/doona/x') {
   }, /** @type {const} */ ([task, value]));
 }
 
-/** Two calls, a reload, another tab, a browser whose clock is a day ahead. */
+/** Two calls, a reload, another tab, how often the worker was asked by then, a browser whose clock is a day ahead. */
 async function again() {
   const context = await browser.newContext();
+  let asked = 0;
+  context.on('request', (request) => {
+    if (request.method() === 'POST') asked++;
+  });
   const { page } = await open(context, String(site));
+  /** @type {unknown[]} */
   const said = [await report(page, 1), await report(page, 2)];
   await page.reload();
   said.push(await report(page, 3), await report((await open(context, String(site))).page, 4));
+  said.push(asked);
   await page.clock.setSystemTime(Date.now() + 86_400_000);
   said.push(await report(page, 5));
   return said;
