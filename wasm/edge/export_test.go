@@ -22,3 +22,15 @@ func (w *Worker) Fill() (empty func()) {
 		all = append(all, j)
 	}
 }
+
+// FillBytes holds all bytes but so many.
+func (w *Worker) FillBytes(free int) (empty func()) {
+	j, err := w.load.begin()
+	if err == nil {
+		err = w.load.hold(j, maxHeld-free)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return func() { w.load.end(j) }
+}

@@ -71,9 +71,15 @@ type host struct {
 	sent   []*http.Request
 	log    []string
 	fails  error // what claims return
+	refuse bool  // reports, in the relay's place
 }
 
 func (h *host) Do(req *http.Request) (*http.Response, error) {
+	if h.refuse && strings.HasSuffix(req.URL.Path, "/reports") {
+		rec := httptest.NewRecorder()
+		problem.New(problem.Limit, "").Write(rec)
+		return rec.Result(), nil
+	}
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err == nil && resp.StatusCode/100 == 2 { // Of a relay that is not ready yet reports are sent again.
 		h.mu.Lock()
@@ -352,8 +358,12 @@ func TestBackend(t *testing.T) {
 	status, text := answer(w, request(`{"value": 11}`, without("Origin"), ok))
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, text, "invalid-value")
-	status, text = answer(w, request(`{"value": 3}`+strings.Repeat(" ", 100), without("Origin"), ok))
-	require.Equal(t, http.StatusRequestEntityTooLarge, status, text)
+	status, text = answer(w, request(`{"value": 3`, without("Origin"), ok))
+	require.Equal(t, http.StatusBadRequest, status, text)
+	for _, length := range []func(*http.Request){ok, func(r *http.Request) { r.ContentLength = -1 }} {
+		status, text = answer(w, request(`{"value": 3}`+strings.Repeat(" ", 100), without("Origin"), ok, length))
+		require.Equal(t, http.StatusRequestEntityTooLarge, status, text)
+	}
 	status, _ = answer(w, request("", without("Origin"), ok, func(r *http.Request) { r.URL.Path += edge.EpochPath }))
 	require.Equal(t, http.StatusNotFound, status)
 	require.Equal(t, spent{tasks: 1, reports: 10}, h.spent())
@@ -411,16 +421,34 @@ func TestCostOfReports(t *testing.T) {
 func TestOverload(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
-	empty := w.Fill()
-	rec := httptest.NewRecorder()
-	w.ServeHTTP(rec, request(`{"value": 3}`))
-	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
-	require.Equal(t, "1", rec.Header().Get("Retry-After"))
-	require.Equal(t, spent{}, h.spent())
-	empty()
+	for _, full := range []struct {
+		fill  func() (empty func())
+		spent spent
+	}{{w.Fill, spent{}}, {func() func() { return w.FillBytes(96 + 200) }, spent{tasks: 1}}} {
+		empty := full.fill()
+		rec := httptest.NewRecorder()
+		w.ServeHTTP(rec, request(`{"value": 3}`))
+		require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+		require.Equal(t, "1", rec.Header().Get("Retry-After"))
+		require.Equal(t, full.spent, h.spent())
+		empty()
+	}
 	status, text := answer(w, request(`{"value": 3}`, epochOf(t, w)))
 	require.Equal(t, http.StatusNoContent, status, text)
 	require.Equal(t, spent{tasks: 1, claims: 1, reports: 1}, h.spent())
+}
+
+// A report that the relay does not take has no tokens issued ahead.
+func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
+	c := withIssuer(t)
+	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
+	h.refuse = true
+	for i := range 2 {
+		status, text := answer(w, request(`{"value": 3}`, without("Origin"), with("Authorization", "Bearer "+secret)))
+		require.Equal(t, http.StatusNoContent, status, text)
+		require.Equal(t, spent{tasks: 1, keys: 1, tokens: i + 1}, h.spent())
+	}
+	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: limit")
 }
 
 // Passing requests report their property, each network once where the task says so; without a count none does.
